@@ -1,0 +1,1 @@
+//! Kernels to LLVM IR text to object code for CPUs.

@@ -1,0 +1,1 @@
+//! The five IRs of Litz: data, build, print, parse, verify.

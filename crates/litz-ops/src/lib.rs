@@ -1,0 +1,1 @@
+//! What each ATen operator means: schema, result type, lowering.

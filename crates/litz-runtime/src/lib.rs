@@ -1,0 +1,1 @@
+//! Runs compiled programs: buffers, threads, checks, object loader, reference device.

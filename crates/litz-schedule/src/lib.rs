@@ -1,0 +1,1 @@
+//! Decides how loops run: fusion, tiling, order, placement.

@@ -1,0 +1,1 @@
+//! Symbolic integers: interned expressions, ranges, facts, simplification.

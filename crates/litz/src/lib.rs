@@ -1,0 +1,1 @@
+//! The driver: pipeline, options, command line.

@@ -1,0 +1,2 @@
+//! Project tasks: `cargo xtask demo`, `test`, `bless`, `corpus`, `bench-models`, `bench-kernels`, `tidy`.
+fn main() {}
