@@ -1,0 +1,419 @@
+//! Facts and an expression into the range of its values.
+//!
+//! Two methods, of which the better answer counts. *Intervals*: each term on its own, exact while no symbol occurs in
+//! two terms. *Elimination*: for an upper bound, replace one atom after the other by its largest value where the
+//! coefficient is not negative, else by its smallest; that value may be symbolic (`extent - 1` for an index), so that
+//! `s1*i + j - s0*s1` with `i < s0` and `j < s1` cancels down to `-1`. Atoms whose own bounds mention others go first.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::build::{divide, floor_divide, floor_modulo, gcd, scales_exactly};
+use crate::expr::{Expr, Kind};
+use crate::facts::Facts;
+
+/// Inclusive bounds of an integer; `i64::MIN` and `i64::MAX` mean unbounded. Empty if `lo > hi`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Range {
+    /// Smallest value.
+    pub lo: i64,
+    /// Largest value.
+    pub hi: i64,
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.lo {
+            i64::MIN => f.write_str("[-inf, ")?,
+            lo => write!(f, "[{lo}, ")?,
+        }
+        match self.hi {
+            i64::MAX => f.write_str("inf]"),
+            hi => write!(f, "{hi}]"),
+        }
+    }
+}
+
+impl Range {
+    /// Any integer.
+    pub const ALL: Range = Range { lo: i64::MIN, hi: i64::MAX };
+
+    /// From `lo` to `hi`, both included.
+    pub fn new(lo: i64, hi: i64) -> Range {
+        Range { lo, hi }
+    }
+
+    /// `value` alone.
+    pub fn exactly(value: i64) -> Range {
+        Range { lo: value, hi: value }
+    }
+
+    /// `lo` and above.
+    pub fn at_least(lo: i64) -> Range {
+        Range { lo, hi: i64::MAX }
+    }
+
+    /// Whether `value` is inside.
+    pub fn contains(self, value: i64) -> bool {
+        self.lo <= value && value <= self.hi
+    }
+
+    /// Whether nothing is inside.
+    pub fn is_empty(self) -> bool {
+        self.lo > self.hi
+    }
+
+    /// The values in both.
+    pub fn intersect(self, other: Range) -> Range {
+        Range { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) }
+    }
+
+    /// The smallest range with the values of both.
+    pub fn hull(self, other: Range) -> Range {
+        Range { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi) }
+    }
+
+    /// The only value inside.
+    pub fn single(self) -> Option<i64> {
+        (self.lo == self.hi).then_some(self.lo)
+    }
+
+    fn add(self, other: Range) -> Range {
+        let lo = if self.lo == i64::MIN || other.lo == i64::MIN {
+            i64::MIN
+        } else {
+            self.lo.saturating_add(other.lo)
+        };
+        let hi = if self.hi == i64::MAX || other.hi == i64::MAX {
+            i64::MAX
+        } else {
+            self.hi.saturating_add(other.hi)
+        };
+        Range { lo, hi }
+    }
+
+    fn multiply(self, other: Range) -> Range {
+        self.corners(other, |a, b| {
+            let infinite = |value: i64| value == i64::MIN || value == i64::MAX;
+            match (a, b) {
+                (0, _) | (_, 0) => 0,
+                _ if infinite(a) || infinite(b) => infinity((a < 0) == (b < 0)),
+                _ => a.saturating_mul(b),
+            }
+        })
+    }
+
+    fn floordiv(self, divisor: Range) -> Range {
+        let of_positive = |value: Range, positive: Range| {
+            value.corners(positive, |a, b| match (a, b) {
+                (i64::MIN | i64::MAX, _) => a,
+                (_, i64::MAX) => -i64::from(a < 0),
+                _ => floor_divide(a, b),
+            })
+        };
+        // floordiv(a, -b) == floordiv(-a, b)
+        let (positive, negative) = divisor.split_sign();
+        let up = positive.map(|positive| of_positive(self, positive));
+        let down = negative.map(|negative| of_positive(self.negate(), negative.negate()));
+        up.into_iter().chain(down).reduce(Range::hull).unwrap_or(Range::ALL)
+    }
+
+    fn modulo(self, divisor: Range) -> Range {
+        let of_positive = |value: Range, positive: Range| {
+            if let (Some(b), true) = (positive.single(), value.lo != i64::MIN && value.hi != i64::MAX)
+                && floor_divide(value.lo, b) == floor_divide(value.hi, b)
+            {
+                return Range { lo: floor_modulo(value.lo, b), hi: floor_modulo(value.hi, b) };
+            }
+            let last = if positive.hi == i64::MAX { i64::MAX } else { positive.hi - 1 };
+            match value.lo >= 0 {
+                true if value.hi < positive.lo => value,
+                true => Range { lo: 0, hi: last.min(value.hi) },
+                false => Range { lo: 0, hi: last },
+            }
+        };
+        // mod(a, -b) == -mod(-a, b)
+        let (positive, negative) = divisor.split_sign();
+        let up = positive.map(|positive| of_positive(self, positive));
+        let down = negative.map(|negative| of_positive(self.negate(), negative.negate()).negate());
+        up.into_iter().chain(down).reduce(Range::hull).unwrap_or(Range::ALL)
+    }
+
+    /// The part above zero and the part below: a divisor is not zero where there is a value.
+    fn split_sign(self) -> (Option<Range>, Option<Range>) {
+        let positive = Range { lo: self.lo.max(1), hi: self.hi };
+        let negative = Range { lo: self.lo, hi: self.hi.min(-1) };
+        ((!positive.is_empty()).then_some(positive), (!negative.is_empty()).then_some(negative))
+    }
+
+    fn negate(self) -> Range {
+        Range { lo: negate_bound(self.hi), hi: negate_bound(self.lo) }
+    }
+
+    /// Hull of a function that is monotone in both operands, from its values at the corners.
+    fn corners(self, other: Range, of: impl Fn(i64, i64) -> i64) -> Range {
+        let values =
+            [of(self.lo, other.lo), of(self.lo, other.hi), of(self.hi, other.lo), of(self.hi, other.hi)];
+        values.into_iter().map(Range::exactly).reduce(Range::hull).unwrap_or(Range::ALL)
+    }
+}
+
+fn infinity(positive: bool) -> i64 {
+    if positive { i64::MAX } else { i64::MIN }
+}
+
+fn negate_bound(bound: i64) -> i64 {
+    match bound {
+        i64::MIN => i64::MAX,
+        i64::MAX => i64::MIN,
+        finite => -finite,
+    }
+}
+
+/// Fuel for one question; a unit takes about 5 us at worst. The index expressions of common models take fewer than 100;
+/// what exceeds this is answered "unbounded" or left as it is.
+const FUEL: u32 = 1024;
+
+/// A step on this many nodes takes one unit of fuel.
+const STEP_SIZE: u32 = 16;
+
+/// Expressions with more nodes than this, written as a tree, are taken as they are: one step takes time proportional to
+/// the size, recursion follows the depth, and shared operands can make a tree exponentially larger than what is
+/// stored. Index expressions of common models have fewer than 100 nodes.
+const MAX_SIZE: u32 = 1024;
+
+/// Answers one question about facts, remembering what it computed on the way.
+pub(crate) struct Prover<'a> {
+    pub(crate) facts: &'a Facts,
+    fuel: Cell<u32>,
+    ranges: RefCell<FxHashMap<Expr, Range>>,
+    pub(crate) simplified: RefCell<FxHashMap<Expr, Expr>>,
+}
+
+impl<'a> Prover<'a> {
+    pub(crate) fn new(facts: &'a Facts) -> Prover<'a> {
+        Prover { facts, fuel: Cell::new(FUEL), ranges: RefCell::default(), simplified: RefCell::default() }
+    }
+
+    /// Takes fuel for one step on `e`; false if there is not enough left, or `e` is too large for any step.
+    pub(crate) fn spend(&self, e: Expr) -> bool {
+        let cost = 1 + e.size() / STEP_SIZE;
+        let has_fuel = e.size() <= MAX_SIZE && cost <= self.fuel.get();
+        self.fuel.set(if has_fuel { self.fuel.get() - cost } else { self.fuel.get() });
+        has_fuel
+    }
+
+    /// A range that holds every value `e` can have.
+    pub(crate) fn bounds(&self, e: Expr) -> Range {
+        match e.kind() {
+            Kind::Int(value) => return Range::exactly(value),
+            Kind::Sym(sym) => return self.facts.range_of(sym),
+            _ => {}
+        }
+        if let Some(&known) = self.ranges.borrow().get(&e) {
+            return known;
+        }
+        if !self.spend(e) {
+            return if e.is_polynomial() { self.interval(e) } else { Range::ALL };
+        }
+        let range = match e.kind() {
+            Kind::FloorDiv(a, b) => self.bounds(a).floordiv(self.bounds(b)),
+            Kind::Mod(a, b) => self.bounds(a).modulo(self.bounds(b)),
+            Kind::Min(a, b) => {
+                let (a, b) = (self.bounds(a), self.bounds(b));
+                Range { lo: a.lo.min(b.lo), hi: a.hi.min(b.hi) }
+            }
+            Kind::Max(a, b) => {
+                let (a, b) = (self.bounds(a), self.bounds(b));
+                Range { lo: a.lo.max(b.lo), hi: a.hi.max(b.hi) }
+            }
+            Kind::Int(_) | Kind::Sym(_) | Kind::Add(_) | Kind::Mul(_) => self.polynomial_bounds(e),
+        };
+        self.ranges.borrow_mut().insert(e, range);
+        range
+    }
+
+    /// Whether `e <= 0` for all values: from ranges and extents, or from those and one guard.
+    pub(crate) fn is_at_most_zero(&self, e: Expr) -> bool {
+        if self.bounds(e).hi <= 0 || self.is_at_most_zero_times_divisor(e) {
+            return true;
+        }
+        // guard <= 0 and e - guard <= 0 add up to e <= 0
+        let related = |guard: Expr| guard.mask() & e.mask() != 0;
+        self.facts.at_most_zero().iter().any(|&guard| related(guard) && self.bounds(e - guard).hi <= 0)
+    }
+
+    /// For `e == c*floordiv(x, b) + rest` with a symbolic b > 0: `e <= 0` where `b*e <= b - 1`, which no longer needs
+    /// the quotient. This is how `floordiv(x, s1) < s0` follows from `x < s0*s1`.
+    fn is_at_most_zero_times_divisor(&self, e: Expr) -> bool {
+        !e.is_polynomial()
+            && e.terms().any(|(c, monomial)| {
+                let Kind::FloorDiv(x, b) = monomial.kind() else { return false };
+                if b.as_int().is_some() || self.bounds(b).lo < 0 || !self.spend(e) {
+                    return false;
+                }
+                // x - b + 1 <= b*floordiv(x, b) <= x
+                let multiple = if c > 0 { x } else { x - b + 1 };
+                let rest = e - monomial * c;
+                self.bounds(multiple * c + rest * b - b + 1).hi <= 0
+            })
+    }
+
+    /// Whether `a < b` for all values.
+    pub(crate) fn is_less(&self, a: Expr, b: Expr) -> bool {
+        self.is_at_most_zero(a - b + 1)
+    }
+
+    fn polynomial_bounds(&self, e: Expr) -> Range {
+        let interval = self.interval(e);
+        if self.is_separable(e) {
+            return interval;
+        }
+        interval.intersect(Range { lo: negate_bound(self.upper(-e)), hi: self.upper(e) })
+    }
+
+    /// Each term on its own.
+    fn interval(&self, e: Expr) -> Range {
+        e.terms().fold(Range::exactly(e.constant()), |sum, (coefficient, monomial)| {
+            let factors = monomial.factors().iter();
+            let term = factors
+                .fold(Range::exactly(coefficient), |product, &factor| product.multiply(self.bounds(factor)));
+            sum.add(term)
+        })
+    }
+
+    /// Whether no symbol matters to two terms, or twice in one, so that intervals lose nothing.
+    fn is_separable(&self, e: Expr) -> bool {
+        let mut seen = 0;
+        e.terms().all(|(_, monomial)| {
+            let factors = monomial.factors();
+            let simple = factors.len() == 1 || factors.iter().all(|factor| factor.as_sym().is_some());
+            let reach = self.facts.reach(monomial);
+            let fresh = seen & reach == 0;
+            seen |= reach;
+            simple && fresh
+        })
+    }
+
+    /// An upper bound by elimination.
+    fn upper(&self, mut e: Expr) -> i64 {
+        let mut skipped: SmallVec<[Expr; 4]> = SmallVec::new();
+        loop {
+            let Some(atom) = self.next_atom(e, &skipped) else { return self.interval(e).hi };
+            if !self.spend(e) {
+                return self.interval(e).hi;
+            }
+            let (coefficient, rest) = e.linear_in(atom);
+            let sign = self.bounds(coefficient);
+            let is_square = coefficient.terms().any(|(_, monomial)| monomial.factors().contains(&atom));
+            if is_square || (sign.lo < 0 && sign.hi > 0) {
+                skipped.push(atom);
+                continue;
+            }
+            match self.eliminate(Term { coefficient, atom, rest, grows: sign.lo >= 0 }) {
+                Step::Expr(next) => e = next,
+                Step::Bound(bound) => return bound,
+            }
+        }
+    }
+
+    /// The atom of `e` whose bounds can mention the most others.
+    fn next_atom(&self, e: Expr, skipped: &[Expr]) -> Option<Expr> {
+        let mut best = None;
+        for (_, monomial) in e.terms() {
+            for &atom in monomial.factors().iter().filter(|atom| !skipped.contains(atom)) {
+                best = best.max(Some((self.level(atom), atom)));
+            }
+        }
+        best.map(|(_, atom)| atom)
+    }
+
+    /// Above the levels of all that the bounds of the atom can mention.
+    pub(crate) fn level(&self, atom: Expr) -> u32 {
+        match atom.kind() {
+            Kind::Int(_) => 0,
+            Kind::Sym(sym) => self.facts.level_of(sym),
+            Kind::Add(list) | Kind::Mul(list) => list.iter().map(|&item| self.level(item)).max().unwrap_or(0),
+            Kind::FloorDiv(a, b) | Kind::Mod(a, b) | Kind::Min(a, b) | Kind::Max(a, b) => {
+                1 + self.level(a).max(self.level(b))
+            }
+        }
+    }
+
+    fn eliminate(&self, term: Term) -> Step {
+        let Term { coefficient, atom, rest, grows } = term;
+        let is_shared =
+            self.facts.reach(atom) & (self.facts.reach(rest) | self.facts.reach(coefficient)) != 0;
+        if is_shared && let Some(step) = self.eliminate_symbolically(&term) {
+            return step;
+        }
+        let range = self.bounds(atom);
+        match if grows { range.hi } else { range.lo } {
+            i64::MIN | i64::MAX => Step::Bound(i64::MAX),
+            value => Step::Expr(rest + coefficient * value),
+        }
+    }
+
+    /// The step by a bound of the atom that is an expression, where there is one that helps.
+    fn eliminate_symbolically(&self, term: &Term) -> Option<Step> {
+        let &Term { coefficient, atom, rest, grows } = term;
+        match atom.kind() {
+            // 0 <= i <= extent - 1
+            Kind::Sym(sym) if grows => {
+                self.facts.extent_of(sym).map(|extent| Step::Expr(rest + coefficient * (extent - 1)))
+            }
+            // mod(x, b) <= b - 1
+            Kind::Mod(_, b) if grows && b.as_int().is_none() && self.bounds(b).lo >= 0 => {
+                Some(Step::Expr(rest + coefficient * (b - 1)))
+            }
+            Kind::FloorDiv(x, b) if self.bounds(b).lo >= 0 => {
+                // x - b + 1 <= b*floordiv(x, b) <= x
+                let multiple = if grows { x } else { x - b + 1 };
+                if let (Some(c), Some(d)) = (coefficient.as_int(), b.as_int().filter(|&d| d > 0)) {
+                    // Scaling the whole by d/gcd makes the coefficient divisible: max(e) == floor(max(d*e) / d).
+                    let by = d / gcd(c, d);
+                    if !scales_exactly(rest, by) || !scales_exactly(multiple, c / (d / by)) {
+                        return None;
+                    }
+                    let scaled = rest * by + multiple * (c / (d / by));
+                    return Some(Step::Bound(match self.upper(scaled) {
+                        i64::MAX => i64::MAX,
+                        bound => floor_divide(bound, by),
+                    }));
+                }
+                let (quotient, left) = divide(coefficient, b);
+                left.is_zero().then(|| Step::Expr(rest + quotient * multiple))
+            }
+            // Either operand bounds min from above; from below, the worse of both does. Mirrored for max.
+            Kind::Min(a, b) | Kind::Max(a, b) => {
+                let (x, y) = (self.upper(rest + coefficient * a), self.upper(rest + coefficient * b));
+                let takes_smaller = matches!(atom.kind(), Kind::Min(..)) == grows;
+                Some(Step::Bound(if takes_smaller { x.min(y) } else { x.max(y) }))
+            }
+            Kind::Int(_)
+            | Kind::Sym(_)
+            | Kind::Add(_)
+            | Kind::Mul(_)
+            | Kind::FloorDiv(..)
+            | Kind::Mod(..) => None,
+        }
+    }
+}
+
+/// `coefficient*atom + rest`, with the sign of the coefficient known.
+struct Term {
+    coefficient: Expr,
+    atom: Expr,
+    rest: Expr,
+    grows: bool,
+}
+
+enum Step {
+    /// Bounded by whatever bounds this expression.
+    Expr(Expr),
+    /// Bounded by this number.
+    Bound(i64),
+}

@@ -1,0 +1,122 @@
+//! Expressions into numbers and solutions: evaluation, linear decomposition, integer solving.
+
+use crate::build::{divide_term, floor_divide, floor_modulo};
+use crate::expr::{Expr, Kind, Sym};
+
+impl Expr {
+    /// The value under `value`, in checked `i64` arithmetic. None if a symbol has no value, a divisor is zero or an
+    /// intermediate result overflows.
+    pub fn eval(self, value: &dyn Fn(Sym) -> Option<i64>) -> Option<i64> {
+        match self.kind() {
+            Kind::Int(constant) => Some(constant),
+            Kind::Sym(sym) => value(sym),
+            Kind::Add(list) => list.iter().try_fold(0i64, |sum, item| sum.checked_add(item.eval(value)?)),
+            Kind::Mul(list) => {
+                list.iter().try_fold(1i64, |product, item| product.checked_mul(item.eval(value)?))
+            }
+            Kind::FloorDiv(a, b) => {
+                let (a, b) = (a.eval(value)?, b.eval(value)?);
+                a.checked_div(b).map(|_| floor_divide(a, b))
+            }
+            Kind::Mod(a, b) => {
+                let (a, b) = (a.eval(value)?, b.eval(value)?);
+                (b != 0).then(|| floor_modulo(a, b))
+            }
+            Kind::Min(a, b) => Some(a.eval(value)?.min(b.eval(value)?)),
+            Kind::Max(a, b) => Some(a.eval(value)?.max(b.eval(value)?)),
+        }
+    }
+
+    /// `(coefficient, rest)` with `self == coefficient*sym + rest` and `sym` in neither; None if `self` is not linear
+    /// in `sym`. The coefficient is zero if `sym` does not occur.
+    pub fn linear(self, sym: Sym) -> Option<(Expr, Expr)> {
+        if !self.has_sym(sym) {
+            return Some((Expr::zero(), self));
+        }
+        let (coefficient, rest) = self.linear_in(Expr::sym(sym));
+        (!coefficient.has_sym(sym) && !rest.has_sym(sym)).then_some((coefficient, rest))
+    }
+
+    /// `(coefficient, rest)` with `self == coefficient*atom + rest` and `atom` no factor of a term of `rest`. Either
+    /// may still hold the atom, the coefficient as a factor for a square, both inside of other atoms.
+    pub(crate) fn linear_in(self, atom: Expr) -> (Expr, Expr) {
+        let (mut coefficient, mut rest) = (Expr::zero(), self);
+        for term in self.terms().filter(|term| term.1.factors().contains(&atom)) {
+            if let Some(quotient) = divide_term(term, (1, atom)) {
+                coefficient = coefficient + quotient;
+                rest = rest - term.1 * term.0;
+            }
+        }
+        (coefficient, rest)
+    }
+}
+
+/// The integer `x` for which `expr` with `sym = x` equals `value`, if `expr` is linear in `sym` alone:
+/// `2*s39 + 1 == 13` gives 6. None if there is no such integer, or no single one.
+pub fn solve_linear(expr: Expr, sym: Sym, value: i64) -> Option<i64> {
+    let (coefficient, rest) = expr.linear(sym)?;
+    let difference = value.checked_sub(rest.as_int()?)?;
+    let coefficient = coefficient.as_int()?;
+    (difference.checked_rem(coefficient)? == 0).then(|| difference / coefficient)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    fn read(text: &str) -> Expr {
+        parse(text).expect("test text parses")
+    }
+
+    #[test]
+    fn solves_integers_only() {
+        let s = Sym::new("s39");
+        assert_eq!(solve_linear(read("2*s39 + 1"), s, 13), Some(6));
+        assert_eq!(solve_linear(read("2*s39 + 1"), s, 12), None);
+        assert_eq!(solve_linear(read("5 - 3*s39"), s, -1), Some(2));
+        assert_eq!(solve_linear(read("s39*s39"), s, 4), None);
+        assert_eq!(solve_linear(read("s39 + t"), s, 4), None);
+        assert_eq!(solve_linear(read("7"), s, 7), None);
+        assert_eq!(solve_linear(read("-s39"), s, i64::MIN), None);
+    }
+
+    #[test]
+    fn linear_splits_or_refuses() {
+        let i = Sym::new("i");
+        assert_eq!(
+            read("i*s0 + 2*i + floordiv(j, 2)").linear(i),
+            Some((read("s0 + 2"), read("floordiv(j, 2)")))
+        );
+        assert_eq!(read("j").linear(i), Some((Expr::zero(), read("j"))));
+        assert_eq!(read("i*i").linear(i), None);
+        assert_eq!(read("i + floordiv(i, 2)").linear(i), None);
+        assert_eq!(read("i*floordiv(i, 2)").linear(i), None);
+    }
+
+    #[test]
+    fn eval_follows_python_and_checks() {
+        let value = |e: &str, x: i64, y: i64| {
+            let name = |sym: Sym| match sym.name() {
+                "x" => Some(x),
+                "y" => Some(y),
+                _ => None,
+            };
+            read(e).eval(&name)
+        };
+        for (x, y, quotient, rest) in
+            [(7, 2, 3, 1), (-7, 2, -4, 1), (7, -2, -4, -1), (-7, -2, 3, -1), (-6, 2, -3, 0)]
+        {
+            assert_eq!(value("floordiv(x, y)", x, y), Some(quotient));
+            assert_eq!(value("mod(x, y)", x, y), Some(rest));
+        }
+        assert_eq!(value("floordiv(x, y)", 1, 0), None);
+        assert_eq!(value("mod(x, y)", 1, 0), None);
+        assert_eq!(value("floordiv(x, y)", i64::MIN, -1), None);
+        assert_eq!(value("mod(x, y)", i64::MIN, -1), Some(0));
+        assert_eq!(value("x + y", i64::MAX, 1), None);
+        assert_eq!(value("x*y", i64::MAX, 2), None);
+        assert_eq!(value("x + z", 1, 1), None);
+        assert_eq!(value("min(x, y) - max(x, y)", 3, 8), Some(-5));
+    }
+}

@@ -1,0 +1,247 @@
+//! Declarations, bounds, proofs and guards.
+
+use litz_sym::{Expr, Facts, Guard, Known, Range, Rel, Sym, parse, parse_rel};
+
+fn read(text: &str) -> Expr {
+    parse(text).expect("test text parses")
+}
+
+fn rel(text: &str) -> Rel {
+    parse_rel(text).expect("test text parses")
+}
+
+/// Sizes s0 in [2, 1024], s1 in [0, inf], s2 a multiple of 8; indices `i < s0`, `j < s1`, `t < ceildiv(s0, 64)`,
+/// `u < floordiv(s0, 64)`, `c < 32`.
+fn facts() -> Facts {
+    let mut facts = Facts::new();
+    facts.declare(Sym::new("s0"), Range::new(2, 1024), Some(16));
+    facts.declare(Sym::new("s1"), Range::at_least(0), Some(3));
+    facts.declare(Sym::new("s2"), Range::new(0, 640), None);
+    facts.declare_divisor(Sym::new("s2"), 8);
+    for (index, extent) in
+        [("i", "s0"), ("j", "s1"), ("t", "ceildiv(s0, 64)"), ("u", "floordiv(s0, 64)"), ("c", "32")]
+    {
+        facts.declare_index(Sym::new(index), read(extent));
+    }
+    facts
+}
+
+fn check(facts: &Facts, cases: &[(&str, Known)]) {
+    for (text, expected) in cases {
+        assert_eq!(facts.known(&rel(text)), *expected, "{text}");
+        let opposite = match expected {
+            Known::Yes => Known::No,
+            Known::No => Known::Yes,
+            Known::Unknown => Known::Unknown,
+        };
+        assert_eq!(facts.known(&rel(text).negate()), opposite, "negated {text}");
+    }
+}
+
+#[test]
+fn declarations_are_kept_in_order() {
+    let facts = facts();
+    let names: Vec<&str> = facts.symbols().map(Sym::name).collect();
+    assert_eq!(names, ["s0", "s1", "s2", "i", "j", "t", "u", "c"]);
+    assert_eq!(facts.range_of(Sym::new("i")), Range::new(0, 1023));
+    assert_eq!(facts.range_of(Sym::new("t")), Range::new(0, 15));
+    assert_eq!(facts.range_of(Sym::new("j")), Range::at_least(0));
+    assert_eq!(facts.range_of(Sym::new("unknown")), Range::ALL);
+    assert!(facts.is_symbol_declared(Sym::new("c")) && !facts.is_symbol_declared(Sym::new("unknown")));
+    assert_eq!(facts.extent_of(Sym::new("c")), None);
+    assert_eq!(facts.extent_of(Sym::new("j")), Some(read("s1")));
+}
+
+#[test]
+fn bounds_by_intervals_and_elimination() {
+    let facts = facts();
+    for (text, expected) in [
+        ("2*c + 1", "[1, 63]"),
+        ("c - 32", "[-32, -1]"),
+        ("i*c", "[0, 31713]"),
+        ("j", "[0, inf]"),
+        ("x", "[-inf, inf]"),
+        ("0*x + 3", "[3, 3]"),
+        ("mod(x, 8)", "[0, 7]"),
+        ("mod(c, 64)", "[0, 31]"),
+        ("mod(c - 32, 64)", "[32, 63]"),
+        ("floordiv(c - 5, 4)", "[-2, 6]"),
+        ("mod(x, -8)", "[-7, 0]"),
+        ("mod(x, s0)", "[0, 1023]"),
+        ("floordiv(c, s0)", "[0, 15]"),
+        ("min(c, x)", "[-inf, 31]"),
+        ("max(c, x)", "[0, inf]"),
+        ("i - s0", "[-1024, -1]"),
+        ("s0*j - s0*s1 + i", "[-inf, -1]"),
+        ("s0 - 64*floordiv(s0, 64)", "[0, 63]"),
+        ("64*ceildiv(s0, 64) - s0", "[0, 63]"),
+        ("floordiv(s0, 2) - s0", "[-512, -1]"),
+        ("min(s0, x) - s0", "[-inf, 0]"),
+        ("max(s0, x) - s0", "[0, inf]"),
+        ("mod(x, s0) - s0", "[-1024, -1]"),
+    ] {
+        assert_eq!(facts.bounds(read(text)).to_string(), expected, "{text}");
+    }
+}
+
+#[test]
+fn bounds_saturate() {
+    let mut facts = Facts::new();
+    facts.declare(Sym::new("big"), Range::new(0, i64::MAX - 1), None);
+    assert_eq!(facts.bounds(read("4*big")).to_string(), "[0, inf]");
+    assert_eq!(facts.bounds(read("-4*big")).to_string(), "[-inf, 0]");
+    assert_eq!(facts.bounds(read("big*big - big")).lo, i64::MIN + 2);
+}
+
+#[test]
+fn tiles_are_in_bounds() {
+    use Known::{No, Unknown, Yes};
+    check(
+        &facts(),
+        &[
+            ("i < s0", Yes),
+            ("i <= s0 - 1", Yes),
+            ("i == s0", No),
+            ("c + 32*i < 32*s0", Yes),
+            ("s1*i + j < s0*s1", Yes),
+            ("s1*s0*c + s1*i + j < 32*s0*s1", Yes),
+            ("s1*i + j >= s0*s1", No),
+            ("s0*j + i < s0*s1 - 1", Unknown),
+            // Full tiles end inside, the last tile of a rounded-up split may not.
+            ("64*u + 2*c + 1 < s0", Yes),
+            ("64*t + 2*c + 1 < s0", Unknown),
+            ("64*t < s0", Yes),
+            ("64*t + 2*c < s0 + 63", Yes),
+            ("64*floordiv(s0, 64) <= s0", Yes),
+            ("2*c == 7", No),
+            ("2*s1 + 4*x == 7", No),
+            ("s2 == 12", No),
+            ("s2 == 16", Unknown),
+            ("s0 != 0", Yes),
+            ("s0 == 1", No),
+            ("x == x", Yes),
+            ("x < x", No),
+            ("x < y", Unknown),
+            ("max(c, i) < max(s0, 32)", Yes),
+        ],
+    );
+}
+
+#[test]
+fn divisibility() {
+    let facts = facts();
+    for (divisor, text, expected) in [
+        (8, "s2", true),
+        (4, "s2", true),
+        (16, "s2", false),
+        (16, "2*s2 + 32", true),
+        (64, "s2*s2", true),
+        (3, "6*x - 9*y", true),
+        (3, "6*x + 1", false),
+        (4, "mod(s2, 12)", true),
+        (2, "floordiv(s2, 4)", true),
+        (8, "min(s2, 16)", true),
+        (5, "0", true),
+        (0, "x", false),
+        (-8, "s2", true),
+    ] {
+        assert_eq!(facts.divides(divisor, read(text)), expected, "{divisor} {text}");
+    }
+}
+
+#[test]
+fn hints_evaluate() {
+    let mut facts = facts();
+    assert_eq!(facts.hint(read("2*s0 + floordiv(s1, 2)")), Some(33));
+    assert_eq!(facts.hint(read("s0 + s2")), None);
+    facts.require(rel("s2 == 2*s0"), "test").expect("possible");
+    assert_eq!(facts.hint(read("s0 + s2")), Some(48));
+}
+
+#[test]
+fn requiring_what_is_known_adds_nothing() {
+    let mut facts = facts();
+    assert_eq!(facts.require(rel("i < s0"), "view"), Ok(()));
+    assert!(facts.guards().is_empty());
+    let refused = facts.require(rel("s0 == 1"), "view").expect_err("s0 is at least 2");
+    assert_eq!(refused.to_string(), "view requires s0 == 1, which can never hold");
+    assert!(facts.guards().is_empty());
+}
+
+#[test]
+fn guards_narrow_ranges() {
+    let mut facts = facts();
+    for (text, sym, range) in [
+        ("s0 < 100", "s0", "[2, 99]"),
+        ("3*s0 >= 10", "s0", "[4, 99]"),
+        ("-2*s0 >= -101", "s0", "[4, 50]"),
+        ("s0 != 4", "s0", "[5, 50]"),
+        ("s0 != 7", "s0", "[5, 50]"),
+        ("s1 > 0", "s1", "[1, inf]"),
+        ("v < 10", "v", "[-inf, 9]"),
+    ] {
+        facts.require(rel(text), "test").expect("possible");
+        assert_eq!(facts.range_of(Sym::new(sym)).to_string(), range, "{text}");
+    }
+    assert_eq!(facts.guards().len(), 7);
+    assert_eq!(facts.guards()[0], Guard { rel: rel("s0 < 100"), who: "test".into() });
+    check(&facts, &[("s0 == 7", Known::No), ("s0 == 8", Known::Unknown), ("7 != s0", Known::Yes)]);
+}
+
+#[test]
+fn guards_prove_relations() {
+    let mut facts = facts();
+    facts.require(rel("x <= y"), "test").expect("possible");
+    facts.require(rel("a*b != z"), "test").expect("possible");
+    use Known::{No, Unknown, Yes};
+    check(
+        &facts,
+        &[
+            ("x <= y", Yes),
+            ("x < y + 1", Yes),
+            ("x <= y + s1", Yes),
+            ("y < x", No),
+            ("x < y", Unknown),
+            ("y + s0 == x", No),
+            ("z != a*b", Yes),
+        ],
+    );
+}
+
+#[test]
+fn equalities_eliminate_the_later_symbol() {
+    let mut facts = facts();
+    facts.require(rel("s0 == 2*s1"), "test").expect("possible");
+    // 2*s1 has the range of s0.
+    assert_eq!(facts.range_of(Sym::new("s0")), Range::new(2, 1024));
+    assert_eq!(facts.range_of(Sym::new("s1")), Range::new(1, 512));
+    facts.require(rel("s2 == s1"), "test").expect("possible");
+    assert_eq!(facts.simplify(read("s2 + s0")), read("3*s1"));
+    // s1 took over the divisor of s2.
+    assert!(facts.divides(8, facts.simplify(read("s1"))));
+    facts.require(rel("s1 == 16"), "test").expect("possible");
+    assert_eq!(facts.simplify(read("s2 + s0")), Expr::int(48));
+    check(&facts, &[("s0 == 32", Known::Yes), ("i < 32", Known::Yes), ("j < 15", Known::Unknown)]);
+    assert!(facts.require(rel("s2 == 8"), "test").is_err());
+}
+
+#[test]
+fn sizes_are_not_replaced_by_indices() {
+    let mut facts = facts();
+    facts.require(rel("s1 == 2*i"), "test").expect("possible");
+    assert_eq!(facts.simplify(read("s1")), read("s1"));
+    check(&facts, &[("s1 == 2*i", Known::Yes), ("s1 < 2*i", Known::No)]);
+}
+
+#[test]
+fn contradictions_between_guards() {
+    let mut facts = facts();
+    facts.require(rel("mod(s1, 8) == 0"), "test").expect("possible");
+    assert!(facts.divides(8, read("s1")));
+    assert!(facts.require(rel("s1 == 12"), "test").is_err());
+    facts.require(rel("mod(s0 + x, 4) == 0"), "test").expect("possible");
+    check(&facts, &[("mod(s0 + x, 4) == 0", Known::Yes), ("mod(x + s0, 2) == 0", Known::Yes)]);
+    facts.require(rel("x + y <= 3"), "test").expect("possible");
+    assert!(facts.require(rel("x + y > 4"), "test").is_err());
+    assert!(facts.require(rel("x + y == 5"), "test").is_err());
+}
