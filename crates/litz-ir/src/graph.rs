@@ -1,0 +1,340 @@
+//! The graph IR: ATen operators on whole tensors.
+//!
+//! ```text
+//! graph @mlp on cpu {
+//!   sym s0 in [2, 1024]
+//!   %x: f32[s0, 768] = input
+//!   %w: f32[3072, 768] = const "fc1.weight"
+//!   %wt: f32[768, 3072]{1, 768} = aten.permute.default(%w, [1, 0])
+//!   %h: f32[s0, 3072] = aten.mm.default(%x, %wt) at "mlp.py:12"
+//!   update %x = %h
+//!   return %h
+//! }
+//! ```
+//!
+//! After functionalisation every node is pure: the only effects are the `update`s at the end.
+
+use crate::dtype::Dtype;
+use crate::entity;
+use crate::ids::Table;
+use litz_sym::{Expr, Facts};
+use std::fmt;
+use std::sync::Arc;
+
+entity!(
+    /// A value of a graph. Its text name is [`ValueData::name`].
+    Value,
+    "v"
+);
+
+/// A whole graph.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    /// Name, without the `@`.
+    pub name: String,
+    /// Where the tensors live.
+    pub device: Device,
+    /// Size symbols: ranges, hints and guards.
+    pub facts: Facts,
+    /// Every value ever made; those that no input, constant or node defines are dead.
+    pub values: Table<Value, ValueData>,
+    /// User inputs in flattened order.
+    pub inputs: Vec<Value>,
+    /// Parameters, buffers and constants: values whose bytes come with the model.
+    pub consts: Vec<(Value, String)>,
+    /// Operators in a valid order.
+    pub nodes: Vec<Node>,
+    /// State written back when all else is done: (input or constant, new contents).
+    pub updates: Vec<(Value, Value)>,
+    /// What the graph returns: values, or literals.
+    pub outputs: Vec<Arg>,
+    /// Bodies of control flow, referred to by [`Arg::Graph`].
+    pub subgraphs: Vec<Graph>,
+}
+
+/// Name and type of a value.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ValueData {
+    /// Text name without the `%`, unique in its graph.
+    pub name: String,
+    /// Type.
+    pub ty: Type,
+}
+
+/// The type of a value.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Type {
+    /// A tensor.
+    Tensor(TensorType),
+    /// An integer known as an expression of size symbols (a fresh symbol when data-dependent).
+    Int(Expr),
+    /// A float known only at run time.
+    Float,
+    /// A truth value known only at run time.
+    Bool,
+}
+
+/// Shape and layout of a tensor. Sizes and strides count elements; both have one entry per dimension.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TensorType {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Extent of each dimension.
+    pub sizes: Vec<Expr>,
+    /// Elements between neighbours along each dimension.
+    pub strides: Vec<Expr>,
+}
+
+/// One application of an operator.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Node {
+    /// Qualified name with overload: `aten.add.Tensor`.
+    pub op: OpName,
+    /// One argument for each of the schema's, in its order, defaults filled in.
+    pub args: Vec<Arg>,
+    /// One result for each the operator returns; `None` where nothing uses it or the operator gives none.
+    pub outputs: Vec<Option<Value>>,
+    /// The user's source line, such as `model.py:12`.
+    pub source: Option<Arc<str>>,
+}
+
+/// An operator's qualified name with overload, cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpName(Arc<str>);
+
+/// An argument of a node.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Arg {
+    /// Nothing given.
+    None,
+    /// A value.
+    Value(Value),
+    /// A list, of anything.
+    List(Vec<Arg>),
+    /// An integer or symbolic integer.
+    Int(Expr),
+    /// A float.
+    Float(Float),
+    /// A truth value.
+    Bool(bool),
+    /// A complex literal.
+    Complex(Float, Float),
+    /// Text.
+    Str(String),
+    /// An element type.
+    Dtype(Dtype),
+    /// A device.
+    Device(Device),
+    /// Strided, the only layout there is.
+    Strided,
+    /// How the result's strides are chosen.
+    MemoryFormat(MemoryFormat),
+    /// A subgraph, by name.
+    Graph(String),
+}
+
+/// A float that compares by bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Float(pub f64);
+
+impl PartialEq for Float {
+    fn eq(&self, other: &Float) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+/// Where tensors live.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Device {
+    /// The host.
+    Cpu,
+    /// An NVIDIA GPU, by index.
+    Cuda(u32),
+}
+
+/// A choice of strides.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MemoryFormat {
+    /// Row major.
+    Contiguous,
+    /// NHWC order of a 4-d tensor.
+    ChannelsLast,
+    /// NDHWC order of a 5-d tensor.
+    ChannelsLast3d,
+    /// As the input has it.
+    Preserve,
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(name: impl Into<String>, device: Device) -> Graph {
+        Graph {
+            name: name.into(),
+            device,
+            facts: Facts::new(),
+            values: Table::new(),
+            inputs: Vec::new(),
+            consts: Vec::new(),
+            nodes: Vec::new(),
+            updates: Vec::new(),
+            outputs: Vec::new(),
+            subgraphs: Vec::new(),
+        }
+    }
+
+    /// Adds a value. The caller keeps names unique.
+    pub fn value(&mut self, name: impl Into<String>, ty: Type) -> Value {
+        self.values.push(ValueData { name: name.into(), ty })
+    }
+
+    /// The tensor type of a value, or `None` when it is a scalar.
+    pub fn tensor(&self, value: Value) -> Option<&TensorType> {
+        match &self.values[value].ty {
+            Type::Tensor(t) => Some(t),
+            Type::Int(_) | Type::Float | Type::Bool => None,
+        }
+    }
+}
+
+impl TensorType {
+    /// A row-major tensor type.
+    pub fn contiguous(dtype: Dtype, sizes: Vec<Expr>) -> TensorType {
+        let strides = contiguous_strides(&sizes);
+        TensorType { dtype, sizes, strides }
+    }
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+    /// Number of elements.
+    pub fn numel(&self) -> Expr {
+        self.sizes.iter().fold(Expr::one(), |n, &s| n * s)
+    }
+    /// Row major? Decided structurally; dimensions of size 1 may have any stride.
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = Expr::one();
+        for (&size, &stride) in self.sizes.iter().zip(&self.strides).rev() {
+            if size.is_zero() {
+                return true;
+            }
+            if !size.is_one() {
+                if stride != expected {
+                    return false;
+                }
+                expected = expected * size;
+            }
+        }
+        true
+    }
+}
+
+/// Row-major strides of `sizes`, in elements. A dimension of size 0 counts as 1, as in PyTorch.
+pub fn contiguous_strides(sizes: &[Expr]) -> Vec<Expr> {
+    let mut strides = vec![Expr::one(); sizes.len()];
+    for d in (1..sizes.len()).rev() {
+        let size = if sizes[d].is_zero() { Expr::one() } else { sizes[d] };
+        strides[d - 1] = strides[d] * size;
+    }
+    strides
+}
+
+impl OpName {
+    /// Interns nothing: the text is shared by clones only.
+    pub fn new(name: impl AsRef<str>) -> OpName {
+        OpName(Arc::from(name.as_ref()))
+    }
+    /// `aten.add.Tensor`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for OpName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for OpName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Arg {
+    /// The integer, when this is one.
+    pub fn as_int(&self) -> Option<Expr> {
+        match self {
+            Arg::Int(e) => Some(*e),
+            _ => None,
+        }
+    }
+    /// The value, when this is one.
+    pub fn as_value(&self) -> Option<Value> {
+        match self {
+            Arg::Value(v) => Some(*v),
+            _ => None,
+        }
+    }
+    /// The list, when this is one.
+    pub fn as_list(&self) -> Option<&[Arg]> {
+        match self {
+            Arg::List(items) => Some(items),
+            _ => None,
+        }
+    }
+    /// A list of integers.
+    pub fn ints(items: impl IntoIterator<Item = Expr>) -> Arg {
+        Arg::List(items.into_iter().map(Arg::Int).collect())
+    }
+    /// Calls `f` on each value in this argument, lists included.
+    pub fn each_value(&self, f: &mut impl FnMut(Value)) {
+        match self {
+            Arg::Value(v) => f(*v),
+            Arg::List(items) => items.iter().for_each(|a| a.each_value(f)),
+            _ => {}
+        }
+    }
+    /// Replaces each value in this argument, lists included.
+    pub fn map_values(&mut self, f: &mut impl FnMut(Value) -> Value) {
+        match self {
+            Arg::Value(v) => *v = f(*v),
+            Arg::List(items) => items.iter_mut().for_each(|a| a.map_values(f)),
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            Device::Cuda(i) => write!(f, "cuda:{i}"),
+        }
+    }
+}
+
+impl MemoryFormat {
+    /// Every choice.
+    pub const ALL: [MemoryFormat; 4] = [
+        MemoryFormat::Contiguous,
+        MemoryFormat::ChannelsLast,
+        MemoryFormat::ChannelsLast3d,
+        MemoryFormat::Preserve,
+    ];
+
+    /// The choice of that name.
+    pub fn from_name(name: &str) -> Option<MemoryFormat> {
+        MemoryFormat::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryFormat::Contiguous => "contiguous",
+            MemoryFormat::ChannelsLast => "channels_last",
+            MemoryFormat::ChannelsLast3d => "channels_last_3d",
+            MemoryFormat::Preserve => "preserve",
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! The loops IR: what each element of each buffer is.
+//!
+//! ```text
+//! loops @mlp on cpu {
+//!   sym s0 in [2, 1024]
+//!   buf x: f32[s0, 768] = input
+//!   buf w: f32[3072, 768] = const "fc1.weight"
+//!   buf h: f32[s0, 3072]
+//!   nest n0 from %h [i in s0, j in 3072 | k in 768] {
+//!     %0: f32 = load x[768*i + k]
+//!     %1: f32 = load w[768*j + k]
+//!     %2: f32 = mul %0, %1
+//!     %3: f32 = reduce.sum %2
+//!     store h[3072*i + j] = %3
+//!   }
+//!   return h
+//! }
+//! ```
+//!
+//! A nest runs its body once for every point of its axes; axes after `|` are reduced, and instructions that
+//! depend on a `reduce` run once per outer point. Order of points is free: two points of one nest never
+//! write the same element, except through a combining store. Statements run in order.
+
+use crate::dtype::Dtype;
+use crate::entity;
+use crate::graph::Device;
+use crate::ids::Table;
+use crate::scalar::{ReduceOp, Scalar, ScalarOp};
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
+
+entity!(
+    /// A buffer. Its text name is [`BufData::name`].
+    Buf,
+    "b"
+);
+entity!(
+    /// A value of a nest's body: the result of the instruction at that position.
+    Val,
+    "%"
+);
+
+/// A whole program as loops.
+#[derive(Clone, Debug)]
+pub struct Loops {
+    /// Name, without the `@`.
+    pub name: String,
+    /// Where it runs.
+    pub device: Device,
+    /// Size symbols: ranges, hints and guards.
+    pub facts: Facts,
+    /// Every buffer; those that no statement mentions are dead.
+    pub bufs: Table<Buf, BufData>,
+    /// What to compute, in order.
+    pub stmts: Vec<Stmt>,
+    /// State written back at the end: (input or constant, new contents). Both sides are whole buffers of one layout.
+    pub updates: Vec<(Buf, Buf)>,
+    /// What is returned.
+    pub outputs: Vec<Output>,
+}
+
+/// A flat array of elements with a shape that explains it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BufData {
+    /// Text name, unique.
+    pub name: String,
+    /// Element type as stored.
+    pub dtype: Dtype,
+    /// Extent of each dimension.
+    pub sizes: Vec<Expr>,
+    /// Elements between neighbours along each dimension.
+    pub strides: Vec<Expr>,
+    /// Where its contents come from.
+    pub kind: BufKind,
+}
+
+/// Where a buffer's contents come from.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum BufKind {
+    /// The caller, by position among the buffers of this kind in table order.
+    Input,
+    /// The model, by parameter name.
+    Const(String),
+    /// Statements.
+    Temp,
+}
+
+/// One returned value: a strided view of a buffer, or a literal.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Output {
+    /// Elements `offset + sum(index * stride)` of `buf`.
+    View {
+        /// Storage.
+        buf: Buf,
+        /// Extent of each dimension.
+        sizes: Vec<Expr>,
+        /// Elements between neighbours.
+        strides: Vec<Expr>,
+        /// First element.
+        offset: Expr,
+    },
+    /// An integer output.
+    Int(Expr),
+    /// A literal output.
+    Literal(Scalar),
+    /// None.
+    Nothing,
+}
+
+/// A statement.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Stmt {
+    /// A loop nest.
+    Nest(Nest),
+    /// A routine of the runtime on whole buffers.
+    Extern(Extern),
+}
+
+/// A call of a runtime routine, such as `sort`: its meaning is fixed by its name.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Extern {
+    /// Unique among statements.
+    pub name: String,
+    /// Graph values it came from.
+    pub from: Vec<String>,
+    /// Name of the routine.
+    pub routine: String,
+    /// Buffers read, contiguous.
+    pub reads: Vec<Buf>,
+    /// Buffers written whole, contiguous.
+    pub writes: Vec<Buf>,
+    /// Integer parameters, such as the sizes that a routine needs.
+    pub ints: Vec<Expr>,
+}
+
+/// A loop nest: a body and the axes it runs over.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Nest {
+    /// Unique among statements.
+    pub name: String,
+    /// Graph values it came from, without the `%`.
+    pub from: Vec<String>,
+    /// Outer axes, outermost first as written; order carries no meaning.
+    pub axes: Vec<Axis>,
+    /// Reduced axes.
+    pub reduced: Vec<Axis>,
+    /// Instructions in order; [`Val`] is a position here.
+    pub body: Vec<Inst>,
+}
+
+/// An axis: `var` takes 0, 1, ... `extent - 1`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Axis {
+    /// The index variable.
+    pub var: Sym,
+    /// Number of points; may be 0, never negative.
+    pub extent: Expr,
+}
+
+/// An instruction and the type of its result (for a store: of the value stored).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Inst {
+    /// What it does.
+    pub op: InstOp,
+    /// Result type. Loads of half types may name a wider type: the conversion is part of the load.
+    pub ty: Dtype,
+}
+
+/// What an instruction does.
+#[derive(Clone, PartialEq, Debug)]
+pub enum InstOp {
+    /// `load x[index]`, or `load x[index] if a < b, ... else 0.0`: the element, or `other` where a guard fails.
+    /// The element is read in the buffer's type; no conversion.
+    Load {
+        /// Buffer read.
+        buf: Buf,
+        /// Flat element index.
+        index: Expr,
+        /// All must hold for the load to happen.
+        guard: Vec<Rel>,
+        /// Result where a guard fails.
+        other: Scalar,
+    },
+    /// A literal.
+    Const(Scalar),
+    /// The value of an index expression, as i64.
+    Index(Expr),
+    /// Whether a relation of index expressions holds.
+    Cond(Rel),
+    /// An operation on values.
+    Op(ScalarOp, Vec<Val>),
+    /// Conversion of numbers to the instruction's type, as PyTorch's `to`.
+    Cast(Val),
+    /// Reinterpretation of the bits as the instruction's type, of equal size.
+    Bitcast(Val),
+    /// `bind t = %v in n`: checks 0 <= %v < n at run time (a failure is an error of the call) and lets index
+    /// expressions of later instructions use the symbol `t` for it.
+    Bind {
+        /// Symbol defined.
+        sym: Sym,
+        /// An i64 value.
+        value: Val,
+        /// Exclusive upper bound.
+        extent: Expr,
+    },
+    /// Combines the values over all points of the reduced axes.
+    Reduce(ReduceOp, Val),
+    /// Position, along the reduced axes flattened row-major, of the largest (`max`) or smallest value: first of
+    /// equals, NaN above (below) all. Result i64.
+    ArgReduce {
+        /// True for argmax.
+        max: bool,
+        /// Value compared.
+        value: Val,
+    },
+    /// Inclusive running combination along the single axis `axis`, in increasing order of it.
+    Scan {
+        /// Combination.
+        op: ReduceOp,
+        /// Value combined.
+        value: Val,
+        /// One of the nest's outer axes.
+        axis: Sym,
+    },
+    /// `store x[index] = %v`, or `store.add`: writes one element of the buffer, combining when `combine` is given.
+    /// A store depending on a reduce (or not on a reduced axis) runs once per outer point.
+    Store {
+        /// Buffer written.
+        buf: Buf,
+        /// Flat element index.
+        index: Expr,
+        /// Value, of the buffer's type.
+        value: Val,
+        /// How to combine with what is there.
+        combine: Option<ReduceOp>,
+    },
+}
+
+impl Loops {
+    /// An empty program.
+    pub fn new(name: impl Into<String>, device: Device) -> Loops {
+        Loops {
+            name: name.into(),
+            device,
+            facts: Facts::new(),
+            bufs: Table::new(),
+            stmts: Vec::new(),
+            updates: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+}
+
+impl BufData {
+    /// Elements spanned: one more than the largest reachable flat index; 0 when any size is 0.
+    pub fn span(&self) -> Expr {
+        span(&self.sizes, &self.strides)
+    }
+
+    /// The coordinate along each dimension of the element at flat `index`, peeled off from the largest stride down;
+    /// dimensions of extent 1 have coordinate 0. `facts` bound the symbols of `index`.
+    pub fn coordinates(&self, index: Expr, facts: &Facts) -> Vec<Expr> {
+        let mut order: Vec<usize> = (0..self.sizes.len()).filter(|&d| !self.sizes[d].is_one()).collect();
+        let not_less =
+            |x: usize, y: usize| facts.known(&Rel::le(self.strides[y], self.strides[x])) == Known::Yes;
+        order.sort_by(|&a, &b| match (not_less(a, b), not_less(b, a)) {
+            (true, false) => std::cmp::Ordering::Less,
+            (false, true) => std::cmp::Ordering::Greater,
+            (true, true) | (false, false) => a.cmp(&b),
+        });
+        let mut coords = vec![Expr::zero(); self.sizes.len()];
+        let mut rest = index;
+        for (n, &d) in order.iter().enumerate() {
+            coords[d] = facts.simplify(rest.floordiv(self.strides[d]));
+            if n + 1 < order.len() {
+                rest = facts.simplify(rest.modulo(self.strides[d]));
+            }
+        }
+        coords
+    }
+}
+
+/// Elements spanned by a strided shape: one more than its largest flat index, 0 when any size is literally 0.
+pub fn span(sizes: &[Expr], strides: &[Expr]) -> Expr {
+    if sizes.iter().any(|s| s.is_zero()) {
+        return Expr::zero();
+    }
+    sizes.iter().zip(strides).fold(Expr::one(), |n, (&size, &stride)| n + (size - 1) * stride)
+}
+
+impl Stmt {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Stmt::Nest(n) => &n.name,
+            Stmt::Extern(e) => &e.name,
+        }
+    }
+    /// Buffers read, in order of first mention; combining stores read what they write.
+    pub fn reads(&self) -> Vec<Buf> {
+        let mut bufs = Vec::new();
+        match self {
+            Stmt::Nest(n) => {
+                for inst in &n.body {
+                    match &inst.op {
+                        InstOp::Load { buf, .. } | InstOp::Store { buf, combine: Some(_), .. } => {
+                            bufs.push(*buf)
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Stmt::Extern(e) => bufs.extend(&e.reads),
+        }
+        unique(bufs)
+    }
+    /// Buffers written, in order of first mention.
+    pub fn writes(&self) -> Vec<Buf> {
+        let mut bufs = Vec::new();
+        match self {
+            Stmt::Nest(n) => {
+                for inst in &n.body {
+                    if let InstOp::Store { buf, .. } = &inst.op {
+                        bufs.push(*buf);
+                    }
+                }
+            }
+            Stmt::Extern(e) => bufs.extend(&e.writes),
+        }
+        unique(bufs)
+    }
+}
+
+fn unique(bufs: Vec<Buf>) -> Vec<Buf> {
+    let mut seen = Vec::with_capacity(bufs.len());
+    for buf in bufs {
+        if !seen.contains(&buf) {
+            seen.push(buf);
+        }
+    }
+    seen
+}
+
+impl Nest {
+    /// Declares the axes, and the symbols the body binds, as indices.
+    pub fn declare(&self, facts: &mut Facts) {
+        for axis in self.all_axes() {
+            facts.declare_index(axis.var, axis.extent);
+        }
+        for inst in &self.body {
+            if let InstOp::Bind { sym, extent, .. } = inst.op {
+                facts.declare_index(sym, extent);
+            }
+        }
+    }
+    /// `facts` with what [`Nest::declare`] declares.
+    pub fn facts(&self, facts: &Facts) -> Facts {
+        let mut facts = facts.clone();
+        self.declare(&mut facts);
+        facts
+    }
+    /// All axes, outer ones first.
+    pub fn all_axes(&self) -> impl Iterator<Item = &Axis> {
+        self.axes.iter().chain(&self.reduced)
+    }
+    /// For each instruction, whether it runs once per outer point after the reduction (true), that is, whether it
+    /// depends on a `reduce`; stores of values that depend on no reduce and on no reduced axis count as such too.
+    pub fn after_reduce(&self) -> Vec<bool> {
+        let reduced: Vec<Sym> = self.reduced.iter().map(|a| a.var).collect();
+        let on_reduced = |e: Expr| reduced.iter().any(|&r| e.has_sym(r));
+        let mut after = vec![false; self.body.len()];
+        let mut varies = vec![false; self.body.len()];
+        let mut bound: Vec<Sym> = Vec::new();
+        for (i, inst) in self.body.iter().enumerate() {
+            let operands = inst.op.operands();
+            varies[i] = match &inst.op {
+                InstOp::Reduce(..) | InstOp::ArgReduce { .. } => false,
+                _ => {
+                    operands.iter().any(|v| varies[v.0 as usize])
+                        || inst
+                            .op
+                            .exprs()
+                            .iter()
+                            .any(|&e| on_reduced(e) || bound.iter().any(|&b| e.has_sym(b)))
+                }
+            };
+            after[i] = match &inst.op {
+                InstOp::Reduce(..) | InstOp::ArgReduce { .. } => true,
+                InstOp::Store { .. } => !varies[i],
+                _ => operands.iter().any(|v| after[v.0 as usize]),
+            };
+            if let InstOp::Bind { sym, .. } = inst.op
+                && varies[i]
+            {
+                bound.push(sym);
+            }
+        }
+        after
+    }
+}
+
+impl InstOp {
+    /// Values used.
+    pub fn operands(&self) -> Vec<Val> {
+        match self {
+            InstOp::Load { .. } | InstOp::Const(_) | InstOp::Index(_) | InstOp::Cond(_) => Vec::new(),
+            InstOp::Op(_, args) => args.clone(),
+            InstOp::Cast(v)
+            | InstOp::Bitcast(v)
+            | InstOp::Bind { value: v, .. }
+            | InstOp::Reduce(_, v)
+            | InstOp::ArgReduce { value: v, .. }
+            | InstOp::Scan { value: v, .. }
+            | InstOp::Store { value: v, .. } => vec![*v],
+        }
+    }
+    /// Values used, to be changed.
+    pub fn operands_mut(&mut self) -> Vec<&mut Val> {
+        match self {
+            InstOp::Load { .. } | InstOp::Const(_) | InstOp::Index(_) | InstOp::Cond(_) => Vec::new(),
+            InstOp::Op(_, args) => args.iter_mut().collect(),
+            InstOp::Cast(v)
+            | InstOp::Bitcast(v)
+            | InstOp::Bind { value: v, .. }
+            | InstOp::Reduce(_, v)
+            | InstOp::ArgReduce { value: v, .. }
+            | InstOp::Scan { value: v, .. }
+            | InstOp::Store { value: v, .. } => vec![v],
+        }
+    }
+    /// Index expressions mentioned, both sides of relations included.
+    pub fn exprs(&self) -> Vec<Expr> {
+        match self {
+            InstOp::Load { index, guard, .. } => {
+                let mut all = vec![*index];
+                all.extend(guard.iter().flat_map(|r| [r.lhs, r.rhs]));
+                all
+            }
+            InstOp::Index(e) => vec![*e],
+            InstOp::Cond(r) => vec![r.lhs, r.rhs],
+            InstOp::Store { index, .. } => vec![*index],
+            InstOp::Bind { extent, .. } => vec![*extent],
+            InstOp::Const(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Scan { .. } => Vec::new(),
+        }
+    }
+    /// Rewrites every index expression.
+    pub fn map_exprs(&mut self, f: &mut impl FnMut(Expr) -> Expr) {
+        match self {
+            InstOp::Load { index, guard, .. } => {
+                *index = f(*index);
+                for r in guard {
+                    r.lhs = f(r.lhs);
+                    r.rhs = f(r.rhs);
+                }
+            }
+            InstOp::Index(e) => *e = f(*e),
+            InstOp::Cond(r) => {
+                r.lhs = f(r.lhs);
+                r.rhs = f(r.rhs);
+            }
+            InstOp::Store { index, .. } => *index = f(*index),
+            InstOp::Bind { extent, .. } => *extent = f(*extent),
+            InstOp::Const(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Scan { .. } => {}
+        }
+    }
+}

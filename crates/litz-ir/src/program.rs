@@ -1,0 +1,178 @@
+//! The program IR: the wrapper around kernels, as data.
+//!
+//! ```text
+//! program @mlp on cpu {
+//!   sym s0 in [2, 1024]
+//!   param x: f32[s0, 768]
+//!   const w: f32[3072, 768] = "fc1.weight"
+//!   load {
+//!     alloc wp: f32[2359296]
+//!     launch @pack0(w, wp)
+//!   }
+//!   check s0 <= 1024 for "x: size 0"
+//!   alloc p0: u8[12288*s0]
+//!   view h: f32[3072*s0] = p0 + 0
+//!   alloc y: f32[3072*s0]
+//!   launch @k0(x, wp, h, y) sizes(s0)
+//!   free p0
+//!   return y: f32[s0, 3072]
+//! }
+//! ```
+
+use crate::dtype::Dtype;
+use crate::entity;
+use crate::graph::{Device, TensorType};
+use crate::ids::Table;
+use crate::scalar::Scalar;
+use litz_sym::{Expr, Facts, Rel};
+
+entity!(
+    /// A piece of memory a program names.
+    Slot,
+    "t"
+);
+
+/// A program.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Name, without the `@`.
+    pub name: String,
+    /// Where it runs.
+    pub device: Device,
+    /// Size symbols: ranges, hints and guards. Symbols get values from parameter sizes.
+    pub facts: Facts,
+    /// Every named memory.
+    pub slots: Table<Slot, SlotData>,
+    /// User inputs, in order.
+    pub params: Vec<Param>,
+    /// Bytes that come with the model.
+    pub consts: Vec<Const>,
+    /// Run once, when the constants are there.
+    pub load: Vec<Step>,
+    /// Run at every call.
+    pub steps: Vec<Step>,
+    /// State written back, after all steps: (parameter or constant, source).
+    pub updates: Vec<(Slot, Slot)>,
+    /// What a call returns.
+    pub outputs: Vec<Output>,
+}
+
+/// Name, type and length of a memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SlotData {
+    /// Text name, unique.
+    pub name: String,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Elements.
+    pub extent: Expr,
+}
+
+/// A user input.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Param {
+    /// Its memory.
+    pub slot: Slot,
+    /// What the user must pass. Other strides are copied to these.
+    pub ty: TensorType,
+}
+
+/// Bytes that come with the model.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Const {
+    /// Its memory.
+    pub slot: Slot,
+    /// Parameter name in the model.
+    pub name: String,
+    /// Shape and layout the kernels expect; the reader gathers other layouts into it.
+    pub ty: TensorType,
+}
+
+/// One step.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// Fails the call unless the relation holds.
+    Check {
+        /// What must hold.
+        rel: Rel,
+        /// Who asked, for the message.
+        who: String,
+    },
+    /// Gives a slot its own memory.
+    Alloc {
+        /// The slot.
+        slot: Slot,
+    },
+    /// Places a slot inside another, `offset` bytes in.
+    View {
+        /// Slot placed.
+        slot: Slot,
+        /// Slot it lies in.
+        base: Slot,
+        /// Bytes.
+        offset: Expr,
+    },
+    /// Runs a kernel.
+    Launch {
+        /// Kernel name.
+        kernel: String,
+        /// One slot for each parameter.
+        args: Vec<Slot>,
+        /// One value for each size symbol.
+        sizes: Vec<Expr>,
+    },
+    /// Runs a routine of the runtime.
+    Extern {
+        /// Routine name.
+        routine: String,
+        /// Memory read.
+        reads: Vec<Slot>,
+        /// Memory written.
+        writes: Vec<Slot>,
+        /// Integer parameters.
+        ints: Vec<Expr>,
+    },
+    /// Ends a slot's memory.
+    Free {
+        /// The slot.
+        slot: Slot,
+    },
+}
+
+/// One returned value.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Output {
+    /// A strided view of a slot.
+    View {
+        /// Memory.
+        slot: Slot,
+        /// Shape and strides.
+        ty: TensorType,
+        /// First element.
+        offset: Expr,
+    },
+    /// An integer.
+    Int(Expr),
+    /// A literal.
+    Literal(Scalar),
+    /// None.
+    Nothing,
+}
+
+impl Program {
+    /// An empty program.
+    pub fn new(name: impl Into<String>, device: Device) -> Program {
+        Program {
+            name: name.into(),
+            device,
+            facts: Facts::new(),
+            slots: Table::new(),
+            params: Vec::new(),
+            consts: Vec::new(),
+            load: Vec::new(),
+            steps: Vec::new(),
+            updates: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Operator schemas: argument names, types, defaults and aliasing, parsed from PyTorch's notation.
+//!
+//! `aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)`
+
+use crate::dtype::Dtype;
+use crate::graph::{Arg, Device, Float, MemoryFormat};
+use litz_sym::Expr;
+use std::fmt;
+
+/// An operator's interface.
+#[derive(Clone, PartialEq, Debug)]
+pub struct OpSchema {
+    /// `aten.add_.Tensor` (`.default` when the schema names no overload).
+    pub name: String,
+    /// Arguments in order.
+    pub args: Vec<SchemaArg>,
+    /// Results in order.
+    pub returns: Vec<SchemaReturn>,
+}
+
+/// One argument.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SchemaArg {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: ArgType,
+    /// Value when not given.
+    pub default: Option<Arg>,
+    /// Alias set it belongs to.
+    pub alias: Option<Alias>,
+}
+
+/// One result.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SchemaReturn {
+    /// Its type.
+    pub ty: ArgType,
+    /// Alias set it belongs to.
+    pub alias: Option<Alias>,
+}
+
+/// Membership in an alias set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Alias {
+    /// Name of the set: `a` in `Tensor(a!)`.
+    pub set: String,
+    /// Whether the operator writes through it.
+    pub write: bool,
+}
+
+/// The type of an argument or result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArgType {
+    /// Element or scalar type.
+    pub base: BaseType,
+    /// A list of them.
+    pub list: bool,
+    /// Elements may be none.
+    pub optional_items: bool,
+    /// The whole may be none.
+    pub optional: bool,
+}
+
+/// The element type of an argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BaseType {
+    /// `Tensor`.
+    Tensor,
+    /// `int`, `SymInt`.
+    Int,
+    /// `float`.
+    Float,
+    /// `bool`.
+    Bool,
+    /// `Scalar`: a number of any kind.
+    Scalar,
+    /// `str`.
+    Str,
+    /// `ScalarType`.
+    Dtype,
+    /// `Device`.
+    Device,
+    /// `Layout`.
+    Layout,
+    /// `MemoryFormat`.
+    MemoryFormat,
+    /// Anything no model needs: `Generator`, `Storage`, `Any` ...
+    Other,
+}
+
+/// Why a schema could not be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SchemaError {
+    /// The text at fault.
+    pub schema: String,
+    /// What was expected.
+    pub expected: &'static str,
+}
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "schema `{}`: expected {}", self.schema, self.expected)
+    }
+}
+
+impl std::error::Error for SchemaError {}
+
+impl OpSchema {
+    /// Reads one schema.
+    ///
+    /// # Errors
+    /// When `text` is not in PyTorch's notation.
+    pub fn parse(text: &str) -> Result<OpSchema, SchemaError> {
+        let fail = |expected| SchemaError { schema: text.to_owned(), expected };
+        let (qualified, rest) = text.split_once('(').ok_or_else(|| fail("`(`"))?;
+        let (namespace, op) = qualified.split_once("::").ok_or_else(|| fail("`namespace::name`"))?;
+        let name = match op.split_once('.') {
+            Some((base, overload)) => format!("{namespace}.{base}.{overload}"),
+            None => format!("{namespace}.{op}.default"),
+        };
+        let close = rest.rfind(") -> ").ok_or_else(|| fail("`) -> `"))?;
+        let (args, returns) = (&rest[..close], rest[close + 5..].trim());
+        let args = split_top(args)
+            .into_iter()
+            .filter(|a| *a != "*")
+            .map(|a| parse_arg(a).ok_or_else(|| fail("`type name=default`")))
+            .collect::<Result<_, _>>()?;
+        let inner = match returns.strip_prefix('(') {
+            Some(r) => r.strip_suffix(')').ok_or_else(|| fail("`)` after results"))?,
+            None => returns,
+        };
+        let returns = split_top(inner)
+            .into_iter()
+            .map(|r| {
+                let (ty, alias, _) = parse_type(r).ok_or_else(|| fail("a result type"))?;
+                Ok(SchemaReturn { ty, alias })
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(OpSchema { name, args, returns })
+    }
+
+    /// Position of the argument of that name.
+    pub fn position(&self, arg: &str) -> Option<usize> {
+        self.args.iter().position(|a| a.name == arg)
+    }
+
+    /// Whether the operator writes to any argument.
+    pub fn is_mutating(&self) -> bool {
+        self.args.iter().any(|a| a.alias.as_ref().is_some_and(|alias| alias.write))
+    }
+}
+
+/// Splits at commas outside brackets and quotes; trims; drops empty pieces.
+fn split_top(text: &str) -> Vec<&str> {
+    let (mut pieces, mut depth, mut start, mut quote) = (Vec::new(), 0i32, 0, None);
+    for (i, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(q), c) if c == q => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '(' | '[') => depth += 1,
+            (None, ')' | ']') => depth -= 1,
+            (None, ',') if depth == 0 => {
+                pieces.push(text[start..i].trim());
+                start = i + 1;
+            }
+            (None, _) => {}
+        }
+    }
+    pieces.push(text[start..].trim());
+    pieces.retain(|p| !p.is_empty());
+    pieces
+}
+
+fn parse_arg(text: &str) -> Option<SchemaArg> {
+    let (ty, alias, rest) = parse_type(text)?;
+    let (name, default) = match rest.split_once('=') {
+        Some((name, value)) => (name.trim(), Some(parse_default(value.trim(), ty)?)),
+        None => (rest.trim(), None),
+    };
+    Some(SchemaArg { name: name.to_owned(), ty, default, alias })
+}
+
+/// Reads a type; returns it, its alias mark, and what follows.
+fn parse_type(text: &str) -> Option<(ArgType, Option<Alias>, &str)> {
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
+    let base = match &text[..end] {
+        "Tensor" => BaseType::Tensor,
+        "int" | "SymInt" => BaseType::Int,
+        "float" => BaseType::Float,
+        "bool" | "SymBool" => BaseType::Bool,
+        "Scalar" | "number" | "complex" => BaseType::Scalar,
+        "str" => BaseType::Str,
+        "ScalarType" => BaseType::Dtype,
+        "Device" => BaseType::Device,
+        "Layout" => BaseType::Layout,
+        "MemoryFormat" => BaseType::MemoryFormat,
+        "" => return None,
+        _ => BaseType::Other,
+    };
+    let mut rest = &text[end..];
+    let mut ty = ArgType { base, list: false, optional_items: false, optional: false };
+    let mut alias = None;
+    loop {
+        if rest.starts_with('(') {
+            let close = rest.find(')')?;
+            let inside = &rest[1..close];
+            alias = Some(Alias {
+                set: inside.chars().take_while(|c| c.is_alphanumeric()).collect(),
+                write: inside.contains('!'),
+            });
+            rest = &rest[close + 1..];
+        } else if rest.starts_with('[') {
+            rest = &rest[rest.find(']')? + 1..];
+            (ty.list, ty.optional_items, ty.optional) = (true, ty.optional, false);
+        } else if let Some(r) = rest.strip_prefix('?') {
+            ty.optional = true;
+            rest = r;
+        } else {
+            return Some((ty, alias, rest.trim_start()));
+        }
+    }
+}
+
+fn parse_default(text: &str, ty: ArgType) -> Option<Arg> {
+    if let Some(items) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
+        let item = ArgType { list: false, ..ty };
+        return split_top(items)
+            .into_iter()
+            .map(|i| parse_default(i, item))
+            .collect::<Option<_>>()
+            .map(Arg::List);
+    }
+    Some(match text {
+        "None" => Arg::None,
+        "True" => Arg::Bool(true),
+        "False" => Arg::Bool(false),
+        "contiguous_format" => Arg::MemoryFormat(MemoryFormat::Contiguous),
+        "Mean" => Arg::Int(Expr::one()),
+        "strided" => Arg::Strided,
+        "cpu" => Arg::Device(Device::Cpu),
+        "long" => Arg::Dtype(Dtype::I64),
+        "float" => Arg::Dtype(Dtype::F32),
+        _ => {
+            if let Some(quoted) = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) {
+                Arg::Str(quoted.to_owned())
+            } else if let Some(quoted) = text.strip_prefix('\'').and_then(|t| t.strip_suffix('\'')) {
+                Arg::Str(quoted.to_owned())
+            } else if ty.base == BaseType::Float {
+                Arg::Float(Float(text.parse().ok()?))
+            } else if let Ok(i) = text.parse::<i64>() {
+                Arg::Int(Expr::int(i))
+            } else {
+                Arg::Float(Float(text.parse().ok()?))
+            }
+        }
+    })
+}
+
+/// Where an importer looks schemas up.
+pub trait Schemas {
+    /// The schema of `aten.add.Tensor`, or `None` when the operator is not known.
+    fn lookup(&self, name: &str) -> Option<&OpSchema>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_aliases_defaults_and_results() {
+        let s = OpSchema::parse(
+            "aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)",
+        );
+        let s = s.expect("parses");
+        assert_eq!(s.name, "aten.add_.Tensor");
+        assert_eq!(s.args.len(), 3);
+        assert!(s.is_mutating());
+        assert_eq!(s.args[2].default, Some(Arg::Int(Expr::one())));
+        assert_eq!(s.returns[0].alias, Some(Alias { set: "a".into(), write: true }));
+    }
+
+    #[test]
+    fn reads_lists_and_options() {
+        let s = OpSchema::parse(
+            "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, 1], str pad=\"a,b\") -> (Tensor, Tensor[])",
+        )
+        .expect("parses");
+        assert_eq!(s.name, "aten.conv2d.default");
+        assert!(s.args[2].ty.optional && !s.args[2].ty.list);
+        assert_eq!(s.args[3].default, Some(Arg::ints([Expr::one(), Expr::one()])));
+        assert_eq!(s.args[4].default, Some(Arg::Str("a,b".into())));
+        assert!(s.returns[1].ty.list);
+        let s =
+            OpSchema::parse("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor").expect("parses");
+        assert!(s.args[1].ty.list && s.args[1].ty.optional_items && !s.args[1].ty.optional);
+    }
+
+    #[test]
+    fn rejects_what_is_no_schema() {
+        assert!(OpSchema::parse("aten::add").is_err());
+        assert!(OpSchema::parse("add(Tensor a) -> Tensor").is_err());
+    }
+}

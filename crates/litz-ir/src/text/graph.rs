@@ -1,0 +1,270 @@
+//! Graphs to text and back.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::diag::Diags;
+use crate::dtype::Dtype;
+use crate::graph::{Arg, Float, Graph, MemoryFormat, Node, OpName, Type, Value};
+use crate::scalar::Scalar;
+use crate::text::cursor::{Cursor, Names, Result, parse_whole};
+use crate::text::lexer::TokenKind;
+use crate::text::print::{Indent, Name, Quoted, Sigil, commas, write_facts};
+
+impl Display for Graph {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write_graph(f, self, 0)
+    }
+}
+
+fn write_graph(f: &mut Formatter, graph: &Graph, depth: usize) -> fmt::Result {
+    let (outer, inner) = (Indent(depth), Indent(depth + 1));
+    writeln!(f, "{outer}graph {} on {} {{", Sigil('@', &graph.name), graph.device)?;
+    write_facts(f, inner, &graph.facts)?;
+    for subgraph in &graph.subgraphs {
+        write_graph(f, subgraph, depth + 1)?;
+    }
+    for &input in &graph.inputs {
+        writeln!(f, "{inner}{} = input", typed(graph, input))?;
+    }
+    for (value, name) in &graph.consts {
+        writeln!(f, "{inner}{} = const {}", typed(graph, *value), Quoted(name))?;
+    }
+    for node in &graph.nodes {
+        writeln!(f, "{inner}{}", InGraph(graph, node))?;
+    }
+    for &(target, source) in &graph.updates {
+        writeln!(f, "{inner}update {} = {}", InGraph(graph, &target), InGraph(graph, &source))?;
+    }
+    write!(f, "{inner}return{}", if graph.outputs.is_empty() { "" } else { " " })?;
+    commas(f, &graph.outputs, |f, output| InGraph(graph, output).fmt(f))?;
+    writeln!(f, "\n{outer}}}")
+}
+
+/// `%x: f32[s0, 768]`.
+fn typed(graph: &Graph, value: Value) -> impl Display {
+    fmt::from_fn(move |f| write!(f, "{}: {}", InGraph(graph, &value), graph.values[value].ty))
+}
+
+/// Something printed with the names of its graph.
+pub(crate) struct InGraph<'a, T>(pub &'a Graph, pub &'a T);
+
+impl Display for InGraph<'_, Value> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        Sigil('%', &self.0.values[*self.1].name).fmt(f)
+    }
+}
+
+impl Display for InGraph<'_, Node> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let InGraph(graph, node) = *self;
+        commas(f, &node.outputs, |f, output| match *output {
+            Some(value) => typed(graph, value).fmt(f),
+            None => f.write_str("_"),
+        })?;
+        write!(f, "{}{}(", if node.outputs.is_empty() { "" } else { " = " }, Name(node.op.as_str()))?;
+        commas(f, &node.args, |f, arg| InGraph(graph, arg).fmt(f))?;
+        match &node.source {
+            Some(source) => write!(f, ") at {}", Quoted(source)),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+impl Display for InGraph<'_, Arg> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let graph = self.0;
+        match self.1 {
+            Arg::None => f.write_str("none"),
+            Arg::Value(value) => InGraph(graph, value).fmt(f),
+            Arg::List(items) => {
+                f.write_str("[")?;
+                commas(f, items, |f, item| InGraph(graph, item).fmt(f))?;
+                f.write_str("]")
+            }
+            Arg::Int(value) => value.fmt(f),
+            Arg::Float(value) => Scalar::Float(value.0).fmt(f),
+            Arg::Bool(value) => value.fmt(f),
+            Arg::Complex(re, im) => write!(f, "complex({}, {})", Scalar::Float(re.0), Scalar::Float(im.0)),
+            Arg::Str(text) => Quoted(text).fmt(f),
+            Arg::Dtype(dtype) => dtype.fmt(f),
+            Arg::Device(device) => device.fmt(f),
+            Arg::Strided => f.write_str("strided"),
+            Arg::MemoryFormat(format) => f.write_str(format.name()),
+            Arg::Graph(name) => Sigil('@', name).fmt(f),
+        }
+    }
+}
+
+/// Reads one graph.
+///
+/// # Errors
+/// Where the text is no graph, or names a value that no earlier line defines.
+pub fn parse(text: &str) -> std::result::Result<Graph, Diags> {
+    parse_whole(text, graph)
+}
+
+/// A graph being read.
+struct Reader {
+    graph: Graph,
+    values: Names<Value>,
+}
+
+fn graph(cx: &mut Cursor) -> Result<Graph> {
+    cx.expect("graph")?;
+    let name = cx.item_name()?;
+    cx.expect("on")?;
+    let graph = Graph::new(name, cx.device()?);
+    let mut reader = Reader { graph, values: Names::new("a value", "undefined-value") };
+    cx.expect("{")?;
+    while !cx.eat("return") {
+        reader.line(cx)?;
+    }
+    reader.graph.outputs = cx.last_line(|cx| reader.arg(cx))?;
+    Ok(reader.graph)
+}
+
+impl Reader {
+    fn line(&mut self, cx: &mut Cursor) -> Result<()> {
+        if cx.fact(&mut self.graph.facts)? {
+            return Ok(());
+        }
+        if cx.is("graph") {
+            let subgraph = cx.nested(graph)?;
+            self.graph.subgraphs.push(subgraph);
+            return Ok(());
+        }
+        if cx.eat("update") {
+            let target = self.values.value(cx)?;
+            cx.expect("=")?;
+            let source = self.values.value(cx)?;
+            self.graph.updates.push((target, source));
+            return Ok(());
+        }
+        self.definition(cx)
+    }
+
+    /// `%x: f32[2] = input`, `= const "name"`, or a node.
+    fn definition(&mut self, cx: &mut Cursor) -> Result<()> {
+        let is_result = |cx: &Cursor| cx.peek().kind == TokenKind::Value || cx.is("_");
+        if !is_result(cx) {
+            return self.node(cx, Vec::new());
+        }
+        let results = cx.commas(|cx| if cx.eat("_") { Ok(None) } else { typed_name(cx).map(Some) })?;
+        cx.expect("=")?;
+        match &results[..] {
+            [Some((name, ty))] if cx.eat("input") => {
+                let value = self.define(name.clone(), ty.clone());
+                self.graph.inputs.push(value);
+                Ok(())
+            }
+            [Some((name, ty))] if cx.eat("const") => {
+                let value = self.define(name.clone(), ty.clone());
+                self.graph.consts.push((value, cx.string()?));
+                Ok(())
+            }
+            _ => self.node(cx, results),
+        }
+    }
+
+    fn define(&mut self, name: String, ty: Type) -> Value {
+        let value = self.graph.value(name.clone(), ty);
+        self.values.define(name, value);
+        value
+    }
+
+    fn node(&mut self, cx: &mut Cursor, results: Vec<Option<(String, Type)>>) -> Result<()> {
+        let op = OpName::new(cx.name("an operator")?);
+        let args = cx.list("(", ")", |cx| self.arg(cx))?;
+        let source = if cx.eat("at") { Some(cx.string()?.into()) } else { None };
+        // Results are in scope only after the node, so that it cannot use them itself.
+        let mut define = |(name, ty)| self.define(name, ty);
+        let outputs = results.into_iter().map(|result| result.map(&mut define)).collect();
+        self.graph.nodes.push(Node { op, args, outputs, source });
+        Ok(())
+    }
+
+    fn arg(&self, cx: &mut Cursor) -> Result<Arg> {
+        match cx.peek().kind {
+            TokenKind::Value => return self.values.value(cx).map(Arg::Value),
+            TokenKind::Item => return cx.item_name().map(Arg::Graph),
+            TokenKind::Str => return cx.string().map(Arg::Str),
+            TokenKind::Word => {
+                if let Some(arg) = keyword(cx)? {
+                    return Ok(arg);
+                }
+            }
+            TokenKind::Int | TokenKind::Float | TokenKind::Punct | TokenKind::End => {}
+        }
+        if cx.is("[") {
+            return cx.nested(|cx| cx.list("[", "]", |cx| self.arg(cx))).map(Arg::List);
+        }
+        if cx.is_float() {
+            return cx.float().map(|value| Arg::Float(Float(value)));
+        }
+        let value = cx.expr()?;
+        match value.syms().into_iter().find(|sym| is_keyword(sym.name())) {
+            Some(sym) => Err(cx.error("symbol-name", format!("`{sym}` cannot be the name of a symbol"))),
+            None => Ok(Arg::Int(value)),
+        }
+    }
+}
+
+/// `%x: f32[s0, 768]`.
+fn typed_name(cx: &mut Cursor) -> Result<(String, Type)> {
+    let name = cx.value_name()?;
+    cx.expect(":")?;
+    Ok((name, value_type(cx)?))
+}
+
+fn value_type(cx: &mut Cursor) -> Result<Type> {
+    if cx.eat("int") {
+        cx.expect("(")?;
+        let value = cx.expr()?;
+        cx.expect(")")?;
+        return Ok(Type::Int(value));
+    }
+    if cx.eat("float") {
+        return Ok(Type::Float);
+    }
+    if cx.is("bool") && !cx.second_is("[") {
+        cx.take();
+        return Ok(Type::Bool);
+    }
+    cx.tensor_type().map(Type::Tensor)
+}
+
+/// Words that are arguments of their own; any other word starts an expression.
+fn keyword(cx: &mut Cursor) -> Result<Option<Arg>> {
+    let word = cx.peek_text();
+    let arg = match word {
+        "none" => Arg::None,
+        "true" => Arg::Bool(true),
+        "false" => Arg::Bool(false),
+        "strided" => Arg::Strided,
+        "cpu" | "cuda" => return cx.device().map(|device| Some(Arg::Device(device))),
+        "complex" => {
+            cx.take();
+            cx.expect("(")?;
+            let re = cx.float()?;
+            cx.expect(",")?;
+            let im = cx.float()?;
+            cx.expect(")")?;
+            return Ok(Some(Arg::Complex(Float(re), Float(im))));
+        }
+        _ => match (MemoryFormat::from_name(word), Dtype::from_name(word)) {
+            (Some(format), _) => Arg::MemoryFormat(format),
+            (None, Some(dtype)) => Arg::Dtype(dtype),
+            (None, None) => return Ok(None),
+        },
+    };
+    cx.take();
+    Ok(Some(arg))
+}
+
+/// Names that no size symbol may have, since an argument of that spelling means something else.
+pub(crate) fn is_keyword(word: &str) -> bool {
+    word.starts_with('%')
+        || matches!(word, "none" | "true" | "false" | "strided" | "cpu" | "cuda" | "complex" | "inf" | "nan")
+        || MemoryFormat::from_name(word).is_some()
+        || Dtype::from_name(word).is_some()
+}

@@ -1,0 +1,449 @@
+//! Kernels to text and back.
+
+use std::fmt::{self, Display, Formatter};
+
+use litz_sym::{Expr, Sym};
+
+use crate::diag::Diags;
+use crate::dtype::Dtype;
+use crate::ids::Id;
+use crate::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
+use crate::scalar::{ReduceOp, Scalar, ScalarOp};
+use crate::text::cursor::{Cursor, Names, Result, parse_whole};
+use crate::text::lexer::TokenKind;
+use crate::text::print::{Commas, Declaration, Guards, Indent, Name, Quoted, Sigil, commas, write_guards};
+
+const LINE: Indent = Indent(1);
+
+impl Display for Kernel {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "kernel {}", Sigil('@', &self.name))?;
+        if !self.from.is_empty() {
+            f.write_str(" from ")?;
+            commas(f, &self.from, |f, nest| Name(nest).fmt(f))?;
+        }
+        f.write_str(" {\n")?;
+        let (params, locals): (Vec<Mem>, Vec<Mem>) =
+            self.mems.ids().partition(|mem| mem.index() < self.params);
+        params.iter().try_for_each(|&mem| self.write_mem(f, mem))?;
+        for &size in &self.sizes {
+            writeln!(f, "{LINE}size {}", Declaration(&self.facts, size))?;
+        }
+        let is_size = |sym: &Sym| self.sizes.contains(sym);
+        for sym in self.facts.symbols().filter(|sym| !is_size(sym)) {
+            writeln!(f, "{LINE}sym {}", Declaration(&self.facts, sym))?;
+        }
+        write_guards(f, LINE, &self.facts)?;
+        self.write_grid(f)?;
+        locals.iter().try_for_each(|&mem| self.write_mem(f, mem))?;
+        for (at, check) in self.checks.iter().enumerate() {
+            writeln!(f, "{LINE}check {at} = {}", Quoted(check))?;
+        }
+        Printer::new(self).block(f, &self.body, 1)?;
+        f.write_str("}\n")
+    }
+}
+
+impl Space {
+    /// Every space.
+    pub const ALL: [Space; 5] = [Space::Read, Space::Write, Space::Update, Space::Register, Space::Scratch];
+
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Space::Read => "read",
+            Space::Write => "write",
+            Space::Update => "update",
+            Space::Register => "register",
+            Space::Scratch => "scratch",
+        }
+    }
+
+    /// Whether memory there belongs to the kernel rather than to its caller.
+    pub fn is_local(self) -> bool {
+        match self {
+            Space::Read | Space::Write | Space::Update => false,
+            Space::Register | Space::Scratch => true,
+        }
+    }
+}
+
+impl Kernel {
+    fn write_mem(&self, f: &mut Formatter, mem: Mem) -> fmt::Result {
+        let data = &self.mems[mem];
+        writeln!(f, "{LINE}{} {}: {}[{}]", data.space.name(), Name(&data.name), data.dtype, data.extent)
+    }
+
+    fn write_grid(&self, f: &mut Formatter) -> fmt::Result {
+        if self.grid.is_empty() && self.grain == 1 {
+            return Ok(());
+        }
+        write!(f, "{LINE}grid{}{}", if self.grid.is_empty() { "" } else { " " }, Commas(&self.grid))?;
+        if self.grain != 1 {
+            write!(f, " grain {}", self.grain)?;
+        }
+        f.write_str("\n")
+    }
+}
+
+/// Prints statements; values are numbered in the order of their definitions.
+struct Printer<'a> {
+    kernel: &'a Kernel,
+    numbers: Vec<Option<usize>>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(kernel: &'a Kernel) -> Printer<'a> {
+        let mut numbers = vec![None; kernel.vals.len()];
+        let mut next = 0;
+        number(&kernel.body, &mut numbers, &mut next);
+        Printer { kernel, numbers }
+    }
+
+    fn val(&self, val: Val) -> impl Display {
+        let number = self.numbers.get(val.index()).copied().flatten();
+        fmt::from_fn(move |f| match number {
+            Some(number) => write!(f, "%{number}"),
+            None => write!(f, "%undefined{}", val.index()),
+        })
+    }
+
+    fn mem(&self, mem: Mem) -> Name<'a> {
+        Name(&self.kernel.mems[mem].name)
+    }
+
+    fn block(&self, f: &mut Formatter, body: &[Stmt], depth: usize) -> fmt::Result {
+        body.iter().try_for_each(|stmt| self.stmt(f, stmt, depth))
+    }
+
+    fn stmt(&self, f: &mut Formatter, stmt: &Stmt, depth: usize) -> fmt::Result {
+        let indent = Indent(depth);
+        match stmt {
+            Stmt::Loop(Loop { kind, var, extent, body }) => {
+                write!(f, "{indent}{} {var} in {extent}", kind.keyword())?;
+                match kind {
+                    LoopKind::For | LoopKind::Unroll => {}
+                    LoopKind::Vector { lanes, copies: 1 } => write!(f, " by {lanes}")?,
+                    LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}")?,
+                }
+                f.write_str(" {\n")?;
+                self.block(f, body, depth + 1)?;
+                writeln!(f, "{indent}}}")
+            }
+            Stmt::If { cond, then, other } => {
+                match &cond[..] {
+                    [] => writeln!(f, "{indent}if true {{")?,
+                    cond => writeln!(f, "{indent}if {} {{", Commas(cond))?,
+                }
+                self.block(f, then, depth + 1)?;
+                if !other.is_empty() {
+                    writeln!(f, "{indent}}} else {{")?;
+                    self.block(f, other, depth + 1)?;
+                }
+                writeln!(f, "{indent}}}")
+            }
+            Stmt::Let { val, op } => {
+                write!(f, "{indent}{}: {} = ", self.val(*val), self.kernel.vals[*val])?;
+                self.op(f, op)?;
+                f.write_str("\n")
+            }
+            Stmt::Bind { sym, value, extent, check } => {
+                writeln!(f, "{indent}bind {sym} = {} in {extent}, check {check}", self.val(*value))
+            }
+            Stmt::Store { mem, index, value, combine, guard, atomic } => {
+                let (prefix, mem) = (if *atomic { "atomic " } else { "" }, self.mem(*mem));
+                let combine = combine.map_or("", |op| op.name());
+                writeln!(f, "{indent}{prefix}{mem}[{index}] {combine}= {}{}", self.val(*value), Guards(guard))
+            }
+            Stmt::ArgStore { max, best, at, index, value, position } => {
+                let (best, at, op) = (self.mem(*best), self.mem(*at), if *max { "argmax" } else { "argmin" });
+                writeln!(f, "{indent}{best}[{index}], {at}[{index}] {op}= {}, {position}", self.val(*value))
+            }
+        }
+    }
+
+    fn op(&self, f: &mut Formatter, op: &Op) -> fmt::Result {
+        match op {
+            Op::Load { mem, index, guard, other } => {
+                write!(f, "load {}[{index}]{}", self.mem(*mem), Guards(guard))?;
+                if guard.is_empty() { Ok(()) } else { write!(f, " else {other}") }
+            }
+            Op::Const(value) => write!(f, "const {value}"),
+            Op::Index(value) => write!(f, "index {value}"),
+            Op::Cond(rel) => write!(f, "cond {rel}"),
+            Op::Call(op, args) => {
+                write!(f, "{} ", op.name())?;
+                commas(f, args, |f, &arg| self.val(arg).fmt(f))
+            }
+            Op::Cast(value) => write!(f, "cast {}", self.val(*value)),
+            Op::Round(dtype, value) => write!(f, "round.{dtype} {}", self.val(*value)),
+            Op::Bitcast(value) => write!(f, "bitcast {}", self.val(*value)),
+        }
+    }
+}
+
+impl LoopKind {
+    /// The word its line starts with.
+    pub fn keyword(self) -> &'static str {
+        match self {
+            LoopKind::For => "for",
+            LoopKind::Unroll => "unroll",
+            LoopKind::Vector { .. } => "vector",
+        }
+    }
+}
+
+fn number(body: &[Stmt], numbers: &mut [Option<usize>], next: &mut usize) {
+    for stmt in body {
+        match stmt {
+            Stmt::Loop(inner) => number(&inner.body, numbers, next),
+            Stmt::If { then, other, .. } => {
+                number(then, numbers, next);
+                number(other, numbers, next);
+            }
+            Stmt::Let { val, .. } => {
+                if let Some(slot @ None) = numbers.get_mut(val.index()) {
+                    *slot = Some(*next);
+                    *next += 1;
+                }
+            }
+            Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => {}
+        }
+    }
+}
+
+/// Reads one kernel.
+///
+/// # Errors
+/// Where the text is no kernel, or names memory or a value that no earlier line defines.
+pub fn parse(text: &str) -> std::result::Result<Kernel, Diags> {
+    parse_whole(text, kernel)
+}
+
+/// A kernel being read.
+struct Reader {
+    kernel: Kernel,
+    mems: Names<Mem>,
+    vals: Names<Val>,
+}
+
+fn kernel(cx: &mut Cursor) -> Result<Kernel> {
+    cx.expect("kernel")?;
+    let mut kernel = Kernel::new(cx.item_name()?);
+    if cx.eat("from") {
+        kernel.from = cx.commas(|cx| cx.name("a nest name"))?;
+    }
+    let mems = Names::new("memory", "undefined-memory");
+    let mut reader = Reader { kernel, mems, vals: Names::new("a value", "undefined-value") };
+    cx.expect("{")?;
+    while reader.header(cx)? {}
+    reader.kernel.body = reader.rest_of_block(cx)?;
+    Ok(reader.kernel)
+}
+
+impl Reader {
+    /// A line ahead of the body, if one comes next.
+    fn header(&mut self, cx: &mut Cursor) -> Result<bool> {
+        let kernel = &mut self.kernel;
+        if cx.fact(&mut kernel.facts)? {
+            return Ok(true);
+        }
+        if cx.eat("size") {
+            let sym = cx.declaration(&mut kernel.facts)?;
+            kernel.sizes.push(sym);
+            return Ok(true);
+        }
+        if cx.eat("grid") {
+            (kernel.grid, kernel.grain) = cx.grid()?;
+            return Ok(true);
+        }
+        if cx.is("check") {
+            return self.check(cx).map(|()| true);
+        }
+        match Space::ALL.into_iter().find(|space| cx.is(space.name())) {
+            Some(space) => self.mem(cx, space).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// `check 0 = "message"`.
+    fn check(&mut self, cx: &mut Cursor) -> Result<()> {
+        cx.take();
+        if !cx.is(&self.kernel.checks.len().to_string()) {
+            return Err(
+                cx.expected(&format!("`{}`, since checks are numbered in order", self.kernel.checks.len()))
+            );
+        }
+        cx.take();
+        cx.expect("=")?;
+        self.kernel.checks.push(cx.string()?);
+        Ok(())
+    }
+
+    fn mem(&mut self, cx: &mut Cursor, space: Space) -> Result<()> {
+        if !space.is_local() && self.kernel.mems.len() > self.kernel.params {
+            return Err(cx.error("syntax", "expected parameters ahead of locals"));
+        }
+        cx.take();
+        let name = cx.name("a memory name")?;
+        cx.expect(":")?;
+        let (dtype, extent) = cx.flat_type()?;
+        let mem = self.kernel.mems.push(MemData { name: name.clone(), dtype, extent, space });
+        self.mems.define(name, mem);
+        self.kernel.params += usize::from(!space.is_local());
+        Ok(())
+    }
+
+    /// Statements within braces.
+    fn block(&mut self, cx: &mut Cursor) -> Result<Vec<Stmt>> {
+        cx.expect("{")?;
+        cx.nested(|cx| self.rest_of_block(cx))
+    }
+
+    fn rest_of_block(&mut self, cx: &mut Cursor) -> Result<Vec<Stmt>> {
+        let mut body = Vec::new();
+        while !cx.eat("}") {
+            body.push(self.stmt(cx)?);
+        }
+        Ok(body)
+    }
+
+    fn stmt(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        if cx.peek().kind == TokenKind::Value {
+            return self.definition(cx);
+        }
+        let keyword = cx.peek_text();
+        match keyword {
+            "for" | "unroll" | "vector" => self.loop_(cx, keyword),
+            "if" => self.if_(cx),
+            "bind" => self.bind(cx),
+            _ => self.store(cx),
+        }
+    }
+
+    fn loop_(&mut self, cx: &mut Cursor, keyword: &str) -> Result<Stmt> {
+        cx.take();
+        let axis = cx.axis()?;
+        let kind = match keyword {
+            "for" => LoopKind::For,
+            "unroll" => LoopKind::Unroll,
+            _ => {
+                let (lanes, copies) = cx.lanes()?;
+                LoopKind::Vector { lanes, copies }
+            }
+        };
+        Ok(Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: self.block(cx)? }))
+    }
+
+    fn if_(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        cx.take();
+        let cond = if cx.eat("true") { Vec::new() } else { cx.commas(Cursor::rel)? };
+        let then = self.block(cx)?;
+        let other = if cx.eat("else") { self.block(cx)? } else { Vec::new() };
+        Ok(Stmt::If { cond, then, other })
+    }
+
+    /// `bind t = %3 in n, check 0`.
+    fn bind(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        cx.take();
+        let sym = cx.sym()?;
+        cx.expect("=")?;
+        let value = self.vals.value(cx)?;
+        cx.expect("in")?;
+        let extent = cx.expr()?;
+        cx.expect(",")?;
+        cx.expect("check")?;
+        Ok(Stmt::Bind { sym, value, extent, check: cx.integer()? })
+    }
+
+    /// `%3: f32 = op`.
+    fn definition(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        let name = cx.value_name()?;
+        cx.expect(":")?;
+        let ty = cx.dtype()?;
+        cx.expect("=")?;
+        let op = self.op(cx, ty)?;
+        let val = self.kernel.vals.push(ty);
+        self.vals.define(name, val);
+        Ok(Stmt::Let { val, op })
+    }
+
+    fn op(&self, cx: &mut Cursor, ty: Dtype) -> Result<Op> {
+        if cx.eat("load") {
+            let (mem, index) = self.element(cx)?;
+            let guard = cx.guards()?;
+            let other = if guard.is_empty() {
+                Scalar::zero(ty)
+            } else {
+                cx.expect("else")?;
+                cx.scalar()?
+            };
+            return Ok(Op::Load { mem, index, guard, other });
+        }
+        if cx.eat("const") {
+            return cx.scalar().map(Op::Const);
+        }
+        if cx.eat("index") {
+            return cx.expr().map(Op::Index);
+        }
+        if cx.eat("cond") {
+            return cx.rel().map(Op::Cond);
+        }
+        if cx.eat("cast") {
+            return self.vals.value(cx).map(Op::Cast);
+        }
+        if cx.eat("bitcast") {
+            return self.vals.value(cx).map(Op::Bitcast);
+        }
+        let word = cx.peek_text();
+        if let Some(dtype) = word.strip_prefix("round.").and_then(Dtype::from_name) {
+            cx.take();
+            return Ok(Op::Round(dtype, self.vals.value(cx)?));
+        }
+        let op = ScalarOp::from_name(word).ok_or_else(|| cx.expected("an operation"))?;
+        cx.take();
+        Ok(Op::Call(op, cx.commas(|cx| self.vals.value(cx))?))
+    }
+
+    /// `x[index]`.
+    fn element(&self, cx: &mut Cursor) -> Result<(Mem, Expr)> {
+        let mem = self.mems.name(cx)?;
+        cx.expect("[")?;
+        let index = cx.expr()?;
+        cx.expect("]")?;
+        Ok((mem, index))
+    }
+
+    /// `x[index] sum= %v if guards`, or an [`Stmt::ArgStore`].
+    fn store(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        let atomic = cx.eat("atomic");
+        let (mem, index) = self.element(cx)?;
+        if !atomic && cx.eat(",") {
+            return self.arg_store(cx, mem, index);
+        }
+        let combine = ReduceOp::from_name(cx.peek_text());
+        if combine.is_some() {
+            cx.take();
+        }
+        cx.expect("=")?;
+        let value = self.vals.value(cx)?;
+        Ok(Stmt::Store { mem, index, value, combine, guard: cx.guards()?, atomic })
+    }
+
+    /// The rest of `best[index], at[index] argmax= %v, position`.
+    fn arg_store(&mut self, cx: &mut Cursor, best: Mem, index: Expr) -> Result<Stmt> {
+        let (at, same) = self.element(cx)?;
+        if same != index {
+            return Err(cx.error("syntax", format!("expected index {index} for both, found {same}")));
+        }
+        let max = cx.is("argmax");
+        if !max && !cx.is("argmin") {
+            return Err(cx.expected("`argmax=` or `argmin=`"));
+        }
+        cx.take();
+        cx.expect("=")?;
+        let value = self.vals.value(cx)?;
+        cx.expect(",")?;
+        Ok(Stmt::ArgStore { max, best, at, index, value, position: cx.expr()? })
+    }
+}

@@ -1,0 +1,386 @@
+//! Loops to text and back.
+
+use std::fmt::{self, Display, Formatter};
+
+use litz_sym::Expr;
+
+use crate::diag::Diags;
+use crate::dtype::Dtype;
+use crate::graph::TensorType;
+use crate::ids::Id;
+use crate::loops::{Axis, Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
+use crate::scalar::{ReduceOp, Scalar, ScalarOp};
+use crate::text::cursor::{Cursor, Names, Result, parse_whole};
+use crate::text::lexer::TokenKind;
+use crate::text::print::{Commas, Guards, Indent, Name, Optional, Quoted, Shape, Sigil, commas, write_facts};
+
+const LINE: Indent = Indent(1);
+const BODY: Indent = Indent(2);
+
+impl Display for Loops {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        writeln!(f, "loops {} on {} {{", Sigil('@', &self.name), self.device)?;
+        write_facts(f, LINE, &self.facts)?;
+        for buf in self.bufs.values() {
+            writeln!(f, "{LINE}{buf}")?;
+        }
+        for stmt in &self.stmts {
+            match stmt {
+                Stmt::Nest(nest) => writeln!(f, "{LINE}{}", InLoops(self, nest))?,
+                Stmt::Extern(call) => writeln!(f, "{LINE}{}", InLoops(self, call))?,
+            }
+        }
+        for (target, source) in &self.updates {
+            writeln!(f, "{LINE}update {} = {}", InLoops(self, target), InLoops(self, source))?;
+        }
+        write!(f, "{LINE}return{}", if self.outputs.is_empty() { "" } else { " " })?;
+        commas(f, &self.outputs, |f, output| InLoops(self, output).fmt(f))?;
+        writeln!(f, "\n}}")
+    }
+}
+
+impl Display for BufData {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "buf {}: {}{}", Name(&self.name), self.dtype, Shape(&self.sizes, &self.strides))?;
+        match &self.kind {
+            BufKind::Input => f.write_str(" = input"),
+            BufKind::Const(name) => write!(f, " = const {}", Quoted(name)),
+            BufKind::Temp => Ok(()),
+        }
+    }
+}
+
+/// Something printed with the buffer names of its program.
+pub(crate) struct InLoops<'a, T>(pub &'a Loops, pub &'a T);
+
+impl Display for InLoops<'_, Buf> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        Name(&self.0.bufs[*self.1].name).fmt(f)
+    }
+}
+
+impl Display for InLoops<'_, Output> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self.1 {
+            Output::View { buf, sizes, strides, offset } => {
+                let data = &self.0.bufs[*buf];
+                write!(f, "{}", Name(&data.name))?;
+                if (sizes, strides) == (&data.sizes, &data.strides) && offset.is_zero() {
+                    return Ok(());
+                }
+                write!(f, " as {}", Shape(sizes, strides))?;
+                if offset.is_zero() { Ok(()) } else { write!(f, " + {offset}") }
+            }
+            Output::Int(value) => write!(f, "int({value})"),
+            Output::Literal(value) => value.fmt(f),
+            Output::Nothing => f.write_str("none"),
+        }
+    }
+}
+
+/// ` from %h, %g` where anything is known.
+fn write_from(f: &mut Formatter, from: &[String]) -> fmt::Result {
+    if from.is_empty() {
+        return Ok(());
+    }
+    f.write_str(" from ")?;
+    commas(f, from, |f, name| Sigil('%', name).fmt(f))
+}
+
+impl Display for InLoops<'_, Extern> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let InLoops(loops, call) = *self;
+        write!(f, "extern {}", Name(&call.name))?;
+        write_from(f, &call.from)?;
+        write!(f, " = {}(", Name(&call.routine))?;
+        commas(f, &call.reads, |f, buf| InLoops(loops, buf).fmt(f))?;
+        f.write_str(") -> (")?;
+        commas(f, &call.writes, |f, buf| InLoops(loops, buf).fmt(f))?;
+        write!(f, "){}", Optional("ints", &call.ints))
+    }
+}
+
+impl Display for InLoops<'_, Nest> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let InLoops(loops, nest) = *self;
+        write!(f, "nest {}", Name(&nest.name))?;
+        write_from(f, &nest.from)?;
+        writeln!(f, " {} {{", Axes(&nest.axes, &nest.reduced))?;
+        for (at, inst) in nest.body.iter().enumerate() {
+            write!(f, "{BODY}")?;
+            write_inst(f, loops, at, inst)?;
+            f.write_str("\n")?;
+        }
+        write!(f, "{LINE}}}")
+    }
+}
+
+/// `[i in s0, j in 3072 | k in 768]`.
+struct Axes<'a>(&'a [Axis], &'a [Axis]);
+
+impl Display for Axes<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let Axes(outer, reduced) = *self;
+        write!(f, "[{}", Commas(outer))?;
+        if !reduced.is_empty() {
+            write!(f, "{}| {}", if outer.is_empty() { "" } else { " " }, Commas(reduced))?;
+        }
+        f.write_str("]")
+    }
+}
+
+fn write_inst(f: &mut Formatter, loops: &Loops, at: usize, inst: &Inst) -> fmt::Result {
+    let buf_name = |buf: &Buf| Name(&loops.bufs[*buf].name);
+    if inst.op.has_result() {
+        write!(f, "%{at}: {} = ", inst.ty)?;
+    }
+    match &inst.op {
+        InstOp::Load { buf, index, guard, other } => {
+            write!(f, "load {}[{index}]{}", buf_name(buf), Guards(guard))?;
+            if guard.is_empty() { Ok(()) } else { write!(f, " else {other}") }
+        }
+        InstOp::Const(value) => write!(f, "const {value}"),
+        InstOp::Index(value) => write!(f, "index {value}"),
+        InstOp::Cond(rel) => write!(f, "cond {rel}"),
+        InstOp::Op(op, args) => write!(f, "{} {}", op.name(), Commas::<Val>(args)),
+        InstOp::Cast(value) => write!(f, "cast {value}"),
+        InstOp::Bitcast(value) => write!(f, "bitcast {value}"),
+        InstOp::Bind { sym, value, extent } => write!(f, "bind {sym} = {value} in {extent}"),
+        InstOp::Reduce(op, value) => write!(f, "reduce.{} {value}", op.name()),
+        InstOp::ArgReduce { max, value } => {
+            write!(f, "reduce.{} {value}", if *max { "argmax" } else { "argmin" })
+        }
+        InstOp::Scan { op, value, axis } => write!(f, "scan.{} {value} over {axis}", op.name()),
+        InstOp::Store { buf, index, value, combine: None } => {
+            write!(f, "store {}[{index}] = {value}", buf_name(buf))
+        }
+        InstOp::Store { buf, index, value, combine: Some(op) } => {
+            write!(f, "store.{} {}[{index}] = {value}", op.name(), buf_name(buf))
+        }
+    }
+}
+
+impl InstOp {
+    /// Whether later instructions can use what it computes.
+    pub fn has_result(&self) -> bool {
+        !matches!(self, InstOp::Store { .. } | InstOp::Bind { .. })
+    }
+}
+
+/// Reads one loops program.
+///
+/// # Errors
+/// Where the text is no loops program, or names a buffer or value that no earlier line defines.
+pub fn parse(text: &str) -> std::result::Result<Loops, Diags> {
+    parse_whole(text, loops)
+}
+
+/// A loops program being read.
+struct Reader {
+    loops: Loops,
+    bufs: Names<Buf>,
+}
+
+fn loops(cx: &mut Cursor) -> Result<Loops> {
+    cx.expect("loops")?;
+    let name = cx.item_name()?;
+    cx.expect("on")?;
+    let loops = Loops::new(name, cx.device()?);
+    let mut reader = Reader { loops, bufs: Names::new("a buffer", "undefined-buffer") };
+    cx.expect("{")?;
+    while !cx.eat("return") {
+        reader.line(cx)?;
+    }
+    reader.loops.outputs = cx.last_line(|cx| reader.output(cx))?;
+    Ok(reader.loops)
+}
+
+impl Reader {
+    fn line(&mut self, cx: &mut Cursor) -> Result<()> {
+        if cx.fact(&mut self.loops.facts)? {
+            return Ok(());
+        }
+        if cx.eat("buf") {
+            let data = buf(cx)?;
+            self.bufs.define(data.name.clone(), Buf::new(self.loops.bufs.len()));
+            self.loops.bufs.push(data);
+        } else if cx.eat("nest") {
+            let nest = self.nest(cx)?;
+            self.loops.stmts.push(Stmt::Nest(nest));
+        } else if cx.eat("extern") {
+            let call = self.call(cx)?;
+            self.loops.stmts.push(Stmt::Extern(call));
+        } else if cx.eat("update") {
+            let target = self.bufs.name(cx)?;
+            cx.expect("=")?;
+            let source = self.bufs.name(cx)?;
+            self.loops.updates.push((target, source));
+        } else {
+            return Err(cx.expected("buf, nest, extern, update or return"));
+        }
+        Ok(())
+    }
+
+    fn nest(&self, cx: &mut Cursor) -> Result<Nest> {
+        let name = cx.name("a nest name")?;
+        let from = from(cx)?;
+        cx.expect("[")?;
+        let axes = if cx.is("|") || cx.is("]") { Vec::new() } else { cx.commas(Cursor::axis)? };
+        let reduced = if cx.eat("|") { cx.commas(Cursor::axis)? } else { Vec::new() };
+        cx.expect("]")?;
+        cx.expect("{")?;
+        let mut vals = Names::new("a value", "undefined-value");
+        let mut body = Vec::new();
+        while !cx.eat("}") {
+            let inst = self.inst(cx, &mut vals, &body)?;
+            body.push(inst);
+        }
+        Ok(Nest { name, from, axes, reduced, body })
+    }
+
+    fn inst(&self, cx: &mut Cursor, vals: &mut Names<Val>, body: &[Inst]) -> Result<Inst> {
+        if cx.eat("bind") {
+            let sym = cx.sym()?;
+            cx.expect("=")?;
+            let value = vals.value(cx)?;
+            cx.expect("in")?;
+            return Ok(Inst { op: InstOp::Bind { sym, value, extent: cx.expr()? }, ty: Dtype::I64 });
+        }
+        if cx.peek().kind == TokenKind::Value {
+            let name = cx.value_name()?;
+            cx.expect(":")?;
+            let ty = cx.dtype()?;
+            cx.expect("=")?;
+            let op = self.op(cx, vals, ty)?;
+            vals.define(name, Val::new(body.len()));
+            return Ok(Inst { op, ty });
+        }
+        let combine = match cx.peek_text().strip_prefix("store.") {
+            Some(name) => {
+                Some(ReduceOp::from_name(name).ok_or_else(|| cx.expected("store.sum or another reduction"))?)
+            }
+            None if cx.is("store") => None,
+            None => return Err(cx.expected("store, bind or a value such as `%3`")),
+        };
+        cx.take();
+        let (buf, index) = self.element(cx)?;
+        cx.expect("=")?;
+        let value = vals.value(cx)?;
+        Ok(Inst { op: InstOp::Store { buf, index, value, combine }, ty: body[value.index()].ty })
+    }
+
+    /// `x[index]`.
+    fn element(&self, cx: &mut Cursor) -> Result<(Buf, Expr)> {
+        let buf = self.bufs.name(cx)?;
+        cx.expect("[")?;
+        let index = cx.expr()?;
+        cx.expect("]")?;
+        Ok((buf, index))
+    }
+
+    fn op(&self, cx: &mut Cursor, vals: &Names<Val>, ty: Dtype) -> Result<InstOp> {
+        if cx.eat("load") {
+            let (buf, index) = self.element(cx)?;
+            let guard = cx.guards()?;
+            let other = if guard.is_empty() {
+                Scalar::zero(ty)
+            } else {
+                cx.expect("else")?;
+                cx.scalar()?
+            };
+            return Ok(InstOp::Load { buf, index, guard, other });
+        }
+        if cx.eat("const") {
+            return cx.scalar().map(InstOp::Const);
+        }
+        if cx.eat("index") {
+            return cx.expr().map(InstOp::Index);
+        }
+        if cx.eat("cond") {
+            return cx.rel().map(InstOp::Cond);
+        }
+        if cx.eat("cast") {
+            return vals.value(cx).map(InstOp::Cast);
+        }
+        if cx.eat("bitcast") {
+            return vals.value(cx).map(InstOp::Bitcast);
+        }
+        let word = cx.peek_text();
+        if let Some(op) = ScalarOp::from_name(word) {
+            cx.take();
+            return Ok(InstOp::Op(op, cx.commas(|cx| vals.value(cx))?));
+        }
+        if let Some(max) = ["reduce.argmin", "reduce.argmax"].iter().position(|&name| name == word) {
+            cx.take();
+            return Ok(InstOp::ArgReduce { max: max == 1, value: vals.value(cx)? });
+        }
+        if let Some(op) = word.strip_prefix("reduce.").and_then(ReduceOp::from_name) {
+            cx.take();
+            return Ok(InstOp::Reduce(op, vals.value(cx)?));
+        }
+        if let Some(op) = word.strip_prefix("scan.").and_then(ReduceOp::from_name) {
+            cx.take();
+            let value = vals.value(cx)?;
+            cx.expect("over")?;
+            return Ok(InstOp::Scan { op, value, axis: cx.sym()? });
+        }
+        Err(cx.expected("an operation"))
+    }
+
+    fn call(&self, cx: &mut Cursor) -> Result<Extern> {
+        let name = cx.name("a statement name")?;
+        let from = from(cx)?;
+        cx.expect("=")?;
+        let routine = cx.name("a routine")?;
+        let reads = cx.list("(", ")", |cx| self.bufs.name(cx))?;
+        cx.expect("->")?;
+        let writes = cx.list("(", ")", |cx| self.bufs.name(cx))?;
+        let ints = cx.optional_exprs("ints")?;
+        Ok(Extern { name, from, routine, reads, writes, ints })
+    }
+
+    fn output(&self, cx: &mut Cursor) -> Result<Output> {
+        if cx.eat("none") {
+            return Ok(Output::Nothing);
+        }
+        if cx.eat("int") {
+            cx.expect("(")?;
+            let value = cx.expr()?;
+            cx.expect(")")?;
+            return Ok(Output::Int(value));
+        }
+        if cx.is_literal() {
+            return cx.scalar().map(Output::Literal);
+        }
+        let buf = self.bufs.name(cx)?;
+        let (sizes, strides) = if cx.eat("as") {
+            cx.shape()?
+        } else {
+            let data = &self.loops.bufs[buf];
+            (data.sizes.clone(), data.strides.clone())
+        };
+        let offset = if cx.eat("+") { cx.expr()? } else { Expr::zero() };
+        Ok(Output::View { buf, sizes, strides, offset })
+    }
+}
+
+/// `from %h, %g`, or nothing.
+fn from(cx: &mut Cursor) -> Result<Vec<String>> {
+    if cx.eat("from") { cx.commas(Cursor::value_name) } else { Ok(Vec::new()) }
+}
+
+/// `x: f32[s0, 768] = input`.
+fn buf(cx: &mut Cursor) -> Result<BufData> {
+    let name = cx.name("a buffer name")?;
+    cx.expect(":")?;
+    let TensorType { dtype, sizes, strides } = cx.tensor_type()?;
+    let kind = if !cx.eat("=") {
+        BufKind::Temp
+    } else if cx.eat("input") {
+        BufKind::Input
+    } else {
+        cx.expect("const")?;
+        BufKind::Const(cx.string()?)
+    };
+    Ok(BufData { name, dtype, sizes, strides, kind })
+}

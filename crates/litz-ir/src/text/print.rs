@@ -1,0 +1,205 @@
+//! The pieces all printers share: names, strings, lists, shapes, facts.
+
+use std::fmt::{self, Display, Formatter};
+
+use litz_sym::{Expr, Facts, Rel, Sym};
+
+use crate::graph::{Type, contiguous_strides};
+use crate::{graph::TensorType, loops::Axis};
+
+/// Words that start something wherever a name could stand; names spelled like one are printed in quotes.
+const RESERVED: [&str; 34] = [
+    "_", "atomic", "bind", "check", "const", "extern", "false", "for", "graph", "grid", "guard", "if", "inf",
+    "input", "int", "mma", "nan", "none", "parallel", "read", "register", "return", "scratch", "shared",
+    "size", "sym", "thread", "tile", "true", "unroll", "update", "vector", "warp", "write",
+];
+
+/// Whether `name` reads back as one bare word.
+pub(crate) fn is_bare(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(is_word)
+        && RESERVED.binary_search(&name).is_err()
+}
+
+/// Whether the byte can be inside of a word.
+pub(crate) fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.'
+}
+
+/// A name where a word is expected: bare, or in quotes if it is not a word.
+pub(crate) struct Name<'a>(pub &'a str);
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        if is_bare(self.0) { f.write_str(self.0) } else { Quoted(self.0).fmt(f) }
+    }
+}
+
+/// A name behind a sigil: `%x`, `@mlp`, `%"odd name"`.
+pub(crate) struct Sigil<'a>(pub char, pub &'a str);
+
+impl Display for Sigil<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let Sigil(sigil, name) = *self;
+        if !name.is_empty() && name.bytes().all(is_word) {
+            return write!(f, "{sigil}{name}");
+        }
+        write!(f, "{sigil}{}", Quoted(name))
+    }
+}
+
+/// Text in double quotes with `\"`, `\\`, `\n`, `\r`, `\t` and `\u{...}` for other control characters.
+pub(crate) struct Quoted<'a>(pub &'a str);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        f.write_str("\"")?;
+        let mut plain = 0;
+        for (at, c) in self.0.char_indices() {
+            let escape = match c {
+                '"' => "\\\"",
+                '\\' => "\\\\",
+                '\n' => "\\n",
+                '\r' => "\\r",
+                '\t' => "\\t",
+                c if c.is_control() => "",
+                _ => continue,
+            };
+            f.write_str(&self.0[plain..at])?;
+            if escape.is_empty() {
+                write!(f, "\\u{{{:x}}}", c as u32)?;
+            } else {
+                f.write_str(escape)?;
+            }
+            plain = at + c.len_utf8();
+        }
+        f.write_str(&self.0[plain..])?;
+        f.write_str("\"")
+    }
+}
+
+/// Spaces at the start of a line.
+#[derive(Clone, Copy)]
+pub(crate) struct Indent(pub usize);
+
+impl Display for Indent {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "{:1$}", "", 2 * self.0)
+    }
+}
+
+/// Items between commas.
+pub(crate) fn commas<T>(
+    f: &mut Formatter,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut Formatter, T) -> fmt::Result,
+) -> fmt::Result {
+    for (at, item) in items.into_iter().enumerate() {
+        if at > 0 {
+            f.write_str(", ")?;
+        }
+        write(f, item)?;
+    }
+    Ok(())
+}
+
+/// Displayable items between commas.
+pub(crate) struct Commas<'a, T>(pub &'a [T]);
+
+impl<T: Display> Display for Commas<'_, T> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        commas(f, self.0, |f, item| item.fmt(f))
+    }
+}
+
+/// `[sizes]`, and `{strides}` unless row-major.
+pub(crate) struct Shape<'a>(pub &'a [Expr], pub &'a [Expr]);
+
+impl Display for Shape<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let Shape(sizes, strides) = *self;
+        write!(f, "[{}]", Commas(sizes))?;
+        if strides != contiguous_strides(sizes) {
+            write!(f, "{{{}}}", Commas(strides))?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for TensorType {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, Shape(&self.sizes, &self.strides))
+    }
+}
+
+impl Display for Type {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self {
+            Type::Tensor(tensor) => tensor.fmt(f),
+            Type::Int(value) => write!(f, "int({value})"),
+            Type::Float => f.write_str("float"),
+            Type::Bool => f.write_str("bool"),
+        }
+    }
+}
+
+impl Display for Axis {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "{} in {}", self.var, self.extent)
+    }
+}
+
+/// ` if a <= b, c < d` where there are guards.
+pub(crate) struct Guards<'a>(pub &'a [Rel]);
+
+impl Display for Guards<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, " if {}", Commas(self.0)) }
+    }
+}
+
+/// ` {keyword}(items)` where there are any.
+pub(crate) struct Optional<'a, T>(pub &'static str, pub &'a [T]);
+
+impl<T: Display> Display for Optional<'_, T> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        if self.1.is_empty() { Ok(()) } else { write!(f, " {}({})", self.0, Commas(self.1)) }
+    }
+}
+
+/// One line `sym s0 in [2, 1024] multiple 8 hint 16` for each symbol, then the guards.
+pub(crate) fn write_facts(f: &mut Formatter, indent: Indent, facts: &Facts) -> fmt::Result {
+    for sym in facts.symbols() {
+        writeln!(f, "{indent}sym {}", Declaration(facts, sym))?;
+    }
+    write_guards(f, indent, facts)
+}
+
+/// One line `guard s0 <= 64 for "who"` for each guard.
+pub(crate) fn write_guards(f: &mut Formatter, indent: Indent, facts: &Facts) -> fmt::Result {
+    for guard in facts.guards() {
+        writeln!(f, "{indent}guard {} for {}", guard.rel, Quoted(&guard.who))?;
+    }
+    Ok(())
+}
+
+/// A symbol and what is known of it: `s0 in [2, 1024] multiple 8 hint 16`; just the name if it was not declared.
+pub(crate) struct Declaration<'a>(pub &'a Facts, pub Sym);
+
+impl Display for Declaration<'_> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let Declaration(facts, sym) = *self;
+        write!(f, "{sym}")?;
+        if facts.is_symbol_declared(sym) {
+            write!(f, " in {}", facts.range_of(sym))?;
+        }
+        if facts.divisor_of(sym) != 1 {
+            write!(f, " multiple {}", facts.divisor_of(sym))?;
+        }
+        match facts.hint_of(sym) {
+            Some(hint) => write!(f, " hint {hint}"),
+            None => Ok(()),
+        }
+    }
+}

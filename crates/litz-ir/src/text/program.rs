@@ -1,0 +1,237 @@
+//! Programs to text and back.
+
+use std::fmt::{self, Display, Formatter};
+
+use litz_sym::Expr;
+
+use crate::diag::Diags;
+use crate::dtype::Dtype;
+use crate::graph::TensorType;
+use crate::loops::span;
+use crate::program::{Const, Output, Param, Program, Slot, SlotData, Step};
+use crate::text::cursor::{Cursor, Names, Result, parse_whole};
+use crate::text::print::{Indent, Name, Optional, Quoted, Sigil, commas, write_facts};
+
+const LINE: Indent = Indent(1);
+
+impl Display for Program {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        writeln!(f, "program {} on {} {{", Sigil('@', &self.name), self.device)?;
+        write_facts(f, LINE, &self.facts)?;
+        for param in &self.params {
+            writeln!(f, "{LINE}param {}: {}", self.slot(param.slot), param.ty)?;
+        }
+        for item in &self.consts {
+            writeln!(f, "{LINE}const {}: {} = {}", self.slot(item.slot), item.ty, Quoted(&item.name))?;
+        }
+        if !self.load.is_empty() {
+            writeln!(f, "{LINE}load {{")?;
+            self.load.iter().try_for_each(|step| self.write_step(f, step, Indent(2)))?;
+            writeln!(f, "{LINE}}}")?;
+        }
+        self.steps.iter().try_for_each(|step| self.write_step(f, step, LINE))?;
+        for &(target, source) in &self.updates {
+            writeln!(f, "{LINE}update {} = {}", self.slot(target), self.slot(source))?;
+        }
+        write!(f, "{LINE}return{}", if self.outputs.is_empty() { "" } else { " " })?;
+        commas(f, &self.outputs, |f, output| self.write_output(f, output))?;
+        f.write_str("\n}\n")
+    }
+}
+
+impl Program {
+    fn slot(&self, slot: Slot) -> Name<'_> {
+        Name(&self.slots[slot].name)
+    }
+
+    /// `h: f32[3072*s0]`: a flat array.
+    fn typed(&self, slot: Slot) -> impl Display {
+        let data = &self.slots[slot];
+        fmt::from_fn(move |f| write!(f, "{}: {}[{}]", Name(&data.name), data.dtype, data.extent))
+    }
+
+    fn write_slots(&self, f: &mut Formatter, slots: &[Slot]) -> fmt::Result {
+        commas(f, slots, |f, &slot| self.slot(slot).fmt(f))
+    }
+
+    fn write_step(&self, f: &mut Formatter, step: &Step, indent: Indent) -> fmt::Result {
+        match step {
+            Step::Check { rel, who } => writeln!(f, "{indent}check {rel} for {}", Quoted(who)),
+            Step::Alloc { slot } => writeln!(f, "{indent}alloc {}", self.typed(*slot)),
+            Step::View { slot, base, offset } => {
+                writeln!(f, "{indent}view {} = {} + {offset}", self.typed(*slot), self.slot(*base))
+            }
+            Step::Launch { kernel, args, sizes } => {
+                write!(f, "{indent}launch {}(", Sigil('@', kernel))?;
+                self.write_slots(f, args)?;
+                writeln!(f, "){}", Optional("sizes", sizes))
+            }
+            Step::Extern { routine, reads, writes, ints } => {
+                write!(f, "{indent}extern {}(", Name(routine))?;
+                self.write_slots(f, reads)?;
+                f.write_str(") -> (")?;
+                self.write_slots(f, writes)?;
+                writeln!(f, "){}", Optional("ints", ints))
+            }
+            Step::Free { slot } => writeln!(f, "{indent}free {}", self.slot(*slot)),
+        }
+    }
+
+    fn write_output(&self, f: &mut Formatter, output: &Output) -> fmt::Result {
+        match output {
+            Output::View { slot, ty, offset } => {
+                write!(f, "{}: {ty}", self.slot(*slot))?;
+                if offset.is_zero() { Ok(()) } else { write!(f, " + {offset}") }
+            }
+            Output::Int(value) => write!(f, "int({value})"),
+            Output::Literal(value) => value.fmt(f),
+            Output::Nothing => f.write_str("none"),
+        }
+    }
+}
+
+/// Reads one program.
+///
+/// # Errors
+/// Where the text is no program, or names a slot that no earlier line defines.
+pub fn parse(text: &str) -> std::result::Result<Program, Diags> {
+    parse_whole(text, program)
+}
+
+/// A program being read.
+struct Reader {
+    program: Program,
+    slots: Names<Slot>,
+}
+
+fn program(cx: &mut Cursor) -> Result<Program> {
+    cx.expect("program")?;
+    let name = cx.item_name()?;
+    cx.expect("on")?;
+    let program = Program::new(name, cx.device()?);
+    let mut reader = Reader { program, slots: Names::new("a slot", "undefined-slot") };
+    cx.expect("{")?;
+    while !cx.eat("return") {
+        reader.line(cx)?;
+    }
+    reader.program.outputs = cx.last_line(|cx| reader.output(cx))?;
+    Ok(reader.program)
+}
+
+impl Reader {
+    fn line(&mut self, cx: &mut Cursor) -> Result<()> {
+        if cx.fact(&mut self.program.facts)? {
+            return Ok(());
+        }
+        if cx.eat("param") {
+            let (slot, ty) = self.tensor(cx)?;
+            self.program.params.push(Param { slot, ty });
+        } else if cx.eat("const") {
+            let (slot, ty) = self.tensor(cx)?;
+            cx.expect("=")?;
+            self.program.consts.push(Const { slot, name: cx.string()?, ty });
+        } else if cx.eat("load") {
+            cx.expect("{")?;
+            while !cx.eat("}") {
+                let step = self.step(cx)?;
+                self.program.load.push(step);
+            }
+        } else if cx.eat("update") {
+            let target = self.slots.name(cx)?;
+            cx.expect("=")?;
+            let source = self.slots.name(cx)?;
+            self.program.updates.push((target, source));
+        } else {
+            let step = self.step(cx)?;
+            self.program.steps.push(step);
+        }
+        Ok(())
+    }
+
+    /// `x: f32[s0, 768]`: a slot that spans the tensor.
+    fn tensor(&mut self, cx: &mut Cursor) -> Result<(Slot, TensorType)> {
+        let name = cx.name("a slot name")?;
+        cx.expect(":")?;
+        let ty = cx.tensor_type()?;
+        Ok((self.define(name, ty.dtype, span(&ty.sizes, &ty.strides)), ty))
+    }
+
+    /// `p0: u8[12288*s0]`; a slot that is given memory again keeps its identity.
+    fn flat(&mut self, cx: &mut Cursor) -> Result<Slot> {
+        let name = cx.name("a slot name")?;
+        cx.expect(":")?;
+        let (dtype, extent) = cx.flat_type()?;
+        let same = |&slot: &Slot| {
+            let data = &self.program.slots[slot];
+            (data.dtype, data.extent) == (dtype, extent)
+        };
+        match self.slots.get(&name).filter(same) {
+            Some(slot) => Ok(slot),
+            None => Ok(self.define(name, dtype, extent)),
+        }
+    }
+
+    fn define(&mut self, name: String, dtype: Dtype, extent: Expr) -> Slot {
+        let slot = self.program.slots.push(SlotData { name: name.clone(), dtype, extent });
+        self.slots.define(name, slot);
+        slot
+    }
+
+    fn slots(&self, cx: &mut Cursor) -> Result<Vec<Slot>> {
+        cx.list("(", ")", |cx| self.slots.name(cx))
+    }
+
+    fn step(&mut self, cx: &mut Cursor) -> Result<Step> {
+        if cx.eat("check") {
+            let rel = cx.rel()?;
+            cx.expect("for")?;
+            return Ok(Step::Check { rel, who: cx.string()? });
+        }
+        if cx.eat("alloc") {
+            return Ok(Step::Alloc { slot: self.flat(cx)? });
+        }
+        if cx.eat("view") {
+            let slot = self.flat(cx)?;
+            cx.expect("=")?;
+            let base = self.slots.name(cx)?;
+            cx.expect("+")?;
+            return Ok(Step::View { slot, base, offset: cx.expr()? });
+        }
+        if cx.eat("launch") {
+            let kernel = cx.item_name()?;
+            let args = self.slots(cx)?;
+            return Ok(Step::Launch { kernel, args, sizes: cx.optional_exprs("sizes")? });
+        }
+        if cx.eat("extern") {
+            let routine = cx.name("a routine")?;
+            let reads = self.slots(cx)?;
+            cx.expect("->")?;
+            let writes = self.slots(cx)?;
+            return Ok(Step::Extern { routine, reads, writes, ints: cx.optional_exprs("ints")? });
+        }
+        if cx.eat("free") {
+            return Ok(Step::Free { slot: self.slots.name(cx)? });
+        }
+        Err(cx.expected("a step"))
+    }
+
+    fn output(&self, cx: &mut Cursor) -> Result<Output> {
+        if cx.eat("none") {
+            return Ok(Output::Nothing);
+        }
+        if cx.eat("int") {
+            cx.expect("(")?;
+            let value = cx.expr()?;
+            cx.expect(")")?;
+            return Ok(Output::Int(value));
+        }
+        if cx.is_literal() {
+            return cx.scalar().map(Output::Literal);
+        }
+        let slot = self.slots.name(cx)?;
+        cx.expect(":")?;
+        let ty = cx.tensor_type()?;
+        let offset = if cx.eat("+") { cx.expr()? } else { Expr::zero() };
+        Ok(Output::View { slot, ty, offset })
+    }
+}

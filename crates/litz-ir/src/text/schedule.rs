@@ -1,0 +1,314 @@
+//! Schedules to text and back.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::diag::Diags;
+use crate::loops::Axis;
+use crate::schedule::{KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Schedule, Step, Tree};
+use crate::text::cursor::{Cursor, Result, parse_whole};
+use crate::text::lexer::TokenKind;
+use crate::text::print::{Commas, Indent, Name, Quoted, Sigil, commas, is_bare};
+
+impl Display for Schedule {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let (name, of) = (Sigil('@', &self.name), Sigil('@', &self.of));
+        writeln!(f, "schedule {name} of {of} for {} {{", self.target)?;
+        for step in &self.steps {
+            match step {
+                Step::Kernel(plan) => write_kernel(f, plan)?,
+                Step::Extern { name, at_load } => writeln!(f, "  extern {}{}", Name(name), when(*at_load))?,
+            }
+        }
+        for pool in &self.pools {
+            write_pool(f, pool)?;
+        }
+        writeln!(f, "}}")
+    }
+}
+
+fn when(at_load: bool) -> &'static str {
+    if at_load { " at load" } else { "" }
+}
+
+fn write_kernel(f: &mut Formatter, plan: &KernelPlan) -> fmt::Result {
+    writeln!(f, "  kernel {}{} {{", Name(&plan.name), when(plan.at_load))?;
+    let has_grid = !plan.grid.is_empty() || plan.grain != 1;
+    if has_grid {
+        write!(f, "    parallel{}{}", if plan.grid.is_empty() { "" } else { " " }, Commas(&plan.grid))?;
+        if plan.grain != 1 {
+            write!(f, " grain {}", plan.grain)?;
+        }
+        writeln!(f, " {{")?;
+    }
+    for tree in &plan.body {
+        write_tree(f, tree, if has_grid { 3 } else { 2 })?;
+    }
+    if has_grid {
+        writeln!(f, "    }}")?;
+    }
+    for Local { buf, scope, space } in &plan.locals {
+        write!(f, "    {} {}", space.name(), Name(buf))?;
+        if let Some(scope) = scope {
+            write!(f, " in {scope}")?;
+        }
+        writeln!(f)?;
+    }
+    writeln!(f, "  }}")
+}
+
+/// A loop and those of the same keyword that make up its whole body share a line; a lone leaf stays on it.
+fn write_tree(f: &mut Formatter, tree: &Tree, depth: usize) -> fmt::Result {
+    let (indent, mut tree) = (Indent(depth), tree);
+    if let Tree::Leaf(leaf) = tree {
+        return writeln!(f, "{indent}{leaf}");
+    }
+    let mut written: Option<&str> = None;
+    let mut body: &[Tree] = &[];
+    while let Tree::Loop { kind, axis, body: inner } = tree {
+        match written {
+            None => write!(f, "{indent}{} {axis}", kind.keyword())?,
+            Some(keyword) if keyword == kind.keyword() => write!(f, ", {axis}")?,
+            Some(_) => break,
+        }
+        write_lanes(f, *kind)?;
+        (written, body) = (Some(kind.keyword()), inner);
+        match &inner[..] {
+            [only] => tree = only,
+            _ => break,
+        }
+    }
+    if let [Tree::Leaf(leaf)] = body {
+        return writeln!(f, " {{ {leaf} }}");
+    }
+    writeln!(f, " {{")?;
+    for tree in body {
+        write_tree(f, tree, depth + 1)?;
+    }
+    writeln!(f, "{indent}}}")
+}
+
+fn write_lanes(f: &mut Formatter, kind: LoopKind) -> fmt::Result {
+    match kind {
+        LoopKind::Vector { lanes, copies: 1 } | LoopKind::TileVector { lanes } => write!(f, " by {lanes}"),
+        LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}"),
+        LoopKind::For
+        | LoopKind::Partial
+        | LoopKind::Unroll
+        | LoopKind::Tile
+        | LoopKind::Thread
+        | LoopKind::Warp
+        | LoopKind::Mma => Ok(()),
+    }
+}
+
+impl LoopKind {
+    /// The word its line starts with.
+    pub fn keyword(self) -> &'static str {
+        match self {
+            LoopKind::For => "for",
+            LoopKind::Partial => "partial",
+            LoopKind::Unroll => "unroll",
+            LoopKind::Vector { .. } => "vector",
+            LoopKind::Tile | LoopKind::TileVector { .. } => "tile",
+            LoopKind::Thread => "thread",
+            LoopKind::Warp => "warp",
+            LoopKind::Mma => "mma",
+        }
+    }
+}
+
+impl LocalSpace {
+    /// Every space.
+    pub const ALL: [LocalSpace; 3] = [LocalSpace::Register, LocalSpace::Scratch, LocalSpace::Shared];
+
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            LocalSpace::Register => "register",
+            LocalSpace::Scratch => "scratch",
+            LocalSpace::Shared => "shared",
+        }
+    }
+}
+
+impl Display for Leaf {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        // The part follows a dot, so a name with a dot of its own needs quotes.
+        if is_bare(&self.nest) && !self.nest.contains('.') {
+            f.write_str(&self.nest)?;
+        } else {
+            Quoted(&self.nest).fmt(f)?;
+        }
+        f.write_str(match self.part {
+            Part::Whole => "",
+            Part::Body => ".body",
+            Part::Tail => ".tail",
+        })?;
+        if self.bind.is_empty() {
+            return Ok(());
+        }
+        f.write_str(" [")?;
+        commas(f, &self.bind, |f, (axis, value)| write!(f, "{axis} = {value}"))?;
+        f.write_str("]")
+    }
+}
+
+fn write_pool(f: &mut Formatter, pool: &Pool) -> fmt::Result {
+    write!(f, "  pool {}{} = {} {{", Name(&pool.name), when(pool.at_load), pool.bytes)?;
+    f.write_str(if pool.places.is_empty() { "" } else { " " })?;
+    commas(f, &pool.places, |f, (buf, offset)| write!(f, "{} at {offset}", Name(buf)))?;
+    writeln!(f, " }}")
+}
+
+/// Reads one schedule.
+///
+/// # Errors
+/// Where the text is no schedule. Whether it fits its loops program is for the verifier to say.
+pub fn parse(text: &str) -> std::result::Result<Schedule, Diags> {
+    parse_whole(text, schedule)
+}
+
+fn schedule(cx: &mut Cursor) -> Result<Schedule> {
+    cx.expect("schedule")?;
+    let name = cx.item_name()?;
+    cx.expect("of")?;
+    let of = cx.item_name()?;
+    cx.expect("for")?;
+    let target = cx.text_before("{")?.to_owned();
+    let mut schedule = Schedule { name, of, target, steps: Vec::new(), pools: Vec::new() };
+    cx.expect("{")?;
+    while !cx.eat("}") {
+        if cx.eat("kernel") {
+            schedule.steps.push(Step::Kernel(kernel(cx)?));
+        } else if cx.eat("extern") {
+            let name = cx.name("a statement name")?;
+            schedule.steps.push(Step::Extern { name, at_load: at_load(cx)? });
+        } else if cx.eat("pool") {
+            schedule.pools.push(pool(cx)?);
+        } else {
+            return Err(cx.expected("kernel, extern or pool"));
+        }
+    }
+    Ok(schedule)
+}
+
+/// `at load`, or nothing.
+fn at_load(cx: &mut Cursor) -> Result<bool> {
+    if !cx.eat("at") {
+        return Ok(false);
+    }
+    cx.expect("load").map(|()| true)
+}
+
+fn kernel(cx: &mut Cursor) -> Result<KernelPlan> {
+    let name = cx.name("a kernel name")?;
+    let at_load = at_load(cx)?;
+    let mut plan =
+        KernelPlan { name, at_load, grid: Vec::new(), grain: 1, body: Vec::new(), locals: Vec::new() };
+    cx.expect("{")?;
+    if cx.eat("parallel") {
+        (plan.grid, plan.grain) = cx.grid()?;
+        plan.body = trees(cx)?;
+    } else {
+        while local_space(cx).is_none() && !cx.is("}") {
+            plan.body.push(tree(cx)?);
+        }
+    }
+    while let Some(space) = local_space(cx) {
+        cx.take();
+        let buf = cx.name("a buffer name")?;
+        let scope = if cx.eat("in") { Some(cx.sym()?) } else { None };
+        plan.locals.push(Local { buf, scope, space });
+    }
+    cx.expect("}")?;
+    Ok(plan)
+}
+
+fn local_space(cx: &Cursor) -> Option<LocalSpace> {
+    LocalSpace::ALL.into_iter().find(|space| cx.is(space.name()))
+}
+
+/// Trees within braces.
+fn trees(cx: &mut Cursor) -> Result<Vec<Tree>> {
+    cx.expect("{")?;
+    let mut trees = Vec::new();
+    while !cx.eat("}") {
+        trees.push(tree(cx)?);
+    }
+    Ok(trees)
+}
+
+fn tree(cx: &mut Cursor) -> Result<Tree> {
+    let keyword = cx.peek_text();
+    if !["for", "unroll", "vector", "tile", "thread", "warp", "mma"].contains(&keyword) {
+        return leaf(cx).map(Tree::Leaf);
+    }
+    cx.take();
+    let loops = cx.commas(|cx| loop_head(cx, keyword))?;
+    let body = cx.nested(trees)?;
+    // Every loop but the innermost has the next one as its whole body.
+    let mut loops = loops.into_iter().rev();
+    let (axis, kind) = loops.next().ok_or_else(|| cx.expected("a loop"))?;
+    let innermost = Tree::Loop { kind, axis, body };
+    Ok(loops.fold(innermost, |inner, (axis, kind)| Tree::Loop { kind, axis, body: vec![inner] }))
+}
+
+fn loop_head(cx: &mut Cursor, keyword: &str) -> Result<(Axis, LoopKind)> {
+    let axis = cx.axis()?;
+    let kind = match keyword {
+        "for" => LoopKind::For,
+        "partial" => LoopKind::Partial,
+        "unroll" => LoopKind::Unroll,
+        "vector" => {
+            let (lanes, copies) = cx.lanes()?;
+            LoopKind::Vector { lanes, copies }
+        }
+        "tile" if cx.eat("by") => LoopKind::TileVector { lanes: cx.integer()? },
+        "tile" => LoopKind::Tile,
+        "thread" => LoopKind::Thread,
+        "warp" => LoopKind::Warp,
+        _ => LoopKind::Mma,
+    };
+    Ok((axis, kind))
+}
+
+fn leaf(cx: &mut Cursor) -> Result<Leaf> {
+    let (nest, part) = if cx.peek().kind == TokenKind::Str {
+        let nest = cx.string()?;
+        let part = if cx.eat(".") { Some(cx.word("body or tail")?.to_owned()) } else { None };
+        (nest, part)
+    } else {
+        let word = cx.word("a loop or a nest")?;
+        match word.rsplit_once('.') {
+            Some((nest, part)) => (nest.to_owned(), Some(part.to_owned())),
+            None => (word.to_owned(), None),
+        }
+    };
+    let part = match part.as_deref() {
+        None => Part::Whole,
+        Some("body") => Part::Body,
+        Some("tail") => Part::Tail,
+        Some(other) => return Err(cx.error("syntax", format!("expected body or tail, found `{other}`"))),
+    };
+    let pair = |cx: &mut Cursor| {
+        let axis = cx.sym()?;
+        cx.expect("=")?;
+        Ok((axis, cx.expr()?))
+    };
+    let bind = if cx.is("[") { cx.list("[", "]", pair)? } else { Vec::new() };
+    Ok(Leaf { nest, part, bind })
+}
+
+fn pool(cx: &mut Cursor) -> Result<Pool> {
+    let name = cx.name("a pool name")?;
+    let at_load = at_load(cx)?;
+    cx.expect("=")?;
+    let bytes = cx.expr()?;
+    let place = |cx: &mut Cursor| {
+        let buf = cx.name("a buffer name")?;
+        cx.expect("at")?;
+        Ok((buf, cx.expr()?))
+    };
+    let places = cx.list("{", "}", place)?;
+    Ok(Pool { name, bytes, places, at_load })
+}

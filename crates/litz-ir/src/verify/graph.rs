@@ -1,0 +1,165 @@
+//! Graphs to what is wrong with them.
+
+use std::collections::HashSet;
+
+use litz_sym::{Known, Rel};
+
+use crate::diag::Diags;
+use crate::graph::{Arg, Graph, Node, TensorType, Type, Value};
+use crate::ids::Id;
+use crate::verify::Report;
+
+/// What is wrong with a graph and its subgraphs.
+///
+/// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
+/// `negative-size`, `undefined-value`, `redefined-value`, `unknown-graph`, `update-target`, `update-type`,
+/// `duplicate-update`.
+pub fn verify(graph: &Graph) -> Diags {
+    verify_within(graph, &mut Vec::new())
+}
+
+/// `outer` are the graphs around this one: their symbols and subgraphs are in scope.
+fn verify_within<'a>(graph: &'a Graph, outer: &mut Vec<&'a Graph>) -> Diags {
+    let mut verifier = Verifier {
+        report: Report::new(&graph.facts),
+        graph,
+        outer,
+        defined: vec![false; graph.values.len()],
+    };
+    verifier.run();
+    let mut diags = verifier.report.diags;
+    outer.push(graph);
+    for subgraph in &graph.subgraphs {
+        diags.extend(verify_within(subgraph, outer));
+    }
+    outer.pop();
+    diags
+}
+
+struct Verifier<'a, 'b> {
+    report: Report,
+    graph: &'a Graph,
+    outer: &'b [&'a Graph],
+    defined: Vec<bool>,
+}
+
+impl Verifier<'_, '_> {
+    fn run(&mut self) {
+        let graph = self.graph;
+        for sym in self.outer.iter().flat_map(|outer| outer.facts.symbols()) {
+            if !self.report.scope.contains(&sym) {
+                self.report.declare(sym);
+            }
+        }
+        for guard in graph.facts.guards() {
+            self.report.rel(&guard.rel, "guard");
+        }
+        self.report.unique(graph.subgraphs.iter().map(|subgraph| &*subgraph.name), "subgraphs");
+        for &value in graph.inputs.iter().chain(graph.consts.iter().map(|(value, _)| value)) {
+            self.define(value);
+        }
+        for node in &graph.nodes {
+            self.node(node);
+        }
+        let state = graph.inputs.iter().chain(graph.consts.iter().map(|(value, _)| value)).copied().collect();
+        for &(target, source) in &graph.updates {
+            self.update(target, source, &state);
+        }
+        self.report.unique_targets(&graph.updates, |value| name(graph, value));
+        for output in &graph.outputs {
+            self.arg(output, "return");
+        }
+        let live = graph.values.iter().filter(|(value, _)| self.defined[value.index()]);
+        self.report.unique(live.map(|(_, data)| &*data.name), "values");
+    }
+
+    fn define(&mut self, value: Value) {
+        let Some(data) = self.graph.values.get(value) else {
+            return self.report.fail("undefined-value", format_args!("{value} is no value of the graph"));
+        };
+        let name = &data.name;
+        let is_first = !std::mem::replace(&mut self.defined[value.index()], true);
+        self.report.check(is_first, "redefined-value", format_args!("%{name} is defined twice"));
+        match &data.ty {
+            Type::Tensor(ty) => self.report.shape(&ty.sizes, &ty.strides, format_args!("%{name}")),
+            Type::Int(value) => self.report.expr(*value, format_args!("%{name}")),
+            Type::Float | Type::Bool => {}
+        }
+    }
+
+    fn node(&mut self, node: &Node) {
+        let before = self.report.diags.len();
+        for arg in &node.args {
+            self.arg(arg, node.op.as_str());
+        }
+        for value in node.outputs.iter().flatten() {
+            self.define(*value);
+        }
+        for diag in &mut self.report.diags[before..] {
+            diag.source = node.source.as_deref().map(str::to_owned);
+        }
+    }
+
+    fn arg(&mut self, arg: &Arg, place: &str) {
+        match arg {
+            Arg::Value(value) => self.use_value(*value, place),
+            Arg::List(items) => items.iter().for_each(|item| self.arg(item, place)),
+            Arg::Int(value) => self.report.expr(*value, place),
+            Arg::Graph(name) => {
+                let mut scopes = self.outer.iter().copied().chain([self.graph]);
+                let is_known =
+                    scopes.any(|graph| graph.subgraphs.iter().any(|subgraph| subgraph.name == *name));
+                self.report.check(
+                    is_known,
+                    "unknown-graph",
+                    format_args!("{place}: no subgraph is called @{name}"),
+                );
+            }
+            Arg::None
+            | Arg::Float(_)
+            | Arg::Bool(_)
+            | Arg::Complex(..)
+            | Arg::Str(_)
+            | Arg::Dtype(_)
+            | Arg::Device(_)
+            | Arg::Strided
+            | Arg::MemoryFormat(_) => {}
+        }
+    }
+
+    fn use_value(&mut self, value: Value, place: &str) {
+        if self.defined.get(value.index()) != Some(&true) {
+            let message = format!("{place}: %{} is used before its definition", name(self.graph, value));
+            self.report.fail("undefined-value", message);
+        }
+    }
+
+    /// `state` are the values that may be updated.
+    fn update(&mut self, target: Value, source: Value, state: &HashSet<Value>) {
+        self.use_value(target, "update");
+        self.use_value(source, "update");
+        let name = name(self.graph, target);
+        let message = format_args!("update of %{name}: expected an input or a constant");
+        self.report.check(state.contains(&target), "update-target", message);
+        let types = (self.graph.values.get(target), self.graph.values.get(source));
+        let (Some(target), Some(source)) = types else { return };
+        let fits = match (&target.ty, &source.ty) {
+            (Type::Tensor(target), Type::Tensor(source)) => self.may_hold(target, source),
+            (Type::Tensor(_) | Type::Int(_) | Type::Float | Type::Bool, _) => false,
+        };
+        let message = format_args!("update of %{name}: expected {}, found {}", target.ty, source.ty);
+        self.report.check(fits, "update-type", message);
+    }
+
+    /// Whether the element types are equal, and the sizes for all that is known.
+    fn may_hold(&self, target: &TensorType, source: &TensorType) -> bool {
+        let equal = |(&a, &b)| self.graph.facts.known(&Rel::eq(a, b)) != Known::No;
+        target.dtype == source.dtype
+            && target.rank() == source.rank()
+            && target.sizes.iter().zip(&source.sizes).all(equal)
+    }
+}
+
+fn name(graph: &Graph, value: Value) -> &str {
+    graph.values.get(value).map_or("?", |data| &data.name)
+}

@@ -1,0 +1,267 @@
+//! Kernels to what is wrong with them.
+
+use std::collections::HashMap;
+
+use litz_sym::{Expr, Rel, Sym};
+
+use crate::diag::Diags;
+use crate::dtype::Dtype;
+use crate::ids::Id;
+use crate::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
+use crate::verify::Report;
+
+/// What is wrong with a kernel.
+///
+/// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
+/// `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `zero-grain`,
+/// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
+/// `store-to-read`, `atomic-store`, `unknown-check`.
+pub fn verify(kernel: &Kernel) -> Diags {
+    let mut report = Report { diags: Vec::new(), scope: Default::default(), stack: Vec::new() };
+    for &sym in &kernel.sizes {
+        report.size_symbol(sym, &kernel.facts);
+    }
+    let vals = vec![State::Undefined; kernel.vals.len()];
+    let mut verifier = Verifier { report, kernel, vals, loops: HashMap::new() };
+    verifier.run();
+    verifier.report.diags
+}
+
+/// Where in the text order a value is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Undefined,
+    InScope,
+    OutOfScope,
+}
+
+struct Verifier<'a> {
+    report: Report,
+    kernel: &'a Kernel,
+    vals: Vec<State>,
+    /// Kinds of the loops around.
+    loops: HashMap<Sym, LoopKind>,
+}
+
+impl Verifier<'_> {
+    fn run(&mut self) {
+        let kernel = self.kernel;
+        self.report.unique(kernel.mems.values().map(|mem| &*mem.name), "memories");
+        for (mem, data) in kernel.mems.iter() {
+            self.mem(mem, data);
+        }
+        for axis in &kernel.grid {
+            self.report.extent(axis.extent, format_args!("grid axis {}", axis.var));
+        }
+        for axis in &kernel.grid {
+            self.report.declare(axis.var);
+        }
+        self.report.check(kernel.grain > 0, "zero-grain", "a thread takes at least one grid point at a time");
+        self.block(&kernel.body);
+    }
+
+    fn mem(&mut self, mem: Mem, data: &MemData) {
+        let name = &data.name;
+        self.report.extent(data.extent, format_args!("memory `{name}`"));
+        let is_param = mem.index() < self.kernel.params;
+        let message =
+            format_args!("`{name}`: {} memory on the wrong side of the parameter list", data.space.name());
+        self.report.check(is_param != data.space.is_local(), "param-space", message);
+        if data.space == Space::Register {
+            let message = format_args!("`{name}`: expected a constant extent, found {}", data.extent);
+            self.report.check(data.extent.as_int().is_some(), "symbolic-register", message);
+        }
+    }
+
+    /// Statements whose definitions end with them.
+    fn block(&mut self, body: &[Stmt]) {
+        let mark = self.report.enter();
+        for stmt in body {
+            self.stmt(stmt);
+        }
+        for stmt in body {
+            if let Stmt::Let { val, .. } = stmt
+                && let Some(state) = self.vals.get_mut(val.index())
+            {
+                *state = State::OutOfScope;
+            }
+        }
+        self.report.leave(mark);
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Loop(inner) => self.loop_(inner),
+            Stmt::If { cond, then, other } => {
+                self.rels(cond, "if");
+                self.block(then);
+                self.block(other);
+            }
+            Stmt::Let { val, op } => self.define(*val, op),
+            Stmt::Bind { sym, value, extent, check } => {
+                let ty = self.use_val(*value, "bind");
+                self.report.same_type(Some(Dtype::I64), ty, format_args!("bind {sym}"));
+                self.report.expr(*extent, format_args!("bind {sym}"));
+                self.report.declare(*sym);
+                let is_known = self.kernel.checks.len() > *check as usize;
+                self.report.check(
+                    is_known,
+                    "unknown-check",
+                    format_args!("bind {sym}: there is no check {check}"),
+                );
+            }
+            Stmt::Store { mem, index, value, combine, guard, atomic } => {
+                let place = format!("store to `{}`", self.mem_name(*mem));
+                self.stored(*mem, *index, *value, &place);
+                self.rels(guard, &place);
+                if let (Some(op), Some(data)) = (combine, self.kernel.mems.get(*mem)) {
+                    self.report.combination(*op, data.dtype, &place);
+                }
+                let message = format_args!("{place}: only combining stores to parameters are atomic");
+                let is_param = mem.index() < self.kernel.params;
+                self.report.check(!atomic || (combine.is_some() && is_param), "atomic-store", message);
+            }
+            Stmt::ArgStore { best, at, index, value, position, .. } => {
+                let place = format!("store to `{}`", self.mem_name(*best));
+                self.stored(*best, *index, *value, &place);
+                self.writable(*at, *index, &place);
+                let at_type = self.kernel.mems.get(*at).map(|data| data.dtype);
+                self.report.same_type(Some(Dtype::I64), at_type, &place);
+                self.report.expr(*position, &place);
+            }
+        }
+    }
+
+    fn loop_(&mut self, inner: &Loop) {
+        let Loop { kind, var, extent, body } = inner;
+        self.report.extent(*extent, format_args!("loop {var}"));
+        match kind {
+            LoopKind::For => {}
+            LoopKind::Unroll => {
+                let message = format_args!("loop {var}: expected a constant extent, found {extent}");
+                self.report.check(extent.as_int().is_some(), "symbolic-unroll", message);
+            }
+            LoopKind::Vector { lanes, copies } => {
+                let message = format_args!("loop {var}: expected at least one lane and one copy");
+                self.report.check(*lanes > 0 && *copies > 0, "zero-lanes", message);
+            }
+        }
+        let mark = self.report.enter();
+        self.report.declare(*var);
+        self.loops.insert(*var, *kind);
+        self.block(body);
+        self.loops.remove(var);
+        self.report.leave(mark);
+    }
+
+    fn rels(&mut self, rels: &[Rel], place: &str) {
+        for rel in rels {
+            self.report.rel(rel, place);
+        }
+    }
+
+    fn mem_name(&self, mem: Mem) -> &str {
+        self.kernel.mems.get(mem).map_or("?", |data| &data.name)
+    }
+
+    /// The type of a value in scope.
+    fn use_val(&mut self, val: Val, place: &str) -> Option<Dtype> {
+        let problem = match self.vals.get(val.index()) {
+            Some(State::InScope) => return self.kernel.vals.get(val).copied(),
+            Some(State::OutOfScope) => "is used outside of the block that defines it",
+            Some(State::Undefined) | None => "is used before its definition",
+        };
+        self.report.fail("undefined-value", format_args!("{place}: {val} {problem}"));
+        None
+    }
+
+    /// Writes `value` to an element.
+    fn stored(&mut self, mem: Mem, index: Expr, value: Val, place: &str) {
+        let found = self.use_val(value, place);
+        // Stores convert to half types; the value is of the type that arithmetic is done in.
+        let expected = self.kernel.mems.get(mem).map(|data| data.dtype.compute());
+        self.report.same_type(expected, found, place);
+        self.writable(mem, index, place);
+    }
+
+    fn writable(&mut self, mem: Mem, index: Expr, place: &str) {
+        self.element(mem, index, place);
+        let is_read_only = self.kernel.mems.get(mem).is_some_and(|data| data.space == Space::Read);
+        self.report.check(!is_read_only, "store-to-read", format_args!("{place}: it is only read"));
+    }
+
+    fn element(&mut self, mem: Mem, index: Expr, place: &str) {
+        self.report.expr(index, place);
+        let Some(data) = self.kernel.mems.get(mem) else {
+            return self
+                .report
+                .fail("unknown-memory", format_args!("{place}: {mem} is no memory of the kernel"));
+        };
+        if data.space != Space::Register {
+            return;
+        }
+        let (loops, report) = (&self.loops, &mut self.report);
+        index.visit_syms(&mut |sym| {
+            let is_written_out = match loops.get(&sym) {
+                Some(LoopKind::Unroll | LoopKind::Vector { .. }) => true,
+                Some(LoopKind::For) | None => false,
+            };
+            let message = format_args!("{place}: `{sym}` is the variable of no unrolled or vector loop");
+            report.check(is_written_out, "register-index", message);
+        });
+    }
+
+    fn define(&mut self, val: Val, op: &Op) {
+        let place = format!("definition of {val}");
+        self.op(val, op, &place);
+        match self.vals.get_mut(val.index()) {
+            None => {
+                self.report.fail("undefined-value", format_args!("{place}: it is no value of the kernel"))
+            }
+            Some(state @ State::Undefined) => *state = State::InScope,
+            Some(State::InScope | State::OutOfScope) => {
+                self.report.fail("redefined-value", format_args!("{place}: it is defined twice"));
+            }
+        }
+    }
+
+    fn op(&mut self, val: Val, op: &Op, place: &str) {
+        let Some(&ty) = self.kernel.vals.get(val) else { return };
+        match op {
+            Op::Load { mem, index, guard, other } => {
+                self.element(*mem, *index, place);
+                self.rels(guard, place);
+                let expected = self.kernel.mems.get(*mem).map(|data| data.dtype.compute());
+                self.report.same_type(expected, Some(ty), place);
+                if !guard.is_empty() {
+                    self.report.literal(*other, ty, place);
+                }
+            }
+            Op::Const(value) => self.report.literal(*value, ty, place),
+            Op::Index(value) => {
+                self.report.expr(*value, place);
+                self.report.same_type(Some(Dtype::I64), Some(ty), place);
+            }
+            Op::Cond(rel) => {
+                self.report.rel(rel, place);
+                self.report.same_type(Some(Dtype::Bool), Some(ty), place);
+            }
+            Op::Call(op, args) => {
+                let args: Vec<_> = args.iter().map(|&arg| self.use_val(arg, place)).collect();
+                self.report.operation(*op, &args, ty, place);
+            }
+            Op::Cast(value) => drop(self.use_val(*value, place)),
+            Op::Round(half, value) => {
+                let found = self.use_val(*value, place);
+                self.report.same_type(Some(Dtype::F32), found, place);
+                self.report.same_type(Some(Dtype::F32), Some(ty), place);
+                let message = format_args!("{place}: expected a type narrower than f32, found {half}");
+                self.report.check(half.compute() != *half, "type-mismatch", message);
+            }
+            Op::Bitcast(value) => {
+                let found = self.use_val(*value, place);
+                self.report.bitcast(found, ty, place);
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Loops to what is wrong with them.
+
+use litz_sym::{Expr, Facts, Rel, Sym};
+
+use crate::diag::Diags;
+use crate::dtype::Dtype;
+use crate::graph::contiguous_strides;
+use crate::ids::Id;
+use crate::loops::{Axis, Buf, BufKind, Extern, InstOp, Loops, Nest, Output, Stmt, Val};
+use crate::verify::Report;
+
+/// What is wrong with a loops program.
+///
+/// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
+/// `negative-size`, `unknown-buffer`, `unwritten-buffer`, `partial-store`, `writes-input`, `undefined-value`,
+/// `operand-count`, `type-mismatch`, `literal-type`, `out-of-bounds`, `reduce-without-axes`, `mixes-reduction`,
+/// `scan-axis`, `extern-layout`, `update-target`, `update-type`, `duplicate-update`.
+pub fn verify(loops: &Loops) -> Diags {
+    let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
+    let points = vec![Points::Some(Expr::zero()); loops.bufs.len()];
+    let mut verifier = Verifier { report: Report::new(&loops.facts), loops, written, points };
+    verifier.run();
+    verifier.report.diags
+}
+
+/// How many elements of a buffer may have been written, at most.
+#[derive(Clone, Copy)]
+enum Points {
+    All,
+    Some(Expr),
+}
+
+struct Verifier<'a> {
+    report: Report,
+    loops: &'a Loops,
+    /// Buffers that have contents so far.
+    written: Vec<bool>,
+    points: Vec<Points>,
+}
+
+impl Verifier<'_> {
+    fn run(&mut self) {
+        let loops = self.loops;
+        for guard in loops.facts.guards() {
+            self.report.rel(&guard.rel, "guard");
+        }
+        self.report.unique(loops.bufs.values().map(|buf| &*buf.name), "buffers");
+        self.report.unique(loops.stmts.iter().map(Stmt::name), "statements");
+        for buf in loops.bufs.values() {
+            self.report.shape(&buf.sizes, &buf.strides, format_args!("buffer `{}`", buf.name));
+        }
+        for stmt in &loops.stmts {
+            for buf in stmt.reads() {
+                self.read(buf, stmt.name());
+            }
+            match stmt {
+                Stmt::Nest(nest) => self.nest(nest),
+                Stmt::Extern(call) => self.call(call),
+            }
+            for buf in stmt.writes() {
+                self.write(buf, stmt.name());
+            }
+        }
+        self.coverage();
+        for &(target, source) in &loops.updates {
+            self.update(target, source);
+        }
+        self.report.unique_targets(&loops.updates, |buf| name(loops, buf));
+        for output in &loops.outputs {
+            self.output(output);
+        }
+    }
+
+    fn read(&mut self, buf: Buf, place: &str) {
+        match self.written.get(buf.index()) {
+            None => self.report.fail("unknown-buffer", format_args!("{place}: {buf} is no buffer")),
+            Some(true) => {}
+            Some(false) => {
+                let message =
+                    format!("{place}: `{}` is read before any statement writes it", name(self.loops, buf));
+                self.report.fail("unwritten-buffer", message);
+            }
+        }
+    }
+
+    fn write(&mut self, buf: Buf, place: &str) {
+        let Some(data) = self.loops.bufs.get(buf) else {
+            return self.report.fail("unknown-buffer", format_args!("{place}: {buf} is no buffer"));
+        };
+        self.written[buf.index()] = true;
+        let message = format_args!("{place}: `{}` is written, but it comes from outside", data.name);
+        self.report.check(data.kind == BufKind::Temp, "writes-input", message);
+    }
+
+    /// Buffers that all stores together cannot fill.
+    fn coverage(&mut self) {
+        for (buf, data) in self.loops.bufs.iter() {
+            let Points::Some(points) = self.points[buf.index()] else { continue };
+            let elements = data.sizes.iter().fold(Expr::one(), |n, &size| n * size);
+            if data.kind == BufKind::Temp
+                && !points.is_zero()
+                && self.loops.facts.known(&Rel::lt(points, elements)).is_yes()
+            {
+                let message =
+                    format_args!("`{}`: stores write {points} of {elements} elements at most", data.name);
+                self.report.fail("partial-store", message);
+            }
+        }
+    }
+
+    fn call(&mut self, call: &Extern) {
+        for &buf in call.reads.iter().chain(&call.writes) {
+            let Some(data) = self.loops.bufs.get(buf) else { continue };
+            let message = format_args!("{}: expected `{}` to be contiguous", call.name, data.name);
+            self.report.check(data.strides == contiguous_strides(&data.sizes), "extern-layout", message);
+        }
+        for &buf in &call.writes {
+            if let Some(points) = self.points.get_mut(buf.index()) {
+                *points = Points::All;
+            }
+        }
+        for &value in &call.ints {
+            self.report.expr(value, &call.name);
+        }
+    }
+
+    fn update(&mut self, target: Buf, source: Buf) {
+        self.read(source, "update");
+        let (Some(target), Some(source)) = (self.loops.bufs.get(target), self.loops.bufs.get(source)) else {
+            return;
+        };
+        let message = format_args!("update of `{}`: expected an input or a constant", target.name);
+        self.report.check(target.kind != BufKind::Temp, "update-target", message);
+        let layout = |buf: &crate::loops::BufData| (buf.dtype, buf.sizes.clone(), buf.strides.clone());
+        let message =
+            format_args!("update of `{}`: `{}` has another type or layout", target.name, source.name);
+        self.report.check(layout(target) == layout(source), "update-type", message);
+    }
+
+    fn output(&mut self, output: &Output) {
+        match output {
+            Output::View { buf, sizes, strides, offset } => {
+                self.read(*buf, "return");
+                self.report.shape(sizes, strides, "return");
+                self.report.expr(*offset, "return");
+            }
+            Output::Int(value) => self.report.expr(*value, "return"),
+            Output::Literal(_) | Output::Nothing => {}
+        }
+    }
+
+    fn nest(&mut self, nest: &Nest) {
+        let mark = self.report.enter();
+        for axis in nest.all_axes() {
+            self.report.extent(axis.extent, format_args!("{}, axis {}", nest.name, axis.var));
+        }
+        for axis in nest.all_axes() {
+            self.report.declare(axis.var);
+        }
+        let mut facts = self.loops.facts.clone();
+        for axis in nest.all_axes() {
+            facts.declare_index(axis.var, axis.extent);
+        }
+        let mut body =
+            Body { nest, types: Vec::new(), varies: Vec::new(), after: Vec::new(), bound: Vec::new(), facts };
+        for at in 0..nest.body.len() {
+            self.inst(&mut body, at);
+        }
+        self.report.leave(mark);
+    }
+
+    fn inst(&mut self, body: &mut Body, at: usize) {
+        let nest = body.nest;
+        let inst = &nest.body[at];
+        let place = format!("{}, instruction {at}", nest.name);
+        for val in inst.op.operands() {
+            if body.ty(val).is_none() {
+                self.report.fail("undefined-value", format_args!("{place}: {val} is no earlier value"));
+            }
+        }
+        for expr in inst.op.exprs() {
+            self.report.expr(expr, &place);
+        }
+        self.inst_types(body, at, &place);
+        self.inst_scope(body, at, &place);
+        body.types.push(inst.op.has_result().then_some(inst.ty));
+    }
+
+    fn inst_types(&mut self, body: &Body, at: usize, place: &str) {
+        let nest = body.nest;
+        let (op, ty) = (&nest.body[at].op, nest.body[at].ty);
+        match op {
+            InstOp::Load { buf, index, guard, other } => {
+                let Some(data) = self.loops.bufs.get(*buf) else { return };
+                // A load may widen a half type to the type that arithmetic is done in.
+                if ty != data.dtype.compute() {
+                    self.report.same_type(Some(data.dtype), Some(ty), place);
+                }
+                if guard.is_empty() {
+                    self.bounds(body, *buf, *index, place);
+                } else {
+                    self.report.literal(*other, ty, place);
+                }
+            }
+            InstOp::Const(value) => self.report.literal(*value, ty, place),
+            InstOp::Index(_) => self.report.same_type(Some(Dtype::I64), Some(ty), place),
+            InstOp::Cond(_) => self.report.same_type(Some(Dtype::Bool), Some(ty), place),
+            InstOp::Op(op, args) => {
+                let args: Vec<_> = args.iter().map(|&arg| body.ty(arg)).collect();
+                self.report.operation(*op, &args, ty, place);
+            }
+            InstOp::Cast(_) => {}
+            InstOp::Bitcast(value) => self.report.bitcast(body.ty(*value), ty, place),
+            InstOp::Bind { value, .. } => self.report.same_type(Some(Dtype::I64), body.ty(*value), place),
+            InstOp::Reduce(op, value) | InstOp::Scan { op, value, .. } => {
+                self.report.same_type(body.ty(*value), Some(ty), place);
+                self.report.combination(*op, ty, place);
+            }
+            InstOp::ArgReduce { .. } => self.report.same_type(Some(Dtype::I64), Some(ty), place),
+            InstOp::Store { buf, index, value, combine } => {
+                let Some(data) = self.loops.bufs.get(*buf) else { return };
+                self.report.same_type(Some(data.dtype), body.ty(*value), place);
+                self.report.same_type(Some(data.dtype), Some(ty), place);
+                if let Some(op) = combine {
+                    self.report.combination(*op, ty, place);
+                }
+                self.bounds(body, *buf, *index, place);
+            }
+        }
+    }
+
+    /// Indices that are outside of the buffer at every point.
+    fn bounds(&mut self, body: &Body, buf: Buf, index: Expr, place: &str) {
+        let Some(data) = self.loops.bufs.get(buf) else { return };
+        let is_empty = |axis: &Axis| body.facts.bounds(axis.extent).hi <= 0;
+        if data.sizes.len() != data.strides.len() || body.nest.all_axes().any(is_empty) {
+            return;
+        }
+        let never = |rel: Rel| body.facts.known(&rel).is_no();
+        if never(Rel::le(0, index)) || never(Rel::lt(index, data.span())) {
+            let message = format_args!("{place}: {index} is never an element of `{}`", data.name);
+            self.report.fail("out-of-bounds", message);
+        }
+    }
+
+    /// Where the instruction runs: at each point, or once per outer point.
+    fn inst_scope(&mut self, body: &mut Body, at: usize, place: &str) {
+        let nest = body.nest;
+        let op = &nest.body[at].op;
+        let operands = op.operands();
+        let is_reduce = matches!(op, InstOp::Reduce(..) | InstOp::ArgReduce { .. });
+        let varies = operands.iter().any(|val| body.varies.get(val.index()) == Some(&true))
+            || op.exprs().iter().any(|&expr| body.is_varying(expr));
+        let after = operands.iter().any(|val| body.after.get(val.index()) == Some(&true));
+        let message =
+            format_args!("{place}: joins a reduced value with one that varies along a reduced axis");
+        self.report.check(!(varies && after), "mixes-reduction", message);
+        if is_reduce {
+            let message = format_args!("{place}: nothing is reduced in `{}`", nest.name);
+            self.report.check(!nest.reduced.is_empty(), "reduce-without-axes", message);
+        }
+        match op {
+            InstOp::Scan { axis, .. } => {
+                let is_outer = nest.axes.iter().any(|outer| outer.var == *axis);
+                self.report.check(is_outer, "scan-axis", format_args!("{place}: `{axis}` is no outer axis"));
+            }
+            InstOp::Bind { sym, extent, .. } => {
+                self.report.declare(*sym);
+                body.facts.declare_index(*sym, *extent);
+                body.bound.push((*sym, varies));
+            }
+            InstOp::Store { buf, index, combine: None, .. } => self.count_points(body, *buf, *index, varies),
+            InstOp::Load { .. }
+            | InstOp::Const(_)
+            | InstOp::Index(_)
+            | InstOp::Cond(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Store { combine: Some(_), .. } => {}
+        }
+        body.varies.push(varies && !is_reduce);
+        body.after.push(after || is_reduce);
+    }
+
+    fn count_points(&mut self, body: &Body, buf: Buf, index: Expr, varies: bool) {
+        let Some(points) = self.points.get_mut(buf.index()) else { return };
+        let is_bound = body.bound.iter().any(|&(sym, _)| index.has_sym(sym));
+        let counts = |axis: &&Axis| is_bound || index.has_sym(axis.var);
+        let outer = body.nest.axes.iter().filter(counts);
+        let reduced = body.nest.reduced.iter().filter(|_| varies).filter(counts);
+        let stored = outer.chain(reduced).fold(Expr::one(), |n, axis| n * axis.extent);
+        if let Points::Some(before) = *points {
+            *points = Points::Some(before + stored);
+        }
+    }
+}
+
+fn name(loops: &Loops, buf: Buf) -> &str {
+    loops.bufs.get(buf).map_or("?", |data| &data.name)
+}
+
+/// A nest's body as far as it was read.
+struct Body<'a> {
+    nest: &'a Nest,
+    /// Type of each instruction that has a result.
+    types: Vec<Option<Dtype>>,
+    /// Whether the value differs along the reduced axes.
+    varies: Vec<bool>,
+    /// Whether the value depends on a reduction.
+    after: Vec<bool>,
+    /// Symbols bound to values, and whether they vary along the reduced axes.
+    bound: Vec<(Sym, bool)>,
+    /// Those of the program, and the ranges of the axes.
+    facts: Facts,
+}
+
+impl Body<'_> {
+    fn ty(&self, val: Val) -> Option<Dtype> {
+        self.types.get(val.index()).copied().flatten()
+    }
+
+    fn is_varying(&self, expr: Expr) -> bool {
+        self.nest.reduced.iter().any(|axis| expr.has_sym(axis.var))
+            || self.bound.iter().any(|&(sym, varies)| varies && expr.has_sym(sym))
+    }
+}

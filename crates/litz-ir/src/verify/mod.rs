@@ -1,0 +1,132 @@
+//! Each IR to a list of what is wrong with it; empty for what later stages may rely on.
+//!
+//! Every rule has a stable slug. Verifiers accept any data without panicking, even ids that belong to no table.
+
+pub mod graph;
+pub mod kernel;
+pub mod loops;
+pub mod program;
+pub mod schedule;
+mod types;
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::hash::Hash;
+
+use litz_sym::{Expr, Facts, Rel, Sym};
+
+use crate::diag::{Diag, Diags};
+use crate::text::graph::is_keyword;
+
+/// Problems found so far, and the symbols that expressions may mention.
+struct Report {
+    diags: Diags,
+    scope: HashSet<Sym>,
+    /// The symbols of `scope` in the order they came in.
+    stack: Vec<Sym>,
+}
+
+impl Report {
+    /// Declares the symbols of `facts`.
+    fn new(facts: &Facts) -> Report {
+        let mut report = Report { diags: Vec::new(), scope: HashSet::new(), stack: Vec::new() };
+        for sym in facts.symbols() {
+            report.size_symbol(sym, facts);
+        }
+        report
+    }
+
+    fn fail(&mut self, slug: &'static str, message: impl Display) {
+        self.diags.push(Diag::new(slug, message.to_string()));
+    }
+
+    /// Fails unless `holds`.
+    fn check(&mut self, holds: bool, slug: &'static str, message: impl Display) {
+        if !holds {
+            self.fail(slug, message);
+        }
+    }
+
+    fn size_symbol(&mut self, sym: Sym, facts: &Facts) {
+        let is_readable = Sym::is_identifier(sym.name()) && !is_keyword(sym.name());
+        self.check(is_readable, "symbol-name", format_args!("`{sym}` cannot be the name of a symbol"));
+        let range = facts.range_of(sym);
+        self.check(!range.is_empty(), "empty-range", format_args!("symbol `{sym}` in {range} has no value"));
+        self.declare(sym);
+    }
+
+    /// Lets expressions mention `sym` from here on.
+    fn declare(&mut self, sym: Sym) {
+        if self.scope.insert(sym) {
+            self.stack.push(sym);
+        } else {
+            self.fail("duplicate-symbol", format_args!("symbol `{sym}` is declared twice"));
+        }
+    }
+
+    /// A point to [`Report::leave`] to.
+    fn enter(&self) -> usize {
+        self.stack.len()
+    }
+
+    /// Takes back all declarations since `mark`.
+    fn leave(&mut self, mark: usize) {
+        for sym in self.stack.drain(mark..) {
+            self.scope.remove(&sym);
+        }
+    }
+
+    /// Fails for each symbol of `expr` that is not in scope.
+    fn expr(&mut self, expr: Expr, place: impl Display) {
+        let (scope, diags) = (&self.scope, &mut self.diags);
+        expr.visit_syms(&mut |sym| {
+            if !scope.contains(&sym) {
+                let message = format!("{place}: `{expr}` mentions `{sym}`, which is not declared here");
+                diags.push(Diag::new("undeclared-symbol", message));
+            }
+        });
+    }
+
+    fn rel(&mut self, rel: &Rel, place: impl Display) {
+        self.expr(rel.lhs, &place);
+        self.expr(rel.rhs, &place);
+    }
+
+    /// Sizes and strides of a tensor, buffer or view.
+    fn shape(&mut self, sizes: &[Expr], strides: &[Expr], place: impl Display) {
+        if sizes.len() != strides.len() {
+            let (rank, found) = (sizes.len(), strides.len());
+            self.fail("stride-rank", format_args!("{place}: expected {rank} strides, found {found}"));
+        }
+        for &size in sizes {
+            self.extent(size, &place);
+        }
+        for &stride in strides {
+            self.expr(stride, &place);
+        }
+    }
+
+    /// A number of elements or iterations.
+    fn extent(&mut self, extent: Expr, place: impl Display) {
+        self.expr(extent, &place);
+        let is_negative = extent.as_int().is_some_and(|extent| extent < 0);
+        self.check(!is_negative, "negative-size", format_args!("{place}: {extent} is no size"));
+    }
+
+    /// Fails for each target that an earlier update has.
+    fn unique_targets<'a, T: Copy + Eq + Hash>(&mut self, updates: &[(T, T)], name: impl Fn(T) -> &'a str) {
+        let mut seen = HashSet::new();
+        for &(target, _) in updates {
+            let message = format_args!("`{}` is updated twice", name(target));
+            self.check(seen.insert(target), "duplicate-update", message);
+        }
+    }
+
+    /// Fails for each name that was seen before.
+    fn unique<'a>(&mut self, names: impl IntoIterator<Item = &'a str>, what: &str) {
+        let mut seen = HashSet::new();
+        for name in names {
+            self.check(seen.insert(name), "duplicate-name", format_args!("two {what} are called `{name}`"));
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Programs to what is wrong with them.
+
+use litz_sym::Rel;
+
+use crate::diag::Diags;
+use crate::ids::Id;
+use crate::kernel::Kernel;
+use crate::loops::span;
+use crate::program::{Output, Program, Slot, Step};
+use crate::verify::Report;
+
+/// What is wrong with a program, kernels aside.
+///
+/// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
+/// `negative-size`, `slot-type`, `unknown-slot`, `use-before-alloc`, `use-after-free`, `double-alloc`, `free-of-param`,
+/// `view-overflow`, `type-mismatch`, `update-target`, `duplicate-update`.
+pub fn verify(program: &Program) -> Diags {
+    let memory = vec![Memory::None; program.slots.len()];
+    let mut verifier = Verifier { report: Report::new(&program.facts), program, memory };
+    verifier.run();
+    verifier.report.diags
+}
+
+/// What is wrong with a program's launches of `kernels`.
+///
+/// Slugs: `unknown-kernel`, `launch-args`, `launch-sizes`, `type-mismatch`.
+pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
+    let mut report = Report::new(&program.facts);
+    for step in program.load.iter().chain(&program.steps) {
+        let Step::Launch { kernel, args, sizes } = step else { continue };
+        let place = format!("launch of @{kernel}");
+        let Some(kernel) = kernels.iter().find(|candidate| candidate.name == *kernel) else {
+            report.fail("unknown-kernel", format_args!("{place}: there is no such kernel"));
+            continue;
+        };
+        let message = format_args!("{place}: expected {} arguments, found {}", kernel.params, args.len());
+        report.check(kernel.params == args.len(), "launch-args", message);
+        let message = format_args!("{place}: expected {} sizes, found {}", kernel.sizes.len(), sizes.len());
+        report.check(kernel.sizes.len() == sizes.len(), "launch-sizes", message);
+        for (param, &arg) in kernel.mems.values().take(kernel.params).zip(args) {
+            let found = program.slots.get(arg).map(|slot| slot.dtype);
+            report.same_type(Some(param.dtype), found, format_args!("{place}, `{}`", param.name));
+        }
+    }
+    report.diags
+}
+
+/// What memory a slot has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// None so far.
+    None,
+    /// The caller's or the model's.
+    Given,
+    /// Its own.
+    Own,
+    /// A part of that slot's.
+    Within(Slot),
+    /// None any more.
+    Freed,
+}
+
+struct Verifier<'a> {
+    report: Report,
+    program: &'a Program,
+    memory: Vec<Memory>,
+}
+
+impl Verifier<'_> {
+    fn run(&mut self) {
+        let program = self.program;
+        for guard in program.facts.guards() {
+            self.report.rel(&guard.rel, "guard");
+        }
+        self.report.unique(program.slots.values().map(|slot| &*slot.name), "slots");
+        for slot in program.slots.values() {
+            self.report.extent(slot.extent, format_args!("slot `{}`", slot.name));
+        }
+        for item in &program.consts {
+            self.given(item.slot, &item.ty);
+        }
+        program.load.iter().for_each(|step| self.step(step));
+        for param in &program.params {
+            self.given(param.slot, &param.ty);
+        }
+        program.steps.iter().for_each(|step| self.step(step));
+        for &(target, source) in &program.updates {
+            self.update(target, source);
+        }
+        self.report.unique_targets(&program.updates, |slot| name(program, slot));
+        for output in &program.outputs {
+            self.output(output);
+        }
+    }
+
+    /// A slot whose contents come from outside.
+    fn given(&mut self, slot: Slot, ty: &crate::graph::TensorType) {
+        let name = name(self.program, slot);
+        self.report.shape(&ty.sizes, &ty.strides, format_args!("`{name}`"));
+        let Some(data) = self.program.slots.get(slot) else {
+            return self.report.fail("unknown-slot", format_args!("`{name}` is no slot of the program"));
+        };
+        let fits = (data.dtype, data.extent) == (ty.dtype, span(&ty.sizes, &ty.strides));
+        let message = format_args!("`{name}`: {}[{}] does not span {ty}", data.dtype, data.extent);
+        self.report.check(fits, "slot-type", message);
+        self.memory[slot.index()] = Memory::Given;
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Check { rel, who } => self.report.rel(rel, format_args!("check for {who:?}")),
+            Step::Alloc { slot } => self.place(*slot, Memory::Own),
+            Step::View { slot, base, offset } => {
+                self.use_slot(*base, "view");
+                self.report.expr(*offset, format_args!("view `{}`", name(self.program, *slot)));
+                self.place(*slot, Memory::Within(*base));
+                self.check_view(step);
+            }
+            Step::Launch { kernel, args, sizes } => {
+                let place = format!("launch of @{kernel}");
+                args.iter().for_each(|&slot| self.use_slot(slot, &place));
+                sizes.iter().for_each(|&size| self.report.expr(size, &place));
+            }
+            Step::Extern { routine, reads, writes, ints } => {
+                reads.iter().chain(writes).for_each(|&slot| self.use_slot(slot, routine));
+                ints.iter().for_each(|&value| self.report.expr(value, routine));
+            }
+            Step::Free { slot } => {
+                self.use_slot(*slot, "free");
+                let Some(memory) = self.memory.get_mut(slot.index()) else { return };
+                let was = std::mem::replace(memory, Memory::Freed);
+                let message =
+                    format_args!("free of `{}`: the program did not allocate it", name(self.program, *slot));
+                self.report.check(was != Memory::Given, "free-of-param", message);
+            }
+        }
+    }
+
+    fn place(&mut self, slot: Slot, memory: Memory) {
+        let was = self.memory.get(slot.index()).copied();
+        match was {
+            None => self.report.fail("unknown-slot", format_args!("{slot} is no slot of the program")),
+            Some(Memory::None | Memory::Freed) => self.memory[slot.index()] = memory,
+            Some(Memory::Given | Memory::Own | Memory::Within(_)) => {
+                let message = format!("`{}` has memory already", name(self.program, slot));
+                self.report.fail("double-alloc", message);
+            }
+        }
+    }
+
+    /// Views that certainly reach past their base.
+    fn check_view(&mut self, step: &Step) {
+        let Step::View { slot, base, offset } = step else { return };
+        let slots = (self.program.slots.get(*slot), self.program.slots.get(*base));
+        let (Some(view), Some(base)) = slots else { return };
+        let end = *offset + view.extent * view.dtype.size() as i64;
+        let fits = Rel::le(end, base.extent * base.dtype.size() as i64);
+        if self.program.facts.known(&fits).is_no() || self.program.facts.known(&Rel::le(0, *offset)).is_no() {
+            let message = format_args!("view `{}` does not fit into `{}`", view.name, base.name);
+            self.report.fail("view-overflow", message);
+        }
+    }
+
+    fn use_slot(&mut self, slot: Slot, place: &str) {
+        let mut at = slot;
+        // A view lives as long as its base; bases are older, so that the chain ends.
+        for _ in 0..=self.memory.len() {
+            let (slug, problem) = match self.memory.get(at.index()) {
+                None => ("unknown-slot", "is no slot of the program"),
+                Some(Memory::None) => ("use-before-alloc", "has no memory yet"),
+                Some(Memory::Freed) => ("use-after-free", "has no memory any more"),
+                Some(Memory::Given | Memory::Own) => return,
+                Some(Memory::Within(base)) => {
+                    at = *base;
+                    continue;
+                }
+            };
+            let message = format!("{place}: `{}` {problem}", name(self.program, slot));
+            return self.report.fail(slug, message);
+        }
+    }
+
+    fn update(&mut self, target: Slot, source: Slot) {
+        self.use_slot(target, "update");
+        self.use_slot(source, "update");
+        let name = name(self.program, target);
+        let is_given = self.memory.get(target.index()) == Some(&Memory::Given);
+        let message = format_args!("update of `{name}`: expected a parameter or a constant");
+        self.report.check(is_given, "update-target", message);
+        let dtype = |slot: Slot| self.program.slots.get(slot).map(|data| data.dtype);
+        let (expected, found) = (dtype(target), dtype(source));
+        self.report.same_type(expected, found, format_args!("update of `{name}`"));
+    }
+
+    fn output(&mut self, output: &Output) {
+        match output {
+            Output::View { slot, ty, offset } => {
+                self.use_slot(*slot, "return");
+                self.report.shape(&ty.sizes, &ty.strides, "return");
+                self.report.expr(*offset, "return");
+                let found = self.program.slots.get(*slot).map(|data| data.dtype);
+                self.report.same_type(
+                    Some(ty.dtype),
+                    found,
+                    format_args!("return of `{}`", name(self.program, *slot)),
+                );
+            }
+            Output::Int(value) => self.report.expr(*value, "return"),
+            Output::Literal(_) | Output::Nothing => {}
+        }
+    }
+}
+
+fn name(program: &Program, slot: Slot) -> &str {
+    program.slots.get(slot).map_or("?", |data| &data.name)
+}

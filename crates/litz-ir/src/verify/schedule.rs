@@ -1,0 +1,469 @@
+//! A schedule and its loops program to what is wrong with the schedule.
+
+use std::collections::{HashMap, HashSet};
+
+use litz_sym::{Expr, Known, Rel, Sym};
+
+use crate::diag::Diags;
+use crate::ids::Id;
+use crate::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Output, Stmt};
+use crate::schedule::{KernelPlan, Leaf, LoopKind, Part, Pool, Schedule, Step, Tree};
+use crate::verify::Report;
+
+/// What is wrong with a schedule of `loops`, a program that verifies.
+///
+/// Order is checked between whole statements: the last part of a statement that writes a buffer comes before the first
+/// part of a later one that uses it. Whether parts that share loops may run interleaved is for the scheduler to prove.
+///
+/// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
+/// `zero-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
+/// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
+/// `statement-order`, `load-order`, `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`,
+/// `placed-twice`, `pool-overflow`.
+pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
+    let stmts = loops.stmts.iter().enumerate().map(|(at, stmt)| (stmt.name(), at)).collect();
+    let bufs = loops.bufs.iter().map(|(buf, data)| (&*data.name, buf)).collect();
+    let placed = vec![Vec::new(); loops.stmts.len()];
+    let mut users: HashMap<Buf, Vec<usize>> = HashMap::new();
+    for (at, stmt) in loops.stmts.iter().enumerate() {
+        for buf in stmt.reads().into_iter().chain(stmt.writes()) {
+            users.entry(buf).or_default().push(at);
+        }
+    }
+    let mut verifier = Verifier {
+        report: Report::new(&loops.facts),
+        schedule,
+        loops,
+        stmts,
+        bufs,
+        users,
+        path: Vec::new(),
+        placed,
+        count: 0,
+    };
+    verifier.run();
+    verifier.report.diags
+}
+
+/// One place where (a part of) a statement runs.
+#[derive(Clone)]
+struct Place {
+    /// Position among all places, in the order of the text.
+    at: usize,
+    /// Position of the step.
+    step: usize,
+    part: Part,
+    /// Variables of the loops around, outermost first.
+    path: Vec<Sym>,
+}
+
+struct Verifier<'a> {
+    report: Report,
+    schedule: &'a Schedule,
+    loops: &'a Loops,
+    stmts: HashMap<&'a str, usize>,
+    bufs: HashMap<&'a str, Buf>,
+    /// Statements that read or write each buffer; one that does both is there twice.
+    users: HashMap<Buf, Vec<usize>>,
+    /// The loops around, outermost first.
+    path: Vec<Axis>,
+    /// Where each statement of the program runs.
+    placed: Vec<Vec<Place>>,
+    count: usize,
+}
+
+impl Verifier<'_> {
+    fn run(&mut self) {
+        let (schedule, loops) = (self.schedule, self.loops);
+        let message = format_args!("expected a schedule of @{}, found one of @{}", loops.name, schedule.of);
+        self.report.check(schedule.of == loops.name, "wrong-program", message);
+        let names = schedule.steps.iter().filter_map(|step| match step {
+            Step::Kernel(plan) => Some(&*plan.name),
+            Step::Extern { .. } => None,
+        });
+        self.report.unique(names, "kernels");
+        self.report.unique(schedule.pools.iter().map(|pool| &*pool.name), "pools");
+        let mut is_loading = true;
+        let mut kernels = Vec::new();
+        for (at, step) in schedule.steps.iter().enumerate() {
+            let (name, at_load) = match step {
+                Step::Kernel(plan) => (&plan.name, plan.at_load),
+                Step::Extern { name, at_load } => (name, *at_load),
+            };
+            let message = format_args!("`{name}` runs at load, but an earlier step does not");
+            self.report.check(is_loading || !at_load, "load-order", message);
+            is_loading &= at_load;
+            match step {
+                Step::Kernel(plan) => {
+                    let loops = self.kernel(plan, at);
+                    kernels.push((plan, at, loops));
+                }
+                Step::Extern { name, .. } => self.call(name, at),
+            }
+        }
+        for (plan, step, loops) in kernels {
+            self.locals(plan, step, &loops);
+        }
+        self.completeness();
+        self.order();
+        self.load_inputs();
+        self.placements();
+    }
+
+    fn call(&mut self, name: &str, step: usize) {
+        let stmt = self.stmts.get(name).copied();
+        let Some(stmt) = stmt.filter(|&stmt| matches!(self.loops.stmts[stmt], Stmt::Extern(_))) else {
+            let message = format_args!("`{name}` is no extern statement of @{}", self.loops.name);
+            return self.report.fail("unknown-statement", message);
+        };
+        self.place(stmt, step, Part::Whole);
+    }
+
+    fn place(&mut self, stmt: usize, step: usize, part: Part) {
+        let name = self.loops.stmts[stmt].name();
+        let is_first = self.placed[stmt].iter().all(|place| place.part != part);
+        self.report.check(is_first, "duplicate-leaf", format_args!("`{name}` runs twice"));
+        let path = self.path.iter().map(|axis| axis.var).collect();
+        self.placed[stmt].push(Place { at: self.count, step, part, path });
+        self.count += 1;
+    }
+
+    /// Returns the variables of all loops.
+    fn kernel(&mut self, plan: &KernelPlan, step: usize) -> HashSet<Sym> {
+        let message = format_args!("`{}`: a thread takes at least one grid point at a time", plan.name);
+        self.report.check(plan.grain > 0, "zero-grain", message);
+        for axis in &plan.grid {
+            self.report.extent(axis.extent, format_args!("`{}`, grid axis {}", plan.name, axis.var));
+        }
+        let mark = self.report.enter();
+        for axis in &plan.grid {
+            self.report.declare(axis.var);
+        }
+        self.path.extend(&plan.grid);
+        let mut loops: HashSet<Sym> = plan.grid.iter().map(|axis| axis.var).collect();
+        for tree in &plan.body {
+            self.tree(tree, step, &mut loops);
+        }
+        self.path.clear();
+        self.report.leave(mark);
+        loops
+    }
+
+    /// `loops` gathers the variables of all loops.
+    fn tree(&mut self, tree: &Tree, step: usize, loops: &mut HashSet<Sym>) {
+        let (kind, axis, body) = match tree {
+            Tree::Leaf(leaf) => return self.leaf(leaf, step),
+            Tree::Loop { kind, axis, body } => (kind, axis, body),
+        };
+        self.report.extent(axis.extent, format_args!("loop {}", axis.var));
+        let is_constant = axis.extent.as_int().is_some();
+        let (fits, is_wide) = match kind {
+            LoopKind::For | LoopKind::Partial | LoopKind::Thread | LoopKind::Warp => (true, true),
+            LoopKind::Unroll | LoopKind::Tile | LoopKind::Mma => (is_constant, true),
+            LoopKind::Vector { lanes, copies } => (true, *lanes > 0 && *copies > 0),
+            LoopKind::TileVector { lanes } => (is_constant, *lanes > 0),
+        };
+        let message = format_args!("loop {}: expected a constant extent, found {}", axis.var, axis.extent);
+        self.report.check(fits, "symbolic-unroll", message);
+        let message = format_args!("loop {}: expected at least one lane and one copy", axis.var);
+        self.report.check(is_wide, "zero-lanes", message);
+        let mark = self.report.enter();
+        self.report.declare(axis.var);
+        loops.insert(axis.var);
+        self.path.push(*axis);
+        for tree in body {
+            self.tree(tree, step, loops);
+        }
+        self.path.pop();
+        self.report.leave(mark);
+    }
+
+    fn leaf(&mut self, leaf: &Leaf, step: usize) {
+        let name = &leaf.nest;
+        let stmt = self.stmts.get(&**name).copied();
+        let Some((stmt, Stmt::Nest(nest))) = stmt.map(|stmt| (stmt, &self.loops.stmts[stmt])) else {
+            let message = format_args!("`{name}` is no nest of @{}", self.loops.name);
+            return self.report.fail("unknown-nest", message);
+        };
+        let message = match leaf.part {
+            Part::Whole => format!("`{name}` reduces: expected {name}.body and {name}.tail"),
+            Part::Body | Part::Tail => format!("`{name}` reduces nothing: expected it whole"),
+        };
+        self.report.check(reduces(nest) == (leaf.part != Part::Whole), "wrong-part", message);
+        self.place(stmt, step, leaf.part);
+        self.bindings(leaf, nest);
+    }
+
+    fn bindings(&mut self, leaf: &Leaf, nest: &Nest) {
+        let name = &leaf.nest;
+        let before = self.report.diags.len();
+        let reduced: &[Axis] = if leaf.part == Part::Tail { &[] } else { &nest.reduced };
+        let axes: HashMap<Sym, Expr> =
+            nest.axes.iter().chain(reduced).map(|axis| (axis.var, axis.extent)).collect();
+        let mut bound = HashSet::new();
+        for &(axis, value) in &leaf.bind {
+            self.report.expr(value, format_args!("`{name}`, axis {axis}"));
+            let message = format_args!("`{name}` has no axis {axis} here");
+            self.report.check(axes.contains_key(&axis), "unknown-axis", message);
+            self.report.check(
+                bound.insert(axis),
+                "duplicate-symbol",
+                format_args!("`{name}` binds {axis} twice"),
+            );
+        }
+        for axis in nest.axes.iter().chain(reduced).filter(|axis| !bound.contains(&axis.var)) {
+            self.report.fail("unbound-axis", format_args!("`{name}` does not say what axis {} is", axis.var));
+        }
+        for &(axis, value) in &leaf.bind {
+            let covers = |&extent: &Expr| self.covers(extent, value);
+            if axes.get(&axis).is_some_and(|extent| !covers(extent)) {
+                let message =
+                    format_args!("`{name}`: {axis} = {value} does not take each value of its axis once");
+                self.report.fail("axis-coverage", message);
+            }
+        }
+        if self.report.diags.len() > before {
+            // What follows asks which loops the axes depend on; that was wrong already.
+            return;
+        }
+        for axis in &self.path {
+            let users: Vec<Expr> =
+                leaf.bind.iter().map(|&(_, value)| value).filter(|value| value.has_sym(axis.var)).collect();
+            if users.is_empty() && !axis.extent.is_one() {
+                let message = format_args!("`{name}` runs at each {axis}, but no axis depends on it");
+                self.report.fail("repeated-leaf", message);
+            }
+            let linear = users.iter().filter(|value| value.linear(axis.var).is_some()).count();
+            if linear > 1 {
+                let message = format_args!("`{name}`: {linear} axes step with loop {}", axis.var);
+                self.report.fail("axis-coverage", message);
+            }
+        }
+    }
+
+    /// Whether `value` takes each of `0 .. extent` once, and else only larger values; true where it cannot tell. Decides
+    /// sums of loop variables by the rule of mixed radix: 1, then the extent of the loop before, and so on.
+    fn covers(&self, extent: Expr, value: Expr) -> bool {
+        let (mut rest, mut digits) = (value, Vec::new());
+        for axis in self.path.iter().filter(|axis| value.has_sym(axis.var)) {
+            let Some((factor, without)) = rest.linear(axis.var) else { return true };
+            rest = without;
+            if !axis.extent.is_one() {
+                digits.push((factor, axis.extent));
+            }
+        }
+        let mut radix = Expr::one();
+        while let Some(at) = digits.iter().position(|&(factor, _)| factor == radix) {
+            radix = radix * digits.swap_remove(at).1;
+        }
+        if !digits.is_empty() {
+            let is_decided =
+                radix.as_int().is_some() && digits.iter().all(|(factor, _)| factor.as_int().is_some());
+            return !is_decided;
+        }
+        match rest.as_int() {
+            Some(0) => self.loops.facts.known(&Rel::le(extent, radix)) != Known::No,
+            Some(_) => false,
+            None => true,
+        }
+    }
+
+    /// Every statement that something depends on runs, and wholly, within one step.
+    fn completeness(&mut self) {
+        let live = live_statements(self.loops);
+        for ((stmt, places), is_live) in self.loops.stmts.iter().zip(&self.placed).zip(live) {
+            let name = stmt.name();
+            let reduces = matches!(stmt, Stmt::Nest(nest) if reduces(nest));
+            let has = |part: Part| places.iter().any(|place| place.part == part);
+            if places.is_empty() {
+                self.report.check(!is_live, "missing-nest", format_args!("`{name}` runs nowhere"));
+            } else if reduces && has(Part::Body) != has(Part::Tail) {
+                let missing = if has(Part::Body) { "tail" } else { "body" };
+                self.report.fail("missing-part", format_args!("`{name}.{missing}` runs nowhere"));
+            }
+            let is_together = places.windows(2).all(|pair| pair[0].step == pair[1].step);
+            self.report.check(
+                is_together,
+                "split-nest",
+                format_args!("the parts of `{name}` are in two kernels"),
+            );
+            let in_order = places.windows(2).all(|pair| pair[0].part <= pair[1].part);
+            self.report.check(
+                in_order,
+                "statement-order",
+                format_args!("`{name}.tail` runs before its body"),
+            );
+        }
+    }
+
+    /// Statements that touch one buffer, of which at least one writes, run in the order of the program.
+    fn order(&mut self) {
+        let mut writers: Vec<Option<usize>> = vec![None; self.loops.bufs.len()];
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); self.loops.bufs.len()];
+        for (at, stmt) in self.loops.stmts.iter().enumerate() {
+            for buf in stmt.reads() {
+                if let Some(writer) = writers.get(buf.index()).copied().flatten() {
+                    self.ordered(writer, at, buf);
+                }
+                if let Some(readers) = readers.get_mut(buf.index()) {
+                    readers.push(at);
+                }
+            }
+            for buf in stmt.writes() {
+                let (Some(writer), Some(readers)) =
+                    (writers.get_mut(buf.index()), readers.get_mut(buf.index()))
+                else {
+                    continue;
+                };
+                let earlier = writer.replace(at).into_iter().chain(std::mem::take(readers));
+                for other in earlier.filter(|&other| other != at).collect::<Vec<_>>() {
+                    self.ordered(other, at, buf);
+                }
+            }
+        }
+    }
+
+    fn ordered(&mut self, first: usize, second: usize, buf: Buf) {
+        let last = self.placed[first].iter().map(|place| place.at).max();
+        let next = self.placed[second].iter().map(|place| place.at).min();
+        if let (Some(last), Some(next)) = (last, next)
+            && last > next
+        {
+            let (first, second) = (self.loops.stmts[first].name(), self.loops.stmts[second].name());
+            let buf = &self.loops.bufs[buf].name;
+            let message =
+                format_args!("`{second}` runs before `{first}`, which comes first for buffer `{buf}`");
+            self.report.fail("statement-order", message);
+        }
+    }
+
+    /// What runs at load reads constants and what ran at load before.
+    fn load_inputs(&mut self) {
+        let at_load = |step: &Step| match step {
+            Step::Kernel(plan) => plan.at_load,
+            Step::Extern { at_load, .. } => *at_load,
+        };
+        let runs_at_load =
+            |places: &[Place]| places.iter().any(|place| at_load(&self.schedule.steps[place.step]));
+        let mut late: HashSet<Buf> = self
+            .loops
+            .bufs
+            .iter()
+            .filter(|(_, data)| data.kind == BufKind::Input)
+            .map(|(buf, _)| buf)
+            .collect();
+        for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
+            if !runs_at_load(places) {
+                late.extend(stmt.writes());
+                continue;
+            }
+            for buf in stmt.reads().into_iter().filter(|buf| late.contains(buf)) {
+                let buf = self.loops.bufs.get(buf).map_or("?", |data| &data.name);
+                let message =
+                    format_args!("`{}` runs at load, but `{buf}` has no contents then", stmt.name());
+                self.report.fail("load-order", message);
+            }
+        }
+    }
+
+    fn locals(&mut self, plan: &KernelPlan, step: usize, loops: &HashSet<Sym>) {
+        self.report.unique(plan.locals.iter().map(|local| &*local.buf), "locals");
+        for local in &plan.locals {
+            let name = &local.buf;
+            let Some(&buf) = self.bufs.get(&**name) else {
+                self.report
+                    .fail("unknown-buffer", format_args!("`{}`: there is no buffer `{name}`", plan.name));
+                continue;
+            };
+            if let Some(scope) = local.scope
+                && !loops.contains(&scope)
+            {
+                let message = format_args!("`{name}`: `{}` has no loop {scope}", plan.name);
+                self.report.fail("unknown-scope", message);
+                continue;
+            }
+            self.local_uses(buf, local.scope, step);
+        }
+    }
+
+    fn local_uses(&mut self, buf: Buf, scope: Option<Sym>, step: usize) {
+        let data = &self.loops.bufs[buf];
+        let name = &data.name;
+        let is_seen = data.kind != BufKind::Temp || results(self.loops).any(|result| result == buf);
+        self.report.check(!is_seen, "local-escapes", format_args!("`{name}` is seen outside of the program"));
+        for &user in self.users.get(&buf).into_iter().flatten() {
+            let (stmt, places) = (&self.loops.stmts[user], &self.placed[user]);
+            let is_elsewhere = places.iter().any(|place| place.step != step);
+            let message =
+                format_args!("`{name}` is local to a kernel, but `{}` runs in another", stmt.name());
+            self.report.check(!is_elsewhere, "local-escapes", message);
+            let Some(scope) = scope else { continue };
+            let is_inside = places.iter().all(|place| place.step != step || place.path.contains(&scope));
+            let message =
+                format_args!("`{name}` is local to loop {scope}, but `{}` is outside of it", stmt.name());
+            self.report.check(is_inside, "local-scope", message);
+        }
+    }
+
+    fn placements(&mut self) {
+        let mut placed: HashSet<&str> = HashSet::new();
+        for step in &self.schedule.steps {
+            if let Step::Kernel(plan) = step {
+                placed.extend(plan.locals.iter().map(|local| &*local.buf));
+            }
+        }
+        for pool in &self.schedule.pools {
+            self.report.extent(pool.bytes, format_args!("pool `{}`", pool.name));
+            for (name, offset) in &pool.places {
+                let message = format_args!("`{name}` has two places");
+                self.report.check(placed.insert(name), "placed-twice", message);
+                self.pooled(pool, name, *offset);
+            }
+        }
+    }
+
+    fn pooled(&mut self, pool: &Pool, name: &str, offset: Expr) {
+        self.report.expr(offset, format_args!("`{name}` in pool `{}`", pool.name));
+        let Some(&buf) = self.bufs.get(name) else {
+            return self
+                .report
+                .fail("unknown-buffer", format_args!("pool `{}`: there is no buffer `{name}`", pool.name));
+        };
+        let data = &self.loops.bufs[buf];
+        let message = format_args!("`{name}` comes from outside and needs no place");
+        self.report.check(data.kind == BufKind::Temp, "local-escapes", message);
+        let end = offset + data.span() * data.dtype.size() as i64;
+        let facts = &self.loops.facts;
+        let overflows =
+            facts.known(&Rel::le(end, pool.bytes)).is_no() || facts.known(&Rel::le(0, offset)).is_no();
+        let message = format_args!("`{name}` does not fit into pool `{}`", pool.name);
+        self.report.check(!overflows, "pool-overflow", message);
+    }
+}
+
+/// Whether the nest has a part that runs once per outer point.
+fn reduces(nest: &Nest) -> bool {
+    nest.body.iter().any(|inst| matches!(inst.op, InstOp::Reduce(..) | InstOp::ArgReduce { .. }))
+}
+
+/// Buffers that are read when all statements are done.
+fn results(loops: &Loops) -> impl Iterator<Item = Buf> {
+    let outputs = loops.outputs.iter().filter_map(|output| match output {
+        Output::View { buf, .. } => Some(*buf),
+        Output::Int(_) | Output::Literal(_) | Output::Nothing => None,
+    });
+    outputs.chain(loops.updates.iter().map(|&(_, source)| source))
+}
+
+/// For each statement, whether a result depends on it.
+fn live_statements(loops: &Loops) -> Vec<bool> {
+    let mut wanted: HashSet<Buf> = results(loops).collect();
+    let mut live = vec![false; loops.stmts.len()];
+    for (at, stmt) in loops.stmts.iter().enumerate().rev() {
+        live[at] = stmt.writes().iter().any(|buf| wanted.contains(buf));
+        if live[at] {
+            wanted.extend(stmt.reads());
+        }
+    }
+    live
+}

@@ -1,0 +1,405 @@
+//! Each verifier rule: canonical texts pass, and an edit that breaks one rule is reported under that rule's slug alone.
+
+mod texts;
+
+use std::collections::BTreeSet;
+
+use litz_ir::ids::Id;
+use litz_ir::loops::{InstOp, Stmt, Val};
+use litz_ir::{Diags, Dtype, graph, kernel, loops, program, text, verify};
+use texts::{Item, text, texts};
+
+/// What is wrong with a text; schedules are of the program that they name.
+fn problems(text: &str) -> Diags {
+    match Item::parse(text) {
+        Err(diags) => diags,
+        Ok(Item::Graph(graph)) => verify::graph::verify(&graph),
+        Ok(Item::Loops(loops)) => verify::loops::verify(&loops),
+        Ok(Item::Kernel(kernel)) => verify::kernel::verify(&kernel),
+        Ok(Item::Program(program)) => verify::program::verify(&program),
+        Ok(Item::Schedule(schedule)) => {
+            let loops = self::text(&format!("loops_{}", schedule.name));
+            verify::schedule::verify(&schedule, &text::loops::parse(&loops).expect("canonical text parses"))
+        }
+    }
+}
+
+fn slugs(diags: &Diags) -> BTreeSet<&'static str> {
+    diags.iter().map(|diag| diag.slug).collect()
+}
+
+/// For each (slug, from, to), checks that replacing `from` by `to` in a canonical text breaks exactly that rule.
+#[track_caller]
+fn breaks(name: &str, rules: &[(&str, &str, &str)]) {
+    let text = text(name);
+    let mut failures = String::new();
+    for &(slug, from, to) in rules {
+        assert!(text.contains(from), "{name} has no `{from}`");
+        let diags = problems(&text.replacen(from, to, 1));
+        if slugs(&diags).into_iter().ne([slug]) {
+            failures += &format!("expected only `{slug}` from `{from}` => `{to}`\n");
+            failures.extend(diags.iter().map(|diag| format!("    {diag}\n")));
+        }
+    }
+    assert!(failures.is_empty(), "{name}\n{failures}");
+}
+
+#[test]
+fn canonical_texts_are_valid() {
+    for (name, text) in texts() {
+        let diags = problems(&text);
+        assert!(diags.is_empty(), "{name}: {}", diags[0]);
+    }
+}
+
+#[test]
+fn graph_rules() {
+    breaks(
+        "graph_mlp",
+        &[
+            ("symbol-name", "sym s0", "sym f32 in [1, 2]\n sym s0"),
+            ("empty-range", "[2, 1024]", "[2, 1]"),
+            ("undeclared-symbol", "f32[s0, 768]", "f32[s1, 768]"),
+            ("undeclared-symbol", "[1, 0]", "[1, s1]"),
+            ("undeclared-symbol", "%x:", "%n: int(2*s1) = input %x:"),
+            ("undeclared-symbol", "{1, 768}", "{1, s1}"),
+            ("duplicate-name", "return %v, %i", "%v: f32[s0, 768] = aten.neg.default(%x) return %v"),
+            ("duplicate-name", "%w: f32", "%x: f32[s0, 768] = input %w: f32"),
+            ("stride-rank", "{1, 768}", "{1}"),
+            ("negative-size", "f32[3072] =", "f32[-1]{1} ="),
+            ("undefined-value", "return %v", "return %nothing"),
+            ("update-target", "return", "update %h = %h return"),
+            ("update-type", "return", "update %x = %h return"),
+            ("update-type", "return", "update %x = %i return"),
+            ("duplicate-update", "return", "update %x = %x update %x = %x return"),
+        ],
+    );
+    breaks("graph_mlp", &[("undefined-value", "gelu.default(%h", "gelu.default(%g")]);
+    breaks("graph_control_flow", &[("unknown-graph", "@else,", "@inner,")]);
+    breaks(
+        "graph_control_flow",
+        &[("duplicate-name", "graph @else on", "graph @then on cpu { return } graph @else on")],
+    );
+}
+
+#[test]
+fn graph_rules_on_built_data() {
+    let parse = || text::graph::parse(&text("graph_mlp")).expect("canonical text parses");
+    let mut graph = parse();
+    graph.nodes.swap(0, 1);
+    let diags = verify::graph::verify(&graph);
+    assert_eq!(slugs(&diags), BTreeSet::from(["undefined-value"]));
+    assert_eq!(diags[0].source.as_deref(), Some("mlp.py:12"));
+    let mut graph = parse();
+    graph.inputs.push(graph.inputs[0]);
+    assert!(slugs(&verify::graph::verify(&graph)).contains("redefined-value"));
+    let mut graph = parse();
+    graph.outputs.push(graph::Arg::Value(graph::Value(99)));
+    graph.updates.push((graph::Value(99), graph::Value(98)));
+    assert!(slugs(&verify::graph::verify(&graph)).contains("undefined-value"));
+}
+
+#[test]
+fn subgraphs_see_symbols_and_subgraphs_around_them() {
+    let text = "graph @g on cpu { sym s0 in [1, 2] graph @a on cpu { return }
+        graph @b on cpu { %x: f32[s0] = input f(@a) return s0 } return }";
+    assert_eq!(problems(text), []);
+    let text = "graph @g on cpu { %x: f32[] = input graph @b on cpu { return %x } return }";
+    assert_eq!(slugs(&problems(text)), BTreeSet::from(["undefined-value"]));
+}
+
+#[test]
+fn loops_rules() {
+    breaks(
+        "loops_product",
+        &[
+            ("symbol-name", "sym s0", "sym cpu in [1, 2]\n sym s0"),
+            ("empty-range", "[2, 1024]", "[2, 1]"),
+            ("undeclared-symbol", "buf b: f32[3072]", "buf b: f32[s1]"),
+            ("undeclared-symbol", "i in s0, j in 3072", "i in s0, j in i"),
+            ("undeclared-symbol", "load b[j]", "load b[k]"),
+            ("undeclared-symbol", "load b[j]", "load b[j] if j < t else 0.0"),
+            ("undeclared-symbol", "return y", "return int(i)"),
+            ("duplicate-symbol", "i in s0, j in 3072", "s0 in s0, i in s0, j in 3072"),
+            ("duplicate-symbol", "i in s0, j in 3072", "i in s0, i in 1, j in 3072"),
+            ("duplicate-name", "buf h:", "buf b: f32[3072] = input buf h:"),
+            ("duplicate-name", "nest n1", "nest n0"),
+            ("stride-rank", "return y", "return y as [s0]{1, 1}"),
+            ("negative-size", "k in 768]", "k in -768]"),
+            ("unwritten-buffer", "load b[j]", "load y[j]"),
+            ("unwritten-buffer", "store wp[", "store.sum wp["),
+            ("partial-store", "i in s0, j in 3072", "i in s0, j in 3071"),
+            ("partial-store", "store y[3072*i + j]", "store y[i]"),
+            ("writes-input", "store y[3072*i + j]", "store x[j] = %0 store y[3072*i + j]"),
+            ("operand-count", "max %2, %3", "max %2, %3, %3"),
+            ("operand-count", "mul %0, %1", "mul %0"),
+            ("type-mismatch", "%2: f32 = mul", "%2: f64 = mul"),
+            ("type-mismatch", "mul %0, %1", "and %0, %1"),
+            ("type-mismatch", "mul %0, %1", "lt %0, %1"),
+            ("type-mismatch", "mul %0, %1", "select %0, %0, %1"),
+            ("type-mismatch", "reduce.sum", "reduce.any"),
+            ("type-mismatch", "reduce.sum", "reduce.argmax"),
+            ("type-mismatch", "%0: f32 = load h", "%0: f64 = load h"),
+            ("type-mismatch", "load b[j]", "index j"),
+            ("type-mismatch", "load b[j]", "cond j < 3"),
+            ("type-mismatch", "add %0, %1", "add %0, %1 %2a: f16 = bitcast %2"),
+            ("type-mismatch", "const 0.0", "const 0.0 bind t = %0 in 3"),
+            ("literal-type", "const 0.0", "const 0"),
+            ("literal-type", "const 0.0", "const true"),
+            ("literal-type", "const 0.0", "const 0.0 %u: u8 = const 256"),
+            ("literal-type", "const 0.0", "const 0.0 %u: i8 = const -129"),
+            ("literal-type", "load b[j]", "load b[j] if j < 3 else 0"),
+            ("out-of-bounds", "load b[j]", "load b[j + 3072]"),
+            ("out-of-bounds", "load b[j]", "load b[-j - 1]"),
+            ("out-of-bounds", "store y[3072*i + j]", "store y[3072*i + j + 3072*s0]"),
+            ("reduce-without-axes", "max %2, %3", "reduce.max %2"),
+            ("mixes-reduction", "reduce.sum %2", "reduce.sum %2 %r: f32 = mul %0, %3"),
+            ("scan-axis", "max %2, %3", "scan.max %2 over k"),
+            ("extern-layout", "return y", "buf z: f32[2, 2]{1, 2} extern e = sort(x) -> (z) return y"),
+            ("unwritten-buffer", "return y", "buf z: f32[2] extern e = sort(z) -> (z) return y"),
+            ("undeclared-symbol", "return y", "extern e = sort(x) -> () ints(s1) return y"),
+            ("update-target", "return y", "update y = y return y"),
+            ("update-type", "return y", "update x = y return y"),
+            ("duplicate-update", "return y", "update x = x update x = x return y"),
+        ],
+    );
+    breaks("loops_odd", &[("duplicate-symbol", "%2: u64 = load", "bind i = %0 in 3 %2: u64 = load")]);
+    breaks("loops_odd", &[("undeclared-symbol", "%0: i64 = load indices[i]", "%0: i64 = load indices[t0]")]);
+}
+
+#[test]
+fn loops_rules_on_built_data() {
+    let parse = || text::loops::parse(&text("loops_product")).expect("canonical text parses");
+    let edit = |change: &dyn Fn(&mut loops::Nest)| {
+        let mut loops = parse();
+        let Some(Stmt::Nest(nest)) = loops.stmts.last_mut() else { panic!("a nest is last") };
+        change(nest);
+        slugs(&verify::loops::verify(&loops)).into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(edit(&|_| {}), [""; 0]);
+    assert_eq!(edit(&|nest| nest.body[4].op = InstOp::Cast(Val::new(4))), ["undefined-value"]);
+    assert_eq!(edit(&|nest| nest.body[4].op = InstOp::Cast(Val::new(99))), ["undefined-value"]);
+    // A store has no value.
+    assert_eq!(
+        edit(&|nest| nest.body.push(loops::Inst { op: InstOp::Cast(Val::new(5)), ty: Dtype::F32 })),
+        ["undefined-value"]
+    );
+    assert_eq!(edit(&|nest| nest.body[5].ty = Dtype::F64), ["type-mismatch"]);
+    let mut loops = parse();
+    loops.outputs.push(loops::Output::View {
+        buf: loops::Buf(99),
+        sizes: vec![],
+        strides: vec![],
+        offset: litz_sym::Expr::zero(),
+    });
+    assert_eq!(slugs(&verify::loops::verify(&loops)), BTreeSet::from(["unknown-buffer"]));
+}
+
+#[test]
+fn an_empty_nest_is_never_out_of_bounds() {
+    let text = "loops @l on cpu { buf x: f32[0] = input buf y: f32[0]
+        nest n [i in 0] { %0: f32 = load x[i] store y[i] = %0 } return y }";
+    assert_eq!(problems(text), []);
+}
+
+#[test]
+fn schedule_rules() {
+    breaks(
+        "schedule_product",
+        &[
+            ("wrong-program", "of @product", "of @other"),
+            ("duplicate-name", "kernel k0", "kernel pack"),
+            ("duplicate-name", "register h in jo", "register h in jo scratch h in jo"),
+            ("duplicate-symbol", "jo in 96 grain", "jo in 96, io in 1 grain"),
+            ("undeclared-symbol", "ceildiv(s0, 13), jo", "ceildiv(s1, 13), jo"),
+            ("undeclared-symbol", "j = ji + 32*jo", "j = ji + 32*t"),
+            ("negative-size", "9437184 { wp at 0 }", "-1 { }"),
+            ("zero-grain", "grain 4", "grain 0"),
+            ("zero-lanes", "by 16 { pack", "by 0 { pack"),
+            ("symbolic-unroll", "ii in 13", "ii in s0"),
+            ("unknown-nest", "n1 [i = ii + 13*io, j = ji + 32*jo]", "n1 [i = ii + 13*io, j = ji + 32*jo] n9"),
+            ("unknown-statement", "pool", "extern sort pool"),
+            ("unknown-statement", "pool", "extern n1 pool"),
+            ("wrong-part", "n1 [", "n1.tail ["),
+            ("missing-nest", "n1 [i = ii + 13*io, j = ji + 32*jo]", ""),
+            ("missing-part", "n0.tail [i = ii + 13*io, jo = jo, ji = ji]", ""),
+            ("duplicate-leaf", "n1 [", "n1 [i = ii + 13*io, j = ji + 32*jo] n1 ["),
+            ("unknown-axis", "ji = ji, k = k] }", "ji = ji, k = k, z = 0] }"),
+            ("unbound-axis", "n1 [i = ii + 13*io, j = ji + 32*jo]", "n1 [i = ii + 13*io]"),
+            ("axis-coverage", "ii in 13", "ii in 12"),
+            ("axis-coverage", "io in ceildiv(s0, 13)", "io in floordiv(s0, 13) - 1"),
+            ("axis-coverage", "n1 [i = ii + 13*io", "n1 [i = ii + 13*io + 1"),
+            ("axis-coverage", "n1 [i = ii + 13*io", "n1 [i = 2*ii + 13*io"),
+            ("axis-coverage", "j = ji + 32*jo", "j = 32*ji + 32*jo"),
+            ("axis-coverage", "for k in 768 { n0", "for k in 767 { n0"),
+            ("load-order", "kernel k0 {", "kernel k0 at load {"),
+            ("load-order", "pool", "kernel late at load { } pool"),
+            ("unknown-buffer", "register h", "register nothing in jo register h"),
+            ("unknown-buffer", "wp at 0", "wp at 0, nothing at 0"),
+            ("local-escapes", "register h", "register y in jo register h"),
+            ("local-escapes", "wp at 0", "wp at 0, x at 0"),
+            ("unknown-scope", "h in jo", "h in z"),
+            ("local-scope", "h in jo", "h in k"),
+            ("placed-twice", "wp at 0", "wp at 0, h at 0"),
+            ("pool-overflow", "wp at 0", "wp at 4"),
+            ("pool-overflow", "wp at 0", "wp at -4"),
+        ],
+    );
+    let elsewhere =
+        text("schedule_product").replace("wp at 0", "").replace("register h", "scratch wp register h");
+    assert_eq!(slugs(&problems(&elsewhere)), BTreeSet::from(["local-escapes"]));
+    breaks("schedule_softmax", &[("repeated-leaf", "n2.tail [i = i]", "for again in 2 { n2.tail [i = i] }")]);
+    for (line, after) in
+        [("n2.tail [i = i]\n", "n3 [i = i, r = r] }\n"), ("n0.body [i = i, r = r] }", "n0.tail [i = i]\n")]
+    {
+        let whole = if line.starts_with("n0") {
+            format!("vector r in s1 by 8 copies 4 {{ {line}")
+        } else {
+            line.into()
+        };
+        let reordered =
+            text("schedule_softmax").replace(&whole, "").replace(after, &format!("{after} {whole}"));
+        assert_eq!(slugs(&problems(&reordered)), BTreeSet::from(["statement-order"]), "{reordered}");
+    }
+}
+
+#[test]
+fn kernel_rules() {
+    breaks(
+        "kernel_product",
+        &[
+            ("symbol-name", "size s0 in [2, 1024]", "size nan in [2, 1024] size s0 in [2, 1024]"),
+            ("empty-range", "[2, 1024]", "[2, 1]"),
+            ("duplicate-symbol", "jo in 96 grain", "jo in 96, io in 1 grain"),
+            ("duplicate-symbol", "for k in", "for io in 2 { } for k in"),
+            ("undeclared-symbol", "f32[768*s0]", "f32[768*s1]"),
+            ("undeclared-symbol", "ceildiv(s0, 13)", "ceildiv(s1, 13)"),
+            ("undeclared-symbol", "= %4 if", "= %4 if k < 2,"),
+            ("duplicate-name", "register acc", "scratch wp: f32[2359296] register acc"),
+            ("negative-size", "for k in 768", "for k in -768"),
+            ("symbolic-register", "f32[416]", "f32[416*s0]"),
+            ("register-index", "load acc[32*ii + ji]", "load acc[io]"),
+            ("symbolic-unroll", "unroll ii in 13", "unroll ii in s0"),
+            ("zero-lanes", "by 16 copies 2", "by 16 copies 0"),
+            ("zero-lanes", "by 16 copies 2", "by 0"),
+            ("zero-grain", "grain 4", "grain 0"),
+            ("undefined-value", "= %4 if", "= %0 if"),
+            ("undefined-value", "= %4 if", "= %9 if"),
+            ("operand-count", "mul %1, %2", "mul %1"),
+            ("type-mismatch", "%3: f32 = mul", "%3: f64 = mul"),
+            ("type-mismatch", "mul %1, %2", "and %1, %2"),
+            ("type-mismatch", "write y: f32", "write y: f64"),
+            ("type-mismatch", "read x: f32", "read x: i32"),
+            ("type-mismatch", "const 0.0", "index ji"),
+            ("type-mismatch", "const 0.0", "cond ji < 3"),
+            ("type-mismatch", "const 0.0", "const 0.0 %h: f32 = round.f64 %0"),
+            ("type-mismatch", "const 0.0", "const 0.0 %h: f16 = bitcast %0"),
+            ("type-mismatch", "sum= %3", "any= %3"),
+            ("type-mismatch", "acc[32*ii + ji] sum= %3", "acc[0], acc[0] argmax= %3, k"),
+            ("literal-type", "const 0.0", "const 0"),
+            ("literal-type", "else 0.0", "else 0"),
+            ("store-to-read", "acc[32*ii + ji] sum= %3", "x[0] sum= %3"),
+            ("atomic-store", "acc[32*ii + ji] sum= %3", "atomic acc[32*ii + ji] sum= %3"),
+            ("atomic-store", "acc[32*ii + ji] sum= %3", "atomic y[0] = %3"),
+        ],
+    );
+    breaks("kernel_odd", &[("unknown-check", "check 0\n    %1", "check 2\n    %1")]);
+    breaks("kernel_odd", &[("type-mismatch", "bind t = %0", "%f: f32 = const 0.0 bind t = %f")]);
+    breaks("kernel_odd", &[("undeclared-symbol", "size s1\n", "")]);
+    breaks("kernel_odd", &[("undeclared-symbol", "index s0 - 1", "index t")]);
+}
+
+#[test]
+fn kernel_rules_on_built_data() {
+    let edit = |change: &dyn Fn(&mut kernel::Kernel)| {
+        let mut kernel = text::kernel::parse(&text("kernel_product")).expect("canonical text parses");
+        change(&mut kernel);
+        slugs(&verify::kernel::verify(&kernel)).into_iter().collect::<Vec<_>>()
+    };
+    let load = |mem: u32| kernel::Op::Load {
+        mem: kernel::Mem(mem),
+        index: litz_sym::Expr::zero(),
+        guard: vec![],
+        other: litz_ir::Scalar::Float(0.0),
+    };
+    assert_eq!(edit(&|kernel| kernel.params = 4), ["param-space"]);
+    assert_eq!(edit(&|kernel| kernel.params = 2), ["param-space"]);
+    assert_eq!(
+        edit(&|kernel| kernel.body.push(kernel::Stmt::Let { val: kernel::Val(0), op: load(0) })),
+        ["redefined-value"]
+    );
+    assert_eq!(
+        edit(&|kernel| kernel.body.push(kernel::Stmt::Let { val: kernel::Val(99), op: load(0) })),
+        ["undefined-value"]
+    );
+    let missing = |kernel: &mut kernel::Kernel| {
+        let val = kernel.vals.push(Dtype::F32);
+        kernel.body.push(kernel::Stmt::Let { val, op: load(99) });
+    };
+    assert_eq!(edit(&missing), ["unknown-memory"]);
+}
+
+#[test]
+fn program_rules() {
+    breaks(
+        "program_mlp",
+        &[
+            ("symbol-name", "sym s0", "sym bf16 in [1, 2] sym s0"),
+            ("empty-range", "[2, 1024]", "[2, 1]"),
+            ("undeclared-symbol", "u8[12288*s0]", "u8[12288*s1]"),
+            ("undeclared-symbol", "sizes(s0)", "sizes(s1)"),
+            ("undeclared-symbol", "ints(3072*s0)", "ints(s1)"),
+            ("undeclared-symbol", "check s0", "check s1"),
+            ("undeclared-symbol", "return y: f32[s0, 3072]", "return int(s1)"),
+            ("duplicate-name", "const w:", "param x: f32[s0, 768] const w:"),
+            ("stride-rank", "return y: f32[s0, 3072]", "return y: f32[s0, 3072]{1}"),
+            ("negative-size", "alloc wp", "alloc n: f32[-1] alloc wp"),
+            ("undefined-slot", "launch @k0(x, wp, h)", "launch @k0(x, wp, y)"),
+            ("use-after-free", "free p0", "free p0 free p0"),
+            ("use-after-free", "free p0", "free p0 launch @k1(h)"),
+            ("use-after-free", "return y", "free y return y"),
+            ("double-alloc", "free p0", "alloc p0: u8[12288*s0]"),
+            ("free-of-param", "free p0", "free x"),
+            ("view-overflow", "= p0 + 0", "= p0 + 4"),
+            ("view-overflow", "= p0 + 0", "= p0 + -4"),
+            ("type-mismatch", "return y: f32", "return y: f64"),
+            ("update-target", "free p0", "update y = y"),
+            ("duplicate-update", "free p0", "update x = x update x = x"),
+        ],
+    );
+    breaks(
+        "program_mlp",
+        &[("use-before-alloc", "launch @pack0(w, wp)", "launch @pack0(w, wp) }\n load { launch @k(x)")],
+    );
+}
+
+#[test]
+fn program_rules_on_built_data() {
+    let edit = |change: &dyn Fn(&mut program::Program)| {
+        let mut program = text::program::parse(&text("program_mlp")).expect("canonical text parses");
+        change(&mut program);
+        slugs(&verify::program::verify(&program)).into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(edit(&|program| program.slots[program::Slot(0)].dtype = Dtype::F64), ["slot-type"]);
+    assert_eq!(
+        edit(&|program| program.steps.push(program::Step::Free { slot: program::Slot(99) })),
+        ["unknown-slot"]
+    );
+    // Without the allocation, its views and uses have no memory either.
+    assert_eq!(edit(&|program| drop(program.steps.remove(1))), ["use-before-alloc"]);
+}
+
+#[test]
+fn launches_fit_their_kernels() {
+    let program = |launch: &str| {
+        let text = text("program_mlp").replace("    launch @pack0(w, wp)\n", "");
+        text::program::parse(&text.replace("launch @k0(x, wp, h) sizes(s0)", launch)).expect("parses")
+    };
+    let kernels = [text::kernel::parse(&text("kernel_product")).expect("canonical text parses")];
+    let found = |launch: &str| slugs(&verify::program::verify_launches(&program(launch), &kernels));
+    assert_eq!(found("launch @k0(x, wp, h) sizes(s0)"), BTreeSet::new());
+    assert_eq!(found("launch @k1(x, wp, h) sizes(s0)"), BTreeSet::from(["unknown-kernel"]));
+    assert_eq!(found("launch @k0(x, wp) sizes(s0)"), BTreeSet::from(["launch-args"]));
+    assert_eq!(found("launch @k0(x, wp, h) sizes(s0, 2)"), BTreeSet::from(["launch-sizes"]));
+    assert_eq!(found("launch @k0(x, wp, p0) sizes(s0)"), BTreeSet::from(["type-mismatch"]));
+}
