@@ -1,0 +1,432 @@
+//! The nodes of a program, or of a subgraph, into nodes of the graph IR.
+
+use crate::cx::Cx;
+use crate::error::ImportError;
+use crate::hops;
+use crate::schema::{
+    self, Argument, NamedArgument, OptionalTensorArgument, SymBool, SymBoolArgument, SymFloat,
+    SymFloatArgument, SymIntArgument,
+};
+use crate::srepr;
+use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, Type, Value};
+use litz_ir::schema::{ArgType, BaseType, OpSchema, SchemaArg};
+use litz_sym::{Expr, Known, Rel};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The names of one graph of the file.
+pub(crate) struct Scope<'a> {
+    pub file: &'a schema::Graph<'a>,
+    /// What each name stands for. Symbolic integers are absent: the file says what expression each is.
+    bound: HashMap<&'a str, Arg>,
+}
+
+/// A graph in the making.
+pub(crate) struct Body {
+    pub graph: Graph,
+    values: Names,
+    pub subgraphs: Names,
+}
+
+/// Names in use, each with the last number appended to make others.
+#[derive(Default)]
+pub(crate) struct Names(HashMap<String, u32>);
+
+impl Names {
+    /// `name`, or `name_1` and so on where it is taken.
+    pub fn fresh(&mut self, name: &str) -> String {
+        let mut candidate = name.to_owned();
+        while self.0.contains_key(&candidate) {
+            let number = self.0.entry(name.to_owned()).or_default();
+            *number += 1;
+            candidate = format!("{name}_{number}");
+        }
+        self.0.insert(candidate.clone(), 0);
+        candidate
+    }
+}
+
+impl<'a> Scope<'a> {
+    pub fn new(file: &'a schema::Graph<'a>) -> Scope<'a> {
+        Scope { file, bound: HashMap::new() }
+    }
+
+    /// What a name stands for.
+    pub fn bound(&self, name: &str) -> Result<&Arg, ImportError> {
+        self.bound
+            .get(name)
+            .ok_or_else(|| ImportError::program(format!("expected a value, found undefined `{name}`")))
+    }
+
+    pub fn bind(&mut self, name: &'a str, arg: Arg) -> Result<(), ImportError> {
+        match self.bound.insert(name, arg) {
+            None => Ok(()),
+            Some(_) => Err(ImportError::program(format!("expected one value `{name}`, found two"))),
+        }
+    }
+}
+
+impl Body {
+    pub fn new(name: &str, device: Device) -> Body {
+        Body { graph: Graph::new(name, device), values: Names::default(), subgraphs: Names::default() }
+    }
+
+    /// Converts all nodes.
+    pub fn nodes<'a>(&mut self, cx: &mut Cx<'a>, scope: &mut Scope<'a>) -> Result<(), ImportError> {
+        let file = scope.file;
+        file.nodes.iter().try_for_each(|node| self.node(cx, scope, node))
+    }
+
+    fn node<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &mut Scope<'a>,
+        node: &'a schema::Node<'a>,
+    ) -> Result<(), ImportError> {
+        if let Some(hop) = node.target.strip_prefix("torch.ops.higher_order.") {
+            return hops::convert(self, cx, scope, node, hop);
+        }
+        if is_symbolic(node) {
+            return Ok(());
+        }
+        let op = node.target.strip_prefix("torch.ops.").unwrap_or(&node.target);
+        match op {
+            // Shapes and dtypes were checked when the program was traced.
+            "aten._assert_tensor_metadata.default" => Ok(()),
+            // The range of the symbol says the same.
+            "aten.sym_constrain_range.default" | "aten.sym_constrain_range_for_size.default" => Ok(()),
+            "aten._assert_scalar.default" => match self.assert_sizes(cx, scope, node)? {
+                true => Ok(()),
+                false => self.operator(cx, scope, node, op),
+            },
+            _ => self.operator(cx, scope, node, op),
+        }
+    }
+
+    /// Makes guards of an assert on symbolic sizes. Answers whether it was one.
+    fn assert_sizes<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &Scope<'a>,
+        node: &'a schema::Node<'a>,
+    ) -> Result<bool, ImportError> {
+        let Some(Argument::SymBool(SymBoolArgument::Name(name))) =
+            node.inputs.first().map(|input| &input.arg)
+        else {
+            return Ok(false);
+        };
+        if scope.bound.contains_key(&**name) {
+            return Ok(false);
+        }
+        let who = cx.source(node).unwrap_or_else(|| Arc::from("a runtime assertion"));
+        match scope.file.sym_bool_values.get(&**name) {
+            Some(SymBool::Bool(true)) => {}
+            Some(SymBool::Bool(false)) => cx.require(&mut self.graph.facts, &[Rel::eq(0, 1)], &who)?,
+            Some(SymBool::Expr(expr)) => match srepr::parse_rels(&expr.expr_str) {
+                Ok(rels) => cx.require(&mut self.graph.facts, &rels, &who)?,
+                Err(error) => cx.unknown_guards.push(error),
+            },
+            None => return Err(ImportError::program(format!("expected a value, found undefined `{name}`"))),
+        }
+        Ok(true)
+    }
+
+    fn operator<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &mut Scope<'a>,
+        node: &'a schema::Node<'a>,
+        op: &str,
+    ) -> Result<(), ImportError> {
+        let schemas = cx.schemas;
+        let args = match schemas.lookup(op) {
+            Some(schema) => self.fill_arguments(cx, scope, node, schema)?,
+            None => {
+                cx.report_unknown(op, node);
+                Vec::new()
+            }
+        };
+        self.push_node(cx, scope, node, op, args)
+    }
+
+    /// Adds a node, defining its outputs.
+    pub fn push_node<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &mut Scope<'a>,
+        node: &'a schema::Node<'a>,
+        op: &str,
+        args: Vec<Arg>,
+    ) -> Result<(), ImportError> {
+        let mut outputs = Vec::new();
+        for output in &node.outputs {
+            outputs.extend(self.define(cx, scope, output)?);
+        }
+        self.graph.nodes.push(Node { op: OpName::new(op), args, outputs, source: cx.source(node) });
+        Ok(())
+    }
+
+    /// One argument for each of the schema's.
+    fn fill_arguments<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &Scope<'a>,
+        node: &'a schema::Node<'a>,
+        schema: &OpSchema,
+    ) -> Result<Vec<Arg>, ImportError> {
+        let mut args: Vec<Option<Arg>> = schema.args.iter().map(|arg| arg.default.clone()).collect();
+        for NamedArgument { name, arg } in &node.inputs {
+            let position = schema.position(name).ok_or_else(|| {
+                ImportError::program(format!(
+                    "{}: expected an argument of its schema, found `{name}`",
+                    schema.name
+                ))
+            })?;
+            let found = self.argument(cx, scope, arg)?;
+            args[position] = Some(adapt(found, schema.args[position].ty));
+        }
+        let fill = |(given, expected): (Option<Arg>, &SchemaArg)| match given {
+            Some(arg) => Ok(arg),
+            None if expected.ty.optional => Ok(Arg::None),
+            None => {
+                let why = format!("{}: expected argument `{}`, found none", schema.name, expected.name);
+                Err(ImportError::program(why))
+            }
+        };
+        args.into_iter().zip(&schema.args).map(fill).collect()
+    }
+
+    /// Makes values for the names in `output`; `None` for what an operator did not return, nothing for literals.
+    pub fn define<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &mut Scope<'a>,
+        output: &'a Argument<'a>,
+    ) -> Result<Vec<Option<Value>>, ImportError> {
+        let (name, ty) = match output {
+            Argument::Tensor(tensor) => {
+                return Ok(vec![Some(self.define_tensor(cx, scope, &tensor.name)?)]);
+            }
+            Argument::Tensors(tensors) => {
+                return tensors.iter().map(|t| self.define_tensor(cx, scope, &t.name).map(Some)).collect();
+            }
+            Argument::OptionalTensor(tensor) => return Ok(vec![self.define_optional(cx, scope, tensor)?]),
+            Argument::OptionalTensors(tensors) => {
+                return tensors.iter().map(|tensor| self.define_optional(cx, scope, tensor)).collect();
+            }
+            Argument::None(_) => return Ok(vec![None]),
+            Argument::SymInt(SymIntArgument::Name(name)) => {
+                let expr = self.int_named(cx, scope, name)?;
+                return Ok(vec![Some(self.fresh(name, Type::Int(expr)))]);
+            }
+            Argument::SymFloat(SymFloatArgument::Name(name)) => (name, Type::Float),
+            Argument::SymBool(SymBoolArgument::Name(name)) => (name, Type::Bool),
+            _ => return Ok(Vec::new()),
+        };
+        let value = self.fresh(name, ty);
+        scope.bind(name, Arg::Value(value))?;
+        Ok(vec![Some(value)])
+    }
+
+    fn define_optional<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &mut Scope<'a>,
+        tensor: &'a OptionalTensorArgument<'a>,
+    ) -> Result<Option<Value>, ImportError> {
+        match tensor {
+            OptionalTensorArgument::Tensor(tensor) => self.define_tensor(cx, scope, &tensor.name).map(Some),
+            OptionalTensorArgument::None(_) => Ok(None),
+        }
+    }
+
+    pub fn define_tensor<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &mut Scope<'a>,
+        name: &'a str,
+    ) -> Result<Value, ImportError> {
+        let meta = scope.file.tensor_values.get(name);
+        let meta = meta
+            .ok_or_else(|| ImportError::program(format!("expected a tensor type of `{name}`, found none")))?;
+        let ty = cx.tensor_type(&mut self.graph.facts, name, meta)?;
+        let value = self.fresh(name, Type::Tensor(ty));
+        scope.bind(name, Arg::Value(value))?;
+        Ok(value)
+    }
+
+    /// A value named `name`, numbered where an inlined graph took the name.
+    fn fresh(&mut self, name: &str, ty: Type) -> Value {
+        self.graph.value(self.values.fresh(name), ty)
+    }
+
+    /// An operand or output.
+    pub fn argument<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &Scope<'a>,
+        argument: &'a Argument<'a>,
+    ) -> Result<Arg, ImportError> {
+        let unsupported = |feature| ImportError::UnsupportedType { name: "an argument".to_owned(), feature };
+        let float = |value: schema::Number| Arg::Float(Float(value.0));
+        Ok(match argument {
+            Argument::None(_) => Arg::None,
+            Argument::Tensor(tensor) => self.named(cx, scope, &tensor.name)?,
+            Argument::Tensors(tensors) => list(tensors, |tensor| self.named(cx, scope, &tensor.name))?,
+            Argument::NestedTensors(lists) => {
+                list(lists, |tensors| list(tensors, |tensor| self.named(cx, scope, &tensor.name)))?
+            }
+            Argument::OptionalTensor(tensor) => self.optional(cx, scope, tensor)?,
+            Argument::OptionalTensors(tensors) => list(tensors, |tensor| self.optional(cx, scope, tensor))?,
+            Argument::Int(value) => Arg::Int(Expr::int(*value)),
+            Argument::Ints(values) => Arg::ints(values.iter().map(|&value| Expr::int(value))),
+            Argument::IntLists(lists) => {
+                list(lists, |values| Ok(Arg::ints(values.iter().map(|&value| Expr::int(value)))))?
+            }
+            Argument::Float(value) => float(*value),
+            Argument::Floats(values) => list(values, |value| Ok(float(*value)))?,
+            Argument::FloatLists(lists) => list(lists, |values| list(values, |value| Ok(float(*value))))?,
+            Argument::Bool(value) => Arg::Bool(*value),
+            Argument::Bools(values) => list(values, |value| Ok(Arg::Bool(*value)))?,
+            Argument::String(value) => Arg::Str(value.to_string()),
+            Argument::Strings(values) => list(values, |value| Ok(Arg::Str(value.to_string())))?,
+            Argument::Complex(value) => Arg::Complex(Float(value.real.0), Float(value.imag.0)),
+            Argument::SymInt(value) => self.sym_int(cx, scope, value)?,
+            Argument::SymInts(values) => list(values, |value| self.sym_int(cx, scope, value))?,
+            Argument::SymFloat(value) => self.sym_float(scope, value)?,
+            Argument::SymFloats(values) => list(values, |value| self.sym_float(scope, value))?,
+            Argument::SymBool(value) => self.sym_bool(cx, scope, value)?,
+            Argument::SymBools(values) => list(values, |value| self.sym_bool(cx, scope, value))?,
+            Argument::ScalarType(value) => Arg::Dtype(value.dtype().map_err(unsupported)?),
+            Argument::MemoryFormat(value) => Arg::MemoryFormat(value.memory_format().map_err(unsupported)?),
+            Argument::Layout(value) => value.expect_strided().map(|()| Arg::Strided).map_err(unsupported)?,
+            Argument::Device(value) => Arg::Device(value.device().map_err(unsupported)?),
+            Argument::Graph(graph) => return Err(unsupported(format!("subgraph `{}`", graph.name))),
+            Argument::CustomObj(object) => {
+                return Err(unsupported(format!("an object of class {}", object.class_fqn)));
+            }
+            Argument::Operator(name) => return Err(unsupported(format!("operator `{name}` as an argument"))),
+            Argument::StringToArgument(_) => return Err(unsupported("a dictionary".to_owned())),
+        })
+    }
+
+    /// What a name stands for. Operands of control flow mix tensors and symbolic integers under the tensors' tag.
+    pub fn named<'a>(&mut self, cx: &mut Cx<'a>, scope: &Scope<'a>, name: &str) -> Result<Arg, ImportError> {
+        match scope.bound.get(name) {
+            Some(arg) => Ok(arg.clone()),
+            None if scope.file.sym_int_values.contains_key(name) => {
+                Ok(Arg::Int(self.int_named(cx, scope, name)?))
+            }
+            None => Err(ImportError::program(format!("expected a value, found undefined `{name}`"))),
+        }
+    }
+
+    fn optional<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &Scope<'a>,
+        tensor: &OptionalTensorArgument,
+    ) -> Result<Arg, ImportError> {
+        match tensor {
+            OptionalTensorArgument::Tensor(tensor) => self.named(cx, scope, &tensor.name),
+            OptionalTensorArgument::None(_) => Ok(Arg::None),
+        }
+    }
+
+    fn sym_int<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &Scope<'a>,
+        value: &SymIntArgument,
+    ) -> Result<Arg, ImportError> {
+        match value {
+            SymIntArgument::Int(value) => Ok(Arg::Int(Expr::int(*value))),
+            SymIntArgument::Name(name) => self.int_named(cx, scope, name).map(Arg::Int),
+        }
+    }
+
+    fn int_named<'a>(&mut self, cx: &mut Cx<'a>, scope: &Scope<'a>, name: &str) -> Result<Expr, ImportError> {
+        match scope.file.sym_int_values.get(name) {
+            Some(value) => cx.int(&mut self.graph.facts, value),
+            None => {
+                Err(ImportError::program(format!("expected a symbolic integer, found undefined `{name}`")))
+            }
+        }
+    }
+
+    fn sym_float(&self, scope: &Scope, value: &SymFloatArgument) -> Result<Arg, ImportError> {
+        let name = match value {
+            SymFloatArgument::Float(value) => return Ok(Arg::Float(Float(value.0))),
+            SymFloatArgument::Name(name) => name,
+        };
+        match scope.file.sym_float_values.get(&**name) {
+            Some(SymFloat::Float(value)) => Ok(Arg::Float(Float(value.0))),
+            _ => scope.bound(name).cloned(),
+        }
+    }
+
+    fn sym_bool<'a>(
+        &mut self,
+        cx: &Cx<'a>,
+        scope: &Scope<'a>,
+        value: &SymBoolArgument,
+    ) -> Result<Arg, ImportError> {
+        let name = match value {
+            SymBoolArgument::Bool(value) => return Ok(Arg::Bool(*value)),
+            SymBoolArgument::Name(name) => name,
+        };
+        if let Some(arg) = scope.bound.get(&**name) {
+            return Ok(arg.clone());
+        }
+        match scope.file.sym_bool_values.get(&**name) {
+            Some(SymBool::Bool(value)) => Ok(Arg::Bool(*value)),
+            Some(SymBool::Expr(expr)) => self.decide(cx, &expr.expr_str),
+            None => Err(ImportError::program(format!("expected a truth value, found undefined `{name}`"))),
+        }
+    }
+
+    /// A condition on sizes that the facts decide.
+    fn decide(&mut self, cx: &Cx, text: &str) -> Result<Arg, ImportError> {
+        let rels = srepr::parse_rels(text)?;
+        for sym in rels.iter().flat_map(|rel| [rel.lhs, rel.rhs]).flat_map(Expr::syms) {
+            cx.declare(&mut self.graph.facts, sym);
+        }
+        let known: Vec<Known> = rels.iter().map(|rel| self.graph.facts.known(rel)).collect();
+        if known.contains(&Known::No) {
+            return Ok(Arg::Bool(false));
+        }
+        if known.contains(&Known::Unknown) {
+            let (text, head) =
+                (crate::error::shorten(text), "a condition on sizes as an argument".to_owned());
+            return Err(ImportError::UnsupportedExpression { text, head });
+        }
+        Ok(Arg::Bool(true))
+    }
+}
+
+/// Whether a node computes only integers and truth values from sizes: the file says what expression each is, so the
+/// node itself is not needed.
+fn is_symbolic(node: &schema::Node) -> bool {
+    let is_number =
+        |output: &Argument| matches!(output, Argument::SymInt(_) | Argument::SymBool(_) | Argument::Int(_));
+    let is_function = ["_operator.", "math.", "torch.sym_", "torch.ops.aten.sym_"]
+        .iter()
+        .any(|prefix| node.target.starts_with(prefix));
+    is_function && !node.outputs.is_empty() && node.outputs.iter().all(is_number)
+}
+
+/// An integer literal given for a float is that float.
+fn adapt(arg: Arg, ty: ArgType) -> Arg {
+    match arg {
+        Arg::Int(value) if ty.base == BaseType::Float => match value.as_int() {
+            Some(value) => Arg::Float(Float(value as f64)),
+            None => Arg::Int(value),
+        },
+        Arg::List(items) if ty.list => Arg::List(items.into_iter().map(|item| adapt(item, ty)).collect()),
+        other => other,
+    }
+}
+
+fn list<T>(items: &[T], convert: impl FnMut(&T) -> Result<Arg, ImportError>) -> Result<Arg, ImportError> {
+    items.iter().map(convert).collect::<Result<Vec<_>, _>>().map(Arg::List)
+}

@@ -1,0 +1,213 @@
+//! What all graphs of a program share: symbols, expressions, source lines, and the list of what is not supported.
+
+use crate::error::{ImportError, UnknownOp};
+use crate::schema::{self, Argument, ExportedProgram, SymExprHint, SymInt, SymIntArgument, TensorMeta};
+use crate::source::source_line;
+use crate::srepr;
+use litz_ir::graph::{Device, TensorType};
+use litz_ir::schema::Schemas;
+use litz_sym::{Expr, Facts, Range, Rel, Sym, solve_linear};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What the whole import shares.
+pub(crate) struct Cx<'a> {
+    pub schemas: &'a dyn Schemas,
+    ranges: HashMap<Sym, Range>,
+    hints: HashMap<Sym, i64>,
+    /// Expressions by text: a program repeats few of them thousands of times.
+    exprs: HashMap<&'a str, Expr>,
+    /// Source lines by stack trace.
+    sources: HashMap<&'a str, Option<Arc<str>>>,
+    unknown_ops: Vec<UnknownOp>,
+    unknown_positions: HashMap<String, usize>,
+    pub unknown_guards: Vec<ImportError>,
+    /// Where all tensors live.
+    pub device: Device,
+}
+
+/// Most guards of a graph; those of real programs number in the hundreds, and each takes time linear in the others.
+const MAX_GUARDS: usize = 4096;
+/// Number of source lines kept for each unknown operator.
+const MAX_SOURCES: usize = 3;
+
+impl<'a> Cx<'a> {
+    pub fn new(schemas: &'a dyn Schemas, program: &'a ExportedProgram<'a>) -> Result<Cx<'a>, ImportError> {
+        let file = &program.graph_module.graph;
+        let mut cx = Cx {
+            schemas,
+            ranges: HashMap::new(),
+            hints: HashMap::new(),
+            exprs: HashMap::new(),
+            sources: HashMap::new(),
+            unknown_ops: Vec::new(),
+            unknown_positions: HashMap::new(),
+            unknown_guards: Vec::new(),
+            device: main_device(file)?,
+        };
+        for (of, range) in program.range_constraints.iter().filter(|(of, _)| Sym::is_identifier(of)) {
+            let range = Range::new(range.min_val.unwrap_or(i64::MIN), range.max_val.unwrap_or(i64::MAX));
+            if range.is_empty() {
+                return Err(ImportError::program(format!("the range {range} of `{of}` is empty")));
+            }
+            cx.ranges.insert(Sym::new(of), range);
+        }
+        cx.collect_hints(file)?;
+        Ok(cx)
+    }
+
+    /// Example sizes, from those the program was traced with.
+    fn collect_hints(&mut self, file: &'a schema::Graph<'a>) -> Result<(), ImportError> {
+        let names = file.inputs.iter().filter_map(|input| match input {
+            Argument::Tensor(tensor) => Some(&*tensor.name),
+            Argument::SymInt(SymIntArgument::Name(name)) => Some(&**name),
+            _ => None,
+        });
+        for name in names {
+            let sizes = file.tensor_values.get(name).into_iter().flat_map(|meta| &meta.sizes);
+            for size in sizes.chain(file.sym_int_values.get(name)) {
+                let SymInt::Expr(expr) = size else { continue };
+                let Some(SymExprHint::Int(hint)) = expr.hint else { continue };
+                let value = self.parse(&expr.expr_str)?;
+                if let [sym] = value.syms().as_slice()
+                    && let Some(hint) = solve_linear(value, *sym, hint)
+                {
+                    self.hints.insert(*sym, hint);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn parse(&mut self, text: &'a str) -> Result<Expr, ImportError> {
+        if let Some(&expr) = self.exprs.get(text) {
+            return Ok(expr);
+        }
+        let expr = srepr::parse_expr(text)?;
+        self.exprs.insert(text, expr);
+        Ok(expr)
+    }
+
+    /// An integer of the file; declares its symbols.
+    pub fn int(&mut self, facts: &mut Facts, value: &'a SymInt<'a>) -> Result<Expr, ImportError> {
+        let text = match value {
+            SymInt::Int(value) => return Ok(Expr::int(*value)),
+            SymInt::Expr(expr) => &expr.expr_str,
+        };
+        let expr = self.parse(text)?;
+        expr.visit_syms(&mut |sym| self.declare(facts, sym));
+        Ok(if expr.is_polynomial() { expr } else { facts.simplify(expr) })
+    }
+
+    pub fn declare(&self, facts: &mut Facts, sym: Sym) {
+        if !facts.is_symbol_declared(sym) {
+            facts.declare(
+                sym,
+                self.ranges.get(&sym).copied().unwrap_or(Range::ALL),
+                self.hints.get(&sym).copied(),
+            );
+        }
+    }
+
+    fn size(&mut self, facts: &mut Facts, value: &'a SymInt<'a>) -> Result<Expr, ImportError> {
+        let size = self.int(facts, value)?;
+        if let Some(sym) = size.as_sym()
+            && facts.range_of(sym).lo < 0
+        {
+            let range = facts.range_of(sym).intersect(Range::at_least(0));
+            facts.declare(sym, range, facts.hint_of(sym));
+        }
+        Ok(size)
+    }
+
+    pub fn tensor_type(
+        &mut self,
+        facts: &mut Facts,
+        name: &str,
+        meta: &'a TensorMeta<'a>,
+    ) -> Result<TensorType, ImportError> {
+        let unsupported = |feature| ImportError::UnsupportedType { name: name.to_owned(), feature };
+        meta.layout.expect_strided().map_err(unsupported)?;
+        let device = meta.device.device().map_err(unsupported)?;
+        if device != self.device {
+            return Err(unsupported(format!("a tensor on {device} in a program on {}", self.device)));
+        }
+        let dtype = meta.dtype.dtype().map_err(unsupported)?;
+        let sizes = meta.sizes.iter().map(|size| self.size(facts, size)).collect::<Result<Vec<_>, _>>()?;
+        let strides =
+            meta.strides.iter().map(|stride| self.int(facts, stride)).collect::<Result<Vec<_>, _>>()?;
+        if sizes.len() != strides.len() {
+            let why = format!("`{name}`: expected {} strides, found {}", sizes.len(), strides.len());
+            return Err(ImportError::program(why));
+        }
+        if let Some(negative) =
+            sizes.iter().chain(&strides).find(|e| e.as_int().is_some_and(|value| value < 0))
+        {
+            return Err(ImportError::program(format!(
+                "`{name}`: expected positive sizes and strides, found {negative}"
+            )));
+        }
+        Ok(TensorType { dtype, sizes, strides })
+    }
+
+    /// Makes guards of relations.
+    pub fn require(&self, facts: &mut Facts, rels: &[Rel], who: &str) -> Result<(), ImportError> {
+        if facts.guards().len() + rels.len() > MAX_GUARDS {
+            return Err(ImportError::program(format!("expected at most {MAX_GUARDS} guards, found more")));
+        }
+        for rel in rels {
+            rel.lhs.visit_syms(&mut |sym| self.declare(facts, sym));
+            rel.rhs.visit_syms(&mut |sym| self.declare(facts, sym));
+            let rel = Rel { cmp: rel.cmp, lhs: facts.simplify(rel.lhs), rhs: facts.simplify(rel.rhs) };
+            facts.require(rel, who).map_err(|contradiction| ImportError::Guard {
+                text: crate::error::shorten(who),
+                why: format!("{} can never hold", contradiction.rel),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The user's source line; that of the first node inside where a node with subgraphs has none.
+    pub fn source(&mut self, node: &'a schema::Node<'a>) -> Option<Arc<str>> {
+        let Some(trace) = &node.metadata.stack_trace else {
+            let graphs = node.inputs.iter().filter_map(|input| match &input.arg {
+                Argument::Graph(graph) => Some(&graph.graph),
+                _ => None,
+            });
+            return graphs.flat_map(|graph| graph.nodes.first()).find_map(|inner| self.source(inner));
+        };
+        self.sources.entry(trace).or_insert_with(|| source_line(trace).map(Arc::from)).clone()
+    }
+
+    pub fn report_unknown(&mut self, name: &str, node: &'a schema::Node<'a>) {
+        let source = self.source(node);
+        let at = *self.unknown_positions.entry(name.to_owned()).or_insert_with(|| {
+            self.unknown_ops.push(UnknownOp { name: name.to_owned(), count: 0, sources: Vec::new() });
+            self.unknown_ops.len() - 1
+        });
+        let op = &mut self.unknown_ops[at];
+        op.count += 1;
+        if let Some(source) = source.filter(|_| op.sources.len() < MAX_SOURCES) {
+            op.sources.push(source.to_string());
+        }
+    }
+
+    pub fn refuse_unknown_ops(&mut self) -> Result<(), ImportError> {
+        if self.unknown_ops.is_empty() {
+            return Ok(());
+        }
+        Err(ImportError::UnknownOps { ops: std::mem::take(&mut self.unknown_ops) })
+    }
+}
+
+/// The device of the first tensor of a program; the host if there is none.
+fn main_device(file: &schema::Graph) -> Result<Device, ImportError> {
+    let arguments = file.inputs.iter().chain(file.nodes.iter().flat_map(|node| &node.outputs));
+    let mut tensors = arguments.filter_map(|argument| match argument {
+        Argument::Tensor(tensor) => file.tensor_values.get_key_value(&*tensor.name),
+        _ => None,
+    });
+    let Some((name, meta)) = tensors.next() else { return Ok(Device::Cpu) };
+    let unsupported = |feature| ImportError::UnsupportedType { name: name.to_string(), feature };
+    meta.device.device().map_err(unsupported)
+}

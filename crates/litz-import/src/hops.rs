@@ -1,0 +1,127 @@
+//! Higher-order operators: wrappers are inlined, control flow gets subgraphs.
+
+use crate::body::{Body, Scope};
+use crate::cx::Cx;
+use crate::error::ImportError;
+use crate::schema::{self, Argument, GraphArgument};
+use litz_ir::graph::Arg;
+
+/// Operators that stay, with their bodies as subgraphs.
+const CONTROL_FLOW: [&str; 5] = ["cond", "while_loop", "scan", "map_impl", "associative_scan"];
+
+/// Converts a node that applies `higher_order.<hop>`.
+pub(crate) fn convert<'a>(
+    body: &mut Body,
+    cx: &mut Cx<'a>,
+    scope: &mut Scope<'a>,
+    node: &'a schema::Node<'a>,
+    hop: &str,
+) -> Result<(), ImportError> {
+    match hop {
+        "wrap_with_set_grad_enabled" | "invoke_subgraph" => inline(body, cx, scope, node),
+        "wrap_with_autocast" if !enables_autocast(node) => inline(body, cx, scope, node),
+        _ if CONTROL_FLOW.contains(&hop) => control_flow(body, cx, scope, node, hop),
+        _ => {
+            cx.report_unknown(&format!("higher_order.{hop}"), node);
+            body.push_node(cx, scope, node, hop, Vec::new())
+        }
+    }
+}
+
+/// Arguments of `wrap_with_autocast`: device, dtype, enabled, cache.
+fn enables_autocast(node: &schema::Node) -> bool {
+    !matches!(node.inputs.get(2).map(|input| &input.arg), Some(Argument::Bool(false)))
+}
+
+/// Converts the nodes of the wrapped graph in place. Operands follow the graph.
+fn inline<'a>(
+    body: &mut Body,
+    cx: &mut Cx<'a>,
+    scope: &mut Scope<'a>,
+    node: &'a schema::Node<'a>,
+) -> Result<(), ImportError> {
+    let mut inputs = node.inputs.iter().map(|input| &input.arg);
+    let graph = inputs.find_map(|arg| match arg {
+        Argument::Graph(GraphArgument { graph, .. }) => Some(graph),
+        _ => None,
+    });
+    let graph = graph
+        .ok_or_else(|| ImportError::program(format!("{}: expected a graph, found none", node.target)))?;
+    // `invoke_subgraph` has a name between the graph and the operands.
+    let mut operands = Vec::new();
+    for arg in inputs.filter(|arg| !matches!(arg, Argument::String(_))) {
+        match body.argument(cx, scope, arg)? {
+            Arg::List(items) => operands.extend(items),
+            operand => operands.push(operand),
+        }
+    }
+    expect_count(node, "operands", graph.inputs.len(), operands.len())?;
+    let mut inner = Scope::new(graph);
+    for (input, operand) in graph.inputs.iter().zip(operands) {
+        if let Argument::Tensor(tensor) = input {
+            inner.bind(&tensor.name, operand)?;
+        }
+    }
+    body.nodes(cx, &mut inner)?;
+    let outputs: Vec<&Argument> = node.outputs.iter().collect();
+    let names = outputs.iter().flat_map(|output| tensor_names(output)).collect::<Vec<_>>();
+    expect_count(node, "results", graph.outputs.len(), names.len())?;
+    for (name, output) in names.into_iter().zip(&graph.outputs) {
+        if let Some(name) = name {
+            let result = body.argument(cx, &inner, output)?;
+            scope.bind(name, result)?;
+        }
+    }
+    Ok(())
+}
+
+/// One entry for each result: the name of a tensor, `None` for anything else. Symbolic integers need no binding.
+fn tensor_names<'a>(output: &'a Argument<'a>) -> Vec<Option<&'a str>> {
+    match output {
+        Argument::Tensor(tensor) => vec![Some(&*tensor.name)],
+        Argument::Tensors(tensors) => tensors.iter().map(|tensor| Some(&*tensor.name)).collect(),
+        _ => vec![None],
+    }
+}
+
+fn expect_count(node: &schema::Node, what: &str, expected: usize, found: usize) -> Result<(), ImportError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(ImportError::program(format!("{}: expected {expected} {what}, found {found}", node.target)))
+}
+
+fn control_flow<'a>(
+    body: &mut Body,
+    cx: &mut Cx<'a>,
+    scope: &mut Scope<'a>,
+    node: &'a schema::Node<'a>,
+    hop: &str,
+) -> Result<(), ImportError> {
+    let convert = |input: &'a schema::NamedArgument<'a>| match &input.arg {
+        Argument::Graph(graph) => subgraph(body, cx, graph),
+        arg => body.argument(cx, scope, arg),
+    };
+    let args = node.inputs.iter().map(convert).collect::<Result<Vec<_>, _>>()?;
+    body.push_node(cx, scope, node, &format!("higher_order.{hop}"), args)
+}
+
+/// Converts a subgraph into an item of its own; returns the reference.
+fn subgraph<'a>(body: &mut Body, cx: &mut Cx<'a>, file: &'a GraphArgument<'a>) -> Result<Arg, ImportError> {
+    let name = body.subgraphs.fresh(&file.name);
+    let mut inner = Body::new(&name, cx.device);
+    let mut scope = Scope::new(&file.graph);
+    for input in &file.graph.inputs {
+        match inner.define(cx, &mut scope, input)?.as_slice() {
+            [Some(value)] => inner.graph.inputs.push(*value),
+            _ => return Err(ImportError::program(format!("graph `{name}`: expected values as inputs"))),
+        }
+    }
+    inner.nodes(cx, &mut scope)?;
+    for output in &file.graph.outputs {
+        let output = inner.argument(cx, &scope, output)?;
+        inner.graph.outputs.push(output);
+    }
+    body.graph.subgraphs.push(inner.graph);
+    Ok(Arg::Graph(name))
+}

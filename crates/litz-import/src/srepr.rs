@@ -1,0 +1,277 @@
+//! Expressions as `sympy.srepr` prints them into [`Expr`] and [`Rel`].
+//!
+//! `Mul(Integer(2), Symbol('s77', positive=True, integer=True))` is `2*s77`. The assumptions of a symbol are ignored:
+//! sympy prints `positive=True` even where the range allows 0.
+
+use crate::error::ImportError;
+use crate::number::{Problem, Ratio, Value, apply};
+use litz_sym::{Expr, Rel, Sym};
+
+/// Deepest nesting; torch's expressions stay below 20.
+const MAX_DEPTH: usize = 64;
+/// Longest symbol name.
+const MAX_NAME: usize = 64;
+
+/// Reads an integer expression.
+///
+/// # Errors
+/// When `text` is not srepr, is not an integer, or has no exact integer meaning (`FloatPow`, `sin` ...).
+pub fn parse_expr(text: &str) -> Result<Expr, ImportError> {
+    let ratio = parse(text).and_then(|value| value.number()).map_err(|problem| error(text, problem))?;
+    ratio
+        .as_expr()
+        .ok_or_else(|| error(text, Problem::Bad("expected an integer, found a fraction".to_owned())))
+}
+
+/// Reads a condition: relations that hold together, none for `true`.
+///
+/// # Errors
+/// As [`parse_expr`]; also for `Or`.
+pub fn parse_rels(text: &str) -> Result<Vec<Rel>, ImportError> {
+    parse(text).and_then(Value::truth).map_err(|problem| error(text, problem))
+}
+
+fn error(text: &str, problem: Problem) -> ImportError {
+    let text = crate::error::shorten(text);
+    match problem {
+        Problem::Unsupported(head) => ImportError::UnsupportedExpression { text, head },
+        Problem::Bad(why) => ImportError::Expression { text, why },
+    }
+}
+
+fn parse(text: &str) -> Result<Value, Problem> {
+    let mut parser = Parser { rest: text };
+    let value = parser.value(0)?;
+    if parser.rest.trim_start().is_empty() { Ok(value) } else { Err(parser.expected("the end")) }
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Parser<'a> {
+    fn value(&mut self, depth: usize) -> Result<Value, Problem> {
+        if depth > MAX_DEPTH {
+            return Err(Problem::Unsupported("an expression of this depth".to_owned()));
+        }
+        let head = self.word();
+        match head {
+            "" => return Err(self.expected("a name")),
+            "true" => return Ok(Value::Truth(Vec::new())),
+            "false" => return Ok(Value::Truth(vec![Rel::eq(0, 1)])),
+            _ => self.token("(")?,
+        }
+        let value = match head {
+            "Integer" => Value::Number(Ratio::int(self.int()?)),
+            "Symbol" => Value::Number(self.symbol()?.into()),
+            "Float" => Value::Number(Ratio::float(self.float()?)?),
+            "Rational" => {
+                let numerator = Value::Number(Ratio::int(self.int()?));
+                self.token(",")?;
+                apply("FloatTrueDiv", &[numerator, Value::Number(Ratio::int(self.int()?))])?
+            }
+            _ => return apply(head, &self.operands(depth)?),
+        };
+        self.keywords()?;
+        Ok(value)
+    }
+
+    /// Operands up to and with the closing parenthesis.
+    fn operands(&mut self, depth: usize) -> Result<Vec<Value>, Problem> {
+        let mut args = Vec::new();
+        if self.accept(")") {
+            return Ok(args);
+        }
+        loop {
+            args.push(self.value(depth + 1)?);
+            if self.accept(")") {
+                return Ok(args);
+            }
+            self.token(",")?;
+        }
+    }
+
+    /// `, name=value` repeated, and the closing parenthesis.
+    fn keywords(&mut self) -> Result<(), Problem> {
+        while self.accept(",") {
+            if self.word().is_empty() {
+                return Err(self.expected("a keyword"));
+            }
+            self.token("=")?;
+            if self.word().is_empty() {
+                return Err(self.expected("a keyword's value"));
+            }
+        }
+        self.token(")")
+    }
+
+    fn symbol(&mut self) -> Result<Expr, Problem> {
+        let name = self.quoted()?;
+        if name.len() > MAX_NAME || !Sym::is_identifier(name) {
+            return Err(Problem::Bad("expected a symbol's name".to_owned()));
+        }
+        Ok(Expr::named(name))
+    }
+
+    fn int(&mut self) -> Result<i64, Problem> {
+        self.rest = self.rest.trim_start();
+        let text = self.take(|c| c.is_ascii_digit() || c == '-');
+        text.parse().map_err(|_| Problem::Bad("expected a 64-bit integer".to_owned()))
+    }
+
+    fn float(&mut self) -> Result<f64, Problem> {
+        let text = self.quoted()?;
+        text.parse().map_err(|_| Problem::Bad("expected a float".to_owned()))
+    }
+
+    fn quoted(&mut self) -> Result<&'a str, Problem> {
+        self.token("'")?;
+        let text = self.take(|c| c != '\'' && c != '\\');
+        self.token("'")?;
+        Ok(text)
+    }
+
+    fn word(&mut self) -> &'a str {
+        self.rest = self.rest.trim_start();
+        self.take(|c| c.is_ascii_alphanumeric() || c == '_')
+    }
+
+    fn take(&mut self, is_part: impl Fn(char) -> bool) -> &'a str {
+        let end = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
+        let (taken, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        taken
+    }
+
+    fn accept(&mut self, token: &str) -> bool {
+        let rest = self.rest.trim_start().strip_prefix(token);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    fn token(&mut self, token: &str) -> Result<(), Problem> {
+        if self.accept(token) { Ok(()) } else { Err(self.expected(&format!("`{token}`"))) }
+    }
+
+    fn expected(&self, what: &str) -> Problem {
+        let found: String = self.rest.trim_start().chars().take(20).collect();
+        Problem::Bad(format!("expected {what}, found `{found}`"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eval(text: &str, s77: i64) -> Option<i64> {
+        parse_expr(text).expect("parses").eval(&|sym| (sym.name() == "s77").then_some(s77))
+    }
+    fn slug(text: &str) -> &'static str {
+        parse_expr(text).expect_err("does not parse").slug()
+    }
+    const S: &str = "Symbol('s77', positive=True, integer=True)";
+
+    #[test]
+    fn reads_what_torch_writes() {
+        let s = Expr::named("s77");
+        assert_eq!(parse_expr(S), Ok(s));
+        assert_eq!(parse_expr(&format!("Mul(Integer(-1), Integer(2), {S})")), Ok(s * -2));
+        assert_eq!(parse_expr(&format!("Add(Pow({S}, Integer(2)), Integer(1))")), Ok(s * s + 1));
+        assert_eq!(parse_expr(&format!("FloorDiv({S}, Integer(2))")), Ok(s.floordiv(2)));
+        assert_eq!(parse_expr(&format!("CeilDiv({S}, Integer(2))")), Ok(s.ceildiv(2)));
+        assert_eq!(parse_expr(&format!("Max(Integer(1), {S}, Symbol('u0', integer=True))")), {
+            Ok(s.max(Expr::named("u0")).max(1))
+        });
+        assert_eq!(eval(&format!("ModularIndexing({S}, Integer(4), Integer(3))"), 23), Some(2));
+        assert_eq!(eval(&format!("PythonMod(Mul(Integer(-1), {S}), Integer(3))"), 4), Some(2));
+    }
+
+    #[test]
+    fn reads_conditions() {
+        let s = Expr::named("s77");
+        assert_eq!(parse_rels(&format!("LessThan({S}, Integer(9))")), Ok(vec![Rel::le(s, 9)]));
+        let both = format!("And(StrictGreaterThan({S}, Integer(2)), Unequality({S}, Integer(5)))");
+        assert_eq!(parse_rels(&both), Ok(vec![Rel::gt(s, 2), Rel::ne(s, 5)]));
+        assert_eq!(parse_rels(&format!("Not(Equality({S}, Integer(5)))")), Ok(vec![Rel::ne(s, 5)]));
+        assert_eq!(parse_rels("true"), Ok(vec![]));
+        let error = parse_rels(&format!("Or({both}, true)")).expect_err("no disjunctions");
+        assert_eq!(error.slug(), "unsupported-expression");
+        assert!(parse_rels(S).is_err() && parse_expr("true").is_err());
+    }
+
+    #[test]
+    fn floats_between_integers_are_exact() {
+        let scaled = format!("Mul(Float('1.5', precision=53), ToFloat({S}))");
+        for n in [-7, -3, 0, 1, 2, 3, 9, 1 << 30] {
+            let exact = n as f64 * 1.5;
+            assert_eq!(eval(&format!("TruncToInt({scaled})"), n), Some(exact.trunc() as i64), "trunc {n}");
+            assert_eq!(eval(&format!("FloorToInt({scaled})"), n), Some(exact.floor() as i64), "floor {n}");
+            assert_eq!(eval(&format!("CeilToInt({scaled})"), n), Some(exact.ceil() as i64), "ceil {n}");
+            let third = format!("CeilToInt(IntTrueDiv({S}, Integer(-3)))");
+            assert_eq!(eval(&third, n), Some((n as f64 / -3.0).ceil() as i64), "third {n}");
+        }
+        assert_eq!(eval(&format!("Mul(Rational(1, 2), {S}, Integer(6))"), 5), Some(15));
+    }
+
+    #[test]
+    fn refuses_floats_that_round() {
+        assert_eq!(
+            slug(&format!("TruncToInt(Mul(Float('1.1', precision=53), ToFloat({S})))")),
+            "unsupported-expression"
+        );
+        assert_eq!(
+            slug(&format!("TruncToInt(Mul(Integer(3), IntTrueDiv({S}, Integer(3))))")),
+            "unsupported-expression"
+        );
+        assert_eq!(slug("Float('inf', precision=53)"), "unsupported-expression");
+        assert_eq!(slug(&format!("Mul(Rational(1, 2), {S})")), "bad-expression");
+        let error = parse_expr(&format!("FloatPow({S}, Integer(2))")).expect_err("refused").to_string();
+        assert!(error.ends_with("`FloatPow` is not supported"), "{error}");
+    }
+
+    #[test]
+    fn refuses_damage() {
+        for text in [
+            "",
+            "(",
+            ")",
+            "Integer",
+            "Integer(",
+            "Integer()",
+            "Integer(1",
+            "Integer(1))",
+            "Integer(1.5)",
+            "Symbol(s77)",
+            "Symbol('')",
+            "Symbol('s 7')",
+            "Symbol('s', =True)",
+            "Add(Integer(1),)",
+            "Add(,)",
+            "Mod(Integer(1), Integer(0))",
+            "FloorDiv(Integer(1))",
+            "Max()",
+            "IntTrueDiv(Integer(1), Integer(0))",
+            "Integer(99999999999999999999)",
+            "é('s')",
+            "Float('x', precision=53)",
+            "Rational(1, 0)",
+            "Not(Integer(1))",
+            "Add(true, Integer(1))",
+        ] {
+            assert_eq!(slug(text), "bad-expression", "{text}");
+        }
+    }
+
+    #[test]
+    fn hostile_expressions_stay_small() {
+        let deep = "Add(".repeat(100_000);
+        assert_eq!(slug(&deep), "unsupported-expression");
+        let sum = |k: i32| format!("Add(Symbol('a{k}'), Symbol('b{k}'))");
+        let product = format!("Mul({})", (0..40).map(sum).collect::<Vec<_>>().join(", "));
+        assert_eq!(slug(&product), "unsupported-expression");
+        let tower = (0..5).fold(S.to_owned(), |base, _| format!("Pow({base}, Integer(16))"));
+        assert_eq!(slug(&tower), "unsupported-expression");
+        assert_eq!(slug(&format!("Pow({S}, Integer(1000000000))")), "unsupported-expression");
+        assert_eq!(slug(&format!("Symbol('{}')", "x".repeat(1000))), "bad-expression");
+    }
+}
