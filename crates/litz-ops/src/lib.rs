@@ -1,1 +1,46 @@
-//! What each ATen operator means: schema, result type, lowering.
+//! What each ATen operator means: an operator's name into its schema, result types, and lowering to loops.
+//!
+//! # How to add an operator
+//!
+//! 1. Find its family among the files of `ops/`, or add a file and list it in `ops::FAMILIES`.
+//! 2. Add one entry to that file's `OPS`. Use the first form that fits:
+//!    - one scalar operation on all operands: `op("aten.exp.default", Promote::Float, ScalarOp::Exp)`;
+//!    - elementwise: `pointwise(name, promote, |p, v| ...)`. `v` holds the operands (tensors, and numbers that count
+//!      as operands) in the compute type; `p` builds instructions and gives other arguments by name:
+//!      `p.args.float("negative_slope")?`;
+//!    - a view: `view(name, views)`. The function returns, for each result, its sizes and where each coordinate of
+//!      the operand comes from;
+//!    - written with other operators: `decompose(name, rewrite)`, when nothing is lost by it;
+//!    - all else: `lower(name, types, lower)`: a function for the result types, and one that appends nests;
+//!    - an in-place twin: `inplace("aten.add_.Tensor", "aten.add.Tensor")`.
+//! 3. Run `python3 crates/litz-ops/schemas.py` (or give it a file with PyTorch's schemas): it writes `schemas.txt`
+//!    for the names in the tables.
+//! 4. Add cases to `tests/cases.py` and run it with a Python that has PyTorch: it blesses `tests/cases.txt` with the
+//!    types, strides and numbers that eager PyTorch gives; `cargo test -p litz-ops` compares.
+//!
+//! In a lowering, `lw.access(tensor)` says where a tensor's elements are (views cost nothing), `lw.result(args, 0)`
+//! makes the result's buffer, `lw.temp("max", dtype, sizes)` an intermediate one, and `lw.nest(sizes, |b, at| ...)`
+//! appends a nest over `sizes` in which `at` are the coordinates. `b.read` loads in the compute type, half types
+//! widened to f32; `b.store` converts back. Keep each nest to one computation: joining nests is for later passes.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod body;
+pub mod decompose;
+pub mod def;
+pub mod error;
+pub mod infer;
+pub mod layout;
+pub mod lower;
+mod ops;
+pub mod promote;
+pub mod table;
+pub mod view;
+
+pub use decompose::{Rewriter, decompose};
+pub use def::{OpDef, ResultRule, Rule};
+pub use error::OpError;
+pub use infer::{InferCx, infer};
+pub use lower::{check, lower};
+pub use table::{Table, coverage};

@@ -1,0 +1,30 @@
+"""The operator names in src/ops into src/schemas.txt: one PyTorch schema for each, sorted.
+
+usage: schemas.py [FILE]   FILE holds schemas as `torch._C._jit_get_all_schemas()` prints them; default: ask PyTorch.
+"""
+
+import pathlib
+import re
+import sys
+
+here = pathlib.Path(__file__).parent
+if len(sys.argv) > 1:
+    lines = pathlib.Path(sys.argv[1]).read_text().splitlines()
+else:
+    import torch
+
+    lines = [str(schema) for schema in torch._C._jit_get_all_schemas()]
+
+known = {}
+for line in lines:
+    found = re.match(r"(\w+)::(\w+)(?:\.(\w+))?\(", line)
+    if found:
+        # Some defaults are printed as the number of an enumerator.
+        line = line.replace("MemoryFormat memory_format=0", "MemoryFormat memory_format=contiguous_format")
+        known.setdefault(f"{found[1]}.{found[2]}.{found[3] or 'default'}", line)
+text = "".join(path.read_text() for path in sorted((here / "src/ops").glob("*.rs")))
+names = sorted(set(re.findall(r'"((?:aten|prims|torchvision|higher_order)\.\w+\.\w+)"', text)))
+missing = [name for name in names if name not in known]
+if missing:
+    sys.exit(f"no schema for {', '.join(missing)}")
+(here / "src/schemas.txt").write_text("".join(known[name] + "\n" for name in names))

@@ -1,0 +1,172 @@
+//! Graph to graph: operators whose entry is a decomposition, replaced by the operators they are made of.
+
+use crate::args::Args;
+use crate::def::{DecomposeFn, Rule};
+use crate::error::OpError;
+use crate::infer::{InferCx, infer};
+use crate::table::Table;
+use litz_ir::Diags;
+use litz_ir::graph::{Arg, Graph, Node, OpName, TensorType, Type, Value, ValueData};
+use litz_ir::ids::{Id, Table as IdTable};
+use litz_ir::schema::{OpSchema, Schemas};
+use litz_sym::Facts;
+use std::collections::{HashMap, HashSet};
+
+/// Replaces every node whose operator has a decomposition, in subgraphs too. Results keep their names and types.
+///
+/// # Errors
+/// Every node whose arguments its decomposition does not support. The graph is then left half rewritten.
+pub fn decompose(graph: &mut Graph) -> Result<(), Diags> {
+    let table = Table::new();
+    let mut diags = Diags::new();
+    decompose_with(&table, graph, &mut diags);
+    if diags.is_empty() { Ok(()) } else { Err(diags) }
+}
+
+fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
+    graph.subgraphs.iter_mut().for_each(|g| decompose_with(table, g, diags));
+    let rule = |node: &Node| match table.def(node.op.as_str()).map(|d| d.rule) {
+        Some(Rule::Decompose(f)) => Some(f),
+        _ => None,
+    };
+    if !graph.nodes.iter().any(|n| rule(n).is_some()) {
+        return;
+    }
+    let mut names: HashSet<String> = graph.values.values().map(|v| v.name.clone()).collect();
+    let mut replaced: HashMap<Value, Value> = HashMap::new();
+    // A stack of nodes still to look at, the next on top; what a decomposition gives may decompose further.
+    let mut left: Vec<Node> = std::mem::take(&mut graph.nodes).into_iter().rev().collect();
+    while let Some(mut node) = left.pop() {
+        node.args.iter_mut().for_each(|a| a.map_values(&mut |v| replaced.get(&v).copied().unwrap_or(v)));
+        let (Some(rewrite), Some(schema)) = (rule(&node), table.lookup(node.op.as_str())) else {
+            graph.nodes.push(node);
+            continue;
+        };
+        let (values, facts) = (&mut graph.values, &mut graph.facts);
+        let rewriter =
+            Rewriter { table, values, facts, names: &mut names, schema, node: &node, nodes: Vec::new() };
+        match rewriter.run(rewrite) {
+            Ok((nodes, moved)) => {
+                replaced.extend(moved);
+                left.extend(nodes.into_iter().rev());
+            }
+            Err(error) => diags.push(error.at(&node)),
+        }
+    }
+    let current = |v: &mut Value| *v = replaced.get(v).copied().unwrap_or(*v);
+    graph.updates.iter_mut().for_each(|(_, contents)| current(contents));
+    graph.outputs.iter_mut().for_each(|a| a.map_values(&mut |v| replaced.get(&v).copied().unwrap_or(v)));
+}
+
+/// The types of a decomposed operator's results: its decomposition is made and thrown away.
+pub(crate) fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let name = args.op();
+    let (Some(schema), Some(Rule::Decompose(rewrite))) =
+        (cx.table.lookup(name), cx.table.def(name).map(|d| d.rule))
+    else {
+        return Err(OpError::missing(name));
+    };
+    let (mut values, mut names) = (cx.values.clone(), HashSet::new());
+    let mut rewriter = Rewriter {
+        table: cx.table,
+        values: &mut values,
+        facts: cx.facts,
+        names: &mut names,
+        schema,
+        node: args.node,
+        nodes: Vec::new(),
+    };
+    let results = rewrite(&mut rewriter)?;
+    Ok(results.into_iter().map(|v| values[v].ty.clone()).collect())
+}
+
+/// A node being replaced: builds the nodes that replace it.
+pub struct Rewriter<'a> {
+    table: &'a Table,
+    values: &'a mut IdTable<Value, ValueData>,
+    facts: &'a mut Facts,
+    names: &'a mut HashSet<String>,
+    schema: &'a OpSchema,
+    node: &'a Node,
+    nodes: Vec<Node>,
+}
+
+impl Rewriter<'_> {
+    /// The node's arguments.
+    pub fn args(&self) -> Args<'_> {
+        Args::new(self.node, self.schema, self.values)
+    }
+
+    /// The type of a tensor.
+    pub fn ty(&self, value: Value) -> Result<TensorType, OpError> {
+        match &self.values[value].ty {
+            Type::Tensor(ty) => Ok(ty.clone()),
+            Type::Int(_) | Type::Float | Type::Bool => Err(self.args().invalid("expected a tensor")),
+        }
+    }
+
+    /// What type functions take.
+    pub fn infer_cx(&mut self) -> InferCx<'_> {
+        InferCx { table: self.table, values: self.values, facts: self.facts }
+    }
+
+    /// Applies an operator with one result. Arguments that are left out have their defaults.
+    pub fn call(&mut self, op: &str, args: impl IntoIterator<Item = Arg>) -> Result<Value, OpError> {
+        let results = self.call_all(op, args)?;
+        results.first().copied().flatten().ok_or_else(|| OpError::missing(op))
+    }
+
+    /// Applies an operator; all of its results.
+    pub fn call_all(
+        &mut self,
+        op: &str,
+        args: impl IntoIterator<Item = Arg>,
+    ) -> Result<Vec<Option<Value>>, OpError> {
+        let schema = self.table.lookup(op).ok_or_else(|| OpError::missing(op))?;
+        let mut args: Vec<Arg> = args.into_iter().collect();
+        let defaults = schema.args.iter().skip(args.len()).map(|a| a.default.clone().unwrap_or(Arg::None));
+        args.extend(defaults);
+        let mut node =
+            Node { op: OpName::new(op), args, outputs: Vec::new(), source: self.node.source.clone() };
+        let types = infer(&mut self.infer_cx(), &node)?;
+        node.outputs = types.into_iter().map(|ty| ty.map(|ty| self.fresh(ty))).collect();
+        let outputs = node.outputs.clone();
+        self.nodes.push(node);
+        Ok(outputs)
+    }
+
+    /// A value named after the node's first result.
+    fn fresh(&mut self, ty: Type) -> Value {
+        let first = self.node.outputs.iter().flatten().next();
+        let base = first.map_or("t", |&v| self.values[v].name.as_str()).to_owned();
+        let mut count = 1;
+        let mut name = format!("{base}_{count}");
+        while !self.names.insert(name.clone()) {
+            count += 1;
+            name = format!("{base}_{count}");
+        }
+        self.values.push(ValueData { name, ty })
+    }
+
+    /// The new nodes, and results that are other values from here on. A result that one of the new nodes defines is
+    /// defined as the old value, and keeps its name.
+    fn run(mut self, rewrite: DecomposeFn) -> Result<(Vec<Node>, Vec<(Value, Value)>), OpError> {
+        let before = self.values.len();
+        let results = rewrite(&mut self)?;
+        let (mut renamed, mut moved) = (HashMap::new(), Vec::new());
+        for (&old, &new) in self.node.outputs.iter().zip(&results) {
+            let Some(old) = old else { continue };
+            if new.index() >= before && !renamed.contains_key(&new) {
+                renamed.insert(new, old);
+            } else {
+                moved.push((old, renamed.get(&new).copied().unwrap_or(new)));
+            }
+        }
+        let rename = |v: Value| renamed.get(&v).copied().unwrap_or(v);
+        for node in &mut self.nodes {
+            node.args.iter_mut().for_each(|a| a.map_values(&mut |v| rename(v)));
+            node.outputs.iter_mut().flatten().for_each(|v| *v = rename(*v));
+        }
+        Ok((self.nodes, moved))
+    }
+}

@@ -1,0 +1,121 @@
+//! The shape of a table entry: what an operator returns and how it is computed.
+
+use crate::args::Args;
+use crate::body::Point;
+use crate::decompose::Rewriter;
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::lower::Lower;
+use crate::promote::Promote;
+use crate::view::View;
+use litz_ir::graph::{Type, Value};
+use litz_ir::loops::Val;
+use litz_ir::{Dtype, ScalarOp};
+
+/// Everything Litz knows about one operator.
+#[derive(Clone, Copy)]
+pub struct OpDef {
+    /// Qualified name with overload, `aten.add.Tensor`.
+    pub name: &'static str,
+    /// The types of its results.
+    pub result: ResultRule,
+    /// How it is computed.
+    pub rule: Rule,
+}
+
+/// Types of results from types of arguments: one for each result, list results flattened.
+pub type TypesFn = fn(&mut InferCx<'_>, &Args<'_>) -> Result<Vec<Type>, OpError>;
+/// Views of the first tensor argument: one for each result.
+pub type ViewFn = fn(&mut InferCx<'_>, &Args<'_>) -> Result<Vec<View>, OpError>;
+/// The body of a pointwise operator from its operands, which arrive in the compute type of their common type.
+pub type PointwiseFn = fn(&mut Point<'_, '_>, &[Val]) -> Result<Val, OpError>;
+/// Appends statements that compute the node's results.
+pub type LowerFn = fn(&mut Lower<'_>, &Args<'_>) -> Result<(), OpError>;
+/// Other operators that compute the same: returns the values that replace the node's results.
+pub type DecomposeFn = fn(&mut Rewriter<'_>) -> Result<Vec<Value>, OpError>;
+
+/// The types of an operator's results.
+#[derive(Clone, Copy)]
+pub enum ResultRule {
+    /// One tensor: operands broadcast, element types promoted, strides as TensorIterator chooses them.
+    Pointwise(Promote),
+    /// A function says.
+    Types(TypesFn),
+    /// Views of the first tensor argument.
+    View(ViewFn),
+    /// That of the first argument, unchanged.
+    First,
+    /// That of the values it decomposes into.
+    Decomposed,
+    /// No results.
+    None,
+}
+
+/// How an operator is computed.
+#[derive(Clone, Copy)]
+pub enum Rule {
+    /// Elementwise, one scalar operation on all operands.
+    Op(ScalarOp),
+    /// Elementwise, a body.
+    Pointwise(PointwiseFn),
+    /// Nests and extern calls.
+    Lower(LowerFn),
+    /// Other operators.
+    Decompose(DecomposeFn),
+    /// The storage of the first tensor argument through another index function; see [`ResultRule::View`].
+    View,
+    /// Writes to its first argument what the functional twin returns; functionalisation replaces it.
+    Inplace(&'static str),
+    /// The result is the first argument, or nothing at all: asserts, hints, symbolic sizes.
+    Drop,
+}
+
+/// One scalar operation on all operands: `op("aten.exp.default", Promote::Float, ScalarOp::Exp)`.
+pub const fn op(name: &'static str, promote: Promote, op: ScalarOp) -> OpDef {
+    OpDef { name, result: ResultRule::Pointwise(promote), rule: Rule::Op(op) }
+}
+
+/// A pointwise operator with a body of its own.
+pub const fn pointwise(name: &'static str, promote: Promote, body: PointwiseFn) -> OpDef {
+    OpDef { name, result: ResultRule::Pointwise(promote), rule: Rule::Pointwise(body) }
+}
+
+/// A view.
+pub const fn view(name: &'static str, views: ViewFn) -> OpDef {
+    OpDef { name, result: ResultRule::View(views), rule: Rule::View }
+}
+
+/// An operator with result types and a lowering of its own.
+pub const fn lower(name: &'static str, types: TypesFn, lower: LowerFn) -> OpDef {
+    OpDef { name, result: ResultRule::Types(types), rule: Rule::Lower(lower) }
+}
+
+/// An operator that is written with others.
+pub const fn decompose(name: &'static str, rewrite: DecomposeFn) -> OpDef {
+    OpDef { name, result: ResultRule::Decomposed, rule: Rule::Decompose(rewrite) }
+}
+
+/// An in-place operator: `inplace("aten.add_.Tensor", "aten.add.Tensor")`.
+pub const fn inplace(name: &'static str, twin: &'static str) -> OpDef {
+    OpDef { name, result: ResultRule::First, rule: Rule::Inplace(twin) }
+}
+
+/// An operator whose result is its first argument.
+pub const fn identity(name: &'static str) -> OpDef {
+    OpDef { name, result: ResultRule::First, rule: Rule::Drop }
+}
+
+/// An operator without results that needs nothing done.
+pub const fn drop(name: &'static str) -> OpDef {
+    OpDef { name, result: ResultRule::None, rule: Rule::Drop }
+}
+
+/// Shorthand for a type function with one tensor result.
+pub fn one(ty: litz_ir::graph::TensorType) -> Result<Vec<Type>, OpError> {
+    Ok(vec![Type::Tensor(ty)])
+}
+
+/// Whether arithmetic on the type is implemented.
+pub fn is_supported(dtype: Dtype) -> bool {
+    !matches!(dtype, Dtype::C64 | Dtype::C128)
+}

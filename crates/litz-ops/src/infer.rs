@@ -1,0 +1,102 @@
+//! A node into the types of its results, by its operator's rule.
+
+use crate::args::{Args, Operand};
+use crate::decompose;
+use crate::def::ResultRule;
+use crate::error::OpError;
+use crate::layout;
+use crate::promote::{Promote, promote};
+use crate::table::Table;
+use litz_ir::graph::{Node, TensorType, Type, Value, ValueData};
+use litz_ir::ids::Table as IdTable;
+use litz_ir::schema::Schemas;
+use litz_sym::{Expr, Facts, Rel};
+
+/// What result types depend on besides the node.
+pub struct InferCx<'a> {
+    /// Operators.
+    pub table: &'a Table,
+    /// Types of the values that nodes mention.
+    pub values: &'a IdTable<Value, ValueData>,
+    /// Size symbols; operators add the guards they need.
+    pub facts: &'a mut Facts,
+}
+
+/// The types of the node's results, `None` where it gives no value.
+///
+/// # Errors
+/// When the operator is not known, an argument is not what it takes, or PyTorch would reject the node.
+pub fn infer(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Option<Type>>, OpError> {
+    let name = node.op.as_str();
+    let (Some(def), Some(schema)) = (cx.table.def(name), cx.table.lookup(name)) else {
+        return Err(OpError::missing(name));
+    };
+    let args = Args::new(node, schema, cx.values);
+    let types = match def.result {
+        ResultRule::Pointwise(rule) => vec![Type::Tensor(pointwise_type(cx, &args, rule)?)],
+        ResultRule::Types(types) => types(cx, &args)?,
+        ResultRule::View(views) => {
+            let base = first_tensor(&args)?;
+            let dtype = base.dtype;
+            let views = views(cx, &args)?;
+            views.into_iter().map(|v| Type::Tensor(v.result_type(dtype, &base.strides))).collect()
+        }
+        ResultRule::First => match node.args.first().and_then(|a| a.as_value()) {
+            Some(value) => vec![cx.values[value].ty.clone()],
+            None => return Err(args.invalid("expected a value as first argument")),
+        },
+        ResultRule::Decomposed => decompose::types(cx, &args)?,
+        ResultRule::None => Vec::new(),
+    };
+    Ok(types.into_iter().map(Some).collect())
+}
+
+/// The type of a pointwise operator's result.
+fn pointwise_type(cx: &mut InferCx<'_>, args: &Args<'_>, rule: Promote) -> Result<TensorType, OpError> {
+    let operands = args.operands()?;
+    let promoted = promote(rule.resolve(args), &operands).ok_or_else(|| no_common_type(args, &operands))?;
+    let mut tensors = layout::tensors_of(&operands);
+    // A condition counts for shape and layout like any other operand, where it stands among the arguments.
+    if let Some(condition) = args.condition()? {
+        let at =
+            if args.node.args.first().and_then(|a| a.as_value()) == Some(condition.value) { 0 } else { 1 };
+        tensors.insert(at.min(tensors.len()), condition);
+    }
+    let shapes: Vec<&[Expr]> = tensors.iter().map(|t| t.ty.sizes.as_slice()).collect();
+    let sizes = layout::broadcast(cx, &shapes, args.op())?;
+    let strides = layout::pointwise_strides(cx.facts, &tensors, &sizes);
+    Ok(TensorType { dtype: promoted.result, sizes, strides })
+}
+
+pub(crate) fn no_common_type(args: &Args<'_>, operands: &[Operand<'_>]) -> OpError {
+    let types: Vec<String> = layout::tensors_of(operands).iter().map(|t| t.ty.dtype.to_string()).collect();
+    args.invalid(format!("element types {} have no common type", types.join(", ")))
+}
+
+/// The type of the first argument that is a tensor: what a view operator views.
+pub(crate) fn first_tensor<'a>(args: &Args<'a>) -> Result<&'a TensorType, OpError> {
+    let operand = args.tensor("self").or_else(|_| args.tensor("input"));
+    operand.map(|t| t.ty)
+}
+
+impl InferCx<'_> {
+    /// Whether a relation holds, when known.
+    pub fn known(&self, rel: Rel) -> Option<bool> {
+        layout::known(self.facts, rel)
+    }
+
+    /// Whether two sizes are known to be equal.
+    pub fn same(&self, a: Expr, b: Expr) -> bool {
+        layout::same(self.facts, a, b)
+    }
+
+    /// Makes a relation hold: an error when it cannot, a guard when it is not known to.
+    pub fn require(&mut self, rel: Rel, who: &str) -> Result<(), OpError> {
+        self.facts.require(rel, who).map_err(|e| OpError::new("invalid-operator", e.to_string()))
+    }
+
+    /// The simplest form of a size.
+    pub fn simplify(&self, e: Expr) -> Expr {
+        if e.is_polynomial() { e } else { self.facts.simplify(e) }
+    }
+}

@@ -1,0 +1,283 @@
+//! Sizes and strides: broadcasting, the strides that eager PyTorch gives to new tensors, and memory formats.
+
+use crate::args::{Operand, Tensor};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use litz_ir::graph::{MemoryFormat, TensorType, contiguous_strides};
+use litz_sym::{Expr, Facts, Known, Rel};
+
+/// Whether a relation holds, when known.
+pub fn known(facts: &Facts, rel: Rel) -> Option<bool> {
+    match facts.known(&rel) {
+        Known::Yes => Some(true),
+        Known::No => Some(false),
+        Known::Unknown => None,
+    }
+}
+
+/// Whether two sizes are known to be equal.
+pub fn same(facts: &Facts, a: Expr, b: Expr) -> bool {
+    a == b || (a.as_int().is_none() || b.as_int().is_none()) && known(facts, Rel::eq(a, b)) == Some(true)
+}
+
+/// The common shape of several, aligned at the last dimension. Sizes that are not known to agree are required to.
+pub fn broadcast(cx: &mut InferCx<'_>, shapes: &[&[Expr]], who: &str) -> Result<Vec<Expr>, OpError> {
+    let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
+    let mut result = vec![Expr::one(); rank];
+    for shape in shapes {
+        for (from_end, &size) in shape.iter().rev().enumerate() {
+            let slot = &mut result[rank - 1 - from_end];
+            *slot = broadcast_size(cx, *slot, size, who)?;
+        }
+    }
+    Ok(result)
+}
+
+fn broadcast_size(cx: &mut InferCx<'_>, a: Expr, b: Expr, who: &str) -> Result<Expr, OpError> {
+    if a == b || b.is_one() {
+        return Ok(a);
+    }
+    if a.is_one() {
+        return Ok(b);
+    }
+    if known(cx.facts, Rel::eq(b, 1)) == Some(true) {
+        return Ok(a);
+    }
+    if known(cx.facts, Rel::eq(a, 1)) == Some(true) {
+        return Ok(b);
+    }
+    cx.require(Rel::eq(a, b), who)?;
+    Ok(if b.as_int().is_some() { b } else { a })
+}
+
+/// Strides of a new tensor that a pointwise operator on `operands` returns: TensorIterator's rules.
+///
+/// All operands of one shape and layout keep it; else dimensions are ordered by the strides of the operands, the
+/// first operand that tells two dimensions apart deciding.
+pub fn pointwise_strides(facts: &Facts, operands: &[Tensor<'_>], sizes: &[Expr]) -> Vec<Expr> {
+    let same_shape = operands.iter().all(|t| t.ty.sizes == sizes);
+    if same_shape {
+        if operands.iter().all(|t| t.ty.is_contiguous()) {
+            return contiguous_strides(sizes);
+        }
+        if sizes.len() == 4 && operands.iter().all(|t| is_channels_last(t.ty)) {
+            return format_strides(MemoryFormat::ChannelsLast, sizes);
+        }
+        if let [first, rest @ ..] = operands
+            && rest.iter().all(|t| t.ty.strides == first.ty.strides)
+            && is_dense(facts, first.ty)
+        {
+            return first.ty.strides.clone();
+        }
+    }
+    let strides: Vec<Vec<Expr>> = operands.iter().map(|t| broadcast_strides(t.ty, sizes)).collect();
+    iterated_strides(facts, &strides, sizes)
+}
+
+/// Dense strides in the order in which TensorIterator walks operands with these strides, 0 where they are expanded.
+pub fn iterated_strides(facts: &Facts, operands: &[Vec<Expr>], sizes: &[Expr]) -> Vec<Expr> {
+    let order = iteration_order(facts, operands, sizes);
+    // `order` lists dimensions from the fastest; counting up from the end it is row major.
+    if order.iter().rev().copied().eq(0..sizes.len()) {
+        return contiguous_strides(sizes);
+    }
+    dense_in_order(sizes, &order)
+}
+
+/// Strides without gaps, `order` listing dimensions from the fastest.
+fn dense_in_order(sizes: &[Expr], order: &[usize]) -> Vec<Expr> {
+    let mut strides = vec![Expr::one(); sizes.len()];
+    let mut next = Expr::one();
+    for &d in order {
+        strides[d] = next;
+        next = next * sizes[d];
+    }
+    strides
+}
+
+/// Strides over the broadcast shape: 0 where the operand is expanded.
+fn broadcast_strides(ty: &TensorType, sizes: &[Expr]) -> Vec<Expr> {
+    let lead = sizes.len() - ty.rank();
+    let own = |d: usize| {
+        if ty.sizes[d].is_one() && !sizes[lead + d].is_one() { Expr::zero() } else { ty.strides[d] }
+    };
+    (0..sizes.len()).map(|d| if d < lead { Expr::zero() } else { own(d - lead) }).collect()
+}
+
+/// `TensorIteratorBase::reorder_dimensions`: an insertion sort of the dimensions, fastest first.
+fn iteration_order(facts: &Facts, strides: &[Vec<Expr>], sizes: &[Expr]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..sizes.len()).rev().collect();
+    for i in 1..order.len() {
+        let mut at = i;
+        for before in (0..i).rev() {
+            match should_swap(facts, strides, sizes, order[before], order[at]) {
+                Some(true) => {
+                    order.swap(before, at);
+                    at = before;
+                }
+                Some(false) => break,
+                None => {}
+            }
+        }
+    }
+    order
+}
+
+/// Whether dimension `a` must come after `b`; `None` when the operands do not say.
+fn should_swap(facts: &Facts, strides: &[Vec<Expr>], sizes: &[Expr], a: usize, b: usize) -> Option<bool> {
+    for operand in strides {
+        let (x, y) = (operand[a], operand[b]);
+        if x.is_zero() || y.is_zero() {
+            continue;
+        }
+        if x == y {
+            if known(facts, Rel::gt(sizes[a], sizes[b])) == Some(true) {
+                return Some(true);
+            }
+        } else if known(facts, Rel::lt(x, y)) == Some(true) {
+            return Some(false);
+        } else if known(facts, Rel::gt(x, y)) == Some(true) {
+            return Some(true);
+        }
+    }
+    None
+}
+
+/// Whether elements fill their span, each once, in some order of dimensions.
+pub fn is_dense(facts: &Facts, ty: &TensorType) -> bool {
+    let mut left: Vec<usize> = (0..ty.rank()).filter(|&d| !ty.sizes[d].is_one()).collect();
+    let mut expected = Expr::one();
+    while !left.is_empty() {
+        let Some(at) = left.iter().position(|&d| same(facts, ty.strides[d], expected)) else { return false };
+        expected = expected * ty.sizes[left.swap_remove(at)];
+    }
+    true
+}
+
+/// Whether no two elements are known to share memory: each stride steps over all that smaller strides reach.
+pub fn is_distinct(facts: &Facts, ty: &TensorType) -> bool {
+    let mut left: Vec<usize> = (0..ty.rank()).filter(|&d| !ty.sizes[d].is_one()).collect();
+    let mut reach = Expr::one();
+    while !left.is_empty() {
+        let smallest = |&d: &usize| {
+            left.iter().all(|&e| known(facts, Rel::le(ty.strides[d], ty.strides[e])) == Some(true))
+        };
+        let Some(at) = left.iter().position(smallest) else { return false };
+        let d = left.swap_remove(at);
+        if known(facts, Rel::le(reach, ty.strides[d])) != Some(true) {
+            return false;
+        }
+        reach = reach + (ty.sizes[d] - 1) * ty.strides[d];
+    }
+    true
+}
+
+/// NHWC order, size-1 dimensions with any stride.
+pub fn is_channels_last(ty: &TensorType) -> bool {
+    let order: &[usize] = match ty.rank() {
+        4 => &[1, 3, 2, 0],
+        5 => &[1, 4, 3, 2, 0],
+        _ => return false,
+    };
+    let mut expected = Expr::one();
+    for &d in order {
+        if !ty.sizes[d].is_one() {
+            if ty.strides[d] != expected {
+                return false;
+            }
+            expected = expected * ty.sizes[d];
+        }
+    }
+    true
+}
+
+/// The memory format that convolutions, pooling, normalisation and `cat` read off a tensor: channels last when its
+/// strides are in that order. Follows `is_channels_last_strides_2d` of c10.
+pub fn suggested_format(facts: &Facts, ty: &TensorType) -> MemoryFormat {
+    let (order, format): (&[usize], _) = match ty.rank() {
+        4 => (&[1, 3, 2, 0], MemoryFormat::ChannelsLast),
+        5 => (&[1, 4, 3, 2, 0], MemoryFormat::ChannelsLast3d),
+        _ => return MemoryFormat::Contiguous,
+    };
+    if ty.strides[1].is_zero() {
+        return MemoryFormat::Contiguous;
+    }
+    let mut min = Expr::zero();
+    for &d in order {
+        let in_order = known(facts, Rel::le(min, ty.strides[d])) == Some(true);
+        // N111 with strides C111 reads as contiguous.
+        if ty.sizes[d].is_zero() || !in_order || (d == 0 && min == ty.strides[1]) {
+            return MemoryFormat::Contiguous;
+        }
+        min = if ty.sizes[d].is_one() { ty.strides[d] } else { ty.strides[d] * ty.sizes[d] };
+    }
+    format
+}
+
+/// Strides of a new tensor in a given format; `Preserve` counts as contiguous here.
+pub fn format_strides(format: MemoryFormat, sizes: &[Expr]) -> Vec<Expr> {
+    match (format, sizes.len()) {
+        (MemoryFormat::ChannelsLast, 4) => dense_in_order(sizes, &[1, 3, 2, 0]),
+        (MemoryFormat::ChannelsLast3d, 5) => dense_in_order(sizes, &[1, 4, 3, 2, 0]),
+        _ => contiguous_strides(sizes),
+    }
+}
+
+/// Strides of a copy that keeps the layout, as `empty_like`: those of a dense tensor, else dense ones in their order.
+pub fn preserved_strides(facts: &Facts, ty: &TensorType) -> Vec<Expr> {
+    if is_dense(facts, ty) {
+        return ty.strides.clone();
+    }
+    iterated_strides(facts, std::slice::from_ref(&ty.strides), &ty.sizes)
+}
+
+/// Strides of a copy of `ty` in the format asked for; none asked for keeps the layout.
+pub fn copy_strides(facts: &Facts, ty: &TensorType, format: Option<MemoryFormat>) -> Vec<Expr> {
+    match format {
+        None | Some(MemoryFormat::Preserve) => preserved_strides(facts, ty),
+        Some(format) => format_strides(format, &ty.sizes),
+    }
+}
+
+/// The strides with which `ty` can be seen as `sizes` without a copy, if it can: `at::detail::computeStride`.
+pub fn view_strides(facts: &Facts, ty: &TensorType, sizes: &[Expr]) -> Option<Vec<Expr>> {
+    if ty.sizes.iter().any(|s| s.is_zero()) {
+        return Some(if ty.sizes == sizes { ty.strides.clone() } else { contiguous_strides(sizes) });
+    }
+    let mut strides = vec![Expr::one(); sizes.len()];
+    let mut view = sizes.len();
+    // `chunk` is the run of input dimensions that is contiguous in itself, `base` its innermost stride.
+    let (mut chunk, mut base) = (Expr::one(), ty.strides.last().copied().unwrap_or(Expr::one()));
+    for d in (0..ty.rank()).rev() {
+        chunk = chunk * ty.sizes[d];
+        let ends = d == 0 || !ty.sizes[d - 1].is_one() && !same(facts, ty.strides[d - 1], chunk * base);
+        if !ends {
+            continue;
+        }
+        let mut covered = Expr::one();
+        while view > 0 && (sizes[view - 1].is_one() || !same(facts, covered, chunk)) {
+            view -= 1;
+            strides[view] = covered * base;
+            covered = covered * sizes[view];
+        }
+        if !same(facts, covered, chunk) {
+            return None;
+        }
+        if d > 0 {
+            (chunk, base) = (Expr::one(), ty.strides[d - 1]);
+        }
+    }
+    if ty.rank() == 0 {
+        return Some(strides);
+    }
+    (view == 0).then_some(strides)
+}
+
+/// The tensors among operands.
+pub fn tensors_of<'a>(operands: &[Operand<'a>]) -> Vec<Tensor<'a>> {
+    let tensor = |o: &Operand<'a>| match o {
+        Operand::Tensor(t) => Some(*t),
+        Operand::Number(_) => None,
+    };
+    operands.iter().filter_map(tensor).collect()
+}

@@ -1,0 +1,409 @@
+//! A functional graph into loops: one nest for each computed operator, views as index functions.
+
+use crate::args::{Args, Operand, Tensor};
+use crate::body::{Body, Point};
+use crate::def::{OpDef, ResultRule, Rule, is_supported};
+use crate::error::OpError;
+use crate::infer::{InferCx, no_common_type};
+use crate::layout::{is_distinct, preserved_strides, tensors_of};
+use crate::promote::{Promote, promote};
+use crate::table::Table;
+use crate::view::{Access, View};
+use litz_ir::graph::{Arg, Graph, Node, TensorType, Type, Value};
+use litz_ir::ids::Id;
+use litz_ir::loops::{Buf, BufData, BufKind, Extern, Loops, Output, Stmt, Val};
+use litz_ir::schema::Schemas;
+use litz_ir::{Diag, Diags, Dtype, Scalar};
+use litz_sym::Expr;
+use std::collections::HashSet;
+
+/// The loops that compute a graph. The graph is functional: no in-place operators, decompositions done.
+///
+/// # Errors
+/// Every node that is not supported, with its source line.
+pub fn lower(graph: &Graph) -> Result<Loops, Diags> {
+    let table = Table::new();
+    let missing = check_with(&table, graph);
+    if !missing.is_empty() {
+        return Err(missing);
+    }
+    let mut lower = Lower::new(graph, &table);
+    let mut diags = Diags::new();
+    lower.declare_inputs();
+    for node in &graph.nodes {
+        if let Err(error) = lower.node(node) {
+            diags.push(error.at(node));
+            lower.stand_in(node);
+        }
+    }
+    if let Err(error) = lower.finish() {
+        diags.push(error);
+    }
+    if diags.is_empty() { Ok(lower.loops) } else { Err(diags) }
+}
+
+/// Every operator of the graph and its subgraphs that has no entry, once for each use.
+pub fn check(graph: &Graph) -> Diags {
+    check_with(&Table::new(), graph)
+}
+
+fn check_with(table: &Table, graph: &Graph) -> Diags {
+    let missing = |node: &&Node| table.lookup(node.op.as_str()).is_none();
+    let diag = |node: &Node| OpError::missing(node.op.as_str()).at(node);
+    let own = graph.nodes.iter().filter(missing).map(diag);
+    own.chain(graph.subgraphs.iter().flat_map(|g| check_with(table, g))).collect()
+}
+
+/// A graph being lowered.
+pub struct Lower<'a> {
+    graph: &'a Graph,
+    table: &'a Table,
+    loops: Loops,
+    /// Where the elements of each value are.
+    places: Vec<Option<Access>>,
+    names: HashSet<String>,
+    /// Names of the values that the current node defines.
+    from: Vec<String>,
+}
+
+impl<'a> Lower<'a> {
+    fn new(graph: &'a Graph, table: &'a Table) -> Lower<'a> {
+        let mut loops = Loops::new(graph.name.clone(), graph.device);
+        loops.facts = graph.facts.clone();
+        let places = vec![None; graph.values.len()];
+        Lower { graph, table, loops, places, names: HashSet::new(), from: Vec::new() }
+    }
+
+    // What rules use.
+
+    /// Where the elements of a tensor argument are.
+    pub fn access(&self, tensor: Tensor<'_>) -> Result<Access, OpError> {
+        self.place_of(tensor.value)
+    }
+
+    /// A buffer for the `i`-th result, laid out as its type says; `None` when nothing uses the result.
+    pub fn result(&mut self, args: &Args<'_>, i: usize) -> Option<Access> {
+        let value = args.node.outputs.get(i).copied().flatten()?;
+        let ty = self.graph.tensor(value)?;
+        let access = self.buffer(&self.graph.values[value].name, ty);
+        self.places[value.index()] = Some(access.clone());
+        Some(access)
+    }
+
+    /// Says where the elements of the `i`-th result are.
+    pub fn set_result(&mut self, args: &Args<'_>, i: usize, access: Access) {
+        if let Some(value) = args.node.outputs.get(i).copied().flatten() {
+            self.places[value.index()] = Some(access);
+        }
+    }
+
+    /// A contiguous intermediate buffer, named after the node's first result and `role`.
+    pub fn temp(&mut self, role: &str, dtype: Dtype, sizes: &[Expr]) -> Access {
+        let base = self.from.first().map_or("", String::as_str);
+        let name = format!("{base}_{role}");
+        self.buffer(&name, &TensorType::contiguous(dtype, sizes.to_vec()))
+    }
+
+    /// Appends a nest over `sizes`; `build` gets the coordinates, 0 where a size is 1.
+    pub fn nest(
+        &mut self,
+        sizes: &[Expr],
+        build: impl FnOnce(&mut Body<'_>, &[Expr]) -> Result<(), OpError>,
+    ) -> Result<(), OpError> {
+        let mut body = Body::new(&self.loops.facts);
+        let at = body.axes(sizes);
+        build(&mut body, &at)?;
+        let nest = body.finish(format!("n{}", self.loops.stmts.len()), self.from.clone());
+        self.loops.stmts.push(Stmt::Nest(nest));
+        Ok(())
+    }
+
+    /// Appends a call of a runtime routine. Buffers are contiguous and used whole.
+    pub fn call(&mut self, routine: &str, reads: &[&Access], writes: &[&Access], ints: Vec<Expr>) {
+        let bufs = |list: &[&Access]| list.iter().map(|a| a.buf).collect();
+        self.loops.stmts.push(Stmt::Extern(Extern {
+            name: format!("n{}", self.loops.stmts.len()),
+            from: self.from.clone(),
+            routine: routine.to_owned(),
+            reads: bufs(reads),
+            writes: bufs(writes),
+            ints,
+        }));
+    }
+
+    /// Copies a value to a new buffer with the layout of `ty`, converting to its element type.
+    pub fn copy(&mut self, from: &Access, name: &str, ty: &TensorType) -> Result<Access, OpError> {
+        let to = self.buffer(name, ty);
+        self.nest(&ty.sizes, |b, at| {
+            let v = b.load(from, at);
+            b.store(&to, at, v);
+            Ok(())
+        })?;
+        Ok(to)
+    }
+
+    /// The value as a whole contiguous buffer: itself if it is one, else a copy.
+    pub fn contiguous(&mut self, access: &Access, role: &str) -> Result<Access, OpError> {
+        let ty = TensorType::contiguous(access.dtype, access.sizes.clone());
+        let data = &self.loops.bufs[access.buf];
+        if access.is_strided_as(&ty) && data.span() == ty.numel() {
+            return Ok(access.clone());
+        }
+        let base = self.from.first().map_or("", String::as_str);
+        self.copy(access, &format!("{base}_{role}"), &ty)
+    }
+
+    /// The access of a view of a value.
+    pub fn view(&self, access: &Access, view: &View) -> Access {
+        access.view(view, &self.loops.facts)
+    }
+
+    /// What type functions take.
+    pub fn infer_cx(&mut self) -> InferCx<'_> {
+        InferCx { table: self.table, values: &self.graph.values, facts: &mut self.loops.facts }
+    }
+
+    /// What `as_strided` sees of a tensor: the buffer behind it and the first element's place there. The tensor is
+    /// copied first when its elements do not lie where its type's strides say.
+    pub fn storage(&mut self, tensor: Tensor<'_>) -> Result<(Buf, Expr), OpError> {
+        let access = self.access(tensor)?;
+        if let Some((strides, offset)) = access.strides()
+            && (0..access.rank()).all(|d| strides[d] == tensor.ty.strides[d] || tensor.ty.sizes[d].is_one())
+        {
+            return Ok((access.buf, offset));
+        }
+        let name = self.graph.values[tensor.value].name.clone();
+        Ok((self.copy(&access, &name, tensor.ty)?.buf, Expr::zero()))
+    }
+
+    // Walking the graph.
+
+    fn declare_inputs(&mut self) {
+        for &value in &self.graph.inputs {
+            self.declare(value, BufKind::Input);
+        }
+        for (value, name) in &self.graph.consts {
+            self.declare(*value, BufKind::Const(name.clone()));
+        }
+    }
+
+    fn declare(&mut self, value: Value, kind: BufKind) {
+        if let Some(ty) = self.graph.tensor(value) {
+            let name = &self.graph.values[value].name;
+            self.places[value.index()] = Some(self.buffer_of(name, ty, kind));
+        }
+    }
+
+    fn buffer(&mut self, name: &str, ty: &TensorType) -> Access {
+        self.buffer_of(name, ty, BufKind::Temp)
+    }
+
+    fn buffer_of(&mut self, name: &str, ty: &TensorType, kind: BufKind) -> Access {
+        let mut unique = name.to_owned();
+        let mut count = 1;
+        while !self.names.insert(unique.clone()) {
+            count += 1;
+            unique = format!("{name}_{count}");
+        }
+        let (sizes, strides) = (ty.sizes.clone(), ty.strides.clone());
+        let buf = self.loops.bufs.push(BufData { name: unique, dtype: ty.dtype, sizes, strides, kind });
+        Access::strided(buf, ty.dtype, ty.sizes.clone(), &ty.strides, Expr::zero())
+    }
+
+    fn place_of(&self, value: Value) -> Result<Access, OpError> {
+        self.places[value.index()].clone().ok_or_else(|| {
+            OpError::new(
+                "undefined-value",
+                format!("%{} is used but never defined", self.graph.values[value].name),
+            )
+        })
+    }
+
+    fn node(&mut self, node: &'a Node) -> Result<(), OpError> {
+        let name = node.op.as_str();
+        let (Some(def), Some(schema)) = (self.table.def(name), self.table.lookup(name)) else {
+            return Err(OpError::missing(name));
+        };
+        let args = Args::new(node, schema, &self.graph.values);
+        self.from = node.outputs.iter().flatten().map(|&v| self.graph.values[v].name.clone()).collect();
+        self.require_supported_types(&args)?;
+        match def.rule {
+            Rule::Op(op) => self.pointwise(&args, def, |p, operands| Ok(p.op(op, operands))),
+            Rule::Pointwise(body) => self.pointwise(&args, def, body),
+            Rule::Lower(lower) => lower(self, &args),
+            Rule::View => self.views(&args, def),
+            Rule::Drop => self.identity(&args),
+            Rule::Decompose(_) => Err(args.unsupported("lowering before decomposition")),
+            Rule::Inplace(_) => Err(args.unsupported("lowering before functionalisation")),
+        }
+    }
+
+    fn require_supported_types(&self, args: &Args<'_>) -> Result<(), OpError> {
+        let mut values: Vec<Value> = args.node.outputs.iter().flatten().copied().collect();
+        args.node.args.iter().for_each(|a| a.each_value(&mut |v| values.push(v)));
+        match values.iter().filter_map(|&v| self.graph.tensor(v)).find(|ty| !is_supported(ty.dtype)) {
+            Some(ty) => Err(args.unsupported(&format!("element type {}", ty.dtype))),
+            None => Ok(()),
+        }
+    }
+
+    /// After an error: results that later nodes can use, so that their errors are found too.
+    fn stand_in(&mut self, node: &Node) {
+        for &value in node.outputs.iter().flatten() {
+            if self.places[value.index()].is_none() {
+                self.declare(value, BufKind::Temp);
+            }
+        }
+    }
+
+    fn pointwise(
+        &mut self,
+        args: &Args<'_>,
+        def: &OpDef,
+        body: impl Fn(&mut Point<'_, '_>, &[Val]) -> Result<Val, OpError>,
+    ) -> Result<(), OpError> {
+        let ResultRule::Pointwise(rule) = def.result else {
+            return Err(args.unsupported("a pointwise rule without a pointwise result"));
+        };
+        let operands = args.operands()?;
+        let Some(out) = self.result(args, 0) else { return Ok(()) };
+        let promoted =
+            promote(rule.resolve(args), &operands).ok_or_else(|| no_common_type(args, &operands))?;
+        let compute = promoted.common.compute();
+        let accesses: Vec<Access> =
+            tensors_of(&operands).into_iter().map(|t| self.access(t)).collect::<Result<_, _>>()?;
+        let condition = args.condition()?.map(|t| self.access(t)).transpose()?;
+        let sizes = out.sizes.clone();
+        self.nest(&sizes, |b, at| {
+            let condition = condition.map(|c| b.read_as(&c.broadcast(&sizes), at, Dtype::Bool));
+            let mut tensors = accesses.iter();
+            let mut values = Vec::with_capacity(operands.len());
+            for operand in &operands {
+                values.push(match (operand, tensors.as_slice().first()) {
+                    (Operand::Tensor(_), Some(access)) => {
+                        tensors.next();
+                        b.read_as(&access.broadcast(&sizes), at, compute)
+                    }
+                    (Operand::Number(n), _) => b.number(*n, compute),
+                    (Operand::Tensor(_), None) => unreachable!("one access for each tensor"),
+                });
+            }
+            let v = body(&mut Point::new(b, args, condition, compute), &values)?;
+            b.store(&out, at, v);
+            Ok(())
+        })
+    }
+
+    fn views(&mut self, args: &Args<'_>, def: &OpDef) -> Result<(), OpError> {
+        let ResultRule::View(views) = def.result else {
+            return Err(args.unsupported("a view rule without a view result"));
+        };
+        let operand = args.tensor("self").or_else(|_| args.tensor("input"))?;
+        let base = self.access(operand)?;
+        for (i, view) in views(&mut self.infer_cx(), args)?.iter().enumerate() {
+            let access = self.view(&base, view);
+            self.set_result(args, i, access);
+        }
+        Ok(())
+    }
+
+    fn identity(&mut self, args: &Args<'_>) -> Result<(), OpError> {
+        let Some(result) = args.node.outputs.first().copied().flatten() else { return Ok(()) };
+        if self.graph.tensor(result).is_none() {
+            return Ok(());
+        }
+        let source = args.node.args.first().and_then(Arg::as_value);
+        let access =
+            self.place_of(source.ok_or_else(|| args.invalid("expected a tensor as first argument"))?)?;
+        self.set_result(args, 0, access);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Diag> {
+        let diag = |e: OpError| Diag::new(e.slug, e.message);
+        self.from.clear();
+        for &(target, contents) in &self.graph.updates {
+            let pair = self.update(target, contents).map_err(diag)?;
+            self.loops.updates.push(pair);
+        }
+        for output in &self.graph.outputs {
+            let output = self.output(output).map_err(diag)?;
+            self.loops.outputs.push(output);
+        }
+        Ok(())
+    }
+
+    /// Both sides as whole buffers of one layout.
+    fn update(&mut self, target: Value, contents: Value) -> Result<(Buf, Buf), OpError> {
+        let (to, from) = (self.place_of(target)?, self.place_of(contents)?);
+        let data = &self.loops.bufs[to.buf];
+        let ty = TensorType { dtype: data.dtype, sizes: data.sizes.clone(), strides: data.strides.clone() };
+        let source = &self.loops.bufs[from.buf];
+        if source.kind == BufKind::Temp
+            && source.dtype == ty.dtype
+            && from.is_strided_as(&ty)
+            && (&source.sizes, &source.strides) == (&ty.sizes, &ty.strides)
+        {
+            return Ok((to.buf, from.buf));
+        }
+        let name = format!("{}_next", self.graph.values[target].name);
+        self.from = vec![self.graph.values[contents].name.clone()];
+        Ok((to.buf, self.copy(&from.broadcast(&ty.sizes), &name, &ty)?.buf))
+    }
+
+    fn output(&mut self, arg: &Arg) -> Result<Output, OpError> {
+        let unsupported = || OpError::new("unsupported", format!("returning {arg:?} is not supported"));
+        match arg {
+            Arg::None => Ok(Output::Nothing),
+            Arg::Int(e) => Ok(Output::Int(*e)),
+            Arg::Float(f) => Ok(Output::Literal(Scalar::Float(f.0))),
+            Arg::Bool(b) => Ok(Output::Literal(Scalar::Bool(*b))),
+            Arg::Value(value) => match &self.graph.values[*value].ty {
+                Type::Tensor(ty) => self.output_tensor(*value, ty),
+                Type::Int(e) => Ok(Output::Int(*e)),
+                Type::Float | Type::Bool => Err(unsupported()),
+            },
+            Arg::List(_)
+            | Arg::Complex(..)
+            | Arg::Str(_)
+            | Arg::Dtype(_)
+            | Arg::Device(_)
+            | Arg::Strided
+            | Arg::MemoryFormat(_)
+            | Arg::Graph(_) => Err(unsupported()),
+        }
+    }
+
+    /// A view of a computed buffer with the strides that the type promises; anything else copied to such a buffer.
+    fn output_tensor(&mut self, value: Value, ty: &TensorType) -> Result<Output, OpError> {
+        let access = self.place_of(value)?;
+        let promised =
+            |strides: &[Expr]| (0..ty.rank()).all(|d| strides[d] == ty.strides[d] || ty.sizes[d].is_one());
+        if let Some((strides, offset)) = access.strides()
+            && promised(&strides)
+            && self.loops.bufs[access.buf].kind == BufKind::Temp
+        {
+            let (buf, sizes, strides) = (access.buf, ty.sizes.clone(), ty.strides.clone());
+            return Ok(Output::View { buf, sizes, strides, offset });
+        }
+        let name = &self.graph.values[value].name;
+        self.from = vec![name.clone()];
+        // Elements that share memory in eager get memory of their own here.
+        let facts = &self.loops.facts;
+        let strides = if is_distinct(facts, ty) { ty.strides.clone() } else { preserved_strides(facts, ty) };
+        let ty = TensorType { dtype: ty.dtype, sizes: ty.sizes.clone(), strides };
+        let buf = self.copy(&access, &format!("{name}_out"), &ty)?.buf;
+        Ok(Output::View { buf, sizes: ty.sizes, strides: ty.strides, offset: Expr::zero() })
+    }
+}
+
+impl Promote {
+    /// The rule for these arguments: division without a rounding mode is true division.
+    pub(crate) fn resolve(self, args: &Args<'_>) -> Promote {
+        match self {
+            Promote::Division if args.has("rounding_mode") => Promote::Common,
+            Promote::Division => Promote::Float,
+            Promote::Common | Promote::Float | Promote::Compare | Promote::First | Promote::Real => self,
+        }
+    }
+}

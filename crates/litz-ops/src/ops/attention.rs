@@ -1,0 +1,207 @@
+//! Scaled dot-product attention: scores, mask, softmax, weighted sum, all in the compute type.
+
+use crate::args::Args;
+use crate::body::Body;
+use crate::def::{OpDef, lower};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::layout::{broadcast, preserved_strides};
+use crate::lower::Lower;
+use crate::ops::reduce::{kept_sizes, pinned, reduce_into};
+use crate::view::Access;
+use litz_ir::graph::{TensorType, Type};
+use litz_ir::loops::Val;
+use litz_ir::{Dtype, ReduceOp};
+use litz_sym::{Expr, Rel};
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    lower(
+        "aten.scaled_dot_product_attention.default",
+        |cx, args| Ok(types(cx, args)?[..1].to_vec()),
+        attention,
+    ),
+    lower("aten._scaled_dot_product_flash_attention_for_cpu.default", types, attention),
+];
+
+/// The output, laid out like the query when eager's fused kernel would run, and the logarithm of each row's sum.
+fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let (q, k, v) = (args.tensor("query")?.ty, args.tensor("key")?.ty, args.tensor("value")?.ty);
+    let rank = q.rank();
+    if rank < 2 || k.rank() < 2 || v.rank() < 2 {
+        return Err(args.invalid("expected operands of at least two dimensions"));
+    }
+    let batch = batch_sizes(cx, args, q, k, v)?;
+    cx.require(Rel::eq(q.sizes[rank - 1], k.sizes[k.rank() - 1]), args.op())?;
+    cx.require(Rel::eq(k.sizes[k.rank() - 2], v.sizes[v.rank() - 2]), args.op())?;
+    let (rows, features) = (q.sizes[rank - 2], v.sizes[v.rank() - 1]);
+    let sizes = [&batch[..], &[rows, features]].concat();
+    let mut out = TensorType::contiguous(q.dtype, sizes);
+    if is_fused(cx, args, q, k, v) {
+        out.strides = preserved_strides(cx.facts, q);
+    }
+    let sums_dtype = if q.dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 };
+    let mut sums = TensorType::contiguous(sums_dtype, [&batch[..], &[rows]].concat());
+    if let [_, heads] = batch[..] {
+        sums.strides = vec![rows * heads, Expr::one(), heads];
+    }
+    Ok(vec![Type::Tensor(out), Type::Tensor(sums)])
+}
+
+/// Whether eager takes its fused kernel on the CPU: equal feature sizes, unit strides along features.
+fn is_fused(cx: &InferCx<'_>, args: &Args<'_>, q: &TensorType, k: &TensorType, v: &TensorType) -> bool {
+    let last = |ty: &TensorType| ty.strides.last().is_some_and(|s| s.is_one());
+    let features = |ty: &TensorType| ty.sizes.last().copied().unwrap_or(Expr::one());
+    let four = [q, k, v].iter().all(|ty| ty.rank() == 4 && last(ty));
+    let batch = cx.same(q.sizes[0], k.sizes[0]);
+    four && batch
+        && cx.same(features(q), features(v))
+        && !args.flag("enable_gqa").unwrap_or(false)
+        && q.dtype.is_float()
+}
+
+/// Sizes before rows and features. With grouped heads the query's head count is the result's.
+fn batch_sizes(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    q: &TensorType,
+    k: &TensorType,
+    v: &TensorType,
+) -> Result<Vec<Expr>, OpError> {
+    let lead = |ty: &TensorType, off: usize| ty.sizes[..ty.rank().saturating_sub(off)].to_vec();
+    if !args.flag("enable_gqa")? {
+        return broadcast(cx, &[&lead(q, 2), &lead(k, 2), &lead(v, 2)], args.op());
+    }
+    let mut batch = broadcast(cx, &[&lead(q, 3), &lead(k, 3), &lead(v, 3)], args.op())?;
+    batch.push(q.sizes[q.rank() - 3]);
+    Ok(batch)
+}
+
+/// Coordinates of a key or value: the head of the result's, in groups, and the batch's where the operand has one.
+fn operand_coords(x: &Access, batch_sizes: &[Expr], batch: &[Expr], inner: [Expr; 2]) -> Vec<Expr> {
+    let lead = x.rank() - 2;
+    let skip = batch.len() - lead;
+    let coord = |d: usize| {
+        let (own, all, at) = (x.sizes[d], batch_sizes[skip + d], batch[skip + d]);
+        match () {
+            _ if own == all => at,
+            _ if own.is_one() => Expr::zero(),
+            _ => at.floordiv(all.floordiv(own)),
+        }
+    };
+    (0..lead).map(coord).chain(inner).collect()
+}
+
+fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    if args.opt_float("dropout_p")?.unwrap_or(0.0) != 0.0 {
+        return Err(args.unsupported("dropout"));
+    }
+    let (query, key, value) = (args.tensor("query")?, args.tensor("key")?, args.tensor("value")?);
+    let batch = batch_sizes(&mut lw.infer_cx(), args, query.ty, key.ty, value.ty)?;
+    let (q, k, v) = (lw.access(query)?, lw.access(key)?, lw.access(value)?);
+    let mask = args.opt_tensor("attn_mask")?.map(|t| lw.access(t)).transpose()?;
+    let (rows, columns, features) = (q.sizes[q.rank() - 2], k.sizes[k.rank() - 2], q.sizes[q.rank() - 1]);
+    let compute = q.dtype.compute();
+    let causal = args.flag("is_causal")?;
+    let scale = args.opt_float("scale")?;
+
+    let sizes = [&batch[..], &[rows, columns]].concat();
+    let scores = lw.temp("scores", compute, &sizes);
+    lw.nest(&sizes, |b, at| {
+        let (outer, inner) = at.split_at(batch.len());
+        let r = b.reduced_axis(features);
+        let x = b.read(&q, &operand_coords(&q, &batch, outer, [inner[0], r]));
+        let y = b.read(&k, &operand_coords(&k, &batch, outer, [inner[1], r]));
+        let term = b.mul(x, y);
+        let sum = b.reduce(ReduceOp::Sum, term);
+        let score = scaled(b, sum, scale, features);
+        let score = masked(b, score, mask.as_ref().map(|m| m.broadcast(&sizes)).as_ref(), at);
+        let score = if causal { above_diagonal_removed(b, score, inner) } else { score };
+        b.store(&scores, at, score);
+        Ok(())
+    })?;
+
+    let last = [sizes.len() - 1];
+    let kept = kept_sizes(&sizes, &last);
+    // A row that the mask removes whole has a maximum of -inf and a sum of 0; its result is 0, as eager's.
+    let may_be_empty = mask.is_some();
+    let max = lw.temp("max", compute, &kept);
+    reduce_into(lw, &scores, &last, &max, compute, |b, v| {
+        let m = b.reduce(ReduceOp::Max, v);
+        if may_be_empty { replaced(b, m, f64::NEG_INFINITY, 0.0) } else { m }
+    })?;
+    let exps = lw.temp("exp", compute, &sizes);
+    lw.nest(&sizes, |b, at| {
+        let (s, m) = (b.read(&scores, at), b.read(&max, &pinned(at, &last)));
+        let shifted = b.sub(s, m);
+        let e = b.exp(shifted);
+        b.store(&exps, at, e);
+        Ok(())
+    })?;
+    let sum = lw.temp("sum", compute, &kept);
+    reduce_into(lw, &exps, &last, &sum, compute, |b, v| {
+        let sum = b.reduce(ReduceOp::Sum, v);
+        if may_be_empty { replaced(b, sum, 0.0, 1.0) } else { sum }
+    })?;
+    if let Some(logs) = lw.result(args, 1) {
+        lw.nest(&logs.sizes, |b, at| {
+            let row = [at, &[Expr::zero()]].concat();
+            let (m, s) = (b.read(&max, &row), b.read(&sum, &row));
+            let log = b.log(s);
+            let total = b.add(m, log);
+            b.store(&logs, at, total);
+            Ok(())
+        })?;
+    }
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let (outer, inner) = at.split_at(batch.len());
+        let r = b.reduced_axis(columns);
+        let e = b.read(&exps, &[outer, &[inner[0], r]].concat());
+        let y = b.read(&v, &operand_coords(&v, &batch, outer, [r, inner[1]]));
+        let term = b.mul(e, y);
+        let weighted = b.reduce(ReduceOp::Sum, term);
+        let s = b.read(&sum, &[outer, &[inner[0], Expr::zero()]].concat());
+        let result = b.div(weighted, s);
+        b.store(&out, at, result);
+        Ok(())
+    })
+}
+
+/// Times the scale asked for, or one over the root of the number of features.
+fn scaled(b: &mut Body<'_>, v: Val, scale: Option<f64>, features: Expr) -> Val {
+    let dtype = b.ty(v);
+    let factor = match (scale, features.as_int()) {
+        (Some(scale), _) => b.lit(v, scale),
+        (None, Some(n)) => b.lit(v, 1.0 / (n as f64).sqrt()),
+        (None, None) => {
+            let n = b.index(features, dtype);
+            b.op(litz_ir::ScalarOp::Rsqrt, &[n])
+        }
+    };
+    b.mul(v, factor)
+}
+
+/// A bool mask keeps where true, any other is added.
+fn masked(b: &mut Body<'_>, score: Val, mask: Option<&Access>, at: &[Expr]) -> Val {
+    let Some(mask) = mask else { return score };
+    if mask.dtype == Dtype::Bool {
+        let (keep, removed) = (b.load(mask, at), b.lit(score, f64::NEG_INFINITY));
+        return b.select(keep, score, removed);
+    }
+    let dtype = b.ty(score);
+    let bias = b.read_as(mask, at, dtype);
+    b.add(score, bias)
+}
+
+fn above_diagonal_removed(b: &mut Body<'_>, score: Val, inner: &[Expr]) -> Val {
+    let (keep, removed) = (b.cond(Rel::le(inner[1], inner[0])), b.lit(score, f64::NEG_INFINITY));
+    b.select(keep, score, removed)
+}
+
+/// `to` where the value is `from`.
+fn replaced(b: &mut Body<'_>, v: Val, from: f64, to: f64) -> Val {
+    let (from, to) = (b.lit(v, from), b.lit(v, to));
+    let matches = b.eq(v, from);
+    b.select(matches, to, v)
+}

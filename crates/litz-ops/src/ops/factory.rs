@@ -1,0 +1,260 @@
+//! Tensors from nothing: constants, ranges, triangles of other tensors.
+
+use crate::args::{Args, Number};
+use crate::def::{OpDef, inplace, lower, one};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::layout::copy_strides;
+use crate::lower::Lower;
+use litz_ir::graph::{TensorType, Type, contiguous_strides};
+use litz_ir::{Dtype, Scalar};
+use litz_sym::{Expr, Rel};
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    lower(
+        "aten.full.default",
+        |_, args| sized(args, None),
+        |lw, args| fill(lw, args, args.number("fill_value")?),
+    ),
+    lower("aten.zeros.default", |_, args| sized(args, None), |lw, args| fill(lw, args, ZERO)),
+    lower(
+        "aten.ones.default",
+        |_, args| sized(args, None),
+        |lw, args| fill(lw, args, Number::Int(Expr::one())),
+    ),
+    lower("aten.empty.memory_format", |_, args| sized(args, None), |lw, args| fill(lw, args, ZERO)),
+    lower("aten.empty_permuted.default", permuted_type, |lw, args| fill(lw, args, ZERO)),
+    lower(
+        "aten.new_full.default",
+        |_, args| sized(args, own(args)?),
+        |lw, args| fill(lw, args, args.number("fill_value")?),
+    ),
+    lower("aten.new_zeros.default", |_, args| sized(args, own(args)?), |lw, args| fill(lw, args, ZERO)),
+    lower(
+        "aten.new_ones.default",
+        |_, args| sized(args, own(args)?),
+        |lw, args| fill(lw, args, Number::Int(Expr::one())),
+    ),
+    lower("aten.new_empty.default", |_, args| sized(args, own(args)?), |lw, args| fill(lw, args, ZERO)),
+    lower("aten.full_like.default", like_type, |lw, args| fill(lw, args, args.number("fill_value")?)),
+    lower("aten.zeros_like.default", like_type, |lw, args| fill(lw, args, ZERO)),
+    lower("aten.ones_like.default", like_type, |lw, args| fill(lw, args, Number::Int(Expr::one()))),
+    lower("aten.empty_like.default", like_type, |lw, args| fill(lw, args, ZERO)),
+    lower("aten.fill.Scalar", like_type, |lw, args| fill(lw, args, args.number("value")?)),
+    lower("aten.fill.Tensor", like_type, fill_tensor),
+    lower("aten.zero.default", like_type, |lw, args| fill(lw, args, ZERO)),
+    lower("aten.scalar_tensor.default", scalar_type, |lw, args| fill(lw, args, args.number("s")?)),
+    lower("aten.arange.default", arange_type, arange),
+    lower("aten.arange.start", arange_type, arange),
+    lower("aten.arange.start_step", arange_type, arange),
+    lower("prims.iota.default", iota_type, iota),
+    lower("aten.linspace.default", linspace_type, linspace),
+    lower("aten.eye.default", eye_type, eye),
+    lower("aten.eye.m", eye_type, eye),
+    lower("aten.tril.default", triangle_type, |lw, args| triangle(lw, args, Side::Lower)),
+    lower("aten.triu.default", triangle_type, |lw, args| triangle(lw, args, Side::Upper)),
+    inplace("aten.fill_.Scalar", "aten.fill.Scalar"),
+    inplace("aten.fill_.Tensor", "aten.fill.Tensor"),
+    inplace("aten.zero_.default", "aten.zero.default"),
+    inplace("aten.tril_.default", "aten.tril.default"),
+    inplace("aten.triu_.default", "aten.triu.default"),
+];
+
+const ZERO: Number = Number::Bool(false);
+
+/// The element type of `self`, what `new_*` take when no other is asked for.
+fn own(args: &Args<'_>) -> Result<Option<Dtype>, OpError> {
+    Ok(Some(args.tensor("self")?.ty.dtype))
+}
+
+/// A contiguous tensor of the size asked for; by default of the type of the fill value, or f32.
+fn sized(args: &Args<'_>, default: Option<Dtype>) -> Result<Vec<Type>, OpError> {
+    let of_value = if args.has("fill_value") { Some(args.number("fill_value")?.dtype()) } else { None };
+    let dtype = args.dtype("dtype")?.or(default).or(of_value).unwrap_or(Dtype::F32);
+    one(TensorType::contiguous(dtype, args.ints("size")?))
+}
+
+fn permuted_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let sizes = args.ints("size")?;
+    let order = args.literals_of("physical_layout", sizes.len())?;
+    let mut strides = vec![Expr::one(); sizes.len()];
+    let mut next = Expr::one();
+    for &d in order.iter().rev() {
+        let d = usize::try_from(d).ok().filter(|&d| d < sizes.len());
+        let d = d.ok_or_else(|| args.bad("physical_layout", "a permutation of the dimensions"))?;
+        strides[d] = next;
+        next = next * sizes[d];
+    }
+    one(TensorType { dtype: args.dtype("dtype")?.unwrap_or(Dtype::F32), sizes, strides })
+}
+
+fn like_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let strides = copy_strides(cx.facts, x, args.memory_format("memory_format")?);
+    one(TensorType { dtype: args.dtype("dtype")?.unwrap_or(x.dtype), sizes: x.sizes.clone(), strides })
+}
+
+fn scalar_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    one(TensorType::contiguous(args.dtype("dtype")?.unwrap_or(Dtype::F32), Vec::new()))
+}
+
+fn fill(lw: &mut Lower<'_>, args: &Args<'_>, value: Number) -> Result<(), OpError> {
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let v = b.number(value, out.dtype);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+fn fill_tensor(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let value = lw.access(args.tensor("value")?)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let v = b.load(&value, &[]);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+/// Start, end and step; numbers that were not given are 0, none and 1.
+fn range(args: &Args<'_>) -> Result<(Number, Number, Number), OpError> {
+    let start = if args.has("start") { args.number("start")? } else { Number::Int(Expr::zero()) };
+    let step = if args.has("step") { args.number("step")? } else { Number::Int(Expr::one()) };
+    Ok((start, args.number("end")?, step))
+}
+
+fn arange_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let (start, end, step) = range(args)?;
+    let float = [start, end, step].iter().any(|n| matches!(n, Number::Float(_)));
+    let len = match (start, end, step) {
+        (Number::Int(start), Number::Int(end), Number::Int(step)) => {
+            let ascends = cx.known(Rel::gt(step, 0)) == Some(true);
+            let len = if ascends { (end - start).ceildiv(step) } else { (start - end).ceildiv(-step) };
+            if cx.known(Rel::ge(len, 0)) == Some(true) { len } else { len.max(0) }
+        }
+        _ => {
+            let (start, end, step) = (literal(args, start)?, literal(args, end)?, literal(args, step)?);
+            Expr::int(((end - start) / step).ceil() as i64)
+        }
+    };
+    if cx.known(Rel::lt(len, 0)) == Some(true) {
+        return Err(args.invalid("the end does not follow the start in the direction of the step"));
+    }
+    let dtype = args.dtype("dtype")?.unwrap_or(if float { Dtype::F32 } else { Dtype::I64 });
+    one(TensorType::contiguous(dtype, vec![cx.simplify(len)]))
+}
+
+fn literal(args: &Args<'_>, n: Number) -> Result<f64, OpError> {
+    match n {
+        Number::Float(f) => Ok(f),
+        Number::Int(e) if e.as_int().is_some() => Ok(e.as_int().map_or(0.0, |i| i as f64)),
+        Number::Int(_) | Number::Bool(_) => Err(args.unsupported("a symbolic bound with a float step")),
+    }
+}
+
+fn arange(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let (start, _, step) = range(args)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let v = match (start, step) {
+            (Number::Int(start), Number::Int(step)) => b.index(start + step * at[0], out.dtype),
+            _ => {
+                let compute = out.dtype.compute();
+                let (start, step) = (b.number(start, compute), b.number(step, compute));
+                let i = b.index(at[0], compute);
+                let distance = b.mul(step, i);
+                b.add(start, distance)
+            }
+        };
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+/// `start + step * i` for `length` values of i.
+fn iota_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    one(TensorType::contiguous(args.dtype("dtype")?.unwrap_or(Dtype::I64), vec![args.int("length")?]))
+}
+
+fn iota(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let (start, step) = (args.int("start")?, args.int("step")?);
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let v = b.index(start + step * at[0], out.dtype);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+fn linspace_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let dtype = args.dtype("dtype")?.unwrap_or(Dtype::F32);
+    one(TensorType::contiguous(dtype, vec![args.int("steps")?]))
+}
+
+/// The first half counts from the start, the second from the end, so that both ends are exact.
+fn linspace(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let (start, end, steps) = (args.float("start")?, args.float("end")?, args.literal("steps")?);
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
+    lw.nest(&out.sizes, |b, at| {
+        let compute = if out.dtype.is_float() { out.dtype.compute() } else { Dtype::F32 };
+        let i = b.index(at[0], compute);
+        let left = b.index(Expr::int(steps - 1) - at[0], compute);
+        let (start, end, step) = (b.lit(i, start), b.lit(i, end), b.lit(i, step));
+        let (ahead, behind) = (b.mul(step, i), b.mul(step, left));
+        let (near, far) = (b.add(start, ahead), b.sub(end, behind));
+        let first_half = b.cond(Rel::lt(at[0], steps / 2));
+        let v = b.select(first_half, near, far);
+        let v = if steps == 1 { start } else { v };
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+fn eye_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let rows = args.int("n")?;
+    let columns = args.opt_int("m")?.unwrap_or(rows);
+    one(TensorType::contiguous(args.dtype("dtype")?.unwrap_or(Dtype::F32), vec![rows, columns]))
+}
+
+fn eye(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let diagonal = b.cond(Rel::eq(at[0], at[1]));
+        b.store(&out, at, diagonal);
+        Ok(())
+    })
+}
+
+/// Which triangle of a matrix is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Lower,
+    Upper,
+}
+
+fn triangle_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    if x.rank() < 2 {
+        return Err(args.invalid("expected at least two dimensions"));
+    }
+    one(TensorType { strides: contiguous_strides(&x.sizes), ..x.clone() })
+}
+
+fn triangle(lw: &mut Lower<'_>, args: &Args<'_>, side: Side) -> Result<(), OpError> {
+    let x = lw.access(args.tensor("self")?)?;
+    let diagonal = args.int("diagonal")?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let (row, column) = (at[at.len() - 2], at[at.len() - 1]);
+        let inside = match side {
+            Side::Lower => Rel::le(column, row + diagonal),
+            Side::Upper => Rel::ge(column, row + diagonal),
+        };
+        let v = b.load_if(&x, at, vec![inside], Scalar::zero(x.dtype));
+        b.store(&out, at, v);
+        Ok(())
+    })
+}

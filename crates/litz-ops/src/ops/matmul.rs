@@ -1,0 +1,340 @@
+//! Products: matrices, batches of them, linear layers, Einstein sums. Each is one nest that reduces products.
+
+use crate::args::Args;
+use crate::body::Body;
+use crate::def::{OpDef, lower, one};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::layout::broadcast;
+use crate::lower::Lower;
+use crate::promote::promote_types;
+use crate::view::Access;
+use litz_ir::graph::{TensorType, Type};
+use litz_ir::loops::Val;
+use litz_ir::{Dtype, ReduceOp};
+use litz_sym::{Expr, Rel};
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    lower(
+        "aten.mm.default",
+        |cx, args| matmul_type(cx, args, "self", "mat2"),
+        |lw, args| matmul(lw, args, "self", "mat2"),
+    ),
+    lower(
+        "aten.bmm.default",
+        |cx, args| matmul_type(cx, args, "self", "mat2"),
+        |lw, args| matmul(lw, args, "self", "mat2"),
+    ),
+    lower(
+        "aten.matmul.default",
+        |cx, args| matmul_type(cx, args, "self", "other"),
+        |lw, args| matmul(lw, args, "self", "other"),
+    ),
+    lower(
+        "aten.mv.default",
+        |cx, args| matmul_type(cx, args, "self", "vec"),
+        |lw, args| matmul(lw, args, "self", "vec"),
+    ),
+    lower(
+        "aten.dot.default",
+        |cx, args| matmul_type(cx, args, "self", "tensor"),
+        |lw, args| matmul(lw, args, "self", "tensor"),
+    ),
+    lower("aten.linear.default", linear_type, linear),
+    lower(
+        "aten.addmm.default",
+        |cx, args| matmul_type(cx, args, "mat1", "mat2"),
+        |lw, args| added(lw, args, "mat1", "mat2"),
+    ),
+    lower(
+        "aten.baddbmm.default",
+        |cx, args| matmul_type(cx, args, "batch1", "batch2"),
+        |lw, args| added(lw, args, "batch1", "batch2"),
+    ),
+    lower(
+        "aten.addmv.default",
+        |cx, args| matmul_type(cx, args, "mat", "vec"),
+        |lw, args| added(lw, args, "mat", "vec"),
+    ),
+    lower("aten.einsum.default", einsum_type, einsum),
+];
+
+/// Rows and columns of an operand of `matmul`: a vector is one row on the left, one column on the right.
+struct Shapes {
+    batch: Vec<Expr>,
+    rows: Option<Expr>,
+    columns: Option<Expr>,
+}
+
+fn shapes(cx: &mut InferCx<'_>, args: &Args<'_>, left: &[Expr], right: &[Expr]) -> Result<Shapes, OpError> {
+    let (Some(&inner), Some(&first)) = (left.last(), right.get(right.len().saturating_sub(2))) else {
+        return Err(args.invalid("both operands need at least one dimension"));
+    };
+    cx.require(Rel::eq(inner, first), args.op())?;
+    let (a, b) = (left.len().saturating_sub(2), right.len().saturating_sub(2));
+    Ok(Shapes {
+        batch: broadcast(cx, &[&left[..a], &right[..b]], args.op())?,
+        rows: (left.len() > 1).then(|| left[a]),
+        columns: (right.len() > 1).then(|| right[b + 1]),
+    })
+}
+
+fn matmul_type(cx: &mut InferCx<'_>, args: &Args<'_>, left: &str, right: &str) -> Result<Vec<Type>, OpError> {
+    let (a, b) = (args.tensor(left)?.ty, args.tensor(right)?.ty);
+    if a.dtype != b.dtype {
+        return Err(
+            args.invalid(format!("expected operands of one element type, found {} and {}", a.dtype, b.dtype))
+        );
+    }
+    let shapes = shapes(cx, args, &a.sizes, &b.sizes)?;
+    let sizes = shapes.batch.into_iter().chain(shapes.rows).chain(shapes.columns).collect();
+    one(TensorType::contiguous(a.dtype, sizes))
+}
+
+/// One product nest: `finish` makes the stored value from the sum.
+fn product(
+    lw: &mut Lower<'_>,
+    a: &Access,
+    b: &Access,
+    out: &Access,
+    finish: impl FnOnce(&mut Body<'_>, &[Expr], Val) -> Val,
+) -> Result<(), OpError> {
+    let (has_rows, has_columns) = (a.rank() > 1, b.rank() > 1);
+    let batch = &out.sizes[..out.rank() - usize::from(has_rows) - usize::from(has_columns)];
+    let own = |x: &Access, keep: usize| [batch, &x.sizes[x.rank() - keep..]].concat();
+    let a = if has_rows { a.broadcast(&own(a, 2)) } else { a.clone() };
+    let b = if has_columns { b.broadcast(&own(b, 2)) } else { b.clone() };
+    let compute = out.dtype.compute();
+    lw.nest(&out.sizes, |body, at| {
+        let k = body.reduced_axis(a.sizes[a.rank() - 1]);
+        let (batch, matrix) = at.split_at(batch.len());
+        let row = has_rows.then(|| matrix[0]);
+        let column = has_columns.then(|| matrix[matrix.len() - 1]);
+        let batch_of = |given: bool| if given { batch } else { &[] };
+        let a_at: Vec<Expr> = batch_of(has_rows).iter().copied().chain(row).chain([k]).collect();
+        let b_at: Vec<Expr> = batch_of(has_columns).iter().copied().chain([k]).chain(column).collect();
+        let (x, y) = (body.read_as(&a, &a_at, compute), body.read_as(&b, &b_at, compute));
+        let term = body.mul(x, y);
+        let sum = body.reduce(ReduceOp::Sum, term);
+        let result = finish(body, at, sum);
+        body.store(out, at, result);
+        Ok(())
+    })
+}
+
+fn matmul(lw: &mut Lower<'_>, args: &Args<'_>, left: &str, right: &str) -> Result<(), OpError> {
+    let (a, b) = (lw.access(args.tensor(left)?)?, lw.access(args.tensor(right)?)?);
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    product(lw, &a, &b, &out, |_, _, sum| sum)
+}
+
+/// `beta * self + alpha * product`; a beta of 0 leaves `self` out, NaN and all.
+fn added(lw: &mut Lower<'_>, args: &Args<'_>, left: &str, right: &str) -> Result<(), OpError> {
+    let (beta, alpha) = (args.float("beta")?, args.float("alpha")?);
+    let bias = lw.access(args.tensor("self")?)?;
+    let (a, b) = (lw.access(args.tensor(left)?)?, lw.access(args.tensor(right)?)?);
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let bias = bias.broadcast(&out.sizes);
+    product(lw, &a, &b, &out, |body, at, sum| {
+        let sum = times_literal(body, sum, alpha);
+        if beta == 0.0 {
+            return sum;
+        }
+        let compute = body.ty(sum);
+        let bias = body.read_as(&bias, at, compute);
+        let bias = times_literal(body, bias, beta);
+        body.add(sum, bias)
+    })
+}
+
+fn times_literal(body: &mut Body<'_>, v: Val, by: f64) -> Val {
+    if by == 1.0 {
+        return v;
+    }
+    let by = body.lit(v, by);
+    body.mul(v, by)
+}
+
+/// `input @ weight.T + bias` over the last dimension.
+fn linear_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let (x, w) = (args.tensor("input")?.ty, args.tensor("weight")?.ty);
+    let (Some((&inner, lead)), [rows, columns]) = (x.sizes.split_last(), w.sizes.as_slice()) else {
+        return Err(args.unsupported("a weight that is not a matrix"));
+    };
+    if x.dtype != w.dtype {
+        return Err(
+            args.invalid(format!("expected operands of one element type, found {} and {}", x.dtype, w.dtype))
+        );
+    }
+    cx.require(Rel::eq(inner, *columns), args.op())?;
+    let sizes = lead.iter().copied().chain([*rows]).collect();
+    one(TensorType::contiguous(x.dtype, sizes))
+}
+
+fn linear(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let (x, w) = (lw.access(args.tensor("input")?)?, lw.access(args.tensor("weight")?)?);
+    let bias = args.opt_tensor("bias")?.map(|t| lw.access(t)).transpose()?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let compute = out.dtype.compute();
+    lw.nest(&out.sizes, |b, at| {
+        let k = b.reduced_axis(x.sizes[x.rank() - 1]);
+        let (lead, column) = at.split_at(at.len() - 1);
+        let (u, v) = (b.read(&x, &[lead, &[k]].concat()), b.read(&w, &[column[0], k]));
+        let term = b.mul(u, v);
+        let mut sum = b.reduce(ReduceOp::Sum, term);
+        if let Some(bias) = &bias {
+            let bias = b.read_as(&bias.broadcast(&out.sizes), at, compute);
+            sum = b.add(sum, bias);
+        }
+        b.store(&out, at, sum);
+        Ok(())
+    })
+}
+
+// Einstein sums.
+
+/// A subscript: a letter, or a dimension that `...` stands for, counted from the last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Label {
+    Letter(char),
+    Rest(usize),
+}
+
+struct Equation {
+    inputs: Vec<Vec<Label>>,
+    output: Vec<Label>,
+}
+
+/// Reads `bij,bjk->bik`, with `...` and without an output part.
+fn parse_equation(args: &Args<'_>, ranks: &[usize]) -> Result<Equation, OpError> {
+    let text: String = args.str("equation")?.chars().filter(|c| !c.is_whitespace()).collect();
+    let (left, right) = match text.split_once("->") {
+        Some((left, right)) => (left, Some(right)),
+        None => (text.as_str(), None),
+    };
+    let operands: Vec<&str> = left.split(',').collect();
+    if operands.len() != ranks.len() {
+        return Err(args.bad("equation", &format!("subscripts of {} operands", ranks.len())));
+    }
+    let labels = |text: &str, rest: usize| {
+        let (before, after) = text.split_once("...").unwrap_or((text, ""));
+        let rest = if text.contains("...") { rest } else { 0 };
+        let letters = |t: &str| t.chars().map(Label::Letter).collect::<Vec<_>>();
+        [letters(before), (0..rest).rev().map(Label::Rest).collect(), letters(after)].concat()
+    };
+    let mut inputs = Vec::new();
+    let mut widest = 0;
+    for (text, &rank) in operands.iter().zip(ranks) {
+        let named = text.chars().filter(|&c| c != '.').count();
+        let rest = rank.checked_sub(named).filter(|&rest| rest == 0 || text.contains("..."));
+        let rest = rest.ok_or_else(|| args.bad("equation", "as many subscripts as dimensions"))?;
+        widest = widest.max(rest);
+        inputs.push(labels(text, rest));
+    }
+    let output = match right {
+        Some(text) => labels(text, widest),
+        None => implied_output(&inputs, widest),
+    };
+    Ok(Equation { inputs, output })
+}
+
+/// What `...` stands for, then the letters that occur once, sorted.
+fn implied_output(inputs: &[Vec<Label>], widest: usize) -> Vec<Label> {
+    let all: Vec<Label> = inputs.iter().flatten().copied().collect();
+    let mut letters: Vec<char> = all
+        .iter()
+        .filter(|&l| all.iter().filter(|&m| m == l).count() == 1)
+        .filter_map(|l| if let Label::Letter(c) = l { Some(*c) } else { None })
+        .collect();
+    letters.sort_unstable();
+    (0..widest).rev().map(Label::Rest).chain(letters.into_iter().map(Label::Letter)).collect()
+}
+
+/// The size of each label among operands; 1 where every operand has 1.
+fn label_size(labels: &[Vec<Label>], sizes: &[&[Expr]], label: Label) -> Expr {
+    let found = labels.iter().zip(sizes).flat_map(|(l, s)| l.iter().zip(s.iter()));
+    let mut own = found.filter(|(l, _)| **l == label).map(|(_, &size)| size);
+    own.find(|s| !s.is_one()).unwrap_or(Expr::one())
+}
+
+fn einsum_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let operands = args.tensors("tensors")?;
+    let ranks: Vec<usize> = operands.iter().map(|t| t.ty.rank()).collect();
+    let equation = parse_equation(args, &ranks)?;
+    let sizes: Vec<&[Expr]> = operands.iter().map(|t| t.ty.sizes.as_slice()).collect();
+    let mut dtype = operands.first().map_or(Dtype::F32, |t| t.ty.dtype);
+    for t in &operands {
+        dtype = promote_types(dtype, t.ty.dtype).ok_or_else(|| args.invalid("no common element type"))?;
+    }
+    let out = equation.output.iter().map(|&l| label_size(&equation.inputs, &sizes, l)).collect();
+    one(TensorType::contiguous(dtype, out))
+}
+
+/// Operands are combined from the left, each pair in one nest that sums the labels no later operand needs.
+fn einsum(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let operands = args.tensors("tensors")?;
+    let ranks: Vec<usize> = operands.iter().map(|t| t.ty.rank()).collect();
+    let equation = parse_equation(args, &ranks)?;
+    let accesses: Vec<Access> = operands.iter().map(|t| lw.access(*t)).collect::<Result<_, _>>()?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let mut left: Vec<(Vec<Label>, Access)> = equation.inputs.into_iter().zip(accesses).rev().collect();
+    let mut group: Vec<(Vec<Label>, Access)> = left.pop().into_iter().collect();
+    while let Some(next) = left.pop() {
+        group.push(next);
+        if left.is_empty() {
+            break;
+        }
+        let labels: Vec<Vec<Label>> = group.iter().map(|(l, _)| l.clone()).collect();
+        let sizes: Vec<&[Expr]> = group.iter().map(|(_, a)| a.sizes.as_slice()).collect();
+        let needed =
+            |l: &Label| equation.output.contains(l) || left.iter().any(|(later, _)| later.contains(l));
+        let mut kept: Vec<Label> = Vec::new();
+        for label in labels.iter().flatten().filter(|l| needed(l)) {
+            if !kept.contains(label) {
+                kept.push(*label);
+            }
+        }
+        let kept_sizes: Vec<Expr> = kept.iter().map(|&l| label_size(&labels, &sizes, l)).collect();
+        let partial = lw.temp("partial", out.dtype.compute(), &kept_sizes);
+        contract(lw, &group, &kept, &partial)?;
+        group = vec![(kept, partial)];
+    }
+    contract(lw, &group, &equation.output, &out)
+}
+
+/// One nest over the output's labels that sums products over all others.
+fn contract(
+    lw: &mut Lower<'_>,
+    operands: &[(Vec<Label>, Access)],
+    output: &[Label],
+    out: &Access,
+) -> Result<(), OpError> {
+    let labels: Vec<Vec<Label>> = operands.iter().map(|(l, _)| l.clone()).collect();
+    let sizes: Vec<&[Expr]> = operands.iter().map(|(_, a)| a.sizes.as_slice()).collect();
+    lw.nest(&out.sizes, |b, at| {
+        let mut coords: Vec<(Label, Expr)> = output.iter().copied().zip(at.iter().copied()).collect();
+        for &label in labels.iter().flatten() {
+            if !coords.iter().any(|(l, _)| *l == label) {
+                let axis = b.reduced_axis(label_size(&labels, &sizes, label));
+                coords.push((label, axis));
+            }
+        }
+        let coord = |l: &Label| coords.iter().find(|(m, _)| m == l).map_or(Expr::zero(), |(_, c)| *c);
+        let mut product = None;
+        for (labels, access) in operands {
+            let at: Vec<Expr> = labels
+                .iter()
+                .zip(&access.sizes)
+                .map(|(l, size)| if size.is_one() { Expr::zero() } else { coord(l) })
+                .collect();
+            let v = b.read_as(access, &at, out.dtype.compute());
+            product = Some(product.map_or(v, |p| b.mul(p, v)));
+        }
+        if let Some(product) = product {
+            let sum = b.reduce(ReduceOp::Sum, product);
+            b.store(out, at, sum);
+        }
+        Ok(())
+    })
+}

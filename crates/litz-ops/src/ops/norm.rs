@@ -1,0 +1,442 @@
+//! Normalisation: layer, group, instance, batch and root-mean-square norms, dropout at inference.
+
+use crate::args::{Args, Tensor};
+use crate::def::{OpDef, inplace, lower, one};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::layout::{format_strides, suggested_format};
+use crate::lower::Lower;
+use crate::ops::reduce::{
+    count, divide_by_count, kept_sizes, mean_into, pinned, reduce_into, reduced_coords,
+};
+use crate::view::{Access, View, dim};
+use litz_ir::graph::{TensorType, Type};
+use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_sym::Expr;
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    lower("aten.layer_norm.default", |_, args| layer_types(args, 1), layer_norm),
+    lower("aten.native_layer_norm.default", |_, args| layer_types(args, 3), layer_norm),
+    lower("aten.rms_norm.default", |_, args| layer_types(args, 1), rms_norm),
+    lower("aten.group_norm.default", |cx, args| group_types(cx, args, 1), group_norm),
+    lower("aten.native_group_norm.default", |cx, args| group_types(cx, args, 3), group_norm),
+    lower("aten.instance_norm.default", |cx, args| batch_types(cx, args, 1), instance_norm),
+    lower("aten.batch_norm.default", |cx, args| batch_types(cx, args, 1), batch_norm),
+    lower(
+        "aten._native_batch_norm_legit_no_training.default",
+        |cx, args| batch_types(cx, args, 3),
+        batch_norm,
+    ),
+    lower("aten._native_batch_norm_legit.no_stats", |cx, args| batch_types(cx, args, 3), batch_norm),
+    lower("aten._weight_norm.default", weight_norm_type, weight_norm),
+    lower("aten.dropout.default", dropout_type, dropout),
+    lower("aten.feature_dropout.default", dropout_type, dropout),
+    lower("aten.alpha_dropout.default", dropout_type, dropout),
+    inplace("aten.dropout_.default", "aten.dropout.default"),
+];
+
+/// Scale and shift of a norm, each indexed by some of the coordinates.
+struct Affine {
+    weight: Option<Access>,
+    bias: Option<Access>,
+    /// The coordinates of weight and bias, from those of the normalised value.
+    coords: fn(&[Expr], usize) -> Vec<Expr>,
+}
+
+/// Mean and inverse deviation over `dims`, in two passes. The results keep the reduced dimensions.
+fn moments(lw: &mut Lower<'_>, x: &Access, dims: &[usize], eps: f64) -> Result<(Access, Access), OpError> {
+    let compute = x.dtype.compute();
+    let rows = kept_sizes(&x.sizes, dims);
+    let mean = lw.temp("mean", compute, &rows);
+    mean_into(lw, x, dims, &mean)?;
+    let scale = lw.temp("rstd", compute, &rows);
+    let n = count(&x.sizes, dims);
+    lw.nest(&rows, |b, at| {
+        let coords = reduced_coords(b, &x.sizes, dims, at);
+        let (v, m) = (b.read(x, &coords), b.read(&mean, at));
+        let distance = b.sub(v, m);
+        let square = b.mul(distance, distance);
+        let sum = b.reduce(ReduceOp::Sum, square);
+        let var = divide_by_count(b, sum, n);
+        let eps = b.lit(var, eps);
+        let var = b.add(var, eps);
+        let inverse = b.op(ScalarOp::Rsqrt, &[var]);
+        b.store(&scale, at, inverse);
+        Ok(())
+    })?;
+    Ok((mean, scale))
+}
+
+/// `(x - mean) * scale * weight + bias`; no mean means 0.
+fn apply(
+    lw: &mut Lower<'_>,
+    x: &Access,
+    dims: &[usize],
+    mean: Option<&Access>,
+    scale: &Access,
+    affine: &Affine,
+    out: &Access,
+) -> Result<(), OpError> {
+    let compute = x.dtype.compute();
+    lw.nest(&x.sizes, |b, at| {
+        let mut v = b.read(x, at);
+        if let Some(mean) = mean {
+            let mean = b.read(mean, &pinned(at, dims));
+            v = b.sub(v, mean);
+        }
+        let scale = b.read(scale, &pinned(at, dims));
+        v = b.mul(v, scale);
+        if let Some(weight) = &affine.weight {
+            let weight = b.read_as(weight, &(affine.coords)(at, weight.rank()), compute);
+            v = b.mul(v, weight);
+        }
+        if let Some(bias) = &affine.bias {
+            let bias = b.read_as(bias, &(affine.coords)(at, bias.rank()), compute);
+            v = b.add(v, bias);
+        }
+        b.store(out, at, v);
+        Ok(())
+    })
+}
+
+fn opt_access(lw: &Lower<'_>, tensor: Option<Tensor<'_>>) -> Result<Option<Access>, OpError> {
+    tensor.map(|t| lw.access(t)).transpose()
+}
+
+/// Copies a statistic to a result of the node, when something uses it.
+fn give(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &Access) -> Result<(), OpError> {
+    let Some(out) = lw.result(args, i) else { return Ok(()) };
+    let view = View::new(out.sizes.clone(), statistic_coords(from, &out));
+    let from = lw.view(from, &view);
+    lw.nest(&out.sizes, |b, at| {
+        let v = b.read(&from, at);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+/// Coordinates of a statistic that keeps reduced dimensions, from those of a result that may drop them.
+fn statistic_coords(from: &Access, out: &Access) -> Vec<Expr> {
+    if from.rank() == out.rank() {
+        return (0..from.rank()).map(dim).collect();
+    }
+    let mut next = 0;
+    let coord = |size: &Expr| {
+        if size.is_one() || next >= out.rank() {
+            return Expr::zero();
+        }
+        next += 1;
+        dim(next - 1)
+    };
+    from.sizes.iter().map(coord).collect()
+}
+
+// Layer norm.
+
+fn normalized_dims(args: &Args<'_>, x: &TensorType) -> Result<Vec<usize>, OpError> {
+    let normalized = args.ints("normalized_shape")?.len();
+    let first =
+        x.rank().checked_sub(normalized).ok_or_else(|| args.bad("normalized_shape", "fewer dimensions"))?;
+    Ok((first..x.rank()).collect())
+}
+
+/// Statistics are f32 where parameters are f32 and the operand is not, else of the operand's type.
+fn statistic_dtype(args: &Args<'_>, x: Dtype) -> Result<Dtype, OpError> {
+    let params = [args.opt_tensor("weight")?, args.opt_tensor("bias")?];
+    let mixed = params.iter().flatten().any(|p| p.ty.dtype != x);
+    Ok(if mixed { Dtype::F32 } else { x })
+}
+
+fn layer_types(args: &Args<'_>, results: usize) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("input")?.ty;
+    let dims = normalized_dims(args, x)?;
+    let rows = TensorType::contiguous(statistic_dtype(args, x.dtype)?, kept_sizes(&x.sizes, &dims));
+    let out = TensorType::contiguous(x.dtype, x.sizes.clone());
+    Ok([Type::Tensor(out), Type::Tensor(rows.clone()), Type::Tensor(rows)][..results].to_vec())
+}
+
+fn layer_affine(lw: &Lower<'_>, args: &Args<'_>) -> Result<Affine, OpError> {
+    Ok(Affine {
+        weight: opt_access(lw, args.opt_tensor("weight")?)?,
+        bias: opt_access(lw, args.opt_tensor("bias")?)?,
+        coords: |at, rank| at[at.len() - rank..].to_vec(),
+    })
+}
+
+fn layer_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = args.tensor("input")?;
+    let dims = normalized_dims(args, x.ty)?;
+    let affine = layer_affine(lw, args)?;
+    let x = lw.access(x)?;
+    let (mean, scale) = moments(lw, &x, &dims, args.float("eps")?)?;
+    give(lw, args, 1, &mean)?;
+    give(lw, args, 2, &scale)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    apply(lw, &x, &dims, Some(&mean), &scale, &affine, &out)
+}
+
+fn rms_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = args.tensor("input")?;
+    let dims = normalized_dims(args, x.ty)?;
+    let affine = layer_affine(lw, args)?;
+    let eps = args.opt_float("eps")?.unwrap_or(epsilon(x.ty.dtype));
+    let x = lw.access(x)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let compute = x.dtype.compute();
+    let scale = lw.temp("rstd", compute, &kept_sizes(&x.sizes, &dims));
+    let n = count(&x.sizes, &dims);
+    reduce_into(lw, &x, &dims, &scale, compute, |b, v| {
+        let square = b.mul(v, v);
+        let sum = b.reduce(ReduceOp::Sum, square);
+        let mean = divide_by_count(b, sum, n);
+        let eps = b.lit(mean, eps);
+        let mean = b.add(mean, eps);
+        b.op(ScalarOp::Rsqrt, &[mean])
+    })?;
+    apply(lw, &x, &dims, None, &scale, &affine, &out)
+}
+
+/// The distance from 1 to the next number.
+fn epsilon(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F16 => 2f64.powi(-10),
+        Dtype::BF16 => 2f64.powi(-7),
+        Dtype::F64 => f64::EPSILON,
+        _ => f64::from(f32::EPSILON),
+    }
+}
+
+// Group norm: the operand seen as [batch, group, channel in group, rest...].
+
+fn group_types(cx: &mut InferCx<'_>, args: &Args<'_>, results: usize) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("input")?.ty;
+    let strides = format_strides(suggested_format(cx.facts, x), &x.sizes);
+    let out = TensorType { dtype: x.dtype, sizes: x.sizes.clone(), strides };
+    let rows = TensorType::contiguous(statistic_dtype(args, x.dtype)?, vec![x.sizes[0], groups(args)?]);
+    Ok([Type::Tensor(out), Type::Tensor(rows.clone()), Type::Tensor(rows)][..results].to_vec())
+}
+
+fn groups(args: &Args<'_>) -> Result<Expr, OpError> {
+    if args.has("num_groups") { args.int("num_groups") } else { args.int("group") }
+}
+
+/// Splits dimension `at` into groups.
+fn grouped(sizes: &[Expr], at: usize, groups: Expr) -> View {
+    let within = sizes[at].floordiv(groups);
+    let mut split = sizes.to_vec();
+    split.splice(at..=at, [groups, within]);
+    let coord = |d: usize| match d {
+        _ if d < at => dim(d),
+        _ if d == at => dim(at) * within + dim(at + 1),
+        _ => dim(d + 1),
+    };
+    View::new(split, (0..sizes.len()).map(coord).collect())
+}
+
+fn group_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = args.tensor("input")?;
+    let groups = groups(args)?;
+    normalize_groups(lw, args, x, groups, 2)
+}
+
+/// Norm over groups of channels and all that follows them; `statistics` more results may be asked for.
+fn normalize_groups(
+    lw: &mut Lower<'_>,
+    args: &Args<'_>,
+    x: Tensor<'_>,
+    groups: Expr,
+    statistics: usize,
+) -> Result<(), OpError> {
+    let access = lw.access(x)?;
+    let view = grouped(&x.ty.sizes, 1, groups);
+    let dims: Vec<usize> = (2..view.sizes.len()).collect();
+    let access = lw.view(&access, &view);
+    let param = |lw: &Lower<'_>, name: &str| -> Result<Option<Access>, OpError> {
+        let param = opt_access(lw, args.opt_tensor(name)?)?;
+        Ok(param.map(|p| lw.view(&p, &grouped(&p.sizes, 0, groups))))
+    };
+    let affine =
+        Affine { weight: param(lw, "weight")?, bias: param(lw, "bias")?, coords: |at, _| at[1..3].to_vec() };
+    let (mean, scale) = moments(lw, &access, &dims, args.float("eps")?)?;
+    if statistics == 2 {
+        give_rows(lw, args, 1, &mean)?;
+        give_rows(lw, args, 2, &scale)?;
+    }
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let out = lw.view(&out, &view);
+    apply(lw, &access, &dims, Some(&mean), &scale, &affine, &out)
+}
+
+/// Copies statistics `[batch, group, 1, ...]` to a result `[batch, group]`.
+fn give_rows(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &Access) -> Result<(), OpError> {
+    let coords = (0..from.rank()).map(|d| if d < 2 { dim(d) } else { Expr::zero() }).collect();
+    let rows = lw.view(from, &View::new(from.sizes[..2].to_vec(), coords));
+    give(lw, args, i, &rows)
+}
+
+fn instance_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    if !args.flag("use_input_stats")? {
+        return batch_norm(lw, args);
+    }
+    let x = args.tensor("input")?;
+    normalize_groups(lw, args, x, x.ty.sizes[1], 0)
+}
+
+// Batch norm: statistics of dimension 1.
+
+fn batch_types(cx: &mut InferCx<'_>, args: &Args<'_>, results: usize) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("input")?.ty;
+    if x.rank() < 2 {
+        return Err(args.invalid("expected at least two dimensions"));
+    }
+    let strides = format_strides(suggested_format(cx.facts, x), &x.sizes);
+    let out = TensorType { dtype: x.dtype, sizes: x.sizes.clone(), strides };
+    let channels = if uses_batch_statistics(args)? { x.sizes[1] } else { Expr::zero() };
+    let rows = TensorType::contiguous(statistic_dtype(args, x.dtype)?, vec![channels]);
+    Ok([Type::Tensor(out), Type::Tensor(rows.clone()), Type::Tensor(rows)][..results].to_vec())
+}
+
+fn uses_batch_statistics(args: &Args<'_>) -> Result<bool, OpError> {
+    Ok(args.flag("training")? || args.op().ends_with(".no_stats"))
+}
+
+fn batch_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = lw.access(args.tensor("input")?)?;
+    let eps = args.float("eps")?;
+    let (weight, bias) =
+        (opt_access(lw, args.opt_tensor("weight")?)?, opt_access(lw, args.opt_tensor("bias")?)?);
+    if !uses_batch_statistics(args)? {
+        return batch_norm_running(lw, args, &x, weight, bias, eps);
+    }
+    if args.has("running_mean") {
+        return Err(args.unsupported("training that updates running statistics"));
+    }
+    let dims: Vec<usize> = (0..x.rank()).filter(|&d| d != 1).collect();
+    let affine = Affine { weight, bias, coords: |at, _| vec![at[1]] };
+    let (mean, scale) = moments(lw, &x, &dims, eps)?;
+    give_channels(lw, args, 1, &mean)?;
+    give_channels(lw, args, 2, &scale)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    apply(lw, &x, &dims, Some(&mean), &scale, &affine, &out)
+}
+
+/// Copies statistics `[1, channels, 1, ...]` to a result `[channels]`.
+fn give_channels(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &Access) -> Result<(), OpError> {
+    let coords = (0..from.rank()).map(|d| if d == 1 { dim(0) } else { Expr::zero() }).collect();
+    let rows = lw.view(from, &View::new(vec![from.sizes[1]], coords));
+    give(lw, args, i, &rows)
+}
+
+/// An empty statistic.
+fn give_nothing(lw: &mut Lower<'_>, args: &Args<'_>, i: usize) -> Result<(), OpError> {
+    let Some(out) = lw.result(args, i) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let zero = b.literal(Scalar::Float(0.0), out.dtype);
+        b.store(&out, at, zero);
+        Ok(())
+    })
+}
+
+/// With known statistics the norm is `x * scale + shift`; both depend on parameters alone.
+fn batch_norm_running(
+    lw: &mut Lower<'_>,
+    args: &Args<'_>,
+    x: &Access,
+    weight: Option<Access>,
+    bias: Option<Access>,
+    eps: f64,
+) -> Result<(), OpError> {
+    let mean = lw.access(args.tensor("running_mean")?)?;
+    let var = lw.access(args.tensor("running_var")?)?;
+    for i in 1..args.node.outputs.len() {
+        give_nothing(lw, args, i)?;
+    }
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let compute = x.dtype.compute();
+    let channels = [x.sizes[1]];
+    let scale = lw.temp("scale", compute, &channels);
+    lw.nest(&channels, |b, at| {
+        let var = b.read_as(&var, at, compute);
+        let eps = b.lit(var, eps);
+        let var = b.add(var, eps);
+        let mut scale_value = b.op(ScalarOp::Rsqrt, &[var]);
+        if let Some(weight) = &weight {
+            let weight = b.read_as(weight, at, compute);
+            scale_value = b.mul(scale_value, weight);
+        }
+        b.store(&scale, at, scale_value);
+        Ok(())
+    })?;
+    let shift = lw.temp("shift", compute, &channels);
+    lw.nest(&channels, |b, at| {
+        let (mean, factor) = (b.read_as(&mean, at, compute), b.read(&scale, at));
+        let product = b.mul(mean, factor);
+        let shift_value = match &bias {
+            Some(bias) => {
+                let bias = b.read_as(bias, at, compute);
+                b.sub(bias, product)
+            }
+            None => b.neg(product),
+        };
+        b.store(&shift, at, shift_value);
+        Ok(())
+    })?;
+    lw.nest(&x.sizes, |b, at| {
+        let (v, factor, term) = (b.read(x, at), b.read(&scale, &at[1..2]), b.read(&shift, &at[1..2]));
+        let product = b.mul(v, factor);
+        let result = b.add(product, term);
+        b.store(&out, at, result);
+        Ok(())
+    })
+}
+
+// Weight norm: each slice along `dim` scaled to the length that `g` gives.
+
+fn weight_norm_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let v = args.tensor("v")?.ty;
+    one(TensorType::contiguous(v.dtype, v.sizes.clone()))
+}
+
+fn weight_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let v = args.tensor("v")?;
+    // A dimension of -1 means one norm over everything.
+    let kept = if args.literal("dim")? == -1 { None } else { Some(args.dim("dim", v.ty.rank())?) };
+    let dims: Vec<usize> = (0..v.ty.rank()).filter(|&d| Some(d) != kept).collect();
+    let (v, g) = (lw.access(v)?, lw.access(args.tensor("g")?)?);
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let compute = v.dtype.compute();
+    let scale = lw.temp("scale", compute, &kept_sizes(&v.sizes, &dims));
+    let g = g.broadcast(&scale.sizes);
+    lw.nest(&scale.sizes, |b, at| {
+        let coords = reduced_coords(b, &v.sizes, &dims, at);
+        let x = b.read(&v, &coords);
+        let square = b.mul(x, x);
+        let sum = b.reduce(ReduceOp::Sum, square);
+        let (length, wanted) = (b.sqrt(sum), b.read_as(&g, at, compute));
+        let ratio = b.div(wanted, length);
+        b.store(&scale, at, ratio);
+        Ok(())
+    })?;
+    lw.nest(&v.sizes, |b, at| {
+        let (x, ratio) = (b.read(&v, at), b.read(&scale, &pinned(at, &dims)));
+        let scaled = b.mul(x, ratio);
+        b.store(&out, at, scaled);
+        Ok(())
+    })
+}
+
+// Dropout at inference is the identity.
+
+fn dropout_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    one(args.tensor("input")?.ty.clone())
+}
+
+fn dropout(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    if args.flag("train")? && args.float("p")? != 0.0 {
+        return Err(args.unsupported("training"));
+    }
+    let access = lw.access(args.tensor("input")?)?;
+    lw.set_result(args, 0, access);
+    Ok(())
+}

@@ -1,0 +1,647 @@
+//! Elementwise operators: arithmetic, comparison, logic, activations, conversions of type.
+
+use crate::args::Args;
+use crate::body::Point;
+use crate::def::{OpDef, drop, inplace, lower, one, op, pointwise};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::layout::copy_strides;
+use crate::lower::Lower;
+use crate::promote::Promote::{Common, Compare, Division, First, Float, Real};
+use litz_ir::graph::{TensorType, Type};
+use litz_ir::loops::Val;
+use litz_ir::{Dtype, Scalar, ScalarOp};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    // Arithmetic.
+    pointwise("aten.add.Tensor", Common, |p, v| scaled(p, v, |p, a, b| plus(p, a, b))),
+    pointwise("aten.add.Scalar", Common, |p, v| scaled(p, v, |p, a, b| plus(p, a, b))),
+    pointwise("aten.sub.Tensor", Common, |p, v| scaled(p, v, |p, a, b| p.sub(a, b))),
+    pointwise("aten.sub.Scalar", Common, |p, v| scaled(p, v, |p, a, b| p.sub(a, b))),
+    pointwise("aten.rsub.Tensor", Common, |p, v| scaled(p, &[v[1], v[0]], |p, a, b| p.sub(a, b))),
+    pointwise("aten.rsub.Scalar", Common, |p, v| scaled(p, &[v[1], v[0]], |p, a, b| p.sub(a, b))),
+    pointwise("aten.mul.Tensor", Common, |p, v| Ok(times(p, v[0], v[1]))),
+    pointwise("aten.mul.Scalar", Common, |p, v| Ok(times(p, v[0], v[1]))),
+    op("aten.div.Tensor", Float, ScalarOp::Div),
+    op("aten.div.Scalar", Float, ScalarOp::Div),
+    op("aten.true_divide.Tensor", Float, ScalarOp::Div),
+    pointwise("aten.div.Tensor_mode", Division, divide_rounding),
+    pointwise("aten.div.Scalar_mode", Division, divide_rounding),
+    op("aten.floor_divide.default", Common, ScalarOp::FloorDiv),
+    op("aten.floor_divide.Scalar", Common, ScalarOp::FloorDiv),
+    op("aten.remainder.Tensor", Common, ScalarOp::Mod),
+    op("aten.remainder.Scalar", Common, ScalarOp::Mod),
+    op("aten.fmod.Tensor", Common, ScalarOp::Rem),
+    op("aten.fmod.Scalar", Common, ScalarOp::Rem),
+    pointwise("aten.pow.Tensor_Tensor", Common, |p, v| Ok(p.op(ScalarOp::Pow, v))),
+    pointwise("aten.pow.Tensor_Scalar", Common, power),
+    pointwise("aten.pow.Scalar", Common, |p, v| Ok(p.op(ScalarOp::Pow, v))),
+    pointwise("aten.square.default", Common, |p, v| Ok(times(p, v[0], v[0]))),
+    pointwise("aten.reciprocal.default", Float, |p, v| {
+        let one = p.lit(v[0], 1.0);
+        Ok(p.div(one, v[0]))
+    }),
+    pointwise("aten.addcmul.default", Common, |p, v| addc(p, v, ScalarOp::Mul)),
+    pointwise("aten.addcdiv.default", Common, |p, v| addc(p, v, ScalarOp::Div)),
+    pointwise("aten.lerp.Scalar", Common, |p, v| {
+        let weight = p.args.float("weight")?;
+        let w = p.lit(v[0], weight);
+        Ok(lerp(p, v[0], v[1], w))
+    }),
+    pointwise("aten.lerp.Tensor", Common, |p, v| Ok(lerp(p, v[0], v[1], v[2]))),
+    op("aten.neg.default", Common, ScalarOp::Neg),
+    op("aten.abs.default", Real, ScalarOp::Abs),
+    op("aten.sign.default", Common, ScalarOp::Sign),
+    op("aten.sgn.default", Common, ScalarOp::Sign),
+    op("aten.maximum.default", Common, ScalarOp::Max),
+    op("aten.minimum.default", Common, ScalarOp::Min),
+    op("aten.max.other", Common, ScalarOp::Max),
+    op("aten.min.other", Common, ScalarOp::Min),
+    pointwise("aten.fmax.default", Common, |p, v| Ok(ignoring_nan(p, v, ScalarOp::Max))),
+    pointwise("aten.fmin.default", Common, |p, v| Ok(ignoring_nan(p, v, ScalarOp::Min))),
+    pointwise("aten.clamp.default", Common, clamp),
+    pointwise("aten.clamp.Tensor", Common, clamp),
+    op("aten.clamp_min.default", Common, ScalarOp::Max),
+    op("aten.clamp_min.Tensor", Common, ScalarOp::Max),
+    op("aten.clamp_max.default", Common, ScalarOp::Min),
+    op("aten.clamp_max.Tensor", Common, ScalarOp::Min),
+    // Functions of one real number.
+    op("aten.exp.default", Float, ScalarOp::Exp),
+    op("aten.exp2.default", Float, ScalarOp::Exp2),
+    op("aten.expm1.default", Float, ScalarOp::Expm1),
+    op("aten.log.default", Float, ScalarOp::Log),
+    op("aten.log2.default", Float, ScalarOp::Log2),
+    op("aten.log10.default", Float, ScalarOp::Log10),
+    op("aten.log1p.default", Float, ScalarOp::Log1p),
+    op("aten.sqrt.default", Float, ScalarOp::Sqrt),
+    op("aten.rsqrt.default", Float, ScalarOp::Rsqrt),
+    op("aten.sin.default", Float, ScalarOp::Sin),
+    op("aten.cos.default", Float, ScalarOp::Cos),
+    op("aten.tan.default", Float, ScalarOp::Tan),
+    op("aten.asin.default", Float, ScalarOp::Asin),
+    op("aten.acos.default", Float, ScalarOp::Acos),
+    op("aten.atan.default", Float, ScalarOp::Atan),
+    op("aten.atan2.default", Float, ScalarOp::Atan2),
+    op("aten.sinh.default", Float, ScalarOp::Sinh),
+    op("aten.cosh.default", Float, ScalarOp::Cosh),
+    op("aten.tanh.default", Float, ScalarOp::Tanh),
+    op("aten.asinh.default", Float, ScalarOp::Asinh),
+    op("aten.acosh.default", Float, ScalarOp::Acosh),
+    op("aten.atanh.default", Float, ScalarOp::Atanh),
+    op("aten.erf.default", Float, ScalarOp::Erf),
+    op("aten.erfc.default", Float, ScalarOp::Erfc),
+    op("aten.erfinv.default", Float, ScalarOp::Erfinv),
+    op("aten.lgamma.default", Float, ScalarOp::Lgamma),
+    op("aten.digamma.default", Float, ScalarOp::Digamma),
+    op("aten.copysign.Tensor", Float, ScalarOp::Copysign),
+    op("aten.copysign.Scalar", Float, ScalarOp::Copysign),
+    op("aten.nextafter.default", Common, ScalarOp::Nextafter),
+    pointwise("aten.floor.default", Common, |p, v| Ok(rounded(p, v[0], ScalarOp::Floor))),
+    pointwise("aten.ceil.default", Common, |p, v| Ok(rounded(p, v[0], ScalarOp::Ceil))),
+    pointwise("aten.round.default", Common, |p, v| Ok(rounded(p, v[0], ScalarOp::Round))),
+    pointwise("aten.trunc.default", Common, |p, v| Ok(rounded(p, v[0], ScalarOp::Trunc))),
+    pointwise("aten.fix.default", Common, |p, v| Ok(rounded(p, v[0], ScalarOp::Trunc))),
+    pointwise("aten.frac.default", Common, |p, v| {
+        let whole = p.op(ScalarOp::Trunc, v);
+        Ok(p.sub(v[0], whole))
+    }),
+    // Comparison and logic.
+    op("aten.eq.Tensor", Compare, ScalarOp::Eq),
+    op("aten.eq.Scalar", Compare, ScalarOp::Eq),
+    op("aten.ne.Tensor", Compare, ScalarOp::Ne),
+    op("aten.ne.Scalar", Compare, ScalarOp::Ne),
+    op("aten.lt.Tensor", Compare, ScalarOp::Lt),
+    op("aten.lt.Scalar", Compare, ScalarOp::Lt),
+    op("aten.le.Tensor", Compare, ScalarOp::Le),
+    op("aten.le.Scalar", Compare, ScalarOp::Le),
+    op("aten.gt.Tensor", Compare, ScalarOp::Gt),
+    op("aten.gt.Scalar", Compare, ScalarOp::Gt),
+    op("aten.ge.Tensor", Compare, ScalarOp::Ge),
+    op("aten.ge.Scalar", Compare, ScalarOp::Ge),
+    pointwise("aten.isnan.default", Compare, |p, v| float_test(p, v[0], ScalarOp::Isnan)),
+    pointwise("aten.isinf.default", Compare, |p, v| float_test(p, v[0], ScalarOp::Isinf)),
+    pointwise("aten.isfinite.default", Compare, |p, v| {
+        let (nan, inf) = (float_test(p, v[0], ScalarOp::Isnan)?, float_test(p, v[0], ScalarOp::Isinf)?);
+        let neither = p.or(nan, inf);
+        Ok(p.not(neither))
+    }),
+    pointwise("aten.signbit.default", Compare, |p, v| {
+        let (one, zero) = (p.lit(v[0], 1.0), p.lit(v[0], 0.0));
+        let tested = if p.dtype.is_float() { p.op(ScalarOp::Copysign, &[one, v[0]]) } else { v[0] };
+        Ok(p.lt(tested, zero))
+    }),
+    pointwise("aten.logical_and.default", Compare, |p, v| logical(p, v, ScalarOp::And)),
+    pointwise("aten.logical_or.default", Compare, |p, v| logical(p, v, ScalarOp::Or)),
+    pointwise("aten.logical_xor.default", Compare, |p, v| logical(p, v, ScalarOp::Xor)),
+    pointwise("aten.logical_not.default", Compare, |p, v| {
+        let truth = p.cast(v[0], Dtype::Bool);
+        Ok(p.not(truth))
+    }),
+    op("aten.bitwise_and.Tensor", Common, ScalarOp::And),
+    op("aten.bitwise_and.Scalar", Common, ScalarOp::And),
+    op("aten.bitwise_or.Tensor", Common, ScalarOp::Or),
+    op("aten.bitwise_or.Scalar", Common, ScalarOp::Or),
+    op("aten.bitwise_xor.Tensor", Common, ScalarOp::Xor),
+    op("aten.bitwise_xor.Scalar", Common, ScalarOp::Xor),
+    op("aten.bitwise_not.default", Common, ScalarOp::Not),
+    op("aten.bitwise_left_shift.Tensor", Common, ScalarOp::Shl),
+    op("aten.bitwise_right_shift.Tensor", Common, ScalarOp::Shr),
+    op("aten.__and__.Tensor", Common, ScalarOp::And),
+    op("aten.__and__.Scalar", Common, ScalarOp::And),
+    op("aten.__or__.Tensor", Common, ScalarOp::Or),
+    op("aten.__or__.Scalar", Common, ScalarOp::Or),
+    op("aten.__xor__.Tensor", Common, ScalarOp::Xor),
+    op("aten.__xor__.Scalar", Common, ScalarOp::Xor),
+    op("aten.__lshift__.Tensor", Common, ScalarOp::Shl),
+    op("aten.__lshift__.Scalar", Common, ScalarOp::Shl),
+    op("aten.__rshift__.Tensor", Common, ScalarOp::Shr),
+    op("aten.__rshift__.Scalar", Common, ScalarOp::Shr),
+    pointwise("aten.where.self", Common, where_),
+    pointwise("aten.where.ScalarSelf", Common, where_),
+    pointwise("aten.where.ScalarOther", Common, where_),
+    pointwise("aten.where.Scalar", Common, where_),
+    pointwise("aten.masked_fill.Scalar", First, masked_fill),
+    pointwise("aten.masked_fill.Tensor", First, masked_fill),
+    // Activations.
+    pointwise("aten.relu.default", Common, |p, v| Ok(relu(p, v[0]))),
+    pointwise("aten.relu6.default", Common, |p, v| Ok(between(p, v[0], 0.0, 6.0))),
+    pointwise("aten.hardtanh.default", Common, |p, v| {
+        let (lo, hi) = (p.args.float("min_val")?, p.args.float("max_val")?);
+        Ok(between(p, v[0], lo, hi))
+    }),
+    pointwise("aten.leaky_relu.default", Common, |p, v| {
+        let slope = p.args.float("negative_slope")?;
+        Ok(if_positive(p, v[0], |p, x| {
+            let slope = p.lit(x, slope);
+            p.mul(x, slope)
+        }))
+    }),
+    pointwise("aten.prelu.default", Common, |p, v| {
+        let weight = v[1];
+        Ok(if_positive(p, v[0], |p, x| p.mul(weight, x)))
+    }),
+    pointwise("aten.elu.default", Common, |p, v| {
+        let (alpha, scale, slope) =
+            (p.args.float("alpha")?, p.args.float("scale")?, p.args.float("input_scale")?);
+        Ok(elu(p, v[0], alpha, scale, slope))
+    }),
+    pointwise("aten.celu.default", Common, |p, v| {
+        let alpha = p.args.float("alpha")?;
+        Ok(elu(p, v[0], alpha, 1.0, 1.0 / alpha))
+    }),
+    pointwise("aten.selu.default", Common, |p, v| Ok(elu(p, v[0], SELU_ALPHA, SELU_SCALE, 1.0))),
+    pointwise("aten.gelu.default", Common, gelu),
+    pointwise("aten.sigmoid.default", Float, |p, v| Ok(sigmoid(p, v[0]))),
+    pointwise("aten.log_sigmoid.default", Common, |p, v| Ok(log_sigmoid(p, v[0]))),
+    pointwise("aten.silu.default", Common, |p, v| {
+        let s = sigmoid_divisor(p, v[0]);
+        Ok(p.div(v[0], s))
+    }),
+    pointwise("aten.hardsigmoid.default", Common, |p, v| Ok(hard_gate(p, v[0]))),
+    pointwise("aten.hardswish.default", Common, |p, v| {
+        let (three, sixth) = (p.lit(v[0], 3.0), p.lit(v[0], 6.0));
+        let shifted = p.add(v[0], three);
+        let gate = between(p, shifted, 0.0, 6.0);
+        let product = p.mul(v[0], gate);
+        Ok(p.div(product, sixth))
+    }),
+    pointwise("aten.mish.default", Common, |p, v| {
+        let e = p.exp(v[0]);
+        let soft = p.log1p(e);
+        let t = p.tanh(soft);
+        Ok(p.mul(v[0], t))
+    }),
+    pointwise("aten.softplus.default", Common, softplus),
+    pointwise("aten.hardshrink.default", Common, |p, v| {
+        let lambda = p.args.float("lambd")?;
+        let (lo, hi, zero) = (p.lit(v[0], -lambda), p.lit(v[0], lambda), p.lit(v[0], 0.0));
+        let (above, below) = (p.ge(v[0], lo), p.le(v[0], hi));
+        let inside = p.and(above, below);
+        Ok(p.select(inside, zero, v[0]))
+    }),
+    pointwise("aten.softshrink.default", Common, |p, v| {
+        let lambda = p.args.float("lambd")?;
+        let (lambda, zero) = (p.lit(v[0], lambda), p.lit(v[0], 0.0));
+        let (less, more, low) = (p.sub(v[0], lambda), p.add(v[0], lambda), p.neg(lambda));
+        let (above, below) = (p.gt(v[0], lambda), p.lt(v[0], low));
+        let otherwise = p.select(below, more, zero);
+        let nan = p.ne(v[0], v[0]);
+        let shrunk = p.select(above, less, otherwise);
+        Ok(p.select(nan, v[0], shrunk))
+    }),
+    pointwise("aten.threshold.default", Common, |p, v| {
+        let (threshold, value) = (p.args.float("threshold")?, p.args.float("value")?);
+        let (threshold, value) = (p.lit(v[0], threshold), p.lit(v[0], value));
+        let low = p.le(v[0], threshold);
+        Ok(p.select(low, value, v[0]))
+    }),
+    pointwise("aten.nan_to_num.default", Common, nan_to_num),
+    pointwise("aten.logit.default", Float, |p, v| {
+        let x = match p.args.opt_float("eps")? {
+            Some(eps) => between(p, v[0], eps, 1.0 - eps),
+            None => v[0],
+        };
+        let one = p.lit(x, 1.0);
+        let rest = p.sub(one, x);
+        let odds = p.div(x, rest);
+        Ok(p.log(odds))
+    }),
+    // Copies and conversions of type.
+    lower("aten.clone.default", copy_type, copy),
+    lower("aten.contiguous.default", copy_type, copy),
+    lower("aten._to_copy.default", copy_type, copy),
+    lower("aten.to.dtype", copy_type, copy),
+    lower("aten.to.device", copy_type, copy),
+    lower("aten.to.dtype_layout", copy_type, copy),
+    lower("aten.to.other", copy_type, copy),
+    lower("aten.type_as.default", copy_type, copy),
+    lower("prims.convert_element_type.default", copy_type, copy),
+    lower("aten.copy.default", copy_from_type, copy_from),
+    drop("aten._assert_tensor_metadata.default"),
+    drop("aten._assert_scalar.default"),
+    drop("aten._assert_async.msg"),
+    drop("aten.sym_constrain_range_for_size.default"),
+    drop("aten.sym_constrain_range.default"),
+    // In-place twins.
+    inplace("aten.add_.Tensor", "aten.add.Tensor"),
+    inplace("aten.add_.Scalar", "aten.add.Scalar"),
+    inplace("aten.sub_.Tensor", "aten.sub.Tensor"),
+    inplace("aten.sub_.Scalar", "aten.sub.Scalar"),
+    inplace("aten.mul_.Tensor", "aten.mul.Tensor"),
+    inplace("aten.mul_.Scalar", "aten.mul.Scalar"),
+    inplace("aten.div_.Tensor", "aten.div.Tensor"),
+    inplace("aten.div_.Scalar", "aten.div.Scalar"),
+    inplace("aten.pow_.Scalar", "aten.pow.Tensor_Scalar"),
+    inplace("aten.addcmul_.default", "aten.addcmul.default"),
+    inplace("aten.addcdiv_.default", "aten.addcdiv.default"),
+    inplace("aten.clamp_.default", "aten.clamp.default"),
+    inplace("aten.clamp_min_.default", "aten.clamp_min.default"),
+    inplace("aten.clamp_max_.default", "aten.clamp_max.default"),
+    inplace("aten.neg_.default", "aten.neg.default"),
+    inplace("aten.exp_.default", "aten.exp.default"),
+    inplace("aten.sqrt_.default", "aten.sqrt.default"),
+    inplace("aten.rsqrt_.default", "aten.rsqrt.default"),
+    inplace("aten.sigmoid_.default", "aten.sigmoid.default"),
+    inplace("aten.tanh_.default", "aten.tanh.default"),
+    inplace("aten.relu_.default", "aten.relu.default"),
+    inplace("aten.relu6_.default", "aten.relu6.default"),
+    inplace("aten.silu_.default", "aten.silu.default"),
+    inplace("aten.gelu_.default", "aten.gelu.default"),
+    inplace("aten.elu_.default", "aten.elu.default"),
+    inplace("aten.hardswish_.default", "aten.hardswish.default"),
+    inplace("aten.hardsigmoid_.default", "aten.hardsigmoid.default"),
+    inplace("aten.hardtanh_.default", "aten.hardtanh.default"),
+    inplace("aten.leaky_relu_.default", "aten.leaky_relu.default"),
+    inplace("aten.mish_.default", "aten.mish.default"),
+    inplace("aten.masked_fill_.Scalar", "aten.masked_fill.Scalar"),
+    inplace("aten.masked_fill_.Tensor", "aten.masked_fill.Tensor"),
+    inplace("aten.logical_and_.default", "aten.logical_and.default"),
+    inplace("aten.logical_or_.default", "aten.logical_or.default"),
+    inplace("aten.logical_not_.default", "aten.logical_not.default"),
+    inplace("aten.bitwise_and_.Tensor", "aten.bitwise_and.Tensor"),
+    inplace("aten.bitwise_or_.Tensor", "aten.bitwise_or.Tensor"),
+    inplace("aten.copy_.default", "aten.copy.default"),
+];
+
+/// `a + b`; of truth values, either.
+fn plus(p: &mut Point<'_, '_>, a: Val, b: Val) -> Val {
+    if p.dtype == Dtype::Bool { p.or(a, b) } else { p.add(a, b) }
+}
+
+/// `a * b`; of truth values, both.
+fn times(p: &mut Point<'_, '_>, a: Val, b: Val) -> Val {
+    if p.dtype == Dtype::Bool { p.and(a, b) } else { p.mul(a, b) }
+}
+
+/// `f(a, alpha * b)`.
+fn scaled(
+    p: &mut Point<'_, '_>,
+    v: &[Val],
+    f: impl Fn(&mut Point<'_, '_>, Val, Val) -> Val,
+) -> Result<Val, OpError> {
+    let alpha = p.args.float("alpha")?;
+    let b = if alpha == 1.0 {
+        v[1]
+    } else {
+        let alpha = p.lit(v[1], alpha);
+        times(p, alpha, v[1])
+    };
+    Ok(f(p, v[0], b))
+}
+
+/// `self + value * (a op b)`.
+fn addc(p: &mut Point<'_, '_>, v: &[Val], op: ScalarOp) -> Result<Val, OpError> {
+    let value = p.args.float("value")?;
+    // As eager: the factor goes to the first operand.
+    let value = p.lit(v[1], value);
+    let a = p.mul(value, v[1]);
+    let term = p.op(op, &[a, v[2]]);
+    Ok(p.add(v[0], term))
+}
+
+/// `a + w * (b - a)`, from the end for w of 0.5 and more, so that both ends are exact.
+fn lerp(p: &mut Point<'_, '_>, a: Val, b: Val, w: Val) -> Val {
+    let (half, one, difference, magnitude) = (p.lit(w, 0.5), p.lit(w, 1.0), p.sub(b, a), p.abs(w));
+    let (step, rest) = (p.mul(w, difference), p.sub(one, w));
+    let (near, back) = (p.add(a, step), p.mul(difference, rest));
+    let far = p.sub(b, back);
+    let first = p.lt(magnitude, half);
+    p.select(first, near, far)
+}
+
+fn divide_rounding(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
+    match p.args.str("rounding_mode")? {
+        "" => Ok(p.div(v[0], v[1])),
+        "floor" => Ok(p.op(ScalarOp::FloorDiv, v)),
+        "trunc" => {
+            let quotient = p.div(v[0], v[1]);
+            Ok(rounded(p, quotient, ScalarOp::Trunc))
+        }
+        _ => Err(p.args.bad("rounding_mode", "floor or trunc")),
+    }
+}
+
+/// A power with the exponents that eager takes apart: 0.5, 2, 3, -0.5, -1, -2.
+fn power(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
+    let x = v[0];
+    let exponent = p.args.opt_float("exponent")?.unwrap_or(f64::NAN);
+    if !p.dtype.is_float() {
+        if exponent < 0.0 {
+            return Err(p.args.invalid("integers to negative powers are not integers"));
+        }
+        if exponent == 2.0 {
+            return Ok(times(p, x, x));
+        }
+        return Ok(p.op(ScalarOp::Pow, v));
+    }
+    let one = p.lit(x, 1.0);
+    Ok(match exponent {
+        0.5 => p.sqrt(x),
+        1.0 => x,
+        2.0 => p.mul(x, x),
+        3.0 => {
+            let square = p.mul(x, x);
+            p.mul(square, x)
+        }
+        -0.5 => p.op(ScalarOp::Rsqrt, &[x]),
+        -1.0 => p.div(one, x),
+        -2.0 => {
+            let square = p.mul(x, x);
+            p.div(one, square)
+        }
+        _ => p.op(ScalarOp::Pow, v),
+    })
+}
+
+/// A rounding of floats; integers are whole already.
+fn rounded(p: &mut Point<'_, '_>, x: Val, op: ScalarOp) -> Val {
+    if p.ty(x).is_float() { p.op(op, &[x]) } else { x }
+}
+
+fn float_test(p: &mut Point<'_, '_>, x: Val, op: ScalarOp) -> Result<Val, OpError> {
+    Ok(if p.dtype.is_float() { p.op(op, &[x]) } else { p.literal(Scalar::Bool(false), Dtype::Bool) })
+}
+
+fn logical(p: &mut Point<'_, '_>, v: &[Val], op: ScalarOp) -> Result<Val, OpError> {
+    let (a, b) = (p.cast(v[0], Dtype::Bool), p.cast(v[1], Dtype::Bool));
+    Ok(p.op(op, &[a, b]))
+}
+
+/// The extreme of two, NaN losing.
+fn ignoring_nan(p: &mut Point<'_, '_>, v: &[Val], op: ScalarOp) -> Val {
+    let extreme = p.op(op, v);
+    if !p.dtype.is_float() {
+        return extreme;
+    }
+    let (a_nan, b_nan) = (p.ne(v[0], v[0]), p.ne(v[1], v[1]));
+    let unless_b = p.select(b_nan, v[0], extreme);
+    p.select(a_nan, v[1], unless_b)
+}
+
+fn clamp(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
+    let mut bounds = v[1..].iter();
+    let mut x = v[0];
+    if p.args.has("min")
+        && let Some(&lo) = bounds.next()
+    {
+        x = p.max(x, lo);
+    }
+    if p.args.has("max")
+        && let Some(&hi) = bounds.next()
+    {
+        x = p.min(x, hi);
+    }
+    Ok(x)
+}
+
+/// Clamped to literals.
+fn between(p: &mut Point<'_, '_>, x: Val, lo: f64, hi: f64) -> Val {
+    let (lo, hi) = (p.lit(x, lo), p.lit(x, hi));
+    let raised = p.max(x, lo);
+    p.min(raised, hi)
+}
+
+fn where_(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
+    let condition = p.condition.ok_or_else(|| p.args.bad("condition", "a tensor"))?;
+    Ok(p.select(condition, v[0], v[1]))
+}
+
+fn masked_fill(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
+    let mask = p.condition.ok_or_else(|| p.args.bad("mask", "a tensor"))?;
+    let value = match v.get(1) {
+        Some(&value) => value,
+        None => {
+            let value = p.args.number("value")?;
+            let dtype = p.dtype;
+            p.number(value, dtype)
+        }
+    };
+    Ok(p.select(mask, value, v[0]))
+}
+
+fn relu(p: &mut Point<'_, '_>, x: Val) -> Val {
+    let zero = p.lit(x, 0.0);
+    p.max(x, zero)
+}
+
+/// `x` where it is above zero, else `f(x)`.
+fn if_positive(p: &mut Point<'_, '_>, x: Val, f: impl FnOnce(&mut Point<'_, '_>, Val) -> Val) -> Val {
+    let zero = p.lit(x, 0.0);
+    let positive = p.gt(x, zero);
+    let other = f(p, x);
+    p.select(positive, x, other)
+}
+
+const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+
+/// `scale * x` above zero, `scale * alpha * (exp(slope * x) - 1)` elsewhere.
+fn elu(p: &mut Point<'_, '_>, x: Val, alpha: f64, scale: f64, slope: f64) -> Val {
+    let (zero, slope, below, above) =
+        (p.lit(x, 0.0), p.lit(x, slope), p.lit(x, alpha * scale), p.lit(x, scale));
+    let inner = p.mul(x, slope);
+    let e = p.op(ScalarOp::Expm1, &[inner]);
+    let (low, high) = (p.mul(e, below), p.mul(x, above));
+    let negative = p.le(x, zero);
+    p.select(negative, low, high)
+}
+
+/// `x * Phi(x)`, or its approximation by tanh.
+fn gelu(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
+    let x = v[0];
+    let (half, one) = (p.lit(x, 0.5), p.lit(x, 1.0));
+    let curve = match p.args.str("approximate")? {
+        "none" => {
+            let scale = p.lit(x, FRAC_1_SQRT_2);
+            let scaled = p.mul(x, scale);
+            p.erf(scaled)
+        }
+        "tanh" => {
+            // sqrt(2 / pi) * (x + 0.044715 * x^3)
+            let (beta, kappa) = (p.lit(x, SQRT_2 * FRAC_2_SQRT_PI * 0.5), p.lit(x, 0.044715));
+            let square = p.mul(x, x);
+            let cube = p.mul(square, x);
+            let term = p.mul(kappa, cube);
+            let inner = p.add(x, term);
+            let inner = p.mul(beta, inner);
+            p.tanh(inner)
+        }
+        _ => return Err(p.args.bad("approximate", "none or tanh")),
+    };
+    let (halved, weight) = (p.mul(half, x), p.add(one, curve));
+    Ok(p.mul(halved, weight))
+}
+
+/// `1 + exp(-x)`.
+fn sigmoid_divisor(p: &mut Point<'_, '_>, x: Val) -> Val {
+    let (one, negative) = (p.lit(x, 1.0), p.neg(x));
+    let e = p.exp(negative);
+    p.add(one, e)
+}
+
+fn sigmoid(p: &mut Point<'_, '_>, x: Val) -> Val {
+    let (one, divisor) = (p.lit(x, 1.0), sigmoid_divisor(p, x));
+    p.div(one, divisor)
+}
+
+/// `min(x, 0) - log1p(exp(-|x|))`
+fn log_sigmoid(p: &mut Point<'_, '_>, x: Val) -> Val {
+    let (zero, magnitude) = (p.lit(x, 0.0), p.abs(x));
+    let (low, negative) = (p.min(x, zero), p.neg(magnitude));
+    let e = p.exp(negative);
+    let rest = p.log1p(e);
+    p.sub(low, rest)
+}
+
+/// `clamp(x + 3, 0, 6) / 6`
+fn hard_gate(p: &mut Point<'_, '_>, x: Val) -> Val {
+    let (three, six) = (p.lit(x, 3.0), p.lit(x, 6.0));
+    let shifted = p.add(x, three);
+    let gate = between(p, shifted, 0.0, 6.0);
+    p.div(gate, six)
+}
+
+/// `log1p(exp(beta * x)) / beta`, `x` itself above the threshold.
+fn softplus(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
+    let x = v[0];
+    let (beta, threshold) = (p.args.float("beta")?, p.args.float("threshold")?);
+    let (beta, threshold) = (p.lit(x, beta), p.lit(x, threshold));
+    let scaled = p.mul(x, beta);
+    let e = p.exp(scaled);
+    let soft = p.log1p(e);
+    let soft = p.div(soft, beta);
+    let linear = p.gt(scaled, threshold);
+    Ok(p.select(linear, x, soft))
+}
+
+fn nan_to_num(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
+    let x = v[0];
+    if !p.dtype.is_float() {
+        return Ok(x);
+    }
+    let stored = p.args.tensor("self")?.ty.dtype;
+    let largest = largest_finite(stored);
+    let nan = p.args.opt_float("nan")?.unwrap_or(0.0);
+    let high = p.args.opt_float("posinf")?.unwrap_or(largest);
+    let low = p.args.opt_float("neginf")?.unwrap_or(-largest);
+    let (nan, high, low) = (p.lit(x, nan), p.lit(x, high), p.lit(x, low));
+    let (inf, minus_inf) = (p.lit(x, f64::INFINITY), p.lit(x, f64::NEG_INFINITY));
+    let (is_nan, is_high, is_low) = (p.ne(x, x), p.eq(x, inf), p.eq(x, minus_inf));
+    let result = p.select(is_low, low, x);
+    let result = p.select(is_high, high, result);
+    Ok(p.select(is_nan, nan, result))
+}
+
+/// The largest finite value of a float type.
+pub(crate) fn largest_finite(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F16 => 65504.0,
+        Dtype::BF16 => f64::from(f32::from_bits(0x7f7f_0000)),
+        Dtype::F8E4M3 => 448.0,
+        Dtype::F8E5M2 => 57344.0,
+        Dtype::F32 => f64::from(f32::MAX),
+        _ => f64::MAX,
+    }
+}
+
+/// The operand's type with the element type and layout that the arguments ask for. `to` and `contiguous` that have
+/// nothing to do return the operand itself.
+fn copy_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self").or_else(|_| args.tensor("a"))?.ty;
+    let other = if args.has("other") { Some(args.tensor("other")?.ty.dtype) } else { None };
+    let dtype = args.dtype("dtype")?.or(other).unwrap_or(x.dtype);
+    let format = args.memory_format("memory_format")?;
+    let may_alias = args.op().starts_with("aten.to.") && !args.flag("copy")?
+        || matches!(args.op(), "aten.contiguous.default" | "aten.type_as.default");
+    if may_alias && dtype == x.dtype && format.is_none_or(|f| is_in_format(x, f)) {
+        return one(x.clone());
+    }
+    let strides = copy_strides(cx.facts, x, format);
+    one(TensorType { dtype, sizes: x.sizes.clone(), strides })
+}
+
+fn is_in_format(ty: &TensorType, format: litz_ir::graph::MemoryFormat) -> bool {
+    use litz_ir::graph::MemoryFormat;
+    match format {
+        MemoryFormat::Preserve => true,
+        MemoryFormat::Contiguous => ty.is_contiguous(),
+        MemoryFormat::ChannelsLast | MemoryFormat::ChannelsLast3d => crate::layout::is_channels_last(ty),
+    }
+}
+
+/// A copy where the result differs in element type or layout; a value is never written, so an equal copy is itself.
+fn copy(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = lw.access(args.tensor("self").or_else(|_| args.tensor("a"))?)?;
+    let Some(ty) = args.result(0) else { return Ok(()) };
+    let same_layout = x.strides().is_some_and(|(strides, _)| {
+        (0..x.rank()).all(|d| strides[d] == ty.strides[d] || ty.sizes[d].is_one())
+    });
+    if x.dtype == ty.dtype && same_layout {
+        lw.set_result(args, 0, x);
+        return Ok(());
+    }
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&ty.sizes, |b, at| {
+        let v = b.load(&x, at);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+/// `copy(self, src)`: the contents of `src`, broadcast, in the type of `self`.
+fn copy_from_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    one(args.tensor("self")?.ty.clone())
+}
+
+fn copy_from(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let source = lw.access(args.tensor("src")?)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let sizes = out.sizes.clone();
+    lw.nest(&sizes, |b, at| {
+        let v = b.load(&source.broadcast(&sizes), at);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}

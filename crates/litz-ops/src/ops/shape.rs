@@ -1,0 +1,367 @@
+//! Operators that place elements: concatenation, padding, repetition, flips.
+
+use crate::args::{Args, Operand, Tensor};
+use crate::decompose::Rewriter;
+use crate::def::{OpDef, ResultRule, Rule, decompose, lower, one};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::layout::{format_strides, suggested_format};
+use crate::lower::Lower;
+use crate::promote::result_type;
+use crate::view::{View, dim};
+use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, Value};
+use litz_ir::{Dtype, Scalar};
+use litz_sym::{Expr, Rel};
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    lower("aten.cat.default", cat_type, cat),
+    lower("aten.concat.default", cat_type, cat),
+    lower("aten.stack.default", stack_type, stack),
+    lower("aten.constant_pad_nd.default", pad_type, pad),
+    lower("aten.pad.default", pad_type, pad),
+    lower("aten.reflection_pad1d.default", pad_type, |lw, args| pad_mode(lw, args, "reflect")),
+    lower("aten.reflection_pad2d.default", pad_type, |lw, args| pad_mode(lw, args, "reflect")),
+    lower("aten.replication_pad1d.default", pad_type, |lw, args| pad_mode(lw, args, "replicate")),
+    lower("aten.replication_pad2d.default", pad_type, |lw, args| pad_mode(lw, args, "replicate")),
+    lower(
+        "aten.repeat.default",
+        |cx, args| copied_type(cx, args, repeat),
+        |lw, args| copy_view(lw, args, repeat),
+    ),
+    lower(
+        "aten.tile.default",
+        |cx, args| copied_type(cx, args, repeat),
+        |lw, args| copy_view(lw, args, repeat),
+    ),
+    lower(
+        "aten.repeat_interleave.self_int",
+        |cx, args| copied_type(cx, args, interleave),
+        |lw, args| copy_view(lw, args, interleave),
+    ),
+    lower("aten.flip.default", |cx, args| copied_type(cx, args, flip), |lw, args| copy_view(lw, args, flip)),
+    lower("aten.roll.default", |cx, args| copied_type(cx, args, roll), |lw, args| copy_view(lw, args, roll)),
+    lower("aten.meshgrid.indexing", meshgrid_types, meshgrid),
+    lower("aten.meshgrid.default", meshgrid_types, meshgrid),
+    decompose("aten.diff.default", diff),
+    decompose("aten.pixel_shuffle.default", pixel_shuffle),
+    OpDef { name: "aten.sym_size.int", result: ResultRule::Types(size_of), rule: Rule::Drop },
+    OpDef { name: "aten.sym_numel.default", result: ResultRule::Types(numel_of), rule: Rule::Drop },
+];
+
+// Concatenation: each operand is copied to its part of the result.
+
+fn cat_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let tensors = args.tensors("tensors")?;
+    let dtype = result_type(&tensors.iter().map(|&t| Operand::Tensor(t)).collect::<Vec<_>>())
+        .ok_or_else(|| args.invalid("no common element type"))?;
+    let parts: Vec<&TensorType> = tensors.iter().map(|t| t.ty).filter(|ty| !is_skipped(ty)).collect();
+    let Some(first) = parts.first().or(tensors.first().map(|t| t.ty).as_ref()).copied() else {
+        return Err(args.bad("tensors", "at least one tensor"));
+    };
+    let along = args.dim("dim", first.rank())?;
+    let mut sizes = first.sizes.clone();
+    for part in &parts[1.min(parts.len())..] {
+        if part.rank() != first.rank() {
+            return Err(args.bad("tensors", "tensors of one rank"));
+        }
+        for d in (0..sizes.len()).filter(|&d| d != along) {
+            cx.require(Rel::eq(part.sizes[d], sizes[d]), args.op())?;
+        }
+        sizes[along] = sizes[along] + part.sizes[along];
+    }
+    let format = suggested_format(cx.facts, first);
+    let agree = tensors.iter().all(|t| suggested_format(cx.facts, t.ty) == format);
+    let format = if agree { format } else { MemoryFormat::Contiguous };
+    let strides = format_strides(format, &sizes);
+    one(TensorType { dtype, sizes, strides })
+}
+
+/// A vector of size 0 goes with operands of any shape.
+fn is_skipped(ty: &TensorType) -> bool {
+    matches!(ty.sizes[..], [size] if size.is_zero())
+}
+
+fn cat(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let tensors = args.tensors("tensors")?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let along = args.dim("dim", out.rank())?;
+    let mut start = Expr::zero();
+    for t in tensors.into_iter().filter(|t| !is_skipped(t.ty)) {
+        let part = lw.access(t)?;
+        lw.nest(&part.sizes, |b, at| {
+            let v = b.load(&part, at);
+            let mut coords = at.to_vec();
+            coords[along] = coords[along] + start;
+            b.store(&out, &coords, v);
+            Ok(())
+        })?;
+        start = start + t.ty.sizes[along];
+    }
+    Ok(())
+}
+
+fn stack_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let tensors = args.tensors("tensors")?;
+    let Some(first) = tensors.first().map(|t| t.ty) else {
+        return Err(args.bad("tensors", "at least one tensor"));
+    };
+    for t in &tensors[1..] {
+        if t.ty.rank() != first.rank() {
+            return Err(args.bad("tensors", "tensors of one rank"));
+        }
+        for (a, b) in first.sizes.iter().zip(&t.ty.sizes) {
+            cx.require(Rel::eq(*a, *b), args.op())?;
+        }
+    }
+    let dtype = result_type(&tensors.iter().map(|&t| Operand::Tensor(t)).collect::<Vec<_>>())
+        .ok_or_else(|| args.invalid("no common element type"))?;
+    let along = args.dim("dim", first.rank() + 1)?;
+    let mut sizes = first.sizes.clone();
+    sizes.insert(along, Expr::int(tensors.len() as i64));
+    one(TensorType::contiguous(dtype, sizes))
+}
+
+fn stack(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let along = args.dim("dim", out.rank())?;
+    for (i, t) in args.tensors("tensors")?.into_iter().enumerate() {
+        let part = lw.access(t)?;
+        lw.nest(&part.sizes, |b, at| {
+            let v = b.load(&part, at);
+            let mut coords = at.to_vec();
+            coords.insert(along, Expr::int(i as i64));
+            b.store(&out, &coords, v);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+// Padding.
+
+/// Elements added before and after each dimension; negative ones are taken away.
+fn pads(args: &Args<'_>, rank: usize) -> Result<Vec<(Expr, Expr)>, OpError> {
+    let name = if args.has("padding") { "padding" } else { "pad" };
+    let given = args.ints(name)?;
+    if given.len() % 2 != 0 || given.len() / 2 > rank {
+        return Err(args.bad(name, "a pair of integers for each padded dimension"));
+    }
+    let mut pads = vec![(Expr::zero(), Expr::zero()); rank];
+    given.chunks_exact(2).enumerate().for_each(|(i, pair)| pads[rank - 1 - i] = (pair[0], pair[1]));
+    Ok(pads)
+}
+
+fn pad_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let pads = pads(args, x.rank())?;
+    let sizes: Vec<Expr> =
+        x.sizes.iter().zip(&pads).map(|(&n, &(before, after))| n + before + after).collect();
+    for &size in &sizes {
+        cx.require(Rel::ge(size, 0), args.op())?;
+    }
+    let strides = format_strides(suggested_format(cx.facts, x), &sizes);
+    one(TensorType { dtype: x.dtype, sizes, strides })
+}
+
+fn pad(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let mode = args.str("mode")?;
+    if !matches!(mode, "" | "constant") {
+        return pad_mode(lw, args, mode);
+    }
+    let fill = args.opt_float("value")?.unwrap_or(0.0);
+    let x = lw.access(args.tensor("self")?)?;
+    let pads = pads(args, x.rank())?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let coords: Vec<Expr> = at.iter().zip(&pads).map(|(&i, &(before, _))| i - before).collect();
+        let inside = |d: usize| [Rel::ge(coords[d], 0), Rel::lt(coords[d], x.sizes[d])];
+        let padded = (0..x.rank()).filter(|&d| pads[d] != (Expr::zero(), Expr::zero()));
+        let guard = padded.flat_map(inside).collect();
+        let v = b.load_if(&x, &coords, guard, Scalar::Float(fill));
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+/// Padding with elements of the operand itself.
+fn pad_mode(lw: &mut Lower<'_>, args: &Args<'_>, mode: &str) -> Result<(), OpError> {
+    let coord: fn(Expr, Expr) -> Expr = match mode {
+        // n - 1 - | n - 1 - |i| |
+        "reflect" => |i, n| {
+            let magnitude = |e: Expr| e.max(-e);
+            n - 1 - magnitude(n - 1 - magnitude(i))
+        },
+        "replicate" => |i, n| i.max(0).min(n - 1),
+        "circular" => |i, n| i.modulo(n),
+        _ => return Err(args.bad("mode", "constant, reflect, replicate or circular")),
+    };
+    let x = lw.access(args.tensor("self")?)?;
+    let pads = pads(args, x.rank())?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let place = |d: usize| match pads[d] {
+            (before, after) if before.is_zero() && after.is_zero() => at[d],
+            (before, _) => coord(at[d] - before, x.sizes[d]),
+        };
+        let coords: Vec<Expr> = (0..x.rank()).map(place).collect();
+        let v = b.load(&x, &coords);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+// Copies through an index function.
+
+type CopiedView = fn(&Args<'_>, &TensorType) -> Result<View, OpError>;
+
+fn copied_type(cx: &mut InferCx<'_>, args: &Args<'_>, view: CopiedView) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let sizes: Vec<Expr> = view(args, x)?.sizes.into_iter().map(|s| cx.simplify(s)).collect();
+    one(TensorType::contiguous(x.dtype, sizes))
+}
+
+fn copy_view(lw: &mut Lower<'_>, args: &Args<'_>, view: CopiedView) -> Result<(), OpError> {
+    let x = args.tensor("self")?;
+    let view = view(args, x.ty)?;
+    let access = lw.access(x)?;
+    let source = lw.view(&access, &view);
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let v = b.load(&source, at);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+fn repeat(args: &Args<'_>, x: &TensorType) -> Result<View, OpError> {
+    let mut times = args.ints(if args.has("dims") { "dims" } else { "repeats" })?;
+    if times.len() < x.rank() {
+        if args.has("repeats") {
+            return Err(args.bad("repeats", "one number for each dimension"));
+        }
+        times.splice(0..0, vec![Expr::one(); x.rank() - times.len()]);
+    }
+    let lead = times.len() - x.rank();
+    let own = |d: usize| if d < lead { Expr::one() } else { x.sizes[d - lead] };
+    let sizes = (0..times.len()).map(|d| own(d) * times[d]).collect();
+    let coord =
+        |d: usize| if times[lead + d].is_one() { dim(lead + d) } else { dim(lead + d).modulo(x.sizes[d]) };
+    Ok(View::new(sizes, (0..x.rank()).map(coord).collect()))
+}
+
+fn interleave(args: &Args<'_>, x: &TensorType) -> Result<View, OpError> {
+    let times = args.int("repeats")?;
+    if !args.has("dim") {
+        return Err(args.unsupported("repetition of a flattened tensor"));
+    }
+    let along = args.dim("dim", x.rank())?;
+    let mut view = View::identity(&x.sizes);
+    view.sizes[along] = view.sizes[along] * times;
+    view.coords[along] = dim(along).floordiv(times);
+    Ok(view)
+}
+
+fn flip(args: &Args<'_>, x: &TensorType) -> Result<View, OpError> {
+    let mut view = View::identity(&x.sizes);
+    for d in args.dims("dims", x.rank())? {
+        view.coords[d] = x.sizes[d] - 1 - dim(d);
+    }
+    Ok(view)
+}
+
+fn roll(args: &Args<'_>, x: &TensorType) -> Result<View, OpError> {
+    let (shifts, dims) = (args.ints("shifts")?, args.dims("dims", x.rank())?);
+    if dims.len() != shifts.len() {
+        return Err(args.unsupported("a shift of a flattened tensor"));
+    }
+    let mut view = View::identity(&x.sizes);
+    for (d, shift) in dims.into_iter().zip(shifts) {
+        view.coords[d] = (dim(d) - shift).modulo(x.sizes[d]);
+    }
+    Ok(view)
+}
+
+/// Differences of neighbours, `n` times over; of truth values, whether they differ.
+fn diff(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let x = r.args().tensor("self")?;
+    let (n, at, mut x) = (r.args().literal("n")?, r.args().dim("dim", x.ty.rank())?, x.value);
+    let dim = Arg::Int(Expr::int(at as i64));
+    let around = [r.args().get("prepend").clone(), Arg::Value(x), r.args().get("append").clone()];
+    let parts: Vec<Arg> = around.into_iter().filter(|a| *a != Arg::None).collect();
+    if parts.len() > 1 {
+        x = r.call("aten.cat.default", [Arg::List(parts), dim.clone()])?;
+    }
+    for _ in 0..n {
+        let ty = r.ty(x)?;
+        let size = ty.sizes[at];
+        let slice = |start, end| [Arg::Value(x), dim.clone(), Arg::Int(start), Arg::Int(end)];
+        let later = r.call("aten.slice.Tensor", slice(Expr::one(), size))?;
+        let earlier = r.call("aten.slice.Tensor", slice(Expr::zero(), size - 1))?;
+        let op = if ty.dtype == Dtype::Bool { "aten.logical_xor.default" } else { "aten.sub.Tensor" };
+        x = r.call(op, [Arg::Value(later), Arg::Value(earlier)])?;
+    }
+    Ok(vec![x])
+}
+
+/// `[.., c*r*r, h, w]` to `[.., c, h*r, w*r]`.
+fn pixel_shuffle(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let (x, factor) = (r.args().tensor("self")?.value, r.args().int("upscale_factor")?);
+    let sizes = r.ty(x)?.sizes;
+    let [lead @ .., channels, h, w] = sizes.as_slice() else {
+        return Err(r.args().invalid("expected at least three dimensions"));
+    };
+    let groups = channels.floordiv(factor * factor);
+    let n = lead.len();
+    let split = [lead, &[groups, factor, factor, *h, *w]].concat();
+    let order = (0..n).chain([n, n + 3, n + 1, n + 4, n + 2]).map(|d| Expr::int(d as i64));
+    let joined = [lead, &[groups, *h * factor, *w * factor]].concat();
+    let split = r.call("aten.view.default", [Arg::Value(x), Arg::ints(split)])?;
+    let moved = r.call("aten.permute.default", [Arg::Value(split), Arg::ints(order)])?;
+    Ok(vec![r.call("aten.reshape.default", [Arg::Value(moved), Arg::ints(joined)])?])
+}
+
+// Grids of coordinates: each vector expanded along the dimensions of the others.
+
+/// The vectors' views in a grid; `xy` swaps the first two dimensions.
+fn meshgrid_views<'a>(args: &Args<'a>) -> Result<Vec<(Tensor<'a>, View)>, OpError> {
+    let vectors = args.tensors("tensors")?;
+    let mut order: Vec<usize> = (0..vectors.len()).collect();
+    match args.str("indexing")? {
+        "" | "ij" => {}
+        "xy" if order.len() > 1 => order.swap(0, 1),
+        "xy" => {}
+        _ => return Err(args.bad("indexing", "ij or xy")),
+    }
+    let size = |t: &Tensor<'_>| t.ty.sizes.first().copied().unwrap_or(Expr::one());
+    let sizes: Vec<Expr> = order.iter().map(|&i| size(&vectors[i])).collect();
+    let place = |i: usize| order.iter().position(|&o| o == i).unwrap_or(i);
+    let view = |(i, t): (usize, &Tensor<'_>)| View::new(sizes.clone(), vec![dim(place(i)); t.ty.rank()]);
+    Ok(vectors.iter().enumerate().map(|(i, t)| (*t, view((i, t)))).collect())
+}
+
+fn meshgrid_types(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let views = meshgrid_views(args)?;
+    Ok(views.into_iter().map(|(t, v)| Type::Tensor(v.result_type(t.ty.dtype, &t.ty.strides))).collect())
+}
+
+fn meshgrid(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    for (i, (t, view)) in meshgrid_views(args)?.into_iter().enumerate() {
+        let access = lw.view(&lw.access(t)?, &view);
+        lw.set_result(args, i, access);
+    }
+    Ok(())
+}
+
+// Sizes as values.
+
+fn size_of(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let at = args.dim("dim", x.rank())?;
+    let size = x.sizes.get(at).ok_or_else(|| args.invalid("a zero-dimensional tensor has no sizes"))?;
+    Ok(vec![Type::Int(*size)])
+}
+
+fn numel_of(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    Ok(vec![Type::Int(args.tensor("self")?.ty.numel())])
+}

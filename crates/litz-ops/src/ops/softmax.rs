@@ -1,0 +1,94 @@
+//! Softmax and its logarithm: maximum, exponentials of distances from it, their sum, quotient.
+
+use crate::args::Args;
+use crate::def::{OpDef, lower, one};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::lower::Lower;
+use crate::ops::reduce::{kept_sizes, pinned, reduce_into};
+use crate::view::Access;
+use litz_ir::graph::{TensorType, Type};
+use litz_ir::{Dtype, ReduceOp};
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    lower("aten.softmax.int", softmax_type, softmax),
+    lower("aten._softmax.default", softmax_type, softmax),
+    lower("aten.log_softmax.int", softmax_type, log_softmax),
+    lower("aten._log_softmax.default", softmax_type, log_softmax),
+];
+
+fn softmax_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let dtype =
+        if args.flag("half_to_float")? { Dtype::F32 } else { args.dtype("dtype")?.unwrap_or(x.dtype) };
+    if !dtype.is_float() {
+        return Err(args.invalid(format!("expected a floating-point element type, found {dtype}")));
+    }
+    one(TensorType::contiguous(dtype, x.sizes.clone()))
+}
+
+fn softmax(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = args.tensor("self")?;
+    let dim = args.dim("dim", x.ty.rank())?;
+    let access = lw.access(x)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    softmax_into(lw, &access, dim, &out)
+}
+
+/// Softmax of `x` along `dim`; in the compute type of the result.
+pub(crate) fn softmax_into(lw: &mut Lower<'_>, x: &Access, dim: usize, out: &Access) -> Result<(), OpError> {
+    let compute = out.dtype.compute();
+    let dims: &[usize] = if x.rank() == 0 { &[] } else { &[dim] };
+    let rows = kept_sizes(&x.sizes, dims);
+    let max = lw.temp("max", compute, &rows);
+    reduce_into(lw, x, dims, &max, compute, |b, v| b.reduce(ReduceOp::Max, v))?;
+    let exps = lw.temp("exp", compute, &x.sizes);
+    lw.nest(&x.sizes, |b, at| {
+        let (v, m) = (b.read_as(x, at, compute), b.read(&max, &pinned(at, dims)));
+        let shifted = b.sub(v, m);
+        let e = b.exp(shifted);
+        b.store(&exps, at, e);
+        Ok(())
+    })?;
+    let sum = lw.temp("sum", compute, &rows);
+    reduce_into(lw, &exps, dims, &sum, compute, |b, v| b.reduce(ReduceOp::Sum, v))?;
+    lw.nest(&x.sizes, |b, at| {
+        let (e, s) = (b.read(&exps, at), b.read(&sum, &pinned(at, dims)));
+        let share = b.div(e, s);
+        b.store(out, at, share);
+        Ok(())
+    })
+}
+
+/// `x - max - log(sum(exp(x - max)))`
+fn log_softmax(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = args.tensor("self")?;
+    let dim = args.dim("dim", x.ty.rank())?;
+    let access = lw.access(x)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let compute = out.dtype.compute();
+    let dims: &[usize] = if access.rank() == 0 { &[] } else { &[dim] };
+    let rows = kept_sizes(&access.sizes, dims);
+    let max = lw.temp("max", compute, &rows);
+    reduce_into(lw, &access, dims, &max, compute, |b, v| b.reduce(ReduceOp::Max, v))?;
+    let shifted = lw.temp("shifted", compute, &access.sizes);
+    lw.nest(&access.sizes, |b, at| {
+        let (v, m) = (b.read_as(&access, at, compute), b.read(&max, &pinned(at, dims)));
+        let distance = b.sub(v, m);
+        b.store(&shifted, at, distance);
+        Ok(())
+    })?;
+    let log = lw.temp("log", compute, &rows);
+    reduce_into(lw, &shifted, dims, &log, compute, |b, v| {
+        let e = b.exp(v);
+        let sum = b.reduce(ReduceOp::Sum, e);
+        b.log(sum)
+    })?;
+    lw.nest(&access.sizes, |b, at| {
+        let (v, l) = (b.read(&shifted, at), b.read(&log, &pinned(at, dims)));
+        let result = b.sub(v, l);
+        b.store(&out, at, result);
+        Ok(())
+    })
+}

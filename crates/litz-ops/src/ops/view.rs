@@ -1,0 +1,467 @@
+//! Views: operators whose result is their operand's storage, read through another index function.
+
+use crate::args::Args;
+use crate::def::{OpDef, identity, lower, one, view};
+use crate::error::OpError;
+use crate::infer::{InferCx, first_tensor};
+use crate::layout::{same, view_strides};
+use crate::lower::Lower;
+use crate::view::{Access, View, dim};
+use litz_ir::graph::{TensorType, Type, contiguous_strides};
+use litz_sym::{Expr, Facts, Rel};
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    identity("aten.alias.default"),
+    identity("aten.detach.default"),
+    identity("aten.detach_.default"),
+    identity("aten.lift_fresh.default"),
+    identity("aten.lift_fresh_copy.default"),
+    view("aten.permute.default", |_, args| {
+        let ty = first_tensor(args)?;
+        permute(args, ty, args.dims("dims", ty.rank())?)
+    }),
+    view("aten.transpose.int", |_, args| swap(args, "dim0", "dim1")),
+    view("aten.swapaxes.default", |_, args| swap(args, "axis0", "axis1")),
+    view("aten.swapdims.default", |_, args| swap(args, "dim0", "dim1")),
+    view("aten.t.default", |_, args| {
+        let ty = first_tensor(args)?;
+        permute(args, ty, (0..ty.rank()).rev().collect())
+    }),
+    view("aten.numpy_T.default", |_, args| {
+        let ty = first_tensor(args)?;
+        permute(args, ty, (0..ty.rank()).rev().collect())
+    }),
+    view("aten.mT.default", |_, args| {
+        let ty = first_tensor(args)?;
+        let mut order: Vec<usize> = (0..ty.rank()).collect();
+        if let [.., a, b] = order.as_mut_slice() {
+            std::mem::swap(a, b);
+        }
+        permute(args, ty, order)
+    }),
+    view("aten.movedim.int", |_, args| movedim(args)),
+    view("aten.movedim.intlist", |_, args| movedim(args)),
+    view("aten.view.default", |cx, args| reshape_to(cx, args, args.ints("size")?)),
+    view("aten.reshape.default", |cx, args| reshape_to(cx, args, args.ints("shape")?)),
+    view("aten._unsafe_view.default", |cx, args| reshape_to(cx, args, args.ints("size")?)),
+    view("aten.reshape_as.default", |cx, args| reshape_to(cx, args, args.tensor("other")?.ty.sizes.clone())),
+    view("aten.view_as.default", |cx, args| reshape_to(cx, args, args.tensor("other")?.ty.sizes.clone())),
+    view("aten.flatten.using_ints", flatten),
+    view("aten.ravel.default", |cx, args| reshape_to(cx, args, vec![Expr::int(-1)])),
+    view("aten.unflatten.int", unflatten),
+    view("aten.squeeze.default", |_, args| {
+        let rank = first_tensor(args)?.rank();
+        squeeze(args, &(0..rank).collect::<Vec<_>>())
+    }),
+    view("aten.squeeze.dim", |_, args| {
+        let rank = first_tensor(args)?.rank();
+        squeeze(args, &[args.dim("dim", rank)?])
+    }),
+    view("aten.squeeze.dims", |_, args| {
+        let rank = first_tensor(args)?.rank();
+        squeeze(args, &args.dims("dim", rank)?)
+    }),
+    view("aten.unsqueeze.default", |_, args| unsqueeze(args)),
+    view("aten.expand.default", |cx, args| expand(cx, args, args.ints("size")?)),
+    view("aten.broadcast_to.default", |cx, args| expand(cx, args, args.ints("size")?)),
+    view("aten.expand_as.default", |cx, args| expand(cx, args, args.tensor("other")?.ty.sizes.clone())),
+    view("aten.slice.Tensor", slice),
+    view("aten.narrow.default", narrow),
+    view("aten.select.int", select),
+    view("aten.split.Tensor", split),
+    view("aten.split_with_sizes.default", split_with_sizes),
+    view("aten.split.sizes", split_with_sizes),
+    view("aten.chunk.default", chunk),
+    view("aten.unbind.int", unbind),
+    view("aten.diagonal.default", diagonal),
+    view("aten.unfold.default", unfold),
+    lower("aten.as_strided.default", as_strided_type, as_strided),
+];
+
+type Views = Result<Vec<View>, OpError>;
+
+fn permute(args: &Args<'_>, ty: &TensorType, order: Vec<usize>) -> Views {
+    if order.len() != ty.rank() {
+        return Err(args.bad("dims", &format!("{} dimensions", ty.rank())));
+    }
+    let mut coords = vec![Expr::zero(); ty.rank()];
+    order.iter().enumerate().for_each(|(to, &from)| coords[from] = dim(to));
+    Ok(vec![View::new(order.iter().map(|&d| ty.sizes[d]).collect(), coords)])
+}
+
+fn swap(args: &Args<'_>, first: &str, second: &str) -> Views {
+    let ty = first_tensor(args)?;
+    let (a, b) = (args.dim(first, ty.rank())?, args.dim(second, ty.rank())?);
+    let mut order: Vec<usize> = (0..ty.rank()).collect();
+    if !order.is_empty() {
+        order.swap(a, b);
+    }
+    permute(args, ty, order)
+}
+
+fn movedim(args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let (from, to) = (args.dims("source", ty.rank())?, args.dims("destination", ty.rank())?);
+    if from.len() != to.len() {
+        return Err(args.bad("destination", "as many dimensions as `source`"));
+    }
+    let mut others = (0..ty.rank()).filter(|d| !from.contains(d));
+    let place = |d: usize| match to.iter().position(|&t| t == d) {
+        Some(i) => Some(from[i]),
+        None => others.next(),
+    };
+    permute(args, ty, (0..ty.rank()).filter_map(place).collect())
+}
+
+/// The operand seen with other sizes; one of them may be -1.
+fn reshape_to(cx: &mut InferCx<'_>, args: &Args<'_>, sizes: Vec<Expr>) -> Views {
+    let ty = first_tensor(args)?;
+    let sizes = infer_size(cx, args, ty, sizes)?;
+    reshape(cx, ty, sizes)
+}
+
+/// The operand seen with other sizes of equal product.
+pub(crate) fn reshape(cx: &InferCx<'_>, ty: &TensorType, sizes: Vec<Expr>) -> Views {
+    let strides = view_strides(cx.facts, ty, &sizes).unwrap_or_else(|| contiguous_strides(&sizes));
+    let coords = reshape_coords(cx.facts, &ty.sizes, &sizes);
+    Ok(vec![View { sizes, coords, strides: Some(strides), is_reshape: true }])
+}
+
+/// Replaces a -1 by what the number of elements leaves for it.
+fn infer_size(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    ty: &TensorType,
+    mut sizes: Vec<Expr>,
+) -> Result<Vec<Expr>, OpError> {
+    let numel = ty.numel();
+    let open = |s: &Expr| s.as_int() == Some(-1);
+    if let Some(at) = sizes.iter().position(open) {
+        let rest: Expr = sizes.iter().filter(|s| !open(s)).product();
+        if rest.is_zero() || sizes.iter().filter(|s| open(s)).count() > 1 {
+            return Err(args.invalid("a size of -1 is ambiguous"));
+        }
+        sizes[at] = cx.simplify(numel.floordiv(rest));
+    }
+    let total: Expr = sizes.iter().product();
+    cx.require(Rel::eq(cx.simplify(total), cx.simplify(numel)), args.op())?;
+    Ok(sizes)
+}
+
+/// The operand's coordinates in terms of the result's. Runs of dimensions with equal products are matched, so that
+/// dimensions a reshape leaves alone keep simple coordinates.
+fn reshape_coords(facts: &Facts, from: &[Expr], to: &[Expr]) -> Vec<Expr> {
+    let mut coords = vec![Expr::zero(); from.len()];
+    let wide = |sizes: &[Expr]| (0..sizes.len()).filter(|&d| !sizes[d].is_one()).collect::<Vec<_>>();
+    let (from_dims, to_dims) = (wide(from), wide(to));
+    let (mut f, mut t) = (0, 0);
+    while f < from_dims.len() && t < to_dims.len() {
+        let (first_f, first_t) = (f, t);
+        let (mut a, mut b) = (from[from_dims[f]], to[to_dims[t]]);
+        (f, t) = (f + 1, t + 1);
+        while !same(facts, a, b) && (f < from_dims.len() || t < to_dims.len()) {
+            let shorter = facts.known(&Rel::lt(a, b)).is_yes();
+            if f < from_dims.len() && (shorter || t == to_dims.len()) {
+                a = a * from[from_dims[f]];
+                f += 1;
+            } else if t < to_dims.len() {
+                b = b * to[to_dims[t]];
+                t += 1;
+            }
+        }
+        // The last group takes all that is left: a size symbol may turn out to be 1.
+        if f == from_dims.len() || t == to_dims.len() {
+            (f, t) = (from_dims.len(), to_dims.len());
+        }
+        let flat = to_dims[first_t..t].iter().fold(Expr::zero(), |sum, &d| sum * to[d] + dim(d));
+        split_flat(flat, from, &from_dims[first_f..f], &mut coords);
+    }
+    coords
+}
+
+/// Coordinates of the dimensions `dims` from a row-major position in them.
+fn split_flat(flat: Expr, sizes: &[Expr], dims: &[usize], coords: &mut [Expr]) {
+    let mut inner = Expr::one();
+    for (i, &d) in dims.iter().enumerate().rev() {
+        let whole = flat.floordiv(inner);
+        coords[d] = if i == 0 { whole } else { whole.modulo(sizes[d]) };
+        inner = inner * sizes[d];
+    }
+}
+
+fn flatten(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    if ty.rank() == 0 {
+        return reshape(cx, ty, vec![Expr::one()]);
+    }
+    let (start, end) = (args.dim("start_dim", ty.rank())?, args.dim("end_dim", ty.rank())?);
+    if start > end {
+        return Err(args.invalid("start_dim comes after end_dim"));
+    }
+    let mut sizes = ty.sizes[..start].to_vec();
+    sizes.push(ty.sizes[start..=end].iter().product());
+    sizes.extend_from_slice(&ty.sizes[end + 1..]);
+    reshape(cx, ty, sizes)
+}
+
+fn unflatten(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let at = args.dim("dim", ty.rank())?;
+    let part = TensorType::contiguous(ty.dtype, vec![ty.sizes[at]]);
+    let inner = infer_size(cx, args, &part, args.ints("sizes")?)?;
+    let sizes = [&ty.sizes[..at], &inner, &ty.sizes[at + 1..]].concat();
+    reshape(cx, ty, sizes)
+}
+
+/// Takes out dimensions of size 1 among `dims`.
+fn squeeze(args: &Args<'_>, dims: &[usize]) -> Views {
+    let ty = first_tensor(args)?;
+    let kept: Vec<usize> = (0..ty.rank()).filter(|d| !(dims.contains(d) && ty.sizes[*d].is_one())).collect();
+    let coord = |d| kept.iter().position(|&k| k == d).map_or(Expr::zero(), dim);
+    Ok(vec![View::new(kept.iter().map(|&d| ty.sizes[d]).collect(), (0..ty.rank()).map(coord).collect())])
+}
+
+fn unsqueeze(args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let at = args.dim("dim", ty.rank() + 1)?;
+    let (mut sizes, mut strides) = (ty.sizes.clone(), ty.strides.clone());
+    let stride = if at < ty.rank() { ty.sizes[at] * ty.strides[at] } else { Expr::one() };
+    sizes.insert(at, Expr::one());
+    strides.insert(at, stride);
+    let coords = (0..ty.rank()).map(|d| dim(if d < at { d } else { d + 1 })).collect();
+    Ok(vec![View { sizes, coords, strides: Some(strides), is_reshape: false }])
+}
+
+fn expand(cx: &mut InferCx<'_>, args: &Args<'_>, mut sizes: Vec<Expr>) -> Views {
+    let ty = first_tensor(args)?;
+    let Some(lead) = sizes.len().checked_sub(ty.rank()) else {
+        return Err(args.bad("size", &format!("at least {} sizes", ty.rank())));
+    };
+    let mut coords = vec![Expr::zero(); ty.rank()];
+    let mut strides = vec![Expr::zero(); sizes.len()];
+    for d in (0..sizes.len()).rev() {
+        let (own, stride) = match d.checked_sub(lead) {
+            Some(from) => (ty.sizes[from], ty.strides[from]),
+            None if d + 1 < sizes.len() => (Expr::one(), sizes[d + 1] * strides[d + 1]),
+            None => (Expr::one(), Expr::one()),
+        };
+        if sizes[d].as_int() == Some(-1) && d >= lead {
+            sizes[d] = own;
+        }
+        if own == sizes[d] || !own.is_one() {
+            cx.require(Rel::eq(own, sizes[d]), args.op())?;
+            strides[d] = stride;
+            if d >= lead {
+                coords[d - lead] = dim(d);
+            }
+        }
+    }
+    Ok(vec![View { sizes, coords, strides: Some(strides), is_reshape: false }])
+}
+
+/// The operand with dimension `at` read at `start`, `start + step`, ... `len` times.
+fn slice_view(ty: &TensorType, at: usize, start: Expr, step: Expr, len: Expr) -> View {
+    let mut view = View::identity(&ty.sizes);
+    view.sizes[at] = len;
+    view.coords[at] = start + step * dim(at);
+    view.strides =
+        Some((0..ty.rank()).map(|d| if d == at { ty.strides[d] * step } else { ty.strides[d] }).collect());
+    view
+}
+
+fn slice(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    if ty.rank() == 0 {
+        return Err(args.invalid("a zero-dimensional tensor has no slices"));
+    }
+    let at = args.dim("dim", ty.rank())?;
+    let (start, len, step) = slice_range(cx, args, ty.sizes[at])?;
+    Ok(vec![slice_view(ty, at, start, step, len)])
+}
+
+/// Start, length and step of the arguments `start`, `end` and `step` on a dimension of that size, as Python clamps
+/// them.
+pub(crate) fn slice_range(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    size: Expr,
+) -> Result<(Expr, Expr, Expr), OpError> {
+    let step = if args.has("step") { args.int("step")? } else { Expr::one() };
+    if cx.known(Rel::gt(step, 0)) != Some(true) {
+        return Err(args.bad("step", "a positive integer"));
+    }
+    let start = match args.opt_int("start")? {
+        Some(start) => clamp_index(cx, args, start, size)?,
+        None => Expr::zero(),
+    };
+    let end = match args.opt_int("end")? {
+        Some(end) if end.as_int() != Some(i64::MAX) => clamp_index(cx, args, end, size)?,
+        _ => size,
+    };
+    let len = match cx.known(Rel::le(start, end)) {
+        Some(true) => end - start,
+        Some(false) => Expr::zero(),
+        None => (end - start).max(0),
+    };
+    Ok((start, cx.simplify(len.ceildiv(step)), step))
+}
+
+/// An index counted from the front and clamped to `0..=size`.
+fn clamp_index(cx: &mut InferCx<'_>, args: &Args<'_>, index: Expr, size: Expr) -> Result<Expr, OpError> {
+    if cx.known(Rel::lt(index, 0)) == Some(true) {
+        let index = index + size;
+        return Ok(if cx.known(Rel::ge(index, 0)) == Some(true) { index } else { cx.simplify(index.max(0)) });
+    }
+    cx.require(Rel::ge(index, 0), args.op())?;
+    Ok(match cx.known(Rel::le(index, size)) {
+        Some(true) => index,
+        Some(false) => size,
+        None => cx.simplify(index.min(size)),
+    })
+}
+
+fn narrow(_: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let at = args.dim("dim", ty.rank())?;
+    let start = args.int("start")?;
+    let start = if start.as_int().is_some_and(|s| s < 0) { start + ty.sizes[at] } else { start };
+    Ok(vec![slice_view(ty, at, start, Expr::one(), args.int("length")?)])
+}
+
+fn select(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    if ty.rank() == 0 {
+        return Err(args.invalid("a zero-dimensional tensor has no elements to select"));
+    }
+    let at = args.dim("dim", ty.rank())?;
+    let mut index = args.int("index")?;
+    if cx.known(Rel::lt(index, 0)) == Some(true) {
+        index = index + ty.sizes[at];
+    }
+    cx.require(Rel::ge(index, 0), args.op())?;
+    cx.require(Rel::lt(index, ty.sizes[at]), args.op())?;
+    Ok(vec![select_view(ty, at, index)])
+}
+
+/// The operand at one position of dimension `at`, which vanishes.
+fn select_view(ty: &TensorType, at: usize, index: Expr) -> View {
+    let (mut sizes, mut strides) = (ty.sizes.clone(), ty.strides.clone());
+    sizes.remove(at);
+    strides.remove(at);
+    let coord = |d: usize| if d == at { index } else { dim(if d < at { d } else { d - 1 }) };
+    View { sizes, coords: (0..ty.rank()).map(coord).collect(), strides: Some(strides), is_reshape: false }
+}
+
+/// Consecutive pieces of dimension `at`.
+fn pieces(ty: &TensorType, at: usize, lengths: &[Expr]) -> Vec<View> {
+    let mut start = Expr::zero();
+    let piece = |&len: &Expr| {
+        let view = slice_view(ty, at, start, Expr::one(), len);
+        start = start + len;
+        view
+    };
+    lengths.iter().map(piece).collect()
+}
+
+/// Pieces of a given length, the last one shorter. How many there are must be a literal.
+fn split_into(args: &Args<'_>, ty: &TensorType, at: usize, piece: Expr) -> Views {
+    let size = ty.sizes[at];
+    if piece.is_zero() {
+        return Ok(vec![View::identity(&ty.sizes)]);
+    }
+    let count = match size.ceildiv(piece).as_int() {
+        Some(count) => count.max(1),
+        None => args.node.outputs.len() as i64,
+    };
+    if count == 0 {
+        return Err(args.unsupported("a number of pieces that is not known"));
+    }
+    let mut lengths = vec![piece; count as usize - 1];
+    lengths.push(size - piece * (count - 1));
+    Ok(pieces(ty, at, &lengths))
+}
+
+fn split(_: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let at = args.dim("dim", ty.rank())?;
+    split_into(args, ty, at, args.int("split_size")?)
+}
+
+fn chunk(_: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let at = args.dim("dim", ty.rank())?;
+    let chunks = args.literal("chunks")?;
+    if ty.sizes[at].is_zero() {
+        return Ok(pieces(ty, at, &vec![Expr::zero(); chunks.max(1) as usize]));
+    }
+    split_into(args, ty, at, ty.sizes[at].ceildiv(chunks))
+}
+
+fn split_with_sizes(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let at = args.dim("dim", ty.rank())?;
+    let name = if args.has("split_sizes") { "split_sizes" } else { "split_size" };
+    let lengths = args.ints(name)?;
+    cx.require(Rel::eq(lengths.iter().sum::<Expr>(), ty.sizes[at]), args.op())?;
+    Ok(pieces(ty, at, &lengths))
+}
+
+fn unbind(_: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let at = args.dim("dim", ty.rank())?;
+    let count = ty.sizes[at].as_int().unwrap_or(args.node.outputs.len() as i64);
+    Ok((0..count).map(|i| select_view(ty, at, Expr::int(i))).collect())
+}
+
+fn diagonal(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let offset = args.literal("offset")?;
+    let (a, b) = (args.dim("dim1", ty.rank())?, args.dim("dim2", ty.rank())?);
+    if a == b {
+        return Err(args.invalid("dimensions must differ"));
+    }
+    let (down, right) = ((-offset).max(0), offset.max(0));
+    let len = cx.simplify((ty.sizes[a] - down).min(ty.sizes[b] - right).max(0));
+    let others: Vec<usize> = (0..ty.rank()).filter(|&d| d != a && d != b).collect();
+    let last = others.len();
+    let mut coords = vec![Expr::zero(); ty.rank()];
+    others.iter().enumerate().for_each(|(to, &from)| coords[from] = dim(to));
+    coords[a] = dim(last) + down;
+    coords[b] = dim(last) + right;
+    let mut sizes: Vec<Expr> = others.iter().map(|&d| ty.sizes[d]).collect();
+    sizes.push(len);
+    Ok(vec![View::new(sizes, coords)])
+}
+
+fn unfold(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let at = args.dim("dimension", ty.rank())?;
+    let (size, step) = (args.int("size")?, args.int("step")?);
+    if ty.rank() == 0 {
+        return Err(args.unsupported("a zero-dimensional tensor"));
+    }
+    let mut view = View::identity(&ty.sizes);
+    view.sizes[at] = cx.simplify((ty.sizes[at] - size).floordiv(step) + 1);
+    view.sizes.push(size);
+    view.coords[at] = step * dim(at) + dim(ty.rank());
+    let mut strides = ty.strides.clone();
+    strides.push(ty.strides[at]);
+    strides[at] = ty.strides[at] * step;
+    view.strides = Some(strides);
+    Ok(vec![view])
+}
+
+fn as_strided_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let dtype = first_tensor(args)?.dtype;
+    one(TensorType { dtype, sizes: args.ints("size")?, strides: args.ints("stride")? })
+}
+
+fn as_strided(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = args.tensor("self")?;
+    let (buf, first) = lw.storage(x)?;
+    let offset = args.opt_int("storage_offset")?.unwrap_or(first);
+    let access = Access::strided(buf, x.ty.dtype, args.ints("size")?, &args.ints("stride")?, offset);
+    lw.set_result(args, 0, access);
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! The table of operators: every family's entries with their schemas, by name.
+
+use crate::def::{OpDef, Rule};
+use crate::ops;
+use litz_ir::schema::{OpSchema, Schemas};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::sync::OnceLock;
+
+/// The schemas of all entries, one a line, as PyTorch prints them; `schemas.py` writes it.
+const SCHEMAS: &str = include_str!("schemas.txt");
+
+/// Every operator by name. Schemas are parsed when first asked for.
+pub struct Table {
+    entries: HashMap<&'static str, Entry>,
+}
+
+struct Entry {
+    def: &'static OpDef,
+    line: &'static str,
+    schema: OnceLock<Option<OpSchema>>,
+}
+
+impl Table {
+    /// The table. Takes well under a millisecond.
+    pub fn new() -> Table {
+        let lines: HashMap<Key, &'static str> =
+            SCHEMAS.lines().filter_map(|line| Some((key_of_schema(line)?, line))).collect();
+        let entry = |def: &'static OpDef| {
+            let line = lines.get(&key_of(def.name)).copied().unwrap_or("");
+            (def.name, Entry { def, line, schema: OnceLock::new() })
+        };
+        Table { entries: ops::FAMILIES.iter().flat_map(|(_, defs)| defs.iter()).map(entry).collect() }
+    }
+
+    /// The entry of `aten.add.Tensor`.
+    pub fn def(&self, name: &str) -> Option<&'static OpDef> {
+        self.entries.get(name).map(|e| e.def)
+    }
+
+    /// The names of all operators, sorted.
+    pub fn names(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.entries.keys().copied().collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Table::new()
+    }
+}
+
+impl Schemas for Table {
+    fn lookup(&self, name: &str) -> Option<&OpSchema> {
+        let entry = self.entries.get(name)?;
+        entry.schema.get_or_init(|| OpSchema::parse(entry.line).ok()).as_ref()
+    }
+}
+
+/// Namespace, base name and overload.
+type Key = (&'static str, &'static str, &'static str);
+
+/// `("aten", "add", "Tensor")` of the schema `aten::add.Tensor(...) -> Tensor`.
+fn key_of_schema(line: &'static str) -> Option<Key> {
+    let (qualified, _) = line.split_once('(')?;
+    let (namespace, op) = qualified.split_once("::")?;
+    let (base, overload) = op.split_once('.').unwrap_or((op, "default"));
+    Some((namespace, base, overload))
+}
+
+/// `("aten", "add", "Tensor")` of `aten.add.Tensor`.
+fn key_of(name: &'static str) -> Key {
+    let (namespace, op) = name.split_once('.').unwrap_or(("", name));
+    let (base, overload) = op.split_once('.').unwrap_or((op, "default"));
+    (namespace, base, overload)
+}
+
+/// Every supported operator by family and how it is computed, as text: one line for each base name.
+pub fn coverage() -> String {
+    let mut text = String::new();
+    let mut total = 0;
+    for (family, defs) in ops::FAMILIES {
+        let mut bases: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for def in *defs {
+            total += 1;
+            let (namespace, base, overload) = key_of(def.name);
+            bases
+                .entry(format!("{namespace}.{base}"))
+                .or_default()
+                .push(format!("{overload} ({})", rule_name(&def.rule)));
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{family}: {} operators", defs.len());
+        for (base, overloads) in bases {
+            let _ = writeln!(text, "  {base}: {}", overloads.join(", "));
+        }
+    }
+    let _ = writeln!(text, "{total} operators");
+    text
+}
+
+fn rule_name(rule: &Rule) -> &'static str {
+    match rule {
+        Rule::Op(_) | Rule::Pointwise(_) => "pointwise",
+        Rule::Lower(_) => "lowered",
+        Rule::Decompose(_) => "decomposed",
+        Rule::View => "view",
+        Rule::Inplace(_) => "in place",
+        Rule::Drop => "no work",
+    }
+}

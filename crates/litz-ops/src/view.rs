@@ -1,0 +1,162 @@
+//! Views: a result read from its operand's storage through another index function.
+//!
+//! A view says, for each dimension of the operand, which coordinate a result element comes from, as an expression of
+//! the result's own coordinates: `permute(x, [1, 0])` is `[d1, d0]`, `slice(x, 0, 2, 8, 3)` is `[2 + 3*d0, d1]`. That
+//! one description gives both the strides of the result and its accesses.
+
+use crate::layout;
+use litz_ir::Dtype;
+use litz_ir::graph::TensorType;
+use litz_ir::loops::Buf;
+use litz_sym::{Expr, Facts, Sym};
+
+/// One view of an operand.
+#[derive(Clone, PartialEq, Debug)]
+pub struct View {
+    /// Sizes of the result.
+    pub sizes: Vec<Expr>,
+    /// For each dimension of the operand, its coordinate, over [`dim`]s of the result.
+    pub coords: Vec<Expr>,
+    /// Strides of the result, where eager's do not follow from `coords` and the operand's strides.
+    pub strides: Option<Vec<Expr>>,
+    /// Whether the elements are the operand's in row-major order, and nothing but the sizes differs.
+    pub is_reshape: bool,
+}
+
+/// The coordinate along dimension `d`, as a placeholder in views and accesses.
+pub fn dim(d: usize) -> Expr {
+    Expr::sym(dim_sym(d))
+}
+
+const DIM_NAMES: [&str; 12] =
+    ["%d0", "%d1", "%d2", "%d3", "%d4", "%d5", "%d6", "%d7", "%d8", "%d9", "%d10", "%d11"];
+
+fn dim_sym(d: usize) -> Sym {
+    match DIM_NAMES.get(d) {
+        Some(name) => Sym::new(name),
+        None => Sym::new(&format!("%d{d}")),
+    }
+}
+
+/// `e` with the placeholders replaced by coordinates.
+fn place(e: Expr, at: &[Expr]) -> Expr {
+    let syms: Vec<Sym> = (0..at.len()).map(dim_sym).collect();
+    e.subst(&|sym| syms.iter().position(|&s| s == sym).map(|d| at[d]))
+}
+
+impl View {
+    /// A view whose strides follow from its coordinates.
+    pub fn new(sizes: Vec<Expr>, coords: Vec<Expr>) -> View {
+        View { sizes, coords, strides: None, is_reshape: false }
+    }
+
+    /// The operand as it is.
+    pub fn identity(sizes: &[Expr]) -> View {
+        View::new(sizes.to_vec(), (0..sizes.len()).map(dim).collect())
+    }
+
+    /// The result's type.
+    pub fn result_type(self, dtype: Dtype, operand_strides: &[Expr]) -> TensorType {
+        let strides = self.strides.unwrap_or_else(|| {
+            let along = |d: usize| {
+                let steps = self.coords.iter().zip(operand_strides);
+                steps
+                    .map(|(c, &stride)| c.linear(dim_sym(d)).map_or(Expr::zero(), |(by, _)| by) * stride)
+                    .sum()
+            };
+            (0..self.sizes.len()).map(along).collect()
+        });
+        TensorType { dtype, sizes: self.sizes, strides }
+    }
+}
+
+/// Where the elements of a value are: an index function into a buffer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Access {
+    /// Storage.
+    pub buf: Buf,
+    /// Element type of the buffer.
+    pub dtype: Dtype,
+    /// Sizes of the value.
+    pub sizes: Vec<Expr>,
+    /// Flat index into the buffer, over [`dim`]s.
+    index: Expr,
+}
+
+impl Access {
+    /// Element `offset + sum(coordinate * stride)`.
+    pub fn strided(buf: Buf, dtype: Dtype, sizes: Vec<Expr>, strides: &[Expr], offset: Expr) -> Access {
+        let index = strides.iter().enumerate().fold(offset, |sum, (d, &s)| sum + dim(d) * s);
+        Access { buf, dtype, sizes, index }
+    }
+
+    /// The flat index of the element at these coordinates, one for each dimension.
+    pub fn at(&self, coords: &[Expr]) -> Expr {
+        place(self.index, coords)
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Strides and offset, when the index is that simple. Dimensions of size 1 have stride 0.
+    pub fn strides(&self) -> Option<(Vec<Expr>, Expr)> {
+        let mut rest = self.index;
+        let mut strides = Vec::with_capacity(self.rank());
+        for d in 0..self.rank() {
+            let (stride, other) = rest.linear(dim_sym(d))?;
+            if stride.syms().iter().any(|s| s.name().starts_with('%')) {
+                return None;
+            }
+            strides.push(stride);
+            rest = other;
+        }
+        Some((strides, rest))
+    }
+
+    /// Whether it is exactly this strided tensor at offset 0; strides of size-1 dimensions do not count.
+    pub fn is_strided_as(&self, ty: &TensorType) -> bool {
+        let Some((strides, offset)) = self.strides() else { return false };
+        let agrees = |d: usize| strides[d] == ty.strides[d] || ty.sizes[d].is_one();
+        offset.is_zero() && self.sizes == ty.sizes && (0..self.rank()).all(agrees)
+    }
+
+    /// The access of a view of this value.
+    pub fn view(&self, view: &View, facts: &Facts) -> Access {
+        // Dimensions that lie densely in storage merge without division.
+        if view.is_reshape
+            && let Some(merged) = self.merged(view, facts)
+        {
+            return merged;
+        }
+        let index = self.at(&view.coords);
+        let sizes = view.sizes.clone();
+        let index = if index.is_polynomial() { index } else { self.simplified(index, &sizes, facts) };
+        Access { buf: self.buf, dtype: self.dtype, sizes, index }
+    }
+
+    /// A reshape that strides can express.
+    fn merged(&self, view: &View, facts: &Facts) -> Option<Access> {
+        let (own, offset) = self.strides()?;
+        let ty = TensorType { dtype: self.dtype, sizes: self.sizes.clone(), strides: own };
+        let strides = layout::view_strides(facts, &ty, &view.sizes)?;
+        Some(Access::strided(self.buf, self.dtype, view.sizes.clone(), &strides, offset))
+    }
+
+    fn simplified(&self, index: Expr, sizes: &[Expr], facts: &Facts) -> Expr {
+        let mut facts = facts.clone();
+        for (d, &size) in sizes.iter().enumerate() {
+            facts.declare_index(dim_sym(d), size);
+        }
+        facts.simplify(index)
+    }
+
+    /// The same elements with leading dimensions added or size-1 dimensions expanded to `sizes`, aligned at the end.
+    pub fn broadcast(&self, sizes: &[Expr]) -> Access {
+        let lead = sizes.len() - self.rank();
+        let coord = |d: usize| if self.sizes[d].is_one() { Expr::zero() } else { dim(lead + d) };
+        let coords: Vec<Expr> = (0..self.rank()).map(coord).collect();
+        Access { buf: self.buf, dtype: self.dtype, sizes: sizes.to_vec(), index: self.at(&coords) }
+    }
+}

@@ -1,0 +1,26 @@
+"""Convolutions."""
+
+from harness import *
+
+image = rand(2, 4, 5, 6)
+case(aten.conv2d.default, image, rand(3, 4, 3, 3), rand(3))
+case(aten.conv2d.default, image, rand(3, 4, 3, 2), None, [2, 1], [1, 2])
+case(aten.conv2d.default, image, rand(4, 4, 2, 2), None, [1, 1], [1, 1], [2, 1])
+case(aten.conv2d.default, image, rand(6, 2, 2, 2), rand(6), [1, 1], [0, 0], [1, 1], 2)
+case(aten.conv2d.default, image, rand(4, 1, 3, 3), rand(4), [1, 1], [1, 1], [1, 1], 4)
+case(aten.conv2d.default, image, rand(8, 1, 3, 3), None, [1, 1], [1, 1], [1, 1], 4)
+case(aten.conv2d.default, image.contiguous(memory_format=torch.channels_last), rand(3, 4, 1, 1))
+case(aten.conv2d.default, image, rand(3, 4, 2, 2).contiguous(memory_format=torch.channels_last))
+case(aten.conv2d.default, image.bfloat16(), rand(3, 4, 3, 3, dtype=bf16), rand(3, dtype=bf16))
+case(aten.conv2d.default, image[0], rand(3, 4, 3, 3))
+case(aten.conv2d.padding, image, rand(3, 4, 2, 3), None, [1, 1], "same")
+case(aten.conv2d.padding, image, rand(3, 4, 2, 3), None, [2, 1], "valid")
+case(aten.conv1d.default, rand(2, 3, 7), rand(4, 3, 3), rand(4), [2], [1])
+case(aten.conv3d.default, rand(1, 2, 3, 4, 3), rand(2, 2, 2, 2, 2), rand(2), [1, 1, 1], [1, 0, 1])
+case(aten.convolution.default, image, rand(3, 4, 3, 3), rand(3), [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+case(aten.convolution.default, image, rand(4, 3, 3, 3), rand(3), [2, 2], [1, 1], [1, 1], True, [1, 1], 1)
+case(aten.conv_transpose2d.input, image, rand(4, 2, 2, 3), rand(4), [2, 3], [0, 1], [0, 1], 2, [2, 1])
+case(aten.conv_transpose1d.default, rand(1, 2, 4), rand(2, 3, 2), None, [2])
+case(aten.im2col.default, image, [3, 2], [1, 2], [1, 0], [2, 1])
+case(aten.col2im.default, rand(2, 12, 20), [5, 6], [2, 2], [1, 1], [0, 0], [1, 1])
+case(aten.col2im.default, rand(1, 27, 6), [5, 6], [3, 3], [1, 2], [1, 1], [2, 2])

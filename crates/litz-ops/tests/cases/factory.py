@@ -1,0 +1,33 @@
+"""Tensors from nothing."""
+
+from harness import *
+
+base = rand(2, 3, 4, 5)
+last = base.contiguous(memory_format=torch.channels_last)
+swapped = rand(4, 3).t()
+
+# Factories.
+case(aten.full.default, [2, 3], 2)
+case(aten.full.default, [2], 2.5)
+case(aten.full.default, [2], True)
+case(aten.full.default, [], -INF, dtype=bf16)
+case(aten.zeros.default, [0, 3])
+case(aten.ones.default, [2], dtype=torch.int64)
+case(aten.new_ones.default, rand(2), [3], dtype=torch.bool)
+case(aten.new_full.default, whole(2), [3], 2.5)
+case(aten.full_like.default, swapped, 1.5)
+case(aten.ones_like.default, last, memory_format=torch.contiguous_format)
+case(aten.scalar_tensor.default, 3)
+case(aten.scalar_tensor.default, -INF, dtype=f16)
+case(aten.arange.default, 5)
+case(aten.arange.default, 5.5)
+case(aten.arange.start, 2, 7, dtype=torch.float32)
+case(aten.arange.start_step, 7, 1, -2)
+case(aten.arange.start_step, 0.5, 3, 0.75)
+case(aten.arange.start_step, 0, 7, 3)
+case(aten.linspace.default, -1, 2, 7)
+case(aten.linspace.default, 3, 5, 1)
+case(aten.eye.m, 2, 3)
+case(aten.tril.default, rand(2, 3, 4))
+case(aten.tril.default, rand(3, 4), -1)
+case(aten.triu.default, rand(4, 3), 1)

@@ -1,0 +1,35 @@
+"""Indexing by tensors."""
+
+from harness import *
+
+swapped = rand(4, 3).t()
+
+# Indexing.
+table, rows = rand(6, 4), torch.tensor([[0, 5], [2, 2], [3, 1]])
+case(aten.embedding.default, table, rows)
+case(aten.embedding.default, table, rows.int(), 1)
+case(aten.embedding.default, table.bfloat16(), rows[0])
+case(aten.index.Tensor, table, [rows])
+case(aten.index.Tensor, table, [None, torch.tensor([-1, 0])])
+case(aten.index.Tensor, rand(3, 4, 5), [torch.tensor([0, 2]), torch.tensor([[1], [3]])])
+case(aten.index.Tensor, rand(3, 4, 5), [torch.tensor([0, 2]), None, torch.tensor([1, -2])])
+case(aten.index.Tensor, rand(3, 4, 5), [None, torch.tensor([[1, 3], [0, 0]])])
+case(aten.index.Tensor, rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last), [None, None, torch.tensor([[1], [3]]), torch.tensor([0, 2])])
+case(aten.index.Tensor, swapped, [torch.tensor([2, 0])])
+case(aten.index_put.default, rand(4, 3), [torch.tensor([0, 2])], rand(2, 3))
+case(aten.index_put.default, rand(4, 3), [torch.tensor([0, 2, 0]), torch.tensor([1, -1, 1])], rand(3), True)
+case(aten.index_put.default, rand(4, 3), [whole(4) > 0], torch.tensor(9.0))
+case(aten.index_select.default, rand(4, 3), 1, torch.tensor([2, 0, 2, 1]))
+case(aten.gather.default, rand(3, 4), 1, torch.tensor([[0, 3], [1, 1]]))
+case(aten.gather.default, rand(3, 4), 0, torch.tensor([[0, 2, 1]]))
+case(aten.scatter.src, rand(3, 4), 1, torch.tensor([[0, 3], [1, 2]]), rand(3, 4))
+case(aten.scatter.value, rand(3, 4), 0, torch.tensor([[2, 0, 1]]), 5.5)
+case(aten.scatter_add.default, rand(3, 4), 0, torch.tensor([[2, 0, 2], [2, 0, 1]]), rand(2, 3))
+case(aten.slice_scatter.default, rand(4, 6), rand(4, 2), 1, 1, 5, 2)
+case(aten.select_scatter.default, rand(4, 3), rand(4), 1, -1)
+case(aten.index_copy.default, rand(4, 3), 0, torch.tensor([3, 1]), rand(2, 3))
+case(aten.index_add.default, rand(4, 3), 1, torch.tensor([0, 2, 0]), rand(4, 3), alpha=0.5)
+case(aten.sort.default, torch.tensor([[3.0, NAN, -1.0], [2.0, 0.5, 2.0]]), 1, False)
+case(aten.sort.stable, whole(3, 4), stable=True, dim=0, descending=True)
+case(aten.topk.default, torch.tensor([[3.0, 1.0, -1.0, 7.0], [2.0, 0.5, 4.0, INF]]), 2)
+case(aten.topk.default, torch.tensor([[3.0, 1.0], [2.0, 0.5], [9.0, -1.0]]), 2, 0, False)

@@ -1,0 +1,40 @@
+"""Softmax and normalisation."""
+
+from harness import *
+
+base = rand(2, 3, 4, 5)
+last = base.contiguous(memory_format=torch.channels_last)
+x = rand(2, 3, 4)
+
+# Softmax and norms.
+for f in (aten.softmax.int, aten.log_softmax.int):
+    case(f, x, -1)
+    case(f, x, 1)
+    case(f, rand(2, 3, dtype=bf16), 1)
+    case(f, rand(2, 3, dtype=bf16), 1, dtype=torch.float32)
+    case(f, torch.tensor([[1000.0, 999.0], [-INF, 0.0], [NAN, 1.0], [INF, 1.0]]), 1)
+    case(f, torch.tensor(3.0), 0)
+case(aten._softmax.default, x.transpose(0, 1), 0, False)
+case(aten.layer_norm.default, rand(2, 3, 4), [4], rand(4), rand(4))
+case(aten.layer_norm.default, rand(2, 3, 4), [3, 4])
+case(aten.layer_norm.default, rand(2, 3, 4, dtype=bf16), [4], rand(4, dtype=bf16), rand(4, dtype=bf16))
+case(aten.layer_norm.default, rand(2, 8, dtype=bf16), [8], rand(8), rand(8))
+case(aten.native_layer_norm.default, rand(2, 3, 4), [4], rand(4), rand(4), 1e-3)
+case(aten.native_layer_norm.default, rand(2, 3, 4, dtype=bf16), [4], None, None, 1e-3)
+case(aten.layer_norm.default, rand(3, 4).t(), [3], rand(3))
+case(aten.rms_norm.default, rand(2, 8), [8], rand(8), 1e-6)
+case(aten.rms_norm.default, rand(2, 8, dtype=bf16), [8])
+case(aten.group_norm.default, rand(2, 6, 2, 2), 3, rand(6), rand(6))
+case(aten.group_norm.default, rand(2, 6, 2, 2).contiguous(memory_format=torch.channels_last), 2)
+case(aten.native_group_norm.default, rand(2, 6, 4), rand(6), rand(6), 2, 6, 4, 3, 1e-5)
+case(aten.instance_norm.default, rand(2, 3, 5), rand(3), rand(3), None, None, True, 0.1, 1e-5, False)
+stats = rand(3), rand(3, lo=1)
+case(aten.batch_norm.default, rand(2, 3, 2, 2), rand(3), rand(3), *stats, False, 0.1, 1e-5, False)
+case(aten.batch_norm.default, rand(2, 3), None, None, *stats, False, 0.1, 1e-5, False)
+case(aten.batch_norm.default, last, rand(3), rand(3), *stats, False, 0.1, 1e-5, False)
+case(aten.batch_norm.default, rand(2, 3, 4), rand(3), None, None, None, True, 0.1, 1e-5, False)
+case(aten._native_batch_norm_legit_no_training.default, rand(2, 3, 2, 2), rand(3), rand(3), *stats, 0.1, 1e-5)
+case(aten._native_batch_norm_legit.no_stats, rand(2, 3, 2, 2), rand(3), rand(3), True, 0.1, 1e-5)
+case(aten.dropout.default, x, 0.5, False)
+case(aten._weight_norm.default, rand(3, 2, 4), rand(3, 1, 1), 0)
+case(aten._weight_norm.default, rand(3, 4), rand(1, 4), 1)

@@ -1,0 +1,27 @@
+"""Pooling."""
+
+from harness import *
+
+image = rand(2, 3, 5, 7)
+case(aten.max_pool2d.default, image, [2, 2])
+case(aten.max_pool2d.default, image, [3, 3], [2, 2], [1, 1])
+case(aten.max_pool2d.default, image, [3, 2], [2, 2], [1, 0], [1, 2], True)
+case(aten.max_pool2d.default, image.contiguous(memory_format=torch.channels_last), [3], [2], [1])
+case(aten.max_pool2d.default, image.bfloat16(), [2, 2])
+case(aten.max_pool2d_with_indices.default, image, [3, 3], [2, 2], [1, 1])
+case(aten.max_pool2d_with_indices.default, image[0], [2, 2], [1, 2], [0, 1], [2, 1])
+case(aten.max_pool1d.default, rand(1, 2, 7), [3], [2], [1])
+case(aten.max_pool3d.default, rand(1, 2, 4, 4, 4), [2, 2, 2])
+case(aten.avg_pool2d.default, image, [2, 2])
+case(aten.avg_pool2d.default, image, [3, 3], [2, 2], [1, 1])
+case(aten.avg_pool2d.default, image, [3, 3], [2, 2], [1, 1], False, False)
+case(aten.avg_pool2d.default, image, [2, 2], [2, 2], [0, 0], True, False)
+case(aten.avg_pool2d.default, image, [2, 2], [2, 2], [1, 1], True, True)
+case(aten.avg_pool2d.default, image, [2, 2], [], 0, False, True, 3)
+case(aten.avg_pool1d.default, rand(1, 2, 7), [3], [2], [1])
+case(aten.adaptive_avg_pool2d.default, image, [1, 1])
+case(aten.adaptive_avg_pool2d.default, image, [2, 3])
+case(aten.adaptive_avg_pool2d.default, image, [5, 7])
+case(aten.adaptive_avg_pool2d.default, image, [6, 9])
+case(aten._adaptive_avg_pool2d.default, rand(1, 2, 4, 6).contiguous(memory_format=torch.channels_last), [2, 2])
+case(aten.adaptive_avg_pool1d.default, rand(2, 3, 8), [4])
