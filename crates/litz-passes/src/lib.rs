@@ -1,1 +1,8 @@
-//! Rewrites: graph to graph, loops to loops.
+//! Rewrites, one file each: graph to graph, loops to loops. Everything that changes *what* is computed happens here.
+//!
+//! A pass, its file, its name on the command line and its test folder are called the same.
+
+#![forbid(unsafe_code)]
+
+pub mod graph;
+pub mod loops;

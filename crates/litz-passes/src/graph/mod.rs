@@ -1,0 +1,57 @@
+//! Rewrites of graphs.
+
+pub mod build;
+pub mod channels_last;
+pub mod cse;
+pub mod dce;
+pub mod decompose;
+pub mod fold_batch_norm;
+pub mod functionalize;
+pub mod noop;
+
+use litz_ir::Diags;
+use litz_ir::graph::{Graph, Value};
+use std::collections::HashMap;
+
+/// What rewrites of graphs go by.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GraphSettings {
+    /// Parameters never change: what depends on them alone may be computed when the model is loaded.
+    pub freeze: bool,
+}
+
+impl Default for GraphSettings {
+    fn default() -> Self {
+        GraphSettings { freeze: true }
+    }
+}
+
+/// A rewrite of graphs; says how many nodes it changed.
+pub struct Pass {
+    /// Name: of the file, the flag and the test folder.
+    pub name: &'static str,
+    /// The rewrite.
+    pub run: fn(&mut Graph, &GraphSettings) -> Result<usize, Diags>,
+}
+
+/// Every rewrite, in the order they run.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "functionalize", run: |graph, _| functionalize::run(graph) },
+    Pass { name: "fold_batch_norm", run: fold_batch_norm::run },
+    Pass { name: "decompose", run: |graph, _| decompose::run(graph) },
+    Pass { name: "noop", run: |graph, _| noop::run(graph) },
+    Pass { name: "cse", run: |graph, _| cse::run(graph) },
+    Pass { name: "dce", run: |graph, _| dce::run(graph) },
+    Pass { name: "channels_last", run: |graph, _| channels_last::run(graph) },
+];
+
+/// Replaces values in node arguments, update contents and outputs. `with` has no chains.
+pub fn replace_values(graph: &mut Graph, with: &HashMap<Value, Value>) {
+    if with.is_empty() {
+        return;
+    }
+    let mut current = |v: Value| with.get(&v).copied().unwrap_or(v);
+    graph.nodes.iter_mut().flat_map(|n| &mut n.args).for_each(|a| a.map_values(&mut current));
+    graph.updates.iter_mut().for_each(|u| u.1 = current(u.1));
+    graph.outputs.iter_mut().for_each(|a| a.map_values(&mut current));
+}

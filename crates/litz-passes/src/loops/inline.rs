@@ -1,0 +1,303 @@
+//! Puts the body of a pointwise nest where its result is read, so that the result need not be stored.
+//!
+//! A producer is taken in when doing so computes nothing twice, or when computing it twice is cheaper than reading it
+//! back. Products take nothing in: they read their operands once for every tile.
+
+use super::{Settings, cse};
+use litz_ir::ScalarOp;
+use litz_ir::loops::{Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
+use litz_ir::{Dtype, Scalar};
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use std::collections::HashMap;
+
+/// Takes producers in; returns how many nests disappeared.
+pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+    let mut gone = 0;
+    let mut at = 0;
+    while at < loops.stmts.len() {
+        if take_in(loops, at, settings) {
+            loops.stmts.remove(at);
+            gone += 1;
+        } else {
+            at += 1;
+        }
+    }
+    gone
+}
+
+/// Puts the nest at position `at` into all its readers, if that is right and worth it.
+fn take_in(loops: &mut Loops, at: usize, settings: &Settings) -> bool {
+    let Stmt::Nest(producer) = &loops.stmts[at] else { return false };
+    let Some((buf, store)) = single_store(producer) else { return false };
+    if loops.bufs[buf].kind != BufKind::Temp || escapes(loops, buf) {
+        return false;
+    }
+    let readers: Vec<usize> =
+        (0..loops.stmts.len()).filter(|&s| s != at && loops.stmts[s].reads().contains(&buf)).collect();
+    let written_once = (0..loops.stmts.len()).all(|s| s == at || !loops.stmts[s].writes().contains(&buf));
+    if readers.is_empty() || !written_once || readers.iter().any(|&r| r < at) {
+        return false;
+    }
+    let last = *readers.last().expect("invariant: there are readers");
+    let sources = loops.stmts[at].reads();
+    if (at + 1..last).any(|s| loops.stmts[s].writes().iter().any(|w| sources.contains(w))) {
+        return false;
+    }
+    let Some(axes) = axis_of_dims(&loops.bufs[buf], store, producer, &loops.facts) else { return false };
+    let hint = |n: &Nest| -> i64 {
+        n.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64).max(1)).fold(1, i64::saturating_mul)
+    };
+    let cheap = cost(producer) <= settings.cheap && loads(producer) <= 1;
+    let mut reads = 0;
+    for &r in &readers {
+        let Stmt::Nest(reader) = &loops.stmts[r] else { return false };
+        let here = reader.body.iter().filter(|i| matches!(&i.op, InstOp::Load { buf: b, .. } if *b == buf)).count();
+        reads += here;
+        let fits = reader.body.len() + here * producer.body.len() <= settings.max_body
+            && loads(reader) + here * loads(producer) <= settings.max_loads.max(loads(reader));
+        let repeats = hint(reader) > hint(producer) && !(cheap && cost(producer) <= 2);
+        let scanned = reader.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. })) && cost(producer) > 2;
+        // A window over a padded image reads each element many times, and the image may get a border instead.
+        let windowed = !reader.reduced.is_empty()
+            && reader.body.iter().any(
+                |i| matches!(&i.op, InstOp::Load { buf: b, guard, .. } if *b == buf && !guard.is_empty()),
+            );
+        if !fits || windowed || is_product(reader) || repeats && loads(producer) > 0 || scanned {
+            return false;
+        }
+    }
+    if reads > 1 && !cheap && loads(producer) > 0 {
+        return false;
+    }
+    let producer = producer.clone();
+    for r in readers {
+        let data = loops.bufs[buf].clone();
+        let facts = loops.facts.clone();
+        if let Stmt::Nest(reader) = &mut loops.stmts[r] {
+            substitute(reader, &producer, buf, &data, &axes, &facts);
+        }
+    }
+    true
+}
+
+/// The one store of a nest without reductions or scans.
+fn single_store(nest: &Nest) -> Option<(Buf, Expr)> {
+    if !nest.reduced.is_empty() {
+        return None;
+    }
+    let mut found = None;
+    for inst in &nest.body {
+        match &inst.op {
+            InstOp::Store { combine: Some(_), .. } | InstOp::Scan { .. } => return None,
+            InstOp::Store { buf, index, .. } => {
+                if found.replace((*buf, *index)).is_some() {
+                    return None;
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn escapes(loops: &Loops, buf: Buf) -> bool {
+    loops.updates.iter().any(|u| u.0 == buf || u.1 == buf)
+        || loops.outputs.iter().any(|o| matches!(o, Output::View { buf: b, .. } if *b == buf))
+}
+
+fn loads(nest: &Nest) -> usize {
+    nest.body.iter().filter(|i| matches!(i.op, InstOp::Load { .. })).count()
+}
+
+/// Rough cost of a body in additions. Transcendental functions were measured at 3 to 12 times a load and store of a
+/// vector; divisions and roots at about 8 additions.
+pub fn cost(nest: &Nest) -> u32 {
+    nest.body
+        .iter()
+        .map(|i| match &i.op {
+            InstOp::Op(op, _) => match op {
+                ScalarOp::Add
+                | ScalarOp::Sub
+                | ScalarOp::Mul
+                | ScalarOp::Fma
+                | ScalarOp::Max
+                | ScalarOp::Min
+                | ScalarOp::Neg
+                | ScalarOp::Abs
+                | ScalarOp::And
+                | ScalarOp::Or
+                | ScalarOp::Xor
+                | ScalarOp::Not
+                | ScalarOp::Shl
+                | ScalarOp::Shr
+                | ScalarOp::Eq
+                | ScalarOp::Ne
+                | ScalarOp::Lt
+                | ScalarOp::Le
+                | ScalarOp::Gt
+                | ScalarOp::Ge
+                | ScalarOp::Isnan
+                | ScalarOp::Isinf
+                | ScalarOp::Select
+                | ScalarOp::Floor
+                | ScalarOp::Ceil
+                | ScalarOp::Round
+                | ScalarOp::Trunc
+                | ScalarOp::Copysign
+                | ScalarOp::Sign => 1,
+                ScalarOp::Div | ScalarOp::Sqrt | ScalarOp::Rsqrt => 8,
+                _ => 16,
+            },
+            InstOp::Cast(_) | InstOp::Bitcast(_) | InstOp::Cond(_) | InstOp::Index(_) | InstOp::Bind { .. } => 1,
+            _ => 0,
+        })
+        .sum()
+}
+
+/// For each dimension of the buffer the axis that is its coordinate, or `None` for dimensions of one element.
+fn axis_of_dims(buf: &BufData, store: Expr, nest: &Nest, facts: &Facts) -> Option<Vec<Option<Sym>>> {
+    let mut expected = Expr::zero();
+    let mut axes = Vec::new();
+    let mut used = Vec::new();
+    let mut rest = store;
+    for (&size, &stride) in buf.sizes.iter().zip(&buf.strides) {
+        let axis = nest.axes.iter().find(|a| {
+            !used.contains(&a.var)
+                && rest.linear(a.var).is_some_and(|(c, _)| c == stride)
+                && facts.known(&Rel::eq(a.extent, size)) == Known::Yes
+        });
+        match axis {
+            Some(a) if !size.is_one() => {
+                used.push(a.var);
+                expected = expected + Expr::sym(a.var) * stride;
+                rest = rest.linear(a.var)?.1;
+                axes.push(Some(a.var));
+            }
+            _ if size.is_one() => axes.push(None),
+            _ => return None,
+        }
+    }
+    // Axes of one point may be left over; anything else means several points store one element.
+    let leftover = nest.axes.iter().all(|a| used.contains(&a.var) || a.extent.is_one());
+    (leftover && rest.syms().iter().all(|s| nest.axes.iter().any(|a| a.var == *s && a.extent.is_one())))
+        .then_some(axes)
+}
+
+/// Whether a nest multiplies two loads and sums, with axes that only one of them has.
+pub fn is_product(nest: &Nest) -> bool {
+    super::pack::operands(nest).is_some()
+}
+
+/// Replaces every load of `buf` in `reader` by the body of `producer`.
+fn substitute(
+    reader: &mut Nest,
+    producer: &Nest,
+    buf: Buf,
+    data: &BufData,
+    axes: &[Option<Sym>],
+    facts: &Facts,
+) {
+    let facts = reader.facts(facts);
+    let mut body: Vec<Inst> = Vec::new();
+    let mut map: Vec<Val> = Vec::new();
+    let mut binds = 0;
+    for mut inst in std::mem::take(&mut reader.body) {
+        inst.op.operands_mut().into_iter().for_each(|v| *v = map[v.0 as usize]);
+        match &inst.op {
+            InstOp::Load { buf: b, index, guard, other } if *b == buf => {
+                let coords = data.coordinates(*index, &facts);
+                let place: HashMap<Sym, Expr> =
+                    axes.iter().zip(coords).filter_map(|(a, c)| a.map(|a| (a, c))).collect();
+                let value = splice(producer, &place, guard, &facts, &mut body, &mut binds);
+                map.push(guarded(&mut body, value, guard, *other, inst.ty));
+            }
+            _ => {
+                map.push(Val(body.len() as u32));
+                body.push(inst);
+            }
+        }
+    }
+    reader.body = body;
+    for from in &producer.from {
+        if !reader.from.contains(from) {
+            reader.from.insert(0, from.clone());
+        }
+    }
+    cse::clean(reader);
+}
+
+/// Appends the producer's body at that place; returns the value it would have stored.
+fn splice(
+    producer: &Nest,
+    place: &HashMap<Sym, Expr>,
+    guard: &[Rel],
+    facts: &Facts,
+    body: &mut Vec<Inst>,
+    binds: &mut usize,
+) -> Val {
+    let mut renamed: HashMap<Sym, Expr> = HashMap::new();
+    let mut map: Vec<Val> = Vec::new();
+    let mut result = Val(0);
+    let point: Vec<Sym> = producer.axes.iter().map(|a| a.var).collect();
+    for inst in &producer.body {
+        let mut inst = inst.clone();
+        if let InstOp::Store { value, .. } = inst.op {
+            result = map[value.0 as usize];
+            map.push(result);
+            continue;
+        }
+        inst.op.operands_mut().into_iter().for_each(|v| *v = map[v.0 as usize]);
+        inst.op.map_exprs(&mut |e| {
+            let moved = e.subst(&|s| {
+                let known = renamed.get(&s).or_else(|| place.get(&s)).copied();
+                known.or_else(|| point.contains(&s).then(Expr::zero))
+            });
+            facts.simplify(moved)
+        });
+        // Where the guards fail there may be no such element to check for.
+        if let InstOp::Bind { value, .. } = &mut inst.op {
+            *value = guarded(body, *value, guard, Scalar::Int(0), inst.ty);
+        }
+        match &mut inst.op {
+            InstOp::Load { guard: own, .. } => own.extend(guard.iter().cloned()),
+            InstOp::Bind { sym, .. } => {
+                let taken = |s: Sym, body: &[Inst]| {
+                    body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if sym == s))
+                };
+                let original = *sym;
+                while taken(*sym, body) {
+                    *binds += 1;
+                    *sym = Sym::new(&format!("{original}_{binds}"));
+                }
+                renamed.insert(original, Expr::sym(*sym));
+            }
+            _ => {}
+        }
+        map.push(Val(body.len() as u32));
+        body.push(inst);
+    }
+    result
+}
+
+/// `value` where the guards hold, `other` elsewhere.
+fn guarded(body: &mut Vec<Inst>, value: Val, guard: &[Rel], other: Scalar, ty: Dtype) -> Val {
+    let mut push = |op, ty| {
+        body.push(Inst { op, ty });
+        Val(body.len() as u32 - 1)
+    };
+    let mut all: Option<Val> = None;
+    for rel in guard {
+        let holds = push(InstOp::Cond(*rel), Dtype::Bool);
+        all = Some(match all {
+            Some(before) => push(InstOp::Op(ScalarOp::And, vec![before, holds]), Dtype::Bool),
+            None => holds,
+        });
+    }
+    match all {
+        Some(cond) => {
+            let other = push(InstOp::Const(other), ty);
+            push(InstOp::Op(ScalarOp::Select, vec![cond, value, other]), ty)
+        }
+        None => value,
+    }
+}

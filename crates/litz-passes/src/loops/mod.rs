@@ -1,0 +1,48 @@
+//! Rewrites of loops programs.
+
+pub mod cse;
+pub mod dead;
+pub mod fold;
+pub mod inline;
+pub mod pack;
+pub mod pad;
+pub mod split_reduce;
+
+use litz_ir::loops::Loops;
+
+/// Numbers of the target and thresholds that rewrites of loops go by.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// Columns of a product's register tile: operands are packed to this width.
+    pub tile_columns: u32,
+    /// Cost of a body (see [`inline::cost`]) that is recomputed rather than stored when it has several readers.
+    pub cheap: u32,
+    /// Instructions a nest may have after taking in its producers.
+    pub max_body: usize,
+    /// Loads a nest may have after taking in its producers.
+    pub max_loads: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { tile_columns: 32, cheap: 4, max_body: 100, max_loads: 12 }
+    }
+}
+
+/// A rewrite of loops programs; says how many things it changed.
+pub struct Pass {
+    /// Name: of the file, the flag and the test folder.
+    pub name: &'static str,
+    /// The rewrite.
+    pub run: fn(&mut Loops, &Settings) -> usize,
+}
+
+/// Every rewrite, in the order they run.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "inline", run: inline::run },
+    Pass { name: "fold", run: fold::run },
+    Pass { name: "pad", run: pad::run },
+    Pass { name: "pack", run: pack::run },
+    Pass { name: "split_reduce", run: split_reduce::run },
+    Pass { name: "dead", run: dead::run },
+];

@@ -1,0 +1,212 @@
+//! Lays out the right operand of a product in panels as wide as a register tile: `[column tile, reduced.., column]`.
+//!
+//! A panel is read front to back while the tile's accumulators stay in registers, whatever layout the operand had.
+//! Constant operands are packed once, when the model is loaded; others at every call, when enough rows use them.
+
+use super::{Settings, cse};
+use litz_ir::ids::Id;
+use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::{ReduceOp, Scalar, ScalarOp};
+use litz_sym::{Expr, Facts, Rel, Sym};
+use std::collections::HashMap;
+
+/// Rows that must use an operand before packing it at every call pays: packing reads and writes it once, which costs
+/// about as much as four rows of the product.
+const MIN_ROWS: i64 = 16;
+/// Reduced points below which products are not tiled.
+const MIN_REDUCED: i64 = 4;
+
+/// Operands of a product nest.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands {
+    /// Position of the left operand's load.
+    pub left: usize,
+    /// Position of the right operand's load.
+    pub right: usize,
+    /// The axis that only the right operand has and that tiles' columns run along.
+    pub column: Axis,
+}
+
+/// Packs operands; returns how many.
+pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+    let mut packed: HashMap<(Buf, Vec<Expr>), Buf> = HashMap::new();
+    let mut count = 0;
+    let mut at = 0;
+    while at < loops.stmts.len() {
+        if let Some((key, panel)) = wanted(loops, at, settings) {
+            let buf = match packed.get(&key) {
+                Some(&buf) => buf,
+                None => {
+                    let buf = add_panel(loops, at, &panel);
+                    packed.insert(key, buf);
+                    count += 1;
+                    at += 1;
+                    buf
+                }
+            };
+            redirect(loops, at, &panel, buf);
+        }
+        at += 1;
+    }
+    count
+}
+
+/// How an operand is packed.
+struct Panel {
+    operands: Operands,
+    source: Buf,
+    index: Expr,
+    /// Axes of the panel outside the column tile, then those inside, in storage order.
+    outer: Vec<Axis>,
+    inner: Vec<Axis>,
+    width: i64,
+    name: String,
+}
+
+/// The operands of a nest that sums products of two loads, with a column axis that only the right one has.
+pub fn operands(nest: &Nest) -> Option<Operands> {
+    let mut reduces = nest.body.iter().filter(|i| matches!(i.op, InstOp::Reduce(..) | InstOp::ArgReduce { .. }));
+    let (Some(reduce), None) = (reduces.next(), reduces.next()) else { return None };
+    let InstOp::Reduce(ReduceOp::Sum, value) = reduce.op else { return None };
+    let InstOp::Op(ScalarOp::Mul, factors) = &nest.body[value.index()].op else { return None };
+    let loads: Vec<usize> = factors.iter().map(|v| source_load(nest, v.index())).collect::<Option<_>>()?;
+    let mentions = |at: usize, s: Sym| nest.body[at].op.exprs().iter().any(|e| e.has_sym(s));
+    let only = |own: usize, other: usize| -> Vec<Axis> {
+        nest.axes.iter().filter(|a| mentions(own, a.var) && !mentions(other, a.var)).copied().collect()
+    };
+    let guarded = |at: usize| matches!(&nest.body[at].op, InstOp::Load { guard, .. } if !guard.is_empty());
+    let mut best: Option<(bool, Operands)> = None;
+    for (left, right) in [(loads[0], loads[1]), (loads[1], loads[0])] {
+        // A guarded operand is a padded image: it stays on the left. Of the axes only the right one has, the one with
+        // the smallest steps in the result becomes the column.
+        if guarded(right) {
+            continue;
+        }
+        for column in only(right, left) {
+            let unit = nest.body.iter().any(|i| match &i.op {
+                InstOp::Store { index, .. } => index.linear(column.var).is_some_and(|(c, _)| c.is_one()),
+                _ => false,
+            });
+            if best.as_ref().is_none_or(|b| unit && !b.0) {
+                best = Some((unit, Operands { left, right, column }));
+            }
+        }
+    }
+    best.map(|b| b.1)
+}
+
+/// The load a value comes from, through conversions.
+fn source_load(nest: &Nest, at: usize) -> Option<usize> {
+    match &nest.body[at].op {
+        InstOp::Load { .. } => Some(at),
+        InstOp::Cast(v) => source_load(nest, v.index()),
+        _ => None,
+    }
+}
+
+fn wanted(loops: &Loops, at: usize, settings: &Settings) -> Option<((Buf, Vec<Expr>), Panel)> {
+    let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
+    let operands = operands(nest)?;
+    let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
+    let InstOp::Load { buf, index, .. } = nest.body[operands.right].op else { return None };
+    let InstOp::Load { index: left_index, .. } = nest.body[operands.left].op else { return None };
+    let reduced: i64 = nest.reduced.iter().map(|a| hint(a.extent)).product();
+    if reduced < MIN_REDUCED {
+        return None;
+    }
+    let rows: i64 = nest.axes.iter().filter(|a| !index.has_sym(a.var)).map(|a| hint(a.extent)).product();
+    let constant = is_constant(loops, buf);
+    let unit = index.linear(operands.column.var).is_some_and(|(c, _)| c.is_one());
+    if !constant && (unit || rows < MIN_ROWS) {
+        return None;
+    }
+    let mut inner: Vec<Axis> = nest.reduced.iter().filter(|a| index.has_sym(a.var)).copied().collect();
+    // In the order the left operand is walked: its largest steps first.
+    inner.sort_by_key(|a| {
+        std::cmp::Reverse(left_index.linear(a.var).map_or(0, |(c, _)| loops.facts.hint(c).unwrap_or(1 << 20)))
+    });
+    let outer: Vec<Axis> =
+        nest.axes.iter().filter(|a| index.has_sym(a.var) && a.var != operands.column.var).copied().collect();
+    let width = i64::from(settings.tile_columns);
+    let mut key = vec![index.replace(operands.column.var, Expr::named("column")), operands.column.extent];
+    for (i, a) in outer.iter().chain(&inner).enumerate() {
+        key[0] = key[0].replace(a.var, Expr::named(&format!("axis{i}")));
+        key.push(a.extent);
+    }
+    let name = format!("{}_pack", loops.bufs[buf].name);
+    Some(((buf, key), Panel { operands, source: buf, index, outer, inner, width, name }))
+}
+
+/// Whether a buffer's contents depend on the model alone.
+fn is_constant(loops: &Loops, buf: Buf) -> bool {
+    match loops.bufs[buf].kind {
+        BufKind::Input => false,
+        BufKind::Const(_) => !loops.updates.iter().any(|u| u.0 == buf),
+        BufKind::Temp => {
+            let mut writers = loops.stmts.iter().filter(|s| s.writes().contains(&buf)).peekable();
+            writers.peek().is_some()
+                && writers.all(|s| !s.reads().is_empty() && s.reads().iter().all(|&r| r != buf && is_constant(loops, r)))
+        }
+    }
+}
+
+/// Extents of a panel's dimensions and the flat index of an element, `tile` and `lane` being its column's parts.
+fn panel_index(panel: &Panel, tile: Expr, lane: Expr) -> (Vec<Expr>, Expr) {
+    let tiles = panel.operands.column.extent.ceildiv(panel.width);
+    let mut sizes: Vec<Expr> = panel.outer.iter().map(|a| a.extent).collect();
+    let mut coords: Vec<Expr> = panel.outer.iter().map(|a| Expr::sym(a.var)).collect();
+    sizes.push(tiles);
+    coords.push(tile);
+    sizes.extend(panel.inner.iter().map(|a| a.extent));
+    coords.extend(panel.inner.iter().map(|a| Expr::sym(a.var)));
+    sizes.push(Expr::int(panel.width));
+    coords.push(lane);
+    let index = coords.iter().zip(&sizes).fold(Expr::zero(), |flat, (&c, &n)| flat * n + c);
+    (sizes, index)
+}
+
+/// Inserts, before statement `at`, the nest that fills the panels; returns their buffer.
+fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
+    let (tile, lane) = (Sym::new("jo"), Sym::new("ji"));
+    let (sizes, index) = panel_index(panel, Expr::sym(tile), Expr::sym(lane));
+    let source = &loops.bufs[panel.source];
+    let dtype = source.dtype;
+    let column = Expr::sym(tile) * panel.width + Expr::sym(lane);
+    let extent = panel.operands.column.extent;
+    let whole = extent.as_int().is_some_and(|n| n % panel.width == 0);
+    let guard = if whole { Vec::new() } else { vec![Rel::lt(column, extent)] };
+    let mut axes = panel.outer.clone();
+    axes.push(Axis { var: tile, extent: extent.ceildiv(panel.width) });
+    axes.extend(&panel.inner);
+    axes.push(Axis { var: lane, extent: Expr::int(panel.width) });
+    let mut name = panel.name.clone();
+    let mut n = 1;
+    while loops.bufs.values().any(|b| b.name == name) {
+        name = format!("{}{n}", panel.name);
+        n += 1;
+    }
+    let strides = litz_ir::graph::contiguous_strides(&sizes);
+    let from = vec![loops.bufs[panel.source].name.clone()];
+    let buf = loops.bufs.push(BufData { name: name.clone(), dtype, sizes, strides, kind: BufKind::Temp });
+    let source_index = panel.index.replace(panel.operands.column.var, column);
+    let load =
+        InstOp::Load { buf: panel.source, index: source_index, guard, other: Scalar::zero(dtype) };
+    let store = InstOp::Store { buf, index, value: Val(0), combine: None };
+    let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
+    loops.stmts.insert(at, Stmt::Nest(Nest { name, from, axes, reduced: Vec::new(), body }));
+    buf
+}
+
+/// Makes the product at position `at` read the panels.
+fn redirect(loops: &mut Loops, at: usize, panel: &Panel, packed: Buf) {
+    let facts: Facts = loops.facts.clone();
+    let Stmt::Nest(nest) = &mut loops.stmts[at] else { return };
+    let facts = nest.facts(&facts);
+    let column = Expr::sym(panel.operands.column.var);
+    let (_, index) = panel_index(panel, column.floordiv(panel.width), column.modulo(panel.width));
+    if let InstOp::Load { buf, index: old, .. } = &mut nest.body[panel.operands.right].op {
+        *buf = packed;
+        *old = facts.simplify(index);
+    }
+    cse::clean(nest);
+}

@@ -1,0 +1,432 @@
+//! Gives padded images a border, so that reductions over windows load without guards.
+//!
+//! A window that may leave its image reads `load x[..] if 0 <= y, y < H else 0`. Guards in an inner loop cost more than
+//! a border in memory does: filling it touches only the edges. An image that one nest computes is stored inside a
+//! larger buffer from the start; any other is copied there, when a product reads it often enough to pay for that.
+
+use super::{Settings, pack};
+use litz_ir::ids::Id;
+use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
+use litz_ir::{Dtype, Scalar};
+use litz_sym::{Cmp, Expr, Facts, Known, Rel, Sym};
+
+/// How many times larger than the image a buffer with border may be; the padding of widely dilated windows is mostly
+/// border.
+const MAX_GROWTH: i64 = 4;
+
+/// Gives images borders; returns how many.
+pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+    let images: Vec<Buf> = loops.bufs.ids().collect();
+    images.into_iter().filter(|&buf| in_place(loops, buf) || copied(loops, buf)).count()
+}
+
+/// One load of an image.
+struct Load {
+    stmt: usize,
+    inst: usize,
+    /// Where in the image, possibly outside of it.
+    window: Option<Window>,
+    /// What guards give outside of the image, when the load asks for a border of it.
+    asks: Option<Scalar>,
+    /// The image is the left operand of a product.
+    multiplies: bool,
+}
+
+/// The coordinates that a load reads, and how far they may be outside.
+struct Window {
+    coords: Vec<Expr>,
+    border: Vec<Border>,
+}
+
+/// Elements added before and after those of a dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Border {
+    before: i64,
+    after: i64,
+}
+
+impl Border {
+    const fn is_none(&self) -> bool {
+        self.before == 0 && self.after == 0
+    }
+    fn union(self, other: Border) -> Border {
+        Border { before: self.before.max(other.before), after: self.after.max(other.after) }
+    }
+    fn width(&self) -> i64 {
+        self.before + self.after
+    }
+}
+
+/// Stores the image inside a larger buffer, when one nest computes it and every reader can follow.
+fn in_place(loops: &mut Loops, buf: Buf) -> bool {
+    if loops.bufs[buf].kind != BufKind::Temp || escapes(loops, buf) {
+        return false;
+    }
+    let loads = loads(loops, buf);
+    let Some(fill) = loads.iter().find_map(|l| l.asks) else { return false };
+    // The rows of a product without padding merge only when the image is dense.
+    let follows = |l: &Load| l.window.is_some() && (l.asks == Some(fill) || !l.multiplies);
+    let Some((producer, store)) = single_store(loops, buf) else { return false };
+    if !loads.iter().all(follows) || loops.stmts.iter().any(|s| calls_with(s, buf)) {
+        return false;
+    }
+    let InstOp::Store { index, .. } = nest(loops, producer).body[store].op else { return false };
+    let facts = nest(loops, producer).facts(&loops.facts);
+    let Some(stored) = coordinates(&loops.bufs[buf], index, &facts) else { return false };
+    let Some(border) = border(loops, buf, &loads, fill) else { return false };
+
+    let padded = with_border(&loops.bufs[buf], &border, &loops.facts);
+    let at = place(&stored, &border, &padded, &facts);
+    if let Stmt::Nest(nest) = &mut loops.stmts[producer]
+        && let InstOp::Store { index, .. } = &mut nest.body[store].op
+    {
+        *index = at;
+    }
+    for load in &loads {
+        redirect(loops, load, buf, &border, &padded, load.asks == Some(fill));
+    }
+    let size = loops.bufs[buf].sizes.clone();
+    loops.bufs[buf] = padded;
+    let fills = border_nests(loops, producer, buf, &size, &border, fill);
+    loops.stmts.splice(producer + 1..producer + 1, fills.into_iter().map(Stmt::Nest));
+    true
+}
+
+/// Copies the image into a larger buffer for the products that read windows of it.
+fn copied(loops: &mut Loops, buf: Buf) -> bool {
+    let loads: Vec<Load> = loads(loops, buf).into_iter().filter(|l| l.asks.is_some() && l.multiplies).collect();
+    let Some(first) = loads.first() else { return false };
+    let (Some(fill), at) = (first.asks, first.stmt) else { return false };
+    if loops.stmts[at..].iter().any(|s| s.writes().contains(&buf)) {
+        return false;
+    }
+    let Some(border) = border(loops, buf, &loads, fill) else { return false };
+    let mut padded = with_border(&loops.bufs[buf], &border, &loops.facts);
+    padded.name = unique(&format!("{}_pad", padded.name), loops.bufs.values().map(|b| b.name.as_str()));
+    padded.kind = BufKind::Temp;
+    let to = loops.bufs.push(padded.clone());
+    for load in loads.iter().filter(|l| l.asks == Some(fill)) {
+        redirect(loops, load, to, &border, &padded, true);
+    }
+    let copy = copy_nest(loops, buf, to, &border, fill);
+    loops.stmts.insert(at, Stmt::Nest(copy));
+    true
+}
+
+/// Every load of `buf` by a nest.
+fn loads(loops: &Loops, buf: Buf) -> Vec<Load> {
+    let mut loads = Vec::new();
+    for (s, stmt) in loops.stmts.iter().enumerate() {
+        let Stmt::Nest(nest) = stmt else { continue };
+        if !stmt.reads().contains(&buf) {
+            continue;
+        }
+        let facts = nest.facts(&loops.facts);
+        let left = pack::operands(nest).map(|o| o.left);
+        for (i, inst) in nest.body.iter().enumerate() {
+            let InstOp::Load { buf: b, index, guard, other } = &inst.op else { continue };
+            if *b != buf {
+                continue;
+            }
+            let window = window(&loops.bufs[buf], *index, guard, nest, &facts);
+            // A wider type could hold a value that the buffer's type rounds.
+            let exact = inst.ty == loops.bufs[buf].dtype || other.as_f64() == 0.0;
+            let slides = guard.iter().any(|r| nest.reduced.iter().any(|a| (r.lhs - r.rhs).has_sym(a.var)));
+            let asks = (slides && exact && window.is_some()).then_some(*other);
+            loads.push(Load { stmt: s, inst: i, window, asks, multiplies: left == Some(i) });
+        }
+    }
+    loads
+}
+
+/// The border that all loads with this fill need, if it is worth having.
+fn border(loops: &Loops, buf: Buf, loads: &[Load], fill: Scalar) -> Option<Vec<Border>> {
+    let data = &loops.bufs[buf];
+    let mut border = vec![Border::default(); data.sizes.len()];
+    for window in loads.iter().filter(|l| l.asks == Some(fill)).filter_map(|l| l.window.as_ref()) {
+        border.iter_mut().zip(&window.border).for_each(|(b, w)| *b = b.union(*w));
+    }
+    let numel = |sizes: &[Expr]| -> i64 {
+        sizes.iter().map(|&s| loops.facts.hint(s).unwrap_or(64).max(1)).fold(1, i64::saturating_mul)
+    };
+    let grown: Vec<Expr> = data.sizes.iter().zip(&border).map(|(&s, b)| s + b.width()).collect();
+    let affordable = numel(&grown) <= numel(&data.sizes).saturating_mul(MAX_GROWTH);
+    (affordable && !border.iter().all(Border::is_none)).then_some(border)
+}
+
+/// A guard as a bound on a sum of axes: `low <= sum`, or `sum <= high`.
+struct Bound {
+    sum: Expr,
+    low: Option<Expr>,
+    high: Option<Expr>,
+}
+
+/// What a load reads, when its guards say no more than that coordinates are inside of the image.
+fn window(data: &BufData, index: Expr, guard: &[Rel], nest: &Nest, facts: &Facts) -> Option<Window> {
+    let mut bounds: Vec<Bound> = Vec::new();
+    for rel in guard {
+        let bound = bound(rel, nest, facts)?;
+        match bounds.iter_mut().find(|b| b.sum == bound.sum) {
+            Some(same) => {
+                let clash = same.low.is_some() && bound.low.is_some() || same.high.is_some() && bound.high.is_some();
+                if clash {
+                    return None;
+                }
+                same.low = same.low.or(bound.low);
+                same.high = same.high.or(bound.high);
+            }
+            None => bounds.push(bound),
+        }
+    }
+    let mut guarded: Vec<Option<Expr>> = vec![None; data.sizes.len()];
+    let mut rest = index;
+    for bound in &bounds {
+        let dim = (0..data.sizes.len()).find(|&d| guarded[d].is_none() && runs_along(index, bound.sum, data.strides[d]))?;
+        let start = bound.start(data.sizes[dim], facts)?;
+        guarded[dim] = Some(facts.simplify(bound.sum - start));
+        rest = rest - (bound.sum - start) * data.strides[dim];
+    }
+    let mut coords = coordinates(data, facts.simplify(rest), facts)?;
+    let mut border = vec![Border::default(); coords.len()];
+    for (d, coord) in guarded.iter().enumerate() {
+        let Some(coord) = *coord else { continue };
+        if !coords[d].is_zero() {
+            return None;
+        }
+        coords[d] = coord;
+        let (low, high) = (facts.bounds(coord).lo, facts.bounds(facts.simplify(coord - data.sizes[d])).hi);
+        if low == i64::MIN || high == i64::MAX {
+            return None;
+        }
+        border[d] = Border { before: (-low).max(0), after: (high + 1).max(0) };
+    }
+    Some(Window { coords, border })
+}
+
+/// `rel` as a bound on a sum of the nest's axes with the first coefficient positive.
+fn bound(rel: &Rel, nest: &Nest, facts: &Facts) -> Option<Bound> {
+    // As `0 <= distance`.
+    let distance = match rel.cmp {
+        Cmp::Le => rel.rhs - rel.lhs,
+        Cmp::Lt => rel.rhs - rel.lhs - 1,
+        Cmp::Eq | Cmp::Ne => return None,
+    };
+    let distance = facts.simplify(distance);
+    let mentions = |e: Expr| nest.all_axes().any(|a| e.has_sym(a.var));
+    let sum: Expr = distance.terms().filter(|t| mentions(t.1)).map(|t| t.1 * t.0).sum();
+    let rest = distance - sum;
+    let first = sum.terms().next()?.0;
+    Some(match first > 0 {
+        true => Bound { sum, low: Some(-rest), high: None },
+        false => Bound { sum: -sum, low: None, high: Some(rest) },
+    })
+}
+
+impl Bound {
+    /// The sum at coordinate 0 of a dimension of that size, when the bound is that of the dimension.
+    fn start(&self, size: Expr, facts: &Facts) -> Option<Expr> {
+        let last = size - 1;
+        match (self.low, self.high) {
+            (Some(low), Some(high)) => (facts.known(&Rel::eq(high - low, last)) == Known::Yes).then_some(low),
+            (Some(low), None) => Some(low),
+            (None, Some(high)) => Some(high - last),
+            (None, None) => None,
+        }
+    }
+}
+
+/// Whether `index` moves by `stride` for each step of `sum`.
+fn runs_along(index: Expr, sum: Expr, stride: Expr) -> bool {
+    sum.syms().into_iter().all(|s| match (index.linear(s), sum.linear(s)) {
+        (Some((in_index, _)), Some((in_sum, _))) => in_index == in_sum * stride,
+        _ => false,
+    })
+}
+
+/// The coordinates of a flat index that is inside of the buffer, when they add up to it.
+fn coordinates(data: &BufData, index: Expr, facts: &Facts) -> Option<Vec<Expr>> {
+    let coords = data.coordinates(index, facts);
+    let sum: Expr = coords.iter().zip(&data.strides).map(|(&c, &s)| c * s).sum();
+    (facts.simplify(sum - index).is_zero()).then_some(coords)
+}
+
+/// The buffer with a border around it, dense in the same order of dimensions.
+fn with_border(data: &BufData, border: &[Border], facts: &Facts) -> BufData {
+    let sizes: Vec<Expr> = data.sizes.iter().zip(border).map(|(&s, b)| s + b.width()).collect();
+    let mut strides = vec![Expr::one(); sizes.len()];
+    let mut next = Expr::one();
+    for d in storage_order(data, facts).into_iter().rev() {
+        strides[d] = next;
+        next = next * sizes[d];
+    }
+    BufData { sizes, strides, ..data.clone() }
+}
+
+/// Dimensions from the largest stride to the smallest; of equal strides the dimension of one element goes first.
+fn storage_order(data: &BufData, facts: &Facts) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..data.sizes.len()).collect();
+    let hint = |d: usize| facts.hint(data.strides[d]).unwrap_or(i64::MAX);
+    order.sort_by_key(|&d| (std::cmp::Reverse(hint(d)), !data.sizes[d].is_one(), d));
+    order
+}
+
+/// The flat index of an image's element in the buffer with border.
+fn place(coords: &[Expr], border: &[Border], padded: &BufData, facts: &Facts) -> Expr {
+    let shifted = coords.iter().zip(border).map(|(&c, b)| c + b.before);
+    facts.simplify(shifted.zip(&padded.strides).map(|(c, &s)| c * s).sum())
+}
+
+fn redirect(loops: &mut Loops, load: &Load, to: Buf, border: &[Border], padded: &BufData, unguarded: bool) {
+    let window = load.window.as_ref().expect("invariant: loads that are redirected have windows");
+    let facts = nest(loops, load.stmt).facts(&loops.facts);
+    let at = place(&window.coords, border, padded, &facts);
+    if let Stmt::Nest(nest) = &mut loops.stmts[load.stmt]
+        && let InstOp::Load { buf, index, guard, .. } = &mut nest.body[load.inst].op
+    {
+        (*buf, *index) = (to, at);
+        if unguarded {
+            guard.clear();
+        }
+    }
+}
+
+/// Nests that store `fill` to each element of the border once: for each dimension with a border the slabs before and
+/// after the image, as long as the image along the dimensions before it and as the buffer along those after it.
+fn border_nests(
+    loops: &Loops,
+    producer: usize,
+    buf: Buf,
+    image: &[Expr],
+    border: &[Border],
+    fill: Scalar,
+) -> Vec<Nest> {
+    let data = &loops.bufs[buf];
+    let order = storage_order(data, &loops.facts);
+    let from = nest(loops, producer).from.clone();
+    let mut names: Vec<String> = loops.stmts.iter().map(|s| s.name().to_owned()).collect();
+    let mut nests = Vec::new();
+    let mut done = vec![false; border.len()];
+    for &slab in order.iter().filter(|&&d| !border[d].is_none()) {
+        let extent = |d: usize| match d {
+            _ if d == slab => Expr::int(border[d].width()),
+            _ if done[d] => image[d],
+            _ => data.sizes[d],
+        };
+        let (axes, points) = axes(loops, &order, &extent);
+        let facts = declared(&loops.facts, &axes);
+        let index = order.iter().map(|&d| {
+            let point = points[d];
+            let coord = match d {
+                // Counts from behind the image, past the end, to before it.
+                _ if d == slab => (point + image[d] + border[d].before).modulo(data.sizes[d]),
+                _ if done[d] => point + border[d].before,
+                _ => point,
+            };
+            coord * data.strides[d]
+        });
+        let index = facts.simplify(index.sum());
+        let name = unique(&format!("{}_border", data.name), names.iter().map(String::as_str));
+        names.push(name.clone());
+        let value = Inst { op: InstOp::Const(fill.to(data.dtype)), ty: data.dtype };
+        let body = vec![value, store(buf, index, data.dtype)];
+        nests.push(Nest { name, from: from.clone(), axes, reduced: Vec::new(), body });
+        done[slab] = true;
+    }
+    nests
+}
+
+/// A nest that fills `to` with the image `buf` and its border.
+fn copy_nest(loops: &Loops, buf: Buf, to: Buf, border: &[Border], fill: Scalar) -> Nest {
+    let (image, data) = (&loops.bufs[buf], &loops.bufs[to]);
+    let order = storage_order(data, &loops.facts);
+    let (axes, points) = axes(loops, &order, &|d| data.sizes[d]);
+    let facts = declared(&loops.facts, &axes);
+    let (mut from, mut into, mut guard) = (Expr::zero(), Expr::zero(), Vec::new());
+    for (d, &point) in points.iter().enumerate() {
+        from = from + (point - border[d].before) * image.strides[d];
+        into = into + point * data.strides[d];
+        if border[d].before > 0 {
+            guard.push(Rel::le(border[d].before, point));
+        }
+        if border[d].after > 0 {
+            guard.push(Rel::lt(point, image.sizes[d] + border[d].before));
+        }
+    }
+    let load = InstOp::Load { buf, index: facts.simplify(from), guard, other: fill.to(data.dtype) };
+    let body = vec![Inst { op: load, ty: data.dtype }, store(to, facts.simplify(into), data.dtype)];
+    let name = unique(&data.name, loops.stmts.iter().map(Stmt::name));
+    Nest { name, from: vec![image.name.clone()], axes, reduced: Vec::new(), body }
+}
+
+fn store(buf: Buf, index: Expr, ty: Dtype) -> Inst {
+    Inst { op: InstOp::Store { buf, index, value: Val::new(0), combine: None }, ty }
+}
+
+/// An axis for each dimension that has more than one point, in storage order; and the point along each dimension.
+fn axes(loops: &Loops, order: &[usize], extent: &dyn Fn(usize) -> Expr) -> (Vec<Axis>, Vec<Expr>) {
+    let (mut axes, mut points) = (Vec::new(), vec![Expr::zero(); order.len()]);
+    for &d in order.iter().filter(|&&d| !extent(d).is_one()) {
+        let mut name = format!("p{d}");
+        while loops.facts.is_symbol_declared(Sym::new(&name)) {
+            name.push('_');
+        }
+        axes.push(Axis { var: Sym::new(&name), extent: extent(d) });
+        points[d] = Expr::named(&name);
+    }
+    (axes, points)
+}
+
+fn declared(facts: &Facts, axes: &[Axis]) -> Facts {
+    let mut facts = facts.clone();
+    axes.iter().for_each(|a| facts.declare_index(a.var, a.extent));
+    facts
+}
+
+/// The only store to `buf` in the whole program, if it is a plain one by a nest.
+fn single_store(loops: &Loops, buf: Buf) -> Option<(usize, usize)> {
+    let mut stores = Vec::new();
+    for (s, stmt) in loops.stmts.iter().enumerate() {
+        let Stmt::Nest(nest) = stmt else { continue };
+        for (i, inst) in nest.body.iter().enumerate() {
+            if let InstOp::Store { buf: b, combine, .. } = &inst.op
+                && *b == buf
+            {
+                stores.push((s, i, combine.is_none()));
+            }
+        }
+    }
+    match stores.as_slice() {
+        &[(s, i, true)] => Some((s, i)),
+        _ => None,
+    }
+}
+
+fn calls_with(stmt: &Stmt, buf: Buf) -> bool {
+    match stmt {
+        Stmt::Extern(call) => call.reads.contains(&buf) || call.writes.contains(&buf),
+        Stmt::Nest(_) => false,
+    }
+}
+
+fn escapes(loops: &Loops, buf: Buf) -> bool {
+    loops.updates.iter().any(|u| u.0 == buf || u.1 == buf)
+        || loops.outputs.iter().any(|o| matches!(o, Output::View { buf: b, .. } if *b == buf))
+}
+
+/// `name`, with a number where something else is called that.
+fn unique<'a>(name: &str, taken: impl Iterator<Item = &'a str> + Clone) -> String {
+    let mut candidate = name.to_owned();
+    let mut n = 1;
+    while taken.clone().any(|t| t == candidate) {
+        n += 1;
+        candidate = format!("{name}{n}");
+    }
+    candidate
+}
+
+fn nest(loops: &Loops, at: usize) -> &Nest {
+    match &loops.stmts[at] {
+        Stmt::Nest(nest) => nest,
+        Stmt::Extern(call) => unreachable!("invariant: {} is a call, not a nest", call.name),
+    }
+}

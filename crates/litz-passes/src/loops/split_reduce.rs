@@ -1,0 +1,360 @@
+//! Splits a long reduction with few results in two: partial results of blocks, then one result of the partial ones.
+//!
+//! The blocks are independent points that threads can share. How many there are depends on sizes alone, so results are
+//! the same for any number of threads.
+
+use super::{Settings, cse, pack};
+use litz_ir::ids::Id;
+use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_sym::{Expr, Rel, Sym};
+
+/// Points above which a reduction occupies enough threads by itself.
+const MANY_POINTS: i64 = 64;
+/// Reduced elements below which one thread is done before others have woken up.
+const LONG: i64 = 64 * 1024;
+/// Reduced elements of a block: 32 KiB of f32, a few microseconds of work.
+const BLOCK: i64 = 8 * 1024;
+/// Blocks of one reduction, at most.
+const MAX_BLOCKS: i64 = 256;
+
+/// Splits reductions; returns how many.
+pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+    let mut count = 0;
+    let mut at = 0;
+    while at < loops.stmts.len() {
+        match split(loops, at) {
+            Some(stmts) => {
+                at += stmts.len();
+                loops.stmts.splice(at - stmts.len()..=at - stmts.len(), stmts.into_iter().map(Stmt::Nest));
+                count += 1;
+            }
+            None => at += 1,
+        }
+    }
+    count
+}
+
+/// How the reduced axes are divided.
+struct Division {
+    /// Axes that count blocks.
+    blocks: Vec<Axis>,
+    /// Axes within a block.
+    within: Vec<Axis>,
+    /// The divided axis and its value.
+    axis: Sym,
+    value: Expr,
+    /// Holds for points that exist; `None` when all blocks are full.
+    exists: Option<Rel>,
+}
+
+/// The nests that replace the reduction at position `at`, when splitting it pays.
+fn split(loops: &mut Loops, at: usize) -> Option<Vec<Nest>> {
+    let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
+    let nest = nest.clone();
+    let reduces: Vec<usize> = (0..nest.body.len()).filter(|&i| is_reduce(&nest.body[i].op)).collect();
+    let positions = nest.body.iter().any(|i| matches!(i.op, InstOp::ArgReduce { .. }));
+    let narrow = reduces.iter().any(|&i| nest.body[i].ty.compute() != nest.body[i].ty);
+    if reduces.is_empty() || narrow || positions && reduces.len() > 1 || pack::operands(&nest).is_some() {
+        return None;
+    }
+    let after = nest.after_reduce();
+    let runs_at_points = |i: usize| match nest.body[i].op {
+        InstOp::Store { .. } => !after[i],
+        InstOp::Scan { .. } => true,
+        _ => false,
+    };
+    if (0..nest.body.len()).any(runs_at_points) {
+        return None;
+    }
+    let division = divide(loops, &nest, !positions)?;
+    let bound = nest.body.iter().any(|i| matches!(i.op, InstOp::Bind { .. }));
+    if bound && division.exists.is_some() {
+        return None;
+    }
+    Some(match nest.body[reduces[0]].op {
+        InstOp::ArgReduce { max, value } => split_position(loops, &nest, &division, reduces[0], max, value),
+        _ => split_values(loops, &nest, &division, &reduces),
+    })
+}
+
+fn is_reduce(op: &InstOp) -> bool {
+    matches!(op, InstOp::Reduce(..) | InstOp::ArgReduce { .. })
+}
+
+/// Divides the reduced axes into blocks. Axes may be reordered so that those with the largest steps count blocks.
+fn divide(loops: &Loops, nest: &Nest, any_order: bool) -> Option<Division> {
+    let hint = |e: Expr| loops.facts.hint(e).unwrap_or(1).max(1);
+    let product = |axes: &[Axis]| axes.iter().map(|a| hint(a.extent)).fold(1, i64::saturating_mul);
+    let (points, reduced) = (product(&nest.axes), product(&nest.reduced));
+    if points >= MANY_POINTS || reduced < LONG {
+        return None;
+    }
+    let wanted = (reduced / BLOCK).min(MAX_BLOCKS);
+    let mut axes = nest.reduced.clone();
+    if any_order {
+        axes.sort_by_key(|a| std::cmp::Reverse(step(loops, nest, a.var)));
+    }
+    let mut blocks = Vec::new();
+    let mut count = 1;
+    for (i, &axis) in axes.iter().enumerate() {
+        let extent = hint(axis.extent);
+        if count * extent <= wanted && axis.extent.as_int().is_some() {
+            count *= extent;
+            blocks.push(axis);
+            continue;
+        }
+        let length = block_length(axis.extent, extent, wanted / count);
+        let (outer, inner) = (fresh(loops, &format!("{}_o", axis.var)), fresh(loops, &format!("{}_i", axis.var)));
+        let value = Expr::sym(outer) * length + Expr::sym(inner);
+        let full = loops.facts.divides(length, axis.extent);
+        blocks.push(Axis { var: outer, extent: loops.facts.simplify(axis.extent.ceildiv(length)) });
+        let mut within = vec![Axis { var: inner, extent: Expr::int(length) }];
+        within.extend(&axes[i + 1..]);
+        let exists = (!full).then(|| Rel::lt(value, axis.extent));
+        return Some(Division { blocks, within, axis: axis.var, value, exists });
+    }
+    None
+}
+
+/// A symbol of that name, or a longer one where a size symbol has it.
+fn fresh(loops: &Loops, name: &str) -> Sym {
+    let mut name = name.to_owned();
+    while loops.facts.is_symbol_declared(Sym::new(&name)) {
+        name.push('_');
+    }
+    Sym::new(&name)
+}
+
+/// The step of the loads along an axis; the largest for steps that vary.
+fn step(loops: &Loops, nest: &Nest, var: Sym) -> i64 {
+    let of = |e: Expr| e.linear(var).map_or(i64::MAX, |(c, _)| loops.facts.hint(c).unwrap_or(1 << 20).abs());
+    let loads = nest.body.iter().filter_map(|i| match &i.op {
+        InstOp::Load { index, .. } => Some(of(*index)),
+        _ => None,
+    });
+    loads.max().unwrap_or(0)
+}
+
+/// Points of the divided axis in a block, for about that many blocks: one that leaves no remainder, if there is one
+/// with at most twice as many blocks.
+fn block_length(extent: Expr, hint: i64, blocks: i64) -> i64 {
+    let length = (hint + blocks - 1) / blocks.max(1);
+    match extent.as_int() {
+        Some(n) => ((length + 1) / 2..=length).rev().find(|l| *l > 0 && n % l == 0).unwrap_or(length),
+        None => length,
+    }
+}
+
+/// Partial results of each reduction, then the nest with its reductions over them.
+fn split_values(loops: &mut Loops, nest: &Nest, division: &Division, reduces: &[usize]) -> Vec<Nest> {
+    let mut partial = partial_nest(loops, nest, division);
+    let mut tail = tail_nest(nest, division);
+    let mut body = Tail::new(nest);
+    for &i in reduces {
+        let InstOp::Reduce(op, value) = nest.body[i].op else { continue };
+        let ty = nest.body[i].ty;
+        let (buf, index) = partial_buf(loops, nest, division, "partial", ty);
+        let value = masked(&mut partial.body, division, value, op, ty);
+        let reduced = push(&mut partial.body, InstOp::Reduce(op, value), ty);
+        push(&mut partial.body, InstOp::Store { buf, index, value: reduced, combine: None }, ty);
+        let load = push(&mut body.insts, load(buf, index, ty), ty);
+        body.define(i, InstOp::Reduce(op, load), ty);
+    }
+    tail.body = body.finish();
+    cse::clean(&mut partial);
+    cse::clean(&mut tail);
+    vec![partial, tail]
+}
+
+/// The best value of each block and its position there; which block is best; then the nest with the position that the
+/// best block holds.
+fn split_position(
+    loops: &mut Loops,
+    nest: &Nest,
+    division: &Division,
+    at: usize,
+    max: bool,
+    value: Val,
+) -> Vec<Nest> {
+    let (op, ty) = (if max { ReduceOp::Max } else { ReduceOp::Min }, nest.body[value.index()].ty);
+    let mut partial = partial_nest(loops, nest, division);
+    let (best, best_at) = partial_buf(loops, nest, division, "best", ty);
+    let (place, place_at) = partial_buf(loops, nest, division, "place", Dtype::I64);
+    let value = masked(&mut partial.body, division, value, op, ty);
+    let reduced = push(&mut partial.body, InstOp::Reduce(op, value), ty);
+    push(&mut partial.body, InstOp::Store { buf: best, index: best_at, value: reduced, combine: None }, ty);
+    let position = push(&mut partial.body, InstOp::ArgReduce { max, value }, Dtype::I64);
+    let store = InstOp::Store { buf: place, index: place_at, value: position, combine: None };
+    push(&mut partial.body, store, Dtype::I64);
+    cse::clean(&mut partial);
+
+    // Which block, as a position along its axes flattened, in a buffer of its own: it becomes an index below.
+    let mut choice = tail_nest(nest, division);
+    choice.name = name_of(loops, &format!("{}_block", nest.name));
+    let chosen_sizes: Vec<Expr> = nest.axes.iter().map(|a| a.extent).collect();
+    let outer = flatten(&nest.axes);
+    let chosen = new_buf(loops, &format!("{}_block", nest.name), Dtype::I64, chosen_sizes);
+    let value = push(&mut choice.body, load(best, best_at, ty), ty);
+    let block = push(&mut choice.body, InstOp::ArgReduce { max, value }, Dtype::I64);
+    let store = InstOp::Store { buf: chosen, index: outer, value: block, combine: None };
+    push(&mut choice.body, store, Dtype::I64);
+
+    let mut tail = tail_nest(nest, division);
+    tail.reduced.clear();
+    let mut body = Tail::new(nest);
+    let block = push(&mut body.insts, load(chosen, outer, Dtype::I64), Dtype::I64);
+    let (sym, count) = (fresh(loops, "block"), extent(&division.blocks));
+    push(&mut body.insts, InstOp::Bind { sym, value: block, extent: count }, Dtype::I64);
+    let inside = push(&mut body.insts, load(place, outer * count + Expr::sym(sym), Dtype::I64), Dtype::I64);
+    // Positions count the reduced axes flattened. The axes before the divided one and the blocks of it are outside of
+    // a block: its first position follows from its number.
+    let divided = nest.reduced.iter().find(|a| a.var == division.axis).map_or(Expr::one(), |a| a.extent);
+    let blocks_of_axis = division.blocks.last().map_or(Expr::one(), |a| a.extent);
+    let length = division.within.first().map_or(Expr::one(), |a| a.extent);
+    let rest = extent(&division.within[1..]);
+    let block = Expr::sym(sym);
+    let first = (block.floordiv(blocks_of_axis) * divided + block.modulo(blocks_of_axis) * length) * rest;
+    let first = push(&mut body.insts, InstOp::Index(first), Dtype::I64);
+    body.define(at, InstOp::Op(ScalarOp::Add, vec![first, inside]), Dtype::I64);
+    tail.body = body.finish();
+    cse::clean(&mut tail);
+    vec![partial, choice, tail]
+}
+
+/// The nest over outer points and blocks, with what the reductions need: those loads that a short last block cuts off
+/// guarded. The reductions themselves are left out.
+fn partial_nest(loops: &Loops, nest: &Nest, division: &Division) -> Nest {
+    let mut axes = nest.axes.clone();
+    axes.extend(&division.blocks);
+    let name = name_of(loops, &format!("{}_partial", nest.name));
+    let mut partial =
+        Nest { name, from: nest.from.clone(), axes, reduced: division.within.clone(), body: Vec::new() };
+    let facts = partial.facts(&loops.facts);
+    let after = nest.after_reduce();
+    for (i, inst) in nest.body.iter().enumerate() {
+        let mut inst = inst.clone();
+        if after[i] {
+            // Keeps positions; swept out in the end.
+            inst = Inst { op: InstOp::Const(Scalar::zero(inst.ty)), ty: inst.ty };
+        }
+        if let (InstOp::Load { index, guard, other, .. }, Some(exists)) = (&mut inst.op, &division.exists)
+            && index.has_sym(division.axis)
+        {
+            if guard.is_empty() {
+                *other = Scalar::zero(inst.ty);
+            }
+            guard.push(*exists);
+        }
+        inst.op.map_exprs(&mut |e| match e.has_sym(division.axis) {
+            true => facts.simplify(e.replace(division.axis, division.value)),
+            false => e,
+        });
+        partial.body.push(inst);
+    }
+    partial
+}
+
+/// `value` at points that exist, the identity of `op` elsewhere.
+fn masked(body: &mut Vec<Inst>, division: &Division, value: Val, op: ReduceOp, ty: Dtype) -> Val {
+    let Some(exists) = division.exists else { return value };
+    let exists = push(body, InstOp::Cond(exists), Dtype::Bool);
+    let identity = push(body, InstOp::Const(op.identity(ty)), ty);
+    push(body, InstOp::Op(ScalarOp::Select, vec![exists, value, identity]), ty)
+}
+
+/// The nest over outer points that reduces blocks, without a body.
+fn tail_nest(nest: &Nest, division: &Division) -> Nest {
+    Nest { reduced: division.blocks.clone(), body: Vec::new(), ..nest.clone() }
+}
+
+/// The instructions of a nest that do not run at every reduced point, with its reductions replaced.
+struct Tail<'a> {
+    nest: &'a Nest,
+    insts: Vec<Inst>,
+    defined: Vec<(usize, InstOp, Dtype)>,
+}
+
+impl<'a> Tail<'a> {
+    fn new(nest: &'a Nest) -> Tail<'a> {
+        Tail { nest, insts: Vec::new(), defined: Vec::new() }
+    }
+
+    /// What computes the value that instruction `at` computed.
+    fn define(&mut self, at: usize, op: InstOp, ty: Dtype) {
+        self.defined.push((at, op, ty));
+    }
+
+    fn finish(mut self) -> Vec<Inst> {
+        let mut map: Vec<Option<Val>> = Vec::with_capacity(self.nest.body.len());
+        let mut gone: Vec<Sym> = self.nest.reduced.iter().map(|a| a.var).collect();
+        for (i, inst) in self.nest.body.iter().enumerate() {
+            if let Some((_, op, ty)) = self.defined.iter().find(|d| d.0 == i) {
+                map.push(Some(push(&mut self.insts, op.clone(), *ty)));
+                continue;
+            }
+            let operands: Option<Vec<Val>> = inst.op.operands().iter().map(|v| map[v.index()]).collect();
+            let varies = inst.op.exprs().iter().any(|e| gone.iter().any(|&s| e.has_sym(s)));
+            match operands.filter(|_| !varies) {
+                Some(operands) => {
+                    let mut op = inst.op.clone();
+                    op.operands_mut().into_iter().zip(operands).for_each(|(slot, v)| *slot = v);
+                    map.push(Some(push(&mut self.insts, op, inst.ty)));
+                }
+                None => {
+                    if let InstOp::Bind { sym, .. } = inst.op {
+                        gone.push(sym);
+                    }
+                    map.push(None);
+                }
+            }
+        }
+        self.insts
+    }
+}
+
+/// A buffer with an element for each outer point and block, and its index there.
+fn partial_buf(loops: &mut Loops, nest: &Nest, division: &Division, role: &str, dtype: Dtype) -> (Buf, Expr) {
+    let axes: Vec<Axis> = nest.axes.iter().chain(&division.blocks).copied().collect();
+    let sizes = axes.iter().map(|a| a.extent).collect();
+    (new_buf(loops, &format!("{}_{role}", nest.name), dtype, sizes), flatten(&axes))
+}
+
+fn new_buf(loops: &mut Loops, name: &str, dtype: Dtype, sizes: Vec<Expr>) -> Buf {
+    let mut unique = name.to_owned();
+    let mut n = 1;
+    while loops.bufs.values().any(|b| b.name == unique) {
+        n += 1;
+        unique = format!("{name}{n}");
+    }
+    let strides = litz_ir::graph::contiguous_strides(&sizes);
+    loops.bufs.push(BufData { name: unique, dtype, sizes, strides, kind: BufKind::Temp })
+}
+
+fn name_of(loops: &Loops, name: &str) -> String {
+    let mut unique = name.to_owned();
+    let mut n = 1;
+    while loops.stmts.iter().any(|s| s.name() == unique) {
+        n += 1;
+        unique = format!("{name}{n}");
+    }
+    unique
+}
+
+/// Axes flattened row-major.
+fn flatten(axes: &[Axis]) -> Expr {
+    axes.iter().fold(Expr::zero(), |flat, a| flat * a.extent + Expr::sym(a.var))
+}
+
+fn extent(axes: &[Axis]) -> Expr {
+    axes.iter().fold(Expr::one(), |n, a| n * a.extent)
+}
+
+fn load(buf: Buf, index: Expr, ty: Dtype) -> InstOp {
+    InstOp::Load { buf, index, guard: Vec::new(), other: Scalar::zero(ty) }
+}
+
+fn push(body: &mut Vec<Inst>, op: InstOp, ty: Dtype) -> Val {
+    body.push(Inst { op, ty });
+    Val::new(body.len() - 1)
+}
