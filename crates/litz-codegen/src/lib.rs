@@ -1,1 +1,79 @@
-//! Applies a schedule to loops, giving kernels and a program; the trait every backend implements.
+//! Applies a schedule to a loops program, giving kernels and the program around them.
+//!
+//! This crate does, it never decides: everything that could be one way or another is in the schedule.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod clean;
+mod dedupe;
+mod kernel;
+mod program;
+
+use litz_ir::kernel::Kernel;
+use litz_ir::loops::{Loops, Nest, Stmt};
+use litz_ir::program::Program;
+use litz_ir::schedule::{Schedule, Step};
+use litz_ir::{Diag, Diags};
+use std::collections::HashMap;
+
+pub use dedupe::{canonical, dedupe};
+
+/// What a schedule and its loops become.
+#[derive(Clone, Debug)]
+pub struct Realized {
+    /// Kernels, in order of first launch; equal ones only once.
+    pub kernels: Vec<Kernel>,
+    /// The wrapper.
+    pub program: Program,
+    /// For each kernel, how many of the schedule's kernels it serves.
+    pub shared: Vec<usize>,
+}
+
+/// A backend: turns kernels into text that its own toolchain compiles.
+pub trait Emit {
+    /// Why a kernel cannot be written.
+    type Error: std::error::Error + Send + Sync + 'static;
+    /// One self-contained text for several kernels.
+    ///
+    /// # Errors
+    /// When a kernel uses something this backend cannot express; it names the kernel and the thing.
+    fn emit(&self, kernels: &[&Kernel]) -> Result<String, Self::Error>;
+}
+
+/// Applies `schedule` to `loops`.
+///
+/// # Errors
+/// When the schedule does not fit the loops: a leaf names no nest, an access does not match its local buffer, a
+/// tile has no constant extent. Verified input gives no error.
+pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
+    let nests: HashMap<&str, &Nest> = loops
+        .stmts
+        .iter()
+        .filter_map(|s| match s {
+            Stmt::Nest(n) => Some((n.name.as_str(), n)),
+            Stmt::Extern(_) => None,
+        })
+        .collect();
+    let mut built = Vec::new();
+    let mut errors = Diags::new();
+    for step in &schedule.steps {
+        if let Step::Kernel(plan) = step {
+            match kernel::build(loops, &nests, plan) {
+                Ok(k) => built.push(k),
+                Err(e) => errors.push(e),
+            }
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let (kernels, names, shared) = dedupe::dedupe(built.iter().map(|b| b.kernel.clone()).collect());
+    let program = program::build(loops, schedule, &built, &names)?;
+    Ok(Realized { kernels, program, shared })
+}
+
+/// An error of the schedule, naming the kernel.
+fn misfit(kernel: &str, message: impl std::fmt::Display) -> Diag {
+    Diag::new("schedule-misfit", format!("kernel {kernel}: {message}"))
+}

@@ -1,0 +1,148 @@
+//! A schedule's steps to the program that allocates, launches and returns.
+
+use crate::kernel::Built;
+use litz_ir::graph::TensorType;
+use litz_ir::loops::{self, Buf, BufKind, Loops, Stmt};
+use litz_ir::program::{Const, Output, Param, Program, Slot, SlotData, Step};
+use litz_ir::schedule::{self, Schedule};
+use litz_ir::{Diag, Diags, Dtype};
+use litz_sym::Expr;
+use std::collections::{HashMap, HashSet};
+
+/// Builds the program. `built` holds the schedule's kernels in order; `names` says which kernel serves each.
+pub fn build(loops: &Loops, schedule: &Schedule, built: &[Built], names: &[String]) -> Result<Program, Diags> {
+    let mut b = Builder { loops, program: Program::new(&loops.name, loops.device), slots: HashMap::new() };
+    b.program.facts = loops.facts.clone();
+    for (buf, data) in loops.bufs.iter() {
+        if data.kind == BufKind::Input {
+            let slot = b.slot(buf);
+            b.program.params.push(Param { slot, ty: b.ty(buf) });
+        }
+    }
+    for guard in loops.facts.guards() {
+        b.program.steps.push(Step::Check { rel: guard.rel, who: guard.who.to_string() });
+    }
+    b.allocate(schedule, built);
+    let mut kernels = built.iter().zip(names);
+    for step in &schedule.steps {
+        let (step, at_load) = match step {
+            schedule::Step::Kernel(plan) => {
+                let (built, name) = kernels.next().expect("invariant: one kernel for each plan");
+                let args = built.params.iter().map(|&p| b.slot(p)).collect();
+                let sizes = built.kernel.sizes.iter().map(|&s| Expr::sym(s)).collect();
+                (Step::Launch { kernel: name.clone(), args, sizes }, plan.at_load)
+            }
+            schedule::Step::Extern { name, at_load } => (b.call(name)?, *at_load),
+        };
+        if at_load { b.program.load.push(step) } else { b.program.steps.push(step) }
+    }
+    for pool in schedule.pools.iter().filter(|p| !p.at_load) {
+        let slot = b.program.slots.iter().find(|(_, s)| s.name == pool.name).map(|s| s.0);
+        b.program.steps.extend(slot.map(|slot| Step::Free { slot }));
+    }
+    for &(dst, src) in &loops.updates {
+        let pair = (b.slot(dst), b.slot(src));
+        b.program.updates.push(pair);
+    }
+    for output in &loops.outputs {
+        let output = match output {
+            loops::Output::View { buf, sizes, strides, offset } => {
+                let ty = TensorType {
+                    dtype: loops.bufs[*buf].dtype,
+                    sizes: sizes.clone(),
+                    strides: strides.clone(),
+                };
+                Output::View { slot: b.slot(*buf), ty, offset: *offset }
+            }
+            loops::Output::Int(e) => Output::Int(*e),
+            loops::Output::Literal(s) => Output::Literal(*s),
+            loops::Output::Nothing => Output::Nothing,
+        };
+        b.program.outputs.push(output);
+    }
+    Ok(b.program)
+}
+
+struct Builder<'a> {
+    loops: &'a Loops,
+    program: Program,
+    slots: HashMap<Buf, Slot>,
+}
+
+impl Builder<'_> {
+    fn ty(&self, buf: Buf) -> TensorType {
+        let data = &self.loops.bufs[buf];
+        TensorType { dtype: data.dtype, sizes: data.sizes.clone(), strides: data.strides.clone() }
+    }
+
+    /// The slot of a buffer; a constant is declared when it is first asked for.
+    fn slot(&mut self, buf: Buf) -> Slot {
+        if let Some(&slot) = self.slots.get(&buf) {
+            return slot;
+        }
+        let data = &self.loops.bufs[buf];
+        let slot =
+            self.program.slots.push(SlotData { name: data.name.clone(), dtype: data.dtype, extent: data.span() });
+        self.slots.insert(buf, slot);
+        if let BufKind::Const(name) = &data.kind {
+            self.program.consts.push(Const { slot, name: name.clone(), ty: self.ty(buf) });
+        }
+        slot
+    }
+
+    /// Memory for every temporary: inside its pool, or of its own.
+    fn allocate(&mut self, schedule: &Schedule, built: &[Built]) {
+        let by_name: HashMap<&str, Buf> = self.loops.bufs.iter().map(|(b, d)| (d.name.as_str(), b)).collect();
+        let mut placed = HashSet::new();
+        for pool in &schedule.pools {
+            let base =
+                self.program.slots.push(SlotData { name: pool.name.clone(), dtype: Dtype::U8, extent: pool.bytes });
+            let mut steps = vec![Step::Alloc { slot: base }];
+            for (name, offset) in &pool.places {
+                if let Some(&buf) = by_name.get(name.as_str()) {
+                    placed.insert(buf);
+                    steps.push(Step::View { slot: self.slot(buf), base, offset: *offset });
+                }
+            }
+            self.steps(pool.at_load).extend(steps);
+        }
+        let plans = schedule.steps.iter().filter_map(|s| match s {
+            schedule::Step::Kernel(plan) => Some(plan.at_load),
+            schedule::Step::Extern { .. } => None,
+        });
+        let kernel_bufs = plans.zip(built).map(|(at_load, b)| (at_load, b.params.clone()));
+        let extern_bufs = schedule.steps.iter().filter_map(|s| match s {
+            schedule::Step::Extern { name, at_load } => {
+                let stmt = self.loops.stmts.iter().find(|s| s.name() == name)?;
+                Some((*at_load, stmt.writes()))
+            }
+            schedule::Step::Kernel(_) => None,
+        });
+        let mentioned: Vec<(bool, Vec<Buf>)> = kernel_bufs.chain(extern_bufs).collect();
+        for (at_load, bufs) in mentioned {
+            for buf in bufs {
+                if self.loops.bufs[buf].kind == BufKind::Temp && placed.insert(buf) {
+                    let slot = self.slot(buf);
+                    self.steps(at_load).push(Step::Alloc { slot });
+                }
+            }
+        }
+    }
+
+    fn steps(&mut self, at_load: bool) -> &mut Vec<Step> {
+        if at_load { &mut self.program.load } else { &mut self.program.steps }
+    }
+
+    fn call(&mut self, name: &str) -> Result<Step, Diags> {
+        let call = self.loops.stmts.iter().find_map(|s| match s {
+            Stmt::Extern(e) if e.name == name => Some(e),
+            Stmt::Extern(_) | Stmt::Nest(_) => None,
+        });
+        let Some(call) = call else {
+            return Err(vec![Diag::new("schedule-misfit", format!("no extern statement {name}"))]);
+        };
+        let reads = call.reads.iter().map(|&b| self.slot(b)).collect();
+        let writes = call.writes.iter().map(|&b| self.slot(b)).collect();
+        Ok(Step::Extern { routine: call.routine.clone(), reads, writes, ints: call.ints.clone() })
+    }
+}
