@@ -1,1 +1,22 @@
 //! Runs compiled programs: buffers, threads, checks, object loader, reference device.
+
+pub mod arena;
+pub mod cache;
+pub mod device;
+pub mod error;
+mod formula;
+mod mapping;
+mod number;
+pub mod object;
+pub mod pool;
+pub mod program;
+pub mod reference;
+pub mod routines;
+pub mod symbols;
+pub mod tensor;
+pub mod weights;
+
+pub use error::RunError;
+pub use program::Executable;
+
+pub use tensor::Tensor;

@@ -1,0 +1,302 @@
+//! Keys to bytes kept on disk: object code that need not be compiled again.
+//!
+//! Each entry is a file named by its key, written beside its place and renamed into it, so that no
+//! reader ever sees half of one, whatever is killed and however many processes share the folder. An
+//! entry that is damaged all the same is a miss and is removed. When the folder outgrows its limit,
+//! the entries used longest ago go first.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// A folder of cached objects.
+#[derive(Debug)]
+pub struct ObjectCache {
+    dir: PathBuf,
+    max_bytes: u64,
+    /// Bytes in the folder when last counted, and those put since; other processes' are not in it.
+    used: AtomicU64,
+    /// Makes the names of this cache's unfinished files differ.
+    unfinished: AtomicU64,
+}
+
+/// Names an entry by a hash of everything that its content depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheKey([u8; HASH_LEN]);
+
+const HASH_LEN: usize = blake3::OUT_LEN;
+
+/// First bytes of an entry; the digit counts versions of the layout.
+const MAGIC: &[u8; 8] = b"litzobj1";
+
+/// An entry is magic, key, hash of the payload, payload.
+const HEADER_LEN: usize = MAGIC.len() + 2 * HASH_LEN;
+
+const EXTENSION: &str = "obj";
+const UNFINISHED_EXTENSION: &str = "tmp";
+
+/// An unfinished file this old has lost its writer.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
+
+impl CacheKey {
+    /// Hashes the parts, such as text, target features and compiler version, and where they end.
+    pub fn new(parts: &[&[u8]]) -> CacheKey {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        CacheKey(*hasher.finalize().as_bytes())
+    }
+}
+
+impl ObjectCache {
+    /// Opens the cache in `dir`, which is created if missing. Its entries, headers included, are
+    /// kept below about `max_bytes`.
+    pub fn open(dir: PathBuf, max_bytes: u64) -> io::Result<ObjectCache> {
+        fs::create_dir_all(&dir)?;
+        let cache = ObjectCache { dir, max_bytes, used: AtomicU64::new(0), unfinished: AtomicU64::new(0) };
+        cache.evict()?;
+        Ok(cache)
+    }
+
+    /// The payload put under `key`, or `None`: not there, damaged, or not readable.
+    pub fn get(&self, key: &CacheKey) -> Option<Vec<u8>> {
+        let path = self.path_of(key);
+        let mut file = File::open(&path).ok()?;
+        let mut entry = Vec::new();
+        file.read_to_end(&mut entry).ok()?;
+        if !is_sound(&entry, key) {
+            // Another process may remove it, too, or put it anew in between; then it is a miss once more.
+            let _ = fs::remove_file(&path);
+            return None;
+        }
+        // The time of last use; where it cannot be set the entry just looks older than it is.
+        let _ = file.set_modified(SystemTime::now());
+        entry.drain(..HEADER_LEN);
+        Some(entry)
+    }
+
+    /// Puts a payload under `key`, in place of any there. A payload beyond the whole limit is not kept.
+    pub fn put(&self, key: &CacheKey, payload: &[u8]) -> io::Result<()> {
+        let len = (HEADER_LEN + payload.len()) as u64;
+        if len > self.max_bytes {
+            return Ok(());
+        }
+        let (file, unfinished) = self.create_unfinished(key)?;
+        let written =
+            write_entry(file, key, payload).and_then(|()| fs::rename(&unfinished, self.path_of(key)));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&unfinished);
+            return Err(error);
+        }
+        if self.used.fetch_add(len, Ordering::Relaxed) + len > self.max_bytes {
+            self.evict()?;
+        }
+        Ok(())
+    }
+
+    /// A file that nobody else writes. Its name may be taken by another cache of this process, or of a
+    /// process with this number in another container, so names are tried until one is free.
+    fn create_unfinished(&self, key: &CacheKey) -> io::Result<(File, PathBuf)> {
+        let (name, process) = (blake3::Hash::from(key.0).to_hex(), std::process::id());
+        loop {
+            let number = self.unfinished.fetch_add(1, Ordering::Relaxed);
+            let path = self.dir.join(format!("{name}-{process}-{number}.{UNFINISHED_EXTENSION}"));
+            match File::create_new(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                result => return Ok((result?, path)),
+            }
+        }
+    }
+
+    fn path_of(&self, key: &CacheKey) -> PathBuf {
+        self.dir.join(format!("{}.{EXTENSION}", blake3::Hash::from(key.0).to_hex()))
+    }
+
+    /// Counts the folder and, when it is over its limit, removes the entries used longest ago until
+    /// a tenth of the limit is free, so that not every put has to look at the folder.
+    fn evict(&self) -> io::Result<()> {
+        let mut entries = Vec::new();
+        for found in fs::read_dir(&self.dir)? {
+            let found = found?;
+            let path = found.path();
+            // A file that another process removes meanwhile is no longer ours to count.
+            let Ok(metadata) = found.metadata() else { continue };
+            let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            if has_extension(&path, EXTENSION) {
+                entries.push((modified, path, metadata.len()));
+            } else if has_extension(&path, UNFINISHED_EXTENSION)
+                && modified.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)
+            {
+                let _ = fs::remove_file(&path);
+            }
+        }
+        let mut used: u64 = entries.iter().map(|(_, _, len)| len).sum();
+        if used > self.max_bytes {
+            entries.sort();
+            for (_, path, len) in entries {
+                if used <= self.max_bytes - self.max_bytes / 10 {
+                    break;
+                }
+                let _ = fs::remove_file(&path);
+                used -= len;
+            }
+        }
+        self.used.store(used, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn write_entry(mut file: File, key: &CacheKey, payload: &[u8]) -> io::Result<()> {
+    file.write_all(MAGIC)?;
+    file.write_all(&key.0)?;
+    file.write_all(blake3::hash(payload).as_bytes())?;
+    file.write_all(payload)
+}
+
+fn is_sound(entry: &[u8], key: &CacheKey) -> bool {
+    let Some((header, payload)) = entry.split_at_checked(HEADER_LEN) else { return false };
+    let (magic, hashes) = header.split_at(MAGIC.len());
+    let (name, hash) = hashes.split_at(HASH_LEN);
+    magic == MAGIC && name == key.0 && hash == blake3::hash(payload).as_bytes()
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|it| it == extension)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder of its own for each test, removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("litz-cache-{test}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            Folder(path)
+        }
+
+        fn open(&self, max_bytes: u64) -> ObjectCache {
+            ObjectCache::open(self.0.join("nested"), max_bytes).expect("opens")
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn key(number: usize) -> CacheKey {
+        CacheKey::new(&[b"test", &number.to_le_bytes()])
+    }
+
+    fn file_count(cache: &ObjectCache) -> usize {
+        fs::read_dir(&cache.dir).expect("readable").count()
+    }
+
+    #[test]
+    fn keys_tell_parts_apart() {
+        assert_ne!(CacheKey::new(&[b"ab", b"c"]), CacheKey::new(&[b"a", b"bc"]));
+        assert_ne!(CacheKey::new(&[b"a"]), CacheKey::new(&[b"a", b""]));
+        assert_eq!(CacheKey::new(&[b"a", b"b"]), CacheKey::new(&[b"a", b"b"]));
+    }
+
+    #[test]
+    fn what_was_put_is_got_even_after_reopening() {
+        let folder = Folder::new("reopen");
+        let cache = folder.open(1 << 20);
+        assert_eq!(cache.get(&key(0)), None);
+        for payload in [&b"first"[..], b"second, longer", b""] {
+            cache.put(&key(0), payload).expect("puts");
+            assert_eq!(cache.get(&key(0)).as_deref(), Some(payload));
+            assert_eq!(folder.open(1 << 20).get(&key(0)).as_deref(), Some(payload));
+        }
+        assert_eq!(cache.get(&key(1)), None);
+        assert_eq!(file_count(&cache), 1);
+    }
+
+    #[test]
+    fn any_damage_is_a_miss_and_goes_away() {
+        let folder = Folder::new("damage");
+        let cache = folder.open(1 << 20);
+        cache.put(&key(0), b"payload").expect("puts");
+        let path = cache.path_of(&key(0));
+        let sound = fs::read(&path).expect("readable");
+        for at in 0..sound.len() {
+            let mut damaged = sound.clone();
+            damaged[at] ^= 0x10;
+            for bytes in [&damaged[..], &sound[..at]] {
+                fs::write(&path, bytes).expect("writable");
+                assert_eq!(cache.get(&key(0)), None, "byte {at}");
+                assert!(!path.exists(), "byte {at}");
+            }
+        }
+        // A sound entry under another entry's name.
+        fs::write(cache.path_of(&key(1)), &sound).expect("writable");
+        assert_eq!(cache.get(&key(1)), None);
+    }
+
+    #[test]
+    fn entries_used_longest_ago_are_evicted() {
+        let folder = Folder::new("evict");
+        let payload = vec![7; 1000];
+        let entry_len = (HEADER_LEN + payload.len()) as u64;
+        let cache = folder.open(4 * entry_len);
+        for number in 0..4 {
+            cache.put(&key(number), &payload).expect("puts");
+            let age = Duration::from_secs(100 - number as u64);
+            let file = File::open(cache.path_of(&key(number))).expect("there");
+            file.set_modified(SystemTime::now() - age).expect("settable");
+        }
+        assert!(cache.get(&key(0)).is_some());
+        cache.put(&key(4), &payload).expect("puts");
+        let left: Vec<_> = (0..5).filter(|&number| cache.get(&key(number)).is_some()).collect();
+        assert_eq!(left, [0, 3, 4]);
+        cache.put(&key(9), &vec![0; 5000]).expect("a payload beyond the limit is no error");
+        assert_eq!(cache.get(&key(9)), None);
+        assert_eq!(file_count(&folder.open(2 * entry_len)), 1);
+    }
+
+    #[test]
+    fn abandoned_files_are_removed_and_fresh_ones_kept() {
+        let folder = Folder::new("abandoned");
+        let cache = folder.open(1 << 20);
+        let (old, fresh) = (cache.dir.join("old.tmp"), cache.dir.join("fresh.tmp"));
+        let foreign = cache.dir.join("README");
+        for path in [&old, &fresh, &foreign] {
+            fs::write(path, b"half of").expect("writable");
+        }
+        let file = File::open(&old).expect("there");
+        file.set_modified(SystemTime::now() - 2 * ABANDONED_AFTER).expect("settable");
+        folder.open(0);
+        assert_eq!([&old, &fresh, &foreign].map(|path| path.exists()), [false, true, true]);
+    }
+
+    #[test]
+    fn writers_at_once_leave_whole_entries() {
+        let folder = Folder::new("writers");
+        let caches = [folder.open(300_000), folder.open(300_000)];
+        std::thread::scope(|scope| {
+            for writer in 0..4u8 {
+                let cache = &caches[usize::from(writer % 2)];
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let payload = vec![writer; 1000 + 7 * round];
+                        cache.put(&key(round % 5), &payload).expect("puts");
+                        if let Some(got) = cache.get(&key((round + 1) % 5)) {
+                            assert!(got.len() >= 1000 && got.iter().all(|&byte| byte == got[0]));
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(file_count(&caches[0]), 5);
+    }
+}

@@ -1,0 +1,126 @@
+//! What can go wrong when a program is prepared or run, with the facts in fields.
+
+use litz_ir::Dtype;
+
+use crate::arena::OutOfMemory;
+
+/// Why a call failed. Messages are lower case, "expected X, found Y".
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A call with too many or too few inputs.
+    #[error("number of inputs: expected {expected}, found {found}")]
+    WrongCount {
+        /// Inputs of the program.
+        expected: usize,
+        /// Inputs given.
+        found: usize,
+    },
+    /// An input of another element type.
+    #[error("input `{input}`: expected {expected}, found {found}")]
+    WrongDtype {
+        /// Name of the input.
+        input: String,
+        /// What the program takes.
+        expected: Dtype,
+        /// What was given.
+        found: Dtype,
+    },
+    /// An input with another number of dimensions.
+    #[error("input `{input}`: expected {expected} dimensions, found {found}")]
+    WrongRank {
+        /// Name of the input.
+        input: String,
+        /// What the program takes.
+        expected: usize,
+        /// What was given.
+        found: usize,
+    },
+    /// An input whose size along one dimension is not what the program needs.
+    #[error("input `{input}`, dimension {dim}: expected size {expected}, found {found}")]
+    WrongSize {
+        /// Name of the input.
+        input: String,
+        /// Which dimension, from 0.
+        dim: usize,
+        /// The size, or the expression of other sizes that it must equal.
+        expected: String,
+        /// What was given.
+        found: i64,
+    },
+    /// An input whose size is outside what the program was compiled for.
+    #[error("input `{input}`, dimension {dim}: expected {symbol} in [{lo}, {hi}], found {found}")]
+    SizeOutOfRange {
+        /// Name of the input.
+        input: String,
+        /// Which dimension, from 0.
+        dim: usize,
+        /// The size symbol.
+        symbol: String,
+        /// Smallest value.
+        lo: i64,
+        /// Largest value.
+        hi: i64,
+        /// Value of the symbol in this call.
+        found: i64,
+    },
+    /// A relation between sizes that the program rests on does not hold in this call.
+    #[error("expected {relation} (asked for by {who}), found {left} and {right}")]
+    CheckFailed {
+        /// The relation.
+        relation: String,
+        /// Who asked for it.
+        who: String,
+        /// Value of its left side.
+        left: i64,
+        /// Value of its right side.
+        right: i64,
+    },
+    /// A value computed by a kernel is no valid index.
+    #[error("kernel @{kernel}: {check}")]
+    BadIndex {
+        /// Name of the kernel.
+        kernel: String,
+        /// What the kernel says of the check.
+        check: String,
+    },
+    /// A constant that the weights do not have.
+    #[error("missing weight \"{name}\"")]
+    MissingWeight {
+        /// Parameter name in the model.
+        name: String,
+    },
+    /// A constant of another type or shape.
+    #[error("weight \"{name}\": expected {expected}, found {found}")]
+    WrongWeight {
+        /// Parameter name in the model.
+        name: String,
+        /// Type and sizes that the program takes.
+        expected: String,
+        /// Type and sizes of the weight.
+        found: String,
+    },
+    /// A routine that this runtime does not have.
+    #[error("unknown routine `{name}`")]
+    UnknownRoutine {
+        /// Name of the routine.
+        name: String,
+    },
+    /// The system had no memory to give.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+    /// A program or kernel that breaks the rules of its IR: an error of whoever made it, not of the caller.
+    #[error("bug in {item}: {what}")]
+    Bug {
+        /// The program or kernel.
+        item: String,
+        /// Which rule, with the facts.
+        what: String,
+    },
+}
+
+impl RunError {
+    /// A broken rule of a kernel or program.
+    pub(crate) fn bug(item: impl Into<String>, what: impl Into<String>) -> RunError {
+        RunError::Bug { item: item.into(), what: what.into() }
+    }
+}

@@ -1,0 +1,190 @@
+//! Index expressions to a form that is evaluated many times: symbols resolved to positions in a slice of values.
+
+use litz_sym::{Cmp, Expr, Kind, Rel, Sym};
+
+/// An expression over values at known positions. Arithmetic is checked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Formula {
+    Const(i64),
+    Value(usize),
+    /// A constant plus values with their coefficients.
+    Affine(i64, Box<[(i64, usize)]>),
+    Sum(Box<[Formula]>),
+    Product(Box<[Formula]>),
+    FloorDiv(Box<[Formula; 2]>),
+    Mod(Box<[Formula; 2]>),
+    Min(Box<[Formula; 2]>),
+    Max(Box<[Formula; 2]>),
+}
+
+/// A comparison of two formulas.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Relation {
+    cmp: Cmp,
+    lhs: Formula,
+    rhs: Formula,
+}
+
+impl Formula {
+    /// Resolves symbols by `position`; gives back the first symbol that has none.
+    pub(crate) fn new(expr: Expr, position: &dyn Fn(Sym) -> Option<usize>) -> Result<Formula, Sym> {
+        let all =
+            |list: &[Expr]| list.iter().map(|&item| Formula::new(item, position)).collect::<Result<_, Sym>>();
+        let both = |a, b| Ok(Box::new([Formula::new(a, position)?, Formula::new(b, position)?]));
+        Ok(match expr.kind() {
+            Kind::Int(value) => Formula::Const(value),
+            Kind::Sym(sym) => Formula::Value(position(sym).ok_or(sym)?),
+            Kind::Add(list) => match affine_terms(expr) {
+                Some(terms) => {
+                    let resolve = |(coefficient, sym)| Ok((coefficient, position(sym).ok_or(sym)?));
+                    Formula::Affine(
+                        expr.constant(),
+                        terms.into_iter().map(resolve).collect::<Result<_, _>>()?,
+                    )
+                }
+                None => Formula::Sum(all(list)?),
+            },
+            Kind::Mul(list) => Formula::Product(all(list)?),
+            Kind::FloorDiv(a, b) => Formula::FloorDiv(both(a, b)?),
+            Kind::Mod(a, b) => Formula::Mod(both(a, b)?),
+            Kind::Min(a, b) => Formula::Min(both(a, b)?),
+            Kind::Max(a, b) => Formula::Max(both(a, b)?),
+        })
+    }
+
+    /// The value; None on overflow, on division by zero, or where a value is missing.
+    pub(crate) fn eval(&self, values: &[i64]) -> Option<i64> {
+        match self {
+            Formula::Const(value) => Some(*value),
+            Formula::Value(at) => values.get(*at).copied(),
+            Formula::Affine(constant, terms) => {
+                terms.iter().try_fold(*constant, |sum, &(coefficient, at)| {
+                    sum.checked_add(coefficient.checked_mul(*values.get(at)?)?)
+                })
+            }
+            Formula::Sum(list) => list.iter().try_fold(0i64, |sum, item| sum.checked_add(item.eval(values)?)),
+            Formula::Product(list) => {
+                list.iter().try_fold(1i64, |product, item| product.checked_mul(item.eval(values)?))
+            }
+            Formula::FloorDiv(pair) => {
+                let [a, b] = eval_both(pair, values)?;
+                let is_rounded_up = a.checked_rem(b)? != 0 && (a < 0) != (b < 0);
+                Some(a / b - i64::from(is_rounded_up))
+            }
+            Formula::Mod(pair) => {
+                let [a, b] = eval_both(pair, values)?;
+                let rest = if b == 0 { return None } else { a.wrapping_rem(b) };
+                Some(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest })
+            }
+            Formula::Min(pair) => eval_both(pair, values).map(|[a, b]| a.min(b)),
+            Formula::Max(pair) => eval_both(pair, values).map(|[a, b]| a.max(b)),
+        }
+    }
+}
+
+/// The terms of a sum, if each is a symbol times a constant.
+fn affine_terms(expr: Expr) -> Option<Vec<(i64, Sym)>> {
+    expr.terms().map(|(coefficient, monomial)| Some((coefficient, monomial.as_sym()?))).collect()
+}
+
+fn eval_both(pair: &[Formula; 2], values: &[i64]) -> Option<[i64; 2]> {
+    Some([pair[0].eval(values)?, pair[1].eval(values)?])
+}
+
+impl Relation {
+    /// As [`Formula::new`].
+    pub(crate) fn new(rel: &Rel, position: &dyn Fn(Sym) -> Option<usize>) -> Result<Relation, Sym> {
+        Ok(Relation {
+            cmp: rel.cmp,
+            lhs: Formula::new(rel.lhs, position)?,
+            rhs: Formula::new(rel.rhs, position)?,
+        })
+    }
+
+    /// Both sides; None where one has no value.
+    pub(crate) fn sides(&self, values: &[i64]) -> Option<[i64; 2]> {
+        Some([self.lhs.eval(values)?, self.rhs.eval(values)?])
+    }
+
+    /// Whether it holds; None where a side has no value.
+    pub(crate) fn holds(&self, values: &[i64]) -> Option<bool> {
+        let [lhs, rhs] = self.sides(values)?;
+        Some(match self.cmp {
+            Cmp::Eq => lhs == rhs,
+            Cmp::Ne => lhs != rhs,
+            Cmp::Lt => lhs < rhs,
+            Cmp::Le => lhs <= rhs,
+        })
+    }
+}
+
+/// Whether all hold, asked in order up to the first that does not; None where one has no value.
+pub(crate) fn all_hold(relations: &[Relation], values: &[i64]) -> Option<bool> {
+    for relation in relations {
+        if !relation.holds(values)? {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litz_sym::parse;
+
+    const NAMES: [&str; 3] = ["a", "b", "c"];
+
+    fn position(sym: Sym) -> Option<usize> {
+        NAMES.iter().position(|name| *name == sym.name())
+    }
+
+    #[test]
+    fn agrees_with_expressions() {
+        let texts = [
+            "7",
+            "b",
+            "3*a + b - 2",
+            "a*b + 4*c",
+            "a*a*b",
+            "floordiv(a, 3) + mod(b, 4)",
+            "floordiv(a, b)",
+            "mod(a, b)",
+            "ceildiv(a, 8)*8",
+            "min(a, max(b, c)) - 1",
+            "9223372036854775807*a",
+            "9223372036854775807 + a",
+        ];
+        let numbers = [-7, -1, 0, 1, 2, 13, i64::MIN, i64::MAX];
+        for text in texts {
+            let expr = parse(text).expect("text is an expression");
+            let formula = Formula::new(expr, &position).expect("symbols are known");
+            for a in numbers {
+                for b in numbers {
+                    for c in numbers {
+                        let values = [a, b, c];
+                        let expected = expr.eval(&|sym| position(sym).map(|at| values[at]));
+                        assert_eq!(formula.eval(&values), expected, "{text} with {values:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_the_unknown_symbol() {
+        let expr = parse("2*a + floordiv(z, 2)").expect("text is an expression");
+        assert_eq!(Formula::new(expr, &position), Err(Sym::new("z")));
+    }
+
+    #[test]
+    fn relations_stop_at_the_first_that_fails() {
+        let relation =
+            |text| Relation::new(&litz_sym::parse_rel(text).expect("a relation"), &position).expect("known");
+        let guards = [relation("b != 0"), relation("floordiv(a, b) < 3")];
+        assert_eq!(all_hold(&guards, &[7, 0, 0]), Some(false));
+        assert_eq!(all_hold(&guards, &[7, 4, 0]), Some(true));
+        assert_eq!(all_hold(&guards[1..], &[7, 0, 0]), None);
+        assert_eq!(all_hold(&[], &[]), Some(true));
+    }
+}

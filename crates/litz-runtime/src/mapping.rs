@@ -1,0 +1,91 @@
+//! A size to pages of memory of our own, whose protection can be changed.
+
+use std::io;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+
+/// Anonymous private pages, zeroed, readable and writable until [`Mapping::protect`] says otherwise.
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+/// What may be done with pages. There is no writable and executable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protection {
+    Read,
+    ReadExecute,
+}
+
+// SAFETY: a mapping is plain memory owned by this value; access goes through borrows of it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` gives no way to write.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes, `len > 0`; fails when the system has no memory to give.
+    pub(crate) fn new(len: usize) -> io::Result<Mapping> {
+        // SAFETY: a fresh anonymous mapping overlaps nothing of ours.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).expect("invariant: the kernel maps nothing at address 0");
+        Ok(Mapping { start, len })
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// The memory; to be written only before [`Mapping::protect`].
+    ///
+    /// # Safety
+    /// No page has been protected yet.
+    pub(crate) unsafe fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the pages are ours and initialised, and writable by the contract.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// Changes what may be done with a range of whole pages.
+    pub(crate) fn protect(&mut self, range: Range<usize>, protection: Protection) -> io::Result<()> {
+        assert!(range.start <= range.end && range.end <= self.len, "invariant: range is inside the mapping");
+        let flags = match protection {
+            Protection::Read => libc::PROT_READ,
+            Protection::ReadExecute => libc::PROT_READ | libc::PROT_EXEC,
+        };
+        // SAFETY: the range is inside our mapping.
+        let failed =
+            unsafe { libc::mprotect(self.start.as_ptr().add(range.start).cast(), range.len(), flags) };
+        if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Asks for huge pages. Only a hint: where the system has none, nothing changes.
+    pub(crate) fn advise_huge_pages(&mut self) {
+        // SAFETY: advice about our own pages does not change their content.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and borrows of it have ended.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Size of a memory page in bytes.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: sysconf reads a constant of the system.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}

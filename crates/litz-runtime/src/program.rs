@@ -1,0 +1,187 @@
+//! A program, its kernels and weights to an executable, and inputs to outputs.
+//!
+//! What depends on nothing is resolved once, by `prepare`; constants are loaded and packed once, by the load steps;
+//! what depends on sizes is worked out once for each set of them, by `plan`. A call then only binds addresses and
+//! runs a list of commands, in memory that calls hand on to each other.
+
+mod bind;
+mod context;
+mod outputs;
+mod plan;
+mod prepare;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use litz_ir::kernel::Kernel;
+use litz_ir::program::Program;
+use litz_sym::Expr;
+
+use crate::arena::AlignedBuf;
+use crate::device::Device;
+use crate::error::RunError;
+use crate::tensor::Input;
+use crate::weights::{self, ConstMemory, ConstType, Weights};
+use bind::Binder;
+use context::{Context, Memory};
+use outputs::{Fresh, Reused};
+pub use outputs::{OutputLayout, Outputs, Value};
+use plan::{Plan, plan_call, plan_load};
+use prepare::{Prepared, prepare};
+
+/// Plans kept for sizes seen lately.
+const MAX_PLANS: usize = 64;
+
+/// A program ready to be called, from several threads at once.
+///
+/// Programs that update constants (state, such as a key-value cache) run one call at a time; what they write is there
+/// for the next call.
+///
+/// The new contents of inputs that the program updates are returned as extra outputs, after those of the program, in
+/// the order of its updates: inputs themselves are never written.
+pub struct Executable {
+    prepared: Prepared,
+    binder: Binder,
+    device: Arc<dyn Device>,
+    memory: Memory,
+    /// Held during a call when constants are written.
+    state: Option<Mutex<()>>,
+    /// The latest at the end.
+    plans: Mutex<Vec<Arc<Plan>>>,
+    /// Contexts that no call is using.
+    idle: Mutex<Vec<Context>>,
+}
+
+impl Executable {
+    /// Takes the constants from `weights` and runs the load steps. `device` has the kernels loaded.
+    ///
+    /// # Errors
+    /// Weights that are missing or of another type or shape; out of memory; a program that does not fit its kernels.
+    pub fn new(
+        program: &Program,
+        kernels: &[Kernel],
+        device: Arc<dyn Device>,
+        weights: &dyn Weights,
+    ) -> Result<Executable, RunError> {
+        let binder = Binder::new(program)?;
+        let prepared = prepare(program, kernels, &*device, &|sym| binder.position(sym))?;
+        let constants = load_constants(program, &prepared, weights)?;
+        let writes_state =
+            program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);
+        let plan = Arc::new(plan_load(&prepared)?);
+        let kept =
+            plan.kept.iter().map(|&(_, bytes)| AlignedBuf::new(bytes)).collect::<Result<Vec<_>, _>>()?;
+        let memory = Memory::new(constants, kept, plan.kept.clone());
+        let mut context = Context::new(&memory, 0, 0);
+        context.use_plan(plan, &*device)?;
+        context.run(&*device)?;
+        let state = writes_state.then(Mutex::default);
+        let (plans, idle) = (Mutex::default(), Mutex::default());
+        Ok(Executable { prepared, binder, device, memory, state, plans, idle })
+    }
+
+    /// Calls the program.
+    ///
+    /// # Errors
+    /// Inputs of another number, type or shape than the program takes; sizes outside of the ranges and relations it
+    /// was compiled for; values that are no valid indices; out of memory.
+    pub fn run<T: Input>(&self, inputs: &[T]) -> Result<Vec<Value>, RunError> {
+        let mut outputs = Fresh::default();
+        self.call(inputs, &mut outputs)?;
+        Ok(outputs.values)
+    }
+
+    /// As [`Executable::run`], into the memory of `outputs` where their types and layouts match and nothing else
+    /// shares it. Where all do, and the sizes are those of an earlier call, nothing is allocated.
+    ///
+    /// After an error the outputs are in an undefined state.
+    pub fn run_into<T: Input>(&self, inputs: &[T], outputs: &mut Vec<Value>) -> Result<(), RunError> {
+        let mut reused = Reused::new(outputs);
+        self.call(inputs, &mut reused)?;
+        let count = reused.count();
+        outputs.truncate(count);
+        Ok(())
+    }
+
+    /// As [`Executable::run`], into memory that `outputs` provides.
+    pub fn call<T: Input>(&self, inputs: &[T], outputs: &mut dyn Outputs) -> Result<(), RunError> {
+        let _state = self.state.as_ref().map(lock);
+        let idle = lock(&self.idle).pop();
+        let mut context = idle
+            .unwrap_or_else(|| Context::new(&self.memory, self.binder.params(), self.prepared.outputs.len()));
+        let result = self.call_in(&mut context, inputs, outputs);
+        lock(&self.idle).push(context);
+        result
+    }
+
+    fn call_in<T: Input>(
+        &self,
+        context: &mut Context,
+        inputs: &[T],
+        outputs: &mut dyn Outputs,
+    ) -> Result<(), RunError> {
+        self.binder.bind(inputs, &mut context.values)?;
+        if !context.has_plan() {
+            let plan = self.plan(&context.values)?;
+            context.use_plan(plan, &*self.device)?;
+        }
+        for (at, input) in inputs.iter().enumerate() {
+            let is_written = self.prepared.slots[self.prepared.params[at].slot].is_written;
+            context.set_input(at, &input.view(), is_written)?;
+        }
+        context.set_outputs(outputs)?;
+        context.run(&*self.device)?;
+        context.finish(outputs)
+    }
+
+    /// The plan for these values of the size symbols.
+    fn plan(&self, values: &[i64]) -> Result<Arc<Plan>, RunError> {
+        let mut plans = lock(&self.plans);
+        if let Some(at) = plans.iter().position(|plan| plan.values == values) {
+            plans[at..].rotate_left(1);
+        } else {
+            let plan = Arc::new(plan_call(&self.prepared, values, self.memory.kept_slots())?);
+            if plans.len() == MAX_PLANS {
+                plans.remove(0);
+            }
+            plans.push(plan);
+        }
+        Ok(Arc::clone(plans.last().expect("invariant: the plan was just put there")))
+    }
+}
+
+/// What a panic left behind is as good as what a call left behind: every call writes before it reads.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn load_constants(
+    program: &Program,
+    prepared: &Prepared,
+    weights: &dyn Weights,
+) -> Result<Vec<ConstMemory>, RunError> {
+    let bug = |what| RunError::bug(format!("program @{}", program.name), what);
+    let mut constants = Vec::with_capacity(program.consts.len());
+    for constant in &program.consts {
+        let number = |expr: &Expr| {
+            let unknown = || bug(format!("the type of \"{}\" depends on {expr}", constant.name));
+            expr.as_int().and_then(|value| usize::try_from(value).ok()).ok_or_else(unknown)
+        };
+        let numbers = |exprs: &[Expr]| exprs.iter().map(number).collect::<Result<Vec<_>, _>>();
+        let (sizes, strides) = (numbers(&constant.ty.sizes)?, numbers(&constant.ty.strides)?);
+        let slot = &prepared.slots[constant.slot.0 as usize];
+        let (name, dtype, is_written) = (constant.name.as_str(), constant.ty.dtype, slot.is_written);
+        let memory =
+            weights::load(weights, &ConstType { name, dtype, sizes: &sizes, strides: &strides, is_written })?;
+        let extent = slot.extent.eval(&[]).and_then(|extent| usize::try_from(extent).ok());
+        let needed = extent.and_then(|extent| extent.checked_mul(slot.dtype.size()));
+        if needed.is_none_or(|needed| needed > memory.len()) {
+            return Err(bug(format!(
+                "{} is larger than \"{name}\", which has {} bytes",
+                slot.name,
+                memory.len()
+            )));
+        }
+        constants.push(memory);
+    }
+    Ok(constants)
+}

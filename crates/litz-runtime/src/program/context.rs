@@ -1,0 +1,255 @@
+//! A plan and addresses to the execution of its commands.
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::outputs::{OutputLayout, Outputs};
+use super::plan::{Base, Buffer, Command, OutputPlan, Place, Plan, Shape, Target};
+use crate::arena::AlignedBuf;
+use crate::device::{Device, Launch};
+use crate::error::RunError;
+use crate::routines::{Read, Write};
+use crate::tensor::{TensorView, copy_strided, has_layout};
+use crate::weights::ConstMemory;
+
+/// Memory that lives as long as the executable.
+pub(super) struct Memory {
+    /// Where constants begin, then what load steps keep. Written by load steps, later only by calls that hold the
+    /// lock on state.
+    addresses: Vec<*mut u8>,
+    constants: usize,
+    /// Slot and bytes of what load steps keep.
+    kept_slots: Vec<(usize, usize)>,
+    /// Owns what the addresses point to.
+    _owned: UnsafeCell<(Vec<ConstMemory>, Vec<AlignedBuf>)>,
+}
+
+// SAFETY: the owned buffers are only kept alive; access goes through the addresses, under the rule given there.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(super) fn new(
+        mut constants: Vec<ConstMemory>,
+        mut kept: Vec<AlignedBuf>,
+        kept_slots: Vec<(usize, usize)>,
+    ) -> Memory {
+        let first = constants.iter_mut().map(ConstMemory::as_mut_ptr);
+        let addresses = first.chain(kept.iter_mut().map(AlignedBuf::as_mut_ptr)).collect();
+        Memory {
+            addresses,
+            constants: constants.len(),
+            kept_slots,
+            _owned: UnsafeCell::new((constants, kept)),
+        }
+    }
+
+    /// Slot and bytes of what load steps keep.
+    pub(super) fn kept_slots(&self) -> &[(usize, usize)] {
+        &self.kept_slots
+    }
+}
+
+/// What a call works in. One call uses it at a time; its memory grows to what the largest needed.
+pub(super) struct Context {
+    /// Values of the size symbols.
+    pub(super) values: Vec<i64>,
+    plan: Option<Arc<Plan>>,
+    /// Addresses of inputs, then constants, then what load steps keep, then outputs.
+    bases: Vec<*mut u8>,
+    params: usize,
+    constants: usize,
+    outputs_from: usize,
+    /// Arguments of the launch in progress.
+    args: Vec<*mut u8>,
+    arena: AlignedBuf,
+    scratch: AlignedBuf,
+    /// Copies of inputs that come in another layout than kernels expect, or are written.
+    gathered: Vec<AlignedBuf>,
+}
+
+// SAFETY: the addresses are used during a call only, by the thread that makes it.
+unsafe impl Send for Context {}
+
+impl Context {
+    pub(super) fn new(memory: &Memory, params: usize, outputs: usize) -> Context {
+        let mut bases = vec![std::ptr::null_mut(); params];
+        bases.extend_from_slice(&memory.addresses);
+        let outputs_from = bases.len();
+        bases.resize(outputs_from + outputs, std::ptr::null_mut());
+        Context {
+            values: Vec::new(),
+            plan: None,
+            bases,
+            params,
+            constants: memory.constants,
+            outputs_from,
+            args: Vec::new(),
+            arena: AlignedBuf::default(),
+            scratch: AlignedBuf::default(),
+            gathered: (0..params).map(|_| AlignedBuf::default()).collect(),
+        }
+    }
+
+    /// Whether the plan at hand is for the values at hand.
+    pub(super) fn has_plan(&self) -> bool {
+        self.plan.as_ref().is_some_and(|plan| plan.values == self.values)
+    }
+
+    /// Takes a plan and makes room for it.
+    pub(super) fn use_plan(&mut self, plan: Arc<Plan>, device: &dyn Device) -> Result<(), RunError> {
+        grow(&mut self.arena, plan.arena_bytes)?;
+        grow(&mut self.scratch, plan.scratch_bytes.saturating_mul(device.concurrency()))?;
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    /// Binds an input, in the layout that kernels expect.
+    pub(super) fn set_input(
+        &mut self,
+        at: usize,
+        view: &TensorView<'_>,
+        is_written: bool,
+    ) -> Result<(), RunError> {
+        let plan = self.plan.as_ref().expect("invariant: inputs are set after the plan");
+        let param = &plan.params[at];
+        let shape = &param.shape;
+        let is_as_expected =
+            param.room <= shape.bytes && has_layout(view.sizes, view.strides, &shape.strides);
+        if view.len > 0 && is_as_expected && !is_written {
+            self.bases[at] = view.data.cast_mut();
+            return Ok(());
+        }
+        let copy = &mut self.gathered[at];
+        grow(copy, param.room.max(shape.bytes))?;
+        // A view without elements may have no address.
+        if view.len > 0 {
+            // SAFETY: a view's elements can be read while it lives.
+            let bytes = unsafe { std::slice::from_raw_parts(view.data, view.len) };
+            let dst = (copy.as_mut_slice(), &shape.strides[..]);
+            copy_strided(shape.dtype.size(), view.sizes, (bytes, view.strides), dst);
+        }
+        self.bases[at] = copy.as_mut_ptr();
+        Ok(())
+    }
+
+    /// Asks for the memory of outputs that are computed in place.
+    pub(super) fn set_outputs(&mut self, outputs: &mut dyn Outputs) -> Result<(), RunError> {
+        let plan = self.plan.as_ref().expect("invariant: outputs are set after the plan");
+        for (at, output) in plan.outputs.iter().enumerate() {
+            if let OutputPlan::Direct(shape) = output {
+                self.bases[self.outputs_from + at] = outputs.tensor(at, &layout(shape))?.as_ptr();
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the commands of the plan.
+    pub(super) fn run(&mut self, device: &dyn Device) -> Result<(), RunError> {
+        let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
+        for command in &plan.commands {
+            match command {
+                Command::Launch { kernel, args, sizes, points, scratch_bytes } => {
+                    self.args.clear();
+                    for place in &plan.places[args.clone()] {
+                        let address = self.address(*place);
+                        self.args.push(address);
+                    }
+                    let launch = Launch {
+                        kernel: *kernel,
+                        args: &self.args,
+                        sizes: &plan.ints[sizes.clone()],
+                        points: *points,
+                        scratch: self.scratch.as_mut_ptr(),
+                        scratch_bytes: *scratch_bytes,
+                    };
+                    // SAFETY: the planner found every memory as large as the kernel's extent; intermediate memory is
+                    // this call's alone, constants are written only under the lock on state, and inputs never.
+                    unsafe { device.launch(&launch)? };
+                }
+                Command::Extern { routine, reads, writes, ints } => {
+                    let reads: SmallVec<[Read<'_>; 4]> =
+                        reads.iter().map(|buffer| self.read(buffer)).collect();
+                    let mut writes: SmallVec<[Write<'_>; 4]> =
+                        writes.iter().map(|buffer| self.write(buffer)).collect();
+                    routine(&reads, &mut writes, &plan.ints[ints.clone()])?;
+                }
+                Command::Copy { from, to, bytes } => self.copy(*from, self.address(*to), *bytes),
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over outputs that are not yet where they go, then makes the updates.
+    pub(super) fn finish(&mut self, outputs: &mut dyn Outputs) -> Result<(), RunError> {
+        let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
+        for (at, output) in plan.outputs.iter().enumerate() {
+            match output {
+                OutputPlan::Direct(_) => {}
+                OutputPlan::Copied { shape, from } => {
+                    let memory = outputs.tensor(at, &layout(shape))?;
+                    self.copy(*from, memory.as_ptr(), shape.bytes);
+                }
+                OutputPlan::Scalar(scalar) => outputs.scalar(at, *scalar),
+            }
+        }
+        let mut extra = plan.outputs.len();
+        for update in &plan.updates {
+            match &update.to {
+                Target::Const { to, bytes } => self.copy(update.from, self.address(*to), *bytes),
+                Target::Extra(shape) => {
+                    let memory = outputs.tensor(extra, &layout(shape))?;
+                    self.copy(update.from, memory.as_ptr(), shape.bytes);
+                    extra += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn address(&self, place: Place) -> *mut u8 {
+        let base = match place.base {
+            Base::Arena => self.arena.as_ptr().cast_mut(),
+            Base::Param(at) => self.bases[at],
+            Base::Const(at) => self.bases[self.params + at],
+            Base::Kept(at) => self.bases[self.params + self.constants + at],
+            Base::Output(at) => self.bases[self.outputs_from + at],
+        };
+        base.wrapping_add(place.offset)
+    }
+
+    fn copy(&self, from: Place, to: *mut u8, bytes: usize) {
+        if bytes > 0 {
+            // SAFETY: the planner found both as large as this; they may overlap.
+            unsafe { std::ptr::copy(self.address(from), to, bytes) };
+        }
+    }
+
+    fn read(&self, buffer: &Buffer) -> Read<'_> {
+        // SAFETY: the planner found the memory as large as this, and nobody writes it during the routine.
+        let bytes = unsafe { std::slice::from_raw_parts(self.address(buffer.place), buffer.bytes) };
+        Read { bytes, dtype: buffer.dtype }
+    }
+
+    fn write(&self, buffer: &Buffer) -> Write<'_> {
+        // SAFETY: as above, and what a routine writes overlaps nothing else it is given.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.address(buffer.place), buffer.bytes) };
+        Write { bytes, dtype: buffer.dtype }
+    }
+}
+
+fn layout(shape: &Shape) -> OutputLayout<'_> {
+    OutputLayout { dtype: shape.dtype, sizes: &shape.sizes, strides: &shape.strides, bytes: shape.bytes }
+}
+
+/// Makes a buffer at least this large; its contents are lost when it grows.
+fn grow(buffer: &mut AlignedBuf, bytes: usize) -> Result<(), RunError> {
+    if buffer.len() < bytes {
+        *buffer = AlignedBuf::default();
+        *buffer = AlignedBuf::new(bytes)?;
+    }
+    Ok(())
+}

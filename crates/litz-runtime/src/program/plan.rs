@@ -1,0 +1,435 @@
+//! Steps and values of the size symbols to a plan: every address as a base and a distance, every size a number.
+//!
+//! A plan is made once for each set of values and used by every later call with the same ones.
+
+use litz_ir::Dtype;
+use litz_ir::scalar::Scalar;
+
+use super::prepare::{Layout, Origin, Output, Prepared, Step};
+use crate::arena::{ALIGNMENT, OutOfMemory};
+use crate::device::KernelId;
+use crate::error::RunError;
+use crate::formula::Formula;
+use crate::routines::Routine;
+use crate::tensor::span_bytes;
+
+/// What a call does, for given sizes.
+pub(super) struct Plan {
+    /// Values of the size symbols.
+    pub(super) values: Vec<i64>,
+    /// Bytes of memory for intermediate results.
+    pub(super) arena_bytes: usize,
+    /// Bytes of scratch memory of the point that needs most.
+    pub(super) scratch_bytes: usize,
+    /// Layout in which kernels expect each input.
+    pub(super) params: Vec<ParamPlan>,
+    pub(super) commands: Vec<Command>,
+    pub(super) places: Vec<Place>,
+    pub(super) ints: Vec<i64>,
+    pub(super) outputs: Vec<OutputPlan>,
+    /// Copies made after all steps and outputs.
+    pub(super) updates: Vec<UpdatePlan>,
+    /// Memory that `load` keeps: the slot and its bytes, by position among the kept bases.
+    pub(super) kept: Vec<(usize, usize)>,
+}
+
+/// An address: a base, and bytes from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) base: Base,
+    pub(super) offset: usize,
+}
+
+/// Something of which the address is known during a call only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Base {
+    Arena,
+    Param(usize),
+    Const(usize),
+    Kept(usize),
+    Output(usize),
+}
+
+/// Part of a list.
+pub(super) type Span = std::ops::Range<usize>;
+
+pub(super) enum Command {
+    Launch { kernel: KernelId, args: Span, sizes: Span, points: i64, scratch_bytes: usize },
+    Extern { routine: Routine, reads: Vec<Buffer>, writes: Vec<Buffer>, ints: Span },
+    Copy { from: Place, to: Place, bytes: usize },
+}
+
+pub(super) struct Buffer {
+    pub(super) place: Place,
+    pub(super) bytes: usize,
+    pub(super) dtype: Dtype,
+}
+
+/// Type and layout of a tensor.
+pub(super) struct Shape {
+    pub(super) dtype: Dtype,
+    pub(super) sizes: Vec<usize>,
+    pub(super) strides: Vec<usize>,
+    pub(super) bytes: usize,
+}
+
+pub(super) struct ParamPlan {
+    pub(super) shape: Shape,
+    /// Bytes that kernels take for granted; more than the shape's where it has no elements.
+    pub(super) room: usize,
+}
+
+pub(super) enum OutputPlan {
+    /// Steps compute it in its own memory.
+    Direct(Shape),
+    Copied {
+        shape: Shape,
+        from: Place,
+    },
+    Scalar(Option<Scalar>),
+}
+
+pub(super) struct UpdatePlan {
+    pub(super) from: Place,
+    pub(super) to: Target,
+}
+
+pub(super) enum Target {
+    /// A constant of the executable.
+    Const { to: Place, bytes: usize },
+    /// The new contents of an input, as an extra output.
+    Extra(Shape),
+}
+
+/// Plans the load steps.
+pub(super) fn plan_load(prepared: &Prepared) -> Result<Plan, RunError> {
+    let mut planner = Planner::new(prepared, &[], true)?;
+    planner.steps(&prepared.load)?;
+    Ok(planner.plan)
+}
+
+/// Plans a call; `kept` is what `load` keeps.
+pub(super) fn plan_call(
+    prepared: &Prepared,
+    values: &[i64],
+    kept: &[(usize, usize)],
+) -> Result<Plan, RunError> {
+    let mut planner = Planner::new(prepared, values, false)?;
+    planner.load_views(kept)?;
+    for layout in &prepared.params {
+        let (shape, (_, room)) = (planner.shape(layout)?, planner.place(layout.slot)?);
+        planner.plan.params.push(ParamPlan { shape, room });
+    }
+    planner.choose_direct_outputs()?;
+    planner.steps(&prepared.steps)?;
+    planner.outputs()?;
+    planner.updates()?;
+    Ok(planner.plan)
+}
+
+struct Planner<'a> {
+    prepared: &'a Prepared,
+    values: &'a [i64],
+    plan: Plan,
+    /// Where each slot lies while it has memory, and how many bytes may be used there.
+    places: Vec<Option<(Place, usize)>>,
+    /// The output that a slot is computed in.
+    direct: Vec<Option<usize>>,
+    /// Arena memory in use, as (offset, bytes), sorted.
+    live: Vec<(usize, usize)>,
+    is_load: bool,
+}
+
+impl<'a> Planner<'a> {
+    fn new(prepared: &'a Prepared, values: &'a [i64], is_load: bool) -> Result<Planner<'a>, RunError> {
+        let plan = Plan {
+            values: values.to_vec(),
+            arena_bytes: 0,
+            scratch_bytes: 0,
+            params: Vec::new(),
+            commands: Vec::new(),
+            places: Vec::new(),
+            ints: Vec::new(),
+            outputs: Vec::new(),
+            updates: Vec::new(),
+            kept: Vec::new(),
+        };
+        let count = prepared.slots.len();
+        let (places, direct) = (vec![None; count], vec![None; count]);
+        let mut planner = Planner { prepared, values, plan, places, direct, live: Vec::new(), is_load };
+        for (at, slot) in prepared.slots.iter().enumerate() {
+            let base = match slot.origin {
+                Origin::Const(constant) => Base::Const(constant),
+                Origin::Param(param) if !is_load => Base::Param(param),
+                Origin::Param(_) | Origin::Alloc | Origin::View { .. } | Origin::None => continue,
+            };
+            planner.places[at] = Some((Place { base, offset: 0 }, planner.slot_bytes(at)?));
+        }
+        Ok(planner)
+    }
+
+    /// Gives the slots that load steps placed their places.
+    fn load_views(&mut self, kept: &[(usize, usize)]) -> Result<(), RunError> {
+        for (at, &(slot, bytes)) in kept.iter().enumerate() {
+            self.places[slot] = Some((Place { base: Base::Kept(at), offset: 0 }, bytes));
+        }
+        for step in &self.prepared.load {
+            match step {
+                Step::View(slot) => {
+                    if let Origin::View { base, .. } = self.prepared.slots[*slot].origin
+                        && self.places[base].is_some()
+                    {
+                        self.view(*slot)?;
+                    }
+                }
+                Step::Check(_)
+                | Step::Alloc(_)
+                | Step::Launch { .. }
+                | Step::Extern { .. }
+                | Step::Free(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn steps(&mut self, steps: &'a [Step]) -> Result<(), RunError> {
+        for (at, step) in steps.iter().enumerate() {
+            match step {
+                Step::Check(guard) => guard.check(self.values)?,
+                Step::Alloc(slot) => {
+                    let is_freed =
+                        steps[at..].iter().any(|step| matches!(step, Step::Free(freed) if freed == slot));
+                    self.alloc(*slot, is_freed)?;
+                }
+                Step::View(slot) => self.view(*slot)?,
+                Step::Launch { kernel, args, sizes } => self.launch(*kernel, args, sizes)?,
+                Step::Extern { routine, reads, writes, ints } => {
+                    let ints = self.ints(ints)?;
+                    let (reads, writes) = (self.buffers(reads)?, self.buffers(writes)?);
+                    self.plan.commands.push(Command::Extern { routine: *routine, reads, writes, ints });
+                }
+                Step::Free(slot) => {
+                    if let Some((Place { base: Base::Arena, offset }, _)) = self.places[*slot].take() {
+                        self.live.retain(|&(start, _)| start != offset);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn alloc(&mut self, slot: usize, is_freed: bool) -> Result<(), RunError> {
+        let bytes = self.slot_bytes(slot)?;
+        let place = if let Some(output) = self.direct[slot] {
+            Place { base: Base::Output(output), offset: 0 }
+        } else if self.is_load && !is_freed {
+            self.plan.kept.push((slot, bytes));
+            Place { base: Base::Kept(self.plan.kept.len() - 1), offset: 0 }
+        } else {
+            self.reserve(bytes)?
+        };
+        self.places[slot] = Some((place, bytes));
+        Ok(())
+    }
+
+    /// Takes the first gap of the arena that is large enough.
+    fn reserve(&mut self, bytes: usize) -> Result<Place, RunError> {
+        // Even without bytes it has an offset of its own, by which it is freed.
+        let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT).ok_or(OutOfMemory { bytes })?;
+        let (mut offset, mut at) = (0, 0);
+        while let Some(&(start, length)) = self.live.get(at)
+            && start - offset < bytes
+        {
+            (offset, at) = (start + length, at + 1);
+        }
+        let end = offset.checked_add(bytes).ok_or(OutOfMemory { bytes })?;
+        self.live.insert(at, (offset, bytes));
+        self.plan.arena_bytes = self.plan.arena_bytes.max(end);
+        Ok(Place { base: Base::Arena, offset })
+    }
+
+    fn view(&mut self, slot: usize) -> Result<(), RunError> {
+        let Origin::View { base, offset } = &self.prepared.slots[slot].origin else { return Ok(()) };
+        let (place, room) = self.place(*base)?;
+        let (offset, bytes) = (self.size(offset)?, self.slot_bytes(slot)?);
+        if offset.checked_add(bytes).is_none_or(|end| end > room) {
+            let (inner, outer) = (&self.prepared.slots[slot].name, &self.prepared.slots[*base].name);
+            let what = format!("{inner} needs {bytes} bytes at {offset}, and {outer} has {room}");
+            return Err(self.bug(what));
+        }
+        self.places[slot] = Some((Place { base: place.base, offset: place.offset + offset }, bytes));
+        Ok(())
+    }
+
+    fn launch(&mut self, kernel: usize, args: &[usize], sizes: &[Formula]) -> Result<(), RunError> {
+        let facts = &self.prepared.kernels[kernel];
+        let sizes = self.ints(sizes)?;
+        let values = &self.plan.ints[sizes.clone()];
+        let number =
+            |formula: &Formula| formula.eval(values).map(|value| value.max(0).unsigned_abs() as usize);
+        let (points, scratch_bytes) = (number(&facts.points), number(&facts.scratch));
+        let needs = facts.params.iter().map(|(size, extent)| number(extent)?.checked_mul(*size));
+        let needs: Vec<_> = needs.collect();
+        let start = self.plan.places.len();
+        for (&arg, need) in args.iter().zip(needs) {
+            let (place, room) = self.place(arg)?;
+            if need.is_none_or(|need| need > room) {
+                let (kernel, slot) = (&facts.name, &self.prepared.slots[arg].name);
+                let need = need.map_or("too many".to_string(), |need| need.to_string());
+                return Err(
+                    self.bug(format!("launch of @{kernel}: expected {need} bytes, {slot} has {room}"))
+                );
+            }
+            self.plan.places.push(place);
+        }
+        let overflow = || self.bug(format!("launch of @{}: its grid has no valid size", facts.name));
+        let points = points.and_then(|points| i64::try_from(points).ok()).ok_or_else(overflow)?;
+        let scratch_bytes = scratch_bytes.ok_or_else(overflow)?;
+        self.plan.scratch_bytes = self.plan.scratch_bytes.max(scratch_bytes);
+        let args = start..self.plan.places.len();
+        self.plan.commands.push(Command::Launch { kernel: facts.id, args, sizes, points, scratch_bytes });
+        Ok(())
+    }
+
+    fn buffers(&self, slots: &[usize]) -> Result<Vec<Buffer>, RunError> {
+        let buffer = |&slot: &usize| {
+            let (place, bytes) = self.place(slot)?;
+            Ok(Buffer { place, bytes, dtype: self.prepared.slots[slot].dtype })
+        };
+        slots.iter().map(buffer).collect()
+    }
+
+    fn ints(&mut self, formulas: &[Formula]) -> Result<Span, RunError> {
+        let start = self.plan.ints.len();
+        for formula in formulas {
+            let value = self.value(formula)?;
+            self.plan.ints.push(value);
+        }
+        Ok(start..self.plan.ints.len())
+    }
+
+    /// Lets steps compute an output in its own memory where that memory holds the output and nothing else.
+    fn choose_direct_outputs(&mut self) -> Result<(), RunError> {
+        for (at, output) in self.prepared.outputs.iter().enumerate() {
+            let Output::View { layout, offset } = output else { continue };
+            let (mut slot, mut skipped) = (layout.slot, self.size(offset)?);
+            while let Origin::View { base, offset } = &self.prepared.slots[slot].origin {
+                skipped = skipped.saturating_add(self.size(offset)?);
+                slot = *base;
+            }
+            let bytes = self.shape(layout)?.bytes;
+            let is_own =
+                self.prepared.steps.iter().any(|step| matches!(step, Step::Alloc(own) if *own == slot));
+            if is_own
+                && skipped == 0
+                && bytes > 0
+                && bytes == self.slot_bytes(slot)?
+                && self.direct[slot].is_none()
+            {
+                self.direct[slot] = Some(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn outputs(&mut self) -> Result<(), RunError> {
+        for (at, output) in self.prepared.outputs.iter().enumerate() {
+            let plan = match output {
+                Output::View { layout, offset } => {
+                    let shape = self.shape(layout)?;
+                    let (mut from, room) = self.place(layout.slot)?;
+                    let offset = self.size(offset)?.saturating_mul(shape.dtype.size());
+                    if shape.bytes > 0 && offset.checked_add(shape.bytes).is_none_or(|end| end > room) {
+                        let name = &self.prepared.slots[layout.slot].name;
+                        let what = format!(
+                            "output {at} needs {} bytes at {offset}, and {name} has {room}",
+                            shape.bytes
+                        );
+                        return Err(self.bug(what));
+                    }
+                    from.offset = from.offset.saturating_add(offset);
+                    let is_direct = from == Place { base: Base::Output(at), offset: 0 };
+                    if is_direct { OutputPlan::Direct(shape) } else { OutputPlan::Copied { shape, from } }
+                }
+                Output::Int(formula) => OutputPlan::Scalar(Some(Scalar::Int(self.value(formula)?))),
+                Output::Literal(scalar) => OutputPlan::Scalar(Some(*scalar)),
+                Output::Nothing => OutputPlan::Scalar(None),
+            };
+            self.plan.outputs.push(plan);
+        }
+        Ok(())
+    }
+
+    /// All sources are read before any destination is written: a source that is itself updated is set aside.
+    fn updates(&mut self) -> Result<(), RunError> {
+        for &(dst, src) in &self.prepared.updates {
+            let ((to, bytes), (mut from, room)) = (self.place(dst)?, self.place(src)?);
+            if room < bytes {
+                let (dst, src) = (&self.prepared.slots[dst].name, &self.prepared.slots[src].name);
+                return Err(self.bug(format!("update of {dst}: expected {bytes} bytes, {src} has {room}")));
+            }
+            let is_updated =
+                |&(other, _): &(usize, usize)| other != dst && self.base(other) == Some(from.base);
+            if self.prepared.updates.iter().any(is_updated) {
+                // Beyond all that steps used: outputs may still lie in memory that was freed.
+                let aside = Place { base: Base::Arena, offset: self.plan.arena_bytes };
+                let end = bytes
+                    .checked_next_multiple_of(ALIGNMENT)
+                    .and_then(|bytes| bytes.checked_add(aside.offset));
+                self.plan.arena_bytes = end.ok_or(OutOfMemory { bytes })?;
+                self.plan.commands.push(Command::Copy { from, to: aside, bytes });
+                from = aside;
+            }
+            let target = match to.base {
+                Base::Param(param) => Target::Extra(self.shape(&self.prepared.params[param])?),
+                Base::Const(_) => Target::Const { to, bytes },
+                Base::Arena | Base::Kept(_) | Base::Output(_) => {
+                    let name = &self.prepared.slots[dst].name;
+                    return Err(self.bug(format!("update of {name}, which is no input or constant")));
+                }
+            };
+            self.plan.updates.push(UpdatePlan { from, to: target });
+        }
+        Ok(())
+    }
+
+    fn base(&self, slot: usize) -> Option<Base> {
+        self.places[slot].map(|(place, _)| place.base)
+    }
+
+    fn shape(&self, layout: &Layout) -> Result<Shape, RunError> {
+        let sizes = |formulas: &[Formula]| {
+            formulas.iter().map(|formula| self.size(formula)).collect::<Result<Vec<_>, _>>()
+        };
+        let (sizes, strides) = (sizes(&layout.sizes)?, sizes(&layout.strides)?);
+        let bytes = span_bytes(layout.dtype, &sizes, &strides).ok_or(OutOfMemory { bytes: usize::MAX })?;
+        Ok(Shape { dtype: layout.dtype, sizes, strides, bytes })
+    }
+
+    fn place(&self, slot: usize) -> Result<(Place, usize), RunError> {
+        self.places[slot].ok_or_else(|| {
+            self.bug(format!("{} has no memory where it is used", self.prepared.slots[slot].name))
+        })
+    }
+
+    /// The extent of a layout without elements may come out negative: it means none.
+    fn slot_bytes(&self, slot: usize) -> Result<usize, RunError> {
+        let slot = &self.prepared.slots[slot];
+        let extent = self.value(&slot.extent)?.max(0).unsigned_abs() as usize;
+        let bytes = extent.checked_mul(slot.dtype.size());
+        Ok(bytes.ok_or(OutOfMemory { bytes: usize::MAX })?)
+    }
+
+    fn size(&self, formula: &Formula) -> Result<usize, RunError> {
+        let value = self.value(formula)?;
+        usize::try_from(value).map_err(|_| self.bug(format!("expected a size, found {value}")))
+    }
+
+    fn value(&self, formula: &Formula) -> Result<i64, RunError> {
+        formula.eval(self.values).ok_or_else(|| self.bug("a size overflows or has no value".into()))
+    }
+
+    fn bug(&self, what: String) -> RunError {
+        RunError::bug(format!("program @{}", self.prepared.name), what)
+    }
+}

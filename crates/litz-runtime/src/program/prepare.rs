@@ -1,0 +1,266 @@
+//! A program and its kernels to steps with everything resolved that does not depend on sizes.
+
+use std::collections::HashMap;
+
+use litz_ir::Dtype;
+use litz_ir::graph::TensorType;
+use litz_ir::ids::Id;
+use litz_ir::kernel::{Kernel, Space};
+use litz_ir::program::{self as ir, Program};
+use litz_ir::scalar::Scalar;
+use litz_sym::{Expr, Rel, Sym};
+
+use super::bind::{Guard, guard, unbound};
+use crate::device::{Device, KernelId};
+use crate::error::RunError;
+use crate::formula::Formula;
+use crate::routines::{Routine, routine};
+
+/// A program, resolved.
+pub(super) struct Prepared {
+    pub(super) name: String,
+    pub(super) slots: Vec<Slot>,
+    pub(super) params: Vec<Layout>,
+    pub(super) kernels: Vec<KernelFacts>,
+    pub(super) load: Vec<Step>,
+    pub(super) steps: Vec<Step>,
+    /// (destination, source).
+    pub(super) updates: Vec<(usize, usize)>,
+    pub(super) outputs: Vec<Output>,
+}
+
+/// A named memory.
+pub(super) struct Slot {
+    pub(super) name: String,
+    pub(super) dtype: Dtype,
+    pub(super) extent: Formula,
+    pub(super) origin: Origin,
+    /// Whether any step or update writes to it or to a view of it.
+    pub(super) is_written: bool,
+}
+
+/// Where a slot's memory comes from.
+pub(super) enum Origin {
+    Param(usize),
+    Const(usize),
+    Alloc,
+    View {
+        base: usize,
+        offset: Formula,
+    },
+    /// No step gives it memory.
+    None,
+}
+
+/// Type and layout of a tensor.
+pub(super) struct Layout {
+    pub(super) slot: usize,
+    pub(super) dtype: Dtype,
+    pub(super) sizes: Vec<Formula>,
+    pub(super) strides: Vec<Formula>,
+}
+
+pub(super) enum Output {
+    View { layout: Layout, offset: Formula },
+    Int(Formula),
+    Literal(Scalar),
+    Nothing,
+}
+
+pub(super) enum Step {
+    Check(Guard),
+    Alloc(usize),
+    View(usize),
+    Launch { kernel: usize, args: Vec<usize>, sizes: Vec<Formula> },
+    Extern { routine: Routine, reads: Vec<usize>, writes: Vec<usize>, ints: Vec<Formula> },
+    Free(usize),
+}
+
+/// What a launch needs to know of a kernel; formulas are over the kernel's own sizes.
+pub(super) struct KernelFacts {
+    pub(super) name: String,
+    pub(super) id: KernelId,
+    /// Size of an element and number of elements of each parameter.
+    pub(super) params: Vec<(usize, Formula)>,
+    pub(super) points: Formula,
+    pub(super) scratch: Formula,
+    is_written: Vec<bool>,
+    sizes: usize,
+}
+
+/// Resolves a program. `position` says which symbols have values in a call; load steps have none.
+pub(super) fn prepare(
+    program: &Program,
+    kernels: &[Kernel],
+    device: &dyn Device,
+    position: &dyn Fn(Sym) -> Option<usize>,
+) -> Result<Prepared, RunError> {
+    let facts = kernels.iter().map(|kernel| kernel_facts(kernel, device)).collect::<Result<Vec<_>, _>>()?;
+    let names = kernels.iter().enumerate().map(|(at, kernel)| (kernel.name.as_str(), at)).collect();
+    let cx = Context { program, names, kernels: &facts, position };
+    let loading = Context { position: &|_| None, names: cx.names.clone(), ..cx };
+    let mut slots = Vec::new();
+    for slot in program.slots.values() {
+        let extent = cx.formula(slot.extent)?;
+        let (name, dtype) = (slot.name.clone(), slot.dtype);
+        slots.push(Slot { name, dtype, extent, origin: Origin::None, is_written: false });
+    }
+    let mut prepared = Prepared {
+        name: program.name.clone(),
+        slots,
+        params: Vec::new(),
+        load: program.load.iter().map(|step| loading.step(step)).collect::<Result<_, _>>()?,
+        steps: program.steps.iter().map(|step| cx.step(step)).collect::<Result<_, _>>()?,
+        updates: program.updates.iter().map(|(dst, src)| (dst.index(), src.index())).collect(),
+        outputs: program.outputs.iter().map(|output| cx.output(output)).collect::<Result<_, _>>()?,
+        kernels: Vec::new(),
+    };
+    let define = |slots: &mut Vec<Slot>, slot: ir::Slot, origin: Origin| {
+        let slot = &mut slots[slot.index()];
+        match (&slot.origin, &origin) {
+            (Origin::None, _) | (Origin::Alloc, Origin::Alloc) => slot.origin = origin,
+            (Origin::Param(_) | Origin::Const(_) | Origin::Alloc | Origin::View { .. }, _) => {
+                return Err(cx.bug(format!("{} is given memory of two kinds", slot.name)));
+            }
+        }
+        Ok(())
+    };
+    for (at, param) in program.params.iter().enumerate() {
+        define(&mut prepared.slots, param.slot, Origin::Param(at))?;
+        prepared.params.push(cx.layout(param.slot, &param.ty)?);
+    }
+    for (at, constant) in program.consts.iter().enumerate() {
+        define(&mut prepared.slots, constant.slot, Origin::Const(at))?;
+    }
+    for step in program.load.iter().chain(&program.steps) {
+        match step {
+            ir::Step::Alloc { slot } => define(&mut prepared.slots, *slot, Origin::Alloc)?,
+            ir::Step::View { slot, base, offset } => {
+                if matches!(prepared.slots[base.index()].origin, Origin::None) {
+                    return Err(
+                        cx.bug(format!("{} has no memory where it is used", program.slots[*base].name))
+                    );
+                }
+                let origin = Origin::View { base: base.index(), offset: cx.formula(*offset)? };
+                define(&mut prepared.slots, *slot, origin)?;
+            }
+            ir::Step::Check { .. }
+            | ir::Step::Launch { .. }
+            | ir::Step::Extern { .. }
+            | ir::Step::Free { .. } => {}
+        }
+    }
+    mark_written(&mut prepared, &facts);
+    Ok(Prepared { kernels: facts, ..prepared })
+}
+
+/// Marks every slot that steps or updates write, and what the slot lies in.
+fn mark_written(prepared: &mut Prepared, kernels: &[KernelFacts]) {
+    let mut written: Vec<usize> = prepared.updates.iter().map(|&(dst, _)| dst).collect();
+    for step in prepared.load.iter().chain(&prepared.steps) {
+        match step {
+            Step::Launch { kernel, args, .. } => {
+                let flags = args.iter().zip(&kernels[*kernel].is_written);
+                written.extend(flags.filter(|(_, is_written)| **is_written).map(|(arg, _)| *arg));
+            }
+            Step::Extern { writes, .. } => written.extend(writes),
+            Step::Check(_) | Step::Alloc(_) | Step::View(_) | Step::Free(_) => {}
+        }
+    }
+    for mut slot in written {
+        prepared.slots[slot].is_written = true;
+        // A base has its memory before the views in it, so that this ends.
+        while let Origin::View { base, .. } = prepared.slots[slot].origin {
+            slot = base;
+            prepared.slots[slot].is_written = true;
+        }
+    }
+}
+
+fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<KernelFacts, RunError> {
+    let bug = |what: String| RunError::bug(format!("kernel @{}", kernel.name), what);
+    let position = |sym| kernel.sizes.iter().position(|&size| size == sym);
+    let formula = |expr: Expr| {
+        Formula::new(expr, &position)
+            .map_err(|sym| bug(format!("`{expr}` uses symbol {sym}, which is no size of it")))
+    };
+    let params = || kernel.mems.values().take(kernel.params);
+    Ok(KernelFacts {
+        name: kernel.name.clone(),
+        id: device.find(&kernel.name).ok_or_else(|| bug("it is not loaded on the device".into()))?,
+        params: params()
+            .map(|mem| Ok((mem.dtype.size(), formula(mem.extent)?)))
+            .collect::<Result<_, RunError>>()?,
+        points: formula(kernel.points())?,
+        scratch: formula(kernel.scratch_bytes())?,
+        is_written: params().map(|mem| mem.space != Space::Read).collect(),
+        sizes: kernel.sizes.len(),
+    })
+}
+
+struct Context<'a> {
+    program: &'a Program,
+    names: HashMap<&'a str, usize>,
+    kernels: &'a [KernelFacts],
+    position: &'a dyn Fn(Sym) -> Option<usize>,
+}
+
+impl Context<'_> {
+    fn formula(&self, expr: Expr) -> Result<Formula, RunError> {
+        Formula::new(expr, self.position).map_err(|sym| unbound(&self.program.name, &expr.to_string(), sym))
+    }
+
+    fn formulas(&self, exprs: &[Expr]) -> Result<Vec<Formula>, RunError> {
+        exprs.iter().map(|&expr| self.formula(expr)).collect()
+    }
+
+    fn guard(&self, rel: &Rel, who: &str) -> Result<Guard, RunError> {
+        guard(&self.program.name, rel, who, self.position)
+    }
+
+    fn layout(&self, slot: ir::Slot, ty: &TensorType) -> Result<Layout, RunError> {
+        let (sizes, strides) = (self.formulas(&ty.sizes)?, self.formulas(&ty.strides)?);
+        Ok(Layout { slot: slot.index(), dtype: ty.dtype, sizes, strides })
+    }
+
+    fn step(&self, step: &ir::Step) -> Result<Step, RunError> {
+        let positions = |slots: &[ir::Slot]| slots.iter().map(|slot| slot.index()).collect();
+        Ok(match step {
+            ir::Step::Check { rel, who } => Step::Check(self.guard(rel, who)?),
+            ir::Step::Alloc { slot } => Step::Alloc(slot.index()),
+            ir::Step::View { slot, .. } => Step::View(slot.index()),
+            ir::Step::Launch { kernel, args, sizes } => {
+                let unknown = || self.bug(format!("launch of unknown kernel @{kernel}"));
+                let at = *self.names.get(kernel.as_str()).ok_or_else(unknown)?;
+                let facts = &self.kernels[at];
+                if (args.len(), sizes.len()) != (facts.params.len(), facts.sizes) {
+                    let expected = format!("{} memories and {} sizes", facts.params.len(), facts.sizes);
+                    let found = format!("{} and {}", args.len(), sizes.len());
+                    return Err(self.bug(format!("launch of @{kernel}: expected {expected}, found {found}")));
+                }
+                Step::Launch { kernel: at, args: positions(args), sizes: self.formulas(sizes)? }
+            }
+            ir::Step::Extern { routine: name, reads, writes, ints } => {
+                let routine = routine(name).ok_or_else(|| RunError::UnknownRoutine { name: name.clone() })?;
+                let (reads, writes) = (positions(reads), positions(writes));
+                Step::Extern { routine, reads, writes, ints: self.formulas(ints)? }
+            }
+            ir::Step::Free { slot } => Step::Free(slot.index()),
+        })
+    }
+
+    fn output(&self, output: &ir::Output) -> Result<Output, RunError> {
+        Ok(match output {
+            ir::Output::View { slot, ty, offset } => {
+                Output::View { layout: self.layout(*slot, ty)?, offset: self.formula(*offset)? }
+            }
+            ir::Output::Int(expr) => Output::Int(self.formula(*expr)?),
+            ir::Output::Literal(scalar) => Output::Literal(*scalar),
+            ir::Output::Nothing => Output::Nothing,
+        })
+    }
+
+    fn bug(&self, what: String) -> RunError {
+        RunError::bug(format!("program @{}", self.program.name), what)
+    }
+}

@@ -1,0 +1,358 @@
+//! A kernel and memories to the memories after it: the reference device, which is the definition of correctness.
+//!
+//! It interprets the kernel in order, one grid point after another, one loop iteration after another. Every access
+//! is checked against the extent that the kernel declares. Registers and scratch memory are filled with ones before
+//! each point, which makes floats NaN, so that nothing can rest on what they held.
+
+mod prepare;
+mod scalar;
+
+use std::sync::{Mutex, PoisonError};
+
+use litz_ir::Dtype;
+use litz_ir::kernel::Kernel;
+use smallvec::SmallVec;
+
+use crate::device::{Device, KernelId, Launch};
+use crate::error::RunError;
+use crate::formula::{Formula, all_hold};
+use crate::number::{Bits, Number, cast, read, write};
+use prepare::{Code, Memory, Node, Place, prepare};
+
+/// The bytes of one parameter of a kernel.
+#[derive(Debug)]
+pub enum MemView<'a> {
+    /// For parameters that are only read; several may share bytes.
+    Read(&'a [u8]),
+    /// For any parameter.
+    Write(&'a mut [u8]),
+}
+
+/// Runs all grid points of a kernel. `args` has one memory for each parameter and `sizes` one value for each size
+/// symbol.
+///
+/// # Errors
+/// A failed `bind` is [`RunError::BadIndex`]. All else, such as an access outside of a memory, is a
+/// [`RunError::Bug`].
+pub fn run(kernel: &Kernel, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<(), RunError> {
+    Interpreter::new(kernel)?.run(args, sizes)
+}
+
+/// A kernel made ready to be interpreted many times.
+pub struct Interpreter {
+    name: String,
+    checks: Vec<String>,
+    code: Code,
+    /// States that no run is using.
+    idle: Mutex<Vec<State>>,
+}
+
+/// What changes during a run.
+#[derive(Default)]
+struct State {
+    /// Size symbols first, then grid and loop variables and bound symbols.
+    symbols: Vec<i64>,
+    values: Vec<Bits>,
+    /// Elements of each memory.
+    extents: Vec<usize>,
+    /// Registers and scratch.
+    locals: Vec<Vec<u8>>,
+}
+
+/// Why a run stops.
+enum Fault {
+    /// A failed bind, by its message.
+    Check(u32),
+    OutOfRange {
+        mem: usize,
+        index: i64,
+        extent: usize,
+    },
+    /// An index expression overflows or divides by zero.
+    NoValue,
+}
+
+impl Interpreter {
+    /// Resolves a kernel; an error names the rule that it breaks.
+    pub fn new(kernel: &Kernel) -> Result<Interpreter, RunError> {
+        let code = prepare(kernel)?;
+        Ok(Interpreter {
+            name: kernel.name.clone(),
+            checks: kernel.checks.clone(),
+            code,
+            idle: Mutex::default(),
+        })
+    }
+
+    /// As [`run`].
+    pub fn run(&self, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<(), RunError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut state = idle.unwrap_or_default();
+        let result = self.start(&mut state, args, sizes).and_then(|()| {
+            let mut machine = Machine { code: &self.code, args, state: &mut state };
+            machine.run_grid(&self.code.grid).map_err(|fault| self.explain(fault))
+        });
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(state);
+        result
+    }
+
+    fn start(&self, state: &mut State, args: &[MemView<'_>], sizes: &[i64]) -> Result<(), RunError> {
+        let code = &self.code;
+        if args.len() != code.params || sizes.len() != code.sizes {
+            let (params, expected) = (code.params, code.sizes);
+            let found = format!("{} memories and {} sizes", args.len(), sizes.len());
+            return Err(self.bug(format!("expected {params} memories and {expected} sizes, found {found}")));
+        }
+        state.symbols.clear();
+        state.symbols.extend_from_slice(sizes);
+        state.symbols.resize(code.symbols, 0);
+        state.values.resize(code.values, 0);
+        state.extents.clear();
+        state.locals.resize_with(code.mems.len() - code.params, Vec::new);
+        for (at, mem) in code.mems.iter().enumerate() {
+            let (extent, bytes) = self.extent_of(mem, sizes)?;
+            state.extents.push(extent);
+            match args.get(at) {
+                None => state.locals[at - code.params].resize(bytes, 0),
+                Some(MemView::Read(_)) if !mem.is_read_only => {
+                    return Err(
+                        self.bug(format!("memory {} is written, but given only to be read", mem.name))
+                    );
+                }
+                Some(MemView::Read(given)) => self.expect_bytes(&mem.name, given.len(), bytes)?,
+                Some(MemView::Write(given)) => self.expect_bytes(&mem.name, given.len(), bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Elements and bytes of a memory. An extent below 0 is that of a layout without elements.
+    fn extent_of(&self, mem: &Memory, sizes: &[i64]) -> Result<(usize, usize), RunError> {
+        let extent = mem.extent.eval(sizes).and_then(|extent| usize::try_from(extent.max(0)).ok());
+        let bytes = extent.and_then(|extent| extent.checked_mul(mem.dtype.size()));
+        let no_extent = || self.bug(format!("memory {} has no valid extent", mem.name));
+        Ok((extent.ok_or_else(no_extent)?, bytes.ok_or_else(no_extent)?))
+    }
+
+    fn expect_bytes(&self, name: &str, found: usize, expected: usize) -> Result<(), RunError> {
+        if found >= expected {
+            return Ok(());
+        }
+        Err(self.bug(format!("memory {name}: expected {expected} bytes, found {found}")))
+    }
+
+    fn explain(&self, fault: Fault) -> RunError {
+        match fault {
+            Fault::Check(check) => {
+                RunError::BadIndex { kernel: self.name.clone(), check: self.checks[check as usize].clone() }
+            }
+            Fault::OutOfRange { mem, index, extent } => {
+                let name = &self.code.mems[mem].name;
+                self.bug(format!("memory {name}: expected an index below {extent}, found {index}"))
+            }
+            Fault::NoValue => self.bug("an index expression overflows or divides by zero"),
+        }
+    }
+
+    fn bug(&self, what: impl Into<String>) -> RunError {
+        RunError::bug(format!("kernel @{}", self.name), what)
+    }
+}
+
+struct Machine<'a, 'b> {
+    code: &'a Code,
+    args: &'a mut [MemView<'b>],
+    state: &'a mut State,
+}
+
+impl Machine<'_, '_> {
+    fn run_grid(&mut self, grid: &[(usize, Formula)]) -> Result<(), Fault> {
+        let Some(((var, extent), inner)) = grid.split_first() else {
+            for local in &mut self.state.locals {
+                local.fill(0xff);
+            }
+            return self.run(&self.code.body);
+        };
+        for point in 0..self.index(extent)? {
+            self.state.symbols[*var] = point;
+            self.run_grid(inner)?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, nodes: &[Node]) -> Result<(), Fault> {
+        for node in nodes {
+            self.step(node)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, node: &Node) -> Result<(), Fault> {
+        match node {
+            Node::Loop { var, extent, body } => {
+                for iteration in 0..self.index(extent)? {
+                    self.state.symbols[*var] = iteration;
+                    self.run(body)?;
+                }
+            }
+            Node::If { cond, then, other } => {
+                let is_taken = all_hold(cond, &self.state.symbols).ok_or(Fault::NoValue)?;
+                self.run(if is_taken { then } else { other })?;
+            }
+            Node::Load { val, ty, place, guard, other } => {
+                let is_loaded = all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)?;
+                self.state.values[*val] =
+                    if is_loaded { cast(place.dtype, *ty, self.load(place)?) } else { *other };
+            }
+            Node::Const { val, bits } => self.state.values[*val] = *bits,
+            Node::Index { val, index } => self.state.values[*val] = Bits::from(self.index(index)? as u64),
+            Node::Cond { val, relation } => {
+                let holds = relation.holds(&self.state.symbols).ok_or(Fault::NoValue)?;
+                self.state.values[*val] = Bits::from(holds);
+            }
+            Node::Call { val, function, args: [a, b, c] } => {
+                let values = &mut self.state.values;
+                values[*val] = function(values[*a], values[*b], values[*c]);
+            }
+            Node::Cast { val, arg, types } => {
+                let bits = self.state.values[*arg];
+                self.state.values[*val] =
+                    types.windows(2).fold(bits, |bits, pair| cast(pair[0], pair[1], bits));
+            }
+            Node::Copy { val, arg } => self.state.values[*val] = self.state.values[*arg],
+            Node::Bind { sym, value, extent, check } => {
+                let index = self.state.values[*value] as i64;
+                if index < 0 || index >= self.index(extent)? {
+                    return Err(Fault::Check(*check));
+                }
+                self.state.symbols[*sym] = index;
+            }
+            Node::Store { place, value, ty, combine, guard } => {
+                if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
+                    let index = self.index(&place.index)?;
+                    let mut bits = self.state.values[*value];
+                    if let Some(combine) = combine {
+                        bits = combine(cast(place.dtype, *ty, self.load_at(place.mem, index)?), bits, 0);
+                    }
+                    self.store(place.mem, index, cast(*ty, place.dtype, bits))?;
+                }
+            }
+            Node::ArgStore { max, best, at, value, ty, position } => {
+                let index = self.index(&best.index)?;
+                let (candidate, position) = (self.state.values[*value], self.index(position)?);
+                let found = cast(best.dtype, *ty, self.load_at(best.mem, index)?);
+                let found_at = self.load_at(*at, index)? as i64;
+                if is_better(*max, *ty, (candidate, position), (found, found_at)) {
+                    self.store(best.mem, index, cast(*ty, best.dtype, candidate))?;
+                    self.store(*at, index, Bits::from(position as u64))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn index(&self, formula: &Formula) -> Result<i64, Fault> {
+        formula.eval(&self.state.symbols).ok_or(Fault::NoValue)
+    }
+
+    fn load(&self, place: &Place) -> Result<Bits, Fault> {
+        self.load_at(place.mem, self.index(&place.index)?)
+    }
+
+    fn load_at(&self, mem: usize, index: i64) -> Result<Bits, Fault> {
+        let (at, size) = self.locate(mem, index)?;
+        let bytes = match self.args.get(mem) {
+            Some(MemView::Read(bytes)) => bytes,
+            Some(MemView::Write(bytes)) => &**bytes,
+            None => &self.state.locals[mem - self.code.params],
+        };
+        Ok(read(bytes, at, size))
+    }
+
+    fn store(&mut self, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
+        let (at, size) = self.locate(mem, index)?;
+        let bytes = match self.args.get_mut(mem) {
+            Some(MemView::Read(_)) => {
+                unreachable!("invariant: a memory that is stored to was given to be written")
+            }
+            Some(MemView::Write(bytes)) => bytes,
+            None => &mut self.state.locals[mem - self.code.params][..],
+        };
+        write(bytes, at, size, bits);
+        Ok(())
+    }
+
+    /// Byte position and size of an element that exists.
+    fn locate(&self, mem: usize, index: i64) -> Result<(usize, usize), Fault> {
+        let extent = self.state.extents[mem];
+        match usize::try_from(index) {
+            Ok(at) if at < extent => {
+                let size = self.code.mems[mem].dtype.size();
+                Ok((at * size, size))
+            }
+            _ => Err(Fault::OutOfRange { mem, index, extent }),
+        }
+    }
+}
+
+/// Whether a candidate replaces what an arg store found so far. NaN beats every number, and of equals the one at
+/// the smaller position wins, so that the order of candidates does not matter.
+fn is_better(max: bool, ty: Dtype, candidate: (Bits, i64), found: (Bits, i64)) -> bool {
+    let (a, b) = (Number::decode(ty, candidate.0), Number::decode(ty, found.0));
+    let rank = |number: Number| match number {
+        // Beyond every integer: only floats are NaN.
+        Number::Float(value) if value.is_nan() => (true, 0.0, 0),
+        Number::Float(value) | Number::Complex(value, _) => (false, value, 0),
+        Number::Int(value) => (false, 0.0, value),
+        Number::Bool(value) => (false, 0.0, i128::from(value)),
+    };
+    let ((a_nan, a, a_int), (b_nan, b, b_int)) = (rank(a), rank(b));
+    if a_nan != b_nan {
+        return a_nan;
+    }
+    let is_beyond = if max { a > b || a_int > b_int } else { a < b || a_int < b_int };
+    is_beyond || (a == b && a_int == b_int && candidate.1 < found.1)
+}
+
+/// The reference device with the kernels of a program loaded.
+pub struct ReferenceDevice {
+    kernels: Vec<Interpreter>,
+}
+
+impl ReferenceDevice {
+    /// Resolves kernels; ids are their positions.
+    pub fn new(kernels: &[Kernel]) -> Result<ReferenceDevice, RunError> {
+        Ok(ReferenceDevice { kernels: kernels.iter().map(Interpreter::new).collect::<Result<_, _>>()? })
+    }
+}
+
+impl Device for ReferenceDevice {
+    fn find(&self, name: &str) -> Option<KernelId> {
+        self.kernels.iter().position(|kernel| kernel.name == name).map(KernelId)
+    }
+
+    /// Scratch memory is the interpreter's own.
+    fn concurrency(&self) -> usize {
+        0
+    }
+
+    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), RunError> {
+        let kernel = &self.kernels[launch.kernel.0];
+        let mut views = SmallVec::<[MemView<'_>; 16]>::new();
+        for (&arg, mem) in launch.args.iter().zip(&kernel.code.mems) {
+            let (_, bytes) = kernel.extent_of(mem, launch.sizes)?;
+            views.push(if mem.is_read_only {
+                // SAFETY: the caller gives memory of this extent, which nobody writes during the launch.
+                MemView::Read(unsafe { std::slice::from_raw_parts(arg, bytes) })
+            } else {
+                // SAFETY: the caller gives memory of this extent, which no other argument overlaps.
+                MemView::Write(unsafe { std::slice::from_raw_parts_mut(arg, bytes) })
+            });
+        }
+        kernel.run(&mut views, launch.sizes)
+    }
+}
+
+#[cfg(test)]
+#[path = "reference/tests.rs"]
+mod tests;

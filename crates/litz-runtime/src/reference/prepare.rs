@@ -1,0 +1,307 @@
+//! A kernel to code that runs fast enough to be useful: symbols, memories and operations resolved, types checked.
+
+use std::collections::HashMap;
+
+use litz_ir::kernel::{Kernel, Mem, Op, Space, Stmt, Val};
+use litz_ir::{Dtype, ScalarOp, scalar::Signature};
+use litz_sym::{Expr, Rel, Sym};
+
+use super::scalar::{ScalarFn, function};
+use crate::error::RunError;
+use crate::formula::{Formula, Relation};
+use crate::number::{Bits, Number};
+
+/// A kernel, resolved.
+pub(super) struct Code {
+    pub(super) grid: Vec<(usize, Formula)>,
+    pub(super) body: Vec<Node>,
+    pub(super) mems: Vec<Memory>,
+    /// How many of `mems` are parameters.
+    pub(super) params: usize,
+    /// Number of symbols; the size symbols come first.
+    pub(super) symbols: usize,
+    pub(super) sizes: usize,
+    pub(super) values: usize,
+}
+
+/// A memory of the kernel.
+pub(super) struct Memory {
+    pub(super) name: String,
+    pub(super) extent: Formula,
+    pub(super) dtype: Dtype,
+    pub(super) is_read_only: bool,
+}
+
+/// An element of a memory.
+pub(super) struct Place {
+    pub(super) mem: usize,
+    pub(super) index: Formula,
+    pub(super) dtype: Dtype,
+}
+
+/// A statement, resolved. Symbols and values are positions.
+pub(super) enum Node {
+    Loop {
+        var: usize,
+        extent: Formula,
+        body: Vec<Node>,
+    },
+    If {
+        cond: Vec<Relation>,
+        then: Vec<Node>,
+        other: Vec<Node>,
+    },
+    Load {
+        val: usize,
+        ty: Dtype,
+        place: Place,
+        guard: Vec<Relation>,
+        other: Bits,
+    },
+    Const {
+        val: usize,
+        bits: Bits,
+    },
+    Index {
+        val: usize,
+        index: Formula,
+    },
+    Cond {
+        val: usize,
+        relation: Relation,
+    },
+    Call {
+        val: usize,
+        function: ScalarFn,
+        args: [usize; 3],
+    },
+    /// Conversion through each type in turn.
+    Cast {
+        val: usize,
+        arg: usize,
+        types: Vec<Dtype>,
+    },
+    Copy {
+        val: usize,
+        arg: usize,
+    },
+    Bind {
+        sym: usize,
+        value: usize,
+        extent: Formula,
+        check: u32,
+    },
+    Store {
+        place: Place,
+        value: usize,
+        ty: Dtype,
+        combine: Option<ScalarFn>,
+        guard: Vec<Relation>,
+    },
+    ArgStore {
+        max: bool,
+        best: Place,
+        at: usize,
+        value: usize,
+        ty: Dtype,
+        position: Formula,
+    },
+}
+
+/// Resolves a kernel; an error names the rule that it breaks.
+pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
+    let mut cx = Context { kernel, symbols: HashMap::new() };
+    for &sym in &kernel.sizes {
+        cx.define(sym);
+    }
+    let mems = kernel.mems.values().map(|mem| {
+        let is_read_only = mem.space == Space::Read;
+        Ok(Memory { name: mem.name.clone(), extent: cx.formula(mem.extent)?, dtype: mem.dtype, is_read_only })
+    });
+    let mems = mems.collect::<Result<Vec<_>, RunError>>()?;
+    let mut grid = Vec::new();
+    for axis in &kernel.grid {
+        let extent = cx.formula(axis.extent)?;
+        grid.push((cx.define(axis.var), extent));
+    }
+    let body = cx.block(&kernel.body)?;
+    Ok(Code {
+        grid,
+        body,
+        mems,
+        params: kernel.params,
+        symbols: cx.symbols.len(),
+        sizes: kernel.sizes.len(),
+        values: kernel.vals.len(),
+    })
+}
+
+struct Context<'a> {
+    kernel: &'a Kernel,
+    symbols: HashMap<Sym, usize>,
+}
+
+impl Context<'_> {
+    fn bug(&self, what: impl Into<String>) -> RunError {
+        RunError::bug(format!("kernel @{}", self.kernel.name), what)
+    }
+
+    /// A symbol keeps its position where sibling loops define it again.
+    fn define(&mut self, sym: Sym) -> usize {
+        let next = self.symbols.len();
+        *self.symbols.entry(sym).or_insert(next)
+    }
+
+    fn formula(&self, expr: Expr) -> Result<Formula, RunError> {
+        let unknown = |sym| self.bug(format!("`{expr}` uses symbol {sym}, which nothing defines"));
+        Formula::new(expr, &|sym| self.symbols.get(&sym).copied()).map_err(unknown)
+    }
+
+    fn relation(&self, rel: &Rel) -> Result<Relation, RunError> {
+        let unknown = |sym| self.bug(format!("`{rel}` uses symbol {sym}, which nothing defines"));
+        Relation::new(rel, &|sym| self.symbols.get(&sym).copied()).map_err(unknown)
+    }
+
+    fn relations(&self, rels: &[Rel]) -> Result<Vec<Relation>, RunError> {
+        rels.iter().map(|rel| self.relation(rel)).collect()
+    }
+
+    fn block(&mut self, stmts: &[Stmt]) -> Result<Vec<Node>, RunError> {
+        stmts.iter().map(|stmt| self.stmt(stmt)).collect()
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<Node, RunError> {
+        Ok(match stmt {
+            Stmt::Loop(inner) => {
+                let extent = self.formula(inner.extent)?;
+                let var = self.define(inner.var);
+                Node::Loop { var, extent, body: self.block(&inner.body)? }
+            }
+            Stmt::If { cond, then, other } => {
+                Node::If { cond: self.relations(cond)?, then: self.block(then)?, other: self.block(other)? }
+            }
+            Stmt::Let { val, op } => self.op(*val, op)?,
+            Stmt::Bind { sym, value, extent, check } => {
+                self.expect_type(*value, Dtype::I64)?;
+                if self.kernel.checks.get(*check as usize).is_none() {
+                    return Err(self.bug(format!("bind of {sym} has no message {check}")));
+                }
+                let extent = self.formula(*extent)?;
+                Node::Bind { sym: self.define(*sym), value: self.value(*value)?, extent, check: *check }
+            }
+            Stmt::Store { mem, index, value, combine, guard, atomic: _ } => {
+                let ty = self.ty(*value)?;
+                let combine = combine.map(|reduce| self.function(reduce.combine(), ty)).transpose()?;
+                let guard = self.relations(guard)?;
+                Node::Store {
+                    place: self.written(*mem, *index)?,
+                    value: self.value(*value)?,
+                    ty,
+                    combine,
+                    guard,
+                }
+            }
+            Stmt::ArgStore { max, best, at, index, value, position } => {
+                let ty = self.ty(*value)?;
+                if ty.kind() == litz_ir::dtype::Kind::Complex {
+                    return Err(self.bug(format!("arg store compares values of {ty}")));
+                }
+                let at = self.written(*at, *index)?;
+                if at.dtype != Dtype::I64 {
+                    return Err(self.bug(format!("arg store keeps positions as {}", at.dtype)));
+                }
+                let best = self.written(*best, *index)?;
+                let (value, position) = (self.value(*value)?, self.formula(*position)?);
+                Node::ArgStore { max: *max, best, at: at.mem, value, ty, position }
+            }
+        })
+    }
+
+    fn op(&mut self, target: Val, op: &Op) -> Result<Node, RunError> {
+        let (val, ty) = (self.value(target)?, self.ty(target)?);
+        Ok(match op {
+            Op::Load { mem, index, guard, other } => {
+                let guard = self.relations(guard)?;
+                let other = Number::from(*other).encode(ty);
+                Node::Load { val, ty, place: self.place(*mem, *index)?, guard, other }
+            }
+            Op::Const(scalar) => Node::Const { val, bits: Number::from(*scalar).encode(ty) },
+            Op::Index(expr) => {
+                self.expect_type(target, Dtype::I64)?;
+                Node::Index { val, index: self.formula(*expr)? }
+            }
+            Op::Cond(rel) => {
+                self.expect_type(target, Dtype::Bool)?;
+                Node::Cond { val, relation: self.relation(rel)? }
+            }
+            Op::Call(op, args) => self.call(target, *op, args)?,
+            Op::Cast(arg) => Node::Cast { val, arg: self.value(*arg)?, types: vec![self.ty(*arg)?, ty] },
+            Op::Round(to, arg) => {
+                Node::Cast { val, arg: self.value(*arg)?, types: vec![self.ty(*arg)?, *to, ty] }
+            }
+            Op::Bitcast(arg) => {
+                let from = self.ty(*arg)?;
+                if from.size() != ty.size() {
+                    return Err(self.bug(format!("bitcast of {from} to {ty}")));
+                }
+                Node::Copy { val, arg: self.value(*arg)? }
+            }
+        })
+    }
+
+    fn call(&self, target: Val, op: ScalarOp, args: &[Val]) -> Result<Node, RunError> {
+        if args.len() != op.arity() {
+            return Err(self.bug(format!("{} has {} operands", op.name(), args.len())));
+        }
+        let (ty, last) = (self.ty(target)?, self.ty(args[args.len() - 1])?);
+        let (first, result) = match op.signature() {
+            Signature::Same | Signature::Float | Signature::Bits => (last, last),
+            Signature::Compare => (last, Dtype::Bool),
+            Signature::Select => (Dtype::Bool, last),
+        };
+        self.expect_type(args[0], first)?;
+        for &arg in &args[1..] {
+            self.expect_type(arg, last)?;
+        }
+        if ty != result {
+            return Err(self.bug(format!("{} of {last} gives {result}, found {ty}", op.name())));
+        }
+        let mut positions = [0; 3];
+        for (position, &arg) in positions.iter_mut().zip(args) {
+            *position = self.value(arg)?;
+        }
+        Ok(Node::Call { val: self.value(target)?, function: self.function(op, last)?, args: positions })
+    }
+
+    fn function(&self, op: ScalarOp, dtype: Dtype) -> Result<ScalarFn, RunError> {
+        function(op, dtype).ok_or_else(|| self.bug(format!("{} has no meaning for {dtype}", op.name())))
+    }
+
+    fn place(&self, mem: Mem, index: Expr) -> Result<Place, RunError> {
+        let data = self.kernel.mems.get(mem).ok_or_else(|| self.bug(format!("no memory {mem}")))?;
+        Ok(Place { mem: mem.0 as usize, index: self.formula(index)?, dtype: data.dtype })
+    }
+
+    fn written(&self, mem: Mem, index: Expr) -> Result<Place, RunError> {
+        let place = self.place(mem, index)?;
+        if self.kernel.mems[mem].space == Space::Read {
+            return Err(self.bug(format!("store to {}, which is only read", self.kernel.mems[mem].name)));
+        }
+        Ok(place)
+    }
+
+    fn value(&self, val: Val) -> Result<usize, RunError> {
+        self.ty(val).map(|_| val.0 as usize)
+    }
+
+    fn ty(&self, val: Val) -> Result<Dtype, RunError> {
+        self.kernel.vals.get(val).copied().ok_or_else(|| self.bug(format!("no value {val}")))
+    }
+
+    fn expect_type(&self, val: Val, expected: Dtype) -> Result<(), RunError> {
+        match self.ty(val)? {
+            found if found == expected => Ok(()),
+            found => Err(self.bug(format!("expected {val} to be {expected}, found {found}"))),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Names to code of this runtime: routines on whole buffers, and scalar functions that compiled code calls.
+
+mod sort;
+pub mod special;
+
+use litz_ir::Dtype;
+
+use crate::error::RunError;
+use crate::symbols::c_library_symbol;
+
+/// A contiguous buffer that a routine reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'a> {
+    /// Its elements.
+    pub bytes: &'a [u8],
+    /// Their type.
+    pub dtype: Dtype,
+}
+
+/// A contiguous buffer that a routine writes whole.
+#[derive(Debug)]
+pub struct Write<'a> {
+    /// Its elements.
+    pub bytes: &'a mut [u8],
+    /// Their type.
+    pub dtype: Dtype,
+}
+
+/// A routine: buffers read, buffers written, integer parameters.
+pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunError>;
+
+/// Every routine by name.
+///
+/// | name | reads | writes | integers |
+/// |---|---|---|---|
+/// | `sort` | x | sorted values, i64 positions | outer, length, inner, descending |
+/// | `topk` | x | k values, i64 positions | outer, length, inner, k, largest |
+///
+/// Buffers have shape `[outer, length, inner]` (`[outer, k, inner]`); the middle dimension is sorted, stably, NaN
+/// above every number. `topk` gives the largest (smallest) elements in order, of equals the first.
+const ROUTINES: &[(&str, Routine)] = &[("sort", sort::sort), ("topk", sort::topk)];
+
+/// The routine of that name.
+pub fn routine(name: &str) -> Option<Routine> {
+    ROUTINES.iter().find(|(known, _)| *known == name).map(|(_, routine)| *routine)
+}
+
+/// Address of a function that compiled code may call: the scalar functions `lz_<op>_<dtype>` and those of the C
+/// library.
+pub fn symbol(name: &str) -> Option<usize> {
+    special::symbol(name).or_else(|| c_library_symbol(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found() {
+        assert!(routine("sort").is_some() && routine("topk").is_some() && routine("Sort").is_none());
+        assert!(symbol("lz_digamma_f64").is_some() && symbol("memset").is_some());
+        assert!(symbol("nextafterf") == symbol("lz_nextafter_f32") && symbol("system").is_none());
+    }
+}

@@ -1,0 +1,137 @@
+//! Names of a model's parameters to their bytes.
+
+use std::collections::HashMap;
+
+use litz_ir::Dtype;
+
+use crate::arena::{ALIGNMENT, AlignedBuf};
+use crate::error::RunError;
+use crate::tensor::{Tensor, copy_strided, has_layout, span_bytes};
+
+/// Where the constants of a program come from. Tensors may lie in a mapped file (see [`Tensor::from_shared`]), which
+/// stays mapped as long as anything uses them.
+pub trait Weights {
+    /// The parameter of that name.
+    fn get(&self, name: &str) -> Option<Tensor>;
+}
+
+impl Weights for HashMap<String, Tensor> {
+    fn get(&self, name: &str) -> Option<Tensor> {
+        HashMap::get(self, name).cloned()
+    }
+}
+
+/// The memory of a constant.
+pub(crate) enum ConstMemory {
+    /// As the model has it.
+    Borrowed(Tensor),
+    /// A copy, in another layout, or to be written to.
+    Owned(AlignedBuf),
+}
+
+impl ConstMemory {
+    /// Size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            ConstMemory::Borrowed(tensor) => tensor.bytes().len(),
+            ConstMemory::Owned(buffer) => buffer.len(),
+        }
+    }
+
+    /// The first byte. Only owned memory may be written through it.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        match self {
+            ConstMemory::Borrowed(tensor) => tensor.bytes().as_ptr().cast_mut(),
+            ConstMemory::Owned(buffer) => buffer.as_mut_ptr(),
+        }
+    }
+}
+
+/// What a program takes as a constant.
+pub(crate) struct ConstType<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) dtype: Dtype,
+    pub(crate) sizes: &'a [usize],
+    pub(crate) strides: &'a [usize],
+    pub(crate) is_written: bool,
+}
+
+/// Finds a constant and puts it in the expected layout: without a copy where it has that layout, begins at a multiple
+/// of [`ALIGNMENT`] bytes and is never written.
+pub(crate) fn load(weights: &dyn Weights, ty: &ConstType<'_>) -> Result<ConstMemory, RunError> {
+    let tensor = weights.get(ty.name).ok_or_else(|| RunError::MissingWeight { name: ty.name.into() })?;
+    if tensor.dtype() != ty.dtype || tensor.sizes() != ty.sizes {
+        let expected = format!("{}{:?}", ty.dtype, ty.sizes);
+        let found = format!("{}{:?}", tensor.dtype(), tensor.sizes());
+        return Err(RunError::WrongWeight { name: ty.name.into(), expected, found });
+    }
+    let is_aligned = tensor.bytes().as_ptr().addr().is_multiple_of(ALIGNMENT);
+    if is_aligned && !ty.is_written && has_layout(ty.sizes, tensor.strides(), ty.strides) {
+        return Ok(ConstMemory::Borrowed(tensor));
+    }
+    let bytes = span_bytes(ty.dtype, ty.sizes, ty.strides).unwrap_or(usize::MAX);
+    let mut buffer = AlignedBuf::new(bytes)?;
+    let src = (tensor.bytes(), tensor.strides());
+    copy_strided(ty.dtype.size(), ty.sizes, src, (buffer.as_mut_slice(), ty.strides));
+    Ok(ConstMemory::Owned(buffer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn weights() -> HashMap<String, Tensor> {
+        let tensor = Tensor::from_slice(&[2, 3], &[1i32, 2, 3, 4, 5, 6]).expect("lengths match");
+        HashMap::from([("w".to_string(), tensor)])
+    }
+
+    fn ty<'a>(sizes: &'a [usize], strides: &'a [usize], is_written: bool) -> ConstType<'a> {
+        ConstType { name: "w", dtype: Dtype::I32, sizes, strides, is_written }
+    }
+
+    #[test]
+    fn the_same_layout_is_not_copied() {
+        let weights = weights();
+        let mut memory = load(&weights, &ty(&[2, 3], &[3, 1], false)).expect("it is there");
+        assert!(std::ptr::eq(memory.as_mut_ptr(), weights["w"].bytes().as_ptr()));
+        let mut memory = load(&weights, &ty(&[2, 3], &[3, 1], true)).expect("it is there");
+        assert!(!std::ptr::eq(memory.as_mut_ptr(), weights["w"].bytes().as_ptr()));
+    }
+
+    #[test]
+    fn another_layout_is_gathered() {
+        let memory = load(&weights(), &ty(&[2, 3], &[1, 2], false)).expect("it is there");
+        let ConstMemory::Owned(buffer) = memory else { panic!("it is a copy") };
+        assert_eq!(bytemuck::cast_slice::<u8, i32>(buffer.as_slice()), [1, 4, 2, 5, 3, 6]);
+    }
+
+    #[test]
+    fn unaligned_bytes_are_copied() {
+        let buffer = Arc::new(Aligned([7; 128]));
+        for (offset, is_borrowed) in [(0, true), (64, true), (4, false)] {
+            let owner: Arc<dyn AsRef<[u8]> + Send + Sync> = buffer.clone();
+            let tensor = Tensor::from_shared(Dtype::I32, &[2], &[1], owner, offset).expect("long enough");
+            let weights = HashMap::from([("w".to_string(), tensor)]);
+            let memory = load(&weights, &ty(&[2], &[1], false)).expect("it is there");
+            assert_eq!(matches!(memory, ConstMemory::Borrowed(_)), is_borrowed, "{offset}");
+        }
+    }
+
+    #[repr(align(64))]
+    struct Aligned([u8; 128]);
+
+    impl AsRef<[u8]> for Aligned {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn missing_and_wrong_weights_are_errors() {
+        let error = load(&HashMap::new(), &ty(&[2], &[1], false)).err().expect("there is none");
+        assert_eq!(error.to_string(), "missing weight \"w\"");
+        let error = load(&weights(), &ty(&[3, 2], &[2, 1], false)).err().expect("sizes differ");
+        assert_eq!(error.to_string(), "weight \"w\": expected i32[3, 2], found i32[2, 3]");
+    }
+}
