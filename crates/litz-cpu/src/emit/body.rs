@@ -1,0 +1,312 @@
+//! Statements into blocks: loops, branches, definitions and binds.
+
+use std::collections::HashMap;
+
+use litz_ir::Dtype;
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, Val};
+use litz_ir::{ReduceOp, ScalarOp};
+use litz_sym::{Expr, Rel, Sym};
+
+use super::block::{ScopeKind, Value};
+use super::index::{Access, Condition};
+use super::ty::{Prim, Ty, register_type};
+use super::{Bound, EmitError, Emitter};
+use crate::llvm::{CpuTarget, Isa};
+
+/// Calls `visit` for every statement, outer ones first.
+pub(super) fn visit<'k>(stmts: &'k [Stmt], f: &mut impl FnMut(&'k Stmt)) {
+    for stmt in stmts {
+        f(stmt);
+        match stmt {
+            Stmt::Loop(inner) => visit(&inner.body, f),
+            Stmt::If { then, other, .. } => {
+                visit(then, f);
+                visit(other, f);
+            }
+            Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => {}
+        }
+    }
+}
+
+/// All memory that statements write.
+pub(super) fn written(stmts: &[Stmt]) -> Vec<Mem> {
+    let mut mems = Vec::new();
+    visit(stmts, &mut |stmt| match stmt {
+        Stmt::Store { mem, .. } => mems.push(*mem),
+        Stmt::ArgStore { best, at, .. } => mems.extend([*best, *at]),
+        Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => {}
+    });
+    mems.sort_unstable();
+    mems.dedup();
+    mems
+}
+
+/// Products that nothing but sums use, where the target has a fused multiply-add.
+pub(super) fn fused_products(kernel: &Kernel, target: &CpuTarget) -> HashMap<Val, [Val; 2]> {
+    let mut products = HashMap::new();
+    if target.isa == Isa::Baseline {
+        return products;
+    }
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Let { val, op: Op::Call(ScalarOp::Mul, args) } = stmt
+            && let [a, b] = args[..]
+            && matches!(kernel.vals[*val], Dtype::F32 | Dtype::F64)
+        {
+            products.insert(*val, [a, b]);
+        }
+    });
+    visit(&kernel.body, &mut |stmt| match stmt {
+        Stmt::Let { op, .. } => {
+            for val in op.operands() {
+                products.remove(val);
+            }
+        }
+        Stmt::Store { value, combine, atomic, mem, .. } => {
+            if *combine != Some(ReduceOp::Sum) || *atomic || kernel.mems[*mem].dtype != kernel.vals[*value] {
+                products.remove(value);
+            }
+        }
+        Stmt::Bind { value, .. } | Stmt::ArgStore { value, .. } => {
+            products.remove(value);
+        }
+        Stmt::Loop(_) | Stmt::If { .. } => {}
+    });
+    products
+}
+
+impl Emitter<'_> {
+    pub(super) fn statement(&mut self, stmt: &Stmt) -> Result<(), EmitError> {
+        match stmt {
+            Stmt::Loop(inner) => self.run_loop(inner),
+            Stmt::If { cond, then, other } => self.branch(cond, then, other),
+            Stmt::Let { val, .. } if self.products.contains_key(val) => Ok(()),
+            Stmt::Let { val, op } => {
+                let value = self.define(*val, op)?;
+                self.vals[val.0 as usize] = Some(value);
+                Ok(())
+            }
+            Stmt::Bind { sym, value, extent, check } => self.bind(*sym, *value, *extent, *check),
+            Stmt::Store { mem, index, value, combine, guard, atomic } => {
+                self.store(*mem, *index, *value, *combine, guard, *atomic)
+            }
+            Stmt::ArgStore { max, best, at, index, value, position } => {
+                self.arg_store(*max, [*best, *at], *index, *value, *position)
+            }
+        }
+    }
+
+    fn run_loop(&mut self, inner: &Loop) -> Result<(), EmitError> {
+        let extent = self.resolve(inner.extent);
+        match inner.kind {
+            LoopKind::Unroll => {
+                let Some(count) = extent.as_int() else {
+                    return Err(EmitError::malformed(format!("unrolled loop over {extent}")));
+                };
+                for value in 0..count {
+                    self.syms.insert(inner.var, Bound::Constant(value));
+                    self.body(&inner.body)?;
+                }
+                self.syms.remove(&inner.var);
+                Ok(())
+            }
+            LoopKind::Vector { lanes, copies } if lanes > 1 && self.lanes.is_none() => {
+                if !lanes.is_power_of_two() {
+                    return Err(EmitError::unsupported(format!("{lanes} lanes: not a power of two")));
+                }
+                self.vector_loop(inner, extent, lanes, copies.max(1))
+            }
+            LoopKind::For | LoopKind::Vector { .. } => {
+                self.facts.declare_index(inner.var, extent);
+                let written = written(&inner.body);
+                self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body))
+            }
+        }
+    }
+
+    /// Runs `body` with `var` = 0, step, 2*step, ... below `end`, a multiple of `step`.
+    pub(super) fn count(
+        &mut self,
+        var: Sym,
+        end: Expr,
+        step: i64,
+        written: &[Mem],
+        body: &mut dyn FnMut(&mut Self) -> Result<(), EmitError>,
+    ) -> Result<(), EmitError> {
+        if end.as_int() == Some(step) {
+            self.syms.insert(var, Bound::Constant(0));
+            body(self)?;
+            self.syms.remove(&var);
+            return Ok(());
+        }
+        let bounds = self.facts.bounds(end);
+        if bounds.hi <= 0 {
+            return Ok(());
+        }
+        let end = self.scalar(end)?;
+        let zero = self.b.int(Prim::I64, 0);
+        let some = if bounds.lo >= 1 { None } else { Some(self.b.compare("icmp sgt", &end, &zero)) };
+        self.when(some, &mut |cx| {
+            let (preheader, header, exit) = (cx.b.block(), cx.b.new_block(), cx.b.new_block());
+            cx.b.jump(header);
+            cx.touch(written);
+            cx.b.open(ScopeKind::Loop { preheader, header }, header, written.to_vec());
+            let counter = cx.b.later_phi(Ty::I64);
+            cx.syms.insert(var, Bound::Scalar(counter.clone()));
+            body(cx)?;
+            let step = cx.b.int(Prim::I64, step);
+            let next = cx.b.binary("add", &counter, &step);
+            let more = cx.b.compare("icmp slt", &next, &end);
+            let latch = cx.b.block();
+            cx.b.write_phi(header, &counter, &[(&zero, preheader), (&next, latch)]);
+            cx.b.branch(&more, header, exit);
+            cx.b.close_loop(exit);
+            cx.syms.remove(&var);
+            cx.touch(written);
+            Ok(())
+        })
+    }
+
+    /// Runs `then` if the condition, the same in every lane, holds or is absent.
+    pub(super) fn when(
+        &mut self,
+        condition: Option<Value>,
+        then: &mut dyn FnMut(&mut Self) -> Result<(), EmitError>,
+    ) -> Result<(), EmitError> {
+        let Some(condition) = condition else { return then(self) };
+        self.choose(&condition, then, &mut |_| Ok(()))
+    }
+
+    /// Runs one of two arms.
+    fn choose(
+        &mut self,
+        condition: &Value,
+        then: &mut dyn FnMut(&mut Self) -> Result<(), EmitError>,
+        other: &mut dyn FnMut(&mut Self) -> Result<(), EmitError>,
+    ) -> Result<(), EmitError> {
+        let [first, second, exit] = [0; 3].map(|_| self.b.new_block());
+        self.b.branch(condition, first, second);
+        self.b.open(ScopeKind::Arm, first, Vec::new());
+        then(self)?;
+        self.b.jump(exit);
+        let then = self.b.close_arm();
+        self.b.open(ScopeKind::Arm, second, Vec::new());
+        other(self)?;
+        self.b.jump(exit);
+        let other = self.b.close_arm();
+        self.b.continue_in(exit);
+        self.b.join([then, other]);
+        Ok(())
+    }
+
+    fn branch(&mut self, cond: &[Rel], then: &[Stmt], other: &[Stmt]) -> Result<(), EmitError> {
+        match self.condition(cond)? {
+            Condition::Always => self.body(then),
+            Condition::Never => self.body(other),
+            Condition::When(condition) if condition.ty.lanes == 1 => {
+                self.choose(&condition, &mut |cx| cx.body(then), &mut |cx| cx.body(other))
+            }
+            Condition::When(condition) => {
+                let not = self.not(&condition);
+                for (mask, arm) in [(condition, then), (not, other)] {
+                    if arm.is_empty() {
+                        continue;
+                    }
+                    let around = self.lanes.clone();
+                    let mask = self.masked_by(&mask);
+                    let lanes = self.lanes.as_mut().expect("invariant: conditions vary in vector loops only");
+                    (lanes.mask, lanes.may_be_empty) = (Some(mask), true);
+                    self.body(arm)?;
+                    self.lanes = around;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A condition, and that the lane runs at all.
+    pub(super) fn masked_by(&mut self, condition: &Value) -> Value {
+        match self.lanes.as_ref().and_then(|lanes| lanes.mask.clone()) {
+            Some(mask) => self.b.and(&mask, condition),
+            None => condition.clone(),
+        }
+    }
+
+    fn define(&mut self, val: Val, op: &Op) -> Result<Value, EmitError> {
+        let dtype = self.dtype_of(val);
+        match op {
+            Op::Load { mem, index, guard, other } => self.load(*mem, *index, guard, *other),
+            Op::Const(literal) => Ok(self.b.constant(register_type(dtype)?, *literal)),
+            Op::Index(e) => {
+                let e = self.resolve(*e);
+                let value = match self.access(e) {
+                    Access::Uniform(e) => self.scalar(e)?,
+                    Access::Strided(..) | Access::Any(_) => self.vector(e)?,
+                };
+                self.cast(&value, Dtype::I64, dtype)
+            }
+            Op::Cond(rel) => self.relation(rel),
+            Op::Call(op, args) => {
+                let values = args.iter().map(|&arg| self.value(arg)).collect::<Result<Vec<_>, _>>()?;
+                let Some(&last) = args.last() else {
+                    return Err(EmitError::malformed(format!("{} without operands", op.name())));
+                };
+                if values.len() != op.arity() {
+                    return Err(EmitError::malformed(format!("{} of {} operands", op.name(), values.len())));
+                }
+                let lanes = values.iter().map(|value| value.ty.lanes).max().unwrap_or(1);
+                let values: Vec<Value> = values.iter().map(|value| self.b.splat(value, lanes)).collect();
+                self.apply(*op, self.dtype_of(last), &values)
+            }
+            Op::Cast(from) => {
+                let value = self.value(*from)?;
+                self.cast(&value, self.dtype_of(*from), dtype)
+            }
+            Op::Round(to, from) => {
+                let value = self.value(*from)?;
+                Ok(self.round(&value, *to))
+            }
+            Op::Bitcast(from) => {
+                let value = self.value(*from)?;
+                self.bitcast(&value, self.dtype_of(*from), dtype)
+            }
+        }
+    }
+
+    fn bind(&mut self, sym: Sym, value: Val, extent: Expr, check: u32) -> Result<(), EmitError> {
+        let value = self.value(value)?;
+        let extent = self.resolve(extent);
+        let limit = self.scalar(extent)?;
+        let limit = self.b.splat(&limit, value.ty.lanes);
+        let mut fails = self.b.compare("icmp uge", &value, &limit);
+        // A uniform value in a vector loop is of no account where no lane runs.
+        let runs = self.lanes.as_ref().filter(|lanes| lanes.may_be_empty || value.ty.lanes > 1);
+        if let Some(mask) = runs.and_then(|lanes| lanes.mask.clone()) {
+            fails = self.b.and(&mask, &fails);
+        }
+        let fails = self.any(&fails);
+        let [failed, passed] = [0; 2].map(|_| self.b.new_block());
+        self.b.branch(&fails, failed, passed);
+        self.b.continue_in(failed);
+        let status = self.status.text.clone();
+        self.b.effect(&format!("store atomic i64 {}, ptr {status} monotonic, align 8", i64::from(check) + 1));
+        self.b.end("ret void");
+        self.b.continue_in(passed);
+        // What uses the symbol has to stay behind the check.
+        let value = self.b.pin(value);
+        self.facts.declare_index(sym, extent);
+        if let Some(lanes) = &mut self.lanes {
+            lanes.bound.push(sym);
+        }
+        let bound = if value.ty.lanes > 1 { Bound::Vector(value) } else { Bound::Scalar(value) };
+        self.syms.insert(sym, bound);
+        Ok(())
+    }
+
+    /// Whether any lane holds.
+    pub(super) fn any(&mut self, value: &Value) -> Value {
+        if value.ty.lanes == 1 {
+            return value.clone();
+        }
+        self.b.call(Ty::I1, &format!("llvm.vector.reduce.or.{}", value.ty.suffix()), &[value])
+    }
+}

@@ -1,0 +1,173 @@
+//! Conversions between element types, and between memory and register forms of half types.
+
+use litz_ir::dtype::Kind;
+use litz_ir::{Dtype, Scalar};
+
+use super::block::Value;
+use super::small::small_format;
+use super::ty::{Prim, register_type};
+use super::{EmitError, Emitter};
+use crate::llvm::Isa;
+
+impl Emitter<'_> {
+    /// Conversion as PyTorch's `to`. Floats out of an integer type's range give some number, always the same.
+    pub(super) fn cast(&mut self, value: &Value, from: Dtype, to: Dtype) -> Result<Value, EmitError> {
+        let prim = register_type(to)?;
+        let source = value.ty.prim;
+        let result = match (from.kind(), to.kind()) {
+            (Kind::Complex, _) | (_, Kind::Complex) => {
+                return Err(EmitError::unsupported(format!("cast of {from} to {to}")));
+            }
+            (Kind::Bool, Kind::Bool) => value.clone(),
+            (Kind::Bool, Kind::Int) => self.b.convert("zext", value, prim),
+            (Kind::Bool, Kind::Float) => self.b.convert("uitofp", value, prim),
+            (Kind::Int, Kind::Bool) => {
+                let zero = self.zero(value.ty);
+                self.b.compare("icmp ne", value, &zero)
+            }
+            (Kind::Float, Kind::Bool) => {
+                let zero = self.zero(value.ty);
+                self.b.compare("fcmp une", value, &zero)
+            }
+            (Kind::Int, Kind::Int) if prim.bits() < source.bits() => self.b.convert("trunc", value, prim),
+            (Kind::Int, Kind::Int) => {
+                self.b.convert(if from.is_unsigned() { "zext" } else { "sext" }, value, prim)
+            }
+            (Kind::Int, Kind::Float) => {
+                self.b.convert(if from.is_unsigned() { "uitofp" } else { "sitofp" }, value, prim)
+            }
+            (Kind::Float, Kind::Int) => self.float_to_int(value, to, prim),
+            (Kind::Float, Kind::Float) if prim.bits() < source.bits() => {
+                self.b.convert("fptrunc", value, prim)
+            }
+            (Kind::Float, Kind::Float) => self.b.convert("fpext", value, prim),
+        };
+        Ok(if from == to { result } else { self.round(&result, to) })
+    }
+
+    /// By way of the next signed type that holds all values, so that small negative numbers wrap as on x86.
+    fn float_to_int(&mut self, value: &Value, to: Dtype, prim: Prim) -> Value {
+        if to == Dtype::U64 {
+            // 2^63 and more: the difference, and then the top bit back.
+            let limit = self.b.constant_of(value.ty, Scalar::Float(9_223_372_036_854_775_808.0));
+            let is_big = self.b.compare("fcmp oge", value, &limit);
+            let less = self.b.binary("fsub", value, &limit);
+            let near = self.b.select(&is_big, &less, value);
+            let near = self.to_signed(&near, Prim::I64);
+            let top = self.b.constant_of(near.ty, Scalar::Int(i64::MIN));
+            let far = self.b.binary("xor", &near, &top);
+            return self.b.select(&is_big, &far, &near);
+        }
+        let wide = if matches!(to, Dtype::I64 | Dtype::U32) { Prim::I64 } else { Prim::I32 };
+        let result = self.to_signed(value, wide);
+        self.b.convert("trunc", &result, prim)
+    }
+
+    fn to_signed(&mut self, value: &Value, prim: Prim) -> Value {
+        let result = self.b.convert("fptosi", value, prim);
+        // Out of range the conversion alone would be poison.
+        self.b.unary("freeze", &result)
+    }
+
+    /// The nearest value of a half type, as f32.
+    pub(super) fn round(&mut self, value: &Value, to: Dtype) -> Value {
+        if to.compute() == to {
+            return value.clone();
+        }
+        let stored = self.narrow(value, to);
+        self.widen(&stored, to)
+    }
+
+    /// Bits of `value`, as another type of equal size.
+    pub(super) fn bitcast(&mut self, value: &Value, from: Dtype, to: Dtype) -> Result<Value, EmitError> {
+        if from.size() != to.size() {
+            return Err(EmitError::malformed(format!("bitcast of {from} to {to}")));
+        }
+        let stored = self.narrow(value, from);
+        let stored = self.b.convert("bitcast", &stored, super::ty::memory_type(to)?);
+        Ok(self.widen(&stored, to))
+    }
+
+    /// A register value as it is kept in memory.
+    pub(super) fn narrow(&mut self, value: &Value, dtype: Dtype) -> Value {
+        match dtype {
+            Dtype::Bool => self.b.convert("zext", value, Prim::I8),
+            Dtype::F16 if self.target.isa != Isa::Baseline => {
+                let stored = self.b.convert("fptrunc", value, Prim::F16);
+                self.b.convert("bitcast", &stored, Prim::I16)
+            }
+            Dtype::BF16 if self.target.has("avx512bf16") => {
+                let stored = self.b.convert("fptrunc", value, Prim::BF16);
+                self.b.convert("bitcast", &stored, Prim::I16)
+            }
+            Dtype::BF16 => self.bfloat_bits(value),
+            Dtype::F16 | Dtype::F8E4M3 | Dtype::F8E5M2 => {
+                let format = small_format(dtype).expect("invariant: these are the small formats");
+                self.encode(value, format)
+            }
+            Dtype::U8
+            | Dtype::U16
+            | Dtype::U32
+            | Dtype::U64
+            | Dtype::I8
+            | Dtype::I16
+            | Dtype::I32
+            | Dtype::I64
+            | Dtype::F32
+            | Dtype::F64
+            | Dtype::C64
+            | Dtype::C128 => value.clone(),
+        }
+    }
+
+    /// A value as it is kept in memory, made a register value.
+    pub(super) fn widen(&mut self, value: &Value, dtype: Dtype) -> Value {
+        match dtype {
+            Dtype::Bool => {
+                let zero = self.zero(value.ty);
+                self.b.compare("icmp ne", value, &zero)
+            }
+            Dtype::F16 if self.target.isa != Isa::Baseline => {
+                let stored = self.b.convert("bitcast", value, Prim::F16);
+                self.b.convert("fpext", &stored, Prim::F32)
+            }
+            Dtype::BF16 => {
+                let bits = self.b.convert("zext", value, Prim::I32);
+                let amount = self.b.constant_of(bits.ty, Scalar::Int(16));
+                let bits = self.b.binary("shl", &bits, &amount);
+                self.b.convert("bitcast", &bits, Prim::F32)
+            }
+            Dtype::F16 | Dtype::F8E4M3 | Dtype::F8E5M2 => {
+                let format = small_format(dtype).expect("invariant: these are the small formats");
+                self.decode(value, format)
+            }
+            Dtype::U8
+            | Dtype::U16
+            | Dtype::U32
+            | Dtype::U64
+            | Dtype::I8
+            | Dtype::I16
+            | Dtype::I32
+            | Dtype::I64
+            | Dtype::F32
+            | Dtype::F64
+            | Dtype::C64
+            | Dtype::C128 => value.clone(),
+        }
+    }
+
+    /// Rounds to nearest even by adding just less than half a unit, and the unit's parity.
+    fn bfloat_bits(&mut self, value: &Value) -> Value {
+        let bits = self.b.convert("bitcast", value, Prim::I32);
+        let [sixteen, one, half, quiet] =
+            [16, 1, 0x7fff, 0x7fc0].map(|literal| self.b.constant_of(bits.ty, Scalar::Int(literal)));
+        let high = self.b.binary("lshr", &bits, &sixteen);
+        let parity = self.b.binary("and", &high, &one);
+        let sum = self.b.binary("add", &bits, &half);
+        let sum = self.b.binary("add", &sum, &parity);
+        let rounded = self.b.binary("lshr", &sum, &sixteen);
+        let is_nan = self.b.compare("fcmp uno", value, value);
+        let result = self.b.select(&is_nan, &quiet, &rounded);
+        self.b.convert("trunc", &result, Prim::I16)
+    }
+}

@@ -1,0 +1,322 @@
+//! Loads and stores: plain, masked, gathered and scattered.
+
+use litz_ir::kernel::{Mem, Val};
+use litz_ir::{ReduceOp, Scalar};
+use litz_sym::{Expr, Rel};
+
+use super::block::Value;
+use super::index::{Access, Condition};
+use super::ty::{Prim, Ty, register_type};
+use super::{EmitError, Emitter, Form};
+
+/// Most bytes of zeros that a kernel keeps to read from where a guard fails; a longer row picks zeros one by one.
+const ZEROS_LIMIT: i64 = 1 << 16;
+
+impl Emitter<'_> {
+    pub(super) fn load(
+        &mut self,
+        mem: Mem,
+        index: Expr,
+        guard: &[Rel],
+        other: Scalar,
+    ) -> Result<Value, EmitError> {
+        let other = self.b.constant(register_type(self.mems[mem].dtype)?, other);
+        let condition = match self.condition(guard)? {
+            Condition::Never => return Ok(other),
+            Condition::Always => None,
+            Condition::When(condition) => Some(condition),
+        };
+        let index = self.resolve(index);
+        let value = self.load_if(mem, index, condition.as_ref())?;
+        let Some(condition) = condition else { return Ok(value) };
+        let is_memory = self.mems[mem].form == Form::Memory;
+        if is_memory && other == self.zero(other.ty) && value.ty.lanes >= condition.ty.lanes {
+            return Ok(value);
+        }
+        let lanes = value.ty.lanes.max(condition.ty.lanes);
+        let (value, other) = (self.b.splat(&value, lanes), self.b.splat(&other, lanes));
+        Ok(self.b.select(&condition, &value, &other))
+    }
+
+    /// The element at a resolved index, or 0 in lanes where the condition fails. One value for all lanes where the
+    /// index does not vary: the element if the condition holds in any.
+    pub(super) fn load_if(
+        &mut self,
+        mem: Mem,
+        index: Expr,
+        condition: Option<&Value>,
+    ) -> Result<Value, EmitError> {
+        if let Form::Slots { width } = self.mems[mem].form {
+            return self.read_register(mem, width, index);
+        }
+        let value = match self.access(index) {
+            Access::Uniform(index) => {
+                let condition = self.in_any_lane(condition);
+                self.load_scalar(mem, index, condition)?
+            }
+            Access::Strided(first, 1) => {
+                let address = self.address(mem, first)?;
+                self.load_vector(mem, &address, condition)
+            }
+            Access::Strided(..) | Access::Any(_) => {
+                let addresses = self.addresses(mem, index)?;
+                self.gather(mem, &addresses, condition)
+            }
+        };
+        Ok(self.widen(&value, self.mems[mem].dtype))
+    }
+
+    /// Whether an access that is the same in every lane happens; None if it always does.
+    fn in_any_lane(&mut self, condition: Option<&Value>) -> Option<Value> {
+        let lanes = self.lanes.as_ref();
+        let mask = lanes.filter(|lanes| lanes.may_be_empty).and_then(|lanes| lanes.mask.clone());
+        let both = match (mask, condition) {
+            (Some(mask), Some(condition)) => self.b.and(&mask, condition),
+            (Some(mask), None) => mask,
+            (None, Some(condition)) if condition.ty.lanes > 1 => self.masked_by(condition),
+            (None, Some(condition)) => condition.clone(),
+            (None, None) => return None,
+        };
+        Some(self.any(&both))
+    }
+
+    /// The lanes in which an access happens; None if in all.
+    fn mask(&mut self, condition: Option<&Value>) -> Option<Value> {
+        let count = self.lane_count();
+        let mask = match condition {
+            Some(condition) => Some(self.masked_by(condition)),
+            None => self.lanes.as_ref().and_then(|lanes| lanes.mask.clone()),
+        };
+        mask.map(|mask| self.b.splat(&mask, count))
+    }
+
+    fn align(&self, mem: Mem) -> usize {
+        self.mems[mem].dtype.size()
+    }
+
+    /// Where a load belongs: as far out as its operands and stores to the same memory allow.
+    fn read(&mut self, mem: Mem, ty: Ty, operands: &[&Value], text: String) -> Value {
+        let depth = operands.iter().map(|value| value.depth).max().unwrap_or(0).max(self.b.read_depth(mem));
+        self.b.read(ty, depth, self.mems[mem].version, text)
+    }
+
+    fn load_scalar(&mut self, mem: Mem, index: Expr, condition: Option<Value>) -> Result<Value, EmitError> {
+        let address = match condition {
+            None => self.address(mem, index)?,
+            // No branch: read a zero instead.
+            Some(condition) => self.address_or_zero(mem, index, &condition)?,
+        };
+        let ty = Ty::scalar(self.mems[mem].prim);
+        let text = format!("load {ty}, ptr {}, align {}", address.text, self.align(mem));
+        Ok(self.read(mem, ty, &[&address], text))
+    }
+
+    /// The address of an element where the condition holds, else that of a zero. The choice is made as far out as
+    /// the condition allows: between an address in the memory and one in as many zeros as the rest of the index
+    /// reaches, so that rows of a register tile that are out of bounds cost nothing in the inner loop.
+    fn address_or_zero(&mut self, mem: Mem, index: Expr, condition: &Value) -> Result<Value, EmitError> {
+        let mut outer = index;
+        for (factor, term) in index.terms() {
+            if self.scalar(term)?.depth > condition.depth {
+                outer = outer - term * factor;
+            }
+        }
+        let inner = index - outer;
+        let reach = self.facts.bounds(inner);
+        let bytes = reach.hi.saturating_add(1).saturating_mul(self.align(mem) as i64);
+        let (outer, inner, bytes) = if reach.lo >= 0 && bytes <= ZEROS_LIMIT {
+            (outer, inner, bytes)
+        } else {
+            (index, Expr::zero(), 8)
+        };
+        self.zeros = self.zeros.max(bytes);
+        let zeros = Value { text: format!("@{}.zeros", self.kernel.name).into(), ty: Ty::PTR, depth: 0 };
+        let start = self.address(mem, outer)?;
+        let start = self.b.select(condition, &start, &zeros);
+        self.address_from(mem, &start, inner)
+    }
+
+    fn load_vector(&mut self, mem: Mem, address: &Value, condition: Option<&Value>) -> Value {
+        let ty = Ty { prim: self.mems[mem].prim, lanes: self.lane_count() };
+        let align = self.align(mem);
+        let Some(mask) = self.mask(condition) else {
+            let text = format!("load {ty}, ptr {}, align {align}", address.text);
+            return self.read(mem, ty, &[address], text);
+        };
+        let text = format!(
+            "call {ty} @llvm.masked.load.{}.p0(ptr align {align} {}, {} {}, {ty} zeroinitializer)",
+            ty.suffix(),
+            address.text,
+            mask.ty,
+            mask.text
+        );
+        self.read(mem, ty, &[address, &mask], text)
+    }
+
+    /// Addresses of the element in each lane.
+    fn addresses(&mut self, mem: Mem, index: Expr) -> Result<Value, EmitError> {
+        let element = Ty::scalar(self.mems[mem].prim);
+        let count = self.lane_count();
+        let limit = i64::from(i32::MAX);
+        if let Access::Strided(first, stride) = self.access(index) {
+            let address = self.address(mem, first)?;
+            let is_small = stride.saturating_abs() <= limit / i64::from(count);
+            let prim = if is_small { Prim::I32 } else { Prim::I64 };
+            let steps = self.b.iota(prim, count, stride);
+            return Ok(self.advance(element, &address, &steps));
+        }
+        let (mut uniform, mut varying) = (Expr::int(index.constant()), Expr::zero());
+        for (factor, term) in index.terms() {
+            match self.access(term) {
+                Access::Uniform(term) => uniform = uniform + term * factor,
+                Access::Strided(..) | Access::Any(_) => varying = varying + term * factor,
+            }
+        }
+        let address = self.address(mem, uniform)?;
+        let mut offsets = self.vector(varying)?;
+        let bounds = self.facts.bounds(varying);
+        if bounds.lo >= -limit && bounds.hi <= limit {
+            offsets = self.b.convert("trunc", &offsets, Prim::I32);
+        }
+        let offsets = self.b.splat(&offsets, count);
+        Ok(self.advance(element, &address, &offsets))
+    }
+
+    fn gather(&mut self, mem: Mem, addresses: &Value, condition: Option<&Value>) -> Value {
+        let ty = Ty { prim: self.mems[mem].prim, lanes: self.lane_count() };
+        let mask = self.mask(condition);
+        let mask = mask.unwrap_or_else(|| self.b.constant_of(ty.with(Prim::I1), Scalar::Bool(true)));
+        let text = format!(
+            "call {ty} @llvm.masked.gather.{}.v{}p0({} align {} {}, {} {}, {ty} zeroinitializer)",
+            ty.suffix(),
+            ty.lanes,
+            addresses.ty,
+            self.align(mem),
+            addresses.text,
+            mask.ty,
+            mask.text
+        );
+        self.read(mem, ty, &[addresses, &mask], text)
+    }
+
+    pub(super) fn store(
+        &mut self,
+        mem: Mem,
+        index: Expr,
+        value: Val,
+        combine: Option<ReduceOp>,
+        guard: &[Rel],
+        atomic: bool,
+    ) -> Result<(), EmitError> {
+        let condition = match self.condition(guard)? {
+            Condition::Never => return Ok(()),
+            Condition::Always => None,
+            Condition::When(condition) => Some(condition),
+        };
+        let index = self.resolve(index);
+        match combine {
+            Some(op) => self.combine(mem, index, op, value, condition.as_ref(), atomic),
+            None => {
+                let value = self.value(value)?;
+                self.store_if(mem, index, &value, condition.as_ref())
+            }
+        }
+    }
+
+    /// Stores at a resolved index in lanes where the condition holds.
+    pub(super) fn store_if(
+        &mut self,
+        mem: Mem,
+        index: Expr,
+        value: &Value,
+        condition: Option<&Value>,
+    ) -> Result<(), EmitError> {
+        if let Form::Slots { width } = self.mems[mem].form {
+            let Some(mask) = self.condition_of_slots(condition, value) else {
+                return self.write_register(mem, width, index, value);
+            };
+            let old = self.read_register(mem, width, index)?;
+            let lanes = old.ty.lanes.max(mask.ty.lanes);
+            let (value, old) = (self.b.splat(value, lanes), self.b.splat(&old, lanes));
+            let value = self.b.select(&mask, &value, &old);
+            return self.write_register(mem, width, index, &value);
+        }
+        let value = self.narrow(value, self.mems[mem].dtype);
+        match self.access(index) {
+            Access::Uniform(index) if value.ty.lanes == 1 => {
+                let condition = self.in_any_lane(condition);
+                let address = self.address(mem, index)?;
+                let text = format!(
+                    "store {} {}, ptr {}, align {}",
+                    value.ty,
+                    value.text,
+                    address.text,
+                    self.align(mem)
+                );
+                self.when(condition, &mut |cx| {
+                    cx.b.effect(&text);
+                    Ok(())
+                })?;
+            }
+            Access::Strided(first, 1) => {
+                let value = self.b.splat(&value, self.lane_count());
+                let address = self.address(mem, first)?;
+                self.store_vector(mem, &address, &value, condition);
+            }
+            // Where several lanes write one element the last one wins, as in a loop.
+            Access::Uniform(_) | Access::Strided(..) | Access::Any(_) => {
+                let value = self.b.splat(&value, self.lane_count());
+                let addresses = self.addresses(mem, index)?;
+                self.scatter(mem, &addresses, &value, condition);
+            }
+        }
+        self.touch(&[mem]);
+        Ok(())
+    }
+
+    /// When a register changes: registers that all lanes share change if the guard says so, others lane by lane.
+    fn condition_of_slots(&mut self, condition: Option<&Value>, value: &Value) -> Option<Value> {
+        let lanes = self.lanes.as_ref();
+        let is_masked = lanes.is_some_and(|lanes| lanes.mask.is_some());
+        if !is_masked || (value.ty.lanes == 1 && lanes.is_some_and(|lanes| !lanes.may_be_empty)) {
+            return condition.cloned();
+        }
+        self.mask(condition)
+    }
+
+    fn store_vector(&mut self, mem: Mem, address: &Value, value: &Value, condition: Option<&Value>) {
+        let align = self.align(mem);
+        let text = match self.mask(condition) {
+            None => format!("store {} {}, ptr {}, align {align}", value.ty, value.text, address.text),
+            Some(mask) => format!(
+                "call void @llvm.masked.store.{}.p0({} {}, ptr align {align} {}, {} {})",
+                value.ty.suffix(),
+                value.ty,
+                value.text,
+                address.text,
+                mask.ty,
+                mask.text
+            ),
+        };
+        self.b.effect(&text);
+    }
+
+    fn scatter(&mut self, mem: Mem, addresses: &Value, value: &Value, condition: Option<&Value>) {
+        let mask = self.mask(condition);
+        let mask = mask.unwrap_or_else(|| self.b.constant_of(value.ty.with(Prim::I1), Scalar::Bool(true)));
+        let addresses = self.b.splat(addresses, value.ty.lanes);
+        let text = format!(
+            "call void @llvm.masked.scatter.{}.v{}p0({} {}, {} align {} {}, {} {})",
+            value.ty.suffix(),
+            value.ty.lanes,
+            value.ty,
+            value.text,
+            addresses.ty,
+            self.align(mem),
+            addresses.text,
+            mask.ty,
+            mask.text
+        );
+        self.b.effect(&text);
+    }
+}

@@ -1,0 +1,8 @@
+//! Kernels emitted, compiled, loaded and run, against direct computations.
+
+mod harness;
+mod numeric;
+mod pointwise;
+mod reductions;
+mod text;
+mod tiles;
