@@ -1,1 +1,32 @@
-//! The driver: pipeline, options, command line.
+//! The driver: a model file to something that runs.
+//!
+//! ```no_run
+//! use litz::{Model, Options, Tensor};
+//!
+//! let model = Model::open("bert.pt2")?;
+//! let compiled = model.compile(&Options::default())?;
+//! let ids = Tensor::from_slice(&[1, 4], &[101i64, 7592, 2088, 102])?;
+//! let outputs = compiled.run(&[ids])?;
+//! println!("{} outputs", outputs.len());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod backends;
+pub mod contract;
+mod error;
+mod model;
+mod options;
+pub mod pipeline;
+pub mod profile;
+mod runner;
+pub mod tensors;
+mod text;
+
+pub use backends::{CpuBackend, Device};
+pub use error::Error;
+pub use litz_runtime::Tensor;
+pub use litz_runtime::program::Value;
+pub use model::{Compiled, Model};
+pub use options::{IsaChoice, Options};
+pub use runner::{Runner, Stage, Timing};
+pub use text::Text;

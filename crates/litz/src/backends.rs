@@ -1,0 +1,133 @@
+//! Devices by name: what the scheduler is told about each, and how its kernels become code.
+
+use crate::error::Error;
+use crate::options::{IsaChoice, Options};
+use litz_cpu::llvm::CpuTarget;
+use litz_ir::kernel::Kernel;
+use litz_runtime::cache::{CacheKey, ObjectCache};
+use litz_runtime::device::NativeDevice;
+use litz_runtime::object::LoadedObject;
+use litz_runtime::pool::ThreadPool;
+use litz_runtime::reference::ReferenceDevice;
+use litz_runtime::{routines, symbols};
+use litz_schedule::TargetInfo;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Something that runs kernels.
+pub type Device = Arc<dyn litz_runtime::device::Device>;
+
+/// Code generation for this machine's CPU.
+pub struct CpuBackend {
+    target: CpuTarget,
+    info: TargetInfo,
+}
+
+/// Kernels that one LLVM module holds at most. Starting a module costs about 0.7 ms, and modules compile in parallel.
+const KERNELS_PER_MODULE: usize = 4;
+
+impl CpuBackend {
+    /// The backend that `options` ask for.
+    pub fn new(options: &Options) -> CpuBackend {
+        let target = match options.isa {
+            IsaChoice::Host => CpuTarget::host(),
+            IsaChoice::Avx2 => CpuTarget::avx2(),
+            IsaChoice::Baseline => CpuTarget::baseline(),
+        };
+        let registers = if target.vector_bits >= 512 { 32 } else { 16 };
+        let info = TargetInfo {
+            name: format!("cpu(isa={}, threads={})", target.isa.name(), options.threads),
+            vector_bytes: target.vector_bits / 8,
+            vector_registers: registers,
+            threads: u32::try_from(options.threads).unwrap_or(u32::MAX),
+            l1_bytes: 32 << 10,
+            l2_bytes: 1 << 20,
+        };
+        CpuBackend { target, info }
+    }
+
+    /// What the scheduler goes by.
+    pub fn info(&self) -> &TargetInfo {
+        &self.info
+    }
+
+    /// The LLVM IR of some kernels.
+    ///
+    /// # Errors
+    /// [`Error::Bug`] when a kernel is beyond the emitter.
+    pub fn emit(&self, kernels: &[Kernel]) -> Result<String, Error> {
+        litz_cpu::emit::emit_module(kernels, &self.target).map_err(|e| Error::bug("emit", e))
+    }
+
+    /// Machine code of the kernels, from the cache where it has them.
+    ///
+    /// # Errors
+    /// [`Error::Bug`] when a kernel cannot be emitted or compiled.
+    pub fn compile(&self, kernels: &[Kernel], options: &Options) -> Result<Vec<Vec<u8>>, Error> {
+        let cache = options.cache.as_ref().and_then(|dir| ObjectCache::open(dir.clone(), options.cache_bytes).ok());
+        let modules: Vec<&[Kernel]> = kernels.chunks(KERNELS_PER_MODULE).collect();
+        let objects: Vec<Mutex<Option<Result<Vec<u8>, Error>>>> = modules.iter().map(|_| Mutex::new(None)).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(module) = modules.get(at) else { return };
+                let object = self.module(module, cache.as_ref());
+                *objects[at].lock().expect("invariant: no compiling thread panics") = Some(object);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..options.threads.min(modules.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        objects
+            .into_iter()
+            .map(|o| o.into_inner().ok().flatten().unwrap_or_else(|| Err(Error::bug("compile", "a module was lost"))))
+            .collect()
+    }
+
+    fn module(&self, kernels: &[Kernel], cache: Option<&ObjectCache>) -> Result<Vec<u8>, Error> {
+        let text = self.emit(kernels)?;
+        let key = CacheKey::new(&[
+            text.as_bytes(),
+            self.target.cpu.as_bytes(),
+            self.target.features.as_bytes(),
+            env!("CARGO_PKG_VERSION").as_bytes(),
+        ]);
+        if let Some(object) = cache.and_then(|c| c.get(&key)) {
+            return Ok(object);
+        }
+        let object = litz_cpu::llvm::compile(&text, &self.target).map_err(|e| Error::bug("llvm", e))?;
+        // A full or read-only disk costs the next start its cached code, nothing else.
+        if let Some(cache) = cache {
+            let _ = cache.put(&key, &object);
+        }
+        Ok(object)
+    }
+
+    /// A device with the kernels' machine code loaded.
+    ///
+    /// # Errors
+    /// When an object cannot be loaded or lacks a kernel.
+    pub fn load(&self, kernels: &[Kernel], objects: &[Vec<u8>], pool: Arc<ThreadPool>) -> Result<Device, Error> {
+        let resolve = |name: &str| routines::symbol(name).or_else(|| symbols::c_library_symbol(name));
+        let objects = objects
+            .iter()
+            .map(|bytes| LoadedObject::load(bytes, &resolve).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| Error::bug("load", e))?;
+        // SAFETY: the objects were compiled from these very kernels by the emitter, whose functions have that type.
+        let device = unsafe { NativeDevice::new(kernels, objects, pool) }?;
+        Ok(Arc::new(device))
+    }
+}
+
+/// The reference device with the kernels loaded.
+///
+/// # Errors
+/// When a kernel is malformed.
+pub fn reference(kernels: &[Kernel]) -> Result<Device, Error> {
+    Ok(Arc::new(ReferenceDevice::new(kernels)?))
+}

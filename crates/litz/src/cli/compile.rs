@@ -1,0 +1,207 @@
+//! `litz compile`: a model, or the text of a stage, to a later stage.
+
+use super::failure::{Exit, Failure};
+use super::options::Common;
+use super::load;
+use super::progress::Progress;
+use clap::ValueEnum;
+use litz::pipeline::{self, Texts};
+use litz::{CpuBackend, Error, Options, Runner, Stage, Text};
+use litz_ir::Diag;
+use litz_ir::kernel::Kernel;
+use litz_ir::loops::Loops;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What to compile, and how far.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Archive that torch.export.save wrote, or a text: `.litz`
+    file: PathBuf,
+    /// Stage of the text [default: as its first word says]
+    #[arg(long, value_enum, value_name = "STAGE")]
+    from: Option<From>,
+    /// How far to go
+    #[arg(long, value_enum, value_name = "STAGE", default_value_t = To::Program)]
+    to: To,
+    /// Loops that a schedule's text belongs to
+    #[arg(long, value_name = "FILE")]
+    loops: Option<PathBuf>,
+    /// Write here [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum From {
+    Graph,
+    Loops,
+    Schedule,
+    Kernel,
+    Program,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum To {
+    /// ATen operators on whole tensors, after passes
+    Graph,
+    /// Loop nests, after passes
+    Loops,
+    /// How nests run
+    Schedule,
+    /// Kernels
+    Kernel,
+    /// The wrapper around kernels
+    Program,
+    /// LLVM IR of the kernels
+    Llvm,
+    /// Machine code of the kernels, as text
+    Asm,
+    /// Machine code of the kernels, as an object file
+    Object,
+}
+
+impl From {
+    fn stage(self) -> Stage {
+        match self {
+            From::Graph => Stage::Graph,
+            From::Loops => Stage::Loops,
+            From::Schedule => Stage::Schedule,
+            From::Kernel => Stage::Kernel,
+            From::Program => Stage::Program,
+        }
+    }
+}
+
+impl To {
+    /// The last stage whose text is needed.
+    fn stage(self) -> Stage {
+        match self {
+            To::Graph => Stage::Graph,
+            To::Loops => Stage::Loops,
+            To::Schedule => Stage::Schedule,
+            To::Kernel | To::Llvm | To::Asm | To::Object => Stage::Kernel,
+            To::Program => Stage::Program,
+        }
+    }
+}
+
+/// Compiles and writes the result.
+pub fn execute(args: &Args) -> Result<Exit, Failure> {
+    if args.to == To::Object && args.output.is_none() {
+        return Err(Failure::invalid("an object file needs a place to go: -o FILE"));
+    }
+    let options = args.common.options();
+    let bytes = {
+        let progress = Progress::new();
+        let mut say = |step: &str| progress.say(step);
+        let mut run = Runner::new(options.verify, options.dump.clone(), &mut say);
+        let bytes = compile(args, &options, &mut run);
+        args.common.print_timings(&run.timings);
+        bytes?
+    };
+    write(args.output.as_deref(), &bytes)?;
+    Ok(Exit::Ok)
+}
+
+fn compile(args: &Args, options: &Options, run: &mut Runner<'_>) -> Result<Vec<u8>, Failure> {
+    let backend = CpuBackend::new(options);
+    let is_text = args.from.is_some() || args.file.extension().is_some_and(|extension| extension == "litz");
+    if !is_text {
+        let texts = load::open(&args.file)?.texts(options, args.to.stage(), run)?;
+        return finish(texts, args.to, &backend, run);
+    }
+    let text = read_text(&args.file)?;
+    if let Some(from) = args.from.filter(|from| from.stage() != text.stage()) {
+        let (expected, found) = (from.stage().name(), text.stage().name());
+        return Err(Failure::invalid(format_args!("{}: expected {expected}, found {found}", args.file.display())));
+    }
+    if text.stage() > args.to.stage() {
+        let (from, to) = (text.stage().name(), args.to.stage().name());
+        return Err(Failure::invalid(format_args!("{to} comes before {from}")));
+    }
+    let loops = args.loops.as_deref().map(read_loops).transpose()?;
+    expect_valid(&text, loops.as_ref())?;
+    let texts = match text {
+        Text::Graph(graph) => pipeline::compile(graph, backend.info(), options, args.to.stage(), run)?,
+        Text::Loops(loops) => pipeline::compile_loops(loops, backend.info(), options, args.to.stage(), run)?,
+        Text::Schedule(schedule) if args.to == To::Schedule => {
+            Texts { schedule: Some(schedule), ..Texts::default() }
+        }
+        Text::Schedule(schedule) => {
+            let loops = loops.ok_or_else(|| Failure::invalid("a schedule needs its loops: --loops FILE"))?;
+            let realized = pipeline::realize(&loops, &schedule, run)?;
+            Texts { realized: Some(realized), ..Texts::default() }
+        }
+        Text::Kernels(kernels) if args.to != To::Program => return kernels_to(&kernels, args.to, &backend, run),
+        Text::Program(program) if args.to == To::Program => return Ok(program.to_string().into_bytes()),
+        Text::Kernels(_) | Text::Program(_) => {
+            return Err(Failure::invalid("kernels and programs are two halves of one result: neither gives the other"));
+        }
+    };
+    finish(texts, args.to, &backend, run)
+}
+
+/// Reads a text.
+pub fn read_text(path: &Path) -> Result<Text, Failure> {
+    let source = std::fs::read_to_string(path).map_err(|error| Failure::io("read", path, &error))?;
+    Ok(Text::parse(&source)?)
+}
+
+fn read_loops(path: &Path) -> Result<Loops, Failure> {
+    let text = read_text(path)?;
+    expect_valid(&text, None)?;
+    match text {
+        Text::Loops(loops) => Ok(loops),
+        other => {
+            Err(Failure::invalid(format_args!("{}: expected loops, found {}", path.display(), other.stage().name())))
+        }
+    }
+}
+
+/// Texts come from people: they are verified always.
+pub fn expect_valid(text: &Text, loops: Option<&Loops>) -> Result<(), Failure> {
+    let diags: Vec<Diag> = text.verify(loops);
+    if diags.is_empty() { Ok(()) } else { Err(Failure::diags(Exit::Invalid, &diags)) }
+}
+
+fn finish(texts: Texts, to: To, backend: &CpuBackend, run: &mut Runner<'_>) -> Result<Vec<u8>, Failure> {
+    let text = match to {
+        To::Graph => texts.graph.map(|graph| graph.to_string()),
+        To::Loops => texts.loops.map(|loops| loops.to_string()),
+        To::Schedule => texts.schedule.map(|schedule| schedule.to_string()),
+        To::Program => texts.realized.map(|realized| realized.program.to_string()),
+        To::Kernel | To::Llvm | To::Asm | To::Object => {
+            let realized = texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
+            return kernels_to(&realized.kernels, to, backend, run);
+        }
+    };
+    Ok(text.ok_or_else(|| Error::bug("compile", "a stage gave nothing"))?.into_bytes())
+}
+
+fn kernels_to(kernels: &[Kernel], to: To, backend: &CpuBackend, run: &mut Runner<'_>) -> Result<Vec<u8>, Failure> {
+    Ok(match to {
+        To::Llvm => run.step("emit", || backend.emit(kernels))?.into_bytes(),
+        To::Asm => run.step("llvm", || backend.assembly(kernels))?.into_bytes(),
+        To::Object => run.step("llvm", || backend.object(kernels))?,
+        To::Graph | To::Loops | To::Schedule | To::Kernel | To::Program => {
+            kernels.iter().map(ToString::to_string).collect::<String>().into_bytes()
+        }
+    })
+}
+
+fn write(path: Option<&Path>, bytes: &[u8]) -> Result<(), Failure> {
+    let result = match path {
+        Some(path) => std::fs::write(path, bytes),
+        None => std::io::stdout().lock().write_all(bytes),
+    };
+    match result {
+        // Whoever reads may have seen enough.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::io("write", path.unwrap_or(Path::new("standard output")), &error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,87 @@
+//! A command line to one of the commands, and what came of it to an exit status.
+
+mod bench;
+mod compile;
+mod cost;
+mod explain;
+mod failure;
+mod inputs;
+mod inspect;
+mod load;
+mod opt;
+mod options;
+mod peaks;
+mod progress;
+mod report;
+mod run;
+mod serve;
+mod verify;
+
+use clap::{Parser, Subcommand};
+use failure::{Exit, Failure};
+use std::process::ExitCode;
+
+/// A tensor compiler: runs torch.export archives fast, with nothing else installed
+#[derive(Parser)]
+#[command(name = "litz", version, after_help = "Exit status: 0 ok, 1 failed, 2 unsupported, 3 invalid input")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a model and print what it returns
+    Run(run::Args),
+    /// Take a model, or a text, to a later stage
+    Compile(compile::Args),
+    /// Compare a model's results with PyTorch's
+    Verify(verify::Args),
+    /// Time a model
+    Bench(bench::Args),
+    /// Show what a model takes, returns and is made of
+    Inspect(inspect::Args),
+    /// Show what became one kernel, what did not and why, and where memory goes
+    Explain(explain::Args),
+    /// Run one pass on a text and print the result
+    Opt(opt::Args),
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that cannot be printed has no reader.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Invalid.into() } else { Exit::Ok.into() };
+        }
+    };
+    match execute(&cli.command) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit.into()
+        }
+    }
+}
+
+fn execute(command: &Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Run(args) => run::execute(args),
+        Command::Compile(args) => compile::execute(args),
+        Command::Verify(args) => verify::execute(args),
+        Command::Bench(args) => bench::execute(args),
+        Command::Inspect(args) => inspect::execute(args),
+        Command::Explain(args) => explain::execute(args),
+        Command::Opt(args) => opt::execute(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        <super::Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -1,0 +1,53 @@
+//! `litz opt`: a text and one pass to the rewritten text.
+
+use super::compile::{expect_valid, read_text};
+use super::failure::{Exit, Failure};
+use super::options::Common;
+use litz::{CpuBackend, Error, Text};
+use litz_passes::{graph, loops};
+use std::path::PathBuf;
+
+/// What to rewrite, and how.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Text of a graph or of loops: `.litz`
+    file: PathBuf,
+    /// The pass
+    #[arg(long, value_name = "NAME")]
+    pass: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs the pass, verifies what it gives and prints it.
+pub fn execute(args: &Args) -> Result<Exit, Failure> {
+    let mut text = read_text(&args.file)?;
+    expect_valid(&text, None)?;
+    let options = args.common.options();
+    let unknown = |stage: &str, names: Vec<&str>| {
+        let expected = names.join(", ");
+        Failure::invalid(format_args!("expected a pass on {stage} ({expected}), found `{}`", args.pass))
+    };
+    let stage = text.stage().name();
+    match &mut text {
+        Text::Graph(text) => {
+            let pass = graph::PASSES.iter().find(|pass| pass.name == args.pass);
+            let pass = pass.ok_or_else(|| unknown(stage, graph::PASSES.iter().map(|pass| pass.name).collect()))?;
+            (pass.run)(text, &graph::GraphSettings { freeze: options.freeze }).map_err(Error::of_diags)?;
+        }
+        Text::Loops(text) => {
+            let pass = loops::PASSES.iter().find(|pass| pass.name == args.pass);
+            let pass = pass.ok_or_else(|| unknown(stage, loops::PASSES.iter().map(|pass| pass.name).collect()))?;
+            let target = CpuBackend::new(&options);
+            (pass.run)(text, &options.passes.clone().for_target(target.info()));
+        }
+        Text::Schedule(_) | Text::Kernels(_) | Text::Program(_) => {
+            return Err(Failure::invalid(format_args!("passes run on graphs and loops, not on {stage}")));
+        }
+    }
+    print!("{text}");
+    if let Some(first) = text.verify(None).first() {
+        return Err(Error::Bug { stage: text.stage().name(), message: format!("pass {}: {first}", args.pass) }.into());
+    }
+    Ok(Exit::Ok)
+}

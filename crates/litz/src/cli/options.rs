@@ -1,0 +1,95 @@
+//! Flags that every command takes, to the options of the compiler.
+
+use super::report::Table;
+use clap::ValueEnum;
+use litz::{IsaChoice, Options, Timing};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+/// Flags that every command takes.
+#[derive(clap::Args)]
+pub struct Common {
+    /// Threads that run kernels [default: LITZ_NUM_THREADS, else all]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Instructions that kernels may use
+    #[arg(long, value_enum, default_value_t = Isa::Host)]
+    isa: Isa,
+    /// What runs the kernels
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    device: Device,
+    /// Keep parameters as they are: fold and pack nothing when the model is loaded
+    #[arg(long)]
+    no_freeze: bool,
+    /// Neither read nor write compiled code of other runs
+    #[arg(long)]
+    no_cache: bool,
+    /// Verify what every stage gives
+    #[arg(long)]
+    verify_ir: bool,
+    /// Write the text of every stage to this folder
+    #[arg(long, value_name = "DIR")]
+    dump: Option<PathBuf>,
+    /// Print what each stage took
+    #[arg(long)]
+    pub time: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Isa {
+    /// All that this machine has
+    Host,
+    /// AVX2 and FMA
+    Avx2,
+    /// Any x86-64
+    Baseline,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Device {
+    /// Native code
+    Cpu,
+    /// An interpreter: slow, the definition of right
+    Reference,
+}
+
+impl Common {
+    /// The environment's options, changed by the flags.
+    pub fn options(&self) -> Options {
+        let mut options = Options::from_env();
+        options.threads = self.threads.map_or(options.threads, NonZeroUsize::get);
+        options.isa = match self.isa {
+            Isa::Host => IsaChoice::Host,
+            Isa::Avx2 => IsaChoice::Avx2,
+            Isa::Baseline => IsaChoice::Baseline,
+        };
+        options.reference = self.device == Device::Reference;
+        options.freeze &= !self.no_freeze;
+        options.verify |= self.verify_ir;
+        if self.no_cache {
+            options.cache = None;
+        }
+        if let Some(dir) = &self.dump {
+            options.dump = Some(dir.clone());
+        }
+        options
+    }
+
+    /// Prints what each stage took, if asked to, where it does not mix with results.
+    pub fn print_timings(&self, timings: &[Timing]) {
+        if self.time {
+            eprint!("{}", timing_table(timings));
+        }
+    }
+}
+
+/// What each stage took, and all of them.
+pub fn timing_table(timings: &[Timing]) -> Table {
+    let mut table = Table::new(&["stage", ">ms"]);
+    for timing in timings {
+        table.row([timing.name.clone(), format!("{:.2}", 1e3 * timing.time.as_secs_f64())]);
+    }
+    let total: f64 = timings.iter().map(|timing| timing.time.as_secs_f64()).sum();
+    table.row(["total".to_owned(), format!("{:.2}", 1e3 * total)]);
+    table
+}

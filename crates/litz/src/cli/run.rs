@@ -1,0 +1,128 @@
+//! `litz run`: a model and inputs to outputs.
+
+use super::failure::{Exit, Failure};
+use super::options::Common;
+use super::{inputs, load, report};
+use litz::tensors::{self, Named};
+use litz::{Model, Tensor, Value};
+use litz_ir::Dtype;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// What to run on what.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Archive that torch.export.save wrote
+    model: PathBuf,
+    /// Inputs `in.0`, `in.1`, ... in a .safetensors or .npz file [default: made up]
+    #[arg(long, value_name = "FILE")]
+    inputs: Option<PathBuf>,
+    /// Write outputs `out.0`, `out.1`, ... to this .safetensors file
+    #[arg(long, value_name = "FILE")]
+    outputs: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs the model and prints what it returns.
+pub fn execute(args: &Args) -> Result<Exit, Failure> {
+    let model = load::open(&args.model)?;
+    let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
+    let compiled = load::compile(&model, &args.common.options())?;
+    args.common.print_timings(&compiled.timings);
+    let outputs = named(&model, compiled.run(&inputs)?);
+    if args.json {
+        println!("{}", serde_json::Value::Array(outputs.iter().map(to_json).collect()));
+    } else {
+        outputs.iter().for_each(|output| println!("{}", line(output)));
+    }
+    if let Some(path) = &args.outputs {
+        let tensors = outputs.iter().filter_map(|output| Some((output.key.clone()?, output.value.tensor()?.clone())));
+        tensors::write(path, &tensors.collect::<Named>()).map_err(|error| Failure::file(path, &error))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// A returned value.
+pub struct Output {
+    /// `out.0`: its position among tensors; none for other values.
+    pub key: Option<String>,
+    /// What the model calls it.
+    pub name: String,
+    /// What it is.
+    pub value: Value,
+}
+
+/// Gives the results of a call their names. New contents of inputs come last.
+pub fn named(model: &Model, values: Vec<Value>) -> Vec<Output> {
+    let names = model.imported.outputs.iter().map(|output| output.name.as_str()).chain(std::iter::repeat("new contents"));
+    let mut tensors = 0..;
+    let name = |(value, name): (Value, &str)| {
+        let key = value.tensor().and_then(|_| tensors.next()).map(|at: usize| format!("out.{at}"));
+        Output { key, name: name.to_owned(), value }
+    };
+    values.into_iter().zip(names).map(name).collect()
+}
+
+fn line(output: &Output) -> String {
+    let Output { key, name, value } = output;
+    let head = format!("{} {name}: {}", key.as_deref().unwrap_or("value"), report::scalar(value));
+    let Some((tensor, summary)) = value.tensor().and_then(|t| Some((t, report::summary(t)?))) else { return head };
+    let element = |value: f64| report::element(tensor.dtype(), value);
+    let first: Vec<String> = summary.first.iter().map(|&value| element(value)).collect();
+    let more = if tensor.numel() > first.len() { ", ..." } else { "" };
+    let first = format!("[{}{more}]", first.join(", "));
+    if tensor.dtype() == Dtype::Bool {
+        return format!("{head}  {first}");
+    }
+    let (min, max, mean) = (element(summary.min), element(summary.max), report::number(summary.mean));
+    format!("{head}  min {min}  max {max}  mean {mean}  {first}")
+}
+
+fn to_json(output: &Output) -> serde_json::Value {
+    let Output { key, name, value } = output;
+    match value {
+        Value::Tensor(tensor) => {
+            let summary = report::summary(tensor);
+            let number = |get: fn(&report::Summary) -> f64| summary.as_ref().map(get);
+            json!({
+                "key": key, "name": name, "dtype": tensor.dtype().name(), "sizes": tensor.sizes(),
+                "min": number(|s| s.min), "max": number(|s| s.max), "mean": number(|s| s.mean),
+                "first": summary.as_ref().map(|s| s.first.clone()),
+            })
+        }
+        Value::Scalar(_) | Value::Nothing => json!({ "name": name, "value": report::scalar(value) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(value: Value) -> Output {
+        Output { key: Some("out.0".to_owned()), name: "y".to_owned(), value }
+    }
+
+    #[test]
+    fn a_line_says_type_range_and_first_elements() {
+        let tensor = Tensor::from_slice(&[2, 4], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.5]).expect("lengths match");
+        assert_eq!(
+            line(&output(Value::Tensor(tensor))),
+            "out.0 y: f32[2, 4]  min 1  max 8.5000  mean 4.5625  [1, 2, 3, 4, 5, 6, ...]"
+        );
+        let empty = Tensor::from_slice::<i64>(&[0], &[]).expect("lengths match");
+        assert_eq!(line(&output(Value::Tensor(empty))), "out.0 y: i64[0]");
+        let truth = Tensor::from_slice(&[2], &[true, false]).expect("lengths match");
+        assert_eq!(line(&output(Value::Tensor(truth))), "out.0 y: bool[2]  [true, false]");
+    }
+
+    #[test]
+    fn numbers_that_json_lacks_are_null() {
+        let tensor = Tensor::from_slice(&[1], &[f32::NAN]).expect("lengths match");
+        let json = to_json(&output(Value::Tensor(tensor)));
+        assert_eq!((&json["dtype"], &json["mean"]), (&json!("f32"), &serde_json::Value::Null));
+    }
+}

@@ -1,0 +1,117 @@
+//! `litz verify`: a model and PyTorch's results to whether Litz keeps the numeric contract.
+
+use super::failure::{Exit, Failure};
+use super::options::Common;
+use super::report::{self, Table};
+use super::run::{Output, named};
+use super::{inputs, load};
+use litz::contract::{self, Verdict};
+use litz::tensors::{self, Named};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// What to compare.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Archive that torch.export.save wrote
+    model: PathBuf,
+    /// Inputs `in.I`, PyTorch's results `out.I` and, computed in f64, `ref.I`
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// One compared output.
+struct Compared {
+    key: String,
+    name: String,
+    ty: String,
+    verdict: Verdict,
+}
+
+/// Runs the model and compares every output.
+pub fn execute(args: &Args) -> Result<Exit, Failure> {
+    let model = load::open(&args.model)?;
+    let data = tensors::read(&args.data).map_err(|error| Failure::file(&args.data, &error))?;
+    let inputs = inputs::from_file(&model, &data, &args.data)?;
+    let compiled = load::compile(&model, &args.common.options())?;
+    args.common.print_timings(&compiled.timings);
+    let outputs = named(&model, compiled.run(&inputs)?);
+    let compared = compare(&outputs, &data);
+    if compared.is_empty() {
+        return Err(Failure::invalid(format_args!("{}: expected results `out.I`, found none", args.data.display())));
+    }
+    if args.json {
+        println!("{}", serde_json::Value::Array(compared.iter().map(to_json).collect()));
+    } else {
+        print!("{}", table(&compared));
+        for broken in compared.iter().filter(|one| one.verdict.broken.is_some()) {
+            println!("error: {}: {}", broken.key, broken.verdict.broken.as_deref().unwrap_or(""));
+        }
+    }
+    let is_kept = compared.iter().all(|one| one.verdict.broken.is_none());
+    Ok(if is_kept { Exit::Ok } else { Exit::Broken })
+}
+
+/// Every result of PyTorch's with ours; one that is missing breaks the contract.
+fn compare(outputs: &[Output], data: &Named) -> Vec<Compared> {
+    let positions = (0..).map_while(|at| data.get(&format!("out.{at}")).map(|eager| (at, eager)));
+    let one = |(at, eager): (usize, &litz::Tensor)| {
+        let key = format!("out.{at}");
+        let ours = outputs.iter().find(|output| output.key.as_deref() == Some(&*key));
+        let Some((output, tensor)) = ours.and_then(|output| Some((output, output.value.tensor()?))) else {
+            let broken = Some("expected a tensor, found none".to_owned());
+            let verdict = Verdict { error: f64::NAN, eager_error: f64::NAN, largest: f64::NAN, broken };
+            return Compared { key, name: String::new(), ty: report::tensor_type(eager), verdict };
+        };
+        let verdict = contract::compare(tensor, eager, data.get(&format!("ref.{at}")));
+        Compared { key, name: output.name.clone(), ty: report::tensor_type(tensor), verdict }
+    };
+    positions.map(one).collect()
+}
+
+fn table(compared: &[Compared]) -> Table {
+    let mut table = Table::new(&["output", "name", "type", ">error", ">eager's", ">largest", "contract"]);
+    for Compared { key, name, ty, verdict } in compared {
+        let kept = if verdict.broken.is_some() { "BROKEN" } else { "ok" };
+        let numbers = [verdict.error, verdict.eager_error, verdict.largest].map(|number| format!("{number:.2e}"));
+        table.row([key.clone(), name.clone(), ty.clone()].into_iter().chain(numbers).chain([kept.to_owned()]));
+    }
+    table
+}
+
+fn to_json(compared: &Compared) -> serde_json::Value {
+    let Compared { key, name, ty, verdict } = compared;
+    json!({
+        "key": key, "name": name, "type": ty, "error": verdict.error, "eager_error": verdict.eager_error,
+        "largest": verdict.largest, "broken": verdict.broken,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litz::{Tensor, Value};
+
+    fn output(value: f32) -> Output {
+        let tensor = Tensor::from_slice(&[1], &[value]).expect("lengths match");
+        Output { key: Some("out.0".to_owned()), name: "y".to_owned(), value: Value::Tensor(tensor) }
+    }
+
+    #[test]
+    fn every_result_of_the_file_must_be_met() {
+        let tensor = |value: f32| Tensor::from_slice(&[1], &[value]).expect("lengths match");
+        let mut data = Named::from([("out.0".to_owned(), tensor(2.0))]);
+        let broken = |data: &Named, value| {
+            compare(&[output(value)], data).iter().map(|c| c.verdict.broken.is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(broken(&data, 2.0), [false]);
+        assert_eq!(broken(&data, 2.5), [true]);
+        data.insert("out.1".to_owned(), tensor(1.0));
+        assert_eq!(broken(&data, 2.0), [false, true]);
+    }
+}

@@ -1,0 +1,141 @@
+//! The numeric contract: how far a result may be from PyTorch's.
+//!
+//! For every floating output, in 2-norms: |litz - ref| <= 1.5 |eager - ref| + ulp(dtype) |ref|, where `ref` was computed
+//! in f64 and `eager` is PyTorch's result; NaN and infinities in the same places. Integers and truth values are equal.
+
+use litz_ir::Dtype;
+use litz_ir::dtype::Kind;
+use litz_runtime::Tensor;
+
+/// What comparing one output gave.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// |litz - ref| / |ref|, or against `eager` where there is no reference.
+    pub error: f64,
+    /// |eager - ref| / |ref|; 0 where there is no reference.
+    pub eager_error: f64,
+    /// Largest difference of two elements from eager's.
+    pub largest: f64,
+    /// Why the contract is broken, if it is.
+    pub broken: Option<String>,
+}
+
+/// Distance of 1.0 to the next value of the type.
+pub fn ulp(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F64 | Dtype::C128 => f64::EPSILON,
+        Dtype::F16 => 2f64.powi(-10),
+        Dtype::BF16 => 2f64.powi(-7),
+        Dtype::F8E4M3 => 2f64.powi(-3),
+        Dtype::F8E5M2 => 2f64.powi(-2),
+        _ => f64::from(f32::EPSILON),
+    }
+}
+
+/// Relative difference allowed from eager's result where there is no reference: PyTorch's own tolerances for the type.
+fn tolerance(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F64 | Dtype::C128 => 1e-7,
+        Dtype::F16 => 1e-3,
+        Dtype::BF16 => 1.6e-2,
+        Dtype::F8E4M3 | Dtype::F8E5M2 => 0.25,
+        _ => 2e-5,
+    }
+}
+
+/// Compares `ours` with PyTorch's result and the reference.
+pub fn compare(ours: &Tensor, eager: &Tensor, reference: Option<&Tensor>) -> Verdict {
+    let mut verdict = Verdict { error: 0.0, eager_error: 0.0, largest: 0.0, broken: None };
+    if ours.dtype() != eager.dtype() || ours.sizes() != eager.sizes() {
+        let show = |t: &Tensor| format!("{}{:?}", t.dtype(), t.sizes());
+        verdict.broken = Some(format!("expected {}, found {}", show(eager), show(ours)));
+        return verdict;
+    }
+    let (x, e) = (ours.to_f64(), eager.to_f64());
+    let difference = |a: &f64, b: &f64| if a == b || a.is_nan() && b.is_nan() { 0.0 } else { (a - b).abs() };
+    verdict.largest = x.iter().zip(&e).map(|(a, b)| difference(a, b)).filter(|d| !d.is_nan()).fold(0.0, f64::max);
+    if !matches!(eager.dtype().kind(), Kind::Float | Kind::Complex) {
+        let wrong = x.iter().zip(&e).filter(|(a, b)| a != b).count();
+        if wrong > 0 {
+            verdict.broken = Some(format!("{wrong} of {} elements differ", x.len()));
+        }
+        return verdict;
+    }
+    let special = x.iter().zip(&e).filter(|(a, b)| !same_class(**a, **b)).count();
+    if special > 0 {
+        verdict.broken = Some(format!("NaN or infinity in other places: {special} of {} elements", x.len()));
+        return verdict;
+    }
+    // Elements that are infinite or NaN were compared above.
+    let finite = |v: &[f64], w: &[f64]| -> f64 {
+        v.iter()
+            .zip(w)
+            .zip(&e)
+            .filter(|((a, b), e)| e.is_finite() && a.is_finite() && b.is_finite())
+            .map(|((a, b), _)| (a - b) * (a - b))
+            .sum::<f64>()
+            .sqrt()
+    };
+    let zeros = vec![0.0; e.len()];
+    let reference = reference.filter(|r| r.sizes() == eager.sizes()).map(Tensor::to_f64);
+    match reference {
+        Some(r) => {
+            let norm = finite(&r, &zeros);
+            let (ours_off, eager_off) = (finite(&x, &r), finite(&e, &r));
+            verdict.error = ours_off / norm.max(f64::MIN_POSITIVE);
+            verdict.eager_error = eager_off / norm.max(f64::MIN_POSITIVE);
+            let allowed = 1.5 * eager_off + ulp(eager.dtype()) * norm;
+            if ours_off.is_nan() || ours_off > allowed {
+                verdict.broken = Some(format!("error {ours_off:.3e} exceeds {allowed:.3e}"));
+            }
+        }
+        None => {
+            let norm = finite(&e, &zeros);
+            let off = finite(&x, &e);
+            verdict.error = off / norm.max(f64::MIN_POSITIVE);
+            let allowed = tolerance(eager.dtype()) * norm + ulp(eager.dtype()) * f64::EPSILON;
+            if off.is_nan() || off > allowed {
+                verdict.broken = Some(format!("difference {off:.3e} from eager exceeds {allowed:.3e}"));
+            }
+        }
+    }
+    verdict
+}
+
+fn same_class(a: f64, b: f64) -> bool {
+    a.is_nan() == b.is_nan() && (a.is_infinite() == b.is_infinite()) && (!a.is_infinite() || a == b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn t(values: &[f32]) -> Tensor {
+        Tensor::from_slice(&[values.len()], values).expect("lengths match")
+    }
+
+    #[test]
+    fn errors_up_to_one_and_a_half_times_eagers_are_kept() {
+        let reference = Tensor::from_slice(&[2], &[1.0f64, 2.0]).expect("lengths match");
+        let eager = t(&[1.0001, 2.0]);
+        assert!(compare(&t(&[1.000149, 2.0]), &eager, Some(&reference)).broken.is_none());
+        assert!(compare(&t(&[1.000151, 2.0]), &eager, Some(&reference)).broken.is_some());
+    }
+
+    #[test]
+    fn special_values_must_be_in_the_same_places() {
+        let eager = t(&[f32::NAN, f32::INFINITY, 1.0]);
+        assert!(compare(&eager, &eager, None).broken.is_none());
+        assert!(compare(&t(&[1.0, f32::INFINITY, 1.0]), &eager, None).broken.is_some());
+        assert!(compare(&t(&[f32::NAN, f32::NEG_INFINITY, 1.0]), &eager, None).broken.is_some());
+    }
+
+    #[test]
+    fn integers_and_shapes_are_equal_or_broken() {
+        let a = Tensor::from_slice(&[2], &[1i64, 2]).expect("lengths match");
+        let b = Tensor::from_slice(&[2], &[1i64, 3]).expect("lengths match");
+        assert!(compare(&a, &a, None).broken.is_none());
+        assert!(compare(&a, &b, None).broken.is_some());
+        assert!(compare(&t(&[1.0]), &t(&[1.0, 2.0]), None).broken.is_some());
+    }
+}

@@ -1,0 +1,57 @@
+//! Everything that can go wrong between a file and its results.
+
+use litz_ir::Diags;
+use std::path::PathBuf;
+
+/// An error, by whose move it is.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is damaged, or holds what the reader does not know.
+    #[error(transparent)]
+    Import(#[from] litz_import::ImportError),
+    /// The model uses what Litz does not support yet; everything unsupported is listed.
+    #[error("{}", list(.0))]
+    Unsupported(Diags),
+    /// The model or text is invalid.
+    #[error("{}", list(.0))]
+    Invalid(Diags),
+    /// A call failed.
+    #[error(transparent)]
+    Run(#[from] litz_runtime::RunError),
+    /// A mistake of Litz: a stage gave what the next one rejects.
+    #[error("bug in stage {stage}: {message}")]
+    Bug {
+        /// The stage.
+        stage: &'static str,
+        /// What was found.
+        message: String,
+    },
+}
+
+impl Error {
+    /// A mistake of ours.
+    pub fn bug(stage: &'static str, message: impl std::fmt::Display) -> Error {
+        Error::Bug { stage, message: message.to_string() }
+    }
+
+    /// Problems of a stage: unsupported when all of them are, invalid otherwise.
+    pub fn of_diags(diags: Diags) -> Error {
+        if diags.iter().all(|d| d.slug.starts_with("unsupported")) {
+            Error::Unsupported(diags)
+        } else {
+            Error::Invalid(diags)
+        }
+    }
+}
+
+fn list(diags: &Diags) -> String {
+    diags.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}

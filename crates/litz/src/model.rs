@@ -1,0 +1,155 @@
+//! A file to a model, a model to something that runs.
+
+use crate::backends::{self, CpuBackend, Device};
+use crate::error::Error;
+use crate::options::Options;
+use crate::pipeline::{self, Texts};
+use crate::profile::Profile;
+use crate::runner::{Runner, Stage, Timing};
+use litz_import::{Archive, Imported, InputKind, Weight};
+use litz_ir::graph::{Device as Place, TensorType, Type};
+use litz_runtime::Tensor;
+use litz_runtime::pool::ThreadPool;
+use litz_runtime::program::{Executable, Value};
+use litz_runtime::weights::Weights;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A model read from a file: its graph, and its weights, which stay in the file.
+pub struct Model {
+    archive: Archive,
+    /// The program as imported.
+    pub imported: Imported,
+}
+
+impl Model {
+    /// Reads the only model of a `.pt2` archive. Weights are mapped, not copied.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is damaged, or uses operators that are not supported; all of these are listed.
+    pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+        let path = path.as_ref();
+        let failed = |source| Error::Io { path: path.to_owned(), source };
+        let file = std::fs::File::open(path).map_err(failed)?;
+        // SAFETY: the mapping is only read. That nobody truncates or rewrites a model's file while it is in use is
+        // documented as the caller's business, as for any mapped weights.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
+        Model::from_bytes(Arc::new(map))
+    }
+
+    /// Reads the only model of an archive in memory.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn from_bytes(bytes: litz_import::Bytes) -> Result<Model, Error> {
+        let archive = Archive::open(bytes)?;
+        let name = archive.only_model()?.to_owned();
+        let imported = litz_import::import(&archive, &name, &litz_ops::Table::new())?;
+        Ok(Model { archive, imported })
+    }
+
+    /// Types of the tensors a call takes, with their names, in order.
+    pub fn inputs(&self) -> Vec<(&str, &TensorType)> {
+        let tensor = |v| match &self.imported.graph.values[v].ty {
+            Type::Tensor(ty) => Some(ty),
+            Type::Int(_) | Type::Float | Type::Bool => None,
+        };
+        let inputs = self.imported.inputs.iter();
+        inputs
+            .filter_map(|input| match input.kind {
+                InputKind::Value(v) => Some((input.name.as_str(), tensor(v)?)),
+                InputKind::Fixed(_) => None,
+            })
+            .collect()
+    }
+
+    /// Goes through the stages up to `to`, and returns their texts.
+    ///
+    /// # Errors
+    /// When the model uses something unsupported.
+    pub fn texts(&self, options: &Options, to: Stage, run: &mut Runner<'_>) -> Result<Texts, Error> {
+        let graph = self.imported.graph.clone();
+        if let Place::Cuda(_) = graph.device {
+            return Err(Error::Unsupported(vec![
+                litz_ir::Diag::new("unsupported-device", format!("the model is for {}", graph.device))
+                    .help("export it on the CPU"),
+            ]));
+        }
+        pipeline::compile(graph, CpuBackend::new(options).info(), options, to, run)
+    }
+
+    /// Compiles for this machine.
+    ///
+    /// # Errors
+    /// When the model uses something unsupported, or its weights are missing.
+    pub fn compile(&self, options: &Options) -> Result<Compiled, Error> {
+        self.compile_with(options, &mut |_| {})
+    }
+
+    /// As [`Model::compile`]; tells `progress` what it is about to do.
+    ///
+    /// # Errors
+    /// As [`Model::compile`].
+    pub fn compile_with(&self, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Compiled, Error> {
+        let mut run = Runner::new(options.verify, options.dump.clone(), progress);
+        let mut texts = self.texts(options, Stage::Program, &mut run)?;
+        let realized = texts.realized.take().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
+        let device: Device = if options.reference {
+            run.step("load", || backends::reference(&realized.kernels))?
+        } else {
+            let backend = CpuBackend::new(options);
+            let objects = run.step("kernels", || backend.compile(&realized.kernels, options))?;
+            let pool = Arc::new(ThreadPool::new(options.threads));
+            run.step("load", || backend.load(&realized.kernels, &objects, pool))?
+        };
+        let profile = options.profile.then(|| Arc::new(Profile::new(device.clone())));
+        let device: Device = match &profile {
+            Some(profile) => profile.clone(),
+            None => device,
+        };
+        let weights = ModelWeights { archive: &self.archive, weights: &self.imported.weights };
+        let executable =
+            run.step("weights", || Executable::new(&realized.program, &realized.kernels, device, &weights))?;
+        texts.realized = Some(realized);
+        Ok(Compiled { executable, timings: run.timings, texts, profile })
+    }
+}
+
+/// Weights of an archive, by name.
+struct ModelWeights<'a> {
+    archive: &'a Archive,
+    weights: &'a BTreeMap<String, Weight>,
+}
+
+impl Weights for ModelWeights<'_> {
+    fn get(&self, name: &str) -> Option<Tensor> {
+        let w = self.weights.get(name)?;
+        if w.is_missing {
+            return Tensor::zeros(w.dtype, &w.sizes, &w.strides).ok();
+        }
+        let offset = w.storage.start + w.offset * w.dtype.size();
+        Tensor::from_shared(w.dtype, &w.sizes, &w.strides, self.archive.bytes().clone(), offset).ok()
+    }
+}
+
+/// A compiled model. One serves any number of threads.
+pub struct Compiled {
+    executable: Executable,
+    /// What each stage of the compilation took.
+    pub timings: Vec<Timing>,
+    /// What the compilation went through.
+    pub texts: Texts,
+    /// How long launches took, where [`Options::profile`] asked for it.
+    pub profile: Option<Arc<Profile>>,
+}
+
+impl Compiled {
+    /// Runs the model on the caller's tensors, in order.
+    ///
+    /// # Errors
+    /// When an input does not fit, naming it; when memory runs out; when an index computed by the model is out of range.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Value>, Error> {
+        Ok(self.executable.run(inputs)?)
+    }
+}

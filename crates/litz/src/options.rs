@@ -1,0 +1,85 @@
+//! Everything a user can choose, built once. This is the only place that reads environment variables.
+
+use litz_passes::loops::Settings;
+use litz_schedule::Heuristics;
+use std::path::PathBuf;
+
+/// How to compile and run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads that run kernels; the caller's is one of them. At least 1.
+    pub threads: usize,
+    /// Which instructions kernels may use.
+    pub isa: IsaChoice,
+    /// Run on the reference device: slow, obvious, the definition of right.
+    pub reference: bool,
+    /// Treat parameters as constants: fold and pack them when the model is loaded.
+    pub freeze: bool,
+    /// Verify every stage's output.
+    pub verify: bool,
+    /// Record how long every launch takes; see [`crate::profile`].
+    pub profile: bool,
+    /// Folder of compiled objects; `None`: nothing is kept.
+    pub cache: Option<PathBuf>,
+    /// Most bytes that folder holds.
+    pub cache_bytes: u64,
+    /// Folder that every stage's text is written to.
+    pub dump: Option<PathBuf>,
+    /// Thresholds of rewrites.
+    pub passes: Settings,
+    /// Thresholds of the scheduler.
+    pub heuristics: Heuristics,
+}
+
+/// Which instructions kernels may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IsaChoice {
+    /// All that this machine has.
+    #[default]
+    Host,
+    /// AVX2 and FMA.
+    Avx2,
+    /// Any x86-64.
+    Baseline,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            isa: IsaChoice::Host,
+            reference: false,
+            freeze: true,
+            verify: cfg!(debug_assertions),
+            profile: false,
+            cache: None,
+            cache_bytes: 4 << 30,
+            dump: None,
+            passes: Settings::default(),
+            heuristics: Heuristics::default(),
+        }
+    }
+}
+
+impl Options {
+    /// The defaults, as changed by the environment: `LITZ_NUM_THREADS` (else `OMP_NUM_THREADS`), `LITZ_CACHE_DIR`
+    /// (else the user's cache folder; empty: none), `LITZ_DUMP`.
+    pub fn from_env() -> Options {
+        let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+        let number = |name: &str| var(name).and_then(|v| v.parse().ok()).filter(|&n: &usize| n > 0);
+        let mut options = Options::default();
+        if let Some(threads) = number("LITZ_NUM_THREADS").or_else(|| number("OMP_NUM_THREADS")) {
+            options.threads = threads;
+        }
+        options.cache = match std::env::var_os("LITZ_CACHE_DIR") {
+            Some(dir) if dir.is_empty() => None,
+            Some(dir) => Some(PathBuf::from(dir)),
+            None => var("XDG_CACHE_HOME")
+                .map(PathBuf::from)
+                .or_else(|| var("HOME").map(|home| PathBuf::from(home).join(".cache")))
+                .map(|dir| dir.join("litz")),
+        };
+        options.dump = var("LITZ_DUMP").map(PathBuf::from);
+        options
+    }
+}

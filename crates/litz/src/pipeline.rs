@@ -1,0 +1,100 @@
+//! The whole compiler: a graph to kernels and a program, by way of loops and a schedule.
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::runner::{Runner, Stage};
+use litz_codegen::Realized;
+use litz_ir::graph::Graph;
+use litz_ir::loops::Loops;
+use litz_ir::{schedule::Schedule, verify};
+use litz_schedule::{FusionNote, TargetInfo};
+
+/// The texts a compilation went through, as far as it was asked to go.
+#[derive(Default)]
+pub struct Texts {
+    /// After graph passes.
+    pub graph: Option<Graph>,
+    /// After loops passes.
+    pub loops: Option<Loops>,
+    /// The decision.
+    pub schedule: Option<Schedule>,
+    /// What was fused, and what not and why.
+    pub notes: Vec<FusionNote>,
+    /// Kernels and program.
+    pub realized: Option<Realized>,
+}
+
+/// Rewrites `graph`, lowers it, schedules it and applies the schedule, stopping after `to`.
+///
+/// # Errors
+/// When the graph uses something unsupported, or a stage is at fault.
+pub fn compile(graph: Graph, target: &TargetInfo, options: &Options, to: Stage, run: &mut Runner<'_>) -> Result<Texts, Error> {
+    let graph = graph_passes(graph, options, run)?;
+    if to == Stage::Graph {
+        return Ok(Texts { graph: Some(graph), ..Texts::default() });
+    }
+    let loops = run.step("lower", || litz_ops::lower(&graph)).map_err(Error::of_diags)?;
+    let texts = compile_loops(loops, target, options, to, run)?;
+    Ok(Texts { graph: Some(graph), ..texts })
+}
+
+/// As [`compile`], from loops on.
+///
+/// # Errors
+/// When a stage is at fault.
+pub fn compile_loops(
+    loops: Loops,
+    target: &TargetInfo,
+    options: &Options,
+    to: Stage,
+    run: &mut Runner<'_>,
+) -> Result<Texts, Error> {
+    let loops = loops_passes(loops, target, options, run)?;
+    if to == Stage::Loops {
+        return Ok(Texts { loops: Some(loops), ..Texts::default() });
+    }
+    let outcome = run.step("schedule", || litz_schedule::schedule(&loops, target, &options.heuristics));
+    run.check("schedule", &outcome.schedule, |s| verify::schedule::verify(s, &loops))?;
+    let realized = match to {
+        Stage::Kernel | Stage::Program => Some(realize(&loops, &outcome.schedule, run)?),
+        Stage::Graph | Stage::Loops | Stage::Schedule => None,
+    };
+    let (schedule, notes) = (Some(outcome.schedule), outcome.notes);
+    Ok(Texts { loops: Some(loops), schedule, notes, realized, ..Texts::default() })
+}
+
+/// Applies a schedule to its loops.
+///
+/// # Errors
+/// When a stage is at fault.
+pub fn realize(loops: &Loops, schedule: &Schedule, run: &mut Runner<'_>) -> Result<Realized, Error> {
+    let realized = run.step("realize", || litz_codegen::realize(loops, schedule));
+    let realized = realized.map_err(|d| Error::bug("realize", d.first().map_or(String::new(), |d| d.to_string())))?;
+    for kernel in &realized.kernels {
+        run.check("kernel", kernel, verify::kernel::verify)?;
+    }
+    run.check("program", &realized.program, verify::program::verify)?;
+    Ok(realized)
+}
+
+/// Every graph pass in order.
+fn graph_passes(mut graph: Graph, options: &Options, run: &mut Runner<'_>) -> Result<Graph, Error> {
+    let settings = litz_passes::graph::GraphSettings { freeze: options.freeze };
+    run.check("import", &graph, verify::graph::verify)?;
+    for pass in litz_passes::graph::PASSES {
+        run.step(pass.name, || (pass.run)(&mut graph, &settings)).map_err(Error::of_diags)?;
+        run.check(pass.name, &graph, verify::graph::verify)?;
+    }
+    Ok(graph)
+}
+
+/// Every loops pass in order.
+fn loops_passes(mut loops: Loops, target: &TargetInfo, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
+    let settings = litz_passes::loops::Settings { tile_columns: target.tile_columns(), ..options.passes.clone() };
+    run.check("lower", &loops, verify::loops::verify)?;
+    for pass in litz_passes::loops::PASSES {
+        run.step(pass.name, || (pass.run)(&mut loops, &settings));
+        run.check(pass.name, &loops, verify::loops::verify)?;
+    }
+    Ok(loops)
+}
