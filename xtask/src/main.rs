@@ -1,2 +1,75 @@
-//! Project tasks: `cargo xtask demo`, `test`, `bless`, `corpus`, `bench-models`, `bench-kernels`, `tidy`.
-fn main() {}
+//! Project tasks: turns `cargo xtask TASK` into the commands, checks and measurements behind it.
+
+mod bench;
+mod bench_kernels;
+mod bench_models;
+mod bless;
+mod command;
+mod corpus;
+mod demo;
+mod setup;
+mod table;
+mod test;
+mod tidy;
+mod venv;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Tasks of the Litz repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+enum Task {
+    /// Install the LLVM packages that the CPU backend links, where they are missing
+    Setup,
+    /// Read handwritten digits with a model of `examples/`
+    Demo,
+    /// Run every check that needs neither PyTorch nor a GPU
+    Test,
+    /// Check crate directions, file sizes and file headers
+    Tidy,
+    /// Rewrite the expected blocks of the file tests
+    Bless(bless::Args),
+    /// Make the Python environment with PyTorch, in `target/venv`
+    Venv,
+    /// Export models with PyTorch and check Litz's numbers on each
+    Corpus(corpus::Args),
+    /// Time whole models against PyTorch
+    BenchModels(bench::Args),
+    /// Time single kernels against PyTorch
+    BenchKernels(bench::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Task::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<ExitCode> {
+    match task {
+        Task::Setup => setup::run()?,
+        Task::Demo => demo::run()?,
+        Task::Test => test::run()?,
+        Task::Tidy => tidy::run()?,
+        Task::Bless(args) => bless::run(&args)?,
+        Task::Venv => venv::run()?,
+        Task::Corpus(args) => return corpus::run(&args),
+        Task::BenchModels(args) => bench_models::run(&args)?,
+        Task::BenchKernels(args) => bench_kernels::run(&args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        <super::Task as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -1,0 +1,71 @@
+//! Turns a Debian machine into one that can build Litz: installs the LLVM packages that are missing.
+
+use anyhow::{Context, bail};
+
+use crate::command::{self, command, output};
+
+/// What linking LLVM 22 statically needs: its archives (Polly's among them, which `llvm-config --libs` names) and the
+/// compression and XML libraries that they refer to.
+const PACKAGES: [&str; 5] = ["llvm-22-dev", "libpolly-22-dev", "libzstd-dev", "zlib1g-dev", "libxml2-dev"];
+
+/// Installs what is missing; does nothing, and needs no privileges, where all is there.
+pub fn run() -> anyhow::Result<()> {
+    let missing = missing_packages();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if output(command("apt-get").arg("--version")).is_err() {
+        bail!(
+            "LLVM 22 is missing and this is not a Debian system: install LLVM 22 with its static libraries and Polly, \
+             so that `llvm-config-22` is on the PATH"
+        );
+    }
+    let prefix = privileges(&missing)?;
+    let apt = |words: &[&str]| {
+        let words: Vec<&str> = prefix.iter().chain(&["apt-get"]).chain(words).copied().collect();
+        command::run(command(words[0]).args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    apt(&["update"])?;
+    apt(&[["install", "-y", "--no-install-recommends"].as_slice(), &missing].concat()).with_context(
+        || {
+            format!(
+                "cannot install {}: the release's apt sources must provide LLVM 22, as Debian 12's do",
+                missing.join(" ")
+            )
+        },
+    )?;
+    if output(command("llvm-config-22").arg("--version")).is_err() {
+        bail!("`llvm-config-22` is not on the PATH although llvm-22-dev is installed");
+    }
+    Ok(())
+}
+
+/// The packages that dpkg does not know as installed. Without dpkg, all of them or, where LLVM 22 is there, none.
+fn missing_packages() -> Vec<&'static str> {
+    let has_llvm = output(command("llvm-config-22").arg("--version")).is_ok();
+    let has_dpkg = output(command("dpkg-query").arg("--version")).is_ok();
+    if !has_dpkg {
+        return if has_llvm { Vec::new() } else { PACKAGES.to_vec() };
+    }
+    PACKAGES.into_iter().filter(|package| !is_installed(package)).collect()
+}
+
+fn is_installed(package: &str) -> bool {
+    output(command("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", package]))
+        .is_ok_and(|status| status == "installed")
+}
+
+/// What to put before `apt-get`: nothing as root, else sudo that asks for no password.
+fn privileges(missing: &[&str]) -> anyhow::Result<&'static [&'static str]> {
+    if output(command("id").arg("-u"))?.trim() == "0" {
+        return Ok(&[]);
+    }
+    if output(command("sudo").args(["--non-interactive", "true"])).is_ok() {
+        return Ok(&["sudo", "--non-interactive", "--preserve-env=DEBIAN_FRONTEND"]);
+    }
+    bail!(
+        "packages are missing and installing them takes root; run\n  \
+         sudo apt-get update && sudo apt-get install -y --no-install-recommends {}",
+        missing.join(" ")
+    );
+}

