@@ -1,6 +1,76 @@
-//! Flat indices of local arrays.
+//! Which elements of a buffer a part of a kernel touches, and flat indices of local arrays.
 
-use litz_sym::Expr;
+use litz_ir::loops::Axis;
+use litz_sym::{Expr, Facts, Known, Rel};
+
+/// Elements at regular distances: `base + sum(n * step)` for n below a count, per step.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Region {
+    /// Flat index of the first element.
+    pub base: Expr,
+    /// Distances, largest first, and counts.
+    pub steps: Vec<(Expr, Expr)>,
+}
+
+impl Region {
+    /// All of a buffer.
+    pub fn whole(span: Expr) -> Region {
+        Region { base: Expr::zero(), steps: vec![(Expr::one(), span)] }
+    }
+
+    /// What `flat` takes over the points of `inner`. `None` when it is not a sum of multiples of the variables, or when
+    /// its parts overlap.
+    pub fn of(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<Region> {
+        let is_inner = |s| inner.iter().any(|a| a.var == s);
+        let mut steps: Vec<(Expr, Expr)> = Vec::new();
+        for axis in inner.iter().filter(|a| flat.has_sym(a.var)) {
+            let (step, _) = flat.linear(axis.var)?;
+            if step.syms().into_iter().any(is_inner) {
+                return None;
+            }
+            match steps.iter_mut().find(|s| s.0 == step) {
+                Some(same) => same.1 = same.1 + axis.extent - 1,
+                None => steps.push((step, axis.extent)),
+            }
+        }
+        let size = |e: Expr| facts.hint(e).unwrap_or(i64::MAX);
+        steps.sort_by_key(|s| std::cmp::Reverse(size(s.0)));
+        // Symbols that nothing declares were computed from data.
+        let known = flat.syms().into_iter().all(|s| facts.is_symbol_declared(s));
+        let base = flat.subst(&|s| is_inner(s).then(Expr::zero));
+        let region = Region { base, steps };
+        (known && region.is_regular(facts)).then_some(region)
+    }
+
+    /// Steps are positive, and each covers those below it.
+    fn is_regular(&self, facts: &Facts) -> bool {
+        let yes = |rel: Rel| facts.known(&rel) == Known::Yes;
+        let positive = self.steps.iter().all(|s| yes(Rel::lt(Expr::zero(), s.0)));
+        positive && self.steps.windows(2).all(|w| yes(Rel::le(w[1].0 * w[1].1, w[0].0)))
+    }
+
+    /// The smallest region with the steps of both that holds both, when their bases are a known distance apart.
+    pub fn union(&self, other: &Region, facts: &Facts) -> Option<Region> {
+        let distance = facts.simplify(other.base - self.base).as_int()?;
+        let (low, high) = if distance < 0 { (other, self) } else { (self, other) };
+        let mut steps = low.steps.clone();
+        for step in &high.steps {
+            if !steps.iter().any(|s| s.0 == step.0) {
+                steps.push((step.0, Expr::one()));
+            }
+        }
+        steps.sort_by_key(|s| std::cmp::Reverse(facts.hint(s.0).unwrap_or(i64::MAX)));
+        let mut rest = distance.abs();
+        for (step, count) in &mut steps {
+            let along = high.steps.iter().find(|s| s.0 == *step).map_or(Expr::one(), |s| s.1);
+            let whole = step.as_int().map_or(0, |s| rest / s.max(1));
+            rest -= whole * step.as_int().unwrap_or(0);
+            *count = facts.simplify((*count).max(along + whole));
+        }
+        let region = Region { base: low.base, steps };
+        (rest == 0 && region.is_regular(facts)).then_some(region)
+    }
+}
 
 /// Row-major flat index of `coords` in an array of `extents`.
 pub fn flatten(coords: &[Expr], extents: &[Expr]) -> Expr {

@@ -8,8 +8,16 @@ use litz_sym::Expr;
 /// Removes dead statements until none is left.
 pub fn clean(kernel: &mut Kernel) {
     loop {
-        let mut uses = Uses { loaded: vec![false; kernel.mems.len()], used: vec![false; kernel.vals.len()] };
+        let mut uses = Uses {
+            loaded: vec![false; kernel.mems.len()],
+            used: vec![false; kernel.vals.len()],
+            pairs: Vec::new(),
+        };
         uses.visit(&kernel.body);
+        // A pair of best value and position lives or dies by its position.
+        for (best, at) in std::mem::take(&mut uses.pairs) {
+            uses.loaded[best.index()] |= uses.loaded[at.index()];
+        }
         let local: Vec<bool> = kernel
             .mems
             .values()
@@ -29,6 +37,7 @@ pub fn clean(kernel: &mut Kernel) {
 struct Uses {
     loaded: Vec<bool>,
     used: Vec<bool>,
+    pairs: Vec<(Mem, Mem)>,
 }
 
 impl Uses {
@@ -49,10 +58,7 @@ impl Uses {
                 Stmt::Bind { value, .. } | Stmt::Store { value, .. } => self.used[value.index()] = true,
                 Stmt::ArgStore { best, at, value, .. } => {
                     self.used[value.index()] = true;
-                    // The pair lives or dies by its position.
-                    if self.loaded[at.index()] {
-                        self.loaded[best.index()] = true;
-                    }
+                    self.pairs.push((*best, *at));
                 }
             }
         }

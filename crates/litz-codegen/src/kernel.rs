@@ -4,7 +4,7 @@
 //! that everything between a tile and its leaves runs for all points of the tile together. Loops that may run
 //! past the end of an axis are clipped; written-out loops split into a full and a last version.
 
-use crate::access::flatten;
+use crate::access::{Region, flatten};
 use crate::misfit;
 use litz_ir::ids::Id;
 use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
@@ -52,6 +52,7 @@ pub fn build(loops: &Loops, nests: &HashMap<&str, &Nest>, plan: &KernelPlan) -> 
         }
     }
     b.declare_params(&leaves)?;
+    b.declare_locals(&leaves, &facts)?;
     let env = Env { path: Vec::new(), tiles: Vec::new(), clipped: HashSet::new(), facts };
     let mut body = Vec::new();
     let top: Vec<LoopVar> =
@@ -776,10 +777,10 @@ impl<'a> Builder<'a> {
             return Ok((mem, run.expr(index)));
         }
         let flat = run.expr(index);
-        if !self.locals.contains_key(&buf) {
-            self.declare_local(buf, flat, run)?;
-        }
-        let local = &self.locals[&buf];
+        let Some(local) = self.locals.get(&buf) else {
+            let name = &self.loops.bufs[buf].name;
+            return Err(self.error(format!("{name} is neither a parameter nor local")));
+        };
         let mut rest = run.facts.simplify(flat - local.base);
         let mut index = Expr::zero();
         for (i, &(step, extent)) in local.steps.iter().enumerate() {
@@ -791,36 +792,55 @@ impl<'a> Builder<'a> {
         Ok((local.mem, index))
     }
 
-    /// Sizes a local buffer from its first access, a store: it keeps what one iteration of its scope touches.
-    fn declare_local(&mut self, buf: Buf, flat: Expr, run: &Run<'a, '_>) -> Result<(), Diag> {
-        let data = &self.loops.bufs[buf];
-        let plan = self
-            .plan
-            .locals
-            .iter()
-            .find(|l| l.buf == data.name)
-            .ok_or_else(|| self.error(format!("{} is neither a parameter nor local", data.name)))?;
-        // Loops inside the scope, with the extents that the tree states.
-        let mut inner = Vec::new();
-        let outer: HashSet<Sym> = self.plan.grid.iter().map(|a| a.var).collect();
-        scope_axes(&self.plan.body, plan.scope, plan.scope.is_none_or(|s| outer.contains(&s)), &mut inner);
-        let (base, steps) = match lattice(flat, &inner, run.facts) {
-            Some(steps) => (flat.subst(&|s| inner.iter().any(|a| a.var == s).then(Expr::zero)), steps),
-            // No regular pattern: all of the buffer.
-            None => (Expr::zero(), vec![(Expr::one(), data.span())]),
-        };
-        let extent = steps.iter().fold(Expr::one(), |n, s| n * s.1);
-        let space = match plan.space {
-            LocalSpace::Register if extent.as_int().is_some_and(|n| n <= MAX_REGISTER_ELEMENTS) => Space::Register,
-            // A single element is best kept in a register whatever was asked.
-            LocalSpace::Register | LocalSpace::Scratch if extent.is_one() => Space::Register,
-            LocalSpace::Register | LocalSpace::Scratch => Space::Scratch,
-            LocalSpace::Shared => {
-                return Err(self.error(format!("{}: this target has no shared memory", data.name)));
+    /// Sizes every local buffer: it keeps what the stores of one iteration of its scope touch.
+    fn declare_locals(&mut self, leaves: &[&'a Leaf], facts: &Facts) -> Result<(), Diag> {
+        let mut inside = facts.clone();
+        let mut loops = Vec::new();
+        scope_axes(&self.plan.body, None, true, &mut loops);
+        loops.iter().for_each(|a| inside.declare_index(a.var, a.extent));
+        for plan in &self.plan.locals {
+            let Some((buf, data)) = self.loops.bufs.iter().find(|(_, d)| d.name == plan.buf) else {
+                return Err(self.error(format!("no buffer {}", plan.buf)));
+            };
+            // Loops inside the scope, with the extents that the tree states.
+            let mut inner = Vec::new();
+            let in_grid = plan.scope.is_none_or(|s| self.plan.grid.iter().any(|a| a.var == s));
+            scope_axes(&self.plan.body, plan.scope, in_grid, &mut inner);
+            let mut region: Option<Region> = None;
+            for leaf in leaves {
+                for inst in &self.nest(leaf)?.body {
+                    let InstOp::Store { buf: stored, index, .. } = inst.op else { continue };
+                    if stored != buf {
+                        continue;
+                    }
+                    let flat = index.subst(&|s| leaf.bind.iter().find(|b| b.0 == s).map(|b| b.1));
+                    let here = Region::of(inside.simplify(flat), &inner, &inside);
+                    region = Some(match (region, here) {
+                        (None, Some(here)) => here,
+                        (Some(region), Some(here)) => {
+                            region.union(&here, &inside).unwrap_or_else(|| Region::whole(data.span()))
+                        }
+                        (_, None) => Region::whole(data.span()),
+                    });
+                }
             }
-        };
-        let mem = self.local(&data.name, data.dtype, extent, space);
-        self.locals.insert(buf, LocalMem { mem, base, steps });
+            // A buffer that no leaf stores to holds nothing to read.
+            let Some(Region { base, steps }) = region else { continue };
+            let extent = steps.iter().fold(Expr::one(), |n, s| n * s.1);
+            let space = match plan.space {
+                LocalSpace::Register if extent.as_int().is_some_and(|n| n <= MAX_REGISTER_ELEMENTS) => {
+                    Space::Register
+                }
+                // A single element is best kept in a register whatever was asked.
+                LocalSpace::Register | LocalSpace::Scratch if extent.is_one() => Space::Register,
+                LocalSpace::Register | LocalSpace::Scratch => Space::Scratch,
+                LocalSpace::Shared => {
+                    return Err(self.error(format!("{}: this target has no shared memory", data.name)));
+                }
+            };
+            let mem = self.local(&data.name, data.dtype, extent, space);
+            self.locals.insert(buf, LocalMem { mem, base, steps });
+        }
         Ok(())
     }
 
@@ -874,27 +894,6 @@ impl Run<'_, '_> {
 
 fn load(mem: Mem, index: Expr) -> Op {
     Op::Load { mem, index, guard: Vec::new(), other: Scalar::Int(0) }
-}
-
-/// The regular pattern in which `flat` moves over the points of `inner`: distances, largest first, and counts. `None`
-/// when it is not a sum of multiples of the variables, or when its parts overlap.
-fn lattice(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<Vec<(Expr, Expr)>> {
-    let mut steps: Vec<(Expr, Expr)> = Vec::new();
-    for axis in inner.iter().filter(|a| flat.has_sym(a.var)) {
-        let (step, _) = flat.linear(axis.var)?;
-        if inner.iter().any(|a| step.has_sym(a.var)) {
-            return None;
-        }
-        match steps.iter_mut().find(|s| s.0 == step) {
-            Some(same) => same.1 = same.1 + axis.extent - 1,
-            None => steps.push((step, axis.extent)),
-        }
-    }
-    let size = |e: Expr| facts.hint(e).unwrap_or(i64::MAX);
-    steps.sort_by_key(|s| std::cmp::Reverse(size(s.0)));
-    let apart = |w: &[(Expr, Expr)]| facts.known(&Rel::le(w[1].0 * w[1].1, w[0].0)) == Known::Yes;
-    let positive = steps.iter().all(|s| facts.known(&Rel::lt(Expr::zero(), s.0)) == Known::Yes);
-    (positive && steps.windows(2).all(apart)).then_some(steps)
 }
 
 /// Axes along which the nest keeps a running value: the reduced ones, and that of a scan.

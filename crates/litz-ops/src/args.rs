@@ -65,9 +65,10 @@ impl<'a> Args<'a> {
         self.node.op.as_str()
     }
 
-    /// The argument as it is.
+    /// The argument as it is; its default where the node has fewer arguments than the schema.
     pub fn get(&self, name: &str) -> &'a Arg {
-        self.schema.position(name).and_then(|i| self.node.args.get(i)).unwrap_or(&ABSENT)
+        let Some(at) = self.schema.position(name) else { return &ABSENT };
+        self.node.args.get(at).or(self.schema.args[at].default.as_ref()).unwrap_or(&ABSENT)
     }
 
     /// Whether the argument was given.

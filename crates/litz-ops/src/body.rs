@@ -342,11 +342,8 @@ fn without_unused(mut insts: Vec<Inst>) -> Vec<Inst> {
         }
     }
     let mut places = vec![Val(0); insts.len()];
-    let mut count = 0;
-    for (place, _) in places.iter_mut().zip(&used).filter(|(_, used)| **used) {
-        *place = Val(count);
-        count += 1;
-    }
+    let kept = places.iter_mut().zip(&used).filter(|(_, used)| **used);
+    kept.zip(0..).for_each(|((place, _), at)| *place = Val(at));
     insts.iter_mut().for_each(|i| i.op.operands_mut().into_iter().for_each(|v| *v = places[v.0 as usize]));
     let mut used = used.into_iter();
     insts.retain(|_| used.next().unwrap_or(false));

@@ -1,12 +1,12 @@
 //! A functional graph into loops: one nest for each computed operator, views as index functions.
 
-use crate::args::{Args, Operand, Tensor};
+use crate::args::{Args, Number, Operand, Tensor};
 use crate::body::{Body, Point};
 use crate::def::{OpDef, ResultRule, Rule, is_supported};
 use crate::error::OpError;
 use crate::infer::{InferCx, no_common_type};
-use crate::layout::{is_distinct, preserved_strides, tensors_of};
-use crate::promote::{Promote, promote};
+use crate::layout::{is_distinct, preserved_strides};
+use crate::promote::promote;
 use crate::table::Table;
 use crate::view::{Access, View};
 use litz_ir::graph::{Arg, Graph, Node, TensorType, Type, Value};
@@ -52,6 +52,12 @@ fn check_with(table: &Table, graph: &Graph) -> Diags {
     let diag = |node: &Node| OpError::missing(node.op.as_str()).at(node);
     let own = graph.nodes.iter().filter(missing).map(diag);
     own.chain(graph.subgraphs.iter().flat_map(|g| check_with(table, g))).collect()
+}
+
+/// Where an operand of a pointwise operator comes from.
+enum Source {
+    Element(Access),
+    Number(Number),
 }
 
 /// A graph being lowered.
@@ -270,24 +276,20 @@ impl<'a> Lower<'a> {
         let promoted =
             promote(rule.resolve(args), &operands).ok_or_else(|| no_common_type(args, &operands))?;
         let compute = promoted.common.compute();
-        let accesses: Vec<Access> =
-            tensors_of(&operands).into_iter().map(|t| self.access(t)).collect::<Result<_, _>>()?;
+        let source = |operand: &Operand<'_>| match operand {
+            Operand::Tensor(t) => self.access(*t).map(Source::Element),
+            Operand::Number(n) => Ok(Source::Number(*n)),
+        };
         let condition = args.condition()?.map(|t| self.access(t)).transpose()?;
+        let sources: Vec<Source> = operands.iter().map(source).collect::<Result<_, _>>()?;
         let sizes = out.sizes.clone();
         self.nest(&sizes, |b, at| {
             let condition = condition.map(|c| b.read_as(&c.broadcast(&sizes), at, Dtype::Bool));
-            let mut tensors = accesses.iter();
-            let mut values = Vec::with_capacity(operands.len());
-            for operand in &operands {
-                values.push(match (operand, tensors.as_slice().first()) {
-                    (Operand::Tensor(_), Some(access)) => {
-                        tensors.next();
-                        b.read_as(&access.broadcast(&sizes), at, compute)
-                    }
-                    (Operand::Number(n), _) => b.number(*n, compute),
-                    (Operand::Tensor(_), None) => unreachable!("one access for each tensor"),
-                });
-            }
+            let value = |source: &Source| match source {
+                Source::Element(access) => b.read_as(&access.broadcast(&sizes), at, compute),
+                Source::Number(n) => b.number(*n, compute),
+            };
+            let values: Vec<Val> = sources.iter().map(value).collect();
             let v = body(&mut Point::new(b, args, condition, compute), &values)?;
             b.store(&out, at, v);
             Ok(())
@@ -394,16 +396,5 @@ impl<'a> Lower<'a> {
         let ty = TensorType { dtype: ty.dtype, sizes: ty.sizes.clone(), strides };
         let buf = self.copy(&access, &format!("{name}_out"), &ty)?.buf;
         Ok(Output::View { buf, sizes: ty.sizes, strides: ty.strides, offset: Expr::zero() })
-    }
-}
-
-impl Promote {
-    /// The rule for these arguments: division without a rounding mode is true division.
-    pub(crate) fn resolve(self, args: &Args<'_>) -> Promote {
-        match self {
-            Promote::Division if args.has("rounding_mode") => Promote::Common,
-            Promote::Division => Promote::Float,
-            Promote::Common | Promote::Float | Promote::Compare | Promote::First | Promote::Real => self,
-        }
     }
 }

@@ -4,7 +4,7 @@
 //! class changes the result only when its family (bool < int < float < complex) is higher. The source is
 //! `at::native::result_type` and `c10::promoteTypes`.
 
-use crate::args::{Number, Operand};
+use crate::args::{Args, Number, Operand};
 use litz_ir::Dtype;
 use litz_ir::dtype::Kind;
 
@@ -32,6 +32,17 @@ pub struct Promoted {
     pub common: Dtype,
     /// Type of the result.
     pub result: Dtype,
+}
+
+impl Promote {
+    /// The rule for these arguments: division without a rounding mode is true division.
+    pub(crate) fn resolve(self, args: &Args<'_>) -> Promote {
+        match self {
+            Promote::Division if args.has("rounding_mode") => Promote::Common,
+            Promote::Division => Promote::Float,
+            Promote::Common | Promote::Float | Promote::Compare | Promote::First | Promote::Real => self,
+        }
+    }
 }
 
 /// Applies a rule to operands. `None` when the types have no common type.

@@ -27,7 +27,7 @@ fn run_checked(text: &str, sizes: &[(&str, i64)]) -> (Graph, usize) {
     let lower = |g: &Graph| litz_ops::lower(g).unwrap_or_else(|d| panic!("{}\nin\n{g}", join(&d)));
     let (old, new) = (lower(&before), lower(&after));
     common::verify(&new);
-    assert_eq!(outputs(&old, sizes), outputs(&new, sizes), "{after}");
+    assert!(outputs(&old, sizes) == outputs(&new, sizes), "{after}");
     let layout = |o: &Output| match o {
         Output::View { sizes, strides, .. } => Some((sizes.clone(), strides.clone())),
         Output::Int(_) | Output::Literal(_) | Output::Nothing => None,

@@ -12,7 +12,8 @@ fn parse(text: &str) -> Graph {
 
 fn run(text: &str, freeze: bool) -> (Graph, usize) {
     let mut graph = parse(text);
-    let count = fold_batch_norm::run(&mut graph, &GraphSettings { freeze }).unwrap_or_else(|d| panic!("{}", join(&d)));
+    let count = fold_batch_norm::run(&mut graph, &GraphSettings { freeze })
+        .unwrap_or_else(|d| panic!("{}", join(&d)));
     let diags = litz_ir::verify::graph::verify(&graph);
     assert!(diags.is_empty(), "{}\nin\n{graph}", join(&diags));
     (graph, count)
@@ -122,7 +123,8 @@ fn what_does_not_qualify_stays() {
     for case in cases {
         assert_eq!(run(&case, true).1, 0, "{case}");
     }
-    let training = "%y: f32[2, 6, 3] = aten.batch_norm.default(%c, %gamma, %beta, none, none, true, 0.1, 1e-5, true)";
+    let training =
+        "%y: f32[2, 6, 3] = aten.batch_norm.default(%c, %gamma, %beta, none, none, true, 0.1, 1e-5, true)";
     assert_eq!(run(&model(CONV, training, "return %y"), true).1, 0);
     assert_eq!(run(&model(CONV, NORM, "return %y"), false).1, 0);
 }

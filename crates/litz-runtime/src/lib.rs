@@ -1,6 +1,7 @@
 //! Runs compiled programs: buffers, threads, checks, object loader, reference device.
 
 pub mod arena;
+pub mod artifact;
 pub mod cache;
 pub mod device;
 pub mod error;

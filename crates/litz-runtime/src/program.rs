@@ -12,8 +12,9 @@ mod prepare;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use litz_ir::ids::Id;
 use litz_ir::kernel::Kernel;
-use litz_ir::program::Program;
+use litz_ir::program::{Program, Slot};
 use litz_sym::Expr;
 
 use crate::arena::AlignedBuf;
@@ -111,6 +112,18 @@ impl Executable {
         let result = self.call_in(&mut context, inputs, outputs);
         lock(&self.idle).push(context);
         result
+    }
+
+    /// Shows `read` what the constants hold, in the program's order, and by slot what load steps keep. No call writes
+    /// them meanwhile.
+    pub(crate) fn with_memory<R>(&self, read: impl FnOnce(&[&[u8]], &[(Slot, &[u8])]) -> R) -> R {
+        let _state = self.state.as_ref().map(lock);
+        // SAFETY: load steps have ended, and calls write constants only while they hold the lock.
+        let contents = unsafe { self.memory.contents() };
+        let slots = self.memory.kept_slots();
+        let (constants, kept) = contents.split_at(contents.len() - slots.len());
+        let kept: Vec<_> = slots.iter().zip(kept).map(|(&(slot, _), &bytes)| (Slot::new(slot), bytes)).collect();
+        read(constants, &kept)
     }
 
     fn call_in<T: Input>(

@@ -333,6 +333,10 @@ fn equate(
     if stored.syms().iter().any(|s| !outer.iter().any(|o| o.var == *s) && !facts_know(facts, *s)) {
         return None;
     }
+    // The axes below count from 0: so must what they are equal to.
+    if !stored.subst(&|s| outer.iter().any(|o| o.var == s).then(Expr::zero)).is_zero() {
+        return None;
+    }
     let extent = facts.simplify(
         stored.subst(&|s| outer.iter().find(|o| o.var == s).map(|o| o.extent - 1)) + 1,
     );

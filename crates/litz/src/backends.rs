@@ -46,6 +46,11 @@ impl CpuBackend {
         CpuBackend { target, info }
     }
 
+    /// The CPU that code is for.
+    pub fn cpu(&self) -> &CpuTarget {
+        &self.target
+    }
+
     /// What the scheduler goes by.
     pub fn info(&self) -> &TargetInfo {
         &self.info

@@ -26,6 +26,9 @@ pub enum Error {
     /// A call failed.
     #[error(transparent)]
     Run(#[from] litz_runtime::RunError),
+    /// A compiled program cannot be written or read.
+    #[error(transparent)]
+    Artifact(#[from] litz_runtime::artifact::ArtifactError),
     /// A mistake of Litz: a stage gave what the next one rejects.
     #[error("bug in stage {stage}: {message}")]
     Bug {

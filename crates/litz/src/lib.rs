@@ -11,6 +11,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod artifact;
 mod backends;
 pub mod contract;
 mod error;

@@ -1,5 +1,6 @@
 //! A file to a model, a model to something that runs.
 
+use crate::artifact::{Code, Kept};
 use crate::backends::{self, CpuBackend, Device};
 use crate::error::Error;
 use crate::options::Options;
@@ -93,15 +94,19 @@ impl Model {
     /// As [`Model::compile`].
     pub fn compile_with(&self, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Compiled, Error> {
         let mut run = Runner::new(options.verify, options.dump.clone(), progress);
-        let mut texts = self.texts(options, Stage::Program, &mut run)?;
-        let realized = texts.realized.take().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
-        let device: Device = if options.reference {
-            run.step("load", || backends::reference(&realized.kernels))?
+        let (texts, code) = if options.reference {
+            (self.texts(options, Stage::Program, &mut run)?, None)
         } else {
-            let backend = CpuBackend::new(options);
-            let objects = run.step("kernels", || backend.compile(&realized.kernels, options))?;
-            let pool = Arc::new(ThreadPool::new(options.threads));
-            run.step("load", || backend.load(&realized.kernels, &objects, pool))?
+            let (texts, code) = self.code(options, &mut run)?;
+            (texts, Some(code))
+        };
+        let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
+        let device: Device = match &code {
+            None => run.step("load", || backends::reference(&realized.kernels))?,
+            Some(code) => {
+                let pool = Arc::new(ThreadPool::new(options.threads));
+                run.step("load", || backends::load(&realized.kernels, &code.objects, pool))?
+            }
         };
         let profile = options.profile.then(|| Arc::new(Profile::new(device.clone())));
         let device: Device = match &profile {
@@ -111,8 +116,29 @@ impl Model {
         let weights = ModelWeights { archive: &self.archive, weights: &self.imported.weights };
         let executable =
             run.step("weights", || Executable::new(&realized.program, &realized.kernels, device, &weights))?;
-        texts.realized = Some(realized);
-        Ok(Compiled { executable, timings: run.timings, texts, profile })
+        Ok(Compiled { executable, timings: run.timings, texts, profile, code })
+    }
+
+    /// Texts and machine code: those that an earlier process left in the cache, else made.
+    fn code(&self, options: &Options, run: &mut Runner<'_>) -> Result<(Texts, Code), Error> {
+        let backend = CpuBackend::new(options);
+        let kept = Kept::new(self, &backend, options);
+        if let Some((realized, code)) = run.step("look up", || kept.as_ref()?.find()) {
+            return Ok((Texts { realized: Some(realized), ..Texts::default() }, code));
+        }
+        let texts = self.texts(options, Stage::Program, run)?;
+        let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
+        let objects = run.step("kernels", || backend.compile(&realized.kernels, options))?;
+        let code = Code::new(self, &backend, objects);
+        if let Some(kept) = kept {
+            run.step("keep", || kept.put(realized, &code));
+        }
+        Ok((texts, code))
+    }
+
+    /// The file.
+    pub(crate) fn archive(&self) -> &Archive {
+        &self.archive
     }
 }
 
@@ -135,10 +161,12 @@ impl Weights for ModelWeights<'_> {
 
 /// A compiled model. One serves any number of threads.
 pub struct Compiled {
-    executable: Executable,
+    pub(crate) executable: Executable,
+    /// None on the reference device.
+    pub(crate) code: Option<Code>,
     /// What each stage of the compilation took.
     pub timings: Vec<Timing>,
-    /// What the compilation went through.
+    /// What the compilation went through; only kernels and program where the cache had them.
     pub texts: Texts,
     /// How long launches took, where [`Options::profile`] asked for it.
     pub profile: Option<Arc<Profile>>,

@@ -161,7 +161,6 @@ impl Emitter<'_> {
             cx.b.branch(&more, header, exit);
             cx.b.close_loop(exit);
             cx.syms.remove(&var);
-            cx.touch(written);
             Ok(())
         })
     }

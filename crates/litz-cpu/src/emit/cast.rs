@@ -53,17 +53,17 @@ impl Emitter<'_> {
             let is_big = self.b.compare("fcmp oge", value, &limit);
             let less = self.b.binary("fsub", value, &limit);
             let near = self.b.select(&is_big, &less, value);
-            let near = self.to_signed(&near, Prim::I64);
+            let near = self.signed(&near, Prim::I64);
             let top = self.b.constant_of(near.ty, Scalar::Int(i64::MIN));
             let far = self.b.binary("xor", &near, &top);
             return self.b.select(&is_big, &far, &near);
         }
         let wide = if matches!(to, Dtype::I64 | Dtype::U32) { Prim::I64 } else { Prim::I32 };
-        let result = self.to_signed(value, wide);
+        let result = self.signed(value, wide);
         self.b.convert("trunc", &result, prim)
     }
 
-    fn to_signed(&mut self, value: &Value, prim: Prim) -> Value {
+    fn signed(&mut self, value: &Value, prim: Prim) -> Value {
         let result = self.b.convert("fptosi", value, prim);
         // Out of range the conversion alone would be poison.
         self.b.unary("freeze", &result)

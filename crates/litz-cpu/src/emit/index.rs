@@ -78,85 +78,71 @@ impl Emitter<'_> {
 
     /// The value of a resolved expression that is the same in every lane.
     pub(super) fn scalar(&mut self, e: Expr) -> Result<Value, EmitError> {
-        Ok(match e.kind() {
-            Kind::Int(value) => self.b.int(Prim::I64, value),
+        match e.kind() {
+            Kind::Int(value) => Ok(self.b.int(Prim::I64, value)),
             Kind::Sym(sym) => match self.syms.get(&sym) {
-                Some(Bound::Scalar(value)) => value.clone(),
-                Some(Bound::Constant(value)) => self.b.int(Prim::I64, *value),
+                Some(Bound::Scalar(value)) => Ok(value.clone()),
+                Some(Bound::Constant(value)) => Ok(self.b.int(Prim::I64, *value)),
                 Some(Bound::Vector(_) | Bound::Lane) | None => {
-                    return Err(EmitError::malformed(format!("symbol `{}` has no value here", sym.name())));
+                    Err(EmitError::malformed(format!("symbol `{}` has no value here", sym.name())))
                 }
             },
-            Kind::Add(list) => {
-                let terms = list.iter().map(|&term| self.scalar(term)).collect::<Result<_, _>>()?;
-                self.fold("add", terms)
-            }
-            Kind::Mul(list) => {
-                let factors = list.iter().map(|&factor| self.scalar(factor)).collect::<Result<_, _>>()?;
-                self.fold("mul", factors)
-            }
-            Kind::FloorDiv(a, b) | Kind::Mod(a, b) => {
-                let (x, y) = (self.scalar(a)?, self.scalar(b)?);
-                let is_quotient = matches!(e.kind(), Kind::FloorDiv(..));
-                self.divide(is_quotient, x, y, a, b)
-            }
-            Kind::Min(a, b) => {
-                let (a, b) = (self.scalar(a)?, self.scalar(b)?);
-                self.b.intrinsic("smin", &[&a, &b])
-            }
-            Kind::Max(a, b) => {
-                let (a, b) = (self.scalar(a)?, self.scalar(b)?);
-                self.b.intrinsic("smax", &[&a, &b])
-            }
-        })
+            operator => self.operator(operator, Self::scalar),
+        }
     }
 
     /// The value of a resolved expression in each lane.
     pub(super) fn vector(&mut self, e: Expr) -> Result<Value, EmitError> {
-        let Some(lanes) = self.lanes.clone() else { return self.scalar(e) };
+        let count = self.lane_count();
         match self.access(e) {
             Access::Uniform(e) => {
                 let value = self.scalar(e)?;
-                return Ok(self.b.splat(&value, lanes.count));
+                return Ok(self.b.splat(&value, count));
             }
             Access::Strided(first, stride) => {
                 let first = self.scalar(first)?;
-                let first = self.b.splat(&first, lanes.count);
-                let steps = self.b.iota(Prim::I64, lanes.count, stride);
+                let first = self.b.splat(&first, count);
+                let steps = self.b.iota(Prim::I64, count, stride);
                 return Ok(self.b.binary("add", &first, &steps));
             }
             Access::Any(_) => {}
         }
-        Ok(match e.kind() {
-            Kind::Int(_) => unreachable!("invariant: a constant is uniform"),
+        match e.kind() {
             Kind::Sym(sym) => match self.syms.get(&sym) {
-                Some(Bound::Vector(value)) => value.clone(),
+                Some(Bound::Vector(value)) => Ok(value.clone()),
                 Some(Bound::Scalar(_) | Bound::Constant(_) | Bound::Lane) | None => {
                     unreachable!("invariant: neither uniform nor strided")
                 }
             },
+            operator => self.operator(operator, Self::vector),
+        }
+    }
+
+    /// Applies an operator to the values that `operand` gives.
+    fn operator(
+        &mut self,
+        kind: Kind,
+        operand: fn(&mut Self, Expr) -> Result<Value, EmitError>,
+    ) -> Result<Value, EmitError> {
+        match kind {
+            Kind::Int(_) | Kind::Sym(_) => unreachable!("invariant: not operators"),
             Kind::Add(list) => {
-                let terms = list.iter().map(|&term| self.vector(term)).collect::<Result<_, _>>()?;
-                self.fold("add", terms)
+                let terms = list.iter().map(|&term| operand(self, term)).collect::<Result<_, _>>()?;
+                Ok(self.fold("add", terms))
             }
             Kind::Mul(list) => {
-                let factors = list.iter().map(|&factor| self.vector(factor)).collect::<Result<_, _>>()?;
-                self.fold("mul", factors)
+                let factors = list.iter().map(|&factor| operand(self, factor)).collect::<Result<_, _>>()?;
+                Ok(self.fold("mul", factors))
             }
             Kind::FloorDiv(a, b) | Kind::Mod(a, b) => {
-                let (x, y) = (self.vector(a)?, self.vector(b)?);
-                let is_quotient = matches!(e.kind(), Kind::FloorDiv(..));
-                self.divide(is_quotient, x, y, a, b)
+                let (x, y) = (operand(self, a)?, operand(self, b)?);
+                Ok(self.divide(matches!(kind, Kind::FloorDiv(..)), x, y, a, b))
             }
-            Kind::Min(a, b) => {
-                let (a, b) = (self.vector(a)?, self.vector(b)?);
-                self.b.intrinsic("smin", &[&a, &b])
+            Kind::Min(a, b) | Kind::Max(a, b) => {
+                let (x, y) = (operand(self, a)?, operand(self, b)?);
+                Ok(self.b.intrinsic(if matches!(kind, Kind::Min(..)) { "smin" } else { "smax" }, &[&x, &y]))
             }
-            Kind::Max(a, b) => {
-                let (a, b) = (self.vector(a)?, self.vector(b)?);
-                self.b.intrinsic("smax", &[&a, &b])
-            }
-        })
+        }
     }
 
     fn fold(&mut self, op: &str, mut items: Vec<Value>) -> Value {

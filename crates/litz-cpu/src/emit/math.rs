@@ -4,21 +4,21 @@ use litz_ir::{Dtype, ScalarOp};
 
 use super::Emitter;
 use super::block::Value;
-use super::ty::{Prim, Ty};
+use super::ty::Ty;
 use crate::vmath::{self, Elem, MathFn};
 
-/// Routines of the runtime that emitted code may call, for functions too rare for vector code: name in f32, in f64,
-/// and number of operands of that type. The result is of that type too.
-pub const ROUTINES: &[(ScalarOp, &str, &str, usize)] = &[
-    (ScalarOp::Erfinv, "lz_erfinv_f32", "lz_erfinv_f64", 1),
-    (ScalarOp::Lgamma, "lgammaf", "lgamma", 1),
-    (ScalarOp::Digamma, "lz_digamma_f32", "lz_digamma_f64", 1),
-    (ScalarOp::Nextafter, "nextafterf", "nextafter", 2),
+/// Routines of the runtime that emitted code may call, for functions too rare for vector code: name for f32 and for
+/// f64. Operands and result are of that type.
+const ROUTINES: &[(ScalarOp, &str, &str)] = &[
+    (ScalarOp::Erfinv, "lz_erfinv_f32", "lz_erfinv_f64"),
+    (ScalarOp::Lgamma, "lgammaf", "lgamma"),
+    (ScalarOp::Digamma, "lz_digamma_f32", "lz_digamma_f64"),
+    (ScalarOp::Nextafter, "nextafterf", "nextafter"),
 ];
 
 /// Names of the routines that emitted code may call besides what [`vmath`] does and what LLVM lowers to calls.
 pub fn externals() -> impl Iterator<Item = &'static str> {
-    ROUTINES.iter().flat_map(|&(_, single, double, _)| [single, double])
+    ROUTINES.iter().flat_map(|&(_, single, double)| [single, double])
 }
 
 /// Expansions of a function that are written out in one kernel; later ones become calls. Code for many rows at once
@@ -100,7 +100,7 @@ impl Emitter<'_> {
         if let Some(function) = vector_function(op) {
             return Some(self.vector_math(function, elem, operands));
         }
-        let &(_, single, double, _) = ROUTINES.iter().find(|routine| routine.0 == op)?;
+        let &(_, single, double) = ROUTINES.iter().find(|routine| routine.0 == op)?;
         let name = if elem == Elem::F64 { double } else { single };
         Some(self.each_lane(operands, &mut |cx, lane| {
             let lane: Vec<&Value> = lane.iter().collect();
@@ -156,10 +156,8 @@ impl Emitter<'_> {
         result.expect("invariant: vectors have lanes")
     }
 
+    /// Zero in every lane.
     pub(super) fn zero(&mut self, ty: Ty) -> Value {
-        if ty.prim == Prim::Ptr {
-            return self.b.poison(ty);
-        }
         self.b.constant_of(ty, litz_ir::Scalar::Int(0))
     }
 }

@@ -9,10 +9,10 @@ use litz_ir::kernel::{Mem, Val};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::Expr;
 
-use super::block::{Slot, Value};
+use super::block::{ScopeKind, Slot, Value};
 use super::index::Access;
 use super::ty::{Prim, Ty, register_type};
-use super::{EmitError, Emitter, Form};
+use super::{Bound, EmitError, Emitter, Form};
 
 /// What the partial results of an element are for.
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +199,7 @@ impl Emitter<'_> {
             let at = self.b.extract(&indices, lane);
             let value = self.b.extract(value, lane);
             let runs = mask.as_ref().map(|mask| self.b.extract(mask, lane));
-            self.syms.insert(element, super::Bound::Scalar(at));
+            self.syms.insert(element, Bound::Scalar(at));
             let term = Term::Value(value);
             self.when(runs, &mut |cx| {
                 cx.combine_one(mem, Expr::sym(element), op, dtype, &term, None, atomic)
@@ -229,7 +229,7 @@ impl Emitter<'_> {
             .impure(bits, &format!("load atomic {bits}, ptr {} monotonic, align {align}", address.text));
         let (preheader, header, exit) = (self.b.block(), self.b.new_block(), self.b.new_block());
         self.b.jump(header);
-        self.b.open(super::ScopeKind::Loop { preheader, header }, header, Vec::new());
+        self.b.open(ScopeKind::Loop { preheader, header }, header, Vec::new());
         let seen = self.b.later_phi(bits);
         let old = self.b.convert("bitcast", &seen, prim);
         let old = self.widen(&old, stored);
@@ -336,7 +336,9 @@ impl Emitter<'_> {
         let index = self.resolve(index);
         let position = self.resolve(position);
         let value = self.value(value)?;
-        let is_shared = self.lanes.is_some() && matches!(self.access(index), Access::Uniform(_));
+        let is_shared = self.lanes.is_some()
+            && !self.is_private(best)
+            && matches!(self.access(index), Access::Uniform(_));
         if !is_shared {
             let position = if self.lanes.is_some() { self.vector(position)? } else { self.scalar(position)? };
             return self.improve(max, dtype, [best, at], index, &Candidate { value, position }, None);

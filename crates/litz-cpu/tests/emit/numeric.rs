@@ -416,7 +416,7 @@ fn hard_floats() -> Vec<f32> {
         f32::from_bits(state)
     });
     let halves = (0..=u16::MAX).step_by(7).map(|bits| f16::from_bits(bits).to_f32());
-    let ties = halves.flat_map(|x| [x, x * 1.00048828125, x.next_up(), x + x / 16.0]);
+    let ties = halves.flat_map(|x| [x, x * (1.0 + 1.0 / 2048.0), x.next_up(), x + x / 16.0]);
     ties.chain(random)
         .chain(FLOATS)
         .chain([65519.99, 65520.0, 464.0, 464.01, 479.9, 57344.0, 61440.0])

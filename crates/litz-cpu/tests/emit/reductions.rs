@@ -317,6 +317,43 @@ fn columns() {
     }
 }
 
+/// The row of the largest element of each column: every lane searches on its own.
+#[test]
+fn argument_reductions_of_columns() {
+    let mut k = Build::new();
+    k.size("s0", 1, 100);
+    let x = k.read("x", Dtype::F32, "6*s0");
+    let y = k.write("y", Dtype::I64, "s0");
+    let best = k.register("best", Dtype::F32, "1");
+    let at = k.register("at", Dtype::I64, "1");
+    k.vector("j", "s0", [8, 1], |k| {
+        let start = k.float(f64::NEG_INFINITY);
+        let zero = k.define(Dtype::I64, Op::Const(Scalar::Int(0)));
+        k.store(best, "0", start);
+        k.store(at, "0", zero);
+        k.each("i", "6", |k| {
+            let value = k.load(x, "s0*i + j");
+            k.push(Stmt::ArgStore { max: true, best, at, index: e("0"), value, position: e("i") });
+        });
+        let all = k.load(at, "0");
+        k.store(y, "j", all);
+    });
+    let kernel = Compiled::new(k.finish());
+    for n in [1usize, 8, 21] {
+        let mut x: Vec<f32> = numbers(6 * n).iter().map(|x| x.round()).collect();
+        x[n * 4] = f32::NAN;
+        let mut y = vec![9i64; n];
+        kernel.run(&[n as i64], &[param(&mut x), param(&mut y)]);
+        for j in 0..n {
+            let column: Vec<f32> = (0..6).map(|i| x[n * i + j]).collect();
+            let is_better = |a: f32, b: f32| a > b || (a.is_nan() && !b.is_nan());
+            let expected =
+                (1..6).fold(0, |best, i| if is_better(column[i], column[best]) { i } else { best });
+            assert_eq!(y[j], expected as i64, "{column:?}");
+        }
+    }
+}
+
 /// An accumulator in memory, over nested loops, with a guard that varies.
 #[test]
 fn accumulates_into_memory() {

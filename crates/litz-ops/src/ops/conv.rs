@@ -1,277 +1,223 @@
-//! Convolutions of any number of dimensions: one nest that reduces channels and taps, padding as guards.
+//! Convolutions: one nest that sums products of operand and weight, and one that adds the bias.
 
-use crate::args::Args;
+use crate::args::{Args, Tensor};
 use crate::def::{OpDef, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{format_strides, suggested_format};
+use crate::layout::{format_strides, is_channels_last, suggested_format};
 use crate::lower::Lower;
-use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type};
-use litz_ir::{ReduceOp, Scalar};
+use crate::ops::window::{Window, reduced_axes};
+use crate::view::{Access, View, dim};
+use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, contiguous_strides};
+use litz_ir::{Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten.conv1d.default", conv_type, conv),
-    lower("aten.conv2d.default", conv_type, conv),
-    lower("aten.conv3d.default", conv_type, conv),
-    lower("aten.conv1d.padding", conv_type, conv),
-    lower("aten.conv2d.padding", conv_type, conv),
-    lower("aten.conv3d.padding", conv_type, conv),
-    lower("aten.convolution.default", conv_type, conv),
-    lower("aten.conv_transpose1d.default", conv_type, conv),
-    lower("aten.conv_transpose2d.input", conv_type, conv),
-    lower("aten.conv_transpose3d.input", conv_type, conv),
-    lower("aten.im2col.default", im2col_type, im2col),
-    lower("aten.col2im.default", col2im_type, col2im),
+    lower("aten.conv1d.default", result_type, convolution),
+    lower("aten.conv1d.padding", result_type, convolution),
+    lower("aten.conv2d.default", result_type, convolution),
+    lower("aten.conv2d.padding", result_type, convolution),
+    lower("aten.conv3d.default", result_type, convolution),
+    lower("aten.conv3d.padding", result_type, convolution),
+    lower("aten.conv_transpose1d.default", result_type, convolution),
+    lower("aten.conv_transpose2d.input", result_type, convolution),
+    lower("aten.conv_transpose3d.input", result_type, convolution),
+    lower("aten.convolution.default", result_type, convolution),
+    lower("aten._convolution.default", result_type, convolution),
+    lower("aten._convolution.deprecated", result_type, convolution),
+    lower("aten._convolution_mode.default", result_type, convolution),
 ];
 
-/// How taps meet the input. One entry for each spatial dimension.
-struct Geometry {
-    stride: Vec<Expr>,
-    dilation: Vec<Expr>,
-    /// Rows added before and after.
-    padding: Vec<(Expr, Expr)>,
-    groups: Expr,
-    /// Rows added to the result of a transposed convolution; `None` for an ordinary one.
-    transposed: Option<Vec<Expr>>,
+/// What the arguments of a convolution say, apart from the tensors' types.
+struct Convolution<'a> {
+    x: Tensor<'a>,
+    weight: Tensor<'a>,
+    bias: Option<Tensor<'a>>,
+    /// Whether the weight spreads each element of the operand instead of gathering them.
+    transposed: bool,
+    groups: i64,
+    /// One for each spatial dimension.
+    windows: Vec<Window>,
 }
 
-fn geometry(args: &Args<'_>, kernel: &[Expr]) -> Result<Geometry, OpError> {
+impl<'a> Convolution<'a> {
+    fn new(args: &Args<'a>) -> Result<Convolution<'a>, OpError> {
+        let (x, weight, bias) = (args.tensor("input")?, args.tensor("weight")?, args.opt_tensor("bias")?);
+        let spatial = weight.ty.rank().saturating_sub(2);
+        if spatial == 0 || !matches!(x.ty.rank().checked_sub(spatial), Some(1 | 2)) {
+            return Err(args.bad("input", &format!("{} or {} dimensions", spatial + 1, spatial + 2)));
+        }
+        if x.ty.dtype != weight.ty.dtype {
+            let found = (x.ty.dtype, weight.ty.dtype);
+            return Err(args.invalid(format!(
+                "expected operands of one element type, found {} and {}",
+                found.0, found.1
+            )));
+        }
+        let groups = args.literal("groups")?;
+        if groups < 1 {
+            return Err(args.bad("groups", "a positive integer"));
+        }
+        let transposed = args.op().starts_with("aten.conv_transpose") || args.flag("transposed")?;
+        let windows = windows(args, &weight.ty.sizes[2..], transposed)?;
+        Ok(Convolution { x, weight, bias, transposed, groups, windows })
+    }
+
+    fn is_batched(&self) -> bool {
+        self.x.ty.rank() == self.weight.ty.rank()
+    }
+
+    /// Channels of the operand and of the result, in one group.
+    fn channels(&self) -> (Expr, Expr) {
+        let (first, second) = (self.weight.ty.sizes[0].floordiv(self.groups), self.weight.ty.sizes[1]);
+        if self.transposed { (first, second) } else { (second, first) }
+    }
+
+    fn spatial<'s>(&self, sizes: &'s [Expr]) -> &'s [Expr] {
+        &sizes[sizes.len() - self.windows.len()..]
+    }
+}
+
+fn windows(args: &Args<'_>, kernel: &[Expr], transposed: bool) -> Result<Vec<Window>, OpError> {
     let n = kernel.len();
-    let dilation = args.ints_of("dilation", n)?;
-    let padding = match args.get("padding") {
-        Arg::Str(mode) => named_padding(args, mode, kernel, &dilation)?,
+    let (strides, dilations) = (args.literals_of("stride", n)?, args.literals_of("dilation", n)?);
+    if strides.iter().any(|&s| s < 1) {
+        return Err(args.bad("stride", "positive integers"));
+    }
+    if dilations.iter().any(|&d| d < 1) {
+        return Err(args.bad("dilation", "positive integers"));
+    }
+    let padding: Vec<(Expr, Expr)> = match args.get("padding") {
+        Arg::Str(mode) if mode == "valid" => vec![(Expr::zero(), Expr::zero()); n],
+        Arg::Str(mode) if mode == "same" && strides.iter().all(|&s| s == 1) => {
+            let total = (0..n).map(|d| (kernel[d] - 1) * dilations[d]);
+            // An odd total has its greater half at the end.
+            total.map(|total| (total.floordiv(2), total.ceildiv(2))).collect()
+        }
+        Arg::Str(_) => return Err(args.bad("padding", "`valid`, or `same` with strides of 1")),
         _ => args.ints_of("padding", n)?.into_iter().map(|p| (p, p)).collect(),
     };
-    let transposed = args.op().contains("conv_transpose") || args.flag("transposed")?;
-    Ok(Geometry {
-        stride: args.ints_of("stride", n)?,
-        dilation,
-        padding,
-        groups: args.int("groups")?,
-        transposed: if transposed { Some(args.ints_of("output_padding", n)?) } else { None },
-    })
-}
-
-/// `same` pads so that the result has the input's size, the odd row at the end; `valid` does not pad.
-fn named_padding(
-    args: &Args<'_>,
-    mode: &str,
-    kernel: &[Expr],
-    dilation: &[Expr],
-) -> Result<Vec<(Expr, Expr)>, OpError> {
-    match mode {
-        "valid" => Ok(vec![(Expr::zero(), Expr::zero()); kernel.len()]),
-        "same" => Ok(kernel
-            .iter()
-            .zip(dilation)
-            .map(|(&k, &d)| {
-                let total = d * (k - 1);
-                (total.floordiv(2), total - total.floordiv(2))
-            })
-            .collect()),
-        _ => Err(args.bad("padding", "same, valid or integers")),
+    if padding.iter().any(|(p, _)| p.as_int().is_some_and(|p| p < 0)) {
+        return Err(args.bad("padding", "no negative integers"));
     }
-}
-
-fn conv_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let (x, w) = (args.tensor("input")?.ty, args.tensor("weight")?.ty);
-    if w.rank() < 3 || !(x.rank() == w.rank() || x.rank() + 1 == w.rank()) {
-        return Err(args.invalid(format!(
-            "an input of {} and a weight of {} dimensions",
-            x.rank(),
-            w.rank()
-        )));
-    }
-    if x.dtype != w.dtype {
-        return Err(
-            args.invalid(format!("expected operands of one element type, found {} and {}", x.dtype, w.dtype))
-        );
-    }
-    let kernel = &w.sizes[2..];
-    let g = geometry(args, kernel)?;
-    let lead = x.rank() - kernel.len();
-    let channels = x.sizes[lead - 1];
-    let out_channels = match g.transposed {
-        Some(_) => {
-            cx.require(Rel::eq(channels, w.sizes[0]), args.op())?;
-            w.sizes[1] * g.groups
-        }
-        None => {
-            cx.require(Rel::eq(channels, w.sizes[1] * g.groups), args.op())?;
-            w.sizes[0]
-        }
+    let extra = if transposed { args.ints_of("output_padding", n)? } else { vec![Expr::zero(); n] };
+    let window = |d: usize| Window {
+        stride: strides[d],
+        dilation: dilations[d],
+        before: padding[d].0,
+        after: padding[d].1,
+        extra: extra[d],
     };
-    let mut sizes = x.sizes[..lead - 1].to_vec();
-    sizes.push(out_channels);
-    for (d, &k) in kernel.iter().enumerate() {
-        let (before, after) = g.padding[d];
-        let (size, reach) = (x.sizes[lead + d], g.dilation[d] * (k - 1) + 1);
-        sizes.push(cx.simplify(match &g.transposed {
-            Some(extra) => (size - 1) * g.stride[d] - before - after + reach + extra[d],
-            None => (size + before + after - reach).floordiv(g.stride[d]) + 1,
-        }));
+    Ok((0..n).map(window).collect())
+}
+
+fn result_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let conv = Convolution::new(args)?;
+    let (x, weight) = (conv.x.ty, conv.weight.ty);
+    let (inputs, outputs) = conv.channels();
+    let channel = usize::from(conv.is_batched());
+    cx.require(Rel::eq(x.sizes[channel], inputs * conv.groups), args.op())?;
+    cx.require(Rel::eq(weight.sizes[0].modulo(conv.groups), 0), args.op())?;
+    if let Some(bias) = conv.bias {
+        let [size] = bias.ty.sizes.as_slice() else { return Err(args.bad("bias", "one dimension")) };
+        cx.require(Rel::eq(*size, outputs * conv.groups), args.op())?;
     }
-    // Either operand in channels-last order makes the result so.
-    let formats = [suggested_format(cx.facts, x), suggested_format(cx.facts, w)];
-    let format =
-        formats.into_iter().find(|f| *f != MemoryFormat::Contiguous).unwrap_or(MemoryFormat::Contiguous);
-    let strides = format_strides(format, &sizes);
+    let mut sizes = x.sizes[..channel].to_vec();
+    sizes.push(outputs * conv.groups);
+    for (d, window) in conv.windows.iter().enumerate() {
+        let (size, kernel) = (conv.spatial(&x.sizes)[d], weight.sizes[2 + d]);
+        let count = if conv.transposed { Window::spread_count } else { Window::count };
+        sizes.push(count(window, cx, args, size, kernel)?);
+    }
+    let strides = result_strides(cx, &conv, &sizes);
     one(TensorType { dtype: x.dtype, sizes, strides })
 }
 
-fn conv(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let (x, w) = (lw.access(args.tensor("input")?)?, lw.access(args.tensor("weight")?)?);
-    let bias = args.opt_tensor("bias")?.map(|t| lw.access(t)).transpose()?;
-    let kernel = w.sizes[2..].to_vec();
-    let g = geometry(args, &kernel)?;
+/// Channels last when operand or weight is. PyTorch has no such kernel for f64 in three dimensions, and lays out
+/// results of no elements and of operands without a batch contiguously.
+fn result_strides(cx: &InferCx<'_>, conv: &Convolution<'_>, sizes: &[Expr]) -> Vec<Expr> {
+    let (x, weight) = (conv.x.ty, conv.weight.ty);
+    let plain = !conv.is_batched()
+        || x.sizes.iter().any(|s| s.is_zero())
+        || conv.windows.len() == 3 && x.dtype == Dtype::F64;
+    if plain {
+        return contiguous_strides(sizes);
+    }
+    let mut formats = [x, weight].into_iter().map(|ty| suggested_format(cx.facts, ty));
+    let format = formats.find(|&f| f != MemoryFormat::Contiguous).unwrap_or(MemoryFormat::Contiguous);
+    format_strides(format, sizes)
+}
+
+fn convolution(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let conv = Convolution::new(args)?;
+    let bias = conv.bias.map(|t| lw.access(t)).transpose()?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let Some(bias) = bias else { return product(lw, &conv, &out) };
     let compute = out.dtype.compute();
-    let lead = out.rank() - kernel.len();
-    let (in_group, out_group) =
-        (x.sizes[lead - 1].floordiv(g.groups), out.sizes[lead - 1].floordiv(g.groups));
-    lw.nest(&[], |b, _| {
-        let batch = b.axes(&out.sizes[..lead - 1]);
-        // Groups have an axis of their own, so that no index divides.
-        let (group, channel) = (b.axis(g.groups), b.axis(out_group));
-        let place = b.axes(&out.sizes[lead..]);
-        let c = b.reduced_axis(in_group);
-        let taps: Vec<Expr> = kernel.iter().map(|&k| b.reduced_axis(k)).collect();
-        let out_channel = group * out_group + channel;
-        let in_channel = group * in_group + c;
-        let mut guard = Vec::new();
-        let mut x_at = [&batch[..], &[in_channel]].concat();
-        for (d, &tap) in taps.iter().enumerate() {
-            let reach = tap * g.dilation[d];
-            let before = g.padding[d].0;
-            let coord = if g.transposed.is_some() {
-                let steps = place[d] + before - reach;
-                guard.push(Rel::eq(steps.modulo(g.stride[d]), 0));
-                steps.floordiv(g.stride[d])
-            } else {
-                place[d] * g.stride[d] - before + reach
-            };
-            guard.extend([Rel::ge(coord, 0), Rel::lt(coord, x.sizes[lead + d])]);
-            x_at.push(coord);
-        }
-        let w_at = match g.transposed {
-            Some(_) => [&[in_channel, channel], &taps[..]].concat(),
-            None => [&[out_channel, c], &taps[..]].concat(),
-        };
-        let v = b.load_if(&x, &x_at, guard, Scalar::zero(x.dtype));
-        let (v, tap) = (b.cast(v, compute), b.read_as(&w, &w_at, compute));
-        let term = b.mul(v, tap);
-        let mut sum = b.reduce(ReduceOp::Sum, term);
-        if let Some(bias) = &bias {
-            let bias = b.read_as(bias, &[out_channel], compute);
-            sum = b.add(sum, bias);
-        }
-        b.store(&out, &[&batch[..], &[out_channel], &place].concat(), sum);
-        Ok(())
-    })
-}
-
-// Patches of an image as columns, `[n, c*kh*kw, places]`, and back, overlapping patches added up.
-
-/// Kernel, stride, dilation and padding of both dimensions.
-struct Patches {
-    kernel: Vec<Expr>,
-    stride: Vec<Expr>,
-    dilation: Vec<Expr>,
-    padding: Vec<Expr>,
-}
-
-impl Patches {
-    fn of(args: &Args<'_>) -> Result<Patches, OpError> {
-        let pair = |name| args.ints_of(name, 2);
-        Ok(Patches {
-            kernel: pair("kernel_size")?,
-            stride: pair("stride")?,
-            dilation: pair("dilation")?,
-            padding: pair("padding")?,
-        })
-    }
-
-    /// Number of patches along dimension `d` of an image of that size.
-    fn count(&self, d: usize, size: Expr) -> Expr {
-        (size + self.padding[d] * 2 - self.dilation[d] * (self.kernel[d] - 1) - 1).floordiv(self.stride[d])
-            + 1
-    }
-
-    /// Image coordinates of tap `k` of the patch at `place`, and what keeps them inside.
-    fn coords(&self, place: &[Expr], taps: &[Expr], image: &[Expr]) -> (Vec<Expr>, Vec<Rel>) {
-        let coord = |d: usize| place[d] * self.stride[d] - self.padding[d] + taps[d] * self.dilation[d];
-        let coords: Vec<Expr> = (0..2).map(coord).collect();
-        let guard = (0..2).flat_map(|d| [Rel::ge(coords[d], 0), Rel::lt(coords[d], image[d])]).collect();
-        (coords, guard)
-    }
-}
-
-fn im2col_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let x = args.tensor("self")?.ty;
-    let [lead @ .., channels, height, width] = x.sizes.as_slice() else {
-        return Err(args.invalid("expected three or four dimensions"));
+    let sum = match args.result(0) {
+        Some(ty) => temp_in_layout(lw, "sum", compute, ty),
+        None => lw.temp("sum", compute, &out.sizes),
     };
-    let p = Patches::of(args)?;
-    let places = p.count(0, *height) * p.count(1, *width);
-    let sizes = [lead, &[*channels * p.kernel[0] * p.kernel[1], cx.simplify(places)]].concat();
-    one(TensorType::contiguous(x.dtype, sizes))
-}
-
-fn im2col(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = lw.access(args.tensor("self")?)?;
-    let p = Patches::of(args)?;
-    let Some(out) = lw.result(args, 0) else { return Ok(()) };
-    let lead = x.rank() - 2;
-    let image = x.sizes[lead..].to_vec();
-    let places: Vec<Expr> = (0..2).map(|d| p.count(d, image[d])).collect();
-    let sizes = [&x.sizes[..lead], &p.kernel, &places].concat();
-    lw.nest(&sizes, |b, at| {
-        let (outer, inner) = at.split_at(lead);
-        let (coords, guard) = p.coords(&inner[2..], &inner[..2], &image);
-        let v = b.load_if(&x, &[outer, &coords].concat(), guard, Scalar::zero(x.dtype));
-        let row = (outer[lead - 1] * p.kernel[0] + inner[0]) * p.kernel[1] + inner[1];
-        let column = inner[2] * places[1] + inner[3];
-        b.store(&out, &[&outer[..lead - 1], &[row, column]].concat(), v);
-        Ok(())
-    })
-}
-
-fn col2im_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let x = args.tensor("self")?.ty;
-    let [lead @ .., rows, _] = x.sizes.as_slice() else {
-        return Err(args.invalid("expected two or three dimensions"));
-    };
-    let p = Patches::of(args)?;
-    let channels = rows.floordiv(p.kernel[0] * p.kernel[1]);
-    let sizes = [lead, &[channels], &args.ints_of("output_size", 2)?].concat();
-    one(TensorType::contiguous(x.dtype, sizes))
-}
-
-/// Each image element sums the taps of the patches that cover it.
-fn col2im(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = lw.access(args.tensor("self")?)?;
-    let p = Patches::of(args)?;
-    let Some(out) = lw.result(args, 0) else { return Ok(()) };
-    let lead = out.rank() - 2;
-    let places: Vec<Expr> = (0..2).map(|d| p.count(d, out.sizes[lead + d])).collect();
+    product(lw, &conv, &sum)?;
+    let channel = usize::from(conv.is_batched());
     lw.nest(&out.sizes, |b, at| {
-        let (outer, inner) = at.split_at(lead);
-        let taps: Vec<Expr> = p.kernel.iter().map(|&k| b.reduced_axis(k)).collect();
-        let (mut guard, mut place) = (Vec::new(), Vec::new());
-        for d in 0..2 {
-            let steps = inner[d] + p.padding[d] - taps[d] * p.dilation[d];
-            let at = steps.floordiv(p.stride[d]);
-            guard.extend([Rel::eq(steps.modulo(p.stride[d]), 0), Rel::ge(at, 0), Rel::lt(at, places[d])]);
-            place.push(at);
+        let (v, shift) = (b.read(&sum, at), b.read_as(&bias, &at[channel..=channel], compute));
+        let v = b.add(v, shift);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+/// An intermediate buffer with the sizes of `ty`, channels last if that is.
+fn temp_in_layout(lw: &mut Lower<'_>, role: &str, dtype: Dtype, ty: &TensorType) -> Access {
+    if ty.is_contiguous() || !is_channels_last(ty) {
+        return lw.temp(role, dtype, &ty.sizes);
+    }
+    let rank = ty.rank();
+    let order: Vec<usize> = std::iter::once(0).chain(2..rank).chain([1]).collect();
+    let sizes: Vec<Expr> = order.iter().map(|&d| ty.sizes[d]).collect();
+    let temp = lw.temp(role, dtype, &sizes);
+    lw.view(&temp, &View::new(ty.sizes.clone(), order.into_iter().map(dim).collect()))
+}
+
+/// The nest `[batch, group, channel, positions... | channel, taps...]`, most axes of extent 1 left out.
+fn product(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &Access) -> Result<(), OpError> {
+    let (x, weight) = (lw.access(conv.x)?, lw.access(conv.weight)?);
+    let compute = out.dtype.compute();
+    let (inputs, outputs) = conv.channels();
+    let lead = usize::from(conv.is_batched());
+    let mut extents = out.sizes[..lead].to_vec();
+    extents.extend([Expr::int(conv.groups), outputs]);
+    extents.extend(conv.spatial(&out.sizes));
+    lw.nest(&extents, |b, at| {
+        let (group, channel, positions) = (at[lead], at[lead + 1], &at[lead + 2..]);
+        // The channel keeps its axis even if it is the only one: the nest always is a sum of products.
+        let input = b.reduced_axis(inputs);
+        let taps = reduced_axes(b, &conv.weight.ty.sizes[2..]);
+        let mut guard = Vec::new();
+        let mut x_at = at[..lead].to_vec();
+        x_at.push(group * inputs + input);
+        for (d, window) in conv.windows.iter().enumerate() {
+            let size = conv.spatial(&x.sizes)[d];
+            let source = if conv.transposed { Window::spread_source } else { Window::source };
+            let (source, exists) = source(window, positions[d], taps[d], size);
+            x_at.push(source);
+            guard.extend(exists);
         }
-        let row = (outer[lead - 1] * p.kernel[0] + taps[0]) * p.kernel[1] + taps[1];
-        let column = place[0] * places[1] + place[1];
-        let v = b.load_if(&x, &[&outer[..lead - 1], &[row, column]].concat(), guard, Scalar::zero(x.dtype));
-        let v = b.cast(v, x.dtype.compute());
-        let sum = b.reduce(ReduceOp::Sum, v);
-        b.store(&out, at, sum);
+        let weight_at = if conv.transposed {
+            [group * inputs + input, channel]
+        } else {
+            [group * outputs + channel, input]
+        };
+        let zero = Scalar::zero(x.dtype);
+        let u = b.load_if(&x, &x_at, guard, zero);
+        let u = b.cast(u, compute);
+        let v = b.read(&weight, &[&weight_at[..], &taps].concat());
+        let term = b.mul(u, v);
+        let sum = b.reduce(ReduceOp::Sum, term);
+        let out_at = [&at[..lead], &[group * outputs + channel], positions].concat();
+        b.store(out, &out_at, sum);
         Ok(())
     })
 }

@@ -2,23 +2,33 @@
 
 use crate::def::OpDef;
 
+pub mod activation;
 pub mod attention;
 pub mod conv;
+pub mod copy;
+mod curve;
 pub mod factory;
+pub mod grid;
 pub mod index;
 pub mod matmul;
 pub mod norm;
+pub mod pad;
+pub mod patches;
 pub mod pointwise;
 pub mod pool;
 pub mod reduce;
 pub mod resize;
+pub mod rnn;
 pub mod shape;
 pub mod softmax;
 pub mod view;
+mod window;
 
 /// Every family with its entries.
 pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("pointwise", pointwise::OPS),
+    ("activation", activation::OPS),
+    ("copy", copy::OPS),
     ("view", view::OPS),
     ("factory", factory::OPS),
     ("reduce", reduce::OPS),
@@ -31,4 +41,8 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("index", index::OPS),
     ("shape", shape::OPS),
     ("resize", resize::OPS),
+    ("grid", grid::OPS),
+    ("pad", pad::OPS),
+    ("patches", patches::OPS),
+    ("rnn", rnn::OPS),
 ];

@@ -104,32 +104,14 @@ fn opt_access(lw: &Lower<'_>, tensor: Option<Tensor<'_>>) -> Result<Option<Acces
     tensor.map(|t| lw.access(t)).transpose()
 }
 
-/// Copies a statistic to a result of the node, when something uses it.
+/// Copies a statistic to a result of the node with the same shape, when something uses it.
 fn give(lw: &mut Lower<'_>, args: &Args<'_>, i: usize, from: &Access) -> Result<(), OpError> {
     let Some(out) = lw.result(args, i) else { return Ok(()) };
-    let view = View::new(out.sizes.clone(), statistic_coords(from, &out));
-    let from = lw.view(from, &view);
     lw.nest(&out.sizes, |b, at| {
-        let v = b.read(&from, at);
+        let v = b.read(from, at);
         b.store(&out, at, v);
         Ok(())
     })
-}
-
-/// Coordinates of a statistic that keeps reduced dimensions, from those of a result that may drop them.
-fn statistic_coords(from: &Access, out: &Access) -> Vec<Expr> {
-    if from.rank() == out.rank() {
-        return (0..from.rank()).map(dim).collect();
-    }
-    let mut next = 0;
-    let coord = |size: &Expr| {
-        if size.is_one() || next >= out.rank() {
-            return Expr::zero();
-        }
-        next += 1;
-        dim(next - 1)
-    };
-    from.sizes.iter().map(coord).collect()
 }
 
 // Layer norm.

@@ -1,252 +1,367 @@
-//! Pooling: maxima and means over windows, fixed or adaptive.
+//! Pooling: the largest element or the mean of each window.
 
-use crate::args::Args;
+use crate::args::{Args, Tensor};
 use crate::body::Body;
-use crate::def::{OpDef, lower, one};
+use crate::def::{OpDef, lower};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{format_strides, suggested_format};
+use crate::layout::{format_strides, is_channels_last, suggested_format};
 use crate::lower::Lower;
+use crate::ops::window::reduced_axes;
 use crate::view::Access;
-use litz_ir::graph::{Arg, TensorType, Type};
+use litz_ir::graph::{MemoryFormat, TensorType, Type, contiguous_strides};
 use litz_ir::loops::Val;
-use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten.max_pool1d.default", |cx, args| pool_types(cx, args, 1, 1), |lw, args| max_pool(lw, args, 1)),
-    lower("aten.max_pool2d.default", |cx, args| pool_types(cx, args, 2, 1), |lw, args| max_pool(lw, args, 2)),
-    lower("aten.max_pool3d.default", |cx, args| pool_types(cx, args, 3, 1), |lw, args| max_pool(lw, args, 3)),
+    lower("aten.max_pool1d.default", |cx, args| types(cx, args, 1, 1), |lw, args| largest(lw, args, 1)),
+    lower("aten.max_pool2d.default", |cx, args| types(cx, args, 2, 1), |lw, args| largest(lw, args, 2)),
+    lower("aten.max_pool3d.default", |cx, args| types(cx, args, 3, 1), |lw, args| largest(lw, args, 3)),
+    lower(
+        "aten.max_pool1d_with_indices.default",
+        |cx, args| types(cx, args, 1, 2),
+        |lw, args| largest(lw, args, 1),
+    ),
     lower(
         "aten.max_pool2d_with_indices.default",
-        |cx, args| pool_types(cx, args, 2, 2),
-        |lw, args| max_pool(lw, args, 2),
+        |cx, args| types(cx, args, 2, 2),
+        |lw, args| largest(lw, args, 2),
     ),
     lower(
         "aten.max_pool3d_with_indices.default",
-        |cx, args| pool_types(cx, args, 3, 2),
-        |lw, args| max_pool(lw, args, 3),
-    ),
-    lower("aten.avg_pool1d.default", |cx, args| pool_types(cx, args, 1, 1), |lw, args| avg_pool(lw, args, 1)),
-    lower("aten.avg_pool2d.default", |cx, args| pool_types(cx, args, 2, 1), |lw, args| avg_pool(lw, args, 2)),
-    lower("aten.avg_pool3d.default", |cx, args| pool_types(cx, args, 3, 1), |lw, args| avg_pool(lw, args, 3)),
-    lower(
-        "aten.adaptive_avg_pool1d.default",
-        |cx, args| adaptive_type(cx, args, 1),
-        |lw, args| adaptive(lw, args, 1),
+        |cx, args| types(cx, args, 3, 2),
+        |lw, args| largest(lw, args, 3),
     ),
     lower(
-        "aten.adaptive_avg_pool2d.default",
-        |cx, args| adaptive_type(cx, args, 2),
-        |lw, args| adaptive(lw, args, 2),
+        "aten.adaptive_max_pool1d.default",
+        |cx, args| types(cx, args, 1, 2),
+        |lw, args| largest(lw, args, 1),
     ),
+    lower(
+        "aten.adaptive_max_pool2d.default",
+        |cx, args| types(cx, args, 2, 2),
+        |lw, args| largest(lw, args, 2),
+    ),
+    lower(
+        "aten.adaptive_max_pool3d.default",
+        |cx, args| types(cx, args, 3, 2),
+        |lw, args| largest(lw, args, 3),
+    ),
+    lower("aten.avg_pool1d.default", |cx, args| types(cx, args, 1, 1), |lw, args| mean(lw, args, 1)),
+    lower("aten.avg_pool2d.default", |cx, args| types(cx, args, 2, 1), |lw, args| mean(lw, args, 2)),
+    lower("aten.avg_pool3d.default", |cx, args| types(cx, args, 3, 1), |lw, args| mean(lw, args, 3)),
+    lower("aten.adaptive_avg_pool1d.default", |cx, args| types(cx, args, 1, 1), |lw, args| mean(lw, args, 1)),
+    lower("aten.adaptive_avg_pool2d.default", |cx, args| types(cx, args, 2, 1), |lw, args| mean(lw, args, 2)),
+    lower("aten.adaptive_avg_pool3d.default", |cx, args| types(cx, args, 3, 1), |lw, args| mean(lw, args, 3)),
     lower(
         "aten._adaptive_avg_pool2d.default",
-        |cx, args| adaptive_type(cx, args, 2),
-        |lw, args| adaptive(lw, args, 2),
-    ),
-    lower(
-        "aten.adaptive_avg_pool3d.default",
-        |cx, args| adaptive_type(cx, args, 3),
-        |lw, args| adaptive(lw, args, 3),
+        |cx, args| types(cx, args, 2, 1),
+        |lw, args| mean(lw, args, 2),
     ),
     lower(
         "aten._adaptive_avg_pool3d.default",
-        |cx, args| adaptive_type(cx, args, 3),
-        |lw, args| adaptive(lw, args, 3),
+        |cx, args| types(cx, args, 3, 1),
+        |lw, args| mean(lw, args, 3),
     ),
 ];
 
-/// Windows along each pooled dimension.
+/// The windows along one dimension.
 struct Windows {
-    kernel: Vec<Expr>,
-    stride: Vec<Expr>,
-    padding: Vec<Expr>,
-    dilation: Vec<Expr>,
-}
-
-fn windows(args: &Args<'_>, n: usize) -> Result<Windows, OpError> {
-    let kernel = args.ints_of("kernel_size", n)?;
-    let stride = match args.get("stride") {
-        Arg::None => kernel.clone(),
-        Arg::List(items) if items.is_empty() => kernel.clone(),
-        _ => args.ints_of("stride", n)?,
-    };
-    let dilation = if args.has("dilation") { args.ints_of("dilation", n)? } else { vec![Expr::one(); n] };
-    Ok(Windows { kernel, stride, padding: args.ints_of("padding", n)?, dilation })
-}
-
-fn operand<'a>(args: &Args<'a>, n: usize) -> Result<&'a TensorType, OpError> {
-    let x = args.tensor("self")?.ty;
-    if x.rank() == n + 1 || x.rank() == n + 2 {
-        return Ok(x);
-    }
-    Err(args.invalid(format!("expected {} or {} dimensions, found {}", n + 1, n + 2, x.rank())))
-}
-
-fn pool_types(cx: &mut InferCx<'_>, args: &Args<'_>, n: usize, results: usize) -> Result<Vec<Type>, OpError> {
-    let x = operand(args, n)?;
-    let w = windows(args, n)?;
-    let lead = x.rank() - n;
-    let mut sizes = x.sizes[..lead].to_vec();
-    for d in 0..n {
-        sizes.push(pooled_size(cx, args, &w, d, x.sizes[lead + d])?);
-    }
-    let strides = format_strides(suggested_format(cx.facts, x), &sizes);
-    let out = TensorType { dtype: x.dtype, sizes, strides };
-    let indices = TensorType { dtype: Dtype::I64, ..out.clone() };
-    Ok([Type::Tensor(out), Type::Tensor(indices)][..results].to_vec())
-}
-
-/// Number of windows; with `ceil_mode` a last one may hang over, if it starts inside the input or the left padding.
-fn pooled_size(
-    cx: &mut InferCx<'_>,
-    args: &Args<'_>,
-    w: &Windows,
-    d: usize,
+    /// Elements of the operand.
     size: Expr,
-) -> Result<Expr, OpError> {
-    let (stride, pad) = (w.stride[d], w.padding[d]);
-    let room = size + pad * 2 - w.dilation[d] * (w.kernel[d] - 1) - 1;
-    if !args.flag("ceil_mode")? {
-        return Ok(cx.simplify(room.floordiv(stride) + 1));
+    /// Number of windows.
+    count: Expr,
+    step: Step,
+}
+
+/// Where windows begin and end.
+enum Step {
+    /// Every `stride` elements, `kernel` taps `dilation` apart, starting at `-padding`.
+    Regular { kernel: Expr, stride: Expr, padding: i64, dilation: i64, may_overhang: bool },
+    /// Window `i` of `n` is the part `floor(i * size / n) .. ceil((i + 1) * size / n)`.
+    Parts,
+}
+
+impl Windows {
+    /// Number of taps; of parts, the most that one can have.
+    fn taps(&self) -> Expr {
+        match self.step {
+            Step::Regular { kernel, .. } => kernel,
+            Step::Parts => self.size.ceildiv(self.count) + 1,
+        }
     }
-    let count = cx.simplify((room + stride - 1).floordiv(stride) + 1);
-    match cx.known(Rel::ge((count - 1) * stride, size + pad)) {
-        Some(true) => Ok(count - 1),
-        Some(false) => Ok(count),
-        None => Err(args.unsupported("ceil_mode with a size that is not known")),
+
+    /// First element of window `at`; may be negative.
+    fn start(&self, at: Expr) -> Expr {
+        match self.step {
+            Step::Regular { stride, padding, .. } => at * stride - padding,
+            Step::Parts => (at * self.size).floordiv(self.count),
+        }
+    }
+
+    /// One past the last element of window `at`, padding at the end included.
+    fn end(&self, at: Expr) -> Expr {
+        match self.step {
+            Step::Regular { kernel, padding, may_overhang, .. } => {
+                let end = self.start(at) + kernel;
+                if may_overhang { end.min(self.size + padding) } else { end }
+            }
+            Step::Parts => ((at + 1) * self.size).ceildiv(self.count),
+        }
+    }
+
+    /// The first element of window `at` that is in the operand.
+    fn first(&self, at: Expr) -> Expr {
+        let start = self.start(at);
+        match self.step {
+            Step::Regular { padding: 0, .. } | Step::Parts => start,
+            Step::Regular { dilation, .. } => start + (-start).ceildiv(dilation).max(0) * dilation,
+        }
+    }
+
+    /// The element at a tap of window `at`, and what must hold for it to exist.
+    fn element(&self, at: Expr, tap: Expr) -> (Expr, Vec<Rel>) {
+        let start = self.start(at);
+        match self.step {
+            Step::Regular { padding, dilation, may_overhang, .. } => {
+                let element = start + tap * dilation;
+                let before = (padding > 0).then(|| Rel::ge(element, 0));
+                let after = (padding > 0 || may_overhang).then(|| Rel::lt(element, self.size));
+                (element, before.into_iter().chain(after).collect())
+            }
+            Step::Parts => (start + tap, vec![Rel::lt(start + tap, self.end(at))]),
+        }
+    }
+
+    /// Number of elements that count in the mean of window `at`.
+    fn elements(&self, at: Expr, include_padding: bool) -> Expr {
+        match self.step {
+            Step::Regular { kernel, padding: 0, may_overhang: false, .. } => kernel,
+            Step::Regular { padding: 0, .. } | Step::Parts => self.end(at) - self.start(at),
+            Step::Regular { .. } if include_padding => self.end(at) - self.start(at),
+            Step::Regular { .. } => self.end(at).min(self.size) - self.start(at).max(0),
+        }
     }
 }
 
-/// First coordinate of the window at `at`.
-fn window_start(w: &Windows, d: usize, at: Expr) -> Expr {
-    at * w.stride[d] - w.padding[d]
-}
-
-/// Reduced axes over the window, the coordinates in the operand, and what keeps them inside of it.
-fn window(b: &mut Body<'_>, x: &Access, w: &Windows, at: &[Expr]) -> (Vec<Expr>, Vec<Rel>) {
-    let lead = at.len() - w.kernel.len();
-    let mut coords = at[..lead].to_vec();
-    let mut guard = Vec::new();
-    for d in 0..w.kernel.len() {
-        let tap = b.reduced_axis(w.kernel[d]);
-        let coord = window_start(w, d, at[lead + d]) + tap * w.dilation[d];
-        guard.extend([Rel::ge(coord, 0), Rel::lt(coord, x.sizes[lead + d])]);
-        coords.push(coord);
+/// The windows along the last `dims` dimensions.
+fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Windows>, OpError> {
+    let x = operand(args, dims)?.ty;
+    let sizes = &x.sizes[x.rank() - dims..];
+    if args.has("output_size") {
+        let counts = args.ints_of("output_size", dims)?;
+        return Ok(sizes.iter().zip(counts).map(|(&size, count)| parts(cx, size, count)).collect());
     }
-    (coords, guard)
+    let kernel = args.literals_of("kernel_size", dims)?;
+    let has_stride = args.has("stride") && !args.ints("stride")?.is_empty();
+    let stride = if has_stride { args.literals_of("stride", dims)? } else { kernel.clone() };
+    let padding = args.literals_of("padding", dims)?;
+    let dilation = if args.has("dilation") { args.literals_of("dilation", dims)? } else { vec![1; dims] };
+    let may_overhang = args.flag("ceil_mode")?;
+    let mut windows = Vec::with_capacity(dims);
+    for d in 0..dims {
+        if kernel[d] < 1 || stride[d] < 1 || dilation[d] < 1 {
+            return Err(args.invalid("kernel size, stride and dilation must be positive"));
+        }
+        let reach = (kernel[d] - 1) * dilation[d] + 1;
+        if padding[d] < 0 || padding[d] > reach / 2 {
+            return Err(args.bad("padding", "at most half of the kernel size"));
+        }
+        let (size, padded) = (sizes[d], sizes[d] + 2 * padding[d]);
+        let room = padded - reach;
+        let count = if may_overhang {
+            // The last window starts inside of the operand or of the padding before it.
+            (room.ceildiv(stride[d]) + 1).min((size + padding[d]).ceildiv(stride[d]))
+        } else {
+            room.floordiv(stride[d]) + 1
+        };
+        cx.require(Rel::ge(if may_overhang { count } else { room + 1 }, 1), args.op())?;
+        let (kernel, stride) = (Expr::int(kernel[d]), Expr::int(stride[d]));
+        let step = Step::Regular { kernel, stride, padding: padding[d], dilation: dilation[d], may_overhang };
+        windows.push(Windows { size, count: cx.simplify(count), step });
+    }
+    Ok(windows)
 }
 
-fn max_pool(lw: &mut Lower<'_>, args: &Args<'_>, n: usize) -> Result<(), OpError> {
-    let w = windows(args, n)?;
-    let x = lw.access(args.tensor("self")?)?;
-    let (out, indices) = (lw.result(args, 0), lw.result(args, 1));
-    let Some(shape) = out.as_ref().or(indices.as_ref()) else { return Ok(()) };
+/// Windows that cut a dimension into parts: regular ones when the sizes divide.
+fn parts(cx: &InferCx<'_>, size: Expr, count: Expr) -> Windows {
+    let divides = !count.is_zero() && cx.known(Rel::eq(size.modulo(count), 0)) == Some(true);
+    let width = if divides { cx.simplify(size.floordiv(count)) } else { Expr::one() };
+    let regular =
+        Step::Regular { kernel: width, stride: width, padding: 0, dilation: 1, may_overhang: false };
+    Windows { size, count, step: if divides || count.is_zero() { regular } else { Step::Parts } }
+}
+
+fn operand<'a>(args: &Args<'a>, dims: usize) -> Result<Tensor<'a>, OpError> {
+    let x = args.tensor("self")?;
+    match x.ty.rank().checked_sub(dims) {
+        Some(1 | 2) => Ok(x),
+        _ => Err(args.bad("self", &format!("{} or {} dimensions", dims + 1, dims + 2))),
+    }
+}
+
+/// One type for values and, of two results, one for indices.
+fn types(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize, results: usize) -> Result<Vec<Type>, OpError> {
+    let x = operand(args, dims)?.ty;
+    let mut sizes = x.sizes[..x.rank() - dims].to_vec();
+    sizes.extend(windows(cx, args, dims)?.iter().map(|w| w.count));
+    let strides = strides(cx, args, x, &sizes, dims);
+    let ty = |dtype| Type::Tensor(TensorType { dtype, sizes: sizes.clone(), strides: strides.clone() });
+    Ok([ty(x.dtype), ty(Dtype::I64)][..results].to_vec())
+}
+
+/// PyTorch's choices: 2-d pools keep channels last, 1-d pools are 2-d ones of height 1 but for the plain maximum, of
+/// the 3-d pools only maxima keep it, without a batch too, and means of everything.
+fn strides(cx: &InferCx<'_>, args: &Args<'_>, x: &TensorType, sizes: &[Expr], dims: usize) -> Vec<Expr> {
+    let batched = x.rank() == dims + 2;
+    let follow = |ty: &TensorType, sizes: &[Expr]| format_strides(suggested_format(cx.facts, ty), sizes);
+    let is_one = |sizes: &[Expr]| sizes[sizes.len() - dims..].iter().all(|s| s.is_one());
+    match (dims, args.op()) {
+        (1, op) if batched && op != "aten.max_pool1d.default" => {
+            let mut strides = follow(&with_height(x), &with_height_sizes(sizes));
+            strides.remove(2);
+            strides
+        }
+        (2, _) if batched => follow(x, sizes),
+        (3, op) if op.starts_with("aten.max_pool3d") && batched => follow(x, sizes),
+        (3, op) if op.starts_with("aten.max_pool3d") && is_channels_last(&with_batch(x)) => {
+            format_strides(MemoryFormat::ChannelsLast3d, &[&[Expr::one()], sizes].concat())[1..].to_vec()
+        }
+        (3, "aten.adaptive_avg_pool3d.default") if batched && is_one(sizes) => follow(x, sizes),
+        _ => contiguous_strides(sizes),
+    }
+}
+
+fn with_height_sizes(sizes: &[Expr]) -> Vec<Expr> {
+    [&sizes[..2], &[Expr::one()], &sizes[2..]].concat()
+}
+
+/// `[batch, channel, length]` as an image of height 1.
+fn with_height(x: &TensorType) -> TensorType {
+    let mut strides = x.strides.clone();
+    strides.insert(2, x.sizes[2] * x.strides[2]);
+    TensorType { dtype: x.dtype, sizes: with_height_sizes(&x.sizes), strides }
+}
+
+/// A batch of one.
+fn with_batch(x: &TensorType) -> TensorType {
+    let (sizes, strides) = (&x.sizes, &x.strides);
+    TensorType {
+        dtype: x.dtype,
+        sizes: [&[Expr::one()], sizes.as_slice()].concat(),
+        strides: [&[sizes[0] * strides[0]], strides.as_slice()].concat(),
+    }
+}
+
+/// The element of `x` at the taps of the windows at `positions`, `other` where there is none.
+fn element(
+    b: &mut Body<'_>,
+    x: &Access,
+    windows: &[Windows],
+    lead: &[Expr],
+    positions: &[Expr],
+    taps: &[Expr],
+    op: ReduceOp,
+) -> Val {
+    let (mut coords, mut guard) = (lead.to_vec(), Vec::new());
+    for (d, window) in windows.iter().enumerate() {
+        let (element, exists) = window.element(positions[d], taps[d]);
+        coords.push(element);
+        guard.extend(exists);
+    }
+    let v = b.load_if(x, &coords, guard, op.identity(x.dtype));
+    b.cast(v, x.dtype.compute())
+}
+
+/// The largest element of each window, NaN above all, and its place in the operand's spatial dimensions flattened.
+fn largest(lw: &mut Lower<'_>, args: &Args<'_>, dims: usize) -> Result<(), OpError> {
+    let x = lw.access(operand(args, dims)?)?;
+    let windows = windows(&mut lw.infer_cx(), args, dims)?;
+    let (values, indices) = (lw.result(args, 0), lw.result(args, 1));
+    let Some(shape) = values.as_ref().or(indices.as_ref()) else { return Ok(()) };
+    let extents: Vec<Expr> = windows.iter().map(Windows::taps).collect();
+    let is_reduced = extents.iter().any(|e| !e.is_one());
     lw.nest(&shape.sizes, |b, at| {
-        let (coords, guard) = window(b, &x, &w, at);
-        let v = b.load_if(&x, &coords, guard, ReduceOp::Max.identity(x.dtype));
-        let v = b.cast(v, x.dtype.compute());
-        if let Some(out) = &out {
-            let max = b.reduce(ReduceOp::Max, v);
-            b.store(out, at, max);
+        let (lead, positions) = at.split_at(at.len() - dims);
+        let taps = reduced_axes(b, &extents);
+        let v = element(b, &x, &windows, lead, positions, &taps, ReduceOp::Max);
+        if let Some(values) = &values {
+            let best = if is_reduced { b.reduce(ReduceOp::Max, v) } else { v };
+            b.store(values, at, best);
         }
         if let Some(indices) = &indices {
-            let tap = b.arg_reduce(true, v);
-            let place = position_in_plane(b, &x, &w, at, tap);
+            let tap = is_reduced.then(|| b.arg_reduce(true, v));
+            let place = place_of_tap(b, &windows, &extents, positions, tap);
             b.store(indices, at, place);
         }
         Ok(())
     })
 }
 
-/// The row-major position in the pooled dimensions of the element at a row-major position in the window.
-fn position_in_plane(b: &mut Body<'_>, x: &Access, w: &Windows, at: &[Expr], tap: Val) -> Val {
-    let lead = at.len() - w.kernel.len();
-    let mut inner = Expr::one();
-    let mut plane = Expr::one();
-    let mut place = b.literal(Scalar::Int(0), Dtype::I64);
-    for d in (0..w.kernel.len()).rev() {
-        let (inner_value, kernel) = (b.index(inner, Dtype::I64), b.index(w.kernel[d], Dtype::I64));
-        let whole = b.op(ScalarOp::FloorDiv, &[tap, inner_value]);
-        let own = b.op(ScalarOp::Mod, &[whole, kernel]);
-        let dilation = b.index(w.dilation[d], Dtype::I64);
-        let (offset, start) = (b.mul(own, dilation), b.index(window_start(w, d, at[lead + d]), Dtype::I64));
-        let (coord, step) = (b.add(start, offset), b.index(plane, Dtype::I64));
-        let term = b.mul(coord, step);
-        place = b.add(place, term);
-        inner = inner * w.kernel[d];
-        plane = plane * x.sizes[lead + d];
-    }
-    place
-}
-
-fn avg_pool(lw: &mut Lower<'_>, args: &Args<'_>, n: usize) -> Result<(), OpError> {
-    let w = windows(args, n)?;
-    let x = lw.access(args.tensor("self")?)?;
-    let (with_padding, divisor) = (args.flag("count_include_pad")?, args.opt_int("divisor_override")?);
-    let Some(out) = lw.result(args, 0) else { return Ok(()) };
-    let lead = x.rank() - n;
-    lw.nest(&out.sizes, |b, at| {
-        let (coords, guard) = window(b, &x, &w, at);
-        let v = b.load_if(&x, &coords, guard, Scalar::zero(x.dtype));
-        let v = b.cast(v, x.dtype.compute());
-        let sum = b.reduce(ReduceOp::Sum, v);
-        let extent = |d: usize| {
-            let (start, size) = (window_start(&w, d, at[lead + d]), x.sizes[lead + d]);
-            let end = start + w.kernel[d];
-            if with_padding { end.min(size + w.padding[d]) - start } else { end.min(size) - start.max(0) }
+/// The flat place in the operand of the tap at position `tap` of all taps flattened.
+fn place_of_tap(
+    b: &mut Body<'_>,
+    windows: &[Windows],
+    extents: &[Expr],
+    at: &[Expr],
+    tap: Option<Val>,
+) -> Val {
+    let flat = |coord: fn(&Windows, Expr) -> Expr| {
+        windows.iter().zip(at).fold(Expr::zero(), |sum, (w, &at)| sum * w.size + coord(w, at))
+    };
+    let first = b.index(flat(Windows::first), Dtype::I64);
+    let Some(tap) = tap else { return first };
+    let mut place = b.index(flat(Windows::start), Dtype::I64);
+    let (mut rest, mut row) = (tap, Expr::one());
+    for (d, window) in windows.iter().enumerate().rev() {
+        let extent = b.index(extents[d], Dtype::I64);
+        let along = if d == 0 { rest } else { b.op(ScalarOp::Rem, &[rest, extent]) };
+        let step = match window.step {
+            Step::Regular { dilation, .. } => row * dilation,
+            Step::Parts => row,
         };
-        let count = divisor.unwrap_or_else(|| (0..n).map(extent).product());
-        let compute = b.ty(sum);
-        let count = b.index(count, compute);
-        let mean = b.div(sum, count);
-        b.store(&out, at, mean);
-        Ok(())
-    })
+        let offset = if step.is_one() {
+            along
+        } else {
+            let step = b.index(step, Dtype::I64);
+            b.mul(along, step)
+        };
+        place = b.add(place, offset);
+        rest = b.div(rest, extent);
+        row = row * window.size;
+    }
+    // Tap 0 wins only when it is in the operand or nothing is above minus infinity; then the first element counts.
+    let zero = b.lit(tap, 0.0);
+    let is_first = b.eq(tap, zero);
+    b.select(is_first, first, place)
 }
 
-// Adaptive windows: output `i` of `m` averages input `floor(i*n/m)` up to `ceil((i+1)*n/m)`.
-
-fn adaptive_type(cx: &mut InferCx<'_>, args: &Args<'_>, n: usize) -> Result<Vec<Type>, OpError> {
-    let x = operand(args, n)?;
-    let lead = x.rank() - n;
-    let mut sizes = x.sizes[..lead].to_vec();
-    sizes.extend(args.ints_of("output_size", n)?);
-    let strides = format_strides(suggested_format(cx.facts, x), &sizes);
-    one(TensorType { dtype: x.dtype, sizes, strides })
-}
-
-fn adaptive(lw: &mut Lower<'_>, args: &Args<'_>, n: usize) -> Result<(), OpError> {
-    let x = lw.access(args.tensor("self")?)?;
+/// The mean of each window.
+fn mean(lw: &mut Lower<'_>, args: &Args<'_>, dims: usize) -> Result<(), OpError> {
+    let x = lw.access(operand(args, dims)?)?;
+    let windows = windows(&mut lw.infer_cx(), args, dims)?;
+    let divisor = args.opt_int("divisor_override")?;
+    if divisor.is_some_and(Expr::is_zero) {
+        return Err(args.bad("divisor_override", "an integer other than 0"));
+    }
+    let include_padding = args.flag("count_include_pad")?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
-    let lead = x.rank() - n;
+    let extents: Vec<Expr> = windows.iter().map(Windows::taps).collect();
     lw.nest(&out.sizes, |b, at| {
-        let (mut coords, mut guard, mut count) = (at[..lead].to_vec(), Vec::new(), Expr::one());
-        for d in lead..x.rank() {
-            let (size, parts, i) = (x.sizes[d], out.sizes[d], at[d]);
-            let whole = size.floordiv(parts);
-            if whole * parts == size {
-                let tap = b.reduced_axis(whole);
-                coords.push(i * whole + tap);
-                count = count * whole;
-                continue;
-            }
-            let (start, end) = ((i * size).floordiv(parts), ((i + 1) * size).ceildiv(parts));
-            // No window is longer than this.
-            let tap = b.reduced_axis(size.ceildiv(parts) + 1);
-            coords.push(start + tap);
-            guard.push(Rel::lt(start + tap, end));
-            count = count * (end - start);
+        let (lead, positions) = at.split_at(at.len() - dims);
+        let taps = reduced_axes(b, &extents);
+        let mut v = element(b, &x, &windows, lead, positions, &taps, ReduceOp::Sum);
+        if extents.iter().any(|e| !e.is_one()) {
+            v = b.reduce(ReduceOp::Sum, v);
         }
-        let v = b.load_if(&x, &coords, guard, Scalar::zero(x.dtype));
-        let v = b.cast(v, x.dtype.compute());
-        let sum = b.reduce(ReduceOp::Sum, v);
-        let compute = b.ty(sum);
-        let count = b.index(count, compute);
-        let mean = b.div(sum, count);
-        b.store(&out, at, mean);
+        let elements =
+            || windows.iter().zip(positions).map(|(w, &at)| w.elements(at, include_padding)).product();
+        let dtype = b.ty(v);
+        let divisor = b.index(divisor.unwrap_or_else(elements), dtype);
+        let v = b.div(v, divisor);
+        b.store(&out, at, v);
         Ok(())
     })
 }

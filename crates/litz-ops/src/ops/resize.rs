@@ -1,93 +1,191 @@
-//! Resampling of images: nearest, bilinear, bicubic.
+//! Resizing: each result element is a weighted sum of the operand's elements around its place.
+//!
+//! Places are fractions of integers, so that the elements read are index expressions and not looked up at run time:
+//! result `i` lies at `((2*i + 1) * n / m - 1) / 2` of the operand, or at `i * (n - 1) / (m - 1)` when corners are
+//! aligned, where the ratio `n / m` is that of the sizes or what the scale factor says.
 
-use crate::args::Args;
+use crate::args::{Args, Tensor};
 use crate::body::Body;
 use crate::def::{OpDef, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{format_strides, suggested_format};
 use crate::lower::Lower;
+use crate::ops::curve::{Curve, cubic_far, cubic_near, curve_weights, reach};
 use crate::view::Access;
-use litz_ir::Dtype;
 use litz_ir::graph::{Arg, TensorType, Type};
 use litz_ir::loops::Val;
-use litz_sym::Expr;
+use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten.upsample_nearest1d.vec", resize_type, nearest),
-    lower("aten.upsample_nearest2d.vec", resize_type, nearest),
-    lower("aten.upsample_nearest3d.vec", resize_type, nearest),
-    lower("aten.upsample_nearest2d.default", resize_type, nearest),
-    lower("aten.upsample_linear1d.vec", resize_type, |lw, args| interpolate(lw, args, Kernel::Linear)),
-    lower("aten.upsample_bilinear2d.vec", resize_type, |lw, args| interpolate(lw, args, Kernel::Linear)),
-    lower("aten.upsample_bilinear2d.default", resize_type, |lw, args| interpolate(lw, args, Kernel::Linear)),
-    lower("aten.upsample_trilinear3d.vec", resize_type, |lw, args| interpolate(lw, args, Kernel::Linear)),
-    lower("aten.upsample_bicubic2d.vec", resize_type, |lw, args| interpolate(lw, args, Kernel::Cubic)),
-    lower("aten.upsample_bicubic2d.default", resize_type, |lw, args| interpolate(lw, args, Kernel::Cubic)),
+    lower("aten.upsample_nearest1d.default", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
+    lower("aten.upsample_nearest1d.vec", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
+    lower("aten.upsample_nearest2d.default", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
+    lower("aten.upsample_nearest2d.vec", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
+    lower("aten.upsample_nearest3d.default", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
+    lower("aten.upsample_nearest3d.vec", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
+    lower("aten._upsample_nearest_exact1d.default", result_type, |lw, args| nearest(lw, args, Pick::Centre)),
+    lower("aten._upsample_nearest_exact1d.vec", result_type, |lw, args| nearest(lw, args, Pick::Centre)),
+    lower("aten._upsample_nearest_exact2d.default", result_type, |lw, args| nearest(lw, args, Pick::Centre)),
+    lower("aten._upsample_nearest_exact2d.vec", result_type, |lw, args| nearest(lw, args, Pick::Centre)),
+    lower("aten._upsample_nearest_exact3d.default", result_type, |lw, args| nearest(lw, args, Pick::Centre)),
+    lower("aten._upsample_nearest_exact3d.vec", result_type, |lw, args| nearest(lw, args, Pick::Centre)),
+    lower("aten.upsample_linear1d.default", result_type, |lw, args| blend(lw, args, Curve::Linear)),
+    lower("aten.upsample_linear1d.vec", result_type, |lw, args| blend(lw, args, Curve::Linear)),
+    lower("aten.upsample_bilinear2d.default", result_type, |lw, args| blend(lw, args, Curve::Linear)),
+    lower("aten.upsample_bilinear2d.vec", result_type, |lw, args| blend(lw, args, Curve::Linear)),
+    lower("aten.upsample_trilinear3d.default", result_type, |lw, args| blend(lw, args, Curve::Linear)),
+    lower("aten.upsample_trilinear3d.vec", result_type, |lw, args| blend(lw, args, Curve::Linear)),
+    lower("aten.upsample_bicubic2d.default", result_type, |lw, args| blend(lw, args, Curve::Cubic)),
+    lower("aten.upsample_bicubic2d.vec", result_type, |lw, args| blend(lw, args, Curve::Cubic)),
+    lower("aten._upsample_bilinear2d_aa.default", result_type, |lw, args| antialias(lw, args, Curve::Linear)),
+    lower("aten._upsample_bilinear2d_aa.vec", result_type, |lw, args| antialias(lw, args, Curve::Linear)),
+    lower("aten._upsample_bicubic2d_aa.default", result_type, |lw, args| antialias(lw, args, Curve::Cubic)),
+    lower("aten._upsample_bicubic2d_aa.vec", result_type, |lw, args| antialias(lw, args, Curve::Cubic)),
 ];
 
-/// The factors given for each dimension, if any.
-fn factors(args: &Args<'_>, n: usize) -> Result<Vec<Option<f64>>, OpError> {
-    if let Arg::List(items) = args.get("scale_factors") {
-        let read = |a: &Arg| match a {
-            Arg::Float(f) => Ok(Some(f.0)),
-            Arg::Int(e) if e.as_int().is_some() => Ok(e.as_int().map(|i| i as f64)),
-            _ => Err(args.bad("scale_factors", "numbers")),
-        };
-        return items.iter().map(read).collect();
-    }
-    ["scales_d", "scales_h", "scales_w"][3 - n..].iter().map(|name| args.opt_float(name)).collect()
+/// Which element is nearest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pick {
+    /// The one that the result's first edge falls in.
+    Floor,
+    /// The one that the result's centre falls in.
+    Centre,
 }
 
-fn resize_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let x = operand(args)?;
-    let n = x.rank() - 2;
-    let mut sizes = x.sizes[..2].to_vec();
-    if args.has("output_size") {
-        sizes.extend(args.ints_of("output_size", n)?);
+/// One resized dimension.
+struct Axis {
+    /// Elements of the operand.
+    size: Expr,
+    /// Elements of the result.
+    count: Expr,
+    /// How many times larger the result is, where the caller says so.
+    scale: Option<f64>,
+}
+
+/// An element read, by its coordinate, and its weight; none means 1.
+type Tap = (Expr, Option<Val>);
+
+fn operand<'a>(args: &Args<'a>) -> Result<Tensor<'a>, OpError> {
+    let x = args.tensor("self").or_else(|_| args.tensor("input"))?;
+    match x.ty.rank() {
+        3..=5 => Ok(x),
+        _ => Err(args.invalid("expected batch, channels and up to three spatial dimensions")),
+    }
+}
+
+/// The resized dimensions: all but the first two.
+fn axes(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Axis>, OpError> {
+    let sizes = &operand(args)?.ty.sizes[2..];
+    let scales = scales(args, sizes.len())?;
+    let counts = if args.has("output_size") {
+        args.ints_of("output_size", sizes.len())?
     } else {
-        for (&size, factor) in x.sizes[2..].iter().zip(factors(args, n)?) {
-            let factor = factor.ok_or_else(|| args.bad("scale_factors", "a factor for each dimension"))?;
-            sizes.push(match size.as_int() {
-                Some(size) => Expr::int((size as f64 * factor).floor() as i64),
-                None if factor.fract() == 0.0 => size * factor as i64,
-                None => return Err(args.unsupported("a fractional factor of a symbolic size")),
-            });
+        let scaled = sizes.iter().zip(&scales).map(|(&size, &scale)| scaled_size(cx, args, size, scale));
+        scaled.collect::<Result<_, _>>()?
+    };
+    for &extent in sizes.iter().chain(&counts) {
+        cx.require(Rel::ge(extent, 1), args.op())?;
+    }
+    let axis = |d: usize| Axis { size: sizes[d], count: counts[d], scale: scales[d].filter(|&s| s > 0.0) };
+    Ok((0..sizes.len()).map(axis).collect())
+}
+
+/// Scale factors by dimension, from a list or from one argument for each.
+fn scales(args: &Args<'_>, n: usize) -> Result<Vec<Option<f64>>, OpError> {
+    if !args.has("scale_factors") {
+        let names: &[&str] =
+            if n == 1 { &["scales"] } else { &["scales_d", "scales_h", "scales_w"][3 - n..] };
+        return names.iter().map(|name| args.opt_float(name)).collect();
+    }
+    let number = |arg: &Arg| match arg {
+        Arg::Float(f) => Some(f.0),
+        _ => arg.as_int().and_then(Expr::as_int).map(|i| i as f64),
+    };
+    let items = args.get("scale_factors").as_list().unwrap_or(&[]);
+    let factors: Vec<Option<f64>> = items.iter().map(number).collect();
+    if factors.len() != n || factors.contains(&None) {
+        return Err(args.bad("scale_factors", &format!("{n} numbers")));
+    }
+    Ok(factors)
+}
+
+/// `floor(size * scale)`
+fn scaled_size(cx: &InferCx<'_>, args: &Args<'_>, size: Expr, scale: Option<f64>) -> Result<Expr, OpError> {
+    let Some(scale) = scale else { return Err(args.invalid("expected sizes or scale factors")) };
+    match (size.as_int(), dyadic(scale)) {
+        (Some(size), _) => Ok(Expr::int((size as f64 * scale) as i64)),
+        (None, Some((num, den))) => Ok(cx.simplify((size * num).floordiv(den))),
+        (None, None) => {
+            Err(args.unsupported("a size known only at run time with a scale that is no binary fraction"))
         }
     }
+}
+
+/// A number as `num / den` with a small power of two below.
+fn dyadic(x: f64) -> Option<(i64, i64)> {
+    let fits = |den: &i64| (x * *den as f64).fract() == 0.0 && (x * *den as f64).abs() < (1i64 << 31) as f64;
+    let den = (0..16).map(|bits| 1i64 << bits).find(fits)?;
+    Some(((x * den as f64) as i64, den))
+}
+
+fn result_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = operand(args)?.ty;
+    let mut sizes = x.sizes[..2].to_vec();
+    sizes.extend(axes(cx, args)?.iter().map(|a| a.count));
     let strides = format_strides(suggested_format(cx.facts, x), &sizes);
     one(TensorType { dtype: x.dtype, sizes, strides })
 }
 
-fn operand<'a>(args: &Args<'a>) -> Result<&'a TensorType, OpError> {
-    let x = args.tensor("input").or_else(|_| args.tensor("self"))?.ty;
-    if x.rank() < 3 {
-        return Err(args.invalid("expected at least three dimensions"));
+impl Axis {
+    /// Elements of the operand for each of the result, as a fraction.
+    fn ratio(&self) -> (Expr, Expr) {
+        let (n, m) = (self.size, self.count);
+        let Some(scale) = self.scale else { return reduced(n, m) };
+        match dyadic(scale) {
+            Some((num, den)) if m * den == n * num => reduced(n, m),
+            Some((num, den)) => (Expr::int(den), Expr::int(num)),
+            None => {
+                // 32 bits after the point are more than eager's f32 keeps.
+                const ONE: i64 = 1 << 32;
+                (Expr::int((ONE as f64 / scale).round() as i64), Expr::int(ONE))
+            }
+        }
     }
-    Ok(x)
+
+    /// The place of result `at` as a fraction; negative before the centre of the first element.
+    fn place(&self, at: Expr, align_corners: bool) -> (Expr, Expr) {
+        if align_corners {
+            return (at * (self.size - 1), (self.count - 1).max(1));
+        }
+        let (num, den) = self.ratio();
+        ((at * 2 + 1) * num - den, den * 2)
+    }
 }
 
-/// Input rows for one output row, as a float of f32: the inverse factor, or the quotient of the sizes.
-fn step(b: &mut Body<'_>, size: Expr, out: Expr, factor: Option<f64>, dtype: Dtype) -> Val {
-    if let Some(factor) = factor.filter(|f| *f > 0.0) {
-        return b.literal(litz_ir::Scalar::Float(1.0 / factor), dtype);
+/// A fraction with common factors removed where one side divides the other.
+fn reduced(n: Expr, m: Expr) -> (Expr, Expr) {
+    let factor = |a: Expr, b: Expr| (2..=64).find(|&k| b * k == a);
+    match (factor(n, m), factor(m, n)) {
+        _ if n == m => (Expr::one(), Expr::one()),
+        (Some(k), _) => (Expr::int(k), Expr::one()),
+        (_, Some(k)) => (Expr::one(), Expr::int(k)),
+        (None, None) => (n, m),
     }
-    if let (Some(size), Some(out)) = (size.as_int(), out.as_int()) {
-        return b.literal(litz_ir::Scalar::Float(size as f64 / out as f64), dtype);
-    }
-    let (size, out) = (b.index(size, dtype), b.index(out, dtype));
-    b.div(size, out)
 }
 
-fn nearest(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = lw.access(args.tensor("input").or_else(|_| args.tensor("self"))?)?;
-    let factors = factors(args, x.rank() - 2)?;
+// Nearest element.
+
+fn nearest(lw: &mut Lower<'_>, args: &Args<'_>, pick: Pick) -> Result<(), OpError> {
+    let x = lw.access(operand(args)?)?;
+    let axes = axes(&mut lw.infer_cx(), args)?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
         let mut coords = at[..2].to_vec();
-        for d in 2..x.rank() {
-            coords.push(nearest_coord(b, at[d], x.sizes[d], out.sizes[d], factors[d - 2]));
+        for (axis, &at) in axes.iter().zip(&at[2..]) {
+            coords.push(nearest_element(b, axis, at, pick));
         }
         let v = b.load(&x, &coords);
         b.store(&out, at, v);
@@ -95,138 +193,247 @@ fn nearest(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     })
 }
 
-/// `floor(i * step)`, at most the last; whole ratios need no arithmetic on floats.
-fn nearest_coord(b: &mut Body<'_>, i: Expr, size: Expr, out: Expr, factor: Option<f64>) -> Expr {
-    let whole = out.floordiv(size);
-    if whole * size == out && factor.is_none_or(|f| whole.as_int().is_some_and(|w| w as f64 == f)) {
-        return i.floordiv(whole);
+/// `floor(at * ratio)`, or of `at + 0.5`. Eager multiplies in f32; where that rounds to another element for some
+/// result, the element is computed like this at run time.
+fn nearest_element(b: &mut Body<'_>, axis: &Axis, at: Expr, pick: Pick) -> Expr {
+    // Eager leaves these to integers, whatever the scale.
+    if pick == Pick::Floor && axis.count == axis.size {
+        return at;
     }
-    let step = step(b, size, out, factor, Dtype::F32);
-    let i = b.index(i, Dtype::F32);
-    let place = b.mul(i, step);
-    let place = b.floor(place);
-    let (place, last) = (b.cast(place, Dtype::I64), b.index(size - 1, Dtype::I64));
-    let place = b.min(place, last);
-    b.bind(place, size)
-}
-
-/// Coordinates that an output row mixes along one dimension, with weights.
-type Taps = Vec<(Expr, Val)>;
-
-/// What mixes neighbours.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kernel {
-    /// Two taps; places before the first row count as the first row.
-    Linear,
-    /// Four taps.
-    Cubic,
-}
-
-fn interpolate(lw: &mut Lower<'_>, args: &Args<'_>, kernel: Kernel) -> Result<(), OpError> {
-    let x = lw.access(args.tensor("input").or_else(|_| args.tensor("self"))?)?;
-    let factors = factors(args, x.rank() - 2)?;
-    let aligned = args.flag("align_corners")?;
-    let clamps = kernel == Kernel::Linear && !aligned;
-    let Some(out) = lw.result(args, 0) else { return Ok(()) };
-    let compute = if x.dtype == Dtype::F64 { Dtype::F64 } else { Dtype::F32 };
-    lw.nest(&out.sizes, |b, at| {
-        let mut along = Vec::new();
-        for d in 2..x.rank() {
-            let place = place(b, at[d], x.sizes[d], out.sizes[d], factors[d - 2], aligned, compute);
-            let zero = b.lit(place, 0.0);
-            let place = if clamps { b.max(place, zero) } else { place };
-            let floor = b.floor(place);
-            let rest = b.sub(place, floor);
-            along.push(match kernel {
-                Kernel::Linear => linear_taps(b, floor, rest, x.sizes[d]),
-                Kernel::Cubic => cubic_taps(b, floor, rest, x.sizes[d]),
-            });
+    if pick == Pick::Floor && axis.count == axis.size * 2 {
+        return at.floordiv(2);
+    }
+    let (num, den) = axis.ratio();
+    let exact = match pick {
+        Pick::Floor => (at * num).floordiv(den),
+        Pick::Centre => ((at * 2 + 1) * num).floordiv(den * 2),
+    };
+    if axis.is_exact(num, den, pick) {
+        return b.simplify(exact.min(axis.size - 1));
+    }
+    let ratio = match axis.scale {
+        Some(scale) => b.literal(Scalar::Float(f64::from((1.0 / scale) as f32)), Dtype::F32),
+        None => {
+            let (n, m) = (b.index(axis.size, Dtype::F32), b.index(axis.count, Dtype::F32));
+            b.div(n, m)
         }
-        let mut coords = at[..2].to_vec();
-        let v = mix(b, &x, &mut coords, &along, compute);
+    };
+    let mut place = b.index(at, Dtype::F32);
+    if pick == Pick::Centre {
+        let half = b.lit(place, 0.5);
+        place = b.add(place, half);
+    }
+    let place = b.mul(place, ratio);
+    let element = b.floor(place);
+    let element = b.cast(element, Dtype::I64);
+    let last = b.index(axis.size - 1, Dtype::I64);
+    let element = b.min(element, last);
+    b.bind(element, axis.size)
+}
+
+impl Axis {
+    /// Whether arithmetic in f32 finds the same elements as exact arithmetic. Sizes known only at run time are tried
+    /// up to 16384, above any image.
+    fn is_exact(&self, num: Expr, den: Expr, pick: Pick) -> bool {
+        let (Some(num), Some(den)) = (num.as_int(), den.as_int()) else { return false };
+        let ratio = match (self.scale, self.size.as_int(), self.count.as_int()) {
+            (Some(scale), ..) => (1.0 / scale) as f32,
+            (None, Some(n), Some(m)) => n as f32 / m as f32,
+            (None, ..) => num as f32 / den as f32,
+        };
+        let agrees = |i: i64| match pick {
+            Pick::Floor => (i as f32 * ratio).floor() as i64 == (i * num).div_euclid(den),
+            Pick::Centre => {
+                ((i as f32 + 0.5) * ratio).floor() as i64 == ((2 * i + 1) * num).div_euclid(2 * den)
+            }
+        };
+        (0..self.count.as_int().unwrap_or(1 << 14)).all(agrees)
+    }
+}
+
+// Weighted neighbours.
+
+fn blend(lw: &mut Lower<'_>, args: &Args<'_>, curve: Curve) -> Result<(), OpError> {
+    let x = lw.access(float_operand(args)?)?;
+    let axes = axes(&mut lw.infer_cx(), args)?;
+    let align_corners = args.flag("align_corners")?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&out.sizes, |b, at| {
+        let taps: Vec<Vec<Tap>> = axes
+            .iter()
+            .zip(&at[2..])
+            .map(|(axis, &at)| taps(b, axis, at, align_corners, curve, x.dtype.compute()))
+            .collect();
+        let v = weighted_sum(b, &x, &at[..2], &taps);
         b.store(&out, at, v);
         Ok(())
     })
 }
 
-/// The place of an output row between input rows.
-fn place(
+fn float_operand<'a>(args: &Args<'a>) -> Result<Tensor<'a>, OpError> {
+    let x = operand(args)?;
+    if x.ty.dtype.is_float() { Ok(x) } else { Err(args.unsupported(&format!("element type {}", x.ty.dtype))) }
+}
+
+/// The neighbours of the place of result `at` along one dimension.
+fn taps(
     b: &mut Body<'_>,
-    i: Expr,
-    size: Expr,
-    out: Expr,
-    factor: Option<f64>,
-    aligned: bool,
+    axis: &Axis,
+    at: Expr,
+    align_corners: bool,
+    curve: Curve,
     dtype: Dtype,
-) -> Val {
-    let row = b.index(i, dtype);
-    if aligned {
-        let step = if out.is_one() { b.lit(row, 0.0) } else { step(b, size - 1, out - 1, None, dtype) };
-        return b.mul(row, step);
+) -> Vec<Tap> {
+    // As eager, whatever the scale.
+    if curve == Curve::Linear && axis.count == axis.size {
+        return vec![(at, None)];
     }
-    let (step, half) = (step(b, size, out, factor, dtype), b.lit(row, 0.5));
-    let center = b.add(row, half);
-    let scaled = b.mul(center, step);
-    b.sub(scaled, half)
+    let (num, den) = axis.place(at, align_corners);
+    let num = if curve == Curve::Linear { num.max(0) } else { num };
+    let first = b.simplify(num.floordiv(den));
+    let rest = b.simplify(num.modulo(den));
+    if rest.is_zero() {
+        return vec![(first, None)];
+    }
+    let (rest, den) = (b.index(rest, dtype), b.index(den, dtype));
+    let t = b.div(rest, den);
+    let weights = curve_weights(b, t, curve);
+    let start = if curve == Curve::Linear { 0 } else { -1 };
+    let clamped = |i: usize| (first + start + i as i64).max(0).min(axis.size - 1);
+    weights.into_iter().enumerate().map(|(i, w)| (clamped(i), Some(w))).collect()
 }
 
-/// A row near the place, clamped into the input.
-fn clamped(b: &mut Body<'_>, floor: Val, offset: i64, size: Expr) -> Expr {
-    let row = b.cast(floor, Dtype::I64);
-    let offset = b.lit(row, offset as f64);
-    let (row, zero, last) = (b.add(row, offset), b.lit(row, 0.0), b.index(size - 1, Dtype::I64));
-    let row = b.max(row, zero);
-    let row = b.min(row, last);
-    b.bind(row, size)
-}
-
-fn linear_taps(b: &mut Body<'_>, floor: Val, rest: Val, size: Expr) -> Taps {
-    let one = b.lit(rest, 1.0);
-    let near = b.sub(one, rest);
-    vec![(clamped(b, floor, 0, size), near), (clamped(b, floor, 1, size), rest)]
-}
-
-/// Cubic convolution with A = -0.75.
-fn cubic_taps(b: &mut Body<'_>, floor: Val, rest: Val, size: Expr) -> Taps {
-    let one = b.lit(rest, 1.0);
-    let back = b.sub(one, rest);
-    let (before, after) = (b.add(rest, one), b.add(back, one));
-    let weights = [cubic_far(b, before), cubic_near(b, rest), cubic_near(b, back), cubic_far(b, after)];
-    weights.into_iter().zip(-1..).map(|(w, offset)| (clamped(b, floor, offset, size), w)).collect()
-}
-
-const CUBIC: f64 = -0.75;
-
-/// `((A + 2) x - (A + 3)) x x + 1`, for distances up to 1.
-fn cubic_near(b: &mut Body<'_>, x: Val) -> Val {
-    let (p, q, one) = (b.lit(x, CUBIC + 2.0), b.lit(x, CUBIC + 3.0), b.lit(x, 1.0));
-    let v = b.mul(p, x);
-    let v = b.sub(v, q);
-    let v = b.mul(v, x);
-    let v = b.mul(v, x);
-    b.add(v, one)
-}
-
-/// `((A x - 5A) x + 8A) x - 4A`, for distances from 1 to 2.
-fn cubic_far(b: &mut Body<'_>, x: Val) -> Val {
-    let coefficients = [CUBIC, -5.0 * CUBIC, 8.0 * CUBIC, -4.0 * CUBIC].map(|c| b.lit(x, c));
-    let [first, rest @ ..] = coefficients;
-    rest.into_iter().fold(first, |v, c| {
-        let v = b.mul(v, x);
-        b.add(v, c)
-    })
-}
-
-/// The weighted sum over taps of the remaining dimensions.
-fn mix(b: &mut Body<'_>, x: &Access, coords: &mut Vec<Expr>, along: &[Taps], compute: Dtype) -> Val {
-    let [taps, rest @ ..] = along else { return b.read_as(x, coords, compute) };
+/// The sum over all combinations of taps, one of each dimension; the last dimension is summed first.
+fn weighted_sum(b: &mut Body<'_>, x: &Access, coords: &[Expr], taps: &[Vec<Tap>]) -> Val {
+    let Some((along, rest)) = taps.split_first() else { return b.read(x, coords) };
     let mut sum = None;
-    for &(coord, weight) in taps {
-        coords.push(coord);
-        let v = mix(b, x, coords, rest, compute);
-        coords.pop();
-        let term = b.mul(v, weight);
-        sum = Some(sum.map_or(term, |s| b.add(s, term)));
+    for &(coord, weight) in along {
+        let mut v = weighted_sum(b, x, &[coords, &[coord]].concat(), rest);
+        if let Some(weight) = weight {
+            v = b.mul(v, weight);
+        }
+        sum = Some(match sum {
+            Some(sum) => b.add(sum, v),
+            None => v,
+        });
     }
-    sum.unwrap_or_else(|| b.literal(litz_ir::Scalar::Float(0.0), compute))
+    sum.unwrap_or_else(|| b.literal(Scalar::Float(0.0), x.dtype.compute()))
+}
+
+// Weighted means of all elements that a result covers.
+
+/// Resizes the last dimension, then the one before it, each with a table of weights of its own.
+fn antialias(lw: &mut Lower<'_>, args: &Args<'_>, curve: Curve) -> Result<(), OpError> {
+    let x = lw.access(float_operand(args)?)?;
+    let axes = axes(&mut lw.infer_cx(), args)?;
+    let align_corners = args.flag("align_corners")?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let [rows, columns] = axes.as_slice() else {
+        return Err(args.invalid("expected two spatial dimensions"));
+    };
+    let mut sizes = x.sizes.clone();
+    sizes[3] = columns.count;
+    let wide = lw.temp("wide", x.dtype.compute(), &sizes);
+    let filter = Filter::new(lw, args, columns, align_corners, curve)?;
+    filter.apply(lw, &x, 3, &wide)?;
+    let filter = Filter::new(lw, args, rows, align_corners, curve)?;
+    filter.apply(lw, &wide, 2, &out)
+}
+
+/// The elements that each result along one dimension takes in.
+struct Filter<'a> {
+    axis: &'a Axis,
+    curve: Curve,
+    /// Elements of the operand for each of the result, as a fraction, and the larger of both numbers.
+    ratio: (Expr, Expr),
+    stretch: Expr,
+    /// The most elements that one result takes in.
+    taps: Expr,
+}
+
+impl<'a> Filter<'a> {
+    fn new(
+        lw: &mut Lower<'_>,
+        args: &Args<'_>,
+        axis: &'a Axis,
+        align_corners: bool,
+        curve: Curve,
+    ) -> Result<Filter<'a>, OpError> {
+        let (num, den) = if align_corners { (axis.size - 1, axis.count - 1) } else { axis.ratio() };
+        let cx = lw.infer_cx();
+        if cx.known(Rel::ge(den, 1)) != Some(true) || cx.known(Rel::ge(num, 1)) != Some(true) {
+            return Err(args.unsupported("aligned corners of a dimension of size 1"));
+        }
+        let stretch = match cx.known(Rel::ge(num, den)) {
+            Some(true) => num,
+            Some(false) => den,
+            None => return Err(args.unsupported("a ratio known only at run time")),
+        };
+        let taps = cx.simplify((stretch * (2 * reach(curve))).ceildiv(den) + 1);
+        Ok(Filter { axis, curve, ratio: (num, den), stretch, taps })
+    }
+
+    /// The first element that result `at` takes in, or one past the last.
+    fn edge(&self, at: Expr, sign: i64) -> Expr {
+        let (num, den) = self.ratio;
+        let centre = (at * 2 + 1) * num + den;
+        (centre + self.stretch * (2 * reach(self.curve) * sign)).floordiv(den * 2).max(0).min(self.axis.size)
+    }
+
+    /// The weight of element `edge + tap`, before weights are scaled to a sum of 1.
+    fn weight(&self, b: &mut Body<'_>, at: Expr, tap: Expr, dtype: Dtype) -> Val {
+        let (num, den) = self.ratio;
+        let element = self.edge(at, -1) + tap;
+        let distance = element * den * 2 + den - (at * 2 + 1) * num;
+        let (distance, unit) = (b.index(distance, dtype), b.index(self.stretch * 2, dtype));
+        let t = b.div(distance, unit);
+        let t = b.abs(t);
+        let (zero, one) = (b.lit(t, 0.0), b.lit(t, 1.0));
+        let inside = b.cond(Rel::lt(element, self.edge(at, 1)));
+        let weight = match self.curve {
+            Curve::Linear => {
+                let weight = b.sub(one, t);
+                b.max(weight, zero)
+            }
+            Curve::Cubic => {
+                let (near, far, two) = (cubic_near(b, t, -0.5), cubic_far(b, t, -0.5), b.lit(t, 2.0));
+                let (is_near, is_far) = (b.lt(t, one), b.lt(t, two));
+                let weight = b.select(is_far, far, zero);
+                b.select(is_near, near, weight)
+            }
+        };
+        b.select(inside, weight, zero)
+    }
+
+    fn apply(&self, lw: &mut Lower<'_>, x: &Access, dim: usize, out: &Access) -> Result<(), OpError> {
+        let compute = x.dtype.compute();
+        let count = self.axis.count;
+        let total = lw.temp("total", compute, &[count]);
+        lw.nest(&[count], |b, at| {
+            let tap = b.reduced_axis(self.taps);
+            let weight = self.weight(b, at[0], tap, compute);
+            let sum = b.reduce(ReduceOp::Sum, weight);
+            b.store(&total, at, sum);
+            Ok(())
+        })?;
+        let weights = lw.temp("weights", compute, &[count, self.taps]);
+        lw.nest(&[count, self.taps], |b, at| {
+            let (weight, total) = (self.weight(b, at[0], at[1], compute), b.read(&total, &at[..1]));
+            let weight = b.op(ScalarOp::Div, &[weight, total]);
+            b.store(&weights, at, weight);
+            Ok(())
+        })?;
+        lw.nest(&out.sizes, |b, at| {
+            let tap = b.reduced_axis(self.taps);
+            let mut coords = at.to_vec();
+            coords[dim] = self.edge(at[dim], -1) + tap;
+            let guard = vec![Rel::lt(coords[dim], self.axis.size)];
+            let v = b.load_if(x, &coords, guard, Scalar::Float(0.0));
+            let (v, weight) = (b.cast(v, compute), b.read(&weights, &[at[dim], tap]));
+            let term = b.mul(v, weight);
+            let sum = b.reduce(ReduceOp::Sum, term);
+            b.store(out, at, sum);
+            Ok(())
+        })
+    }
 }

@@ -73,8 +73,9 @@ fn image_of(graph: &Graph, node: &Node) -> Option<Value> {
 /// Elementwise results that convolutions read.
 fn preferred(graph: &Graph, table: &Table, returned: &HashSet<Value>) -> HashSet<Value> {
     let images: HashSet<Value> = graph.nodes.iter().filter_map(|n| image_of(graph, n)).collect();
-    let elementwise =
-        |n: &&Node| matches!(table.def(n.op.as_str()).map(|d| d.rule), Some(Rule::Op(_) | Rule::Pointwise(_)));
+    let elementwise = |n: &&Node| {
+        matches!(table.def(n.op.as_str()).map(|d| d.rule), Some(Rule::Op(_) | Rule::Pointwise(_)))
+    };
     let results = graph.nodes.iter().filter(elementwise).flat_map(|n| n.outputs.iter().flatten().copied());
     results.filter(|v| images.contains(v) && !returned.contains(v)).collect()
 }
@@ -188,7 +189,9 @@ impl Cx<'_> {
 
     fn channels_last(&mut self, image: Value) -> Result<Value, Diag> {
         match self.graph.tensor(image).cloned() {
-            Some(ty) if !is_channels_last(&ty) => self.copy(image, image_type(&ty), MemoryFormat::ChannelsLast),
+            Some(ty) if !is_channels_last(&ty) => {
+                self.copy(image, image_type(&ty), MemoryFormat::ChannelsLast)
+            }
             _ => Ok(image),
         }
     }

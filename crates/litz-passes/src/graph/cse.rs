@@ -6,7 +6,8 @@ use litz_ir::graph::{Graph, Node};
 use std::collections::HashMap;
 
 /// Operators whose results differ from call to call.
-const RANDOM: &[&str] = &["rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "uniform"];
+const RANDOM: &[&str] =
+    &["rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "uniform"];
 
 /// Merges equal nodes; returns how many disappeared.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {

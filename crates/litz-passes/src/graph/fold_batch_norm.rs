@@ -125,7 +125,8 @@ fn find(graph: &Graph, table: &Table) -> HashMap<usize, Fold> {
             var: own.tensor("running_var").ok()?.value,
             eps: own.float("eps").ok()?,
         };
-        let parameters = [fold.bias, fold.gamma, fold.beta, Some(fold.weight), Some(fold.mean), Some(fold.var)];
+        let parameters =
+            [fold.bias, fold.gamma, fold.beta, Some(fold.weight), Some(fold.mean), Some(fold.var)];
         parameters.into_iter().flatten().all(|v| constants.contains(&v)).then_some(fold)
     };
     let norms = graph.nodes.iter().enumerate().filter(|(_, n)| NORMS.contains(&n.op.as_str()));
@@ -195,7 +196,8 @@ impl Parameters<'_, '_> {
         let rank = self.graph.tensor(weight).map_or(1, TensorType::rank);
         let mut sizes = vec![Expr::one(); rank];
         sizes[0] = Expr::int(-1);
-        let columns = self.call("aten.reshape.default", vec![Arg::Value(scale), Arg::ints(sizes)], "scale")?;
+        let columns =
+            self.call("aten.reshape.default", vec![Arg::Value(scale), Arg::ints(sizes)], "scale")?;
         let weight = self.binary("aten.mul.Tensor", weight, columns, "weight")?;
         let weight = self.convert(weight, fold.dtype, "weight")?;
 

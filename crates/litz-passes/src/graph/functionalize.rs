@@ -20,7 +20,8 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
         return Ok(0);
     }
     let builder = Builder::new(&table, graph);
-    let mut cx = Cx { graph, table: &table, builder, views: HashMap::new(), roots: HashMap::new(), source: None };
+    let mut cx =
+        Cx { graph, table: &table, builder, views: HashMap::new(), roots: HashMap::new(), source: None };
     let mut diags = Diags::new();
     let mut count = 0;
     for node in std::mem::take(&mut cx.graph.nodes) {
@@ -132,9 +133,12 @@ impl Cx<'_> {
 
     /// Whether a view operator's results share memory with its operand: a reshape of scattered elements copies.
     fn aliases(&self, node: &Node, base: Value) -> bool {
-        let copies_if_scattered =
-            matches!(node.op.as_str(), "aten.reshape.default" | "aten.flatten.using_ints" | "aten.contiguous.default");
-        let converts = node.op.as_str().starts_with("aten.to.") || node.op.as_str().starts_with("aten._to_copy");
+        let copies_if_scattered = matches!(
+            node.op.as_str(),
+            "aten.reshape.default" | "aten.flatten.using_ints" | "aten.contiguous.default"
+        );
+        let converts =
+            node.op.as_str().starts_with("aten.to.") || node.op.as_str().starts_with("aten._to_copy");
         let ty = &self.graph.values[base].ty;
         let same = node.outputs.first().copied().flatten().is_some_and(|o| self.graph.values[o].ty == *ty);
         if converts {
@@ -251,7 +255,9 @@ impl Cx<'_> {
         let both = [Arg::Value(inner), Arg::Value(new)];
         let sizes = match &self.graph.values[inner].ty {
             Type::Tensor(t) => t.sizes.clone(),
-            Type::Int(_) | Type::Float | Type::Bool => return Err(unsupported(node, "its operand is no tensor")),
+            Type::Int(_) | Type::Float | Type::Bool => {
+                return Err(unsupported(node, "its operand is no tensor"));
+            }
         };
         match node.op.as_str() {
             "aten.select.int" => self.call("aten.select_scatter.default", with(&both, args)),
@@ -262,6 +268,16 @@ impl Cx<'_> {
                 let dim = args.first().cloned().unwrap_or(Arg::Int(Expr::zero()));
                 let index = Arg::Int(Expr::int(step.output as i64));
                 self.call("aten.select_scatter.default", with(&both, vec![dim, index]))
+            }
+            "aten.split.Tensor"
+            | "aten.split_with_sizes.default"
+            | "aten.split.sizes"
+            | "aten.chunk.default"
+            | "aten.narrow.default" => {
+                let (dim, start, length) =
+                    piece(step, &args, &sizes).ok_or_else(|| unsupported(node, "odd arguments"))?;
+                let range = [Expr::int(dim as i64), start, start + length, Expr::one()];
+                self.call("aten.slice_scatter.default", with(&both, range.map(Arg::Int).to_vec()))
             }
             "aten.permute.default" => {
                 let dims: Vec<i64> = args
@@ -324,6 +340,27 @@ impl Cx<'_> {
                 self.graph.updates.push((value, root.value));
             }
         }
+    }
+}
+
+/// Dimension, first coordinate and length of a piece that a view operator cuts out. `args` are the operator's without
+/// the operand, whose sizes are `sizes`.
+fn piece(step: &Step, args: &[Arg], sizes: &[Expr]) -> Option<(usize, Expr, Expr)> {
+    let narrows = step.node.op.as_str() == "aten.narrow.default";
+    let dim = args.get(usize::from(!narrows)).and_then(Arg::as_int).map_or(Some(0), Expr::as_int)?;
+    let dim = usize::try_from(if dim < 0 { dim + sizes.len() as i64 } else { dim }).ok()?;
+    let size = *sizes.get(dim)?;
+    let output = step.output as i64;
+    let start = match (step.node.op.as_str(), args.first()?) {
+        ("aten.narrow.default", _) => args.get(1)?.as_int()?,
+        ("aten.chunk.default", Arg::Int(count)) => size.ceildiv(*count) * output,
+        (_, Arg::Int(length)) => *length * output,
+        (_, Arg::List(lengths)) => lengths.iter().take(step.output).filter_map(Arg::as_int).sum(),
+        _ => return None,
+    };
+    match &step.ty {
+        Type::Tensor(t) => Some((dim, start, *t.sizes.get(dim)?)),
+        Type::Int(_) | Type::Float | Type::Bool => None,
     }
 }
 

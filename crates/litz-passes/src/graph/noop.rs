@@ -5,8 +5,9 @@
 
 use super::replace_values;
 use litz_ir::Diags;
-use litz_ir::graph::{Graph, Node, Value};
+use litz_ir::graph::{Arg, Graph, Node, Value};
 use litz_ops::{Rule, Table};
+use litz_sym::Expr;
 use std::collections::HashMap;
 
 /// Operators that are the identity when the result's type is the operand's. Reindexing operators are listed only where
@@ -58,5 +59,12 @@ fn identity(graph: &Graph, table: &Table, node: &Node) -> Option<(Value, Value)>
     let name = node.op.as_str();
     let drops = matches!(table.def(name)?.rule, Rule::Drop);
     let same = graph.values[*result].ty == graph.values[operand].ty;
-    ((drops || IDENTITY_IF_SAME_TYPE.contains(&name)) && same).then_some((*result, operand))
+    ((drops || IDENTITY_IF_SAME_TYPE.contains(&name)) && same && !shifts(node)).then_some((*result, operand))
+}
+
+/// Padding that takes away at one end what it adds at the other.
+fn shifts(node: &Node) -> bool {
+    let added = |pad: &Arg| !pad.as_int().is_some_and(Expr::is_zero);
+    node.op.as_str() == "aten.constant_pad_nd.default"
+        && node.args.get(1).and_then(Arg::as_list).is_none_or(|pads| pads.iter().any(added))
 }

@@ -16,7 +16,10 @@ pub fn run(loops: &mut Loops, _: &Settings) -> usize {
     let mut count = 0;
     for stmt in &mut loops.stmts {
         if let Stmt::Nest(nest) = stmt
-            && nest.body.iter().any(|i| matches!(i.op, InstOp::Index(_) | InstOp::Cond(_) | InstOp::Bind { .. }))
+            && nest
+                .body
+                .iter()
+                .any(|i| matches!(i.op, InstOp::Index(_) | InstOp::Cond(_) | InstOp::Bind { .. }))
         {
             count += fold(nest, &facts);
         }

@@ -12,10 +12,11 @@ use std::collections::HashMap;
 
 /// Takes producers in; returns how many nests disappeared.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+    let constant = super::constants(loops);
     let mut gone = 0;
     let mut at = 0;
     while at < loops.stmts.len() {
-        if take_in(loops, at, settings) {
+        if take_in(loops, at, &constant, settings) {
             loops.stmts.remove(at);
             gone += 1;
         } else {
@@ -25,8 +26,9 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     gone
 }
 
-/// Puts the nest at position `at` into all its readers, if that is right and worth it.
-fn take_in(loops: &mut Loops, at: usize, settings: &Settings) -> bool {
+/// Puts the nest at position `at` into all its readers, if that is right and worth it. `constant` says which buffers
+/// depend on the model alone.
+fn take_in(loops: &mut Loops, at: usize, constant: &[bool], settings: &Settings) -> bool {
     let Stmt::Nest(producer) = &loops.stmts[at] else { return false };
     let Some((buf, store)) = single_store(producer) else { return false };
     if loops.bufs[buf].kind != BufKind::Temp || escapes(loops, buf) {
@@ -40,7 +42,7 @@ fn take_in(loops: &mut Loops, at: usize, settings: &Settings) -> bool {
     }
     let last = *readers.last().expect("invariant: there are readers");
     let sources = loops.stmts[at].reads();
-    if (at + 1..last).any(|s| loops.stmts[s].writes().iter().any(|w| sources.contains(w))) {
+    if (at + 1..=last).any(|s| loops.stmts[s].writes().iter().any(|w| sources.contains(w))) {
         return false;
     }
     let Some(axes) = axis_of_dims(&loops.bufs[buf], store, producer, &loops.facts) else { return false };
@@ -51,7 +53,13 @@ fn take_in(loops: &mut Loops, at: usize, settings: &Settings) -> bool {
     let mut reads = 0;
     for &r in &readers {
         let Stmt::Nest(reader) = &loops.stmts[r] else { return false };
-        let here = reader.body.iter().filter(|i| matches!(&i.op, InstOp::Load { buf: b, .. } if *b == buf)).count();
+        // What is computed when the model is loaded would be computed at every call.
+        let at_load = |b: &Buf| constant[b.0 as usize];
+        if at_load(&buf) && cost(producer) > 0 && !loops.stmts[r].writes().iter().all(at_load) {
+            return false;
+        }
+        let here =
+            reader.body.iter().filter(|i| matches!(&i.op, InstOp::Load { buf: b, .. } if *b == buf)).count();
         reads += here;
         let fits = reader.body.len() + here * producer.body.len() <= settings.max_body
             && loads(reader) + here * loads(producer) <= settings.max_loads.max(loads(reader));
@@ -89,11 +97,10 @@ fn single_store(nest: &Nest) -> Option<(Buf, Expr)> {
     for inst in &nest.body {
         match &inst.op {
             InstOp::Store { combine: Some(_), .. } | InstOp::Scan { .. } => return None,
-            InstOp::Store { buf, index, .. } => {
-                if found.replace((*buf, *index)).is_some() {
+            InstOp::Store { buf, index, .. }
+                if found.replace((*buf, *index)).is_some() => {
                     return None;
                 }
-            }
             _ => {}
         }
     }
@@ -148,7 +155,11 @@ pub fn cost(nest: &Nest) -> u32 {
                 ScalarOp::Div | ScalarOp::Sqrt | ScalarOp::Rsqrt => 8,
                 _ => 16,
             },
-            InstOp::Cast(_) | InstOp::Bitcast(_) | InstOp::Cond(_) | InstOp::Index(_) | InstOp::Bind { .. } => 1,
+            InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Cond(_)
+            | InstOp::Index(_)
+            | InstOp::Bind { .. } => 1,
             _ => 0,
         })
         .sum()
@@ -208,7 +219,11 @@ fn substitute(
                 let coords = data.coordinates(*index, &facts);
                 let place: HashMap<Sym, Expr> =
                     axes.iter().zip(coords).filter_map(|(a, c)| a.map(|a| (a, c))).collect();
-                let value = splice(producer, &place, guard, &facts, &mut body, &mut binds);
+                let mut value = splice(producer, &place, guard, &facts, &mut body, &mut binds);
+                if inst.ty != data.dtype {
+                    body.push(Inst { op: InstOp::Cast(value), ty: inst.ty });
+                    value = Val(body.len() as u32 - 1);
+                }
                 map.push(guarded(&mut body, value, guard, *other, inst.ty));
             }
             _ => {
@@ -261,8 +276,10 @@ fn splice(
         match &mut inst.op {
             InstOp::Load { guard: own, .. } => own.extend(guard.iter().cloned()),
             InstOp::Bind { sym, .. } => {
+                // Known to the reader, or to another copy of this producer.
                 let taken = |s: Sym, body: &[Inst]| {
-                    body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if sym == s))
+                    facts.is_symbol_declared(s)
+                        || body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if sym == s))
                 };
                 let original = *sym;
                 while taken(*sym, body) {

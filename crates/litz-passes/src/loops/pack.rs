@@ -30,10 +30,11 @@ pub struct Operands {
 /// Packs operands; returns how many.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     let mut packed: HashMap<(Buf, Vec<Expr>), Buf> = HashMap::new();
+    let constant = super::constants(loops);
     let mut count = 0;
     let mut at = 0;
     while at < loops.stmts.len() {
-        if let Some((key, panel)) = wanted(loops, at, settings) {
+        if let Some((key, panel)) = wanted(loops, at, &constant, settings) {
             let buf = match packed.get(&key) {
                 Some(&buf) => buf,
                 None => {
@@ -46,6 +47,9 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
             };
             redirect(loops, at, &panel, buf);
         }
+        // Panels of what is written again are old.
+        let written = loops.stmts[at].writes();
+        packed.retain(|key, _| !written.contains(&key.0));
         at += 1;
     }
     count
@@ -65,7 +69,8 @@ struct Panel {
 
 /// The operands of a nest that sums products of two loads, with a column axis that only the right one has.
 pub fn operands(nest: &Nest) -> Option<Operands> {
-    let mut reduces = nest.body.iter().filter(|i| matches!(i.op, InstOp::Reduce(..) | InstOp::ArgReduce { .. }));
+    let mut reduces =
+        nest.body.iter().filter(|i| matches!(i.op, InstOp::Reduce(..) | InstOp::ArgReduce { .. }));
     let (Some(reduce), None) = (reduces.next(), reduces.next()) else { return None };
     let InstOp::Reduce(ReduceOp::Sum, value) = reduce.op else { return None };
     let InstOp::Op(ScalarOp::Mul, factors) = &nest.body[value.index()].op else { return None };
@@ -104,7 +109,12 @@ fn source_load(nest: &Nest, at: usize) -> Option<usize> {
     }
 }
 
-fn wanted(loops: &Loops, at: usize, settings: &Settings) -> Option<((Buf, Vec<Expr>), Panel)> {
+fn wanted(
+    loops: &Loops,
+    at: usize,
+    constant: &[bool],
+    settings: &Settings,
+) -> Option<((Buf, Vec<Expr>), Panel)> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
     let operands = operands(nest)?;
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
@@ -115,7 +125,7 @@ fn wanted(loops: &Loops, at: usize, settings: &Settings) -> Option<((Buf, Vec<Ex
         return None;
     }
     let rows: i64 = nest.axes.iter().filter(|a| !index.has_sym(a.var)).map(|a| hint(a.extent)).product();
-    let constant = is_constant(loops, buf);
+    let constant = constant[buf.index()];
     let unit = index.linear(operands.column.var).is_some_and(|(c, _)| c.is_one());
     if !constant && (unit || rows < MIN_ROWS) {
         return None;
@@ -128,26 +138,17 @@ fn wanted(loops: &Loops, at: usize, settings: &Settings) -> Option<((Buf, Vec<Ex
     let outer: Vec<Axis> =
         nest.axes.iter().filter(|a| index.has_sym(a.var) && a.var != operands.column.var).copied().collect();
     let width = i64::from(settings.tile_columns);
-    let mut key = vec![index.replace(operands.column.var, Expr::named("column")), operands.column.extent];
+    let mut key = vec![
+        index.replace(operands.column.var, Expr::named("column")),
+        operands.column.extent,
+        Expr::int(outer.len() as i64),
+    ];
     for (i, a) in outer.iter().chain(&inner).enumerate() {
         key[0] = key[0].replace(a.var, Expr::named(&format!("axis{i}")));
         key.push(a.extent);
     }
     let name = format!("{}_pack", loops.bufs[buf].name);
     Some(((buf, key), Panel { operands, source: buf, index, outer, inner, width, name }))
-}
-
-/// Whether a buffer's contents depend on the model alone.
-fn is_constant(loops: &Loops, buf: Buf) -> bool {
-    match loops.bufs[buf].kind {
-        BufKind::Input => false,
-        BufKind::Const(_) => !loops.updates.iter().any(|u| u.0 == buf),
-        BufKind::Temp => {
-            let mut writers = loops.stmts.iter().filter(|s| s.writes().contains(&buf)).peekable();
-            writers.peek().is_some()
-                && writers.all(|s| !s.reads().is_empty() && s.reads().iter().all(|&r| r != buf && is_constant(loops, r)))
-        }
-    }
 }
 
 /// Extents of a panel's dimensions and the flat index of an element, `tile` and `lane` being its column's parts.
@@ -189,8 +190,7 @@ fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
     let from = vec![loops.bufs[panel.source].name.clone()];
     let buf = loops.bufs.push(BufData { name: name.clone(), dtype, sizes, strides, kind: BufKind::Temp });
     let source_index = panel.index.replace(panel.operands.column.var, column);
-    let load =
-        InstOp::Load { buf: panel.source, index: source_index, guard, other: Scalar::zero(dtype) };
+    let load = InstOp::Load { buf: panel.source, index: source_index, guard, other: Scalar::zero(dtype) };
     let store = InstOp::Store { buf, index, value: Val(0), combine: None };
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
     loops.stmts.insert(at, Stmt::Nest(Nest { name, from, axes, reduced: Vec::new(), body }));

@@ -94,7 +94,8 @@ fn in_place(loops: &mut Loops, buf: Buf) -> bool {
 
 /// Copies the image into a larger buffer for the products that read windows of it.
 fn copied(loops: &mut Loops, buf: Buf) -> bool {
-    let loads: Vec<Load> = loads(loops, buf).into_iter().filter(|l| l.asks.is_some() && l.multiplies).collect();
+    let loads: Vec<Load> =
+        loads(loops, buf).into_iter().filter(|l| l.asks.is_some() && l.multiplies).collect();
     let Some(first) = loads.first() else { return false };
     let (Some(fill), at) = (first.asks, first.stmt) else { return false };
     if loops.stmts[at..].iter().any(|s| s.writes().contains(&buf)) {
@@ -168,7 +169,8 @@ fn window(data: &BufData, index: Expr, guard: &[Rel], nest: &Nest, facts: &Facts
         let bound = bound(rel, nest, facts)?;
         match bounds.iter_mut().find(|b| b.sum == bound.sum) {
             Some(same) => {
-                let clash = same.low.is_some() && bound.low.is_some() || same.high.is_some() && bound.high.is_some();
+                let clash =
+                    same.low.is_some() && bound.low.is_some() || same.high.is_some() && bound.high.is_some();
                 if clash {
                     return None;
                 }
@@ -181,7 +183,8 @@ fn window(data: &BufData, index: Expr, guard: &[Rel], nest: &Nest, facts: &Facts
     let mut guarded: Vec<Option<Expr>> = vec![None; data.sizes.len()];
     let mut rest = index;
     for bound in &bounds {
-        let dim = (0..data.sizes.len()).find(|&d| guarded[d].is_none() && runs_along(index, bound.sum, data.strides[d]))?;
+        let dim = (0..data.sizes.len())
+            .find(|&d| guarded[d].is_none() && runs_along(index, bound.sum, data.strides[d]))?;
         let start = bound.start(data.sizes[dim], facts)?;
         guarded[dim] = Some(facts.simplify(bound.sum - start));
         rest = rest - (bound.sum - start) * data.strides[dim];

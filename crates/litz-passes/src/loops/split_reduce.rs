@@ -105,7 +105,8 @@ fn divide(loops: &Loops, nest: &Nest, any_order: bool) -> Option<Division> {
             continue;
         }
         let length = block_length(axis.extent, extent, wanted / count);
-        let (outer, inner) = (fresh(loops, &format!("{}_o", axis.var)), fresh(loops, &format!("{}_i", axis.var)));
+        let (outer, inner) =
+            (fresh(loops, &format!("{}_o", axis.var)), fresh(loops, &format!("{}_i", axis.var)));
         let value = Expr::sym(outer) * length + Expr::sym(inner);
         let full = loops.facts.divides(length, axis.extent);
         blocks.push(Axis { var: outer, extent: loops.facts.simplify(axis.extent.ceildiv(length)) });

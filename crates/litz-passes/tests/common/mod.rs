@@ -5,7 +5,7 @@ use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Output, Stmt};
 use litz_ir::{ReduceOp, ScalarOp};
 use litz_sym::{Expr, Sym};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The program that `text` spells, verified.
 pub fn parse(text: &str) -> Loops {
@@ -31,10 +31,11 @@ pub fn assert_text(found: &str, expected: &str) {
     assert_eq!(lines(found), lines(expected), "found\n{found}");
 }
 
-/// Values of all outputs when every input and constant holds small integers, so that sums are exact in any order.
+/// Values of all outputs, then of all updates, when every input and constant holds small integers, so that sums are
+/// exact in any order.
 pub fn outputs(loops: &Loops, sizes: &[(&str, i64)]) -> Vec<Vec<f64>> {
     let sizes: HashMap<Sym, i64> = sizes.iter().map(|(name, n)| (Sym::new(name), *n)).collect();
-    let mut machine = Machine { loops, sizes, memory: HashMap::new() };
+    let mut machine = Machine { loops, sizes, memory: HashMap::new(), stored: HashSet::new() };
     for (buf, data) in loops.bufs.iter() {
         let span = machine.eval(data.span()).max(0) as usize;
         let contents = match &data.kind {
@@ -50,12 +51,19 @@ pub fn outputs(loops: &Loops, sizes: &[(&str, i64)]) -> Vec<Vec<f64>> {
             Stmt::Extern(call) => panic!("no routine {}", call.routine),
         }
     }
-    loops.outputs.iter().map(|o| machine.output(o)).collect()
+    let outputs = loops.outputs.iter().map(|o| machine.output(o));
+    let updates = loops.updates.iter().map(|(_, source)| {
+        let data = &loops.bufs[*source];
+        let (sizes, strides) = (data.sizes.clone(), data.strides.clone());
+        machine.output(&Output::View { buf: *source, sizes, strides, offset: Expr::zero() })
+    });
+    outputs.chain(updates).collect()
 }
 
 /// Integers from -8 to 8, the same for the same name; from 1 to 9 for names that say so.
 fn random(name: &str, n: usize) -> Vec<f64> {
-    let mut state = name.bytes().fold(0x9e37_79b9_7f4a_7c15u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let mut state =
+        name.bytes().fold(0x9e37_79b9_7f4a_7c15u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let value = ((state >> 33) % 17) as f64 - 8.0;
@@ -69,6 +77,8 @@ struct Machine<'a> {
     sizes: HashMap<Sym, i64>,
     /// Elements of each buffer; `None` until written.
     memory: HashMap<Buf, Vec<Option<f64>>>,
+    /// Elements that the nest has written so far.
+    stored: HashSet<(Buf, i64)>,
 }
 
 /// Values of the symbols at one point; there are few, so that looking through them is fast.
@@ -91,7 +101,9 @@ impl Machine<'_> {
     fn points(&self, axes: &[Axis]) -> Vec<Point> {
         axes.iter().fold(vec![Point::new()], |points, axis| {
             let extend = |p: &Point| -> Vec<Point> {
-                (0..self.eval(axis.extent)).map(|i| p.iter().copied().chain([(axis.var, i)]).collect()).collect()
+                (0..self.eval(axis.extent))
+                    .map(|i| p.iter().copied().chain([(axis.var, i)]).collect())
+                    .collect()
             };
             points.iter().flat_map(extend).collect()
         })
@@ -100,6 +112,7 @@ impl Machine<'_> {
     fn nest(&mut self, nest: &Nest) {
         let after = nest.after_reduce();
         let varies = varying(nest);
+        self.stored.clear();
         let mut scans: HashMap<(usize, Vec<i64>), f64> = HashMap::new();
         for outer in self.points(&nest.axes) {
             let mut accumulators: HashMap<usize, (f64, f64)> = HashMap::new();
@@ -119,7 +132,8 @@ impl Machine<'_> {
                             let new = values[value.index()];
                             let slot = accumulators.entry(i).or_insert((f64::NAN, -1.0));
                             let better = slot.1 < 0.0
-                                || !slot.0.is_nan() && (new.is_nan() || if max { new > slot.0 } else { new < slot.0 });
+                                || !slot.0.is_nan()
+                                    && (new.is_nan() || if max { new > slot.0 } else { new < slot.0 });
                             if better {
                                 *slot = (new, position as f64);
                             }
@@ -133,10 +147,17 @@ impl Machine<'_> {
             let mut values = vec![0.0; nest.body.len()];
             for (i, inst) in nest.body.iter().enumerate() {
                 values[i] = match inst.op {
-                    InstOp::Reduce(op, _) => accumulators.get(&i).map_or(op.identity(inst.ty).as_f64(), |a| a.0),
+                    InstOp::Reduce(op, _) => {
+                        accumulators.get(&i).map_or(op.identity(inst.ty).as_f64(), |a| a.0)
+                    }
                     InstOp::ArgReduce { .. } => accumulators[&i].1,
                     InstOp::Scan { op, value, axis } => {
-                        let others = nest.axes.iter().filter(|a| a.var != axis).filter_map(|a| lookup(&outer, a.var)).collect();
+                        let others = nest
+                            .axes
+                            .iter()
+                            .filter(|a| a.var != axis)
+                            .filter_map(|a| lookup(&outer, a.var))
+                            .collect();
                         let slot = scans.entry((i, others)).or_insert(op.identity(inst.ty).as_f64());
                         *slot = combine(op, *slot, values[value.index()]);
                         *slot
@@ -152,7 +173,8 @@ impl Machine<'_> {
         match &inst.op {
             InstOp::Load { buf, index, guard, other } => {
                 let holds = |r: &litz_sym::Rel| {
-                    r.eval(&|s| lookup(point, s).or_else(|| self.sizes.get(&s).copied())).expect("a bound relation")
+                    r.eval(&|s| lookup(point, s).or_else(|| self.sizes.get(&s).copied()))
+                        .expect("a bound relation")
                 };
                 if !guard.iter().all(holds) {
                     return other.as_f64();
@@ -184,7 +206,8 @@ impl Machine<'_> {
                 assert!((0..memory.len() as i64).contains(&at), "store {name}[{index}] at {at}, {point:?}");
                 let slot = &mut memory[at as usize];
                 let value = values[value.index()];
-                assert!(how.is_some() || slot.is_none(), "store {name}[{index}] at {at}: written twice");
+                let first = self.stored.insert((*buf, at));
+                assert!(how.is_some() || first, "store {name}[{index}] at {at}: written twice by one nest");
                 *slot = Some(match (how, *slot) {
                     (Some(op), Some(old)) => combine(*op, old, value),
                     _ => value,
@@ -250,8 +273,20 @@ fn scalar(op: ScalarOp, args: &[f64]) -> f64 {
         (ScalarOp::Add, [a, b]) => a + b,
         (ScalarOp::Sub, [a, b]) => a - b,
         (ScalarOp::Mul, [a, b]) => a * b,
-        (ScalarOp::Max, [a, b]) => if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(*b) },
-        (ScalarOp::Min, [a, b]) => if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(*b) },
+        (ScalarOp::Max, [a, b]) => {
+            if a.is_nan() || b.is_nan() {
+                f64::NAN
+            } else {
+                a.max(*b)
+            }
+        }
+        (ScalarOp::Min, [a, b]) => {
+            if a.is_nan() || b.is_nan() {
+                f64::NAN
+            } else {
+                a.min(*b)
+            }
+        }
         (ScalarOp::Neg, [a]) => -a,
         (ScalarOp::Abs, [a]) => a.abs(),
         (ScalarOp::Exp, [a]) => a.exp(),
@@ -260,7 +295,13 @@ fn scalar(op: ScalarOp, args: &[f64]) -> f64 {
         (ScalarOp::Div, [a, b]) => a / b,
         (ScalarOp::And, [a, b]) => truth(*a != 0.0 && *b != 0.0),
         (ScalarOp::Gt, [a, b]) => truth(a > b),
-        (ScalarOp::Select, [c, a, b]) => if *c != 0.0 { *a } else { *b },
+        (ScalarOp::Select, [c, a, b]) => {
+            if *c != 0.0 {
+                *a
+            } else {
+                *b
+            }
+        }
         _ => panic!("{} is not needed by any test", op.name()),
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Memory {
     /// Slot and bytes of what load steps keep.
     kept_slots: Vec<(usize, usize)>,
     /// Owns what the addresses point to.
-    _owned: UnsafeCell<(Vec<ConstMemory>, Vec<AlignedBuf>)>,
+    owned: UnsafeCell<(Vec<ConstMemory>, Vec<AlignedBuf>)>,
 }
 
 // SAFETY: the owned buffers are only kept alive; access goes through the addresses, under the rule given there.
@@ -43,13 +43,26 @@ impl Memory {
             addresses,
             constants: constants.len(),
             kept_slots,
-            _owned: UnsafeCell::new((constants, kept)),
+            owned: UnsafeCell::new((constants, kept)),
         }
     }
 
     /// Slot and bytes of what load steps keep.
     pub(super) fn kept_slots(&self) -> &[(usize, usize)] {
         &self.kept_slots
+    }
+
+    /// What constants hold, then what load steps keep.
+    ///
+    /// # Safety
+    /// Nobody writes any of it as long as the slices live.
+    pub(super) unsafe fn contents(&self) -> Vec<&[u8]> {
+        // SAFETY: after `new` nobody changes the lists themselves.
+        let (constants, kept) = unsafe { &*self.owned.get() };
+        let lengths = constants.iter().map(ConstMemory::len).chain(kept.iter().map(AlignedBuf::len));
+        // SAFETY: the owned buffers begin there and are as long as this; not written by the contract.
+        let slice = |(&start, len): (&*mut u8, usize)| unsafe { std::slice::from_raw_parts(start, len) };
+        self.addresses.iter().zip(lengths).map(slice).collect()
     }
 }
 

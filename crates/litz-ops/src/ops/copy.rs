@@ -1,0 +1,88 @@
+//! Copies: conversions of element type and layout, and assertions about them.
+
+use crate::args::Args;
+use crate::def::{OpDef, drop, inplace, lower, one};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::layout::{copy_strides, is_channels_last};
+use crate::lower::Lower;
+use litz_ir::graph::{MemoryFormat, TensorType, Type};
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    lower("aten.clone.default", copy_type, copy),
+    lower("aten.contiguous.default", copy_type, copy),
+    lower("aten._to_copy.default", copy_type, copy),
+    lower("aten.to.dtype", copy_type, copy),
+    lower("aten.to.device", copy_type, copy),
+    lower("aten.to.dtype_layout", copy_type, copy),
+    lower("aten.to.other", copy_type, copy),
+    lower("aten.type_as.default", copy_type, copy),
+    lower("prims.convert_element_type.default", copy_type, copy),
+    lower("aten.copy.default", copy_from_type, copy_from),
+    drop("aten._assert_tensor_metadata.default"),
+    drop("aten._assert_scalar.default"),
+    drop("aten._assert_async.msg"),
+    drop("aten.sym_constrain_range_for_size.default"),
+    drop("aten.sym_constrain_range.default"),
+    inplace("aten.copy_.default", "aten.copy.default"),
+];
+
+/// The operand's type with the element type and layout that the arguments ask for. `to` and `contiguous` that have
+/// nothing to do return the operand itself.
+fn copy_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self").or_else(|_| args.tensor("a"))?.ty;
+    let other = if args.has("other") { Some(args.tensor("other")?.ty.dtype) } else { None };
+    let dtype = args.dtype("dtype")?.or(other).unwrap_or(x.dtype);
+    let format = args.memory_format("memory_format")?;
+    let may_alias = args.op().starts_with("aten.to.") && !args.flag("copy")?
+        || matches!(args.op(), "aten.contiguous.default" | "aten.type_as.default");
+    if may_alias && dtype == x.dtype && format.is_none_or(|f| is_in_format(x, f)) {
+        return one(x.clone());
+    }
+    let strides = copy_strides(cx.facts, x, format);
+    one(TensorType { dtype, sizes: x.sizes.clone(), strides })
+}
+
+fn is_in_format(ty: &TensorType, format: MemoryFormat) -> bool {
+    match format {
+        MemoryFormat::Preserve => true,
+        MemoryFormat::Contiguous => ty.is_contiguous(),
+        MemoryFormat::ChannelsLast | MemoryFormat::ChannelsLast3d => is_channels_last(ty),
+    }
+}
+
+/// A copy where the result differs in element type or layout; a value is never written, so an equal copy is itself.
+fn copy(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = lw.access(args.tensor("self").or_else(|_| args.tensor("a"))?)?;
+    let Some(ty) = args.result(0) else { return Ok(()) };
+    let same_layout = x.strides().is_some_and(|(strides, _)| {
+        (0..x.rank()).all(|d| strides[d] == ty.strides[d] || ty.sizes[d].is_one())
+    });
+    if x.dtype == ty.dtype && same_layout {
+        lw.set_result(args, 0, x);
+        return Ok(());
+    }
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&ty.sizes, |b, at| {
+        let v = b.load(&x, at);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}
+
+/// `copy(self, src)`: the contents of `src`, broadcast, in the type of `self`.
+fn copy_from_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    one(args.tensor("self")?.ty.clone())
+}
+
+fn copy_from(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let source = lw.access(args.tensor("src")?)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let sizes = out.sizes.clone();
+    lw.nest(&sizes, |b, at| {
+        let v = b.load(&source.broadcast(&sizes), at);
+        b.store(&out, at, v);
+        Ok(())
+    })
+}

@@ -1,0 +1,84 @@
+//! How a kernel moves along one dimension, for convolutions and patches.
+
+use crate::args::Args;
+use crate::body::Body;
+use crate::error::OpError;
+use crate::infer::InferCx;
+use litz_sym::{Expr, Rel};
+
+/// How a kernel moves along one dimension.
+pub struct Window {
+    /// Elements from one result to the next.
+    pub stride: i64,
+    /// Elements from one tap to the next.
+    pub dilation: i64,
+    /// Zeros before the first element; of a transposed convolution, results left out there.
+    pub before: Expr,
+    /// The same after the last.
+    pub after: Expr,
+    /// Results that a transposed convolution adds at the end.
+    pub extra: Expr,
+}
+
+impl Window {
+    /// The same padding on both sides.
+    pub fn new(stride: i64, dilation: i64, padding: Expr) -> Window {
+        Window { stride, dilation, before: padding, after: padding, extra: Expr::zero() }
+    }
+
+    /// Number of results along a dimension of `size` with a weight of `kernel`.
+    pub fn count(
+        &self,
+        cx: &mut InferCx<'_>,
+        args: &Args<'_>,
+        size: Expr,
+        kernel: Expr,
+    ) -> Result<Expr, OpError> {
+        let room = size + self.before + self.after - (kernel - 1) * self.dilation - 1;
+        cx.require(Rel::ge(room, 0), args.op())?;
+        Ok(cx.simplify(room.floordiv(self.stride) + 1))
+    }
+
+    /// The same of a transposed convolution.
+    pub fn spread_count(
+        &self,
+        cx: &mut InferCx<'_>,
+        args: &Args<'_>,
+        size: Expr,
+        kernel: Expr,
+    ) -> Result<Expr, OpError> {
+        let reach = (kernel - 1) * self.dilation;
+        let count = (size - 1) * self.stride - self.before - self.after + reach + self.extra + 1;
+        cx.require(Rel::ge(count, 1), args.op())?;
+        Ok(cx.simplify(count))
+    }
+
+    /// The element of the operand under tap `k` of result `at`, and what must hold for it to exist.
+    pub fn source(&self, at: Expr, k: Expr, size: Expr) -> (Expr, Vec<Rel>) {
+        let position = at * self.stride + k * self.dilation - self.before;
+        let mut guard = Vec::new();
+        if !self.before.is_zero() {
+            guard.push(Rel::ge(position, 0));
+        }
+        if !self.after.is_zero() {
+            guard.push(Rel::lt(position, size));
+        }
+        (position, guard)
+    }
+
+    /// The element of the operand that a transposed convolution spreads to result `at` by tap `k`, and what must
+    /// hold for it to exist.
+    pub fn spread_source(&self, at: Expr, k: Expr, size: Expr) -> (Expr, Vec<Rel>) {
+        let position = at + self.before - k * self.dilation;
+        let mut guard = vec![Rel::ge(position, 0), Rel::lt(position, size * self.stride)];
+        if self.stride > 1 {
+            guard.push(Rel::eq(position.modulo(self.stride), 0));
+        }
+        (position.floordiv(self.stride), guard)
+    }
+}
+
+/// Reduced axes; an extent of 1 needs none, its coordinate is 0.
+pub fn reduced_axes(b: &mut Body<'_>, extents: &[Expr]) -> Vec<Expr> {
+    extents.iter().map(|&e| if e.is_one() { Expr::zero() } else { b.reduced_axis(e) }).collect()
+}

@@ -1,0 +1,11 @@
+"""Padding of three dimensions and around the edge."""
+
+from harness import *
+
+volume = rand(1, 2, 3, 4, 3)
+case(aten.reflection_pad3d.default, volume, [1, 2, 3, 0, 1, 1])
+case(aten.reflection_pad3d.default, volume.contiguous(memory_format=torch.channels_last_3d), [1, 1, 0, 0, 2, 1])
+case(aten.replication_pad3d.default, volume, [1, 2, 5, 0, 1, 1])
+case(aten.replication_pad3d.default, volume[0].bfloat16(), [0, 4, 0, 0, -1, 1])
+case(aten._pad_circular.default, volume, [1, 2, 4, 0, 3, 1])
+case(aten._pad_circular.default, volume[0, 0, :1], [3, 1])

@@ -1,0 +1,185 @@
+//! Convolutions, pools, resizing and recurrent networks: sizes known only at run time, the shape of nests, errors.
+
+mod interp;
+
+use interp::Num;
+use litz_ir::graph::{Arg, Graph};
+use litz_ir::loops::{BufKind, Loops};
+use litz_ir::{Diags, text, verify};
+use litz_ops::{InferCx, Table, decompose, infer, lower};
+use litz_sym::Sym;
+use std::collections::HashMap;
+
+/// One call on `%x` and `%w` as a graph; result types as inferred.
+fn graph(x: &str, w: &str, call: &str) -> Result<Graph, String> {
+    let source = format!(
+        "graph @g on cpu {{\n  sym s in [3, 40]\n  %x: {x} = input\n  %w: {w} = input\n  _ = {call}\n  return %x\n}}"
+    );
+    let mut graph = text::graph::parse(&source).expect("a graph");
+    let table = Table::new();
+    let node = graph.nodes[0].clone();
+    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
+    let types = infer(&mut cx, &node).map_err(|e| e.message)?;
+    let outputs = types.into_iter().flatten().enumerate();
+    let outputs: Vec<_> = outputs.map(|(i, ty)| graph.value(format!("y{i}"), ty)).collect();
+    graph.outputs = outputs.iter().map(|&v| Arg::Value(v)).collect();
+    graph.nodes[0].outputs = outputs.into_iter().map(Some).collect();
+    Ok(graph)
+}
+
+fn lowered(mut graph: Graph) -> Result<Loops, String> {
+    let message = |diags: Diags| diags[0].message.clone();
+    decompose(&mut graph).map_err(message)?;
+    let loops = lower(&graph).map_err(message)?;
+    assert_eq!(verify::loops::verify(&loops), Diags::new());
+    Ok(loops)
+}
+
+/// Outputs when `s` is `size`; inputs hold different numbers at each place.
+fn run(loops: &Loops, size: i64) -> Vec<Vec<Num>> {
+    let symbols = HashMap::from([(Sym::new("s"), size)]);
+    let contents = |buf| {
+        let data = &loops.bufs[buf];
+        let span = data.span().eval(&|s| symbols.get(&s).copied()).expect("a size");
+        let number = |i: i64| Num::F(((i * 37 + i * i % 11) % 29 - 14) as f64 / 8.0);
+        (data.kind == BufKind::Input).then(|| (0..span).map(number).collect())
+    };
+    interp::run(loops, &symbols, contents)
+}
+
+#[test]
+fn sizes_known_at_run_time_give_what_known_sizes_give() {
+    let (image, weight) = ("f32[s, 2, s, 6]", "f32[4, 2, 3, 2]");
+    let calls = [
+        "aten.conv2d.default(%x, %w, none, [2, 1], [1, 1], [1, 2], 1)",
+        "aten.conv2d.padding(%x, %w, none, [1, 1], \"same\", [1, 1], 1)",
+        "aten.max_pool2d_with_indices.default(%x, [3, 2], [2, 2], [1, 1], [1, 1], true)",
+        "aten.avg_pool2d.default(%x, [3, 2], [2, 3], [1, 0], true, false, none)",
+        "aten.adaptive_avg_pool2d.default(%x, [2, 3])",
+        "aten.adaptive_max_pool2d.default(%x, [2, s])",
+        "aten.upsample_nearest2d.vec(%x, none, [2.0, 3.0])",
+        "aten._upsample_nearest_exact2d.vec(%x, [7, 4], none)",
+        "aten.upsample_nearest2d.vec(%x, [7, s], none)",
+        "aten.upsample_bilinear2d.vec(%x, none, false, [2.5, 0.5])",
+        "aten.upsample_bilinear2d.vec(%x, [s, 9], true, none)",
+        "aten.upsample_bicubic2d.vec(%x, [7, s], false, none)",
+        "aten._upsample_bilinear2d_aa.vec(%x, none, false, [0.5, 2.0])",
+        "aten.im2col.default(%x, [2, 2], [1, 1], [1, 0], [2, 1])",
+        "aten.channel_shuffle.default(%x, 2)",
+    ];
+    for call in calls {
+        let symbolic = lowered(graph(image, weight, call).expect(call)).expect(call);
+        for size in [3, 4, 7] {
+            let fixed = |text: &str| {
+                text.replace("[s,", &format!("[{size},"))
+                    .replace(", s,", &format!(", {size},"))
+                    .replace(", s]", &format!(", {size}]"))
+            };
+            let known = lowered(graph(&fixed(image), weight, &fixed(call)).expect(call)).expect(call);
+            let (found, expected) = (run(&symbolic, size), run(&known, size));
+            assert_eq!(found.len(), expected.len());
+            for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+                let (a, b) = (found.f(), expected.f());
+                assert!((a - b).abs() <= 1e-5, "{call} with {size}: {a}, expected {b}");
+            }
+            assert!(found.iter().zip(&expected).all(|(a, b)| a.len() == b.len()), "{call} with {size}");
+        }
+    }
+}
+
+#[test]
+fn a_transposed_convolution_of_unknown_size() {
+    let (call, weight) =
+        ("aten.conv_transpose2d.input(%x, %w, none, [2, 3], [1, 0], [1, 0], 2, [1, 1])", "f32[4, 2, 3, 2]");
+    let symbolic = lowered(graph("f32[1, 4, s, 3]", weight, call).expect("a type")).expect("lowers");
+    let known = lowered(graph("f32[1, 4, 5, 3]", weight, call).expect("a type")).expect("lowers");
+    assert_eq!(run(&symbolic, 5), run(&known, 5));
+}
+
+#[test]
+fn the_bias_has_a_nest_of_its_own_in_the_layout_of_the_result() {
+    let call = "aten.conv2d.default(%x, %w, %b, [1, 1], [0, 0], [1, 1], 2)";
+    let source = format!(
+        "graph @g on cpu {{
+  sym s in [1, 64]
+  %x: bf16[s, 8, 5, 5]{{200, 1, 40, 8}} = input
+  %w: bf16[6, 4, 1, 2] = const \"w\"
+  %b: bf16[6] = const \"b\"
+  %y: bf16[s, 6, 5, 4]{{120, 1, 24, 6}} = {call}
+  return %y
+}}"
+    );
+    let loops = lowered(text::graph::parse(&source).expect("a graph")).expect("lowers").to_string();
+    let start = loops.find("  buf y:").expect("the result");
+    assert_eq!(
+        &loops[start..],
+        "  buf y: bf16[s, 6, 5, 4]{120, 1, 24, 6}
+  buf y_sum: f32[s, 5, 4, 6]
+  nest n0 from %y [i in s, j in 2, k in 3, l in 5, m in 4 | r0 in 4, r1 in 2] {
+    %0: bf16 = load x[200*i + 4*j + 40*l + 8*m + r0 + 8*r1]
+    %1: f32 = cast %0
+    %2: bf16 = load w[24*j + 8*k + 2*r0 + r1]
+    %3: f32 = cast %2
+    %4: f32 = mul %1, %3
+    %5: f32 = reduce.sum %4
+    store y_sum[120*i + 3*j + k + 24*l + 6*m] = %5
+  }
+  nest n1 from %y [i in s, j in 6, k in 5, l in 4] {
+    %0: f32 = load y_sum[120*i + j + 24*k + 6*l]
+    %1: bf16 = load b[j]
+    %2: f32 = cast %1
+    %3: f32 = add %0, %2
+    %4: bf16 = cast %3
+    store y[120*i + j + 24*k + 6*l] = %4
+  }
+  return y
+}
+"
+    );
+}
+
+#[test]
+fn whole_factors_need_no_look_up() {
+    for call in [
+        "aten.upsample_nearest2d.vec(%x, none, [2.0, 3.0])",
+        "aten.upsample_bilinear2d.vec(%x, none, false, [2.0, 1.5])",
+    ] {
+        let loops = lowered(graph("f32[1, 2, s, 6]", "f32[1]", call).expect(call)).expect(call);
+        assert!(!loops.to_string().contains("bind"), "{loops}");
+    }
+}
+
+#[test]
+fn what_eager_rejects_is_rejected() {
+    let (image, weight) = ("f32[1, 4, 5, 6]", "f32[4, 2, 3, 3]");
+    let cases = [
+        ("aten.conv2d.default(%x, %w, none, [1, 1], [0, 0], [1, 1], 1)", "requires"),
+        ("aten.conv2d.default(%x, %w, none, [0, 1], [0, 0], [1, 1], 2)", "`stride`"),
+        ("aten.conv2d.default(%x, %w, none, [1, 1], [0, 0], [3, 1], 2)", "requires"),
+        ("aten.conv2d.default(%x, %w, %x, [1, 1], [0, 0], [1, 1], 2)", "`bias`"),
+        ("aten.conv2d.padding(%x, %w, none, [2, 1], \"same\", [1, 1], 2)", "`padding`"),
+        ("aten.conv2d.padding(%x, %w, none, [1, 1], \"full\", [1, 1], 2)", "`padding`"),
+        ("aten.max_pool2d.default(%x, [2, 2], [2, 2], [2, 1], [1, 1], false)", "`padding`"),
+        ("aten.max_pool2d.default(%x, [6, 2], [2, 2], [0, 0], [1, 1], false)", "requires"),
+        ("aten.avg_pool2d.default(%x, [2, 2], [], [0, 0], false, true, 0)", "`divisor_override`"),
+        ("aten.upsample_nearest2d.vec(%x, none, none)", "sizes or scale factors"),
+        ("aten.upsample_nearest2d.vec(%x, [0, 4], none)", "requires"),
+        ("aten.pixel_unshuffle.default(%x, 2)", "requires"),
+        ("aten.channel_shuffle.default(%x, 3)", "requires"),
+        ("aten.grid_sampler_2d.default(%x, %x, 3, 0, true)", "`interpolation_mode`"),
+        ("aten.col2im.default(%w, [5, 6], [3, 3], [1, 1], [0, 0], [1, 1])", "dimensions"),
+    ];
+    for (call, expected) in cases {
+        let error = graph(image, weight, call).and_then(lowered).expect_err(call);
+        assert!(error.contains(expected), "{call}: {error}");
+    }
+}
+
+#[test]
+fn networks_need_a_known_number_of_steps() {
+    let call = "aten.rnn_tanh.input(%x, %w, [%w, %w], false, 1, 0.0, false, false, false)";
+    let error = graph("f32[s, 1, 4]", "f32[4, 4]", call).expect_err("unrolling needs a length");
+    assert!(error.contains("length is known only at run time"), "{error}");
+    let none = graph("f32[0, 1, 4]", "f32[4, 4]", call).expect_err("no steps");
+    assert!(none.contains("at least one step"), "{none}");
+}

@@ -1,0 +1,333 @@
+//! The graph passes `functionalize`, `decompose`, `noop`, `cse` and `dce`: text where the shape of the result matters,
+//! numbers by lowering.
+
+mod common;
+
+use common::{assert_text, join, outputs};
+use litz_ir::graph::Graph;
+use litz_passes::graph::{GraphSettings, PASSES};
+
+fn parse(text: &str) -> Graph {
+    let graph = litz_ir::text::graph::parse(text).unwrap_or_else(|d| panic!("{}\nin\n{text}", join(&d)));
+    verify(&graph);
+    graph
+}
+
+fn verify(graph: &Graph) {
+    let diags = litz_ir::verify::graph::verify(graph);
+    assert!(diags.is_empty(), "{}\nin\n{graph}", join(&diags));
+}
+
+fn apply(graph: &mut Graph, name: &str) -> usize {
+    let pass = PASSES.iter().find(|p| p.name == name).unwrap_or_else(|| panic!("no pass {name}"));
+    let count = (pass.run)(graph, &GraphSettings::default()).unwrap_or_else(|d| panic!("{}", join(&d)));
+    verify(graph);
+    count
+}
+
+fn values(graph: &Graph, sizes: &[(&str, i64)]) -> Vec<Vec<f64>> {
+    let loops = litz_ops::lower(graph).unwrap_or_else(|d| panic!("{}\nin\n{graph}", join(&d)));
+    common::verify(&loops);
+    outputs(&loops, sizes)
+}
+
+/// Applies one pass to a graph with this body and compares the text of what follows the inputs.
+fn check(name: &str, inputs: &str, body: &str, expected: &str) {
+    let text = |body: &str| format!("graph @g on cpu {{\n{inputs}\n{body}\n}}\n");
+    let mut graph = parse(&text(body));
+    apply(&mut graph, name);
+    assert_text(&graph.to_string(), &text(expected));
+}
+
+const INPUTS: &str = "  %x: f32[3, 4] = input
+  %y: f32[3, 4] = input";
+
+// functionalize
+
+/// Functionalises a graph with this body; it then computes what the functional body does.
+fn check_functional(body: &str, functional: &str) -> Graph {
+    let text = |body: &str| format!("graph @g on cpu {{\n{INPUTS}\n{body}\n}}\n");
+    let mut graph = parse(&text(body));
+    apply(&mut graph, "functionalize");
+    assert!(values(&graph, &[]) == values(&parse(&text(functional)), &[]), "{graph}");
+    graph
+}
+
+#[test]
+fn writes_become_values_and_updates() {
+    check(
+        "functionalize",
+        INPUTS,
+        "  %a: f32[3, 4] = aten.add_.Tensor(%x, %y, 1)
+  %b: f32[3, 4] = aten.neg.default(%x)
+  return %a, %b",
+        "  %fn: f32[3, 4] = aten.add.Tensor(%x, %y, 1)
+  %b: f32[3, 4] = aten.neg.default(%fn)
+  update %x = %fn
+  return %fn, %b",
+    );
+}
+
+#[test]
+fn computed_values_are_written_without_updates() {
+    let graph = check_functional(
+        "  %a: f32[3, 4] = aten.neg.default(%x)
+  %b: f32[3, 4] = aten.mul_.Tensor(%a, %y)
+  %c: f32[3, 4] = aten.add.Tensor(%a, %b, 1)
+  return %c",
+        "  %a: f32[3, 4] = aten.neg.default(%x)
+  %b: f32[3, 4] = aten.mul.Tensor(%a, %y)
+  %c: f32[3, 4] = aten.add.Tensor(%b, %b, 1)
+  return %c",
+    );
+    assert!(graph.updates.is_empty());
+}
+
+#[test]
+fn views_see_writes_to_their_base() {
+    check_functional(
+        "  %v: f32[4] = aten.select.int(%x, 0, 1)
+  %a: f32[3, 4] = aten.neg_.default(%x)
+  %b: f32[4] = aten.abs.default(%v)
+  return %b, %v",
+        "  %a: f32[3, 4] = aten.neg.default(%x)
+  %v: f32[4] = aten.select.int(%a, 0, 1)
+  %b: f32[4] = aten.abs.default(%v)
+  update %x = %a
+  return %b, %v",
+    );
+}
+
+#[test]
+fn bases_see_writes_through_views_of_views() {
+    let graph = check_functional(
+        "  %a: f32[3, 4] = aten.neg.default(%x)
+  %t: f32[4, 3]{1, 4} = aten.t.default(%a)
+  %v: f32[2, 3]{1, 4} = aten.slice.Tensor(%t, 0, 1, 3, 1)
+  %w: f32[2]{1} = aten.select.int(%v, 1, 2)
+  %r: f32[2] = aten.neg_.default(%w)
+  %b: f32[3, 4] = aten.add.Tensor(%a, %y, 1)
+  return %b, %r, %t",
+        "  %a: f32[3, 4] = aten.neg.default(%x)
+  %row: f32[1, 4] = aten.slice.Tensor(%a, 0, 2, 3, 1)
+  %other: f32[2, 4] = aten.slice.Tensor(%a, 0, 0, 2, 1)
+  %p: f32[1, 1] = aten.slice.Tensor(%row, 1, 0, 1, 1)
+  %q: f32[1, 2] = aten.slice.Tensor(%row, 1, 1, 3, 1)
+  %s: f32[1, 1] = aten.slice.Tensor(%row, 1, 3, 4, 1)
+  %n: f32[1, 2] = aten.neg.default(%q)
+  %changed: f32[1, 4] = aten.cat.default([%p, %n, %s], 1)
+  %all: f32[3, 4] = aten.cat.default([%other, %changed], 0)
+  %b: f32[3, 4] = aten.add.Tensor(%all, %y, 1)
+  %m: f32[2] = aten.view.default(%n, [2])
+  %t: f32[4, 3]{1, 4} = aten.t.default(%all)
+  return %b, %m, %t",
+    );
+    assert!(graph.updates.is_empty());
+}
+
+#[test]
+fn writes_through_reshapes_and_pieces_reach_the_base() {
+    check_functional(
+        "  %a: f32[3, 4] = aten.neg.default(%x)
+  %v: f32[12] = aten.view.default(%a, [12])
+  %p: f32[6], %q: f32[6] = aten.split.Tensor(%v, 6, 0)
+  %n: f32[6] = aten.neg_.default(%q)
+  %b: f32[3, 4] = aten.add.Tensor(%a, %y, 1)
+  return %b, %p",
+        "  %a: f32[3, 4] = aten.neg.default(%x)
+  %v: f32[12] = aten.view.default(%a, [12])
+  %p: f32[6], %q: f32[6] = aten.split.Tensor(%v, 6, 0)
+  %n: f32[6] = aten.neg.default(%q)
+  %c: f32[12] = aten.cat.default([%p, %n], 0)
+  %d: f32[3, 4] = aten.view.default(%c, [3, 4])
+  %b: f32[3, 4] = aten.add.Tensor(%d, %y, 1)
+  return %b, %p",
+    );
+}
+
+#[test]
+fn every_cut_can_be_written_through() {
+    for cut in [
+        "%q: f32[3, 2]{4, 1} = aten.narrow.default(%a, 1, 2, 2)",
+        "_, %q: f32[3, 2]{4, 1} = aten.chunk.default(%a, 2, -1)",
+        "_, %q: f32[3, 2]{4, 1} = aten.split.Tensor(%a, 2, 1)",
+        "_, %q: f32[3, 2]{4, 1} = aten.split_with_sizes.default(%a, [2, 2], 1)",
+        "%q: f32[3, 2]{4, 1} = aten.slice.Tensor(%a, 1, 2, 9223372036854775807, 1)",
+    ] {
+        check_functional(
+            &format!(
+                "  %a: f32[3, 4] = aten.neg.default(%x)
+  {cut}
+  %n: f32[3, 2] = aten.neg_.default(%q)
+  return %a"
+            ),
+            "  %a: f32[3, 4] = aten.neg.default(%x)
+  %p: f32[3, 2]{4, 1} = aten.slice.Tensor(%a, 1, 0, 2, 1)
+  %q: f32[3, 2]{4, 1} = aten.slice.Tensor(%a, 1, 2, 4, 1)
+  %n: f32[3, 2] = aten.neg.default(%q)
+  %c: f32[3, 4] = aten.cat.default([%p, %n], 1)
+  return %c",
+        );
+    }
+}
+
+#[test]
+fn results_convert_to_the_type_of_what_is_written() {
+    let mut graph = parse(
+        "graph @g on cpu {
+  %x: bf16[3] = input
+  %y: f32[3] = input
+  %a: bf16[3] = aten.add_.Tensor(%x, %y, 1)
+  return %a
+}",
+    );
+    apply(&mut graph, "functionalize");
+    let text = graph.to_string();
+    assert!(text.contains("bf16[3] = aten._to_copy.default"), "{text}");
+}
+
+#[test]
+fn functional_graphs_stay() {
+    let body = "  %a: f32[3, 4] = aten.neg.default(%x)
+  return %a";
+    check("functionalize", INPUTS, body, body);
+}
+
+// noop
+
+#[test]
+fn identities_disappear() {
+    check(
+        "noop",
+        INPUTS,
+        "  %a: f32[3, 4] = aten.clone.default(%x, none)
+  %b: f32[3, 4] = aten.view.default(%a, [3, 4])
+  %c: f32[3, 4] = aten.expand.default(%b, [-1, -1], false)
+  %d: f32[3, 4] = aten.detach.default(%c)
+  %e: f32[3, 4] = aten.neg.default(%d)
+  return %e",
+        "  %e: f32[3, 4] = aten.neg.default(%x)
+  return %e",
+    );
+}
+
+#[test]
+fn what_only_looks_like_an_identity_stays() {
+    let square = "  %x: f32[3, 3] = input";
+    for body in [
+        "  %a: f32[3, 3] = aten.constant_pad_nd.default(%x, [1, -1], 0.0)\n  return %a",
+        "  %a: f32[3, 3]{1, 3} = aten.t.default(%x)\n  return %a",
+        "  %a: f32[3, 3] = aten.flip.default(%x, [0])\n  return %a",
+        "  %a: f64[3, 3] = aten._to_copy.default(%x, f64, none, none, none, false, none)\n  return %a",
+    ] {
+        check("noop", square, body, body);
+    }
+    check(
+        "noop",
+        square,
+        "  %a: f32[3, 3] = aten.constant_pad_nd.default(%x, [0, 0], 0.0)\n  %b: f32[3, 3] = aten.neg.default(%a)\n  return %b",
+        "  %b: f32[3, 3] = aten.neg.default(%x)\n  return %b",
+    );
+}
+
+// cse
+
+#[test]
+fn equal_nodes_become_one() {
+    check(
+        "cse",
+        INPUTS,
+        "  %a: f32[3, 4] = aten.add.Tensor(%x, %y, 1)
+  %b: f32[3, 4] = aten.add.Tensor(%x, %y, 1)
+  %c: f32[3, 4] = aten.add.Tensor(%x, %y, 2)
+  %d: f32[3, 4] = aten.mul.Tensor(%a, %c)
+  %e: f32[3, 4] = aten.mul.Tensor(%b, %c)
+  %f: f32[3, 4] = aten.sub.Tensor(%d, %e, 1)
+  return %f, %b",
+        "  %a: f32[3, 4] = aten.add.Tensor(%x, %y, 1)
+  %c: f32[3, 4] = aten.add.Tensor(%x, %y, 2)
+  %d: f32[3, 4] = aten.mul.Tensor(%a, %c)
+  %f: f32[3, 4] = aten.sub.Tensor(%d, %d, 1)
+  return %f, %a",
+    );
+}
+
+#[test]
+fn results_that_only_one_of_equal_nodes_names_are_kept() {
+    check(
+        "cse",
+        INPUTS,
+        "  %a: f32[3], _ = aten.max.dim(%x, 1, false)
+  _, %i: i64[3] = aten.max.dim(%x, 1, false)
+  return %a, %i",
+        "  %a: f32[3], %i: i64[3] = aten.max.dim(%x, 1, false)
+  return %a, %i",
+    );
+}
+
+#[test]
+fn literals_that_differ_in_sign_or_kind_differ() {
+    let body = "  %a: f32[3, 4] = aten.add.Scalar(%x, 0.0, 1)
+  %b: f32[3, 4] = aten.add.Scalar(%x, -0.0, 1)
+  %c: f32[3, 4] = aten.add.Scalar(%x, 0, 1)
+  return %a, %b, %c";
+    check("cse", INPUTS, body, body);
+}
+
+// dce
+
+#[test]
+fn what_nothing_uses_disappears() {
+    check(
+        "dce",
+        INPUTS,
+        "  %a: f32[3], %i: i64[3] = aten.max.dim(%x, 1, false)
+  %b: f32[3, 4] = aten.neg.default(%y)
+  %c: f32[3, 4] = aten.abs.default(%b)
+  %d: f32[3, 4] = aten.exp.default(%y)
+  update %y = %d
+  return %a",
+        "  %a: f32[3], _ = aten.max.dim(%x, 1, false)
+  %d: f32[3, 4] = aten.exp.default(%y)
+  update %y = %d
+  return %a",
+    );
+}
+
+// All of them.
+
+#[test]
+fn all_passes_together_keep_results() {
+    let text = "graph @g on cpu {
+  sym s0 in [1, 8]
+  %x: f32[s0, 3, 6, 5] = input
+  %w: f32[4, 3, 3, 3] = const \"w\"
+  %b: f32[4] = const \"b\"
+  %v: f32[7, 24] = const \"v\"
+  %c: f32[s0, 4, 6, 5] = aten.conv2d.default(%x, %w, %b, [1, 1], [1, 1], [1, 1], 1)
+  %d: f32[s0, 4, 6, 5] = aten.clone.default(%c, none)
+  %r: f32[s0, 4, 6, 5] = aten.relu.default(%d)
+  %m: f32[s0, 4, 3, 2] = aten.max_pool2d.default(%r, [2, 2], [2, 2], [0, 0], [1, 1], false)
+  %f: f32[s0, 24] = aten.flatten.using_ints(%m, 1, -1)
+  %y: f32[s0, 7] = aten.linear.default(%f, %v, none)
+  return %y, %r
+}";
+    for s0 in [1, 3] {
+        let before = values(&parse(text), &[("s0", s0)]);
+        let mut graph = parse(text);
+        for pass in PASSES {
+            apply(&mut graph, pass.name);
+            assert!(values(&graph, &[("s0", s0)]) == before, "{}\n{graph}", pass.name);
+        }
+        let mut loops = litz_ops::lower(&graph).unwrap_or_else(|d| panic!("{}", join(&d)));
+        for pass in litz_passes::loops::PASSES {
+            (pass.run)(&mut loops, &litz_passes::loops::Settings::default());
+            common::verify(&loops);
+            assert!(outputs(&loops, &[("s0", s0)]) == before, "{}\n{loops}", pass.name);
+        }
+        // The image has a border, its windows no guards.
+        let text = loops.to_string();
+        assert!(text.contains("x_copy_border"), "{text}");
+        assert!(!text.contains("else 0.0\n    %1: f32 = load w"), "{text}");
+    }
+}

@@ -1,0 +1,347 @@
+//! A compiled program to a file, and the file to something that runs, without a compiler.
+//!
+//! An artifact holds the texts of the program and of its kernels, their object code, and the contents of constants as
+//! they are after the load steps: packed and folded, at places that kernels can use where the file is mapped. What
+//! load steps kept is a constant of the program written, which itself has nothing left to load but views.
+//! The container's file says how the sections lie in the file.
+//!
+//! # Trust
+//! An artifact holds machine code, and running it is as safe as running any program from the same source. Unlike model
+//! files, artifacts are trusted input: checksums find damage, not intent. Opening one executes nothing; making a
+//! device of it does, at the first launch. As with any mapped file, nobody may change it while it is in use.
+
+mod container;
+mod freeze;
+mod target;
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use litz_ir::Diags;
+use litz_ir::kernel::Kernel;
+use litz_ir::program::{Const, Program};
+use litz_sym::Expr;
+
+use crate::device::{Device, NativeDevice};
+use crate::error::RunError;
+use crate::object::{LoadedObject, ObjectError};
+use crate::pool::ThreadPool;
+use crate::program::Executable;
+use crate::tensor::Tensor;
+use crate::weights::Weights;
+use crate::{routines, symbols};
+use container::{Reader, Sections, put_string};
+pub use target::Target;
+
+/// What an artifact is made of, weights aside.
+pub struct Parts<'a> {
+    /// The version of Litz that compiled it.
+    pub compiler: &'a str,
+    /// The machine that the objects are for.
+    pub target: &'a Target,
+    /// The wrapper.
+    pub program: &'a Program,
+    /// What it launches.
+    pub kernels: &'a [Kernel],
+    /// Machine code of the kernels.
+    pub objects: &'a [Vec<u8>],
+    /// Names of the program's parameters, as the caller knows them.
+    pub inputs: &'a [String],
+    /// Names of the program's outputs.
+    pub outputs: &'a [String],
+}
+
+/// Writes the artifact of a program to `path`, with the contents that the constants of `executable` have at this
+/// moment. The file appears under its name when it is complete.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(path: &Path, parts: &Parts<'_>, executable: &Executable) -> Result<(), ArtifactError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let unfinished = path.with_file_name(name);
+    let written = executable.with_memory(|constants, kept| {
+        let frozen = freeze::freeze(parts.program, constants, kept);
+        let launched = freeze::launched(&frozen.program);
+        let kernels: Vec<&Kernel> = parts.kernels.iter().filter(|k| launched.contains(k.name.as_str())).collect();
+        let mut out = BufWriter::new(File::create(&unfinished)?);
+        write_sections(&mut out, parts, &frozen.program, &kernels, &frozen.weights)?;
+        out.into_inner()?.sync_all()
+    });
+    let written = written.and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // It may not even have been created.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written.map_err(|source| ArtifactError::Io { path: path.to_owned(), source })
+}
+
+/// The bytes of an artifact without weights, which then come from elsewhere: see [`Artifact::program`].
+pub fn to_bytes(parts: &Parts<'_>) -> Vec<u8> {
+    let kernels: Vec<&Kernel> = parts.kernels.iter().collect();
+    let mut bytes = Vec::new();
+    write_sections(&mut bytes, parts, parts.program, &kernels, &[]).expect("invariant: memory takes all bytes");
+    bytes
+}
+
+fn write_sections(
+    out: &mut dyn Write,
+    parts: &Parts<'_>,
+    program: &Program,
+    kernels: &[&Kernel],
+    weights: &[&[u8]],
+) -> io::Result<()> {
+    let (about, program) = (about_bytes(parts), program.to_string());
+    let kernels: Vec<String> = kernels.iter().map(|kernel| kernel.to_string()).collect();
+    let mut sections = vec![(ABOUT.to_owned(), &about[..]), (PROGRAM.to_owned(), program.as_bytes())];
+    let kernels = kernels.iter().map(String::as_bytes).enumerate().map(|(at, bytes)| (kernel_section(at), bytes));
+    sections.extend(kernels);
+    let objects = parts.objects.iter().map(Vec::as_slice).enumerate();
+    sections.extend(objects.map(|(at, bytes)| (object_section(at), bytes)));
+    sections.extend(weights.iter().enumerate().map(|(at, &bytes)| (weight_section(at), bytes)));
+    container::write(out, &sections)
+}
+
+const ABOUT: &str = "about";
+const PROGRAM: &str = "program";
+
+fn kernel_section(at: usize) -> String {
+    format!("kernel/{at}")
+}
+
+fn object_section(at: usize) -> String {
+    format!("object/{at}")
+}
+
+/// The contents of the program's constant at that position.
+fn weight_section(at: usize) -> String {
+    format!("weight/{at}")
+}
+
+/// Bytes that artifacts are read from, such as a mapped file.
+pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// An artifact, its texts read and verified against their checksums, its code not yet loaded.
+///
+/// As [`Weights`], it gives the contents of its program's constants, in place.
+pub struct Artifact {
+    file: Bytes,
+    sections: Sections,
+    about: About,
+    program: Program,
+    kernels: Vec<Kernel>,
+}
+
+impl Artifact {
+    /// Maps and reads the artifact at `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no artifact or of another version, or is damaged. Weights are not looked at:
+    /// see [`Artifact::check`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Artifact, ArtifactError> {
+        let failed = |source| ArtifactError::Io { path: path.as_ref().to_owned(), source };
+        let file = File::open(&path).map_err(failed)?;
+        // SAFETY: the mapping is only read, and that nobody changes the file meanwhile is the caller's promise, as
+        // the module says.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
+        Artifact::from_bytes(Arc::new(map))
+    }
+
+    /// As [`Artifact::open`], from bytes.
+    ///
+    /// # Errors
+    /// As [`Artifact::open`].
+    pub fn from_bytes(file: Bytes) -> Result<Artifact, ArtifactError> {
+        let bytes = (*file).as_ref();
+        let sections = Sections::read(bytes)?;
+        let about = About::read(sections.checked(bytes, ABOUT)?).ok_or_else(|| damaged_text(ABOUT, "it is cut off"))?;
+        let program = parse(&sections, bytes, PROGRAM, litz_ir::text::program::parse)?;
+        let kernel = |at: usize| parse(&sections, bytes, &kernel_section(at), litz_ir::text::kernel::parse);
+        let kernels = (0..sections.count(kernel_section)).map(kernel).collect::<Result<_, _>>()?;
+        Ok(Artifact { sections, about, program, kernels, file })
+    }
+
+    /// Loads the code and gets ready to run on `threads` threads, the caller's included.
+    ///
+    /// # Errors
+    /// When this machine cannot run the code, the code is damaged, or weights are missing.
+    pub fn executable(&self, threads: usize) -> Result<Executable, ArtifactError> {
+        let device = self.device(Arc::new(ThreadPool::new(threads)))?;
+        Ok(Executable::new(&self.program, &self.kernels, device, self)?)
+    }
+
+    /// Machine code of the kernels, verified against its checksums.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn objects(&self) -> Result<Vec<&[u8]>, ArtifactError> {
+        let objects = 0..self.sections.count(object_section);
+        objects.map(|at| self.sections.checked((*self.file).as_ref(), &object_section(at))).collect()
+    }
+
+    /// The kernels, loaded.
+    ///
+    /// # Errors
+    /// When this machine cannot run the code, or the code is damaged.
+    pub fn device(&self, pool: Arc<ThreadPool>) -> Result<Arc<dyn Device>, ArtifactError> {
+        self.about.target.check()?;
+        let resolve = |name: &str| routines::symbol(name).or_else(|| symbols::c_library_symbol(name));
+        let load = |bytes| LoadedObject::load(bytes, &resolve).map(Arc::new);
+        let objects = self.objects()?.into_iter().map(load).collect::<Result<_, _>>()?;
+        // SAFETY: whoever wrote the artifact compiled the objects from these kernels; that this is so is what trusting
+        // an artifact means.
+        Ok(Arc::new(unsafe { NativeDevice::new(&self.kernels, objects, pool) }?))
+    }
+
+    /// Reads the whole file and compares every section with its checksum, weights included.
+    ///
+    /// # Errors
+    /// Where one differs.
+    pub fn check(&self) -> Result<(), ArtifactError> {
+        let file = (*self.file).as_ref();
+        self.sections.names().try_for_each(|name| self.sections.checked(file, name).map(drop))
+    }
+
+    /// The wrapper.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What the program launches.
+    pub fn kernels(&self) -> &[Kernel] {
+        &self.kernels
+    }
+
+    /// The version of Litz that compiled it.
+    pub fn compiler(&self) -> &str {
+        &self.about.compiler
+    }
+
+    /// The machine that the code is for.
+    pub fn target(&self) -> &Target {
+        &self.about.target
+    }
+
+    /// Names of the program's parameters, as the caller knows them.
+    pub fn inputs(&self) -> &[String] {
+        &self.about.inputs
+    }
+
+    /// Names of the program's outputs.
+    pub fn outputs(&self) -> &[String] {
+        &self.about.outputs
+    }
+}
+
+impl Weights for Artifact {
+    fn get(&self, name: &str) -> Option<Tensor> {
+        let at = self.program.consts.iter().position(|constant| constant.name == name)?;
+        let Const { ty, .. } = &self.program.consts[at];
+        let numbers = |exprs: &[Expr]| exprs.iter().map(|e| usize::try_from(e.as_int()?).ok()).collect::<Option<Vec<_>>>();
+        let (sizes, strides) = (numbers(&ty.sizes)?, numbers(&ty.strides)?);
+        let range = self.sections.range(&weight_section(at))?;
+        let tensor = Tensor::from_shared(ty.dtype, &sizes, &strides, self.file.clone(), range.start).ok()?;
+        (tensor.bytes().len() <= range.len()).then_some(tensor)
+    }
+}
+
+fn parse<T>(
+    sections: &Sections,
+    file: &[u8],
+    name: &str,
+    parse: fn(&str) -> Result<T, Diags>,
+) -> Result<T, ArtifactError> {
+    let text = std::str::from_utf8(sections.checked(file, name)?).map_err(|e| damaged_text(name, e))?;
+    parse(text).map_err(|diags| damaged_text(name, diags.first().map_or(String::new(), |diag| diag.to_string())))
+}
+
+fn damaged_text(name: &str, why: impl std::fmt::Display) -> ArtifactError {
+    ArtifactError::damaged(format!("section `{name}`: {why}"))
+}
+
+/// The section that is neither text nor code.
+struct About {
+    compiler: String,
+    target: Target,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+}
+
+fn about_bytes(parts: &Parts<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_string(&mut bytes, parts.compiler);
+    put_string(&mut bytes, &parts.target.triple);
+    for list in [&parts.target.features, parts.inputs, parts.outputs] {
+        bytes.extend((list.len() as u32).to_le_bytes());
+        list.iter().for_each(|text| put_string(&mut bytes, text));
+    }
+    bytes
+}
+
+impl About {
+    fn read(bytes: &[u8]) -> Option<About> {
+        let mut from = Reader(bytes);
+        let (compiler, triple) = (from.string()?, from.string()?);
+        let mut list = || (0..from.u32()?).map(|_| from.string()).collect::<Option<Vec<_>>>();
+        let (features, inputs, outputs) = (list()?, list()?, list()?);
+        Some(About { compiler, target: Target { triple, features }, inputs, outputs })
+    }
+}
+
+/// Why an artifact cannot be written, read or run.
+#[derive(Debug, thiserror::Error)]
+pub enum ArtifactError {
+    /// The system's words.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file of another kind.
+    #[error("expected a compiled program, found a file of another kind")]
+    NotAnArtifact,
+    /// Written by another version of Litz.
+    #[error("expected version {expected} of compiled programs, found version {found}: compile the model again")]
+    Version {
+        /// The version that this runtime reads.
+        expected: u32,
+        /// The version of the file.
+        found: u32,
+    },
+    /// Cut off, or changed since it was written.
+    #[error("the compiled program is damaged: {what}")]
+    Damaged {
+        /// What does not fit.
+        what: String,
+    },
+    /// Code for another kind of machine.
+    #[error("the code is for {expected}, found {found}")]
+    WrongMachine {
+        /// The triple that it was compiled for.
+        expected: String,
+        /// This machine.
+        found: String,
+    },
+    /// Code that uses instructions this machine lacks.
+    #[error("the code needs a CPU with {}, which this one lacks", features.join(", "))]
+    MissingFeatures {
+        /// Their LLVM names.
+        features: Vec<String>,
+    },
+    /// Code that cannot be loaded.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// A program that cannot be made ready to run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl ArtifactError {
+    fn damaged(what: impl Into<String>) -> ArtifactError {
+        ArtifactError::Damaged { what: what.into() }
+    }
+}
