@@ -15,6 +15,9 @@ else:
 
     lines = [str(schema) for schema in torch._C._jit_get_all_schemas()]
 
+# Operators that libraries define in Python.
+lines += ["transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor"]
+
 known = {}
 for line in lines:
     found = re.match(r"(\w+)::(\w+)(?:\.(\w+))?\(", line)
@@ -23,7 +26,7 @@ for line in lines:
         line = line.replace("MemoryFormat memory_format=0", "MemoryFormat memory_format=contiguous_format")
         known.setdefault(f"{found[1]}.{found[2]}.{found[3] or 'default'}", line)
 text = "".join(path.read_text() for path in sorted((here / "src/ops").glob("*.rs")))
-names = sorted(set(re.findall(r'"((?:aten|prims|torchvision|higher_order)\.\w+\.\w+)"', text)))
+names = sorted(set(re.findall(r'"((?:aten|prims|torchvision|transformers|higher_order)\.\w+\.\w+)"', text)))
 missing = [name for name in names if name not in known]
 if missing:
     sys.exit(f"no schema for {', '.join(missing)}")

@@ -27,7 +27,8 @@ fn hash(path: &Path) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
     path.file_name().hash(&mut hasher);
     if path.is_dir() {
-        let mut entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+        let mut entries =
+            fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
         entries.sort();
         for entry in entries {
             hasher.write_u64(hash(&entry)?);

@@ -104,6 +104,17 @@ struct TileLoop {
     axis: Axis,
 }
 
+impl TileLoop {
+    /// The axis, as long as its last vector.
+    fn in_whole_vectors(&self) -> Axis {
+        let extent = match self.kind {
+            LoopKind::Vector { lanes, .. } => self.axis.extent.ceildiv(i64::from(lanes)) * i64::from(lanes),
+            LoopKind::For | LoopKind::Unroll => self.axis.extent,
+        };
+        Axis { extent, ..self.axis }
+    }
+}
+
 /// A buffer local to this kernel.
 struct LocalMem {
     mem: Mem,
@@ -119,7 +130,8 @@ struct Accumulator {
     mem: Mem,
     /// Position of the best value, for an arg-reduction.
     at: Option<Mem>,
-    /// Tiles it has an element for each point of. They keep their variables wherever they are sunk to.
+    /// Tiles it has an element for each point of. They keep their variables wherever they are sunk to. Extents are those of
+    /// the array: whole vectors, so that each row starts with one.
     tiles: Vec<Axis>,
     /// Outer axes that loops inside the reduction run along: axis, value at the first point, extent.
     dims: Vec<(Sym, Expr, Expr)>,
@@ -358,7 +370,7 @@ impl<'a> Builder<'a> {
                 let index = self.accumulator_index(&total, leaf, &inner.facts);
                 let combine = Some(op);
                 add.push(Stmt::Store { mem: total.mem, index, value, combine, guard: Vec::new(), atomic: false });
-                self.wrap_in_tiles(&mut add, &inner, &|tile| part.tiles.contains(tile));
+                self.wrap_in_tiles(&mut add, &inner, &|tile| part.tiles.iter().any(|t| t.var == tile.var));
                 stmts.extend(add);
             }
         }
@@ -489,7 +501,7 @@ impl<'a> Builder<'a> {
             outer.push((axis.var, value));
         }
         let varies = |a: &Axis| outer.iter().any(|(_, value)| value.has_sym(a.var));
-        let tiles: Vec<Axis> = env.tiles.iter().map(|t| t.axis).filter(varies).collect();
+        let tiles: Vec<Axis> = env.tiles.iter().filter(|t| varies(&t.axis)).map(TileLoop::in_whole_vectors).collect();
         let mut dims = Vec::new();
         for &(axis, value) in &outer {
             let used: Vec<Axis> = below.iter().filter(|a| value.has_sym(a.var)).copied().collect();
@@ -565,7 +577,7 @@ impl<'a> Builder<'a> {
         for axis in below.iter().rev().filter(|a| spans(a.var)) {
             stmts = vec![Stmt::Loop(Loop { kind: LoopKind::For, var: axis.var, extent: axis.extent, body: stmts })];
         }
-        self.wrap_in_tiles(&mut stmts, env, &|tile| acc.tiles.contains(tile));
+        self.wrap_in_tiles(&mut stmts, env, &|tile| acc.tiles.iter().any(|t| t.var == tile.var));
         out.extend(stmts);
     }
 

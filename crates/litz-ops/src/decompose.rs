@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::infer::{InferCx, infer};
 use crate::table::Table;
 use litz_ir::Diags;
-use litz_ir::graph::{Arg, Graph, Node, OpName, TensorType, Type, Value, ValueData};
+use litz_ir::graph::{Arg, Float, Graph, Node, OpName, TensorType, Type, Value, ValueData};
 use litz_ir::ids::{Id, Table as IdTable};
 use litz_ir::schema::{OpSchema, Schemas};
 use litz_sym::Facts;
@@ -114,6 +114,16 @@ impl Rewriter<'_> {
     pub fn call(&mut self, op: &str, args: impl IntoIterator<Item = Arg>) -> Result<Value, OpError> {
         let results = self.call_all(op, args)?;
         results.first().copied().flatten().ok_or_else(|| OpError::missing(op))
+    }
+
+    /// Applies an operator with one result to tensors.
+    pub fn apply(&mut self, op: &str, operands: &[Value]) -> Result<Value, OpError> {
+        self.call(op, operands.iter().map(|&v| Arg::Value(v)))
+    }
+
+    /// Applies an operator with one result to a tensor and a number.
+    pub fn scalar(&mut self, op: &str, x: Value, number: f64) -> Result<Value, OpError> {
+        self.call(op, [Arg::Value(x), Arg::Float(Float(number))])
     }
 
     /// Applies an operator; all of its results.

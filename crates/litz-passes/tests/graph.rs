@@ -193,6 +193,25 @@ fn functional_graphs_stay() {
     check("functionalize", INPUTS, body, body);
 }
 
+// decompose
+
+#[test]
+fn operators_become_what_they_are_made_of() {
+    let text = |body: &str| format!("graph @g on cpu {{\n{INPUTS}\n{body}\n}}\n");
+    let mut graph = parse(&text(
+        "  %d: f32[3, 3] = aten.diff.default(%x, 1, -1, none, none)
+  return %d",
+    ));
+    assert!(apply(&mut graph, "decompose") > 0);
+    let expected = parse(&text(
+        "  %a: f32[3, 3]{4, 1} = aten.slice.Tensor(%x, 1, 1, 4, 1)
+  %b: f32[3, 3]{4, 1} = aten.slice.Tensor(%x, 1, 0, 3, 1)
+  %d: f32[3, 3] = aten.sub.Tensor(%a, %b, 1)
+  return %d",
+    ));
+    assert!(values(&graph, &[]) == values(&expected, &[]), "{graph}");
+}
+
 // noop
 
 #[test]

@@ -1,11 +1,11 @@
-//! The loops passes `inline`, `pack` and `dead`, and the cleaning of bodies: text where the shape of the result
+//! The loops passes `inline`, `fold`, `pack` and `dead`, and the cleaning of bodies: text where the shape of the result
 //! matters, numbers everywhere.
 
 mod common;
 
 use common::{assert_text, outputs, parse, verify};
 use litz_ir::loops::{Loops, Stmt};
-use litz_passes::loops::{PASSES, Pass, Settings, cse, dead, inline, pack};
+use litz_passes::loops::{PASSES, Pass, Settings, cse, dead, fold, inline, pack};
 
 /// Runs a pass and compares what the program returns before and after.
 fn run_checked(
@@ -402,6 +402,126 @@ loops @p on cpu {
   return y
 }";
     run_checked(inline::run, text, &[]);
+}
+
+// fold
+
+/// A gather by what `index` makes of the axes `i` in 6 and `j` in 5; `%index` is the index.
+fn gather(index: &str, value: &str, extent: i64) -> String {
+    format!(
+        "
+loops @p on cpu {{
+  buf table: f32[{extent}] = input
+  buf y: f32[6, 5]
+  nest n [i in 6, j in 5] {{
+{index}
+    bind t = {value} in {extent}
+    %20: f32 = load table[t]
+    store y[5*i + j] = %20
+  }}
+  return y
+}}"
+    )
+}
+
+#[test]
+fn indices_that_wrap_become_plain_ones() {
+    let wrapped = "    %0: i64 = index i + j
+    %1: i64 = const 0
+    %2: bool = lt %0, %1
+    %3: i64 = const 10
+    %4: i64 = add %0, %3
+    %5: i64 = select %2, %4, %0";
+    let text = gather(wrapped, "%5", 10).replace("%20", "%7");
+    let (loops, count) = run_checked(fold::run, &text, &[]);
+    assert!(count > 0);
+    assert_text(
+        &loops.to_string(),
+        "
+loops @p on cpu {
+  buf table: f32[10] = input
+  buf y: f32[6, 5]
+  nest n [i in 6, j in 5] {
+    %0: f32 = load table[i + j]
+    store y[5*i + j] = %0
+  }
+  return y
+}",
+    );
+}
+
+#[test]
+fn indices_that_may_be_outside_keep_their_check() {
+    // The largest is 9: in range of 10 elements only when that is known.
+    let index = "    %0: i64 = index i + j
+    %1: i64 = const 1
+    %2: i64 = sub %0, %1
+    %3: i64 = const 0
+    %4: i64 = max %2, %3";
+    let text = gather(index, "%4", 9).replace("%20", "%6");
+    let (loops, _) = run_checked(fold::run, &text, &[]);
+    assert!(loops.to_string().contains("bind t"), "{loops}");
+}
+
+#[test]
+fn masks_of_indices_become_conditions() {
+    let text = "
+loops @p on cpu {
+  buf x: f32[4, 4] = input
+  buf y: f32[4, 4]
+  buf z: f32[4, 4]
+  nest n [i in 4, j in 4] {
+    %0: i64 = index i
+    %1: i64 = index j
+    %2: bool = le %1, %0
+    %3: bool = gt %1, %0
+    %4: i64 = const 7
+    %5: bool = lt %0, %4
+    %6: bool = and %2, %5
+    %7: f32 = load x[4*i + j]
+    %8: f32 = const -inf
+    %9: f32 = select %6, %7, %8
+    store y[4*i + j] = %9
+    %11: bool = and %3, %5
+    %12: f32 = select %11, %7, %8
+    store z[4*i + j] = %12
+  }
+  return y, z
+}";
+    let (loops, _) = run_checked(fold::run, text, &[]);
+    let text = loops.to_string();
+    assert!(text.contains("cond j <= i") && text.contains("cond i < j"), "{text}");
+    assert!(!text.contains("and ") && !text.contains("index"), "{text}");
+}
+
+#[test]
+fn choices_that_are_decided_choose() {
+    let text = "
+loops @p on cpu {
+  sym s0 in [1, 9]
+  buf x: f32[s0] = input
+  buf y: f32[s0]
+  buf n: f32[]
+  nest n [i in s0] {
+    %0: bool = cond i < s0
+    %1: f32 = load x[i]
+    %2: f32 = const 5.0
+    %3: f32 = select %0, %1, %2
+    %4: f32 = neg %3
+    store y[i] = %4
+  }
+  nest count [| i in s0] {
+    %0: bool = cond 0 <= i
+    %1: f32 = cast %0
+    %2: f32 = reduce.sum %1
+    store n[0] = %2
+  }
+  return y, n
+}";
+    for s0 in [1, 4] {
+        let (loops, _) = run_checked(fold::run, text, &[("s0", s0)]);
+        assert!(!loops.to_string().contains("select"), "{loops}");
+    }
 }
 
 // pack

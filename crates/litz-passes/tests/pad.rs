@@ -70,12 +70,6 @@ loops @c on cpu {
   buf h: f32[1, 2, 7, 6]{84, 1, 12, 2}
   buf y: f32[1, 16, 5, 4]{320, 1, 64, 16}
   buf z: f32[1, 2, 5, 4]
-  nest relu from %h [a in 2, b in 5, c in 4] {
-    %0: f32 = load x[20*a + 4*b + c]
-    %1: f32 = const 0.0
-    %2: f32 = max %0, %1
-    store h[a + 12*b + 2*c + 14] = %2
-  }
   nest h_border from %h [p2 in 2, p3 in 6, p1 in 2] {
     %0: f32 = const 0.0
     store h[p1 + 2*p3 + 12*mod(p2 + 6, 7)] = %0
@@ -83,6 +77,12 @@ loops @c on cpu {
   nest h_border2 from %h [p2 in 5, p3 in 2, p1 in 2] {
     %0: f32 = const 0.0
     store h[p1 + 12*p2 + 2*mod(p3 + 5, 6) + 12] = %0
+  }
+  nest relu from %h [a in 2, b in 5, c in 4] {
+    %0: f32 = load x[20*a + 4*b + c]
+    %1: f32 = const 0.0
+    %2: f32 = max %0, %1
+    store h[a + 12*b + 2*c + 14] = %2
   }
   nest conv from %y [o in 16, i in 5, j in 4 | k in 2, p in 3, q in 3] {
     %0: f32 = load h[12*i + 2*j + k + 12*p + 2*q]
@@ -187,6 +187,54 @@ loops @c on cpu {
     assert_eq!((count, guards(&loops)), (1, 0), "{loops}");
     // Two before; one after: the wide window's last starts two before the end and is five long.
     assert_eq!(buf(&loops, "h").sizes[0].to_string(), "15");
+}
+
+#[test]
+fn borders_are_filled_before_the_chain_that_computes_the_image() {
+    // The product, what follows it, and the image may share a kernel.
+    let text = "
+loops @c on cpu {
+  buf x: f32[9, 4] = input
+  buf w: f32[4] = const \"w\"
+  buf t: f32[9]
+  buf u: f32[9]
+  buf h: f32[9]
+  buf a: f32[9]
+  nest unrelated [i in 9] {
+    %0: f32 = load x[4*i]
+    store u[i] = %0
+  }
+  nest dot [i in 9 | k in 4] {
+    %0: f32 = load x[4*i + k]
+    %1: f32 = load w[k]
+    %2: f32 = mul %0, %1
+    %3: f32 = reduce.sum %2
+    store t[i] = %3
+  }
+  nest image [i in 9] {
+    %0: f32 = load t[i]
+    %1: f32 = load u[i]
+    %2: f32 = add %0, %1
+    store h[i] = %2
+  }
+  nest sum [i in 9 | p in 3] {
+    %0: f32 = load h[i + p - 1] if 1 <= i + p, i + p < 10 else 0.0
+    %1: f32 = reduce.sum %0
+    store a[i] = %1
+  }
+  return a
+}";
+    let (loops, _) = run_checked(text, &[]);
+    let names: Vec<&str> = loops.stmts.iter().map(Stmt::name).collect();
+    assert_eq!(names, ["unrelated", "h_border", "dot", "image", "sum"]);
+}
+
+#[test]
+fn constant_images_are_copied_when_the_model_is_loaded() {
+    let text = CONVOLUTION.replace("buf x: f32[1, 2, 5, 4] = input", "buf x: f32[1, 2, 5, 4] = const \"x\"");
+    let (loops, count) = run_checked(&text, &[]);
+    assert_eq!(count, 1);
+    assert!(loops.stmts.iter().any(|s| s.name() == "h_pad"), "{loops}");
 }
 
 #[test]

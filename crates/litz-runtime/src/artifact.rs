@@ -3,7 +3,7 @@
 //! An artifact holds the texts of the program and of its kernels, their object code, and the contents of constants as
 //! they are after the load steps: packed and folded, at places that kernels can use where the file is mapped. What
 //! load steps kept is a constant of the program written, which itself has nothing left to load but views.
-//! The container's file says how the sections lie in the file.
+//! How all this lies in the file is said in `artifact/container.rs`.
 //!
 //! # Trust
 //! An artifact holds machine code, and running it is as safe as running any program from the same source. Unlike model
@@ -53,8 +53,8 @@ pub struct Parts<'a> {
     pub outputs: &'a [String],
 }
 
-/// Writes the artifact of a program to `path`, with the contents that the constants of `executable` have at this
-/// moment. The file appears under its name when it is complete.
+/// Writes the artifact of a program to `path`, with the contents that the constants of `executable`, which was made of
+/// the same program and kernels, have at this moment. The file appears under its name when it is complete.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -65,7 +65,8 @@ pub fn write(path: &Path, parts: &Parts<'_>, executable: &Executable) -> Result<
     let written = executable.with_memory(|constants, kept| {
         let frozen = freeze::freeze(parts.program, constants, kept);
         let launched = freeze::launched(&frozen.program);
-        let kernels: Vec<&Kernel> = parts.kernels.iter().filter(|k| launched.contains(k.name.as_str())).collect();
+        let kernels: Vec<&Kernel> =
+            parts.kernels.iter().filter(|k| launched.contains(k.name.as_str())).collect();
         let mut out = BufWriter::new(File::create(&unfinished)?);
         write_sections(&mut out, parts, &frozen.program, &kernels, &frozen.weights)?;
         out.into_inner()?.sync_all()
@@ -82,7 +83,8 @@ pub fn write(path: &Path, parts: &Parts<'_>, executable: &Executable) -> Result<
 pub fn to_bytes(parts: &Parts<'_>) -> Vec<u8> {
     let kernels: Vec<&Kernel> = parts.kernels.iter().collect();
     let mut bytes = Vec::new();
-    write_sections(&mut bytes, parts, parts.program, &kernels, &[]).expect("invariant: memory takes all bytes");
+    write_sections(&mut bytes, parts, parts.program, &kernels, &[])
+        .expect("invariant: memory takes all bytes");
     bytes
 }
 
@@ -96,7 +98,8 @@ fn write_sections(
     let (about, program) = (about_bytes(parts), program.to_string());
     let kernels: Vec<String> = kernels.iter().map(|kernel| kernel.to_string()).collect();
     let mut sections = vec![(ABOUT.to_owned(), &about[..]), (PROGRAM.to_owned(), program.as_bytes())];
-    let kernels = kernels.iter().map(String::as_bytes).enumerate().map(|(at, bytes)| (kernel_section(at), bytes));
+    let kernels =
+        kernels.iter().map(String::as_bytes).enumerate().map(|(at, bytes)| (kernel_section(at), bytes));
     sections.extend(kernels);
     let objects = parts.objects.iter().map(Vec::as_slice).enumerate();
     sections.extend(objects.map(|(at, bytes)| (object_section(at), bytes)));
@@ -156,7 +159,8 @@ impl Artifact {
     pub fn from_bytes(file: Bytes) -> Result<Artifact, ArtifactError> {
         let bytes = (*file).as_ref();
         let sections = Sections::read(bytes)?;
-        let about = About::read(sections.checked(bytes, ABOUT)?).ok_or_else(|| damaged_text(ABOUT, "it is cut off"))?;
+        let about = About::read(sections.checked(bytes, ABOUT)?)
+            .ok_or_else(|| damaged_text(ABOUT, "it is cut off"))?;
         let program = parse(&sections, bytes, PROGRAM, litz_ir::text::program::parse)?;
         let kernel = |at: usize| parse(&sections, bytes, &kernel_section(at), litz_ir::text::kernel::parse);
         let kernels = (0..sections.count(kernel_section)).map(kernel).collect::<Result<_, _>>()?;
@@ -239,7 +243,9 @@ impl Weights for Artifact {
     fn get(&self, name: &str) -> Option<Tensor> {
         let at = self.program.consts.iter().position(|constant| constant.name == name)?;
         let Const { ty, .. } = &self.program.consts[at];
-        let numbers = |exprs: &[Expr]| exprs.iter().map(|e| usize::try_from(e.as_int()?).ok()).collect::<Option<Vec<_>>>();
+        let numbers = |exprs: &[Expr]| {
+            exprs.iter().map(|e| usize::try_from(e.as_int()?).ok()).collect::<Option<Vec<_>>>()
+        };
         let (sizes, strides) = (numbers(&ty.sizes)?, numbers(&ty.strides)?);
         let range = self.sections.range(&weight_section(at))?;
         let tensor = Tensor::from_shared(ty.dtype, &sizes, &strides, self.file.clone(), range.start).ok()?;
@@ -254,7 +260,8 @@ fn parse<T>(
     parse: fn(&str) -> Result<T, Diags>,
 ) -> Result<T, ArtifactError> {
     let text = std::str::from_utf8(sections.checked(file, name)?).map_err(|e| damaged_text(name, e))?;
-    parse(text).map_err(|diags| damaged_text(name, diags.first().map_or(String::new(), |diag| diag.to_string())))
+    parse(text)
+        .map_err(|diags| damaged_text(name, diags.first().map_or(String::new(), |diag| diag.to_string())))
 }
 
 fn damaged_text(name: &str, why: impl std::fmt::Display) -> ArtifactError {
@@ -305,7 +312,9 @@ pub enum ArtifactError {
     #[error("expected a compiled program, found a file of another kind")]
     NotAnArtifact,
     /// Written by another version of Litz.
-    #[error("expected version {expected} of compiled programs, found version {found}: compile the model again")]
+    #[error(
+        "expected version {expected} of compiled programs, found version {found}: compile the model again"
+    )]
     Version {
         /// The version that this runtime reads.
         expected: u32,

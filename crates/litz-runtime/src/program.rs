@@ -17,7 +17,6 @@ use litz_ir::kernel::Kernel;
 use litz_ir::program::{Program, Slot};
 use litz_sym::Expr;
 
-use crate::arena::AlignedBuf;
 use crate::device::Device;
 use crate::error::RunError;
 use crate::tensor::Input;
@@ -69,9 +68,7 @@ impl Executable {
         let writes_state =
             program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);
         let plan = Arc::new(plan_load(&prepared)?);
-        let kept =
-            plan.kept.iter().map(|&(_, bytes)| AlignedBuf::new(bytes)).collect::<Result<Vec<_>, _>>()?;
-        let memory = Memory::new(constants, kept, plan.kept.clone());
+        let memory = Memory::new(constants, plan.kept.clone())?;
         let mut context = Context::new(&memory, 0, 0);
         context.use_plan(plan, &*device)?;
         context.run(&*device)?;
@@ -122,7 +119,8 @@ impl Executable {
         let contents = unsafe { self.memory.contents() };
         let slots = self.memory.kept_slots();
         let (constants, kept) = contents.split_at(contents.len() - slots.len());
-        let kept: Vec<_> = slots.iter().zip(kept).map(|(&(slot, _), &bytes)| (Slot::new(slot), bytes)).collect();
+        let kept: Vec<_> =
+            slots.iter().zip(kept).map(|(&(slot, _), &bytes)| (Slot::new(slot), bytes)).collect();
         read(constants, &kept)
     }
 

@@ -5,7 +5,7 @@
 //! depends on is in that kernel or before, joining never makes a cycle, and the result depends on nothing but the order
 //! of statements.
 
-use crate::access::accesses;
+use crate::access::{Step, accesses, step};
 use crate::deps::StmtInfo;
 use crate::product::{self, Product};
 use crate::{FusionNote, Heuristics, TargetInfo, nest};
@@ -416,10 +416,10 @@ fn complete(cx: &Cx<'_>, group: &Group, s: usize, mapping: Mapping) -> Result<Gr
     let hint = |axes: &[Axis]| -> i64 {
         axes.iter().map(|a| cx.loops.facts.hint(a.extent).unwrap_or(64).max(1)).fold(1, i64::saturating_mul)
     };
-    let (had, has) = (hint(&group.outer), hint(&joined.outer));
-    let wanted = i64::from(cx.target.threads);
-    let work = work(cx.loops, &joined);
-    if has < had && has < 2 * wanted && work > 4 * cx.heuristics.chunk_ops && wanted > 1 || joined.outer.is_empty() && !group.outer.is_empty() && work > cx.heuristics.chunk_ops {
+    let has = hint(&joined.outer);
+    let (before, after) = (parallel_points(cx.loops, group), parallel_points(cx.loops, &joined));
+    let wanted = 2 * i64::from(cx.target.threads);
+    if wanted > 2 && after < before && after < wanted && work(cx.loops, &joined) > 4 * cx.heuristics.chunk_ops {
         return Err(NoFuse::LessParallel);
     }
     if footprint(cx, &joined, has) > cx.target.l2_bytes / cx.heuristics.local_fraction {
@@ -427,6 +427,30 @@ fn complete(cx: &Cx<'_>, group: &Group, s: usize, mapping: Mapping) -> Result<Gr
     }
     Ok(joined)
 }
+
+/// Shared points that can run at once, by hints. An axis that vectors run along counts in strips: where members have
+/// loops of their own, a shared axis along which all of them store neighbouring elements.
+fn parallel_points(loops: &Loops, group: &Group) -> i64 {
+    let own_loops = group.members.iter().any(|m| {
+        let n = nest(loops, m.stmt);
+        n.all_axes().any(|a| !m.bind.iter().any(|b| b.0 == a.var))
+    });
+    let contiguous = |axis: &Axis| {
+        group.members.iter().all(|m| {
+            let stored = |a: &crate::access::Access| a.index.subst(&|s| m.bind.iter().find(|b| b.0 == s).map(|b| b.1));
+            let mut stores = accesses(nest(loops, m.stmt)).into_iter().filter(|a| a.store);
+            stores.all(|a| step(stored(&a), axis.var) == Step::Unit)
+        })
+    };
+    let points = |axis: &Axis| {
+        let n = loops.facts.hint(axis.extent).unwrap_or(64).max(1);
+        if own_loops && contiguous(axis) { n.div_euclid(COLUMN_STRIP).max(1) } else { n }
+    };
+    group.outer.iter().map(points).fold(1, i64::saturating_mul)
+}
+
+/// Elements of a strip of columns that one kernel point takes.
+const COLUMN_STRIP: i64 = 64;
 
 /// Instructions executed by all members together, by hints.
 pub fn work(loops: &Loops, group: &Group) -> i64 {

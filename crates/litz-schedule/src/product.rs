@@ -5,7 +5,7 @@
 
 use crate::access::{Step, accesses, bound_indices, step};
 use crate::fuse::Group;
-use crate::tree::{grain, merge_axes, order_axes, rebind, side_exprs};
+use crate::tree::{grain, merge_axes, order_axes, side_exprs, sum_in_parts};
 use crate::{Heuristics, TargetInfo, nest};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
@@ -201,7 +201,7 @@ pub fn plan(
         })
         .collect();
     let leaf = |nest: &Nest, part, bind| Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind });
-    let mut tile_body = sum_in_parts(leaf(head, Part::Body, body_bind), &loops_k, heuristics, &hint);
+    let mut tile_body = sum_in_parts(vec![leaf(head, Part::Body, body_bind)], &loops_k, heuristics, &hint);
     tile_body.push(leaf(head, Part::Tail, outer_bind));
     let mut after = Vec::new();
     let epilogue: usize = group.members[1..].iter().map(|m| nest(loops, m.stmt).body.len()).sum();
@@ -249,38 +249,6 @@ pub fn plan(
         grain(all, work, target, heuristics)
     };
     KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() }
-}
-
-/// The reduced loops around `body`. Long sums are added up from parts: a single loop is cut into pieces, of several the
-/// innermost that are long enough together make a part.
-fn sum_in_parts(body: Tree, loops: &[Axis], heuristics: &Heuristics, hint: &dyn Fn(Expr) -> i64) -> Vec<Tree> {
-    let part = heuristics.partial_sum;
-    let mut tree = body;
-    let mut length = 1;
-    let mut is_cut = false;
-    for (i, a) in loops.iter().enumerate().rev() {
-        let n = hint(a.extent);
-        if is_cut || length * n <= 2 * part {
-            let kind = if !is_cut && length >= part && n > 1 { LoopKind::Partial } else { LoopKind::For };
-            is_cut |= kind == LoopKind::Partial;
-            length *= n;
-            tree = Tree::Loop { kind, axis: *a, body: vec![tree] };
-        } else if length >= part {
-            is_cut = true;
-            tree = Tree::Loop { kind: LoopKind::Partial, axis: *a, body: vec![tree] };
-        } else {
-            // Pieces of this loop make the parts.
-            is_cut = true;
-            let piece = part / length;
-            let (outer, inner) = (Sym::new(&format!("kb{i}")), Sym::new(&format!("ki{i}")));
-            let tree_inside = rebind(tree, a.var, Expr::sym(outer) * piece + Expr::sym(inner));
-            let inside = Axis { var: inner, extent: Expr::int(piece) };
-            let inside = Tree::Loop { kind: LoopKind::For, axis: inside, body: vec![tree_inside] };
-            let outside = Axis { var: outer, extent: a.extent.ceildiv(piece) };
-            tree = Tree::Loop { kind: LoopKind::Partial, axis: outside, body: vec![inside] };
-        }
-    }
-    vec![tree]
 }
 
 /// Rows of a tile: as many as fit, spread evenly over the tiles a known number of rows needs; fewer when the number is

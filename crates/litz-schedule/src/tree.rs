@@ -374,12 +374,33 @@ impl Cx<'_> {
             let ops: i64 = run.body.iter().chain(&run.tails).map(|l| self.body_len(&l.nest)).sum();
             work = work.saturating_add(points.saturating_mul(ops));
             let run = rename_run(run, i);
-            body.extend(run_trees(run, LoopKind::For));
+            body.extend(self.column_trees(run));
         }
         let body = body.into_iter().map(|t| rebind(t, axis.var, value)).collect();
         let kind = LoopKind::TileVector { lanes: self.target.lanes() };
         let tree = vec![Tree::Loop { kind, axis: Axis { var: inner, extent: Expr::int(extent) }, body }];
         self.kernel(grid, work, tree)
+    }
+
+    /// A run's loops below a strip of columns. Its sums have one accumulator for each column: long ones go in parts.
+    fn column_trees(&self, run: Run) -> Vec<Tree> {
+        let sums_only = run.body.iter().filter(|l| l.part == Part::Body).all(|leaf| {
+            let stmt = self.loops.stmts.iter().position(|s| s.name() == leaf.nest);
+            let body = stmt.map(|s| nest(self.loops, s).body.as_slice()).unwrap_or_default();
+            body.iter().all(|i| match i.op {
+                InstOp::Reduce(op, _) => op == litz_ir::ReduceOp::Sum,
+                InstOp::ArgReduce { .. } => false,
+                _ => true,
+            })
+        });
+        let needed = |a: &Axis| run.tails.iter().any(|l| l.bind.iter().any(|b| b.1.has_sym(a.var)));
+        if !run.reduces || !sums_only || run.axes.iter().any(needed) {
+            return run_trees(run, LoopKind::For);
+        }
+        let body = run.body.into_iter().map(Tree::Leaf).collect();
+        let mut trees = sum_in_parts(body, &run.axes, self.heuristics, &|e| self.hint(e));
+        trees.extend(run.tails.into_iter().map(Tree::Leaf));
+        trees
     }
 
     fn body_len(&self, name: &str) -> i64 {
@@ -445,6 +466,57 @@ fn run_trees(run: Run, innermost: LoopKind) -> Vec<Tree> {
         body = vec![Tree::Loop { kind: kind(a), axis: *a, body }];
     }
     body
+}
+
+/// The reduced loops around `body`. Long sums are added up from parts: a single loop is cut into pieces, of several the
+/// innermost that are long enough together make a part.
+pub fn sum_in_parts(
+    body: Vec<Tree>,
+    loops: &[Axis],
+    heuristics: &Heuristics,
+    hint: &dyn Fn(Expr) -> i64,
+) -> Vec<Tree> {
+    let part = heuristics.partial_sum;
+    let mut trees = body;
+    let mut length = 1;
+    let mut is_cut = false;
+    for a in loops.iter().rev() {
+        let n = hint(a.extent);
+        if is_cut || length * n <= 2 * part {
+            let kind = if !is_cut && length >= part && n > 1 { LoopKind::Partial } else { LoopKind::For };
+            is_cut |= kind == LoopKind::Partial;
+            length *= n;
+            trees = vec![Tree::Loop { kind, axis: *a, body: trees }];
+        } else if length >= part {
+            is_cut = true;
+            trees = vec![Tree::Loop { kind: LoopKind::Partial, axis: *a, body: trees }];
+        } else if let Some(piece) = piece_of(&trees, a, part / length) {
+            // Pieces of this loop make the parts.
+            is_cut = true;
+            let (outer, inner) = (Sym::new(&format!("{}b", a.var)), Sym::new(&format!("{}i", a.var)));
+            let value = Expr::sym(outer) * piece + Expr::sym(inner);
+            let body = trees.into_iter().map(|t| rebind(t, a.var, value)).collect();
+            let inside = Axis { var: inner, extent: Expr::int(piece) };
+            let inside = Tree::Loop { kind: LoopKind::For, axis: inside, body };
+            let outside = Axis { var: outer, extent: a.extent.ceildiv(piece) };
+            trees = vec![Tree::Loop { kind: LoopKind::Partial, axis: outside, body: vec![inside] }];
+        } else {
+            length *= n;
+            trees = vec![Tree::Loop { kind: LoopKind::For, axis: *a, body: trees }];
+        }
+    }
+    trees
+}
+
+/// How long to cut the pieces of a loop. Where a leaf binds an axis to more than a multiple of the variable, as it does
+/// to the digits of merged axes, no piece may be cut short.
+fn piece_of(body: &[Tree], axis: &Axis, wanted: i64) -> Option<i64> {
+    let mut linear = true;
+    for tree in body {
+        tree.each_leaf(&mut |leaf| linear &= leaf.bind.iter().all(|b| b.1.linear(axis.var).is_some()));
+    }
+    let even = axis.extent.as_int().and_then(|n| (wanted / 4 + 1..=wanted).rev().find(|d| n % d == 0));
+    even.or(linear.then_some(wanted))
 }
 
 /// Replaces variable `var` by `value` in every leaf below.

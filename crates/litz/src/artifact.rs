@@ -6,9 +6,9 @@ use crate::model::{Compiled, Model};
 use crate::options::Options;
 use litz_codegen::Realized;
 use litz_import::ImportError;
+use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::program::{Program, Step};
-use litz_ir::Diag;
 use litz_runtime::artifact::{self, Artifact, Parts, Target};
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use std::path::Path;
@@ -121,4 +121,130 @@ fn key(model: &Model, backend: &CpuBackend, options: &Options) -> Result<CacheKe
 fn launches(program: &Program, kernel: &Kernel) -> usize {
     let is_launch = |step: &&Step| matches!(step, Step::Launch { kernel: name, .. } if *name == kernel.name);
     program.load.iter().chain(&program.steps).filter(is_launch).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litz_runtime::Tensor;
+    use std::fs;
+    use std::path::PathBuf;
+
+    /// A folder of its own for each test, removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("litz-{test}-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("writable");
+            Folder(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn digits() -> Model {
+        Model::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2")).expect("it is a model")
+    }
+
+    fn options(cache: Option<&Path>) -> Options {
+        Options { threads: 2, verify: false, cache: cache.map(Path::to_owned), ..Options::default() }
+    }
+
+    /// Numbers that differ, in the sizes that the model takes.
+    fn inputs(model: &Model) -> Vec<Tensor> {
+        let facts = &model.imported.graph.facts;
+        let value = |sym| Some(facts.hint_of(sym).unwrap_or(3));
+        let make = |(_, ty): (&str, &litz_ir::graph::TensorType)| {
+            let sizes: Vec<usize> =
+                ty.sizes.iter().map(|e| e.eval(&value).expect("known") as usize).collect();
+            let values: Vec<f32> =
+                (0..sizes.iter().product()).map(|at: usize| (at % 17) as f32 / 16.0).collect();
+            Tensor::from_slice(&sizes, &values).expect("lengths match")
+        };
+        model.inputs().into_iter().map(make).collect()
+    }
+
+    fn results(outputs: Vec<litz_runtime::program::Value>) -> Vec<Tensor> {
+        outputs.iter().map(|output| output.tensor().expect("a tensor").clone()).collect()
+    }
+
+    fn run(compiled: &Compiled, model: &Model) -> Vec<Tensor> {
+        results(compiled.run(&inputs(model)).expect("the call is right"))
+    }
+
+    fn was_scheduled(compiled: &Compiled) -> bool {
+        compiled.timings.iter().any(|timing| timing.name == "schedule")
+    }
+
+    #[test]
+    fn a_saved_program_runs_alone_and_gives_the_same() {
+        let (folder, model) = (Folder::new("saved"), digits());
+        let path = folder.0.join("digits.litzc");
+        let compiled = model.compile(&options(None)).expect("compiles");
+        compiled.save(&path).expect("writes");
+        let artifact = Artifact::open(&path).expect("it is sound");
+        artifact.check().expect("it is sound");
+        let executable = artifact.executable(2).expect("this machine compiled it");
+        let direct = run(&compiled, &model);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let outputs = executable.run(&inputs(&model)).expect("the call is right");
+                    assert_eq!(results(outputs), direct);
+                });
+            }
+        });
+        let names: Vec<&str> = model.inputs().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(artifact.inputs(), names);
+        assert_eq!(artifact.outputs().len(), direct.len());
+    }
+
+    #[test]
+    fn the_second_compilation_takes_everything_from_the_cache() {
+        let (folder, model) = (Folder::new("kept"), digits());
+        let first = model.compile(&options(Some(&folder.0))).expect("compiles");
+        let second = digits().compile(&options(Some(&folder.0))).expect("compiles");
+        assert!(was_scheduled(&first) && !was_scheduled(&second));
+        assert_eq!(run(&second, &model), run(&first, &model));
+        // What it took from the cache can be saved like what was compiled.
+        let path = folder.0.join("digits.litzc");
+        second.save(&path).expect("writes");
+        let executable =
+            Artifact::open(&path).and_then(|artifact| artifact.executable(1)).expect("it is sound");
+        let outputs = executable.run(&inputs(&model)).expect("the call is right");
+        assert_eq!(results(outputs), run(&first, &model));
+    }
+
+    #[test]
+    fn other_options_and_damage_compile_anew() {
+        let (folder, model) = (Folder::new("missed"), digits());
+        let cached = options(Some(&folder.0));
+        model.compile(&cached).expect("compiles");
+        let others = [
+            Options { isa: crate::IsaChoice::Baseline, ..cached.clone() },
+            Options { threads: 1, ..cached.clone() },
+            Options { verify: true, ..cached.clone() },
+        ];
+        for other in &others {
+            assert!(was_scheduled(&model.compile(other).expect("compiles")), "{other:?}");
+        }
+        for entry in fs::read_dir(&folder.0).expect("readable") {
+            let path = entry.expect("readable").path();
+            let bytes = fs::read(&path).expect("readable");
+            fs::write(&path, &bytes[..bytes.len() / 2]).expect("writable");
+        }
+        assert!(was_scheduled(&model.compile(&cached).expect("compiles")));
+    }
+
+    #[test]
+    fn the_reference_device_has_nothing_to_save() {
+        let compiled = digits().compile(&Options { reference: true, ..options(None) }).expect("compiles");
+        let error = compiled.save(std::env::temp_dir().join("never.litzc")).expect_err("there is no code");
+        assert!(matches!(error, Error::Unsupported(_)), "{error}");
+    }
 }

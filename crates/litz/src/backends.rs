@@ -111,22 +111,22 @@ impl CpuBackend {
         }
         Ok(object)
     }
+}
 
-    /// A device with the kernels' machine code loaded.
-    ///
-    /// # Errors
-    /// When an object cannot be loaded or lacks a kernel.
-    pub fn load(&self, kernels: &[Kernel], objects: &[Vec<u8>], pool: Arc<ThreadPool>) -> Result<Device, Error> {
-        let resolve = |name: &str| routines::symbol(name).or_else(|| symbols::c_library_symbol(name));
-        let objects = objects
-            .iter()
-            .map(|bytes| LoadedObject::load(bytes, &resolve).map(Arc::new))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| Error::bug("load", e))?;
-        // SAFETY: the objects were compiled from these very kernels by the emitter, whose functions have that type.
-        let device = unsafe { NativeDevice::new(kernels, objects, pool) }?;
-        Ok(Arc::new(device))
-    }
+/// A device with the kernels' machine code loaded.
+///
+/// # Errors
+/// When an object cannot be loaded or lacks a kernel.
+pub fn load(kernels: &[Kernel], objects: &[Vec<u8>], pool: Arc<ThreadPool>) -> Result<Device, Error> {
+    let resolve = |name: &str| routines::symbol(name).or_else(|| symbols::c_library_symbol(name));
+    let objects = objects
+        .iter()
+        .map(|bytes| LoadedObject::load(bytes, &resolve).map(Arc::new))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| Error::bug("load", e))?;
+    // SAFETY: the objects were compiled from these very kernels by the emitter, whose functions have that type.
+    let device = unsafe { NativeDevice::new(kernels, objects, pool) }?;
+    Ok(Arc::new(device))
 }
 
 /// The reference device with the kernels loaded.

@@ -240,7 +240,7 @@ fn trees(cx: &mut Cursor) -> Result<Vec<Tree>> {
 
 fn tree(cx: &mut Cursor) -> Result<Tree> {
     let keyword = cx.peek_text();
-    if !["for", "unroll", "vector", "tile", "thread", "warp", "mma"].contains(&keyword) {
+    if !["for", "partial", "unroll", "vector", "tile", "thread", "warp", "mma"].contains(&keyword) {
         return leaf(cx).map(Tree::Leaf);
     }
     cx.take();

@@ -1,14 +1,15 @@
-//! Indexing by tensors: lookups, gathers, scatters, sorts.
+//! Indexing by tensors: lookups, gathers, scatters.
 
 use crate::args::{Args, Number, Tensor};
 use crate::body::Body;
-use crate::def::{OpDef, inplace, lower, one};
+use crate::decompose::Rewriter;
+use crate::def::{OpDef, decompose, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{broadcast, iterated_strides, preserved_strides};
 use crate::lower::Lower;
-use crate::view::{Access, View, dim};
-use litz_ir::graph::{TensorType, Type, contiguous_strides};
+use crate::view::Access;
+use litz_ir::graph::{Arg, TensorType, Type, Value};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp};
 use litz_sym::{Expr, Rel};
@@ -29,19 +30,26 @@ pub const OPS: &[OpDef] = &[
     lower("aten.index_add.default", self_type, |lw, args| index_along(lw, args, Some(ReduceOp::Sum))),
     lower("aten.slice_scatter.default", self_type, slice_scatter),
     lower("aten.select_scatter.default", self_type, select_scatter),
-    lower("aten.sort.default", sort_types, sort),
-    lower("aten.sort.stable", sort_types, sort),
-    lower("aten.topk.default", topk_types, topk),
+    lower("aten.index_fill.int_Scalar", self_type, index_fill),
+    lower("aten.index_fill.int_Tensor", self_type, index_fill),
+    decompose("aten.put.default", put),
+    decompose("aten.take.default", take),
+    decompose("aten.take_along_dim.default", take_along),
+    decompose("aten.masked_scatter.default", masked_scatter),
     inplace("aten.index_put_.default", "aten.index_put.default"),
     inplace("aten.index_copy_.default", "aten.index_copy.default"),
     inplace("aten.index_add_.default", "aten.index_add.default"),
+    inplace("aten.index_fill_.int_Scalar", "aten.index_fill.int_Scalar"),
+    inplace("aten.index_fill_.int_Tensor", "aten.index_fill.int_Tensor"),
+    inplace("aten.put_.default", "aten.put.default"),
+    inplace("aten.masked_scatter_.default", "aten.masked_scatter.default"),
     inplace("aten.scatter_.src", "aten.scatter.src"),
     inplace("aten.scatter_.value", "aten.scatter.value"),
     inplace("aten.scatter_add_.default", "aten.scatter_add.default"),
 ];
 
 /// A fresh tensor with the type of `self`.
-fn self_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+pub(crate) fn self_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
     one(TensorType { strides: preserved_strides(cx.facts, x), ..x.clone() })
 }
@@ -166,7 +174,7 @@ fn index(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// The operand's contents in the result's buffer, for scatters to write into.
-fn copied_self(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Option<Access>, OpError> {
+pub(crate) fn copied_self(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Option<Access>, OpError> {
     let x = lw.access(args.tensor("self")?)?;
     let Some(out) = lw.result(args, 0) else { return Ok(None) };
     lw.nest(&out.sizes, |b, at| {
@@ -234,11 +242,7 @@ fn index_select(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let (x, index) = (lw.access(x)?, lw.access(args.tensor("index")?)?);
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
-        let mut coords = at.to_vec();
-        if let Some(coord) = coords.get_mut(along) {
-            let i = b.load(&index, if index.rank() == 0 { &[] } else { &at[along..=along] });
-            *coord = b.bind(i, x.sizes[along]);
-        }
+        let coords = listed_along(b, &index, &x.sizes, at, along);
         let v = b.load(&x, &coords);
         b.store(&out, at, v);
         Ok(())
@@ -264,10 +268,26 @@ fn gather(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// The coordinates with the one along a dimension read from an index tensor.
-fn bound_along(b: &mut Body<'_>, index: &Access, sizes: &[Expr], at: &[Expr], along: usize) -> Vec<Expr> {
+pub(crate) fn bound_along(b: &mut Body<'_>, index: &Access, sizes: &[Expr], at: &[Expr], along: usize) -> Vec<Expr> {
     let mut coords = at.to_vec();
     if let Some(coord) = coords.get_mut(along) {
         let i = b.load(index, at);
+        *coord = b.bind(i, sizes[along]);
+    }
+    coords
+}
+
+/// The coordinates with the one along a dimension read from a vector of indices, or from the only index.
+pub(crate) fn listed_along(
+    b: &mut Body<'_>,
+    index: &Access,
+    sizes: &[Expr],
+    at: &[Expr],
+    along: usize,
+) -> Vec<Expr> {
+    let mut coords = at.to_vec();
+    if let Some(coord) = coords.get_mut(along) {
+        let i = b.load(index, if index.rank() == 0 { &[] } else { &at[along..=along] });
         *coord = b.bind(i, sizes[along]);
     }
     coords
@@ -299,11 +319,7 @@ fn index_along(lw: &mut Lower<'_>, args: &Args<'_>, combine: Option<ReduceOp>) -
     let alpha = args.opt_float("alpha")?.unwrap_or(1.0);
     let Some(out) = copied_self(lw, args)? else { return Ok(()) };
     lw.nest(&source.sizes, |b, at| {
-        let mut coords = at.to_vec();
-        if let Some(coord) = coords.get_mut(along) {
-            let i = b.load(&index, if index.rank() == 0 { &[] } else { &at[along..=along] });
-            *coord = b.bind(i, out.sizes[along]);
-        }
+        let coords = listed_along(b, &index, &out.sizes, at, along);
         let mut v = b.load(&source, at);
         if alpha != 1.0 {
             v = b.cast(v, source.dtype.compute());
@@ -349,76 +365,101 @@ fn select_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     })
 }
 
-// Sorting is a routine of the runtime on rows: `sort` and `topk` take the rows of a contiguous matrix.
-
-fn sort_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let x = args.tensor("self")?.ty;
-    let strides = preserved_strides(cx.facts, x);
-    let values = TensorType { strides, ..x.clone() };
-    let indices = TensorType { dtype: Dtype::I64, ..values.clone() };
-    Ok(vec![Type::Tensor(values), Type::Tensor(indices)])
-}
-
-fn topk_types(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let x = args.tensor("self")?.ty;
-    let mut sizes = x.sizes.clone();
-    if let Some(size) = sizes.get_mut(args.dim("dim", x.rank())?) {
-        *size = args.int("k")?;
-    }
-    let strides = contiguous_strides(&sizes);
-    let values = TensorType { dtype: x.dtype, sizes, strides };
-    let indices = TensorType { dtype: Dtype::I64, ..values.clone() };
-    Ok(vec![Type::Tensor(values), Type::Tensor(indices)])
-}
-
-/// `sort(x) -> values, indices` with integers `rows, columns, descending`; stable, NaN as the largest.
-fn sort(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let descending = Expr::int(i64::from(args.flag("descending")?));
-    on_rows(lw, args, "sort", |n| n, |_, rows, n| Ok(vec![rows, n, descending]))
-}
-
-/// `topk(x) -> values, indices` with integers `rows, columns, k, largest`; sorted, NaN as the largest.
-fn topk(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let k = args.int("k")?;
-    let largest = Expr::int(i64::from(args.flag("largest")?));
-    on_rows(lw, args, "topk", |_| k, |_, rows, n| Ok(vec![rows, n, k, largest]))
-}
-
-/// Calls a routine on the rows along `dim`, which give rows of values and of positions.
-fn on_rows(
-    lw: &mut Lower<'_>,
-    args: &Args<'_>,
-    routine: &str,
-    columns: impl Fn(Expr) -> Expr,
-    ints: impl Fn(&Args<'_>, Expr, Expr) -> Result<Vec<Expr>, OpError>,
-) -> Result<(), OpError> {
+fn index_fill(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let x = args.tensor("self")?;
-    let rank = x.ty.rank();
-    let along = args.dim("dim", rank)?;
-    let access = lw.access(x)?;
-    // The dimension moves to the end and back.
-    let order: Vec<usize> = (0..rank).filter(|&d| d != along).chain((rank > 0).then_some(along)).collect();
-    let mut to_rows = vec![Expr::zero(); rank];
-    order.iter().enumerate().for_each(|(to, &from)| to_rows[from] = dim(to));
-    let rows = lw.view(&access, &View::new(order.iter().map(|&d| x.ty.sizes[d]).collect(), to_rows));
-    let source = lw.contiguous(&rows, "rows")?;
-    let mut sizes = rows.sizes.clone();
-    let n = sizes.last().copied().unwrap_or(Expr::one());
-    if let Some(last) = sizes.last_mut() {
-        *last = columns(n);
+    let along = args.dim("dim", x.ty.rank())?;
+    let index = lw.access(args.tensor("index")?)?;
+    let tensor = args.tensor("value").ok().map(|t| lw.access(t)).transpose()?;
+    let number = if tensor.is_none() { args.number("value")? } else { Number::Bool(false) };
+    let Some(out) = copied_self(lw, args)? else { return Ok(()) };
+    let mut sizes = out.sizes.clone();
+    if let Some(size) = sizes.get_mut(along) {
+        *size = index.sizes.iter().copied().product();
     }
-    let (values, indices) = (lw.temp("values", x.ty.dtype, &sizes), lw.temp("indices", Dtype::I64, &sizes));
-    let count = sizes.iter().rev().skip(1).product();
-    let ints = ints(args, count, n)?;
-    lw.call(routine, &[&source], &[&values, &indices], ints);
-    let back: Vec<Expr> = order.iter().map(|&d| dim(d)).collect();
-    let mut result_sizes = x.ty.sizes.clone();
-    if let (Some(size), Some(&last)) = (result_sizes.get_mut(along), sizes.last()) {
-        *size = last;
+    lw.nest(&sizes, |b, at| {
+        let mut coords = at.to_vec();
+        if let Some(coord) = coords.get_mut(along) {
+            let i = b.load(&index, if index.rank() == 0 { &[] } else { &at[along..=along] });
+            *coord = b.bind_wrapped(i, out.sizes[along]);
+        }
+        let v = match &tensor {
+            Some(value) => b.load(value, &[]),
+            None => b.number(number, out.dtype),
+        };
+        b.store(&out, &coords, v);
+        Ok(())
+    })
+}
+
+/// A tensor as a vector.
+fn flattened(r: &mut Rewriter<'_>, x: Value) -> Result<Value, OpError> {
+    r.call("aten.reshape.default", [Arg::Value(x), Arg::ints([Expr::int(-1)])])
+}
+
+/// Elements of `source` to the places in the flattened operand that `index` names.
+fn put(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let (x, index, source) = (
+        r.args().tensor("self")?.value,
+        r.args().tensor("index")?.value,
+        r.args().tensor("source")?.value,
+    );
+    let (sizes, accumulate) = (r.ty(x)?.sizes, r.args().get("accumulate").clone());
+    let (flat, index, source) = (flattened(r, x)?, flattened(r, index)?, flattened(r, source)?);
+    let index = Arg::List(vec![Arg::Value(index)]);
+    let new = r.call("aten.index_put.default", [Arg::Value(flat), index, Arg::Value(source), accumulate])?;
+    Ok(vec![r.call("aten.reshape.default", [Arg::Value(new), Arg::ints(sizes)])?])
+}
+
+fn take(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let (x, index) = (r.args().tensor("self")?.value, r.args().tensor("index")?.value);
+    let flat = flattened(r, x)?;
+    Ok(vec![r.call("aten.index.Tensor", [Arg::Value(flat), Arg::List(vec![Arg::Value(index)])])?])
+}
+
+/// `gather` of operands that broadcast against each other but along the dimension; without one, of vectors.
+fn take_along(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let (x, index) = (r.args().tensor("self")?, r.args().tensor("indices")?);
+    let (x, index, rank) = (x.value, index.value, x.ty.rank());
+    if !r.args().has("dim") {
+        let (x, index) = (flattened(r, x)?, flattened(r, index)?);
+        let args = [Arg::Value(x), Arg::Int(Expr::zero()), Arg::Value(index)];
+        return Ok(vec![r.call("aten.gather.default", args)?]);
     }
-    let view = View::new(result_sizes, back);
-    let (values, indices) = (lw.view(&values, &view), lw.view(&indices, &view));
-    lw.set_result(args, 0, values);
-    lw.set_result(args, 1, indices);
-    Ok(())
+    let at = r.args().dim("dim", rank)?;
+    let (mut own, mut theirs) = (r.ty(x)?.sizes, r.ty(index)?.sizes);
+    if theirs.len() != rank {
+        return Err(r.args().invalid("expected operands of one rank"));
+    }
+    let (length, count) = (own[at], theirs[at]);
+    (own[at], theirs[at]) = (Expr::one(), Expr::one());
+    let mut sizes = broadcast(&mut r.infer_cx(), &[&own, &theirs], "aten.take_along_dim.default")?;
+    let mut expanded = |v: Value, size: Expr| {
+        sizes[at] = size;
+        r.call("aten.expand.default", [Arg::Value(v), Arg::ints(sizes.clone())])
+    };
+    let (x, index) = (expanded(x, length)?, expanded(index, count)?);
+    let args = [Arg::Value(x), Arg::Int(Expr::int(at as i64)), Arg::Value(index)];
+    Ok(vec![r.call("aten.gather.default", args)?])
+}
+
+/// Where the mask is set, the elements of `source` in order: the how manieth set element counts is a running sum.
+fn masked_scatter(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let (x, mask, source) = (
+        r.args().tensor("self")?.value,
+        r.args().tensor("mask")?.value,
+        r.args().tensor("source")?.value,
+    );
+    let both = r.call_all("aten.broadcast_tensors.default", [Arg::List(vec![Arg::Value(x), Arg::Value(mask)])])?;
+    let [Some(x), Some(mask)] = both[..] else {
+        return Err(r.args().invalid("expected an operand and a mask"));
+    };
+    let sizes = r.ty(x)?.sizes;
+    let flat = flattened(r, mask)?;
+    let count = r.call("aten.cumsum.default", [Arg::Value(flat), Arg::Int(Expr::zero())])?;
+    let place = r.call("aten.sub.Scalar", [Arg::Value(count), Arg::Int(Expr::one())])?;
+    let place = r.call("aten.clamp_min.default", [Arg::Value(place), Arg::Int(Expr::zero())])?;
+    let source = flattened(r, source)?;
+    let taken = r.call("aten.index.Tensor", [Arg::Value(source), Arg::List(vec![Arg::Value(place)])])?;
+    let taken = r.call("aten.reshape.default", [Arg::Value(taken), Arg::ints(sizes)])?;
+    Ok(vec![r.apply("aten.where.self", &[mask, taken, x])?])
 }

@@ -9,18 +9,25 @@ pub mod copy;
 mod curve;
 pub mod factory;
 pub mod grid;
+pub mod group;
 pub mod index;
+pub mod join;
+pub mod loss;
 pub mod matmul;
 pub mod norm;
+pub mod order;
 pub mod pad;
 pub mod patches;
 pub mod pointwise;
 pub mod pool;
+pub mod quant;
 pub mod reduce;
 pub mod resize;
 pub mod rnn;
+pub mod scatter;
 pub mod shape;
 pub mod softmax;
+pub mod special;
 pub mod view;
 mod window;
 
@@ -45,4 +52,11 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("pad", pad::OPS),
     ("patches", patches::OPS),
     ("rnn", rnn::OPS),
+    ("scatter", scatter::OPS),
+    ("order", order::OPS),
+    ("group", group::OPS),
+    ("join", join::OPS),
+    ("special", special::OPS),
+    ("loss", loss::OPS),
+    ("quant", quant::OPS),
 ];

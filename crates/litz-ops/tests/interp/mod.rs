@@ -53,7 +53,7 @@ pub fn run(
             Stmt::Extern(call) => {
                 let ints: Vec<i64> = call.ints.iter().map(|&e| value(e)).collect();
                 let source = bufs[call.reads[0].0 as usize].clone();
-                let (values, indices) = sorted_rows(&call.routine, &source, &ints);
+                let (values, indices) = sorted_lines(&call.routine, &source, &ints);
                 bufs[call.writes[0].0 as usize] = values;
                 bufs[call.writes[1].0 as usize] = indices;
             }
@@ -62,26 +62,30 @@ pub fn run(
     loops.outputs.iter().map(|o| read_output(o, &bufs, &value)).collect()
 }
 
-/// `sort` and `topk` on rows: stable, NaN as the largest.
-fn sorted_rows(routine: &str, source: &[Num], ints: &[i64]) -> (Vec<Num>, Vec<Num>) {
-    let (columns, keep, descending) = match routine {
-        "sort" => (ints[1], ints[1], ints[2] != 0),
-        "topk" => (ints[1], ints[2], ints[3] != 0),
+/// `sort` and `topk` along the middle of `[outer, length, inner]`: stable, NaN as the largest.
+fn sorted_lines(routine: &str, source: &[Num], ints: &[i64]) -> (Vec<Num>, Vec<Num>) {
+    let (keep, descending) = match routine {
+        "sort" => (ints[1], ints[3] != 0),
+        "topk" => (ints[3], ints[4] != 0),
         other => panic!("unknown routine {other}"),
     };
+    let (outer, length, inner, keep) = (ints[0] as usize, ints[1] as usize, ints[2] as usize, keep as usize);
     let order = |a: f64, b: f64| {
         a.is_nan().cmp(&b.is_nan()).then(a.partial_cmp(&b).unwrap_or(std::cmp::Ordering::Equal))
     };
-    let (mut values, mut indices) = (Vec::new(), Vec::new());
-    for row in source.chunks(columns.max(1) as usize) {
-        let mut places: Vec<usize> = (0..row.len()).collect();
+    let mut values = vec![Num::I(0); outer * keep * inner];
+    let mut indices = values.clone();
+    for (o, i) in (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))) {
+        let line: Vec<Num> = (0..length).map(|at| source[(o * length + at) * inner + i]).collect();
+        let mut places: Vec<usize> = (0..length).collect();
         places.sort_by(|&a, &b| {
-            let ascending = order(row[a].f(), row[b].f());
+            let ascending = order(line[a].f(), line[b].f());
             if descending { ascending.reverse() } else { ascending }
         });
-        places.truncate(keep as usize);
-        values.extend(places.iter().map(|&p| row[p]));
-        indices.extend(places.iter().map(|&p| Num::I(p as i64)));
+        for (rank, &place) in places[..keep].iter().enumerate() {
+            let to = (o * keep + rank) * inner + i;
+            (values[to], indices[to]) = (line[place], Num::I(place as i64));
+        }
     }
     (values, indices)
 }

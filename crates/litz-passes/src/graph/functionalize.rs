@@ -105,7 +105,7 @@ impl Cx<'_> {
                 let target = original.ok_or_else(|| unsupported(&node, "its first argument is no tensor"))?;
                 self.write(&node, twin, target)
             }
-            _ if writes(self.table, &node) => Err(unsupported(&node, "it writes to its arguments")),
+            // `detach_` changes its argument's gradient, not its contents.
             Some(Rule::View | Rule::Drop) => {
                 if let Some(base) = original
                     && self.aliases(&node, base)
@@ -115,6 +115,7 @@ impl Cx<'_> {
                 self.graph.nodes.push(node);
                 Ok(())
             }
+            _ if writes(self.table, &node) => Err(unsupported(&node, "it writes to its arguments")),
             Some(Rule::Op(_) | Rule::Pointwise(_) | Rule::Lower(_) | Rule::Decompose(_)) | None => {
                 // Decomposed views, such as those that split, are views all the same.
                 let schema = self.table.lookup(node.op.as_str());

@@ -71,9 +71,12 @@ fn fold(nest: &mut Nest, facts: &Facts) -> usize {
                 count += 1;
             }
         } else if let Some(op) = folded
-            && !matches!(inst.op, InstOp::Const(_) | InstOp::Index(_) | InstOp::Cond(_))
+            && !matches!(inst.op, InstOp::Const(_))
+            && inst.op != op
         {
             inst.op = op;
+            count += 1;
+        } else if stands_for.is_some() {
             count += 1;
         }
         known.push(fact);

@@ -97,10 +97,9 @@ fn single_store(nest: &Nest) -> Option<(Buf, Expr)> {
     for inst in &nest.body {
         match &inst.op {
             InstOp::Store { combine: Some(_), .. } | InstOp::Scan { .. } => return None,
-            InstOp::Store { buf, index, .. }
-                if found.replace((*buf, *index)).is_some() => {
-                    return None;
-                }
+            InstOp::Store { buf, index, .. } if found.replace((*buf, *index)).is_some() => {
+                return None;
+            }
             _ => {}
         }
     }

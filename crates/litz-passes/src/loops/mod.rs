@@ -7,6 +7,7 @@ pub mod inline;
 pub mod pack;
 pub mod pad;
 pub mod split_reduce;
+pub mod transpose;
 
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufKind, Loops, Stmt};
@@ -45,6 +46,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "fold", run: fold::run },
     Pass { name: "pad", run: pad::run },
     Pass { name: "pack", run: pack::run },
+    Pass { name: "transpose", run: transpose::run },
     Pass { name: "split_reduce", run: split_reduce::run },
     Pass { name: "dead", run: dead::run },
 ];

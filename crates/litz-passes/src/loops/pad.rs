@@ -16,8 +16,25 @@ const MAX_GROWTH: i64 = 4;
 
 /// Gives images borders; returns how many.
 pub fn run(loops: &mut Loops, _: &Settings) -> usize {
-    let images: Vec<Buf> = loops.bufs.ids().collect();
-    images.into_iter().filter(|&buf| in_place(loops, buf) || copied(loops, buf)).count()
+    // Of a constant the copy is made when the model is loaded.
+    let constant = super::constants(loops);
+    let images = guarded(loops);
+    let pads = |&buf: &Buf| !constant[buf.index()] && in_place(loops, buf) || copied(loops, buf);
+    images.iter().copied().filter(pads).count()
+}
+
+/// Buffers with a load that a guard may keep from happening, in order: no other asks for a border.
+fn guarded(loops: &Loops) -> Vec<Buf> {
+    let mut is_guarded = vec![false; loops.bufs.len()];
+    for stmt in &loops.stmts {
+        let Stmt::Nest(nest) = stmt else { continue };
+        for inst in &nest.body {
+            if let InstOp::Load { buf, guard, .. } = &inst.op {
+                is_guarded[buf.index()] |= !guard.is_empty();
+            }
+        }
+    }
+    loops.bufs.ids().filter(|buf| is_guarded[buf.index()]).collect()
 }
 
 /// One load of an image.
@@ -88,8 +105,26 @@ fn in_place(loops: &mut Loops, buf: Buf) -> bool {
     let size = loops.bufs[buf].sizes.clone();
     loops.bufs[buf] = padded;
     let fills = border_nests(loops, producer, buf, &size, &border, fill);
-    loops.stmts.splice(producer + 1..producer + 1, fills.into_iter().map(Stmt::Nest));
+    let at = chain_start(loops, producer);
+    loops.stmts.splice(at..at, fills.into_iter().map(Stmt::Nest));
     true
+}
+
+/// The reduction, or first statement, of the chain of statements that leads to the one at `at`. Statements of a chain
+/// may share a kernel; a border that is filled in between would part them.
+fn chain_start(loops: &Loops, mut at: usize) -> usize {
+    loop {
+        let reads = loops.stmts[at].reads();
+        let feeds = |&s: &usize| loops.stmts[s].writes().iter().any(|b| reads.contains(b));
+        let reduces = match &loops.stmts[at] {
+            Stmt::Nest(nest) => !nest.reduced.is_empty(),
+            Stmt::Extern(_) => true,
+        };
+        match (0..at).rev().find(feeds) {
+            Some(before) if !reduces => at = before,
+            Some(_) | None => return at,
+        }
+    }
 }
 
 /// Copies the image into a larger buffer for the products that read windows of it.

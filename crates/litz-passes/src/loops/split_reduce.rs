@@ -9,11 +9,15 @@ use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stm
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
-/// Points above which a reduction occupies enough threads by itself.
-const MANY_POINTS: i64 = 64;
-/// Reduced elements below which one thread is done before others have woken up.
+/// Results above which a reduction occupies enough threads by itself.
+const MANY_RESULTS: i64 = 64;
+/// Results next to each other in memory, as sums of columns have, that one vector loop computes; and strips of so many
+/// that are enough.
+const STRIP: i64 = 64;
+const MANY_STRIPS: i64 = 8;
+/// Elements reduced in a row or a strip below which one thread is done before others have woken up.
 const LONG: i64 = 64 * 1024;
-/// Reduced elements of a block: 32 KiB of f32, a few microseconds of work.
+/// Elements of a block: 32 KiB of f32, a few microseconds of work.
 const BLOCK: i64 = 8 * 1024;
 /// Blocks of one reduction, at most.
 const MAX_BLOCKS: i64 = 256;
@@ -86,11 +90,16 @@ fn is_reduce(op: &InstOp) -> bool {
 fn divide(loops: &Loops, nest: &Nest, any_order: bool) -> Option<Division> {
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(1).max(1);
     let product = |axes: &[Axis]| axes.iter().map(|a| hint(a.extent)).fold(1, i64::saturating_mul);
-    let (points, reduced) = (product(&nest.axes), product(&nest.reduced));
-    if points >= MANY_POINTS || reduced < LONG {
+    let (results, reduced) = (product(&nest.axes), product(&nest.reduced));
+    let columns = nest.axes.iter().any(|a| step(loops, nest, a.var) == 1);
+    let (enough, elements) = match columns {
+        true => (results >= STRIP * MANY_STRIPS, reduced.saturating_mul(results.min(STRIP))),
+        false => (results >= MANY_RESULTS, reduced),
+    };
+    if enough || elements < LONG {
         return None;
     }
-    let wanted = (reduced / BLOCK).min(MAX_BLOCKS);
+    let wanted = (elements / BLOCK).min(MAX_BLOCKS);
     let mut axes = nest.reduced.clone();
     if any_order {
         axes.sort_by_key(|a| std::cmp::Reverse(step(loops, nest, a.var)));

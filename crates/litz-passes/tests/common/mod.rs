@@ -295,6 +295,8 @@ fn scalar(op: ScalarOp, args: &[f64]) -> f64 {
         (ScalarOp::Div, [a, b]) => a / b,
         (ScalarOp::And, [a, b]) => truth(*a != 0.0 && *b != 0.0),
         (ScalarOp::Gt, [a, b]) => truth(a > b),
+        (ScalarOp::Lt, [a, b]) => truth(a < b),
+        (ScalarOp::Le, [a, b]) => truth(a <= b),
         (ScalarOp::Select, [c, a, b]) => {
             if *c != 0.0 {
                 *a

@@ -78,7 +78,9 @@ impl Sections {
         if header.take(MAGIC.len()) != Some(MAGIC) {
             return Err(ArtifactError::NotAnArtifact);
         }
-        let cut = || ArtifactError::damaged(format!("expected a header of {HEADER_LEN} bytes, found {}", file.len()));
+        let cut = || {
+            ArtifactError::damaged(format!("expected a header of {HEADER_LEN} bytes, found {}", file.len()))
+        };
         let version = header.u32().ok_or_else(cut)?;
         if version != VERSION {
             return Err(ArtifactError::Version { expected: VERSION, found: version });
@@ -97,7 +99,9 @@ impl Sections {
         while !table.0.is_empty() {
             let (name, section) = table.section().ok_or_else(wrong)?;
             if file.get(section.range.clone()).is_none() {
-                return Err(ArtifactError::damaged(format!("section `{name}` reaches past the end of the file")));
+                return Err(ArtifactError::damaged(format!(
+                    "section `{name}` reaches past the end of the file"
+                )));
             }
             by_name.insert(name, section);
         }

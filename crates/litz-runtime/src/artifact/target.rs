@@ -26,7 +26,10 @@ impl Target {
         let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
         let mut parts = self.triple.split('-');
         if parts.next() != Some(arch) || !parts.any(|part| part == os) {
-            return Err(ArtifactError::WrongMachine { expected: self.triple.clone(), found: format!("{arch}-{os}") });
+            return Err(ArtifactError::WrongMachine {
+                expected: self.triple.clone(),
+                found: format!("{arch}-{os}"),
+            });
         }
         let is_here = |name: &String| FEATURES.iter().any(|(known, is_here)| known == name && is_here());
         let missing: Vec<String> = self.features.iter().filter(|name| !is_here(name)).cloned().collect();

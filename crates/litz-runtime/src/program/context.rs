@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{Base, Buffer, Command, OutputPlan, Place, Plan, Shape, Target};
-use crate::arena::AlignedBuf;
+use crate::arena::{ALIGNMENT, AlignedBuf, OutOfMemory};
 use crate::device::{Device, Launch};
 use crate::error::RunError;
 use crate::routines::{Read, Write};
@@ -23,7 +23,7 @@ pub(super) struct Memory {
     /// Slot and bytes of what load steps keep.
     kept_slots: Vec<(usize, usize)>,
     /// Owns what the addresses point to.
-    owned: UnsafeCell<(Vec<ConstMemory>, Vec<AlignedBuf>)>,
+    owned: UnsafeCell<(Vec<ConstMemory>, AlignedBuf)>,
 }
 
 // SAFETY: the owned buffers are only kept alive; access goes through the addresses, under the rule given there.
@@ -32,19 +32,25 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    /// Makes room for what load steps keep, given as slots and bytes: one piece of memory, so that all of it lies in
+    /// huge pages.
     pub(super) fn new(
         mut constants: Vec<ConstMemory>,
-        mut kept: Vec<AlignedBuf>,
         kept_slots: Vec<(usize, usize)>,
-    ) -> Memory {
-        let first = constants.iter_mut().map(ConstMemory::as_mut_ptr);
-        let addresses = first.chain(kept.iter_mut().map(AlignedBuf::as_mut_ptr)).collect();
-        Memory {
-            addresses,
-            constants: constants.len(),
-            kept_slots,
-            owned: UnsafeCell::new((constants, kept)),
+    ) -> Result<Memory, OutOfMemory> {
+        let mut total = 0usize;
+        let mut offsets = Vec::with_capacity(kept_slots.len());
+        for &(_, bytes) in &kept_slots {
+            offsets.push(total);
+            let end = bytes.checked_next_multiple_of(ALIGNMENT).and_then(|bytes| total.checked_add(bytes));
+            total = end.ok_or(OutOfMemory { bytes })?;
         }
+        let mut kept = AlignedBuf::new(total)?;
+        let start = kept.as_mut_ptr();
+        let first = constants.iter_mut().map(ConstMemory::as_mut_ptr);
+        let addresses = first.chain(offsets.into_iter().map(|offset| start.wrapping_add(offset))).collect();
+        let count = constants.len();
+        Ok(Memory { addresses, constants: count, kept_slots, owned: UnsafeCell::new((constants, kept)) })
     }
 
     /// Slot and bytes of what load steps keep.
@@ -57,10 +63,11 @@ impl Memory {
     /// # Safety
     /// Nobody writes any of it as long as the slices live.
     pub(super) unsafe fn contents(&self) -> Vec<&[u8]> {
-        // SAFETY: after `new` nobody changes the lists themselves.
-        let (constants, kept) = unsafe { &*self.owned.get() };
-        let lengths = constants.iter().map(ConstMemory::len).chain(kept.iter().map(AlignedBuf::len));
-        // SAFETY: the owned buffers begin there and are as long as this; not written by the contract.
+        // SAFETY: after `new` nobody changes the list itself.
+        let (constants, _) = unsafe { &*self.owned.get() };
+        let lengths =
+            constants.iter().map(ConstMemory::len).chain(self.kept_slots.iter().map(|&(_, bytes)| bytes));
+        // SAFETY: owned memory begins there and is as long as this; not written by the contract.
         let slice = |(&start, len): (&*mut u8, usize)| unsafe { std::slice::from_raw_parts(start, len) };
         self.addresses.iter().zip(lengths).map(slice).collect()
     }

@@ -1,0 +1,134 @@
+//! Lays out constants so that neighbouring results read neighbouring elements: vectors run along the axis whose steps
+//! in the result are smallest, and a constant with long steps along it would be gathered element by element.
+//!
+//! Depthwise convolutions are the case that matters: their weights come as `[channel, tap]` and are read by channel.
+
+use super::{Settings, constants};
+use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_sym::Expr;
+use std::collections::HashMap;
+
+/// Times an element must be read before copying the constant in another layout pays.
+const MIN_READS: i64 = 4;
+
+/// Lays out constants anew; returns how many.
+pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+    let constant = constants(loops);
+    let mut made: HashMap<(Buf, Expr, Vec<Expr>), Buf> = HashMap::new();
+    let mut at = 0;
+    while at < loops.stmts.len() {
+        let Stmt::Nest(nest) = &loops.stmts[at] else {
+            at += 1;
+            continue;
+        };
+        // What runs once, when the model is loaded, is not worth a copy.
+        let runs_at_load = nest.body.iter().all(|i| match i.op {
+            InstOp::Load { buf, .. } => constant.get(buf.0 as usize) == Some(&true),
+            _ => true,
+        });
+        let lanes = if runs_at_load { None } else { lane_axis(nest) };
+        for load in 0..nest.body.len() {
+            let Some(lane) = lanes else { break };
+            let Stmt::Nest(nest) = &loops.stmts[at] else { break };
+            let Some(copy) = wanted(loops, nest, load, lane, &constant) else { continue };
+            let buf = match made.get(&copy.key()) {
+                Some(&buf) => buf,
+                None => {
+                    let buf = add_copy(loops, at, &copy);
+                    made.insert(copy.key(), buf);
+                    at += 1;
+                    buf
+                }
+            };
+            if let Stmt::Nest(nest) = &mut loops.stmts[at]
+                && let InstOp::Load { buf: source, index, .. } = &mut nest.body[load].op
+            {
+                (*source, *index) = (buf, copy.flat());
+            }
+        }
+        at += 1;
+    }
+    made.len()
+}
+
+/// The axis along which a reducing nest stores neighbouring elements.
+fn lane_axis(nest: &Nest) -> Option<Axis> {
+    if nest.reduced.is_empty() {
+        return None;
+    }
+    let unit = |a: &&Axis| {
+        nest.body.iter().all(|i| match i.op {
+            InstOp::Store { index, .. } => index.linear(a.var).is_some_and(|(c, _)| c.is_one()),
+            _ => true,
+        })
+    };
+    nest.axes.iter().find(unit).copied()
+}
+
+/// A constant in another layout.
+struct Copy {
+    source: Buf,
+    index: Expr,
+    /// Axes of the copy, the lanes last.
+    axes: Vec<Axis>,
+}
+
+impl Copy {
+    /// What makes two copies the same: the source, how its index moves along each axis, and the extents.
+    fn key(&self) -> (Buf, Expr, Vec<Expr>) {
+        let mut index = self.index;
+        for (i, a) in self.axes.iter().enumerate() {
+            index = index.replace(a.var, Expr::named(&format!("axis{i}")));
+        }
+        (self.source, index, self.axes.iter().map(|a| a.extent).collect())
+    }
+
+    fn flat(&self) -> Expr {
+        self.axes.iter().fold(Expr::zero(), |flat, a| flat * a.extent + Expr::sym(a.var))
+    }
+}
+
+fn wanted(loops: &Loops, nest: &Nest, load: usize, lane: Axis, constant: &[bool]) -> Option<Copy> {
+    let InstOp::Load { buf, index, guard, .. } = &nest.body[load].op else { return None };
+    if !guard.is_empty() || constant.get(buf.0 as usize) != Some(&true) {
+        return None;
+    }
+    let (step, _) = index.linear(lane.var)?;
+    if step.is_zero() || step.is_one() {
+        return None;
+    }
+    let mut axes: Vec<Axis> =
+        nest.all_axes().filter(|a| a.var != lane.var && index.has_sym(a.var)).copied().collect();
+    let known = index.syms().into_iter().all(|s| s == lane.var || axes.iter().any(|a| a.var == s));
+    let product = |axes: &mut dyn Iterator<Item = &Axis>| -> Option<i64> {
+        axes.map(|a| a.extent.as_int()).try_fold(1i64, |n, e| n.checked_mul(e?))
+    };
+    axes.push(lane);
+    let elements = product(&mut axes.iter())?;
+    let points: i64 =
+        nest.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64)).fold(1, i64::saturating_mul);
+    (known && points >= elements.saturating_mul(MIN_READS)).then_some(Copy { source: *buf, index: *index, axes })
+}
+
+/// Inserts, before statement `at`, the nest that copies; returns the new buffer.
+fn add_copy(loops: &mut Loops, at: usize, copy: &Copy) -> Buf {
+    let source = &loops.bufs[copy.source];
+    let dtype = source.dtype;
+    let base = format!("{}_lanes", source.name);
+    let from = vec![source.name.clone()];
+    let mut name = base.clone();
+    let mut n = 1;
+    while loops.bufs.values().any(|b| b.name == name) {
+        name = format!("{base}{n}");
+        n += 1;
+    }
+    let sizes: Vec<Expr> = copy.axes.iter().map(|a| a.extent).collect();
+    let strides = litz_ir::graph::contiguous_strides(&sizes);
+    let buf = loops.bufs.push(BufData { name: name.clone(), dtype, sizes, strides, kind: BufKind::Temp });
+    let load = InstOp::Load { buf: copy.source, index: copy.index, guard: Vec::new(), other: litz_ir::Scalar::zero(dtype) };
+    let store = InstOp::Store { buf, index: copy.flat(), value: Val(0), combine: None };
+    let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
+    let nest = Nest { name, from, axes: copy.axes.clone(), reduced: Vec::new(), body };
+    loops.stmts.insert(at, Stmt::Nest(nest));
+    buf
+}
