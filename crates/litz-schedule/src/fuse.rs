@@ -251,7 +251,7 @@ fn plan_vertical(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
     for member in &group.members {
         let writes = cx.loops.stmts[member.stmt].writes();
         for buf in &writes {
-            if cx.stmts[s].reads.contains(buf) {
+            if cx.stmts[s].reads.contains(buf) || cx.stmts[s].writes.contains(buf) {
                 relate(cx, &group.outer, member, *buf, consumer, &facts, &mut mapping)?;
             }
         }
@@ -269,7 +269,7 @@ struct Mapping {
     dropped: Vec<Sym>,
 }
 
-/// Equates coordinates of `buf` as `member` stores them with those of every load of it in `consumer`.
+/// Equates coordinates of `buf` as `member` stores them with those of every load and store of it in `consumer`.
 fn relate(
     cx: &Cx<'_>,
     outer: &[Axis],
@@ -288,8 +288,8 @@ fn relate(
             .into_iter()
             .map(|c| c.subst(&|v| member.bind.iter().find(|b| b.0 == v).map(|b| b.1)))
             .collect();
-        for load in accesses(consumer).iter().filter(|a| !a.store && a.buf == buf) {
-            let loaded = data.coordinates(load.index, facts);
+        for access in accesses(consumer).iter().filter(|a| a.buf == buf) {
+            let loaded = data.coordinates(access.index, facts);
             for axis in outer {
                 let dims: Vec<usize> = (0..stored.len()).filter(|&d| stored[d].has_sym(axis.var)).collect();
                 let related = match dims.as_slice() {

@@ -215,7 +215,7 @@ impl Cx<'_> {
                     && !axes.is_empty()
                     && !run.ordered
                     && !scanned
-                    && bound.iter().filter(|(a, _)| !a.store).all(|(a, index)| {
+                    && bound.iter().all(|(a, index)| {
                         stored.iter().all(|(buf, run, tail, place)| {
                             *buf != a.buf || *run != at || (!*tail && place == index && !after[a.at])
                         })
@@ -226,7 +226,9 @@ impl Cx<'_> {
             }
             let at = self.runs.len() - 1;
             for (a, index) in bound.iter().filter(|(a, _)| a.store) {
-                stored.push((a.buf, at, reduces && after[a.at], *index));
+                // An index chosen by data equals no other, whatever their names.
+                let chosen = n.body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if index.has_sym(sym)));
+                stored.push((a.buf, at, chosen || reduces && after[a.at], *index));
             }
             let run = &mut self.runs[at];
             run.reduces |= reduces;
@@ -314,6 +316,9 @@ impl Cx<'_> {
         let vector = LoopKind::Vector { lanes, copies: 1 };
         let n = self.hint(axis.extent);
         let small = n.saturating_mul(ops_per_point) <= self.heuristics.chunk_ops;
+        if let Some(across) = self.transposed(axis, &grid, &body) {
+            return self.transposing(axis, across, grid, ops_per_point, body);
+        }
         if !grid.is_empty() || small {
             let tree = vec![Tree::Loop { kind: vector, axis, body }];
             let work = ops_per_point.saturating_mul(n);
@@ -329,6 +334,46 @@ impl Cx<'_> {
         let inner = Axis { var: inner, extent: Expr::int(block) };
         let tree = vec![Tree::Loop { kind: vector, axis: inner, body }];
         self.kernel(vec![blocks], ops_per_point.saturating_mul(block), tree)
+    }
+
+    /// The grid axis along which something is contiguous that is far apart along `lane`.
+    fn transposed(&self, lane: Axis, grid: &[Axis], body: &[Tree]) -> Option<Axis> {
+        let lanes = i64::from(self.target.lanes());
+        let mut leaves = Vec::new();
+        body.iter().for_each(|t| t.each_leaf(&mut |l| leaves.push(l)));
+        let indices: Vec<Expr> = leaves
+            .iter()
+            .filter_map(|l| self.loops.stmts.iter().position(|s| s.name() == l.nest).map(|s| (s, l)))
+            .flat_map(|(s, l)| bound_indices(nest(self.loops, s), &l.bind, &self.facts))
+            .map(|b| b.1)
+            .collect();
+        let crosses = |u: &&Axis| {
+            let far = |e: &&Expr| matches!(step(**e, lane.var), Step::Far(_));
+            self.hint(u.extent) >= lanes && indices.iter().filter(far).any(|e| step(*e, u.var) == Step::Unit)
+        };
+        grid.iter().find(crosses).copied().filter(|_| self.hint(lane.extent) >= lanes)
+    }
+
+    /// Square blocks of two axes, so that cache lines read across the vectors are used whole while they are there.
+    fn transposing(&self, lane: Axis, across: Axis, grid: Vec<Axis>, ops: i64, body: Vec<Tree>) -> KernelPlan {
+        let lanes = self.target.lanes();
+        let side = i64::from(lanes);
+        let blocks = |a: Axis, name: &str| Axis { var: Sym::new(name), extent: a.extent.ceildiv(side) };
+        let (row_blocks, lane_blocks) = (blocks(across, "bu"), blocks(lane, "bv"));
+        let (row, column) = (Sym::new("u"), Sym::new("v"));
+        let place = |block: Axis, inner: Sym| Expr::sym(block.var) * side + Expr::sym(inner);
+        let (row_value, column_value) = (place(row_blocks, row), place(lane_blocks, column));
+        let body = body
+            .into_iter()
+            .map(|t| rebind(rebind(t, across.var, row_value), lane.var, column_value))
+            .collect();
+        let side_axis = |var| Axis { var, extent: Expr::int(side) };
+        let vector = LoopKind::Vector { lanes, copies: 1 };
+        let inner = Tree::Loop { kind: vector, axis: side_axis(column), body };
+        let tree = vec![Tree::Loop { kind: LoopKind::For, axis: side_axis(row), body: vec![inner] }];
+        let mut grid: Vec<Axis> = grid.into_iter().filter(|a| a.var != across.var).collect();
+        grid.extend([row_blocks, lane_blocks]);
+        self.kernel(grid, ops.saturating_mul(side * side), tree)
     }
 
     /// Vectors along the innermost loop of each run; the shared points are the grid.

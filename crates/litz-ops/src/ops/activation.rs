@@ -1,12 +1,15 @@
 //! Activations: elementwise functions of neural networks.
 
 use crate::body::Point;
-use crate::def::{OpDef, inplace, pointwise};
+use crate::decompose::Rewriter;
+use crate::def::{OpDef, decompose, inplace, pointwise};
 use crate::error::OpError;
 use crate::ops::pointwise::between;
 use crate::promote::Promote::{Common, Float};
 use litz_ir::ScalarOp;
+use litz_ir::graph::{Arg, Value};
 use litz_ir::loops::Val;
+use litz_sym::Expr;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 /// Entries.
@@ -24,7 +27,8 @@ pub const OPS: &[OpDef] = &[
             p.mul(x, slope)
         }))
     }),
-    pointwise("aten.prelu.default", Common, |p, v| {
+    decompose("aten.prelu.default", prelu),
+    pointwise("aten._prelu_kernel.default", Common, |p, v| {
         let weight = v[1];
         Ok(if_positive(p, v[0], |p, x| p.mul(weight, x)))
     }),
@@ -107,6 +111,18 @@ fn if_positive(p: &mut Point<'_, '_>, x: Val, f: impl FnOnce(&mut Point<'_, '_>,
     let positive = p.gt(x, zero);
     let other = f(p, x);
     p.select(positive, x, other)
+}
+
+/// A slope for each channel, the second dimension, or one for all.
+fn prelu(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let (x, weight) = (r.args().tensor("self")?, r.args().tensor("weight")?);
+    let (x, rank, weight, count) = (x.value, x.ty.rank(), weight.value, weight.ty.numel());
+    let mut sizes = vec![Expr::one(); rank];
+    if let Some(channels) = sizes.get_mut(1) {
+        *channels = count;
+    }
+    let weight = r.call("aten.reshape.default", [Arg::Value(weight), Arg::ints(sizes)])?;
+    Ok(vec![r.apply("aten._prelu_kernel.default", &[x, weight])?])
 }
 
 const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;

@@ -30,6 +30,8 @@ pub const OPS: &[OpDef] = &[
     lower("aten.index_add.default", self_type, |lw, args| index_along(lw, args, Some(ReduceOp::Sum))),
     lower("aten.slice_scatter.default", self_type, slice_scatter),
     lower("aten.select_scatter.default", self_type, select_scatter),
+    lower("aten.diagonal_scatter.default", self_type, diagonal_scatter),
+    lower("aten.as_strided_scatter.default", self_type, strided_scatter),
     lower("aten.index_fill.int_Scalar", self_type, index_fill),
     lower("aten.index_fill.int_Tensor", self_type, index_fill),
     decompose("aten.put.default", put),
@@ -361,6 +363,38 @@ fn select_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         let mut coords = at.to_vec();
         coords.insert(along, index);
         b.store(&out, &coords, v);
+        Ok(())
+    })
+}
+
+fn diagonal_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let source = lw.access(args.tensor("src")?)?;
+    let views = super::view::diagonal(&mut lw.infer_cx(), args)?;
+    let Some(out) = copied_self(lw, args)? else { return Ok(()) };
+    let Some(view) = views.first() else { return Ok(()) };
+    let diagonal = lw.view(&out, view);
+    put_whole(lw, &source, &diagonal)
+}
+
+/// `as_strided` of a copy of `self`, which must lie in memory as the copy does.
+fn strided_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = args.tensor("self")?.ty;
+    let (source, offset) = (lw.access(args.tensor("src")?)?, args.opt_int("storage_offset")?);
+    let Some(out) = copied_self(lw, args)? else { return Ok(()) };
+    if !out.is_strided_as(x) {
+        return Err(args.unsupported("an operand whose elements lie apart"));
+    }
+    let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
+    let part = Access::strided(out.buf, out.dtype, sizes, &strides, offset.unwrap_or(Expr::zero()));
+    put_whole(lw, &source, &part)
+}
+
+/// Copies a value to a part of a buffer.
+fn put_whole(lw: &mut Lower<'_>, source: &Access, part: &Access) -> Result<(), OpError> {
+    let source = source.broadcast(&part.sizes);
+    lw.nest(&part.sizes, |b, at| {
+        let v = b.load(&source, at);
+        b.store(part, at, v);
         Ok(())
     })
 }

@@ -414,7 +414,7 @@ fn unbind(_: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     Ok((0..count).map(|i| select_view(ty, at, Expr::int(i))).collect())
 }
 
-fn diagonal(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+pub(crate) fn diagonal(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
     let offset = args.literal("offset")?;
     let (a, b) = (args.dim("dim1", ty.rank())?, args.dim("dim2", ty.rank())?);

@@ -76,6 +76,13 @@ pub fn operands(nest: &Nest) -> Option<Operands> {
     let InstOp::Op(ScalarOp::Mul, factors) = &nest.body[value.index()].op else { return None };
     let loads: Vec<usize> = factors.iter().map(|v| source_load(nest, v.index())).collect::<Option<_>>()?;
     let mentions = |at: usize, s: Sym| nest.body[at].op.exprs().iter().any(|e| e.has_sym(s));
+    // Elements chosen by data differ from row to row: such products have no operand that rows share.
+    let chosen = |at: usize| {
+        nest.body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if mentions(at, sym)))
+    };
+    if loads.iter().any(|&at| chosen(at)) {
+        return None;
+    }
     let only = |own: usize, other: usize| -> Vec<Axis> {
         nest.axes.iter().filter(|a| mentions(own, a.var) && !mentions(other, a.var)).copied().collect()
     };

@@ -1,0 +1,176 @@
+//! No schedule can change a result: random loops programs give, under random and automatic schedules, exactly what a
+//! plain walk over their nests gives.
+
+#![allow(missing_docs, reason = "a test")]
+
+#[path = "schedules/choices.rs"]
+mod choices;
+#[path = "schedules/evaluate.rs"]
+mod evaluate;
+#[path = "schedules/programs.rs"]
+mod programs;
+#[path = "schedules/random.rs"]
+mod random;
+
+use choices::Choices;
+use litz::{CpuBackend, Device, IsaChoice, Options, Tensor, Value};
+use litz_codegen::Realized;
+use litz_ir::loops::Loops;
+use litz_ir::schedule::Schedule;
+use litz_ir::{text, verify};
+use litz_runtime::device::NativeDevice;
+use litz_runtime::object::LoadedObject;
+use litz_runtime::pool::ThreadPool;
+use litz_runtime::program::Executable;
+use litz_runtime::reference::ReferenceDevice;
+use litz_runtime::{routines, symbols};
+use litz_schedule::{Heuristics, TargetInfo};
+use programs::Case;
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A program, what it is run on, and what it gives.
+struct Given {
+    case: Case,
+    loops: Loops,
+    inputs: Vec<Tensor>,
+    expected: Vec<Vec<f64>>,
+}
+
+impl Given {
+    fn new(case: Case) -> Given {
+        let loops = text::loops::parse(&case.text).unwrap_or_else(|diags| panic!("{}\n{}", diags[0], case.text));
+        let diags = verify::loops::verify(&loops);
+        assert!(diags.is_empty(), "{}\n{}", diags[0], case.text);
+        let mut state = 7u64;
+        let mut small = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as f32 % 7.0 - 3.0
+        };
+        let values = |sizes: &Vec<usize>| (0..sizes.iter().product()).map(|_| small().trunc()).collect();
+        let values: Vec<Vec<f32>> = case.inputs.iter().map(values).collect();
+        let tensor = |(sizes, values): (&Vec<usize>, &Vec<f32>)| Tensor::from_slice(sizes, values).expect("they fit");
+        let inputs = case.inputs.iter().zip(&values).map(tensor).collect();
+        let expected = evaluate::evaluate(&loops, &case.symbols, &values);
+        Given { case, loops, inputs, expected }
+    }
+
+    /// Applies a schedule, everything verified.
+    fn realize(&self, schedule: &Schedule) -> Result<Realized, TestCaseError> {
+        let fail = |what: &dyn std::fmt::Display| TestCaseError::fail(format!("{what}\n{}{schedule}", self.case.text));
+        let sound = |diags: litz_ir::Diags| diags.first().map_or(Ok(()), |diag| Err(fail(diag)));
+        sound(verify::schedule::verify(schedule, &self.loops))?;
+        let realized = litz_codegen::realize(&self.loops, schedule).map_err(|diags| fail(&diags[0]))?;
+        for kernel in &realized.kernels {
+            sound(verify::kernel::verify(kernel))?;
+        }
+        sound(verify::program::verify(&realized.program))?;
+        Ok(realized)
+    }
+
+    /// Runs what a schedule became, and compares.
+    fn check(&self, schedule: &Schedule, realized: &Realized, device: Device) -> Result<(), TestCaseError> {
+        let weights: HashMap<String, Tensor> = HashMap::new();
+        let context = || {
+            let kernels: String = realized.kernels.iter().map(ToString::to_string).collect();
+            format!("{:?}\n{}{schedule}{kernels}", self.case.symbols, self.case.text)
+        };
+        let fail = |error: litz_runtime::RunError| TestCaseError::fail(format!("{error}\n{}", context()));
+        let executable = Executable::new(&realized.program, &realized.kernels, device, &weights).map_err(fail)?;
+        // Twice: the second call finds the memory that the first one left.
+        for _ in 0..2 {
+            let outputs = executable.run(&self.inputs).map_err(fail)?;
+            let found: Vec<Vec<f64>> = outputs.iter().filter_map(Value::tensor).map(Tensor::to_f64).collect();
+            prop_assert!(found == self.expected, "expected {:?}\nfound {:?}\n{}", self.expected, found, context());
+        }
+        Ok(())
+    }
+}
+
+fn on_reference(realized: &Realized) -> Device {
+    Arc::new(ReferenceDevice::new(&realized.kernels).expect("verified kernels"))
+}
+
+/// The host's code for the kernels.
+fn on_native(realized: &Realized, threads: usize, isa: IsaChoice) -> Result<Device, TestCaseError> {
+    let fail = |e: &dyn std::fmt::Display| {
+        let kernels: String = realized.kernels.iter().map(ToString::to_string).collect();
+        TestCaseError::fail(format!("{e}\n{kernels}"))
+    };
+    let options = Options { threads: 1, isa, ..Options::default() };
+    let objects = CpuBackend::new(&options).compile(&realized.kernels, &options).map_err(|e| fail(&e))?;
+    let resolve = |name: &str| routines::symbol(name).or_else(|| symbols::c_library_symbol(name));
+    let objects = objects.iter().map(|bytes| LoadedObject::load(bytes, &resolve).map(Arc::new));
+    let objects: Vec<_> = objects.collect::<Result<_, _>>().map_err(|e| fail(&e))?;
+    // SAFETY: the objects were compiled from these very kernels.
+    let device = unsafe { NativeDevice::new(&realized.kernels, objects, Arc::new(ThreadPool::new(threads))) };
+    Ok(Arc::new(device.map_err(|e| fail(&e))?))
+}
+
+fn target(lanes: u32, threads: u32) -> TargetInfo {
+    TargetInfo {
+        name: format!("cpu(lanes={lanes}, threads={threads})"),
+        vector_bytes: 4 * lanes,
+        vector_registers: if lanes == 16 { 32 } else { 16 },
+        threads,
+        l1_bytes: 32 << 10,
+        l2_bytes: 1 << 20,
+    }
+}
+
+/// Thresholds under which small programs are split as large ones are.
+fn small_pieces() -> Heuristics {
+    Heuristics { chunk_ops: 64, block: 32, partial_sum: 5, ..Heuristics::default() }
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::default() }
+}
+
+fn bytes(len: usize) -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), len)
+}
+
+proptest! {
+    #![proptest_config(config(250))]
+
+    #[test]
+    fn random_schedules_give_equal_results(program in bytes(80), schedules in prop::collection::vec(bytes(160), 4)) {
+        let given = Given::new(programs::program(&mut Choices::new(&program)));
+        for decisions in &schedules {
+            let schedule = random::schedule(&given.loops, &mut Choices::new(decisions));
+            let realized = given.realize(&schedule)?;
+            given.check(&schedule, &realized, on_reference(&realized))?;
+        }
+    }
+
+    #[test]
+    fn automatic_schedules_give_equal_results(program in bytes(80)) {
+        let given = Given::new(programs::program(&mut Choices::new(&program)));
+        for (lanes, threads) in [(4, 1), (8, 2), (16, 1), (16, 2)] {
+            for heuristics in [Heuristics::default(), small_pieces()] {
+                let schedule = litz_schedule::schedule(&given.loops, &target(lanes, threads), &heuristics).schedule;
+                let realized = given.realize(&schedule)?;
+                given.check(&schedule, &realized, on_reference(&realized))?;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(24))]
+
+    #[test]
+    fn native_code_gives_equal_results(program in bytes(80), decisions in bytes(160)) {
+        let given = Given::new(programs::program(&mut Choices::new(&program)));
+        for (lanes, threads, isa) in [(4, 1, IsaChoice::Baseline), (8, 2, IsaChoice::Avx2), (16, 2, IsaChoice::Host)] {
+            let schedule = litz_schedule::schedule(&given.loops, &target(lanes, threads), &small_pieces()).schedule;
+            let realized = given.realize(&schedule)?;
+            given.check(&schedule, &realized, on_native(&realized, threads as usize, isa)?)?;
+        }
+        let schedule = random::schedule(&given.loops, &mut Choices::new(&decisions));
+        let realized = given.realize(&schedule)?;
+        given.check(&schedule, &realized, on_native(&realized, 2, IsaChoice::Host)?)?;
+    }
+}
