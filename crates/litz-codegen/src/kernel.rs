@@ -62,6 +62,7 @@ pub fn build(loops: &Loops, nests: &HashMap<&str, &Nest>, plan: &KernelPlan) -> 
     b.block(&plan.body, &env, &mut body)?;
     b.kernel.body = body;
     crate::clean::clean(&mut b.kernel);
+    crate::registers::demote(&mut b.kernel);
     b.finish_facts();
     Ok(Built { kernel: b.kernel, params: b.params })
 }

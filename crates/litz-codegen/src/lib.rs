@@ -9,6 +9,7 @@ mod clean;
 mod dedupe;
 mod kernel;
 mod program;
+mod registers;
 
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::{Loops, Nest, Stmt};

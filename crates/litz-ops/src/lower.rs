@@ -28,7 +28,7 @@ pub fn lower(graph: &Graph) -> Result<Loops, Diags> {
         return Err(missing);
     }
     let mut lower = Lower::new(graph, &table);
-    let mut diags = Diags::new();
+    let mut diags = free_numbers(graph);
     lower.declare_inputs();
     for node in &graph.nodes {
         if let Err(error) = lower.node(node) {
@@ -52,6 +52,22 @@ fn check_with(table: &Table, graph: &Graph) -> Diags {
     let diag = |node: &Node| OpError::missing(node.op.as_str()).at(node);
     let own = graph.nodes.iter().filter(missing).map(diag);
     own.chain(graph.subgraphs.iter().flat_map(|g| check_with(table, g))).collect()
+}
+
+/// Inputs that are numbers which no tensor's size gives: a program is called with tensors alone.
+fn free_numbers(graph: &Graph) -> Diags {
+    let is_size = |sym| {
+        let sizes = graph.inputs.iter().filter_map(|&v| graph.tensor(v)).flat_map(|ty| &ty.sizes);
+        sizes.into_iter().any(|size| size.has_sym(sym))
+    };
+    let is_free = |ty: &Type| match ty {
+        Type::Tensor(_) => false,
+        Type::Int(e) => e.syms().into_iter().any(|sym| !is_size(sym)),
+        Type::Float | Type::Bool => true,
+    };
+    let inputs = graph.inputs.iter().map(|&v| &graph.values[v]);
+    let diag = |name: &str| Diag::new("unsupported", format!("input %{name}, a number that no tensor's size gives"));
+    inputs.filter(|data| is_free(&data.ty)).map(|data| diag(&data.name)).collect()
 }
 
 /// Where an operand of a pointwise operator comes from.

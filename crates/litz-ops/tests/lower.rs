@@ -195,6 +195,23 @@ fn a_convolution_guards_its_padding() {
 }
 
 #[test]
+fn numbers_that_no_size_gives_are_reported() {
+    let text = r#"graph @g on cpu {
+  sym s0 in [1, 64]
+  sym s1 in [1, 64]
+  %x: f32[s0] = input
+  %m: int(s0) = input
+  %n: int(s1) = input
+  %y: f32[s0] = aten.mul.Tensor(%x, %n)
+  return %y
+}
+"#;
+    let diags = lower(&parse(text)).expect_err("an input is free");
+    let found: Vec<_> = diags.iter().map(|d| d.message.as_str()).collect();
+    assert_eq!(found, ["input %n, a number that no tensor's size gives"]);
+}
+
+#[test]
 fn every_missing_operator_is_reported() {
     let graph = parse(
         r#"graph @g on cpu {

@@ -64,6 +64,22 @@ impl CpuBackend {
         litz_cpu::emit::emit_module(kernels, &self.target).map_err(|e| Error::bug("emit", e))
     }
 
+    /// The kernels' machine code as text.
+    ///
+    /// # Errors
+    /// [`Error::Bug`] when a kernel cannot be emitted or compiled.
+    pub fn assembly(&self, kernels: &[Kernel]) -> Result<String, Error> {
+        litz_cpu::llvm::assembly(&self.emit(kernels)?, &self.target).map_err(|e| Error::bug("llvm", e))
+    }
+
+    /// The kernels' machine code in one object file.
+    ///
+    /// # Errors
+    /// [`Error::Bug`] when a kernel cannot be emitted or compiled.
+    pub fn object(&self, kernels: &[Kernel]) -> Result<Vec<u8>, Error> {
+        litz_cpu::llvm::compile(&self.emit(kernels)?, &self.target).map_err(|e| Error::bug("llvm", e))
+    }
+
     /// Machine code of the kernels, from the cache where it has them.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ mod runner;
 pub mod tensors;
 mod text;
 
-pub use backends::{CpuBackend, Device};
+pub use backends::{CpuBackend, Device, load};
 pub use error::Error;
 pub use litz_runtime::Tensor;
 pub use litz_runtime::program::Value;

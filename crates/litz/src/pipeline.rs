@@ -90,11 +90,16 @@ fn graph_passes(mut graph: Graph, options: &Options, run: &mut Runner<'_>) -> Re
 
 /// Every loops pass in order.
 fn loops_passes(mut loops: Loops, target: &TargetInfo, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
-    let settings = litz_passes::loops::Settings { tile_columns: target.tile_columns(), ..options.passes.clone() };
+    let settings = settings(options, target);
     run.check("lower", &loops, verify::loops::verify)?;
     for pass in litz_passes::loops::PASSES {
         run.step(pass.name, || (pass.run)(&mut loops, &settings));
         run.check(pass.name, &loops, verify::loops::verify)?;
     }
     Ok(loops)
+}
+
+/// What loops passes go by: the user's thresholds and the target's numbers.
+pub fn settings(options: &Options, target: &TargetInfo) -> litz_passes::loops::Settings {
+    litz_passes::loops::Settings { tile_columns: target.tile_columns(), ..options.passes.clone() }
 }

@@ -31,3 +31,7 @@ case(aten.eye.m, 2, 3)
 case(aten.tril.default, rand(2, 3, 4))
 case(aten.tril.default, rand(3, 4), -1)
 case(aten.triu.default, rand(4, 3), 1)
+for f in (aten.tril_indices, aten.triu_indices):
+    case(f.default, 4, 4, -1)
+    case(f.default, 3, 5, 2)
+    case(f.default, 5, 2, -3)

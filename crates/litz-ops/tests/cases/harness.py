@@ -59,8 +59,8 @@ def render(value, tensors):
     return number(value)
 
 
-def case(op, *args, **kwargs):
-    """One call. Results that are tensors are recorded, in order, lists flattened."""
+def case(op, *args, keep=None, **kwargs):
+    """One call. Results that are tensors are recorded, in order, lists flattened; only the first `keep` when given."""
     schema = op._schema
     given = dict(zip([a.name for a in schema.arguments], args), **kwargs)
     base = schema.name.replace("::", ".") + "." + (schema.overload_name or "default")
@@ -75,7 +75,8 @@ def case(op, *args, **kwargs):
         text = render(value, tensors)
         out.append(f"arg {text}")
     results = op(*args, **kwargs)
-    for r in results if isinstance(results, (list, tuple)) else [results]:
+    results = results if isinstance(results, (list, tuple)) else [results]
+    for r in results[:keep]:
         tensor("result", r)
     out.append("")
 

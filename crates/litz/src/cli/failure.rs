@@ -77,7 +77,7 @@ impl From<Error> for Failure {
             }
             Error::Import(import) => Failure::diags(import_exit(import), &import.diags()),
             Error::Invalid(diags) => Failure::diags(Exit::Invalid, diags),
-            Error::Io { .. } => Failure::invalid(&error),
+            Error::Io { .. } | Error::Artifact(_) => Failure::invalid(&error),
             Error::Run(run) => Failure { exit: run_exit(run), text: format!("error: {error}") },
             Error::Bug { .. } => Failure { exit: Exit::Broken, text: format!("error: {error}") },
         }

@@ -4,6 +4,7 @@ use super::failure::Failure;
 use half::{bf16, f16};
 use litz::tensors::{self, Named};
 use litz::{Model, Tensor};
+use litz_import::InputKind;
 use litz_ir::Dtype;
 use litz_ir::dtype::Kind;
 use litz_ir::graph::TensorType;
@@ -23,13 +24,18 @@ pub fn inputs(model: &Model, file: Option<&Path>) -> Result<Vec<Tensor>, Failure
 
 /// Inputs called `in.0`, `in.1`, ... by position, or by their names in the model.
 pub fn from_file(model: &Model, named: &Named, path: &Path) -> Result<Vec<Tensor>, Failure> {
-    let find = |(at, (name, _)): (usize, (&str, &TensorType))| {
+    let tensors = model.imported.inputs.iter().enumerate().filter(|(_, input)| match input.kind {
+        InputKind::Value(value) => model.imported.graph.tensor(value).is_some(),
+        InputKind::Fixed(_) => false,
+    });
+    let find = |(at, input): (usize, &litz_import::Input)| {
+        let name = &input.name;
         let tensor = named.get(&format!("in.{at}")).or_else(|| named.get(name)).cloned();
         tensor.ok_or_else(|| {
             Failure::invalid(format_args!("{}: expected a tensor `in.{at}` or `{name}`, found none", path.display()))
         })
     };
-    model.inputs().into_iter().enumerate().map(find).collect()
+    tensors.map(find).collect()
 }
 
 /// Made-up inputs of the sizes that the model was exported with: the same at every call. Floats are about normally

@@ -39,7 +39,8 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             let pass = loops::PASSES.iter().find(|pass| pass.name == args.pass);
             let pass = pass.ok_or_else(|| unknown(stage, loops::PASSES.iter().map(|pass| pass.name).collect()))?;
             let target = CpuBackend::new(&options);
-            (pass.run)(text, &options.passes.clone().for_target(target.info()));
+            let settings = litz::pipeline::settings(&options, target.info());
+            (pass.run)(text, &settings);
         }
         Text::Schedule(_) | Text::Kernels(_) | Text::Program(_) => {
             return Err(Failure::invalid(format_args!("passes run on graphs and loops, not on {stage}")));

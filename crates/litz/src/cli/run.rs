@@ -4,7 +4,7 @@ use super::failure::{Exit, Failure};
 use super::options::Common;
 use super::{inputs, load, report};
 use litz::tensors::{self, Named};
-use litz::{Model, Tensor, Value};
+use litz::{Model, Value};
 use litz_ir::Dtype;
 use serde_json::json;
 use std::path::PathBuf;
@@ -101,6 +101,7 @@ fn to_json(output: &Output) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use litz::Tensor;
 
     fn output(value: Value) -> Output {
         Output { key: Some("out.0".to_owned()), name: "y".to_owned(), value }

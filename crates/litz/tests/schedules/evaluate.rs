@@ -64,7 +64,8 @@ fn run(nest: &Nest, sizes: &Values, bufs: &mut [Vec<f64>]) {
     // Running values of scans, by instruction and coordinates along the other axes. Points come row-major, so that each
     // axis increases while the others stand still.
     let mut running: HashMap<(usize, Vec<i64>), f64> = HashMap::new();
-    let after = nest.after_reduce();
+    let reduces = !nest.reduced.is_empty();
+    let after: Vec<bool> = nest.after_reduce().into_iter().map(|after| after && reduces).collect();
     for point in points(&nest.axes, sizes) {
         let mut reduced: Vec<Option<f64>> = vec![None; nest.body.len()];
         let mut best: Vec<f64> = vec![f64::NAN; nest.body.len()];
@@ -96,7 +97,7 @@ fn run(nest: &Nest, sizes: &Values, bufs: &mut [Vec<f64>]) {
             };
             reduced[i].get_or_insert(empty);
         }
-        if !nest.reduced.is_empty() {
+        if reduces {
             let reduced: Vec<f64> = reduced.into_iter().map(|value| value.unwrap_or(0.0)).collect();
             straight_line(nest, &point, bufs, &|i| after[i], &reduced, &mut running);
         }

@@ -218,7 +218,8 @@ impl Writer<'_, '_> {
         };
         let mut others: Vec<Array> = self.arrays.iter().filter(fits).cloned().collect();
         // Where both sides have one size, any reading is right; the row's is taken.
-        others.rotate_left(step % others.len());
+        let first = step % others.len();
+        others.rotate_left(first);
         let other = self.latest(&others);
         let coordinates: &[&str] = match other.dims[..] {
             [] => &[],

@@ -25,6 +25,9 @@ struct Planner<'a, 'c, 'b> {
     names: usize,
     /// Whether a loop around is a vector: there is one at most.
     in_vector: bool,
+    /// Loops that are no tiles: outer ones of axes that are split, because the extents of loops inside may depend on
+    /// them; and reduced ones, because points of a tile that an axis does not have are left out by masks.
+    no_tiles: Vec<Sym>,
 }
 
 /// Makes a schedule.
@@ -44,7 +47,7 @@ pub fn schedule(loops: &Loops, choices: &mut Choices<'_>) -> Schedule {
             _ => groups.push(vec![nest]),
         }
     }
-    let mut planner = Planner { loops, choices, names: 0, in_vector: false };
+    let mut planner = Planner { loops, choices, names: 0, in_vector: false, no_tiles: Vec::new() };
     let plans: Vec<KernelPlan> =
         groups.iter().enumerate().map(|(at, group)| planner.kernel(format!("k{at}"), group)).collect();
     let pools = planner.pools(&groups, &plans);
@@ -102,14 +105,15 @@ impl Planner<'_, '_, '_> {
     }
 
     /// A kind for a loop with loops inside, or (`is_innermost`) without; written out only where its extent is small.
-    fn kind(&mut self, extent: Expr, is_innermost: bool, is_ordered: bool) -> LoopKind {
-        let is_small = extent.as_int().is_some_and(|n| n <= MAX_WRITTEN_OUT);
+    fn kind(&mut self, axis: Axis, is_innermost: bool, is_ordered: bool) -> LoopKind {
+        let is_small = axis.extent.as_int().is_some_and(|n| n <= MAX_WRITTEN_OUT);
+        let can_tile = is_small && !is_ordered && !self.no_tiles.contains(&axis.var);
         let lanes = self.choices.pick(&[4, 8, 16]);
         let kind = match self.choices.below(8) {
             0..=2 => LoopKind::For,
             3 if is_small => LoopKind::Unroll,
-            4 if is_small && !is_ordered => LoopKind::Tile,
-            5 if is_small && !is_ordered && !self.in_vector => LoopKind::TileVector { lanes },
+            4 if can_tile => LoopKind::Tile,
+            5 if can_tile && !self.in_vector => LoopKind::TileVector { lanes },
             6 | 7 if is_innermost && !is_ordered && !self.in_vector => {
                 LoopKind::Vector { lanes, copies: 1 + self.choices.below(3) as u32 }
             }
@@ -126,6 +130,7 @@ impl Planner<'_, '_, '_> {
             return (vec![Axis { var: outer, extent }], Expr::sym(outer));
         }
         let (inner, by) = (self.name(), self.choices.pick(&SPLITS));
+        self.no_tiles.push(outer);
         let outer = Axis { var: outer, extent: extent.ceildiv(by) };
         let value = Expr::sym(outer.var) * by + Expr::sym(inner);
         (vec![outer, Axis { var: inner, extent: Expr::int(by) }], value)
@@ -138,7 +143,7 @@ impl Planner<'_, '_, '_> {
             let (axes, value) = self.loops_of(group[0].axes[0].extent);
             (around, row) = (axes, Some(value));
         }
-        let kinds: Vec<LoopKind> = around.iter().map(|axis| self.kind(axis.extent, false, false)).collect();
+        let kinds: Vec<LoopKind> = around.iter().map(|axis| self.kind(*axis, false, false)).collect();
         let mut shared: Vec<Loop> = kinds.into_iter().zip(around).collect();
         let mut body = Vec::new();
         let mut rest = group;
@@ -222,6 +227,9 @@ impl Planner<'_, '_, '_> {
     fn together(&mut self, nests: &[&Nest], row: Option<Expr>) -> Vec<Tree> {
         let extent = nests[0].all_axes().nth(1).expect("one axis beside the row").extent;
         let (axes, value) = self.loops_of(extent);
+        if nests.iter().any(|nest| !nest.reduced.is_empty()) {
+            self.no_tiles.extend(axes.iter().map(|axis| axis.var));
+        }
         let (mut leaves, mut tails) = (Vec::new(), Vec::new());
         for nest in nests {
             let rows: Bind = row.iter().map(|&row| (nest.axes[0].var, row)).collect();
@@ -266,6 +274,9 @@ impl Planner<'_, '_, '_> {
         let cut = if self.choices.once_in(3) { self.choices.below(outer.len() + 1) } else { outer.len() };
         let (around, inside) = outer.split_at(cut);
         let tail_only: Vec<Axis> = inside.iter().map(|axis| Axis { var: self.name(), extent: axis.extent }).collect();
+        let no_tile = |(axis, copy): (&Axis, &Axis)| self.no_tiles.contains(&axis.var).then_some(copy.var);
+        let no_tiles: Vec<Sym> = inside.iter().zip(&tail_only).filter_map(no_tile).collect();
+        self.no_tiles.extend(no_tiles);
         let renamed = |e: Expr| {
             let find = |sym| inside.iter().position(|axis| axis.var == sym).map(|at| Expr::sym(tail_only[at].var));
             e.subst(&find)
@@ -276,18 +287,22 @@ impl Planner<'_, '_, '_> {
         for axis in &nest.reduced {
             let (axes, value) = self.loops_of(axis.extent);
             bind.push((axis.var, value));
+            self.no_tiles.extend(axes.iter().map(|axis| axis.var));
             reduced.extend(axes);
         }
         let mut partial = None;
         if inside.is_empty() && !has_positions && nest.reduced.len() == 1 && reduced.len() == 2 && self.choices.once_in(2) {
             partial = Some((LoopKind::Partial, reduced.remove(0)));
         }
-        let mut axes = reduced.clone();
+        // They follow the outermost reduced loop, where the running values begin, and keep their order.
+        let mut axes = reduced;
+        let mut least = 1;
         for &axis in inside {
-            let at = self.choices.below(axes.len() + 1);
-            axes.insert(axes.len() - at, axis);
+            let at = axes.len() - self.choices.below(axes.len() + 1 - least);
+            axes.insert(at, axis);
+            least = at + 1;
         }
-        let mut loops: Vec<Loop> = around.iter().map(|axis| (self.kind(axis.extent, false, false), *axis)).collect();
+        let mut loops: Vec<Loop> = around.iter().map(|axis| (self.kind(*axis, false, false), *axis)).collect();
         let was_in_vector = self.in_vector;
         let inner = self.kinds(&axes);
         let body = wrap(partial.into_iter().chain(inner).collect(), vec![leaf(nest, Part::Body, bind)]);
@@ -305,7 +320,7 @@ impl Planner<'_, '_, '_> {
     /// Kinds for loops around one another, those of `ordered` in order.
     fn kinds_ordered(&mut self, axes: &[Axis], ordered: &[Axis]) -> Vec<Loop> {
         let last = axes.len().wrapping_sub(1);
-        let one = |(at, axis): (usize, &Axis)| (self.kind(axis.extent, at == last, ordered.contains(axis)), *axis);
+        let one = |(at, axis): (usize, &Axis)| (self.kind(*axis, at == last, ordered.contains(axis)), *axis);
         axes.iter().enumerate().map(one).collect()
     }
 

@@ -1,0 +1,43 @@
+"""Order: sorts, ranks, running extremes."""
+
+from harness import *
+
+x = rand(3, 4, 2)
+with_nan = torch.tensor([[1.0, NAN, 2.0, -1.0], [3.0, 3.0, -1.0, INF]])
+case(aten.sort.default, torch.tensor([[3.0, NAN, -1.0], [2.0, 0.5, 2.0]]), 1, False)
+case(aten.sort.stable, whole(3, 4), stable=True, dim=0, descending=True)
+case(aten.sort.stable, whole(2, 5, 3, lo=0, hi=3), stable=True, dim=1)
+case(aten.sort.default, torch.tensor(2.5))
+case(aten.sort.stable, rand(4, 3).t(), stable=True, dim=0)
+case(aten.topk.default, torch.tensor([[3.0, 1.0, -1.0, 7.0], [2.0, 0.5, 4.0, INF]]), 2)
+case(aten.topk.default, torch.tensor([[3.0, 1.0], [2.0, 0.5], [9.0, -1.0]]), 2, 0, False)
+case(aten.topk.default, torch.arange(12.0).reshape(2, 3, 2), 1, 1)
+case(aten.argsort.default, torch.tensor([[3.0, 1.0, 2.0], [0.0, -1.0, 5.0]]), 1, True)
+case(aten.argsort.stable, whole(6, lo=0, hi=3), stable=True, dim=0)
+case(aten.msort.default, torch.tensor([[3.0, 1.0], [2.0, 5.0]]))
+case(aten.kthvalue.default, torch.tensor([[3.0, 1.0, 2.0], [0.0, -1.0, 5.0]]), 2)
+case(aten.kthvalue.default, torch.tensor([[3.0, 1.0, 2.0], [0.0, -1.0, 5.0]]), 1, 0, True)
+case(aten.median.default, rand(3, 4))
+case(aten.median.default, with_nan)
+case(aten.median.dim, torch.tensor([[4.0, 1.0, 3.0, 2.0], [7.0, NAN, 5.0, NAN]]), 1)
+case(aten.median.dim, torch.tensor([[4, 1, 3], [7, 0, 5]]), 0, True)
+for mode in ("linear", "lower", "higher", "midpoint", "nearest"):
+    case(aten.quantile.scalar, torch.tensor([4.0, 1.0, 3.0, 2.0]), 0.375, None, interpolation=mode)
+case(aten.quantile.scalar, with_nan, 0.5, 1, True)
+case(aten.quantile.scalar, rand(3, 5), 0.25, 0)
+case(aten.quantile.scalar, rand(3, 5), 1.0, None, True)
+bounds = torch.tensor([-1.0, 0.0, 0.0, 2.0])
+for right in (False, True):
+    case(aten.bucketize.Tensor, torch.tensor([[-2.0, -1.0, 0.0], [1.0, 2.0, NAN]]), bounds, right=right)
+case(aten.bucketize.Tensor, whole(5), torch.tensor([-3, 1, 4]), out_int32=True)
+case(aten.bucketize.Tensor, rand(3), torch.tensor([]))
+case(aten.searchsorted.Tensor, rand(2, 4).sort().values, rand(2, 3))
+case(aten.searchsorted.Tensor, bounds, rand(2, 3), side="right")
+for f in (aten.cummax, aten.cummin):
+    case(f.default, torch.tensor([1.0, 3.0, 3.0, 2.0, NAN, 5.0, NAN]), 0)
+    case(f.default, whole(3, 4), 1)
+    case(f.default, whole(3, 4, lo=0, hi=2), 0)
+case(aten.logcumsumexp.default, torch.tensor([[-INF, 1.0, 2.0, -90.0], [100.0, -3.0, INF, 1.0]]), 1)
+case(aten.logcumsumexp.default, rand(3, 2), 0)
+case(aten.aminmax.default, with_nan)
+case(aten.aminmax.default, whole(3, 4), dim=1, keepdim=True)

@@ -1,0 +1,175 @@
+//! `litz bench`: how long a model takes to compile and to run, and where the time goes.
+
+use super::cost::{Cost, cost};
+use super::failure::{Exit, Failure};
+use super::options::{Common, timing_table};
+use super::progress::Progress;
+use super::report::{self, Table};
+use super::{inputs, load, peaks, serve};
+use litz::{Compiled, Tensor};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What to time.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Archive that torch.export.save wrote
+    pub model: PathBuf,
+    /// Inputs `in.0`, `in.1`, ... in a .safetensors or .npz file [default: made up]
+    #[arg(long, value_name = "FILE")]
+    pub inputs: Option<PathBuf>,
+    /// Calls to time
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    runs: usize,
+    /// Kernels to list
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    top: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Answer requests for timings on standard input, one a line, until it ends
+    #[arg(long, conflicts_with = "json")]
+    serve: bool,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Calls before the first that counts.
+const WARM_UP: usize = 3;
+
+/// Times the model and prints what it found.
+pub fn execute(args: &Args) -> Result<Exit, Failure> {
+    if args.serve {
+        return serve::execute(args);
+    }
+    let options = litz::Options { profile: true, ..args.common.options() };
+    let model = load::open(&args.model)?;
+    let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
+    let compiled = load::compile(&model, &options)?;
+    let times = {
+        let progress = Progress::new();
+        progress.say("timing");
+        times(&compiled, &inputs, WARM_UP)?;
+        if let Some(profile) = &compiled.profile {
+            profile.take();
+        }
+        times(&compiled, &inputs, args.runs.max(1))?
+    };
+    let kernels = kernels(&compiled, args.runs.max(1));
+    let peaks = peaks::measure(&options)?;
+    let ms = percentiles(&times);
+    if args.json {
+        let row = |k: &Row| {
+            json!({
+                "kernel": k.name, "from": k.from, "launches": k.launches, "ms": k.ms, "bytes": k.cost.bytes,
+                "flops": k.cost.flops,
+            })
+        };
+        let rows: Vec<serde_json::Value> = kernels.iter().map(row).collect();
+        let stage = |t: &litz::Timing| json!({ "stage": t.name, "ms": 1e3 * t.time.as_secs_f64() });
+        let stages: Vec<serde_json::Value> = compiled.timings.iter().map(stage).collect();
+        println!("{}", json!({
+            "ms": { "min": ms[0], "p50": ms[1], "p90": ms[2], "p99": ms[3] },
+            "compile_ms": stages,
+            "peak": { "flops": peaks.flops, "bandwidth": peaks.bandwidth },
+            "threads": options.threads,
+            "kernels": rows,
+        }));
+        return Ok(Exit::Ok);
+    }
+    println!("{}", timing_table(&compiled.timings));
+    println!(
+        "{} calls on {} threads, ms: min {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}",
+        times.len(), options.threads, ms[0], ms[1], ms[2], ms[3]
+    );
+    println!("peaks: {}FLOP/s, {}B/s copied\n", report::count(peaks.flops), report::count(peaks.bandwidth));
+    print!("{}", table(&kernels, &peaks, args.top));
+    Ok(Exit::Ok)
+}
+
+/// Milliseconds of each of `runs` calls.
+pub fn times(compiled: &Compiled, inputs: &[Tensor], runs: usize) -> Result<Vec<f64>, Failure> {
+    let mut times = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        let start = Instant::now();
+        compiled.run(inputs)?;
+        times.push(1e3 * start.elapsed().as_secs_f64());
+    }
+    Ok(times)
+}
+
+/// Smallest, median, and those that 90 and 99 of 100 do not exceed.
+fn percentiles(times: &[f64]) -> [f64; 4] {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    let at = |percent: usize| sorted.get((last * percent).div_ceil(100)).copied().unwrap_or(f64::NAN);
+    [0, 50, 90, 99].map(at)
+}
+
+/// A kernel's share of a call.
+struct Row {
+    name: String,
+    from: Vec<String>,
+    /// In one call.
+    launches: f64,
+    /// In one call.
+    ms: f64,
+    /// In one call.
+    cost: Cost,
+}
+
+/// Kernels by time in one call, the longest first.
+fn kernels(compiled: &Compiled, runs: usize) -> Vec<Row> {
+    let (Some(profile), Some(realized)) = (&compiled.profile, &compiled.texts.realized) else { return Vec::new() };
+    let mut rows: Vec<Row> = Vec::new();
+    for ((at, sizes), total) in profile.take() {
+        let Some(kernel) = realized.kernels.get(at) else { continue };
+        let launches = total.count as f64 / runs as f64;
+        let one = cost(kernel, &sizes);
+        rows.push(Row {
+            name: kernel.name.clone(),
+            from: kernel.from.clone(),
+            launches,
+            ms: 1e3 * total.time.as_secs_f64() / runs as f64,
+            cost: Cost { bytes: one.bytes * launches, flops: one.flops * launches },
+        });
+    }
+    rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+    rows
+}
+
+fn table(kernels: &[Row], peaks: &peaks::Peaks, top: usize) -> Table {
+    let total: f64 = kernels.iter().map(|k| k.ms).sum();
+    let heads = ["kernel", ">launches", ">ms", ">share", ">bytes", ">flop", ">of copy", ">of peak", "from"];
+    let mut table = Table::new(&heads);
+    for k in kernels.iter().take(top) {
+        let seconds = k.ms / 1e3;
+        let percent = |part: f64, whole: f64| format!("{:.0} %", 100.0 * part / whole.max(f64::MIN_POSITIVE));
+        table.row([
+            k.name.clone(),
+            format!("{:.0}", k.launches),
+            format!("{:.3}", k.ms),
+            percent(k.ms, total),
+            report::bytes(k.cost.bytes),
+            report::count(k.cost.flops),
+            percent(k.cost.bytes / seconds, peaks.bandwidth),
+            percent(k.cost.flops / seconds, peaks.flops),
+            k.from.join(" "),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_sorted_times() {
+        let times: Vec<f64> = (1..=101).rev().map(f64::from).collect();
+        assert_eq!(percentiles(&times), [1.0, 51.0, 91.0, 100.0]);
+        assert_eq!(percentiles(&[2.0]), [2.0; 4]);
+    }
+}

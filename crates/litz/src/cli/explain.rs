@@ -1,0 +1,137 @@
+//! `litz explain`: what became one kernel, what did not and why, and where memory goes.
+
+use super::failure::{Exit, Failure};
+use super::options::Common;
+use super::report::{self, Table};
+use super::{load, progress::Progress};
+use litz::pipeline::Texts;
+use litz::{Error, Runner, Stage};
+use litz_ir::loops::{BufKind, Loops};
+use litz_ir::schedule::{Schedule, Step};
+use litz_schedule::FusionNote;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// What to explain.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Archive that torch.export.save wrote
+    model: PathBuf,
+    /// Print every pair that was considered
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Compiles as far as kernels and prints how they came about.
+pub fn execute(args: &Args) -> Result<Exit, Failure> {
+    let model = load::open(&args.model)?;
+    let options = args.common.options();
+    let texts = {
+        let progress = Progress::new();
+        let mut say = |step: &str| progress.say(step);
+        let mut run = Runner::new(options.verify, options.dump.clone(), &mut say);
+        let texts = model.texts(&options, Stage::Program, &mut run)?;
+        args.common.print_timings(&run.timings);
+        texts
+    };
+    let Texts { loops: Some(loops), schedule: Some(schedule), notes, realized: Some(realized), .. } = &texts else {
+        return Err(Error::bug("explain", "a stage gave nothing").into());
+    };
+    let (load, call): (Vec<&Step>, Vec<&Step>) = schedule.steps.iter().partition(|s| at_load(s));
+    println!(
+        "{} statements in {} kernels and calls: {} when the model is loaded, {} at every call; {} distinct kernels\n",
+        loops.stmts.len(),
+        schedule.steps.len(),
+        load.len(),
+        call.len(),
+        realized.kernels.len()
+    );
+    print!("{}", steps(&call));
+    println!("\n{}", fusion(notes, args.all));
+    println!("{}", memory(loops, schedule));
+    Ok(Exit::Ok)
+}
+
+fn at_load(step: &Step) -> bool {
+    match step {
+        Step::Kernel(plan) => plan.at_load,
+        Step::Extern { at_load, .. } => *at_load,
+    }
+}
+
+/// One line for each step: its grid and the nests it runs.
+fn steps(steps: &[&Step]) -> Table {
+    let mut table = Table::new(&["step", "parallel", "nests"]);
+    for step in steps {
+        match step {
+            Step::Kernel(plan) => {
+                let mut nests: Vec<&str> = Vec::new();
+                plan.body.iter().for_each(|t| {
+                    t.each_leaf(&mut |leaf| {
+                        if !nests.contains(&leaf.nest.as_str()) {
+                            nests.push(&leaf.nest);
+                        }
+                    });
+                });
+                let grid: Vec<String> = plan.grid.iter().map(|a| a.extent.to_string()).collect();
+                table.row([plan.name.clone(), grid.join(" x "), nests.join(" ")]);
+            }
+            Step::Extern { name, .. } => table.row([name.clone(), "call".to_owned(), String::new()]),
+        }
+    }
+    table
+}
+
+/// Pairs shown for each reason.
+const EXAMPLES: usize = 3;
+
+/// How many pairs were fused, and why the others were not.
+fn fusion(notes: &[FusionNote], all: bool) -> Table {
+    let mut verdicts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for note in notes {
+        let verdict = note.verdict.as_ref().map_or_else(|reason| reason.slug(), |()| "fused");
+        verdicts.entry(verdict).or_default().push(format!("{} -> {}", note.producer, note.consumer));
+    }
+    let mut table = Table::new(&["verdict", ">pairs", "such as"]);
+    for (verdict, pairs) in verdicts {
+        let shown = if all { pairs.len() } else { EXAMPLES };
+        let more = if pairs.len() > shown { ", ..." } else { "" };
+        let text = format!("{}{more}", pairs[..shown.min(pairs.len())].join(", "));
+        table.row([verdict.to_owned(), pairs.len().to_string(), text]);
+    }
+    table
+}
+
+/// Bytes of pools beside those of the buffers they hold, by the sizes that the model was exported with.
+fn memory(loops: &Loops, schedule: &Schedule) -> String {
+    let hint = |e: litz_sym::Expr| loops.facts.hint(e).unwrap_or(0) as f64;
+    let size = |name: &str| {
+        let buf = loops.bufs.values().find(|b| b.name == name);
+        buf.map_or(0.0, |b| hint(b.span()) * b.dtype.size() as f64)
+    };
+    let mut text = String::new();
+    for pool in &schedule.pools {
+        let held: f64 = pool.places.iter().map(|p| size(&p.0)).sum();
+        text += &format!(
+            "memory {}: {} for {} buffers of {} together ({})\n",
+            pool.name,
+            report::bytes(hint(pool.bytes)),
+            pool.places.len(),
+            report::bytes(held),
+            pool.bytes
+        );
+    }
+    let locals: usize = schedule
+        .steps
+        .iter()
+        .map(|s| match s {
+            Step::Kernel(plan) => plan.locals.len(),
+            Step::Extern { .. } => 0,
+        })
+        .sum();
+    let temps = loops.bufs.values().filter(|b| b.kind == BufKind::Temp).count();
+    text += &format!("{locals} of {temps} intermediate buffers never leave their kernel");
+    text
+}
