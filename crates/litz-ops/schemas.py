@@ -15,8 +15,12 @@ else:
 
     lines = [str(schema) for schema in torch._C._jit_get_all_schemas()]
 
-# Operators that libraries define in Python.
-lines += ["transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor"]
+# Operators of other libraries.
+lines += [
+    "transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor",
+    "torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
+    "SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor",
+]
 
 known = {}
 for line in lines:

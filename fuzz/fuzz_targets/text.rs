@@ -12,8 +12,7 @@ macro_rules! round_trip {
     ($ir:ident, $text:expr) => {
         text::$ir::parse($text).ok().inspect(|parsed| {
             let printed = parsed.to_string();
-            let again = text::$ir::parse(&printed)
-                .unwrap_or_else(|diags| panic!("{}\n{printed}", diags[0]));
+            let again = text::$ir::parse(&printed).unwrap_or_else(|diags| panic!("{}\n{printed}", diags[0]));
             assert_eq!(again.to_string(), printed);
         })
     };

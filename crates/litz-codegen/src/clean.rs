@@ -18,11 +18,8 @@ pub fn clean(kernel: &mut Kernel) {
         for (best, at) in std::mem::take(&mut uses.pairs) {
             uses.loaded[best.index()] |= uses.loaded[at.index()];
         }
-        let local: Vec<bool> = kernel
-            .mems
-            .values()
-            .map(|m| matches!(m.space, Space::Register | Space::Scratch))
-            .collect();
+        let local: Vec<bool> =
+            kernel.mems.values().map(|m| matches!(m.space, Space::Register | Space::Scratch)).collect();
         let dead_mem = |m: Mem| local[m.index()] && !uses.loaded[m.index()];
         let mut body = std::mem::take(&mut kernel.body);
         let removed = sweep(&mut body, &dead_mem, &uses.used);

@@ -12,7 +12,7 @@ mod program;
 mod registers;
 
 use litz_ir::kernel::Kernel;
-use litz_ir::loops::{Loops, Nest, Stmt};
+use litz_ir::loops::{Buf, Loops, Stmt};
 use litz_ir::program::Program;
 use litz_ir::schedule::{Schedule, Step};
 use litz_ir::{Diag, Diags};
@@ -48,19 +48,12 @@ pub trait Emit {
 /// When the schedule does not fit the loops: a leaf names no nest, an access does not match its local buffer, a
 /// tile has no constant extent. Verified input gives no error.
 pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
-    let nests: HashMap<&str, &Nest> = loops
-        .stmts
-        .iter()
-        .filter_map(|s| match s {
-            Stmt::Nest(n) => Some((n.name.as_str(), n)),
-            Stmt::Extern(_) => None,
-        })
-        .collect();
+    let names = Names::new(loops);
     let mut built = Vec::new();
     let mut errors = Diags::new();
     for step in &schedule.steps {
         if let Step::Kernel(plan) = step {
-            match kernel::build(loops, &nests, plan) {
+            match kernel::build(loops, &names, plan) {
                 Ok(k) => built.push(k),
                 Err(e) => errors.push(e),
             }
@@ -69,9 +62,24 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
     if !errors.is_empty() {
         return Err(errors);
     }
-    let (kernels, names, shared) = dedupe::dedupe(built.iter().map(|b| b.kernel.clone()).collect());
-    let program = program::build(loops, schedule, &built, &names)?;
+    let (kernels, serving, shared) = dedupe::dedupe(built.iter().map(|b| b.kernel.clone()).collect());
+    let program = program::build(loops, &names, schedule, &built, &serving)?;
     Ok(Realized { kernels, program, shared })
+}
+
+/// What a schedule refers to, by name.
+struct Names<'a> {
+    stmts: HashMap<&'a str, &'a Stmt>,
+    bufs: HashMap<&'a str, Buf>,
+}
+
+impl<'a> Names<'a> {
+    fn new(loops: &'a Loops) -> Names<'a> {
+        Names {
+            stmts: loops.stmts.iter().map(|s| (s.name(), s)).collect(),
+            bufs: loops.bufs.iter().map(|(buf, data)| (data.name.as_str(), buf)).collect(),
+        }
+    }
 }
 
 /// An error of the schedule, naming the kernel.

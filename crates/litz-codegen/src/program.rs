@@ -1,5 +1,6 @@
 //! A schedule's steps to the program that allocates, launches and returns.
 
+use crate::Names;
 use crate::kernel::Built;
 use litz_ir::graph::TensorType;
 use litz_ir::loops::{self, Buf, BufKind, Loops, Stmt};
@@ -9,9 +10,16 @@ use litz_ir::{Diag, Diags, Dtype};
 use litz_sym::Expr;
 use std::collections::{HashMap, HashSet};
 
-/// Builds the program. `built` holds the schedule's kernels in order; `names` says which kernel serves each.
-pub fn build(loops: &Loops, schedule: &Schedule, built: &[Built], names: &[String]) -> Result<Program, Diags> {
-    let mut b = Builder { loops, program: Program::new(&loops.name, loops.device), slots: HashMap::new() };
+/// Builds the program. `built` holds the schedule's kernels in order; `serving` says which kernel serves each.
+pub fn build(
+    loops: &Loops,
+    names: &Names<'_>,
+    schedule: &Schedule,
+    built: &[Built],
+    serving: &[String],
+) -> Result<Program, Diags> {
+    let program = Program::new(&loops.name, loops.device);
+    let mut b = Builder { loops, names, program, slots: HashMap::new() };
     b.program.facts = loops.facts.clone();
     for (buf, data) in loops.bufs.iter() {
         if data.kind == BufKind::Input {
@@ -22,8 +30,8 @@ pub fn build(loops: &Loops, schedule: &Schedule, built: &[Built], names: &[Strin
     for guard in loops.facts.guards() {
         b.program.steps.push(Step::Check { rel: guard.rel, who: guard.who.to_string() });
     }
-    b.allocate(schedule, built);
-    let mut kernels = built.iter().zip(names);
+    let pools = b.allocate(schedule, built);
+    let mut kernels = built.iter().zip(serving);
     for step in &schedule.steps {
         let (step, at_load) = match step {
             schedule::Step::Kernel(plan) => {
@@ -36,10 +44,7 @@ pub fn build(loops: &Loops, schedule: &Schedule, built: &[Built], names: &[Strin
         };
         if at_load { b.program.load.push(step) } else { b.program.steps.push(step) }
     }
-    for pool in schedule.pools.iter().filter(|p| !p.at_load) {
-        let slot = b.program.slots.iter().find(|(_, s)| s.name == pool.name).map(|s| s.0);
-        b.program.steps.extend(slot.map(|slot| Step::Free { slot }));
-    }
+    b.program.steps.extend(pools.into_iter().map(|slot| Step::Free { slot }));
     for &(dst, src) in &loops.updates {
         let pair = (b.slot(dst), b.slot(src));
         b.program.updates.push(pair);
@@ -65,6 +70,7 @@ pub fn build(loops: &Loops, schedule: &Schedule, built: &[Built], names: &[Strin
 
 struct Builder<'a> {
     loops: &'a Loops,
+    names: &'a Names<'a>,
     program: Program,
     slots: HashMap<Buf, Slot>,
 }
@@ -81,8 +87,11 @@ impl Builder<'_> {
             return slot;
         }
         let data = &self.loops.bufs[buf];
-        let slot =
-            self.program.slots.push(SlotData { name: data.name.clone(), dtype: data.dtype, extent: data.span() });
+        let slot = self.program.slots.push(SlotData {
+            name: data.name.clone(),
+            dtype: data.dtype,
+            extent: data.span(),
+        });
         self.slots.insert(buf, slot);
         if let BufKind::Const(name) = &data.kind {
             self.program.consts.push(Const { slot, name: name.clone(), ty: self.ty(buf) });
@@ -90,36 +99,38 @@ impl Builder<'_> {
         slot
     }
 
-    /// Memory for every temporary: inside its pool, or of its own.
-    fn allocate(&mut self, schedule: &Schedule, built: &[Built]) {
-        let by_name: HashMap<&str, Buf> = self.loops.bufs.iter().map(|(b, d)| (d.name.as_str(), b)).collect();
+    /// Memory for every temporary: inside its pool, or of its own. Returns the pools that end with the call.
+    fn allocate(&mut self, schedule: &Schedule, built: &[Built]) -> Vec<Slot> {
+        let mut pools = Vec::new();
         let mut placed = HashSet::new();
         for pool in &schedule.pools {
-            let base =
-                self.program.slots.push(SlotData { name: pool.name.clone(), dtype: Dtype::U8, extent: pool.bytes });
+            let base = self.program.slots.push(SlotData {
+                name: pool.name.clone(),
+                dtype: Dtype::U8,
+                extent: pool.bytes,
+            });
             let mut steps = vec![Step::Alloc { slot: base }];
             for (name, offset) in &pool.places {
-                if let Some(&buf) = by_name.get(name.as_str()) {
+                if let Some(&buf) = self.names.bufs.get(name.as_str()) {
                     placed.insert(buf);
                     steps.push(Step::View { slot: self.slot(buf), base, offset: *offset });
                 }
             }
             self.steps(pool.at_load).extend(steps);
-        }
-        let plans = schedule.steps.iter().filter_map(|s| match s {
-            schedule::Step::Kernel(plan) => Some(plan.at_load),
-            schedule::Step::Extern { .. } => None,
-        });
-        let kernel_bufs = plans.zip(built).map(|(at_load, b)| (at_load, b.params.clone()));
-        let extern_bufs = schedule.steps.iter().filter_map(|s| match s {
-            schedule::Step::Extern { name, at_load } => {
-                let stmt = self.loops.stmts.iter().find(|s| s.name() == name)?;
-                Some((*at_load, stmt.writes()))
+            if !pool.at_load {
+                pools.push(base);
             }
-            schedule::Step::Kernel(_) => None,
-        });
-        let mentioned: Vec<(bool, Vec<Buf>)> = kernel_bufs.chain(extern_bufs).collect();
-        for (at_load, bufs) in mentioned {
+        }
+        let mut kernels = built.iter();
+        for step in &schedule.steps {
+            let (at_load, bufs) = match step {
+                schedule::Step::Kernel(plan) => {
+                    (plan.at_load, kernels.next().map(|k| k.params.clone()).unwrap_or_default())
+                }
+                schedule::Step::Extern { name, at_load } => {
+                    (*at_load, self.names.stmts.get(name.as_str()).map(|s| s.writes()).unwrap_or_default())
+                }
+            };
             for buf in bufs {
                 if self.loops.bufs[buf].kind == BufKind::Temp && placed.insert(buf) {
                     let slot = self.slot(buf);
@@ -127,6 +138,7 @@ impl Builder<'_> {
                 }
             }
         }
+        pools
     }
 
     fn steps(&mut self, at_load: bool) -> &mut Vec<Step> {
@@ -134,11 +146,7 @@ impl Builder<'_> {
     }
 
     fn call(&mut self, name: &str) -> Result<Step, Diags> {
-        let call = self.loops.stmts.iter().find_map(|s| match s {
-            Stmt::Extern(e) if e.name == name => Some(e),
-            Stmt::Extern(_) | Stmt::Nest(_) => None,
-        });
-        let Some(call) = call else {
+        let Some(Stmt::Extern(call)) = self.names.stmts.get(name) else {
             return Err(vec![Diag::new("schedule-misfit", format!("no extern statement {name}"))]);
         };
         let reads = call.reads.iter().map(|&b| self.slot(b)).collect();

@@ -26,7 +26,9 @@ fn visit(stmts: &[Stmt], written_out: &mut Vec<Sym>, is_indexed: &mut [bool]) {
             Stmt::Loop(l) => {
                 let depth = written_out.len();
                 match l.kind {
-                    LoopKind::Unroll | LoopKind::Vector { .. } if l.extent.as_int().is_some() => written_out.push(l.var),
+                    LoopKind::Unroll | LoopKind::Vector { .. } if l.extent.as_int().is_some() => {
+                        written_out.push(l.var)
+                    }
                     LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::For => {}
                 }
                 visit(&l.body, written_out, is_indexed);
@@ -36,7 +38,9 @@ fn visit(stmts: &[Stmt], written_out: &mut Vec<Sym>, is_indexed: &mut [bool]) {
                 visit(then, written_out, is_indexed);
                 visit(other, written_out, is_indexed);
             }
-            Stmt::Let { op: Op::Load { mem, index, .. }, .. } | Stmt::Store { mem, index, .. } => mark(*mem, *index),
+            Stmt::Let { op: Op::Load { mem, index, .. }, .. } | Stmt::Store { mem, index, .. } => {
+                mark(*mem, *index)
+            }
             Stmt::ArgStore { best, at, index, .. } => {
                 mark(*best, *index);
                 mark(*at, *index);

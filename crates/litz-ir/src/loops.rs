@@ -358,6 +358,17 @@ impl Nest {
         self.declare(&mut facts);
         facts
     }
+    /// Whether points that differ along the outer axis `axis` never combine into the same element: it is a coordinate of
+    /// every combining store. `facts` are those of the program.
+    pub fn separates(&self, bufs: &Table<Buf, BufData>, facts: &Facts, axis: Sym) -> bool {
+        let facts = self.facts(facts);
+        self.body.iter().all(|inst| match inst.op {
+            InstOp::Store { buf, index, combine: Some(_), .. } => {
+                bufs[buf].coordinates(index, &facts).contains(&Expr::sym(axis))
+            }
+            _ => true,
+        })
+    }
     /// All axes, outer ones first.
     pub fn all_axes(&self) -> impl Iterator<Item = &Axis> {
         self.axes.iter().chain(&self.reduced)

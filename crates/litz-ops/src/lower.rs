@@ -66,7 +66,8 @@ fn free_numbers(graph: &Graph) -> Diags {
         Type::Float | Type::Bool => true,
     };
     let inputs = graph.inputs.iter().map(|&v| &graph.values[v]);
-    let diag = |name: &str| Diag::new("unsupported", format!("input %{name}, a number that no tensor's size gives"));
+    let diag =
+        |name: &str| Diag::new("unsupported", format!("input %{name}, a number that no tensor's size gives"));
     inputs.filter(|data| is_free(&data.ty)).map(|data| diag(&data.name)).collect()
 }
 

@@ -254,5 +254,5 @@ macro_rules! families {
 
 families! {
     attention conv factory grid group index join layout loss matmul norm order pad patches pointwise pool quant reduce
-    resize rnn scatter shape special view
+    resize rnn roi scatter shape special view
 }

@@ -164,6 +164,8 @@ fn what_eager_rejects_is_rejected() {
         ("aten.avg_pool2d.default(%x, [2, 2], [], [0, 0], false, true, 0)", "`divisor_override`"),
         ("aten.upsample_nearest2d.vec(%x, none, none)", "sizes or scale factors"),
         ("aten.upsample_nearest2d.vec(%x, [0, 4], none)", "requires"),
+        ("aten.pad.default(%x, [6, 0], \"reflect\", none)", "requires"),
+        ("aten.pad.default(%x, [0, 7], \"circular\", none)", "requires"),
         ("aten.pixel_unshuffle.default(%x, 2)", "requires"),
         ("aten.channel_shuffle.default(%x, 3)", "requires"),
         ("aten.grid_sampler_2d.default(%x, %x, 3, 0, true)", "`interpolation_mode`"),

@@ -1,7 +1,20 @@
 //! What each statement reads and writes, and which statements run when the model is loaded.
 
-use litz_ir::loops::{Buf, BufKind, Loops, Output};
+use litz_ir::ids::Table;
+use litz_ir::loops::{Buf, BufKind, Loops, Output, Stmt};
+use litz_sym::Expr;
 use std::collections::HashSet;
+
+/// What depends on what.
+#[derive(Clone, Debug)]
+pub struct Deps {
+    /// For each statement.
+    pub stmts: Vec<StmtInfo>,
+    /// Statements that read or write the buffer, in order.
+    pub users: Table<Buf, Vec<usize>>,
+    /// Whether the buffer is needed after all statements have run.
+    pub escapes: Table<Buf, bool>,
+}
 
 /// Reads and writes of a statement.
 #[derive(Clone, Debug)]
@@ -17,80 +30,90 @@ pub struct StmtInfo {
 }
 
 /// Analyses every statement.
-pub fn analyse(loops: &Loops) -> Vec<StmtInfo> {
+pub fn analyse(loops: &Loops) -> Deps {
     let updated: HashSet<Buf> = loops.updates.iter().map(|u| u.0).collect();
-    let mut writers: Vec<Vec<usize>> = vec![Vec::new(); loops.bufs.len()];
-    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); loops.bufs.len()];
-    let mut infos: Vec<StmtInfo> = Vec::with_capacity(loops.stmts.len());
+    let mut writers: Table<Buf, Vec<usize>> = of_each_buf(loops, Vec::new());
+    let mut users: Table<Buf, Vec<usize>> = of_each_buf(loops, Vec::new());
+    let mut stmts: Vec<StmtInfo> = Vec::with_capacity(loops.stmts.len());
     for (i, stmt) in loops.stmts.iter().enumerate() {
         let (reads, writes) = (stmt.reads(), stmt.writes());
-        let mut after = Vec::new();
-        for b in &reads {
-            after.extend(&writers[b.0 as usize]);
-        }
-        for b in &writes {
-            after.extend(&writers[b.0 as usize]);
-            after.extend(&readers[b.0 as usize]);
-        }
+        let mut after: Vec<usize> = reads.iter().flat_map(|&b| &writers[b]).copied().collect();
+        after.extend(writes.iter().flat_map(|&b| &users[b]));
         after.sort_unstable();
         after.dedup();
-        after.retain(|&j| j != i);
-        let constant = |b: &Buf| match loops.bufs[*b].kind {
+        let all_at_load = |b: Buf| writers[b].iter().all(|&j| stmts[j].at_load);
+        let is_constant = |&b: &Buf| match loops.bufs[b].kind {
             BufKind::Input => false,
-            BufKind::Const(_) => !updated.contains(b),
-            BufKind::Temp => {
-                let w = &writers[b.0 as usize];
-                w.iter().all(|&j| infos[j].at_load) && !(w.is_empty() && reads.contains(b) && !writes.contains(b))
-            }
+            BufKind::Const(_) => !updated.contains(&b),
+            BufKind::Temp => all_at_load(b) && (!writers[b].is_empty() || writes.contains(&b)),
         };
-        let symbolic = writes.iter().any(|&b| loops.bufs[b].sizes.iter().any(|s| s.as_int().is_none()));
-        let at_load =
-            !symbolic && reads.iter().all(constant) && !mentions_sizes(loops, i) && !reads.is_empty()
-                && writes.iter().all(|b| writers[b.0 as usize].iter().all(|&j| infos[j].at_load));
-        for b in &reads {
-            readers[b.0 as usize].push(i);
+        let at_load = !reads.is_empty()
+            && !mentions_sizes(loops, stmt)
+            && reads.iter().all(is_constant)
+            && writes
+                .iter()
+                .all(|&b| all_at_load(b) && loops.bufs[b].sizes.iter().all(|s| s.as_int().is_some()));
+        for &b in &writes {
+            writers[b].push(i);
         }
-        for b in &writes {
-            writers[b.0 as usize].push(i);
+        for &b in reads.iter().chain(writes.iter().filter(|b| !reads.contains(b))) {
+            users[b].push(i);
         }
-        infos.push(StmtInfo { reads, writes, after, at_load });
+        stmts.push(StmtInfo { reads, writes, after, at_load });
     }
-    settle(loops, &mut infos, &writers);
-    infos
+    settle(loops, &mut stmts, &writers);
+    Deps { stmts, users, escapes: escapes(loops) }
 }
 
 /// A buffer written by a statement at load must have all its writers there: others pull it into the call.
-fn settle(loops: &Loops, infos: &mut [StmtInfo], writers: &[Vec<usize>]) {
-    loop {
-        let mut changed = false;
-        for i in 0..infos.len() {
-            let bad = infos[i].at_load
-                && infos[i].writes.iter().chain(&infos[i].reads).any(|b| {
-                    loops.bufs[*b].kind == BufKind::Temp && writers[b.0 as usize].iter().any(|&j| !infos[j].at_load)
-                });
-            if bad {
-                infos[i].at_load = false;
-                changed = true;
+fn settle(loops: &Loops, stmts: &mut [StmtInfo], writers: &Table<Buf, Vec<usize>>) {
+    let mut has_changed = true;
+    while has_changed {
+        has_changed = false;
+        for i in 0..stmts.len() {
+            let is_late = |&b: &Buf| {
+                loops.bufs[b].kind == BufKind::Temp && writers[b].iter().any(|&j| !stmts[j].at_load)
+            };
+            if stmts[i].at_load && stmts[i].writes.iter().chain(&stmts[i].reads).any(is_late) {
+                stmts[i].at_load = false;
+                has_changed = true;
             }
-        }
-        if !changed {
-            return;
         }
     }
 }
 
-fn mentions_sizes(loops: &Loops, stmt: usize) -> bool {
-    let nest = match &loops.stmts[stmt] {
-        litz_ir::loops::Stmt::Nest(n) => n,
-        litz_ir::loops::Stmt::Extern(e) => return e.ints.iter().any(|i| i.as_int().is_none()),
-    };
-    let size = |e: litz_sym::Expr| e.syms().into_iter().any(|s| loops.facts.is_symbol_declared(s));
-    nest.all_axes().any(|a| size(a.extent)) || nest.body.iter().any(|i| i.op.exprs().into_iter().any(size))
+fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {
+    let is_size = |e: Expr| e.syms().into_iter().any(|s| loops.facts.is_symbol_declared(s));
+    match stmt {
+        Stmt::Nest(n) => {
+            n.all_axes().any(|a| is_size(a.extent))
+                || n.body.iter().any(|i| i.op.exprs().into_iter().any(is_size))
+        }
+        Stmt::Extern(e) => e.ints.iter().any(|i| i.as_int().is_none()),
+    }
 }
 
-/// Whether a buffer is needed after all statements have run.
-pub fn escapes(loops: &Loops, buf: Buf) -> bool {
-    loops.bufs[buf].kind != BufKind::Temp
-        || loops.updates.iter().any(|u| u.0 == buf || u.1 == buf)
-        || loops.outputs.iter().any(|o| matches!(o, Output::View { buf: b, .. } if *b == buf))
+fn escapes(loops: &Loops) -> Table<Buf, bool> {
+    let mut escapes = of_each_buf(loops, false);
+    for (buf, data) in loops.bufs.iter() {
+        escapes[buf] = data.kind != BufKind::Temp;
+    }
+    for &(state, contents) in &loops.updates {
+        escapes[state] = true;
+        escapes[contents] = true;
+    }
+    for output in &loops.outputs {
+        if let Output::View { buf, .. } = output {
+            escapes[*buf] = true;
+        }
+    }
+    escapes
+}
+
+fn of_each_buf<T: Clone>(loops: &Loops, item: T) -> Table<Buf, T> {
+    let mut table = Table::new();
+    for _ in loops.bufs.ids() {
+        table.push(item.clone());
+    }
+    table
 }

@@ -6,13 +6,19 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod axes;
+mod cost;
 mod deps;
 mod fuse;
 mod memory;
+mod parts;
 mod product;
+mod relate;
 mod tree;
 
-use litz_ir::loops::{Loops, Stmt};
+use deps::Deps;
+use fuse::{Group, GroupKind};
+use litz_ir::loops::{Loops, Nest, Stmt};
 use litz_ir::schedule::{Local, LocalSpace, Schedule, Step};
 
 pub use fuse::NoFuse;
@@ -63,6 +69,8 @@ pub struct Heuristics {
     /// Terms that a product adds up one after another before it adds the result to the others: keeps the error of long
     /// sums within that of libraries that block the same way.
     pub partial_sum: i64,
+    /// The same for sums of columns, which have no lanes to share the terms.
+    pub partial_column: i64,
     /// Bytes that local buffers of one grid point may take, as a fraction of the second-level cache.
     pub local_fraction: i64,
 }
@@ -76,6 +84,7 @@ impl Default for Heuristics {
             column_vectors: 4,
             inline_epilogue: 8,
             partial_sum: 256,
+            partial_column: 32,
             local_fraction: 2,
         }
     }
@@ -101,56 +110,56 @@ pub struct Outcome {
     pub notes: Vec<FusionNote>,
 }
 
-/// Schedules `loops` for `target`.
+/// Schedules `loops`, a program that verifies, for `target`. The same input always gives the same schedule.
 pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> Outcome {
-    let stmts = deps::analyse(loops);
-    let (groups, notes) = fuse::fuse(loops, &stmts, target, heuristics);
+    let deps = deps::analyse(loops);
+    let (groups, notes) = fuse::fuse(loops, &deps, target, heuristics);
+    let (at_load, at_call): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|g| g.at_load);
     let mut steps = Vec::new();
-    let mut names = 0..;
-    for group in groups.iter().filter(|g| g.at_load).chain(groups.iter().filter(|g| !g.at_load)) {
-        if let fuse::GroupKind::Extern = group.kind {
-            let name = loops.stmts[group.members[0].stmt].name().to_owned();
-            steps.push(Step::Extern { name, at_load: group.at_load });
-            continue;
-        }
-        let name = format!("k{}", names.next().unwrap_or(0));
+    let mut kernels = 0;
+    for group in at_load.into_iter().chain(at_call) {
         let mut plan = match &group.kind {
-            fuse::GroupKind::Product(p) => product::plan(loops, group, p, target, heuristics),
-            fuse::GroupKind::Loops | fuse::GroupKind::Extern => tree::plan(loops, group, target, heuristics),
+            GroupKind::Extern => {
+                let name = loops.stmts[group.members[0].stmt].name().to_owned();
+                steps.push(Step::Extern { name, at_load: group.at_load });
+                continue;
+            }
+            GroupKind::Product(product) => product::plan(loops, group, product, target, heuristics),
+            GroupKind::Loops => tree::plan(loops, group, target, heuristics),
         };
-        plan.name = name;
+        plan.name = format!("k{kernels}");
         plan.at_load = group.at_load;
-        plan.locals = locals(loops, &stmts, group);
+        plan.locals = locals(loops, &deps, group);
         steps.push(Step::Kernel(plan));
+        kernels += 1;
     }
-    let pools = memory::pools(loops, &steps);
-    let schedule =
-        Schedule { name: loops.name.clone(), of: loops.name.clone(), target: target.name.clone(), steps, pools };
+    let pools = memory::pools(loops, &deps, &steps);
+    let schedule = Schedule {
+        name: loops.name.clone(),
+        of: loops.name.clone(),
+        target: target.name.clone(),
+        steps,
+        pools,
+    };
     Outcome { schedule, notes }
 }
 
 /// Buffers that only this group's members touch.
-fn locals(loops: &Loops, stmts: &[deps::StmtInfo], group: &fuse::Group) -> Vec<Local> {
-    let inside = |s: usize| group.members.iter().any(|m| m.stmt == s);
-    let mut locals = Vec::new();
-    for member in &group.members {
-        for buf in loops.stmts[member.stmt].writes() {
-            let lives_on = deps::escapes(loops, buf);
-            let elsewhere = stmts
-                .iter()
-                .enumerate()
-                .any(|(s, info)| !inside(s) && (info.reads.contains(&buf) || info.writes.contains(&buf)));
-            let name = &loops.bufs[buf].name;
-            if !lives_on && !elsewhere && !locals.iter().any(|l: &Local| l.buf == *name) {
-                locals.push(Local { buf: name.clone(), scope: None, space: LocalSpace::Scratch });
-            }
+fn locals(loops: &Loops, deps: &Deps, group: &Group) -> Vec<Local> {
+    let is_inside = |s: &usize| group.members.iter().any(|m| m.stmt == *s);
+    let mut locals: Vec<Local> = Vec::new();
+    for &buf in group.members.iter().flat_map(|m| &deps.stmts[m.stmt].writes) {
+        let name = &loops.bufs[buf].name;
+        let is_local = !deps.escapes[buf] && deps.users[buf].iter().all(is_inside);
+        if is_local && !locals.iter().any(|l| l.buf == *name) {
+            locals.push(Local { buf: name.clone(), scope: None, space: LocalSpace::Scratch });
         }
     }
     locals
 }
 
 /// The nest at that position; groups of nests hold nothing else.
-fn nest(loops: &Loops, stmt: usize) -> &litz_ir::loops::Nest {
+fn nest(loops: &Loops, stmt: usize) -> &Nest {
     match &loops.stmts[stmt] {
         Stmt::Nest(n) => n,
         Stmt::Extern(e) => unreachable!("invariant: {} is a call, not a nest", e.name),

@@ -3,9 +3,12 @@
 //! A nest `sum over k of a[.., i, k] * b[.., j, k]` where `i` does not occur in `b` and `j` not in `a`, and where
 //! neighbouring `j` are neighbours in `b`, at least within a tile's width (which the packing pass sees to).
 
-use crate::access::{Step, accesses, bound_indices, step};
-use crate::fuse::Group;
-use crate::tree::{grain, merge_axes, order_axes, side_exprs, sum_in_parts};
+use crate::access::{Step, accesses, bound_indices, side_exprs, step, substitute};
+use crate::axes::{Merged, merge_axes, order_axes};
+use crate::cost::{points, size};
+use crate::fuse::{Group, Member};
+use crate::parts::sum_in_parts;
+use crate::tree::{cut, grain, rebind};
 use crate::{Heuristics, TargetInfo, nest};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
@@ -37,9 +40,7 @@ pub fn recognise(loops: &Loops, nest: &Nest, target: &TargetInfo) -> Option<Prod
     let InstOp::Reduce(ReduceOp::Sum, value) = nest.body[*reduce].op else { return None };
     let InstOp::Op(ScalarOp::Mul, factors) = &nest.body[value.0 as usize].op else { return None };
     let loads: Vec<usize> = factors.iter().map(|v| source_load(nest, v.0 as usize)).collect::<Option<_>>()?;
-    let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
-    let reduced: i64 = nest.reduced.iter().map(|a| hint(a.extent)).product();
-    if reduced < MIN_REDUCED {
+    if points(&loops.facts, &nest.reduced) < MIN_REDUCED {
         return None;
     }
     let facts = nest.facts(&loops.facts);
@@ -58,7 +59,7 @@ pub fn recognise(loops: &Loops, nest: &Nest, target: &TargetInfo) -> Option<Prod
             in_b(x.var)
                 && !in_a(x.var)
                 && b_sides.is_empty()
-                && hint(x.extent) >= i64::from(target.lanes()) / 2
+                && size(&loops.facts, x.extent) >= i64::from(target.lanes()) / 2
                 && tile_step(b, x.var, target.tile_columns(), &facts) == Step::Unit
         });
         let Some(column) = column else { continue };
@@ -98,157 +99,189 @@ pub fn plan(
     target: &TargetInfo,
     heuristics: &Heuristics,
 ) -> KernelPlan {
-    let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64).max(1);
+    let facts = &loops.facts;
     let head = nest(loops, group.members[0].stmt);
-    let facts = group.facts(&loops.facts);
-    let outer_of = |axis: Sym| {
-        let value = group.members[0].bind.iter().find(|b| b.0 == axis)?.1;
-        group.outer.iter().find(|o| Some(o.var) == value.as_sym()).copied()
+    let tiling = Tiling::new(loops, group, product, target);
+    let reduced = points(facts, &head.reduced);
+    let (grid, inner_points) = tiling.grid(loops, reduced, target);
+    let all = points(facts, &grid);
+    let fair = all / (2 * i64::from(target.threads.max(1)));
+    let grain = if inner_points <= fair.max(1) {
+        inner_points as u64
+    } else {
+        grain(all, tiling.rows() * tiling.columns * reduced, target, heuristics)
     };
-    let column = outer_of(product.column).expect("invariant: a product's axes are all shared");
 
-    // Rows: merged where every access walks them as one; the longest is tiled.
-    let mut rows: Vec<Axis> = product.rows.iter().filter_map(|&r| outer_of(r)).collect();
+    let mut reduce_axes = head.reduced.clone();
+    let left_index: Vec<Expr> =
+        accesses(head).into_iter().filter(|a| a.at == product.left).map(|a| a.index).collect();
+    order_axes(&mut reduce_axes, &left_index, &group.facts(facts));
+    let outer_bind = tiling.bind(&group.members[0]);
+    let mut body_bind = outer_bind.clone();
+    let mut reduce_loops = Vec::new();
+    for (i, a) in reduce_axes.iter().enumerate() {
+        let var = Sym::new(&format!("k{i}"));
+        body_bind.push((a.var, Expr::sym(var)));
+        reduce_loops.push(Axis { var, extent: a.extent });
+    }
+    let body = vec![leaf(head, Part::Body, body_bind)];
+    let mut tile = sum_in_parts(body, &reduce_loops, facts, heuristics.partial_sum);
+    tile.push(leaf(head, Part::Tail, outer_bind));
+    let epilogue = &group.members[1..];
+    let length: usize = epilogue.iter().map(|m| nest(loops, m.stmt).body.len()).sum();
+    let epilogue: Vec<Tree> =
+        epilogue.iter().map(|m| leaf(nest(loops, m.stmt), Part::Whole, tiling.bind(m))).collect();
+    let lanes = target.lanes();
+    let body = if length <= heuristics.inline_epilogue {
+        tile.extend(epilogue);
+        tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes }, "ii", "ji")
+    } else {
+        let mut body = tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes }, "ii", "ji");
+        body.extend(tiling.loops(epilogue, LoopKind::For, LoopKind::Vector { lanes, copies: 1 }, "ei", "ej"));
+        body
+    };
+    KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() }
+}
+
+fn leaf(nest: &Nest, part: Part, bind: Vec<(Sym, Expr)>) -> Tree {
+    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind })
+}
+
+/// How a product's points are cut into tiles.
+struct Tiling {
+    /// Value of each variable of the group at point `ii`, `ji` of a tile.
+    value: Vec<(Sym, Expr)>,
+    /// Grid axes that are neither rows nor columns.
+    batch: Vec<Axis>,
+    /// Grid axes of rows.
+    grid_rows: Vec<Axis>,
+    /// The grid axis of columns, unless one tile has them all.
+    grid_column: Option<Axis>,
+    /// All columns.
+    column: Axis,
+    /// Rows of a tile; `None` where the left operand has no axis of its own.
+    tile_rows: Option<i64>,
+    /// Columns of a tile.
+    columns: i64,
+}
+
+impl Tiling {
+    /// Rows are merged where every access walks them as one, and the longest is tiled.
+    fn new(loops: &Loops, group: &Group, product: &Product, target: &TargetInfo) -> Tiling {
+        let outer_of = |axis: Sym| {
+            let value = group.members[0].bind.iter().find(|b| b.0 == axis)?.1;
+            group.outer.iter().find(|o| Some(o.var) == value.as_sym()).copied()
+        };
+        let column = outer_of(product.column).expect("invariant: a product's axes are all shared");
+        let rows: Vec<Axis> = product.rows.iter().filter_map(|&r| outer_of(r)).collect();
+        let rows = merge_rows(loops, group, rows);
+        let rows_of = |m: &Merged| size(&loops.facts, m.axis.extent);
+        let tiled = (0..rows.len()).max_by_key(|&i| (rows_of(&rows[i]), i));
+
+        let width = i64::from(target.tile_columns());
+        let vectors = i64::from(target.tile_columns() / target.lanes());
+        // Accumulators, the right operand's vectors and one broadcast of the left share the registers.
+        let most_rows = ((i64::from(target.vector_registers) - vectors - 2) / vectors).max(1);
+        let (mut value, mut grid_rows, mut tile_rows) = (Vec::new(), Vec::new(), None);
+        for (i, m) in rows.iter().enumerate() {
+            let at = if Some(i) == tiled {
+                let is_known = m.axis.extent.as_int().is_some();
+                let height = balanced(rows_of(m), most_rows, is_known);
+                tile_rows = Some(height);
+                let (tiles, inside, at) = cut(m.axis, height, "io", "ii");
+                if m.axis.extent.as_int() == Some(height) {
+                    Expr::sym(inside.var)
+                } else {
+                    grid_rows.push(tiles);
+                    at
+                }
+            } else {
+                grid_rows.push(m.axis);
+                Expr::sym(m.axis.var)
+            };
+            value.extend(m.parts.iter().map(|(s, e)| (*s, e.replace(m.axis.var, at))));
+        }
+        let (tiles, inside, at) = cut(column, width, "jo", "ji");
+        let (columns, at, grid_column) = match column.extent.as_int() {
+            Some(n) if n <= width => (n, Expr::sym(inside.var), None),
+            _ => (width, at, Some(tiles)),
+        };
+        value.push((column.var, at));
+        let is_placed = |o: &Axis| value.iter().any(|v| v.0 == o.var);
+        let batch = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
+        Tiling { value, batch, grid_rows, grid_column, column, tile_rows, columns }
+    }
+
+    fn rows(&self) -> i64 {
+        self.tile_rows.unwrap_or(1)
+    }
+
+    /// The grid, and how many of its innermost points share an operand that should stay in the second-level cache: the
+    /// one that costs most to read again and again.
+    fn grid(&self, loops: &Loops, reduced: i64, target: &TargetInfo) -> (Vec<Axis>, i64) {
+        let facts = &loops.facts;
+        let row_tiles = points(facts, &self.grid_rows);
+        let column_tiles = points(facts, &self.grid_column);
+        let bytes = |n: i64| n.saturating_mul(reduced).saturating_mul(4);
+        let left = bytes(row_tiles.saturating_mul(self.rows()));
+        let right = bytes(size(facts, self.column.extent));
+        let again = |bytes: i64, times: i64| {
+            if bytes > target.l2_bytes / 2 { bytes.saturating_mul(times) } else { bytes }
+        };
+        let columns_outside = again(left, column_tiles).saturating_add(right);
+        let rows_outside = again(right, row_tiles).saturating_add(left);
+        let mut grid = self.batch.clone();
+        if columns_outside <= rows_outside {
+            grid.extend(self.grid_column);
+            grid.extend(&self.grid_rows);
+            (grid, row_tiles)
+        } else {
+            grid.extend(&self.grid_rows);
+            grid.extend(self.grid_column);
+            (grid, column_tiles)
+        }
+    }
+
+    /// The values of a member's axes at a point of a tile.
+    fn bind(&self, member: &Member) -> Vec<(Sym, Expr)> {
+        member.bind.iter().map(|(s, e)| (*s, substitute(*e, &self.value))).collect()
+    }
+
+    /// The points of a tile, under the names `row` and `column`.
+    fn loops(
+        &self,
+        body: Vec<Tree>,
+        rows: LoopKind,
+        columns: LoopKind,
+        row: &str,
+        column: &str,
+    ) -> Vec<Tree> {
+        let (row, column) = (Sym::new(row), Sym::new(column));
+        let rename =
+            |t: Tree| rebind(rebind(t, Sym::new("ii"), Expr::sym(row)), Sym::new("ji"), Expr::sym(column));
+        let body = body.into_iter().map(rename).collect();
+        let axis = Axis { var: column, extent: Expr::int(self.columns) };
+        let line = vec![Tree::Loop { kind: columns, axis, body }];
+        match self.tile_rows {
+            Some(n) => {
+                vec![Tree::Loop { kind: rows, axis: Axis { var: row, extent: Expr::int(n) }, body: line }]
+            }
+            None => line,
+        }
+    }
+}
+
+/// Row axes in the order of memory, merged where every access of every member walks them as one.
+fn merge_rows(loops: &Loops, group: &Group, mut rows: Vec<Axis>) -> Vec<Merged> {
+    let facts = group.facts(&loops.facts);
     let (mut indices, mut others) = (Vec::new(), Vec::new());
     for member in &group.members {
         let n = nest(loops, member.stmt);
-        let facts = n.facts(&facts);
-        indices.extend(bound_indices(n, &member.bind, &facts).into_iter().map(|b| b.1));
-        let bound = |e: Expr| e.subst(&|s| member.bind.iter().find(|b| b.0 == s).map(|b| b.1));
-        others.extend(side_exprs(n).into_iter().map(bound));
+        indices.extend(bound_indices(n, &member.bind, &n.facts(&facts)).into_iter().map(|b| b.1));
+        others.extend(side_exprs(n).into_iter().map(|e| substitute(e, &member.bind)));
     }
     order_axes(&mut rows, &indices, &facts);
-    let merged = merge_axes(&rows, &indices, &others, &|i| Sym::new(&format!("m{i}")));
-    let tiled = (0..merged.len()).max_by_key(|&i| (hint(merged[i].axis.extent), i));
-
-    let lanes = target.lanes();
-    let width = i64::from(target.tile_columns());
-    let vectors = i64::from(target.tile_columns() / lanes);
-    // Accumulators, the right operand's vectors and one broadcast of the left share the registers.
-    let most_rows = ((i64::from(target.vector_registers) - vectors - 2) / vectors).max(1);
-    let mut value: Vec<(Sym, Expr)> = Vec::new();
-    let mut grid_rows: Vec<Axis> = Vec::new();
-    let (io, ii, jo, ji) = (Sym::new("io"), Sym::new("ii"), Sym::new("jo"), Sym::new("ji"));
-    let mut tile_rows = 1;
-    for (i, m) in merged.iter().enumerate() {
-        let at = if Some(i) == tiled {
-            tile_rows = balanced(hint(m.axis.extent), most_rows, m.axis.extent.as_int().is_some());
-            if m.axis.extent.as_int() == Some(tile_rows) {
-                Expr::sym(ii)
-            } else {
-                grid_rows.push(Axis { var: io, extent: m.axis.extent.ceildiv(tile_rows) });
-                Expr::sym(io) * tile_rows + Expr::sym(ii)
-            }
-        } else {
-            grid_rows.push(m.axis);
-            Expr::sym(m.axis.var)
-        };
-        value.extend(m.parts.iter().map(|(s, e)| (*s, e.replace(m.axis.var, at))));
-    }
-    let (columns, column_value, grid_column) = match column.extent.as_int() {
-        Some(n) if n <= width => (n, Expr::sym(ji), None),
-        _ => {
-            let tiles = Axis { var: jo, extent: column.extent.ceildiv(width) };
-            (width, Expr::sym(jo) * width + Expr::sym(ji), Some(tiles))
-        }
-    };
-    value.push((column.var, column_value));
-    let batch: Vec<Axis> = group
-        .outer
-        .iter()
-        .filter(|o| !value.iter().any(|v| v.0 == o.var))
-        .copied()
-        .collect();
-
-    // Grid order: the operand that is read again and again should stay in the second-level cache.
-    let reduced: i64 = head.reduced.iter().map(|a| hint(a.extent)).product();
-    let points = |axes: &[Axis]| axes.iter().map(|a| hint(a.extent)).fold(1, i64::saturating_mul);
-    let left_bytes = points(&grid_rows) * tile_rows * reduced * 4;
-    let right_bytes = hint(column.extent) * reduced * 4;
-    let column_tiles = grid_column.map_or(1, |c| hint(c.extent));
-    let again = |bytes: i64, times: i64| if bytes > target.l2_bytes / 2 { bytes.saturating_mul(times) } else { bytes };
-    let columns_outside =
-        again(left_bytes, column_tiles) + right_bytes <= again(right_bytes, points(&grid_rows)) + left_bytes;
-    let mut grid = batch.clone();
-    let inner_points = if columns_outside {
-        grid.extend(grid_column);
-        grid.extend(&grid_rows);
-        points(&grid_rows)
-    } else {
-        grid.extend(&grid_rows);
-        grid.extend(grid_column);
-        column_tiles
-    };
-    let work = tile_rows * columns * reduced;
-
-    let bind_outer = |bind: &[(Sym, Expr)]| -> Vec<(Sym, Expr)> {
-        bind.iter()
-            .map(|(s, e)| (*s, e.subst(&|o| value.iter().find(|v| v.0 == o).map(|v| v.1))))
-            .collect()
-    };
-    let mut reduce_axes = head.reduced.clone();
-    let left_index = accesses(head).iter().filter(|a| a.at == product.left).map(|a| a.index).collect::<Vec<_>>();
-    order_axes(&mut reduce_axes, &left_index, &facts);
-    let outer_bind = bind_outer(&group.members[0].bind);
-    let mut body_bind = outer_bind.clone();
-    let loops_k: Vec<Axis> = reduce_axes
-        .iter()
-        .enumerate()
-        .map(|(i, a)| {
-            let var = Sym::new(&format!("k{i}"));
-            body_bind.push((a.var, Expr::sym(var)));
-            Axis { var, extent: a.extent }
-        })
-        .collect();
-    let leaf = |nest: &Nest, part, bind| Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind });
-    let mut tile_body = sum_in_parts(vec![leaf(head, Part::Body, body_bind)], &loops_k, heuristics, &hint);
-    tile_body.push(leaf(head, Part::Tail, outer_bind));
-    let mut after = Vec::new();
-    let epilogue: usize = group.members[1..].iter().map(|m| nest(loops, m.stmt).body.len()).sum();
-    for member in &group.members[1..] {
-        let n = nest(loops, member.stmt);
-        let bind = bind_outer(&member.bind);
-        if epilogue <= heuristics.inline_epilogue {
-            tile_body.push(leaf(n, Part::Whole, bind));
-        } else {
-            let (row, col) = (Sym::new("ei"), Sym::new("ej"));
-            let bind = bind
-                .into_iter()
-                .map(|(s, e)| (s, e.replace(ii, Expr::sym(row)).replace(ji, Expr::sym(col))))
-                .collect();
-            after.push(leaf(n, Part::Whole, bind));
-        }
-    }
-    let tile_j = LoopKind::TileVector { lanes };
-    let mut body = vec![Tree::Loop {
-        kind: tile_j,
-        axis: Axis { var: ji, extent: Expr::int(columns) },
-        body: tile_body,
-    }];
-    if tiled.is_some() {
-        body = vec![Tree::Loop { kind: LoopKind::Tile, axis: Axis { var: ii, extent: Expr::int(tile_rows) }, body }];
-    }
-    if !after.is_empty() {
-        let vector = LoopKind::Vector { lanes, copies: 1 };
-        let mut tree = vec![Tree::Loop {
-            kind: vector,
-            axis: Axis { var: Sym::new("ej"), extent: Expr::int(columns) },
-            body: after,
-        }];
-        if tiled.is_some() {
-            let axis = Axis { var: Sym::new("ei"), extent: Expr::int(tile_rows) };
-            tree = vec![Tree::Loop { kind: LoopKind::For, axis, body: tree }];
-        }
-        body.extend(tree);
-    }
-    let all = points(&grid);
-    let fair = all / (2 * i64::from(target.threads.max(1)));
-    let grain = if inner_points <= fair.max(1) {
-        inner_points.max(1) as u64
-    } else {
-        grain(all, work, target, heuristics)
-    };
-    KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() }
+    merge_axes(&rows, &indices, &others, &|i| Sym::new(&format!("m{i}")))
 }
 
 /// Rows of a tile: as many as fit, spread evenly over the tiles a known number of rows needs; fewer when the number is

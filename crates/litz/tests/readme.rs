@@ -39,6 +39,7 @@ fn the_page_shows_the_example() {
     let (_, rest) = SOURCE.split_once("    // The example begins.\n").expect("the example has a beginning");
     let (code, _) = rest.split_once("    // The example ends.\n").expect("the example has an end");
     let code: Vec<&str> = code.lines().map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
-    let blocks: Vec<&str> = PAGE.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let blocks: Vec<&str> =
+        PAGE.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert_eq!(blocks, [format!("{}\n", code.join("\n"))]);
 }

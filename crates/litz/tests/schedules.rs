@@ -40,7 +40,8 @@ struct Given {
 
 impl Given {
     fn new(case: Case) -> Given {
-        let loops = text::loops::parse(&case.text).unwrap_or_else(|diags| panic!("{}\n{}", diags[0], case.text));
+        let loops =
+            text::loops::parse(&case.text).unwrap_or_else(|diags| panic!("{}\n{}", diags[0], case.text));
         let diags = verify::loops::verify(&loops);
         assert!(diags.is_empty(), "{}\n{}", diags[0], case.text);
         let mut state = 7u64;
@@ -50,7 +51,8 @@ impl Given {
         };
         let values = |sizes: &Vec<usize>| (0..sizes.iter().product()).map(|_| small().trunc()).collect();
         let values: Vec<Vec<f32>> = case.inputs.iter().map(values).collect();
-        let tensor = |(sizes, values): (&Vec<usize>, &Vec<f32>)| Tensor::from_slice(sizes, values).expect("they fit");
+        let tensor =
+            |(sizes, values): (&Vec<usize>, &Vec<f32>)| Tensor::from_slice(sizes, values).expect("they fit");
         let inputs = case.inputs.iter().zip(&values).map(tensor).collect();
         let expected = evaluate::evaluate(&loops, &case.symbols, &values);
         Given { case, loops, inputs, expected }
@@ -58,7 +60,9 @@ impl Given {
 
     /// Applies a schedule, everything verified.
     fn realize(&self, schedule: &Schedule) -> Result<Realized, TestCaseError> {
-        let fail = |what: &dyn std::fmt::Display| TestCaseError::fail(format!("{what}\n{}{schedule}", self.case.text));
+        let fail = |what: &dyn std::fmt::Display| {
+            TestCaseError::fail(format!("{what}\n{}{schedule}", self.case.text))
+        };
         let sound = |diags: litz_ir::Diags| diags.first().map_or(Ok(()), |diag| Err(fail(diag)));
         sound(verify::schedule::verify(schedule, &self.loops))?;
         let realized = litz_codegen::realize(&self.loops, schedule).map_err(|diags| fail(&diags[0]))?;
@@ -77,12 +81,19 @@ impl Given {
             format!("{:?}\n{}{schedule}{kernels}", self.case.symbols, self.case.text)
         };
         let fail = |error: litz_runtime::RunError| TestCaseError::fail(format!("{error}\n{}", context()));
-        let executable = Executable::new(&realized.program, &realized.kernels, device, &weights).map_err(fail)?;
+        let executable =
+            Executable::new(&realized.program, &realized.kernels, device, &weights).map_err(fail)?;
         // Twice: the second call finds the memory that the first one left.
         for _ in 0..2 {
             let outputs = executable.run(&self.inputs).map_err(fail)?;
             let found: Vec<Vec<f64>> = outputs.iter().filter_map(Value::tensor).map(Tensor::to_f64).collect();
-            prop_assert!(found == self.expected, "expected {:?}\nfound {:?}\n{}", self.expected, found, context());
+            prop_assert!(
+                found == self.expected,
+                "expected {:?}\nfound {:?}\n{}",
+                self.expected,
+                found,
+                context()
+            );
         }
         Ok(())
     }
@@ -140,6 +151,83 @@ impl std::fmt::Debug for Bytes {
 
 fn bytes(len: usize) -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), len).prop_map(Bytes)
+}
+
+/// Both operands of the product are the rows of `t0`, of which a kernel point of the chain has but one.
+const ROWS_WITH_ROWS: &str = "loops @case on cpu {
+  sym s0 in [0, 64]
+  buf x: f32[s0, 3] = input
+  buf t0: f32[s0, 3]
+  buf t1: f32[s0, s0]
+  nest n0 [i in s0, j in 3] {
+    %0: f32 = load x[3*i + j]
+    %1: f32 = add %0, %0
+    store t0[3*i + j] = %1
+  }
+  nest n1 [i in s0, j in s0 | k in 3] {
+    %0: f32 = load t0[3*i + k]
+    %1: f32 = load t0[3*j + k]
+    %2: f32 = mul %0, %1
+    %3: f32 = reduce.sum %2
+    store t1[i*s0 + j] = %3
+  }
+  return t1
+}
+";
+
+/// Loops of one shape, of which one nest reduces along the outer and another along the inner.
+const ROWS_AND_COLUMNS: &str = "loops @case on cpu {
+  buf x: f32[3, 3] = input
+  buf t0: f32[3, 3]
+  buf t1: f32[3]
+  buf t2: f32[3]
+  nest n0 [i in 3, j in 3] {
+    %0: f32 = load x[3*i + j]
+    %1: f32 = add %0, %0
+    store t0[3*i + j] = %1
+  }
+  nest n1 [j in 3 | r in 3] {
+    %0: f32 = load t0[j + 3*r]
+    %1: f32 = reduce.sum %0
+    store t1[j] = %1
+  }
+  nest n2 [i in 3 | r in 3] {
+    %0: f32 = load t0[3*i + r]
+    %1: f32 = reduce.sum %0
+    store t2[i] = %1
+  }
+  return t1, t2
+}
+";
+
+/// Two reduced axes that one index walks, of which one has no points.
+const EMPTY_AND_SYMBOLIC: &str = "loops @case on cpu {
+  sym s0 in [0, 64]
+  buf x: f32[0, s0] = input
+  buf t0: f32[]
+  nest n0 [ | q in 0, r in s0] {
+    %0: f32 = load x[q*s0 + r]
+    %1: f32 = reduce.sum %0
+    store t0[0] = %1
+  }
+  return t0
+}
+";
+
+#[test]
+fn programs_that_schedules_once_broke() -> Result<(), TestCaseError> {
+    for (text, sizes, s0) in
+        [(ROWS_WITH_ROWS, [7, 3], 7), (ROWS_AND_COLUMNS, [3, 3], 0), (EMPTY_AND_SYMBOLIC, [0, 5], 5)]
+    {
+        let symbols = vec![("s0".to_owned(), s0)];
+        let given = Given::new(Case { text: text.to_owned(), inputs: vec![sizes.to_vec()], symbols });
+        for lanes in [4, 8, 16] {
+            let schedule = litz_schedule::schedule(&given.loops, &target(lanes, 2), &small_pieces()).schedule;
+            let realized = given.realize(&schedule)?;
+            given.check(&schedule, &realized, on_reference(&realized))?;
+        }
+    }
+    Ok(())
 }
 
 proptest! {

@@ -66,7 +66,9 @@ fn texts() -> BTreeMap<String, String> {
         ("schedule".to_owned(), texts.schedule.expect("the pipeline went past schedules").to_string()),
         ("program".to_owned(), realized.program.to_string()),
     ]);
-    named.extend(realized.kernels.iter().map(|kernel| (format!("kernel {}", kernel.name), kernel.to_string())));
+    named.extend(
+        realized.kernels.iter().map(|kernel| (format!("kernel {}", kernel.name), kernel.to_string())),
+    );
     named
 }
 

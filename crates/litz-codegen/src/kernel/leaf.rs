@@ -1,186 +1,294 @@
+//! Leaves of the plan's tree to straight-line statements.
+
+use super::accumulator::store;
+use super::{Builder, Env, bound, load};
+use crate::access::flatten;
+use litz_ir::kernel::{Op, Stmt, Val};
+use litz_ir::loops::{self, Axis, Buf, InstOp, Nest};
+use litz_ir::schedule::{Leaf, Part};
+use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use std::collections::HashMap;
+
+/// A leaf on its way to statements.
+pub(super) struct Run<'a, 'e> {
+    leaf: &'a Leaf,
+    nest: &'a Nest,
+    pub(super) facts: &'e Facts,
+    /// Guards for axes no loop keeps in range.
+    guard: Vec<Rel>,
+    values: HashMap<loops::Val, Val>,
+    /// Symbols bound in the nest, renamed for the kernel.
+    renamed: HashMap<Sym, Expr>,
+}
+
+impl Run<'_, '_> {
+    /// An index expression of the nest in terms of loop variables.
+    pub(super) fn expr(&self, e: Expr) -> Expr {
+        let here = e.subst(&|s| self.renamed.get(&s).copied().or_else(|| bound(self.leaf, s)));
+        if here == e { e } else { self.facts.simplify(here) }
+    }
+
+    fn rel(&self, r: &Rel) -> Rel {
+        Rel { cmp: r.cmp, lhs: self.expr(r.lhs), rhs: self.expr(r.rhs) }
+    }
+}
+
+/// Statements of adjacent leaves, in one straight line.
+#[derive(Default)]
+struct Line {
+    stmts: Vec<Stmt>,
+    /// Values of elements stored above and not overwritten since.
+    stored: HashMap<(Buf, Expr), Val>,
+}
+
 impl<'a> Builder<'a> {
     /// Translates adjacent leaves as one straight-line run, wrapped in the tiles held back.
-    fn leaves(&mut self, leaves: &[&'a Leaf], env: &Env, out: &mut Vec<Stmt>) -> Result<(), Diag> {
-        let mut stmts = Vec::new();
-        let mut forward: HashMap<(Buf, Expr), Val> = HashMap::new();
-        for &leaf in leaves {
-            self.leaf(leaf, env, &mut forward, &mut stmts)?;
+    pub(super) fn leaves(
+        &mut self,
+        leaves: &[&'a Leaf],
+        env: &Env<'a>,
+        out: &mut Vec<Stmt>,
+    ) -> Result<(), Diag> {
+        if leaves.is_empty() {
+            return Ok(());
         }
-        self.wrap_in_tiles(&mut stmts, env, &|_| true);
-        out.extend(stmts);
+        let mut line = Line::default();
+        for &leaf in leaves {
+            self.leaf(leaf, env, &mut line)?;
+        }
+        self.wrap_in_tiles(&mut line.stmts, env, |_| true);
+        out.extend(line.stmts);
         Ok(())
     }
 
-    fn leaf(
-        &mut self,
-        leaf: &'a Leaf,
-        env: &Env,
-        forward: &mut HashMap<(Buf, Expr), Val>,
-        out: &mut Vec<Stmt>,
-    ) -> Result<(), Diag> {
+    fn leaf(&mut self, leaf: &'a Leaf, env: &Env<'a>, line: &mut Line) -> Result<(), Diag> {
         let nest = self.nest(leaf)?;
-        let mut guard = Vec::new();
+        let guard = self.guards(leaf, nest, env)?;
+        let mut run =
+            Run { leaf, nest, facts: &env.facts, guard, values: HashMap::new(), renamed: HashMap::new() };
+        for (i, is_wanted) in wanted(nest, leaf.part).into_iter().enumerate() {
+            if is_wanted {
+                let value = self.instruction(i, &mut run, line)?;
+                run.values.insert(loops::Val(i as u32), value);
+            }
+        }
+        Ok(())
+    }
+
+    /// What must hold for the leaf's point to be in its nest's domain, as far as no loop sees to it.
+    fn guards(&self, leaf: &Leaf, nest: &'a Nest, env: &Env<'a>) -> Result<Vec<Rel>, Diag> {
+        let mut guards = Vec::new();
         for axis in nest.all_axes() {
-            let Some(&(_, value)) = leaf.bind.iter().find(|(s, _)| *s == axis.var) else {
-                if leaf.part == Part::Tail && nest.reduced.contains(axis) {
+            let is_reduced = nest.reduced.contains(axis);
+            let Some(value) = bound(leaf, axis.var) else {
+                if leaf.part == Part::Tail && is_reduced {
                     continue;
                 }
                 return Err(self.error(format!("{}: axis {} is not bound", nest.name, axis.var)));
             };
-            let in_range = env.clipped.contains(&(nest.name.clone(), axis.var))
-                || env.facts.known(&Rel::lt(value, axis.extent)) == Known::Yes;
-            if in_range {
+            let in_range = Rel::lt(value, axis.extent);
+            if env.has_clipped(nest, axis.var) || env.facts.known(&in_range) == Known::Yes {
                 continue;
             }
-            if nest.reduced.contains(axis) && leaf.part == Part::Body {
-                return Err(self.error(format!("{}: reduced axis {} may leave its range", nest.name, axis.var)));
+            if is_reduced && leaf.part == Part::Body {
+                return Err(
+                    self.error(format!("{}: reduced axis {} may leave its range", nest.name, axis.var))
+                );
             }
-            guard.push(Rel::lt(value, axis.extent));
+            guards.push(in_range);
         }
-        let mut run =
-            Run { leaf, nest, facts: &env.facts, guard, values: HashMap::new(), renamed: HashMap::new() };
-        for (i, wanted) in wanted(nest, leaf.part).into_iter().enumerate() {
-            if wanted {
-                self.instruction(i, &mut run, forward, out)?;
-            }
-        }
-        Ok(())
+        Ok(guards)
     }
 
-    fn instruction(
-        &mut self,
-        i: usize,
-        run: &mut Run<'a, '_>,
-        forward: &mut HashMap<(Buf, Expr), Val>,
-        out: &mut Vec<Stmt>,
-    ) -> Result<(), Diag> {
+    fn define(&mut self, ty: Dtype, op: Op, line: &mut Line) -> Val {
+        let val = self.value(ty);
+        line.stmts.push(Stmt::Let { val, op });
+        val
+    }
+
+    /// Translates instruction `i`; the value that later ones use in its place.
+    fn instruction(&mut self, i: usize, run: &mut Run<'a, '_>, line: &mut Line) -> Result<Val, Diag> {
         let inst = &run.nest.body[i];
         let ty = inst.ty.compute();
-        let define = |b: &mut Self, op: Op, out: &mut Vec<Stmt>| {
-            let val = b.value(ty);
-            out.push(Stmt::Let { val, op });
-            val
-        };
-        let result = match &inst.op {
+        let value = match &inst.op {
             InstOp::Load { buf, index, guard, other } => {
-                let at = run.expr(*index);
-                if guard.is_empty()
-                    && run.guard.is_empty()
-                    && let Some(&val) = forward.get(&(*buf, at))
-                {
-                    run.values.insert(loops::Val(i as u32), val);
-                    return Ok(());
-                }
-                let (mem, index) = self.place(*buf, *index, run)?;
-                let mut guard: Vec<Rel> = guard.iter().map(|r| run.rel(r)).collect();
-                guard.extend(run.guard.iter().cloned());
-                define(self, Op::Load { mem, index, guard, other: *other }, out)
+                return self.load(*buf, *index, guard, *other, ty, run, line);
             }
-            InstOp::Const(s) => define(self, Op::Const(*s), out),
-            InstOp::Index(e) => define(self, Op::Index(run.expr(*e)), out),
-            InstOp::Cond(r) => define(self, Op::Cond(run.rel(r)), out),
+            InstOp::Const(s) => self.define(ty, Op::Const(*s), line),
+            InstOp::Index(e) => self.define(ty, Op::Index(run.expr(*e)), line),
+            InstOp::Cond(r) => self.define(ty, Op::Cond(run.rel(r)), line),
             InstOp::Op(op, args) => {
                 let args = args.iter().map(|a| run.values[a]).collect();
-                let val = define(self, Op::Call(*op, args), out);
+                let val = self.define(ty, Op::Call(*op, args), line);
                 let exact = matches!(
                     op,
                     ScalarOp::Max | ScalarOp::Min | ScalarOp::Neg | ScalarOp::Abs | ScalarOp::Select
                 );
-                if ty != inst.ty && !exact { define(self, Op::Round(inst.ty, val), out) } else { val }
+                if ty == inst.ty || exact { val } else { self.define(ty, Op::Round(inst.ty, val), line) }
             }
             InstOp::Cast(v) => {
-                let from = run.nest.body[v.index()].ty;
+                let from = run.nest.body[v.0 as usize].ty;
                 let val = run.values[v];
-                let wide = if from.compute() == ty { val } else { define(self, Op::Cast(val), out) };
+                let wide = if from.compute() == ty { val } else { self.define(ty, Op::Cast(val), line) };
                 let exact = ty == inst.ty || from == inst.ty;
-                if exact { wide } else { define(self, Op::Round(inst.ty, wide), out) }
+                if exact { wide } else { self.define(ty, Op::Round(inst.ty, wide), line) }
             }
             InstOp::Bitcast(v) => {
-                let from = run.nest.body[v.index()].ty;
+                let from = run.nest.body[v.0 as usize].ty;
                 if from.compute() != from || ty != inst.ty {
-                    return Err(self.error(format!("{}: bit casts of half types have no realisation", run.nest.name)));
+                    return Err(
+                        self.error(format!("{}: bit casts of half types have no realisation", run.nest.name))
+                    );
                 }
-                let val = run.values[v];
-                define(self, Op::Bitcast(val), out)
+                self.define(ty, Op::Bitcast(run.values[v]), line)
             }
-            InstOp::Bind { sym, value, extent } => {
-                let fresh = Sym::new(&format!("{sym}_{}", self.kernel.checks.len()));
-                let check = self.kernel.checks.len() as u32;
-                let from = run.nest.from.join(", ");
-                self.kernel.checks.push(format!("index of {from} is out of range"));
-                run.renamed.insert(*sym, Expr::sym(fresh));
-                let extent = run.expr(*extent);
-                let value = self.guarded_index(run.values[value], &run.guard, out);
-                out.push(Stmt::Bind { sym: fresh, value, extent, check });
-                value
-            }
+            InstOp::Bind { sym, value, extent } => self.bind(*sym, run.values[value], *extent, run, line),
             InstOp::Reduce(op, v) => {
                 let acc = self.accumulator(run.nest, i)?;
-                let index = self.accumulator_index(&acc, run.leaf, run.facts);
+                let index = acc.index(run.leaf, run.facts);
                 if run.leaf.part == Part::Tail {
-                    define(self, load(acc.mem, index), out)
-                } else {
-                    let value = run.values[v];
-                    let combine = Some(*op);
-                    out.push(Stmt::Store { mem: acc.mem, index, value, combine, guard: Vec::new(), atomic: false });
-                    value
+                    return Ok(self.define(ty, load(acc.mem, index), line));
                 }
+                let value = run.values[v];
+                line.stmts.push(store(acc.mem, index, value, Some(*op)));
+                value
             }
             InstOp::ArgReduce { max, value } => {
                 let acc = self.accumulator(run.nest, i)?;
                 let at = acc.at.expect("invariant: an arg-reduction has a position");
-                let index = self.accumulator_index(&acc, run.leaf, run.facts);
+                let index = acc.index(run.leaf, run.facts);
                 if run.leaf.part == Part::Tail {
-                    define(self, load(at, index), out)
-                } else {
-                    let coords: Vec<Expr> = run.nest.reduced.iter().map(|a| run.expr(Expr::sym(a.var))).collect();
-                    let extents: Vec<Expr> = run.nest.reduced.iter().map(|a| a.extent).collect();
-                    let value = run.values[value];
-                    let position = run.facts.simplify(flatten(&coords, &extents));
-                    out.push(Stmt::ArgStore { max: *max, best: acc.mem, at, index, value, position });
-                    value
+                    return Ok(self.define(ty, load(at, index), line));
                 }
+                let coords: Vec<Expr> = run.nest.reduced.iter().map(|a| run.expr(Expr::sym(a.var))).collect();
+                let extents: Vec<Expr> = run.nest.reduced.iter().map(|a| a.extent).collect();
+                let value = run.values[value];
+                let position = run.facts.simplify(flatten(&coords, &extents));
+                line.stmts.push(Stmt::ArgStore { max: *max, best: acc.mem, at, index, value, position });
+                value
             }
             InstOp::Scan { op, value, .. } => {
                 let acc = self.accumulator(run.nest, i)?;
-                let index = self.accumulator_index(&acc, run.leaf, run.facts);
-                let value = run.values[value];
-                let combine = Some(*op);
-                out.push(Stmt::Store { mem: acc.mem, index, value, combine, guard: Vec::new(), atomic: false });
-                define(self, load(acc.mem, index), out)
+                let index = acc.index(run.leaf, run.facts);
+                line.stmts.push(store(acc.mem, index, run.values[value], Some(*op)));
+                self.define(ty, load(acc.mem, index), line)
             }
             InstOp::Store { buf, index, value, combine } => {
-                let at = run.expr(*index);
                 let value = run.values[value];
-                if combine.is_none() && run.guard.is_empty() {
-                    forward.retain(|(b, _), _| b != buf);
-                    forward.insert((*buf, at), value);
-                } else {
-                    forward.retain(|(b, _), _| b != buf);
-                }
-                let atomic = combine.is_some() && !self.plan.grid.is_empty();
-                let (mem, index) = self.place(*buf, *index, run)?;
-                out.push(Stmt::Store { mem, index, value, combine: *combine, guard: run.guard.clone(), atomic });
+                self.store(*buf, *index, value, *combine, run, line)?;
                 value
             }
         };
-        run.values.insert(loops::Val(i as u32), result);
+        Ok(value)
+    }
+
+    /// An element: the value just stored to it, or what memory holds.
+    fn load(
+        &mut self,
+        buf: Buf,
+        index: Expr,
+        guard: &[Rel],
+        other: Scalar,
+        ty: Dtype,
+        run: &Run<'a, '_>,
+        line: &mut Line,
+    ) -> Result<Val, Diag> {
+        if guard.is_empty()
+            && run.guard.is_empty()
+            && let Some(&val) = line.stored.get(&(buf, run.expr(index)))
+        {
+            return Ok(val);
+        }
+        let (mem, index) = self.place(buf, index, run)?;
+        let guard = guard.iter().map(|r| run.rel(r)).chain(run.guard.iter().copied()).collect();
+        Ok(self.define(ty, Op::Load { mem, index, guard, other }, line))
+    }
+
+    fn store(
+        &mut self,
+        buf: Buf,
+        index: Expr,
+        value: Val,
+        combine: Option<ReduceOp>,
+        run: &Run<'a, '_>,
+        line: &mut Line,
+    ) -> Result<(), Diag> {
+        line.stored.retain(|(b, _), _| *b != buf);
+        if combine.is_none() && run.guard.is_empty() {
+            line.stored.insert((buf, run.expr(index)), value);
+        }
+        // Points of the grid that combine into one element take turns.
+        let is_apart = |a: &Axis| {
+            let axes = run.leaf.bind.iter().filter(|b| b.1.has_sym(a.var)).map(|b| b.0);
+            a.extent.is_one() || axes.into_iter().any(|v| run.nest.separates(&self.loops.bufs, &self.loops.facts, v))
+        };
+        let atomic = combine.is_some() && !self.plan.grid.iter().all(is_apart);
+        let (mem, index) = self.place(buf, index, run)?;
+        line.stmts.push(Stmt::Store { mem, index, value, combine, guard: run.guard.clone(), atomic });
         Ok(())
     }
 
-    /// `value` where the guards hold, 0 elsewhere: points outside of the domain have no index to check.
-    fn guarded_index(&mut self, value: Val, guard: &[Rel], out: &mut Vec<Stmt>) -> Val {
-        let mut define = |b: &mut Self, op: Op, ty: Dtype| {
-            let val = b.value(ty);
-            out.push(Stmt::Let { val, op });
-            val
-        };
-        let mut value = value;
-        for &rel in guard {
-            let holds = define(self, Op::Cond(rel), Dtype::Bool);
-            let zero = define(self, Op::Const(Scalar::Int(0)), Dtype::I64);
-            value = define(self, Op::Call(ScalarOp::Select, vec![holds, value, zero]), Dtype::I64);
-        }
+    /// Checks an index that was computed from data, under a name that no other leaf gives.
+    fn bind(&mut self, sym: Sym, value: Val, extent: Expr, run: &mut Run<'a, '_>, line: &mut Line) -> Val {
+        let check = self.kernel.checks.len() as u32;
+        let fresh = Sym::new(&format!("{sym}_{check}"));
+        self.kernel.checks.push(format!("index of {} is out of range", run.nest.from.join(", ")));
+        run.renamed.insert(sym, Expr::sym(fresh));
+        let extent = run.expr(extent);
+        let value = self.guarded_index(value, &run.guard, line);
+        line.stmts.push(Stmt::Bind { sym: fresh, value, extent, check });
         value
     }
+
+    /// `value` where the guards hold, 0 elsewhere: points outside of the domain have no index to check.
+    fn guarded_index(&mut self, value: Val, guard: &[Rel], line: &mut Line) -> Val {
+        guard.iter().fold(value, |value, &rel| {
+            let holds = self.define(Dtype::Bool, Op::Cond(rel), line);
+            let zero = self.define(Dtype::I64, Op::Const(Scalar::Int(0)), line);
+            self.define(Dtype::I64, Op::Call(ScalarOp::Select, vec![holds, value, zero]), line)
+        })
+    }
+}
+
+/// Which instructions a part of a nest needs: those its effects depend on.
+fn wanted(nest: &Nest, part: Part) -> Vec<bool> {
+    let after = nest.after_reduce();
+    let is_reduce = |op: &InstOp| matches!(op, InstOp::Reduce(..) | InstOp::ArgReduce { .. });
+    let reduces = nest.body.iter().any(|i| is_reduce(&i.op));
+    let mut wanted = vec![false; nest.body.len()];
+    for (i, inst) in nest.body.iter().enumerate().rev() {
+        let root = match &inst.op {
+            InstOp::Reduce(..) | InstOp::ArgReduce { .. } => part != Part::Tail,
+            InstOp::Store { .. } => match part {
+                Part::Whole => true,
+                Part::Body => !after[i],
+                Part::Tail => reduces && after[i],
+            },
+            // A check happens where the values it guards do.
+            InstOp::Bind { .. } => part != Part::Tail,
+            _ => false,
+        };
+        if !(wanted[i] || root) {
+            continue;
+        }
+        wanted[i] = true;
+        // A tail reads the accumulator: what was reduced is done with.
+        if part == Part::Tail && is_reduce(&inst.op) {
+            continue;
+        }
+        for v in inst.op.operands() {
+            wanted[v.0 as usize] = true;
+        }
+        // Index expressions may mention bound symbols.
+        let mentioned: Vec<Sym> = inst.op.exprs().iter().flat_map(|e| e.syms()).collect();
+        for (j, other) in nest.body[..i].iter().enumerate() {
+            if let InstOp::Bind { sym, .. } = other.op
+                && mentioned.contains(&sym)
+            {
+                wanted[j] = true;
+            }
+        }
+    }
+    wanted
 }

@@ -54,8 +54,16 @@ pub const OPS: &[OpDef] = &[
     lower("aten.eye.m", eye_type, eye),
     lower("aten.tril.default", triangle_type, |lw, args| triangle(lw, args, Side::Lower)),
     lower("aten.triu.default", triangle_type, |lw, args| triangle(lw, args, Side::Upper)),
-    lower("aten.tril_indices.default", triangle_indices_type, |lw, args| triangle_indices(lw, args, Side::Lower)),
-    lower("aten.triu_indices.default", triangle_indices_type, |lw, args| triangle_indices(lw, args, Side::Upper)),
+    lower(
+        "aten.tril_indices.default",
+        |_, args| triangle_indices_type(args, Side::Lower),
+        |lw, args| triangle_indices(lw, args, Side::Lower),
+    ),
+    lower(
+        "aten.triu_indices.default",
+        |_, args| triangle_indices_type(args, Side::Upper),
+        |lw, args| triangle_indices(lw, args, Side::Upper),
+    ),
     inplace("aten.fill_.Scalar", "aten.fill.Scalar"),
     inplace("aten.fill_.Tensor", "aten.fill.Tensor"),
     inplace("aten.zero_.default", "aten.zero.default"),
@@ -261,26 +269,22 @@ fn triangle(lw: &mut Lower<'_>, args: &Args<'_>, side: Side) -> Result<(), OpErr
     })
 }
 
-/// Elements of row `r` of a triangle: the first column and how many there are.
-fn triangle_row(side: Side, columns: i64, offset: i64, row: i64) -> (i64, i64) {
+/// The columns of a row of a triangle: the first, and one past the last.
+fn triangle_row(side: Side, columns: Expr, offset: Expr, row: Expr) -> (Expr, Expr) {
     match side {
-        Side::Lower => (0, (row + offset + 1).clamp(0, columns)),
-        Side::Upper => {
-            let first = (row + offset).clamp(0, columns);
-            (first, columns - first)
-        }
+        Side::Lower => (Expr::zero(), (row + offset + 1).max(0).min(columns)),
+        Side::Upper => ((row + offset).max(0).min(columns), columns),
     }
 }
 
-fn triangle_side(args: &Args<'_>) -> Side {
-    if args.op() == "aten.tril_indices.default" { Side::Lower } else { Side::Upper }
-}
-
-fn triangle_indices_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let (rows, columns, offset) = (args.literal("row")?, args.literal("col")?, args.literal("offset")?);
-    let count = (0..rows).map(|r| triangle_row(triangle_side(args), columns, offset, r).1).sum();
+fn triangle_indices_type(args: &Args<'_>, side: Side) -> Result<Vec<Type>, OpError> {
+    let (columns, offset) = (args.int("col")?, args.int("offset")?);
+    let count = (0..args.literal("row")?).map(|row| {
+        let (first, past) = triangle_row(side, columns, offset, Expr::int(row));
+        past - first
+    });
     let dtype = args.dtype("dtype")?.unwrap_or(Dtype::I64);
-    one(TensorType::contiguous(dtype, vec![Expr::int(2), Expr::int(count)]))
+    one(TensorType::contiguous(dtype, vec![Expr::int(2), count.sum()]))
 }
 
 /// Rows and columns of the elements of a triangle, row by row. An element's row is the number of rows that end
@@ -290,16 +294,9 @@ fn triangle_indices(lw: &mut Lower<'_>, args: &Args<'_>, side: Side) -> Result<(
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     // Where the elements of each row end.
     let ends = lw.temp("ends", Dtype::I64, &[rows]);
-    let first = |row: Expr| match side {
-        Side::Lower => Expr::zero(),
-        Side::Upper => (row + offset).max(0).min(columns),
-    };
-    let past = |row: Expr| match side {
-        Side::Lower => (row + offset + 1).max(0).min(columns),
-        Side::Upper => columns,
-    };
     lw.nest(&[rows], |b, at| {
-        let count = b.index(past(at[0]) - first(at[0]), Dtype::I64);
+        let (first, past) = triangle_row(side, columns, offset, at[0]);
+        let count = b.index(past - first, Dtype::I64);
         let end = b.scan(ReduceOp::Sum, count, at[0]);
         b.store(&ends, at, end);
         Ok(())
@@ -319,7 +316,8 @@ fn triangle_indices(lw: &mut Lower<'_>, args: &Args<'_>, side: Side) -> Result<(
         let own = b.load(&row, at);
         b.store(&out, &[Expr::zero(), at[0]], own);
         let r = b.bind(own, rows);
-        let (place, end, past) = (b.index(at[0], Dtype::I64), b.load(&ends, &[r]), b.index(past(r), Dtype::I64));
+        let (place, end) = (b.index(at[0], Dtype::I64), b.load(&ends, &[r]));
+        let past = b.index(triangle_row(side, columns, offset, r).1, Dtype::I64);
         let left = b.sub(end, place);
         let column = b.sub(past, left);
         b.store(&out, &[Expr::one(), at[0]], column);

@@ -45,12 +45,7 @@ fn grouped_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpEr
 }
 
 /// Row `i` times the matrix of its group; rows after the last group are 0.
-fn grouped_product(
-    lw: &mut Lower<'_>,
-    args: &Args<'_>,
-    x: Tensor<'_>,
-    w: Tensor<'_>,
-) -> Result<(), OpError> {
+fn grouped_product(lw: &mut Lower<'_>, args: &Args<'_>, x: Tensor<'_>, w: Tensor<'_>) -> Result<(), OpError> {
     let (x, w, ends) = (lw.access(x)?, lw.access(w)?, lw.access(args.tensor("offs")?)?);
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let (rows, groups, inner) = (x.sizes[0], w.sizes[0], x.sizes[1]);

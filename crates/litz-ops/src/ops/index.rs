@@ -270,7 +270,13 @@ fn gather(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// The coordinates with the one along a dimension read from an index tensor.
-pub(crate) fn bound_along(b: &mut Body<'_>, index: &Access, sizes: &[Expr], at: &[Expr], along: usize) -> Vec<Expr> {
+pub(crate) fn bound_along(
+    b: &mut Body<'_>,
+    index: &Access,
+    sizes: &[Expr],
+    at: &[Expr],
+    along: usize,
+) -> Vec<Expr> {
     let mut coords = at.to_vec();
     if let Some(coord) = coords.get_mut(along) {
         let i = b.load(index, at);
@@ -432,11 +438,8 @@ fn flattened(r: &mut Rewriter<'_>, x: Value) -> Result<Value, OpError> {
 
 /// Elements of `source` to the places in the flattened operand that `index` names.
 fn put(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
-    let (x, index, source) = (
-        r.args().tensor("self")?.value,
-        r.args().tensor("index")?.value,
-        r.args().tensor("source")?.value,
-    );
+    let (x, index, source) =
+        (r.args().tensor("self")?.value, r.args().tensor("index")?.value, r.args().tensor("source")?.value);
     let (sizes, accumulate) = (r.ty(x)?.sizes, r.args().get("accumulate").clone());
     let (flat, index, source) = (flattened(r, x)?, flattened(r, index)?, flattened(r, source)?);
     let index = Arg::List(vec![Arg::Value(index)]);
@@ -476,14 +479,12 @@ fn take_along(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     Ok(vec![r.call("aten.gather.default", args)?])
 }
 
-/// Where the mask is set, the elements of `source` in order: the how manieth set element counts is a running sum.
+/// Where the mask is set, the elements of `source` in order: a running sum of the mask says which comes next.
 fn masked_scatter(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
-    let (x, mask, source) = (
-        r.args().tensor("self")?.value,
-        r.args().tensor("mask")?.value,
-        r.args().tensor("source")?.value,
-    );
-    let both = r.call_all("aten.broadcast_tensors.default", [Arg::List(vec![Arg::Value(x), Arg::Value(mask)])])?;
+    let (x, mask, source) =
+        (r.args().tensor("self")?.value, r.args().tensor("mask")?.value, r.args().tensor("source")?.value);
+    let both =
+        r.call_all("aten.broadcast_tensors.default", [Arg::List(vec![Arg::Value(x), Arg::Value(mask)])])?;
     let [Some(x), Some(mask)] = both[..] else {
         return Err(r.args().invalid("expected an operand and a mask"));
     };

@@ -6,8 +6,8 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::layout::broadcast;
-use litz_ir::graph::{Arg, Float, MemoryFormat, Value};
 use litz_ir::Dtype;
+use litz_ir::graph::{Arg, Float, MemoryFormat, Value};
 use litz_sym::Expr;
 
 /// Entries.
@@ -188,6 +188,7 @@ fn pairs(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let length = length.as_int().ok_or_else(|| r.args().unsupported("a symbolic number of elements"))?;
     let skip = i64::from(!r.args().flag("with_replacement")?);
     let mut parts = Vec::new();
+    // One element alone gives an empty part, which says the shape.
     for i in 0..(length - skip).max(1).min(length) {
         let count = int(length - i - skip);
         let rest = r.call("aten.narrow.default", [Arg::Value(x), int(0), int(i + skip), count.clone()])?;
@@ -219,7 +220,8 @@ fn kronecker(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 fn tensordot(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (a, b) = (r.args().tensor("self")?, r.args().tensor("other")?);
     let (a, own, b, other) = (a.value, a.ty.sizes.clone(), b.value, b.ty.sizes.clone());
-    let (over_a, over_b) = (r.args().dims("dims_self", own.len())?, r.args().dims("dims_other", other.len())?);
+    let (over_a, over_b) =
+        (r.args().dims("dims_self", own.len())?, r.args().dims("dims_other", other.len())?);
     if over_a.len() != over_b.len() {
         return Err(r.args().invalid("expected as many dimensions of both"));
     }

@@ -278,7 +278,8 @@ fn triplet_margin(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 fn cosine_similarity(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (a, b) = (r.args().tensor("x1")?.value, r.args().tensor("x2")?.value);
     let (dim, eps) = (r.args().int("dim")?, r.args().float("eps")?);
-    let broadcast = r.call_all("aten.broadcast_tensors.default", [Arg::List(vec![Arg::Value(a), Arg::Value(b)])])?;
+    let broadcast =
+        r.call_all("aten.broadcast_tensors.default", [Arg::List(vec![Arg::Value(a), Arg::Value(b)])])?;
     let mut unit = Vec::new();
     for x in broadcast.into_iter().flatten() {
         let args = [Arg::Value(x), float(2.0), Arg::ints([dim]), Arg::Bool(true)];
@@ -327,7 +328,8 @@ fn negative_log(r: &mut Rewriter<'_>, logs: Value) -> Result<ClassLoss, OpError>
         }
         None => r.call("aten.full_like.default", [Arg::Value(losses), float(1.0)])?,
     };
-    let weights = r.call("aten.masked_fill.Scalar", [Arg::Value(weights), Arg::Value(ignored), float(0.0)])?;
+    let weights =
+        r.call("aten.masked_fill.Scalar", [Arg::Value(weights), Arg::Value(ignored), float(0.0)])?;
     let losses = r.apply("aten.mul.Tensor", &[losses, weights])?;
     // An ignored class may be infinitely unlikely.
     let losses = r.call("aten.masked_fill.Scalar", [Arg::Value(losses), Arg::Value(ignored), float(0.0)])?;

@@ -24,6 +24,7 @@ pub mod quant;
 pub mod reduce;
 pub mod resize;
 pub mod rnn;
+pub mod roi;
 pub mod scatter;
 pub mod shape;
 pub mod softmax;
@@ -52,6 +53,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("pad", pad::OPS),
     ("patches", patches::OPS),
     ("rnn", rnn::OPS),
+    ("roi", roi::OPS),
     ("scatter", scatter::OPS),
     ("order", order::OPS),
     ("group", group::OPS),

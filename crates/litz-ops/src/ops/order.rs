@@ -1,6 +1,6 @@
 //! Order: sorts and what is read off sorted elements, ranks among boundaries, running extremes.
 
-use crate::args::Args;
+use crate::args::{Args, Operand};
 use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose, lower, one};
 use crate::error::OpError;
@@ -8,7 +8,6 @@ use crate::infer::InferCx;
 use crate::layout::preserved_strides;
 use crate::lower::Lower;
 use crate::promote::{promote_types, result_type};
-use crate::args::Operand;
 use litz_ir::graph::{Arg, Float, TensorType, Type, Value, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp};
 use litz_sym::{Expr, Rel};
@@ -48,7 +47,8 @@ pub const OPS: &[OpDef] = &[
     lower("aten.logcumsumexp.default", running_type, log_running_sum),
     decompose("aten.aminmax.default", |r| {
         let x = r.args().tensor("self")?.value;
-        let dims = if r.args().has("dim") { Arg::ints([r.args().int("dim")?]) } else { Arg::List(Vec::new()) };
+        let dims =
+            if r.args().has("dim") { Arg::ints([r.args().int("dim")?]) } else { Arg::List(Vec::new()) };
         let keep = r.args().get("keepdim").clone();
         let low = r.call("aten.amin.default", [Arg::Value(x), dims.clone(), keep.clone()])?;
         let high = r.call("aten.amax.default", [Arg::Value(x), dims, keep])?;
@@ -128,13 +128,7 @@ fn argsort(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 }
 
 /// The value of one rank along a dimension, counted from the smallest, and its position.
-fn ranked(
-    r: &mut Rewriter<'_>,
-    x: Value,
-    dim: Expr,
-    rank: Expr,
-    keep: bool,
-) -> Result<Vec<Value>, OpError> {
+fn ranked(r: &mut Rewriter<'_>, x: Value, dim: Expr, rank: Expr, keep: bool) -> Result<Vec<Value>, OpError> {
     if r.ty(x)?.rank() == 0 {
         let zeros = r.call("aten.zeros_like.default", [Arg::Value(x), Arg::Dtype(Dtype::I64)])?;
         return Ok(vec![r.apply("aten.clone.default", &[x])?, zeros]);
@@ -162,7 +156,7 @@ fn median(r: &mut Rewriter<'_>, x: Value, dim: Expr, keep: bool) -> Result<Vec<V
     if !ty.dtype.is_float() || ty.rank() == 0 {
         return Ok(middle);
     }
-    // A running sum of signs counts NaN: the first is at the position of the largest flag.
+    // Where there is a NaN, the largest flag is set, and its first position is that of the first NaN.
     let nan = r.apply("aten.isnan.default", &[x])?;
     let flags = r.call("aten._to_copy.default", [Arg::Value(nan), Arg::Dtype(Dtype::I64)])?;
     let args = [Arg::Value(flags), Arg::Int(dim), Arg::Bool(keep)];

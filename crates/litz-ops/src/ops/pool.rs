@@ -2,14 +2,15 @@
 
 use crate::args::{Args, Tensor};
 use crate::body::Body;
-use crate::def::{OpDef, lower};
+use crate::decompose::Rewriter;
+use crate::def::{OpDef, decompose, lower};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{format_strides, is_channels_last, suggested_format};
 use crate::lower::Lower;
 use crate::ops::window::reduced_axes;
 use crate::view::Access;
-use litz_ir::graph::{MemoryFormat, TensorType, Type, contiguous_strides};
+use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, Value, contiguous_strides};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel};
@@ -65,7 +66,34 @@ pub const OPS: &[OpDef] = &[
         |cx, args| types(cx, args, 3, 1),
         |lw, args| mean(lw, args, 3),
     ),
+    decompose("aten.max_unpool2d.default", |r| unpool(r, 2)),
+    decompose("aten.max_unpool3d.default", |r| unpool(r, 3)),
 ];
+
+/// Each element back to where pooling found it, zeros elsewhere: a scatter into flattened images.
+fn unpool(r: &mut Rewriter<'_>, dims: usize) -> Result<Vec<Value>, OpError> {
+    let (x, indices) = (r.args().tensor("self")?, r.args().tensor("indices")?.value);
+    let (ty, x, size) = (x.ty.clone(), x.value, r.args().ints_of("output_size", dims)?);
+    let lead = ty.rank().checked_sub(dims).filter(|lead| (1..=2).contains(lead));
+    let lead =
+        lead.ok_or_else(|| r.args().bad("self", &format!("{} or {} dimensions", dims + 1, dims + 2)))?;
+    let with = |rest: &[Expr]| Arg::ints(ty.sizes[..lead].iter().chain(rest).copied());
+    let flat = with(&[size.iter().copied().product()]);
+    let zeros = r.call("aten.full.default", [flat, Arg::Int(Expr::zero()), Arg::Dtype(ty.dtype)])?;
+    let mut flatten = |v| r.call("aten.reshape.default", [Arg::Value(v), with(&[Expr::int(-1)])]);
+    let (x, indices) = (flatten(x)?, flatten(indices)?);
+    let last = Arg::Int(Expr::int(lead as i64));
+    let args = [Arg::Value(zeros), last, Arg::Value(indices), Arg::Value(x)];
+    let filled = r.call("aten.scatter.src", args)?;
+    let images = r.call("aten.reshape.default", [Arg::Value(filled), with(&size)])?;
+    match suggested_format(r.infer_cx().facts, &ty) {
+        MemoryFormat::ChannelsLast if dims == 2 => {
+            let format = Arg::MemoryFormat(MemoryFormat::ChannelsLast);
+            Ok(vec![r.call("aten.clone.default", [Arg::Value(images), format])?])
+        }
+        _ => Ok(vec![images]),
+    }
+}
 
 /// The windows along one dimension.
 struct Windows {

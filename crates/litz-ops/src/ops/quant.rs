@@ -8,9 +8,9 @@ use crate::infer::InferCx;
 use crate::layout::preserved_strides;
 use crate::lower::Lower;
 use crate::promote::Promote::Common;
+use litz_ir::ScalarOp;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
-use litz_ir::ScalarOp;
 
 /// Entries.
 pub const OPS: &[OpDef] = &[

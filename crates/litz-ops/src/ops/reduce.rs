@@ -233,7 +233,8 @@ enum Spread {
     Std,
 }
 
-/// Two passes: the mean, then the mean of squared distances. The second result, if any, is the mean.
+/// Two passes: the mean, then the mean of squared distances. The second result, if any, is the mean. As in eager, sums
+/// are more precise than the elements: f64 for f32.
 fn variance(lw: &mut Lower<'_>, args: &Args<'_>, spread: Spread) -> Result<(), OpError> {
     let x = args.tensor("self")?;
     let dims = reduced_dims(args, x.ty)?;
@@ -242,7 +243,7 @@ fn variance(lw: &mut Lower<'_>, args: &Args<'_>, spread: Spread) -> Result<(), O
         _ => args.opt_float("correction")?.unwrap_or(1.0),
     };
     let access = lw.access(x)?;
-    let compute = x.ty.dtype.compute();
+    let compute = if x.ty.dtype == Dtype::F32 { Dtype::F64 } else { x.ty.dtype.compute() };
     let mean = lw.temp("mean", compute, &kept_sizes(&access.sizes, &dims));
     mean_into(lw, &access, &dims, &mean)?;
     if let Some(out) = lw.result(args, 1) {
@@ -252,7 +253,7 @@ fn variance(lw: &mut Lower<'_>, args: &Args<'_>, spread: Spread) -> Result<(), O
     let n = count(&access.sizes, &dims);
     lw.nest(&out.sizes, |b, at| {
         let coords = reduced_coords(b, &access.sizes, &dims, at);
-        let (v, m) = (b.read(&access, &coords), b.read(&mean, &pinned(&coords, &dims)));
+        let (v, m) = (b.read_as(&access, &coords, compute), b.read(&mean, &pinned(&coords, &dims)));
         let distance = b.sub(v, m);
         let square = b.mul(distance, distance);
         let sum = b.reduce(ReduceOp::Sum, square);

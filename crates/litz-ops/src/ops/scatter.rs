@@ -139,11 +139,8 @@ fn divide_by_visits(
         let one = b.literal(Scalar::Int(1), Dtype::I64);
         let count = b.max(count, one);
         let count = b.cast(count, sums.dtype.compute());
-        let mean = if sums.dtype.is_float() {
-            b.div(sum, count)
-        } else {
-            b.op(ScalarOp::FloorDiv, &[sum, count])
-        };
+        let mean =
+            if sums.dtype.is_float() { b.div(sum, count) } else { b.op(ScalarOp::FloorDiv, &[sum, count]) };
         b.store(&out, at, mean);
         Ok(())
     })

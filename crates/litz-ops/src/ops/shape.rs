@@ -5,11 +5,11 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, ResultRule, Rule, decompose, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{format_strides, suggested_format};
+use crate::layout::{format_strides, preserved_strides, suggested_format};
 use crate::lower::Lower;
 use crate::promote::result_type;
 use crate::view::{View, dim};
-use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, Value};
+use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, Value, contiguous_strides};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Rel};
 
@@ -160,8 +160,39 @@ fn pad_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     for &size in &sizes {
         cx.require(Rel::ge(size, 0), args.op())?;
     }
-    let strides = format_strides(suggested_format(cx.facts, x), &sizes);
+    let limit = |n: Expr| match pad_mode_of(args)? {
+        "reflect" => Ok(Some(n - 1)),
+        "circular" => Ok(Some(n)),
+        _ => Ok::<_, OpError>(None),
+    };
+    for (&n, &(before, after)) in x.sizes.iter().zip(&pads) {
+        let padded = (before, after) != (Expr::zero(), Expr::zero());
+        if let Some(most) = limit(n)?.filter(|_| padded) {
+            cx.require(Rel::le(before, most), args.op())?;
+            cx.require(Rel::le(after, most), args.op())?;
+        }
+    }
+    // Eager only cuts, and copies what is left, when nothing is added.
+    let cuts = |cx: &InferCx<'_>, e: Expr| cx.known(Rel::le(e, 0)) == Some(true);
+    let strides = match pad_mode_of(args)? {
+        "circular" => contiguous_strides(&sizes),
+        "constant" if pads.iter().all(|p| cuts(cx, p.0) && cuts(cx, p.1)) => {
+            let cut = TensorType { dtype: x.dtype, sizes: sizes.clone(), strides: x.strides.clone() };
+            preserved_strides(cx.facts, &cut)
+        }
+        _ => format_strides(suggested_format(cx.facts, x), &sizes),
+    };
     one(TensorType { dtype: x.dtype, sizes, strides })
+}
+
+/// Where padding comes from: the argument `mode`, or the operator's name.
+fn pad_mode_of<'a>(args: &Args<'a>) -> Result<&'a str, OpError> {
+    Ok(match args.str("mode")? {
+        "" if args.op().contains("reflection") => "reflect",
+        "" if args.op().contains("replication") => "replicate",
+        "" => "constant",
+        mode => mode,
+    })
 }
 
 fn pad(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {

@@ -57,7 +57,8 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.float_power.Tensor_Tensor", float_power),
     decompose("aten.ldexp.Tensor", |r| {
         let (x, exponent) = (r.args().tensor("self")?.value, r.args().tensor("other")?.value);
-        let scale = r.call("aten.pow.Scalar", [Arg::Float(litz_ir::graph::Float(2.0)), Arg::Value(exponent)])?;
+        let scale =
+            r.call("aten.pow.Scalar", [Arg::Float(litz_ir::graph::Float(2.0)), Arg::Value(exponent)])?;
         Ok(vec![r.apply("aten.mul.Tensor", &[x, scale])?])
     }),
 ];

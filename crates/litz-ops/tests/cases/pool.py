@@ -65,3 +65,9 @@ case(aten.adaptive_avg_pool3d.default, volume.contiguous(memory_format=last3d), 
 case(aten.adaptive_avg_pool3d.default, volume.contiguous(memory_format=last3d), [1, 1, 1])
 case(aten.adaptive_max_pool1d.default, rand(2, 3, 8), [3])
 case(aten.adaptive_max_pool3d.default, volume.contiguous(memory_format=last3d), [2, 3, 1])
+
+for pooled in (rand(1, 2, 4, 6), rand(2, 4, 6), rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)):
+    values, places = aten.max_pool2d_with_indices(pooled, [2, 2])
+    case(aten.max_unpool2d.default, values, places, list(pooled.shape[-2:]))
+values, places = aten.max_pool3d_with_indices(rand(1, 2, 4, 2, 4), [2, 2, 2])
+case(aten.max_unpool3d.default, values, places, [4, 2, 4], [2, 2, 2], [0, 0, 0])

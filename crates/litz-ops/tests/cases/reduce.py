@@ -48,6 +48,8 @@ case(aten.var.dim, x, [1, 2], False, True)
 case(aten.std.correction, rand(2, 1), [1], correction=1)
 case(aten.var_mean.correction, rand(2, 5, dtype=bf16), [1], correction=0, keepdim=True)
 case(aten.var_mean.correction, x, [0, 2])
+case(aten.var_mean.dim, x, [1], False)
+case(aten.std_mean.default, x)
 for p in (2, 1, INF, -INF, 0, 3):
     case(aten.linalg_vector_norm.default, x, p, [1])
 case(aten.logsumexp.default, torch.tensor([[-INF, -INF], [INF, 1.0], [2.0, 3.0], [-100.0, 90.0]]), [1])

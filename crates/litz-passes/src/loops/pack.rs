@@ -77,9 +77,8 @@ pub fn operands(nest: &Nest) -> Option<Operands> {
     let loads: Vec<usize> = factors.iter().map(|v| source_load(nest, v.index())).collect::<Option<_>>()?;
     let mentions = |at: usize, s: Sym| nest.body[at].op.exprs().iter().any(|e| e.has_sym(s));
     // Elements chosen by data differ from row to row: such products have no operand that rows share.
-    let chosen = |at: usize| {
-        nest.body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if mentions(at, sym)))
-    };
+    let chosen =
+        |at: usize| nest.body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if mentions(at, sym)));
     if loads.iter().any(|&at| chosen(at)) {
         return None;
     }

@@ -21,9 +21,9 @@ pub struct Args {
     /// Stage of the text [default: as its first word says]
     #[arg(long, value_enum, value_name = "STAGE")]
     from: Option<From>,
-    /// How far to go
-    #[arg(long, value_enum, value_name = "STAGE", default_value_t = To::Program)]
-    to: To,
+    /// How far to go [default: all the way to a program that `litz run` takes where -o names a .litzc file, else program]
+    #[arg(long, value_enum, value_name = "STAGE")]
+    to: Option<To>,
     /// Loops that a schedule's text belongs to
     #[arg(long, value_name = "FILE")]
     loops: Option<PathBuf>,
@@ -90,15 +90,23 @@ impl To {
 
 /// Compiles and writes the result.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
-    if args.to == To::Object && args.output.is_none() {
+    let to = args.to.unwrap_or(To::Program);
+    if to == To::Object && args.output.is_none() {
         return Err(Failure::invalid("an object file needs a place to go: -o FILE"));
     }
     let options = args.common.options();
+    if let (None, Some(path)) = (args.to, args.output.as_deref().filter(|p| p.extension().is_some_and(|e| e == load::SAVED)))
+    {
+        let compiled = load::compile(&load::open(&args.file)?, &options)?;
+        args.common.print_timings(&compiled.timings);
+        compiled.save(path)?;
+        return Ok(Exit::Ok);
+    }
     let bytes = {
         let progress = Progress::new();
         let mut say = |step: &str| progress.say(step);
         let mut run = Runner::new(options.verify, options.dump.clone(), &mut say);
-        let bytes = compile(args, &options, &mut run);
+        let bytes = compile(args, to, &options, &mut run);
         args.common.print_timings(&run.timings);
         bytes?
     };
@@ -106,28 +114,28 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn compile(args: &Args, options: &Options, run: &mut Runner<'_>) -> Result<Vec<u8>, Failure> {
+fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Result<Vec<u8>, Failure> {
     let backend = CpuBackend::new(options);
     let is_text = args.from.is_some() || args.file.extension().is_some_and(|extension| extension == "litz");
     if !is_text {
-        let texts = load::open(&args.file)?.texts(options, args.to.stage(), run)?;
-        return finish(texts, args.to, &backend, run);
+        let texts = load::open(&args.file)?.texts(options, to.stage(), run)?;
+        return finish(texts, to, &backend, run);
     }
     let text = read_text(&args.file)?;
     if let Some(from) = args.from.filter(|from| from.stage() != text.stage()) {
         let (expected, found) = (from.stage().name(), text.stage().name());
         return Err(Failure::invalid(format_args!("{}: expected {expected}, found {found}", args.file.display())));
     }
-    if text.stage() > args.to.stage() {
-        let (from, to) = (text.stage().name(), args.to.stage().name());
+    if text.stage() > to.stage() {
+        let (from, to) = (text.stage().name(), to.stage().name());
         return Err(Failure::invalid(format_args!("{to} comes before {from}")));
     }
     let loops = args.loops.as_deref().map(read_loops).transpose()?;
     expect_valid(&text, loops.as_ref())?;
     let texts = match text {
-        Text::Graph(graph) => pipeline::compile(graph, backend.info(), options, args.to.stage(), run)?,
-        Text::Loops(loops) => pipeline::compile_loops(loops, backend.info(), options, args.to.stage(), run)?,
-        Text::Schedule(schedule) if args.to == To::Schedule => {
+        Text::Graph(graph) => pipeline::compile(graph, backend.info(), options, to.stage(), run)?,
+        Text::Loops(loops) => pipeline::compile_loops(loops, backend.info(), options, to.stage(), run)?,
+        Text::Schedule(schedule) if to == To::Schedule => {
             Texts { schedule: Some(schedule), ..Texts::default() }
         }
         Text::Schedule(schedule) => {
@@ -135,13 +143,13 @@ fn compile(args: &Args, options: &Options, run: &mut Runner<'_>) -> Result<Vec<u
             let realized = pipeline::realize(&loops, &schedule, run)?;
             Texts { realized: Some(realized), ..Texts::default() }
         }
-        Text::Kernels(kernels) if args.to != To::Program => return kernels_to(&kernels, args.to, &backend, run),
-        Text::Program(program) if args.to == To::Program => return Ok(program.to_string().into_bytes()),
+        Text::Kernels(kernels) if to != To::Program => return kernels_to(&kernels, to, &backend, run),
+        Text::Program(program) if to == To::Program => return Ok(program.to_string().into_bytes()),
         Text::Kernels(_) | Text::Program(_) => {
             return Err(Failure::invalid("kernels and programs are two halves of one result: neither gives the other"));
         }
     };
-    finish(texts, args.to, &backend, run)
+    finish(texts, to, &backend, run)
 }
 
 /// Reads a text.

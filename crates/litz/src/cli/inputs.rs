@@ -5,52 +5,81 @@ use half::{bf16, f16};
 use litz::tensors::{self, Named};
 use litz::{Model, Tensor};
 use litz_import::InputKind;
+use litz_runtime::artifact::Artifact;
 use litz_ir::Dtype;
 use litz_ir::dtype::Kind;
 use litz_ir::graph::TensorType;
 use litz_sym::{Expr, Facts, Sym};
 use std::path::Path;
 
-/// Inputs from a file where one is given, else made up.
+/// A tensor that a call takes.
+pub struct Wanted<'a> {
+    /// Position among all of the caller's arguments, flattened.
+    position: usize,
+    name: &'a str,
+    ty: &'a TensorType,
+}
+
+/// What a call of a model takes.
+pub fn of_model(model: &Model) -> Vec<Wanted<'_>> {
+    let inputs = model.imported.inputs.iter().enumerate();
+    inputs
+        .filter_map(|(position, input)| match input.kind {
+            InputKind::Value(value) => {
+                let ty = model.imported.graph.tensor(value)?;
+                Some(Wanted { position, name: &input.name, ty })
+            }
+            InputKind::Fixed(_) => None,
+        })
+        .collect()
+}
+
+/// What a call of a saved program takes.
+pub fn of_artifact(artifact: &Artifact) -> Vec<Wanted<'_>> {
+    let params = artifact.program().params.iter().zip(artifact.inputs()).enumerate();
+    params.map(|(position, (param, name))| Wanted { position, name, ty: &param.ty }).collect()
+}
+
+/// Inputs of a model, from a file where one is given, else made up.
 pub fn inputs(model: &Model, file: Option<&Path>) -> Result<Vec<Tensor>, Failure> {
+    make(&of_model(model), &model.imported.graph.facts, file)
+}
+
+/// Inputs from a file where one is given, else made up.
+pub fn make(wanted: &[Wanted<'_>], facts: &Facts, file: Option<&Path>) -> Result<Vec<Tensor>, Failure> {
     match file {
         Some(path) => {
             let named = tensors::read(path).map_err(|error| Failure::file(path, &error))?;
-            from_file(model, &named, path)
+            from_file(wanted, &named, path)
         }
-        None => synthetic(model),
+        None => synthetic(wanted, facts),
     }
 }
 
 /// Inputs called `in.0`, `in.1`, ... by position, or by their names in the model.
-pub fn from_file(model: &Model, named: &Named, path: &Path) -> Result<Vec<Tensor>, Failure> {
-    let tensors = model.imported.inputs.iter().enumerate().filter(|(_, input)| match input.kind {
-        InputKind::Value(value) => model.imported.graph.tensor(value).is_some(),
-        InputKind::Fixed(_) => false,
-    });
-    let find = |(at, input): (usize, &litz_import::Input)| {
-        let name = &input.name;
-        let tensor = named.get(&format!("in.{at}")).or_else(|| named.get(name)).cloned();
+pub fn from_file(wanted: &[Wanted<'_>], named: &Named, path: &Path) -> Result<Vec<Tensor>, Failure> {
+    let find = |&Wanted { position, name, .. }: &Wanted<'_>| {
+        let tensor = named.get(&format!("in.{position}")).or_else(|| named.get(name)).cloned();
         tensor.ok_or_else(|| {
-            Failure::invalid(format_args!("{}: expected a tensor `in.{at}` or `{name}`, found none", path.display()))
+            let path = path.display();
+            Failure::invalid(format_args!("{path}: expected a tensor `in.{position}` or `{name}`, found none"))
         })
     };
-    tensors.map(find).collect()
+    wanted.iter().map(find).collect()
 }
 
 /// Made-up inputs of the sizes that the model was exported with: the same at every call. Floats are about normally
 /// distributed; integers are 0 or 1, so that they are valid indices; truth values are true.
-pub fn synthetic(model: &Model) -> Result<Vec<Tensor>, Failure> {
-    let facts = &model.imported.graph.facts;
+fn synthetic(wanted: &[Wanted<'_>], facts: &Facts) -> Result<Vec<Tensor>, Failure> {
     let mut random = Random(0);
-    let make = |(name, ty): (&str, &TensorType)| {
+    let make = |&Wanted { name, ty, .. }: &Wanted<'_>| {
         let numbers = |exprs: &[Expr]| exprs.iter().map(|&expr| size(facts, expr)).collect::<Option<Vec<usize>>>();
         let sizes = numbers(&ty.sizes).ok_or_else(|| {
             Failure::invalid(format_args!("input `{name}`: no size is known for it: give inputs in a file"))
         })?;
         tensor(ty.dtype, &sizes, &mut random).map_err(Failure::invalid)
     };
-    model.inputs().into_iter().map(make).collect()
+    wanted.iter().map(make).collect()
 }
 
 /// A size that no hint is known of.

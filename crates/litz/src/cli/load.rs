@@ -5,6 +5,9 @@ use super::progress::Progress;
 use litz::{Compiled, Model, Options};
 use std::path::Path;
 
+/// Extension of saved programs.
+pub const SAVED: &str = "litzc";
+
 /// Reads a model.
 pub fn open(path: &Path) -> Result<Model, Failure> {
     let progress = Progress::new();

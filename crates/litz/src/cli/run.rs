@@ -4,15 +4,16 @@ use super::failure::{Exit, Failure};
 use super::options::Common;
 use super::{inputs, load, report};
 use litz::tensors::{self, Named};
-use litz::{Model, Value};
+use litz::{Error, Value};
 use litz_ir::Dtype;
+use litz_runtime::artifact::Artifact;
 use serde_json::json;
 use std::path::PathBuf;
 
 /// What to run on what.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Archive that torch.export.save wrote
+    /// Archive that torch.export.save wrote, or a program that `litz compile -o` saved: `.litzc`
     model: PathBuf,
     /// Inputs `in.0`, `in.1`, ... in a .safetensors or .npz file [default: made up]
     #[arg(long, value_name = "FILE")]
@@ -29,11 +30,7 @@ pub struct Args {
 
 /// Runs the model and prints what it returns.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
-    let model = load::open(&args.model)?;
-    let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
-    let compiled = load::compile(&model, &args.common.options())?;
-    args.common.print_timings(&compiled.timings);
-    let outputs = named(&model, compiled.run(&inputs)?);
+    let outputs = if args.model.extension().is_some_and(|e| e == load::SAVED) { run_saved(args) } else { run(args) }?;
     if args.json {
         println!("{}", serde_json::Value::Array(outputs.iter().map(to_json).collect()));
     } else {
@@ -44,6 +41,23 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         tensors::write(path, &tensors.collect::<Named>()).map_err(|error| Failure::file(path, &error))?;
     }
     Ok(Exit::Ok)
+}
+
+fn run(args: &Args) -> Result<Vec<Output>, Failure> {
+    let model = load::open(&args.model)?;
+    let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
+    let compiled = load::compile(&model, &args.common.options())?;
+    args.common.print_timings(&compiled.timings);
+    let names = model.imported.outputs.iter().map(|output| output.name.as_str());
+    Ok(named(names, compiled.run(&inputs)?))
+}
+
+fn run_saved(args: &Args) -> Result<Vec<Output>, Failure> {
+    let artifact = Artifact::open(&args.model).map_err(Error::Artifact)?;
+    let wanted = inputs::of_artifact(&artifact);
+    let inputs = inputs::make(&wanted, &artifact.program().facts, args.inputs.as_deref())?;
+    let executable = artifact.executable(args.common.options().threads).map_err(Error::Artifact)?;
+    Ok(named(artifact.outputs().iter().map(String::as_str), executable.run(&inputs).map_err(Error::Run)?))
 }
 
 /// A returned value.
@@ -57,8 +71,8 @@ pub struct Output {
 }
 
 /// Gives the results of a call their names. New contents of inputs come last.
-pub fn named(model: &Model, values: Vec<Value>) -> Vec<Output> {
-    let names = model.imported.outputs.iter().map(|output| output.name.as_str()).chain(std::iter::repeat("new contents"));
+pub fn named<'a>(names: impl Iterator<Item = &'a str>, values: Vec<Value>) -> Vec<Output> {
+    let names = names.chain(std::iter::repeat("new contents"));
     let mut tensors = 0..;
     let name = |(value, name): (Value, &str)| {
         let key = value.tensor().and_then(|_| tensors.next()).map(|at: usize| format!("out.{at}"));

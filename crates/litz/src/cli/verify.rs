@@ -37,10 +37,11 @@ struct Compared {
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let model = load::open(&args.model)?;
     let data = tensors::read(&args.data).map_err(|error| Failure::file(&args.data, &error))?;
-    let inputs = inputs::from_file(&model, &data, &args.data)?;
+    let inputs = inputs::from_file(&inputs::of_model(&model), &data, &args.data)?;
     let compiled = load::compile(&model, &args.common.options())?;
     args.common.print_timings(&compiled.timings);
-    let outputs = named(&model, compiled.run(&inputs)?);
+    let names = model.imported.outputs.iter().map(|output| output.name.as_str());
+    let outputs = named(names, compiled.run(&inputs)?);
     let compared = compare(&outputs, &data);
     if compared.is_empty() {
         return Err(Failure::invalid(format_args!("{}: expected results `out.I`, found none", args.data.display())));

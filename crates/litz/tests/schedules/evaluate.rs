@@ -165,7 +165,9 @@ fn combine(op: ReduceOp, a: f64, b: f64) -> f64 {
         ReduceOp::Sum => a + b,
         ReduceOp::Max => a.max(b),
         ReduceOp::Min => a.min(b),
-        ReduceOp::Prod | ReduceOp::Any | ReduceOp::All | ReduceOp::Xor => unreachable!("no program uses {op:?}"),
+        ReduceOp::Prod | ReduceOp::Any | ReduceOp::All | ReduceOp::Xor => {
+            unreachable!("no program uses {op:?}")
+        }
     }
 }
 

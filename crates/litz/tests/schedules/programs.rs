@@ -42,14 +42,15 @@ struct Writer<'c, 'b> {
 
 /// Makes a program.
 pub fn program(choices: &mut Choices<'_>) -> Case {
-    let (mut header, mut sizes, mut values, mut symbols) = (String::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut header, mut sizes, mut values, mut symbols) =
+        (String::new(), Vec::new(), Vec::new(), Vec::new());
     for at in 0..3 {
         let value = choices.pick(&SIZES);
         values.push(value);
         if choices.once_in(2) {
             let name = format!("s{at}");
             let lo = if value == 0 { 0 } else { choices.below(2).min(value) };
-            let multiple = if value % 4 == 0 && choices.once_in(3) { " multiple 4" } else { "" };
+            let multiple = if value.is_multiple_of(4) && choices.once_in(3) { " multiple 4" } else { "" };
             let lo = if multiple.is_empty() { lo } else { 4 * lo };
             let lo = lo.min(value);
             writeln!(header, "  sym {name} in [{lo}, 64]{multiple}").expect("strings take all");
@@ -100,7 +101,8 @@ impl Writer<'_, '_> {
     /// `axes` are name and size, reduced ones after `outer` of them.
     fn begin(&mut self, step: usize, axes: &[(&str, usize)], outer: usize) {
         let list = |axes: &[(&str, usize)]| {
-            let axes: Vec<String> = axes.iter().map(|&(axis, dim)| format!("{axis} in {}", self.sizes[dim])).collect();
+            let axes: Vec<String> =
+                axes.iter().map(|&(axis, dim)| format!("{axis} in {}", self.sizes[dim])).collect();
             axes.join(", ")
         };
         let (points, reduced) = (list(&axes[..outer]), list(&axes[outer..]));
@@ -122,7 +124,6 @@ impl Writer<'_, '_> {
     /// Loads the element at `coordinates`, or one nearby: of a neighbour, of the other end.
     fn load(&mut self, array: &Array, coordinates: &[&str]) -> usize {
         let mut coordinates: Vec<String> = coordinates.iter().map(|&c| c.to_owned()).collect();
-        let mut guard = "";
         let mut condition = String::new();
         if !coordinates.is_empty() {
             let d = self.choices.below(coordinates.len());
@@ -137,12 +138,12 @@ impl Writer<'_, '_> {
                     coordinates[d] = format!("{} - 1", coordinates[d]);
                 }
                 11 => coordinates[d] = format!("{size} - 1 - {}", coordinates[d]),
-                _ => guard = "",
+                _ => {}
             }
         }
         let coordinates: Vec<&str> = coordinates.iter().map(String::as_str).collect();
         let index = self.at(array, &coordinates);
-        self.inst(&format!("load {}[{index}]{condition}{guard}", array.name))
+        self.inst(&format!("load {}[{index}]{condition}", array.name))
     }
 
     /// Keeps a value in -8..8.
@@ -174,7 +175,8 @@ impl Writer<'_, '_> {
                 let value = self.operand(value, &a, step);
                 let value = self.clamp(value);
                 let is_turned = self.choices.once_in(4);
-                let (dims, order) = if is_turned { ([columns, rows], ["j", "i"]) } else { ([rows, columns], ["i", "j"]) };
+                let (dims, order) =
+                    if is_turned { ([columns, rows], ["j", "i"]) } else { ([rows, columns], ["i", "j"]) };
                 self.finish(name, &dims, &order, value);
             }
             2 => self.reduction(name, step, &a, [("i", rows), ("r", columns)], ["i", "r"]),
@@ -192,7 +194,8 @@ impl Writer<'_, '_> {
                 self.begin(step, &[("i", rows), ("r", columns)], 1);
                 let value = self.load(&a, &["i", "r"]);
                 let op = self.choices.pick(&["argmax", "argmin"]);
-                writeln!(self.nests, "    %{}: i64 = reduce.{op} %{value}", self.insts).expect("strings take all");
+                writeln!(self.nests, "    %{}: i64 = reduce.{op} %{value}", self.insts)
+                    .expect("strings take all");
                 self.insts += 1;
                 let value = self.inst(&format!("cast %{}", self.insts - 1));
                 let value = self.clamp(value);
@@ -213,7 +216,10 @@ impl Writer<'_, '_> {
     fn operand(&mut self, value: usize, a: &Array, step: usize) -> usize {
         let [rows, columns] = a.dims[..] else { unreachable!("a matrix has two dimensions") };
         let fits = |array: &&Array| {
-            array.dims.is_empty() || array.dims == [rows] || array.dims == [columns] || array.dims == a.dims
+            array.dims.is_empty()
+                || array.dims == [rows]
+                || array.dims == [columns]
+                || array.dims == a.dims
                 || array.dims == [columns, rows]
         };
         let mut others: Vec<Array> = self.arrays.iter().filter(fits).cloned().collect();
@@ -233,7 +239,14 @@ impl Writer<'_, '_> {
         self.inst(&format!("{op} %{value}, %{other}"))
     }
 
-    fn reduction(&mut self, name: String, step: usize, a: &Array, axes: [(&str, usize); 2], order: [&str; 2]) {
+    fn reduction(
+        &mut self,
+        name: String,
+        step: usize,
+        a: &Array,
+        axes: [(&str, usize); 2],
+        order: [&str; 2],
+    ) {
         self.begin(step, &axes, 1);
         let value = self.load(a, &order);
         let op = self.choices.pick(&REDUCE);
@@ -253,7 +266,8 @@ impl Writer<'_, '_> {
         let (rows, shared) = (a.dims[0], a.dims[1]);
         let fits: Vec<Array> = matrices.iter().filter(|b| b.dims.contains(&shared)).cloned().collect();
         let b = self.latest(&fits);
-        let (columns, order) = if b.dims[0] == shared { (b.dims[1], ["k", "j"]) } else { (b.dims[0], ["j", "k"]) };
+        let (columns, order) =
+            if b.dims[0] == shared { (b.dims[1], ["k", "j"]) } else { (b.dims[0], ["j", "k"]) };
         self.begin(step, &[("i", rows), ("j", columns), ("k", shared)], 2);
         let (left, right) = (self.load(a, &["i", "k"]), self.load(&b, &order));
         let value = self.inst(&format!("mul %{left}, %{right}"));

@@ -61,7 +61,9 @@ fn shares_rows(loops: &Loops, group: &[&Nest], nest: &Nest) -> bool {
     let rows = |nest: &Nest| nest.axes.first().filter(|axis| axis.var.name() == "i").copied();
     let (Some(first), Some(row)) = (rows(group[0]), rows(nest)) else { return false };
     let stays = |nest: &Nest, row: Sym, is_store: bool, wanted: &dyn Fn(Buf) -> bool| {
-        accesses(nest).filter(|a| a.2 == is_store && wanted(a.0)).all(|(buf, index, _)| in_row(loops, nest, row, buf, index))
+        accesses(nest)
+            .filter(|a| a.2 == is_store && wanted(a.0))
+            .all(|(buf, index, _)| in_row(loops, nest, row, buf, index))
     };
     let stored: Vec<Buf> = group.iter().flat_map(|nest| Stmt::Nest((*nest).clone()).writes()).collect();
     let scans_rows = |nest: &Nest| {
@@ -160,8 +162,9 @@ impl Planner<'_, '_, '_> {
         // A kernel of one nest may have loops that hold all of it.
         if group.len() == 1 {
             while let [Tree::Loop { kind: LoopKind::For, axis, body: inner }] = body.as_mut_slice() {
-                let is_outer = !inner.iter().any(|tree| matches!(tree, Tree::Leaf(leaf) if leaf.part == Part::Body))
-                    && self.runs_apart(group[0], axis.var, inner);
+                let is_outer =
+                    !inner.iter().any(|tree| matches!(tree, Tree::Leaf(leaf) if leaf.part == Part::Body))
+                        && self.runs_apart(group[0], axis.var, inner);
                 if !is_outer {
                     break;
                 }
@@ -185,7 +188,8 @@ impl Planner<'_, '_, '_> {
         });
         let mut apart = true;
         let is_ordered = |axis: Sym| nest.reduced.iter().any(|r| r.var == axis) || Some(axis) == scanned;
-        let mut check = |leaf: &Leaf| apart &= !leaf.bind.iter().any(|(axis, e)| e.has_sym(var) && is_ordered(*axis));
+        let mut check =
+            |leaf: &Leaf| apart &= !leaf.bind.iter().any(|(axis, e)| e.has_sym(var) && is_ordered(*axis));
         trees.iter().for_each(|tree| tree.each_leaf(&mut check));
         apart
     }
@@ -273,12 +277,14 @@ impl Planner<'_, '_, '_> {
         let outer = self.shuffled(outer);
         let cut = if self.choices.once_in(3) { self.choices.below(outer.len() + 1) } else { outer.len() };
         let (around, inside) = outer.split_at(cut);
-        let tail_only: Vec<Axis> = inside.iter().map(|axis| Axis { var: self.name(), extent: axis.extent }).collect();
+        let tail_only: Vec<Axis> =
+            inside.iter().map(|axis| Axis { var: self.name(), extent: axis.extent }).collect();
         let no_tile = |(axis, copy): (&Axis, &Axis)| self.no_tiles.contains(&axis.var).then_some(copy.var);
         let no_tiles: Vec<Sym> = inside.iter().zip(&tail_only).filter_map(no_tile).collect();
         self.no_tiles.extend(no_tiles);
         let renamed = |e: Expr| {
-            let find = |sym| inside.iter().position(|axis| axis.var == sym).map(|at| Expr::sym(tail_only[at].var));
+            let find =
+                |sym| inside.iter().position(|axis| axis.var == sym).map(|at| Expr::sym(tail_only[at].var));
             e.subst(&find)
         };
         let tail_bind: Bind = bind.iter().map(|&(axis, e)| (axis, renamed(e))).collect();
@@ -291,7 +297,12 @@ impl Planner<'_, '_, '_> {
             reduced.extend(axes);
         }
         let mut partial = None;
-        if inside.is_empty() && !has_positions && nest.reduced.len() == 1 && reduced.len() == 2 && self.choices.once_in(2) {
+        if inside.is_empty()
+            && !has_positions
+            && nest.reduced.len() == 1
+            && reduced.len() == 2
+            && self.choices.once_in(2)
+        {
             partial = Some((LoopKind::Partial, reduced.remove(0)));
         }
         // They follow the outermost reduced loop, where the running values begin, and keep their order.
@@ -302,7 +313,8 @@ impl Planner<'_, '_, '_> {
             axes.insert(at, axis);
             least = at + 1;
         }
-        let mut loops: Vec<Loop> = around.iter().map(|axis| (self.kind(*axis, false, false), *axis)).collect();
+        let mut loops: Vec<Loop> =
+            around.iter().map(|axis| (self.kind(*axis, false, false), *axis)).collect();
         let was_in_vector = self.in_vector;
         let inner = self.kinds(&axes);
         let body = wrap(partial.into_iter().chain(inner).collect(), vec![leaf(nest, Part::Body, bind)]);
@@ -344,12 +356,16 @@ impl Planner<'_, '_, '_> {
         for nest in group {
             for (buf, _, _) in accesses(nest).filter(|a| a.2) {
                 let uses = |stmt: &&Stmt| stmt.reads().contains(&buf) || stmt.writes().contains(&buf);
-                let is_kept = is_returned(self.loops, buf) || !self.loops.stmts.iter().filter(uses).all(inside);
+                let is_kept =
+                    is_returned(self.loops, buf) || !self.loops.stmts.iter().filter(uses).all(inside);
                 if is_kept || !self.choices.once_in(2) {
                     continue;
                 }
-                let scopes: Vec<Sym> =
-                    shared.iter().filter(|(kind, _)| *kind == LoopKind::For).map(|(_, axis)| axis.var).collect();
+                let scopes: Vec<Sym> = shared
+                    .iter()
+                    .filter(|(kind, _)| *kind == LoopKind::For)
+                    .map(|(_, axis)| axis.var)
+                    .collect();
                 let scope = match self.choices.below(scopes.len() + 1) {
                     0 => None,
                     at => Some(scopes[at - 1]),

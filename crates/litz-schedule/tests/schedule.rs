@@ -1,0 +1,56 @@
+//! Loops texts to schedules.
+
+#![allow(missing_docs, reason = "a test")]
+
+#[path = "schedule/fuse.rs"]
+mod fuse;
+#[path = "schedule/memory.rs"]
+mod memory;
+#[path = "schedule/texts.rs"]
+mod texts;
+
+use litz_ir::loops::Loops;
+use litz_ir::schedule::{KernelPlan, Step};
+use litz_ir::{text, verify};
+use litz_schedule::{Heuristics, Outcome, TargetInfo};
+
+fn target() -> TargetInfo {
+    TargetInfo {
+        name: "cpu(isa=avx512, threads=4)".to_owned(),
+        vector_bytes: 64,
+        vector_registers: 32,
+        threads: 4,
+        l1_bytes: 32 << 10,
+        l2_bytes: 1 << 20,
+    }
+}
+
+/// The loops program with that body, verified.
+#[track_caller]
+fn loops(body: &str) -> Loops {
+    let source = format!("loops @t on cpu {{ {body} }}");
+    let loops = text::loops::parse(&source).unwrap_or_else(|diags| panic!("{}\n{source}", diags[0]));
+    let diags = verify::loops::verify(&loops);
+    assert!(diags.is_empty(), "{}\n{source}", diags[0]);
+    loops
+}
+
+/// Its schedule, verified and the same each time.
+#[track_caller]
+fn outcome(body: &str) -> Outcome {
+    let loops = loops(body);
+    let outcome = litz_schedule::schedule(&loops, &target(), &Heuristics::default());
+    let diags = verify::schedule::verify(&outcome.schedule, &loops);
+    assert!(diags.is_empty(), "{}\n{}", diags[0], outcome.schedule);
+    let again = litz_schedule::schedule(&loops, &target(), &Heuristics::default());
+    assert_eq!(outcome.schedule, again.schedule);
+    assert_eq!(outcome.notes, again.notes);
+    outcome
+}
+
+fn plans(outcome: &Outcome) -> impl Iterator<Item = &KernelPlan> {
+    outcome.schedule.steps.iter().filter_map(|step| match step {
+        Step::Kernel(plan) => Some(plan),
+        Step::Extern { .. } => None,
+    })
+}

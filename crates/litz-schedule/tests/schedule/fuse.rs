@@ -1,0 +1,246 @@
+//! Which statements share a kernel: one program for every reason against it, and the fusions that matter.
+
+use crate::{outcome, plans};
+use litz_ir::schedule::KernelPlan;
+use litz_schedule::NoFuse;
+
+/// Names of the nests of a kernel.
+fn nests(plan: &KernelPlan) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    plan.body.iter().for_each(|t| t.each_leaf(&mut |l| names.push(&l.nest)));
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Each program has a last statement `c` that could join an earlier one and does not.
+const REFUSALS: &[(NoFuse, &str)] = &[
+    (
+        NoFuse::Extern,
+        "buf x: f32[64] = input
+         buf s: f32[64]
+         buf i: i64[64]
+         buf y: f32[64]
+         extern p from %s = sort(x) -> (s, i) ints(1, 64, 1, 0, 1)
+         nest c from %y [i in 64] { %0: f32 = load s[i] %1: f32 = neg %0 store y[i] = %1 }
+         return y",
+    ),
+    (
+        NoFuse::LoadTime,
+        "buf w: f32[64] = const \"w\"
+         buf x: f32[64] = input
+         buf h: f32[64]
+         buf y: f32[64]
+         nest p from %h [i in 64] { %0: f32 = load w[i] %1: f32 = neg %0 store h[i] = %1 }
+         nest c from %y [i in 64] { %0: f32 = load h[i] %1: f32 = load x[i] %2: f32 = add %0, %1 store y[i] = %2 }
+         return y",
+    ),
+    // Overwrites what the producer read, at other points.
+    (
+        NoFuse::OtherPoints,
+        "buf x: f32[64] = input
+         buf a: f32[64]
+         buf h: f32[64]
+         nest o from %a [i in 64] { %0: f32 = load x[i] store a[i] = %0 }
+         nest p from %h [i in 64] { %0: f32 = load a[63 - i] store h[i] = %0 }
+         nest c from %a [i in 64] { %0: f32 = load h[i] store a[i] = %0 }
+         return a, h",
+    ),
+    // A scan keeps its axis to itself, which a shared point would cut up.
+    (
+        NoFuse::OtherPoints,
+        "buf x: f32[64, 64] = input
+         buf h: f32[64, 64]
+         buf y: f32[64, 64]
+         nest p from %h [i in 64, j in 64] { %0: f32 = load x[64*i + j] %1: f32 = neg %0 store h[64*i + j] = %1 }
+         nest c from %y [i in 64, j in 64] { %0: f32 = load h[64*i + j] %1: f32 = scan.sum %0 over j store y[64*i + j] = %1 }
+         return y",
+    ),
+    // One sum of everything: joining would leave one thread with all the work.
+    (
+        NoFuse::LessParallel,
+        "buf x: f32[512, 512] = input
+         buf h: f32[512, 512]
+         buf y: f32[]
+         nest p from %h [i in 512, j in 512] { %0: f32 = load x[512*i + j] %1: f32 = exp %0 store h[512*i + j] = %1 }
+         nest c from %y [ | i in 512, j in 512] { %0: f32 = load h[512*i + j] %1: f32 = reduce.sum %0 store y[0] = %1 }
+         return y",
+    ),
+    // Eight rows of 4 MiB each: no row fits in the second-level cache.
+    (
+        NoFuse::Footprint,
+        "buf x: f32[8, 1048576] = input
+         buf h: f32[8, 1048576]
+         buf y: f32[8]
+         nest p from %h [i in 8, j in 1048576] { %0: f32 = load x[1048576*i + j] %1: f32 = exp %0 store h[1048576*i + j] = %1 }
+         nest c from %y [i in 8 | j in 1048576] { %0: f32 = load h[1048576*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
+         return y",
+    ),
+    // A row sum of a product needs whole rows, not tiles.
+    (
+        NoFuse::NotAnEpilogue,
+        "buf x: f32[64, 64] = input
+         buf w: f32[64, 64] = const \"w\"
+         buf h: f32[64, 64]
+         buf y: f32[64]
+         nest p from %h [i in 64, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[64*i + j] = %3 }
+         nest c from %y [i in 64 | j in 64] { %0: f32 = load h[64*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
+         return y",
+    ),
+    (
+        NoFuse::ProductConsumer,
+        "buf x: f32[64, 64] = input
+         buf w: f32[64, 64] = const \"w\"
+         buf h: f32[64, 64]
+         buf y: f32[64, 64]
+         nest p from %h [i in 64, j in 64] { %0: f32 = load x[64*i + j] %1: f32 = neg %0 store h[64*i + j] = %1 }
+         nest c from %y [i in 64, j in 64 | k in 64] { %0: f32 = load h[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store y[64*i + j] = %3 }
+         return y",
+    ),
+    (
+        NoFuse::Scatter,
+        "buf x: f32[64] = input
+         buf t: i64[64] = input
+         buf y: f32[64]
+         nest p from %y [i in 64] { %0: f32 = const 0.0 store y[i] = %0 }
+         nest c from %y [i in 64] { %0: i64 = load t[i] bind t0 = %0 in 64 %2: f32 = load x[i] store.sum y[t0] = %2 }
+         return y",
+    ),
+    (
+        NoFuse::OtherShape,
+        "buf x: f32[64, 64] = input
+         buf a: f32[64, 64]
+         buf b: f32[32, 64]
+         nest p from %a [i in 64, j in 64] { %0: f32 = load x[64*i + j] %1: f32 = neg %0 store a[64*i + j] = %1 }
+         nest c from %b [i in 32, j in 64] { %0: f32 = load x[64*i + j] %1: f32 = exp %0 store b[64*i + j] = %1 }
+         return a, b",
+    ),
+];
+
+#[test]
+fn refusals() {
+    for (reason, body) in REFUSALS {
+        let outcome = outcome(body);
+        let about: Vec<_> = outcome.notes.iter().filter(|note| note.consumer == "c").collect();
+        let is_named = about.iter().any(|note| note.verdict == Err(*reason));
+        assert!(is_named, "expected {reason}, found {about:?} in\n{body}");
+        let found = plans(&outcome).map(nests).find(|names| names.contains(&"c"));
+        assert_eq!(found, Some(vec!["c"]), "{reason}\n{}", outcome.schedule);
+    }
+}
+
+/// Programs and the nests of each of their kernels.
+const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
+    (
+        "a chain of pointwise nests",
+        "buf x: f32[100] = input
+         buf a: f32[100] buf b: f32[100] buf y: f32[100]
+         nest n0 from %a [i in 100] { %0: f32 = load x[i] %1: f32 = exp %0 store a[i] = %1 }
+         nest n1 from %b [i in 100] { %0: f32 = load a[i] %1: f32 = neg %0 store b[i] = %1 }
+         nest n2 from %y [i in 100] { %0: f32 = load b[i] %1: f32 = load a[i] %2: f32 = mul %0, %1 store y[i] = %2 }
+         return y",
+        &[&["n0", "n1", "n2"]],
+    ),
+    (
+        "a reshaped operand: 2 digits of one axis",
+        "buf x: f32[6, 4] = input
+         buf a: f32[6, 4] buf y: f32[2, 3, 4]
+         nest n0 from %a [i in 6, j in 4] { %0: f32 = load x[4*i + j] %1: f32 = exp %0 store a[4*i + j] = %1 }
+         nest n1 from %y [h in 2, i in 3, j in 4] { %0: f32 = load a[12*h + 4*i + j] %1: f32 = neg %0 store y[12*h + 4*i + j] = %1 }
+         return y",
+        &[&["n0", "n1"]],
+    ),
+    (
+        "softmax of rows",
+        "sym s0 in [1, 512]
+         buf x: f32[s0, 100] = input
+         buf m: f32[s0, 1] buf e: f32[s0, 100] buf t: f32[s0, 1] buf y: f32[s0, 100]
+         nest n0 from %m [i in s0 | r in 100] { %0: f32 = load x[100*i + r] %1: f32 = reduce.max %0 store m[i] = %1 }
+         nest n1 from %e [i in s0, j in 100] { %0: f32 = load x[100*i + j] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = exp %2 store e[100*i + j] = %3 }
+         nest n2 from %t [i in s0 | r in 100] { %0: f32 = load e[100*i + r] %1: f32 = reduce.sum %0 store t[i] = %1 }
+         nest n3 from %y [i in s0, j in 100] { %0: f32 = load e[100*i + j] %1: f32 = load t[i] %2: f32 = div %0, %1 store y[100*i + j] = %2 }
+         return y",
+        &[&["n0", "n1", "n2", "n3"]],
+    ),
+    (
+        "layer norm, with the residual before it",
+        "buf x: f32[64, 96] = input buf z: f32[64, 96] = input
+         buf g: f32[96] = const \"g\" buf b: f32[96] = const \"b\"
+         buf s: f32[64, 96] buf m: f32[64] buf v: f32[64] buf y: f32[64, 96]
+         nest n0 from %s [i in 64, j in 96] { %0: f32 = load x[96*i + j] %1: f32 = load z[96*i + j] %2: f32 = add %0, %1 store s[96*i + j] = %2 }
+         nest n1 from %m [i in 64 | r in 96] { %0: f32 = load s[96*i + r] %1: f32 = reduce.sum %0 %2: f32 = const 96.0 %3: f32 = div %1, %2 store m[i] = %3 }
+         nest n2 from %v [i in 64 | r in 96] { %0: f32 = load s[96*i + r] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = mul %2, %2 %4: f32 = reduce.sum %3 store v[i] = %4 }
+         nest n3 from %y [i in 64, j in 96] { %0: f32 = load s[96*i + j] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = load v[i] %4: f32 = rsqrt %3 %5: f32 = mul %2, %4 %6: f32 = load g[j] %7: f32 = mul %5, %6 %8: f32 = load b[j] %9: f32 = add %7, %8 store y[96*i + j] = %9 }
+         return y",
+        &[&["n0", "n1", "n2", "n3"]],
+    ),
+    (
+        "a product, its bias and the residual after it",
+        "buf x: f32[64, 64] = input buf z: f32[64, 64] = input
+         buf w: f32[64, 64] = const \"w\" buf b: f32[64] = const \"b\"
+         buf h: f32[64, 64] buf g: f32[64, 64] buf y: f32[64, 64]
+         nest n0 from %h [i in 64, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[64*i + j] = %3 }
+         nest n1 from %g [i in 64, j in 64] { %0: f32 = load h[64*i + j] %1: f32 = load b[j] %2: f32 = add %0, %1 store g[64*i + j] = %2 }
+         nest n2 from %y [i in 64, j in 64] { %0: f32 = load g[64*i + j] %1: f32 = load z[64*i + j] %2: f32 = add %0, %1 store y[64*i + j] = %2 }
+         return y",
+        &[&["n0", "n1", "n2"]],
+    ),
+    (
+        "sums of columns, and what was computed from them",
+        "buf x: f32[300, 128] = input
+         buf a: f32[300, 128] buf t: f32[128] buf y: f32[128]
+         nest n0 from %a [i in 300, j in 128] { %0: f32 = load x[128*i + j] %1: f32 = exp %0 store a[128*i + j] = %1 }
+         nest n1 from %t [j in 128 | i in 300] { %0: f32 = load a[128*i + j] %1: f32 = reduce.sum %0 store t[j] = %1 }
+         nest n2 from %y [j in 128] { %0: f32 = load t[j] %1: f32 = neg %0 store y[j] = %1 }
+         return y",
+        &[&["n0"], &["n1", "n2"]],
+    ),
+    (
+        "two outputs from one input",
+        "buf x: f32[8, 100] = input
+         buf a: f32[8] buf b: f32[8]
+         nest n0 from %a [i in 8 | r in 100] { %0: f32 = load x[100*i + r] %1: f32 = reduce.sum %0 store a[i] = %1 }
+         nest n1 from %b [i in 8 | r in 100] { %0: f32 = load x[100*i + r] %1: f32 = reduce.max %0 store b[i] = %1 }
+         return a, b",
+        &[&["n0", "n1"]],
+    ),
+    (
+        "both writers of a joined buffer, and its reader",
+        "buf x: f32[8, 40] = input buf z: f32[8, 24] = input
+         buf a: f32[8, 64] buf y: f32[8, 64]
+         nest n0 from %a [i in 8, j in 40] { %0: f32 = load x[40*i + j] store a[64*i + j] = %0 }
+         nest n1 from %a [i in 8, j in 24] { %0: f32 = load z[24*i + j] store a[64*i + j + 40] = %0 }
+         nest n2 from %y [i in 8, j in 64] { %0: f32 = load a[64*i + j] %1: f32 = neg %0 store y[64*i + j] = %1 }
+         return y",
+        &[&["n0", "n1", "n2"]],
+    ),
+    (
+        "nothing without points in common is lost: a full sum of few elements",
+        "buf x: f32[64] = input
+         buf a: f32[64] buf y: f32[]
+         nest n0 from %a [i in 64] { %0: f32 = load x[i] %1: f32 = exp %0 store a[i] = %1 }
+         nest n1 from %y [ | i in 64] { %0: f32 = load a[i] %1: f32 = reduce.sum %0 store y[0] = %1 }
+         return y",
+        &[&["n0", "n1"]],
+    ),
+];
+
+#[test]
+fn fusions() {
+    for (name, body, expected) in FUSIONS {
+        let outcome = outcome(body);
+        let found: Vec<Vec<&str>> = plans(&outcome).map(nests).collect();
+        assert_eq!(found, *expected, "{name}: {:#?}\n{}", outcome.notes, outcome.schedule);
+    }
+}
+
+/// What only one kernel touches needs no memory outside of it.
+#[test]
+fn passed_buffers_are_local() {
+    for (name, body, kernels) in FUSIONS {
+        let outcome = outcome(body);
+        if kernels.len() == 1 {
+            assert_eq!(outcome.schedule.pools, [], "{name}");
+        }
+    }
+}

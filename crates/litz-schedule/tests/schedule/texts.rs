@@ -1,0 +1,1 @@
+//! Schedules whose text is the point.
