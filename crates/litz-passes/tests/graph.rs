@@ -350,3 +350,26 @@ fn all_passes_together_keep_results() {
         assert!(!text.contains("else 0.0\n    %1: f32 = load w"), "{text}");
     }
 }
+
+/// A file may say anything of its values; indices are computed from what operators give.
+#[test]
+fn types_come_from_operators() {
+    let text = |ty: &str| {
+        format!(
+            "graph @g on cpu {{\n  %x: f32[3, 4] = input\n  %y: {ty} = aten.permute.default(%x, [1, 0])\n  return %y\n}}\n"
+        )
+    };
+    let run = |ty: &str| {
+        let mut graph = litz_ir::text::graph::parse(&text(ty)).expect("parses");
+        litz_passes::graph::types::run(&mut graph).map(|changed| (changed, graph.to_string()))
+    };
+    let right = text("f32[4, 3]{1, 4}");
+    assert_eq!(run("f32[4, 3]{1, 4}"), Ok((0, right.clone())));
+    // Strides are Litz's own, wherever the file says that elements are.
+    assert_eq!(run("f32[4, 3]{-3, 100}"), Ok((1, right)));
+    for wrong in ["f32[4, 4]", "f64[4, 3]{1, 4}", "f32[12]", "f32[4000000000000, 3]"] {
+        let diags = run(wrong).expect_err("it contradicts the operator");
+        assert_eq!(diags[0].slug, "bad-program", "{wrong}");
+        assert!(diags[0].message.contains("%y: expected f32[4, 3]{1, 4}, found"), "{}", diags[0]);
+    }
+}

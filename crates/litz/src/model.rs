@@ -8,6 +8,7 @@ use crate::pipeline::{self, Texts};
 use crate::profile::Profile;
 use crate::runner::{Runner, Stage, Timing};
 use litz_import::{Archive, Imported, InputKind, Weight};
+use litz_ir::Diags;
 use litz_ir::graph::{Device as Place, TensorType, Type};
 use litz_runtime::Tensor;
 use litz_runtime::pool::ThreadPool;
@@ -76,6 +77,10 @@ impl Model {
                 litz_ir::Diag::new("unsupported-device", format!("the model is for {}", graph.device))
                     .help("export it on the CPU"),
             ]));
+        }
+        let unknown: Diags = self.imported.unknown_guards.iter().flat_map(|guard| guard.diags()).collect();
+        if !unknown.is_empty() {
+            return Err(Error::Unsupported(unknown));
         }
         pipeline::compile(graph, CpuBackend::new(options).info(), options, to, run)
     }

@@ -8,6 +8,7 @@ pub mod decompose;
 pub mod fold_batch_norm;
 pub mod functionalize;
 pub mod noop;
+pub mod types;
 
 use litz_ir::Diags;
 use litz_ir::graph::{Graph, Value};
@@ -36,6 +37,7 @@ pub struct Pass {
 
 /// Every rewrite, in the order they run.
 pub const PASSES: &[Pass] = &[
+    Pass { name: "types", run: |graph, _| types::run(graph) },
     Pass { name: "functionalize", run: |graph, _| functionalize::run(graph) },
     Pass { name: "fold_batch_norm", run: fold_batch_norm::run },
     Pass { name: "decompose", run: |graph, _| decompose::run(graph) },

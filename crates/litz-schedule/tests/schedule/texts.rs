@@ -1,1 +1,262 @@
 //! Schedules whose text is the point.
+
+use crate::outcome;
+
+/// The schedule's text below its first line, unindented by one level.
+#[track_caller]
+fn check(body: &str, expected: &str) {
+    let text = outcome(body).schedule.to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    let inside: Vec<&str> =
+        lines[1..lines.len() - 1].iter().map(|l| l.strip_prefix("  ").unwrap_or(l)).collect();
+    let found = inside.join("\n");
+    let expected = expected.trim_matches('\n');
+    assert_eq!(found, expected, "\nfound:\n{found}\nexpected:\n{expected}");
+}
+
+/// Rows are spread evenly over tiles of at most 14; columns are two vectors wide.
+#[test]
+fn product_tile() {
+    check(
+        r#"buf x: f32[100, 64] = input buf w: f32[64, 80] = const "w" buf y: f32[100, 80]
+         nest n0 from %y [i in 100, j in 80 | k in 64] {
+           %0: f32 = load x[64*i + k] %1: f32 = load w[80*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+           store y[80*i + j] = %3
+         }
+         return y"#,
+        r#"
+kernel k0 {
+  parallel jo in 3, io in 8 {
+    tile ii in 13, ji in 32 by 16 {
+      for k0 in 64 { n0.body [i = ii + 13*io, j = ji + 32*jo, k = k0] }
+      n0.tail [i = ii + 13*io, j = ji + 32*jo]
+    }
+  }
+}
+"#,
+    );
+}
+
+/// A sum of 1024 terms is added up from parts of 256.
+#[test]
+fn long_product_in_parts() {
+    check(
+        r#"buf x: f32[8, 1024] = input buf w: f32[1024, 32] = const "w" buf y: f32[8, 32]
+         nest n0 from %y [i in 8, j in 32 | k in 1024] {
+           %0: f32 = load x[1024*i + k] %1: f32 = load w[32*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+           store y[32*i + j] = %3
+         }
+         return y"#,
+        r#"
+kernel k0 {
+  tile ii in 8, ji in 32 by 16 {
+    partial k0b in 4 {
+      for k0i in 256 { n0.body [i = ii, j = ji, k = 256*k0b + k0i] }
+    }
+    n0.tail [i = ii, j = ji]
+  }
+}
+"#,
+    );
+}
+
+/// Rows known only at run time come in tiles of 8; what remains runs row by row.
+#[test]
+fn symbolic_product() {
+    check(
+        r#"sym s0 in [1, 512] hint 64
+         buf x: f32[s0, 64] = input buf w: f32[64, 32] = const "w" buf b: f32[32] = const "b"
+         buf h: f32[s0, 32] buf y: f32[s0, 32]
+         nest n0 from %h [i in s0, j in 32 | k in 64] {
+           %0: f32 = load x[64*i + k] %1: f32 = load w[32*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+           store h[32*i + j] = %3
+         }
+         nest n1 from %y [i in s0, j in 32] {
+           %0: f32 = load h[32*i + j] %1: f32 = load b[j] %2: f32 = add %0, %1 store y[32*i + j] = %2
+         }
+         return y"#,
+        r#"
+kernel k0 {
+  parallel io in ceildiv(s0, 8) {
+    tile ii in 8, ji in 32 by 16 {
+      for k0 in 64 { n0.body [i = ii + 8*io, j = ji, k = k0] }
+      n0.tail [i = ii + 8*io, j = ji]
+      n1 [i = ii + 8*io, j = ji]
+    }
+  }
+  scratch h
+}
+"#,
+    );
+}
+
+/// One grid point is a row; each loop is a vector loop of its own.
+#[test]
+fn row_softmax() {
+    check(
+        r#"sym s0 in [1, 512] hint 64
+         buf x: f32[s0, 100] = input
+         buf m: f32[s0] buf e: f32[s0, 100] buf t: f32[s0] buf y: f32[s0, 100]
+         nest n0 from %m [i in s0 | r in 100] { %0: f32 = load x[100*i + r] %1: f32 = reduce.max %0 store m[i] = %1 }
+         nest n1 from %e [i in s0, j in 100] {
+           %0: f32 = load x[100*i + j] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = exp %2
+           store e[100*i + j] = %3
+         }
+         nest n2 from %t [i in s0 | r in 100] { %0: f32 = load e[100*i + r] %1: f32 = reduce.sum %0 store t[i] = %1 }
+         nest n3 from %y [i in s0, j in 100] {
+           %0: f32 = load e[100*i + j] %1: f32 = load t[i] %2: f32 = div %0, %1 store y[100*i + j] = %2
+         }
+         return y"#,
+        r#"
+kernel k0 {
+  parallel g0 in s0 grain 7 {
+    vector r0_0 in 100 by 16 copies 4 { n0.body [i = g0, r = r0_0] }
+    n0.tail [i = g0]
+    vector r0_1 in 100 by 16 copies 4 {
+      n1 [i = g0, j = r0_1]
+      n2.body [i = g0, r = r0_1]
+    }
+    n2.tail [i = g0]
+    vector r0_2 in 100 by 16 { n3 [i = g0, j = r0_2] }
+  }
+  scratch m
+  scratch e
+  scratch t
+}
+"#,
+    );
+}
+
+/// Vectors run along the columns; the long sum of each goes in parts.
+#[test]
+fn column_sums_in_parts() {
+    check(
+        r#"buf x: f32[1000, 128] = input buf y: f32[128]
+         nest n0 from %y [j in 128 | i in 1000] { %0: f32 = load x[128*i + j] %1: f32 = reduce.sum %0 store y[j] = %1 }
+         return y"#,
+        r#"
+kernel k0 {
+  parallel b in 2 {
+    tile v in 64 by 16 {
+      partial r0_0b in 40 {
+        for r0_0i in 25 { n0.body [j = 64*b + v, i = 25*r0_0b + r0_0i] }
+      }
+      n0.tail [j = 64*b + v]
+    }
+  }
+}
+"#,
+    );
+}
+
+/// Channels are last: vectors run along them, the window goes by.
+#[test]
+fn depthwise_convolution() {
+    check(
+        r#"buf x: f32[1, 34, 34, 64] = input buf w: f32[3, 3, 64] = const "w" buf y: f32[1, 32, 32, 64]
+         nest n0 from %y [h in 32, v in 32, c in 64 | p in 3, q in 3] {
+           %0: f32 = load x[2176*h + 64*v + c + 2176*p + 64*q] %1: f32 = load w[192*p + 64*q + c]
+           %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store y[2048*h + 64*v + c] = %3
+         }
+         return y"#,
+        r#"
+kernel k0 {
+  parallel g0 in 32, g1 in 32 grain 8 {
+    tile v in 64 by 16 {
+      for r0_0 in 3, r1_0 in 3 { n0.body [h = g0, v = g1, c = v, p = r0_0, q = r1_0] }
+      n0.tail [h = g0, v = g1, c = v]
+    }
+  }
+}
+"#,
+    );
+}
+
+/// Three axes become one, in blocks; the guarded one stays apart.
+#[test]
+fn axes_that_every_access_walks_as_one_are_merged() {
+    check(
+        r#"buf x: f32[16, 32, 64] = input buf y: f32[16, 32, 64]
+         nest n0 from %y [i in 16, j in 32, k in 64] {
+           %0: f32 = load x[2048*i + 64*j + k] %1: f32 = exp %0 store y[2048*i + 64*j + k] = %1
+         }
+         return y"#,
+        r#"
+kernel k0 {
+  parallel b in 8 {
+    vector v in 4096 by 16 { n0 [i = 2*b + floordiv(v, 2048), j = mod(floordiv(v, 64), 32), k = mod(v, 64)] }
+  }
+}
+"#,
+    );
+}
+
+/// A guard on an axis needs it by itself.
+#[test]
+fn a_guarded_axis_stays_apart() {
+    check(
+        r#"buf x: f32[16, 30, 64] = input buf y: f32[16, 32, 64]
+         nest n0 from %y [i in 16, j in 32, k in 64] {
+           %0: f32 = load x[1920*i + 64*j + k] if j < 30 else 0.0 store y[2048*i + 64*j + k] = %0
+         }
+         return y"#,
+        r#"
+kernel k0 {
+  parallel g0 in 16, g1 in 32 grain 128 {
+    vector g2 in 64 by 16 { n0 [i = g0, j = g1, k = g2] }
+  }
+}
+"#,
+    );
+}
+
+/// Square blocks: lines read across the vectors are used whole.
+#[test]
+fn transposed_copy() {
+    check(
+        r#"buf x: f32[256, 128] = input buf y: f32[128, 256]
+         nest n0 from %y [i in 128, j in 256] { %0: f32 = load x[128*j + i] store y[256*i + j] = %0 }
+         return y"#,
+        r#"
+kernel k0 {
+  parallel bu in 8, bv in 16 grain 32 {
+    for u in 16 {
+      vector v in 16 by 16 { n0 [i = 16*bu + u, j = 16*bv + v] }
+    }
+  }
+}
+"#,
+    );
+}
+
+/// A scan runs in order; rows are independent.
+#[test]
+fn scan_of_rows() {
+    check(
+        r#"buf x: f32[32, 100] = input buf y: f32[32, 100]
+         nest n0 from %y [i in 32, j in 100] { %0: f32 = load x[100*i + j] %1: f32 = scan.sum %0 over j store y[100*i + j] = %1 }
+         return y"#,
+        r#"
+kernel k0 {
+  parallel g0 in 32 grain 32 {
+    for r0_0 in 100 { n0 [i = g0, j = r0_0] }
+  }
+}
+"#,
+    );
+}
+
+/// No axes at all.
+#[test]
+fn one_point() {
+    check(
+        r#"buf x: f32[] = input buf y: f32[]
+         nest n0 from %y [] { %0: f32 = load x[0] %1: f32 = neg %0 store y[0] = %1 }
+         return y"#,
+        r#"
+kernel k0 {
+  n0
+}
+"#,
+    );
+}
