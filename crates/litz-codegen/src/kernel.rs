@@ -53,7 +53,7 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan) -> Result<Buil
     let mut env = Env::new(loops.facts.clone());
     plan.grid.iter().for_each(|axis| env.enter(*axis, axis.extent, false));
     b.declare_params(&leaves)?;
-    b.declare_locals(&leaves, &env.facts)?;
+    b.declare_locals(&env.facts)?;
     let mut body = Vec::new();
     b.start_accumulators(&plan.body, &env, &mut body)?;
     b.block(&plan.body, &env, &mut body)?;

@@ -1,9 +1,23 @@
 //! Axes in the order of memory, and neighbours that every access walks as one merged.
 
 use crate::access::{Step, step};
-use litz_ir::loops::Axis;
+use litz_ir::loops::{Axis, Loops};
 use litz_sym::{Expr, Facts, Kind, Sym};
 use std::cmp::Reverse;
+
+/// A variable of that name, or of one like it that is not taken.
+pub fn fresh(name: &str, is_taken: impl Fn(Sym) -> bool) -> Sym {
+    let mut name = name.to_owned();
+    while is_taken(Sym::new(&name)) {
+        name.push('_');
+    }
+    Sym::new(&name)
+}
+
+/// A variable whose name is no size of the program.
+pub fn variable(loops: &Loops, name: &str) -> Sym {
+    fresh(name, |s| loops.facts.is_symbol_declared(s))
+}
 
 /// An axis that stands for several contiguous ones.
 #[derive(Clone)]

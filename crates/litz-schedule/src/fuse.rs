@@ -6,6 +6,7 @@
 //! of statements.
 
 use crate::access::accesses;
+use crate::axes::fresh;
 use crate::cost::{footprint, parallel_points, work};
 use crate::deps::Deps;
 use crate::product::{self, Product};
@@ -13,6 +14,7 @@ use crate::relate::{Mapping, relate};
 use crate::{FusionNote, Heuristics, TargetInfo, nest};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest, Stmt};
 use litz_sym::{Expr, Facts, Sym};
+use std::collections::HashSet;
 use std::fmt;
 
 /// Statements that become one kernel.
@@ -118,8 +120,13 @@ pub fn fuse(
         Stmt::Extern(_) => None,
     });
     let products = products.collect();
+    let nests = loops.stmts.iter().filter_map(|stmt| match stmt {
+        Stmt::Nest(n) => Some(n),
+        Stmt::Extern(_) => None,
+    });
+    let axes = nests.flat_map(|n| n.all_axes().map(|a| a.var)).collect();
     let (groups, group_of, notes) = (Vec::new(), Vec::new(), Vec::new());
-    let mut cx = Cx { loops, deps, target, heuristics, products, groups, group_of, notes };
+    let mut cx = Cx { loops, deps, target, heuristics, products, axes, groups, group_of, notes };
     for s in 0..loops.stmts.len() {
         cx.place(s);
     }
@@ -133,6 +140,8 @@ struct Cx<'a> {
     heuristics: &'a Heuristics,
     /// For each statement, the product it is.
     products: Vec<Option<Product>>,
+    /// Axes of all nests: the variables of groups have other names.
+    axes: HashSet<Sym>,
     groups: Vec<Group>,
     /// For each statement placed, its group.
     group_of: Vec<usize>,
@@ -193,7 +202,9 @@ impl Cx<'_> {
         let shared = n.axes.iter().filter(|a| !is_ordered(self.loops, n, a.var)).enumerate();
         let (bind, outer) = shared
             .map(|(i, a)| {
-                let var = Sym::new(&format!("o{i}"));
+                let var = fresh(&format!("o{i}"), |s| {
+                    self.axes.contains(&s) || self.loops.facts.is_symbol_declared(s)
+                });
                 ((a.var, Expr::sym(var)), Axis { var, extent: a.extent })
             })
             .unzip();

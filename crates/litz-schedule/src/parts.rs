@@ -1,19 +1,19 @@
 //! Loops of long sums, cut so that rounding errors stay small.
 
+use crate::axes::variable;
 use crate::cost::size;
 use crate::tree::{cut, rebind};
-use litz_ir::loops::Axis;
+use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{LoopKind, Tree};
-use litz_sym::Facts;
 
 /// The reduced loops around `body`. Long sums are added up from parts: a single loop is cut into pieces, of several the
-/// innermost that are long enough together make a part, of about `part` terms.
-pub fn sum_in_parts(body: Vec<Tree>, loops: &[Axis], facts: &Facts, part: i64) -> Vec<Tree> {
+/// innermost that are long enough together make a part, of about `part` terms. `axes` belong to a kernel of `loops`.
+pub fn sum_in_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> Vec<Tree> {
     let mut trees = body;
     let mut length = 1i64;
     let mut is_cut = false;
-    for a in loops.iter().rev() {
-        let together = length.saturating_mul(size(facts, a.extent));
+    for a in axes.iter().rev() {
+        let together = length.saturating_mul(size(&loops.facts, a.extent));
         if is_cut || together <= 2 * part {
             let is_part = !is_cut && length >= part && together > length;
             let kind = if is_part { LoopKind::Partial } else { LoopKind::For };
@@ -26,7 +26,8 @@ pub fn sum_in_parts(body: Vec<Tree>, loops: &[Axis], facts: &Facts, part: i64) -
         } else if let Some(piece) = piece_of(&trees, a, part / length) {
             // Pieces of this loop make the parts.
             is_cut = true;
-            let (outside, inside, value) = cut(*a, piece, &format!("{}b", a.var), &format!("{}i", a.var));
+            let name = |suffix: &str| variable(loops, &format!("{}{suffix}", a.var));
+            let (outside, inside, value) = cut(*a, piece, name("b"), name("i"));
             let body = trees.into_iter().map(|t| rebind(t, a.var, value)).collect();
             let inside = Tree::Loop { kind: LoopKind::For, axis: inside, body };
             trees = vec![Tree::Loop { kind: LoopKind::Partial, axis: outside, body: vec![inside] }];

@@ -4,11 +4,11 @@
 //! neighbouring `j` are neighbours in `b`, at least within a tile's width (which the packing pass sees to).
 
 use crate::access::{Step, accesses, bound_indices, side_exprs, step, substitute};
-use crate::axes::{Merged, merge_axes, order_axes};
+use crate::axes::{Merged, merge_axes, order_axes, variable};
 use crate::cost::{points, size};
 use crate::fuse::{Group, Member};
 use crate::parts::sum_in_parts;
-use crate::tree::{cut, grain, rebind};
+use crate::tree::{cut, grain};
 use crate::{Heuristics, TargetInfo, nest};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
@@ -109,7 +109,7 @@ pub fn plan(
     let grain = if inner_points <= fair.max(1) {
         inner_points as u64
     } else {
-        grain(all, tiling.rows() * tiling.columns * reduced, target, heuristics)
+        grain(all, tiling.points(facts) * reduced, target, heuristics)
     };
 
     let mut reduce_axes = head.reduced.clone();
@@ -120,12 +120,12 @@ pub fn plan(
     let mut body_bind = outer_bind.clone();
     let mut reduce_loops = Vec::new();
     for (i, a) in reduce_axes.iter().enumerate() {
-        let var = Sym::new(&format!("k{i}"));
+        let var = variable(loops, &format!("k{i}"));
         body_bind.push((a.var, Expr::sym(var)));
         reduce_loops.push(Axis { var, extent: a.extent });
     }
     let body = vec![leaf(head, Part::Body, body_bind)];
-    let mut tile = sum_in_parts(body, &reduce_loops, facts, heuristics.partial_sum);
+    let mut tile = sum_in_parts(body, &reduce_loops, loops, heuristics.partial_sum);
     tile.push(leaf(head, Part::Tail, outer_bind));
     let epilogue = &group.members[1..];
     let length: usize = epilogue.iter().map(|m| nest(loops, m.stmt).body.len()).sum();
@@ -134,10 +134,10 @@ pub fn plan(
     let lanes = target.lanes();
     let body = if length <= heuristics.inline_epilogue {
         tile.extend(epilogue);
-        tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes }, "ii", "ji")
+        tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes })
     } else {
-        let mut body = tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes }, "ii", "ji");
-        body.extend(tiling.loops(epilogue, LoopKind::For, LoopKind::Vector { lanes, copies: 1 }, "ei", "ej"));
+        let mut body = tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes });
+        body.extend(tiling.loops(epilogue, LoopKind::For, LoopKind::Vector { lanes, copies: 1 }));
         body
     };
     KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() }
@@ -149,7 +149,7 @@ fn leaf(nest: &Nest, part: Part, bind: Vec<(Sym, Expr)>) -> Tree {
 
 /// How a product's points are cut into tiles.
 struct Tiling {
-    /// Value of each variable of the group at point `ii`, `ji` of a tile.
+    /// Value of each variable of the group at a point of a tile.
     value: Vec<(Sym, Expr)>,
     /// Grid axes that are neither rows nor columns.
     batch: Vec<Axis>,
@@ -160,9 +160,9 @@ struct Tiling {
     /// All columns.
     column: Axis,
     /// Rows of a tile; `None` where the left operand has no axis of its own.
-    tile_rows: Option<i64>,
+    tile_rows: Option<Axis>,
     /// Columns of a tile.
-    columns: i64,
+    tile_columns: Axis,
 }
 
 impl Tiling {
@@ -187,8 +187,8 @@ impl Tiling {
             let at = if Some(i) == tiled {
                 let is_known = m.axis.extent.as_int().is_some();
                 let height = balanced(rows_of(m), most_rows, is_known);
-                tile_rows = Some(height);
-                let (tiles, inside, at) = cut(m.axis, height, "io", "ii");
+                let (tiles, inside, at) = cut(m.axis, height, variable(loops, "io"), variable(loops, "ii"));
+                tile_rows = Some(inside);
                 if m.axis.extent.as_int() == Some(height) {
                     Expr::sym(inside.var)
                 } else {
@@ -201,19 +201,20 @@ impl Tiling {
             };
             value.extend(m.parts.iter().map(|(s, e)| (*s, e.replace(m.axis.var, at))));
         }
-        let (tiles, inside, at) = cut(column, width, "jo", "ji");
-        let (columns, at, grid_column) = match column.extent.as_int() {
-            Some(n) if n <= width => (n, Expr::sym(inside.var), None),
-            _ => (width, at, Some(tiles)),
+        let (tiles, inside, at) = cut(column, width, variable(loops, "jo"), variable(loops, "ji"));
+        let (tile_columns, at, grid_column) = match column.extent.as_int() {
+            Some(n) if n <= width => (Axis { extent: column.extent, ..inside }, Expr::sym(inside.var), None),
+            _ => (inside, at, Some(tiles)),
         };
         value.push((column.var, at));
         let is_placed = |o: &Axis| value.iter().any(|v| v.0 == o.var);
         let batch = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
-        Tiling { value, batch, grid_rows, grid_column, column, tile_rows, columns }
+        Tiling { value, batch, grid_rows, grid_column, column, tile_rows, tile_columns }
     }
 
-    fn rows(&self) -> i64 {
-        self.tile_rows.unwrap_or(1)
+    /// Points of a tile.
+    fn points(&self, facts: &Facts) -> i64 {
+        points(facts, self.tile_rows.iter().chain([&self.tile_columns]))
     }
 
     /// The grid, and how many of its innermost points share an operand that should stay in the second-level cache: the
@@ -223,7 +224,7 @@ impl Tiling {
         let row_tiles = points(facts, &self.grid_rows);
         let column_tiles = points(facts, &self.grid_column);
         let bytes = |n: i64| n.saturating_mul(reduced).saturating_mul(4);
-        let left = bytes(row_tiles.saturating_mul(self.rows()));
+        let left = bytes(row_tiles.saturating_mul(points(facts, &self.tile_rows)));
         let right = bytes(size(facts, self.column.extent));
         let again = |bytes: i64, times: i64| {
             if bytes > target.l2_bytes / 2 { bytes.saturating_mul(times) } else { bytes }
@@ -247,25 +248,11 @@ impl Tiling {
         member.bind.iter().map(|(s, e)| (*s, substitute(*e, &self.value))).collect()
     }
 
-    /// The points of a tile, under the names `row` and `column`.
-    fn loops(
-        &self,
-        body: Vec<Tree>,
-        rows: LoopKind,
-        columns: LoopKind,
-        row: &str,
-        column: &str,
-    ) -> Vec<Tree> {
-        let (row, column) = (Sym::new(row), Sym::new(column));
-        let rename =
-            |t: Tree| rebind(rebind(t, Sym::new("ii"), Expr::sym(row)), Sym::new("ji"), Expr::sym(column));
-        let body = body.into_iter().map(rename).collect();
-        let axis = Axis { var: column, extent: Expr::int(self.columns) };
-        let line = vec![Tree::Loop { kind: columns, axis, body }];
+    /// The points of a tile.
+    fn loops(&self, body: Vec<Tree>, rows: LoopKind, columns: LoopKind) -> Vec<Tree> {
+        let line = vec![Tree::Loop { kind: columns, axis: self.tile_columns, body }];
         match self.tile_rows {
-            Some(n) => {
-                vec![Tree::Loop { kind: rows, axis: Axis { var: row, extent: Expr::int(n) }, body: line }]
-            }
+            Some(axis) => vec![Tree::Loop { kind: rows, axis, body: line }],
             None => line,
         }
     }
@@ -281,7 +268,7 @@ fn merge_rows(loops: &Loops, group: &Group, mut rows: Vec<Axis>) -> Vec<Merged> 
         others.extend(side_exprs(n).into_iter().map(|e| substitute(e, &member.bind)));
     }
     order_axes(&mut rows, &indices, &facts);
-    merge_axes(&rows, &indices, &others, &|i| Sym::new(&format!("m{i}")))
+    merge_axes(&rows, &indices, &others, &|i| variable(loops, &format!("m{i}")))
 }
 
 /// Rows of a tile: as many as fit, spread evenly over the tiles a known number of rows needs; fewer when the number is

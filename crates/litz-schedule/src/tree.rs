@@ -1,7 +1,7 @@
 //! Loop trees of kernels that are no products: pointwise, reductions along rows or columns, and mixtures.
 
 use crate::access::{Step, bound_indices, side_exprs, step, substitute};
-use crate::axes::{Merged, is_plain, merge_axes, order_axes};
+use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
 use crate::cost::{points, size};
 use crate::fuse::{Group, Member};
 use crate::parts::sum_in_parts;
@@ -80,9 +80,9 @@ impl<'a> Cx<'a> {
         let (ones, mut axes): (Vec<Axis>, Vec<Axis>) =
             self.group.outer.iter().partition(|a| a.extent.is_one());
         order_axes(&mut axes, &weighted, &self.facts);
-        self.outer = merge_axes(&axes, &indices, &others, &|i| Sym::new(&format!("g{i}")));
+        self.outer = merge_axes(&axes, &indices, &others, &|i| self.beside_axes(&format!("g{i}")));
         if self.outer.is_empty() {
-            let axis = Axis { var: Sym::new("g0"), extent: Expr::one() };
+            let axis = Axis { var: self.beside_axes("g0"), extent: Expr::one() };
             self.outer.push(Merged { axis, parts: Vec::new() });
         }
         self.outer[0].parts.extend(ones.iter().map(|a| (a.var, Expr::zero())));
@@ -126,7 +126,7 @@ impl<'a> Cx<'a> {
                 [self.runs.last().filter(|run| shares(run)).map(|_| number.saturating_sub(1)), Some(number)];
             for candidate in candidates.into_iter().flatten() {
                 number = candidate;
-                (axes, bind) = named_loops(&own, &outer, number);
+                (axes, bind) = named_loops(&own, &outer, |i| self.beside_axes(&format!("r{i}_{number}")));
                 axes.iter().for_each(|a: &Axis| facts.declare_index(a.var, a.extent));
                 bound = bound_indices(n, &bind, &facts);
                 let joins = bound.iter().all(|(access, index)| {
@@ -153,7 +153,7 @@ impl<'a> Cx<'a> {
                 // An index chosen by data equals no other, whatever their names.
                 let is_chosen =
                     n.body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if index.has_sym(sym)));
-                let is_shareable = !is_chosen && !(reduces && after[access.at]);
+                let is_shareable = !(is_chosen || reduces && after[access.at]);
                 stored.push(Stored { buf: access.buf, index: *index, is_shareable });
             }
             if reduces {
@@ -181,6 +181,19 @@ impl<'a> Cx<'a> {
                 points(&self.loops.facts, placed.nest.all_axes()).saturating_mul(gains)
             })
             .fold(0, i64::saturating_add)
+    }
+
+    fn variable(&self, name: &str) -> Sym {
+        variable(self.loops, name)
+    }
+
+    /// A variable that can be told from the members' axes, too.
+    fn beside_axes(&self, name: &str) -> Sym {
+        let is_axis = |s: Sym| {
+            let mut nests = self.group.members.iter().map(|m| nest(self.loops, m.stmt));
+            nests.any(|n| n.all_axes().any(|a| a.var == s))
+        };
+        fresh(name, |s| is_axis(s) || self.loops.facts.is_symbol_declared(s))
     }
 
     fn size(&self, e: Expr) -> i64 {
@@ -236,7 +249,7 @@ impl<'a> Cx<'a> {
         // One long axis: blocks of it, in whole vectors.
         let per_thread = (n / i64::from(self.target.threads.max(1))).max(1);
         let block = self.heuristics.block.min(round_up(per_thread, i64::from(lanes)));
-        let (blocks, inner, value) = cut(axis, block, "b", "v");
+        let (blocks, inner, value) = cut(axis, block, self.variable("b"), self.variable("v"));
         let body = leaves(runs).into_iter().map(|t| rebind(t, axis.var, value)).collect();
         let tree = vec![Tree::Loop { kind: vector, axis: inner, body }];
         self.kernel(vec![blocks], ops.saturating_mul(block), tree)
@@ -266,8 +279,8 @@ impl<'a> Cx<'a> {
     ) -> KernelPlan {
         let lanes = self.target.lanes();
         let side = i64::from(lanes);
-        let (row_blocks, row, row_value) = cut(across, side, "bu", "u");
-        let (lane_blocks, column, column_value) = cut(lane, side, "bv", "v");
+        let (row_blocks, row, row_value) = cut(across, side, self.variable("bu"), self.variable("u"));
+        let (lane_blocks, column, column_value) = cut(lane, side, self.variable("bv"), self.variable("v"));
         let body = body
             .into_iter()
             .map(|t| rebind(rebind(t, across.var, row_value), lane.var, column_value))
@@ -298,7 +311,7 @@ impl<'a> Cx<'a> {
         let mut grid = self.grid();
         let lanes = self.target.lanes();
         let strip = i64::from(lanes) * i64::from(self.heuristics.column_vectors);
-        let (blocks, inner, value) = cut(axis, strip, "b", "v");
+        let (blocks, inner, value) = cut(axis, strip, self.variable("b"), self.variable("v"));
         let (inner, value) = if axis.extent.as_int().is_some_and(|n| n <= strip) {
             (Axis { extent: axis.extent, ..inner }, Expr::sym(inner.var))
         } else {
@@ -330,7 +343,7 @@ impl<'a> Cx<'a> {
             return run_trees(run, LoopKind::For);
         }
         let body = run.body.into_iter().map(Placed::tree).collect();
-        let mut trees = sum_in_parts(body, &run.axes, &self.loops.facts, self.heuristics.partial_column);
+        let mut trees = sum_in_parts(body, &run.axes, self.loops, self.heuristics.partial_column);
         trees.extend(run.tails.into_iter().map(Placed::tree));
         trees
     }
@@ -403,12 +416,16 @@ fn own_loops(n: &Nest, member: &Member, outer: &[(Sym, Expr)], facts: &Facts) ->
     loops
 }
 
-/// A run's loops under their names, and the values of all axes of a nest in them.
-fn named_loops(own: &[Merged], outer: &[(Sym, Expr)], run: usize) -> (Vec<Axis>, Vec<(Sym, Expr)>) {
+/// Loops under the names of a run, and the values of all axes of a nest in them.
+fn named_loops(
+    own: &[Merged],
+    outer: &[(Sym, Expr)],
+    name: impl Fn(usize) -> Sym,
+) -> (Vec<Axis>, Vec<(Sym, Expr)>) {
     let mut axes = Vec::new();
     let mut bind = outer.to_vec();
     for (i, m) in own.iter().enumerate() {
-        let var = Sym::new(&format!("r{i}_{run}"));
+        let var = name(i);
         axes.push(Axis { var, extent: m.axis.extent });
         bind.extend(m.parts.iter().map(|(s, e)| (*s, e.replace(m.axis.var, Expr::sym(var)))));
     }
@@ -420,8 +437,7 @@ fn leaves(runs: Vec<Run<'_>>) -> Vec<Tree> {
 }
 
 /// Blocks of `width` points of an axis: the loop over blocks, that inside, and the axis in terms of both.
-pub fn cut(axis: Axis, width: i64, outer: &str, inner: &str) -> (Axis, Axis, Expr) {
-    let (outer, inner) = (Sym::new(outer), Sym::new(inner));
+pub fn cut(axis: Axis, width: i64, outer: Sym, inner: Sym) -> (Axis, Axis, Expr) {
     let blocks = Axis { var: outer, extent: axis.extent.ceildiv(width) };
     let inside = Axis { var: inner, extent: Expr::int(width) };
     (blocks, inside, Expr::sym(outer) * width + Expr::sym(inner))

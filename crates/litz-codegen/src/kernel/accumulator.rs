@@ -198,7 +198,7 @@ impl<'a> Builder<'a> {
                 };
                 let (part, total) = match (self.accumulator(nest, i), totals.get(&(nest.name.as_str(), i))) {
                     (Ok(part), Some(total)) if part.mem != total.mem => (part, total),
-                    _ => return Err(self.error(format!("{}: no reduced loop inside {var}", nest.name))),
+                    _ => return Err(self.error(format!("{}: nothing is reduced along {var}", nest.name))),
                 };
                 let val = self.value(self.kernel.mems[part.mem].dtype);
                 let mut add = vec![

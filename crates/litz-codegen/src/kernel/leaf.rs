@@ -221,7 +221,8 @@ impl<'a> Builder<'a> {
         // Points of the grid that combine into one element take turns.
         let is_apart = |a: &Axis| {
             let axes = run.leaf.bind.iter().filter(|b| b.1.has_sym(a.var)).map(|b| b.0);
-            a.extent.is_one() || axes.into_iter().any(|v| run.nest.separates(&self.loops.bufs, &self.loops.facts, v))
+            a.extent.is_one()
+                || axes.into_iter().any(|v| run.nest.separates(&self.loops.bufs, &self.loops.facts, v))
         };
         let atomic = combine.is_some() && !self.plan.grid.iter().all(is_apart);
         let (mem, index) = self.place(buf, index, run)?;

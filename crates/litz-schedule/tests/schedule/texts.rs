@@ -260,3 +260,20 @@ kernel k0 {
 "#,
     );
 }
+
+/// Loop variables never take the names of sizes or of axes of the program.
+#[test]
+fn variables_have_names_of_their_own() {
+    outcome(
+        "sym b in [1, 64] sym g0 in [1, 64] sym r0_0 in [1, 64]
+         buf x: f32[b, 30, g0, r0_0] = input buf y: f32[b, 30, g0] buf z: f32[g0, 30, b]
+         nest n0 from %y [o1 in b, o0 in 30, k in g0 | v in r0_0] {
+           %0: f32 = load x[30*g0*r0_0*o1 + g0*r0_0*o0 + r0_0*k + v] %1: f32 = reduce.sum %0
+           store y[30*g0*o1 + g0*o0 + k] = %1
+         }
+         nest n1 from %z [o0 in b, o1 in 30, o2 in g0] {
+           %0: f32 = load y[30*g0*o0 + g0*o1 + o2] %1: f32 = neg %0 store z[30*b*o2 + b*o1 + o0] = %1
+         }
+         return z",
+    );
+}
