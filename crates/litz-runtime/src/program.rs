@@ -9,6 +9,7 @@ mod context;
 mod outputs;
 mod plan;
 mod prepare;
+pub(crate) mod spare;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +28,7 @@ use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
 use plan::{Plan, plan_call, plan_load};
 use prepare::{Prepared, prepare};
+use spare::Spare;
 
 /// Plans kept for sizes seen lately.
 const MAX_PLANS: usize = 64;
@@ -49,6 +51,8 @@ pub struct Executable {
     plans: Mutex<Vec<Arc<Plan>>>,
     /// Contexts that no call is using.
     idle: Mutex<Vec<Context>>,
+    /// Memory of results that callers are done with.
+    spare: Arc<Spare>,
 }
 
 impl Executable {
@@ -74,7 +78,7 @@ impl Executable {
         context.run(&*device)?;
         let state = writes_state.then(Mutex::default);
         let (plans, idle) = (Mutex::default(), Mutex::default());
-        Ok(Executable { prepared, binder, device, memory, state, plans, idle })
+        Ok(Executable { prepared, binder, device, memory, state, plans, idle, spare: Arc::default() })
     }
 
     /// Calls the program.
@@ -83,7 +87,7 @@ impl Executable {
     /// Inputs of another number, type or shape than the program takes; sizes outside of the ranges and relations it
     /// was compiled for; values that are no valid indices; out of memory.
     pub fn run<T: Input>(&self, inputs: &[T]) -> Result<Vec<Value>, RunError> {
-        let mut outputs = Fresh::default();
+        let mut outputs = Fresh::new(&self.spare);
         self.call(inputs, &mut outputs)?;
         Ok(outputs.values)
     }

@@ -11,6 +11,7 @@ use litz_ir::Dtype;
 
 use crate::arena::{AlignedBuf, OutOfMemory};
 use crate::number::{Number, read};
+use crate::program::spare::Lent;
 
 /// Elements of one type at `index[0]*strides[0] + index[1]*strides[1] + ...`, counted in elements.
 ///
@@ -26,7 +27,7 @@ pub struct Tensor {
 /// The bytes from the first element to the last.
 #[derive(Clone)]
 enum Storage {
-    Owned(Arc<AlignedBuf>),
+    Owned(Arc<Lent>),
     Shared(SharedBytes),
 }
 
@@ -133,6 +134,11 @@ impl Tensor {
         strides: &[usize],
         buffer: AlignedBuf,
     ) -> Tensor {
+        Tensor::from_lent(dtype, sizes, strides, buffer.into())
+    }
+
+    /// The same of bytes that go back to where they came from.
+    pub(crate) fn from_lent(dtype: Dtype, sizes: &[usize], strides: &[usize], buffer: Lent) -> Tensor {
         let storage = Storage::Owned(Arc::new(buffer));
         Tensor { dtype, sizes: sizes.to_vec(), strides: strides.to_vec(), storage }
     }
@@ -187,7 +193,7 @@ impl Tensor {
     /// The bytes to write to, if no other tensor shares them.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.storage {
-            Storage::Owned(buffer) => Arc::get_mut(buffer).map(AlignedBuf::as_mut_slice),
+            Storage::Owned(buffer) => Arc::get_mut(buffer).map(Lent::as_mut_slice),
             Storage::Shared(_) => None,
         }
     }

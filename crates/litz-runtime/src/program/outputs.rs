@@ -1,12 +1,14 @@
 //! Results of a call to where they go: fresh tensors, tensors of an earlier call, or memory of the caller's.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use litz_ir::Dtype;
 use litz_ir::scalar::Scalar;
 
 use crate::arena::AlignedBuf;
 use crate::error::RunError;
+use crate::program::spare::{Lent, Spare};
 use crate::tensor::Tensor;
 
 /// One result of a call.
@@ -60,13 +62,17 @@ pub unsafe trait Outputs {
     fn scalar(&mut self, index: usize, scalar: Option<Scalar>);
 }
 
-/// Puts results into new tensors.
-#[derive(Default)]
-pub(super) struct Fresh {
+/// Puts results into new tensors, in memory that earlier ones are done with where there is any.
+pub(super) struct Fresh<'a> {
     pub(super) values: Vec<Value>,
+    spare: &'a Arc<Spare>,
 }
 
-impl Fresh {
+impl<'a> Fresh<'a> {
+    pub(super) fn new(spare: &'a Arc<Spare>) -> Fresh<'a> {
+        Fresh { values: Vec::new(), spare }
+    }
+
     fn put(&mut self, index: usize, value: Value) {
         if self.values.len() <= index {
             self.values.resize(index + 1, Value::Nothing);
@@ -76,10 +82,9 @@ impl Fresh {
 }
 
 /// A new tensor and its memory.
-fn fresh(layout: &OutputLayout<'_>) -> Result<(Tensor, NonNull<u8>), RunError> {
-    let mut buffer = AlignedBuf::new(layout.bytes)?;
+fn fresh(layout: &OutputLayout<'_>, mut buffer: Lent) -> Result<(Tensor, NonNull<u8>), RunError> {
     let memory = NonNull::new(buffer.as_mut_ptr()).expect("invariant: buffers have an address");
-    Ok((Tensor::from_buffer(layout.dtype, layout.sizes, layout.strides, buffer), memory))
+    Ok((Tensor::from_lent(layout.dtype, layout.sizes, layout.strides, buffer), memory))
 }
 
 fn value(scalar: Option<Scalar>) -> Value {
@@ -87,9 +92,9 @@ fn value(scalar: Option<Scalar>) -> Value {
 }
 
 // SAFETY: each result has a buffer of its own, which stays where it is when the tensor moves.
-unsafe impl Outputs for Fresh {
+unsafe impl Outputs for Fresh<'_> {
     fn tensor(&mut self, index: usize, layout: &OutputLayout<'_>) -> Result<NonNull<u8>, RunError> {
-        let (tensor, memory) = fresh(layout)?;
+        let (tensor, memory) = fresh(layout, self.spare.lend(layout.bytes)?)?;
         self.put(index, Value::Tensor(tensor));
         Ok(memory)
     }
@@ -136,7 +141,7 @@ unsafe impl Outputs for Reused<'_> {
         {
             return Ok(NonNull::from(bytes).cast());
         }
-        let (tensor, memory) = fresh(layout)?;
+        let (tensor, memory) = fresh(layout, AlignedBuf::new(layout.bytes)?.into())?;
         *value = Value::Tensor(tensor);
         Ok(memory)
     }
