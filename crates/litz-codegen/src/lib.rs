@@ -31,17 +31,6 @@ pub struct Realized {
     pub shared: Vec<usize>,
 }
 
-/// A backend: turns kernels into text that its own toolchain compiles.
-pub trait Emit {
-    /// Why a kernel cannot be written.
-    type Error: std::error::Error + Send + Sync + 'static;
-    /// One self-contained text for several kernels.
-    ///
-    /// # Errors
-    /// When a kernel uses something this backend cannot express; it names the kernel and the thing.
-    fn emit(&self, kernels: &[&Kernel]) -> Result<String, Self::Error>;
-}
-
 /// Applies `schedule` to `loops`.
 ///
 /// # Errors

@@ -197,7 +197,8 @@ fn initialise() {
         // matrix kernels until they spill (72 against 117 GF/s). What a loop does not change is hoisted in the text
         // already; LLVM's own hoisting takes the constants of an epilogue out of the product's loop before it, which
         // then spills (a 384-term product with gelu: 3.0 against 0.95 ms), where they cost nothing as memory operands.
-        let options = [c"litz", c"-disable-lsr", c"-enable-misched=false", c"-disable-machine-licm"].map(CStr::as_ptr);
+        let options =
+            [c"litz", c"-disable-lsr", c"-enable-misched=false", c"-disable-machine-licm"].map(CStr::as_ptr);
         // SAFETY: called once, before any other use of LLVM; the strings live for the whole program.
         unsafe {
             LLVMInitializeX86TargetInfo();

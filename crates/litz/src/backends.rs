@@ -85,9 +85,11 @@ impl CpuBackend {
     /// # Errors
     /// [`Error::Bug`] when a kernel cannot be emitted or compiled.
     pub fn compile(&self, kernels: &[Kernel], options: &Options) -> Result<Vec<Vec<u8>>, Error> {
-        let cache = options.cache.as_ref().and_then(|dir| ObjectCache::open(dir.clone(), options.cache_bytes).ok());
+        let cache =
+            options.cache.as_ref().and_then(|dir| ObjectCache::open(dir.clone(), options.cache_bytes).ok());
         let modules: Vec<&[Kernel]> = kernels.chunks(KERNELS_PER_MODULE).collect();
-        let objects: Vec<Mutex<Option<Result<Vec<u8>, Error>>>> = modules.iter().map(|_| Mutex::new(None)).collect();
+        let objects: Vec<Mutex<Option<Result<Vec<u8>, Error>>>> =
+            modules.iter().map(|_| Mutex::new(None)).collect();
         let next = AtomicUsize::new(0);
         let work = || {
             loop {
@@ -105,7 +107,12 @@ impl CpuBackend {
         });
         objects
             .into_iter()
-            .map(|o| o.into_inner().ok().flatten().unwrap_or_else(|| Err(Error::bug("compile", "a module was lost"))))
+            .map(|o| {
+                o.into_inner()
+                    .ok()
+                    .flatten()
+                    .unwrap_or_else(|| Err(Error::bug("compile", "a module was lost")))
+            })
             .collect()
     }
 

@@ -53,7 +53,8 @@ pub fn compare(ours: &Tensor, eager: &Tensor, reference: Option<&Tensor>) -> Ver
     }
     let (x, e) = (ours.to_f64(), eager.to_f64());
     let difference = |a: &f64, b: &f64| if a == b || a.is_nan() && b.is_nan() { 0.0 } else { (a - b).abs() };
-    verdict.largest = x.iter().zip(&e).map(|(a, b)| difference(a, b)).filter(|d| !d.is_nan()).fold(0.0, f64::max);
+    verdict.largest =
+        x.iter().zip(&e).map(|(a, b)| difference(a, b)).filter(|d| !d.is_nan()).fold(0.0, f64::max);
     if !matches!(eager.dtype().kind(), Kind::Float | Kind::Complex) {
         let wrong = x.iter().zip(&e).filter(|(a, b)| a != b).count();
         if wrong > 0 {

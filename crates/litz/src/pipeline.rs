@@ -28,7 +28,13 @@ pub struct Texts {
 ///
 /// # Errors
 /// When the graph uses something unsupported, or a stage is at fault.
-pub fn compile(graph: Graph, target: &TargetInfo, options: &Options, to: Stage, run: &mut Runner<'_>) -> Result<Texts, Error> {
+pub fn compile(
+    graph: Graph,
+    target: &TargetInfo,
+    options: &Options,
+    to: Stage,
+    run: &mut Runner<'_>,
+) -> Result<Texts, Error> {
     let graph = graph_passes(graph, options, run)?;
     if to == Stage::Graph {
         return Ok(Texts { graph: Some(graph), ..Texts::default() });
@@ -69,7 +75,8 @@ pub fn compile_loops(
 /// When a stage is at fault.
 pub fn realize(loops: &Loops, schedule: &Schedule, run: &mut Runner<'_>) -> Result<Realized, Error> {
     let realized = run.step("realize", || litz_codegen::realize(loops, schedule));
-    let realized = realized.map_err(|d| Error::bug("realize", d.first().map_or(String::new(), |d| d.to_string())))?;
+    let realized =
+        realized.map_err(|d| Error::bug("realize", d.first().map_or(String::new(), |d| d.to_string())))?;
     for kernel in &realized.kernels {
         run.check("kernel", kernel, verify::kernel::verify)?;
     }
@@ -89,7 +96,12 @@ fn graph_passes(mut graph: Graph, options: &Options, run: &mut Runner<'_>) -> Re
 }
 
 /// Every loops pass in order.
-fn loops_passes(mut loops: Loops, target: &TargetInfo, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
+fn loops_passes(
+    mut loops: Loops,
+    target: &TargetInfo,
+    options: &Options,
+    run: &mut Runner<'_>,
+) -> Result<Loops, Error> {
     let settings = settings(options, target);
     run.check("lower", &loops, verify::loops::verify)?;
     for pass in litz_passes::loops::PASSES {

@@ -44,7 +44,8 @@ pub fn write(path: &Path, tensors: &Named) -> Result<(), TensorFileError> {
     }
     let mut views = Vec::new();
     for (name, t) in &dense {
-        let view = TensorView::new(file_dtype(t.dtype())?, t.sizes().to_vec(), t.bytes()).map_err(format_error)?;
+        let view =
+            TensorView::new(file_dtype(t.dtype())?, t.sizes().to_vec(), t.bytes()).map_err(format_error)?;
         views.push((name.as_str(), view));
     }
     let bytes = safetensors::serialize(views, None).map_err(format_error)?;
@@ -85,7 +86,10 @@ fn read_safetensors(bytes: &[u8]) -> Result<Named, TensorFileError> {
     for (name, view) in file.tensors() {
         let dtype = DTYPES.iter().find(|d| d.0 == view.dtype()).map(|d| d.1);
         let dtype = dtype.ok_or_else(|| {
-            TensorFileError::Format(format!("`{name}` has element type {:?}, which Litz does not know", view.dtype()))
+            TensorFileError::Format(format!(
+                "`{name}` has element type {:?}, which Litz does not know",
+                view.dtype()
+            ))
         })?;
         let tensor = Tensor::from_bytes(dtype, view.shape(), view.data()).map_err(format_error)?;
         named.insert(name, tensor);
@@ -104,7 +108,8 @@ fn read_npz(bytes: &[u8]) -> Result<Named, TensorFileError> {
         let name = entry.name().map_err(format_error)?.trim_end_matches(".npy").to_owned();
         let mut array = Vec::new();
         entry.take(MAX_ARRAY).read_to_end(&mut array)?;
-        let tensor = read_npy(&array).ok_or_else(|| TensorFileError::Format(format!("`{name}`: damaged array")))?;
+        let tensor =
+            read_npy(&array).ok_or_else(|| TensorFileError::Format(format!("`{name}`: damaged array")))?;
         named.insert(name, tensor);
     }
     Ok(named)
@@ -128,8 +133,12 @@ fn read_npy(bytes: &[u8]) -> Option<Tensor> {
     let descr = field("descr")?.strip_prefix('\'')?.split('\'').next()?;
     let dtype = DTYPES.iter().find(|d| d.2 == descr)?.1;
     let shape = field("shape")?.strip_prefix('(')?.split(')').next()?;
-    let sizes: Vec<usize> =
-        shape.split(',').map(str::trim).filter(|s| !s.is_empty()).map(|s| s.parse().ok()).collect::<Option<_>>()?;
+    let sizes: Vec<usize> = shape
+        .split(',')
+        .map(str::trim)
+        .filter(|s| !s.is_empty())
+        .map(|s| s.parse().ok())
+        .collect::<Option<_>>()?;
     if !field("fortran_order")?.starts_with("True") {
         return Tensor::from_bytes(dtype, &sizes, data).ok();
     }

@@ -65,7 +65,9 @@ impl Text {
         match self {
             Text::Graph(graph) => verify::graph::verify(graph),
             Text::Loops(loops) => verify::loops::verify(loops),
-            Text::Schedule(schedule) => loops.map_or(Vec::new(), |loops| verify::schedule::verify(schedule, loops)),
+            Text::Schedule(schedule) => {
+                loops.map_or(Vec::new(), |loops| verify::schedule::verify(schedule, loops))
+            }
             Text::Kernels(kernels) => kernels.iter().flat_map(verify::kernel::verify).collect(),
             Text::Program(program) => verify::program::verify(program),
         }

@@ -174,7 +174,7 @@ fn panel_index(panel: &Panel, tile: Expr, lane: Expr) -> (Vec<Expr>, Expr) {
 
 /// Inserts, before statement `at`, the nest that fills the panels; returns their buffer.
 fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
-    let (tile, lane) = (Sym::new("jo"), Sym::new("ji"));
+    let (tile, lane) = (unused("jo", panel), unused("ji", panel));
     let (sizes, index) = panel_index(panel, Expr::sym(tile), Expr::sym(lane));
     let source = &loops.bufs[panel.source];
     let dtype = source.dtype;
@@ -201,6 +201,14 @@ fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
     loops.stmts.insert(at, Stmt::Nest(Nest { name, from, axes, reduced: Vec::new(), body }));
     buf
+}
+
+/// A symbol called like `name` that is no axis of the panel.
+fn unused(name: &str, panel: &Panel) -> Sym {
+    let is_axis = |sym: Sym| panel.outer.iter().chain(&panel.inner).any(|axis| axis.var == sym);
+    let numbered = (1..).map(|n| Sym::new(&format!("{name}{n}")));
+    let mut names = std::iter::once(Sym::new(name)).chain(numbered);
+    names.find(|&sym| !is_axis(sym)).expect("invariant: a panel has finitely many axes")
 }
 
 /// Makes the product at position `at` read the panels.

@@ -107,7 +107,11 @@ fn wanted(loops: &Loops, nest: &Nest, load: usize, lane: Axis, constant: &[bool]
     let elements = product(&mut axes.iter())?;
     let points: i64 =
         nest.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64)).fold(1, i64::saturating_mul);
-    (known && points >= elements.saturating_mul(MIN_READS)).then_some(Copy { source: *buf, index: *index, axes })
+    (known && points >= elements.saturating_mul(MIN_READS)).then_some(Copy {
+        source: *buf,
+        index: *index,
+        axes,
+    })
 }
 
 /// Inserts, before statement `at`, the nest that copies; returns the new buffer.
@@ -125,7 +129,12 @@ fn add_copy(loops: &mut Loops, at: usize, copy: &Copy) -> Buf {
     let sizes: Vec<Expr> = copy.axes.iter().map(|a| a.extent).collect();
     let strides = litz_ir::graph::contiguous_strides(&sizes);
     let buf = loops.bufs.push(BufData { name: name.clone(), dtype, sizes, strides, kind: BufKind::Temp });
-    let load = InstOp::Load { buf: copy.source, index: copy.index, guard: Vec::new(), other: litz_ir::Scalar::zero(dtype) };
+    let load = InstOp::Load {
+        buf: copy.source,
+        index: copy.index,
+        guard: Vec::new(),
+        other: litz_ir::Scalar::zero(dtype),
+    };
     let store = InstOp::Store { buf, index: copy.flat(), value: Val(0), combine: None };
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
     let nest = Nest { name, from, axes: copy.axes.clone(), reduced: Vec::new(), body };

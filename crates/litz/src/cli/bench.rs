@@ -69,19 +69,27 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         let rows: Vec<serde_json::Value> = kernels.iter().map(row).collect();
         let stage = |t: &litz::Timing| json!({ "stage": t.name, "ms": 1e3 * t.time.as_secs_f64() });
         let stages: Vec<serde_json::Value> = compiled.timings.iter().map(stage).collect();
-        println!("{}", json!({
-            "ms": { "min": ms[0], "p50": ms[1], "p90": ms[2], "p99": ms[3] },
-            "compile_ms": stages,
-            "peak": { "flops": peaks.flops, "bandwidth": peaks.bandwidth },
-            "threads": options.threads,
-            "kernels": rows,
-        }));
+        println!(
+            "{}",
+            json!({
+                "ms": { "min": ms[0], "p50": ms[1], "p90": ms[2], "p99": ms[3] },
+                "compile_ms": stages,
+                "peak": { "flops": peaks.flops, "bandwidth": peaks.bandwidth },
+                "threads": options.threads,
+                "kernels": rows,
+            })
+        );
         return Ok(Exit::Ok);
     }
     println!("{}", timing_table(&compiled.timings));
     println!(
         "{} calls on {} threads, ms: min {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}",
-        times.len(), options.threads, ms[0], ms[1], ms[2], ms[3]
+        times.len(),
+        options.threads,
+        ms[0],
+        ms[1],
+        ms[2],
+        ms[3]
     );
     println!("peaks: {}FLOP/s, {}B/s copied\n", report::count(peaks.flops), report::count(peaks.bandwidth));
     print!("{}", table(&kernels, &peaks, args.top));
@@ -122,7 +130,9 @@ struct Row {
 
 /// Kernels by time in one call, the longest first.
 fn kernels(compiled: &Compiled, runs: usize) -> Vec<Row> {
-    let (Some(profile), Some(realized)) = (&compiled.profile, &compiled.texts.realized) else { return Vec::new() };
+    let (Some(profile), Some(realized)) = (&compiled.profile, &compiled.texts.realized) else {
+        return Vec::new();
+    };
     let mut rows: Vec<Row> = Vec::new();
     for ((at, sizes), total) in profile.take() {
         let Some(kernel) = realized.kernels.get(at) else { continue };

@@ -1,8 +1,8 @@
 //! `litz compile`: a model, or the text of a stage, to a later stage.
 
 use super::failure::{Exit, Failure};
-use super::options::Common;
 use super::load;
+use super::options::Common;
 use super::progress::Progress;
 use clap::ValueEnum;
 use litz::pipeline::{self, Texts};
@@ -95,7 +95,8 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         return Err(Failure::invalid("an object file needs a place to go: -o FILE"));
     }
     let options = args.common.options();
-    if let (None, Some(path)) = (args.to, args.output.as_deref().filter(|p| p.extension().is_some_and(|e| e == load::SAVED)))
+    if let (None, Some(path)) =
+        (args.to, args.output.as_deref().filter(|p| p.extension().is_some_and(|e| e == load::SAVED)))
     {
         let compiled = load::compile(&load::open(&args.file)?, &options)?;
         args.common.print_timings(&compiled.timings);
@@ -124,7 +125,10 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
     let text = read_text(&args.file)?;
     if let Some(from) = args.from.filter(|from| from.stage() != text.stage()) {
         let (expected, found) = (from.stage().name(), text.stage().name());
-        return Err(Failure::invalid(format_args!("{}: expected {expected}, found {found}", args.file.display())));
+        return Err(Failure::invalid(format_args!(
+            "{}: expected {expected}, found {found}",
+            args.file.display()
+        )));
     }
     if text.stage() > to.stage() {
         let (from, to) = (text.stage().name(), to.stage().name());
@@ -146,7 +150,9 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
         Text::Kernels(kernels) if to != To::Program => return kernels_to(&kernels, to, &backend, run),
         Text::Program(program) if to == To::Program => return Ok(program.to_string().into_bytes()),
         Text::Kernels(_) | Text::Program(_) => {
-            return Err(Failure::invalid("kernels and programs are two halves of one result: neither gives the other"));
+            return Err(Failure::invalid(
+                "kernels and programs are two halves of one result: neither gives the other",
+            ));
         }
     };
     finish(texts, to, &backend, run)
@@ -163,9 +169,11 @@ fn read_loops(path: &Path) -> Result<Loops, Failure> {
     expect_valid(&text, None)?;
     match text {
         Text::Loops(loops) => Ok(loops),
-        other => {
-            Err(Failure::invalid(format_args!("{}: expected loops, found {}", path.display(), other.stage().name())))
-        }
+        other => Err(Failure::invalid(format_args!(
+            "{}: expected loops, found {}",
+            path.display(),
+            other.stage().name()
+        ))),
     }
 }
 
@@ -189,7 +197,12 @@ fn finish(texts: Texts, to: To, backend: &CpuBackend, run: &mut Runner<'_>) -> R
     Ok(text.ok_or_else(|| Error::bug("compile", "a stage gave nothing"))?.into_bytes())
 }
 
-fn kernels_to(kernels: &[Kernel], to: To, backend: &CpuBackend, run: &mut Runner<'_>) -> Result<Vec<u8>, Failure> {
+fn kernels_to(
+    kernels: &[Kernel],
+    to: To,
+    backend: &CpuBackend,
+    run: &mut Runner<'_>,
+) -> Result<Vec<u8>, Failure> {
     Ok(match to {
         To::Llvm => run.step("emit", || backend.emit(kernels))?.into_bytes(),
         To::Asm => run.step("llvm", || backend.assembly(kernels))?.into_bytes(),

@@ -20,7 +20,12 @@ const SAMPLES: i64 = 512;
 pub fn cost(kernel: &Kernel, sizes: &[i64]) -> Cost {
     let size = |sym: Sym| kernel.sizes.iter().position(|s| *s == sym).and_then(|at| sizes.get(at).copied());
     let extent = |e: Expr| e.eval(&size).unwrap_or(0).max(0);
-    let bytes = kernel.mems.values().take(kernel.params).map(|m| extent(m.extent) as f64 * m.dtype.size() as f64).sum();
+    let bytes = kernel
+        .mems
+        .values()
+        .take(kernel.params)
+        .map(|m| extent(m.extent) as f64 * m.dtype.size() as f64)
+        .sum();
     let extents: Vec<i64> = kernel.grid.iter().map(|a| extent(a.extent)).collect();
     let points: i64 = extents.iter().product();
     let step = (points / SAMPLES).max(1);
@@ -50,7 +55,9 @@ fn operations(stmts: &[Stmt], scope: &mut Vec<(Sym, i64)>) -> f64 {
                 scope.pop();
                 extent as f64 * body
             }
-            Stmt::If { cond, then, other } => operations(if holds(cond, scope) { then } else { other }, scope),
+            Stmt::If { cond, then, other } => {
+                operations(if holds(cond, scope) { then } else { other }, scope)
+            }
             Stmt::Let { op: Op::Call(ScalarOp::Fma, _), .. } => 2.0,
             Stmt::Let { op: Op::Call(..), .. } => 1.0,
             Stmt::Store { combine: Some(_), .. } | Stmt::ArgStore { .. } => 1.0,

@@ -36,7 +36,8 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         args.common.print_timings(&run.timings);
         texts
     };
-    let Texts { loops: Some(loops), schedule: Some(schedule), notes, realized: Some(realized), .. } = &texts else {
+    let Texts { loops: Some(loops), schedule: Some(schedule), notes, realized: Some(realized), .. } = &texts
+    else {
         return Err(Error::bug("explain", "a stage gave nothing").into());
     };
     let (load, call): (Vec<&Step>, Vec<&Step>) = schedule.steps.iter().partition(|s| at_load(s));

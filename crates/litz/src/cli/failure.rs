@@ -70,8 +70,10 @@ impl From<Error> for Failure {
         match &error {
             Error::Unsupported(diags) => Failure { exit: Exit::Unsupported, text: unsupported(diags) },
             Error::Import(ImportError::UnknownOps { ops }) => {
-                let mut lines: Vec<String> =
-                    ops.iter().map(|op| unsupported_line("unknown-op", &op.name, op.count, &op.sources)).collect();
+                let mut lines: Vec<String> = ops
+                    .iter()
+                    .map(|op| unsupported_line("unknown-op", &op.name, op.count, &op.sources))
+                    .collect();
                 lines.extend(ImportError::help(&ImportError::UnknownOps { ops: ops.clone() }).map(help));
                 Failure { exit: Exit::Unsupported, text: lines.join("\n") }
             }
@@ -171,7 +173,9 @@ pub fn unsupported(diags: &Diags) -> String {
 /// The operator that a message is about: its first word with dots inside.
 fn operator(message: &str) -> Option<&str> {
     let words = message.split(|c: char| !(c.is_ascii_alphanumeric() || c == '.' || c == '_'));
-    let is_operator = |word: &&str| word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.trim_end_matches('.').contains('.');
+    let is_operator = |word: &&str| {
+        word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.trim_end_matches('.').contains('.')
+    };
     words.map(|word| word.trim_end_matches('.')).find(is_operator)
 }
 

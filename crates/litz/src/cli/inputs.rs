@@ -5,10 +5,10 @@ use half::{bf16, f16};
 use litz::tensors::{self, Named};
 use litz::{Model, Tensor};
 use litz_import::InputKind;
-use litz_runtime::artifact::Artifact;
 use litz_ir::Dtype;
 use litz_ir::dtype::Kind;
 use litz_ir::graph::TensorType;
+use litz_runtime::artifact::Artifact;
 use litz_sym::{Expr, Facts, Sym};
 use std::path::Path;
 
@@ -62,7 +62,9 @@ pub fn from_file(wanted: &[Wanted<'_>], named: &Named, path: &Path) -> Result<Ve
         let tensor = named.get(&format!("in.{position}")).or_else(|| named.get(name)).cloned();
         tensor.ok_or_else(|| {
             let path = path.display();
-            Failure::invalid(format_args!("{path}: expected a tensor `in.{position}` or `{name}`, found none"))
+            Failure::invalid(format_args!(
+                "{path}: expected a tensor `in.{position}` or `{name}`, found none"
+            ))
         })
     };
     wanted.iter().map(find).collect()
@@ -73,7 +75,8 @@ pub fn from_file(wanted: &[Wanted<'_>], named: &Named, path: &Path) -> Result<Ve
 fn synthetic(wanted: &[Wanted<'_>], facts: &Facts) -> Result<Vec<Tensor>, Failure> {
     let mut random = Random(0);
     let make = |&Wanted { name, ty, .. }: &Wanted<'_>| {
-        let numbers = |exprs: &[Expr]| exprs.iter().map(|&expr| size(facts, expr)).collect::<Option<Vec<usize>>>();
+        let numbers =
+            |exprs: &[Expr]| exprs.iter().map(|&expr| size(facts, expr)).collect::<Option<Vec<usize>>>();
         let sizes = numbers(&ty.sizes).ok_or_else(|| {
             Failure::invalid(format_args!("input `{name}`: no size is known for it: give inputs in a file"))
         })?;
@@ -102,7 +105,11 @@ fn value(facts: &Facts, sym: Sym) -> i64 {
     if range.contains(up) { up } else { value / divisor * divisor }
 }
 
-fn tensor(dtype: Dtype, sizes: &[usize], random: &mut Random) -> Result<Tensor, litz_runtime::tensor::TensorError> {
+fn tensor(
+    dtype: Dtype,
+    sizes: &[usize],
+    random: &mut Random,
+) -> Result<Tensor, litz_runtime::tensor::TensorError> {
     let count = sizes.iter().product();
     let bytes: Vec<u8> = match dtype.kind() {
         Kind::Bool => vec![1; count],
@@ -175,7 +182,9 @@ mod tests {
             match dtype.kind() {
                 Kind::Bool => assert!(values.iter().all(|&v| v == 1.0)),
                 Kind::Int => assert!(values.iter().all(|&v| v == 0.0 || v == 1.0)),
-                Kind::Float | Kind::Complex => assert!(values.iter().all(|v| v.abs() < 4.0) && values[0] != 0.0),
+                Kind::Float | Kind::Complex => {
+                    assert!(values.iter().all(|v| v.abs() < 4.0) && values[0] != 0.0)
+                }
             }
             assert_eq!(tensor(dtype, &[0], &mut Random(1)).expect("lengths match").numel(), 0);
         }

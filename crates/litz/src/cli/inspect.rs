@@ -1,9 +1,9 @@
 //! `litz inspect`: a model to what it takes, returns and is made of.
 
 use super::failure::{self, Exit, Failure};
+use super::load;
 use super::options::Common;
 use super::report::{self, Table};
-use super::load;
 use litz::{Error, Model, Runner, Stage};
 use litz_import::{InputKind, OutputKind};
 use litz_ir::graph::{Arg, Graph, Type};
@@ -31,7 +31,10 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         println!("{}", to_json(&model, unsupported.as_deref()));
     } else {
         print(&model);
-        println!("unsupported: {}", unsupported.as_deref().map_or("nothing".to_owned(), |list| format!("\n{list}")));
+        println!(
+            "unsupported: {}",
+            unsupported.as_deref().map_or("nothing".to_owned(), |list| format!("\n{list}"))
+        );
     }
     Ok(if unsupported.is_some() { Exit::Unsupported } else { Exit::Ok })
 }

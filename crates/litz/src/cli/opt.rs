@@ -32,12 +32,14 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     match &mut text {
         Text::Graph(text) => {
             let pass = graph::PASSES.iter().find(|pass| pass.name == args.pass);
-            let pass = pass.ok_or_else(|| unknown(stage, graph::PASSES.iter().map(|pass| pass.name).collect()))?;
+            let pass =
+                pass.ok_or_else(|| unknown(stage, graph::PASSES.iter().map(|pass| pass.name).collect()))?;
             (pass.run)(text, &graph::GraphSettings { freeze: options.freeze }).map_err(Error::of_diags)?;
         }
         Text::Loops(text) => {
             let pass = loops::PASSES.iter().find(|pass| pass.name == args.pass);
-            let pass = pass.ok_or_else(|| unknown(stage, loops::PASSES.iter().map(|pass| pass.name).collect()))?;
+            let pass =
+                pass.ok_or_else(|| unknown(stage, loops::PASSES.iter().map(|pass| pass.name).collect()))?;
             let target = CpuBackend::new(&options);
             let settings = litz::pipeline::settings(&options, target.info());
             (pass.run)(text, &settings);
@@ -48,7 +50,11 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     }
     print!("{text}");
     if let Some(first) = text.verify(None).first() {
-        return Err(Error::Bug { stage: text.stage().name(), message: format!("pass {}: {first}", args.pass) }.into());
+        return Err(Error::Bug {
+            stage: text.stage().name(),
+            message: format!("pass {}: {first}", args.pass),
+        }
+        .into());
     }
     Ok(Exit::Ok)
 }

@@ -62,7 +62,11 @@ fn best(backend: &CpuBackend, options: &Options, text: &str) -> Result<f64, Fail
     let mut memory = Vec::new();
     for mem in kernel.mems.values().take(kernel.params) {
         let elements = mem.extent.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-        memory.push(AlignedBuf::new(elements * mem.dtype.size()).map_err(litz_runtime::RunError::from).map_err(Error::Run)?);
+        memory.push(
+            AlignedBuf::new(elements * mem.dtype.size())
+                .map_err(litz_runtime::RunError::from)
+                .map_err(Error::Run)?,
+        );
     }
     let mut times: Vec<f64> = Vec::new();
     for _ in 0..TRIES {
@@ -75,10 +79,18 @@ fn best(backend: &CpuBackend, options: &Options, text: &str) -> Result<f64, Fail
 
 fn run(device: &dyn Device, kernel: &Kernel, memory: &mut [AlignedBuf]) -> Result<(), Failure> {
     let args: Vec<*mut u8> = memory.iter_mut().map(AlignedBuf::as_mut_ptr).collect();
-    let Some(id) = device.find(&kernel.name) else { return Err(Error::bug("load", "the kernel is not there").into()) };
+    let Some(id) = device.find(&kernel.name) else {
+        return Err(Error::bug("load", "the kernel is not there").into());
+    };
     let points = kernel.points().as_int().unwrap_or(0);
-    let launch =
-        Launch { kernel: id, args: &args, sizes: &[], points, scratch: std::ptr::null_mut(), scratch_bytes: 0 };
+    let launch = Launch {
+        kernel: id,
+        args: &args,
+        sizes: &[],
+        points,
+        scratch: std::ptr::null_mut(),
+        scratch_bytes: 0,
+    };
     // SAFETY: one memory for each parameter, of its extent, that nothing else touches; the kernel needs no scratch.
     unsafe { device.launch(&launch) }.map_err(Error::Run)?;
     Ok(())

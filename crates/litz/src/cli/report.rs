@@ -1,8 +1,8 @@
 //! Numbers and rows to text that people read.
 
 use litz::{Tensor, Value};
-use litz_ir::graph::TensorType;
 use litz_ir::Dtype;
+use litz_ir::graph::TensorType;
 use std::fmt;
 
 /// Columns of text. Heads that begin with `>` are of columns that end flush.
@@ -25,7 +25,8 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let heads: Vec<String> = self.heads.iter().map(|head| head.trim_start_matches('>').to_owned()).collect();
+        let heads: Vec<String> =
+            self.heads.iter().map(|head| head.trim_start_matches('>').to_owned()).collect();
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).chain([&heads[column]]);
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -34,7 +35,11 @@ impl fmt::Display for Table {
         for row in std::iter::once(&heads).chain(&self.rows) {
             let mut line = String::new();
             for ((cell, head), &width) in row.iter().zip(&self.heads).zip(&widths) {
-                line += &if head.starts_with('>') { format!("{cell:>width$}  ") } else { format!("{cell:<width$}  ") };
+                line += &if head.starts_with('>') {
+                    format!("{cell:>width$}  ")
+                } else {
+                    format!("{cell:<width$}  ")
+                };
             }
             writeln!(f, "{}", line.trim_end())?;
         }
@@ -107,7 +112,12 @@ pub fn summary(tensor: &Tensor) -> Option<Summary> {
     let values = tensor.to_f64();
     let first = values.iter().take(FIRST).copied().collect();
     let (min, max) = values.iter().fold((f64::NAN, f64::NAN), |(min, max), &v| (min.min(v), max.max(v)));
-    (!values.is_empty()).then(|| Summary { min, max, mean: values.iter().sum::<f64>() / values.len() as f64, first })
+    (!values.is_empty()).then(|| Summary {
+        min,
+        max,
+        mean: values.iter().sum::<f64>() / values.len() as f64,
+        first,
+    })
 }
 
 /// An element as its type writes it.
@@ -143,7 +153,10 @@ mod tests {
     fn numbers_keep_their_digits() {
         assert_eq!([1536.0, 10.0, 1048576.0].map(bytes), ["1.5 KiB", "10 B", "1.0 MiB"]);
         assert_eq!([1.5e6, 12.0].map(count), ["1.50M", "12"]);
-        assert_eq!([0.0, 2.0, 0.12345678, 1.5e-9, f64::NAN].map(number), ["0", "2", "0.1235", "1.500e-9", "NaN"]);
+        assert_eq!(
+            [0.0, 2.0, 0.12345678, 1.5e-9, f64::NAN].map(number),
+            ["0", "2", "0.1235", "1.500e-9", "NaN"]
+        );
     }
 
     #[test]

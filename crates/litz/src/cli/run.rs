@@ -30,14 +30,16 @@ pub struct Args {
 
 /// Runs the model and prints what it returns.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
-    let outputs = if args.model.extension().is_some_and(|e| e == load::SAVED) { run_saved(args) } else { run(args) }?;
+    let outputs =
+        if args.model.extension().is_some_and(|e| e == load::SAVED) { run_saved(args) } else { run(args) }?;
     if args.json {
         println!("{}", serde_json::Value::Array(outputs.iter().map(to_json).collect()));
     } else {
         outputs.iter().for_each(|output| println!("{}", line(output)));
     }
     if let Some(path) = &args.outputs {
-        let tensors = outputs.iter().filter_map(|output| Some((output.key.clone()?, output.value.tensor()?.clone())));
+        let tensors =
+            outputs.iter().filter_map(|output| Some((output.key.clone()?, output.value.tensor()?.clone())));
         tensors::write(path, &tensors.collect::<Named>()).map_err(|error| Failure::file(path, &error))?;
     }
     Ok(Exit::Ok)
@@ -84,7 +86,9 @@ pub fn named<'a>(names: impl Iterator<Item = &'a str>, values: Vec<Value>) -> Ve
 fn line(output: &Output) -> String {
     let Output { key, name, value } = output;
     let head = format!("{} {name}: {}", key.as_deref().unwrap_or("value"), report::scalar(value));
-    let Some((tensor, summary)) = value.tensor().and_then(|t| Some((t, report::summary(t)?))) else { return head };
+    let Some((tensor, summary)) = value.tensor().and_then(|t| Some((t, report::summary(t)?))) else {
+        return head;
+    };
     let element = |value: f64| report::element(tensor.dtype(), value);
     let first: Vec<String> = summary.first.iter().map(|&value| element(value)).collect();
     let more = if tensor.numel() > first.len() { ", ..." } else { "" };
@@ -123,7 +127,8 @@ mod tests {
 
     #[test]
     fn a_line_says_type_range_and_first_elements() {
-        let tensor = Tensor::from_slice(&[2, 4], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.5]).expect("lengths match");
+        let tensor =
+            Tensor::from_slice(&[2, 4], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.5]).expect("lengths match");
         assert_eq!(
             line(&output(Value::Tensor(tensor))),
             "out.0 y: f32[2, 4]  min 1  max 8.5000  mean 4.5625  [1, 2, 3, 4, 5, 6, ...]"

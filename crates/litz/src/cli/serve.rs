@@ -31,7 +31,11 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn answer(args: &Args, line: &str, warmed: &mut Option<(Compiled, Vec<Tensor>)>) -> Result<Vec<f64>, Failure> {
+fn answer(
+    args: &Args,
+    line: &str,
+    warmed: &mut Option<(Compiled, Vec<Tensor>)>,
+) -> Result<Vec<f64>, Failure> {
     match line.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["warm", "litz", _] => {
             let start = Instant::now();

@@ -44,7 +44,10 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let outputs = named(names, compiled.run(&inputs)?);
     let compared = compare(&outputs, &data);
     if compared.is_empty() {
-        return Err(Failure::invalid(format_args!("{}: expected results `out.I`, found none", args.data.display())));
+        return Err(Failure::invalid(format_args!(
+            "{}: expected results `out.I`, found none",
+            args.data.display()
+        )));
     }
     if args.json {
         println!("{}", serde_json::Value::Array(compared.iter().map(to_json).collect()));
@@ -79,8 +82,10 @@ fn table(compared: &[Compared]) -> Table {
     let mut table = Table::new(&["output", "name", "type", ">error", ">eager's", ">largest", "contract"]);
     for Compared { key, name, ty, verdict } in compared {
         let kept = if verdict.broken.is_some() { "BROKEN" } else { "ok" };
-        let numbers = [verdict.error, verdict.eager_error, verdict.largest].map(|number| format!("{number:.2e}"));
-        table.row([key.clone(), name.clone(), ty.clone()].into_iter().chain(numbers).chain([kept.to_owned()]));
+        let numbers =
+            [verdict.error, verdict.eager_error, verdict.largest].map(|number| format!("{number:.2e}"));
+        table
+            .row([key.clone(), name.clone(), ty.clone()].into_iter().chain(numbers).chain([kept.to_owned()]));
     }
     table
 }

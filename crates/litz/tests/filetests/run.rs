@@ -1,0 +1,169 @@
+//! A test file with data to calls of its program, on each device and under each schedule.
+
+use crate::file::TestFile;
+use crate::numbers;
+use crate::settings::Settings;
+use crate::stages::{given_schedule, parse, prepared_loops, realized};
+use litz::pipeline::{compile, compile_loops};
+use litz::{CpuBackend, Device, IsaChoice, Options, Runner, Stage, Tensor, Text, Value};
+use litz_codegen::Realized;
+use litz_runtime::RunError;
+use litz_runtime::pool::ThreadPool;
+use litz_runtime::program::Executable;
+use litz_runtime::reference::ReferenceDevice;
+use litz_schedule::TargetInfo;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a program is called with, and what it gives.
+#[derive(Default)]
+struct Call {
+    inputs: Vec<Tensor>,
+    outputs: Vec<Tensor>,
+}
+
+/// Runs every call of a file.
+pub fn run(file: &TestFile) -> Result<(), String> {
+    let settings = Settings::of(file)?;
+    let (weights, calls) = data(file)?;
+    if calls.is_empty() {
+        return Err("expected data: `//< in.0 f32[2] 1 2`, `//> out.0 f32[2] 3 4`".into());
+    }
+    let check = |what: &str, realized: &Realized, device: Device| {
+        check(&settings, realized, device, &weights, &calls).map_err(|e| format!("{what}: {e}"))
+    };
+    let automatic = compiled(file, &settings, &settings.info)?;
+    check("reference device", &automatic, reference(&automatic)?)?;
+    for &isa in isas() {
+        let backend = CpuBackend::new(&Options { isa, ..settings.options.clone() });
+        let automatic = compiled(file, &settings, backend.info())?;
+        check(backend.cpu().isa.name(), &automatic, native(&automatic, &backend, &settings)?)?;
+    }
+    if file.texts.len() > 1 {
+        let loops = prepared_loops(file, &settings)?;
+        let schedule = given_schedule(file, &loops)?.ok_or("expected a schedule")?;
+        let given = realized(&loops, &schedule)?;
+        check("given schedule, reference device", &given, reference(&given)?)?;
+        let backend = CpuBackend::new(&settings.options);
+        check("given schedule, native", &given, native(&given, &backend, &settings)?)?;
+    }
+    Ok(())
+}
+
+/// Instruction sets that this machine has: its widest, and what every machine of its kind has.
+fn isas() -> &'static [IsaChoice] {
+    if cfg!(target_arch = "x86_64") { &[IsaChoice::Host, IsaChoice::Baseline] } else { &[IsaChoice::Host] }
+}
+
+/// Constants by name, and calls. The input `in.0` begins a call.
+fn data(file: &TestFile) -> Result<(HashMap<String, Tensor>, Vec<Call>), String> {
+    let (mut weights, mut calls) = (HashMap::new(), Vec::<Call>::new());
+    for (mark, line) in &file.data {
+        let malformed =
+            || format!("expected `const \"name\"`, `in.0` or `out.0` and a tensor, found `{line}`");
+        if let Some(line) = line.strip_prefix("const \"") {
+            let (name, tensor) = line.split_once("\" ").ok_or_else(malformed)?;
+            weights.insert(name.to_owned(), numbers::parse(tensor)?);
+            continue;
+        }
+        if calls.is_empty() || line.starts_with("in.0 ") {
+            calls.push(Call::default());
+        }
+        let Some(call) = calls.last_mut() else { continue };
+        let (name, tensor) = line.split_once(' ').ok_or_else(malformed)?;
+        let (prefix, list) = if *mark == '<' { ("in", &mut call.inputs) } else { ("out", &mut call.outputs) };
+        if name != format!("{prefix}.{}", list.len()) {
+            return Err(malformed());
+        }
+        list.push(numbers::parse(tensor)?);
+    }
+    Ok((weights, calls))
+}
+
+/// Kernels and program of the first text, by all passes and the automatic schedule; every text reads back equal.
+fn compiled(file: &TestFile, settings: &Settings, target: &TargetInfo) -> Result<Realized, String> {
+    let mut silent = |_: &str| {};
+    let mut runner = Runner::new(true, None, &mut silent);
+    let texts = match parse(&file.texts[0])? {
+        Text::Graph(graph) => compile(graph, target, &settings.options, Stage::Program, &mut runner),
+        Text::Loops(loops) => compile_loops(loops, target, &settings.options, Stage::Program, &mut runner),
+        Text::Schedule(_) | Text::Kernels(_) | Text::Program(_) => {
+            return Err("expected a graph or loops".into());
+        }
+    };
+    let texts = texts.map_err(|e| e.to_string())?;
+    let schedule = texts.schedule.ok_or("nothing was scheduled")?;
+    let realized = texts.realized.ok_or("nothing was realized")?;
+    for text in [
+        schedule.to_string(),
+        Text::Kernels(realized.kernels.clone()).to_string(),
+        realized.program.to_string(),
+    ] {
+        parse(&text)?;
+    }
+    Ok(realized)
+}
+
+fn reference(realized: &Realized) -> Result<Device, String> {
+    Ok(Arc::new(ReferenceDevice::new(&realized.kernels).map_err(|e| e.to_string())?))
+}
+
+fn native(realized: &Realized, backend: &CpuBackend, settings: &Settings) -> Result<Device, String> {
+    let objects = backend.compile(&realized.kernels, &settings.options).map_err(|e| e.to_string())?;
+    let pool = Arc::new(ThreadPool::new(settings.options.threads));
+    litz::load(&realized.kernels, &objects, pool).map_err(|e| e.to_string())
+}
+
+fn check(
+    settings: &Settings,
+    realized: &Realized,
+    device: Device,
+    weights: &HashMap<String, Tensor>,
+    calls: &[Call],
+) -> Result<(), String> {
+    let show = || format!("{}{}", Text::Kernels(realized.kernels.clone()), realized.program);
+    let failed = |what: String| format!("{what}\nin\n{}", show());
+    let executable = Executable::new(&realized.program, &realized.kernels, device, weights);
+    let executable = executable.map_err(|e| failed(e.to_string()))?;
+    // Twice: the second round finds the memory that the first one left.
+    for call in calls.iter().chain(calls) {
+        match (executable.run(&call.inputs), &settings.fails) {
+            (Err(error), Some(expected)) if slug(&error) == expected => {}
+            (Err(error), _) => return Err(failed(error.to_string())),
+            (Ok(_), Some(expected)) => {
+                return Err(failed(format!("expected failure `{expected}`, found none")));
+            }
+            (Ok(outputs), None) => same(&outputs, &call.outputs).map_err(failed)?,
+        }
+    }
+    Ok(())
+}
+
+fn same(found: &[Value], expected: &[Tensor]) -> Result<(), String> {
+    if found.len() != expected.len() {
+        return Err(format!("expected {} outputs, found {}", expected.len(), found.len()));
+    }
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let found = found.tensor().ok_or_else(|| format!("out.{i}: expected a tensor, found {found:?}"))?;
+        numbers::compare(found, expected).map_err(|e| format!("out.{i}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// What the setting `fails` calls a failure.
+fn slug(error: &RunError) -> &'static str {
+    match error {
+        RunError::WrongCount { .. } => "wrong-count",
+        RunError::WrongDtype { .. } => "wrong-dtype",
+        RunError::WrongRank { .. } => "wrong-rank",
+        RunError::WrongSize { .. } => "wrong-size",
+        RunError::SizeOutOfRange { .. } => "size-out-of-range",
+        RunError::CheckFailed { .. } => "check-failed",
+        RunError::BadIndex { .. } => "bad-index",
+        RunError::MissingWeight { .. } => "missing-weight",
+        RunError::WrongWeight { .. } => "wrong-weight",
+        RunError::UnknownRoutine { .. } => "unknown-routine",
+        RunError::OutOfMemory(_) => "out-of-memory",
+        RunError::Bug { .. } => "bug",
+    }
+}
