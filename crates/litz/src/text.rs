@@ -114,7 +114,7 @@ fn parse_kernels(source: &str) -> Result<Vec<Kernel>, Diags> {
 mod tests {
     use super::*;
 
-    const KERNEL: &str = "kernel @a {\n  write y: f32[1]\n  %0: f32 = const 1.0\n  store y[0] = %0\n}\n";
+    const KERNEL: &str = "kernel @a {\n  write y: f32[1]\n  %0: f32 = const 1.0\n  y[0] = %0\n}\n";
 
     #[test]
     fn kernels_come_one_after_another() {

@@ -179,7 +179,16 @@ fn huge_weights_without_bytes_are_refused() {
     let small = r#""sizes": [{"as_int": 4}, {"as_int": 8}]"#;
     let mut parts = Parts::of("2.15", "mlp").replace(WEIGHTS, small, huge).replace(MODEL, small, huge);
     parts.get("data/weights/weight_0").clear();
-    refuses("a huge weight", parts.zip(), "missing-weight", "fc1.weight");
+    refuses("a huge weight", parts.zip(), "bad-program", "%linear");
+}
+
+/// Indices come from types: an input that its operator cannot take must not get as far as a kernel.
+#[test]
+fn inputs_that_operators_cannot_take_are_refused() {
+    let fits = r#""sizes": [{"as_int": 3}, {"as_int": 8}]"#;
+    let longer = r#""sizes": [{"as_int": 3}, {"as_int": 9}]"#;
+    let parts = Parts::of("2.15", "mlp").replace(MODEL, fits, longer);
+    refuses("an input of nine columns", parts.zip(), "invalid-operator", "aten.linear.default");
 }
 
 #[test]
