@@ -223,6 +223,10 @@ fn parse_type(text: &str) -> Option<(ArgType, Option<Alias>, &str)> {
     }
 }
 
+/// Element types by the numbers that `c10::ScalarType` gives them, as far as defaults need them.
+const TYPE_CODES: [Dtype; 8] =
+    [Dtype::U8, Dtype::I8, Dtype::I16, Dtype::I32, Dtype::I64, Dtype::F16, Dtype::F32, Dtype::F64];
+
 fn parse_default(text: &str, ty: ArgType) -> Option<Arg> {
     if let Some(items) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
         let item = ArgType { list: false, ..ty };
@@ -231,6 +235,12 @@ fn parse_default(text: &str, ty: ArgType) -> Option<Arg> {
             .map(|i| parse_default(i, item))
             .collect::<Option<_>>()
             .map(Arg::List);
+    }
+    // Element types print as numbers of PyTorch's own.
+    if ty.base == BaseType::Dtype
+        && let Ok(code) = text.parse::<usize>()
+    {
+        return TYPE_CODES.get(code).map(|&dtype| Arg::Dtype(dtype));
     }
     Some(match text {
         "None" => Arg::None,
@@ -295,6 +305,14 @@ mod tests {
         let s =
             OpSchema::parse("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor").expect("parses");
         assert!(s.args[1].ty.list && s.args[1].ty.optional_items && !s.args[1].ty.optional);
+    }
+
+    #[test]
+    fn reads_element_types_by_number() {
+        let s = OpSchema::parse("aten::tril_indices(int row, *, ScalarType? dtype=4, int n=4) -> Tensor")
+            .expect("parses");
+        assert_eq!(s.args[1].default, Some(Arg::Dtype(Dtype::I64)));
+        assert_eq!(s.args[2].default, Some(Arg::Int(Expr::int(4))));
     }
 
     #[test]
