@@ -129,7 +129,8 @@ impl Emitter<'_> {
         } else {
             (index, Expr::zero(), 8)
         };
-        self.zeros = self.zeros.max(bytes);
+        // A row of no bytes is never read, but its address is still chosen.
+        self.zeros = self.zeros.max(bytes).max(1);
         let zeros = Value { text: format!("@{}.zeros", self.kernel.name).into(), ty: Ty::PTR, depth: 0 };
         let start = self.address(mem, outer)?;
         let start = self.b.select(condition, &start, &zeros);
