@@ -66,8 +66,10 @@ pub struct Heuristics {
     /// Instructions of an epilogue that are written out for every vector of a register tile; longer ones run as a loop
     /// over the tile, kept in scratch memory. A 28-fold gelu took 18 ms to compile where a loop takes 4.
     pub inline_epilogue: usize,
-    /// Terms that a product adds up one after another before it adds the result to the others: keeps the error of long
-    /// sums within that of libraries that block the same way.
+    /// Terms that a product adds up one after another before it adds the result to the others. Rounding errors of n terms
+    /// in parts of b grow as sqrt(n*b + n*n/b), least at b = sqrt(n). With 64 the results of 12 vision models are 0.59 to
+    /// 1.47 times as far from f64 as eager PyTorch's on a processor with MKL's own kernels, with 256 they are 0.97 to 2.29
+    /// times as far; the call takes 1 to 3 % longer.
     pub partial_sum: i64,
     /// The same for sums of columns, which have no lanes to share the terms.
     pub partial_column: i64,
@@ -83,7 +85,7 @@ impl Default for Heuristics {
             reduction_copies: 4,
             column_vectors: 4,
             inline_epilogue: 8,
-            partial_sum: 256,
+            partial_sum: 64,
             partial_column: 32,
             local_fraction: 2,
         }
