@@ -1,6 +1,8 @@
 //! Runs compiled programs: buffers, threads, checks, object loader, reference device.
 
 pub mod arena;
+#[cfg(feature = "ndarray")]
+mod array;
 pub mod artifact;
 pub mod cache;
 pub mod device;
@@ -20,4 +22,4 @@ pub mod weights;
 pub use error::RunError;
 pub use program::Executable;
 
-pub use tensor::Tensor;
+pub use tensor::{Tensor, TensorView};

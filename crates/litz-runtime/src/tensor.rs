@@ -62,6 +62,12 @@ pub enum TensorError {
         /// Bytes given.
         found: usize,
     },
+    /// An axis of an array along which addresses fall.
+    #[error("axis {dim} runs backwards: copy the array into standard order first")]
+    Reversed {
+        /// The axis, counted from 0.
+        dim: usize,
+    },
     /// No memory for the bytes.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
@@ -306,6 +312,24 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
+    /// The elements of a slice at `index[0]*strides[0] + index[1]*strides[1] + ...`, where they are.
+    ///
+    /// # Errors
+    /// When sizes and strides differ in number, or reach further than the slice does.
+    pub fn from_slice<T: Element>(
+        sizes: &'a [usize],
+        strides: &'a [usize],
+        values: &'a [T],
+    ) -> Result<TensorView<'a>, TensorError> {
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        // SAFETY: the slice is borrowed for as long as the view lives, and is compared with what the view reaches below.
+        let view = unsafe { TensorView::from_raw(T::DTYPE, sizes, strides, bytes.as_ptr()) }?;
+        if view.len > bytes.len() {
+            return Err(TensorError::Length { expected: view.len, found: bytes.len() });
+        }
+        Ok(view)
+    }
+
     /// A tensor at `data`, its first element.
     ///
     /// # Errors
@@ -472,6 +496,19 @@ mod tests {
         let expanded = Tensor::from_shared(Dtype::U16, &[2, 2], &[0, 1], owner, 0).expect("long enough");
         assert_eq!(expanded.to_vec::<u16>(), Some(vec![0, 1, 0, 1]));
         assert_ne!(expanded, tensor);
+    }
+
+    #[test]
+    fn views_stay_inside_of_their_slice() {
+        let values = [1i32, 2, 3, 4, 5, 6];
+        let view = TensorView::from_slice(&[2, 2], &[1, 4], &values).expect("the last element is the sixth");
+        assert_eq!((view.dtype, view.len), (Dtype::I32, 24));
+        let error = TensorView::from_slice(&[2, 3], &[1, 3], &values).err();
+        assert_eq!(error, Some(TensorError::Length { expected: 32, found: 24 }));
+        assert_eq!(
+            TensorView::from_slice(&[2, 3], &[1], &values).err(),
+            Some(TensorError::Rank { sizes: 2, strides: 1 })
+        );
     }
 
     #[test]

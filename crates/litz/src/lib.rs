@@ -25,8 +25,9 @@ mod text;
 
 pub use backends::{CpuBackend, Device, load};
 pub use error::Error;
-pub use litz_runtime::Tensor;
 pub use litz_runtime::program::Value;
+pub use litz_runtime::tensor::Input;
+pub use litz_runtime::{Tensor, TensorView};
 pub use model::{Compiled, Model};
 pub use options::{IsaChoice, Options};
 pub use runner::{Runner, Stage, Timing};

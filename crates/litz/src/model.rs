@@ -13,6 +13,7 @@ use litz_ir::graph::{Device as Place, TensorType, Type};
 use litz_runtime::Tensor;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, Value};
+use litz_runtime::tensor::Input;
 use litz_runtime::weights::Weights;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -178,11 +179,12 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Runs the model on the caller's tensors, in order.
+    /// Runs the model on the caller's tensors, in order: [`Tensor`]s, or [`litz_runtime::TensorView`]s of slices and
+    /// `ndarray` arrays, which are read where they are.
     ///
     /// # Errors
     /// When an input does not fit, naming it; when memory runs out; when an index computed by the model is out of range.
-    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Value>, Error> {
+    pub fn run<T: Input>(&self, inputs: &[T]) -> Result<Vec<Value>, Error> {
         Ok(self.executable.run(inputs)?)
     }
 }

@@ -1,7 +1,7 @@
 //! The committed digits model, end to end: PyTorch's numbers, every batch size of its range, many calls.
 
 use litz::tensors::{self, Named};
-use litz::{Compiled, Model, Options, Tensor, contract};
+use litz::{Compiled, Model, Options, Tensor, TensorView, contract};
 use std::path::{Path, PathBuf};
 
 fn examples() -> PathBuf {
@@ -45,6 +45,26 @@ fn answers_are_pytorchs() {
 fn argmax(row: &[f32]) -> i64 {
     let best = (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b]));
     best.map_or(-1, |i| i as i64)
+}
+
+#[test]
+fn views_of_slices_and_arrays_are_inputs() {
+    let images = &data()["images"];
+    let compiled = compile(&Options::default());
+    let expected = logits(&compiled, images);
+    let answer = |view: TensorView<'_>| compiled.run(&[view]).expect("the images fit")[0].tensor().cloned();
+    let pixels = images.to_vec::<f32>().expect("f32");
+    let slice =
+        TensorView::from_slice(images.sizes(), images.strides(), &pixels).expect("as many as sizes say");
+    assert_eq!(answer(slice).as_ref(), Some(&expected));
+    // Pixels stored column by column, seen as rows.
+    let columns = images.as_array::<f32>().expect("f32").permuted_axes(vec![0, 1, 3, 2]);
+    let stored = columns.as_standard_layout().into_owned();
+    let rows = stored.view().permuted_axes(vec![0, 1, 3, 2]);
+    assert_eq!(
+        answer(TensorView::try_from(&rows).expect("no axis runs backwards")).as_ref(),
+        Some(&expected)
+    );
 }
 
 #[test]

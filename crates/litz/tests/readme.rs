@@ -9,17 +9,19 @@ const PAGE: &str = include_str!("../../../README.md");
 /// The labels of the twelve images, which the model reads without a mistake.
 fn example() -> Result<Vec<usize>, Box<dyn Error>> {
     // The example begins.
-    use litz::{Model, Options, tensors};
+    use litz::{Model, Options, TensorView, tensors};
+    use ndarray::ArrayView1;
 
     let model = Model::open("examples/digits.pt2")?;
     let compiled = model.compile(&Options::default())?;
 
     let data = tensors::read("examples/digits.safetensors".as_ref())?;
-    let outputs = compiled.run(&[data["images"].clone()])?;
+    let images = data["images"].as_array::<f32>().ok_or("expected f32")?; // an `ndarray` view
+    let outputs = compiled.run(&[TensorView::try_from(&images)?])?;
 
-    let logits = outputs[0].tensor().and_then(|t| t.to_vec::<f32>()).ok_or("expected f32")?;
-    let best = |row: &[f32]| (0..10).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0);
-    let digits: Vec<usize> = logits.chunks(10).map(best).collect();
+    let logits = outputs[0].tensor().and_then(|t| t.as_array::<f32>()).ok_or("expected f32")?;
+    let best = |row: ArrayView1<f32>| (0..10).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0);
+    let digits: Vec<usize> = logits.rows().into_iter().map(best).collect();
     println!("{digits:?}");
     // The example ends.
     let labels = data["labels"].to_vec::<i64>().ok_or("expected i64")?;
