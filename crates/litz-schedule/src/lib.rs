@@ -11,6 +11,7 @@ mod cost;
 mod deps;
 mod fuse;
 mod memory;
+mod order;
 mod parts;
 mod product;
 mod relate;
@@ -119,7 +120,7 @@ pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> 
     let (at_load, at_call): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|g| g.at_load);
     let mut steps = Vec::new();
     let mut kernels = 0;
-    for group in at_load.into_iter().chain(at_call) {
+    for group in at_load.into_iter().chain(order::order(loops, &deps, at_call)) {
         let mut plan = match &group.kind {
             GroupKind::Extern => {
                 let name = loops.stmts[group.members[0].stmt].name().to_owned();
