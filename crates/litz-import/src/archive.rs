@@ -72,6 +72,11 @@ impl Archive {
         self.entries.get(path).map(|entry| entry.range.clone())
     }
 
+    /// The checksum that the directory gives for the bytes of an entry, which are not looked at.
+    pub fn checksum(&self, path: &str) -> Option<u32> {
+        self.entries.get(path).map(|entry| entry.crc)
+    }
+
     /// The whole file.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes

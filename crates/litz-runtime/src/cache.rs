@@ -1,9 +1,11 @@
-//! Keys to bytes kept on disk: object code that need not be compiled again.
+//! Keys to bytes kept on disk: object code that need not be compiled again, and weights that need not be packed again.
 //!
 //! Each entry is a file named by its key, written beside its place and renamed into it, so that no
 //! reader ever sees half of one, whatever is killed and however many processes share the folder. An
 //! entry that is damaged all the same is a miss and is removed. When the folder outgrows its limit,
-//! the entries used longest ago go first.
+//! the entries used longest ago go first; a process that has one of them mapped keeps it.
+
+mod memory;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -11,12 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+pub(crate) use memory::{FileMemory, Unfinished};
+
 /// A folder of cached objects.
 #[derive(Debug)]
 pub struct ObjectCache {
     dir: PathBuf,
     max_bytes: u64,
-    /// Bytes in the folder when last counted, and those put since; other processes' are not in it.
+    /// Bytes in the folder when last counted, and those put since; other processes' are not in it. Counted before the
+    /// first is put: who only looks things up need not wait for that.
     used: AtomicU64,
     /// Makes the names of this cache's unfinished files differ.
     unfinished: AtomicU64,
@@ -34,7 +39,11 @@ const MAGIC: &[u8; 8] = b"litzobj1";
 /// An entry is magic, key, hash of the payload, payload.
 const HEADER_LEN: usize = MAGIC.len() + 2 * HASH_LEN;
 
+/// Before the folder is first counted.
+const NOT_COUNTED: u64 = u64::MAX;
+
 const EXTENSION: &str = "obj";
+const MEMORY_EXTENSION: &str = "mem";
 const UNFINISHED_EXTENSION: &str = "tmp";
 
 /// An unfinished file this old has lost its writer.
@@ -50,6 +59,11 @@ impl CacheKey {
         }
         CacheKey(*hasher.finalize().as_bytes())
     }
+
+    /// Hashes this key and more parts.
+    pub fn and(&self, parts: &[&[u8]]) -> CacheKey {
+        CacheKey::new(&[&[&self.0[..]], parts].concat())
+    }
 }
 
 impl ObjectCache {
@@ -57,9 +71,7 @@ impl ObjectCache {
     /// kept below about `max_bytes`.
     pub fn open(dir: PathBuf, max_bytes: u64) -> io::Result<ObjectCache> {
         fs::create_dir_all(&dir)?;
-        let cache = ObjectCache { dir, max_bytes, used: AtomicU64::new(0), unfinished: AtomicU64::new(0) };
-        cache.evict()?;
-        Ok(cache)
+        Ok(ObjectCache { dir, max_bytes, used: AtomicU64::new(NOT_COUNTED), unfinished: AtomicU64::new(0) })
     }
 
     /// The payload put under `key`, or `None`: not there, damaged, or not readable.
@@ -81,8 +93,7 @@ impl ObjectCache {
 
     /// Puts a payload under `key`, in place of any there. A payload beyond the whole limit is not kept.
     pub fn put(&self, key: &CacheKey, payload: &[u8]) -> io::Result<()> {
-        let len = (HEADER_LEN + payload.len()) as u64;
-        if len > self.max_bytes {
+        if !self.make_room((HEADER_LEN + payload.len()) as u64)? {
             return Ok(());
         }
         let (file, unfinished) = self.create_unfinished(key)?;
@@ -92,10 +103,20 @@ impl ObjectCache {
             let _ = fs::remove_file(&unfinished);
             return Err(error);
         }
-        if self.used.fetch_add(len, Ordering::Relaxed) + len > self.max_bytes {
-            self.evict()?;
-        }
         Ok(())
+    }
+
+    /// Counts `len` bytes more, removing others where the limit asks for it; false: it has no room for so many.
+    fn make_room(&self, len: u64) -> io::Result<bool> {
+        if len > self.max_bytes {
+            return Ok(false);
+        }
+        let count = |used: u64| if used == NOT_COUNTED { None } else { used.checked_add(len) };
+        let used = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count);
+        if used.is_err() || used.is_ok_and(|used| used + len > self.max_bytes) {
+            self.evict(len)?;
+        }
+        Ok(true)
     }
 
     /// A file that nobody else writes. Its name may be taken by another cache of this process, or of a
@@ -113,12 +134,16 @@ impl ObjectCache {
     }
 
     fn path_of(&self, key: &CacheKey) -> PathBuf {
-        self.dir.join(format!("{}.{EXTENSION}", blake3::Hash::from(key.0).to_hex()))
+        self.path(key, EXTENSION)
     }
 
-    /// Counts the folder and, when it is over its limit, removes the entries used longest ago until
-    /// a tenth of the limit is free, so that not every put has to look at the folder.
-    fn evict(&self) -> io::Result<()> {
+    fn path(&self, key: &CacheKey, extension: &str) -> PathBuf {
+        self.dir.join(format!("{}.{extension}", blake3::Hash::from(key.0).to_hex()))
+    }
+
+    /// Counts the folder and `len` bytes to come. When that is over the limit, removes the entries used longest ago
+    /// until a tenth of the limit is free, so that not every put has to look at the folder.
+    fn evict(&self, len: u64) -> io::Result<()> {
         let mut entries = Vec::new();
         for found in fs::read_dir(&self.dir)? {
             let found = found?;
@@ -126,7 +151,7 @@ impl ObjectCache {
             // A file that another process removes meanwhile is no longer ours to count.
             let Ok(metadata) = found.metadata() else { continue };
             let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            if has_extension(&path, EXTENSION) {
+            if has_extension(&path, EXTENSION) || has_extension(&path, MEMORY_EXTENSION) {
                 entries.push((modified, path, metadata.len()));
             } else if has_extension(&path, UNFINISHED_EXTENSION)
                 && modified.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)
@@ -134,7 +159,7 @@ impl ObjectCache {
                 let _ = fs::remove_file(&path);
             }
         }
-        let mut used: u64 = entries.iter().map(|(_, _, len)| len).sum();
+        let mut used = len + entries.iter().map(|(_, _, len)| len).sum::<u64>();
         if used > self.max_bytes {
             entries.sort();
             for (_, path, len) in entries {
@@ -173,16 +198,16 @@ mod tests {
     use super::*;
 
     /// A folder of its own for each test, removed at the end.
-    struct Folder(PathBuf);
+    pub(super) struct Folder(PathBuf);
 
     impl Folder {
-        fn new(test: &str) -> Folder {
+        pub(super) fn new(test: &str) -> Folder {
             let path = std::env::temp_dir().join(format!("litz-cache-{test}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             Folder(path)
         }
 
-        fn open(&self, max_bytes: u64) -> ObjectCache {
+        pub(super) fn open(&self, max_bytes: u64) -> ObjectCache {
             ObjectCache::open(self.0.join("nested"), max_bytes).expect("opens")
         }
     }
@@ -193,7 +218,7 @@ mod tests {
         }
     }
 
-    fn key(number: usize) -> CacheKey {
+    pub(super) fn key(number: usize) -> CacheKey {
         CacheKey::new(&[b"test", &number.to_le_bytes()])
     }
 
@@ -261,7 +286,9 @@ mod tests {
         assert_eq!(left, [0, 3, 4]);
         cache.put(&key(9), &vec![0; 5000]).expect("a payload beyond the limit is no error");
         assert_eq!(cache.get(&key(9)), None);
-        assert_eq!(file_count(&folder.open(2 * entry_len)), 1);
+        let smaller = folder.open(2 * entry_len);
+        smaller.put(&key(5), &payload).expect("puts");
+        assert_eq!(file_count(&smaller), 1);
     }
 
     #[test]
@@ -275,7 +302,7 @@ mod tests {
         }
         let file = File::open(&old).expect("there");
         file.set_modified(SystemTime::now() - 2 * ABANDONED_AFTER).expect("settable");
-        folder.open(0);
+        folder.open(1 << 20).put(&key(0), b"counts the folder first").expect("puts");
         assert_eq!([&old, &fresh, &foreign].map(|path| path.exists()), [false, true, true]);
     }
 

@@ -1,10 +1,12 @@
-//! A size to pages of memory of our own, whose protection can be changed.
+//! A size, or a file, to pages of memory of our own, whose protection can be changed.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
 
-/// Anonymous private pages, zeroed, readable and writable until [`Mapping::protect`] says otherwise.
+/// Anonymous private pages, zeroed, or the shared pages of a file.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -23,19 +25,25 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes, `len > 0`; fails when the system has no memory to give.
+    /// Maps `len` bytes, `len > 0`, readable and writable until [`Mapping::protect`] says otherwise; fails when the
+    /// system has no memory to give.
     pub(crate) fn new(len: usize) -> io::Result<Mapping> {
-        // SAFETY: a fresh anonymous mapping overlaps nothing of ours.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
+        Mapping::map(len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+    }
+
+    /// Maps the first `len` bytes of a file, `len > 0`, to read.
+    pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Mapping> {
+        Mapping::map(len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    /// Maps the first `len` bytes of a file, `len > 0`; what is written to them is written to the file.
+    pub(crate) fn of_file_to_write(file: &File, len: usize) -> io::Result<Mapping> {
+        Mapping::map(len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    fn map(len: usize, protection: i32, flags: i32, file: RawFd) -> io::Result<Mapping> {
+        // SAFETY: a fresh mapping at an address that the system chooses overlaps nothing of ours.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -47,16 +55,25 @@ impl Mapping {
         self.start
     }
 
+    /// The memory.
+    ///
+    /// # Safety
+    /// Nobody writes to it as long as the slice lives, nor shortens the file that it is of.
+    pub(crate) unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: the pages are ours and readable; not written by the contract.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
     /// The memory; to be written only before [`Mapping::protect`].
     ///
     /// # Safety
-    /// No page has been protected yet.
+    /// It was mapped to be written, and no page has been protected yet.
     pub(crate) unsafe fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the pages are ours and initialised, and writable by the contract.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// Changes what may be done with a range of whole pages.
+    /// Changes what may be done with a range of whole pages; the last one need not be full.
     pub(crate) fn protect(&mut self, range: Range<usize>, protection: Protection) -> io::Result<()> {
         assert!(range.start <= range.end && range.end <= self.len, "invariant: range is inside the mapping");
         let flags = match protection {

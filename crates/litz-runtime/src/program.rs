@@ -18,6 +18,7 @@ use litz_ir::kernel::Kernel;
 use litz_ir::program::{Program, Slot};
 use litz_sym::Expr;
 
+use crate::cache::{CacheKey, ObjectCache};
 use crate::device::Device;
 use crate::error::RunError;
 use crate::tensor::Input;
@@ -66,16 +67,33 @@ impl Executable {
         device: Arc<dyn Device>,
         weights: &dyn Weights,
     ) -> Result<Executable, RunError> {
+        Executable::new_kept(program, kernels, device, weights, None)
+    }
+
+    /// As [`Executable::new`], with what load steps compute kept in the cache under a key that stands for program,
+    /// kernels and weights: where it is there, load steps do not run.
+    pub fn new_kept(
+        program: &Program,
+        kernels: &[Kernel],
+        device: Arc<dyn Device>,
+        weights: &dyn Weights,
+        kept_as: Option<(&ObjectCache, &CacheKey)>,
+    ) -> Result<Executable, RunError> {
         let binder = Binder::new(program)?;
         let prepared = prepare(program, kernels, &*device, &|sym| binder.position(sym))?;
         let constants = load_constants(program, &prepared, weights)?;
         let writes_state =
             program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);
         let plan = Arc::new(plan_load(&prepared)?);
-        let memory = Memory::new(constants, plan.kept.clone())?;
-        let mut context = Context::new(&memory, 0, 0);
-        context.use_plan(plan, &*device)?;
-        context.run(&*device)?;
+        // Kept memory is read only.
+        let kept_as = kept_as.filter(|_| !prepared.calls_write_kept);
+        let mut memory = Memory::new(constants, plan.kept.clone(), kept_as)?;
+        if memory.is_empty() {
+            let mut context = Context::new(&memory, 0, 0);
+            context.use_plan(plan, &*device)?;
+            context.run(&*device)?;
+            memory.keep();
+        }
         let state = writes_state.then(Mutex::default);
         let (plans, idle) = (Mutex::default(), Mutex::default());
         Ok(Executable { prepared, binder, device, memory, state, plans, idle, spare: Arc::default() })

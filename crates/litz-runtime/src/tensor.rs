@@ -228,10 +228,32 @@ impl Tensor {
 
     /// The elements in order as doubles: exact but for integers beyond 2^53; the real part of complex ones.
     pub fn to_f64(&self) -> Vec<f64> {
-        let size = self.dtype.size();
-        self.offsets()
-            .map(|at| Number::decode(self.dtype, read(self.bytes(), at * size, size)).double())
-            .collect()
+        let mut values = Vec::with_capacity(self.numel());
+        self.each_f64(|value| values.push(value));
+        values
+    }
+
+    /// Shows `visit` the elements as [`Tensor::to_f64`] has them.
+    pub fn each_f64(&self, visit: impl FnMut(f64)) {
+        match self.dtype {
+            // Where results are long, which is worth not to look at the type of each element.
+            Dtype::F32 => self.each(|bits| f64::from(f32::from_ne_bytes(bits)), visit),
+            Dtype::BF16 => self.each(|bits| bf16::from_ne_bytes(bits).to_f64(), visit),
+            dtype => {
+                let size = dtype.size();
+                let decode = |at| Number::decode(dtype, read(self.bytes(), at * size, size)).double();
+                self.offsets().map(decode).for_each(visit);
+            }
+        }
+    }
+
+    fn each<const N: usize>(&self, decode: impl Fn([u8; N]) -> f64, visit: impl FnMut(f64)) {
+        let (elements, _) = self.bytes().as_chunks();
+        if self.is_contiguous() {
+            elements.iter().map(|&bits| decode(bits)).for_each(visit);
+        } else {
+            self.offsets().map(|at| decode(elements[at])).for_each(visit);
+        }
     }
 
     /// The same elements, contiguous; shares the bytes where they already are.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use litz_ir::Scalar;
 use litz_ir::kernel::Kernel;
 use litz_runtime::arena::OutOfMemory;
+use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::device::{Device, KernelFn, NativeDevice};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, OutputLayout, Outputs, Value};
@@ -180,6 +181,48 @@ const DOUBLE: &str = "kernel @double from n {
   %1: f32 = add %0, %0
   y[i] = %1
 }";
+
+#[test]
+fn what_load_steps_keep_lives_in_the_cache_unless_calls_write_it() {
+    let folder = std::env::temp_dir().join(format!("litz-kept-{}", std::process::id()));
+    let cache = ObjectCache::open(folder.clone(), 1 << 20).expect("opens");
+    let load = "param x: f32[1, 4]
+      const w: f32[4] = \"bias\"
+      load {
+        alloc t: f32[4]
+        launch @double(w, t)
+      }";
+    let reads = format!(
+        "program @reads on cpu {{ {load}
+          alloc y: f32[4]
+          launch @add_row(x, t, y) sizes(1)
+          return y: f32[1, 4] }}"
+    );
+    let writes = format!(
+        "program @writes on cpu {{ {load}
+          launch @double(x, t)
+          return t: f32[4] }}"
+    );
+    for (program, expected) in [(&reads, [21.0, 42.0, 63.0, 84.0]), (&writes, [2.0, 4.0, 6.0, 8.0])] {
+        let program = litz_ir::text::program::parse(program).unwrap_or_else(|diags| panic!("{diags:?}"));
+        let kernels = kernels(&[ADD_ROW, DOUBLE]);
+        let key = CacheKey::new(&[program.name.as_bytes()]);
+        let build = |bias: Tensor| {
+            let device = Arc::new(ReferenceDevice::new(&kernels).expect("they are sound"));
+            let weights = HashMap::from([("bias".to_owned(), bias)]);
+            let kept_as = Some((&cache, &key));
+            Executable::new_kept(&program, &kernels, device, &weights, kept_as).expect("it is sound")
+        };
+        let x = tensor(&[1, 4], &[1.0, 2.0, 3.0, 4.0]);
+        let first = build(bias());
+        assert_eq!(floats(&first.run(std::slice::from_ref(&x)).expect("the call is right")[0]), expected);
+        // What was kept shows in a second one with other weights.
+        let second = build(tensor(&[4], &[0.0; 4])).run(&[x]).expect("the call is right");
+        assert_eq!(floats(&second[0]), expected);
+    }
+    assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1, "only @reads has an entry");
+    std::fs::remove_dir_all(folder).expect("there");
+}
 
 #[test]
 fn load_steps_run_once_and_keep_their_results() {

@@ -61,21 +61,32 @@ impl Compiled {
     }
 }
 
-/// The place in the cache of one model compiled with one set of options.
-pub(crate) struct Kept {
-    cache: ObjectCache,
+/// The places in the cache of one model compiled with one set of options.
+pub(crate) struct Kept<'a> {
+    cache: &'a ObjectCache,
     key: CacheKey,
+    /// Of what load steps make of the weights.
+    memory: Option<CacheKey>,
 }
 
-impl Kept {
+impl<'a> Kept<'a> {
     /// `None` where nothing is to be kept, or every stage is to run: to be verified or written down.
-    pub fn new(model: &Model, backend: &CpuBackend, options: &Options) -> Option<Kept> {
+    pub fn new(
+        model: &Model,
+        backend: &CpuBackend,
+        options: &Options,
+        cache: &'a ObjectCache,
+    ) -> Option<Kept<'a>> {
         if options.verify || options.dump.is_some() {
             return None;
         }
-        let cache = ObjectCache::open(options.cache.clone()?, options.cache_bytes).ok()?;
         let key = key(model, backend, options).ok()?;
-        Some(Kept { cache, key })
+        Some(Kept { cache, key, memory: memory_key(&key, model) })
+    }
+
+    /// Where what load steps make of the weights is kept.
+    pub fn memory(&self) -> Option<(&'a ObjectCache, &CacheKey)> {
+        Some((self.cache, self.memory.as_ref()?))
     }
 
     /// What an earlier compilation gave. Entries that cannot be read are none.
@@ -118,6 +129,16 @@ fn key(model: &Model, backend: &CpuBackend, options: &Options) -> Result<CacheKe
     Ok(CacheKey::new(&parts.map(str::as_bytes).collect::<Vec<_>>()))
 }
 
+/// As [`key`], with what stands for the bytes of weights, which are too many to hash: the identity of the file that they
+/// lie in, and where each entry lies there, with the checksum that the file's directory gives.
+fn memory_key(key: &CacheKey, model: &Model) -> Option<CacheKey> {
+    let (file, archive) = (model.file()?, model.archive());
+    let entries =
+        archive.paths().map(|path| format!("{path} {:?} {:?}", archive.range(path), archive.checksum(path)));
+    let parts: Vec<String> = [format!("{file:?}")].into_iter().chain(entries).collect();
+    Some(key.and(&parts.iter().map(String::as_bytes).collect::<Vec<_>>()))
+}
+
 fn launches(program: &Program, kernel: &Kernel) -> usize {
     let is_launch = |step: &&Step| matches!(step, Step::Launch { kernel: name, .. } if *name == kernel.name);
     program.load.iter().chain(&program.steps).filter(is_launch).count()
@@ -147,8 +168,10 @@ mod tests {
         }
     }
 
+    const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
+
     fn digits() -> Model {
-        Model::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2")).expect("it is a model")
+        Model::open(DIGITS).expect("it is a model")
     }
 
     fn options(cache: Option<&Path>) -> Options {
@@ -218,6 +241,68 @@ mod tests {
             Artifact::open(&path).and_then(|artifact| artifact.executable(1)).expect("it is sound");
         let outputs = executable.run(&inputs(&model)).expect("the call is right");
         assert_eq!(results(outputs), run(&first, &model));
+    }
+
+    /// The only entry of the cache that holds what load steps computed.
+    fn memory_entry(folder: &Path) -> PathBuf {
+        let entries = fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").path());
+        let mut memory = entries.filter(|path| path.extension().is_some_and(|extension| extension == "mem"));
+        let path = memory.next().expect("it is kept");
+        assert_eq!(memory.next(), None);
+        path
+    }
+
+    #[test]
+    fn load_steps_run_once_for_all_processes() {
+        let (folder, model) = (Folder::new("memory"), digits());
+        let cached = options(Some(&folder.0));
+        let direct = run(&model.compile(&options(None)).expect("compiles"), &model);
+        let compile = || digits().compile(&cached).expect("compiles");
+        assert_eq!(run(&compile(), &model), direct);
+        assert_eq!(run(&compile(), &model), direct);
+        // What the second took was what the first left, or else it would not see this.
+        let path = memory_entry(&folder.0);
+        let mut bytes = fs::read(&path).expect("readable");
+        bytes[..1000].fill(0x3f);
+        fs::write(&path, &bytes).expect("writable");
+        assert_ne!(run(&compile(), &model), direct);
+        // Another compilation has nothing to do with it, and one that is in memory has no file to go by.
+        let compiled = digits().compile(&Options { threads: 1, ..cached.clone() }).expect("compiles");
+        assert_eq!(run(&compiled, &model), direct);
+        let in_memory = Arc::new(fs::read(DIGITS).expect("readable"));
+        let compiled =
+            Model::from_bytes(in_memory).and_then(|model| model.compile(&cached)).expect("compiles");
+        assert_eq!(run(&compiled, &model), direct);
+    }
+
+    #[test]
+    fn weights_of_a_file_that_changed_are_not_those_of_before() {
+        let folder = Folder::new("changed");
+        let (path, cache) = (folder.0.join("model.pt2"), folder.0.join("cache"));
+        let cached = options(Some(&cache));
+        // Waits until a change can be told from the one before.
+        let result = || {
+            let model = loop {
+                let model = Model::open(&path).expect("it is a model");
+                if model.file().is_some() {
+                    break model;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            };
+            let with_cache = run(&model.compile(&cached).expect("compiles"), &model);
+            let without = run(&model.compile(&options(None)).expect("compiles"), &model);
+            assert_eq!(with_cache, without);
+            with_cache
+        };
+        let mut bytes = fs::read(DIGITS).expect("readable");
+        fs::write(&path, &bytes).expect("writable");
+        let first = result();
+        assert_eq!(result(), first);
+        // Negates every weight of a convolution, in place: directory and length stay as they are.
+        let entry = digits().imported.weights["4.weight"].storage.clone();
+        bytes[entry].chunks_exact_mut(4).for_each(|element| element[3] ^= 0x80);
+        fs::write(&path, &bytes).expect("writable");
+        assert_ne!(result(), first);
     }
 
     #[test]

@@ -84,9 +84,12 @@ impl CpuBackend {
     ///
     /// # Errors
     /// [`Error::Bug`] when a kernel cannot be emitted or compiled.
-    pub fn compile(&self, kernels: &[Kernel], options: &Options) -> Result<Vec<Vec<u8>>, Error> {
-        let cache =
-            options.cache.as_ref().and_then(|dir| ObjectCache::open(dir.clone(), options.cache_bytes).ok());
+    pub fn compile(
+        &self,
+        kernels: &[Kernel],
+        options: &Options,
+        cache: Option<&ObjectCache>,
+    ) -> Result<Vec<Vec<u8>>, Error> {
         let modules: Vec<&[Kernel]> = kernels.chunks(KERNELS_PER_MODULE).collect();
         let objects: Vec<Mutex<Option<Result<Vec<u8>, Error>>>> =
             modules.iter().map(|_| Mutex::new(None)).collect();
@@ -95,7 +98,7 @@ impl CpuBackend {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(module) = modules.get(at) else { return };
-                let object = self.module(module, cache.as_ref());
+                let object = self.module(module, cache);
                 *objects[at].lock().expect("invariant: no compiling thread panics") = Some(object);
             }
         };

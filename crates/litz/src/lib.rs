@@ -15,6 +15,7 @@ mod artifact;
 mod backends;
 pub mod contract;
 mod error;
+mod identity;
 mod model;
 mod options;
 pub mod pipeline;

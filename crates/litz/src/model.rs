@@ -3,6 +3,7 @@
 use crate::artifact::{Code, Kept};
 use crate::backends::{self, CpuBackend, Device};
 use crate::error::Error;
+use crate::identity::FileIdentity;
 use crate::options::Options;
 use crate::pipeline::{self, Texts};
 use crate::profile::Profile;
@@ -11,6 +12,7 @@ use litz_import::{Archive, Imported, InputKind, Weight};
 use litz_ir::Diags;
 use litz_ir::graph::{Device as Place, TensorType, Type};
 use litz_runtime::Tensor;
+use litz_runtime::cache::ObjectCache;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, Value};
 use litz_runtime::tensor::Input;
@@ -22,6 +24,8 @@ use std::sync::Arc;
 /// A model read from a file: its graph, and its weights, which stay in the file.
 pub struct Model {
     archive: Archive,
+    /// Of the file that the archive is mapped from.
+    file: Option<FileIdentity>,
     /// The program as imported.
     pub imported: Imported,
 }
@@ -35,10 +39,12 @@ impl Model {
         let path = path.as_ref();
         let failed = |source| Error::Io { path: path.to_owned(), source };
         let file = std::fs::File::open(path).map_err(failed)?;
+        // Before any of it is read: what changes from here on changes the identity, too.
+        let identity = FileIdentity::of(&file);
         // SAFETY: the mapping is only read. That nobody truncates or rewrites a model's file while it is in use is
         // documented as the caller's business, as for any mapped weights.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
-        Model::from_bytes(Arc::new(map))
+        Ok(Model { file: identity, ..Model::from_bytes(Arc::new(map))? })
     }
 
     /// Reads the only model of an archive in memory.
@@ -49,7 +55,7 @@ impl Model {
         let archive = Archive::open(bytes)?;
         let name = archive.only_model()?.to_owned();
         let imported = litz_import::import(&archive, &name, &litz_ops::Table::new())?;
-        Ok(Model { archive, imported })
+        Ok(Model { archive, file: None, imported })
     }
 
     /// Types of the tensors a call takes, with their names, in order.
@@ -100,10 +106,15 @@ impl Model {
     /// As [`Model::compile`].
     pub fn compile_with(&self, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Compiled, Error> {
         let mut run = Runner::new(options.verify, options.dump.clone(), progress);
+        let cache =
+            options.cache.as_ref().and_then(|dir| ObjectCache::open(dir.clone(), options.cache_bytes).ok());
+        let backend = CpuBackend::new(options);
+        let kept = cache.as_ref().filter(|_| !options.reference);
+        let kept = run.step("key", || Kept::new(self, &backend, options, kept?));
         let (texts, code) = if options.reference {
             (self.texts(options, Stage::Program, &mut run)?, None)
         } else {
-            let (texts, code) = self.code(options, &mut run)?;
+            let (texts, code) = self.code(&backend, options, &mut run, cache.as_ref(), kept.as_ref())?;
             (texts, Some(code))
         };
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
@@ -120,31 +131,43 @@ impl Model {
             None => device,
         };
         let weights = ModelWeights { archive: &self.archive, weights: &self.imported.weights };
-        let executable =
-            run.step("weights", || Executable::new(&realized.program, &realized.kernels, device, &weights))?;
+        let kept_as = kept.as_ref().and_then(Kept::memory);
+        let executable = run.step("weights", || {
+            Executable::new_kept(&realized.program, &realized.kernels, device, &weights, kept_as)
+        })?;
         Ok(Compiled { executable, timings: run.timings, texts, profile, code })
     }
 
     /// Texts and machine code: those that an earlier process left in the cache, else made.
-    fn code(&self, options: &Options, run: &mut Runner<'_>) -> Result<(Texts, Code), Error> {
-        let backend = CpuBackend::new(options);
-        let kept = Kept::new(self, &backend, options);
-        if let Some((realized, code)) = run.step("look up", || kept.as_ref()?.find()) {
+    fn code(
+        &self,
+        backend: &CpuBackend,
+        options: &Options,
+        run: &mut Runner<'_>,
+        cache: Option<&ObjectCache>,
+        kept: Option<&Kept<'_>>,
+    ) -> Result<(Texts, Code), Error> {
+        if let Some((realized, code)) = run.step("look up", || kept?.find()) {
             return Ok((Texts { realized: Some(realized), ..Texts::default() }, code));
         }
         let texts = self.texts(options, Stage::Program, run)?;
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
-        let objects = run.step("kernels", || backend.compile(&realized.kernels, options))?;
-        let code = Code::new(self, &backend, objects);
+        let objects = run.step("kernels", || backend.compile(&realized.kernels, options, cache))?;
+        let code = Code::new(self, backend, objects);
         if let Some(kept) = kept {
             run.step("keep", || kept.put(realized, &code));
         }
         Ok((texts, code))
     }
 
-    /// The file.
+    /// The archive.
     pub(crate) fn archive(&self) -> &Archive {
         &self.archive
+    }
+
+    /// What tells the file from others and from itself after a change; `None` where nothing does.
+    pub(crate) fn file(&self) -> Option<&FileIdentity> {
+        self.file.as_ref()
     }
 }
 

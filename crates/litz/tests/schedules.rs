@@ -110,7 +110,8 @@ fn on_native(realized: &Realized, threads: usize, isa: IsaChoice) -> Result<Devi
         TestCaseError::fail(format!("{e}\n{kernels}"))
     };
     let options = Options { threads: 1, isa, ..Options::default() };
-    let objects = CpuBackend::new(&options).compile(&realized.kernels, &options).map_err(|e| fail(&e))?;
+    let objects =
+        CpuBackend::new(&options).compile(&realized.kernels, &options, None).map_err(|e| fail(&e))?;
     let resolve = |name: &str| routines::symbol(name).or_else(|| symbols::c_library_symbol(name));
     let objects = objects.iter().map(|bytes| LoadedObject::load(bytes, &resolve).map(Arc::new));
     let objects: Vec<_> = objects.collect::<Result<_, _>>().map_err(|e| fail(&e))?;

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{Base, Buffer, Command, OutputPlan, Place, Plan, Shape, Target};
 use crate::arena::{ALIGNMENT, AlignedBuf, OutOfMemory};
+use crate::cache::{CacheKey, FileMemory, ObjectCache, Unfinished};
 use crate::device::{Device, Launch};
 use crate::error::RunError;
 use crate::routines::{Read, Write};
@@ -23,7 +24,37 @@ pub(super) struct Memory {
     /// Slot and bytes of what load steps keep.
     kept_slots: Vec<(usize, usize)>,
     /// Owns what the addresses point to.
-    owned: UnsafeCell<(Vec<ConstMemory>, AlignedBuf)>,
+    owned: UnsafeCell<(Vec<ConstMemory>, Kept)>,
+}
+
+/// The memory that load steps keep: one piece, so that all of it lies in huge pages.
+enum Kept {
+    Own(AlignedBuf),
+    /// A file of the cache, to be kept when load steps have run.
+    Unfinished(FileMemory, Unfinished),
+    /// A file of the cache with what an earlier process, or this one, has computed.
+    File(FileMemory),
+}
+
+impl Kept {
+    fn new(bytes: usize, kept_as: Option<(&ObjectCache, &CacheKey)>) -> Result<Kept, OutOfMemory> {
+        if let Some((cache, key)) = kept_as.filter(|_| bytes > 0) {
+            if let Some(memory) = cache.map(key, bytes) {
+                return Ok(Kept::File(memory));
+            }
+            if let Some((memory, unfinished)) = cache.make(key, bytes) {
+                return Ok(Kept::Unfinished(memory, unfinished));
+            }
+        }
+        AlignedBuf::new(bytes).map(Kept::Own)
+    }
+
+    fn start(&mut self) -> *mut u8 {
+        match self {
+            Kept::Own(buffer) => buffer.as_mut_ptr(),
+            Kept::Unfinished(memory, _) | Kept::File(memory) => memory.start(),
+        }
+    }
 }
 
 // SAFETY: the owned buffers are only kept alive; access goes through the addresses, under the rule given there.
@@ -32,11 +63,11 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Makes room for what load steps keep, given as slots and bytes: one piece of memory, so that all of it lies in
-    /// huge pages.
+    /// Makes room for what load steps keep, given as slots and bytes, or finds it in the cache.
     pub(super) fn new(
         mut constants: Vec<ConstMemory>,
         kept_slots: Vec<(usize, usize)>,
+        kept_as: Option<(&ObjectCache, &CacheKey)>,
     ) -> Result<Memory, OutOfMemory> {
         let mut total = 0usize;
         let mut offsets = Vec::with_capacity(kept_slots.len());
@@ -45,12 +76,30 @@ impl Memory {
             let end = bytes.checked_next_multiple_of(ALIGNMENT).and_then(|bytes| total.checked_add(bytes));
             total = end.ok_or(OutOfMemory { bytes })?;
         }
-        let mut kept = AlignedBuf::new(total)?;
-        let start = kept.as_mut_ptr();
+        let mut kept = Kept::new(total, kept_as)?;
+        let start = kept.start();
         let first = constants.iter_mut().map(ConstMemory::as_mut_ptr);
         let addresses = first.chain(offsets.into_iter().map(|offset| start.wrapping_add(offset))).collect();
         let count = constants.len();
         Ok(Memory { addresses, constants: count, kept_slots, owned: UnsafeCell::new((constants, kept)) })
+    }
+
+    /// Whether load steps have to run.
+    pub(super) fn is_empty(&mut self) -> bool {
+        !matches!(self.owned.get_mut().1, Kept::File(_))
+    }
+
+    /// Keeps what load steps have computed for the next process, where that was asked for. Where it fails, nothing but
+    /// the next start's time is lost.
+    pub(super) fn keep(&mut self) {
+        let kept = &mut self.owned.get_mut().1;
+        *kept = match std::mem::replace(kept, Kept::Own(AlignedBuf::default())) {
+            Kept::Unfinished(mut memory, unfinished) => {
+                let _ = unfinished.finish(&mut memory);
+                Kept::File(memory)
+            }
+            kept @ (Kept::Own(_) | Kept::File(_)) => kept,
+        };
     }
 
     /// Slot and bytes of what load steps keep.

@@ -1,6 +1,6 @@
 //! A program and its kernels to steps with everything resolved that does not depend on sizes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use litz_ir::Dtype;
 use litz_ir::graph::TensorType;
@@ -22,6 +22,8 @@ pub(super) struct Prepared {
     pub(super) slots: Vec<Slot>,
     pub(super) params: Vec<Layout>,
     pub(super) kernels: Vec<KernelFacts>,
+    /// Whether a call writes what load steps compute.
+    pub(super) calls_write_kept: bool,
     pub(super) load: Vec<Step>,
     pub(super) steps: Vec<Step>,
     /// (destination, source).
@@ -114,6 +116,7 @@ pub(super) fn prepare(
         updates: program.updates.iter().map(|(dst, src)| (dst.index(), src.index())).collect(),
         outputs: program.outputs.iter().map(|output| cx.output(output)).collect::<Result<_, _>>()?,
         kernels: Vec::new(),
+        calls_write_kept: false,
     };
     let define = |slots: &mut Vec<Slot>, slot: ir::Slot, origin: Origin| {
         let slot = &mut slots[slot.index()];
@@ -150,14 +153,25 @@ pub(super) fn prepare(
             | ir::Step::Free { .. } => {}
         }
     }
-    mark_written(&mut prepared, &facts);
+    let written_at_load = written(&prepared.load, &facts);
+    let written_by_calls = written(&prepared.steps, &facts);
+    let updated: Vec<usize> = prepared.updates.iter().map(|&(dst, _)| dst).collect();
+    let kept = allocated(&prepared.load);
+    prepared.calls_write_kept = written_by_calls
+        .iter()
+        .chain(&updated)
+        .any(|&slot| bases(&prepared.slots, slot).any(|base| kept.contains(&base)));
+    for slot in [written_at_load, written_by_calls, updated].concat() {
+        let within: Vec<usize> = bases(&prepared.slots, slot).collect();
+        within.into_iter().for_each(|base| prepared.slots[base].is_written = true);
+    }
     Ok(Prepared { kernels: facts, ..prepared })
 }
 
-/// Marks every slot that steps or updates write, and what the slot lies in.
-fn mark_written(prepared: &mut Prepared, kernels: &[KernelFacts]) {
-    let mut written: Vec<usize> = prepared.updates.iter().map(|&(dst, _)| dst).collect();
-    for step in prepared.load.iter().chain(&prepared.steps) {
+/// The slots that steps write.
+fn written(steps: &[Step], kernels: &[KernelFacts]) -> Vec<usize> {
+    let mut written = Vec::new();
+    for step in steps {
         match step {
             Step::Launch { kernel, args, .. } => {
                 let flags = args.iter().zip(&kernels[*kernel].is_written);
@@ -167,14 +181,24 @@ fn mark_written(prepared: &mut Prepared, kernels: &[KernelFacts]) {
             Step::Check(_) | Step::Alloc(_) | Step::View(_) | Step::Free(_) => {}
         }
     }
-    for mut slot in written {
-        prepared.slots[slot].is_written = true;
-        // A base has its memory before the views in it, so that this ends.
-        while let Origin::View { base, .. } = prepared.slots[slot].origin {
-            slot = base;
-            prepared.slots[slot].is_written = true;
-        }
-    }
+    written
+}
+
+/// The slots that steps give memory of their own.
+fn allocated(steps: &[Step]) -> HashSet<usize> {
+    let slot = |step: &Step| match step {
+        Step::Alloc(slot) => Some(*slot),
+        Step::Check(_) | Step::View(_) | Step::Launch { .. } | Step::Extern { .. } | Step::Free(_) => None,
+    };
+    steps.iter().filter_map(slot).collect()
+}
+
+/// A slot and those it lies in. A base has its memory before the views in it, so that this ends.
+fn bases(slots: &[Slot], slot: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(slot), |&slot| match slots[slot].origin {
+        Origin::View { base, .. } => Some(base),
+        Origin::Param(_) | Origin::Const(_) | Origin::Alloc | Origin::None => None,
+    })
 }
 
 fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<KernelFacts, RunError> {

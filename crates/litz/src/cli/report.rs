@@ -109,15 +109,24 @@ const FIRST: usize = 6;
 
 /// Looks at all elements. None where there are none.
 pub fn summary(tensor: &Tensor) -> Option<Summary> {
-    let values = tensor.to_f64();
-    let first = values.iter().take(FIRST).copied().collect();
-    let (min, max) = values.iter().fold((f64::NAN, f64::NAN), |(min, max), &v| (min.min(v), max.max(v)));
-    (!values.is_empty()).then(|| Summary {
-        min,
-        max,
-        mean: values.iter().sum::<f64>() / values.len() as f64,
-        first,
-    })
+    let (mut first, mut min, mut max, mut sum) = (Vec::new(), f64::INFINITY, f64::NEG_INFINITY, 0.0);
+    tensor.each_f64(|value| {
+        if first.len() < FIRST {
+            first.push(value);
+        }
+        // NaN compares with nothing.
+        if value < min {
+            min = value;
+        }
+        if value > max {
+            max = value;
+        }
+        sum += value;
+    });
+    if min > max {
+        (min, max) = (f64::NAN, f64::NAN);
+    }
+    (!first.is_empty()).then(|| Summary { min, max, mean: sum / tensor.numel() as f64, first })
 }
 
 /// An element as its type writes it.
@@ -140,6 +149,19 @@ pub fn scalar(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn summaries_pass_over_nan() {
+        let of = |values: &[f32]| {
+            let tensor = Tensor::from_slice(&[values.len()], values).expect("lengths match");
+            summary(&tensor).map(|s| (s.min, s.max, s.mean.is_nan(), s.first.len()))
+        };
+        assert_eq!(of(&[2.0, f32::NAN, -1.0]), Some((-1.0, 2.0, true, 3)));
+        assert_eq!(of(&[f32::INFINITY; 7]), Some((f64::INFINITY, f64::INFINITY, false, 6)));
+        let none = of(&[f32::NAN]).expect("one element");
+        assert!(none.0.is_nan() && none.1.is_nan());
+        assert_eq!(of(&[]), None);
+    }
 
     #[test]
     fn columns_line_up() {

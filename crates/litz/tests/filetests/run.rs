@@ -109,7 +109,7 @@ fn reference(realized: &Realized) -> Result<Device, String> {
 }
 
 fn native(realized: &Realized, backend: &CpuBackend, settings: &Settings) -> Result<Device, String> {
-    let objects = backend.compile(&realized.kernels, &settings.options).map_err(|e| e.to_string())?;
+    let objects = backend.compile(&realized.kernels, &settings.options, None).map_err(|e| e.to_string())?;
     let pool = Arc::new(ThreadPool::new(settings.options.threads));
     litz::load(&realized.kernels, &objects, pool).map_err(|e| e.to_string())
 }
