@@ -104,11 +104,17 @@ impl Builder<'_> {
         let mut pools = Vec::new();
         let mut placed = HashSet::new();
         for pool in &schedule.pools {
-            let base = self.program.slots.push(SlotData {
-                name: pool.name.clone(),
-                dtype: Dtype::U8,
-                extent: pool.bytes,
-            });
+            let base = match (pool.bytes, self.names.bufs.get(&*pool.name)) {
+                (Some(extent), _) => {
+                    let name = pool.name.clone();
+                    self.program.slots.push(SlotData { name, dtype: Dtype::U8, extent })
+                }
+                (None, Some(&buf)) => {
+                    placed.insert(buf);
+                    self.slot(buf)
+                }
+                (None, None) => continue,
+            };
             let mut steps = vec![Step::Alloc { slot: base }];
             for (name, offset) in &pool.places {
                 if let Some(&buf) = self.names.bufs.get(name.as_str()) {
@@ -117,7 +123,7 @@ impl Builder<'_> {
                 }
             }
             self.steps(pool.at_load).extend(steps);
-            if !pool.at_load {
+            if !pool.at_load && pool.bytes.is_some() {
                 pools.push(base);
             }
         }

@@ -14,6 +14,7 @@
 //!   }
 //!   extern e3
 //!   pool p0 = 12288*s0 { h at 0 }
+//!   pool y { g at 0 }
 //! }
 //! ```
 //!
@@ -165,10 +166,10 @@ pub enum LocalSpace {
 /// One allocation that several buffers share.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Pool {
-    /// Name.
+    /// Name, or that of the buffer whose memory it is.
     pub name: String,
-    /// Size.
-    pub bytes: Expr,
+    /// Size. `None`: the memory of a buffer that is returned, until that is written.
+    pub bytes: Option<Expr>,
     /// Buffers and their byte offsets.
     pub places: Vec<(String, Expr)>,
     /// Lives as long as the model (results of steps at load).

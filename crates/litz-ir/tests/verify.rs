@@ -243,6 +243,8 @@ fn schedule_rules() {
             ("placed-twice", "wp at 0", "wp at 0, h at 0"),
             ("pool-overflow", "wp at 0", "wp at 4"),
             ("pool-overflow", "wp at 0", "wp at -4"),
+            ("pool-memory", "pool weights at load = 9437184", "pool weights at load"),
+            ("pool-memory", "pool weights at load = 9437184", "pool x"),
         ],
     );
     let elsewhere =
@@ -387,6 +389,45 @@ fn program_rules_on_built_data() {
     );
     // Without the allocation, its views and uses have no memory either.
     assert_eq!(edit(&|program| drop(program.steps.remove(1))), ["use-before-alloc"]);
+}
+
+#[test]
+fn what_shares_memory_takes_turns() {
+    let found = |steps: &str| {
+        let text = format!(
+            "program @p on cpu {{ sym s0 in [1, 9] param x: f32[s0] alloc y: f32[4*s0] alloc pool: u8[64*s0]
+             alloc z: f32[s0] {steps} return y: f32[4*s0] }}"
+        );
+        let program = text::program::parse(&text).unwrap_or_else(|diags| panic!("{diags:?}"));
+        slugs(&verify::program::verify(&program))
+    };
+    let shared = || BTreeSet::from(["shared-memory"]);
+    let (a, b) = ("view a: f32[s0] = pool + 0", "view b: f32[s0] = pool + 4*s0");
+    // Apart, or one after the other.
+    assert_eq!(found(&format!("{a} {b} launch @k(x, a, b, y)")), BTreeSet::new());
+    let later = "view c: f32[2*s0] = pool + 0";
+    assert_eq!(
+        found(&format!("{a} {later} launch @k(x, a) launch @k(a, y) launch @k(x, c)")),
+        BTreeSet::new()
+    );
+    assert_eq!(found(&format!("{a} {later} launch @k(x, a) launch @k(x, c) launch @k(a, y)")), shared());
+    assert_eq!(found(&format!("{a} {later} launch @k(x, a) launch @k(a, c) launch @k(c, y)")), shared());
+    assert_eq!(found(&format!("{b} {later} launch @k(x, b, c, y)")), shared());
+    // In what is returned, before that is written.
+    let within = "view t: f32[s0] = y + 0";
+    assert_eq!(found(&format!("{within} launch @k(x, t) launch @k(t, z) launch @k(z, y)")), BTreeSet::new());
+    assert_eq!(found(&format!("{within} launch @k(x, t) launch @k(t, y)")), shared());
+    assert_eq!(found(&format!("{within} launch @k(x, y) launch @k(y, t)")), shared());
+    // A call finds what load steps left, and so does the next one.
+    let load = |steps: &str| {
+        let text = format!(
+            "program @p on cpu {{ param x: f32[4] load {{ alloc pool: u8[16] view a: f32[4] = pool + 0
+             view b: f32[4] = pool + 0 launch @k(a) }} {steps} return x: f32[4] }}"
+        );
+        slugs(&verify::program::verify(&text::program::parse(&text).expect("parses")))
+    };
+    assert_eq!(load("launch @k(b)"), BTreeSet::new());
+    assert_eq!(load("launch @k(a) launch @k(b)"), shared());
 }
 
 #[test]

@@ -24,24 +24,30 @@ impl Life {
     }
 }
 
-/// Plans pools: one for buffers of constant size, packed by first fit of the largest first, and one place for each
-/// run-time size class. Returned buffers and those that live as long as the model get memory of their own.
+/// Plans pools. Buffers of constant size are packed by first fit of the largest first; those of run-time size get one
+/// place for each size class. Before they open a pool of their own, buffers take what fits of the memory of buffers that
+/// are returned and not yet written. Results of steps at load get memory of their own.
 pub fn pools(loops: &Loops, deps: &Deps, steps: &[Step]) -> Vec<Pool> {
-    let (mut fixed, mut symbolic) = (Vec::new(), Vec::new());
-    for life in lifetimes(loops, deps, steps) {
+    let bytes_of = |life: &Life| {
         let data = &loops.bufs[life.buf];
-        let bytes = data.span() * data.dtype.size() as i64;
-        match bytes.as_int() {
-            Some(0) => {}
-            Some(bytes) => fixed.push((life, (bytes + ALIGN - 1) / ALIGN * ALIGN)),
-            None => symbolic.push((life, bytes)),
-        }
-    }
-    fixed_pool(loops, fixed).into_iter().chain(symbolic_pool(loops, symbolic)).collect()
+        data.span() * data.dtype.size() as i64
+    };
+    let lives = lifetimes(loops, steps).into_iter().map(|life| (life, bytes_of(&life)));
+    let (hosts, lives): (Vec<_>, Vec<_>) = lives.partition(|(life, _)| deps.escapes[life.buf]);
+    let is_fixed = |(_, bytes): &(Life, Expr)| bytes.as_int().is_some();
+    let (fixed_hosts, symbolic_hosts) = hosts.into_iter().partition(is_fixed);
+    let (fixed, symbolic) = lives.into_iter().partition(is_fixed);
+    let fixed = fixed_pools(loops, numbers(fixed_hosts), numbers(fixed));
+    fixed.into_iter().chain(symbolic_pools(loops, symbolic_hosts, symbolic)).collect()
+}
+
+/// Those that have bytes, with how many.
+fn numbers(lives: Vec<(Life, Expr)>) -> Vec<(Life, i64)> {
+    lives.into_iter().filter_map(|(life, bytes)| Some((life, bytes.as_int()?))).filter(|l| l.1 > 0).collect()
 }
 
 /// Buffers written and read by the steps of a call, in order of first use.
-fn lifetimes(loops: &Loops, deps: &Deps, steps: &[Step]) -> Vec<Life> {
+fn lifetimes(loops: &Loops, steps: &[Step]) -> Vec<Life> {
     let by_name: HashMap<&str, &Stmt> = loops.stmts.iter().map(|s| (s.name(), s)).collect();
     let mut lives: Vec<Life> = Vec::new();
     let mut life_of: HashMap<Buf, usize> = HashMap::new();
@@ -61,10 +67,7 @@ fn lifetimes(loops: &Loops, deps: &Deps, steps: &[Step]) -> Vec<Life> {
         for stmt in names.iter().filter_map(|n| by_name.get(n)) {
             for buf in stmt.writes().into_iter().chain(stmt.reads()) {
                 let data = &loops.bufs[buf];
-                if data.kind != BufKind::Temp
-                    || deps.escapes[buf]
-                    || locals.iter().any(|l| l.buf == data.name)
-                {
+                if data.kind != BufKind::Temp || locals.iter().any(|l| l.buf == data.name) {
                     continue;
                 }
                 match life_of.get(&buf) {
@@ -84,11 +87,12 @@ fn lifetimes(loops: &Loops, deps: &Deps, steps: &[Step]) -> Vec<Life> {
     lives
 }
 
-/// First fit, largest first: each buffer takes the lowest offset that is free for all of its life.
-fn fixed_pool(loops: &Loops, mut lives: Vec<(Life, i64)>) -> Option<Pool> {
-    lives.sort_by_key(|(life, bytes)| (Reverse(*bytes), life.first, life.buf));
-    let mut placed: Vec<(Life, i64, i64)> = Vec::new();
-    for (life, bytes) in lives {
+/// First fit, largest first: each buffer takes the lowest offset that is free for all of its life, in the smallest host
+/// that has one, else in a pool.
+fn fixed_pools(loops: &Loops, mut hosts: Vec<(Life, i64)>, mut lives: Vec<(Life, i64)>) -> Vec<Pool> {
+    /// A buffer's life, and from where to where it lies.
+    type Placed = (Life, i64, i64);
+    let first_fit = |placed: &[Placed], life: &Life, bytes: i64| {
         let mut taken: Vec<(i64, i64)> = placed
             .iter()
             .filter(|(other, ..)| life.overlaps(other))
@@ -102,42 +106,87 @@ fn fixed_pool(loops: &Loops, mut lives: Vec<(Life, i64)>) -> Option<Pool> {
             }
             offset = offset.max(to);
         }
-        placed.push((life, offset, offset + bytes));
+        offset
+    };
+    hosts.sort_by_key(|(life, bytes)| (*bytes, life.buf));
+    lives.sort_by_key(|(life, bytes)| (Reverse(*bytes), life.first, life.buf));
+    let mut hosted: Vec<Vec<Placed>> = vec![Vec::new(); hosts.len()];
+    let mut pooled: Vec<Placed> = Vec::new();
+    for (life, bytes) in lives {
+        let rounded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+        let host = hosts.iter().zip(&mut hosted).find_map(|((host, room), placed)| {
+            let offset = first_fit(placed, &life, rounded);
+            (life.last < host.first && offset + bytes <= *room).then_some((placed, offset))
+        });
+        let (placed, offset) = host.unwrap_or_else(|| {
+            let offset = first_fit(&pooled, &life, rounded);
+            (&mut pooled, offset)
+        });
+        placed.push((life, offset, offset + rounded));
     }
-    let total = placed.iter().map(|p| p.2).max()?;
-    placed.sort_by_key(|(life, ..)| (life.first, life.buf));
-    let places = placed
-        .iter()
-        .map(|(life, offset, _)| (loops.bufs[life.buf].name.clone(), Expr::int(*offset)))
-        .collect();
-    Some(Pool { name: "pool0".to_owned(), bytes: Expr::int(total), places, at_load: false })
+    let pool = |name: &str, bytes: Option<Expr>, mut placed: Vec<Placed>| {
+        placed.sort_by_key(|(life, ..)| (life.first, life.buf));
+        let place = |(life, offset, _): &Placed| (loops.bufs[life.buf].name.clone(), Expr::int(*offset));
+        let places: Vec<_> = placed.iter().map(place).collect();
+        (!places.is_empty()).then(|| Pool { name: name.to_owned(), bytes, places, at_load: false })
+    };
+    let total = pooled.iter().map(|p| p.2).max().map(Expr::int);
+    let hosted =
+        hosts.iter().zip(hosted).filter_map(|((host, _), p)| pool(&loops.bufs[host.buf].name, None, p));
+    hosted.chain(pool("pool0", total, pooled)).collect()
 }
 
-/// Places of run-time size: a buffer takes one that is free and known to be large enough, or opens another.
-fn symbolic_pool(loops: &Loops, mut lives: Vec<(Life, Expr)>) -> Option<Pool> {
+/// Places of run-time size: a buffer takes one that is free and known to be large enough, or opens another where there
+/// is known to be room: in a host, else in a pool.
+fn symbolic_pools(loops: &Loops, hosts: Vec<(Life, Expr)>, mut lives: Vec<(Life, Expr)>) -> Vec<Pool> {
     struct Place {
+        offset: Expr,
         bytes: Expr,
         last: usize,
         bufs: Vec<Buf>,
     }
-    lives.sort_by_key(|(life, _)| (life.first, life.buf));
-    let mut open: Vec<Place> = Vec::new();
-    for (life, bytes) in lives {
-        let fits =
-            |p: &Place| p.last < life.first && loops.facts.known(&Rel::le(bytes, p.bytes)) == Known::Yes;
-        match open.iter_mut().find(|p| fits(p)) {
-            Some(place) => {
-                place.last = life.last;
-                place.bufs.push(life.buf);
-            }
-            None => open.push(Place { bytes, last: life.last, bufs: vec![life.buf] }),
+    struct Region {
+        /// When it is needed for itself, and its size. None: a pool.
+        host: Option<(Life, Expr)>,
+        open: Vec<Place>,
+        end: Expr,
+    }
+    let is_le = |a: Expr, b: Expr| loops.facts.known(&Rel::le(a, b)) == Known::Yes;
+    let take = |region: &mut Region, (life, bytes): (Life, Expr)| {
+        if region.host.as_ref().is_some_and(|(host, _)| life.last >= host.first) {
+            return false;
         }
+        if let Some(place) = region.open.iter_mut().find(|p| p.last < life.first && is_le(bytes, p.bytes)) {
+            place.last = life.last;
+            place.bufs.push(life.buf);
+            return true;
+        }
+        let offset = region.end;
+        if region.host.as_ref().is_some_and(|&(_, room)| !is_le(offset + bytes, room)) {
+            return false;
+        }
+        region.open.push(Place { offset, bytes, last: life.last, bufs: vec![life.buf] });
+        region.end = offset + bytes.ceildiv(ALIGN) * ALIGN;
+        true
+    };
+    let region = |host| Region { host, open: Vec::new(), end: Expr::zero() };
+    let mut regions: Vec<Region> = hosts.into_iter().map(Some).chain([None]).map(region).collect();
+    lives.sort_by_key(|(life, _)| (life.first, life.buf));
+    for life in lives {
+        let is_placed = regions.iter_mut().any(|region| take(region, life));
+        assert!(is_placed, "invariant: a pool takes all");
     }
-    let mut offset = Expr::zero();
-    let mut places = Vec::new();
-    for place in &open {
-        places.extend(place.bufs.iter().map(|&b| (loops.bufs[b].name.clone(), offset)));
-        offset = offset + place.bytes.ceildiv(ALIGN) * ALIGN;
-    }
-    (!places.is_empty()).then(|| Pool { name: "pool1".to_owned(), bytes: offset, places, at_load: false })
+    let pool = |region: Region| {
+        let (name, bytes) = match region.host {
+            Some((host, _)) => (loops.bufs[host.buf].name.clone(), None),
+            None => ("pool1".to_owned(), Some(region.end)),
+        };
+        let place = |place: &Place| {
+            let offset = place.offset;
+            place.bufs.iter().map(|&b| (loops.bufs[b].name.clone(), offset)).collect::<Vec<_>>()
+        };
+        let places: Vec<_> = region.open.iter().flat_map(place).collect();
+        (!places.is_empty()).then_some(Pool { name, bytes, places, at_load: false })
+    };
+    regions.into_iter().filter_map(pool).collect()
 }

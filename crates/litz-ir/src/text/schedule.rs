@@ -154,7 +154,11 @@ impl Display for Leaf {
 }
 
 fn write_pool(f: &mut Formatter, pool: &Pool) -> fmt::Result {
-    write!(f, "  pool {}{} = {} {{", Name(&pool.name), when(pool.at_load), pool.bytes)?;
+    write!(f, "  pool {}{}", Name(&pool.name), when(pool.at_load))?;
+    if let Some(bytes) = pool.bytes {
+        write!(f, " = {bytes}")?;
+    }
+    f.write_str(" {")?;
     f.write_str(if pool.places.is_empty() { "" } else { " " })?;
     commas(f, &pool.places, |f, (buf, offset)| write!(f, "{} at {offset}", Name(buf)))?;
     writeln!(f, " }}")
@@ -302,8 +306,7 @@ fn leaf(cx: &mut Cursor) -> Result<Leaf> {
 fn pool(cx: &mut Cursor) -> Result<Pool> {
     let name = cx.name("a pool name")?;
     let at_load = at_load(cx)?;
-    cx.expect("=")?;
-    let bytes = cx.expr()?;
+    let bytes = if cx.eat("=") { Some(cx.expr()?) } else { None };
     let place = |cx: &mut Cursor| {
         let buf = cx.name("a buffer name")?;
         cx.expect("at")?;

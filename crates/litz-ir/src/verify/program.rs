@@ -1,6 +1,6 @@
 //! Programs to what is wrong with them.
 
-use litz_sym::Rel;
+use litz_sym::{Expr, Rel};
 
 use crate::diag::Diags;
 use crate::ids::Id;
@@ -13,10 +13,12 @@ use crate::verify::Report;
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
 /// `negative-size`, `slot-type`, `unknown-slot`, `use-before-alloc`, `use-after-free`, `double-alloc`, `free-of-param`,
-/// `view-overflow`, `type-mismatch`, `update-target`, `duplicate-update`.
+/// `view-overflow`, `shared-memory`, `type-mismatch`, `update-target`, `duplicate-update`.
 pub fn verify(program: &Program) -> Diags {
     let memory = vec![Memory::None; program.slots.len()];
-    let mut verifier = Verifier { report: Report::new(&program.facts), program, memory };
+    let held = vec![None; program.slots.len()];
+    let mut verifier =
+        Verifier { report: Report::new(&program.facts), program, memory, held, pieces: Vec::new(), now: 0 };
     verifier.run();
     verifier.report.diags
 }
@@ -60,10 +62,29 @@ enum Memory {
     Freed,
 }
 
+/// The part of a memory that one slot has.
+struct Piece {
+    slot: Slot,
+    /// The slot whose memory it is, and the bytes there.
+    root: Slot,
+    from: Expr,
+    to: Expr,
+    /// When steps first and last use it.
+    uses: Option<(usize, usize)>,
+}
+
+/// After all steps of all calls.
+const END: usize = usize::MAX;
+
 struct Verifier<'a> {
     report: Report,
     program: &'a Program,
     memory: Vec<Memory>,
+    /// The piece of each slot that has memory.
+    held: Vec<Option<usize>>,
+    pieces: Vec<Piece>,
+    /// Number of the step, load steps first.
+    now: usize,
 }
 
 impl Verifier<'_> {
@@ -80,10 +101,16 @@ impl Verifier<'_> {
             self.given(item.slot, &item.ty);
         }
         program.load.iter().for_each(|step| self.step(step));
+        let loaded = self.pieces.len();
         for param in &program.params {
             self.given(param.slot, &param.ty);
         }
         program.steps.iter().for_each(|step| self.step(step));
+        self.now = END;
+        // What calls use of what was there before them, the next call uses again.
+        for (_, last) in self.pieces[..loaded].iter_mut().filter_map(|piece| piece.uses.as_mut()) {
+            *last = if *last > program.load.len() { END } else { *last };
+        }
         for &(target, source) in &program.updates {
             self.update(target, source);
         }
@@ -91,6 +118,44 @@ impl Verifier<'_> {
         for output in &program.outputs {
             self.output(output);
         }
+        self.shared_memory();
+    }
+
+    /// Slots that hold something at the same time lie apart.
+    fn shared_memory(&mut self) {
+        let facts = &self.program.facts;
+        let mut used: Vec<(&Piece, (usize, usize))> =
+            self.pieces.iter().filter_map(|piece| Some((piece, piece.uses?))).collect();
+        used.sort_by_key(|(piece, (first, _))| (piece.root.index(), *first));
+        let mut problems = Vec::new();
+        for (at, (one, (_, last))) in used.iter().enumerate() {
+            let meets =
+                |(other, (first, _)): &&(&Piece, (usize, usize))| other.root == one.root && first <= last;
+            for (other, _) in used[at + 1..].iter().take_while(meets) {
+                let is_le = |a, b| facts.known(&Rel::le(a, b)).is_yes();
+                if !is_le(one.to, other.from) && !is_le(other.to, one.from) {
+                    problems.push((one.slot, other.slot, one.root));
+                }
+            }
+        }
+        for (one, other, root) in problems {
+            let [one, other, root] = [one, other, root].map(|slot| name(self.program, slot));
+            let message =
+                format!("`{one}` and `{other}` may share bytes of `{root}` while both hold something");
+            self.report.fail("shared-memory", message);
+        }
+    }
+
+    /// Notes which part of which memory a slot has from here on.
+    fn hold(&mut self, slot: Slot, base: Option<(Slot, Expr)>) {
+        let Some(data) = self.program.slots.get(slot) else { return };
+        let base = base.and_then(|(base, offset)| Some((self.held.get(base.index()).copied()??, offset)));
+        let (root, from) = base.map_or((slot, Expr::zero()), |(base, offset)| {
+            (self.pieces[base].root, self.pieces[base].from + offset)
+        });
+        let to = from + data.extent * data.dtype.size() as i64;
+        self.held[slot.index()] = Some(self.pieces.len());
+        self.pieces.push(Piece { slot, root, from, to, uses: None });
     }
 
     /// A slot whose contents come from outside.
@@ -104,16 +169,22 @@ impl Verifier<'_> {
         let message = format_args!("`{name}`: {}[{}] does not span {ty}", data.dtype, data.extent);
         self.report.check(fits, "slot-type", message);
         self.memory[slot.index()] = Memory::Given;
+        self.hold(slot, None);
     }
 
     fn step(&mut self, step: &Step) {
+        self.now += 1;
         match step {
             Step::Check { rel, who } => self.report.rel(rel, format_args!("check for {who:?}")),
-            Step::Alloc { slot } => self.place(*slot, Memory::Own),
+            Step::Alloc { slot } => {
+                self.place(*slot, Memory::Own);
+                self.hold(*slot, None);
+            }
             Step::View { slot, base, offset } => {
-                self.use_slot(*base, "view");
+                self.has_memory(*base, "view");
                 self.report.expr(*offset, format_args!("view `{}`", name(self.program, *slot)));
                 self.place(*slot, Memory::Within(*base));
+                self.hold(*slot, Some((*base, *offset)));
                 self.check_view(step);
             }
             Step::Launch { kernel, args, sizes } => {
@@ -126,7 +197,7 @@ impl Verifier<'_> {
                 ints.iter().for_each(|&value| self.report.expr(value, routine));
             }
             Step::Free { slot } => {
-                self.use_slot(*slot, "free");
+                self.has_memory(*slot, "free");
                 let Some(memory) = self.memory.get_mut(slot.index()) else { return };
                 let was = std::mem::replace(memory, Memory::Freed);
                 let message =
@@ -162,6 +233,14 @@ impl Verifier<'_> {
     }
 
     fn use_slot(&mut self, slot: Slot, place: &str) {
+        self.has_memory(slot, place);
+        if let Some(piece) = self.held.get(slot.index()).copied().flatten() {
+            let first = self.pieces[piece].uses.map_or(self.now, |(first, _)| first);
+            self.pieces[piece].uses = Some((first, self.now));
+        }
+    }
+
+    fn has_memory(&mut self, slot: Slot, place: &str) {
         let mut at = slot;
         // A view lives as long as its base; bases are older, so that the chain ends.
         for _ in 0..=self.memory.len() {

@@ -19,7 +19,7 @@ use crate::verify::Report;
 /// `zero-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
 /// `statement-order`, `load-order`, `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`,
-/// `placed-twice`, `pool-overflow`.
+/// `placed-twice`, `pool-memory`, `pool-overflow`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     let stmts = loops.stmts.iter().enumerate().map(|(at, stmt)| (stmt.name(), at)).collect();
     let bufs = loops.bufs.iter().map(|(buf, data)| (&*data.name, buf)).collect();
@@ -413,16 +413,34 @@ impl Verifier<'_> {
             }
         }
         for pool in &self.schedule.pools {
-            self.report.extent(pool.bytes, format_args!("pool `{}`", pool.name));
+            let Some(bytes) = self.pool_bytes(pool, &placed) else { continue };
+            self.report.extent(bytes, format_args!("pool `{}`", pool.name));
             for (name, offset) in &pool.places {
                 let message = format_args!("`{name}` has two places");
                 self.report.check(placed.insert(name), "placed-twice", message);
-                self.pooled(pool, name, *offset);
+                self.pooled((pool, bytes), name, *offset);
             }
         }
     }
 
-    fn pooled(&mut self, pool: &Pool, name: &str, offset: Expr) {
+    /// The size of a pool that has one, or that of the returned buffer whose memory it is.
+    fn pool_bytes(&mut self, pool: &Pool, placed: &HashSet<&str>) -> Option<Expr> {
+        if pool.bytes.is_some() {
+            return pool.bytes;
+        }
+        let loops = self.loops;
+        let host = self.bufs.get(&*pool.name).map(|&buf| (buf, &loops.bufs[buf]));
+        let host = host.filter(|&(buf, data)| {
+            data.kind == BufKind::Temp
+                && !placed.contains(&*data.name)
+                && results(loops).any(|result| result == buf)
+        });
+        let message = format_args!("pool `{}` has no size and is no buffer that is returned", pool.name);
+        self.report.check(host.is_some(), "pool-memory", message);
+        host.map(|(_, data)| data.span() * data.dtype.size() as i64)
+    }
+
+    fn pooled(&mut self, (pool, bytes): (&Pool, Expr), name: &str, offset: Expr) {
         self.report.expr(offset, format_args!("`{name}` in pool `{}`", pool.name));
         let Some(&buf) = self.bufs.get(name) else {
             return self
@@ -434,8 +452,7 @@ impl Verifier<'_> {
         self.report.check(data.kind == BufKind::Temp, "local-escapes", message);
         let end = offset + data.span() * data.dtype.size() as i64;
         let facts = &self.loops.facts;
-        let overflows =
-            facts.known(&Rel::le(end, pool.bytes)).is_no() || facts.known(&Rel::le(0, offset)).is_no();
+        let overflows = facts.known(&Rel::le(end, bytes)).is_no() || facts.known(&Rel::le(0, offset)).is_no();
         let message = format_args!("`{name}` does not fit into pool `{}`", pool.name);
         self.report.check(!overflows, "pool-overflow", message);
     }

@@ -52,8 +52,9 @@ pub struct OutputLayout<'a> {
 /// written: it may be the input's own.
 ///
 /// # Safety
-/// Memory that [`Outputs::tensor`] gives can be written until the call returns, and but for that of an updated input
-/// overlaps nothing that the call reads or writes.
+/// Memory that [`Outputs::tensor`] gives begins at a multiple of [`ALIGNMENT`](crate::arena::ALIGNMENT), can be written until the call returns,
+/// and but for that of an updated input overlaps nothing that the call reads or writes. Calls keep intermediate results
+/// there, too, until they write the output.
 pub unsafe trait Outputs {
     /// Memory for the tensor at `index`: `layout.bytes` bytes, any address where that is 0.
     fn tensor(&mut self, index: usize, layout: &OutputLayout<'_>) -> Result<NonNull<u8>, RunError>;

@@ -34,7 +34,7 @@ fn chain(random: &mut Random, steps: u64, sizes: &[&str]) -> String {
         }
         write!(calls, "extern e{step} = sort({}) -> (b{step}) ", reads.join(", ")).expect("strings take all");
     }
-    format!("{bufs} {calls} return b{}", steps - 1)
+    format!("{bufs} {calls} return b{}, b{}", steps - 1, steps / 2)
 }
 
 /// First and last step that uses the buffer.
@@ -60,7 +60,7 @@ fn at(e: Expr, s0: i64) -> i64 {
 #[test]
 fn lives_never_overlap_in_memory() {
     let mut random = Random(1);
-    let (mut pooled, mut apart) = (0, 0);
+    let (mut pooled, mut apart, mut hosted) = (0, 0, 0);
     for case in 0..200 {
         let steps = 3 + random.below(20);
         let sizes =
@@ -70,15 +70,20 @@ fn lives_never_overlap_in_memory() {
         let loops = loops(&body);
         let schedule = &outcome.schedule;
         for s0 in [1, 10, 100] {
-            for Pool { name, bytes: total, places, .. } in &schedule.pools {
-                let total = at(*total, s0);
-                let placed: Vec<(i64, i64, (usize, usize))> = places
+            for Pool { name, bytes: size, places, .. } in &schedule.pools {
+                let total = size.map_or_else(|| bytes(&loops, name, s0), |size| at(size, s0));
+                let mut placed: Vec<(i64, i64, (usize, usize))> = places
                     .iter()
                     .map(|(buf, offset)| {
                         let from = at(*offset, s0);
                         (from, from + bytes(&loops, buf, s0), life(&loops, &schedule.steps, buf))
                     })
                     .collect();
+                if size.is_none() {
+                    // The memory of a returned buffer, which needs it from its first step on.
+                    hosted += placed.len();
+                    placed.push((0, total, (life(&loops, &schedule.steps, name).0, usize::MAX)));
+                }
                 for (i, (from, to, life)) in placed.iter().enumerate() {
                     assert!(from % 64 == 0 && *to <= total, "{name} of {total}: {from}..{to}");
                     for (other_from, other_to, other) in &placed[i + 1..] {
@@ -89,6 +94,9 @@ fn lives_never_overlap_in_memory() {
                             "case {case} at {s0}: {from}..{to} and {other_from}..{other_to}\n{schedule}"
                         );
                     }
+                }
+                if size.is_none() {
+                    continue;
                 }
                 let naive: i64 = placed.iter().map(|(from, to, _)| (to - from + 63) / 64 * 64).sum();
                 let alive = |step: usize| {
@@ -107,6 +115,7 @@ fn lives_never_overlap_in_memory() {
     }
     // Most lives are short: sharing must pay.
     assert!(pooled * 4 < apart * 3, "{pooled} of {apart}");
+    assert!(hosted > 100, "{hosted} buffers in memory of others");
 }
 
 #[test]
@@ -121,6 +130,30 @@ fn returned_and_loaded_buffers_have_memory_of_their_own() {
     );
     let names: Vec<&str> = outcome.schedule.pools.iter().flat_map(|p| &p.places).map(|p| &*p.0).collect();
     assert_eq!(names, ["b"]);
+}
+
+/// What is done with before a returned buffer is written lies in its memory; what its step reads does not.
+#[test]
+fn returned_buffers_lend_their_memory() {
+    for (size, small) in [("64", "64"), ("8*s0", "4*s0")] {
+        let outcome = outcome(&format!(
+            "sym s0 in [1, 100] buf x: f32[1] = input
+             buf a: f32[{small}] buf b: f32[{small}] buf c: f32[{small}] buf y: f32[{size}] buf z: f32[16*s0 + 64]
+             extern e0 = sort(x) -> (a)
+             extern e1 = sort(a) -> (b)
+             extern e2 = sort(b) -> (c)
+             extern e3 = sort(c) -> (y)
+             extern e4 = sort(y) -> (z)
+             return y, z"
+        ));
+        let pool = |name: &str| {
+            let pools = &outcome.schedule.pools;
+            let pool = pools.iter().find(|pool| pool.places.iter().any(|place| place.0 == name));
+            pool.map(|pool| pool.name.as_str()).expect("it has a place")
+        };
+        assert_eq!(pool("a"), "y", "{size}");
+        assert_ne!(pool("c"), "y", "{size}");
+    }
 }
 
 /// A buffer of run-time size takes the place of one that is known to be as large.

@@ -115,13 +115,16 @@ fn memory(loops: &Loops, schedule: &Schedule) -> String {
     let mut text = String::new();
     for pool in &schedule.pools {
         let held: f64 = pool.places.iter().map(|p| size(&p.0)).sum();
+        let (bytes, what) = match pool.bytes {
+            Some(bytes) => (hint(bytes), bytes.to_string()),
+            None => (size(&pool.name), "returned".to_owned()),
+        };
         text += &format!(
-            "memory {}: {} for {} buffers of {} together ({})\n",
+            "memory {}: {} for {} buffers of {} together ({what})\n",
             pool.name,
-            report::bytes(hint(pool.bytes)),
+            report::bytes(bytes),
             pool.places.len(),
             report::bytes(held),
-            pool.bytes
         );
     }
     let locals: usize = schedule

@@ -410,7 +410,7 @@ impl Planner<'_, '_, '_> {
             };
             places.push((data.name.clone(), offset));
         }
-        let pool = Pool { name: "pool".to_owned(), bytes: end, places, at_load: false };
+        let pool = Pool { name: "pool".to_owned(), bytes: Some(end), places, at_load: false };
         if pool.places.is_empty() { Vec::new() } else { vec![pool] }
     }
 }
