@@ -42,6 +42,19 @@ impl Region {
         (known && region.is_regular(facts)).then_some(region)
     }
 
+    /// The same elements in as few steps as can be: a step that continues the one below it makes a longer one.
+    pub fn merged(self) -> Region {
+        let mut steps: Vec<(Expr, Expr)> = Vec::new();
+        for (step, count) in self.steps.into_iter().rev() {
+            match steps.last_mut() {
+                Some(last) if last.0 * last.1 == step => last.1 = last.1 * count,
+                _ => steps.push((step, count)),
+            }
+        }
+        steps.reverse();
+        Region { steps, ..self }
+    }
+
     /// Steps are positive, and each covers those below it.
     fn is_regular(&self, facts: &Facts) -> bool {
         let yes = |rel: Rel| facts.known(&rel) == Known::Yes;

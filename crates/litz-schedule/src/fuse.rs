@@ -3,14 +3,14 @@
 //! Statements are taken in order. Each may join the kernel of the last statement it depends on (vertical) or a later
 //! one that reads the same data over the same points (horizontal), and stands alone otherwise. Since everything it
 //! depends on is in that kernel or before, joining never makes a cycle, and the result depends on nothing but the order
-//! of statements.
+//! of statements. Kernels that depend on nothing may move before others for this.
 
 use crate::access::accesses;
-use crate::axes::fresh;
 use crate::cost::{footprint, parallel_points, work};
 use crate::deps::Deps;
 use crate::product::{self, Product};
 use crate::relate::{Mapping, relate};
+use crate::rows;
 use crate::{FusionNote, Heuristics, TargetInfo, nest};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest, Stmt};
 use litz_sym::{Expr, Facts, Sym};
@@ -55,6 +55,8 @@ pub enum GroupKind {
     Loops,
     /// A matrix product (or convolution), the first member.
     Product(Product),
+    /// Products and what lies between them, one stage after another for a block of rows that all share.
+    Rows(Vec<Group>),
     /// A routine of the runtime, alone.
     Extern,
 }
@@ -66,15 +68,20 @@ pub enum NoFuse {
     Extern,
     /// One runs when the model is loaded, the other at every call.
     LoadTime,
+    /// The kernel runs before another that the consumer depends on.
+    RunsEarly,
     /// The consumer reads, at one point, elements that the producer writes at others.
     OtherPoints,
     /// Together they would have too few points to run on all threads.
     LessParallel,
     /// What they would share does not fit in the cache.
     Footprint,
-    /// A product takes no consumer that is not elementwise.
+    /// All rows that a product passes on stay in the cache, so that a kernel for blocks of them would only read the
+    /// product's operand more often.
+    NothingGained,
+    /// A product takes no consumer that is neither elementwise nor row by row.
     NotAnEpilogue,
-    /// The consumer is a product: it wants its operands in memory.
+    /// The consumer is a product, and not one of the rows of a product: it wants its operands in memory.
     ProductConsumer,
     /// Combining stores may write anywhere.
     Scatter,
@@ -90,9 +97,11 @@ impl NoFuse {
         match self {
             NoFuse::Extern => "extern",
             NoFuse::LoadTime => "load-time",
+            NoFuse::RunsEarly => "runs-early",
             NoFuse::OtherPoints => "other-points",
             NoFuse::LessParallel => "less-parallel",
             NoFuse::Footprint => "footprint",
+            NoFuse::NothingGained => "nothing-gained",
             NoFuse::NotAnEpilogue => "not-an-epilogue",
             NoFuse::ProductConsumer => "product-consumer",
             NoFuse::Scatter => "scatter",
@@ -126,25 +135,31 @@ pub fn fuse(
     });
     let axes = nests.flat_map(|n| n.all_axes().map(|a| a.var)).collect();
     let (groups, group_of, notes) = (Vec::new(), Vec::new(), Vec::new());
-    let mut cx = Cx { loops, deps, target, heuristics, products, axes, groups, group_of, notes };
+    let is_early = Vec::new();
+    let mut cx = Cx { loops, deps, target, heuristics, products, axes, groups, group_of, is_early, notes };
     for s in 0..loops.stmts.len() {
         cx.place(s);
     }
-    (cx.groups, cx.notes)
+    let order = cx.in_order();
+    let mut groups: Vec<Option<Group>> = cx.groups.into_iter().map(Some).collect();
+    (order.into_iter().filter_map(|g| groups[g].take()).collect(), cx.notes)
 }
 
-struct Cx<'a> {
-    loops: &'a Loops,
-    deps: &'a Deps,
-    target: &'a TargetInfo,
-    heuristics: &'a Heuristics,
+/// What fusion goes by.
+pub struct Cx<'a> {
+    pub loops: &'a Loops,
+    pub deps: &'a Deps,
+    pub target: &'a TargetInfo,
+    pub heuristics: &'a Heuristics,
     /// For each statement, the product it is.
-    products: Vec<Option<Product>>,
+    pub products: Vec<Option<Product>>,
     /// Axes of all nests: the variables of groups have other names.
     axes: HashSet<Sym>,
     groups: Vec<Group>,
     /// For each statement placed, its group.
     group_of: Vec<usize>,
+    /// For each group, whether an earlier one depends on it: it takes in only what depends on nothing else.
+    is_early: Vec<bool>,
     notes: Vec<FusionNote>,
 }
 
@@ -154,7 +169,7 @@ const HORIZONTAL_REACH: usize = 16;
 impl Cx<'_> {
     fn place(&mut self, s: usize) {
         let after = &self.deps.stmts[s].after;
-        let last = after.iter().map(|&p| self.group_of[p]).max();
+        let last = self.last_group(s);
         if let Some(g) = last {
             let verdict = plan_vertical(self, g, s);
             let producer = after.iter().copied().rfind(|&p| self.group_of[p] == g).unwrap_or(s);
@@ -177,6 +192,7 @@ impl Cx<'_> {
         let group = self.alone(s);
         self.group_of.push(self.groups.len());
         self.groups.push(group);
+        self.is_early.push(false);
     }
 
     /// Records a verdict and carries it out.
@@ -189,7 +205,47 @@ impl Cx<'_> {
         let Ok(group) = verdict else { return false };
         self.groups[g] = group;
         self.group_of.push(g);
+        for &p in &self.deps.stmts[s].after {
+            self.is_early[self.group_of[p]] |= self.group_of[p] > g;
+        }
         true
+    }
+
+    /// The last group with something that `s` depends on. Groups that depend on nothing can run before any other, and
+    /// what runs at load has run: such groups count only where there is no other.
+    fn last_group(&self, s: usize) -> Option<usize> {
+        let info = &self.deps.stmts[s];
+        let last = |is_wanted: &dyn Fn(usize) -> bool| {
+            let groups = info.after.iter().filter(|&&p| is_wanted(p)).map(|&p| self.group_of[p]);
+            groups.max()
+        };
+        let is_at_call = |p: usize| info.at_load || !self.deps.stmts[p].at_load;
+        last(&|p| is_at_call(p) && !self.is_free(self.group_of[p]))
+            .or_else(|| last(&is_at_call))
+            .or_else(|| last(&|_| true))
+    }
+
+    /// Whether a group depends on nothing but what runs at load.
+    fn is_free(&self, g: usize) -> bool {
+        let after = self.groups[g].members.iter().flat_map(|m| &self.deps.stmts[m.stmt].after);
+        { after }.all(|&p| self.group_of[p] == g || self.deps.stmts[p].at_load)
+    }
+
+    /// The groups in an order in which they can run: as they were formed, but for those that run early.
+    fn in_order(&self) -> Vec<usize> {
+        let mut order = Vec::new();
+        let mut is_placed = vec![false; self.groups.len()];
+        for g in 0..self.groups.len() {
+            let after = self.groups[g].members.iter().flat_map(|m| &self.deps.stmts[m.stmt].after);
+            let mut before: Vec<usize> = after.map(|&p| self.group_of[p]).filter(|&b| b > g).collect();
+            before.sort_unstable();
+            for g in before.into_iter().chain([g]) {
+                if !std::mem::replace(&mut is_placed[g], true) {
+                    order.push(g);
+                }
+            }
+        }
+        order
     }
 
     fn alone(&self, s: usize) -> Group {
@@ -199,23 +255,31 @@ impl Cx<'_> {
             return Group { members, outer: Vec::new(), kind: GroupKind::Extern, at_load };
         };
         // Axes whose points must be taken in order are the nest's own.
-        let shared = n.axes.iter().filter(|a| !is_ordered(self.loops, n, a.var)).enumerate();
-        let (bind, outer) = shared
-            .map(|(i, a)| {
-                let var = fresh(&format!("o{i}"), |s| {
-                    self.axes.contains(&s) || self.loops.facts.is_symbol_declared(s)
-                });
-                ((a.var, Expr::sym(var)), Axis { var, extent: a.extent })
-            })
-            .unzip();
+        let (mut bind, mut outer) = (Vec::new(), Vec::new());
+        for axis in n.axes.iter().filter(|a| !is_ordered(self.loops, n, a.var)) {
+            bind.push(self.share(axis, &mut outer));
+        }
         let kind = self.products[s].clone().map_or(GroupKind::Loops, GroupKind::Product);
         Group { members: vec![Member { stmt: s, bind }], outer, kind, at_load }
+    }
+
+    /// Adds a variable to those of a group, and binds an axis of a nest to it.
+    pub fn share(&self, axis: &Axis, outer: &mut Vec<Axis>) -> (Sym, Expr) {
+        let is_taken = |s: Sym| {
+            self.axes.contains(&s)
+                || self.loops.facts.is_symbol_declared(s)
+                || outer.iter().any(|o| o.var == s)
+        };
+        let names = (0..).map(|i| Sym::new(&format!("o{i}")));
+        let var = { names }.find(|&s| !is_taken(s)).expect("invariant: finitely many names are taken");
+        outer.push(Axis { var, extent: axis.extent });
+        (axis.var, Expr::sym(var))
     }
 }
 
 /// Whether points along the axis depend on each other: a scan runs along it, or they may combine into one element, in an
 /// order that must be the same in every run.
-fn is_ordered(loops: &Loops, nest: &Nest, var: Sym) -> bool {
+pub fn is_ordered(loops: &Loops, nest: &Nest, var: Sym) -> bool {
     nest.body.iter().any(|i| matches!(i.op, InstOp::Scan { axis, .. } if axis == var))
         || has_combining_store(nest) && !nest.separates(&loops.bufs, &loops.facts, var)
 }
@@ -233,8 +297,9 @@ fn basics(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
     if group.at_load != cx.deps.stmts[s].at_load {
         return Err(NoFuse::LoadTime);
     }
-    if cx.products[s].is_some() {
-        return Err(NoFuse::ProductConsumer);
+    let depends_on_other = |p: &usize| cx.group_of[*p] != g && !cx.deps.stmts[*p].at_load;
+    if cx.is_early[g] && cx.deps.stmts[s].after.iter().any(depends_on_other) {
+        return Err(NoFuse::RunsEarly);
     }
     Ok(())
 }
@@ -249,19 +314,20 @@ fn plan_vertical(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
     {
         return Err(NoFuse::Scatter);
     }
-    let facts = consumer.facts(&group.facts(&cx.loops.facts));
-    let mut mapping = Mapping::default();
-    for member in &group.members {
-        let produced = &cx.deps.stmts[member.stmt];
-        for &buf in produced.writes.iter().filter(|b| info.reads.contains(b) || info.writes.contains(b)) {
-            relate(cx.loops, &group.outer, member, buf, consumer, &facts, &mut mapping);
-        }
-        // What a member reads must not be overwritten at other points.
-        if produced.reads.iter().any(|b| info.writes.contains(b)) {
-            return Err(NoFuse::OtherPoints);
-        }
+    // What a member reads must not be overwritten at other points.
+    let overwrites = |m: &Member| cx.deps.stmts[m.stmt].reads.iter().any(|b| info.writes.contains(b));
+    if group.members.iter().any(overwrites) {
+        return Err(NoFuse::OtherPoints);
     }
-    let joined = join(cx, group, s, mapping)?;
+    if cx.products[s].is_some() || matches!(group.kind, GroupKind::Rows(_)) {
+        return rows::join(cx, group, s);
+    }
+    let mut mapping = Mapping::default();
+    relate_members(cx, group, s, &group.outer, &mut mapping);
+    let joined = match join(cx, group, s, mapping) {
+        Err(NoFuse::NotAnEpilogue) => return rows::join(cx, group, s),
+        joined => joined?,
+    };
     let (before, after) = (parallel_points(cx.loops, group), parallel_points(cx.loops, &joined));
     let wanted = 2 * i64::from(cx.target.threads);
     if wanted > 2 && after < before && after < wanted && work(cx.loops, &joined) > 4 * cx.heuristics.chunk_ops
@@ -274,24 +340,41 @@ fn plan_vertical(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
     Ok(joined)
 }
 
-/// The group with `s` added, its outer axes narrowed to those all members share.
-fn join(cx: &Cx<'_>, group: &Group, s: usize, mapping: Mapping) -> Result<Group, NoFuse> {
-    let consumer = nest(cx.loops, s);
+/// Relates what members of `group` store to what statement `s` touches, along the axes `outer`.
+pub fn relate_members(cx: &Cx<'_>, group: &Group, s: usize, outer: &[Axis], mapping: &mut Mapping) {
+    let (consumer, info) = (nest(cx.loops, s), &cx.deps.stmts[s]);
+    let facts = consumer.facts(&group.facts(&cx.loops.facts));
+    for member in &group.members {
+        let writes = &cx.deps.stmts[member.stmt].writes;
+        for &buf in writes.iter().filter(|b| info.reads.contains(b) || info.writes.contains(b)) {
+            relate(cx.loops, outer, member, buf, consumer, &facts, mapping);
+        }
+    }
+}
+
+/// What is left of a mapping: a shared point that does not determine an axis of the consumer would run it several times
+/// over.
+pub fn settle(outer: &[Axis], mapping: Mapping) -> Mapping {
     let Mapping { mut bind, mut dropped } = mapping;
     loop {
-        // A shared point that does not determine an axis of the consumer would run it several times over.
         let before = dropped.len();
         bind.retain(|(_, e)| !dropped.iter().any(|d| e.has_sym(*d)));
-        for axis in &group.outer {
+        for axis in outer {
             let is_used = bind.iter().any(|(_, e)| e.has_sym(axis.var));
             if !is_used && !axis.extent.is_one() && !dropped.contains(&axis.var) {
                 dropped.push(axis.var);
             }
         }
         if dropped.len() == before {
-            break;
+            return Mapping { bind, dropped };
         }
     }
+}
+
+/// The group with `s` added, its outer axes narrowed to those all members share.
+fn join(cx: &Cx<'_>, group: &Group, s: usize, mapping: Mapping) -> Result<Group, NoFuse> {
+    let consumer = nest(cx.loops, s);
+    let Mapping { bind, dropped } = settle(&group.outer, mapping);
     if bind.iter().any(|(a, _)| is_ordered(cx.loops, consumer, *a)) {
         return Err(NoFuse::OtherPoints);
     }
@@ -316,7 +399,10 @@ fn plan_horizontal(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
         return Err(NoFuse::NothingShared);
     }
     basics(cx, g, s)?;
-    if matches!(group.kind, GroupKind::Product(_)) {
+    if cx.products[s].is_some() {
+        return Err(NoFuse::ProductConsumer);
+    }
+    if matches!(group.kind, GroupKind::Product(_) | GroupKind::Rows(_)) {
         return Err(NoFuse::NotAnEpilogue);
     }
     let n = nest(cx.loops, s);

@@ -15,6 +15,7 @@ mod order;
 mod parts;
 mod product;
 mod relate;
+mod rows;
 mod tree;
 
 use deps::Deps;
@@ -128,6 +129,7 @@ pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> 
                 continue;
             }
             GroupKind::Product(product) => product::plan(loops, group, product, target, heuristics),
+            GroupKind::Rows(stages) => rows::plan(loops, group, stages, target, heuristics),
             GroupKind::Loops => tree::plan(loops, group, target, heuristics),
         };
         plan.name = format!("k{kernels}");

@@ -112,6 +112,39 @@ pub fn plan(
         grain(all, tiling.points(facts) * reduced, target, heuristics)
     };
 
+    let body = tile_trees(loops, group, product, &tiling, target, heuristics);
+    KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() }
+}
+
+/// The trees of a product that is one stage of a kernel for a block of rows. `around` are the loops it runs in.
+pub fn stage(
+    loops: &Loops,
+    group: &Group,
+    product: &Product,
+    rows: RowBlock,
+    around: &[Axis],
+    target: &TargetInfo,
+    heuristics: &Heuristics,
+) -> Vec<Tree> {
+    let tiling = Tiling::of_rows(group, product, rows, loops, target);
+    let trees = tile_trees(loops, group, product, &tiling, target, heuristics);
+    let own = tiling.batch.iter().filter(|a| !around.contains(a)).chain(&tiling.grid_column);
+    let own: Vec<Axis> = own.copied().collect();
+    let wrap = |body, axis: &Axis| vec![Tree::Loop { kind: LoopKind::For, axis: *axis, body }];
+    own.iter().rev().fold(trees, wrap)
+}
+
+/// What runs for one tile: its sums, and what follows them.
+fn tile_trees(
+    loops: &Loops,
+    group: &Group,
+    product: &Product,
+    tiling: &Tiling,
+    target: &TargetInfo,
+    heuristics: &Heuristics,
+) -> Vec<Tree> {
+    let facts = &loops.facts;
+    let head = nest(loops, group.members[0].stmt);
     let mut reduce_axes = head.reduced.clone();
     let left_index: Vec<Expr> =
         accesses(head).into_iter().filter(|a| a.at == product.left).map(|a| a.index).collect();
@@ -132,15 +165,14 @@ pub fn plan(
     let epilogue: Vec<Tree> =
         epilogue.iter().map(|m| leaf(nest(loops, m.stmt), Part::Whole, tiling.bind(m))).collect();
     let lanes = target.lanes();
-    let body = if length <= heuristics.inline_epilogue {
+    if length <= heuristics.inline_epilogue {
         tile.extend(epilogue);
         tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes })
     } else {
         let mut body = tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes });
         body.extend(tiling.loops(epilogue, LoopKind::For, LoopKind::Vector { lanes, copies: 1 }));
         body
-    };
-    KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() }
+    }
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Vec<(Sym, Expr)>) -> Tree {
@@ -165,42 +197,76 @@ struct Tiling {
     tile_columns: Axis,
 }
 
-impl Tiling {
+/// How rows are cut into blocks as high as a tile.
+#[derive(Clone)]
+pub struct RowBlock {
+    /// Value of each variable of rows at a point of a block.
+    pub value: Vec<(Sym, Expr)>,
+    /// Axes that count blocks, and rows that are not cut.
+    pub grid: Vec<Axis>,
+    /// Rows of a block.
+    pub rows: Option<Axis>,
+}
+
+impl RowBlock {
     /// Rows are merged where every access walks them as one, and the longest is tiled.
-    fn new(loops: &Loops, group: &Group, product: &Product, target: &TargetInfo) -> Tiling {
-        let outer_of = |axis: Sym| {
-            let value = group.members[0].bind.iter().find(|b| b.0 == axis)?.1;
-            group.outer.iter().find(|o| Some(o.var) == value.as_sym()).copied()
-        };
-        let column = outer_of(product.column).expect("invariant: a product's axes are all shared");
-        let rows: Vec<Axis> = product.rows.iter().filter_map(|&r| outer_of(r)).collect();
+    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &TargetInfo) -> RowBlock {
         let rows = merge_rows(loops, group, rows);
         let rows_of = |m: &Merged| size(&loops.facts, m.axis.extent);
         let tiled = (0..rows.len()).max_by_key(|&i| (rows_of(&rows[i]), i));
-
-        let width = i64::from(target.tile_columns());
-        let vectors = i64::from(target.tile_columns() / target.lanes());
-        // Accumulators, the right operand's vectors and one broadcast of the left share the registers.
-        let most_rows = ((i64::from(target.vector_registers) - vectors - 2) / vectors).max(1);
-        let (mut value, mut grid_rows, mut tile_rows) = (Vec::new(), Vec::new(), None);
+        let mut block = RowBlock { value: Vec::new(), grid: Vec::new(), rows: None };
         for (i, m) in rows.iter().enumerate() {
             let at = if Some(i) == tiled {
                 let is_known = m.axis.extent.as_int().is_some();
-                let height = balanced(rows_of(m), most_rows, is_known);
+                let height = balanced(rows_of(m), most_rows(target), is_known);
                 let (tiles, inside, at) = cut(m.axis, height, variable(loops, "io"), variable(loops, "ii"));
-                tile_rows = Some(inside);
+                block.rows = Some(inside);
                 if m.axis.extent.as_int() == Some(height) {
                     Expr::sym(inside.var)
                 } else {
-                    grid_rows.push(tiles);
+                    block.grid.push(tiles);
                     at
                 }
             } else {
-                grid_rows.push(m.axis);
+                block.grid.push(m.axis);
                 Expr::sym(m.axis.var)
             };
-            value.extend(m.parts.iter().map(|(s, e)| (*s, e.replace(m.axis.var, at))));
+            block.value.extend(m.parts.iter().map(|(s, e)| (*s, e.replace(m.axis.var, at))));
         }
+        block
+    }
+}
+
+/// Rows of a tile at most: accumulators, the right operand's vectors and one broadcast of the left share the registers.
+pub fn most_rows(target: &TargetInfo) -> i64 {
+    let vectors = i64::from(target.tile_columns() / target.lanes());
+    ((i64::from(target.vector_registers) - vectors - 2) / vectors).max(1)
+}
+
+/// The variable of the group that a product's axis is bound to.
+pub fn outer_of(group: &Group, axis: Sym) -> Option<Axis> {
+    let value = group.members[0].bind.iter().find(|b| b.0 == axis)?.1;
+    group.outer.iter().find(|o| Some(o.var) == value.as_sym()).copied()
+}
+
+impl Tiling {
+    fn new(loops: &Loops, group: &Group, product: &Product, target: &TargetInfo) -> Tiling {
+        let rows = product.rows.iter().filter_map(|&r| outer_of(group, r)).collect();
+        let rows = RowBlock::new(loops, group, rows, target);
+        Tiling::of_rows(group, product, rows, loops, target)
+    }
+
+    /// Tiles as high as the blocks of `rows`.
+    fn of_rows(
+        group: &Group,
+        product: &Product,
+        rows: RowBlock,
+        loops: &Loops,
+        target: &TargetInfo,
+    ) -> Tiling {
+        let column = outer_of(group, product.column).expect("invariant: a product's axes are all shared");
+        let RowBlock { mut value, grid: grid_rows, rows: tile_rows } = rows;
+        let width = i64::from(target.tile_columns());
         let (tiles, inside, at) = cut(column, width, variable(loops, "jo"), variable(loops, "ji"));
         let (tile_columns, at, grid_column) = match column.extent.as_int() {
             Some(n) if n <= width => (Axis { extent: column.extent, ..inside }, Expr::sym(inside.var), None),

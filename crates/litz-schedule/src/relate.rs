@@ -7,7 +7,7 @@ use litz_ir::loops::{Axis, Buf, Loops, Nest};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
 /// Values of the consumer's axes in terms of a group's variables, and variables given up.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Mapping {
     /// Axis of the consumer, and its value.
     pub bind: Vec<(Sym, Expr)>,

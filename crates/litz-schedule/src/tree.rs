@@ -13,7 +13,29 @@ use litz_sym::{Expr, Facts, Sym};
 
 /// Plans the kernel of `group`.
 pub fn plan(loops: &Loops, group: &Group, target: &TargetInfo, heuristics: &Heuristics) -> KernelPlan {
-    let facts = group.facts(&loops.facts);
+    plan_in(loops, group, &[], target, heuristics)
+}
+
+/// The trees of a group whose members are bound to loops `around`, and share no points but those.
+pub fn stage(
+    loops: &Loops,
+    group: &Group,
+    around: &[Axis],
+    target: &TargetInfo,
+    heuristics: &Heuristics,
+) -> Vec<Tree> {
+    plan_in(loops, group, around, target, heuristics).body
+}
+
+fn plan_in(
+    loops: &Loops,
+    group: &Group,
+    around: &[Axis],
+    target: &TargetInfo,
+    heuristics: &Heuristics,
+) -> KernelPlan {
+    let mut facts = group.facts(&loops.facts);
+    around.iter().for_each(|a| facts.declare_index(a.var, a.extent));
     let mut cx = Cx { loops, group, target, heuristics, facts, outer: Vec::new(), runs: Vec::new() };
     cx.merge_outer();
     cx.form_runs();

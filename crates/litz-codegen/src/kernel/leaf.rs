@@ -13,7 +13,7 @@ use std::collections::HashMap;
 /// A leaf on its way to statements.
 pub(super) struct Run<'a, 'e> {
     leaf: &'a Leaf,
-    nest: &'a Nest,
+    pub(super) nest: &'a Nest,
     pub(super) facts: &'e Facts,
     /// Guards for axes no loop keeps in range.
     guard: Vec<Rel>,

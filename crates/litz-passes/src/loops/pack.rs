@@ -1,7 +1,8 @@
 //! Lays out the right operand of a product in panels as wide as a register tile: `[column tile, reduced.., column]`.
 //!
 //! A panel is read front to back while the tile's accumulators stay in registers, whatever layout the operand had.
-//! Constant operands are packed once, when the model is loaded; others at every call, when enough rows use them.
+//! Constant operands are packed once, when the model is loaded; others at every call, when enough rows use them and
+//! their columns are not adjacent, or their rows far apart.
 
 use super::{Settings, cse};
 use litz_ir::ids::Id;
@@ -13,6 +14,9 @@ use std::collections::HashMap;
 /// Rows that must use an operand before packing it at every call pays: packing reads and writes it once, which costs
 /// about as much as four rows of the product.
 const MIN_ROWS: i64 = 16;
+/// Elements between neighbours along the reduced axis from which on an operand is packed at every call although its
+/// columns are adjacent: rows so far apart share few sets of the first-level cache, and none of the pages near by.
+const FAR_ROWS: i64 = 256;
 /// Reduced points below which products are not tiled.
 const MIN_REDUCED: i64 = 4;
 
@@ -38,7 +42,8 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
             let buf = match packed.get(&key) {
                 Some(&buf) => buf,
                 None => {
-                    let buf = add_panel(loops, at, &panel);
+                    let place = if constant[panel.source.index()] { at } else { earliest(loops, at, &panel) };
+                    let buf = add_panel(loops, place, &panel);
                     packed.insert(key, buf);
                     count += 1;
                     at += 1;
@@ -53,6 +58,13 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
         at += 1;
     }
     count
+}
+
+/// The first place before statement `at` where the operand is there: what stands between the product and those it
+/// depends on could keep them from sharing a kernel.
+fn earliest(loops: &Loops, at: usize, panel: &Panel) -> usize {
+    let before = &loops.stmts[..at];
+    before.iter().rposition(|s| s.writes().contains(&panel.source)).map_or(0, |writer| writer + 1)
 }
 
 /// How an operand is packed.
@@ -133,7 +145,8 @@ fn wanted(
     let rows: i64 = nest.axes.iter().filter(|a| !index.has_sym(a.var)).map(|a| hint(a.extent)).product();
     let constant = constant[buf.index()];
     let unit = index.linear(operands.column.var).is_some_and(|(c, _)| c.is_one());
-    if !constant && (unit || rows < MIN_ROWS) {
+    let is_far = |a: &Axis| index.linear(a.var).is_some_and(|(step, _)| hint(step).abs() >= FAR_ROWS);
+    if !constant && (rows < MIN_ROWS || unit && !nest.reduced.iter().any(is_far)) {
         return None;
     }
     let mut inner: Vec<Axis> = nest.reduced.iter().filter(|a| index.has_sym(a.var)).copied().collect();

@@ -76,7 +76,20 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          nest c from %y [i in 8 | j in 1048576] { %0: f32 = load h[1048576*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
          return y",
     ),
-    // A row sum of a product needs whole rows, not tiles.
+    // `p` and `t` share a kernel, which needs `f` before it.
+    (
+        NoFuse::RunsEarly,
+        "buf x: f32[64, 64] = input buf z: f32[64] = input
+         buf w: f32[64, 64] = const \"w\"
+         buf h: f32[64, 64] buf u: f32[64] buf g: f32[64] buf v: f32[64] buf y: f32[64, 64]
+         nest a from %h [i in 64, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[64*i + j] = %3 }
+         nest p from %u [j in 64 | i in 64] { %0: f32 = load h[64*i + j] %1: f32 = reduce.sum %0 store u[j] = %1 }
+         nest f from %g [j in 64] { %0: f32 = load z[j] %1: f32 = neg %0 store g[j] = %1 }
+         nest t from %v [j in 64] { %0: f32 = load u[j] %1: f32 = load g[j] %2: f32 = add %0, %1 store v[j] = %2 }
+         nest c from %y [i in 64, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 %4: f32 = load v[j] %5: f32 = add %3, %4 %6: f32 = load z[j] %7: f32 = add %5, %6 store y[64*i + j] = %7 }
+         return y",
+    ),
+    // A column sum of a product needs all rows, not those of a block.
     (
         NoFuse::NotAnEpilogue,
         "buf x: f32[64, 64] = input
@@ -84,7 +97,40 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          buf h: f32[64, 64]
          buf y: f32[64]
          nest p from %h [i in 64, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[64*i + j] = %3 }
-         nest c from %y [i in 64 | j in 64] { %0: f32 = load h[64*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
+         nest c from %y [j in 64 | i in 64] { %0: f32 = load h[64*i + j] %1: f32 = reduce.sum %0 store y[j] = %1 }
+         return y",
+    ),
+    // Every block of rows would read 4 MiB again.
+    (
+        NoFuse::Footprint,
+        "buf x: f32[4096, 1024] = input
+         buf w: f32[1024, 1024] = const \"w\"
+         buf h: f32[4096, 1024]
+         buf y: f32[4096]
+         nest p from %h [i in 4096, j in 1024 | k in 1024] { %0: f32 = load x[1024*i + k] %1: f32 = load w[1024*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[1024*i + j] = %3 }
+         nest c from %y [i in 4096 | j in 1024] { %0: f32 = load h[1024*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
+         return y",
+    ),
+    // 64 KiB would be read again for each of 7 blocks, to keep 84 KiB of rows in the cache.
+    (
+        NoFuse::NothingGained,
+        "buf x: f32[84, 64] = input
+         buf w: f32[64, 256] = const \"w\"
+         buf h: f32[84, 256]
+         buf y: f32[84]
+         nest p from %h [i in 84, j in 256 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[256*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[256*i + j] = %3 }
+         nest c from %y [i in 84 | j in 256] { %0: f32 = load h[256*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
+         return y",
+    ),
+    // One block of 13 rows is work for one thread.
+    (
+        NoFuse::LessParallel,
+        "buf x: f32[13, 16] = input
+         buf w: f32[16, 256] = const \"w\"
+         buf h: f32[13, 256]
+         buf y: f32[13]
+         nest p from %h [i in 13, j in 256 | k in 16] { %0: f32 = load x[16*i + k] %1: f32 = load w[256*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[256*i + j] = %3 }
+         nest c from %y [i in 13 | j in 256] { %0: f32 = load h[256*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
          return y",
     ),
     (
@@ -184,6 +230,29 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
          nest n2 from %y [i in 64, j in 64] { %0: f32 = load g[64*i + j] %1: f32 = load z[64*i + j] %2: f32 = add %0, %1 store y[64*i + j] = %2 }
          return y",
         &[&["n0", "n1", "n2"]],
+    ),
+    (
+        "rows of a product, and what is computed from them row by row",
+        "buf x: f32[200, 64] = input
+         buf w: f32[64, 64] = const \"w\"
+         buf h: f32[200, 64] buf t: f32[200] buf y: f32[200, 64]
+         nest n0 from %h [i in 200, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[64*i + j] = %3 }
+         nest n1 from %t [i in 200 | j in 64] { %0: f32 = load h[64*i + j] %1: f32 = reduce.max %0 store t[i] = %1 }
+         nest n2 from %y [i in 200, j in 64] { %0: f32 = load h[64*i + j] %1: f32 = load t[i] %2: f32 = sub %0, %1 store y[64*i + j] = %2 }
+         return y",
+        &[&["n0", "n1", "n2"]],
+    ),
+    (
+        "a product of a product, both with an epilogue",
+        "buf x: f32[2000, 64] = input
+         buf w: f32[64, 96] = const \"w\" buf v: f32[96, 64] = const \"v\"
+         buf h: f32[2000, 96] buf g: f32[2000, 96] buf z: f32[2000, 64] buf y: f32[2000, 64]
+         nest n0 from %h [i in 2000, j in 96 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[96*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[96*i + j] = %3 }
+         nest n1 from %g [i in 2000, j in 96] { %0: f32 = load h[96*i + j] %1: f32 = neg %0 store g[96*i + j] = %1 }
+         nest n2 from %z [i in 2000, j in 64 | k in 96] { %0: f32 = load g[96*i + k] %1: f32 = load v[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store z[64*i + j] = %3 }
+         nest n3 from %y [i in 2000, j in 64] { %0: f32 = load z[64*i + j] %1: f32 = load x[64*i + j] %2: f32 = add %0, %1 store y[64*i + j] = %2 }
+         return y",
+        &[&["n0", "n1", "n2", "n3"]],
     ),
     (
         "sums of columns, and what was computed from them",

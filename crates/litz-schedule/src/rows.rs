@@ -1,0 +1,177 @@
+//! Kernels of several stages for a block of rows: a product, what reads its result row by row, another product of that.
+//!
+//! The rows of a result that the following statements read stay in the cache of the core that made them. Attention is
+//! the example: scores, their softmax, and the product of that with the values. A stage is a group of its own, either a
+//! product with its epilogue or loops; all stages share the variables of batch and rows, and only these.
+
+use crate::access::substitute;
+use crate::cost::{footprint, parallel_points, points, size, work};
+use crate::fuse::{Cx, Group, GroupKind, Member, NoFuse, is_ordered, relate_members, settle};
+use crate::product::{self, Product, RowBlock, most_rows, outer_of};
+use crate::relate::Mapping;
+use crate::tree::{self, grain};
+use crate::{Heuristics, TargetInfo, nest};
+use litz_ir::loops::{Axis, Loops, Nest};
+use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
+
+/// The group with statement `s` as part of its last stage, or as another one.
+pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
+    let refused = if cx.products[s].is_some() { NoFuse::ProductConsumer } else { NoFuse::NotAnEpilogue };
+    let (mut joined, mut stages) = staged(group).ok_or(refused)?;
+    let consumer = nest(cx.loops, s);
+    let mut mapping = Mapping::default();
+    relate_members(cx, &joined, s, &joined.outer, &mut mapping);
+    let Mapping { bind, dropped } = settle(&joined.outer, mapping.clone());
+    if !dropped.is_empty() || bind.iter().any(|(a, _)| is_ordered(cx.loops, consumer, *a)) {
+        return Err(refused);
+    }
+    let member = Member { stmt: s, bind };
+    match (&cx.products[s], stages.last_mut()) {
+        (Some(product), _) => stages.push(product_stage(cx, &joined.outer, member.clone(), product)),
+        (None, Some(last)) if matches!(last.kind, GroupKind::Loops) => last.members.push(member.clone()),
+        (None, last) => match last.and_then(|last| Some((epilogue(cx, last, s, mapping)?, last))) {
+            Some((epilogue, last)) => last.members.push(epilogue),
+            None => stages.push(Group {
+                members: vec![member.clone()],
+                outer: joined.outer.clone(),
+                kind: GroupKind::Loops,
+                at_load: group.at_load,
+            }),
+        },
+    }
+    joined.members.push(member);
+    let rows = rows(&joined.outer, &stages);
+    if points(&cx.loops.facts, &rows) < 2 {
+        return Err(refused);
+    }
+    judge(cx, group, &joined, &rows, &stages)?;
+    joined.kind = GroupKind::Rows(stages);
+    Ok(joined)
+}
+
+/// The group narrowed to what its stages share, and these: a product is the first, and shares all axes but its column.
+fn staged(group: &Group) -> Option<(Group, Vec<Group>)> {
+    match &group.kind {
+        GroupKind::Rows(stages) => Some((group.clone(), stages.clone())),
+        GroupKind::Product(product) => {
+            let column = outer_of(group, product.column)?.var;
+            let mut staged = group.clone();
+            staged.outer.retain(|a| a.var != column);
+            staged.members.iter_mut().for_each(|m| m.bind.retain(|b| !b.1.has_sym(column)));
+            Some((staged, vec![group.clone()]))
+        }
+        GroupKind::Loops | GroupKind::Extern => None,
+    }
+}
+
+/// A product as a stage, with variables of its own for axes that are not shared.
+fn product_stage(cx: &Cx<'_>, shared: &[Axis], member: Member, product: &Product) -> Group {
+    let mut outer = shared.to_vec();
+    let mut bind = member.bind.clone();
+    for axis in own_axes(nest(cx.loops, member.stmt), &member) {
+        bind.push(cx.share(axis, &mut outer));
+    }
+    let members = vec![Member { bind, ..member }];
+    Group { members, outer, kind: GroupKind::Product(product.clone()), at_load: false }
+}
+
+/// Outer axes of a nest that the shared points do not determine.
+fn own_axes<'a>(nest: &'a Nest, member: &Member) -> impl Iterator<Item = &'a Axis> {
+    nest.axes.iter().filter(|a| !member.bind.iter().any(|b| b.0 == a.var))
+}
+
+/// Statement `s` as part of a product's epilogue, if its points are those of the product. `shared` relates it to what
+/// earlier stages store.
+fn epilogue(cx: &Cx<'_>, stage: &Group, s: usize, shared: Mapping) -> Option<Member> {
+    let mut mapping = shared;
+    relate_members(cx, stage, s, &stage.outer, &mut mapping);
+    let Mapping { bind, dropped } = settle(&stage.outer, mapping);
+    let member = Member { stmt: s, bind };
+    let consumer = nest(cx.loops, s);
+    let is_same = dropped.is_empty() && consumer.reduced.is_empty();
+    (is_same && own_axes(consumer, &member).next().is_none()).then_some(member)
+}
+
+/// Shared axes that are rows of every product.
+fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
+    let is_row = |axis: &Axis, stage: &Group| match &stage.kind {
+        GroupKind::Product(product) => {
+            product.rows.iter().any(|&r| outer_of(stage, r).is_some_and(|o| o.var == axis.var))
+        }
+        GroupKind::Loops | GroupKind::Rows(_) | GroupKind::Extern => true,
+    };
+    shared.iter().filter(|axis| stages.iter().all(|stage| is_row(axis, stage))).copied().collect()
+}
+
+/// Whether stages in one kernel pay: what a block of rows passes on stays in the cache beside the operand that all blocks
+/// read again, which what all blocks pass on would not, and there are blocks enough for all threads.
+fn judge(cx: &Cx<'_>, group: &Group, joined: &Group, rows: &[Axis], stages: &[Group]) -> Result<(), NoFuse> {
+    let facts = &cx.loops.facts;
+    let height = most_rows(cx.target).min(rows.iter().map(|a| size(facts, a.extent)).max().unwrap_or(1));
+    let passed = footprint(cx.loops, cx.deps, joined);
+    let operand = stages.iter().map(|stage| operand_bytes(cx.loops, stage, &joined.outer)).max().unwrap_or(0);
+    let share = cx.target.l2_bytes / cx.heuristics.local_fraction;
+    if passed.saturating_mul(height).saturating_add(operand) > share {
+        return Err(NoFuse::Footprint);
+    }
+    let all = passed.saturating_mul(points(facts, &joined.outer));
+    if all <= share && operand > cx.target.l1_bytes / cx.heuristics.local_fraction {
+        return Err(NoFuse::NothingGained);
+    }
+    let (before, after) = (parallel_points(cx.loops, group), points(facts, &joined.outer) / height);
+    let wanted = 2 * i64::from(cx.target.threads);
+    if wanted > 2 && after < before && after < wanted && work(cx.loops, joined) > 4 * cx.heuristics.chunk_ops
+    {
+        return Err(NoFuse::LessParallel);
+    }
+    Ok(())
+}
+
+/// Bytes of a product's right operand that one block reads.
+fn operand_bytes(loops: &Loops, stage: &Group, shared: &[Axis]) -> i64 {
+    let GroupKind::Product(_) = stage.kind else { return 0 };
+    let own = stage.outer.iter().filter(|a| !shared.contains(a));
+    let head = nest(loops, stage.members[0].stmt);
+    points(&loops.facts, own.chain(&head.reduced)).saturating_mul(4)
+}
+
+/// Plans the kernel: a grid of blocks, each running the stages in order.
+pub fn plan(
+    loops: &Loops,
+    group: &Group,
+    stages: &[Group],
+    target: &TargetInfo,
+    heuristics: &Heuristics,
+) -> KernelPlan {
+    let block = RowBlock::new(loops, group, rows(&group.outer, stages), target);
+    let is_placed = |o: &Axis| block.value.iter().any(|v| v.0 == o.var);
+    let mut grid: Vec<Axis> = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
+    grid.extend(&block.grid);
+    let around: Vec<Axis> = grid.iter().chain(&block.rows).copied().collect();
+    let mut body = Vec::new();
+    for stage in stages {
+        match &stage.kind {
+            GroupKind::Product(product) => {
+                let trees = product::stage(loops, stage, product, block.clone(), &grid, target, heuristics);
+                body.extend(trees);
+            }
+            GroupKind::Loops | GroupKind::Rows(_) | GroupKind::Extern => {
+                let mut inside = Group { outer: Vec::new(), ..stage.clone() };
+                let bound = inside.members.iter_mut().flat_map(|m| &mut m.bind);
+                bound.for_each(|b| b.1 = substitute(b.1, &block.value));
+                let trees = tree::stage(loops, &inside, &around, target, heuristics);
+                body.extend(in_rows(trees, block.rows));
+            }
+        }
+    }
+    let all = points(&loops.facts, &grid);
+    let grain = grain(all, work(loops, group) / all.max(1), target, heuristics);
+    KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() }
+}
+
+fn in_rows(body: Vec<Tree>, rows: Option<Axis>) -> Vec<Tree> {
+    match rows {
+        Some(axis) => vec![Tree::Loop { kind: LoopKind::For, axis, body }],
+        None => body,
+    }
+}
