@@ -123,7 +123,7 @@ impl<'a> Builder<'a> {
         let mut stmts = Vec::new();
         self.start_accumulators(body, &inner, &mut stmts)?;
         self.block(body, &inner, &mut stmts)?;
-        out.push(Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: stmts }));
+        out.push(repeated(kind, axis, stmts));
         Ok(())
     }
 
@@ -152,8 +152,7 @@ impl<'a> Builder<'a> {
     pub(super) fn wrap_in_tiles(&self, stmts: &mut Vec<Stmt>, env: &Env<'a>, which: impl Fn(Sym) -> bool) {
         for tile in env.tiles.iter().rev().filter(|t| which(t.axis.var)) {
             let body = std::mem::take(stmts);
-            let Axis { var, extent } = tile.axis;
-            stmts.push(Stmt::Loop(Loop { kind: tile.kind, var, extent, body }));
+            stmts.push(repeated(tile.kind, tile.axis, body));
         }
     }
 
@@ -214,6 +213,16 @@ fn clipped(axis: Axis, limit: Option<Expr>, facts: &Facts) -> Axis {
         Some(limit) => Axis { extent: facts.simplify(axis.extent.min(limit)), ..axis },
         None => axis,
     }
+}
+
+/// The loop along `axis`. A vector of one point is an ordinary loop: an accumulator that loses the axis for being of one
+/// point may be read where it is added to, while lanes add up only after their loop.
+fn repeated(kind: LoopKind, axis: Axis, body: Vec<Stmt>) -> Stmt {
+    let kind = match kind {
+        LoopKind::Vector { .. } if axis.extent.is_one() => LoopKind::For,
+        LoopKind::Vector { .. } | LoopKind::For | LoopKind::Unroll => kind,
+    };
+    Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body })
 }
 
 /// The number of points the last tile has, when that is the same constant wherever the tile is not full.
