@@ -5,12 +5,15 @@ For each model writes
   OUT/NAME.safetensors   in.I    the inputs, I = position among the flattened (args, kwargs); tensors only
                          out.I   eager outputs, flattened, tensors only
                          ref.I   the same computed in f64 (integers and booleans as they are)
+and for a model with sizes that may vary
+  OUT/NAME@SIZES.safetensors   the same for sizes all over their ranges, both ends included
 Weights are random with a fixed seed, except those of `digits` (trained on the spot) and `minilm` (released weights from
 a package of the virtual environment). Nothing else is downloaded. With --kernels, the list of kernels.py instead. Exit status 1 when a model fails.
 """
 
 import argparse
 import copy
+import itertools
 import math
 import os
 import pathlib
@@ -414,12 +417,40 @@ def build(name: str) -> Example:
     return example
 
 
+def spread(example: Example) -> dict[str, tuple[tuple, dict]]:
+    """Calls with other sizes than the example's, by these sizes: the ends of every range, next to one, and the middle."""
+    dims = {dim.__name__: dim for dims in tree_leaves(example.dynamic_shapes, is_leaf=is_sizes) for dim in dims.values()}
+    values = [sorted({d.min, d.min + 1, (d.min + d.max) // 2 | 1, d.max}) for d in dims.values()]
+    calls = {}
+    for sizes in itertools.product(*values):
+        sized = dict(zip(dims, sizes))
+
+        # Elements repeat or are cut off, so that masks stay masks and ids stay ids.
+        def resize(dims, tensor):
+            for axis, dim in dims.items():
+                tensor = tensor.index_select(axis, torch.arange(sized[dim.__name__]) % tensor.shape[axis])
+            return tensor
+
+        own = example.kwargs or example.args
+        resized = tree_map(resize, example.dynamic_shapes, own, is_leaf=is_sizes)
+        calls["x".join(map(str, sizes))] = ((), resized) if example.kwargs else (resized, {})
+    return calls
+
+
+def is_sizes(value) -> bool:
+    """Whether it is the sizes of one tensor that may vary: a Dim for each axis."""
+    return isinstance(value, dict) and all(isinstance(axis, int) for axis in value)
+
+
 def export(name: str, folder: pathlib.Path) -> None:
     """Writes one model and its data; raises when it does not export or its reference does not agree."""
     example = build(name)
     module = example.module
     call = lambda: copy.deepcopy((example.args, example.kwargs))
-    inputs, out = tree_leaves(call()), run(module, *call())
+    calls = {name: call()}
+    if example.dynamic_shapes is not None:
+        calls = {f"{name}@{sizes}": other for sizes, other in spread(example).items()} | calls
+    outs = [run(module, *copy.deepcopy(own)) for own in calls.values()]
     program = torch.export.export(module, *call(), dynamic_shapes=example.dynamic_shapes)
     # Written aside, so that a file of the right name is always whole.
     with tempfile.TemporaryDirectory(dir=folder) as aside:
@@ -427,11 +458,13 @@ def export(name: str, folder: pathlib.Path) -> None:
         torch.export.save(program, partial)
         partial.rename(folder / f"{name}.pt2")
     del program
-    with Widen():
-        ref = run(module.double(), *tree_map(double, call()))
-    if problem := disagreement(out, ref):
-        raise ValueError(problem)
-    save_file(tensors("in", inputs) | tensors("out", out) | tensors("ref", ref), folder / f"{name}.safetensors")
+    module.double()
+    for (file, own), out in zip(calls.items(), outs, strict=True):
+        with Widen():
+            ref = run(module, *tree_map(double, own))
+        if problem := disagreement(out, ref):
+            raise ValueError(f"{file}: {problem}")
+        save_file(tensors("in", tree_leaves(own)) | tensors("out", out) | tensors("ref", ref), folder / f"{file}.safetensors")
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 Reads one request a line from standard input, answers one line on standard output, in order, until the input ends:
   warm SYSTEM NAME       ok MS          builds the model, compiles it, calls it once; compilation and first call, in ms
   run SYSTEM NAME COUNT  ok MS MS ...   COUNT calls of a warmed model, each in ms
+  memory SYSTEM NAME     ok BYTES       most that a call of a warmed model has allocated at once
 and `error TEXT` where a request cannot be met. SYSTEM is one of
   eager     the module as written
   inductor  torch.compile, default options
@@ -76,13 +77,25 @@ class Peer:
             raise ValueError(f"not warmed: {system} {name}")
         return [milliseconds(self.calls[system]) for _ in range(int(count))]
 
+    def memory(self, system: str, name: str) -> list[float]:
+        if name != self.name or system not in self.calls:
+            raise ValueError(f"not warmed: {system} {name}")
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            self.calls[system]()
+        events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+        now = most = 0
+        for event in sorted(events, key=lambda event: event.start_ns()):
+            now += event.nbytes()
+            most = max(most, now)
+        return [most]
+
 
 def main() -> None:
     # Whatever a library prints must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     peer = Peer()
-    verbs = {"warm": peer.warm, "run": peer.run}
+    verbs = {"warm": peer.warm, "run": peer.run, "memory": peer.memory}
     with torch.no_grad():
         for line in sys.stdin:
             try:

@@ -5,6 +5,7 @@
 //! ```text
 //! warm SYSTEM NAME        ok MS          load, compile, call once; compilation and first call, in milliseconds
 //! run SYSTEM NAME COUNT   ok MS MS ...   COUNT calls of what was warmed, each in milliseconds
+//! memory SYSTEM NAME      ok BYTES       most that a call takes for its results and what is between
 //! anything unmet          error TEXT
 //! ```
 //!
@@ -71,6 +72,8 @@ impl Args {
 pub struct Timing {
     /// Litz's time a call, in milliseconds.
     pub litz_ms: f64,
+    /// Most that a call takes for its results and what is between, in MiB.
+    pub litz_memory_mib: f64,
     /// One for each peer asked for; nothing for one that failed.
     pub peers: Vec<Option<PeerTiming>>,
 }
@@ -81,6 +84,8 @@ pub struct PeerTiming {
     pub ms: f64,
     /// This peer's time over Litz's, the median of the turns: above 1, Litz is faster.
     pub ratio: f64,
+    /// Most that a call takes for its results and what is between, in MiB.
+    pub memory_mib: f64,
     /// Compilation and first call, in milliseconds.
     pub first_ms: f64,
 }
@@ -142,12 +147,18 @@ impl Driver {
                 }
             }
         }
-        let peers = warmed.iter().zip(&peer_turns).map(|(warmed, turns)| {
-            let (first_ms, _) = (*warmed)?;
+        let litz_memory_mib = memory_mib(&mut litz, LITZ, name)?;
+        let mut peers = Vec::new();
+        for ((warmed, turns), system) in warmed.iter().zip(&peer_turns).zip(&self.peers) {
+            let Some((first_ms, _)) = *warmed else {
+                peers.push(None);
+                continue;
+            };
             let ratios: Vec<f64> = turns.iter().zip(&litz_turns).map(|(peer, litz)| peer / litz).collect();
-            Some(PeerTiming { ms: median(turns), ratio: median(&ratios), first_ms })
-        });
-        Ok(Timing { litz_ms: median(&litz_turns), peers: peers.collect() })
+            let memory_mib = memory_mib(&mut self.peer, system, name)?;
+            peers.push(Some(PeerTiming { ms: median(turns), ratio: median(&ratios), memory_mib, first_ms }));
+        }
+        Ok(Timing { litz_ms: median(&litz_turns), litz_memory_mib, peers })
     }
 }
 
@@ -156,6 +167,10 @@ fn warm(server: &mut Server, system: &str, name: &str) -> anyhow::Result<(f64, u
     let first = median(&server.ask(&format!("warm {system} {name}"))?);
     let call = median(&server.ask(&format!("run {system} {name} 3"))?);
     Ok((first, ((TURN_MS / call) as usize).clamp(1, MAX_CALLS)))
+}
+
+fn memory_mib(server: &mut Server, system: &str, name: &str) -> anyhow::Result<f64> {
+    Ok(median(&server.ask(&format!("memory {system} {name}"))?) / f64::from(1 << 20))
 }
 
 /// The median time of one turn's calls, in milliseconds.
@@ -295,8 +310,8 @@ mod tests {
 
     #[test]
     fn the_summary_counts_only_what_both_sides_ran() {
-        let peer = |ratio| Some(PeerTiming { ms: 1.0, ratio, first_ms: 1.0 });
-        let timing = |peers| Some(Timing { litz_ms: 1.0, peers });
+        let peer = |ratio| Some(PeerTiming { ms: 1.0, ratio, memory_mib: 1.0, first_ms: 1.0 });
+        let timing = |peers| Some(Timing { litz_ms: 1.0, litz_memory_mib: 1.0, peers });
         let timings = [timing(vec![peer(2.0), None]), timing(vec![peer(8.0), None]), None];
         let peers = ["eager".to_string(), "inductor".to_string()];
         assert_eq!(

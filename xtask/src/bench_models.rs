@@ -48,15 +48,21 @@ pub fn run(args: &bench::Args) -> anyhow::Result<()> {
         rows.push(row(name, measured.as_ref(), args.peers.len()));
         timings.push(measured.map(|(timing, _)| timing));
     }
-    let mut header =
-        vec!["model".to_string(), "litz ms".to_string(), "cold s".to_string(), "cached s".to_string()];
+    let mut header: Vec<String> =
+        ["model", "litz ms", "MiB", "cold s", "cached s"].map(str::to_string).into();
     for system in &args.peers {
-        header.extend([format!("{system} ms"), "ratio".to_string(), "first s".to_string()]);
+        header.extend([
+            format!("{system} ms"),
+            "ratio".to_string(),
+            "MiB".to_string(),
+            "first s".to_string(),
+        ]);
     }
     print!("{}", table::format(&header.iter().map(String::as_str).collect::<Vec<_>>(), &rows));
     println!(
         "\nratio: the peer's time over Litz's; first: the peer's compilation and first call, its process warm"
     );
+    println!("MiB: most that a call takes for its results and what is between");
     println!(
         "cold, cached: `litz run` from start to end without and with its cache, less one read of the file"
     );
@@ -67,11 +73,12 @@ pub fn run(args: &bench::Args) -> anyhow::Result<()> {
 fn row(name: &str, measured: Option<&(Timing, CompileSeconds)>, peers: usize) -> Vec<String> {
     let mut row = vec![name.to_string()];
     let Some((timing, compile)) = measured else {
-        row.resize(4 + 3 * peers, "-".to_string());
+        row.resize(5 + 4 * peers, "-".to_string());
         return row;
     };
     row.extend([
         format!("{:.3}", timing.litz_ms),
+        format!("{:.1}", timing.litz_memory_mib),
         format!("{:.2}", compile.cold),
         format!("{:.2}", compile.cached),
     ]);
@@ -80,9 +87,10 @@ fn row(name: &str, measured: Option<&(Timing, CompileSeconds)>, peers: usize) ->
             Some(peer) => row.extend([
                 format!("{:.3}", peer.ms),
                 format!("{:.2}", peer.ratio),
+                format!("{:.1}", peer.memory_mib),
                 format!("{:.2}", peer.first_ms / 1e3),
             ]),
-            None => row.extend(["-", "-", "-"].map(str::to_string)),
+            None => row.extend(["-", "-", "-", "-"].map(str::to_string)),
         }
     }
     row

@@ -1,6 +1,7 @@
 //! Turns a folder of exported models into a table of which ones Litz computes right.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, ExitStatus};
@@ -90,6 +91,8 @@ struct Checked {
     verdict: Verdict,
     /// How it ended, in a word or two.
     result: String,
+    /// How many sets of sizes one compilation was called with.
+    calls: usize,
     seconds: f64,
     /// What `litz verify` wrote, both streams.
     log: String,
@@ -120,18 +123,18 @@ fn check_all(litz: &Path, folder: &Path, models: &[String], jobs: usize) -> anyh
     Ok(checked)
 }
 
-/// Runs `litz verify` on one model; its output stays in the log file.
+/// Runs `litz verify` on one model, with all data there is for it; its output stays in the log file.
 fn check(litz: &Path, folder: &Path, name: &str, log: &Path) -> anyhow::Result<Checked> {
     let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     // A shell sets the memory limit: the standard library cannot.
     let limited = format!("ulimit -v {MEMORY_LIMIT_KIB} && exec \"$0\" \"$@\"");
+    let data = data_files(folder, name)?;
     let mut child = command("sh")
         .args(["-c", &limited])
         .arg(litz)
         .arg("verify")
         .arg(folder.join(format!("{name}.pt2")))
-        .arg("--data")
-        .arg(folder.join(format!("{name}.safetensors")))
+        .args(data.iter().flat_map(|path| [OsStr::new("--data"), path.as_os_str()]))
         .stdin(std::process::Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
@@ -141,7 +144,22 @@ fn check(litz: &Path, folder: &Path, name: &str, log: &Path) -> anyhow::Result<C
     let status = wait(&mut child, TIME_LIMIT)?;
     let (verdict, result) = verdict(status);
     let log = String::from_utf8_lossy(&fs::read(log)?).into_owned();
-    Ok(Checked { name: name.to_string(), verdict, result, seconds: start.elapsed().as_secs_f64(), log })
+    let (name, calls, seconds) = (name.to_string(), data.len(), start.elapsed().as_secs_f64());
+    Ok(Checked { name, verdict, result, calls, seconds, log })
+}
+
+/// `NAME.safetensors`, and `NAME@SIZES.safetensors` for a model with sizes that may vary, sorted.
+fn data_files(folder: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = vec![folder.join(format!("{name}.safetensors"))];
+    for entry in fs::read_dir(folder)? {
+        let file_name = entry?.file_name();
+        let rest = file_name.to_str().and_then(|file_name| file_name.strip_prefix(name));
+        if rest.is_some_and(|rest| rest.starts_with('@') && rest.ends_with(".safetensors")) {
+            files.push(folder.join(file_name));
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// The child's exit status, or nothing when it had to be killed at the limit.
@@ -179,10 +197,11 @@ fn report(checked: &[Checked]) -> String {
         .map(|model| {
             let reason = if model.verdict == Verdict::Pass { "" } else { first_error(&model.log) };
             let reason = reason.chars().take(120).collect();
-            vec![model.name.clone(), model.result.clone(), format!("{:.1}", model.seconds), reason]
+            let (calls, seconds) = (model.calls.to_string(), format!("{:.1}", model.seconds));
+            vec![model.name.clone(), model.result.clone(), calls, seconds, reason]
         })
         .collect();
-    let mut text = table::format(&["model", "result", "seconds", "first error"], &rows);
+    let mut text = table::format(&["model", "result", "sizes", "seconds", "first error"], &rows);
     let ops = unsupported_ops(checked);
     if !ops.is_empty() {
         let rows: Vec<Vec<String>> =
@@ -268,6 +287,7 @@ mod tests {
             name: name.to_string(),
             verdict,
             result: String::new(),
+            calls: 1,
             seconds: 0.0,
             log: log.to_string(),
         };

@@ -11,6 +11,7 @@ mod plan;
 mod prepare;
 pub(crate) mod spare;
 
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use litz_ir::ids::Id;
@@ -54,6 +55,25 @@ pub struct Executable {
     idle: Mutex<Vec<Context>>,
     /// Memory of results that callers are done with.
     spare: Arc<Spare>,
+    counters: Counters,
+}
+
+/// What an executable has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Calls that had the right inputs.
+    pub calls: u64,
+    /// Plans made: one for each set of sizes, and one more where it had been too long ago.
+    pub plans: u64,
+    /// Most bytes that a call takes for intermediate results and outputs.
+    pub peak_bytes: usize,
+}
+
+#[derive(Default)]
+struct Counters {
+    calls: AtomicU64,
+    plans: AtomicU64,
+    peak_bytes: AtomicUsize,
 }
 
 impl Executable {
@@ -96,7 +116,8 @@ impl Executable {
         }
         let state = writes_state.then(Mutex::default);
         let (plans, idle) = (Mutex::default(), Mutex::default());
-        Ok(Executable { prepared, binder, device, memory, state, plans, idle, spare: Arc::default() })
+        let (spare, counters) = (Arc::default(), Counters::default());
+        Ok(Executable { prepared, binder, device, memory, state, plans, idle, spare, counters })
     }
 
     /// Calls the program.
@@ -133,6 +154,16 @@ impl Executable {
         result
     }
 
+    /// What calls have done so far.
+    pub fn statistics(&self) -> Statistics {
+        let Counters { calls, plans, peak_bytes } = &self.counters;
+        Statistics {
+            calls: calls.load(Ordering::Relaxed),
+            plans: plans.load(Ordering::Relaxed),
+            peak_bytes: peak_bytes.load(Ordering::Relaxed),
+        }
+    }
+
     /// Shows `read` what the constants hold, in the program's order, and by slot what load steps keep. No call writes
     /// them meanwhile.
     pub(crate) fn with_memory<R>(&self, read: impl FnOnce(&[&[u8]], &[(Slot, &[u8])]) -> R) -> R {
@@ -161,6 +192,7 @@ impl Executable {
             let is_written = self.prepared.slots[self.prepared.params[at].slot].is_written;
             context.set_input(at, &input.view(), is_written)?;
         }
+        self.counters.calls.fetch_add(1, Ordering::Relaxed);
         context.set_outputs(outputs)?;
         context.run(&*self.device)?;
         context.finish(outputs)
@@ -173,6 +205,8 @@ impl Executable {
             plans[at..].rotate_left(1);
         } else {
             let plan = Arc::new(plan_call(&self.prepared, values, self.memory.kept_slots())?);
+            self.counters.plans.fetch_add(1, Ordering::Relaxed);
+            self.counters.peak_bytes.fetch_max(plan.peak_bytes(), Ordering::Relaxed);
             if plans.len() == MAX_PLANS {
                 plans.remove(0);
             }

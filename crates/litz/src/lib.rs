@@ -26,7 +26,7 @@ mod text;
 
 pub use backends::{CpuBackend, Device, load};
 pub use error::Error;
-pub use litz_runtime::program::Value;
+pub use litz_runtime::program::{Statistics, Value};
 pub use litz_runtime::tensor::Input;
 pub use litz_runtime::{Tensor, TensorView};
 pub use model::{Compiled, Model};

@@ -14,18 +14,20 @@ use litz_ir::graph::{Device as Place, TensorType, Type};
 use litz_runtime::Tensor;
 use litz_runtime::cache::ObjectCache;
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::{Executable, Value};
+use litz_runtime::program::{Executable, Statistics, Value};
 use litz_runtime::tensor::Input;
 use litz_runtime::weights::Weights;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A model read from a file: its graph, and its weights, which stay in the file.
 pub struct Model {
     archive: Archive,
     /// Of the file that the archive is mapped from.
     file: Option<FileIdentity>,
+    compilations: AtomicU64,
     /// The program as imported.
     pub imported: Imported,
 }
@@ -55,7 +57,7 @@ impl Model {
         let archive = Archive::open(bytes)?;
         let name = archive.only_model()?.to_owned();
         let imported = litz_import::import(&archive, &name, &litz_ops::Table::new())?;
-        Ok(Model { archive, file: None, imported })
+        Ok(Model { archive, file: None, compilations: AtomicU64::new(0), imported })
     }
 
     /// Types of the tensors a call takes, with their names, in order.
@@ -112,7 +114,7 @@ impl Model {
         let kept = cache.as_ref().filter(|_| !options.reference);
         let kept = run.step("key", || Kept::new(self, &backend, options, kept?));
         let (texts, code) = if options.reference {
-            (self.texts(options, Stage::Program, &mut run)?, None)
+            (self.program(options, &mut run)?, None)
         } else {
             let (texts, code) = self.code(&backend, options, &mut run, cache.as_ref(), kept.as_ref())?;
             (texts, Some(code))
@@ -150,7 +152,7 @@ impl Model {
         if let Some((realized, code)) = run.step("look up", || kept?.find()) {
             return Ok((Texts { realized: Some(realized), ..Texts::default() }, code));
         }
-        let texts = self.texts(options, Stage::Program, run)?;
+        let texts = self.program(options, run)?;
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
         let objects = run.step("kernels", || backend.compile(&realized.kernels, options, cache))?;
         let code = Code::new(self, backend, objects);
@@ -158,6 +160,18 @@ impl Model {
             run.step("keep", || kept.put(realized, &code));
         }
         Ok((texts, code))
+    }
+
+    /// How often the stages have run to make something that runs; not where the cache had it. No call of a [`Compiled`]
+    /// adds to it, whatever sizes it comes with.
+    pub fn compilations(&self) -> u64 {
+        self.compilations.load(Ordering::Relaxed)
+    }
+
+    /// The texts of a program to run.
+    fn program(&self, options: &Options, run: &mut Runner<'_>) -> Result<Texts, Error> {
+        self.compilations.fetch_add(1, Ordering::Relaxed);
+        self.texts(options, Stage::Program, run)
     }
 
     /// The archive.
@@ -209,5 +223,10 @@ impl Compiled {
     /// When an input does not fit, naming it; when memory runs out; when an index computed by the model is out of range.
     pub fn run<T: Input>(&self, inputs: &[T]) -> Result<Vec<Value>, Error> {
         Ok(self.executable.run(inputs)?)
+    }
+
+    /// What calls have done so far: how many there were, for how many sets of sizes, and what memory they took.
+    pub fn statistics(&self) -> Statistics {
+        self.executable.statistics()
     }
 }

@@ -33,6 +33,17 @@ pub(super) struct Plan {
     pub(super) kept: Vec<(usize, usize)>,
 }
 
+impl Plan {
+    /// Bytes of intermediate results and outputs.
+    pub(super) fn peak_bytes(&self) -> usize {
+        let bytes = |output: &OutputPlan| match output {
+            OutputPlan::Direct(shape) | OutputPlan::Copied { shape, .. } => shape.bytes,
+            OutputPlan::Scalar(_) => 0,
+        };
+        self.arena_bytes + self.outputs.iter().map(bytes).sum::<usize>()
+    }
+}
+
 /// An address: a base, and bytes from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {

@@ -59,6 +59,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let kernels = kernels(&compiled, args.runs.max(1));
     let peaks = peaks::measure(&options)?;
     let ms = percentiles(&times);
+    let statistics = compiled.statistics();
     if args.json {
         let row = |k: &Row| {
             json!({
@@ -76,6 +77,9 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
                 "compile_ms": stages,
                 "peak": { "flops": peaks.flops, "bandwidth": peaks.bandwidth },
                 "threads": options.threads,
+                "compilations": model.compilations(),
+                "plans": statistics.plans,
+                "call_bytes": statistics.peak_bytes,
                 "kernels": rows,
             })
         );
@@ -90,6 +94,12 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         ms[1],
         ms[2],
         ms[3]
+    );
+    println!(
+        "{}, {}; results and what is between take {}",
+        report::counted(model.compilations(), "compilation"),
+        report::counted(statistics.plans, "plan"),
+        report::bytes(statistics.peak_bytes as f64)
     );
     println!("peaks: {}FLOP/s, {}B/s copied\n", report::count(peaks.flops), report::count(peaks.bandwidth));
     print!("{}", table(&kernels, &peaks, args.top));

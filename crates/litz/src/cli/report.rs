@@ -129,6 +129,11 @@ pub fn summary(tensor: &Tensor) -> Option<Summary> {
     (!first.is_empty()).then(|| Summary { min, max, mean: sum / tensor.numel() as f64, first })
 }
 
+/// A number of things.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// An element as its type writes it.
 pub fn element(dtype: Dtype, value: f64) -> String {
     match dtype {

@@ -3,6 +3,7 @@
 //! ```text
 //! warm litz NAME         ok MS           compiles and calls once; what both took together
 //! run litz NAME COUNT    ok MS MS ...    COUNT calls
+//! memory litz NAME       ok BYTES        most that results and what is between took in a call
 //! anything else          error TEXT
 //! ```
 
@@ -52,6 +53,12 @@ fn answer(
             };
             times(compiled, tensors, count)
         }
-        _ => Err(Failure::invalid("expected `warm litz NAME` or `run litz NAME COUNT`")),
+        ["memory", "litz", _] => {
+            let (compiled, _) = warmed
+                .as_ref()
+                .ok_or_else(|| Failure::invalid("expected `warm litz NAME` before `memory litz NAME`"))?;
+            Ok(vec![compiled.statistics().peak_bytes as f64])
+        }
+        _ => Err(Failure::invalid("expected `warm`, `run` or `memory`, then `litz NAME`")),
     }
 }

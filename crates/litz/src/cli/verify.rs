@@ -15,9 +15,9 @@ use std::path::PathBuf;
 pub struct Args {
     /// Archive that torch.export.save wrote
     model: PathBuf,
-    /// Inputs `in.I`, PyTorch's results `out.I` and, computed in f64, `ref.I`
-    #[arg(long, value_name = "FILE")]
-    data: PathBuf,
+    /// Inputs `in.I`, PyTorch's results `out.I` and, computed in f64, `ref.I`; once for each set of sizes
+    #[arg(long, value_name = "FILE", required = true)]
+    data: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -36,18 +36,19 @@ struct Compared {
 /// Runs the model and compares every output.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let model = load::open(&args.model)?;
-    let data = tensors::read(&args.data).map_err(|error| Failure::file(&args.data, &error))?;
-    let inputs = inputs::from_file(&inputs::of_model(&model), &data, &args.data)?;
     let compiled = load::compile(&model, &args.common.options())?;
     args.common.print_timings(&compiled.timings);
-    let names = model.imported.outputs.iter().map(|output| output.name.as_str());
-    let outputs = named(names, compiled.run(&inputs)?);
-    let compared = compare(&outputs, &data);
-    if compared.is_empty() {
-        return Err(Failure::invalid(format_args!(
-            "{}: expected results `out.I`, found none",
-            args.data.display()
-        )));
+    let mut compared = Vec::new();
+    for path in &args.data {
+        let data = tensors::read(path).map_err(|error| Failure::file(path, &error))?;
+        let inputs = inputs::from_file(&inputs::of_model(&model), &data, path)?;
+        let names = model.imported.outputs.iter().map(|output| output.name.as_str());
+        let these = compare(&named(names, compiled.run(&inputs)?), &data);
+        if these.is_empty() {
+            let message = format_args!("{}: expected results `out.I`, found none", path.display());
+            return Err(Failure::invalid(message));
+        }
+        compared.extend(these);
     }
     if args.json {
         println!("{}", serde_json::Value::Array(compared.iter().map(to_json).collect()));
@@ -55,6 +56,11 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         print!("{}", table(&compared));
         for broken in compared.iter().filter(|one| one.verdict.broken.is_some()) {
             println!("error: {}: {}", broken.key, broken.verdict.broken.as_deref().unwrap_or(""));
+        }
+        if args.data.len() > 1 {
+            let (compilations, plans) = (model.compilations(), compiled.statistics().plans);
+            let compilations = report::counted(compilations, "compilation");
+            println!("{} calls: {compilations}, {}", args.data.len(), report::counted(plans, "plan"));
         }
     }
     let is_kept = compared.iter().all(|one| one.verdict.broken.is_none());
