@@ -52,9 +52,10 @@ for rows, columns in (128, 1024), (4096, 1024), (128, 1000):
     add(f"softmax_{size}", lambda x: x.softmax(-1), (rows, columns))
     add(f"column_sum_{size}", lambda x: x.sum(0), (rows, columns))
     add_module(f"layer_norm_{size}", lambda columns=columns: nn.LayerNorm(columns), (rows, columns))
+    add_module(f"rms_norm_{size}", lambda columns=columns: nn.RMSNorm(columns), (rows, columns))
 
-# The products of a base-sized transformer at 128 tokens, one decoding step, and a square.
-for m, n, k in (128, 768, 768), (128, 3072, 768), (128, 768, 3072), (1, 4096, 4096), (512, 512, 512):
+# The products of a base-sized transformer at 128 tokens, one decoding step, and squares.
+for m, n, k in (128, 768, 768), (128, 3072, 768), (128, 768, 3072), (1, 4096, 4096), (512, 512, 512), (1024, 1024, 1024):
     size = f"{m}x{n}x{k}"
     add_module(f"linear_{size}", lambda n=n, k=k: Product(k, n, identity), (m, k))
     add_module(f"linear_gelu_{size}", lambda n=n, k=k: Product(k, n, F.gelu), (m, k))

@@ -260,7 +260,8 @@ pub fn empty_folder(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// One line: the geometric mean of each peer's ratios, over the names where both sides ran.
-pub fn summary(peers: &[String], timings: &[Option<Timing>]) -> String {
+pub fn summary<'a>(peers: &[String], timings: impl IntoIterator<Item = Option<&'a Timing>>) -> String {
+    let timings: Vec<Option<&Timing>> = timings.into_iter().collect();
     let means = peers.iter().enumerate().map(|(place, system)| {
         let measured = timings.iter().flatten().filter_map(|timing| timing.peers[place].as_ref());
         let ratios: Vec<f64> = measured.map(|peer| peer.ratio).collect();
@@ -315,7 +316,7 @@ mod tests {
         let timings = [timing(vec![peer(2.0), None]), timing(vec![peer(8.0), None]), None];
         let peers = ["eager".to_string(), "inductor".to_string()];
         assert_eq!(
-            summary(&peers, &timings),
+            summary(&peers, timings.iter().map(Option::as_ref)),
             "litz, geometric mean: 4.00x eager (2 of 3), - inductor (0 of 3)"
         );
     }

@@ -1,10 +1,10 @@
-//! Turns the kernels of `benches/kernels.py` into a table of times a call and speed-ups.
+//! Turns the kernels of `benches/kernels.py` into a table of times a call and speed-ups, and the bars they must meet.
 
 use crate::bench::{self, Driver, Timing};
 use crate::command::{build_litz, command, output, root, run as run_command};
-use crate::{table, venv};
+use crate::{bars, table, venv};
 
-/// Exports what is missing, measures every kernel, prints the table.
+/// Exports what is missing, measures every kernel, prints the table and then the bars.
 pub fn run(args: &bench::Args) -> anyhow::Result<()> {
     let python = venv::ensure()?;
     let folder = root().join("target/bench-kernels");
@@ -13,26 +13,38 @@ pub fn run(args: &bench::Args) -> anyhow::Result<()> {
         export.args(["benches/export_models.py", "--kernels"]).arg(&folder).args(words);
         export
     };
-    run_command(&mut export(&[]))?;
     let all: Vec<String> = output(&mut export(&["--list"]))?.lines().map(str::to_string).collect();
-    let names = args.select(&all)?;
+    let with_network: Vec<String> = all.iter().cloned().chain([bars::NETWORK.to_string()]).collect();
+    let mut names = args.select(&with_network)?;
+    let network = names.iter().position(|name| name == bars::NETWORK).map(|at| names.remove(at));
+    if !names.is_empty() {
+        run_command(&mut export(&names.iter().map(String::as_str).collect::<Vec<_>>()))?;
+    }
+    let corpus = root().join("target/corpus");
+    if let Some(network) = &network {
+        run_command(command(&python).arg("benches/export_models.py").arg(&corpus).arg(network))?;
+    }
+    let network = network.map(|name| corpus.join(format!("{name}.pt2")));
     let mut driver = Driver::start(build_litz()?, args)?;
 
-    let (mut rows, mut timings) = (Vec::new(), Vec::new());
+    let mut measured = Vec::new();
     for name in &names {
         eprintln!("{name}");
-        let measured = driver.measure(&folder.join(format!("{name}.pt2")), name);
-        let measured = measured.inspect_err(|error| eprintln!("{name}: {error:#}")).ok();
-        rows.push(row(name, measured.as_ref(), args.peers.len()));
-        timings.push(measured);
+        let timing = driver.measure(&folder.join(format!("{name}.pt2")), name);
+        let timing = timing.inspect_err(|error| eprintln!("{name}: {error:#}")).ok();
+        measured.push((name.clone(), timing));
     }
     let mut header = vec!["kernel".to_string(), "litz us".to_string()];
     for system in &args.peers {
         header.extend([format!("{system} us"), "ratio".to_string()]);
     }
+    let rows: Vec<_> =
+        measured.iter().map(|(name, timing)| row(name, timing.as_ref(), args.peers.len())).collect();
     print!("{}", table::format(&header.iter().map(String::as_str).collect::<Vec<_>>(), &rows));
     println!("\nratio: the peer's time over Litz's, call overhead included on both sides");
-    println!("{}", bench::summary(&args.peers, &timings));
+    println!("{}", bench::summary(&args.peers, measured.iter().map(|(_, timing)| timing.as_ref())));
+    let inductor = args.peers.iter().position(|peer| peer == "inductor");
+    print!("\n{}", bars::report(&driver, &folder, network.as_deref(), inductor, &measured));
     Ok(())
 }
 

@@ -66,7 +66,7 @@ pub fn run(args: &bench::Args) -> anyhow::Result<()> {
     println!(
         "cold, cached: `litz run` from start to end without and with its cache, less one read of the file"
     );
-    println!("{}", bench::summary(&args.peers, &timings));
+    println!("{}", bench::summary(&args.peers, timings.iter().map(Option::as_ref)));
     Ok(())
 }
 

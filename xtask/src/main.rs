@@ -1,5 +1,6 @@
 //! Project tasks: turns `cargo xtask TASK` into the commands, checks and measurements behind it.
 
+mod bars;
 mod bench;
 mod bench_kernels;
 mod bench_models;

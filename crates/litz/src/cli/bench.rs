@@ -7,7 +7,10 @@ use super::progress::Progress;
 use super::report::{self, Table};
 use super::{inputs, load, peaks, serve};
 use litz::{Compiled, Tensor};
+use litz_ir::graph::Value;
+use litz_ir::loops::Stmt;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -38,6 +41,13 @@ pub struct Args {
 /// Calls before the first that counts.
 const WARM_UP: usize = 3;
 
+/// Turns that the calls are spread over. A machine's speed drifts over seconds, so the peak that kernels are set
+/// against is measured again before each.
+const TURNS: usize = 10;
+
+/// Launches of the peak's kernel in a turn, of about 1 ms each.
+const PEAK_TRIES: usize = 5;
+
 /// Times the model and prints what it found.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
     if args.serve {
@@ -47,24 +57,33 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let model = load::open(&args.model)?;
     let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
     let compiled = load::compile(&model, &options)?;
-    let times = {
+    let (mut calls, mut kernels) = (Vec::new(), Kernels::default());
+    {
         let progress = Progress::new();
         progress.say("timing");
         times(&compiled, &inputs, WARM_UP)?;
-        if let Some(profile) = &compiled.profile {
-            profile.take();
+        let mut peak = peaks::Meter::flops(&options)?;
+        let runs = args.runs.max(1);
+        let per_turn = runs.div_ceil(TURNS);
+        while calls.len() < runs {
+            let flops = peak.best(PEAK_TRIES)?;
+            if let Some(profile) = &compiled.profile {
+                profile.take();
+            }
+            let count = per_turn.min(runs - calls.len());
+            calls.extend(times(&compiled, &inputs, count)?);
+            kernels.add_turn(&compiled, count, flops);
         }
-        times(&compiled, &inputs, args.runs.max(1))?
-    };
-    let kernels = kernels(&compiled, args.runs.max(1));
+    }
+    let kernels = kernels.rows(&compiled);
     let peaks = peaks::measure(&options)?;
-    let ms = percentiles(&times);
+    let ms = percentiles(&calls);
     let statistics = compiled.statistics();
     if args.json {
         let row = |k: &Row| {
             json!({
-                "kernel": k.name, "from": k.from, "launches": k.launches, "ms": k.ms, "bytes": k.cost.bytes,
-                "flops": k.cost.flops,
+                "kernel": k.name, "from": k.from, "ops": k.ops, "launches": k.launches, "ms": k.ms,
+                "bytes": k.cost.bytes, "flops": k.cost.flops, "of_peak": k.of_peak,
             })
         };
         let rows: Vec<serde_json::Value> = kernels.iter().map(row).collect();
@@ -88,7 +107,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     println!("{}", timing_table(&compiled.timings));
     println!(
         "{} calls on {} threads, ms: min {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}",
-        times.len(),
+        calls.len(),
         options.threads,
         ms[0],
         ms[1],
@@ -130,34 +149,95 @@ fn percentiles(times: &[f64]) -> [f64; 4] {
 struct Row {
     name: String,
     from: Vec<String>,
+    /// Operators of the graph that it computes; none where the cache had the compilation.
+    ops: Vec<String>,
     /// In one call.
     launches: f64,
-    /// In one call.
+    /// In one call: the median of the turns.
     ms: f64,
     /// In one call.
     cost: Cost,
+    /// Operations a second as a fraction of the peak measured beside them: the median of the turns.
+    of_peak: f64,
 }
 
-/// Kernels by time in one call, the longest first.
-fn kernels(compiled: &Compiled, runs: usize) -> Vec<Row> {
-    let (Some(profile), Some(realized)) = (&compiled.profile, &compiled.texts.realized) else {
+/// What was recorded of each kernel and sizes, turn by turn.
+#[derive(Default)]
+struct Kernels(BTreeMap<(usize, Vec<i64>), Recorded>);
+
+#[derive(Default)]
+struct Recorded {
+    /// In one call.
+    launches: f64,
+    /// In one launch.
+    cost: Cost,
+    /// In one call, and operations a second over the peak's.
+    turns: Vec<(f64, f64)>,
+}
+
+impl Kernels {
+    /// Takes what `runs` calls left in the profile.
+    fn add_turn(&mut self, compiled: &Compiled, runs: usize, peak: f64) {
+        let (Some(profile), Some(realized)) = (&compiled.profile, &compiled.texts.realized) else { return };
+        for ((at, sizes), total) in profile.take() {
+            let Some(kernel) = realized.kernels.get(at) else { continue };
+            let one = || cost(kernel, &sizes);
+            let recorded = self
+                .0
+                .entry((at, sizes.clone()))
+                .or_insert_with(|| Recorded { cost: one(), ..Recorded::default() });
+            recorded.launches = total.count as f64 / runs as f64;
+            let seconds = total.time.as_secs_f64() / runs as f64;
+            let rate = recorded.cost.flops * recorded.launches / seconds;
+            recorded.turns.push((1e3 * seconds, rate / peak));
+        }
+    }
+
+    /// By time in one call, the longest first.
+    fn rows(self, compiled: &Compiled) -> Vec<Row> {
+        let Some(realized) = &compiled.texts.realized else { return Vec::new() };
+        let mut rows = Vec::new();
+        for ((at, _), recorded) in self.0 {
+            let Some(kernel) = realized.kernels.get(at) else { continue };
+            let Recorded { launches, cost, turns } = recorded;
+            rows.push(Row {
+                name: kernel.name.clone(),
+                from: kernel.from.clone(),
+                ops: operators(compiled, &kernel.from),
+                launches,
+                ms: percentiles(&turns.iter().map(|t| t.0).collect::<Vec<_>>())[1],
+                cost: Cost { bytes: cost.bytes * launches, flops: cost.flops * launches },
+                of_peak: percentiles(&turns.iter().map(|t| t.1).collect::<Vec<_>>())[1],
+            });
+        }
+        rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+        rows
+    }
+}
+
+/// Operators that nests compute, each once.
+fn operators(compiled: &Compiled, nests: &[String]) -> Vec<String> {
+    let (Some(graph), Some(loops)) = (&compiled.texts.graph, &compiled.texts.loops) else {
         return Vec::new();
     };
-    let mut rows: Vec<Row> = Vec::new();
-    for ((at, sizes), total) in profile.take() {
-        let Some(kernel) = realized.kernels.get(at) else { continue };
-        let launches = total.count as f64 / runs as f64;
-        let one = cost(kernel, &sizes);
-        rows.push(Row {
-            name: kernel.name.clone(),
-            from: kernel.from.clone(),
-            launches,
-            ms: 1e3 * total.time.as_secs_f64() / runs as f64,
-            cost: Cost { bytes: one.bytes * launches, flops: one.flops * launches },
-        });
+    let from: Vec<&String> = loops
+        .stmts
+        .iter()
+        .filter_map(|stmt| match stmt {
+            Stmt::Nest(nest) if nests.contains(&nest.name) => Some(&nest.from),
+            Stmt::Nest(_) | Stmt::Extern(_) => None,
+        })
+        .flatten()
+        .collect();
+    let is_meant = |v: &Option<Value>| v.is_some_and(|v| from.contains(&&graph.values[v].name));
+    let nodes = graph.nodes.iter().filter(|node| node.outputs.iter().any(is_meant));
+    let mut names: Vec<String> = Vec::new();
+    for name in nodes.map(|node| node.op.to_string()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
     }
-    rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
-    rows
+    names
 }
 
 fn table(kernels: &[Row], peaks: &peaks::Peaks, top: usize) -> Table {
@@ -175,7 +255,7 @@ fn table(kernels: &[Row], peaks: &peaks::Peaks, top: usize) -> Table {
             report::bytes(k.cost.bytes),
             report::count(k.cost.flops),
             percent(k.cost.bytes / seconds, peaks.bandwidth),
-            percent(k.cost.flops / seconds, peaks.flops),
+            percent(k.of_peak, 1.0),
             k.from.join(" "),
         ]);
     }

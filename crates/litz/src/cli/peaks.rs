@@ -23,58 +23,84 @@ const TRIES: usize = 15;
 
 /// Measures both.
 pub fn measure(options: &Options) -> Result<Peaks, Failure> {
-    let backend = CpuBackend::new(options);
-    let lanes = backend.info().lanes();
-    let (rows, columns, terms, points) = (6, 2 * lanes, 256, 256 * options.threads);
-    let product = format!(
-        "kernel @product {{\n  read x: f32[{}]\n  read w: f32[{}]\n  write y: f32[{points}]\n  grid p in {points} grain 64\n  \
-         register out: f32[1]\n  register acc: f32[{}]\n  unroll i in {rows} {{\n    vector j in {columns} by {lanes} {{\n      \
-         %0: f32 = const 0.0\n      acc[{columns}*i + j] = %0\n    }}\n  }}\n  for k in {terms} {{\n    unroll i in {rows} {{\n      \
-         vector j in {columns} by {lanes} {{\n        %1: f32 = load x[{terms}*i + k]\n        %2: f32 = load w[{columns}*k + j]\n        \
-         %3: f32 = mul %1, %2\n        acc[{columns}*i + j] sum= %3\n      }}\n    }}\n  }}\n  %4: f32 = const 0.0\n  \
-         out[0] = %4\n  unroll i in {rows} {{\n    vector j in {columns} by {lanes} {{\n      \
-         %5: f32 = load acc[{columns}*i + j]\n      out[0] sum= %5\n    }}\n  }}\n  %6: f32 = load out[0]\n  y[p] = %6\n}}\n",
-        rows * terms,
-        columns as usize * terms,
-        rows * columns as usize,
-    );
-    let operations = 2.0 * (rows * terms * points) as f64 * f64::from(columns);
-    const BLOCK: usize = 1 << 12;
-    let blocks = 1 << 12;
-    let elements = BLOCK * blocks;
-    let copy = format!(
-        "kernel @copy {{\n  read x: f32[{elements}]\n  write y: f32[{elements}]\n  grid p in {blocks} grain 16\n  \
-         vector i in {BLOCK} by {lanes} {{\n    %0: f32 = load x[{BLOCK}*p + i]\n    y[{BLOCK}*p + i] = %0\n  }}\n}}\n"
-    );
     Ok(Peaks {
-        flops: operations / best(&backend, options, &product)?,
-        bandwidth: (8 * elements) as f64 / best(&backend, options, &copy)?,
+        flops: Meter::flops(options)?.best(TRIES)?,
+        bandwidth: Meter::bandwidth(options)?.best(TRIES)?,
     })
 }
 
-/// Shortest time of the kernel of a text, in seconds.
-fn best(backend: &CpuBackend, options: &Options, text: &str) -> Result<f64, Failure> {
-    let kernel = litz_ir::text::kernel::parse(text).map_err(Error::Invalid)?;
-    let kernels = [kernel];
-    let objects = [backend.object(&kernels)?];
-    let device = litz::load(&kernels, &objects, Arc::new(ThreadPool::new(options.threads)))?;
-    let [kernel] = kernels;
-    let mut memory = Vec::new();
-    for mem in kernel.mems.values().take(kernel.params) {
-        let elements = mem.extent.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-        memory.push(
-            AlignedBuf::new(elements * mem.dtype.size())
-                .map_err(litz_runtime::RunError::from)
-                .map_err(Error::Run)?,
+/// A compiled kernel that does nothing but reach a peak.
+pub struct Meter {
+    kernel: Kernel,
+    device: litz::Device,
+    memory: Vec<AlignedBuf>,
+    /// Operations or bytes of one launch.
+    amount: f64,
+}
+
+impl Meter {
+    /// Fused multiply-adds of f32 on operands from the first-level cache.
+    pub fn flops(options: &Options) -> Result<Meter, Failure> {
+        let backend = CpuBackend::new(options);
+        let lanes = backend.info().lanes();
+        let (rows, columns, terms, points) = (6, 2 * lanes, 256, 256 * options.threads);
+        let product = format!(
+            "kernel @product {{\n  read x: f32[{}]\n  read w: f32[{}]\n  write y: f32[{points}]\n  grid p in {points} grain 64\n  \
+             register out: f32[1]\n  register acc: f32[{}]\n  unroll i in {rows} {{\n    vector j in {columns} by {lanes} {{\n      \
+             %0: f32 = const 0.0\n      acc[{columns}*i + j] = %0\n    }}\n  }}\n  for k in {terms} {{\n    unroll i in {rows} {{\n      \
+             vector j in {columns} by {lanes} {{\n        %1: f32 = load x[{terms}*i + k]\n        %2: f32 = load w[{columns}*k + j]\n        \
+             %3: f32 = mul %1, %2\n        acc[{columns}*i + j] sum= %3\n      }}\n    }}\n  }}\n  %4: f32 = const 0.0\n  \
+             out[0] = %4\n  unroll i in {rows} {{\n    vector j in {columns} by {lanes} {{\n      \
+             %5: f32 = load acc[{columns}*i + j]\n      out[0] sum= %5\n    }}\n  }}\n  %6: f32 = load out[0]\n  y[p] = %6\n}}\n",
+            rows * terms,
+            columns as usize * terms,
+            rows * columns as usize,
         );
+        let operations = 2.0 * (rows * terms * points) as f64 * f64::from(columns);
+        Meter::new(&backend, options, &product, operations)
     }
-    let mut times: Vec<f64> = Vec::new();
-    for _ in 0..TRIES {
-        let start = Instant::now();
-        run(&*device, &kernel, &mut memory)?;
-        times.push(start.elapsed().as_secs_f64());
+
+    /// A copy of more than the caches hold.
+    pub fn bandwidth(options: &Options) -> Result<Meter, Failure> {
+        const BLOCK: usize = 1 << 12;
+        let backend = CpuBackend::new(options);
+        let lanes = backend.info().lanes();
+        let blocks = 1 << 12;
+        let elements = BLOCK * blocks;
+        let copy = format!(
+            "kernel @copy {{\n  read x: f32[{elements}]\n  write y: f32[{elements}]\n  grid p in {blocks} grain 16\n  \
+             vector i in {BLOCK} by {lanes} {{\n    %0: f32 = load x[{BLOCK}*p + i]\n    y[{BLOCK}*p + i] = %0\n  }}\n}}\n"
+        );
+        Meter::new(&backend, options, &copy, (8 * elements) as f64)
     }
-    Ok(times.into_iter().fold(f64::INFINITY, f64::min))
+
+    fn new(backend: &CpuBackend, options: &Options, text: &str, amount: f64) -> Result<Meter, Failure> {
+        let kernels = [litz_ir::text::kernel::parse(text).map_err(Error::Invalid)?];
+        let objects = [backend.object(&kernels)?];
+        let device = litz::load(&kernels, &objects, Arc::new(ThreadPool::new(options.threads)))?;
+        let [kernel] = kernels;
+        let mut memory = Vec::new();
+        for mem in kernel.mems.values().take(kernel.params) {
+            let elements = mem.extent.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            memory.push(
+                AlignedBuf::new(elements * mem.dtype.size())
+                    .map_err(litz_runtime::RunError::from)
+                    .map_err(Error::Run)?,
+            );
+        }
+        Ok(Meter { kernel, device, memory, amount })
+    }
+
+    /// The highest rate of some launches, a second.
+    pub fn best(&mut self, tries: usize) -> Result<f64, Failure> {
+        let mut shortest = f64::INFINITY;
+        for _ in 0..tries {
+            let start = Instant::now();
+            run(&*self.device, &self.kernel, &mut self.memory)?;
+            shortest = shortest.min(start.elapsed().as_secs_f64());
+        }
+        Ok(self.amount / shortest)
+    }
 }
 
 fn run(device: &dyn Device, kernel: &Kernel, memory: &mut [AlignedBuf]) -> Result<(), Failure> {
