@@ -92,11 +92,11 @@ fn vector(elem: Elem, lanes: u32) -> String {
 }
 
 /// A kernel that calls the defined function.
-fn function_ir(op: MathFn, elem: Elem, lanes: u32) -> String {
+fn function_ir(op: MathFn, elem: Elem, lanes: u32, isa: Isa) -> String {
     let (mut module, ty) = (String::new(), vector(elem, lanes));
-    let name = define(op, elem, lanes, &mut module);
+    let name = define(op, elem, lanes, isa, &mut module);
     let once = module.len();
-    assert_eq!(define(op, elem, lanes, &mut module), name);
+    assert_eq!(define(op, elem, lanes, isa, &mut module), name);
     assert_eq!(module.len(), once, "defined once");
     let operands = if op.arity() == 2 { format!("{ty} %x, {ty} %y") } else { format!("{ty} %x") };
     let body = format!("  %r = call fastcc {ty} {name}({operands})\n  store {ty} %r, ptr %qr, align 4");
@@ -104,13 +104,13 @@ fn function_ir(op: MathFn, elem: Elem, lanes: u32) -> String {
 }
 
 /// A kernel that holds the instructions themselves, for functions that can be had so.
-fn inline_ir(op: MathFn, elem: Elem, lanes: u32) -> Option<String> {
+fn inline_ir(op: MathFn, elem: Elem, lanes: u32, isa: Isa) -> Option<String> {
     let (mut body, mut count, ty) = (String::new(), 0, vector(elem, lanes));
     let mut fresh = || {
         count += 1;
         format!("%v{count}")
     };
-    let result = inline(op, elem, lanes, "%x", &mut fresh, &mut body)?;
+    let result = inline(op, elem, lanes, isa, "%x", &mut fresh, &mut body)?;
     body.push_str(&format!("  store {ty} {result}, ptr %qr, align 4"));
     Some(loop_ir(&ty, lanes, element(elem), &body, element(elem)))
 }
@@ -288,7 +288,7 @@ fn check_bounds<T: Number>(target: &CpuTarget, lanes: u32) {
     let y = second_operands(&x, &mut random);
     let mut failures = Vec::new();
     for &(op, elem, bound) in ULP.iter().filter(|entry| entry.1 == T::ELEM) {
-        let results = Compiled::new(&function_ir(op, elem, lanes), target).run(&x, &y, 1);
+        let results = Compiled::new(&function_ir(op, elem, lanes, target.isa), target).run(&x, &y, 1);
         let wide = |points: &[T]| points.iter().map(|it| it.wide()).collect::<Vec<_>>();
         let reference = Compiled::new(&reference_ir(op), target);
         let exact = run_reference(&reference, &wide(&x), &wide(&y));
@@ -347,11 +347,11 @@ fn check_same_everywhere<T: Number>() {
         cases.extend([8, 16].map(|lanes| (lanes, CpuTarget::avx2())));
     }
     for &(op, elem, _) in ULP.iter().filter(|entry| entry.1 == T::ELEM) {
-        let expected = Compiled::new(&function_ir(op, elem, 8), &host).run(x, &y, 1);
+        let expected = Compiled::new(&function_ir(op, elem, 8, host.isa), &host).run(x, &y, 1);
         for &(lanes, ref target) in &cases {
-            let results = Compiled::new(&function_ir(op, elem, lanes), target).run(x, &y, 1);
+            let results = Compiled::new(&function_ir(op, elem, lanes, target.isa), target).run(x, &y, 1);
             assert!(same(&results, &expected), "{op:?} {elem:?}, {lanes} lanes, {:?}", target.isa);
-            if let Some(ir) = inline_ir(op, elem, lanes) {
+            if let Some(ir) = inline_ir(op, elem, lanes, target.isa) {
                 let results = Compiled::new(&ir, target).run(x, &y, 1);
                 assert!(same(&results, &expected), "inline {op:?} {elem:?}, {lanes} lanes, {:?}", target.isa);
             }
@@ -367,14 +367,14 @@ fn every_width_and_cpu_gives_the_same_bits() {
 
 #[test]
 fn every_function_compiles_for_every_target() {
-    let mut module = String::new();
-    for &(op, elem, _) in ULP {
-        for lanes in [1, 2, 4, 8, 16] {
-            define(op, elem, lanes, &mut module);
-        }
-    }
-    // Private functions that nobody calls give no code, so each is called once.
     for target in [CpuTarget::avx512(), CpuTarget::avx2(), CpuTarget::baseline(), CpuTarget::aarch64()] {
+        let mut module = String::new();
+        for &(op, elem, _) in ULP {
+            for lanes in [1, 2, 4, 8, 16] {
+                define(op, elem, lanes, target.isa, &mut module);
+            }
+        }
+        // Private functions that nobody calls would give no code.
         let module = module.replace("define private", "define");
         let text = assembly(&module, &target).expect("compiles");
         assert!(text.contains("lz.exp.v16f32"));
@@ -384,7 +384,8 @@ fn every_function_compiles_for_every_target() {
 #[test]
 fn angles_beyond_reduction_are_those_of_the_c_library() {
     let x: Vec<f32> = (0..64).map(|n| if n % 3 == 0 { 1e5 * n as f32 + 7.0 } else { n as f32 }).collect();
-    let results = Compiled::new(&function_ir(MathFn::Sin, Elem::F32, 16), &CpuTarget::host()).run(&x, &x, 1);
+    let host = CpuTarget::host();
+    let results = Compiled::new(&function_ir(MathFn::Sin, Elem::F32, 16, host.isa), &host).run(&x, &x, 1);
     for (x, result) in x.iter().zip(results) {
         let exact = f64::from(*x).sin();
         assert!(

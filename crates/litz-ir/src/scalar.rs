@@ -227,6 +227,21 @@ scalar_ops! {
 }
 
 impl ScalarOp {
+    /// Whether it is a mathematical function, which takes processors a chain of instructions.
+    pub fn is_function(self) -> bool {
+        let is_short = matches!(
+            self,
+            ScalarOp::Sqrt
+                | ScalarOp::Rsqrt
+                | ScalarOp::Floor
+                | ScalarOp::Ceil
+                | ScalarOp::Round
+                | ScalarOp::Trunc
+                | ScalarOp::Copysign
+                | ScalarOp::Nextafter
+        );
+        self == ScalarOp::Pow || self.signature() == Signature::Float && !is_short
+    }
     /// The operation of that name.
     pub fn from_name(name: &str) -> Option<ScalarOp> {
         ScalarOp::ALL.iter().copied().find(|op| op.name() == name)

@@ -170,7 +170,9 @@ fn tile_trees(
         tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes })
     } else {
         let mut body = tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes });
-        body.extend(tiling.loops(epilogue, LoopKind::For, LoopKind::Vector { lanes, copies: 1 }));
+        // The vectors of a row take turns: what is long is a chain of dependent instructions.
+        let copies = target.tile_columns() / lanes;
+        body.extend(tiling.loops(epilogue, LoopKind::For, LoopKind::Vector { lanes, copies }));
         body
     }
 }

@@ -7,7 +7,7 @@ use crate::fuse::{Group, Member};
 use crate::parts::sum_in_parts;
 use crate::{Heuristics, TargetInfo, nest};
 use litz_ir::ReduceOp;
-use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Facts, Sym};
 
@@ -261,7 +261,8 @@ impl<'a> Cx<'a> {
         if let Some(across) = self.transposed(axis, &grid, &runs) {
             return self.transposing(axis, across, grid, ops, leaves(runs));
         }
-        let vector = LoopKind::Vector { lanes, copies: 1 };
+        let copies = runs.iter().map(|run| self.copies(run)).max().unwrap_or(1);
+        let vector = LoopKind::Vector { lanes, copies };
         let n = self.size(axis.extent);
         let is_small = n.saturating_mul(ops) <= self.heuristics.chunk_ops;
         if !grid.is_empty() || is_small {
@@ -320,11 +321,22 @@ impl<'a> Cx<'a> {
         let mut work = 0i64;
         for run in std::mem::take(&mut self.runs) {
             work = work.saturating_add(run.ops().saturating_mul(points(&self.loops.facts, &run.axes)));
-            let copies = if run.reduces { self.heuristics.reduction_copies } else { 1 };
-            let vector = LoopKind::Vector { lanes: self.target.lanes(), copies };
+            let vector = LoopKind::Vector { lanes: self.target.lanes(), copies: self.copies(&run) };
             body.extend(run_trees(run, vector));
         }
         self.kernel(self.grid(), work, body)
+    }
+
+    /// Vectors in flight along the innermost loop of a run.
+    fn copies(&self, run: &Run<'_>) -> u32 {
+        let is_function = |i: &Inst| matches!(i.op, InstOp::Op(op, _) if op.is_function());
+        if run.reduces {
+            self.heuristics.reduction_copies
+        } else if run.body.iter().any(|placed| placed.nest.body.iter().any(is_function)) {
+            self.heuristics.function_copies
+        } else {
+            1
+        }
     }
 
     /// Vectors along the shared axis `v`: a strip of it is in flight while the runs' loops go by.

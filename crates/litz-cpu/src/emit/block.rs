@@ -239,6 +239,24 @@ impl Builder {
         body.push('\n');
     }
 
+    /// Where the next instruction that stays in place goes: the block, and how much it holds.
+    pub(super) fn position(&self) -> (usize, usize) {
+        let block = self.block();
+        (block, self.blocks[block].body.len())
+    }
+
+    /// Takes what the current block holds from there on.
+    pub(super) fn take_from(&mut self, start: usize) -> String {
+        let block = self.block();
+        self.blocks[block].body.split_off(start)
+    }
+
+    /// Appends instructions that were taken, perhaps in another order.
+    pub(super) fn put_back(&mut self, text: &str) {
+        let block = self.block();
+        self.blocks[block].body.push_str(text);
+    }
+
     /// `op ty a, b`.
     pub(super) fn binary(&mut self, op: &str, a: &Value, b: &Value) -> Value {
         let text = format!("{op} {} {}, {}", a.ty, a.text, b.text);

@@ -114,8 +114,9 @@ impl Emitter<'_> {
             && self.inlined < INLINE_LIMIT
         {
             let key = format!("inline {} {ty} {}", function.name(), operand.text);
+            let isa = self.target.isa;
             let inlined = self.b.inline(ty, operand, key, &|fresh, out| {
-                vmath::inline(function, elem, ty.lanes, &operand.text, fresh, out)
+                vmath::inline(function, elem, ty.lanes, isa, &operand.text, fresh, out)
             });
             if let Some(value) = inlined {
                 self.inlined += 1;
@@ -123,7 +124,7 @@ impl Emitter<'_> {
             }
         }
         let mut definition = String::new();
-        let name = vmath::define(function, elem, ty.lanes, &mut definition);
+        let name = vmath::define(function, elem, ty.lanes, self.target.isa, &mut definition);
         // Library declarations stand before the definition; two functions may share one.
         while let Some(rest) = definition.strip_prefix("declare ") {
             let (line, rest) = rest.split_once('\n').expect("invariant: declarations are lines");

@@ -20,6 +20,7 @@ mod block;
 mod body;
 mod cast;
 mod index;
+mod interleave;
 mod math;
 mod memory;
 mod reduce;

@@ -82,11 +82,10 @@ impl Emitter<'_> {
         if copies > 1 {
             done = self.facts.simplify(extent.floordiv(stride) * stride);
             self.count(base, done, stride, &written, &mut |cx| {
-                for copy in 0..copies {
+                cx.in_turns(inner, copies, &mut |cx, copy| {
                     let first = Expr::sym(base) + i64::from(copy) * step;
-                    cx.group(inner, Lanes { first, copy, ..group.clone() })?;
-                }
-                Ok(())
+                    cx.group(inner, Lanes { first, copy, ..group.clone() })
+                })
             })?;
         }
         let rest = if copies > 1 { extent.modulo(stride) } else { extent };

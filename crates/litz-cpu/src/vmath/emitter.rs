@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::llvm::Isa;
+
 /// Element type of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scalar {
@@ -60,6 +62,8 @@ pub(super) struct Value {
 /// Appends instructions on vectors of one number of lanes.
 pub(super) struct Emitter<'a> {
     pub(super) lanes: u32,
+    /// What the instructions are for; it decides which are used, never what they give.
+    pub(super) isa: Isa,
     pub(super) fresh: &'a mut dyn FnMut() -> String,
     pub(super) out: &'a mut String,
 }
@@ -162,6 +166,11 @@ impl Emitter<'_> {
         self.intrinsic("fabs", &[a])
     }
 
+    pub(super) fn neg(&mut self, a: &Value) -> Value {
+        let ty = self.type_of(a);
+        self.line(a.scalar, &format!("fneg {ty} {}", a.text))
+    }
+
     pub(super) fn copysign(&mut self, magnitude: &Value, sign: &Value) -> Value {
         self.intrinsic("copysign", &[magnitude, sign])
     }
@@ -200,14 +209,44 @@ impl Emitter<'_> {
     /// `x` within bounds; NaN stays.
     pub(super) fn clamp(&mut self, x: &Value, low: f64, high: f64) -> Value {
         let x = self.at_most(x, high);
-        let is_low = self.compare_const("olt", &x, low);
-        self.replace_where(&is_low, low, &x)
+        self.at_least(&x, low)
+    }
+
+    /// The greater of `x` and a bound; NaN stays.
+    pub(super) fn at_least(&mut self, x: &Value, low: f64) -> Value {
+        let is_low = self.compare_const("olt", x, low);
+        self.replace_where(&is_low, low, x)
     }
 
     /// The lesser of `x` and a bound; NaN stays.
     pub(super) fn at_most(&mut self, x: &Value, high: f64) -> Value {
         let is_high = self.compare_const("ogt", x, high);
         self.replace_where(&is_high, high, x)
+    }
+
+    /// `x * 2^n` of an integral `n`, rounded once, by AVX-512's instruction; None where there is none for the type.
+    pub(super) fn scalef(&mut self, x: &Value, n: &Value) -> Option<Value> {
+        let letter = match x.scalar {
+            Scalar::F32 => 's',
+            Scalar::F64 => 'd',
+            Scalar::I1 | Scalar::I32 | Scalar::I64 => return None,
+        };
+        let bits = self.lanes * if x.scalar == Scalar::F32 { 32 } else { 64 };
+        if self.isa != Isa::Avx512 || !matches!(bits, 128 | 256 | 512) {
+            return None;
+        }
+        // All lanes of a mask of at least 8 bits; the widest form takes a rounding mode, here the current one.
+        let mask = if self.lanes == 16 { "i16 -1" } else { "i8 -1" };
+        let rounding = if bits == 512 { ", i32 4" } else { "" };
+        let ty = self.type_of(x);
+        Some(self.line(
+            x.scalar,
+            &format!(
+                "call {ty} @llvm.x86.avx512.mask.scalef.p{letter}.{bits}({ty} {}, {ty} {}, {ty} zeroinitializer, \
+                 {mask}{rounding})",
+                x.text, n.text
+            ),
+        ))
     }
 
     /// A conversion such as `bitcast` or `sitofp`.

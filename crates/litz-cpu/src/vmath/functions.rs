@@ -6,17 +6,29 @@
 use super::emitter::{Emitter, Value};
 use super::tables::*;
 
-/// `x` as `n*ln2 + r`: the sum whose low bits are `n`, and `exp(r) - 1`.
-fn reduced_exp(e: &mut Emitter<'_>, format: &Format, x: &Value) -> (Value, Value, Value) {
+/// `x` as `n*ln2 + r`: the sum whose low bits are `n`, `n` and `r`.
+fn reduced(e: &mut Emitter<'_>, format: &Format, x: &Value) -> (Value, Value, Value) {
     let round = e.float(format.scalar, format.round);
     let shifted = e.fma_const(x, std::f64::consts::LOG2_E, &round);
     let n = e.sub(&shifted, &round);
     let r = e.fma_const(&n, -format.ln_2[0], x);
     let r = e.fma_const(&n, -format.ln_2[1], &r);
-    let q = e.polynomial(format.exp, &r);
-    let r2 = e.mul(&r, &r);
-    let exp_minus_1 = e.fma(&r2, &q, &r);
-    (shifted, n, exp_minus_1)
+    (shifted, n, r)
+}
+
+/// `exp(r) - 1`, |r| <= ln(2)/2.
+fn exp_minus_1(e: &mut Emitter<'_>, format: &Format, r: &Value) -> Value {
+    let q = e.polynomial(format.exp, r);
+    let r2 = e.mul(r, r);
+    e.fma(&r2, &q, r)
+}
+
+/// `exp(r)`, |r| <= ln(2)/2.
+fn exp_of_reduced(e: &mut Emitter<'_>, format: &Format, r: &Value) -> Value {
+    let q = e.polynomial(format.exp, r);
+    let one = e.float(format.scalar, 1.0);
+    let slope = e.fma(&q, r, &one);
+    e.fma(&slope, r, &one)
 }
 
 /// `n` as an integer, from the sum that rounded to it.
@@ -39,12 +51,16 @@ fn power_of_two(e: &mut Emitter<'_>, format: &Format, unit: f64, n: &Value) -> V
     e.convert("bitcast", &bits, format.scalar)
 }
 
-/// `x * 2^n` for any `n` of `exp_range` and `x` near 1, rounding once: the first of two factors gives
-/// an exact product, the second may give one that overflows or is denormal. NaN stays.
-fn scale(e: &mut Emitter<'_>, format: &Format, x: &Value, n: &Value) -> Value {
+/// `x * 2^n` for any `n` of `exp_range` and `x` near 1, rounding once; `shifted` is the sum whose low bits are `n`. Of
+/// two factors the first gives an exact product, the second may give one that overflows or is denormal. NaN stays.
+fn scale(e: &mut Emitter<'_>, format: &Format, x: &Value, n: &Value, shifted: &Value) -> Value {
+    if let Some(result) = e.scalef(x, n) {
+        return result;
+    }
+    let n = rounded_to_int(e, format, shifted);
     let one = e.int(format.bits, 1);
-    let half = e.binary("ashr", n, &one);
-    let rest = e.binary("sub", n, &half);
+    let half = e.binary("ashr", &n, &one);
+    let rest = e.binary("sub", &n, &half);
     let first = power_of_two(e, format, 1.0, &half);
     let second = power_of_two(e, format, 1.0, &rest);
     let x = e.mul(x, &first);
@@ -53,16 +69,18 @@ fn scale(e: &mut Emitter<'_>, format: &Format, x: &Value, n: &Value) -> Value {
 
 pub(super) fn exp(e: &mut Emitter<'_>, format: &Format, x: &Value) -> Value {
     let x = e.clamp(x, format.exp_range[0], format.exp_range[1]);
-    let (shifted, _, exp_minus_1) = reduced_exp(e, format, &x);
-    let mantissa = e.add_const(&exp_minus_1, 1.0);
-    let n = rounded_to_int(e, format, &shifted);
-    scale(e, format, &mantissa, &n)
+    let (shifted, n, r) = reduced(e, format, &x);
+    let mantissa = exp_of_reduced(e, format, &r);
+    scale(e, format, &mantissa, &n, &shifted)
 }
 
 /// `exp` of an `x` whose result is a normal number.
 fn exp_normal(e: &mut Emitter<'_>, format: &Format, x: &Value) -> Value {
-    let (shifted, _, exp_minus_1) = reduced_exp(e, format, x);
-    let mantissa = e.add_const(&exp_minus_1, 1.0);
+    let (shifted, n, r) = reduced(e, format, x);
+    let mantissa = exp_of_reduced(e, format, &r);
+    if let Some(result) = e.scalef(&mantissa, &n) {
+        return result;
+    }
     let n = e.convert("bitcast", &shifted, format.bits);
     let factor = power_of_two(e, format, 1.0, &n);
     e.mul(&mantissa, &factor)
@@ -77,15 +95,15 @@ pub(super) fn exp2(e: &mut Emitter<'_>, format: &Format, x: &Value) -> Value {
     let q = e.polynomial(format.exp2, &r);
     let one = e.float(format.scalar, 1.0);
     let mantissa = e.fma(&r, &q, &one);
-    let n = rounded_to_int(e, format, &shifted);
-    scale(e, format, &mantissa, &n)
+    scale(e, format, &mantissa, &n, &shifted)
 }
 
 /// `2^n * (exp(r) - 1) + (2^n - 1)`, at half scale since `2^n` itself may overflow.
 pub(super) fn expm1(e: &mut Emitter<'_>, format: &Format, x: &Value) -> Value {
     let lowest = -f64::from(format.mantissa) - 10.0;
     let clamped = e.clamp(x, lowest, format.exp_range[1]);
-    let (shifted, n, exp_minus_1) = reduced_exp(e, format, &clamped);
+    let (shifted, n, r) = reduced(e, format, &clamped);
+    let exp_minus_1 = exp_minus_1(e, format, &r);
     let bits = e.convert("bitcast", &shifted, format.bits);
     let scale = power_of_two(e, format, 0.5, &bits);
     let offset = e.add_const(&scale, -0.5);
@@ -319,20 +337,31 @@ fn bit_is_set(e: &mut Emitter<'_>, format: &Format, bits: &Value, bit: i64) -> V
     e.compare("ne", &masked, &zero)
 }
 
-/// Single precision only.
+/// Single precision only: `1 - exp(-t)`, where `-t = m + m*p(m)` for `m = -|x|`. Near 0 it is `t`, whose first term
+/// rounds once, and nowhere does it cancel: `(1 - 2^n) - 2^n * (exp(r) - 1)`, both terms of one sign or the first 0.
 pub(super) fn erf(e: &mut Emitter<'_>, x: &Value) -> Value {
     let magnitude = e.abs(x);
-    let bounded = e.at_most(&magnitude, ERF_LIMIT);
-    let square = e.mul(&bounded, &bounded);
-    let near = e.polynomial(ERF_NEAR, &square);
-    let near = e.fma(&near, &magnitude, &magnitude);
-    let far = e.polynomial(ERF_FAR, &bounded);
-    let minus = e.mul_const(&bounded, -1.0);
-    let exponent = e.mul(&far, &minus);
-    let erfc = exp_normal(e, &SINGLE, &exponent);
-    let far = e.sub_from(1.0, &erfc);
-    let is_near = e.compare_const("olt", &magnitude, 1.0);
-    let result = e.select(&is_near, &near, &far);
+    let m = e.neg(&magnitude);
+    let m = e.at_least(&m, -ERF_LIMIT);
+    let p = e.polynomial(ERF, &m);
+    let exponent = e.fma(&p, &m, &m);
+    // One part of ln(2) will do: what it lacks is seen only beside `2^n < 1`, which is beside 1.
+    let round = e.float(x.scalar, SINGLE.round);
+    let shifted = e.fma_const(&exponent, std::f64::consts::LOG2_E, &round);
+    let n = e.sub(&shifted, &round);
+    let r = e.fma_const(&n, -SINGLE.ln_2[0], &exponent);
+    let rest = exp_minus_1(e, &SINGLE, &r);
+    let one = e.float(x.scalar, 1.0);
+    let scale = match e.scalef(&one, &n) {
+        Some(scale) => scale,
+        None => {
+            let bits = e.convert("bitcast", &shifted, SINGLE.bits);
+            power_of_two(e, &SINGLE, 1.0, &bits)
+        }
+    };
+    let above = e.sub_from(1.0, &scale);
+    let minus = e.neg(&scale);
+    let result = e.fma(&minus, &rest, &above);
     e.copysign(&result, x)
 }
 

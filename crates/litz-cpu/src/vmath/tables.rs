@@ -216,16 +216,21 @@ pub(super) const WIDE: Format = Format {
     ..DOUBLE
 };
 
-/// `erf(x) / x - 1` of `x^2`, |x| <= 1: 2^-29.6.
-pub(super) const ERF_NEAR: &[f64] =
-    &[7.8538484e-05, -0.00080101896, 0.0051883273, -0.026853811, 0.112835854, -0.37612626, 0.12837917];
-
-/// `-log(erfc(x)) / x`, 1 <= x <= 4: 2^-28.6 of `erf`.
-pub(super) const ERF_FAR: &[f64] =
-    &[-0.00021063317, 0.0031868643, -0.022798203, 0.10511575, 0.6358318, 1.12848];
+/// `-log(erfc(x)) / x - 1` of `-x`, 0 <= x <= 3.92: 2^-27.9 of `erf`.
+pub(super) const ERF: &[f64] = &[
+    -9.256207937e-06,
+    -0.00011764073746,
+    -0.00063283503368,
+    -0.0016670247027,
+    -0.00016039451832,
+    0.019153063608,
+    0.10277782999,
+    -0.63661938207,
+    0.1283791716,
+];
 
 /// From here on `erf` is 1 in single precision.
-pub(super) const ERF_LIMIT: f64 = 4.0;
+pub(super) const ERF_LIMIT: f64 = 3.92;
 
 /// `exp(x^2) * erfc(x) * (1 + 2*x)` of `(x - ERFC_CENTRE) / (x + ERFC_CENTRE)`, 0 <= x <= 10.2: 2^-30.4.
 /// The variable is that of Shepherd and Laframboise (Mathematics of Computation 36, 1981).

@@ -478,3 +478,21 @@ fn checked_loads_stay_behind_the_check() {
     index[0] = 1 << 50;
     assert_eq!(kernel.run_chunks(&[], &[param(&mut index), param(&mut table), param(&mut y)], 1), 1);
 }
+
+/// Lanes of different copies add to the same elements: no copy may read before the one before it has written.
+#[test]
+fn copies_that_meet_in_memory_keep_their_order() {
+    let mut k = Build::new();
+    let x = k.read("x", Dtype::F32, "256");
+    let y = k.write("y", Dtype::F32, "3");
+    k.vector("j", "256", [16, 4], |k| {
+        let a = k.load(x, "j");
+        k.combine(y, "mod(j, 3)", ReduceOp::Sum, a);
+    });
+    let kernel = Compiled::new(k.finish());
+    let mut x: Vec<f32> = (0..256).map(|n| n as f32).collect();
+    let mut y = vec![0.0f32; 3];
+    kernel.run(&[], &[param(&mut x), param(&mut y)]);
+    let sum = |rest: usize| x.iter().skip(rest).step_by(3).sum::<f32>();
+    assert_eq!(y, [sum(0), sum(1), sum(2)]);
+}

@@ -1,4 +1,4 @@
-//! Softmax and its logarithm: maximum, exponentials of distances from it, their sum, quotient.
+//! Softmax and its logarithm: maximum, exponentials of distances from it, their sum, share of it.
 
 use crate::args::Args;
 use crate::def::{OpDef, lower, one};
@@ -51,11 +51,16 @@ pub(crate) fn softmax_into(lw: &mut Lower<'_>, x: &Access, dim: usize, out: &Acc
         b.store(&exps, at, e);
         Ok(())
     })?;
-    let sum = lw.temp("sum", compute, &rows);
-    reduce_into(lw, &exps, dims, &sum, compute, |b, v| b.reduce(ReduceOp::Sum, v))?;
+    // One division for each row: a sum is at least the 1 that the maximum adds, so that its inverse is a normal number.
+    let scale = lw.temp("scale", compute, &rows);
+    reduce_into(lw, &exps, dims, &scale, compute, |b, v| {
+        let sum = b.reduce(ReduceOp::Sum, v);
+        let one = b.lit(sum, 1.0);
+        b.div(one, sum)
+    })?;
     lw.nest(&x.sizes, |b, at| {
-        let (e, s) = (b.read(&exps, at), b.read(&sum, &pinned(at, dims)));
-        let share = b.div(e, s);
+        let (e, s) = (b.read(&exps, at), b.read(&scale, &pinned(at, dims)));
+        let share = b.mul(e, s);
         b.store(out, at, share);
         Ok(())
     })

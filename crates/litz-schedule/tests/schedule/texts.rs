@@ -184,7 +184,7 @@ fn axes_that_every_access_walks_as_one_are_merged() {
         r#"
 kernel k0 {
   parallel b in 8 {
-    vector v in 4096 by 16 { n0 [i = 2*b + floordiv(v, 2048), j = mod(floordiv(v, 64), 32), k = mod(v, 64)] }
+    vector v in 4096 by 16 copies 4 { n0 [i = 2*b + floordiv(v, 2048), j = mod(floordiv(v, 64), 32), k = mod(v, 64)] }
   }
 }
 "#,
