@@ -14,6 +14,8 @@ pub struct Launches {
     pub count: u64,
     /// Wall time of all.
     pub time: Duration,
+    /// Wall time of the shortest.
+    pub shortest: Duration,
 }
 
 /// Runs kernels on another device and adds up their times.
@@ -55,6 +57,7 @@ impl device::Device for Profile {
         let time = start.elapsed();
         let mut launches = self.lock();
         let total = launches.entry((launch.kernel.0, launch.sizes.to_vec())).or_default();
+        total.shortest = if total.count == 0 { time } else { total.shortest.min(time) };
         total.count += 1;
         total.time += time;
         result

@@ -157,7 +157,8 @@ struct Row {
     ms: f64,
     /// In one call.
     cost: Cost,
-    /// Operations a second as a fraction of the peak measured beside them: the median of the turns.
+    /// Operations a second as a fraction of the peak, both of the shortest launch of a turn, since what else the machine
+    /// does only ever adds time: the median of the turns.
     of_peak: f64,
 }
 
@@ -171,7 +172,7 @@ struct Recorded {
     launches: f64,
     /// In one launch.
     cost: Cost,
-    /// In one call, and operations a second over the peak's.
+    /// Milliseconds in one call, and operations a second over the peak's.
     turns: Vec<(f64, f64)>,
 }
 
@@ -188,7 +189,7 @@ impl Kernels {
                 .or_insert_with(|| Recorded { cost: one(), ..Recorded::default() });
             recorded.launches = total.count as f64 / runs as f64;
             let seconds = total.time.as_secs_f64() / runs as f64;
-            let rate = recorded.cost.flops * recorded.launches / seconds;
+            let rate = recorded.cost.flops / total.shortest.as_secs_f64();
             recorded.turns.push((1e3 * seconds, rate / peak));
         }
     }
