@@ -239,6 +239,11 @@ impl Builder {
         body.push('\n');
     }
 
+    /// How many names there are: more after an instruction that was not there before.
+    pub(super) fn names(&self) -> u32 {
+        self.names
+    }
+
     /// Where the next instruction that stays in place goes: the block, and how much it holds.
     pub(super) fn position(&self) -> (usize, usize) {
         let block = self.block();

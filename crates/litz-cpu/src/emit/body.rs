@@ -1,6 +1,6 @@
 //! Statements into blocks: loops, branches, definitions and binds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use litz_ir::Dtype;
 use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, Val};
@@ -74,6 +74,19 @@ pub(super) fn fused_products(kernel: &Kernel, target: &CpuTarget) -> HashMap<Val
     products
 }
 
+/// Memory that operands of products are loaded from.
+pub(super) fn operands(kernel: &Kernel, products: &HashMap<Val, [Val; 2]>) -> BTreeSet<Mem> {
+    let mut mems = BTreeSet::new();
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Let { val, op: Op::Load { mem, .. } } = stmt
+            && products.values().any(|operands| operands.contains(val))
+        {
+            mems.insert(*mem);
+        }
+    });
+    mems
+}
+
 impl Emitter<'_> {
     pub(super) fn statement(&mut self, stmt: &Stmt) -> Result<(), EmitError> {
         match stmt {
@@ -118,7 +131,10 @@ impl Emitter<'_> {
             LoopKind::For | LoopKind::Vector { .. } => {
                 self.facts.declare_index(inner.var, extent);
                 let written = written(&inner.body);
-                self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body))
+                let around = self.innermost.replace(inner.var);
+                let result = self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body));
+                self.innermost = around;
+                result
             }
         }
     }

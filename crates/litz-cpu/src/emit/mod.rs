@@ -187,6 +187,10 @@ struct Emitter<'k> {
     vals: Vec<Option<Value>>,
     /// Operands of products that only sums use: each becomes a fused multiply-add.
     products: HashMap<Val, [Val; 2]>,
+    /// Memory that holds operands of those.
+    operands: BTreeSet<Mem>,
+    /// Variable of the innermost loop that counts.
+    innermost: Option<Sym>,
     mems: Table<Mem, MemState>,
     lanes: Option<Lanes>,
     clock: u64,
@@ -201,6 +205,7 @@ struct Emitter<'k> {
 
 fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> {
     let argument = |name: &str, ty: Ty| Value { text: name.into(), ty, depth: 0 };
+    let products = body::fused_products(kernel, target);
     let mut cx = Emitter {
         kernel,
         target,
@@ -208,7 +213,9 @@ fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> 
         b: Builder::new(),
         syms: HashMap::new(),
         vals: vec![None; kernel.vals.len()],
-        products: body::fused_products(kernel, target),
+        operands: body::operands(kernel, &products),
+        products,
+        innermost: None,
         mems: Table::new(),
         lanes: None,
         clock: 0,
