@@ -26,6 +26,7 @@ fn target() -> TargetInfo {
         threads: 2,
         l1_bytes: 32 << 10,
         l2_bytes: 1 << 20,
+        mma: Vec::new(),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{Names, clean, misfit, registers};
 use accumulator::Accumulator;
 use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Op, Space, Val};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Stmt};
-use litz_ir::schedule::{KernelPlan, Leaf, Tree};
+use litz_ir::schedule::{self, KernelPlan, Leaf, Tree};
 use litz_ir::{Diag, Dtype, Scalar};
 use litz_sym::{Expr, Facts, Sym};
 use local::LocalMem;
@@ -99,6 +99,8 @@ struct LoopVar {
 struct TileLoop {
     kind: LoopKind,
     axis: Axis,
+    /// Points that run: fewer than the axis has where a matrix instruction's end is clipped.
+    extent: Expr,
 }
 
 impl<'a> Env<'a> {
@@ -122,7 +124,7 @@ impl TileLoop {
     fn in_whole_vectors(&self) -> Axis {
         let extent = match self.kind {
             LoopKind::Vector { lanes, .. } => self.axis.extent.ceildiv(i64::from(lanes)) * i64::from(lanes),
-            LoopKind::For | LoopKind::Unroll => self.axis.extent,
+            LoopKind::For | LoopKind::Unroll | LoopKind::Mma => self.axis.extent,
         };
         Axis { extent, ..self.axis }
     }
@@ -217,6 +219,15 @@ fn load(mem: Mem, index: Expr) -> Op {
 /// The value a leaf binds `axis` to.
 fn bound(leaf: &Leaf, axis: Sym) -> Option<Expr> {
     leaf.bind.iter().find(|(s, _)| *s == axis).map(|b| b.1)
+}
+
+/// The kind of the loop over `var`.
+fn loop_kind(trees: &[Tree], var: Sym) -> Option<schedule::LoopKind> {
+    trees.iter().find_map(|tree| match tree {
+        Tree::Leaf(_) => None,
+        Tree::Loop { kind, axis, .. } if axis.var == var => Some(*kind),
+        Tree::Loop { body, .. } => loop_kind(body, var),
+    })
 }
 
 /// Leaves below, each with the loops between, outermost first.

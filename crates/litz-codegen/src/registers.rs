@@ -29,7 +29,7 @@ fn visit(stmts: &[Stmt], written_out: &mut Vec<Sym>, is_indexed: &mut [bool]) {
                     LoopKind::Unroll | LoopKind::Vector { .. } if l.extent.as_int().is_some() => {
                         written_out.push(l.var)
                     }
-                    LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::For => {}
+                    LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::For | LoopKind::Mma => {}
                 }
                 visit(&l.body, written_out, is_indexed);
                 written_out.truncate(depth);

@@ -9,6 +9,7 @@ use std::fmt;
 use std::ptr;
 use std::sync::Once;
 
+use litz_runtime::tiles::{self, Extension};
 use llvm_sys::core::*;
 use llvm_sys::ir_reader::LLVMParseIRInContext2;
 use llvm_sys::prelude::*;
@@ -103,6 +104,9 @@ impl CpuTarget {
             // Some cores are tuned for 256-bit vectors; our kernels choose their own width.
             features.push_str(",-prefer-256-bit");
         }
+        if !tiles::is_usable(Extension::Tile) {
+            features = features.replace("+amx-", "-amx-");
+        }
         CpuTarget { triple: triple.into(), cpu, features, vector_bits: isa.vector_bits(), isa }
     }
 
@@ -116,6 +120,18 @@ impl CpuTarget {
         let features =
             format!("{AVX2_FEATURES},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,-prefer-256-bit");
         CpuTarget::fixed(X86_TRIPLE, "x86-64-v4", features, Isa::Avx512)
+    }
+
+    /// As [`CpuTarget::avx512`], with dot products of bf16.
+    pub fn avx512_bf16() -> CpuTarget {
+        let CpuTarget { features, .. } = CpuTarget::avx512();
+        CpuTarget::fixed(X86_TRIPLE, "x86-64-v4", features + ",+avx512bf16", Isa::Avx512)
+    }
+
+    /// As [`CpuTarget::avx512_bf16`], with products of matrices in tile registers.
+    pub fn amx() -> CpuTarget {
+        let CpuTarget { features, .. } = CpuTarget::avx512_bf16();
+        CpuTarget::fixed(X86_TRIPLE, "x86-64-v4", features + ",+amx-tile,+amx-bf16", Isa::Avx512)
     }
 
     /// Any x86-64.

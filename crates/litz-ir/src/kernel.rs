@@ -190,6 +190,9 @@ pub enum LoopKind {
         /// Groups in flight; 1 for plain loops.
         copies: u32,
     },
+    /// As `For`, iterations that a matrix instruction takes together: it adds their products to the accumulators, each
+    /// product exact and each sum rounded to nearest, where numbers below the smallest normal one may count as zero.
+    Mma,
 }
 
 /// What a `let` computes. Same meaning as the instruction of that name in [`crate::loops::InstOp`].

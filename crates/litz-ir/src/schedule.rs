@@ -115,7 +115,8 @@ pub enum LoopKind {
     Thread,
     /// A GPU warp index.
     Warp,
-    /// A tensor-core tile of that many points.
+    /// Points that a matrix instruction takes together, sunk to the leaves: a reduced axis of a few points below tiles
+    /// is a dot product for each lane, with rows and columns it is a product of small matrices.
     Mma,
 }
 

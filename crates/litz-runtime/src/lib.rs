@@ -17,6 +17,7 @@ pub mod reference;
 pub mod routines;
 pub mod symbols;
 pub mod tensor;
+pub mod tiles;
 pub mod weights;
 
 pub use error::RunError;

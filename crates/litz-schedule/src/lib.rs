@@ -20,6 +20,7 @@ mod tree;
 
 use deps::Deps;
 use fuse::{Group, GroupKind};
+use litz_ir::Dtype;
 use litz_ir::loops::{Loops, Nest, Stmt};
 use litz_ir::schedule::{Local, LocalSpace, Schedule, Step};
 
@@ -40,6 +41,25 @@ pub struct TargetInfo {
     pub l1_bytes: i64,
     /// Bytes of the cache of one core.
     pub l2_bytes: i64,
+    /// Instructions that sum products of narrow elements; of those for one type the widest first.
+    pub mma: Vec<Mma>,
+}
+
+/// An instruction that adds a product of small matrices to f32 accumulators. One row is a dot product in each lane of a
+/// vector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mma {
+    /// Type of both operands' elements.
+    pub dtype: Dtype,
+    /// Rows of the left operand and of the accumulators, at most.
+    pub rows: u32,
+    /// Columns of the right operand and of the accumulators, at most.
+    pub columns: u32,
+    /// Reduced points, at most.
+    pub depth: u32,
+    /// Neighbouring reduced points that are side by side in the right operand: it is laid out as
+    /// `[depth / group, column, group]`. The same for all instructions of a type, which depths are multiples of.
+    pub group: u32,
 }
 
 impl TargetInfo {
@@ -50,6 +70,16 @@ impl TargetInfo {
     /// Columns of a product's register tile, and the width constant operands are packed to: two vectors.
     pub fn tile_columns(&self) -> u32 {
         2 * self.lanes()
+    }
+    /// The types that have matrix instructions, with their groups.
+    pub fn groups(&self) -> Vec<(Dtype, u32)> {
+        let mut groups: Vec<(Dtype, u32)> = Vec::new();
+        for mma in &self.mma {
+            if !groups.iter().any(|g| g.0 == mma.dtype) {
+                groups.push((mma.dtype, mma.group));
+            }
+        }
+        groups
     }
 }
 
@@ -77,6 +107,9 @@ pub struct Heuristics {
     /// 1.47 times as far from f64 as eager PyTorch's on a processor with MKL's own kernels, with 256 they are 0.97 to 2.29
     /// times as far; the call takes 1 to 3 % longer.
     pub partial_sum: i64,
+    /// The same for products that are rounded to a half type: one after another, so many terms err by less than half of
+    /// the unit in which a bf16 result is rounded.
+    pub partial_half: i64,
     /// The same for sums of columns, which have no lanes to share the terms.
     pub partial_column: i64,
     /// Bytes that local buffers of one grid point may take, as a fraction of the second-level cache.
@@ -93,6 +126,7 @@ impl Default for Heuristics {
             column_vectors: 4,
             inline_epilogue: 8,
             partial_sum: 64,
+            partial_half: 16384,
             partial_column: 32,
             local_fraction: 2,
         }

@@ -11,6 +11,9 @@ use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Facts, Sym};
 
+/// Bytes of a lane: vectors count in f32.
+const LANE_BYTES: i64 = 4;
+
 /// Plans the kernel of `group`.
 pub fn plan(loops: &Loops, group: &Group, target: &TargetInfo, heuristics: &Heuristics) -> KernelPlan {
     plan_in(loops, group, &[], target, heuristics)
@@ -124,9 +127,8 @@ impl<'a> Cx<'a> {
                 member.bind.iter().map(|(a, e)| (*a, facts.simplify(substitute(*e, &outer_bind)))).collect();
             let own = own_loops(n, member, &outer, &facts);
             // Terms of an element that several points add to are added in order, so that every run gives the same.
-            let in_order = |i: &litz_ir::loops::Inst| {
-                matches!(i.op, InstOp::Scan { .. } | InstOp::Store { combine: Some(_), .. })
-            };
+            let in_order =
+                |i: &Inst| matches!(i.op, InstOp::Scan { .. } | InstOp::Store { combine: Some(_), .. });
             let is_ordered = n.body.iter().any(in_order);
             let after = n.after_reduce();
 
@@ -186,12 +188,13 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// How well vectors along `var` suit the accesses of leaves: unit steps are good, far ones bad.
-    fn score<'b>(&self, var: Sym, leaves: impl Iterator<Item = &'b Placed<'a>>) -> i64
+    /// How well vectors along `var` suit the accesses of leaves, whose elements are runs of `run` of a buffer's: unit steps
+    /// are good, far ones bad.
+    fn score<'b>(&self, var: Sym, run: i64, leaves: impl Iterator<Item = &'b Placed<'a>>) -> i64
     where
         'a: 'b,
     {
-        let gain = |index: &Expr| match step(*index, var) {
+        let gain = |index: &Expr| match step_in_runs(*index, var, run) {
             Step::Same => 0,
             Step::Unit => 4,
             Step::Far(_) => -4,
@@ -228,14 +231,14 @@ impl<'a> Cx<'a> {
             .iter()
             .enumerate()
             .filter(|(_, m)| !m.axis.extent.is_one())
-            .map(|(i, m)| (self.score(m.axis.var, self.runs.iter().flat_map(|r| &r.body)), i))
+            .map(|(i, m)| (self.score(m.axis.var, 1, self.runs.iter().flat_map(|r| &r.body)), i))
             .max();
         let has_inner = self.runs.iter().any(|r| !r.axes.is_empty());
         let best_inner: i64 = self
             .runs
             .iter()
             .filter(|r| !r.ordered)
-            .filter_map(|r| Some(self.score(r.axes.last()?.var, r.body.iter())))
+            .filter_map(|r| Some(self.score(r.axes.last()?.var, 1, r.body.iter())))
             .fold(0, i64::saturating_add);
         match best_outer {
             Some((_, v)) if !has_inner => self.pointwise(v),
@@ -253,41 +256,79 @@ impl<'a> Cx<'a> {
 
     /// Everything is a function of the shared point: vectors along axis `v`.
     fn pointwise(&mut self, v: usize) -> KernelPlan {
+        let run = self.copied_run(v);
+        let v = run.map_or(v, |(_, v)| v);
         let axis = self.outer.remove(v).axis;
         let grid = self.grid();
         let lanes = self.target.lanes();
         let runs = std::mem::take(&mut self.runs);
-        let ops: i64 = runs.iter().map(Run::ops).sum();
-        if let Some(across) = self.transposed(axis, &grid, &runs) {
-            return self.transposing(axis, across, grid, ops, leaves(runs));
-        }
+        let length = run.map_or(1, |(run, _)| self.size(run.extent));
+        let ops = runs.iter().map(Run::ops).sum::<i64>().saturating_mul(length);
+        let across = self.transposed(axis, length, &grid, &runs);
         let copies = runs.iter().map(|run| self.copies(run)).max().unwrap_or(1);
+        let mut body = leaves(runs);
+        if let Some((axis, _)) = run {
+            body = vec![Tree::Loop { kind: LoopKind::Unroll, axis, body }];
+        }
+        if let Some(across) = across {
+            return self.transposing(axis, across, grid, ops, body);
+        }
         let vector = LoopKind::Vector { lanes, copies };
         let n = self.size(axis.extent);
         let is_small = n.saturating_mul(ops) <= self.heuristics.chunk_ops;
         if !grid.is_empty() || is_small {
-            let tree = vec![Tree::Loop { kind: vector, axis, body: leaves(runs) }];
+            let tree = vec![Tree::Loop { kind: vector, axis, body }];
             return self.kernel(grid, ops.saturating_mul(n), tree);
         }
         // One long axis: blocks of it, in whole vectors.
         let per_thread = (n / i64::from(self.target.threads.max(1))).max(1);
         let block = self.heuristics.block.min(round_up(per_thread, i64::from(lanes)));
         let (blocks, inner, value) = cut(axis, block, self.variable("b"), self.variable("v"));
-        let body = leaves(runs).into_iter().map(|t| rebind(t, axis.var, value)).collect();
+        let body = body.into_iter().map(|t| rebind(t, axis.var, value)).collect();
         let tree = vec![Tree::Loop { kind: vector, axis: inner, body }];
         self.kernel(vec![blocks], ops.saturating_mul(block), tree)
     }
 
-    /// The grid axis along which something is contiguous that is far apart along `lane`.
-    fn transposed(&self, lane: Axis, grid: &[Axis], runs: &[Run<'_>]) -> Option<Axis> {
+    /// Removes the shared axis `v` if all that happens is that the few elements along it are copied: as many as fill a lane.
+    /// Vectors run along another axis then, which is given.
+    fn copied_run(&mut self, v: usize) -> Option<(Axis, usize)> {
+        let axis = self.outer[v].axis;
+        let length = axis.extent.as_int()?;
+        let is_copy = |placed: &Placed<'_>| {
+            let bytes = |buf: Buf| self.loops.bufs[buf].dtype.size() as i64 * length;
+            let fills_lane = |i: &Inst| match i.op {
+                InstOp::Load { buf, .. } | InstOp::Store { buf, .. } => bytes(buf) == LANE_BYTES,
+                _ => false,
+            };
+            let is_along = |e: &Expr| step(*e, axis.var) == Step::Unit;
+            placed.nest.body.len() == 2
+                && placed.nest.body.iter().all(fills_lane)
+                && placed.indices.iter().all(is_along)
+        };
+        let mut placed = self.runs.iter().flat_map(|r| &r.body);
+        if length < 2 || !placed.all(is_copy) {
+            return None;
+        }
+        let lanes = i64::from(self.target.lanes());
+        let others =
+            self.outer.iter().enumerate().filter(|(i, m)| *i != v && self.size(m.axis.extent) >= lanes);
+        let scored =
+            others.map(|(i, m)| (self.score(m.axis.var, length, self.runs.iter().flat_map(|r| &r.body)), i));
+        let (_, best) = scored.max()?;
+        self.outer.remove(v);
+        Some((axis, if best > v { best - 1 } else { best }))
+    }
+
+    /// The grid axis along which something is contiguous, in runs of `run` elements, that is far apart along `lane`.
+    fn transposed(&self, lane: Axis, run: i64, grid: &[Axis], runs: &[Run<'_>]) -> Option<Axis> {
         let lanes = i64::from(self.target.lanes());
         if self.size(lane.extent) < lanes {
             return None;
         }
         let indices = runs.iter().flat_map(|r| &r.body).flat_map(|placed| &placed.indices);
         let far: Vec<Expr> =
-            indices.copied().filter(|e| matches!(step(*e, lane.var), Step::Far(_))).collect();
-        let crosses = |axis: &Axis| far.iter().any(|e| step(*e, axis.var) == Step::Unit);
+            indices.copied().filter(|e| matches!(step_in_runs(*e, lane.var, run), Step::Far(_))).collect();
+        let crosses = |axis: &Axis| far.iter().any(|e| step_in_runs(*e, axis.var, run) == Step::Unit);
         grid.iter().copied().find(|a| self.size(a.extent) >= lanes && crosses(a))
     }
 
@@ -486,6 +527,14 @@ pub fn grain(points: i64, work: i64, target: &TargetInfo, heuristics: &Heuristic
     let worth = (heuristics.chunk_ops / work.max(1)).max(1);
     let fair = (points / (4 * i64::from(target.threads.max(1)))).max(1);
     worth.max(fair.min(worth * 4)).min(points.max(1)) as u64
+}
+
+/// The step of `index` along `var` where elements are runs of `run` elements.
+fn step_in_runs(index: Expr, var: Sym, run: i64) -> Step {
+    match step(index, var) {
+        Step::Far(distance) if distance == Expr::int(run) => Step::Unit,
+        other => other,
+    }
 }
 
 /// A run's loops with its leaves, then its tails, under the loops the tails depend on. `innermost` is how the last loop

@@ -22,6 +22,7 @@ fn target() -> TargetInfo {
         threads: 4,
         l1_bytes: 32 << 10,
         l2_bytes: 1 << 20,
+        mma: Vec::new(),
     }
 }
 

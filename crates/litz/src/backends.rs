@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::options::{IsaChoice, Options};
 use litz_cpu::llvm::CpuTarget;
+use litz_ir::Dtype;
 use litz_ir::kernel::Kernel;
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::device::NativeDevice;
@@ -10,7 +11,7 @@ use litz_runtime::object::LoadedObject;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::reference::ReferenceDevice;
 use litz_runtime::{routines, symbols};
-use litz_schedule::TargetInfo;
+use litz_schedule::{Mma, TargetInfo};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -42,6 +43,7 @@ impl CpuBackend {
             threads: u32::try_from(options.threads).unwrap_or(u32::MAX),
             l1_bytes: 32 << 10,
             l2_bytes: 1 << 20,
+            mma: matrix_instructions(&target),
         };
         CpuBackend { target, info }
     }
@@ -137,6 +139,18 @@ impl CpuBackend {
         }
         Ok(object)
     }
+}
+
+/// What a CPU multiplies matrices with.
+fn matrix_instructions(target: &CpuTarget) -> Vec<Mma> {
+    let mut all = Vec::new();
+    if target.has("amx-bf16") {
+        all.push(Mma { dtype: Dtype::BF16, rows: 16, columns: 16, depth: 32, group: 2 });
+    }
+    if target.has("avx512bf16") {
+        all.push(Mma { dtype: Dtype::BF16, rows: 1, columns: target.vector_bits / 32, depth: 2, group: 2 });
+    }
+    all
 }
 
 /// A device with the kernels' machine code loaded.

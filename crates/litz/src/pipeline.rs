@@ -113,5 +113,6 @@ fn loops_passes(
 
 /// What loops passes go by: the user's thresholds and the target's numbers.
 pub fn settings(options: &Options, target: &TargetInfo) -> litz_passes::loops::Settings {
-    litz_passes::loops::Settings { tile_columns: target.tile_columns(), ..options.passes.clone() }
+    let (tile_columns, groups) = (target.tile_columns(), target.groups());
+    litz_passes::loops::Settings { tile_columns, groups, ..options.passes.clone() }
 }

@@ -128,6 +128,7 @@ fn target(lanes: u32, threads: u32) -> TargetInfo {
         threads,
         l1_bytes: 32 << 10,
         l2_bytes: 1 << 20,
+        mma: Vec::new(),
     }
 }
 

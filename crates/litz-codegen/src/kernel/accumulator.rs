@@ -1,6 +1,6 @@
 //! Running values of reductions and scans: where they live, where they start, how parts are added up.
 
-use super::{Builder, Env, MAX_REGISTER_ELEMENTS, TileLoop, bound, collect_leaves, load};
+use super::{Builder, Env, MAX_REGISTER_ELEMENTS, TileLoop, bound, collect_leaves, load, loop_kind};
 use crate::access::flatten;
 use litz_ir::kernel::{Loop, LoopKind, Mem, Op, Space, Stmt, Val};
 use litz_ir::loops::{Axis, InstOp, Nest};
@@ -166,12 +166,11 @@ impl<'a> Builder<'a> {
             leaf.bind.iter().any(|(axis, e)| e.has_sym(var) && acc.dims.iter().any(|d| d.0 == *axis))
         };
         for axis in below.iter().rev().filter(|a| spans(a.var)) {
-            stmts = vec![Stmt::Loop(Loop {
-                kind: LoopKind::For,
-                var: axis.var,
-                extent: axis.extent,
-                body: stmts,
-            })];
+            let kind = match loop_kind(&self.plan.body, axis.var) {
+                Some(schedule::LoopKind::Mma) => LoopKind::Mma,
+                _ => LoopKind::For,
+            };
+            stmts = vec![Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: stmts })];
         }
         self.wrap_in_tiles(&mut stmts, env, |tile| acc.has_tile(tile));
         out.extend(stmts);

@@ -57,9 +57,13 @@ impl<'a> Builder<'a> {
                 return self.plain_loop(LoopKind::Vector { lanes, copies }, axis, limit, body, inner, out);
             }
             K::Unroll => None,
+            K::Mma => {
+                let clipped = clipped(axis, limit, &inner.facts);
+                return self.written_out(Some(LoopKind::Mma), axis, clipped.extent, body, inner, out);
+            }
             K::Tile => Some(LoopKind::Unroll),
             K::TileVector { lanes } => Some(LoopKind::Vector { lanes, copies: 1 }),
-            K::Thread | K::Warp | K::Mma => {
+            K::Thread | K::Warp => {
                 return Err(
                     self.error(format!("loop {}: this kind has no realisation on this target", axis.var))
                 );
@@ -69,22 +73,22 @@ impl<'a> Builder<'a> {
             return Err(self.error(format!("loop {}: a written-out loop needs a constant extent", axis.var)));
         };
         let Some(remaining) = limit else {
-            return self.written_out(tile, axis, body, inner, out);
+            return self.written_out(tile, axis, axis.extent, body, inner, out);
         };
         // Full version, then the last one with what remains.
         let remaining = env.facts.simplify(remaining);
         let mut then = Vec::new();
-        self.written_out(tile, axis, body, inner.clone(), &mut then)?;
+        self.written_out(tile, axis, axis.extent, body, inner.clone(), &mut then)?;
         let mut other = Vec::new();
         match constant_rest(remaining, extent, &env.facts) {
             Some(0) => {}
             Some(rest) => {
                 let axis = Axis { var: axis.var, extent: Expr::int(rest) };
-                self.written_out(tile, axis, body, inner, &mut other)?;
+                self.written_out(tile, axis, axis.extent, body, inner, &mut other)?;
             }
             None if matches!(tile, Some(LoopKind::Vector { .. })) => {
                 // Masked by guards: the axis is not in range by the loop's extent.
-                self.written_out(tile, axis, body, env.clone(), &mut other)?;
+                self.written_out(tile, axis, axis.extent, body, env.clone(), &mut other)?;
             }
             None => {
                 // One point at a time. Tiles held back from outside stay outside of their leaves.
@@ -152,24 +156,25 @@ impl<'a> Builder<'a> {
     pub(super) fn wrap_in_tiles(&self, stmts: &mut Vec<Stmt>, env: &Env<'a>, which: impl Fn(Sym) -> bool) {
         for tile in env.tiles.iter().rev().filter(|t| which(t.axis.var)) {
             let body = std::mem::take(stmts);
-            stmts.push(repeated(tile.kind, tile.axis, body));
+            stmts.push(repeated(tile.kind, Axis { extent: tile.extent, ..tile.axis }, body));
         }
     }
 
-    /// An unrolled loop in place, or a tile held back for the leaves below.
+    /// An unrolled loop in place, or a tile held back for the leaves below, of which `extent` points run.
     fn written_out(
         &mut self,
         tile: Option<LoopKind>,
         axis: Axis,
+        extent: Expr,
         body: &'a [Tree],
         mut inner: Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
         let Some(kind) = tile else {
-            return self.repeat(LoopKind::Unroll, axis, axis.extent, body, inner, out);
+            return self.repeat(LoopKind::Unroll, axis, extent, body, inner, out);
         };
-        inner.enter(axis, axis.extent, false);
-        inner.tiles.push(TileLoop { kind, axis });
+        inner.enter(axis, extent, false);
+        inner.tiles.push(TileLoop { kind, axis, extent });
         self.start_accumulators(body, &inner, out)?;
         self.block(body, &inner, out)
     }
@@ -220,7 +225,7 @@ fn clipped(axis: Axis, limit: Option<Expr>, facts: &Facts) -> Axis {
 fn repeated(kind: LoopKind, axis: Axis, body: Vec<Stmt>) -> Stmt {
     let kind = match kind {
         LoopKind::Vector { .. } if axis.extent.is_one() => LoopKind::For,
-        LoopKind::Vector { .. } | LoopKind::For | LoopKind::Unroll => kind,
+        LoopKind::Vector { .. } | LoopKind::For | LoopKind::Unroll | LoopKind::Mma => kind,
     };
     Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body })
 }

@@ -223,7 +223,12 @@ impl Builder {
 
     /// An instruction without result.
     pub(super) fn effect(&mut self, text: &str) {
-        let block = self.block();
+        self.effect_at(self.depth(), text);
+    }
+
+    /// As `effect`, in the scope at `depth`, before all that is nested in it.
+    pub(super) fn effect_at(&mut self, depth: usize, text: &str) {
+        let block = self.scopes[depth].block;
         let body = &mut self.blocks[block].body;
         body.push_str("  ");
         body.push_str(text);

@@ -10,7 +10,7 @@ use litz_sym::{Expr, Rel, Sym};
 use super::block::{ScopeKind, Value};
 use super::index::{Access, Condition};
 use super::ty::{Prim, Ty, register_type};
-use super::{Bound, EmitError, Emitter};
+use super::{Bound, EmitError, Emitter, matrix};
 use crate::llvm::{CpuTarget, Isa};
 
 /// Calls `visit` for every statement, outer ones first.
@@ -38,6 +38,17 @@ pub(super) fn written(stmts: &[Stmt]) -> Vec<Mem> {
     });
     mems.sort_unstable();
     mems.dedup();
+    mems
+}
+
+/// All memory that statements load from.
+pub(super) fn read(stmts: &[Stmt]) -> Vec<Mem> {
+    let mut mems = Vec::new();
+    visit(stmts, &mut |stmt| {
+        if let Stmt::Let { op: Op::Load { mem, .. }, .. } = stmt {
+            mems.push(*mem);
+        }
+    });
     mems
 }
 
@@ -111,6 +122,7 @@ impl Emitter<'_> {
     fn run_loop(&mut self, inner: &Loop) -> Result<(), EmitError> {
         let extent = self.resolve(inner.extent);
         match inner.kind {
+            LoopKind::Unroll if self.copy_run(inner)? => Ok(()),
             LoopKind::Unroll => {
                 let Some(count) = extent.as_int() else {
                     return Err(EmitError::malformed(format!("unrolled loop over {extent}")));
@@ -128,7 +140,11 @@ impl Emitter<'_> {
                 }
                 self.vector_loop(inner, extent, lanes, copies.max(1))
             }
-            LoopKind::For | LoopKind::Vector { .. } => {
+            LoopKind::Mma if self.lanes.is_none() && matrix::is_fill(inner) => {
+                self.vector_loop(inner, extent, self.target.vector_bits / 32, 1)
+            }
+            LoopKind::Mma if self.dot(inner)? => Ok(()),
+            LoopKind::For | LoopKind::Vector { .. } | LoopKind::Mma => {
                 self.facts.declare_index(inner.var, extent);
                 let written = written(&inner.body);
                 let around = self.innermost.replace(inner.var);
@@ -192,7 +208,7 @@ impl Emitter<'_> {
     }
 
     /// Runs one of two arms.
-    fn choose(
+    pub(super) fn choose(
         &mut self,
         condition: &Value,
         then: &mut dyn FnMut(&mut Self) -> Result<(), EmitError>,

@@ -112,7 +112,7 @@ impl Emitter<'_> {
     }
 
     /// The lanes in which an access happens; None if in all.
-    fn mask(&mut self, condition: Option<&Value>) -> Option<Value> {
+    pub(super) fn mask(&mut self, condition: Option<&Value>) -> Option<Value> {
         let count = self.lane_count();
         let mask = match condition {
             Some(condition) => Some(self.masked_by(condition)),
@@ -121,12 +121,12 @@ impl Emitter<'_> {
         mask.map(|mask| self.b.splat(&mask, count))
     }
 
-    fn align(&self, mem: Mem) -> usize {
-        self.mems[mem].dtype.size()
+    pub(super) fn align(&self, mem: Mem) -> usize {
+        self.kernel.mems[mem].dtype.size()
     }
 
     /// Where a load belongs: as far out as its operands and stores to the same memory allow.
-    fn read(&mut self, mem: Mem, ty: Ty, operands: &[&Value], text: String) -> Value {
+    pub(super) fn read(&mut self, mem: Mem, ty: Ty, operands: &[&Value], text: String) -> Value {
         let depth = operands.iter().map(|value| value.depth).max().unwrap_or(0).max(self.b.read_depth(mem));
         self.b.read(ty, depth, self.mems[mem].version, text)
     }

@@ -19,9 +19,12 @@
 mod block;
 mod body;
 mod cast;
+mod copy;
+mod dot;
 mod index;
 mod interleave;
 mod math;
+mod matrix;
 mod memory;
 mod reduce;
 mod register;
@@ -151,6 +154,8 @@ struct Lanes {
     root: usize,
     /// Registers of which each lane has its own, because each iteration writes them before it reads them.
     private: Vec<Mem>,
+    /// Memory that the loop reads: what it combines there has to be there at once.
+    read: Vec<Mem>,
     /// Symbols bound inside the loop.
     bound: Vec<Sym>,
 }
@@ -198,6 +203,8 @@ struct Emitter<'k> {
     zeros: i64,
     /// What partial results of the vector loop around are for.
     goals: BTreeMap<(Mem, Expr), reduce::Goal>,
+    /// How the tile registers are divided, from the first point to the last.
+    tiles: Option<matrix::Shape>,
     /// Functions expanded inline so far.
     inlined: u32,
     status: Value,
@@ -221,6 +228,7 @@ fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> 
         clock: 0,
         zeros: 0,
         goals: BTreeMap::new(),
+        tiles: None,
         inlined: 0,
         status: argument("%status", Ty::PTR),
     };
@@ -238,6 +246,9 @@ fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> 
             "@{}.zeros = private global [{} x i8] zeroinitializer, align 64\n",
             kernel.name, cx.zeros
         );
+    }
+    if let Some(shape) = cx.tiles {
+        text.push_str(&format!("@{}.tiles = private constant {}, align 64\n", kernel.name, shape.literal()));
     }
     let declarations = std::mem::take(&mut cx.b.declarations);
     write!(
@@ -345,12 +356,23 @@ impl Emitter<'_> {
         self.b.close_loop(exit);
         self.b.close_arm();
         self.b.continue_in(exit);
+        self.release_tiles();
         self.b.end("ret void");
         Ok(())
     }
 
     fn body(&mut self, stmts: &[Stmt]) -> Result<(), EmitError> {
-        stmts.iter().try_for_each(|stmt| self.statement(stmt))
+        let mut rest = stmts;
+        while let Some((first, others)) = rest.split_first() {
+            rest = match self.matrix(rest)? {
+                Some(after) => after,
+                None => {
+                    self.statement(first)?;
+                    others
+                }
+            };
+        }
+        Ok(())
     }
 
     /// Notes that memory changes: what was loaded before is not what a load would give.

@@ -25,10 +25,12 @@ pub(super) enum Goal {
 
 /// What is combined with an element.
 #[derive(Clone, Debug)]
-enum Term {
+pub(super) enum Term {
     Value(Value),
     /// A product, for a fused multiply-add.
     Product(Value, Value),
+    /// Two products, of the halves of each lane as bf16.
+    Dot(Value, Value),
 }
 
 /// A value and its position.
@@ -54,23 +56,37 @@ impl Emitter<'_> {
             Some([a, b]) => Term::Product(self.value(a)?, self.value(b)?),
             None => Term::Value(self.value(value)?),
         };
+        self.combine_term(mem, index, op, dtype, &term, condition, atomic)
+    }
+
+    /// `mem[index] op= term` at a resolved index.
+    pub(super) fn combine_term(
+        &mut self,
+        mem: Mem,
+        index: Expr,
+        op: ReduceOp,
+        dtype: Dtype,
+        term: &Term,
+        condition: Option<&Value>,
+        atomic: bool,
+    ) -> Result<(), EmitError> {
         if self.lanes.is_none() || self.is_private(mem) {
-            return self.combine_one(mem, index, op, dtype, &term, condition, atomic);
+            return self.combine_one(mem, index, op, dtype, term, condition, atomic);
         }
         match self.access(index) {
-            Access::Uniform(index) if self.outlives_lanes(index)? => {
+            Access::Uniform(index) if self.outlives_lanes(index)? && !self.is_read_in_lanes(mem) => {
                 let goal = Goal::Combine { op, atomic, dtype };
                 self.goals.insert((mem, index), goal);
                 let slot = Slot::Partial { mem, index, copy: self.copy() };
                 let (old, initial) = self.partial(slot, dtype, op)?;
-                let sum = self.accumulate(op, dtype, &old, &term)?;
+                let sum = self.accumulate(op, dtype, &old, term)?;
                 let sum = self.keep_where(condition, &sum, &old);
                 debug_assert_eq!(sum.ty, initial.ty);
                 self.b.set_slot(slot, sum);
                 Ok(())
             }
             Access::Uniform(index) => {
-                let value = self.whole(&term);
+                let value = self.whole(term);
                 let identity = self.b.constant(register_type(dtype)?, op.identity(dtype));
                 let count = self.lane_count();
                 let (value, identity) = (self.b.splat(&value, count), self.b.splat(&identity, count));
@@ -79,14 +95,17 @@ impl Emitter<'_> {
                     self.across_lanes(&value, &mut |cx, a, b| cx.apply(op.combine(), dtype, &[a, b]))?;
                 self.combine_one(mem, index, op, dtype, &Term::Value(total), None, atomic)
             }
-            Access::Strided(..) if !atomic => {
-                self.combine_one(mem, index, op, dtype, &term, condition, false)
-            }
+            Access::Strided(..) if !atomic => self.combine_one(mem, index, op, dtype, term, condition, false),
             Access::Strided(..) | Access::Any(_) => {
-                let value = self.whole(&term);
+                let value = self.whole(term);
                 self.combine_each_lane(mem, index, op, dtype, &value, condition, atomic)
             }
         }
+    }
+
+    /// Whether the vector loop around loads from `mem`.
+    fn is_read_in_lanes(&self, mem: Mem) -> bool {
+        self.lanes.as_ref().is_some_and(|lanes| lanes.read.contains(&mem))
     }
 
     fn copy(&self) -> u32 {
@@ -127,6 +146,10 @@ impl Emitter<'_> {
                 let (a, b) = (self.b.splat(a, lanes), self.b.splat(b, lanes));
                 self.b.binary("fmul", &a, &b)
             }
+            Term::Dot(a, b) => {
+                let zero = self.zero(Ty { prim: Prim::F32, lanes: a.ty.lanes.max(b.ty.lanes) });
+                self.dot_product(&zero, a, b)
+            }
         }
     }
 
@@ -140,7 +163,7 @@ impl Emitter<'_> {
     ) -> Result<Value, EmitError> {
         let lanes = match term {
             Term::Value(value) => value.ty.lanes,
-            Term::Product(a, b) => a.ty.lanes.max(b.ty.lanes),
+            Term::Product(a, b) | Term::Dot(a, b) => a.ty.lanes.max(b.ty.lanes),
         };
         let lanes = lanes.max(old.ty.lanes);
         let old = self.b.splat(old, lanes);
@@ -149,6 +172,7 @@ impl Emitter<'_> {
                 let (a, b) = (self.b.splat(a, lanes), self.b.splat(b, lanes));
                 Ok(self.b.intrinsic("fma", &[&a, &b, &old]))
             }
+            Term::Dot(a, b) => Ok(self.dot_product(&old, a, b)),
             Term::Value(value) => {
                 let value = self.b.splat(value, lanes);
                 self.apply(op.combine(), dtype, &[value, old])

@@ -75,7 +75,7 @@ impl Scan<'_> {
                 self.body(&inner.body);
                 self.unrolled.pop();
             }
-            LoopKind::For | LoopKind::Vector { .. } => self.body(&inner.body),
+            LoopKind::For | LoopKind::Vector { .. } | LoopKind::Mma => self.body(&inner.body),
         }
     }
 

@@ -37,6 +37,7 @@ impl Emitter<'_> {
             may_be_empty: false,
             root: self.b.depth(),
             private: self.private_registers(inner)?,
+            read: body::read(&inner.body),
             bound: Vec::new(),
         };
         self.b.start_partials();

@@ -79,6 +79,10 @@ impl Build {
         self.run_loop(LoopKind::For, var, extent, body);
     }
 
+    pub fn mma(&mut self, var: &str, extent: &str, body: impl FnOnce(&mut Build)) {
+        self.run_loop(LoopKind::Mma, var, extent, body);
+    }
+
     pub fn unroll(&mut self, var: &str, extent: &str, body: impl FnOnce(&mut Build)) {
         self.run_loop(LoopKind::Unroll, var, extent, body);
     }

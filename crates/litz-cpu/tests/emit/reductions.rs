@@ -24,6 +24,28 @@ fn rows(op: ReduceOp, dtype: Dtype, shape: [u32; 2]) -> Compiled {
     Compiled::new(k.finish())
 }
 
+/// What a lane combines is there when the loop reads it.
+#[test]
+fn sums_read_in_the_loop_that_adds_to_them() {
+    let mut k = Build::new();
+    let x = k.read("x", Dtype::F32, "3");
+    let y = k.write("y", Dtype::F32, "3");
+    let acc = k.scratch("acc", Dtype::F32, "1");
+    let zero = k.float(0.0);
+    k.store(acc, "0", zero);
+    k.each("i", "3", |k| {
+        k.vector("j", "1", [4, 1], |k| {
+            let a = k.load(x, "i");
+            k.combine(acc, "0", ReduceOp::Sum, a);
+            let b = k.load(acc, "0");
+            k.store(y, "i", b);
+        });
+    });
+    let (mut x, mut y) = ([1.0f32, 2.0, 4.0], [0.0f32; 3]);
+    Compiled::new(k.finish()).run(&[], &[param(&mut x), param(&mut y)]);
+    assert_eq!(y, [1.0, 3.0, 7.0]);
+}
+
 const LENGTHS: [usize; 9] = [0, 1, 15, 16, 17, 64, 65, 100, 1000];
 const SHAPES: [[u32; 2]; 4] = [[16, 1], [16, 4], [8, 3], [1, 1]];
 

@@ -122,7 +122,7 @@ impl<'a> Printer<'a> {
             Stmt::Loop(Loop { kind, var, extent, body }) => {
                 write!(f, "{indent}{} {var} in {extent}", kind.keyword())?;
                 match kind {
-                    LoopKind::For | LoopKind::Unroll => {}
+                    LoopKind::For | LoopKind::Unroll | LoopKind::Mma => {}
                     LoopKind::Vector { lanes, copies: 1 } => write!(f, " by {lanes}")?,
                     LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}")?,
                 }
@@ -189,6 +189,7 @@ impl LoopKind {
             LoopKind::For => "for",
             LoopKind::Unroll => "unroll",
             LoopKind::Vector { .. } => "vector",
+            LoopKind::Mma => "mma",
         }
     }
 }
@@ -314,7 +315,7 @@ impl Reader {
         }
         let keyword = cx.peek_text();
         match keyword {
-            "for" | "unroll" | "vector" => self.loop_(cx, keyword),
+            "for" | "unroll" | "vector" | "mma" => self.loop_(cx, keyword),
             "if" => self.if_(cx),
             "bind" => self.bind(cx),
             _ => self.store(cx),
@@ -327,6 +328,7 @@ impl Reader {
         let kind = match keyword {
             "for" => LoopKind::For,
             "unroll" => LoopKind::Unroll,
+            "mma" => LoopKind::Mma,
             _ => {
                 let (lanes, copies) = cx.lanes()?;
                 LoopKind::Vector { lanes, copies }

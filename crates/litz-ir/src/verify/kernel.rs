@@ -136,7 +136,7 @@ impl Verifier<'_> {
         let Loop { kind, var, extent, body } = inner;
         self.report.extent(*extent, format_args!("loop {var}"));
         match kind {
-            LoopKind::For => {}
+            LoopKind::For | LoopKind::Mma => {}
             LoopKind::Unroll => {
                 let message = format_args!("loop {var}: expected a constant extent, found {extent}");
                 self.report.check(extent.as_int().is_some(), "symbolic-unroll", message);
@@ -204,7 +204,7 @@ impl Verifier<'_> {
         index.visit_syms(&mut |sym| {
             let is_written_out = match loops.get(&sym) {
                 Some(LoopKind::Unroll | LoopKind::Vector { .. }) => true,
-                Some(LoopKind::For) | None => false,
+                Some(LoopKind::For | LoopKind::Mma) | None => false,
             };
             let message = format_args!("{place}: `{sym}` is the variable of no unrolled or vector loop");
             report.check(is_written_out, "register-index", message);

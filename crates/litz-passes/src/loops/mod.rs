@@ -9,6 +9,7 @@ pub mod pad;
 pub mod split_reduce;
 pub mod transpose;
 
+use litz_ir::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufKind, Loops, Stmt};
 use litz_sym::Expr;
@@ -18,6 +19,9 @@ use litz_sym::Expr;
 pub struct Settings {
     /// Columns of a product's register tile: operands are packed to this width.
     pub tile_columns: u32,
+    /// Element types whose products are summed several at a time, with how many neighbouring reduced elements a matrix
+    /// instruction takes from each column: operands of those types are packed in such groups.
+    pub groups: Vec<(Dtype, u32)>,
     /// Cost of a body (see [`inline::cost`]) that is recomputed rather than stored when it has several readers.
     pub cheap: u32,
     /// Instructions a nest may have after taking in its producers.
@@ -28,7 +32,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { tile_columns: 32, cheap: 4, max_body: 100, max_loads: 12 }
+        Settings { tile_columns: 32, groups: Vec::new(), cheap: 4, max_body: 100, max_loads: 12 }
     }
 }
 

@@ -1,5 +1,8 @@
 //! Lays out the right operand of a product in panels as wide as a register tile: `[column tile, reduced.., column]`.
 //!
+//! Operands whose type has matrix instructions are grouped for them: `[column tile, reduced.., reduced / group, column,
+//! group]`, where the last group is filled up with zeros.
+//!
 //! A panel is read front to back while the tile's accumulators stay in registers, whatever layout the operand had.
 //! Constant operands are packed once, when the model is loaded; others at every call, when enough rows use them and
 //! their columns are not adjacent, or their rows far apart.
@@ -7,7 +10,7 @@
 use super::{Settings, cse};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
-use litz_ir::{ReduceOp, Scalar, ScalarOp};
+use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashMap;
 
@@ -76,6 +79,8 @@ struct Panel {
     outer: Vec<Axis>,
     inner: Vec<Axis>,
     width: i64,
+    /// Neighbouring points of the last inner axis that are side by side within each column; 1: none.
+    group: i64,
     name: String,
 }
 
@@ -145,15 +150,17 @@ fn wanted(
     let rows: i64 = nest.axes.iter().filter(|a| !index.has_sym(a.var)).map(|a| hint(a.extent)).product();
     let constant = constant[buf.index()];
     let unit = index.linear(operands.column.var).is_some_and(|(c, _)| c.is_one());
-    let is_far = |a: &Axis| index.linear(a.var).is_some_and(|(step, _)| hint(step).abs() >= FAR_ROWS);
-    if !constant && (rows < MIN_ROWS || unit && !nest.reduced.iter().any(is_far)) {
-        return None;
-    }
     let mut inner: Vec<Axis> = nest.reduced.iter().filter(|a| index.has_sym(a.var)).copied().collect();
     // In the order the left operand is walked: its largest steps first.
     inner.sort_by_key(|a| {
         std::cmp::Reverse(left_index.linear(a.var).map_or(0, |(c, _)| loops.facts.hint(c).unwrap_or(1 << 20)))
     });
+    let group = group(loops, nest, &operands, inner.last(), settings);
+    let is_far = |a: &Axis| index.linear(a.var).is_some_and(|(step, _)| hint(step).abs() >= FAR_ROWS);
+    let is_near = unit && group == 1 && !nest.reduced.iter().any(is_far);
+    if !constant && (rows < MIN_ROWS || is_near) {
+        return None;
+    }
     let outer: Vec<Axis> =
         nest.axes.iter().filter(|a| index.has_sym(a.var) && a.var != operands.column.var).copied().collect();
     let width = i64::from(settings.tile_columns);
@@ -161,17 +168,41 @@ fn wanted(
         index.replace(operands.column.var, Expr::named("column")),
         operands.column.extent,
         Expr::int(outer.len() as i64),
+        Expr::int(group),
     ];
     for (i, a) in outer.iter().chain(&inner).enumerate() {
         key[0] = key[0].replace(a.var, Expr::named(&format!("axis{i}")));
         key.push(a.extent);
     }
     let name = format!("{}_pack", loops.bufs[buf].name);
-    Some(((buf, key), Panel { operands, source: buf, index, outer, inner, width, name }))
+    Some(((buf, key), Panel { operands, source: buf, index, outer, inner, width, group, name }))
 }
 
-/// Extents of a panel's dimensions and the flat index of an element, `tile` and `lane` being its column's parts.
-fn panel_index(panel: &Panel, tile: Expr, lane: Expr) -> (Vec<Expr>, Expr) {
+/// How many points of the reduced axis `last` a matrix instruction takes together: of products that are exact and of
+/// operands that both have that type, where the left one is contiguous along the axis.
+fn group(loops: &Loops, nest: &Nest, operands: &Operands, last: Option<&Axis>, settings: &Settings) -> i64 {
+    let operand = |at: usize| match nest.body[at].op {
+        InstOp::Load { buf, index, .. } => Some((loops.bufs[buf].dtype, index)),
+        _ => None,
+    };
+    let (Some((left, left_index)), Some((right, _))) = (operand(operands.left), operand(operands.right))
+    else {
+        return 1;
+    };
+    let Some(&(_, group)) = settings.groups.iter().find(|g| g.0 == left && g.0 == right) else { return 1 };
+    let is_contiguous = last.is_some_and(|a| left_index.linear(a.var).is_some_and(|(step, _)| step.is_one()));
+    // Conversions on the way widen: their results and the sum are f32.
+    let is_wide = |inst: &Inst| match inst.op {
+        InstOp::Cast(_) | InstOp::Op(ScalarOp::Mul, _) | InstOp::Reduce(..) => inst.ty == Dtype::F32,
+        _ => true,
+    };
+    let end = nest.body.iter().position(|i| matches!(i.op, InstOp::Reduce(..))).unwrap_or(0);
+    if is_contiguous && nest.body[..=end].iter().all(is_wide) { i64::from(group) } else { 1 }
+}
+
+/// Extents of a panel's dimensions and the flat index of an element, `tile` and `lane` being its column's parts, and
+/// `last` the value of the last inner axis.
+fn panel_index(panel: &Panel, tile: Expr, lane: Expr, last: Option<Expr>) -> (Vec<Expr>, Expr) {
     let tiles = panel.operands.column.extent.ceildiv(panel.width);
     let mut sizes: Vec<Expr> = panel.outer.iter().map(|a| a.extent).collect();
     let mut coords: Vec<Expr> = panel.outer.iter().map(|a| Expr::sym(a.var)).collect();
@@ -179,8 +210,16 @@ fn panel_index(panel: &Panel, tile: Expr, lane: Expr) -> (Vec<Expr>, Expr) {
     coords.push(tile);
     sizes.extend(panel.inner.iter().map(|a| a.extent));
     coords.extend(panel.inner.iter().map(|a| Expr::sym(a.var)));
+    if let (Some(size), Some(coord), Some(last)) = (sizes.last_mut(), coords.last_mut(), last) {
+        *size = size.ceildiv(panel.group);
+        *coord = last.floordiv(panel.group);
+    }
     sizes.push(Expr::int(panel.width));
     coords.push(lane);
+    if let (Some(last), 2..) = (last, panel.group) {
+        sizes.push(Expr::int(panel.group));
+        coords.push(last.modulo(panel.group));
+    }
     let index = coords.iter().zip(&sizes).fold(Expr::zero(), |flat, (&c, &n)| flat * n + c);
     (sizes, index)
 }
@@ -188,17 +227,35 @@ fn panel_index(panel: &Panel, tile: Expr, lane: Expr) -> (Vec<Expr>, Expr) {
 /// Inserts, before statement `at`, the nest that fills the panels; returns their buffer.
 fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
     let (tile, lane) = (unused("jo", panel), unused("ji", panel));
-    let (sizes, index) = panel_index(panel, Expr::sym(tile), Expr::sym(lane));
     let source = &loops.bufs[panel.source];
     let dtype = source.dtype;
     let column = Expr::sym(tile) * panel.width + Expr::sym(lane);
     let extent = panel.operands.column.extent;
     let whole = extent.as_int().is_some_and(|n| n % panel.width == 0);
-    let guard = if whole { Vec::new() } else { vec![Rel::lt(column, extent)] };
+    let mut guard = if whole { Vec::new() } else { vec![Rel::lt(column, extent)] };
+    let mut source_index = panel.index.replace(panel.operands.column.var, column);
     let mut axes = panel.outer.clone();
     axes.push(Axis { var: tile, extent: extent.ceildiv(panel.width) });
     axes.extend(&panel.inner);
     axes.push(Axis { var: lane, extent: Expr::int(panel.width) });
+    let last = panel.inner.last().filter(|_| panel.group > 1).copied();
+    let (sizes, mut index) =
+        panel_index(panel, Expr::sym(tile), Expr::sym(lane), last.map(|a| Expr::sym(a.var)));
+    if let Some(last) = last {
+        // The copy walks groups, and the elements of a group innermost.
+        let (group, element) = (unused("ko", panel), unused("ki", panel));
+        let value = Expr::sym(group) * panel.group + Expr::sym(element);
+        let at = axes.len() - 2;
+        axes[at] = Axis { var: group, extent: last.extent.ceildiv(panel.group) };
+        axes.push(Axis { var: element, extent: Expr::int(panel.group) });
+        if !is_multiple(last.extent, panel.group, &loops.facts) {
+            guard.push(Rel::lt(value, last.extent));
+        }
+        source_index = source_index.replace(last.var, value);
+        let mut facts = loops.facts.clone();
+        axes.iter().for_each(|a| facts.declare_index(a.var, a.extent));
+        index = facts.simplify(index.replace(last.var, value));
+    }
     let mut name = panel.name.clone();
     let mut n = 1;
     while loops.bufs.values().any(|b| b.name == name) {
@@ -208,12 +265,15 @@ fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
     let strides = litz_ir::graph::contiguous_strides(&sizes);
     let from = vec![loops.bufs[panel.source].name.clone()];
     let buf = loops.bufs.push(BufData { name: name.clone(), dtype, sizes, strides, kind: BufKind::Temp });
-    let source_index = panel.index.replace(panel.operands.column.var, column);
     let load = InstOp::Load { buf: panel.source, index: source_index, guard, other: Scalar::zero(dtype) };
     let store = InstOp::Store { buf, index, value: Val(0), combine: None };
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
     loops.stmts.insert(at, Stmt::Nest(Nest { name, from, axes, reduced: Vec::new(), body }));
     buf
+}
+
+fn is_multiple(extent: Expr, group: i64, facts: &Facts) -> bool {
+    facts.simplify(extent.modulo(group)).is_zero()
 }
 
 /// A symbol called like `name` that is no axis of the panel.
@@ -228,9 +288,22 @@ fn unused(name: &str, panel: &Panel) -> Sym {
 fn redirect(loops: &mut Loops, at: usize, panel: &Panel, packed: Buf) {
     let facts: Facts = loops.facts.clone();
     let Stmt::Nest(nest) = &mut loops.stmts[at] else { return };
-    let facts = nest.facts(&facts);
     let column = Expr::sym(panel.operands.column.var);
-    let (_, index) = panel_index(panel, column.floordiv(panel.width), column.modulo(panel.width));
+    let last = panel.inner.last().filter(|_| panel.group > 1).copied();
+    let (tile, lane) = (column.floordiv(panel.width), column.modulo(panel.width));
+    let (_, index) = panel_index(panel, tile, lane, last.map(|a| Expr::sym(a.var)));
+    if let Some(last) = last
+        && !is_multiple(last.extent, panel.group, &facts)
+    {
+        // The last group is whole: beyond the end both operands are zero.
+        for axis in nest.reduced.iter_mut().filter(|a| a.var == last.var) {
+            axis.extent = last.extent.ceildiv(panel.group) * panel.group;
+        }
+        if let InstOp::Load { guard, .. } = &mut nest.body[panel.operands.left].op {
+            guard.push(Rel::lt(Expr::sym(last.var), last.extent));
+        }
+    }
+    let facts = nest.facts(&facts);
     if let InstOp::Load { buf, index: old, .. } = &mut nest.body[panel.operands.right].op {
         *buf = packed;
         *old = facts.simplify(index);

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 const MIN_READS: i64 = 4;
 
 /// Lays out constants anew; returns how many.
-pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     let constant = constants(loops);
     let mut made: HashMap<(Buf, Expr, Vec<Expr>), Buf> = HashMap::new();
     let mut at = 0;
@@ -30,7 +30,7 @@ pub fn run(loops: &mut Loops, _: &Settings) -> usize {
         for load in 0..nest.body.len() {
             let Some(lane) = lanes else { break };
             let Stmt::Nest(nest) = &loops.stmts[at] else { break };
-            let Some(copy) = wanted(loops, nest, load, lane, &constant) else { continue };
+            let Some(copy) = wanted(loops, nest, load, lane, &constant, settings) else { continue };
             let buf = match made.get(&copy.key()) {
                 Some(&buf) => buf,
                 None => {
@@ -88,13 +88,27 @@ impl Copy {
     }
 }
 
-fn wanted(loops: &Loops, nest: &Nest, load: usize, lane: Axis, constant: &[bool]) -> Option<Copy> {
+fn wanted(
+    loops: &Loops,
+    nest: &Nest,
+    load: usize,
+    lane: Axis,
+    constant: &[bool],
+    settings: &Settings,
+) -> Option<Copy> {
     let InstOp::Load { buf, index, guard, .. } = &nest.body[load].op else { return None };
     if !guard.is_empty() || constant.get(buf.0 as usize) != Some(&true) {
         return None;
     }
     let (step, _) = index.linear(lane.var)?;
     if step.is_zero() || step.is_one() {
+        return None;
+    }
+    // Groups of reduced elements are laid out for matrix instructions already.
+    let group = settings.groups.iter().find(|g| g.0 == loops.bufs[*buf].dtype).map(|g| i64::from(g.1));
+    let at = |a: &Axis, n: i64| index.replace(a.var, Expr::int(n));
+    let is_grouped = |a: &Axis| (at(a, 1) - at(a, 0)).is_one();
+    if step.as_int() == group && nest.reduced.iter().any(is_grouped) {
         return None;
     }
     let mut axes: Vec<Axis> =

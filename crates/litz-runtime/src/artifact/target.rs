@@ -1,6 +1,8 @@
 //! What object code needs of a machine, and whether this one has it.
 
 use super::ArtifactError;
+#[cfg(target_arch = "x86_64")]
+use crate::tiles::{self, Extension};
 
 /// The machine that object code is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,10 +42,10 @@ impl Target {
 /// Extensions that a compiler may use by itself: LLVM's name, and whether this machine has it.
 type Feature = (&'static str, fn() -> bool);
 
-/// A table of names as LLVM and as Rust has them.
+/// A table of names as LLVM and as Rust has them, and of those that Rust has not.
 macro_rules! features {
-    ($detected:ident: $($llvm:literal = $rust:tt),* $(,)?) => {
-        &[$(($llvm, || std::arch::$detected!($rust))),*]
+    ($detected:ident: $($llvm:literal = $rust:tt),*; $($name:literal = $is_here:expr),* $(,)?) => {
+        &[$(($llvm, || std::arch::$detected!($rust)),)* $(($name, || $is_here)),*]
     };
 }
 
@@ -58,14 +60,16 @@ const FEATURES: &[Feature] = features! { is_x86_feature_detected:
     "avx512dq" = "avx512dq", "avx512vl" = "avx512vl", "avx512ifma" = "avx512ifma", "avx512vbmi" = "avx512vbmi",
     "avx512vbmi2" = "avx512vbmi2", "avx512vnni" = "avx512vnni", "avx512bitalg" = "avx512bitalg",
     "avx512vpopcntdq" = "avx512vpopcntdq", "avx512vp2intersect" = "avx512vp2intersect",
-    "avx512bf16" = "avx512bf16", "avx512fp16" = "avx512fp16",
+    "avx512bf16" = "avx512bf16", "avx512fp16" = "avx512fp16";
+    "amx-tile" = tiles::is_usable(Extension::Tile), "amx-bf16" = tiles::is_usable(Extension::Bf16),
+    "amx-int8" = tiles::is_usable(Extension::Int8),
 };
 
 #[cfg(target_arch = "aarch64")]
 const FEATURES: &[Feature] = features! { is_aarch64_feature_detected:
     "neon" = "neon", "fullfp16" = "fp16", "fp16fml" = "fhm", "dotprod" = "dotprod", "bf16" = "bf16", "i8mm" = "i8mm",
     "lse" = "lse", "lse2" = "lse2", "rdm" = "rdm", "crc" = "crc", "rcpc" = "rcpc", "jsconv" = "jsconv",
-    "complxnum" = "fcma", "sve" = "sve", "sve2" = "sve2", "aes" = "aes", "sha2" = "sha2", "sha3" = "sha3",
+    "complxnum" = "fcma", "sve" = "sve", "sve2" = "sve2", "aes" = "aes", "sha2" = "sha2", "sha3" = "sha3";
 };
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use crate::file::TestFile;
 use litz::Options;
 use litz_cpu::llvm::CpuTarget;
-use litz_schedule::TargetInfo;
+use litz_ir::Dtype;
+use litz_schedule::{Mma, TargetInfo};
 use std::str::FromStr;
 
 /// What a file asks for.
@@ -23,7 +24,7 @@ pub struct Settings {
 impl Settings {
     /// Reads the settings of a file; an unknown one is an error.
     pub fn of(file: &TestFile) -> Result<Settings, String> {
-        let (mut lanes, mut threads) = (16, 2);
+        let (mut lanes, mut threads, mut mma) = (16, 2, Vec::new());
         let mut options = Options { threads: 2, cache: None, ..Options::default() };
         let (mut cpu, mut passes, mut fails) = (CpuTarget::avx2(), Vec::new(), None);
         for (key, value) in &file.settings {
@@ -33,6 +34,7 @@ impl Settings {
                 "chunk_ops" => options.heuristics.chunk_ops = number(key, value)?,
                 "block" => options.heuristics.block = number(key, value)?,
                 "partial_sum" => options.heuristics.partial_sum = number(key, value)?,
+                "mma" => mma = value.split(", ").map(matrix_instruction).collect::<Result<_, _>>()?,
                 "target" => cpu = cpu_target(value)?,
                 "passes" => passes = value.split(", ").map(str::to_owned).collect(),
                 "fails" => fails = Some(value.clone()),
@@ -50,6 +52,7 @@ impl Settings {
             threads,
             l1_bytes: 32 << 10,
             l2_bytes: 1 << 20,
+            mma,
         };
         Ok(Settings { info, cpu, options, passes, fails })
     }
@@ -59,11 +62,23 @@ fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("expected a number as `{key}`, found `{value}`"))
 }
 
+/// `bf16 16x16x32`: type, rows, columns, depth. Groups fill 32 bits.
+fn matrix_instruction(text: &str) -> Result<Mma, String> {
+    let malformed = || format!("expected an instruction such as `bf16 16x16x32`, found `{text}`");
+    let (dtype, sizes) = text.split_once(' ').ok_or_else(malformed)?;
+    let dtype = Dtype::ALL.into_iter().find(|d| d.name() == dtype).ok_or_else(malformed)?;
+    let sizes: Vec<u32> = sizes.split('x').map(|n| number("mma", n)).collect::<Result<_, _>>()?;
+    let &[rows, columns, depth] = &sizes[..] else { return Err(malformed()) };
+    Ok(Mma { dtype, rows, columns, depth, group: 4 / dtype.size() as u32 })
+}
+
 fn cpu_target(name: &str) -> Result<CpuTarget, String> {
     match name {
         "baseline" => Ok(CpuTarget::baseline()),
         "avx2" => Ok(CpuTarget::avx2()),
         "avx512" => Ok(CpuTarget::avx512()),
+        "avx512_bf16" => Ok(CpuTarget::avx512_bf16()),
+        "amx" => Ok(CpuTarget::amx()),
         "aarch64" => Ok(CpuTarget::aarch64()),
         _ => Err(format!("unknown target `{name}`")),
     }

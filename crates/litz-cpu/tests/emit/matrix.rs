@@ -1,0 +1,192 @@
+//! Matrix instructions: products of tiles, dot products, and what they become on targets that have neither.
+
+use half::bf16;
+use litz_cpu::emit::emit_module;
+use litz_cpu::llvm::{CpuTarget, assembly};
+use litz_ir::kernel::Kernel;
+use litz_ir::{Dtype, ReduceOp, ScalarOp};
+
+use crate::harness::*;
+
+const COLUMNS: usize = 70;
+
+/// `y = x w` over tiles of 32 by 32, `w` in panels of pairs; sums of `pieces` times `steps` times `depth` terms, of which
+/// each piece is added to what memory holds where there are several.
+fn tiles([pieces, steps, depth]: [usize; 3]) -> Kernel {
+    let mut k = Build::new();
+    let sum = pieces * steps * depth;
+    k.size("s0", 1, 1000);
+    let x = k.read("x", Dtype::BF16, &format!("{sum}*s0"));
+    let w = k.read("w", Dtype::BF16, &format!("3*32*{sum}"));
+    let y = k.write("y", Dtype::F32, &format!("{COLUMNS}*s0"));
+    let acc = k.scratch("acc", Dtype::F32, "1024");
+    k.grid("jo", "3");
+    k.grid("io", "ceildiv(s0, 32)");
+    let (rows, columns) = ("min(32, s0 - 32*io)", format!("min(32, {COLUMNS} - 32*jo)"));
+    k.mma("ii", "32", |k| {
+        k.mma("ji", "32", |k| {
+            let zero = k.float(0.0);
+            k.store(acc, "32*ii + ji", zero);
+        });
+    });
+    let step = |k: &mut Build| {
+        let at = format!("{}*kp + {depth}*ko", steps * depth);
+        k.mma("ii", rows, |k| {
+            k.mma("ji", &columns, |k| {
+                k.mma("kk", &depth.to_string(), |k| {
+                    let a = k.load(x, &format!("{sum}*(32*io + ii) + {at} + kk"));
+                    let pair = format!("floordiv({at} + kk, 2)");
+                    let b = k.load(w, &format!("{}*jo + 64*{pair} + 2*ji + mod(kk, 2)", 32 * sum));
+                    let c = k.call(ScalarOp::Mul, &[a, b]);
+                    k.combine(acc, "32*ii + ji", ReduceOp::Sum, c);
+                });
+            });
+        });
+    };
+    k.each("kp", &pieces.to_string(), |k| k.each("ko", &steps.to_string(), step));
+    k.each("ii", rows, |k| {
+        k.vector("ji", &columns, [16, 1], |k| {
+            let a = k.load(acc, "32*ii + ji");
+            k.store(y, &format!("{COLUMNS}*(32*io + ii) + 32*jo + ji"), a);
+        });
+    });
+    k.finish()
+}
+
+/// `y = x w` for pairs of rows and 20 columns, `w` as pairs of `terms` rounded up; the last of an odd number is guarded.
+fn dots(terms: usize, lanes: u32) -> Kernel {
+    let mut k = Build::new();
+    k.size("s0", 1, 1000);
+    let pairs = terms.div_ceil(2);
+    let x = k.read("x", Dtype::BF16, &format!("2*{terms}*s0"));
+    let w = k.read("w", Dtype::BF16, &format!("{}", 40 * pairs));
+    let y = k.write("y", Dtype::F32, "40*s0");
+    let acc = k.register("acc", Dtype::F32, "64");
+    k.grid("io", "s0");
+    let each = |k: &mut Build, body: &mut dyn FnMut(&mut Build)| {
+        k.unroll("ii", "2", |k| k.vector("ji", "20", [lanes, 1], |k| body(k)));
+    };
+    each(&mut k, &mut |k| {
+        let zero = k.float(0.0);
+        k.store(acc, "32*ii + ji", zero);
+    });
+    let guard = format!("2*ko + kk < {terms}");
+    let guards: &[&str] = if terms.is_multiple_of(2) { &[] } else { &[&guard] };
+    k.each("ko", &pairs.to_string(), |k| {
+        each(k, &mut |k| {
+            k.mma("kk", "2", |k| {
+                let row = format!("{terms}*(2*io + ii) + 2*ko + kk");
+                let a = k.load_if(x, &row, guards, litz_ir::Scalar::Float(0.0));
+                let b = k.load(w, "40*ko + 2*ji + kk");
+                let c = k.call(ScalarOp::Mul, &[a, b]);
+                k.combine(acc, "32*ii + ji", ReduceOp::Sum, c);
+            });
+        });
+    });
+    each(&mut k, &mut |k| {
+        let a = k.load(acc, "32*ii + ji");
+        k.store(y, "20*(2*io + ii) + ji", a);
+    });
+    k.finish()
+}
+
+/// Small whole numbers: sums of their products are exact in f32.
+fn whole(count: usize) -> Vec<bf16> {
+    numbers(count).into_iter().map(|x| bf16::from_f32(x.round())).collect()
+}
+
+/// `x w` where `w` is `[tile, k / 2, column, 2]`.
+fn product(x: &[bf16], w: &[bf16], [terms, columns, width]: [usize; 3]) -> Vec<f32> {
+    let padded = terms.next_multiple_of(2);
+    let element =
+        |k: usize, j: usize| w[padded * width * (j / width) + k / 2 * 2 * width + 2 * (j % width) + k % 2];
+    let row = |x: &[bf16]| -> Vec<f32> {
+        let sum = |j| (0..terms).map(|k| x[k].to_f32() * element(k, j).to_f32()).sum();
+        (0..columns).map(sum).collect()
+    };
+    x.chunks(terms).flat_map(row).collect()
+}
+
+#[test]
+fn products_of_tiles() {
+    for shape in [[1, 1, 32], [1, 3, 32], [2, 2, 16], [1, 2, 20], [3, 1, 2]] {
+        let terms = shape.iter().product::<usize>();
+        for kernel in Compiled::on_all(&tiles(shape)) {
+            for m in [1, 15, 16, 17, 32, 33, 48, 70] {
+                let (mut x, mut w) = (whole(terms * m), whole(96 * terms));
+                let mut y = vec![0.0f32; COLUMNS * m];
+                kernel.run(&[m as i64], &[param(&mut x), param(&mut w), param(&mut y)]);
+                assert_eq!(y, product(&x, &w, [terms, COLUMNS, 32]), "{m} rows, {shape:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn dot_products() {
+    for (terms, lanes) in [(2, 16), (6, 16), (7, 16), (8, 8), (6, 4), (4, 1), (1, 16)] {
+        for kernel in Compiled::on_all(&dots(terms, lanes)) {
+            let (mut x, mut w) = (whole(terms * 6), whole(40 * terms.div_ceil(2)));
+            // The pair that an odd row ends in goes on in the next row.
+            if terms % 2 == 1 {
+                x[terms] = bf16::NAN;
+            }
+            let mut y = vec![0.0f32; 120];
+            kernel.run(&[3], &[param(&mut x), param(&mut w), param(&mut y)]);
+            let expected = product(&x, &w, [terms, 20, 20]);
+            let is_same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
+            assert!(y.iter().zip(&expected).all(is_same), "{terms} terms, {lanes} lanes: {y:?} {expected:?}");
+        }
+    }
+}
+
+fn instructions(kernel: &Kernel, target: &CpuTarget, name: &str) -> usize {
+    let ir = emit_module(std::slice::from_ref(kernel), target).expect("emits");
+    let text = assembly(&ir, target).expect("compiles");
+    text.lines().filter(|line| line.contains(name)).count()
+}
+
+/// Four tiles at a time, and one where less is left; the tile registers are divided before the first point, and where
+/// less is left around it.
+#[test]
+fn tiles_stay_in_registers() {
+    let kernel = tiles([1, 3, 32]);
+    let count = |name| instructions(&kernel, &CpuTarget::amx(), name);
+    assert_eq!([count("tdpbf16ps"), count("tileloadd"), count("tilestored")], [5, 6, 5]);
+    assert_eq!([count("tilezero"), count("ldtilecfg"), count("tilerelease")], [5, 3, 1]);
+    assert_eq!(instructions(&kernel, &CpuTarget::avx512_bf16(), "tdpbf16ps"), 0);
+}
+
+/// Two rows of two vectors.
+#[test]
+fn pairs_are_one_instruction() {
+    assert_eq!(instructions(&dots(6, 16), &CpuTarget::avx512_bf16(), "vdpbf16ps"), 4);
+    assert_eq!(instructions(&dots(6, 16), &CpuTarget::avx512(), "vdpbf16ps"), 0);
+}
+
+/// Runs of two elements are moved as one, here from the rows of a matrix to pairs side by side.
+#[test]
+fn runs_are_copied_as_wider_elements() {
+    let mut k = Build::new();
+    let x = k.read("x", Dtype::BF16, "20*8");
+    let y = k.write("y", Dtype::BF16, "20*8");
+    k.each("p", "4", |k| {
+        k.vector("j", "20", [16, 1], |k| {
+            k.unroll("q", "2", |k| {
+                let a = k.load(x, "8*j + 2*p + q");
+                k.store(y, "40*p + 2*j + q", a);
+            });
+        });
+    });
+    let kernel = k.finish();
+    assert_eq!(instructions(&kernel, &CpuTarget::avx512_bf16(), "vcvtneps2bf16"), 0);
+    for compiled in Compiled::on_all(&kernel) {
+        // Every bit is kept, of values that no conversion would keep as well.
+        let mut x: Vec<u16> = (0..160).map(|at| at * 409 + 1).collect();
+        let mut y = vec![0u16; 160];
+        compiled.run(&[], &[param(&mut x), param(&mut y)]);
+        let expected: Vec<u16> = (0..160).map(|at| x[at / 2 % 20 * 8 + at / 40 * 2 + at % 2]).collect();
+        let is_nan = |bits: u16| bf16::from_bits(bits).is_nan();
+        assert!(y.iter().zip(&expected).all(|(&a, &b)| a == b || (is_nan(a) && is_nan(b))));
+    }
+}
