@@ -286,7 +286,9 @@ impl Emitter<'_> {
                 }
                 let lanes = values.iter().map(|value| value.ty.lanes).max().unwrap_or(1);
                 let values: Vec<Value> = values.iter().map(|value| self.b.splat(value, lanes)).collect();
-                self.apply(*op, self.dtype_of(last), &values)
+                let result = self.apply(*op, self.dtype_of(last), &values)?;
+                self.keep_rounded(*op, &values, &result);
+                Ok(result)
             }
             Op::Cast(from) => {
                 let value = self.value(*from)?;

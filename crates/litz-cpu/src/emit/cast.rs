@@ -1,7 +1,7 @@
 //! Conversions between element types, and between memory and register forms of half types.
 
 use litz_ir::dtype::Kind;
-use litz_ir::{Dtype, Scalar};
+use litz_ir::{Dtype, Scalar, ScalarOp};
 
 use super::block::Value;
 use super::small::small_format;
@@ -71,11 +71,38 @@ impl Emitter<'_> {
 
     /// The nearest value of a half type, as f32.
     pub(super) fn round(&mut self, value: &Value, to: Dtype) -> Value {
-        if to.compute() == to {
+        if to.compute() == to || self.is_rounded(value, to) {
             return value.clone();
+        }
+        if to == Dtype::BF16 {
+            return self.round_to_bfloat(value);
         }
         let stored = self.narrow(value, to);
         self.widen(&stored, to)
+    }
+
+    /// Whether a value is known to be one of a half type.
+    fn is_rounded(&self, value: &Value, to: Dtype) -> bool {
+        self.rounded.get(&value.text).is_some_and(|rounded| rounded.0 == to)
+    }
+
+    /// Notes that the result of an operation that picks one of its operands, or changes a sign, is of a half type where
+    /// they are.
+    pub(super) fn keep_rounded(&mut self, op: ScalarOp, operands: &[Value], result: &Value) {
+        let operands = match op {
+            ScalarOp::Max | ScalarOp::Min | ScalarOp::Neg | ScalarOp::Abs => operands,
+            ScalarOp::Select => &operands[1..],
+            _ => return,
+        };
+        let types: Vec<Option<Dtype>> =
+            operands.iter().map(|value| self.rounded.get(&value.text).map(|r| r.0)).collect();
+        // Zero is a value of every type.
+        let Some(dtype) = types.iter().flatten().next().copied() else { return };
+        let zeros: Vec<Value> = operands.iter().map(|value| self.zero(value.ty)).collect();
+        let all = (0..operands.len()).all(|at| types[at] == Some(dtype) || operands[at] == zeros[at]);
+        if all && !result.is_literal() {
+            self.rounded.insert(result.text.clone(), (dtype, None));
+        }
     }
 
     /// Bits of `value`, as another type of equal size.
@@ -90,17 +117,24 @@ impl Emitter<'_> {
 
     /// A register value as it is kept in memory.
     pub(super) fn narrow(&mut self, value: &Value, dtype: Dtype) -> Value {
+        if let Some((rounded, Some(stored))) = self.rounded.get(&value.text)
+            && *rounded == dtype
+        {
+            return stored.clone();
+        }
         match dtype {
             Dtype::Bool => self.b.convert("zext", value, Prim::I8),
             Dtype::F16 if self.target.isa != Isa::Baseline => {
                 let stored = self.b.convert("fptrunc", value, Prim::F16);
                 self.b.convert("bitcast", &stored, Prim::I16)
             }
-            Dtype::BF16 if self.target.has("avx512bf16") => {
-                let stored = self.b.convert("fptrunc", value, Prim::BF16);
-                self.b.convert("bitcast", &stored, Prim::I16)
+            Dtype::BF16 => {
+                let rounded = self.round(value, Dtype::BF16);
+                let bits = self.b.convert("bitcast", &rounded, Prim::I32);
+                let sixteen = self.b.constant_of(bits.ty, Scalar::Int(16));
+                let bits = self.b.binary("lshr", &bits, &sixteen);
+                self.b.convert("trunc", &bits, Prim::I16)
             }
-            Dtype::BF16 => self.bfloat_bits(value),
             Dtype::F16 | Dtype::F8E4M3 | Dtype::F8E5M2 => {
                 let format = small_format(dtype).expect("invariant: these are the small formats");
                 self.encode(value, format)
@@ -122,6 +156,14 @@ impl Emitter<'_> {
 
     /// A value as it is kept in memory, made a register value.
     pub(super) fn widen(&mut self, value: &Value, dtype: Dtype) -> Value {
+        let wide = self.widened(value, dtype);
+        if dtype.compute() != dtype && !wide.is_literal() {
+            self.rounded.insert(wide.text.clone(), (dtype, Some(value.clone())));
+        }
+        wide
+    }
+
+    fn widened(&mut self, value: &Value, dtype: Dtype) -> Value {
         match dtype {
             Dtype::Bool => {
                 let zero = self.zero(value.ty);
@@ -156,18 +198,23 @@ impl Emitter<'_> {
         }
     }
 
-    /// Rounds to nearest even by adding just less than half a unit, and the unit's parity.
-    fn bfloat_bits(&mut self, value: &Value) -> Value {
+    /// Rounds to nearest even by adding just less than half a unit, and the unit's parity. The instruction for it takes
+    /// subnormal numbers for zero, and so is no help.
+    fn round_to_bfloat(&mut self, value: &Value) -> Value {
         let bits = self.b.convert("bitcast", value, Prim::I32);
-        let [sixteen, one, half, quiet] =
-            [16, 1, 0x7fff, 0x7fc0].map(|literal| self.b.constant_of(bits.ty, Scalar::Int(literal)));
+        let [sixteen, one, half, upper, quiet] = [16, 1, 0x7fff, -0x1_0000, 0x7fc0_0000]
+            .map(|literal| self.b.constant_of(bits.ty, Scalar::Int(literal)));
         let high = self.b.binary("lshr", &bits, &sixteen);
         let parity = self.b.binary("and", &high, &one);
         let sum = self.b.binary("add", &bits, &half);
         let sum = self.b.binary("add", &sum, &parity);
-        let rounded = self.b.binary("lshr", &sum, &sixteen);
+        let rounded = self.b.binary("and", &sum, &upper);
         let is_nan = self.b.compare("fcmp uno", value, value);
         let result = self.b.select(&is_nan, &quiet, &rounded);
-        self.b.convert("trunc", &result, Prim::I16)
+        let result = self.b.convert("bitcast", &result, Prim::F32);
+        if !result.is_literal() {
+            self.rounded.insert(result.text.clone(), (Dtype::BF16, None));
+        }
+        result
     }
 }

@@ -36,6 +36,7 @@ mod vector;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::fmt::Write as _;
+use std::rc::Rc;
 
 use litz_ir::Dtype;
 use litz_ir::ids::Table;
@@ -203,6 +204,8 @@ struct Emitter<'k> {
     zeros: i64,
     /// What partial results of the vector loop around are for.
     goals: BTreeMap<(Mem, Expr), reduce::Goal>,
+    /// Values of half types, by name, and how they are kept in memory where that is at hand.
+    rounded: HashMap<Rc<str>, (Dtype, Option<Value>)>,
     /// How the tile registers are divided, from the first point to the last.
     tiles: Option<matrix::Shape>,
     /// Functions expanded inline so far.
@@ -228,6 +231,7 @@ fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> 
         clock: 0,
         zeros: 0,
         goals: BTreeMap::new(),
+        rounded: HashMap::new(),
         tiles: None,
         inlined: 0,
         status: argument("%status", Ty::PTR),
