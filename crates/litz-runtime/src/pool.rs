@@ -9,6 +9,8 @@
 //! A pool does one job at a time. A call while it is busy, be it from inside a chunk or from another
 //! thread, runs its chunks in the calling thread.
 
+mod placement;
+
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -18,6 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
+
+use placement::Placement;
 
 /// How long an idle worker looks for work before it sleeps. Waking it takes about 40 us, starting a
 /// job on a spinning one 0.2 us (two Zen 4 cores).
@@ -57,6 +61,7 @@ struct Shared {
     asleep: Box<[AtomicBool]>,
     sleepers: AtomicUsize,
     closing: AtomicBool,
+    placement: Option<Placement>,
     /// The first panic of the current job.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -71,7 +76,19 @@ impl ThreadPool {
     /// A pool of `threads` threads, the caller of [`ThreadPool::run`] being one of them.
     ///
     /// Where the system refuses a thread, the pool has fewer; 0 is taken as 1.
+    ///
+    /// Where that is one thread for each core that the process may use, workers are bound to cores.
     pub fn new(threads: usize) -> ThreadPool {
+        ThreadPool::placed(threads, Placement::new(threads.saturating_sub(1)))
+    }
+
+    /// As [`ThreadPool::new`], with threads that the system moves as it likes: for several processes that take turns
+    /// on the same cores.
+    pub fn unbound(threads: usize) -> ThreadPool {
+        ThreadPool::placed(threads, None)
+    }
+
+    fn placed(threads: usize, placement: Option<Placement>) -> ThreadPool {
         let worker_count = threads.saturating_sub(1);
         let shared = Arc::new(Shared {
             unclaimed: Counter(AtomicUsize::new(0)),
@@ -81,6 +98,7 @@ impl ThreadPool {
             asleep: (0..worker_count).map(|_| AtomicBool::new(false)).collect(),
             sleepers: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            placement,
             panic: Mutex::new(None),
         });
         let workers = (0..worker_count).map_while(|index| Worker::spawn(index, &shared).ok()).collect();
@@ -97,6 +115,9 @@ impl ThreadPool {
     pub fn run(&self, chunks: usize, f: Job<'_>) {
         if chunks <= 1 || self.workers.is_empty() || self.shared.busy.swap(true, Ordering::Acquire) {
             return (0..chunks).for_each(f);
+        }
+        if let Some(placement) = &self.shared.placement {
+            placement.make_way();
         }
         self.shared.start(chunks, f);
         self.wake(chunks - 1);
@@ -192,6 +213,9 @@ impl Shared {
     }
 
     fn work(&self, index: usize) {
+        if let Some(placement) = &self.placement {
+            placement.enter(index);
+        }
         let has_news = || self.unclaimed.0.load(Ordering::SeqCst) > 0 || self.closing.load(Ordering::SeqCst);
         while !self.closing.load(Ordering::Relaxed) {
             if !spin_until(has_news) {
@@ -248,10 +272,11 @@ mod tests {
     #[test]
     fn every_chunk_runs_once() {
         for threads in [0, 1, 2, 3, 8] {
-            let pool = ThreadPool::new(threads);
-            assert_eq!(pool.threads(), threads.max(1));
-            for chunks in [0, 1, 2, 3, 7, 64, 1000] {
-                assert_eq!(counts(&pool, chunks), vec![1; chunks], "{threads} threads, {chunks} chunks");
+            for pool in [ThreadPool::new(threads), ThreadPool::unbound(threads)] {
+                assert_eq!(pool.threads(), threads.max(1));
+                for chunks in [0, 1, 2, 3, 7, 64, 1000] {
+                    assert_eq!(counts(&pool, chunks), vec![1; chunks], "{threads} threads, {chunks} chunks");
+                }
             }
         }
     }

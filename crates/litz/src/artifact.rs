@@ -122,7 +122,8 @@ fn key(model: &Model, backend: &CpuBackend, options: &Options) -> Result<CacheKe
     let text = |path: &String| archive.range(path).map_or(Ok(""), |_| archive.text(path));
     let texts = described.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     // Every option counts but those that say what happens around the compilation.
-    let neutral = Options { cache: None, cache_bytes: 0, dump: None, profile: false, ..options.clone() };
+    let neutral =
+        Options { bind: true, cache: None, cache_bytes: 0, dump: None, profile: false, ..options.clone() };
     let (target, options) = (format!("{:?}", backend.cpu()), format!("{neutral:?}"));
     let compiler = [env!("CARGO_PKG_VERSION"), env!("LITZ_SOURCES")];
     let parts = texts.into_iter().chain([&*target, &*options]).chain(compiler).chain(["program"]);

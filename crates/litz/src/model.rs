@@ -123,7 +123,9 @@ impl Model {
         let device: Device = match &code {
             None => run.step("load", || backends::reference(&realized.kernels))?,
             Some(code) => {
-                let pool = Arc::new(ThreadPool::new(options.threads));
+                let threads = options.threads;
+                let pool = if options.bind { ThreadPool::new(threads) } else { ThreadPool::unbound(threads) };
+                let pool = Arc::new(pool);
                 run.step("load", || backends::load(&realized.kernels, &code.objects, pool))?
             }
         };

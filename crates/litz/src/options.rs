@@ -9,6 +9,9 @@ use std::path::PathBuf;
 pub struct Options {
     /// Threads that run kernels; the caller's is one of them. At least 1.
     pub threads: usize,
+    /// Bind threads to cores where there is one for each core that the process may use; see
+    /// [`litz_runtime::pool::ThreadPool`]. Not for several processes that take turns on the same cores.
+    pub bind: bool,
     /// Which instructions kernels may use.
     pub isa: IsaChoice,
     /// Run on the reference device: slow, obvious, the definition of right.
@@ -47,6 +50,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            bind: true,
             isa: IsaChoice::Host,
             reference: false,
             freeze: true,

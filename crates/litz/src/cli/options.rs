@@ -12,6 +12,9 @@ pub struct Common {
     /// Threads that run kernels [default: LITZ_NUM_THREADS, else all]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+    /// Let the system move threads between cores: for several processes that take turns on the same ones
+    #[arg(long)]
+    no_bind: bool,
     /// Instructions that kernels may use
     #[arg(long, value_enum, default_value_t = Isa::Host)]
     isa: Isa,
@@ -58,6 +61,7 @@ impl Common {
     pub fn options(&self) -> Options {
         let mut options = Options::from_env();
         options.threads = self.threads.map_or(options.threads, NonZeroUsize::get);
+        options.bind &= !self.no_bind;
         options.isa = match self.isa {
             Isa::Host => IsaChoice::Host,
             Isa::Avx2 => IsaChoice::Avx2,
