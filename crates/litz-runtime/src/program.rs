@@ -120,7 +120,8 @@ impl Executable {
         Ok(Executable { prepared, binder, device, memory, state, plans, idle, spare, counters })
     }
 
-    /// Calls the program.
+    /// Calls the program. Each tensor that it gives has memory of its own: one that is returned twice is there twice, and
+    /// an input or a constant that is returned is a copy, whatever they share in PyTorch.
     ///
     /// # Errors
     /// Inputs of another number, type or shape than the program takes; sizes outside of the ranges and relations it

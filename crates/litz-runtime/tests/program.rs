@@ -182,6 +182,35 @@ const DOUBLE: &str = "kernel @double from n {
   y[i] = %1
 }";
 
+/// `return y, y, y[1:], x, w`, and PyTorch's `y, y.clone()`, whose copy is no operation of the program.
+#[test]
+fn results_share_memory_with_nothing() {
+    let program = ROWS.replace(
+        "return y: f32[s0, 4]",
+        "return y: f32[s0, 4], y: f32[s0, 4], y: f32[4] + 4, x: f32[s0, 4], w: f32[4]",
+    );
+    let executable = build(&program, &[ADD_ROW], &[("bias", bias())]);
+    let x = tensor(&[2, 4], &[1.0; 8]);
+    let rows = [11.0, 21.0, 31.0, 41.0, 11.0, 21.0, 31.0, 41.0];
+    let expected = [&rows[..], &rows, &rows[4..], &[1.0; 8], &[10.0, 20.0, 30.0, 40.0]];
+    let check = |outputs: &mut Vec<Value>| {
+        for at in 0..outputs.len() {
+            let Value::Tensor(tensor) = &mut outputs[at] else { panic!("it is a tensor") };
+            tensor.bytes_mut().expect("it is alone").fill(0xff);
+            for (other, expected) in outputs.iter().zip(expected).skip(at + 1) {
+                assert_eq!(floats(other), expected, "after {at} was overwritten");
+            }
+        }
+        assert_eq!(x.to_f64(), [1.0; 8]);
+    };
+    let mut outputs = executable.run(std::slice::from_ref(&x)).expect("the call is right");
+    check(&mut outputs);
+    for _ in 0..2 {
+        executable.run_into(std::slice::from_ref(&x), &mut outputs).expect("the call is right");
+        check(&mut outputs);
+    }
+}
+
 #[test]
 fn what_load_steps_keep_lives_in_the_cache_unless_calls_write_it() {
     let folder = std::env::temp_dir().join(format!("litz-kept-{}", std::process::id()));
