@@ -14,6 +14,9 @@ use litz_sym::{Expr, Facts, Sym};
 /// Bytes of a lane: vectors count in f32.
 const LANE_BYTES: i64 = 4;
 
+/// Squares of vectors that a transposing kernel takes along each axis at a time.
+const TRANSPOSED_SQUARES: i64 = 4;
+
 /// Plans the kernel of `group`.
 pub fn plan(loops: &Loops, group: &Group, target: &TargetInfo, heuristics: &Heuristics) -> KernelPlan {
     plan_in(loops, group, &[], target, heuristics)
@@ -265,6 +268,10 @@ impl<'a> Cx<'a> {
         let length = run.map_or(1, |(run, _)| self.size(run.extent));
         let ops = runs.iter().map(Run::ops).sum::<i64>().saturating_mul(length);
         let across = self.transposed(axis, length, &grid, &runs);
+        let (axis, across) = match across {
+            Some(across) if run.is_none() && self.stores_cross(axis, across, &runs) => (across, Some(axis)),
+            _ => (axis, across),
+        };
         let copies = runs.iter().map(|run| self.copies(run)).max().unwrap_or(1);
         let mut body = leaves(runs);
         if let Some((axis, _)) = run {
@@ -332,6 +339,19 @@ impl<'a> Cx<'a> {
         grid.iter().copied().find(|a| self.size(a.extent) >= lanes && crosses(a))
     }
 
+    /// Whether what is stored is far apart along `lane`, and contiguous along `across`. Loads can be transposed in
+    /// registers, so that vectors run along what is stored.
+    fn stores_cross(&self, lane: Axis, across: Axis, runs: &[Run<'_>]) -> bool {
+        runs.iter().flat_map(|r| &r.body).any(|placed| {
+            let accesses = bound_indices(placed.nest, &placed.leaf.bind, &placed.nest.facts(&self.facts));
+            accesses.iter().any(|(access, index)| {
+                access.store
+                    && matches!(step(*index, lane.var), Step::Far(_))
+                    && step(*index, across.var) == Step::Unit
+            })
+        })
+    }
+
     /// Square blocks of two axes, so that cache lines read across the vectors are used whole while they are there.
     fn transposing(
         &self,
@@ -343,17 +363,48 @@ impl<'a> Cx<'a> {
     ) -> KernelPlan {
         let lanes = self.target.lanes();
         let side = i64::from(lanes);
-        let (row_blocks, row, row_value) = cut(across, side, self.variable("bu"), self.variable("u"));
-        let (lane_blocks, column, column_value) = cut(lane, side, self.variable("bv"), self.variable("v"));
-        let body = body
+        let [row_blocks, row_squares, row] = self.squares(across, ["bu", "su", "u"]);
+        let [lane_blocks, lane_squares, column] = self.squares(lane, ["bv", "sv", "v"]);
+        let value = |[block, square, point]: [Axis; 3]| {
+            Expr::sym(block.var) * (side * TRANSPOSED_SQUARES)
+                + Expr::sym(square.var) * side
+                + Expr::sym(point.var)
+        };
+        let row_value = value([row_blocks, row_squares, row]);
+        let column_value = value([lane_blocks, lane_squares, column]);
+        let body: Vec<Tree> = body
             .into_iter()
             .map(|t| rebind(rebind(t, across.var, row_value), lane.var, column_value))
             .collect();
-        let inner = Tree::Loop { kind: LoopKind::Vector { lanes, copies: 1 }, axis: column, body };
-        let tree = vec![Tree::Loop { kind: LoopKind::For, axis: row, body: vec![inner] }];
-        grid.retain(|a| a.var != across.var);
+        // Written out inside of the vectors, so that loads across them can be made of rows that are transposed in
+        // registers; a long body would be too much code.
+        let vector = LoopKind::Vector { lanes, copies: 1 };
+        let is_short = ops <= self.heuristics.inline_epilogue as i64;
+        let square = if is_short && body.iter().all(|t| matches!(t, Tree::Leaf(_))) {
+            let inner = Tree::Loop { kind: LoopKind::Unroll, axis: row, body };
+            Tree::Loop { kind: vector, axis: column, body: vec![inner] }
+        } else {
+            let inner = Tree::Loop { kind: vector, axis: column, body };
+            Tree::Loop { kind: LoopKind::For, axis: row, body: vec![inner] }
+        };
+        let squares = Tree::Loop { kind: LoopKind::For, axis: lane_squares, body: vec![square] };
+        let tree = vec![Tree::Loop { kind: LoopKind::For, axis: row_squares, body: vec![squares] }];
+        grid.retain(|a| a.var != across.var && a.var != lane.var);
         grid.extend([row_blocks, lane_blocks]);
-        self.kernel(grid, ops.saturating_mul(side * side), tree)
+        let points = side * TRANSPOSED_SQUARES;
+        self.kernel(grid, ops.saturating_mul(points * points), tree)
+    }
+
+    /// An axis as blocks, the squares of a block, of which the last may have fewer, and the points of a square.
+    fn squares(&self, axis: Axis, names: [&str; 3]) -> [Axis; 3] {
+        let side = i64::from(self.target.lanes());
+        let [block, square, point] = names.map(|name| self.variable(name));
+        let (blocks, inside, _) = cut(axis, side * TRANSPOSED_SQUARES, block, square);
+        let left = axis.extent - Expr::sym(block) * inside.extent;
+        let mut facts = self.facts.clone();
+        facts.declare_index(block, blocks.extent);
+        let squares = facts.simplify(left.ceildiv(side).min(Expr::int(TRANSPOSED_SQUARES)));
+        [blocks, Axis { var: square, extent: squares }, Axis { var: point, extent: Expr::int(side) }]
     }
 
     /// Vectors along the innermost loop of each run; the shared points are the grid.

@@ -376,6 +376,22 @@ impl Builder {
         self.pure(ty, &[a], text)
     }
 
+    /// The given lanes of two vectors, those of the second counted after those of the first.
+    pub(super) fn shuffle(&mut self, a: &Value, b: &Value, lanes: impl Iterator<Item = u32>) -> Value {
+        let lanes: Vec<String> = lanes.map(|lane| format!("i32 {lane}")).collect();
+        let ty = Ty { prim: a.ty.prim, lanes: lanes.len() as u32 };
+        let text = format!(
+            "shufflevector {} {}, {} {}, <{} x i32> <{}>",
+            a.ty,
+            a.text,
+            b.ty,
+            b.text,
+            lanes.len(),
+            lanes.join(", ")
+        );
+        self.pure(ty, &[a, b], text)
+    }
+
     /// Whether both hold.
     pub(super) fn and(&mut self, a: &Value, b: &Value) -> Value {
         let lanes = a.ty.lanes.max(b.ty.lanes);

@@ -127,10 +127,12 @@ impl Emitter<'_> {
                 let Some(count) = extent.as_int() else {
                     return Err(EmitError::malformed(format!("unrolled loop over {extent}")));
                 };
+                self.unrolled.push((inner.var, count));
                 for value in 0..count {
                     self.syms.insert(inner.var, Bound::Constant(value));
                     self.body(&inner.body)?;
                 }
+                self.unrolled.pop();
                 self.syms.remove(&inner.var);
                 Ok(())
             }
@@ -230,6 +232,14 @@ impl Emitter<'_> {
     }
 
     fn branch(&mut self, cond: &[Rel], then: &[Stmt], other: &[Stmt]) -> Result<(), EmitError> {
+        // The condition may depend on the iteration.
+        let around = std::mem::take(&mut self.unrolled);
+        let result = self.branch_once(cond, then, other);
+        self.unrolled = around;
+        result
+    }
+
+    fn branch_once(&mut self, cond: &[Rel], then: &[Stmt], other: &[Stmt]) -> Result<(), EmitError> {
         match self.condition(cond)? {
             Condition::Always => self.body(then),
             Condition::Never => self.body(other),

@@ -42,7 +42,7 @@ impl Emitter<'_> {
         matches!(self.syms.get(&sym), Some(Bound::Lane | Bound::Vector(_)))
     }
 
-    fn varies(&self, e: Expr) -> bool {
+    pub(super) fn varies(&self, e: Expr) -> bool {
         self.lanes.is_some() && e.syms().into_iter().any(|sym| self.is_varying(sym))
     }
 

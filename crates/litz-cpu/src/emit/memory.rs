@@ -28,6 +28,11 @@ impl Emitter<'_> {
         guard: &[Rel],
         other: Scalar,
     ) -> Result<Value, EmitError> {
+        if guard.is_empty()
+            && let Some(value) = self.load_transposed(mem, index)?
+        {
+            return Ok(value);
+        }
         let other = self.b.constant(register_type(self.mems[mem].dtype)?, other);
         let condition = match self.condition(guard)? {
             Condition::Never => return Ok(other),
@@ -168,7 +173,7 @@ impl Emitter<'_> {
         self.address_from(mem, &start, inner)
     }
 
-    fn load_vector(&mut self, mem: Mem, address: &Value, condition: Option<&Value>) -> Value {
+    pub(super) fn load_vector(&mut self, mem: Mem, address: &Value, condition: Option<&Value>) -> Value {
         let ty = Ty { prim: self.mems[mem].prim, lanes: self.lane_count() };
         let align = self.align(mem);
         let Some(mask) = self.mask(condition) else {

@@ -30,6 +30,7 @@ mod reduce;
 mod register;
 mod scalar;
 mod small;
+mod transpose;
 mod ty;
 mod vector;
 
@@ -197,6 +198,8 @@ struct Emitter<'k> {
     operands: BTreeSet<Mem>,
     /// Variable of the innermost loop that counts.
     innermost: Option<Sym>,
+    /// Written-out loops around, of which every iteration gets here, and their extents.
+    unrolled: Vec<(Sym, i64)>,
     mems: Table<Mem, MemState>,
     lanes: Option<Lanes>,
     clock: u64,
@@ -226,6 +229,7 @@ fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> 
         operands: body::operands(kernel, &products),
         products,
         innermost: None,
+        unrolled: Vec::new(),
         mems: Table::new(),
         lanes: None,
         clock: 0,

@@ -260,3 +260,38 @@ fn rows_repeated_by_mod_are_contiguous() {
     let expected: Vec<f32> = (0..768 * 3).map(|at| (x[at] + row[at % 768]) * column[at / 768]).collect();
     assert_close(&y, &expected, 0.0);
 }
+
+/// `y[u, v] = x[v, u]` of a square of lanes and what is left of another, elements of any size.
+fn transposed<T: Copy + Default + PartialEq + std::fmt::Debug>(dtype: Dtype, element: impl Fn(usize) -> T) {
+    for (lanes, rows) in [(16usize, 23usize), (8, 8), (4, 3), (8, 40)] {
+        let mut k = Build::new();
+        k.size("s0", 0, 100);
+        let columns = lanes + 5;
+        let x = k.read("x", dtype, &format!("{columns}*s0"));
+        let y = k.write("y", dtype, &format!("{lanes}*s0"));
+        k.vector("v", "s0", [lanes as u32, 1], |k| {
+            k.unroll("u", &lanes.to_string(), |k| {
+                let a = k.load(x, &format!("u + {columns}*v + 2"));
+                k.store(y, "s0*u + v", a);
+            });
+        });
+        let kernel = Compiled::new(k.finish());
+        // Nothing past what the loops read: the last row ends with its last element.
+        let mut x: Vec<T> = (0..columns * rows).map(&element).collect();
+        let mut y = vec![T::default(); lanes * rows];
+        kernel.run(&[rows as i64], &[param(&mut x), param(&mut y)]);
+        let expected: Vec<T> = (0..lanes * rows).map(|n| x[n % rows * columns + n / rows + 2]).collect();
+        assert_eq!(y, expected, "{dtype}, {lanes} lanes, {rows} rows");
+    }
+}
+
+#[test]
+fn rows_are_transposed_in_registers() {
+    transposed(Dtype::F32, |n| n as f32);
+    transposed(Dtype::F64, |n| n as f64);
+    transposed(Dtype::I64, |n| n as i64);
+    transposed(Dtype::I32, |n| n as i32);
+    transposed(Dtype::I8, |n| n as i8);
+    // 1, 1.0078125, ...: bits of numbers that a bf16 holds.
+    transposed(Dtype::BF16, |n| 0x3f80 + (n % 100) as u16);
+}

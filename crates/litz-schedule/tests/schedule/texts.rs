@@ -210,7 +210,7 @@ kernel k0 {
     );
 }
 
-/// Square blocks: lines read across the vectors are used whole.
+/// Squares in blocks: lines read across the vectors are used whole.
 #[test]
 fn transposed_copy() {
     check(
@@ -219,9 +219,35 @@ fn transposed_copy() {
          return y"#,
         r#"
 kernel k0 {
-  parallel bu in 8, bv in 16 grain 32 {
-    for u in 16 {
-      vector v in 16 by 16 { n0 [i = 16*bu + u, j = 16*bv + v] }
+  parallel bu in 2, bv in 4 grain 2 {
+    for su in 4, sv in 4 {
+      vector v in 16 by 16 {
+        unroll u in 16 { n0 [i = 64*bu + 16*su + u, j = 64*bv + 16*sv + v] }
+      }
+    }
+  }
+}
+"#,
+    );
+}
+
+/// Vectors run along what is stored, also where more is contiguous along the other axis.
+#[test]
+fn transposed_copy_of_a_sum() {
+    check(
+        r#"buf x: f32[256, 128] = input buf z: f32[256, 128] = input buf y: f32[128, 256]
+         nest n0 from %y [i in 128, j in 256] {
+           %0: f32 = load x[128*j + i] %1: f32 = load z[128*j + i] %2: f32 = add %0, %1
+           %3: f32 = add %2, %1 store y[256*i + j] = %3
+         }
+         return y"#,
+        r#"
+kernel k0 {
+  parallel bu in 2, bv in 4 {
+    for su in 4, sv in 4 {
+      vector v in 16 by 16 {
+        unroll u in 16 { n0 [i = 64*bu + 16*su + u, j = 64*bv + 16*sv + v] }
+      }
     }
   }
 }
