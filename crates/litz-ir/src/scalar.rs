@@ -114,9 +114,9 @@ scalar_ops! {
     Mod = "mod" / 2 Same,
     /// Remainder with the dividend's sign, as `torch.fmod`.
     Rem = "rem" / 2 Same,
-    /// Maximum; NaN wins.
+    /// Maximum; NaN wins; the first of zeros of either sign.
     Max = "max" / 2 Same,
-    /// Minimum; NaN wins.
+    /// Minimum; NaN wins; the first of zeros of either sign.
     Min = "min" / 2 Same,
     /// Negation.
     Neg = "neg" / 1 Same,

@@ -175,7 +175,7 @@ impl Emitter<'_> {
             Term::Dot(a, b) => Ok(self.dot_product(&old, a, b)),
             Term::Value(value) => {
                 let value = self.b.splat(value, lanes);
-                self.apply(op.combine(), dtype, &[value, old])
+                self.apply(op.combine(), dtype, &[old, value])
             }
         }
     }

@@ -109,13 +109,13 @@ impl Emitter<'_> {
         })
     }
 
-    /// The greater (`ogt`) or smaller (`olt`) of two, or the one that is NaN. The first select is one `max` or `min`
-    /// instruction on x86, which gives `b` where either is NaN.
+    /// The greater (`ogt`) or smaller (`olt`) of two, the first of equal ones such as zeros of either sign, or the one
+    /// that is NaN. The first select is one `max` or `min` instruction on x86, which gives `a` where either is NaN.
     fn float_extreme(&mut self, better: &str, a: &Value, b: &Value) -> Value {
-        let is_better = self.b.compare(better, a, b);
-        let extreme = self.b.select(&is_better, a, b);
-        let is_nan = self.b.compare("fcmp uno", a, a);
-        self.b.select(&is_nan, a, &extreme)
+        let is_better = self.b.compare(better, b, a);
+        let extreme = self.b.select(&is_better, b, a);
+        let is_nan = self.b.compare("fcmp uno", b, b);
+        self.b.select(&is_nan, b, &extreme)
     }
 
     /// C's `fmod`.

@@ -544,3 +544,31 @@ fn halves_compute_in_single_precision() {
         assert_eq!(z, y);
     }
 }
+
+/// Of equal operands the first, as PyTorch's `relu` and `clamp` keep the sign of a zero; NaN in either place wins.
+/// Expected values: PyTorch.
+#[test]
+fn extremes_of_zeros_and_nan() {
+    let (nan, zero) = (f32::NAN, 0.0f32);
+    let a = [-zero, zero, -zero, nan, 1.0, -1.0, nan, -zero];
+    let b = [zero, -zero, -1.0, 1.0, nan, -zero, nan, -zero];
+    let greater = [-zero, zero, -zero, nan, nan, -zero, nan, -zero];
+    let smaller = [-zero, zero, -1.0, nan, nan, -1.0, nan, -zero];
+    for lanes in [1, 8] {
+        for (op, expected) in [(ScalarOp::Max, greater), (ScalarOp::Min, smaller)] {
+            let mut k = Build::new();
+            let x = k.read("x", Dtype::F32, "8");
+            let y = k.read("y", Dtype::F32, "8");
+            let z = k.write("z", Dtype::F32, "8");
+            k.vector("j", "8", [lanes, 1], |k| {
+                let (a, b) = (k.load(x, "j"), k.load(y, "j"));
+                let c = k.call(op, &[a, b]);
+                k.store(z, "j", c);
+            });
+            let (mut x, mut y, mut z) = (a, b, [7.0f32; 8]);
+            Compiled::new(k.finish()).run(&[], &[param(&mut x), param(&mut y), param(&mut z)]);
+            let key = |it: &f32| if it.is_nan() { u32::MAX } else { it.to_bits() };
+            assert_eq!(z.each_ref().map(key), expected.each_ref().map(key), "{}, {lanes} lanes", op.name());
+        }
+    }
+}
