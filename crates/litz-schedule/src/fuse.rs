@@ -225,17 +225,25 @@ impl Cx<'_> {
             .or_else(|| last(&|_| true))
     }
 
-    /// Whether a group depends on nothing but what runs at load.
+    /// Whether a group can run before any other that runs when it does: a load, or a call.
     fn is_free(&self, g: usize) -> bool {
         let after = self.groups[g].members.iter().flat_map(|m| &self.deps.stmts[m.stmt].after);
-        { after }.all(|&p| self.group_of[p] == g || self.deps.stmts[p].at_load)
+        { after }.all(|&p| self.group_of[p] == g || self.has_run(p, self.groups[g].at_load))
     }
 
-    /// The groups in an order in which they can run: as they were formed, but for those that run early.
+    /// Whether a statement has run when a load, or a call, begins.
+    fn has_run(&self, s: usize, at_load: bool) -> bool {
+        self.deps.stmts[s].at_load && !at_load
+    }
+
+    /// The groups in an order in which they can run: those of the load, then those of a call, each as they were formed,
+    /// but for those that run early.
     fn in_order(&self) -> Vec<usize> {
         let mut order = Vec::new();
         let mut is_placed = vec![false; self.groups.len()];
-        for g in 0..self.groups.len() {
+        let (load, call): (Vec<usize>, Vec<usize>) =
+            (0..self.groups.len()).partition(|&g| self.groups[g].at_load);
+        for g in load.into_iter().chain(call) {
             let after = self.groups[g].members.iter().flat_map(|m| &self.deps.stmts[m.stmt].after);
             let mut before: Vec<usize> = after.map(|&p| self.group_of[p]).filter(|&b| b > g).collect();
             before.sort_unstable();
@@ -297,7 +305,7 @@ fn basics(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
     if group.at_load != cx.deps.stmts[s].at_load {
         return Err(NoFuse::LoadTime);
     }
-    let depends_on_other = |p: &usize| cx.group_of[*p] != g && !cx.deps.stmts[*p].at_load;
+    let depends_on_other = |p: &usize| cx.group_of[*p] != g && !cx.has_run(*p, group.at_load);
     if cx.is_early[g] && cx.deps.stmts[s].after.iter().any(depends_on_other) {
         return Err(NoFuse::RunsEarly);
     }

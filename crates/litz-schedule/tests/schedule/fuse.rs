@@ -255,6 +255,17 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         &[&["n0", "n1", "n2", "n3"]],
     ),
     (
+        "what a later step of a load gives",
+        "buf x: f32[2000] = input buf w: f32[2000, 2000] = const \"w\"
+         buf a: f32[2000] buf t: f32[2000] buf u: f32[2000] buf y: f32[2000]
+         nest n0 from %a [i in 2000] { %0: f32 = load x[i] %1: f32 = exp %0 store a[i] = %1 }
+         nest n1 from %t [i in 2000 | r in 2000] { %0: f32 = load w[2000*i + r] %1: f32 = reduce.sum %0 store t[i] = %1 }
+         nest n2 from %u [i in 2000 | r in 2000] { %0: f32 = load w[2000*i + r] %1: f32 = load t[r] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store u[i] = %3 }
+         nest n3 from %y [i in 2000] { %0: f32 = load a[i] %1: f32 = load u[i] %2: f32 = mul %0, %1 store y[i] = %2 }
+         return y",
+        &[&["n1"], &["n2"], &["n0", "n3"]],
+    ),
+    (
         "sums of columns, and what was computed from them",
         "buf x: f32[300, 128] = input
          buf a: f32[300, 128] buf t: f32[128] buf y: f32[128]
