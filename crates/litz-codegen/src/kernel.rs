@@ -12,7 +12,7 @@ mod tree;
 use crate::{Names, clean, misfit, registers};
 use accumulator::Accumulator;
 use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Op, Space, Val};
-use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Stmt};
+use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
 use litz_ir::schedule::{self, KernelPlan, Leaf, Tree};
 use litz_ir::{Diag, Dtype, Scalar};
 use litz_sym::{Expr, Facts, Sym};
@@ -136,10 +136,8 @@ impl<'a> Builder<'a> {
     }
 
     fn nest(&self, leaf: &Leaf) -> Result<&'a Nest, Diag> {
-        match self.names.stmts.get(leaf.nest.as_str()) {
-            Some(Stmt::Nest(nest)) => Ok(nest),
-            Some(Stmt::Extern(_)) | None => Err(self.error(format!("no nest {}", leaf.nest))),
-        }
+        let nest = self.names.nests.get(leaf.nest.as_str());
+        nest.copied().ok_or_else(|| self.error(format!("no nest {}", leaf.nest)))
     }
 
     /// Parameters in order of first mention. Writing wins over reading.

@@ -12,7 +12,7 @@ mod program;
 mod registers;
 
 use litz_ir::kernel::Kernel;
-use litz_ir::loops::{Buf, Loops, Stmt};
+use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::program::Program;
 use litz_ir::schedule::{Schedule, Step};
 use litz_ir::{Diag, Diags};
@@ -59,6 +59,7 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
 /// What a schedule refers to, by name.
 struct Names<'a> {
     stmts: HashMap<&'a str, &'a Stmt>,
+    nests: HashMap<&'a str, &'a Nest>,
     bufs: HashMap<&'a str, Buf>,
 }
 
@@ -66,6 +67,7 @@ impl<'a> Names<'a> {
     fn new(loops: &'a Loops) -> Names<'a> {
         Names {
             stmts: loops.stmts.iter().map(|s| (s.name(), s)).collect(),
+            nests: loops.stmts.iter().flat_map(Stmt::nests).map(|n| (n.name.as_str(), n)).collect(),
             bufs: loops.bufs.iter().map(|(buf, data)| (data.name.as_str(), buf)).collect(),
         }
     }

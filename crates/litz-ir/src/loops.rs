@@ -20,6 +20,16 @@
 //! A nest runs its body once for every point of its axes; axes after `|` are reduced, and instructions that
 //! depend on a `reduce` run once per outer point. Order of points is free: two points of one nest never
 //! write the same element, except through a combining store. Statements run in order.
+//!
+//! A region repeats nests one after another, as long as its axis says; `carry` names the buffers through which an
+//! iteration passes something on to the next:
+//!
+//! ```text
+//! region total over block in ceildiv(s0, 64) carry sum {
+//!   nest zero [] { %0: f32 = const 0.0 store sum[0] = %0 }
+//!   nest add [block in ceildiv(s0, 64) | i in 64] { .. store sum[0] = %4 }
+//! }
+//! ```
 
 use crate::dtype::Dtype;
 use crate::entity;
@@ -27,6 +37,8 @@ use crate::graph::Device;
 use crate::ids::Table;
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use std::borrow::Cow;
+use std::ops::Range;
 
 entity!(
     /// A buffer. Its text name is [`BufData::name`].
@@ -113,6 +125,24 @@ pub enum Stmt {
     Nest(Nest),
     /// A routine of the runtime on whole buffers.
     Extern(Extern),
+    /// Nests that are repeated in order.
+    Region(Region),
+}
+
+/// A sequential loop over nests. Those that have its axis run for its first point, in order, then for the second, and so
+/// on. Nests before them run once before, nests behind them once after.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Region {
+    /// Unique among statements.
+    pub name: String,
+    /// Graph values it came from, without the `%`.
+    pub from: Vec<String>,
+    /// The axis along which order matters; nests that are repeated have it among their outer axes.
+    pub over: Axis,
+    /// Buffers that an iteration reads as the one before left them.
+    pub carry: Vec<Buf>,
+    /// What runs.
+    pub nests: Vec<Nest>,
 }
 
 /// A call of a runtime routine, such as `sort`: its meaning is fixed by its name.
@@ -235,7 +265,37 @@ pub enum InstOp {
     },
 }
 
+/// A region of a program whose nests are statements of their own.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Span {
+    /// Its name.
+    pub name: String,
+    /// Its axis.
+    pub over: Axis,
+    /// Positions of its nests.
+    pub stmts: Range<usize>,
+}
+
 impl Loops {
+    /// The program with the nests of regions as statements, each once, and where they are.
+    pub fn flat(&self) -> (Cow<'_, Loops>, Vec<Span>) {
+        if self.stmts.iter().all(|s| !matches!(s, Stmt::Region(_))) {
+            return (Cow::Borrowed(self), Vec::new());
+        }
+        let (mut stmts, mut spans) = (Vec::new(), Vec::new());
+        for stmt in &self.stmts {
+            let start = stmts.len();
+            match stmt {
+                Stmt::Nest(_) | Stmt::Extern(_) => stmts.push(stmt.clone()),
+                Stmt::Region(region) => {
+                    stmts.extend(region.nests.iter().cloned().map(Stmt::Nest));
+                    let name = region.name.clone();
+                    spans.push(Span { name, over: region.over, stmts: start..stmts.len() });
+                }
+            }
+        }
+        (Cow::Owned(Loops { stmts, ..self.clone() }), spans)
+    }
     /// An empty program.
     pub fn new(name: impl Into<String>, device: Device) -> Loops {
         Loops {
@@ -293,40 +353,41 @@ impl Stmt {
         match self {
             Stmt::Nest(n) => &n.name,
             Stmt::Extern(e) => &e.name,
+            Stmt::Region(r) => &r.name,
+        }
+    }
+    /// The nests it consists of.
+    pub fn nests(&self) -> &[Nest] {
+        match self {
+            Stmt::Nest(n) => std::slice::from_ref(n),
+            Stmt::Extern(_) => &[],
+            Stmt::Region(r) => &r.nests,
         }
     }
     /// Buffers read, in order of first mention; combining stores read what they write.
     pub fn reads(&self) -> Vec<Buf> {
         let mut bufs = Vec::new();
-        match self {
-            Stmt::Nest(n) => {
-                for inst in &n.body {
-                    match &inst.op {
-                        InstOp::Load { buf, .. } | InstOp::Store { buf, combine: Some(_), .. } => {
-                            bufs.push(*buf)
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            Stmt::Extern(e) => bufs.extend(&e.reads),
+        if let Stmt::Extern(e) = self {
+            bufs.extend(&e.reads);
         }
+        bufs.extend(self.nests().iter().flat_map(Nest::reads));
         unique(bufs)
     }
     /// Buffers written, in order of first mention.
     pub fn writes(&self) -> Vec<Buf> {
         let mut bufs = Vec::new();
-        match self {
-            Stmt::Nest(n) => {
-                for inst in &n.body {
-                    if let InstOp::Store { buf, .. } = &inst.op {
-                        bufs.push(*buf);
-                    }
-                }
-            }
-            Stmt::Extern(e) => bufs.extend(&e.writes),
+        if let Stmt::Extern(e) = self {
+            bufs.extend(&e.writes);
         }
+        bufs.extend(self.nests().iter().flat_map(Nest::writes));
         unique(bufs)
+    }
+}
+
+impl Region {
+    /// Whether a nest is repeated.
+    pub fn repeats(&self, nest: &Nest) -> bool {
+        nest.axes.iter().any(|a| a.var == self.over.var)
     }
 }
 
@@ -341,6 +402,22 @@ fn unique(bufs: Vec<Buf>) -> Vec<Buf> {
 }
 
 impl Nest {
+    /// Buffers read, in order of first mention; combining stores read what they write.
+    pub fn reads(&self) -> Vec<Buf> {
+        let read = |inst: &Inst| match inst.op {
+            InstOp::Load { buf, .. } | InstOp::Store { buf, combine: Some(_), .. } => Some(buf),
+            _ => None,
+        };
+        unique(self.body.iter().filter_map(read).collect())
+    }
+    /// Buffers written, in order of first mention.
+    pub fn writes(&self) -> Vec<Buf> {
+        let written = |inst: &Inst| match inst.op {
+            InstOp::Store { buf, .. } => Some(buf),
+            _ => None,
+        };
+        unique(self.body.iter().filter_map(written).collect())
+    }
     /// Declares the axes, and the symbols the body binds, as indices.
     pub fn declare(&self, facts: &mut Facts) {
         for axis in self.all_axes() {

@@ -1,7 +1,7 @@
 //! What each statement reads and writes, and which statements run when the model is loaded.
 
 use litz_ir::ids::Table;
-use litz_ir::loops::{Buf, BufKind, Loops, Output, Stmt};
+use litz_ir::loops::{Buf, BufKind, Loops, Nest, Output, Span, Stmt};
 use litz_sym::Expr;
 use std::collections::HashSet;
 
@@ -29,8 +29,8 @@ pub struct StmtInfo {
     pub at_load: bool,
 }
 
-/// Analyses every statement.
-pub fn analyse(loops: &Loops) -> Deps {
+/// Analyses every statement. `regions` are where nests of regions stand: these run at every call.
+pub fn analyse(loops: &Loops, regions: &[Span]) -> Deps {
     let updated: HashSet<Buf> = loops.updates.iter().map(|u| u.0).collect();
     let mut writers: Table<Buf, Vec<usize>> = of_each_buf(loops, Vec::new());
     let mut users: Table<Buf, Vec<usize>> = of_each_buf(loops, Vec::new());
@@ -48,6 +48,7 @@ pub fn analyse(loops: &Loops) -> Deps {
             BufKind::Temp => all_at_load(b) && (!writers[b].is_empty() || writes.contains(&b)),
         };
         let at_load = !reads.is_empty()
+            && !regions.iter().any(|region| region.stmts.contains(&i))
             && !mentions_sizes(loops, stmt)
             && reads.iter().all(is_constant)
             && writes
@@ -84,11 +85,12 @@ fn settle(loops: &Loops, stmts: &mut [StmtInfo], writers: &Table<Buf, Vec<usize>
 
 fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {
     let is_size = |e: Expr| e.syms().into_iter().any(|s| loops.facts.is_symbol_declared(s));
+    let in_nest = |n: &Nest| {
+        n.all_axes().any(|a| is_size(a.extent))
+            || n.body.iter().any(|i| i.op.exprs().into_iter().any(is_size))
+    };
     match stmt {
-        Stmt::Nest(n) => {
-            n.all_axes().any(|a| is_size(a.extent))
-                || n.body.iter().any(|i| i.op.exprs().into_iter().any(is_size))
-        }
+        Stmt::Nest(_) | Stmt::Region(_) => stmt.nests().iter().any(in_nest),
         Stmt::Extern(e) => e.ints.iter().any(|i| i.as_int().is_none()),
     }
 }

@@ -9,10 +9,11 @@ use crate::access::accesses;
 use crate::cost::{footprint, parallel_points, work};
 use crate::deps::Deps;
 use crate::product::{self, Product};
+use crate::region::{self, RegionStages};
 use crate::relate::{Mapping, relate};
 use crate::rows;
 use crate::{FusionNote, Heuristics, TargetInfo, nest};
-use litz_ir::loops::{Axis, InstOp, Loops, Nest, Stmt};
+use litz_ir::loops::{Axis, InstOp, Loops, Nest, Span, Stmt};
 use litz_sym::{Expr, Facts, Sym};
 use std::collections::HashSet;
 use std::fmt;
@@ -57,6 +58,8 @@ pub enum GroupKind {
     Product(Product),
     /// Products and what lies between them, one stage after another for a block of rows that all share.
     Rows(Vec<Group>),
+    /// A region, alone.
+    Region(RegionStages),
     /// A routine of the runtime, alone.
     Extern,
 }
@@ -66,6 +69,8 @@ pub enum GroupKind {
 pub enum NoFuse {
     /// One of them is a routine of the runtime.
     Extern,
+    /// One of them is a region, which has its kernel to itself.
+    Region,
     /// One runs when the model is loaded, the other at every call.
     LoadTime,
     /// The kernel runs before another that the consumer depends on.
@@ -96,6 +101,7 @@ impl NoFuse {
     pub fn slug(self) -> &'static str {
         match self {
             NoFuse::Extern => "extern",
+            NoFuse::Region => "region",
             NoFuse::LoadTime => "load-time",
             NoFuse::RunsEarly => "runs-early",
             NoFuse::OtherPoints => "other-points",
@@ -121,24 +127,30 @@ impl fmt::Display for NoFuse {
 pub fn fuse(
     loops: &Loops,
     deps: &Deps,
+    regions: &[Span],
     target: &TargetInfo,
     heuristics: &Heuristics,
 ) -> (Vec<Group>, Vec<FusionNote>) {
     let products = loops.stmts.iter().map(|stmt| match stmt {
         Stmt::Nest(n) => product::recognise(loops, n, target),
-        Stmt::Extern(_) => None,
+        Stmt::Extern(_) | Stmt::Region(_) => None,
     });
     let products = products.collect();
     let nests = loops.stmts.iter().filter_map(|stmt| match stmt {
         Stmt::Nest(n) => Some(n),
-        Stmt::Extern(_) => None,
+        Stmt::Extern(_) | Stmt::Region(_) => None,
     });
     let axes = nests.flat_map(|n| n.all_axes().map(|a| a.var)).collect();
     let (groups, group_of, notes) = (Vec::new(), Vec::new(), Vec::new());
     let is_early = Vec::new();
     let mut cx = Cx { loops, deps, target, heuristics, products, axes, groups, group_of, is_early, notes };
-    for s in 0..loops.stmts.len() {
-        cx.place(s);
+    let mut s = 0;
+    while s < loops.stmts.len() {
+        match regions.iter().find(|region| region.stmts.start == s && !region.stmts.is_empty()) {
+            Some(region) => cx.place_region(region),
+            None => cx.place(s),
+        }
+        s = cx.group_of.len();
     }
     let order = cx.in_order();
     let mut groups: Vec<Option<Group>> = cx.groups.into_iter().map(Some).collect();
@@ -191,6 +203,13 @@ impl Cx<'_> {
         }
         let group = self.alone(s);
         self.group_of.push(self.groups.len());
+        self.groups.push(group);
+        self.is_early.push(false);
+    }
+
+    fn place_region(&mut self, region: &Span) {
+        let group = region::form(self, region);
+        self.group_of.extend(region.stmts.clone().map(|_| self.groups.len()));
         self.groups.push(group);
         self.is_early.push(false);
     }
@@ -301,6 +320,9 @@ fn basics(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
     let group = &cx.groups[g];
     if matches!(group.kind, GroupKind::Extern) || matches!(cx.loops.stmts[s], Stmt::Extern(_)) {
         return Err(NoFuse::Extern);
+    }
+    if matches!(group.kind, GroupKind::Region(_)) {
+        return Err(NoFuse::Region);
     }
     if group.at_load != cx.deps.stmts[s].at_load {
         return Err(NoFuse::LoadTime);

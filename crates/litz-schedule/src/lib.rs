@@ -14,6 +14,7 @@ mod memory;
 mod order;
 mod parts;
 mod product;
+mod region;
 mod relate;
 mod rows;
 mod tree;
@@ -155,8 +156,10 @@ pub struct Outcome {
 
 /// Schedules `loops`, a program that verifies, for `target`. The same input always gives the same schedule.
 pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> Outcome {
-    let deps = deps::analyse(loops);
-    let (groups, notes) = fuse::fuse(loops, &deps, target, heuristics);
+    let (flat, regions) = loops.flat();
+    let loops = &*flat;
+    let deps = deps::analyse(loops, &regions);
+    let (groups, notes) = fuse::fuse(loops, &deps, &regions, target, heuristics);
     let (at_load, at_call): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|g| g.at_load);
     let mut steps = Vec::new();
     let mut kernels = 0;
@@ -169,6 +172,7 @@ pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> 
             }
             GroupKind::Product(product) => product::plan(loops, group, product, target, heuristics),
             GroupKind::Rows(stages) => rows::plan(loops, group, stages, target, heuristics),
+            GroupKind::Region(stages) => region::plan(loops, group, stages, target, heuristics),
             GroupKind::Loops => tree::plan(loops, group, target, heuristics),
         };
         plan.name = format!("k{kernels}");
@@ -206,6 +210,6 @@ fn locals(loops: &Loops, deps: &Deps, group: &Group) -> Vec<Local> {
 fn nest(loops: &Loops, stmt: usize) -> &Nest {
     match &loops.stmts[stmt] {
         Stmt::Nest(n) => n,
-        Stmt::Extern(e) => unreachable!("invariant: {} is a call, not a nest", e.name),
+        other @ (Stmt::Extern(_) | Stmt::Region(_)) => unreachable!("invariant: {} is no nest", other.name()),
     }
 }

@@ -65,7 +65,7 @@ pub fn recognise(loops: &Loops, nest: &Nest, target: &TargetInfo) -> Option<Prod
         let column = nest.axes.iter().find_map(|x| {
             let suits = in_b(x.var)
                 && !in_a(x.var)
-                && b_sides.is_empty()
+                && !b_sides.iter().any(|e| e.has_sym(x.var))
                 && size(&loops.facts, x.extent) >= i64::from(target.lanes()) / 2;
             if suits && tile_step(b, x.var, target.tile_columns(), &facts) == Step::Unit {
                 return Some((x.var, None));

@@ -60,12 +60,12 @@ fn staged(group: &Group) -> Option<(Group, Vec<Group>)> {
             staged.members.iter_mut().for_each(|m| m.bind.retain(|b| !b.1.has_sym(column)));
             Some((staged, vec![group.clone()]))
         }
-        GroupKind::Loops | GroupKind::Extern => None,
+        GroupKind::Loops | GroupKind::Region(_) | GroupKind::Extern => None,
     }
 }
 
 /// A product as a stage, with variables of its own for axes that are not shared.
-fn product_stage(cx: &Cx<'_>, shared: &[Axis], member: Member, product: &Product) -> Group {
+pub fn product_stage(cx: &Cx<'_>, shared: &[Axis], member: Member, product: &Product) -> Group {
     let mut outer = shared.to_vec();
     let mut bind = member.bind.clone();
     for axis in own_axes(nest(cx.loops, member.stmt), &member) {
@@ -76,7 +76,7 @@ fn product_stage(cx: &Cx<'_>, shared: &[Axis], member: Member, product: &Product
 }
 
 /// Outer axes of a nest that the shared points do not determine.
-fn own_axes<'a>(nest: &'a Nest, member: &Member) -> impl Iterator<Item = &'a Axis> {
+pub fn own_axes<'a>(nest: &'a Nest, member: &Member) -> impl Iterator<Item = &'a Axis> {
     nest.axes.iter().filter(|a| !member.bind.iter().any(|b| b.0 == a.var))
 }
 
@@ -93,12 +93,12 @@ fn epilogue(cx: &Cx<'_>, stage: &Group, s: usize, shared: Mapping) -> Option<Mem
 }
 
 /// Shared axes that are rows of every product.
-fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
+pub fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
     let is_row = |axis: &Axis, stage: &Group| match &stage.kind {
         GroupKind::Product(product) => {
             product.rows.iter().any(|&r| outer_of(stage, r).is_some_and(|o| o.var == axis.var))
         }
-        GroupKind::Loops | GroupKind::Rows(_) | GroupKind::Extern => true,
+        GroupKind::Loops | GroupKind::Rows(_) | GroupKind::Region(_) | GroupKind::Extern => true,
     };
     shared.iter().filter(|axis| stages.iter().all(|stage| is_row(axis, stage))).copied().collect()
 }
@@ -143,30 +143,70 @@ pub fn plan(
     target: &TargetInfo,
     heuristics: &Heuristics,
 ) -> KernelPlan {
-    let block = RowBlock::new(loops, group, rows(&group.outer, stages), target);
-    let is_placed = |o: &Axis| block.value.iter().any(|v| v.0 == o.var);
-    let mut grid: Vec<Axis> = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
-    grid.extend(&block.grid);
-    let around: Vec<Axis> = grid.iter().chain(&block.rows).copied().collect();
-    let mut body = Vec::new();
-    for stage in stages {
-        match &stage.kind {
-            GroupKind::Product(product) => {
-                let trees = product::stage(loops, stage, product, block.clone(), &grid, target, heuristics);
-                body.extend(trees);
-            }
-            GroupKind::Loops | GroupKind::Rows(_) | GroupKind::Extern => {
-                let mut inside = Group { outer: Vec::new(), ..stage.clone() };
-                let bound = inside.members.iter_mut().flat_map(|m| &mut m.bind);
-                bound.for_each(|b| b.1 = substitute(b.1, &block.value));
-                let trees = tree::stage(loops, &inside, &around, target, heuristics);
-                body.extend(in_rows(trees, block.rows));
+    let blocks = Blocks::new(loops, group, rows(&group.outer, stages), target);
+    let body = blocks.trees(loops, stages, &[], target, heuristics);
+    blocks.kernel(loops, group, body, target, heuristics)
+}
+
+/// The grid of a kernel for blocks of rows.
+pub struct Blocks {
+    block: RowBlock,
+    grid: Vec<Axis>,
+}
+
+impl Blocks {
+    /// Blocks of the shared axes `rows`.
+    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &TargetInfo) -> Blocks {
+        let block = RowBlock::new(loops, group, rows, target);
+        let is_placed = |o: &Axis| block.value.iter().any(|v| v.0 == o.var);
+        let mut grid: Vec<Axis> = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
+        grid.extend(&block.grid);
+        Blocks { block, grid }
+    }
+
+    /// What the stages do for one block, in loops `around` besides the grid.
+    pub fn trees(
+        &self,
+        loops: &Loops,
+        stages: &[Group],
+        around: &[Axis],
+        target: &TargetInfo,
+        heuristics: &Heuristics,
+    ) -> Vec<Tree> {
+        let Blocks { block, grid } = self;
+        let around: Vec<Axis> = grid.iter().chain(around).chain(&block.rows).copied().collect();
+        let mut body = Vec::new();
+        for stage in stages {
+            match &stage.kind {
+                GroupKind::Product(product) => {
+                    let block = block.clone();
+                    body.extend(product::stage(loops, stage, product, block, grid, target, heuristics));
+                }
+                GroupKind::Loops | GroupKind::Rows(_) | GroupKind::Region(_) | GroupKind::Extern => {
+                    let mut inside = Group { outer: Vec::new(), ..stage.clone() };
+                    let bound = inside.members.iter_mut().flat_map(|m| &mut m.bind);
+                    bound.for_each(|b| b.1 = substitute(b.1, &block.value));
+                    let trees = tree::stage(loops, &inside, &around, target, heuristics);
+                    body.extend(in_rows(trees, block.rows));
+                }
             }
         }
+        body
     }
-    let all = points(&loops.facts, &grid);
-    let grain = grain(all, work(loops, group) / all.max(1), target, heuristics);
-    KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() }
+
+    /// The kernel whose blocks run `body`.
+    pub fn kernel(
+        self,
+        loops: &Loops,
+        group: &Group,
+        body: Vec<Tree>,
+        target: &TargetInfo,
+        heuristics: &Heuristics,
+    ) -> KernelPlan {
+        let all = points(&loops.facts, &self.grid);
+        let grain = grain(all, work(loops, group) / all.max(1), target, heuristics);
+        KernelPlan { name: String::new(), at_load: false, grid: self.grid, grain, body, locals: Vec::new() }
+    }
 }
 
 fn in_rows(body: Vec<Tree>, rows: Option<Axis>) -> Vec<Tree> {

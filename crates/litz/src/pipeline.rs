@@ -114,5 +114,6 @@ fn loops_passes(
 /// What loops passes go by: the user's thresholds and the target's numbers.
 pub fn settings(options: &Options, target: &TargetInfo) -> litz_passes::loops::Settings {
     let (tile_columns, groups) = (target.tile_columns(), target.groups());
-    litz_passes::loops::Settings { tile_columns, groups, ..options.passes.clone() }
+    let cache_bytes = target.l2_bytes;
+    litz_passes::loops::Settings { tile_columns, groups, cache_bytes, ..options.passes.clone() }
 }

@@ -8,14 +8,15 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::graph::TensorType;
 use crate::ids::Id;
-use crate::loops::{Axis, Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
+use crate::loops::{
+    Axis, Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Region, Stmt, Val,
+};
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{Commas, Guards, Indent, Name, Optional, Quoted, Shape, Sigil, commas, write_facts};
 
 const LINE: Indent = Indent(1);
-const BODY: Indent = Indent(2);
 
 impl Display for Loops {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
@@ -26,8 +27,9 @@ impl Display for Loops {
         }
         for stmt in &self.stmts {
             match stmt {
-                Stmt::Nest(nest) => writeln!(f, "{LINE}{}", InLoops(self, nest))?,
+                Stmt::Nest(nest) => write_nest(f, self, nest, LINE)?,
                 Stmt::Extern(call) => writeln!(f, "{LINE}{}", InLoops(self, call))?,
+                Stmt::Region(region) => writeln!(f, "{LINE}{}", InLoops(self, region))?,
             }
         }
         for (target, source) in &self.updates {
@@ -100,19 +102,34 @@ impl Display for InLoops<'_, Extern> {
     }
 }
 
-impl Display for InLoops<'_, Nest> {
+impl Display for InLoops<'_, Region> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        let InLoops(loops, nest) = *self;
-        write!(f, "nest {}", Name(&nest.name))?;
-        write_from(f, &nest.from)?;
-        writeln!(f, " {} {{", Axes(&nest.axes, &nest.reduced))?;
-        for (at, inst) in nest.body.iter().enumerate() {
-            write!(f, "{BODY}")?;
-            write_inst(f, loops, at, inst)?;
-            f.write_str("\n")?;
+        let InLoops(loops, region) = *self;
+        write!(f, "region {}", Name(&region.name))?;
+        write_from(f, &region.from)?;
+        write!(f, " over {}", region.over)?;
+        if !region.carry.is_empty() {
+            f.write_str(" carry ")?;
+            commas(f, &region.carry, |f, buf| InLoops(loops, buf).fmt(f))?;
+        }
+        f.write_str(" {\n")?;
+        for nest in &region.nests {
+            write_nest(f, loops, nest, Indent(LINE.0 + 1))?;
         }
         write!(f, "{LINE}}}")
     }
+}
+
+fn write_nest(f: &mut Formatter, loops: &Loops, nest: &Nest, line: Indent) -> fmt::Result {
+    write!(f, "{line}nest {}", Name(&nest.name))?;
+    write_from(f, &nest.from)?;
+    writeln!(f, " {} {{", Axes(&nest.axes, &nest.reduced))?;
+    for (at, inst) in nest.body.iter().enumerate() {
+        write!(f, "{}", Indent(line.0 + 1))?;
+        write_inst(f, loops, at, inst)?;
+        f.write_str("\n")?;
+    }
+    writeln!(f, "{line}}}")
 }
 
 /// `[i in s0, j in 3072 | k in 768]`.
@@ -210,15 +227,33 @@ impl Reader {
         } else if cx.eat("extern") {
             let call = self.call(cx)?;
             self.loops.stmts.push(Stmt::Extern(call));
+        } else if cx.eat("region") {
+            let region = self.region(cx)?;
+            self.loops.stmts.push(Stmt::Region(region));
         } else if cx.eat("update") {
             let target = self.bufs.name(cx)?;
             cx.expect("=")?;
             let source = self.bufs.name(cx)?;
             self.loops.updates.push((target, source));
         } else {
-            return Err(cx.expected("buf, nest, extern, update or return"));
+            return Err(cx.expected("buf, nest, extern, region, update or return"));
         }
         Ok(())
+    }
+
+    fn region(&self, cx: &mut Cursor) -> Result<Region> {
+        let name = cx.name("a region name")?;
+        let from = from(cx)?;
+        cx.expect("over")?;
+        let over = cx.axis()?;
+        let carry = if cx.eat("carry") { cx.commas(|cx| self.bufs.name(cx))? } else { Vec::new() };
+        cx.expect("{")?;
+        let mut nests = Vec::new();
+        while !cx.eat("}") {
+            cx.expect("nest")?;
+            nests.push(self.nest(cx)?);
+        }
+        Ok(Region { name, from, over, carry, nests })
     }
 
     fn nest(&self, cx: &mut Cursor) -> Result<Nest> {

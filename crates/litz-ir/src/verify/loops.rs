@@ -6,7 +6,7 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::graph::contiguous_strides;
 use crate::ids::Id;
-use crate::loops::{Axis, Buf, BufKind, Extern, InstOp, Loops, Nest, Output, Stmt, Val};
+use crate::loops::{Axis, Buf, BufKind, Extern, InstOp, Loops, Nest, Output, Region, Stmt, Val};
 use crate::verify::Report;
 
 /// What is wrong with a loops program.
@@ -14,7 +14,7 @@ use crate::verify::Report;
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
 /// `negative-size`, `unknown-buffer`, `unwritten-buffer`, `partial-store`, `writes-input`, `undefined-value`,
 /// `operand-count`, `type-mismatch`, `literal-type`, `out-of-bounds`, `reduce-without-axes`, `mixes-reduction`,
-/// `scan-axis`, `extern-layout`, `update-target`, `update-type`, `duplicate-update`.
+/// `scan-axis`, `region-axis`, `region-carry`, `extern-layout`, `update-target`, `update-type`, `duplicate-update`.
 pub fn verify(loops: &Loops) -> Diags {
     let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
     let points = vec![Points::Some(Expr::zero()); loops.bufs.len()];
@@ -45,20 +45,17 @@ impl Verifier<'_> {
             self.report.rel(&guard.rel, "guard");
         }
         self.report.unique(loops.bufs.values().map(|buf| &*buf.name), "buffers");
-        self.report.unique(loops.stmts.iter().map(Stmt::name), "statements");
+        let regions = loops.stmts.iter().filter(|stmt| matches!(stmt, Stmt::Region(_)));
+        let inside = regions.flat_map(Stmt::nests).map(|nest| &*nest.name);
+        self.report.unique(loops.stmts.iter().map(Stmt::name).chain(inside), "statements");
         for buf in loops.bufs.values() {
             self.report.shape(&buf.sizes, &buf.strides, format_args!("buffer `{}`", buf.name));
         }
         for stmt in &loops.stmts {
-            for buf in stmt.reads() {
-                self.read(buf, stmt.name());
-            }
             match stmt {
                 Stmt::Nest(nest) => self.nest(nest),
                 Stmt::Extern(call) => self.call(call),
-            }
-            for buf in stmt.writes() {
-                self.write(buf, stmt.name());
+                Stmt::Region(region) => self.region(region),
             }
         }
         self.coverage();
@@ -109,6 +106,7 @@ impl Verifier<'_> {
     }
 
     fn call(&mut self, call: &Extern) {
+        call.reads.iter().for_each(|&buf| self.read(buf, &call.name));
         for &buf in call.reads.iter().chain(&call.writes) {
             let Some(data) = self.loops.bufs.get(buf) else { continue };
             let message = format_args!("{}: expected `{}` to be contiguous", call.name, data.name);
@@ -122,6 +120,41 @@ impl Verifier<'_> {
         for &value in &call.ints {
             self.report.expr(value, &call.name);
         }
+        call.writes.iter().for_each(|&buf| self.write(buf, &call.name));
+    }
+
+    /// The nests in order, as they run for the first point of the axis.
+    fn region(&mut self, region: &Region) {
+        let name = &region.name;
+        let is_repeated: Vec<bool> = region.nests.iter().map(|nest| region.repeats(nest)).collect();
+        let changes = is_repeated.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        let has_ends = is_repeated.first() == Some(&false) || is_repeated.last() == Some(&false);
+        let is_run = changes <= 1 || changes == 2 && has_ends && is_repeated.first() == is_repeated.last();
+        let message = format_args!("{name}: the nests along {} do not stand together", region.over.var);
+        self.report.check(is_run && is_repeated.contains(&true), "region-axis", message);
+        let repeated: Vec<&Nest> = region.nests.iter().filter(|nest| region.repeats(nest)).collect();
+        for nest in &repeated {
+            let has_extent = nest.axes.contains(&region.over);
+            let message = format_args!("{}: expected the axis {} of `{name}`", nest.name, region.over);
+            self.report.check(has_extent, "region-axis", message);
+        }
+        let mut carried = Vec::new();
+        let mut written: Vec<Buf> = Vec::new();
+        for nest in &repeated {
+            let is_later =
+                |buf: &Buf| !written.contains(buf) && repeated.iter().any(|n| n.writes().contains(buf));
+            carried.extend(nest.reads().into_iter().filter(is_later));
+            written.extend(nest.writes());
+        }
+        for &buf in carried.iter().filter(|buf| !region.carry.contains(buf)) {
+            let message = format!("{name}: `{}` is carried, but not named", self::name(self.loops, buf));
+            self.report.fail("region-carry", message);
+        }
+        for &buf in region.carry.iter().filter(|buf| !carried.contains(buf)) {
+            let message = format!("{name}: `{}` is named, but not carried", self::name(self.loops, buf));
+            self.report.fail("region-carry", message);
+        }
+        region.nests.iter().for_each(|nest| self.nest(nest));
     }
 
     fn update(&mut self, target: Buf, source: Buf) {
@@ -150,6 +183,7 @@ impl Verifier<'_> {
     }
 
     fn nest(&mut self, nest: &Nest) {
+        nest.reads().into_iter().for_each(|buf| self.read(buf, &nest.name));
         let mark = self.report.enter();
         for axis in nest.all_axes() {
             self.report.extent(axis.extent, format_args!("{}, axis {}", nest.name, axis.var));
@@ -167,6 +201,7 @@ impl Verifier<'_> {
             self.inst(&mut body, at);
         }
         self.report.leave(mark);
+        nest.writes().into_iter().for_each(|buf| self.write(buf, &nest.name));
     }
 
     fn inst(&mut self, body: &mut Body, at: usize) {

@@ -6,7 +6,7 @@ use litz_sym::{Expr, Known, Rel, Sym};
 
 use crate::diag::Diags;
 use crate::ids::Id;
-use crate::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Output, Stmt};
+use crate::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Output, Span, Stmt};
 use crate::schedule::{KernelPlan, Leaf, LoopKind, Part, Pool, Schedule, Step, Tree};
 use crate::verify::Report;
 
@@ -18,9 +18,11 @@ use crate::verify::Report;
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
 /// `zero-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
-/// `statement-order`, `load-order`, `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`,
+/// `statement-order`, `region-order`, `load-order`, `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`,
 /// `placed-twice`, `pool-memory`, `pool-overflow`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
+    let (flat, spans) = loops.flat();
+    let loops = &*flat;
     let stmts = loops.stmts.iter().enumerate().map(|(at, stmt)| (stmt.name(), at)).collect();
     let bufs = loops.bufs.iter().map(|(buf, data)| (&*data.name, buf)).collect();
     let placed = vec![Vec::new(); loops.stmts.len()];
@@ -38,10 +40,13 @@ pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
         bufs,
         users,
         path: Vec::new(),
+        ordered: Vec::new(),
+        loops_seen: 0,
         placed,
         count: 0,
     };
     verifier.run();
+    spans.iter().for_each(|span| verifier.region(span));
     verifier.report.diags
 }
 
@@ -55,6 +60,10 @@ struct Place {
     part: Part,
     /// Variables of the loops around, outermost first.
     path: Vec<Sym>,
+    /// The value of each axis.
+    bind: Vec<(Sym, Expr)>,
+    /// Numbers and variables of the loops around that run in order, not counting the grid.
+    ordered: Vec<(usize, Sym)>,
 }
 
 struct Verifier<'a> {
@@ -67,6 +76,10 @@ struct Verifier<'a> {
     users: HashMap<Buf, Vec<usize>>,
     /// The loops around, outermost first.
     path: Vec<Axis>,
+    /// Numbers and variables of those that run in order, not counting the grid.
+    ordered: Vec<(usize, Sym)>,
+    /// How many loops there were so far.
+    loops_seen: usize,
     /// Where each statement of the program runs.
     placed: Vec<Vec<Place>>,
     count: usize,
@@ -116,15 +129,16 @@ impl Verifier<'_> {
             let message = format_args!("`{name}` is no extern statement of @{}", self.loops.name);
             return self.report.fail("unknown-statement", message);
         };
-        self.place(stmt, step, Part::Whole);
+        self.place(stmt, step, Part::Whole, &[]);
     }
 
-    fn place(&mut self, stmt: usize, step: usize, part: Part) {
+    fn place(&mut self, stmt: usize, step: usize, part: Part, bind: &[(Sym, Expr)]) {
         let name = self.loops.stmts[stmt].name();
         let is_first = self.placed[stmt].iter().all(|place| place.part != part);
         self.report.check(is_first, "duplicate-leaf", format_args!("`{name}` runs twice"));
         let path = self.path.iter().map(|axis| axis.var).collect();
-        self.placed[stmt].push(Place { at: self.count, step, part, path });
+        let (bind, ordered) = (bind.to_vec(), self.ordered.clone());
+        self.placed[stmt].push(Place { at: self.count, step, part, path, bind, ordered });
         self.count += 1;
     }
 
@@ -171,9 +185,15 @@ impl Verifier<'_> {
         self.report.declare(axis.var);
         loops.insert(axis.var);
         self.path.push(*axis);
+        self.loops_seen += 1;
+        let depth = self.ordered.len();
+        if matches!(kind, LoopKind::For | LoopKind::Unroll) {
+            self.ordered.push((self.loops_seen, axis.var));
+        }
         for tree in body {
             self.tree(tree, step, loops);
         }
+        self.ordered.truncate(depth);
         self.path.pop();
         self.report.leave(mark);
     }
@@ -190,7 +210,7 @@ impl Verifier<'_> {
             Part::Body | Part::Tail => format!("`{name}` reduces nothing: expected it whole"),
         };
         self.report.check(reduces(nest) == (leaf.part != Part::Whole), "wrong-part", message);
-        self.place(stmt, step, leaf.part);
+        self.place(stmt, step, leaf.part, &leaf.bind);
         self.bindings(leaf, nest);
     }
 
@@ -335,6 +355,27 @@ impl Verifier<'_> {
                 format_args!("`{second}` runs before `{first}`, which comes first for buffer `{buf}`");
             self.report.fail("statement-order", message);
         }
+    }
+
+    /// The nests that a region repeats run in one loop, in order, that counts its axis.
+    fn region(&mut self, span: &Span) {
+        let over = span.over.var;
+        let mut counting = Vec::new();
+        for (stmt, places) in
+            self.loops.stmts[span.stmts.clone()].iter().zip(&self.placed[span.stmts.clone()])
+        {
+            if !stmt.nests().iter().any(|nest| nest.axes.iter().any(|axis| axis.var == over)) {
+                continue;
+            }
+            for place in places {
+                let value = place.bind.iter().find(|bind| bind.0 == over).and_then(|bind| bind.1.as_sym());
+                let around = place.ordered.iter().find(|around| Some(around.1) == value);
+                counting.push(around.map(|around| around.0));
+            }
+        }
+        let is_one = counting.windows(2).all(|pair| pair[0] == pair[1]) && !counting.contains(&None);
+        let message = format_args!("the nests of `{}` do not share a loop in order along {over}", span.name);
+        self.report.check(is_one, "region-order", message);
     }
 
     /// What runs at load reads constants and what ran at load before.

@@ -50,6 +50,7 @@ pub fn run(
     for stmt in &loops.stmts {
         match stmt {
             Stmt::Nest(nest) => Machine { loops, nest, bufs: &mut bufs, symbols }.run(),
+            Stmt::Region(region) => unreachable!("lowering gives no region {}", region.name),
             Stmt::Extern(call) => {
                 let ints: Vec<i64> = call.ints.iter().map(|&e| value(e)).collect();
                 let source = bufs[call.reads[0].0 as usize].clone();

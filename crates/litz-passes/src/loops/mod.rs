@@ -4,6 +4,7 @@ pub mod cse;
 pub mod dead;
 pub mod fold;
 pub mod inline;
+pub mod online;
 pub mod pack;
 pub mod pad;
 pub mod split_reduce;
@@ -11,7 +12,7 @@ pub mod transpose;
 
 use litz_ir::Dtype;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, BufKind, Loops, Stmt};
+use litz_ir::loops::{Buf, BufKind, Loops, Nest, Stmt};
 use litz_sym::Expr;
 
 /// Numbers of the target and thresholds that rewrites of loops go by.
@@ -28,11 +29,20 @@ pub struct Settings {
     pub max_body: usize,
     /// Loads a nest may have after taking in its producers.
     pub max_loads: usize,
+    /// Bytes of the cache of one core.
+    pub cache_bytes: i64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { tile_columns: 32, groups: Vec::new(), cheap: 4, max_body: 100, max_loads: 12 }
+        Settings {
+            tile_columns: 32,
+            groups: Vec::new(),
+            cheap: 4,
+            max_body: 100,
+            max_loads: 12,
+            cache_bytes: 1 << 20,
+        }
     }
 }
 
@@ -51,6 +61,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "pad", run: pad::run },
     Pass { name: "pack", run: pack::run },
     Pass { name: "transpose", run: transpose::run },
+    Pass { name: "online", run: online::run },
     Pass { name: "split_reduce", run: split_reduce::run },
     Pass { name: "dead", run: dead::run },
 ];
@@ -87,10 +98,11 @@ pub fn constants(loops: &Loops) -> Vec<bool> {
 
 fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {
     let size = |e: Expr| e.syms().into_iter().any(|s| loops.facts.is_symbol_declared(s));
+    let in_nest = |n: &Nest| {
+        n.all_axes().any(|a| size(a.extent)) || n.body.iter().any(|i| i.op.exprs().into_iter().any(size))
+    };
     match stmt {
-        Stmt::Nest(n) => {
-            n.all_axes().any(|a| size(a.extent)) || n.body.iter().any(|i| i.op.exprs().into_iter().any(size))
-        }
+        Stmt::Nest(_) | Stmt::Region(_) => stmt.nests().iter().any(in_nest),
         Stmt::Extern(e) => e.ints.iter().any(|&i| size(i)),
     }
 }

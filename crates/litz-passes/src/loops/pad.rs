@@ -118,7 +118,7 @@ fn chain_start(loops: &Loops, mut at: usize) -> usize {
         let feeds = |&s: &usize| loops.stmts[s].writes().iter().any(|b| reads.contains(b));
         let reduces = match &loops.stmts[at] {
             Stmt::Nest(nest) => !nest.reduced.is_empty(),
-            Stmt::Extern(_) => true,
+            Stmt::Extern(_) | Stmt::Region(_) => true,
         };
         match (0..at).rev().find(feeds) {
             Some(before) if !reduces => at = before,
@@ -441,7 +441,7 @@ fn single_store(loops: &Loops, buf: Buf) -> Option<(usize, usize)> {
 
 fn calls_with(stmt: &Stmt, buf: Buf) -> bool {
     match stmt {
-        Stmt::Extern(call) => call.reads.contains(&buf) || call.writes.contains(&buf),
+        Stmt::Extern(_) | Stmt::Region(_) => stmt.reads().contains(&buf) || stmt.writes().contains(&buf),
         Stmt::Nest(_) => false,
     }
 }
@@ -465,6 +465,6 @@ fn unique<'a>(name: &str, taken: impl Iterator<Item = &'a str> + Clone) -> Strin
 fn nest(loops: &Loops, at: usize) -> &Nest {
     match &loops.stmts[at] {
         Stmt::Nest(nest) => nest,
-        Stmt::Extern(call) => unreachable!("invariant: {} is a call, not a nest", call.name),
+        stmt @ (Stmt::Extern(_) | Stmt::Region(_)) => unreachable!("invariant: {} is no nest", stmt.name()),
     }
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Output, Stmt};
+use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Output, Region, Stmt};
 use litz_ir::{ReduceOp, ScalarOp};
 use litz_sym::{Expr, Sym};
 use std::collections::{HashMap, HashSet};
@@ -49,6 +49,7 @@ pub fn outputs(loops: &Loops, sizes: &[(&str, i64)]) -> Vec<Vec<f64>> {
         match stmt {
             Stmt::Nest(nest) => machine.nest(nest),
             Stmt::Extern(call) => panic!("no routine {}", call.routine),
+            Stmt::Region(region) => machine.region(region),
         }
     }
     let outputs = loops.outputs.iter().map(|o| machine.output(o));
@@ -107,6 +108,25 @@ impl Machine<'_> {
             };
             points.iter().flat_map(extend).collect()
         })
+    }
+
+    /// Nests before, then the repeated ones for each point of the axis, then nests behind.
+    fn region(&mut self, region: &Region) {
+        let over = region.over.var;
+        let is_repeated: Vec<bool> = region.nests.iter().map(|nest| region.repeats(nest)).collect();
+        let start = is_repeated.iter().position(|&r| r).expect("something is repeated");
+        let end = is_repeated.iter().rposition(|&r| r).expect("something is repeated") + 1;
+        region.nests[..start].iter().for_each(|nest| self.nest(nest));
+        for point in 0..self.eval(region.over.extent) {
+            self.sizes.insert(over, point);
+            for nest in &region.nests[start..end] {
+                let mut here = nest.clone();
+                here.axes.retain(|axis| axis.var != over);
+                self.nest(&here);
+            }
+        }
+        self.sizes.remove(&over);
+        region.nests[end..].iter().for_each(|nest| self.nest(nest));
     }
 
     fn nest(&mut self, nest: &Nest) {
@@ -294,6 +314,7 @@ fn scalar(op: ScalarOp, args: &[f64]) -> f64 {
         (ScalarOp::Rsqrt, [a]) => 1.0 / a.sqrt(),
         (ScalarOp::Div, [a, b]) => a / b,
         (ScalarOp::And, [a, b]) => truth(*a != 0.0 && *b != 0.0),
+        (ScalarOp::Eq, [a, b]) => truth(a == b),
         (ScalarOp::Gt, [a, b]) => truth(a > b),
         (ScalarOp::Lt, [a, b]) => truth(a < b),
         (ScalarOp::Le, [a, b]) => truth(a <= b),

@@ -221,15 +221,8 @@ fn operators(compiled: &Compiled, nests: &[String]) -> Vec<String> {
     let (Some(graph), Some(loops)) = (&compiled.texts.graph, &compiled.texts.loops) else {
         return Vec::new();
     };
-    let from: Vec<&String> = loops
-        .stmts
-        .iter()
-        .filter_map(|stmt| match stmt {
-            Stmt::Nest(nest) if nests.contains(&nest.name) => Some(&nest.from),
-            Stmt::Nest(_) | Stmt::Extern(_) => None,
-        })
-        .flatten()
-        .collect();
+    let nests = loops.stmts.iter().flat_map(Stmt::nests).filter(|nest| nests.contains(&nest.name));
+    let from: Vec<&String> = nests.flat_map(|nest| &nest.from).collect();
     let is_meant = |v: &Option<Value>| v.is_some_and(|v| from.contains(&&graph.values[v].name));
     let nodes = graph.nodes.iter().filter(|node| node.outputs.iter().any(is_meant));
     let mut names: Vec<String> = Vec::new();

@@ -36,7 +36,8 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     check("reference device", &automatic, reference(&automatic)?)?;
     for &isa in isas() {
         let backend = CpuBackend::new(&Options { isa, ..settings.options.clone() });
-        let automatic = compiled(file, &settings, backend.info())?;
+        let info = TargetInfo { l2_bytes: settings.info.l2_bytes, ..backend.info().clone() };
+        let automatic = compiled(file, &settings, &info)?;
         check(backend.cpu().isa.name(), &automatic, native(&automatic, &backend, &settings)?)?;
     }
     if file.texts.len() > 1 {

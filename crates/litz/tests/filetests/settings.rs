@@ -24,7 +24,7 @@ pub struct Settings {
 impl Settings {
     /// Reads the settings of a file; an unknown one is an error.
     pub fn of(file: &TestFile) -> Result<Settings, String> {
-        let (mut lanes, mut threads, mut mma) = (16, 2, Vec::new());
+        let (mut lanes, mut threads, mut l2_bytes, mut mma) = (16, 2, 1 << 20, Vec::new());
         let mut options = Options { threads: 2, cache: None, ..Options::default() };
         let (mut cpu, mut passes, mut fails) = (CpuTarget::avx2(), Vec::new(), None);
         for (key, value) in &file.settings {
@@ -35,6 +35,7 @@ impl Settings {
                 "block" => options.heuristics.block = number(key, value)?,
                 "partial_sum" => options.heuristics.partial_sum = number(key, value)?,
                 "mma" => mma = value.split(", ").map(matrix_instruction).collect::<Result<_, _>>()?,
+                "l2_bytes" => l2_bytes = number(key, value)?,
                 "target" => cpu = cpu_target(value)?,
                 "passes" => passes = value.split(", ").map(str::to_owned).collect(),
                 "fails" => fails = Some(value.clone()),
@@ -51,7 +52,7 @@ impl Settings {
             vector_registers: if lanes == 16 { 32 } else { 16 },
             threads,
             l1_bytes: 32 << 10,
-            l2_bytes: 1 << 20,
+            l2_bytes,
             mma,
         };
         Ok(Settings { info, cpu, options, passes, fails })

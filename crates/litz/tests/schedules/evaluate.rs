@@ -21,7 +21,7 @@ pub fn evaluate(loops: &Loops, symbols: &[(String, i64)], inputs: &[Vec<f32>]) -
     for stmt in &loops.stmts {
         match stmt {
             Stmt::Nest(nest) => run(nest, &sizes, &mut bufs),
-            Stmt::Extern(call) => unreachable!("no program calls {}", call.name),
+            Stmt::Extern(_) | Stmt::Region(_) => unreachable!("programs are nests: {}", stmt.name()),
         }
     }
     let outputs = loops.outputs.iter().map(|output| match output {

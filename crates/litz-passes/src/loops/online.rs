@@ -1,0 +1,507 @@
+//! Softmax and the product that it weights, of rows too long to keep: a region over blocks of columns instead.
+//!
+//! ```text
+//! s = a.b          m = max(s)      e = exp(s - m)      l = sum(e)      y = sum(e*v) / l
+//! ```
+//! becomes, block by block of the columns, with sums corrected by how much the maximum has grown:
+//! ```text
+//! s = a.b   n = max(m, max(s))   c = exp(m - n)   m = n   e = exp(s - n)   l = l*c + sum(e)   o = o*c + sum(e*v)
+//! ```
+//! No more than a block of a row of `s` and `e` is alive at a time. Rounding is that of sums in parts.
+
+use super::{Settings, cse, pack};
+use litz_ir::graph::contiguous_strides;
+use litz_ir::ids::Id;
+use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Output, Region, Stmt, Val};
+use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
+
+/// Columns of a block, the first that leaves no rest: correcting the sums costs a row about as much as 16 columns at 64
+/// features. Where none does, blocks are as wide as packed panels, which are filled up.
+const BLOCKS: [i64; 3] = [256, 128, 64];
+/// Rows that share the columns' operands, at least: below, these are read about as often as the scores.
+const MIN_ROWS: i64 = 16;
+/// Rows that a kernel takes at a time, about.
+const TILE_ROWS: i64 = 16;
+
+/// Rewrites chains; returns how many.
+pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+    let mut count = 0;
+    let mut at = 0;
+    while at < loops.stmts.len() {
+        if let Some(chain) = find(loops, at).filter(|chain| is_long(loops, chain, settings)) {
+            rewrite(loops, &chain, settings);
+            count += 1;
+        }
+        at += 1;
+    }
+    count
+}
+
+/// The five nests, and what passes between them.
+struct Chain {
+    /// Positions of scores, maxima, exponentials, sums and result.
+    at: [usize; 5],
+    scores: Buf,
+    max: Buf,
+    exps: Buf,
+    sum: Buf,
+    /// The dimension of scores and exponentials that columns run along.
+    dim: usize,
+    /// Instructions of `max`, `sum` and the result that reduce.
+    reduces: [usize; 3],
+}
+
+/// A load or store of a nest.
+struct Touch {
+    at: usize,
+    index: Expr,
+    coords: Vec<Expr>,
+}
+
+/// The only load (or store) of `buf` in a nest, if it is a plain one.
+fn touch(loops: &Loops, nest: &Nest, buf: Buf, is_store: bool) -> Option<Touch> {
+    let facts = nest.facts(&loops.facts);
+    let mut found = None;
+    for (at, inst) in nest.body.iter().enumerate() {
+        let index = match &inst.op {
+            InstOp::Load { buf: b, index, guard, .. } if *b == buf && !is_store && guard.is_empty() => *index,
+            InstOp::Store { buf: b, index, combine: None, .. } if *b == buf && is_store => *index,
+            op if op.touches(buf) => return None,
+            _ => continue,
+        };
+        if found.is_some() {
+            return None;
+        }
+        found = Some(Touch { at, index, coords: loops.bufs[buf].coordinates(index, &facts) });
+    }
+    found
+}
+
+/// Whether an instruction touches a buffer.
+trait Touches {
+    fn touches(&self, buf: Buf) -> bool;
+}
+
+impl Touches for InstOp {
+    fn touches(&self, buf: Buf) -> bool {
+        matches!(self, InstOp::Load { buf: b, .. } | InstOp::Store { buf: b, .. } if *b == buf)
+    }
+}
+
+fn nest(loops: &Loops, at: usize) -> Option<&Nest> {
+    match &loops.stmts[at] {
+        Stmt::Nest(nest) => Some(nest),
+        Stmt::Extern(_) | Stmt::Region(_) => None,
+    }
+}
+
+/// The only buffer a nest stores to, and that is there for other statements alone.
+fn result(loops: &Loops, at: usize) -> Option<Buf> {
+    let &[buf] = loops.stmts[at].writes().as_slice() else { return None };
+    let escapes = loops.updates.iter().any(|u| u.0 == buf || u.1 == buf)
+        || loops.outputs.iter().any(|o| matches!(o, Output::View { buf: b, .. } if *b == buf));
+    let is_other = |(i, stmt): (usize, &Stmt)| i != at && stmt.writes().contains(&buf);
+    let has_others = loops.stmts.iter().enumerate().any(is_other);
+    (loops.bufs[buf].kind == BufKind::Temp && !escapes && !has_others).then_some(buf)
+}
+
+fn readers(loops: &Loops, buf: Buf) -> Vec<usize> {
+    (0..loops.stmts.len()).filter(|&s| loops.stmts[s].reads().contains(&buf)).collect()
+}
+
+/// The only reduction of a nest, with its operation and operand.
+fn reduction(nest: &Nest) -> Option<(usize, ReduceOp, Val)> {
+    let mut found = None;
+    for (at, inst) in nest.body.iter().enumerate() {
+        match inst.op {
+            InstOp::Reduce(op, value) if found.is_none() => found = Some((at, op, value)),
+            InstOp::Reduce(..) | InstOp::ArgReduce { .. } | InstOp::Scan { .. } | InstOp::Bind { .. } => {
+                return None;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The chain that starts with the product at position `at`.
+fn find(loops: &Loops, at: usize) -> Option<Chain> {
+    pack::operands(nest(loops, at)?)?;
+    let scores = result(loops, at)?;
+    let &[first, second] = readers(loops, scores).as_slice() else { return None };
+    let (max_at, exp_at) =
+        if nest(loops, first)?.reduced.is_empty() { (second, first) } else { (first, second) };
+    let (max, exps) = (result(loops, max_at)?, result(loops, exp_at)?);
+    let &[first, second] = readers(loops, exps).as_slice() else { return None };
+    let (sum_at, out_at) = (first, second);
+    let sum = result(loops, sum_at)?;
+    let is_read_by = |buf, at| readers(loops, buf) == [at];
+    if !is_read_by(max, exp_at) || !is_read_by(sum, out_at) {
+        return None;
+    }
+    let alike = |a: Buf, b: Buf| {
+        let of = |buf: Buf| (loops.bufs[buf].dtype, &loops.bufs[buf].sizes, &loops.bufs[buf].strides);
+        of(a) == of(b)
+    };
+    if !alike(scores, exps) || !alike(max, sum) || loops.bufs[scores].dtype != loops.bufs[max].dtype {
+        return None;
+    }
+    let [max_nest, exp_nest] = [nest(loops, max_at)?, nest(loops, exp_at)?];
+    let [sum_nest, out_nest] = [nest(loops, sum_at)?, nest(loops, out_at)?];
+    // Maxima: of a load, over one axis.
+    let load = touch(loops, max_nest, scores, false)?;
+    let &[column] = max_nest.reduced.as_slice() else { return None };
+    let dim = load.coords.iter().position(|&c| c == Expr::sym(column.var))?;
+    let (max_reduce, op, value) = reduction(max_nest)?;
+    let rows_are = |touch: &Touch, row: &Touch| {
+        let of = |t: &Touch, skip: Option<usize>| -> Vec<Expr> {
+            let kept = t.coords.iter().enumerate().filter(|(d, c)| Some(*d) != skip && !c.is_zero());
+            kept.map(|c| *c.1).collect()
+        };
+        of(touch, Some(dim)) == of(row, None)
+    };
+    let is_column = |touch: &Touch, column: Sym| touch.coords[dim] == Expr::sym(column);
+    let has_one_load = |nest: &Nest| {
+        nest.body.iter().filter(|i| matches!(i.op, InstOp::Load { .. })).count() == 1
+            && nest.reduced.len() == 1
+    };
+    let is_max = op == ReduceOp::Max && value.index() == load.at && has_one_load(max_nest);
+    if !is_max || !rows_are(&load, &touch(loops, max_nest, max, true)?) {
+        return None;
+    }
+    // Exponentials: of scores less the row's maximum.
+    let [load, row] = [touch(loops, exp_nest, scores, false)?, touch(loops, exp_nest, max, false)?];
+    let store = touch(loops, exp_nest, exps, true)?;
+    let InstOp::Store { value, .. } = exp_nest.body[store.at].op else { return None };
+    let InstOp::Op(ScalarOp::Exp, exp) = &exp_nest.body[value.index()].op else { return None };
+    let InstOp::Op(ScalarOp::Sub, sub) = &exp_nest.body[exp[0].index()].op else { return None };
+    let is_exp = sub[0].index() == load.at && sub[1].index() == row.at && exp_nest.body.len() == 5;
+    if !is_exp || !rows_are(&load, &row) || load.coords != store.coords || !exp_nest.reduced.is_empty() {
+        return None;
+    }
+    // Sums: of a load, over one axis.
+    let load = touch(loops, sum_nest, exps, false)?;
+    let (sum_reduce, op, value) = reduction(sum_nest)?;
+    let is_sum = op == ReduceOp::Sum && value.index() == load.at && has_one_load(sum_nest);
+    if !is_sum
+        || !is_column(&load, sum_nest.reduced[0].var)
+        || !rows_are(&load, &touch(loops, sum_nest, sum, true)?)
+    {
+        return None;
+    }
+    // The result: a sum over one axis of products with a load.
+    let [load, row] = [touch(loops, out_nest, exps, false)?, touch(loops, out_nest, sum, false)?];
+    let &[over] = out_nest.reduced.as_slice() else { return None };
+    let (out_reduce, op, value) = reduction(out_nest)?;
+    let InstOp::Op(ScalarOp::Mul, factors) = &out_nest.body[value.index()].op else { return None };
+    let is_weighted =
+        op == ReduceOp::Sum && factors.contains(&Val(load.at as u32)) && factors[0] != factors[1];
+    if !is_weighted || !is_column(&load, over.var) || !rows_are(&load, &row) {
+        return None;
+    }
+    // The scores: each column is an axis of the product.
+    let store = touch(loops, nest(loops, at)?, scores, true)?;
+    let is_last = store.at + 1 == nest(loops, at)?.body.len();
+    store.coords[dim].as_sym().filter(|_| is_last)?;
+    let at = [at, max_at, exp_at, sum_at, out_at];
+    // All move to where the result is computed.
+    let reads: Vec<Buf> = at.iter().flat_map(|&s| loops.stmts[s].reads()).collect();
+    let is_moved = |s: &usize| at.contains(s);
+    let between = (at[0]..out_at).filter(|s| !is_moved(s));
+    if at.windows(2).any(|w| w[0] >= w[1]) || { between }
+        .any(|s| loops.stmts[s].writes().iter().any(|w| reads.contains(w)))
+    {
+        return None;
+    }
+    Some(Chain { at, scores, max, exps, sum, dim, reduces: [max_reduce, sum_reduce, out_reduce] })
+}
+
+/// Whether a block of rows of scores and exponentials, beside the operand of a product with them, takes more than half
+/// the second-level cache, and enough rows share the operands.
+fn is_long(loops: &Loops, chain: &Chain, settings: &Settings) -> bool {
+    let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
+    let Some(product) = nest(loops, chain.at[0]) else { return false };
+    let Some(operands) = pack::operands(product) else { return false };
+    let mentions = |at: usize, s: Sym| product.body[at].op.exprs().iter().any(|e| e.has_sym(s));
+    let is_row = |a: &&Axis| mentions(operands.left, a.var) && !mentions(operands.right, a.var);
+    let rows: i64 = product.axes.iter().filter(is_row).map(|a| hint(a.extent)).product();
+    let columns = hint(loops.bufs[chain.scores].sizes[chain.dim]);
+    let features: i64 = product.reduced.iter().map(|a| hint(a.extent)).product();
+    let bytes = columns.saturating_mul(2 * TILE_ROWS + features).saturating_mul(4);
+    rows >= MIN_ROWS && bytes > settings.cache_bytes / 2
+}
+
+/// What the nests of a region have in common.
+struct Blocks {
+    /// Counts blocks.
+    over: Axis,
+    /// Columns.
+    columns: Expr,
+    /// Columns of a block.
+    width: i64,
+    /// Every block is full.
+    is_whole: bool,
+}
+
+impl Blocks {
+    /// The column that `var` is in a block.
+    fn column(&self, var: Sym) -> Expr {
+        Expr::sym(self.over.var) * self.width + Expr::sym(var)
+    }
+
+    fn exists(&self, var: Sym) -> Rel {
+        Rel::lt(self.column(var), self.columns)
+    }
+
+    /// The nest with its axis `var` running over a block. Loads along it are guarded where the block may not be full;
+    /// those of which `is_padded` knows better are not.
+    fn cut(
+        &self,
+        nest: &Nest,
+        var: Sym,
+        facts: &Facts,
+        is_padded: impl Fn(Buf, Expr, &Facts) -> bool,
+    ) -> Nest {
+        let mut nest = nest.clone();
+        for axis in nest.axes.iter_mut().chain(&mut nest.reduced).filter(|a| a.var == var) {
+            axis.extent = Expr::int(self.width);
+        }
+        nest.axes.insert(0, self.over);
+        let facts = nest.facts(facts);
+        for inst in &mut nest.body {
+            let is_along = inst.op.exprs().iter().any(|e| e.has_sym(var));
+            inst.op.map_exprs(&mut |e| {
+                if e.has_sym(var) { facts.simplify(e.replace(var, self.column(var))) } else { e }
+            });
+            if let InstOp::Load { buf, index, guard, other } = &mut inst.op
+                && is_along
+                && !self.is_whole
+                && !is_padded(*buf, *index, &facts)
+            {
+                if guard.is_empty() {
+                    *other = Scalar::zero(inst.ty);
+                }
+                guard.push(self.exists(var));
+            }
+        }
+        nest
+    }
+}
+
+/// A body in the making.
+#[derive(Default)]
+struct Body(Vec<Inst>);
+
+impl Body {
+    fn push(&mut self, ty: Dtype, op: InstOp) -> Val {
+        self.0.push(Inst { op, ty });
+        Val(self.0.len() as u32 - 1)
+    }
+    fn load(&mut self, ty: Dtype, buf: Buf, index: Expr) -> Val {
+        self.push(ty, InstOp::Load { buf, index, guard: Vec::new(), other: Scalar::zero(ty) })
+    }
+    fn literal(&mut self, ty: Dtype, value: f64) -> Val {
+        self.push(ty, InstOp::Const(Scalar::Float(value)))
+    }
+    fn op(&mut self, ty: Dtype, op: ScalarOp, args: &[Val]) -> Val {
+        self.push(ty, InstOp::Op(op, args.to_vec()))
+    }
+    fn store(&mut self, ty: Dtype, buf: Buf, index: Expr, value: Val) {
+        self.push(ty, InstOp::Store { buf, index, value, combine: None });
+    }
+}
+
+fn rewrite(loops: &mut Loops, chain: &Chain, settings: &Settings) {
+    let nests = chain.at.map(|at| nest(loops, at).expect("invariant: a chain has nests").clone());
+    let [scores_nest, max_nest, exp_nest, sum_nest, out_nest] = &nests;
+    let facts = loops.facts.clone();
+    let ty = loops.bufs[chain.scores].dtype;
+    let columns = loops.bufs[chain.scores].sizes[chain.dim];
+    let whole = BLOCKS.into_iter().find(|&width| facts.divides(width, columns));
+    let (width, is_whole) = (whole.unwrap_or(i64::from(settings.tile_columns)), whole.is_some());
+    let over = Axis { var: unused("jb", loops, &nests), extent: columns.ceildiv(width) };
+    let blocks = Blocks { over, columns, width, is_whole };
+    let touched = |nest: &Nest, buf: Buf, is_store| {
+        touch(loops, nest, buf, is_store)
+            .expect("invariant: each nest of a chain touches what it passes on once")
+    };
+    let row_of = |nest: &Nest, buf: Buf, is_store| touched(nest, buf, is_store).index;
+    let [max_row, exp_row] = [row_of(max_nest, chain.max, true), row_of(exp_nest, chain.max, false)];
+    let [sum_row, out_row] = [row_of(sum_nest, chain.sum, true), row_of(out_nest, chain.sum, false)];
+    let coords = |nest: &Nest, buf: Buf, is_store| touched(nest, buf, is_store).coords;
+    let stored = coords(scores_nest, chain.scores, true);
+    let column = stored[chain.dim].as_sym().expect("invariant: columns are an axis");
+    let exp_coords = coords(exp_nest, chain.scores, false);
+    let exp_column = exp_coords[chain.dim].as_sym();
+    let places = [
+        stored,
+        coords(max_nest, chain.scores, false),
+        exp_coords,
+        coords(sum_nest, chain.exps, false),
+        coords(out_nest, chain.exps, false),
+    ];
+    let loads = [touched(max_nest, chain.scores, false).at, touched(out_nest, chain.exps, false).at];
+
+    // Buffers of the region.
+    let mut sizes = loops.bufs[chain.scores].sizes.clone();
+    sizes[chain.dim] = Expr::int(width);
+    let strides = contiguous_strides(&sizes);
+    let block_index =
+        |coords: &[Expr]| coords.iter().zip(&strides).fold(Expr::zero(), |n, (&c, &s)| n + c * s);
+    let base = loops.bufs[chain.scores].name.clone();
+    let rows = (loops.bufs[chain.max].sizes.clone(), loops.bufs[chain.max].strides.clone());
+    let out_sizes: Vec<Expr> = out_nest.axes.iter().map(|a| a.extent).collect();
+    let out_strides = contiguous_strides(&out_sizes);
+    let out_axes = out_nest.axes.iter().zip(&out_strides);
+    let out_index = out_axes.fold(Expr::zero(), |n, (a, &stride)| n + Expr::sym(a.var) * stride);
+    let mut buf = |suffix: &str, sizes: &[Expr], strides: &[Expr]| {
+        let name = unique(&format!("{base}_{suffix}"), loops.bufs.values().map(|b| &*b.name));
+        let (sizes, strides) = (sizes.to_vec(), strides.to_vec());
+        loops.bufs.push(BufData { name, dtype: ty, sizes, strides, kind: BufKind::Temp })
+    };
+    let [block, exps] = ["block", "exps"].map(|name| buf(name, &sizes, &strides));
+    let [max, next, top] = ["max", "next", "top"].map(|name| buf(name, &rows.0, &rows.1));
+    let [sum, ratio] = ["sum", "ratio"].map(|name| buf(name, &rows.0, &rows.1));
+    let out = buf("out", &out_sizes, &out_strides);
+
+    let mut names: Vec<String> = loops.stmts.iter().map(|s| s.name().to_owned()).collect();
+    names.extend(loops.stmts.iter().flat_map(Stmt::nests).map(|n| n.name.clone()));
+    let mut made = |like: &Nest, suffix: &str, axes: Vec<Axis>, reduced: Vec<Axis>, body: Body| {
+        let name = match suffix {
+            "" => like.name.clone(),
+            _ => unique(&format!("{}_{suffix}", like.name), names.iter().map(|n| &**n)),
+        };
+        names.push(name.clone());
+        Nest { name, from: like.from.clone(), axes, reduced, body: body.0 }
+    };
+    let in_block = |nest: &Nest| [&[over], &nest.axes[..]].concat();
+    let reduced = |nest: &Nest| vec![Axis { extent: Expr::int(width), ..nest.reduced[0] }];
+    let mut nests = Vec::new();
+
+    let mut b = Body::default();
+    let lowest = b.literal(ty, f64::NEG_INFINITY);
+    b.store(ty, max, max_row, lowest);
+    nests.push(made(max_nest, "first", max_nest.axes.clone(), Vec::new(), b));
+    let mut b = Body::default();
+    let zero = b.literal(ty, 0.0);
+    b.store(ty, sum, sum_row, zero);
+    nests.push(made(sum_nest, "first", sum_nest.axes.clone(), Vec::new(), b));
+    let mut b = Body::default();
+    let zero = b.literal(ty, 0.0);
+    b.store(ty, out, out_index, zero);
+    nests.push(made(out_nest, "first", out_nest.axes.clone(), Vec::new(), b));
+
+    // Scores of a block; columns that do not exist are removed as by a mask.
+    let spans: Vec<Expr> = loops.bufs.values().map(BufData::span).collect();
+    let is_there =
+        |buf: Buf, index: Expr, facts: &Facts| facts.known(&Rel::lt(index, spans[buf.index()])) == Known::Yes;
+    let mut cut = blocks.cut(scores_nest, column, &facts, is_there);
+    if let Some(Inst { op: InstOp::Store { value, .. }, .. }) = cut.body.pop() {
+        let mut b = Body(cut.body);
+        let value = match blocks.is_whole {
+            true => value,
+            false => {
+                let keep = b.push(Dtype::Bool, InstOp::Cond(blocks.exists(column)));
+                let removed = b.literal(ty, f64::NEG_INFINITY);
+                b.op(ty, ScalarOp::Select, &[keep, value, removed])
+            }
+        };
+        b.store(ty, block, block_index(&places[0]), value);
+        cut.body = b.0;
+    }
+    nests.push(cut);
+
+    let mut b = Body::default();
+    let score = b.load(ty, block, block_index(&places[1]));
+    let largest = b.push(ty, InstOp::Reduce(ReduceOp::Max, score));
+    let before = b.load(ty, max, max_row);
+    let largest = b.op(ty, ScalarOp::Max, &[largest, before]);
+    b.store(ty, next, max_row, largest);
+    nests.push(made(max_nest, "", in_block(max_nest), reduced(max_nest), b));
+
+    // While all columns were removed the maximum is -inf; anything finite will do instead.
+    let mut b = Body::default();
+    let [before, after] = [max, next].map(|buf| b.load(ty, buf, max_row));
+    let [lowest, zero] = [f64::NEG_INFINITY, 0.0].map(|x| b.literal(ty, x));
+    let is_lowest = b.op(Dtype::Bool, ScalarOp::Eq, &[after, lowest]);
+    let shift = b.op(ty, ScalarOp::Select, &[is_lowest, zero, after]);
+    let grown = b.op(ty, ScalarOp::Sub, &[before, shift]);
+    let factor = b.op(ty, ScalarOp::Exp, &[grown]);
+    b.store(ty, top, max_row, shift);
+    b.store(ty, ratio, max_row, factor);
+    b.store(ty, max, max_row, after);
+    nests.push(made(max_nest, "ratio", in_block(max_nest), Vec::new(), b));
+
+    let mut b = Body::default();
+    let [score, shift] = [b.load(ty, block, block_index(&places[2])), b.load(ty, top, exp_row)];
+    let shifted = b.op(ty, ScalarOp::Sub, &[score, shift]);
+    let exp = b.op(ty, ScalarOp::Exp, &[shifted]);
+    b.store(ty, exps, block_index(&places[2]), exp);
+    let mut axes = in_block(exp_nest);
+    axes.iter_mut().filter(|a| Some(a.var) == exp_column).for_each(|a| a.extent = Expr::int(width));
+    nests.push(made(exp_nest, "", axes, Vec::new(), b));
+
+    let mut b = Body::default();
+    let exp = b.load(ty, exps, block_index(&places[3]));
+    let part = b.push(ty, InstOp::Reduce(ReduceOp::Sum, exp));
+    let [before, factor] = [sum, ratio].map(|buf| b.load(ty, buf, sum_row));
+    let before = b.op(ty, ScalarOp::Mul, &[before, factor]);
+    let total = b.op(ty, ScalarOp::Add, &[before, part]);
+    b.store(ty, sum, sum_row, total);
+    nests.push(made(sum_nest, "", in_block(sum_nest), reduced(sum_nest), b));
+
+    // The weighted sum: what the result's nest does up to its reduction.
+    let mut weighted = out_nest.clone();
+    weighted.body.truncate(chain.reduces[2] + 1);
+    let mut weighted = blocks.cut(&weighted, out_nest.reduced[0].var, &facts, |_, _, _| false);
+    weighted.body[loads[1]].op = InstOp::Load {
+        buf: exps,
+        index: block_index(&places[4]),
+        guard: Vec::new(),
+        other: Scalar::zero(ty),
+    };
+    let mut b = Body(weighted.body);
+    let [before, factor] = [b.load(ty, out, out_index), b.load(ty, ratio, out_row)];
+    let before = b.op(ty, ScalarOp::Mul, &[before, factor]);
+    let total = b.op(ty, ScalarOp::Add, &[before, Val::new(chain.reduces[2])]);
+    b.store(ty, out, out_index, total);
+    weighted.body = b.0;
+    cse::clean(&mut weighted);
+    nests.push(weighted);
+
+    // What follows the reductions.
+    let mut tail = |nest: &Nest, reduce: usize, buf: Buf, index: Expr| {
+        let mut body = Body(nest.body.clone());
+        body.0[reduce].op = InstOp::Load { buf, index, guard: Vec::new(), other: Scalar::zero(ty) };
+        let mut nest = made(nest, "last", nest.axes.clone(), Vec::new(), body);
+        cse::clean(&mut nest);
+        nest
+    };
+    nests.push(tail(sum_nest, chain.reduces[1], sum, sum_row));
+    nests.push(tail(out_nest, chain.reduces[2], out, out_index));
+
+    let name = unique(&format!("{}_online", out_nest.name), names.iter().map(|n| &**n));
+    let region = Region { name, from: out_nest.from.clone(), over, carry: vec![max, sum, out], nests };
+    loops.stmts[chain.at[4]] = Stmt::Region(region);
+    chain.at[..4].iter().rev().for_each(|&at| drop(loops.stmts.remove(at)));
+}
+
+/// A symbol called like `name` that is no size and no axis of the nests.
+fn unused(name: &str, loops: &Loops, nests: &[Nest]) -> Sym {
+    let is_axis = |s: Sym| nests.iter().any(|n| n.all_axes().any(|a| a.var == s));
+    let numbered = (1..).map(|n| Sym::new(&format!("{name}{n}")));
+    let mut names = std::iter::once(Sym::new(name)).chain(numbered);
+    { &mut names }
+        .find(|&s| !is_axis(s) && !loops.facts.is_symbol_declared(s))
+        .expect("invariant: nests have finitely many axes")
+}
+
+/// `name`, with a number where something else is called that.
+fn unique<'a>(name: &str, taken: impl Iterator<Item = &'a str> + Clone) -> String {
+    let numbered = (1..).map(|n| format!("{name}{n}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    { &mut names }
+        .find(|name| !taken.clone().any(|t| t == name))
+        .expect("invariant: finitely many names are taken")
+}

@@ -1,0 +1,157 @@
+//! Kernels of regions: the points that all nests share are the grid, in blocks of rows where there are products, and a
+//! loop in order runs what is repeated.
+
+use crate::axes::variable;
+use crate::fuse::{Cx, Group, GroupKind, Member, relate_members, settle};
+use crate::relate::Mapping;
+use crate::rows::{Blocks, own_axes, product_stage, rows};
+use crate::{Heuristics, TargetInfo, nest};
+use litz_ir::loops::{Axis, Loops, Nest, Span};
+use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
+use litz_sym::Expr;
+
+/// What a region runs, in stages as those of [`GroupKind::Rows`].
+#[derive(Clone, Debug)]
+pub struct RegionStages {
+    /// The loop in order.
+    pub over: Axis,
+    /// Once, before it.
+    pub before: Vec<Group>,
+    /// In it.
+    pub repeated: Vec<Group>,
+    /// Once, after it.
+    pub after: Vec<Group>,
+}
+
+/// The group of a region.
+pub fn form(cx: &Cx<'_>, region: &Span) -> Group {
+    let over = Axis { var: variable(cx.loops, region.over.var.name()), extent: region.over.extent };
+    let is_repeated = |s: &usize| has_axis(nest(cx.loops, *s), region.over);
+    let (repeated, once): (Vec<usize>, Vec<usize>) = region.stmts.clone().partition(is_repeated);
+    // Nests of an iteration relate to each other; those that fill a buffer only relate to what reads it.
+    let order: Vec<usize> = repeated.iter().chain(&once).copied().collect();
+    let mut outer = Vec::new();
+    for axis in own(nest(cx.loops, order[0]), region.over) {
+        cx.share(axis, &mut outer);
+    }
+    let members = loop {
+        match bind(cx, &order, outer.clone(), (region.over, over)) {
+            Ok(members) => break members,
+            Err(narrowed) => outer = narrowed,
+        }
+    };
+    let at = |first: usize, last: usize| -> Vec<&Member> {
+        let mut part: Vec<&Member> = members.iter().filter(|m| (first..last).contains(&m.stmt)).collect();
+        part.sort_by_key(|m| m.stmt);
+        part
+    };
+    let (start, end) = (repeated[0], repeated[repeated.len() - 1] + 1);
+    let parts = [at(region.stmts.start, start), at(start, end), at(end, region.stmts.end)];
+    let staged = |with_products| parts.each_ref().map(|part| stages(cx, part, &outer, with_products));
+    let mut all = staged(true);
+    if rows(&outer, &all.concat()).is_empty() {
+        all = staged(false);
+    }
+    let [before, repeated, after] = all;
+    let kind = GroupKind::Region(RegionStages { over, before, repeated, after });
+    let mut members = members;
+    members.sort_by_key(|m| m.stmt);
+    Group { members, outer, kind, at_load: false }
+}
+
+fn has_axis(nest: &Nest, over: Axis) -> bool {
+    nest.axes.iter().any(|a| a.var == over.var)
+}
+
+fn own(nest: &Nest, over: Axis) -> impl Iterator<Item = &Axis> {
+    nest.axes.iter().filter(move |a| a.var != over.var)
+}
+
+/// Binds every nest to the shared axes `outer`, or says which of these all can share at most. `over` is the axis of the
+/// region, and the loop that counts it.
+fn bind(
+    cx: &Cx<'_>,
+    order: &[usize],
+    outer: Vec<Axis>,
+    over: (Axis, Axis),
+) -> Result<Vec<Member>, Vec<Axis>> {
+    let mut group = Group { members: Vec::new(), outer, kind: GroupKind::Loops, at_load: false };
+    let narrowed = |group: &Group, dropped: &[litz_sym::Sym]| {
+        group.outer.iter().filter(|a| !dropped.contains(&a.var)).copied().collect()
+    };
+    for &s in order {
+        let mut mapping = Mapping::default();
+        if group.members.is_empty() {
+            let axes = own(nest(cx.loops, s), over.0);
+            let mut fresh = Vec::new();
+            let pairs = axes.map(|a| cx.share(a, &mut fresh)).collect::<Vec<_>>();
+            mapping.bind =
+                pairs.into_iter().filter(|p| group.outer.iter().any(|o| p.1.has_sym(o.var))).collect();
+        }
+        relate_members(cx, &group, s, &group.outer, &mut mapping);
+        let Mapping { bind, dropped } = settle(&group.outer, mapping);
+        if !dropped.is_empty() {
+            return Err(narrowed(&group, &dropped));
+        }
+        group.members.push(Member { stmt: s, bind });
+    }
+    // What is carried is read before it is written: every nest must agree with those behind it, too.
+    for (at, &s) in order.iter().enumerate() {
+        let mut others = group.clone();
+        let member = others.members.remove(at);
+        let mut mapping = Mapping { bind: member.bind, dropped: Vec::new() };
+        relate_members(cx, &others, s, &group.outer, &mut mapping);
+        let Mapping { dropped, .. } = settle(&group.outer, mapping);
+        if !dropped.is_empty() {
+            return Err(narrowed(&group, &dropped));
+        }
+    }
+    for member in &mut group.members {
+        if has_axis(nest(cx.loops, member.stmt), over.0) {
+            member.bind.push((over.0.var, Expr::sym(over.1.var)));
+        }
+    }
+    Ok(group.members)
+}
+
+/// The nests of a part as stages: products by themselves, others together.
+fn stages(cx: &Cx<'_>, part: &[&Member], outer: &[Axis], with_products: bool) -> Vec<Group> {
+    let mut stages: Vec<Group> = Vec::new();
+    for &member in part {
+        let n = nest(cx.loops, member.stmt);
+        let product = cx.products[member.stmt].as_ref().filter(|_| with_products);
+        let product = product.filter(|p| own_axes(n, member).any(|a| a.var == p.column));
+        match (product, stages.last_mut()) {
+            (Some(product), _) => stages.push(product_stage(cx, outer, member.clone(), product)),
+            (None, Some(last)) if matches!(last.kind, GroupKind::Loops) => last.members.push(member.clone()),
+            (None, _) => stages.push(Group {
+                members: vec![member.clone()],
+                outer: outer.to_vec(),
+                kind: GroupKind::Loops,
+                at_load: false,
+            }),
+        }
+    }
+    stages
+}
+
+/// Plans the kernel.
+pub fn plan(
+    loops: &Loops,
+    group: &Group,
+    stages: &RegionStages,
+    target: &TargetInfo,
+    heuristics: &Heuristics,
+) -> KernelPlan {
+    let RegionStages { over, before, repeated, after } = stages;
+    let all = [&before[..], repeated, after].concat();
+    let has_products = all.iter().any(|stage| matches!(stage.kind, GroupKind::Product(_)));
+    let rows = if has_products { rows(&group.outer, &all) } else { Vec::new() };
+    let blocks = Blocks::new(loops, group, rows, target);
+    let trees = |stages, around: &[Axis]| blocks.trees(loops, stages, around, target, heuristics);
+    let mut body = trees(before, &[]);
+    let iteration = trees(repeated, &[*over]);
+    body.push(Tree::Loop { kind: LoopKind::For, axis: *over, body: iteration });
+    body.extend(trees(after, &[]));
+    blocks.kernel(loops, group, body, target, heuristics)
+}
