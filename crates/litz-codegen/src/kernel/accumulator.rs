@@ -16,7 +16,8 @@ pub(super) struct Accumulator {
     /// Position of the best value, for an arg-reduction.
     pub(super) at: Option<Mem>,
     /// Tiles it has an element for each point of. They keep their variables wherever they are sunk to. Extents are those
-    /// of the array: whole vectors, so that each row starts with one.
+    /// of the array: whole vectors, so that each row starts with one. Around a matrix instruction so do all loops inside
+    /// the reduction, where the tail has loops over the same variables.
     tiles: Vec<Axis>,
     /// Outer axes that loops inside the reduction run along: axis, value at the first point, extent.
     dims: Vec<(Sym, Expr, Expr)>,
@@ -105,9 +106,16 @@ impl<'a> Builder<'a> {
             outer.push((axis.var, value));
         }
         let varies = |var: Sym| outer.iter().any(|(_, value)| value.has_sym(var));
-        let tiles = env.tiles.iter().filter(|t| varies(t.axis.var)).map(TileLoop::in_whole_vectors).collect();
+        let mut tiles: Vec<Axis> =
+            env.tiles.iter().filter(|t| varies(t.axis.var)).map(TileLoop::in_whole_vectors).collect();
+        let inside: Vec<Axis> = below.iter().filter(|a| varies(a.var)).copied().collect();
+        let is_mma = |a: &Axis| loop_kind(&self.plan.body, a.var) == Some(schedule::LoopKind::Mma);
+        let is_matrix = inside.iter().any(is_mma) && self.has_same_tail(leaf, &outer);
+        if is_matrix {
+            tiles.extend(inside);
+        }
         let mut dims = Vec::new();
-        for &(axis, value) in &outer {
+        for &(axis, value) in outer.iter().filter(|_| !is_matrix) {
             let used: Vec<Axis> = below.iter().filter(|a| value.has_sym(a.var)).copied().collect();
             if used.is_empty() {
                 continue;
@@ -119,7 +127,7 @@ impl<'a> Builder<'a> {
         let mut accumulator = Accumulator { mem: Mem(0), at: None, tiles, dims };
         let extent = accumulator.extents().into_iter().fold(Expr::one(), |n, e| n * e);
         let space = match extent.as_int() {
-            Some(n) if accumulator.dims.is_empty() && n <= MAX_REGISTER_ELEMENTS => space,
+            Some(n) if accumulator.dims.is_empty() && !is_matrix && n <= MAX_REGISTER_ELEMENTS => space,
             _ => Space::Scratch,
         };
         for (i, inst) in nest.body.iter().enumerate() {
@@ -137,6 +145,14 @@ impl<'a> Builder<'a> {
             self.accumulators.insert((nest.name.as_str(), i), accumulator.clone());
         }
         Ok(())
+    }
+
+    /// Whether the tail of a leaf's nest takes the values `outer` of the outer axes, in terms of the same variables.
+    fn has_same_tail(&self, leaf: &Leaf, outer: &[(Sym, Expr)]) -> bool {
+        collect_leaves(&self.plan.body).into_iter().any(|(tail, _)| {
+            let is_same = |(axis, value): &(Sym, Expr)| bound(tail, *axis) == Some(*value);
+            tail.nest == leaf.nest && tail.part == Part::Tail && outer.iter().all(is_same)
+        })
     }
 
     /// Stores the first value into every element of an accumulator.
@@ -163,7 +179,8 @@ impl<'a> Builder<'a> {
         }
         // Loops around the fill: those below that span several outer points, and the tiles.
         let spans = |var: Sym| {
-            leaf.bind.iter().any(|(axis, e)| e.has_sym(var) && acc.dims.iter().any(|d| d.0 == *axis))
+            let along_dim = |(axis, e): &(Sym, Expr)| e.has_sym(var) && acc.dims.iter().any(|d| d.0 == *axis);
+            acc.has_tile(var) || leaf.bind.iter().any(along_dim)
         };
         for axis in below.iter().rev().filter(|a| spans(a.var)) {
             let kind = match loop_kind(&self.plan.body, axis.var) {
@@ -199,6 +216,12 @@ impl<'a> Builder<'a> {
                     (Ok(part), Some(total)) if part.mem != total.mem => (part, total),
                     _ => return Err(self.error(format!("{}: nothing is reduced along {var}", nest.name))),
                 };
+                let is_tile = |a: &Axis| env.tiles.iter().any(|t| t.axis.var == a.var);
+                if !part.tiles.iter().all(is_tile) {
+                    return Err(
+                        self.error(format!("{}: a product of matrices has no partial form", nest.name))
+                    );
+                }
                 let val = self.value(self.kernel.mems[part.mem].dtype);
                 let mut add = vec![
                     Stmt::Let { val, op: load(part.mem, part.index(leaf, &env.facts)) },
