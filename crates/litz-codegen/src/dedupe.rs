@@ -1,36 +1,54 @@
 //! Equal kernels become one: a twelve-layer model compiles its layer once.
 
-use litz_ir::kernel::Kernel;
+use litz_ir::kernel::{Kernel, MemData};
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 
-/// The kernel with every name that does not change what it does replaced by its position.
-pub fn canonical(kernel: &Kernel) -> Kernel {
-    let mut k = kernel.clone();
-    k.name = "k".to_owned();
-    k.from.clear();
-    for (i, m) in k.mems.values_mut().enumerate() {
-        m.name = format!("m{i}");
+/// A kernel as what it does: names of kernels, nests and memories are nothing of that.
+struct Meaning<'a>(&'a Kernel);
+
+impl<'a> Meaning<'a> {
+    /// All but the facts, which hardly ever tell kernels apart.
+    fn parts(&self) -> impl PartialEq + Hash + use<'a> {
+        let k = self.0;
+        let mems: Vec<_> =
+            k.mems.values().map(|MemData { dtype, extent, space, .. }| (dtype, extent, space)).collect();
+        let vals: Vec<_> = k.vals.values().collect();
+        (&k.sizes, mems, k.params, &k.grid, k.grain, vals, &k.body, &k.checks)
     }
-    for (i, c) in k.checks.iter_mut().enumerate() {
-        *c = format!("check {i}");
-    }
-    k
 }
+
+impl Hash for Meaning<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
+impl PartialEq for Meaning<'_> {
+    fn eq(&self, other: &Meaning<'_>) -> bool {
+        self.parts() == other.parts() && self.0.facts == other.0.facts
+    }
+}
+
+impl Eq for Meaning<'_> {}
 
 /// Distinct kernels in order of first appearance, the name that stands for each of `kernels`, and how many of
 /// `kernels` each distinct one serves. Kernels that differ in a check's message alone stay apart.
 pub fn dedupe(kernels: Vec<Kernel>) -> (Vec<Kernel>, Vec<String>, Vec<usize>) {
-    let mut first: HashMap<(String, Vec<String>), usize> = HashMap::new();
-    let (mut distinct, mut names, mut served): (Vec<Kernel>, Vec<String>, Vec<usize>) = Default::default();
-    for kernel in kernels {
-        let key = (canonical(&kernel).to_string(), kernel.checks.clone());
-        let at = *first.entry(key).or_insert(distinct.len());
-        if at == distinct.len() {
-            distinct.push(kernel);
+    let mut first: HashMap<Meaning<'_>, usize> = HashMap::new();
+    let (mut distinct, mut served): (Vec<usize>, Vec<usize>) = Default::default();
+    let mut serving = Vec::with_capacity(kernels.len());
+    for (at, kernel) in kernels.iter().enumerate() {
+        let place = *first.entry(Meaning(kernel)).or_insert(distinct.len());
+        if place == distinct.len() {
+            distinct.push(at);
             served.push(0);
         }
-        served[at] += 1;
-        names.push(distinct[at].name.clone());
+        served[place] += 1;
+        serving.push(place);
     }
-    (distinct, names, served)
+    let names = serving.iter().map(|&place| kernels[distinct[place]].name.clone()).collect();
+    let mut left = distinct.iter().peekable();
+    let is_first = |(at, kernel)| (left.next_if(|&&first| first == at).is_some()).then_some(kernel);
+    (kernels.into_iter().enumerate().filter_map(is_first).collect(), names, served)
 }

@@ -18,7 +18,7 @@ use litz_ir::schedule::{Schedule, Step};
 use litz_ir::{Diag, Diags};
 use std::collections::HashMap;
 
-pub use dedupe::{canonical, dedupe};
+pub use dedupe::dedupe;
 
 /// What a schedule and its loops become.
 #[derive(Clone, Debug)]

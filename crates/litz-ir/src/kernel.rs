@@ -71,7 +71,7 @@ pub struct Kernel {
 }
 
 /// A piece of memory: a flat array of elements.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MemData {
     /// Text name, unique in the kernel.
     pub name: String,
@@ -99,7 +99,7 @@ pub enum Space {
 }
 
 /// A statement.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Stmt {
     /// A loop.
     Loop(Loop),
@@ -164,7 +164,7 @@ pub enum Stmt {
 }
 
 /// A loop: `var` takes 0, 1, ... `extent - 1`.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Loop {
     /// How it runs.
     pub kind: LoopKind,
@@ -196,7 +196,7 @@ pub enum LoopKind {
 }
 
 /// What a `let` computes. Same meaning as the instruction of that name in [`crate::loops::InstOp`].
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     /// Element of memory, or `other` where a guard fails. Half types are widened to f32 by the load.
     Load {

@@ -2,6 +2,7 @@
 
 use crate::dtype::Dtype;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// A literal. Floats compare by bits, so that NaN equals itself and `-0.0` differs from `0.0`.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,18 @@ impl PartialEq for Scalar {
             (Scalar::Int(a), Scalar::Int(b)) => a == b,
             (Scalar::Float(a), Scalar::Float(b)) => a.to_bits() == b.to_bits(),
             (Scalar::Bool(_) | Scalar::Int(_) | Scalar::Float(_), _) => false,
+        }
+    }
+}
+
+impl Eq for Scalar {}
+
+impl Hash for Scalar {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Scalar::Bool(value) => value.hash(state),
+            Scalar::Int(value) => value.hash(state),
+            Scalar::Float(value) => value.to_bits().hash(state),
         }
     }
 }

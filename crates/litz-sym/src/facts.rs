@@ -14,7 +14,7 @@ use crate::expr::{Expr, Kind, Sym};
 use crate::rel::{Cmp, Known, Rel};
 
 /// What is known about symbols. Symbols that were never declared may have any value.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
     symbols: Vec<Declared>,
     index: FxHashMap<Sym, usize>,
@@ -24,7 +24,7 @@ pub struct Facts {
     has_extents: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Derived {
     /// Eliminated symbols; no value mentions an eliminated symbol.
     values: FxHashMap<Sym, Expr>,
@@ -34,7 +34,7 @@ struct Derived {
     multiples: Vec<(i64, Expr)>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Declared {
     sym: Sym,
     range: Range,

@@ -12,6 +12,7 @@ use litz_runtime::pool::ThreadPool;
 use litz_runtime::reference::ReferenceDevice;
 use litz_runtime::{routines, symbols};
 use litz_schedule::{Mma, TargetInfo};
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -93,36 +94,18 @@ impl CpuBackend {
         cache: Option<&ObjectCache>,
     ) -> Result<Vec<Vec<u8>>, Error> {
         let modules: Vec<&[Kernel]> = kernels.chunks(KERNELS_PER_MODULE).collect();
-        let objects: Vec<Mutex<Option<Result<Vec<u8>, Error>>>> =
-            modules.iter().map(|_| Mutex::new(None)).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(module) = modules.get(at) else { return };
-                let object = self.module(module, cache);
-                *objects[at].lock().expect("invariant: no compiling thread panics") = Some(object);
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..options.threads.min(modules.len()) {
-                scope.spawn(work);
-            }
-            work();
-        });
-        objects
-            .into_iter()
-            .map(|o| {
-                o.into_inner()
-                    .ok()
-                    .flatten()
-                    .unwrap_or_else(|| Err(Error::bug("compile", "a module was lost")))
-            })
-            .collect()
+        let texts = parallel(options.threads, modules.len(), |at| self.emit(modules[at]));
+        let texts = texts.into_iter().collect::<Result<Vec<_>, _>>()?;
+        // The longest first: none of them is begun when the other threads are done.
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        order.sort_by_key(|&at| Reverse(texts[at].len()));
+        let objects = parallel(options.threads, order.len(), |at| self.module(&texts[order[at]], cache));
+        let mut objects: Vec<_> = order.iter().zip(objects).collect();
+        objects.sort_by_key(|&(&at, _)| at);
+        objects.into_iter().map(|(_, object)| object).collect()
     }
 
-    fn module(&self, kernels: &[Kernel], cache: Option<&ObjectCache>) -> Result<Vec<u8>, Error> {
-        let text = self.emit(kernels)?;
+    fn module(&self, text: &str, cache: Option<&ObjectCache>) -> Result<Vec<u8>, Error> {
         let key = CacheKey::new(&[
             text.as_bytes(),
             self.target.cpu.as_bytes(),
@@ -132,7 +115,7 @@ impl CpuBackend {
         if let Some(object) = cache.and_then(|c| c.get(&key)) {
             return Ok(object);
         }
-        let object = litz_cpu::llvm::compile(&text, &self.target).map_err(|e| Error::bug("llvm", e))?;
+        let object = litz_cpu::llvm::compile(text, &self.target).map_err(|e| Error::bug("llvm", e))?;
         // A full or read-only disk costs the next start its cached code, nothing else.
         if let Some(cache) = cache {
             let _ = cache.put(&key, &object);
@@ -151,6 +134,27 @@ fn matrix_instructions(target: &CpuTarget) -> Vec<Mma> {
         all.push(Mma { dtype: Dtype::BF16, rows: 1, columns: target.vector_bits / 32, depth: 2, group: 2 });
     }
     all
+}
+
+/// What `work` gives for each of `0..count`, which threads take one after another.
+fn parallel<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let results: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    let take = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(result) = results.get(at) else { return };
+            *result.lock().expect("invariant: no compiling thread panics") = Some(work(at));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(count) {
+            scope.spawn(take);
+        }
+        take();
+    });
+    let result = |result: Mutex<Option<T>>| result.into_inner().ok().flatten();
+    results.into_iter().map(|r| result(r).expect("invariant: every number was taken")).collect()
 }
 
 /// A device with the kernels' machine code loaded.
