@@ -91,19 +91,7 @@ impl Emitter<'_> {
                 }
                 Access::Strided(index, 2) => {
                     let address = self.address(mem, index)?;
-                    let ty = Ty { prim: Prim::I32, lanes: self.lane_count() };
-                    let Some(mask) = self.mask(None) else {
-                        let text = format!("load {ty}, ptr {}, align {align}", address.text);
-                        return Ok(self.read(mem, ty, &[&address], text));
-                    };
-                    let text = format!(
-                        "call {ty} @llvm.masked.load.{}.p0(ptr align {align} {}, {} {}, {ty} zeroinitializer)",
-                        ty.suffix(),
-                        address.text,
-                        mask.ty,
-                        mask.text
-                    );
-                    return Ok(self.read(mem, ty, &[&address, &mask], text));
+                    return Ok(self.load_vector_of(Prim::I32, mem, &address, None));
                 }
                 Access::Strided(..) | Access::Any(_) => {}
             }

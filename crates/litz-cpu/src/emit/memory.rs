@@ -117,7 +117,7 @@ impl Emitter<'_> {
     }
 
     /// The lanes in which an access happens; None if in all.
-    pub(super) fn mask(&mut self, condition: Option<&Value>) -> Option<Value> {
+    fn mask(&mut self, condition: Option<&Value>) -> Option<Value> {
         let count = self.lane_count();
         let mask = match condition {
             Some(condition) => Some(self.masked_by(condition)),
@@ -174,7 +174,18 @@ impl Emitter<'_> {
     }
 
     pub(super) fn load_vector(&mut self, mem: Mem, address: &Value, condition: Option<&Value>) -> Value {
-        let ty = Ty { prim: self.mems[mem].prim, lanes: self.lane_count() };
+        self.load_vector_of(self.mems[mem].prim, mem, address, condition)
+    }
+
+    /// One `prim` for each lane, side by side from `address` in `mem`.
+    pub(super) fn load_vector_of(
+        &mut self,
+        prim: Prim,
+        mem: Mem,
+        address: &Value,
+        condition: Option<&Value>,
+    ) -> Value {
+        let ty = Ty { prim, lanes: self.lane_count() };
         let align = self.align(mem);
         let Some(mask) = self.mask(condition) else {
             let text = format!("load {ty}, ptr {}, align {align}", address.text);
