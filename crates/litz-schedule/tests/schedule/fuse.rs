@@ -26,6 +26,18 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          return y",
     ),
     (
+        NoFuse::Region,
+        "buf x: f32[4, 64] = input
+         buf t: f32[64]
+         buf y: f32[64]
+         region p over r in 4 carry t {
+           nest first [i in 64] { %0: f32 = const 0.0 store t[i] = %0 }
+           nest each [r in 4, i in 64] { %0: f32 = load x[64*r + i] %1: f32 = load t[i] %2: f32 = add %0, %1 store t[i] = %2 }
+         }
+         nest c from %y [i in 64] { %0: f32 = load t[i] %1: f32 = neg %0 store y[i] = %1 }
+         return y",
+    ),
+    (
         NoFuse::LoadTime,
         "buf w: f32[64] = const \"w\"
          buf x: f32[64] = input
