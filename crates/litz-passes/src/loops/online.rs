@@ -218,7 +218,9 @@ fn find(loops: &Loops, at: usize) -> Option<Chain> {
 }
 
 /// Whether a block of rows of scores and exponentials, beside the operand of a product with them, takes more than half
-/// the second-level cache, and enough rows share the operands.
+/// the second-level cache, and enough rows share the operands. One head of 2048 rows by 2048 columns took 7.2 ms by blocks,
+/// 8.2 by whole rows, 7.7 in separate kernels; of 1024 by 1024, 1.4 ms by whole rows and 1.9 in separate kernels (Intel
+/// Xeon with AVX-512 and 2 MiB of second-level cache, one thread, shortest of 60 calls).
 fn is_long(loops: &Loops, chain: &Chain, settings: &Settings) -> bool {
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
     let Some(product) = nest(loops, chain.at[0]) else { return false };
