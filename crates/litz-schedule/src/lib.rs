@@ -24,6 +24,7 @@ use fuse::{Group, GroupKind};
 use litz_ir::Dtype;
 use litz_ir::loops::{Loops, Nest, Stmt};
 use litz_ir::schedule::{Local, LocalSpace, Schedule, Step};
+use litz_sym::Sym;
 
 pub use fuse::NoFuse;
 
@@ -126,7 +127,7 @@ impl Default for Heuristics {
             function_copies: 4,
             column_vectors: 4,
             inline_epilogue: 8,
-            partial_sum: 64,
+            partial_sum: 128,
             partial_half: 16384,
             partial_column: 32,
             local_fraction: 2,
@@ -164,20 +165,20 @@ pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> 
     let mut steps = Vec::new();
     let mut kernels = 0;
     for group in at_load.into_iter().chain(order::order(loops, &deps, at_call)) {
-        let mut plan = match &group.kind {
+        let (mut plan, scope) = match &group.kind {
             GroupKind::Extern => {
                 let name = loops.stmts[group.members[0].stmt].name().to_owned();
                 steps.push(Step::Extern { name, at_load: group.at_load });
                 continue;
             }
             GroupKind::Product(product) => product::plan(loops, group, product, target, heuristics),
-            GroupKind::Rows(stages) => rows::plan(loops, group, stages, target, heuristics),
-            GroupKind::Region(stages) => region::plan(loops, group, stages, target, heuristics),
-            GroupKind::Loops => tree::plan(loops, group, target, heuristics),
+            GroupKind::Rows(stages) => (rows::plan(loops, group, stages, target, heuristics), None),
+            GroupKind::Region(stages) => (region::plan(loops, group, stages, target, heuristics), None),
+            GroupKind::Loops => (tree::plan(loops, group, target, heuristics), None),
         };
         plan.name = format!("k{kernels}");
         plan.at_load = group.at_load;
-        plan.locals = locals(loops, &deps, group);
+        plan.locals = locals(loops, &deps, group, scope);
         steps.push(Step::Kernel(plan));
         kernels += 1;
     }
@@ -192,15 +193,15 @@ pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> 
     Outcome { schedule, notes }
 }
 
-/// Buffers that only this group's members touch.
-fn locals(loops: &Loops, deps: &Deps, group: &Group) -> Vec<Local> {
+/// Buffers that only this group's members touch, which live for a point of the grid or for an iteration of the loop `scope`.
+fn locals(loops: &Loops, deps: &Deps, group: &Group, scope: Option<Sym>) -> Vec<Local> {
     let is_inside = |s: &usize| group.members.iter().any(|m| m.stmt == *s);
     let mut locals: Vec<Local> = Vec::new();
     for &buf in group.members.iter().flat_map(|m| &deps.stmts[m.stmt].writes) {
         let name = &loops.bufs[buf].name;
         let is_local = !deps.escapes[buf] && deps.users[buf].iter().all(is_inside);
         if is_local && !locals.iter().any(|l| l.buf == *name) {
-            locals.push(Local { buf: name.clone(), scope: None, space: LocalSpace::Scratch });
+            locals.push(Local { buf: name.clone(), scope, space: LocalSpace::Scratch });
         }
     }
     locals

@@ -148,6 +148,14 @@ impl Expr {
         }
     }
 
+    /// Dividend and divisor, if this is a `floordiv` alone.
+    pub fn as_floordiv(self) -> Option<(Expr, Expr)> {
+        match self.0.kind {
+            Kind::FloorDiv(dividend, divisor) => Some((dividend, divisor)),
+            _ => None,
+        }
+    }
+
     /// Whether this is the constant 0.
     pub fn is_zero(self) -> bool {
         self.as_int() == Some(0)

@@ -85,6 +85,11 @@ impl<'a> Builder<'a> {
             Some(rest) => {
                 let axis = Axis { var: axis.var, extent: Expr::int(rest) };
                 self.written_out(tile, axis, axis.extent, body, inner, &mut other)?;
+                // Loops around may go on past the last tile.
+                let is_last = Rel::le(Expr::int(rest), remaining);
+                if env.facts.known(&is_last) != Known::Yes {
+                    other = vec![Stmt::If { cond: vec![is_last], then: other, other: Vec::new() }];
+                }
             }
             None if matches!(tile, Some(LoopKind::Vector { .. })) => {
                 // Masked by guards: the axis is not in range by the loop's extent.
@@ -197,6 +202,7 @@ impl<'a> Builder<'a> {
                 if env.has_clipped(nest, nest_axis) || facts.known(&Rel::lt(value, extent)) == Known::Yes {
                     continue;
                 }
+                let (value, extent) = undivided(value, extent, &facts);
                 let Some((coefficient, rest)) = value.linear(axis.var) else { continue };
                 if !coefficient.is_one() {
                     continue;
@@ -210,6 +216,18 @@ impl<'a> Builder<'a> {
         }
         Ok(clip)
     }
+}
+
+/// What is smaller than what exactly where `value < extent`, without divisions: rows of a merged axis are found by one.
+/// floordiv(x, n) < m, n > 0 => x < m*n
+fn undivided(mut value: Expr, mut extent: Expr, facts: &Facts) -> (Expr, Expr) {
+    while let Some((inner, divisor)) = value.as_floordiv() {
+        if facts.known(&Rel::le(Expr::one(), divisor)) != Known::Yes {
+            break;
+        }
+        (value, extent) = (inner, extent * divisor);
+    }
+    (value, extent)
 }
 
 /// The axis, ending where `limit` says.
