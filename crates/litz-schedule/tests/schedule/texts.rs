@@ -37,7 +37,7 @@ kernel k0 {
     );
 }
 
-/// A sum of 1024 terms is added up from parts of 64.
+/// A sum of 1024 terms is added up from parts of 128.
 #[test]
 fn long_product_in_parts() {
     check(
@@ -50,8 +50,8 @@ fn long_product_in_parts() {
         r#"
 kernel k0 {
   tile ii in 8, ji in 32 by 16 {
-    partial k0b in 16 {
-      for k0i in 64 { n0.body [i = ii, j = ji, k = 64*k0b + k0i] }
+    partial k0b in 8 {
+      for k0i in 128 { n0.body [i = ii, j = ji, k = 128*k0b + k0i] }
     }
     n0.tail [i = ii, j = ji]
   }
