@@ -68,10 +68,19 @@ fn scale(e: &mut Emitter<'_>, format: &Format, x: &Value, n: &Value, shifted: &V
 }
 
 pub(super) fn exp(e: &mut Emitter<'_>, format: &Format, x: &Value) -> Value {
-    let x = e.clamp(x, format.exp_range[0], format.exp_range[1]);
-    let (shifted, n, r) = reduced(e, format, &x);
+    let clamped = e.clamp(x, format.exp_range[0], format.exp_range[1]);
+    let (shifted, n, r) = reduced(e, format, &clamped);
     let mantissa = exp_of_reduced(e, format, &r);
+    let mantissa = zero_below(e, format, x, format.exp_range[0], &mantissa);
     scale(e, format, &mantissa, &n, &shifted)
+}
+
+/// `value`, or 0 where `x` is below a limit: results too small for any number are not computed, as results that underflow
+/// take an Intel Xeon ten times as long. Masked attention has many: its kernel took 234 instead of 82 ms.
+fn zero_below(e: &mut Emitter<'_>, format: &Format, x: &Value, limit: f64, value: &Value) -> Value {
+    let is_below = e.compare_const("olt", x, limit);
+    let zero = e.float(format.scalar, 0.0);
+    e.select(&is_below, &zero, value)
 }
 
 /// `exp` of an `x` whose result is a normal number.
@@ -87,14 +96,15 @@ fn exp_normal(e: &mut Emitter<'_>, format: &Format, x: &Value) -> Value {
 }
 
 pub(super) fn exp2(e: &mut Emitter<'_>, format: &Format, x: &Value) -> Value {
-    let x = e.clamp(x, format.exp2_range[0], format.exp2_range[1]);
+    let clamped = e.clamp(x, format.exp2_range[0], format.exp2_range[1]);
     let round = e.float(format.scalar, format.round);
-    let shifted = e.add(&x, &round);
+    let shifted = e.add(&clamped, &round);
     let n = e.sub(&shifted, &round);
-    let r = e.sub(&x, &n);
+    let r = e.sub(&clamped, &n);
     let q = e.polynomial(format.exp2, &r);
     let one = e.float(format.scalar, 1.0);
     let mantissa = e.fma(&r, &q, &one);
+    let mantissa = zero_below(e, format, x, format.exp2_range[0], &mantissa);
     scale(e, format, &mantissa, &n, &shifted)
 }
 
