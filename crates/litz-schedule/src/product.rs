@@ -325,6 +325,8 @@ struct Tiling {
     column: Axis,
     /// Rows of a tile; `None` where the left operand has no axis of its own.
     tile_rows: Option<Axis>,
+    /// Lines of a tile, each of so many rows.
+    tile_lines: Option<Axis>,
     /// Columns of a tile.
     tile_columns: Axis,
     /// Tiles that take turns with pieces of the sum.
@@ -395,6 +397,8 @@ pub struct RowBlock {
     pub grid: Vec<Axis>,
     /// Rows of a block.
     pub rows: Option<Axis>,
+    /// How many such rows of another axis a block has.
+    pub lines: Option<Axis>,
 }
 
 impl RowBlock {
@@ -416,7 +420,7 @@ impl RowBlock {
         let rows = merge_rows(loops, group, rows);
         let rows_of = |m: &Merged| size(&loops.facts, m.axis.extent);
         let tiled = (0..rows.len()).max_by_key(|&i| (rows_of(&rows[i]), i));
-        let mut block = RowBlock { value: Vec::new(), grid: Vec::new(), rows: None };
+        let mut block = RowBlock { value: Vec::new(), grid: Vec::new(), rows: None, lines: None };
         for (i, m) in rows.iter().enumerate() {
             let at = if Some(i) == tiled {
                 let is_known = m.axis.extent.as_int().is_some();
@@ -447,6 +451,24 @@ impl RowBlock {
     }
 }
 
+impl RowBlock {
+    /// Takes as many lines of another axis as a tile has room for. The 7x7 images of ResNet-50 have 7 rows in a line: with one
+    /// line at a time, the weights come too slowly for the processor.
+    fn add_lines(&mut self, loops: &Loops, target: &TargetInfo) {
+        let Some(height) = self.rows.and_then(|axis| axis.extent.as_int()) else { return };
+        let room = most_rows(target) / height.max(1);
+        let is_line = |a: &Axis| self.value.iter().any(|v| v.1 == Expr::sym(a.var));
+        let Some(at) = self.grid.iter().rposition(is_line) else { return };
+        let Some(lines) = self.grid[at].extent.as_int().filter(|&lines| lines.min(room) > 1) else { return };
+        let axis = self.grid[at];
+        let count = balanced(lines, room, true);
+        let (blocks, inside, value) = cut(axis, count, variable(loops, "ib"), variable(loops, "il"));
+        self.value.iter_mut().for_each(|v| v.1 = v.1.replace(axis.var, value));
+        self.lines = Some(inside);
+        self.grid[at] = blocks;
+    }
+}
+
 /// Rows of a tile at most: accumulators, the right operand's vectors and one broadcast of the left share the registers.
 pub fn most_rows(target: &TargetInfo) -> i64 {
     let vectors = i64::from(target.tile_columns() / target.lanes());
@@ -470,11 +492,12 @@ impl Tiling {
         let rows = product.rows.iter().filter_map(|&r| outer_of(group, r)).collect();
         let Some((unit, depth)) = unit.filter(|(m, _)| m.rows > 1) else {
             let mut in_turn = None;
-            let rows = RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
+            let mut rows = RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
                 let height = balanced(rows, most_rows(target), is_known);
                 in_turn = tiles_in_turn(loops, group, product, target, (rows, height)).filter(|_| is_known);
                 (height, in_turn)
             });
+            rows.add_lines(loops, target);
             return Tiling { in_turn, ..Tiling::of_rows(group, product, rows, loops, target) };
         };
         // Accumulators of a matrix instruction are two by two: each operand loaded is used twice.
@@ -498,7 +521,7 @@ impl Tiling {
         target: &TargetInfo,
     ) -> Tiling {
         let column = outer_of(group, product.column).expect("invariant: a product's axes are all shared");
-        let RowBlock { mut value, grid: grid_rows, rows: tile_rows } = rows;
+        let RowBlock { mut value, grid: grid_rows, rows: tile_rows, lines: tile_lines } = rows;
         let width = i64::from(target.tile_columns());
         let (tiles, inside, at) = cut(column, width, variable(loops, "jo"), variable(loops, "ji"));
         let (tile_columns, at, grid_column) = match column.extent.as_int() {
@@ -509,13 +532,25 @@ impl Tiling {
         let is_placed = |o: &Axis| value.iter().any(|v| v.0 == o.var);
         let batch = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
         let (blocks, in_turn) = (None, None);
-        Tiling { value, batch, grid_rows, grid_column, column, tile_rows, tile_columns, blocks, in_turn }
+        Tiling {
+            value,
+            batch,
+            grid_rows,
+            grid_column,
+            column,
+            tile_rows,
+            tile_lines,
+            tile_columns,
+            blocks,
+            in_turn,
+        }
     }
 
     /// Points of a tile.
     fn points(&self, facts: &Facts) -> i64 {
         let blocks = self.blocks.map(|b| b.rows);
-        points(facts, self.tile_rows.iter().chain([&self.tile_columns]).chain(&blocks).chain(&self.in_turn))
+        let rows = self.tile_lines.iter().chain(&self.tile_rows).chain(&self.in_turn);
+        points(facts, rows.chain([&self.tile_columns]).chain(&blocks))
     }
 
     /// The grid, and how many of its innermost points share an operand that should stay in the second-level cache: the
@@ -525,7 +560,7 @@ impl Tiling {
         let row_tiles = points(facts, &self.grid_rows);
         let column_tiles = points(facts, &self.grid_column);
         let bytes = |n: i64| n.saturating_mul(reduced).saturating_mul(4);
-        let rows = self.tile_rows.iter().chain(self.blocks.as_ref().map(|b| &b.rows));
+        let rows = self.tile_lines.iter().chain(&self.tile_rows).chain(self.blocks.as_ref().map(|b| &b.rows));
         let left = bytes(row_tiles.saturating_mul(points(facts, rows)));
         let right = bytes(size(facts, self.column.extent));
         let again = |bytes: i64, times: i64| {
@@ -553,10 +588,8 @@ impl Tiling {
     /// The points of a tile.
     fn loops(&self, body: Vec<Tree>, rows: LoopKind, columns: LoopKind) -> Vec<Tree> {
         let line = vec![Tree::Loop { kind: columns, axis: self.tile_columns, body }];
-        match self.tile_rows {
-            Some(axis) => vec![Tree::Loop { kind: rows, axis, body: line }],
-            None => line,
-        }
+        let wrap = |body, axis: &Axis| vec![Tree::Loop { kind: rows, axis: *axis, body }];
+        self.tile_rows.iter().chain(&self.tile_lines).fold(line, wrap)
     }
 }
 
