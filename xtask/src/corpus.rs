@@ -132,7 +132,7 @@ fn check(litz: &Path, folder: &Path, name: &str, log: &Path) -> anyhow::Result<C
     let mut child = command("sh")
         .args(["-c", &limited])
         .arg(litz)
-        .arg("verify")
+        .args(["verify", "--verify-ir"])
         .arg(folder.join(format!("{name}.pt2")))
         .args(data.iter().flat_map(|path| [OsStr::new("--data"), path.as_os_str()]))
         .stdin(std::process::Stdio::null())
