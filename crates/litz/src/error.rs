@@ -1,5 +1,6 @@
 //! Everything that can go wrong between a file and its results.
 
+use crate::reproducer::Reproducer;
 use litz_ir::Diags;
 use std::path::PathBuf;
 
@@ -30,19 +31,21 @@ pub enum Error {
     #[error(transparent)]
     Artifact(#[from] litz_runtime::artifact::ArtifactError),
     /// A mistake of Litz: a stage gave what the next one rejects.
-    #[error("bug in stage {stage}: {message}")]
+    #[error("bug in stage {stage}: {message}{}", replay(.reproducer.as_ref()))]
     Bug {
         /// The stage.
         stage: &'static str,
         /// What was found.
         message: String,
+        /// A file that shows it, where a model was being compiled.
+        reproducer: Option<Reproducer>,
     },
 }
 
 impl Error {
     /// A mistake of ours.
     pub fn bug(stage: &'static str, message: impl std::fmt::Display) -> Error {
-        Error::Bug { stage, message: message.to_string() }
+        Error::Bug { stage, message: message.to_string(), reproducer: None }
     }
 
     /// Problems of a stage: unsupported when all of them are, invalid otherwise.
@@ -53,6 +56,13 @@ impl Error {
             Error::Invalid(diags)
         }
     }
+}
+
+/// What to do about a mistake of ours.
+fn replay(reproducer: Option<&Reproducer>) -> String {
+    reproducer.map_or(String::new(), |r| {
+        format!("\n  = help: please report it with {}; this replays it: {r}", r.path.display())
+    })
 }
 
 fn list(diags: &Diags) -> String {

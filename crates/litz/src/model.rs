@@ -7,6 +7,7 @@ use crate::identity::FileIdentity;
 use crate::options::Options;
 use crate::pipeline::{self, Texts};
 use crate::profile::Profile;
+use crate::reproducer;
 use crate::runner::{Runner, Stage, Timing};
 use litz_import::{Archive, Imported, InputKind, Weight};
 use litz_ir::Diags;
@@ -43,6 +44,9 @@ impl Model {
         let file = std::fs::File::open(path).map_err(failed)?;
         // Before any of it is read: what changes from here on changes the identity, too.
         let identity = FileIdentity::of(&file);
+        if file.metadata().is_ok_and(|m| m.is_dir()) {
+            return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+        }
         // SAFETY: the mapping is only read. That nobody truncates or rewrites a model's file while it is in use is
         // documented as the caller's business, as for any mapped weights.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
@@ -80,7 +84,7 @@ impl Model {
     /// # Errors
     /// When the model uses something unsupported.
     pub fn texts(&self, options: &Options, to: Stage, run: &mut Runner<'_>) -> Result<Texts, Error> {
-        let graph = self.imported.graph.clone();
+        let graph = &self.imported.graph;
         if let Place::Cuda(_) = graph.device {
             return Err(Error::Unsupported(vec![
                 litz_ir::Diag::new("unsupported-device", format!("the model is for {}", graph.device))
@@ -91,7 +95,10 @@ impl Model {
         if !unknown.is_empty() {
             return Err(Error::Unsupported(unknown));
         }
-        pipeline::compile(graph, CpuBackend::new(options).info(), options, to, run)
+        let backend = CpuBackend::new(options);
+        reproducer::catch(graph, options, || {
+            pipeline::compile(graph.clone(), backend.info(), options, to, run)
+        })
     }
 
     /// Compiles for this machine.
@@ -156,7 +163,9 @@ impl Model {
         }
         let texts = self.program(options, run)?;
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
-        let objects = run.step("kernels", || backend.compile(&realized.kernels, options, cache))?;
+        let objects = reproducer::catch(&self.imported.graph, options, || {
+            run.step("kernels", || backend.compile(&realized.kernels, options, cache))
+        })?;
         let code = Code::new(self, backend, objects);
         if let Some(kept) = kept {
             run.step("keep", || kept.put(realized, &code));

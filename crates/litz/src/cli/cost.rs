@@ -1,13 +1,15 @@
 //! A kernel and its sizes to the bytes it must move and the operations it does.
 
 use litz_ir::ScalarOp;
-use litz_ir::kernel::{Kernel, Op, Stmt};
+use litz_ir::kernel::{Kernel, Mem, Op, Stmt};
 use litz_sym::{Expr, Rel, Sym};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What one launch of a kernel costs.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct Cost {
-    /// Bytes of all parameters: what must be moved once, however often it is used.
+    /// Bytes of all parameters: what must be moved once, however often it is used. Of those that are only accessed at
+    /// positions that data chooses, as an embedding's table is, the elements accessed.
     pub bytes: f64,
     /// Floating or integer operations; a fused multiply-add counts as two.
     pub flops: f64,
@@ -20,16 +22,11 @@ const SAMPLES: i64 = 512;
 pub fn cost(kernel: &Kernel, sizes: &[i64]) -> Cost {
     let size = |sym: Sym| kernel.sizes.iter().position(|s| *s == sym).and_then(|at| sizes.get(at).copied());
     let extent = |e: Expr| e.eval(&size).unwrap_or(0).max(0);
-    let bytes = kernel
-        .mems
-        .values()
-        .take(kernel.params)
-        .map(|m| extent(m.extent) as f64 * m.dtype.size() as f64)
-        .sum();
     let extents: Vec<i64> = kernel.grid.iter().map(|a| extent(a.extent)).collect();
     let points: i64 = extents.iter().product();
     let step = (points / SAMPLES).max(1);
-    let (mut flops, mut looked_at) = (0.0, 0.0);
+    let mut count = Count::default();
+    let mut looked_at = 0.0;
     for point in (0..points).step_by(usize::try_from(step).unwrap_or(1)) {
         let mut scope: Vec<(Sym, i64)> = kernel.sizes.iter().copied().zip(sizes.iter().copied()).collect();
         let mut rest = point;
@@ -37,34 +34,79 @@ pub fn cost(kernel: &Kernel, sizes: &[i64]) -> Cost {
             scope.push((axis.var, rest % n.max(1)));
             rest /= n.max(1);
         }
-        flops += operations(&kernel.body, &mut scope);
+        count.statements(&kernel.body, &mut scope, 1.0);
         looked_at += 1.0;
     }
-    Cost { bytes, flops: if looked_at > 0.0 { flops / looked_at * points as f64 } else { 0.0 } }
+    let scale = if looked_at > 0.0 { points as f64 / looked_at } else { 0.0 };
+    let params = kernel.mems.iter().take(kernel.params);
+    let bytes = params.map(|(mem, data)| {
+        let all = extent(data.extent) as f64;
+        let chosen = count.chosen.get(&mem).filter(|_| !count.direct.contains(&mem));
+        chosen.map_or(all, |&n| all.min(n * scale)) * data.dtype.size() as f64
+    });
+    Cost { bytes: bytes.sum(), flops: count.flops * scale }
 }
 
-/// Operations of statements; loops count their body once, at the first iteration, times their extent.
-fn operations(stmts: &[Stmt], scope: &mut Vec<(Sym, i64)>) -> f64 {
-    let mut total = 0.0;
-    for stmt in stmts {
-        total += match stmt {
-            Stmt::Loop(l) => {
-                let extent = value(l.extent, scope).max(0);
-                scope.push((l.var, 0));
-                let body = operations(&l.body, scope);
-                scope.pop();
-                extent as f64 * body
+/// What grid points do.
+#[derive(Default)]
+struct Count {
+    flops: f64,
+    /// Symbols that data gives a value.
+    bound: BTreeSet<Sym>,
+    /// Accesses at positions that depend on such symbols.
+    chosen: BTreeMap<Mem, f64>,
+    /// Memory with other accesses.
+    direct: BTreeSet<Mem>,
+}
+
+impl Count {
+    /// Counts statements that run so many `times`; a loop's first iteration stands for all of them.
+    fn statements(&mut self, stmts: &[Stmt], scope: &mut Vec<(Sym, i64)>, times: f64) {
+        for stmt in stmts {
+            match stmt {
+                Stmt::Loop(l) => {
+                    let extent = value(l.extent, scope).max(0);
+                    scope.push((l.var, 0));
+                    self.statements(&l.body, scope, times * extent as f64);
+                    scope.pop();
+                }
+                Stmt::If { cond, then, other } => {
+                    self.statements(if holds(cond, scope) { then } else { other }, scope, times);
+                }
+                Stmt::Let { op, .. } => match op {
+                    Op::Call(ScalarOp::Fma, _) => self.flops += 2.0 * times,
+                    Op::Call(..) => self.flops += times,
+                    Op::Load { mem, index, .. } => self.access(*mem, *index, times),
+                    Op::Const(_)
+                    | Op::Index(_)
+                    | Op::Cond(_)
+                    | Op::Cast(_)
+                    | Op::Round(..)
+                    | Op::Bitcast(_) => {}
+                },
+                Stmt::Store { mem, index, combine, .. } => {
+                    self.access(*mem, *index, times);
+                    self.flops += if combine.is_some() { times } else { 0.0 };
+                }
+                Stmt::ArgStore { best, at, index, .. } => {
+                    self.access(*best, *index, times);
+                    self.access(*at, *index, times);
+                    self.flops += times;
+                }
+                Stmt::Bind { sym, .. } => {
+                    self.bound.insert(*sym);
+                }
             }
-            Stmt::If { cond, then, other } => {
-                operations(if holds(cond, scope) { then } else { other }, scope)
-            }
-            Stmt::Let { op: Op::Call(ScalarOp::Fma, _), .. } => 2.0,
-            Stmt::Let { op: Op::Call(..), .. } => 1.0,
-            Stmt::Store { combine: Some(_), .. } | Stmt::ArgStore { .. } => 1.0,
-            Stmt::Let { .. } | Stmt::Store { combine: None, .. } | Stmt::Bind { .. } => 0.0,
-        };
+        }
     }
-    total
+
+    fn access(&mut self, mem: Mem, index: Expr, times: f64) {
+        if self.bound.iter().any(|&sym| index.has_sym(sym)) {
+            *self.chosen.entry(mem).or_default() += times;
+        } else {
+            self.direct.insert(mem);
+        }
+    }
 }
 
 fn value(e: Expr, scope: &[(Sym, i64)]) -> i64 {
@@ -88,5 +130,27 @@ mod tests {
              %2: f32 = load x[12*io + k]\n      %3: f32 = mul %2, %2\n      acc[0] sum= %3\n    }\n  }\n}\n";
         let kernel = litz_ir::text::kernel::parse(text).expect("parses");
         assert_eq!(cost(&kernel, &[]), Cost { bytes: 35.0 * 4.0, flops: 2.0 * 5.0 * 6.0 });
+    }
+
+    #[test]
+    fn rows_that_data_chooses_count_as_they_are_read() {
+        let text = "kernel @k {
+  read at: i64[3]
+  read table: f32[400]
+  write y: f32[12]
+  grid i in 3
+  check 0 = \"index out of range\"
+  \
+             %0: i64 = load at[i]
+  bind t = %0 in 100, check 0
+  for j in 4 {
+    %1: f32 = load table[4*t + j]
+    \
+             y[4*i + j] = %1
+  }
+}
+";
+        let kernel = litz_ir::text::kernel::parse(text).expect("parses");
+        assert_eq!(cost(&kernel, &[]), Cost { bytes: 3.0 * 8.0 + 12.0 * 4.0 + 12.0 * 4.0, flops: 0.0 });
     }
 }

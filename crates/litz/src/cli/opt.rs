@@ -50,11 +50,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     }
     print!("{text}");
     if let Some(first) = text.verify(None).first() {
-        return Err(Error::Bug {
-            stage: text.stage().name(),
-            message: format!("pass {}: {first}", args.pass),
-        }
-        .into());
+        return Err(Error::bug(text.stage().name(), format_args!("pass {}: {first}", args.pass)).into());
     }
     Ok(Exit::Ok)
 }

@@ -1,0 +1,120 @@
+//! A mistake of Litz to a file that shows it and the command that replays it.
+//!
+//! Compilation has one place where mistakes are caught: [`catch`]. What a stage rejects of the one before, and a panic
+//! anywhere between, end there as [`Error::Bug`].
+
+use crate::error::Error;
+use crate::options::{IsaChoice, Options};
+use litz_ir::graph::Graph;
+use std::any::Any;
+use std::fmt;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+/// Where a compilation went wrong can be seen again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reproducer {
+    /// The graph as it was imported: a `.litz` text, without weights.
+    pub path: PathBuf,
+    /// Flags of the compilation.
+    flags: String,
+}
+
+impl fmt::Display for Reproducer {
+    /// The command that replays it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "litz compile {} --to object -o /dev/null --verify-ir{}", self.path.display(), self.flags)
+    }
+}
+
+/// Compiles `graph`; where that shows a mistake of Litz, writes the graph to the system's folder of temporary files.
+///
+/// # Errors
+/// Those of `compile`; [`Error::Bug`] where it panics.
+pub(crate) fn catch<T>(
+    graph: &Graph,
+    options: &Options,
+    compile: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let result = catch_unwind(AssertUnwindSafe(compile))
+        .unwrap_or_else(|panic| Err(Error::bug("compile", message(panic.as_ref()))));
+    match result {
+        Err(Error::Bug { stage, message, reproducer: None }) => {
+            Err(Error::Bug { stage, message, reproducer: write(graph, options).ok() })
+        }
+        other => other,
+    }
+}
+
+fn write(graph: &Graph, options: &Options) -> std::io::Result<Reproducer> {
+    let mut file = tempfile::Builder::new().prefix("litz-bug-").suffix(".litz").tempfile()?;
+    file.write_all(graph.to_string().as_bytes())?;
+    let (_, path) = file.keep()?;
+    let mut flags = format!(" --threads {}", options.threads);
+    flags += match options.isa {
+        IsaChoice::Host => "",
+        IsaChoice::Avx2 => " --isa avx2",
+        IsaChoice::Baseline => " --isa baseline",
+    };
+    if !options.freeze {
+        flags += " --no-freeze";
+    }
+    Ok(Reproducer { path, flags })
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let said = panic.downcast_ref::<&str>().copied();
+    said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Text;
+
+    fn graph() -> Graph {
+        let text =
+            "graph @g on cpu {\n  %x: f32[4] = input\n  %y: f32[4] = aten.exp.default(%x)\n  return %y\n}\n";
+        match Text::parse(text) {
+            Ok(Text::Graph(graph)) => graph,
+            other => panic!("expected a graph, found {other:?}"),
+        }
+    }
+
+    /// What a compilation that ends so reports.
+    fn caught(compile: impl FnOnce() -> Result<(), Error>) -> (&'static str, String, Reproducer) {
+        let options = Options { threads: 3, isa: IsaChoice::Avx2, freeze: false, ..Options::default() };
+        match catch(&graph(), &options, compile) {
+            Err(Error::Bug { stage, message, reproducer: Some(reproducer) }) => (stage, message, reproducer),
+            other => panic!("expected a bug with a reproducer, found {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_a_stage_rejects_is_written_down() {
+        let (stage, message, reproducer) = caught(|| Err(Error::bug("schedule", "loops overlap")));
+        assert_eq!((stage, message.as_str()), ("schedule", "loops overlap"));
+        let written = std::fs::read_to_string(&reproducer.path).expect("written");
+        std::fs::remove_file(&reproducer.path).expect("ours");
+        assert_eq!(written, graph().to_string());
+        let command = reproducer.to_string();
+        assert!(command.starts_with(&format!("litz compile {}", reproducer.path.display())), "{command}");
+        assert!(command.ends_with("--threads 3 --isa avx2 --no-freeze"), "{command}");
+    }
+
+    #[test]
+    fn a_panic_is_an_error_that_keeps_its_message() {
+        let index = graph().values.len() + 5;
+        let (stage, message, reproducer) = caught(|| panic!("no value {index}"));
+        std::fs::remove_file(&reproducer.path).expect("ours");
+        assert_eq!((stage, message), ("compile", format!("no value {index}")));
+    }
+
+    #[test]
+    fn errors_of_the_model_write_nothing() {
+        let error = catch::<()>(&graph(), &Options::default(), || Err(Error::Unsupported(Vec::new())));
+        assert!(matches!(error, Err(Error::Unsupported(_))));
+    }
+}
