@@ -1,9 +1,11 @@
 //! A number of chunks and a function of the chunk to their parallel execution.
 //!
 //! Workers live as long as the pool. They spin for a while after each job, since kernels follow each
-//! other within microseconds, then sleep. Chunks are claimed one by one from a shared counter, the
-//! caller claiming too: it takes every chunk that nobody else has begun, so that a worker which the
-//! system does not run delays only the chunk it holds. A chunk's result depends on its number alone,
+//! other within microseconds, then sleep. Each thread, the caller among them, has a share of the chunks,
+//! neighbours of each other, which it claims one by one in ascending order: what the next chunk reads is
+//! often close to what this one did, and the next kernel's share to this one's. A thread that is done takes
+//! from the ends of others' shares. So the caller takes every chunk that nobody else has begun, and a worker
+//! which the system does not run delays only the chunk it holds. A chunk's result depends on its number alone,
 //! so results do not depend on how many threads there are or who runs what.
 //!
 //! A pool does one job at a time. A call while it is busy, be it from inside a chunk or from another
@@ -16,7 +18,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -47,14 +49,27 @@ type Job<'a> = &'a (dyn Fn(usize) + Sync);
 #[repr(align(128))]
 struct Counter(AtomicUsize);
 
+/// The chunks of a thread that nobody has claimed: the first in the low half, the end in the high one.
+#[repr(align(128))]
+struct Share(AtomicU64);
+
+/// Which end of a share to claim from.
+#[derive(Clone, Copy)]
+enum End {
+    Front,
+    Back,
+}
+
 struct Shared {
-    /// Chunks of the current job that nobody has claimed. Claiming one, by lowering this from a
-    /// value above 0, gives the right to read `job` until the chunk is subtracted from `unfinished`.
-    unclaimed: Counter,
+    /// The caller's share of the current job, then those of workers. Claiming a chunk of any gives the right to read
+    /// `job` until the chunk is subtracted from `unfinished`.
+    shares: Box<[Share]>,
+    /// How many jobs there have been.
+    jobs: Counter,
     /// Chunks of the current job whose claimants have not reported them done.
     unfinished: Counter,
-    /// Written by the caller that holds `busy`, only while `unclaimed` and `unfinished` are 0.
-    job: UnsafeCell<Option<(Job<'static>, usize)>>,
+    /// Written by the caller that holds `busy`, only while shares are empty and `unfinished` is 0.
+    job: UnsafeCell<Option<Job<'static>>>,
     /// Held by the caller whose job is running.
     busy: AtomicBool,
     /// One flag for each worker that is asleep or about to be.
@@ -67,7 +82,7 @@ struct Shared {
 }
 
 // SAFETY: `job` is the only field that is not already `Sync`, and its accesses are ordered by
-// `unclaimed` and `unfinished` as described there; the function it refers to is `Sync`.
+// `shares` and `unfinished` as described there; the function it refers to is `Sync`.
 unsafe impl Sync for Shared {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Shared {}
@@ -91,7 +106,8 @@ impl ThreadPool {
     fn placed(threads: usize, placement: Option<Placement>) -> ThreadPool {
         let worker_count = threads.saturating_sub(1);
         let shared = Arc::new(Shared {
-            unclaimed: Counter(AtomicUsize::new(0)),
+            shares: (0..=worker_count).map(|_| Share(AtomicU64::new(0))).collect(),
+            jobs: Counter(AtomicUsize::new(0)),
             unfinished: Counter(AtomicUsize::new(0)),
             job: UnsafeCell::new(None),
             busy: AtomicBool::new(false),
@@ -113,6 +129,11 @@ impl ThreadPool {
     /// Calls `f` once for each chunk in `0..chunks`, in parallel and in no particular order, and
     /// returns when all have ended. If chunks panic, the others still run and one panic goes on here.
     pub fn run(&self, chunks: usize, f: Job<'_>) {
+        let most = u32::MAX as usize;
+        if chunks > most {
+            self.run(most, f);
+            return self.run(chunks - most, &|chunk| f(most + chunk));
+        }
         if chunks <= 1 || self.workers.is_empty() || self.shared.busy.swap(true, Ordering::Acquire) {
             return (0..chunks).for_each(f);
         }
@@ -121,7 +142,7 @@ impl ThreadPool {
         }
         self.shared.start(chunks, f);
         self.wake(chunks - 1);
-        self.shared.run_chunks();
+        self.shared.run_chunks(0);
         let panic = self.shared.finish();
         self.shared.busy.store(false, Ordering::Release);
         if let Some(panic) = panic {
@@ -175,31 +196,35 @@ impl Shared {
         // `finish` returns to whoever lent it only when every claimed chunk is done.
         let f = unsafe { std::mem::transmute::<Job<'_>, Job<'static>>(f) };
         // SAFETY: no chunk is claimed and none can be, so nobody else looks at the job.
-        unsafe { *self.job.get() = Some((f, chunks)) };
+        unsafe { *self.job.get() = Some(f) };
         self.unfinished.0.store(chunks, Ordering::Relaxed);
-        self.unclaimed.0.store(chunks, Ordering::SeqCst);
+        let threads = self.shares.len();
+        let begin = |thread: usize| (thread as u64 * chunks as u64).div_ceil(threads as u64);
+        for (thread, share) in self.shares.iter().enumerate() {
+            share.0.store(begin(thread) | begin(thread + 1) << 32, Ordering::Release);
+        }
+        self.jobs.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Runs chunks until all are claimed.
-    fn run_chunks(&self) {
+    /// Runs chunks as thread `own` until all are claimed.
+    fn run_chunks(&self, own: usize) {
+        let (behind, from) = self.shares.split_at(own);
         let mut done = 0;
-        while let Some(left) = self.claim() {
-            // SAFETY: we hold a claimed chunk, so the job stays as it is.
-            let job = unsafe { *self.job.get() };
-            let (f, chunks) = job.expect("invariant: a claimed chunk has a job");
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(chunks - left))) {
-                self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        for (at, share) in from.iter().chain(behind).enumerate() {
+            let end = if at == 0 { End::Front } else { End::Back };
+            while let Some(chunk) = share.claim(end) {
+                // SAFETY: we hold a claimed chunk, so the job stays as it is.
+                let job = unsafe { *self.job.get() };
+                let f = job.expect("invariant: a claimed chunk has a job");
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(chunk))) {
+                    self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+                }
+                done += 1;
             }
-            done += 1;
         }
         if done > 0 {
             self.unfinished.0.fetch_sub(done, Ordering::Release);
         }
-    }
-
-    /// Claims a chunk; gives how many were unclaimed before, so that chunks go in ascending order.
-    fn claim(&self) -> Option<usize> {
-        self.unclaimed.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, |left| left.checked_sub(1)).ok()
     }
 
     /// Waits until every chunk is done; gives the first panic.
@@ -216,12 +241,15 @@ impl Shared {
         if let Some(placement) = &self.placement {
             placement.enter(index);
         }
-        let has_news = || self.unclaimed.0.load(Ordering::SeqCst) > 0 || self.closing.load(Ordering::SeqCst);
+        let mut seen = 0;
         while !self.closing.load(Ordering::Relaxed) {
+            let has_news =
+                || self.jobs.0.load(Ordering::SeqCst) != seen || self.closing.load(Ordering::SeqCst);
             if !spin_until(has_news) {
                 self.sleep(index, has_news);
             }
-            self.run_chunks();
+            seen = self.jobs.0.load(Ordering::SeqCst);
+            self.run_chunks(index + 1);
         }
     }
 
@@ -236,6 +264,26 @@ impl Shared {
         }
         asleep.store(false, Ordering::SeqCst);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Share {
+    /// Claims a chunk.
+    fn claim(&self, end: End) -> Option<usize> {
+        let bounds = |share: u64| (share & u64::from(u32::MAX), share >> 32);
+        let rest = |share: u64| {
+            let (first, last) = bounds(share);
+            (first < last).then(|| match end {
+                End::Front => (first + 1) | last << 32,
+                End::Back => first | (last - 1) << 32,
+            })
+        };
+        let (first, last) = bounds(self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, rest).ok()?);
+        let chunk = match end {
+            End::Front => first,
+            End::Back => last - 1,
+        };
+        usize::try_from(chunk).ok()
     }
 }
 
@@ -315,6 +363,24 @@ mod tests {
                 barrier.wait();
             });
         }
+    }
+
+    #[test]
+    fn each_thread_begins_with_its_own_share() {
+        let pool = ThreadPool::new(2);
+        let first = Mutex::new(Vec::new());
+        let barrier = std::sync::Barrier::new(2);
+        pool.run(10, &|chunk| {
+            let mut first = first.lock().expect("no panic");
+            if first.iter().all(|&(thread, _)| thread != thread::current().id()) {
+                first.push((thread::current().id(), chunk));
+                drop(first);
+                barrier.wait();
+            }
+        });
+        let mut first: Vec<usize> = first.into_inner().expect("no panic").into_iter().map(|f| f.1).collect();
+        first.sort_unstable();
+        assert_eq!(first, [0, 5]);
     }
 
     #[test]

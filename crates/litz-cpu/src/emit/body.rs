@@ -9,6 +9,7 @@ use litz_sym::{Expr, Rel, Sym};
 
 use super::block::{ScopeKind, Value};
 use super::index::{Access, Condition};
+use super::prefetch::Around;
 use super::ty::{Prim, Ty, register_type};
 use super::{Bound, EmitError, Emitter, matrix};
 use crate::llvm::{CpuTarget, Isa};
@@ -149,9 +150,9 @@ impl Emitter<'_> {
             LoopKind::For | LoopKind::Vector { .. } | LoopKind::Mma => {
                 self.facts.declare_index(inner.var, extent);
                 let written = written(&inner.body);
-                let around = self.innermost.replace(inner.var);
+                self.around.push(Around { var: inner.var, extent });
                 let result = self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body));
-                self.innermost = around;
+                self.around.pop();
                 result
             }
         }

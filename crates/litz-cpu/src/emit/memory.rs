@@ -1,6 +1,6 @@
 //! Loads and stores: plain, masked, gathered and scattered.
 
-use litz_ir::kernel::{Mem, Space, Val};
+use litz_ir::kernel::{Mem, Val};
 use litz_ir::{ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
 
@@ -8,14 +8,6 @@ use super::block::Value;
 use super::index::{Access, Condition};
 use super::ty::{Prim, Ty, register_type};
 use super::{EmitError, Emitter, Form};
-
-/// Operands of products from this size on are fetched ahead: the second-level caches of smaller cores hold as much.
-const FETCHED_FROM: i64 = 1 << 20;
-
-/// How far ahead, in bytes: 800 cycles of a register tile of 13 rows. The processor's own streams follow packed panels,
-/// but not far enough: with this BERT-base took 165 ms instead of 179 and ResNet-50 55 instead of 60; 2 KiB and 96 KiB
-/// help less (Granite Rapids, one thread, CPU time).
-const AHEAD: i64 = 8 << 10;
 
 /// Most bytes of zeros that a kernel keeps to read from where a guard fails; a longer row picks zeros one by one.
 const ZEROS_LIMIT: i64 = 1 << 16;
@@ -72,8 +64,8 @@ impl Emitter<'_> {
                 let names = self.b.names();
                 let value = self.load_vector(mem, &address, condition);
                 // Not where the same was loaded before.
-                if self.b.names() > names && condition.is_none() && self.is_streamed(mem, first) {
-                    self.fetch_ahead(&address);
+                if self.b.names() > names && condition.is_none() {
+                    self.fetch(mem, first, &address)?;
                 }
                 value
             }
@@ -83,23 +75,6 @@ impl Emitter<'_> {
             }
         };
         Ok(self.widen(&value, self.mems[mem].dtype))
-    }
-
-    /// Whether the innermost loop walks through a large operand of a product, a cache line or more at every step.
-    fn is_streamed(&self, mem: Mem, index: Expr) -> bool {
-        let data = &self.kernel.mems[mem];
-        let size = data.dtype.size() as i64;
-        let is_large = data.extent.as_int().is_some_and(|n| n.saturating_mul(size) >= FETCHED_FROM);
-        let step = |var| index.linear(var).and_then(|(step, _)| step.as_int());
-        let is_far = self.innermost.and_then(step).is_some_and(|step| step * size >= 64);
-        is_large && is_far && data.space == Space::Read && self.operands.contains(&mem)
-    }
-
-    /// Fetches what lies ahead of an address into the second-level cache. It may lie past the end: nothing is read.
-    fn fetch_ahead(&mut self, address: &Value) {
-        let ahead = self.b.int(Prim::I64, AHEAD);
-        let ahead = self.advance(Ty::scalar(Prim::I8), address, &ahead);
-        self.b.effect(&format!("call void @llvm.prefetch.p0(ptr {}, i32 0, i32 2, i32 1)", ahead.text));
     }
 
     /// Whether an access that is the same in every lane happens; None if it always does.

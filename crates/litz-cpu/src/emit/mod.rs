@@ -26,6 +26,7 @@ mod interleave;
 mod math;
 mod matrix;
 mod memory;
+mod prefetch;
 mod reduce;
 mod register;
 mod scalar;
@@ -196,8 +197,8 @@ struct Emitter<'k> {
     products: HashMap<Val, [Val; 2]>,
     /// Memory that holds operands of those.
     operands: BTreeSet<Mem>,
-    /// Variable of the innermost loop that counts.
-    innermost: Option<Sym>,
+    /// The grid's axes and the loops around that count, from the outermost inwards.
+    around: Vec<prefetch::Around>,
     /// Written-out loops around, of which every iteration gets here, and their extents.
     unrolled: Vec<(Sym, i64)>,
     mems: Table<Mem, MemState>,
@@ -228,7 +229,11 @@ fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> 
         vals: vec![None; kernel.vals.len()],
         operands: body::operands(kernel, &products),
         products,
-        innermost: None,
+        around: kernel
+            .grid
+            .iter()
+            .map(|axis| prefetch::Around { var: axis.var, extent: axis.extent })
+            .collect(),
         unrolled: Vec::new(),
         mems: Table::new(),
         lanes: None,
