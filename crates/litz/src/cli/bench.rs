@@ -5,7 +5,7 @@ use super::failure::{Exit, Failure};
 use super::options::{Common, timing_table};
 use super::progress::Progress;
 use super::report::{self, Table};
-use super::{inputs, load, peaks, serve};
+use super::{inputs, load, output, peaks, serve};
 use litz::{Compiled, Tensor};
 use litz_ir::graph::Value;
 use litz_ir::loops::Stmt;
@@ -89,39 +89,38 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         let rows: Vec<serde_json::Value> = kernels.iter().map(row).collect();
         let stage = |t: &litz::Timing| json!({ "stage": t.name, "ms": 1e3 * t.time.as_secs_f64() });
         let stages: Vec<serde_json::Value> = compiled.timings.iter().map(stage).collect();
-        println!(
-            "{}",
-            json!({
-                "ms": { "min": ms[0], "p50": ms[1], "p90": ms[2], "p99": ms[3] },
-                "compile_ms": stages,
-                "peak": { "flops": peaks.flops, "bandwidth": peaks.bandwidth },
-                "threads": options.threads,
-                "compilations": model.compilations(),
-                "plans": statistics.plans,
-                "call_bytes": statistics.peak_bytes,
-                "kernels": rows,
-            })
-        );
+        let report = json!({
+            "ms": { "min": ms[0], "p50": ms[1], "p90": ms[2], "p99": ms[3] },
+            "compile_ms": stages,
+            "peak": { "flops": peaks.flops, "bandwidth": peaks.bandwidth },
+            "threads": options.threads,
+            "compilations": model.compilations(),
+            "plans": statistics.plans,
+            "call_bytes": statistics.peak_bytes,
+            "kernels": rows,
+        });
+        output::print(format_args!("{report}\n"))?;
         return Ok(Exit::Ok);
     }
-    println!("{}", timing_table(&compiled.timings));
-    println!(
-        "{} calls on {} threads, ms: min {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}",
+    output::print(format_args!("{}\n", timing_table(&compiled.timings)))?;
+    output::print(format_args!(
+        "{} calls on {} threads, ms: min {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}\n",
         calls.len(),
         options.threads,
         ms[0],
         ms[1],
         ms[2],
         ms[3]
-    );
-    println!(
-        "{}, {}; results and what is between take {}",
+    ))?;
+    output::print(format_args!(
+        "{}, {}; results and what is between take {}\n",
         report::counted(model.compilations(), "compilation"),
         report::counted(statistics.plans, "plan"),
         report::bytes(statistics.peak_bytes as f64)
-    );
-    println!("peaks: {}FLOP/s, {}B/s copied\n", report::count(peaks.flops), report::count(peaks.bandwidth));
-    print!("{}", table(&kernels, &peaks, args.top));
+    ))?;
+    let (flops, bandwidth) = (report::count(peaks.flops), report::count(peaks.bandwidth));
+    output::print(format_args!("peaks: {flops}FLOP/s, {bandwidth}B/s copied\n\n"))?;
+    output::print(table(&kernels, &peaks, args.top))?;
     Ok(Exit::Ok)
 }
 

@@ -3,6 +3,7 @@
 use super::failure::{Exit, Failure};
 use super::load;
 use super::options::Common;
+use super::output;
 use super::progress::Progress;
 use clap::ValueEnum;
 use litz::pipeline::{self, Texts};
@@ -10,7 +11,6 @@ use litz::{CpuBackend, Error, Options, Runner, Stage, Text};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::Loops;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// What to compile, and how far.
@@ -111,7 +111,10 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         args.common.print_timings(&run.timings);
         bytes?
     };
-    write(args.output.as_deref(), &bytes)?;
+    match &args.output {
+        Some(path) => std::fs::write(path, &bytes).map_err(|error| Failure::io("write", path, &error))?,
+        None => output::print_bytes(&bytes)?,
+    }
     Ok(Exit::Ok)
 }
 
@@ -211,18 +214,4 @@ fn kernels_to(
             kernels.iter().map(ToString::to_string).collect::<String>().into_bytes()
         }
     })
-}
-
-fn write(path: Option<&Path>, bytes: &[u8]) -> Result<(), Failure> {
-    let result = match path {
-        Some(path) => std::fs::write(path, bytes),
-        None => std::io::stdout().lock().write_all(bytes),
-    };
-    match result {
-        // Whoever reads may have seen enough.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::io("write", path.unwrap_or(Path::new("standard output")), &error))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
 }

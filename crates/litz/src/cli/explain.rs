@@ -3,7 +3,7 @@
 use super::failure::{Exit, Failure};
 use super::options::Common;
 use super::report::{self, Table};
-use super::{load, progress::Progress};
+use super::{load, output, progress::Progress};
 use litz::pipeline::Texts;
 use litz::{Error, Runner, Stage};
 use litz_ir::loops::{BufKind, Loops};
@@ -41,17 +41,16 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         return Err(Error::bug("explain", "a stage gave nothing").into());
     };
     let (load, call): (Vec<&Step>, Vec<&Step>) = schedule.steps.iter().partition(|s| at_load(s));
-    println!(
-        "{} statements in {} kernels and calls: {} when the model is loaded, {} at every call; {} distinct kernels\n",
+    let counts = format!(
+        "{} statements in {} kernels and calls: {} when the model is loaded, {} at every call; {} distinct kernels",
         loops.stmts.len(),
         schedule.steps.len(),
         load.len(),
         call.len(),
         realized.kernels.len()
     );
-    print!("{}", steps(&call));
-    println!("\n{}", fusion(notes, args.all));
-    println!("{}", memory(loops, schedule));
+    let (steps, fusion, memory) = (steps(&call), fusion(notes, args.all), memory(loops, schedule));
+    output::print(format_args!("{counts}\n\n{steps}\n{fusion}\n{memory}\n"))?;
     Ok(Exit::Ok)
 }
 

@@ -3,10 +3,11 @@
 use super::failure::{self, Exit, Failure};
 use super::load;
 use super::options::Common;
+use super::output;
 use super::report::{self, Table};
 use litz::{Error, Model, Runner, Stage};
 use litz_import::{InputKind, OutputKind};
-use litz_ir::graph::{Arg, Graph, Type};
+use litz_ir::graph::{Arg, Graph, Type, Value};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,13 +29,11 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let model = load::open(&args.model)?;
     let unsupported = unsupported(&model, args)?;
     if args.json {
-        println!("{}", to_json(&model, unsupported.as_deref()));
+        output::print(format_args!("{}\n", to_json(&model, unsupported.as_deref())))?;
     } else {
-        print(&model);
-        println!(
-            "unsupported: {}",
-            unsupported.as_deref().map_or("nothing".to_owned(), |list| format!("\n{list}"))
-        );
+        print(&model)?;
+        let list = unsupported.as_deref().map_or("nothing".to_owned(), |list| format!("\n{list}"));
+        output::print(format_args!("unsupported: {list}\n"))?;
     }
     Ok(if unsupported.is_some() { Exit::Unsupported } else { Exit::Ok })
 }
@@ -111,32 +110,33 @@ fn weights(model: &Model) -> (usize, f64, f64) {
     (weights.len(), total(|w| w.numel() as f64), total(|w| w.numel() as f64 * w.dtype.size() as f64))
 }
 
-fn print(model: &Model) {
+fn print(model: &Model) -> Result<(), Failure> {
     let (imported, graph) = (&model.imported, &model.imported.graph);
-    println!("model for {}, written by torch {}", graph.device, imported.torch_version);
+    output::print(format_args!("model for {}, written by torch {}\n", graph.device, imported.torch_version))?;
     for (heading, rows) in [("inputs", inputs(model)), ("outputs", outputs(model))] {
-        println!("\n{heading}");
-        rows.iter().for_each(|(name, ty)| println!("  {name}: {ty}"));
+        let rows: String = rows.iter().map(|(name, ty)| format!("  {name}: {ty}\n")).collect();
+        output::print(format_args!("\n{heading}\n{rows}"))?;
     }
     if !graph.updates.is_empty() {
-        println!("\nupdates");
-        let name = |value| &graph.values[value].name;
-        graph.updates.iter().for_each(|&(target, _)| println!("  {}", name(target)));
+        let row = |&(target, _): &(Value, Value)| format!("  {}\n", graph.values[target].name);
+        output::print(format_args!("\nupdates\n{}", graph.updates.iter().map(row).collect::<String>()))?;
     }
     if graph.facts.symbols().next().is_some() {
-        println!("\nsymbols");
+        output::print("\nsymbols\n")?;
     }
     for sym in graph.facts.symbols() {
         let hint = graph.facts.hint_of(sym).map_or(String::new(), |hint| format!(", exported with {hint}"));
-        println!("  {sym} in {}{hint}", graph.facts.range_of(sym));
+        output::print(format_args!("  {sym} in {}{hint}\n", graph.facts.range_of(sym)))?;
     }
-    graph.facts.guards().iter().for_each(|guard| println!("  {} ({})", guard.rel, guard.who));
+    for guard in graph.facts.guards() {
+        output::print(format_args!("  {} ({})\n", guard.rel, guard.who))?;
+    }
     let (number, elements, bytes) = weights(model);
-    println!("\nweights: {number} tensors, {} elements, {}", report::count(elements), report::bytes(bytes));
-    println!("\n{} nodes", graph.nodes.len());
+    let (elements, bytes) = (report::count(elements), report::bytes(bytes));
+    output::print(format_args!("\nweights: {number} tensors, {elements} elements, {bytes}\n"))?;
     let mut table = Table::new(&["  operator", ">uses"]);
     operators(graph).into_iter().for_each(|(op, uses)| table.row([format!("  {op}"), uses.to_string()]));
-    println!("{table}");
+    output::print(format_args!("\n{} nodes\n{table}\n", graph.nodes.len()))
 }
 
 fn to_json(model: &Model, unsupported: Option<&str>) -> serde_json::Value {

@@ -10,6 +10,7 @@ mod inspect;
 mod load;
 mod opt;
 mod options;
+mod output;
 mod peaks;
 mod progress;
 mod report;
@@ -60,7 +61,7 @@ pub fn main() -> ExitCode {
     match execute(&cli.command) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("{failure}");
+            output::note(format_args!("{failure}\n"));
             failure.exit.into()
         }
     }

@@ -3,6 +3,7 @@
 use super::compile::{expect_valid, read_text};
 use super::failure::{Exit, Failure};
 use super::options::Common;
+use super::output;
 use litz::{CpuBackend, Error, Text};
 use litz_passes::{graph, loops};
 use std::path::PathBuf;
@@ -48,7 +49,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             return Err(Failure::invalid(format_args!("passes run on graphs and loops, not on {stage}")));
         }
     }
-    print!("{text}");
+    output::print(&text)?;
     if let Some(first) = text.verify(None).first() {
         return Err(Error::bug(text.stage().name(), format_args!("pass {}: {first}", args.pass)).into());
     }

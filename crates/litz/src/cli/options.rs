@@ -1,5 +1,6 @@
 //! Flags that every command takes, to the options of the compiler.
 
+use super::output;
 use super::report::Table;
 use clap::ValueEnum;
 use litz::{IsaChoice, Options, Timing};
@@ -82,7 +83,7 @@ impl Common {
     /// Prints what each stage took, if asked to, where it does not mix with results.
     pub fn print_timings(&self, timings: &[Timing]) {
         if self.time {
-            eprint!("{}", timing_table(timings));
+            output::note(timing_table(timings));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::failure::{Exit, Failure};
 use super::options::Common;
-use super::{inputs, load, report};
+use super::{inputs, load, output, report};
 use litz::tensors::{self, Named};
 use litz::{Error, Value};
 use litz_ir::Dtype;
@@ -33,9 +33,11 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let outputs =
         if args.model.extension().is_some_and(|e| e == load::SAVED) { run_saved(args) } else { run(args) }?;
     if args.json {
-        println!("{}", serde_json::Value::Array(outputs.iter().map(to_json).collect()));
+        let rows = serde_json::Value::Array(outputs.iter().map(to_json).collect());
+        output::print(format_args!("{rows}\n"))?;
     } else {
-        outputs.iter().for_each(|output| println!("{}", line(output)));
+        let lines: String = outputs.iter().map(|output| line(output) + "\n").collect();
+        output::print(lines)?;
     }
     if let Some(path) = &args.outputs {
         let tensors =

@@ -4,7 +4,7 @@ use super::failure::{Exit, Failure};
 use super::options::Common;
 use super::report::{self, Table};
 use super::run::{Output, named};
-use super::{inputs, load};
+use super::{inputs, load, output};
 use litz::contract::{self, Verdict};
 use litz::tensors::{self, Named};
 use serde_json::json;
@@ -51,16 +51,19 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         compared.extend(these);
     }
     if args.json {
-        println!("{}", serde_json::Value::Array(compared.iter().map(to_json).collect()));
+        let rows = serde_json::Value::Array(compared.iter().map(to_json).collect());
+        output::print(format_args!("{rows}\n"))?;
     } else {
-        print!("{}", table(&compared));
+        output::print(table(&compared))?;
         for broken in compared.iter().filter(|one| one.verdict.broken.is_some()) {
-            println!("error: {}: {}", broken.key, broken.verdict.broken.as_deref().unwrap_or(""));
+            let why = broken.verdict.broken.as_deref().unwrap_or("");
+            output::print(format_args!("error: {}: {why}\n", broken.key))?;
         }
         if args.data.len() > 1 {
             let (compilations, plans) = (model.compilations(), compiled.statistics().plans);
-            let compilations = report::counted(compilations, "compilation");
-            println!("{} calls: {compilations}, {}", args.data.len(), report::counted(plans, "plan"));
+            let (compilations, plans) =
+                (report::counted(compilations, "compilation"), report::counted(plans, "plan"));
+            output::print(format_args!("{} calls: {compilations}, {plans}\n", args.data.len()))?;
         }
     }
     let is_kept = compared.iter().all(|one| one.verdict.broken.is_none());

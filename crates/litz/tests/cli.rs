@@ -1,0 +1,49 @@
+//! The `litz` command beside its readers.
+
+use std::process::{Command, Output, Stdio};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// One command line for each command that prints.
+const COMMANDS: [&str; 9] = [
+    "inspect examples/digits.pt2",
+    "inspect examples/digits.pt2 --json",
+    "explain examples/digits.pt2 --all",
+    "compile examples/digits.pt2 --to kernel",
+    "run examples/digits.pt2 --device reference",
+    "run examples/digits.pt2 --device reference --json",
+    "opt filetests/graph/cse/signs.litz --pass cse",
+    "bench examples/digits.pt2 --runs 1 --json",
+    "bench examples/digits.pt2 --runs 1",
+];
+
+/// Runs a command line, `out` and `err` being what it prints to.
+fn litz(line: &str, out: impl Into<Stdio>, err: impl Into<Stdio>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_litz"));
+    command.args(line.split_whitespace()).current_dir(ROOT).env("LITZ_CACHE_DIR", "");
+    command.stdout(out).stderr(err).spawn().and_then(|child| child.wait_with_output()).expect("litz starts")
+}
+
+/// A pipe whose reader is gone.
+fn closed() -> std::io::PipeWriter {
+    let (reader, writer) = std::io::pipe().expect("pipes can be made");
+    drop(reader);
+    writer
+}
+
+#[test]
+fn a_reader_may_leave() {
+    for line in COMMANDS {
+        let output = litz(line, closed(), Stdio::piped());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{line}: {}\n{said}", output.status);
+    }
+}
+
+#[test]
+fn a_reader_of_errors_may_leave() {
+    let output = litz("inspect no-such-file.pt2", Stdio::piped(), closed());
+    assert_eq!(output.status.code(), Some(3));
+    let output = litz("inspect examples/digits.pt2 --time", Stdio::piped(), closed());
+    assert_eq!(output.status.code(), Some(0));
+}
