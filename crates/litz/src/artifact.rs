@@ -3,7 +3,7 @@
 use crate::backends::CpuBackend;
 use crate::error::Error;
 use crate::model::{Compiled, Model};
-use crate::options::Options;
+use crate::options::{Options, Verify};
 use litz_codegen::Realized;
 use litz_import::ImportError;
 use litz_ir::Diag;
@@ -70,14 +70,14 @@ pub(crate) struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    /// `None` where nothing is to be kept, or every stage is to run: to be verified or written down.
+    /// `None` where nothing is to be kept, or every stage is to run: to be verified pass by pass, or written down.
     pub fn new(
         model: &Model,
         backend: &CpuBackend,
         options: &Options,
         cache: &'a ObjectCache,
     ) -> Option<Kept<'a>> {
-        if options.verify || options.dump.is_some() {
+        if options.verify == Verify::Passes || options.dump.is_some() {
             return None;
         }
         let key = key(model, backend, options).ok()?;
@@ -122,8 +122,15 @@ fn key(model: &Model, backend: &CpuBackend, options: &Options) -> Result<CacheKe
     let text = |path: &String| archive.range(path).map_or(Ok(""), |_| archive.text(path));
     let texts = described.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     // Every option counts but those that say what happens around the compilation.
-    let neutral =
-        Options { bind: true, cache: None, cache_bytes: 0, dump: None, profile: false, ..options.clone() };
+    let neutral = Options {
+        bind: true,
+        verify: Verify::Nothing,
+        cache: None,
+        cache_bytes: 0,
+        dump: None,
+        profile: false,
+        ..options.clone()
+    };
     let (target, options) = (format!("{:?}", backend.cpu()), format!("{neutral:?}"));
     let compiler = [env!("CARGO_PKG_VERSION"), env!("LITZ_SOURCES")];
     let parts = texts.into_iter().chain([&*target, &*options]).chain(compiler).chain(["program"]);
@@ -176,7 +183,12 @@ mod tests {
     }
 
     fn options(cache: Option<&Path>) -> Options {
-        Options { threads: 2, verify: false, cache: cache.map(Path::to_owned), ..Options::default() }
+        Options {
+            threads: 2,
+            verify: Verify::Nothing,
+            cache: cache.map(Path::to_owned),
+            ..Options::default()
+        }
     }
 
     /// Numbers that differ, in the sizes that the model takes.
@@ -314,7 +326,7 @@ mod tests {
         let others = [
             Options { isa: crate::IsaChoice::Baseline, ..cached.clone() },
             Options { threads: 1, ..cached.clone() },
-            Options { verify: true, ..cached.clone() },
+            Options { verify: Verify::Passes, ..cached.clone() },
         ];
         for other in &others {
             assert!(was_scheduled(&model.compile(other).expect("compiles")), "{other:?}");

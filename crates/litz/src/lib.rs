@@ -31,7 +31,7 @@ pub use litz_runtime::program::{Statistics, Value};
 pub use litz_runtime::tensor::Input;
 pub use litz_runtime::{Tensor, TensorView};
 pub use model::{Compiled, Model};
-pub use options::{IsaChoice, Options};
+pub use options::{IsaChoice, Options, Verify};
 pub use reproducer::Reproducer;
 pub use runner::{Runner, Stage, Timing};
 pub use text::Text;

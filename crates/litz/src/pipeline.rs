@@ -1,7 +1,7 @@
 //! The whole compiler: a graph to kernels and a program, by way of loops and a schedule.
 
 use crate::error::Error;
-use crate::options::Options;
+use crate::options::{Options, Verify};
 use crate::runner::{Runner, Stage};
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
@@ -60,7 +60,7 @@ pub fn compile_loops(
         return Ok(Texts { loops: Some(loops), ..Texts::default() });
     }
     let outcome = run.step("schedule", || litz_schedule::schedule(&loops, target, &options.heuristics));
-    run.check("schedule", &outcome.schedule, |s| verify::schedule::verify(s, &loops))?;
+    run.check(Verify::Stages, "schedule", &outcome.schedule, |s| verify::schedule::verify(s, &loops))?;
     let realized = match to {
         Stage::Kernel | Stage::Program => Some(realize(&loops, &outcome.schedule, run)?),
         Stage::Graph | Stage::Loops | Stage::Schedule => None,
@@ -78,19 +78,28 @@ pub fn realize(loops: &Loops, schedule: &Schedule, run: &mut Runner<'_>) -> Resu
     let realized =
         realized.map_err(|d| Error::bug("realize", d.first().map_or(String::new(), |d| d.to_string())))?;
     for kernel in &realized.kernels {
-        run.check("kernel", kernel, verify::kernel::verify)?;
+        run.check(Verify::Stages, "kernel", kernel, verify::kernel::verify)?;
     }
-    run.check("program", &realized.program, verify::program::verify)?;
+    run.check(Verify::Stages, "program", &realized.program, |program| {
+        let mut diags = verify::program::verify(program);
+        diags.extend(verify::program::verify_launches(program, &realized.kernels));
+        diags
+    })?;
     Ok(realized)
+}
+
+/// How much must be verified for the result of pass `at` of `count` to be: the last one's is the stage's.
+fn level(at: usize, count: usize) -> Verify {
+    if at + 1 == count { Verify::Stages } else { Verify::Passes }
 }
 
 /// Every graph pass in order.
 fn graph_passes(mut graph: Graph, options: &Options, run: &mut Runner<'_>) -> Result<Graph, Error> {
     let settings = litz_passes::graph::GraphSettings { freeze: options.freeze };
-    run.check("import", &graph, verify::graph::verify)?;
-    for pass in litz_passes::graph::PASSES {
+    run.check(Verify::Stages, "import", &graph, verify::graph::verify)?;
+    for (at, pass) in litz_passes::graph::PASSES.iter().enumerate() {
         run.step(pass.name, || (pass.run)(&mut graph, &settings)).map_err(Error::of_diags)?;
-        run.check(pass.name, &graph, verify::graph::verify)?;
+        run.check(level(at, litz_passes::graph::PASSES.len()), pass.name, &graph, verify::graph::verify)?;
     }
     Ok(graph)
 }
@@ -103,10 +112,10 @@ fn loops_passes(
     run: &mut Runner<'_>,
 ) -> Result<Loops, Error> {
     let settings = settings(options, target);
-    run.check("lower", &loops, verify::loops::verify)?;
-    for pass in litz_passes::loops::PASSES {
+    run.check(Verify::Stages, "lower", &loops, verify::loops::verify)?;
+    for (at, pass) in litz_passes::loops::PASSES.iter().enumerate() {
         run.step(pass.name, || (pass.run)(&mut loops, &settings));
-        run.check(pass.name, &loops, verify::loops::verify)?;
+        run.check(level(at, litz_passes::loops::PASSES.len()), pass.name, &loops, verify::loops::verify)?;
     }
     Ok(loops)
 }

@@ -1,6 +1,7 @@
 //! What happens around every stage: timing, verification, dumps, progress.
 
 use crate::error::Error;
+use crate::options::Verify;
 use litz_ir::Diags;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -53,8 +54,8 @@ impl Stage {
 
 /// Runs stages and watches them.
 pub struct Runner<'a> {
-    /// Verify what stages give.
-    pub verify: bool,
+    /// What is verified.
+    pub verify: Verify,
     /// Where texts are written to.
     pub dump: Option<PathBuf>,
     /// Told before each step what is about to run.
@@ -66,7 +67,7 @@ pub struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     /// A runner that tells `progress` what runs.
-    pub fn new(verify: bool, dump: Option<PathBuf>, progress: &'a mut dyn FnMut(&str)) -> Runner<'a> {
+    pub fn new(verify: Verify, dump: Option<PathBuf>, progress: &'a mut dyn FnMut(&str)) -> Runner<'a> {
         Runner { verify, dump, progress, timings: Vec::new(), files: 0 }
     }
 
@@ -79,12 +80,22 @@ impl<'a> Runner<'a> {
         result
     }
 
-    /// Verifies and dumps what a step gave.
+    /// Notes what it took to verify what a step gave, all that it gave together.
+    fn verified(&mut self, name: &str, time: Duration) {
+        let name = format!("verify {name}");
+        match self.timings.last_mut() {
+            Some(last) if last.name == name => last.time += time,
+            Some(_) | None => self.timings.push(Timing { name, time }),
+        }
+    }
+
+    /// Dumps what a step gave, and verifies it where as much as `level` is to be verified.
     ///
     /// # Errors
     /// [`Error::Bug`] when the verifier rejects it.
     pub fn check<T: Display>(
         &mut self,
+        level: Verify,
         name: &'static str,
         what: &T,
         verify: impl FnOnce(&T) -> Diags,
@@ -95,11 +106,41 @@ impl<'a> Runner<'a> {
             let written = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&path, what.to_string()));
             written.map_err(|source| Error::Io { path, source })?;
         }
-        if self.verify
-            && let Some(first) = verify(what).first()
-        {
-            return Err(Error::bug(name, first));
+        if self.verify < level {
+            return Ok(());
         }
-        Ok(())
+        let start = Instant::now();
+        let diags = verify(what);
+        self.verified(name, start.elapsed());
+        diags.first().map_or(Ok(()), |first| Err(Error::bug(name, first)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litz_ir::Diag;
+
+    #[test]
+    fn what_is_verified_is_chosen() {
+        let is_found = |chosen: Verify, level: Verify| {
+            let mut quiet = |_: &str| {};
+            let mut run = Runner::new(chosen, None, &mut quiet);
+            run.check(level, "stage", &"text", |_| vec![Diag::new("wrong", "it is wrong")]).is_err()
+        };
+        let [nothing, stages, passes] = [Verify::Nothing, Verify::Stages, Verify::Passes];
+        assert_eq!([nothing, stages, passes].map(|chosen| is_found(chosen, stages)), [false, true, true]);
+        assert_eq!([nothing, stages, passes].map(|chosen| is_found(chosen, passes)), [false, false, true]);
+    }
+
+    #[test]
+    fn what_verifying_takes_is_one_timing_for_each_step() {
+        let mut quiet = |_: &str| {};
+        let mut run = Runner::new(Verify::Stages, None, &mut quiet);
+        for name in ["kernel", "kernel", "program"] {
+            run.check(Verify::Stages, name, &"text", |_| Vec::new()).expect("nothing is wrong");
+        }
+        let names: Vec<&str> = run.timings.iter().map(|timing| &*timing.name).collect();
+        assert_eq!(names, ["verify kernel", "verify program"]);
     }
 }

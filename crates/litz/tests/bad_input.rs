@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Parts, Zip, bytes, path};
-use litz::{Compiled, Error, Model, Options, Runner, Stage, Tensor, Text, pipeline};
+use litz::{Compiled, Error, Model, Options, Runner, Stage, Tensor, Text, Verify, pipeline};
 use litz_ir::Dtype;
 use litz_runtime::RunError;
 use litz_runtime::program::{Executable, Value};
@@ -316,7 +316,7 @@ fn graph(source: &str) -> Executable {
     let options = options();
     let backend = litz::CpuBackend::new(&options);
     let mut quiet = |_: &str| {};
-    let mut run = Runner::new(true, None, &mut quiet);
+    let mut run = Runner::new(Verify::Passes, None, &mut quiet);
     let texts =
         pipeline::compile(graph, backend.info(), &options, Stage::Program, &mut run).expect("compiles");
     let realized = texts.realized.expect("went to the end");

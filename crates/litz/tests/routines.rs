@@ -1,6 +1,6 @@
 //! Calls of runtime routines, from graphs to numbers: what lowering passes is what routines take.
 
-use litz::{Options, Runner, Stage, Tensor, Value, pipeline};
+use litz::{Options, Runner, Stage, Tensor, Value, Verify, pipeline};
 use litz_ir::text::graph::parse;
 use litz_runtime::program::Executable;
 use litz_runtime::reference::ReferenceDevice;
@@ -25,7 +25,7 @@ fn run(call: &str, results: &str) -> (Vec<f32>, Vec<i64>) {
     let options = Options::default();
     let backend = litz::CpuBackend::new(&options);
     let mut silent = |_: &str| {};
-    let mut runner = Runner::new(true, None, &mut silent);
+    let mut runner = Runner::new(Verify::Passes, None, &mut silent);
     let texts =
         pipeline::compile(graph, backend.info(), &options, Stage::Program, &mut runner).expect("it compiles");
     let realized = texts.realized.expect("a program");

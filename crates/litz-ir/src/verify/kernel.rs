@@ -17,7 +17,7 @@ use crate::verify::Report;
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
 /// `store-to-read`, `atomic-store`, `unknown-check`.
 pub fn verify(kernel: &Kernel) -> Diags {
-    let mut report = Report { diags: Vec::new(), scope: Default::default(), stack: Vec::new() };
+    let mut report = Report::default();
     for &sym in &kernel.sizes {
         report.size_symbol(sym, &kernel.facts);
     }

@@ -1,12 +1,14 @@
 //! Loops to what is wrong with them.
 
+use std::fmt;
+
 use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::graph::contiguous_strides;
 use crate::ids::Id;
-use crate::loops::{Axis, Buf, BufKind, Extern, InstOp, Loops, Nest, Output, Region, Stmt, Val};
+use crate::loops::{Axis, Buf, BufData, BufKind, Extern, InstOp, Loops, Nest, Output, Region, Stmt, Val};
 use crate::verify::Report;
 
 /// What is wrong with a loops program.
@@ -18,7 +20,8 @@ use crate::verify::Report;
 pub fn verify(loops: &Loops) -> Diags {
     let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
     let points = vec![Points::Some(Expr::zero()); loops.bufs.len()];
-    let mut verifier = Verifier { report: Report::new(&loops.facts), loops, written, points };
+    let spans = loops.bufs.values().map(|buf| span_at(buf, &loops.facts)).collect();
+    let mut verifier = Verifier { report: Report::new(&loops.facts), loops, written, points, spans };
     verifier.run();
     verifier.report.diags
 }
@@ -36,6 +39,8 @@ struct Verifier<'a> {
     /// Buffers that have contents so far.
     written: Vec<bool>,
     points: Vec<Points>,
+    /// Elements that each buffer spans for one choice of sizes, where that can be told; see [`size_at`].
+    spans: Vec<Option<i64>>,
 }
 
 impl Verifier<'_> {
@@ -191,12 +196,8 @@ impl Verifier<'_> {
         for axis in nest.all_axes() {
             self.report.declare(axis.var);
         }
-        let mut facts = self.loops.facts.clone();
-        for axis in nest.all_axes() {
-            facts.declare_index(axis.var, axis.extent);
-        }
         let mut body =
-            Body { nest, types: Vec::new(), varies: Vec::new(), after: Vec::new(), bound: Vec::new(), facts };
+            Body { nest, types: Vec::new(), varies: Vec::new(), after: Vec::new(), bound: Vec::new() };
         for at in 0..nest.body.len() {
             self.inst(&mut body, at);
         }
@@ -207,21 +208,21 @@ impl Verifier<'_> {
     fn inst(&mut self, body: &mut Body, at: usize) {
         let nest = body.nest;
         let inst = &nest.body[at];
-        let place = format!("{}, instruction {at}", nest.name);
+        let place = Place { nest: &nest.name, at };
         for val in inst.op.operands() {
             if body.ty(val).is_none() {
                 self.report.fail("undefined-value", format_args!("{place}: {val} is no earlier value"));
             }
         }
         for expr in inst.op.exprs() {
-            self.report.expr(expr, &place);
+            self.report.expr(expr, place);
         }
-        self.inst_types(body, at, &place);
-        self.inst_scope(body, at, &place);
+        self.inst_types(body, at, place);
+        self.inst_scope(body, at, place);
         body.types.push(inst.op.has_result().then_some(inst.ty));
     }
 
-    fn inst_types(&mut self, body: &Body, at: usize, place: &str) {
+    fn inst_types(&mut self, body: &Body, at: usize, place: Place) {
         let nest = body.nest;
         let (op, ty) = (&nest.body[at].op, nest.body[at].ty);
         match op {
@@ -265,21 +266,37 @@ impl Verifier<'_> {
     }
 
     /// Indices that are outside of the buffer at every point.
-    fn bounds(&mut self, body: &Body, buf: Buf, index: Expr, place: &str) {
+    fn bounds(&mut self, body: &Body, buf: Buf, index: Expr, place: Place) {
         let Some(data) = self.loops.bufs.get(buf) else { return };
-        let is_empty = |axis: &Axis| body.facts.bounds(axis.extent).hi <= 0;
+        if self.is_element(body, buf, index) {
+            return;
+        }
+        let facts = body.facts(&self.loops.facts);
+        let is_empty = |axis: &Axis| facts.bounds(axis.extent).hi <= 0;
         if data.sizes.len() != data.strides.len() || body.nest.all_axes().any(is_empty) {
             return;
         }
-        let never = |rel: Rel| body.facts.known(&rel).is_no();
+        let never = |rel: Rel| facts.known(&rel).is_no();
         if never(Rel::le(0, index)) || never(Rel::lt(index, data.span())) {
             let message = format_args!("{place}: {index} is never an element of `{}`", data.name);
             self.report.fail("out-of-bounds", message);
         }
     }
 
+    /// Whether the index is an element at the first point of the nest for one choice of sizes. Almost all are, and
+    /// numbers are quicker than proofs.
+    fn is_element(&self, body: &Body, buf: Buf, index: Expr) -> bool {
+        let is_inside = |sym: Sym| {
+            body.nest.all_axes().any(|axis| axis.var == sym)
+                || body.bound.iter().any(|bound| bound.sym == sym)
+        };
+        let value = |sym| if is_inside(sym) { Some(0) } else { size_at(sym, &self.loops.facts) };
+        let elements = self.spans.get(buf.index()).copied().flatten();
+        matches!((index.eval(&value), elements), (Some(at), Some(elements)) if (0..elements).contains(&at))
+    }
+
     /// Where the instruction runs: at each point, or once per outer point.
-    fn inst_scope(&mut self, body: &mut Body, at: usize, place: &str) {
+    fn inst_scope(&mut self, body: &mut Body, at: usize, place: Place) {
         let nest = body.nest;
         let op = &nest.body[at].op;
         let operands = op.operands();
@@ -301,8 +318,7 @@ impl Verifier<'_> {
             }
             InstOp::Bind { sym, extent, .. } => {
                 self.report.declare(*sym);
-                body.facts.declare_index(*sym, *extent);
-                body.bound.push((*sym, varies));
+                body.bound.push(Bound { sym: *sym, extent: *extent, varies });
             }
             InstOp::Store { buf, index, combine: None, .. } => self.count_points(body, *buf, *index, varies),
             InstOp::Load { .. }
@@ -322,7 +338,7 @@ impl Verifier<'_> {
 
     fn count_points(&mut self, body: &Body, buf: Buf, index: Expr, varies: bool) {
         let Some(points) = self.points.get_mut(buf.index()) else { return };
-        let is_bound = body.bound.iter().any(|&(sym, _)| index.has_sym(sym));
+        let is_bound = body.bound.iter().any(|bound| index.has_sym(bound.sym));
         let counts = |axis: &&Axis| is_bound || index.has_sym(axis.var);
         let outer = body.nest.axes.iter().filter(counts);
         let reduced = body.nest.reduced.iter().filter(|_| varies).filter(counts);
@@ -337,6 +353,34 @@ fn name(loops: &Loops, buf: Buf) -> &str {
     loops.bufs.get(buf).map_or("?", |data| &data.name)
 }
 
+/// One size that a symbol may have: the example, or the smallest one.
+fn size_at(sym: Sym, facts: &Facts) -> Option<i64> {
+    let lowest = facts.range_of(sym).lo;
+    facts.hint_of(sym).or((lowest != i64::MIN).then_some(lowest))
+}
+
+/// As [`BufData::span`], for one choice of sizes.
+fn span_at(buf: &BufData, facts: &Facts) -> Option<i64> {
+    let value = |sym| size_at(sym, facts);
+    buf.sizes.iter().zip(&buf.strides).try_fold(1i64, |span, (size, stride)| {
+        let last = size.eval(&value)?.checked_sub(1)?;
+        span.checked_add(last.checked_mul(stride.eval(&value)?)?)
+    })
+}
+
+/// Where an instruction is.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    nest: &'a str,
+    at: usize,
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, instruction {}", self.nest, self.at)
+    }
+}
+
 /// A nest's body as far as it was read.
 struct Body<'a> {
     nest: &'a Nest,
@@ -346,10 +390,15 @@ struct Body<'a> {
     varies: Vec<bool>,
     /// Whether the value depends on a reduction.
     after: Vec<bool>,
-    /// Symbols bound to values, and whether they vary along the reduced axes.
-    bound: Vec<(Sym, bool)>,
-    /// Those of the program, and the ranges of the axes.
-    facts: Facts,
+    bound: Vec<Bound>,
+}
+
+/// A symbol bound to a value.
+struct Bound {
+    sym: Sym,
+    extent: Expr,
+    /// It varies along the reduced axes.
+    varies: bool,
 }
 
 impl Body<'_> {
@@ -359,6 +408,14 @@ impl Body<'_> {
 
     fn is_varying(&self, expr: Expr) -> bool {
         self.nest.reduced.iter().any(|axis| expr.has_sym(axis.var))
-            || self.bound.iter().any(|&(sym, varies)| varies && expr.has_sym(sym))
+            || self.bound.iter().any(|bound| bound.varies && expr.has_sym(bound.sym))
+    }
+
+    /// Those of the program, and the ranges of axes and bound symbols.
+    fn facts(&self, facts: &Facts) -> Facts {
+        let mut facts = facts.clone();
+        self.nest.all_axes().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        self.bound.iter().for_each(|bound| facts.declare_index(bound.sym, bound.extent));
+        facts
     }
 }

@@ -19,17 +19,17 @@ use crate::diag::{Diag, Diags};
 use crate::text::graph::is_keyword;
 
 /// Problems found so far, and the symbols that expressions may mention.
+#[derive(Default)]
 struct Report {
     diags: Diags,
-    scope: HashSet<Sym>,
-    /// The symbols of `scope` in the order they came in.
-    stack: Vec<Sym>,
+    /// The symbols in the order they came in. They are few: sizes, and axes of the loops around.
+    scope: Vec<Sym>,
 }
 
 impl Report {
     /// Declares the symbols of `facts`.
     fn new(facts: &Facts) -> Report {
-        let mut report = Report { diags: Vec::new(), scope: HashSet::new(), stack: Vec::new() };
+        let mut report = Report::default();
         for sym in facts.symbols() {
             report.size_symbol(sym, facts);
         }
@@ -57,23 +57,21 @@ impl Report {
 
     /// Lets expressions mention `sym` from here on.
     fn declare(&mut self, sym: Sym) {
-        if self.scope.insert(sym) {
-            self.stack.push(sym);
-        } else {
-            self.fail("duplicate-symbol", format_args!("symbol `{sym}` is declared twice"));
+        let is_first = !self.scope.contains(&sym);
+        self.check(is_first, "duplicate-symbol", format_args!("symbol `{sym}` is declared twice"));
+        if is_first {
+            self.scope.push(sym);
         }
     }
 
     /// A point to [`Report::leave`] to.
     fn enter(&self) -> usize {
-        self.stack.len()
+        self.scope.len()
     }
 
     /// Takes back all declarations since `mark`.
     fn leave(&mut self, mark: usize) {
-        for sym in self.stack.drain(mark..) {
-            self.scope.remove(&sym);
-        }
+        self.scope.truncate(mark);
     }
 
     /// Fails for each symbol of `expr` that is not in scope.

@@ -3,7 +3,7 @@
 use super::output;
 use super::report::Table;
 use clap::ValueEnum;
-use litz::{IsaChoice, Options, Timing};
+use litz::{IsaChoice, Options, Timing, Verify};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -28,9 +28,10 @@ pub struct Common {
     /// Neither read nor write compiled code of other runs
     #[arg(long)]
     no_cache: bool,
-    /// Verify what every stage gives
-    #[arg(long)]
-    verify_ir: bool,
+    /// What to verify of the texts between stages [default: what each stage gives; without `=`: passes]
+    #[arg(long, value_enum, value_name = "WHAT", require_equals = true, num_args = 0..=1)]
+    #[arg(default_missing_value = "passes")]
+    verify_ir: Option<VerifyIr>,
     /// Write the text of every stage to this folder
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
@@ -57,6 +58,16 @@ enum Device {
     Reference,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum VerifyIr {
+    /// Nothing
+    Nothing,
+    /// What each stage gives
+    Stages,
+    /// What each pass gives; all of them run, whatever the cache has
+    Passes,
+}
+
 impl Common {
     /// The environment's options, changed by the flags.
     pub fn options(&self) -> Options {
@@ -70,7 +81,12 @@ impl Common {
         };
         options.reference = self.device == Device::Reference;
         options.freeze &= !self.no_freeze;
-        options.verify |= self.verify_ir;
+        options.verify = match self.verify_ir {
+            None => options.verify,
+            Some(VerifyIr::Nothing) => Verify::Nothing,
+            Some(VerifyIr::Stages) => Verify::Stages,
+            Some(VerifyIr::Passes) => Verify::Passes,
+        };
         if self.no_cache {
             options.cache = None;
         }

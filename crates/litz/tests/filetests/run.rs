@@ -5,7 +5,7 @@ use crate::numbers;
 use crate::settings::Settings;
 use crate::stages::{given_schedule, parse, prepared_loops, realized};
 use litz::pipeline::{compile, compile_loops};
-use litz::{CpuBackend, Device, IsaChoice, Options, Runner, Stage, Tensor, Text, Value};
+use litz::{CpuBackend, Device, IsaChoice, Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
 use litz_runtime::RunError;
 use litz_runtime::pool::ThreadPool;
@@ -84,7 +84,7 @@ fn data(file: &TestFile) -> Result<(HashMap<String, Tensor>, Vec<Call>), String>
 /// Kernels and program of the first text, by all passes and the automatic schedule; every text reads back equal.
 fn compiled(file: &TestFile, settings: &Settings, target: &TargetInfo) -> Result<Realized, String> {
     let mut silent = |_: &str| {};
-    let mut runner = Runner::new(true, None, &mut silent);
+    let mut runner = Runner::new(Verify::Passes, None, &mut silent);
     let texts = match parse(&file.texts[0])? {
         Text::Graph(graph) => compile(graph, target, &settings.options, Stage::Program, &mut runner),
         Text::Loops(loops) => compile_loops(loops, target, &settings.options, Stage::Program, &mut runner),
