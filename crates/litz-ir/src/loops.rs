@@ -31,6 +31,10 @@
 //! }
 //! ```
 
+mod product;
+
+pub use product::Product;
+
 use crate::dtype::Dtype;
 use crate::entity;
 use crate::graph::Device;
@@ -500,6 +504,10 @@ impl InstOp {
             | InstOp::Scan { value: v, .. }
             | InstOp::Store { value: v, .. } => vec![*v],
         }
+    }
+    /// Whether it gives one value for all points along the reduced axes.
+    pub fn is_reduction(&self) -> bool {
+        matches!(self, InstOp::Reduce(..) | InstOp::ArgReduce { .. })
     }
     /// Values used, to be changed.
     pub fn operands_mut(&mut self) -> Vec<&mut Val> {

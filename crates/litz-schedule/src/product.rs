@@ -13,7 +13,6 @@ use crate::tree::{cut, grain, rebind};
 use crate::{Heuristics, Mma, TargetInfo, nest};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
-use litz_ir::{ReduceOp, ScalarOp};
 use litz_sym::{Expr, Facts, Sym};
 
 /// Roles of a product's axes.
@@ -40,34 +39,18 @@ const MIN_REDUCED: i64 = 4;
 
 /// The product a nest is, if it is one that register tiles suit.
 pub fn recognise(loops: &Loops, nest: &Nest, target: &TargetInfo) -> Option<Product> {
-    let reduces: Vec<usize> = (0..nest.body.len())
-        .filter(|&i| matches!(nest.body[i].op, InstOp::Reduce(..) | InstOp::ArgReduce { .. }))
-        .collect();
-    let [reduce] = reduces.as_slice() else { return None };
-    let InstOp::Reduce(ReduceOp::Sum, value) = nest.body[*reduce].op else { return None };
-    let InstOp::Op(ScalarOp::Mul, factors) = &nest.body[value.0 as usize].op else { return None };
-    let loads: Vec<usize> = factors.iter().map(|v| source_load(nest, v.0 as usize)).collect::<Option<_>>()?;
+    let products = nest.products()?;
     if points(&loops.facts, &nest.reduced) < MIN_REDUCED {
         return None;
     }
     let facts = nest.facts(&loops.facts);
-    let index = |at: usize| match &nest.body[at].op {
-        InstOp::Load { index, guard, .. } => {
-            let sides = guard.iter().flat_map(|r| [r.lhs, r.rhs]).collect::<Vec<_>>();
-            Some((*index, sides))
-        }
-        _ => None,
-    };
-    for (left, right) in [(loads[0], loads[1]), (loads[1], loads[0])] {
-        let ((a, a_sides), (b, b_sides)) = (index(left)?, index(right)?);
-        let in_a = |s: Sym| a.has_sym(s) || a_sides.iter().any(|e| e.has_sym(s));
-        let in_b = |s: Sym| b.has_sym(s) || b_sides.iter().any(|e| e.has_sym(s));
-        let column = nest.axes.iter().find_map(|x| {
-            let suits = in_b(x.var)
-                && !in_a(x.var)
-                && !b_sides.iter().any(|e| e.has_sym(x.var))
-                && size(&loops.facts, x.extent) >= i64::from(target.lanes()) / 2;
-            if suits && tile_step(b, x.var, target.tile_columns(), &facts) == Step::Unit {
+    for product in products {
+        let (left, right) = (product.left, product.right);
+        let InstOp::Load { index, guard, .. } = &nest.body[right].op else { return None };
+        let is_guarded = |s: Sym| guard.iter().any(|r| r.lhs.has_sym(s) || r.rhs.has_sym(s));
+        let column = product.columns.iter().find_map(|x| {
+            let suits = !is_guarded(x.var) && size(&loops.facts, x.extent) >= i64::from(target.lanes()) / 2;
+            if suits && tile_step(*index, x.var, target.tile_columns(), &facts) == Step::Unit {
                 return Some((x.var, None));
             }
             let grouped =
@@ -75,19 +58,10 @@ pub fn recognise(loops: &Loops, nest: &Nest, target: &TargetInfo) -> Option<Prod
             Some((x.var, Some(grouped)))
         });
         let Some((column, grouped)) = column else { continue };
-        let rows = nest.axes.iter().filter(|x| in_a(x.var) && !in_b(x.var)).map(|x| x.var).collect();
+        let rows = product.rows.iter().map(|x| x.var).collect();
         return Some(Product { rows, column, left, right, grouped });
     }
     None
-}
-
-/// The load a value comes from, through conversions.
-fn source_load(nest: &Nest, at: usize) -> Option<usize> {
-    match &nest.body[at].op {
-        InstOp::Load { .. } => Some(at),
-        InstOp::Cast(v) => source_load(nest, v.0 as usize),
-        _ => None,
-    }
 }
 
 /// The reduced axis of which each column within a tile holds a group of neighbours, as large as the matrix instructions

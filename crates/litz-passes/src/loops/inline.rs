@@ -3,9 +3,9 @@
 //! A producer is taken in when doing so computes nothing twice, or when computing it twice is cheaper than reading it
 //! back. Products take nothing in: they read their operands once for every tile.
 
-use super::{Settings, cse};
+use super::{Settings, cse, escapes};
 use litz_ir::ScalarOp;
-use litz_ir::loops::{Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
+use litz_ir::loops::{Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 use std::collections::HashMap;
@@ -104,11 +104,6 @@ fn single_store(nest: &Nest) -> Option<(Buf, Expr)> {
         }
     }
     found
-}
-
-fn escapes(loops: &Loops, buf: Buf) -> bool {
-    loops.updates.iter().any(|u| u.0 == buf || u.1 == buf)
-        || loops.outputs.iter().any(|o| matches!(o, Output::View { buf: b, .. } if *b == buf))
 }
 
 fn loads(nest: &Nest) -> usize {

@@ -9,10 +9,10 @@
 //! ```
 //! No more than a block of a row of `s` and `e` is alive at a time. Rounding is that of sums in parts.
 
-use super::{Settings, cse, pack};
+use super::{Settings, cse, escapes, names, pack};
 use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Output, Region, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Region, Stmt, Val};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
@@ -67,7 +67,7 @@ fn touch(loops: &Loops, nest: &Nest, buf: Buf, is_store: bool) -> Option<Touch> 
         let index = match &inst.op {
             InstOp::Load { buf: b, index, guard, .. } if *b == buf && !is_store && guard.is_empty() => *index,
             InstOp::Store { buf: b, index, combine: None, .. } if *b == buf && is_store => *index,
-            op if op.touches(buf) => return None,
+            InstOp::Load { buf: b, .. } | InstOp::Store { buf: b, .. } if *b == buf => return None,
             _ => continue,
         };
         if found.is_some() {
@@ -76,17 +76,6 @@ fn touch(loops: &Loops, nest: &Nest, buf: Buf, is_store: bool) -> Option<Touch> 
         found = Some(Touch { at, index, coords: loops.bufs[buf].coordinates(index, &facts) });
     }
     found
-}
-
-/// Whether an instruction touches a buffer.
-trait Touches {
-    fn touches(&self, buf: Buf) -> bool;
-}
-
-impl Touches for InstOp {
-    fn touches(&self, buf: Buf) -> bool {
-        matches!(self, InstOp::Load { buf: b, .. } | InstOp::Store { buf: b, .. } if *b == buf)
-    }
 }
 
 fn nest(loops: &Loops, at: usize) -> Option<&Nest> {
@@ -99,11 +88,9 @@ fn nest(loops: &Loops, at: usize) -> Option<&Nest> {
 /// The only buffer a nest stores to, and that is there for other statements alone.
 fn result(loops: &Loops, at: usize) -> Option<Buf> {
     let &[buf] = loops.stmts[at].writes().as_slice() else { return None };
-    let escapes = loops.updates.iter().any(|u| u.0 == buf || u.1 == buf)
-        || loops.outputs.iter().any(|o| matches!(o, Output::View { buf: b, .. } if *b == buf));
     let is_other = |(i, stmt): (usize, &Stmt)| i != at && stmt.writes().contains(&buf);
     let has_others = loops.stmts.iter().enumerate().any(is_other);
-    (loops.bufs[buf].kind == BufKind::Temp && !escapes && !has_others).then_some(buf)
+    (loops.bufs[buf].kind == BufKind::Temp && !escapes(loops, buf) && !has_others).then_some(buf)
 }
 
 fn readers(loops: &Loops, buf: Buf) -> Vec<usize> {
@@ -225,9 +212,7 @@ fn is_long(loops: &Loops, chain: &Chain, settings: &Settings) -> bool {
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
     let Some(product) = nest(loops, chain.at[0]) else { return false };
     let Some(operands) = pack::operands(product) else { return false };
-    let mentions = |at: usize, s: Sym| product.body[at].op.exprs().iter().any(|e| e.has_sym(s));
-    let is_row = |a: &&Axis| mentions(operands.left, a.var) && !mentions(operands.right, a.var);
-    let rows: i64 = product.axes.iter().filter(is_row).map(|a| hint(a.extent)).product();
+    let rows: i64 = operands.rows.iter().map(|a| hint(a.extent)).product();
     let columns = hint(loops.bufs[chain.scores].sizes[chain.dim]);
     let features: i64 = product.reduced.iter().map(|a| hint(a.extent)).product();
     let bytes = columns.saturating_mul(2 * TILE_ROWS + features).saturating_mul(4);
@@ -322,7 +307,10 @@ fn rewrite(loops: &mut Loops, chain: &Chain, settings: &Settings) {
     let columns = loops.bufs[chain.scores].sizes[chain.dim];
     let whole = BLOCKS.into_iter().find(|&width| facts.divides(width, columns));
     let (width, is_whole) = (whole.unwrap_or(i64::from(settings.tile_columns)), whole.is_some());
-    let over = Axis { var: unused("jb", loops, &nests), extent: columns.ceildiv(width) };
+    let over = Axis {
+        var: names::symbol("jb", &facts, nests.iter().flat_map(Nest::all_axes)),
+        extent: columns.ceildiv(width),
+    };
     let blocks = Blocks { over, columns, width, is_whole };
     let touched = |nest: &Nest, buf: Buf, is_store| {
         touch(loops, nest, buf, is_store)
@@ -358,23 +346,19 @@ fn rewrite(loops: &mut Loops, chain: &Chain, settings: &Settings) {
     let out_axes = out_nest.axes.iter().zip(&out_strides);
     let out_index = out_axes.fold(Expr::zero(), |n, (a, &stride)| n + Expr::sym(a.var) * stride);
     let mut buf = |suffix: &str, sizes: &[Expr], strides: &[Expr]| {
-        let name = unique(&format!("{base}_{suffix}"), loops.bufs.values().map(|b| &*b.name));
-        let (sizes, strides) = (sizes.to_vec(), strides.to_vec());
-        loops.bufs.push(BufData { name, dtype: ty, sizes, strides, kind: BufKind::Temp })
+        names::add_buf(loops, &format!("{base}_{suffix}"), ty, sizes.to_vec(), strides.to_vec())
     };
     let [block, exps] = ["block", "exps"].map(|name| buf(name, &sizes, &strides));
     let [max, next, top] = ["max", "next", "top"].map(|name| buf(name, &rows.0, &rows.1));
     let [sum, ratio] = ["sum", "ratio"].map(|name| buf(name, &rows.0, &rows.1));
     let out = buf("out", &out_sizes, &out_strides);
 
-    let mut names: Vec<String> = loops.stmts.iter().map(|s| s.name().to_owned()).collect();
-    names.extend(loops.stmts.iter().flat_map(Stmt::nests).map(|n| n.name.clone()));
+    let mut names = names::Statements::of(loops);
     let mut made = |like: &Nest, suffix: &str, axes: Vec<Axis>, reduced: Vec<Axis>, body: Body| {
         let name = match suffix {
             "" => like.name.clone(),
-            _ => unique(&format!("{}_{suffix}", like.name), names.iter().map(|n| &**n)),
+            _ => names.take(&format!("{}_{suffix}", like.name)),
         };
-        names.push(name.clone());
         Nest { name, from: like.from.clone(), axes, reduced, body: body.0 }
     };
     let in_block = |nest: &Nest| [&[over], &nest.axes[..]].concat();
@@ -483,27 +467,8 @@ fn rewrite(loops: &mut Loops, chain: &Chain, settings: &Settings) {
     nests.push(tail(sum_nest, chain.reduces[1], sum, sum_row));
     nests.push(tail(out_nest, chain.reduces[2], out, out_index));
 
-    let name = unique(&format!("{}_online", out_nest.name), names.iter().map(|n| &**n));
+    let name = names.take(&format!("{}_online", out_nest.name));
     let region = Region { name, from: out_nest.from.clone(), over, carry: vec![max, sum, out], nests };
     loops.stmts[chain.at[4]] = Stmt::Region(region);
     chain.at[..4].iter().rev().for_each(|&at| drop(loops.stmts.remove(at)));
-}
-
-/// A symbol called like `name` that is no size and no axis of the nests.
-fn unused(name: &str, loops: &Loops, nests: &[Nest]) -> Sym {
-    let is_axis = |s: Sym| nests.iter().any(|n| n.all_axes().any(|a| a.var == s));
-    let numbered = (1..).map(|n| Sym::new(&format!("{name}{n}")));
-    let mut names = std::iter::once(Sym::new(name)).chain(numbered);
-    { &mut names }
-        .find(|&s| !is_axis(s) && !loops.facts.is_symbol_declared(s))
-        .expect("invariant: nests have finitely many axes")
-}
-
-/// `name`, with a number where something else is called that.
-fn unique<'a>(name: &str, taken: impl Iterator<Item = &'a str> + Clone) -> String {
-    let numbered = (1..).map(|n| format!("{name}{n}"));
-    let mut names = std::iter::once(name.to_owned()).chain(numbered);
-    { &mut names }
-        .find(|name| !taken.clone().any(|t| t == name))
-        .expect("invariant: finitely many names are taken")
 }

@@ -7,11 +7,12 @@
 //! Constant operands are packed once, when the model is loaded; others at every call, when enough rows use them and
 //! their columns are not adjacent, or their rows far apart.
 
-use super::{Settings, cse};
+use super::{Settings, cse, names};
+use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
-use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
-use litz_sym::{Expr, Facts, Rel, Sym};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Product, Stmt, Val};
+use litz_ir::{Dtype, Scalar, ScalarOp};
+use litz_sym::{Expr, Facts, Rel};
 use std::collections::HashMap;
 
 /// Rows that must use an operand before packing it at every call pays: packing reads and writes it once, which costs
@@ -24,12 +25,14 @@ const FAR_ROWS: i64 = 256;
 const MIN_REDUCED: i64 = 4;
 
 /// Operands of a product nest.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Operands {
     /// Position of the left operand's load.
     pub left: usize,
     /// Position of the right operand's load.
     pub right: usize,
+    /// Outer axes that only the left operand has.
+    pub rows: Vec<Axis>,
     /// The axis that only the right operand has and that tiles' columns run along.
     pub column: Axis,
 }
@@ -86,50 +89,33 @@ struct Panel {
 
 /// The operands of a nest that sums products of two loads, with a column axis that only the right one has.
 pub fn operands(nest: &Nest) -> Option<Operands> {
-    let mut reduces =
-        nest.body.iter().filter(|i| matches!(i.op, InstOp::Reduce(..) | InstOp::ArgReduce { .. }));
-    let (Some(reduce), None) = (reduces.next(), reduces.next()) else { return None };
-    let InstOp::Reduce(ReduceOp::Sum, value) = reduce.op else { return None };
-    let InstOp::Op(ScalarOp::Mul, factors) = &nest.body[value.index()].op else { return None };
-    let loads: Vec<usize> = factors.iter().map(|v| source_load(nest, v.index())).collect::<Option<_>>()?;
-    let mentions = |at: usize, s: Sym| nest.body[at].op.exprs().iter().any(|e| e.has_sym(s));
+    let products = nest.products()?;
     // Elements chosen by data differ from row to row: such products have no operand that rows share.
-    let chosen =
-        |at: usize| nest.body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if mentions(at, sym)));
-    if loads.iter().any(|&at| chosen(at)) {
+    let is_chosen = |at: usize| {
+        nest.body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if nest.mentions(at, sym)))
+    };
+    if is_chosen(products[0].left) || is_chosen(products[0].right) {
         return None;
     }
-    let only = |own: usize, other: usize| -> Vec<Axis> {
-        nest.axes.iter().filter(|a| mentions(own, a.var) && !mentions(other, a.var)).copied().collect()
+    let is_guarded = |at: usize| matches!(&nest.body[at].op, InstOp::Load { guard, .. } if !guard.is_empty());
+    let is_unit = |column: &Axis| {
+        nest.body.iter().any(|i| match &i.op {
+            InstOp::Store { index, .. } => index.linear(column.var).is_some_and(|(c, _)| c.is_one()),
+            _ => false,
+        })
     };
-    let guarded = |at: usize| matches!(&nest.body[at].op, InstOp::Load { guard, .. } if !guard.is_empty());
+    // A guarded operand is a padded image: it stays on the left. Of the axes only the right one has, the one with the
+    // smallest steps in the result becomes the column.
     let mut best: Option<(bool, Operands)> = None;
-    for (left, right) in [(loads[0], loads[1]), (loads[1], loads[0])] {
-        // A guarded operand is a padded image: it stays on the left. Of the axes only the right one has, the one with
-        // the smallest steps in the result becomes the column.
-        if guarded(right) {
-            continue;
-        }
-        for column in only(right, left) {
-            let unit = nest.body.iter().any(|i| match &i.op {
-                InstOp::Store { index, .. } => index.linear(column.var).is_some_and(|(c, _)| c.is_one()),
-                _ => false,
-            });
-            if best.as_ref().is_none_or(|b| unit && !b.0) {
-                best = Some((unit, Operands { left, right, column }));
+    for Product { left, right, rows, columns } in products.into_iter().filter(|p| !is_guarded(p.right)) {
+        for column in columns {
+            let is_unit = is_unit(&column);
+            if best.as_ref().is_none_or(|b| is_unit && !b.0) {
+                best = Some((is_unit, Operands { left, right, rows: rows.clone(), column }));
             }
         }
     }
     best.map(|b| b.1)
-}
-
-/// The load a value comes from, through conversions.
-fn source_load(nest: &Nest, at: usize) -> Option<usize> {
-    match &nest.body[at].op {
-        InstOp::Load { .. } => Some(at),
-        InstOp::Cast(v) => source_load(nest, v.index()),
-        _ => None,
-    }
 }
 
 fn wanted(
@@ -226,7 +212,10 @@ fn panel_index(panel: &Panel, tile: Expr, lane: Expr, last: Option<Expr>) -> (Ve
 
 /// Inserts, before statement `at`, the nest that fills the panels; returns their buffer.
 fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
-    let (tile, lane) = (unused("jo", panel), unused("ji", panel));
+    let of_panel = panel.outer.iter().chain(&panel.inner);
+    let facts = loops.facts.clone();
+    let unused = |name: &str| names::symbol(name, &facts, of_panel.clone());
+    let (tile, lane) = (unused("jo"), unused("ji"));
     let source = &loops.bufs[panel.source];
     let dtype = source.dtype;
     let column = Expr::sym(tile) * panel.width + Expr::sym(lane);
@@ -243,7 +232,7 @@ fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
         panel_index(panel, Expr::sym(tile), Expr::sym(lane), last.map(|a| Expr::sym(a.var)));
     if let Some(last) = last {
         // The copy walks groups, and the elements of a group innermost.
-        let (group, element) = (unused("ko", panel), unused("ki", panel));
+        let (group, element) = (unused("ko"), unused("ki"));
         let value = Expr::sym(group) * panel.group + Expr::sym(element);
         let at = axes.len() - 2;
         axes[at] = Axis { var: group, extent: last.extent.ceildiv(panel.group) };
@@ -256,15 +245,10 @@ fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
         axes.iter().for_each(|a| facts.declare_index(a.var, a.extent));
         index = facts.simplify(index.replace(last.var, value));
     }
-    let mut name = panel.name.clone();
-    let mut n = 1;
-    while loops.bufs.values().any(|b| b.name == name) {
-        name = format!("{}{n}", panel.name);
-        n += 1;
-    }
-    let strides = litz_ir::graph::contiguous_strides(&sizes);
+    let strides = contiguous_strides(&sizes);
     let from = vec![loops.bufs[panel.source].name.clone()];
-    let buf = loops.bufs.push(BufData { name: name.clone(), dtype, sizes, strides, kind: BufKind::Temp });
+    let buf = names::add_buf(loops, &panel.name, dtype, sizes, strides);
+    let name = names::Statements::of(loops).take(&loops.bufs[buf].name);
     let load = InstOp::Load { buf: panel.source, index: source_index, guard, other: Scalar::zero(dtype) };
     let store = InstOp::Store { buf, index, value: Val(0), combine: None };
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
@@ -274,14 +258,6 @@ fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
 
 fn is_multiple(extent: Expr, group: i64, facts: &Facts) -> bool {
     facts.simplify(extent.modulo(group)).is_zero()
-}
-
-/// A symbol called like `name` that is no axis of the panel.
-fn unused(name: &str, panel: &Panel) -> Sym {
-    let is_axis = |sym: Sym| panel.outer.iter().chain(&panel.inner).any(|axis| axis.var == sym);
-    let numbered = (1..).map(|n| Sym::new(&format!("{name}{n}")));
-    let mut names = std::iter::once(Sym::new(name)).chain(numbered);
-    names.find(|&sym| !is_axis(sym)).expect("invariant: a panel has finitely many axes")
 }
 
 /// Makes the product at position `at` read the panels.

@@ -4,11 +4,11 @@
 //! a border in memory does: filling it touches only the edges. An image that one nest computes is stored inside a
 //! larger buffer from the start; any other is copied there, when a product reads it often enough to pay for that.
 
-use super::{Settings, pack};
+use super::{Settings, escapes, names, pack};
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar};
-use litz_sym::{Cmp, Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Cmp, Expr, Facts, Known, Rel};
 
 /// How many times larger than the image a buffer with border may be; the padding of widely dilated windows is mostly
 /// border.
@@ -137,10 +137,9 @@ fn copied(loops: &mut Loops, buf: Buf) -> bool {
         return false;
     }
     let Some(border) = border(loops, buf, &loads, fill) else { return false };
-    let mut padded = with_border(&loops.bufs[buf], &border, &loops.facts);
-    padded.name = unique(&format!("{}_pad", padded.name), loops.bufs.values().map(|b| b.name.as_str()));
-    padded.kind = BufKind::Temp;
-    let to = loops.bufs.push(padded.clone());
+    let BufData { name, dtype, sizes, strides, .. } = with_border(&loops.bufs[buf], &border, &loops.facts);
+    let to = names::add_buf(loops, &format!("{name}_pad"), dtype, sizes, strides);
+    let padded = loops.bufs[to].clone();
     for load in loads.iter().filter(|l| l.asks == Some(fill)) {
         redirect(loops, load, to, &border, &padded, true);
     }
@@ -341,7 +340,7 @@ fn border_nests(
     let data = &loops.bufs[buf];
     let order = storage_order(data, &loops.facts);
     let from = nest(loops, producer).from.clone();
-    let mut names: Vec<String> = loops.stmts.iter().map(|s| s.name().to_owned()).collect();
+    let mut names = names::Statements::of(loops);
     let mut nests = Vec::new();
     let mut done = vec![false; border.len()];
     for &slab in order.iter().filter(|&&d| !border[d].is_none()) {
@@ -363,8 +362,7 @@ fn border_nests(
             coord * data.strides[d]
         });
         let index = facts.simplify(index.sum());
-        let name = unique(&format!("{}_border", data.name), names.iter().map(String::as_str));
-        names.push(name.clone());
+        let name = names.take(&format!("{}_border", data.name));
         let value = Inst { op: InstOp::Const(fill.to(data.dtype)), ty: data.dtype };
         let body = vec![value, store(buf, index, data.dtype)];
         nests.push(Nest { name, from: from.clone(), axes, reduced: Vec::new(), body });
@@ -392,7 +390,7 @@ fn copy_nest(loops: &Loops, buf: Buf, to: Buf, border: &[Border], fill: Scalar) 
     }
     let load = InstOp::Load { buf, index: facts.simplify(from), guard, other: fill.to(data.dtype) };
     let body = vec![Inst { op: load, ty: data.dtype }, store(to, facts.simplify(into), data.dtype)];
-    let name = unique(&data.name, loops.stmts.iter().map(Stmt::name));
+    let name = names::Statements::of(loops).take(&data.name);
     Nest { name, from: vec![image.name.clone()], axes, reduced: Vec::new(), body }
 }
 
@@ -402,14 +400,11 @@ fn store(buf: Buf, index: Expr, ty: Dtype) -> Inst {
 
 /// An axis for each dimension that has more than one point, in storage order; and the point along each dimension.
 fn axes(loops: &Loops, order: &[usize], extent: &dyn Fn(usize) -> Expr) -> (Vec<Axis>, Vec<Expr>) {
-    let (mut axes, mut points) = (Vec::new(), vec![Expr::zero(); order.len()]);
+    let (mut axes, mut points) = (Vec::<Axis>::new(), vec![Expr::zero(); order.len()]);
     for &d in order.iter().filter(|&&d| !extent(d).is_one()) {
-        let mut name = format!("p{d}");
-        while loops.facts.is_symbol_declared(Sym::new(&name)) {
-            name.push('_');
-        }
-        axes.push(Axis { var: Sym::new(&name), extent: extent(d) });
-        points[d] = Expr::named(&name);
+        let var = names::symbol(&format!("p{d}"), &loops.facts, axes.iter());
+        axes.push(Axis { var, extent: extent(d) });
+        points[d] = Expr::sym(var);
     }
     (axes, points)
 }
@@ -444,22 +439,6 @@ fn calls_with(stmt: &Stmt, buf: Buf) -> bool {
         Stmt::Extern(_) | Stmt::Region(_) => stmt.reads().contains(&buf) || stmt.writes().contains(&buf),
         Stmt::Nest(_) => false,
     }
-}
-
-fn escapes(loops: &Loops, buf: Buf) -> bool {
-    loops.updates.iter().any(|u| u.0 == buf || u.1 == buf)
-        || loops.outputs.iter().any(|o| matches!(o, Output::View { buf: b, .. } if *b == buf))
-}
-
-/// `name`, with a number where something else is called that.
-fn unique<'a>(name: &str, taken: impl Iterator<Item = &'a str> + Clone) -> String {
-    let mut candidate = name.to_owned();
-    let mut n = 1;
-    while taken.clone().any(|t| t == candidate) {
-        n += 1;
-        candidate = format!("{name}{n}");
-    }
-    candidate
 }
 
 fn nest(loops: &Loops, at: usize) -> &Nest {

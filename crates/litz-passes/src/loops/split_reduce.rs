@@ -3,9 +3,10 @@
 //! The blocks are independent points that threads can share. How many there are depends on sizes alone, so results are
 //! the same for any number of threads.
 
-use super::{Settings, cse, pack};
+use super::{Settings, cse, names, pack};
+use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
@@ -56,7 +57,7 @@ struct Division {
 fn split(loops: &mut Loops, at: usize) -> Option<Vec<Nest>> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
     let nest = nest.clone();
-    let reduces: Vec<usize> = (0..nest.body.len()).filter(|&i| is_reduce(&nest.body[i].op)).collect();
+    let reduces: Vec<usize> = (0..nest.body.len()).filter(|&i| nest.body[i].op.is_reduction()).collect();
     let positions = nest.body.iter().any(|i| matches!(i.op, InstOp::ArgReduce { .. }));
     let narrow = reduces.iter().any(|&i| nest.body[i].ty.compute() != nest.body[i].ty);
     if reduces.is_empty() || narrow || positions && reduces.len() > 1 || pack::operands(&nest).is_some() {
@@ -80,10 +81,6 @@ fn split(loops: &mut Loops, at: usize) -> Option<Vec<Nest>> {
         InstOp::ArgReduce { max, value } => split_position(loops, &nest, &division, reduces[0], max, value),
         _ => split_values(loops, &nest, &division, &reduces),
     })
-}
-
-fn is_reduce(op: &InstOp) -> bool {
-    matches!(op, InstOp::Reduce(..) | InstOp::ArgReduce { .. })
 }
 
 /// Divides the reduced axes into blocks. Axes may be reordered so that those with the largest steps count blocks.
@@ -114,8 +111,8 @@ fn divide(loops: &Loops, nest: &Nest, any_order: bool) -> Option<Division> {
             continue;
         }
         let length = block_length(axis.extent, extent, wanted / count);
-        let (outer, inner) =
-            (fresh(loops, &format!("{}_o", axis.var)), fresh(loops, &format!("{}_i", axis.var)));
+        let [outer, inner] = ["o", "i"]
+            .map(|part| names::symbol(&format!("{}_{part}", axis.var), &loops.facts, nest.all_axes()));
         let value = Expr::sym(outer) * length + Expr::sym(inner);
         let full = loops.facts.divides(length, axis.extent);
         blocks.push(Axis { var: outer, extent: loops.facts.simplify(axis.extent.ceildiv(length)) });
@@ -125,15 +122,6 @@ fn divide(loops: &Loops, nest: &Nest, any_order: bool) -> Option<Division> {
         return Some(Division { blocks, within, axis: axis.var, value, exists });
     }
     None
-}
-
-/// A symbol of that name, or a longer one where a size symbol has it.
-fn fresh(loops: &Loops, name: &str) -> Sym {
-    let mut name = name.to_owned();
-    while loops.facts.is_symbol_declared(Sym::new(&name)) {
-        name.push('_');
-    }
-    Sym::new(&name)
 }
 
 /// The step of the loads along an axis; the largest for steps that vary.
@@ -201,10 +189,9 @@ fn split_position(
 
     // Which block, as a position along its axes flattened, in a buffer of its own: it becomes an index below.
     let mut choice = tail_nest(nest, division);
-    choice.name = name_of(loops, &format!("{}_block", nest.name));
-    let chosen_sizes: Vec<Expr> = nest.axes.iter().map(|a| a.extent).collect();
+    choice.name = names::Statements::of(loops).take(&format!("{}_block", nest.name));
     let outer = flatten(&nest.axes);
-    let chosen = new_buf(loops, &format!("{}_block", nest.name), Dtype::I64, chosen_sizes);
+    let chosen = add_buf(loops, &format!("{}_block", nest.name), Dtype::I64, &nest.axes);
     let value = push(&mut choice.body, load(best, best_at, ty), ty);
     let block = push(&mut choice.body, InstOp::ArgReduce { max, value }, Dtype::I64);
     let store = InstOp::Store { buf: chosen, index: outer, value: block, combine: None };
@@ -214,7 +201,7 @@ fn split_position(
     tail.reduced.clear();
     let mut body = Tail::new(nest);
     let block = push(&mut body.insts, load(chosen, outer, Dtype::I64), Dtype::I64);
-    let (sym, count) = (fresh(loops, "block"), extent(&division.blocks));
+    let (sym, count) = (names::symbol("block", &loops.facts, nest.all_axes()), extent(&division.blocks));
     push(&mut body.insts, InstOp::Bind { sym, value: block, extent: count }, Dtype::I64);
     let inside = push(&mut body.insts, load(place, outer * count + Expr::sym(sym), Dtype::I64), Dtype::I64);
     // Positions count the reduced axes flattened. The axes before the divided one and the blocks of it are outside of
@@ -237,7 +224,7 @@ fn split_position(
 fn partial_nest(loops: &Loops, nest: &Nest, division: &Division) -> Nest {
     let mut axes = nest.axes.clone();
     axes.extend(&division.blocks);
-    let name = name_of(loops, &format!("{}_partial", nest.name));
+    let name = names::Statements::of(loops).take(&format!("{}_partial", nest.name));
     let mut partial =
         Nest { name, from: nest.from.clone(), axes, reduced: division.within.clone(), body: Vec::new() };
     let facts = partial.facts(&loops.facts);
@@ -326,29 +313,14 @@ impl<'a> Tail<'a> {
 /// A buffer with an element for each outer point and block, and its index there.
 fn partial_buf(loops: &mut Loops, nest: &Nest, division: &Division, role: &str, dtype: Dtype) -> (Buf, Expr) {
     let axes: Vec<Axis> = nest.axes.iter().chain(&division.blocks).copied().collect();
-    let sizes = axes.iter().map(|a| a.extent).collect();
-    (new_buf(loops, &format!("{}_{role}", nest.name), dtype, sizes), flatten(&axes))
+    (add_buf(loops, &format!("{}_{role}", nest.name), dtype, &axes), flatten(&axes))
 }
 
-fn new_buf(loops: &mut Loops, name: &str, dtype: Dtype, sizes: Vec<Expr>) -> Buf {
-    let mut unique = name.to_owned();
-    let mut n = 1;
-    while loops.bufs.values().any(|b| b.name == unique) {
-        n += 1;
-        unique = format!("{name}{n}");
-    }
-    let strides = litz_ir::graph::contiguous_strides(&sizes);
-    loops.bufs.push(BufData { name: unique, dtype, sizes, strides, kind: BufKind::Temp })
-}
-
-fn name_of(loops: &Loops, name: &str) -> String {
-    let mut unique = name.to_owned();
-    let mut n = 1;
-    while loops.stmts.iter().any(|s| s.name() == unique) {
-        n += 1;
-        unique = format!("{name}{n}");
-    }
-    unique
+/// A buffer with an element for each point of the axes.
+fn add_buf(loops: &mut Loops, name: &str, dtype: Dtype, axes: &[Axis]) -> Buf {
+    let sizes: Vec<Expr> = axes.iter().map(|a| a.extent).collect();
+    let strides = contiguous_strides(&sizes);
+    names::add_buf(loops, name, dtype, sizes, strides)
 }
 
 /// Axes flattened row-major.
