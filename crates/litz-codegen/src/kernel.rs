@@ -230,12 +230,19 @@ fn loop_kind(trees: &[Tree], var: Sym) -> Option<schedule::LoopKind> {
 
 /// Leaves below, each with the loops between, outermost first.
 fn collect_leaves(trees: &[Tree]) -> Vec<(&Leaf, Vec<Axis>)> {
-    fn walk<'a>(trees: &'a [Tree], path: &mut Vec<Axis>, out: &mut Vec<(&'a Leaf, Vec<Axis>)>) {
+    let axes = |loops: Vec<(schedule::LoopKind, Axis)>| loops.into_iter().map(|(_, axis)| axis).collect();
+    leaves_in_loops(trees).into_iter().map(|(leaf, loops)| (leaf, axes(loops))).collect()
+}
+
+/// As [`collect_leaves`], with the kinds of the loops.
+fn leaves_in_loops(trees: &[Tree]) -> Vec<(&Leaf, Vec<(schedule::LoopKind, Axis)>)> {
+    type Path = Vec<(schedule::LoopKind, Axis)>;
+    fn walk<'a>(trees: &'a [Tree], path: &mut Path, out: &mut Vec<(&'a Leaf, Path)>) {
         for tree in trees {
             match tree {
                 Tree::Leaf(leaf) => out.push((leaf, path.clone())),
-                Tree::Loop { axis, body, .. } => {
-                    path.push(*axis);
+                Tree::Loop { kind, axis, body } => {
+                    path.push((*kind, *axis));
                     walk(body, path, out);
                     path.pop();
                 }

@@ -1,12 +1,12 @@
 //! Buffers that never leave the kernel: how much of them one iteration of their scope touches, and where.
 
 use super::leaf::Run;
-use super::{Builder, MAX_REGISTER_ELEMENTS, collect_leaves};
+use super::{Builder, MAX_REGISTER_ELEMENTS, leaves_in_loops};
 use crate::access::Region;
 use litz_ir::Diag;
 use litz_ir::kernel::{Mem, Space};
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
-use litz_ir::schedule::{Leaf, LocalSpace};
+use litz_ir::schedule::{Leaf, LocalSpace, LoopKind};
 use litz_sym::{Expr, Facts, Sym};
 
 /// A buffer local to this kernel: the elements of a region of it, row by row.
@@ -23,7 +23,7 @@ const LINE: i64 = 16;
 impl<'a> Builder<'a> {
     /// Sizes every local buffer: it keeps what the stores of one iteration of its scope touch.
     pub(super) fn declare_locals(&mut self, facts: &Facts) -> Result<(), Diag> {
-        let leaves = collect_leaves(&self.plan.body);
+        let leaves = leaves_in_loops(&self.plan.body);
         for plan in &self.plan.locals {
             let Some(&buf) = self.names.bufs.get(plan.buf.as_str()) else {
                 return Err(self.error(format!("no buffer {}", plan.buf)));
@@ -57,7 +57,7 @@ impl<'a> Builder<'a> {
         &self,
         buf: Buf,
         scope: Option<Sym>,
-        leaves: &[(&'a Leaf, Vec<Axis>)],
+        leaves: &[(&'a Leaf, Vec<(LoopKind, Axis)>)],
         facts: &Facts,
     ) -> Result<Option<Region>, Diag> {
         let mut region: Option<Region> = None;
@@ -69,15 +69,19 @@ impl<'a> Builder<'a> {
                     continue;
                 }
                 let mut facts = facts.clone();
-                path.iter().for_each(|a| facts.declare_index(a.var, a.extent));
+                path.iter().for_each(|(_, a)| facts.declare_index(a.var, a.extent));
                 let outside = match scope {
                     Some(s) if self.plan.grid.iter().all(|a| a.var != s) => {
-                        path.iter().position(|a| a.var == s).map_or(path.len(), |at| at + 1)
+                        path.iter().position(|(_, a)| a.var == s).map_or(path.len(), |at| at + 1)
                     }
                     Some(_) | None => 0,
                 };
+                // Points of a tile are in flight together, wherever its loop stands.
+                let is_inside = |at: usize, kind: LoopKind| at >= outside || is_tile(kind);
+                let inside = path.iter().enumerate().filter(|(at, (kind, _))| is_inside(*at, *kind));
+                let inside: Vec<Axis> = inside.map(|(_, (_, axis))| *axis).collect();
                 let nest = self.nest(leaf)?;
-                let (bind, inner) = inner_axes(leaf, nest, &path[outside..], &facts);
+                let (bind, inner) = inner_axes(leaf, nest, &inside, &facts);
                 inner.iter().for_each(|a| facts.declare_index(a.var, a.extent));
                 let flat = index.subst(&|s| bind.iter().find(|b| b.0 == s).map(|b| b.1));
                 let here = Region::of(facts.simplify(flat), &inner, &facts).unwrap_or_else(whole);
@@ -124,6 +128,19 @@ impl<'a> Builder<'a> {
         let value = |s: Sym| kept.iter().find(|k| k.0 == s).map(|k| k.1);
         let element = if kept.is_empty() { element } else { run.facts.simplify(element.subst(&value)) };
         Ok((local.mem, element))
+    }
+}
+
+/// Whether a loop is held back for the leaves below it.
+fn is_tile(kind: LoopKind) -> bool {
+    match kind {
+        LoopKind::Tile | LoopKind::TileVector { .. } | LoopKind::Mma => true,
+        LoopKind::For
+        | LoopKind::Partial
+        | LoopKind::Unroll
+        | LoopKind::Vector { .. }
+        | LoopKind::Thread
+        | LoopKind::Warp => false,
     }
 }
 

@@ -208,6 +208,10 @@ impl<'a> Builder<'a> {
                     continue;
                 }
                 let here = extent - rest;
+                // Tiles held back are inside of this loop; their points past the end are masked.
+                if env.tiles.iter().any(|tile| here.has_sym(tile.axis.var)) {
+                    continue;
+                }
                 let clip = clip.get_or_insert(Clip { limit: here, pairs: Vec::new() });
                 if clip.limit == here {
                     clip.pairs.push((nest.name.as_str(), nest_axis));

@@ -74,6 +74,11 @@ impl Report {
         self.scope.truncate(mark);
     }
 
+    /// Whether all symbols of `expr` are in scope.
+    fn has_declared(&self, expr: Expr) -> bool {
+        expr.syms().iter().all(|sym| self.scope.contains(sym))
+    }
+
     /// Fails for each symbol of `expr` that is not in scope.
     fn expr(&mut self, expr: Expr, place: impl Display) {
         let (scope, diags) = (&self.scope, &mut self.diags);

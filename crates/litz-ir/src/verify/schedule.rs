@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use litz_sym::{Expr, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
 use crate::diag::Diags;
 use crate::ids::Id;
@@ -18,7 +18,7 @@ use crate::verify::Report;
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
 /// `zero-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
-/// `statement-order`, `region-order`, `load-order`, `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`,
+/// `statement-order`, `tail-scope`, `tail-point`, `shared-reduction`, `tile-remainder`, `region-order`, `load-order`, `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`,
 /// `placed-twice`, `pool-memory`, `pool-overflow`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     let (flat, spans) = loops.flat();
@@ -40,7 +40,6 @@ pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
         bufs,
         users,
         path: Vec::new(),
-        ordered: Vec::new(),
         loops_seen: 0,
         placed,
         count: 0,
@@ -58,12 +57,30 @@ struct Place {
     /// Position of the step.
     step: usize,
     part: Part,
-    /// Variables of the loops around, outermost first.
-    path: Vec<Sym>,
+    /// The loops around, outermost first.
+    path: Vec<Around>,
     /// The value of each axis.
     bind: Vec<(Sym, Expr)>,
-    /// Numbers and variables of the loops around that run in order, not counting the grid.
-    ordered: Vec<(usize, Sym)>,
+}
+
+/// A loop around a place.
+#[derive(Clone, Copy)]
+struct Around {
+    /// Position among all loops, in the order of the text.
+    number: usize,
+    /// `None`: of the grid.
+    kind: Option<LoopKind>,
+    axis: Axis,
+}
+
+impl Place {
+    fn value(&self, axis: Sym) -> Option<Expr> {
+        self.bind.iter().find(|bind| bind.0 == axis).map(|bind| bind.1)
+    }
+
+    fn is_inside(&self, around: &Around) -> bool {
+        self.path.iter().any(|own| own.number == around.number)
+    }
 }
 
 struct Verifier<'a> {
@@ -75,9 +92,7 @@ struct Verifier<'a> {
     /// Statements that read or write each buffer; one that does both is there twice.
     users: HashMap<Buf, Vec<usize>>,
     /// The loops around, outermost first.
-    path: Vec<Axis>,
-    /// Numbers and variables of those that run in order, not counting the grid.
-    ordered: Vec<(usize, Sym)>,
+    path: Vec<Around>,
     /// How many loops there were so far.
     loops_seen: usize,
     /// Where each statement of the program runs.
@@ -118,6 +133,7 @@ impl Verifier<'_> {
             self.locals(plan, step, &loops);
         }
         self.completeness();
+        self.reductions();
         self.order();
         self.load_inputs();
         self.placements();
@@ -136,9 +152,8 @@ impl Verifier<'_> {
         let name = self.loops.stmts[stmt].name();
         let is_first = self.placed[stmt].iter().all(|place| place.part != part);
         self.report.check(is_first, "duplicate-leaf", format_args!("`{name}` runs twice"));
-        let path = self.path.iter().map(|axis| axis.var).collect();
-        let (bind, ordered) = (bind.to_vec(), self.ordered.clone());
-        self.placed[stmt].push(Place { at: self.count, step, part, path, bind, ordered });
+        let (path, bind) = (self.path.clone(), bind.to_vec());
+        self.placed[stmt].push(Place { at: self.count, step, part, path, bind });
         self.count += 1;
     }
 
@@ -150,10 +165,10 @@ impl Verifier<'_> {
             self.report.extent(axis.extent, format_args!("`{}`, grid axis {}", plan.name, axis.var));
         }
         let mark = self.report.enter();
-        for axis in &plan.grid {
+        for &axis in &plan.grid {
             self.report.declare(axis.var);
+            self.step_into(None, axis);
         }
-        self.path.extend(&plan.grid);
         let mut loops: HashSet<Sym> = plan.grid.iter().map(|axis| axis.var).collect();
         for tree in &plan.body {
             self.tree(tree, step, &mut loops);
@@ -161,6 +176,11 @@ impl Verifier<'_> {
         self.path.clear();
         self.report.leave(mark);
         loops
+    }
+
+    fn step_into(&mut self, kind: Option<LoopKind>, axis: Axis) {
+        self.path.push(Around { number: self.loops_seen, kind, axis });
+        self.loops_seen += 1;
     }
 
     /// `loops` gathers the variables of all loops.
@@ -184,16 +204,10 @@ impl Verifier<'_> {
         let mark = self.report.enter();
         self.report.declare(axis.var);
         loops.insert(axis.var);
-        self.path.push(*axis);
-        self.loops_seen += 1;
-        let depth = self.ordered.len();
-        if matches!(kind, LoopKind::For | LoopKind::Unroll) {
-            self.ordered.push((self.loops_seen, axis.var));
-        }
+        self.step_into(Some(*kind), *axis);
         for tree in body {
             self.tree(tree, step, loops);
         }
-        self.ordered.truncate(depth);
         self.path.pop();
         self.report.leave(mark);
     }
@@ -246,7 +260,7 @@ impl Verifier<'_> {
             // What follows asks which loops the axes depend on; that was wrong already.
             return;
         }
-        for axis in &self.path {
+        for Around { axis, .. } in &self.path {
             let users: Vec<Expr> =
                 leaf.bind.iter().map(|&(_, value)| value).filter(|value| value.has_sym(axis.var)).collect();
             if users.is_empty() && !axis.extent.is_one() {
@@ -265,7 +279,7 @@ impl Verifier<'_> {
     /// sums of loop variables by the rule of mixed radix: 1, then the extent of the loop before, and so on.
     fn covers(&self, extent: Expr, value: Expr) -> bool {
         let (mut rest, mut digits) = (value, Vec::new());
-        for axis in self.path.iter().filter(|axis| value.has_sym(axis.var)) {
+        for axis in self.path.iter().map(|around| around.axis).filter(|axis| value.has_sym(axis.var)) {
             let Some((factor, without)) = rest.linear(axis.var) else { return true };
             rest = without;
             if !axis.extent.is_one() {
@@ -282,7 +296,11 @@ impl Verifier<'_> {
             return !is_decided;
         }
         match rest.as_int() {
-            Some(0) => self.loops.facts.known(&Rel::le(extent, radix)) != Known::No,
+            // Loops over what nobody declared are wrong already.
+            Some(0) => {
+                !self.report.has_declared(radix)
+                    || self.loops.facts.known(&Rel::le(extent, radix)) == Known::Yes
+            }
             Some(_) => false,
             None => true,
         }
@@ -313,6 +331,22 @@ impl Verifier<'_> {
                 "statement-order",
                 format_args!("`{name}.tail` runs before its body"),
             );
+        }
+    }
+
+    /// The running values of a nest live from before its outermost loop along a reduced axis to the end of the loops
+    /// around that one: there its tail reads them, at the same points.
+    fn reductions(&mut self) {
+        for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
+            let Stmt::Nest(nest) = stmt else { continue };
+            let part = |part: Part| places.iter().find(|place| place.part == part);
+            for place in places {
+                tile_remainders(&mut self.report, &self.loops.facts, nest, place);
+                shared_reductions(&mut self.report, nest, place);
+            }
+            if let (Some(body), Some(tail)) = (part(Part::Body), part(Part::Tail)) {
+                same_points(&mut self.report, nest, body, tail);
+            }
         }
     }
 
@@ -368,9 +402,12 @@ impl Verifier<'_> {
                 continue;
             }
             for place in places {
-                let value = place.bind.iter().find(|bind| bind.0 == over).and_then(|bind| bind.1.as_sym());
-                let around = place.ordered.iter().find(|around| Some(around.1) == value);
-                counting.push(around.map(|around| around.0));
+                let value = place.value(over).and_then(|value| value.as_sym());
+                let counts = |around: &&Around| {
+                    let is_ordered = matches!(around.kind, Some(LoopKind::For | LoopKind::Unroll));
+                    is_ordered && Some(around.axis.var) == value
+                };
+                counting.push(place.path.iter().find(counts).map(|around| around.number));
             }
         }
         let is_one = counting.windows(2).all(|pair| pair[0] == pair[1]) && !counting.contains(&None);
@@ -439,7 +476,9 @@ impl Verifier<'_> {
                 format_args!("`{name}` is local to a kernel, but `{}` runs in another", stmt.name());
             self.report.check(!is_elsewhere, "local-escapes", message);
             let Some(scope) = scope else { continue };
-            let is_inside = places.iter().all(|place| place.step != step || place.path.contains(&scope));
+            let is_inside = places
+                .iter()
+                .all(|place| place.step != step || place.path.iter().any(|around| around.axis.var == scope));
             let message =
                 format_args!("`{name}` is local to loop {scope}, but `{}` is outside of it", stmt.name());
             self.report.check(is_inside, "local-scope", message);
@@ -499,9 +538,84 @@ impl Verifier<'_> {
     }
 }
 
+/// Threads share no running values: no axis of the grid is one that `place` reduces or scans along.
+fn shared_reductions(report: &mut Report, nest: &Nest, place: &Place) {
+    if place.part == Part::Tail {
+        return;
+    }
+    let scanned = nest.body.iter().filter_map(|inst| match inst.op {
+        InstOp::Scan { axis, .. } => Some(axis),
+        _ => None,
+    });
+    for axis in nest.reduced.iter().map(|axis| axis.var).chain(scanned) {
+        let is_bound_by =
+            |around: &&Around| place.value(axis).is_some_and(|value| value.has_sym(around.axis.var));
+        let grid = place.path.iter().take_while(|around| around.kind.is_none());
+        for around in grid.filter(|around| !around.axis.extent.is_one()).filter(is_bound_by) {
+            let message = format_args!("`{}`: {axis} runs along grid axis {}", nest.name, around.axis.var);
+            report.fail("shared-reduction", message);
+        }
+    }
+}
+
+/// Points of a tile are in flight together: an inner loop along the same reduced axis ends at the same point for all of
+/// them. (Outer points past the end are masked.)
+fn tile_remainders(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place) {
+    let is_tile =
+        |around: &&Around| matches!(around.kind, Some(LoopKind::Tile | LoopKind::TileVector { .. }));
+    for axis in nest.reduced.iter().filter(|_| place.part == Part::Body) {
+        let Some(value) = place.value(axis.var) else { continue };
+        let used: Vec<&Around> = place.path.iter().filter(|around| value.has_sym(around.axis.var)).collect();
+        let Some((_, outer)) = used.split_last() else { continue };
+        let Some(tile) = outer.iter().copied().find(is_tile) else { continue };
+        let mut facts = facts.clone();
+        used.iter().for_each(|around| facts.declare_index(around.axis.var, around.axis.extent));
+        let is_within = facts.known(&Rel::lt(value, axis.extent)).is_yes();
+        let message = format_args!(
+            "`{}`: {} = {value} may leave its axis, at different points of tile {}",
+            nest.name, axis.var, tile.axis.var
+        );
+        report.check(is_within, "tile-remainder", message);
+    }
+}
+
+/// The tail of a nest is inside all loops in which its running values begin anew, and takes the points of those loops in
+/// the order of the body.
+fn same_points(report: &mut Report, nest: &Nest, body: &Place, tail: &Place) {
+    let reduces_along = |around: &Around| {
+        nest.reduced.iter().any(|axis| body.value(axis.var).is_some_and(|v| v.has_sym(around.axis.var)))
+    };
+    let start = body.path.iter().position(reduces_along).unwrap_or(body.path.len());
+    let around: Vec<&Around> =
+        body.path[..start].iter().filter(|around| !around.axis.extent.is_one()).collect();
+    let is_around = |sym: Sym| around.iter().any(|around| around.axis.var == sym);
+    let name = &nest.name;
+    for around in &around {
+        let message = format_args!(
+            "`{name}.tail` is outside of loop {}, at whose points `{name}.body` begins anew",
+            around.axis.var
+        );
+        report.check(tail.is_inside(around), "tail-scope", message);
+    }
+    for axis in &nest.axes {
+        let first = |place: &Place| {
+            let is_within = |sym: Sym| place.path.iter().any(|around| around.axis.var == sym);
+            let value = place.value(axis.var)?;
+            Some(value.subst(&|sym| (is_within(sym) && !is_around(sym)).then(Expr::zero)))
+        };
+        let (ours, theirs) = (first(tail), first(body));
+        if let (Some(ours), Some(theirs)) = (ours, theirs)
+            && ours != theirs
+        {
+            let message = format_args!("`{name}.tail` begins at {} = {ours}, its body at {theirs}", axis.var);
+            report.fail("tail-point", message);
+        }
+    }
+}
+
 /// Whether the nest has a part that runs once per outer point.
 fn reduces(nest: &Nest) -> bool {
-    nest.body.iter().any(|inst| matches!(inst.op, InstOp::Reduce(..) | InstOp::ArgReduce { .. }))
+    nest.body.iter().any(|inst| inst.op.is_reduction())
 }
 
 /// Buffers that are read when all statements are done.

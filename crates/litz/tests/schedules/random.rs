@@ -25,8 +25,7 @@ struct Planner<'a, 'c, 'b> {
     names: usize,
     /// Whether a loop around is a vector: there is one at most.
     in_vector: bool,
-    /// Loops that are no tiles: outer ones of axes that are split, because the extents of loops inside may depend on
-    /// them; and reduced ones, because points of a tile that an axis does not have are left out by masks.
+    /// Loops that are no tiles: reduced ones, because points of a tile that an axis does not have are left out by masks.
     no_tiles: Vec<Sym>,
 }
 
@@ -133,7 +132,6 @@ impl Planner<'_, '_, '_> {
             return (vec![Axis { var: outer, extent }], Expr::sym(outer));
         }
         let (inner, by) = (self.name(), self.choices.pick(&SPLITS));
-        self.no_tiles.push(outer);
         let outer = Axis { var: outer, extent: extent.ceildiv(by) };
         let value = Expr::sym(outer.var) * by + Expr::sym(inner);
         (vec![outer, Axis { var: inner, extent: Expr::int(by) }], value)
