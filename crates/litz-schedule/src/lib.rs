@@ -7,6 +7,7 @@
 
 mod access;
 mod axes;
+mod blocks;
 mod cost;
 mod deps;
 mod fuse;

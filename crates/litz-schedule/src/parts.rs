@@ -1,14 +1,30 @@
-//! Loops of long sums, cut so that rounding errors stay small.
+//! Loops of long sums, cut so that rounding errors stay small and operands in the cache.
 
 use crate::axes::variable;
 use crate::cost::size;
 use crate::tree::{cut, rebind};
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{LoopKind, Tree};
+use litz_sym::{Expr, Sym};
 
 /// The reduced loops around `body`. Long sums are added up from parts: a single loop is cut into pieces, of several the
 /// innermost that are long enough together make a part, of about `part` terms. `axes` belong to a kernel of `loops`.
 pub fn sum_in_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> Vec<Tree> {
+    cut_into_parts(body, axes, loops, part).0
+}
+
+/// The loops around `body` that add up one piece of a sum: a part of the whole where it is too short to be cut into some.
+pub fn sum_of_piece(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> Vec<Tree> {
+    let (trees, is_cut) = cut_into_parts(body, axes, loops, part);
+    let Some(outermost) = axes.first().filter(|_| !is_cut) else { return trees };
+    let whole = Axis { var: variable(loops, &format!("{}p", outermost.var)), extent: Expr::one() };
+    let value = Expr::sym(whole.var) * outermost.extent + Expr::sym(outermost.var);
+    let body = trees.into_iter().map(|t| rebind(t, outermost.var, value)).collect();
+    vec![Tree::Loop { kind: LoopKind::Partial, axis: whole, body }]
+}
+
+/// The loops, and whether they have parts.
+fn cut_into_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> (Vec<Tree>, bool) {
     let mut trees = body;
     let mut length = 1i64;
     let mut is_cut = false;
@@ -36,7 +52,43 @@ pub fn sum_in_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) ->
             trees = vec![Tree::Loop { kind: LoopKind::For, axis: *a, body: trees }];
         }
     }
-    trees
+    (trees, is_cut)
+}
+
+/// Reduced loops in two levels.
+pub struct Pieces {
+    /// Loops that count pieces.
+    pub outside: Vec<Axis>,
+    /// Loops over a piece.
+    pub inside: Vec<Axis>,
+    /// The value of a loop's variable that was cut in two.
+    pub value: Option<(Sym, Expr)>,
+}
+
+/// Cuts a sum into pieces of equal length, more than half of `most` points. Nothing where that is all of it, or where the
+/// extents do not divide so. `axes` belong to a kernel of `loops`.
+pub fn pieces(axes: &[Axis], loops: &Loops, most: i64) -> Option<Pieces> {
+    let mut length = 1i64;
+    for (at, axis) in axes.iter().enumerate().rev() {
+        let extent = axis.extent.as_int()?;
+        if length.saturating_mul(extent) <= most {
+            length *= extent;
+            continue;
+        }
+        let mut cut_up =
+            Pieces { outside: axes[..=at].to_vec(), inside: axes[at + 1..].to_vec(), value: None };
+        let longest = most / length;
+        if let Some(piece) = (2..=longest).rev().find(|d| extent % d == 0) {
+            let name = |suffix: &str| variable(loops, &format!("{}{suffix}", axis.var));
+            let (count, points, value) = cut(*axis, piece, name("b"), name("i"));
+            cut_up.outside[at] = count;
+            cut_up.inside.insert(0, points);
+            cut_up.value = Some((axis.var, value));
+            length *= piece;
+        }
+        return (length > most / 2).then_some(cut_up);
+    }
+    None
 }
 
 /// How long to cut the pieces of a loop. Where a leaf binds an axis to more than a multiple of the variable, as it does

@@ -6,10 +6,11 @@
 
 use crate::access::{Step, accesses, bound_indices, side_exprs, step, substitute};
 use crate::axes::{Merged, merge_axes, order_axes, variable};
+use crate::blocks::{Blocks, nested};
 use crate::cost::{points, size};
 use crate::fuse::{Group, Member};
-use crate::parts::sum_in_parts;
-use crate::tree::{cut, grain, rebind};
+use crate::parts::{sum_in_parts, sum_of_piece};
+use crate::tree::{cut, grain};
 use crate::{Heuristics, Mma, TargetInfo, nest};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
@@ -182,10 +183,10 @@ pub fn plan(
 
     let mut body = tile_trees(loops, group, product, &tiling, unit, target, heuristics);
     if let Some(axis) = tiling.in_turn {
-        body = vec![Tree::Loop { kind: LoopKind::For, axis, body }];
+        body = nested(body, &[axis]);
     }
     let plan = KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() };
-    (plan, tiling.in_turn.map(|axis| axis.var))
+    (plan, tiling.turns().map(|axis| axis.var))
 }
 
 /// The trees of a product that is one stage of a kernel for a block of rows. `around` are the loops it runs in.
@@ -204,8 +205,7 @@ pub fn stage(
     let trees = tile_trees(loops, group, product, &tiling, unit, target, heuristics);
     let own = tiling.batch.iter().filter(|a| !around.contains(a)).chain(&tiling.grid_column);
     let own: Vec<Axis> = own.copied().collect();
-    let wrap = |body, axis: &Axis| vec![Tree::Loop { kind: LoopKind::For, axis: *axis, body }];
-    own.iter().rev().fold(trees, wrap)
+    nested(trees, &own)
 }
 
 /// What runs for one tile: its sums, and what follows them.
@@ -220,64 +220,99 @@ fn tile_trees(
 ) -> Vec<Tree> {
     let facts = &loops.facts;
     let head = nest(loops, group.members[0].stmt);
-    let mut reduce_axes = head.reduced.clone();
-    let left_index: Vec<Expr> =
-        accesses(head).into_iter().filter(|a| a.at == product.left).map(|a| a.index).collect();
-    order_axes(&mut reduce_axes, &left_index, &group.facts(facts));
     let outer_bind = tiling.bind(&group.members[0]);
-    let mut body_bind = outer_bind.clone();
-    let mut reduce_loops = Vec::new();
-    let mut together = None;
-    for (i, a) in reduce_axes.iter().enumerate() {
-        let var = variable(loops, &format!("k{i}"));
-        let mut axis = Axis { var, extent: a.extent };
-        let mut value = Expr::sym(var);
-        if let (Some((_, depth)), true) = (unit, Some(a.var) == product.grouped) {
-            let (outside, inside, at) = cut(axis, depth, var, variable(loops, "kk"));
-            (axis, value, together) = (outside, at, Some(inside));
-        }
-        body_bind.push((a.var, value));
-        reduce_loops.push(axis);
-    }
-    let mut body = vec![leaf(head, Part::Body, body_bind)];
+    let sum = Sum::new(loops, group, product, unit);
+    let bind = outer_bind.iter().chain(&sum.bind).copied().collect();
+    let mut body = vec![leaf(head, Part::Body, bind)];
     let mut terms = chain(loops, head, heuristics);
-    if let Some(axis) = together {
+    if let Some(axis) = sum.together {
         body = vec![Tree::Loop { kind: LoopKind::Mma, axis, body }];
         terms /= size(facts, axis.extent);
     }
+    let lanes = target.lanes();
     let is_matrix = unit.is_some_and(|(m, _)| m.rows > 1);
+    let in_tile = |trees: Vec<Tree>| tiling.loops(trees, LoopKind::Tile, LoopKind::TileVector { lanes });
     if is_matrix {
         body = tiling.loops(body, LoopKind::Mma, LoopKind::Mma);
     }
-    let mut tile = match (tiling.blocks, &reduce_loops[..]) {
-        (Some(blocks), [axis]) => blocks.around(body, *axis, loops),
-        _ => sum_in_parts(body, &reduce_loops, loops, terms),
-    };
+    // What tiles add up in turns, and what one does alone before its tail.
+    let (mut apart, mut tile) = (Vec::new(), Vec::new());
+    match tiling.blocks {
+        Some(blocks) if is_matrix => apart = blocks.around(body, &sum.loops, loops, nested),
+        Some(blocks) => {
+            let piece = |body, axes: &[Axis]| in_tile(sum_of_piece(body, axes, loops, terms));
+            apart = blocks.around(body, &sum.loops, loops, piece);
+        }
+        None => tile = sum_in_parts(body, &sum.loops, loops, terms),
+    }
     let tail = leaf(head, Part::Tail, outer_bind);
     let epilogue = &group.members[1..];
     let length: usize = epilogue.iter().map(|m| nest(loops, m.stmt).body.len()).sum();
     let mut epilogue: Vec<Tree> =
         epilogue.iter().map(|m| leaf(nest(loops, m.stmt), Part::Whole, tiling.bind(m))).collect();
-    let lanes = target.lanes();
-    if is_matrix {
+    let for_each = |trees, copies| tiling.loops(trees, LoopKind::For, LoopKind::Vector { lanes, copies });
+    let mut end = if is_matrix {
         epilogue.insert(0, tail);
-        let epilogue = tiling.loops(epilogue, LoopKind::For, LoopKind::Vector { lanes, copies: 1 });
-        tile.extend(match tiling.blocks {
-            Some(Blocks { rows: axis, .. }) => vec![Tree::Loop { kind: LoopKind::For, axis, body: epilogue }],
-            None => epilogue,
-        });
-        return tile;
-    }
-    tile.push(tail);
-    if length <= heuristics.inline_epilogue {
+        tile.extend(for_each(epilogue, 1));
+        tile
+    } else if length <= heuristics.inline_epilogue {
+        tile.push(tail);
         tile.extend(epilogue);
-        tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes })
+        in_tile(tile)
     } else {
-        let mut body = tiling.loops(tile, LoopKind::Tile, LoopKind::TileVector { lanes });
+        tile.push(tail);
+        let mut body = in_tile(tile);
         // The vectors of a row take turns: what is long is a chain of dependent instructions.
-        let copies = target.tile_columns() / lanes;
-        body.extend(tiling.loops(epilogue, LoopKind::For, LoopKind::Vector { lanes, copies }));
+        body.extend(for_each(epilogue, target.tile_columns() / lanes));
         body
+    };
+    if let Some(blocks) = tiling.blocks {
+        end = blocks.turns(end);
+    }
+    apart.extend(end);
+    apart
+}
+
+/// The loops of a product's sum.
+struct Sum {
+    /// Outermost first.
+    loops: Vec<Axis>,
+    /// Points that one matrix instruction takes, inside.
+    together: Option<Axis>,
+    /// Values of the reduced axes.
+    bind: Vec<(Sym, Expr)>,
+}
+
+impl Sum {
+    /// The left operand is walked in the order of its memory.
+    fn new(loops: &Loops, group: &Group, product: &Product, unit: Option<(Mma, i64)>) -> Sum {
+        let head = nest(loops, group.members[0].stmt);
+        let mut axes = head.reduced.clone();
+        let left: Vec<Expr> =
+            accesses(head).into_iter().filter(|a| a.at == product.left).map(|a| a.index).collect();
+        order_axes(&mut axes, &left, &group.facts(&loops.facts));
+        let mut sum = Sum { loops: Vec::new(), together: None, bind: Vec::new() };
+        for (i, a) in axes.iter().enumerate() {
+            let var = variable(loops, &format!("k{i}"));
+            let mut axis = Axis { var, extent: a.extent };
+            let mut value = Expr::sym(var);
+            if let (Some((_, depth)), true) = (unit, Some(a.var) == product.grouped) {
+                let (outside, inside, at) = cut(axis, depth, var, variable(loops, "kk"));
+                (axis, value, sum.together) = (outside, at, Some(inside));
+            }
+            sum.bind.push((a.var, value));
+            sum.loops.push(axis);
+        }
+        sum
+    }
+
+    /// Bytes of the right operand that a tile of columns takes at each point of the loops.
+    fn bytes(&self, loops: &Loops, group: &Group, product: &Product, target: &TargetInfo) -> i64 {
+        let InstOp::Load { buf, .. } = nest(loops, group.members[0].stmt).body[product.right].op else {
+            return 0;
+        };
+        let together = self.together.map_or(1, |axis| size(&loops.facts, axis.extent));
+        i64::from(target.tile_columns()) * together * loops.bufs[buf].dtype.size() as i64
     }
 }
 
@@ -307,59 +342,6 @@ struct Tiling {
     blocks: Option<Blocks>,
     /// Tiles of a block of rows that stays in the second-level cache while the columns pass by.
     in_turn: Option<Axis>,
-}
-
-/// A piece of the right operand that stays in the first-level cache while several tiles of rows use it.
-#[derive(Clone, Copy)]
-struct Blocks {
-    /// Tiles of rows.
-    rows: Axis,
-    /// Length of a piece of the sum, in matrix instructions.
-    depth: i64,
-}
-
-impl Blocks {
-    /// Tiles that share a piece at most: accumulators of four of 32 by 32 f32 are 16 KiB. On an Intel Xeon with tile
-    /// registers (2 MiB of second-level cache) products of 128 rows took 0.52 instead of 0.71 ms for 3072 columns and
-    /// sums of 768, 0.43 instead of 0.55 for 768 columns and sums of 3072.
-    const MOST_TILES: i64 = 4;
-
-    /// Blocks for `tiles` tiles of rows of a product whose instruction takes `depth` points of a single reduced axis.
-    fn new(
-        loops: &Loops,
-        group: &Group,
-        product: &Product,
-        target: &TargetInfo,
-        (unit, depth): (Mma, i64),
-        tiles: i64,
-    ) -> Option<Blocks> {
-        let head = nest(loops, group.members[0].stmt);
-        let [axis] = head.reduced[..] else { return None };
-        let steps = axis.extent.as_int()? / depth;
-        let width = i64::from(target.tile_columns());
-        let bytes = depth * width * unit.dtype.size() as i64;
-        let most = (target.l1_bytes / 2 / bytes.max(1)).max(1);
-        let piece = (most / 2 + 1..=most).rev().find(|d| steps % d == 0 && steps > *d)?;
-        // Every thread gets two points at least.
-        let column = outer_of(group, product.column)?;
-        let columns = (size(&loops.facts, column.extent) + width - 1) / width;
-        let wanted = 2 * i64::from(target.threads.max(1));
-        let shared = (tiles * columns / wanted).clamp(1, Blocks::MOST_TILES);
-        let groups = (tiles + shared - 1) / shared;
-        let extent = Expr::int((tiles + groups - 1) / groups.max(1));
-        let rows = Axis { var: variable(loops, "im"), extent };
-        (!extent.is_one()).then_some(Blocks { rows, depth: piece })
-    }
-
-    /// The loops around one instruction for each tile of a sum over `axis`.
-    fn around(&self, body: Vec<Tree>, axis: Axis, loops: &Loops) -> Vec<Tree> {
-        let name = |suffix: &str| variable(loops, &format!("{}{suffix}", axis.var));
-        let (pieces, steps, value) = cut(axis, self.depth, name("b"), name("i"));
-        let body = body.into_iter().map(|tree| rebind(tree, axis.var, value)).collect();
-        [steps, self.rows, pieces]
-            .into_iter()
-            .fold(body, |body, axis| vec![Tree::Loop { kind: LoopKind::For, axis, body }])
-    }
 }
 
 /// How rows are cut into blocks as high as a tile.
@@ -464,7 +446,11 @@ impl Tiling {
         unit: Option<(Mma, i64)>,
     ) -> Tiling {
         let rows = product.rows.iter().filter_map(|&r| outer_of(group, r)).collect();
-        let Some((unit, depth)) = unit.filter(|(m, _)| m.rows > 1) else {
+        let sum = Sum::new(loops, group, product, unit);
+        let bytes = sum.bytes(loops, group, product, target);
+        let columns = outer_of(group, product.column).map_or(1, |column| size(&loops.facts, column.extent));
+        let columns = (columns as u64).div_ceil(u64::from(target.tile_columns())) as i64;
+        let Some((unit, _)) = unit.filter(|(m, _)| m.rows > 1) else {
             let mut in_turn = None;
             let mut rows = RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
                 let height = balanced(rows, most_rows(target), is_known);
@@ -472,7 +458,12 @@ impl Tiling {
                 (height, in_turn)
             });
             rows.add_lines(loops, target);
-            return Tiling { in_turn, ..Tiling::of_rows(group, product, rows, loops, target) };
+            let mut tiling = Tiling::of_rows(group, product, rows, loops, target);
+            tiling.in_turn = in_turn;
+            if in_turn.is_none() {
+                tiling.add_blocks(loops, &sum, bytes, target);
+            }
+            return tiling;
         };
         // Accumulators of a matrix instruction are two by two: each operand loaded is used twice.
         let most = 2 * i64::from(unit.rows);
@@ -480,10 +471,40 @@ impl Tiling {
         let rows = RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
             // What is left of an unknown number takes part of the instruction.
             let height = if is_known { balanced(rows, most, true) } else { most };
-            blocks = Blocks::new(loops, group, product, target, (unit, depth), (rows + height - 1) / height);
+            let tiles = (rows + height - 1) / height;
+            blocks = match sum.loops[..] {
+                [_] => Blocks::new(loops, &sum.loops, bytes, [tiles, tiles * columns], target),
+                _ => None,
+            };
             (height, blocks.map(|b| b.rows))
         });
         Tiling { blocks, ..Tiling::of_rows(group, product, rows, loops, target) }
+    }
+
+    /// Lets tiles that follow one another in the grid take turns with pieces of the right operand.
+    fn add_blocks(&mut self, loops: &Loops, sum: &Sum, bytes: i64, target: &TargetInfo) {
+        let facts = &loops.facts;
+        let is_known = |a: &Axis| a.extent.as_int().is_some_and(|tiles| tiles > 1);
+        let Some(at) = self.grid_rows.iter().rposition(is_known) else { return };
+        let axis = self.grid_rows[at];
+        let tiles = size(facts, axis.extent);
+        let all = points(facts, self.batch.iter().chain(&self.grid_rows).chain(&self.grid_column));
+        self.blocks = Blocks::new(loops, &sum.loops, bytes, [tiles, all], target);
+        let Some(blocks) = self.blocks else { return };
+        let (groups, _, place) =
+            cut(axis, size(facts, blocks.rows.extent), variable(loops, "ig"), blocks.rows.var);
+        if groups.extent.is_one() {
+            self.grid_rows.remove(at);
+        } else {
+            self.grid_rows[at] = groups;
+        }
+        let place = if groups.extent.is_one() { Expr::sym(blocks.rows.var) } else { place };
+        self.value.iter_mut().for_each(|v| v.1 = v.1.replace(axis.var, place));
+    }
+
+    /// Tiles that one point of the grid runs one after another.
+    fn turns(&self) -> Option<Axis> {
+        self.in_turn.or(self.blocks.map(|blocks| blocks.rows))
     }
 
     /// Tiles as high as the blocks of `rows`.
@@ -522,9 +543,9 @@ impl Tiling {
 
     /// Points of a tile.
     fn points(&self, facts: &Facts) -> i64 {
-        let blocks = self.blocks.map(|b| b.rows);
-        let rows = self.tile_lines.iter().chain(&self.tile_rows).chain(&self.in_turn);
-        points(facts, rows.chain([&self.tile_columns]).chain(&blocks))
+        let turns = self.turns();
+        let rows = self.tile_lines.iter().chain(&self.tile_rows).chain(&turns);
+        points(facts, rows.chain([&self.tile_columns]))
     }
 
     /// The grid, and how many of its innermost points share an operand that should stay in the second-level cache: the

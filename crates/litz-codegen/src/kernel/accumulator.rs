@@ -16,8 +16,8 @@ pub(super) struct Accumulator {
     /// Position of the best value, for an arg-reduction.
     pub(super) at: Option<Mem>,
     /// Tiles it has an element for each point of. They keep their variables wherever they are sunk to. Extents are those
-    /// of the array: whole vectors, so that each row starts with one. Around a matrix instruction so do all loops inside
-    /// the reduction, where the tail has loops over the same variables.
+    /// of the array: whole vectors, so that each row starts with one. Where tiles begin inside the reduction so do all loops
+    /// there, if the tail has loops over the same variables.
     tiles: Vec<Axis>,
     /// Outer axes that loops inside the reduction run along: axis, value at the first point, extent.
     dims: Vec<(Sym, Expr, Expr)>,
@@ -109,13 +109,16 @@ impl<'a> Builder<'a> {
         let mut tiles: Vec<Axis> =
             env.tiles.iter().filter(|t| varies(t.axis.var)).map(TileLoop::in_whole_vectors).collect();
         let inside: Vec<Axis> = below.iter().filter(|a| varies(a.var)).copied().collect();
-        let is_mma = |a: &Axis| loop_kind(&self.plan.body, a.var) == Some(schedule::LoopKind::Mma);
-        let is_matrix = inside.iter().any(is_mma) && self.has_same_tail(leaf, &outer);
-        if is_matrix {
+        let is_tile = |a: &Axis| {
+            use schedule::LoopKind::{Mma, Tile, TileVector};
+            matches!(loop_kind(&self.plan.body, a.var), Some(Mma | Tile | TileVector { .. }))
+        };
+        let is_tiled = inside.iter().any(is_tile) && self.has_same_tail(leaf, &outer);
+        if is_tiled {
             tiles.extend(inside);
         }
         let mut dims = Vec::new();
-        for &(axis, value) in outer.iter().filter(|_| !is_matrix) {
+        for &(axis, value) in outer.iter().filter(|_| !is_tiled) {
             let used: Vec<Axis> = below.iter().filter(|a| value.has_sym(a.var)).copied().collect();
             if used.is_empty() {
                 continue;
@@ -127,7 +130,7 @@ impl<'a> Builder<'a> {
         let mut accumulator = Accumulator { mem: Mem(0), at: None, tiles, dims };
         let extent = accumulator.extents().into_iter().fold(Expr::one(), |n, e| n * e);
         let space = match extent.as_int() {
-            Some(n) if accumulator.dims.is_empty() && !is_matrix && n <= MAX_REGISTER_ELEMENTS => space,
+            Some(n) if accumulator.dims.is_empty() && !is_tiled && n <= MAX_REGISTER_ELEMENTS => space,
             _ => Space::Scratch,
         };
         for (i, inst) in nest.body.iter().enumerate() {
@@ -185,6 +188,7 @@ impl<'a> Builder<'a> {
         for axis in below.iter().rev().filter(|a| spans(a.var)) {
             let kind = match loop_kind(&self.plan.body, axis.var) {
                 Some(schedule::LoopKind::Mma) => LoopKind::Mma,
+                Some(schedule::LoopKind::TileVector { lanes }) => LoopKind::Vector { lanes, copies: 1 },
                 _ => LoopKind::For,
             };
             stmts = vec![Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: stmts })];

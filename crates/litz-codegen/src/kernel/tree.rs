@@ -202,7 +202,7 @@ impl<'a> Builder<'a> {
                 if env.has_clipped(nest, nest_axis) || facts.known(&Rel::lt(value, extent)) == Known::Yes {
                     continue;
                 }
-                let (value, extent) = undivided(value, extent, &facts);
+                let (value, extent) = undivided(value, extent, axis.var, &facts);
                 let Some((coefficient, rest)) = value.linear(axis.var) else { continue };
                 if !coefficient.is_one() {
                     continue;
@@ -222,16 +222,19 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// What is smaller than what exactly where `value < extent`, without divisions: rows of a merged axis are found by one.
-/// floordiv(x, n) < m, n > 0 => x < m*n
-fn undivided(mut value: Expr, mut extent: Expr, facts: &Facts) -> (Expr, Expr) {
-    while let Some((inner, divisor)) = value.as_floordiv() {
-        if facts.known(&Rel::le(Expr::one(), divisor)) != Known::Yes {
-            break;
-        }
-        (value, extent) = (inner, extent * divisor);
+/// What is smaller than what exactly where `value < extent`, without divisions of `var`: rows of a merged axis are found
+/// by one.
+/// y + floordiv(x, n) < m, n > 0 => x + n*y < m*n
+fn undivided(mut value: Expr, mut extent: Expr, var: Sym, facts: &Facts) -> (Expr, Expr) {
+    let is_positive = |e: Expr| facts.known(&Rel::le(Expr::one(), e)) == Known::Yes;
+    loop {
+        let divided = value.terms().into_iter().find_map(|(factor, term)| {
+            let (inner, divisor) = term.as_floordiv().filter(|_| factor == 1 && term.has_sym(var))?;
+            is_positive(divisor).then(|| (inner + (value - term) * divisor, divisor))
+        });
+        let Some((inner, divisor)) = divided else { return (value, extent) };
+        (value, extent) = (facts.simplify(inner), extent * divisor);
     }
-    (value, extent)
 }
 
 /// The axis, ending where `limit` says.
