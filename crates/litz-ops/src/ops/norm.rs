@@ -44,9 +44,14 @@ struct Affine {
     coords: fn(&[Expr], usize) -> Vec<Expr>,
 }
 
-/// Mean and inverse deviation over `dims`, in two passes. The results keep the reduced dimensions.
-fn moments(lw: &mut Lower<'_>, x: &Access, dims: &[usize], eps: f64) -> Result<(Access, Access), OpError> {
-    let compute = x.dtype.compute();
+/// Mean and inverse deviation over `dims`, computed as `compute` in two passes. The results keep the reduced dimensions.
+fn moments(
+    lw: &mut Lower<'_>,
+    x: &Access,
+    dims: &[usize],
+    eps: f64,
+    compute: Dtype,
+) -> Result<(Access, Access), OpError> {
     let rows = kept_sizes(&x.sizes, dims);
     let mean = lw.temp("mean", compute, &rows);
     mean_into(lw, x, dims, &mean)?;
@@ -54,7 +59,7 @@ fn moments(lw: &mut Lower<'_>, x: &Access, dims: &[usize], eps: f64) -> Result<(
     let n = count(&x.sizes, dims);
     lw.nest(&rows, |b, at| {
         let coords = reduced_coords(b, &x.sizes, dims, at);
-        let (v, m) = (b.read(x, &coords), b.read(&mean, at));
+        let (v, m) = (b.read_as(x, &coords, compute), b.read(&mean, at));
         let distance = b.sub(v, m);
         let square = b.mul(distance, distance);
         let sum = b.reduce(ReduceOp::Sum, square);
@@ -68,7 +73,7 @@ fn moments(lw: &mut Lower<'_>, x: &Access, dims: &[usize], eps: f64) -> Result<(
     Ok((mean, scale))
 }
 
-/// `(x - mean) * scale * weight + bias`; no mean means 0.
+/// `(x - mean) * scale * weight + bias` in the type of `scale`; no mean means 0.
 fn apply(
     lw: &mut Lower<'_>,
     x: &Access,
@@ -78,9 +83,9 @@ fn apply(
     affine: &Affine,
     out: &Access,
 ) -> Result<(), OpError> {
-    let compute = x.dtype.compute();
+    let compute = scale.dtype;
     lw.nest(&x.sizes, |b, at| {
-        let mut v = b.read(x, at);
+        let mut v = b.read_as(x, at, compute);
         if let Some(mean) = mean {
             let mean = b.read(mean, &pinned(at, dims));
             v = b.sub(v, mean);
@@ -151,7 +156,7 @@ fn layer_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let dims = normalized_dims(args, x.ty)?;
     let affine = layer_affine(lw, args)?;
     let x = lw.access(x)?;
-    let (mean, scale) = moments(lw, &x, &dims, args.float("eps")?)?;
+    let (mean, scale) = moments(lw, &x, &dims, args.float("eps")?, x.dtype.compute())?;
     give(lw, args, 1, &mean)?;
     give(lw, args, 2, &scale)?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
@@ -240,7 +245,7 @@ fn normalize_groups(
     };
     let affine =
         Affine { weight: param(lw, "weight")?, bias: param(lw, "bias")?, coords: |at, _| at[1..3].to_vec() };
-    let (mean, scale) = moments(lw, &access, &dims, args.float("eps")?)?;
+    let (mean, scale) = moments(lw, &access, &dims, args.float("eps")?, access.dtype.compute())?;
     if statistics == 2 {
         give_rows(lw, args, 1, &mean)?;
         give_rows(lw, args, 2, &scale)?;
@@ -296,7 +301,10 @@ fn batch_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     }
     let dims: Vec<usize> = (0..x.rank()).filter(|&d| d != 1).collect();
     let affine = Affine { weight, bias, coords: |at, _| vec![at[1]] };
-    let (mean, scale) = moments(lw, &x, &dims, eps)?;
+    // Mostly weights, standardised: an error of a filter's mean meets the sum of all that the filter sees.
+    let is_wide = x.dtype == Dtype::F32 && args.op() == "aten.batch_norm.default";
+    let compute = if is_wide { Dtype::F64 } else { x.dtype.compute() };
+    let (mean, scale) = moments(lw, &x, &dims, eps, compute)?;
     give_channels(lw, args, 1, &mean)?;
     give_channels(lw, args, 2, &scale)?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };

@@ -363,13 +363,15 @@ fn running_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     one(TensorType::contiguous(sum_dtype(args, x.ty.dtype)?, x.ty.sizes.clone()))
 }
 
+/// Running values are one long chain of roundings: like PyTorch's, those of f32 are kept in f64.
 fn running(lw: &mut Lower<'_>, args: &Args<'_>, op: ReduceOp) -> Result<(), OpError> {
     let x = args.tensor("self")?;
     let dim = args.dim("dim", x.ty.rank())?;
     let access = lw.access(x)?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    let dtype = if out.dtype == Dtype::F32 { Dtype::F64 } else { out.dtype.compute() };
     lw.nest(&out.sizes, |b, at| {
-        let v = b.read_as(&access, at, out.dtype.compute());
+        let v = b.read_as(&access, at, dtype);
         let v = match at.get(dim) {
             Some(&axis) => b.scan(op, v, axis),
             None => v,
