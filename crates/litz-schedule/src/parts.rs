@@ -91,13 +91,17 @@ pub fn pieces(axes: &[Axis], loops: &Loops, most: i64) -> Option<Pieces> {
     None
 }
 
-/// How long to cut the pieces of a loop. Where a leaf binds an axis to more than a multiple of the variable, as it does
-/// to the digits of merged axes, no piece may be cut short.
+/// How long to cut the pieces of a loop: about `wanted`. Where a leaf binds an axis to more than a multiple of the
+/// variable, as it does to the digits of merged axes, no piece may be cut short.
 fn piece_of(body: &[Tree], axis: &Axis, wanted: i64) -> Option<i64> {
     let mut linear = true;
     for tree in body {
         tree.each_leaf(&mut |leaf| linear &= leaf.bind.iter().all(|b| b.1.linear(axis.var).is_some()));
     }
-    let even = axis.extent.as_int().and_then(|n| (wanted / 4 + 1..=wanted).rev().find(|d| n % d == 0));
+    let around = wanted / 4 + 1..=wanted + wanted / 3;
+    let even = axis.extent.as_int().and_then(|n| {
+        let divisors = around.filter(|d| n % d == 0);
+        divisors.rev().min_by_key(|d| (d - wanted).abs())
+    });
     even.or(linear.then_some(wanted))
 }

@@ -35,6 +35,11 @@ pub struct Product {
 /// Rows from which on a product of matrices pays: dot products in the lanes of vectors use what they load of the right
 /// operand once for each row as well, but a matrix instruction takes as long for one row as for a few.
 const MIN_MATRIX_ROWS: i64 = 4;
+/// Tiles of so many rows take as long to load the right operand's two vectors, from the second-level cache at best, as to
+/// multiply them: adding up parts costs them nothing.
+const FEW_ROWS: i64 = 4;
+/// Terms below which a part spends its time starting.
+const LEAST_PART: i64 = 16;
 /// Reduced points below which a product is left to the generic loops: the tile would spend its time starting.
 const MIN_REDUCED: i64 = 4;
 
@@ -135,14 +140,24 @@ fn instruction(
         })
 }
 
-/// Terms of a product that are added up one after another.
-fn chain(loops: &Loops, head: &Nest, heuristics: &Heuristics) -> i64 {
+/// Whether a product is rounded to a half type.
+fn is_rounded(loops: &Loops, head: &Nest) -> bool {
     let is_half = |a: crate::access::Access| {
         let dtype = loops.bufs[a.buf].dtype;
         dtype.compute() != dtype
     };
-    let is_rounded = accesses(head).into_iter().filter(|a| a.store).all(is_half);
-    if is_rounded { heuristics.partial_half } else { heuristics.partial_sum }
+    accesses(head).into_iter().filter(|a| a.store).all(is_half)
+}
+
+/// Terms of a product that are added up one after another.
+fn chain(loops: &Loops, head: &Nest, heuristics: &Heuristics) -> i64 {
+    if is_rounded(loops, head) { heuristics.partial_half } else { heuristics.partial_sum }
+}
+
+/// The length of parts that gives a sum of `terms` the smallest rounding error, with which the number of parts grows as
+/// well as their length.
+fn best_part(terms: i64) -> i64 {
+    terms.isqrt().max(LEAST_PART)
 }
 
 /// The step of `index` along `var` inside aligned runs of `width`.
@@ -225,6 +240,9 @@ fn tile_trees(
     let bind = outer_bind.iter().chain(&sum.bind).copied().collect();
     let mut body = vec![leaf(head, Part::Body, bind)];
     let mut terms = chain(loops, head, heuristics);
+    if unit.is_none() && tiling.rows(facts) <= FEW_ROWS && !is_rounded(loops, head) {
+        terms = terms.min(best_part(points(facts, &head.reduced)));
+    }
     if let Some(axis) = sum.together {
         body = vec![Tree::Loop { kind: LoopKind::Mma, axis, body }];
         terms /= size(facts, axis.extent);
@@ -539,6 +557,11 @@ impl Tiling {
             blocks,
             in_turn,
         }
+    }
+
+    /// Rows of a tile.
+    fn rows(&self, facts: &Facts) -> i64 {
+        points(facts, self.tile_lines.iter().chain(&self.tile_rows))
     }
 
     /// Points of a tile.

@@ -37,13 +37,13 @@ kernel k0 {
     );
 }
 
-/// A sum of 1024 terms is added up from parts of 128.
+/// A sum of 768 terms is added up from parts of 96.
 #[test]
 fn long_product_in_parts() {
     check(
-        r#"buf x: f32[8, 1024] = input buf w: f32[1024, 32] = const "w" buf y: f32[8, 32]
-         nest n0 from %y [i in 8, j in 32 | k in 1024] {
-           %0: f32 = load x[1024*i + k] %1: f32 = load w[32*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+        r#"buf x: f32[8, 768] = input buf w: f32[768, 32] = const "w" buf y: f32[8, 32]
+         nest n0 from %y [i in 8, j in 32 | k in 768] {
+           %0: f32 = load x[768*i + k] %1: f32 = load w[32*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
            store y[32*i + j] = %3
          }
          return y"#,
@@ -51,7 +51,30 @@ fn long_product_in_parts() {
 kernel k0 {
   tile ii in 8, ji in 32 by 16 {
     partial k0b in 8 {
-      for k0i in 128 { n0.body [i = ii, j = ji, k = 128*k0b + k0i] }
+      for k0i in 96 { n0.body [i = ii, j = ji, k = 96*k0b + k0i] }
+    }
+    n0.tail [i = ii, j = ji]
+  }
+}
+"#,
+    );
+}
+
+/// A tile of few rows waits for the right operand: its parts are about the root of the terms.
+#[test]
+fn few_rows_in_short_parts() {
+    check(
+        r#"buf x: f32[2, 768] = input buf w: f32[768, 32] = const "w" buf y: f32[2, 32]
+         nest n0 from %y [i in 2, j in 32 | k in 768] {
+           %0: f32 = load x[768*i + k] %1: f32 = load w[32*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+           store y[32*i + j] = %3
+         }
+         return y"#,
+        r#"
+kernel k0 {
+  tile ii in 2, ji in 32 by 16 {
+    partial k0b in 32 {
+      for k0i in 24 { n0.body [i = ii, j = ji, k = 24*k0b + k0i] }
     }
     n0.tail [i = ii, j = ji]
   }
