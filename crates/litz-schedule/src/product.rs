@@ -268,7 +268,9 @@ fn tile_trees(
     let length: usize = epilogue.iter().map(|m| nest(loops, m.stmt).body.len()).sum();
     let mut epilogue: Vec<Tree> =
         epilogue.iter().map(|m| leaf(nest(loops, m.stmt), Part::Whole, tiling.bind(m))).collect();
-    let for_each = |trees, copies| tiling.loops(trees, LoopKind::For, LoopKind::Vector { lanes, copies });
+    let for_each = |trees: Vec<Tree>, copies| {
+        tiling.ending_with(&trees, facts).loops(trees, LoopKind::For, LoopKind::Vector { lanes, copies })
+    };
     let mut end = if is_matrix {
         epilogue.insert(0, tail);
         tile.extend(for_each(epilogue, 1));
@@ -339,7 +341,10 @@ fn leaf(nest: &Nest, part: Part, bind: Vec<(Sym, Expr)>) -> Tree {
 }
 
 /// How a product's points are cut into tiles.
+#[derive(Clone)]
 struct Tiling {
+    /// Axes that are cut where their extent is no multiple of the tile's, with their values at a point of it.
+    ends: Vec<(Axis, Expr)>,
     /// Value of each variable of the group at a point of a tile.
     value: Vec<(Sym, Expr)>,
     /// Grid axes that are neither rows nor columns.
@@ -517,7 +522,8 @@ impl Tiling {
             self.grid_rows[at] = groups;
         }
         let place = if groups.extent.is_one() { Expr::sym(blocks.rows.var) } else { place };
-        self.value.iter_mut().for_each(|v| v.1 = v.1.replace(axis.var, place));
+        let values = self.value.iter_mut().map(|v| &mut v.1).chain(self.ends.iter_mut().map(|end| &mut end.1));
+        values.for_each(|value| *value = value.replace(axis.var, place));
     }
 
     /// Tiles that one point of the grid runs one after another.
@@ -542,10 +548,25 @@ impl Tiling {
             _ => (inside, at, Some(tiles)),
         };
         value.push((column.var, at));
+        let is_cut = |axis: &Axis, at: Expr, inside: Axis| {
+            let whole =
+                axis.extent.as_int().zip(inside.extent.as_int()).is_some_and(|(n, part)| n % part == 0);
+            at != Expr::sym(inside.var) && !whole
+        };
+        let mut ends = Vec::new();
+        for inside in tile_rows.iter().chain(&tile_lines).chain([&tile_columns]) {
+            let bound = group.outer.iter().filter_map(|axis| {
+                let value = value.iter().find(|v| v.0 == axis.var)?.1;
+                let is_linear = value.linear(inside.var).is_some_and(|(factor, _)| factor.is_one());
+                (is_linear && is_cut(axis, value, *inside)).then_some((*axis, value))
+            });
+            ends.extend(bound);
+        }
         let is_placed = |o: &Axis| value.iter().any(|v| v.0 == o.var);
         let batch = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
         let (blocks, in_turn) = (None, None);
         Tiling {
+            ends,
             value,
             batch,
             grid_rows,
@@ -601,6 +622,28 @@ impl Tiling {
     /// The values of a member's axes at a point of a tile.
     fn bind(&self, member: &Member) -> Vec<(Sym, Expr)> {
         member.bind.iter().map(|(s, e)| (*s, substitute(*e, &self.value))).collect()
+    }
+
+    /// With loops that end where the product's axes do, for leaves that do not know: in a grouped convolution's epilogue the
+    /// channel is that of the group and an offset, and what is past the end of one group is the next group's.
+    fn ending_with(&self, leaves: &[Tree], facts: &Facts) -> Tiling {
+        let mut ending = self.clone();
+        let loops = [&mut ending.tile_rows, &mut ending.tile_lines].into_iter().flatten();
+        for inside in loops.chain([&mut ending.tile_columns]) {
+            for (axis, value) in &self.ends {
+                let is_offset =
+                    |e: Expr| e != *value && e.linear(inside.var).is_some_and(|(factor, _)| factor.is_one());
+                let mut has_offset = false;
+                for tree in leaves {
+                    tree.each_leaf(&mut |leaf| has_offset |= leaf.bind.iter().any(|b| is_offset(b.1)));
+                }
+                if has_offset && value.has_sym(inside.var) {
+                    let left = axis.extent - value.replace(inside.var, Expr::zero());
+                    inside.extent = facts.simplify(inside.extent.min(left));
+                }
+            }
+        }
+        ending
     }
 
     /// The points of a tile.

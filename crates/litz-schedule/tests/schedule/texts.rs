@@ -326,3 +326,22 @@ fn variables_have_names_of_their_own() {
          return z",
     );
 }
+
+/// Rows of a group of 17 come in tiles of 9: an epilogue over the rows of all groups ends with the group's, not in the next.
+#[test]
+fn epilogue_ends_with_its_group() {
+    let steps: String = (1..10).map(|i| format!("%{i}: f32 = exp %{} ", i - 1)).collect();
+    let text = outcome(&format!(
+        r#"buf x: f32[2, 17, 64] = input buf w: f32[2, 4, 64, 8] = const "w" buf h: f32[34, 4, 8] buf y: f32[34, 4, 8]
+         nest n0 from %h [g in 2, i in 17, k in 4, l in 8 | r in 64] {{
+           %0: f32 = load x[1088*g + 64*i + r] %1: f32 = load w[2048*g + 512*k + 8*r + l] %2: f32 = mul %0, %1
+           %3: f32 = reduce.sum %2 store h[544*g + 32*i + 8*k + l] = %3
+         }}
+         nest n1 from %y [c in 34, k in 4, l in 8] {{
+           %0: f32 = load h[32*c + 8*k + l] {steps} store y[32*c + 8*k + l] = %9
+         }}
+         return y"#
+    ));
+    let text = text.schedule.to_string();
+    assert!(text.contains("for ii in min(-9*io + 17, 9) {"), "{text}");
+}
