@@ -2,6 +2,7 @@
 
 use crate::TargetInfo;
 use crate::axes::variable;
+use crate::cost::points;
 use crate::parts::{Pieces, pieces};
 use crate::tree::rebind;
 use litz_ir::loops::{Axis, Loops};
@@ -17,31 +18,45 @@ pub struct Blocks {
     depth: i64,
 }
 
-/// Tiles that share a piece at most. A piece then comes from further away than the first-level cache for every fourth tile,
-/// and more would gain little: accumulators of four of 32 by 32 f32 are 16 KiB. On an Intel Xeon with tile
-/// registers (2 MiB of second-level cache) products of 128 rows took 0.52 instead of 0.71 ms for 3072 columns and
-/// sums of 768, 0.43 instead of 0.55 for 768 columns and sums of 3072. Without such registers the convolutions of 3x3 points
-/// and 512 channels of ResNet-50 ran at 94 % of the peak of multiply-adds on one thread instead of 79 %, those of 256
-/// channels at 93 % instead of 92 %.
-const MOST_TILES: i64 = 4;
+/// A block's size, in numbers.
+pub struct Sizes {
+    /// Bytes of the right operand that a tile's columns take at each point of a sum.
+    pub step: i64,
+    /// Bytes of a tile's accumulators.
+    pub tile: i64,
+    /// Tiles of rows that could take turns.
+    pub tiles: i64,
+    /// Points of the grid if none did.
+    pub all: i64,
+    /// Tiles that may take turns for every two pieces of the sum.
+    pub turns: i64,
+}
+
+/// Tiles that may take turns for every two pieces. What follows the sums comes in one go for all tiles, and nothing is
+/// computed while it waits for memory: the more pieces the sum has, the less that matters. ResNet-50's product of 196 rows
+/// with 1024 columns and sums of 256, two pieces, ran at 93 % of the peak of multiply-adds of an Intel Xeon with four
+/// tiles, at 84 % with 14 and at 87 % with one at a time.
+pub const TURNS: i64 = 4;
+/// The same where what follows has loops of its own: with four tiles for two pieces 784 rows by 512 columns ran at 70 %
+/// instead of 79 %.
+pub const TURNS_BEFORE_LOOPS: i64 = 1;
 
 impl Blocks {
-    /// Blocks for `tiles` tiles of rows, of a grid that has `all` points without them. The loops `sum` read `bytes` of the
-    /// right operand for a tile's columns at each point.
-    pub fn new(
-        loops: &Loops,
-        sum: &[Axis],
-        bytes: i64,
-        [tiles, all]: [i64; 2],
-        target: &TargetInfo,
-    ) -> Option<Blocks> {
-        let depth = (target.l1_bytes / 2 / bytes.max(1)).max(1);
-        pieces(sum, loops, depth)?;
+    /// Blocks for a product whose sum runs over the loops `sum`: if it is long, half of the first-level cache is for a piece of
+    /// the right operand, and half for accumulators. On an Intel Xeon the convolutions of ResNet-50 with 512 channels and 3x3
+    /// points ran at 95 % of the peak of multiply-adds of one thread instead of 70 %. With tile registers products of 128
+    /// rows took 0.52 instead of 0.71 ms for 3072 columns and sums of 768, 0.43 instead of 0.55 for 768 columns and sums
+    /// of 3072.
+    pub fn new(loops: &Loops, sum: &[Axis], sizes: &Sizes, target: &TargetInfo) -> Option<Blocks> {
+        let cache = target.l1_bytes / 2;
+        let depth = (cache / sizes.step.max(1)).max(1);
+        let count = points(&loops.facts, &pieces(sum, loops, depth)?.outside);
         // Every thread gets two points at least.
         let wanted = 2 * i64::from(target.threads.max(1));
-        let shared = (all / wanted).clamp(1, MOST_TILES);
-        let groups = (tiles + shared - 1) / shared;
-        let extent = Expr::int((tiles + groups - 1) / groups.max(1));
+        let most = (cache / sizes.tile.max(1)).min(sizes.turns * count / 2);
+        let shared = (sizes.all / wanted).min(most).max(1);
+        let groups = (sizes.tiles + shared - 1) / shared;
+        let extent = Expr::int((sizes.tiles + groups - 1) / groups.max(1));
         let rows = Axis { var: variable(loops, "im"), extent };
         (!extent.is_one()).then_some(Blocks { rows, depth })
     }

@@ -6,7 +6,7 @@
 
 use crate::access::{Step, accesses, bound_indices, side_exprs, step, substitute};
 use crate::axes::{Merged, merge_axes, order_axes, variable};
-use crate::blocks::{Blocks, nested};
+use crate::blocks::{Blocks, Sizes, TURNS, TURNS_BEFORE_LOOPS, nested};
 use crate::cost::{points, size};
 use crate::fuse::{Group, Member};
 use crate::parts::{sum_in_parts, sum_of_piece};
@@ -185,9 +185,9 @@ pub fn plan(
     let facts = &loops.facts;
     let head = nest(loops, group.members[0].stmt);
     let unit = instruction(loops, head, product, target, chain(loops, head, heuristics));
-    let tiling = Tiling::new(loops, group, product, target, unit);
+    let tiling = Tiling::new(loops, group, product, target, unit, heuristics);
     let reduced = points(facts, &head.reduced);
-    let (grid, inner_points) = tiling.grid(loops, reduced, target);
+    let (grid, inner_points) = tiling.grid(loops, reduced, left_bytes(loops, head, product), target);
     let all = points(facts, &grid);
     let fair = all / (2 * i64::from(target.threads.max(1)));
     let grain = if inner_points <= fair.max(1) {
@@ -264,10 +264,8 @@ fn tile_trees(
         None => tile = sum_in_parts(body, &sum.loops, loops, terms),
     }
     let tail = leaf(head, Part::Tail, outer_bind);
-    let epilogue = &group.members[1..];
-    let length: usize = epilogue.iter().map(|m| nest(loops, m.stmt).body.len()).sum();
     let mut epilogue: Vec<Tree> =
-        epilogue.iter().map(|m| leaf(nest(loops, m.stmt), Part::Whole, tiling.bind(m))).collect();
+        group.members[1..].iter().map(|m| leaf(nest(loops, m.stmt), Part::Whole, tiling.bind(m))).collect();
     let for_each = |trees: Vec<Tree>, copies| {
         tiling.ending_with(&trees, facts).loops(trees, LoopKind::For, LoopKind::Vector { lanes, copies })
     };
@@ -275,7 +273,7 @@ fn tile_trees(
         epilogue.insert(0, tail);
         tile.extend(for_each(epilogue, 1));
         tile
-    } else if length <= heuristics.inline_epilogue {
+    } else if is_inlined(loops, group, heuristics) {
         tile.push(tail);
         tile.extend(epilogue);
         in_tile(tile)
@@ -291,6 +289,12 @@ fn tile_trees(
     }
     apart.extend(end);
     apart
+}
+
+/// Whether what follows a product's sums is written out for every vector of a tile.
+fn is_inlined(loops: &Loops, group: &Group, heuristics: &Heuristics) -> bool {
+    let length: usize = group.members[1..].iter().map(|m| nest(loops, m.stmt).body.len()).sum();
+    length <= heuristics.inline_epilogue
 }
 
 /// The loops of a product's sum.
@@ -334,6 +338,13 @@ impl Sum {
         let together = self.together.map_or(1, |axis| size(&loops.facts, axis.extent));
         i64::from(target.tile_columns()) * together * loops.bufs[buf].dtype.size() as i64
     }
+}
+
+/// Bytes of the left operand's buffer: rows of a convolution have most of their elements in common.
+fn left_bytes(loops: &Loops, head: &Nest, product: &Product) -> i64 {
+    let InstOp::Load { buf, .. } = head.body[product.left].op else { return i64::MAX };
+    let data = &loops.bufs[buf];
+    loops.facts.hint(data.span()).map_or(i64::MAX, |n| n.saturating_mul(data.dtype.size() as i64))
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Vec<(Sym, Expr)>) -> Tree {
@@ -467,10 +478,11 @@ impl Tiling {
         product: &Product,
         target: &TargetInfo,
         unit: Option<(Mma, i64)>,
+        heuristics: &Heuristics,
     ) -> Tiling {
         let rows = product.rows.iter().filter_map(|&r| outer_of(group, r)).collect();
         let sum = Sum::new(loops, group, product, unit);
-        let bytes = sum.bytes(loops, group, product, target);
+        let step = sum.bytes(loops, group, product, target);
         let columns = outer_of(group, product.column).map_or(1, |column| size(&loops.facts, column.extent));
         let columns = (columns as u64).div_ceil(u64::from(target.tile_columns())) as i64;
         let Some((unit, _)) = unit.filter(|(m, _)| m.rows > 1) else {
@@ -484,7 +496,8 @@ impl Tiling {
             let mut tiling = Tiling::of_rows(group, product, rows, loops, target);
             tiling.in_turn = in_turn;
             if in_turn.is_none() {
-                tiling.add_blocks(loops, &sum, bytes, target);
+                let turns = if is_inlined(loops, group, heuristics) { TURNS } else { TURNS_BEFORE_LOOPS };
+                tiling.add_blocks(loops, &sum, [step, turns], target);
             }
             return tiling;
         };
@@ -495,8 +508,10 @@ impl Tiling {
             // What is left of an unknown number takes part of the instruction.
             let height = if is_known { balanced(rows, most, true) } else { most };
             let tiles = (rows + height - 1) / height;
+            let tile = 4 * height * i64::from(target.tile_columns());
+            let sizes = Sizes { step, tile, tiles, all: tiles * columns, turns: TURNS };
             blocks = match sum.loops[..] {
-                [_] => Blocks::new(loops, &sum.loops, bytes, [tiles, tiles * columns], target),
+                [_] => Blocks::new(loops, &sum.loops, &sizes, target),
                 _ => None,
             };
             (height, blocks.map(|b| b.rows))
@@ -504,16 +519,22 @@ impl Tiling {
         Tiling { blocks, ..Tiling::of_rows(group, product, rows, loops, target) }
     }
 
-    /// Lets tiles that follow one another in the grid take turns with pieces of the right operand.
-    fn add_blocks(&mut self, loops: &Loops, sum: &Sum, bytes: i64, target: &TargetInfo) {
+    /// Lets tiles along one axis of the grid take turns with pieces of the right operand. `step` and `turns` are those of
+    /// their sizes.
+    fn add_blocks(&mut self, loops: &Loops, sum: &Sum, [step, turns]: [i64; 2], target: &TargetInfo) {
         let facts = &loops.facts;
-        let is_known = |a: &Axis| a.extent.as_int().is_some_and(|tiles| tiles > 1);
-        let Some(at) = self.grid_rows.iter().rposition(is_known) else { return };
-        let axis = self.grid_rows[at];
-        let tiles = size(facts, axis.extent);
         let all = points(facts, self.batch.iter().chain(&self.grid_rows).chain(&self.grid_column));
-        self.blocks = Blocks::new(loops, &sum.loops, bytes, [tiles, all], target);
-        let Some(blocks) = self.blocks else { return };
+        let tile = 4 * self.points(facts);
+        let blocks = |axis: &Axis| {
+            let sizes = Sizes { step, tile, tiles: axis.extent.as_int()?, all, turns };
+            Blocks::new(loops, &sum.loops, &sizes, target)
+        };
+        // Of axes along which equally many tiles take turns the innermost: they lie closest together.
+        let found =
+            self.grid_rows.iter().enumerate().filter_map(|(at, axis)| Some((at, *axis, blocks(axis)?)));
+        let found = found.max_by_key(|found| found.2.rows.extent.as_int());
+        self.blocks = found.map(|found| found.2);
+        let Some((at, axis, blocks)) = found else { return };
         let (groups, _, place) =
             cut(axis, size(facts, blocks.rows.extent), variable(loops, "ig"), blocks.rows.var);
         if groups.extent.is_one() {
@@ -593,14 +614,14 @@ impl Tiling {
     }
 
     /// The grid, and how many of its innermost points share an operand that should stay in the second-level cache: the
-    /// one that costs most to read again and again.
-    fn grid(&self, loops: &Loops, reduced: i64, target: &TargetInfo) -> (Vec<Axis>, i64) {
+    /// one that costs most to read again and again. The left one has no more than `most` bytes.
+    fn grid(&self, loops: &Loops, reduced: i64, most: i64, target: &TargetInfo) -> (Vec<Axis>, i64) {
         let facts = &loops.facts;
         let row_tiles = points(facts, &self.grid_rows);
         let column_tiles = points(facts, &self.grid_column);
         let bytes = |n: i64| n.saturating_mul(reduced).saturating_mul(4);
         let rows = self.tile_lines.iter().chain(&self.tile_rows).chain(self.blocks.as_ref().map(|b| &b.rows));
-        let left = bytes(row_tiles.saturating_mul(points(facts, rows)));
+        let left = bytes(row_tiles.saturating_mul(points(facts, rows))).min(most);
         let right = bytes(size(facts, self.column.extent));
         let again = |bytes: i64, times: i64| {
             if bytes > target.l2_bytes / 2 { bytes.saturating_mul(times) } else { bytes }
