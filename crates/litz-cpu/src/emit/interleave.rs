@@ -7,7 +7,8 @@
 
 use std::collections::HashSet;
 
-use litz_ir::kernel::{Loop, Op, Stmt};
+use litz_ir::kernel::{Loop, Mem, Op, Stmt};
+use litz_sym::Expr;
 
 use super::{EmitError, Emitter, Form};
 
@@ -38,8 +39,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether iterations touch no memory that another one writes: each stores elements of its own, and loads nothing
-    /// from what is stored to.
+    /// Whether iterations touch no memory that another one writes: each stores elements of its own, and of what is stored
+    /// to loads those alone.
     fn are_independent(&self, inner: &Loop) -> bool {
         let is_memory = |mem| self.mems[mem].form == Form::Memory;
         let is_own = |stmt: &Stmt| match stmt {
@@ -50,9 +51,18 @@ impl Emitter<'_> {
             }
             Stmt::Loop(_) | Stmt::If { .. } | Stmt::Bind { .. } | Stmt::ArgStore { .. } => false,
         };
-        let written = super::body::written(&inner.body);
+        let stores_elsewhere = |stmt: &Stmt, loaded: (Mem, Expr)| match stmt {
+            Stmt::Store { mem, index, .. } => *mem == loaded.0 && *index != loaded.1,
+            Stmt::Let { .. }
+            | Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Bind { .. }
+            | Stmt::ArgStore { .. } => false,
+        };
         let reads_written = |stmt: &Stmt| match stmt {
-            Stmt::Let { op: Op::Load { mem, .. }, .. } => is_memory(*mem) && written.contains(mem),
+            Stmt::Let { op: Op::Load { mem, index, .. }, .. } => {
+                is_memory(*mem) && inner.body.iter().any(|other| stores_elsewhere(other, (*mem, *index)))
+            }
             _ => false,
         };
         inner.body.iter().all(is_own) && !inner.body.iter().any(reads_written)
