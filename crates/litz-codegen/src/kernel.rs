@@ -140,34 +140,35 @@ impl<'a> Builder<'a> {
         nest.copied().ok_or_else(|| self.error(format!("no nest {}", leaf.nest)))
     }
 
-    /// Parameters in order of first mention. Writing wins over reading.
+    /// Parameters in order of first mention. Writing wins over reading. A buffer that is written over another one here
+    /// has its parameter.
     fn declare_params(&mut self, leaves: &[&Leaf]) -> Result<(), Diag> {
         let local: HashSet<&str> = self.plan.locals.iter().map(|l| l.buf.as_str()).collect();
+        let mut uses = Vec::new();
         for leaf in leaves {
-            for inst in &self.nest(leaf)?.body {
-                let (buf, space) = match &inst.op {
-                    InstOp::Load { buf, .. } => (*buf, Space::Read),
-                    InstOp::Store { buf, .. } => (*buf, Space::Write),
-                    _ => continue,
-                };
-                let data = &self.loops.bufs[buf];
-                if local.contains(data.name.as_str()) {
-                    continue;
+            uses.extend(self.nest(leaf)?.body.iter().filter_map(|inst| match inst.op {
+                InstOp::Load { buf, .. } => Some((buf, Space::Read)),
+                InstOp::Store { buf, .. } => Some((buf, Space::Write)),
+                _ => None,
+            }));
+        }
+        uses.retain(|(buf, _)| !local.contains(&*self.loops.bufs[*buf].name));
+        let used: HashSet<Buf> = uses.iter().map(|used| used.0).collect();
+        for (buf, space) in uses {
+            let over = self.names.over.get(&buf).filter(|over| used.contains(over));
+            let (param, space) = over.map_or((buf, space), |&over| (over, Space::Update));
+            let mem = match self.mem_of.get(&param) {
+                Some(&mem) => mem,
+                None => {
+                    let data = &self.loops.bufs[param];
+                    let (name, dtype, extent) = (data.name.clone(), data.dtype, data.span());
+                    self.params.push(param);
+                    self.kernel.mems.push(MemData { name, dtype, extent, space })
                 }
-                if let Some(&mem) = self.mem_of.get(&buf) {
-                    if space == Space::Write {
-                        self.kernel.mems[mem].space = Space::Write;
-                    }
-                    continue;
-                }
-                let mem = self.kernel.mems.push(MemData {
-                    name: data.name.clone(),
-                    dtype: data.dtype,
-                    extent: data.span(),
-                    space,
-                });
-                self.mem_of.insert(buf, mem);
-                self.params.push(buf);
+            };
+            self.mem_of.extend([(param, mem), (buf, mem)]);
+            if space != Space::Read {
+                self.kernel.mems[mem].space = space;
             }
         }
         self.kernel.params = self.params.len();

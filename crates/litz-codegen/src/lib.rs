@@ -14,7 +14,7 @@ mod registers;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::program::Program;
-use litz_ir::schedule::{Schedule, Step};
+use litz_ir::schedule::{Reuse, Schedule, Step};
 use litz_ir::{Diag, Diags};
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ pub struct Realized {
 /// When the schedule does not fit the loops: a leaf names no nest, an access does not match its local buffer, a
 /// tile has no constant extent. Verified input gives no error.
 pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
-    let names = Names::new(loops);
+    let names = Names::new(loops, schedule);
     let mut built = Vec::new();
     let mut errors = Diags::new();
     for step in &schedule.steps {
@@ -61,15 +61,27 @@ struct Names<'a> {
     stmts: HashMap<&'a str, &'a Stmt>,
     nests: HashMap<&'a str, &'a Nest>,
     bufs: HashMap<&'a str, Buf>,
+    /// For a buffer that is written over another, that one.
+    over: HashMap<Buf, Buf>,
 }
 
 impl<'a> Names<'a> {
-    fn new(loops: &'a Loops) -> Names<'a> {
+    fn new(loops: &'a Loops, schedule: &Schedule) -> Names<'a> {
+        let bufs: HashMap<&str, Buf> =
+            loops.bufs.iter().map(|(buf, data)| (data.name.as_str(), buf)).collect();
+        let pair = |reuse: &Reuse| Some((*bufs.get(&*reuse.to)?, *bufs.get(&*reuse.from)?));
         Names {
+            over: schedule.reuses.iter().filter_map(pair).collect(),
             stmts: loops.stmts.iter().map(|s| (s.name(), s)).collect(),
             nests: loops.stmts.iter().flat_map(Stmt::nests).map(|n| (n.name.as_str(), n)).collect(),
-            bufs: loops.bufs.iter().map(|(buf, data)| (data.name.as_str(), buf)).collect(),
+            bufs,
         }
+    }
+
+    /// The buffer whose memory it has.
+    fn owner(&self, buf: Buf) -> Buf {
+        // No chain is longer than there are links.
+        (0..self.over.len()).fold(buf, |buf, _| self.over.get(&buf).copied().unwrap_or(buf))
     }
 }
 

@@ -81,8 +81,9 @@ impl Builder<'_> {
         TensorType { dtype: data.dtype, sizes: data.sizes.clone(), strides: data.strides.clone() }
     }
 
-    /// The slot of a buffer; a constant is declared when it is first asked for.
+    /// The slot of a buffer, or of the one that it is written over; a constant is declared when it is first asked for.
     fn slot(&mut self, buf: Buf) -> Slot {
+        let buf = self.names.owner(buf);
         if let Some(&slot) = self.slots.get(&buf) {
             return slot;
         }
@@ -137,7 +138,7 @@ impl Builder<'_> {
                     (*at_load, self.names.stmts.get(name.as_str()).map(|s| s.writes()).unwrap_or_default())
                 }
             };
-            for buf in bufs {
+            for buf in bufs.into_iter().map(|buf| self.names.owner(buf)) {
                 if self.loops.bufs[buf].kind == BufKind::Temp && placed.insert(buf) {
                     let slot = self.slot(buf);
                     self.steps(at_load).push(Step::Alloc { slot });

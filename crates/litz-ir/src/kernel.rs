@@ -90,7 +90,8 @@ pub enum Space {
     Read,
     /// A parameter written (and possibly read).
     Write,
-    /// A parameter whose every access is through element index equality with another: read, then written in place.
+    /// A parameter written over: it holds one buffer at first and another one in the end, and no element is written
+    /// before all loads of what was there.
     Update,
     /// Registers of one grid point: constant extent; indices are constant once unrolled loops are.
     Register,

@@ -13,8 +13,9 @@
 //!     register h in jo
 //!   }
 //!   extern e3
+//!   reuse h as g
 //!   pool p0 = 12288*s0 { h at 0 }
-//!   pool y { g at 0 }
+//!   pool y { t at 0 }
 //! }
 //! ```
 //!
@@ -35,6 +36,8 @@ pub struct Schedule {
     pub target: String,
     /// What runs, in order. Those `at load` come first.
     pub steps: Vec<Step>,
+    /// Buffers that are written over others.
+    pub reuses: Vec<Reuse>,
     /// Memory shared by buffers whose lifetimes do not overlap.
     pub pools: Vec<Pool>,
 }
@@ -162,6 +165,16 @@ pub enum LocalSpace {
     Scratch,
     /// Memory shared by a GPU block.
     Shared,
+}
+
+/// A buffer that takes the memory of another one in the kernel that reads the one last and writes the other first: no
+/// element is written before all that read what was there are done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reuse {
+    /// The buffer that ends. Its memory, and place in a pool, is that of both.
+    pub from: String,
+    /// The buffer that begins.
+    pub to: String,
 }
 
 /// One allocation that several buffers share.

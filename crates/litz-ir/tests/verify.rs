@@ -247,6 +247,18 @@ fn schedule_rules() {
             ("pool-memory", "pool weights at load = 9437184", "pool x"),
         ],
     );
+    breaks(
+        "schedule_rows",
+        &[
+            ("placed-twice", "a at 0", "a at 0, b at 0"),
+            ("unknown-buffer", "reuse a as b", "reuse nothing as b"),
+            ("unknown-buffer", "reuse a as b", "reuse a as nothing"),
+            ("reuse-escapes", "reuse a as b", "reuse x as b"),
+            ("reuse-escapes", "reuse a as b", "reuse m as b"),
+            ("reuse-escapes", "reuse a as b", "reuse a as b reuse c as y"),
+            ("reuse-life", "reuse a as b\n  reuse b as c", "reuse a as c"),
+        ],
+    );
     let elsewhere =
         text("schedule_product").replace("wp at 0", "").replace("register h", "scratch wp register h");
     assert_eq!(slugs(&problems(&elsewhere)), BTreeSet::from(["local-escapes"]));

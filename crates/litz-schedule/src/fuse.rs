@@ -32,6 +32,11 @@ pub struct Group {
 }
 
 impl Group {
+    /// Positions of its statements.
+    pub fn stmts(&self) -> Vec<usize> {
+        self.members.iter().map(|member| member.stmt).collect()
+    }
+
     /// `facts` with the shared axes declared as indices.
     pub fn facts(&self, facts: &Facts) -> Facts {
         let mut facts = facts.clone();

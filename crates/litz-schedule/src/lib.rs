@@ -17,15 +17,17 @@ mod parts;
 mod product;
 mod region;
 mod relate;
+mod reuse;
 mod rows;
 mod tree;
 
 use deps::Deps;
 use fuse::{Group, GroupKind};
 use litz_ir::Dtype;
-use litz_ir::loops::{Loops, Nest, Stmt};
-use litz_ir::schedule::{Local, LocalSpace, Schedule, Step};
+use litz_ir::loops::{Buf, Loops, Nest, Stmt};
+use litz_ir::schedule::{KernelPlan, Local, LocalSpace, Reuse, Schedule, Step};
 use litz_sym::Sym;
+use reuse::Pair;
 
 pub use fuse::NoFuse;
 
@@ -161,36 +163,71 @@ pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> 
     let loops = &*flat;
     let deps = deps::analyse(loops, &regions);
     let (groups, notes) = fuse::fuse(loops, &deps, &regions, target, heuristics);
-    let (at_load, at_call): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|g| g.at_load);
-    let mut steps = Vec::new();
-    let mut kernels = 0;
-    for group in at_load.into_iter().chain(order::order(loops, &deps, at_call)) {
-        let (mut plan, scope) = match &group.kind {
-            GroupKind::Extern => {
+    let mut items: Vec<Item> =
+        groups.iter().map(|group| plan(loops, &deps, group, target, heuristics)).collect();
+    let order = order::order(loops, &deps, &items);
+    let (mut steps, mut planned, mut kernels) = (Vec::new(), Vec::new(), 0);
+    for at in order {
+        let Item { group, kernel, overwrites } = &mut items[at];
+        steps.push(match kernel.take() {
+            None => {
                 let name = loops.stmts[group.members[0].stmt].name().to_owned();
-                steps.push(Step::Extern { name, at_load: group.at_load });
-                continue;
+                Step::Extern { name, at_load: group.at_load }
             }
-            GroupKind::Product(product) => product::plan(loops, group, product, target, heuristics),
-            GroupKind::Rows(stages) => (rows::plan(loops, group, stages, target, heuristics), None),
-            GroupKind::Region(stages) => (region::plan(loops, group, stages, target, heuristics), None),
-            GroupKind::Loops => (tree::plan(loops, group, target, heuristics), None),
-        };
-        plan.name = format!("k{kernels}");
-        plan.at_load = group.at_load;
-        plan.locals = locals(loops, &deps, group, scope);
-        steps.push(Step::Kernel(plan));
-        kernels += 1;
+            Some(plan) => {
+                kernels += 1;
+                Step::Kernel(KernelPlan { name: format!("k{}", kernels - 1), ..plan })
+            }
+        });
+        planned.push((group.stmts(), std::mem::take(overwrites)));
     }
-    let pools = memory::pools(loops, &deps, &steps);
+    let reuses = reuse::choose(&deps, &planned);
+    let pools = memory::pools(loops, &deps, &steps, &reuses);
+    let name = |buf: Buf| loops.bufs[buf].name.clone();
     let schedule = Schedule {
         name: loops.name.clone(),
         of: loops.name.clone(),
         target: target.name.clone(),
         steps,
+        reuses: reuses.into_iter().map(|(from, to)| Reuse { from: name(from), to: name(to) }).collect(),
         pools,
     };
     Outcome { schedule, notes }
+}
+
+/// A group and how it runs.
+struct Item<'a> {
+    group: &'a Group,
+    /// None: a routine of the runtime.
+    kernel: Option<KernelPlan>,
+    /// What the kernel may write over what.
+    overwrites: Vec<Pair>,
+}
+
+/// Plans the loops of a group, without a name.
+fn plan<'a>(
+    loops: &Loops,
+    deps: &Deps,
+    group: &'a Group,
+    target: &TargetInfo,
+    heuristics: &Heuristics,
+) -> Item<'a> {
+    let (mut plan, scope) = match &group.kind {
+        GroupKind::Extern => return Item { group, kernel: None, overwrites: Vec::new() },
+        GroupKind::Product(product) => product::plan(loops, group, product, target, heuristics),
+        GroupKind::Rows(stages) => (rows::plan(loops, group, stages, target, heuristics), None),
+        GroupKind::Region(stages) => (region::plan(loops, group, stages, target, heuristics), None),
+        GroupKind::Loops => (tree::plan(loops, group, target, heuristics), None),
+    };
+    plan.at_load = group.at_load;
+    plan.locals = locals(loops, deps, group, scope);
+    // A region may read in its next iteration what it writes in this one.
+    let is_in_order = matches!(group.kind, GroupKind::Region(_));
+    let overwrites = match group.at_load || is_in_order {
+        true => Vec::new(),
+        false => reuse::candidates(loops, deps, &group.stmts(), &plan),
+    };
+    Item { group, kernel: Some(plan), overwrites }
 }
 
 /// Buffers that only this group's members touch, which live for a point of the grid or for an iteration of the loop `scope`.

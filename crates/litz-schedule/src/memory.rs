@@ -26,13 +26,14 @@ impl Life {
 
 /// Plans pools. Buffers of constant size are packed by first fit of the largest first; those of run-time size get one
 /// place for each size class. Before they open a pool of their own, buffers take what fits of the memory of buffers that
-/// are returned and not yet written. Results of steps at load get memory of their own.
-pub fn pools(loops: &Loops, deps: &Deps, steps: &[Step]) -> Vec<Pool> {
+/// are returned and not yet written. Results of steps at load get memory of their own. Of `reuses`, in order of steps, the
+/// second buffer is where the first one is.
+pub fn pools(loops: &Loops, deps: &Deps, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Pool> {
     let bytes_of = |life: &Life| {
         let data = &loops.bufs[life.buf];
         data.span() * data.dtype.size() as i64
     };
-    let lives = lifetimes(loops, steps).into_iter().map(|life| (life, bytes_of(&life)));
+    let lives = lifetimes(loops, steps, reuses).into_iter().map(|life| (life, bytes_of(&life)));
     let (hosts, lives): (Vec<_>, Vec<_>) = lives.partition(|(life, _)| deps.escapes[life.buf]);
     let is_fixed = |(_, bytes): &(Life, Expr)| bytes.as_int().is_some();
     let (fixed_hosts, symbolic_hosts) = hosts.into_iter().partition(is_fixed);
@@ -46,8 +47,13 @@ fn numbers(lives: Vec<(Life, Expr)>) -> Vec<(Life, i64)> {
     lives.into_iter().filter_map(|(life, bytes)| Some((life, bytes.as_int()?))).filter(|l| l.1 > 0).collect()
 }
 
-/// Buffers written and read by the steps of a call, in order of first use.
-fn lifetimes(loops: &Loops, steps: &[Step]) -> Vec<Life> {
+/// Buffers written and read by the steps of a call, in order of first use. One that another is written over lives as long
+/// as that.
+fn lifetimes(loops: &Loops, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Life> {
+    let mut owner: HashMap<Buf, Buf> = HashMap::new();
+    for (from, to) in reuses {
+        owner.insert(*to, owner.get(from).copied().unwrap_or(*from));
+    }
     let by_name: HashMap<&str, &Stmt> = loops.stmts.iter().map(|s| (s.name(), s)).collect();
     let mut lives: Vec<Life> = Vec::new();
     let mut life_of: HashMap<Buf, usize> = HashMap::new();
@@ -70,6 +76,7 @@ fn lifetimes(loops: &Loops, steps: &[Step]) -> Vec<Life> {
                 if data.kind != BufKind::Temp || locals.iter().any(|l| l.buf == data.name) {
                     continue;
                 }
+                let buf = owner.get(&buf).copied().unwrap_or(buf);
                 match life_of.get(&buf) {
                     Some(&i) => lives[i].last = at,
                     None => {

@@ -4,8 +4,8 @@
 //! (after PyTorch's least-peak-memory-first), and the one that follows the group that became ready last, depth first. The
 //! smallest simulated peak wins; of equals the first.
 
+use crate::Item;
 use crate::deps::Deps;
-use crate::fuse::Group;
 use litz_ir::loops::{BufKind, Loops};
 use std::collections::HashMap;
 
@@ -20,24 +20,32 @@ struct Items {
     bytes: Vec<i64>,
     /// Items that touch each buffer; of one that outlives the call, one more than there are.
     users: Vec<usize>,
+    /// For each item, pairs of buffers of which it writes the second over the first, if that ends there.
+    over: Vec<Vec<(usize, usize)>>,
 }
 
-/// The groups of a call in the order that needs least memory. Symbolic sizes count by their examples; without one, the
-/// order stays.
-pub fn order<'a>(loops: &Loops, deps: &Deps, groups: Vec<&'a Group>) -> Vec<&'a Group> {
-    let Some(items) = items(loops, deps, &groups) else { return groups };
-    best(&items).into_iter().map(|at| groups[at]).collect()
+/// Positions of all items: those at load as they come, then those of a call in the order that needs least memory. Symbolic
+/// sizes count by their examples; without one, the order stays.
+pub fn order(loops: &Loops, deps: &Deps, all: &[Item]) -> Vec<usize> {
+    let (mut order, at_call): (Vec<usize>, Vec<usize>) =
+        (0..all.len()).partition(|&at| all[at].group.at_load);
+    let items: Vec<&Item> = at_call.iter().map(|&at| &all[at]).collect();
+    match items_of(loops, deps, &items) {
+        Some(items) => order.extend(best(&items).into_iter().map(|at| at_call[at])),
+        None => order.extend(at_call),
+    }
+    order
 }
 
 /// None if the size of some buffer has no example.
-fn items(loops: &Loops, deps: &Deps, groups: &[&Group]) -> Option<Items> {
+fn items_of(loops: &Loops, deps: &Deps, all: &[&Item]) -> Option<Items> {
     let mut group_of: HashMap<usize, usize> = HashMap::new();
-    for (at, group) in groups.iter().enumerate() {
-        group_of.extend(group.members.iter().map(|m| (m.stmt, at)));
+    for (at, item) in all.iter().enumerate() {
+        group_of.extend(item.group.members.iter().map(|m| (m.stmt, at)));
     }
     let mut items = Items::default();
     let mut known = HashMap::new();
-    for (at, group) in groups.iter().enumerate() {
+    for (at, Item { group, overwrites, .. }) in all.iter().enumerate() {
         let stmts = || group.members.iter().map(|m| &deps.stmts[m.stmt]);
         let before = stmts().flat_map(|s| &s.after).filter_map(|s| group_of.get(s)).filter(|&&g| g != at);
         items.after.push(sorted(before.copied().collect()));
@@ -62,6 +70,8 @@ fn items(loops: &Loops, deps: &Deps, groups: &[&Group]) -> Option<Items> {
             touches.push(id);
         }
         items.touches.push(sorted(touches));
+        let pair = |(from, to)| Some((*known.get(from)?, *known.get(to)?));
+        items.over.push(overwrites.iter().map(|(from, to)| (from, to)).filter_map(pair).collect());
     }
     Some(items)
 }
@@ -142,13 +152,22 @@ impl Memory<'_> {
         Memory { items, is_made: vec![false; items.bytes.len()], left: items.users.clone(), used: 0, peak: 0 }
     }
 
-    /// Bytes that the item would take and those that it would give back.
+    /// Bytes that the item would take and those that it would give back. A buffer written over another takes none.
     fn change(&self, at: usize) -> (i64, i64) {
         let touches = &self.items.touches[at];
-        let bytes = |buf: &&usize| self.items.bytes[**buf];
-        let made = touches.iter().filter(|&&buf| !self.is_made[buf]).map(|b| bytes(&b)).sum();
-        let freed = touches.iter().filter(|&&buf| self.left[buf] == 1).map(|b| bytes(&b)).sum();
-        (made, freed)
+        let bytes = |buf: usize| self.items.bytes[buf];
+        let (is_begun, is_ended) = (|buf: usize| !self.is_made[buf], |buf: usize| self.left[buf] == 1);
+        let made: i64 = touches.iter().filter(|&&buf| is_begun(buf)).map(|&buf| bytes(buf)).sum();
+        let freed: i64 = touches.iter().filter(|&&buf| is_ended(buf)).map(|&buf| bytes(buf)).sum();
+        let mut over: Vec<(usize, usize)> = Vec::new();
+        for &(from, to) in &self.items.over[at] {
+            let is_free = over.iter().all(|pair| pair.0 != from && pair.1 != to);
+            if is_free && is_ended(from) && is_begun(to) {
+                over.push((from, to));
+            }
+        }
+        let kept: i64 = over.iter().map(|pair| bytes(pair.1)).sum();
+        (made - kept, freed - kept)
     }
 
     fn run(&mut self, at: usize) {
@@ -173,6 +192,7 @@ mod tests {
             items.after.push(sorted(reads.to_vec()));
             items.touches.push(sorted(reads.iter().copied().chain([at]).collect()));
             items.bytes.push(*bytes);
+            items.over.push(Vec::new());
             items.users.push(1 + usize::from(at + 1 == nodes.len()));
         }
         for (_, reads) in nodes {
@@ -205,6 +225,19 @@ mod tests {
         assert_eq!(peak(&items, &[0, 1, 2, 3, 4, 5]), 201);
         assert_eq!(peak(&items, &order), 102);
         assert_eq!(order, [0, 1, 3, 2, 4, 5]);
+    }
+
+    #[test]
+    fn a_buffer_over_another_takes_no_memory() {
+        let mut items = graph(&[(8, &[]), (8, &[0]), (8, &[0]), (8, &[1, 2])]);
+        items.over[1] = vec![(0, 1)];
+        items.over[2] = vec![(0, 2)];
+        items.over[3] = vec![(1, 3), (2, 3)];
+        // The second reader of the first buffer writes over it, the last item over one of its two.
+        assert_eq!(peak(&items, &[0, 1, 2, 3]), 16);
+        items.over[2].clear();
+        assert_eq!(peak(&items, &[0, 1, 2, 3]), 24);
+        assert_eq!(best(&items), [0, 2, 1, 3]);
     }
 
     #[test]

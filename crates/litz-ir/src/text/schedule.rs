@@ -4,7 +4,9 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::diag::Diags;
 use crate::loops::Axis;
-use crate::schedule::{KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Schedule, Step, Tree};
+use crate::schedule::{
+    KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
+};
 use crate::text::cursor::{Cursor, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{Commas, Indent, Name, Quoted, Sigil, commas, is_bare};
@@ -18,6 +20,9 @@ impl Display for Schedule {
                 Step::Kernel(plan) => write_kernel(f, plan)?,
                 Step::Extern { name, at_load } => writeln!(f, "  extern {}{}", Name(name), when(*at_load))?,
             }
+        }
+        for Reuse { from, to } in &self.reuses {
+            writeln!(f, "  reuse {} as {}", Name(from), Name(to))?;
         }
         for pool in &self.pools {
             write_pool(f, pool)?;
@@ -179,7 +184,8 @@ fn schedule(cx: &mut Cursor) -> Result<Schedule> {
     let of = cx.item_name()?;
     cx.expect("for")?;
     let target = cx.text_before("{")?.to_owned();
-    let mut schedule = Schedule { name, of, target, steps: Vec::new(), pools: Vec::new() };
+    let (steps, reuses, pools) = (Vec::new(), Vec::new(), Vec::new());
+    let mut schedule = Schedule { name, of, target, steps, reuses, pools };
     cx.expect("{")?;
     while !cx.eat("}") {
         if cx.eat("kernel") {
@@ -187,10 +193,14 @@ fn schedule(cx: &mut Cursor) -> Result<Schedule> {
         } else if cx.eat("extern") {
             let name = cx.name("a statement name")?;
             schedule.steps.push(Step::Extern { name, at_load: at_load(cx)? });
+        } else if cx.eat("reuse") {
+            let from = cx.name("a buffer name")?;
+            cx.expect("as")?;
+            schedule.reuses.push(Reuse { from, to: cx.name("a buffer name")? });
         } else if cx.eat("pool") {
             schedule.pools.push(pool(cx)?);
         } else {
-            return Err(cx.expected("kernel, extern or pool"));
+            return Err(cx.expected("kernel, extern, reuse or pool"));
         }
     }
     Ok(schedule)

@@ -6,6 +6,7 @@ pub mod graph;
 pub mod kernel;
 pub mod loops;
 pub mod program;
+mod reuse;
 pub mod schedule;
 mod types;
 

@@ -8,7 +8,7 @@ use crate::diag::Diags;
 use crate::ids::Id;
 use crate::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Output, Span, Stmt};
 use crate::schedule::{KernelPlan, Leaf, LoopKind, Part, Pool, Schedule, Step, Tree};
-use crate::verify::Report;
+use crate::verify::{Report, reuse};
 
 /// What is wrong with a schedule of `loops`, a program that verifies.
 ///
@@ -18,8 +18,9 @@ use crate::verify::Report;
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
 /// `zero-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
-/// `statement-order`, `tail-scope`, `tail-point`, `shared-reduction`, `tile-remainder`, `region-order`, `load-order`, `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`,
-/// `placed-twice`, `pool-memory`, `pool-overflow`.
+/// `statement-order`, `tail-scope`, `tail-point`, `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
+/// `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`, `placed-twice`, `pool-memory`, `pool-overflow`,
+/// `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     let (flat, spans) = loops.flat();
     let loops = &*flat;
@@ -46,6 +47,7 @@ pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     };
     verifier.run();
     spans.iter().for_each(|span| verifier.region(span));
+    reuse::verify(schedule, loops, &spans, &mut verifier.report);
     verifier.report.diags
 }
 
@@ -614,12 +616,12 @@ fn same_points(report: &mut Report, nest: &Nest, body: &Place, tail: &Place) {
 }
 
 /// Whether the nest has a part that runs once per outer point.
-fn reduces(nest: &Nest) -> bool {
+pub(super) fn reduces(nest: &Nest) -> bool {
     nest.body.iter().any(|inst| inst.op.is_reduction())
 }
 
 /// Buffers that are read when all statements are done.
-fn results(loops: &Loops) -> impl Iterator<Item = Buf> {
+pub(super) fn results(loops: &Loops) -> impl Iterator<Item = Buf> {
     let outputs = loops.outputs.iter().filter_map(|output| match output {
         Output::View { buf, .. } => Some(*buf),
         Output::Int(_) | Output::Literal(_) | Output::Nothing => None,

@@ -49,7 +49,8 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         call.len(),
         realized.kernels.len()
     );
-    let (steps, fusion, memory) = (steps(&call), fusion(notes, args.all), memory(loops, schedule));
+    let memory = memory(loops, schedule, args.all);
+    let (steps, fusion) = (steps(&call), fusion(notes, args.all));
     output::print(format_args!("{counts}\n\n{steps}\n{fusion}\n{memory}\n"))?;
     Ok(Exit::Ok)
 }
@@ -84,8 +85,15 @@ fn steps(steps: &[&Step]) -> Table {
     table
 }
 
-/// Pairs shown for each reason.
+/// Pairs shown of each kind.
 const EXAMPLES: usize = 3;
+
+/// A few pairs, or all.
+fn some(pairs: &[String], all: bool) -> String {
+    let shown = if all { pairs.len() } else { EXAMPLES.min(pairs.len()) };
+    let more = if pairs.len() > shown { ", ..." } else { "" };
+    format!("{}{more}", pairs[..shown].join(", "))
+}
 
 /// How many pairs were fused, and why the others were not.
 fn fusion(notes: &[FusionNote], all: bool) -> Table {
@@ -96,16 +104,14 @@ fn fusion(notes: &[FusionNote], all: bool) -> Table {
     }
     let mut table = Table::new(&["verdict", ">pairs", "such as"]);
     for (verdict, pairs) in verdicts {
-        let shown = if all { pairs.len() } else { EXAMPLES };
-        let more = if pairs.len() > shown { ", ..." } else { "" };
-        let text = format!("{}{more}", pairs[..shown.min(pairs.len())].join(", "));
-        table.row([verdict.to_owned(), pairs.len().to_string(), text]);
+        table.row([verdict.to_owned(), pairs.len().to_string(), some(&pairs, all)]);
     }
     table
 }
 
-/// Bytes of pools beside those of the buffers they hold, by the sizes that the model was exported with.
-fn memory(loops: &Loops, schedule: &Schedule) -> String {
+/// Bytes of pools beside those of the buffers they hold, by the sizes that the model was exported with, and what is written
+/// over what.
+fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
     let hint = |e: litz_sym::Expr| loops.facts.hint(e).unwrap_or(0) as f64;
     let size = |name: &str| {
         let buf = loops.bufs.values().find(|b| b.name == name);
@@ -124,6 +130,17 @@ fn memory(loops: &Loops, schedule: &Schedule) -> String {
             report::bytes(bytes),
             pool.places.len(),
             report::bytes(held),
+        );
+    }
+    if !schedule.reuses.is_empty() {
+        let over: Vec<String> =
+            schedule.reuses.iter().map(|reuse| format!("{} over {}", reuse.to, reuse.from)).collect();
+        let held: f64 = schedule.reuses.iter().map(|reuse| size(&reuse.to)).sum();
+        text += &format!(
+            "{} buffers of {} together are written over others: {}\n",
+            over.len(),
+            report::bytes(held),
+            some(&over, all)
         );
     }
     let locals: usize = schedule

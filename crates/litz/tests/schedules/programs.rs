@@ -38,13 +38,17 @@ struct Writer<'c, 'b> {
     nests: String,
     /// Instructions of the nest being written.
     insts: usize,
+    /// Most nests make a matrix, of the one before.
+    is_chain: bool,
 }
 
 /// Makes a program.
 pub fn program(choices: &mut Choices<'_>) -> Case {
     let (mut header, mut sizes, mut values, mut symbols) =
         (String::new(), Vec::new(), Vec::new(), Vec::new());
-    for at in 0..3 {
+    // A chain of buffers of one type, which may be written over each other.
+    let is_chain = choices.once_in(2);
+    for at in 0..if is_chain { 1 } else { 3 } {
         let value = choices.pick(&SIZES);
         values.push(value);
         if choices.once_in(2) {
@@ -61,12 +65,15 @@ pub fn program(choices: &mut Choices<'_>) -> Case {
         }
     }
     let (bufs, nests) = (String::new(), String::new());
-    let mut writer = Writer { choices, sizes, arrays: Vec::new(), bufs, nests, insts: 0 };
-    let shapes = [vec![0, 1], vec![1, 2], vec![0], vec![1]];
+    let mut writer = Writer { choices, sizes, arrays: Vec::new(), bufs, nests, insts: 0, is_chain };
+    let shapes = match is_chain {
+        true => [vec![0, 0], vec![0, 0], vec![0], vec![0]],
+        false => [vec![0, 1], vec![1, 2], vec![0], vec![1]],
+    };
     for (at, dims) in shapes.iter().enumerate() {
         writer.array(format!("x{at}"), dims.clone(), " = input");
     }
-    let steps = 1 + writer.choices.below(5);
+    let steps = if is_chain { 3 } else { 1 } + writer.choices.below(5);
     for step in 0..steps {
         writer.nest(step);
     }
@@ -166,9 +173,10 @@ impl Writer<'_, '_> {
     fn nest(&mut self, step: usize) {
         let name = format!("t{step}");
         let matrices = self.matrices();
-        let a = self.latest(&matrices);
+        let is_link = self.is_chain && !self.choices.once_in(3);
+        let a = if is_link { matrices[matrices.len() - 1].clone() } else { self.latest(&matrices) };
         let (rows, columns) = (a.dims[0], a.dims[1]);
-        match self.choices.below(9) {
+        match if is_link { self.choices.pick(&[0, 1, 8, 5]) } else { self.choices.below(9) } {
             0 | 1 => {
                 self.begin(step, &[("i", rows), ("j", columns)], 2);
                 let value = self.load(&a, &["i", "j"]);

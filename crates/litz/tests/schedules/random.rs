@@ -1,9 +1,12 @@
 //! Loops and decisions to a legal schedule: kernels of one or several nests, loops in any order and of every kind,
-//! split or not, tails with loops of their own, buffers in kernels, pools and memory of their own.
+//! split or not, tails with loops of their own, buffers in kernels, over others, in pools and memory of their own.
 
 use crate::choices::Choices;
 use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Output, Stmt};
-use litz_ir::schedule::{KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Schedule, Step, Tree};
+use litz_ir::schedule::{
+    KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
+};
+use litz_ir::verify;
 use litz_sym::{Expr, Rel, Sym};
 
 /// A loop to be: kind and axis.
@@ -49,9 +52,12 @@ pub fn schedule(loops: &Loops, choices: &mut Choices<'_>) -> Schedule {
     let mut planner = Planner { loops, choices, names: 0, in_vector: false, no_tiles: Vec::new() };
     let plans: Vec<KernelPlan> =
         groups.iter().enumerate().map(|(at, group)| planner.kernel(format!("k{at}"), group)).collect();
-    let pools = planner.pools(&groups, &plans);
-    let steps = plans.into_iter().map(Step::Kernel).collect();
-    Schedule { name: loops.name.clone(), of: loops.name.clone(), target: "any".to_owned(), steps, pools }
+    let steps = plans.iter().cloned().map(Step::Kernel).collect();
+    let (name, of, target) = (loops.name.clone(), loops.name.clone(), "any".to_owned());
+    let mut schedule = Schedule { name, of, target, steps, reuses: Vec::new(), pools: Vec::new() };
+    planner.reuses(&mut schedule);
+    schedule.pools = planner.pools(&groups, &plans, &schedule.reuses);
+    schedule
 }
 
 /// Whether `nest` and the group run row by row together: one extent of the first axis, and what the group stores at a
@@ -376,9 +382,24 @@ impl Planner<'_, '_, '_> {
         locals
     }
 
+    /// Writes some buffers over others, whatever the verifier lets pass.
+    fn reuses(&mut self, schedule: &mut Schedule) {
+        if self.choices.once_in(3) {
+            return;
+        }
+        let temps = self.loops.bufs.values().filter(|data| data.kind == BufKind::Temp);
+        let names: Vec<&String> = temps.map(|data| &data.name).collect();
+        for (from, to) in names.iter().flat_map(|from| names.iter().map(move |to| (from, to))) {
+            schedule.reuses.push(Reuse { from: from.to_string(), to: to.to_string() });
+            if !verify::schedule::verify(schedule, self.loops).is_empty() {
+                schedule.reuses.pop();
+            }
+        }
+    }
+
     /// A pool for some of the buffers that kernels hand on: places follow one another, but that a buffer takes that of
     /// one of its own sizes that nothing uses any more.
-    fn pools(&mut self, groups: &[Vec<&Nest>], plans: &[KernelPlan]) -> Vec<Pool> {
+    fn pools(&mut self, groups: &[Vec<&Nest>], plans: &[KernelPlan], reuses: &[Reuse]) -> Vec<Pool> {
         struct Place {
             offset: Expr,
             bytes: Expr,
@@ -388,11 +409,17 @@ impl Planner<'_, '_, '_> {
         let (mut end, mut places) = (Expr::zero(), Vec::new());
         for (buf, data) in self.loops.bufs.iter().filter(|(_, data)| data.kind == BufKind::Temp) {
             let is_local = plans.iter().any(|plan| plan.locals.iter().any(|local| local.buf == data.name));
+            let mut held = vec![&data.name];
+            while let Some(next) = reuses.iter().find(|reuse| reuse.from == **held.last().expect("one")) {
+                held.push(&next.to);
+            }
+            let is_held = |buf: Buf| held.contains(&&self.loops.bufs[buf].name);
             let users: Vec<usize> = (0..groups.len())
-                .filter(|&at| groups[at].iter().any(|nest| accesses(nest).any(|access| access.0 == buf)))
+                .filter(|&at| groups[at].iter().any(|nest| accesses(nest).any(|access| is_held(access.0))))
                 .collect();
+            let is_over = reuses.iter().any(|reuse| reuse.to == data.name);
             let (Some(&first), Some(&last)) = (users.first(), users.last()) else { continue };
-            if is_local || is_returned(self.loops, buf) || self.choices.once_in(3) {
+            if is_local || is_over || is_returned(self.loops, buf) || self.choices.once_in(3) {
                 continue;
             }
             let bytes = (data.span() * data.dtype.size() as i64).ceildiv(64) * 64;
