@@ -6,6 +6,7 @@
 use crate::error::ImportError;
 use crate::number::{Problem, Ratio, Value, apply};
 use crate::pytree::Step;
+use crate::scan::{Scanner, is_name_part};
 use litz_sym::{Expr, Rel};
 
 /// Deepest nesting of parentheses and operators.
@@ -42,13 +43,13 @@ pub fn parse_guard(text: &str, resolve: Resolve) -> Result<Vec<Rel>, ImportError
 }
 
 fn read(text: &str, resolve: Resolve) -> Result<Vec<Rel>, Problem> {
-    let mut parser = Parser { rest: text, resolve, depth: 0 };
+    let mut parser = Parser { text: Scanner::new(text), resolve, depth: 0 };
     let value = parser.disjunction()?;
-    if parser.peek().is_some() { Err(parser.expected("the end")) } else { value.truth() }
+    if parser.text.peek().is_some() { Err(parser.text.expected("the end")) } else { value.truth() }
 }
 
 struct Parser<'a> {
-    rest: &'a str,
+    text: Scanner<'a>,
     resolve: Resolve<'a>,
     depth: usize,
 }
@@ -89,7 +90,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
 impl<'a> Parser<'a> {
     fn disjunction(&mut self) -> Result<Value, Problem> {
         let first = self.conjunction()?;
-        if self.keyword("or") {
+        if self.text.keyword("or") {
             return Err(Problem::Unsupported("`or`".to_owned()));
         }
         Ok(first)
@@ -97,18 +98,18 @@ impl<'a> Parser<'a> {
 
     fn conjunction(&mut self) -> Result<Value, Problem> {
         let first = self.negation()?;
-        if !self.keyword("and") {
+        if !self.text.keyword("and") {
             return Ok(first);
         }
         let mut all = vec![first, self.negation()?];
-        while self.keyword("and") {
+        while self.text.keyword("and") {
             all.push(self.negation()?);
         }
         apply("And", &all)
     }
 
     fn negation(&mut self) -> Result<Value, Problem> {
-        if !self.keyword("not") {
+        if !self.text.keyword("not") {
             return self.comparison();
         }
         let inner = self.nested(Self::negation)?;
@@ -156,12 +157,12 @@ impl<'a> Parser<'a> {
     }
 
     fn sign(&mut self) -> Result<Value, Problem> {
-        if self.accept("-") { negate(self.nested(Self::sign)?) } else { self.power() }
+        if self.text.accept("-") { negate(self.nested(Self::sign)?) } else { self.power() }
     }
 
     fn power(&mut self) -> Result<Value, Problem> {
         let base = self.atom()?;
-        if !self.accept("**") {
+        if !self.text.accept("**") {
             return Ok(base);
         }
         let exponent = self.nested(Self::sign)?;
@@ -169,32 +170,32 @@ impl<'a> Parser<'a> {
     }
 
     fn atom(&mut self) -> Result<Value, Problem> {
-        match self.peek() {
+        match self.text.peek() {
             Some('(') => {
-                self.token("(")?;
+                self.text.token("(")?;
                 let inner = self.nested(Self::disjunction)?;
-                self.token(")")?;
+                self.text.token(")")?;
                 Ok(inner)
             }
             Some(c) if c.is_ascii_digit() => self.number(),
             Some(c) if is_name_part(c) => self.name(),
-            _ => Err(self.expected("a number, a name or `(`")),
+            _ => Err(self.text.expected("a number, a name or `(`")),
         }
     }
 
     fn number(&mut self) -> Result<Value, Problem> {
-        let digits = self.take(|c| c.is_ascii_digit());
-        let has_fraction = self.rest.starts_with(['.', 'e', 'E']);
+        let digits = self.text.word(|c| c.is_ascii_digit());
+        let has_fraction = self.text.is_next(&['.', 'e', 'E']);
         if !has_fraction {
             let value = digits.parse().map_err(|_| Problem::Bad("expected a 64-bit integer".to_owned()))?;
             return Ok(Value::Number(Ratio::int(value)));
         }
-        let fraction = self.take(|c| c.is_ascii_digit() || c == '.');
+        let fraction = self.text.take(|c| c.is_ascii_digit() || c == '.');
         let mut text = format!("{digits}{fraction}");
-        if self.rest.starts_with(['e', 'E']) {
-            text.push_str(self.take(|c| c == 'e' || c == 'E'));
-            text.push_str(self.take(|c| c == '-' || c == '+'));
-            text.push_str(self.take(|c| c.is_ascii_digit()));
+        if self.text.is_next(&['e', 'E']) {
+            text.push_str(self.text.take(|c| c == 'e' || c == 'E'));
+            text.push_str(self.text.take(|c| c == '-' || c == '+'));
+            text.push_str(self.text.take(|c| c.is_ascii_digit()));
         }
         let value = text.parse().map_err(|_| Problem::Bad(format!("expected a float, found `{text}`")))?;
         Ok(Value::Number(Ratio::float(value)?))
@@ -202,7 +203,7 @@ impl<'a> Parser<'a> {
 
     /// An input or a function call.
     fn name(&mut self) -> Result<Value, Problem> {
-        let name = self.take(|c| is_name_part(c) || c == '.');
+        let name = self.text.word(|c| is_name_part(c) || c == '.');
         match name {
             "L" => return self.input(),
             "True" => return Ok(Value::Truth(Vec::new())),
@@ -211,17 +212,17 @@ impl<'a> Parser<'a> {
         }
         let function = FUNCTIONS.iter().find(|(python, _)| *python == name);
         let Some((_, head)) = function else { return self.symbol(name) };
-        self.token("(")?;
+        self.text.token("(")?;
         let mut args = vec![self.nested(Self::disjunction)?];
-        while self.accept(",") {
+        while self.text.accept(",") {
             args.push(self.nested(Self::disjunction)?);
         }
-        self.token(")")?;
+        self.text.token(")")?;
         apply(head, &args)
     }
 
     fn symbol(&self, name: &str) -> Result<Value, Problem> {
-        let expr = match self.peek() {
+        let expr = match self.text.peek() {
             Some('(') => None,
             _ => (self.resolve)(&[Step::Name(name.to_owned())], Query::Symbol),
         };
@@ -232,14 +233,14 @@ impl<'a> Parser<'a> {
     fn input(&mut self) -> Result<Value, Problem> {
         let mut path = Vec::new();
         let query = loop {
-            if self.accept("[") {
+            if self.text.accept("[") {
                 path.push(self.key()?);
-            } else if self.accept(".") {
-                let name = self.take(is_name_part);
+            } else if self.text.accept(".") {
+                let name = self.text.word(is_name_part);
                 match name {
                     "size" | "shape" => break Query::Size(self.dimension()?),
                     "stride" => break Query::Stride(self.dimension()?),
-                    "" => return Err(self.expected("an attribute")),
+                    "" => return Err(self.text.expected("an attribute")),
                     _ => path.push(Step::Name(name.to_owned())),
                 }
             } else {
@@ -252,31 +253,31 @@ impl<'a> Parser<'a> {
 
     /// A key up to and with the closing bracket.
     fn key(&mut self) -> Result<Step, Problem> {
-        let step = if self.accept("'") {
-            let name = self.take(|c| c != '\'' && c != '\\').to_owned();
-            self.token("'")?;
+        let step = if self.text.accept("'") {
+            let name = self.text.take(|c| c != '\'' && c != '\\').to_owned();
+            self.text.token("'")?;
             Step::Name(name)
         } else {
             Step::Index(self.index()?)
         };
-        self.token("]")?;
+        self.text.token("]")?;
         Ok(step)
     }
 
     /// `()[0]` or `[0]`.
     fn dimension(&mut self) -> Result<usize, Problem> {
-        if self.accept("(") {
-            self.token(")")?;
+        if self.text.accept("(") {
+            self.text.token(")")?;
         }
-        self.token("[")?;
+        self.text.token("[")?;
         let dimension = self.index()?;
-        self.token("]")?;
+        self.text.token("]")?;
         Ok(dimension)
     }
 
     fn index(&mut self) -> Result<usize, Problem> {
-        let digits = self.take(|c| c.is_ascii_digit());
-        digits.parse().map_err(|_| self.expected("an index"))
+        let digits = self.text.word(|c| c.is_ascii_digit());
+        digits.parse().map_err(|_| self.text.expected("an index"))
     }
 
     fn nested<T>(&mut self, read: fn(&mut Self) -> Result<T, Problem>) -> Result<T, Problem> {
@@ -290,50 +291,8 @@ impl<'a> Parser<'a> {
     }
 
     fn operator(&mut self, table: &[(&str, &'static str)]) -> Option<&'static str> {
-        let rest = self.rest.trim_start();
-        let (spelling, head) = table.iter().find(|(spelling, _)| rest.starts_with(spelling))?;
-        self.rest = &rest[spelling.len()..];
-        Some(head)
+        table.iter().find(|(spelling, _)| self.text.accept(spelling)).map(|(_, head)| *head)
     }
-
-    fn keyword(&mut self, word: &str) -> bool {
-        let Some(rest) = self.rest.trim_start().strip_prefix(word) else { return false };
-        let is_whole = !rest.starts_with(is_name_part);
-        if is_whole {
-            self.rest = rest;
-        }
-        is_whole
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.rest.trim_start().chars().next()
-    }
-
-    fn take(&mut self, is_part: impl Fn(char) -> bool) -> &'a str {
-        let rest = self.rest.trim_start();
-        let (taken, rest) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
-        self.rest = rest;
-        taken
-    }
-
-    fn accept(&mut self, token: &str) -> bool {
-        let rest = self.rest.trim_start().strip_prefix(token);
-        self.rest = rest.unwrap_or(self.rest);
-        rest.is_some()
-    }
-
-    fn token(&mut self, token: &str) -> Result<(), Problem> {
-        if self.accept(token) { Ok(()) } else { Err(self.expected(&format!("`{token}`"))) }
-    }
-
-    fn expected(&self, what: &str) -> Problem {
-        let found: String = self.rest.trim_start().chars().take(20).collect();
-        Problem::Bad(format!("expected {what}, found `{found}`"))
-    }
-}
-
-fn is_name_part(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 fn negate(value: Value) -> Result<Value, Problem> {

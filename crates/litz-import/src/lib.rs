@@ -16,6 +16,7 @@ pub mod guards;
 mod hops;
 mod number;
 pub mod pytree;
+mod scan;
 pub mod schema;
 mod source;
 pub mod srepr;

@@ -5,6 +5,7 @@
 
 use crate::error::ImportError;
 use crate::number::{Problem, Ratio, Value, apply};
+use crate::scan::{Scanner, is_name_part};
 use litz_sym::{Expr, Rel, Sym};
 
 /// Deepest nesting; torch's expressions stay below 20.
@@ -40,13 +41,13 @@ fn error(text: &str, problem: Problem) -> ImportError {
 }
 
 fn parse(text: &str) -> Result<Value, Problem> {
-    let mut parser = Parser { rest: text };
+    let mut parser = Parser { text: Scanner::new(text) };
     let value = parser.value(0)?;
-    if parser.rest.trim_start().is_empty() { Ok(value) } else { Err(parser.expected("the end")) }
+    if parser.text.peek().is_none() { Ok(value) } else { Err(parser.text.expected("the end")) }
 }
 
 struct Parser<'a> {
-    rest: &'a str,
+    text: Scanner<'a>,
 }
 
 impl<'a> Parser<'a> {
@@ -56,10 +57,10 @@ impl<'a> Parser<'a> {
         }
         let head = self.word();
         match head {
-            "" => return Err(self.expected("a name")),
+            "" => return Err(self.text.expected("a name")),
             "true" => return Ok(Value::Truth(Vec::new())),
             "false" => return Ok(Value::Truth(vec![Rel::eq(0, 1)])),
-            _ => self.token("(")?,
+            _ => self.text.token("(")?,
         }
         let value = match head {
             "Integer" => Value::Number(Ratio::int(self.int()?)),
@@ -67,7 +68,7 @@ impl<'a> Parser<'a> {
             "Float" => Value::Number(Ratio::float(self.float()?)?),
             "Rational" => {
                 let numerator = Value::Number(Ratio::int(self.int()?));
-                self.token(",")?;
+                self.text.token(",")?;
                 apply("FloatTrueDiv", &[numerator, Value::Number(Ratio::int(self.int()?))])?
             }
             _ => return apply(head, &self.operands(depth)?),
@@ -79,30 +80,30 @@ impl<'a> Parser<'a> {
     /// Operands up to and with the closing parenthesis.
     fn operands(&mut self, depth: usize) -> Result<Vec<Value>, Problem> {
         let mut args = Vec::new();
-        if self.accept(")") {
+        if self.text.accept(")") {
             return Ok(args);
         }
         loop {
             args.push(self.value(depth + 1)?);
-            if self.accept(")") {
+            if self.text.accept(")") {
                 return Ok(args);
             }
-            self.token(",")?;
+            self.text.token(",")?;
         }
     }
 
     /// `, name=value` repeated, and the closing parenthesis.
     fn keywords(&mut self) -> Result<(), Problem> {
-        while self.accept(",") {
+        while self.text.accept(",") {
             if self.word().is_empty() {
-                return Err(self.expected("a keyword"));
+                return Err(self.text.expected("a keyword"));
             }
-            self.token("=")?;
+            self.text.token("=")?;
             if self.word().is_empty() {
-                return Err(self.expected("a keyword's value"));
+                return Err(self.text.expected("a keyword's value"));
             }
         }
-        self.token(")")
+        self.text.token(")")
     }
 
     fn symbol(&mut self) -> Result<Expr, Problem> {
@@ -114,8 +115,7 @@ impl<'a> Parser<'a> {
     }
 
     fn int(&mut self) -> Result<i64, Problem> {
-        self.rest = self.rest.trim_start();
-        let text = self.take(|c| c.is_ascii_digit() || c == '-');
+        let text = self.text.word(|c| c.is_ascii_digit() || c == '-');
         text.parse().map_err(|_| Problem::Bad("expected a 64-bit integer".to_owned()))
     }
 
@@ -125,37 +125,14 @@ impl<'a> Parser<'a> {
     }
 
     fn quoted(&mut self) -> Result<&'a str, Problem> {
-        self.token("'")?;
-        let text = self.take(|c| c != '\'' && c != '\\');
-        self.token("'")?;
+        self.text.token("'")?;
+        let text = self.text.take(|c| c != '\'' && c != '\\');
+        self.text.token("'")?;
         Ok(text)
     }
 
     fn word(&mut self) -> &'a str {
-        self.rest = self.rest.trim_start();
-        self.take(|c| c.is_ascii_alphanumeric() || c == '_')
-    }
-
-    fn take(&mut self, is_part: impl Fn(char) -> bool) -> &'a str {
-        let end = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
-        let (taken, rest) = self.rest.split_at(end);
-        self.rest = rest;
-        taken
-    }
-
-    fn accept(&mut self, token: &str) -> bool {
-        let rest = self.rest.trim_start().strip_prefix(token);
-        self.rest = rest.unwrap_or(self.rest);
-        rest.is_some()
-    }
-
-    fn token(&mut self, token: &str) -> Result<(), Problem> {
-        if self.accept(token) { Ok(()) } else { Err(self.expected(&format!("`{token}`"))) }
-    }
-
-    fn expected(&self, what: &str) -> Problem {
-        let found: String = self.rest.trim_start().chars().take(20).collect();
-        Problem::Bad(format!("expected {what}, found `{found}`"))
+        self.text.word(is_name_part)
     }
 }
 

@@ -138,6 +138,16 @@ impl<'a> Cursor<'a> {
         self.sigil_name(TokenKind::Value, "a value such as `%x`")
     }
 
+    /// What an item begins with, as `graph @mlp on cpu {`: its name, without the `@`, and its device.
+    pub fn head(&mut self, noun: &str) -> Result<(String, Device)> {
+        self.expect(noun)?;
+        let name = self.item_name()?;
+        self.expect("on")?;
+        let device = self.device()?;
+        self.expect("{")?;
+        Ok((name, device))
+    }
+
     /// The name of an item, without its `@`.
     pub fn item_name(&mut self) -> Result<String> {
         self.sigil_name(TokenKind::Item, "a name such as `@mlp`")
@@ -324,6 +334,16 @@ impl<'a> Cursor<'a> {
     /// `if a <= b, c < d`, or nothing.
     pub fn guards(&mut self) -> Result<Vec<Rel>> {
         if self.eat("if") { self.commas(Cursor::rel) } else { Ok(Vec::new()) }
+    }
+
+    /// Guards, and what a load of type `ty` gives where they fail: `if a <= b else 0.0`, or nothing.
+    pub fn guarded(&mut self, ty: Dtype) -> Result<(Vec<Rel>, Scalar)> {
+        let guards = self.guards()?;
+        if guards.is_empty() {
+            return Ok((guards, Scalar::zero(ty)));
+        }
+        self.expect("else")?;
+        Ok((guards, self.scalar()?))
     }
 
     /// `keyword(expressions)`, or nothing.

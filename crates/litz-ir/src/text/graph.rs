@@ -110,12 +110,9 @@ struct Reader {
 }
 
 fn graph(cx: &mut Cursor) -> Result<Graph> {
-    cx.expect("graph")?;
-    let name = cx.item_name()?;
-    cx.expect("on")?;
-    let graph = Graph::new(name, cx.device()?);
+    let (name, device) = cx.head("graph")?;
+    let graph = Graph::new(name, device);
     let mut reader = Reader { graph, values: Names::new("a value", "undefined-value") };
-    cx.expect("{")?;
     while !cx.eat("return") {
         reader.line(cx)?;
     }

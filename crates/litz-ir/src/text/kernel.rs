@@ -8,7 +8,7 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::ids::Id;
 use crate::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
-use crate::scalar::{ReduceOp, Scalar, ScalarOp};
+use crate::scalar::{ReduceOp, ScalarOp};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{Commas, Declaration, Guards, Indent, Name, Quoted, Sigil, commas, write_guards};
@@ -373,13 +373,7 @@ impl Reader {
     fn op(&self, cx: &mut Cursor, ty: Dtype) -> Result<Op> {
         if cx.eat("load") {
             let (mem, index) = self.element(cx)?;
-            let guard = cx.guards()?;
-            let other = if guard.is_empty() {
-                Scalar::zero(ty)
-            } else {
-                cx.expect("else")?;
-                cx.scalar()?
-            };
+            let (guard, other) = cx.guarded(ty)?;
             return Ok(Op::Load { mem, index, guard, other });
         }
         if cx.eat("const") {

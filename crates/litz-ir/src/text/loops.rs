@@ -11,7 +11,7 @@ use crate::ids::Id;
 use crate::loops::{
     Axis, Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Region, Stmt, Val,
 };
-use crate::scalar::{ReduceOp, Scalar, ScalarOp};
+use crate::scalar::{ReduceOp, ScalarOp};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{Commas, Guards, Indent, Name, Optional, Quoted, Shape, Sigil, commas, write_facts};
@@ -199,12 +199,9 @@ struct Reader {
 }
 
 fn loops(cx: &mut Cursor) -> Result<Loops> {
-    cx.expect("loops")?;
-    let name = cx.item_name()?;
-    cx.expect("on")?;
-    let loops = Loops::new(name, cx.device()?);
+    let (name, device) = cx.head("loops")?;
+    let loops = Loops::new(name, device);
     let mut reader = Reader { loops, bufs: Names::new("a buffer", "undefined-buffer") };
-    cx.expect("{")?;
     while !cx.eat("return") {
         reader.line(cx)?;
     }
@@ -316,13 +313,7 @@ impl Reader {
     fn op(&self, cx: &mut Cursor, vals: &Names<Val>, ty: Dtype) -> Result<InstOp> {
         if cx.eat("load") {
             let (buf, index) = self.element(cx)?;
-            let guard = cx.guards()?;
-            let other = if guard.is_empty() {
-                Scalar::zero(ty)
-            } else {
-                cx.expect("else")?;
-                cx.scalar()?
-            };
+            let (guard, other) = cx.guarded(ty)?;
             return Ok(InstOp::Load { buf, index, guard, other });
         }
         if cx.eat("const") {

@@ -105,12 +105,9 @@ struct Reader {
 }
 
 fn program(cx: &mut Cursor) -> Result<Program> {
-    cx.expect("program")?;
-    let name = cx.item_name()?;
-    cx.expect("on")?;
-    let program = Program::new(name, cx.device()?);
+    let (name, device) = cx.head("program")?;
+    let program = Program::new(name, device);
     let mut reader = Reader { program, slots: Names::new("a slot", "undefined-slot") };
-    cx.expect("{")?;
     while !cx.eat("return") {
         reader.line(cx)?;
     }

@@ -239,16 +239,7 @@ fn index_select_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, 
 }
 
 fn index_select(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = args.tensor("self")?;
-    let along = args.dim("dim", x.ty.rank())?;
-    let (x, index) = (lw.access(x)?, lw.access(args.tensor("index")?)?);
-    let Some(out) = lw.result(args, 0) else { return Ok(()) };
-    lw.nest(&out.sizes, |b, at| {
-        let coords = listed_along(b, &index, &x.sizes, at, along);
-        let v = b.load(&x, &coords);
-        b.store(&out, at, v);
-        Ok(())
-    })
+    read_along(lw, args, listed_along)
 }
 
 fn gather_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
@@ -257,12 +248,20 @@ fn gather_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
 }
 
 fn gather(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    read_along(lw, args, bound_along)
+}
+
+/// Coordinates in a tensor of these sizes for a point, that along a dimension read from an index tensor.
+type Coordinates = fn(&mut Body<'_>, &Access, &[Expr], &[Expr], usize) -> Vec<Expr>;
+
+/// The element of `self` that `coordinates` gives for each point of the result.
+fn read_along(lw: &mut Lower<'_>, args: &Args<'_>, coordinates: Coordinates) -> Result<(), OpError> {
     let x = args.tensor("self")?;
     let along = args.dim("dim", x.ty.rank())?;
     let (x, index) = (lw.access(x)?, lw.access(args.tensor("index")?)?);
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
-        let coords = bound_along(b, &index, &x.sizes, at, along);
+        let coords = coordinates(b, &index, &x.sizes, at, along);
         let v = b.load(&x, &coords);
         b.store(&out, at, v);
         Ok(())
