@@ -16,6 +16,8 @@ pub struct Blocks {
     pub rows: Axis,
     /// Points of a piece of the sum, at most.
     depth: i64,
+    /// Points of a piece that are best.
+    part: i64,
 }
 
 /// A block's size, in numbers.
@@ -30,6 +32,8 @@ pub struct Sizes {
     pub all: i64,
     /// Tiles that may take turns for every two pieces of the sum.
     pub turns: i64,
+    /// Points of the sum that should make a piece, if the cache has room.
+    pub part: i64,
 }
 
 /// Tiles that may take turns for every two pieces. What follows the sums comes in one go for all tiles, and nothing is
@@ -50,7 +54,7 @@ impl Blocks {
     pub fn new(loops: &Loops, sum: &[Axis], sizes: &Sizes, target: &TargetInfo) -> Option<Blocks> {
         let cache = target.l1_bytes / 2;
         let depth = (cache / sizes.step.max(1)).max(1);
-        let count = points(&loops.facts, &pieces(sum, loops, depth)?.outside);
+        let count = points(&loops.facts, &pieces(sum, loops, depth, sizes.part)?.outside);
         // Every thread gets two points at least.
         let wanted = 2 * i64::from(target.threads.max(1));
         let most = (cache / sizes.tile.max(1)).min(sizes.turns * count / 2);
@@ -58,7 +62,7 @@ impl Blocks {
         let groups = (sizes.tiles + shared - 1) / shared;
         let extent = Expr::int((sizes.tiles + groups - 1) / groups.max(1));
         let rows = Axis { var: variable(loops, "im"), extent };
-        (!extent.is_one()).then_some(Blocks { rows, depth })
+        (!extent.is_one()).then_some(Blocks { rows, depth, part: sizes.part })
     }
 
     /// The loops of a sum around what `piece` makes of `body` and the loops over one piece, for one tile.
@@ -70,7 +74,8 @@ impl Blocks {
         piece: impl Fn(Vec<Tree>, &[Axis]) -> Vec<Tree>,
     ) -> Vec<Tree> {
         let whole = || Pieces { outside: Vec::new(), inside: sum.to_vec(), value: None };
-        let Pieces { outside, inside, value } = pieces(sum, loops, self.depth).unwrap_or_else(whole);
+        let Pieces { outside, inside, value } =
+            pieces(sum, loops, self.depth, self.part).unwrap_or_else(whole);
         if let Some((var, value)) = value {
             body = body.into_iter().map(|tree| rebind(tree, var, value)).collect();
         }

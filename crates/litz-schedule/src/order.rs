@@ -85,7 +85,8 @@ fn sorted(mut items: Vec<usize>) -> Vec<usize> {
 /// How to choose among items that wait for nothing.
 #[derive(Clone, Copy)]
 enum Policy {
-    /// The one that raises the peak least, then the one after which least is in use.
+    /// The one that raises the peak least, then the one after which least is in use, then one that need not come last of
+    /// those that read a buffer to write over it.
     LeastMemory,
     /// The one that became ready last.
     DepthFirst,
@@ -119,9 +120,9 @@ fn follow(items: &Items, policy: Policy) -> Vec<usize> {
     let rank = |memory: &Memory, &(turn, at): &(usize, usize)| match policy {
         Policy::LeastMemory => {
             let (made, freed) = memory.change(at);
-            ((memory.used + made - memory.peak).max(0), made - freed, at)
+            ((memory.used + made - memory.peak).max(0), made - freed, items.over[at].len(), at)
         }
-        Policy::DepthFirst => (-(turn as i64), 0, at),
+        Policy::DepthFirst => (-(turn as i64), 0, 0, at),
     };
     while let Some(chosen) = (0..ready.len()).min_by_key(|&i| rank(&memory, &ready[i])) {
         let (_, at) = ready.swap_remove(chosen);

@@ -65,9 +65,9 @@ pub struct Pieces {
     pub value: Option<(Sym, Expr)>,
 }
 
-/// Cuts a sum into pieces of equal length, more than half of `most` points. Nothing where that is all of it, or where the
-/// extents do not divide so. `axes` belong to a kernel of `loops`.
-pub fn pieces(axes: &[Axis], loops: &Loops, most: i64) -> Option<Pieces> {
+/// Cuts a sum into pieces of equal length, more than half of `most` points and as close to `wanted` as that allows. Nothing
+/// where that is all of it, or where the extents do not divide so. `axes` belong to a kernel of `loops`.
+pub fn pieces(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<Pieces> {
     let mut length = 1i64;
     for (at, axis) in axes.iter().enumerate().rev() {
         let extent = axis.extent.as_int()?;
@@ -77,8 +77,8 @@ pub fn pieces(axes: &[Axis], loops: &Loops, most: i64) -> Option<Pieces> {
         }
         let mut cut_up =
             Pieces { outside: axes[..=at].to_vec(), inside: axes[at + 1..].to_vec(), value: None };
-        let longest = most / length;
-        if let Some(piece) = (2..=longest).rev().find(|d| extent % d == 0) {
+        let divisors = (2..=most / length).filter(|d| extent % d == 0 && length * d > most / 2);
+        if let Some(piece) = divisors.min_by_key(|d| (length * d - wanted).abs()) {
             let name = |suffix: &str| variable(loops, &format!("{}{suffix}", axis.var));
             let (count, points, value) = cut(*axis, piece, name("b"), name("i"));
             cut_up.outside[at] = count;

@@ -497,7 +497,8 @@ impl Tiling {
             tiling.in_turn = in_turn;
             if in_turn.is_none() {
                 let turns = if is_inlined(loops, group, heuristics) { TURNS } else { TURNS_BEFORE_LOOPS };
-                tiling.add_blocks(loops, &sum, [step, turns], target);
+                let part = chain(loops, nest(loops, group.members[0].stmt), heuristics);
+                tiling.add_blocks(loops, &sum, [step, turns, part], target);
             }
             return tiling;
         };
@@ -509,7 +510,8 @@ impl Tiling {
             let height = if is_known { balanced(rows, most, true) } else { most };
             let tiles = (rows + height - 1) / height;
             let tile = 4 * height * i64::from(target.tile_columns());
-            let sizes = Sizes { step, tile, tiles, all: tiles * columns, turns: TURNS };
+            let sizes =
+                Sizes { step, tile, tiles, all: tiles * columns, turns: TURNS, part: i64::from(i32::MAX) };
             blocks = match sum.loops[..] {
                 [_] => Blocks::new(loops, &sum.loops, &sizes, target),
                 _ => None,
@@ -519,14 +521,14 @@ impl Tiling {
         Tiling { blocks, ..Tiling::of_rows(group, product, rows, loops, target) }
     }
 
-    /// Lets tiles along one axis of the grid take turns with pieces of the right operand. `step` and `turns` are those of
-    /// their sizes.
-    fn add_blocks(&mut self, loops: &Loops, sum: &Sum, [step, turns]: [i64; 2], target: &TargetInfo) {
+    /// Lets tiles along one axis of the grid take turns with pieces of the right operand. `step`, `turns` and `part` are
+    /// those of their sizes.
+    fn add_blocks(&mut self, loops: &Loops, sum: &Sum, [step, turns, part]: [i64; 3], target: &TargetInfo) {
         let facts = &loops.facts;
         let all = points(facts, self.batch.iter().chain(&self.grid_rows).chain(&self.grid_column));
         let tile = 4 * self.points(facts);
         let blocks = |axis: &Axis| {
-            let sizes = Sizes { step, tile, tiles: axis.extent.as_int()?, all, turns };
+            let sizes = Sizes { step, tile, tiles: axis.extent.as_int()?, all, turns, part };
             Blocks::new(loops, &sum.loops, &sizes, target)
         };
         // Of axes along which equally many tiles take turns the innermost: they lie closest together.
@@ -543,7 +545,8 @@ impl Tiling {
             self.grid_rows[at] = groups;
         }
         let place = if groups.extent.is_one() { Expr::sym(blocks.rows.var) } else { place };
-        let values = self.value.iter_mut().map(|v| &mut v.1).chain(self.ends.iter_mut().map(|end| &mut end.1));
+        let values =
+            self.value.iter_mut().map(|v| &mut v.1).chain(self.ends.iter_mut().map(|end| &mut end.1));
         values.for_each(|value| *value = value.replace(axis.var, place));
     }
 

@@ -18,7 +18,7 @@ fn run(graph: &str, inputs: &[Tensor]) -> Vec<f64> {
     let options = Options { threads: 1, ..Options::default() };
     let backend = CpuBackend::new(&options);
     let mut silent = |_: &str| {};
-    let mut runner = Runner::new(true, None, &mut silent);
+    let mut runner = Runner::new(litz::Verify::Passes, None, &mut silent);
     let texts = compile(graph, backend.info(), &options, Stage::Program, &mut runner).expect("it compiles");
     let realized = texts.realized.expect("it was asked for");
     let objects = backend.compile(&realized.kernels, &options, None).expect("it compiles");
