@@ -88,7 +88,9 @@ fn epilogue(cx: &Cx<'_>, stage: &Group, s: usize, shared: Mapping) -> Option<Mem
     let Mapping { bind, dropped } = settle(&stage.outer, mapping);
     let member = Member { stmt: s, bind };
     let consumer = nest(cx.loops, s);
-    let is_same = dropped.is_empty() && consumer.reduced.is_empty();
+    // A tile takes its points in no order of their own.
+    let is_ordered = member.bind.iter().any(|(a, _)| is_ordered(cx.loops, consumer, *a));
+    let is_same = dropped.is_empty() && consumer.reduced.is_empty() && !is_ordered;
     (is_same && own_axes(consumer, &member).next().is_none()).then_some(member)
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use litz_sym::{Expr, Facts, Sym};
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
 use crate::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Span, Stmt};
 use crate::schedule::{KernelPlan, Leaf, Part, Reuse, Schedule, Step, Tree};
@@ -229,7 +229,9 @@ impl<'a> Verifier<'a> {
             .filter(|(a, b)| a == b)
             .flat_map(|(&coordinate, _)| digits(coordinate, &shared, &self.loops.facts))
             .collect();
-        shared.iter().all(|axis| axis.extent.is_one() || told.contains(&axis.var))
+        // Of a loop that runs once no coordinate needs to tell anything, and simplified ones do not.
+        let is_once = |axis: &Axis| self.loops.facts.known(&Rel::le(axis.extent, Expr::one())) == Known::Yes;
+        shared.iter().all(|axis| is_once(axis) || told.contains(&axis.var))
     }
 
     /// Coordinates of the element at `index`, in terms of the loops around the leaf and of names that no loop has.
