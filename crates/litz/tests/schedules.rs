@@ -271,6 +271,12 @@ proptest! {
         }
         let schedule = random::schedule(&given.loops, &mut Choices::new(&decisions.0));
         let realized = given.realize(&schedule)?;
-        given.check(&schedule, &realized, on_native(&realized, 2, IsaChoice::Host)?)?;
+        let device = on_native(&realized, 2, IsaChoice::Host);
+        // The emitter may say that it cannot do what the scheduler never asks for.
+        let is_unsupported = |e: &TestCaseError| e.to_string().contains("kernel @") && e.to_string().contains(": unsupported: ");
+        if device.as_ref().is_err_and(is_unsupported) {
+            return Ok(());
+        }
+        given.check(&schedule, &realized, device?)?;
     }
 }
