@@ -81,7 +81,8 @@ impl<'a> Names<'a> {
     /// The buffer whose memory it has.
     fn owner(&self, buf: Buf) -> Buf {
         // No chain is longer than there are links.
-        (0..self.over.len()).fold(buf, |buf, _| self.over.get(&buf).copied().unwrap_or(buf))
+        let chain = std::iter::successors(Some(buf), |buf| self.over.get(buf).copied());
+        chain.take(self.over.len() + 1).last().unwrap_or(buf)
     }
 }
 

@@ -4,6 +4,7 @@ use crate::TargetInfo;
 use crate::axes::variable;
 use crate::cost::points;
 use crate::parts::{Pieces, pieces};
+use crate::product::balanced;
 use crate::tree::rebind;
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{LoopKind, Tree};
@@ -59,8 +60,7 @@ impl Blocks {
         let wanted = 2 * i64::from(target.threads.max(1));
         let most = (cache / sizes.tile.max(1)).min(sizes.turns * count / 2);
         let shared = (sizes.all / wanted).min(most).max(1);
-        let groups = (sizes.tiles + shared - 1) / shared;
-        let extent = Expr::int((sizes.tiles + groups - 1) / groups.max(1));
+        let extent = Expr::int(balanced(sizes.tiles, shared, true));
         let rows = Axis { var: variable(loops, "im"), extent };
         (!extent.is_one()).then_some(Blocks { rows, depth, part: sizes.part })
     }

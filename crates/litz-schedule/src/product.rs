@@ -699,9 +699,7 @@ fn tiles_in_turn(
     }
     let most = cache / bytes(height).max(1);
     let tiles = (rows + height - 1) / height;
-    let blocks = (tiles + most - 1) / most.max(1);
-    let extent = Expr::int((tiles + blocks - 1) / blocks.max(1));
-    (most > 1).then(|| Axis { var: variable(loops, "im"), extent })
+    (most > 1).then(|| Axis { var: variable(loops, "im"), extent: Expr::int(balanced(tiles, most, true)) })
 }
 
 /// Row axes in the order of memory, merged where every access of every member walks them as one.
@@ -719,7 +717,7 @@ fn merge_rows(loops: &Loops, group: &Group, mut rows: Vec<Axis>) -> Vec<Merged> 
 
 /// Rows of a tile: as many as fit, spread evenly over the tiles a known number of rows needs; fewer when the number is
 /// only known at run time, where the rows that remain run one by one.
-fn balanced(rows: i64, most: i64, known: bool) -> i64 {
+pub fn balanced(rows: i64, most: i64, known: bool) -> i64 {
     let most = if known { most } else { most.min(8) };
     let tiles = (rows + most - 1) / most;
     (rows + tiles - 1) / tiles.max(1)

@@ -1,5 +1,6 @@
 //! Running values of reductions and scans: where they live, where they start, how parts are added up.
 
+use super::local::is_tile;
 use super::{Builder, Env, MAX_REGISTER_ELEMENTS, TileLoop, bound, collect_leaves, load, loop_kind};
 use crate::access::flatten;
 use litz_ir::kernel::{Loop, LoopKind, Mem, Op, Space, Stmt, Val};
@@ -109,11 +110,8 @@ impl<'a> Builder<'a> {
         let mut tiles: Vec<Axis> =
             env.tiles.iter().filter(|t| varies(t.axis.var)).map(TileLoop::in_whole_vectors).collect();
         let inside: Vec<Axis> = below.iter().filter(|a| varies(a.var)).copied().collect();
-        let is_tile = |a: &Axis| {
-            use schedule::LoopKind::{Mma, Tile, TileVector};
-            matches!(loop_kind(&self.plan.body, a.var), Some(Mma | Tile | TileVector { .. }))
-        };
-        let is_tiled = inside.iter().any(is_tile) && self.has_same_tail(leaf, &outer);
+        let is_held_back = |a: &Axis| loop_kind(&self.plan.body, a.var).is_some_and(is_tile);
+        let is_tiled = inside.iter().any(is_held_back) && self.has_same_tail(leaf, &outer);
         if is_tiled {
             tiles.extend(inside);
         }

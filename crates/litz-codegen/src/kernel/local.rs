@@ -132,7 +132,7 @@ impl<'a> Builder<'a> {
 }
 
 /// Whether a loop is held back for the leaves below it.
-fn is_tile(kind: LoopKind) -> bool {
+pub(super) fn is_tile(kind: LoopKind) -> bool {
     match kind {
         LoopKind::Tile | LoopKind::TileVector { .. } | LoopKind::Mma => true,
         LoopKind::For

@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use litz_ir::Dtype;
 use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, Val};
+use litz_ir::loops::Axis;
 use litz_ir::{ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::block::{ScopeKind, Value};
 use super::index::{Access, Condition};
-use super::prefetch::Around;
 use super::ty::{Prim, Ty, register_type};
 use super::{Bound, EmitError, Emitter, matrix};
 use crate::llvm::{CpuTarget, Isa};
@@ -150,7 +150,7 @@ impl Emitter<'_> {
             LoopKind::For | LoopKind::Vector { .. } | LoopKind::Mma => {
                 self.facts.declare_index(inner.var, extent);
                 let written = written(&inner.body);
-                self.around.push(Around { var: inner.var, extent });
+                self.around.push(Axis { var: inner.var, extent });
                 let result = self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body));
                 self.around.pop();
                 result

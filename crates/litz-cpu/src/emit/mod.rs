@@ -43,6 +43,7 @@ use std::rc::Rc;
 use litz_ir::Dtype;
 use litz_ir::ids::Table;
 use litz_ir::kernel::{Kernel, Mem, Space, Stmt, Val};
+use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Sym};
 
 use crate::llvm::CpuTarget;
@@ -198,7 +199,7 @@ struct Emitter<'k> {
     /// Memory that holds operands of those.
     operands: BTreeSet<Mem>,
     /// The grid's axes and the loops around that count, from the outermost inwards.
-    around: Vec<prefetch::Around>,
+    around: Vec<Axis>,
     /// Written-out loops around, of which every iteration gets here, and their extents.
     unrolled: Vec<(Sym, i64)>,
     mems: Table<Mem, MemState>,
@@ -229,11 +230,7 @@ fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> 
         vals: vec![None; kernel.vals.len()],
         operands: body::operands(kernel, &products),
         products,
-        around: kernel
-            .grid
-            .iter()
-            .map(|axis| prefetch::Around { var: axis.var, extent: axis.extent })
-            .collect(),
+        around: kernel.grid.clone(),
         unrolled: Vec::new(),
         mems: Table::new(),
         lanes: None,

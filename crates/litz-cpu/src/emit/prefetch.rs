@@ -6,6 +6,7 @@
 //! Memory is read at an even pace then, slower by `R` than tiles read the cache.
 
 use litz_ir::kernel::{Mem, Space};
+use litz_ir::loops::Axis;
 use litz_sym::{Expr, Sym};
 
 use super::block::Value;
@@ -25,13 +26,6 @@ const AHEAD: i64 = 8 << 10;
 
 /// Bytes of a cache line.
 const LINE: i64 = 64;
-
-/// A loop around, from the grid inwards.
-#[derive(Clone, Copy)]
-pub(super) struct Around {
-    pub(super) var: Sym,
-    pub(super) extent: Expr,
-}
 
 impl Emitter<'_> {
     /// Fetches what a load of whole vectors at `index`, whose address is `address`, will be followed by.
@@ -66,11 +60,11 @@ impl Emitter<'_> {
     /// Where the share of the next panel lies that belongs to this place of this one; None where panels are not used
     /// several times, or are too large.
     fn next_panel(&self, mem: Mem, index: Expr) -> Option<Next> {
-        let mentions = |around: &&Around| index.has_sym(around.var);
+        let mentions = |around: &&Axis| index.has_sym(around.var);
         let inside = self.around.iter().rev().take_while(mentions).count();
-        let outer = &self.around[..self.around.len() - inside];
-        let turns = outer.iter().rev().take_while(|around| !mentions(around)).count();
-        let (outer, turns) = outer.split_at(outer.len() - turns);
+        let outside = &self.around[..self.around.len() - inside];
+        let turns = outside.iter().rev().take_while(|around| !mentions(around)).count();
+        let (outer, turns) = outside.split_at(outside.len() - turns);
         let (panel, _) = index.linear(outer.last()?.var)?;
         let panel = panel.as_int().filter(|&n| n > 0)?;
         let size = self.kernel.mems[mem].dtype.size() as i64;
@@ -79,7 +73,7 @@ impl Emitter<'_> {
             return None;
         }
         let mut position = index;
-        for around in self.around.iter().take(self.around.len() - inside) {
+        for around in outside {
             position = position.linear(around.var)?.1;
         }
         let start = index - position;
