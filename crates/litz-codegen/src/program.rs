@@ -33,14 +33,15 @@ pub fn build(
     let pools = b.allocate(schedule, built);
     let mut kernels = built.iter().zip(serving);
     for step in &schedule.steps {
-        let (step, at_load) = match step {
-            schedule::Step::Kernel(plan) => {
+        let at_load = step.at_load();
+        let step = match step {
+            schedule::Step::Kernel(_) => {
                 let (built, name) = kernels.next().expect("invariant: one kernel for each plan");
                 let args = built.params.iter().map(|&p| b.slot(p)).collect();
                 let sizes = built.kernel.sizes.iter().map(|&s| Expr::sym(s)).collect();
-                (Step::Launch { kernel: name.clone(), args, sizes }, plan.at_load)
+                Step::Launch { kernel: name.clone(), args, sizes }
             }
-            schedule::Step::Extern { name, at_load } => (b.call(name)?, *at_load),
+            schedule::Step::Extern { name, .. } => b.call(name)?,
         };
         if at_load { b.program.load.push(step) } else { b.program.steps.push(step) }
     }
@@ -130,18 +131,16 @@ impl Builder<'_> {
         }
         let mut kernels = built.iter();
         for step in &schedule.steps {
-            let (at_load, bufs) = match step {
-                schedule::Step::Kernel(plan) => {
-                    (plan.at_load, kernels.next().map(|k| k.params.clone()).unwrap_or_default())
-                }
-                schedule::Step::Extern { name, at_load } => {
-                    (*at_load, self.names.stmts.get(name.as_str()).map(|s| s.writes()).unwrap_or_default())
+            let bufs = match step {
+                schedule::Step::Kernel(_) => kernels.next().map(|k| k.params.clone()).unwrap_or_default(),
+                schedule::Step::Extern { name, .. } => {
+                    self.names.stmts.get(name.as_str()).map(|s| s.writes()).unwrap_or_default()
                 }
             };
             for buf in bufs.into_iter().map(|buf| self.names.owner(buf)) {
                 if self.loops.bufs[buf].kind == BufKind::Temp && placed.insert(buf) {
                     let slot = self.slot(buf);
-                    self.steps(at_load).push(Step::Alloc { slot });
+                    self.steps(step.at_load()).push(Step::Alloc { slot });
                 }
             }
         }

@@ -42,6 +42,7 @@ use crate::ids::Table;
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 entity!(
@@ -300,6 +301,31 @@ impl Loops {
         }
         (Cow::Owned(Loops { stmts, ..self.clone() }), spans)
     }
+    /// Buffers that are read when all statements are done: what is returned, and what states become.
+    pub fn results(&self) -> impl Iterator<Item = Buf> {
+        let outputs = self.outputs.iter().filter_map(|output| match output {
+            Output::View { buf, .. } => Some(*buf),
+            Output::Int(_) | Output::Literal(_) | Output::Nothing => None,
+        });
+        outputs.chain(self.updates.iter().map(|&(_, source)| source))
+    }
+    /// Whether only statements read and write the buffer.
+    pub fn is_internal(&self, buf: Buf) -> bool {
+        self.bufs[buf].kind == BufKind::Temp && self.results().all(|result| result != buf)
+    }
+    /// For each statement, whether a result or a buffer from outside depends on it.
+    pub fn live_statements(&self) -> Vec<bool> {
+        let mut wanted: HashSet<Buf> = self.results().collect();
+        wanted.extend(self.bufs.iter().filter(|(_, data)| data.kind != BufKind::Temp).map(|(buf, _)| buf));
+        let mut live = vec![false; self.stmts.len()];
+        for (stmt, live) in self.stmts.iter().zip(&mut live).rev() {
+            *live = stmt.writes().iter().any(|buf| wanted.contains(buf));
+            if *live {
+                wanted.extend(stmt.reads());
+            }
+        }
+        live
+    }
     /// An empty program.
     pub fn new(name: impl Into<String>, device: Device) -> Loops {
         Loops {
@@ -453,6 +479,10 @@ impl Nest {
     /// All axes, outer ones first.
     pub fn all_axes(&self) -> impl Iterator<Item = &Axis> {
         self.axes.iter().chain(&self.reduced)
+    }
+    /// Whether the nest has a part that runs once per outer point.
+    pub fn reduces(&self) -> bool {
+        self.body.iter().any(|inst| inst.op.is_reduction())
     }
     /// For each instruction, whether it runs once per outer point after the reduction (true), that is, whether it
     /// depends on a `reduce`; stores of values that depend on no reduce and on no reduced axis count as such too.

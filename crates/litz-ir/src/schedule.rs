@@ -190,6 +190,23 @@ pub struct Pool {
     pub at_load: bool,
 }
 
+impl Step {
+    /// Name of the kernel or of the extern statement.
+    pub fn name(&self) -> &str {
+        match self {
+            Step::Kernel(plan) => &plan.name,
+            Step::Extern { name, .. } => name,
+        }
+    }
+    /// Whether it runs once, when the model's constants are loaded.
+    pub fn at_load(&self) -> bool {
+        match self {
+            Step::Kernel(plan) => plan.at_load,
+            Step::Extern { at_load, .. } => *at_load,
+        }
+    }
+}
+
 impl Tree {
     /// Calls `f` on every leaf below, in order.
     pub fn each_leaf<'a>(&'a self, f: &mut impl FnMut(&'a Leaf)) {

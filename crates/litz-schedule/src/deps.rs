@@ -1,7 +1,7 @@
 //! What each statement reads and writes, and which statements run when the model is loaded.
 
 use litz_ir::ids::Table;
-use litz_ir::loops::{Buf, BufKind, Loops, Nest, Output, Span, Stmt};
+use litz_ir::loops::{Buf, BufKind, Loops, Nest, Span, Stmt};
 use litz_sym::Expr;
 use std::collections::HashSet;
 
@@ -63,7 +63,10 @@ pub fn analyse(loops: &Loops, regions: &[Span]) -> Deps {
         stmts.push(StmtInfo { reads, writes, after, at_load });
     }
     settle(loops, &mut stmts, &writers);
-    Deps { stmts, users, escapes: escapes(loops) }
+    let mut escapes = of_each_buf(loops, false);
+    loops.bufs.iter().for_each(|(buf, data)| escapes[buf] = data.kind != BufKind::Temp);
+    loops.results().for_each(|buf| escapes[buf] = true);
+    Deps { stmts, users, escapes }
 }
 
 /// A buffer written by a statement at load must have all its writers there: others pull it into the call.
@@ -93,23 +96,6 @@ fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {
         Stmt::Nest(_) | Stmt::Region(_) => stmt.nests().iter().any(in_nest),
         Stmt::Extern(e) => e.ints.iter().any(|i| i.as_int().is_none()),
     }
-}
-
-fn escapes(loops: &Loops) -> Table<Buf, bool> {
-    let mut escapes = of_each_buf(loops, false);
-    for (buf, data) in loops.bufs.iter() {
-        escapes[buf] = data.kind != BufKind::Temp;
-    }
-    for &(state, contents) in &loops.updates {
-        escapes[state] = true;
-        escapes[contents] = true;
-    }
-    for output in &loops.outputs {
-        if let Output::View { buf, .. } = output {
-            escapes[*buf] = true;
-        }
-    }
-    escapes
 }
 
 fn of_each_buf<T: Clone>(loops: &Loops, item: T) -> Table<Buf, T> {

@@ -60,14 +60,14 @@ fn lifetimes(loops: &Loops, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Life> 
     let mut kept: HashSet<Buf> = HashSet::new();
     for (at, step) in steps.iter().enumerate() {
         let mut names: Vec<&str> = Vec::new();
-        let (at_load, locals) = match step {
+        let locals = match step {
             Step::Kernel(plan) => {
                 plan.body.iter().for_each(|t| t.each_leaf(&mut |l| names.push(&l.nest)));
-                (plan.at_load, plan.locals.as_slice())
+                plan.locals.as_slice()
             }
-            Step::Extern { name, at_load } => {
+            Step::Extern { name, .. } => {
                 names.push(name);
-                (*at_load, [].as_slice())
+                &[]
             }
         };
         for stmt in names.iter().filter_map(|n| by_name.get(n)) {
@@ -82,7 +82,7 @@ fn lifetimes(loops: &Loops, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Life> 
                     None => {
                         life_of.insert(buf, lives.len());
                         lives.push(Life { buf, first: at, last: at });
-                        if at_load {
+                        if step.at_load() {
                             kept.insert(buf);
                         }
                     }

@@ -6,7 +6,6 @@ pub mod graph;
 pub mod kernel;
 pub mod loops;
 pub mod program;
-mod reuse;
 pub mod schedule;
 mod types;
 

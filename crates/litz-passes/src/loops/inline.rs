@@ -3,9 +3,9 @@
 //! A producer is taken in when doing so computes nothing twice, or when computing it twice is cheaper than reading it
 //! back. Products take nothing in: they read their operands once for every tile.
 
-use super::{Settings, cse, escapes};
+use super::{Settings, cse};
 use litz_ir::ScalarOp;
-use litz_ir::loops::{Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::loops::{Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
 fn take_in(loops: &mut Loops, at: usize, constant: &[bool], settings: &Settings) -> bool {
     let Stmt::Nest(producer) = &loops.stmts[at] else { return false };
     let Some((buf, store)) = single_store(producer) else { return false };
-    if loops.bufs[buf].kind != BufKind::Temp || escapes(loops, buf) {
+    if !loops.is_internal(buf) {
         return false;
     }
     let readers: Vec<usize> =

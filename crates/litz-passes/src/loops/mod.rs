@@ -13,7 +13,7 @@ pub mod transpose;
 
 use litz_ir::Dtype;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, BufKind, Loops, Nest, Output, Stmt};
+use litz_ir::loops::{Buf, BufKind, Loops, Nest, Stmt};
 use litz_sym::Expr;
 
 /// Numbers of the target and thresholds that rewrites of loops go by.
@@ -95,12 +95,6 @@ pub fn constants(loops: &Loops) -> Vec<bool> {
             return constant;
         }
     }
-}
-
-/// Whether what the buffer holds is seen outside of the program.
-fn escapes(loops: &Loops, buf: Buf) -> bool {
-    loops.updates.iter().any(|u| u.0 == buf || u.1 == buf)
-        || loops.outputs.iter().any(|o| matches!(o, Output::View { buf: b, .. } if *b == buf))
 }
 
 fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {

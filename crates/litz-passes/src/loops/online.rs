@@ -9,10 +9,10 @@
 //! ```
 //! No more than a block of a row of `s` and `e` is alive at a time. Rounding is that of sums in parts.
 
-use super::{Settings, cse, escapes, names, pack};
+use super::{Settings, cse, names, pack};
 use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Region, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Region, Stmt, Val};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
@@ -90,7 +90,7 @@ fn result(loops: &Loops, at: usize) -> Option<Buf> {
     let &[buf] = loops.stmts[at].writes().as_slice() else { return None };
     let is_other = |(i, stmt): (usize, &Stmt)| i != at && stmt.writes().contains(&buf);
     let has_others = loops.stmts.iter().enumerate().any(is_other);
-    (loops.bufs[buf].kind == BufKind::Temp && !escapes(loops, buf) && !has_others).then_some(buf)
+    (loops.is_internal(buf) && !has_others).then_some(buf)
 }
 
 fn readers(loops: &Loops, buf: Buf) -> Vec<usize> {

@@ -4,9 +4,9 @@
 //! a border in memory does: filling it touches only the edges. An image that one nest computes is stored inside a
 //! larger buffer from the start; any other is copied there, when a product reads it often enough to pay for that.
 
-use super::{Settings, escapes, names, pack};
+use super::{Settings, names, pack};
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Cmp, Expr, Facts, Known, Rel};
 
@@ -76,7 +76,7 @@ impl Border {
 
 /// Stores the image inside a larger buffer, when one nest computes it and every reader can follow.
 fn in_place(loops: &mut Loops, buf: Buf) -> bool {
-    if loops.bufs[buf].kind != BufKind::Temp || escapes(loops, buf) {
+    if !loops.is_internal(buf) {
         return false;
     }
     let loads = loads(loops, buf);

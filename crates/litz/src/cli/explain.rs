@@ -40,7 +40,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     else {
         return Err(Error::bug("explain", "a stage gave nothing").into());
     };
-    let (load, call): (Vec<&Step>, Vec<&Step>) = schedule.steps.iter().partition(|s| at_load(s));
+    let (load, call): (Vec<&Step>, Vec<&Step>) = schedule.steps.iter().partition(|s| s.at_load());
     let counts = format!(
         "{} statements in {} kernels and calls: {} when the model is loaded, {} at every call; {} distinct kernels",
         loops.stmts.len(),
@@ -53,13 +53,6 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let (steps, fusion) = (steps(&call), fusion(notes, args.all));
     output::print(format_args!("{counts}\n\n{steps}\n{fusion}\n{memory}\n"))?;
     Ok(Exit::Ok)
-}
-
-fn at_load(step: &Step) -> bool {
-    match step {
-        Step::Kernel(plan) => plan.at_load,
-        Step::Extern { at_load, .. } => *at_load,
-    }
 }
 
 /// One line for each step: its grid and the nests it runs.

@@ -1,0 +1,349 @@
+//! A schedule and its loops program to what is wrong with the schedule.
+
+mod memory;
+mod points;
+mod reuse;
+
+use std::collections::{HashMap, HashSet};
+
+use litz_sym::{Expr, Sym};
+
+use crate::diag::Diags;
+use crate::ids::Id;
+use crate::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
+use crate::schedule::{KernelPlan, Leaf, LoopKind, Part, Schedule, Step, Tree};
+use crate::verify::Report;
+
+/// What is wrong with a schedule of `loops`, a program that verifies.
+///
+/// Order is checked between whole statements: the last part of a statement that writes a buffer comes before the first
+/// part of a later one that uses it. Whether parts that share loops may run interleaved is for the scheduler to prove.
+///
+/// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
+/// `zero-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
+/// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
+/// `statement-order`, `tail-scope`, `tail-point`, `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
+/// `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`, `placed-twice`, `pool-memory`, `pool-overflow`,
+/// `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`.
+pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
+    let (flat, spans) = loops.flat();
+    let loops = &*flat;
+    let stmts = loops.stmts.iter().enumerate().map(|(at, stmt)| (stmt.name(), at)).collect();
+    let bufs = loops.bufs.iter().map(|(buf, data)| (&*data.name, buf)).collect();
+    let placed = vec![Vec::new(); loops.stmts.len()];
+    let mut users: HashMap<Buf, Vec<usize>> = HashMap::new();
+    for (at, stmt) in loops.stmts.iter().enumerate() {
+        for buf in stmt.reads().into_iter().chain(stmt.writes()) {
+            users.entry(buf).or_default().push(at);
+        }
+    }
+    let mut verifier = Verifier {
+        report: Report::new(&loops.facts),
+        schedule,
+        loops,
+        stmts,
+        bufs,
+        users,
+        path: Vec::new(),
+        loops_seen: 0,
+        placed,
+        count: 0,
+    };
+    verifier.run();
+    spans.iter().for_each(|span| verifier.region(span));
+    verifier.reuses(&spans);
+    verifier.report.diags
+}
+
+/// One place where (a part of) a statement runs.
+#[derive(Clone)]
+struct Place {
+    /// Position among all places, in the order of the text.
+    at: usize,
+    /// Position of the step.
+    step: usize,
+    part: Part,
+    /// The loops around, outermost first.
+    path: Vec<Around>,
+    /// The value of each axis.
+    bind: Vec<(Sym, Expr)>,
+}
+
+/// A loop around a place.
+#[derive(Clone, Copy)]
+struct Around {
+    /// Position among all loops, in the order of the text.
+    number: usize,
+    /// `None`: of the grid.
+    kind: Option<LoopKind>,
+    axis: Axis,
+}
+
+impl Place {
+    fn value(&self, axis: Sym) -> Option<Expr> {
+        self.bind.iter().find(|bind| bind.0 == axis).map(|bind| bind.1)
+    }
+
+    fn is_inside(&self, around: &Around) -> bool {
+        self.path.iter().any(|own| own.number == around.number)
+    }
+}
+
+struct Verifier<'a> {
+    report: Report,
+    schedule: &'a Schedule,
+    loops: &'a Loops,
+    stmts: HashMap<&'a str, usize>,
+    bufs: HashMap<&'a str, Buf>,
+    /// Statements that read or write each buffer; one that does both is there twice.
+    users: HashMap<Buf, Vec<usize>>,
+    /// The loops around, outermost first.
+    path: Vec<Around>,
+    /// How many loops there were so far.
+    loops_seen: usize,
+    /// Where each statement of the program runs.
+    placed: Vec<Vec<Place>>,
+    count: usize,
+}
+
+impl Verifier<'_> {
+    fn run(&mut self) {
+        let (schedule, loops) = (self.schedule, self.loops);
+        let message = format_args!("expected a schedule of @{}, found one of @{}", loops.name, schedule.of);
+        self.report.check(schedule.of == loops.name, "wrong-program", message);
+        let names = schedule.steps.iter().filter_map(|step| match step {
+            Step::Kernel(plan) => Some(&*plan.name),
+            Step::Extern { .. } => None,
+        });
+        self.report.unique(names, "kernels");
+        self.report.unique(schedule.pools.iter().map(|pool| &*pool.name), "pools");
+        let mut is_loading = true;
+        let mut kernels = Vec::new();
+        for (at, step) in schedule.steps.iter().enumerate() {
+            let message = format_args!("`{}` runs at load, but an earlier step does not", step.name());
+            self.report.check(is_loading || !step.at_load(), "load-order", message);
+            is_loading &= step.at_load();
+            match step {
+                Step::Kernel(plan) => {
+                    let loops = self.kernel(plan, at);
+                    kernels.push((plan, at, loops));
+                }
+                Step::Extern { name, .. } => self.call(name, at),
+            }
+        }
+        for (plan, step, loops) in kernels {
+            self.locals(plan, step, &loops);
+        }
+        self.completeness();
+        self.reductions();
+        self.order();
+        self.load_inputs();
+        self.placements();
+    }
+
+    fn call(&mut self, name: &str, step: usize) {
+        let stmt = self.stmts.get(name).copied();
+        let Some(stmt) = stmt.filter(|&stmt| matches!(self.loops.stmts[stmt], Stmt::Extern(_))) else {
+            let message = format_args!("`{name}` is no extern statement of @{}", self.loops.name);
+            return self.report.fail("unknown-statement", message);
+        };
+        self.place(stmt, step, Part::Whole, &[]);
+    }
+
+    fn place(&mut self, stmt: usize, step: usize, part: Part, bind: &[(Sym, Expr)]) {
+        let name = self.loops.stmts[stmt].name();
+        let is_first = self.placed[stmt].iter().all(|place| place.part != part);
+        self.report.check(is_first, "duplicate-leaf", format_args!("`{name}` runs twice"));
+        let (path, bind) = (self.path.clone(), bind.to_vec());
+        self.placed[stmt].push(Place { at: self.count, step, part, path, bind });
+        self.count += 1;
+    }
+
+    /// Returns the variables of all loops.
+    fn kernel(&mut self, plan: &KernelPlan, step: usize) -> HashSet<Sym> {
+        let message = format_args!("`{}`: a thread takes at least one grid point at a time", plan.name);
+        self.report.check(plan.grain > 0, "zero-grain", message);
+        for axis in &plan.grid {
+            self.report.extent(axis.extent, format_args!("`{}`, grid axis {}", plan.name, axis.var));
+        }
+        let mark = self.report.enter();
+        for &axis in &plan.grid {
+            self.report.declare(axis.var);
+            self.step_into(None, axis);
+        }
+        let mut loops: HashSet<Sym> = plan.grid.iter().map(|axis| axis.var).collect();
+        for tree in &plan.body {
+            self.tree(tree, step, &mut loops);
+        }
+        self.path.clear();
+        self.report.leave(mark);
+        loops
+    }
+
+    fn step_into(&mut self, kind: Option<LoopKind>, axis: Axis) {
+        self.path.push(Around { number: self.loops_seen, kind, axis });
+        self.loops_seen += 1;
+    }
+
+    /// `loops` gathers the variables of all loops.
+    fn tree(&mut self, tree: &Tree, step: usize, loops: &mut HashSet<Sym>) {
+        let (kind, axis, body) = match tree {
+            Tree::Leaf(leaf) => return self.leaf(leaf, step),
+            Tree::Loop { kind, axis, body } => (kind, axis, body),
+        };
+        self.report.extent(axis.extent, format_args!("loop {}", axis.var));
+        let is_constant = axis.extent.as_int().is_some();
+        let (fits, is_wide) = match kind {
+            LoopKind::For | LoopKind::Partial | LoopKind::Thread | LoopKind::Warp => (true, true),
+            LoopKind::Unroll | LoopKind::Tile | LoopKind::Mma => (is_constant, true),
+            LoopKind::Vector { lanes, copies } => (true, *lanes > 0 && *copies > 0),
+            LoopKind::TileVector { lanes } => (is_constant, *lanes > 0),
+        };
+        let message = format_args!("loop {}: expected a constant extent, found {}", axis.var, axis.extent);
+        self.report.check(fits, "symbolic-unroll", message);
+        let message = format_args!("loop {}: expected at least one lane and one copy", axis.var);
+        self.report.check(is_wide, "zero-lanes", message);
+        let mark = self.report.enter();
+        self.report.declare(axis.var);
+        loops.insert(axis.var);
+        self.step_into(Some(*kind), *axis);
+        for tree in body {
+            self.tree(tree, step, loops);
+        }
+        self.path.pop();
+        self.report.leave(mark);
+    }
+
+    fn leaf(&mut self, leaf: &Leaf, step: usize) {
+        let name = &leaf.nest;
+        let stmt = self.stmts.get(&**name).copied();
+        let Some((stmt, Stmt::Nest(nest))) = stmt.map(|stmt| (stmt, &self.loops.stmts[stmt])) else {
+            let message = format_args!("`{name}` is no nest of @{}", self.loops.name);
+            return self.report.fail("unknown-nest", message);
+        };
+        let message = match leaf.part {
+            Part::Whole => format!("`{name}` reduces: expected {name}.body and {name}.tail"),
+            Part::Body | Part::Tail => format!("`{name}` reduces nothing: expected it whole"),
+        };
+        self.report.check(nest.reduces() == (leaf.part != Part::Whole), "wrong-part", message);
+        self.place(stmt, step, leaf.part, &leaf.bind);
+        self.bindings(leaf, nest);
+    }
+
+    /// Every statement that something depends on runs, and wholly, within one step.
+    fn completeness(&mut self) {
+        let live = self.loops.live_statements();
+        for ((stmt, places), is_live) in self.loops.stmts.iter().zip(&self.placed).zip(live) {
+            let name = stmt.name();
+            let reduces = matches!(stmt, Stmt::Nest(nest) if nest.reduces());
+            let has = |part: Part| places.iter().any(|place| place.part == part);
+            if places.is_empty() {
+                self.report.check(!is_live, "missing-nest", format_args!("`{name}` runs nowhere"));
+            } else if reduces && has(Part::Body) != has(Part::Tail) {
+                let missing = if has(Part::Body) { "tail" } else { "body" };
+                self.report.fail("missing-part", format_args!("`{name}.{missing}` runs nowhere"));
+            }
+            let is_together = places.windows(2).all(|pair| pair[0].step == pair[1].step);
+            self.report.check(
+                is_together,
+                "split-nest",
+                format_args!("the parts of `{name}` are in two kernels"),
+            );
+            let in_order = places.windows(2).all(|pair| pair[0].part <= pair[1].part);
+            self.report.check(
+                in_order,
+                "statement-order",
+                format_args!("`{name}.tail` runs before its body"),
+            );
+        }
+    }
+
+    /// Statements that touch one buffer, of which at least one writes, run in the order of the program.
+    fn order(&mut self) {
+        let mut writers: Vec<Option<usize>> = vec![None; self.loops.bufs.len()];
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); self.loops.bufs.len()];
+        for (at, stmt) in self.loops.stmts.iter().enumerate() {
+            for buf in stmt.reads() {
+                if let Some(writer) = writers.get(buf.index()).copied().flatten() {
+                    self.ordered(writer, at, buf);
+                }
+                if let Some(readers) = readers.get_mut(buf.index()) {
+                    readers.push(at);
+                }
+            }
+            for buf in stmt.writes() {
+                let (Some(writer), Some(readers)) =
+                    (writers.get_mut(buf.index()), readers.get_mut(buf.index()))
+                else {
+                    continue;
+                };
+                let earlier = writer.replace(at).into_iter().chain(std::mem::take(readers));
+                for other in earlier.filter(|&other| other != at).collect::<Vec<_>>() {
+                    self.ordered(other, at, buf);
+                }
+            }
+        }
+    }
+
+    fn ordered(&mut self, first: usize, second: usize, buf: Buf) {
+        let last = self.placed[first].iter().map(|place| place.at).max();
+        let next = self.placed[second].iter().map(|place| place.at).min();
+        if let (Some(last), Some(next)) = (last, next)
+            && last > next
+        {
+            let (first, second) = (self.loops.stmts[first].name(), self.loops.stmts[second].name());
+            let buf = &self.loops.bufs[buf].name;
+            let message =
+                format_args!("`{second}` runs before `{first}`, which comes first for buffer `{buf}`");
+            self.report.fail("statement-order", message);
+        }
+    }
+
+    /// The nests that a region repeats run in one loop, in order, that counts its axis.
+    fn region(&mut self, span: &Span) {
+        let over = span.over.var;
+        let mut counting = Vec::new();
+        for (stmt, places) in
+            self.loops.stmts[span.stmts.clone()].iter().zip(&self.placed[span.stmts.clone()])
+        {
+            if !stmt.nests().iter().any(|nest| nest.axes.iter().any(|axis| axis.var == over)) {
+                continue;
+            }
+            for place in places {
+                let value = place.value(over).and_then(|value| value.as_sym());
+                let counts = |around: &&Around| {
+                    let is_ordered = matches!(around.kind, Some(LoopKind::For | LoopKind::Unroll));
+                    is_ordered && Some(around.axis.var) == value
+                };
+                counting.push(place.path.iter().find(counts).map(|around| around.number));
+            }
+        }
+        let is_one = counting.windows(2).all(|pair| pair[0] == pair[1]) && !counting.contains(&None);
+        let message = format_args!("the nests of `{}` do not share a loop in order along {over}", span.name);
+        self.report.check(is_one, "region-order", message);
+    }
+
+    /// What runs at load reads constants and what ran at load before.
+    fn load_inputs(&mut self) {
+        let at_load = |places: &[Place]| places.iter().any(|place| self.schedule.steps[place.step].at_load());
+        let mut late: HashSet<Buf> = self
+            .loops
+            .bufs
+            .iter()
+            .filter(|(_, data)| data.kind == BufKind::Input)
+            .map(|(buf, _)| buf)
+            .collect();
+        for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
+            if !at_load(places) {
+                late.extend(stmt.writes());
+                continue;
+            }
+            for buf in stmt.reads().into_iter().filter(|buf| late.contains(buf)) {
+                let buf = self.loops.bufs.get(buf).map_or("?", |data| &data.name);
+                let message =
+                    format_args!("`{}` runs at load, but `{buf}` has no contents then", stmt.name());
+                self.report.fail("load-order", message);
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The points that parts of nests take in their loops to what is wrong with them: each of its own once, running values by one
+//! thread, tiles together.
+
+use std::collections::{HashMap, HashSet};
+
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
+
+use super::{Around, Place, Verifier};
+use crate::loops::{Axis, InstOp, Nest, Stmt};
+use crate::schedule::{Leaf, LoopKind, Part};
+use crate::verify::Report;
+
+impl Verifier<'_> {
+    /// Every axis of the nest has a value, which takes each of its own once.
+    pub(super) fn bindings(&mut self, leaf: &Leaf, nest: &Nest) {
+        let name = &leaf.nest;
+        let before = self.report.diags.len();
+        let reduced: &[Axis] = if leaf.part == Part::Tail { &[] } else { &nest.reduced };
+        let axes: HashMap<Sym, Expr> =
+            nest.axes.iter().chain(reduced).map(|axis| (axis.var, axis.extent)).collect();
+        let mut bound = HashSet::new();
+        for &(axis, value) in &leaf.bind {
+            self.report.expr(value, format_args!("`{name}`, axis {axis}"));
+            let message = format_args!("`{name}` has no axis {axis} here");
+            self.report.check(axes.contains_key(&axis), "unknown-axis", message);
+            self.report.check(
+                bound.insert(axis),
+                "duplicate-symbol",
+                format_args!("`{name}` binds {axis} twice"),
+            );
+        }
+        for axis in nest.axes.iter().chain(reduced).filter(|axis| !bound.contains(&axis.var)) {
+            self.report.fail("unbound-axis", format_args!("`{name}` does not say what axis {} is", axis.var));
+        }
+        for &(axis, value) in &leaf.bind {
+            let covers = |&extent: &Expr| self.covers(extent, value);
+            if axes.get(&axis).is_some_and(|extent| !covers(extent)) {
+                let message =
+                    format_args!("`{name}`: {axis} = {value} does not take each value of its axis once");
+                self.report.fail("axis-coverage", message);
+            }
+        }
+        if self.report.diags.len() > before {
+            // What follows asks which loops the axes depend on; that was wrong already.
+            return;
+        }
+        for Around { axis, .. } in &self.path {
+            let users: Vec<Expr> =
+                leaf.bind.iter().map(|&(_, value)| value).filter(|value| value.has_sym(axis.var)).collect();
+            if users.is_empty() && !axis.extent.is_one() {
+                let message = format_args!("`{name}` runs at each {axis}, but no axis depends on it");
+                self.report.fail("repeated-leaf", message);
+            }
+            let linear = users.iter().filter(|value| value.linear(axis.var).is_some()).count();
+            if linear > 1 {
+                let message = format_args!("`{name}`: {linear} axes step with loop {}", axis.var);
+                self.report.fail("axis-coverage", message);
+            }
+        }
+    }
+
+    /// Whether `value` takes each of `0 .. extent` once, and else only larger values; true where it cannot tell. Decides
+    /// sums of loop variables by the rule of mixed radix: 1, then the extent of the loop before, and so on.
+    fn covers(&self, extent: Expr, value: Expr) -> bool {
+        let (mut rest, mut digits) = (value, Vec::new());
+        for axis in self.path.iter().map(|around| around.axis).filter(|axis| value.has_sym(axis.var)) {
+            let Some((factor, without)) = rest.linear(axis.var) else { return true };
+            rest = without;
+            if !axis.extent.is_one() {
+                digits.push((factor, axis.extent));
+            }
+        }
+        let mut radix = Expr::one();
+        while let Some(at) = digits.iter().position(|&(factor, _)| factor == radix) {
+            radix = radix * digits.swap_remove(at).1;
+        }
+        if !digits.is_empty() {
+            let is_decided =
+                radix.as_int().is_some() && digits.iter().all(|(factor, _)| factor.as_int().is_some());
+            return !is_decided;
+        }
+        match rest.as_int() {
+            // Loops over what nobody declared are wrong already.
+            Some(0) => {
+                !self.report.has_declared(radix)
+                    || self.loops.facts.known(&Rel::le(extent, radix)) == Known::Yes
+            }
+            Some(_) => false,
+            None => true,
+        }
+    }
+
+    /// The running values of a nest live from before its outermost loop along a reduced axis to the end of the loops
+    /// around that one: there its tail reads them, at the same points.
+    pub(super) fn reductions(&mut self) {
+        for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
+            let Stmt::Nest(nest) = stmt else { continue };
+            let part = |part: Part| places.iter().find(|place| place.part == part);
+            for place in places {
+                tile_remainders(&mut self.report, &self.loops.facts, nest, place);
+                shared_reductions(&mut self.report, nest, place);
+            }
+            if let (Some(body), Some(tail)) = (part(Part::Body), part(Part::Tail)) {
+                same_points(&mut self.report, nest, body, tail);
+            }
+        }
+    }
+}
+
+/// Threads share no running values: no axis of the grid is one that `place` reduces or scans along.
+fn shared_reductions(report: &mut Report, nest: &Nest, place: &Place) {
+    if place.part == Part::Tail {
+        return;
+    }
+    let scanned = nest.body.iter().filter_map(|inst| match inst.op {
+        InstOp::Scan { axis, .. } => Some(axis),
+        _ => None,
+    });
+    for axis in nest.reduced.iter().map(|axis| axis.var).chain(scanned) {
+        let is_bound_by =
+            |around: &&Around| place.value(axis).is_some_and(|value| value.has_sym(around.axis.var));
+        let grid = place.path.iter().take_while(|around| around.kind.is_none());
+        for around in grid.filter(|around| !around.axis.extent.is_one()).filter(is_bound_by) {
+            let message = format_args!("`{}`: {axis} runs along grid axis {}", nest.name, around.axis.var);
+            report.fail("shared-reduction", message);
+        }
+    }
+}
+
+/// Points of a tile are in flight together: an inner loop along the same reduced axis ends at the same point for all of
+/// them. (Outer points past the end are masked.)
+fn tile_remainders(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place) {
+    let is_tile =
+        |around: &&Around| matches!(around.kind, Some(LoopKind::Tile | LoopKind::TileVector { .. }));
+    for axis in nest.reduced.iter().filter(|_| place.part == Part::Body) {
+        let Some(value) = place.value(axis.var) else { continue };
+        let used: Vec<&Around> = place.path.iter().filter(|around| value.has_sym(around.axis.var)).collect();
+        let Some((_, outer)) = used.split_last() else { continue };
+        let Some(tile) = outer.iter().copied().find(is_tile) else { continue };
+        let mut facts = facts.clone();
+        used.iter().for_each(|around| facts.declare_index(around.axis.var, around.axis.extent));
+        let is_within = facts.known(&Rel::lt(value, axis.extent)).is_yes();
+        let message = format_args!(
+            "`{}`: {} = {value} may leave its axis, at different points of tile {}",
+            nest.name, axis.var, tile.axis.var
+        );
+        report.check(is_within, "tile-remainder", message);
+    }
+}
+
+/// The tail of a nest is inside all loops in which its running values begin anew, and takes the points of those loops in
+/// the order of the body.
+fn same_points(report: &mut Report, nest: &Nest, body: &Place, tail: &Place) {
+    let reduces_along = |around: &Around| {
+        nest.reduced.iter().any(|axis| body.value(axis.var).is_some_and(|v| v.has_sym(around.axis.var)))
+    };
+    let start = body.path.iter().position(reduces_along).unwrap_or(body.path.len());
+    let around: Vec<&Around> =
+        body.path[..start].iter().filter(|around| !around.axis.extent.is_one()).collect();
+    let is_around = |sym: Sym| around.iter().any(|around| around.axis.var == sym);
+    let name = &nest.name;
+    for around in &around {
+        let message = format_args!(
+            "`{name}.tail` is outside of loop {}, at whose points `{name}.body` begins anew",
+            around.axis.var
+        );
+        report.check(tail.is_inside(around), "tail-scope", message);
+    }
+    for axis in &nest.axes {
+        let first = |place: &Place| {
+            let is_within = |sym: Sym| place.path.iter().any(|around| around.axis.var == sym);
+            let value = place.value(axis.var)?;
+            Some(value.subst(&|sym| (is_within(sym) && !is_around(sym)).then(Expr::zero)))
+        };
+        let (ours, theirs) = (first(tail), first(body));
+        if let (Some(ours), Some(theirs)) = (ours, theirs)
+            && ours != theirs
+        {
+            let message = format_args!("`{name}.tail` begins at {} = {ours}, its body at {theirs}", axis.var);
+            report.fail("tail-point", message);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Buffers that are written over others to what could be read too late.
+//!
+//! All that reads the buffer that ends, in the kernel where the other begins, has to be done with an element before that is
+//! written. The nest that writes sees to it where its points read the elements that they write and no others. Of another
+//! nest, parts that come before in the iterations of the loops around both do, if two iterations never touch the same
+//! element: if the coordinates that both have in common tell the iteration.
+
+use std::collections::HashSet;
+
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
+
+use super::{Place, Verifier};
+use crate::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
+use crate::schedule::{Part, Reuse, Step};
+
+/// A slug and what is wrong.
+type Problem = (&'static str, String);
+
+/// A nest, or part of one, where it runs.
+#[derive(Clone, Copy)]
+struct Visit<'a> {
+    stmt: usize,
+    nest: &'a Nest,
+    place: &'a Place,
+}
+
+impl<'a> Verifier<'a> {
+    /// Reports every reuse that may change results. `spans` are the statements of regions.
+    pub(super) fn reuses(&mut self, spans: &[Span]) {
+        let repeated: HashSet<usize> = spans.iter().flat_map(|span| span.stmts.clone()).collect();
+        let pooled = self.schedule.pools.iter().flat_map(|pool| &pool.places).map(|place| &*place.0);
+        let mut placed: HashSet<&str> = pooled.collect();
+        let mut ended = HashSet::new();
+        for Reuse { from, to } in &self.schedule.reuses {
+            let is_first = placed.insert(to);
+            self.report.check(is_first, "placed-twice", format_args!("`{to}` has two places"));
+            let is_first = ended.insert(from);
+            self.report.check(
+                is_first,
+                "placed-twice",
+                format_args!("two buffers take the memory of `{from}`"),
+            );
+            let problem = match (self.bufs.get(&**from), self.bufs.get(&**to)) {
+                (Some(&from), Some(&to)) => self.reuse(from, to, &repeated).err(),
+                (None, _) => Some(("unknown-buffer", format!("there is no buffer `{from}`"))),
+                (_, None) => Some(("unknown-buffer", format!("there is no buffer `{to}`"))),
+            };
+            if let Some((slug, problem)) = problem {
+                self.report.fail(slug, format_args!("reuse of `{from}` as `{to}`: {problem}"));
+            }
+        }
+    }
+
+    fn reuse(&self, from: Buf, to: Buf, repeated: &HashSet<usize>) -> Result<(), Problem> {
+        let (old, new) = (&self.loops.bufs[from], &self.loops.bufs[to]);
+        for (buf, data) in [(from, old), (to, new)] {
+            let is_local = |step: &Step| match step {
+                Step::Kernel(plan) => plan.locals.iter().any(|local| local.buf == data.name),
+                Step::Extern { .. } => false,
+            };
+            if !self.loops.is_internal(buf) || self.schedule.steps.iter().any(is_local) {
+                let problem = format!("`{}` has no memory among those of a call", data.name);
+                return Err(("reuse-escapes", problem));
+            }
+        }
+        if (old.dtype, old.span()) != (new.dtype, new.span()) {
+            let (old_span, new_span) = (old.span(), new.span());
+            let problem = format!("{}[{old_span}] is not {}[{new_span}]", old.dtype, new.dtype);
+            return Err(("reuse-type", problem));
+        }
+        self.points(self.handed_on(from, to)?, (from, to), repeated)
+    }
+
+    /// Position of the kernel that uses `from` last and `to` first.
+    fn handed_on(&self, from: Buf, to: Buf) -> Result<usize, Problem> {
+        let steps = |buf: Buf| {
+            let users = self.users.get(&buf).into_iter().flatten();
+            users.flat_map(|&stmt| &self.placed[stmt]).map(|place| place.step)
+        };
+        if steps(from).chain(steps(to)).any(|step| self.schedule.steps[step].at_load()) {
+            return Err(("reuse-life", "one of them outlives the call".to_owned()));
+        }
+        let is_kernel = |step: &usize| matches!(self.schedule.steps[*step], Step::Kernel(_));
+        let last = steps(from).max().filter(is_kernel);
+        let handed_on = last.filter(|last| steps(to).min() == Some(*last));
+        handed_on.ok_or_else(|| ("reuse-life", "no kernel uses the one last and the other first".to_owned()))
+    }
+
+    /// Whether all of the kernel that loads an element of `from` is done with it when that of `to` is stored.
+    fn points(&self, step: usize, (from, to): (Buf, Buf), repeated: &HashSet<usize>) -> Result<(), Problem> {
+        let problem = |text: String| Err(("reuse-points", text));
+        let visits: Vec<Visit> = self.visits(step, &[from, to]);
+        let mut writers = visits.iter().filter(|visit| {
+            // The part of a nest that stores: the last one.
+            visit.place.part != Part::Body && visit.nest.writes().contains(&to)
+        });
+        let (Some(&writer), None) = (writers.next(), writers.next()) else {
+            return problem("the kernel does not write all of it in one place".to_owned());
+        };
+        if repeated.contains(&writer.stmt) {
+            return problem(format!("`{}` is repeated by a region", writer.nest.name));
+        }
+        let (at, index) = self.only_store(writer.nest, to)?;
+        for &visit in &visits {
+            let name = &visit.nest.name;
+            if visit.nest.writes().contains(&from) {
+                return problem(format!("`{name}` writes what should end"));
+            }
+            if visit.stmt == writer.stmt {
+                continue;
+            }
+            let is_before = visit.place.at < writer.place.at;
+            if visit.nest.reads().contains(&to) && is_before {
+                return problem(format!("`{name}` reads what is not written yet"));
+            }
+            for (_, load) in loads(visit.nest, from) {
+                let is_once = is_before && !repeated.contains(&visit.stmt);
+                if !is_once || !self.are_apart(from, (visit, load), (writer, index)) {
+                    return problem(format!("`{name}` may read elements that are written over"));
+                }
+            }
+        }
+        let mut own = loads(writer.nest, from);
+        match own.find(|&load| load.0 > at || load.1 != index) {
+            Some(_) => problem(format!("`{}` reads other elements than it writes", writer.nest.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Where nests that use one of `bufs` run in a step.
+    fn visits(&self, step: usize, bufs: &[Buf]) -> Vec<Visit<'_>> {
+        let mut users: Vec<usize> =
+            bufs.iter().filter_map(|buf| self.users.get(buf)).flatten().copied().collect();
+        users.sort_unstable();
+        users.dedup();
+        let visits = |stmt: usize| {
+            let nest = match &self.loops.stmts[stmt] {
+                Stmt::Nest(nest) => Some(nest),
+                Stmt::Region(_) | Stmt::Extern(_) => None,
+            };
+            let places = self.placed[stmt].iter().filter(move |place| place.step == step);
+            places.filter_map(move |place| nest.map(|nest| Visit { stmt, nest, place }))
+        };
+        users.into_iter().flat_map(visits).collect()
+    }
+
+    /// Position and index of the only store to `to`, which each outer point of the nest makes once, to an element of its
+    /// own, after all that it reduces.
+    fn only_store(&self, nest: &Nest, to: Buf) -> Result<(usize, Expr), Problem> {
+        let problem = |text: &str| Err(("reuse-points", format!("`{}` {text}", nest.name)));
+        let mut stores = nest.body.iter().enumerate().filter_map(|(at, inst)| match inst.op {
+            InstOp::Store { buf, index, combine, .. } if buf == to => Some((at, index, combine)),
+            _ => None,
+        });
+        let (Some((at, index, None)), None) = (stores.next(), stores.next()) else {
+            return problem("combines elements or stores several");
+        };
+        if loads(nest, to).next().is_some() {
+            return problem("reads what it writes");
+        }
+        let is_once = nest.reduced.is_empty() || nest.reduces() && nest.after_reduce()[at];
+        if !is_once {
+            return problem("stores while it reduces");
+        }
+        let is_axis = |sym: Sym| nest.axes.iter().any(|axis| axis.var == sym);
+        let is_known = |sym: &Sym| is_axis(*sym) || self.loops.facts.is_symbol_declared(*sym);
+        let is_own = nest.axes.iter().all(|axis| axis.extent.is_one() || index.has_sym(axis.var));
+        if !is_own || !index.syms().iter().all(is_known) {
+            return problem("stores to elements that are not told by its axes");
+        }
+        Ok((at, index))
+    }
+
+    /// Whether different iterations of the loops around both never touch the same element of `buf`.
+    fn are_apart(&self, buf: Buf, one: (Visit, Expr), other: (Visit, Expr)) -> bool {
+        let (path, other_path) = (&one.0.place.path, &other.0.place.path);
+        let shared = path.iter().zip(other_path).take_while(|(a, b)| a.number == b.number);
+        let shared: Vec<Axis> = shared.map(|pair| pair.0.axis).collect();
+        let mut facts = self.loops.facts.clone();
+        shared.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        let [ones, others] = [one, other].map(|(visit, index)| self.coordinates(buf, visit, index, &facts));
+        let told: HashSet<Sym> = ones
+            .iter()
+            .zip(&others)
+            .filter(|(a, b)| a == b)
+            .flat_map(|(&coordinate, _)| digits(coordinate, &shared, &self.loops.facts))
+            .collect();
+        // Of a loop that runs once no coordinate needs to tell anything, and simplified ones do not.
+        let is_once = |axis: &Axis| self.loops.facts.known(&Rel::le(axis.extent, Expr::one())) == Known::Yes;
+        shared.iter().all(|axis| is_once(axis) || told.contains(&axis.var))
+    }
+
+    /// Coordinates of the element at `index`, in terms of the loops around the nest and of names that no loop has.
+    fn coordinates(&self, buf: Buf, visit: Visit, index: Expr, facts: &Facts) -> Vec<Expr> {
+        let Visit { nest, place, .. } = visit;
+        let coordinates = self.loops.bufs[buf].coordinates(index, &nest.facts(&self.loops.facts));
+        let value = |sym: Sym| {
+            let is_size = self.loops.facts.is_symbol_declared(sym);
+            let unknown = || (!is_size).then(|| Expr::named(&format!("{sym} of {}", nest.name)));
+            place.value(sym).or_else(unknown)
+        };
+        coordinates.into_iter().map(|coordinate| facts.simplify(coordinate.subst(&value))).collect()
+    }
+}
+
+/// Positions and indices of the loads of `buf`.
+fn loads(nest: &Nest, buf: Buf) -> impl Iterator<Item = (usize, Expr)> {
+    nest.body.iter().enumerate().filter_map(move |(at, inst)| match inst.op {
+        InstOp::Load { buf: loaded, index, .. } if loaded == buf => Some((at, index)),
+        _ => None,
+    })
+}
+
+/// The variables of `loops` that `value` tells: all it mentions, if it counts them as digits of mixed radix, and nothing but
+/// sizes beside them.
+fn digits(value: Expr, loops: &[Axis], facts: &Facts) -> Vec<Sym> {
+    let is_size = |e: Expr| e.syms().into_iter().all(|sym| facts.is_symbol_declared(sym));
+    let (mut rest, mut open) = (value, Vec::new());
+    for axis in loops.iter().filter(|axis| value.has_sym(axis.var)) {
+        let Some((factor, without)) = rest.linear(axis.var) else { return Vec::new() };
+        rest = without;
+        open.push((factor, axis));
+    }
+    let (mut radix, mut told) = (Expr::one(), Vec::new());
+    while let Some(at) = open.iter().position(|(factor, _)| *factor == radix) {
+        let (_, axis) = open.swap_remove(at);
+        told.push(axis.var);
+        radix = radix * axis.extent;
+    }
+    // The last radix is no factor of anything; the extents before it are.
+    let extents = loops.iter().filter(|axis| told.contains(&axis.var)).all(|axis| is_size(axis.extent));
+    if open.is_empty() && extents && is_size(rest) { told } else { Vec::new() }
+}
