@@ -86,6 +86,8 @@ pub(super) struct Builder {
     blocks: Vec<Block>,
     scopes: Vec<Scope>,
     names: u32,
+    /// Instructions without a result.
+    effects: u32,
     /// Depth at which partial results start.
     partial_root: usize,
     /// Stack variables, at the start of the entry block.
@@ -100,6 +102,7 @@ impl Builder {
             blocks: Vec::new(),
             scopes: Vec::new(),
             names: 0,
+            effects: 0,
             partial_root: 0,
             allocas: String::new(),
             declarations: BTreeSet::new(),
@@ -228,6 +231,7 @@ impl Builder {
 
     /// As `effect`, in the scope at `depth`, before all that is nested in it.
     pub(super) fn effect_at(&mut self, depth: usize, text: &str) {
+        self.effects += 1;
         let block = self.scopes[depth].block;
         let body = &mut self.blocks[block].body;
         body.push_str("  ");
@@ -247,6 +251,11 @@ impl Builder {
     /// How many names there are: more after an instruction that was not there before.
     pub(super) fn names(&self) -> u32 {
         self.names
+    }
+
+    /// How many instructions there are.
+    pub(super) fn size(&self) -> u32 {
+        self.names + self.effects
     }
 
     /// Where the next instruction that stays in place goes: the block, and how much it holds.

@@ -14,6 +14,9 @@ use super::ty::{Prim, Ty, register_type};
 use super::{Bound, EmitError, Emitter, matrix};
 use crate::llvm::{CpuTarget, Isa};
 
+/// Most instructions of a kernel. Those of models have a few thousand; LLVM's time and memory grow faster than they do.
+const MAX_INSTRUCTIONS: u32 = 1 << 16;
+
 /// Calls `visit` for every statement, outer ones first.
 pub(super) fn visit<'k>(stmts: &'k [Stmt], f: &mut impl FnMut(&'k Stmt)) {
     for stmt in stmts {
@@ -130,6 +133,12 @@ impl Emitter<'_> {
                 };
                 self.unrolled.push((inner.var, count));
                 for value in 0..count {
+                    if count > i64::from(MAX_INSTRUCTIONS) || self.b.size() > MAX_INSTRUCTIONS {
+                        return Err(EmitError::unsupported(format!(
+                            "more than {MAX_INSTRUCTIONS} instructions, because loop {} is written out {count} times",
+                            inner.var
+                        )));
+                    }
                     self.syms.insert(inner.var, Bound::Constant(value));
                     self.body(&inner.body)?;
                 }

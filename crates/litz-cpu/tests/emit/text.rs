@@ -126,6 +126,21 @@ fn errors_say_what_and_where() {
     assert!(error.is_malformed && error.to_string().contains("no element 4"), "{error}");
 }
 
+/// Loops around one another that multiply to more than a kernel may have, and one that alone does: no time or memory goes
+/// into text that is too long.
+#[test]
+fn loops_written_out_too_often_are_refused() {
+    for (outer, inner) in [("16384", "16384"), ("1", "1000000000000")] {
+        let mut k = Build::new();
+        let y = k.write("y", Dtype::F32, "8");
+        let v = k.define(Dtype::F32, litz_ir::kernel::Op::Const(litz_ir::Scalar::Float(1.0)));
+        k.unroll("i", outer, |k| k.unroll("j", inner, |k| k.store(y, "mod(i + j, 8)", v)));
+        let error = emit(&k.finish(), &CpuTarget::avx512()).expect_err("too long");
+        let text = error.to_string();
+        assert!(!error.is_malformed && text.contains("instructions, because loop j is written out"), "{text}");
+    }
+}
+
 #[test]
 fn text_is_the_same_every_time() {
     let text = || emit_module(&[dot(16), dot(8)], &CpuTarget::avx512()).expect("emits");
