@@ -21,20 +21,28 @@ pub struct Blocks {
     part: i64,
 }
 
-/// A block's size, in numbers.
-pub struct Sizes {
-    /// Bytes of the right operand that a tile's columns take at each point of a sum.
+/// What may be a piece of the right operand.
+#[derive(Clone, Copy)]
+pub struct Piece {
+    /// Bytes that a tile's columns take of it at each point of a sum.
     pub step: i64,
-    /// Bytes of a tile's accumulators.
-    pub tile: i64,
-    /// Tiles of rows that could take turns.
-    pub tiles: i64,
-    /// Points of the grid if none did.
-    pub all: i64,
-    /// Tiles that may take turns for every two pieces of the sum.
-    pub turns: i64,
     /// Points of the sum that should make a piece, if the cache has room.
     pub part: i64,
+    /// Bytes of the first-level cache for a piece, and as many for the accumulators of the tiles.
+    pub room: i64,
+}
+
+/// What may take turns.
+#[derive(Clone, Copy)]
+pub struct Tiles {
+    /// Bytes of a tile's accumulators.
+    pub bytes: i64,
+    /// Tiles of rows that could.
+    pub count: i64,
+    /// Points of the grid if none did.
+    pub grid: i64,
+    /// Tiles that may for every two pieces of the sum.
+    pub turns: i64,
 }
 
 /// Tiles that may take turns for every two pieces. What follows the sums comes in one go for all tiles, and nothing is
@@ -47,22 +55,26 @@ pub const TURNS: i64 = 4;
 pub const TURNS_BEFORE_LOOPS: i64 = 1;
 
 impl Blocks {
-    /// Blocks for a product whose sum runs over the loops `sum`: if it is long, half of the first-level cache is for a piece of
-    /// the right operand, and half for accumulators. On an Intel Xeon the convolutions of ResNet-50 with 512 channels and 3x3
-    /// points ran at 95 % of the peak of multiply-adds of one thread instead of 70 %. With tile registers products of 128
-    /// rows took 0.52 instead of 0.71 ms for 3072 columns and sums of 768, 0.43 instead of 0.55 for 768 columns and sums
-    /// of 3072.
-    pub fn new(loops: &Loops, sum: &[Axis], sizes: &Sizes, target: &TargetInfo) -> Option<Blocks> {
-        let cache = target.l1_bytes / 2;
-        let depth = (cache / sizes.step.max(1)).max(1);
-        let count = points(&loops.facts, &pieces(sum, loops, depth, sizes.part)?.outside);
+    /// Blocks for a product whose sum runs over the loops `sum`, if it is long. On an Intel Xeon the convolutions of ResNet-50
+    /// with 512 channels and 3x3 points ran at 95 % of the peak of multiply-adds of one thread instead of 70 %. With tile
+    /// registers products of 128 rows took 0.52 instead of 0.71 ms for 3072 columns and sums of 768, 0.43 instead of 0.55
+    /// for 768 columns and sums of 3072.
+    pub fn new(
+        loops: &Loops,
+        sum: &[Axis],
+        piece: Piece,
+        tiles: Tiles,
+        target: &TargetInfo,
+    ) -> Option<Blocks> {
+        let depth = (piece.room / piece.step.max(1)).max(1);
+        let count = points(&loops.facts, &pieces(sum, loops, depth, piece.part)?.outside);
         // Every thread gets two points at least.
         let wanted = 2 * i64::from(target.threads.max(1));
-        let most = (cache / sizes.tile.max(1)).min(sizes.turns * count / 2);
-        let shared = (sizes.all / wanted).min(most).max(1);
-        let extent = Expr::int(balanced(sizes.tiles, shared, true));
+        let most = (piece.room / tiles.bytes.max(1)).min(tiles.turns * count / 2);
+        let shared = (tiles.grid / wanted).min(most).max(1);
+        let extent = Expr::int(balanced(tiles.count, shared, true));
         let rows = Axis { var: variable(loops, "im"), extent };
-        (!extent.is_one()).then_some(Blocks { rows, depth, part: sizes.part })
+        (!extent.is_one()).then_some(Blocks { rows, depth, part: piece.part })
     }
 
     /// The loops of a sum around what `piece` makes of `body` and the loops over one piece, for one tile.

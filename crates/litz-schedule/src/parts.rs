@@ -65,10 +65,11 @@ pub struct Pieces {
     pub value: Option<(Sym, Expr)>,
 }
 
-/// Cuts a sum into pieces of equal length, more than half of `most` points and as close to `wanted` as that allows. Nothing
-/// where that is all of it, or where the extents do not divide so. `axes` belong to a kernel of `loops`.
+/// Cuts a sum into pieces of equal length, as close to `wanted` points as can be: `most` at most, and more than half of either.
+/// Nothing where that is all of it, or where the extents do not divide so. `axes` belong to a kernel of `loops`.
 pub fn pieces(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<Pieces> {
     let mut length = 1i64;
+    let short = most.min(wanted) / 2;
     for (at, axis) in axes.iter().enumerate().rev() {
         let extent = axis.extent.as_int()?;
         if length.saturating_mul(extent) <= most {
@@ -77,8 +78,9 @@ pub fn pieces(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<Pi
         }
         let mut cut_up =
             Pieces { outside: axes[..=at].to_vec(), inside: axes[at + 1..].to_vec(), value: None };
-        let divisors = (2..=most / length).filter(|d| extent % d == 0 && length * d > most / 2);
-        if let Some(piece) = divisors.min_by_key(|d| (length * d - wanted).abs()) {
+        let divisors = (2..=most / length).filter(|d| extent % d == 0 && length * d > short);
+        // Of two that are as close the longer one.
+        if let Some(piece) = divisors.rev().min_by_key(|d| (length * d - wanted).abs()) {
             let name = |suffix: &str| variable(loops, &format!("{}{suffix}", axis.var));
             let (count, points, value) = cut(*axis, piece, name("b"), name("i"));
             cut_up.outside[at] = count;
@@ -86,7 +88,7 @@ pub fn pieces(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<Pi
             cut_up.value = Some((axis.var, value));
             length *= piece;
         }
-        return (length > most / 2).then_some(cut_up);
+        return (length > short).then_some(cut_up);
     }
     None
 }

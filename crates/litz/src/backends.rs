@@ -1,6 +1,7 @@
 //! Devices by name: what the scheduler is told about each, and how its kernels become code.
 
 use crate::error::Error;
+use crate::machine::Caches;
 use crate::options::{IsaChoice, Options};
 use litz_cpu::llvm::CpuTarget;
 use litz_ir::Dtype;
@@ -36,14 +37,19 @@ impl CpuBackend {
             IsaChoice::Avx2 => CpuTarget::avx2(),
             IsaChoice::Baseline => CpuTarget::baseline(),
         };
+        let caches = match options.isa {
+            IsaChoice::Host => Caches::of_machine(),
+            // Code for no machine in particular.
+            IsaChoice::Avx2 | IsaChoice::Baseline => Caches::USUAL,
+        };
         let registers = if target.vector_bits >= 512 { 32 } else { 16 };
         let info = TargetInfo {
             name: format!("cpu(isa={}, threads={})", target.isa.name(), options.threads),
             vector_bytes: target.vector_bits / 8,
             vector_registers: registers,
             threads: u32::try_from(options.threads).unwrap_or(u32::MAX),
-            l1_bytes: 32 << 10,
-            l2_bytes: 1 << 20,
+            l1_bytes: caches.l1_bytes,
+            l2_bytes: caches.l2_bytes,
             mma: matrix_instructions(&target),
         };
         CpuBackend { target, info }

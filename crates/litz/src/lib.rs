@@ -16,6 +16,7 @@ mod backends;
 pub mod contract;
 mod error;
 mod identity;
+mod machine;
 mod model;
 mod options;
 pub mod pipeline;

@@ -137,7 +137,10 @@ fn loops_written_out_too_often_are_refused() {
         k.unroll("i", outer, |k| k.unroll("j", inner, |k| k.store(y, "mod(i + j, 8)", v)));
         let error = emit(&k.finish(), &CpuTarget::avx512()).expect_err("too long");
         let text = error.to_string();
-        assert!(!error.is_malformed && text.contains("instructions, because loop j is written out"), "{text}");
+        assert!(
+            !error.is_malformed && text.contains("instructions, because loop j is written out"),
+            "{text}"
+        );
     }
 }
 

@@ -26,7 +26,7 @@ fn product_tile() {
          return y"#,
         r#"
 kernel k0 {
-  parallel jo in 3, io in 8 {
+  parallel io in 8, jo in 3 {
     tile ii in 13, ji in 32 by 16 {
       for k0 in 64 { n0.body [i = ii + 13*io, j = ji + 32*jo, k = k0] }
       n0.tail [i = ii + 13*io, j = ji + 32*jo]

@@ -36,7 +36,8 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     check("reference device", &automatic, reference(&automatic)?)?;
     for &isa in isas() {
         let backend = CpuBackend::new(&Options { isa, ..settings.options.clone() });
-        let info = TargetInfo { l2_bytes: settings.info.l2_bytes, ..backend.info().clone() };
+        let TargetInfo { l1_bytes, l2_bytes, .. } = settings.info;
+        let info = TargetInfo { l1_bytes, l2_bytes, ..backend.info().clone() };
         let automatic = compiled(file, &settings, &info)?;
         check(backend.cpu().isa.name(), &automatic, native(&automatic, &backend, &settings)?)?;
     }
