@@ -4,7 +4,7 @@ use crate::TargetInfo;
 use crate::axes::variable;
 use crate::cost::points;
 use crate::parts::{Pieces, pieces};
-use crate::product::balanced;
+use crate::row_block::balanced;
 use crate::tree::rebind;
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{LoopKind, Tree};

@@ -18,7 +18,9 @@ mod product;
 mod region;
 mod relate;
 mod reuse;
+mod row_block;
 mod rows;
+mod tiling;
 mod tree;
 
 use deps::Deps;

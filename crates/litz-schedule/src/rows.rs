@@ -7,8 +7,10 @@
 use crate::access::substitute;
 use crate::cost::{footprint, parallel_points, points, size, work};
 use crate::fuse::{Cx, Group, GroupKind, Member, NoFuse, is_ordered, relate_members, settle};
-use crate::product::{self, Product, RowBlock, most_rows, outer_of};
+use crate::product::{self, Product};
 use crate::relate::Mapping;
+use crate::row_block::{RowBlock, most_rows};
+use crate::tiling::outer_of;
 use crate::tree::{self, grain};
 use crate::{Heuristics, TargetInfo, nest};
 use litz_ir::loops::{Axis, Loops, Nest};

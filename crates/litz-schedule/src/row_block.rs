@@ -1,0 +1,117 @@
+//! Rows of a product to blocks as high as a register tile.
+
+use crate::TargetInfo;
+use crate::access::{bound_indices, side_exprs, substitute};
+use crate::axes::{Merged, merge_axes, order_axes, variable};
+use crate::cost::size;
+use crate::fuse::Group;
+use crate::nest;
+use crate::tree::cut;
+use litz_ir::loops::{Axis, Loops};
+use litz_sym::{Expr, Sym};
+
+/// How rows are cut into blocks as high as a tile.
+#[derive(Clone)]
+pub struct RowBlock {
+    /// Value of each variable of rows at a point of a block.
+    pub value: Vec<(Sym, Expr)>,
+    /// Axes that count blocks, and rows that are not cut.
+    pub grid: Vec<Axis>,
+    /// Rows of a block.
+    pub rows: Option<Axis>,
+    /// How many such rows of another axis a block has.
+    pub lines: Option<Axis>,
+}
+
+impl RowBlock {
+    /// Rows are merged where every access walks them as one, and the longest is tiled.
+    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &TargetInfo) -> RowBlock {
+        RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
+            (balanced(rows, most_rows(target), is_known), None)
+        })
+    }
+
+    /// `height` gives, for a number of rows and whether it is known, the rows of a tile, and an axis of tiles that are in
+    /// one block.
+    pub fn cut(
+        loops: &Loops,
+        group: &Group,
+        rows: Vec<Axis>,
+        height: &mut dyn FnMut(i64, bool) -> (i64, Option<Axis>),
+    ) -> RowBlock {
+        let rows = merge_rows(loops, group, rows);
+        let rows_of = |m: &Merged| size(&loops.facts, m.axis.extent);
+        let tiled = (0..rows.len()).max_by_key(|&i| (rows_of(&rows[i]), i));
+        let mut block = RowBlock { value: Vec::new(), grid: Vec::new(), rows: None, lines: None };
+        for (i, m) in rows.iter().enumerate() {
+            let at = if Some(i) == tiled {
+                let is_known = m.axis.extent.as_int().is_some();
+                let (height, tiles) = height(rows_of(m), is_known);
+                let inside = Axis { var: variable(loops, "ii"), extent: Expr::int(height) };
+                block.rows = Some(inside);
+                let (taken, place) = match tiles {
+                    Some(tiles) => {
+                        let place = Expr::sym(tiles.var) * height + Expr::sym(inside.var);
+                        (height * size(&loops.facts, tiles.extent), place)
+                    }
+                    None => (height, Expr::sym(inside.var)),
+                };
+                if m.axis.extent.as_int() == Some(taken) {
+                    place
+                } else {
+                    let (blocks, _, _) = cut(m.axis, taken, variable(loops, "io"), inside.var);
+                    block.grid.push(blocks);
+                    Expr::sym(blocks.var) * taken + place
+                }
+            } else {
+                block.grid.push(m.axis);
+                Expr::sym(m.axis.var)
+            };
+            block.value.extend(m.parts.iter().map(|(s, e)| (*s, e.replace(m.axis.var, at))));
+        }
+        block
+    }
+
+    /// Takes as many lines of another axis as a tile has room for. The 7x7 images of ResNet-50 have 7 rows in a line: with one
+    /// line at a time, the weights come too slowly for the processor.
+    pub fn add_lines(&mut self, loops: &Loops, target: &TargetInfo) {
+        let Some(height) = self.rows.and_then(|axis| axis.extent.as_int()) else { return };
+        let room = most_rows(target) / height.max(1);
+        let is_line = |a: &Axis| self.value.iter().any(|v| v.1 == Expr::sym(a.var));
+        let Some(at) = self.grid.iter().rposition(is_line) else { return };
+        let Some(lines) = self.grid[at].extent.as_int().filter(|&lines| lines.min(room) > 1) else { return };
+        let axis = self.grid[at];
+        let count = balanced(lines, room, true);
+        let (blocks, inside, value) = cut(axis, count, variable(loops, "ib"), variable(loops, "il"));
+        self.value.iter_mut().for_each(|v| v.1 = v.1.replace(axis.var, value));
+        self.lines = Some(inside);
+        self.grid[at] = blocks;
+    }
+}
+
+/// Row axes in the order of memory, merged where every access of every member walks them as one.
+fn merge_rows(loops: &Loops, group: &Group, mut rows: Vec<Axis>) -> Vec<Merged> {
+    let facts = group.facts(&loops.facts);
+    let (mut indices, mut others) = (Vec::new(), Vec::new());
+    for member in &group.members {
+        let n = nest(loops, member.stmt);
+        indices.extend(bound_indices(n, &member.bind, &n.facts(&facts)).into_iter().map(|b| b.1));
+        others.extend(side_exprs(n).into_iter().map(|e| substitute(e, &member.bind)));
+    }
+    order_axes(&mut rows, &indices, &facts);
+    merge_axes(&rows, &indices, &others, &|i| variable(loops, &format!("m{i}")))
+}
+
+/// Rows of a tile at most: accumulators, the right operand's vectors and one broadcast of the left share the registers.
+pub fn most_rows(target: &TargetInfo) -> i64 {
+    let vectors = i64::from(target.tile_columns() / target.lanes());
+    ((i64::from(target.vector_registers) - vectors - 2) / vectors).max(1)
+}
+
+/// Rows of a tile: as many as fit, spread evenly over the tiles a known number of rows needs; fewer when the number is
+/// only known at run time, where the rows that remain run one by one.
+pub fn balanced(rows: i64, most: i64, known: bool) -> i64 {
+    let most = if known { most } else { most.min(8) };
+    let tiles = (rows + most - 1) / most;
+    (rows + tiles - 1) / tiles.max(1)
+}
