@@ -4,7 +4,7 @@
 use crate::axes::variable;
 use crate::fuse::{Cx, Group, GroupKind, Member, relate_members, settle};
 use crate::relate::Mapping;
-use crate::rows::{Blocks, own_axes, product_stage, rows};
+use crate::rows::{RowGrid, own_axes, product_stage, rows};
 use crate::{Heuristics, TargetInfo, nest};
 use litz_ir::loops::{Axis, Loops, Nest, Span};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
@@ -147,7 +147,7 @@ pub fn plan(
     let all = [&before[..], repeated, after].concat();
     let has_products = all.iter().any(|stage| matches!(stage.kind, GroupKind::Product(_)));
     let rows = if has_products { rows(&group.outer, &all) } else { Vec::new() };
-    let blocks = Blocks::new(loops, group, rows, target);
+    let blocks = RowGrid::new(loops, group, rows, target);
     let trees = |stages, around: &[Axis]| blocks.trees(loops, stages, around, target, heuristics);
     let mut body = trees(before, &[]);
     let iteration = trees(repeated, &[*over]);

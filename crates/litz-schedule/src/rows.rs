@@ -147,25 +147,25 @@ pub fn plan(
     target: &TargetInfo,
     heuristics: &Heuristics,
 ) -> KernelPlan {
-    let blocks = Blocks::new(loops, group, rows(&group.outer, stages), target);
+    let blocks = RowGrid::new(loops, group, rows(&group.outer, stages), target);
     let body = blocks.trees(loops, stages, &[], target, heuristics);
     blocks.kernel(loops, group, body, target, heuristics)
 }
 
 /// The grid of a kernel for blocks of rows.
-pub struct Blocks {
+pub struct RowGrid {
     block: RowBlock,
     grid: Vec<Axis>,
 }
 
-impl Blocks {
-    /// Blocks of the shared axes `rows`.
-    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &TargetInfo) -> Blocks {
+impl RowGrid {
+    /// The grid of blocks of the shared axes `rows`.
+    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &TargetInfo) -> RowGrid {
         let block = RowBlock::new(loops, group, rows, target);
         let is_placed = |o: &Axis| block.value.iter().any(|v| v.0 == o.var);
         let mut grid: Vec<Axis> = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
         grid.extend(&block.grid);
-        Blocks { block, grid }
+        RowGrid { block, grid }
     }
 
     /// What the stages do for one block, in loops `around` besides the grid.
@@ -177,7 +177,7 @@ impl Blocks {
         target: &TargetInfo,
         heuristics: &Heuristics,
     ) -> Vec<Tree> {
-        let Blocks { block, grid } = self;
+        let RowGrid { block, grid } = self;
         let around: Vec<Axis> = grid.iter().chain(around).chain(&block.rows).copied().collect();
         let mut body = Vec::new();
         for stage in stages {

@@ -208,7 +208,7 @@ impl Tiling {
         let reads = |outer: i64, tiles: i64, inner: i64| {
             let outer_share = threads.min(tiles).max(1);
             let inner_share = (threads / outer_share).max(1);
-            let again = if inner > target.l2_bytes / 2 { tiles.div_euclid(outer_share).max(1) } else { 1 };
+            let again = if inner > target.l2_bytes / 2 { (tiles + outer_share - 1) / outer_share } else { 1 };
             (outer / outer_share, (inner / inner_share).saturating_mul(again))
         };
         let (of_right, of_left) = reads(right, column_tiles, left);
