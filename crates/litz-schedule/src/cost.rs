@@ -15,6 +15,11 @@ pub fn size(facts: &Facts, e: Expr) -> i64 {
     facts.hint(e).unwrap_or(64).max(1)
 }
 
+/// Parts of `part` that `n` needs, both positive.
+pub fn ceil_div(n: i64, part: i64) -> i64 {
+    (n + part - 1) / part
+}
+
 /// Points of several axes together.
 pub fn points<'a>(facts: &Facts, axes: impl IntoIterator<Item = &'a Axis>) -> i64 {
     axes.into_iter().map(|a| size(facts, a.extent)).fold(1, i64::saturating_mul)

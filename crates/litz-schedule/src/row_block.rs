@@ -3,7 +3,7 @@
 use crate::TargetInfo;
 use crate::access::{bound_indices, side_exprs, substitute};
 use crate::axes::{Merged, merge_axes, order_axes, variable};
-use crate::cost::size;
+use crate::cost::{ceil_div, size};
 use crate::fuse::Group;
 use crate::nest;
 use crate::tree::cut;
@@ -112,6 +112,5 @@ pub fn most_rows(target: &TargetInfo) -> i64 {
 /// only known at run time, where the rows that remain run one by one.
 pub fn balanced(rows: i64, most: i64, known: bool) -> i64 {
     let most = if known { most } else { most.min(8) };
-    let tiles = (rows + most - 1) / most;
-    (rows + tiles - 1) / tiles.max(1)
+    ceil_div(rows, ceil_div(rows, most).max(1))
 }

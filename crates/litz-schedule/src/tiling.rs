@@ -3,7 +3,7 @@
 use crate::access::substitute;
 use crate::axes::variable;
 use crate::blocks::{Blocks, Piece, TURNS, TURNS_BEFORE_LOOPS, Tiles};
-use crate::cost::{points, size};
+use crate::cost::{ceil_div, points, size};
 use crate::fuse::{Group, Member};
 use crate::product::{Product, Sum, chain, is_inlined};
 use crate::row_block::{RowBlock, balanced, most_rows};
@@ -59,7 +59,7 @@ impl Tiling {
         let sum = Sum::new(loops, group, product, unit);
         let step = sum.bytes(loops, group, product, target);
         let columns = outer_of(group, product.column).map_or(1, |column| size(&loops.facts, column.extent));
-        let columns = (columns as u64).div_ceil(u64::from(target.tile_columns())) as i64;
+        let columns = ceil_div(columns, i64::from(target.tile_columns()));
         let Some((unit, _)) = unit.filter(|(m, _)| m.rows > 1) else {
             let mut in_turn = None;
             let mut rows = RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
@@ -84,7 +84,7 @@ impl Tiling {
         let rows = RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
             // What is left of an unknown number takes part of the instruction.
             let height = if is_known { balanced(rows, most, true) } else { most };
-            let count = (rows + height - 1) / height;
+            let count = ceil_div(rows, height);
             let bytes = 4 * height * i64::from(target.tile_columns());
             // The left operand passes through the first-level cache too.
             let piece = Piece { step, part: i64::from(i32::MAX), room: target.l1_bytes / 3 };
@@ -208,7 +208,7 @@ impl Tiling {
         let reads = |outer: i64, tiles: i64, inner: i64| {
             let outer_share = threads.min(tiles).max(1);
             let inner_share = (threads / outer_share).max(1);
-            let again = if inner > target.l2_bytes / 2 { (tiles + outer_share - 1) / outer_share } else { 1 };
+            let again = if inner > target.l2_bytes / 2 { ceil_div(tiles, outer_share) } else { 1 };
             (outer / outer_share, (inner / inner_share).saturating_mul(again))
         };
         let (of_right, of_left) = reads(right, column_tiles, left);
@@ -282,7 +282,7 @@ fn tiles_in_turn(
     if bytes(rows).saturating_add(panels) <= cache || bytes(columns) <= cache {
         return None;
     }
-    let tiles = (rows + height - 1) / height;
+    let tiles = ceil_div(rows, height);
     let each = (tiles / i64::from(target.threads.max(1))).max(1);
     let most = (cache / bytes(height).max(1)).min(each);
     (most > 1).then(|| Axis { var: variable(loops, "im"), extent: Expr::int(balanced(tiles, most, true)) })

@@ -2,7 +2,7 @@
 
 use crate::access::{Step, bound_indices, side_exprs, step, substitute};
 use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
-use crate::cost::{points, size};
+use crate::cost::{ceil_div, points, size};
 use crate::fuse::{Group, Member};
 use crate::parts::sum_in_parts;
 use crate::{Heuristics, TargetInfo, nest};
@@ -570,7 +570,7 @@ pub fn cut(axis: Axis, width: i64, outer: Sym, inner: Sym) -> (Axis, Axis, Expr)
 }
 
 fn round_up(n: i64, to: i64) -> i64 {
-    (n + to - 1) / to * to
+    ceil_div(n, to) * to
 }
 
 /// Grid points one thread takes at a time: enough to be worth waking for, few enough to share out evenly.

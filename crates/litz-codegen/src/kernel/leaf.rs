@@ -255,8 +255,7 @@ impl<'a> Builder<'a> {
 /// Which instructions a part of a nest needs: those its effects depend on.
 fn wanted(nest: &Nest, part: Part) -> Vec<bool> {
     let after = nest.after_reduce();
-    let is_reduce = |op: &InstOp| matches!(op, InstOp::Reduce(..) | InstOp::ArgReduce { .. });
-    let reduces = nest.body.iter().any(|i| is_reduce(&i.op));
+    let reduces = nest.reduces();
     let mut wanted = vec![false; nest.body.len()];
     for (i, inst) in nest.body.iter().enumerate().rev() {
         let root = match &inst.op {
@@ -275,7 +274,7 @@ fn wanted(nest: &Nest, part: Part) -> Vec<bool> {
         }
         wanted[i] = true;
         // A tail reads the accumulator: what was reduced is done with.
-        if part == Part::Tail && is_reduce(&inst.op) {
+        if part == Part::Tail && inst.op.is_reduction() {
             continue;
         }
         for v in inst.op.operands() {

@@ -2,7 +2,7 @@
 //! split or not, tails with loops of their own, buffers in kernels, over others, in pools and memory of their own.
 
 use crate::choices::Choices;
-use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Output, Stmt};
+use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{
     KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
 };
@@ -362,7 +362,7 @@ impl Planner<'_, '_, '_> {
             for (buf, _, _) in accesses(nest).filter(|a| a.2) {
                 let uses = |stmt: &&Stmt| stmt.reads().contains(&buf) || stmt.writes().contains(&buf);
                 let is_kept =
-                    is_returned(self.loops, buf) || !self.loops.stmts.iter().filter(uses).all(inside);
+                    !self.loops.is_internal(buf) || !self.loops.stmts.iter().filter(uses).all(inside);
                 if is_kept || !self.choices.once_in(2) {
                     continue;
                 }
@@ -419,7 +419,7 @@ impl Planner<'_, '_, '_> {
                 .collect();
             let is_over = reuses.iter().any(|reuse| reuse.to == data.name);
             let (Some(&first), Some(&last)) = (users.first(), users.last()) else { continue };
-            if is_local || is_over || is_returned(self.loops, buf) || self.choices.once_in(3) {
+            if is_local || is_over || !self.loops.is_internal(buf) || self.choices.once_in(3) {
                 continue;
             }
             let bytes = (data.span() * data.dtype.size() as i64).ceildiv(64) * 64;
@@ -439,10 +439,6 @@ impl Planner<'_, '_, '_> {
         let pool = Pool { name: "pool".to_owned(), bytes: Some(end), places, at_load: false };
         if pool.places.is_empty() { Vec::new() } else { vec![pool] }
     }
-}
-
-fn is_returned(loops: &Loops, buf: Buf) -> bool {
-    loops.outputs.iter().any(|output| matches!(output, Output::View { buf: b, .. } if *b == buf))
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Bind) -> Tree {
