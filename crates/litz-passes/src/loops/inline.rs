@@ -3,8 +3,9 @@
 //! A producer is taken in when doing so computes nothing twice, or when computing it twice is cheaper than reading it
 //! back. Products take nothing in: they read their operands once for every tile.
 
-use super::{Settings, cse};
+use super::{Edits, Settings, Uses, cse};
 use litz_ir::ScalarOp;
+use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
@@ -13,36 +14,30 @@ use std::collections::HashMap;
 /// Takes producers in; returns how many nests disappeared.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     let constant = super::constants(loops);
+    let (mut uses, mut edits) = (Uses::of(loops), Edits::default());
     let mut gone = 0;
-    let mut at = 0;
-    while at < loops.stmts.len() {
-        if take_in(loops, at, &constant, settings) {
-            loops.stmts.remove(at);
+    for at in 0..loops.stmts.len() {
+        if take_in(loops, at, &mut uses, &constant, settings) {
+            edits.remove(at);
             gone += 1;
-        } else {
-            at += 1;
         }
     }
+    edits.apply(loops);
     gone
 }
 
 /// Puts the nest at position `at` into all its readers, if that is right and worth it. `constant` says which buffers
 /// depend on the model alone.
-fn take_in(loops: &mut Loops, at: usize, constant: &[bool], settings: &Settings) -> bool {
+fn take_in(loops: &mut Loops, at: usize, uses: &mut Uses, constant: &[bool], settings: &Settings) -> bool {
     let Stmt::Nest(producer) = &loops.stmts[at] else { return false };
     let Some((buf, store)) = single_store(producer) else { return false };
-    if !loops.is_internal(buf) {
+    let readers = uses.readers(buf).to_vec();
+    let Some(&last) = readers.last() else { return false };
+    if !loops.is_internal(buf) || uses.writers(buf) != [at] || readers[0] <= at {
         return false;
     }
-    let readers: Vec<usize> =
-        (0..loops.stmts.len()).filter(|&s| s != at && loops.stmts[s].reads().contains(&buf)).collect();
-    let written_once = (0..loops.stmts.len()).all(|s| s == at || !loops.stmts[s].writes().contains(&buf));
-    if readers.is_empty() || !written_once || readers.iter().any(|&r| r < at) {
-        return false;
-    }
-    let last = *readers.last().expect("invariant: there are readers");
-    let sources = loops.stmts[at].reads();
-    if (at + 1..=last).any(|s| loops.stmts[s].writes().iter().any(|w| sources.contains(w))) {
+    let is_overwritten = |source: &Buf| uses.writers(*source).iter().any(|s| (at + 1..=last).contains(s));
+    if uses.reads_of(at).iter().any(is_overwritten) {
         return false;
     }
     let Some(axes) = axis_of_dims(&loops.bufs[buf], store, producer, &loops.facts) else { return false };
@@ -54,8 +49,8 @@ fn take_in(loops: &mut Loops, at: usize, constant: &[bool], settings: &Settings)
     for &r in &readers {
         let Stmt::Nest(reader) = &loops.stmts[r] else { return false };
         // What is computed when the model is loaded would be computed at every call.
-        let at_load = |b: &Buf| constant[b.0 as usize];
-        if at_load(&buf) && cost(producer) > 0 && !loops.stmts[r].writes().iter().all(at_load) {
+        let at_load = |b: &Buf| constant[b.index()];
+        if at_load(&buf) && cost(producer) > 0 && !uses.writes_of(r).iter().all(at_load) {
             return false;
         }
         let here =
@@ -78,12 +73,13 @@ fn take_in(loops: &mut Loops, at: usize, constant: &[bool], settings: &Settings)
         return false;
     }
     let producer = producer.clone();
+    let Loops { stmts, bufs, facts, .. } = loops;
+    uses.update(at, None);
     for r in readers {
-        let data = loops.bufs[buf].clone();
-        let facts = loops.facts.clone();
-        if let Stmt::Nest(reader) = &mut loops.stmts[r] {
-            substitute(reader, &producer, buf, &data, &axes, &facts);
+        if let Stmt::Nest(reader) = &mut stmts[r] {
+            substitute(reader, &producer, buf, &bufs[buf], &axes, facts);
         }
+        uses.update(r, Some(&stmts[r]));
     }
     true
 }

@@ -2,6 +2,7 @@
 
 pub mod cse;
 pub mod dead;
+mod edits;
 pub mod fold;
 pub mod inline;
 mod names;
@@ -10,11 +11,15 @@ pub mod pack;
 pub mod pad;
 pub mod split_reduce;
 pub mod transpose;
+mod uses;
 
+use edits::Edits;
 use litz_ir::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufKind, Loops, Nest, Stmt};
 use litz_sym::Expr;
+use names::Names;
+use uses::Uses;
 
 /// Numbers of the target and thresholds that rewrites of loops go by.
 #[derive(Clone, PartialEq, Debug)]

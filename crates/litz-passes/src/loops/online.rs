@@ -9,10 +9,10 @@
 //! ```
 //! No more than a block of a row of `s` and `e` is alive at a time. Rounding is that of sums in parts.
 
-use super::{Settings, cse, names, pack};
+use super::{Edits, Names, Settings, Uses, cse, names, pack};
 use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Region, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Region, Stmt, Val};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
@@ -26,15 +26,21 @@ const TILE_ROWS: i64 = 16;
 
 /// Rewrites chains; returns how many.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+    let (mut uses, mut edits, mut names) = (Uses::of(loops), Edits::default(), Names::of(loops));
     let mut count = 0;
-    let mut at = 0;
-    while at < loops.stmts.len() {
-        if let Some(chain) = find(loops, at).filter(|chain| is_long(loops, chain, settings)) {
-            rewrite(loops, &chain, settings);
+    for at in 0..loops.stmts.len() {
+        if let Some(chain) = find(loops, at, &uses).filter(|chain| is_long(loops, chain, settings)) {
+            let [rest @ .., last] = chain.at;
+            loops.stmts[last] = Stmt::Region(rewrite(loops, &chain, &mut names, settings));
+            uses.update(last, Some(&loops.stmts[last]));
+            for at in rest {
+                edits.remove(at);
+                uses.update(at, None);
+            }
             count += 1;
         }
-        at += 1;
     }
+    edits.apply(loops);
     count
 }
 
@@ -86,15 +92,9 @@ fn nest(loops: &Loops, at: usize) -> Option<&Nest> {
 }
 
 /// The only buffer a nest stores to, and that is there for other statements alone.
-fn result(loops: &Loops, at: usize) -> Option<Buf> {
-    let &[buf] = loops.stmts[at].writes().as_slice() else { return None };
-    let is_other = |(i, stmt): (usize, &Stmt)| i != at && stmt.writes().contains(&buf);
-    let has_others = loops.stmts.iter().enumerate().any(is_other);
-    (loops.is_internal(buf) && !has_others).then_some(buf)
-}
-
-fn readers(loops: &Loops, buf: Buf) -> Vec<usize> {
-    (0..loops.stmts.len()).filter(|&s| loops.stmts[s].reads().contains(&buf)).collect()
+fn result(loops: &Loops, at: usize, uses: &Uses) -> Option<Buf> {
+    let &[buf] = uses.writes_of(at) else { return None };
+    (loops.is_internal(buf) && uses.writers(buf) == [at]).then_some(buf)
 }
 
 /// The only reduction of a nest, with its operation and operand.
@@ -113,17 +113,16 @@ fn reduction(nest: &Nest) -> Option<(usize, ReduceOp, Val)> {
 }
 
 /// The chain that starts with the product at position `at`.
-fn find(loops: &Loops, at: usize) -> Option<Chain> {
+fn find(loops: &Loops, at: usize, uses: &Uses) -> Option<Chain> {
+    let scores = result(loops, at, uses)?;
+    let &[first, second] = uses.readers(scores) else { return None };
     pack::operands(nest(loops, at)?)?;
-    let scores = result(loops, at)?;
-    let &[first, second] = readers(loops, scores).as_slice() else { return None };
     let (max_at, exp_at) =
         if nest(loops, first)?.reduced.is_empty() { (second, first) } else { (first, second) };
-    let (max, exps) = (result(loops, max_at)?, result(loops, exp_at)?);
-    let &[first, second] = readers(loops, exps).as_slice() else { return None };
-    let (sum_at, out_at) = (first, second);
-    let sum = result(loops, sum_at)?;
-    let is_read_by = |buf, at| readers(loops, buf) == [at];
+    let (max, exps) = (result(loops, max_at, uses)?, result(loops, exp_at, uses)?);
+    let &[sum_at, out_at] = uses.readers(exps) else { return None };
+    let sum = result(loops, sum_at, uses)?;
+    let is_read_by = |buf, at| uses.readers(buf) == [at];
     if !is_read_by(max, exp_at) || !is_read_by(sum, out_at) {
         return None;
     }
@@ -193,12 +192,10 @@ fn find(loops: &Loops, at: usize) -> Option<Chain> {
     store.coords[dim].as_sym().filter(|_| is_last)?;
     let at = [at, max_at, exp_at, sum_at, out_at];
     // All move to where the result is computed.
-    let reads: Vec<Buf> = at.iter().flat_map(|&s| loops.stmts[s].reads()).collect();
-    let is_moved = |s: &usize| at.contains(s);
-    let between = (at[0]..out_at).filter(|s| !is_moved(s));
-    if at.windows(2).any(|w| w[0] >= w[1]) || { between }
-        .any(|s| loops.stmts[s].writes().iter().any(|w| reads.contains(w)))
-    {
+    let is_between = |s: &usize| (at[0]..out_at).contains(s) && !at.contains(s);
+    let is_overwritten = |buf: &Buf| uses.writers(*buf).iter().any(is_between);
+    let reads = |&s: &usize| uses.reads_of(s).iter();
+    if !at.is_sorted_by(|a, b| a < b) || at.iter().flat_map(reads).any(is_overwritten) {
         return None;
     }
     Some(Chain { at, scores, max, exps, sum, dim, reduces: [max_reduce, sum_reduce, out_reduce] })
@@ -299,7 +296,8 @@ impl Body {
     }
 }
 
-fn rewrite(loops: &mut Loops, chain: &Chain, settings: &Settings) {
+/// The region that does what a chain does.
+fn rewrite(loops: &mut Loops, chain: &Chain, names: &mut Names, settings: &Settings) -> Region {
     let nests = chain.at.map(|at| nest(loops, at).expect("invariant: a chain has nests").clone());
     let [scores_nest, max_nest, exp_nest, sum_nest, out_nest] = &nests;
     let facts = loops.facts.clone();
@@ -346,18 +344,17 @@ fn rewrite(loops: &mut Loops, chain: &Chain, settings: &Settings) {
     let out_axes = out_nest.axes.iter().zip(&out_strides);
     let out_index = out_axes.fold(Expr::zero(), |n, (a, &stride)| n + Expr::sym(a.var) * stride);
     let mut buf = |suffix: &str, sizes: &[Expr], strides: &[Expr]| {
-        names::add_buf(loops, &format!("{base}_{suffix}"), ty, sizes.to_vec(), strides.to_vec())
+        names.add_buf(loops, &format!("{base}_{suffix}"), ty, sizes.to_vec(), strides.to_vec())
     };
     let [block, exps] = ["block", "exps"].map(|name| buf(name, &sizes, &strides));
     let [max, next, top] = ["max", "next", "top"].map(|name| buf(name, &rows.0, &rows.1));
     let [sum, ratio] = ["sum", "ratio"].map(|name| buf(name, &rows.0, &rows.1));
     let out = buf("out", &out_sizes, &out_strides);
 
-    let mut names = names::Statements::of(loops);
     let mut made = |like: &Nest, suffix: &str, axes: Vec<Axis>, reduced: Vec<Axis>, body: Body| {
         let name = match suffix {
             "" => like.name.clone(),
-            _ => names.take(&format!("{}_{suffix}", like.name)),
+            _ => names.statement(&format!("{}_{suffix}", like.name)),
         };
         Nest { name, from: like.from.clone(), axes, reduced, body: body.0 }
     };
@@ -379,9 +376,9 @@ fn rewrite(loops: &mut Loops, chain: &Chain, settings: &Settings) {
     nests.push(made(out_nest, "first", out_nest.axes.clone(), Vec::new(), b));
 
     // Scores of a block; columns that do not exist are removed as by a mask.
-    let spans: Vec<Expr> = loops.bufs.values().map(BufData::span).collect();
-    let is_there =
-        |buf: Buf, index: Expr, facts: &Facts| facts.known(&Rel::lt(index, spans[buf.index()])) == Known::Yes;
+    let is_there = |buf: Buf, index: Expr, facts: &Facts| {
+        facts.known(&Rel::lt(index, loops.bufs[buf].span())) == Known::Yes
+    };
     let mut cut = blocks.cut(scores_nest, column, &facts, is_there);
     if let Some(Inst { op: InstOp::Store { value, .. }, .. }) = cut.body.pop() {
         let mut b = Body(cut.body);
@@ -467,8 +464,6 @@ fn rewrite(loops: &mut Loops, chain: &Chain, settings: &Settings) {
     nests.push(tail(sum_nest, chain.reduces[1], sum, sum_row));
     nests.push(tail(out_nest, chain.reduces[2], out, out_index));
 
-    let name = names.take(&format!("{}_online", out_nest.name));
-    let region = Region { name, from: out_nest.from.clone(), over, carry: vec![max, sum, out], nests };
-    loops.stmts[chain.at[4]] = Stmt::Region(region);
-    chain.at[..4].iter().rev().for_each(|&at| drop(loops.stmts.remove(at)));
+    let name = names.statement(&format!("{}_online", out_nest.name));
+    Region { name, from: out_nest.from.clone(), over, carry: vec![max, sum, out], nests }
 }

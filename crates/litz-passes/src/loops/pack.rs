@@ -7,7 +7,7 @@
 //! Constant operands are packed once, when the model is loaded; others at every call, when enough rows use them and
 //! their columns are not adjacent, or their rows far apart.
 
-use super::{Settings, cse, names};
+use super::{Edits, Names, Settings, Uses, cse, names};
 use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Product, Stmt, Val};
@@ -39,38 +39,33 @@ pub struct Operands {
 
 /// Packs operands; returns how many.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
-    let mut packed: HashMap<(Buf, Vec<Expr>), Buf> = HashMap::new();
+    let mut packed: HashMap<Buf, HashMap<Vec<Expr>, Buf>> = HashMap::new();
     let constant = super::constants(loops);
+    let (uses, mut edits, mut names) = (Uses::of(loops), Edits::default(), Names::of(loops));
     let mut count = 0;
-    let mut at = 0;
-    while at < loops.stmts.len() {
+    for at in 0..loops.stmts.len() {
         if let Some((key, panel)) = wanted(loops, at, &constant, settings) {
-            let buf = match packed.get(&key) {
-                Some(&buf) => buf,
-                None => {
-                    let place = if constant[panel.source.index()] { at } else { earliest(loops, at, &panel) };
-                    let buf = add_panel(loops, place, &panel);
-                    packed.insert(key, buf);
-                    count += 1;
-                    at += 1;
-                    buf
-                }
-            };
+            let buf = *packed.entry(panel.source).or_default().entry(key).or_insert_with(|| {
+                let (buf, nest) = add_panel(loops, &panel, &mut names);
+                let is_constant = constant[panel.source.index()];
+                let before = if is_constant { at } else { earliest(&uses, at, panel.source) };
+                edits.insert(before, Stmt::Nest(nest));
+                count += 1;
+                buf
+            });
             redirect(loops, at, &panel, buf);
         }
         // Panels of what is written again are old.
-        let written = loops.stmts[at].writes();
-        packed.retain(|key, _| !written.contains(&key.0));
-        at += 1;
+        uses.writes_of(at).iter().for_each(|buf| drop(packed.remove(buf)));
     }
+    edits.apply(loops);
     count
 }
 
 /// The first place before statement `at` where the operand is there: what stands between the product and those it
 /// depends on could keep them from sharing a kernel.
-fn earliest(loops: &Loops, at: usize, panel: &Panel) -> usize {
-    let before = &loops.stmts[..at];
-    before.iter().rposition(|s| s.writes().contains(&panel.source)).map_or(0, |writer| writer + 1)
+fn earliest(uses: &Uses, at: usize, operand: Buf) -> usize {
+    uses.writers(operand).iter().rev().find(|&&writer| writer < at).map_or(0, |writer| writer + 1)
 }
 
 /// How an operand is packed.
@@ -118,12 +113,8 @@ pub fn operands(nest: &Nest) -> Option<Operands> {
     best.map(|b| b.1)
 }
 
-fn wanted(
-    loops: &Loops,
-    at: usize,
-    constant: &[bool],
-    settings: &Settings,
-) -> Option<((Buf, Vec<Expr>), Panel)> {
+/// How the right operand of the statement at a position is to be packed, and what makes two panels of a buffer the same.
+fn wanted(loops: &Loops, at: usize, constant: &[bool], settings: &Settings) -> Option<(Vec<Expr>, Panel)> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
     let operands = operands(nest)?;
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
@@ -161,7 +152,7 @@ fn wanted(
         key.push(a.extent);
     }
     let name = format!("{}_pack", loops.bufs[buf].name);
-    Some(((buf, key), Panel { operands, source: buf, index, outer, inner, width, group, name }))
+    Some((key, Panel { operands, source: buf, index, outer, inner, width, group, name }))
 }
 
 /// How many points of the reduced axis `last` a matrix instruction takes together: of products that are exact and of
@@ -210,8 +201,8 @@ fn panel_index(panel: &Panel, tile: Expr, lane: Expr, last: Option<Expr>) -> (Ve
     (sizes, index)
 }
 
-/// Inserts, before statement `at`, the nest that fills the panels; returns their buffer.
-fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
+/// Adds a buffer for the panels; returns it with the nest that fills it.
+fn add_panel(loops: &mut Loops, panel: &Panel, names: &mut Names) -> (Buf, Nest) {
     let of_panel = panel.outer.iter().chain(&panel.inner);
     let facts = loops.facts.clone();
     let unused = |name: &str| names::symbol(name, &facts, of_panel.clone());
@@ -247,13 +238,12 @@ fn add_panel(loops: &mut Loops, at: usize, panel: &Panel) -> Buf {
     }
     let strides = contiguous_strides(&sizes);
     let from = vec![loops.bufs[panel.source].name.clone()];
-    let buf = names::add_buf(loops, &panel.name, dtype, sizes, strides);
-    let name = names::Statements::of(loops).take(&loops.bufs[buf].name);
+    let buf = names.add_buf(loops, &panel.name, dtype, sizes, strides);
+    let name = names.statement(&loops.bufs[buf].name);
     let load = InstOp::Load { buf: panel.source, index: source_index, guard, other: Scalar::zero(dtype) };
     let store = InstOp::Store { buf, index, value: Val(0), combine: None };
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
-    loops.stmts.insert(at, Stmt::Nest(Nest { name, from, axes, reduced: Vec::new(), body }));
-    buf
+    (buf, Nest { name, from, axes, reduced: Vec::new(), body })
 }
 
 fn is_multiple(extent: Expr, group: i64, facts: &Facts) -> bool {

@@ -4,7 +4,7 @@
 //! a border in memory does: filling it touches only the edges. An image that one nest computes is stored inside a
 //! larger buffer from the start; any other is copied there, when a product reads it often enough to pay for that.
 
-use super::{Settings, names, pack};
+use super::{Edits, Names, Settings, Uses, names, pack};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar};
@@ -18,9 +18,21 @@ const MAX_GROWTH: i64 = 4;
 pub fn run(loops: &mut Loops, _: &Settings) -> usize {
     // Of a constant the copy is made when the model is loaded.
     let constant = super::constants(loops);
+    let mut change = Change { uses: Uses::of(loops), names: Names::of(loops), edits: Edits::default() };
     let images = guarded(loops);
-    let pads = |&buf: &Buf| !constant[buf.index()] && in_place(loops, buf) || copied(loops, buf);
-    images.iter().copied().filter(pads).count()
+    let pads = |&buf: &Buf| {
+        !constant[buf.index()] && in_place(loops, buf, &mut change) || copied(loops, buf, &mut change)
+    };
+    let count = images.iter().copied().filter(pads).count();
+    change.edits.apply(loops);
+    count
+}
+
+/// What a change of the program needs to know, and leaves behind.
+struct Change {
+    uses: Uses,
+    names: Names,
+    edits: Edits,
 }
 
 /// Buffers with a load that a guard may keep from happening, in order: no other asks for a border.
@@ -75,16 +87,17 @@ impl Border {
 }
 
 /// Stores the image inside a larger buffer, when one nest computes it and every reader can follow.
-fn in_place(loops: &mut Loops, buf: Buf) -> bool {
+fn in_place(loops: &mut Loops, buf: Buf, change: &mut Change) -> bool {
     if !loops.is_internal(buf) {
         return false;
     }
-    let loads = loads(loops, buf);
+    let loads = loads(loops, buf, &change.uses);
     let Some(fill) = loads.iter().find_map(|l| l.asks) else { return false };
     // The rows of a product without padding merge only when the image is dense.
     let follows = |l: &Load| l.window.is_some() && (l.asks == Some(fill) || !l.multiplies);
-    let Some((producer, store)) = single_store(loops, buf) else { return false };
-    if !loads.iter().all(follows) || loops.stmts.iter().any(|s| calls_with(s, buf)) {
+    let Some((producer, store)) = single_store(loops, buf, &change.uses) else { return false };
+    let is_nest = |&s: &usize| matches!(loops.stmts[s], Stmt::Nest(_));
+    if !loads.iter().all(follows) || !change.uses.readers(buf).iter().all(is_nest) {
         return false;
     }
     let InstOp::Store { index, .. } = nest(loops, producer).body[store].op else { return false };
@@ -104,58 +117,56 @@ fn in_place(loops: &mut Loops, buf: Buf) -> bool {
     }
     let size = loops.bufs[buf].sizes.clone();
     loops.bufs[buf] = padded;
-    let fills = border_nests(loops, producer, buf, &size, &border, fill);
-    let at = chain_start(loops, producer);
-    loops.stmts.splice(at..at, fills.into_iter().map(Stmt::Nest));
+    let at = chain_start(loops, producer, &change.uses);
+    for fill in border_nests(loops, producer, buf, &size, &border, fill, &mut change.names) {
+        change.edits.insert(at, Stmt::Nest(fill));
+    }
     true
 }
 
 /// The reduction, or first statement, of the chain of statements that leads to the one at `at`. Statements of a chain
 /// may share a kernel; a border that is filled in between would part them.
-fn chain_start(loops: &Loops, mut at: usize) -> usize {
+fn chain_start(loops: &Loops, mut at: usize, uses: &Uses) -> usize {
     loop {
-        let reads = loops.stmts[at].reads();
-        let feeds = |&s: &usize| loops.stmts[s].writes().iter().any(|b| reads.contains(b));
+        let before = |buf: &Buf| uses.writers(*buf).iter().rev().find(|&&writer| writer < at);
         let reduces = match &loops.stmts[at] {
             Stmt::Nest(nest) => !nest.reduced.is_empty(),
             Stmt::Extern(_) | Stmt::Region(_) => true,
         };
-        match (0..at).rev().find(feeds) {
-            Some(before) if !reduces => at = before,
+        match uses.reads_of(at).iter().filter_map(before).max() {
+            Some(&before) if !reduces => at = before,
             Some(_) | None => return at,
         }
     }
 }
 
 /// Copies the image into a larger buffer for the products that read windows of it.
-fn copied(loops: &mut Loops, buf: Buf) -> bool {
-    let loads: Vec<Load> =
-        loads(loops, buf).into_iter().filter(|l| l.asks.is_some() && l.multiplies).collect();
+fn copied(loops: &mut Loops, buf: Buf, change: &mut Change) -> bool {
+    let mut loads = loads(loops, buf, &change.uses);
+    loads.retain(|load| load.asks.is_some() && load.multiplies);
     let Some(first) = loads.first() else { return false };
     let (Some(fill), at) = (first.asks, first.stmt) else { return false };
-    if loops.stmts[at..].iter().any(|s| s.writes().contains(&buf)) {
+    if change.uses.writers(buf).iter().any(|&writer| writer >= at) {
         return false;
     }
     let Some(border) = border(loops, buf, &loads, fill) else { return false };
     let BufData { name, dtype, sizes, strides, .. } = with_border(&loops.bufs[buf], &border, &loops.facts);
-    let to = names::add_buf(loops, &format!("{name}_pad"), dtype, sizes, strides);
+    let to = change.names.add_buf(loops, &format!("{name}_pad"), dtype, sizes, strides);
     let padded = loops.bufs[to].clone();
     for load in loads.iter().filter(|l| l.asks == Some(fill)) {
         redirect(loops, load, to, &border, &padded, true);
+        change.uses.update(load.stmt, Some(&loops.stmts[load.stmt]));
     }
-    let copy = copy_nest(loops, buf, to, &border, fill);
-    loops.stmts.insert(at, Stmt::Nest(copy));
+    let copy = copy_nest(loops, buf, to, &border, fill, &mut change.names);
+    change.edits.insert(at, Stmt::Nest(copy));
     true
 }
 
 /// Every load of `buf` by a nest.
-fn loads(loops: &Loops, buf: Buf) -> Vec<Load> {
+fn loads(loops: &Loops, buf: Buf, uses: &Uses) -> Vec<Load> {
     let mut loads = Vec::new();
-    for (s, stmt) in loops.stmts.iter().enumerate() {
-        let Stmt::Nest(nest) = stmt else { continue };
-        if !stmt.reads().contains(&buf) {
-            continue;
-        }
+    for &s in uses.readers(buf) {
+        let Stmt::Nest(nest) = &loops.stmts[s] else { continue };
         let facts = nest.facts(&loops.facts);
         let left = pack::operands(nest).map(|o| o.left);
         for (i, inst) in nest.body.iter().enumerate() {
@@ -336,11 +347,11 @@ fn border_nests(
     image: &[Expr],
     border: &[Border],
     fill: Scalar,
+    names: &mut Names,
 ) -> Vec<Nest> {
     let data = &loops.bufs[buf];
     let order = storage_order(data, &loops.facts);
     let from = nest(loops, producer).from.clone();
-    let mut names = names::Statements::of(loops);
     let mut nests = Vec::new();
     let mut done = vec![false; border.len()];
     for &slab in order.iter().filter(|&&d| !border[d].is_none()) {
@@ -362,7 +373,7 @@ fn border_nests(
             coord * data.strides[d]
         });
         let index = facts.simplify(index.sum());
-        let name = names.take(&format!("{}_border", data.name));
+        let name = names.statement(&format!("{}_border", data.name));
         let value = Inst { op: InstOp::Const(fill.to(data.dtype)), ty: data.dtype };
         let body = vec![value, store(buf, index, data.dtype)];
         nests.push(Nest { name, from: from.clone(), axes, reduced: Vec::new(), body });
@@ -372,7 +383,7 @@ fn border_nests(
 }
 
 /// A nest that fills `to` with the image `buf` and its border.
-fn copy_nest(loops: &Loops, buf: Buf, to: Buf, border: &[Border], fill: Scalar) -> Nest {
+fn copy_nest(loops: &Loops, buf: Buf, to: Buf, border: &[Border], fill: Scalar, names: &mut Names) -> Nest {
     let (image, data) = (&loops.bufs[buf], &loops.bufs[to]);
     let order = storage_order(data, &loops.facts);
     let (axes, points) = axes(loops, &order, &|d| data.sizes[d]);
@@ -390,7 +401,7 @@ fn copy_nest(loops: &Loops, buf: Buf, to: Buf, border: &[Border], fill: Scalar) 
     }
     let load = InstOp::Load { buf, index: facts.simplify(from), guard, other: fill.to(data.dtype) };
     let body = vec![Inst { op: load, ty: data.dtype }, store(to, facts.simplify(into), data.dtype)];
-    let name = names::Statements::of(loops).take(&data.name);
+    let name = names.statement(&data.name);
     Nest { name, from: vec![image.name.clone()], axes, reduced: Vec::new(), body }
 }
 
@@ -415,29 +426,17 @@ fn declared(facts: &Facts, axes: &[Axis]) -> Facts {
     facts
 }
 
-/// The only store to `buf` in the whole program, if it is a plain one by a nest.
-fn single_store(loops: &Loops, buf: Buf) -> Option<(usize, usize)> {
-    let mut stores = Vec::new();
-    for (s, stmt) in loops.stmts.iter().enumerate() {
-        let Stmt::Nest(nest) = stmt else { continue };
-        for (i, inst) in nest.body.iter().enumerate() {
-            if let InstOp::Store { buf: b, combine, .. } = &inst.op
-                && *b == buf
-            {
-                stores.push((s, i, combine.is_none()));
-            }
-        }
-    }
-    match stores.as_slice() {
-        &[(s, i, true)] => Some((s, i)),
+/// The only store to `buf` in the whole program, if it is a plain one by a nest: its statement and instruction.
+fn single_store(loops: &Loops, buf: Buf, uses: &Uses) -> Option<(usize, usize)> {
+    let &[at] = uses.writers(buf) else { return None };
+    let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
+    let stores = nest.body.iter().enumerate().filter_map(|(i, inst)| match inst.op {
+        InstOp::Store { buf: b, combine, .. } if b == buf => Some((i, combine.is_none())),
         _ => None,
-    }
-}
-
-fn calls_with(stmt: &Stmt, buf: Buf) -> bool {
-    match stmt {
-        Stmt::Extern(_) | Stmt::Region(_) => stmt.reads().contains(&buf) || stmt.writes().contains(&buf),
-        Stmt::Nest(_) => false,
+    });
+    match stores.collect::<Vec<_>>()[..] {
+        [(store, true)] => Some((at, store)),
+        _ => None,
     }
 }
 

@@ -3,7 +3,7 @@
 //! The blocks are independent points that threads can share. How many there are depends on sizes alone, so results are
 //! the same for any number of threads.
 
-use super::{Settings, cse, names, pack};
+use super::{Edits, Names, Settings, cse, names, pack};
 use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
@@ -25,18 +25,16 @@ const MAX_BLOCKS: i64 = 256;
 
 /// Splits reductions; returns how many.
 pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+    let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut count = 0;
-    let mut at = 0;
-    while at < loops.stmts.len() {
-        match split(loops, at) {
-            Some(stmts) => {
-                at += stmts.len();
-                loops.stmts.splice(at - stmts.len()..=at - stmts.len(), stmts.into_iter().map(Stmt::Nest));
-                count += 1;
-            }
-            None => at += 1,
+    for at in 0..loops.stmts.len() {
+        if let Some(nests) = split(loops, at, &mut names) {
+            nests.into_iter().for_each(|nest| edits.insert(at, Stmt::Nest(nest)));
+            edits.remove(at);
+            count += 1;
         }
     }
+    edits.apply(loops);
     count
 }
 
@@ -54,7 +52,7 @@ struct Division {
 }
 
 /// The nests that replace the reduction at position `at`, when splitting it pays.
-fn split(loops: &mut Loops, at: usize) -> Option<Vec<Nest>> {
+fn split(loops: &mut Loops, at: usize, names: &mut Names) -> Option<Vec<Nest>> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
     let nest = nest.clone();
     let reduces: Vec<usize> = (0..nest.body.len()).filter(|&i| nest.body[i].op.is_reduction()).collect();
@@ -78,8 +76,10 @@ fn split(loops: &mut Loops, at: usize) -> Option<Vec<Nest>> {
         return None;
     }
     Some(match nest.body[reduces[0]].op {
-        InstOp::ArgReduce { max, value } => split_position(loops, &nest, &division, reduces[0], max, value),
-        _ => split_values(loops, &nest, &division, &reduces),
+        InstOp::ArgReduce { max, value } => {
+            split_position(loops, &nest, &division, (reduces[0], max, value), names)
+        }
+        _ => split_values(loops, &nest, &division, &reduces, names),
     })
 }
 
@@ -145,14 +145,20 @@ fn block_length(extent: Expr, hint: i64, blocks: i64) -> i64 {
 }
 
 /// Partial results of each reduction, then the nest with its reductions over them.
-fn split_values(loops: &mut Loops, nest: &Nest, division: &Division, reduces: &[usize]) -> Vec<Nest> {
-    let mut partial = partial_nest(loops, nest, division);
+fn split_values(
+    loops: &mut Loops,
+    nest: &Nest,
+    division: &Division,
+    reduces: &[usize],
+    names: &mut Names,
+) -> Vec<Nest> {
+    let mut partial = partial_nest(loops, nest, division, names);
     let mut tail = tail_nest(nest, division);
     let mut body = Tail::new(nest);
     for &i in reduces {
         let InstOp::Reduce(op, value) = nest.body[i].op else { continue };
         let ty = nest.body[i].ty;
-        let (buf, index) = partial_buf(loops, nest, division, "partial", ty);
+        let (buf, index) = partial_buf(loops, names, nest, division, "partial", ty);
         let value = masked(&mut partial.body, division, value, op, ty);
         let reduced = push(&mut partial.body, InstOp::Reduce(op, value), ty);
         push(&mut partial.body, InstOp::Store { buf, index, value: reduced, combine: None }, ty);
@@ -171,14 +177,13 @@ fn split_position(
     loops: &mut Loops,
     nest: &Nest,
     division: &Division,
-    at: usize,
-    max: bool,
-    value: Val,
+    (at, max, value): (usize, bool, Val),
+    names: &mut Names,
 ) -> Vec<Nest> {
     let (op, ty) = (if max { ReduceOp::Max } else { ReduceOp::Min }, nest.body[value.index()].ty);
-    let mut partial = partial_nest(loops, nest, division);
-    let (best, best_at) = partial_buf(loops, nest, division, "best", ty);
-    let (place, place_at) = partial_buf(loops, nest, division, "place", Dtype::I64);
+    let mut partial = partial_nest(loops, nest, division, names);
+    let (best, best_at) = partial_buf(loops, names, nest, division, "best", ty);
+    let (place, place_at) = partial_buf(loops, names, nest, division, "place", Dtype::I64);
     let value = masked(&mut partial.body, division, value, op, ty);
     let reduced = push(&mut partial.body, InstOp::Reduce(op, value), ty);
     push(&mut partial.body, InstOp::Store { buf: best, index: best_at, value: reduced, combine: None }, ty);
@@ -189,9 +194,9 @@ fn split_position(
 
     // Which block, as a position along its axes flattened, in a buffer of its own: it becomes an index below.
     let mut choice = tail_nest(nest, division);
-    choice.name = names::Statements::of(loops).take(&format!("{}_block", nest.name));
+    choice.name = names.statement(&format!("{}_block", nest.name));
     let outer = flatten(&nest.axes);
-    let chosen = add_buf(loops, &format!("{}_block", nest.name), Dtype::I64, &nest.axes);
+    let chosen = add_buf(loops, names, &format!("{}_block", nest.name), Dtype::I64, &nest.axes);
     let value = push(&mut choice.body, load(best, best_at, ty), ty);
     let block = push(&mut choice.body, InstOp::ArgReduce { max, value }, Dtype::I64);
     let store = InstOp::Store { buf: chosen, index: outer, value: block, combine: None };
@@ -221,10 +226,10 @@ fn split_position(
 
 /// The nest over outer points and blocks, with what the reductions need: those loads that a short last block cuts off
 /// guarded. The reductions themselves are left out.
-fn partial_nest(loops: &Loops, nest: &Nest, division: &Division) -> Nest {
+fn partial_nest(loops: &Loops, nest: &Nest, division: &Division, names: &mut Names) -> Nest {
     let mut axes = nest.axes.clone();
     axes.extend(&division.blocks);
-    let name = names::Statements::of(loops).take(&format!("{}_partial", nest.name));
+    let name = names.statement(&format!("{}_partial", nest.name));
     let mut partial =
         Nest { name, from: nest.from.clone(), axes, reduced: division.within.clone(), body: Vec::new() };
     let facts = partial.facts(&loops.facts);
@@ -311,16 +316,23 @@ impl<'a> Tail<'a> {
 }
 
 /// A buffer with an element for each outer point and block, and its index there.
-fn partial_buf(loops: &mut Loops, nest: &Nest, division: &Division, role: &str, dtype: Dtype) -> (Buf, Expr) {
+fn partial_buf(
+    loops: &mut Loops,
+    names: &mut Names,
+    nest: &Nest,
+    division: &Division,
+    role: &str,
+    dtype: Dtype,
+) -> (Buf, Expr) {
     let axes: Vec<Axis> = nest.axes.iter().chain(&division.blocks).copied().collect();
-    (add_buf(loops, &format!("{}_{role}", nest.name), dtype, &axes), flatten(&axes))
+    (add_buf(loops, names, &format!("{}_{role}", nest.name), dtype, &axes), flatten(&axes))
 }
 
 /// A buffer with an element for each point of the axes.
-fn add_buf(loops: &mut Loops, name: &str, dtype: Dtype, axes: &[Axis]) -> Buf {
+fn add_buf(loops: &mut Loops, names: &mut Names, name: &str, dtype: Dtype, axes: &[Axis]) -> Buf {
     let sizes: Vec<Expr> = axes.iter().map(|a| a.extent).collect();
     let strides = contiguous_strides(&sizes);
-    names::add_buf(loops, name, dtype, sizes, strides)
+    names.add_buf(loops, name, dtype, sizes, strides)
 }
 
 /// Axes flattened row-major.

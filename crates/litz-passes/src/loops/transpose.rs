@@ -3,8 +3,10 @@
 //!
 //! Depthwise convolutions are the case that matters: their weights come as `[channel, tap]` and are read by channel.
 
-use super::{Settings, constants};
-use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
+use super::{Edits, Names, Settings, constants};
+use litz_ir::Scalar;
+use litz_ir::graph::contiguous_strides;
+use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_sym::Expr;
 use std::collections::HashMap;
 
@@ -14,13 +16,10 @@ const MIN_READS: i64 = 4;
 /// Lays out constants anew; returns how many.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     let constant = constants(loops);
+    let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut made: HashMap<(Buf, Expr, Vec<Expr>), Buf> = HashMap::new();
-    let mut at = 0;
-    while at < loops.stmts.len() {
-        let Stmt::Nest(nest) = &loops.stmts[at] else {
-            at += 1;
-            continue;
-        };
+    for at in 0..loops.stmts.len() {
+        let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
         // What runs once, when the model is loaded, is not worth a copy.
         let runs_at_load = nest.body.iter().all(|i| match i.op {
             InstOp::Load { buf, .. } => constant.get(buf.0 as usize) == Some(&true),
@@ -31,23 +30,19 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
             let Some(lane) = lanes else { break };
             let Stmt::Nest(nest) = &loops.stmts[at] else { break };
             let Some(copy) = wanted(loops, nest, load, lane, &constant, settings) else { continue };
-            let buf = match made.get(&copy.key()) {
-                Some(&buf) => buf,
-                None => {
-                    let buf = add_copy(loops, at, &copy);
-                    made.insert(copy.key(), buf);
-                    at += 1;
-                    buf
-                }
-            };
+            let buf = *made.entry(copy.key()).or_insert_with(|| {
+                let (buf, nest) = add_copy(loops, &copy, &mut names);
+                edits.insert(at, Stmt::Nest(nest));
+                buf
+            });
             if let Stmt::Nest(nest) = &mut loops.stmts[at]
                 && let InstOp::Load { buf: source, index, .. } = &mut nest.body[load].op
             {
                 (*source, *index) = (buf, copy.flat());
             }
         }
-        at += 1;
     }
+    edits.apply(loops);
     made.len()
 }
 
@@ -128,30 +123,17 @@ fn wanted(
     })
 }
 
-/// Inserts, before statement `at`, the nest that copies; returns the new buffer.
-fn add_copy(loops: &mut Loops, at: usize, copy: &Copy) -> Buf {
-    let source = &loops.bufs[copy.source];
-    let dtype = source.dtype;
-    let base = format!("{}_lanes", source.name);
-    let from = vec![source.name.clone()];
-    let mut name = base.clone();
-    let mut n = 1;
-    while loops.bufs.values().any(|b| b.name == name) {
-        name = format!("{base}{n}");
-        n += 1;
-    }
+/// Adds a buffer for the copy; returns it with the nest that fills it.
+fn add_copy(loops: &mut Loops, copy: &Copy, names: &mut Names) -> (Buf, Nest) {
+    let BufData { name, dtype, .. } = loops.bufs[copy.source].clone();
     let sizes: Vec<Expr> = copy.axes.iter().map(|a| a.extent).collect();
-    let strides = litz_ir::graph::contiguous_strides(&sizes);
-    let buf = loops.bufs.push(BufData { name: name.clone(), dtype, sizes, strides, kind: BufKind::Temp });
-    let load = InstOp::Load {
-        buf: copy.source,
-        index: copy.index,
-        guard: Vec::new(),
-        other: litz_ir::Scalar::zero(dtype),
-    };
+    let strides = contiguous_strides(&sizes);
+    let buf = names.add_buf(loops, &format!("{name}_lanes"), dtype, sizes, strides);
+    let (guard, other) = (Vec::new(), Scalar::zero(dtype));
+    let load = InstOp::Load { buf: copy.source, index: copy.index, guard, other };
     let store = InstOp::Store { buf, index: copy.flat(), value: Val(0), combine: None };
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
-    let nest = Nest { name, from, axes: copy.axes.clone(), reduced: Vec::new(), body };
-    loops.stmts.insert(at, Stmt::Nest(nest));
-    buf
+    let statement = names.statement(&loops.bufs[buf].name);
+    let (axes, reduced) = (copy.axes.clone(), Vec::new());
+    (buf, Nest { name: statement, from: vec![name], axes, reduced, body })
 }
