@@ -8,7 +8,7 @@
 use crate::access::accesses;
 use crate::cost::{footprint, parallel_points, work};
 use crate::deps::Deps;
-use crate::product::{self, Product};
+use crate::recognise::{Product, recognise};
 use crate::region::{self, RegionStages};
 use crate::relate::{Mapping, relate};
 use crate::rows;
@@ -137,7 +137,7 @@ pub fn fuse(
     heuristics: &Heuristics,
 ) -> (Vec<Group>, Vec<FusionNote>) {
     let products = loops.stmts.iter().map(|stmt| match stmt {
-        Stmt::Nest(n) => product::recognise(loops, n, target),
+        Stmt::Nest(n) => recognise(loops, n, target),
         Stmt::Extern(_) | Stmt::Region(_) => None,
     });
     let products = products.collect();

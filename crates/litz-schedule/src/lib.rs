@@ -14,7 +14,9 @@ mod fuse;
 mod memory;
 mod order;
 mod parts;
+mod problem;
 mod product;
+mod recognise;
 mod region;
 mod relate;
 mod reuse;
@@ -29,6 +31,7 @@ use litz_ir::Dtype;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, Local, LocalSpace, Reuse, Schedule, Step};
 use litz_sym::Sym;
+use problem::Problem;
 use reuse::Pair;
 
 pub use fuse::NoFuse;
@@ -216,7 +219,9 @@ fn plan<'a>(
 ) -> Item<'a> {
     let (mut plan, scope) = match &group.kind {
         GroupKind::Extern => return Item { group, kernel: None, overwrites: Vec::new() },
-        GroupKind::Product(product) => product::plan(loops, group, product, target, heuristics),
+        GroupKind::Product(product) => {
+            product::plan(&Problem::new(loops, group, product, target, heuristics))
+        }
         GroupKind::Rows(stages) => (rows::plan(loops, group, stages, target, heuristics), None),
         GroupKind::Region(stages) => (region::plan(loops, group, stages, target, heuristics), None),
         GroupKind::Loops => (tree::plan(loops, group, target, heuristics), None),

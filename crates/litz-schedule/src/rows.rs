@@ -7,10 +7,11 @@
 use crate::access::substitute;
 use crate::cost::{footprint, parallel_points, points, size, work};
 use crate::fuse::{Cx, Group, GroupKind, Member, NoFuse, is_ordered, relate_members, settle};
-use crate::product::{self, Product};
+use crate::problem::{Problem, outer_of};
+use crate::product;
+use crate::recognise::Product;
 use crate::relate::Mapping;
 use crate::row_block::{RowBlock, most_rows};
-use crate::tiling::outer_of;
 use crate::tree::{self, grain};
 use crate::{Heuristics, TargetInfo, nest};
 use litz_ir::loops::{Axis, Loops, Nest};
@@ -185,8 +186,8 @@ impl RowGrid {
         for stage in stages {
             match &stage.kind {
                 GroupKind::Product(product) => {
-                    let block = block.clone();
-                    body.extend(product::stage(loops, stage, product, block, grid, target, heuristics));
+                    let problem = Problem::new(loops, stage, product, target, heuristics);
+                    body.extend(product::stage(&problem, block.clone(), grid));
                 }
                 GroupKind::Loops | GroupKind::Rows(_) | GroupKind::Region(_) | GroupKind::Extern => {
                     let mut inside = Group { outer: Vec::new(), ..stage.clone() };

@@ -4,12 +4,11 @@ use crate::access::substitute;
 use crate::axes::variable;
 use crate::blocks::{Blocks, Piece, TURNS, TURNS_BEFORE_LOOPS, Tiles};
 use crate::cost::{ceil_div, points, size};
-use crate::fuse::{Group, Member};
-use crate::product::{Product, Sum, chain, is_inlined};
+use crate::fuse::Member;
+use crate::problem::{Problem, outer_of};
 use crate::row_block::{RowBlock, balanced, most_rows};
 use crate::tree::cut;
-use crate::{Heuristics, Mma, TargetInfo, nest};
-use litz_ir::loops::{Axis, Loops};
+use litz_ir::loops::Axis;
 use litz_ir::schedule::{LoopKind, Tree};
 use litz_sym::{Expr, Facts, Sym};
 
@@ -46,38 +45,26 @@ pub struct Tiling {
 }
 
 impl Tiling {
-    /// Tiles for a product that is a kernel. `unit` is the matrix instruction that it takes, and how many terms together.
-    pub fn new(
-        loops: &Loops,
-        group: &Group,
-        product: &Product,
-        target: &TargetInfo,
-        unit: Option<(Mma, i64)>,
-        heuristics: &Heuristics,
-    ) -> Tiling {
-        let rows = product.rows.iter().filter_map(|&r| outer_of(group, r)).collect();
-        let sum = Sum::new(loops, group, product, unit);
-        let step = sum.bytes(loops, group, product, target);
-        let columns = outer_of(group, product.column).map_or(1, |column| size(&loops.facts, column.extent));
-        let columns = ceil_div(columns, i64::from(target.tile_columns()));
-        let Some((unit, _)) = unit.filter(|(m, _)| m.rows > 1) else {
+    /// Tiles for a product that is a kernel.
+    pub fn new(problem: &Problem<'_>) -> Tiling {
+        let &Problem { loops, group, target, .. } = problem;
+        let rows = problem.product.rows.iter().filter_map(|&r| outer_of(group, r)).collect();
+        let Some(unit) = problem.matrix() else {
             let mut in_turn = None;
             let mut rows = RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
                 let height = balanced(rows, most_rows(target), is_known);
-                in_turn = tiles_in_turn(loops, group, product, target, (rows, height)).filter(|_| is_known);
+                in_turn = tiles_in_turn(problem, rows, height).filter(|_| is_known);
                 (height, in_turn)
             });
             rows.add_lines(loops, target);
-            let mut tiling = Tiling::of_rows(group, product, rows, loops, target);
+            let mut tiling = Tiling::of_rows(problem, rows);
             tiling.in_turn = in_turn;
             if in_turn.is_none() {
-                let turns = if is_inlined(loops, group, heuristics) { TURNS } else { TURNS_BEFORE_LOOPS };
-                let part = chain(loops, nest(loops, group.members[0].stmt), heuristics);
-                let piece = Piece { step, part, room: target.l1_bytes / 2 };
-                tiling.add_blocks(loops, &sum, piece, turns, target);
+                tiling.add_blocks(problem);
             }
             return tiling;
         };
+        let columns = ceil_div(size(&loops.facts, problem.column().extent), i64::from(target.tile_columns()));
         // Accumulators of a matrix instruction are two by two: each operand loaded is used twice.
         let most = 2 * i64::from(unit.rows);
         let mut blocks = None;
@@ -87,25 +74,29 @@ impl Tiling {
             let count = ceil_div(rows, height);
             let bytes = 4 * height * i64::from(target.tile_columns());
             // The left operand passes through the first-level cache too.
+            let step = problem.step_bytes();
             let piece = Piece { step, part: i64::from(i32::MAX), room: target.l1_bytes / 3 };
             let tiles = Tiles { bytes, count, grid: count * columns, turns: TURNS };
-            blocks = match sum.loops[..] {
-                [_] => Blocks::new(loops, &sum.loops, piece, tiles, target),
+            blocks = match problem.sum[..] {
+                [_] => Blocks::new(loops, &problem.sum, piece, tiles, target),
                 _ => None,
             };
             (height, blocks.map(|b| b.rows))
         });
-        Tiling { blocks, ..Tiling::of_rows(group, product, rows, loops, target) }
+        Tiling { blocks, ..Tiling::of_rows(problem, rows) }
     }
 
-    /// Lets tiles along one axis of the grid take turns with pieces of the right operand, `turns` for every two pieces.
-    fn add_blocks(&mut self, loops: &Loops, sum: &Sum, piece: Piece, turns: i64, target: &TargetInfo) {
+    /// Lets tiles along one axis of the grid take turns with pieces of the right operand.
+    fn add_blocks(&mut self, problem: &Problem<'_>) {
+        let &Problem { loops, target, .. } = problem;
         let facts = &loops.facts;
+        let turns = if problem.is_inlined() { TURNS } else { TURNS_BEFORE_LOOPS };
+        let piece = Piece { step: problem.step_bytes(), part: problem.chain(), room: target.l1_bytes / 2 };
         let grid = points(facts, self.batch.iter().chain(&self.grid_rows).chain(&self.grid_column));
         let bytes = 4 * self.points(facts);
         let blocks = |axis: &Axis| {
             let tiles = Tiles { bytes, count: axis.extent.as_int()?, grid, turns };
-            Blocks::new(loops, &sum.loops, piece, tiles, target)
+            Blocks::new(loops, &problem.sum, piece, tiles, target)
         };
         // Of axes along which equally many tiles take turns the innermost: they lie closest together.
         let found =
@@ -132,14 +123,9 @@ impl Tiling {
     }
 
     /// Tiles as high as the blocks of `rows`.
-    pub fn of_rows(
-        group: &Group,
-        product: &Product,
-        rows: RowBlock,
-        loops: &Loops,
-        target: &TargetInfo,
-    ) -> Tiling {
-        let column = outer_of(group, product.column).expect("invariant: a product's axes are all shared");
+    pub fn of_rows(problem: &Problem<'_>, rows: RowBlock) -> Tiling {
+        let &Problem { loops, group, target, .. } = problem;
+        let column = problem.column();
         let RowBlock { mut value, grid: grid_rows, rows: tile_rows, lines: tile_lines } = rows;
         let width = i64::from(target.tile_columns());
         let (tiles, inside, at) = cut(column, width, variable(loops, "jo"), variable(loops, "ji"));
@@ -193,16 +179,14 @@ impl Tiling {
     }
 
     /// The grid, in the order in which one thread reads least: its outermost points are divided among the threads, and each of
-    /// them needs the other operand again where that is too large for the second-level cache. The left operand has no more
-    /// than `most` bytes.
-    pub fn grid(&self, loops: &Loops, reduced: i64, most: i64, target: &TargetInfo) -> Vec<Axis> {
-        let facts = &loops.facts;
+    /// them needs the other operand again where that is too large for the second-level cache.
+    pub fn grid(&self, problem: &Problem<'_>) -> Vec<Axis> {
+        let (facts, target) = (&problem.loops.facts, problem.target);
         let row_tiles = points(facts, &self.grid_rows);
         let column_tiles = points(facts, &self.grid_column);
-        let bytes = |n: i64| n.saturating_mul(reduced).saturating_mul(4);
         let rows = self.tile_lines.iter().chain(&self.tile_rows).chain(self.blocks.as_ref().map(|b| &b.rows));
-        let left = bytes(row_tiles.saturating_mul(points(facts, rows))).min(most);
-        let right = bytes(size(facts, self.column.extent));
+        let left = problem.left_bytes(row_tiles.saturating_mul(points(facts, rows)));
+        let right = problem.right_bytes(size(facts, self.column.extent));
         let threads = (i64::from(target.threads) / points(facts, &self.batch).max(1)).max(1);
         // The bytes that a thread reads of the operand of the outer tiles, and of that of the inner ones.
         let reads = |outer: i64, tiles: i64, inner: i64| {
@@ -264,32 +248,18 @@ impl Tiling {
 /// As many tiles of a known number of rows as fit into half of the second-level cache, if neither operand does: then the left
 /// one would be read from further away for every tile of columns. Products of 2048 rows with sums of 768 ran at about half of
 /// an Intel Xeon's peak that way.
-fn tiles_in_turn(
-    loops: &Loops,
-    group: &Group,
-    product: &Product,
-    target: &TargetInfo,
-    (rows, height): (i64, i64),
-) -> Option<Axis> {
-    let facts = &loops.facts;
-    let head = nest(loops, group.members[0].stmt);
-    let reduced = points(facts, &head.reduced);
-    let bytes = |n: i64| n.saturating_mul(reduced).saturating_mul(4);
+fn tiles_in_turn(problem: &Problem<'_>, rows: i64, height: i64) -> Option<Axis> {
+    let &Problem { loops, target, .. } = problem;
     let cache = target.l2_bytes / 2;
-    let columns = size(facts, outer_of(group, product.column)?.extent);
+    let columns = size(&loops.facts, problem.column().extent);
     // Beside the left operand are the panel of the right one that is read, and the next.
-    let panels = bytes(2 * i64::from(target.tile_columns()));
-    if bytes(rows).saturating_add(panels) <= cache || bytes(columns) <= cache {
+    let panels = problem.right_bytes(2 * i64::from(target.tile_columns()));
+    let left = problem.left_bytes(rows);
+    if left.saturating_add(panels) <= cache || problem.right_bytes(columns) <= cache {
         return None;
     }
     let tiles = ceil_div(rows, height);
     let each = (tiles / i64::from(target.threads.max(1))).max(1);
-    let most = (cache / bytes(height).max(1)).min(each);
+    let most = (cache / problem.left_bytes(height).max(1)).min(each);
     (most > 1).then(|| Axis { var: variable(loops, "im"), extent: Expr::int(balanced(tiles, most, true)) })
-}
-
-/// The variable of the group that a product's axis is bound to.
-pub fn outer_of(group: &Group, axis: Sym) -> Option<Axis> {
-    let value = group.members[0].bind.iter().find(|b| b.0 == axis)?.1;
-    group.outer.iter().find(|o| Some(o.var) == value.as_sym()).copied()
 }

@@ -1,0 +1,165 @@
+//! A product to what its kernel depends on: the loops of its sum, the instruction that takes them, the operands' bytes.
+
+use crate::access::{Step, accesses, step};
+use crate::axes::{order_axes, variable};
+use crate::cost::{points, size};
+use crate::fuse::Group;
+use crate::recognise::{Product, is_of_type};
+use crate::tree::cut;
+use crate::{Heuristics, Mma, TargetInfo, nest};
+use litz_ir::loops::{Axis, InstOp, Loops, Nest};
+use litz_sym::{Expr, Sym};
+
+/// Rows from which on a product of matrices pays: dot products in the lanes of vectors use what they load of the right
+/// operand once for each row as well, but a matrix instruction takes as long for one row as for a few.
+const MIN_MATRIX_ROWS: i64 = 4;
+
+/// A product that is to be scheduled.
+pub struct Problem<'a> {
+    /// The program.
+    pub loops: &'a Loops,
+    /// The product's nest and what follows it.
+    pub group: &'a Group,
+    /// Roles of the nest's axes.
+    pub product: &'a Product,
+    /// What it runs on.
+    pub target: &'a TargetInfo,
+    /// Thresholds.
+    pub heuristics: &'a Heuristics,
+    /// The product's nest.
+    pub head: &'a Nest,
+    /// The instruction that it takes, if not multiply-adds.
+    pub unit: Option<Mma>,
+    /// Loops of the sum, outermost first.
+    pub sum: Vec<Axis>,
+    /// Points that the instruction takes together, inside of them.
+    pub together: Option<Axis>,
+    /// Values of the reduced axes in these loops.
+    pub bind: Vec<(Sym, Expr)>,
+}
+
+impl<'a> Problem<'a> {
+    /// The product that the first member of a group is. The left operand is walked in the order of its memory.
+    pub fn new(
+        loops: &'a Loops,
+        group: &'a Group,
+        product: &'a Product,
+        target: &'a TargetInfo,
+        heuristics: &'a Heuristics,
+    ) -> Problem<'a> {
+        let head = nest(loops, group.members[0].stmt);
+        let (sum, together, bind) = (Vec::new(), None, Vec::new());
+        let mut problem =
+            Problem { loops, group, product, target, heuristics, head, unit: None, sum, together, bind };
+        let instruction = problem.instruction();
+        problem.unit = instruction.map(|(unit, _)| unit);
+        let mut axes = head.reduced.clone();
+        let left: Vec<Expr> =
+            accesses(head).into_iter().filter(|a| a.at == product.left).map(|a| a.index).collect();
+        order_axes(&mut axes, &left, &group.facts(&loops.facts));
+        for (i, a) in axes.iter().enumerate() {
+            let var = variable(loops, &format!("k{i}"));
+            let mut axis = Axis { var, extent: a.extent };
+            let mut value = Expr::sym(var);
+            if let (Some((_, depth)), true) = (instruction, Some(a.var) == product.grouped) {
+                let (outside, inside, at) = cut(axis, depth, var, variable(loops, "kk"));
+                (axis, value, problem.together) = (outside, at, Some(inside));
+            }
+            problem.bind.push((a.var, value));
+            problem.sum.push(axis);
+        }
+        problem
+    }
+
+    /// The matrix instruction that suits, and how many reduced points it is given at a time.
+    fn instruction(&self) -> Option<(Mma, i64)> {
+        let Problem { loops, product, head, .. } = self;
+        let facts = &loops.facts;
+        let depth = head.reduced.iter().find(|a| Some(a.var) == product.grouped)?;
+        let InstOp::Load { index: left, guard, .. } = &head.body[product.left].op else { return None };
+        let rows = points(facts, head.axes.iter().filter(|a| product.rows.contains(&a.var)));
+        let is_regular = |row: &Sym| matches!(step(*left, *row), Step::Unit | Step::Far(_));
+        let has_rows = guard.is_empty() && rows >= MIN_MATRIX_ROWS && product.rows.iter().all(is_regular);
+        let is_short = self.terms() <= 2 * self.chain();
+        let divides = |d: &i64| facts.simplify(depth.extent.modulo(*d)).is_zero();
+        let of_type = |m: &&Mma| is_of_type(loops, head, [product.left, product.right], m);
+        let usable = |m: &&Mma| m.rows == 1 || (has_rows && is_short);
+        self.target.mma.iter().filter(of_type).filter(usable).find_map(|m| {
+            let (most, group) = (i64::from(m.depth), i64::from(m.group));
+            // At least half of what it can take.
+            let mut depths = (1..=most / group).rev().map(|n| n * group).filter(|d| d * 2 >= most);
+            depths.find(divides).map(|d| (*m, d))
+        })
+    }
+
+    /// The instruction, if it takes several rows at once.
+    pub fn matrix(&self) -> Option<Mma> {
+        self.unit.filter(|unit| unit.rows > 1)
+    }
+
+    /// Terms of a sum.
+    pub fn terms(&self) -> i64 {
+        points(&self.loops.facts, &self.head.reduced)
+    }
+
+    /// Terms that may be added up one after another.
+    pub fn chain(&self) -> i64 {
+        if self.is_rounded() { self.heuristics.partial_half } else { self.heuristics.partial_sum }
+    }
+
+    /// Whether the results are rounded to a half type.
+    pub fn is_rounded(&self) -> bool {
+        let is_half = |a: crate::access::Access| {
+            let dtype = self.loops.bufs[a.buf].dtype;
+            dtype.compute() != dtype
+        };
+        accesses(self.head).into_iter().filter(|a| a.store).all(is_half)
+    }
+
+    /// Whether what follows the sums is written out for every vector of a tile.
+    pub fn is_inlined(&self) -> bool {
+        let length = |stmt: usize| nest(self.loops, stmt).body.len();
+        let length: usize = self.group.members[1..].iter().map(|m| length(m.stmt)).sum();
+        length <= self.heuristics.inline_epilogue
+    }
+
+    /// All columns, as a shared axis of the group.
+    pub fn column(&self) -> Axis {
+        outer_of(self.group, self.product.column).expect("invariant: a product's axes are all shared")
+    }
+
+    /// Bytes of so many rows of the left operand. Rows of a convolution have most of their elements in common: it is no
+    /// more than there is of the operand.
+    pub fn left_bytes(&self, rows: i64) -> i64 {
+        let (element, whole) = self.operand(self.product.left);
+        rows.saturating_mul(self.terms()).saturating_mul(element).min(whole)
+    }
+
+    /// Bytes of so many columns of the right operand.
+    pub fn right_bytes(&self, columns: i64) -> i64 {
+        columns.saturating_mul(self.terms()).saturating_mul(self.operand(self.product.right).0)
+    }
+
+    /// Bytes of the right operand that a tile of columns takes at each point of the sum's loops.
+    pub fn step_bytes(&self) -> i64 {
+        let together = self.together.map_or(1, |axis| size(&self.loops.facts, axis.extent));
+        i64::from(self.target.tile_columns()) * together * self.operand(self.product.right).0
+    }
+
+    /// Bytes of an element of an operand, and of its whole buffer.
+    fn operand(&self, load: usize) -> (i64, i64) {
+        let InstOp::Load { buf, .. } = self.head.body[load].op else {
+            unreachable!("invariant: operands of products are loads")
+        };
+        let data = &self.loops.bufs[buf];
+        let element = data.dtype.size() as i64;
+        let span = self.loops.facts.hint(data.span());
+        (element, span.map_or(i64::MAX, |n| n.saturating_mul(element)))
+    }
+}
+
+/// The variable of the group that a product's axis is bound to.
+pub fn outer_of(group: &Group, axis: Sym) -> Option<Axis> {
+    let value = group.members[0].bind.iter().find(|b| b.0 == axis)?.1;
+    group.outer.iter().find(|o| Some(o.var) == value.as_sym()).copied()
+}
