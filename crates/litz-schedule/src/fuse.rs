@@ -295,6 +295,18 @@ impl Cx<'_> {
         Group { members: vec![Member { stmt: s, bind }], outer, kind, at_load }
     }
 
+    /// Whether `together` points at once are too few for all threads in the kernel of a group and statement `s`, where one
+    /// of them has more on its own and enough to do.
+    pub fn is_less_parallel(&self, group: &Group, s: usize, joined: &Group, together: i64) -> bool {
+        let wanted = 2 * i64::from(self.target.threads);
+        let alone = self.alone(s);
+        let loses = |part: &Group| parallel_points(self.loops, part) > together;
+        let chunks = |part: &Group| work(self.loops, part) / self.heuristics.chunk_ops;
+        wanted > 2
+            && together < wanted
+            && (loses(group) && chunks(joined) > LONG || loses(&alone) && chunks(&alone) > LONG_END)
+    }
+
     /// Adds a variable to those of a group, and binds an axis of a nest to it.
     pub fn share(&self, axis: &Axis, outer: &mut Vec<Axis>) -> (Sym, Expr) {
         let is_taken = |s: Sym| {
@@ -319,6 +331,11 @@ pub fn is_ordered(loops: &Loops, nest: &Nest, var: Sym) -> bool {
 fn has_combining_store(nest: &Nest) -> bool {
     accesses(nest).iter().any(|a| a.combines)
 }
+
+/// Chunks of work from which on a kernel is worth sharing out although its last statement has fewer points.
+const LONG: i64 = 4;
+/// Chunks of work from which on a statement gets a kernel of its own because those before it have fewer points.
+const LONG_END: i64 = 16;
 
 /// What no plan can overcome.
 fn basics(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
@@ -363,10 +380,7 @@ fn plan_vertical(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
         Err(NoFuse::NotAnEpilogue) => return rows::join(cx, group, s),
         joined => joined?,
     };
-    let (before, after) = (parallel_points(cx.loops, group), parallel_points(cx.loops, &joined));
-    let wanted = 2 * i64::from(cx.target.threads);
-    if wanted > 2 && after < before && after < wanted && work(cx.loops, &joined) > 4 * cx.heuristics.chunk_ops
-    {
+    if cx.is_less_parallel(group, s, &joined, parallel_points(cx.loops, &joined)) {
         return Err(NoFuse::LessParallel);
     }
     if footprint(cx.loops, cx.deps, &joined) > cx.target.l2_bytes / cx.heuristics.local_fraction {

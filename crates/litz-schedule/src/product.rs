@@ -77,14 +77,15 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling) -> Vec<Tree> {
     let tail = leaf(head, Part::Tail, outer_bind);
     let mut epilogue: Vec<Tree> =
         group.members[1..].iter().map(|m| leaf(nest(loops, m.stmt), Part::Whole, tiling.bind(m))).collect();
+    let ending = tiling.ending_with(&epilogue, facts);
     let for_each = |trees: Vec<Tree>, copies| {
-        tiling.ending_with(&trees, facts).loops(trees, LoopKind::For, LoopKind::Vector { lanes, copies })
+        ending.as_ref().unwrap_or(tiling).loops(trees, LoopKind::For, LoopKind::Vector { lanes, copies })
     };
     let mut end = if is_matrix {
         epilogue.insert(0, tail);
         tile.extend(for_each(epilogue, 1));
         tile
-    } else if problem.is_inlined() {
+    } else if problem.is_inlined() && ending.is_none() {
         tile.push(tail);
         tile.extend(epilogue);
         in_tile(tile)

@@ -41,7 +41,7 @@ pub fn recognise(loops: &Loops, nest: &Nest, target: &TargetInfo) -> Option<Prod
         let InstOp::Load { index, guard, .. } = &nest.body[right].op else { return None };
         let is_guarded = |s: Sym| guard.iter().any(|r| r.lhs.has_sym(s) || r.rhs.has_sym(s));
         let column = product.columns.iter().find_map(|x| {
-            let suits = !is_guarded(x.var) && size(&loops.facts, x.extent) >= i64::from(target.lanes()) / 2;
+            let suits = !is_guarded(x.var) && size(&loops.facts, x.extent) >= 2;
             if suits && tile_step(*index, x.var, target.tile_columns(), &facts) == Step::Unit {
                 return Some((x.var, None));
             }

@@ -5,7 +5,7 @@
 //! product with its epilogue or loops; all stages share the variables of batch and rows, and only these.
 
 use crate::access::substitute;
-use crate::cost::{footprint, parallel_points, points, size, work};
+use crate::cost::{footprint, points, size, work};
 use crate::fuse::{Cx, Group, GroupKind, Member, NoFuse, is_ordered, relate_members, settle};
 use crate::problem::{Problem, outer_of};
 use crate::product;
@@ -47,7 +47,7 @@ pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     if points(&cx.loops.facts, &rows) < 2 {
         return Err(refused);
     }
-    judge(cx, group, &joined, &rows, &stages)?;
+    judge(cx, group, s, &joined, &rows, &stages)?;
     joined.kind = GroupKind::Rows(stages);
     Ok(joined)
 }
@@ -110,7 +110,14 @@ pub fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
 
 /// Whether stages in one kernel pay: what a block of rows passes on stays in the cache beside the operand that all blocks
 /// read again, which what all blocks pass on would not, and there are blocks enough for all threads.
-fn judge(cx: &Cx<'_>, group: &Group, joined: &Group, rows: &[Axis], stages: &[Group]) -> Result<(), NoFuse> {
+fn judge(
+    cx: &Cx<'_>,
+    group: &Group,
+    s: usize,
+    joined: &Group,
+    rows: &[Axis],
+    stages: &[Group],
+) -> Result<(), NoFuse> {
     let facts = &cx.loops.facts;
     let height = most_rows(cx.target).min(rows.iter().map(|a| size(facts, a.extent)).max().unwrap_or(1));
     let passed = footprint(cx.loops, cx.deps, joined);
@@ -125,13 +132,10 @@ fn judge(cx: &Cx<'_>, group: &Group, joined: &Group, rows: &[Axis], stages: &[Gr
     if all <= share / 2 && operand > cx.target.l1_bytes / cx.heuristics.local_fraction {
         return Err(NoFuse::NothingGained);
     }
-    let (before, after) = (parallel_points(cx.loops, group), points(facts, &joined.outer) / height);
-    let wanted = 2 * i64::from(cx.target.threads);
-    if wanted > 2 && after < before && after < wanted && work(cx.loops, joined) > 4 * cx.heuristics.chunk_ops
-    {
-        return Err(NoFuse::LessParallel);
+    match cx.is_less_parallel(group, s, joined, points(facts, &joined.outer) / height) {
+        true => Err(NoFuse::LessParallel),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Bytes of a product's right operand that one block reads.

@@ -215,10 +215,11 @@ impl Tiling {
         member.bind.iter().map(|(s, e)| (*s, substitute(*e, &self.value))).collect()
     }
 
-    /// With loops that end where the product's axes do, for leaves that do not know: in a grouped convolution's epilogue the
-    /// channel is that of the group and an offset, and what is past the end of one group is the next group's.
-    pub fn ending_with(&self, leaves: &[Tree], facts: &Facts) -> Tiling {
+    /// With loops that end where the product's axes do, if there are leaves that do not know: in a grouped convolution's
+    /// epilogue the channel is that of the group and an offset, and what is past the end of one group is the next group's.
+    pub fn ending_with(&self, leaves: &[Tree], facts: &Facts) -> Option<Tiling> {
         let mut ending = self.clone();
+        let mut has_ends = false;
         let loops = [&mut ending.tile_rows, &mut ending.tile_lines].into_iter().flatten();
         for inside in loops.chain([&mut ending.tile_columns]) {
             for (axis, value) in &self.ends {
@@ -231,10 +232,11 @@ impl Tiling {
                 if has_offset && value.has_sym(inside.var) {
                     let left = axis.extent - value.replace(inside.var, Expr::zero());
                     inside.extent = facts.simplify(inside.extent.min(left));
+                    has_ends = true;
                 }
             }
         }
-        ending
+        has_ends.then_some(ending)
     }
 
     /// The points of a tile.

@@ -136,7 +136,8 @@ impl Cx<'_> {
 
     /// Gives a result the type that inference says, or the layout it should have.
     fn retype(&mut self, value: Value, ty: Type, convolved: bool, aliases: bool) {
-        if self.returned.contains(&value) && !aliases {
+        // What is returned would have to be copied back, which is worth it for what convolutions write.
+        if self.returned.contains(&value) && !aliases && !convolved {
             return;
         }
         let ty = match ty {
