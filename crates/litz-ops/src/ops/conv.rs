@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{format_strides, is_channels_last, suggested_format};
 use crate::lower::Lower;
-use crate::ops::window::{Window, reduced_axes};
+use crate::ops::window::{Phase, Window, reduced_axes};
 use crate::view::{Access, View, dim};
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp, Scalar};
@@ -181,27 +181,47 @@ fn temp_in_layout(lw: &mut Lower<'_>, role: &str, dtype: Dtype, ty: &TensorType)
     lw.view(&temp, &View::new(ty.sizes.clone(), order.into_iter().map(dim).collect()))
 }
 
-/// The nest `[batch, group, channel, positions... | channel, taps...]`, most axes of extent 1 left out.
+/// The nest `[batch, group, channel, positions... | channel, taps...]`, most axes of extent 1 left out. A transposed
+/// convolution has axes for the phases of its positions behind them.
 fn product(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &Access) -> Result<(), OpError> {
-    let (x, weight) = (lw.access(conv.x)?, lw.access(conv.weight)?);
+    let x = lw.access(conv.x)?;
+    let phases = phases(lw, conv, out);
+    let weight = whole_turns(lw, conv, &phases)?;
     let compute = out.dtype.compute();
     let (inputs, outputs) = conv.channels();
     let lead = usize::from(conv.is_batched());
     let mut extents = out.sizes[..lead].to_vec();
     extents.extend([Expr::int(conv.groups), outputs]);
-    extents.extend(conv.spatial(&out.sizes));
+    extents.extend(conv.spatial(&out.sizes).iter().zip(&phases).map(|(count, &n)| count.floordiv(n)));
+    extents.extend(phases.iter().map(|&n| Expr::int(n)));
     lw.nest(&extents, |b, at| {
         let (group, channel, positions) = (at[lead], at[lead + 1], &at[lead + 2..]);
+        let (positions, places) = positions.split_at(phases.len());
         // The channel keeps its axis even if it is the only one: the nest always is a sum of products.
         let input = b.reduced_axis(inputs);
-        let taps = reduced_axes(b, &conv.weight.ty.sizes[2..]);
+        let turns: Vec<Expr> =
+            conv.spatial(&weight.sizes).iter().zip(&phases).map(|(taps, &n)| taps.floordiv(n)).collect();
+        let turns = reduced_axes(b, &turns);
         let mut guard = Vec::new();
         let mut x_at = at[..lead].to_vec();
         x_at.push(group * inputs + input);
+        let mut taps = Vec::new();
+        let mut results = Vec::new();
         for (d, window) in conv.windows.iter().enumerate() {
-            let size = conv.spatial(&x.sizes)[d];
-            let source = if conv.transposed { Window::spread_source } else { Window::source };
-            let (source, exists) = source(window, positions[d], taps[d], size);
+            let (size, position, turn) = (conv.spatial(&x.sizes)[d], positions[d], turns[d]);
+            let (tap, (source, exists)) = match (phases[d], conv.transposed) {
+                (1, false) => (turn, window.source(position, turn, size)),
+                (1, true) => (turn, window.spread_source(position, turn, size)),
+                _ => {
+                    let Phase { tap, source, mut guard } = window.phase(position, places[d], turn, size);
+                    // Zero times infinity would be NaN.
+                    let taps = conv.spatial(&conv.weight.ty.sizes)[d];
+                    guard.extend((conv.spatial(&weight.sizes)[d] != taps).then(|| Rel::lt(tap, taps)));
+                    (tap, (source, guard))
+                }
+            };
+            taps.push(tap);
+            results.push(position * phases[d] + places[d]);
             x_at.push(source);
             guard.extend(exists);
         }
@@ -216,8 +236,34 @@ fn product(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &Access) -> Result<(
         let v = b.read(&weight, &[&weight_at[..], &taps].concat());
         let term = b.mul(u, v);
         let sum = b.reduce(ReduceOp::Sum, term);
-        let out_at = [&at[..lead], &[group * outputs + channel], positions].concat();
+        let out_at = [&at[..lead], &[group * outputs + channel], &results].concat();
         b.store(out, &out_at, sum);
         Ok(())
     })
+}
+
+/// For each spatial dimension the number of positions that different taps reach; 1 where all are tried.
+fn phases(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &Access) -> Vec<i64> {
+    let facts = lw.infer_cx().facts;
+    let of =
+        |(window, &count): (&Window, &Expr)| if conv.transposed { window.phases(facts, count) } else { 1 };
+    conv.windows.iter().zip(conv.spatial(&out.sizes)).map(of).collect()
+}
+
+/// The weight with as many taps for each phase, zeros added at the end.
+fn whole_turns(lw: &mut Lower<'_>, conv: &Convolution<'_>, phases: &[i64]) -> Result<Access, OpError> {
+    let weight = lw.access(conv.weight)?;
+    let taps = conv.spatial(&weight.sizes);
+    let whole: Vec<Expr> = taps.iter().zip(phases).map(|(taps, &n)| taps.ceildiv(n) * n).collect();
+    if whole == taps {
+        return Ok(weight);
+    }
+    let padded = lw.temp("whole_weight", weight.dtype, &[&weight.sizes[..2], &whole].concat());
+    lw.nest(&padded.sizes, |b, at| {
+        let exists = at[2..].iter().zip(&weight.sizes[2..]).map(|(&tap, &taps)| Rel::lt(tap, taps)).collect();
+        let value = b.load_if(&weight, at, exists, Scalar::zero(weight.dtype));
+        b.store(&padded, at, value);
+        Ok(())
+    })?;
+    Ok(padded)
 }

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::body::Body;
 use crate::error::OpError;
 use crate::infer::InferCx;
-use litz_sym::{Expr, Rel};
+use litz_sym::{Expr, Facts, Rel};
 
 /// How a kernel moves along one dimension.
 pub struct Window {
@@ -75,6 +75,33 @@ impl Window {
             guard.push(Rel::eq(position.modulo(self.stride), 0));
         }
         (position.floordiv(self.stride), guard)
+    }
+}
+
+/// Where the taps are that reach a result of a transposed convolution: the first, and then every stride-th. Results a stride
+/// apart are reached by the same ones, and no others need be tried.
+pub struct Phase {
+    /// The tap.
+    pub tap: Expr,
+    /// The element that it spreads.
+    pub source: Expr,
+    /// What must hold for that to exist.
+    pub guard: Vec<Rel>,
+}
+
+impl Window {
+    /// Results that differ in what reaches them, if `count` results are whole groups of them.
+    pub fn phases(&self, facts: &Facts, count: Expr) -> i64 {
+        let is_split = self.dilation == 1 && facts.divides(self.stride, count);
+        if is_split { self.stride } else { 1 }
+    }
+
+    /// Result `at` of the group `group` of results, and the `turn`-th tap that reaches it.
+    pub fn phase(&self, group: Expr, at: Expr, turn: Expr, size: Expr) -> Phase {
+        let shifted = at + self.before;
+        let tap = turn * self.stride + shifted.modulo(self.stride);
+        let source = group - turn + shifted.floordiv(self.stride);
+        Phase { tap, source, guard: vec![Rel::ge(source, 0), Rel::lt(source, size)] }
     }
 }
 

@@ -285,10 +285,8 @@ impl Bound {
 
 /// Whether `index` moves by `stride` for each step of `sum`.
 fn runs_along(index: Expr, sum: Expr, stride: Expr) -> bool {
-    sum.syms().into_iter().all(|s| match (index.linear(s), sum.linear(s)) {
-        (Some((in_index, _)), Some((in_sum, _))) => in_index == in_sum * stride,
-        _ => false,
-    })
+    let rest = index - sum * stride;
+    sum.syms().into_iter().all(|s| !rest.has_sym(s))
 }
 
 /// The coordinates of a flat index that is inside of the buffer, when they add up to it.
