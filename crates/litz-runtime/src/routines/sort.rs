@@ -1,18 +1,18 @@
 //! A buffer to its elements in order along one dimension, and where they were.
 
+use half::{bf16, f16};
 use litz_ir::Dtype;
 
 use super::{Read, Write};
 use crate::error::RunError;
-use crate::number::{Number, read, write};
+use crate::number::Number;
 
 /// Integers: outer, length, inner, descending.
 pub(super) fn sort(reads: &[Read<'_>], writes: &mut [Write<'_>], ints: &[i64]) -> Result<(), RunError> {
     let &[outer, length, inner, descending] = ints else {
         return Err(bug("sort", format!("expected 4 integers, found {}", ints.len())));
     };
-    Lines::new("sort", reads, writes, [outer, length, inner, length])?.select(writes, descending != 0);
-    Ok(())
+    Lines::new("sort", reads, writes, [outer, length, inner, length])?.select(writes, descending != 0)
 }
 
 /// Integers: outer, length, inner, k, largest.
@@ -20,8 +20,7 @@ pub(super) fn topk(reads: &[Read<'_>], writes: &mut [Write<'_>], ints: &[i64]) -
     let &[outer, length, inner, count, largest] = ints else {
         return Err(bug("topk", format!("expected 5 integers, found {}", ints.len())));
     };
-    Lines::new("topk", reads, writes, [outer, length, inner, count])?.select(writes, largest != 0);
-    Ok(())
+    Lines::new("topk", reads, writes, [outer, length, inner, count])?.select(writes, largest != 0)
 }
 
 fn bug(routine: &str, what: String) -> RunError {
@@ -38,8 +37,25 @@ struct Lines<'a> {
     count: usize,
 }
 
-/// An element as it is compared, and its position along the line.
-type Keyed = (i128, usize);
+/// Elements that are wanted below which the others are compared with the last of them, instead of being put around it.
+const FEW: usize = 64;
+
+/// An element's key, in whose order it is wanted, and below it the position along the line, by which equal ones are.
+trait Packed: Copy + Ord {
+    fn position(self) -> usize;
+}
+
+impl Packed for u64 {
+    fn position(self) -> usize {
+        self as u32 as usize
+    }
+}
+
+impl Packed for u128 {
+    fn position(self) -> usize {
+        self as u64 as usize
+    }
+}
 
 impl Lines<'_> {
     fn new<'a>(
@@ -71,47 +87,127 @@ impl Lines<'_> {
     }
 
     /// Writes the first elements of each line in order, with their positions.
-    fn select(&self, writes: &mut [Write<'_>], is_descending: bool) {
-        let size = self.dtype.size();
-        let mut line: Vec<Keyed> = Vec::with_capacity(self.length);
-        let compare = |a: &Keyed, b: &Keyed| {
-            let by_value = if is_descending { b.0.cmp(&a.0) } else { a.0.cmp(&b.0) };
-            by_value.then(a.1.cmp(&b.1))
-        };
+    fn select(&self, writes: &mut [Write<'_>], is_descending: bool) -> Result<(), RunError> {
+        let flip = u64::from(is_descending).wrapping_neg();
+        match self.dtype {
+            Dtype::Bool | Dtype::U8 => self.narrow(writes, flip, |[byte]: [u8; 1]| u32::from(byte)),
+            Dtype::U16 => self.narrow(writes, flip, |bytes| u32::from(u16::from_le_bytes(bytes))),
+            Dtype::U32 => self.narrow(writes, flip, u32::from_le_bytes),
+            Dtype::U64 => self.wide(writes, flip, u64::from_le_bytes),
+            Dtype::I8 => self.narrow(writes, flip, |bytes| signed_key(i8::from_le_bytes(bytes).into())),
+            Dtype::I16 => self.narrow(writes, flip, |bytes| signed_key(i16::from_le_bytes(bytes).into())),
+            Dtype::I32 => self.narrow(writes, flip, |bytes| signed_key(i32::from_le_bytes(bytes))),
+            Dtype::I64 => self.wide(writes, flip, |bytes| u64::from_le_bytes(bytes) ^ 1 << 63),
+            Dtype::F16 => self.narrow(writes, flip, |bytes| float_key(f16::from_le_bytes(bytes).to_f32())),
+            Dtype::BF16 => self.narrow(writes, flip, |bytes| float_key(bf16::from_le_bytes(bytes).to_f32())),
+            Dtype::F32 => self.narrow(writes, flip, |bytes| float_key(f32::from_le_bytes(bytes))),
+            Dtype::F64 => self.wide(writes, flip, |bytes| double_key(f64::from_le_bytes(bytes))),
+            Dtype::F8E4M3 | Dtype::F8E5M2 => {
+                self.narrow(writes, flip, |[byte]: [u8; 1]| match Number::decode(self.dtype, byte.into()) {
+                    Number::Float(value) => float_key(value as f32),
+                    Number::Bool(_) | Number::Int(_) | Number::Complex(..) => {
+                        unreachable!("invariant: both types are floats")
+                    }
+                })
+            }
+            Dtype::C64 | Dtype::C128 => {
+                return Err(bug("sort", format!("{} has no order", self.dtype)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Of elements whose keys have 32 bits.
+    fn narrow<const SIZE: usize>(
+        &self,
+        writes: &mut [Write<'_>],
+        flip: u64,
+        key: impl Fn([u8; SIZE]) -> u32,
+    ) {
+        if u32::try_from(self.length).is_err() {
+            return self.wide(writes, flip, |bytes| key(bytes).into());
+        }
+        self.write(writes, |bytes, at| u64::from(key(bytes) ^ flip as u32) << 32 | at as u64);
+    }
+
+    /// Of elements whose keys have 64 bits.
+    fn wide<const SIZE: usize>(&self, writes: &mut [Write<'_>], flip: u64, key: impl Fn([u8; SIZE]) -> u64) {
+        self.write(writes, |bytes, at| u128::from(key(bytes) ^ flip) << 64 | at as u128);
+    }
+
+    fn write<const SIZE: usize, P: Packed>(
+        &self,
+        writes: &mut [Write<'_>],
+        pack: impl Fn([u8; SIZE], usize) -> P,
+    ) {
+        let [values, positions] = writes else { unreachable!("invariant: two buffers are written") };
+        let (source, _) = self.bytes.as_chunks::<SIZE>();
+        let (values, _) = values.bytes.as_chunks_mut::<SIZE>();
+        let (positions, _) = positions.bytes.as_chunks_mut::<8>();
+        let mut first: Vec<P> = Vec::new();
         for (outer, inner) in
             (0..self.outer).flat_map(|outer| (0..self.inner).map(move |inner| (outer, inner)))
         {
-            let source = |at: usize| ((outer * self.length + at) * self.inner + inner) * size;
-            line.clear();
-            line.extend((0..self.length).map(|at| (self.key(source(at)), at)));
-            if self.count < self.length && self.count > 0 {
-                line.select_nth_unstable_by(self.count - 1, compare);
-            }
-            line[..self.count].sort_unstable_by(compare);
-            for (rank, &(_, at)) in line[..self.count].iter().enumerate() {
+            let element = |at: usize| source[(outer * self.length + at) * self.inner + inner];
+            select(&mut first, (0..self.length).map(|at| pack(element(at), at)), self.count);
+            for (rank, at) in first.iter().map(|packed| packed.position()).enumerate() {
                 let target = (outer * self.count + rank) * self.inner + inner;
-                write(writes[0].bytes, target * size, size, read(self.bytes, source(at), size));
-                write(writes[1].bytes, target * size_of::<i64>(), size_of::<i64>(), at as u128);
+                values[target] = element(at);
+                positions[target] = (at as i64).to_le_bytes();
             }
-        }
-    }
-
-    /// An integer in the order of the elements, NaN last. Both zeros are equal.
-    fn key(&self, at: usize) -> i128 {
-        match Number::decode(self.dtype, read(self.bytes, at, self.dtype.size())) {
-            Number::Bool(value) => i128::from(value),
-            Number::Int(value) => value,
-            Number::Float(value) | Number::Complex(value, _) => float_key(value),
         }
     }
 }
 
-fn float_key(value: f64) -> i128 {
-    if value.is_nan() {
-        return i128::MAX;
+/// Makes `first` the `count` smallest of a line, in order.
+fn select<P: Packed>(first: &mut Vec<P>, mut line: impl ExactSizeIterator<Item = P>, count: usize) {
+    first.clear();
+    if count == 0 {
+        return;
     }
-    let magnitude = i128::from(value.abs().to_bits());
-    if value < 0.0 { -magnitude } else { magnitude }
+    if count > FEW || count == line.len() {
+        let length = line.len();
+        first.extend(line);
+        if count < length {
+            first.select_nth_unstable(count - 1);
+            first.truncate(count);
+        }
+        first.sort_unstable();
+        return;
+    }
+    first.extend(line.by_ref().take(count));
+    first.sort_unstable();
+    for next in line {
+        if next < first[count - 1] {
+            let rank = first.partition_point(|&earlier| earlier < next);
+            first.copy_within(rank..count - 1, rank + 1);
+            first[rank] = next;
+        }
+    }
+}
+
+fn signed_key(value: i32) -> u32 {
+    value as u32 ^ 1 << 31
+}
+
+/// NaN last. Both zeros are equal.
+fn float_key(value: f32) -> u32 {
+    let bits = (value + 0.0).to_bits();
+    match value.is_sign_negative() && value != 0.0 {
+        _ if value.is_nan() => u32::MAX,
+        true => !bits,
+        false => bits | 1 << 31,
+    }
+}
+
+/// As [`float_key`].
+fn double_key(value: f64) -> u64 {
+    let bits = (value + 0.0).to_bits();
+    match value.is_sign_negative() && value != 0.0 {
+        _ if value.is_nan() => u64::MAX,
+        true => !bits,
+        false => bits | 1 << 63,
+    }
 }
 
 #[cfg(test)]
@@ -162,6 +258,39 @@ mod tests {
         assert_eq!(call("topk", Dtype::U8, &x, 3, &[1, 5, 1, 3, 1]), (vec![200, 9, 9], vec![2, 1, 3]));
         assert_eq!(call("topk", Dtype::U8, &x, 2, &[1, 5, 1, 2, 0]), (vec![1, 5], vec![4, 0]));
         assert_eq!(call("topk", Dtype::U8, &x, 0, &[1, 5, 1, 0, 1]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn every_type_has_its_order() {
+        let ordered = |dtype: Dtype, sorted: &[f64]| {
+            let size = dtype.size();
+            let bits = |value: &f64| Number::Float(*value).encode(dtype).to_le_bytes()[..size].to_vec();
+            let x: Vec<u8> = sorted.iter().rev().flat_map(bits).collect();
+            let n = sorted.len();
+            let (mut values, mut positions) = (vec![0; n * size], vec![0; n * 8]);
+            let mut writes =
+                [Write { bytes: &mut values, dtype }, Write { bytes: &mut positions, dtype: Dtype::I64 }];
+            sort(&[Read { bytes: &x, dtype }], &mut writes, &[1, n as i64, 1, 0]).expect("the call is sound");
+            assert_eq!(values, sorted.iter().flat_map(bits).collect::<Vec<u8>>(), "{dtype}");
+        };
+        ordered(Dtype::Bool, &[0.0, 1.0]);
+        [Dtype::U8, Dtype::U16, Dtype::U32, Dtype::U64]
+            .map(|dtype| ordered(dtype, &[0.0, 1.0, 127.0, 200.0]));
+        [Dtype::I8, Dtype::I16, Dtype::I32, Dtype::I64]
+            .map(|dtype| ordered(dtype, &[-128.0, -2.0, -1.0, 0.0, 1.0, 127.0]));
+        let floats = [f64::NEG_INFINITY, -400.0, -1.5, -0.125, 0.0, 0.125, 1.0, 1.5, 400.0, f64::INFINITY];
+        [Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64].map(|dtype| ordered(dtype, &floats));
+        [Dtype::F8E4M3, Dtype::F8E5M2].map(|dtype| ordered(dtype, &[-16.0, -1.5, 0.0, 0.5, 1.0, 16.0]));
+    }
+
+    #[test]
+    fn few_and_many_of_a_line_are_the_first_of_all() {
+        let x: Vec<f32> = (0..1000i64).map(|i| (i * 7919 % 211) as f32 - 100.0).collect();
+        let all = call("sort", Dtype::F32, &x, 1000, &[1, 1000, 1, 1]);
+        for count in [1, 10, FEW, FEW + 1, 999, 1000] {
+            let first = call("topk", Dtype::F32, &x, count, &[1, 1000, 1, count as i64, 1]);
+            assert_eq!(first, (all.0[..count].to_vec(), all.1[..count].to_vec()), "{count}");
+        }
     }
 
     #[test]
