@@ -190,24 +190,18 @@ fn signed_key(value: i32) -> u32 {
     value as u32 ^ 1 << 31
 }
 
-/// NaN last. Both zeros are equal.
+/// NaN last. Both zeros are equal. Bits of positive numbers are in their order, those of negative ones in the opposite.
 fn float_key(value: f32) -> u32 {
     let bits = (value + 0.0).to_bits();
-    match value.is_sign_negative() && value != 0.0 {
-        _ if value.is_nan() => u32::MAX,
-        true => !bits,
-        false => bits | 1 << 31,
-    }
+    let key = bits ^ ((bits as i32 >> 31) as u32 | 1 << 31);
+    if value.is_nan() { u32::MAX } else { key }
 }
 
 /// As [`float_key`].
 fn double_key(value: f64) -> u64 {
     let bits = (value + 0.0).to_bits();
-    match value.is_sign_negative() && value != 0.0 {
-        _ if value.is_nan() => u64::MAX,
-        true => !bits,
-        false => bits | 1 << 63,
-    }
+    let key = bits ^ ((bits as i64 >> 63) as u64 | 1 << 63);
+    if value.is_nan() { u64::MAX } else { key }
 }
 
 #[cfg(test)]
@@ -274,13 +268,19 @@ mod tests {
             assert_eq!(values, sorted.iter().flat_map(bits).collect::<Vec<u8>>(), "{dtype}");
         };
         ordered(Dtype::Bool, &[0.0, 1.0]);
-        [Dtype::U8, Dtype::U16, Dtype::U32, Dtype::U64]
-            .map(|dtype| ordered(dtype, &[0.0, 1.0, 127.0, 200.0]));
-        [Dtype::I8, Dtype::I16, Dtype::I32, Dtype::I64]
-            .map(|dtype| ordered(dtype, &[-128.0, -2.0, -1.0, 0.0, 1.0, 127.0]));
+        for dtype in [Dtype::U8, Dtype::U16, Dtype::U32, Dtype::U64] {
+            ordered(dtype, &[0.0, 1.0, 127.0, 200.0]);
+        }
+        for dtype in [Dtype::I8, Dtype::I16, Dtype::I32, Dtype::I64] {
+            ordered(dtype, &[-128.0, -2.0, -1.0, 0.0, 1.0, 127.0]);
+        }
         let floats = [f64::NEG_INFINITY, -400.0, -1.5, -0.125, 0.0, 0.125, 1.0, 1.5, 400.0, f64::INFINITY];
-        [Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64].map(|dtype| ordered(dtype, &floats));
-        [Dtype::F8E4M3, Dtype::F8E5M2].map(|dtype| ordered(dtype, &[-16.0, -1.5, 0.0, 0.5, 1.0, 16.0]));
+        for dtype in [Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64] {
+            ordered(dtype, &floats);
+        }
+        for dtype in [Dtype::F8E4M3, Dtype::F8E5M2] {
+            ordered(dtype, &[-16.0, -1.5, 0.0, 0.5, 1.0, 16.0]);
+        }
     }
 
     #[test]
