@@ -55,8 +55,11 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan) -> Result<Buil
     b.declare_params(&leaves)?;
     b.declare_locals(&env.facts)?;
     let mut body = Vec::new();
-    b.start_accumulators(&plan.body, &env, &mut body)?;
-    b.block(&plan.body, &env, &mut body)?;
+    // What is known of the variables of a grid without points contradicts itself.
+    if !plan.grid.iter().any(|axis| axis.extent.is_zero()) {
+        b.start_accumulators(&plan.body, &env, &mut body)?;
+        b.block(&plan.body, &env, &mut body)?;
+    }
     b.kernel.body = body;
     clean::clean(&mut b.kernel);
     registers::demote(&mut b.kernel);

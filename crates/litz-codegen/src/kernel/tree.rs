@@ -44,6 +44,10 @@ impl<'a> Builder<'a> {
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
         use schedule::LoopKind as K;
+        // As in a grid: nothing runs, and what is known of its variable contradicts itself.
+        if axis.extent.is_zero() {
+            return Ok(());
+        }
         let clip = self.clip(axis, body, env)?;
         let mut inner = env.clone();
         if let Some(clip) = &clip {
