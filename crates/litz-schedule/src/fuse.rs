@@ -299,12 +299,13 @@ impl Cx<'_> {
     /// of them has more on its own and enough to do.
     pub fn is_less_parallel(&self, group: &Group, s: usize, joined: &Group, together: i64) -> bool {
         let wanted = 2 * i64::from(self.target.threads);
-        let alone = self.alone(s);
+        if wanted <= 2 || together >= wanted {
+            return false;
+        }
         let loses = |part: &Group| parallel_points(self.loops, part) > together;
         let chunks = |part: &Group| work(self.loops, part) / self.heuristics.chunk_ops;
-        wanted > 2
-            && together < wanted
-            && (loses(group) && chunks(joined) > LONG || loses(&alone) && chunks(&alone) > LONG_END)
+        let alone = self.alone(s);
+        loses(group) && chunks(joined) > LONG || loses(&alone) && chunks(&alone) > LONG_END
     }
 
     /// Adds a variable to those of a group, and binds an axis of a nest to it.

@@ -20,6 +20,17 @@ pub struct Window {
     pub extra: Expr,
 }
 
+/// Where the taps are that reach a result of a transposed convolution: the first, and then every stride-th. Results a stride
+/// apart are reached by the same ones, and no others need be tried.
+pub struct Phase {
+    /// The tap.
+    pub tap: Expr,
+    /// The element that it spreads.
+    pub source: Expr,
+    /// What must hold for that to exist.
+    pub guard: Vec<Rel>,
+}
+
 impl Window {
     /// The same padding on both sides.
     pub fn new(stride: i64, dilation: i64, padding: Expr) -> Window {
@@ -76,20 +87,7 @@ impl Window {
         }
         (position.floordiv(self.stride), guard)
     }
-}
 
-/// Where the taps are that reach a result of a transposed convolution: the first, and then every stride-th. Results a stride
-/// apart are reached by the same ones, and no others need be tried.
-pub struct Phase {
-    /// The tap.
-    pub tap: Expr,
-    /// The element that it spreads.
-    pub source: Expr,
-    /// What must hold for that to exist.
-    pub guard: Vec<Rel>,
-}
-
-impl Window {
     /// Results that differ in what reaches them, if `count` results are whole groups of them.
     pub fn phases(&self, facts: &Facts, count: Expr) -> i64 {
         let is_split = self.dilation == 1 && facts.divides(self.stride, count);
