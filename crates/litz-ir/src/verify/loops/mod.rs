@@ -1,0 +1,193 @@
+//! Reports what is wrong with a loops program, statement by statement.
+
+mod body;
+mod bounds;
+
+use litz_sym::{Expr, Rel};
+
+use crate::diag::Diags;
+use crate::graph::contiguous_strides;
+use crate::ids::Id;
+use crate::loops::{Buf, BufKind, Extern, Loops, Nest, Output, Region, Stmt};
+use crate::verify::Report;
+
+/// What is wrong with a loops program.
+///
+/// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
+/// `negative-size`, `unknown-buffer`, `unwritten-buffer`, `partial-store`, `writes-input`, `undefined-value`,
+/// `operand-count`, `type-mismatch`, `literal-type`, `out-of-bounds`, `reduce-without-axes`, `mixes-reduction`,
+/// `scan-axis`, `region-axis`, `region-carry`, `extern-layout`, `update-target`, `update-type`, `duplicate-update`.
+pub fn verify(loops: &Loops) -> Diags {
+    let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
+    let points = vec![Points::Some(Expr::zero()); loops.bufs.len()];
+    let spans = loops.bufs.values().map(|buf| bounds::span_at(buf, &loops.facts)).collect();
+    let mut verifier = Verifier { report: Report::new(&loops.facts), loops, written, points, spans };
+    verifier.run();
+    verifier.report.diags
+}
+
+/// How many elements of a buffer may have been written, at most.
+#[derive(Clone, Copy)]
+enum Points {
+    All,
+    Some(Expr),
+}
+
+struct Verifier<'a> {
+    report: Report,
+    loops: &'a Loops,
+    /// Buffers that have contents so far.
+    written: Vec<bool>,
+    points: Vec<Points>,
+    /// Elements that each buffer spans for one choice of sizes, where that can be told.
+    spans: Vec<Option<i64>>,
+}
+
+impl Verifier<'_> {
+    fn run(&mut self) {
+        let loops = self.loops;
+        for guard in loops.facts.guards() {
+            self.report.rel(&guard.rel, "guard");
+        }
+        self.report.unique(loops.bufs.values().map(|buf| &*buf.name), "buffers");
+        let regions = loops.stmts.iter().filter(|stmt| matches!(stmt, Stmt::Region(_)));
+        let inside = regions.flat_map(Stmt::nests).map(|nest| &*nest.name);
+        self.report.unique(loops.stmts.iter().map(Stmt::name).chain(inside), "statements");
+        for buf in loops.bufs.values() {
+            self.report.shape(&buf.sizes, &buf.strides, format_args!("buffer `{}`", buf.name));
+        }
+        for stmt in &loops.stmts {
+            match stmt {
+                Stmt::Nest(nest) => self.nest(nest),
+                Stmt::Extern(call) => self.call(call),
+                Stmt::Region(region) => self.region(region),
+            }
+        }
+        self.coverage();
+        for &(target, source) in &loops.updates {
+            self.update(target, source);
+        }
+        self.report.unique_targets(&loops.updates, |buf| name(loops, buf));
+        for output in &loops.outputs {
+            self.output(output);
+        }
+    }
+
+    fn read(&mut self, buf: Buf, place: &str) {
+        match self.written.get(buf.index()) {
+            None => self.report.fail("unknown-buffer", format_args!("{place}: {buf} is no buffer")),
+            Some(true) => {}
+            Some(false) => {
+                let message =
+                    format!("{place}: `{}` is read before any statement writes it", name(self.loops, buf));
+                self.report.fail("unwritten-buffer", message);
+            }
+        }
+    }
+
+    fn write(&mut self, buf: Buf, place: &str) {
+        let Some(data) = self.loops.bufs.get(buf) else {
+            return self.report.fail("unknown-buffer", format_args!("{place}: {buf} is no buffer"));
+        };
+        self.written[buf.index()] = true;
+        let message = format_args!("{place}: `{}` is written, but it comes from outside", data.name);
+        self.report.check(data.kind == BufKind::Temp, "writes-input", message);
+    }
+
+    /// Buffers that all stores together cannot fill.
+    fn coverage(&mut self) {
+        for (buf, data) in self.loops.bufs.iter() {
+            let Points::Some(points) = self.points[buf.index()] else { continue };
+            let elements = data.sizes.iter().fold(Expr::one(), |n, &size| n * size);
+            if data.kind == BufKind::Temp
+                && !points.is_zero()
+                && self.loops.facts.known(&Rel::lt(points, elements)).is_yes()
+            {
+                let message =
+                    format_args!("`{}`: stores write {points} of {elements} elements at most", data.name);
+                self.report.fail("partial-store", message);
+            }
+        }
+    }
+
+    fn call(&mut self, call: &Extern) {
+        call.reads.iter().for_each(|&buf| self.read(buf, &call.name));
+        for &buf in call.reads.iter().chain(&call.writes) {
+            let Some(data) = self.loops.bufs.get(buf) else { continue };
+            let message = format_args!("{}: expected `{}` to be contiguous", call.name, data.name);
+            self.report.check(data.strides == contiguous_strides(&data.sizes), "extern-layout", message);
+        }
+        for &buf in &call.writes {
+            if let Some(points) = self.points.get_mut(buf.index()) {
+                *points = Points::All;
+            }
+        }
+        for &value in &call.ints {
+            self.report.expr(value, &call.name);
+        }
+        call.writes.iter().for_each(|&buf| self.write(buf, &call.name));
+    }
+
+    /// The nests in order, as they run for the first point of the axis.
+    fn region(&mut self, region: &Region) {
+        let name = &region.name;
+        let is_repeated: Vec<bool> = region.nests.iter().map(|nest| region.repeats(nest)).collect();
+        let changes = is_repeated.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        let has_ends = is_repeated.first() == Some(&false) || is_repeated.last() == Some(&false);
+        let is_run = changes <= 1 || changes == 2 && has_ends && is_repeated.first() == is_repeated.last();
+        let message = format_args!("{name}: the nests along {} do not stand together", region.over.var);
+        self.report.check(is_run && is_repeated.contains(&true), "region-axis", message);
+        let repeated: Vec<&Nest> = region.nests.iter().filter(|nest| region.repeats(nest)).collect();
+        for nest in &repeated {
+            let has_extent = nest.axes.contains(&region.over);
+            let message = format_args!("{}: expected the axis {} of `{name}`", nest.name, region.over);
+            self.report.check(has_extent, "region-axis", message);
+        }
+        let mut carried = Vec::new();
+        let mut written: Vec<Buf> = Vec::new();
+        for nest in &repeated {
+            let is_later =
+                |buf: &Buf| !written.contains(buf) && repeated.iter().any(|n| n.writes().contains(buf));
+            carried.extend(nest.reads().into_iter().filter(is_later));
+            written.extend(nest.writes());
+        }
+        for &buf in carried.iter().filter(|buf| !region.carry.contains(buf)) {
+            let message = format!("{name}: `{}` is carried, but not named", self::name(self.loops, buf));
+            self.report.fail("region-carry", message);
+        }
+        for &buf in region.carry.iter().filter(|buf| !carried.contains(buf)) {
+            let message = format!("{name}: `{}` is named, but not carried", self::name(self.loops, buf));
+            self.report.fail("region-carry", message);
+        }
+        region.nests.iter().for_each(|nest| self.nest(nest));
+    }
+
+    fn update(&mut self, target: Buf, source: Buf) {
+        self.read(source, "update");
+        let (Some(target), Some(source)) = (self.loops.bufs.get(target), self.loops.bufs.get(source)) else {
+            return;
+        };
+        let message = format_args!("update of `{}`: expected an input or a constant", target.name);
+        self.report.check(target.kind != BufKind::Temp, "update-target", message);
+        let layout = |buf: &crate::loops::BufData| (buf.dtype, buf.sizes.clone(), buf.strides.clone());
+        let message =
+            format_args!("update of `{}`: `{}` has another type or layout", target.name, source.name);
+        self.report.check(layout(target) == layout(source), "update-type", message);
+    }
+
+    fn output(&mut self, output: &Output) {
+        match output {
+            Output::View { buf, sizes, strides, offset } => {
+                self.read(*buf, "return");
+                self.report.shape(sizes, strides, "return");
+                self.report.expr(*offset, "return");
+            }
+            Output::Int(value) => self.report.expr(*value, "return"),
+            Output::Literal(_) | Output::Nothing => {}
+        }
+    }
+}
+
+fn name(loops: &Loops, buf: Buf) -> &str {
+    loops.bufs.get(buf).map_or("?", |data| &data.name)
+}
