@@ -23,7 +23,8 @@ use anyhow::{Context, bail, ensure};
 use crate::command::{command, root};
 use crate::venv;
 
-const LITZ: &str = "litz";
+/// The name under which `litz bench --serve` answers.
+pub const LITZ: &str = "litz";
 
 /// A turn lasts about this long, and has at most this many calls: enough for a steady median, short beside the drift.
 const TURN_MS: f64 = 100.0;
@@ -50,6 +51,11 @@ pub struct Args {
     pub threads: Option<usize>,
 }
 
+/// The wanted names among the given ones, in their order; all of them where none is named.
+pub fn among(names: impl IntoIterator<Item = String>, wanted: &[String]) -> Vec<String> {
+    names.into_iter().filter(|name| wanted.is_empty() || wanted.contains(name)).collect()
+}
+
 impl Args {
     /// Threads of each system.
     pub fn threads(&self) -> anyhow::Result<usize> {
@@ -64,7 +70,7 @@ impl Args {
         for wanted in &self.only {
             ensure!(names.contains(wanted), "no such name: {wanted}");
         }
-        Ok(names.iter().filter(|name| self.only.is_empty() || self.only.contains(name)).cloned().collect())
+        Ok(among(names.iter().cloned(), &self.only))
     }
 }
 
@@ -163,7 +169,7 @@ impl Driver {
 }
 
 /// Compilation with the first call, in milliseconds, and how many calls make a turn.
-fn warm(server: &mut Server, system: &str, name: &str) -> anyhow::Result<(f64, usize)> {
+pub fn warm(server: &mut Server, system: &str, name: &str) -> anyhow::Result<(f64, usize)> {
     let first = median(&server.ask(&format!("warm {system} {name}"))?);
     let call = median(&server.ask(&format!("run {system} {name} 3"))?);
     Ok((first, ((TURN_MS / call) as usize).clamp(1, MAX_CALLS)))
@@ -174,7 +180,7 @@ fn memory_mib(server: &mut Server, system: &str, name: &str) -> anyhow::Result<f
 }
 
 /// The median time of one turn's calls, in milliseconds.
-fn turn(server: &mut Server, system: &str, name: &str, calls: usize) -> anyhow::Result<f64> {
+pub fn turn(server: &mut Server, system: &str, name: &str, calls: usize) -> anyhow::Result<f64> {
     std::thread::sleep(PAUSE);
     let times = server.ask(&format!("run {system} {name} {calls}"))?;
     ensure!(times.len() == calls, "{system}: expected {calls} times, found {}", times.len());
@@ -182,7 +188,7 @@ fn turn(server: &mut Server, system: &str, name: &str, calls: usize) -> anyhow::
 }
 
 /// A child process that speaks the line protocol; it ends when dropped.
-struct Server {
+pub struct Server {
     child: Child,
     // Nothing only while it is dropped.
     requests: Option<ChildStdin>,
@@ -190,7 +196,8 @@ struct Server {
 }
 
 impl Server {
-    fn start(command: &mut Command) -> anyhow::Result<Server> {
+    /// Starts the process.
+    pub fn start(command: &mut Command) -> anyhow::Result<Server> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,36 +1,53 @@
 //! Turns the kernels of `benches/kernels.py` into a table of times a call and speed-ups, and the bars they must meet.
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use crate::bench::{self, Driver, Timing};
+use crate::bench_models::export_models;
 use crate::command::{build_litz, command, output, root, run as run_command};
 use crate::{bars, table, venv};
 
+/// Where the kernels go.
+const FOLDER: &str = "target/bench-kernels";
+
+/// The script that exports them, called with these words.
+fn export(words: &[String]) -> anyhow::Result<Command> {
+    let mut export = command(venv::ensure()?);
+    export.args(["benches/export_models.py", "--kernels"]).arg(root().join(FOLDER)).args(words);
+    Ok(export)
+}
+
+fn all_kernels() -> anyhow::Result<Vec<String>> {
+    Ok(output(&mut export(&["--list".to_string()])?)?.lines().map(str::to_string).collect())
+}
+
+/// Exports those of the kernels that are wanted (all, where none is named) and missing: names and files.
+pub fn export_kernels(wanted: &[String]) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let names = bench::among(all_kernels()?, wanted);
+    if !names.is_empty() {
+        run_command(&mut export(&names)?)?;
+    }
+    let file = |name: &String| root().join(FOLDER).join(format!("{name}.pt2"));
+    Ok(names.iter().map(|name| (name.clone(), file(name))).collect())
+}
+
 /// Exports what is missing, measures every kernel, prints the table and then the bars.
 pub fn run(args: &bench::Args) -> anyhow::Result<()> {
-    let python = venv::ensure()?;
-    let folder = root().join("target/bench-kernels");
-    let export = |words: &[&str]| {
-        let mut export = command(&python);
-        export.args(["benches/export_models.py", "--kernels"]).arg(&folder).args(words);
-        export
-    };
-    let all: Vec<String> = output(&mut export(&["--list"]))?.lines().map(str::to_string).collect();
-    let with_network: Vec<String> = all.iter().cloned().chain([bars::NETWORK.to_string()]).collect();
-    let mut names = args.select(&with_network)?;
-    let network = names.iter().position(|name| name == bars::NETWORK).map(|at| names.remove(at));
-    if !names.is_empty() {
-        run_command(&mut export(&names.iter().map(String::as_str).collect::<Vec<_>>()))?;
+    let with_network: Vec<String> = all_kernels()?.into_iter().chain([bars::NETWORK.to_string()]).collect();
+    let wanted = args.select(&with_network)?;
+    let has_kernels = wanted.iter().any(|name| name != bars::NETWORK);
+    let kernels = if has_kernels { export_kernels(&wanted)? } else { Vec::new() };
+    let mut network = None;
+    if wanted.iter().any(|name| name == bars::NETWORK) {
+        network = export_models(&[bars::NETWORK.to_string()])?.pop().map(|(_, file)| file);
     }
-    let corpus = root().join("target/corpus");
-    if let Some(network) = &network {
-        run_command(command(&python).arg("benches/export_models.py").arg(&corpus).arg(network))?;
-    }
-    let network = network.map(|name| corpus.join(format!("{name}.pt2")));
     let mut driver = Driver::start(build_litz()?, args)?;
 
     let mut measured = Vec::new();
-    for name in &names {
+    for (name, file) in &kernels {
         eprintln!("{name}");
-        let timing = driver.measure(&folder.join(format!("{name}.pt2")), name);
+        let timing = driver.measure(file, name);
         let timing = timing.inspect_err(|error| eprintln!("{name}: {error:#}")).ok();
         measured.push((name.clone(), timing));
     }
@@ -44,7 +61,7 @@ pub fn run(args: &bench::Args) -> anyhow::Result<()> {
     println!("\nratio: the peer's time over Litz's, call overhead included on both sides");
     println!("{}", bench::summary(&args.peers, measured.iter().map(|(_, timing)| timing.as_ref())));
     let inductor = args.peers.iter().position(|peer| peer == "inductor");
-    print!("\n{}", bars::report(&driver, &folder, network.as_deref(), inductor, &measured));
+    print!("\n{}", bars::report(&driver, &root().join(FOLDER), network.as_deref(), inductor, &measured));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -31,19 +31,26 @@ const MODELS: [&str; 13] = [
 /// Processes started for each compile time, of which the median counts.
 const STARTS: usize = 3;
 
+/// Exports those of the models that are wanted (all, where none is named) and missing: names and files.
+pub fn export_models(wanted: &[String]) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let names = bench::among(MODELS.map(str::to_string), wanted);
+    let folder = root().join("target/corpus");
+    if !names.is_empty() {
+        run_command(command(venv::ensure()?).arg("benches/export_models.py").arg(&folder).args(&names))?;
+    }
+    Ok(names.into_iter().map(|name| (name.clone(), folder.join(format!("{name}.pt2")))).collect())
+}
+
 /// Exports what is missing, measures every model, prints the table.
 pub fn run(args: &bench::Args) -> anyhow::Result<()> {
-    let names = args.select(&MODELS.map(str::to_string))?;
-    let folder = root().join("target/corpus");
-    run_command(command(venv::ensure()?).arg("benches/export_models.py").arg(&folder).args(&names))?;
+    let models = export_models(&args.select(&MODELS.map(str::to_string))?)?;
     let mut driver = Driver::start(build_litz()?, args)?;
 
     let (mut rows, mut timings) = (Vec::new(), Vec::new());
-    for name in &names {
+    for (name, model) in &models {
         eprintln!("{name}");
-        let model = folder.join(format!("{name}.pt2"));
         let measured =
-            driver.measure(&model, name).and_then(|timing| Ok((timing, compile_seconds(&driver, &model)?)));
+            driver.measure(model, name).and_then(|timing| Ok((timing, compile_seconds(&driver, model)?)));
         let measured = measured.inspect_err(|error| eprintln!("{name}: {error:#}")).ok();
         rows.push(row(name, measured.as_ref(), args.peers.len()));
         timings.push(measured.map(|(timing, _)| timing));

@@ -8,6 +8,8 @@ mod bless;
 mod command;
 mod corpus;
 mod demo;
+mod gate;
+mod pair;
 mod setup;
 mod table;
 mod test;
@@ -40,6 +42,10 @@ enum Task {
     BenchModels(bench::Args),
     /// Time single kernels against PyTorch
     BenchKernels(bench::Args),
+    /// Time two builds of Litz against each other
+    Pair(pair::Args),
+    /// Check every promise of the project, and record what was found
+    Gate(gate::Args),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +69,8 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Corpus(args) => return corpus::run(&args),
         Task::BenchModels(args) => bench_models::run(&args)?,
         Task::BenchKernels(args) => bench_kernels::run(&args)?,
+        Task::Pair(args) => return pair::run(&args),
+        Task::Gate(args) => return gate::run(&args),
     }
     Ok(ExitCode::SUCCESS)
 }

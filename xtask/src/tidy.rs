@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::command::{command, output, root};
 
 /// What each crate may use of ours, outside its tests. The crates stand in dependency order.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("litz-sym", &[]),
     ("litz-ir", &["litz-sym"]),
     ("litz-ops", &["litz-ir", "litz-sym"]),
@@ -37,6 +37,7 @@ const MAY_USE: [(&str, &[&str]); 13] = [
         ],
     ),
     ("litz-py", &["litz", "litz-runtime"]),
+    ("litz-examples", &["litz"]),
     ("xtask", &[]),
 ];
 

@@ -1,6 +1,6 @@
 //! The digits model on scans it was not trained on: each image as text, the answer, and how it compares with PyTorch.
 //!
-//! `cargo run --release --example digits`, or `cargo xtask demo`, which also installs what the build needs.
+//! `cargo run --release --bin digits`, or `cargo xtask demo`, which also installs what the build needs.
 
 use litz::{Model, Options, Tensor, tensors};
 use std::path::Path;
@@ -12,7 +12,7 @@ const SHADES: [char; 5] = [' ', '.', 'o', 'O', '@'];
 const CALLS: usize = 1000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR"));
     let data = tensors::read(&examples.join("digits.safetensors"))?;
     let (images, labels, expected) = (&data["images"], &data["labels"], &data["logits"]);
 
