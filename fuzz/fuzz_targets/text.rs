@@ -19,15 +19,7 @@ macro_rules! round_trip {
 }
 
 fn target() -> TargetInfo {
-    TargetInfo {
-        name: "cpu(isa=avx2, threads=2)".to_owned(),
-        vector_bytes: 32,
-        vector_registers: 16,
-        threads: 2,
-        l1_bytes: 32 << 10,
-        l2_bytes: 1 << 20,
-        mma: Vec::new(),
-    }
+    "cpu(isa=avx2, threads=2)".parse().expect("a target")
 }
 
 fn compile(loops: &Loops) {

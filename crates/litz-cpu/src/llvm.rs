@@ -32,16 +32,6 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// The name in schedules: `avx512`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Isa::Baseline => "baseline",
-            Isa::Avx2 => "avx2",
-            Isa::Avx512 => "avx512",
-            Isa::Neon => "neon",
-        }
-    }
-
     /// Width of a vector register.
     pub fn vector_bits(self) -> u32 {
         match self {
@@ -170,6 +160,19 @@ fn host_isa(features: &str) -> Isa {
     } else {
         Isa::Baseline
     }
+}
+
+/// What LLVM's verifier says of IR text.
+///
+/// # Errors
+/// What it rejects.
+pub fn verify(ir: &str, target: &CpuTarget) -> Result<(), LlvmError> {
+    initialise();
+    let context = Context::new();
+    let machine = Machine::new(target)?;
+    let module = context.parse(ir)?;
+    module.set_target(&machine, target)?;
+    module.verify()
 }
 
 /// Compiles IR text to the bytes of a relocatable ELF object.

@@ -1,7 +1,7 @@
 //! Decides how a loops program runs: what shares a kernel, in which loops, where buffers live, in what order.
 //!
 //! Everything here decides and nothing does: the result is a [`Schedule`], which cannot change what is computed.
-//! A target is known by its [`TargetInfo`] numbers alone.
+//! A target is known by its [`TargetInfo`] alone.
 
 #![forbid(unsafe_code)]
 
@@ -22,12 +22,12 @@ mod relate;
 mod reuse;
 mod row_block;
 mod rows;
+mod target;
 mod tiling;
 mod tree;
 
 use deps::Deps;
 use fuse::{Group, GroupKind};
-use litz_ir::Dtype;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, Local, LocalSpace, Reuse, Schedule, Step};
 use litz_sym::Sym;
@@ -35,63 +35,7 @@ use problem::Problem;
 use reuse::Pair;
 
 pub use fuse::NoFuse;
-
-/// What a target can do, as numbers.
-#[derive(Clone, PartialEq, Debug)]
-pub struct TargetInfo {
-    /// Name shown in the schedule: `cpu(isa=avx512, threads=2)`.
-    pub name: String,
-    /// Bytes of a vector register.
-    pub vector_bytes: u32,
-    /// Number of vector registers.
-    pub vector_registers: u32,
-    /// Threads a launch is spread over.
-    pub threads: u32,
-    /// Bytes of the cache a thread reads at register speed.
-    pub l1_bytes: i64,
-    /// Bytes of the cache of one core.
-    pub l2_bytes: i64,
-    /// Instructions that sum products of narrow elements; of those for one type the widest first.
-    pub mma: Vec<Mma>,
-}
-
-/// An instruction that adds a product of small matrices to f32 accumulators. One row is a dot product in each lane of a
-/// vector.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mma {
-    /// Type of both operands' elements.
-    pub dtype: Dtype,
-    /// Rows of the left operand and of the accumulators, at most.
-    pub rows: u32,
-    /// Columns of the right operand and of the accumulators, at most.
-    pub columns: u32,
-    /// Reduced points, at most.
-    pub depth: u32,
-    /// Neighbouring reduced points that are side by side in the right operand: it is laid out as
-    /// `[depth / group, column, group]`. The same for all instructions of a type, which depths are multiples of.
-    pub group: u32,
-}
-
-impl TargetInfo {
-    /// Lanes of a vector of f32, the unit every vector loop counts in.
-    pub fn lanes(&self) -> u32 {
-        (self.vector_bytes / 4).max(1)
-    }
-    /// Columns of a product's register tile, and the width constant operands are packed to: two vectors.
-    pub fn tile_columns(&self) -> u32 {
-        2 * self.lanes()
-    }
-    /// The types that have matrix instructions, with their groups.
-    pub fn groups(&self) -> Vec<(Dtype, u32)> {
-        let mut groups: Vec<(Dtype, u32)> = Vec::new();
-        for mma in &self.mma {
-            if !groups.iter().any(|g| g.0 == mma.dtype) {
-                groups.push((mma.dtype, mma.group));
-            }
-        }
-        groups
-    }
-}
+pub use target::{Isa, Mma, TargetInfo};
 
 /// Thresholds, with where they come from.
 #[derive(Clone, PartialEq, Debug)]
@@ -192,7 +136,7 @@ pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> 
     let schedule = Schedule {
         name: loops.name.clone(),
         of: loops.name.clone(),
-        target: target.name.clone(),
+        target: target.to_string(),
         steps,
         reuses: reuses.into_iter().map(|(from, to)| Reuse { from: name(from), to: name(to) }).collect(),
         pools,

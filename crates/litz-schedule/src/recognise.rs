@@ -74,7 +74,7 @@ fn grouped(
     else {
         return None;
     };
-    let unit = target.mma.iter().find(|m| is_of_type(loops, nest, [left, right], m))?;
+    let unit = target.isa.mma().iter().find(|m| is_of_type(loops, nest, [left, right], m))?;
     let (width, group) = (i64::from(target.tile_columns()), i64::from(unit.group));
     let [tile, lane, number, element] = ["tile", "lane", "group", "element"].map(Sym::new);
     let mut facts = facts.clone();

@@ -105,7 +105,7 @@ fn merge_rows(loops: &Loops, group: &Group, mut rows: Vec<Axis>) -> Vec<Merged> 
 /// Rows of a tile at most: accumulators, the right operand's vectors and one broadcast of the left share the registers.
 pub fn most_rows(target: &TargetInfo) -> i64 {
     let vectors = i64::from(target.tile_columns() / target.lanes());
-    ((i64::from(target.vector_registers) - vectors - 2) / vectors).max(1)
+    ((i64::from(target.isa.vector_registers()) - vectors - 2) / vectors).max(1)
 }
 
 /// Rows of a tile: as many as fit, spread evenly over the tiles a known number of rows needs; fewer when the number is

@@ -15,15 +15,7 @@ use litz_ir::{text, verify};
 use litz_schedule::{Heuristics, Outcome, TargetInfo};
 
 fn target() -> TargetInfo {
-    TargetInfo {
-        name: "cpu(isa=avx512, threads=4)".to_owned(),
-        vector_bytes: 64,
-        vector_registers: 32,
-        threads: 4,
-        l1_bytes: 32 << 10,
-        l2_bytes: 1 << 20,
-        mma: Vec::new(),
-    }
+    "cpu(isa=avx512, threads=4)".parse().expect("a target")
 }
 
 /// The loops program with that body, verified.

@@ -48,7 +48,7 @@ impl Code {
 impl Compiled {
     /// Writes the program, its machine code and its constants, as they are at this moment, to one file, which
     /// [`litz_runtime::artifact::Artifact`] runs without a compiler. The file is for machines with this one's kind of
-    /// CPU, or that of [`Options::isa`].
+    /// CPU, or that of [`Options::target`].
     ///
     /// # Errors
     /// When the file cannot be written, or the model was compiled for the reference device, which has no code.
@@ -324,7 +324,7 @@ mod tests {
         let cached = options(Some(&folder.0));
         model.compile(&cached).expect("compiles");
         let others = [
-            Options { isa: crate::IsaChoice::Baseline, ..cached.clone() },
+            Options { target: "cpu(isa=sse2, threads=2)".parse().ok(), ..cached.clone() },
             Options { threads: 1, ..cached.clone() },
             Options { verify: Verify::Passes, ..cached.clone() },
         ];

@@ -2,17 +2,18 @@
 
 use crate::error::Error;
 use crate::machine::Caches;
-use crate::options::{IsaChoice, Options};
+use crate::options::Options;
 use litz_cpu::llvm::CpuTarget;
-use litz_ir::Dtype;
+use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
+use litz_runtime::artifact::Target;
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::device::NativeDevice;
 use litz_runtime::object::LoadedObject;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::reference::ReferenceDevice;
 use litz_runtime::{routines, symbols};
-use litz_schedule::{Mma, TargetInfo};
+use litz_schedule::{Isa, TargetInfo};
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,30 +28,20 @@ pub struct CpuBackend {
 }
 
 /// Kernels that one LLVM module holds at most. Starting a module costs about 0.7 ms, and modules compile in parallel.
-const KERNELS_PER_MODULE: usize = 4;
+pub(crate) const KERNELS_PER_MODULE: usize = 4;
 
 impl CpuBackend {
     /// The backend that `options` ask for.
     pub fn new(options: &Options) -> CpuBackend {
-        let target = match options.isa {
-            IsaChoice::Host => CpuTarget::host(),
-            IsaChoice::Avx2 => CpuTarget::avx2(),
-            IsaChoice::Baseline => CpuTarget::baseline(),
-        };
-        let caches = match options.isa {
-            IsaChoice::Host => Caches::of_machine(),
-            // Code for no machine in particular.
-            IsaChoice::Avx2 | IsaChoice::Baseline => Caches::USUAL,
-        };
-        let registers = if target.vector_bits >= 512 { 32 } else { 16 };
-        let info = TargetInfo {
-            name: format!("cpu(isa={}, threads={})", target.isa.name(), options.threads),
-            vector_bytes: target.vector_bits / 8,
-            vector_registers: registers,
-            threads: u32::try_from(options.threads).unwrap_or(u32::MAX),
-            l1_bytes: caches.l1_bytes,
-            l2_bytes: caches.l2_bytes,
-            mma: matrix_instructions(&target),
+        let (target, info) = match options.target {
+            Some(info) => (cpu_target(info.isa), info),
+            None => {
+                let target = CpuTarget::host();
+                let Caches { l1_bytes, l2_bytes } = Caches::of_machine();
+                let threads = u32::try_from(options.threads).unwrap_or(u32::MAX);
+                let info = TargetInfo { isa: isa_of(&target), threads, l1_bytes, l2_bytes };
+                (target, info)
+            }
         };
         CpuBackend { target, info }
     }
@@ -58,6 +49,17 @@ impl CpuBackend {
     /// The CPU that code is for.
     pub fn cpu(&self) -> &CpuTarget {
         &self.target
+    }
+
+    /// # Errors
+    /// [`Error::Unsupported`] when this machine cannot run the code.
+    pub fn check_machine(&self) -> Result<(), Error> {
+        let needed = Target::new(&self.target.triple, &self.target.features);
+        needed.check().map_err(|error| {
+            let help = "`litz compile --to object` compiles for any target";
+            let message = format!("this machine cannot run code for {}: {error}", self.info);
+            Error::Unsupported(vec![Diag::new("unsupported-target", message).help(help)])
+        })
     }
 
     /// What the scheduler goes by.
@@ -71,6 +73,14 @@ impl CpuBackend {
     /// [`Error::Bug`] when a kernel is beyond the emitter.
     pub fn emit(&self, kernels: &[Kernel]) -> Result<String, Error> {
         litz_cpu::emit::emit_module(kernels, &self.target).map_err(|e| Error::bug("emit", e))
+    }
+
+    /// Emits some kernels and lets LLVM verify the text.
+    ///
+    /// # Errors
+    /// [`Error::Bug`] when a kernel is beyond the emitter, or LLVM rejects it.
+    pub fn verify(&self, kernels: &[Kernel]) -> Result<(), Error> {
+        litz_cpu::llvm::verify(&self.emit(kernels)?, &self.target).map_err(|e| Error::bug("llvm", e))
     }
 
     /// The kernels' machine code as text.
@@ -130,16 +140,28 @@ impl CpuBackend {
     }
 }
 
-/// What a CPU multiplies matrices with.
-fn matrix_instructions(target: &CpuTarget) -> Vec<Mma> {
-    let mut all = Vec::new();
-    if target.has("amx-bf16") {
-        all.push(Mma { dtype: Dtype::BF16, rows: 16, columns: 16, depth: 32, group: 2 });
+/// A CPU that has an instruction set and nothing more.
+fn cpu_target(isa: Isa) -> CpuTarget {
+    match isa {
+        Isa::Sse2 => CpuTarget::baseline(),
+        Isa::Avx2 => CpuTarget::avx2(),
+        Isa::Avx512 => CpuTarget::avx512(),
+        Isa::Avx512Bf16 => CpuTarget::avx512_bf16(),
+        Isa::Avx512Amx => CpuTarget::amx(),
+        Isa::Neon => CpuTarget::aarch64(),
     }
-    if target.has("avx512bf16") {
-        all.push(Mma { dtype: Dtype::BF16, rows: 1, columns: target.vector_bits / 32, depth: 2, group: 2 });
+}
+
+/// The largest instruction set that a CPU has all of.
+fn isa_of(cpu: &CpuTarget) -> Isa {
+    match cpu.isa {
+        litz_cpu::llvm::Isa::Baseline => Isa::Sse2,
+        litz_cpu::llvm::Isa::Avx2 => Isa::Avx2,
+        litz_cpu::llvm::Isa::Neon => Isa::Neon,
+        litz_cpu::llvm::Isa::Avx512 if !cpu.has("avx512bf16") => Isa::Avx512,
+        litz_cpu::llvm::Isa::Avx512 if !cpu.has("amx-bf16") => Isa::Avx512Bf16,
+        litz_cpu::llvm::Isa::Avx512 => Isa::Avx512Amx,
     }
-    all
 }
 
 /// What `work` gives for each of `0..count`, which threads take one after another.
@@ -185,4 +207,27 @@ pub fn load(kernels: &[Kernel], objects: &[Vec<u8>], pool: Arc<ThreadPool>) -> R
 /// When a kernel is malformed.
 pub fn reference(kernels: &[Kernel]) -> Result<Device, Error> {
     Ok(Arc::new(ReferenceDevice::new(kernels)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_has_the_instructions_it_was_made_for() {
+        for isa in Isa::ALL {
+            let cpu = cpu_target(isa);
+            assert_eq!(isa_of(&cpu), isa);
+            assert_eq!(cpu.vector_bits / 8, isa.vector_bytes());
+        }
+    }
+
+    #[test]
+    fn code_for_another_kind_of_machine_is_not_run() {
+        let foreign = if cfg!(target_arch = "aarch64") { Isa::Sse2 } else { Isa::Neon };
+        let info = TargetInfo { isa: foreign, ..*CpuBackend::new(&Options::default()).info() };
+        let error = CpuBackend::new(&Options { target: Some(info), ..Options::default() }).check_machine();
+        assert!(matches!(error, Err(Error::Unsupported(_))), "{error:?}");
+        assert!(CpuBackend::new(&Options::default()).check_machine().is_ok());
+    }
 }

@@ -1,5 +1,6 @@
 //! What Linux says of the processor's caches, to numbers that the scheduler can go by.
 
+use litz_schedule::TargetInfo;
 use std::path::Path;
 
 /// Bytes of a core's data caches.
@@ -12,8 +13,9 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Those of processors that are not this machine's, or do not say: the smaller ones of current servers (AMD Zen 5).
-    pub const USUAL: Caches = Caches { l1_bytes: 32 << 10, l2_bytes: 1 << 20 };
+    /// Those of processors that do not say.
+    pub const USUAL: Caches =
+        Caches { l1_bytes: TargetInfo::USUAL_L1_BYTES, l2_bytes: TargetInfo::USUAL_L2_BYTES };
 
     /// Bounds of what is believed; virtual machines may report anything. The largest caches of one core are those of
     /// Apple's M4 (128 KiB) and of Intel's Lion Cove (3 MiB).

@@ -85,6 +85,17 @@ impl Model {
     /// When the model uses something unsupported.
     pub fn texts(&self, options: &Options, to: Stage, run: &mut Runner<'_>) -> Result<Texts, Error> {
         let graph = &self.imported.graph;
+        self.check_supported()?;
+        let backend = CpuBackend::new(options);
+        reproducer::catch(graph, options, || {
+            pipeline::compile(graph.clone(), backend.info(), options, to, run)
+        })
+    }
+
+    /// # Errors
+    /// When the model is for a device, or has guards, that no target supports.
+    pub(crate) fn check_supported(&self) -> Result<(), Error> {
+        let graph = &self.imported.graph;
         if let Place::Cuda(_) = graph.device {
             return Err(Error::Unsupported(vec![
                 litz_ir::Diag::new("unsupported-device", format!("the model is for {}", graph.device))
@@ -92,19 +103,13 @@ impl Model {
             ]));
         }
         let unknown: Diags = self.imported.unknown_guards.iter().flat_map(|guard| guard.diags()).collect();
-        if !unknown.is_empty() {
-            return Err(Error::Unsupported(unknown));
-        }
-        let backend = CpuBackend::new(options);
-        reproducer::catch(graph, options, || {
-            pipeline::compile(graph.clone(), backend.info(), options, to, run)
-        })
+        if unknown.is_empty() { Ok(()) } else { Err(Error::Unsupported(unknown)) }
     }
 
-    /// Compiles for this machine.
+    /// Compiles for this machine, or another target that this machine can run the code of.
     ///
     /// # Errors
-    /// When the model uses something unsupported, or its weights are missing.
+    /// When the model uses something unsupported, its weights are missing, or this machine cannot run the target's code.
     pub fn compile(&self, options: &Options) -> Result<Compiled, Error> {
         self.compile_with(options, &mut |_| {})
     }
@@ -118,6 +123,9 @@ impl Model {
         let cache =
             options.cache.as_ref().and_then(|dir| ObjectCache::open(dir.clone(), options.cache_bytes).ok());
         let backend = CpuBackend::new(options);
+        if !options.reference {
+            backend.check_machine()?;
+        }
         let kept = cache.as_ref().filter(|_| !options.reference);
         let kept = run.step("key", || Kept::new(self, &backend, options, kept?));
         let (texts, code) = if options.reference {

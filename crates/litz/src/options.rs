@@ -1,7 +1,7 @@
 //! Everything a user can choose, built once. This is the only place that reads environment variables.
 
 use litz_passes::loops::Settings;
-use litz_schedule::Heuristics;
+use litz_schedule::{Heuristics, TargetInfo};
 use std::path::PathBuf;
 
 /// How to compile and run.
@@ -12,8 +12,8 @@ pub struct Options {
     /// Bind threads to cores where there is one for each core that the process may use; see
     /// [`litz_runtime::pool::ThreadPool`]. Not for several processes that take turns on the same cores.
     pub bind: bool,
-    /// Which instructions kernels may use.
-    pub isa: IsaChoice,
+    /// What is compiled for; `None`: this machine, with so many threads.
+    pub target: Option<TargetInfo>,
     /// Run on the reference device: slow, obvious, the definition of right.
     pub reference: bool,
     /// Treat parameters as constants: fold and pack them when the model is loaded.
@@ -34,18 +34,6 @@ pub struct Options {
     pub heuristics: Heuristics,
 }
 
-/// Which instructions kernels may use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum IsaChoice {
-    /// All that this machine has.
-    #[default]
-    Host,
-    /// AVX2 and FMA.
-    Avx2,
-    /// Any x86-64.
-    Baseline,
-}
-
 /// What of the texts between stages is verified.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verify {
@@ -62,7 +50,7 @@ impl Default for Options {
         Options {
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             bind: true,
-            isa: IsaChoice::Host,
+            target: None,
             reference: false,
             freeze: true,
             verify: if cfg!(debug_assertions) { Verify::Passes } else { Verify::Stages },
@@ -77,6 +65,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The defaults, for a target and as many threads as it has.
+    pub fn for_target(target: TargetInfo) -> Options {
+        Options { threads: target.threads as usize, target: Some(target), ..Options::default() }
+    }
+
     /// The defaults, as changed by the environment: `LITZ_NUM_THREADS` (else `OMP_NUM_THREADS`), `LITZ_CACHE_DIR`
     /// (else the user's cache folder; empty: none), `LITZ_DUMP`.
     pub fn from_env() -> Options {

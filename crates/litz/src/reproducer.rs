@@ -3,8 +3,9 @@
 //! Compilation has one place where mistakes are caught: [`catch`]. What a stage rejects of the one before, and a panic
 //! anywhere between, end there as [`Error::Bug`].
 
+use crate::backends::CpuBackend;
 use crate::error::Error;
-use crate::options::{IsaChoice, Options};
+use crate::options::Options;
 use litz_ir::graph::Graph;
 use std::any::Any;
 use std::fmt;
@@ -51,12 +52,8 @@ fn write(graph: &Graph, options: &Options) -> std::io::Result<Reproducer> {
     let mut file = tempfile::Builder::new().prefix("litz-bug-").suffix(".litz").tempfile()?;
     file.write_all(graph.to_string().as_bytes())?;
     let (_, path) = file.keep()?;
-    let mut flags = format!(" --threads {}", options.threads);
-    flags += match options.isa {
-        IsaChoice::Host => "",
-        IsaChoice::Avx2 => " --isa avx2",
-        IsaChoice::Baseline => " --isa baseline",
-    };
+    // In full, so that it can be replayed on any machine.
+    let mut flags = format!(" --target '{}'", CpuBackend::new(options).info());
     if !options.freeze {
         flags += " --no-freeze";
     }
@@ -85,7 +82,8 @@ mod tests {
 
     /// What a compilation that ends so reports.
     fn caught(compile: impl FnOnce() -> Result<(), Error>) -> (&'static str, String, Reproducer) {
-        let options = Options { threads: 3, isa: IsaChoice::Avx2, freeze: false, ..Options::default() };
+        let target = "cpu(isa=avx2, threads=3)".parse().expect("a target");
+        let options = Options { freeze: false, ..Options::for_target(target) };
         match catch(&graph(), &options, compile) {
             Err(Error::Bug { stage, message, reproducer: Some(reproducer) }) => (stage, message, reproducer),
             other => panic!("expected a bug with a reproducer, found {other:?}"),
@@ -101,7 +99,7 @@ mod tests {
         assert_eq!(written, graph().to_string());
         let command = reproducer.to_string();
         assert!(command.starts_with(&format!("litz compile {}", reproducer.path.display())), "{command}");
-        assert!(command.ends_with("--threads 3 --isa avx2 --no-freeze"), "{command}");
+        assert!(command.ends_with("--target 'cpu(isa=avx2, threads=3)' --no-freeze"), "{command}");
     }
 
     #[test]

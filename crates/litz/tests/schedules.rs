@@ -13,7 +13,7 @@ mod programs;
 mod random;
 
 use choices::Choices;
-use litz::{CpuBackend, Device, IsaChoice, Options, Tensor, Value};
+use litz::{CpuBackend, Device, Options, Tensor, Value};
 use litz_codegen::Realized;
 use litz_ir::loops::Loops;
 use litz_ir::schedule::Schedule;
@@ -103,13 +103,17 @@ fn on_reference(realized: &Realized) -> Device {
     Arc::new(ReferenceDevice::new(&realized.kernels).expect("verified kernels"))
 }
 
-/// The host's code for the kernels.
-fn on_native(realized: &Realized, threads: usize, isa: IsaChoice) -> Result<Device, TestCaseError> {
+/// This machine's code for the kernels, or that of a target whose code it can run.
+fn on_native(
+    realized: &Realized,
+    threads: usize,
+    target: Option<TargetInfo>,
+) -> Result<Device, TestCaseError> {
     let fail = |e: &dyn std::fmt::Display| {
         let kernels: String = realized.kernels.iter().map(ToString::to_string).collect();
         TestCaseError::fail(format!("{e}\n{kernels}"))
     };
-    let options = Options { threads: 1, isa, ..Options::default() };
+    let options = Options { threads: 1, target, ..Options::default() };
     let objects =
         CpuBackend::new(&options).compile(&realized.kernels, &options, None).map_err(|e| fail(&e))?;
     let resolve = |name: &str| routines::symbol(name).or_else(|| symbols::c_library_symbol(name));
@@ -120,16 +124,12 @@ fn on_native(realized: &Realized, threads: usize, isa: IsaChoice) -> Result<Devi
     Ok(Arc::new(device.map_err(|e| fail(&e))?))
 }
 
-fn target(lanes: u32, threads: u32) -> TargetInfo {
-    TargetInfo {
-        name: format!("cpu(lanes={lanes}, threads={threads})"),
-        vector_bytes: 4 * lanes,
-        vector_registers: if lanes == 16 { 32 } else { 16 },
-        threads,
-        l1_bytes: 32 << 10,
-        l2_bytes: 1 << 20,
-        mma: Vec::new(),
-    }
+const SSE2: &str = "cpu(isa=sse2, threads=1)";
+const AVX2: &str = "cpu(isa=avx2, threads=2)";
+const AVX512: &str = "cpu(isa=avx512, threads=2)";
+
+fn target(text: &str) -> TargetInfo {
+    text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Thresholds under which small programs are split as large ones are.
@@ -223,8 +223,8 @@ fn programs_that_schedules_once_broke() -> Result<(), TestCaseError> {
     {
         let symbols = vec![("s0".to_owned(), s0)];
         let given = Given::new(Case { text: text.to_owned(), inputs: vec![sizes.to_vec()], symbols });
-        for lanes in [4, 8, 16] {
-            let schedule = litz_schedule::schedule(&given.loops, &target(lanes, 2), &small_pieces()).schedule;
+        for text in [SSE2, AVX2, AVX512] {
+            let schedule = litz_schedule::schedule(&given.loops, &target(text), &small_pieces()).schedule;
             let realized = given.realize(&schedule)?;
             given.check(&schedule, &realized, on_reference(&realized))?;
         }
@@ -248,9 +248,9 @@ proptest! {
     #[test]
     fn automatic_schedules_give_equal_results(program in bytes(80)) {
         let given = Given::new(programs::program(&mut Choices::new(&program.0)));
-        for (lanes, threads) in [(4, 1), (8, 2), (16, 1), (16, 2)] {
+        for text in [SSE2, AVX2, "cpu(isa=avx512, threads=1)", AVX512] {
             for heuristics in [Heuristics::default(), small_pieces()] {
-                let schedule = litz_schedule::schedule(&given.loops, &target(lanes, threads), &heuristics).schedule;
+                let schedule = litz_schedule::schedule(&given.loops, &target(text), &heuristics).schedule;
                 let realized = given.realize(&schedule)?;
                 given.check(&schedule, &realized, on_reference(&realized))?;
             }
@@ -264,14 +264,15 @@ proptest! {
     #[test]
     fn native_code_gives_equal_results(program in bytes(80), decisions in bytes(160)) {
         let given = Given::new(programs::program(&mut Choices::new(&program.0)));
-        for (lanes, threads, isa) in [(4, 1, IsaChoice::Baseline), (8, 2, IsaChoice::Avx2), (16, 2, IsaChoice::Host)] {
-            let schedule = litz_schedule::schedule(&given.loops, &target(lanes, threads), &small_pieces()).schedule;
+        for (text, native) in [(SSE2, Some(target(SSE2))), (AVX2, Some(target(AVX2))), (AVX512, None)] {
+            let info = target(text);
+            let schedule = litz_schedule::schedule(&given.loops, &info, &small_pieces()).schedule;
             let realized = given.realize(&schedule)?;
-            given.check(&schedule, &realized, on_native(&realized, threads as usize, isa)?)?;
+            given.check(&schedule, &realized, on_native(&realized, info.threads as usize, native)?)?;
         }
         let schedule = random::schedule(&given.loops, &mut Choices::new(&decisions.0));
         let realized = given.realize(&schedule)?;
-        let device = on_native(&realized, 2, IsaChoice::Host);
+        let device = on_native(&realized, 2, None);
         // The emitter may say that it cannot do what the scheduler never asks for.
         let is_unsupported = |e: &TestCaseError| e.to_string().contains("kernel @") && e.to_string().contains(": unsupported: ");
         if device.as_ref().is_err_and(is_unsupported) {

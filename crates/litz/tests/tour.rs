@@ -4,7 +4,7 @@
 //! the prose around them alone.
 
 use litz::pipeline;
-use litz::{CpuBackend, IsaChoice, Options, Runner, Stage, Text, Verify};
+use litz::{CpuBackend, Options, Runner, Stage, Text, Verify};
 use litz_ir::text;
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,7 +50,8 @@ fn every_text_reads_back_as_itself() {
 /// What the blocks hold, by name.
 fn texts() -> BTreeMap<String, String> {
     // One target, whatever machine the test runs on.
-    let options = Options { threads: 4, isa: IsaChoice::Avx2, verify: Verify::Passes, ..Options::default() };
+    let target = "cpu(isa=avx2, threads=4)".parse().expect("a target");
+    let options = Options { verify: Verify::Passes, ..Options::for_target(target) };
     let backend = CpuBackend::new(&options);
     let graph = text::graph::parse(MODEL).expect("the model is a graph");
     let mut quiet = |_: &str| {};

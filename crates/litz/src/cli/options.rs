@@ -3,7 +3,7 @@
 use super::output;
 use super::report::Table;
 use clap::ValueEnum;
-use litz::{IsaChoice, Options, Timing, Verify};
+use litz::{Options, TargetInfo, Timing, Verify};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -16,9 +16,10 @@ pub struct Common {
     /// Let the system move threads between cores: for several processes that take turns on the same ones
     #[arg(long)]
     no_bind: bool,
-    /// Instructions that kernels may use
-    #[arg(long, value_enum, default_value_t = Isa::Host)]
-    isa: Isa,
+    /// What to compile for, such as `cpu(isa=avx512-amx, threads=7, l1=48K, l2=2M)`; isa: sse2, avx2, avx512,
+    /// avx512-bf16, avx512-amx, neon [default: this machine]
+    #[arg(long, value_name = "TARGET", conflicts_with = "threads")]
+    target: Option<TargetInfo>,
     /// What runs the kernels
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     device: Device,
@@ -38,16 +39,6 @@ pub struct Common {
     /// Print what each stage took
     #[arg(long)]
     pub time: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Isa {
-    /// All that this machine has
-    Host,
-    /// AVX2 and FMA
-    Avx2,
-    /// Any x86-64
-    Baseline,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -74,11 +65,10 @@ impl Common {
         let mut options = Options::from_env();
         options.threads = self.threads.map_or(options.threads, NonZeroUsize::get);
         options.bind &= !self.no_bind;
-        options.isa = match self.isa {
-            Isa::Host => IsaChoice::Host,
-            Isa::Avx2 => IsaChoice::Avx2,
-            Isa::Baseline => IsaChoice::Baseline,
-        };
+        if let Some(target) = self.target {
+            options.threads = target.threads as usize;
+            options.target = Some(target);
+        }
         options.reference = self.device == Device::Reference;
         options.freeze &= !self.no_freeze;
         options.verify = match self.verify_ir {

@@ -5,13 +5,13 @@ use crate::numbers;
 use crate::settings::Settings;
 use crate::stages::{given_schedule, parse, prepared_loops, realized};
 use litz::pipeline::{compile, compile_loops};
-use litz::{CpuBackend, Device, IsaChoice, Options, Runner, Stage, Tensor, Text, Value, Verify};
+use litz::{CpuBackend, Device, Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
 use litz_runtime::RunError;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
 use litz_runtime::reference::ReferenceDevice;
-use litz_schedule::TargetInfo;
+use litz_schedule::{Isa, TargetInfo};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -34,12 +34,11 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     };
     let automatic = compiled(file, &settings, &settings.info)?;
     check("reference device", &automatic, reference(&automatic)?)?;
-    for &isa in isas() {
-        let backend = CpuBackend::new(&Options { isa, ..settings.options.clone() });
-        let TargetInfo { l1_bytes, l2_bytes, .. } = settings.info;
-        let info = TargetInfo { l1_bytes, l2_bytes, ..backend.info().clone() };
+    for target in natives(&settings.info) {
+        let backend = CpuBackend::new(&Options { target, ..settings.options.clone() });
+        let info = TargetInfo { isa: backend.info().isa, ..settings.info };
         let automatic = compiled(file, &settings, &info)?;
-        check(backend.cpu().isa.name(), &automatic, native(&automatic, &backend, &settings)?)?;
+        check(&info.to_string(), &automatic, native(&automatic, &backend, &settings)?)?;
     }
     if file.texts.len() > 1 {
         let loops = prepared_loops(file, &settings)?;
@@ -52,9 +51,10 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     Ok(())
 }
 
-/// Instruction sets that this machine has: its widest, and what every machine of its kind has.
-fn isas() -> &'static [IsaChoice] {
-    if cfg!(target_arch = "x86_64") { &[IsaChoice::Host, IsaChoice::Baseline] } else { &[IsaChoice::Host] }
+/// What this machine runs code for: all that it has, and what every machine of its kind has.
+fn natives(info: &TargetInfo) -> Vec<Option<TargetInfo>> {
+    let least = cfg!(target_arch = "x86_64").then_some(TargetInfo { isa: Isa::Sse2, ..*info });
+    [None].into_iter().chain(least.map(Some)).collect()
 }
 
 /// Constants by name, and calls. The input `in.0` begins a call.

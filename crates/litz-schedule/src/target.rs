@@ -1,0 +1,277 @@
+//! Describes a target in numbers, with a text form that options, tests, fuzzers and tasks share.
+//!
+//! ```text
+//! cpu(isa=avx512-amx, threads=7, l1=48K, l2=2M)
+//! ```
+//!
+//! `isa` and `threads` have to be given. Caches that are not are those of [`TargetInfo::USUAL_L1_BYTES`] and
+//! [`TargetInfo::USUAL_L2_BYTES`]; their sizes are numbers of bytes, or of KiB (`48K`) or MiB (`2M`).
+
+use litz_ir::{Diag, Dtype};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// What a target can do, as far as decisions depend on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TargetInfo {
+    /// The instruction set.
+    pub isa: Isa,
+    /// Threads a launch is spread over.
+    pub threads: u32,
+    /// Bytes of the cache a thread reads at register speed.
+    pub l1_bytes: i64,
+    /// Bytes of the cache of one core.
+    pub l2_bytes: i64,
+}
+
+/// An instruction set of a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Isa {
+    /// x86-64 with SSE2 only.
+    Sse2,
+    /// x86-64-v3: AVX2 and FMA.
+    Avx2,
+    /// x86-64-v4: AVX-512 F, BW, CD, DQ and VL.
+    Avx512,
+    /// As [`Isa::Avx512`], with dot products of bf16.
+    Avx512Bf16,
+    /// As [`Isa::Avx512Bf16`], with products of bf16 matrices in tile registers.
+    Avx512Amx,
+    /// AArch64 with Advanced SIMD.
+    Neon,
+}
+
+/// An instruction that adds a product of small matrices to f32 accumulators. One row is a dot product in each lane of a
+/// vector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mma {
+    /// Type of both operands' elements.
+    pub dtype: Dtype,
+    /// Rows of the left operand and of the accumulators, at most.
+    pub rows: u32,
+    /// Columns of the right operand and of the accumulators, at most.
+    pub columns: u32,
+    /// Reduced points, at most.
+    pub depth: u32,
+    /// Neighbouring reduced points that are side by side in the right operand: it is laid out as
+    /// `[depth / group, column, group]`. The same for all instructions of a type, which depths are multiples of.
+    pub group: u32,
+}
+
+/// `vdpbf16ps`: two terms of a sum in each of 16 lanes.
+const DOT_BF16: Mma = Mma { dtype: Dtype::BF16, rows: 1, columns: 16, depth: 2, group: 2 };
+/// `tdpbf16ps`: whole tile registers.
+const TILE_BF16: Mma = Mma { dtype: Dtype::BF16, rows: 16, columns: 16, depth: 32, group: 2 };
+
+impl Isa {
+    /// Every instruction set.
+    pub const ALL: [Isa; 6] = [Isa::Sse2, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Avx512Amx, Isa::Neon];
+
+    /// The name in a target's text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Sse2 => "sse2",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Avx512Bf16 => "avx512-bf16",
+            Isa::Avx512Amx => "avx512-amx",
+            Isa::Neon => "neon",
+        }
+    }
+
+    /// Bytes of a vector register.
+    pub fn vector_bytes(self) -> u32 {
+        match self {
+            Isa::Sse2 | Isa::Neon => 16,
+            Isa::Avx2 => 32,
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Avx512Amx => 64,
+        }
+    }
+
+    /// Number of vector registers.
+    pub fn vector_registers(self) -> u32 {
+        match self {
+            Isa::Sse2 | Isa::Avx2 => 16,
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Avx512Amx | Isa::Neon => 32,
+        }
+    }
+
+    /// Instructions that sum products of narrow elements; of those for one type the widest first.
+    pub fn mma(self) -> &'static [Mma] {
+        match self {
+            Isa::Sse2 | Isa::Avx2 | Isa::Avx512 | Isa::Neon => &[],
+            Isa::Avx512Bf16 => &[DOT_BF16],
+            Isa::Avx512Amx => &[TILE_BF16, DOT_BF16],
+        }
+    }
+}
+
+impl TargetInfo {
+    /// First-level cache of a CPU of which nothing is known: the smaller one of current servers (AMD Zen 5).
+    pub const USUAL_L1_BYTES: i64 = 32 << 10;
+    /// Second-level cache of such a CPU.
+    pub const USUAL_L2_BYTES: i64 = 1 << 20;
+
+    /// Lanes of a vector of f32, the unit every vector loop counts in.
+    pub fn lanes(&self) -> u32 {
+        self.isa.vector_bytes() / 4
+    }
+
+    /// Columns of a product's register tile, and the width constant operands are packed to: two vectors.
+    pub fn tile_columns(&self) -> u32 {
+        2 * self.lanes()
+    }
+
+    /// The types that have matrix instructions, with their groups.
+    pub fn groups(&self) -> Vec<(Dtype, u32)> {
+        let mut groups: Vec<(Dtype, u32)> = Vec::new();
+        for mma in self.isa.mma() {
+            if !groups.iter().any(|g| g.0 == mma.dtype) {
+                groups.push((mma.dtype, mma.group));
+            }
+        }
+        groups
+    }
+}
+
+impl fmt::Display for TargetInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpu(isa={}, threads={}", self.isa.name(), self.threads)?;
+        for (key, bytes, usual) in
+            [("l1", self.l1_bytes, Self::USUAL_L1_BYTES), ("l2", self.l2_bytes, Self::USUAL_L2_BYTES)]
+        {
+            if bytes != usual {
+                write!(f, ", {key}={}", Bytes(bytes))?;
+            }
+        }
+        f.write_str(")")
+    }
+}
+
+/// A number of bytes in the largest unit that divides it.
+struct Bytes(i64);
+
+const UNITS: [(&str, i64); 3] = [("M", 1 << 20), ("K", 1 << 10), ("", 1)];
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, unit) = UNITS.into_iter().find(|unit| self.0 % unit.1 == 0).unwrap_or(("", 1));
+        write!(f, "{}{name}", self.0 / unit)
+    }
+}
+
+/// Bounds of what a target's text may say: beyond what any CPU has, and small enough for all arithmetic on it.
+const THREADS: RangeInclusive<i64> = 1..=4096;
+const CACHE_BYTES: RangeInclusive<i64> = 1 << 10..=1 << 30;
+
+impl FromStr for TargetInfo {
+    type Err = Diag;
+
+    /// Reads what [`fmt::Display`] writes, and the same with blanks elsewhere or keys in another order.
+    ///
+    /// # Errors
+    /// `target-syntax`, saying what was expected.
+    fn from_str(text: &str) -> Result<TargetInfo, Diag> {
+        parse(text).map_err(|what| Diag::new("target-syntax", format!("target `{text}`: {what}")))
+    }
+}
+
+fn parse(text: &str) -> Result<TargetInfo, String> {
+    let inside = text.trim().strip_prefix("cpu(").and_then(|rest| rest.strip_suffix(')'));
+    let inside = inside.ok_or("expected `cpu(isa=.., threads=..)`")?;
+    let (mut isa, mut threads, mut l1, mut l2) = (None, None, None, None);
+    for entry in inside.split(',') {
+        let (key, value) =
+            entry.split_once('=').ok_or_else(|| format!("expected `key=value`, found `{entry}`"))?;
+        let (key, value) = (key.trim(), value.trim());
+        let is_first = match key {
+            "isa" => isa.replace(instruction_set(value)?).is_none(),
+            "threads" => threads.replace(number(value, 1, THREADS)? as u32).is_none(),
+            "l1" => l1.replace(bytes(value)?).is_none(),
+            "l2" => l2.replace(bytes(value)?).is_none(),
+            _ => return Err(format!("expected isa, threads, l1 or l2, found `{key}`")),
+        };
+        if !is_first {
+            return Err(format!("`{key}` is given twice"));
+        }
+    }
+    Ok(TargetInfo {
+        isa: isa.ok_or("expected `isa=..`")?,
+        threads: threads.ok_or("expected `threads=..`")?,
+        l1_bytes: l1.unwrap_or(TargetInfo::USUAL_L1_BYTES),
+        l2_bytes: l2.unwrap_or(TargetInfo::USUAL_L2_BYTES),
+    })
+}
+
+fn instruction_set(name: &str) -> Result<Isa, String> {
+    let known = || Isa::ALL.map(Isa::name).join(", ");
+    let found = Isa::ALL.into_iter().find(|isa| isa.name() == name);
+    found.ok_or_else(|| format!("expected one of {}, found `{name}`", known()))
+}
+
+fn bytes(text: &str) -> Result<i64, String> {
+    let (digits, unit) = UNITS
+        .into_iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))
+        .unwrap_or((text, 1));
+    number(digits, unit, CACHE_BYTES)
+}
+
+/// So many units, if that is within the range.
+fn number(digits: &str, unit: i64, range: RangeInclusive<i64>) -> Result<i64, String> {
+    let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let value = digits.parse::<i64>().ok().filter(|_| is_plain).and_then(|n| n.checked_mul(unit));
+    let value = value.filter(|value| range.contains(value));
+    let bounds = || format!("{} to {}", Bytes(*range.start()), Bytes(*range.end()));
+    value.ok_or_else(|| format!("expected a number from {}, found `{digits}`", bounds()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_read_back() {
+        for isa in Isa::ALL {
+            for (threads, l1_bytes, l2_bytes) in
+                [(1, 32 << 10, 1 << 20), (7, 48 << 10, 4 << 20), (4096, 1025, 1 << 30)]
+            {
+                let target = TargetInfo { isa, threads, l1_bytes, l2_bytes };
+                assert_eq!(target.to_string().parse(), Ok(target), "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn caches_are_written_in_the_largest_unit_and_only_where_they_are_unusual() {
+        let amx = TargetInfo { isa: Isa::Avx512Amx, threads: 7, l1_bytes: 48 << 10, l2_bytes: 2 << 20 };
+        assert_eq!(amx.to_string(), "cpu(isa=avx512-amx, threads=7, l1=48K, l2=2M)");
+        let sse = TargetInfo { isa: Isa::Sse2, threads: 1, l1_bytes: 32 << 10, l2_bytes: 1 << 20 };
+        assert_eq!(sse.to_string(), "cpu(isa=sse2, threads=1)");
+        assert_eq!(" cpu( threads=1,l2=1024K , isa=sse2 ) ".parse(), Ok(sse));
+    }
+
+    #[test]
+    fn what_is_no_target_is_refused() {
+        for (text, expected) in [
+            ("", "expected `cpu(isa=.., threads=..)`"),
+            ("cpu(isa=avx2, threads=2", "expected `cpu(isa=.., threads=..)`"),
+            ("cpu()", "expected `key=value`"),
+            ("cpu(isa=avx2)", "expected `threads=..`"),
+            ("cpu(threads=1)", "expected `isa=..`"),
+            ("cpu(isa=avx3, threads=1)", "expected one of sse2, avx2,"),
+            ("cpu(isa=avx2, threads=0)", "expected a number from 1 to 4K, found `0`"),
+            ("cpu(isa=avx2, threads=+1)", "found `+1`"),
+            ("cpu(isa=avx2, threads=1, l1=0)", "expected a number from 1K to 1024M"),
+            ("cpu(isa=avx2, threads=1, l2=9223372036854775807M)", "expected a number from 1K"),
+            ("cpu(isa=avx2, threads=1, l2=1G)", "found `1G`"),
+            ("cpu(isa=avx2, isa=avx2, threads=1)", "`isa` is given twice"),
+            ("cpu(isa=avx2, threads=1, l3=1M)", "expected isa, threads, l1 or l2, found `l3`"),
+        ] {
+            let error = text.parse::<TargetInfo>().expect_err(text);
+            assert_eq!(error.slug, "target-syntax");
+            assert!(error.to_string().contains(expected), "{text}: {error}");
+        }
+    }
+}
