@@ -12,6 +12,7 @@ mod gate;
 mod pair;
 mod setup;
 mod table;
+mod targets;
 mod test;
 mod tidy;
 mod venv;
@@ -38,6 +39,8 @@ enum Task {
     Venv,
     /// Export models with PyTorch and check Litz's numbers on each
     Corpus(corpus::Args),
+    /// Compile every exported model for many targets, everything verified
+    Targets(targets::Args),
     /// Time whole models against PyTorch
     BenchModels(bench::Args),
     /// Time single kernels against PyTorch
@@ -67,6 +70,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Bless(args) => bless::run(&args)?,
         Task::Venv => venv::run()?,
         Task::Corpus(args) => return corpus::run(&args),
+        Task::Targets(args) => return targets::run(&args),
         Task::BenchModels(args) => bench_models::run(&args)?,
         Task::BenchKernels(args) => bench_kernels::run(&args)?,
         Task::Pair(args) => return pair::run(&args),

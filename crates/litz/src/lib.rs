@@ -13,6 +13,7 @@
 
 mod artifact;
 mod backends;
+pub mod check;
 pub mod contract;
 mod error;
 mod identity;

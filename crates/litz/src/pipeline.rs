@@ -39,9 +39,21 @@ pub fn compile(
     if to == Stage::Graph {
         return Ok(Texts { graph: Some(graph), ..Texts::default() });
     }
-    let loops = run.step("lower", || litz_ops::lower(&graph)).map_err(Error::of_diags)?;
+    let loops = lower(&graph, run)?;
     let texts = compile_loops(loops, target, options, to, run)?;
     Ok(Texts { graph: Some(graph), ..texts })
+}
+
+/// The loops of a graph after its passes, which are the same for every target.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_graph(graph: Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
+    lower(&graph_passes(graph, options, run)?, run)
+}
+
+fn lower(graph: &Graph, run: &mut Runner<'_>) -> Result<Loops, Error> {
+    run.step("lower", || litz_ops::lower(graph)).map_err(Error::of_diags)
 }
 
 /// As [`compile`], from loops on.

@@ -1,6 +1,7 @@
 //! A command line to one of the commands, and what came of it to an exit status.
 
 mod bench;
+mod check;
 mod compile;
 mod cost;
 mod explain;
@@ -36,6 +37,8 @@ enum Command {
     Run(run::Args),
     /// Take a model, or a text, to a later stage
     Compile(compile::Args),
+    /// Compile a model for many targets, everything verified, and write nothing
+    Check(check::Args),
     /// Compare a model's results with PyTorch's
     Verify(verify::Args),
     /// Time a model
@@ -71,6 +74,7 @@ fn execute(command: &Command) -> Result<Exit, Failure> {
     match command {
         Command::Run(args) => run::execute(args),
         Command::Compile(args) => compile::execute(args),
+        Command::Check(args) => check::execute(args),
         Command::Verify(args) => verify::execute(args),
         Command::Bench(args) => bench::execute(args),
         Command::Inspect(args) => inspect::execute(args),
