@@ -3,9 +3,9 @@
 use crate::axes::variable;
 use crate::cost::size;
 use crate::tree::{cut, rebind};
-use litz_ir::loops::{Axis, Loops};
-use litz_ir::schedule::{LoopKind, Tree};
-use litz_sym::{Expr, Sym};
+use litz_ir::loops::{Axis, Loops, Stmt};
+use litz_ir::schedule::{Leaf, LoopKind, Tree};
+use litz_sym::{Expr, Rel, Sym};
 
 /// The reduced loops around `body`. Long sums are added up from parts: a single loop is cut into pieces, of several the
 /// innermost that are long enough together make a part, of about `part` terms. `axes` belong to a kernel of `loops`.
@@ -39,7 +39,7 @@ fn cut_into_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> (
         } else if length >= part {
             is_cut = true;
             trees = vec![Tree::Loop { kind: LoopKind::Partial, axis: *a, body: trees }];
-        } else if let Some(piece) = piece_of(&trees, a, part / length) {
+        } else if let Some(piece) = piece_of(&trees, a, loops, part / length) {
             // Pieces of this loop make the parts.
             is_cut = true;
             let name = |suffix: &str| variable(loops, &format!("{}{suffix}", a.var));
@@ -93,17 +93,38 @@ pub fn pieces(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<Pi
     None
 }
 
-/// How long to cut the pieces of a loop: about `wanted`. Where a leaf binds an axis to more than a multiple of the
-/// variable, as it does to the digits of merged axes, no piece may be cut short.
-fn piece_of(body: &[Tree], axis: &Axis, wanted: i64) -> Option<i64> {
-    let mut linear = true;
-    for tree in body {
-        tree.each_leaf(&mut |leaf| linear &= leaf.bind.iter().all(|b| b.1.linear(axis.var).is_some()));
-    }
-    let around = wanted / 4 + 1..=wanted + wanted / 3;
-    let even = axis.extent.as_int().and_then(|n| {
-        let divisors = around.filter(|d| n % d == 0);
+/// How long to cut the pieces of a loop: about `wanted`, of equal length where the extent has a divisor near it, else with
+/// the last one cut short, where it may be.
+fn piece_of(body: &[Tree], axis: &Axis, loops: &Loops, wanted: i64) -> Option<i64> {
+    let even = |most: i64| {
+        let extent = axis.extent.as_int()?;
+        let divisors = (wanted / 4 + 1..=most).filter(|d| extent % d == 0);
         divisors.rev().min_by_key(|d| (d - wanted).abs())
-    });
-    even.or(linear.then_some(wanted))
+    };
+    even(wanted + wanted / 3)
+        .or_else(|| may_be_cut_short(body, axis, loops).then_some(wanted))
+        .or_else(|| even(2 * wanted))
+}
+
+/// Whether what lies past the end of a loop lies past the end of the axes that leaves bind to it: nothing runs there then.
+/// It does not where the loop is a digit of merged axes, or the inner of two that an axis was cut into: past its end is
+/// what the next iteration of the outer one begins with.
+fn may_be_cut_short(body: &[Tree], axis: &Axis, loops: &Loops) -> bool {
+    let mut may = true;
+    let ends = |leaf: &Leaf, (of, value): &(Sym, Expr)| {
+        let mut nests = loops.stmts.iter().flat_map(Stmt::nests);
+        let nest = nests.find(|nest| nest.name == leaf.nest);
+        let bound = nest.and_then(|nest| nest.all_axes().find(|a| a.var == *of));
+        // Other loops only add to it.
+        let step = value.linear(axis.var).map(|(step, _)| step);
+        bound.zip(step).is_some_and(|(bound, step)| {
+            loops.facts.known(&Rel::le(bound.extent, step * axis.extent)).is_yes()
+        })
+    };
+    for tree in body {
+        tree.each_leaf(&mut |leaf| {
+            may &= leaf.bind.iter().filter(|b| b.1.has_sym(axis.var)).all(|b| ends(leaf, b));
+        });
+    }
+    may
 }
