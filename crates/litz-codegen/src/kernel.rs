@@ -33,6 +33,7 @@ const MAX_REGISTER_ELEMENTS: i64 = 1024;
 
 /// Builds the kernel of `plan`.
 pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan) -> Result<Built, Diag> {
+    let plan = &simplified(plan, &loops.facts);
     let mut b = Builder {
         loops,
         plan,
@@ -65,6 +66,30 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan) -> Result<Buil
     registers::demote(&mut b.kernel);
     b.finish_facts();
     Ok(Built { kernel: b.kernel, params: b.params })
+}
+
+/// The plan with the extents of its loops in their simplest form: what is asked of them is whether they are 1, or a number.
+fn simplified(plan: &KernelPlan, facts: &Facts) -> KernelPlan {
+    let mut plan = plan.clone();
+    plan.grid.iter_mut().for_each(|axis| simplify_extent(axis, facts));
+    plan.body.iter_mut().for_each(|tree| simplify_extents(tree, facts));
+    plan
+}
+
+fn simplify_extents(tree: &mut Tree, facts: &Facts) {
+    match tree {
+        Tree::Leaf(_) => {}
+        Tree::Loop { axis, body, .. } => {
+            simplify_extent(axis, facts);
+            body.iter_mut().for_each(|tree| simplify_extents(tree, facts));
+        }
+    }
+}
+
+fn simplify_extent(axis: &mut Axis, facts: &Facts) {
+    if axis.extent.as_int().is_none() {
+        axis.extent = facts.simplify(axis.extent);
+    }
 }
 
 struct Builder<'a> {

@@ -100,7 +100,7 @@ impl<'a> Body<'a> {
 
     /// An outer axis; its variable. An extent of 1 needs no axis: the coordinate is 0.
     pub fn axis(&mut self, extent: Expr) -> Expr {
-        if extent.is_one() {
+        if self.extent(extent).is_one() {
             return Expr::zero();
         }
         let at = self.axes.len();
@@ -123,11 +123,15 @@ impl<'a> Body<'a> {
     }
 
     fn new_axis(&mut self, name: String, extent: Expr) -> Axis {
-        let axis = Axis { var: self.fresh(name), extent };
+        let axis = Axis { var: self.fresh(name), extent: self.extent(extent) };
         if let Some(scoped) = &mut self.scoped {
-            scoped.declare_index(axis.var, extent);
+            scoped.declare_index(axis.var, axis.extent);
         }
         axis
+    }
+
+    fn extent(&self, extent: Expr) -> Expr {
+        if extent.as_int().is_some() { extent } else { self.facts.simplify(extent) }
     }
 
     /// A symbol of that name, or a longer one where a size symbol has it.

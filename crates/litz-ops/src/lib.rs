@@ -36,6 +36,7 @@ pub mod layout;
 pub mod lower;
 mod ops;
 pub mod promote;
+mod sizes;
 pub mod table;
 pub mod view;
 

@@ -7,6 +7,7 @@ use crate::error::OpError;
 use crate::infer::{InferCx, no_common_type};
 use crate::layout::{is_distinct, preserved_strides};
 use crate::promote::promote;
+use crate::sizes;
 use crate::table::Table;
 use crate::view::{Access, View};
 use litz_ir::graph::{Arg, Graph, Node, TensorType, Type, Value};
@@ -27,10 +28,11 @@ pub fn lower(graph: &Graph) -> Result<Loops, Diags> {
     if !missing.is_empty() {
         return Err(missing);
     }
-    let mut lower = Lower::new(graph, &table);
+    let simplified = sizes::simplified(graph);
+    let mut lower = Lower::new(&simplified, &table);
     let mut diags = free_numbers(graph);
-    lower.declare_inputs();
-    for node in &graph.nodes {
+    lower.declare_inputs(graph);
+    for node in &simplified.nodes {
         if let Err(error) = lower.node(node) {
             diags.push(error.at(node));
             lower.stand_in(node);
@@ -201,9 +203,15 @@ impl<'a> Lower<'a> {
 
     // Walking the graph.
 
-    fn declare_inputs(&mut self) {
+    /// Buffers of inputs have the sizes that `declared` gives them, since calls are checked against these: where a guard
+    /// makes a symbol a number, they still bind the symbol.
+    fn declare_inputs(&mut self, declared: &Graph) {
         for &value in &self.graph.inputs {
             self.declare(value, BufKind::Input);
+            if let (Some(place), Some(ty)) = (&self.places[value.index()], declared.tensor(value)) {
+                let data = &mut self.loops.bufs[place.buf];
+                (data.sizes, data.strides) = (ty.sizes.clone(), ty.strides.clone());
+            }
         }
         for (value, name) in &self.graph.consts {
             self.declare(*value, BufKind::Const(name.clone()));

@@ -1,8 +1,9 @@
 //! Axes in the order of memory, and neighbours that every access walks as one merged.
 
 use crate::access::{Step, step};
-use litz_ir::loops::{Axis, Loops};
+use litz_ir::loops::{Axis, Loops, Stmt};
 use litz_sym::{Expr, Facts, Kind, Sym};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 /// A variable of that name, or of one like it that is not taken.
@@ -17,6 +18,31 @@ pub fn fresh(name: &str, is_taken: impl Fn(Sym) -> bool) -> Sym {
 /// A variable whose name is no size of the program.
 pub fn variable(loops: &Loops, name: &str) -> Sym {
     fresh(name, |s| loops.facts.is_symbol_declared(s))
+}
+
+/// The program with the extents of all axes in their simplest form, so that whether one is 1, or a number, can be seen.
+pub fn simplified(mut loops: Cow<'_, Loops>) -> Cow<'_, Loops> {
+    let is_simple = |loops: &Loops, axis: &Axis| {
+        axis.extent.as_int().is_some() || loops.facts.simplify(axis.extent) == axis.extent
+    };
+    let mut nests = loops.stmts.iter().flat_map(Stmt::nests);
+    if nests.all(|nest| nest.all_axes().all(|axis| is_simple(&loops, axis))) {
+        return loops;
+    }
+    let Loops { facts, stmts, .. } = loops.to_mut();
+    for stmt in stmts {
+        if let Stmt::Nest(nest) = stmt {
+            nest.axes.iter_mut().chain(&mut nest.reduced).for_each(|axis| simplify(axis, facts));
+        }
+    }
+    loops
+}
+
+/// The axis with its extent in its simplest form.
+pub fn simplify(axis: &mut Axis, facts: &Facts) {
+    if axis.extent.as_int().is_none() {
+        axis.extent = facts.simplify(axis.extent);
+    }
 }
 
 /// An axis that stands for several contiguous ones.

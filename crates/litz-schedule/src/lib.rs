@@ -108,7 +108,9 @@ pub struct Outcome {
 
 /// Schedules `loops`, a program that verifies, for `target`. The same input always gives the same schedule.
 pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> Outcome {
-    let (flat, regions) = loops.flat();
+    let (flat, mut regions) = loops.flat();
+    let flat = axes::simplified(flat);
+    regions.iter_mut().for_each(|region| axes::simplify(&mut region.over, &loops.facts));
     let loops = &*flat;
     let deps = deps::analyse(loops, &regions);
     let (groups, notes) = fuse::fuse(loops, &deps, &regions, target, heuristics);

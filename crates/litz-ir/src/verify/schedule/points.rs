@@ -47,7 +47,7 @@ impl Verifier<'_> {
         for Around { axis, .. } in &self.path {
             let users: Vec<Expr> =
                 leaf.bind.iter().map(|&(_, value)| value).filter(|value| value.has_sym(axis.var)).collect();
-            if users.is_empty() && !axis.extent.is_one() {
+            if users.is_empty() && !self.is_one(axis.extent) {
                 let message = format_args!("`{name}` runs at each {axis}, but no axis depends on it");
                 self.report.fail("repeated-leaf", message);
             }
@@ -59,6 +59,10 @@ impl Verifier<'_> {
         }
     }
 
+    fn is_one(&self, extent: Expr) -> bool {
+        is_one(&self.loops.facts, extent)
+    }
+
     /// Whether `value` takes each of `0 .. extent` once, and else only larger values; true where it cannot tell. Decides
     /// sums of loop variables by the rule of mixed radix: 1, then the extent of the loop before, and so on.
     fn covers(&self, extent: Expr, value: Expr) -> bool {
@@ -66,7 +70,7 @@ impl Verifier<'_> {
         for axis in self.path.iter().map(|around| around.axis).filter(|axis| value.has_sym(axis.var)) {
             let Some((factor, without)) = rest.linear(axis.var) else { return true };
             rest = without;
-            if !axis.extent.is_one() {
+            if !self.is_one(axis.extent) {
                 digits.push((factor, axis.extent));
             }
         }
@@ -98,17 +102,22 @@ impl Verifier<'_> {
             let part = |part: Part| places.iter().find(|place| place.part == part);
             for place in places {
                 tile_remainders(&mut self.report, &self.loops.facts, nest, place);
-                shared_reductions(&mut self.report, nest, place);
+                shared_reductions(&mut self.report, &self.loops.facts, nest, place);
             }
             if let (Some(body), Some(tail)) = (part(Part::Body), part(Part::Tail)) {
-                same_points(&mut self.report, nest, body, tail);
+                same_points(&mut self.report, &self.loops.facts, nest, body, tail);
             }
         }
     }
 }
 
+/// Whether a loop has one point in every call.
+pub(super) fn is_one(facts: &Facts, extent: Expr) -> bool {
+    extent.is_one() || extent.as_int().is_none() && facts.simplify(extent).is_one()
+}
+
 /// Threads share no running values: no axis of the grid is one that `place` reduces or scans along.
-fn shared_reductions(report: &mut Report, nest: &Nest, place: &Place) {
+fn shared_reductions(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place) {
     if place.part == Part::Tail {
         return;
     }
@@ -120,7 +129,7 @@ fn shared_reductions(report: &mut Report, nest: &Nest, place: &Place) {
         let is_bound_by =
             |around: &&Around| place.value(axis).is_some_and(|value| value.has_sym(around.axis.var));
         let grid = place.path.iter().take_while(|around| around.kind.is_none());
-        for around in grid.filter(|around| !around.axis.extent.is_one()).filter(is_bound_by) {
+        for around in grid.filter(|around| !is_one(facts, around.axis.extent)).filter(is_bound_by) {
             let message = format_args!("`{}`: {axis} runs along grid axis {}", nest.name, around.axis.var);
             report.fail("shared-reduction", message);
         }
@@ -150,13 +159,13 @@ fn tile_remainders(report: &mut Report, facts: &Facts, nest: &Nest, place: &Plac
 
 /// The tail of a nest is inside all loops in which its running values begin anew, and takes the points of those loops in
 /// the order of the body.
-fn same_points(report: &mut Report, nest: &Nest, body: &Place, tail: &Place) {
+fn same_points(report: &mut Report, facts: &Facts, nest: &Nest, body: &Place, tail: &Place) {
     let reduces_along = |around: &Around| {
         nest.reduced.iter().any(|axis| body.value(axis.var).is_some_and(|v| v.has_sym(around.axis.var)))
     };
     let start = body.path.iter().position(reduces_along).unwrap_or(body.path.len());
     let around: Vec<&Around> =
-        body.path[..start].iter().filter(|around| !around.axis.extent.is_one()).collect();
+        body.path[..start].iter().filter(|around| !is_one(facts, around.axis.extent)).collect();
     let is_around = |sym: Sym| around.iter().any(|around| around.axis.var == sym);
     let name = &nest.name;
     for around in &around {

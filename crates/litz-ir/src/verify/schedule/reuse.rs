@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
+use super::points::is_one;
 use super::{Place, Verifier};
 use crate::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
 use crate::schedule::{Part, Reuse, Step};
@@ -164,7 +165,8 @@ impl<'a> Verifier<'a> {
         }
         let is_axis = |sym: Sym| nest.axes.iter().any(|axis| axis.var == sym);
         let is_known = |sym: &Sym| is_axis(*sym) || self.loops.facts.is_symbol_declared(*sym);
-        let is_own = nest.axes.iter().all(|axis| axis.extent.is_one() || index.has_sym(axis.var));
+        let is_own =
+            nest.axes.iter().all(|axis| is_one(&self.loops.facts, axis.extent) || index.has_sym(axis.var));
         if !is_own || !index.syms().iter().all(is_known) {
             return problem("stores to elements that are not told by its axes");
         }
