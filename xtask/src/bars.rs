@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use crate::bench::{self, Driver, Timing};
@@ -154,6 +154,9 @@ fn kernels(driver: &Driver, model: &Path, calls: usize) -> anyhow::Result<Vec<Ke
     litz.args(["bench", "--json", "--threads", "1", "--runs"]).arg(calls.to_string()).arg(model);
     let found: Value = serde_json::from_str(&output(&mut litz)?)?;
     let rows = found["kernels"].as_array().context("expected a list of kernels")?;
+    if rows.iter().any(|row| row["of_peak"].is_null()) {
+        bail!("the peak could not be measured: the machine is busy, or its clock moves");
+    }
     rows.iter().map(kernel).collect::<Option<Vec<_>>>().context("expected `ops`, `flops`, `ms` and `of_peak`")
 }
 

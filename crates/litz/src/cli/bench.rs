@@ -1,11 +1,13 @@
 //! `litz bench`: how long a model takes to compile and to run, and where the time goes.
 
-use super::cost::{Cost, cost};
+use super::cost::{Cost, cost, has_matrix};
 use super::failure::{Exit, Failure};
 use super::options::{Common, timing_table};
+use super::peaks::{self, Peaks};
 use super::progress::Progress;
 use super::report::{self, Table};
-use super::{inputs, load, output, peaks, serve};
+use super::{inputs, load, output, serve};
+use litz::profile::Launches;
 use litz::{Compiled, Tensor};
 use litz_ir::graph::Value;
 use litz_ir::loops::Stmt;
@@ -41,12 +43,8 @@ pub struct Args {
 /// Calls before the first that counts.
 const WARM_UP: usize = 3;
 
-/// Turns that the calls are spread over. A machine's speed drifts over seconds, so the peak that kernels are set
-/// against is measured again before each.
+/// Turns that the calls are spread over, with the machine's peaks measured between them.
 const TURNS: usize = 10;
-
-/// Launches of the peak's kernel in a turn, of about 1 ms each.
-const PEAK_TRIES: usize = 5;
 
 /// Times the model and prints what it found.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
@@ -57,33 +55,37 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let model = load::open(&args.model)?;
     let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
     let compiled = load::compile(&model, &options)?;
-    let (mut calls, mut kernels) = (Vec::new(), Kernels::default());
-    {
+    let turns = {
         let progress = Progress::new();
         progress.say("timing");
         times(&compiled, &inputs, WARM_UP)?;
-        let mut peak = peaks::Meter::flops(&options)?;
+        let mut meters = peaks::Meters::new(&options)?;
         let runs = args.runs.max(1);
         let per_turn = runs.div_ceil(TURNS);
-        while calls.len() < runs {
-            let flops = peak.best(PEAK_TRIES)?;
-            if let Some(profile) = &compiled.profile {
-                profile.take();
-            }
-            let count = per_turn.min(runs - calls.len());
-            calls.extend(times(&compiled, &inputs, count)?);
-            kernels.add_turn(&compiled, count, flops);
-        }
-    }
-    let kernels = kernels.rows(&compiled);
-    let peaks = peaks::measure(&options)?;
+        let turn = |at: usize| -> Result<Turn, Failure> {
+            let count = per_turn.min(runs - at * per_turn);
+            // The peaks' own data is in the caches.
+            times(&compiled, &inputs, 1)?;
+            compiled.profile.iter().for_each(|profile| drop(profile.take()));
+            let calls = times(&compiled, &inputs, count)?;
+            let launches = compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take());
+            Ok(Turn { calls, launches })
+        };
+        peaks::in_turns(runs.div_ceil(per_turn), || meters.measure(), turn)?
+    };
+    let calls: Vec<f64> = turns.iter().flat_map(|(turn, _)| &turn.calls).copied().collect();
+    let kernels = rows(&compiled, &turns);
+    let over = |of: fn(&Peaks) -> Option<f64>| {
+        peaks::most(&turns.iter().map(|(_, peaks)| of(peaks)).collect::<Vec<_>>())
+    };
+    let peaks = Peaks { flops: over(|peaks| peaks.flops), bandwidth: over(|peaks| peaks.bandwidth) };
     let ms = percentiles(&calls);
     let statistics = compiled.statistics();
     if args.json {
         let row = |k: &Row| {
             json!({
                 "kernel": k.name, "from": k.from, "ops": k.ops, "launches": k.launches, "ms": k.ms,
-                "bytes": k.cost.bytes, "flops": k.cost.flops, "of_peak": k.of_peak,
+                "bytes": k.cost.bytes, "flops": k.cost.flops, "of_peak": k.of_peak, "of_copy": k.of_copy,
             })
         };
         let rows: Vec<serde_json::Value> = kernels.iter().map(row).collect();
@@ -118,9 +120,22 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         report::counted(statistics.plans, "plan"),
         report::bytes(statistics.peak_bytes as f64)
     ))?;
-    let (flops, bandwidth) = (report::count(peaks.flops), report::count(peaks.bandwidth));
-    output::print(format_args!("peaks: {flops}FLOP/s, {bandwidth}B/s copied\n\n"))?;
-    output::print(table(&kernels, &peaks, args.top))?;
+    let rate = |peak: Option<f64>, unit: &str| match peak {
+        Some(peak) => format!("{}{unit}", report::count(peak)),
+        None => format!("{unit} not measured"),
+    };
+    output::print(format_args!(
+        "peaks: {}, {} copied\n",
+        rate(peaks.flops, "FLOP/s"),
+        rate(peaks.bandwidth, "B/s")
+    ))?;
+    if peaks.flops.is_none() || peaks.bandwidth.is_none() {
+        output::print(
+            "what is not measured changed from turn to turn: the machine is busy, or its clock moves\n",
+        )?;
+    }
+    output::print("\n")?;
+    output::print(table(&kernels, args.top))?;
     Ok(Exit::Ok)
 }
 
@@ -156,63 +171,60 @@ struct Row {
     ms: f64,
     /// In one call.
     cost: Cost,
-    /// Operations a second as a fraction of the peak, both of the shortest launch of a turn, since what else the machine
-    /// does only ever adds time: the median of the turns.
-    of_peak: f64,
+    /// Operations a second of the shortest launch of a turn, since what else the machine does only ever adds time, as a share
+    /// of the peak of f32. `None` where that could not be measured, and for matrix instructions, which have another peak.
+    of_peak: Option<f64>,
+    /// Bytes a second as a share of what a copy moves; more than 1 where the caches have them.
+    of_copy: Option<f64>,
 }
 
-/// What was recorded of each kernel and sizes, turn by turn.
-#[derive(Default)]
-struct Kernels(BTreeMap<(usize, Vec<i64>), Recorded>);
-
-#[derive(Default)]
-struct Recorded {
-    /// In one call.
-    launches: f64,
-    /// In one launch.
-    cost: Cost,
-    /// Milliseconds in one call, and operations a second over the peak's.
-    turns: Vec<(f64, f64)>,
+/// What was recorded in one turn.
+struct Turn {
+    /// Milliseconds of each call.
+    calls: Vec<f64>,
+    /// By kernel and sizes.
+    launches: BTreeMap<(usize, Vec<i64>), Launches>,
 }
 
-impl Kernels {
-    /// Takes what `runs` calls left in the profile.
-    fn add_turn(&mut self, compiled: &Compiled, runs: usize, peak: f64) {
-        let (Some(profile), Some(realized)) = (&compiled.profile, &compiled.texts.realized) else { return };
-        for ((at, sizes), total) in profile.take() {
-            let Some(kernel) = realized.kernels.get(at) else { continue };
-            let one = || cost(kernel, &sizes);
-            let recorded = self
-                .0
-                .entry((at, sizes.clone()))
-                .or_insert_with(|| Recorded { cost: one(), ..Recorded::default() });
-            recorded.launches = total.count as f64 / runs as f64;
-            let seconds = total.time.as_secs_f64() / runs as f64;
-            let rate = recorded.cost.flops / total.shortest.as_secs_f64();
-            recorded.turns.push((1e3 * seconds, rate / peak));
-        }
+/// Kernels by time in one call, the longest first.
+fn rows(compiled: &Compiled, turns: &[(Turn, Peaks)]) -> Vec<Row> {
+    let Some(realized) = &compiled.texts.realized else { return Vec::new() };
+    let mut keys: Vec<&(usize, Vec<i64>)> = turns.iter().flat_map(|(turn, _)| turn.launches.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut rows = Vec::new();
+    for key in keys {
+        let (Some(kernel), sizes) = (realized.kernels.get(key.0), &key.1) else { continue };
+        let one = cost(kernel, sizes);
+        let recorded: Vec<(f64, Launches, Peaks)> = turns
+            .iter()
+            .filter_map(|(turn, peaks)| Some((turn.calls.len() as f64, *turn.launches.get(key)?, *peaks)))
+            .collect();
+        let launches = recorded.first().map_or(0.0, |(calls, total, _)| total.count as f64 / calls);
+        let ms: Vec<f64> =
+            recorded.iter().map(|(calls, total, _)| 1e3 * total.time.as_secs_f64() / calls).collect();
+        let of_peak = peaks::share(
+            recorded.iter().map(|(_, total, peaks)| (one.flops / total.shortest.as_secs_f64(), peaks.flops)),
+        );
+        let of_copy: Vec<Option<f64>> = recorded
+            .iter()
+            .map(|(_, total, peaks)| {
+                Some(one.bytes * total.count as f64 / total.time.as_secs_f64() / peaks.bandwidth?)
+            })
+            .collect();
+        rows.push(Row {
+            name: kernel.name.clone(),
+            from: kernel.from.clone(),
+            ops: operators(compiled, &kernel.from),
+            launches,
+            ms: percentiles(&ms)[1],
+            cost: Cost { bytes: one.bytes * launches, flops: one.flops * launches },
+            of_peak: of_peak.filter(|_| !has_matrix(kernel)),
+            of_copy: peaks::most(&of_copy),
+        });
     }
-
-    /// By time in one call, the longest first.
-    fn rows(self, compiled: &Compiled) -> Vec<Row> {
-        let Some(realized) = &compiled.texts.realized else { return Vec::new() };
-        let mut rows = Vec::new();
-        for ((at, _), recorded) in self.0 {
-            let Some(kernel) = realized.kernels.get(at) else { continue };
-            let Recorded { launches, cost, turns } = recorded;
-            rows.push(Row {
-                name: kernel.name.clone(),
-                from: kernel.from.clone(),
-                ops: operators(compiled, &kernel.from),
-                launches,
-                ms: percentiles(&turns.iter().map(|t| t.0).collect::<Vec<_>>())[1],
-                cost: Cost { bytes: cost.bytes * launches, flops: cost.flops * launches },
-                of_peak: percentiles(&turns.iter().map(|t| t.1).collect::<Vec<_>>())[1],
-            });
-        }
-        rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
-        rows
-    }
+    rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+    rows
 }
 
 /// Operators that nests compute, each once.
@@ -233,22 +245,22 @@ fn operators(compiled: &Compiled, nests: &[String]) -> Vec<String> {
     names
 }
 
-fn table(kernels: &[Row], peaks: &peaks::Peaks, top: usize) -> Table {
+fn table(kernels: &[Row], top: usize) -> Table {
     let total: f64 = kernels.iter().map(|k| k.ms).sum();
     let heads = ["kernel", ">launches", ">ms", ">share", ">bytes", ">flop", ">of copy", ">of peak", "from"];
     let mut table = Table::new(&heads);
+    let percent =
+        |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", 100.0 * share));
     for k in kernels.iter().take(top) {
-        let seconds = k.ms / 1e3;
-        let percent = |part: f64, whole: f64| format!("{:.0} %", 100.0 * part / whole.max(f64::MIN_POSITIVE));
         table.row([
             k.name.clone(),
             format!("{:.0}", k.launches),
             format!("{:.3}", k.ms),
-            percent(k.ms, total),
+            percent(Some(k.ms / total.max(f64::MIN_POSITIVE))),
             report::bytes(k.cost.bytes),
             report::count(k.cost.flops),
-            percent(k.cost.bytes / seconds, peaks.bandwidth),
-            percent(k.of_peak, 1.0),
+            percent(k.of_copy),
+            percent(k.of_peak),
             k.from.join(" "),
         ]);
     }

@@ -1,7 +1,7 @@
 //! A kernel and its sizes to the bytes it must move and the operations it does.
 
 use litz_ir::ScalarOp;
-use litz_ir::kernel::{Kernel, Mem, Op, Stmt};
+use litz_ir::kernel::{Kernel, LoopKind, Mem, Op, Stmt};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +45,18 @@ pub fn cost(kernel: &Kernel, sizes: &[i64]) -> Cost {
         chosen.map_or(all, |&n| all.min(n * scale)) * data.dtype.size() as f64
     });
     Cost { bytes: bytes.sum(), flops: count.flops * scale }
+}
+
+/// Whether instructions for products of matrices, or dot products, do part of the work.
+pub fn has_matrix(kernel: &Kernel) -> bool {
+    fn any(stmts: &[Stmt]) -> bool {
+        stmts.iter().any(|stmt| match stmt {
+            Stmt::Loop(l) => l.kind == LoopKind::Mma || any(&l.body),
+            Stmt::If { then, other, .. } => any(then) || any(other),
+            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } | Stmt::Bind { .. } => false,
+        })
+    }
+    any(&kernel.body)
 }
 
 /// What grid points do.

@@ -1,4 +1,7 @@
-//! What this machine can do at most, measured with kernels made like any others.
+//! Measures what this machine can do at most, in turns with what is set against it.
+//!
+//! A machine's speed drifts, within seconds by half where its clock is shared. A peak counts for a turn only if it is the
+//! same before and after it, and a share of it is given only if that was so in most turns.
 
 use super::failure::Failure;
 use litz::{CpuBackend, Error, Options};
@@ -9,28 +12,97 @@ use litz_runtime::pool::ThreadPool;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Peaks on the threads that the options ask for.
+/// The highest rates, a second, on the threads that the options ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct Peaks {
-    /// Fused multiply-adds of f32, in operations a second, two each.
+pub struct Rates {
+    /// Fused multiply-adds of f32, in operations, two each.
     pub flops: f64,
-    /// Bytes a second that a copy larger than the caches reads and writes.
+    /// Bytes that a copy larger than the caches reads and writes.
     pub bandwidth: f64,
 }
 
-/// Times that each is measured; the best counts.
-const TRIES: usize = 15;
+/// The same for one turn, or for several; `None` where the machine's speed changed too much for there to be one.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Peaks {
+    /// As in [`Rates`].
+    pub flops: Option<f64>,
+    /// As in [`Rates`].
+    pub bandwidth: Option<f64>,
+}
 
-/// Measures both.
-pub fn measure(options: &Options) -> Result<Peaks, Failure> {
-    Ok(Peaks {
-        flops: Meter::flops(options)?.best(TRIES)?,
-        bandwidth: Meter::bandwidth(options)?.best(TRIES)?,
-    })
+/// Two measurements are of one speed if the lower one is at least this fraction of the higher one.
+const STEADY: f64 = 0.93;
+
+/// A share that is larger says that the peak is none: launches are timed to a few percent.
+const MOST: f64 = 1.1;
+
+/// Launches of each kernel at a time, of which the shortest counts: of about 1 ms for operations, 20 ms for bytes.
+const TRIES: [usize; 2] = [5, 1];
+
+/// What `turn` gives for each of `turns`, with the peaks during it: `measure` runs before the first, between two, and after
+/// the last.
+pub fn in_turns<T, E>(
+    turns: usize,
+    mut measure: impl FnMut() -> Result<Rates, E>,
+    mut turn: impl FnMut(usize) -> Result<T, E>,
+) -> Result<Vec<(T, Peaks)>, E> {
+    let mut before = measure()?;
+    let mut results = Vec::with_capacity(turns);
+    for at in 0..turns {
+        let result = turn(at)?;
+        let after = measure()?;
+        let peaks = Peaks {
+            flops: steady(before.flops, after.flops),
+            bandwidth: steady(before.bandwidth, after.bandwidth),
+        };
+        results.push((result, peaks));
+        before = after;
+    }
+    Ok(results)
+}
+
+/// The peak of a turn, from what was measured before and after.
+fn steady(before: f64, after: f64) -> Option<f64> {
+    let (low, high) = (before.min(after), before.max(after));
+    (low >= STEADY * high).then_some(high)
+}
+
+/// The median of what turns with a peak give, if these are most of the turns.
+pub fn most(turns: &[Option<f64>]) -> Option<f64> {
+    let mut given: Vec<f64> = turns.iter().copied().flatten().collect();
+    given.sort_by(f64::total_cmp);
+    let is_most = 2 * given.len() > turns.len();
+    given.get(given.len() / 2).copied().filter(|_| is_most)
+}
+
+/// A rate as a share of a peak, turn by turn; `None` where there was no peak, or where it is exceeded, so that it was none.
+pub fn share(turns: impl Iterator<Item = (f64, Option<f64>)>) -> Option<f64> {
+    let shares: Vec<Option<f64>> = turns.map(|(rate, peak)| Some(rate / peak?)).collect();
+    most(&shares).filter(|&share| share <= MOST)
+}
+
+/// The kernels of both peaks.
+pub struct Meters {
+    flops: Meter,
+    bandwidth: Meter,
+}
+
+impl Meters {
+    /// Compiles both.
+    pub fn new(options: &Options) -> Result<Meters, Failure> {
+        Ok(Meters { flops: Meter::flops(options)?, bandwidth: Meter::bandwidth(options)? })
+    }
+
+    /// What both reach at this moment.
+    pub fn measure(&mut self) -> Result<Rates, Failure> {
+        let [flops, bandwidth] = TRIES;
+        // The copy empties the caches; operations come from the first-level cache and do not mind.
+        Ok(Rates { bandwidth: self.bandwidth.best(bandwidth)?, flops: self.flops.best(flops)? })
+    }
 }
 
 /// A compiled kernel that does nothing but reach a peak.
-pub struct Meter {
+struct Meter {
     kernel: Kernel,
     device: litz::Device,
     memory: Vec<AlignedBuf>,
@@ -40,7 +112,7 @@ pub struct Meter {
 
 impl Meter {
     /// Fused multiply-adds of f32 on operands from the first-level cache.
-    pub fn flops(options: &Options) -> Result<Meter, Failure> {
+    fn flops(options: &Options) -> Result<Meter, Failure> {
         let backend = CpuBackend::new(options);
         let lanes = backend.info().lanes();
         let (rows, columns, terms, points) = (6, 2 * lanes, 256, 256 * options.threads);
@@ -61,7 +133,7 @@ impl Meter {
     }
 
     /// A copy of more than the caches hold.
-    pub fn bandwidth(options: &Options) -> Result<Meter, Failure> {
+    fn bandwidth(options: &Options) -> Result<Meter, Failure> {
         const BLOCK: usize = 1 << 12;
         let backend = CpuBackend::new(options);
         let lanes = backend.info().lanes();
@@ -92,7 +164,7 @@ impl Meter {
     }
 
     /// The highest rate of some launches, a second.
-    pub fn best(&mut self, tries: usize) -> Result<f64, Failure> {
+    fn best(&mut self, tries: usize) -> Result<f64, Failure> {
         let mut shortest = f64::INFINITY;
         for _ in 0..tries {
             let start = Instant::now();
@@ -120,4 +192,98 @@ fn run(device: &dyn Device, kernel: &Kernel, memory: &mut [AlignedBuf]) -> Resul
     // SAFETY: one memory for each parameter, of its extent, that nothing else touches; the kernel needs no scratch.
     unsafe { device.launch(&launch) }.map_err(Error::Run)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::convert::Infallible;
+
+    /// A machine whose clock runs at `speed` of the time in seconds, in units of its usual one.
+    struct Machine<F> {
+        time: Cell<f64>,
+        speed: F,
+    }
+
+    impl<F: Fn(f64) -> f64> Machine<F> {
+        /// Lets so many seconds' worth of work pass, and returns what they took.
+        fn work(&self, mut seconds: f64) -> f64 {
+            const STEP: f64 = 1e-6;
+            let start = self.time.get();
+            while seconds > 0.0 {
+                seconds -= STEP * (self.speed)(self.time.get());
+                self.time.set(self.time.get() + STEP);
+            }
+            self.time.get() - start
+        }
+
+        fn shortest(&self, launches: usize, seconds: f64) -> f64 {
+            (0..launches).map(|_| self.work(seconds)).fold(f64::INFINITY, f64::min)
+        }
+
+        /// What ten turns of `litz bench` give for a kernel that reaches nine tenths of the peak: its share of operations, and
+        /// the peak itself, which is 100 at the usual speed.
+        fn measured(&self) -> (Option<f64>, Option<f64>) {
+            let measure = || {
+                let rate = 0.1 / self.shortest(5, 1e-3);
+                Ok::<_, Infallible>(Rates { flops: rate, bandwidth: rate })
+            };
+            // Five calls with four launches of 2 ms each.
+            let turn = |_| Ok(0.2 * 0.9 / self.shortest(20, 2e-3));
+            let Ok(turns) = in_turns(10, measure, turn);
+            let peaks: Vec<Option<f64>> = turns.iter().map(|(_, peaks)| peaks.flops).collect();
+            (share(turns.iter().map(|(rate, peaks)| (*rate, peaks.flops))), most(&peaks))
+        }
+    }
+
+    fn machine<F: Fn(f64) -> f64>(speed: F) -> Machine<F> {
+        Machine { time: Cell::new(0.0), speed }
+    }
+
+    #[test]
+    fn a_steady_machine_has_its_peak() {
+        for speed in [0.5, 1.0, 1.5] {
+            let (share, peak) = machine(|_| speed).measured();
+            assert!(share.is_some_and(|share| (share - 0.9).abs() < 0.03), "{share:?}");
+            assert!(peak.is_some_and(|peak| (peak / (100.0 * speed) - 1.0).abs() < 0.2), "{peak:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_drifts_changes_no_share() {
+        // Up to half as fast again, and back, within ten seconds.
+        let (share, _) = machine(|time| 1.25 + 0.25 * (time * std::f64::consts::TAU / 10.0).sin()).measured();
+        assert!(share.is_some_and(|share| (share - 0.9).abs() < 0.06), "{share:?}");
+    }
+
+    #[test]
+    fn a_clock_that_jumps_gives_no_share_above_one() {
+        // From one speed to half as fast again, every so often: within a turn, in the middle of it, and more slowly.
+        for period in [0.003, 0.011, 0.023, 0.041, 0.083, 0.17, 0.4, 1.1] {
+            let jumping = machine(|time| if time % period < period / 2.0 { 1.0 } else { 1.57 });
+            let (share, _) = jumping.measured();
+            assert!(share.is_none_or(|share| share <= 1.0), "{period}: {share:?}");
+        }
+    }
+
+    #[test]
+    fn where_every_turn_has_another_speed_nothing_is_measured() {
+        let slower_each_time = machine(|time| 1.0 / (1.0 + 4.0 * time));
+        assert_eq!(slower_each_time.measured(), (None, None));
+    }
+
+    #[test]
+    fn a_peak_that_is_exceeded_is_none() {
+        let turns = |rate: f64| (0..10).map(move |_| (rate, Some(100.0)));
+        assert_eq!(share(turns(157.0)), None);
+        assert_eq!(share(turns(99.0)), Some(0.99));
+    }
+
+    #[test]
+    fn most_turns_have_to_have_a_peak() {
+        assert_eq!(most(&[Some(1.0), None, Some(3.0)]), Some(3.0));
+        assert_eq!(most(&[Some(1.0), None]), None);
+        assert_eq!(most(&[]), None);
+    }
 }
