@@ -128,13 +128,14 @@ fn inverse_erf(y: f64) -> f64 {
 }
 
 /// Recurrence up to 10, then the asymptotic series in Bernoulli numbers; reflection below 0 (as ATen's
-/// `calc_digamma`).
+/// `calc_digamma`, which loses half of the places next to the poles on their right).
 fn derivative_of_lgamma(x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY.copysign(-x);
     }
     if x < 0.0 {
-        let fraction = x.fract();
+        // The distance to the nearest pole, which is exact: near one it makes all of the result.
+        let fraction = x - x.round();
         if fraction == 0.0 || x == f64::NEG_INFINITY {
             return f64::NAN;
         }
@@ -200,6 +201,10 @@ mod tests {
         // The sum of 2 and digamma(0.5), which nearly cancel.
         close(double::digamma(-0.5) + 2.0, 2.036_489_973_978_576_5);
         close(double::digamma(100.0), 4.600_161_852_738_087);
+        // To the right of poles.
+        close(double::digamma(-3.9999999), -9_999_998.510_247_813);
+        close(double::digamma(-0.99999999), -99_999_999.074_739_71);
+        close(double::digamma(-7.000001), 1_000_002.015_498_543_3);
         close(double::lgamma(0.5), 0.572_364_942_924_700_1);
         close(double::lgamma(-1.5), 0.860_047_015_376_481);
     }
