@@ -49,6 +49,8 @@ pub enum Operand<'a> {
 /// `Scalar` arguments that are operands of their own: they take part in type promotion and are converted to the
 /// common type. Every other `Scalar` argument only shapes the function.
 const OPERAND_SCALARS: [&str; 5] = ["self", "other", "exponent", "min", "max"];
+/// The element types of tensors of positions.
+pub const POSITIONS: &[Dtype] = &[Dtype::I64, Dtype::I32];
 /// Tensor arguments that choose: bool, without part in promotion.
 const CONDITIONS: [&str; 2] = ["condition", "mask"];
 
@@ -84,6 +86,18 @@ impl<'a> Args<'a> {
     /// A tensor that may be left out.
     pub fn opt_tensor(&self, name: &str) -> Result<Option<Tensor<'a>>, OpError> {
         if self.has(name) { self.tensor(name).map(Some) } else { Ok(None) }
+    }
+
+    /// Requires a tensor, if it is given, to be of one of these element types.
+    pub fn of_types(&self, name: &str, allowed: &[Dtype]) -> Result<(), OpError> {
+        match self.opt_tensor(name)? {
+            Some(t) if !allowed.contains(&t.ty.dtype) => {
+                let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+                let allowed = allowed.join(" or ");
+                Err(self.invalid(format!("argument `{name}`: expected {allowed}, found {}", t.ty.dtype)))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// A list of tensors.

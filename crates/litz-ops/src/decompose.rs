@@ -110,6 +110,15 @@ impl Rewriter<'_> {
         InferCx { table: self.table, values: self.values, facts: self.facts }
     }
 
+    /// Makes the operands agree as `rule` says.
+    pub fn require(
+        &mut self,
+        rule: impl FnOnce(&mut InferCx<'_>, &Args<'_>) -> Result<(), OpError>,
+    ) -> Result<(), OpError> {
+        let args = Args::new(self.node, self.schema, self.values);
+        rule(&mut InferCx { table: self.table, values: self.values, facts: self.facts }, &args)
+    }
+
     /// Applies an operator with one result. Arguments that are left out have their defaults.
     pub fn call(&mut self, op: &str, args: impl IntoIterator<Item = Arg>) -> Result<Value, OpError> {
         let results = self.call_all(op, args)?;

@@ -1,7 +1,7 @@
 //! What an operator's entry says when it cannot do what a node asks.
 
 use litz_ir::Diag;
-use litz_ir::graph::Node;
+use litz_ir::graph::{Node, OpName};
 use std::fmt;
 
 /// Why a node has no result type or no lowering.
@@ -22,6 +22,14 @@ impl OpError {
     /// The operator has no entry.
     pub fn missing(op: &str) -> OpError {
         OpError::new("unsupported-operator", format!("operator {op} is not supported"))
+    }
+
+    /// The same error of a use of `op`: it names that operator, where it came from another that `op` is written with.
+    pub fn naming(mut self, op: &OpName) -> OpError {
+        if !self.message.contains(op.as_str()) {
+            self.message = format!("{op}: {}", self.message);
+        }
+        self
     }
 
     /// As a diagnostic at the user's source line of `node`.

@@ -2,12 +2,13 @@
 
 use crate::args::{Args, Operand};
 use crate::decompose;
-use crate::def::ResultRule;
+use crate::def::{ResultRule, Rule};
 use crate::error::OpError;
 use crate::layout;
 use crate::promote::{Promote, promote};
 use crate::table::Table;
-use litz_ir::graph::{Node, TensorType, Type, Value, ValueData};
+use litz_ir::Dtype;
+use litz_ir::graph::{Node, OpName, TensorType, Type, Value, ValueData};
 use litz_ir::ids::Table as IdTable;
 use litz_ir::schema::Schemas;
 use litz_sym::{Expr, Facts, Rel};
@@ -22,17 +23,32 @@ pub struct InferCx<'a> {
     pub facts: &'a mut Facts,
 }
 
-/// The types of the node's results, `None` where it gives no value.
+/// The types of the node's results, `None` where it gives no value. Guards that this adds name the node's operator and
+/// source line, and so do errors, also where an operator that it is written with asks for them.
 ///
 /// # Errors
 /// When the operator is not known, an argument is not what it takes, or PyTorch would reject the node.
 pub fn infer(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Option<Type>>, OpError> {
+    let known = cx.facts.guards().len();
+    let types = types_of(cx, node).map_err(|error| error.naming(&node.op))?;
+    let who = match &node.source {
+        Some(source) => format!("{} at {source}", node.op),
+        None => node.op.to_string(),
+    };
+    cx.facts.attribute(known, &who);
+    Ok(types.into_iter().map(Some).collect())
+}
+
+fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Type>, OpError> {
     let name = node.op.as_str();
     let (Some(def), Some(schema)) = (cx.table.def(name), cx.table.lookup(name)) else {
         return Err(OpError::missing(name));
     };
     let args = Args::new(node, schema, cx.values);
-    let types = match def.result {
+    if let Rule::Inplace(twin) = def.rule {
+        fits_in_place(cx, &args, twin)?;
+    }
+    Ok(match def.result {
         ResultRule::Pointwise(rule) => vec![Type::Tensor(pointwise_type(cx, &args, rule)?)],
         ResultRule::Types(types) => types(cx, &args)?,
         ResultRule::View(views) => {
@@ -47,8 +63,36 @@ pub fn infer(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Option<Type>>, OpE
         },
         ResultRule::Decomposed => decompose::types(cx, &args)?,
         ResultRule::None => Vec::new(),
+    })
+}
+
+/// What an in-place operator computes must fit in the tensor that it writes to: nothing grows it, and its element type
+/// is of no lower family.
+fn fits_in_place(cx: &mut InferCx<'_>, args: &Args<'_>, twin: &str) -> Result<(), OpError> {
+    let Some(schema) = cx.table.lookup(args.op()) else { return Err(OpError::missing(args.op())) };
+    let (Some(target), Some(slot)) = (args.node.args.first(), schema.args.first()) else {
+        return Err(args.invalid("expected a tensor to write to"));
     };
-    Ok(types.into_iter().map(Some).collect())
+    let node = Node { op: OpName::new(twin), ..args.node.clone() };
+    let results = infer(cx, &node)?;
+    let (Some(Some(Type::Tensor(result))), Some(target)) = (results.first(), target.as_value()) else {
+        return Err(args.bad(&slot.name, "a tensor"));
+    };
+    layout::same_shape(cx, args, &slot.name, &result.sizes)?;
+    let own = &cx.values[target].ty;
+    match own {
+        Type::Tensor(own) if !can_hold(own.dtype, result.dtype) => {
+            Err(args.invalid(format!("{} does not fit in a tensor of {}", result.dtype, own.dtype)))
+        }
+        Type::Tensor(_) => Ok(()),
+        Type::Int(_) | Type::Float | Type::Bool => Err(args.bad(&slot.name, "a tensor")),
+    }
+}
+
+/// Whether PyTorch converts values of the one type to the other unasked: never to a lower family, integers among
+/// themselves.
+fn can_hold(own: Dtype, value: Dtype) -> bool {
+    value.kind() <= own.kind()
 }
 
 /// The type of a pointwise operator's result.

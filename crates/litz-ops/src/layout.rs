@@ -1,6 +1,7 @@
-//! Sizes and strides: broadcasting, the strides that eager PyTorch gives to new tensors, and memory formats.
+//! Sizes and strides: broadcasting and the other relations between operands' sizes that PyTorch requires, the strides
+//! that eager PyTorch gives to new tensors, and memory formats.
 
-use crate::args::{Operand, Tensor};
+use crate::args::{Args, Operand, Tensor};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use litz_ir::graph::{MemoryFormat, TensorType, contiguous_strides};
@@ -48,6 +49,143 @@ fn broadcast_size(cx: &mut InferCx<'_>, a: Expr, b: Expr, who: &str) -> Result<E
     }
     cx.require(Rel::eq(a, b), who)?;
     Ok(if b.as_int().is_some() { b } else { a })
+}
+
+// Relations between sizes. Each makes what its name says hold for an argument of the node: an error that has both sizes
+// where it cannot, guards where it is not known to. An argument that was not given satisfies them all.
+
+/// The argument has exactly these sizes.
+pub fn same_shape(cx: &mut InferCx<'_>, args: &Args<'_>, name: &str, sizes: &[Expr]) -> Result<(), OpError> {
+    let Some(own) = sizes_of(args, name)? else { return Ok(()) };
+    same_sizes(cx, args, &format!("argument `{name}`"), own, sizes)
+}
+
+/// As [`same_shape`], of what is no argument by itself.
+pub fn same_sizes(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    what: &str,
+    own: &[Expr],
+    sizes: &[Expr],
+) -> Result<(), OpError> {
+    let rels = (own.len() == sizes.len()).then(|| pairs(own, sizes, Rel::eq));
+    relate(cx, args, what, own, &format!("sizes {sizes:?}"), rels)
+}
+
+/// The argument is a vector of `n` elements.
+pub fn vector_of(cx: &mut InferCx<'_>, args: &Args<'_>, name: &str, n: Expr) -> Result<(), OpError> {
+    same_shape(cx, args, name, &[n])
+}
+
+/// The argument has as many elements as a tensor of these sizes.
+pub fn same_numel(cx: &mut InferCx<'_>, args: &Args<'_>, name: &str, sizes: &[Expr]) -> Result<(), OpError> {
+    let Some(own) = sizes_of(args, name)? else { return Ok(()) };
+    let total = |sizes: &[Expr]| sizes.iter().copied().product::<Expr>();
+    let rels = Some(vec![Rel::eq(total(own), total(sizes))]);
+    let expected = format!("as many elements as {sizes:?} has");
+    relate(cx, args, &format!("argument `{name}`"), own, &expected, rels)
+}
+
+/// The argument broadcasts to these sizes, which stay as they are.
+pub fn broadcasts_to(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    name: &str,
+    sizes: &[Expr],
+) -> Result<(), OpError> {
+    let Some(own) = sizes_of(args, name)? else { return Ok(()) };
+    let expands = |size: Expr| size.is_one() || known(cx.facts, Rel::eq(size, 1)) == Some(true);
+    let rels = sizes.len().checked_sub(own.len()).map(|lead| {
+        let kept = own.iter().zip(&sizes[lead..]).filter(|(own, _)| !expands(**own));
+        kept.map(|(&own, &size)| Rel::eq(own, size)).collect()
+    });
+    let expected = format!("sizes that broadcast to {sizes:?}");
+    relate(cx, args, &format!("argument `{name}`"), own, &expected, rels)
+}
+
+/// The argument has the rank of `of` and is no larger along any dimension, or any but `except`. PyTorch counts rank 0
+/// as 1, and leaves a tensor without elements alone.
+pub fn at_most(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    name: &str,
+    of: &[Expr],
+    except: Option<usize>,
+) -> Result<(), OpError> {
+    let Some(own) = sizes_of(args, name)? else { return Ok(()) };
+    if own.iter().any(|size| size.is_zero()) {
+        return Ok(());
+    }
+    let (raised_own, raised_of) = (raised(own), raised(of));
+    let rels = (raised_own.len() == raised_of.len()).then(|| {
+        let mut rels = pairs(&raised_own, &raised_of, Rel::le);
+        except.map(|d| rels.remove(d));
+        rels
+    });
+    let but = except.map_or(String::new(), |d| format!(" but along dimension {d}"));
+    let expected = format!("sizes of at most {of:?}{but}");
+    relate(cx, args, &format!("argument `{name}`"), own, &expected, rels)
+}
+
+/// Sizes of rank 0 as those of a vector of one element.
+fn raised(sizes: &[Expr]) -> Vec<Expr> {
+    if sizes.is_empty() { vec![Expr::one()] } else { sizes.to_vec() }
+}
+
+/// A storage of `span` elements holds all that a tensor of these sizes and strides at `offset` has.
+pub fn storage_holds(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    (sizes, strides): (&[Expr], &[Expr]),
+    offset: Expr,
+    span: Expr,
+) -> Result<(), OpError> {
+    let outside = || {
+        args.invalid(format!(
+            "sizes {sizes:?} with strides {strides:?} at offset {offset} reach outside of a storage of {span} elements"
+        ))
+    };
+    if sizes.len() != strides.len() {
+        return Err(
+            args.invalid(format!("expected one stride for each size, found {strides:?} for {sizes:?}"))
+        );
+    }
+    for &e in sizes.iter().chain(strides).chain([&offset]) {
+        cx.require(Rel::ge(e, 0), args.op()).map_err(|_| outside())?;
+    }
+    if sizes.iter().any(|size| size.is_zero()) {
+        return Ok(());
+    }
+    let last: Expr = sizes.iter().zip(strides).map(|(&size, &stride)| (size - 1) * stride).sum();
+    cx.require(Rel::lt(offset + last, span), args.op()).map_err(|_| outside())
+}
+
+/// The sizes are not negative.
+pub fn not_negative(cx: &mut InferCx<'_>, args: &Args<'_>, sizes: &[Expr]) -> Result<(), OpError> {
+    let negative = |_| args.invalid(format!("sizes {sizes:?} are negative"));
+    sizes.iter().try_for_each(|&size| cx.require(Rel::ge(size, 0), args.op()).map_err(negative))
+}
+
+fn pairs(own: &[Expr], of: &[Expr], rel: fn(Expr, Expr) -> Rel) -> Vec<Rel> {
+    own.iter().zip(of).map(|(&a, &b)| rel(a, b)).collect()
+}
+
+fn sizes_of<'a>(args: &Args<'a>, name: &str) -> Result<Option<&'a [Expr]>, OpError> {
+    Ok(args.opt_tensor(name)?.map(|t| t.ty.sizes.as_slice()))
+}
+
+/// Makes relations hold between `own` sizes and those expected; `None` means that they cannot.
+fn relate(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    what: &str,
+    own: &[Expr],
+    expected: &str,
+    rels: Option<Vec<Rel>>,
+) -> Result<(), OpError> {
+    let differs = || args.invalid(format!("{what}: expected {expected}, found {own:?}"));
+    let mut rels = rels.ok_or_else(differs)?.into_iter();
+    rels.try_for_each(|rel| cx.require(rel, args.op()).map_err(|_| differs()))
 }
 
 /// Strides of a new tensor that a pointwise operator on `operands` returns: TensorIterator's rules.

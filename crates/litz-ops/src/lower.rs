@@ -201,6 +201,11 @@ impl<'a> Lower<'a> {
         Ok((self.copy(&access, &name, tensor.ty)?.buf, Expr::zero()))
     }
 
+    /// Number of elements that a buffer reaches over.
+    pub fn span(&self, buf: Buf) -> Expr {
+        self.loops.bufs[buf].span()
+    }
+
     // Walking the graph.
 
     /// Buffers of inputs have the sizes that `declared` gives them, since calls are checked against these: where a guard

@@ -153,21 +153,27 @@ fn whole_factors_need_no_look_up() {
 fn what_eager_rejects_is_rejected() {
     let (image, weight) = ("f32[1, 4, 5, 6]", "f32[4, 2, 3, 3]");
     let cases = [
-        ("aten.conv2d.default(%x, %w, none, [1, 1], [0, 0], [1, 1], 1)", "requires"),
+        (
+            "aten.conv2d.default(%x, %w, none, [1, 1], [0, 0], [1, 1], 1)",
+            "[1, 4, 5, 6] and a weight of [4, 2, 3, 3]",
+        ),
         ("aten.conv2d.default(%x, %w, none, [0, 1], [0, 0], [1, 1], 2)", "`stride`"),
-        ("aten.conv2d.default(%x, %w, none, [1, 1], [0, 0], [3, 1], 2)", "requires"),
+        ("aten.conv2d.default(%x, %w, none, [1, 1], [0, 0], [3, 1], 2)", "3 taps 3 apart does not fit in 5"),
         ("aten.conv2d.default(%x, %w, %x, [1, 1], [0, 0], [1, 1], 2)", "`bias`"),
         ("aten.conv2d.padding(%x, %w, none, [2, 1], \"same\", [1, 1], 2)", "`padding`"),
         ("aten.conv2d.padding(%x, %w, none, [1, 1], \"full\", [1, 1], 2)", "`padding`"),
         ("aten.max_pool2d.default(%x, [2, 2], [2, 2], [2, 1], [1, 1], false)", "`padding`"),
-        ("aten.max_pool2d.default(%x, [6, 2], [2, 2], [0, 0], [1, 1], false)", "requires"),
+        (
+            "aten.max_pool2d.default(%x, [6, 2], [2, 2], [0, 0], [1, 1], false)",
+            "6 elements does not fit in 5",
+        ),
         ("aten.avg_pool2d.default(%x, [2, 2], [], [0, 0], false, true, 0)", "`divisor_override`"),
         ("aten.upsample_nearest2d.vec(%x, none, none)", "sizes or scale factors"),
-        ("aten.upsample_nearest2d.vec(%x, [0, 4], none)", "requires"),
-        ("aten.pad.default(%x, [6, 0], \"reflect\", none)", "requires"),
-        ("aten.pad.default(%x, [0, 7], \"circular\", none)", "requires"),
-        ("aten.pixel_unshuffle.default(%x, 2)", "requires"),
-        ("aten.channel_shuffle.default(%x, 3)", "requires"),
+        ("aten.upsample_nearest2d.vec(%x, [0, 4], none)", "[5, 6] to be made [0, 4]"),
+        ("aten.pad.default(%x, [6, 0], \"reflect\", none)", "6 by 6 and 0"),
+        ("aten.pad.default(%x, [0, 7], \"circular\", none)", "6 by 0 and 7"),
+        ("aten.pixel_unshuffle.default(%x, 2)", "multiple of 2"),
+        ("aten.channel_shuffle.default(%x, 3)", "3 groups"),
         ("aten.grid_sampler_2d.default(%x, %x, 3, 0, true)", "`interpolation_mode`"),
         ("aten.col2im.default(%w, [5, 6], [3, 3], [1, 1], [0, 0], [1, 1])", "dimensions"),
     ];

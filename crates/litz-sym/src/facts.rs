@@ -228,6 +228,11 @@ impl Facts {
         Ok(())
     }
 
+    /// Says that all guards but the first `known` were asked for by `who`: what stands for several that asked.
+    pub fn attribute(&mut self, known: usize, who: &str) {
+        self.guards.iter_mut().skip(known).for_each(|guard| guard.who = who.into());
+    }
+
     /// As [`Facts::require`], but keeps the guard even if it is known to hold. For facts read back from text, whose
     /// ranges were narrowed by their guards before they were written.
     pub fn restore(&mut self, rel: Rel, who: &str) -> Result<(), Contradiction> {

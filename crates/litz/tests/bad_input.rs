@@ -111,6 +111,39 @@ fn damaged_entries_are_named() {
 }
 
 #[test]
+fn operands_that_contradict_each_other_are_refused_by_every_command() {
+    let nodes = [
+        (
+            r#""torch.ops.aten.index_put.default", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "b_k"}}, "kind": 1}, {"name": "indices", "arg": {"as_tensors": [{"name": "pos"}]}, "kind": 1}, {"name": "values", "arg": {"as_tensor": {"name": "x"}}, "kind": 1}]"#,
+            r#""torch.ops.aten.select_scatter.default", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "b_k"}}, "kind": 1}, {"name": "src", "arg": {"as_tensor": {"name": "x"}}, "kind": 1}, {"name": "dim", "arg": {"as_int": 0}, "kind": 1}, {"name": "index", "arg": {"as_int": 1}, "kind": 1}]"#,
+        ),
+        (
+            r#""x": {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 2}], "requires_grad": false, "device": {"type": "cpu", "index": null}, "strides": [{"as_int": 2}, {"as_int": 1}]"#,
+            r#""x": {"dtype": 7, "sizes": [{"as_int": 40}], "requires_grad": false, "device": {"type": "cpu", "index": null}, "strides": [{"as_int": 1}]"#,
+        ),
+        (
+            r#""mul": {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 2}], "requires_grad": false, "device": {"type": "cpu", "index": null}, "strides": [{"as_int": 2}, {"as_int": 1}]"#,
+            r#""mul": {"dtype": 7, "sizes": [{"as_int": 40}], "requires_grad": false, "device": {"type": "cpu", "index": null}, "strides": [{"as_int": 1}]"#,
+        ),
+    ];
+    let parts = Parts::of("2.15", "cache_core");
+    let archive = nodes.iter().fold(parts, |parts, (from, to)| parts.replace(MODEL, from, to)).zip();
+    refuses("a slice larger than its place", archive.clone(), "invalid-operator", "select_scatter");
+    let path = std::env::temp_dir().join(format!("litz-contradiction-{}.pt2", std::process::id()));
+    std::fs::write(&path, archive).expect("written");
+    for command in ["inspect", "run", "compile"] {
+        let mut litz = std::process::Command::new(env!("CARGO_BIN_EXE_litz"));
+        let output = litz.arg(command).arg(&path).env("LITZ_CACHE_DIR", "").output().expect("litz starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{command}: {said}");
+        for named in ["aten.select_scatter.default", "[40]", "[2]"] {
+            assert!(said.contains(named), "{command}: expected {named} in: {said}");
+        }
+    }
+    std::fs::remove_file(&path).expect("ours");
+}
+
+#[test]
 fn containers_that_are_cut_or_changed_are_refused() {
     let whole = bytes("2.15", "mlp");
     for at in [0, 1, 4, 30, 100, 1000, whole.len() / 2, whole.len() - 23, whole.len() - 1] {
@@ -179,7 +212,7 @@ fn huge_weights_without_bytes_are_refused() {
     let small = r#""sizes": [{"as_int": 4}, {"as_int": 8}]"#;
     let mut parts = Parts::of("2.15", "mlp").replace(WEIGHTS, small, huge).replace(MODEL, small, huge);
     parts.get("data/weights/weight_0").clear();
-    refuses("a huge weight", parts.zip(), "bad-program", "%linear");
+    refuses("a huge weight", parts.zip(), "invalid-operator", "aten.linear.default");
 }
 
 /// Indices come from types: an input that its operator cannot take must not get as far as a kernel.

@@ -4,6 +4,7 @@ use crate::body::Point;
 use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose, inplace, pointwise};
 use crate::error::OpError;
+use crate::layout::vector_of;
 use crate::ops::pointwise::between;
 use crate::promote::Promote::{Common, Float};
 use litz_ir::ScalarOp;
@@ -115,6 +116,16 @@ fn if_positive(p: &mut Point<'_, '_>, x: Val, f: impl FnOnce(&mut Point<'_, '_>,
 
 /// A slope for each channel, the second dimension, or one for all.
 fn prelu(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let (x, weight) = (r.args().tensor("self")?, r.args().tensor("weight")?);
+    if weight.ty.rank() > 1 || weight.ty.dtype != x.ty.dtype {
+        return Err(r
+            .args()
+            .invalid(format!("expected slopes for channels of {}, found {}", x.ty, weight.ty)));
+    }
+    if !weight.ty.numel().is_one() {
+        let channels = x.ty.sizes.get(1).copied().unwrap_or(Expr::one());
+        r.require(|cx, args| vector_of(cx, args, "weight", channels))?;
+    }
     let (x, weight) = (r.args().tensor("self")?, r.args().tensor("weight")?);
     let (x, rank, weight, count) = (x.value, x.ty.rank(), weight.value, weight.ty.numel());
     let mut sizes = vec![Expr::one(); rank];

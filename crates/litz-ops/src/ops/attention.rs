@@ -5,7 +5,7 @@ use crate::body::Body;
 use crate::def::{OpDef, lower};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{broadcast, preserved_strides};
+use crate::layout::{broadcast, broadcasts_to, preserved_strides};
 use crate::lower::Lower;
 use crate::ops::reduce::{kept_sizes, pinned, reduce_into};
 use crate::view::Access;
@@ -32,9 +32,21 @@ fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
         return Err(args.invalid("expected operands of at least two dimensions"));
     }
     let batch = batch_sizes(cx, args, q, k, v)?;
-    cx.require(Rel::eq(q.sizes[rank - 1], k.sizes[k.rank() - 1]), args.op())?;
-    cx.require(Rel::eq(k.sizes[k.rank() - 2], v.sizes[v.rank() - 2]), args.op())?;
+    let differs = |_| {
+        let sizes = [&q.sizes, &k.sizes, &v.sizes];
+        args.invalid(format!("queries, keys and values of sizes {sizes:?} do not go together"))
+    };
+    let columns = k.sizes[k.rank() - 2];
+    cx.require(Rel::eq(q.sizes[rank - 1], k.sizes[k.rank() - 1]), args.op()).map_err(differs)?;
+    cx.require(Rel::eq(columns, v.sizes[v.rank() - 2]), args.op()).map_err(differs)?;
     let (rows, features) = (q.sizes[rank - 2], v.sizes[v.rank() - 1]);
+    args.of_types("key", &[q.dtype])?;
+    args.of_types("value", &[q.dtype])?;
+    args.of_types("attn_mask", &[q.dtype, Dtype::Bool, Dtype::F32])?;
+    broadcasts_to(cx, args, "attn_mask", &[&batch[..], &[rows, columns]].concat())?;
+    if args.has("attn_mask") && args.flag("is_causal")? {
+        return Err(args.invalid("expected a mask or a causal one, found both"));
+    }
     let sizes = [&batch[..], &[rows, features]].concat();
     let mut out = TensorType::contiguous(q.dtype, sizes);
     if is_fused(cx, args, q, k, v) {
@@ -73,7 +85,18 @@ fn batch_sizes(
         return broadcast(cx, &[&lead(q, 2), &lead(k, 2), &lead(v, 2)], args.op());
     }
     let mut batch = broadcast(cx, &[&lead(q, 3), &lead(k, 3), &lead(v, 3)], args.op())?;
-    batch.push(q.sizes[q.rank() - 3]);
+    // Every key and value serves a group of queries' heads.
+    let heads = |ty: &TensorType| ty.rank().checked_sub(3).map(|d| ty.sizes[d]);
+    let (Some(own), Some(keys), Some(values)) = (heads(q), heads(k), heads(v)) else {
+        return Err(args.invalid("expected operands of at least three dimensions"));
+    };
+    let uneven =
+        |_| args.invalid(format!("{own} heads are not groups of those of {keys} keys and {values} values"));
+    for shared in [keys, values] {
+        cx.require(Rel::ge(shared, 1), args.op()).map_err(uneven)?;
+        cx.require(Rel::eq(own.modulo(shared), 0), args.op()).map_err(uneven)?;
+    }
+    batch.push(own);
     Ok(batch)
 }
 

@@ -4,7 +4,7 @@ use crate::args::{Args, Tensor};
 use crate::def::{OpDef, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{format_strides, is_channels_last, suggested_format};
+use crate::layout::{format_strides, is_channels_last, suggested_format, vector_of};
 use crate::lower::Lower;
 use crate::ops::window::{Phase, Window, reduced_axes};
 use crate::view::{Access, View, dim};
@@ -45,6 +45,10 @@ impl<'a> Convolution<'a> {
     fn new(args: &Args<'a>) -> Result<Convolution<'a>, OpError> {
         let (x, weight, bias) = (args.tensor("input")?, args.tensor("weight")?, args.opt_tensor("bias")?);
         let spatial = weight.ty.rank().saturating_sub(2);
+        let named = spatial_dims(args.op());
+        if named.is_some_and(|dims| dims != spatial) {
+            return Err(args.bad("weight", &format!("{} dimensions", named.unwrap_or(0) + 2)));
+        }
         if spatial == 0 || !matches!(x.ty.rank().checked_sub(spatial), Some(1 | 2)) {
             return Err(args.bad("input", &format!("{} or {} dimensions", spatial + 1, spatial + 2)));
         }
@@ -79,6 +83,11 @@ impl<'a> Convolution<'a> {
     }
 }
 
+/// The number of spatial dimensions that an operator's name has in it.
+fn spatial_dims(op: &str) -> Option<usize> {
+    (1..=3).find(|dims| op.contains(&format!("{dims}d.")))
+}
+
 fn windows(args: &Args<'_>, kernel: &[Expr], transposed: bool) -> Result<Vec<Window>, OpError> {
     let n = kernel.len();
     let (strides, dilations) = (args.literals_of("stride", n)?, args.literals_of("dilation", n)?);
@@ -102,6 +111,11 @@ fn windows(args: &Args<'_>, kernel: &[Expr], transposed: bool) -> Result<Vec<Win
         return Err(args.bad("padding", "no negative integers"));
     }
     let extra = if transposed { args.ints_of("output_padding", n)? } else { vec![Expr::zero(); n] };
+    let too_large =
+        |d: usize| extra[d].as_int().is_none_or(|e| !(0..strides[d].max(dilations[d])).contains(&e));
+    if transposed && (0..n).any(too_large) {
+        return Err(args.bad("output_padding", "integers below the stride or the dilation"));
+    }
     let window = |d: usize| Window {
         stride: strides[d],
         dilation: dilations[d],
@@ -117,12 +131,18 @@ fn result_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     let (x, weight) = (conv.x.ty, conv.weight.ty);
     let (inputs, outputs) = conv.channels();
     let channel = usize::from(conv.is_batched());
-    cx.require(Rel::eq(x.sizes[channel], inputs * conv.groups), args.op())?;
-    cx.require(Rel::eq(weight.sizes[0].modulo(conv.groups), 0), args.op())?;
-    if let Some(bias) = conv.bias {
-        let [size] = bias.ty.sizes.as_slice() else { return Err(args.bad("bias", "one dimension")) };
-        cx.require(Rel::eq(*size, outputs * conv.groups), args.op())?;
-    }
+    let groups = conv.groups;
+    let differs = |_| {
+        let sizes = (&x.sizes, &weight.sizes);
+        args.invalid(format!(
+            "an operand of sizes {:?} and a weight of {:?} in {groups} groups",
+            sizes.0, sizes.1
+        ))
+    };
+    cx.require(Rel::eq(x.sizes[channel], inputs * groups), args.op()).map_err(differs)?;
+    cx.require(Rel::eq(weight.sizes[0].modulo(groups), 0), args.op()).map_err(differs)?;
+    args.of_types("bias", &[x.dtype])?;
+    vector_of(cx, args, "bias", outputs * groups)?;
     let mut sizes = x.sizes[..channel].to_vec();
     sizes.push(outputs * conv.groups);
     for (d, window) in conv.windows.iter().enumerate() {

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::def::{OpDef, drop, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{copy_strides, is_channels_last};
+use crate::layout::{broadcasts_to, copy_strides, is_channels_last};
 use crate::lower::Lower;
 use litz_ir::graph::{MemoryFormat, TensorType, Type};
 
@@ -72,8 +72,10 @@ fn copy(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// `copy(self, src)`: the contents of `src`, broadcast, in the type of `self`.
-fn copy_from_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    one(args.tensor("self")?.ty.clone())
+fn copy_from_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    broadcasts_to(cx, args, "src", &x.sizes)?;
+    one(x.clone())
 }
 
 fn copy_from(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {

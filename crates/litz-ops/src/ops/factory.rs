@@ -4,7 +4,7 @@ use crate::args::{Args, Number};
 use crate::def::{OpDef, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::copy_strides;
+use crate::layout::{copy_strides, not_negative, same_shape};
 use crate::lower::Lower;
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp, Scalar};
@@ -14,35 +14,35 @@ use litz_sym::{Expr, Rel};
 pub const OPS: &[OpDef] = &[
     lower(
         "aten.full.default",
-        |_, args| sized(args, None),
+        |cx, args| sized(cx, args, None),
         |lw, args| fill(lw, args, args.number("fill_value")?),
     ),
-    lower("aten.zeros.default", |_, args| sized(args, None), |lw, args| fill(lw, args, ZERO)),
+    lower("aten.zeros.default", |cx, args| sized(cx, args, None), |lw, args| fill(lw, args, ZERO)),
     lower(
         "aten.ones.default",
-        |_, args| sized(args, None),
+        |cx, args| sized(cx, args, None),
         |lw, args| fill(lw, args, Number::Int(Expr::one())),
     ),
-    lower("aten.empty.memory_format", |_, args| sized(args, None), |lw, args| fill(lw, args, ZERO)),
+    lower("aten.empty.memory_format", |cx, args| sized(cx, args, None), |lw, args| fill(lw, args, ZERO)),
     lower("aten.empty_permuted.default", permuted_type, |lw, args| fill(lw, args, ZERO)),
     lower(
         "aten.new_full.default",
-        |_, args| sized(args, own(args)?),
+        |cx, args| sized(cx, args, own(args)?),
         |lw, args| fill(lw, args, args.number("fill_value")?),
     ),
-    lower("aten.new_zeros.default", |_, args| sized(args, own(args)?), |lw, args| fill(lw, args, ZERO)),
+    lower("aten.new_zeros.default", |cx, args| sized(cx, args, own(args)?), |lw, args| fill(lw, args, ZERO)),
     lower(
         "aten.new_ones.default",
-        |_, args| sized(args, own(args)?),
+        |cx, args| sized(cx, args, own(args)?),
         |lw, args| fill(lw, args, Number::Int(Expr::one())),
     ),
-    lower("aten.new_empty.default", |_, args| sized(args, own(args)?), |lw, args| fill(lw, args, ZERO)),
+    lower("aten.new_empty.default", |cx, args| sized(cx, args, own(args)?), |lw, args| fill(lw, args, ZERO)),
     lower("aten.full_like.default", like_type, |lw, args| fill(lw, args, args.number("fill_value")?)),
     lower("aten.zeros_like.default", like_type, |lw, args| fill(lw, args, ZERO)),
     lower("aten.ones_like.default", like_type, |lw, args| fill(lw, args, Number::Int(Expr::one()))),
     lower("aten.empty_like.default", like_type, |lw, args| fill(lw, args, ZERO)),
     lower("aten.fill.Scalar", like_type, |lw, args| fill(lw, args, args.number("value")?)),
-    lower("aten.fill.Tensor", like_type, fill_tensor),
+    lower("aten.fill.Tensor", fill_tensor_type, fill_tensor),
     lower("aten.zero.default", like_type, |lw, args| fill(lw, args, ZERO)),
     lower("aten.scalar_tensor.default", scalar_type, |lw, args| fill(lw, args, args.number("s")?)),
     lower("aten.arange.default", arange_type, arange),
@@ -56,12 +56,12 @@ pub const OPS: &[OpDef] = &[
     lower("aten.triu.default", triangle_type, |lw, args| triangle(lw, args, Side::Upper)),
     lower(
         "aten.tril_indices.default",
-        |_, args| triangle_indices_type(args, Side::Lower),
+        |cx, args| triangle_indices_type(cx, args, Side::Lower),
         |lw, args| triangle_indices(lw, args, Side::Lower),
     ),
     lower(
         "aten.triu_indices.default",
-        |_, args| triangle_indices_type(args, Side::Upper),
+        |cx, args| triangle_indices_type(cx, args, Side::Upper),
         |lw, args| triangle_indices(lw, args, Side::Upper),
     ),
     inplace("aten.fill_.Scalar", "aten.fill.Scalar"),
@@ -79,15 +79,21 @@ fn own(args: &Args<'_>) -> Result<Option<Dtype>, OpError> {
 }
 
 /// A contiguous tensor of the size asked for; by default of the type of the fill value, or f32.
-fn sized(args: &Args<'_>, default: Option<Dtype>) -> Result<Vec<Type>, OpError> {
+fn sized(cx: &mut InferCx<'_>, args: &Args<'_>, default: Option<Dtype>) -> Result<Vec<Type>, OpError> {
     let of_value = if args.has("fill_value") { Some(args.number("fill_value")?.dtype()) } else { None };
     let dtype = args.dtype("dtype")?.or(default).or(of_value).unwrap_or(Dtype::F32);
-    one(TensorType::contiguous(dtype, args.ints("size")?))
+    let sizes = args.ints("size")?;
+    not_negative(cx, args, &sizes)?;
+    one(TensorType::contiguous(dtype, sizes))
 }
 
-fn permuted_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+fn permuted_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let sizes = args.ints("size")?;
+    not_negative(cx, args, &sizes)?;
     let order = args.literals_of("physical_layout", sizes.len())?;
+    if order.iter().enumerate().any(|(i, d)| order[..i].contains(d)) {
+        return Err(args.bad("physical_layout", "a permutation of the dimensions"));
+    }
     let mut strides = vec![Expr::one(); sizes.len()];
     let mut next = Expr::one();
     for &d in order.iter().rev() {
@@ -103,6 +109,12 @@ fn like_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError
     let x = args.tensor("self")?.ty;
     let strides = copy_strides(cx.facts, x, args.memory_format("memory_format")?);
     one(TensorType { dtype: args.dtype("dtype")?.unwrap_or(x.dtype), sizes: x.sizes.clone(), strides })
+}
+
+/// The value is of rank 0.
+fn fill_tensor_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    same_shape(cx, args, "value", &[])?;
+    like_type(cx, args)
 }
 
 fn scalar_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
@@ -140,13 +152,18 @@ fn arange_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     let float = [start, end, step].iter().any(|n| matches!(n, Number::Float(_)));
     let len = match (start, end, step) {
         (Number::Int(start), Number::Int(end), Number::Int(step)) => {
+            cx.require(Rel::ne(step, 0), args.op())?;
             let ascends = cx.known(Rel::gt(step, 0)) == Some(true);
             let len = if ascends { (end - start).ceildiv(step) } else { (start - end).ceildiv(-step) };
             if cx.known(Rel::ge(len, 0)) == Some(true) { len } else { len.max(0) }
         }
         _ => {
             let (start, end, step) = (literal(args, start)?, literal(args, end)?, literal(args, step)?);
-            Expr::int(((end - start) / step).ceil() as i64)
+            let count = ((end - start) / step).ceil();
+            if !count.is_finite() {
+                return Err(args.invalid(format!("no range from {start} to {end} in steps of {step}")));
+            }
+            Expr::int(count as i64)
         }
     };
     if cx.known(Rel::lt(len, 0)) == Some(true) {
@@ -184,8 +201,10 @@ fn arange(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// `start + step * i` for `length` values of i.
-fn iota_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    one(TensorType::contiguous(args.dtype("dtype")?.unwrap_or(Dtype::I64), vec![args.int("length")?]))
+fn iota_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let sizes = vec![args.int("length")?];
+    not_negative(cx, args, &sizes)?;
+    one(TensorType::contiguous(args.dtype("dtype")?.unwrap_or(Dtype::I64), sizes))
 }
 
 fn iota(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
@@ -198,9 +217,10 @@ fn iota(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     })
 }
 
-fn linspace_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let dtype = args.dtype("dtype")?.unwrap_or(Dtype::F32);
-    one(TensorType::contiguous(dtype, vec![args.int("steps")?]))
+fn linspace_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let (dtype, sizes) = (args.dtype("dtype")?.unwrap_or(Dtype::F32), vec![args.int("steps")?]);
+    not_negative(cx, args, &sizes)?;
+    one(TensorType::contiguous(dtype, sizes))
 }
 
 /// The first half counts from the start, the second from the end, so that both ends are exact.
@@ -223,10 +243,11 @@ fn linspace(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     })
 }
 
-fn eye_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+fn eye_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let rows = args.int("n")?;
-    let columns = args.opt_int("m")?.unwrap_or(rows);
-    one(TensorType::contiguous(args.dtype("dtype")?.unwrap_or(Dtype::F32), vec![rows, columns]))
+    let sizes = vec![rows, args.opt_int("m")?.unwrap_or(rows)];
+    not_negative(cx, args, &sizes)?;
+    one(TensorType::contiguous(args.dtype("dtype")?.unwrap_or(Dtype::F32), sizes))
 }
 
 fn eye(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
@@ -277,8 +298,15 @@ fn triangle_row(side: Side, columns: Expr, offset: Expr, row: Expr) -> (Expr, Ex
     }
 }
 
-fn triangle_indices_type(args: &Args<'_>, side: Side) -> Result<Vec<Type>, OpError> {
+/// Rows are counted one by one; masks of attention are far below this.
+const MOST_ROWS: i64 = 1 << 20;
+
+fn triangle_indices_type(cx: &mut InferCx<'_>, args: &Args<'_>, side: Side) -> Result<Vec<Type>, OpError> {
     let (columns, offset) = (args.int("col")?, args.int("offset")?);
+    not_negative(cx, args, &[args.int("row")?, columns])?;
+    if args.literal("row")? > MOST_ROWS {
+        return Err(args.unsupported(&format!("more than {MOST_ROWS} rows")));
+    }
     let count = (0..args.literal("row")?).map(|row| {
         let (first, past) = triangle_row(side, columns, offset, Expr::int(row));
         past - first

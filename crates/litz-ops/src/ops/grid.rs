@@ -77,10 +77,13 @@ fn sample_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
         );
     }
     sampling(args, rank - 2)?;
-    cx.require(Rel::eq(x.sizes[0], grid.sizes[0]), args.op())?;
-    cx.require(Rel::eq(grid.sizes[rank - 1], rank as i64 - 2), args.op())?;
+    let dims = rank as i64 - 2;
+    let differs =
+        |_| args.invalid(format!("a grid {grid} does not give {dims} coordinates in each image of {x}"));
+    cx.require(Rel::eq(x.sizes[0], grid.sizes[0]), args.op()).map_err(differs)?;
+    cx.require(Rel::eq(grid.sizes[rank - 1], dims), args.op()).map_err(differs)?;
     for &size in &x.sizes[2..] {
-        cx.require(Rel::ge(size, 1), args.op())?;
+        cx.require(Rel::ge(size, 1), args.op()).map_err(differs)?;
     }
     let sizes = [&x.sizes[..2], &grid.sizes[1..rank - 1]].concat();
     one(TensorType::contiguous(x.dtype, sizes))
@@ -225,7 +228,8 @@ fn affine_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     let expected =
         [(*batch, size[0]), (*rows, Expr::int(dims as i64)), (*columns, Expr::int(dims as i64 + 1))];
     for (found, expected) in expected {
-        cx.require(Rel::eq(found, expected), args.op())?;
+        let differs = |_| args.invalid(format!("matrices {theta} do not fit images of sizes {size:?}"));
+        cx.require(Rel::eq(found, expected), args.op()).map_err(differs)?;
     }
     let sizes = [&size[..1], &size[2..], &[Expr::int(dims as i64)]].concat();
     one(TensorType::contiguous(theta.dtype, sizes))

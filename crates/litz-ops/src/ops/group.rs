@@ -1,10 +1,11 @@
 //! Operators over groups: products of rows with the matrix of their group, bags of embeddings, histograms.
 
-use crate::args::{Args, Tensor};
+use crate::args::{Args, POSITIONS, Tensor};
 use crate::body::Body;
 use crate::def::{OpDef, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
+use crate::layout::{not_negative, vector_of};
 use crate::lower::Lower;
 use crate::view::Access;
 use litz_ir::graph::{TensorType, Type};
@@ -38,8 +39,13 @@ fn grouped_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpEr
     if args.has("bias") {
         return Err(args.unsupported("a bias"));
     }
-    cx.require(Rel::eq(inner, depth), args.op())?;
-    cx.require(Rel::eq(groups, args.tensor("offs")?.ty.numel()), args.op())?;
+    let differs = |_| args.invalid(format!("cannot multiply rows of {inner} by matrices of {depth} rows"));
+    cx.require(Rel::eq(inner, depth), args.op()).map_err(differs)?;
+    args.of_types("offs", POSITIONS)?;
+    vector_of(cx, args, "offs", groups)?;
+    if x.dtype != w.dtype {
+        return Err(args.invalid(format!("expected operands of one type, found {} and {}", x.dtype, w.dtype)));
+    }
     let dtype = args.dtype("out_dtype")?.unwrap_or(x.dtype);
     one(TensorType::contiguous(dtype, vec![rows, columns]))
 }
@@ -103,7 +109,7 @@ fn bag_mode(args: &Args<'_>) -> Result<Bag, OpError> {
 }
 
 /// The bags, and three results that only the backward pass uses.
-fn bag_types(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+fn bag_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let (w, indices) = (args.tensor("weight")?.ty, args.tensor("indices")?.ty);
     let (&[_, features], &[count], &[bags]) =
         (&w.sizes[..], &indices.sizes[..], &args.tensor("offsets")?.ty.sizes[..])
@@ -111,6 +117,14 @@ fn bag_types(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
         return Err(args.unsupported("indices that are not a vector"));
     };
     let bags = if args.flag("include_last_offset")? { bags - 1 } else { bags };
+    not_negative(cx, args, &[bags])?;
+    args.of_types("indices", POSITIONS)?;
+    args.of_types("offsets", POSITIONS)?;
+    args.of_types("per_sample_weights", &[w.dtype])?;
+    vector_of(cx, args, "per_sample_weights", count)?;
+    if args.has("per_sample_weights") && bag_mode(args)? != Bag::Sum {
+        return Err(args.invalid("weights of samples go with sums only"));
+    }
     let vector = |size: Expr| Type::Tensor(TensorType::contiguous(Dtype::I64, vec![size]));
     let bag = TensorType::contiguous(w.dtype, vec![bags, features]);
     Ok(vec![Type::Tensor(bag), vector(count), vector(bags), vector(bags)])
@@ -217,7 +231,19 @@ fn histogram_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpE
     if !x.dtype.is_float() {
         return Err(args.invalid(format!("expected floating point elements, found {}", x.dtype)));
     }
+    histogram_range(args)?;
     one(TensorType::contiguous(x.dtype, vec![args.int("bins")?]))
+}
+
+/// The number of bins, and the ends that are asked for.
+fn histogram_range(args: &Args<'_>) -> Result<(i64, f64, f64), OpError> {
+    let (bins, low, high) = (args.literal("bins")?, args.float("min")?, args.float("max")?);
+    if bins < 1 || low > high || !(high - low).is_finite() {
+        return Err(
+            args.invalid(format!("expected bins and a finite range, found {bins} from {low} to {high}"))
+        );
+    }
+    Ok((bins, low, high))
 }
 
 /// The ends of a histogram.
@@ -229,11 +255,7 @@ enum Ends {
 
 fn histogram(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let x = lw.access(args.tensor("self")?)?;
-    let bins = args.literal("bins")?;
-    let (low, high) = (args.float("min")?, args.float("max")?);
-    if bins < 1 || low > high || !(high - low).is_finite() {
-        return Err(args.invalid("expected bins, and a finite range that ascends"));
-    }
+    let (bins, low, high) = histogram_range(args)?;
     let compute = x.dtype.compute();
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let ends = if low < high { Ends::Given(low, high) } else { found_ends(lw, &x)? };

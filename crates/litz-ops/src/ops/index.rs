@@ -1,12 +1,15 @@
 //! Indexing by tensors: lookups, gathers, scatters.
 
-use crate::args::{Args, Number, Tensor};
+use crate::args::{Args, Number, POSITIONS, Tensor};
 use crate::body::Body;
 use crate::decompose::Rewriter;
-use crate::def::{OpDef, decompose, inplace, lower, one};
+use crate::def::{OpDef, ViewFn, decompose, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{broadcast, iterated_strides, preserved_strides};
+use crate::layout::{
+    at_most, broadcast, broadcasts_to, iterated_strides, preserved_strides, same_numel, same_shape,
+    same_sizes, storage_holds,
+};
 use crate::lower::Lower;
 use crate::view::Access;
 use litz_ir::graph::{Arg, TensorType, Type, Value};
@@ -19,21 +22,21 @@ pub const OPS: &[OpDef] = &[
     lower("aten.embedding.default", embedding_type, embedding),
     lower("aten.index.Tensor", index_type, index),
     lower("aten._unsafe_index.Tensor", index_type, index),
-    lower("aten.index_put.default", self_type, index_put),
-    lower("aten._unsafe_index_put.default", self_type, index_put),
+    lower("aten.index_put.default", index_put_type, index_put),
+    lower("aten._unsafe_index_put.default", index_put_type, index_put),
     lower("aten.index_select.default", index_select_type, index_select),
     lower("aten.gather.default", gather_type, gather),
-    lower("aten.scatter.src", self_type, |lw, args| scatter(lw, args, None)),
-    lower("aten.scatter.value", self_type, |lw, args| scatter(lw, args, None)),
-    lower("aten.scatter_add.default", self_type, |lw, args| scatter(lw, args, Some(ReduceOp::Sum))),
-    lower("aten.index_copy.default", self_type, |lw, args| index_along(lw, args, None)),
-    lower("aten.index_add.default", self_type, |lw, args| index_along(lw, args, Some(ReduceOp::Sum))),
-    lower("aten.slice_scatter.default", self_type, slice_scatter),
-    lower("aten.select_scatter.default", self_type, select_scatter),
-    lower("aten.diagonal_scatter.default", self_type, diagonal_scatter),
-    lower("aten.as_strided_scatter.default", self_type, strided_scatter),
-    lower("aten.index_fill.int_Scalar", self_type, index_fill),
-    lower("aten.index_fill.int_Tensor", self_type, index_fill),
+    lower("aten.scatter.src", scatter_type, |lw, args| scatter(lw, args, None)),
+    lower("aten.scatter.value", scatter_type, |lw, args| scatter(lw, args, None)),
+    lower("aten.scatter_add.default", scatter_type, |lw, args| scatter(lw, args, Some(ReduceOp::Sum))),
+    lower("aten.index_copy.default", index_along_type, |lw, args| index_along(lw, args, None)),
+    lower("aten.index_add.default", index_along_type, |lw, args| index_along(lw, args, Some(ReduceOp::Sum))),
+    lower("aten.slice_scatter.default", slice_scatter_type, slice_scatter),
+    lower("aten.select_scatter.default", select_scatter_type, select_scatter),
+    lower("aten.diagonal_scatter.default", diagonal_scatter_type, diagonal_scatter),
+    lower("aten.as_strided_scatter.default", strided_scatter_type, strided_scatter),
+    lower("aten.index_fill.int_Scalar", index_fill_type, index_fill),
+    lower("aten.index_fill.int_Tensor", index_fill_type, index_fill),
     decompose("aten.put.default", put),
     decompose("aten.take.default", take),
     decompose("aten.take_along_dim.default", take_along),
@@ -58,8 +61,9 @@ pub(crate) fn self_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Typ
 
 fn embedding_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let (w, indices) = (args.tensor("weight")?.ty, args.tensor("indices")?.ty);
+    args.of_types("indices", POSITIONS)?;
     if w.rank() != 2 {
-        return Err(args.invalid("expected a matrix as weight"));
+        return Err(args.invalid(format!("expected a matrix as weight, found {w}")));
     }
     one(TensorType::contiguous(w.dtype, [&indices.sizes[..], &w.sizes[1..]].concat()))
 }
@@ -95,8 +99,14 @@ fn indexing<'a>(cx: &mut InferCx<'_>, args: &Args<'a>, x: &TensorType) -> Result
     if indices.len() > x.rank() {
         return Err(args.bad("indices", &format!("at most {} indices", x.rank())));
     }
-    if indices.iter().flatten().any(|t| matches!(t.ty.dtype, Dtype::Bool | Dtype::U8)) {
-        return Err(args.unsupported("an index of truth values, whose result size depends on data,"));
+    for index in indices.iter().flatten() {
+        match index.ty.dtype {
+            Dtype::I64 | Dtype::I32 => {}
+            Dtype::Bool | Dtype::U8 => {
+                return Err(args.unsupported("an index of truth values, whose result size depends on data,"));
+            }
+            other => return Err(args.invalid(format!("expected indices, found elements of {other}"))),
+        }
     }
     indices.resize(x.rank(), None);
     let shapes: Vec<&[Expr]> = indices.iter().flatten().map(|t| t.ty.sizes.as_slice()).collect();
@@ -187,6 +197,26 @@ pub(crate) fn copied_self(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Option<
     Ok(Some(out))
 }
 
+/// Values broadcast to what the indices name.
+fn index_put_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    args.of_types("values", &[x.dtype])?;
+    match whole_mask(args)? {
+        Some(mask) => {
+            // A single value goes to however many places the mask has, along one dimension and those behind it.
+            let lead = mask.ty.rank();
+            let (masked, rest) = x.sizes.split_at_checked(lead).unwrap_or((&x.sizes, &[]));
+            same_sizes(cx, args, "argument `indices`", &mask.ty.sizes, masked)?;
+            broadcasts_to(cx, args, "values", &[&[Expr::one()], rest].concat())?;
+        }
+        None => {
+            let sizes = indexing(cx, args, x)?.sizes;
+            broadcasts_to(cx, args, "values", &sizes)?;
+        }
+    }
+    self_type(cx, args)
+}
+
 fn index_put(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     if let Some(mask) = whole_mask(args)? {
         return put_masked(lw, args, mask);
@@ -229,22 +259,54 @@ fn put_masked(lw: &mut Lower<'_>, args: &Args<'_>, mask: Tensor<'_>) -> Result<(
     })
 }
 
-fn index_select_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let (x, index) = (args.tensor("self")?.ty, args.tensor("index")?.ty);
+fn index_select_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let count = index_vector(args)?;
     let mut sizes = x.sizes.clone();
-    if let Some(size) = sizes.get_mut(args.dim("dim", x.rank())?) {
-        *size = index.numel();
+    match sizes.get_mut(args.dim("dim", x.rank())?) {
+        Some(size) => *size = count,
+        None => one_position(cx, args, count)?,
     }
     one(TensorType::contiguous(x.dtype, sizes))
+}
+
+/// A tensor of rank 0 has one position.
+fn one_position(cx: &mut InferCx<'_>, args: &Args<'_>, count: Expr) -> Result<(), OpError> {
+    let many = |_| args.invalid(format!("expected 1 position in a tensor of rank 0, found {count}"));
+    cx.require(Rel::eq(count, 1), args.op()).map_err(many)
+}
+
+/// The number of elements of `index`, a vector of positions or a single one.
+pub(crate) fn index_vector(args: &Args<'_>) -> Result<Expr, OpError> {
+    args.of_types("index", POSITIONS)?;
+    let index = args.tensor("index")?.ty;
+    match index.rank() {
+        0 | 1 => Ok(index.numel()),
+        _ => Err(args.invalid(format!("expected a vector of positions, found sizes {:?}", index.sizes))),
+    }
 }
 
 fn index_select(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     read_along(lw, args, listed_along)
 }
 
-fn gather_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let dtype = args.tensor("self")?.ty.dtype;
-    one(TensorType::contiguous(dtype, args.tensor("index")?.ty.sizes.clone()))
+fn gather_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    index_at_most(cx, args, x)?;
+    one(TensorType::contiguous(x.dtype, args.tensor("index")?.ty.sizes.clone()))
+}
+
+/// `index` names positions along `dim` and is no larger than `x` along other dimensions.
+fn index_at_most(cx: &mut InferCx<'_>, args: &Args<'_>, x: &TensorType) -> Result<(), OpError> {
+    args.of_types("index", POSITIONS)?;
+    let along = args.dim("dim", x.rank())?;
+    at_most(cx, args, "index", &x.sizes, Some(along))?;
+    let index = args.tensor("index")?.ty;
+    if index.rank().max(1) != x.rank().max(1) {
+        // Without elements any rank will do.
+        return Err(args.unsupported(&format!("an index of sizes {:?} into {:?}", index.sizes, x.sizes)));
+    }
+    Ok(())
 }
 
 fn gather(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
@@ -268,7 +330,7 @@ fn read_along(lw: &mut Lower<'_>, args: &Args<'_>, coordinates: Coordinates) -> 
     })
 }
 
-/// The coordinates with the one along a dimension read from an index tensor.
+/// The coordinates with the one along a dimension read from an index tensor. A tensor of rank 0 goes with a vector.
 pub(crate) fn bound_along(
     b: &mut Body<'_>,
     index: &Access,
@@ -276,11 +338,13 @@ pub(crate) fn bound_along(
     at: &[Expr],
     along: usize,
 ) -> Vec<Expr> {
-    let mut coords = at.to_vec();
-    if let Some(coord) = coords.get_mut(along) {
-        let i = b.load(index, at);
-        *coord = b.bind(i, sizes[along]);
+    let i = b.load(index, at);
+    let bound = b.bind(i, sizes.get(along).copied().unwrap_or(Expr::one()));
+    if sizes.len() < 2 {
+        return vec![bound; sizes.len()];
     }
+    let mut coords = at.to_vec();
+    coords[along] = bound;
     coords
 }
 
@@ -300,6 +364,26 @@ pub(crate) fn listed_along(
     coords
 }
 
+/// `index` is no larger than `src`, and than `self` along other dimensions than `dim`.
+pub(crate) fn scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    index_at_most(cx, args, x)?;
+    args.of_types("src", &[x.dtype])?;
+    if let Some(source) = args.opt_tensor("src")? {
+        at_most(cx, args, "index", &source.ty.sizes, None)?;
+    }
+    self_type(cx, args)
+}
+
+/// The element of a source that goes with a point of the index: a source of rank 0 goes with a vector.
+pub(crate) fn source_element(b: &mut Body<'_>, source: &Access, at: &[Expr]) -> Val {
+    match (source.rank(), at) {
+        (0, _) => b.load(source, &[]),
+        (1, []) => b.load(source, &[Expr::zero()]),
+        _ => b.load(source, at),
+    }
+}
+
 fn scatter(lw: &mut Lower<'_>, args: &Args<'_>, combine: Option<ReduceOp>) -> Result<(), OpError> {
     let x = args.tensor("self")?;
     let along = args.dim("dim", x.ty.rank())?;
@@ -310,12 +394,26 @@ fn scatter(lw: &mut Lower<'_>, args: &Args<'_>, combine: Option<ReduceOp>) -> Re
     lw.nest(&index.sizes, |b, at| {
         let coords = bound_along(b, &index, &out.sizes, at, along);
         let v: Val = match &source {
-            Some(source) => b.load(source, at),
+            Some(source) => source_element(b, source, at),
             None => b.number(value, out.dtype),
         };
         b.store_combined(&out, &coords, v, combine);
         Ok(())
     })
+}
+
+/// `source` has as many slices along `dim` as `index` has elements, each of the size of a slice of `self`.
+pub(crate) fn index_along_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let (along, count) = (args.dim("dim", x.rank())?, index_vector(args)?);
+    args.of_types("source", &[x.dtype])?;
+    let mut sizes = x.sizes.clone();
+    match sizes.get_mut(along) {
+        Some(size) => *size = count,
+        None => one_position(cx, args, count)?,
+    }
+    same_shape(cx, args, "source", &sizes)?;
+    self_type(cx, args)
 }
 
 /// Slices of `source` to the places along `dim` that a vector of indices names.
@@ -336,6 +434,26 @@ fn index_along(lw: &mut Lower<'_>, args: &Args<'_>, combine: Option<ReduceOp>) -
         b.store_combined(&out, &coords, v, combine);
         Ok(())
     })
+}
+
+fn slice_scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    replaces_view(cx, args, super::view::slice)
+}
+
+fn select_scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    replaces_view(cx, args, super::view::select)
+}
+
+fn diagonal_scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    replaces_view(cx, args, super::view::diagonal)
+}
+
+/// `src` has the sizes of the view of `self` that it takes the place of.
+fn replaces_view(cx: &mut InferCx<'_>, args: &Args<'_>, views: ViewFn) -> Result<Vec<Type>, OpError> {
+    for view in views(cx, args)? {
+        same_shape(cx, args, "src", &view.sizes)?;
+    }
+    self_type(cx, args)
 }
 
 fn slice_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
@@ -381,16 +499,25 @@ fn diagonal_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> 
     put_whole(lw, &source, &diagonal)
 }
 
+fn strided_scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    same_shape(cx, args, "src", &args.ints("size")?)?;
+    self_type(cx, args)
+}
+
 /// `as_strided` of a copy of `self`, which must lie in memory as the copy does.
 fn strided_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = args.tensor("self")?.ty;
+    let x = args.tensor("self")?;
     let (source, offset) = (lw.access(args.tensor("src")?)?, args.opt_int("storage_offset")?);
+    // An offset counts from the start of the storage, of which a view may hold a part only.
+    let is_whole = lw.access(x)?.strides().is_some_and(|(_, first)| first.is_zero());
     let Some(out) = copied_self(lw, args)? else { return Ok(()) };
-    if !out.is_strided_as(x) {
-        return Err(args.unsupported("an operand whose elements lie apart"));
+    if !out.is_strided_as(x.ty) || offset.is_some() && !is_whole {
+        return Err(args.unsupported("an operand that is a part of its storage"));
     }
     let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
-    let part = Access::strided(out.buf, out.dtype, sizes, &strides, offset.unwrap_or(Expr::zero()));
+    let (offset, span) = (offset.unwrap_or(Expr::zero()), lw.span(out.buf));
+    storage_holds(&mut lw.infer_cx(), args, (&sizes, &strides), offset, span)?;
+    let part = Access::strided(out.buf, out.dtype, sizes, &strides, offset);
     put_whole(lw, &source, &part)
 }
 
@@ -402,6 +529,18 @@ fn put_whole(lw: &mut Lower<'_>, source: &Access, part: &Access) -> Result<(), O
         b.store(part, at, v);
         Ok(())
     })
+}
+
+fn index_fill_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    args.of_types("index", &[Dtype::I64])?;
+    index_vector(args)?;
+    args.dim("dim", args.tensor("self")?.ty.rank())?;
+    if let Ok(value) = args.tensor("value")
+        && value.ty.rank() > 0
+    {
+        return Err(args.invalid(format!("expected a value of rank 0, found sizes {:?}", value.ty.sizes)));
+    }
+    self_type(cx, args)
 }
 
 fn index_fill(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
@@ -439,7 +578,13 @@ fn flattened(r: &mut Rewriter<'_>, x: Value) -> Result<Value, OpError> {
 fn put(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (x, index, source) =
         (r.args().tensor("self")?.value, r.args().tensor("index")?.value, r.args().tensor("source")?.value);
-    let (sizes, accumulate) = (r.ty(x)?.sizes, r.args().get("accumulate").clone());
+    let sizes = r.ty(x)?.sizes;
+    r.require(|cx, args| {
+        args.of_types("index", &[Dtype::I64])?;
+        args.of_types("source", &[args.tensor("self")?.ty.dtype])?;
+        same_numel(cx, args, "source", &args.tensor("index")?.ty.sizes)
+    })?;
+    let accumulate = r.args().get("accumulate").clone();
     let (flat, index, source) = (flattened(r, x)?, flattened(r, index)?, flattened(r, source)?);
     let index = Arg::List(vec![Arg::Value(index)]);
     let new = r.call("aten.index_put.default", [Arg::Value(flat), index, Arg::Value(source), accumulate])?;
@@ -447,6 +592,7 @@ fn put(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 }
 
 fn take(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    r.args().of_types("index", &[Dtype::I64])?;
     let (x, index) = (r.args().tensor("self")?.value, r.args().tensor("index")?.value);
     let flat = flattened(r, x)?;
     Ok(vec![r.call("aten.index.Tensor", [Arg::Value(flat), Arg::List(vec![Arg::Value(index)])])?])
@@ -456,6 +602,7 @@ fn take(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 fn take_along(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (x, index) = (r.args().tensor("self")?, r.args().tensor("indices")?);
     let (x, index, rank) = (x.value, index.value, x.ty.rank());
+    r.args().of_types("indices", &[Dtype::I64])?;
     if !r.args().has("dim") {
         let (x, index) = (flattened(r, x)?, flattened(r, index)?);
         let args = [Arg::Value(x), Arg::Int(Expr::zero()), Arg::Value(index)];
@@ -480,6 +627,8 @@ fn take_along(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 
 /// Where the mask is set, the elements of `source` in order: a running sum of the mask says which comes next.
 fn masked_scatter(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    r.args().of_types("mask", &[Dtype::Bool])?;
+    r.args().of_types("source", &[r.args().tensor("self")?.ty.dtype])?;
     let (x, mask, source) =
         (r.args().tensor("self")?.value, r.args().tensor("mask")?.value, r.args().tensor("source")?.value);
     let both =

@@ -8,7 +8,7 @@ use crate::error::OpError;
 use crate::layout::broadcast;
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Float, MemoryFormat, Value};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -32,7 +32,14 @@ pub const OPS: &[OpDef] = &[
         let halves = r.args().tensor("self")?;
         let (x, rank) = (halves.value, halves.ty.rank());
         let dim = r.args().dim("dim", rank)?;
-        let half = r.ty(x)?.sizes[dim].floordiv(Expr::int(2));
+        let Some(&size) = halves.ty.sizes.get(dim) else {
+            return Err(r.args().invalid("a zero-dimensional tensor has no halves"));
+        };
+        r.require(|cx, args| {
+            let odd = |_| args.invalid(format!("dimension {dim} of {size} has no halves"));
+            cx.require(Rel::eq(size.modulo(2), 0), args.op()).map_err(odd)
+        })?;
+        let half = size.floordiv(2);
         let along = int(dim as i64);
         let piece = |start| [Arg::Value(x), along.clone(), Arg::Int(start), Arg::Int(half)];
         let own = r.call("aten.narrow.default", piece(Expr::zero()))?;
@@ -101,6 +108,9 @@ fn broadcast_tensors(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 /// Matrices along the diagonal: each padded to the full width, one below the other.
 fn block_diagonal(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let parts = raised(r, 2)?;
+    if let Some(&x) = parts.iter().find(|&&x| r.ty(x).is_ok_and(|ty| ty.rank() != 2)) {
+        return Err(r.args().invalid(format!("expected matrices, found {}", r.ty(x)?)));
+    }
     let mut width = Expr::zero();
     for &x in &parts {
         width = width + *r.ty(x)?.sizes.last().unwrap_or(&Expr::one());
@@ -139,6 +149,7 @@ fn quarter_turns(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 const CONTIGUOUS: Arg = Arg::MemoryFormat(MemoryFormat::Contiguous);
 
 fn one_hot(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    r.args().of_types("self", &[Dtype::I64])?;
     let (x, classes) = (r.args().tensor("self")?.value, r.args().int("num_classes")?);
     if classes.as_int().is_some_and(|n| n < 0) {
         return Err(r.args().unsupported("a number of classes that depends on data"));
@@ -166,6 +177,7 @@ fn is_in(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 /// `x[i]` to the powers `0 .. n`, descending unless asked otherwise.
 fn powers(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let x = r.args().tensor("x")?;
+    vector(r, "x")?;
     let (x, length) = (x.value, x.ty.numel());
     let n = r.args().opt_int("N")?.unwrap_or(length);
     let increasing = r.args().flag("increasing")?;
@@ -178,8 +190,15 @@ fn powers(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     Ok(vec![r.apply("aten.pow.Tensor_Tensor", &[column, exponents])?])
 }
 
+/// The argument is a vector.
+fn vector(r: &Rewriter<'_>, name: &str) -> Result<(), OpError> {
+    let ty = r.args().tensor(name)?.ty.clone();
+    if ty.rank() == 1 { Ok(()) } else { Err(r.args().invalid(format!("expected a vector, found {ty}"))) }
+}
+
 /// Pairs of elements in order of position: for each first, itself beside all that follow.
 fn pairs(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    vector(r, "self")?;
     let x = r.args().tensor("self")?;
     let (x, length) = (x.value, x.ty.numel());
     if r.args().literal("r")? != 2 {
@@ -216,14 +235,35 @@ fn kronecker(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     Ok(vec![reshape(r, product, own.iter().zip(&other).map(|(&n, &m)| n * m))?])
 }
 
+/// The sum along a dimension, which stays.
+fn summed(r: &mut Rewriter<'_>, x: Value, dim: usize) -> Result<Value, OpError> {
+    let (dims, dtype) = (Arg::ints([Expr::int(dim as i64)]), r.ty(x)?.dtype);
+    r.call("aten.sum.dim_IntList", [Arg::Value(x), dims, Arg::Bool(true), Arg::Dtype(dtype)])
+}
+
 /// A matrix product over the dimensions that are paired.
 fn tensordot(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (a, b) = (r.args().tensor("self")?, r.args().tensor("other")?);
-    let (a, own, b, other) = (a.value, a.ty.sizes.clone(), b.value, b.ty.sizes.clone());
+    let (mut a, mut own, mut b, mut other) = (a.value, a.ty.sizes.clone(), b.value, b.ty.sizes.clone());
     let (over_a, over_b) =
         (r.args().dims("dims_self", own.len())?, r.args().dims("dims_other", other.len())?);
     if over_a.len() != over_b.len() {
         return Err(r.args().invalid("expected as many dimensions of both"));
+    }
+    // A dimension that one operand has once goes with all of the other's: their sum.
+    for (&d, &e) in over_a.iter().zip(&over_b) {
+        match (own[d].is_one(), other[e].is_one()) {
+            (true, false) => (b, other[e]) = (summed(r, b, e)?, Expr::one()),
+            (false, true) => (a, own[d]) = (summed(r, a, d)?, Expr::one()),
+            (true, true) | (false, false) => {
+                let (left, right) = (own[d], other[e]);
+                r.require(|cx, args| {
+                    let differs =
+                        |_| args.invalid(format!("paired dimensions are of sizes {left} and {right}"));
+                    cx.require(Rel::eq(left, right), args.op()).map_err(differs)
+                })?;
+            }
+        }
     }
     let free = |rank: usize, over: &[usize]| (0..rank).filter(|d| !over.contains(d)).collect::<Vec<_>>();
     let (free_a, free_b) = (free(own.len(), &over_a), free(other.len(), &over_b));

@@ -1,9 +1,12 @@
 //! Losses: what a prediction misses a target by, reduced to a mean or a sum. All are written with other operators.
 
+use crate::args::Args;
 use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};
 use crate::error::OpError;
-use litz_ir::graph::{Arg, Float, Value};
+use crate::infer::InferCx;
+use crate::layout::{same_shape, vector_of};
+use litz_ir::graph::{Arg, Float, TensorType, Value};
 use litz_sym::Expr;
 use std::f64::consts::PI;
 
@@ -219,8 +222,15 @@ fn multi_margin(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     if x.ty.rank() != 2 {
         return Err(r.args().unsupported("a prediction that is not a matrix"));
     }
-    let (x, t, classes, dtype) = (x.value, t.value, x.ty.sizes[1], x.ty.dtype);
+    let (x, t, batch, classes, dtype) = (x.value, t.value, x.ty.sizes[0], x.ty.sizes[1], x.ty.dtype);
     let (p, margin) = (r.args().literal("p")?, r.args().float("margin")?);
+    if !matches!(p, 1 | 2) {
+        return Err(r.args().bad("p", "1 or 2"));
+    }
+    r.require(|cx, args| {
+        vector_of(cx, args, "target", batch)?;
+        vector_of(cx, args, "weight", classes)
+    })?;
     let column = r.call("aten.unsqueeze.default", [Arg::Value(t), int(1)])?;
     let own = r.call("aten.gather.default", [Arg::Value(x), int(1), Arg::Value(column)])?;
     let lead = r.apply("aten.sub.Tensor", &[x, own])?;
@@ -296,7 +306,30 @@ fn class_dim(rank: usize) -> i64 {
     if rank < 2 { 0 } else { 1 }
 }
 
+/// Targets are as many as there are predictions, weights as many as classes.
+fn targets_fit(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = args.tensor("self")?.ty;
+    let dim = class_dim(x.rank()) as usize;
+    let Some(&classes) = x.sizes.get(dim) else {
+        return Err(args.invalid("a zero-dimensional prediction has no classes"));
+    };
+    vector_of(cx, args, "weight", classes)?;
+    let target = args.tensor("target")?.ty;
+    if is_probability(target, x) {
+        return same_shape(cx, args, "target", &x.sizes);
+    }
+    let mut places = x.sizes.clone();
+    places.remove(dim);
+    same_shape(cx, args, "target", &places)
+}
+
+/// Whether a target gives each class a probability.
+fn is_probability(target: &TensorType, x: &TensorType) -> bool {
+    target.dtype.is_float() && target.rank() == x.rank()
+}
+
 fn nll_loss(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    r.require(targets_fit)?;
     let logs = r.args().tensor("self")?.value;
     Ok(vec![negative_log(r, logs)?.loss])
 }
@@ -349,7 +382,8 @@ fn mean_by(r: &mut Rewriter<'_>, losses: Value, weights: Value) -> Result<Value,
 fn cross_entropy(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (x, target) = (r.args().tensor("self")?, r.args().tensor("target")?);
     let (value, rank, classes) = (x.value, x.ty.rank(), x.ty.sizes.clone());
-    let probable = target.ty.dtype.is_float() && target.ty.rank() == rank;
+    let probable = is_probability(target.ty, x.ty);
+    r.require(targets_fit)?;
     let dim = class_dim(rank);
     let smoothing = r.args().float("label_smoothing")?;
     let logs = r.call("aten.log_softmax.int", [Arg::Value(value), int(dim)])?;

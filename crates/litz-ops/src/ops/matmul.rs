@@ -5,7 +5,7 @@ use crate::body::Body;
 use crate::def::{OpDef, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::broadcast;
+use crate::layout::{broadcast, broadcasts_to};
 use crate::lower::Lower;
 use crate::promote::promote_types;
 use crate::view::Access;
@@ -18,12 +18,12 @@ use litz_sym::{Expr, Rel};
 pub const OPS: &[OpDef] = &[
     lower(
         "aten.mm.default",
-        |cx, args| matmul_type(cx, args, "self", "mat2"),
+        |cx, args| ranked_type(cx, args, ("self", 2), ("mat2", 2)),
         |lw, args| matmul(lw, args, "self", "mat2"),
     ),
     lower(
         "aten.bmm.default",
-        |cx, args| matmul_type(cx, args, "self", "mat2"),
+        |cx, args| ranked_type(cx, args, ("self", 3), ("mat2", 3)),
         |lw, args| matmul(lw, args, "self", "mat2"),
     ),
     lower(
@@ -33,28 +33,28 @@ pub const OPS: &[OpDef] = &[
     ),
     lower(
         "aten.mv.default",
-        |cx, args| matmul_type(cx, args, "self", "vec"),
+        |cx, args| ranked_type(cx, args, ("self", 2), ("vec", 1)),
         |lw, args| matmul(lw, args, "self", "vec"),
     ),
     lower(
         "aten.dot.default",
-        |cx, args| matmul_type(cx, args, "self", "tensor"),
+        |cx, args| ranked_type(cx, args, ("self", 1), ("tensor", 1)),
         |lw, args| matmul(lw, args, "self", "tensor"),
     ),
     lower("aten.linear.default", linear_type, linear),
     lower(
         "aten.addmm.default",
-        |cx, args| matmul_type(cx, args, "mat1", "mat2"),
+        |cx, args| added_type(cx, args, ("mat1", 2), ("mat2", 2)),
         |lw, args| added(lw, args, "mat1", "mat2"),
     ),
     lower(
         "aten.baddbmm.default",
-        |cx, args| matmul_type(cx, args, "batch1", "batch2"),
+        |cx, args| added_type(cx, args, ("batch1", 3), ("batch2", 3)),
         |lw, args| added(lw, args, "batch1", "batch2"),
     ),
     lower(
         "aten.addmv.default",
-        |cx, args| matmul_type(cx, args, "mat", "vec"),
+        |cx, args| added_type(cx, args, ("mat", 2), ("vec", 1)),
         |lw, args| added(lw, args, "mat", "vec"),
     ),
     lower("aten.einsum.default", einsum_type, einsum),
@@ -71,7 +71,8 @@ fn shapes(cx: &mut InferCx<'_>, args: &Args<'_>, left: &[Expr], right: &[Expr]) 
     let (Some(&inner), Some(&first)) = (left.last(), right.get(right.len().saturating_sub(2))) else {
         return Err(args.invalid("both operands need at least one dimension"));
     };
-    cx.require(Rel::eq(inner, first), args.op())?;
+    let differs = |_| args.invalid(format!("cannot multiply {left:?} and {right:?}"));
+    cx.require(Rel::eq(inner, first), args.op()).map_err(differs)?;
     let (a, b) = (left.len().saturating_sub(2), right.len().saturating_sub(2));
     Ok(Shapes {
         batch: broadcast(cx, &[&left[..a], &right[..b]], args.op())?,
@@ -90,6 +91,40 @@ fn matmul_type(cx: &mut InferCx<'_>, args: &Args<'_>, left: &str, right: &str) -
     let shapes = shapes(cx, args, &a.sizes, &b.sizes)?;
     let sizes = shapes.batch.into_iter().chain(shapes.rows).chain(shapes.columns).collect();
     one(TensorType::contiguous(a.dtype, sizes))
+}
+
+/// As [`matmul_type`], of operands whose ranks the operator fixes; their batches are equal.
+fn ranked_type(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    (left, left_rank): (&str, usize),
+    (right, right_rank): (&str, usize),
+) -> Result<Vec<Type>, OpError> {
+    let (a, b) = (&args.tensor(left)?.ty.sizes, &args.tensor(right)?.ty.sizes);
+    if (a.len(), b.len()) != (left_rank, right_rank) {
+        let expected = format!("expected {left_rank} and {right_rank} dimensions");
+        return Err(args.invalid(format!("{expected}, found {a:?} and {b:?}")));
+    }
+    if left_rank == 3 {
+        let differs = |_| args.invalid(format!("cannot multiply {a:?} and {b:?}"));
+        cx.require(Rel::eq(a[0], b[0]), args.op()).map_err(differs)?;
+    }
+    matmul_type(cx, args, left, right)
+}
+
+/// The product's type; what is added to it broadcasts to its sizes.
+fn added_type(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    left: (&str, usize),
+    right: (&str, usize),
+) -> Result<Vec<Type>, OpError> {
+    let types = ranked_type(cx, args, left, right)?;
+    if let [Type::Tensor(product)] = types.as_slice() {
+        args.of_types("self", &[product.dtype])?;
+        broadcasts_to(cx, args, "self", &product.sizes)?;
+    }
+    Ok(types)
 }
 
 /// One product nest: `finish` makes the stored value from the sum.
@@ -167,8 +202,12 @@ fn linear_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
             args.invalid(format!("expected operands of one element type, found {} and {}", x.dtype, w.dtype))
         );
     }
-    cx.require(Rel::eq(inner, *columns), args.op())?;
-    let sizes = lead.iter().copied().chain([*rows]).collect();
+    let differs =
+        |_| args.invalid(format!("cannot multiply {:?} and the transposition of {:?}", x.sizes, w.sizes));
+    cx.require(Rel::eq(inner, *columns), args.op()).map_err(differs)?;
+    let sizes: Vec<Expr> = lead.iter().copied().chain([*rows]).collect();
+    args.of_types("bias", &[x.dtype])?;
+    broadcasts_to(cx, args, "bias", &sizes)?;
     one(TensorType::contiguous(x.dtype, sizes))
 }
 
@@ -236,7 +275,38 @@ fn parse_equation(args: &Args<'_>, ranks: &[usize]) -> Result<Equation, OpError>
         Some(text) => labels(text, widest),
         None => implied_output(&inputs, widest),
     };
+    let is_letter = |l: &Label| !matches!(l, Label::Letter(c) if !c.is_ascii_alphabetic());
+    let is_new = |(i, l): (usize, &Label)| !output[..i].contains(l);
+    let is_given = |l: &Label| inputs.iter().flatten().any(|m| m == l);
+    if !inputs.iter().flatten().all(is_letter)
+        || !output.iter().enumerate().all(is_new)
+        || !output.iter().all(is_given)
+    {
+        return Err(args.bad("equation", "letters, each once in the result and among those of the operands"));
+    }
     Ok(Equation { inputs, output })
+}
+
+/// Sizes of one subscript agree, or are 1 in operands that are expanded; those within an operand are equal.
+fn subscripts_agree(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    labels: &[Vec<Label>],
+    sizes: &[&[Expr]],
+) -> Result<(), OpError> {
+    let differs =
+        |a: Expr, b: Expr| args.invalid(format!("sizes {a} and {b} have the same subscript in {sizes:?}"));
+    for (own, of) in labels.iter().zip(sizes) {
+        for (d, label) in own.iter().enumerate() {
+            let size = label_size(labels, sizes, *label);
+            if !of[d].is_one() {
+                cx.require(Rel::eq(of[d], size), args.op()).map_err(|_| differs(of[d], size))?;
+            }
+            let first = own.iter().position(|l| l == label).unwrap_or(d);
+            cx.require(Rel::eq(of[first], of[d]), args.op()).map_err(|_| differs(of[first], of[d]))?;
+        }
+    }
+    Ok(())
 }
 
 /// What `...` stands for, then the letters that occur once, sorted.
@@ -258,11 +328,12 @@ fn label_size(labels: &[Vec<Label>], sizes: &[&[Expr]], label: Label) -> Expr {
     own.find(|s| !s.is_one()).unwrap_or(Expr::one())
 }
 
-fn einsum_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+fn einsum_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let operands = args.tensors("tensors")?;
     let ranks: Vec<usize> = operands.iter().map(|t| t.ty.rank()).collect();
     let equation = parse_equation(args, &ranks)?;
     let sizes: Vec<&[Expr]> = operands.iter().map(|t| t.ty.sizes.as_slice()).collect();
+    subscripts_agree(cx, args, &equation.inputs, &sizes)?;
     let mut dtype = operands.first().map_or(Dtype::F32, |t| t.ty.dtype);
     for t in &operands {
         dtype = promote_types(dtype, t.ty.dtype).ok_or_else(|| args.invalid("no common element type"))?;

@@ -4,7 +4,7 @@ use crate::args::{Args, Tensor};
 use crate::def::{OpDef, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{format_strides, suggested_format};
+use crate::layout::{broadcasts_to, format_strides, same_shape, same_sizes, suggested_format, vector_of};
 use crate::lower::Lower;
 use crate::ops::reduce::{
     count, divide_by_count, kept_sizes, mean_into, pinned, reduce_into, reduced_coords,
@@ -12,13 +12,13 @@ use crate::ops::reduce::{
 use crate::view::{Access, View, dim};
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten.layer_norm.default", |_, args| layer_types(args, 1), layer_norm),
-    lower("aten.native_layer_norm.default", |_, args| layer_types(args, 3), layer_norm),
-    lower("aten.rms_norm.default", |_, args| layer_types(args, 1), rms_norm),
+    lower("aten.layer_norm.default", |cx, args| layer_types(cx, args, 1), layer_norm),
+    lower("aten.native_layer_norm.default", |cx, args| layer_types(cx, args, 3), layer_norm),
+    lower("aten.rms_norm.default", |cx, args| layer_types(cx, args, 1), rms_norm),
     lower("aten.group_norm.default", |cx, args| group_types(cx, args, 1), group_norm),
     lower("aten.native_group_norm.default", |cx, args| group_types(cx, args, 3), group_norm),
     lower("aten.instance_norm.default", |cx, args| batch_types(cx, args, 1), instance_norm),
@@ -135,9 +135,17 @@ fn statistic_dtype(args: &Args<'_>, x: Dtype) -> Result<Dtype, OpError> {
     Ok(if mixed { Dtype::F32 } else { x })
 }
 
-fn layer_types(args: &Args<'_>, results: usize) -> Result<Vec<Type>, OpError> {
+fn layer_types(cx: &mut InferCx<'_>, args: &Args<'_>, results: usize) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("input")?.ty;
     let dims = normalized_dims(args, x)?;
+    let normalized = args.ints("normalized_shape")?;
+    if normalized.is_empty() {
+        return Err(args.bad("normalized_shape", "at least one size"));
+    }
+    let last = &x.sizes[x.rank() - normalized.len()..];
+    same_sizes(cx, args, "the last dimensions of `input`", last, &normalized)?;
+    same_shape(cx, args, "weight", &normalized)?;
+    same_shape(cx, args, "bias", &normalized)?;
     let rows = TensorType::contiguous(statistic_dtype(args, x.dtype)?, kept_sizes(&x.sizes, &dims));
     let out = TensorType::contiguous(x.dtype, x.sizes.clone());
     Ok([Type::Tensor(out), Type::Tensor(rows.clone()), Type::Tensor(rows)][..results].to_vec())
@@ -198,10 +206,36 @@ fn epsilon(dtype: Dtype) -> f64 {
 
 fn group_types(cx: &mut InferCx<'_>, args: &Args<'_>, results: usize) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("input")?.ty;
+    channel_vectors(cx, args, x)?;
+    let (channels, groups) = (x.sizes[1], groups(args)?);
+    let uneven = |_| args.invalid(format!("{channels} channels are not {groups} groups of equal size"));
+    for rel in [Rel::ge(groups, 1), Rel::eq(channels.modulo(groups), 0)] {
+        cx.require(rel, args.op()).map_err(uneven)?;
+    }
+    counts_agree(cx, args, x)?;
     let strides = format_strides(suggested_format(cx.facts, x), &x.sizes);
     let out = TensorType { dtype: x.dtype, sizes: x.sizes.clone(), strides };
-    let rows = TensorType::contiguous(statistic_dtype(args, x.dtype)?, vec![x.sizes[0], groups(args)?]);
+    let rows = TensorType::contiguous(statistic_dtype(args, x.dtype)?, vec![x.sizes[0], groups]);
     Ok([Type::Tensor(out), Type::Tensor(rows.clone()), Type::Tensor(rows)][..results].to_vec())
+}
+
+/// What `native_group_norm` is told of the operand: its batch, its channels, and the elements of each.
+fn counts_agree(cx: &mut InferCx<'_>, args: &Args<'_>, x: &TensorType) -> Result<(), OpError> {
+    if !args.has("HxW") {
+        return Ok(());
+    }
+    let counts = [args.int("N")?, args.int("C")?, args.int("HxW")?];
+    let own = [x.sizes[0], x.sizes[1], x.sizes[2..].iter().copied().product()];
+    same_sizes(cx, args, "arguments `N`, `C`, `HxW`", &counts, &own)
+}
+
+/// Parameters and known statistics have one element for each channel, the second dimension.
+fn channel_vectors(cx: &mut InferCx<'_>, args: &Args<'_>, x: &TensorType) -> Result<(), OpError> {
+    let &[_, channels, ..] = x.sizes.as_slice() else {
+        return Err(args.invalid(format!("expected at least two dimensions, found {x}")));
+    };
+    let names = ["weight", "bias", "running_mean", "running_var"];
+    names.iter().try_for_each(|name| vector_of(cx, args, name, channels))
 }
 
 fn groups(args: &Args<'_>) -> Result<Expr, OpError> {
@@ -274,9 +308,7 @@ fn instance_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 
 fn batch_types(cx: &mut InferCx<'_>, args: &Args<'_>, results: usize) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("input")?.ty;
-    if x.rank() < 2 {
-        return Err(args.invalid("expected at least two dimensions"));
-    }
+    channel_vectors(cx, args, x)?;
     let strides = format_strides(suggested_format(cx.facts, x), &x.sizes);
     let out = TensorType { dtype: x.dtype, sizes: x.sizes.clone(), strides };
     let channels = if uses_batch_statistics(args)? { x.sizes[1] } else { Expr::zero() };
@@ -383,16 +415,21 @@ fn batch_norm_running(
 
 // Weight norm: each slice along `dim` scaled to the length that `g` gives.
 
-fn weight_norm_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+fn weight_norm_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let v = args.tensor("v")?.ty;
+    broadcasts_to(cx, args, "g", &kept_sizes(&v.sizes, &normed_dims(args, v)?))?;
     one(TensorType::contiguous(v.dtype, v.sizes.clone()))
+}
+
+/// All dimensions but the one that keeps a norm for each of its elements; -1 means one norm over everything.
+fn normed_dims(args: &Args<'_>, v: &TensorType) -> Result<Vec<usize>, OpError> {
+    let kept = if args.literal("dim")? == -1 { None } else { Some(args.dim("dim", v.rank())?) };
+    Ok((0..v.rank()).filter(|&d| Some(d) != kept).collect())
 }
 
 fn weight_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let v = args.tensor("v")?;
-    // A dimension of -1 means one norm over everything.
-    let kept = if args.literal("dim")? == -1 { None } else { Some(args.dim("dim", v.ty.rank())?) };
-    let dims: Vec<usize> = (0..v.ty.rank()).filter(|&d| Some(d) != kept).collect();
+    let dims = normed_dims(args, v.ty)?;
     let (v, g) = (lw.access(v)?, lw.access(args.tensor("g")?)?);
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let compute = v.dtype.compute();

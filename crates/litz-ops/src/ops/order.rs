@@ -5,7 +5,7 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::preserved_strides;
+use crate::layout::{preserved_strides, same_sizes};
 use crate::lower::Lower;
 use crate::promote::{promote_types, result_type};
 use litz_ir::graph::{Arg, Float, TensorType, Type, Value, contiguous_strides};
@@ -27,6 +27,10 @@ pub const OPS: &[OpDef] = &[
         let (k, dim) = (r.args().int("k")?, r.args().int("dim")?);
         let x = r.args().tensor("self")?.value;
         let keep = r.args().flag("keepdim")?;
+        r.require(|cx, args| {
+            let ty = args.tensor("self")?.ty;
+            at_most_size(cx, args, ty, args.dim("dim", ty.rank())?, k, 1)
+        })?;
         ranked(r, x, dim, k - 1, keep)
     }),
     decompose("aten.median.default", |r| {
@@ -60,6 +64,7 @@ pub const OPS: &[OpDef] = &[
 
 fn sort_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
+    args.dim("dim", x.rank())?;
     let strides = match args.op() {
         "aten.cummax.default" | "aten.cummin.default" => contiguous_strides(&x.sizes),
         _ => preserved_strides(cx.facts, x),
@@ -69,16 +74,33 @@ fn sort_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
     Ok(vec![Type::Tensor(values), Type::Tensor(indices)])
 }
 
-fn topk_types(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+fn topk_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
     let mut sizes = x.sizes.clone();
-    if let Some(size) = sizes.get_mut(args.dim("dim", x.rank())?) {
-        *size = args.int("k")?;
+    let (along, k) = (args.dim("dim", x.rank())?, args.int("k")?);
+    at_most_size(cx, args, x, along, k, 0)?;
+    if let Some(size) = sizes.get_mut(along) {
+        *size = k;
     }
     let strides = contiguous_strides(&sizes);
     let values = TensorType { dtype: x.dtype, sizes, strides };
     let indices = TensorType { dtype: Dtype::I64, ..values.clone() };
     Ok(vec![Type::Tensor(values), Type::Tensor(indices)])
+}
+
+/// `k` is from `least` to the number of elements along a dimension.
+fn at_most_size(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    x: &TensorType,
+    along: usize,
+    k: Expr,
+    least: i64,
+) -> Result<(), OpError> {
+    let size = x.sizes.get(along).copied().unwrap_or(Expr::one());
+    let outside = |_| args.invalid(format!("{k} of {size} elements along dimension {along}"));
+    cx.require(Rel::ge(k, least), args.op()).map_err(outside)?;
+    cx.require(Rel::le(k, size), args.op()).map_err(outside)
 }
 
 /// `sort(x) -> values, indices` with integers `outer, length, inner, descending`; stable, NaN as the largest.
@@ -217,9 +239,24 @@ fn quantile(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     Ok(vec![result])
 }
 
-fn rank_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+/// Boundaries are a vector, or one for each row of elements, and of their type.
+fn rank_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let name = if args.has("boundaries") { "boundaries" } else { "sorted_sequence" };
+    let bounds = args.tensor(name)?.ty;
+    args.of_types(name, &[x.dtype])?;
+    if name == "boundaries" && bounds.rank() != 1 {
+        return Err(args.invalid(format!("expected a vector of boundaries, found {bounds}")));
+    }
+    if bounds.rank() != 1 || x.rank() == 0 {
+        let rows = |ty: &TensorType| ty.sizes.split_last().map_or(Vec::new(), |(_, rows)| rows.to_vec());
+        if bounds.rank() == 0 || bounds.rank() != x.rank().max(1) {
+            return Err(args.invalid(format!("expected boundaries for each row of {x}, found {bounds}")));
+        }
+        same_sizes(cx, args, "rows of boundaries", &rows(bounds), &rows(x))?;
+    }
     let dtype = if args.flag("out_int32")? { Dtype::I32 } else { Dtype::I64 };
-    one(TensorType::contiguous(dtype, args.tensor("self")?.ty.sizes.clone()))
+    one(TensorType::contiguous(dtype, x.sizes.clone()))
 }
 
 /// How many boundaries come before each element, counted: of equals the first place, or the place after the last
@@ -238,9 +275,6 @@ fn ranks(lw: &mut Lower<'_>, args: &Args<'_>, boundaries: &str) -> Result<(), Op
         .ok_or_else(|| args.invalid("no common element type"))?
         .compute();
     let (x, bounds) = (lw.access(x)?, lw.access(bounds)?);
-    if bounds.rank() != 1 && bounds.rank() != x.rank() {
-        return Err(args.invalid("expected a vector of boundaries, or one for each row"));
-    }
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let Some(&length) = bounds.sizes.last() else { return Err(args.invalid("expected boundaries")) };
     lw.nest(&out.sizes, |b, at| {
@@ -292,6 +326,7 @@ fn running_extreme(lw: &mut Lower<'_>, args: &Args<'_>, op: ReduceOp) -> Result<
 
 fn running_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
+    args.dim("dim", x.rank())?;
     one(TensorType::contiguous(x.dtype, x.sizes.clone()))
 }
 

@@ -84,8 +84,14 @@ fn image_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
     let size = args.ints_of("output_size", 2)?;
     let Patches { kernel, counts, .. } = patches(cx, args, &size)?;
     let taps = kernel[0] * kernel[1];
-    cx.require(Rel::eq(columns[0].modulo(taps), 0), args.op())?;
-    cx.require(Rel::eq(columns[1], counts[0] * counts[1]), args.op())?;
+    let patches = counts[0] * counts[1];
+    let differs = |_| {
+        args.invalid(format!(
+            "expected columns of {taps} taps for each channel and {patches} patches, found {columns:?}"
+        ))
+    };
+    cx.require(Rel::eq(columns[0].modulo(taps), 0), args.op()).map_err(differs)?;
+    cx.require(Rel::eq(columns[1], patches), args.op()).map_err(differs)?;
     let sizes = [batch, &[cx.simplify(columns[0].floordiv(taps))], &size].concat();
     one(TensorType::contiguous(args.tensor("self")?.ty.dtype, sizes))
 }
@@ -134,7 +140,8 @@ fn unshuffle_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, Op
     let mut sizes = x.sizes[..lead].to_vec();
     sizes.push(x.sizes[lead] * factor * factor);
     for &size in &x.sizes[lead + 1..] {
-        cx.require(Rel::eq(size.modulo(factor), 0), args.op())?;
+        let uneven = |_| args.invalid(format!("{size} of {x} is no multiple of {factor}"));
+        cx.require(Rel::eq(size.modulo(factor), 0), args.op()).map_err(uneven)?;
         sizes.push(cx.simplify(size.floordiv(factor)));
     }
     rearranged(cx, x, sizes)
@@ -160,7 +167,8 @@ fn shuffle_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpEr
     if x.rank() < 3 || groups < 1 {
         return Err(args.invalid("expected at least three dimensions and one group"));
     }
-    cx.require(Rel::eq(x.sizes[1].modulo(groups), 0), args.op())?;
+    let uneven = |_| args.invalid(format!("the channels of {x} are not {groups} groups of equal size"));
+    cx.require(Rel::eq(x.sizes[1].modulo(groups), 0), args.op()).map_err(uneven)?;
     rearranged(cx, x, x.sizes.clone())
 }
 

@@ -1,11 +1,13 @@
 //! Elementwise operators: arithmetic, functions of one number, comparison, logic, choice.
 
 use crate::body::Point;
-use crate::def::{OpDef, inplace, op, pointwise};
+use crate::def::{OpDef, decompose, inplace, op, pointwise};
 use crate::error::OpError;
 use crate::promote::Promote::{Common, Compare, Division, First, Float, Real};
+use litz_ir::graph::Arg;
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, Scalar, ScalarOp};
+use litz_sym::Expr;
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -32,7 +34,11 @@ pub const OPS: &[OpDef] = &[
     pointwise("aten.pow.Tensor_Tensor", Common, |p, v| Ok(p.op(ScalarOp::Pow, v))),
     pointwise("aten.pow.Tensor_Scalar", Common, power),
     pointwise("aten.pow.Scalar", Common, |p, v| Ok(p.op(ScalarOp::Pow, v))),
-    pointwise("aten.square.default", Common, |p, v| Ok(times(p, v[0], v[0]))),
+    decompose("aten.square.default", |r| {
+        // The exponent is a number of its own: it makes truth values integers.
+        let x = r.args().tensor("self")?.value;
+        Ok(vec![r.call("aten.pow.Tensor_Scalar", [Arg::Value(x), Arg::Int(Expr::int(2))])?])
+    }),
     pointwise("aten.reciprocal.default", Float, |p, v| {
         let one = p.lit(v[0], 1.0);
         Ok(p.div(one, v[0]))

@@ -6,7 +6,7 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose, lower};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{format_strides, is_channels_last, suggested_format};
+use crate::layout::{format_strides, is_channels_last, not_negative, same_shape, suggested_format};
 use crate::lower::Lower;
 use crate::ops::window::reduced_axes;
 use crate::view::Access;
@@ -72,6 +72,10 @@ pub const OPS: &[OpDef] = &[
 
 /// Each element back to where pooling found it, zeros elsewhere: a scatter into flattened images.
 fn unpool(r: &mut Rewriter<'_>, dims: usize) -> Result<Vec<Value>, OpError> {
+    r.require(|cx, args| {
+        args.of_types("indices", &[Dtype::I64])?;
+        same_shape(cx, args, "indices", &args.tensor("self")?.ty.sizes)
+    })?;
     let (x, indices) = (r.args().tensor("self")?, r.args().tensor("indices")?.value);
     let (ty, x, size) = (x.ty.clone(), x.value, r.args().ints_of("output_size", dims)?);
     let lead = ty.rank().checked_sub(dims).filter(|lead| (1..=2).contains(lead));
@@ -180,8 +184,11 @@ fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Win
     let sizes = &x.sizes[x.rank() - dims..];
     if args.has("output_size") {
         let counts = args.ints_of("output_size", dims)?;
+        not_negative(cx, args, &counts)?;
+        not_empty(cx, args, x, dims)?;
         return Ok(sizes.iter().zip(counts).map(|(&size, count)| parts(cx, size, count)).collect());
     }
+    not_empty(cx, args, x, dims)?;
     let kernel = args.literals_of("kernel_size", dims)?;
     let has_stride = args.has("stride") && !args.ints("stride")?.is_empty();
     let stride = if has_stride { args.literals_of("stride", dims)? } else { kernel.clone() };
@@ -205,12 +212,20 @@ fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Win
         } else {
             room.floordiv(stride[d]) + 1
         };
-        cx.require(Rel::ge(if may_overhang { count } else { room + 1 }, 1), args.op())?;
+        let outside = |_| args.invalid(format!("a window of {reach} elements does not fit in {size} of {x}"));
+        cx.require(Rel::ge(if may_overhang { count } else { room + 1 }, 1), args.op()).map_err(outside)?;
         let (kernel, stride) = (Expr::int(kernel[d]), Expr::int(stride[d]));
         let step = Step::Regular { kernel, stride, padding: padding[d], dilation: dilation[d], may_overhang };
         windows.push(Windows { size, count: cx.simplify(count), step });
     }
     Ok(windows)
+}
+
+/// Pooled dimensions have elements, and so do channels where there is a batch.
+fn not_empty(cx: &mut InferCx<'_>, args: &Args<'_>, x: &TensorType, dims: usize) -> Result<(), OpError> {
+    let empty = |_| args.invalid(format!("expected elements along all dimensions but the first, found {x}"));
+    let inner = &x.sizes[x.rank() - dims - usize::from(x.rank() == dims + 2)..];
+    inner.iter().try_for_each(|&size| cx.require(Rel::ge(size, 1), args.op())).map_err(empty)
 }
 
 /// Windows that cut a dimension into parts: regular ones when the sizes divide.

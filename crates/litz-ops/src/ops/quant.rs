@@ -5,7 +5,7 @@ use crate::body::{Body, Point};
 use crate::def::{OpDef, lower, one, pointwise};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::preserved_strides;
+use crate::layout::{preserved_strides, vector_of};
 use crate::lower::Lower;
 use crate::promote::Promote::Common;
 use litz_ir::ScalarOp;
@@ -24,7 +24,7 @@ pub const OPS: &[OpDef] = &[
         let range = levels(p.args)?;
         Ok(quantised(p, v[0], v[1], v[2], range))
     }),
-    lower("aten.fake_quantize_per_channel_affine.default", like_self, by_channel),
+    lower("aten.fake_quantize_per_channel_affine.default", by_channel_type, by_channel),
 ];
 
 /// The smallest and the largest level.
@@ -45,8 +45,14 @@ fn quantised(b: &mut Body<'_>, x: Val, scale: Val, zero: Val, range: (f64, f64))
     b.mul(steps, scale)
 }
 
-fn like_self(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+/// Scale and zero point are vectors along the axis.
+fn by_channel_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
+    let Some(&channels) = x.sizes.get(args.dim("axis", x.rank())?) else {
+        return Err(args.invalid("a zero-dimensional tensor has no channels"));
+    };
+    vector_of(cx, args, "scale", channels)?;
+    vector_of(cx, args, "zero_point", channels)?;
     one(TensorType { strides: preserved_strides(cx.facts, x), ..x.clone() })
 }
 

@@ -10,7 +10,7 @@ use crate::view::Access;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -20,10 +20,10 @@ pub const OPS: &[OpDef] = &[
     lower("aten.prod.dim_int", sum_type, |lw, args| fold(lw, args, ReduceOp::Prod)),
     lower("aten.mean.default", mean_type, mean),
     lower("aten.mean.dim", mean_type, mean),
-    lower("aten.amax.default", same_type, |lw, args| fold(lw, args, ReduceOp::Max)),
-    lower("aten.amin.default", same_type, |lw, args| fold(lw, args, ReduceOp::Min)),
-    lower("aten.max.default", same_type, |lw, args| fold(lw, args, ReduceOp::Max)),
-    lower("aten.min.default", same_type, |lw, args| fold(lw, args, ReduceOp::Min)),
+    lower("aten.amax.default", limit_type, |lw, args| fold(lw, args, ReduceOp::Max)),
+    lower("aten.amin.default", limit_type, |lw, args| fold(lw, args, ReduceOp::Min)),
+    lower("aten.max.default", limit_type, |lw, args| fold(lw, args, ReduceOp::Max)),
+    lower("aten.min.default", limit_type, |lw, args| fold(lw, args, ReduceOp::Min)),
     lower("aten.max.dim", extreme_type, |lw, args| extreme(lw, args, ReduceOp::Max)),
     lower("aten.min.dim", extreme_type, |lw, args| extreme(lw, args, ReduceOp::Min)),
     lower("aten.argmax.default", index_type, |lw, args| position(lw, args, true)),
@@ -132,7 +132,21 @@ fn bool_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     one(reduced_type(args, dtype)?)
 }
 
-fn index_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+/// What is largest or smallest of no elements nobody knows.
+fn reduces_elements(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = args.tensor("self")?.ty;
+    let empty = |_| args.invalid(format!("expected elements along the reduced dimensions of {x}"));
+    let mut dims = reduced_dims(args, x)?.into_iter();
+    dims.try_for_each(|d| cx.require(Rel::ge(x.sizes[d], 1), args.op())).map_err(empty)
+}
+
+fn limit_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    reduces_elements(cx, args)?;
+    same_type(cx, args)
+}
+
+fn index_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    reduces_elements(cx, args)?;
     one(reduced_type(args, Dtype::I64)?)
 }
 
@@ -156,7 +170,8 @@ fn mean_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     one(reduced_type(args, dtype)?)
 }
 
-fn extreme_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+fn extreme_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    reduces_elements(cx, args)?;
     let values = reduced_type(args, args.tensor("self")?.ty.dtype)?;
     let indices = reduced_type(args, Dtype::I64)?;
     Ok(vec![Type::Tensor(values), Type::Tensor(indices)])
@@ -360,6 +375,7 @@ fn outer_coords(x: &Access, dims: &[usize], at: &[Expr]) -> Vec<Expr> {
 
 fn running_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x: Tensor<'_> = args.tensor("self")?;
+    args.dim("dim", x.ty.rank())?;
     one(TensorType::contiguous(sum_dtype(args, x.ty.dtype)?, x.ty.sizes.clone()))
 }
 

@@ -70,9 +70,12 @@ type Tap = (Expr, Option<Val>);
 
 fn operand<'a>(args: &Args<'a>) -> Result<Tensor<'a>, OpError> {
     let x = args.tensor("self").or_else(|_| args.tensor("input"))?;
-    match x.ty.rank() {
-        3..=5 => Ok(x),
-        _ => Err(args.invalid("expected batch, channels and up to three spatial dimensions")),
+    // The operator's name has the number of spatial dimensions in it.
+    let dims = (1..=3).find(|dims| args.op().contains(&format!("{dims}d")));
+    match dims.map(|dims| dims + 2) {
+        Some(rank) if rank == x.ty.rank() => Ok(x),
+        Some(rank) => Err(args.invalid(format!("expected {rank} dimensions, found {}", x.ty))),
+        None => Err(args.unsupported("a number of spatial dimensions that the name does not say")),
     }
 }
 
@@ -86,8 +89,9 @@ fn axes(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Axis>, OpError> {
         let scaled = sizes.iter().zip(&scales).map(|(&size, &scale)| scaled_size(cx, args, size, scale));
         scaled.collect::<Result<_, _>>()?
     };
+    let empty = |_| args.invalid(format!("expected elements, found sizes {sizes:?} to be made {counts:?}"));
     for &extent in sizes.iter().chain(&counts) {
-        cx.require(Rel::ge(extent, 1), args.op())?;
+        cx.require(Rel::ge(extent, 1), args.op()).map_err(empty)?;
     }
     let axis = |d: usize| Axis { size: sizes[d], count: counts[d], scale: scales[d].filter(|&s| s > 0.0) };
     Ok((0..sizes.len()).map(axis).collect())

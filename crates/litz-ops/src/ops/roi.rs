@@ -5,6 +5,7 @@ use crate::body::Body;
 use crate::def::{OpDef, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
+use crate::layout::not_negative;
 use crate::lower::Lower;
 use crate::view::Access;
 use litz_ir::graph::{TensorType, Type};
@@ -22,7 +23,9 @@ fn align_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
         return Err(args.invalid("expected a batch of images, and for each region an image and two corners"));
     };
     cx.require(Rel::eq(five, 5), args.op())?;
+    args.of_types("rois", &[x.dtype])?;
     let (height, width) = (args.int("pooled_height")?, args.int("pooled_width")?);
+    not_negative(cx, args, &[height, width])?;
     one(TensorType::contiguous(x.dtype, vec![count, channels, height, width]))
 }
 

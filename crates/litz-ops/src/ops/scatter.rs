@@ -5,16 +5,18 @@ use crate::body::Body;
 use crate::def::{OpDef, inplace, lower};
 use crate::error::OpError;
 use crate::lower::Lower;
-use crate::ops::index::{bound_along, copied_self, listed_along, self_type};
+use crate::ops::index::{
+    bound_along, copied_self, index_along_type, listed_along, scatter_type, source_element,
+};
 use crate::view::Access;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::Expr;
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten.scatter_reduce.two", self_type, scatter_reduce),
-    lower("aten.scatter.reduce", self_type, scatter_reduce),
-    lower("aten.index_reduce.default", self_type, index_reduce),
+    lower("aten.scatter_reduce.two", scatter_type, scatter_reduce),
+    lower("aten.scatter.reduce", scatter_type, scatter_reduce),
+    lower("aten.index_reduce.default", index_along_type, index_reduce),
     inplace("aten.scatter_reduce_.two", "aten.scatter_reduce.two"),
     inplace("aten.scatter_.reduce", "aten.scatter.reduce"),
     inplace("aten.index_reduce_.default", "aten.index_reduce.default"),
@@ -104,7 +106,7 @@ fn scatter(
         Combine::Mean => ReduceOp::Sum,
     };
     lw.nest(sizes, |b, at| {
-        let v = b.load(source, at);
+        let v = source_element(b, source, at);
         let coords = target(b, at);
         b.store_combined(&out, &coords, v, Some(op));
         Ok(())

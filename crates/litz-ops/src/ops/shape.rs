@@ -5,7 +5,7 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, ResultRule, Rule, decompose, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{format_strides, preserved_strides, suggested_format};
+use crate::layout::{format_strides, not_negative, preserved_strides, same_sizes, suggested_format};
 use crate::lower::Lower;
 use crate::promote::result_type;
 use crate::view::{View, dim};
@@ -59,15 +59,17 @@ fn cat_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     let Some(first) = parts.first().or(tensors.first().map(|t| t.ty).as_ref()).copied() else {
         return Err(args.bad("tensors", "at least one tensor"));
     };
+    if tensors.iter().any(|t| t.ty.rank() == 0) {
+        return Err(args.invalid("zero-dimensional tensors cannot be concatenated"));
+    }
     let along = args.dim("dim", first.rank())?;
     let mut sizes = first.sizes.clone();
     for part in &parts[1.min(parts.len())..] {
-        if part.rank() != first.rank() {
-            return Err(args.bad("tensors", "tensors of one rank"));
+        let mut expected = first.sizes.clone();
+        if let (Some(slot), Some(&own)) = (expected.get_mut(along), part.sizes.get(along)) {
+            *slot = own;
         }
-        for d in (0..sizes.len()).filter(|&d| d != along) {
-            cx.require(Rel::eq(part.sizes[d], sizes[d]), args.op())?;
-        }
+        same_sizes(cx, args, "a tensor", &part.sizes, &expected)?;
         sizes[along] = sizes[along] + part.sizes[along];
     }
     let format = suggested_format(cx.facts, first);
@@ -107,12 +109,7 @@ fn stack_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
         return Err(args.bad("tensors", "at least one tensor"));
     };
     for t in &tensors[1..] {
-        if t.ty.rank() != first.rank() {
-            return Err(args.bad("tensors", "tensors of one rank"));
-        }
-        for (a, b) in first.sizes.iter().zip(&t.ty.sizes) {
-            cx.require(Rel::eq(*a, *b), args.op())?;
-        }
+        same_sizes(cx, args, "a tensor", &t.ty.sizes, &first.sizes)?;
     }
     let dtype = result_type(&tensors.iter().map(|&t| Operand::Tensor(t)).collect::<Vec<_>>())
         .ok_or_else(|| args.invalid("no common element type"))?;
@@ -157,20 +154,20 @@ fn pad_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     let pads = pads(args, x.rank())?;
     let sizes: Vec<Expr> =
         x.sizes.iter().zip(&pads).map(|(&n, &(before, after))| n + before + after).collect();
-    for &size in &sizes {
-        cx.require(Rel::ge(size, 0), args.op())?;
-    }
-    let limit = |n: Expr| match pad_mode_of(args)? {
-        "reflect" => Ok(Some(n - 1)),
-        "circular" => Ok(Some(n)),
-        _ => Ok::<_, OpError>(None),
-    };
+    not_negative(cx, args, &sizes)?;
     for (&n, &(before, after)) in x.sizes.iter().zip(&pads) {
-        let padded = (before, after) != (Expr::zero(), Expr::zero());
-        if let Some(most) = limit(n)?.filter(|_| padded) {
-            cx.require(Rel::le(before, most), args.op())?;
-            cx.require(Rel::le(after, most), args.op())?;
+        if (before, after) == (Expr::zero(), Expr::zero()) {
+            continue;
         }
+        let rels = match pad_mode_of(args)? {
+            "reflect" => vec![Rel::lt(before, n), Rel::lt(after, n)],
+            "circular" => vec![Rel::le(before, n), Rel::le(after, n)],
+            "replicate" => vec![Rel::ge(n, 1)],
+            // Both ends cannot be cut by more than there is.
+            _ => vec![Rel::ge(n + before, 0), Rel::ge(n + after, 0)],
+        };
+        let outside = |_| args.invalid(format!("cannot pad a dimension of {n} by {before} and {after}"));
+        rels.into_iter().try_for_each(|rel| cx.require(rel, args.op())).map_err(outside)?;
     }
     // Eager only cuts, and copies what is left, when nothing is added.
     let cuts = |cx: &InferCx<'_>, e: Expr| cx.known(Rel::le(e, 0)) == Some(true);
@@ -249,6 +246,7 @@ type CopiedView = fn(&Args<'_>, &TensorType) -> Result<View, OpError>;
 fn copied_type(cx: &mut InferCx<'_>, args: &Args<'_>, view: CopiedView) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
     let sizes: Vec<Expr> = view(args, x)?.sizes.into_iter().map(|s| cx.simplify(s)).collect();
+    not_negative(cx, args, &sizes)?;
     one(TensorType::contiguous(x.dtype, sizes))
 }
 
@@ -372,6 +370,11 @@ fn meshgrid_views<'a>(args: &Args<'a>) -> Result<Vec<(Tensor<'a>, View)>, OpErro
 }
 
 fn meshgrid_types(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let vectors = args.tensors("tensors")?;
+    let is_vector = |t: &Tensor<'_>| t.ty.rank() < 2 && t.ty.dtype == vectors[0].ty.dtype;
+    if let Some(other) = vectors.iter().find(|t| !is_vector(t)) {
+        return Err(args.invalid(format!("expected vectors of one element type, found {}", other.ty)));
+    }
     let views = meshgrid_views(args)?;
     Ok(views.into_iter().map(|(t, v)| Type::Tensor(v.result_type(t.ty.dtype, &t.ty.strides))).collect())
 }

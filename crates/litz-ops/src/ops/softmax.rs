@@ -20,6 +20,7 @@ pub const OPS: &[OpDef] = &[
 
 fn softmax_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
+    args.dim("dim", x.rank())?;
     let dtype =
         if args.flag("half_to_float")? { Dtype::F32 } else { args.dtype("dtype")?.unwrap_or(x.dtype) };
     if !dtype.is_float() {

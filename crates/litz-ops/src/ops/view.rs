@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::def::{OpDef, identity, lower, one, view};
 use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
-use crate::layout::{same, view_strides};
+use crate::layout::{not_negative, same, storage_holds, view_strides};
 use crate::lower::Lower;
 use crate::view::{Access, View, dim};
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
@@ -26,6 +26,9 @@ pub const OPS: &[OpDef] = &[
     view("aten.swapdims.default", |_, args| swap(args, "dim0", "dim1")),
     view("aten.t.default", |_, args| {
         let ty = first_tensor(args)?;
+        if ty.rank() > 2 {
+            return Err(args.invalid(format!("expected at most two dimensions, found {ty}")));
+        }
         permute(args, ty, (0..ty.rank()).rev().collect())
     }),
     view("aten.numpy_T.default", |_, args| {
@@ -35,9 +38,10 @@ pub const OPS: &[OpDef] = &[
     view("aten.mT.default", |_, args| {
         let ty = first_tensor(args)?;
         let mut order: Vec<usize> = (0..ty.rank()).collect();
-        if let [.., a, b] = order.as_mut_slice() {
-            std::mem::swap(a, b);
-        }
+        let [.., a, b] = order.as_mut_slice() else {
+            return Err(args.invalid(format!("expected at least two dimensions, found {ty}")));
+        };
+        std::mem::swap(a, b);
         permute(args, ty, order)
     }),
     view("aten.movedim.int", |_, args| movedim(args)),
@@ -144,8 +148,13 @@ fn infer_size(
         }
         sizes[at] = cx.simplify(numel.floordiv(rest));
     }
+    not_negative(cx, args, &sizes)?;
     let total: Expr = sizes.iter().product();
-    cx.require(Rel::eq(cx.simplify(total), cx.simplify(numel)), args.op())?;
+    let differs = |_| {
+        let from = &ty.sizes;
+        args.invalid(format!("sizes {sizes:?} do not have as many elements as {from:?}"))
+    };
+    cx.require(Rel::eq(cx.simplify(total), cx.simplify(numel)), args.op()).map_err(differs)?;
     Ok(sizes)
 }
 
@@ -209,7 +218,11 @@ fn unflatten(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
     let at = args.dim("dim", ty.rank())?;
     let part = TensorType::contiguous(ty.dtype, vec![ty.sizes[at]]);
-    let inner = infer_size(cx, args, &part, args.ints("sizes")?)?;
+    let inner = args.ints("sizes")?;
+    if inner.is_empty() || ty.rank() == 0 {
+        return Err(args.invalid("expected a dimension and sizes to cut it into"));
+    }
+    let inner = infer_size(cx, args, &part, inner)?;
     let sizes = [&ty.sizes[..at], &inner, &ty.sizes[at + 1..]].concat();
     reshape(cx, ty, sizes)
 }
@@ -238,6 +251,7 @@ fn expand(cx: &mut InferCx<'_>, args: &Args<'_>, mut sizes: Vec<Expr>) -> Views 
     let Some(lead) = sizes.len().checked_sub(ty.rank()) else {
         return Err(args.bad("size", &format!("at least {} sizes", ty.rank())));
     };
+    let differs = |sizes: &[Expr]| args.invalid(format!("{:?} does not expand to {sizes:?}", ty.sizes));
     let mut coords = vec![Expr::zero(); ty.rank()];
     let mut strides = vec![Expr::zero(); sizes.len()];
     for d in (0..sizes.len()).rev() {
@@ -250,13 +264,14 @@ fn expand(cx: &mut InferCx<'_>, args: &Args<'_>, mut sizes: Vec<Expr>) -> Views 
             sizes[d] = own;
         }
         if own == sizes[d] || !own.is_one() {
-            cx.require(Rel::eq(own, sizes[d]), args.op())?;
+            cx.require(Rel::eq(own, sizes[d]), args.op()).map_err(|_| differs(&sizes))?;
             strides[d] = stride;
             if d >= lead {
                 coords[d - lead] = dim(d);
             }
         }
     }
+    not_negative(cx, args, &sizes)?;
     Ok(vec![View { sizes, coords, strides: Some(strides), is_reshape: false }])
 }
 
@@ -270,7 +285,7 @@ fn slice_view(ty: &TensorType, at: usize, start: Expr, step: Expr, len: Expr) ->
     view
 }
 
-fn slice(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+pub(crate) fn slice(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
     if ty.rank() == 0 {
         return Err(args.invalid("a zero-dimensional tensor has no slices"));
@@ -321,15 +336,31 @@ fn clamp_index(cx: &mut InferCx<'_>, args: &Args<'_>, index: Expr, size: Expr) -
     })
 }
 
-fn narrow(_: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+fn narrow(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
-    let at = args.dim("dim", ty.rank())?;
-    let start = args.int("start")?;
-    let start = if start.as_int().is_some_and(|s| s < 0) { start + ty.sizes[at] } else { start };
-    Ok(vec![slice_view(ty, at, start, Expr::one(), args.int("length")?)])
+    let at = dim_of(args, "dim", ty)?;
+    let (size, given, length) = (ty.sizes[at], args.int("start")?, args.int("length")?);
+    let start = if cx.known(Rel::lt(given, 0)) == Some(true) { given + size } else { given };
+    let outside = |_| {
+        args.invalid(format!(
+            "a start of {given} and a length of {length} reach outside of dimension {at} of {size}"
+        ))
+    };
+    for rel in [Rel::ge(start, 0), Rel::ge(length, 0), Rel::le(start + length, size)] {
+        cx.require(rel, args.op()).map_err(outside)?;
+    }
+    Ok(vec![slice_view(ty, at, start, Expr::one(), length)])
 }
 
-fn select(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+/// A dimension of a tensor that has one.
+fn dim_of(args: &Args<'_>, name: &str, ty: &TensorType) -> Result<usize, OpError> {
+    match ty.rank() {
+        0 => Err(args.invalid("a zero-dimensional tensor has no dimensions to cut")),
+        rank => args.dim(name, rank),
+    }
+}
+
+pub(crate) fn select(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
     if ty.rank() == 0 {
         return Err(args.invalid("a zero-dimensional tensor has no elements to select"));
@@ -364,12 +395,21 @@ fn pieces(ty: &TensorType, at: usize, lengths: &[Expr]) -> Vec<View> {
     lengths.iter().map(piece).collect()
 }
 
+/// A file of a few bytes can ask for any number of results; no model has this many.
+fn few_enough(args: &Args<'_>, results: i64) -> Result<(), OpError> {
+    const MOST: i64 = 1 << 16;
+    if results > MOST { Err(args.unsupported(&format!("more than {MOST} results"))) } else { Ok(()) }
+}
+
 /// Pieces of a given length, the last one shorter. How many there are must be a literal.
-fn split_into(args: &Args<'_>, ty: &TensorType, at: usize, piece: Expr) -> Views {
+fn split_into(cx: &mut InferCx<'_>, args: &Args<'_>, ty: &TensorType, at: usize, piece: Expr) -> Views {
     let size = ty.sizes[at];
+    let outside = |_| args.invalid(format!("dimension {at} of {size} does not split into pieces of {piece}"));
     if piece.is_zero() {
+        cx.require(Rel::eq(size, 0), args.op()).map_err(outside)?;
         return Ok(vec![View::identity(&ty.sizes)]);
     }
+    cx.require(Rel::ge(piece, 0), args.op()).map_err(outside)?;
     let count = match size.ceildiv(piece).as_int() {
         Some(count) => count.max(1),
         None => args.node.outputs.len() as i64,
@@ -377,40 +417,53 @@ fn split_into(args: &Args<'_>, ty: &TensorType, at: usize, piece: Expr) -> Views
     if count == 0 {
         return Err(args.unsupported("a number of pieces that is not known"));
     }
+    few_enough(args, count)?;
+    let last = size - piece * (count - 1);
+    for rel in [Rel::ge(last, 0), Rel::le(last, piece)] {
+        cx.require(rel, args.op()).map_err(outside)?;
+    }
     let mut lengths = vec![piece; count as usize - 1];
-    lengths.push(size - piece * (count - 1));
+    lengths.push(last);
     Ok(pieces(ty, at, &lengths))
 }
 
-fn split(_: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+fn split(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
-    let at = args.dim("dim", ty.rank())?;
-    split_into(args, ty, at, args.int("split_size")?)
+    let at = dim_of(args, "dim", ty)?;
+    split_into(cx, args, ty, at, args.int("split_size")?)
 }
 
-fn chunk(_: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+fn chunk(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
-    let at = args.dim("dim", ty.rank())?;
+    let at = dim_of(args, "dim", ty)?;
     let chunks = args.literal("chunks")?;
-    if ty.sizes[at].is_zero() {
-        return Ok(pieces(ty, at, &vec![Expr::zero(); chunks.max(1) as usize]));
+    if chunks < 1 {
+        return Err(args.bad("chunks", "a positive integer"));
     }
-    split_into(args, ty, at, ty.sizes[at].ceildiv(chunks))
+    few_enough(args, chunks)?;
+    if ty.sizes[at].is_zero() {
+        return Ok(pieces(ty, at, &vec![Expr::zero(); chunks as usize]));
+    }
+    split_into(cx, args, ty, at, ty.sizes[at].ceildiv(chunks))
 }
 
 fn split_with_sizes(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
-    let at = args.dim("dim", ty.rank())?;
+    let at = dim_of(args, "dim", ty)?;
     let name = if args.has("split_sizes") { "split_sizes" } else { "split_size" };
-    let lengths = args.ints(name)?;
-    cx.require(Rel::eq(lengths.iter().sum::<Expr>(), ty.sizes[at]), args.op())?;
+    let (lengths, size) = (args.ints(name)?, ty.sizes[at]);
+    not_negative(cx, args, &lengths)?;
+    let differs = |_| args.invalid(format!("dimension {at} of {size} does not split into {lengths:?}"));
+    cx.require(Rel::eq(lengths.iter().sum::<Expr>(), size), args.op()).map_err(differs)?;
     Ok(pieces(ty, at, &lengths))
 }
 
-fn unbind(_: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+fn unbind(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
-    let at = args.dim("dim", ty.rank())?;
+    let at = dim_of(args, "dim", ty)?;
     let count = ty.sizes[at].as_int().unwrap_or(args.node.outputs.len() as i64);
+    cx.require(Rel::eq(ty.sizes[at], count), args.op())?;
+    few_enough(args, count)?;
     Ok((0..count).map(|i| select_view(ty, at, Expr::int(i))).collect())
 }
 
@@ -441,6 +494,12 @@ fn unfold(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     if ty.rank() == 0 {
         return Err(args.unsupported("a zero-dimensional tensor"));
     }
+    let length = ty.sizes[at];
+    let outside =
+        |_| args.invalid(format!("windows of {size} every {step} do not fit in dimension {at} of {length}"));
+    for rel in [Rel::ge(size, 0), Rel::le(size, length), Rel::ge(step, 1)] {
+        cx.require(rel, args.op()).map_err(outside)?;
+    }
     let mut view = View::identity(&ty.sizes);
     view.sizes[at] = cx.simplify((ty.sizes[at] - size).floordiv(step) + 1);
     view.sizes.push(size);
@@ -454,14 +513,24 @@ fn unfold(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
 
 fn as_strided_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let dtype = first_tensor(args)?.dtype;
-    one(TensorType { dtype, sizes: args.ints("size")?, strides: args.ints("stride")? })
+    let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
+    if sizes.len() != strides.len() {
+        return Err(
+            args.invalid(format!("expected one stride for each size, found {strides:?} for {sizes:?}"))
+        );
+    }
+    one(TensorType { dtype, sizes, strides })
 }
 
 fn as_strided(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let x = args.tensor("self")?;
     let (buf, first) = lw.storage(x)?;
     let offset = args.opt_int("storage_offset")?.unwrap_or(first);
-    let access = Access::strided(buf, x.ty.dtype, args.ints("size")?, &args.ints("stride")?, offset);
+    let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
+    // How far the storage reaches is known here only: the operand may view a part of it.
+    let span = lw.span(buf);
+    storage_holds(&mut lw.infer_cx(), args, (&sizes, &strides), offset, span)?;
+    let access = Access::strided(buf, x.ty.dtype, sizes, &strides, offset);
     lw.set_result(args, 0, access);
     Ok(())
 }

@@ -46,7 +46,14 @@ impl Window {
         kernel: Expr,
     ) -> Result<Expr, OpError> {
         let room = size + self.before + self.after - (kernel - 1) * self.dilation - 1;
-        cx.require(Rel::ge(room, 0), args.op())?;
+        let (dilation, padded) = (self.dilation, (self.before, self.after));
+        let outside = |_| {
+            let padded = format!("padded by {} and {}", padded.0, padded.1);
+            args.invalid(format!(
+                "a kernel of {kernel} taps {dilation} apart does not fit in {size} {padded}"
+            ))
+        };
+        cx.require(Rel::ge(room, 0), args.op()).map_err(outside)?;
         Ok(cx.simplify(room.floordiv(self.stride) + 1))
     }
 
@@ -60,7 +67,8 @@ impl Window {
     ) -> Result<Expr, OpError> {
         let reach = (kernel - 1) * self.dilation;
         let count = (size - 1) * self.stride - self.before - self.after + reach + self.extra + 1;
-        cx.require(Rel::ge(count, 1), args.op())?;
+        let empty = |_| args.invalid(format!("a kernel of {kernel} taps over {size} gives {count} results"));
+        cx.require(Rel::ge(count, 1), args.op()).map_err(empty)?;
         Ok(cx.simplify(count))
     }
 
