@@ -10,15 +10,15 @@ use serde::Deserialize;
 use crate::command::{command, output, root};
 
 /// What each crate may use of ours, outside its tests. The crates stand in dependency order.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: &[(&str, &[&str])] = &[
     ("litz-sym", &[]),
     ("litz-ir", &["litz-sym"]),
-    ("litz-ops", &["litz-ir", "litz-sym"]),
-    ("litz-import", &["litz-ir", "litz-sym"]),
-    ("litz-passes", &["litz-ir", "litz-ops", "litz-sym"]),
     ("litz-schedule", &["litz-ir", "litz-sym"]),
     ("litz-codegen", &["litz-ir", "litz-sym"]),
     ("litz-runtime", &["litz-ir", "litz-sym"]),
+    ("litz-ops", &["litz-ir", "litz-sym"]),
+    ("litz-import", &["litz-ir", "litz-sym"]),
+    ("litz-passes", &["litz-ir", "litz-ops", "litz-sym"]),
     ("litz-cpu", &["litz-codegen", "litz-runtime", "litz-ir", "litz-sym"]),
     ("litz-cuda", &["litz-codegen", "litz-runtime", "litz-ir", "litz-sym"]),
     (
@@ -34,6 +34,22 @@ const MAY_USE: [(&str, &[&str]); 14] = [
             "litz-runtime",
             "litz-cpu",
             "litz-cuda",
+        ],
+    ),
+    (
+        "litz-testing",
+        &[
+            "litz-sym",
+            "litz-ir",
+            "litz-ops",
+            "litz-import",
+            "litz-passes",
+            "litz-schedule",
+            "litz-codegen",
+            "litz-runtime",
+            "litz-cpu",
+            "litz-cuda",
+            "litz",
         ],
     ),
     ("litz-py", &["litz", "litz-runtime"]),

@@ -240,7 +240,7 @@ pub enum InstOp {
     /// Combines the values over all points of the reduced axes.
     Reduce(ReduceOp, Val),
     /// Position, along the reduced axes flattened row-major, of the largest (`max`) or smallest value: first of
-    /// equals, NaN above (below) all. Result i64.
+    /// equals, NaN above (below) all; 0 where there are no points. Result i64.
     ArgReduce {
         /// True for argmax.
         max: bool,
@@ -256,7 +256,7 @@ pub enum InstOp {
         /// One of the nest's outer axes.
         axis: Sym,
     },
-    /// `store x[index] = %v`, or `store.add`: writes one element of the buffer, combining when `combine` is given.
+    /// `store x[index] = %v`, or `store.sum`: writes one element of the buffer, combining when `combine` is given.
     /// A store depending on a reduce (or not on a reduced axis) runs once per outer point.
     Store {
         /// Buffer written.

@@ -15,9 +15,9 @@
 //!    - an in-place twin: `inplace("aten.add_.Tensor", "aten.add.Tensor")`.
 //! 3. Run `python3 crates/litz-ops/schemas.py` (or give it a file with PyTorch's schemas): it writes `schemas.txt`
 //!    for the names in the tables.
-//! 4. Add cases to `tests/cases/FAMILY.py` and run `tests/cases/bless.py FAMILY` with a Python that has PyTorch: it
-//!    writes `FAMILY.txt` with the types, strides and numbers that eager PyTorch gives; `cargo test -p litz-ops`
-//!    compares inference and lowering with them. A family's file is listed in `families!` of `tests/cases.rs`.
+//! 4. Add cases to `litz-testing/cases/FAMILY.py` and run `bless.py FAMILY` there with a Python that has PyTorch: it
+//!    writes `FAMILY.txt` with the types, strides and numbers that eager PyTorch gives; `cargo test -p litz-testing`
+//!    compares inference and lowering with them. A family is listed in `FAMILIES` of `litz-testing/src/cases.rs`.
 //!
 //! In a lowering, `lw.access(tensor)` says where a tensor's elements are (views cost nothing), `lw.result(args, 0)`
 //! makes the result's buffer, `lw.temp("max", dtype, sizes)` an intermediate one, and `lw.nest(sizes, |b, at| ...)`

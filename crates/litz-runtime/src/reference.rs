@@ -4,6 +4,7 @@
 //! is checked against the extent that the kernel declares. Registers and scratch memory are filled with ones before
 //! each point, which makes floats NaN, so that nothing can rest on what they held.
 
+pub mod loops;
 mod prepare;
 mod scalar;
 

@@ -5,8 +5,6 @@
 
 #[path = "schedules/choices.rs"]
 mod choices;
-#[path = "schedules/evaluate.rs"]
-mod evaluate;
 #[path = "schedules/programs.rs"]
 mod programs;
 #[path = "schedules/random.rs"]
@@ -22,9 +20,10 @@ use litz_runtime::device::NativeDevice;
 use litz_runtime::object::LoadedObject;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
-use litz_runtime::reference::ReferenceDevice;
+use litz_runtime::reference::{self, ReferenceDevice};
 use litz_runtime::{routines, symbols};
 use litz_schedule::{Heuristics, TargetInfo};
+use litz_sym::Sym;
 use programs::Case;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -53,8 +52,11 @@ impl Given {
         let values: Vec<Vec<f32>> = case.inputs.iter().map(values).collect();
         let tensor =
             |(sizes, values): (&Vec<usize>, &Vec<f32>)| Tensor::from_slice(sizes, values).expect("they fit");
-        let inputs = case.inputs.iter().zip(&values).map(tensor).collect();
-        let expected = evaluate::evaluate(&loops, &case.symbols, &values);
+        let inputs: Vec<Tensor> = case.inputs.iter().zip(&values).map(tensor).collect();
+        let sizes = case.symbols.iter().map(|(name, value)| (Sym::new(name), *value)).collect();
+        let results = reference::loops::run(&loops, &sizes, &inputs, &HashMap::new());
+        let results = results.unwrap_or_else(|error| panic!("{error}\n{}", case.text));
+        let expected = results.outputs.iter().filter_map(Value::tensor).map(Tensor::to_f64).collect();
         Given { case, loops, inputs, expected }
     }
 

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use litz_ir::kernel::{Kernel, Mem, Op, Space, Stmt, Val};
-use litz_ir::{Dtype, ScalarOp, scalar::Signature};
+use litz_ir::{Dtype, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
-use super::scalar::{ScalarFn, function};
+use super::scalar::{ScalarFn, function, operation};
 use crate::error::RunError;
 use crate::formula::{Formula, Relation};
 use crate::number::{Bits, Number};
@@ -250,27 +250,13 @@ impl Context<'_> {
     }
 
     fn call(&self, target: Val, op: ScalarOp, args: &[Val]) -> Result<Node, RunError> {
-        if args.len() != op.arity() {
-            return Err(self.bug(format!("{} has {} operands", op.name(), args.len())));
-        }
-        let (ty, last) = (self.ty(target)?, self.ty(args[args.len() - 1])?);
-        let (first, result) = match op.signature() {
-            Signature::Same | Signature::Float | Signature::Bits => (last, last),
-            Signature::Compare => (last, Dtype::Bool),
-            Signature::Select => (Dtype::Bool, last),
-        };
-        self.expect_type(args[0], first)?;
-        for &arg in &args[1..] {
-            self.expect_type(arg, last)?;
-        }
-        if ty != result {
-            return Err(self.bug(format!("{} of {last} gives {result}, found {ty}", op.name())));
-        }
+        let types = args.iter().map(|&arg| self.ty(arg)).collect::<Result<Vec<_>, _>>()?;
+        let function = operation(op, &types, self.ty(target)?).map_err(|what| self.bug(what))?;
         let mut positions = [0; 3];
         for (position, &arg) in positions.iter_mut().zip(args) {
             *position = self.value(arg)?;
         }
-        Ok(Node::Call { val: self.value(target)?, function: self.function(op, last)?, args: positions })
+        Ok(Node::Call { val: self.value(target)?, function, args: positions })
     }
 
     fn function(&self, op: ScalarOp, dtype: Dtype) -> Result<ScalarFn, RunError> {

@@ -5,6 +5,7 @@
 //! between load and store. Integers compute exactly and wrap.
 
 use half::{bf16, f16};
+use litz_ir::scalar::Signature;
 use litz_ir::{Dtype, ScalarOp};
 
 use crate::number::{Bits, Number};
@@ -37,6 +38,30 @@ pub(super) fn function(op: ScalarOp, dtype: Dtype) -> Option<ScalarFn> {
         Dtype::C64 => complex_function::<C64>(op),
         Dtype::C128 => complex_function::<C128>(op),
     }
+}
+
+/// The meaning of `op` on operands of those types, if they fit it and its result has type `ty`; else the rule that is broken.
+pub(super) fn operation(op: ScalarOp, operands: &[Dtype], ty: Dtype) -> Result<ScalarFn, String> {
+    let name = op.name();
+    let last = match operands.last() {
+        Some(&last) if operands.len() == op.arity() => last,
+        _ => return Err(format!("{name} has {} operands", operands.len())),
+    };
+    let (first, result) = match op.signature() {
+        Signature::Same | Signature::Float | Signature::Bits => (last, last),
+        Signature::Compare => (last, Dtype::Bool),
+        Signature::Select => (Dtype::Bool, last),
+    };
+    for (at, &operand) in operands.iter().enumerate() {
+        let expected = if at == 0 { first } else { last };
+        if operand != expected {
+            return Err(format!("expected operand {at} of {name} to be {expected}, found {operand}"));
+        }
+    }
+    if ty != result {
+        return Err(format!("{name} of {last} gives {result}, found {ty}"));
+    }
+    function(op, last).ok_or_else(|| format!("{name} has no meaning for {last}"))
 }
 
 /// Builds a [`ScalarFn`]: operands are read by `$read`, the result becomes bits by `$bits`.

@@ -283,7 +283,7 @@ fn broken_kernels_are_found_out() {
     expect_bug(&body("%0: f32 = const 1.0\n%1: i64 = bitcast %0"), "bitcast of f32 to i64");
     expect_bug(
         &body("%0: f32 = const 1.0\n%1: i64 = index i\n%2: f32 = add %1, %0"),
-        "expected %1 to be f32, found i64",
+        "expected operand 0 of add to be f32, found i64",
     );
     expect_bug(&body("%0: f32 = const 1.0\n%1: f32 = lt %0, %0"), "lt of f32 gives bool, found f32");
 }

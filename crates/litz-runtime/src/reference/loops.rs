@@ -1,0 +1,388 @@
+//! Runs loops as they are defined, point after point and instruction after instruction: the definition of what every
+//! schedule, kernel and machine code of them has to compute.
+//!
+//! Elements are bits of their buffer's type, and scalar operations are those of the reference device. Each instruction
+//! rounds its result once to its own type; `+ - * / fma` of types narrower than f32 compute in f32. Reductions and scans
+//! of such types accumulate in f32 and are rounded when they are read. Reduced points are combined in row-major order,
+//! one by one; a combining store rounds to the buffer's type each time. Other orders are as right, so that sums of
+//! floats agree with these up to rounding only.
+//!
+//! Points of a nest run in row-major order. The definition leaves the order free, as no two points store to one element;
+//! the interpreter reports those that do, unless the position was computed (`bind`): then the last point's value stays.
+//!
+//! Every index is compared with its buffer, and an element that nothing has written is reported when it is read.
+
+mod nest;
+
+use std::collections::HashMap;
+
+use litz_ir::Dtype;
+use litz_ir::ids::Id;
+use litz_ir::loops::{Buf, BufKind, Extern, Loops, Nest, Output, Region, Stmt};
+use litz_sym::{Expr, Facts, Sym};
+
+use crate::arena::AlignedBuf;
+use crate::error::RunError;
+use crate::number::{Bits, read, write};
+use crate::program::Value;
+use crate::routines::{Read, Write, routine};
+use crate::tensor::{Tensor, contiguous_strides};
+use crate::weights::Weights;
+use nest::Walk;
+
+/// What a program gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Results {
+    /// What it returns. Tensors are contiguous.
+    pub outputs: Vec<Value>,
+    /// New contents of updated inputs and constants, in the order of [`Loops::updates`]; contiguous.
+    pub updates: Vec<Tensor>,
+}
+
+/// Runs a program with the values of its size symbols, inputs in order and constants by name. Layouts of tensors are
+/// free.
+///
+/// # Errors
+/// What does not fit the program is the error that a call of the compiled program ends with; a value that `bind` refuses
+/// is [`RunError::BadIndex`]. A program that breaks the rules of loops is [`RunError::Bug`].
+pub fn run(
+    loops: &Loops,
+    sizes: &HashMap<Sym, i64>,
+    inputs: &[Tensor],
+    weights: &dyn Weights,
+) -> Result<Results, RunError> {
+    check_sizes(loops, sizes)?;
+    let mut machine = Machine { loops, sizes, memories: Vec::new(), runs: 1 };
+    machine.allocate(inputs, weights)?;
+    for stmt in &loops.stmts {
+        match stmt {
+            Stmt::Nest(nest) => machine.nest(nest)?,
+            Stmt::Extern(call) => machine.call(call)?,
+            Stmt::Region(region) => machine.region(region)?,
+        }
+    }
+    let outputs = loops.outputs.iter().map(|output| machine.output(output)).collect::<Result<_, _>>()?;
+    let update = |&(_, source): &(Buf, Buf)| {
+        let data = &loops.bufs[source];
+        machine.view(source, &data.sizes, &data.strides, Expr::zero())
+    };
+    let updates = loops.updates.iter().map(update).collect::<Result<_, _>>()?;
+    Ok(Results { outputs, updates })
+}
+
+/// Ranges and guards of size symbols, which calls of compiled programs check, too.
+fn check_sizes(loops: &Loops, sizes: &HashMap<Sym, i64>) -> Result<(), RunError> {
+    let facts: &Facts = &loops.facts;
+    for sym in facts.symbols() {
+        let found = *sizes.get(&sym).ok_or_else(|| bug(loops, format!("size symbol {sym} has no value")))?;
+        let range = facts.range_of(sym);
+        if found < range.lo || found > range.hi {
+            return Err(RunError::CheckFailed {
+                relation: format!("{sym} in [{}, {}]", range.lo, range.hi),
+                who: "the range of the symbol".to_owned(),
+                left: found,
+                right: if found < range.lo { range.lo } else { range.hi },
+            });
+        }
+    }
+    let value = |e: Expr| size(loops, sizes, e);
+    for guard in facts.guards() {
+        let (left, right) = (value(guard.rel.lhs)?, value(guard.rel.rhs)?);
+        if guard.rel.eval(&|sym| sizes.get(&sym).copied()) != Some(true) {
+            return Err(RunError::CheckFailed {
+                relation: guard.rel.to_string(),
+                who: guard.who.to_string(),
+                left,
+                right,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn bug(loops: &Loops, what: impl Into<String>) -> RunError {
+    RunError::bug(format!("loops @{}", loops.name), what)
+}
+
+fn size(loops: &Loops, sizes: &HashMap<Sym, i64>, expr: Expr) -> Result<i64, RunError> {
+    let value = expr.eval(&|sym| sizes.get(&sym).copied());
+    value.ok_or_else(|| bug(loops, format!("`{expr}` has no value: an unknown symbol, or an overflow")))
+}
+
+/// The elements of a buffer.
+struct Memory {
+    dtype: Dtype,
+    bytes: AlignedBuf,
+    /// For each element, which run of a statement wrote it last: [`NOBODY`], [`OUTSIDE`], or the number of the run.
+    writers: Vec<u32>,
+}
+
+/// Nothing has written the element.
+const NOBODY: u32 = 0;
+
+/// The element came with the call, or from a routine.
+const OUTSIDE: u32 = 1;
+
+/// Why an element cannot be read or written.
+enum Fault {
+    Outside { index: i64, extent: usize },
+    Unwritten { index: i64 },
+    WrittenTwice { index: i64 },
+}
+
+impl Memory {
+    fn new(dtype: Dtype, elements: usize) -> Result<Memory, RunError> {
+        let bytes = AlignedBuf::new(elements.saturating_mul(dtype.size()))?;
+        Ok(Memory { dtype, bytes, writers: vec![NOBODY; elements] })
+    }
+
+    fn locate(&self, index: i64) -> Result<usize, Fault> {
+        let at = usize::try_from(index).ok().filter(|&at| at < self.writers.len());
+        at.ok_or(Fault::Outside { index, extent: self.writers.len() })
+    }
+
+    fn load(&self, index: i64) -> Result<Bits, Fault> {
+        let at = self.locate(index)?;
+        if self.writers[at] == NOBODY {
+            return Err(Fault::Unwritten { index });
+        }
+        Ok(self.get(at))
+    }
+
+    fn get(&self, at: usize) -> Bits {
+        let size = self.dtype.size();
+        read(self.bytes.as_slice(), at * size, size)
+    }
+
+    fn set(&mut self, at: usize, bits: Bits, writer: u32) {
+        let size = self.dtype.size();
+        write(self.bytes.as_mut_slice(), at * size, size, bits);
+        self.writers[at] = writer;
+    }
+}
+
+struct Machine<'a> {
+    loops: &'a Loops,
+    sizes: &'a HashMap<Sym, i64>,
+    /// By buffer.
+    memories: Vec<Memory>,
+    /// Number of the latest run of a statement.
+    runs: u32,
+}
+
+impl Machine<'_> {
+    fn bug(&self, what: impl Into<String>) -> RunError {
+        bug(self.loops, what)
+    }
+
+    fn size(&self, expr: Expr) -> Result<i64, RunError> {
+        size(self.loops, self.sizes, expr)
+    }
+
+    /// Extents that are counts.
+    fn extents(&self, exprs: &[Expr]) -> Result<Vec<usize>, RunError> {
+        let extent = |&expr: &Expr| {
+            let value = self.size(expr)?;
+            usize::try_from(value)
+                .map_err(|_| self.bug(format!("`{expr}` is {value}, expected no less than 0")))
+        };
+        exprs.iter().map(extent).collect()
+    }
+
+    fn allocate(&mut self, inputs: &[Tensor], weights: &dyn Weights) -> Result<(), RunError> {
+        let loops = self.loops;
+        let expected = loops.bufs.values().filter(|data| data.kind == BufKind::Input).count();
+        if inputs.len() != expected {
+            return Err(RunError::WrongCount { expected, found: inputs.len() });
+        }
+        let mut inputs = inputs.iter();
+        for data in loops.bufs.values() {
+            let (sizes, strides) = (self.extents(&data.sizes)?, self.extents(&data.strides)?);
+            let span = if sizes.contains(&0) {
+                Some(0)
+            } else {
+                sizes.iter().zip(&strides).try_fold(1usize, |span, (size, stride)| {
+                    span.checked_add((size - 1).checked_mul(*stride)?)
+                })
+            };
+            let span = span.ok_or_else(|| self.bug(format!("`{}` is larger than memory", data.name)))?;
+            let mut memory = Memory::new(data.dtype, span)?;
+            match &data.kind {
+                BufKind::Temp => {}
+                BufKind::Input => {
+                    let tensor = inputs.next().expect("invariant: there is an input for each");
+                    fits_input(&data.name, tensor, data.dtype, &sizes)?;
+                    memory.take(tensor, &strides);
+                }
+                BufKind::Const(name) => {
+                    let missing = || RunError::MissingWeight { name: name.clone() };
+                    let tensor = weights.get(name).ok_or_else(missing)?;
+                    if (tensor.dtype(), tensor.sizes()) != (data.dtype, &*sizes) {
+                        return Err(RunError::WrongWeight {
+                            name: name.clone(),
+                            expected: format!("{}{sizes:?}", data.dtype),
+                            found: format!("{}{:?}", tensor.dtype(), tensor.sizes()),
+                        });
+                    }
+                    memory.take(&tensor, &strides);
+                }
+            }
+            self.memories.push(memory);
+        }
+        Ok(())
+    }
+
+    fn nest(&mut self, nest: &Nest) -> Result<(), RunError> {
+        let mut walk = Walk::new(self.loops, self.sizes, nest)?;
+        self.runs += 1;
+        walk.run(&mut self.memories, self.runs, None)
+    }
+
+    /// Nests before those that repeat, these for one point of the axis after another, then the others.
+    fn region(&mut self, region: &Region) -> Result<(), RunError> {
+        let repeats = |nest: &Nest| region.repeats(nest);
+        let start = region.nests.iter().position(repeats).unwrap_or(region.nests.len());
+        let end = region.nests.iter().rposition(repeats).map_or(start, |last| last + 1);
+        for nest in &region.nests[..start] {
+            self.nest(nest)?;
+        }
+        let walks = region.nests[start..end].iter().map(|nest| Walk::new(self.loops, self.sizes, nest));
+        let mut walks = walks.collect::<Result<Vec<_>, _>>()?;
+        for point in 0..self.size(region.over.extent)? {
+            for walk in &mut walks {
+                self.runs += 1;
+                walk.run(&mut self.memories, self.runs, Some((region.over.var, point)))?;
+            }
+        }
+        region.nests[end..].iter().try_for_each(|nest| self.nest(nest))
+    }
+
+    fn call(&mut self, call: &Extern) -> Result<(), RunError> {
+        let name = &call.routine;
+        let routine = routine(name).ok_or_else(|| RunError::UnknownRoutine { name: name.clone() })?;
+        let ints = call.ints.iter().map(|&e| self.size(e)).collect::<Result<Vec<_>, _>>()?;
+        for buf in call.reads.iter().chain(&call.writes) {
+            if self.memories.get(buf.index()).is_none() {
+                return Err(self.bug(format!("{}: {buf} is no buffer", call.name)));
+            }
+        }
+        for buf in &call.reads {
+            if let Some(at) = self.memories[buf.index()].writers.iter().position(|&writer| writer == NOBODY) {
+                let name = &self.loops.bufs[*buf].name;
+                return Err(self.bug(format!("{}: nothing wrote element {at} of `{name}`", call.name)));
+            }
+        }
+        // Moved out for the call: what is written is none of what is read.
+        let mut written = Vec::new();
+        for buf in &call.writes {
+            let memory = &mut self.memories[buf.index()];
+            memory.writers.fill(OUTSIDE);
+            written.push((memory.dtype, std::mem::take(&mut memory.bytes)));
+        }
+        let reads = call.reads.iter().map(|buf| {
+            let memory = &self.memories[buf.index()];
+            Read { bytes: memory.bytes.as_slice(), dtype: memory.dtype }
+        });
+        let reads: Vec<Read<'_>> = reads.collect();
+        let mut writes: Vec<Write<'_>> = written
+            .iter_mut()
+            .map(|(dtype, bytes)| Write { bytes: bytes.as_mut_slice(), dtype: *dtype })
+            .collect();
+        routine(&reads, &mut writes, &ints)?;
+        for (buf, (_, bytes)) in call.writes.iter().zip(written) {
+            self.memories[buf.index()].bytes = bytes;
+        }
+        Ok(())
+    }
+
+    fn output(&self, output: &Output) -> Result<Value, RunError> {
+        Ok(match output {
+            Output::View { buf, sizes, strides, offset } => {
+                Value::Tensor(self.view(*buf, sizes, strides, *offset)?)
+            }
+            Output::Int(expr) => Value::Scalar(litz_ir::Scalar::Int(self.size(*expr)?)),
+            Output::Literal(scalar) => Value::Scalar(*scalar),
+            Output::Nothing => Value::Nothing,
+        })
+    }
+
+    fn view(&self, buf: Buf, sizes: &[Expr], strides: &[Expr], offset: Expr) -> Result<Tensor, RunError> {
+        let sizes = self.extents(sizes)?;
+        let strides = strides.iter().map(|&e| self.size(e)).collect::<Result<Vec<_>, _>>()?;
+        let offset = self.size(offset)?;
+        let memory =
+            self.memories.get(buf.index()).ok_or_else(|| self.bug(format!("return: {buf} is no buffer")))?;
+        let mut tensor = Tensor::zeros(memory.dtype, &sizes, &contiguous_strides(&sizes))
+            .map_err(|error| self.bug(format!("return: {error}")))?;
+        let bytes = tensor.bytes_mut().expect("invariant: nothing shares a fresh tensor");
+        let size = memory.dtype.size();
+        for (at, point) in points(&sizes).enumerate() {
+            let index =
+                point.iter().zip(&strides).fold(offset, |index, (i, stride)| index + *i as i64 * stride);
+            let name = &self.loops.bufs[buf].name;
+            let bits = memory.load(index).map_err(|fault| self.bug(format!("return: {}", fault.of(name))))?;
+            write(bytes, at * size, size, bits);
+        }
+        Ok(tensor)
+    }
+}
+
+impl Memory {
+    /// Takes the elements of a tensor of the buffer's sizes.
+    fn take(&mut self, tensor: &Tensor, strides: &[usize]) {
+        let size = self.dtype.size();
+        for point in points(tensor.sizes()) {
+            let place =
+                |strides: &[usize]| point.iter().zip(strides).map(|(i, stride)| i * stride).sum::<usize>();
+            let bits = read(tensor.bytes(), place(tensor.strides()) * size, size);
+            self.set(place(strides), bits, OUTSIDE);
+        }
+    }
+}
+
+impl Fault {
+    fn of(&self, name: &str) -> String {
+        match self {
+            Fault::Outside { index, extent } => {
+                format!("`{name}` has {extent} elements, and the index is {index}")
+            }
+            Fault::Unwritten { index } => {
+                format!("nothing wrote element {index} of `{name}` before it is read")
+            }
+            Fault::WrittenTwice { index } => format!("two points store to element {index} of `{name}`"),
+        }
+    }
+}
+
+fn fits_input(name: &str, tensor: &Tensor, dtype: Dtype, sizes: &[usize]) -> Result<(), RunError> {
+    let input = name.to_owned();
+    if tensor.dtype() != dtype {
+        return Err(RunError::WrongDtype { input, expected: dtype, found: tensor.dtype() });
+    }
+    if tensor.sizes().len() != sizes.len() {
+        return Err(RunError::WrongRank { input, expected: sizes.len(), found: tensor.sizes().len() });
+    }
+    match sizes.iter().zip(tensor.sizes()).position(|(expected, found)| expected != found) {
+        None => Ok(()),
+        Some(dim) => {
+            let (expected, found) = (sizes[dim].to_string(), tensor.sizes()[dim] as i64);
+            Err(RunError::WrongSize { input, dim, expected, found })
+        }
+    }
+}
+
+/// Every index of a shape, row-major.
+fn points(sizes: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+    let count = sizes.iter().product();
+    (0..count).map(move |mut left: usize| {
+        let mut point = vec![0; sizes.len()];
+        for (at, &size) in point.iter_mut().zip(sizes).rev() {
+            *at = left % size;
+            left /= size;
+        }
+        point
+    })
+}
+
+#[cfg(test)]
+mod tests;

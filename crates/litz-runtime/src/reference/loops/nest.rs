@@ -1,0 +1,545 @@
+//! Walks a nest: its body at every reduced point, then what follows the reductions, for one outer point after another.
+
+use std::collections::HashMap;
+
+use litz_ir::Dtype;
+use litz_ir::dtype::Kind;
+use litz_ir::ids::Id;
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Val};
+use litz_sym::{Expr, Rel, Sym};
+
+use super::{Fault, Memory, bug};
+use crate::error::RunError;
+use crate::formula::{Formula, Relation, all_hold};
+use crate::number::{Bits, Number, cast};
+use crate::reference::is_better;
+use crate::reference::scalar::{ScalarFn, function, operation};
+
+/// A nest, resolved: symbols and values are positions.
+pub(super) struct Walk<'a> {
+    loops: &'a Loops,
+    nest: &'a Nest,
+    axes: Vec<Bounds>,
+    reduced: Vec<Bounds>,
+    body: Vec<Node>,
+    /// Values of size symbols, axes and bound symbols, in this order.
+    symbols: Vec<i64>,
+    values: Vec<Bits>,
+    /// Running values of scans, by instruction and the coordinates along the other axes that it depends on.
+    running: HashMap<(usize, Vec<i64>), Bits>,
+    totals: Vec<Total>,
+}
+
+/// An axis: where its variable is, and how many points it has.
+struct Bounds {
+    var: usize,
+    extent: Formula,
+}
+
+/// What a reduction has come to.
+#[derive(Clone, Copy)]
+struct Total {
+    bits: Bits,
+    /// Of an arg reduction, where.
+    position: Option<i64>,
+}
+
+struct Node {
+    ty: Dtype,
+    when: When,
+    step: Step,
+}
+
+/// When an instruction runs, for each outer point.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Once, if the body runs at all.
+    Before,
+    /// Once, even where the reduced axes have no points: what follows the reductions needs it.
+    Always,
+    /// At every reduced point.
+    Inside,
+    /// Once, when the reductions are done.
+    After,
+}
+
+enum Step {
+    Load { buf: usize, dtype: Dtype, index: Formula, guard: Vec<Relation>, other: Bits },
+    Const(Bits),
+    Index(Formula),
+    Cond(Relation),
+    Call { function: ScalarFn, args: [usize; 3] },
+    Cast { from: Dtype, value: usize },
+    Copy { value: usize },
+    Bind { sym: usize, value: usize, extent: Formula },
+    Reduce(Combination),
+    ArgReduce { max: bool, from: Dtype, value: usize },
+    Scan { combination: Combination, axis: usize },
+    Store { buf: usize, index: Formula, value: usize, combine: Option<ScalarFn>, is_computed: bool },
+}
+
+/// How values are combined: in the compute type of theirs.
+struct Combination {
+    function: ScalarFn,
+    value: usize,
+    compute: Dtype,
+    identity: Bits,
+}
+
+/// Why a walk stops.
+enum Stop {
+    /// At an element of a buffer.
+    Element(usize, Fault),
+    /// A failed bind.
+    Bind,
+    /// An index expression overflows or divides by zero.
+    NoValue,
+    NegativeExtent(i64),
+}
+
+impl<'a> Walk<'a> {
+    /// Resolves a nest; an error names the rule that it breaks.
+    pub(super) fn new(
+        loops: &'a Loops,
+        sizes: &HashMap<Sym, i64>,
+        nest: &'a Nest,
+    ) -> Result<Walk<'a>, RunError> {
+        let mut cx = Context { loops, nest, positions: HashMap::new(), computed: Vec::new() };
+        let mut symbols = Vec::new();
+        for sym in loops.facts.symbols() {
+            cx.define(sym)?;
+            symbols.push(sizes.get(&sym).copied().unwrap_or_default());
+        }
+        let extents = |cx: &Context<'_>, axes: &[Axis]| {
+            axes.iter().map(|axis| cx.formula(axis.extent)).collect::<Result<Vec<_>, _>>()
+        };
+        let (outer, inner) = (extents(&cx, &nest.axes)?, extents(&cx, &nest.reduced)?);
+        let mut bounds = |axes: &[Axis], extents: Vec<Formula>| {
+            let bounds = axes.iter().zip(extents);
+            bounds
+                .map(|(axis, extent)| Ok(Bounds { var: cx.define(axis.var)?, extent }))
+                .collect::<Result<_, RunError>>()
+        };
+        let (axes, reduced) = (bounds(&nest.axes, outer)?, bounds(&nest.reduced, inner)?);
+        let body = cx.body()?;
+        symbols.resize(cx.positions.len(), 0);
+        let totals = vec![Total { bits: 0, position: None }; body.len()];
+        let values = vec![0; body.len()];
+        Ok(Walk { loops, nest, axes, reduced, body, symbols, values, running: HashMap::new(), totals })
+    }
+
+    /// Runs all points, or those where the axis `at` names has the value that it gives.
+    pub(super) fn run(
+        &mut self,
+        memories: &mut [Memory],
+        run: u32,
+        at: Option<(Sym, i64)>,
+    ) -> Result<(), RunError> {
+        self.points(memories, run, at).map_err(|stop| self.explain(stop))
+    }
+
+    fn points(&mut self, memories: &mut [Memory], run: u32, at: Option<(Sym, i64)>) -> Result<(), Stop> {
+        let (mut outer, reduced) = (self.ranges(&self.axes)?, self.ranges(&self.reduced)?);
+        if let Some((sym, value)) = at {
+            let fixed = self.nest.axes.iter().zip(&mut outer).filter(|(axis, _)| axis.var == sym);
+            fixed.for_each(|(_, range)| *range = (value, value + 1));
+        }
+        let has_points = reduced.iter().all(|(first, end)| first < end);
+        let mut point = Point::first(&outer);
+        while let Some(here) = &mut point {
+            self.place(&self.axes.iter().map(|axis| axis.var).collect::<Vec<_>>(), &here.at);
+            for (node, total) in self.body.iter().zip(&mut self.totals) {
+                if let Step::Reduce(combination) = &node.step {
+                    total.bits = combination.identity;
+                }
+                total.position = None;
+            }
+            self.pass(memories, run, |when| when == When::Always || when == When::Before && has_points)?;
+            let vars: Vec<usize> = self.reduced.iter().map(|axis| axis.var).collect();
+            let (mut inner, mut position) = (Point::first(&reduced), 0);
+            while let Some(there) = &mut inner {
+                self.place(&vars, &there.at);
+                self.pass(memories, run, |when| when == When::Inside)?;
+                self.combine(position);
+                position += 1;
+                inner = there.next(&reduced);
+            }
+            self.pass(memories, run, |when| when == When::After)?;
+            point = here.next(&outer);
+        }
+        Ok(())
+    }
+
+    fn ranges(&self, axes: &[Bounds]) -> Result<Vec<(i64, i64)>, Stop> {
+        let range = |axis: &Bounds| match axis.extent.eval(&self.symbols).ok_or(Stop::NoValue)? {
+            extent if extent < 0 => Err(Stop::NegativeExtent(extent)),
+            extent => Ok((0, extent)),
+        };
+        axes.iter().map(range).collect()
+    }
+
+    fn place(&mut self, vars: &[usize], point: &[i64]) {
+        for (&var, &at) in vars.iter().zip(point) {
+            self.symbols[var] = at;
+        }
+    }
+
+    /// Adds the values of this reduced point to the totals.
+    fn combine(&mut self, position: i64) {
+        for (node, total) in self.body.iter().zip(&mut self.totals) {
+            match &node.step {
+                Step::Reduce(combination) => {
+                    let value = cast(node.ty, combination.compute, self.values[combination.value]);
+                    total.bits = (combination.function)(total.bits, value, 0);
+                }
+                Step::ArgReduce { max, from, value } => {
+                    let candidate = (self.values[*value], position);
+                    if total.position.is_none_or(|at| is_better(*max, *from, candidate, (total.bits, at))) {
+                        *total = Total { bits: candidate.0, position: Some(position) };
+                    }
+                }
+                Step::Load { .. }
+                | Step::Const(_)
+                | Step::Index(_)
+                | Step::Cond(_)
+                | Step::Call { .. }
+                | Step::Cast { .. }
+                | Step::Copy { .. }
+                | Step::Bind { .. }
+                | Step::Scan { .. }
+                | Step::Store { .. } => {}
+            }
+        }
+    }
+
+    /// Runs, in order, the instructions whose time `is_now`.
+    fn pass(&mut self, memories: &mut [Memory], run: u32, is_now: impl Fn(When) -> bool) -> Result<(), Stop> {
+        for at in 0..self.body.len() {
+            if is_now(self.body[at].when) {
+                self.step(at, memories, run)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, at: usize, memories: &mut [Memory], run: u32) -> Result<(), Stop> {
+        let node = &self.body[at];
+        self.values[at] = match &node.step {
+            Step::Load { buf, dtype, index, guard, other } => {
+                if all_hold(guard, &self.symbols).ok_or(Stop::NoValue)? {
+                    let index = self.index(index)?;
+                    let bits = memories[*buf].load(index).map_err(|fault| Stop::Element(*buf, fault))?;
+                    cast(*dtype, node.ty, bits)
+                } else {
+                    *other
+                }
+            }
+            Step::Const(bits) => *bits,
+            Step::Index(index) => Bits::from(self.index(index)? as u64),
+            Step::Cond(relation) => Bits::from(relation.holds(&self.symbols).ok_or(Stop::NoValue)?),
+            Step::Call { function, args: [a, b, c] } => {
+                function(self.values[*a], self.values[*b], self.values[*c])
+            }
+            Step::Cast { from, value } => cast(*from, node.ty, self.values[*value]),
+            Step::Copy { value } => self.values[*value],
+            Step::Bind { sym, value, extent } => {
+                let index = self.values[*value] as i64;
+                if index < 0 || index >= self.index(extent)? {
+                    return Err(Stop::Bind);
+                }
+                self.symbols[*sym] = index;
+                self.values[*value]
+            }
+            Step::Reduce(combination) => cast(combination.compute, node.ty, self.totals[at].bits),
+            Step::ArgReduce { .. } => Bits::from(self.totals[at].position.unwrap_or(0) as u64),
+            Step::Scan { combination, axis } => {
+                let mut others: Vec<i64> = self.axes.iter().map(|axis| self.symbols[axis.var]).collect();
+                others[*axis] = 0;
+                if node.when == When::Inside {
+                    others.extend(self.reduced.iter().map(|axis| self.symbols[axis.var]));
+                }
+                let value = cast(node.ty, combination.compute, self.values[combination.value]);
+                let total = self.running.entry((at, others)).or_insert(combination.identity);
+                *total = (combination.function)(*total, value, 0);
+                cast(combination.compute, node.ty, *total)
+            }
+            Step::Store { buf, index, value, combine, is_computed } => {
+                let (index, bits) = (self.index(index)?, self.values[*value]);
+                let stop = |fault| Stop::Element(*buf, fault);
+                let memory = &mut memories[*buf];
+                let place = memory.locate(index).map_err(stop)?;
+                let writer = memory.writers[place];
+                match combine {
+                    // Combining stores of one nest may meet, after a run of another wrote the element.
+                    Some(combine) => {
+                        let before = memory.load(index).map_err(stop)?;
+                        memory.set(place, combine(before, bits, 0), writer);
+                    }
+                    None if writer == run && !is_computed => return Err(stop(Fault::WrittenTwice { index })),
+                    None => memory.set(place, bits, run),
+                }
+                bits
+            }
+        };
+        Ok(())
+    }
+
+    fn index(&self, formula: &Formula) -> Result<i64, Stop> {
+        formula.eval(&self.symbols).ok_or(Stop::NoValue)
+    }
+
+    fn explain(&self, stop: Stop) -> RunError {
+        let name = &self.nest.name;
+        let at = || {
+            let axes = self.nest.all_axes().zip(self.axes.iter().chain(&self.reduced));
+            let point = axes.map(|(axis, bounds)| format!("{} = {}", axis.var, self.symbols[bounds.var]));
+            format!(" (at {})", point.collect::<Vec<_>>().join(", "))
+        };
+        let what = match stop {
+            Stop::Bind => {
+                let check = format!("index of {} is out of range", self.nest.from.join(", "));
+                return RunError::BadIndex { kernel: name.clone(), check };
+            }
+            Stop::Element(buf, fault) => fault.of(&self.loops.bufs[Buf(buf as u32)].name) + &at(),
+            Stop::NoValue => "an index expression overflows or divides by zero".to_owned() + &at(),
+            Stop::NegativeExtent(extent) => format!("an axis has {extent} points"),
+        };
+        bug(self.loops, format!("{name}: {what}"))
+    }
+}
+
+/// A point of a box.
+struct Point {
+    at: Vec<i64>,
+}
+
+impl Point {
+    /// The first one, if there is any.
+    fn first(ranges: &[(i64, i64)]) -> Option<Point> {
+        let is_empty = ranges.iter().any(|(first, end)| first >= end);
+        (!is_empty).then(|| Point { at: ranges.iter().map(|range| range.0).collect() })
+    }
+
+    /// The one after it, row-major.
+    fn next(&mut self, ranges: &[(i64, i64)]) -> Option<Point> {
+        for (at, &(first, end)) in self.at.iter_mut().zip(ranges).rev() {
+            *at += 1;
+            if *at < end {
+                return Some(Point { at: std::mem::take(&mut self.at) });
+            }
+            *at = first;
+        }
+        None
+    }
+}
+
+struct Context<'a> {
+    loops: &'a Loops,
+    nest: &'a Nest,
+    positions: HashMap<Sym, usize>,
+    /// Symbols that the body binds.
+    computed: Vec<Sym>,
+}
+
+impl Context<'_> {
+    fn bug(&self, what: impl std::fmt::Display) -> RunError {
+        bug(self.loops, format!("{}: {what}", self.nest.name))
+    }
+
+    fn define(&mut self, sym: Sym) -> Result<usize, RunError> {
+        let next = self.positions.len();
+        if self.positions.insert(sym, next).is_some() {
+            return Err(self.bug(format!("symbol {sym} is defined twice")));
+        }
+        Ok(next)
+    }
+
+    fn formula(&self, expr: Expr) -> Result<Formula, RunError> {
+        let unknown = |sym| self.bug(format!("`{expr}` uses symbol {sym}, which nothing defines"));
+        Formula::new(expr, &|sym| self.positions.get(&sym).copied()).map_err(unknown)
+    }
+
+    fn relation(&self, rel: &Rel) -> Result<Relation, RunError> {
+        let unknown = |sym| self.bug(format!("`{rel}` uses symbol {sym}, which nothing defines"));
+        Relation::new(rel, &|sym| self.positions.get(&sym).copied()).map_err(unknown)
+    }
+
+    fn body(&mut self) -> Result<Vec<Node>, RunError> {
+        let nest = self.nest;
+        let mut body: Vec<Node> = Vec::new();
+        let after = nest.after_reduce();
+        let varies = varying(nest);
+        for (at, inst) in nest.body.iter().enumerate() {
+            // Without reduced axes there is one pass, in order.
+            let when = match (nest.reduced.is_empty(), after[at], varies[at]) {
+                (true, ..) => When::Before,
+                (false, true, false) => When::After,
+                (false, false, true) => When::Inside,
+                (false, false, false) => When::Before,
+                (false, true, true) => {
+                    return Err(self.bug("a reduced value meets one that varies along a reduced axis"));
+                }
+            };
+            let step = self.step(inst, at)?;
+            body.push(Node { ty: inst.ty, when, step });
+        }
+        let mut is_needed = vec![false; body.len()];
+        for at in (0..body.len()).rev() {
+            if body[at].when == When::After || is_needed[at] {
+                for needed in self.uses(at) {
+                    is_needed[needed] = true;
+                }
+            }
+            if body[at].when == When::Before && is_needed[at] {
+                body[at].when = When::Always;
+            }
+        }
+        Ok(body)
+    }
+
+    /// Instructions that instruction `at` reads: operands, and those that bind symbols of its indices.
+    fn uses(&self, at: usize) -> Vec<usize> {
+        let inst = &self.nest.body[at];
+        let is_reduction = inst.op.is_reduction();
+        let operands = inst.op.operands().into_iter().filter(|_| !is_reduction).map(Val::index);
+        let binds = self.nest.body[..at].iter().enumerate().filter_map(|(place, other)| match other.op {
+            InstOp::Bind { sym, .. } if inst.op.exprs().iter().any(|e| e.has_sym(sym)) => Some(place),
+            _ => None,
+        });
+        operands.chain(binds).collect()
+    }
+
+    fn step(&mut self, inst: &Inst, at: usize) -> Result<Step, RunError> {
+        let ty = inst.ty;
+        Ok(match &inst.op {
+            InstOp::Load { buf, index, guard, other } => {
+                let dtype = self.buffer(*buf)?;
+                if ty != dtype && ty != dtype.compute() {
+                    return Err(self.bug(format!("a load of {dtype} gives {ty}")));
+                }
+                Step::Load {
+                    buf: buf.index(),
+                    dtype,
+                    index: self.formula(*index)?,
+                    guard: guard.iter().map(|rel| self.relation(rel)).collect::<Result<_, _>>()?,
+                    other: Number::from(*other).encode(ty),
+                }
+            }
+            InstOp::Const(scalar) => Step::Const(Number::from(*scalar).encode(ty)),
+            InstOp::Index(expr) => {
+                self.expect(Dtype::I64, ty)?;
+                Step::Index(self.formula(*expr)?)
+            }
+            InstOp::Cond(rel) => {
+                self.expect(Dtype::Bool, ty)?;
+                Step::Cond(self.relation(rel)?)
+            }
+            InstOp::Op(op, args) => {
+                let types = args.iter().map(|&arg| self.ty(arg, at)).collect::<Result<Vec<_>, _>>()?;
+                let function = operation(*op, &types, ty).map_err(|what| self.bug(what))?;
+                let mut positions = [0; 3];
+                positions.iter_mut().zip(args).for_each(|(position, arg)| *position = arg.index());
+                Step::Call { function, args: positions }
+            }
+            InstOp::Cast(value) => Step::Cast { from: self.ty(*value, at)?, value: value.index() },
+            InstOp::Bitcast(value) => {
+                let from = self.ty(*value, at)?;
+                if from.size() != ty.size() {
+                    return Err(self.bug(format!("bitcast of {from} to {ty}")));
+                }
+                Step::Copy { value: value.index() }
+            }
+            InstOp::Bind { sym, value, extent } => {
+                self.expect(Dtype::I64, self.ty(*value, at)?)?;
+                let extent = self.formula(*extent)?;
+                self.computed.push(*sym);
+                Step::Bind { sym: self.define(*sym)?, value: value.index(), extent }
+            }
+            InstOp::Reduce(op, value) => {
+                self.is_reducing()?;
+                Step::Reduce(self.combination(*op, *value, ty, at)?)
+            }
+            InstOp::ArgReduce { max, value } => {
+                self.is_reducing()?;
+                self.expect(Dtype::I64, ty)?;
+                let from = self.ty(*value, at)?;
+                if from.kind() == Kind::Complex {
+                    return Err(self.bug(format!("values of {from} have no order")));
+                }
+                Step::ArgReduce { max: *max, from, value: value.index() }
+            }
+            InstOp::Scan { op, value, axis } => {
+                let place = self.nest.axes.iter().position(|outer| outer.var == *axis);
+                let axis = place.ok_or_else(|| self.bug(format!("{axis} is no outer axis")))?;
+                Step::Scan { combination: self.combination(*op, *value, ty, at)?, axis }
+            }
+            InstOp::Store { buf, index, value, combine } => {
+                let dtype = self.buffer(*buf)?;
+                self.expect(dtype, ty)?;
+                self.expect(dtype, self.ty(*value, at)?)?;
+                let combine = combine.map(|op| self.function(op.combine(), dtype)).transpose()?;
+                let is_computed = self.computed.iter().any(|&sym| index.has_sym(sym));
+                Step::Store {
+                    buf: buf.index(),
+                    index: self.formula(*index)?,
+                    value: value.index(),
+                    combine,
+                    is_computed,
+                }
+            }
+        })
+    }
+
+    fn combination(
+        &self,
+        op: litz_ir::ReduceOp,
+        value: Val,
+        ty: Dtype,
+        at: usize,
+    ) -> Result<Combination, RunError> {
+        self.expect(ty, self.ty(value, at)?)?;
+        let compute = ty.compute();
+        let function = self.function(op.combine(), compute)?;
+        let identity = Number::from(op.identity(compute)).encode(compute);
+        Ok(Combination { function, value: value.index(), compute, identity })
+    }
+
+    fn is_reducing(&self) -> Result<(), RunError> {
+        if self.nest.reduced.is_empty() { Err(self.bug("nothing is reduced")) } else { Ok(()) }
+    }
+
+    fn function(&self, op: litz_ir::ScalarOp, dtype: Dtype) -> Result<ScalarFn, RunError> {
+        function(op, dtype).ok_or_else(|| self.bug(format!("{} has no meaning for {dtype}", op.name())))
+    }
+
+    fn buffer(&self, buf: Buf) -> Result<Dtype, RunError> {
+        let data = self.loops.bufs.get(buf).ok_or_else(|| self.bug(format!("{buf} is no buffer")))?;
+        Ok(data.dtype)
+    }
+
+    /// The type of an earlier value.
+    fn ty(&self, val: Val, at: usize) -> Result<Dtype, RunError> {
+        let earlier = self.nest.body[..at].get(val.index()).filter(|inst| inst.op.has_result());
+        earlier.map(|inst| inst.ty).ok_or_else(|| self.bug(format!("{val} is no earlier value")))
+    }
+
+    fn expect(&self, expected: Dtype, found: Dtype) -> Result<(), RunError> {
+        if expected == found { Ok(()) } else { Err(self.bug(format!("expected {expected}, found {found}"))) }
+    }
+}
+
+/// For each instruction, whether it differs from one reduced point to another.
+fn varying(nest: &Nest) -> Vec<bool> {
+    let mut symbols: Vec<Sym> = nest.reduced.iter().map(|axis| axis.var).collect();
+    let mut varies: Vec<bool> = Vec::new();
+    for inst in &nest.body {
+        let by_operand = inst.op.operands().iter().any(|val| varies.get(val.index()) == Some(&true));
+        let by_symbol = inst.op.exprs().iter().any(|e| symbols.iter().any(|&sym| e.has_sym(sym)));
+        let own = !inst.op.is_reduction() && (by_operand || by_symbol);
+        if let (InstOp::Bind { sym, .. }, true) = (&inst.op, own) {
+            symbols.push(*sym);
+        }
+        varies.push(own);
+    }
+    varies
+}

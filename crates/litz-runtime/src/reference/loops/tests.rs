@@ -1,0 +1,283 @@
+//! Programs whose results follow from the definition of the IR, written down by hand.
+
+use half::{bf16, f16};
+use litz_ir::text;
+
+use super::*;
+use crate::tensor::Element;
+
+fn tensor<T: Element>(sizes: &[usize], values: &[T]) -> Tensor {
+    Tensor::from_slice(sizes, values).expect("lengths match")
+}
+
+fn loops(body: &str) -> Loops {
+    let text = format!("loops @t on cpu {{\n{body}\n}}");
+    text::loops::parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]))
+}
+
+fn try_run(body: &str, sizes: &[(&str, i64)], inputs: &[Tensor]) -> Result<Results, RunError> {
+    let sizes = sizes.iter().map(|&(name, value)| (Sym::new(name), value)).collect();
+    run(&loops(body), &sizes, inputs, &HashMap::new())
+}
+
+/// The only result.
+fn result(body: &str, inputs: &[Tensor]) -> Tensor {
+    let results = try_run(body, &[], inputs).unwrap_or_else(|error| panic!("{error}"));
+    results.outputs[0].tensor().expect("a tensor").clone()
+}
+
+/// What a program that breaks a rule is told.
+fn refusal(body: &str, inputs: &[Tensor]) -> String {
+    try_run(body, &[], inputs).expect_err("it breaks a rule").to_string()
+}
+
+#[test]
+fn the_first_example_of_the_definition() {
+    let program = "sym s0 in [2, 1024]
+        buf x: f32[s0, 3] = input
+        buf w: f32[2, 3] = const \"fc1.weight\"
+        buf h: f32[s0, 2]
+        nest n0 [i in s0, j in 2 | k in 3] {
+            %0: f32 = load x[3*i + k]
+            %1: f32 = load w[3*j + k]
+            %2: f32 = mul %0, %1
+            %3: f32 = reduce.sum %2
+            store h[2*i + j] = %3
+        }
+        return h, int(s0), 7, none";
+    let weights =
+        HashMap::from([("fc1.weight".to_owned(), tensor(&[2, 3], &[1f32, 0.0, 2.0, 0.0, 1.0, -1.0]))]);
+    let call = |s0: i64, input: Tensor| {
+        run(&loops(program), &HashMap::from([(Sym::new("s0"), s0)]), &[input], &weights)
+    };
+    let x = tensor(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let outputs = call(2, x.clone()).expect("it fits").outputs;
+    let number = |n| Value::Scalar(litz_ir::Scalar::Int(n));
+    let h = Value::Tensor(tensor(&[2, 2], &[7f32, -1.0, 16.0, -1.0]));
+    assert_eq!(outputs, [h, number(2), number(7), Value::Nothing]);
+    assert!(matches!(call(3, x.clone()), Err(RunError::WrongSize { dim: 0, found: 2, .. })));
+    assert!(matches!(call(1, x), Err(RunError::CheckFailed { left: 1, right: 2, .. })));
+    assert!(matches!(call(2, tensor(&[2, 3], &[1i32; 6])), Err(RunError::WrongDtype { .. })));
+    assert!(matches!(run(&loops(program), &HashMap::new(), &[], &weights), Err(RunError::Bug { .. })));
+}
+
+#[test]
+fn layouts_of_inputs_are_free_and_gaps_are_nobodys() {
+    let transposed = tensor(&[3, 2], &[1i64, 2, 3, 4, 5, 6]);
+    let owner = std::sync::Arc::new(transposed.bytes().to_vec());
+    let x = Tensor::from_shared(Dtype::I64, &[2, 3], &[1, 2], owner, 0).expect("long enough");
+    let copy = |index: &str| {
+        format!(
+            "buf x: i64[2, 3]{{4, 1}} = input
+            buf y: i64[2, 3]
+            nest n [i in 2, j in 3] {{ %0: i64 = load x[{index}] store y[3*i + j] = %0 }}
+            return y"
+        )
+    };
+    assert_eq!(result(&copy("4*i + j"), std::slice::from_ref(&x)), x);
+    // The fourth of each row's places belongs to no element.
+    assert!(refusal(&copy("i + 2*j"), std::slice::from_ref(&x)).contains("nothing wrote element 3 of `x`"));
+    assert!(
+        refusal(&copy("4*i + j + 1"), std::slice::from_ref(&x)).contains("nothing wrote element 3 of `x`")
+    );
+    assert!(refusal(&copy("9*i + j"), &[x]).contains("`x` has 7 elements, and the index is 9"));
+}
+
+#[test]
+fn guards_keep_loads_inside() {
+    let shifted = "buf x: f32[4] = input
+        buf y: f32[6]
+        nest n [i in 6] { %0: f32 = load x[i - 1] if 1 <= i, i < 5 else -2.0 store y[i] = %0 }
+        return y";
+    let x = tensor(&[4], &[1f32, 2.0, 3.0, 4.0]);
+    assert_eq!(result(shifted, &[x]), tensor(&[6], &[-2f32, 1.0, 2.0, 3.0, 4.0, -2.0]));
+}
+
+#[test]
+fn what_is_bound_is_checked_and_the_last_of_equal_positions_stays() {
+    let scatter = "buf at: i64[3] = input
+        buf v: f32[3] = input
+        buf y: f32[4]
+        nest zero [i in 4] { %0: f32 = const 0.0 store y[i] = %0 }
+        nest put from %y [i in 3] {
+            %0: i64 = load at[i]
+            bind t = %0 in 4
+            %2: f32 = load v[i]
+            store y[t] = %2
+        }
+        return y";
+    let v = tensor(&[3], &[1f32, 2.0, 3.0]);
+    assert_eq!(
+        result(scatter, &[tensor(&[3], &[2i64, 0, 2]), v.clone()]),
+        tensor(&[4], &[2f32, 0.0, 3.0, 0.0])
+    );
+    for outside in [4i64, -1] {
+        let error = try_run(scatter, &[], &[tensor(&[3], &[0, outside, 1]), v.clone()]).expect_err("outside");
+        assert!(matches!(&error, RunError::BadIndex { check, .. } if check == "index of y is out of range"));
+    }
+    let plain = "buf y: f32[2]
+        nest n [i in 3] { %0: f32 = const 1.0 store y[mod(i, 2)] = %0 }
+        return y";
+    assert!(refusal(plain, &[]).contains("two points store to element 0 of `y`"));
+}
+
+#[test]
+fn reductions_over_nothing_give_their_identity_and_what_follows_runs() {
+    let sums = "sym n in [0, 8]
+        buf x: i32[2, n] = input
+        buf w: i32[2] = input
+        buf y: i32[2]
+        nest r [i in 2 | k in n] {
+            %0: i32 = load x[n*i + k]
+            %1: i32 = reduce.max %0
+            %2: i32 = load w[i]
+            %3: i32 = add %1, %2
+            store y[i] = %3
+        }
+        return y";
+    let w = tensor(&[2], &[1i32, -1]);
+    let run = |n: usize, x: &[i32]| {
+        let results = try_run(sums, &[("n", n as i64)], &[tensor(&[2, n], x), w.clone()]).expect("it fits");
+        results.outputs[0].tensor().expect("a tensor").clone()
+    };
+    assert_eq!(run(2, &[5, 7, -3, -4]), tensor(&[2], &[8, -4]));
+    assert_eq!(run(0, &[]), tensor(&[2], &[i32::MIN + 1, i32::MAX]));
+    let arg = "buf y: i64[]
+        nest r [ | k in 0] { %0: f32 = const 1.0 %1: i64 = reduce.argmax %0 store y[0] = %1 }
+        return y";
+    assert_eq!(result(arg, &[]), tensor(&[], &[0i64]));
+}
+
+#[test]
+fn arg_reductions_take_the_first_of_equals_and_nan_first() {
+    let arg = "buf x: f32[2, 3] = input
+        buf hi: i64[] buf lo: i64[]
+        nest a [ | i in 2, j in 3] { %0: f32 = load x[3*i + j] %1: i64 = reduce.argmax %0 store hi[0] = %1 }
+        nest b [ | i in 2, j in 3] { %0: f32 = load x[3*i + j] %1: i64 = reduce.argmin %0 store lo[0] = %1 }
+        return hi, lo";
+    let both = |x: &[f32; 6]| {
+        let outputs = try_run(arg, &[], &[tensor(&[2, 3], x)]).expect("it fits").outputs;
+        outputs.iter().map(|value| value.tensor().expect("a tensor").to_f64()[0]).collect::<Vec<_>>()
+    };
+    assert_eq!(both(&[1.0, 3.0, -2.0, 3.0, -2.0, 0.0]), [1.0, 2.0]);
+    assert_eq!(both(&[1.0, 3.0, f32::NAN, f32::INFINITY, f32::NAN, 0.0]), [2.0, 2.0]);
+    assert_eq!(both(&[f32::NEG_INFINITY; 6]), [0.0, 0.0]);
+}
+
+#[test]
+fn scans_run_along_their_axis_for_each_point_of_the_others() {
+    let scans = "buf x: f32[2, 3] = input
+        buf along: f32[2, 3] buf across: f32[2, 3]
+        nest a [i in 2, j in 3] {
+            %0: f32 = load x[3*i + j]
+            %1: f32 = scan.sum %0 over j
+            store along[3*i + j] = %1
+        }
+        nest b [i in 2, j in 3] {
+            %0: f32 = load x[3*i + j]
+            %1: f32 = scan.max %0 over i
+            store across[3*i + j] = %1
+        }
+        return along, across";
+    let outputs =
+        try_run(scans, &[], &[tensor(&[2, 3], &[1f32, 5.0, 2.0, 4.0, 0.5, 3.0])]).expect("it fits").outputs;
+    assert_eq!(outputs[0], Value::Tensor(tensor(&[2, 3], &[1f32, 6.0, 8.0, 4.0, 4.5, 7.5])));
+    assert_eq!(outputs[1], Value::Tensor(tensor(&[2, 3], &[1f32, 5.0, 2.0, 4.0, 5.0, 3.0])));
+}
+
+#[test]
+fn regions_repeat_their_nests_and_carry_between_iterations() {
+    let region = "buf x: f32[6] = input
+        buf sum: f32[] buf most: f32[3]
+        region total over block in 3 carry sum {
+            nest zero [] { %0: f32 = const 10.0 store sum[0] = %0 }
+            nest add [block in 3 | i in 2] {
+                %0: f32 = load x[2*block + i]
+                %1: f32 = reduce.sum %0
+                %2: f32 = load sum[0]
+                %3: f32 = add %1, %2
+                store sum[0] = %3
+            }
+            nest keep [block in 3] { %0: f32 = load sum[0] store most[block] = %0 }
+        }
+        return sum, most";
+    let x = tensor(&[6], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let outputs = try_run(region, &[], &[x]).expect("it fits").outputs;
+    assert_eq!(outputs[0], Value::Tensor(tensor(&[], &[31f32])));
+    assert_eq!(outputs[1], Value::Tensor(tensor(&[3], &[13f32, 20.0, 31.0])));
+}
+
+#[test]
+fn combining_stores_meet_and_need_something_to_combine_with() {
+    let program = |first: &str| {
+        format!(
+            "buf x: f32[4] = input
+            buf y: f32[2]
+            {first}
+            nest add [i in 4] {{ %0: f32 = load x[i] store.sum y[mod(i, 2)] = %0 }}
+            return y"
+        )
+    };
+    let x = tensor(&[4], &[1f32, 2.0, 3.0, 4.0]);
+    let zero = "nest zero [i in 2] { %0: f32 = const 0.0 store y[i] = %0 }";
+    assert_eq!(result(&program(zero), std::slice::from_ref(&x)), tensor(&[2], &[4f32, 6.0]));
+    assert!(refusal(&program(""), &[x]).contains("nothing wrote element 0 of `y`"));
+}
+
+#[test]
+fn narrow_types_compute_in_f32_and_sums_of_them_stay_there() {
+    let sum = "buf x: bf16[300] = input
+        buf y: bf16[] buf z: bf16[2]
+        nest r [ | i in 300] { %0: bf16 = load x[i] %1: bf16 = reduce.sum %0 store y[0] = %1 }
+        nest zero [i in 2] { %0: bf16 = const 0.0 store z[i] = %0 }
+        nest each [i in 300] { %0: bf16 = load x[i] store.sum z[0] = %0 }
+        nest wide [ | i in 300] { %0: f32 = load x[i] %1: f32 = reduce.sum %0 %2: bf16 = cast %1 store.sum z[1] = %2 }
+        return y, z";
+    let outputs = try_run(sum, &[], &[tensor(&[300], &[bf16::ONE; 300])]).expect("it fits").outputs;
+    assert_eq!(outputs[0], Value::Tensor(tensor(&[], &[bf16::from_f32(300.0)])));
+    // One by one in bf16, 256 + 1 is 256.
+    assert_eq!(outputs[1], Value::Tensor(tensor(&[2], &[bf16::from_f32(256.0), bf16::from_f32(300.0)])));
+    let product = "buf x: f16[2] = input
+        buf y: f16[2]
+        nest n [i in 2] { %0: f16 = load x[i] %1: f16 = mul %0, %0 store y[i] = %1 }
+        return y";
+    let x = tensor(&[2], &[f16::from_f32(300.0), f16::from_f32(0.1)]);
+    let tenth = f16::from_f32(0.1).to_f32();
+    assert_eq!(result(product, &[x]), tensor(&[2], &[f16::INFINITY, f16::from_f32(tenth * tenth)]));
+}
+
+#[test]
+fn bits_and_casts_are_those_of_the_types() {
+    let program = "buf x: f32[3] = input
+        buf bits: i32[3] buf small: u8[3] buf tiny: f8e5m2[3] buf truth: bool[3]
+        nest n [i in 3] {
+            %0: f32 = load x[i]
+            %1: i32 = bitcast %0
+            store bits[i] = %1
+            %3: u8 = cast %0
+            store small[i] = %3
+            %5: f8e5m2 = cast %0
+            store tiny[i] = %5
+            %7: bool = cast %0
+            store truth[i] = %7
+        }
+        return bits, small, tiny, truth";
+    let outputs = try_run(program, &[], &[tensor(&[3], &[1f32, -1.9, 300.7])]).expect("it fits").outputs;
+    let values: Vec<Vec<f64>> = outputs.iter().map(|v| v.tensor().expect("a tensor").to_f64()).collect();
+    assert_eq!(values[0], [1f32, -1.9, 300.7].map(|x| f64::from(x.to_bits() as i32)));
+    assert_eq!(values[1], [1.0, 255.0, 44.0]);
+    assert_eq!(values[2], [1.0, -2.0, 320.0]);
+    assert_eq!(values[3], [1.0, 1.0, 1.0]);
+}
+
+#[test]
+fn routines_are_the_runtimes_and_updates_are_returned() {
+    let program = "buf x: f32[4] = input
+        buf y: f32[4] buf at: i64[4]
+        extern s = sort(x) -> (y, at) ints (1, 4, 1, 1)
+        update x = y
+        return at";
+    let results = try_run(program, &[], &[tensor(&[4], &[1f32, 4.0, 2.0, 4.0])]).expect("it fits");
+    assert_eq!(results.outputs, [Value::Tensor(tensor(&[4], &[1i64, 3, 2, 0]))]);
+    assert_eq!(results.updates, [tensor(&[4], &[4f32, 4.0, 2.0, 1.0])]);
+}

@@ -1,0 +1,4 @@
+//! Holds what tests, fuzz targets and tasks of the repository share: programs to try, and what is right about them.
+
+pub mod cases;
+pub mod elements;
