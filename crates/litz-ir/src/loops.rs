@@ -32,6 +32,7 @@
 //! ```
 
 mod product;
+mod routine;
 
 pub use product::Product;
 

@@ -130,7 +130,7 @@ fn loops_rules() {
             ("unwritten-buffer", "store wp[", "store.sum wp["),
             ("partial-store", "i in s0, j in 3072", "i in s0, j in 3071"),
             ("partial-store", "store y[3072*i + j]", "store y[i]"),
-            ("writes-input", "store y[3072*i + j]", "store x[j] = %0 store y[3072*i + j]"),
+            ("writes-input", "store y[3072*i + j]", "store x[i] = %0 store y[3072*i + j]"),
             ("operand-count", "max %2, %3", "max %2, %3, %3"),
             ("operand-count", "mul %0, %1", "mul %0"),
             ("type-mismatch", "%2: f32 = mul", "%2: f64 = mul"),
@@ -200,6 +200,75 @@ fn an_empty_nest_is_never_out_of_bounds() {
     let text = "loops @l on cpu { buf x: f32[0] = input buf y: f32[0]
         nest n [i in 0] { %0: f32 = load x[i] store y[i] = %0 } return y }";
     assert_eq!(problems(text), []);
+}
+
+#[test]
+fn what_is_not_known_to_be_inside_is_out_of_bounds() {
+    let fill = |buf: &str, facts: &str, axis: &str| {
+        let text = format!(
+            "loops @l on cpu {{ {facts} buf z: f32[{buf}]
+            nest n0 [i in {axis}] {{ %0: f32 = const 0.0 store z[i] = %0 }} return z }}"
+        );
+        slugs(&problems(&text)).into_iter().collect::<Vec<_>>()
+    };
+    let sizes = "sym s0 in [0, inf] sym s1 in [0, inf]";
+    assert_eq!(fill("8", "", "8"), [""; 0]);
+    assert_eq!(fill("8", "", "9"), ["out-of-bounds"]);
+    assert_eq!(fill("s0", sizes, "s0"), [""; 0]);
+    assert_eq!(fill("s0", sizes, "s1"), ["out-of-bounds"]);
+    assert_eq!(fill("s0", &format!("{sizes} guard s1 <= s0 for \"t\""), "s1"), [""; 0]);
+
+    let gather = |guard: &str, extent: &str| {
+        let text = format!(
+            "loops @l on cpu {{ buf x: f32[8] = input buf p: i64[4] = input buf y: f32[4]
+            nest n0 [i in 4] {{ %0: i64 = load p[i] bind t = %0 in {extent} %2: f32 = load x[t]{guard}
+            store y[i] = %2 }} return y }}"
+        );
+        slugs(&problems(&text)).into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(gather("", "8"), [""; 0]);
+    assert_eq!(gather("", "9"), ["out-of-bounds"]);
+    assert_eq!(gather(" if t < 8 else 0.0", "9"), [""; 0]);
+    assert_eq!(gather(" if t < 9 else 0.0", "10"), ["out-of-bounds"]);
+}
+
+#[test]
+fn loads_that_may_leave_loops_without_points_are_inside_by_themselves() {
+    // A kernel may load x[0] before it knows whether there is a j.
+    let text = |extent: &str| {
+        format!(
+            "loops @l on cpu {{ sym s0 in [0, inf] sym s1 in [0, inf] buf x: f32[s0] = input buf y: f32[s1]
+            nest n0 [j in s1 | k in {extent}] {{ %0: f32 = load x[0] %1: i64 = index k %2: f32 = cast %1
+            %3: f32 = add %0, %2 %4: f32 = reduce.sum %3 store y[j] = %4 }} return y }}"
+        )
+    };
+    assert_eq!(slugs(&problems(&text("s0"))), BTreeSet::from(["out-of-bounds"]));
+    assert_eq!(problems(&text("s0").replace("s0 in [0,", "s0 in [1,")), []);
+}
+
+#[test]
+fn views_and_routines_stay_inside() {
+    let view = |view: &str| {
+        let text = format!(
+            "loops @l on cpu {{ sym s0 in [0, inf] buf y: f32[8]
+            nest n0 [i in 8] {{ %0: f32 = const 0.0 store y[i] = %0 }} return y as {view} }}"
+        );
+        slugs(&problems(&text)).into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(view("[2, 4]{4, 1}"), [""; 0]);
+    assert_eq!(view("[0]{1} + 9"), [""; 0]);
+    assert_eq!(view("[2, 4]{4, 1} + 1"), ["out-of-bounds"]);
+    assert_eq!(view("[s0]{1}"), ["out-of-bounds"]);
+
+    let sort = |ints: &str| {
+        let text = format!(
+            "loops @l on cpu {{ buf x: f32[2, 4] = input buf v: f32[2, 4] buf p: i64[2, 4]
+            extern e = sort(x) -> (v, p) ints({ints}) return v, p }}"
+        );
+        slugs(&problems(&text)).into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(sort("2, 4, 1, 0"), [""; 0]);
+    assert_eq!(sort("2, 4, 2, 0"), ["out-of-bounds"]);
 }
 
 #[test]

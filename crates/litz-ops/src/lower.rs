@@ -12,10 +12,11 @@ use crate::table::Table;
 use crate::view::{Access, View};
 use litz_ir::graph::{Arg, Graph, Node, TensorType, Type, Value};
 use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, BufData, BufKind, Extern, Loops, Output, Stmt, Val};
+use litz_ir::loops::{Buf, BufData, BufKind, Extern, InstOp, Loops, Nest, Output, Stmt, Val};
 use litz_ir::schema::Schemas;
+use litz_ir::verify::loops::{Access as Unproved, Inside};
 use litz_ir::{Diag, Diags, Dtype, Scalar};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 use std::collections::HashSet;
 
 /// The loops that compute a graph. The graph is functional: no in-place operators, decompositions done.
@@ -89,6 +90,9 @@ pub struct Lower<'a> {
     names: HashSet<String>,
     /// Names of the values that the current node defines.
     from: Vec<String>,
+    inside: Inside,
+    /// The current node's operator, and the user's line where it is known.
+    who: String,
 }
 
 impl<'a> Lower<'a> {
@@ -96,7 +100,16 @@ impl<'a> Lower<'a> {
         let mut loops = Loops::new(graph.name.clone(), graph.device);
         loops.facts = graph.facts.clone();
         let places = vec![None; graph.values.len()];
-        Lower { graph, table, loops, places, names: HashSet::new(), from: Vec::new() }
+        Lower {
+            graph,
+            table,
+            loops,
+            places,
+            names: HashSet::new(),
+            from: Vec::new(),
+            inside: Inside::default(),
+            who: String::new(),
+        }
     }
 
     // What rules use.
@@ -138,8 +151,35 @@ impl<'a> Lower<'a> {
         let mut body = Body::new(&self.loops.facts);
         let at = body.axes(sizes);
         build(&mut body, &at)?;
-        let nest = body.finish(format!("n{}", self.loops.stmts.len()), self.from.clone());
+        let mut nest = body.finish(format!("n{}", self.loops.stmts.len()), self.from.clone());
+        self.require_inside(&mut nest)?;
         self.loops.stmts.push(Stmt::Nest(nest));
+        Ok(())
+    }
+
+    /// Makes accesses inside of their buffers that are not known to be: by a guard on the sizes, or where the load has a
+    /// guard of its own, by more of that.
+    fn require_inside(&mut self, nest: &mut Nest) -> Result<(), OpError> {
+        for Unproved { at, buf, index, axes } in
+            self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts)
+        {
+            let span = self.loops.bufs[buf].span();
+            if let InstOp::Load { guard, .. } = &mut nest.body[at].op
+                && !guard.is_empty()
+            {
+                guard.extend([Rel::le(0, index), Rel::lt(index, span)]);
+                continue;
+            }
+            let mut facts = self.loops.facts.clone();
+            axes.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+            for needed in [Rel::ge(-facts.largest(-index), 0), Rel::lt(facts.largest(index), span)] {
+                let is_of_sizes = |e: Expr| !axes.iter().any(|axis| e.has_sym(axis.var));
+                if is_of_sizes(needed.lhs) && is_of_sizes(needed.rhs) {
+                    let required = self.loops.facts.require(needed, &self.who);
+                    required.map_err(|never| OpError::new("invalid-operator", never.to_string()))?;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -226,6 +266,10 @@ impl<'a> Lower<'a> {
     fn declare(&mut self, value: Value, kind: BufKind) {
         if let Some(ty) = self.graph.tensor(value) {
             let name = &self.graph.values[value].name;
+            for &stride in &ty.strides {
+                // A negative number is no stride; a contradiction is found by the verifier, where something is read.
+                let _ = self.loops.facts.require(Rel::ge(stride, 0), &format!("a stride of %{name}"));
+            }
             self.places[value.index()] = Some(self.buffer_of(name, ty, kind));
         }
     }
@@ -261,6 +305,8 @@ impl<'a> Lower<'a> {
             return Err(OpError::missing(name));
         };
         let args = Args::new(node, schema, &self.graph.values);
+        self.who =
+            node.source.as_ref().map_or_else(|| name.to_owned(), |source| format!("{name} at {source}"));
         self.from = node.outputs.iter().flatten().map(|&v| self.graph.values[v].name.clone()).collect();
         self.require_supported_types(&args)?;
         match def.rule {

@@ -5,7 +5,7 @@ use litz_ir::loops::{Loops, Output, Stmt};
 use litz_ir::schema::{OpSchema, Schemas};
 use litz_ir::{Diags, text, verify};
 use litz_ops::{InferCx, ResultRule, Rule, Table, check, coverage, decompose, infer, lower};
-use litz_sym::Facts;
+use litz_sym::{Expr, Facts, Rel};
 
 fn parse(text: &str) -> Graph {
     text::graph::parse(text).expect("a graph")
@@ -274,6 +274,33 @@ fn two(shapes: (&str, &str), node: &str) -> String {
          %r: f32[1] = {node}\n  return %r\n}}\n",
         shapes.0, shapes.1
     )
+}
+
+#[test]
+fn sizes_that_accesses_need_become_guards_of_the_operator() {
+    let view = |sizes: &str| {
+        lowered(&format!(
+            "graph @g on cpu {{ sym s0 in [0, inf] %x: f32[s0] = input
+            %y: f32[{sizes}]{{1}} = aten.as_strided.default(%x, [{sizes}], [1], 0) at \"m.py:7\"
+            %z: f32[{sizes}] = aten.neg.default(%y) return %z }}"
+        ))
+    };
+    let loops = view("4");
+    let [guard] = loops.facts.guards() else { panic!("{:?}", loops.facts.guards()) };
+    assert!(guard.who.contains("aten."), "{}", guard.who);
+    assert!(loops.facts.proves(&Rel::le(4, Expr::named("s0"))));
+    assert!(!loops.facts.proves(&Rel::le(5, Expr::named("s0"))));
+    assert_eq!(view("s0").facts.guards(), []);
+}
+
+#[test]
+fn strides_that_are_symbols_are_not_negative() {
+    let loops = lowered(
+        "graph @g on cpu { sym s0 in [0, inf] sym s1 in [-inf, inf] %x: f32[s0]{s1} = input
+        %y: f32[s0] = aten.neg.default(%x) return %y }",
+    );
+    let guards: Vec<String> = loops.facts.guards().iter().map(|guard| guard.rel.to_string()).collect();
+    assert_eq!(guards, ["0 <= s1"]);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::build::{divide, floor_divide, floor_modulo, gcd, scales_exactly};
-use crate::expr::{Expr, Kind};
+use crate::build::{content, divide, divide_by_term, floor_divide, floor_modulo, gcd, scales_exactly};
+use crate::expr::{Expr, Kind, Sym};
 use crate::facts::Facts;
 
 /// Inclusive bounds of an integer; `i64::MIN` and `i64::MAX` mean unbounded. Empty if `lo > hi`.
@@ -149,6 +149,14 @@ impl Range {
         ((!positive.is_empty()).then_some(positive), (!negative.is_empty()).then_some(negative))
     }
 
+    fn min(self, other: Range) -> Range {
+        Range { lo: self.lo.min(other.lo), hi: self.hi.min(other.hi) }
+    }
+
+    fn max(self, other: Range) -> Range {
+        Range { lo: self.lo.max(other.lo), hi: self.hi.max(other.hi) }
+    }
+
     fn negate(self) -> Range {
         Range { lo: negate_bound(self.hi), hi: negate_bound(self.lo) }
     }
@@ -158,6 +166,25 @@ impl Range {
         let values =
             [of(self.lo, other.lo), of(self.lo, other.hi), of(self.hi, other.lo), of(self.hi, other.hi)];
         values.into_iter().map(Range::exactly).reduce(Range::hull).unwrap_or(Range::ALL)
+    }
+}
+
+impl Expr {
+    /// A range that holds every value, if each symbol may have any value of its own range: interval arithmetic, exact
+    /// where no symbol occurs twice.
+    pub fn range(self, of: &dyn Fn(Sym) -> Range) -> Range {
+        match self.kind() {
+            Kind::Int(value) => Range::exactly(value),
+            Kind::Sym(sym) => of(sym),
+            Kind::Add(list) => list.iter().fold(Range::exactly(0), |sum, item| sum.add(item.range(of))),
+            Kind::Mul(list) => {
+                list.iter().fold(Range::exactly(1), |product, item| product.multiply(item.range(of)))
+            }
+            Kind::FloorDiv(a, b) => a.range(of).floordiv(b.range(of)),
+            Kind::Mod(a, b) => a.range(of).modulo(b.range(of)),
+            Kind::Min(a, b) => a.range(of).min(b.range(of)),
+            Kind::Max(a, b) => a.range(of).max(b.range(of)),
+        }
     }
 }
 
@@ -191,11 +218,23 @@ pub(crate) struct Prover<'a> {
     fuel: Cell<u32>,
     ranges: RefCell<FxHashMap<Expr, Range>>,
     pub(crate) simplified: RefCell<FxHashMap<Expr, Expr>>,
+    /// What could not be proved to be at most zero, and in how many steps.
+    pub(crate) vain: RefCell<FxHashMap<Expr, u32>>,
 }
 
 impl<'a> Prover<'a> {
     pub(crate) fn new(facts: &'a Facts) -> Prover<'a> {
-        Prover { facts, fuel: Cell::new(FUEL), ranges: RefCell::default(), simplified: RefCell::default() }
+        Prover::with_fuel(facts, FUEL)
+    }
+
+    pub(crate) fn with_fuel(facts: &'a Facts, fuel: u32) -> Prover<'a> {
+        Prover {
+            facts,
+            fuel: Cell::new(fuel),
+            ranges: RefCell::default(),
+            simplified: RefCell::default(),
+            vain: RefCell::default(),
+        }
     }
 
     /// Takes fuel for one step on `e`; false if there is not enough left, or `e` is too large for any step.
@@ -222,16 +261,18 @@ impl<'a> Prover<'a> {
         let range = match e.kind() {
             Kind::FloorDiv(a, b) => self.bounds(a).floordiv(self.bounds(b)),
             Kind::Mod(a, b) => self.bounds(a).modulo(self.bounds(b)),
+            // The smaller of two numbers is at most half of their sum, which says that -abs(x) is not positive.
             Kind::Min(a, b) => {
-                let (a, b) = (self.bounds(a), self.bounds(b));
-                Range { lo: a.lo.min(b.lo), hi: a.hi.min(b.hi) }
+                let half = (a + b).as_int().map_or(i64::MAX, |sum| floor_divide(sum, 2));
+                self.bounds(a).min(self.bounds(b)).intersect(Range { lo: i64::MIN, hi: half })
             }
             Kind::Max(a, b) => {
-                let (a, b) = (self.bounds(a), self.bounds(b));
-                Range { lo: a.lo.max(b.lo), hi: a.hi.max(b.hi) }
+                let half = (a + b).as_int().map_or(i64::MIN, |sum| -floor_divide(sum.saturating_neg(), 2));
+                self.bounds(a).max(self.bounds(b)).intersect(Range { lo: half, hi: i64::MAX })
             }
             Kind::Int(_) | Kind::Sym(_) | Kind::Add(_) | Kind::Mul(_) => self.polynomial_bounds(e),
         };
+        let range = range.intersect(self.stated(e));
         self.ranges.borrow_mut().insert(e, range);
         range
     }
@@ -272,7 +313,34 @@ impl<'a> Prover<'a> {
         if self.is_separable(e) {
             return interval;
         }
-        interval.intersect(Range { lo: negate_bound(self.upper(-e)), hi: self.upper(e) })
+        let range = interval.intersect(Range { lo: negate_bound(self.upper(-e)), hi: self.upper(e) });
+        if range.lo >= 0 || range.hi <= 0 { range } else { range.intersect(self.factored(e)) }
+    }
+
+    /// The range of the factor that all terms have, times that of what is left: in `9*s0 - s0*s1 - s0*s2` a guard may
+    /// bound `9 - s1 - s2`.
+    fn factored(&self, e: Expr) -> Range {
+        match content(e) {
+            Some((_, factor)) if !factor.is_one() && factor != e => divide_by_term(e, (1, factor))
+                .map_or(Range::ALL, |left| self.bounds(factor).multiply(self.bounds(left))),
+            Some(_) | None => Range::ALL,
+        }
+    }
+
+    /// What guards say of the very expression, up to a constant.
+    fn stated(&self, e: Expr) -> Range {
+        let mut stated = Range::ALL;
+        for &guard in self.facts.at_most_zero().iter().filter(|guard| guard.mask() == e.mask()) {
+            // e == guard + k <= k
+            if let Some(k) = (e - guard).as_int() {
+                stated.hi = stated.hi.min(k);
+            }
+            // e == k - guard >= k
+            if let Some(k) = (e + guard).as_int() {
+                stated.lo = stated.lo.max(k);
+            }
+        }
+        stated
     }
 
     /// Each term on its own.

@@ -244,6 +244,34 @@ impl Facts {
         Ok(())
     }
 
+    /// Takes `rel` as true without a guard: what is asked next is asked for the case that it holds. False if it never
+    /// does, after which the facts contradict each other.
+    #[must_use]
+    pub fn assume(&mut self, rel: Rel) -> bool {
+        match self.known(&rel) {
+            Known::Yes => true,
+            Known::No => false,
+            Known::Unknown => {
+                let is_possible = self.learn(&rel).is_ok();
+                self.refresh_indices();
+                is_possible
+            }
+        }
+    }
+
+    /// Takes a declared symbol as equal to an expression without it. False if it can never be.
+    #[must_use]
+    pub(crate) fn assume_value(&mut self, sym: Sym, value: Expr) -> bool {
+        let extent = self.extent_of(sym);
+        let is_below = |facts: &mut Facts| match extent {
+            Some(extent) => facts.learn_at_most_zero(value - extent + 1),
+            None => Ok(()),
+        };
+        let is_possible = self.eliminate(sym, value).and_then(|()| is_below(self)).is_ok();
+        self.refresh_indices();
+        is_possible
+    }
+
     fn get(&self, sym: Sym) -> Option<&Declared> {
         self.index.get(&sym).map(|&at| &self.symbols[at])
     }
@@ -265,6 +293,10 @@ impl Facts {
 
     pub(crate) fn at_most_zero(&self) -> &[Expr] {
         &self.known.at_most_zero
+    }
+
+    pub(crate) fn multiples(&self) -> &[(i64, Expr)] {
+        &self.known.multiples
     }
 
     pub(crate) fn is_known_not_zero(&self, e: Expr) -> bool {
@@ -394,8 +426,7 @@ impl Facts {
             return Ok(());
         }
         let Some((coefficient, sym)) = lone_symbol(e) else {
-            self.known.at_most_zero.push(e);
-            return Ok(());
+            return self.learn_compound_at_most_zero(self.tightened(e));
         };
         // c*s + k <= 0 bounds s by -k/c, from above for positive c, from below for negative c.
         let limit = |c: i64| floor_divide(e.constant().saturating_neg(), c);
@@ -406,6 +437,79 @@ impl Facts {
                 false => Range { lo: limit(coefficient.saturating_neg()).saturating_neg(), hi: i64::MAX },
             },
         )
+    }
+
+    /// `e` with the greatest constant with which `e <= 0` says the same: where `e - k` is known to be a multiple of `d`,
+    /// the multiple above `k`.
+    fn tightened(&self, e: Expr) -> Expr {
+        let constant = |&(divisor, x): &(i64, Expr)| {
+            let is_multiple = |rest: &Expr| rest.terms().all(|(c, _)| c.checked_rem(divisor) == Some(0));
+            let rest = [e - x, e + x].into_iter().find(is_multiple)?;
+            Some((divisor, rest.constant()))
+        };
+        let tightened = self.known.multiples.iter().find_map(constant);
+        tightened.map_or(e, |(d, k)| e - k - floor_divide(k.saturating_neg(), d).saturating_mul(d))
+    }
+
+    /// What `e <= 0` says of the parts of `e`, where it has several symbols or an operator.
+    fn learn_compound_at_most_zero(&mut self, e: Expr) -> Result<(), Impossible> {
+        let mut terms = e.terms();
+        let (Some((c, monomial)), true) = (terms.next(), terms.next().is_none()) else {
+            return self.learn_extremum_at_most_zero(e);
+        };
+        let k = e.constant();
+        match monomial.kind() {
+            // floordiv(x, b) >= q says that x >= b*q, floordiv(x, b) <= q that x < b*(q + 1).
+            Kind::FloorDiv(x, b) if self.bounds(b).lo >= 0 && k != i64::MIN && c != i64::MIN => match c > 0 {
+                true => self.learn_at_most_zero(x - b * (floor_divide(-k, c) + 1) + 1),
+                false => self.learn_at_most_zero(b * -floor_divide(-k, -c) - x),
+            },
+            // A product of what is not negative is positive where all factors are.
+            Kind::Mul(_) if c < 0 && k > 0 && monomial.factors().iter().all(|&f| self.bounds(f).lo >= 0) => {
+                self.known.at_most_zero.push(e);
+                let factors: Vec<Expr> = monomial.factors().to_vec();
+                factors.into_iter().try_for_each(|factor| self.learn_at_most_zero(1 - factor))
+            }
+            _ => self.learn_extremum_at_most_zero(e),
+        }
+    }
+
+    /// `min(x, y) >= 1` says that both are, `max(x, y) >= 1` that one is, where the other cannot be; and so on. Nothing
+    /// of two of them, whose cases would multiply.
+    fn learn_extremum_at_most_zero(&mut self, e: Expr) -> Result<(), Impossible> {
+        let mut found = e.terms().filter_map(|(c, monomial)| match monomial.kind() {
+            Kind::Min(x, y) => Some((c, monomial, [x, y], c < 0)),
+            Kind::Max(x, y) => Some((c, monomial, [x, y], c > 0)),
+            _ => None,
+        });
+        if let (Some((c, monomial, operands, is_both)), None) = (found.next(), found.next()) {
+            let rest = e - monomial * c;
+            let [x, y] = operands.map(|operand| rest + operand * c);
+            if is_both {
+                self.learn_at_most_zero(x)?;
+                return self.learn_at_most_zero(y);
+            }
+            if self.bounds(x).lo > 0 {
+                return self.learn_at_most_zero(y);
+            }
+            if self.bounds(y).lo > 0 {
+                return self.learn_at_most_zero(x);
+            }
+        }
+        let cut = self.cut(e);
+        self.known.at_most_zero.push(e);
+        cut.map_or(Ok(()), |cut| self.learn_at_most_zero(cut))
+    }
+
+    /// What `e == m*a + b <= 0` says of `a` alone, `m` being the greatest coefficient: that it is at most the greatest
+    /// number for which some value of `b` leaves room. None if that says nothing more, or is not known.
+    fn cut(&self, e: Expr) -> Option<Expr> {
+        let m = e.terms().map(|(c, _)| c.saturating_abs()).max().filter(|&m| m > 1)?;
+        let a: Expr = e.terms().filter(|(c, _)| c % m == 0).map(|(c, monomial)| monomial * (c / m)).sum();
+        let b = e - a * m;
+        let lowest = Some(self.bounds(b).lo).filter(|&lo| lo != i64::MIN)?;
+        Some(a - floor_divide(lowest.saturating_neg(), m))
+            .filter(|_| b.constant() != 0 || b.terms().len() > 0)
     }
 
     fn learn_not_zero(&mut self, e: Expr) -> Result<(), Impossible> {
@@ -433,7 +537,11 @@ impl Facts {
             _ if divisor <= 1 => {}
             Kind::Int(value) if value % divisor != 0 => return Err(Impossible),
             Kind::Sym(sym) if self.is_symbol_declared(sym) => self.declare_divisor(sym, divisor),
-            _ => self.known.multiples.push((divisor, e)),
+            _ => {
+                self.known.multiples.push((divisor, e));
+                let stated = std::mem::take(&mut self.known.at_most_zero);
+                return stated.into_iter().try_for_each(|e| self.learn_at_most_zero(e));
+            }
         }
         Ok(())
     }

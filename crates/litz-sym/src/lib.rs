@@ -24,8 +24,10 @@
 
 mod bounds;
 mod build;
+mod digits;
 mod expr;
 mod facts;
+mod prove;
 mod rel;
 mod simplify;
 mod solve;

@@ -170,6 +170,7 @@ fn check(tree: &Tree) -> Result<(), TestCaseError> {
     let bounds = facts.bounds(e);
     let (positive, zero) = (Rel::gt(e, 0), Rel::eq(e, 0));
     let known = (facts.known(&positive), facts.known(&zero));
+    let largest = facts.largest(e);
     for values in &bindings() {
         let Some(expected) = naive(tree, values) else { continue };
         let expected = expected as i64;
@@ -183,6 +184,13 @@ fn check(tree: &Tree) -> Result<(), TestCaseError> {
             values
         );
         prop_assert!(bounds.contains(expected), "{} in {} is {} with {:?}", e, bounds, expected, values);
+        prop_assert!(
+            value_of(largest, values).is_none_or(|largest| expected <= largest),
+            "{} at most {} with {:?}",
+            e,
+            largest,
+            values
+        );
         for (rel, known) in [(positive, known.0), (zero, known.1)] {
             let holds = rel.eval(&|sym| values.get(sym.name()).copied());
             prop_assert!(known != Known::Yes || holds == Some(true), "{} with {:?}", rel, values);
@@ -243,6 +251,41 @@ proptest! {
     ) {
         if let Ok(e) = parse(&text) {
             prop_assert_eq!(parse(&e.to_string()), Ok(e));
+        }
+    }
+}
+
+proptest! {
+    // What cannot be proved takes all the effort there is, some milliseconds.
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What follows from assumptions holds wherever they do, and relations at the very bounds are asked for.
+    #[test]
+    fn proofs_under_assumptions_hold(
+        premises in prop::collection::vec((prop_oneof![small_tree(), index_tree()], small_tree(), 0usize..4), 1..4),
+        trees in prop::collection::vec(prop_oneof![small_tree(), index_tree()], 3),
+    ) {
+        let mut facts = facts();
+        let all = bindings();
+        let mut left: Vec<&Binding> = all.iter().collect();
+        for (a, b, which) in &premises {
+            let (x, y) = (build(a), build(b));
+            let rel = [Rel::eq(x, y), Rel::ne(x, y), Rel::lt(x, y), Rel::le(x, y)][*which];
+            let is_possible = facts.assume(rel);
+            left.retain(|values| {
+                let exact = naive(a, values).is_some() && naive(b, values).is_some();
+                exact && rel.eval(&|sym| values.get(sym.name()).copied()) == Some(true)
+            });
+            prop_assert!(is_possible || left.is_empty(), "{:?} refused but holds with {:?}", premises, left);
+            if !is_possible { return Ok(()) }
+        }
+        for tree in &trees {
+            let e = build(tree);
+            let found = left.iter().filter_map(|values| naive(tree, values)).map(|value| value as i64);
+            let (Some(lowest), Some(highest)) = (found.clone().min(), found.max()) else { continue };
+            for wrong in [Rel::gt(e, lowest), Rel::lt(e, highest)] {
+                prop_assert!(!facts.proves(&wrong), "{} proved given {:?}", wrong, premises);
+            }
         }
     }
 }

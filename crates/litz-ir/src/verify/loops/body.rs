@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use litz_sym::{Expr, Facts, Sym};
+use litz_sym::{Expr, Sym};
 
 use super::{Points, Verifier};
 use crate::dtype::Dtype;
@@ -13,7 +13,7 @@ impl Verifier<'_> {
     /// Reports what is wrong with a nest, and notes what it reads and writes.
     pub(super) fn nest(&mut self, nest: &Nest) {
         nest.reads().into_iter().for_each(|buf| self.read(buf, &nest.name));
-        let mark = self.report.enter();
+        let (mark, sound) = (self.report.enter(), self.report.diags.len());
         for axis in nest.all_axes() {
             self.report.extent(axis.extent, format_args!("{}, axis {}", nest.name, axis.var));
         }
@@ -24,6 +24,9 @@ impl Verifier<'_> {
             Body { nest, types: Vec::new(), varies: Vec::new(), after: Vec::new(), bound: Vec::new() };
         for at in 0..nest.body.len() {
             self.inst(&mut body, at);
+        }
+        if !self.report.diags[sound..].iter().any(|diag| diag.slug == "undeclared-symbol") {
+            self.accesses(nest);
         }
         self.report.leave(mark);
         nest.writes().into_iter().for_each(|buf| self.write(buf, &nest.name));
@@ -50,15 +53,13 @@ impl Verifier<'_> {
         let nest = body.nest;
         let (op, ty) = (&nest.body[at].op, nest.body[at].ty);
         match op {
-            InstOp::Load { buf, index, guard, other } => {
+            InstOp::Load { buf, guard, other, .. } => {
                 let Some(data) = self.loops.bufs.get(*buf) else { return };
                 // A load may widen a half type to the type that arithmetic is done in.
                 if ty != data.dtype.compute() {
                     self.report.same_type(Some(data.dtype), Some(ty), place);
                 }
-                if guard.is_empty() {
-                    self.bounds(body, *buf, *index, place);
-                } else {
+                if !guard.is_empty() {
                     self.report.literal(*other, ty, place);
                 }
             }
@@ -77,14 +78,13 @@ impl Verifier<'_> {
                 self.report.combination(*op, ty, place);
             }
             InstOp::ArgReduce { .. } => self.report.same_type(Some(Dtype::I64), Some(ty), place),
-            InstOp::Store { buf, index, value, combine } => {
+            InstOp::Store { buf, value, combine, .. } => {
                 let Some(data) = self.loops.bufs.get(*buf) else { return };
                 self.report.same_type(Some(data.dtype), body.ty(*value), place);
                 self.report.same_type(Some(data.dtype), Some(ty), place);
                 if let Some(op) = combine {
                     self.report.combination(*op, ty, place);
                 }
-                self.bounds(body, *buf, *index, place);
             }
         }
     }
@@ -110,9 +110,9 @@ impl Verifier<'_> {
                 let is_outer = nest.axes.iter().any(|outer| outer.var == *axis);
                 self.report.check(is_outer, "scan-axis", format_args!("{place}: `{axis}` is no outer axis"));
             }
-            InstOp::Bind { sym, extent, .. } => {
+            InstOp::Bind { sym, .. } => {
                 self.report.declare(*sym);
-                body.bound.push(Bound { sym: *sym, extent: *extent, varies });
+                body.bound.push(Bound { sym: *sym, varies });
             }
             InstOp::Store { buf, index, combine: None, .. } => self.count_points(body, *buf, *index, varies),
             InstOp::Load { .. }
@@ -145,7 +145,7 @@ impl Verifier<'_> {
 
 /// Where an instruction is.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+struct Place<'a> {
     nest: &'a str,
     at: usize,
 }
@@ -157,21 +157,20 @@ impl fmt::Display for Place<'_> {
 }
 
 /// A nest's body as far as it was read.
-pub(super) struct Body<'a> {
-    pub(super) nest: &'a Nest,
+struct Body<'a> {
+    nest: &'a Nest,
     /// Type of each instruction that has a result.
     types: Vec<Option<Dtype>>,
     /// Whether the value differs along the reduced axes.
     varies: Vec<bool>,
     /// Whether the value depends on a reduction.
     after: Vec<bool>,
-    pub(super) bound: Vec<Bound>,
+    bound: Vec<Bound>,
 }
 
 /// A symbol bound to a value.
-pub(super) struct Bound {
-    pub(super) sym: Sym,
-    extent: Expr,
+struct Bound {
+    sym: Sym,
     /// It varies along the reduced axes.
     varies: bool,
 }
@@ -184,13 +183,5 @@ impl Body<'_> {
     fn is_varying(&self, expr: Expr) -> bool {
         self.nest.reduced.iter().any(|axis| expr.has_sym(axis.var))
             || self.bound.iter().any(|bound| bound.varies && expr.has_sym(bound.sym))
-    }
-
-    /// Those of the program, and the ranges of axes and bound symbols.
-    pub(super) fn facts(&self, facts: &Facts) -> Facts {
-        let mut facts = facts.clone();
-        self.nest.all_axes().for_each(|axis| facts.declare_index(axis.var, axis.extent));
-        self.bound.iter().for_each(|bound| facts.declare_index(bound.sym, bound.extent));
-        facts
     }
 }

@@ -3,6 +3,8 @@
 mod body;
 mod bounds;
 
+pub use bounds::{Access, Inside};
+
 use litz_sym::{Expr, Rel};
 
 use crate::diag::Diags;
@@ -20,8 +22,8 @@ use crate::verify::Report;
 pub fn verify(loops: &Loops) -> Diags {
     let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
     let points = vec![Points::Some(Expr::zero()); loops.bufs.len()];
-    let spans = loops.bufs.values().map(|buf| bounds::span_at(buf, &loops.facts)).collect();
-    let mut verifier = Verifier { report: Report::new(&loops.facts), loops, written, points, spans };
+    let mut verifier =
+        Verifier { report: Report::new(&loops.facts), loops, written, points, inside: Inside::default() };
     verifier.run();
     verifier.report.diags
 }
@@ -39,8 +41,7 @@ struct Verifier<'a> {
     /// Buffers that have contents so far.
     written: Vec<bool>,
     points: Vec<Points>,
-    /// Elements that each buffer spans for one choice of sizes, where that can be told.
-    spans: Vec<Option<i64>>,
+    inside: Inside,
 }
 
 impl Verifier<'_> {
@@ -126,6 +127,7 @@ impl Verifier<'_> {
             self.report.expr(value, &call.name);
         }
         call.writes.iter().for_each(|&buf| self.write(buf, &call.name));
+        self.touched(call);
     }
 
     /// The nests in order, as they run for the first point of the axis.
@@ -181,6 +183,7 @@ impl Verifier<'_> {
                 self.read(*buf, "return");
                 self.report.shape(sizes, strides, "return");
                 self.report.expr(*offset, "return");
+                self.view(*buf, sizes, strides, *offset);
             }
             Output::Int(value) => self.report.expr(*value, "return"),
             Output::Literal(_) | Output::Nothing => {}

@@ -1,0 +1,22 @@
+//! Says which elements of its buffers a call of a runtime routine touches.
+
+use litz_sym::Expr;
+
+use super::Extern;
+
+impl Extern {
+    /// How many elements the call touches of each buffer that it reads and then of each that it writes. None for calls
+    /// that no routine takes: the runtime refuses these by itself.
+    ///
+    /// Integers: `sort` takes outer, length, inner and direction, `topk` outer, length, inner, k and direction; see the
+    /// table of routines in `litz-runtime`.
+    pub fn touched(&self) -> Option<Vec<Expr>> {
+        let (lines, length, kept) = match (&*self.routine, &self.ints[..]) {
+            ("sort", &[outer, length, inner, _]) => (outer * inner, length, length),
+            ("topk", &[outer, length, inner, k, _]) => (outer * inner, length, k),
+            _ => return None,
+        };
+        let is_call = self.reads.len() == 1 && self.writes.len() == 2;
+        is_call.then(|| vec![lines * length, lines * kept, lines * kept])
+    }
+}

@@ -1,0 +1,265 @@
+//! Proves relations with more effort than `known` takes: from several guards at a time, with remainders written as
+//! quotients, and with indices split into the digits that quotients and remainders of them are.
+//!
+//! `known` is asked thousands of times while a program is compiled, and mostly in vain; what is proved here has to
+//! hold, so that trying harder is worth it.
+
+use std::borrow::Cow;
+use std::cmp::{Ordering, Reverse};
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::bounds::Prover;
+use crate::build::{content, divide_by_term, divide_term};
+use crate::expr::{Expr, Kind, Sym};
+use crate::facts::Facts;
+use crate::rel::{Cmp, Rel};
+
+/// Most steps of a proof, guards taken in and atoms removed, at the first attempt and at later ones. That an image with a
+/// border on two sides is read inside takes a step for each side, and most proofs are no longer.
+const STEPS: [u32; 3] = [2, 4, 6];
+
+/// Fuel for a proof, in the units of questions.
+const FUEL: u32 = 4096;
+
+/// Times that indices are split into digits, and these into digits again.
+const MAX_SPLITS: usize = 3;
+
+impl Facts {
+    /// Whether `rel` is known to hold, or can be proved to with more effort than [`Facts::known`] takes.
+    pub fn proves(&self, rel: &Rel) -> bool {
+        let difference = rel.lhs - rel.rhs;
+        match rel.cmp {
+            Cmp::Lt => self.proves_at_most_zero(difference + 1),
+            Cmp::Le => self.proves_at_most_zero(difference),
+            Cmp::Eq => self.proves_at_most_zero(difference) && self.proves_at_most_zero(-difference),
+            Cmp::Ne => self.known(rel).is_yes(),
+        }
+    }
+
+    /// `e` where it is largest: each symbol that it is known to grow or to fall with at the end of its range. Symbols
+    /// without such an end, or that it may grow and fall with, are left.
+    pub fn largest(&self, e: Expr) -> Expr {
+        let prover = Prover::with_fuel(self, FUEL);
+        prover.corner(prover.simplify(e))
+    }
+
+    fn proves_at_most_zero(&self, e: Expr) -> bool {
+        let mut forms: SmallVec<[(Cow<'_, Facts>, Expr); 4]> = smallvec![(Cow::Borrowed(self), e)];
+        // Bounds of all forms are cheap next to a search in one.
+        for round in 0..=MAX_SPLITS {
+            let (facts, e) = &mut forms[round];
+            let prover = Prover::new(facts);
+            *e = prover.simplify(*e);
+            let is_proved = |e: Expr| prover.bounds(e).hi <= 0;
+            if prover.is_at_most_zero(*e)
+                || is_proved(prover.with_quotients(*e))
+                || is_proved(prover.corner(*e))
+            {
+                return true;
+            }
+            let (mut split, e) = (facts.clone().into_owned(), *e);
+            match split.split_digits(e, round) {
+                None => break,
+                // No values of the symbols are left to prove anything for.
+                Some(false) => return true,
+                Some(true) => forms.push((Cow::Owned(split), e)),
+            }
+        }
+        STEPS.iter().any(|&steps| {
+            forms.iter().any(|(facts, e)| {
+                let prover = Prover::with_fuel(facts, FUEL);
+                let (e, quotients) = (prover.simplify(*e), prover.with_quotients(*e));
+                prover.proves_at_most_zero(e, steps)
+                    || quotients != e && prover.proves_at_most_zero(quotients, steps)
+            })
+        })
+    }
+}
+
+impl Prover<'_> {
+    /// Whether `e <= 0`, in at most `steps` steps from `e` to something that is at least `e`.
+    fn proves_at_most_zero(&self, e: Expr, steps: u32) -> bool {
+        if self.bounds(e).hi <= 0 {
+            return true;
+        }
+        // Steps lead to the same expression in any order.
+        let is_vain = self.vain.borrow().get(&e).is_some_and(|&tried| steps <= tried);
+        if steps == 0 || is_vain {
+            return false;
+        }
+        let is_proved = self.follows_without_factor(e, steps - 1)
+            || self.follows_from_guards(e, steps - 1)
+            || self.follows_at_corner(e, steps - 1)
+            || self.follows_without_atom(e, steps - 1);
+        if !is_proved {
+            self.vain.borrow_mut().insert(e, steps);
+        }
+        is_proved
+    }
+
+    /// The step from `e == factor*rest` to `rest`, where the factor is not negative.
+    fn follows_without_factor(&self, e: Expr, steps: u32) -> bool {
+        content(e).is_some_and(|(_, factor)| {
+            let is_factor = !factor.is_one() && factor != e && self.bounds(factor).lo >= 0;
+            is_factor
+                && divide_by_term(e, (1, factor)).is_some_and(|rest| self.proves_at_most_zero(rest, steps))
+        })
+    }
+
+    /// The step from `e` to `e - by*guard`: as `guard <= 0` and `by >= 0`, it is at least `e`.
+    fn follows_from_guards(&self, e: Expr, steps: u32) -> bool {
+        let related = |guard: &&Expr| guard.mask() & e.mask() != 0;
+        let mut simpler: SmallVec<[Expr; 4]> = SmallVec::new();
+        for &guard in self.facts.at_most_zero().iter().filter(related) {
+            for by in self.multipliers(e, guard) {
+                let next = e - by * guard;
+                if !self.spend(next) {
+                    return false;
+                }
+                if self.bounds(next).hi <= 0 {
+                    return true;
+                }
+                // Steps that cancel something lead on.
+                if next.terms().len() <= e.terms().len() {
+                    simpler.push(next);
+                }
+            }
+        }
+        simpler.sort_by_key(|next| next.terms().len());
+        simpler.into_iter().any(|next| self.proves_at_most_zero(next, steps))
+    }
+
+    /// What a guard may be multiplied by so that one of its terms cancels one of `e`, and 1; nothing negative.
+    fn multipliers(&self, e: Expr, guard: Expr) -> SmallVec<[Expr; 4]> {
+        let mut found: SmallVec<[Expr; 4]> = smallvec![Expr::one()];
+        for (a, b) in e.terms().flat_map(|a| guard.terms().map(move |b| (a, b))) {
+            if let Some(by) = divide_term(a, b)
+                && !found.contains(&by)
+                && self.bounds(by).lo >= 0
+            {
+                found.push(by);
+            }
+        }
+        found
+    }
+
+    /// `mod(x, b) => x - b*floordiv(x, b)` in all terms: quotients grow with `x`, so that where all coefficients are
+    /// positive the largest values of all terms are taken at once.
+    fn with_quotients(&self, e: Expr) -> Expr {
+        e.terms().fold(Expr::int(e.constant()), |sum, (c, monomial)| {
+            let remainder = monomial.factors().iter().find_map(|&factor| {
+                let Kind::Mod(x, b) = factor.kind() else { return None };
+                Some(divide_term((c, monomial), (1, factor))? * (x - b * x.floordiv(b)))
+            });
+            sum + remainder.unwrap_or(monomial * c)
+        })
+    }
+
+    /// The step to the corner where `e` is largest.
+    fn follows_at_corner(&self, e: Expr, steps: u32) -> bool {
+        let corner = self.corner(e);
+        corner != e && self.proves_at_most_zero(corner, steps)
+    }
+
+    /// `e` with each symbol that it is known to grow or to fall with at the end of its range where `e` is largest.
+    fn corner(&self, e: Expr) -> Expr {
+        let mut syms = e.syms();
+        syms.sort_by_key(|&sym| Reverse(self.facts.level_of(sym)));
+        let mut corner = e;
+        for sym in syms {
+            if !self.spend(corner) {
+                break;
+            }
+            let range = self.facts.range_of(sym);
+            let end = match self.growth(corner, sym) {
+                Some(Ordering::Greater) => match self.facts.extent_of(sym) {
+                    Some(extent) => Some(extent - 1),
+                    None => Some(range.hi).filter(|&hi| hi != i64::MAX).map(Expr::int),
+                },
+                Some(Ordering::Less) => Some(range.lo).filter(|&lo| lo != i64::MIN).map(Expr::int),
+                Some(Ordering::Equal) | None => None,
+            };
+            corner = end.map_or(corner, |end| self.simplify(corner.replace(sym, end)));
+        }
+        corner
+    }
+
+    /// Whether `e` grows (`Greater`) or falls with `sym`, or does not change; None if that is not known.
+    fn growth(&self, e: Expr, sym: Sym) -> Option<Ordering> {
+        if !e.has_sym(sym) {
+            return Some(Ordering::Equal);
+        }
+        let both = |a: Ordering, b: Ordering| match (a, b) {
+            (Ordering::Equal, other) | (other, Ordering::Equal) => Some(other),
+            (a, b) => (a == b).then_some(a),
+        };
+        match e.kind() {
+            Kind::Int(_) => Some(Ordering::Equal),
+            Kind::Sym(_) => Some(Ordering::Greater),
+            Kind::Min(a, b) | Kind::Max(a, b) => both(self.growth(a, sym)?, self.growth(b, sym)?),
+            Kind::FloorDiv(a, b) => {
+                (!b.has_sym(sym) && self.bounds(b).lo >= 0).then(|| self.growth(a, sym)).flatten()
+            }
+            Kind::Mod(..) => None,
+            Kind::Add(_) | Kind::Mul(_) => {
+                let mut atoms: SmallVec<[Expr; 4]> = SmallVec::new();
+                for (_, monomial) in e.terms() {
+                    let new = |atom: &&Expr| atom.has_sym(sym) && !atoms.contains(atom);
+                    let found: SmallVec<[Expr; 4]> = monomial.factors().iter().filter(new).copied().collect();
+                    atoms.extend(found);
+                }
+                atoms.into_iter().try_fold(Ordering::Equal, |sum, atom| {
+                    let (coefficient, _) = e.linear_in(atom);
+                    let range = self.bounds(coefficient);
+                    let growth = self.growth(atom, sym)?;
+                    match (coefficient.has_sym(sym), range.lo >= 0, range.hi <= 0) {
+                        (false, true, _) => both(sum, growth),
+                        (false, _, true) => both(sum, growth.reverse()),
+                        (true, ..) | (false, false, false) => None,
+                    }
+                })
+            }
+        }
+    }
+
+    /// The step from `e` to an expression without one of its quotients, minima or maxima.
+    fn follows_without_atom(&self, e: Expr, steps: u32) -> bool {
+        if e.is_polynomial() {
+            return false;
+        }
+        e.terms().any(|(c, monomial)| {
+            monomial.factors().iter().any(|&atom| {
+                let Some(by) = divide_term((c, monomial), (1, atom)) else { return false };
+                !atom.is_polynomial() && self.follows_without(atom, by, e - monomial * c, steps)
+            })
+        })
+    }
+
+    /// The step from `by*atom + rest` to an expression without the atom.
+    fn follows_without(&self, atom: Expr, by: Expr, rest: Expr, steps: u32) -> bool {
+        let sign = self.bounds(by);
+        if !self.spend(rest) || (sign.lo < 0 && sign.hi > 0) {
+            return false;
+        }
+        let is_positive = sign.lo >= 0;
+        match atom.kind() {
+            // b*floordiv(x, b) is in x - b + 1 ..= x, and e is at most 0 where b*e < b, for b > 0. This is how
+            // floordiv(x, s1) < s0 follows from x < s0*s1.
+            Kind::FloorDiv(x, b) => {
+                let multiple = if is_positive { x } else { x - b + 1 };
+                let next = multiple * by + rest * b - b + 1;
+                self.bounds(b).lo >= 0 && self.proves_at_most_zero(self.simplify(next), steps)
+            }
+            Kind::Min(x, y) | Kind::Max(x, y) => {
+                let mut either = [x, y].into_iter().map(|operand| rest + operand * by);
+                let is_proved = |next: Expr| self.proves_at_most_zero(next, steps);
+                match matches!(atom.kind(), Kind::Min(..)) == is_positive {
+                    true => either.any(is_proved),
+                    false => either.all(is_proved),
+                }
+            }
+            Kind::Int(_) | Kind::Sym(_) | Kind::Add(_) | Kind::Mul(_) | Kind::Mod(..) => false,
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Proofs that index expressions of real programs are inside, and that those one element too long are not.
+
+use litz_sym::{Expr, Facts, Range, Rel, Sym, parse, parse_rel};
+
+/// What an access stands among: sizes from 2 on, guards on them, axes with extents, and conditions of the access.
+struct Access {
+    sizes: &'static [&'static str],
+    guards: &'static [&'static str],
+    axes: &'static [(&'static str, &'static str)],
+    conditions: &'static [&'static str],
+    index: &'static str,
+    span: &'static str,
+}
+
+const ACCESSES: &[Access] = &[
+    // Windows of 16 columns of an image, and heads of attention put together again.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("i", "32"), ("r", "64")],
+        conditions: &[],
+        index: "64*i + r + 240*floordiv(r, 16) - 48*mod(i, 16)",
+        span: "2048",
+    },
+    // Windows of windows: a number of seven digits.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("i", "3136"), ("r", "96")],
+        conditions: &[],
+        index: "6144*i + r - 300672*floordiv(i, 49) + 20736*floordiv(i, 98) - 42816*floordiv(i, 196)
+            + 10368*floordiv(i, 392) - 21408*floordiv(i, 784) + 5184*floordiv(i, 1568) - 5376*mod(i, 7)",
+        span: "301056",
+    },
+    // Windows of an image that was rolled.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("i", "2"), ("j", "21"), ("k", "21"), ("l", "96")],
+        conditions: &[],
+        index: "42336*i + l - 1344*mod(j + 4, 7) + 2016*mod(j + 18, 21) - 576*mod(k + 4, 7) + 672*mod(k + 18, 21)",
+        span: "84672",
+    },
+    // A padded image that lies in windows of 14 columns.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("j", "56"), ("k", "56"), ("r", "96"), ("r1", "3"), ("r2", "3")],
+        conditions: &["0 <= j + r1 - 1", "j + r1 - 1 < 56", "0 <= k + r2 - 1", "k + r2 - 1 < 56"],
+        index: "5376*j + 1344*k + r + 5376*r1 + 1344*r2 - 4032*mod(j + r1 + 13, 14) - 1248*mod(k + r2 + 13, 14) - 6720",
+        span: "301056",
+    },
+    // Every other element, where only even positions exist.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("i", "192"), ("j", "28"), ("k", "28"), ("r0", "3"), ("r1", "3")],
+        conditions: &[
+            "0 <= j - r0 + 1",
+            "j - r0 + 1 < 28",
+            "mod(j - r0 + 1, 2) == 0",
+            "0 <= k - r1 + 1",
+            "k - r1 + 1 < 28",
+            "mod(k - r1 + 1, 2) == 0",
+        ],
+        index: "i + 96*r0 + 32*r1 + 56416*floordiv(i, 32) + 4032*ceildiv(j - r0, 2) + 288*ceildiv(k - r1, 2)",
+        span: "338688",
+    },
+    // An image that is reflected at its border.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("k", "6"), ("l", "8")],
+        conditions: &[],
+        index: "l - 8*max(-max(-k + 1, k - 1) + 3, max(-k + 1, k - 1) - 3) + 24",
+        span: "32",
+    },
+    // Pooling of a convolution with stride 2, both of any size.
+    Access {
+        sizes: &["s0", "s1", "s2"],
+        guards: &["s1 >= 5", "s2 >= 5"],
+        axes: &[
+            ("i", "s0"),
+            ("j", "8"),
+            ("k", "ceildiv(s1, 4) - 1"),
+            ("l", "ceildiv(s2, 4) - 1"),
+            ("r0", "3"),
+            ("r1", "3"),
+        ],
+        conditions: &[],
+        index: "8*i*ceildiv(s1, 2)*ceildiv(s2, 2) + j + 16*k*ceildiv(s2, 2) + 16*l + 8*r0*ceildiv(s2, 2) + 8*r1",
+        span: "8*s0*ceildiv(s1, 2)*ceildiv(s2, 2)",
+    },
+    // Adaptive pooling: pieces that differ in length.
+    Access {
+        sizes: &["s0", "s1", "s2"],
+        guards: &[],
+        axes: &[("i", "s0"), ("j", "5"), ("k", "s2"), ("r", "ceildiv(s1, 5) + 1")],
+        conditions: &["r + floordiv(j*s1, 5) < ceildiv(j*s1 + s1, 5)"],
+        index: "i*s1*s2 + k + r*s2 + s2*floordiv(j*s1, 5)",
+        span: "s0*s1*s2",
+    },
+    // A transposed convolution with stride 2 of an image of any size.
+    Access {
+        sizes: &["s0", "s1", "s2", "s3", "s4"],
+        guards: &[],
+        axes: &[("j", "s3 + 2*s1 - 5"), ("k", "2*s2 + s4 - 5"), ("r0", "s0"), ("r1", "s3"), ("r2", "s4")],
+        conditions: &[
+            "0 <= j - r1 + 2",
+            "j - r1 + 2 < 2*s1",
+            "mod(j - r1, 2) == 0",
+            "0 <= k - r2 + 2",
+            "k - r2 + 2 < 2*s2",
+            "mod(k - r2, 2) == 0",
+        ],
+        index: "r0 + s0*s2*floordiv(j - r1, 2) + s0*s2 + s0*floordiv(k - r2, 2) + s0",
+        span: "s0*s1*s2",
+    },
+    // A diagonal, and one of three parts whose sizes add up to 9.
+    Access {
+        sizes: &["s0", "s1"],
+        guards: &[],
+        axes: &[("i", "min(s0, s1)")],
+        conditions: &[],
+        index: "i*s1 + i",
+        span: "s0*s1",
+    },
+    Access {
+        sizes: &["s0", "s1", "s2", "s3", "s4"],
+        guards: &["s2 <= 5", "s3 <= 5", "s4 <= 5", "s2 + s3 + s4 == 9"],
+        axes: &[("i", "s0"), ("j", "s1"), ("k", "s4")],
+        conditions: &[],
+        index: "i*s1*s4 + j*s4 + k",
+        span: "s0*s1*s4",
+    },
+    // Query heads that share key heads.
+    Access {
+        sizes: &["s0", "s1", "s2", "s3"],
+        guards: &["mod(s0, s2) == 0"],
+        axes: &[("i", "s0"), ("k", "s3"), ("r", "s1")],
+        conditions: &[],
+        index: "k*s1 + r + s1*s3*floordiv(i, floordiv(s0, s2))",
+        span: "s1*s2*s3",
+    },
+];
+
+fn read(text: &str) -> Expr {
+    parse(text).expect("test text parses")
+}
+
+impl Access {
+    fn facts(&self) -> Facts {
+        let mut facts = Facts::new();
+        for size in self.sizes {
+            facts.declare(Sym::new(size), Range::at_least(2), None);
+        }
+        for guard in self.guards {
+            facts.require(parse_rel(guard).expect("test text parses"), "test").expect("possible");
+        }
+        for (_, extent) in self.axes {
+            assert!(facts.assume(Rel::le(1, read(extent))), "{}", self.index);
+        }
+        for (axis, extent) in self.axes {
+            facts.declare_index(Sym::new(axis), read(extent));
+        }
+        for condition in self.conditions {
+            assert!(facts.assume(parse_rel(condition).expect("test text parses")), "{condition}");
+        }
+        facts
+    }
+}
+
+#[test]
+fn accesses_are_inside() {
+    for access in ACCESSES {
+        let (facts, index) = (access.facts(), read(access.index));
+        assert!(facts.proves(&Rel::le(0, index)), "0 <= {index}");
+        assert!(facts.proves(&Rel::lt(index, read(access.span))), "{index} < {}", access.span);
+    }
+}
+
+#[test]
+fn accesses_one_element_too_far_are_not() {
+    for access in ACCESSES {
+        let (facts, index) = (access.facts(), read(access.index));
+        assert!(!facts.proves(&Rel::lt(index, read(access.span) - 1)), "{index} < {} - 1", access.span);
+    }
+}
+
+#[test]
+fn the_largest_index_is_that_of_the_last_point() {
+    let mut facts = Facts::new();
+    facts.declare(Sym::new("s0"), Range::at_least(1), None);
+    facts.declare_index(Sym::new("i"), read("s0"));
+    facts.declare_index(Sym::new("j"), read("4"));
+    for (index, largest) in [
+        ("4*i + j", "4*s0 - 1"),
+        ("j - 4*i", "3"),
+        ("floordiv(i, 2) - j", "floordiv(s0 - 1, 2)"),
+        ("min(i, 2*j) + x", "min(s0 - 1, 6) + x"),
+        ("mod(i, 3)", "mod(i, 3)"),
+    ] {
+        assert_eq!(facts.largest(read(index)), read(largest), "{index}");
+    }
+}
+
+#[test]
+fn assumptions_are_no_guards() {
+    let mut facts = Facts::new();
+    facts.declare(Sym::new("s0"), Range::at_least(0), None);
+    assert!(facts.assume(Rel::le(1, read("s0*s0"))));
+    assert!(facts.guards().is_empty());
+    assert!(facts.proves(&Rel::le(1, read("s0"))));
+    assert!(facts.assume(Rel::le(4, read("floordiv(s0, 3)"))));
+    assert!(facts.proves(&Rel::le(12, read("s0"))));
+    assert!(!facts.assume(Rel::le(read("s0"), 11)));
+}
