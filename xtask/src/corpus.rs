@@ -15,9 +15,9 @@ use crate::{table, venv};
 
 /// The project's own list, and where its models go.
 const OWN_SCRIPT: &str = "benches/export_models.py";
-const OWN_FOLDER: &str = "target/corpus";
+pub const OWN_FOLDER: &str = "target/corpus";
 /// Where another script's models go: names may be the same.
-const OTHER_FOLDER: &str = "target/corpus_large";
+pub const OTHER_FOLDER: &str = "target/corpus_large";
 
 /// Each model runs in a process of its own within these.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Names of the models in the folder whose data is there too, sorted.
-fn models(folder: &Path, only: &[String]) -> anyhow::Result<Vec<String>> {
+pub fn models(folder: &Path, only: &[String]) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let file_name = entry?.file_name();
@@ -149,7 +149,7 @@ fn check(litz: &Path, folder: &Path, name: &str, log: &Path) -> anyhow::Result<C
 }
 
 /// `NAME.safetensors`, and `NAME@SIZES.safetensors` for a model with sizes that may vary, sorted.
-fn data_files(folder: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
+pub fn data_files(folder: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = vec![folder.join(format!("{name}.safetensors"))];
     for entry in fs::read_dir(folder)? {
         let file_name = entry?.file_name();
@@ -163,7 +163,7 @@ fn data_files(folder: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// The child's exit status, or nothing when it had to be killed at the limit.
-fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+pub fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait()? {

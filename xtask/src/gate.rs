@@ -55,10 +55,11 @@ const fn check(name: &'static str, full: &'static str, short: &'static str) -> C
 }
 
 /// In the order in which they run: what is quick and finds most comes first.
-const CHECKS: [Check; 6] = [
+const CHECKS: [Check; 7] = [
     check("test", "test", "test"),
     check("corpus", "corpus", "corpus"),
     check("models", "corpus --export {models}", ""),
+    check("bits", "bits", "bits --folder target/corpus --calls 20"),
     check("bench-models", "bench-models", ""),
     check("bench-kernels", "bench-kernels", ""),
     check("pair", "pair {old}", "pair {old} --rounds 5 --only bert_base,resnet50,gpt2,softmax_4096x1024"),

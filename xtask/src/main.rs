@@ -4,6 +4,7 @@ mod bars;
 mod bench;
 mod bench_kernels;
 mod bench_models;
+mod bits;
 mod bless;
 mod command;
 mod corpus;
@@ -41,6 +42,8 @@ enum Task {
     Corpus(corpus::Args),
     /// Compile every exported model for many targets, everything verified
     Targets(targets::Args),
+    /// Call models many times and compare the bits of their results
+    Bits(bits::Args),
     /// Time whole models against PyTorch
     BenchModels(bench::Args),
     /// Time single kernels against PyTorch
@@ -71,6 +74,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Venv => venv::run()?,
         Task::Corpus(args) => return corpus::run(&args),
         Task::Targets(args) => return targets::run(&args),
+        Task::Bits(args) => return bits::run(&args),
         Task::BenchModels(args) => bench_models::run(&args)?,
         Task::BenchKernels(args) => bench_kernels::run(&args)?,
         Task::Pair(args) => return pair::run(&args),

@@ -14,6 +14,7 @@ mod options;
 mod output;
 mod peaks;
 mod progress;
+mod repeat;
 mod report;
 mod run;
 mod serve;

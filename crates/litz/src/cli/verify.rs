@@ -4,7 +4,7 @@ use super::failure::{Exit, Failure};
 use super::options::Common;
 use super::report::{self, Table};
 use super::run::{Output, named};
-use super::{inputs, load, output};
+use super::{inputs, load, output, repeat};
 use litz::contract::{self, Verdict};
 use litz::tensors::{self, Named};
 use serde_json::json;
@@ -18,6 +18,9 @@ pub struct Args {
     /// Inputs `in.I`, PyTorch's results `out.I` and, computed in f64, `ref.I`; once for each set of sizes
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
+    /// Repeat each call as often; all must give equal bits
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    calls: usize,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -36,8 +39,10 @@ struct Compared {
 /// Runs the model and compares every output.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let model = load::open(&args.model)?;
-    let compiled = load::compile(&model, &args.common.options())?;
+    let options = args.common.options();
+    let compiled = load::compile(&model, &options)?;
     args.common.print_timings(&compiled.timings);
+    let mut other_bits = None;
     let mut compared = Vec::new();
     for path in &args.data {
         let data = tensors::read(path).map_err(|error| Failure::file(path, &error))?;
@@ -49,6 +54,9 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             return Err(Failure::invalid(message));
         }
         compared.extend(these);
+        if other_bits.is_none() {
+            other_bits = repeat::differing(&model, &compiled, &options, &inputs, args.calls)?;
+        }
     }
     if args.json {
         let rows = serde_json::Value::Array(compared.iter().map(to_json).collect());
@@ -66,7 +74,10 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             output::print(format_args!("{} calls: {compilations}, {plans}\n", args.data.len()))?;
         }
     }
-    let is_kept = compared.iter().all(|one| one.verdict.broken.is_none());
+    if let Some(other_bits) = &other_bits {
+        output::note(format_args!("error: {other_bits}\n"));
+    }
+    let is_kept = other_bits.is_none() && compared.iter().all(|one| one.verdict.broken.is_none());
     Ok(if is_kept { Exit::Ok } else { Exit::Broken })
 }
 
