@@ -18,8 +18,9 @@
 //! ```
 //!
 //! A nest runs its body once for every point of its axes; axes after `|` are reduced, and instructions that
-//! depend on a `reduce` run once per outer point. Order of points is free: two points of one nest never
-//! write the same element, except through a combining store. Statements run in order.
+//! depend on a `reduce` run once per outer point. Order of points is free but for points that store to one element:
+//! these take turns in row-major order of the axes as written, so that the last plain store wins and combining stores
+//! combine in that order. Statements run in order.
 //!
 //! A region repeats nests one after another, as long as its axis says; `carry` names the buffers through which an
 //! iteration passes something on to the next:
@@ -31,6 +32,7 @@
 //! }
 //! ```
 
+mod collisions;
 mod product;
 mod routine;
 
@@ -175,7 +177,7 @@ pub struct Nest {
     pub name: String,
     /// Graph values it came from, without the `%`.
     pub from: Vec<String>,
-    /// Outer axes, outermost first as written; order carries no meaning.
+    /// Outer axes, outermost first as written; order matters between points that store to one element alone.
     pub axes: Vec<Axis>,
     /// Reduced axes.
     pub reduced: Vec<Axis>,
@@ -465,17 +467,6 @@ impl Nest {
         let mut facts = facts.clone();
         self.declare(&mut facts);
         facts
-    }
-    /// Whether points that differ along the outer axis `axis` never combine into the same element: it is a coordinate of
-    /// every combining store. `facts` are those of the program.
-    pub fn separates(&self, bufs: &Table<Buf, BufData>, facts: &Facts, axis: Sym) -> bool {
-        let facts = self.facts(facts);
-        self.body.iter().all(|inst| match inst.op {
-            InstOp::Store { buf, index, combine: Some(_), .. } => {
-                bufs[buf].coordinates(index, &facts).contains(&Expr::sym(axis))
-            }
-            _ => true,
-        })
     }
     /// All axes, outer ones first.
     pub fn all_axes(&self) -> impl Iterator<Item = &Axis> {

@@ -19,7 +19,8 @@
 //! }
 //! ```
 //!
-//! Each nest's domain is covered exactly once. A `tile` loop is sunk to the leaves below it: its points are in
+//! Each nest's domain is covered exactly once. Of a leaf with `into p by 4096` all points run for each block of 4096
+//! elements of the buffer that it stores to, and store what is in block `p`. A `tile` loop is sunk to the leaves below it: its points are in
 //! flight together, so that a reduction inside keeps one accumulator per point.
 
 use crate::loops::Axis;
@@ -132,6 +133,18 @@ pub struct Leaf {
     pub part: Part,
     /// Value of each axis of the nest, in terms of the loop variables above.
     pub bind: Vec<(Sym, Expr)>,
+    /// The block of the buffer that it stores to. `None`: all of it.
+    pub block: Option<Block>,
+}
+
+/// One of the blocks that a buffer is divided into. All points of the leaf run for each block, and store where the flat
+/// index is in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// Which one, in terms of the loop variables above.
+    pub number: Expr,
+    /// Elements of a block.
+    pub width: Expr,
 }
 
 /// Which instructions of a nest a leaf stands for.

@@ -328,6 +328,25 @@ fn schedule_rules() {
             ("reuse-life", "reuse a as b\n  reuse b as c", "reuse a as c"),
         ],
     );
+    breaks(
+        "schedule_scatter",
+        &[
+            (
+                "unordered-store",
+                "parallel p in 2 {\n      for i in 4,",
+                "parallel p in 2, i in 4 {\n      for",
+            ),
+            ("unordered-store", "for i in 4, a in 2, b in 3 {", "for a in 2, b in 3, i in 4 {"),
+            ("unordered-store", "k = 3*a + b", "k = a + 2*b"),
+            ("block-coverage", "into p by 256", "into p by 248"),
+            ("undeclared-symbol", "into p by 256", "into p by 256*z"),
+            (
+                "repeated-leaf",
+                "put [i = i, k = 3*a + b, j = j] into p by 256",
+                "put [i = i, k = 3*a + b, j = j]",
+            ),
+        ],
+    );
     let elsewhere =
         text("schedule_product").replace("wp at 0", "").replace("register h", "scratch wp register h");
     assert_eq!(slugs(&problems(&elsewhere)), BTreeSet::from(["local-escapes"]));

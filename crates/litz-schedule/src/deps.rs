@@ -1,8 +1,8 @@
 //! What each statement reads and writes, and which statements run when the model is loaded.
 
 use litz_ir::ids::Table;
-use litz_ir::loops::{Buf, BufKind, Loops, Nest, Span, Stmt};
-use litz_sym::Expr;
+use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Span, Stmt};
+use litz_sym::{Expr, Sym};
 use std::collections::HashSet;
 
 /// What depends on what.
@@ -27,6 +27,11 @@ pub struct StmtInfo {
     pub after: Vec<usize>,
     /// Depends on constants alone, so it runs once, when the model is loaded.
     pub at_load: bool,
+    /// Axes of a nest whose points depend on each other, but for that of its region: a scan runs along them, or stores
+    /// along them may meet.
+    pub ordered: Vec<Sym>,
+    /// Whether a nest combines with what is in memory, or stores along some axis may meet.
+    pub is_scatter: bool,
 }
 
 /// Analyses every statement. `regions` are where nests of regions stand: these run at every call.
@@ -60,13 +65,34 @@ pub fn analyse(loops: &Loops, regions: &[Span]) -> Deps {
         for &b in reads.iter().chain(writes.iter().filter(|b| !reads.contains(b))) {
             users[b].push(i);
         }
-        stmts.push(StmtInfo { reads, writes, after, at_load });
+        let over = regions.iter().find(|region| region.stmts.contains(&i)).map(|region| region.over.var);
+        let (ordered, is_scatter) = match stmt {
+            Stmt::Nest(nest) => order_of(loops, nest, over),
+            Stmt::Extern(_) | Stmt::Region(_) => (Vec::new(), false),
+        };
+        stmts.push(StmtInfo { reads, writes, after, at_load, ordered, is_scatter });
     }
     settle(loops, &mut stmts, &writers);
     let mut escapes = of_each_buf(loops, false);
     loops.bufs.iter().for_each(|(buf, data)| escapes[buf] = data.kind != BufKind::Temp);
     loops.results().for_each(|buf| escapes[buf] = true);
     Deps { stmts, users, escapes }
+}
+
+/// The axes of a nest whose points must be taken in order, as the nest has them, and whether it is a scatter. `over` is the
+/// axis of its region.
+fn order_of(loops: &Loops, nest: &Nest, over: Option<Sym>) -> (Vec<Sym>, bool) {
+    let mut ordered = nest.colliding_axes(&loops.facts);
+    ordered.retain(|&axis| Some(axis) != over);
+    let combines = |inst: &Inst| matches!(inst.op, InstOp::Store { combine: Some(_), .. });
+    let is_scatter = !ordered.is_empty() || nest.body.iter().any(combines);
+    let scanned = nest.body.iter().filter_map(|inst| match inst.op {
+        InstOp::Scan { axis, .. } => Some(axis),
+        _ => None,
+    });
+    ordered.extend(scanned);
+    let axes = nest.all_axes().map(|axis| axis.var);
+    (axes.filter(|axis| ordered.contains(axis)).collect(), is_scatter)
 }
 
 /// A buffer written by a statement at load must have all its writers there: others pull it into the call.

@@ -5,15 +5,15 @@
 //! depends on is in that kernel or before, joining never makes a cycle, and the result depends on nothing but the order
 //! of statements. Kernels that depend on nothing may move before others for this.
 
-use crate::access::accesses;
 use crate::cost::{footprint, parallel_points, work};
 use crate::deps::Deps;
 use crate::recognise::{Product, recognise};
 use crate::region::{self, RegionStages};
 use crate::relate::{Mapping, relate};
 use crate::rows;
+use crate::scatter;
 use crate::{FusionNote, Heuristics, TargetInfo, nest};
-use litz_ir::loops::{Axis, InstOp, Loops, Nest, Span, Stmt};
+use litz_ir::loops::{Axis, Loops, Span, Stmt};
 use litz_sym::{Expr, Facts, Sym};
 use std::collections::HashSet;
 use std::fmt;
@@ -63,6 +63,8 @@ pub enum GroupKind {
     Product(Product),
     /// Products and what lies between them, one stage after another for a block of rows that all share.
     Rows(Vec<Group>),
+    /// A nest whose stores may meet, alone.
+    Scatter,
     /// A region, alone.
     Region(RegionStages),
     /// A routine of the runtime, alone.
@@ -93,7 +95,7 @@ pub enum NoFuse {
     NotAnEpilogue,
     /// The consumer is a product, and not one of the rows of a product: it wants its operands in memory.
     ProductConsumer,
-    /// Combining stores may write anywhere.
+    /// Stores that combine, or that may meet, may write anywhere.
     Scatter,
     /// They share no data.
     NothingShared,
@@ -136,9 +138,10 @@ pub fn fuse(
     target: &TargetInfo,
     heuristics: &Heuristics,
 ) -> (Vec<Group>, Vec<FusionNote>) {
-    let products = loops.stmts.iter().map(|stmt| match stmt {
-        Stmt::Nest(n) => recognise(loops, n, target),
-        Stmt::Extern(_) | Stmt::Region(_) => None,
+    let products = loops.stmts.iter().zip(&deps.stmts).map(|(stmt, info)| match stmt {
+        // A tile takes its points in no order of their own.
+        Stmt::Nest(n) if info.ordered.is_empty() => recognise(loops, n, target),
+        Stmt::Nest(_) | Stmt::Extern(_) | Stmt::Region(_) => None,
     });
     let products = products.collect();
     let nests = loops.stmts.iter().filter_map(|stmt| match stmt {
@@ -280,15 +283,25 @@ impl Cx<'_> {
         order
     }
 
+    /// Whether points of statement `s` along the axis depend on each other.
+    pub fn is_ordered(&self, s: usize, axis: Sym) -> bool {
+        self.deps.stmts[s].ordered.contains(&axis)
+    }
+
     fn alone(&self, s: usize) -> Group {
         let at_load = self.deps.stmts[s].at_load;
         let Stmt::Nest(n) = &self.loops.stmts[s] else {
             let members = vec![Member { stmt: s, bind: Vec::new() }];
             return Group { members, outer: Vec::new(), kind: GroupKind::Extern, at_load };
         };
+        let info = &self.deps.stmts[s];
+        if info.is_scatter && !info.ordered.is_empty() && scatter::is_plain(n) {
+            let members = vec![Member { stmt: s, bind: Vec::new() }];
+            return Group { members, outer: Vec::new(), kind: GroupKind::Scatter, at_load };
+        }
         // Axes whose points must be taken in order are the nest's own.
         let (mut bind, mut outer) = (Vec::new(), Vec::new());
-        for axis in n.axes.iter().filter(|a| !is_ordered(self.loops, n, a.var)) {
+        for axis in n.axes.iter().filter(|a| !self.is_ordered(s, a.var)) {
             bind.push(self.share(axis, &mut outer));
         }
         let kind = self.products[s].clone().map_or(GroupKind::Loops, GroupKind::Product);
@@ -322,17 +335,6 @@ impl Cx<'_> {
     }
 }
 
-/// Whether points along the axis depend on each other: a scan runs along it, or they may combine into one element, in an
-/// order that must be the same in every run.
-pub fn is_ordered(loops: &Loops, nest: &Nest, var: Sym) -> bool {
-    nest.body.iter().any(|i| matches!(i.op, InstOp::Scan { axis, .. } if axis == var))
-        || has_combining_store(nest) && !nest.separates(&loops.bufs, &loops.facts, var)
-}
-
-fn has_combining_store(nest: &Nest) -> bool {
-    accesses(nest).iter().any(|a| a.combines)
-}
-
 /// Chunks of work from which on a kernel is worth sharing out although its last statement has fewer points.
 const LONG: i64 = 4;
 /// Chunks of work from which on a statement gets a kernel of its own because those before it have fewer points.
@@ -350,6 +352,9 @@ fn basics(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
     if group.at_load != cx.deps.stmts[s].at_load {
         return Err(NoFuse::LoadTime);
     }
+    if cx.deps.stmts[s].is_scatter || group.members.iter().any(|m| cx.deps.stmts[m.stmt].is_scatter) {
+        return Err(NoFuse::Scatter);
+    }
     let depends_on_other = |p: &usize| cx.group_of[*p] != g && !cx.has_run(*p, group.at_load);
     if cx.is_early[g] && cx.deps.stmts[s].after.iter().any(depends_on_other) {
         return Err(NoFuse::RunsEarly);
@@ -361,12 +366,6 @@ fn basics(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
 fn plan_vertical(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
     basics(cx, g, s)?;
     let (group, info) = (&cx.groups[g], &cx.deps.stmts[s]);
-    let consumer = nest(cx.loops, s);
-    if has_combining_store(consumer)
-        || group.members.iter().any(|m| has_combining_store(nest(cx.loops, m.stmt)))
-    {
-        return Err(NoFuse::Scatter);
-    }
     // What a member reads must not be overwritten at other points.
     let overwrites = |m: &Member| cx.deps.stmts[m.stmt].reads.iter().any(|b| info.writes.contains(b));
     if group.members.iter().any(overwrites) {
@@ -425,7 +424,7 @@ pub fn settle(outer: &[Axis], mapping: Mapping) -> Mapping {
 fn join(cx: &Cx<'_>, group: &Group, s: usize, mapping: Mapping) -> Result<Group, NoFuse> {
     let consumer = nest(cx.loops, s);
     let Mapping { bind, dropped } = settle(&group.outer, mapping);
-    if bind.iter().any(|(a, _)| is_ordered(cx.loops, consumer, *a)) {
+    if bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
         return Err(NoFuse::OtherPoints);
     }
     let has_own = consumer.all_axes().any(|a| !bind.iter().any(|b| b.0 == a.var));
@@ -460,14 +459,14 @@ fn plan_horizontal(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
     let other = nest(cx.loops, last.stmt);
     let same =
         |a: &[Axis], b: &[Axis]| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.extent == y.extent);
-    if !same(&n.axes, &other.axes) || !same(&n.reduced, &other.reduced) || has_combining_store(n) {
+    if !same(&n.axes, &other.axes) || !same(&n.reduced, &other.reduced) {
         return Err(NoFuse::OtherShape);
     }
     let value = |theirs: &Axis| last.bind.iter().find(|b| b.0 == theirs.var).map(|b| b.1);
     let pairs = n.axes.iter().zip(&other.axes);
     let bind: Vec<(Sym, Expr)> =
         pairs.filter_map(|(mine, theirs)| Some((mine.var, value(theirs)?))).collect();
-    if bind.iter().any(|(a, _)| is_ordered(cx.loops, n, *a)) {
+    if bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
         return Err(NoFuse::OtherShape);
     }
     let mut joined = group.clone();

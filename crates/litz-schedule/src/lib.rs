@@ -22,6 +22,7 @@ mod relate;
 mod reuse;
 mod row_block;
 mod rows;
+mod scatter;
 mod target;
 mod tiling;
 mod tree;
@@ -170,10 +171,23 @@ fn plan<'a>(
         }
         GroupKind::Rows(stages) => (rows::plan(loops, group, stages, target, heuristics), None),
         GroupKind::Region(stages) => (region::plan(loops, group, stages, target, heuristics), None),
+        GroupKind::Scatter => {
+            let stmt = group.members[0].stmt;
+            let ordered = &deps.stmts[stmt].ordered;
+            (scatter::plan(loops, nest(loops, stmt), ordered, target, heuristics), None)
+        }
         GroupKind::Loops => (tree::plan(loops, group, target, heuristics), None),
     };
     plan.at_load = group.at_load;
-    plan.locals = locals(loops, deps, group, scope);
+    plan.locals = match group.kind {
+        // Alone in its kernel, it passes nothing on there.
+        GroupKind::Scatter => Vec::new(),
+        GroupKind::Extern
+        | GroupKind::Product(_)
+        | GroupKind::Rows(_)
+        | GroupKind::Region(_)
+        | GroupKind::Loops => locals(loops, deps, group, scope),
+    };
     // A region may read in its next iteration what it writes in this one.
     let is_in_order = matches!(group.kind, GroupKind::Region(_));
     let overwrites = match group.at_load || is_in_order {

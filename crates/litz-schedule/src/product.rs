@@ -110,5 +110,5 @@ fn best_part(terms: i64) -> i64 {
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Vec<(Sym, Expr)>) -> Tree {
-    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind })
+    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, block: None })
 }

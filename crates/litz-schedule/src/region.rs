@@ -8,7 +8,7 @@ use crate::rows::{RowGrid, own_axes, product_stage, rows};
 use crate::{Heuristics, TargetInfo, nest};
 use litz_ir::loops::{Axis, Loops, Nest, Span};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
-use litz_sym::Expr;
+use litz_sym::{Expr, Sym};
 
 /// What a region runs, in stages as those of [`GroupKind::Rows`].
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub fn form(cx: &Cx<'_>, region: &Span) -> Group {
     // Nests of an iteration relate to each other; those that fill a buffer only relate to what reads it.
     let order: Vec<usize> = repeated.iter().chain(&once).copied().collect();
     let mut outer = Vec::new();
-    for axis in own(nest(cx.loops, order[0]), region.over) {
+    for axis in own(nest(cx.loops, order[0]), region.over).filter(|axis| !cx.is_ordered(order[0], axis.var)) {
         cx.share(axis, &mut outer);
     }
     let members = loop {
@@ -76,19 +76,24 @@ fn bind(
     over: (Axis, Axis),
 ) -> Result<Vec<Member>, Vec<Axis>> {
     let mut group = Group { members: Vec::new(), outer, kind: GroupKind::Loops, at_load: false };
-    let narrowed = |group: &Group, dropped: &[litz_sym::Sym]| {
+    let narrowed = |group: &Group, dropped: &[Sym]| {
         group.outer.iter().filter(|a| !dropped.contains(&a.var)).copied().collect()
     };
     for &s in order {
         let mut mapping = Mapping::default();
         if group.members.is_empty() {
-            let axes = own(nest(cx.loops, s), over.0);
+            let axes = own(nest(cx.loops, s), over.0).filter(|axis| !cx.is_ordered(s, axis.var));
             let mut fresh = Vec::new();
             let pairs = axes.map(|a| cx.share(a, &mut fresh)).collect::<Vec<_>>();
             mapping.bind =
                 pairs.into_iter().filter(|p| group.outer.iter().any(|o| p.1.has_sym(o.var))).collect();
         }
         relate_members(cx, &group, s, &group.outer, &mut mapping);
+        let is_ordered = |shared: &Axis| {
+            mapping.bind.iter().any(|(axis, value)| value.has_sym(shared.var) && cx.is_ordered(s, *axis))
+        };
+        let ordered: Vec<Sym> = group.outer.iter().filter(|a| is_ordered(a)).map(|a| a.var).collect();
+        mapping.dropped.extend(ordered);
         let Mapping { bind, dropped } = settle(&group.outer, mapping);
         if !dropped.is_empty() {
             return Err(narrowed(&group, &dropped));

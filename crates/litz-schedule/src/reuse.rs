@@ -116,7 +116,7 @@ fn is_own(loops: &Loops, visit: &Visit, store: &Access) -> bool {
         && is_once
         && !visit.accesses.iter().any(|access| !access.store && access.buf == store.buf)
         && store.index.syms().into_iter().all(is_told)
-        && nest.axes.iter().all(|axis| axis.extent.is_one() || store.index.has_sym(axis.var))
+        && nest.colliding_axes(&loops.facts).is_empty()
 }
 
 /// Whether the loads of `from` at `visit` are done with an element when the store comes to it, and those of the stored buffer

@@ -6,7 +6,7 @@
 
 use crate::access::substitute;
 use crate::cost::{footprint, points, size, work};
-use crate::fuse::{Cx, Group, GroupKind, Member, NoFuse, is_ordered, relate_members, settle};
+use crate::fuse::{Cx, Group, GroupKind, Member, NoFuse, relate_members, settle};
 use crate::problem::{Problem, outer_of};
 use crate::product;
 use crate::recognise::Product;
@@ -21,11 +21,10 @@ use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     let refused = if cx.products[s].is_some() { NoFuse::ProductConsumer } else { NoFuse::NotAnEpilogue };
     let (mut joined, mut stages) = staged(group).ok_or(refused)?;
-    let consumer = nest(cx.loops, s);
     let mut mapping = Mapping::default();
     relate_members(cx, &joined, s, &joined.outer, &mut mapping);
     let Mapping { bind, dropped } = settle(&joined.outer, mapping.clone());
-    if !dropped.is_empty() || bind.iter().any(|(a, _)| is_ordered(cx.loops, consumer, *a)) {
+    if !dropped.is_empty() || bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
         return Err(refused);
     }
     let member = Member { stmt: s, bind };
@@ -63,7 +62,7 @@ fn staged(group: &Group) -> Option<(Group, Vec<Group>)> {
             staged.members.iter_mut().for_each(|m| m.bind.retain(|b| !b.1.has_sym(column)));
             Some((staged, vec![group.clone()]))
         }
-        GroupKind::Loops | GroupKind::Region(_) | GroupKind::Extern => None,
+        GroupKind::Loops | GroupKind::Scatter | GroupKind::Region(_) | GroupKind::Extern => None,
     }
 }
 
@@ -92,7 +91,7 @@ fn epilogue(cx: &Cx<'_>, stage: &Group, s: usize, shared: Mapping) -> Option<Mem
     let member = Member { stmt: s, bind };
     let consumer = nest(cx.loops, s);
     // A tile takes its points in no order of their own.
-    let is_ordered = member.bind.iter().any(|(a, _)| is_ordered(cx.loops, consumer, *a));
+    let is_ordered = member.bind.iter().any(|(a, _)| cx.is_ordered(s, *a));
     let is_same = dropped.is_empty() && consumer.reduced.is_empty() && !is_ordered;
     (is_same && own_axes(consumer, &member).next().is_none()).then_some(member)
 }
@@ -103,7 +102,11 @@ pub fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
         GroupKind::Product(product) => {
             product.rows.iter().any(|&r| outer_of(stage, r).is_some_and(|o| o.var == axis.var))
         }
-        GroupKind::Loops | GroupKind::Rows(_) | GroupKind::Region(_) | GroupKind::Extern => true,
+        GroupKind::Loops
+        | GroupKind::Scatter
+        | GroupKind::Rows(_)
+        | GroupKind::Region(_)
+        | GroupKind::Extern => true,
     };
     shared.iter().filter(|axis| stages.iter().all(|stage| is_row(axis, stage))).copied().collect()
 }
@@ -193,7 +196,11 @@ impl RowGrid {
                     let problem = Problem::new(loops, stage, product, target, heuristics);
                     body.extend(product::stage(&problem, block.clone(), grid));
                 }
-                GroupKind::Loops | GroupKind::Rows(_) | GroupKind::Region(_) | GroupKind::Extern => {
+                GroupKind::Loops
+                | GroupKind::Scatter
+                | GroupKind::Rows(_)
+                | GroupKind::Region(_)
+                | GroupKind::Extern => {
                     let mut inside = Group { outer: Vec::new(), ..stage.clone() };
                     let bound = inside.members.iter_mut().flat_map(|m| &mut m.bind);
                     bound.for_each(|b| b.1 = substitute(b.1, &block.value));

@@ -128,11 +128,10 @@ impl<'a> Cx<'a> {
             let mut facts = n.facts(&self.facts);
             let outer: Vec<(Sym, Expr)> =
                 member.bind.iter().map(|(a, e)| (*a, facts.simplify(substitute(*e, &outer_bind)))).collect();
-            let own = own_loops(n, member, &outer, &facts);
-            // Terms of an element that several points add to are added in order, so that every run gives the same.
-            let in_order =
-                |i: &Inst| matches!(i.op, InstOp::Scan { .. } | InstOp::Store { combine: Some(_), .. });
-            let is_ordered = n.body.iter().any(in_order);
+            let colliding = n.colliding_axes(&self.loops.facts);
+            let own = own_loops(n, member, &outer, &colliding, &facts);
+            let collides = own.iter().flat_map(|m| &m.parts).any(|part| colliding.contains(&part.0));
+            let is_ordered = collides || n.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. }));
             let after = n.after_reduce();
 
             let is_reduced = |m: &Merged| m.parts.iter().any(|p| n.reduced.iter().any(|a| a.var == p.0));
@@ -465,7 +464,7 @@ impl<'a> Cx<'a> {
         };
         let reducing = run.body.iter().filter(|p| p.leaf.part == Part::Body);
         let sums_only = reducing.flat_map(|p| &p.nest.body).all(|i| is_sum(&i.op));
-        if !run.reduces || !sums_only || run.axes.iter().any(|a| run.tails_need(a)) {
+        if run.ordered || !run.reduces || !sums_only || run.axes.iter().any(|a| run.tails_need(a)) {
             return run_trees(run, LoopKind::For);
         }
         let body = run.body.into_iter().map(Placed::tree).collect();
@@ -485,7 +484,7 @@ impl<'a> Run<'a> {
     /// Adds the leaves of `nest`.
     fn add(&mut self, nest: &'a Nest, after_reduce: &[bool], bind: Vec<(Sym, Expr)>, indices: Vec<Expr>) {
         let placed = |part, bind, indices| {
-            let leaf = Leaf { nest: nest.name.clone(), part, bind };
+            let leaf = Leaf { nest: nest.name.clone(), part, bind, block: None };
             Placed { nest, leaf, indices }
         };
         if nest.reduced.is_empty() {
@@ -520,11 +519,24 @@ impl Placed<'_> {
 
 /// Loops of a member's own, outermost first: the one with unit steps goes innermost, whether it is reduced or not.
 /// `outer` gives the values of the axes that the shared points determine.
-fn own_loops(n: &Nest, member: &Member, outer: &[(Sym, Expr)], facts: &Facts) -> Vec<Merged> {
+/// Of those along which points may store to one element, `colliding`, the order is that of the nest.
+fn own_loops(
+    n: &Nest,
+    member: &Member,
+    outer: &[(Sym, Expr)],
+    colliding: &[Sym],
+    facts: &Facts,
+) -> Vec<Merged> {
     let indices: Vec<Expr> = bound_indices(n, outer, facts).into_iter().map(|b| b.1).collect();
     let others = side_exprs(n);
     let is_scan = n.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. }));
-    let own = n.axes.iter().filter(|a| !member.bind.iter().any(|b| b.0 == a.var)).copied().collect();
+    let own: Vec<Axis> =
+        n.axes.iter().filter(|a| !member.bind.iter().any(|b| b.0 == a.var)).copied().collect();
+    // Points whose stores may meet keep their order.
+    if own.iter().chain(&n.reduced).any(|a| colliding.contains(&a.var)) {
+        let name = |i: usize| Sym::new(&format!("i{i}"));
+        return own.iter().chain(&n.reduced).enumerate().map(|(i, a)| Merged::alone(*a, name(i))).collect();
+    }
     let mut loops = Vec::new();
     for (class, mut axes) in [("i", own), ("r", n.reduced.clone())] {
         order_axes(&mut axes, &indices, facts);

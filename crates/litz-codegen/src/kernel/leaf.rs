@@ -5,7 +5,7 @@ use super::{Builder, Env, bound, load};
 use crate::access::flatten;
 use litz_ir::kernel::{Op, Stmt, Val};
 use litz_ir::loops::{self, Axis, Buf, InstOp, Nest};
-use litz_ir::schedule::{Leaf, Part};
+use litz_ir::schedule::{Block, Leaf, Part};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 use std::collections::HashMap;
@@ -67,13 +67,45 @@ impl<'a> Builder<'a> {
         let guard = self.guards(leaf, nest, env)?;
         let mut run =
             Run { leaf, nest, facts: &env.facts, guard, values: HashMap::new(), renamed: HashMap::new() };
-        for (i, is_wanted) in wanted(nest, leaf.part).into_iter().enumerate() {
-            if is_wanted {
-                let value = self.instruction(i, &mut run, line)?;
-                run.values.insert(loops::Val(i as u32), value);
-            }
+        let mut wanted = wanted(nest, leaf.part);
+        if let Some(block) = leaf.block {
+            let place = places(nest);
+            self.instructions(&place, &mut run, line)?;
+            wanted.iter_mut().zip(&place).for_each(|(wanted, done)| *wanted &= !done);
+            let mut inside = Line::default();
+            self.instructions(&wanted, &mut run, &mut inside)?;
+            let cond = self.in_block(block, &run)?;
+            line.stored.clear();
+            line.stmts.push(Stmt::If { cond, then: inside.stmts, other: Vec::new() });
+            return Ok(());
+        }
+        self.instructions(&wanted, &mut run, line)
+    }
+
+    /// Translates the instructions that are wanted.
+    fn instructions(&mut self, wanted: &[bool], run: &mut Run<'a, '_>, line: &mut Line) -> Result<(), Diag> {
+        for i in (0..wanted.len()).filter(|&i| wanted[i]) {
+            let value = self.instruction(i, run, line)?;
+            run.values.insert(loops::Val(i as u32), value);
         }
         Ok(())
+    }
+
+    /// What holds where the element that a leaf stores to is in a block.
+    fn in_block(&self, block: Block, run: &Run<'a, '_>) -> Result<Vec<Rel>, Diag> {
+        let mut stores = run.nest.body.iter().filter_map(|inst| match inst.op {
+            InstOp::Store { index, .. } => Some(index),
+            _ => None,
+        });
+        let (Some(index), None) = (stores.next(), stores.next()) else {
+            return Err(self.error(format!("{}: a block is one of a single store", run.nest.name)));
+        };
+        let (index, Block { number, width }) = (run.expr(index), block);
+        // floordiv(w*x + y, w*n) == floordiv(x, n) for 0 <= y < w: one question for all elements of a row.
+        let simple = run.facts.simplify(index.floordiv(width));
+        let (value, width) = simple.as_floordiv().unwrap_or((index, width));
+        let first = run.facts.simplify(number * width);
+        Ok(vec![Rel::le(first, value), Rel::lt(value, first + width)])
     }
 
     /// What must hold for the leaf's point to be in its nest's domain, as far as no loop sees to it.
@@ -218,16 +250,23 @@ impl<'a> Builder<'a> {
         if combine.is_none() && run.guard.is_empty() {
             line.stored.insert((buf, run.expr(index)), value);
         }
-        // Points of the grid that combine into one element take turns.
-        let is_apart = |a: &Axis| {
-            let axes = run.leaf.bind.iter().filter(|b| b.1.has_sym(a.var)).map(|b| b.0);
-            a.extent.is_one()
-                || axes.into_iter().any(|v| run.nest.separates(&self.loops.bufs, &self.loops.facts, v))
-        };
-        let atomic = combine.is_some() && !self.plan.grid.iter().all(is_apart);
+        let atomic = combine.is_some() && self.meets_other_points(run);
         let (mem, index) = self.place(buf, index, run)?;
         line.stmts.push(Stmt::Store { mem, index, value, combine, guard: run.guard.clone(), atomic });
         Ok(())
+    }
+
+    /// Whether other points of the grid may combine into the elements that a leaf combines into.
+    fn meets_other_points(&self, run: &Run<'a, '_>) -> bool {
+        if run.leaf.block.is_some() {
+            return false;
+        }
+        let colliding = run.nest.colliding_axes(&self.loops.facts);
+        let is_apart = |axis: &Axis| {
+            let mut bound = run.leaf.bind.iter().filter(|bind| bind.1.has_sym(axis.var)).peekable();
+            axis.extent.is_one() || bound.peek().is_some() && bound.all(|bind| !colliding.contains(&bind.0))
+        };
+        !self.plan.grid.iter().all(is_apart)
     }
 
     /// Checks an index that was computed from data, under a name that no other leaf gives.
@@ -250,6 +289,20 @@ impl<'a> Builder<'a> {
             self.define(Dtype::I64, Op::Call(ScalarOp::Select, vec![holds, value, zero]), line)
         })
     }
+}
+
+/// Which instructions say where a nest stores: those that the symbols in indices of stores are bound to, checks included.
+fn places(nest: &Nest) -> Vec<bool> {
+    let stores = nest.body.iter().map(|inst| matches!(inst.op, InstOp::Store { .. }));
+    let stores: Vec<bool> = stores.collect();
+    let mut wanted = vec![false; nest.body.len()];
+    for (i, inst) in nest.body.iter().enumerate().rev() {
+        if wanted[i] || stores[i] {
+            let operands = if stores[i] { Vec::new() } else { inst.op.operands() };
+            want_operands(nest, i, &operands, &mut wanted);
+        }
+    }
+    wanted
 }
 
 /// Which instructions a part of a nest needs: those its effects depend on.
@@ -277,18 +330,22 @@ fn wanted(nest: &Nest, part: Part) -> Vec<bool> {
         if part == Part::Tail && inst.op.is_reduction() {
             continue;
         }
-        for v in inst.op.operands() {
-            wanted[v.0 as usize] = true;
-        }
-        // Index expressions may mention bound symbols.
-        let mentioned: Vec<Sym> = inst.op.exprs().iter().flat_map(|e| e.syms()).collect();
-        for (j, other) in nest.body[..i].iter().enumerate() {
-            if let InstOp::Bind { sym, .. } = other.op
-                && mentioned.contains(&sym)
-            {
-                wanted[j] = true;
-            }
-        }
+        want_operands(nest, i, &inst.op.operands(), &mut wanted);
     }
     wanted
+}
+
+/// Wants `operands`, and what the index expressions of the instruction at position `at` mention.
+fn want_operands(nest: &Nest, at: usize, operands: &[loops::Val], wanted: &mut [bool]) {
+    for v in operands {
+        wanted[v.0 as usize] = true;
+    }
+    let mentioned: Vec<Sym> = nest.body[at].op.exprs().iter().flat_map(|e| e.syms()).collect();
+    for (j, other) in nest.body[..at].iter().enumerate() {
+        if let InstOp::Bind { sym, .. } = other.op
+            && mentioned.contains(&sym)
+        {
+            wanted[j] = true;
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use crate::diag::Diags;
 use crate::loops::Axis;
 use crate::schedule::{
-    KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
+    Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
 };
 use crate::text::cursor::{Cursor, Result, parse_whole};
 use crate::text::lexer::TokenKind;
@@ -149,12 +149,15 @@ impl Display for Leaf {
             Part::Body => ".body",
             Part::Tail => ".tail",
         })?;
-        if self.bind.is_empty() {
-            return Ok(());
+        if !self.bind.is_empty() {
+            f.write_str(" [")?;
+            commas(f, &self.bind, |f, (axis, value)| write!(f, "{axis} = {value}"))?;
+            f.write_str("]")?;
         }
-        f.write_str(" [")?;
-        commas(f, &self.bind, |f, (axis, value)| write!(f, "{axis} = {value}"))?;
-        f.write_str("]")
+        match self.block {
+            Some(Block { number, width }) => write!(f, " into {number} by {width}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -310,7 +313,14 @@ fn leaf(cx: &mut Cursor) -> Result<Leaf> {
         Ok((axis, cx.expr()?))
     };
     let bind = if cx.is("[") { cx.list("[", "]", pair)? } else { Vec::new() };
-    Ok(Leaf { nest, part, bind })
+    let block = if cx.eat("into") {
+        let number = cx.expr()?;
+        cx.expect("by")?;
+        Some(Block { number, width: cx.expr()? })
+    } else {
+        None
+    };
+    Ok(Leaf { nest, part, bind, block })
 }
 
 fn pool(cx: &mut Cursor) -> Result<Pool> {

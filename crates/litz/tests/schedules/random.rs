@@ -442,7 +442,7 @@ impl Planner<'_, '_, '_> {
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Bind) -> Tree {
-    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind })
+    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, block: None })
 }
 
 /// Trees inside of loops, outermost first.

@@ -1,5 +1,7 @@
 //! A schedule and its loops program to what is wrong with the schedule.
 
+mod blocks;
+mod collisions;
 mod memory;
 mod points;
 mod reuse;
@@ -24,7 +26,8 @@ use crate::verify::Report;
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
 /// `statement-order`, `tail-scope`, `tail-point`, `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
 /// `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`, `placed-twice`, `pool-memory`, `pool-overflow`,
-/// `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`.
+/// `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `block-store`,
+/// `block-coverage`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     let (flat, spans) = loops.flat();
     let loops = &*flat;
@@ -51,6 +54,7 @@ pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     };
     verifier.run();
     spans.iter().for_each(|span| verifier.region(span));
+    verifier.collisions(&spans);
     verifier.reuses(&spans);
     verifier.report.diags
 }
@@ -67,6 +71,8 @@ struct Place {
     path: Vec<Around>,
     /// The value of each axis.
     bind: Vec<(Sym, Expr)>,
+    /// It stores to one block of its buffer at a time.
+    is_block: bool,
 }
 
 /// A loop around a place.
@@ -147,15 +153,17 @@ impl Verifier<'_> {
             let message = format_args!("`{name}` is no extern statement of @{}", self.loops.name);
             return self.report.fail("unknown-statement", message);
         };
-        self.place(stmt, step, Part::Whole, &[]);
+        let whole = Leaf { nest: name.to_owned(), part: Part::Whole, bind: Vec::new(), block: None };
+        self.place(stmt, step, &whole);
     }
 
-    fn place(&mut self, stmt: usize, step: usize, part: Part, bind: &[(Sym, Expr)]) {
+    fn place(&mut self, stmt: usize, step: usize, leaf: &Leaf) {
+        let Leaf { part, block, .. } = *leaf;
         let name = self.loops.stmts[stmt].name();
         let is_first = self.placed[stmt].iter().all(|place| place.part != part);
         self.report.check(is_first, "duplicate-leaf", format_args!("`{name}` runs twice"));
-        let (path, bind) = (self.path.clone(), bind.to_vec());
-        self.placed[stmt].push(Place { at: self.count, step, part, path, bind });
+        let (path, bind) = (self.path.clone(), leaf.bind.clone());
+        self.placed[stmt].push(Place { at: self.count, step, part, path, bind, is_block: block.is_some() });
         self.count += 1;
     }
 
@@ -226,8 +234,11 @@ impl Verifier<'_> {
             Part::Body | Part::Tail => format!("`{name}` reduces nothing: expected it whole"),
         };
         self.report.check(nest.reduces() == (leaf.part != Part::Whole), "wrong-part", message);
-        self.place(stmt, step, leaf.part, &leaf.bind);
+        self.place(stmt, step, leaf);
         self.bindings(leaf, nest);
+        if let Some(block) = leaf.block {
+            self.block(block, leaf, nest, step);
+        }
     }
 
     /// Every statement that something depends on runs, and wholly, within one step.

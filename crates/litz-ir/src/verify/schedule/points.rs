@@ -47,7 +47,8 @@ impl Verifier<'_> {
         for Around { axis, .. } in &self.path {
             let users: Vec<Expr> =
                 leaf.bind.iter().map(|&(_, value)| value).filter(|value| value.has_sym(axis.var)).collect();
-            if users.is_empty() && !self.is_one(axis.extent) {
+            let counts_blocks = leaf.block.is_some_and(|block| block.number == Expr::sym(axis.var));
+            if users.is_empty() && !self.is_one(axis.extent) && !counts_blocks {
                 let message = format_args!("`{name}` runs at each {axis}, but no axis depends on it");
                 self.report.fail("repeated-leaf", message);
             }

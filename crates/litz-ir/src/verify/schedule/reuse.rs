@@ -9,7 +9,6 @@ use std::collections::HashSet;
 
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
-use super::points::is_one;
 use super::{Place, Verifier};
 use crate::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
 use crate::schedule::{Part, Reuse, Step};
@@ -98,6 +97,9 @@ impl<'a> Verifier<'a> {
         let (Some(&writer), None) = (writers.next(), writers.next()) else {
             return problem("the kernel does not write all of it in one place".to_owned());
         };
+        if writer.place.is_block {
+            return problem(format!("`{}` stores to one block after the other", writer.nest.name));
+        }
         if repeated.contains(&writer.stmt) {
             return problem(format!("`{}` is repeated by a region", writer.nest.name));
         }
@@ -165,8 +167,7 @@ impl<'a> Verifier<'a> {
         }
         let is_axis = |sym: Sym| nest.axes.iter().any(|axis| axis.var == sym);
         let is_known = |sym: &Sym| is_axis(*sym) || self.loops.facts.is_symbol_declared(*sym);
-        let is_own =
-            nest.axes.iter().all(|axis| is_one(&self.loops.facts, axis.extent) || index.has_sym(axis.var));
+        let is_own = nest.colliding_axes(&self.loops.facts).is_empty();
         if !is_own || !index.syms().iter().all(is_known) {
             return problem("stores to elements that are not told by its axes");
         }

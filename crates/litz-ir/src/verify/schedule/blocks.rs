@@ -1,0 +1,60 @@
+//! Checks leaves that store to one block of their buffer at a time: every element is in one block, and every block is stored
+//! to once.
+
+use litz_sym::{Expr, Rel};
+
+use super::{Around, Verifier};
+use crate::loops::{InstOp, Nest};
+use crate::schedule::{Block, Leaf, LoopKind, Part, Step};
+
+impl Verifier<'_> {
+    pub(super) fn block(&mut self, block: Block, leaf: &Leaf, nest: &Nest, step: usize) {
+        let (name, Block { number, width }) = (&leaf.nest, block);
+        self.report.expr(number, format_args!("`{name}`, block"));
+        self.report.expr(width, format_args!("`{name}`, width of a block"));
+        if !self.report.has_declared(number) || !self.report.has_declared(width) {
+            return;
+        }
+        let mut stores = nest.body.iter().filter_map(|inst| match inst.op {
+            InstOp::Store { buf, .. } => Some(buf),
+            _ => None,
+        });
+        let (Some(buf), None, Part::Whole) = (stores.next(), stores.next(), leaf.part) else {
+            let message = format_args!("`{name}`: expected a whole nest with one store");
+            return self.report.fail("block-store", message);
+        };
+        let Some(data) = self.loops.bufs.get(buf) else { return };
+        let is_local = match &self.schedule.steps[step] {
+            Step::Kernel(plan) => plan.locals.iter().any(|local| local.buf == data.name),
+            Step::Extern { .. } => false,
+        };
+        let message =
+            format_args!("`{name}`: what it stores to, `{}`, lives inside of the kernel", data.name);
+        self.report.check(!is_local, "block-store", message);
+        let counts = |around: &&Around| Expr::sym(around.axis.var) == number;
+        let loop_ = self.path.iter().find(counts).filter(|around| match around.kind {
+            None | Some(LoopKind::For) => !leaf.bind.iter().any(|bind| bind.1.has_sym(around.axis.var)),
+            Some(
+                LoopKind::Partial
+                | LoopKind::Unroll
+                | LoopKind::Vector { .. }
+                | LoopKind::Tile
+                | LoopKind::TileVector { .. }
+                | LoopKind::Thread
+                | LoopKind::Warp
+                | LoopKind::Mma,
+            ) => false,
+        });
+        let Some(loop_) = loop_ else {
+            let message =
+                format_args!("`{name}`: {number} is no loop of the grid or in order that counts blocks");
+            return self.report.fail("block-coverage", message);
+        };
+        let is_fixed = self.path.iter().all(|around| !width.has_sym(around.axis.var));
+        let blocks = loop_.axis.extent;
+        let is_covered = is_fixed && self.loops.facts.known(&Rel::le(data.span(), width * blocks)).is_yes();
+        let message =
+            format_args!("`{name}`: {blocks} blocks of {width} elements may not cover `{}`", data.name);
+        self.report.check(is_covered, "block-coverage", message);
+    }
+}
