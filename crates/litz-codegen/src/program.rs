@@ -157,6 +157,7 @@ impl Builder<'_> {
         };
         let reads = call.reads.iter().map(|&b| self.slot(b)).collect();
         let writes = call.writes.iter().map(|&b| self.slot(b)).collect();
-        Ok(Step::Extern { routine: call.routine.clone(), reads, writes, ints: call.ints.clone() })
+        let (routine, ints, message) = (call.routine.clone(), call.ints.clone(), call.message.clone());
+        Ok(Step::Extern { routine, reads, writes, ints, message })
     }
 }

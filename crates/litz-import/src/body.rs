@@ -12,7 +12,6 @@ use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, Type, Value};
 use litz_ir::schema::{ArgType, BaseType, OpSchema, SchemaArg};
 use litz_sym::{Expr, Known, Rel};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// The names of one graph of the file.
 pub(crate) struct Scope<'a> {
@@ -91,14 +90,11 @@ impl Body {
         }
         let op = node.target.strip_prefix("torch.ops.").unwrap_or(&node.target);
         match op {
-            // Shapes and dtypes were checked when the program was traced.
-            "aten._assert_tensor_metadata.default" => Ok(()),
-            // The range of the symbol says the same.
-            "aten.sym_constrain_range.default" | "aten.sym_constrain_range_for_size.default" => Ok(()),
-            "aten._assert_scalar.default" => match self.assert_sizes(cx, scope, node)? {
-                true => Ok(()),
-                false => self.operator(cx, scope, node, op),
-            },
+            "aten._assert_scalar.default" if self.assert_sizes(cx, scope, node)? => Ok(()),
+            "aten._assert_tensor_metadata.default" => {
+                self.operator(cx, scope, node, op)?;
+                self.expect_layout()
+            }
             _ => self.operator(cx, scope, node, op),
         }
     }
@@ -118,7 +114,13 @@ impl Body {
         if scope.bound.contains_key(&**name) {
             return Ok(false);
         }
-        let who = cx.source(node).unwrap_or_else(|| Arc::from("a runtime assertion"));
+        let message = node.inputs.iter().find_map(|input| match &input.arg {
+            Argument::String(message) if &*input.name == "assert_msg" => Some(&**message),
+            _ => None,
+        });
+        let message = message.unwrap_or("a runtime assertion");
+        let who =
+            cx.source(node).map_or_else(|| message.to_owned(), |source| format!("{message} ({source})"));
         match scope.file.sym_bool_values.get(&**name) {
             Some(SymBool::Bool(true)) => {}
             Some(SymBool::Bool(false)) => cx.require(&mut self.graph.facts, &[Rel::eq(0, 1)], &who)?,
@@ -129,6 +131,29 @@ impl Body {
             None => return Err(ImportError::program(format!("expected a value, found undefined `{name}`"))),
         }
         Ok(true)
+    }
+
+    /// Compares the device and the strides that an assertion just added asks for with those that the file says. Later
+    /// stages may lay values out as they like.
+    fn expect_layout(&self) -> Result<(), ImportError> {
+        let Some(Node { op, args, .. }) = self.graph.nodes.last() else { return Ok(()) };
+        if let Some(Arg::Device(device)) = args.get(4)
+            && *device != self.graph.device
+        {
+            let found = self.graph.device;
+            return Err(ImportError::program(format!("{op}: expected a tensor on {device}, found {found}")));
+        }
+        let (Some(Arg::Value(value)), Some(Arg::List(expected))) = (args.first(), args.get(2)) else {
+            return Ok(());
+        };
+        let Some(ty) = self.graph.tensor(*value) else { return Ok(()) };
+        let expected: Vec<Expr> = expected.iter().filter_map(Arg::as_int).collect();
+        let differs = |(&a, &b): (&Expr, &Expr)| self.graph.facts.known(&Rel::eq(a, b)) == Known::No;
+        if expected.len() != ty.rank() || expected.iter().zip(&ty.strides).any(differs) {
+            let name = &self.graph.values[*value].name;
+            return Err(ImportError::program(format!("{op}: `{name}` has other strides than asserted")));
+        }
+        Ok(())
     }
 
     fn operator<'a>(

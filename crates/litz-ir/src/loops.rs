@@ -153,7 +153,8 @@ pub struct Region {
     pub nests: Vec<Nest>,
 }
 
-/// A call of a runtime routine, such as `sort`: its meaning is fixed by its name.
+/// A call of a runtime routine, such as `sort`: its meaning is fixed by its name. One that writes nothing is called for
+/// its effect, such as `assert`, which ends the call of the program where what it reads does not hold.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Extern {
     /// Unique among statements.
@@ -168,6 +169,8 @@ pub struct Extern {
     pub writes: Vec<Buf>,
     /// Integer parameters, such as the sizes that a routine needs.
     pub ints: Vec<Expr>,
+    /// What a failure is reported as: the message and the source line of an assertion.
+    pub message: Option<String>,
 }
 
 /// A loop nest: a body and the axes it runs over.
@@ -316,13 +319,13 @@ impl Loops {
     pub fn is_internal(&self, buf: Buf) -> bool {
         self.bufs[buf].kind == BufKind::Temp && self.results().all(|result| result != buf)
     }
-    /// For each statement, whether a result or a buffer from outside depends on it.
+    /// For each statement, whether a result or a buffer from outside depends on it, or it has an effect.
     pub fn live_statements(&self) -> Vec<bool> {
         let mut wanted: HashSet<Buf> = self.results().collect();
         wanted.extend(self.bufs.iter().filter(|(_, data)| data.kind != BufKind::Temp).map(|(buf, _)| buf));
         let mut live = vec![false; self.stmts.len()];
         for (stmt, live) in self.stmts.iter().zip(&mut live).rev() {
-            *live = stmt.writes().iter().any(|buf| wanted.contains(buf));
+            *live = stmt.has_effect() || stmt.writes().iter().any(|buf| wanted.contains(buf));
             if *live {
                 wanted.extend(stmt.reads());
             }
@@ -387,6 +390,13 @@ impl Stmt {
             Stmt::Nest(n) => &n.name,
             Stmt::Extern(e) => &e.name,
             Stmt::Region(r) => &r.name,
+        }
+    }
+    /// Whether it runs for something else than what it writes.
+    pub fn has_effect(&self) -> bool {
+        match self {
+            Stmt::Nest(_) | Stmt::Region(_) => false,
+            Stmt::Extern(call) => call.writes.is_empty(),
         }
     }
     /// The nests it consists of.

@@ -131,6 +131,8 @@ pub enum Step {
         writes: Vec<Slot>,
         /// Integer parameters.
         ints: Vec<Expr>,
+        /// What a failure is reported as.
+        message: Option<String>,
     },
     /// Ends a slot's memory.
     Free {

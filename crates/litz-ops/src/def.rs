@@ -47,8 +47,6 @@ pub enum ResultRule {
     First,
     /// That of the values it decomposes into.
     Decomposed,
-    /// No results.
-    None,
 }
 
 /// How an operator is computed.
@@ -66,7 +64,7 @@ pub enum Rule {
     View,
     /// Writes to its first argument what the functional twin returns; functionalisation replaces it.
     Inplace(&'static str),
-    /// The result is the first argument, or nothing at all: asserts, hints, symbolic sizes.
+    /// The result is the first argument, or known from types alone: symbolic sizes, what must be true of them.
     Drop,
 }
 
@@ -103,11 +101,6 @@ pub const fn inplace(name: &'static str, twin: &'static str) -> OpDef {
 /// An operator whose result is its first argument.
 pub const fn identity(name: &'static str) -> OpDef {
     OpDef { name, result: ResultRule::First, rule: Rule::Drop }
-}
-
-/// An operator without results that needs nothing done.
-pub const fn drop(name: &'static str) -> OpDef {
-    OpDef { name, result: ResultRule::None, rule: Rule::Drop }
 }
 
 /// Shorthand for a type function with one tensor result.

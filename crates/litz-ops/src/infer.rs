@@ -62,7 +62,6 @@ fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Type>, OpError> {
             None => return Err(args.invalid("expected a value as first argument")),
         },
         ResultRule::Decomposed => decompose::types(cx, &args)?,
-        ResultRule::None => Vec::new(),
     })
 }
 

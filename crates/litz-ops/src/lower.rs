@@ -88,7 +88,7 @@ pub struct Lower<'a> {
     /// Where the elements of each value are.
     places: Vec<Option<Access>>,
     names: HashSet<String>,
-    /// Names of the values that the current node defines.
+    /// Names of the values that the current node defines; of those it takes, where it defines none.
     from: Vec<String>,
     inside: Inside,
     /// The current node's operator, and the user's line where it is known.
@@ -185,6 +185,23 @@ impl<'a> Lower<'a> {
 
     /// Appends a call of a runtime routine. Buffers are contiguous and used whole.
     pub fn call(&mut self, routine: &str, reads: &[&Access], writes: &[&Access], ints: Vec<Expr>) {
+        self.call_or_report(routine, reads, writes, ints, None);
+    }
+
+    /// Appends a check that all elements of a whole contiguous buffer of bool are true; a call of the program in which
+    /// one is not fails with the message.
+    pub fn check(&mut self, holds: &Access, message: String) {
+        self.call_or_report("assert", &[holds], &[], Vec::new(), Some(message));
+    }
+
+    fn call_or_report(
+        &mut self,
+        routine: &str,
+        reads: &[&Access],
+        writes: &[&Access],
+        ints: Vec<Expr>,
+        message: Option<String>,
+    ) {
         let bufs = |list: &[&Access]| list.iter().map(|a| a.buf).collect();
         self.loops.stmts.push(Stmt::Extern(Extern {
             name: format!("n{}", self.loops.stmts.len()),
@@ -193,6 +210,7 @@ impl<'a> Lower<'a> {
             reads: bufs(reads),
             writes: bufs(writes),
             ints,
+            message,
         }));
     }
 
@@ -307,7 +325,11 @@ impl<'a> Lower<'a> {
         let args = Args::new(node, schema, &self.graph.values);
         self.who =
             node.source.as_ref().map_or_else(|| name.to_owned(), |source| format!("{name} at {source}"));
-        self.from = node.outputs.iter().flatten().map(|&v| self.graph.values[v].name.clone()).collect();
+        let mut values: Vec<Value> = node.outputs.iter().flatten().copied().collect();
+        if node.outputs.is_empty() {
+            node.args.iter().for_each(|arg| arg.each_value(&mut |value| values.push(value)));
+        }
+        self.from = values.into_iter().map(|value| self.graph.values[value].name.clone()).collect();
         self.require_supported_types(&args)?;
         match def.rule {
             Rule::Op(op) => self.pointwise(&args, def, |p, operands| Ok(p.op(op, operands))),

@@ -75,6 +75,12 @@ pub enum RunError {
         /// Value of its right side.
         right: i64,
     },
+    /// An assertion of the user does not hold for what the program has computed. No state has been updated.
+    #[error("assertion failed: {message}")]
+    AssertionFailed {
+        /// The user's message, and the source line.
+        message: String,
+    },
     /// A value computed by a kernel is no valid index.
     #[error("kernel @{kernel}: {check}")]
     BadIndex {
@@ -119,6 +125,14 @@ pub enum RunError {
 }
 
 impl RunError {
+    /// A failed assertion with what the program says of it; anything else as it is.
+    pub(crate) fn with_message(self, message: &str) -> RunError {
+        match self {
+            RunError::AssertionFailed { .. } => RunError::AssertionFailed { message: message.to_owned() },
+            other => other,
+        }
+    }
+
     /// A broken rule of a kernel or program.
     pub(crate) fn bug(item: impl Into<String>, what: impl Into<String>) -> RunError {
         RunError::Bug { item: item.into(), what: what.into() }

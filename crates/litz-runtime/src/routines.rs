@@ -1,5 +1,6 @@
 //! Names to code of this runtime: routines on whole buffers, and scalar functions that compiled code calls.
 
+mod assert;
 mod sort;
 pub mod special;
 
@@ -33,12 +34,15 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 ///
 /// | name | reads | writes | integers |
 /// |---|---|---|---|
+/// | `assert` | bool holds | | |
 /// | `sort` | x | sorted values, i64 positions | outer, length, inner, descending |
 /// | `topk` | x | k values, i64 positions | outer, length, inner, k, largest |
 ///
 /// Buffers have shape `[outer, length, inner]` (`[outer, k, inner]`); the middle dimension is sorted, stably, NaN
-/// above every number. `topk` gives the largest (smallest) elements in order, of equals the first.
-const ROUTINES: &[(&str, Routine)] = &[("sort", sort::sort), ("topk", sort::topk)];
+/// above every number. `topk` gives the largest (smallest) elements in order, of equals the first. `assert` fails where an
+/// element is false; its caller knows the message.
+const ROUTINES: &[(&str, Routine)] =
+    &[("assert", assert::assert), ("sort", sort::sort), ("topk", sort::topk)];
 
 /// The routine of that name.
 pub fn routine(name: &str) -> Option<Routine> {

@@ -34,7 +34,34 @@ pub fn order(loops: &Loops, deps: &Deps, all: &[Item]) -> Vec<usize> {
         Some(items) => order.extend(best(&items).into_iter().map(|at| at_call[at])),
         None => order.extend(at_call),
     }
-    order
+    checks_first(loops, deps, all, &order)
+}
+
+/// The order with each check as soon as what it reads is there: a failure then comes before work that it makes void, and
+/// before failures that it is meant to explain.
+fn checks_first(loops: &Loops, deps: &Deps, all: &[Item], order: &[usize]) -> Vec<usize> {
+    let is_check = |at: &usize| all[*at].group.members.iter().any(|m| loops.stmts[m.stmt].has_effect());
+    let (mut checks, others): (Vec<usize>, Vec<usize>) = order.iter().partition(|at| is_check(at));
+    if checks.is_empty() {
+        return others;
+    }
+    let mut done = vec![false; loops.stmts.len()];
+    let mut sorted = Vec::with_capacity(order.len());
+    let run_ready = |done: &[bool], checks: &mut Vec<usize>, sorted: &mut Vec<usize>| {
+        let is_ready = |at: &usize| {
+            all[*at].group.members.iter().all(|m| deps.stmts[m.stmt].after.iter().all(|&before| done[before]))
+        };
+        let (ready, waiting) = checks.iter().partition(|at| is_ready(at));
+        (*checks, *sorted) = (waiting, [std::mem::take(sorted), ready].concat());
+    };
+    run_ready(&done, &mut checks, &mut sorted);
+    for at in others {
+        all[at].group.members.iter().for_each(|m| done[m.stmt] = true);
+        sorted.push(at);
+        run_ready(&done, &mut checks, &mut sorted);
+    }
+    // A check waits for no other: it writes nothing.
+    sorted
 }
 
 /// None if the size of some buffer has no example.

@@ -351,6 +351,11 @@ impl<'a> Cursor<'a> {
         if self.eat(keyword) { self.list("(", ")", Cursor::expr) } else { Ok(Vec::new()) }
     }
 
+    /// `for "x must be small"`, or nothing.
+    pub fn optional_message(&mut self) -> Result<Option<String>> {
+        if self.eat("for") { self.string().map(Some) } else { Ok(None) }
+    }
+
     /// Items between commas up to the `}` that ends the text's item; `}` is taken.
     pub fn last_line<T>(&mut self, parse: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let items = if self.is("}") { Vec::new() } else { self.commas(parse)? };

@@ -14,7 +14,9 @@ use crate::loops::{
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
-use crate::text::print::{Commas, Guards, Indent, Name, Optional, Quoted, Shape, Sigil, commas, write_facts};
+use crate::text::print::{
+    Commas, Guards, Indent, Name, Optional, Quoted, Shape, Sigil, commas, write_facts, write_message,
+};
 
 const LINE: Indent = Indent(1);
 
@@ -98,7 +100,8 @@ impl Display for InLoops<'_, Extern> {
         commas(f, &call.reads, |f, buf| InLoops(loops, buf).fmt(f))?;
         f.write_str(") -> (")?;
         commas(f, &call.writes, |f, buf| InLoops(loops, buf).fmt(f))?;
-        write!(f, "){}", Optional("ints", &call.ints))
+        write!(f, "){}", Optional("ints", &call.ints))?;
+        write_message(f, call.message.as_deref())
     }
 }
 
@@ -362,7 +365,8 @@ impl Reader {
         cx.expect("->")?;
         let writes = cx.list("(", ")", |cx| self.bufs.name(cx))?;
         let ints = cx.optional_exprs("ints")?;
-        Ok(Extern { name, from, routine, reads, writes, ints })
+        let message = cx.optional_message()?;
+        Ok(Extern { name, from, routine, reads, writes, ints, message })
     }
 
     fn output(&self, cx: &mut Cursor) -> Result<Output> {

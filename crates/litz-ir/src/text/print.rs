@@ -184,6 +184,11 @@ pub(crate) fn write_guards(f: &mut Formatter, indent: Indent, facts: &Facts) -> 
     Ok(())
 }
 
+/// ` for "x must be small"`, or nothing.
+pub(crate) fn write_message(f: &mut Formatter, message: Option<&str>) -> fmt::Result {
+    message.map_or(Ok(()), |message| write!(f, " for {}", Quoted(message)))
+}
+
 /// A symbol and what is known of it: `s0 in [2, 1024] multiple 8 hint 16`; just the name if it was not declared.
 pub(crate) struct Declaration<'a>(pub &'a Facts, pub Sym);
 

@@ -10,7 +10,7 @@ use crate::graph::TensorType;
 use crate::loops::span;
 use crate::program::{Const, Output, Param, Program, Slot, SlotData, Step};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
-use crate::text::print::{Indent, Name, Optional, Quoted, Sigil, commas, write_facts};
+use crate::text::print::{Indent, Name, Optional, Quoted, Sigil, commas, write_facts, write_message};
 
 const LINE: Indent = Indent(1);
 
@@ -66,12 +66,14 @@ impl Program {
                 self.write_slots(f, args)?;
                 writeln!(f, "){}", Optional("sizes", sizes))
             }
-            Step::Extern { routine, reads, writes, ints } => {
+            Step::Extern { routine, reads, writes, ints, message } => {
                 write!(f, "{indent}extern {}(", Name(routine))?;
                 self.write_slots(f, reads)?;
                 f.write_str(") -> (")?;
                 self.write_slots(f, writes)?;
-                writeln!(f, "){}", Optional("ints", ints))
+                write!(f, "){}", Optional("ints", ints))?;
+                write_message(f, message.as_deref())?;
+                f.write_str("\n")
             }
             Step::Free { slot } => writeln!(f, "{indent}free {}", self.slot(*slot)),
         }
@@ -204,7 +206,8 @@ impl Reader {
             let reads = self.slots(cx)?;
             cx.expect("->")?;
             let writes = self.slots(cx)?;
-            return Ok(Step::Extern { routine, reads, writes, ints: cx.optional_exprs("ints")? });
+            let ints = cx.optional_exprs("ints")?;
+            return Ok(Step::Extern { routine, reads, writes, ints, message: cx.optional_message()? });
         }
         if cx.eat("free") {
             return Ok(Step::Free { slot: self.slots.name(cx)? });

@@ -192,7 +192,7 @@ impl Verifier<'_> {
                 args.iter().for_each(|&slot| self.use_slot(slot, &place));
                 sizes.iter().for_each(|&size| self.report.expr(size, &place));
             }
-            Step::Extern { routine, reads, writes, ints } => {
+            Step::Extern { routine, reads, writes, ints, message: _ } => {
                 reads.iter().chain(writes).for_each(|&slot| self.use_slot(slot, routine));
                 ints.iter().for_each(|&value| self.report.expr(value, routine));
             }

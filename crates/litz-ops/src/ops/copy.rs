@@ -1,7 +1,7 @@
-//! Copies: conversions of element type and layout, and assertions about them.
+//! Copies: conversions of element type and layout.
 
 use crate::args::Args;
-use crate::def::{OpDef, drop, inplace, lower, one};
+use crate::def::{OpDef, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{broadcasts_to, copy_strides, is_channels_last};
@@ -20,11 +20,6 @@ pub const OPS: &[OpDef] = &[
     lower("aten.type_as.default", copy_type, copy),
     lower("prims.convert_element_type.default", copy_type, copy),
     lower("aten.copy.default", copy_from_type, copy_from),
-    drop("aten._assert_tensor_metadata.default"),
-    drop("aten._assert_scalar.default"),
-    drop("aten._assert_async.msg"),
-    drop("aten.sym_constrain_range_for_size.default"),
-    drop("aten.sym_constrain_range.default"),
     inplace("aten.copy_.default", "aten.copy.default"),
 ];
 

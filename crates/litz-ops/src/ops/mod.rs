@@ -3,6 +3,7 @@
 use crate::def::OpDef;
 
 pub mod activation;
+pub mod assert;
 pub mod attention;
 pub mod conv;
 pub mod copy;
@@ -37,6 +38,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("pointwise", pointwise::OPS),
     ("activation", activation::OPS),
     ("copy", copy::OPS),
+    ("assert", assert::OPS),
     ("view", view::OPS),
     ("factory", factory::OPS),
     ("reduce", reduce::OPS),

@@ -1,4 +1,4 @@
-//! Removes nodes whose results nobody uses. After functionalisation no node has an effect.
+//! Removes nodes whose results nobody uses. A node without results, such as an assertion, is there for its effect.
 
 use litz_ir::Diags;
 use litz_ir::graph::Graph;
@@ -14,7 +14,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     live.extend(graph.updates.iter().map(|u| u.1));
     let mut keep = vec![false; graph.nodes.len()];
     for (i, node) in graph.nodes.iter().enumerate().rev() {
-        keep[i] = node.outputs.iter().flatten().any(|v| live.contains(v));
+        keep[i] = node.outputs.is_empty() || node.outputs.iter().flatten().any(|v| live.contains(v));
         if keep[i] {
             let mut mark = |v| {
                 live.insert(v);

@@ -3,9 +3,9 @@
 //! A file says what types its values have. Indices are computed from types, so they must be what the operators make of
 //! the inputs: element types and sizes that contradict them are an error, and strides are those that Litz infers.
 
-use litz_ir::graph::{Graph, TensorType, Type};
+use litz_ir::graph::{Graph, Node, TensorType, Type};
 use litz_ir::{Diag, Diags};
-use litz_ops::{InferCx, Table, infer};
+use litz_ops::{InferCx, Rule, Table, infer};
 use litz_sym::{Facts, Known, Rel};
 use std::collections::HashSet;
 
@@ -53,7 +53,15 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
             }
         }
     }
-    if diags.is_empty() { Ok(changed) } else { Err(diags) }
+    if !diags.is_empty() {
+        return Err(diags);
+    }
+    // What inference has decided, such as an assertion about sizes, has nothing left to do.
+    let is_decided = |node: &Node| {
+        node.outputs.is_empty() && matches!(table.def(node.op.as_str()).map(|def| def.rule), Some(Rule::Drop))
+    };
+    graph.nodes.retain(|node| !is_decided(node));
+    Ok(changed)
 }
 
 /// Whether two types may be of one value: element types are equal, and no size is known to differ.

@@ -49,7 +49,8 @@ mod tests {
 
     fn stmt(name: &str) -> Stmt {
         let (reads, writes, ints) = (Vec::new(), Vec::new(), Vec::new());
-        Stmt::Extern(Extern { name: name.into(), from: Vec::new(), routine: "r".into(), reads, writes, ints })
+        let (from, routine) = (Vec::new(), "r".into());
+        Stmt::Extern(Extern { name: name.into(), from, routine, reads, writes, ints, message: None })
     }
 
     #[test]

@@ -239,12 +239,13 @@ impl Context {
                     // this call's alone, constants are written only under the lock on state, and inputs never.
                     unsafe { device.launch(&launch)? };
                 }
-                Command::Extern { routine, reads, writes, ints } => {
+                Command::Extern { routine, reads, writes, ints, message } => {
                     let reads: SmallVec<[Read<'_>; 4]> =
                         reads.iter().map(|buffer| self.read(buffer)).collect();
                     let mut writes: SmallVec<[Write<'_>; 4]> =
                         writes.iter().map(|buffer| self.write(buffer)).collect();
-                    routine(&reads, &mut writes, &plan.ints[ints.clone()])?;
+                    routine(&reads, &mut writes, &plan.ints[ints.clone()])
+                        .map_err(|error| error.with_message(message))?;
                 }
                 Command::Copy { from, to, bytes } => self.copy(*from, self.address(*to), *bytes),
             }

@@ -2,6 +2,8 @@
 //!
 //! A plan is made once for each set of values and used by every later call with the same ones.
 
+use std::sync::Arc;
+
 use litz_ir::Dtype;
 use litz_ir::scalar::Scalar;
 
@@ -66,7 +68,7 @@ pub(super) type Span = std::ops::Range<usize>;
 
 pub(super) enum Command {
     Launch { kernel: KernelId, args: Span, sizes: Span, points: i64, scratch_bytes: usize },
-    Extern { routine: Routine, reads: Vec<Buffer>, writes: Vec<Buffer>, ints: Span },
+    Extern { routine: Routine, reads: Vec<Buffer>, writes: Vec<Buffer>, ints: Span, message: Arc<str> },
     Copy { from: Place, to: Place, bytes: usize },
 }
 
@@ -214,10 +216,11 @@ impl<'a> Planner<'a> {
                 }
                 Step::View(slot) => self.view(*slot)?,
                 Step::Launch { kernel, args, sizes } => self.launch(*kernel, args, sizes)?,
-                Step::Extern { routine, reads, writes, ints } => {
+                Step::Extern { routine, reads, writes, ints, message } => {
                     let ints = self.ints(ints)?;
                     let (reads, writes) = (self.buffers(reads)?, self.buffers(writes)?);
-                    self.plan.commands.push(Command::Extern { routine: *routine, reads, writes, ints });
+                    let (routine, message) = (*routine, Arc::clone(message));
+                    self.plan.commands.push(Command::Extern { routine, reads, writes, ints, message });
                 }
                 Step::Free(slot) => {
                     if let Some((Place { base: Base::Arena, offset }, _)) = self.places[*slot].take() {

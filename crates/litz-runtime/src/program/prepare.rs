@@ -1,6 +1,7 @@
 //! A program and its kernels to steps with everything resolved that does not depend on sizes.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use litz_ir::Dtype;
 use litz_ir::graph::TensorType;
@@ -74,7 +75,13 @@ pub(super) enum Step {
     Alloc(usize),
     View(usize),
     Launch { kernel: usize, args: Vec<usize>, sizes: Vec<Formula> },
-    Extern { routine: Routine, reads: Vec<usize>, writes: Vec<usize>, ints: Vec<Formula> },
+    Extern {
+        routine: Routine,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+        ints: Vec<Formula>,
+        message: Arc<str>,
+    },
     Free(usize),
 }
 
@@ -264,10 +271,11 @@ impl Context<'_> {
                 }
                 Step::Launch { kernel: at, args: positions(args), sizes: self.formulas(sizes)? }
             }
-            ir::Step::Extern { routine: name, reads, writes, ints } => {
+            ir::Step::Extern { routine: name, reads, writes, ints, message } => {
                 let routine = routine(name).ok_or_else(|| RunError::UnknownRoutine { name: name.clone() })?;
                 let (reads, writes) = (positions(reads), positions(writes));
-                Step::Extern { routine, reads, writes, ints: self.formulas(ints)? }
+                let message = Arc::from(message.as_deref().unwrap_or_default());
+                Step::Extern { routine, reads, writes, ints: self.formulas(ints)?, message }
             }
             ir::Step::Free { slot } => Step::Free(slot.index()),
         })

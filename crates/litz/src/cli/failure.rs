@@ -122,6 +122,7 @@ fn run_exit(error: &RunError) -> Exit {
         | RunError::WrongSize { .. }
         | RunError::SizeOutOfRange { .. }
         | RunError::CheckFailed { .. }
+        | RunError::AssertionFailed { .. }
         | RunError::BadIndex { .. } => Exit::Invalid,
         RunError::MissingWeight { .. }
         | RunError::WrongWeight { .. }

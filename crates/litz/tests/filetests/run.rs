@@ -161,6 +161,7 @@ fn slug(error: &RunError) -> &'static str {
         RunError::WrongSize { .. } => "wrong-size",
         RunError::SizeOutOfRange { .. } => "size-out-of-range",
         RunError::CheckFailed { .. } => "check-failed",
+        RunError::AssertionFailed { .. } => "assertion-failed",
         RunError::BadIndex { .. } => "bad-index",
         RunError::MissingWeight { .. } => "missing-weight",
         RunError::WrongWeight { .. } => "wrong-weight",
