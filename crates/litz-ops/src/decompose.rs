@@ -12,6 +12,10 @@ use litz_ir::schema::{OpSchema, Schemas};
 use litz_sym::Facts;
 use std::collections::{HashMap, HashSet};
 
+/// Most operators that one is written with. A recurrent layer takes about ten for each step; files can ask for any number
+/// of steps.
+const MAX_NODES: usize = 1 << 18;
+
 /// Replaces every node whose operator has a decomposition, in subgraphs too. Results keep their names and types.
 ///
 /// # Errors
@@ -43,8 +47,16 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
             continue;
         };
         let (values, facts) = (&mut graph.values, &mut graph.facts);
-        let rewriter =
-            Rewriter { table, values, facts, names: &mut names, schema, node: &node, nodes: Vec::new() };
+        let rewriter = Rewriter {
+            table,
+            values,
+            facts,
+            names: &mut names,
+            schema,
+            node: &node,
+            nodes: Vec::new(),
+            named: 0,
+        };
         match rewriter.run(rewrite) {
             Ok((nodes, moved)) => {
                 replaced.extend(moved);
@@ -75,6 +87,7 @@ pub(crate) fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, 
         schema,
         node: args.node,
         nodes: Vec::new(),
+        named: 0,
     };
     let results = rewrite(&mut rewriter)?;
     Ok(results.into_iter().map(|v| values[v].ty.clone()).collect())
@@ -89,6 +102,8 @@ pub struct Rewriter<'a> {
     schema: &'a OpSchema,
     node: &'a Node,
     nodes: Vec<Node>,
+    /// The last number that was appended to the name of the node's first result.
+    named: usize,
 }
 
 impl Rewriter<'_> {
@@ -141,6 +156,9 @@ impl Rewriter<'_> {
         op: &str,
         args: impl IntoIterator<Item = Arg>,
     ) -> Result<Vec<Option<Value>>, OpError> {
+        if self.nodes.len() >= MAX_NODES {
+            return Err(self.args().unsupported(&format!("what takes more than {MAX_NODES} operators")));
+        }
         let schema = self.table.lookup(op).ok_or_else(|| OpError::missing(op))?;
         let mut args: Vec<Arg> = args.into_iter().collect();
         let defaults = schema.args.iter().skip(args.len()).map(|a| a.default.clone().unwrap_or(Arg::None));
@@ -158,13 +176,13 @@ impl Rewriter<'_> {
     fn fresh(&mut self, ty: Type) -> Value {
         let first = self.node.outputs.iter().flatten().next();
         let base = first.map_or("t", |&v| self.values[v].name.as_str()).to_owned();
-        let mut count = 1;
-        let mut name = format!("{base}_{count}");
-        while !self.names.insert(name.clone()) {
-            count += 1;
-            name = format!("{base}_{count}");
+        loop {
+            self.named += 1;
+            let name = format!("{base}_{}", self.named);
+            if self.names.insert(name.clone()) {
+                return self.values.push(ValueData { name, ty });
+            }
         }
-        self.values.push(ValueData { name, ty })
     }
 
     /// The new nodes, and results that are other values from here on. A result that one of the new nodes defines is

@@ -1,10 +1,10 @@
-//! A size in bytes to zeroed memory, aligned for any vector load, in huge pages where that pays.
+//! Allocates zeroed memory, aligned for any vector load, in huge pages where that pays, or next to unmapped pages.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, Protection, page_size};
 
 /// Alignment of every buffer in bytes: one cache line, one 512-bit vector.
 pub const ALIGNMENT: usize = 64;
@@ -15,7 +15,21 @@ const HUGE_PAGE: usize = 2 << 20;
 /// 4 KiB and 10.4 ms in huge ones (Zen 4, Linux in `madvise` mode).
 const MAPPED_FROM: usize = 2 * HUGE_PAGE;
 
-/// Owned bytes at an address that is a multiple of [`ALIGNMENT`], zeroed at first.
+/// Which memory has unmapped pages next to it, so that native code that leaves a buffer there faults: for tests of a
+/// compiler, and for finding which access is wrong. Buffers then share no memory, and a call takes more of it and of time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum GuardPages {
+    /// None.
+    #[default]
+    Off,
+    /// The page behind the last byte of each buffer. Buffers are aligned to their elements only.
+    AtEnds,
+    /// The page before the first byte of each buffer.
+    AtStarts,
+}
+
+/// Owned bytes at an address that is a multiple of [`ALIGNMENT`], zeroed at first; with [`GuardPages::AtEnds`] at one that
+/// makes them end with a page.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
@@ -60,6 +74,18 @@ impl AlignedBuf {
         }
         let buffer = if len >= MAPPED_FROM { Self::mapped(len) } else { Self::on_heap(len) };
         buffer.ok_or(OutOfMemory { bytes: len })
+    }
+
+    /// As [`AlignedBuf::new`], with pages next to it that cannot be accessed, where asked for; those of a buffer without
+    /// bytes are where it begins.
+    pub(crate) fn guarded(len: usize, pages: GuardPages) -> Result<AlignedBuf, OutOfMemory> {
+        if pages == GuardPages::Off {
+            return AlignedBuf::new(len);
+        }
+        let GuardedPieces { mapping, start, .. } = GuardedPieces::new(1, len, pages)?;
+        let start = mapping.start().as_ptr().wrapping_add(start);
+        let start = NonNull::new(start).expect("invariant: the mapping is not at address 0");
+        Ok(AlignedBuf { start, len, memory: Memory::Mapped { _mapping: mapping } })
     }
 
     fn on_heap(len: usize) -> Option<AlignedBuf> {
@@ -112,6 +138,51 @@ impl AlignedBuf {
     }
 }
 
+/// Pieces of memory with a page that cannot be accessed before and behind each.
+pub(crate) struct GuardedPieces {
+    mapping: Mapping,
+    /// Bytes from the start of the mapping to the first piece.
+    start: usize,
+    /// Bytes from one piece to the next.
+    pub(crate) stride: usize,
+    pages: GuardPages,
+    /// Bytes of a piece.
+    len: usize,
+}
+
+impl GuardedPieces {
+    /// `count` pieces of `len` bytes; `pages` says on which side a piece touches the next page.
+    pub(crate) fn new(count: usize, len: usize, pages: GuardPages) -> Result<GuardedPieces, OutOfMemory> {
+        let page = page_size();
+        let layout = || {
+            let inner = len.checked_next_multiple_of(page)?;
+            let stride = inner.checked_add(page)?;
+            Some((inner, stride, stride.checked_mul(count)?.checked_add(page)?))
+        };
+        let failed = OutOfMemory { bytes: len.saturating_mul(count) };
+        let (inner, stride, total) = layout().ok_or(failed)?;
+        let mut mapping = Mapping::new(total).map_err(|_| failed)?;
+        for at in 0..=count {
+            let guard = at * stride;
+            mapping.protect(guard..guard + page, Protection::None).map_err(|_| failed)?;
+        }
+        let start = match pages {
+            GuardPages::AtEnds => page + inner - len,
+            GuardPages::Off | GuardPages::AtStarts => page,
+        };
+        Ok(GuardedPieces { mapping, start, stride, pages, len })
+    }
+
+    /// The first piece, of which `len` bytes are used: those next to the page that cannot be accessed.
+    pub(crate) fn first(&self, len: usize) -> *mut u8 {
+        let unused = match self.pages {
+            GuardPages::AtEnds => self.len.saturating_sub(len),
+            GuardPages::Off | GuardPages::AtStarts => 0,
+        };
+        self.mapping.start().as_ptr().wrapping_add(self.start + unused)
+    }
+}
+
 /// A buffer of no bytes.
 impl Default for AlignedBuf {
     fn default() -> AlignedBuf {
@@ -159,9 +230,44 @@ mod tests {
     }
 
     #[test]
+    fn guarded_buffers_touch_a_page_on_one_side() {
+        let page = page_size();
+        for len in [0, 1, 4, 100, page - 1, page, page + 1, MAPPED_FROM + 12345] {
+            let mut ends = AlignedBuf::guarded(len, GuardPages::AtEnds).expect("there is memory");
+            let mut starts = AlignedBuf::guarded(len, GuardPages::AtStarts).expect("there is memory");
+            assert!((ends.as_ptr().addr() + len).is_multiple_of(page));
+            assert!(starts.as_ptr().addr().is_multiple_of(page));
+            for buffer in [&mut ends, &mut starts] {
+                assert!(buffer.as_slice().iter().all(|&byte| byte == 0));
+                buffer.as_mut_slice().fill(0xa5);
+            }
+        }
+    }
+
+    #[test]
+    fn guarded_pieces_lie_apart() {
+        let page = page_size();
+        for (pages, len) in [(GuardPages::AtEnds, 100), (GuardPages::AtStarts, page), (GuardPages::AtEnds, 0)]
+        {
+            let pieces = GuardedPieces::new(3, len, pages).expect("there is memory");
+            assert_eq!(pieces.stride, len.next_multiple_of(page) + page);
+            for piece in 0..3 {
+                for used in [len, len / 2] {
+                    let start = pieces.first(used).wrapping_add(piece * pieces.stride);
+                    // SAFETY: the bytes are in the piece.
+                    unsafe { std::slice::from_raw_parts_mut(start, used) }.fill(0xa5);
+                    let side = if pages == GuardPages::AtEnds { start.addr() + used } else { start.addr() };
+                    assert!(side.is_multiple_of(page));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn impossible_sizes_are_errors() {
         for bytes in [usize::MAX, isize::MAX as usize, 1 << 60] {
             assert_eq!(AlignedBuf::new(bytes).err(), Some(OutOfMemory { bytes }));
+            assert!(AlignedBuf::guarded(bytes, GuardPages::AtEnds).is_err());
         }
     }
 

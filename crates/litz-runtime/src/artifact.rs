@@ -28,7 +28,7 @@ use crate::device::{Device, NativeDevice};
 use crate::error::RunError;
 use crate::object::{LoadedObject, ObjectError};
 use crate::pool::ThreadPool;
-use crate::program::Executable;
+use crate::program::{Executable, RunOptions};
 use crate::tensor::Tensor;
 use crate::weights::Weights;
 use crate::{routines, symbols};
@@ -172,8 +172,20 @@ impl Artifact {
     /// # Errors
     /// When this machine cannot run the code, the code is damaged, or weights are missing.
     pub fn executable(&self, threads: usize) -> Result<Executable, ArtifactError> {
+        self.executable_with(threads, &RunOptions::default())
+    }
+
+    /// As [`Artifact::executable`], to run in the way that `options` say.
+    ///
+    /// # Errors
+    /// As [`Artifact::executable`], and where constants take more than the limits allow.
+    pub fn executable_with(
+        &self,
+        threads: usize,
+        options: &RunOptions<'_>,
+    ) -> Result<Executable, ArtifactError> {
         let device = self.device(Arc::new(ThreadPool::new(threads)))?;
-        Ok(Executable::new(&self.program, &self.kernels, device, self)?)
+        Ok(Executable::with_options(&self.program, &self.kernels, device, self, options)?)
     }
 
     /// Machine code of the kernels, verified against its checksums.

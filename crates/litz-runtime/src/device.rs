@@ -24,10 +24,12 @@ pub struct Launch<'a> {
     pub sizes: &'a [i64],
     /// Number of grid points.
     pub points: i64,
-    /// Scratch memory: [`Device::concurrency`] pieces of `scratch_bytes`, aligned to 64.
+    /// Scratch memory: the first of [`Device::concurrency`] pieces of `scratch_bytes`, aligned to 64.
     pub scratch: *mut u8,
     /// Bytes of scratch memory that one point needs, a multiple of 64.
     pub scratch_bytes: usize,
+    /// Bytes from one piece to the next.
+    pub scratch_stride: usize,
 }
 
 /// Something that runs kernels, with the kernels of a program loaded.
@@ -190,7 +192,7 @@ impl SharedLaunch<'_> {
             call(launch.scratch);
         } else {
             let piece = self.scratch.take();
-            call(launch.scratch.wrapping_add(piece * launch.scratch_bytes));
+            call(launch.scratch.wrapping_add(piece * launch.scratch_stride));
             self.scratch.give_back(piece);
         }
         if status != 0 {

@@ -3,6 +3,7 @@
 use litz_ir::Dtype;
 
 use crate::arena::OutOfMemory;
+use crate::limits::LimitExceeded;
 
 /// Why a call failed. Messages are lower case, "expected X, found Y".
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +112,9 @@ pub enum RunError {
         /// Name of the routine.
         name: String,
     },
+    /// More than the caller's [`Limits`](crate::Limits) allow.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
     /// The system had no memory to give.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),

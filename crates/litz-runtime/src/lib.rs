@@ -8,6 +8,7 @@ pub mod cache;
 pub mod device;
 pub mod error;
 mod formula;
+pub mod limits;
 mod mapping;
 mod number;
 pub mod object;
@@ -20,7 +21,9 @@ pub mod tensor;
 pub mod tiles;
 pub mod weights;
 
+pub use arena::GuardPages;
 pub use error::RunError;
+pub use limits::Limits;
 pub use program::Executable;
 
 pub use tensor::{Tensor, TensorView};

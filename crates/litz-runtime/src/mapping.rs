@@ -15,6 +15,7 @@ pub(crate) struct Mapping {
 /// What may be done with pages. There is no writable and executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protection {
+    None,
     Read,
     ReadExecute,
 }
@@ -77,6 +78,7 @@ impl Mapping {
     pub(crate) fn protect(&mut self, range: Range<usize>, protection: Protection) -> io::Result<()> {
         assert!(range.start <= range.end && range.end <= self.len, "invariant: range is inside the mapping");
         let flags = match protection {
+            Protection::None => libc::PROT_NONE,
             Protection::Read => libc::PROT_READ,
             Protection::ReadExecute => libc::PROT_READ | libc::PROT_EXEC,
         };

@@ -19,13 +19,15 @@ use litz_ir::kernel::Kernel;
 use litz_ir::program::{Program, Slot};
 use litz_sym::Expr;
 
+use crate::arena::GuardPages;
 use crate::cache::{CacheKey, ObjectCache};
 use crate::device::Device;
 use crate::error::RunError;
-use crate::tensor::Input;
+use crate::limits::{Limit, Limits};
+use crate::tensor::{Input, span_bytes};
 use crate::weights::{self, ConstMemory, ConstType, Weights};
 use bind::Binder;
-use context::{Context, Memory};
+use context::{Context, Deadline, Memory};
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
 use plan::{Plan, plan_call, plan_load};
@@ -58,6 +60,18 @@ pub struct Executable {
     counters: Counters,
 }
 
+/// How an executable runs, besides what its program says.
+#[derive(Clone, Default)]
+pub struct RunOptions<'a> {
+    /// What it may take.
+    pub limits: Limits,
+    /// Where native code that leaves a buffer faults.
+    pub guard_pages: GuardPages,
+    /// The cache, and a key that stands for program, kernels and weights: what load steps compute is kept there, and where
+    /// it is there already, they do not run. Without effect with guard pages.
+    pub kept_as: Option<(&'a ObjectCache, &'a CacheKey)>,
+}
+
 /// What an executable has done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
@@ -87,31 +101,38 @@ impl Executable {
         device: Arc<dyn Device>,
         weights: &dyn Weights,
     ) -> Result<Executable, RunError> {
-        Executable::new_kept(program, kernels, device, weights, None)
+        Executable::with_options(program, kernels, device, weights, &RunOptions::default())
     }
 
-    /// As [`Executable::new`], with what load steps compute kept in the cache under a key that stands for program,
-    /// kernels and weights: where it is there, load steps do not run.
-    pub fn new_kept(
+    /// As [`Executable::new`], in the way that `options` say.
+    ///
+    /// # Errors
+    /// As [`Executable::new`], and where constants or load steps take more than the limits allow.
+    pub fn with_options(
         program: &Program,
         kernels: &[Kernel],
         device: Arc<dyn Device>,
         weights: &dyn Weights,
-        kept_as: Option<(&ObjectCache, &CacheKey)>,
+        options: &RunOptions<'_>,
     ) -> Result<Executable, RunError> {
+        let RunOptions { limits, guard_pages, kept_as } = options;
         let binder = Binder::new(program)?;
-        let prepared = prepare(program, kernels, &*device, &|sym| binder.position(sym))?;
+        let mut prepared = prepare(program, kernels, &*device, &|sym| binder.position(sym))?;
+        (prepared.limits, prepared.guard_pages) = (limits.clone(), *guard_pages);
         let constants = load_constants(program, &prepared, weights)?;
         let writes_state =
             program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);
         let plan = Arc::new(plan_load(&prepared)?);
+        let kept = plan.kept.iter().map(|&(_, bytes)| bytes as u64);
+        let bytes = constants.iter().map(|constant| constant.len() as u64).chain(kept);
+        limits.check(Limit::ConstantBytes, bytes.fold(0, u64::saturating_add))?;
         // Kept memory is read only.
         let kept_as = kept_as.filter(|_| !prepared.calls_write_kept);
-        let mut memory = Memory::new(constants, plan.kept.clone(), kept_as)?;
+        let mut memory = Memory::new(constants, plan.kept.clone(), kept_as, *guard_pages)?;
         if memory.is_empty() {
-            let mut context = Context::new(&memory, 0, 0);
+            let mut context = Context::new(&memory, 0, 0, *guard_pages);
             context.use_plan(plan, &*device)?;
-            context.run(&*device)?;
+            context.run(&*device, Deadline::of(limits))?;
             memory.keep();
         }
         let state = writes_state.then(Mutex::default);
@@ -148,8 +169,9 @@ impl Executable {
     pub fn call<T: Input>(&self, inputs: &[T], outputs: &mut dyn Outputs) -> Result<(), RunError> {
         let _state = self.state.as_ref().map(lock);
         let idle = lock(&self.idle).pop();
-        let mut context = idle
-            .unwrap_or_else(|| Context::new(&self.memory, self.binder.params(), self.prepared.outputs.len()));
+        let (params, outputs_count) = (self.binder.params(), self.prepared.outputs.len());
+        let pages = self.prepared.guard_pages;
+        let mut context = idle.unwrap_or_else(|| Context::new(&self.memory, params, outputs_count, pages));
         let result = self.call_in(&mut context, inputs, outputs);
         lock(&self.idle).push(context);
         result
@@ -184,6 +206,7 @@ impl Executable {
         inputs: &[T],
         outputs: &mut dyn Outputs,
     ) -> Result<(), RunError> {
+        let deadline = Deadline::of(&self.prepared.limits);
         self.binder.bind(inputs, &mut context.values)?;
         if !context.has_plan() {
             let plan = self.plan(&context.values)?;
@@ -195,7 +218,7 @@ impl Executable {
         }
         self.counters.calls.fetch_add(1, Ordering::Relaxed);
         context.set_outputs(outputs)?;
-        context.run(&*self.device)?;
+        context.run(&*self.device, deadline)?;
         context.finish(outputs)
     }
 
@@ -229,6 +252,7 @@ fn load_constants(
 ) -> Result<Vec<ConstMemory>, RunError> {
     let bug = |what| RunError::bug(format!("program @{}", program.name), what);
     let mut constants = Vec::with_capacity(program.consts.len());
+    let mut total = 0u64;
     for constant in &program.consts {
         let number = |expr: &Expr| {
             let unknown = || bug(format!("the type of \"{}\" depends on {expr}", constant.name));
@@ -238,8 +262,11 @@ fn load_constants(
         let (sizes, strides) = (numbers(&constant.ty.sizes)?, numbers(&constant.ty.strides)?);
         let slot = &prepared.slots[constant.slot.0 as usize];
         let (name, dtype, is_written) = (constant.name.as_str(), constant.ty.dtype, slot.is_written);
-        let memory =
-            weights::load(weights, &ConstType { name, dtype, sizes: &sizes, strides: &strides, is_written })?;
+        let ty = ConstType { name, dtype, sizes: &sizes, strides: &strides, is_written };
+        total =
+            total.saturating_add(span_bytes(dtype, &sizes, &strides).map_or(u64::MAX, |bytes| bytes as u64));
+        prepared.limits.check(Limit::ConstantBytes, total)?;
+        let memory = weights::load(weights, &ty, prepared.guard_pages)?;
         let extent = slot.extent.eval(&[]).and_then(|extent| usize::try_from(extent).ok());
         let needed = extent.and_then(|extent| extent.checked_mul(slot.dtype.size()));
         if needed.is_none_or(|needed| needed > memory.len()) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use litz_ir::Dtype;
 
-use crate::arena::{ALIGNMENT, AlignedBuf};
+use crate::arena::{ALIGNMENT, AlignedBuf, GuardPages};
 use crate::error::RunError;
 use crate::tensor::{Tensor, copy_strided, has_layout, span_bytes};
 
@@ -57,8 +57,12 @@ pub(crate) struct ConstType<'a> {
 }
 
 /// Finds a constant and puts it in the expected layout: without a copy where it has that layout, begins at a multiple
-/// of [`ALIGNMENT`] bytes and is never written.
-pub(crate) fn load(weights: &dyn Weights, ty: &ConstType<'_>) -> Result<ConstMemory, RunError> {
+/// of [`ALIGNMENT`] bytes, is never written, and needs no pages that cannot be accessed next to it.
+pub(crate) fn load(
+    weights: &dyn Weights,
+    ty: &ConstType<'_>,
+    pages: GuardPages,
+) -> Result<ConstMemory, RunError> {
     let tensor = weights.get(ty.name).ok_or_else(|| RunError::MissingWeight { name: ty.name.into() })?;
     if tensor.dtype() != ty.dtype || tensor.sizes() != ty.sizes {
         let expected = format!("{}{:?}", ty.dtype, ty.sizes);
@@ -66,11 +70,12 @@ pub(crate) fn load(weights: &dyn Weights, ty: &ConstType<'_>) -> Result<ConstMem
         return Err(RunError::WrongWeight { name: ty.name.into(), expected, found });
     }
     let is_aligned = tensor.bytes().as_ptr().addr().is_multiple_of(ALIGNMENT);
-    if is_aligned && !ty.is_written && has_layout(ty.sizes, tensor.strides(), ty.strides) {
+    let may_borrow = is_aligned && !ty.is_written && pages == GuardPages::Off;
+    if may_borrow && has_layout(ty.sizes, tensor.strides(), ty.strides) {
         return Ok(ConstMemory::Borrowed(tensor));
     }
     let bytes = span_bytes(ty.dtype, ty.sizes, ty.strides).unwrap_or(usize::MAX);
-    let mut buffer = AlignedBuf::new(bytes)?;
+    let mut buffer = AlignedBuf::guarded(bytes, pages)?;
     let src = (tensor.bytes(), tensor.strides());
     copy_strided(ty.dtype.size(), ty.sizes, src, (buffer.as_mut_slice(), ty.strides));
     Ok(ConstMemory::Owned(buffer))
@@ -93,15 +98,15 @@ mod tests {
     #[test]
     fn the_same_layout_is_not_copied() {
         let weights = weights();
-        let mut memory = load(&weights, &ty(&[2, 3], &[3, 1], false)).expect("it is there");
+        let mut memory = load(&weights, &ty(&[2, 3], &[3, 1], false), GuardPages::Off).expect("it is there");
         assert!(std::ptr::eq(memory.as_mut_ptr(), weights["w"].bytes().as_ptr()));
-        let mut memory = load(&weights, &ty(&[2, 3], &[3, 1], true)).expect("it is there");
+        let mut memory = load(&weights, &ty(&[2, 3], &[3, 1], true), GuardPages::Off).expect("it is there");
         assert!(!std::ptr::eq(memory.as_mut_ptr(), weights["w"].bytes().as_ptr()));
     }
 
     #[test]
     fn another_layout_is_gathered() {
-        let memory = load(&weights(), &ty(&[2, 3], &[1, 2], false)).expect("it is there");
+        let memory = load(&weights(), &ty(&[2, 3], &[1, 2], false), GuardPages::Off).expect("it is there");
         let ConstMemory::Owned(buffer) = memory else { panic!("it is a copy") };
         assert_eq!(bytemuck::cast_slice::<u8, i32>(buffer.as_slice()), [1, 4, 2, 5, 3, 6]);
     }
@@ -113,7 +118,7 @@ mod tests {
             let owner: Arc<dyn AsRef<[u8]> + Send + Sync> = buffer.clone();
             let tensor = Tensor::from_shared(Dtype::I32, &[2], &[1], owner, offset).expect("long enough");
             let weights = HashMap::from([("w".to_string(), tensor)]);
-            let memory = load(&weights, &ty(&[2], &[1], false)).expect("it is there");
+            let memory = load(&weights, &ty(&[2], &[1], false), GuardPages::Off).expect("it is there");
             assert_eq!(matches!(memory, ConstMemory::Borrowed(_)), is_borrowed, "{offset}");
         }
     }
@@ -129,9 +134,11 @@ mod tests {
 
     #[test]
     fn missing_and_wrong_weights_are_errors() {
-        let error = load(&HashMap::new(), &ty(&[2], &[1], false)).err().expect("there is none");
+        let error =
+            load(&HashMap::new(), &ty(&[2], &[1], false), GuardPages::Off).err().expect("there is none");
         assert_eq!(error.to_string(), "missing weight \"w\"");
-        let error = load(&weights(), &ty(&[3, 2], &[2, 1], false)).err().expect("sizes differ");
+        let error =
+            load(&weights(), &ty(&[3, 2], &[2, 1], false), GuardPages::Off).err().expect("sizes differ");
         assert_eq!(error.to_string(), "weight \"w\": expected i32[3, 2], found i32[2, 3]");
     }
 }

@@ -10,7 +10,7 @@ use litz_runtime::arena::OutOfMemory;
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::device::{Device, KernelFn, NativeDevice};
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::{Executable, OutputLayout, Outputs, Value};
+use litz_runtime::program::{Executable, OutputLayout, Outputs, RunOptions, Value};
 use litz_runtime::reference::ReferenceDevice;
 use litz_runtime::{RunError, Tensor};
 
@@ -239,8 +239,8 @@ fn what_load_steps_keep_lives_in_the_cache_unless_calls_write_it() {
         let build = |bias: Tensor| {
             let device = Arc::new(ReferenceDevice::new(&kernels).expect("they are sound"));
             let weights = HashMap::from([("bias".to_owned(), bias)]);
-            let kept_as = Some((&cache, &key));
-            Executable::new_kept(&program, &kernels, device, &weights, kept_as).expect("it is sound")
+            let options = RunOptions { kept_as: Some((&cache, &key)), ..RunOptions::default() };
+            Executable::with_options(&program, &kernels, device, &weights, &options).expect("it is sound")
         };
         let x = tensor(&[1, 4], &[1.0, 2.0, 3.0, 4.0]);
         let first = build(bias());

@@ -11,6 +11,7 @@ use litz_ir::kernel::Kernel;
 use litz_ir::program::{Program, Step};
 use litz_runtime::artifact::{self, Artifact, Parts, Target};
 use litz_runtime::cache::{CacheKey, ObjectCache};
+use litz_runtime::{GuardPages, Limits};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -129,6 +130,8 @@ fn key(model: &Model, backend: &CpuBackend, options: &Options) -> Result<CacheKe
         cache_bytes: 0,
         dump: None,
         profile: false,
+        limits: Limits::default(),
+        guard_pages: GuardPages::Off,
         ..options.clone()
     };
     let (target, options) = (format!("{:?} {:?}", backend.cpu(), backend.info()), format!("{neutral:?}"));

@@ -27,6 +27,9 @@ pub enum Error {
     /// A call failed.
     #[error(transparent)]
     Run(#[from] litz_runtime::RunError),
+    /// Compiling takes more than [`Options::limits`](crate::Options::limits) allow.
+    #[error(transparent)]
+    Limit(#[from] litz_runtime::limits::LimitExceeded),
     /// A compiled program cannot be written or read.
     #[error(transparent)]
     Artifact(#[from] litz_runtime::artifact::ArtifactError),

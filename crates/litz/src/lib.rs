@@ -24,6 +24,7 @@ pub mod pipeline;
 pub mod profile;
 mod reproducer;
 mod runner;
+mod size;
 pub mod tensors;
 mod text;
 
@@ -31,7 +32,7 @@ pub use backends::{CpuBackend, Device, load};
 pub use error::Error;
 pub use litz_runtime::program::{Statistics, Value};
 pub use litz_runtime::tensor::Input;
-pub use litz_runtime::{Tensor, TensorView};
+pub use litz_runtime::{GuardPages, Limits, Tensor, TensorView};
 pub use litz_schedule::{Isa, TargetInfo};
 pub use model::{Compiled, Model};
 pub use options::{Options, Verify};

@@ -15,7 +15,7 @@ use litz_ir::graph::{Device as Place, TensorType, Type};
 use litz_runtime::Tensor;
 use litz_runtime::cache::ObjectCache;
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::{Executable, Statistics, Value};
+use litz_runtime::program::{Executable, RunOptions, Statistics, Value};
 use litz_runtime::tensor::Input;
 use litz_runtime::weights::Weights;
 use std::collections::BTreeMap;
@@ -150,10 +150,14 @@ impl Model {
             None => device,
         };
         let weights = ModelWeights { archive: &self.archive, weights: &self.imported.weights };
-        let kept_as = kept.as_ref().and_then(Kept::memory);
-        let executable = run.step("weights", || {
-            Executable::new_kept(&realized.program, &realized.kernels, device, &weights, kept_as)
-        })?;
+        let run_options = RunOptions {
+            limits: options.limits.clone(),
+            guard_pages: options.guard_pages,
+            kept_as: kept.as_ref().and_then(Kept::memory),
+        };
+        let (program, kernels) = (&realized.program, &realized.kernels);
+        let executable = run
+            .step("weights", || Executable::with_options(program, kernels, device, &weights, &run_options))?;
         Ok(Compiled { executable, timings: run.timings, texts, profile, code })
     }
 
@@ -171,6 +175,7 @@ impl Model {
         }
         let texts = self.program(options, run)?;
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
+        run.check_time(&options.limits)?;
         let objects = reproducer::catch(&self.imported.graph, options, || {
             run.step("kernels", || backend.compile(&realized.kernels, options, cache))
         })?;

@@ -1,6 +1,7 @@
 //! Everything a user can choose, built once. This is the only place that reads environment variables.
 
 use litz_passes::loops::Settings;
+use litz_runtime::{GuardPages, Limits};
 use litz_schedule::{Heuristics, TargetInfo};
 use std::path::PathBuf;
 
@@ -28,6 +29,11 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Folder that every stage's text is written to.
     pub dump: Option<PathBuf>,
+    /// What a compilation, its constants and a call may take; more is an error that names the limit.
+    pub limits: Limits,
+    /// Unmapped pages next to every buffer that native code gets, so that an access outside of it faults: for tests.
+    /// Buffers share no memory then, and what load steps compute is not kept in the cache.
+    pub guard_pages: GuardPages,
     /// Thresholds of rewrites.
     pub passes: Settings,
     /// Thresholds of the scheduler.
@@ -58,6 +64,8 @@ impl Default for Options {
             cache: None,
             cache_bytes: 4 << 30,
             dump: None,
+            limits: Limits::default(),
+            guard_pages: GuardPages::Off,
             passes: Settings::default(),
             heuristics: Heuristics::default(),
         }

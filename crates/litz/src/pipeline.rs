@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::options::{Options, Verify};
 use crate::runner::{Runner, Stage};
+use crate::size;
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::loops::Loops;
@@ -39,7 +40,7 @@ pub fn compile(
     if to == Stage::Graph {
         return Ok(Texts { graph: Some(graph), ..Texts::default() });
     }
-    let loops = lower(&graph, run)?;
+    let loops = lower(&graph, options, run)?;
     let texts = compile_loops(loops, target, options, to, run)?;
     Ok(Texts { graph: Some(graph), ..texts })
 }
@@ -49,11 +50,13 @@ pub fn compile(
 /// # Errors
 /// As [`compile`].
 pub fn compile_graph(graph: Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
-    lower(&graph_passes(graph, options, run)?, run)
+    lower(&graph_passes(graph, options, run)?, options, run)
 }
 
-fn lower(graph: &Graph, run: &mut Runner<'_>) -> Result<Loops, Error> {
-    run.step("lower", || litz_ops::lower(graph)).map_err(Error::of_diags)
+fn lower(graph: &Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
+    let loops = run.step("lower", || litz_ops::lower(graph)).map_err(Error::of_diags)?;
+    size::check_loops(&loops, &options.limits)?;
+    Ok(loops)
 }
 
 /// As [`compile`], from loops on.
@@ -71,12 +74,17 @@ pub fn compile_loops(
     if to == Stage::Loops {
         return Ok(Texts { loops: Some(loops), ..Texts::default() });
     }
+    run.check_time(&options.limits)?;
     let outcome = run.step("schedule", || litz_schedule::schedule(&loops, target, &options.heuristics));
     run.check(Verify::Stages, "schedule", &outcome.schedule, |s| verify::schedule::verify(s, &loops))?;
     let realized = match to {
         Stage::Kernel | Stage::Program => Some(realize(&loops, &outcome.schedule, run)?),
         Stage::Graph | Stage::Loops | Stage::Schedule => None,
     };
+    if let Some(realized) = &realized {
+        size::check_kernels(realized, &options.limits)?;
+    }
+    run.check_time(&options.limits)?;
     let (schedule, notes) = (Some(outcome.schedule), outcome.notes);
     Ok(Texts { loops: Some(loops), schedule, notes, realized, ..Texts::default() })
 }
@@ -110,9 +118,12 @@ fn graph_passes(mut graph: Graph, options: &Options, run: &mut Runner<'_>) -> Re
     let settings = litz_passes::graph::GraphSettings { freeze: options.freeze };
     run.check(Verify::Stages, "import", &graph, verify::graph::verify)?;
     for (at, pass) in litz_passes::graph::PASSES.iter().enumerate() {
+        size::check_graph(&graph, &options.limits)?;
+        run.check_time(&options.limits)?;
         run.step(pass.name, || (pass.run)(&mut graph, &settings)).map_err(Error::of_diags)?;
         run.check(level(at, litz_passes::graph::PASSES.len()), pass.name, &graph, verify::graph::verify)?;
     }
+    size::check_graph(&graph, &options.limits)?;
     Ok(graph)
 }
 
@@ -126,7 +137,9 @@ fn loops_passes(
     let settings = settings(options, target);
     run.check(Verify::Stages, "lower", &loops, verify::loops::verify)?;
     for (at, pass) in litz_passes::loops::PASSES.iter().enumerate() {
+        run.check_time(&options.limits)?;
         run.step(pass.name, || (pass.run)(&mut loops, &settings));
+        size::check_loops(&loops, &options.limits)?;
         run.check(level(at, litz_passes::loops::PASSES.len()), pass.name, &loops, verify::loops::verify)?;
     }
     Ok(loops)

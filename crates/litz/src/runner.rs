@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::options::Verify;
 use litz_ir::Diags;
+use litz_runtime::limits::{Limit, Limits};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -78,6 +79,17 @@ impl<'a> Runner<'a> {
         let result = step();
         self.timings.push(Timing { name: name.to_owned(), time: start.elapsed() });
         result
+    }
+
+    /// Fails where all steps together have taken longer than allowed.
+    ///
+    /// # Errors
+    /// [`Error::Limit`].
+    pub fn check_time(&self, limits: &Limits) -> Result<(), Error> {
+        let taken: Duration = self.timings.iter().map(|timing| timing.time).sum();
+        // A limit in whole milliseconds is exceeded by what is longer, however little.
+        let milliseconds = u64::try_from(taken.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        Ok(limits.check(Limit::CompileTime, milliseconds)?)
     }
 
     /// Notes what it took to verify what a step gave, all that it gave together.

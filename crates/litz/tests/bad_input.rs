@@ -46,6 +46,7 @@ fn slug(error: &Error) -> &'static str {
         Error::Run(RunError::WrongWeight { .. }) => "wrong-weight",
         Error::Run(RunError::OutOfMemory(_)) => "out-of-memory",
         Error::Io { .. } => "io",
+        Error::Limit(_) => "limit",
         Error::Run(_) | Error::Artifact(_) | Error::Bug { .. } => "other",
     }
 }
@@ -98,6 +99,10 @@ const EDITS: &[(&str, &str, &str, &str, &str, &str)] = &[
     ("mlp", MODEL, r#""gelu": {"dtype": 7, "sizes": [{"as_int": 3}"#, r#""gelu": {"dtype": 7, "sizes": [{"as_int": -3}"#, "bad-program", "gelu"),
     ("mlp", WEIGHTS, r#"{"as_int": 4}, {"as_int": 8}"#, r#"{"as_int": 4294967296}, {"as_int": 4294967296}"#, "bad-weight", "fc1.weight"),
     ("mlp", WEIGHTS, r#""storage_offset": {"as_int": 0}"#, r#""storage_offset": {"as_int": 999999999999}"#, "bad-weight", "fc1.weight"),
+    // Assertions about what the file itself says.
+    ("dtypes", MODEL, r#""as_scalar_type": 7}, "kind": 2}"#, r#""as_scalar_type": 8}, "kind": 2}"#, "invalid-operator", "_assert_tensor_metadata"),
+    ("dtypes", MODEL, r#""as_device": {"type": "cpu", "index": null}"#, r#""as_device": {"type": "cuda", "index": 0}"#, "bad-program", "cuda:0"),
+    ("dtypes", MODEL, r#""name": "dtype", "arg": {"as_scalar_type": 7}"#, r#""name": "stride", "arg": {"as_ints": [77]}"#, "bad-program", "strides"),
     // Symbols.
     ("dynamic", MODEL, r#""max_val": 64"#, r#""max_val": 1"#, "bad-program", "s77"),
 ];

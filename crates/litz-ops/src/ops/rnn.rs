@@ -162,7 +162,7 @@ fn run(
         return Err(r.args().invalid("expected a sequence of at least one step"));
     }
     let gates = linear(r, x, params.input, params.input_bias)?;
-    let mut hidden = Vec::with_capacity(steps as usize);
+    let mut hidden = Vec::new();
     for step in 0..steps {
         let time = if backwards { steps - 1 - step } else { step };
         let gates = r.call("aten.select.int", [Arg::Value(gates), int(0), int(time)])?;

@@ -10,6 +10,9 @@ use litz_ir::loops::Val;
 use litz_ir::{Dtype, ScalarOp};
 use std::f64::consts::PI;
 
+/// Highest order of `mvlgamma`, which has as many terms.
+const MAX_ORDER: i64 = 1 << 10;
+
 /// Entries.
 pub const OPS: &[OpDef] = &[
     pointwise("aten.sinc.default", Float, |p, v| {
@@ -36,6 +39,9 @@ pub const OPS: &[OpDef] = &[
     pointwise("aten.mvlgamma.default", Float, |p, v| {
         // p * (p - 1) / 4 * log(pi) + sum of lgamma(x - j / 2) for j below p
         let order = p.args.literal("p")?;
+        if order > MAX_ORDER {
+            return Err(p.args.unsupported(&format!("an order above {MAX_ORDER}")));
+        }
         let mut sum = p.lit(v[0], (order * (order - 1)) as f64 / 4.0 * PI.ln());
         for j in 0..order {
             let shift = p.lit(v[0], -0.5 * j as f64);

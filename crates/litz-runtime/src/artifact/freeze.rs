@@ -85,6 +85,7 @@ fn views(program: &Program, kept: &[(Slot, &[u8])], used: &mut [bool]) -> Vec<St
     for step in &program.load {
         if let Step::View { slot, base, .. } = step
             && has_memory.contains(base)
+            && !has_memory.contains(slot)
         {
             has_memory.insert(*slot);
             views.push((*slot, *base, step.clone()));

@@ -2,15 +2,17 @@
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{Base, Buffer, Command, OutputPlan, Place, Plan, Shape, Target};
-use crate::arena::{ALIGNMENT, AlignedBuf, OutOfMemory};
+use crate::arena::{ALIGNMENT, AlignedBuf, GuardPages, GuardedPieces, OutOfMemory};
 use crate::cache::{CacheKey, FileMemory, ObjectCache, Unfinished};
 use crate::device::{Device, Launch};
 use crate::error::RunError;
+use crate::limits::{Limit, LimitExceeded, Limits};
 use crate::routines::{Read, Write};
 use crate::tensor::{TensorView, copy_strided, has_layout};
 use crate::weights::ConstMemory;
@@ -34,6 +36,8 @@ enum Kept {
     Unfinished(FileMemory, Unfinished),
     /// A file of the cache with what an earlier process, or this one, has computed.
     File(FileMemory),
+    /// One piece for each slot, with pages next to it that cannot be accessed.
+    Apart(Vec<AlignedBuf>),
 }
 
 impl Kept {
@@ -49,11 +53,19 @@ impl Kept {
         AlignedBuf::new(bytes).map(Kept::Own)
     }
 
-    fn start(&mut self) -> *mut u8 {
-        match self {
+    fn apart(slots: &[(usize, usize)], pages: GuardPages) -> Result<Kept, OutOfMemory> {
+        let buffers = slots.iter().map(|&(_, bytes)| AlignedBuf::guarded(bytes, pages));
+        buffers.collect::<Result<_, _>>().map(Kept::Apart)
+    }
+
+    /// Where the slots at these offsets begin.
+    fn addresses(&mut self, offsets: &[usize]) -> Vec<*mut u8> {
+        let start = match self {
             Kept::Own(buffer) => buffer.as_mut_ptr(),
             Kept::Unfinished(memory, _) | Kept::File(memory) => memory.start(),
-        }
+            Kept::Apart(buffers) => return buffers.iter_mut().map(AlignedBuf::as_mut_ptr).collect(),
+        };
+        offsets.iter().map(|&offset| start.wrapping_add(offset)).collect()
     }
 }
 
@@ -68,6 +80,7 @@ impl Memory {
         mut constants: Vec<ConstMemory>,
         kept_slots: Vec<(usize, usize)>,
         kept_as: Option<(&ObjectCache, &CacheKey)>,
+        pages: GuardPages,
     ) -> Result<Memory, OutOfMemory> {
         let mut total = 0usize;
         let mut offsets = Vec::with_capacity(kept_slots.len());
@@ -76,10 +89,12 @@ impl Memory {
             let end = bytes.checked_next_multiple_of(ALIGNMENT).and_then(|bytes| total.checked_add(bytes));
             total = end.ok_or(OutOfMemory { bytes })?;
         }
-        let mut kept = Kept::new(total, kept_as)?;
-        let start = kept.start();
+        let mut kept = match pages {
+            GuardPages::Off => Kept::new(total, kept_as)?,
+            GuardPages::AtEnds | GuardPages::AtStarts => Kept::apart(&kept_slots, pages)?,
+        };
         let first = constants.iter_mut().map(ConstMemory::as_mut_ptr);
-        let addresses = first.chain(offsets.into_iter().map(|offset| start.wrapping_add(offset))).collect();
+        let addresses = first.chain(kept.addresses(&offsets)).collect();
         let count = constants.len();
         Ok(Memory { addresses, constants: count, kept_slots, owned: UnsafeCell::new((constants, kept)) })
     }
@@ -98,7 +113,7 @@ impl Memory {
                 let _ = unfinished.finish(&mut memory);
                 Kept::File(memory)
             }
-            kept @ (Kept::Own(_) | Kept::File(_)) => kept,
+            kept @ (Kept::Own(_) | Kept::File(_) | Kept::Apart(_)) => kept,
         };
     }
 
@@ -135,16 +150,60 @@ pub(super) struct Context {
     /// Arguments of the launch in progress.
     args: Vec<*mut u8>,
     arena: AlignedBuf,
-    scratch: AlignedBuf,
+    scratch: Scratch,
+    pages: GuardPages,
+    /// Buffers with guard pages.
+    own: Vec<AlignedBuf>,
     /// Copies of inputs that come in another layout than kernels expect, or are written.
     gathered: Vec<AlignedBuf>,
+}
+
+/// Scratch memory of the threads that run a launch.
+enum Scratch {
+    /// One piece behind another, as far apart as a launch wants.
+    Shared(AlignedBuf),
+    Guarded(GuardedPieces),
+}
+
+impl Scratch {
+    /// The first piece, of which a launch uses so many bytes, and the bytes from one to the next.
+    fn pieces(&mut self, bytes: usize) -> (*mut u8, usize) {
+        match self {
+            Scratch::Shared(buffer) => (buffer.as_mut_ptr(), bytes),
+            Scratch::Guarded(pieces) => (pieces.first(bytes), pieces.stride),
+        }
+    }
+}
+
+/// When a call has to be done.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline {
+    start: Instant,
+    time: Duration,
+}
+
+impl Deadline {
+    /// That of a call which begins at this moment, if its time is limited.
+    pub(super) fn of(limits: &Limits) -> Option<Deadline> {
+        limits.time.map(|time| Deadline { start: Instant::now(), time })
+    }
+
+    fn check(self) -> Result<(), LimitExceeded> {
+        let taken = self.start.elapsed();
+        if taken <= self.time {
+            return Ok(());
+        }
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let (limit, allowed) = (Limit::Time, milliseconds(self.time));
+        Err(LimitExceeded { limit, allowed, asked: milliseconds(taken).max(allowed.saturating_add(1)) })
+    }
 }
 
 // SAFETY: the addresses are used during a call only, by the thread that makes it.
 unsafe impl Send for Context {}
 
 impl Context {
-    pub(super) fn new(memory: &Memory, params: usize, outputs: usize) -> Context {
+    pub(super) fn new(memory: &Memory, params: usize, outputs: usize, pages: GuardPages) -> Context {
         let mut bases = vec![std::ptr::null_mut(); params];
         bases.extend_from_slice(&memory.addresses);
         let outputs_from = bases.len();
@@ -158,7 +217,9 @@ impl Context {
             outputs_from,
             args: Vec::new(),
             arena: AlignedBuf::default(),
-            scratch: AlignedBuf::default(),
+            scratch: Scratch::Shared(AlignedBuf::default()),
+            pages,
+            own: Vec::new(),
             gathered: (0..params).map(|_| AlignedBuf::default()).collect(),
         }
     }
@@ -171,7 +232,17 @@ impl Context {
     /// Takes a plan and makes room for it.
     pub(super) fn use_plan(&mut self, plan: Arc<Plan>, device: &dyn Device) -> Result<(), RunError> {
         grow(&mut self.arena, plan.arena_bytes)?;
-        grow(&mut self.scratch, plan.scratch_bytes.saturating_mul(device.concurrency()))?;
+        let (concurrency, pages) = (device.concurrency(), self.pages);
+        match (&mut self.scratch, pages) {
+            (Scratch::Shared(buffer), GuardPages::Off) => {
+                grow(buffer, plan.scratch_bytes.saturating_mul(concurrency))?;
+            }
+            (scratch, _) => {
+                *scratch = Scratch::Guarded(GuardedPieces::new(concurrency, plan.scratch_bytes, pages)?);
+            }
+        }
+        let own = plan.own.iter().map(|&bytes| AlignedBuf::guarded(bytes, pages));
+        self.own = own.collect::<Result<_, _>>()?;
         self.plan = Some(plan);
         Ok(())
     }
@@ -188,12 +259,17 @@ impl Context {
         let shape = &param.shape;
         let is_as_expected =
             param.room <= shape.bytes && has_layout(view.sizes, view.strides, &shape.strides);
-        if view.len > 0 && is_as_expected && !is_written {
+        if view.len > 0 && is_as_expected && !is_written && self.pages == GuardPages::Off {
             self.bases[at] = view.data.cast_mut();
             return Ok(());
         }
         let copy = &mut self.gathered[at];
-        grow(copy, param.room.max(shape.bytes))?;
+        match self.pages {
+            GuardPages::Off => grow(copy, param.room.max(shape.bytes))?,
+            pages @ (GuardPages::AtEnds | GuardPages::AtStarts) => {
+                *copy = AlignedBuf::guarded(param.room.max(shape.bytes), pages)?;
+            }
+        }
         // A view without elements may have no address.
         if view.len > 0 {
             // SAFETY: a view's elements can be read while it lives.
@@ -216,10 +292,11 @@ impl Context {
         Ok(())
     }
 
-    /// Runs the commands of the plan.
-    pub(super) fn run(&mut self, device: &dyn Device) -> Result<(), RunError> {
+    /// Runs the commands of the plan, as long as there is time.
+    pub(super) fn run(&mut self, device: &dyn Device, deadline: Option<Deadline>) -> Result<(), RunError> {
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
         for command in &plan.commands {
+            deadline.map_or(Ok(()), Deadline::check)?;
             match command {
                 Command::Launch { kernel, args, sizes, points, scratch_bytes } => {
                     self.args.clear();
@@ -227,13 +304,15 @@ impl Context {
                         let address = self.address(*place);
                         self.args.push(address);
                     }
+                    let (scratch, scratch_stride) = self.scratch.pieces(*scratch_bytes);
                     let launch = Launch {
                         kernel: *kernel,
                         args: &self.args,
                         sizes: &plan.ints[sizes.clone()],
                         points: *points,
-                        scratch: self.scratch.as_mut_ptr(),
+                        scratch,
                         scratch_bytes: *scratch_bytes,
+                        scratch_stride,
                     };
                     // SAFETY: the planner found every memory as large as the kernel's extent; intermediate memory is
                     // this call's alone, constants are written only under the lock on state, and inputs never.
@@ -283,6 +362,7 @@ impl Context {
     fn address(&self, place: Place) -> *mut u8 {
         let base = match place.base {
             Base::Arena => self.arena.as_ptr().cast_mut(),
+            Base::Own(at) => self.own[at].as_ptr().cast_mut(),
             Base::Param(at) => self.bases[at],
             Base::Const(at) => self.bases[self.params + at],
             Base::Kept(at) => self.bases[self.params + self.constants + at],

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use litz_ir::Dtype;
 use litz_ir::scalar::Scalar;
 
-use super::prepare::{Layout, Origin, Output, Prepared, Step};
-use crate::arena::{ALIGNMENT, OutOfMemory};
+use super::prepare::{Layout, Origin, Output, Prepared, SizeFacts, Step};
+use crate::arena::{ALIGNMENT, GuardPages, OutOfMemory};
 use crate::device::KernelId;
 use crate::error::RunError;
 use crate::formula::Formula;
+use crate::limits::Limit;
 use crate::routines::Routine;
 use crate::tensor::span_bytes;
 
@@ -21,6 +22,10 @@ pub(super) struct Plan {
     pub(super) values: Vec<i64>,
     /// Bytes of memory for intermediate results.
     pub(super) arena_bytes: usize,
+    /// Bytes of each buffer that has memory of its own, where buffers have guard pages.
+    pub(super) own: Vec<usize>,
+    /// Statements that kernels execute, at most.
+    iterations: u64,
     /// Bytes of scratch memory of the point that needs most.
     pub(super) scratch_bytes: usize,
     /// Layout in which kernels expect each input.
@@ -42,7 +47,21 @@ impl Plan {
             OutputPlan::Direct(shape) | OutputPlan::Copied { shape, .. } => shape.bytes,
             OutputPlan::Scalar(_) => 0,
         };
-        self.arena_bytes + self.outputs.iter().map(bytes).sum::<usize>()
+        let own = self.own.iter().copied().chain(self.outputs.iter().map(bytes));
+        own.fold(self.arena_bytes, usize::saturating_add)
+    }
+
+    /// All bytes that a call takes, inputs that it copies because it writes them among them.
+    fn call_bytes(&self, prepared: &Prepared) -> u64 {
+        let is_copied = |at: usize| prepared.slots[prepared.params[at].slot].is_written;
+        let copies = self.params.iter().enumerate().filter(|(at, _)| is_copied(*at)).map(|(_, p)| p.room);
+        let extra = self.updates.iter().map(|update| match &update.to {
+            Target::Extra(shape) => shape.bytes,
+            Target::Const { .. } => 0,
+        });
+        let scratch = self.scratch_bytes.saturating_mul(prepared.concurrency);
+        let all = copies.chain(extra).chain([self.peak_bytes(), scratch]);
+        all.fold(0, |sum, bytes| sum.saturating_add(bytes as u64))
     }
 }
 
@@ -57,6 +76,7 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     Arena,
+    Own(usize),
     Param(usize),
     Const(usize),
     Kept(usize),
@@ -118,7 +138,7 @@ pub(super) enum Target {
 pub(super) fn plan_load(prepared: &Prepared) -> Result<Plan, RunError> {
     let mut planner = Planner::new(prepared, &[], true)?;
     planner.steps(&prepared.load)?;
-    Ok(planner.plan)
+    planner.finish()
 }
 
 /// Plans a call; `kept` is what `load` keeps.
@@ -137,7 +157,7 @@ pub(super) fn plan_call(
     planner.steps(&prepared.steps)?;
     planner.outputs()?;
     planner.updates()?;
-    Ok(planner.plan)
+    planner.finish()
 }
 
 struct Planner<'a> {
@@ -158,6 +178,8 @@ impl<'a> Planner<'a> {
         let plan = Plan {
             values: values.to_vec(),
             arena_bytes: 0,
+            own: Vec::new(),
+            iterations: 0,
             scratch_bytes: 0,
             params: Vec::new(),
             commands: Vec::new(),
@@ -191,6 +213,7 @@ impl<'a> Planner<'a> {
                 Step::View(slot) => {
                     if let Origin::View { base, .. } = self.prepared.slots[*slot].origin
                         && self.places[base].is_some()
+                        && self.places[*slot].is_none()
                     {
                         self.view(*slot)?;
                     }
@@ -239,11 +262,19 @@ impl<'a> Planner<'a> {
         } else if self.is_load && !is_freed {
             self.plan.kept.push((slot, bytes));
             Place { base: Base::Kept(self.plan.kept.len() - 1), offset: 0 }
+        } else if self.is_apart() {
+            self.plan.own.push(bytes);
+            Place { base: Base::Own(self.plan.own.len() - 1), offset: 0 }
         } else {
             self.reserve(bytes)?
         };
         self.places[slot] = Some((place, bytes));
         Ok(())
+    }
+
+    /// Whether no two slots share memory: each then has a page that cannot be accessed next to it.
+    fn is_apart(&self) -> bool {
+        self.prepared.guard_pages != GuardPages::Off
     }
 
     /// Takes the first gap of the arena that is large enough.
@@ -271,6 +302,15 @@ impl<'a> Planner<'a> {
             let what = format!("{inner} needs {bytes} bytes at {offset}, and {outer} has {room}");
             return Err(self.bug(what));
         }
+        // What lies in a pool has nothing to do with what else does. Views of constants and inputs show their contents.
+        let is_pool = match place.base {
+            Base::Arena | Base::Own(_) | Base::Output(_) => true,
+            Base::Kept(_) => self.is_load,
+            Base::Param(_) | Base::Const(_) => false,
+        };
+        if is_pool && self.is_apart() {
+            return self.alloc(slot, false);
+        }
         self.places[slot] = Some((Place { base: place.base, offset: place.offset + offset }, bytes));
         Ok(())
     }
@@ -279,6 +319,14 @@ impl<'a> Planner<'a> {
         let facts = &self.prepared.kernels[kernel];
         let sizes = self.ints(sizes)?;
         let values = &self.plan.ints[sizes.clone()];
+        for (&value, SizeFacts { name, range, divisor }) in values.iter().zip(&facts.sizes) {
+            if !range.contains(value) || value % divisor != 0 {
+                let kernel = &facts.name;
+                let what = format!("expected {name} in {range} and a multiple of {divisor}, found {value}");
+                return Err(self.bug(format!("launch of @{kernel}: {what}")));
+            }
+        }
+        facts.guards.iter().try_for_each(|guard| guard.check(values))?;
         let number =
             |formula: &Formula| formula.eval(values).map(|value| value.max(0).unsigned_abs() as usize);
         let (points, scratch_bytes) = (number(&facts.points), number(&facts.scratch));
@@ -297,8 +345,11 @@ impl<'a> Planner<'a> {
             self.plan.places.push(place);
         }
         let overflow = || self.bug(format!("launch of @{}: its grid has no valid size", facts.name));
+        let iterations = facts.iterations.eval(values).map_or(u64::MAX, |count| count.max(0).unsigned_abs());
         let points = points.and_then(|points| i64::try_from(points).ok()).ok_or_else(overflow)?;
         let scratch_bytes = scratch_bytes.ok_or_else(overflow)?;
+        self.plan.iterations = self.plan.iterations.saturating_add(iterations);
+        self.prepared.limits.check(Limit::Iterations, self.plan.iterations)?;
         self.plan.scratch_bytes = self.plan.scratch_bytes.max(scratch_bytes);
         let args = start..self.plan.places.len();
         self.plan.commands.push(Command::Launch { kernel: facts.id, args, sizes, points, scratch_bytes });
@@ -324,6 +375,9 @@ impl<'a> Planner<'a> {
 
     /// Lets steps compute an output in its own memory where that memory holds the output and nothing else.
     fn choose_direct_outputs(&mut self) -> Result<(), RunError> {
+        if self.is_apart() {
+            return Ok(());
+        }
         for (at, output) in self.prepared.outputs.iter().enumerate() {
             let Output::View { layout, offset } = output else { continue };
             let (mut slot, mut skipped) = (layout.slot, self.size(offset)?);
@@ -397,7 +451,7 @@ impl<'a> Planner<'a> {
             let target = match to.base {
                 Base::Param(param) => Target::Extra(self.shape(&self.prepared.params[param])?),
                 Base::Const(_) => Target::Const { to, bytes },
-                Base::Arena | Base::Kept(_) | Base::Output(_) => {
+                Base::Arena | Base::Own(_) | Base::Kept(_) | Base::Output(_) => {
                     let name = &self.prepared.slots[dst].name;
                     return Err(self.bug(format!("update of {name}, which is no input or constant")));
                 }
@@ -405,6 +459,12 @@ impl<'a> Planner<'a> {
             self.plan.updates.push(UpdatePlan { from, to: target });
         }
         Ok(())
+    }
+
+    fn finish(self) -> Result<Plan, RunError> {
+        let Planner { prepared, plan, .. } = self;
+        prepared.limits.check(Limit::CallBytes, plan.call_bytes(prepared))?;
+        Ok(plan)
     }
 
     fn base(&self, slot: usize) -> Option<Base> {

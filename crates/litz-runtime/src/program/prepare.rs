@@ -6,15 +6,18 @@ use std::sync::Arc;
 use litz_ir::Dtype;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::kernel::{Kernel, Space};
+use litz_ir::kernel::{Kernel, Loop, Space, Stmt};
 use litz_ir::program::{self as ir, Program};
 use litz_ir::scalar::Scalar;
-use litz_sym::{Expr, Rel, Sym};
+use litz_ir::verify::kernel::verify;
+use litz_sym::{Expr, Range, Rel, Sym};
 
 use super::bind::{Guard, guard, unbound};
+use crate::arena::GuardPages;
 use crate::device::{Device, KernelId};
 use crate::error::RunError;
 use crate::formula::Formula;
+use crate::limits::Limits;
 use crate::routines::{Routine, routine};
 
 /// A program, resolved.
@@ -23,6 +26,10 @@ pub(super) struct Prepared {
     pub(super) slots: Vec<Slot>,
     pub(super) params: Vec<Layout>,
     pub(super) kernels: Vec<KernelFacts>,
+    pub(super) limits: Limits,
+    pub(super) guard_pages: GuardPages,
+    /// Pieces of scratch memory that a launch needs.
+    pub(super) concurrency: usize,
     /// Whether a call writes what load steps compute.
     pub(super) calls_write_kept: bool,
     pub(super) load: Vec<Step>,
@@ -75,13 +82,7 @@ pub(super) enum Step {
     Alloc(usize),
     View(usize),
     Launch { kernel: usize, args: Vec<usize>, sizes: Vec<Formula> },
-    Extern {
-        routine: Routine,
-        reads: Vec<usize>,
-        writes: Vec<usize>,
-        ints: Vec<Formula>,
-        message: Arc<str>,
-    },
+    Extern { routine: Routine, reads: Vec<usize>, writes: Vec<usize>, ints: Vec<Formula>, message: Arc<str> },
     Free(usize),
 }
 
@@ -93,8 +94,19 @@ pub(super) struct KernelFacts {
     pub(super) params: Vec<(usize, Formula)>,
     pub(super) points: Formula,
     pub(super) scratch: Formula,
+    /// Statements that a launch executes, at most.
+    pub(super) iterations: Formula,
+    /// What it takes for granted: each size in a range and a multiple, and relations between them.
+    pub(super) sizes: Vec<SizeFacts>,
+    pub(super) guards: Vec<Guard>,
     is_written: Vec<bool>,
-    sizes: usize,
+}
+
+/// What a kernel takes for granted of one of its sizes.
+pub(super) struct SizeFacts {
+    pub(super) name: Sym,
+    pub(super) range: Range,
+    pub(super) divisor: i64,
 }
 
 /// Resolves a program. `position` says which symbols have values in a call; load steps have none.
@@ -123,6 +135,9 @@ pub(super) fn prepare(
         updates: program.updates.iter().map(|(dst, src)| (dst.index(), src.index())).collect(),
         outputs: program.outputs.iter().map(|output| cx.output(output)).collect::<Result<_, _>>()?,
         kernels: Vec::new(),
+        limits: Limits::default(),
+        guard_pages: GuardPages::default(),
+        concurrency: device.concurrency(),
         calls_write_kept: false,
     };
     let define = |slots: &mut Vec<Slot>, slot: ir::Slot, origin: Origin| {
@@ -208,8 +223,12 @@ fn bases(slots: &[Slot], slot: usize) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Verifies a kernel, whoever wrote it, and resolves what launches need to know of it.
 fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<KernelFacts, RunError> {
     let bug = |what: String| RunError::bug(format!("kernel @{}", kernel.name), what);
+    if let Some(diag) = verify(kernel).first() {
+        return Err(bug(diag.to_string()));
+    }
     let position = |sym| kernel.sizes.iter().position(|&size| size == sym);
     let formula = |expr: Expr| {
         Formula::new(expr, &position)
@@ -224,9 +243,51 @@ fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<KernelFacts, Run
             .collect::<Result<_, RunError>>()?,
         points: formula(kernel.points())?,
         scratch: formula(kernel.scratch_bytes())?,
+        iterations: Formula::Product(Box::new([
+            formula(kernel.points())?,
+            iterations(&kernel.body, &|extent| formula(first_extent(kernel, extent)))?,
+        ])),
         is_written: params().map(|mem| mem.space != Space::Read).collect(),
-        sizes: kernel.sizes.len(),
+        sizes: kernel.sizes.iter().map(|&name| size_facts(kernel, name)).collect(),
+        guards: kernel
+            .facts
+            .guards()
+            .iter()
+            .map(|guard| self::guard(&kernel.name, &guard.rel, &guard.who, &position))
+            .collect::<Result<_, _>>()?,
     })
+}
+
+/// How often statements run, for one point: each by itself, and loops as often as they go around.
+fn iterations(
+    stmts: &[Stmt],
+    formula: &dyn Fn(Expr) -> Result<Formula, RunError>,
+) -> Result<Formula, RunError> {
+    let (mut alone, mut loops) = (0, Vec::new());
+    for stmt in stmts {
+        match stmt {
+            Stmt::Loop(Loop { extent, body, .. }) => {
+                let extent = Formula::Max(Box::new([Formula::Const(0), formula(*extent)?]));
+                loops.push(Formula::Product(Box::new([extent, iterations(body, formula)?])));
+            }
+            Stmt::If { then, other, .. } => {
+                loops.push(iterations(then, formula)?);
+                loops.push(iterations(other, formula)?);
+            }
+            Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => alone += 1,
+        }
+    }
+    loops.push(Formula::Const(alone));
+    Ok(Formula::Sum(loops.into()))
+}
+
+/// The extent of a loop in the first iteration of those around it, where none is clipped yet.
+fn first_extent(kernel: &Kernel, extent: Expr) -> Expr {
+    extent.subst(&|sym| (!kernel.sizes.contains(&sym)).then(Expr::zero))
+}
+
+fn size_facts(kernel: &Kernel, name: Sym) -> SizeFacts {
+    SizeFacts { name, range: kernel.facts.range_of(name), divisor: kernel.facts.divisor_of(name) }
 }
 
 struct Context<'a> {
@@ -264,8 +325,8 @@ impl Context<'_> {
                 let unknown = || self.bug(format!("launch of unknown kernel @{kernel}"));
                 let at = *self.names.get(kernel.as_str()).ok_or_else(unknown)?;
                 let facts = &self.kernels[at];
-                if (args.len(), sizes.len()) != (facts.params.len(), facts.sizes) {
-                    let expected = format!("{} memories and {} sizes", facts.params.len(), facts.sizes);
+                if (args.len(), sizes.len()) != (facts.params.len(), facts.sizes.len()) {
+                    let expected = format!("{} memories and {} sizes", facts.params.len(), facts.sizes.len());
                     let found = format!("{} and {}", args.len(), sizes.len());
                     return Err(self.bug(format!("launch of @{kernel}: expected {expected}, found {found}")));
                 }

@@ -288,7 +288,8 @@ impl Machine<'_> {
             .iter_mut()
             .map(|(dtype, bytes)| Write { bytes: bytes.as_mut_slice(), dtype: *dtype })
             .collect();
-        routine(&reads, &mut writes, &ints)?;
+        let message = call.message.as_deref().unwrap_or_default();
+        routine(&reads, &mut writes, &ints).map_err(|error| error.with_message(message))?;
         for (buf, (_, bytes)) in call.writes.iter().zip(written) {
             self.memories[buf.index()].bytes = bytes;
         }

@@ -3,7 +3,8 @@
 use super::output;
 use super::report::Table;
 use clap::ValueEnum;
-use litz::{Options, TargetInfo, Timing, Verify};
+use litz::{GuardPages, Options, TargetInfo, Timing, Verify};
+use litz_runtime::limits::Limit;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -33,6 +34,12 @@ pub struct Common {
     #[arg(long, value_enum, value_name = "WHAT", require_equals = true, num_args = 0..=1)]
     #[arg(default_missing_value = "passes")]
     verify_ir: Option<VerifyIr>,
+    /// What compiling and running may take, such as call_bytes=1000000; see `litz_runtime::Limits`
+    #[arg(long, value_name = "NAME=N", value_parser = limit)]
+    limit: Vec<(Limit, u64)>,
+    /// Unmapped pages next to every buffer, so that native code that leaves one faults: for tests
+    #[arg(long, value_enum, value_name = "SIDE")]
+    guard_pages: Option<Side>,
     /// Write the text of every stage to this folder
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
@@ -47,6 +54,14 @@ enum Device {
     Cpu,
     /// An interpreter: slow, the definition of right
     Reference,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Side {
+    /// Behind the last byte
+    Ends,
+    /// Before the first byte
+    Starts,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -77,6 +92,12 @@ impl Common {
             Some(VerifyIr::Stages) => Verify::Stages,
             Some(VerifyIr::Passes) => Verify::Passes,
         };
+        self.limit.iter().for_each(|&(limit, allowed)| options.limits.set(limit, allowed));
+        options.guard_pages = match self.guard_pages {
+            None => options.guard_pages,
+            Some(Side::Ends) => GuardPages::AtEnds,
+            Some(Side::Starts) => GuardPages::AtStarts,
+        };
         if self.no_cache {
             options.cache = None;
         }
@@ -92,6 +113,15 @@ impl Common {
             output::note(timing_table(timings));
         }
     }
+}
+
+/// `call_bytes=1000000`.
+fn limit(text: &str) -> Result<(Limit, u64), String> {
+    let (name, allowed) = text.split_once('=').ok_or("expected NAME=N")?;
+    let names = || Limit::ALL.map(Limit::name).join(", ");
+    let limit = Limit::ALL.into_iter().find(|limit| limit.name() == name);
+    let limit = limit.ok_or_else(|| format!("expected one of {}, found {name}", names()))?;
+    Ok((limit, allowed.parse().map_err(|_| format!("expected a number, found {allowed}"))?))
 }
 
 /// What each stage took, and all of them.

@@ -188,6 +188,7 @@ fn run(device: &dyn Device, kernel: &Kernel, memory: &mut [AlignedBuf]) -> Resul
         points,
         scratch: std::ptr::null_mut(),
         scratch_bytes: 0,
+        scratch_stride: 0,
     };
     // SAFETY: one memory for each parameter, of its extent, that nothing else touches; the kernel needs no scratch.
     unsafe { device.launch(&launch) }.map_err(Error::Run)?;

@@ -4,9 +4,10 @@ use super::failure::{Exit, Failure};
 use super::options::Common;
 use super::{inputs, load, output, report};
 use litz::tensors::{self, Named};
-use litz::{Error, Value};
+use litz::{Error, Options, Value};
 use litz_ir::Dtype;
 use litz_runtime::artifact::Artifact;
+use litz_runtime::program::RunOptions;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -60,7 +61,9 @@ fn run_saved(args: &Args) -> Result<Vec<Output>, Failure> {
     let artifact = Artifact::open(&args.model).map_err(Error::Artifact)?;
     let wanted = inputs::of_artifact(&artifact);
     let inputs = inputs::make(&wanted, &artifact.program().facts, args.inputs.as_deref())?;
-    let executable = artifact.executable(args.common.options().threads).map_err(Error::Artifact)?;
+    let Options { threads, limits, guard_pages, .. } = args.common.options();
+    let options = RunOptions { limits, guard_pages, ..RunOptions::default() };
+    let executable = artifact.executable_with(threads, &options).map_err(Error::Artifact)?;
     Ok(named(artifact.outputs().iter().map(String::as_str), executable.run(&inputs).map_err(Error::Run)?))
 }
 

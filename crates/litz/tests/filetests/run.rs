@@ -7,10 +7,10 @@ use crate::stages::{given_schedule, parse, prepared_loops, realized};
 use litz::pipeline::{compile, compile_loops};
 use litz::{CpuBackend, Device, Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
-use litz_runtime::RunError;
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::Executable;
+use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::reference::ReferenceDevice;
+use litz_runtime::{GuardPages, RunError};
 use litz_schedule::{Isa, TargetInfo};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -125,17 +125,21 @@ fn check(
 ) -> Result<(), String> {
     let show = || format!("{}{}", Text::Kernels(realized.kernels.clone()), realized.program);
     let failed = |what: String| format!("{what}\nin\n{}", show());
-    let executable = Executable::new(&realized.program, &realized.kernels, device, weights);
-    let executable = executable.map_err(|e| failed(e.to_string()))?;
-    // Twice: the second round finds the memory that the first one left.
-    for call in calls.iter().chain(calls) {
-        match (executable.run(&call.inputs), &settings.fails) {
-            (Err(error), Some(expected)) if slug(&error) == expected => {}
-            (Err(error), _) => return Err(failed(error.to_string())),
-            (Ok(_), Some(expected)) => {
-                return Err(failed(format!("expected failure `{expected}`, found none")));
+    for guard_pages in [GuardPages::Off, GuardPages::AtEnds, GuardPages::AtStarts] {
+        let options = RunOptions { guard_pages, ..RunOptions::default() };
+        let (program, kernels) = (&realized.program, &realized.kernels);
+        let executable = Executable::with_options(program, kernels, device.clone(), weights, &options);
+        let executable = executable.map_err(|e| failed(e.to_string()))?;
+        // Twice: the second round finds the memory that the first one left.
+        for call in calls.iter().chain(calls) {
+            match (executable.run(&call.inputs), &settings.fails) {
+                (Err(error), Some(expected)) if slug(&error) == expected => {}
+                (Err(error), _) => return Err(failed(error.to_string())),
+                (Ok(_), Some(expected)) => {
+                    return Err(failed(format!("expected failure `{expected}`, found none")));
+                }
+                (Ok(outputs), None) => same(&outputs, &call.outputs).map_err(failed)?,
             }
-            (Ok(outputs), None) => same(&outputs, &call.outputs).map_err(failed)?,
         }
     }
     Ok(())
@@ -166,6 +170,7 @@ fn slug(error: &RunError) -> &'static str {
         RunError::MissingWeight { .. } => "missing-weight",
         RunError::WrongWeight { .. } => "wrong-weight",
         RunError::UnknownRoutine { .. } => "unknown-routine",
+        RunError::Limit(_) => "limit",
         RunError::OutOfMemory(_) => "out-of-memory",
         RunError::Bug { .. } => "bug",
     }
