@@ -170,7 +170,7 @@ fn check(litz: &Path, model: &Path, key: u64) -> anyhow::Result<Outcome> {
     let first = said.lines().next().unwrap_or("").to_string();
     let report = serde_json::from_slice::<Report>(&output.stdout);
     let end = match (output.status.code(), report) {
-        (Some(0 | 1 | 2), Ok(report)) => End::Compiled(report.targets),
+        (Some(0..=2), Ok(report)) => End::Compiled(report.targets),
         (Some(2), Err(_)) => End::Unsupported(first),
         (Some(124), _) => End::Crashed("timeout".to_string()),
         _ => End::Crashed(format!("{}: {first}", output.status)),
