@@ -317,6 +317,30 @@ fn sizes_that_must_agree_become_guards() {
 }
 
 #[test]
+fn large_numbers_take_no_time() {
+    // Whether f32 finds the right element is tried for each result, of images of a size that exists.
+    let large = 1i64 << 40;
+    let resized = lowered(&format!(
+        "graph @g on cpu {{
+  %x: f32[1, 1, 4, 4] = input
+  %y: f32[1, 1, {large}, 4] = aten.upsample_nearest2d.vec(%x, [{large}, 4], none)
+  return %y
+}}
+"
+    ));
+    assert!(resized.to_string().contains("bind"), "{resized}");
+    // Of five elements nothing is left after five differences.
+    lowered(&format!(
+        "graph @g on cpu {{\n  %x: f32[5] = input\n  %y: f32[0] = aten.diff.default(%x, {large}, 0, none, none)\n  return %y\n}}\n"
+    ));
+    let sum = format!(
+        "graph @g on cpu {{\n  %x: f32[5] = input\n  %y: f32[5] = aten.mvlgamma.default(%x, {large})\n  return %y\n}}\n"
+    );
+    let diags = lower(&parse(&sum)).expect_err("more terms than there is time for");
+    assert!(diags[0].message.contains("an order above"), "{}", diags[0]);
+}
+
+#[test]
 fn symbolic_views_have_exact_types() {
     let of = |node: &str| inferred(&two(("[s0, 12, s1]", "[1]"), node)).expect("infers").0;
     assert_eq!(of("aten.view.default(%x, [s0, 3, -1])"), "f32[s0, 3, 4*s1][12*s1, 4*s1, 1]");

@@ -311,10 +311,24 @@ fn roll(args: &Args<'_>, x: &TensorType) -> Result<View, OpError> {
     Ok(view)
 }
 
+/// Differences that are taken one after another.
+const MOST_DIFFERENCES: i64 = 1 << 10;
+
 /// Differences of neighbours, `n` times over; of truth values, whether they differ.
 fn diff(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let x = r.args().tensor("self")?;
     let (n, at, mut x) = (r.args().literal("n")?, r.args().dim("dim", x.ty.rank())?, x.value);
+    let Some(&size) = r.ty(x)?.sizes.get(at) else {
+        return Err(r.args().invalid("a zero-dimensional tensor has no neighbours"));
+    };
+    if n < 0 {
+        return Err(r.args().bad("n", "an integer that is not negative"));
+    }
+    // Nothing is left of as many differences as there are elements.
+    let n = size.as_int().map_or(n, |size| n.min(size));
+    if n > MOST_DIFFERENCES {
+        return Err(r.args().unsupported(&format!("more than {MOST_DIFFERENCES} differences")));
+    }
     let dim = Arg::Int(Expr::int(at as i64));
     let around = [r.args().get("prepend").clone(), Arg::Value(x), r.args().get("append").clone()];
     let parts: Vec<Arg> = around.into_iter().filter(|a| *a != Arg::None).collect();

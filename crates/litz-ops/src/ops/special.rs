@@ -10,9 +10,6 @@ use litz_ir::loops::Val;
 use litz_ir::{Dtype, ScalarOp};
 use std::f64::consts::PI;
 
-/// Highest order of `mvlgamma`, which has as many terms.
-const MAX_ORDER: i64 = 1 << 10;
-
 /// Entries.
 pub const OPS: &[OpDef] = &[
     pointwise("aten.sinc.default", Float, |p, v| {
@@ -39,8 +36,11 @@ pub const OPS: &[OpDef] = &[
     pointwise("aten.mvlgamma.default", Float, |p, v| {
         // p * (p - 1) / 4 * log(pi) + sum of lgamma(x - j / 2) for j below p
         let order = p.args.literal("p")?;
-        if order > MAX_ORDER {
-            return Err(p.args.unsupported(&format!("an order above {MAX_ORDER}")));
+        if order < 1 {
+            return Err(p.args.bad("p", "a positive integer"));
+        }
+        if order > MOST_TERMS {
+            return Err(p.args.unsupported(&format!("an order above {MOST_TERMS}")));
         }
         let mut sum = p.lit(v[0], (order * (order - 1)) as f64 / 4.0 * PI.ln());
         for j in 0..order {
@@ -68,6 +68,9 @@ pub const OPS: &[OpDef] = &[
         Ok(vec![r.apply("aten.mul.Tensor", &[x, scale])?])
     }),
 ];
+
+/// Terms of a sum that is written out.
+const MOST_TERMS: i64 = 1 << 10;
 
 fn times(p: &mut Point<'_, '_>, x: Val, by: f64) -> Val {
     let by = p.lit(x, by);
