@@ -10,6 +10,7 @@ mod command;
 mod corpus;
 mod demo;
 mod gate;
+mod hostile;
 mod pair;
 mod setup;
 mod table;
@@ -44,6 +45,8 @@ enum Task {
     Targets(targets::Args),
     /// Call models many times and compare the bits of their results
     Bits(bits::Args),
+    /// Try calls that contradict themselves: each is refused, or runs inside its buffers
+    Hostile(hostile::Args),
     /// Time whole models against PyTorch
     BenchModels(bench::Args),
     /// Time single kernels against PyTorch
@@ -75,6 +78,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Corpus(args) => return corpus::run(&args),
         Task::Targets(args) => return targets::run(&args),
         Task::Bits(args) => return bits::run(&args),
+        Task::Hostile(args) => return hostile::run(&args),
         Task::BenchModels(args) => bench_models::run(&args)?,
         Task::BenchKernels(args) => bench_kernels::run(&args)?,
         Task::Pair(args) => return pair::run(&args),

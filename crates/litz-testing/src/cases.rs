@@ -2,6 +2,7 @@
 //!
 //! The folder `cases` has a file of calls for each family of operators; `bless.py` there writes them.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use litz_ir::Dtype;
@@ -135,6 +136,35 @@ impl Case {
     /// The tensors that it is called with.
     pub fn inputs(&self) -> Vec<Tensor> {
         self.tensors.iter().map(|recorded| recorded.tensor.clone()).collect()
+    }
+}
+
+/// The call as its file spells it, without elements and results.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "case {}", self.op)?;
+        for Recorded { ty, .. } in &self.tensors {
+            let list = |items: &[Expr]| items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            writeln!(f, "tensor {} [{}] {{{}}} :", ty.dtype, list(&ty.sizes), list(&ty.strides))?;
+        }
+        self.args.iter().try_for_each(|arg| writeln!(f, "arg {}", spelt(arg)))
+    }
+}
+
+fn spelt(arg: &Arg) -> String {
+    match arg {
+        Arg::None | Arg::Strided => "none".to_owned(),
+        Arg::Value(value) => format!("@{}", value.0),
+        Arg::Int(e) => e.to_string(),
+        Arg::Float(f) => format!("{:?}", f.0),
+        Arg::Complex(re, im) => format!("{:?}+{:?}j", re.0, im.0),
+        Arg::Bool(b) => b.to_string(),
+        Arg::Str(s) => format!("\"{s}\""),
+        Arg::List(items) => format!("[{}]", items.iter().map(spelt).collect::<Vec<_>>().join(" ")),
+        Arg::Dtype(dtype) => format!("dtype:{dtype}"),
+        Arg::Device(device) => device.to_string(),
+        Arg::MemoryFormat(format) => format!("format:{}", format.name()),
+        Arg::Graph(graph) => format!("graph:{graph:?}"),
     }
 }
 

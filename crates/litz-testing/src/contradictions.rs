@@ -1,13 +1,16 @@
-//! Calls that contradict themselves are refused in words that name the operator and what does not go together.
+//! Holds calls that contradict themselves, written by hand: one for each way in which an operator could read or write
+//! outside of its operands, and calls beside them that are right.
 
-use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, TensorType, Type};
-use litz_ir::{Diags, Dtype, text, verify};
-use litz_ops::{InferCx, OpError, Table, decompose, infer, lower};
+use litz_ir::Dtype;
+use litz_ir::graph::{Arg, Float, TensorType, Value};
+use litz_runtime::Tensor;
 use litz_sym::Expr;
+
+use crate::cases::{Case, Recorded};
 
 /// Calls that are refused, tensors as their types and `none` where nothing is given, and what the message names besides the
 /// operator: what does not go together.
-const REFUSED: &[(&str, [&str; 2])] = &[
+pub const REFUSED: &[(&str, [&str; 2])] = &[
     ("aten.select_scatter.default(f32[4,3], f32[100], 0, 1)", ["[100]", "[3]"]),
     ("aten.select_scatter.default(f32[4,3], f32[3], 0, 1000)", ["1000", "4"]),
     ("aten.slice_scatter.default(f32[8], f32[3], 0, 1, 3, 1)", ["[3]", "[2]"]),
@@ -72,7 +75,7 @@ const REFUSED: &[(&str, [&str; 2])] = &[
 ];
 
 /// Calls that are right, for all that they look like.
-const ACCEPTED: &[&str] = &[
+pub const ACCEPTED: &[&str] = &[
     "aten.scatter_add.default(f32[4,3], 1, i64[2,3], f32[4,3])",
     "aten.gather.default(f32[4,3], 1, i64[2,2])",
     "aten.gather.default(f32[4], 0, i64[])",
@@ -89,10 +92,10 @@ const ACCEPTED: &[&str] = &[
     "aten.cross_entropy_loss.default(f32[40], i64[])",
 ];
 
-/// Reads the arguments of a call; tensors become inputs of the graph.
+/// Reads the arguments of a call; tensors are those of the case, full of zeros, which are positions too.
 struct Reader<'t> {
     rest: &'t str,
-    graph: Graph,
+    tensors: Vec<Recorded>,
 }
 
 impl Reader<'_> {
@@ -108,127 +111,55 @@ impl Reader<'_> {
     }
 
     /// Values up to the closing bracket.
-    fn list(&mut self, close: &str) -> Vec<Arg> {
+    fn list(&mut self, close: &str) -> Option<Vec<Arg>> {
         let mut items = Vec::new();
         while !self.skip(close) {
-            items.push(self.value());
+            items.push(self.value()?);
         }
-        items
+        Some(items)
     }
 
-    fn value(&mut self) -> Arg {
+    fn value(&mut self) -> Option<Arg> {
         if self.skip("[") {
-            return Arg::List(self.list("]"));
+            return self.list("]").map(Arg::List);
         }
-        let end = self.rest.find([',', ' ', '[', ']', ')']).expect("a bracket closes every list");
+        let end = self.rest.find([',', ' ', '[', ']', ')'])?;
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest;
-        match word {
+        Some(match word {
             "none" => Arg::None,
             "true" => Arg::Bool(true),
             "false" => Arg::Bool(false),
             _ if word.starts_with('"') => Arg::Str(word.trim_matches('"').to_owned()),
             _ => match (Dtype::from_name(word), word.parse::<i64>()) {
-                (Some(dtype), _) => self.tensor(dtype),
+                (Some(dtype), _) => self.tensor(dtype)?,
                 (None, Ok(i)) => Arg::Int(Expr::int(i)),
-                (None, Err(_)) => Arg::Float(Float(word.parse().expect("a number"))),
+                (None, Err(_)) => Arg::Float(Float(word.parse().ok()?)),
             },
-        }
+        })
     }
 
-    fn tensor(&mut self, dtype: Dtype) -> Arg {
-        assert!(self.skip("["), "sizes follow a type");
-        let sizes = self.list("]").iter().filter_map(Arg::as_int).collect();
-        let name = format!("x{}", self.graph.inputs.len());
-        let value = self.graph.value(name, Type::Tensor(TensorType::contiguous(dtype, sizes)));
-        self.graph.inputs.push(value);
-        Arg::Value(value)
-    }
-}
-
-/// A graph of the one call, without its results.
-fn read(call: &str) -> (Graph, Node) {
-    let (op, rest) = call.split_once('(').expect("`op(..)`");
-    let mut reader = Reader { rest, graph: Graph::new("call", Device::Cpu) };
-    let args = reader.list(")");
-    (reader.graph, Node { op: OpName::new(op), args, outputs: Vec::new(), source: Some("model.py:7".into()) })
-}
-
-/// Infers, decomposes and lowers the call.
-fn compile((mut graph, mut node): (Graph, Node)) -> Result<(), Diags> {
-    let table = Table::new();
-    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
-    let types = infer(&mut cx, &node).map_err(|error: OpError| vec![error.at(&node)])?;
-    let results = types.into_iter().flatten().enumerate();
-    node.outputs = results.map(|(i, ty)| Some(graph.value(format!("y{i}"), ty))).collect();
-    graph.outputs = node.outputs.iter().flatten().map(|&v| Arg::Value(v)).collect();
-    let is_written = node.op.as_str().contains("_.");
-    graph.nodes.push(node);
-    if is_written {
-        // Functionalisation, which replaces them, belongs to another crate.
-        return Ok(());
-    }
-    decompose(&mut graph)?;
-    let loops = lower(&graph)?;
-    let problems = verify::loops::verify(&loops);
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
-}
-
-#[test]
-fn contradictions_are_refused_by_name() {
-    let mut accepted = Vec::new();
-    for (call, named) in REFUSED {
-        let (op, _) = call.split_once('(').expect("`op(..)`");
-        let Err(diags) = compile(read(call)) else {
-            accepted.push(*call);
-            continue;
+    fn tensor(&mut self, dtype: Dtype) -> Option<Arg> {
+        let sizes = if self.skip("[") { self.list("]")? } else { return None };
+        let sizes: Vec<Expr> = sizes.iter().filter_map(Arg::as_int).collect();
+        let ty = TensorType::contiguous(dtype, sizes);
+        let numbers = |list: &[Expr]| {
+            list.iter().map(|e| usize::try_from(e.as_int()?).ok()).collect::<Option<Vec<_>>>()
         };
-        let [diag] = diags.as_slice() else { panic!("{call}: one error, found {diags:?}") };
-        assert!(matches!(diag.slug, "invalid-operator" | "bad-argument"), "{call}: {diag}");
-        let message = diag.to_string();
-        let missing = named.iter().chain([&op, &"model.py:7"]).find(|part| !message.contains(**part));
-        assert_eq!(missing, None, "{call}: {message}");
-    }
-    assert_eq!(accepted, Vec::<&str>::new());
-}
-
-#[test]
-fn what_only_looks_like_a_contradiction_is_accepted() {
-    for call in ACCEPTED {
-        assert_eq!(compile(read(call)), Ok(()), "{call}");
+        let tensor = Tensor::zeros(dtype, &numbers(&ty.sizes)?, &numbers(&ty.strides)?).ok()?;
+        self.tensors.push(Recorded { ty, tensor });
+        Some(Arg::Value(Value(self.tensors.len() as u32 - 1)))
     }
 }
 
-/// The guards of a graph's one node: what must hold, and who asks for it.
-fn guards(call: &str) -> Vec<(String, String)> {
-    let mut graph = text::graph::parse(&format!(
-        "graph @g on cpu {{
-  sym s0 in [2, 100]
-  sym s1 in [2, 100]
-  sym s2 in [2, 100]
-  %x: f32[s0, 3] = input
-  %i: i64[s1] = input
-  %v: f32[s1, 3] = input
-  %w: f32[s2, 3] = input
-  %y: f32[s0, 3] = {call} at \"model.py:7\"
-  return %y
-}}
-"
-    ))
-    .expect("a graph");
-    let table = Table::new();
-    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
-    infer(&mut cx, &graph.nodes[0]).expect("it may be right");
-    graph.facts.guards().iter().map(|guard| (guard.rel.to_string(), guard.who.clone())).collect()
-}
-
-#[test]
-fn sizes_that_may_agree_become_guards_of_the_operator_at_its_line() {
-    assert_eq!(guards("aten.index_add.default(%x, 0, %i, %v)"), []);
-    let who = |op: &str| format!("{op} at model.py:7");
-    let op = "aten.index_add.default";
-    assert_eq!(guards(&format!("{op}(%x, 0, %i, %w)")), [("s2 == s1".to_owned(), who(op))]);
-    // A decomposition asks in the name of what was written.
-    let op = "aten.cross_entropy_loss.default";
-    assert_eq!(guards(&format!("{op}(%x, %i)")), [("s1 == s0".to_owned(), who(op))]);
+/// The call that a text of [`REFUSED`] or [`ACCEPTED`] spells.
+///
+/// # Errors
+/// Where the text is no such call.
+pub fn parse(text: &str) -> Result<Case, String> {
+    let malformed = || format!("`{text}` is no call");
+    let (op, rest) = text.split_once('(').ok_or_else(malformed)?;
+    let mut reader = Reader { rest, tensors: Vec::new() };
+    let args = reader.list(")").ok_or_else(malformed)?;
+    Ok(Case { line: 0, op: op.to_owned(), tensors: reader.tensors, args, results: Vec::new() })
 }
