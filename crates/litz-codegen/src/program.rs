@@ -28,7 +28,7 @@ pub fn build(
         }
     }
     for guard in loops.facts.guards() {
-        b.program.steps.push(Step::Check { rel: guard.rel, who: guard.who.to_string() });
+        b.program.steps.push(Step::Check { clause: guard.clause.clone(), who: guard.who.to_string() });
     }
     let pools = b.allocate(schedule, built);
     let mut kernels = built.iter().zip(serving);

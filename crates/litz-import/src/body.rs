@@ -10,7 +10,7 @@ use crate::schema::{
 use crate::srepr;
 use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, Type, Value};
 use litz_ir::schema::{ArgType, BaseType, OpSchema, SchemaArg};
-use litz_sym::{Expr, Known, Rel};
+use litz_sym::{Clause, Expr, Known, Rel};
 use std::collections::HashMap;
 
 /// The names of one graph of the file.
@@ -123,9 +123,9 @@ impl Body {
             cx.source(node).map_or_else(|| message.to_owned(), |source| format!("{message} ({source})"));
         match scope.file.sym_bool_values.get(&**name) {
             Some(SymBool::Bool(true)) => {}
-            Some(SymBool::Bool(false)) => cx.require(&mut self.graph.facts, &[Rel::eq(0, 1)], &who)?,
-            Some(SymBool::Expr(expr)) => match srepr::parse_rels(&expr.expr_str) {
-                Ok(rels) => cx.require(&mut self.graph.facts, &rels, &who)?,
+            Some(SymBool::Bool(false)) => cx.require(&mut self.graph.facts, [Rel::eq(0, 1).into()], &who)?,
+            Some(SymBool::Expr(expr)) => match srepr::parse_condition(&expr.expr_str) {
+                Ok(clauses) => cx.require(&mut self.graph.facts, clauses, &who)?,
                 Err(error) => cx.unknown_guards.push(error),
             },
             None => return Err(ImportError::program(format!("expected a value, found undefined `{name}`"))),
@@ -412,11 +412,12 @@ impl Body {
 
     /// A condition on sizes that the facts decide.
     fn decide(&mut self, cx: &Cx, text: &str) -> Result<Arg, ImportError> {
-        let rels = srepr::parse_rels(text)?;
-        for sym in rels.iter().flat_map(|rel| [rel.lhs, rel.rhs]).flat_map(Expr::syms) {
+        let clauses = srepr::parse_condition(text)?;
+        let rels = clauses.iter().flat_map(Clause::alternatives);
+        for sym in rels.flat_map(|rel| [rel.lhs, rel.rhs]).flat_map(Expr::syms) {
             cx.declare(&mut self.graph.facts, sym);
         }
-        let known: Vec<Known> = rels.iter().map(|rel| self.graph.facts.known(rel)).collect();
+        let known: Vec<Known> = clauses.iter().map(|clause| self.graph.facts.known_clause(clause)).collect();
         if known.contains(&Known::No) {
             return Ok(Arg::Bool(false));
         }

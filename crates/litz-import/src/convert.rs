@@ -273,7 +273,7 @@ impl<'a> Import<'a> {
         let written = self.program.guards_code.iter().map(|guard| guard.to_string());
         for text in written.chain(derived) {
             match parse_guard(&text, &resolve) {
-                Ok(rels) => self.cx.require(&mut self.body.graph.facts, &rels, &text)?,
+                Ok(clauses) => self.cx.require(&mut self.body.graph.facts, clauses, &text)?,
                 Err(error) => self.cx.unknown_guards.push(error),
             }
         }

@@ -6,7 +6,7 @@ use crate::source::source_line;
 use crate::srepr;
 use litz_ir::graph::{Device, TensorType};
 use litz_ir::schema::Schemas;
-use litz_sym::{Expr, Facts, Range, Rel, Sym, solve_linear};
+use litz_sym::{Clause, Expr, Facts, Range, Rel, Sym, solve_linear};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -150,18 +150,29 @@ impl<'a> Cx<'a> {
         Ok(TensorType { dtype, sizes, strides })
     }
 
-    /// Makes guards of relations.
-    pub fn require(&self, facts: &mut Facts, rels: &[Rel], who: &str) -> Result<(), ImportError> {
-        if facts.guards().len() + rels.len() > MAX_GUARDS {
-            return Err(ImportError::program(format!("expected at most {MAX_GUARDS} guards, found more")));
-        }
-        for rel in rels {
-            rel.lhs.visit_syms(&mut |sym| self.declare(facts, sym));
-            rel.rhs.visit_syms(&mut |sym| self.declare(facts, sym));
-            let rel = Rel { cmp: rel.cmp, lhs: facts.simplify(rel.lhs), rhs: facts.simplify(rel.rhs) };
-            facts.require(rel, who).map_err(|contradiction| ImportError::Guard {
+    /// Makes guards of clauses.
+    pub fn require(
+        &self,
+        facts: &mut Facts,
+        clauses: impl IntoIterator<Item = Clause>,
+        who: &str,
+    ) -> Result<(), ImportError> {
+        for clause in clauses {
+            if facts.guards().len() >= MAX_GUARDS {
+                return Err(ImportError::program(format!(
+                    "expected at most {MAX_GUARDS} guards, found more"
+                )));
+            }
+            for rel in clause.alternatives() {
+                rel.lhs.visit_syms(&mut |sym| self.declare(facts, sym));
+                rel.rhs.visit_syms(&mut |sym| self.declare(facts, sym));
+            }
+            let simplify =
+                |rel: &Rel| Rel { lhs: facts.simplify(rel.lhs), rhs: facts.simplify(rel.rhs), ..*rel };
+            let clause = Clause::new(clause.alternatives().iter().map(simplify));
+            facts.require(clause, who).map_err(|contradiction| ImportError::Guard {
                 text: crate::error::shorten(who),
-                why: format!("{} can never hold", contradiction.rel),
+                why: format!("{} can never hold", contradiction.clause),
             })?;
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! Guards, which are Python expressions over input sizes, into relations between symbols.
+//! Guards, which are Python expressions over input sizes, into clauses: relations between symbols, and alternatives of
+//! them.
 //!
 //! `(2*L['x'].size()[0]) == L['y'].size()[0]` is `2*s77 == s77` once the inputs' sizes are put in. Guards are not
 //! redundant with the shapes in a program: where tracing fixed a size, the guard may be the only trace of it.
@@ -7,7 +8,7 @@ use crate::error::ImportError;
 use crate::number::{Problem, Ratio, Value, apply};
 use crate::pytree::Step;
 use crate::scan::{Scanner, is_name_part};
-use litz_sym::{Expr, Rel};
+use litz_sym::{Clause, Expr};
 
 /// Deepest nesting of parentheses and operators.
 const MAX_DEPTH: usize = 64;
@@ -28,11 +29,11 @@ pub enum Query {
 /// Answers a query about an input; `None` where there is no such input or dimension.
 pub type Resolve<'a> = &'a dyn Fn(&[Step], Query) -> Option<Expr>;
 
-/// Reads a guard into relations that hold together.
+/// Reads a guard into clauses that hold together.
 ///
 /// # Errors
 /// Names the guard and what in it is not understood.
-pub fn parse_guard(text: &str, resolve: Resolve) -> Result<Vec<Rel>, ImportError> {
+pub fn parse_guard(text: &str, resolve: Resolve) -> Result<Vec<Clause>, ImportError> {
     read(text, resolve).map_err(|problem| {
         let why = match problem {
             Problem::Unsupported(what) => format!("{what} is not supported"),
@@ -42,7 +43,7 @@ pub fn parse_guard(text: &str, resolve: Resolve) -> Result<Vec<Rel>, ImportError
     })
 }
 
-fn read(text: &str, resolve: Resolve) -> Result<Vec<Rel>, Problem> {
+fn read(text: &str, resolve: Resolve) -> Result<Vec<Clause>, Problem> {
     let mut parser = Parser { text: Scanner::new(text), resolve, depth: 0 };
     let value = parser.disjunction()?;
     if parser.text.peek().is_some() { Err(parser.text.expected("the end")) } else { value.truth() }
@@ -89,23 +90,29 @@ const FUNCTIONS: &[(&str, &str)] = &[
 
 impl<'a> Parser<'a> {
     fn disjunction(&mut self) -> Result<Value, Problem> {
-        let first = self.conjunction()?;
-        if self.text.keyword("or") {
-            return Err(Problem::Unsupported("`or`".to_owned()));
-        }
-        Ok(first)
+        self.joined("or", "Or", Self::conjunction)
     }
 
     fn conjunction(&mut self) -> Result<Value, Problem> {
-        let first = self.negation()?;
-        if !self.text.keyword("and") {
+        self.joined("and", "And", Self::negation)
+    }
+
+    /// One operand, or several with a keyword between them.
+    fn joined(
+        &mut self,
+        keyword: &str,
+        head: &str,
+        operand: fn(&mut Self) -> Result<Value, Problem>,
+    ) -> Result<Value, Problem> {
+        let first = operand(self)?;
+        if !self.text.keyword(keyword) {
             return Ok(first);
         }
-        let mut all = vec![first, self.negation()?];
-        while self.text.keyword("and") {
-            all.push(self.negation()?);
+        let mut all = vec![first, operand(self)?];
+        while self.text.keyword(keyword) {
+            all.push(operand(self)?);
         }
-        apply("And", &all)
+        apply(head, &all)
     }
 
     fn negation(&mut self) -> Result<Value, Problem> {
@@ -119,13 +126,13 @@ impl<'a> Parser<'a> {
     /// `a < b <= c` is `a < b and b <= c`.
     fn comparison(&mut self) -> Result<Value, Problem> {
         let mut left = self.shift()?;
-        let mut rels = Vec::new();
+        let mut clauses = Vec::new();
         while let Some(head) = self.operator(COMPARISONS) {
             let right = self.shift()?;
-            rels.extend(apply(head, &[left, right.clone()])?.truth()?);
+            clauses.extend(apply(head, &[left, right.clone()])?.truth()?);
             left = right;
         }
-        Ok(if rels.is_empty() { left } else { Value::Truth(rels) })
+        Ok(if clauses.is_empty() { left } else { Value::Truth(clauses) })
     }
 
     fn shift(&mut self) -> Result<Value, Problem> {
@@ -206,8 +213,8 @@ impl<'a> Parser<'a> {
         let name = self.text.word(|c| is_name_part(c) || c == '.');
         match name {
             "L" => return self.input(),
-            "True" => return Ok(Value::Truth(Vec::new())),
-            "False" => return Ok(Value::Truth(vec![Rel::eq(0, 1)])),
+            "True" => return Ok(Value::TRUE),
+            "False" => return Ok(Value::never()),
             _ => {}
         }
         let function = FUNCTIONS.iter().find(|(python, _)| *python == name);
@@ -315,6 +322,7 @@ fn show(path: &[Step], query: Query) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use litz_sym::Rel;
 
     /// `x` is `[s, 3]`, `d['u']` and `p.x` are `[t]`, `args[0]` is `[t, s]`, `n` is the integer `n`.
     fn resolve(path: &[Step], query: Query) -> Option<Expr> {
@@ -334,45 +342,83 @@ mod tests {
             Query::Value | Query::Symbol | Query::Stride(_) => None,
         }
     }
-    fn guard(text: &str) -> Result<Vec<Rel>, ImportError> {
+    fn guard(text: &str) -> Result<Vec<Clause>, ImportError> {
         parse_guard(text, &resolve)
+    }
+    /// Relations that all hold.
+    fn all(rels: impl IntoIterator<Item = Rel>) -> Result<Vec<Clause>, ImportError> {
+        Ok(rels.into_iter().map(Clause::from).collect())
     }
     fn holds(text: &str, s: i64, t: i64) -> Option<bool> {
         let value = |sym: litz_sym::Sym| Some(if sym.name() == "s" { s } else { t });
         guard(text)
             .expect("understood")
             .iter()
-            .map(|rel| rel.eval(&value))
+            .map(|clause| clause.eval(&value))
             .try_fold(true, |all, r| Some(all && r?))
     }
 
     #[test]
     fn reads_what_torch_writes() {
         let (s, t, n) = (Expr::named("s"), Expr::named("t"), Expr::named("n"));
-        assert_eq!(guard("L['x'].size()[0] == L['d']['u'].size()[0]"), Ok(vec![Rel::eq(s, t)]));
-        assert_eq!(guard("(L['x'].size()[0] % 2) == 0"), Ok(vec![Rel::eq(s.modulo(2), 0)]));
-        assert_eq!(guard("L['n'] + 3*L['x'].size()[0] >= 0"), Ok(vec![Rel::ge(n + s * 3, 0)]));
+        assert_eq!(guard("L['x'].size()[0] == L['d']['u'].size()[0]"), all([Rel::eq(s, t)]));
+        assert_eq!(guard("(L['x'].size()[0] % 2) == 0"), all([Rel::eq(s.modulo(2), 0)]));
+        assert_eq!(guard("L['n'] + 3*L['x'].size()[0] >= 0"), all([Rel::ge(n + s * 3, 0)]));
         assert_eq!(
             guard("torch.sym_min(L['p'].x.size()[0], L['x'].size()[0]) > 2"),
-            Ok(vec![Rel::gt(t.min(s), 2)])
+            all([Rel::gt(t.min(s), 2)])
         );
         assert_eq!(guard("((L['x'].size()[0]*L['x'].size()[0]) // 3) < 1000"), {
-            Ok(vec![Rel::lt((s * s).floordiv(3), 1000)])
+            all([Rel::lt((s * s).floordiv(3), 1000)])
         });
         assert_eq!(
             guard("L['args'][0].size()[1] != 4 and not (L['n'] < 7)"),
-            Ok(vec![Rel::ne(s, 4), Rel::ge(n, 7)])
+            all([Rel::ne(s, 4), Rel::ge(n, 7)])
         );
-        assert_eq!(guard("2 <= L['n'] <= 7"), Ok(vec![Rel::le(2, n), Rel::le(n, 7)]));
+        assert_eq!(guard("2 <= L['n'] <= 7"), all([Rel::le(2, n), Rel::le(n, 7)]));
     }
 
     #[test]
     fn reads_keys_of_range_constraints() {
         let s = Expr::named("s");
-        assert_eq!(guard("4 <= 2*s + 1"), Ok(vec![Rel::le(4, s * 2 + 1)]));
-        assert_eq!(guard("(s//2) <= 9"), Ok(vec![Rel::le(s.floordiv(2), 9)]));
-        assert_eq!(guard("Max(1, s) <= 9"), Ok(vec![Rel::le(s.max(1), 9)]));
+        assert_eq!(guard("4 <= 2*s + 1"), all([Rel::le(4, s * 2 + 1)]));
+        assert_eq!(guard("(s//2) <= 9"), all([Rel::le(s.floordiv(2), 9)]));
+        assert_eq!(guard("Max(1, s) <= 9"), all([Rel::le(s.max(1), 9)]));
         assert!(guard("q <= 9").is_err() && guard("s(1) <= 9").is_err());
+    }
+
+    #[test]
+    fn conditions_with_alternatives_become_clauses() {
+        let (s, t, n) = (Expr::named("s"), Expr::named("t"), Expr::named("n"));
+        let broadcast = "L['x'].size()[0] == 1 or L['x'].size()[0] == L['d']['u'].size()[0]";
+        assert_eq!(guard(broadcast), Ok(vec![Clause::new([Rel::eq(s, 1), Rel::eq(s, t)])]));
+        // Each of one with each of the other.
+        assert_eq!(
+            guard("L['n'] == 0 or (L['x'].size()[0] > 2 and L['p'].x.size()[0] > 3)"),
+            Ok(vec![
+                Clause::new([Rel::eq(n, 0), Rel::gt(s, 2)]),
+                Clause::new([Rel::eq(n, 0), Rel::gt(t, 3)])
+            ])
+        );
+        assert_eq!(guard("True or L['n'] == 0"), Ok(vec![]));
+        for text in [
+            "s == 1 or s == 2 and s != 2 or s == L['p'].x.size()[0]",
+            "not (s == 1 or s == 2)",
+            "not (s == 1 and L['p'].x.size()[0] == 2)",
+            "not ((s < 2 or L['p'].x.size()[0] < 2) and (s > 2 or L['p'].x.size()[0] > 2))",
+            "not (True) or s == 3",
+        ] {
+            for (s, t) in (0..4).flat_map(|s| (0..4).map(move |t| (s, t))) {
+                let expected = match text.split("not ").nth(1) {
+                    None => s == 1 || s == t,
+                    Some("(s == 1 or s == 2)") => s != 1 && s != 2,
+                    Some(text) if text.starts_with("(s == 1 and") => s != 1 || t != 2,
+                    Some(text) if text.starts_with("(True)") => s == 3,
+                    Some(_) => s >= 2 && t >= 2 || s <= 2 && t <= 2,
+                };
+                assert_eq!(holds(text, s, t), Some(expected), "{text} for s = {s}, t = {t}");
+            }
+        }
     }
 
     #[test]
@@ -401,7 +447,6 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_named() {
         for (text, why) in [
-            ("L['x'].size()[0] < 2 or L['n'] > 3", "`or` is not supported"),
             ("L['y'].size()[0] == 1", "expected an input, found `L['y'].size()[0]`"),
             ("L['x'].size()[2] == 1", "expected an input, found `L['x'].size()[2]`"),
             ("L['x'].stride()[0] == 1", "expected an input, found `L['x'].stride()[0]`"),
@@ -421,8 +466,13 @@ mod tests {
 
     #[test]
     fn hostile_guards_stay_small() {
-        for text in ["(", "-", "not ", "min(", "1**", "L['n']**16*"] {
+        for text in ["(", "-", "not ", "min(", "1**", "L['n']**16*", "s == 1 or "] {
             assert_eq!(guard(&text.repeat(100_000)).map_err(|error| error.slug()), Err("unknown-guard"));
         }
+        let pair = |at: i64| format!("(s == {at} and L['n'] == {at})");
+        let product = (0..40).map(pair).collect::<Vec<_>>().join(" or ");
+        let why = "an expression of this size is not supported".to_owned();
+        let text = crate::error::shorten(&product);
+        assert_eq!(guard(&product), Err(ImportError::Guard { text, why }));
     }
 }

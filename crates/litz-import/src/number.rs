@@ -5,7 +5,7 @@
 //! as long as Python's own float arithmetic is exact, so constants must be short binary fractions, and a quotient
 //! like `n / 3` may only be rounded or compared, not computed with.
 
-use litz_sym::{Expr, Rel};
+use litz_sym::{Clause, Expr, Rel};
 
 /// Why an expression has no value here.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,7 +21,7 @@ pub(crate) enum Problem {
 pub(crate) enum Value {
     Number(Ratio),
     /// All of these hold.
-    Truth(Vec<Rel>),
+    Truth(Vec<Clause>),
 }
 
 /// `numerator / denominator`; integers have denominator 1.
@@ -43,6 +43,9 @@ const MAX_CONSTANT: f64 = (1u64 << 40) as f64;
 const MAX_SIZE: usize = 4096;
 /// Largest constant exponent.
 const MAX_EXPONENT: i64 = 16;
+/// Most relations of a condition, where it is written as clauses that all hold. Conditions of real programs have a
+/// few; the limit keeps nested ones from growing exponentially.
+const MAX_RELATIONS: usize = 256;
 
 impl Ratio {
     pub(crate) fn int(value: i64) -> Ratio {
@@ -132,6 +135,18 @@ impl From<Expr> for Ratio {
 }
 
 impl Value {
+    /// A condition that always holds.
+    pub(crate) const TRUE: Value = Value::Truth(Vec::new());
+
+    /// A condition that never holds.
+    pub(crate) fn never() -> Value {
+        Value::relation(Rel::eq(0, 1))
+    }
+
+    fn relation(rel: Rel) -> Value {
+        Value::Truth(vec![rel.into()])
+    }
+
     pub(crate) fn number(&self) -> Result<Ratio, Problem> {
         match self {
             Value::Number(ratio) => Ok(*ratio),
@@ -139,9 +154,9 @@ impl Value {
         }
     }
 
-    pub(crate) fn truth(self) -> Result<Vec<Rel>, Problem> {
+    pub(crate) fn truth(self) -> Result<Vec<Clause>, Problem> {
         match self {
-            Value::Truth(rels) => Ok(rels),
+            Value::Truth(clauses) => Ok(clauses),
             Value::Number(_) => Err(Problem::Bad("expected a truth value, found a number".to_owned())),
         }
     }
@@ -158,7 +173,7 @@ pub(crate) fn apply(head: &str, args: &[Value]) -> Result<Value, Problem> {
     let compare = |rel: fn(Expr, Expr) -> Rel| {
         let [a, b] = operands(head, args)?;
         let (a, b, _) = a.number()?.align(b.number()?)?;
-        Ok(Value::Truth(vec![rel(a, b)]))
+        Ok(Value::relation(rel(a, b)))
     };
     let ratio = match head {
         "Add" => fold(args, Ratio::int(0), |a, b| {
@@ -209,19 +224,43 @@ pub(crate) fn apply(head: &str, args: &[Value]) -> Result<Value, Problem> {
         "GreaterThan" => return compare(Rel::ge),
         "And" => {
             let all = args.iter().cloned().map(Value::truth).collect::<Result<Vec<_>, _>>()?;
-            return Ok(Value::Truth(all.concat()));
+            return bounded(all.concat()).map(Value::Truth);
         }
+        "Or" => return any(args),
         "Not" => {
             let [a] = operands(head, args)?;
-            return match a.clone().truth()?.as_slice() {
-                [rel] => Ok(Value::Truth(vec![rel.negate()])),
-                _ => Err(Problem::Unsupported("Not of several conditions".to_owned())),
+            // not (a or b) and not (c or d) is one of: not a and not b, not c and not d.
+            let clauses = a.clone().truth()?;
+            let negated = |clause: &Clause| {
+                Value::Truth(clause.alternatives().iter().map(|rel| rel.negate().into()).collect())
             };
+            return any(&clauses.iter().map(negated).collect::<Vec<_>>());
         }
         _ => return Err(Problem::Unsupported(head.to_owned())),
     };
     let size = ratio.numerator.size() as usize;
     if size > MAX_SIZE { Err(too_large()) } else { Ok(Value::Number(ratio)) }
+}
+
+/// One of the conditions holds: each clause of one together with each of every other.
+fn any(conditions: &[Value]) -> Result<Value, Problem> {
+    let Some((first, others)) = conditions.split_first() else { return Ok(Value::never()) };
+    let mut clauses = first.clone().truth()?;
+    for other in others {
+        let other = other.clone().truth()?;
+        let pairs = clauses.iter().flat_map(|one| other.iter().map(move |other| (one, other)));
+        let joined = |(one, other): (&Clause, &Clause)| {
+            Clause::new(one.alternatives().iter().chain(other.alternatives()).copied())
+        };
+        clauses = bounded(pairs.map(joined).collect())?;
+    }
+    Ok(Value::Truth(clauses))
+}
+
+/// Refuses a condition that is too large. Joining two that are not stays cheap.
+fn bounded(clauses: Vec<Clause>) -> Result<Vec<Clause>, Problem> {
+    let relations: usize = clauses.iter().map(|clause| clause.alternatives().len()).sum();
+    if relations > MAX_RELATIONS { Err(too_large()) } else { Ok(clauses) }
 }
 
 fn operands<'a, const N: usize>(head: &str, args: &'a [Value]) -> Result<&'a [Value; N], Problem> {

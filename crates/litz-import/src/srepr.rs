@@ -1,4 +1,4 @@
-//! Expressions as `sympy.srepr` prints them into [`Expr`] and [`Rel`].
+//! Expressions as `sympy.srepr` prints them into [`Expr`] and [`Clause`].
 //!
 //! `Mul(Integer(2), Symbol('s77', positive=True, integer=True))` is `2*s77`. The assumptions of a symbol are ignored:
 //! sympy prints `positive=True` even where the range allows 0.
@@ -6,7 +6,7 @@
 use crate::error::ImportError;
 use crate::number::{Problem, Ratio, Value, apply};
 use crate::scan::{Scanner, is_name_part};
-use litz_sym::{Expr, Rel, Sym};
+use litz_sym::{Clause, Expr, Sym};
 
 /// Deepest nesting; torch's expressions stay below 20.
 const MAX_DEPTH: usize = 64;
@@ -24,11 +24,11 @@ pub fn parse_expr(text: &str) -> Result<Expr, ImportError> {
         .ok_or_else(|| error(text, Problem::Bad("expected an integer, found a fraction".to_owned())))
 }
 
-/// Reads a condition: relations that hold together, none for `true`.
+/// Reads a condition: clauses that hold together, none for `true`.
 ///
 /// # Errors
-/// As [`parse_expr`]; also for `Or`.
-pub fn parse_rels(text: &str) -> Result<Vec<Rel>, ImportError> {
+/// As [`parse_expr`].
+pub fn parse_condition(text: &str) -> Result<Vec<Clause>, ImportError> {
     parse(text).and_then(Value::truth).map_err(|problem| error(text, problem))
 }
 
@@ -58,8 +58,8 @@ impl<'a> Parser<'a> {
         let head = self.word();
         match head {
             "" => return Err(self.text.expected("a name")),
-            "true" => return Ok(Value::Truth(Vec::new())),
-            "false" => return Ok(Value::Truth(vec![Rel::eq(0, 1)])),
+            "true" => return Ok(Value::TRUE),
+            "false" => return Ok(Value::never()),
             _ => self.text.token("(")?,
         }
         let value = match head {
@@ -139,6 +139,7 @@ impl<'a> Parser<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use litz_sym::Rel;
 
     fn eval(text: &str, s77: i64) -> Option<i64> {
         parse_expr(text).expect("parses").eval(&|sym| (sym.name() == "s77").then_some(s77))
@@ -166,14 +167,23 @@ mod tests {
     #[test]
     fn reads_conditions() {
         let s = Expr::named("s77");
-        assert_eq!(parse_rels(&format!("LessThan({S}, Integer(9))")), Ok(vec![Rel::le(s, 9)]));
+        assert_eq!(parse_condition(&format!("LessThan({S}, Integer(9))")), Ok(vec![Rel::le(s, 9).into()]));
         let both = format!("And(StrictGreaterThan({S}, Integer(2)), Unequality({S}, Integer(5)))");
-        assert_eq!(parse_rels(&both), Ok(vec![Rel::gt(s, 2), Rel::ne(s, 5)]));
-        assert_eq!(parse_rels(&format!("Not(Equality({S}, Integer(5)))")), Ok(vec![Rel::ne(s, 5)]));
-        assert_eq!(parse_rels("true"), Ok(vec![]));
-        let error = parse_rels(&format!("Or({both}, true)")).expect_err("no disjunctions");
-        assert_eq!(error.slug(), "unsupported-expression");
-        assert!(parse_rels(S).is_err() && parse_expr("true").is_err());
+        assert_eq!(parse_condition(&both), Ok(vec![Rel::gt(s, 2).into(), Rel::ne(s, 5).into()]));
+        assert_eq!(
+            parse_condition(&format!("Not(Equality({S}, Integer(5)))")),
+            Ok(vec![Rel::ne(s, 5).into()])
+        );
+        assert_eq!(
+            parse_condition(&format!("Or(Equality({S}, Integer(9)), {both})")),
+            Ok(vec![
+                Clause::new([Rel::eq(s, 9), Rel::gt(s, 2)]),
+                Clause::new([Rel::eq(s, 9), Rel::ne(s, 5)])
+            ])
+        );
+        assert_eq!(parse_condition("true"), Ok(vec![]));
+        assert_eq!(parse_condition(&format!("Or({both}, true)")), Ok(vec![]));
+        assert!(parse_condition(S).is_err() && parse_expr("true").is_err());
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn a_fixed_size_leaves_a_guard() {
     let graph = import_golden("2.15", "specialised").graph;
     let [guard] = graph.facts.guards() else { panic!("expected one guard") };
     assert_eq!(guard.who, "math.trunc(1.5*torch.sym_float(L['x'].size()[0])) == 9");
-    let holds = |size: i64| guard.rel.eval(&|_| Some(size));
+    let holds = |size: i64| guard.clause.eval(&|_| Some(size));
     assert_eq!([5, 6, 7].map(holds), [Some(false), Some(true), Some(false)]);
 }
 

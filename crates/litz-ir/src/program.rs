@@ -24,7 +24,7 @@ use crate::entity;
 use crate::graph::{Device, TensorType};
 use crate::ids::Table;
 use crate::scalar::Scalar;
-use litz_sym::{Expr, Facts, Rel};
+use litz_sym::{Clause, Expr, Facts};
 
 entity!(
     /// A piece of memory a program names.
@@ -91,10 +91,10 @@ pub struct Const {
 /// One step.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
-    /// Fails the call unless the relation holds.
+    /// Fails the call unless the clause holds.
     Check {
         /// What must hold.
-        rel: Rel,
+        clause: Clause,
         /// Who asked, for the message.
         who: String,
     },

@@ -5,7 +5,7 @@ mod texts;
 
 use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, TensorType, Type};
 use litz_ir::{Dtype, text, verify};
-use litz_sym::{Expr, Range, Rel, Sym};
+use litz_sym::{Clause, Expr, Range, Rel, Sym};
 use proptest::prelude::*;
 use texts::{Item, text, texts};
 
@@ -114,6 +114,8 @@ fn facts_survive() {
     let (a, b) = (Expr::sym(s0), Expr::sym(s1));
     graph.facts.require(Rel::le(a, 64), "view").expect("can hold");
     graph.facts.require(Rel::eq(b, a * 2), "add").expect("can hold");
+    let either = Clause::new([Rel::eq(a, 8), Rel::eq(a.modulo(3), 1)]);
+    graph.facts.require(either, "mul").expect("can hold");
     let again = text::graph::parse(&graph.to_string()).expect("printed text parses").facts;
     assert_eq!(again.range_of(s0), Range::new(0, 64));
     assert_eq!((again.hint_of(s0), again.divisor_of(s0)), (Some(16), 8));

@@ -265,7 +265,7 @@ fn inferred(text: &str) -> Result<(String, Vec<String>), String> {
         other => format!("{other:?}"),
     };
     let types: Vec<String> = types.iter().map(show).collect();
-    Ok((types.join("; "), facts.guards().iter().map(|g| g.rel.to_string()).collect()))
+    Ok((types.join("; "), facts.guards().iter().map(|g| g.clause.to_string()).collect()))
 }
 
 fn two(shapes: (&str, &str), node: &str) -> String {

@@ -64,17 +64,15 @@ pub enum RunError {
         /// Value of the symbol in this call.
         found: i64,
     },
-    /// A relation between sizes that the program rests on does not hold in this call.
-    #[error("expected {relation} (asked for by {who}), found {left} and {right}")]
+    /// A condition on sizes that the program rests on does not hold in this call.
+    #[error("expected {condition} (asked for by {who}), found {}", pairs(sides))]
     CheckFailed {
-        /// The relation.
-        relation: String,
+        /// The condition: a relation, or several with `or` between them.
+        condition: String,
         /// Who asked for it.
         who: String,
-        /// Value of its left side.
-        left: i64,
-        /// Value of its right side.
-        right: i64,
+        /// Values of the left and the right side of each relation.
+        sides: Vec<[i64; 2]>,
     },
     /// An assertion of the user does not hold for what the program has computed. No state has been updated.
     #[error("assertion failed: {message}")]
@@ -126,6 +124,11 @@ pub enum RunError {
         /// Which rule, with the facts.
         what: String,
     },
+}
+
+/// `3 and 4`, with commas between several pairs.
+fn pairs(sides: &[[i64; 2]]) -> String {
+    sides.iter().map(|[left, right]| format!("{left} and {right}")).collect::<Vec<_>>().join(", ")
 }
 
 impl RunError {

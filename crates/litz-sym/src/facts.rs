@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::bounds::{Prover, Range};
 use crate::build::{floor_divide, gcd};
 use crate::expr::{Expr, Kind, Sym};
-use crate::rel::{Cmp, Known, Rel};
+use crate::rel::{Clause, Cmp, Known, Rel};
 
 /// What is known about symbols. Symbols that were never declared may have any value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -52,8 +52,8 @@ struct Declared {
 /// A condition that later results rest on, to be checked at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// What must hold, as it was asked for.
-    pub rel: Rel,
+    /// What must hold, as it was asked for, less the alternatives that never do.
+    pub clause: Clause,
     /// Who asked: an operator, pass or user source line.
     pub who: String,
 }
@@ -62,14 +62,14 @@ pub struct Guard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contradiction {
     /// The requirement.
-    pub rel: Rel,
+    pub clause: Clause,
     /// Who asked for it.
     pub who: String,
 }
 
 impl fmt::Display for Contradiction {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{} requires {}, which can never hold", self.who, self.rel)
+        write!(f, "{} requires {}, which can never hold", self.who, self.clause)
     }
 }
 
@@ -197,6 +197,19 @@ impl Facts {
         }
     }
 
+    /// What is known about `clause`: that an alternative always holds, or that none ever does.
+    pub fn known_clause(&self, clause: &Clause) -> Known {
+        let mut known = Known::No;
+        for rel in clause.alternatives() {
+            match self.known(rel) {
+                Known::Yes => return Known::Yes,
+                Known::No => {}
+                Known::Unknown => known = Known::Unknown,
+            }
+        }
+        known
+    }
+
     /// The value of `e` for the example values; None if a symbol has none. For heuristics only: results must not
     /// depend on it.
     pub fn hint(&self, e: Expr) -> Option<i64> {
@@ -211,19 +224,28 @@ impl Facts {
         Prover::new(self).simplify(e)
     }
 
-    /// Makes `rel` a guard, unless it is already known to hold. Ranges narrow, and a symbol that the guard determines
+    /// Makes `clause` a guard, unless it is already known to hold. Ranges narrow, and a symbol that the guard determines
     /// (`s1 == s0`, `s0 == 4`) is replaced by [`Facts::simplify`] from then on. Symbols of a guard that narrows them
-    /// become declared. On error nothing changes.
-    pub fn require(&mut self, rel: Rel, who: &str) -> Result<(), Contradiction> {
-        match self.known(&rel) {
-            Known::Yes => return Ok(()),
-            Known::No => return Err(Contradiction { rel, who: who.into() }),
-            Known::Unknown => {}
+    /// become declared. A guard with several alternatives that may hold teaches nothing: it is only checked. On error
+    /// nothing changes.
+    pub fn require(&mut self, clause: impl Into<Clause>, who: &str) -> Result<(), Contradiction> {
+        let clause = clause.into();
+        let mut possible = Vec::new();
+        for rel in clause.alternatives() {
+            match self.known(rel) {
+                Known::Yes => return Ok(()),
+                Known::No => {}
+                Known::Unknown => possible.push(*rel),
+            }
         }
         let mut next = self.clone();
-        next.learn(&rel).map_err(|Impossible| Contradiction { rel, who: who.into() })?;
+        match possible.as_slice() {
+            [] => return Err(Contradiction { clause, who: who.into() }),
+            [rel] => next.learn(rel).map_err(|Impossible| Contradiction { clause, who: who.into() })?,
+            [_, _, ..] => {}
+        }
         next.refresh_indices();
-        next.guards.push(Guard { rel, who: who.into() });
+        next.guards.push(Guard { clause: Clause::new(possible), who: who.into() });
         *self = next;
         Ok(())
     }
@@ -235,11 +257,11 @@ impl Facts {
 
     /// As [`Facts::require`], but keeps the guard even if it is known to hold. For facts read back from text, whose
     /// ranges were narrowed by their guards before they were written.
-    pub fn restore(&mut self, rel: Rel, who: &str) -> Result<(), Contradiction> {
+    pub fn restore(&mut self, clause: Clause, who: &str) -> Result<(), Contradiction> {
         let count = self.guards.len();
-        self.require(rel, who)?;
+        self.require(clause.clone(), who)?;
         if self.guards.len() == count {
-            self.guards.push(Guard { rel, who: who.into() });
+            self.guards.push(Guard { clause, who: who.into() });
         }
         Ok(())
     }

@@ -36,6 +36,6 @@ mod text;
 pub use bounds::Range;
 pub use expr::{Expr, Kind, Sym, Terms};
 pub use facts::{Contradiction, Facts, Guard};
-pub use rel::{Cmp, Known, Rel};
+pub use rel::{Clause, Cmp, Known, Rel};
 pub use solve::solve_linear;
 pub use text::{ParseError, parse, parse_prefix, parse_rel};

@@ -1,4 +1,4 @@
-//! Comparisons of expressions, and what can be known about one.
+//! Comparisons of expressions, alternatives of them, and what can be known about one.
 
 use crate::expr::{Expr, Sym};
 
@@ -99,5 +99,48 @@ impl Rel {
             Cmp::Lt => lhs < rhs,
             Cmp::Le => lhs <= rhs,
         })
+    }
+}
+
+/// Relations of which at least one holds, such as `s1 == 1 or s1 == s0`. Most clauses are a single relation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Clause {
+    alternatives: Vec<Rel>,
+}
+
+impl Clause {
+    /// Each relation once, in order of first occurrence. Without alternatives it never holds.
+    pub fn new(alternatives: impl IntoIterator<Item = Rel>) -> Clause {
+        let mut clause = Clause { alternatives: Vec::new() };
+        for rel in alternatives {
+            if !clause.alternatives.contains(&rel) {
+                clause.alternatives.push(rel);
+            }
+        }
+        clause
+    }
+
+    /// The relations.
+    pub fn alternatives(&self) -> &[Rel] {
+        &self.alternatives
+    }
+
+    /// Whether one alternative holds; None where none does and one has no value.
+    pub fn eval(&self, value: &dyn Fn(Sym) -> Option<i64>) -> Option<bool> {
+        let mut holds = Some(false);
+        for rel in &self.alternatives {
+            match rel.eval(value) {
+                Some(true) => return Some(true),
+                Some(false) => {}
+                None => holds = None,
+            }
+        }
+        holds
+    }
+}
+
+impl From<Rel> for Clause {
+    fn from(rel: Rel) -> Clause {
+        Clause { alternatives: vec![rel] }
     }
 }

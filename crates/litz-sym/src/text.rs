@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::expr::{Expr, Kind, Sym, is_name_rest, is_name_start};
-use crate::rel::{Cmp, Rel};
+use crate::rel::{Clause, Cmp, Rel};
 
 impl fmt::Display for Sym {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -140,6 +140,14 @@ impl fmt::Display for Cmp {
 impl fmt::Display for Rel {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{} {} {}", self.lhs, self.cmp, self.rhs)
+    }
+}
+
+impl fmt::Display for Clause {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Some((first, others)) = self.alternatives().split_first() else { return f.write_str("false") };
+        write!(f, "{first}")?;
+        others.iter().try_for_each(|rel| write!(f, " or {rel}"))
     }
 }
 

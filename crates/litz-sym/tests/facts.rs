@@ -1,6 +1,6 @@
 //! Declarations, bounds, proofs and guards.
 
-use litz_sym::{Expr, Facts, Guard, Known, Range, Rel, Sym, parse, parse_rel};
+use litz_sym::{Clause, Expr, Facts, Guard, Known, Range, Rel, Sym, parse, parse_rel};
 
 fn read(text: &str) -> Expr {
     parse(text).expect("test text parses")
@@ -184,8 +184,35 @@ fn guards_narrow_ranges() {
         assert_eq!(facts.range_of(Sym::new(sym)).to_string(), range, "{text}");
     }
     assert_eq!(facts.guards().len(), 7);
-    assert_eq!(facts.guards()[0], Guard { rel: rel("s0 < 100"), who: "test".into() });
+    assert_eq!(facts.guards()[0], Guard { clause: rel("s0 < 100").into(), who: "test".into() });
     check(&facts, &[("s0 == 7", Known::No), ("s0 == 8", Known::Unknown), ("7 != s0", Known::Yes)]);
+}
+
+#[test]
+fn alternatives_are_checked_and_teach_nothing() {
+    let mut facts = facts();
+    let clause = |texts: &[&str]| Clause::new(texts.iter().map(|text| rel(text)));
+    let one_or_more = clause(&["s1 == 1", "s1 == s2"]);
+    facts.require(one_or_more.clone(), "add").expect("possible");
+    assert_eq!(facts.guards(), [Guard { clause: one_or_more, who: "add".into() }]);
+    check(&facts, &[("s1 == 1", Known::Unknown), ("s1 == s2", Known::Unknown)]);
+    // s0 is at least 2: what never holds is left out, and what is left alone teaches.
+    facts.require(clause(&["s0 == 1", "s0 == 7"]), "mul").expect("possible");
+    assert_eq!(facts.guards()[1].clause, rel("s0 == 7").into());
+    assert_eq!(facts.simplify(read("s0")), Expr::int(7));
+    // What one alternative always fulfils is no guard.
+    facts.require(clause(&["s1 == 3", "s0 == 7"]), "sub").expect("possible");
+    assert_eq!(facts.guards().len(), 2);
+    for (texts, known) in [
+        (&["s0 == 7", "s1 == 3"][..], Known::Yes),
+        (&["s1 == 3", "s0 == 8"], Known::Unknown),
+        (&["s0 == 8", "s0 > 9"], Known::No),
+        (&[], Known::No),
+    ] {
+        assert_eq!(facts.known_clause(&clause(texts)), known, "{texts:?}");
+    }
+    let refused = facts.require(clause(&["s0 == 1", "s0 < 0"]), "div").expect_err("s0 is 7");
+    assert_eq!(refused.to_string(), "div requires s0 == 1 or s0 < 0, which can never hold");
 }
 
 #[test]

@@ -322,10 +322,10 @@ fn models_with_fixed_sizes_and_other_types_say_so() {
     // Exported with a size that its own arithmetic fixed.
     let fixed = golden("specialised");
     assert_eq!(fixed.run(&[f32s(&[6])]).expect("fits").len(), 1);
-    let Err(Error::Run(RunError::CheckFailed { left, right, .. })) = fixed.run(&[f32s(&[5])]) else {
+    let Err(Error::Run(RunError::CheckFailed { sides, .. })) = fixed.run(&[f32s(&[5])]) else {
         panic!("expected a failed check")
     };
-    assert_eq!((left, right), (7, 9));
+    assert_eq!(sides, [[7, 9]]);
 }
 
 #[test]
@@ -385,10 +385,34 @@ fn sizes_that_belong_together_are_compared() {
     says(call(4, 6, 8), "input `y`, dimension 0: expected size s0, which is 4, found 6");
     says(call(4, 4, 6), "input `z`, dimension 0: expected size 2*s0, which is 8, found 6");
     says(call(66, 66, 132), "input `x`, dimension 0: expected s0 in [0, 64], found 66");
-    let Err(Error::Run(RunError::CheckFailed { relation, left: 1, .. })) = call(3, 3, 6) else {
+    let Err(Error::Run(RunError::CheckFailed { condition, sides, .. })) = call(3, 3, 6) else {
         panic!("expected a failed check")
     };
-    assert_eq!(relation, "mod(s0, 2) == 0");
+    assert_eq!((&*condition, &*sides), ("mod(s0, 2) == 0", &[[1, 0]][..]));
+}
+
+#[test]
+fn guards_with_alternatives_ask_for_one() {
+    let model = graph(
+        "graph @either on cpu {
+  sym s0 in [2, 64]
+  sym s1 in [0, 64]
+  guard s1 == 1 or s1 == s0 for \"model.py:7\"
+  %x: f32[s0] = input
+  %y: f32[s1] = input
+  %z: f32[s0] = aten.neg.default(%x)
+  %w: f32[s1] = aten.neg.default(%y)
+  return %z, %w
+}
+",
+    );
+    let call = |x: usize, y: usize| model.run(&[f32s(&[x]), f32s(&[y])]).map_err(Error::from);
+    for (x, y) in [(3, 1), (3, 3), (2, 2)] {
+        assert_eq!(call(x, y).expect("one side holds").len(), 2);
+    }
+    let failed = "expected s1 == 1 or s1 == s0 (asked for by model.py:7), found 2 and 1, 2 and 3";
+    says(call(3, 2), failed);
+    assert!(call(3, 0).is_err());
 }
 
 #[test]

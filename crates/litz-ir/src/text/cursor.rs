@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use litz_sym::{Expr, Facts, Range, Rel, Sym, parse_prefix};
+use litz_sym::{Clause, Expr, Facts, Range, Rel, Sym, parse_prefix};
 
 use crate::diag::{Diag, Diags};
 use crate::dtype::Dtype;
@@ -306,6 +306,15 @@ impl<'a> Cursor<'a> {
         Ok(build(lhs, self.expr()?))
     }
 
+    /// `a <= b`, or several with `or` between them.
+    pub fn clause(&mut self) -> Result<Clause> {
+        let mut alternatives = vec![self.rel()?];
+        while self.eat("or") {
+            alternatives.push(self.rel()?);
+        }
+        Ok(Clause::new(alternatives))
+    }
+
     /// One or more items between commas.
     pub fn commas<T>(&mut self, mut parse: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut items = vec![parse(self)?];
@@ -463,10 +472,10 @@ impl<'a> Cursor<'a> {
         }
         let start = self.at;
         self.at += 1;
-        let rel = self.rel()?;
+        let clause = self.clause()?;
         self.expect("for")?;
         let who = self.string()?;
-        if let Err(contradiction) = facts.restore(rel, &who) {
+        if let Err(contradiction) = facts.restore(clause, &who) {
             self.at = start;
             return Err(self.error("contradiction", contradiction.to_string()));
         }

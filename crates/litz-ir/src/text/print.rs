@@ -179,7 +179,7 @@ pub(crate) fn write_facts(f: &mut Formatter, indent: Indent, facts: &Facts) -> f
 /// One line `guard s0 <= 64 for "who"` for each guard.
 pub(crate) fn write_guards(f: &mut Formatter, indent: Indent, facts: &Facts) -> fmt::Result {
     for guard in facts.guards() {
-        writeln!(f, "{indent}guard {} for {}", guard.rel, Quoted(&guard.who))?;
+        writeln!(f, "{indent}guard {} for {}", guard.clause, Quoted(&guard.who))?;
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ impl Program {
 
     fn write_step(&self, f: &mut Formatter, step: &Step, indent: Indent) -> fmt::Result {
         match step {
-            Step::Check { rel, who } => writeln!(f, "{indent}check {rel} for {}", Quoted(who)),
+            Step::Check { clause, who } => writeln!(f, "{indent}check {clause} for {}", Quoted(who)),
             Step::Alloc { slot } => writeln!(f, "{indent}alloc {}", self.typed(*slot)),
             Step::View { slot, base, offset } => {
                 writeln!(f, "{indent}view {} = {} + {offset}", self.typed(*slot), self.slot(*base))
@@ -182,9 +182,9 @@ impl Reader {
 
     fn step(&mut self, cx: &mut Cursor) -> Result<Step> {
         if cx.eat("check") {
-            let rel = cx.rel()?;
+            let clause = cx.clause()?;
             cx.expect("for")?;
-            return Ok(Step::Check { rel, who: cx.string()? });
+            return Ok(Step::Check { clause, who: cx.string()? });
         }
         if cx.eat("alloc") {
             return Ok(Step::Alloc { slot: self.flat(cx)? });

@@ -52,7 +52,7 @@ impl Verifier<'_, '_> {
             }
         }
         for guard in graph.facts.guards() {
-            self.report.rel(&guard.rel, "guard");
+            self.report.clause(&guard.clause, "guard");
         }
         self.report.unique(graph.subgraphs.iter().map(|subgraph| &*subgraph.name), "subgraphs");
         for &value in graph.inputs.iter().chain(graph.consts.iter().map(|(value, _)| value)) {

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::fmt::Display;
 use std::hash::Hash;
 
-use litz_sym::{Expr, Facts, Rel, Sym};
+use litz_sym::{Clause, Expr, Facts, Rel, Sym};
 
 use crate::diag::{Diag, Diags};
 use crate::text::graph::is_keyword;
@@ -93,6 +93,12 @@ impl Report {
     fn rel(&mut self, rel: &Rel, place: impl Display) {
         self.expr(rel.lhs, &place);
         self.expr(rel.rhs, &place);
+    }
+
+    fn clause(&mut self, clause: &Clause, place: impl Display) {
+        for rel in clause.alternatives() {
+            self.rel(rel, &place);
+        }
     }
 
     /// Sizes and strides of a tensor, buffer or view.

@@ -91,7 +91,7 @@ impl Verifier<'_> {
     fn run(&mut self) {
         let program = self.program;
         for guard in program.facts.guards() {
-            self.report.rel(&guard.rel, "guard");
+            self.report.clause(&guard.clause, "guard");
         }
         self.report.unique(program.slots.values().map(|slot| &*slot.name), "slots");
         for slot in program.slots.values() {
@@ -175,7 +175,7 @@ impl Verifier<'_> {
     fn step(&mut self, step: &Step) {
         self.now += 1;
         match step {
-            Step::Check { rel, who } => self.report.rel(rel, format_args!("check for {who:?}")),
+            Step::Check { clause, who } => self.report.clause(clause, format_args!("check for {who:?}")),
             Step::Alloc { slot } => {
                 self.place(*slot, Memory::Own);
                 self.hold(*slot, None);

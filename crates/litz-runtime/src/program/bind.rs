@@ -2,7 +2,7 @@
 
 use litz_ir::Dtype;
 use litz_ir::program::Program;
-use litz_sym::{Expr, Rel, Sym};
+use litz_sym::{Clause, Expr, Rel, Sym};
 
 use crate::error::RunError;
 use crate::formula::{Formula, Relation};
@@ -36,36 +36,38 @@ struct Solve {
     hi: i64,
 }
 
-/// A relation that must hold.
+/// Relations of which one must hold.
 pub(super) struct Guard {
-    pub(super) relation: Relation,
+    pub(super) alternatives: Vec<Relation>,
     pub(super) text: String,
     pub(super) who: String,
 }
 
 impl Guard {
-    /// Checks the relation.
+    /// Checks the relations.
     pub(super) fn check(&self, values: &[i64]) -> Result<(), RunError> {
-        if self.relation.holds(values) == Some(true) {
+        if self.alternatives.iter().any(|relation| relation.holds(values) == Some(true)) {
             return Ok(());
         }
-        let (relation, who) = (self.text.clone(), self.who.clone());
-        match self.relation.sides(values) {
-            Some([left, right]) => Err(RunError::CheckFailed { relation, who, left, right }),
-            None => Err(RunError::bug(who, format!("`{relation}` overflows or divides by zero"))),
+        let (condition, who) = (self.text.clone(), self.who.clone());
+        match self.alternatives.iter().map(|relation| relation.sides(values)).collect() {
+            Some(sides) => Err(RunError::CheckFailed { condition, who, sides }),
+            None => Err(RunError::bug(who, format!("`{condition}` overflows or divides by zero"))),
         }
     }
 }
 
-/// Makes a guard of a relation of program `name`.
+/// Makes a guard of a clause of program `name`.
 pub(super) fn guard(
     name: &str,
-    rel: &Rel,
+    clause: &Clause,
     who: &str,
     position: &dyn Fn(Sym) -> Option<usize>,
 ) -> Result<Guard, RunError> {
-    let relation = Relation::new(rel, position).map_err(|sym| unbound(name, &rel.to_string(), sym))?;
-    Ok(Guard { relation, text: rel.to_string(), who: who.to_string() })
+    let alternatives = clause.alternatives().iter().map(|rel| Relation::new(rel, position));
+    let alternatives =
+        alternatives.collect::<Result<_, _>>().map_err(|sym| unbound(name, &clause.to_string(), sym))?;
+    Ok(Guard { alternatives, text: clause.to_string(), who: who.to_string() })
 }
 
 /// The error of an expression with a symbol that has no value.
@@ -107,13 +109,13 @@ impl Binder {
         }
         let mut guards = Vec::new();
         for fact in program.facts.guards() {
-            guards.push(guard(&program.name, &fact.rel, &fact.who, &position)?);
+            guards.push(guard(&program.name, &fact.clause, &fact.who, &position)?);
         }
         for solve in &binder.solves {
             let divisor = program.facts.divisor_of(solve.sym);
             if divisor != 1 {
                 let rel = Rel::eq(Expr::sym(solve.sym).modulo(divisor), 0);
-                guards.push(guard(&program.name, &rel, "the range of the symbol", &position)?);
+                guards.push(guard(&program.name, &rel.into(), "the range of the symbol", &position)?);
             }
         }
         Ok(Binder { params, guards, ..binder })

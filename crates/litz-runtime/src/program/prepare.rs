@@ -10,7 +10,7 @@ use litz_ir::kernel::{Kernel, Loop, Space, Stmt};
 use litz_ir::program::{self as ir, Program};
 use litz_ir::scalar::Scalar;
 use litz_ir::verify::kernel::verify;
-use litz_sym::{Expr, Range, Rel, Sym};
+use litz_sym::{Clause, Expr, Range, Rel, Sym};
 
 use super::bind::{Guard, guard, unbound};
 use crate::arena::GuardPages;
@@ -306,8 +306,8 @@ impl Context<'_> {
         exprs.iter().map(|&expr| self.formula(expr)).collect()
     }
 
-    fn guard(&self, rel: &Rel, who: &str) -> Result<Guard, RunError> {
-        guard(&self.program.name, rel, who, self.position)
+    fn guard(&self, clause: &Clause, who: &str) -> Result<Guard, RunError> {
+        guard(&self.program.name, clause, who, self.position)
     }
 
     fn layout(&self, slot: ir::Slot, ty: &TensorType) -> Result<Layout, RunError> {
@@ -318,7 +318,7 @@ impl Context<'_> {
     fn step(&self, step: &ir::Step) -> Result<Step, RunError> {
         let positions = |slots: &[ir::Slot]| slots.iter().map(|slot| slot.index()).collect();
         Ok(match step {
-            ir::Step::Check { rel, who } => Step::Check(self.guard(rel, who)?),
+            ir::Step::Check { clause, who } => Step::Check(self.guard(clause, who)?),
             ir::Step::Alloc { slot } => Step::Alloc(slot.index()),
             ir::Step::View { slot, .. } => Step::View(slot.index()),
             ir::Step::Launch { kernel, args, sizes } => {

@@ -129,7 +129,7 @@ fn print(model: &Model) -> Result<(), Failure> {
         output::print(format_args!("  {sym} in {}{hint}\n", graph.facts.range_of(sym)))?;
     }
     for guard in graph.facts.guards() {
-        output::print(format_args!("  {} ({})\n", guard.rel, guard.who))?;
+        output::print(format_args!("  {} ({})\n", guard.clause, guard.who))?;
     }
     let (number, elements, bytes) = weights(model);
     let (elements, bytes) = (report::count(elements), report::bytes(bytes));

@@ -48,7 +48,7 @@ impl Verifier<'_> {
     fn run(&mut self) {
         let loops = self.loops;
         for guard in loops.facts.guards() {
-            self.report.rel(&guard.rel, "guard");
+            self.report.clause(&guard.clause, "guard");
         }
         self.report.unique(loops.bufs.values().map(|buf| &*buf.name), "buffers");
         let regions = loops.stmts.iter().filter(|stmt| matches!(stmt, Stmt::Region(_)));
