@@ -38,7 +38,7 @@ fn answers_are_pytorchs() {
     let data = data();
     for options in [Options::default(), Options { reference: true, ..Options::default() }] {
         let ours = logits(&compile(&options), &data["images"]);
-        let verdict = contract::compare(&ours, &data["logits"], None);
+        let verdict = contract::compare(&ours, (&data["logits"]).into());
         assert_eq!(verdict.broken, None, "{verdict:?}");
         let answers: Vec<i64> = ours.to_vec::<f32>().expect("f32").chunks(10).map(argmax).collect();
         assert_eq!(answers, data["labels"].to_vec::<i64>().expect("i64"));

@@ -5,7 +5,7 @@ use super::options::Common;
 use super::report::{self, Table};
 use super::run::{Output, named};
 use super::{inputs, load, output, repeat};
-use litz::contract::{self, Verdict};
+use litz::contract::{self, Expected, Verdict};
 use litz::tensors::{self, Named};
 use serde_json::json;
 use std::path::PathBuf;
@@ -15,7 +15,9 @@ use std::path::PathBuf;
 pub struct Args {
     /// Archive that torch.export.save wrote
     model: PathBuf,
-    /// Inputs `in.I`, PyTorch's results `out.I` and, computed in f64, `ref.I`; once for each set of sizes
+    /// Inputs `in.I`, PyTorch's results `out.I` and, computed in f64, `ref.I`; once for each set of sizes. Where there
+    /// are `terms.I` as well, each element is held to the size of its terms; where there is `from.I`, positions of equal
+    /// values in it are equal
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
     /// Repeat each call as often; all must give equal bits
@@ -92,7 +94,9 @@ fn compare(outputs: &[Output], data: &Named) -> Vec<Compared> {
             let verdict = Verdict { error: f64::NAN, eager_error: f64::NAN, largest: f64::NAN, broken };
             return Compared { key, name: String::new(), ty: report::tensor_type(eager), verdict };
         };
-        let verdict = contract::compare(tensor, eager, data.get(&format!("ref.{at}")));
+        let of = |part: &str| data.get(&format!("{part}.{at}"));
+        let expected = Expected { eager, reference: of("ref"), terms: of("terms"), indexed: of("from") };
+        let verdict = contract::compare(tensor, expected);
         Compared { key, name: output.name.clone(), ty: report::tensor_type(tensor), verdict }
     };
     positions.map(one).collect()
