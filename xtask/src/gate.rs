@@ -55,9 +55,15 @@ const fn check(name: &'static str, full: &'static str, short: &'static str) -> C
 }
 
 /// In the order in which they run: what is quick and finds most comes first.
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 13] = [
     check("test", "test", "test"),
     check("corpus", "corpus", "corpus"),
+    check("opinfo-f32", "opinfo", "opinfo --shard 0/10"),
+    check("opinfo-f64", "opinfo --dtype f64", ""),
+    check("opinfo-bf16", "opinfo --dtype bf16", "opinfo --dtype bf16 --shard 1/10"),
+    check("opinfo-i64", "opinfo --dtype i64", ""),
+    check("opinfo-bool", "opinfo --dtype bool", ""),
+    check("opinfo-dynamic", "opinfo --dynamic", "opinfo --dynamic --shard 2/10"),
     check("models", "corpus --export {models}", ""),
     check("bits", "bits", "bits --folder target/corpus --calls 20"),
     check("bench-models", "bench-models", ""),

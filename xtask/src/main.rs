@@ -11,6 +11,7 @@ mod corpus;
 mod demo;
 mod gate;
 mod hostile;
+mod opinfo;
 mod pair;
 mod setup;
 mod table;
@@ -18,6 +19,7 @@ mod targets;
 mod test;
 mod tidy;
 mod venv;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -47,6 +49,8 @@ enum Task {
     Bits(bits::Args),
     /// Try calls that contradict themselves: each is refused, or runs inside its buffers
     Hostile(hostile::Args),
+    /// Export samples of PyTorch's operator tests and check Litz's numbers on each
+    Opinfo(opinfo::Args),
     /// Time whole models against PyTorch
     BenchModels(bench::Args),
     /// Time single kernels against PyTorch
@@ -79,6 +83,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Targets(args) => return targets::run(&args),
         Task::Bits(args) => return bits::run(&args),
         Task::Hostile(args) => return hostile::run(&args),
+        Task::Opinfo(args) => return opinfo::run(&args),
         Task::BenchModels(args) => bench_models::run(&args)?,
         Task::BenchKernels(args) => bench_kernels::run(&args)?,
         Task::Pair(args) => return pair::run(&args),
