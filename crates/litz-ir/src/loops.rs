@@ -43,7 +43,7 @@ use crate::entity;
 use crate::graph::Device;
 use crate::ids::Table;
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -353,16 +353,10 @@ impl BufData {
     }
 
     /// The coordinate along each dimension of the element at flat `index`, peeled off from the largest stride down;
-    /// dimensions of extent 1 have coordinate 0. `facts` bound the symbols of `index`.
-    pub fn coordinates(&self, index: Expr, facts: &Facts) -> Vec<Expr> {
-        let mut order: Vec<usize> = (0..self.sizes.len()).filter(|&d| !self.sizes[d].is_one()).collect();
-        let not_less =
-            |x: usize, y: usize| facts.known(&Rel::le(self.strides[y], self.strides[x])) == Known::Yes;
-        order.sort_by(|&a, &b| match (not_less(a, b), not_less(b, a)) {
-            (true, false) => std::cmp::Ordering::Less,
-            (false, true) => std::cmp::Ordering::Greater,
-            (true, true) | (false, false) => a.cmp(&b),
-        });
+    /// dimensions of extent 1 have coordinate 0. `facts` bound the symbols of `index`. None where sizes decide which
+    /// stride is the larger one, see [`BufData::is_ordered`].
+    pub fn coordinates(&self, index: Expr, facts: &Facts) -> Option<Vec<Expr>> {
+        let order = self.by_stride(facts)?;
         let mut coords = vec![Expr::zero(); self.sizes.len()];
         let mut rest = index;
         for (n, &d) in order.iter().enumerate() {
@@ -371,7 +365,42 @@ impl BufData {
                 rest = facts.simplify(rest.modulo(self.strides[d]));
             }
         }
-        coords
+        Some(coords)
+    }
+
+    /// Whether it is known which strides are larger than others, so that elements have coordinates.
+    pub fn is_ordered(&self, facts: &Facts) -> bool {
+        self.by_stride(facts).is_some()
+    }
+
+    /// The dimensions of more than one element, the largest stride first.
+    fn by_stride(&self, facts: &Facts) -> Option<Vec<usize>> {
+        let dims: Vec<usize> = (0..self.sizes.len()).filter(|&d| !self.sizes[d].is_one()).collect();
+        self.packed(&dims, facts).or_else(|| self.compared(dims, facts))
+    }
+
+    /// Of elements that lie without gaps each stride is what the smaller ones span, whatever the sizes are.
+    fn packed(&self, dims: &[usize], facts: &Facts) -> Option<Vec<usize>> {
+        let (mut left, mut order, mut stride) = (dims.to_vec(), Vec::new(), Expr::one());
+        while !left.is_empty() {
+            let is_next = |&d: &usize| facts.known(&Rel::eq(self.strides[d], stride)).is_yes();
+            let next = left.remove(left.iter().position(is_next)?);
+            stride = stride * self.sizes[next];
+            order.insert(0, next);
+        }
+        Some(order)
+    }
+
+    /// Dimensions of equal strides stay as they are.
+    fn compared(&self, mut dims: Vec<usize>, facts: &Facts) -> Option<Vec<usize>> {
+        let not_less = |x: usize, y: usize| facts.known(&Rel::le(self.strides[y], self.strides[x])).is_yes();
+        let is_known =
+            |(at, &a): (usize, &usize)| dims[at + 1..].iter().all(|&b| not_less(a, b) || not_less(b, a));
+        if !dims.iter().enumerate().all(is_known) {
+            return None;
+        }
+        dims.sort_by(|&a, &b| not_less(b, a).cmp(&not_less(a, b)));
+        Some(dims)
     }
 }
 

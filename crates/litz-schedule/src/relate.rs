@@ -25,7 +25,8 @@ impl Mapping {
 }
 
 /// Equates coordinates of `buf` as `member` stores them with those of every load and store of it in `consumer`, for
-/// each of the group's variables `outer`. `facts` bound the variables and the axes of the consumer.
+/// each of the group's variables `outer`; drops those of unknown coordinates. `facts` bound the variables and the axes of
+/// the consumer.
 pub fn relate(
     loops: &Loops,
     outer: &[Axis],
@@ -39,18 +40,22 @@ pub fn relate(
     let producer = nest(loops, member.stmt);
     let producer_facts = producer.facts(&loops.facts);
     let touched = accesses(consumer).into_iter().filter(|a| a.buf == buf);
-    let touched: Vec<Vec<Expr>> = touched.map(|a| data.coordinates(a.index, facts)).collect();
+    let touched: Vec<Vec<Expr>> =
+        touched.map(|a| data.coordinates(a.index, facts).unwrap_or_default()).collect();
     for store in accesses(producer).iter().filter(|a| a.store && a.buf == buf) {
         let stored: Vec<Expr> = data
             .coordinates(store.index, &producer_facts)
             .into_iter()
+            .flatten()
             .map(|c| substitute(c, &member.bind))
             .collect();
         for touched in &touched {
             for axis in outer {
                 let dims: Vec<usize> = (0..stored.len()).filter(|&d| stored[d].has_sym(axis.var)).collect();
                 let related = match dims.as_slice() {
-                    [d] => equate(stored[*d], touched[*d], consumer, outer, facts),
+                    [d] => touched
+                        .get(*d)
+                        .and_then(|touched| equate(stored[*d], *touched, consumer, outer, facts)),
                     _ => None,
                 };
                 match related {

@@ -143,7 +143,7 @@ fn is_done(loops: &Loops, grid: &[Axis], from: Buf, visit: &Visit, (last, store)
     })
 }
 
-/// Coordinates of an accessed element, of those that loops in `shared` and sizes tell.
+/// Coordinates of an accessed element, of those that loops in `shared` and sizes tell; none where they are not known.
 fn coordinates(
     loops: &Loops,
     buf: Buf,
@@ -161,7 +161,7 @@ fn coordinates(
         (is_bound && coordinate.syms().iter().all(is_shared)).then_some(coordinate)
     };
     let facts = visit.nest.facts(&loops.facts);
-    loops.bufs[buf].coordinates(access.index, &facts).into_iter().map(in_loops).collect()
+    loops.bufs[buf].coordinates(access.index, &facts).into_iter().flatten().map(in_loops).collect()
 }
 
 /// The loops that a coordinate counts: all it mentions, if it is a digit of one, or of several the innermost plus its extent

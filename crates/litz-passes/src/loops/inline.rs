@@ -41,6 +41,9 @@ fn take_in(loops: &mut Loops, at: usize, uses: &mut Uses, constant: &[bool], set
         return false;
     }
     let Some(axes) = axis_of_dims(&loops.bufs[buf], store, producer, &loops.facts) else { return false };
+    if !loops.bufs[buf].is_ordered(&loops.facts) {
+        return false;
+    }
     let hint = |n: &Nest| -> i64 {
         n.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64).max(1)).fold(1, i64::saturating_mul)
     };
@@ -206,7 +209,8 @@ fn substitute(
         inst.op.operands_mut().into_iter().for_each(|v| *v = map[v.0 as usize]);
         match &inst.op {
             InstOp::Load { buf: b, index, guard, other } if *b == buf => {
-                let coords = data.coordinates(*index, &facts);
+                let coords =
+                    data.coordinates(*index, &facts).expect("invariant: only ordered buffers are taken in");
                 let place: HashMap<Sym, Expr> =
                     axes.iter().zip(coords).filter_map(|(a, c)| a.map(|a| (a, c))).collect();
                 let mut value = splice(producer, &place, guard, &facts, &mut body, &mut binds);

@@ -79,7 +79,7 @@ fn touch(loops: &Loops, nest: &Nest, buf: Buf, is_store: bool) -> Option<Touch> 
         if found.is_some() {
             return None;
         }
-        found = Some(Touch { at, index, coords: loops.bufs[buf].coordinates(index, &facts) });
+        found = Some(Touch { at, index, coords: loops.bufs[buf].coordinates(index, &facts)? });
     }
     found
 }

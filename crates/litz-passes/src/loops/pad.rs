@@ -291,7 +291,7 @@ fn runs_along(index: Expr, sum: Expr, stride: Expr) -> bool {
 
 /// The coordinates of a flat index that is inside of the buffer, when they add up to it.
 fn coordinates(data: &BufData, index: Expr, facts: &Facts) -> Option<Vec<Expr>> {
-    let coords = data.coordinates(index, facts);
+    let coords = data.coordinates(index, facts)?;
     let sum: Expr = coords.iter().zip(&data.strides).map(|(&c, &s)| c * s).sum();
     (facts.simplify(sum - index).is_zero()).then_some(coords)
 }

@@ -193,7 +193,8 @@ impl<'a> Verifier<'a> {
         shared.iter().all(|axis| is_once(axis) || told.contains(&axis.var))
     }
 
-    /// Coordinates of the element at `index`, in terms of the loops around the nest and of names that no loop has.
+    /// Coordinates of the element at `index`, in terms of the loops around the nest and of names that no loop has; none
+    /// where they are not known.
     fn coordinates(&self, buf: Buf, visit: Visit, index: Expr, facts: &Facts) -> Vec<Expr> {
         let Visit { nest, place, .. } = visit;
         let coordinates = self.loops.bufs[buf].coordinates(index, &nest.facts(&self.loops.facts));
@@ -202,7 +203,8 @@ impl<'a> Verifier<'a> {
             let unknown = || (!is_size).then(|| Expr::named(&format!("{sym} of {}", nest.name)));
             place.value(sym).or_else(unknown)
         };
-        coordinates.into_iter().map(|coordinate| facts.simplify(coordinate.subst(&value))).collect()
+        let coordinates = coordinates.into_iter().flatten();
+        coordinates.map(|coordinate| facts.simplify(coordinate.subst(&value))).collect()
     }
 }
 
