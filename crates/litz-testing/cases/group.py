@@ -38,3 +38,8 @@ case(aten.histc.default, torch.arange(8.0), 8, 0, 7)
 case(aten.histc.default, rand(20), 5)
 case(aten.histc.default, torch.full((4,), 2.0), 3)
 case(aten.histc.default, torch.tensor([0.1, 0.2, 0.3, 0.7, 0.8, 0.9, NAN]), 10, 0, 1)
+
+# On the edges of bins, which quotients miss.
+case(aten.histc.default, torch.tensor([0.0, 5e-06, 1e-05, 1.2e-05], dtype=f64), 20, 0, 1e-05)
+for dtype in (f32, f64):
+    case(aten.histc.default, torch.linspace(-0.7, 1.1, 8, dtype=dtype), 7, -0.7, 1.1)

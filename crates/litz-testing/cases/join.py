@@ -29,3 +29,7 @@ case(aten.tensordot.default, rand(2, 3, 4), rand(4, 3, 2), [1, 2], [1, 0])
 case(aten.tensordot.default, rand(2, 3), rand(4), [], [])
 case(aten.trapz.dx, rand(2, 5), dx=0.5)
 case(aten.trapezoid.dx, rand(3, 2), dim=0)
+
+# Nothing but vectors without elements.
+case(aten.cat.default, [torch.zeros(0), torch.zeros(0)])
+case(aten.cat.default, [torch.zeros(0), torch.zeros(0, dtype=torch.int64)], -1)

@@ -14,3 +14,10 @@ case(aten.pad.default, last, [1, 2, 1, 0], "circular")
 case(aten.pad.default, last, [1, 2, 1, 0], "reflect")
 case(aten.constant_pad_nd.default, last, [-1, 0, -1, -2])
 case(aten.constant_pad_nd.default, rand(3, 2, 4).permute(2, 0, 1), [-1, 0, 0, -1])
+
+# What negative padding leaves repeats.
+case(aten.pad.default, rand(1, 2, 3, 4), [-1, 1, -2, 1], "circular")
+case(aten.pad.default, rand(1, 2, 3, 4), [1, -2, 1, -1], "circular")
+case(aten.pad.default, rand(1, 2, 3, 4), [-1, -2, -1, 2], "circular")
+for mode in ("reflect", "replicate"):
+    case(aten.pad.default, rand(1, 2, 3, 4), [-1, 1, -2, 1], mode)

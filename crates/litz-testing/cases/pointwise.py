@@ -105,3 +105,6 @@ case(aten.where.Scalar, whole(4) > 0, 1, 2.5)
 case(aten.masked_fill.Scalar, rand(2, 3, dtype=f16), whole(3) > 0, -INF)
 case(aten.masked_fill.Scalar, whole(2, 3), whole(2, 1) > 0, 7)
 case(aten.masked_fill.Tensor, rand(2, 3), whole(3) > 0, torch.tensor(2.0))
+
+# The lower limit is above the upper one.
+case(aten.logit.default, torch.tensor([-1.0, 0.25, 0.5, 0.75, 2.0, NAN]), 0.75)

@@ -30,3 +30,6 @@ case(aten.masked_scatter.default, whole(2, 3), mask & False, whole(1))
 case(aten.diagonal_scatter.default, rand(3, 4), rand(3))
 case(aten.diagonal_scatter.default, rand(2, 3, 4), rand(3, 2), 1, 0, 2)
 case(aten.as_strided_scatter.default, rand(3, 4), rand(2, 2), [2, 2], [4, 2], 1)
+
+# Indices wrap along a dimension, however often.
+case(aten.take_along_dim.default, rand(2, 5), torch.tensor([[-1, 5], [-6, 14]]), 1)

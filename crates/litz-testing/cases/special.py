@@ -22,3 +22,11 @@ case(aten.float_power.Tensor_Scalar, whole(4), 2)
 case(aten.float_power.Tensor_Scalar, rand(4, lo=1), -0.5)
 case(aten.float_power.Tensor_Tensor, rand(4, lo=1), rand(4))
 case(aten.ldexp.Tensor, rand(4), torch.tensor([2, -1, 0, 5]))
+
+# Powers of two that are none in the type, and exponents of other types.
+extreme = torch.tensor([1e-45, 1.0, 0.0, 1e-30, 3e38, -1.5, INF, NAN])
+case(aten.ldexp.Tensor, extreme, torch.tensor([149, -149, 200, 150, -300, 3, -5, 7]))
+case(aten.ldexp.Tensor, torch.tensor([1.5, -2.0], dtype=bf16), torch.tensor([3, -200], dtype=torch.int32))
+case(aten.ldexp.Tensor, torch.tensor([5e-324, 1.0], dtype=f64), torch.tensor([1074, -1074]))
+case(aten.ldexp.Tensor, whole(3), torch.tensor([-1, 0, 2]))
+case(aten.ldexp.Tensor, rand(3), torch.tensor([0.5, 1.75, -2.0]))

@@ -57,7 +57,8 @@ fn sampling(args: &Args<'_>, dims: usize) -> Result<Sampling, OpError> {
         0 => Mode::Linear,
         1 => Mode::Nearest,
         2 if dims == 2 => Mode::Cubic,
-        _ => return Err(args.bad("interpolation_mode", "0, 1 or, in two dimensions, 2")),
+        2 => return Err(args.unsupported("bicubic interpolation in three dimensions")),
+        _ => return Err(args.bad("interpolation_mode", "0, 1 or 2")),
     };
     let outside = match args.literal("padding_mode")? {
         0 => Outside::Zeros,

@@ -10,7 +10,7 @@ use crate::lower::Lower;
 use crate::view::Access;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
-use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_ir::{Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
@@ -298,31 +298,13 @@ fn found_ends(lw: &mut Lower<'_>, x: &Access) -> Result<Ends, OpError> {
     Ok(Ends::Found(end("min", ReduceOp::Min)?, end("max", ReduceOp::Max)?))
 }
 
-/// The bin of an element within the range. The quotient may miss by one: the edges, as `linspace` gives them, decide.
+/// The bin of an element within the range, rounded on the way as in eager: which bin an edge belongs to depends on it.
 fn bin_of(b: &mut Body<'_>, v: Val, low: Val, high: Val, bins: i64) -> Val {
     let (distance, range, n) = (b.sub(v, low), b.sub(high, low), b.lit(v, bins as f64));
-    let part = b.div(distance, range);
-    let scaled = b.mul(part, n);
-    let guess = b.op(ScalarOp::Floor, &[scaled]);
-    let (zero, last, one) = (b.lit(v, 0.0), b.lit(v, (bins - 1) as f64), b.lit(v, 1.0));
-    let guess = b.max(guess, zero);
-    let guess = b.min(guess, last);
-    let step = b.div(range, n);
-    let half = b.lit(v, ((bins + 1) / 2) as f64);
-    let edge = |b: &mut Body<'_>, i: Val| {
-        let left = b.sub(n, i);
-        let (ahead, behind) = (b.mul(step, i), b.mul(step, left));
-        let (near, far) = (b.add(low, ahead), b.sub(high, behind));
-        let first_half = b.lt(i, half);
-        b.select(first_half, near, far)
-    };
-    let next = b.add(guess, one);
-    let (from, to) = (edge(b, guess), edge(b, next));
-    let (early, late) = (b.lt(v, from), b.ge(v, to));
-    let back = b.sub(guess, one);
-    let moved = b.select(late, next, guess);
-    let moved = b.select(early, back, moved);
-    let moved = b.max(moved, zero);
-    let moved = b.min(moved, last);
-    b.cast(moved, Dtype::I64)
+    let scaled = b.mul(distance, n);
+    let place = b.div(scaled, range);
+    let (zero, last) = (b.lit(v, 0.0), b.lit(v, (bins - 1) as f64));
+    let place = b.max(place, zero);
+    let place = b.min(place, last);
+    b.cast(place, Dtype::I64)
 }

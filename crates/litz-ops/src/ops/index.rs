@@ -598,7 +598,8 @@ fn take(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     Ok(vec![r.call("aten.index.Tensor", [Arg::Value(flat), Arg::List(vec![Arg::Value(index)])])?])
 }
 
-/// `gather` of operands that broadcast against each other but along the dimension; without one, of vectors.
+/// `gather` of operands that broadcast against each other but along the dimension, where indices wrap; without one, of
+/// vectors, where they do not.
 fn take_along(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (x, index) = (r.args().tensor("self")?, r.args().tensor("indices")?);
     let (x, index, rank) = (x.value, index.value, x.ty.rank());
@@ -621,6 +622,11 @@ fn take_along(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
         r.call("aten.expand.default", [Arg::Value(v), Arg::ints(sizes.clone())])
     };
     let (x, index) = (expanded(x, length)?, expanded(index, count)?);
+    // Nothing wraps to an element where there are none.
+    let index = match length.is_zero() {
+        true => index,
+        false => r.call("aten.remainder.Scalar", [Arg::Value(index), Arg::Int(length)])?,
+    };
     let args = [Arg::Value(x), Arg::Int(Expr::int(at as i64)), Arg::Value(index)];
     Ok(vec![r.call("aten.gather.default", args)?])
 }

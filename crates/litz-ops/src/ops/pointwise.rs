@@ -167,7 +167,12 @@ pub const OPS: &[OpDef] = &[
     pointwise("aten.nan_to_num.default", Common, nan_to_num),
     pointwise("aten.logit.default", Float, |p, v| {
         let x = match p.args.opt_float("eps")? {
-            Some(eps) => between(p, v[0], eps, 1.0 - eps),
+            // The lower limit counts where it is above the upper one.
+            Some(eps) => {
+                let (low, high) = (p.lit(v[0], eps), p.lit(v[0], 1.0 - eps));
+                let (is_low, cut) = (p.lt(v[0], low), p.min(v[0], high));
+                p.select(is_low, low, cut)
+            }
             None => v[0],
         };
         let one = p.lit(x, 1.0);

@@ -89,7 +89,8 @@ fn cat(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let along = args.dim("dim", out.rank())?;
     let mut start = Expr::zero();
-    for t in tensors.into_iter().filter(|t| !is_skipped(t.ty)) {
+    // Between vectors nothing is skipped: a result of nothing but empty ones is written, too.
+    for t in tensors.into_iter().filter(|t| out.rank() == 1 || !is_skipped(t.ty)) {
         let part = lw.access(t)?;
         lw.nest(&part.sizes, |b, at| {
             let v = b.load(&part, at);
@@ -212,25 +213,38 @@ fn pad(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     })
 }
 
+/// How many of `n` elements negative padding leaves.
+fn kept(n: Expr, (before, after): (Expr, Expr)) -> Expr {
+    n + before.min(0) + after.min(0)
+}
+
 /// Padding with elements of the operand itself.
 fn pad_mode(lw: &mut Lower<'_>, args: &Args<'_>, mode: &str) -> Result<(), OpError> {
-    let coord: fn(Expr, Expr) -> Expr = match mode {
+    let coord: fn(Expr, Expr, (Expr, Expr)) -> Expr = match mode {
         // n - 1 - | n - 1 - |i| |
-        "reflect" => |i, n| {
+        "reflect" => |i, n, _| {
             let magnitude = |e: Expr| e.max(-e);
             n - 1 - magnitude(n - 1 - magnitude(i))
         },
-        "replicate" => |i, n| i.max(0).min(n - 1),
-        "circular" => |i, n| i.modulo(n),
+        "replicate" => |i, n, _| i.max(0).min(n - 1),
+        // What is left repeats, not what there was.
+        "circular" => |i, n, pads| {
+            let cut = (-pads.0).max(0);
+            (i - cut).modulo(kept(n, pads)) + cut
+        },
         _ => return Err(args.bad("mode", "constant, reflect, replicate or circular")),
     };
     let x = lw.access(args.tensor("self")?)?;
     let pads = pads(args, x.rank())?;
+    // Eager copies what was never written where more is asked for than is left.
+    for (&n, &(before, after)) in x.sizes.iter().zip(&pads).filter(|_| mode == "circular") {
+        lw.infer_cx().require(Rel::le(before.max(after), kept(n, (before, after)).max(0)), args.op())?;
+    }
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
         let place = |d: usize| match pads[d] {
             (before, after) if before.is_zero() && after.is_zero() => at[d],
-            (before, _) => coord(at[d] - before, x.sizes[d]),
+            (before, _) => coord(at[d] - before, x.sizes[d], pads[d]),
         };
         let coords: Vec<Expr> = (0..x.rank()).map(place).collect();
         let v = b.load(&x, &coords);

@@ -61,11 +61,9 @@ pub const OPS: &[OpDef] = &[
     pointwise("aten.special_erfcx.default", Float, |p, v| Ok(in_f64(p, v[0], scaled_erfc))),
     decompose("aten.float_power.Tensor_Scalar", float_power),
     decompose("aten.float_power.Tensor_Tensor", float_power),
-    decompose("aten.ldexp.Tensor", |r| {
-        let (x, exponent) = (r.args().tensor("self")?.value, r.args().tensor("other")?.value);
-        let scale =
-            r.call("aten.pow.Scalar", [Arg::Float(litz_ir::graph::Float(2.0)), Arg::Value(exponent)])?;
-        Ok(vec![r.apply("aten.mul.Tensor", &[x, scale])?])
+    pointwise("aten.ldexp.Tensor", Float, |p, v| {
+        let exponent = p.cast(v[1], Dtype::F64);
+        Ok(in_f64(p, v[0], |p, x| times_power_of_two(p, x, exponent)))
     }),
 ];
 
@@ -75,6 +73,22 @@ const MOST_TERMS: i64 = 1 << 10;
 fn times(p: &mut Point<'_, '_>, x: Val, by: f64) -> Val {
     let by = p.lit(x, by);
     p.mul(x, by)
+}
+
+/// `x * 2^exponent` in f64, also where that power is none: in three steps, none of which leaves the range of f64 if
+/// neither `x` nor the result does.
+fn times_power_of_two(p: &mut Point<'_, '_>, x: Val, exponent: Val) -> Val {
+    // From the smallest number to beyond the largest, and back.
+    let exponent = super::pointwise::between(p, exponent, -2200.0, 2200.0);
+    let third = p.lit(exponent, 1.0 / 3.0);
+    let third = p.mul(exponent, third);
+    let third = p.op(ScalarOp::Round, &[third]);
+    let twice = p.add(third, third);
+    let rest = p.sub(exponent, twice);
+    [third, third, rest].into_iter().fold(x, |x, step| {
+        let power = p.op(ScalarOp::Exp2, &[step]);
+        p.mul(x, power)
+    })
 }
 
 /// `larger * sqrt(1 + (smaller / larger)^2)` of the magnitudes, which does not overflow on the way.
