@@ -165,13 +165,68 @@ impl Body {
     ) -> Result<(), ImportError> {
         let schemas = cx.schemas;
         let args = match schemas.lookup(op) {
-            Some(schema) => self.fill_arguments(cx, scope, node, schema)?,
+            Some(schema) => {
+                let mut args = self.fill_arguments(cx, scope, node, schema)?;
+                if op.starts_with("aten.as_strided") {
+                    self.count_from_operand(cx, scope, node, schema, &mut args)?;
+                }
+                args
+            }
             None => {
                 cx.report_unknown(op, node);
                 Vec::new()
             }
         };
         self.push_node(cx, scope, node, op, args)
+    }
+
+    /// Positions that `as_strided` is given count from the start of the storage. An input or a constant may be a part of
+    /// one, which begins later, and then they count from its first element here.
+    fn count_from_operand<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &Scope<'a>,
+        node: &'a schema::Node<'a>,
+        schema: &OpSchema,
+        args: &mut [Arg],
+    ) -> Result<(), ImportError> {
+        let Some(at) = schema.position("storage_offset") else { return Ok(()) };
+        let Some(given) = args.get(at).and_then(Arg::as_int) else { return Ok(()) };
+        let Some(Argument::Tensor(operand)) = node.inputs.first().map(|input| &input.arg) else {
+            return Ok(());
+        };
+        let mut start = |cx: &mut Cx<'a>, name: &str| match scope.file.tensor_values.get(name) {
+            Some(meta) => cx.int(&mut self.graph.facts, &meta.storage_offset),
+            None => Ok(Expr::zero()),
+        };
+        let is_part = |argument: &Argument| match argument {
+            Argument::Tensor(tensor) => tensor.name == operand.name,
+            _ => false,
+        };
+        let first = start(cx, &operand.name)?;
+        if first.is_zero() {
+            return Ok(());
+        }
+        let unsupported = |what: &str| {
+            let feature = format!("`as_strided` of {what}");
+            Err(ImportError::UnsupportedType { name: operand.name.to_string(), feature })
+        };
+        if scope.file.inputs.iter().any(is_part) {
+            let place = given - first;
+            if place.as_int().is_none_or(|place| place < 0) {
+                return unsupported("memory before the tensor");
+            }
+            args[at] = Arg::Int(place);
+            return Ok(());
+        }
+        for argument in &scope.file.inputs {
+            if let Argument::Tensor(tensor) = argument
+                && !start(cx, &tensor.name)?.is_zero()
+            {
+                return unsupported("a view of what may be a part of a larger tensor");
+            }
+        }
+        Ok(())
     }
 
     /// Adds a node, defining its outputs.

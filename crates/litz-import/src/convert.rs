@@ -14,10 +14,10 @@ use crate::schema::{
     TokenSpec,
 };
 use crate::weights::{Table, Weight};
-use litz_ir::graph::{Arg, Float, Graph, Type, Value};
+use litz_ir::graph::{Arg, Float, Graph, TensorType, Type, Value, contiguous_strides};
 use litz_ir::schema::Schemas;
-use litz_sym::Expr;
-use std::collections::{BTreeMap, HashMap};
+use litz_sym::{Expr, Rel, Sym};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A program, ready for graph passes.
 #[derive(Clone, Debug)]
@@ -96,6 +96,7 @@ pub fn import(archive: &Archive, model: &str, schemas: &dyn Schemas) -> Result<I
     let mut import = Import::new(&program, model, schemas)?;
     let inputs = import.inputs(weights)?;
     import.guards(&inputs)?;
+    import.forget_free_strides();
     import.body.nodes(&mut import.cx, &mut import.scope)?;
     let outputs = import.outputs()?;
     import.cx.refuse_unknown_ops()?;
@@ -271,13 +272,43 @@ impl<'a> Import<'a> {
             at_least.into_iter().chain(range.max_val.map(|max| format!("{of} <= {max}")))
         });
         let written = self.program.guards_code.iter().map(|guard| guard.to_string());
+        let free = self.free_strides();
+        let is_free =
+            |rel: &Rel| [rel.lhs, rel.rhs].iter().any(|side| side.syms().iter().any(|s| free.contains(s)));
         for text in written.chain(derived) {
             match parse_guard(&text, &resolve) {
-                Ok(clauses) => self.cx.require(&mut self.body.graph.facts, clauses, &text)?,
+                Ok(mut clauses) => {
+                    // How an input lies is the caller's business.
+                    clauses.retain(|clause| !clause.alternatives().iter().any(is_free));
+                    self.cx.require(&mut self.body.graph.facts, clauses, &text)?;
+                }
                 Err(error) => self.cx.unknown_guards.push(error),
             }
         }
         Ok(())
+    }
+
+    /// Symbols in strides of inputs that no size tells, as those of a slice of something larger.
+    fn free_strides(&self) -> HashSet<Sym> {
+        let graph = &self.body.graph;
+        let symbols = |exprs: fn(&TensorType) -> &[Expr]| -> HashSet<Sym> {
+            let types = graph.inputs.iter().filter_map(|&input| graph.tensor(input));
+            types.flat_map(exprs).flat_map(|expr| expr.syms()).collect()
+        };
+        let told = symbols(|ty| &ty.sizes);
+        symbols(|ty| &ty.strides).into_iter().filter(|sym| !told.contains(sym)).collect()
+    }
+
+    /// Takes inputs with free strides as contiguous ones: a call takes inputs of any strides.
+    fn forget_free_strides(&mut self) {
+        let free = self.free_strides();
+        for &input in &self.body.graph.inputs {
+            if let Type::Tensor(ty) = &mut self.body.graph.values[input].ty
+                && ty.strides.iter().any(|stride| stride.syms().iter().any(|sym| free.contains(sym)))
+            {
+                ty.strides = contiguous_strides(&ty.sizes);
+            }
+        }
     }
 
     /// Fills in the graph's outputs and updates.

@@ -194,8 +194,8 @@ impl<'a> Parser<'a> {
         let digits = self.text.word(|c| c.is_ascii_digit());
         let has_fraction = self.text.is_next(&['.', 'e', 'E']);
         if !has_fraction {
-            let value = digits.parse().map_err(|_| Problem::Bad("expected a 64-bit integer".to_owned()))?;
-            return Ok(Value::Number(Ratio::int(value)));
+            // A larger number than the largest, which no size comes near, compares as that one does.
+            return Ok(Value::Number(Ratio::int(digits.parse().unwrap_or(i64::MAX))));
         }
         let fraction = self.text.take(|c| c.is_ascii_digit() || c == '.');
         let mut text = format!("{digits}{fraction}");
@@ -376,6 +376,10 @@ mod tests {
             all([Rel::ne(s, 4), Rel::ge(n, 7)])
         );
         assert_eq!(guard("2 <= L['n'] <= 7"), all([Rel::le(2, n), Rel::le(n, 7)]));
+        assert_eq!(
+            guard("(-1) + L['x'].size()[0] <= 9223372036854775808 + ((-1)*L['n'])"),
+            all([Rel::le(s - 1, Expr::int(i64::MAX) - n)])
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use common::{Golden, Parts, VERSIONS, bytes, import_golden};
 use litz_import::{Archive, ImportError, InputKind, Output, OutputKind, import};
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Float, Graph};
+use litz_sym::Expr;
 use std::sync::Arc;
 
 const NAMES: [&str; 16] = [
@@ -118,6 +119,25 @@ fn a_fixed_size_leaves_a_guard() {
     assert_eq!(guard.who, "math.trunc(1.5*torch.sym_float(L['x'].size()[0])) == 9");
     let holds = |size: i64| guard.clause.eval(&|_| Some(size));
     assert_eq!([5, 6, 7].map(holds), [Some(false), Some(true), Some(false)]);
+}
+
+#[test]
+fn parts_of_larger_tensors_stand_by_themselves() {
+    let imported = import_golden("2.15", "parts");
+    assert_eq!(imported.unknown_guards, []);
+    let graph = imported.graph;
+    // Element 6 of a storage that the tensor is a part of from element 5 on.
+    assert_eq!(graph.nodes[0].args[3], Arg::Int(Expr::one()));
+    // The rows of a slice lie as far apart as the caller has them; the guard that they do not touch says nothing.
+    let rows = graph.tensor(graph.inputs[1]).expect("a tensor");
+    assert_eq!(rows.strides, [rows.sizes[1], Expr::one()]);
+    assert!(graph.facts.guards().is_empty());
+    let before = Parts::of("2.15", "parts").replace_in_model(
+        r#""storage_offset", "arg": {"as_int": 6}"#,
+        r#""storage_offset", "arg": {"as_int": 4}"#,
+    );
+    let error = before.import().expect_err("memory that nobody gives").to_string();
+    assert!(error.contains("`as_strided` of memory before the tensor"), "{error}");
 }
 
 #[test]
@@ -283,10 +303,10 @@ fn autocast_and_python_functions_need_decomposition() {
 
 #[test]
 fn a_guard_that_is_not_understood_is_returned() {
-    let guard = "L['x'].size()[0] == 3 or L['x'].size()[0] == 4";
+    let guard = "math.sin(L['x'].size()[0]) == 3";
     let parts = Parts::of("2.15", "dynamic").replace_in_model("L['n'] + 3*L['x'].size()[0] >= 0", guard);
     let imported = parts.import().expect("imports");
-    let why = "`or` is not supported".to_owned();
+    let why = "`math.sin` is not supported".to_owned();
     assert_eq!(imported.unknown_guards, [ImportError::Guard { text: guard.to_owned(), why }]);
 }
 

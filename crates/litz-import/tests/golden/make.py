@@ -133,6 +133,13 @@ class Unbacked(nn.Module):
         return x.nonzero(), torch.ones(n)
 
 
+class Parts(nn.Module):
+    """Parts of larger tensors: one begins inside of its storage, the rows of the other lie apart."""
+
+    def forward(self, x, y):
+        return x.as_strided((2, 2), (1, 2), 6), y.neg()
+
+
 class Dtypes(nn.Module):
     def forward(self, x):
         return x.to(torch.bfloat16), x.half().to(torch.float8_e4m3fn), (x > float("-inf")), torch.full((2,), float("nan"))
@@ -161,6 +168,7 @@ MODELS = {
     "branch": (Branch(), (x4(),), {}),
     "loop": (Loop(), (torch.tensor(0), torch.ones(2)), {}),
     "unbacked": (Unbacked(), (torch.tensor([1, 0, 3]),), {}),
+    "parts": (Parts(), (torch.arange(15.0)[5:], torch.empty_strided((4, 3), (6, 1)).fill_(1)), {"dynamic_shapes": (None, {0: Dim.AUTO, 1: Dim.AUTO})}),
     "dtypes": (Dtypes(), (torch.ones(2, 2),), {}),
 }
 
