@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use litz_ir::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufKind, Extern, Loops, Nest, Output, Region, Stmt};
-use litz_sym::{Expr, Facts, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::arena::AlignedBuf;
 use crate::error::RunError;
@@ -78,22 +78,20 @@ fn check_sizes(loops: &Loops, sizes: &HashMap<Sym, i64>) -> Result<(), RunError>
         let range = facts.range_of(sym);
         if found < range.lo || found > range.hi {
             return Err(RunError::CheckFailed {
-                relation: format!("{sym} in [{}, {}]", range.lo, range.hi),
+                condition: format!("{sym} in [{}, {}]", range.lo, range.hi),
                 who: "the range of the symbol".to_owned(),
-                left: found,
-                right: if found < range.lo { range.lo } else { range.hi },
+                sides: vec![[found, if found < range.lo { range.lo } else { range.hi }]],
             });
         }
     }
     let value = |e: Expr| size(loops, sizes, e);
     for guard in facts.guards() {
-        let (left, right) = (value(guard.rel.lhs)?, value(guard.rel.rhs)?);
-        if guard.rel.eval(&|sym| sizes.get(&sym).copied()) != Some(true) {
+        if guard.clause.eval(&|sym| sizes.get(&sym).copied()) != Some(true) {
+            let sides = |rel: &Rel| Ok([value(rel.lhs)?, value(rel.rhs)?]);
             return Err(RunError::CheckFailed {
-                relation: guard.rel.to_string(),
+                condition: guard.clause.to_string(),
                 who: guard.who.to_string(),
-                left,
-                right,
+                sides: guard.clause.alternatives().iter().map(sides).collect::<Result<_, RunError>>()?,
             });
         }
     }
