@@ -299,7 +299,7 @@ fn strides_that_are_symbols_are_not_negative() {
         "graph @g on cpu { sym s0 in [0, inf] sym s1 in [-inf, inf] %x: f32[s0]{s1} = input
         %y: f32[s0] = aten.neg.default(%x) return %y }",
     );
-    let guards: Vec<String> = loops.facts.guards().iter().map(|guard| guard.rel.to_string()).collect();
+    let guards: Vec<String> = loops.facts.guards().iter().map(|guard| guard.clause.to_string()).collect();
     assert_eq!(guards, ["0 <= s1"]);
 }
 

@@ -84,7 +84,7 @@ fn guards(call: &str) -> Vec<(String, String)> {
     let table = Table::new();
     let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
     infer(&mut cx, &graph.nodes[0]).expect("it may be right");
-    graph.facts.guards().iter().map(|guard| (guard.rel.to_string(), guard.who.clone())).collect()
+    graph.facts.guards().iter().map(|guard| (guard.clause.to_string(), guard.who.clone())).collect()
 }
 
 #[test]

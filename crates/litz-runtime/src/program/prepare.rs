@@ -253,7 +253,7 @@ fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<KernelFacts, Run
             .facts
             .guards()
             .iter()
-            .map(|guard| self::guard(&kernel.name, &guard.rel, &guard.who, &position))
+            .map(|guard| self::guard(&kernel.name, &guard.clause, &guard.who, &position))
             .collect::<Result<_, _>>()?,
     })
 }
