@@ -13,6 +13,7 @@ mod gate;
 mod hostile;
 mod opinfo;
 mod pair;
+mod random;
 mod setup;
 mod table;
 mod targets;
@@ -51,6 +52,8 @@ enum Task {
     Hostile(hostile::Args),
     /// Export samples of PyTorch's operator tests and check Litz's numbers on each
     Opinfo(opinfo::Args),
+    /// Try random models against the interpreter of loops
+    Random(random::Args),
     /// Time whole models against PyTorch
     BenchModels(bench::Args),
     /// Time single kernels against PyTorch
@@ -84,6 +87,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Bits(args) => return bits::run(&args),
         Task::Hostile(args) => return hostile::run(&args),
         Task::Opinfo(args) => return opinfo::run(&args),
+        Task::Random(args) => return random::run(&args),
         Task::BenchModels(args) => bench_models::run(&args)?,
         Task::BenchKernels(args) => bench_kernels::run(&args)?,
         Task::Pair(args) => return pair::run(&args),

@@ -1,14 +1,20 @@
-//! Every recorded call of an operator: result types and strides against eager PyTorch's, lowered loops against its numbers.
+//! Every recorded call of an operator: types, strides and numbers of the interpreter of loops against eager PyTorch's, then
+//! the reference device and machine code against the interpreter.
 
 #![allow(missing_docs, reason = "a test")]
 
+use litz::{CpuBackend, Device, Tensor, Text};
 use litz_ir::Dtype;
-use litz_ir::graph::TensorType;
+use litz_ir::graph::{Graph, TensorType};
 use litz_ir::loops::Output;
-use litz_ops::{decompose, lower};
-use litz_runtime::{Tensor, reference};
+use litz_runtime::pool::ThreadPool;
+use litz_schedule::Isa;
 use litz_testing::cases::{self, Case};
+use litz_testing::compare::{self, Expected};
+use litz_testing::devices;
+use litz_testing::models::Call;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Sizes and strides equal, strides of dimensions with at most one element aside.
 fn check_type(found: &TensorType, expected: &TensorType) -> Result<(), String> {
@@ -46,22 +52,78 @@ fn is_close(found: f64, expected: f64, dtype: Dtype) -> bool {
         || (found - expected).abs() <= tolerance * expected.abs().max(0.5)
 }
 
-fn check_case(case: &Case) -> Result<(), String> {
-    let mut graph = case.graph()?;
+/// What runs cases: instruction sets of this machine, pools of one thread and of three.
+struct Machines {
+    isas: Vec<Isa>,
+    pools: [Arc<ThreadPool>; 2],
+}
+
+const THREADS: [u32; 2] = [1, 3];
+
+impl Machines {
+    fn new() -> Machines {
+        Machines {
+            isas: devices::isas(),
+            pools: THREADS.map(|threads| Arc::new(ThreadPool::unbound(threads as usize))),
+        }
+    }
+
+    /// Compiles the graph for each instruction set, for one thread and for three, and runs each compilation on both pools
+    /// and on the reference device.
+    fn check(&self, graph: &Graph, call: &Call, expected: &[Expected]) -> Result<(), String> {
+        for &isa in &self.isas {
+            let mut before = String::new();
+            for threads in THREADS {
+                let options = devices::options(isa, threads);
+                let backend = CpuBackend::new(&options);
+                let place = |what: &str| format!("{} for {threads} threads, {what}", isa.name());
+                let realized = devices::realize(graph.clone(), backend.info(), &options);
+                let realized = realized.map_err(|error| format!("{}: {error}", place("compiled")))?;
+                // Most small programs are the same for any number of threads.
+                let text =
+                    Text::Kernels(realized.kernels.clone()).to_string() + &realized.program.to_string();
+                if before == text {
+                    continue;
+                }
+                let check = |what: &str, device: Result<Device, litz::Error>| -> Result<(), String> {
+                    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", place(what));
+                    let device = device.map_err(|error| failed(&error))?;
+                    let rounds = devices::run(&realized, device, &call.inputs, &call.weights);
+                    for found in rounds.map_err(|error| failed(&error))? {
+                        compare::results(&found, expected).map_err(|why| failed(&why))?;
+                    }
+                    Ok(())
+                };
+                check("reference device", devices::on_reference(&realized).map_err(Into::into))?;
+                let objects = backend.compile(&realized.kernels, &options, None);
+                let objects = objects.map_err(|error| format!("{}: {error}", place("compiled")))?;
+                for pool in &self.pools {
+                    let device = litz::load(&realized.kernels, &objects, Arc::clone(pool));
+                    check(&format!("run by {}", pool.threads()), device)?;
+                }
+                before = text;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_case(case: &Case, machines: &Machines) -> Result<(), String> {
+    let graph = case.graph()?;
     for (output, expected) in graph.outputs.iter().zip(&case.results) {
         let value = output.as_value().expect("a value");
         check_type(graph.tensor(value).ok_or("not a tensor")?, &expected.ty)?;
     }
     let text = |diags: litz_ir::Diags| diags.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    let verified = |diags: litz_ir::Diags| if diags.is_empty() { Ok(()) } else { Err(text(diags)) };
-    decompose(&mut graph).map_err(text)?;
-    verified(litz_ir::verify::graph::verify(&graph))?;
-    let loops = lower(&graph).map_err(text)?;
-    verified(litz_ir::verify::loops::verify(&loops))?;
-    let results = reference::loops::run(&loops, &HashMap::new(), &case.inputs(), &HashMap::new());
-    let results = results.map_err(|error| format!("{error}\n{loops}"))?;
-    for (i, (found, expected)) in results.outputs.iter().zip(&case.results).enumerate() {
-        let found = found.tensor().ok_or_else(|| format!("result {i}: {found:?}"))?;
+    let loops = devices::definition(&graph).map_err(|error| error.to_string())?;
+    let diags = litz_ir::verify::loops::verify(&loops);
+    if !diags.is_empty() {
+        return Err(text(diags));
+    }
+    let call = Call { sizes: HashMap::new(), inputs: case.inputs(), weights: HashMap::new() };
+    let results = devices::interpret(&loops, &call).map_err(|error| format!("{error}\n{loops}"))?;
+    for (i, (found, expected)) in results.iter().zip(&case.results).enumerate() {
+        let found = found.value.tensor().ok_or_else(|| format!("result {i}: {found:?}"))?;
         if found.sizes() != expected.tensor.sizes() {
             return Err(format!("result {i}: {:?}, expected {:?}", found.sizes(), expected.tensor.sizes()));
         }
@@ -77,13 +139,14 @@ fn check_case(case: &Case) -> Result<(), String> {
             check_type(&TensorType { strides: strides.clone(), ..expected.ty.clone() }, &expected.ty)?;
         }
     }
-    Ok(())
+    machines.check(&graph, &call, &results)
 }
 
 fn check_family(family: &str) {
+    let machines = Machines::new();
     let mut failures = Vec::new();
     for case in cases::read(family).expect("the file is as it was written") {
-        if let Err(why) = check_case(&case) {
+        if let Err(why) = check_case(&case, &machines) {
             let why: String = why.chars().take(420).collect();
             failures.push(format!("{family}.txt:{}: {}: {why}", case.line, case.op));
         }

@@ -10,8 +10,12 @@
 //! Points of a nest run in row-major order. The definition leaves the order free, as no two points store to one element;
 //! the interpreter reports those that do, unless the position was computed (`bind`): then the last point's value stays.
 //!
+//! Beside each element goes its *doubt*: a bound on how far other orders of summation, fused multiply-add and the errors
+//! of mathematical functions may take a right value from this one.
+//!
 //! Every index is compared with its buffer, and an element that nothing has written is reported when it is read.
 
+mod doubt;
 mod nest;
 
 use std::collections::HashMap;
@@ -23,11 +27,12 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::arena::AlignedBuf;
 use crate::error::RunError;
-use crate::number::{Bits, read, write};
+use crate::number::{read, write};
 use crate::program::Value;
 use crate::routines::{Read, Write, routine};
 use crate::tensor::{Tensor, contiguous_strides};
 use crate::weights::Weights;
+use doubt::Doubted;
 use nest::Walk;
 
 /// What a program gives.
@@ -37,6 +42,9 @@ pub struct Results {
     pub outputs: Vec<Value>,
     /// New contents of updated inputs and constants, in the order of [`Loops::updates`]; contiguous.
     pub updates: Vec<Tensor>,
+    /// For each tensor among the outputs, then for each of the updates: how far right values of its elements may be from
+    /// these, row-major; infinite where every value is right.
+    pub doubts: Vec<Vec<f64>>,
 }
 
 /// Runs a program with the values of its size symbols, inputs in order and constants by name. Layouts of tensors are
@@ -52,7 +60,7 @@ pub fn run(
     weights: &dyn Weights,
 ) -> Result<Results, RunError> {
     check_sizes(loops, sizes)?;
-    let mut machine = Machine { loops, sizes, memories: Vec::new(), runs: 1 };
+    let mut machine = Machine { loops, sizes, memories: Vec::new(), runs: 1, is_lost: false };
     machine.allocate(inputs, weights)?;
     for stmt in &loops.stmts {
         match stmt {
@@ -61,13 +69,18 @@ pub fn run(
             Stmt::Region(region) => machine.region(region)?,
         }
     }
-    let outputs = loops.outputs.iter().map(|output| machine.output(output)).collect::<Result<_, _>>()?;
+    let mut doubts = Vec::new();
+    let outputs = loops.outputs.iter().map(|output| machine.output(output, &mut doubts));
+    let outputs = outputs.collect::<Result<_, _>>()?;
     let update = |&(_, source): &(Buf, Buf)| {
         let data = &loops.bufs[source];
-        machine.view(source, &data.sizes, &data.strides, Expr::zero())
+        machine.view(source, &data.sizes, &data.strides, Expr::zero(), &mut doubts)
     };
     let updates = loops.updates.iter().map(update).collect::<Result<_, _>>()?;
-    Ok(Results { outputs, updates })
+    if machine.is_lost {
+        doubts.iter_mut().for_each(|doubts| doubts.fill(f64::INFINITY));
+    }
+    Ok(Results { outputs, updates, doubts })
 }
 
 /// Ranges and guards of size symbols, which calls of compiled programs check, too.
@@ -111,6 +124,8 @@ fn size(loops: &Loops, sizes: &HashMap<Sym, i64>, expr: Expr) -> Result<i64, Run
 struct Memory {
     dtype: Dtype,
     bytes: AlignedBuf,
+    /// How far a right value of each element may be from this one.
+    doubts: Vec<f64>,
     /// For each element, which run of a statement wrote it last: [`NOBODY`], [`OUTSIDE`], or the number of the run.
     writers: Vec<u32>,
 }
@@ -131,7 +146,7 @@ enum Fault {
 impl Memory {
     fn new(dtype: Dtype, elements: usize) -> Result<Memory, RunError> {
         let bytes = AlignedBuf::new(elements.saturating_mul(dtype.size()))?;
-        Ok(Memory { dtype, bytes, writers: vec![NOBODY; elements] })
+        Ok(Memory { dtype, bytes, doubts: vec![0.0; elements], writers: vec![NOBODY; elements] })
     }
 
     fn locate(&self, index: i64) -> Result<usize, Fault> {
@@ -139,23 +154,19 @@ impl Memory {
         at.ok_or(Fault::Outside { index, extent: self.writers.len() })
     }
 
-    fn load(&self, index: i64) -> Result<Bits, Fault> {
+    fn load(&self, index: i64) -> Result<Doubted, Fault> {
         let at = self.locate(index)?;
         if self.writers[at] == NOBODY {
             return Err(Fault::Unwritten { index });
         }
-        Ok(self.get(at))
-    }
-
-    fn get(&self, at: usize) -> Bits {
         let size = self.dtype.size();
-        read(self.bytes.as_slice(), at * size, size)
+        Ok((read(self.bytes.as_slice(), at * size, size), self.doubts[at]))
     }
 
-    fn set(&mut self, at: usize, bits: Bits, writer: u32) {
+    fn set(&mut self, at: usize, (bits, doubt): Doubted, writer: u32) {
         let size = self.dtype.size();
         write(self.bytes.as_mut_slice(), at * size, size, bits);
-        self.writers[at] = writer;
+        (self.doubts[at], self.writers[at]) = (doubt, writer);
     }
 }
 
@@ -166,6 +177,8 @@ struct Machine<'a> {
     memories: Vec<Memory>,
     /// Number of the latest run of a statement.
     runs: u32,
+    /// Whether a position was used that is in doubt.
+    is_lost: bool,
 }
 
 impl Machine<'_> {
@@ -233,7 +246,9 @@ impl Machine<'_> {
     fn nest(&mut self, nest: &Nest) -> Result<(), RunError> {
         let mut walk = Walk::new(self.loops, self.sizes, nest)?;
         self.runs += 1;
-        walk.run(&mut self.memories, self.runs, None)
+        walk.run(&mut self.memories, self.runs, None)?;
+        self.is_lost |= walk.is_lost;
+        Ok(())
     }
 
     /// Nests before those that repeat, these for one point of the axis after another, then the others.
@@ -250,6 +265,7 @@ impl Machine<'_> {
             for walk in &mut walks {
                 self.runs += 1;
                 walk.run(&mut self.memories, self.runs, Some((region.over.var, point)))?;
+                self.is_lost |= walk.is_lost;
             }
         }
         region.nests[end..].iter().try_for_each(|nest| self.nest(nest))
@@ -271,10 +287,15 @@ impl Machine<'_> {
             }
         }
         // Moved out for the call: what is written is none of what is read.
+        let read = call.reads.iter().flat_map(|buf| &self.memories[buf.index()].doubts);
+        let doubt = read.copied().fold(0.0, f64::max);
         let mut written = Vec::new();
         for buf in &call.writes {
             let memory = &mut self.memories[buf.index()];
             memory.writers.fill(OUTSIDE);
+            // Elements in order move no further than the elements do, but others may come first.
+            let is_certain = doubt == 0.0 || memory.dtype.is_float();
+            memory.doubts.fill(if is_certain { doubt } else { f64::INFINITY });
             written.push((memory.dtype, std::mem::take(&mut memory.bytes)));
         }
         let reads = call.reads.iter().map(|buf| {
@@ -294,10 +315,10 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn output(&self, output: &Output) -> Result<Value, RunError> {
+    fn output(&self, output: &Output, doubts: &mut Vec<Vec<f64>>) -> Result<Value, RunError> {
         Ok(match output {
             Output::View { buf, sizes, strides, offset } => {
-                Value::Tensor(self.view(*buf, sizes, strides, *offset)?)
+                Value::Tensor(self.view(*buf, sizes, strides, *offset, doubts)?)
             }
             Output::Int(expr) => Value::Scalar(litz_ir::Scalar::Int(self.size(*expr)?)),
             Output::Literal(scalar) => Value::Scalar(*scalar),
@@ -305,7 +326,15 @@ impl Machine<'_> {
         })
     }
 
-    fn view(&self, buf: Buf, sizes: &[Expr], strides: &[Expr], offset: Expr) -> Result<Tensor, RunError> {
+    /// The elements as a tensor; their doubts join the others.
+    fn view(
+        &self,
+        buf: Buf,
+        sizes: &[Expr],
+        strides: &[Expr],
+        offset: Expr,
+        doubts: &mut Vec<Vec<f64>>,
+    ) -> Result<Tensor, RunError> {
         let sizes = self.extents(sizes)?;
         let strides = strides.iter().map(|&e| self.size(e)).collect::<Result<Vec<_>, _>>()?;
         let offset = self.size(offset)?;
@@ -314,14 +343,18 @@ impl Machine<'_> {
         let mut tensor = Tensor::zeros(memory.dtype, &sizes, &contiguous_strides(&sizes))
             .map_err(|error| self.bug(format!("return: {error}")))?;
         let bytes = tensor.bytes_mut().expect("invariant: nothing shares a fresh tensor");
+        let mut found = Vec::with_capacity(sizes.iter().product());
         let size = memory.dtype.size();
         for (at, point) in points(&sizes).enumerate() {
             let index =
                 point.iter().zip(&strides).fold(offset, |index, (i, stride)| index + *i as i64 * stride);
             let name = &self.loops.bufs[buf].name;
-            let bits = memory.load(index).map_err(|fault| self.bug(format!("return: {}", fault.of(name))))?;
-            write(bytes, at * size, size, bits);
+            let element =
+                memory.load(index).map_err(|fault| self.bug(format!("return: {}", fault.of(name))))?;
+            write(bytes, at * size, size, element.0);
+            found.push(element.1);
         }
+        doubts.push(found);
         Ok(tensor)
     }
 }
@@ -334,7 +367,7 @@ impl Memory {
             let place =
                 |strides: &[usize]| point.iter().zip(strides).map(|(i, stride)| i * stride).sum::<usize>();
             let bits = read(tensor.bytes(), place(tensor.strides()) * size, size);
-            self.set(place(strides), bits, OUTSIDE);
+            self.set(place(strides), (bits, 0.0), OUTSIDE);
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use litz_ir::Dtype;
 use litz_ir::dtype::Kind;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Val};
+use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
+use super::doubt::{self, Doubted, Rivals, Running};
 use super::{Fault, Memory, bug};
 use crate::error::RunError;
 use crate::formula::{Formula, Relation, all_hold};
@@ -25,8 +26,12 @@ pub(super) struct Walk<'a> {
     /// Values of size symbols, axes and bound symbols, in this order.
     symbols: Vec<i64>,
     values: Vec<Bits>,
+    /// How far right values may be from these.
+    doubts: Vec<f64>,
+    /// Whether a position was used that is in doubt: nothing is certain any more.
+    pub(super) is_lost: bool,
     /// Running values of scans, by instruction and the coordinates along the other axes that it depends on.
-    running: HashMap<(usize, Vec<i64>), Bits>,
+    running: HashMap<(usize, Vec<i64>), (Bits, Running)>,
     totals: Vec<Total>,
 }
 
@@ -40,8 +45,9 @@ struct Bounds {
 #[derive(Clone, Copy)]
 struct Total {
     bits: Bits,
-    /// Of an arg reduction, where.
-    position: Option<i64>,
+    running: Running,
+    /// Of an arg reduction, where, and what else could be there.
+    found: Option<(i64, Rivals)>,
 }
 
 struct Node {
@@ -64,22 +70,58 @@ enum When {
 }
 
 enum Step {
-    Load { buf: usize, dtype: Dtype, index: Formula, guard: Vec<Relation>, other: Bits },
+    Load {
+        buf: usize,
+        dtype: Dtype,
+        index: Formula,
+        guard: Vec<Relation>,
+        other: Bits,
+    },
     Const(Bits),
     Index(Formula),
     Cond(Relation),
-    Call { function: ScalarFn, args: [usize; 3] },
-    Cast { from: Dtype, value: usize },
-    Copy { value: usize },
-    Bind { sym: usize, value: usize, extent: Formula },
+    Call {
+        op: ScalarOp,
+        dtype: Dtype,
+        function: ScalarFn,
+        args: [usize; 3],
+        count: usize,
+    },
+    Cast {
+        from: Dtype,
+        value: usize,
+    },
+    Copy {
+        from: Dtype,
+        value: usize,
+    },
+    Bind {
+        sym: usize,
+        value: usize,
+        extent: Formula,
+    },
     Reduce(Combination),
-    ArgReduce { max: bool, from: Dtype, value: usize },
-    Scan { combination: Combination, axis: usize },
-    Store { buf: usize, index: Formula, value: usize, combine: Option<ScalarFn>, is_computed: bool },
+    ArgReduce {
+        max: bool,
+        from: Dtype,
+        value: usize,
+    },
+    Scan {
+        combination: Combination,
+        axis: usize,
+    },
+    Store {
+        buf: usize,
+        index: Formula,
+        value: usize,
+        combine: Option<(ReduceOp, ScalarFn)>,
+        is_computed: bool,
+    },
 }
 
 /// How values are combined: in the compute type of theirs.
 struct Combination {
+    op: ReduceOp,
     function: ScalarFn,
     value: usize,
     compute: Dtype,
@@ -123,9 +165,10 @@ impl<'a> Walk<'a> {
         let (axes, reduced) = (bounds(&nest.axes, outer)?, bounds(&nest.reduced, inner)?);
         let body = cx.body()?;
         symbols.resize(cx.positions.len(), 0);
-        let totals = vec![Total { bits: 0, position: None }; body.len()];
-        let values = vec![0; body.len()];
-        Ok(Walk { loops, nest, axes, reduced, body, symbols, values, running: HashMap::new(), totals })
+        let totals = vec![Total { bits: 0, running: Running::default(), found: None }; body.len()];
+        let (values, doubts) = (vec![0; body.len()], vec![0.0; body.len()]);
+        let (running, is_lost) = (HashMap::new(), false);
+        Ok(Walk { loops, nest, axes, reduced, body, symbols, values, doubts, is_lost, running, totals })
     }
 
     /// Runs all points, or those where the axis `at` names has the value that it gives.
@@ -150,9 +193,9 @@ impl<'a> Walk<'a> {
             self.place(&self.axes.iter().map(|axis| axis.var).collect::<Vec<_>>(), &here.at);
             for (node, total) in self.body.iter().zip(&mut self.totals) {
                 if let Step::Reduce(combination) = &node.step {
-                    total.bits = combination.identity;
+                    (total.bits, total.running) = (combination.identity, Running::default());
                 }
-                total.position = None;
+                total.found = None;
             }
             self.pass(memories, run, |when| when == When::Always || when == When::Before && has_points)?;
             let vars: Vec<usize> = self.reduced.iter().map(|axis| axis.var).collect();
@@ -189,13 +232,19 @@ impl<'a> Walk<'a> {
         for (node, total) in self.body.iter().zip(&mut self.totals) {
             match &node.step {
                 Step::Reduce(combination) => {
-                    let value = cast(node.ty, combination.compute, self.values[combination.value]);
-                    total.bits = (combination.function)(total.bits, value, 0);
+                    let term = (self.values[combination.value], self.doubts[combination.value]);
+                    combination.add(&mut total.bits, &mut total.running, node.ty, term);
                 }
                 Step::ArgReduce { max, from, value } => {
-                    let candidate = (self.values[*value], position);
-                    if total.position.is_none_or(|at| is_better(*max, *from, candidate, (total.bits, at))) {
-                        *total = Total { bits: candidate.0, position: Some(position) };
+                    let (bits, doubt) = (self.values[*value], self.doubts[*value]);
+                    let Some((at, rivals)) = &mut total.found else {
+                        (total.bits, total.found) = (bits, Some((position, Rivals::none(doubt))));
+                        continue;
+                    };
+                    let is_better = is_better(*max, *from, (bits, position), (total.bits, *at));
+                    rivals.meet(*max, *from, total.bits, (bits, doubt), is_better);
+                    if is_better {
+                        (total.bits, *at) = (bits, position);
                     }
                 }
                 Step::Load { .. }
@@ -224,63 +273,90 @@ impl<'a> Walk<'a> {
 
     fn step(&mut self, at: usize, memories: &mut [Memory], run: u32) -> Result<(), Stop> {
         let node = &self.body[at];
-        self.values[at] = match &node.step {
+        let doubted = |value: usize| (self.values[value], self.doubts[value]);
+        let (bits, doubt) = match &node.step {
             Step::Load { buf, dtype, index, guard, other } => {
                 if all_hold(guard, &self.symbols).ok_or(Stop::NoValue)? {
                     let index = self.index(index)?;
-                    let bits = memories[*buf].load(index).map_err(|fault| Stop::Element(*buf, fault))?;
-                    cast(*dtype, node.ty, bits)
+                    let element = memories[*buf].load(index).map_err(|fault| Stop::Element(*buf, fault))?;
+                    (cast(*dtype, node.ty, element.0), element.1)
                 } else {
-                    *other
+                    (*other, 0.0)
                 }
             }
-            Step::Const(bits) => *bits,
-            Step::Index(index) => Bits::from(self.index(index)? as u64),
-            Step::Cond(relation) => Bits::from(relation.holds(&self.symbols).ok_or(Stop::NoValue)?),
-            Step::Call { function, args: [a, b, c] } => {
-                function(self.values[*a], self.values[*b], self.values[*c])
+            Step::Const(bits) => (*bits, 0.0),
+            Step::Index(index) => (Bits::from(self.index(index)? as u64), 0.0),
+            Step::Cond(relation) => (Bits::from(relation.holds(&self.symbols).ok_or(Stop::NoValue)?), 0.0),
+            Step::Call { op, dtype, function, args: [a, b, c], count } => {
+                let bits = function(self.values[*a], self.values[*b], self.values[*c]);
+                let args = [doubted(*a), doubted(*b), doubted(*c)];
+                (bits, doubt::of_operation(*op, *dtype, &args[..*count], (node.ty, bits)))
             }
-            Step::Cast { from, value } => cast(*from, node.ty, self.values[*value]),
-            Step::Copy { value } => self.values[*value],
+            Step::Cast { from, value } => {
+                let doubt = doubt::of_cast(*from, node.ty, doubted(*value));
+                (cast(*from, node.ty, self.values[*value]), doubt)
+            }
+            Step::Copy { from, value } => {
+                let (bits, doubt) = doubted(*value);
+                // What a small error does to bits is another number.
+                (bits, if *from == node.ty || doubt == 0.0 { doubt } else { f64::INFINITY })
+            }
             Step::Bind { sym, value, extent } => {
-                let index = self.values[*value] as i64;
-                if index < 0 || index >= self.index(extent)? {
+                let ((bits, doubt), extent) = (doubted(*value), self.index(extent)?);
+                let mut index = bits as i64;
+                if doubt > 0.0 && extent > 0 {
+                    self.is_lost = true;
+                    index = index.clamp(0, extent - 1);
+                }
+                if index < 0 || index >= extent {
                     return Err(Stop::Bind);
                 }
                 self.symbols[*sym] = index;
-                self.values[*value]
+                (bits, doubt)
             }
-            Step::Reduce(combination) => cast(combination.compute, node.ty, self.totals[at].bits),
-            Step::ArgReduce { .. } => Bits::from(self.totals[at].position.unwrap_or(0) as u64),
+            Step::Reduce(combination) => {
+                let total = &self.totals[at];
+                combination.total(total.bits, &total.running, node.ty)
+            }
+            Step::ArgReduce { max, from, .. } => {
+                let total = &self.totals[at];
+                total.found.as_ref().map_or((0, 0.0), |(position, rivals)| {
+                    (Bits::from(*position as u64), rivals.doubt(*max, *from, total.bits))
+                })
+            }
             Step::Scan { combination, axis } => {
                 let mut others: Vec<i64> = self.axes.iter().map(|axis| self.symbols[axis.var]).collect();
                 others[*axis] = 0;
                 if node.when == When::Inside {
                     others.extend(self.reduced.iter().map(|axis| self.symbols[axis.var]));
                 }
-                let value = cast(node.ty, combination.compute, self.values[combination.value]);
-                let total = self.running.entry((at, others)).or_insert(combination.identity);
-                *total = (combination.function)(*total, value, 0);
-                cast(combination.compute, node.ty, *total)
+                let term = doubted(combination.value);
+                let first = || (combination.identity, Running::default());
+                let (total, running) = self.running.entry((at, others)).or_insert_with(first);
+                combination.add(total, running, node.ty, term);
+                combination.total(*total, running, node.ty)
             }
             Step::Store { buf, index, value, combine, is_computed } => {
-                let (index, bits) = (self.index(index)?, self.values[*value]);
+                let (index, (bits, doubt)) = (self.index(index)?, doubted(*value));
                 let stop = |fault| Stop::Element(*buf, fault);
                 let memory = &mut memories[*buf];
                 let place = memory.locate(index).map_err(stop)?;
                 let writer = memory.writers[place];
                 match combine {
                     // Combining stores of one nest may meet, after a run of another wrote the element.
-                    Some(combine) => {
+                    Some((op, combine)) => {
                         let before = memory.load(index).map_err(stop)?;
-                        memory.set(place, combine(before, bits, 0), writer);
+                        let after = combine(before.0, bits, 0);
+                        let doubt = doubt::of_combining_store(*op, node.ty, before, (bits, doubt), after);
+                        memory.set(place, (after, doubt), writer);
                     }
                     None if writer == run && !is_computed => return Err(stop(Fault::WrittenTwice { index })),
-                    None => memory.set(place, bits, run),
+                    None => memory.set(place, (bits, doubt), run),
                 }
-                bits
+                (bits, doubt)
             }
         };
+        (self.values[at], self.doubts[at]) = (bits, doubt);
         Ok(())
     }
 
@@ -305,6 +381,21 @@ impl<'a> Walk<'a> {
             Stop::NegativeExtent(extent) => format!("an axis has {extent} points"),
         };
         bug(self.loops, format!("{name}: {what}"))
+    }
+}
+
+impl Combination {
+    /// Adds a term of type `ty`.
+    fn add(&self, total: &mut Bits, running: &mut Running, ty: Dtype, term: Doubted) {
+        let (before, term) = (*total, (cast(ty, self.compute, term.0), term.1));
+        *total = (self.function)(before, term.0, 0);
+        running.add(self.op, self.compute, before, term, *total);
+    }
+
+    /// The total in type `ty`.
+    fn total(&self, total: Bits, running: &Running, ty: Dtype) -> Doubted {
+        let doubt = running.doubt(self.op, self.compute, total);
+        (cast(self.compute, ty, total), doubt::of_cast(self.compute, ty, (total, doubt)))
     }
 }
 
@@ -439,7 +530,8 @@ impl Context<'_> {
                 let function = operation(*op, &types, ty).map_err(|what| self.bug(what))?;
                 let mut positions = [0; 3];
                 positions.iter_mut().zip(args).for_each(|(position, arg)| *position = arg.index());
-                Step::Call { function, args: positions }
+                let dtype = types[types.len() - 1];
+                Step::Call { op: *op, dtype, function, args: positions, count: args.len() }
             }
             InstOp::Cast(value) => Step::Cast { from: self.ty(*value, at)?, value: value.index() },
             InstOp::Bitcast(value) => {
@@ -447,7 +539,7 @@ impl Context<'_> {
                 if from.size() != ty.size() {
                     return Err(self.bug(format!("bitcast of {from} to {ty}")));
                 }
-                Step::Copy { value: value.index() }
+                Step::Copy { from, value: value.index() }
             }
             InstOp::Bind { sym, value, extent } => {
                 self.expect(Dtype::I64, self.ty(*value, at)?)?;
@@ -477,7 +569,8 @@ impl Context<'_> {
                 let dtype = self.buffer(*buf)?;
                 self.expect(dtype, ty)?;
                 self.expect(dtype, self.ty(*value, at)?)?;
-                let combine = combine.map(|op| self.function(op.combine(), dtype)).transpose()?;
+                let combine = combine.map(|op| Ok((op, self.function(op.combine(), dtype)?)));
+                let combine = combine.transpose()?;
                 let is_computed = self.computed.iter().any(|&sym| index.has_sym(sym));
                 Step::Store {
                     buf: buf.index(),
@@ -490,25 +583,19 @@ impl Context<'_> {
         })
     }
 
-    fn combination(
-        &self,
-        op: litz_ir::ReduceOp,
-        value: Val,
-        ty: Dtype,
-        at: usize,
-    ) -> Result<Combination, RunError> {
+    fn combination(&self, op: ReduceOp, value: Val, ty: Dtype, at: usize) -> Result<Combination, RunError> {
         self.expect(ty, self.ty(value, at)?)?;
         let compute = ty.compute();
         let function = self.function(op.combine(), compute)?;
         let identity = Number::from(op.identity(compute)).encode(compute);
-        Ok(Combination { function, value: value.index(), compute, identity })
+        Ok(Combination { op, function, value: value.index(), compute, identity })
     }
 
     fn is_reducing(&self) -> Result<(), RunError> {
         if self.nest.reduced.is_empty() { Err(self.bug("nothing is reduced")) } else { Ok(()) }
     }
 
-    fn function(&self, op: litz_ir::ScalarOp, dtype: Dtype) -> Result<ScalarFn, RunError> {
+    fn function(&self, op: ScalarOp, dtype: Dtype) -> Result<ScalarFn, RunError> {
         function(op, dtype).ok_or_else(|| self.bug(format!("{} has no meaning for {dtype}", op.name())))
     }
 

@@ -281,3 +281,94 @@ fn routines_are_the_runtimes_and_updates_are_returned() {
     assert_eq!(results.outputs, [Value::Tensor(tensor(&[4], &[1i64, 3, 2, 0]))]);
     assert_eq!(results.updates, [tensor(&[4], &[4f32, 4.0, 2.0, 1.0])]);
 }
+
+/// Doubts of the only result, each element's.
+fn doubts(body: &str, inputs: &[Tensor]) -> Vec<f64> {
+    let results = try_run(body, &[], inputs).unwrap_or_else(|error| panic!("{error}"));
+    results.doubts[0].clone()
+}
+
+#[test]
+fn sums_are_in_doubt_by_their_terms_and_whole_numbers_are_not() {
+    let sum = "buf x: f32[3] = input
+        buf y: f32[]
+        nest r [ | i in 3] { %0: f32 = load x[i] %1: f32 = reduce.sum %0 store y[0] = %1 }
+        return y";
+    assert_eq!(doubts(sum, &[tensor(&[3], &[1f32, 2.0, 3.0])]), [0.0]);
+    let cancelling = doubts(sum, &[tensor(&[3], &[1e8f32, 0.5, -1e8])])[0];
+    // Two roundings of at most half a unit of 1e8 in either order, which is 4.
+    assert!((8.0..=80.0).contains(&cancelling), "{cancelling}");
+    assert_eq!(doubts(sum, &[tensor(&[3], &[3e38f32, 3e38, -3e38])]), [f64::INFINITY]);
+    assert_eq!(doubts(sum, &[tensor(&[3], &[f32::INFINITY, 1.5, 2.5])]), [0.0]);
+}
+
+#[test]
+fn doubts_pass_through_operations() {
+    // The quotient is in doubt by its rounding; what follows is as steep as it is.
+    let program = |line: &str| {
+        format!(
+            "buf x: f32[1] = input
+            buf y: f32[1]
+            nest n [i in 1] {{
+                %0: f32 = load x[i]
+                %1: f32 = exp %0
+                {line}
+                store y[i] = %2
+            }}
+            return y"
+        )
+    };
+    let at = |line: &str, x: f32| doubts(&program(line), &[tensor(&[1], &[x])])[0];
+    let exp = at("%2: f32 = neg %1", 1.0);
+    assert!((1e-7..1e-5).contains(&exp), "{exp}");
+    let square = at("%2: f32 = mul %1, %1", 1.0);
+    assert!(square > 2.0 * 2.7 * exp && square < 3.0 * 2.8 * exp, "{square}");
+    assert!(at("%2: f32 = exp %1", 3.0) > 1e8 * at("%2: f32 = neg %1", 3.0));
+    // exp(0) may be a little less than 1: its floor is 0 or 1, and its logarithm of either sign.
+    assert_eq!(at("%2: f32 = floor %1", 0.0), 1.0);
+    assert_eq!(at("%2: f32 = floor %1", 1.0), 0.0);
+    assert!(at("%2: f32 = log %1", 0.0) < 1e-5);
+}
+
+#[test]
+fn what_is_near_is_not_told_apart() {
+    let program = "buf x: f32[2] = input
+        buf y: i64[] buf less: bool[1] buf chosen: f32[1]
+        nest n [ | i in 2] { %0: f32 = load x[i] %1: f32 = exp %0 %2: i64 = reduce.argmax %1 store y[0] = %2 }
+        nest m [i in 1] {
+            %0: f32 = load x[0]
+            %1: f32 = exp %0
+            %2: f32 = load x[1]
+            %3: f32 = exp %2
+            %4: bool = lt %1, %3
+            store less[i] = %4
+            %6: f32 = select %4, %1, %3
+            store chosen[i] = %6
+        }
+        return y, less, chosen";
+    let at = |x: [f32; 2]| {
+        let results = try_run(program, &[], &[tensor(&[2], &x)]).expect("it fits");
+        [results.doubts[0][0], results.doubts[1][0], results.doubts[2][0]]
+    };
+    let [position, less, chosen] = at([1.0, 1.0 + f32::EPSILON]);
+    assert!(position == f64::INFINITY && less == f64::INFINITY && chosen < 1e-5, "{chosen}");
+    let [position, less, _] = at([1.0, 1.5]);
+    assert!(position == 0.0 && less == 0.0);
+}
+
+#[test]
+fn positions_in_doubt_leave_nothing_certain() {
+    let program = "buf x: f32[2] = input
+        buf y: f32[1]
+        nest n [i in 1] {
+            %0: f32 = load x[0]
+            %1: f32 = exp %0
+            %2: i64 = cast %1
+            bind t = %2 in 2
+            %4: f32 = load x[t]
+            store y[i] = %4
+        }
+        return y";
+    assert_eq!(doubts(program, &[tensor(&[2], &[0f32, 1.0])]), [f64::INFINITY]);
+    assert_eq!(doubts(program, &[tensor(&[2], &[-3f32, 1.0])]), [0.0]);
+}

@@ -1,0 +1,105 @@
+//! Tries random models by number, one line for each, so that whoever started it sees where it crashed.
+//!
+//! ```text
+//! random run SEED FIRST COUNT     try models
+//! random show SEED NUMBER         print a model
+//! random shrink SEED NUMBER       try a model and, where it is wrong, print a smaller one that is
+//! random export SEED FIRST COUNT PREFIX     write models for run_models.py
+//! random torch SEED FIRST COUNT PREFIX      compare with what it saved
+//! ```
+//!
+//! Before a model runs, `try N` is printed, afterwards `right N ELEMENTS OPEN`, `unsupported N WHY` or `wrong N WHY`.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use litz_testing::devices;
+use litz_testing::models::shrink;
+use litz_testing::torch::{self, Returned};
+use litz_testing::trial::{self, Pools, Verdict};
+
+const USAGE: &str = "usage: random (run SEED FIRST COUNT | show SEED NUMBER | shrink SEED NUMBER |
+               export SEED FIRST COUNT PREFIX | torch SEED FIRST COUNT PREFIX)";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<u64> = words.iter().skip(1).map_while(|word| word.parse().ok()).collect();
+    let others: Vec<&Path> = words.iter().skip(1 + numbers.len()).map(Path::new).collect();
+    let done = match (words.first().map_or("", String::as_str), &numbers[..], &others[..]) {
+        ("run", &[seed, first, count], []) => run(seed, first, count, None),
+        ("show", &[seed, number], []) => show(seed, number),
+        ("shrink", &[seed, number], []) => smaller(seed, number),
+        ("export", &[seed, first, count], [prefix]) => {
+            torch::export(seed, first..first + count, prefix, &devices::isas()).map_err(std::io::Error::other)
+        }
+        ("torch", &[seed, first, count], [prefix]) => torch::returned(prefix)
+            .map_err(std::io::Error::other)
+            .and_then(|returned| run(seed, first, count, Some(&returned))),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tries models, against PyTorch's results where they are given.
+fn run(seed: u64, first: u64, count: u64, returned: Option<&Returned>) -> std::io::Result<()> {
+    let (isas, mut pools) = (devices::isas(), Pools::default());
+    // What panics is reported with the model.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut out = std::io::stdout();
+    for number in first..first + count {
+        writeln!(out, "try {number}")?;
+        out.flush()?;
+        let (model, target) = trial::numbered(seed, number, &isas);
+        let verdict = match returned {
+            None => trial::run(&model, &target, &mut pools),
+            Some(returned) => torch::compare(number, &model, &target, &mut pools, returned),
+        };
+        let line = match verdict {
+            Verdict::Right(compared) => format!("right {number} {} {}", compared.elements, compared.open),
+            Verdict::Unsupported(why) => format!("unsupported {number} {}", one_line(&why)),
+            Verdict::Wrong(why) => format!("wrong {number} {}", one_line(&why)),
+        };
+        writeln!(out, "{line}")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().collect::<Vec<_>>().join("; ").chars().take(400).collect()
+}
+
+fn show(seed: u64, number: u64) -> std::io::Result<()> {
+    let (model, target) = trial::numbered(seed, number, &devices::isas());
+    write!(std::io::stdout(), "{}", trial::describe(&model, &target))
+}
+
+fn smaller(seed: u64, number: u64) -> std::io::Result<()> {
+    let (isas, mut pools) = (devices::isas(), Pools::default());
+    let (model, target) = trial::numbered(seed, number, &isas);
+    let mut why = String::new();
+    let small = shrink::shrink(&model, &mut |model| match trial::run(model, &target, &mut pools) {
+        Verdict::Wrong(what) => {
+            why = what;
+            true
+        }
+        Verdict::Right(_) | Verdict::Unsupported(_) => false,
+    });
+    let text = trial::describe(&small, &target);
+    if why.is_empty()
+        && let Verdict::Wrong(what) = trial::run(&small, &target, &mut pools)
+    {
+        why = what;
+    }
+    writeln!(std::io::stdout(), "{text}// {}", one_line(&why))
+}

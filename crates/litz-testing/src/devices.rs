@@ -1,0 +1,105 @@
+//! Runs graphs by the interpreter of loops, on the reference device and as machine code.
+
+use std::sync::Arc;
+
+use litz::pipeline;
+use litz::{CpuBackend, Device, Error, Options, Runner, Stage, Tensor, Value, Verify};
+use litz_codegen::Realized;
+use litz_ir::graph::Graph;
+use litz_ir::loops::Loops;
+use litz_passes::graph::{GraphSettings, PASSES};
+use litz_runtime::RunError;
+use litz_runtime::pool::ThreadPool;
+use litz_runtime::program::Executable;
+use litz_runtime::reference::{self, ReferenceDevice};
+use litz_runtime::weights::Weights;
+use litz_schedule::{Isa, TargetInfo};
+
+use crate::compare::{Expected, expected};
+use crate::models::Call;
+
+/// The loops that define what a graph computes: no more passes than lowering needs.
+///
+/// # Errors
+/// When the graph uses something unsupported.
+pub fn definition(graph: &Graph) -> Result<Loops, Error> {
+    let mut graph = graph.clone();
+    for pass in PASSES.iter().filter(|pass| ["functionalize", "decompose"].contains(&pass.name)) {
+        (pass.run)(&mut graph, &GraphSettings { freeze: false }).map_err(Error::of_diags)?;
+    }
+    litz_ops::lower(&graph).map_err(Error::of_diags)
+}
+
+/// What a program has to return, by the interpreter.
+///
+/// # Errors
+/// What the call ends with.
+pub fn interpret(loops: &Loops, call: &Call) -> Result<Vec<Expected>, RunError> {
+    let results = reference::loops::run(loops, &call.sizes, &call.inputs, &call.weights)?;
+    Ok(expected(loops, results))
+}
+
+/// Kernels and program of a graph, everything verified on the way.
+///
+/// # Errors
+/// When the graph uses something unsupported, or a stage is at fault.
+pub fn realize(graph: Graph, target: &TargetInfo, options: &Options) -> Result<Realized, Error> {
+    let mut silent = |_: &str| {};
+    let mut runner = Runner::new(Verify::Stages, None, &mut silent);
+    let texts = pipeline::compile(graph, target, options, Stage::Program, &mut runner)?;
+    texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))
+}
+
+/// The reference device with a program's kernels.
+///
+/// # Errors
+/// When a kernel breaks the rules of kernels.
+pub fn on_reference(realized: &Realized) -> Result<Device, RunError> {
+    Ok(Arc::new(ReferenceDevice::new(&realized.kernels)?))
+}
+
+/// Machine code of a program's kernels, to run on a pool.
+///
+/// # Errors
+/// When a kernel cannot be emitted, compiled or loaded.
+pub fn on_native(
+    realized: &Realized,
+    backend: &CpuBackend,
+    options: &Options,
+    pool: &Arc<ThreadPool>,
+) -> Result<Device, Error> {
+    let objects = backend.compile(&realized.kernels, options, None)?;
+    litz::load(&realized.kernels, &objects, Arc::clone(pool))
+}
+
+/// Calls a program, twice: the second call finds the memory that the first one left.
+///
+/// # Errors
+/// What a call ends with.
+pub fn run(
+    realized: &Realized,
+    device: Device,
+    inputs: &[Tensor],
+    weights: &dyn Weights,
+) -> Result<[Vec<Value>; 2], RunError> {
+    let executable = Executable::new(&realized.program, &realized.kernels, device, weights)?;
+    Ok([executable.run(inputs)?, executable.run(inputs)?])
+}
+
+/// Instruction sets of this kind of machine that it has; those that it lacks are named on standard error.
+pub fn isas() -> Vec<Isa> {
+    let is_kin = |isa: &Isa| cfg!(target_arch = "aarch64") == (*isa == Isa::Neon);
+    let is_there = |isa: &Isa| {
+        let is_there = CpuBackend::new(&options(*isa, 1)).check_machine().is_ok();
+        if !is_there {
+            eprintln!("note: this machine does not have {}: nothing is run with it", isa.name());
+        }
+        is_there
+    };
+    Isa::ALL.into_iter().filter(is_kin).filter(is_there).collect()
+}
+
+/// Options for an instruction set and so many threads; caches are those of usual machines.
+pub fn options(isa: Isa, threads: u32) -> Options {
+    Options::for_target(TargetInfo { isa, threads, l1_bytes: 32 << 10, l2_bytes: 1 << 20 })
+}

@@ -1,0 +1,131 @@
+//! Writes random models as Python files, and compares what PyTorch returned with machine code.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use litz::tensors::{self, Named};
+use litz::{CpuBackend, Tensor};
+use litz_ops::Table;
+use litz_schedule::Isa;
+
+use crate::devices;
+use crate::models::{Model, python};
+use crate::trial::{self, Pools, Target, Verdict};
+
+/// `PREFIX.py`, `PREFIX.safetensors`, `PREFIX.json`: what `run_models.py` reads.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn export(seed: u64, numbers: std::ops::Range<u64>, prefix: &Path, isas: &[Isa]) -> Result<(), String> {
+    let table = Table::new();
+    let (mut text, mut inputs, mut sizes) = (python::PREAMBLE.to_owned(), Named::new(), Vec::new());
+    for number in numbers {
+        let (model, _) = trial::numbered(seed, number, isas);
+        let (name, call) = (name(number), model.call(model.bindings.len() - 1));
+        text += &format!("{}\n\n", python::function(&model, &name, &table));
+        let weights = model.graph.consts.iter().map(|(_, name)| call.weights[name].clone());
+        for (at, tensor) in call.inputs.iter().cloned().chain(weights).enumerate() {
+            inputs.insert(format!("{name}.in.{at}"), tensor);
+        }
+        let mut pairs: Vec<String> =
+            call.sizes.iter().map(|(sym, n)| format!("\"{}\": {n}", sym.name())).collect();
+        pairs.sort();
+        sizes.push(format!("\"{name}\": {{{}}}", pairs.join(", ")));
+    }
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", prefix.display());
+    fs::write(with(prefix, ".py"), text).map_err(|error| failed(&error))?;
+    fs::write(with(prefix, ".json"), format!("{{{}}}\n", sizes.join(",\n")))
+        .map_err(|error| failed(&error))?;
+    tensors::write(&with(prefix, ".safetensors"), &inputs).map_err(|error| failed(&error))
+}
+
+fn name(number: u64) -> String {
+    format!("m{number}")
+}
+
+fn with(prefix: &Path, ending: &str) -> PathBuf {
+    let mut path = prefix.as_os_str().to_owned();
+    path.push(ending);
+    path.into()
+}
+
+/// What PyTorch returned.
+pub struct Returned {
+    tensors: Named,
+    errors: String,
+}
+
+/// Reads `PREFIX.out.safetensors` and `PREFIX.out.json`.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn returned(prefix: &Path) -> Result<Returned, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", prefix.display());
+    let tensors = tensors::read(&with(prefix, ".out.safetensors")).map_err(|error| failed(&error))?;
+    let errors = fs::read_to_string(with(prefix, ".out.json")).map_err(|error| failed(&error))?;
+    Ok(Returned { tensors, errors })
+}
+
+/// Runs a model as machine code and compares with PyTorch's results. What PyTorch refuses is not compared.
+pub fn compare(
+    number: u64,
+    model: &Model,
+    target: &Target,
+    pools: &mut Pools,
+    returned: &Returned,
+) -> Verdict {
+    let name = name(number);
+    if returned.errors.contains(&format!("\"{name}\":")) {
+        return Verdict::Unsupported("PyTorch refuses it".into());
+    }
+    match attempt(&name, model, target, pools, &returned.tensors) {
+        Ok(verdict) => verdict,
+        Err(why) => Verdict::Unsupported(why),
+    }
+}
+
+fn attempt(
+    name: &str,
+    model: &Model,
+    target: &Target,
+    pools: &mut Pools,
+    returned: &BTreeMap<String, Tensor>,
+) -> Result<Verdict, String> {
+    let text = |error: litz::Error| error.to_string();
+    let call = model.call(model.bindings.len() - 1);
+    let loops = devices::definition(&model.graph).map_err(text)?;
+    let expected = devices::interpret(&loops, &call).map_err(|error| error.to_string())?;
+    let realized = devices::realize(model.graph.clone(), &target.info, &target.options).map_err(text)?;
+    let backend = CpuBackend::new(&target.options);
+    let pool = pools.of(target.options.threads);
+    let device = devices::on_native(&realized, &backend, &target.options, &pool).map_err(text)?;
+    let [found, _] =
+        devices::run(&realized, device, &call.inputs, &call.weights).map_err(|error| error.to_string())?;
+    let mut compared = crate::compare::Compared::default();
+    for at in 0..model.graph.outputs.len() {
+        let (Some(theirs), Some(ours)) = (returned.get(&format!("{name}.out.{at}")), found[at].tensor())
+        else {
+            continue;
+        };
+        // Theirs is another implementation of the same operators: it has the doubts that ours has, and a few roundings
+        // of its own where ours has none.
+        let ulp = litz::contract::ulp(theirs.dtype());
+        let magnitudes = theirs.to_f64();
+        let doubts = expected[at].doubts.iter().zip(magnitudes);
+        let doubts: Vec<f64> = doubts.map(|(doubt, value)| 4.0 * doubt + allowed(value, ulp)).collect();
+        let doubts = if theirs.dtype().is_float() { doubts } else { expected[at].doubts.clone() };
+        match crate::compare::tensors(ours, theirs, &doubts) {
+            Ok(one) => {
+                compared.elements += one.elements;
+                compared.open += one.open;
+            }
+            Err(why) => return Ok(Verdict::Wrong(format!("PyTorch differs: out.{at}: {why}"))),
+        }
+    }
+    Ok(Verdict::Right(compared))
+}
+
+fn allowed(value: f64, ulp: f64) -> f64 {
+    if value.is_finite() { ulp * value.abs() } else { 0.0 }
+}
