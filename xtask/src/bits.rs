@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 
 use crate::command::{build_litz, command, output, root};
-use crate::corpus::{OTHER_FOLDER, OWN_FOLDER, data_files, models, wait};
+use crate::corpus::{OTHER_FOLDER, OWN_FOLDER, data_files, models};
 use crate::table;
+use crate::verify::wait;
 
 /// All calls of a model with one number of threads take no longer.
 const TIME_LIMIT: Duration = Duration::from_secs(1800);

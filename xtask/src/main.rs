@@ -9,6 +9,7 @@ mod bless;
 mod command;
 mod corpus;
 mod demo;
+mod fuzz;
 mod gate;
 mod hostile;
 mod opinfo;
@@ -58,6 +59,8 @@ enum Task {
     BenchModels(bench::Args),
     /// Time single kernels against PyTorch
     BenchKernels(bench::Args),
+    /// Look for inputs that break a promise
+    Fuzz(fuzz::Args),
     /// Time two builds of Litz against each other
     Pair(pair::Args),
     /// Check every promise of the project, and record what was found
@@ -90,6 +93,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Random(args) => return random::run(&args),
         Task::BenchModels(args) => bench_models::run(&args)?,
         Task::BenchKernels(args) => bench_kernels::run(&args)?,
+        Task::Fuzz(args) => return fuzz::run(&args),
         Task::Pair(args) => return pair::run(&args),
         Task::Gate(args) => return gate::run(&args),
     }

@@ -135,7 +135,7 @@ pub fn recall(litz: &Path, case: &Case, logs: &Path) -> Option<Checked> {
 }
 
 /// The child's exit status, or nothing when it had to be killed at the limit.
-fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+pub fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait()? {

@@ -518,20 +518,21 @@ impl Facts {
                 return self.learn_at_most_zero(x);
             }
         }
-        let cut = self.cut(e);
+        let mut divisors: Vec<i64> = e.terms().map(|(c, _)| c.saturating_abs()).filter(|&c| c > 1).collect();
+        divisors.sort_unstable();
+        divisors.dedup();
+        let cuts: Vec<Expr> = divisors.into_iter().filter_map(|m| self.cut(e, m)).collect();
         self.known.at_most_zero.push(e);
-        cut.map_or(Ok(()), |cut| self.learn_at_most_zero(cut))
+        cuts.into_iter().try_for_each(|cut| self.learn_at_most_zero(cut))
     }
 
-    /// What `e == m*a + b <= 0` says of `a` alone, `m` being the greatest coefficient: that it is at most the greatest
-    /// number for which some value of `b` leaves room. None if that says nothing more, or is not known.
-    fn cut(&self, e: Expr) -> Option<Expr> {
-        let m = e.terms().map(|(c, _)| c.saturating_abs()).max().filter(|&m| m > 1)?;
+    /// What `e == m*a + b <= 0` says of `a` alone: that it is at most the greatest number for which some value of `b` leaves
+    /// room. None if that says nothing more, or is not known.
+    fn cut(&self, e: Expr, m: i64) -> Option<Expr> {
         let a: Expr = e.terms().filter(|(c, _)| c % m == 0).map(|(c, monomial)| monomial * (c / m)).sum();
         let b = e - a * m;
         let lowest = Some(self.bounds(b).lo).filter(|&lo| lo != i64::MIN)?;
-        Some(a - floor_divide(lowest.saturating_neg(), m))
-            .filter(|_| b.constant() != 0 || b.terms().len() > 0)
+        Some(a - floor_divide(lowest.saturating_neg(), m)).filter(|_| !b.is_zero())
     }
 
     fn learn_not_zero(&mut self, e: Expr) -> Result<(), Impossible> {

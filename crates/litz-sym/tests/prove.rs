@@ -133,6 +133,15 @@ const ACCESSES: &[Access] = &[
         index: "i*s1*s4 + j*s4 + k",
         span: "s0*s1*s4",
     },
+    // Panels of eight columns, packed again in panels of 32.
+    Access {
+        sizes: &["t"],
+        guards: &[],
+        axes: &[("h", "2"), ("jo", "ceildiv(t, 32)"), ("d", "4"), ("ji", "32")],
+        conditions: &["ji + 32*jo < t"],
+        index: "8*d + 32*h*ceildiv(t, 8) + ji + 128*jo + 24*floordiv(ji, 8)",
+        span: "64*ceildiv(t, 8)",
+    },
     // Query heads that share key heads.
     Access {
         sizes: &["s0", "s1", "s2", "s3"],

@@ -1,13 +1,16 @@
-//! Writes graphs of inputs alone as the archives that `torch.export.save` writes.
+//! Writes archives as `torch.export.save` does, of graphs of inputs alone or of any entries, and takes archives apart.
 
 use std::io::{Cursor, Write as _};
+use std::sync::Arc;
 
+use litz_import::Archive;
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Graph, MemoryFormat, Node, TensorType, Type, Value};
 use litz_ir::schema::Schemas;
 use litz_ops::Table;
 use serde_json::{Value as Json, json};
 use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 /// The archive of a graph without constants, subgraphs and symbols, whose outputs are all tensors.
 ///
@@ -15,21 +18,36 @@ use zip::write::SimpleFileOptions;
 /// What of the graph such an archive cannot say.
 pub fn of(graph: &Graph) -> Result<Vec<u8>, String> {
     let empty = json!({ "config": {} }).to_string();
-    let entries = [
-        ("archive_format", "pt2".to_owned()),
-        ("archive_version", "0".to_owned()),
-        ("byteorder", "little".to_owned()),
-        ("data/weights/model_weights_config.json", empty.clone()),
-        ("data/constants/model_constants_config.json", empty),
-        ("models/model.json", model(graph)?.to_string()),
-    ];
-    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
-    let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    let model = model(graph)?.to_string();
+    Ok(pack(&[
+        ("archive_format", b"pt2"),
+        ("archive_version", b"0"),
+        ("byteorder", b"little"),
+        ("data/weights/model_weights_config.json", empty.as_bytes()),
+        ("data/constants/model_constants_config.json", empty.as_bytes()),
+        ("models/model.json", model.as_bytes()),
+    ]))
+}
+
+/// An archive with these entries below one root folder, stored as PyTorch stores them, checksums included.
+pub fn pack(entries: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
     for (path, contents) in entries {
-        zip.start_file(format!("model/{path}"), stored).map_err(|error| error.to_string())?;
-        zip.write_all(contents.as_bytes()).map_err(|error| error.to_string())?;
+        writer.start_file(format!("model/{path}"), stored).expect("invariant: memory takes any entry");
+        writer.write_all(contents).expect("invariant: memory takes any contents");
     }
-    Ok(zip.finish().map_err(|error| error.to_string())?.into_inner())
+    writer.finish().expect("invariant: memory takes a directory").into_inner()
+}
+
+/// The entries of a sound archive, without the root folder.
+///
+/// # Panics
+/// When the archive is damaged.
+pub fn parts(bytes: Vec<u8>) -> Vec<(String, Vec<u8>)> {
+    let archive = Archive::open(Arc::new(bytes.clone())).expect("a sound archive");
+    let part = |path: &str| (path.to_owned(), bytes[archive.range(path).expect("it is listed")].to_vec());
+    archive.paths().map(part).collect()
 }
 
 fn model(graph: &Graph) -> Result<Json, String> {

@@ -62,6 +62,8 @@ pub fn calls() -> Result<Vec<Call>, String> {
 pub fn judged(call: &Call, outcome: &Outcome) -> Outcome {
     let op = call.case.op.as_str();
     let problem = match (call.expected, outcome) {
+        // The type that an archive declares can be wrong by itself: its reader refuses it before any operator is asked.
+        (Expected::Refused(_), Outcome::Refused(message)) if message.contains("bad program") => None,
         (Expected::Refused(named), Outcome::Refused(message)) => named
             .iter()
             .chain([&op])
@@ -190,7 +192,9 @@ fn outcome_of(error: &Error) -> Outcome {
     let message = error.to_string();
     match error {
         Error::Invalid(_) | Error::Import(_) => Outcome::Refused(message),
-        Error::Unsupported(_) => Outcome::Unsupported(message),
+        Error::Unsupported(_) | Error::Limit(_) | Error::Run(RunError::Limit(_)) => {
+            Outcome::Unsupported(message)
+        }
         // Positions that do not exist, and memory that is not there, end a call cleanly.
         Error::Run(RunError::BadIndex { .. } | RunError::OutOfMemory(_)) => Outcome::Ran,
         Error::Run(_) | Error::Io { .. } | Error::Artifact(_) | Error::Bug { .. } => {

@@ -2,14 +2,14 @@
 
 pub mod archive;
 pub mod cases;
-pub mod contradictions;
-pub mod elements;
-pub mod hostile;
-pub mod mutants;
 pub mod choices;
 pub mod compare;
+pub mod contradictions;
 pub mod devices;
 pub mod elements;
+pub mod fuzz;
+pub mod hostile;
 pub mod models;
+pub mod mutants;
 pub mod torch;
 pub mod trial;

@@ -102,7 +102,8 @@ impl Model {
     }
 }
 
-fn fill_tensor(dtype: Dtype, sizes: &[usize], strides: &[usize], fill: Fill, seed: u64) -> Tensor {
+/// A tensor that holds numbers drawn from a seed.
+pub(crate) fn fill_tensor(dtype: Dtype, sizes: &[usize], strides: &[usize], fill: Fill, seed: u64) -> Tensor {
     let mut random = Random::new(seed);
     let count: usize = sizes.iter().product();
     let values: Vec<Vec<u8>> = match fill {

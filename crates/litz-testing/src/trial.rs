@@ -145,7 +145,7 @@ fn attempt(model: &Model, target: &Target, pools: &mut Pools) -> Verdict {
             _ => devices::on_native(&realized, &backend, &target.options, &pool),
         };
         let result = device.map_err(|error| error.to_string());
-        match result.and_then(|device| check(&realized, device, &calls, &expected)) {
+        match result.and_then(|device| self::calls(&realized, device, &calls, &expected)) {
             Ok(found) => compared = found,
             Err(why) => return Verdict::Wrong(format!("{name}: {why}")),
         }
@@ -154,7 +154,10 @@ fn attempt(model: &Model, target: &Target, pools: &mut Pools) -> Verdict {
 }
 
 /// Makes all calls of one compilation, each twice, and compares.
-fn check(
+///
+/// # Errors
+/// The first difference, in words.
+pub fn calls(
     realized: &Realized,
     device: Device,
     calls: &[Call],

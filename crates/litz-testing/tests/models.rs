@@ -1,4 +1,4 @@
-//! Random models: a sample with a seed that nobody tried before, and what generator and comparison promise.
+//! Checks a sample of random models, and what generator and comparison promise.
 
 #![allow(missing_docs, reason = "a test")]
 
@@ -12,14 +12,15 @@ use litz_testing::models::{self, Call, Fill, Model, shrink};
 use litz_testing::trial::{self, Pools, Verdict};
 use litz_testing::{compare, devices};
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The sample stays the same, so that a failure means a change; `cargo xtask random` draws others.
+const SEED: u64 = 1;
 /// Models of the sample: about ten seconds of one core.
 const SAMPLE: u64 = 60;
 
 #[test]
-fn a_fresh_sample_is_right() {
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+fn a_sample_is_right() {
+    let seed = std::env::var("LITZ_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
     let (isas, mut pools) = (devices::isas(), Pools::default());
     for number in 0..SAMPLE {
         let (model, target) = trial::numbered(seed, number, &isas);

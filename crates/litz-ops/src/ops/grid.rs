@@ -5,6 +5,7 @@ use crate::body::Body;
 use crate::def::{OpDef, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
+use crate::layout::not_negative;
 use crate::lower::Lower;
 use crate::ops::curve::{Curve, curve_weights};
 use crate::view::Access;
@@ -226,6 +227,7 @@ fn affine_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     if !matches!(dims, 2 | 3) {
         return Err(args.bad("size", "the sizes of a batch of images"));
     }
+    not_negative(cx, args, &size)?;
     let expected =
         [(*batch, size[0]), (*rows, Expr::int(dims as i64)), (*columns, Expr::int(dims as i64 + 1))];
     for (found, expected) in expected {

@@ -200,16 +200,14 @@ pub(crate) fn copied_self(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Option<
 /// Values broadcast to what the indices name.
 fn index_put_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
-    args.of_types("values", &[x.dtype])?;
     match whole_mask(args)? {
         Some(mask) => {
-            // A single value goes to however many places the mask has, along one dimension and those behind it.
-            let lead = mask.ty.rank();
-            let (masked, rest) = x.sizes.split_at_checked(lead).unwrap_or((&x.sizes, &[]));
+            // The single value is converted, and goes to however many places the mask has.
+            let masked = &x.sizes[..mask.ty.rank().min(x.rank())];
             same_sizes(cx, args, "argument `indices`", &mask.ty.sizes, masked)?;
-            broadcasts_to(cx, args, "values", &[&[Expr::one()], rest].concat())?;
         }
         None => {
+            args.of_types("values", &[x.dtype])?;
             let sizes = indexing(cx, args, x)?.sizes;
             broadcasts_to(cx, args, "values", &sizes)?;
         }

@@ -221,10 +221,11 @@ fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Win
     Ok(windows)
 }
 
-/// Pooled dimensions have elements, and so do channels where there is a batch.
+/// Pooled dimensions have elements, and so do channels where windows have a size.
 fn not_empty(cx: &mut InferCx<'_>, args: &Args<'_>, x: &TensorType, dims: usize) -> Result<(), OpError> {
     let empty = |_| args.invalid(format!("expected elements along all dimensions but the first, found {x}"));
-    let inner = &x.sizes[x.rank() - dims - usize::from(x.rank() == dims + 2)..];
+    let has_channels = !args.has("output_size");
+    let inner = &x.sizes[x.rank() - dims - usize::from(has_channels)..];
     inner.iter().try_for_each(|&size| cx.require(Rel::ge(size, 1), args.op())).map_err(empty)
 }
 

@@ -33,7 +33,9 @@ fn align_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
 /// their image, then left, top, right and bottom.
 fn align(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let samples = args.literal("sampling_ratio")?;
-    if samples < 1 {
+    // Both loops over samples are counted in one number.
+    const MOST_SAMPLES: i64 = 1 << 20;
+    if !(1..=MOST_SAMPLES).contains(&samples) {
         return Err(args.unsupported("a number of samples that depends on the regions"));
     }
     let (scale, aligned) = (args.float("spatial_scale")?, args.flag("aligned")?);

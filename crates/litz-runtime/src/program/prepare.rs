@@ -10,7 +10,7 @@ use litz_ir::kernel::{Kernel, Loop, Space, Stmt};
 use litz_ir::program::{self as ir, Program};
 use litz_ir::scalar::Scalar;
 use litz_ir::verify::kernel::verify;
-use litz_sym::{Clause, Expr, Range, Rel, Sym};
+use litz_sym::{Clause, Expr, Range, Sym};
 
 use super::bind::{Guard, guard, unbound};
 use crate::arena::GuardPages;

@@ -92,7 +92,11 @@ fn left_out(model: &Model, at: usize) -> Option<Model> {
 /// The graph without operators, inputs and constants that nothing needs.
 fn without_dead(mut graph: Graph) -> Graph {
     let mut needed = HashSet::new();
-    graph.outputs.iter().for_each(|arg| arg.each_value(&mut |value| drop(needed.insert(value))));
+    graph.outputs.iter().for_each(|arg| {
+        arg.each_value(&mut |value| {
+            needed.insert(value);
+        })
+    });
     // A write is needed with what it writes to: all views of one base hang together.
     let is_kept = |needed: &HashSet<Value>, node: &litz_ir::graph::Node| {
         super::writer::is_in_place(&node.op)
@@ -100,7 +104,11 @@ fn without_dead(mut graph: Graph) -> Graph {
     };
     for node in graph.nodes.iter().rev() {
         if is_kept(&needed, node) {
-            node.args.iter().for_each(|arg| arg.each_value(&mut |value| drop(needed.insert(value))));
+            node.args.iter().for_each(|arg| {
+                arg.each_value(&mut |value| {
+                    needed.insert(value);
+                })
+            });
         }
     }
     graph.nodes.retain(|node| is_kept(&needed, node));

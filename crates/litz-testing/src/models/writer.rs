@@ -211,7 +211,7 @@ impl<'a, 'b> Writer<'a, 'b> {
         self.bindings.iter().all(|binding| {
             self.graph.facts.guards().iter().all(|guard| {
                 let value = |sym| binding.iter().find(|known| known.0 == sym).map(|known| known.1);
-                guard.rel.eval(&value) == Some(true)
+                guard.clause.eval(&value) == Some(true)
             })
         })
     }

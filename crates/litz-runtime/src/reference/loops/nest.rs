@@ -569,7 +569,7 @@ impl Context<'_> {
                 let dtype = self.buffer(*buf)?;
                 self.expect(dtype, ty)?;
                 self.expect(dtype, self.ty(*value, at)?)?;
-                let combine = combine.map(|op| Ok((op, self.function(op.combine(), dtype)?)));
+                let combine = combine.map(|op| Ok::<_, RunError>((op, self.function(op.combine(), dtype)?)));
                 let combine = combine.transpose()?;
                 let is_computed = self.computed.iter().any(|&sym| index.has_sym(sym));
                 Step::Store {

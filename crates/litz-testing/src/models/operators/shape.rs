@@ -1,6 +1,5 @@
 //! Calls that move elements: views, writes through them, joining, padding, resizing.
 
-use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Value};
 use litz_sym::Expr;
 

@@ -1,0 +1,7 @@
+//! Feeds libFuzzer's inputs to the target `models` of `litz-testing`.
+
+#![no_main]
+
+use litz_testing::fuzz::Target;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| Target::Models.attempt(bytes));

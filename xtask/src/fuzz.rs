@@ -1,0 +1,153 @@
+//! Builds the fuzz targets, runs each for a while, and prints how fast they were and what they found.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::command::{cargo, command, output, root, run as run_command};
+use crate::table;
+
+/// Targets, and the executions a second below which a run says too little.
+const TARGETS: [(&str, f64); 6] = [
+    ("archive", 500.0),
+    ("program", 500.0),
+    ("simplify", 500.0),
+    ("text", 20.0),
+    ("run", 20.0),
+    ("models", 20.0),
+];
+
+/// Seconds after which one input counts as a hang.
+const INPUT_SECONDS: u32 = 10;
+
+/// Memory that one process may take: expressions and names stay interned for the life of a process.
+const MEMORY_MIB: u32 = 6144;
+
+/// What to fuzz.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Targets, separated by commas [default: all]
+    #[arg(value_delimiter = ',')]
+    targets: Vec<String>,
+    /// How long each target runs
+    #[arg(long, value_name = "N", default_value_t = 600)]
+    seconds: u64,
+    /// Build and write the seeds, and run nothing
+    #[arg(long)]
+    build: bool,
+}
+
+/// What came of one target.
+struct Outcome {
+    name: &'static str,
+    executions: f64,
+    a_second: f64,
+    least: f64,
+    /// Inputs that were kept because they show something.
+    findings: Vec<String>,
+}
+
+/// Runs the targets one after another; exit status 1 where there is a finding, or a target was too slow.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    for name in &args.targets {
+        ensure!(TARGETS.iter().any(|(target, _)| target == name), "no such target: {name}");
+    }
+    ensure_cargo_fuzz()?;
+    let wanted = TARGETS
+        .iter()
+        .filter(|(name, _)| args.targets.is_empty() || args.targets.iter().any(|wanted| wanted == name));
+    let (mut outcomes, mut rows) = (Vec::new(), Vec::new());
+    for &(name, least) in wanted {
+        build(name)?;
+        write_seeds(name)?;
+        if !args.build {
+            outcomes.push(fuzz(name, least, args.seconds)?);
+        }
+    }
+    for outcome in &outcomes {
+        let findings =
+            if outcome.findings.is_empty() { "none".to_string() } else { outcome.findings.join(" ") };
+        rows.push(vec![
+            outcome.name.to_string(),
+            format!("{:.0}", outcome.executions),
+            format!("{:.0}", outcome.a_second),
+            format!("{:.0}", outcome.least),
+            findings,
+        ]);
+    }
+    print!("{}", table::format(&["target", "inputs", "a second", "at least", "findings"], &rows));
+    let found: usize = outcomes.iter().map(|outcome| outcome.findings.len()).sum();
+    let slow = outcomes.iter().filter(|outcome| outcome.a_second < outcome.least).count();
+    println!("\nfuzz: {} targets, {found} findings, {slow} too slow", outcomes.len());
+    Ok(if found + slow == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn ensure_cargo_fuzz() -> anyhow::Result<()> {
+    if output(cargo().args(["fuzz", "--version"])).is_ok() {
+        return Ok(());
+    }
+    run_command(cargo().args(["install", "--locked", "cargo-fuzz"]))
+}
+
+/// Builds one target with coverage and assertions. No sanitizer: nothing below the runtime is unsafe, and native code
+/// does not run here.
+fn build(name: &str) -> anyhow::Result<()> {
+    let mut build = cargo();
+    // The flags that libFuzzer needs are those of a nightly compiler.
+    build.args(["fuzz", "build", "--sanitizer", "none", name]).env("RUSTC_BOOTSTRAP", "1");
+    run_command(&mut build)
+}
+
+fn write_seeds(name: &str) -> anyhow::Result<()> {
+    let folder = corpus(name);
+    run_command(cargo().args(["run", "--quiet", "-p", "litz-testing", "--bin", "seeds", name]).arg(folder))
+}
+
+fn corpus(name: &str) -> PathBuf {
+    root().join("fuzz/corpus").join(name)
+}
+
+fn fuzz(name: &'static str, least: f64, seconds: u64) -> anyhow::Result<Outcome> {
+    let artifacts = root().join("fuzz/artifacts").join(name);
+    fs::create_dir_all(&artifacts)?;
+    let before = files(&artifacts)?;
+    let mut child = command(binary(name)?)
+        .arg(corpus(name))
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-timeout={INPUT_SECONDS}"))
+        .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .arg("-print_final_stats=1")
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let stderr = child.stderr.take().context("standard error is piped")?;
+    let log = std::io::read_to_string(stderr)?;
+    child.wait()?;
+    fs::write(artifacts.with_extension("log"), &log)?;
+    let statistic = |name: &str| {
+        let line = log.lines().find_map(|line| line.strip_prefix("stat::")?.strip_prefix(name));
+        line.and_then(|rest| rest.trim_start_matches(':').trim().parse::<f64>().ok())
+    };
+    let executions = statistic("number_of_executed_units").unwrap_or(0.0);
+    let findings = files(&artifacts)?.into_iter().filter(|file| !before.contains(file)).collect();
+    Ok(Outcome { name, executions, a_second: executions / seconds.max(1) as f64, least, findings })
+}
+
+fn files(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let mut names: Vec<String> = fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path().display().to_string()))
+        .collect::<std::io::Result<_>>()?;
+    names.sort();
+    Ok(names)
+}
+
+/// Where cargo-fuzz leaves the binary of this machine's triple.
+fn binary(name: &str) -> anyhow::Result<PathBuf> {
+    let version = output(command("rustc").arg("-vV"))?;
+    let Some(host) = version.lines().find_map(|line| line.strip_prefix("host: ")) else {
+        bail!("`rustc -vV` does not name its host");
+    };
+    Ok(root().join("fuzz/target").join(host).join("release").join(name))
+}
