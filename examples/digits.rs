@@ -1,4 +1,4 @@
-//! The digits model on scans it was not trained on: each image as text, the answer, and how it compares with PyTorch.
+//! Reads handwritten digits that the model was not trained on: each image as text, the answer, and PyTorch's.
 //!
 //! `cargo run --release --bin digits`, or `cargo xtask demo`, which also installs what the build needs.
 

@@ -1,4 +1,4 @@
-//! Feeds libFuzzer's inputs to the target `archive` of `litz-testing`.
+//! Reads any bytes as a `.pt2` file: the result is a verified graph or an error with a message, and never a panic.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Measurements of kernels to the figures that have a bar: how they compare with what must hold.
+//! Compares measurements of kernels with the figures that they must reach.
 //!
 //! Three kinds. Pointwise kernels and norms are set against Inductor, all threads on both sides. Products with constant
 //! weights, and the convolutions of a network, are set against the peak of fused multiply-adds on one thread, which

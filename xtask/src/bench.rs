@@ -1,4 +1,4 @@
-//! Turns requests for timings into paired measurements of Litz and PyTorch.
+//! Measures Litz and PyTorch in pairs, turn by turn.
 //!
 //! Each system is a child process that answers one line for one line:
 //!

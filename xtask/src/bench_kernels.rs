@@ -1,4 +1,4 @@
-//! Turns the kernels of `benches/kernels.py` into a table of times a call and speed-ups, and the bars they must meet.
+//! Times the kernels of `benches/kernels.py` against PyTorch and checks the figures that they must reach.
 
 use std::path::PathBuf;
 use std::process::Command;

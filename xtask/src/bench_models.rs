@@ -1,4 +1,4 @@
-//! Turns the full-size models of the corpus into a table of times a call, compile times and speed-ups.
+//! Times the full-size models of the corpus: calls, compilations and memory, beside PyTorch's.
 
 use std::fs::File;
 use std::io::Read;

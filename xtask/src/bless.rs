@@ -1,4 +1,4 @@
-//! Turns the present output of the file tests into their expected blocks.
+//! Rewrites the expected blocks of the file tests with their present output.
 
 use crate::command::{cargo, run as run_command};
 

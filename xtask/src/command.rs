@@ -1,4 +1,4 @@
-//! Turns a program and its arguments into a child process of the repository root, and its failure into an error.
+//! Runs child processes in the repository root and turns their failure into errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Turns a folder of exported models into a table of which ones Litz computes right.
+//! Checks Litz's numbers on a folder of exported models and prints a table.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -55,7 +55,7 @@ const fn check(name: &'static str, full: &'static str, short: &'static str) -> C
 }
 
 /// In the order in which they run: what is quick and finds most comes first.
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 19] = [
     check("test", "test", "test"),
     check("corpus", "corpus", "corpus"),
     check("opinfo-f32", "opinfo", "opinfo --shard 0/10"),
@@ -65,6 +65,12 @@ const CHECKS: [Check; 13] = [
     check("opinfo-bool", "opinfo --dtype bool", ""),
     check("opinfo-dynamic", "opinfo --dynamic", "opinfo --dynamic --shard 2/10"),
     check("models", "corpus --export {models}", ""),
+    check("targets", "targets", "targets --sample"),
+    check("hostile", "hostile", "hostile --first 500"),
+    check("hostile-torch", "hostile --torch", ""),
+    check("random", "random --count 20000 --seed {seed}", "random --count 500 --seed {seed}"),
+    check("random-torch", "random --count 2000 --seed {seed} --torch", ""),
+    check("fuzz", "fuzz --seconds 600", "fuzz --seconds 30"),
     check("bits", "bits", "bits --folder target/corpus --calls 20"),
     check("bench-models", "bench-models", ""),
     check("bench-kernels", "bench-kernels", ""),

@@ -1,4 +1,4 @@
-//! Project tasks: turns `cargo xtask TASK` into the commands, checks and measurements behind it.
+//! Runs `cargo xtask TASK`: the commands, checks and measurements of the project.
 
 mod bars;
 mod bench;

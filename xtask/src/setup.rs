@@ -1,4 +1,4 @@
-//! Turns a Debian machine into one that can build Litz: installs the LLVM packages that are missing.
+//! Installs the LLVM packages that a Debian machine lacks to build Litz.
 
 use anyhow::{Context, bail};
 

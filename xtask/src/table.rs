@@ -1,4 +1,4 @@
-//! Turns rows of words into an aligned text table.
+//! Formats rows of words as an aligned text table.
 
 /// Columns two blanks apart, the first to the left, numbers (what starts with a digit or is `-`) to the right.
 pub fn format(header: &[&str], rows: &[Vec<String>]) -> String {

@@ -1,4 +1,4 @@
-//! Turns a clean clone into one verdict: the repository's own rules, then every Rust test.
+//! Checks a clean clone: the repository's own rules, then every Rust test.
 
 use crate::command::{self, cargo};
 use crate::{setup, tidy};

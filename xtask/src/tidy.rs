@@ -1,4 +1,4 @@
-//! Turns the repository's own rules into errors: crate directions, file sizes, file headers.
+//! Checks the repository's own rules: crate directions, file sizes, file headers.
 
 use std::collections::BTreeMap;
 use std::fs;

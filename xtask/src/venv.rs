@@ -1,4 +1,4 @@
-//! Turns a list of pinned packages into the Python environment `target/venv`.
+//! Makes the Python environment `target/venv` from a list of pinned packages.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A .pt2 file in memory into its entries: names without the root folder, and the byte range of each.
+//! Finds the entries of a `.pt2` file in memory: their names without the root folder, and the byte range of each.
 //!
 //! The container is what PyTorch writes: a zip whose entries are all stored, sizes in the central directory, zip64
 //! records always present. Entries are ranges into the caller's bytes (usually a memory map), so opening an archive

@@ -1,4 +1,4 @@
-//! The nodes of a program, or of a subgraph, into nodes of the graph IR.
+//! Reads the nodes of a program, or of one of its subgraphs, as nodes of the graph IR.
 
 use crate::cx::Cx;
 use crate::error::ImportError;

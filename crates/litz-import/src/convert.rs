@@ -1,4 +1,4 @@
-//! A program of an archive into a graph, with the interface that callers see.
+//! Converts a program of an archive to a graph, with the interface that callers see.
 //!
 //! The graph has every argument filled in from operator schemas, sizes as expressions, wrappers inlined and asserts on
 //! sizes turned into guards. In-place operators stay as they are.

@@ -1,4 +1,4 @@
-//! What all graphs of a program share: symbols, expressions, source lines, and the list of what is not supported.
+//! Holds what all graphs of one program share: symbols, expressions, source lines, and the list of what is not supported.
 
 use crate::error::{ImportError, UnknownOp};
 use crate::schema::{self, Argument, ExportedProgram, SymExprHint, SymInt, SymIntArgument, TensorMeta};

@@ -1,4 +1,4 @@
-//! What can be wrong with an archive: facts in fields, one stable slug each, and what to do about it.
+//! Defines what can be wrong with an archive: facts in fields, one stable slug each, and what to do about it.
 
 use litz_ir::{Diag, Diags};
 use thiserror::Error;

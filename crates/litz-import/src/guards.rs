@@ -1,4 +1,4 @@
-//! Guards, which are Python expressions over input sizes, into clauses: relations between symbols, and alternatives of
+//! Parses guards, which are Python expressions over input sizes, to clauses: relations between symbols, and alternatives of
 //! them.
 //!
 //! `(2*L['x'].size()[0]) == L['y'].size()[0]` is `2*s77 == s77` once the inputs' sizes are put in. Guards are not

@@ -1,4 +1,4 @@
-//! Higher-order operators: wrappers are inlined, control flow gets subgraphs.
+//! Reads higher-order operators: wrappers are inlined, and control flow gets subgraphs.
 
 use crate::body::{Body, Scope};
 use crate::cx::Cx;

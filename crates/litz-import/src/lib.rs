@@ -1,4 +1,4 @@
-//! Readers of torch.export archives: from a .pt2 file to a verified graph.
+//! Reads torch.export archives: a `.pt2` file becomes a verified graph, or an error with a message.
 //!
 //! [`archive`] finds the entries of the zip, [`schema`] types the JSON of the program, [`srepr`], [`guards`] and
 //! [`pytree`] read the three small languages inside its strings, [`weights`] locates the bytes of each tensor, and

@@ -1,4 +1,4 @@
-//! Symbolic arithmetic as Python and sympy do it, floats included, into exact integer expressions and relations.
+//! Evaluates symbolic arithmetic as Python and sympy do, floats included, to exact integer expressions and relations.
 //!
 //! Sizes may pass through floats on their way (`int(n * 1.5)`). A float is kept as an exact quotient of an integer
 //! expression and a positive constant, which rounding back to an integer turns into a floor division. That is right

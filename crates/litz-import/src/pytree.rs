@@ -1,4 +1,4 @@
-//! Pytree strings, which describe nested Python containers, into the path of each leaf.
+//! Parses pytree strings, which describe nested Python containers, to the path of each leaf.
 //!
 //! `[1, {"type": "builtins.dict", "context": "[\"u\"]", "children_spec": [{"type": null, ...}]}]` has one leaf, `u`.
 //! A container of unknown type is opaque: its children are numbered, or named where its context is a list of as

@@ -1,4 +1,4 @@
-//! A text to its words and tokens, one after another: what the readers of the small languages inside strings share.
+//! Splits a text into tokens: the scanner that the readers of the small languages inside strings share.
 
 use crate::number::Problem;
 

@@ -1,4 +1,4 @@
-//! The JSON of a program into typed structs: PyTorch's serialization schema, version 8.20.
+//! Declares the JSON of a program as typed structs: PyTorch's serialization schema, version 8.20.
 //!
 //! Field names and tags are the schema's own. Unknown fields are ignored and missing ones take the schema's default, so
 //! that every 8.x file reads; an unknown union tag is an error. Strings borrow from the JSON where it has no escapes.

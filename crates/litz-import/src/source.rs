@@ -1,4 +1,4 @@
-//! Python stack traces into the line of the user's program.
+//! Finds the user's line of a program in a Python stack trace.
 
 /// The innermost frame that belongs to neither torch nor generated code, as `model.py:12`; failing that, the innermost
 /// of torch.

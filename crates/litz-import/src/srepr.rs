@@ -1,4 +1,4 @@
-//! Expressions as `sympy.srepr` prints them into [`Expr`] and [`Clause`].
+//! Parses expressions as `sympy.srepr` prints them to [`Expr`] and [`Rel`].
 //!
 //! `Mul(Integer(2), Symbol('s77', positive=True, integer=True))` is `2*s77`. The assumptions of a symbol are ignored:
 //! sympy prints `positive=True` even where the range allows 0.

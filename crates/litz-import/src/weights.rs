@@ -1,4 +1,4 @@
-//! Descriptions of parameters, buffers and constants into places in the file, checked against its bounds.
+//! Locates parameters, buffers and constants in the file and checks their descriptions against its bounds.
 //!
 //! A payload is the whole storage that a group of tensors shares: views, slices, tied and expanded tensors point into
 //! one entry with their own offset and strides. Nothing is copied here.

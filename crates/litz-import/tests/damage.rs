@@ -1,4 +1,4 @@
-//! Damaged and hostile archives: each gives a clear error, quickly, with little memory, and never a panic.
+//! Checks that damaged and hostile archives give a clear error, quickly and with little memory, and never a panic.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Archives of two torch versions into graphs: text, interface and weights.
+//! Checks text, interface and weights of the graphs that archives of two torch versions become.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Diagnostics: what is wrong, where, and what to do next.
+//! Defines diagnostics: what is wrong, where, and what to do next.
 
 use std::fmt;
 

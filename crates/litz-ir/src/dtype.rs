@@ -1,4 +1,4 @@
-//! Element types of tensors and of scalar values.
+//! Defines the element types of tensors and of scalar values.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The graph IR: ATen operators on whole tensors.
+//! Defines the graph IR: ATen operators on whole tensors.
 //!
 //! ```text
 //! graph @mlp on cpu {

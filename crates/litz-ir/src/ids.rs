@@ -1,4 +1,4 @@
-//! Typed `u32` indices and the tables they index.
+//! Defines typed `u32` indices and the tables that they index.
 
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};

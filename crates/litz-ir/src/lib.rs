@@ -1,4 +1,4 @@
-//! The five IRs of Litz — graph, loops, schedule, kernel, program — as plain data with one text form each.
+//! Defines the five IRs of Litz (graph, loops, schedule, kernel, program) as plain data with one text form each.
 //!
 //! Nothing here transforms, decides, or does I/O. Every struct owns its entities in tables indexed by
 //! `u32` newtypes; links from one IR to another are names, so any text file stands alone.

@@ -1,4 +1,4 @@
-//! The program IR: the wrapper around kernels, as data.
+//! Defines the program IR: the wrapper around kernels, as data.
 //!
 //! ```text
 //! program @mlp on cpu {

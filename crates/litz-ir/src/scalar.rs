@@ -1,4 +1,4 @@
-//! Scalar operations: what an instruction of a loops or kernel body computes.
+//! Defines scalar operations: what an instruction of a loops or kernel body computes.
 
 use crate::dtype::Dtype;
 use std::fmt;

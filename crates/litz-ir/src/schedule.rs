@@ -1,4 +1,7 @@
-//! The schedule IR: how the nests of a loops program run. Editing it can change speed, never results.
+//! Defines the schedule IR: how the nests of a loops program run.
+//!
+//! The verifier checks that a schedule covers every point once and keeps whole statements in their order. It does not prove
+//! dependences between statements that share loops: an edited schedule that interleaves them can compute other numbers.
 //!
 //! ```text
 //! schedule @mlp of @mlp for cpu(isa=avx512, threads=2) {

@@ -1,4 +1,4 @@
-//! Operator schemas: argument names, types, defaults and aliasing, parsed from PyTorch's notation.
+//! Parses operator schemas in PyTorch's notation: argument names, types, defaults and aliasing.
 //!
 //! `aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)`
 

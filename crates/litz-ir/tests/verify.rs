@@ -1,4 +1,4 @@
-//! Each verifier rule: canonical texts pass, and an edit that breaks one rule is reported under that rule's slug alone.
+//! Checks each verifier rule: canonical texts pass, and an edit that breaks one rule is reported under its slug alone.
 
 mod texts;
 

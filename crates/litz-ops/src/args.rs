@@ -1,4 +1,4 @@
-//! A node's arguments by name, read as the type an operator wants, or an error that names operator and argument.
+//! Reads a node's arguments by name as the type that an operator wants, or reports operator and argument.
 
 use crate::error::OpError;
 use litz_ir::Dtype;

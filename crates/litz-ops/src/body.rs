@@ -1,4 +1,4 @@
-//! Builders of nests: axes, loads, scalar operations and stores, appended in order.
+//! Builds the bodies of nests: axes, loads, scalar operations and stores, appended in order.
 
 use crate::args::{Args, Number};
 use crate::view::Access;

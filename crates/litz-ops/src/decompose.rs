@@ -1,4 +1,4 @@
-//! Graph to graph: operators whose entry is a decomposition, replaced by the operators they are made of.
+//! Replaces operators whose entry is a decomposition by the operators that they are made of.
 
 use crate::args::Args;
 use crate::def::{DecomposeFn, Rule};

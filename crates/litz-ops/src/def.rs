@@ -1,4 +1,4 @@
-//! The shape of a table entry: what an operator returns and how it is computed.
+//! Defines the shape of a table entry: what an operator returns and how it is computed.
 
 use crate::args::Args;
 use crate::body::Point;

@@ -1,4 +1,4 @@
-//! What an operator's entry says when it cannot do what a node asks.
+//! Defines what an operator's entry says when it cannot do what a node asks.
 
 use litz_ir::Diag;
 use litz_ir::graph::{Node, OpName};

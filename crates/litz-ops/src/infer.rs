@@ -1,4 +1,4 @@
-//! A node into the types of its results, by its operator's rule.
+//! Infers the types of a node's results by its operator's rule.
 
 use crate::args::{Args, Operand};
 use crate::decompose;

@@ -1,4 +1,4 @@
-//! Sizes and strides: broadcasting and the other relations between operands' sizes that PyTorch requires, the strides
+//! Computes sizes and strides: broadcasting and the other relations between sizes that PyTorch requires, the strides
 //! that eager PyTorch gives to new tensors, and memory formats.
 
 use crate::args::{Args, Operand, Tensor};

@@ -1,4 +1,4 @@
-//! What each ATen operator means: an operator's name into its schema, result types, and lowering to loops.
+//! Says what each ATen operator means: its schema, its result types and its lowering to loops, by name.
 //!
 //! # How to add an operator
 //!

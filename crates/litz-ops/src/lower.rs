@@ -1,4 +1,4 @@
-//! A functional graph into loops: one nest for each computed operator, views as index functions.
+//! Lowers a functional graph to loops: one nest for each computed operator, views as index functions.
 
 use crate::args::{Args, Number, Operand, Tensor};
 use crate::body::{Body, Point};

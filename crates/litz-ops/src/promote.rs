@@ -1,4 +1,4 @@
-//! Operand element types to the type an operator computes in and returns: PyTorch's promotion rules.
+//! Promotes operand element types to the type that an operator computes in and returns, by PyTorch's rules.
 //!
 //! Operands count in three classes: tensors with dimensions, zero-dimensional tensors, and Python numbers. A lower
 //! class changes the result only when its family (bool < int < float < complex) is higher. The source is

@@ -1,4 +1,4 @@
-//! The table of operators: every family's entries with their schemas, by name.
+//! Looks up operators: every family's entries with their schemas, by name.
 
 use crate::def::{OpDef, Rule};
 use crate::ops;

@@ -1,4 +1,4 @@
-//! Views: a result read from its operand's storage through another index function.
+//! Composes index functions: a result is read from its operand's storage through another one.
 //!
 //! A view says, for each dimension of the operand, which coordinate a result element comes from, as an expression of
 //! the result's own coordinates: `permute(x, [1, 0])` is `[d1, d0]`, `slice(x, 0, 2, 8, 3)` is `[2 + 3*d0, d1]`. That

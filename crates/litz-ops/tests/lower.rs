@@ -1,4 +1,4 @@
-//! Graphs as text to loops as text, and the errors of what cannot be lowered.
+//! Checks the loops that graphs lower to, as texts, and the errors of what cannot be lowered.
 
 use litz_ir::graph::{Graph, Type};
 use litz_ir::loops::{Loops, Output, Stmt};

@@ -1,4 +1,4 @@
-//! Convolutions, pools, resizing and recurrent networks: sizes known only at run time, the shape of nests, errors.
+//! Checks convolutions, pools, resizing and recurrent networks: sizes known at run time, shapes of nests, errors.
 
 use litz_ir::graph::{Arg, Graph};
 use litz_ir::loops::{BufKind, Loops};

@@ -1,4 +1,4 @@
-//! A compiled program to its outputs on inputs of zeros: `run_artifact model.litzc [threads]`.
+//! Runs a compiled program on inputs of zeros and prints its outputs: `run_artifact model.litzc [threads]`.
 //!
 //! Symbolic sizes get the values that they had when the model was exported, or the smallest that they may have.
 

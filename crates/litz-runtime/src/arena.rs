@@ -1,4 +1,4 @@
-//! Allocates zeroed memory, aligned for any vector load, in huge pages where that pays, or next to unmapped pages.
+//! Allocates zeroed memory, aligned for any vector load, in huge pages where that pays.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;

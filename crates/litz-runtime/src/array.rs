@@ -1,4 +1,4 @@
-//! Arrays of the `ndarray` crate to inputs of a call, and tensors to such arrays, without a copy.
+//! Converts arrays of the `ndarray` crate to inputs and tensors to such arrays, without a copy.
 
 use ndarray::{ArrayBase, ArrayViewD, Data, Dimension, IxDyn, ShapeBuilder};
 

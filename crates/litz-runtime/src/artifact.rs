@@ -1,4 +1,4 @@
-//! A compiled program to a file, and the file to something that runs, without a compiler.
+//! Saves a compiled program to a file, and makes the file something that runs without a compiler.
 //!
 //! An artifact holds the texts of the program and of its kernels, their object code, and the contents of constants as
 //! they are after the load steps: packed and folded, at places that kernels can use where the file is mapped. What

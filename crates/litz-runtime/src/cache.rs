@@ -1,4 +1,4 @@
-//! Keys to bytes kept on disk: object code that need not be compiled again, and weights that need not be packed again.
+//! Keeps bytes on disk by key: object code that need not be compiled again, and weights that need not be packed again.
 //!
 //! Each entry is a file named by its key, written beside its place and renamed into it, so that no
 //! reader ever sees half of one, whatever is killed and however many processes share the folder. An

@@ -1,4 +1,4 @@
-//! A launch of a kernel to its execution: one interface before the reference device and native code.
+//! Launches kernels: one interface to the reference device and to native code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What can go wrong when a program is prepared or run, with the facts in fields.
+//! Defines what can go wrong when a program is prepared or run, with the facts in fields.
 
 use litz_ir::Dtype;
 

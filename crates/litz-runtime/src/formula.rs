@@ -1,4 +1,4 @@
-//! Index expressions to a form that is evaluated many times: symbols resolved to positions in a slice of values.
+//! Prepares index expressions for many evaluations: symbols become positions in a slice of values.
 
 use litz_sym::{Cmp, Expr, Kind, Rel, Sym};
 

@@ -1,4 +1,4 @@
-//! A size, or a file, to pages of memory of our own, whose protection can be changed.
+//! Maps pages of memory, anonymous or from a file, whose protection can be changed.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Bits of an element to the number they stand for and back: loads, stores and casts of every element type.
+//! Converts between the bits of an element and the number that they stand for: loads, stores and casts of every type.
 
 use half::{bf16, f16};
 use litz_ir::{Dtype, Scalar};

@@ -1,4 +1,4 @@
-//! ELF object bytes to code in memory that can be called.
+//! Loads ELF objects: their bytes become code in memory that can be called.
 //!
 //! Objects come from LLVM a moment ago, from the cache, or from a shipped artifact; whichever it is,
 //! a damaged one is an error. The loader lays the sections out in one mapping, binds symbols, applies

@@ -1,4 +1,4 @@
-//! A number of chunks and a function of the chunk to their parallel execution.
+//! Runs chunks of work on a pool of threads.
 //!
 //! Workers live as long as the pool. They spin for a while after each job, since kernels follow each
 //! other within microseconds, then sleep. Each thread, the caller among them, has a share of the chunks,

@@ -1,4 +1,4 @@
-//! A program, its kernels and weights to an executable, and inputs to outputs.
+//! Makes a program, its kernels and weights an executable, and calls it with inputs.
 //!
 //! What depends on nothing is resolved once, by `prepare`; constants are loaded and packed once, by the load steps;
 //! what depends on sizes is worked out once for each set of them, by `plan`. A call then only binds addresses and

@@ -1,4 +1,4 @@
-//! A kernel and memories to the memories after it: the reference device, which is the definition of correctness.
+//! Interprets kernels: the reference device, which is the definition of correctness.
 //!
 //! It interprets the kernel in order, one grid point after another, one loop iteration after another. Every access
 //! is checked against the extent that the kernel declares. Registers and scratch memory are filled with ones before

@@ -1,4 +1,4 @@
-//! Names to code of this runtime: routines on whole buffers, and scalar functions that compiled code calls.
+//! Finds code of this runtime by name: routines on whole buffers, and scalar functions that compiled code calls.
 
 mod assert;
 mod sort;

@@ -1,4 +1,4 @@
-//! Bytes, element type, sizes and strides to a tensor, and back to slices and numbers.
+//! Defines tensors: bytes, element type, sizes and strides, and their views as slices and numbers.
 
 use std::fmt;
 use std::marker::PhantomData;

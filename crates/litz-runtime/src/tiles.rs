@@ -1,4 +1,4 @@
-//! Tile registers (AMX): whether code may use them in this process.
+//! Asks the system for tile registers (AMX): whether code may use them in this process.
 //!
 //! Their contents are 8 KiB of each thread's state, which Linux keeps only for processes that have asked for it.
 

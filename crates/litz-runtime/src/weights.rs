@@ -1,4 +1,4 @@
-//! Names of a model's parameters to their bytes.
+//! Provides the bytes of a model's parameters by name.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! A steady-state call allocates nothing but its outputs, and none at all into outputs that are there.
+//! Checks that a steady-state call allocates nothing but its outputs, and nothing at all into outputs that are there.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! Programs to artifacts and back, on the reference device; damaged, foreign and changed files.
+//! Checks artifacts on the reference device: programs saved and loaded; damaged, foreign and changed files.
 
 use std::collections::HashMap;
 use std::fs;

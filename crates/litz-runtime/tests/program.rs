@@ -1,4 +1,4 @@
-//! Programs and kernels as text, called with tensors.
+//! Checks programs and kernels that are given as text and called with tensors.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;

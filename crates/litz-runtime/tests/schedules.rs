@@ -1,4 +1,4 @@
-//! Schedules written by hand, run on the reference device: whatever the loops, the numbers are those of the nests.
+//! Checks schedules that are written by hand on the reference device: whatever the loops, the numbers are those of the nests.
 
 #![allow(missing_docs, reason = "a test")]
 

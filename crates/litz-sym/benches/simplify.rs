@@ -1,4 +1,4 @@
-//! Time per expression: construction, simplification and proofs on index expressions of common models.
+//! Times construction, simplification and proofs on index expressions of common models.
 //!
 //! `cargo bench -p litz-sym`. The names of the cases are the expressions.
 

@@ -1,4 +1,4 @@
-//! Facts and an expression into the range of its values.
+//! Bounds the values of an expression under facts.
 //!
 //! Two methods, of which the better answer counts. *Intervals*: each term on its own, exact while no symbol occurs in
 //! two terms. *Elimination*: for an upper bound, replace one atom after the other by its largest value where the

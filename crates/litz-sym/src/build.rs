@@ -1,4 +1,4 @@
-//! Operands into canonical expressions: the constructors, with every rule that holds whatever the symbols are.
+//! Constructs canonical expressions, with every rule that holds whatever the symbols are.
 //!
 //! Rules that need facts about symbols are in `simplify`. Each constructor ends in a form that it maps to itself,
 //! which is what makes `parse(print(e)) == e`.

@@ -1,4 +1,4 @@
-//! Names and operators into interned nodes: the data of expressions, their order, and the interner.
+//! Interns the nodes of expressions: their data, their order, and the interner.
 //!
 //! Nodes are leaked and live as long as the process, so an [`Expr`] is `Copy` and is read without a lock; only making
 //! one takes a lock, on one of [`SHARDS`] hash tables. Hashes come from structure, never from addresses, so every run

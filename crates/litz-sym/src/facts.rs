@@ -1,4 +1,4 @@
-//! Declarations and guards into what is known of symbols: ranges, divisors, equalities, inequalities.
+//! Records what is known of symbols: ranges, divisors, equalities and inequalities, from declarations and guards.
 //!
 //! Three verbs keep apart what compilers like to mix up: [`Facts::known`] answers and changes nothing,
 //! [`Facts::hint`] gives a number for heuristics only, [`Facts::require`] makes something true and records who

@@ -1,4 +1,4 @@
-//! Comparisons of expressions, alternatives of them, and what can be known about one.
+//! Compares expressions and says what can be known about a comparison.
 
 use crate::expr::{Expr, Sym};
 

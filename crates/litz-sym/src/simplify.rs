@@ -1,4 +1,4 @@
-//! Facts and an expression into an equal, simpler expression.
+//! Simplifies an expression under facts.
 //!
 //! Bottom-up: operands first, then the rules that need to know ranges, divisors or extents. Rules that always hold are
 //! in `build`. Each rule either removes an operator or lowers [`Expr::size`], and every one takes fuel.

@@ -1,4 +1,4 @@
-//! Expressions into numbers and solutions: evaluation, linear decomposition, integer solving.
+//! Evaluates expressions and solves linear equations of them in integers.
 
 use crate::build::{divide_term, floor_divide, floor_modulo};
 use crate::expr::{Expr, Kind, Sym};

@@ -1,4 +1,4 @@
-//! Expressions to text and back: `Display` prints exactly what [`parse`] reads.
+//! Prints and parses expressions: `Display` prints exactly what [`parse`] reads.
 //!
 //! Grammar: sums of products of integers, names, calls and parentheses. Calls: `floordiv(a, b)`, `ceildiv(a, b)`,
 //! `mod(a, b)`, `min(a, b)`, `max(a, b)`. Names: `[A-Za-z_%][A-Za-z0-9_.]*`.

@@ -1,4 +1,4 @@
-//! Rules of the constructors, as `written => canonical`; they hold whatever the symbols are.
+//! Checks the rules of the constructors, as `written => canonical`; they hold whatever the symbols are.
 
 use litz_sym::{Expr, Sym, parse};
 

@@ -1,4 +1,4 @@
-//! Declarations, bounds, proofs and guards.
+//! Checks declarations, bounds, proofs and guards.
 
 use litz_sym::{Clause, Expr, Facts, Guard, Known, Range, Rel, Sym, parse, parse_rel};
 

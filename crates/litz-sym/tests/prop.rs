@@ -1,4 +1,4 @@
-//! Random expressions against naive evaluation: construction, text, simplification, bounds and proofs.
+//! Compares random expressions with naive evaluation: construction, text, simplification, bounds and proofs.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Rules of simplification, as `written => simplified` under declared facts.
+//! Checks the rules of simplification, as `written => simplified` under declared facts.
 
 use litz_sym::{Expr, Facts, Range, Rel, Sym, parse};
 

@@ -154,7 +154,7 @@ fn argument(graph: &Graph, arg: &Arg) -> Result<Json, String> {
 
 /// A list is of the kind of its first element; tensors of which some are left out are a kind of their own.
 fn list(graph: &Graph, items: &[Arg]) -> Result<Json, String> {
-    let optional = items.iter().any(|arg| *arg == Arg::None);
+    let optional = items.contains(&Arg::None);
     let each = items.iter().map(|arg| argument(graph, arg)).collect::<Result<Vec<_>, _>>()?;
     let inner = |tag: &str| each.iter().map(|item| item.get(tag).cloned()).collect::<Option<Vec<_>>>();
     if optional {

@@ -1,4 +1,4 @@
-//! A compilation kept: in the cache, for the next process that compiles the same, or in a file that runs without Litz.
+//! Keeps compilations: in the cache for the next process that compiles the same, or in a file that runs without Litz.
 
 use crate::backends::CpuBackend;
 use crate::error::Error;

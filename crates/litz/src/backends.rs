@@ -1,4 +1,4 @@
-//! Devices by name: what the scheduler is told about each, and how its kernels become code.
+//! Finds devices by name: what the scheduler is told about each, and how its kernels become code.
 
 use crate::error::Error;
 use crate::machine::Caches;

@@ -1,4 +1,4 @@
-//! The numeric contract: how far a result may be from PyTorch's.
+//! Checks the numeric contract: how far a result may be from PyTorch's.
 //!
 //! For every floating output, in 2-norms: |litz - ref| <= 1.5 |eager - ref| + ulp(dtype) |ref|, where `ref` was computed
 //! in f64 and `eager` is PyTorch's result; NaN and infinities in the same places. Integers and truth values are equal.

@@ -1,4 +1,4 @@
-//! Everything that can go wrong between a file and its results.
+//! Defines everything that can go wrong between a file and its results.
 
 use crate::reproducer::Reproducer;
 use litz_ir::Diags;

@@ -1,4 +1,4 @@
-//! An open file to what tells it from every other file, and from itself after a change.
+//! Identifies an open file: tells it from every other file, and from itself after a change.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

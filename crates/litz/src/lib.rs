@@ -1,4 +1,4 @@
-//! The driver: a model file to something that runs.
+//! Drives the compiler: a model file becomes something that runs.
 //!
 //! ```no_run
 //! use litz::{Model, Options, Tensor};

@@ -1,4 +1,4 @@
-//! What Linux says of the processor's caches, to numbers that the scheduler can go by.
+//! Reads the sizes of the processor's caches from what Linux says of them.
 
 use litz_schedule::TargetInfo;
 use std::path::Path;

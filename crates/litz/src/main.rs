@@ -1,4 +1,4 @@
-//! The `litz` command: model files and texts to results, reports and code.
+//! Runs the `litz` command: it turns model files and texts into results, reports and code.
 
 #![deny(
     clippy::print_stdout,

@@ -1,4 +1,4 @@
-//! A file to a model, a model to something that runs.
+//! Opens models and compiles them.
 
 use crate::artifact::{Code, Kept};
 use crate::backends::{self, CpuBackend, Device};

@@ -1,4 +1,4 @@
-//! Everything a user can choose, built once. This is the only place that reads environment variables.
+//! Holds everything that a user can choose, built once. This is the only place that reads environment variables.
 
 use litz_passes::loops::Settings;
 use litz_runtime::{GuardPages, Limits};

@@ -1,4 +1,4 @@
-//! The whole compiler: a graph to kernels and a program, by way of loops and a schedule.
+//! Runs the whole compiler: a graph becomes loops, a schedule, kernels and a program.
 
 use crate::error::Error;
 use crate::options::{Options, Verify};

@@ -1,4 +1,4 @@
-//! A device to a device that also says how long each kernel took.
+//! Wraps a device so that it also says how long each kernel took.
 
 use crate::backends::Device;
 use litz_runtime::RunError;

@@ -1,4 +1,4 @@
-//! A mistake of Litz to a file that shows it and the command that replays it.
+//! Writes a file that shows an internal compiler error, and the command that replays it.
 //!
 //! Compilation has one place where mistakes are caught: [`catch`]. What a stage rejects of the one before, and a panic
 //! anywhere between, end there as [`Error::Bug`].

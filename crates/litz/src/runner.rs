@@ -1,4 +1,4 @@
-//! What happens around every stage: timing, verification, dumps, progress.
+//! Watches every stage: timing, verification, dumps, progress.
 
 use crate::error::Error;
 use crate::options::Verify;

@@ -1,4 +1,4 @@
-//! Tensors in files: `.safetensors` and `.npz`, to and from named tensors.
+//! Reads and writes named tensors in `.safetensors` and `.npz` files.
 
 use litz_ir::Dtype;
 use litz_runtime::Tensor;

@@ -1,4 +1,4 @@
-//! Text of any of the five kinds to what it says.
+//! Parses a text of any of the five kinds.
 
 use crate::error::Error;
 use crate::runner::Stage;

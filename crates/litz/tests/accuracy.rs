@@ -1,4 +1,4 @@
-//! Sums of many terms are as close to f64 as their parts allow: a longer chain of roundings fails.
+//! Checks that sums of many terms are as close to f64 as their accumulation blocks allow: a longer chain of roundings fails.
 
 #![allow(missing_docs, reason = "a test")]
 

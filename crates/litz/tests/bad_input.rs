@@ -1,4 +1,4 @@
-//! Damaged models and wrong calls: each gives an error that names the thing, soon and in little memory.
+//! Checks that damaged models and wrong calls give an error that names the thing, soon and in little memory.
 
 #![allow(missing_docs, reason = "a test")]
 

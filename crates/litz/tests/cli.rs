@@ -1,4 +1,4 @@
-//! The `litz` command beside its readers.
+//! Checks the `litz` command and what it does when a reader of its output leaves early.
 
 use std::process::{Command, Output, Stdio};
 

@@ -1,4 +1,4 @@
-//! Deep models: what compiling takes grows with the number of layers, not with its square.
+//! Checks that compile time of deep models grows with the number of layers, not with its square.
 
 use litz::pipeline;
 use litz::{CpuBackend, Options, Runner, Stage};

@@ -1,4 +1,4 @@
-//! The committed digits model, end to end: PyTorch's numbers, every batch size of its range, many calls.
+//! Checks the committed digits model end to end: PyTorch's numbers, every batch size of its range, many calls.
 
 use litz::tensors::{self, Named};
 use litz::{Compiled, Model, Options, Statistics, Tensor, TensorView, contract};

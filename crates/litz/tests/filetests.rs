@@ -1,4 +1,4 @@
-//! Every file of `/filetests` to one test, by the folder it is in: `filetests/README.md` says what each folder checks.
+//! Runs every file of `/filetests` as one test, by the folder it is in: `filetests/README.md` says what each folder checks.
 //!
 //! `LITZ_BLESS=1` writes what is printed into the files where it is compared; read the diff.
 

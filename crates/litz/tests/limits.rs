@@ -59,10 +59,10 @@ fn a_limit_counts_what_is_there() {
 fn an_operator_that_would_be_written_out_without_end_is_refused() {
     let huge = 1i64 << 40;
     for node in [
-        format!("%y: f32[] = aten.unbind.int(%x, 0)"),
+        "%y: f32[] = aten.unbind.int(%x, 0)".to_owned(),
         format!("%y: f32[0] = aten.chunk.default(%e, {huge}, 0)"),
-        format!("%y: f32[1] = aten.split.Tensor(%x, 1, 0)"),
-        format!("%y: f32[1, 2] = aten.combinations.default(%x, 2, false)"),
+        "%y: f32[1] = aten.split.Tensor(%x, 1, 0)".to_owned(),
+        "%y: f32[1, 2] = aten.combinations.default(%x, 2, false)".to_owned(),
         format!("%y: f32[{huge}] = aten.mvlgamma.default(%x, {huge})"),
     ] {
         let graph = format!(

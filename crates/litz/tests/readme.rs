@@ -1,4 +1,4 @@
-//! The Rust example of `README.md` to what it says it does: the page shows the code below, and the code runs.
+//! Runs the Rust example of `README.md` and checks that the page shows it.
 
 use std::error::Error;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Calls of runtime routines, from graphs to numbers: what lowering passes is what routines take.
+//! Calls runtime routines from graphs: what lowering passes is what routines take.
 
 use litz::{Options, Runner, Stage, Tensor, Value, Verify, pipeline};
 use litz_ir::text::graph::parse;

@@ -1,4 +1,4 @@
-//! One small model to every block of `docs/tour.md`: the page shows what the compiler gives, or this test fails.
+//! Checks every block of `docs/tour.md` against what the compiler gives for one small model.
 //!
 //! A block begins with ` ```litz NAME `. `LITZ_BLESS=1 cargo test -p litz --test tour` rewrites the blocks and leaves
 //! the prose around them alone.

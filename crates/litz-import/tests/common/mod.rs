@@ -1,4 +1,4 @@
-//! Golden archives, their operator schemas, and a writer of archives for damaged ones.
+//! Provides the golden archives, their operator schemas, and a writer of archives for damaged ones.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 

@@ -1,4 +1,4 @@
-//! Tokens into the pieces all parsers share: names, literals, expressions, types, facts.
+//! Parses the pieces that all five texts share: names, literals, expressions, types, facts.
 
 use std::collections::HashMap;
 

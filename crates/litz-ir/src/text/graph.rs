@@ -1,4 +1,4 @@
-//! Graphs to text and back.
+//! Prints and parses graphs.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -1,4 +1,4 @@
-//! Kernels to text and back.
+//! Prints and parses kernels.
 
 use std::fmt::{self, Display, Formatter};
 

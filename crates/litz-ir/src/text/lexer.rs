@@ -1,4 +1,4 @@
-//! Text into tokens, one lexer for all five IRs.
+//! Splits text into tokens: one lexer for all five IRs.
 //!
 //! Words are `[A-Za-z_][A-Za-z0-9_.]*`; `%` and `@` lead names of values and items. Comments run from `//` to the end
 //! of the line. Any text is accepted or refused in time linear in its length.

@@ -1,4 +1,4 @@
-//! Loops to text and back.
+//! Prints and parses loops programs.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -1,4 +1,4 @@
-//! The text form of each IR: `Display` prints canonical text, `parse` reads any text of the same grammar.
+//! Gives each IR its text form: `Display` prints canonical text, and `parse` reads any text of the same grammar.
 //!
 //! Two laws hold: `parse(print(x))` is `x`, and `print(parse(t))` is `t` for canonical `t`. Names that are no plain
 //! words print in quotes: `%"odd name"`. NaN prints as `nan`, whatever its sign and payload.

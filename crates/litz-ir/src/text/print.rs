@@ -1,4 +1,4 @@
-//! The pieces all printers share: names, strings, lists, shapes, facts.
+//! Prints the pieces that all five texts share: names, strings, lists, shapes, facts.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -1,4 +1,4 @@
-//! Programs to text and back.
+//! Prints and parses programs.
 
 use std::fmt::{self, Display, Formatter};
 

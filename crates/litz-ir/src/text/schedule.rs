@@ -1,4 +1,4 @@
-//! Schedules to text and back.
+//! Prints and parses schedules.
 
 use std::fmt::{self, Display, Formatter};
 

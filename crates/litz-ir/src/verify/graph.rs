@@ -1,4 +1,4 @@
-//! Graphs to what is wrong with them.
+//! Reports what is wrong with a graph.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Kernels to what is wrong with them.
+//! Reports what is wrong with a kernel.
 
 use std::collections::HashMap;
 

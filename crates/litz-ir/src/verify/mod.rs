@@ -1,4 +1,4 @@
-//! Each IR to a list of what is wrong with it; empty for what later stages may rely on.
+//! Verifies each IR: reports what is wrong with it, and nothing where later stages may rely on it.
 //!
 //! Every rule has a stable slug. Verifiers accept any data without panicking, even ids that belong to no table.
 

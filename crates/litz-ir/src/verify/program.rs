@@ -1,4 +1,4 @@
-//! Programs to what is wrong with them.
+//! Reports what is wrong with a program.
 
 use litz_sym::{Expr, Rel};
 

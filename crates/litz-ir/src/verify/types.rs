@@ -1,4 +1,4 @@
-//! Types of scalar operations: what loops and kernels share.
+//! Checks the types of scalar operations for loops and kernels.
 
 use std::fmt::Display;
 

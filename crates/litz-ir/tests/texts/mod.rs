@@ -1,4 +1,4 @@
-//! The canonical texts in `tests/text`, and one type for all that they say.
+//! Lists the canonical texts in `tests/text` and gives one type to all that they say.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Activations: elementwise functions of neural networks.
+//! Lowers activations: elementwise functions of neural networks.
 
 use crate::body::Point;
 use crate::decompose::Rewriter;

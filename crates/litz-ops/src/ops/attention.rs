@@ -1,4 +1,4 @@
-//! Scaled dot-product attention: scores, mask, softmax, weighted sum, all in the compute type.
+//! Lowers scaled dot-product attention: scores, mask, softmax and weighted sum, all in the compute type.
 
 use crate::args::Args;
 use crate::body::Body;

@@ -1,4 +1,4 @@
-//! Convolutions: one nest that sums products of operand and weight, and one that adds the bias.
+//! Lowers convolutions to a nest that sums products of operand and weight, and one that adds the bias.
 
 use crate::args::{Args, Tensor};
 use crate::def::{OpDef, lower, one};

@@ -1,4 +1,4 @@
-//! Copies: conversions of element type and layout.
+//! Lowers copies: conversions of element type and layout, and assertions about them.
 
 use crate::args::Args;
 use crate::def::{OpDef, inplace, lower, one};

@@ -1,4 +1,4 @@
-//! Weights of the elements around a place between them.
+//! Computes the weights with which interpolation takes the elements around a position.
 
 use crate::body::Body;
 use litz_ir::loops::Val;

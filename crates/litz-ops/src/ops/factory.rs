@@ -1,4 +1,4 @@
-//! Tensors from nothing: constants, ranges, triangles of other tensors.
+//! Lowers operators that make tensors: constants, ranges, triangles of other tensors.
 
 use crate::args::{Args, Number};
 use crate::def::{OpDef, inplace, lower, one};

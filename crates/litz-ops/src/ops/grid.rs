@@ -1,4 +1,4 @@
-//! Sampling: elements of an image at places that a grid of coordinates names, and such grids.
+//! Lowers grid sampling: elements of an image at the positions that a grid of coordinates names, and such grids.
 
 use crate::args::Args;
 use crate::body::Body;

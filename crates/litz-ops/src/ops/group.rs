@@ -1,4 +1,4 @@
-//! Operators over groups: products of rows with the matrix of their group, bags of embeddings, histograms.
+//! Lowers operators over groups: grouped matrix products, bags of embeddings, histograms.
 
 use crate::args::{Args, POSITIONS, Tensor};
 use crate::body::Body;

@@ -1,4 +1,4 @@
-//! Indexing by tensors: lookups, gathers, scatters.
+//! Lowers indexing by tensors: lookups, gathers, scatters.
 
 use crate::args::{Args, Number, POSITIONS, Tensor};
 use crate::body::Body;

@@ -1,4 +1,4 @@
-//! Losses: what a prediction misses a target by, reduced to a mean or a sum. All are written with other operators.
+//! Decomposes losses: the distance between prediction and target, reduced to a mean or a sum.
 
 use crate::args::Args;
 use crate::decompose::Rewriter;

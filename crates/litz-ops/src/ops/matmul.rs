@@ -1,4 +1,4 @@
-//! Products: matrices, batches of them, linear layers, Einstein sums. Each is one nest that reduces products.
+//! Lowers matrix products, batched products, linear layers and Einstein sums to one reducing nest each.
 
 use crate::args::Args;
 use crate::body::Body;

@@ -1,4 +1,4 @@
-//! Operators by family: one file each, every file one table.
+//! Lists the operators by family: one file each, every file one table.
 
 use crate::def::OpDef;
 

@@ -1,4 +1,4 @@
-//! Normalisation: layer, group, instance, batch and root-mean-square norms, dropout at inference.
+//! Lowers normalisation: layer, group, instance, batch and root-mean-square norms, and dropout at inference.
 
 use crate::args::{Args, Tensor};
 use crate::def::{OpDef, inplace, lower, one};

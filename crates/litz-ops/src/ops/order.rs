@@ -1,4 +1,4 @@
-//! Order: sorts and what is read off sorted elements, ranks among boundaries, running extremes.
+//! Lowers sorting and what follows from it: order statistics, searches in sorted boundaries, running extremes.
 
 use crate::args::{Args, Operand};
 use crate::decompose::Rewriter;

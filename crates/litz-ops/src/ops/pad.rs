@@ -1,4 +1,4 @@
-//! Padding operators for one mode and number of dimensions, written with the general one.
+//! Decomposes the padding operators for one mode and number of dimensions into the general one.
 
 use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};

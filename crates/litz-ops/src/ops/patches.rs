@@ -1,4 +1,4 @@
-//! Rearrangements of images: patches to columns and back, space to channels, shuffled channels.
+//! Rearranges images: patches to columns and back, space to channels, shuffled channels.
 
 use crate::args::Args;
 use crate::def::{OpDef, lower, one};

@@ -1,4 +1,4 @@
-//! Elementwise operators: arithmetic, functions of one number, comparison, logic, choice.
+//! Lowers elementwise operators: arithmetic, functions of one number, comparison, logic, selection.
 
 use crate::body::Point;
 use crate::def::{OpDef, decompose, inplace, op, pointwise};

@@ -1,4 +1,4 @@
-//! Pooling: the largest element or the mean of each window.
+//! Lowers pooling: the largest element or the mean of each window.
 
 use crate::args::{Args, Tensor};
 use crate::body::Body;

@@ -1,4 +1,4 @@
-//! Simulated quantisation: a float rounded to what an integer of few bits can say.
+//! Lowers simulated quantisation: floats rounded to what an integer of few bits can represent.
 
 use crate::args::Args;
 use crate::body::{Body, Point};

@@ -1,4 +1,4 @@
-//! Reductions along dimensions and running combinations.
+//! Lowers reductions along dimensions and running combinations.
 
 use crate::args::{Args, Tensor};
 use crate::body::Body;

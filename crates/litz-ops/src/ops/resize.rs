@@ -1,4 +1,4 @@
-//! Resizing: each result element is a weighted sum of the operand's elements around its place.
+//! Lowers resizing: each result element is a weighted sum of the operand's elements around its position.
 //!
 //! Places are fractions of integers, so that the elements read are index expressions and not looked up at run time:
 //! result `i` lies at `((2*i + 1) * n / m - 1) / 2` of the operand, or at `i * (n - 1) / (m - 1)` when corners are

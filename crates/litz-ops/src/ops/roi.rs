@@ -1,4 +1,4 @@
-//! Regions of images: each resampled to one size.
+//! Lowers pooling of regions of images: each region is resampled to one size.
 
 use crate::args::Args;
 use crate::body::Body;

@@ -1,4 +1,4 @@
-//! Scatters that combine: elements sent to one place are summed, multiplied, averaged, or their extreme kept.
+//! Lowers scatters that combine: elements sent to one position are summed, multiplied, averaged, or their extreme kept.
 
 use crate::args::Args;
 use crate::body::Body;

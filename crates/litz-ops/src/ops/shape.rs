@@ -1,4 +1,4 @@
-//! Operators that place elements: concatenation, padding, repetition, flips.
+//! Lowers operators that place elements: concatenation, padding, repetition, flips.
 
 use crate::args::{Args, Operand, Tensor};
 use crate::decompose::Rewriter;

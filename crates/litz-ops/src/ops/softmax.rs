@@ -1,4 +1,4 @@
-//! Softmax and its logarithm: maximum, exponentials of distances from it, their sum, share of it.
+//! Lowers softmax and its logarithm: the maximum, exponentials of distances from it, their sum, and shares of it.
 
 use crate::args::Args;
 use crate::def::{OpDef, lower, one};

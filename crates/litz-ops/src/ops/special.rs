@@ -1,4 +1,4 @@
-//! Elementwise special functions: those made of other functions, and series for the rest.
+//! Lowers elementwise special functions: those made of other functions, and series for the rest.
 
 use crate::body::Point;
 use crate::decompose::Rewriter;

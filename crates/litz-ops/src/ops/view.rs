@@ -1,4 +1,4 @@
-//! Views: operators whose result is their operand's storage, read through another index function.
+//! Composes views: operators whose result is their operand's storage, read through another index function.
 
 use crate::args::Args;
 use crate::def::{OpDef, identity, lower, one, view};

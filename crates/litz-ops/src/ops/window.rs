@@ -1,4 +1,4 @@
-//! How a kernel moves along one dimension, for convolutions and patches.
+//! Describes how a kernel moves along one dimension, for convolutions and patches.
 
 use crate::args::Args;
 use crate::body::Body;

@@ -1,4 +1,4 @@
-//! An operator and its arguments into a node with typed results, for passes that add nodes.
+//! Builds nodes with inferred types for passes that add some.
 
 use litz_ir::Diag;
 use litz_ir::graph::{Arg, Graph, Node, OpName, Type, Value, ValueData};

@@ -1,4 +1,4 @@
-//! Rewrites of graphs.
+//! Runs the rewrites of graphs in their order.
 
 pub mod build;
 pub mod channels_last;

@@ -1,4 +1,4 @@
-//! Named sections to one file, and back to places in its bytes.
+//! Packs named sections into one file and finds them in its bytes.
 //!
 //! ```text
 //! magic (8 bytes), version (u32), 0 (u32), length of the table (u64), length of the file (u64), hash of the table

@@ -1,4 +1,4 @@
-//! A program and the memory after its load steps to a program that finds all of it among its constants.
+//! Turns what load steps have computed into constants of the program.
 
 use std::collections::HashSet;
 

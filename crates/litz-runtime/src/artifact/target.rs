@@ -1,4 +1,4 @@
-//! What object code needs of a machine, and whether this one has it.
+//! Says what object code needs of a machine, and whether this machine has it.
 
 use super::ArtifactError;
 #[cfg(target_arch = "x86_64")]

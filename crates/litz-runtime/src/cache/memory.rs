@@ -1,4 +1,4 @@
-//! Keys to memory that outlives the process: what load steps made of a model's weights, mapped by the next start.
+//! Keeps the memory of load steps beyond the process: the next start maps what this one has made of a model's weights.
 //!
 //! An entry is a file: the memory, then a trailer with magic, key, length, and the boot of the system it was written in.
 //! Whoever makes one computes right into the mapped file, so that the memory exists once, and the file appears under

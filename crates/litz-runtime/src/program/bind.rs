@@ -1,4 +1,4 @@
-//! Inputs of a call to values of the size symbols, with every check of type, rank, size and guard.
+//! Binds the inputs of a call to the size symbols, with every check of type, rank, size and guard.
 
 use litz_ir::Dtype;
 use litz_ir::program::Program;

@@ -1,4 +1,4 @@
-//! A plan and addresses to the execution of its commands.
+//! Runs the commands of a plan at the addresses of one call.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Results of a call to where they go: fresh tensors, tensors of an earlier call, or memory of the caller's.
+//! Places the results of a call: in fresh tensors, in tensors of an earlier call, or in the caller's memory.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

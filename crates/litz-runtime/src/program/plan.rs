@@ -1,4 +1,4 @@
-//! Steps and values of the size symbols to a plan: every address as a base and a distance, every size a number.
+//! Plans a call for given sizes: every address becomes a base and a distance, every size a number.
 //!
 //! A plan is made once for each set of values and used by every later call with the same ones.
 

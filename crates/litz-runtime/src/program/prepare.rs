@@ -1,4 +1,4 @@
-//! A program and its kernels to steps with everything resolved that does not depend on sizes.
+//! Resolves all of a program and its kernels that does not depend on sizes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Memory of results that callers are done with, kept for the results of later calls.
+//! Keeps the memory of results that callers have dropped for the results of later calls.
 //!
 //! A large result would otherwise be mapped, and its pages zeroed by the system, at every call: 16 MB took twice the time
 //! of the layer norm that fills them.

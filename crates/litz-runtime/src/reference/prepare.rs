@@ -1,4 +1,4 @@
-//! A kernel to code that runs fast enough to be useful: symbols, memories and operations resolved, types checked.
+//! Prepares a kernel for interpretation: symbols, memories and operations are resolved and types are checked.
 
 use std::collections::HashMap;
 

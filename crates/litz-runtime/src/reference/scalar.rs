@@ -1,4 +1,4 @@
-//! A scalar operation and an element type to a function on bits: what every operation means.
+//! Defines what each scalar operation means, as a function on bits for each element type.
 //!
 //! Floats compute in f64 and round once to their type; for `+ - * /` and `sqrt` of f32 that equals rounding the
 //! exact result, since f64 has more than twice the digits. Types narrower than f32 round by way of f32, as they do

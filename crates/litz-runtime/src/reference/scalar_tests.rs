@@ -1,4 +1,4 @@
-//! Tables of operations, operands and results.
+//! Checks scalar operations against tables of operands and results.
 
 use super::*;
 use ScalarOp::*;

@@ -1,4 +1,4 @@
-//! Kernels as text, and the memories after them.
+//! Checks the reference device: kernels as text, and the memories after them.
 
 use super::*;
 use bytemuck::{Pod, cast_slice, cast_slice_mut};

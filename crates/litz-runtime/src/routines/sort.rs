@@ -1,4 +1,4 @@
-//! A buffer to its elements in order along one dimension, and where they were.
+//! Sorts a buffer along one dimension and says where its elements were.
 
 use half::{bf16, f16};
 use litz_ir::Dtype;

@@ -1,4 +1,4 @@
-//! Scalar functions beyond the standard library's, in double precision, and all of them by name for compiled code.
+//! Computes scalar functions beyond the standard library's in double precision, and lists all of them by name.
 
 unsafe extern "C" {
     fn asinh(x: f64) -> f64;

@@ -132,8 +132,8 @@ impl Case {
 
     fn facts(&self) -> Facts {
         let mut facts = Facts::new();
-        for size in 0..2 {
-            let (sym, (lo, hi)) = (Sym::new(SYMBOLS[size]), self.range(size));
+        for (size, name) in SYMBOLS.iter().take(self.sizes.len()).enumerate() {
+            let (sym, (lo, hi)) = (Sym::new(name), self.range(size));
             facts.declare(sym, Range::new(lo, hi), Some(lo));
             facts.declare_divisor(sym, self.divisor(size));
         }

@@ -1,4 +1,4 @@
-//! `litz bench`: how long a model takes to compile and to run, and where the time goes.
+//! `litz bench` measures how long a model takes to compile and to run, and where the time goes.
 
 use super::cost::{Cost, cost, has_matrix};
 use super::failure::{Exit, Failure};

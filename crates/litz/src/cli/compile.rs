@@ -1,4 +1,4 @@
-//! `litz compile`: a model, or the text of a stage, to a later stage.
+//! `litz compile` takes a model, or the text of a stage, to a later stage.
 
 use super::failure::{Exit, Failure};
 use super::load;

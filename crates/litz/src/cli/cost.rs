@@ -1,4 +1,4 @@
-//! A kernel and its sizes to the bytes it must move and the operations it does.
+//! Counts the bytes that a kernel must move and the operations that it does for given sizes.
 
 use litz_ir::ScalarOp;
 use litz_ir::kernel::{Kernel, LoopKind, Mem, Op, Stmt};

@@ -1,4 +1,4 @@
-//! `litz explain`: what became one kernel, what did not and why, and where memory goes.
+//! `litz explain` shows what became one kernel, what did not and why, and where memory goes.
 
 use super::failure::{Exit, Failure};
 use super::options::Common;

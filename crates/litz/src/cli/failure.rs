@@ -1,4 +1,4 @@
-//! An error to what the user reads and the status the process exits with.
+//! Turns an error into what the user reads and the status that the process exits with.
 
 use litz::Error;
 use litz::tensors::TensorFileError;

@@ -1,4 +1,4 @@
-//! A model's description of its inputs, or a file, to tensors that it can be called with.
+//! Makes the tensors that a model is called with: read from a file, or made up from its description of inputs.
 
 use super::failure::Failure;
 use half::{bf16, f16};

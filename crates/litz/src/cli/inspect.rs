@@ -1,4 +1,4 @@
-//! `litz inspect`: a model to what it takes, returns and is made of.
+//! `litz inspect` shows what a model takes, returns and is made of.
 
 use super::failure::{self, Exit, Failure};
 use super::load;

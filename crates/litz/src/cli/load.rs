@@ -1,4 +1,4 @@
-//! A file to a model, and a model to one that runs, with a spinner beside both.
+//! Loads and compiles models with a spinner beside both.
 
 use super::failure::Failure;
 use super::progress::Progress;

@@ -1,4 +1,4 @@
-//! A command line to one of the commands, and what came of it to an exit status.
+//! Parses the command line, runs the command, and turns what came of it into an exit status.
 
 mod bench;
 mod check;

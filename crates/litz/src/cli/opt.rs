@@ -1,4 +1,4 @@
-//! `litz opt`: a text and one pass to the rewritten text.
+//! `litz opt` rewrites a text by one pass.
 
 use super::compile::{expect_valid, read_text};
 use super::failure::{Exit, Failure};

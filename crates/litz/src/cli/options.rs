@@ -1,4 +1,4 @@
-//! Flags that every command takes, to the options of the compiler.
+//! Turns the flags that every command takes into options of the compiler.
 
 use super::output;
 use super::report::Table;

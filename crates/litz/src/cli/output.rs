@@ -1,4 +1,4 @@
-//! What a command says to standard output and standard error, where whoever reads may leave early.
+//! Writes to standard output and standard error. Broken pipes are not errors.
 //!
 //! Nothing else in the command line prints: `println!` panics when its reader is gone, as in `litz explain M.pt2 | head`.
 

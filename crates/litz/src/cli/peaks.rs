@@ -1,4 +1,4 @@
-//! Measures what this machine can do at most, in turns with what is set against it.
+//! Measures what this machine can do at most, with kernels made like any others.
 //!
 //! A machine's speed drifts, within seconds by half where its clock is shared. A peak counts for a turn only if it is the
 //! same before and after it, and a share of it is given only if that was so in most turns.

@@ -1,4 +1,4 @@
-//! A spinner on standard error beside anything that takes over a second.
+//! Shows a spinner on standard error beside anything that takes over a second.
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};

@@ -1,4 +1,4 @@
-//! Numbers and rows to text that people read.
+//! Formats numbers and rows for people.
 
 use litz::{Tensor, Value};
 use litz_ir::Dtype;

@@ -1,4 +1,4 @@
-//! `litz run`: a model and inputs to outputs.
+//! `litz run` calls a model with inputs and prints its outputs.
 
 use super::failure::{Exit, Failure};
 use super::options::Common;

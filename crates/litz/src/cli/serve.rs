@@ -1,4 +1,4 @@
-//! `litz bench --serve`: requests for timings on standard input to answers on standard output.
+//! `litz bench --serve` answers requests for timings, one line each.
 //!
 //! ```text
 //! warm litz NAME         ok MS           compiles and calls once; what both took together

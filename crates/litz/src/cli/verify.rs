@@ -1,4 +1,4 @@
-//! `litz verify`: a model and PyTorch's results to whether Litz keeps the numeric contract.
+//! `litz verify` checks whether a model's results keep the numeric contract with PyTorch's.
 
 use super::failure::{Exit, Failure};
 use super::options::Common;

@@ -1,4 +1,4 @@
-//! A test file to its parts: what it shows, settings, texts, data, and the output it expects.
+//! Parses a test file: what it shows, settings, texts, data, and the output that it expects.
 
 use std::path::{Path, PathBuf};
 

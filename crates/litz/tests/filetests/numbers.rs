@@ -1,4 +1,4 @@
-//! Tensors as written in test files, and how far results may be from them.
+//! Reads tensors as written in test files, and compares results with them.
 
 use half::{bf16, f16};
 use litz::Tensor;

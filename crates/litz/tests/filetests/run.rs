@@ -1,4 +1,4 @@
-//! A test file with data to calls of its program, on each device and under each schedule.
+//! Calls the program of a test file with its data, on each device and under each schedule.
 
 use crate::file::TestFile;
 use crate::numbers;

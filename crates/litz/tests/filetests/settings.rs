@@ -1,4 +1,4 @@
-//! The settings of a test file to a target and options.
+//! Turns the settings of a test file into targets and options.
 
 use crate::file::TestFile;
 use litz::{CpuBackend, Options};

@@ -1,4 +1,4 @@
-//! A test file to the text that one stage gives for it.
+//! Runs a test file up to one stage and gives its text.
 
 use crate::file::TestFile;
 use crate::settings::Settings;

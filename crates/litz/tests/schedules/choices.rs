@@ -1,4 +1,4 @@
-//! Bytes to decisions: one random stream that every generator draws from, so that shrinking the bytes shrinks all.
+//! Draws decisions from bytes: one random stream for every generator, so that shrinking the bytes shrinks all.
 
 /// Decisions still to come. The first option is the simplest, and what an exhausted stream chooses.
 pub struct Choices<'a> {

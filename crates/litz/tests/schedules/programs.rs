@@ -1,4 +1,4 @@
-//! Decisions to a small loops program, as text: pointwise chains, reductions, products and scans over odd sizes.
+//! Generates small loops programs as text: pointwise chains, reductions, products and scans over odd sizes.
 //!
 //! Inputs hold small integers, and every sum is clamped again, so that all values are integers that f32 has exactly:
 //! results do not depend on the order of additions.

@@ -218,8 +218,10 @@ fn not_finite(op: ScalarOp, args: [Interval; 3], result: f64) -> f64 {
         _ if is_certain => 0.0,
         ScalarOp::Add | ScalarOp::Sub => 0.0,
         ScalarOp::Mul | ScalarOp::Div if !comes_from_finite && !a.may_be_zero() && !b.may_be_zero() => 0.0,
-        ScalarOp::Exp | ScalarOp::Exp2 | ScalarOp::Expm1 | ScalarOp::Log if result.is_infinite() => {
-            if ends(op, a, result) == 0.0 { 0.0 } else { f64::INFINITY }
+        ScalarOp::Exp | ScalarOp::Exp2 | ScalarOp::Expm1 | ScalarOp::Log
+            if result.is_infinite() && ends(op, a, result) == 0.0 =>
+        {
+            0.0
         }
         _ => f64::INFINITY,
     }
