@@ -1,19 +1,16 @@
-"""The operator names in src/ops into src/schemas.txt: one PyTorch schema for each, sorted.
+"""Turns the operator names in src/ops into src/schemas.txt: one PyTorch schema for each, sorted.
 
-usage: schemas.py [FILE]   FILE holds schemas as `torch._C._jit_get_all_schemas()` prints them; default: ask PyTorch.
+The tags that passes go by follow a schema behind ` # `.
 """
 
 import pathlib
 import re
 import sys
 
-here = pathlib.Path(__file__).parent
-if len(sys.argv) > 1:
-    lines = pathlib.Path(sys.argv[1]).read_text().splitlines()
-else:
-    import torch
+import torch
 
-    lines = [str(schema) for schema in torch._C._jit_get_all_schemas()]
+here = pathlib.Path(__file__).parent
+lines = [str(schema) for schema in torch._C._jit_get_all_schemas()]
 
 # Operators of other libraries.
 lines += [
@@ -34,4 +31,16 @@ names = sorted(set(re.findall(r'"((?:aten|prims|torchvision|transformers|higher_
 missing = [name for name in names if name not in known]
 if missing:
     sys.exit(f"no schema for {', '.join(missing)}")
-(here / "src/schemas.txt").write_text("".join(known[name] + "\n" for name in names))
+
+
+def tags(name):
+    """The tags of PyTorch's own operators; those of other libraries have none."""
+    namespace, base, overload = name.split(".")
+    if namespace not in ("aten", "prims"):
+        return ""
+    found = {tag.name for tag in getattr(getattr(getattr(torch.ops, namespace), base), overload).tags}
+    kept = sorted(found & {"nondeterministic_seeded", "maybe_aliasing_or_mutating"})
+    return " # " + " ".join(kept) if kept else ""
+
+
+(here / "src/schemas.txt").write_text("".join(f"{known[name]}{tags(name)}\n" for name in names))

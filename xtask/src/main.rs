@@ -37,7 +37,7 @@ enum Task {
     Demo,
     /// Run every check that needs neither PyTorch nor a GPU
     Test,
-    /// Check crate directions, file sizes and file headers
+    /// Check crate directions, file sizes, file headers and names of operators
     Tidy,
     /// Rewrite the expected blocks of the file tests
     Bless(bless::Args),

@@ -1,4 +1,6 @@
-//! Checks the repository's own rules: crate directions, file sizes, file headers.
+//! Checks the repository's own rules: crate directions, file sizes, file headers, names of operators.
+
+mod operators;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -73,6 +75,7 @@ pub fn run() -> anyhow::Result<()> {
         if metadata.is_file() && name.ends_with(".rs") {
             let text = fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
             problems.extend(rust_file_problems(name, &text));
+            problems.extend(operators::problems(name, &text));
         }
     }
     if problems.is_empty() {

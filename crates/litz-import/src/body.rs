@@ -9,7 +9,7 @@ use crate::schema::{
 };
 use crate::srepr;
 use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, Type, Value};
-use litz_ir::schema::{ArgType, BaseType, OpSchema, SchemaArg};
+use litz_ir::schema::{ArgType, BaseType, Effect, OpSchema, SchemaArg, Schemas};
 use litz_sym::{Clause, Expr, Known, Rel};
 use std::collections::HashMap;
 
@@ -85,17 +85,17 @@ impl Body {
         if let Some(hop) = node.target.strip_prefix("torch.ops.higher_order.") {
             return hops::convert(self, cx, scope, node, hop);
         }
-        if is_symbolic(node) {
+        if is_symbolic(cx.schemas, node) {
             return Ok(());
         }
-        let op = node.target.strip_prefix("torch.ops.").unwrap_or(&node.target);
-        match op {
-            "aten._assert_scalar.default" if self.assert_sizes(cx, scope, node)? => Ok(()),
-            "aten._assert_tensor_metadata.default" => {
+        let op = operator_name(node);
+        match cx.schemas.effect(op) {
+            Effect::Asserts if self.assert_sizes(cx, scope, node)? => Ok(()),
+            Effect::States => {
                 self.operator(cx, scope, node, op)?;
-                self.expect_layout()
+                self.expect_layout(cx)
             }
-            _ => self.operator(cx, scope, node, op),
+            Effect::None | Effect::Asserts | Effect::Other => self.operator(cx, scope, node, op),
         }
     }
 
@@ -135,15 +135,17 @@ impl Body {
 
     /// Compares the device and the strides that an assertion just added asks for with those that the file says. Later
     /// stages may lay values out as they like.
-    fn expect_layout(&self) -> Result<(), ImportError> {
+    fn expect_layout(&self, cx: &Cx) -> Result<(), ImportError> {
         let Some(Node { op, args, .. }) = self.graph.nodes.last() else { return Ok(()) };
-        if let Some(Arg::Device(device)) = args.get(4)
+        let Some(schema) = cx.schemas.lookup(op.as_str()) else { return Ok(()) };
+        let named = |name: &str| args.get(schema.position(name)?);
+        if let Some(Arg::Device(device)) = named("device")
             && *device != self.graph.device
         {
             let found = self.graph.device;
             return Err(ImportError::program(format!("{op}: expected a tensor on {device}, found {found}")));
         }
-        let (Some(Arg::Value(value)), Some(Arg::List(expected))) = (args.first(), args.get(2)) else {
+        let (Some(Arg::Value(value)), Some(Arg::List(expected))) = (args.first(), named("stride")) else {
             return Ok(());
         };
         let Some(ty) = self.graph.tensor(*value) else { return Ok(()) };
@@ -167,9 +169,7 @@ impl Body {
         let args = match schemas.lookup(op) {
             Some(schema) => {
                 let mut args = self.fill_arguments(cx, scope, node, schema)?;
-                if op.starts_with("aten.as_strided") {
-                    self.count_from_operand(cx, scope, node, schema, &mut args)?;
-                }
+                self.count_from_operand(cx, scope, node, schema, &mut args)?;
                 args
             }
             None => {
@@ -180,7 +180,7 @@ impl Body {
         self.push_node(cx, scope, node, op, args)
     }
 
-    /// Positions that `as_strided` is given count from the start of the storage. An input or a constant may be a part of
+    /// Offsets that `as_strided` is given count from the start of the storage. An input or a constant may be a part of
     /// one, which begins later, and then they count from its first element here.
     fn count_from_operand<'a>(
         &mut self,
@@ -485,15 +485,19 @@ impl Body {
     }
 }
 
+/// `aten.add.Tensor` of a node that applies `torch.ops.aten.add.Tensor`.
+fn operator_name<'a>(node: &'a schema::Node) -> &'a str {
+    node.target.strip_prefix("torch.ops.").unwrap_or(&node.target)
+}
+
 /// Whether a node computes only integers and truth values from sizes: the file says what expression each is, so the
 /// node itself is not needed.
-fn is_symbolic(node: &schema::Node) -> bool {
+fn is_symbolic(schemas: &dyn Schemas, node: &schema::Node) -> bool {
     let is_number =
         |output: &Argument| matches!(output, Argument::SymInt(_) | Argument::SymBool(_) | Argument::Int(_));
-    let is_function = ["_operator.", "math.", "torch.sym_", "torch.ops.aten.sym_"]
-        .iter()
-        .any(|prefix| node.target.starts_with(prefix));
-    is_function && !node.outputs.is_empty() && node.outputs.iter().all(is_number)
+    let is_function = ["_operator.", "math.", "torch.sym_"].iter().any(|of| node.target.starts_with(of));
+    let is_measure = || schemas.lookup(operator_name(node)).is_some_and(OpSchema::is_measure);
+    (is_function || is_measure()) && !node.outputs.is_empty() && node.outputs.iter().all(is_number)
 }
 
 /// An integer literal given for a float is that float.

@@ -1,6 +1,9 @@
-//! Parses operator schemas in PyTorch's notation: argument names, types, defaults and aliasing.
+//! Parses operator schemas in PyTorch's notation: argument names, types, defaults, aliasing and tags.
 //!
 //! `aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)`
+//!
+//! PyTorch keeps an operator's tags apart from its schema. Here they follow it:
+//! `aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor # nondeterministic_seeded`
 
 use crate::dtype::Dtype;
 use crate::graph::{Arg, Device, Float, MemoryFormat};
@@ -16,6 +19,30 @@ pub struct OpSchema {
     pub args: Vec<SchemaArg>,
     /// Results in order.
     pub returns: Vec<SchemaReturn>,
+    /// What PyTorch says of it besides.
+    pub tags: Vec<Tag>,
+}
+
+/// What PyTorch says of an operator besides its signature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tag {
+    /// Its results differ between equal calls, as far as the generator's seed lets them.
+    NondeterministicSeeded,
+    /// It may return or write to memory of its arguments where the signature does not say so.
+    MaybeAliasingOrMutating,
+}
+
+/// What an operator does besides giving results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// States what type and layout its first argument has.
+    States,
+    /// Asserts what its first argument is.
+    Asserts,
+    /// Anything else, such as writing to its arguments.
+    Other,
 }
 
 /// One argument.
@@ -113,7 +140,11 @@ impl OpSchema {
     /// When `text` is not in PyTorch's notation.
     pub fn parse(text: &str) -> Result<OpSchema, SchemaError> {
         let fail = |expected| SchemaError { schema: text.to_owned(), expected };
-        let (qualified, rest) = text.split_once('(').ok_or_else(|| fail("`(`"))?;
+        let (signature, tags) = text.split_once(" # ").unwrap_or((text, ""));
+        let tags =
+            tags.split_whitespace().map(|name| Tag::from_name(name).ok_or_else(|| fail("a known tag")));
+        let tags = tags.collect::<Result<_, _>>()?;
+        let (qualified, rest) = signature.split_once('(').ok_or_else(|| fail("`(`"))?;
         let (namespace, op) = qualified.split_once("::").ok_or_else(|| fail("`namespace::name`"))?;
         let name = match op.split_once('.') {
             Some((base, overload)) => format!("{namespace}.{base}.{overload}"),
@@ -137,7 +168,7 @@ impl OpSchema {
                 Ok(SchemaReturn { ty, alias })
             })
             .collect::<Result<_, _>>()?;
-        Ok(OpSchema { name, args, returns })
+        Ok(OpSchema { name, args, returns, tags })
     }
 
     /// Position of the argument of that name.
@@ -145,9 +176,38 @@ impl OpSchema {
         self.args.iter().position(|a| a.name == arg)
     }
 
+    /// The arguments that the operator writes to, by position.
+    pub fn written(&self) -> impl Iterator<Item = usize> {
+        let writes = |a: &SchemaArg| a.alias.as_ref().is_some_and(|alias| alias.write);
+        self.args.iter().enumerate().filter(move |(_, a)| writes(a)).map(|(at, _)| at)
+    }
+
     /// Whether the operator writes to any argument.
     pub fn is_mutating(&self) -> bool {
-        self.args.iter().any(|a| a.alias.as_ref().is_some_and(|alias| alias.write))
+        self.written().next().is_some()
+    }
+
+    /// Whether results are memory of arguments.
+    pub fn is_aliasing(&self) -> bool {
+        self.returns.iter().any(|r| r.alias.is_some())
+    }
+
+    /// Whether the operator measures its operands: all it returns is integers. What depends on elements is a
+    /// `Scalar` in PyTorch's schemas.
+    pub fn is_measure(&self) -> bool {
+        let is_int = |r: &SchemaReturn| r.ty.base == BaseType::Int && !r.ty.list;
+        !self.returns.is_empty() && self.returns.iter().all(is_int)
+    }
+}
+
+impl Tag {
+    /// The tag that PyTorch calls so.
+    pub fn from_name(name: &str) -> Option<Tag> {
+        match name {
+            "nondeterministic_seeded" => Some(Tag::NondeterministicSeeded),
+            "maybe_aliasing_or_mutating" => Some(Tag::MaybeAliasingOrMutating),
+            _ => None,
+        }
     }
 }
 
@@ -268,10 +328,12 @@ fn parse_default(text: &str, ty: ArgType) -> Option<Arg> {
     })
 }
 
-/// Where an importer looks schemas up.
+/// Where an importer looks operators up.
 pub trait Schemas {
     /// The schema of `aten.add.Tensor`, or `None` when the operator is not known.
     fn lookup(&self, name: &str) -> Option<&OpSchema>;
+    /// What an operator does besides giving results.
+    fn effect(&self, name: &str) -> Effect;
 }
 
 #[cfg(test)]
@@ -313,6 +375,23 @@ mod tests {
             .expect("parses");
         assert_eq!(s.args[1].default, Some(Arg::Dtype(Dtype::I64)));
         assert_eq!(s.args[2].default, Some(Arg::Int(Expr::int(4))));
+    }
+
+    #[test]
+    fn reads_tags() {
+        let s = OpSchema::parse("aten::rand(SymInt[] size) -> Tensor # nondeterministic_seeded");
+        let s = s.expect("parses");
+        assert_eq!((s.tags, s.returns.len()), (vec![Tag::NondeterministicSeeded], 1));
+        assert!(OpSchema::parse("aten::rand(SymInt[] size) -> Tensor # lucky").is_err());
+    }
+
+    #[test]
+    fn integers_measure_operands_and_scalars_are_elements() {
+        let is_measure = |text: &str| OpSchema::parse(text).expect("parses").is_measure();
+        assert!(is_measure("aten::sym_size.int(Tensor self, int dim) -> SymInt"));
+        assert!(!is_measure("aten::_local_scalar_dense(Tensor self) -> Scalar"));
+        assert!(!is_measure("aten::size(Tensor self) -> int[]"));
+        assert!(!is_measure("aten::sym_constrain_range(Scalar size, *, int? min=None, int? max=None) -> ()"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::lower::Lower;
 use crate::promote::Promote;
+use crate::traits::OpTraits;
 use crate::view::View;
 use litz_ir::graph::{Type, Value};
 use litz_ir::loops::Val;
@@ -21,6 +22,8 @@ pub struct OpDef {
     pub result: ResultRule,
     /// How it is computed.
     pub rule: Rule,
+    /// What passes may do with it.
+    pub traits: OpTraits,
 }
 
 /// Types of results from types of arguments: one for each result, list results flattened.
@@ -70,37 +73,47 @@ pub enum Rule {
 
 /// One scalar operation on all operands: `op("aten.exp.default", Promote::Float, ScalarOp::Exp)`.
 pub const fn op(name: &'static str, promote: Promote, op: ScalarOp) -> OpDef {
-    OpDef { name, result: ResultRule::Pointwise(promote), rule: Rule::Op(op) }
+    entry(name, ResultRule::Pointwise(promote), Rule::Op(op))
 }
 
 /// A pointwise operator with a body of its own.
 pub const fn pointwise(name: &'static str, promote: Promote, body: PointwiseFn) -> OpDef {
-    OpDef { name, result: ResultRule::Pointwise(promote), rule: Rule::Pointwise(body) }
+    entry(name, ResultRule::Pointwise(promote), Rule::Pointwise(body))
 }
 
 /// A view.
 pub const fn view(name: &'static str, views: ViewFn) -> OpDef {
-    OpDef { name, result: ResultRule::View(views), rule: Rule::View }
+    entry(name, ResultRule::View(views), Rule::View)
 }
 
 /// An operator with result types and a lowering of its own.
 pub const fn lower(name: &'static str, types: TypesFn, lower: LowerFn) -> OpDef {
-    OpDef { name, result: ResultRule::Types(types), rule: Rule::Lower(lower) }
+    entry(name, ResultRule::Types(types), Rule::Lower(lower))
 }
 
 /// An operator that is written with others.
 pub const fn decompose(name: &'static str, rewrite: DecomposeFn) -> OpDef {
-    OpDef { name, result: ResultRule::Decomposed, rule: Rule::Decompose(rewrite) }
+    entry(name, ResultRule::Decomposed, Rule::Decompose(rewrite))
 }
 
 /// An in-place operator: `inplace("aten.add_.Tensor", "aten.add.Tensor")`.
 pub const fn inplace(name: &'static str, twin: &'static str) -> OpDef {
-    OpDef { name, result: ResultRule::First, rule: Rule::Inplace(twin) }
+    entry(name, ResultRule::First, Rule::Inplace(twin))
 }
 
 /// An operator whose result is its first argument.
 pub const fn identity(name: &'static str) -> OpDef {
-    OpDef { name, result: ResultRule::First, rule: Rule::Drop }
+    entry(name, ResultRule::First, Rule::Drop)
+}
+
+/// An operator that inference does all of: its results are numbers that types give, or it has none.
+pub const fn inferred(name: &'static str, types: TypesFn) -> OpDef {
+    entry(name, ResultRule::Types(types), Rule::Drop)
+}
+
+/// An entry that states no traits.
+const fn entry(name: &'static str, result: ResultRule, rule: Rule) -> OpDef {
+    OpDef { name, result, rule, traits: OpTraits::IMPLIED }
 }
 
 /// Shorthand for a type function with one tensor result.

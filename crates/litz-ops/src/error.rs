@@ -34,11 +34,17 @@ impl OpError {
 
     /// As a diagnostic at the user's source line of `node`.
     pub fn at(self, node: &Node) -> Diag {
-        let diag = Diag::new(self.slug, self.message);
+        let diag = Diag::from(self);
         match &node.source {
             Some(source) => diag.source(&**source),
             None => diag,
         }
+    }
+}
+
+impl From<OpError> for Diag {
+    fn from(error: OpError) -> Diag {
+        Diag::new(error.slug, error.message)
     }
 }
 

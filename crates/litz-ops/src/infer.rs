@@ -7,10 +7,10 @@ use crate::error::OpError;
 use crate::layout;
 use crate::promote::{Promote, promote};
 use crate::table::Table;
+use crate::traits::Op;
 use litz_ir::Dtype;
 use litz_ir::graph::{Node, OpName, TensorType, Type, Value, ValueData};
 use litz_ir::ids::Table as IdTable;
-use litz_ir::schema::Schemas;
 use litz_sym::{Expr, Facts, Rel};
 
 /// What result types depend on besides the node.
@@ -41,14 +41,12 @@ pub fn infer(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Option<Type>>, OpE
 
 fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Type>, OpError> {
     let name = node.op.as_str();
-    let (Some(def), Some(schema)) = (cx.table.def(name), cx.table.lookup(name)) else {
-        return Err(OpError::missing(name));
-    };
-    let args = Args::new(node, schema, cx.values);
-    if let Rule::Inplace(twin) = def.rule {
+    let op = cx.table.op(name).ok_or_else(|| OpError::missing(name))?;
+    let args = op.args(node, cx.values);
+    if let Rule::Inplace(twin) = op.def.rule {
         fits_in_place(cx, &args, twin)?;
     }
-    Ok(match def.result {
+    Ok(match op.def.result {
         ResultRule::Pointwise(rule) => vec![Type::Tensor(pointwise_type(cx, &args, rule)?)],
         ResultRule::Types(types) => types(cx, &args)?,
         ResultRule::View(views) => {
@@ -68,7 +66,7 @@ fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Type>, OpError> {
 /// What an in-place operator computes must fit in the tensor that it writes to: nothing grows it, and its element type
 /// is of no lower family.
 fn fits_in_place(cx: &mut InferCx<'_>, args: &Args<'_>, twin: &str) -> Result<(), OpError> {
-    let Some(schema) = cx.table.lookup(args.op()) else { return Err(OpError::missing(args.op())) };
+    let Op { schema, .. } = cx.table.op(args.op()).ok_or_else(|| OpError::missing(args.op()))?;
     let (Some(target), Some(slot)) = (args.node.args.first(), schema.args.first()) else {
         return Err(args.invalid("expected a tensor to write to"));
     };

@@ -13,9 +13,10 @@
 //!    - written with other operators: `decompose(name, rewrite)`, when nothing is lost by it;
 //!    - all else: `lower(name, types, lower)`: a function for the result types, and one that appends nests;
 //!    - an in-place twin: `inplace("aten.add_.Tensor", "aten.add.Tensor")`.
-//! 3. Run `python3 crates/litz-ops/schemas.py` (or give it a file with PyTorch's schemas): it writes `schemas.txt`
-//!    for the names in the tables.
-//! 4. Add cases to `litz-testing/cases/FAMILY.py` and run `bless.py FAMILY` there with a Python that has PyTorch: it
+//! 3. State what passes should know and the schema does not say: `lower(..).layout(Layout::Reads)`; see `traits.rs`.
+//! 4. Run `crates/litz-ops/schemas.py` with a Python that has PyTorch: it writes `schemas.txt` for the names in the
+//!    tables.
+//! 5. Add cases to `litz-testing/cases/FAMILY.py` and run `bless.py FAMILY` there with a Python that has PyTorch: it
 //!    writes `FAMILY.txt` with the types, strides and numbers that eager PyTorch gives; `cargo test -p litz-testing`
 //!    compares inference and lowering with them. A family is listed in `FAMILIES` of `litz-testing/src/cases.rs`.
 //!
@@ -28,6 +29,7 @@
 
 pub mod args;
 pub mod body;
+pub mod build;
 pub mod decompose;
 pub mod def;
 pub mod error;
@@ -38,11 +40,14 @@ mod ops;
 pub mod promote;
 mod sizes;
 pub mod table;
+pub mod traits;
 pub mod view;
 
+pub use build::Builder;
 pub use decompose::{Rewriter, decompose};
 pub use def::{OpDef, ResultRule, Rule};
 pub use error::OpError;
 pub use infer::{InferCx, infer};
 pub use lower::{check, lower};
 pub use table::{Table, coverage};
+pub use traits::{Layout, Op, Role};

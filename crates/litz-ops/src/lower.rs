@@ -290,7 +290,7 @@ impl<'a> Lower<'a> {
         InferCx { table: self.table, values: &self.graph.values, facts: &mut self.loops.facts }
     }
 
-    /// What `as_strided` sees of a tensor: the buffer behind it and the first element's place there. The tensor is
+    /// What an operator of [`Layout::Reads`](crate::Layout::Reads) sees of a tensor: the buffer behind it and the first element's place there. The tensor is
     /// copied first when its elements do not lie where its type's strides say.
     pub fn storage(&mut self, tensor: Tensor<'_>) -> Result<(Buf, Expr), OpError> {
         let access = self.access(tensor)?;
@@ -363,10 +363,8 @@ impl<'a> Lower<'a> {
 
     fn node(&mut self, node: &'a Node) -> Result<(), OpError> {
         let name = node.op.as_str();
-        let (Some(def), Some(schema)) = (self.table.def(name), self.table.lookup(name)) else {
-            return Err(OpError::missing(name));
-        };
-        let args = Args::new(node, schema, &self.graph.values);
+        let op = self.table.op(name).ok_or_else(|| OpError::missing(name))?;
+        let (def, args) = (op.def, op.args(node, &self.graph.values));
         self.who =
             node.source.as_ref().map_or_else(|| name.to_owned(), |source| format!("{name} at {source}"));
         let mut values: Vec<Value> = node.outputs.iter().flatten().copied().collect();
@@ -464,14 +462,13 @@ impl<'a> Lower<'a> {
     }
 
     fn finish(&mut self) -> Result<(), Diag> {
-        let diag = |e: OpError| Diag::new(e.slug, e.message);
         self.from.clear();
         for &(target, contents) in &self.graph.updates {
-            let pair = self.update(target, contents).map_err(diag)?;
+            let pair = self.update(target, contents)?;
             self.loops.updates.push(pair);
         }
         for output in &self.graph.outputs {
-            let output = self.output(output).map_err(diag)?;
+            let output = self.output(output)?;
             self.loops.outputs.push(output);
         }
         Ok(())

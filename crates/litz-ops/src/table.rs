@@ -2,7 +2,8 @@
 
 use crate::def::{OpDef, Rule};
 use crate::ops;
-use litz_ir::schema::{OpSchema, Schemas};
+use crate::traits::Op;
+use litz_ir::schema::{Effect, OpSchema, Schemas};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -33,6 +34,11 @@ impl Table {
         Table { entries: ops::FAMILIES.iter().flat_map(|(_, defs)| defs.iter()).map(entry).collect() }
     }
 
+    /// The operator `aten.add.Tensor`.
+    pub fn op(&self, name: &str) -> Option<Op<'_>> {
+        Some(Op { def: self.def(name)?, schema: self.lookup(name)? })
+    }
+
     /// The entry of `aten.add.Tensor`.
     pub fn def(&self, name: &str) -> Option<&'static OpDef> {
         self.entries.get(name).map(|e| e.def)
@@ -56,6 +62,10 @@ impl Schemas for Table {
     fn lookup(&self, name: &str) -> Option<&OpSchema> {
         let entry = self.entries.get(name)?;
         entry.schema.get_or_init(|| OpSchema::parse(entry.line).ok()).as_ref()
+    }
+
+    fn effect(&self, name: &str) -> Effect {
+        self.op(name).map_or(Effect::Other, |op| op.effect())
     }
 }
 

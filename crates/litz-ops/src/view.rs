@@ -23,6 +23,24 @@ pub struct View {
     pub is_reshape: bool,
 }
 
+/// What a view sees of one dimension of its operand. Dimensions named here are the view's own.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Along {
+    /// All of it, along a dimension; along none where it is a single coordinate.
+    Whole(Option<usize>),
+    /// Coordinates `start + step * at`.
+    Range {
+        /// The dimension that `at` counts.
+        dim: usize,
+        /// The first coordinate.
+        start: Expr,
+        /// The distance between two.
+        step: Expr,
+    },
+    /// One coordinate.
+    At(Expr),
+}
+
 /// The coordinate along dimension `d`, as a placeholder in views and accesses.
 pub fn dim(d: usize) -> Expr {
     Expr::sym(dim_sym(d))
@@ -53,6 +71,44 @@ impl View {
     /// The operand as it is.
     pub fn identity(sizes: &[Expr]) -> View {
         View::new(sizes.to_vec(), (0..sizes.len()).map(dim).collect())
+    }
+
+    /// Whether each element of an operand of these sizes is where it was.
+    pub fn is_identity(&self, facts: &Facts, operand: &[Expr]) -> bool {
+        let stays = |d: usize| {
+            layout::same(facts, self.sizes[d], operand[d])
+                && (self.is_reshape || operand[d].is_one() || self.coords[d] == dim(d))
+        };
+        self.sizes.len() == operand.len() && (0..operand.len()).all(stays)
+    }
+
+    /// What of each dimension of an operand of these sizes the view sees, when each of its own dimensions goes along
+    /// at most one of the operand's.
+    pub fn along(&self, facts: &Facts, operand: &[Expr]) -> Option<Vec<Along>> {
+        let mut seen = Vec::new();
+        let mut found = Vec::with_capacity(operand.len());
+        for (&coord, &size) in self.coords.iter().zip(operand) {
+            let mut own = (0..self.sizes.len()).filter(|&d| coord.syms().contains(&dim_sym(d)));
+            let along = match (own.next(), own.next()) {
+                (None, _) if size.is_one() => Along::Whole(None),
+                (None, _) => Along::At(coord),
+                (Some(d), None) => {
+                    let (step, start) = coord.linear(dim_sym(d))?;
+                    if seen.contains(&d) || step.syms().contains(&dim_sym(d)) {
+                        return None;
+                    }
+                    seen.push(d);
+                    if coord == dim(d) && layout::same(facts, self.sizes[d], size) {
+                        Along::Whole(Some(d))
+                    } else {
+                        Along::Range { dim: d, start, step }
+                    }
+                }
+                (Some(_), Some(_)) => return None,
+            };
+            found.push(along);
+        }
+        Some(found)
     }
 
     /// The result's type.

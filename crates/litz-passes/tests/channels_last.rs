@@ -5,7 +5,7 @@ mod common;
 use common::{assert_text, join, outputs};
 use litz_ir::graph::Graph;
 use litz_ir::loops::Output;
-use litz_passes::graph::channels_last;
+use litz_passes::graph::{PASSES, Verifier, channels_last};
 
 fn parse(text: &str) -> Graph {
     let graph = litz_ir::text::graph::parse(text).unwrap_or_else(|d| panic!("{}\nin\n{text}", join(&d)));
@@ -23,7 +23,12 @@ fn run_checked(text: &str, sizes: &[(&str, i64)]) -> (Graph, usize) {
     let before = parse(text);
     let mut after = parse(text);
     let count = channels_last::run(&mut after).unwrap_or_else(|d| panic!("{}", join(&d)));
-    verify(&after);
+    let pass = PASSES.iter().find(|pass| pass.name == "channels_last").expect("listed");
+    let mut verifier = Verifier::default();
+    for graph in [&before, &after] {
+        let diags = verifier.after(pass, graph);
+        assert!(diags.is_empty(), "{}\nin\n{graph}", join(&diags));
+    }
     let lower = |g: &Graph| litz_ops::lower(g).unwrap_or_else(|d| panic!("{}\nin\n{g}", join(&d)));
     let (old, new) = (lower(&before), lower(&after));
     common::verify(&new);

@@ -4,7 +4,7 @@ mod common;
 
 use common::{assert_text, join, outputs};
 use litz_ir::graph::Graph;
-use litz_passes::graph::{GraphSettings, fold_batch_norm};
+use litz_passes::graph::{GraphSettings, PASSES, Verifier, fold_batch_norm};
 
 fn parse(text: &str) -> Graph {
     litz_ir::text::graph::parse(text).unwrap_or_else(|d| panic!("{}\nin\n{text}", join(&d)))
@@ -14,7 +14,9 @@ fn run(text: &str, freeze: bool) -> (Graph, usize) {
     let mut graph = parse(text);
     let count = fold_batch_norm::run(&mut graph, &GraphSettings { freeze })
         .unwrap_or_else(|d| panic!("{}", join(&d)));
-    let diags = litz_ir::verify::graph::verify(&graph);
+    let pass = PASSES.iter().find(|pass| pass.name == "fold_batch_norm").expect("listed");
+    let mut verifier = Verifier::default();
+    let diags: Vec<_> = [&parse(text), &graph].iter().flat_map(|graph| verifier.after(pass, graph)).collect();
     assert!(diags.is_empty(), "{}\nin\n{graph}", join(&diags));
     (graph, count)
 }

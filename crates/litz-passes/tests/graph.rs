@@ -5,7 +5,7 @@ mod common;
 
 use common::{assert_text, join, outputs};
 use litz_ir::graph::Graph;
-use litz_passes::graph::{GraphSettings, PASSES};
+use litz_passes::graph::{GraphSettings, PASSES, Verifier};
 
 fn parse(text: &str) -> Graph {
     let graph = litz_ir::text::graph::parse(text).unwrap_or_else(|d| panic!("{}\nin\n{text}", join(&d)));
@@ -21,7 +21,8 @@ fn verify(graph: &Graph) {
 fn apply(graph: &mut Graph, name: &str) -> usize {
     let pass = PASSES.iter().find(|p| p.name == name).unwrap_or_else(|| panic!("no pass {name}"));
     let count = (pass.run)(graph, &GraphSettings::default()).unwrap_or_else(|d| panic!("{}", join(&d)));
-    verify(graph);
+    let diags = Verifier::default().after(pass, graph);
+    assert!(diags.is_empty(), "{}\nin\n{graph}", join(&diags));
     count
 }
 
@@ -171,6 +172,120 @@ fn every_cut_can_be_written_through() {
     }
 }
 
+/// A write through a view is a write to the elements that its index function names, whatever the view is called.
+#[test]
+fn every_arrangement_can_be_written_through() {
+    for view in [
+        "aten.movedim.int(%a, 0, 1)",
+        "aten.mT.default(%a)",
+        "aten.numpy_T.default(%a)",
+        "aten.swapdims.default(%a, -1, 0)",
+    ] {
+        check_functional(
+            &format!(
+                "  %a: f32[3, 4] = aten.neg.default(%x)\n  %v: f32[4, 3]{{1, 4}} = {view}\n  %n: f32[4, 3]{{1, 4}} = aten.exp_.default(%v)\n  return %a, %v"
+            ),
+            "  %a: f32[3, 4] = aten.neg.default(%x)
+  %e: f32[3, 4] = aten.exp.default(%a)
+  %v: f32[4, 3]{1, 4} = aten.t.default(%e)
+  return %e, %v",
+        );
+    }
+    for view in [
+        "f32[3, 1, 4]{4, 4, 1} = aten.unsqueeze.default(%a, 1)",
+        "f32[12] = aten.ravel.default(%a)",
+        "f32[3, 2, 2] = aten.unflatten.int(%a, 1, [2, 2])",
+        "f32[3, 4] = aten.expand.default(%a, [3, -1], false)",
+        "f32[3, 4] = aten.dropout.default(%a, 0.5, false)",
+        "f32[3, 4] = aten.type_as.default(%a, %y)",
+        "f32[3, 4] = aten.to.dtype(%a, f32, false, false, none)",
+        "f32[3, 4] = aten.contiguous.default(%a, contiguous)",
+    ] {
+        let ty = view.split(" = ").next().unwrap_or_default();
+        check_functional(
+            &format!(
+                "  %a: f32[3, 4] = aten.neg.default(%x)\n  %v: {view}\n  %n: {ty} = aten.exp_.default(%v)\n  return %a"
+            ),
+            "  %a: f32[3, 4] = aten.neg.default(%x)\n  %e: f32[3, 4] = aten.exp.default(%a)\n  return %e",
+        );
+    }
+    // Both dimensions are cut, one by a step.
+    check_functional(
+        "  %a: f32[3, 4] = aten.neg.default(%x)
+  %r: f32[2, 4]{8, 1} = aten.slice.Tensor(%a, 0, 0, 3, 2)
+  _, %c: f32[2]{8}, _, _ = aten.unbind.int(%r, 1)
+  %n: f32[2]{8} = aten.exp_.default(%c)
+  return %a",
+        "  %a: f32[3, 4] = aten.neg.default(%x)
+  %r: f32[2, 4]{8, 1} = aten.slice.Tensor(%a, 0, 0, 3, 2)
+  %c: f32[2]{8} = aten.select.int(%r, 1, 1)
+  %e: f32[2] = aten.exp.default(%c)
+  %s: f32[2, 4]{8, 1} = aten.select_scatter.default(%r, %e, 1, 1)
+  %b: f32[3, 4] = aten.slice_scatter.default(%a, %s, 0, 0, 3, 2)
+  return %b",
+    );
+}
+
+#[test]
+fn overlapping_views_cannot_be_written_through() {
+    for view in [
+        "f32[2, 3, 4]{0, 4, 1} = aten.expand.default(%a, [2, 3, 4], false)",
+        "f32[3, 3, 2]{4, 1, 1} = aten.unfold.default(%a, 1, 2, 1)",
+    ] {
+        let ty = view.split(" = ").next().unwrap_or_default();
+        let mut graph = parse(&format!(
+            "graph @g on cpu {{\n{INPUTS}\n  %a: f32[3, 4] = aten.neg.default(%x)\n  %v: {view}\n  %n: {ty} = aten.exp_.default(%v)\n  return %a\n}}\n"
+        ));
+        let diags = litz_passes::graph::functionalize::run(&mut graph).expect_err("elements overlap");
+        assert_eq!(diags[0].slug, "unsupported-operator");
+        assert!(diags[0].help.is_some(), "{}", diags[0]);
+    }
+}
+
+/// What is copied is apart: writes to it leave the original, and the original's leave it.
+#[test]
+fn copies_are_no_views() {
+    for copy in [
+        "aten.to.dtype(%x, f32, false, true, none)",
+        "aten.lift_fresh_copy.default(%x)",
+        "aten.clone.default(%x, none)",
+    ] {
+        let graph = check_functional(
+            &format!("  %c: f32[3, 4] = {copy}\n  %n: f32[3, 4] = aten.exp_.default(%c)\n  return %x, %c"),
+            "  %n: f32[3, 4] = aten.exp.default(%x)\n  return %x, %n",
+        );
+        assert!(graph.updates.is_empty(), "{graph}");
+    }
+    // A transpose cannot be seen as one dimension.
+    check_functional(
+        "  %t: f32[4, 3]{1, 4} = aten.t.default(%x)
+  %f: f32[12] = aten.flatten.using_ints(%t, 0, -1)
+  %n: f32[12] = aten.exp_.default(%f)
+  return %x, %f",
+        "  %t: f32[4, 3]{1, 4} = aten.t.default(%x)
+  %f: f32[12] = aten.flatten.using_ints(%t, 0, -1)
+  %n: f32[12] = aten.exp.default(%f)
+  return %x, %n",
+    );
+}
+
+/// `detach_` writes to no element.
+#[test]
+fn what_only_autograd_sees_disappears() {
+    check(
+        "functionalize",
+        INPUTS,
+        "  %d: f32[3, 4] = aten.detach_.default(%x)
+  %a: f32[3, 4] = aten.neg.default(%d)
+  %e: f32[3, 4] = aten.exp_.default(%a)
+  %f: f32[3, 4] = aten.detach_.default(%e)
+  return %f",
+        "  %a: f32[3, 4] = aten.neg.default(%x)
+  %fn: f32[3, 4] = aten.exp.default(%a)
+  return %fn",
+    );
+}
+
 #[test]
 fn results_convert_to_the_type_of_what_is_written() {
     let mut graph = parse(
@@ -223,6 +338,18 @@ fn identities_disappear() {
   %b: f32[3, 4] = aten.view.default(%a, [3, 4])
   %c: f32[3, 4] = aten.expand.default(%b, [-1, -1], false)
   %d: f32[3, 4] = aten.detach.default(%c)
+  %e: f32[3, 4] = aten.neg.default(%d)
+  return %e",
+        "  %e: f32[3, 4] = aten.neg.default(%x)
+  return %e",
+    );
+    check(
+        "noop",
+        INPUTS,
+        "  %a: f32[3, 4] = aten.permute.default(%x, [0, -1])
+  %b: f32[3, 4] = aten.movedim.int(%a, 1, 1)
+  %c: f32[3, 4] = aten.slice.Tensor(%b, 1, 0, 9, 1)
+  %d: f32[3, 4] = aten.reshape_as.default(%c, %y)
   %e: f32[3, 4] = aten.neg.default(%d)
   return %e",
         "  %e: f32[3, 4] = aten.neg.default(%x)
@@ -293,7 +420,55 @@ fn literals_that_differ_in_sign_or_kind_differ() {
     check("cse", INPUTS, body, body);
 }
 
+#[test]
+fn what_differs_from_call_to_call_stays_apart() {
+    let body = "  %a: f32[3, 4] = aten.dropout.default(%x, 0.5, true)
+  %b: f32[3, 4] = aten.dropout.default(%x, 0.5, true)
+  return %a, %b";
+    check_refused_later("cse", body);
+    check(
+        "cse",
+        INPUTS,
+        "  %a: f32[3, 4] = aten.dropout.default(%x, 0.5, false)
+  %b: f32[3, 4] = aten.dropout.default(%x, 0.5, false)
+  return %a, %b",
+        "  %a: f32[3, 4] = aten.dropout.default(%x, 0.5, false)
+  return %a, %a",
+    );
+    // Nobody knows what an operator without an entry does.
+    let body = "  %a: f32[3, 4] = custom.noise.default(%x)
+  %b: f32[3, 4] = custom.noise.default(%x)
+  return %a, %b";
+    check_refused_later("cse", body);
+}
+
+/// A pass leaves alone what lowering refuses.
+fn check_refused_later(name: &str, body: &str) {
+    let text = format!("graph @g on cpu {{\n{INPUTS}\n{body}\n}}\n");
+    let mut graph = parse(&text);
+    let pass = PASSES.iter().find(|p| p.name == name).unwrap_or_else(|| panic!("no pass {name}"));
+    assert_eq!((pass.run)(&mut graph, &GraphSettings::default()), Ok(0));
+    assert_text(&graph.to_string(), &text);
+    assert!(litz_ops::lower(&graph).is_err());
+}
+
 // dce
+
+#[test]
+fn assertions_stay() {
+    check(
+        "dce",
+        INPUTS,
+        "  %c: bool[] = aten.all.default(%x)
+  aten._assert_async.msg(%c, \"all of x\")
+  aten._assert_tensor_metadata.default(%x, none, none, none, none, none)
+  return %y",
+        "  %c: bool[] = aten.all.default(%x)
+  aten._assert_async.msg(%c, \"all of x\")
+  aten._assert_tensor_metadata.default(%x, none, none, none, none, none)
+  return %y",
+    );
+}
 
 #[test]
 fn what_nothing_uses_disappears() {

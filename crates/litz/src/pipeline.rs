@@ -8,6 +8,7 @@ use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::loops::Loops;
 use litz_ir::{schedule::Schedule, verify};
+use litz_passes::graph::{GraphSettings, PASSES, Pass, Verifier};
 use litz_schedule::{FusionNote, TargetInfo};
 
 /// The texts a compilation went through, as far as it was asked to go.
@@ -36,7 +37,7 @@ pub fn compile(
     to: Stage,
     run: &mut Runner<'_>,
 ) -> Result<Texts, Error> {
-    let graph = graph_passes(graph, options, run)?;
+    let graph = graph_passes(graph, PASSES, options, run)?;
     if to == Stage::Graph {
         return Ok(Texts { graph: Some(graph), ..Texts::default() });
     }
@@ -50,7 +51,7 @@ pub fn compile(
 /// # Errors
 /// As [`compile`].
 pub fn compile_graph(graph: Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
-    lower(&graph_passes(graph, options, run)?, options, run)
+    lower(&graph_passes(graph, PASSES, options, run)?, options, run)
 }
 
 fn lower(graph: &Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
@@ -113,15 +114,21 @@ fn level(at: usize, count: usize) -> Verify {
     if at + 1 == count { Verify::Stages } else { Verify::Passes }
 }
 
-/// Every graph pass in order.
-fn graph_passes(mut graph: Graph, options: &Options, run: &mut Runner<'_>) -> Result<Graph, Error> {
-    let settings = litz_passes::graph::GraphSettings { freeze: options.freeze };
+/// Graph passes in order.
+fn graph_passes(
+    mut graph: Graph,
+    passes: &[Pass],
+    options: &Options,
+    run: &mut Runner<'_>,
+) -> Result<Graph, Error> {
+    let settings = GraphSettings { freeze: options.freeze };
     run.check(Verify::Stages, "import", &graph, verify::graph::verify)?;
-    for (at, pass) in litz_passes::graph::PASSES.iter().enumerate() {
+    let mut verifier = Verifier::default();
+    for (at, pass) in passes.iter().enumerate() {
         size::check_graph(&graph, &options.limits)?;
         run.check_time(&options.limits)?;
         run.step(pass.name, || (pass.run)(&mut graph, &settings)).map_err(Error::of_diags)?;
-        run.check(level(at, litz_passes::graph::PASSES.len()), pass.name, &graph, verify::graph::verify)?;
+        run.check(level(at, passes.len()), pass.name, &graph, |graph| verifier.after(pass, graph))?;
     }
     size::check_graph(&graph, &options.limits)?;
     Ok(graph)
@@ -150,4 +157,79 @@ pub fn settings(options: &Options, target: &TargetInfo) -> litz_passes::loops::S
     let (tile_columns, groups) = (target.tile_columns(), target.groups());
     let cache_bytes = target.l2_bytes;
     litz_passes::loops::Settings { tile_columns, groups, cache_bytes, ..options.passes.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litz_ir::Diags;
+    use litz_ir::graph::{Arg, OpName};
+    use litz_passes::graph::Form;
+
+    const GRAPH: &str = "graph @g on cpu {
+  %x: f32[3, 4] = input
+  %t: f32[4, 3]{1, 4} = aten.permute.default(%x, [1, 0])
+  %y: f32[4, 3]{1, 4} = aten.relu.default(%t)
+  return %y
+}
+";
+
+    /// What comes of a pass behind all others.
+    fn outcome(run: fn(&mut Graph, &GraphSettings) -> Result<usize, Diags>) -> Result<Graph, Error> {
+        let graph = litz_ir::text::graph::parse(GRAPH).expect("parses");
+        let last = PASSES.iter().map(|pass| Pass { ..*pass });
+        let passes: Vec<Pass> = last.chain([Pass { name: "broken", run, form: Form::Functional }]).collect();
+        let options = Options { verify: Verify::Passes, ..Options::default() };
+        let mut quiet = |_: &str| {};
+        graph_passes(graph, &passes, &options, &mut Runner::new(options.verify, None, &mut quiet))
+    }
+
+    #[track_caller]
+    fn assert_refused(run: fn(&mut Graph, &GraphSettings) -> Result<usize, Diags>, expected: &str) {
+        let error = outcome(run).map(|graph| graph.to_string()).expect_err("the pass is broken");
+        let message = error.to_string();
+        assert!(matches!(error, Error::Bug { .. }), "{message}");
+        assert!(message.contains("broken") && message.contains(expected), "{message}");
+    }
+
+    #[test]
+    fn a_pass_that_forgets_types_downstream_is_named() {
+        assert!(outcome(|_, _| Ok(0)).is_ok());
+        assert_refused(
+            |graph, _| {
+                graph.nodes[0].args[1] = Arg::ints([0.into(), 1.into()]);
+                Ok(1)
+            },
+            "type-disagrees]: aten.permute.default: %t: expected f32[3, 4], found f32[4, 3]{1, 4}",
+        );
+    }
+
+    #[test]
+    fn a_pass_that_writes_out_of_turn_is_named() {
+        assert_refused(
+            |graph, _| {
+                graph.nodes[1].op = OpName::new("aten.relu_.default");
+                Ok(1)
+            },
+            "late-write]: aten.relu_.default",
+        );
+    }
+
+    #[test]
+    fn a_pass_that_changes_what_callers_see_is_named() {
+        assert_refused(
+            |graph, _| {
+                graph.updates.push((graph.inputs[0], graph.inputs[0]));
+                Ok(1)
+            },
+            "interface-changed]",
+        );
+        assert_refused(
+            |graph, _| {
+                graph.outputs[0] = Arg::Value(graph.inputs[0]);
+                Ok(1)
+            },
+            "interface-changed]: result 0: expected f32[4, 3]{1, 4}, found f32[3, 4]",
+        );
+    }
 }

@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use litz_import::{Archive, ImportError, Imported, import};
-use litz_ir::schema::{OpSchema, Schemas};
+use litz_ir::schema::{Effect, OpSchema, Schemas};
+use litz_ops::Table;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,9 @@ impl Golden {
 impl Schemas for Golden {
     fn lookup(&self, name: &str) -> Option<&OpSchema> {
         self.0.get(name)
+    }
+    fn effect(&self, name: &str) -> Effect {
+        Table::new().effect(name)
     }
 }
 

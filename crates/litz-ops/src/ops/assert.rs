@@ -5,28 +5,24 @@
 //! state.
 
 use crate::args::Args;
-use crate::def::{OpDef, ResultRule, Rule, TypesFn, lower};
+use crate::def::{OpDef, inferred, lower};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::lower::Lower;
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Type};
+use litz_ir::schema::Effect;
 use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten._assert_async.default", condition_type, check),
-    lower("aten._assert_async.msg", condition_type, check),
-    decided("aten._assert_scalar.default", hold),
-    decided("aten._assert_tensor_metadata.default", agree),
-    decided("aten.sym_constrain_range.default", be_in_range),
-    decided("aten.sym_constrain_range_for_size.default", be_in_range),
+    lower("aten._assert_async.default", condition_type, check).effect(Effect::Asserts),
+    lower("aten._assert_async.msg", condition_type, check).effect(Effect::Asserts),
+    inferred("aten._assert_scalar.default", hold).effect(Effect::Asserts),
+    inferred("aten._assert_tensor_metadata.default", agree).effect(Effect::States),
+    inferred("aten.sym_constrain_range.default", be_in_range).effect(Effect::Asserts),
+    inferred("aten.sym_constrain_range_for_size.default", be_in_range).effect(Effect::Asserts),
 ];
-
-/// An operator without results that inference decides or makes guards of: nothing is left to do.
-const fn decided(name: &'static str, decide: TypesFn) -> OpDef {
-    OpDef { name, result: ResultRule::Types(decide), rule: Rule::Drop }
-}
 
 /// What a failure is reported as: the user's message, and the source line.
 fn report(args: &Args<'_>) -> Result<String, OpError> {

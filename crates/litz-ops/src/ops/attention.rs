@@ -8,6 +8,7 @@ use crate::infer::InferCx;
 use crate::layout::{broadcast, broadcasts_to, preserved_strides};
 use crate::lower::Lower;
 use crate::ops::reduce::{kept_sizes, pinned, reduce_into};
+use crate::traits::Holds;
 use crate::view::Access;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
@@ -20,9 +21,17 @@ pub const OPS: &[OpDef] = &[
         "aten.scaled_dot_product_attention.default",
         |cx, args| Ok(types(cx, args)?[..1].to_vec()),
         attention,
-    ),
-    lower("aten._scaled_dot_product_flash_attention_for_cpu.default", types, attention),
+    )
+    .random(IF_DROPPING),
+    lower("aten._scaled_dot_product_flash_attention_for_cpu.default", types, attention).random(IF_DROPPING),
 ];
+
+/// Whether weights are dropped.
+fn drops(args: &Args<'_>) -> Result<bool, OpError> {
+    Ok(args.opt_float("dropout_p")?.unwrap_or(0.0) != 0.0)
+}
+
+const IF_DROPPING: Holds = Holds::When(|_, args| drops(args));
 
 /// The output, laid out like the query when eager's fused kernel would run, and the logarithm of each row's sum.
 fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
@@ -116,7 +125,7 @@ fn operand_coords(x: &Access, batch_sizes: &[Expr], batch: &[Expr], inner: [Expr
 }
 
 fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    if args.opt_float("dropout_p")?.unwrap_or(0.0) != 0.0 {
+    if drops(args)? {
         return Err(args.unsupported("dropout"));
     }
     let (query, key, value) = (args.tensor("query")?, args.tensor("key")?, args.tensor("value")?);

@@ -7,6 +7,7 @@ use crate::infer::InferCx;
 use crate::layout::{format_strides, is_channels_last, suggested_format, vector_of};
 use crate::lower::Lower;
 use crate::ops::window::{Phase, Window, reduced_axes};
+use crate::traits::{Layout, Role};
 use crate::view::{Access, View, dim};
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp, Scalar};
@@ -14,19 +15,27 @@ use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten.conv1d.default", result_type, convolution),
-    lower("aten.conv1d.padding", result_type, convolution),
-    lower("aten.conv2d.default", result_type, convolution),
-    lower("aten.conv2d.padding", result_type, convolution),
-    lower("aten.conv3d.default", result_type, convolution),
-    lower("aten.conv3d.padding", result_type, convolution),
+    lower("aten.conv1d.default", result_type, convolution).role(Role::Layer),
+    lower("aten.conv1d.padding", result_type, convolution).role(Role::Layer),
+    lower("aten.conv2d.default", result_type, convolution).role(Role::Layer).layout(Layout::ChannelsLast),
+    lower("aten.conv2d.padding", result_type, convolution).role(Role::Layer).layout(Layout::ChannelsLast),
+    lower("aten.conv3d.default", result_type, convolution).role(Role::Layer),
+    lower("aten.conv3d.padding", result_type, convolution).role(Role::Layer),
     lower("aten.conv_transpose1d.default", result_type, convolution),
-    lower("aten.conv_transpose2d.input", result_type, convolution),
+    lower("aten.conv_transpose2d.input", result_type, convolution).layout(Layout::ChannelsLast),
     lower("aten.conv_transpose3d.input", result_type, convolution),
-    lower("aten.convolution.default", result_type, convolution),
-    lower("aten._convolution.default", result_type, convolution),
-    lower("aten._convolution.deprecated", result_type, convolution),
-    lower("aten._convolution_mode.default", result_type, convolution),
+    lower("aten.convolution.default", result_type, convolution)
+        .role(Role::Layer)
+        .layout(Layout::ChannelsLast),
+    lower("aten._convolution.default", result_type, convolution)
+        .role(Role::Layer)
+        .layout(Layout::ChannelsLast),
+    lower("aten._convolution.deprecated", result_type, convolution)
+        .role(Role::Layer)
+        .layout(Layout::ChannelsLast),
+    lower("aten._convolution_mode.default", result_type, convolution)
+        .role(Role::Layer)
+        .layout(Layout::ChannelsLast),
 ];
 
 /// What the arguments of a convolution say, apart from the tensors' types.

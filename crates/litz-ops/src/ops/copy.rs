@@ -6,37 +6,49 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{broadcasts_to, copy_strides, is_channels_last};
 use crate::lower::Lower;
+use crate::traits::Holds::{Always, When};
+use litz_ir::Dtype;
 use litz_ir::graph::{MemoryFormat, TensorType, Type};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    lower("aten.clone.default", copy_type, copy),
-    lower("aten.contiguous.default", copy_type, copy),
-    lower("aten._to_copy.default", copy_type, copy),
-    lower("aten.to.dtype", copy_type, copy),
-    lower("aten.to.device", copy_type, copy),
-    lower("aten.to.dtype_layout", copy_type, copy),
-    lower("aten.to.other", copy_type, copy),
-    lower("aten.type_as.default", copy_type, copy),
-    lower("prims.convert_element_type.default", copy_type, copy),
+    lower("aten.clone.default", copy_type, copy).identity(Always),
+    lower("aten.contiguous.default", moved_type, copy).identity(Always).alias(When(is_operand)),
+    lower("aten._to_copy.default", copy_type, copy).identity(Always),
+    lower("aten.to.dtype", moved_type, copy).identity(Always).alias(When(is_operand)),
+    lower("aten.to.device", moved_type, copy).identity(Always).alias(When(is_operand)),
+    lower("aten.to.dtype_layout", moved_type, copy).identity(Always).alias(When(is_operand)),
+    lower("aten.to.other", moved_type, copy).identity(Always).alias(When(is_operand)),
+    lower("aten.type_as.default", moved_type, copy).identity(Always).alias(When(is_operand)),
+    lower("prims.convert_element_type.default", copy_type, copy).identity(Always),
     lower("aten.copy.default", copy_from_type, copy_from),
     inplace("aten.copy_.default", "aten.copy.default"),
 ];
 
-/// The operand's type with the element type and layout that the arguments ask for. `to` and `contiguous` that have
-/// nothing to do return the operand itself.
+/// The operand's type with the element type and layout that the arguments ask for.
 fn copy_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let (x, dtype, format) = asked_for(args)?;
+    let strides = copy_strides(cx.facts, x, format);
+    one(TensorType { dtype, sizes: x.sizes.clone(), strides })
+}
+
+/// As [`copy_type`], of operators that return the operand itself when they have nothing to do.
+fn moved_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    if is_operand(cx, args)? { one(asked_for(args)?.0.clone()) } else { copy_type(cx, args) }
+}
+
+/// Whether the operand has the element type and layout asked for, and need not be copied.
+fn is_operand(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<bool, OpError> {
+    let (x, dtype, format) = asked_for(args)?;
+    Ok(!args.flag("copy")? && dtype == x.dtype && format.is_none_or(|f| is_in_format(x, f)))
+}
+
+/// The operand's type, and the element type and layout of its copy.
+fn asked_for<'a>(args: &Args<'a>) -> Result<(&'a TensorType, Dtype, Option<MemoryFormat>), OpError> {
     let x = args.tensor("self").or_else(|_| args.tensor("a"))?.ty;
     let other = if args.has("other") { Some(args.tensor("other")?.ty.dtype) } else { None };
     let dtype = args.dtype("dtype")?.or(other).unwrap_or(x.dtype);
-    let format = args.memory_format("memory_format")?;
-    let may_alias = args.op().starts_with("aten.to.") && !args.flag("copy")?
-        || matches!(args.op(), "aten.contiguous.default" | "aten.type_as.default");
-    if may_alias && dtype == x.dtype && format.is_none_or(|f| is_in_format(x, f)) {
-        return one(x.clone());
-    }
-    let strides = copy_strides(cx.facts, x, format);
-    one(TensorType { dtype, sizes: x.sizes.clone(), strides })
+    Ok((x, dtype, args.memory_format("memory_format")?))
 }
 
 fn is_in_format(ty: &TensorType, format: MemoryFormat) -> bool {

@@ -11,6 +11,7 @@ use crate::layout::{
     same_sizes, storage_holds,
 };
 use crate::lower::Lower;
+use crate::traits::Layout;
 use crate::view::Access;
 use litz_ir::graph::{Arg, TensorType, Type, Value};
 use litz_ir::loops::Val;
@@ -34,7 +35,7 @@ pub const OPS: &[OpDef] = &[
     lower("aten.slice_scatter.default", slice_scatter_type, slice_scatter),
     lower("aten.select_scatter.default", select_scatter_type, select_scatter),
     lower("aten.diagonal_scatter.default", diagonal_scatter_type, diagonal_scatter),
-    lower("aten.as_strided_scatter.default", strided_scatter_type, strided_scatter),
+    lower("aten.as_strided_scatter.default", strided_scatter_type, strided_scatter).layout(Layout::Reads),
     lower("aten.index_fill.int_Scalar", index_fill_type, index_fill),
     lower("aten.index_fill.int_Tensor", index_fill_type, index_fill),
     decompose("aten.put.default", put),

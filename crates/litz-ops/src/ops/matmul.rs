@@ -8,6 +8,7 @@ use crate::infer::InferCx;
 use crate::layout::{broadcast, broadcasts_to};
 use crate::lower::Lower;
 use crate::promote::promote_types;
+use crate::traits::Role;
 use crate::view::Access;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
@@ -41,7 +42,7 @@ pub const OPS: &[OpDef] = &[
         |cx, args| ranked_type(cx, args, ("self", 1), ("tensor", 1)),
         |lw, args| matmul(lw, args, "self", "tensor"),
     ),
-    lower("aten.linear.default", linear_type, linear),
+    lower("aten.linear.default", linear_type, linear).role(Role::Layer),
     lower(
         "aten.addmm.default",
         |cx, args| added_type(cx, args, ("mat1", 2), ("mat2", 2)),

@@ -9,8 +9,11 @@ use crate::lower::Lower;
 use crate::ops::reduce::{
     count, divide_by_count, kept_sizes, mean_into, pinned, reduce_into, reduced_coords,
 };
+use crate::traits::Holds::{self, Always, Never};
+use crate::traits::Role;
 use crate::view::{Access, View, dim};
 use litz_ir::graph::{TensorType, Type};
+use litz_ir::schema::Effect;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel};
 
@@ -22,17 +25,30 @@ pub const OPS: &[OpDef] = &[
     lower("aten.group_norm.default", |cx, args| group_types(cx, args, 1), group_norm),
     lower("aten.native_group_norm.default", |cx, args| group_types(cx, args, 3), group_norm),
     lower("aten.instance_norm.default", |cx, args| batch_types(cx, args, 1), instance_norm),
-    lower("aten.batch_norm.default", |cx, args| batch_types(cx, args, 1), batch_norm),
+    lower("aten.batch_norm.default", |cx, args| batch_types(cx, args, 1), batch_norm)
+        .effect(Effect::None)
+        .alias(Never)
+        .role(Role::BatchNorm),
     lower(
         "aten._native_batch_norm_legit_no_training.default",
         |cx, args| batch_types(cx, args, 3),
         batch_norm,
-    ),
+    )
+    .role(Role::BatchNorm),
     lower("aten._native_batch_norm_legit.no_stats", |cx, args| batch_types(cx, args, 3), batch_norm),
     lower("aten._weight_norm.default", weight_norm_type, weight_norm),
-    lower("aten.dropout.default", dropout_type, dropout),
-    lower("aten.feature_dropout.default", dropout_type, dropout),
-    lower("aten.alpha_dropout.default", dropout_type, dropout),
+    lower("aten.dropout.default", dropout_type, dropout)
+        .random(IF_DROPPING)
+        .alias(Always)
+        .effect(Effect::None),
+    lower("aten.feature_dropout.default", dropout_type, dropout)
+        .random(IF_DROPPING)
+        .alias(Always)
+        .effect(Effect::None),
+    lower("aten.alpha_dropout.default", dropout_type, dropout)
+        .random(IF_DROPPING)
+        .alias(Always)
+        .effect(Effect::None),
     inplace("aten.dropout_.default", "aten.dropout.default"),
 ];
 
@@ -459,8 +475,15 @@ fn dropout_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     one(args.tensor("input")?.ty.clone())
 }
 
+/// Whether elements are dropped: in training only.
+fn drops(args: &Args<'_>) -> Result<bool, OpError> {
+    Ok(args.flag("train")? && args.float("p")? != 0.0)
+}
+
+const IF_DROPPING: Holds = Holds::When(|_, args| drops(args));
+
 fn dropout(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    if args.flag("train")? && args.float("p")? != 0.0 {
+    if drops(args)? {
         return Err(args.unsupported("training"));
     }
     let access = lw.access(args.tensor("input")?)?;

@@ -5,15 +5,16 @@ use crate::args::Args;
 use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};
 use crate::error::OpError;
+use crate::traits::Holds;
 use litz_ir::graph::{Arg, Value};
 use litz_sym::Expr;
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
-    decompose("aten.lstm.input", |r| network(r, Cell::Lstm)),
-    decompose("aten.gru.input", |r| network(r, Cell::Gru)),
-    decompose("aten.rnn_tanh.input", |r| network(r, Cell::Plain("aten.tanh.default"))),
-    decompose("aten.rnn_relu.input", |r| network(r, Cell::Plain("aten.relu.default"))),
+    decompose("aten.lstm.input", |r| network(r, Cell::Lstm)).random(IF_DROPPING),
+    decompose("aten.gru.input", |r| network(r, Cell::Gru)).random(IF_DROPPING),
+    decompose("aten.rnn_tanh.input", |r| network(r, Cell::Plain("aten.tanh.default"))).random(IF_DROPPING),
+    decompose("aten.rnn_relu.input", |r| network(r, Cell::Plain("aten.relu.default"))).random(IF_DROPPING),
     decompose("aten.lstm_cell.default", |r| single(r, Cell::Lstm)),
     decompose("aten.gru_cell.default", |r| single(r, Cell::Gru)),
     decompose("aten.rnn_tanh_cell.default", |r| single(r, Cell::Plain("aten.tanh.default"))),
@@ -64,12 +65,19 @@ fn list(values: impl IntoIterator<Item = Value>) -> Arg {
     Arg::List(values.into_iter().map(Arg::Value).collect())
 }
 
+/// Whether elements are dropped between layers: in training only.
+fn drops(args: &Args<'_>) -> Result<bool, OpError> {
+    Ok(args.flag("train")? && args.float("dropout")? != 0.0 && args.literal("num_layers")? > 1)
+}
+
+const IF_DROPPING: Holds = Holds::When(|_, args| drops(args));
+
 /// `[time, batch, features]` through all layers. Results: hidden states of the last layer, then final states.
 fn network(r: &mut Rewriter<'_>, cell: Cell) -> Result<Vec<Value>, OpError> {
     let args = r.args();
     let layers = args.literal("num_layers")?;
     let (batch_first, bidirectional) = (args.flag("batch_first")?, args.flag("bidirectional")?);
-    if args.flag("train")? && args.float("dropout")? != 0.0 && layers > 1 {
+    if drops(&args)? {
         return Err(args.unsupported("dropout between layers in training"));
     }
     let states = states(&args, cell)?;

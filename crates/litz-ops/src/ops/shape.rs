@@ -2,12 +2,13 @@
 
 use crate::args::{Args, Operand, Tensor};
 use crate::decompose::Rewriter;
-use crate::def::{OpDef, ResultRule, Rule, decompose, lower, one};
+use crate::def::{OpDef, decompose, inferred, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{format_strides, not_negative, preserved_strides, same_sizes, suggested_format};
 use crate::lower::Lower;
 use crate::promote::result_type;
+use crate::traits::Holds::When;
 use crate::view::{View, dim};
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, Value, contiguous_strides};
 use litz_ir::{Dtype, Scalar};
@@ -18,8 +19,8 @@ pub const OPS: &[OpDef] = &[
     lower("aten.cat.default", cat_type, cat),
     lower("aten.concat.default", cat_type, cat),
     lower("aten.stack.default", stack_type, stack),
-    lower("aten.constant_pad_nd.default", pad_type, pad),
-    lower("aten.pad.default", pad_type, pad),
+    lower("aten.constant_pad_nd.default", pad_type, pad).identity(When(adds_nothing)),
+    lower("aten.pad.default", pad_type, pad).identity(When(adds_nothing)),
     lower("aten.reflection_pad1d.default", pad_type, |lw, args| pad_mode(lw, args, "reflect")),
     lower("aten.reflection_pad2d.default", pad_type, |lw, args| pad_mode(lw, args, "reflect")),
     lower("aten.replication_pad1d.default", pad_type, |lw, args| pad_mode(lw, args, "replicate")),
@@ -45,8 +46,10 @@ pub const OPS: &[OpDef] = &[
     lower("aten.meshgrid.default", meshgrid_types, meshgrid),
     decompose("aten.diff.default", diff),
     decompose("aten.pixel_shuffle.default", pixel_shuffle),
-    OpDef { name: "aten.sym_size.int", result: ResultRule::Types(size_of), rule: Rule::Drop },
-    OpDef { name: "aten.sym_numel.default", result: ResultRule::Types(numel_of), rule: Rule::Drop },
+    inferred("aten.sym_size.int", size_of),
+    inferred("aten.sym_stride.int", stride_of),
+    inferred("aten.sym_numel.default", numel_of),
+    inferred("aten.sym_storage_offset.default", |_, args| Err(args.unsupported("the place of a storage"))),
 ];
 
 // Concatenation: each operand is copied to its part of the result.
@@ -191,6 +194,12 @@ fn pad_mode_of<'a>(args: &Args<'a>) -> Result<&'a str, OpError> {
         "" => "constant",
         mode => mode,
     })
+}
+
+/// Whether nothing is added at any end, nor taken away.
+fn adds_nothing(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<bool, OpError> {
+    let rank = args.tensor("self")?.ty.rank();
+    Ok(pads(args, rank)?.iter().all(|&pad| pad == (Expr::zero(), Expr::zero())))
 }
 
 fn pad(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
@@ -422,6 +431,13 @@ fn size_of(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let at = args.dim("dim", x.rank())?;
     let size = x.sizes.get(at).ok_or_else(|| args.invalid("a zero-dimensional tensor has no sizes"))?;
     Ok(vec![Type::Int(*size)])
+}
+
+fn stride_of(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let at = args.dim("dim", x.rank())?;
+    let stride = x.strides.get(at).ok_or_else(|| args.invalid("a zero-dimensional tensor has no strides"))?;
+    Ok(vec![Type::Int(*stride)])
 }
 
 fn numel_of(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {

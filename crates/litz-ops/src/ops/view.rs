@@ -6,6 +6,8 @@ use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
 use crate::layout::{not_negative, same, storage_holds, view_strides};
 use crate::lower::Lower;
+use crate::traits::Holds::{Always, When};
+use crate::traits::Layout;
 use crate::view::{Access, View, dim};
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
 use litz_sym::{Expr, Facts, Rel};
@@ -47,12 +49,15 @@ pub const OPS: &[OpDef] = &[
     view("aten.movedim.int", |_, args| movedim(args)),
     view("aten.movedim.intlist", |_, args| movedim(args)),
     view("aten.view.default", |cx, args| reshape_to(cx, args, args.ints("size")?)),
-    view("aten.reshape.default", |cx, args| reshape_to(cx, args, args.ints("shape")?)),
-    view("aten._unsafe_view.default", |cx, args| reshape_to(cx, args, args.ints("size")?)),
-    view("aten.reshape_as.default", |cx, args| reshape_to(cx, args, args.tensor("other")?.ty.sizes.clone())),
+    view("aten.reshape.default", |cx, args| reshape_to(cx, args, args.ints("shape")?))
+        .alias(When(is_viewable)),
+    view("aten._unsafe_view.default", |cx, args| reshape_to(cx, args, args.ints("size")?)).alias(Always),
+    view("aten.reshape_as.default", |cx, args| reshape_to(cx, args, args.tensor("other")?.ty.sizes.clone()))
+        .alias(When(is_viewable)),
     view("aten.view_as.default", |cx, args| reshape_to(cx, args, args.tensor("other")?.ty.sizes.clone())),
-    view("aten.flatten.using_ints", flatten),
-    view("aten.ravel.default", |cx, args| reshape_to(cx, args, vec![Expr::int(-1)])),
+    view("aten.flatten.using_ints", flatten).alias(When(is_viewable)),
+    view("aten.ravel.default", |cx, args| reshape_to(cx, args, vec![Expr::int(-1)]))
+        .alias(When(|_, args| Ok(first_tensor(args)?.is_contiguous()))),
     view("aten.unflatten.int", unflatten),
     view("aten.squeeze.default", |_, args| {
         let rank = first_tensor(args)?.rank();
@@ -70,17 +75,19 @@ pub const OPS: &[OpDef] = &[
     view("aten.expand.default", |cx, args| expand(cx, args, args.ints("size")?)),
     view("aten.broadcast_to.default", |cx, args| expand(cx, args, args.ints("size")?)),
     view("aten.expand_as.default", |cx, args| expand(cx, args, args.tensor("other")?.ty.sizes.clone())),
-    view("aten.slice.Tensor", slice),
+    view("aten.slice.Tensor", slice).scatter("aten.slice_scatter.default"),
     view("aten.narrow.default", narrow),
-    view("aten.select.int", select),
+    view("aten.select.int", select).scatter("aten.select_scatter.default"),
     view("aten.split.Tensor", split),
     view("aten.split_with_sizes.default", split_with_sizes),
     view("aten.split.sizes", split_with_sizes),
     view("aten.chunk.default", chunk),
     view("aten.unbind.int", unbind),
-    view("aten.diagonal.default", diagonal),
+    view("aten.diagonal.default", diagonal).scatter("aten.diagonal_scatter.default"),
     view("aten.unfold.default", unfold),
-    lower("aten.as_strided.default", as_strided_type, as_strided),
+    lower("aten.as_strided.default", as_strided_type, as_strided)
+        .layout(Layout::Reads)
+        .scatter("aten.as_strided_scatter.default"),
 ];
 
 type Views = Result<Vec<View>, OpError>;
@@ -116,6 +123,12 @@ fn movedim(args: &Args<'_>) -> Views {
         None => others.next(),
     };
     permute(args, ty, (0..ty.rank()).filter_map(place).collect())
+}
+
+/// Whether strides can express the result; its elements are copied otherwise.
+fn is_viewable(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<bool, OpError> {
+    let ty = first_tensor(args)?;
+    Ok(args.result(0).is_some_and(|result| view_strides(cx.facts, ty, &result.sizes).is_some()))
 }
 
 /// The operand seen with other sizes; one of them may be -1.

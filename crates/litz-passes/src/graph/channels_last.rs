@@ -5,40 +5,18 @@
 //! and the elementwise values that they read, channels last; types downstream follow by inference. Convolutions read
 //! copies of images that come in another layout. What the caller sees keeps its layout.
 
-use super::build::Builder;
+use litz_ir::Diags;
 use litz_ir::graph::{Arg, Graph, MemoryFormat, Node, TensorType, Type, Value};
-use litz_ir::schema::Schemas;
-use litz_ir::{Diag, Diags};
 use litz_ops::layout::{format_strides, is_channels_last};
-use litz_ops::{Rule, Table};
+use litz_ops::{Builder, Layout, OpError, Rule, Table, infer};
 use std::collections::{HashMap, HashSet};
-
-/// Convolutions of images `op(input, ..)`.
-const CONVOLUTIONS: &[&str] = &[
-    "aten.conv2d.default",
-    "aten.conv2d.padding",
-    "aten.convolution.default",
-    "aten.conv_transpose2d.input",
-];
-/// Operators, by the start of their names, whose results depend on how their operands lie in memory.
-const SEES_MEMORY: &[&str] = &[
-    "aten.as_strided",
-    "aten._reshape_alias",
-    "aten.view.dtype",
-    "aten.stride",
-    "aten.sym_stride",
-    "aten.storage_offset",
-    "aten.sym_storage_offset",
-    "aten.is_contiguous",
-    "aten.sym_is_contiguous",
-];
 
 /// Changes layouts; returns how many values changed.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
-    if !graph.nodes.iter().any(|n| image_of(graph, n).is_some()) {
+    let table = Table::new();
+    if !graph.nodes.iter().any(|n| image_of(graph, &table, n).is_some()) {
         return Ok(0);
     }
-    let table = Table::new();
     let mut returned = HashSet::new();
     graph.outputs.iter().for_each(|a| {
         a.each_value(&mut |v| {
@@ -46,33 +24,36 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
         })
     });
     let preferred = preferred(graph, &table, &returned);
-    let builder = Builder::new(&table, graph);
     let mut cx = Cx {
-        graph,
-        builder,
+        build: Builder::new(&table, graph),
         returned,
         preferred,
         original: HashMap::new(),
         moved: HashSet::new(),
         copies: HashMap::new(),
-        nodes: Vec::new(),
     };
-    for node in std::mem::take(&mut cx.graph.nodes) {
-        cx.node(node).map_err(|d| vec![d])?;
+    for node in std::mem::take(&mut cx.build.graph.nodes) {
+        let at = node.clone();
+        cx.node(node).map_err(|e| vec![e.at(&at)])?;
     }
-    cx.finish().map_err(|d| vec![d])
+    cx.finish().map_err(|e| vec![e.into()])
 }
 
 /// The image that a convolution reads: 4 dimensions.
-fn image_of(graph: &Graph, node: &Node) -> Option<Value> {
+fn image_of(graph: &Graph, table: &Table, node: &Node) -> Option<Value> {
     let image = node.args.first()?.as_value()?;
     let is_image = graph.tensor(image).is_some_and(|t| t.rank() == 4);
-    (CONVOLUTIONS.contains(&node.op.as_str()) && is_image).then_some(image)
+    (layout_of(table, node) == Layout::ChannelsLast && is_image).then_some(image)
+}
+
+/// How the node's operator treats layouts. One that is not known may see them, in a subgraph too.
+fn layout_of(table: &Table, node: &Node) -> Layout {
+    table.op(node.op.as_str()).map_or(Layout::Reads, |op| op.layout())
 }
 
 /// Elementwise results that convolutions read.
 fn preferred(graph: &Graph, table: &Table, returned: &HashSet<Value>) -> HashSet<Value> {
-    let images: HashSet<Value> = graph.nodes.iter().filter_map(|n| image_of(graph, n)).collect();
+    let images: HashSet<Value> = graph.nodes.iter().filter_map(|n| image_of(graph, table, n)).collect();
     let elementwise = |n: &&Node| {
         matches!(table.def(n.op.as_str()).map(|d| d.rule), Some(Rule::Op(_) | Rule::Pointwise(_)))
     };
@@ -81,8 +62,7 @@ fn preferred(graph: &Graph, table: &Table, returned: &HashSet<Value>) -> HashSet
 }
 
 struct Cx<'a> {
-    graph: &'a mut Graph,
-    builder: Builder<'a>,
+    build: Builder<'a>,
     returned: HashSet<Value>,
     preferred: HashSet<Value>,
     /// Types before they changed.
@@ -91,15 +71,14 @@ struct Cx<'a> {
     moved: HashSet<Value>,
     /// Copies of values in a given layout.
     copies: HashMap<(Value, TensorType), Value>,
-    nodes: Vec<Node>,
 }
 
 impl Cx<'_> {
-    fn node(&mut self, mut node: Node) -> Result<(), Diag> {
-        let image = image_of(self.graph, &node);
+    fn node(&mut self, mut node: Node) -> Result<(), OpError> {
+        let image = image_of(self.build.graph, self.build.table, &node);
         if let Some(image) = image {
             node.args[0] = Arg::Value(self.channels_last(image)?);
-        } else if self.sees_memory(&node) {
+        } else if layout_of(self.build.table, &node) == Layout::Reads {
             self.restore(&mut node)?;
         }
         let (mut affected, mut reads_moved) = (image.is_some(), false);
@@ -111,7 +90,7 @@ impl Cx<'_> {
         });
         affected |= node.outputs.iter().flatten().any(|v| self.preferred.contains(v));
         if affected {
-            match self.builder.types(self.graph, &node) {
+            match infer(&mut self.build.infer_cx(), &node) {
                 Ok(types) => {
                     let aliases = self.aliases(&node);
                     for (value, ty) in node.outputs.iter().zip(types) {
@@ -130,7 +109,7 @@ impl Cx<'_> {
         if reads_moved && self.aliases(&node) {
             self.moved.extend(node.outputs.iter().flatten());
         }
-        self.nodes.push(node);
+        self.build.graph.nodes.push(node);
         Ok(())
     }
 
@@ -146,29 +125,22 @@ impl Cx<'_> {
             }
             Type::Tensor(_) | Type::Int(_) | Type::Float | Type::Bool => ty,
         };
-        let old = std::mem::replace(&mut self.graph.values[value].ty, ty);
-        if old != self.graph.values[value].ty {
+        let old = std::mem::replace(&mut self.build.graph.values[value].ty, ty);
+        if old != self.build.graph.values[value].ty {
             self.original.insert(value, old);
             self.moved.insert(value);
         }
     }
 
     /// Whether a node's results are views of its operand.
-    fn aliases(&self, node: &Node) -> bool {
-        let name = node.op.as_str();
-        let table = self.builder.table;
-        let returns_alias = table.lookup(name).is_some_and(|s| s.returns.iter().any(|r| r.alias.is_some()));
-        let rule = table.def(name).map(|d| d.rule);
-        matches!(rule, Some(Rule::View | Rule::Drop)) || returns_alias || name.contains("dropout")
-    }
-
-    fn sees_memory(&self, node: &Node) -> bool {
-        let is_graph = |a: &Arg| matches!(a, Arg::Graph(_));
-        SEES_MEMORY.iter().any(|s| node.op.as_str().starts_with(s)) || node.args.iter().any(is_graph)
+    fn aliases(&mut self, node: &Node) -> bool {
+        let op = self.build.table.op(node.op.as_str());
+        let is_view = op.is_some_and(|op| matches!(op.def.rule, Rule::View | Rule::Drop));
+        is_view || self.build.infer_cx().aliases(node).unwrap_or(true)
     }
 
     /// Makes the node read values as they lay before.
-    fn restore(&mut self, node: &mut Node) -> Result<(), Diag> {
+    fn restore(&mut self, node: &mut Node) -> Result<(), OpError> {
         let mut values = Vec::new();
         node.args.iter().for_each(|a| a.each_value(&mut |v| values.push(v)));
         for value in values {
@@ -180,16 +152,16 @@ impl Cx<'_> {
         Ok(())
     }
 
-    fn original_layout(&mut self, value: Value) -> Result<Value, Diag> {
-        let ty = self.original.get(&value).unwrap_or(&self.graph.values[value].ty).clone();
+    fn original_layout(&mut self, value: Value) -> Result<Value, OpError> {
+        let ty = self.original.get(&value).unwrap_or(&self.build.graph.values[value].ty).clone();
         match ty {
             Type::Tensor(ty) => self.copy(value, ty, MemoryFormat::Preserve),
             Type::Int(_) | Type::Float | Type::Bool => Ok(value),
         }
     }
 
-    fn channels_last(&mut self, image: Value) -> Result<Value, Diag> {
-        match self.graph.tensor(image).cloned() {
+    fn channels_last(&mut self, image: Value) -> Result<Value, OpError> {
+        match self.build.graph.tensor(image).cloned() {
             Some(ty) if !is_channels_last(&ty) => {
                 self.copy(image, image_type(&ty), MemoryFormat::ChannelsLast)
             }
@@ -198,22 +170,20 @@ impl Cx<'_> {
     }
 
     /// A copy of a value in the layout of `ty`.
-    fn copy(&mut self, value: Value, ty: TensorType, format: MemoryFormat) -> Result<Value, Diag> {
+    fn copy(&mut self, value: Value, ty: TensorType, format: MemoryFormat) -> Result<Value, OpError> {
         if let Some(&copy) = self.copies.get(&(value, ty.clone())) {
             return Ok(copy);
         }
-        let name = format!("{}_copy", self.graph.values[value].name);
-        let args = vec![Arg::Value(value), Arg::MemoryFormat(format)];
-        let (node, copy) = self.builder.node(self.graph, "aten.clone.default", args, &name, None)?;
-        self.graph.values[copy].ty = Type::Tensor(ty.clone());
-        self.nodes.push(node);
+        self.build.name = format!("{}_copy", self.build.graph.values[value].name);
+        let copy = self.build.copy(value, format)?;
+        self.build.graph.values[copy].ty = Type::Tensor(ty.clone());
         self.copies.insert((value, ty), copy);
         Ok(copy)
     }
 
     /// Returns copies of views whose memory moved; says how many values changed.
-    fn finish(mut self) -> Result<usize, Diag> {
-        let mut outputs = std::mem::take(&mut self.graph.outputs);
+    fn finish(mut self) -> Result<usize, OpError> {
+        let mut outputs = std::mem::take(&mut self.build.graph.outputs);
         for output in &mut outputs {
             if let Arg::Value(value) = output
                 && self.moved.contains(value)
@@ -221,8 +191,7 @@ impl Cx<'_> {
                 *value = self.original_layout(*value)?;
             }
         }
-        self.graph.outputs = outputs;
-        self.graph.nodes = self.nodes;
+        self.build.graph.outputs = outputs;
         Ok(self.original.len() + self.copies.len())
     }
 }

@@ -2,27 +2,33 @@
 
 use super::replace_values;
 use litz_ir::Diags;
-use litz_ir::graph::{Graph, Node};
+use litz_ir::graph::{Graph, Node, Value};
+use litz_ops::{InferCx, Table};
 use std::collections::HashMap;
-
-/// Operators whose results differ from call to call.
-const RANDOM: &[&str] =
-    &["rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "uniform"];
 
 /// Merges equal nodes; returns how many disappeared.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
+    let table = Table::new();
     let mut first: HashMap<String, usize> = HashMap::new();
     let mut replaced = HashMap::new();
     let mut kept: Vec<Node> = Vec::with_capacity(graph.nodes.len());
     let before = graph.nodes.len();
     for mut node in std::mem::take(&mut graph.nodes) {
         node.args.iter_mut().for_each(|a| a.map_values(&mut |v| replaced.get(&v).copied().unwrap_or(v)));
-        if is_random(&node) {
+        let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
+        if !cx.is_pure(&node) {
             kept.push(node);
             continue;
         }
         let key = format!("{:?}{:?}", node.op, node.args);
+        let ty = |value: &Option<Value>| value.map(|value| &graph.values[value].ty);
+        let fits = |at: usize| {
+            let mut pairs = node.outputs.iter().zip(&kept[at].outputs);
+            pairs.all(|(a, b)| a.is_none() || b.is_none() || ty(a) == ty(b))
+        };
         match first.get(&key) {
+            // A value that was given another layout than its twin stays apart.
+            Some(&at) if !fits(at) => kept.push(node),
             Some(&at) => {
                 for (i, output) in node.outputs.iter().enumerate() {
                     let Some(old) = *output else { continue };
@@ -41,10 +47,4 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     graph.nodes = kept;
     replace_values(graph, &replaced);
     Ok(before - graph.nodes.len())
-}
-
-/// Whether an operator's results differ from call to call.
-pub fn is_random(node: &Node) -> bool {
-    let name = node.op.as_str().split('.').nth(1).unwrap_or("");
-    RANDOM.iter().any(|r| name.trim_start_matches("native_").starts_with(r)) || name.contains("dropout")
 }

@@ -1,11 +1,13 @@
-//! Removes nodes whose results nobody uses. A node without results, such as an assertion, is there for its effect.
+//! Removes nodes whose results nobody uses, except those that do more than give results.
 
 use litz_ir::Diags;
 use litz_ir::graph::Graph;
+use litz_ops::{InferCx, Table};
 use std::collections::HashSet;
 
 /// Removes dead nodes; returns how many.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
+    let table = Table::new();
     let mut live = HashSet::new();
     let mut mark = |v| {
         live.insert(v);
@@ -13,8 +15,9 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     graph.outputs.iter().for_each(|a| a.each_value(&mut mark));
     live.extend(graph.updates.iter().map(|u| u.1));
     let mut keep = vec![false; graph.nodes.len()];
+    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
     for (i, node) in graph.nodes.iter().enumerate().rev() {
-        keep[i] = node.outputs.is_empty() || node.outputs.iter().flatten().any(|v| live.contains(v));
+        keep[i] = node.outputs.iter().flatten().any(|v| live.contains(v)) || !cx.is_pure(node);
         if keep[i] {
             let mut mark = |v| {
                 live.insert(v);

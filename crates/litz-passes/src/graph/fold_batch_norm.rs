@@ -5,66 +5,49 @@
 //! computed once, when the model is loaded.
 
 use super::GraphSettings;
-use super::build::Builder;
-use litz_ir::graph::{Arg, Float, Graph, Node, TensorType, Value};
-use litz_ir::schema::Schemas;
-use litz_ir::{Diag, Diags, Dtype};
-use litz_ops::Table;
+use litz_ir::graph::{Arg, Graph, Node, TensorType, Value};
+use litz_ir::{Diags, Dtype};
 use litz_ops::args::Args;
+use litz_ops::{Builder, InferCx, OpError, Role, Table};
 use litz_sym::Expr;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
-/// Layers `op(input, weight, bias, ..)` whose weight has the output channels as its first dimension and whose result
-/// has them as its second.
-const LAYERS: &[&str] = &[
-    "aten.conv1d.default",
-    "aten.conv2d.default",
-    "aten.conv3d.default",
-    "aten.conv1d.padding",
-    "aten.conv2d.padding",
-    "aten.conv3d.padding",
-    "aten.convolution.default",
-    "aten.linear.default",
-];
-/// Batch normalisation; trains when the argument `training` says so.
-const NORMS: &[&str] = &["aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default"];
 /// Positions of a layer's arguments.
 const WEIGHT: usize = 1;
 const BIAS: usize = 2;
 
 /// Folds norms into layers, when parameters are frozen; returns how many.
 pub fn run(graph: &mut Graph, settings: &GraphSettings) -> Result<usize, Diags> {
-    if !settings.freeze || !graph.nodes.iter().any(|n| NORMS.contains(&n.op.as_str())) {
+    let table = Table::new();
+    if !settings.freeze || !graph.nodes.iter().any(|n| role_of(&table, n) == Role::BatchNorm) {
         return Ok(0);
     }
-    let table = Table::new();
     let folds = find(graph, &table);
-    let mut builder = Builder::new(&table, graph);
     let layers: HashSet<usize> = folds.values().map(|f| f.layer).collect();
     let nodes = std::mem::take(&mut graph.nodes);
-    let mut kept = Vec::with_capacity(nodes.len());
+    let mut build = Builder::new(&table, graph);
     for (i, node) in nodes.iter().enumerate() {
         match folds.get(&i) {
             // The layer moves to the norm's place: all parameters are computed by then.
             Some(fold) => {
                 let mut layer = nodes[fold.layer].clone();
-                let name = node.outputs[0].map_or(String::new(), |v| graph.values[v].name.clone());
-                let source = layer.source.clone();
-                let mut parameters =
-                    Parameters { graph, builder: &mut builder, nodes: &mut kept, name, source };
-                let (weight, bias) = parameters.of(fold).map_err(|d| vec![d])?;
+                build.source = layer.source.clone();
+                let (weight, bias) =
+                    parameters(&mut build, fold, node.outputs[0]).map_err(|e| vec![e.at(node)])?;
                 layer.args[WEIGHT] = Arg::Value(weight);
                 layer.args[BIAS] = Arg::Value(bias);
                 layer.outputs = vec![node.outputs[0]];
-                kept.push(layer);
+                build.graph.nodes.push(layer);
             }
             None if layers.contains(&i) => {}
-            None => kept.push(node.clone()),
+            None => build.graph.nodes.push(node.clone()),
         }
     }
-    graph.nodes = kept;
     Ok(folds.len())
+}
+
+fn role_of(table: &Table, node: &Node) -> Role {
+    table.op(node.op.as_str()).map_or(Role::Other, |op| op.def.traits.role)
 }
 
 /// A norm and the layer that it follows.
@@ -81,8 +64,9 @@ struct Fold {
 }
 
 /// Folds by position of the norm.
-fn find(graph: &Graph, table: &Table) -> HashMap<usize, Fold> {
-    let constants = constants(graph);
+fn find(graph: &mut Graph, table: &Table) -> HashMap<usize, Fold> {
+    let constants = constants(graph, table);
+    let graph = &*graph;
     let mut users: HashMap<Value, usize> = HashMap::new();
     let mut count = |v: Value| *users.entry(v).or_default() += 1;
     graph.nodes.iter().flat_map(|n| &n.args).for_each(|a| a.each_value(&mut count));
@@ -92,11 +76,11 @@ fn find(graph: &Graph, table: &Table) -> HashMap<usize, Fold> {
         .nodes
         .iter()
         .enumerate()
-        .filter(|(_, n)| LAYERS.contains(&n.op.as_str()))
+        .filter(|(_, n)| role_of(table, n) == Role::Layer)
         .filter_map(|(i, n)| Some((n.outputs.first().copied()??, i)))
         .collect();
     let fold = |norm: &Node| -> Option<Fold> {
-        let own = Args::new(norm, table.lookup(norm.op.as_str())?, &graph.values);
+        let own = table.op(norm.op.as_str())?.args(norm, &graph.values);
         let result = norm.outputs.first().copied()??;
         let statistics_unused = norm.outputs[1..].iter().flatten().all(|v| !users.contains_key(v));
         if own.flag("training").ok()? || !statistics_unused {
@@ -105,7 +89,7 @@ fn find(graph: &Graph, table: &Table) -> HashMap<usize, Fold> {
         let input = own.tensor("input").ok()?;
         let layer = *producer.get(&input.value)?;
         let node = &graph.nodes[layer];
-        let of_layer = Args::new(node, table.lookup(node.op.as_str())?, &graph.values);
+        let of_layer = table.op(node.op.as_str())?.args(node, &graph.values);
         let weight = of_layer.tensor("weight").ok()?;
         let out = graph.tensor(result)?;
         // Channels are the second dimension of batches only.
@@ -129,14 +113,15 @@ fn find(graph: &Graph, table: &Table) -> HashMap<usize, Fold> {
             [fold.bias, fold.gamma, fold.beta, Some(fold.weight), Some(fold.mean), Some(fold.var)];
         parameters.into_iter().flatten().all(|v| constants.contains(&v)).then_some(fold)
     };
-    let norms = graph.nodes.iter().enumerate().filter(|(_, n)| NORMS.contains(&n.op.as_str()));
+    let norms = graph.nodes.iter().enumerate().filter(|(_, n)| role_of(table, n) == Role::BatchNorm);
     norms.filter_map(|(i, n)| Some((i, fold(n)?))).collect()
 }
 
 /// Values that depend on the model alone: its constants that nothing writes to, and what is computed of them.
-fn constants(graph: &Graph) -> HashSet<Value> {
+fn constants(graph: &mut Graph, table: &Table) -> HashSet<Value> {
     let updated = |v: Value| graph.updates.iter().any(|u| u.0 == v);
     let mut constants: HashSet<Value> = graph.consts.iter().map(|c| c.0).filter(|&v| !updated(v)).collect();
+    let mut cx = InferCx { table, values: &graph.values, facts: &mut graph.facts };
     for node in &graph.nodes {
         let (mut any, mut all) = (false, true);
         node.args.iter().for_each(|a| {
@@ -145,75 +130,61 @@ fn constants(graph: &Graph) -> HashSet<Value> {
                 all &= constants.contains(&v);
             })
         });
-        if any && all && !super::cse::is_random(node) {
+        if any && all && cx.is_pure(node) {
             constants.extend(node.outputs.iter().flatten());
         }
     }
     constants
 }
 
-/// Appends the nodes that compute a layer's parameters.
-struct Parameters<'a, 'b> {
-    graph: &'a mut Graph,
-    builder: &'a mut Builder<'b>,
-    nodes: &'a mut Vec<Node>,
-    /// The norm's result, which the parameters are named after.
-    name: String,
-    source: Option<Arc<str>>,
-}
-
-impl Parameters<'_, '_> {
-    fn call(&mut self, op: &str, args: Vec<Arg>, role: &str) -> Result<Value, Diag> {
-        let name = format!("{}_{role}", self.name);
-        let (node, value) = self.builder.node(self.graph, op, args, &name, self.source.clone())?;
-        self.nodes.push(node);
-        Ok(value)
+/// Weight and bias of the layer with its norm, which gives `result`; half types are computed in f32.
+fn parameters(
+    build: &mut Builder<'_>,
+    fold: &Fold,
+    result: Option<Value>,
+) -> Result<(Value, Value), OpError> {
+    let name = result.map_or(String::new(), |v| build.graph.values[v].name.clone());
+    let named = |role: &str| format!("{name}_{role}");
+    let compute = fold.dtype.compute();
+    build.name = named("var");
+    let var = build.convert(fold.var, compute)?;
+    let var = build.add_number(var, fold.eps)?;
+    build.name = named("scale");
+    let mut scale = build.rsqrt(var)?;
+    if let Some(gamma) = fold.gamma {
+        build.name = named("gamma");
+        let gamma = build.convert(gamma, compute)?;
+        build.name = named("scale");
+        scale = build.mul(gamma, scale)?;
     }
 
-    fn convert(&mut self, value: Value, dtype: Dtype, role: &str) -> Result<Value, Diag> {
-        if self.graph.tensor(value).is_some_and(|t| t.dtype == dtype) {
-            return Ok(value);
+    build.name = named("weight");
+    let weight = build.convert(fold.weight, compute)?;
+    let rank = build.graph.tensor(weight).map_or(1, TensorType::rank);
+    let mut sizes = vec![Expr::one(); rank];
+    sizes[0] = Expr::int(-1);
+    build.name = named("scale");
+    let columns = build.reshape(scale, sizes)?;
+    build.name = named("weight");
+    let weight = build.mul(weight, columns)?;
+    let weight = build.convert(weight, fold.dtype)?;
+
+    build.name = named("mean");
+    let mean = build.convert(fold.mean, compute)?;
+    build.name = named("bias");
+    let bias = match fold.bias {
+        Some(bias) => {
+            let bias = build.convert(bias, compute)?;
+            build.sub(bias, mean)?
         }
-        self.call("aten._to_copy.default", vec![Arg::Value(value), Arg::Dtype(dtype)], role)
+        None => build.neg(mean)?,
+    };
+    let mut bias = build.mul(bias, scale)?;
+    if let Some(beta) = fold.beta {
+        build.name = named("beta");
+        let beta = build.convert(beta, compute)?;
+        build.name = named("bias");
+        bias = build.add(bias, beta)?;
     }
-
-    fn binary(&mut self, op: &str, a: Value, b: Value, role: &str) -> Result<Value, Diag> {
-        self.call(op, vec![Arg::Value(a), Arg::Value(b)], role)
-    }
-
-    /// Weight and bias of the layer with its norm; half types are computed in f32.
-    fn of(&mut self, fold: &Fold) -> Result<(Value, Value), Diag> {
-        let compute = fold.dtype.compute();
-        let var = self.convert(fold.var, compute, "var")?;
-        let var = self.call("aten.add.Scalar", vec![Arg::Value(var), Arg::Float(Float(fold.eps))], "var")?;
-        let mut scale = self.call("aten.rsqrt.default", vec![Arg::Value(var)], "scale")?;
-        if let Some(gamma) = fold.gamma {
-            let gamma = self.convert(gamma, compute, "gamma")?;
-            scale = self.binary("aten.mul.Tensor", gamma, scale, "scale")?;
-        }
-
-        let weight = self.convert(fold.weight, compute, "weight")?;
-        let rank = self.graph.tensor(weight).map_or(1, TensorType::rank);
-        let mut sizes = vec![Expr::one(); rank];
-        sizes[0] = Expr::int(-1);
-        let columns =
-            self.call("aten.reshape.default", vec![Arg::Value(scale), Arg::ints(sizes)], "scale")?;
-        let weight = self.binary("aten.mul.Tensor", weight, columns, "weight")?;
-        let weight = self.convert(weight, fold.dtype, "weight")?;
-
-        let mean = self.convert(fold.mean, compute, "mean")?;
-        let mut bias = match fold.bias {
-            Some(bias) => {
-                let bias = self.convert(bias, compute, "bias")?;
-                self.binary("aten.sub.Tensor", bias, mean, "bias")?
-            }
-            None => self.call("aten.neg.default", vec![Arg::Value(mean)], "bias")?,
-        };
-        bias = self.binary("aten.mul.Tensor", bias, scale, "bias")?;
-        if let Some(beta) = fold.beta {
-            let beta = self.convert(beta, compute, "beta")?;
-            bias = self.binary("aten.add.Tensor", bias, beta, "bias")?;
-        }
-        Ok((weight, self.convert(bias, fold.dtype, "bias")?))
-    }
+    Ok((weight, build.convert(bias, fold.dtype)?))
 }

@@ -4,14 +4,16 @@
 //! Each value is a chain of views of a root (an input, a constant, or a computed value). A write to any view of a root
 //! makes a new version of the root; a view that is used afterwards is taken again, of that version.
 
-use super::build::Builder;
-use litz_ir::graph::{Arg, Graph, Node, Type, Value};
-use litz_ir::schema::Schemas;
-use litz_ir::{Diag, Diags};
-use litz_ops::{Rule, Table};
+use litz_ir::Diags;
+use litz_ir::graph::{Arg, Graph, MemoryFormat, Node, Type, Value};
+use litz_ops::build::SliceRange;
+use litz_ops::view::{Along, View};
+use litz_ops::{Builder, Op, OpError, ResultRule, Rule, Table};
 use litz_sym::Expr;
 use std::collections::HashMap;
-use std::sync::Arc;
+
+const UNSUPPORTED: &str = "unsupported-operator";
+const HELP: &str = "export with run_decompositions(), which removes in-place operators";
 
 /// Functionalises the graph; returns how many in-place operators it had.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
@@ -19,19 +21,17 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     if !graph.nodes.iter().any(|n| writes(&table, n)) {
         return Ok(0);
     }
-    let builder = Builder::new(&table, graph);
-    let mut cx =
-        Cx { graph, table: &table, builder, views: HashMap::new(), roots: HashMap::new(), source: None };
+    let mut cx = Cx { build: Builder::new(&table, graph), views: HashMap::new(), roots: HashMap::new() };
+    cx.build.name = "fn".to_owned();
     let mut diags = Diags::new();
     let mut count = 0;
-    for node in std::mem::take(&mut cx.graph.nodes) {
-        cx.source = node.source.clone();
+    for node in std::mem::take(&mut cx.build.graph.nodes) {
+        cx.build.source = node.source.clone();
         count += usize::from(writes(&table, &node));
-        if let Err(diag) = cx.node(node) {
-            diags.push(match &cx.source {
-                Some(s) => diag.source(s.to_string()),
-                None => diag,
-            });
+        if let Err(error) = cx.node(node.clone()) {
+            let is_unsupported = error.slug == UNSUPPORTED;
+            let diag = error.at(&node);
+            diags.push(if is_unsupported { diag.help(HELP) } else { diag });
         }
     }
     if !diags.is_empty() {
@@ -42,17 +42,13 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
 }
 
 fn writes(table: &Table, node: &Node) -> bool {
-    matches!(table.def(node.op.as_str()).map(|d| d.rule), Some(Rule::Inplace(_)))
-        || table.lookup(node.op.as_str()).is_some_and(|s| s.is_mutating())
+    table.op(node.op.as_str()).is_some_and(|op| op.schema.is_mutating())
 }
 
 struct Cx<'a> {
-    graph: &'a mut Graph,
-    table: &'a Table,
-    builder: Builder<'a>,
+    build: Builder<'a>,
     views: HashMap<Value, ViewOf>,
     roots: HashMap<Value, Root>,
-    source: Option<Arc<str>>,
 }
 
 /// How a value views its root.
@@ -81,71 +77,36 @@ struct Root {
     value: Value,
 }
 
-impl Cx<'_> {
-    fn node(&mut self, mut node: Node) -> Result<(), Diag> {
+impl<'a> Cx<'a> {
+    fn node(&mut self, mut node: Node) -> Result<(), OpError> {
         let original: Option<Value> = node.args.first().and_then(Arg::as_value);
         let mut args = std::mem::take(&mut node.args);
         let mut failed = None;
         for arg in &mut args {
             arg.map_values(&mut |v| match self.current(v) {
                 Ok(v) => v,
-                Err(diag) => {
-                    failed.get_or_insert(diag);
+                Err(error) => {
+                    failed.get_or_insert(error);
                     v
                 }
             });
         }
-        if let Some(diag) = failed {
-            return Err(diag);
+        if let Some(error) = failed {
+            return Err(error);
         }
         node.args = args;
-        let rule = self.table.def(node.op.as_str()).map(|d| d.rule);
-        match rule {
-            Some(Rule::Inplace(twin)) => {
-                let target = original.ok_or_else(|| unsupported(&node, "its first argument is no tensor"))?;
-                self.write(&node, twin, target)
-            }
-            // `detach_` changes its argument's gradient, not its contents.
-            Some(Rule::View | Rule::Drop) => {
-                if let Some(base) = original
-                    && self.aliases(&node, base)
-                {
-                    self.view(&node, base);
-                }
-                self.graph.nodes.push(node);
-                Ok(())
-            }
-            _ if writes(self.table, &node) => Err(unsupported(&node, "it writes to its arguments")),
-            Some(Rule::Op(_) | Rule::Pointwise(_) | Rule::Lower(_) | Rule::Decompose(_)) | None => {
-                // Decomposed views, such as those that split, are views all the same.
-                let schema = self.table.lookup(node.op.as_str());
-                let is_view = schema.is_some_and(|s| s.returns.iter().any(|r| r.alias.is_some()));
-                if let Some(base) = original
-                    && is_view
-                    && self.aliases(&node, base)
-                {
-                    self.view(&node, base);
-                }
-                self.graph.nodes.push(node);
-                Ok(())
-            }
+        if writes(self.build.table, &node) {
+            let target = original.ok_or_else(|| unsupported(&node, "its first argument is no tensor"))?;
+            return self.write(&node, target);
         }
-    }
-
-    /// Whether a view operator's results share memory with its operand: a reshape of scattered elements copies.
-    fn aliases(&self, node: &Node, base: Value) -> bool {
-        let copies_if_scattered = matches!(
-            node.op.as_str(),
-            "aten.reshape.default" | "aten.flatten.using_ints" | "aten.contiguous.default"
-        );
-        let converts =
-            node.op.as_str().starts_with("aten.to.") || node.op.as_str().starts_with("aten._to_copy");
-        let ty = &self.graph.values[base].ty;
-        let same = node.outputs.first().copied().flatten().is_some_and(|o| self.graph.values[o].ty == *ty);
-        if converts {
-            return same;
+        // What has no entry cannot be lowered either.
+        if let Some(base) = original
+            && self.build.infer_cx().aliases(&node).unwrap_or(false)
+        {
+            self.view(&node, base);
         }
-        !copies_if_scattered || matches!(ty, Type::Tensor(t) if t.is_contiguous())
+        self.build.graph.nodes.push(node);
+        Ok(())
     }
 
     fn view(&mut self, node: &Node, base: Value) {
@@ -157,13 +118,14 @@ impl Cx<'_> {
         for (output, value) in node.outputs.iter().enumerate() {
             let Some(value) = *value else { continue };
             let mut chain = chain.clone();
-            chain.push(Step { node: node.clone(), output, ty: self.graph.values[value].ty.clone() });
+            let ty = self.build.graph.values[value].ty.clone();
+            chain.push(Step { node: node.clone(), output, ty });
             self.views.insert(value, ViewOf { root, chain, at: (version, value) });
         }
     }
 
     /// The value that holds what `value` stands for by now.
-    fn current(&mut self, value: Value) -> Result<Value, Diag> {
+    fn current(&mut self, value: Value) -> Result<Value, OpError> {
         let Some(view) = self.views.get(&value) else {
             return Ok(self.roots.get(&value).map_or(value, |r| r.value));
         };
@@ -174,7 +136,7 @@ impl Cx<'_> {
         let chain = view.chain.clone();
         let mut now = root.value;
         for step in &chain {
-            now = self.again(step, now)?;
+            now = self.again(step, now);
         }
         if let Some(view) = self.views.get_mut(&value) {
             view.at = (root.version, now);
@@ -183,31 +145,52 @@ impl Cx<'_> {
     }
 
     /// The view `step` of `base`.
-    fn again(&mut self, step: &Step, base: Value) -> Result<Value, Diag> {
+    fn again(&mut self, step: &Step, base: Value) -> Value {
         let mut node = step.node.clone();
         node.args[0] = Arg::Value(base);
-        let result = self.builder.value(self.graph, "fn", step.ty.clone());
+        let result = self.build.value(step.ty.clone());
         node.outputs.iter_mut().for_each(|o| *o = None);
         node.outputs[step.output] = Some(result);
-        self.graph.nodes.push(node);
-        Ok(result)
+        self.build.graph.nodes.push(node);
+        result
     }
 
     /// Replaces the in-place `node` by its twin and makes the result the new contents of `target`.
-    fn write(&mut self, node: &Node, twin: &str, target: Value) -> Result<(), Diag> {
-        let ty = self.graph.values[target].ty.clone();
-        let mut new = self.call(twin, node.args.clone())?;
-        let dtype = |ty: &Type| match ty {
-            Type::Tensor(t) => Some(t.dtype),
-            Type::Int(_) | Type::Float | Type::Bool => None,
-        };
-        if let (Some(want), found) = (dtype(&ty), dtype(&self.graph.values[new].ty))
-            && found != Some(want)
-        {
-            new = self.call("aten._to_copy.default", vec![Arg::Value(new), Arg::Dtype(want)])?;
+    fn write(&mut self, node: &Node, target: Value) -> Result<(), OpError> {
+        match self.op(node)?.def.rule {
+            Rule::Inplace(twin) => {
+                let new = self.build.call(twin, node.args.clone())?;
+                self.replace(target, new)?;
+            }
+            // It changes what autograd knows of its argument, not its elements.
+            Rule::Drop => {}
+            Rule::Op(_) | Rule::Pointwise(_) | Rule::Lower(_) | Rule::Decompose(_) | Rule::View => {
+                return Err(unsupported(node, "it writes to its arguments"));
+            }
         }
-        // The memory written to keeps its layout.
-        self.graph.values[new].ty = ty;
+        // The operator's result is its target.
+        if let Some(result) = node.outputs.first().copied().flatten() {
+            let view = match self.views.get(&target).cloned() {
+                Some(view) => view,
+                None => {
+                    let root = self.roots.get(&target).copied();
+                    let root = root.unwrap_or(Root { version: 0, value: target });
+                    ViewOf { root: target, chain: Vec::new(), at: (root.version, root.value) }
+                }
+            };
+            self.views.insert(result, view);
+        }
+        Ok(())
+    }
+
+    /// Makes `new` the contents of `target`, in the element type and layout of its memory.
+    fn replace(&mut self, target: Value, new: Value) -> Result<(), OpError> {
+        let ty = self.build.graph.values[target].ty.clone();
+        let new = match &ty {
+            Type::Tensor(ty) => self.build.convert(new, ty.dtype)?,
+            Type::Int(_) | Type::Float | Type::Bool => new,
+        };
+        let new = self.laid_out(new, ty)?;
         match self.views.get(&target).cloned() {
             None => self.set_root(target, new),
             Some(view) => {
@@ -220,15 +203,22 @@ impl Cx<'_> {
                 }
             }
         }
-        // The operator's result is its target.
-        if let Some(result) = node.outputs.first().copied().flatten() {
-            let view = match self.views.get(&target).cloned() {
-                Some(view) => view,
-                None => ViewOf { root: target, chain: Vec::new(), at: (self.roots[&target].version, new) },
-            };
-            self.views.insert(result, view);
-        }
         Ok(())
+    }
+
+    /// The value in the layout of `ty`: an operator that computes elements puts them where the type of its result
+    /// says, and what a view gives is copied.
+    fn laid_out(&mut self, value: Value, ty: Type) -> Result<Value, OpError> {
+        if self.build.graph.values[value].ty == ty {
+            return Ok(value);
+        }
+        let defines = |node: &&Node| node.outputs.contains(&Some(value));
+        let by =
+            self.build.graph.nodes.last().filter(defines).and_then(|n| self.build.table.op(n.op.as_str()));
+        let computes = by.is_some_and(|op| !matches!(op.def.rule, Rule::View | Rule::Drop));
+        let own = if computes { value } else { self.build.copy(value, MemoryFormat::Preserve)? };
+        self.build.graph.values[own].ty = ty;
+        Ok(own)
     }
 
     fn set_root(&mut self, root: Value, value: Value) {
@@ -237,135 +227,124 @@ impl Cx<'_> {
     }
 
     /// `base` with what `chain` views of it replaced by `new`.
-    fn scatter(&mut self, base: Value, chain: &[Step], new: Value) -> Result<Value, Diag> {
+    fn scatter(&mut self, base: Value, chain: &[Step], new: Value) -> Result<Value, OpError> {
         let Some((last, before)) = chain.split_last() else { return Ok(new) };
-        let mut inner = base;
-        for step in before {
-            inner = self.again(step, inner)?;
-        }
-        let whole = self.invert(last, inner, new)?;
-        self.graph.values[whole].ty = self.graph.values[inner].ty.clone();
+        let inner = before.iter().fold(base, |inner, step| self.again(step, inner));
+        let whole = self.written_through(last, inner, new)?;
+        let whole = self.laid_out(whole, self.build.graph.values[inner].ty.clone())?;
         self.scatter(base, before, whole)
     }
 
     /// `inner` with its view `step` replaced by `new`.
-    fn invert(&mut self, step: &Step, inner: Value, new: Value) -> Result<Value, Diag> {
-        let node = &step.node;
-        let args = node.args[1..].to_vec();
-        let with = |first: &[Arg], rest: Vec<Arg>| first.iter().cloned().chain(rest).collect::<Vec<_>>();
-        let both = [Arg::Value(inner), Arg::Value(new)];
-        let sizes = match &self.graph.values[inner].ty {
-            Type::Tensor(t) => t.sizes.clone(),
-            Type::Int(_) | Type::Float | Type::Bool => {
-                return Err(unsupported(node, "its operand is no tensor"));
-            }
-        };
-        match node.op.as_str() {
-            "aten.select.int" => self.call("aten.select_scatter.default", with(&both, args)),
-            "aten.slice.Tensor" => self.call("aten.slice_scatter.default", with(&both, args)),
-            "aten.diagonal.default" => self.call("aten.diagonal_scatter.default", with(&both, args)),
-            "aten.as_strided.default" => self.call("aten.as_strided_scatter.default", with(&both, args)),
-            "aten.unbind.int" => {
-                let dim = args.first().cloned().unwrap_or(Arg::Int(Expr::zero()));
-                let index = Arg::Int(Expr::int(step.output as i64));
-                self.call("aten.select_scatter.default", with(&both, vec![dim, index]))
-            }
-            "aten.split.Tensor"
-            | "aten.split_with_sizes.default"
-            | "aten.split.sizes"
-            | "aten.chunk.default"
-            | "aten.narrow.default" => {
-                let (dim, start, length) =
-                    piece(step, &args, &sizes).ok_or_else(|| unsupported(node, "odd arguments"))?;
-                let range = [Expr::int(dim as i64), start, start + length, Expr::one()];
-                self.call("aten.slice_scatter.default", with(&both, range.map(Arg::Int).to_vec()))
-            }
-            "aten.permute.default" => {
-                let dims: Vec<i64> = args
-                    .first()
-                    .and_then(Arg::as_list)
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|d| d.as_int()?.as_int())
-                    .collect();
-                let rank = dims.len() as i64;
-                let mut inverse = vec![Expr::zero(); dims.len()];
-                for (to, from) in dims.iter().enumerate() {
-                    inverse[from.rem_euclid(rank.max(1)) as usize] = Expr::int(to as i64);
-                }
-                self.call("aten.permute.default", vec![Arg::Value(new), Arg::ints(inverse)])
-            }
-            "aten.transpose.int" | "aten.t.default" | "aten.swapaxes.default" => {
-                let op = node.op.as_str().to_owned();
-                self.call(&op, with(&[Arg::Value(new)], args))
-            }
-            "aten.view.default"
-            | "aten.reshape.default"
-            | "aten.flatten.using_ints"
-            | "aten.unflatten.int"
-            | "aten.unsqueeze.default"
-            | "aten.squeeze.default"
-            | "aten.squeeze.dim"
-            | "aten.squeeze.dims"
-            | "aten._unsafe_view.default" => {
-                self.call("aten.reshape.default", vec![Arg::Value(new), Arg::ints(sizes)])
-            }
-            "aten.alias.default"
-            | "aten.detach.default"
-            | "aten.detach_.default"
-            | "aten.contiguous.default"
-            | "aten.lift_fresh.default" => Ok(new),
-            op if op.starts_with("aten.to.") || op.contains("dropout") => Ok(new),
-            _ => Err(unsupported(node, "a write through this view has no functional form")),
+    fn written_through(&mut self, step: &Step, inner: Value, new: Value) -> Result<Value, OpError> {
+        let def = self.op(&step.node)?.def;
+        if let Some(twin) = def.traits.scatter {
+            let operands = [Arg::Value(inner), Arg::Value(new)];
+            return self.build.call(twin, operands.into_iter().chain(step.node.args[1..].to_vec()).collect());
         }
+        if let ResultRule::View(views) = def.result {
+            let mut node = step.node.clone();
+            node.args[0] = Arg::Value(inner);
+            let op = self.op(&node)?;
+            let mut cx = self.build.infer_cx();
+            let args = op.args(&node, cx.values);
+            let mut views = views(&mut cx, &args)?;
+            if step.output < views.len() {
+                return self.written_along(&node, &views.swap_remove(step.output), inner, new);
+            }
+        }
+        // What returns its operand and is no view returns it whole.
+        if self.build.graph.values[inner].ty == step.ty {
+            return Ok(new);
+        }
+        Err(unsupported(&step.node, "a write through this view has no functional form"))
     }
 
-    /// Applies an operator with one result; arguments left out have their defaults.
-    fn call(&mut self, op: &str, args: Vec<Arg>) -> Result<Value, Diag> {
-        let (node, result) = self.builder.node(self.graph, op, args, "fn", self.source.clone())?;
-        self.graph.nodes.push(node);
-        Ok(result)
+    /// `inner` with what `view` sees of it replaced by `new`. The view's index function says which elements these are.
+    fn written_along(
+        &mut self,
+        node: &Node,
+        view: &View,
+        inner: Value,
+        new: Value,
+    ) -> Result<Value, OpError> {
+        let no_form = || unsupported(node, "a write through this view has no functional form");
+        let sizes = self.build.graph.tensor(inner).ok_or_else(no_form)?.sizes.clone();
+        if view.is_reshape {
+            return self.build.reshape(new, sizes);
+        }
+        let along = view.along(&self.build.graph.facts, &sizes).ok_or_else(no_form)?;
+        let own = |a: &Along| match *a {
+            Along::Whole(dim) => dim,
+            Along::Range { dim, .. } => Some(dim),
+            Along::At(_) => None,
+        };
+        // The view's dimensions in the order of the operand's, those of size 1 that it adds in front.
+        let kept: Vec<usize> = along.iter().filter_map(own).collect();
+        let added: Vec<usize> = (0..view.sizes.len()).filter(|d| !kept.contains(d)).collect();
+        if added.iter().any(|&d| !view.sizes[d].is_one()) {
+            return Err(no_form());
+        }
+        let order = [&added[..], &kept].concat();
+        let mut part = new;
+        if !order.iter().copied().eq(0..order.len()) {
+            part = self.build.permute(part, &order)?;
+        }
+        if kept.len() != sizes.len() || !added.is_empty() {
+            let size = |a: &Along| own(a).map_or(Expr::one(), |d| view.sizes[d]);
+            part = self.build.reshape(part, along.iter().map(size).collect())?;
+        }
+        let range = |(dim, a): (usize, &Along)| match *a {
+            Along::Whole(_) => None,
+            Along::Range { dim: own, start, step } => {
+                Some(SliceRange { dim, start, end: start + step * view.sizes[own], step })
+            }
+            Along::At(at) => Some(SliceRange { dim, start: at, end: at + 1, step: Expr::one() }),
+        };
+        let ranges: Vec<SliceRange> = along.iter().enumerate().filter_map(range).collect();
+        self.written_at(inner, part, &ranges)
+    }
+
+    /// `inner` with the part that ranges of some of its dimensions select replaced by `part`.
+    fn written_at(&mut self, inner: Value, part: Value, ranges: &[SliceRange]) -> Result<Value, OpError> {
+        let Some((range, rest)) = ranges.split_first() else { return Ok(part) };
+        let part = match rest {
+            [] => part,
+            _ => {
+                let slice = self.build.slice(inner, range)?;
+                self.written_at(slice, part, rest)?
+            }
+        };
+        self.build.slice_scatter(inner, part, range)
+    }
+
+    fn op(&self, node: &Node) -> Result<Op<'a>, OpError> {
+        self.build.table.op(node.op.as_str()).ok_or_else(|| OpError::missing(node.op.as_str()))
     }
 
     /// Outputs as they are by now, and an update for each input and constant that was written to.
     fn finish(&mut self) {
-        let mut outputs = std::mem::take(&mut self.graph.outputs);
+        let mut outputs = std::mem::take(&mut self.build.graph.outputs);
         for output in &mut outputs {
             output.map_values(&mut |v| self.current(v).unwrap_or(v));
         }
-        self.graph.outputs = outputs;
-        let given: Vec<Value> =
-            self.graph.inputs.iter().copied().chain(self.graph.consts.iter().map(|c| c.0)).collect();
+        self.build.graph.outputs = outputs;
+        let given: Vec<Value> = self
+            .build
+            .graph
+            .inputs
+            .iter()
+            .copied()
+            .chain(self.build.graph.consts.iter().map(|c| c.0))
+            .collect();
         for value in given {
             if let Some(root) = self.roots.get(&value) {
-                self.graph.updates.push((value, root.value));
+                self.build.graph.updates.push((value, root.value));
             }
         }
     }
 }
 
-/// Dimension, first coordinate and length of a piece that a view operator cuts out. `args` are the operator's without
-/// the operand, whose sizes are `sizes`.
-fn piece(step: &Step, args: &[Arg], sizes: &[Expr]) -> Option<(usize, Expr, Expr)> {
-    let narrows = step.node.op.as_str() == "aten.narrow.default";
-    let dim = args.get(usize::from(!narrows)).and_then(Arg::as_int).map_or(Some(0), Expr::as_int)?;
-    let dim = usize::try_from(if dim < 0 { dim + sizes.len() as i64 } else { dim }).ok()?;
-    let size = *sizes.get(dim)?;
-    let output = step.output as i64;
-    let start = match (step.node.op.as_str(), args.first()?) {
-        ("aten.narrow.default", _) => args.get(1)?.as_int()?,
-        ("aten.chunk.default", Arg::Int(count)) => size.ceildiv(*count) * output,
-        (_, Arg::Int(length)) => *length * output,
-        (_, Arg::List(lengths)) => lengths.iter().take(step.output).filter_map(Arg::as_int).sum(),
-        _ => return None,
-    };
-    match &step.ty {
-        Type::Tensor(t) => Some((dim, start, *t.sizes.get(dim)?)),
-        Type::Int(_) | Type::Float | Type::Bool => None,
-    }
-}
-
-fn unsupported(node: &Node, why: &str) -> Diag {
-    Diag::new("unsupported-operator", format!("{}: {why}", node.op))
-        .help("export with run_decompositions(), which removes in-place operators")
+fn unsupported(node: &Node, why: &str) -> OpError {
+    OpError::new(UNSUPPORTED, format!("{}: {why}", node.op))
 }

@@ -1,6 +1,5 @@
 //! Runs the rewrites of graphs in their order.
 
-pub mod build;
 pub mod channels_last;
 pub mod cse;
 pub mod dce;
@@ -9,10 +8,12 @@ pub mod fold_batch_norm;
 pub mod functionalize;
 pub mod noop;
 pub mod types;
+pub mod verify;
 
 use litz_ir::Diags;
 use litz_ir::graph::{Graph, Value};
 use std::collections::HashMap;
+pub use verify::{Form, Verifier};
 
 /// What rewrites of graphs go by.
 #[derive(Clone, PartialEq, Debug)]
@@ -33,19 +34,26 @@ pub struct Pass {
     pub name: &'static str,
     /// The rewrite.
     pub run: fn(&mut Graph, &GraphSettings) -> Result<usize, Diags>,
+    /// What is known of the graph from then on.
+    pub form: Form,
 }
 
 /// Every rewrite, in the order they run.
 pub const PASSES: &[Pass] = &[
-    Pass { name: "types", run: |graph, _| types::run(graph) },
-    Pass { name: "functionalize", run: |graph, _| functionalize::run(graph) },
-    Pass { name: "fold_batch_norm", run: fold_batch_norm::run },
-    Pass { name: "decompose", run: |graph, _| decompose::run(graph) },
-    Pass { name: "noop", run: |graph, _| noop::run(graph) },
-    Pass { name: "cse", run: |graph, _| cse::run(graph) },
-    Pass { name: "dce", run: |graph, _| dce::run(graph) },
-    Pass { name: "channels_last", run: |graph, _| channels_last::run(graph) },
+    Pass { name: "types", run: |graph, _| types::run(graph), form: Form::Typed },
+    functional("functionalize", |graph, _| functionalize::run(graph)),
+    functional("fold_batch_norm", fold_batch_norm::run),
+    functional("decompose", |graph, _| decompose::run(graph)),
+    functional("noop", |graph, _| noop::run(graph)),
+    functional("cse", |graph, _| cse::run(graph)),
+    functional("dce", |graph, _| dce::run(graph)),
+    functional("channels_last", |graph, _| channels_last::run(graph)),
 ];
+
+/// A rewrite that gives a functional graph.
+const fn functional(name: &'static str, run: fn(&mut Graph, &GraphSettings) -> Result<usize, Diags>) -> Pass {
+    Pass { name, run, form: Form::Functional }
+}
 
 /// Replaces values in node arguments, update contents and outputs. `with` has no chains.
 pub fn replace_values(graph: &mut Graph, with: &HashMap<Value, Value>) {

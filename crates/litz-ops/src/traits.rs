@@ -1,0 +1,226 @@
+//! Says what passes may do with an operator's nodes: what its entry states, else what its schema and its rule imply.
+//!
+//! An entry states what PyTorch's schema does not say, or what Litz does otherwise:
+//!
+//! ```text
+//! lower("aten.dropout.default", dropout_type, dropout).random(When(trains)).alias(Always).effect(Effect::None),
+//! ```
+//!
+//! Where it says nothing, the answer is the cautious one. An operator that PyTorch tags as random, whose schema has no
+//! results or writes to an argument, is never merged with its equal nor removed; nor is one without an entry.
+
+use crate::args::Args;
+use crate::def::{OpDef, ResultRule, Rule};
+use crate::error::OpError;
+use crate::infer::{InferCx, first_tensor};
+use litz_ir::graph::{Node, Value, ValueData};
+use litz_ir::ids::Table as IdTable;
+use litz_ir::schema::{Effect, OpSchema, Tag};
+
+/// What an entry states beyond types and lowering.
+#[derive(Clone, Copy, Debug)]
+pub struct OpTraits {
+    /// Its results differ between equal calls. Implied by PyTorch's tag.
+    pub random: Holds,
+    /// What it does besides giving results. `None`: as the schema implies.
+    pub effect: Option<Effect>,
+    /// Its results are memory of its first argument. Implied by the schema.
+    pub alias: Holds,
+    /// Its only result is its first argument, provided that their types are equal. Implied by a rule that does no
+    /// work, and by a view that maps each element to itself.
+    pub identity: Holds,
+    /// How it treats the layout of its operands.
+    pub layout: Layout,
+    /// Its part in rewrites that are about a kind of operator.
+    pub role: Role,
+    /// `op(self, src, ..)` that gives `self` with this view of it replaced by `src`.
+    pub scatter: Option<&'static str>,
+}
+
+/// Whether something holds of an operator's nodes.
+#[derive(Clone, Copy, Debug)]
+pub enum Holds {
+    /// As schema and rule imply.
+    Implied,
+    /// Of all of them.
+    Always,
+    /// Of none.
+    Never,
+    /// Of those whose arguments meet this.
+    When(Condition),
+}
+
+/// A question about a node's arguments.
+pub type Condition = fn(&mut InferCx<'_>, &Args<'_>) -> Result<bool, OpError>;
+
+/// How an operator treats the layout of its operands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layout {
+    /// The elements of its results do not depend on where those of its operands lie.
+    Follows,
+    /// As `Follows`; and it is fastest when its first operand, if that is an image, and its result have all channels
+    /// of a pixel together.
+    ChannelsLast,
+    /// It sees where elements lie: other strides of an operand give other results.
+    Reads,
+}
+
+/// An operator's part in rewrites that are about a kind of operator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// None.
+    Other,
+    /// `op(input, weight, bias, ..)`, linear in weight and bias, whose output channels are the first dimension of the
+    /// weight and the second of the result; when an argument `transposed` is true, they are not.
+    Layer,
+    /// `op(input, weight, bias, running_mean, running_var, ..)`: `(input - mean) / sqrt(var + eps) * weight + bias` by
+    /// the second dimension, with the statistics given unless `training` is true.
+    BatchNorm,
+}
+
+impl OpTraits {
+    /// Nothing stated.
+    pub const IMPLIED: OpTraits = OpTraits {
+        random: Holds::Implied,
+        effect: None,
+        alias: Holds::Implied,
+        identity: Holds::Implied,
+        layout: Layout::Follows,
+        role: Role::Other,
+        scatter: None,
+    };
+}
+
+/// What an entry states: `lower(..).layout(Layout::Reads)`.
+impl OpDef {
+    /// When its results differ between equal calls.
+    pub const fn random(mut self, random: Holds) -> OpDef {
+        self.traits.random = random;
+        self
+    }
+
+    /// What it does besides giving results.
+    pub const fn effect(mut self, effect: Effect) -> OpDef {
+        self.traits.effect = Some(effect);
+        self
+    }
+
+    /// When its results are memory of its first argument.
+    pub const fn alias(mut self, alias: Holds) -> OpDef {
+        self.traits.alias = alias;
+        self
+    }
+
+    /// When its result is its first argument, provided that their types are equal.
+    pub const fn identity(mut self, identity: Holds) -> OpDef {
+        self.traits.identity = identity;
+        self
+    }
+
+    /// How it treats the layout of its operands.
+    pub const fn layout(mut self, layout: Layout) -> OpDef {
+        self.traits.layout = layout;
+        self
+    }
+
+    /// Its part in rewrites.
+    pub const fn role(mut self, role: Role) -> OpDef {
+        self.traits.role = role;
+        self
+    }
+
+    /// The operator that writes through this view.
+    pub const fn scatter(mut self, twin: &'static str) -> OpDef {
+        self.traits.scatter = Some(twin);
+        self
+    }
+}
+
+/// An operator: its entry and its schema.
+#[derive(Clone, Copy)]
+pub struct Op<'a> {
+    /// The entry.
+    pub def: &'static OpDef,
+    /// PyTorch's schema.
+    pub schema: &'a OpSchema,
+}
+
+impl<'a> Op<'a> {
+    /// The arguments of a node of this operator.
+    pub fn args(&self, node: &'a Node, values: &'a IdTable<Value, ValueData>) -> Args<'a> {
+        Args::new(node, self.schema, values)
+    }
+
+    /// What the operator does besides giving results.
+    pub fn effect(&self) -> Effect {
+        let tagged = self.schema.tags.contains(&Tag::MaybeAliasingOrMutating);
+        match self.def.traits.effect {
+            Some(effect) => effect,
+            None if tagged || self.schema.is_mutating() || self.schema.returns.is_empty() => Effect::Other,
+            None => Effect::None,
+        }
+    }
+
+    /// How the operator treats the layout of its operands. One that measures them may measure strides.
+    pub fn layout(&self) -> Layout {
+        if self.schema.is_measure() { Layout::Reads } else { self.def.traits.layout }
+    }
+}
+
+/// Questions about nodes. They are asked of types as they are, so that an operator's entry can answer by arguments.
+impl InferCx<'_> {
+    /// Whether the node's results follow from its arguments, and nothing else comes of it: equal nodes may become one,
+    /// and unused ones none.
+    pub fn is_pure(&mut self, node: &Node) -> bool {
+        let Some(op) = self.table.op(node.op.as_str()) else { return false };
+        let tagged = op.schema.tags.contains(&Tag::NondeterministicSeeded);
+        // A node whose arguments cannot be read counts as random.
+        let is_random = self.holds(&op, op.def.traits.random, node, |_, _| Ok(tagged)).unwrap_or(true);
+        op.effect() == Effect::None && !is_random
+    }
+
+    /// Whether the node's results are memory of its first argument.
+    ///
+    /// # Errors
+    /// When the operator is not known, or the arguments are not what it takes.
+    pub fn aliases(&mut self, node: &Node) -> Result<bool, OpError> {
+        let name = node.op.as_str();
+        let op = self.table.op(name).ok_or_else(|| OpError::missing(name))?;
+        self.holds(&op, op.def.traits.alias, node, |_, _| Ok(op.schema.is_aliasing()))
+    }
+
+    /// Whether the node's result is its first argument, provided that their types are equal.
+    pub fn is_identity(&mut self, node: &Node) -> bool {
+        let Some(op) = self.table.op(node.op.as_str()) else { return false };
+        self.holds(&op, op.def.traits.identity, node, |cx, args| changes_nothing(cx, op.def, args))
+            .unwrap_or(false)
+    }
+
+    fn holds(
+        &mut self,
+        op: &Op<'_>,
+        stated: Holds,
+        node: &Node,
+        implied: impl FnOnce(&mut InferCx<'_>, &Args<'_>) -> Result<bool, OpError>,
+    ) -> Result<bool, OpError> {
+        let args = op.args(node, self.values);
+        match stated {
+            Holds::Implied => implied(self, &args),
+            Holds::Always => Ok(true),
+            Holds::Never => Ok(false),
+            Holds::When(condition) => condition(self, &args),
+        }
+    }
+}
+
+/// Whether an operator does no work, or is a view that maps each element to itself.
+fn changes_nothing(cx: &mut InferCx<'_>, def: &OpDef, args: &Args<'_>) -> Result<bool, OpError> {
+    match (def.rule, def.result) {
+        (Rule::Drop, ResultRule::First) => Ok(true),
+        (Rule::View, ResultRule::View(views)) => {
+            let sizes = &first_tensor(args)?.sizes;
+            Ok(matches!(views(cx, args)?.as_slice(), [view] if view.is_identity(cx.facts, sizes)))
+        }
+        _ => Ok(false),
+    }
+}
