@@ -17,15 +17,12 @@ pub enum ImportError {
     Compressed {
         /// The entry.
         path: String,
-        /// The zip compression method.
-        method: u64,
+        /// The compression method, by name.
+        method: String,
     },
     /// Two entries share a name.
-    #[error("expected one entry `{path}`, found several")]
-    DuplicateEntry {
-        /// The entry.
-        path: String,
-    },
+    #[error("expected entries of different names, found two of one name")]
+    DuplicateEntry,
     /// Written by a torch whose layout is not read.
     #[error("expected a .pt2 archive of torch 2.9 or later, found {found}")]
     OldFormat {
@@ -176,7 +173,7 @@ impl ImportError {
         match self {
             ImportError::Zip { .. } => "bad-archive",
             ImportError::Compressed { .. } => "compressed-entry",
-            ImportError::DuplicateEntry { .. } => "duplicate-entry",
+            ImportError::DuplicateEntry => "duplicate-entry",
             ImportError::OldFormat { .. } => "old-format",
             ImportError::Format { .. } => "bad-format",
             ImportError::NoModel => "no-model",
@@ -201,7 +198,7 @@ impl ImportError {
     /// The next step, where there is one to give.
     pub fn help(&self) -> Option<&'static str> {
         match self {
-            ImportError::Zip { .. } | ImportError::Checksum { .. } | ImportError::DuplicateEntry { .. } => {
+            ImportError::Zip { .. } | ImportError::Checksum { .. } | ImportError::DuplicateEntry => {
                 Some("copy the file again, or write it again with torch.export.save")
             }
             ImportError::Compressed { .. } => {

@@ -224,6 +224,51 @@ fn containers_that_lie_are_refused() {
     }
 }
 
+/// Bytes belong to one entry, and what local headers and the directory say is the same.
+#[test]
+fn entries_that_overlap_or_hide_are_refused() {
+    let open = |bytes: Vec<u8>| Archive::open(Arc::new(bytes)).map(|_| ()).map_err(|error| error.slug());
+    let good = Parts::of("2.15", "mlp").zip();
+    assert_eq!(open(good.clone()), Ok(()));
+    let (central, second) = (find(&good, b"PK\x01\x02"), 4 + find(&good[4..], b"PK\x03\x04"));
+    let with = |lies: &[(usize, &[u8])]| {
+        let mut damaged = good.clone();
+        lies.iter().for_each(|(at, lie)| damaged[*at..at + lie.len()].copy_from_slice(lie));
+        damaged
+    };
+    // The first entry reaches into the second, by both of its headers.
+    let size = (second as u32).to_le_bytes();
+    assert_eq!(
+        open(with(&[(18, &size), (22, &size), (central + 20, &size), (central + 24, &size)])),
+        Err("bad-archive")
+    );
+    assert_eq!(open(with(&[(18, &size), (22, &size)])), Err("bad-archive"), "by its own header");
+    assert_eq!(open(with(&[(14, &[0; 4])])), Err("bad-archive"), "another checksum");
+    // The directory leaves out an entry.
+    let end = good.len() - 22;
+    let count = u16::from_le_bytes([good[end + 10], good[end + 11]]) - 1;
+    let fewer = count.to_le_bytes();
+    assert_eq!(open(with(&[(end + 8, &fewer), (end + 10, &fewer)])), Err("bad-archive"));
+    // Bytes before the archive, which move everything in it.
+    assert_eq!(open([b"#!/bin/sh\n", &good[..]].concat()), Err("bad-archive"));
+}
+
+/// What a directory claims is no reason to ask for memory.
+#[test]
+fn directories_that_claim_billions_of_entries_are_refused() {
+    let start = Instant::now();
+    for count in [1 << 20, 1 << 32, u64::MAX / 64, u64::MAX] {
+        for size in [0, 1 << 30, 1 << 62, u64::MAX] {
+            let mut zip = Zip::default();
+            zip.add(b"root/archive_format", b"pt2");
+            let bytes = zip.finish_wide(count, size);
+            assert_eq!(import_bytes(bytes).expect_err("a lie").slug(), "bad-archive", "{count} {size}");
+        }
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(peak_memory().is_none_or(|mebibytes| mebibytes < 300), "{:?} MiB", peak_memory());
+}
+
 #[test]
 fn sizes_of_64_bits_are_read() {
     let parts = Parts::of("2.15", "mlp");

@@ -143,7 +143,9 @@ fn with_other_strides(case: &Case) -> Option<Case> {
 fn check_case(case: &Case, machines: &Machines) -> Result<(), String> {
     check(case, Types::Recorded, machines)?;
     match with_other_strides(case) {
-        Some(moved) => check(&moved, Types::Other, machines).map_err(|why| format!("with other strides: {why}")),
+        Some(moved) => {
+            check(&moved, Types::Other, machines).map_err(|why| format!("with other strides: {why}"))
+        }
         None => Ok(()),
     }
 }

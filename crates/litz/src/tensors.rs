@@ -97,17 +97,22 @@ fn read_safetensors(bytes: &[u8]) -> Result<Named, TensorFileError> {
     Ok(named)
 }
 
-/// Most bytes of one array of an npz file, so that a damaged size cannot ask for more.
-const MAX_ARRAY: u64 = 1 << 36;
+/// Most bytes that the compressed arrays of an npz file give: a small file may ask for a thousand times its size.
+const MAX_INFLATED: u64 = 1 << 32;
 
 fn read_npz(bytes: &[u8]) -> Result<Named, TensorFileError> {
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(format_error)?;
     let mut named = Named::new();
+    let mut left = MAX_INFLATED;
     for i in 0..archive.len() {
         let entry = archive.by_index(i).map_err(format_error)?;
         let name = entry.name().map_err(format_error)?.trim_end_matches(".npy").to_owned();
+        let is_stored = entry.compression() == zip::CompressionMethod::Stored;
         let mut array = Vec::new();
-        entry.take(MAX_ARRAY).read_to_end(&mut array)?;
+        entry.take(if is_stored { bytes.len() as u64 } else { left }).read_to_end(&mut array)?;
+        if !is_stored {
+            left -= array.len() as u64;
+        }
         let tensor =
             read_npy(&array).ok_or_else(|| TensorFileError::Format(format!("`{name}`: damaged array")))?;
         named.insert(name, tensor);
@@ -173,6 +178,27 @@ mod tests {
         assert_eq!(f.to_vec::<i32>(), Some(vec![1, 3, 5, 2, 4, 6]));
         let scalar = read_npy(&npy("<f4", "False", "()", &1.5f32.to_le_bytes())).expect("reads");
         assert_eq!(scalar.to_vec::<f32>(), Some(vec![1.5]));
+    }
+
+    /// Readers of Python literals need time exponential in the depth of brackets, or multiply sizes without checks.
+    #[test]
+    fn hostile_headers_are_refused_at_once() {
+        let start = std::time::Instant::now();
+        for depth in [1, 100, 10_000] {
+            let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+            let nested = npy(&format!("{open}<i4{close}"), "False", "(2, 3)", &[0; 24]);
+            assert!(read_npy(&nested).is_none(), "{depth}");
+            let shape = format!("({}2,{})", "(".repeat(depth), ")".repeat(depth));
+            assert!(read_npy(&npy("<i4", "False", &shape, &[0; 24])).is_none(), "{depth}");
+        }
+        for shape in ["(4294967296, 4294967296, 4294967296)", "(18446744073709551616,)", "(-1,)"] {
+            for fortran in ["False", "True"] {
+                assert!(read_npy(&npy("<i4", fortran, shape, &[0; 24])).is_none(), "{shape}");
+            }
+        }
+        let long = [b"\x93NUMPY\x02\x00".as_slice(), &[0xff; 4], b"{'descr'"].concat();
+        assert!(read_npy(&long).is_none());
+        assert!(start.elapsed() < std::time::Duration::from_secs(1), "{:?}", start.elapsed());
     }
 
     #[test]

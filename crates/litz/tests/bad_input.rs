@@ -183,7 +183,7 @@ fn containers_that_are_cut_or_changed_are_refused() {
     refuses("two programs", parts.zip(), "several-models", "model, other");
     let mut parts = mlp();
     parts.0.push((MODEL.to_owned(), b"{}".to_vec()));
-    refuses("a program twice", parts.zip(), "duplicate-entry", MODEL);
+    refuses("a program twice", parts.zip(), "duplicate-entry", "two of one name");
     let mut parts = mlp();
     *parts.get(MODEL) = b"[".repeat(4 << 20);
     refuses("brackets inside of brackets", parts.zip(), "bad-json", MODEL);

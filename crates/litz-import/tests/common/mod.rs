@@ -139,6 +139,25 @@ impl Zip {
         self.directory.extend(extra);
         self.count += 1;
     }
+    /// As [`Zip::finish`], with zip64 records that give other numbers of entries and bytes of the directory.
+    pub fn finish_wide(mut self, count: u64, size: u64) -> Vec<u8> {
+        let offset = self.bytes.len() as u64;
+        self.bytes.extend(&self.directory);
+        let end64 = self.bytes.len() as u64;
+        self.bytes.extend(0x0606_4b50u32.to_le_bytes());
+        self.bytes.extend(44u64.to_le_bytes());
+        self.bytes.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        self.bytes.extend([count, count, size, offset].into_iter().flat_map(u64::to_le_bytes));
+        self.bytes.extend(0x0706_4b50u32.to_le_bytes());
+        self.bytes.extend([0; 4]);
+        self.bytes.extend(end64.to_le_bytes());
+        self.bytes.extend([1, 0, 0, 0]);
+        self.bytes.extend(0x0605_4b50u32.to_le_bytes());
+        self.bytes.extend([0; 4]);
+        self.bytes.extend([0xff; 12]);
+        self.bytes.extend([0; 2]);
+        self.bytes
+    }
     pub fn finish(mut self) -> Vec<u8> {
         let offset = self.bytes.len() as u32;
         self.bytes.extend(&self.directory);

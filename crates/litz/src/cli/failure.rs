@@ -100,7 +100,7 @@ fn import_exit(error: &ImportError) -> Exit {
         | ImportError::UnsupportedType { .. }
         | ImportError::UnknownOps { .. } => Exit::Unsupported,
         ImportError::Zip { .. }
-        | ImportError::DuplicateEntry { .. }
+        | ImportError::DuplicateEntry
         | ImportError::NoModel
         | ImportError::MissingEntry { .. }
         | ImportError::Checksum { .. }
