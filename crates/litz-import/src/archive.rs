@@ -158,14 +158,14 @@ fn strip_root(entries: BTreeMap<String, Entry>) -> Result<BTreeMap<String, Entry
 /// The entries of a zip. Each is a range of the file that no other entry and no header reaches into; what the central
 /// directory says of an entry, its local header says too.
 fn read_directory(bytes: &[u8]) -> Result<BTreeMap<String, Entry>, ImportError> {
-    let bad = |error: ZipError| ImportError::Zip { why: error.to_string() };
+    let bad =
+        |error: ZipError| ImportError::Zip { why: format!("expected a zip as PyTorch writes it: {error}") };
     // The file is the archive: nothing stands before it.
     let config = Config { archive_offset: ArchiveOffset::Known(0) };
     let mut zip = ZipArchive::with_config(config, Cursor::new(bytes)).map_err(bad)?;
     if zip.has_duplicate_names() {
         return Err(ImportError::DuplicateEntry);
     }
-    zip.validate_header_consistency().map_err(bad)?;
     let mut entries = BTreeMap::new();
     for at in 0..zip.len() {
         let file = zip.by_index_raw(at).map_err(bad)?;
@@ -174,6 +174,8 @@ fn read_directory(bytes: &[u8]) -> Result<BTreeMap<String, Entry>, ImportError> 
         let entry = read_entry(bytes, path, &file)?;
         entries.insert(path.to_owned(), entry);
     }
+    // Behind what has errors of its own, such as compression.
+    zip.validate_header_consistency().map_err(bad)?;
     Ok(entries)
 }
 

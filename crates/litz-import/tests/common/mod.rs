@@ -107,17 +107,28 @@ impl Zip {
     /// Adds an entry.
     pub fn add(&mut self, name: &[u8], contents: &[u8]) {
         let (size, offset) = (contents.len() as u32, self.bytes.len() as u32);
-        self.add_with(name, contents, [size, size, offset], &[]);
+        self.add_with(name, contents, [size, size, offset], [&[], &[]]);
     }
     /// Adds an entry with its sizes and offset in a zip64 field, as if they did not fit 32 bits; another field comes
     /// first.
     pub fn add_wide(&mut self, name: &[u8], contents: &[u8]) {
         let (size, offset) = (contents.len() as u64, self.bytes.len() as u64);
-        let mut extra = vec![0x42, 0x46, 1, 0, b'Z', 1, 0, 24, 0];
-        extra.extend([size, size, offset].into_iter().flat_map(u64::to_le_bytes));
-        self.add_with(name, contents, [u32::MAX; 3], &extra);
+        let extra = |numbers: &[u64]| {
+            let mut extra = vec![0x42, 0x46, 1, 0, b'Z', 1, 0, 8 * numbers.len() as u8, 0];
+            extra.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+            extra
+        };
+        // A local header has no offset.
+        let [local, central] = [extra(&[size, size]), extra(&[size, size, offset])];
+        self.add_with(name, contents, [u32::MAX; 3], [&local, &central]);
     }
-    fn add_with(&mut self, name: &[u8], contents: &[u8], [size, packed, offset]: [u32; 3], extra: &[u8]) {
+    fn add_with(
+        &mut self,
+        name: &[u8],
+        contents: &[u8],
+        [size, packed, offset]: [u32; 3],
+        [local, central]: [&[u8]; 2],
+    ) {
         let crc = crc32fast::hash(contents);
         // Version 1.0, flag "names are utf-8", method 0, no time; then checksum, sizes and lengths.
         let common = |extra_len: usize| {
@@ -127,16 +138,17 @@ impl Zip {
             common
         };
         self.bytes.extend(0x0403_4b50u32.to_le_bytes());
-        self.bytes.extend(common(0));
+        self.bytes.extend(common(local.len()));
         self.bytes.extend(name);
+        self.bytes.extend(local);
         self.bytes.extend(contents);
         self.directory.extend(0x0201_4b50u32.to_le_bytes());
         self.directory.extend([10, 0]);
-        self.directory.extend(common(extra.len()));
+        self.directory.extend(common(central.len()));
         self.directory.extend([0; 10]);
         self.directory.extend(offset.to_le_bytes());
         self.directory.extend(name);
-        self.directory.extend(extra);
+        self.directory.extend(central);
         self.count += 1;
     }
     /// As [`Zip::finish`], with zip64 records that give other numbers of entries and bytes of the directory.
