@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod checked;
 mod clean;
 mod dedupe;
 mod kernel;
@@ -51,7 +52,8 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
     if !errors.is_empty() {
         return Err(errors);
     }
-    let (kernels, serving, shared) = dedupe::dedupe(built.iter().map(|b| b.kernel.clone()).collect());
+    let (mut kernels, serving, shared) = dedupe::dedupe(built.iter().map(|b| b.kernel.clone()).collect());
+    kernels.iter_mut().for_each(|kernel| checked::check(kernel, &loops.facts));
     let program = program::build(loops, &names, schedule, &built, &serving)?;
     Ok(Realized { kernels, program, shared })
 }

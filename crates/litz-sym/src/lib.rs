@@ -27,6 +27,7 @@ mod build;
 mod digits;
 mod expr;
 mod facts;
+mod points;
 mod prove;
 mod rel;
 mod simplify;

@@ -66,6 +66,10 @@ impl Facts {
                 Some(true) => forms.push((Cow::Owned(split), e)),
             }
         }
+        let first = Prover::new(self);
+        if first.is_at_most_zero_at_points(first.free_corner(forms[0].1)) {
+            return true;
+        }
         STEPS.iter().any(|&steps| {
             forms.iter().any(|(facts, e)| {
                 let prover = Prover::with_fuel(facts, FUEL);
@@ -150,7 +154,7 @@ impl Prover<'_> {
         e.terms().fold(Expr::int(e.constant()), |sum, (c, monomial)| {
             let remainder = monomial.factors().iter().find_map(|&factor| {
                 let Kind::Mod(x, b) = factor.kind() else { return None };
-                Some(divide_term((c, monomial), (1, factor))? * (x - b * x.floordiv(b)))
+                Some(divide_term((c, monomial), (1, factor))? * (x - b * quotient(x, b)))
             });
             sum + remainder.unwrap_or(monomial * c)
         })
@@ -164,7 +168,16 @@ impl Prover<'_> {
 
     /// `e` with each symbol that it is known to grow or to fall with at the end of its range where `e` is largest.
     fn corner(&self, e: Expr) -> Expr {
-        let mut syms = e.syms();
+        self.corner_of(e, e.syms())
+    }
+
+    /// As [`Prover::corner`], but for symbols that guards exclude points of.
+    fn free_corner(&self, e: Expr) -> Expr {
+        let is_guarded = |sym: &Sym| self.facts.at_most_zero().iter().any(|guard| guard.has_sym(*sym));
+        self.corner_of(e, e.syms().into_iter().filter(|sym| !is_guarded(sym)).collect())
+    }
+
+    fn corner_of(&self, e: Expr, mut syms: Vec<Sym>) -> Expr {
         syms.sort_by_key(|&sym| Reverse(self.facts.level_of(sym)));
         let mut corner = e;
         for sym in syms {
@@ -236,6 +249,23 @@ impl Prover<'_> {
         })
     }
 
+    /// The step from `by*floordiv(x, b) + rest`, for `by >= 0`, to the quotient's largest value under a guard: of
+    /// `6*i + 66*o <= 122` and `x == 6*i + 2*o + j`, as `x + 64*o` is at most `122 + j`, so is the quotient by 16 at most
+    /// `floordiv(122 + max j, 16) - 4*o`.
+    fn follows_from_guarded_quotient(&self, (x, b): (Expr, Expr), by: Expr, rest: Expr, steps: u32) -> bool {
+        let Some(divisor) = b.as_int().filter(|&divisor| divisor > 0) else { return false };
+        let related = |guard: &&Expr| guard.mask() & x.mask() != 0;
+        self.facts.at_most_zero().iter().filter(related).any(|&guard| {
+            self.multipliers(x, guard).into_iter().any(|factor| {
+                let guard = factor * guard;
+                let Some(multiple) = lack(x, guard, divisor) else { return false };
+                let most = self.bounds(x + multiple * divisor - guard).hi;
+                let next = || rest + by * (Expr::int(most.div_euclid(divisor)) - multiple);
+                most != i64::MAX && self.spend(rest) && self.proves_at_most_zero(self.simplify(next()), steps)
+            })
+        })
+    }
+
     /// The step from `by*atom + rest` to an expression without the atom.
     fn follows_without(&self, atom: Expr, by: Expr, rest: Expr, steps: u32) -> bool {
         let sign = self.bounds(by);
@@ -250,6 +280,7 @@ impl Prover<'_> {
                 let multiple = if is_positive { x } else { x - b + 1 };
                 let next = multiple * by + rest * b - b + 1;
                 self.bounds(b).lo >= 0 && self.proves_at_most_zero(self.simplify(next), steps)
+                    || is_positive && self.follows_from_guarded_quotient((x, b), by, rest, steps)
             }
             Kind::Min(x, y) | Kind::Max(x, y) => {
                 let mut either = [x, y].into_iter().map(|operand| rest + operand * by);
@@ -262,4 +293,26 @@ impl Prover<'_> {
             Kind::Int(_) | Kind::Sym(_) | Kind::Add(_) | Kind::Mul(_) | Kind::Mod(..) => false,
         }
     }
+}
+
+/// The `multiple` of which `x + divisor*multiple` has the terms of `guard`, but for terms that the guard has not.
+fn lack(x: Expr, guard: Expr, divisor: i64) -> Option<Expr> {
+    guard.terms().try_fold(Expr::int(0), |sum, (coefficient, monomial)| {
+        let of_x = x.terms().find_map(|(coefficient, other)| (other == monomial).then_some(coefficient));
+        let lack = coefficient.checked_sub(of_x.unwrap_or(0))?;
+        (lack % divisor == 0).then(|| sum + monomial * (lack / divisor))
+    })
+}
+
+/// `floordiv(x, b)`; `floordiv(rest + floordiv(y, n), b) => floordiv(n*rest + y, n*b)`, so that quotients of the same index by
+/// parts of a divisor are the same expression as those by all of it.
+fn quotient(x: Expr, b: Expr) -> Expr {
+    let nested = x.terms().find_map(|(c, monomial)| match monomial.kind() {
+        Kind::FloorDiv(y, n) if c == 1 => {
+            let by = n.as_int().filter(|&n| n > 0)?.checked_mul(b.as_int()?)?;
+            Some((y + n * (x - monomial)).floordiv(Expr::int(by)))
+        }
+        _ => None,
+    });
+    nested.unwrap_or_else(|| x.floordiv(b))
 }

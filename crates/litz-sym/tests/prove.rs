@@ -151,6 +151,44 @@ const ACCESSES: &[Access] = &[
         index: "k*s1 + r + s1*s3*floordiv(i, floordiv(s0, s2))",
         span: "s1*s2*s3",
     },
+    // Rows that two threads share six at a time, packed by sixteen: the last rows are left to another loop.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("io", "2"), ("im", "11"), ("ii", "6"), ("jo", "48"), ("ji", "16")],
+        conditions: &["6 <= 128 - 6*im - 66*io"],
+        index: "ii + 6*im + 4098*io + 16*ji + 2048*jo + 1008*floordiv(ii + 6*im + 2*io, 16) - 1792*mod(jo, 4)",
+        span: "98302",
+    },
+    // A flat index of 14 by 14 rows of 152, from the parts of 4096 that threads take.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("b", "512"), ("v", "4096")],
+        conditions: &["v < 2097100 - 4096*b"],
+        index: "2128*b + 2128*floordiv(1968*b + v, 2128) + 152*mod(12*b + floordiv(144*b + v, 152), 14) \
+                + mod(144*b + v, 152)",
+        span: "2097100",
+    },
+    // Statistics of windows that are shifted by half a window.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("io", "11"), ("ii", "6"), ("ji", "16")],
+        conditions: &["6 <= 64 - 6*io"],
+        index: "96*ji + ii + mod(ii + 2*io, 4) - mod(ii + 6*io, 8) + 4*mod(io + floordiv(ii + 2*io, 4), 2)",
+        span: "1446",
+    },
+    // A window of three by three that slides over an image whose border is another loop's.
+    Access {
+        sizes: &[],
+        guards: &[],
+        axes: &[("m0", "14"), ("io", "2"), ("im", "5"), ("ii", "6"), ("k0", "3"), ("k1", "3"), ("k2", "96")],
+        conditions: &["1 <= k0 + m0", "1 <= ii + 6*im + 30*io + k1", "ii + 6*im + 30*io + k1 <= 56"],
+        index: "1344*ii + 8064*im + 40320*io + 5376*k0 + 1344*k1 + k2 + 5376*m0 \
+                - 1248*mod(ii + 6*im + 2*io + k1 + 13, 14) - 4032*mod(k0 + m0 + 13, 14) - 6720",
+        span: "133056",
+    },
 ];
 
 fn read(text: &str) -> Expr {

@@ -8,15 +8,27 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::ids::Id;
 use crate::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
-use crate::verify::Report;
+use crate::verify::{Report, reach};
 
 /// What is wrong with a kernel.
+///
+/// Slugs: those of [`verify_form`], and `launch-reach` for an access that is not known to stay inside of its memory.
+pub fn verify(kernel: &Kernel) -> Diags {
+    let mut report = Report { diags: verify_form(kernel), ..Report::default() };
+    // What the names in indices mean is certain only where everything else is right.
+    if report.diags.is_empty() {
+        reach::escapes(kernel).into_iter().for_each(|escape| report.fail("launch-reach", escape));
+    }
+    report.diags
+}
+
+/// What is wrong with a kernel, accesses outside of its memory left out.
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
 /// `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
 /// `store-to-read`, `atomic-store`, `unknown-check`.
-pub fn verify(kernel: &Kernel) -> Diags {
+pub fn verify_form(kernel: &Kernel) -> Diags {
     let mut report = Report::default();
     for &sym in &kernel.sizes {
         report.size_symbol(sym, &kernel.facts);

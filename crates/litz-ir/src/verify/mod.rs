@@ -6,6 +6,7 @@ pub mod graph;
 pub mod kernel;
 pub mod loops;
 pub mod program;
+pub mod reach;
 pub mod schedule;
 mod types;
 

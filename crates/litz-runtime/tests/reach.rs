@@ -1,4 +1,4 @@
-//! Launches that do not fit their kernels: errors before anything runs.
+//! Kernels that may leave their memory, and launches that give them too little: errors before anything runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,6 +49,38 @@ fn refused(kernel: &str, program: &str, inputs: &[Tensor], expected: &str) {
     }
 }
 
+const FILL: &str = "program @p on cpu { alloc z: f32[8] launch @k(z) return z: f32[8] }";
+
+#[test]
+fn a_kernel_that_writes_past_what_it_declares_is_not_launched() {
+    let kernel = "kernel @k { write z: f32[8] vector i in 16 by 8 { %0: f32 = const 1.0 z[i] = %0 } }";
+    refused(kernel, FILL, &[], "error[launch-reach]: `z`: i is not known to reach none but its 8 elements");
+    let before = kernel.replace("z[i]", "z[7 - i]").replace("in 16", "in 9");
+    refused(&before, FILL, &[], "launch-reach");
+}
+
+#[test]
+fn registers_and_scratch_memory_have_ends_too() {
+    for space in ["register", "scratch"] {
+        let kernel = format!(
+            "kernel @k {{ write z: f32[8] {space} t: f32[4]
+               unroll i in 8 {{ %0: f32 = const 1.0 t[i] = %0 %1: f32 = load t[i] z[i] = %1 }} }}"
+        );
+        refused(&kernel, FILL, &[], "launch-reach");
+    }
+}
+
+#[test]
+fn what_cannot_be_proved_is_refused() {
+    // No square leaves a remainder of 8, which is more than a proof sees of so many.
+    let kernel = "kernel @k { read x: f32[8] write z: f32[100000]
+      grid i in 100000 %0: f32 = load x[mod(i*i, 9)] z[i] = %0 }";
+    let program = "program @p on cpu { param x: f32[8] alloc z: f32[100000] launch @k(x, z)
+      return z: f32[100000] }";
+    let x = Tensor::from_slice(&[8], &[1.0f32; 8]).expect("lengths match");
+    refused(kernel, program, &[x], "launch-reach");
+}
+
 /// Takes `s0` elements, a multiple of 4 no greater than `s1`, and reads as many of `s1`.
 const COPY: &str = "kernel @k {
   read x: f32[s1]
@@ -89,4 +121,13 @@ fn launches_have_the_sizes_that_the_proof_is_for() {
     let program = litz_ir::text::program::parse(&copy("8, 100")).expect("valid");
     let executable = Executable::new(&program, &[kernel], reference, &HashMap::new()).expect("proved");
     executable.run(&x()).expect("these are its sizes");
+}
+
+#[test]
+fn a_proof_needs_the_guard_that_it_rests_on() {
+    let x = [Tensor::from_slice(&[100], &[1.0f32; 100]).expect("lengths match")];
+    let guardless = COPY.replace("  guard s0 <= s1 for \"k\"\n", "");
+    refused(&guardless, &copy("8, 100"), &x, "`x`: 4*b + i is not known to reach none but its s1 elements");
+    let indivisible = COPY.replace(" multiple 4", "").replace("floordiv(s0, 4)", "ceildiv(s0, 4)");
+    refused(&indivisible, &copy("8, 100"), &x, "launch-reach");
 }

@@ -1,0 +1,133 @@
+//! Turns accesses that cannot be proved to stay inside of their memory into checked ones.
+//!
+//! Native code does not check its accesses, so that the verifier of kernels wants each of them proved. What ranges of sizes
+//! do not prove, guards may, which the kernel then names and each launch checks. What neither proves is checked while the
+//! kernel runs, as indices that come from data are: a failure ends the call.
+
+use litz_ir::kernel::{Kernel, Mem, Op, Space, Stmt, Val};
+use litz_ir::verify::reach::{Escape, escapes};
+use litz_ir::{Dtype, Scalar, ScalarOp};
+use litz_sym::{Expr, Facts, Rel, Sym};
+
+/// Makes the kernel one of which the verifier knows that it stays inside of its memory; `facts` are those of the program.
+pub fn check(kernel: &mut Kernel, facts: &Facts) {
+    if escapes(kernel).is_empty() {
+        return;
+    }
+    take_guards(kernel, facts);
+    let escapes = escapes(kernel);
+    if escapes.is_empty() {
+        return;
+    }
+    let body = std::mem::take(&mut kernel.body);
+    kernel.body = Checker { kernel, escapes }.block(body);
+}
+
+/// Lets the kernel rest on what the program knows of its sizes besides their ranges.
+fn take_guards(kernel: &mut Kernel, facts: &Facts) {
+    for &size in &kernel.sizes {
+        kernel.facts.declare_divisor(size, facts.divisor_of(size));
+    }
+    for guard in facts.guards() {
+        let is_own = |e: Expr| e.syms().iter().all(|sym| kernel.sizes.contains(sym));
+        if guard.clause.alternatives().iter().all(|rel| is_own(rel.lhs) && is_own(rel.rhs)) {
+            // What a program rests on does not contradict itself; without a guard, less is proved.
+            let _ = kernel.facts.require(guard.clause.clone(), &guard.who);
+        }
+    }
+}
+
+struct Checker<'a> {
+    kernel: &'a mut Kernel,
+    escapes: Vec<Escape>,
+}
+
+impl Checker<'_> {
+    fn block(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
+        let mut out = Vec::with_capacity(stmts.len());
+        for mut stmt in stmts {
+            match &mut stmt {
+                Stmt::Loop(inner) => inner.body = self.block(std::mem::take(&mut inner.body)),
+                Stmt::If { then, other, .. } => {
+                    *then = self.block(std::mem::take(then));
+                    *other = self.block(std::mem::take(other));
+                }
+                Stmt::Let { op: Op::Load { mem, index, guard, .. }, .. }
+                | Stmt::Store { mem, index, guard, .. } => {
+                    *index = self.checked(*mem, *index, guard, &mut out);
+                }
+                Stmt::ArgStore { best, index, .. } => *index = self.checked(*best, *index, &[], &mut out),
+                Stmt::Let { .. } | Stmt::Bind { .. } => {}
+            }
+            out.push(stmt);
+        }
+        out
+    }
+
+    /// The index to use for `index`. Registers have no addresses, and the verifier says what is wrong with them.
+    fn checked(&mut self, mem: Mem, index: Expr, guard: &[Rel], out: &mut Vec<Stmt>) -> Expr {
+        let data = &self.kernel.mems[mem];
+        let is_this =
+            |escape: &Escape| (&escape.mem, escape.index, &escape.guard[..]) == (&data.name, index, guard);
+        if data.space == Space::Register || !self.escapes.iter().any(is_this) {
+            return index;
+        }
+        let (extent, message) = (data.extent, format!("index of `{}` is out of range", data.name));
+        let mut value = self.define(Dtype::I64, Op::Index(index), out);
+        // Where the access does not happen, there is nothing to check.
+        for &rel in guard {
+            let holds = self.define(Dtype::Bool, Op::Cond(rel), out);
+            let zero = self.define(Dtype::I64, Op::Const(Scalar::Int(0)), out);
+            value = self.define(Dtype::I64, Op::Call(ScalarOp::Select, vec![holds, value, zero]), out);
+        }
+        let check = self.kernel.checks.len();
+        self.kernel.checks.push(message);
+        let sym = Sym::new(&format!("checked_{check}"));
+        out.push(Stmt::Bind { sym, value, extent, check: check as u32 });
+        Expr::sym(sym)
+    }
+
+    fn define(&mut self, ty: Dtype, op: Op, out: &mut Vec<Stmt>) -> Val {
+        let val = self.kernel.vals.push(ty);
+        out.push(Stmt::Let { val, op });
+        val
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litz_ir::text::kernel::parse;
+    use litz_ir::verify::kernel::verify;
+    use litz_sym::{Range, parse_rel};
+
+    #[test]
+    fn what_sizes_do_not_prove_guards_of_the_program_do() {
+        let text = "kernel @k { size s0 size s1 read x: f32[s1] write z: f32[s0]
+          grid i in s0 %0: f32 = load x[i] z[i] = %0 }";
+        let mut kernel = parse(text).expect("parses");
+        let mut facts = Facts::new();
+        for size in ["s0", "s1"] {
+            facts.declare(Sym::new(size), Range::at_least(1), None);
+        }
+        facts.require(parse_rel("s0 <= s1").expect("parses"), "aten.narrow.default").expect("possible");
+        assert!(!verify(&kernel).is_empty());
+        check(&mut kernel, &facts);
+        assert_eq!(verify(&kernel), []);
+        assert!(kernel.checks.is_empty() && kernel.to_string().contains("guard s0 <= s1"), "{kernel}");
+    }
+
+    #[test]
+    fn what_nothing_proves_is_checked_where_it_happens() {
+        let text = "kernel @k { read x: f32[8] write z: f32[100000]
+          grid i in 100000 %0: f32 = load x[mod(i*i, 9)] if 1 <= i else 0.0 z[i] = %0 }";
+        let mut kernel = parse(text).expect("parses");
+        assert_eq!(verify(&kernel).len(), 1);
+        check(&mut kernel, &Facts::new());
+        assert_eq!(verify(&kernel), []);
+        let text = kernel.to_string();
+        assert!(text.contains("check 0 = \"index of `x` is out of range\""), "{text}");
+        assert!(text.contains("select"), "an access that does not happen is not checked: {text}");
+        assert_eq!(kernel.checks.len(), 1, "the store is proved");
+    }
+}

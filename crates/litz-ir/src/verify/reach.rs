@@ -1,0 +1,192 @@
+//! Proves that a kernel reaches no element outside of the memories that it declares.
+//!
+//! Native code accesses memory unchecked, so each access has to be *known* to be inside: for all sizes that the kernel's
+//! facts allow, wherever the loops and conditions around it and its own guard let it happen. What is unknown counts as
+//! outside. Together with a launch that compares what a kernel declares with what it is given, this keeps native code
+//! within its memory whoever wrote the kernel.
+//!
+//! Almost every index of a kernel without symbolic sizes is proved by ranges of numbers; facts, which can do more and
+//! cost more, are only made where that fails.
+
+use std::fmt;
+
+use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
+
+use crate::kernel::{Kernel, Loop, Mem, Op, Stmt};
+use crate::loops::Axis;
+
+/// An access that is not known to stay inside of its memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Escape {
+    /// Name of the memory.
+    pub mem: String,
+    /// Element that is accessed.
+    pub index: Expr,
+    /// Elements that the memory is declared with.
+    pub extent: Expr,
+    /// What all has to hold for the access to happen, besides the loops around.
+    pub guard: Vec<Rel>,
+}
+
+impl fmt::Display for Escape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Escape { mem, index, extent, guard } = self;
+        write!(f, "`{mem}`: {index} is not known to reach none but its {extent} elements")?;
+        guard.iter().try_for_each(|rel| write!(f, ", if {rel}"))
+    }
+}
+
+/// The accesses of a kernel that are not known to stay inside of the memories it declares.
+pub fn escapes(kernel: &Kernel) -> Vec<Escape> {
+    let outside = Some(kernel.facts.clone());
+    let mut walk = Walk { kernel, outside, scopes: Vec::new(), escapes: Vec::new() };
+    kernel.grid.iter().for_each(|&axis| walk.enter_axis(axis));
+    walk.block(&kernel.body);
+    walk.escapes
+}
+
+/// What one of the loops, conditions and checks around an access says.
+struct Scope {
+    says: Says,
+    /// What follows from this and the scopes around it, where that was asked for; `Some(None)` where they contradict
+    /// each other, so that nothing gets there.
+    facts: Option<Option<Facts>>,
+}
+
+enum Says {
+    /// The variable of a loop, or a checked index, is in `0 .. extent`; its range as numbers.
+    Index(Axis, Range),
+    /// All of these hold.
+    Condition(Vec<Rel>),
+}
+
+impl Says {
+    /// `facts` and this; nothing where they contradict each other.
+    fn after(&self, mut facts: Facts) -> Option<Facts> {
+        let is_possible = match self {
+            Says::Condition(rels) => rels.iter().all(|&rel| facts.assume(rel)),
+            Says::Index(Axis { var, extent }, _) => {
+                // Where the variable has a value, there is one.
+                let is_possible = facts.assume(Rel::le(1, *extent));
+                facts.declare_index(*var, *extent);
+                is_possible
+            }
+        };
+        is_possible.then_some(facts)
+    }
+}
+
+struct Walk<'a> {
+    kernel: &'a Kernel,
+    /// What is known around all scopes.
+    outside: Option<Facts>,
+    /// Outermost first.
+    scopes: Vec<Scope>,
+    escapes: Vec<Escape>,
+}
+
+impl Walk<'_> {
+    fn enter(&mut self, says: Says) {
+        self.scopes.push(Scope { says, facts: None });
+    }
+
+    fn enter_axis(&mut self, axis: Axis) {
+        let last = self.most(axis.extent).saturating_sub(1).max(0);
+        self.enter(Says::Index(axis, Range::new(0, last)));
+    }
+
+    fn block(&mut self, stmts: &[Stmt]) {
+        let depth = self.scopes.len();
+        for stmt in stmts {
+            match stmt {
+                Stmt::Loop(Loop { var, extent, body, .. }) => {
+                    self.enter_axis(Axis { var: *var, extent: *extent });
+                    self.block(body);
+                    self.scopes.pop();
+                }
+                Stmt::If { cond, then, other } => {
+                    self.conditional(cond.clone(), then);
+                    // Of several relations it is not known which one fails.
+                    let not = if let [rel] = cond[..] { vec![rel.negate()] } else { Vec::new() };
+                    self.conditional(not, other);
+                }
+                Stmt::Let { op: Op::Load { mem, index, guard, .. }, .. } => self.access(*mem, *index, guard),
+                Stmt::Let { .. } => {}
+                Stmt::Bind { sym, extent, .. } => self.enter_axis(Axis { var: *sym, extent: *extent }),
+                Stmt::Store { mem, index, guard, .. } => self.access(*mem, *index, guard),
+                Stmt::ArgStore { best, at, index, .. } => {
+                    self.access(*best, *index, &[]);
+                    self.access(*at, *index, &[]);
+                }
+            }
+        }
+        self.scopes.truncate(depth);
+    }
+
+    fn conditional(&mut self, condition: Vec<Rel>, body: &[Stmt]) {
+        if !body.is_empty() {
+            self.enter(Says::Condition(condition));
+            self.block(body);
+            self.scopes.pop();
+        }
+    }
+
+    fn access(&mut self, mem: Mem, index: Expr, guard: &[Rel]) {
+        let Some(data) = self.kernel.mems.get(mem) else { return };
+        let reached = self.range(index);
+        if reached.lo >= 0 && reached.hi < self.range(data.extent).lo {
+            return;
+        }
+        let around = self.facts(self.scopes.len());
+        let guarded = match guard {
+            [] => around.clone(),
+            [..] => around.clone().and_then(|facts| Says::Condition(guard.to_vec()).after(facts)),
+        };
+        let is_inside = guarded.is_none_or(|facts| {
+            facts.proves(&Rel::le(0, index)) && facts.proves(&Rel::lt(index, data.extent))
+        });
+        if !is_inside {
+            let (mem, extent, guard) = (data.name.clone(), data.extent, guard.to_vec());
+            self.escapes.push(Escape { mem, index, extent, guard });
+        }
+    }
+
+    /// The values of an expression, each symbol taken by itself: numbers alone, which are much quicker than proofs.
+    fn range(&self, e: Expr) -> Range {
+        e.range(&|sym| self.range_of(sym))
+    }
+
+    fn range_of(&self, sym: Sym) -> Range {
+        let index = self.scopes.iter().rev().find_map(|scope| match scope.says {
+            Says::Index(axis, range) if axis.var == sym => Some(range),
+            Says::Index(..) | Says::Condition(_) => None,
+        });
+        index.unwrap_or_else(|| self.kernel.facts.range_of(sym))
+    }
+
+    /// The most iterations of a loop; a clipped one has those of the smaller operand.
+    fn most(&self, extent: Expr) -> i64 {
+        match extent.kind() {
+            Kind::Min(a, b) => self.most(a).min(self.most(b)),
+            _ => self.range(extent).hi,
+        }
+    }
+
+    /// What is known inside of the `depth` outermost scopes.
+    fn facts(&mut self, depth: usize) -> &Option<Facts> {
+        let known = self.scopes[..depth].iter().rposition(|scope| scope.facts.is_some());
+        let from = known.map_or(0, |at| at + 1);
+        let mut facts = match known {
+            Some(at) => self.scopes[at].facts.clone().expect("invariant: it was just found"),
+            None => self.outside.clone(),
+        };
+        for scope in &mut self.scopes[from..depth] {
+            facts = facts.and_then(|facts| scope.says.after(facts));
+            scope.facts = Some(facts.clone());
+        }
+        match depth.checked_sub(1) {
+            Some(last) => self.scopes[last].facts.as_ref().expect("invariant: it was just put there"),
+            None => &self.outside,
+        }
+    }
+}
