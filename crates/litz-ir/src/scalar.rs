@@ -1,6 +1,6 @@
 //! Defines scalar operations: what an instruction of a loops or kernel body computes.
 
-use crate::dtype::Dtype;
+use crate::dtype::{Dtype, Kind};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -13,6 +13,25 @@ pub enum Scalar {
     Int(i64),
     /// A float of any width.
     Float(f64),
+}
+
+impl Scalar {
+    /// Whether a type has it; unsigned 64-bit values are given by their bit pattern.
+    pub fn is_literal_of(self, ty: Dtype) -> bool {
+        match (self, ty.kind()) {
+            (Scalar::Bool(_), kind) => kind == Kind::Bool,
+            (Scalar::Float(_), kind) => matches!(kind, Kind::Float | Kind::Complex),
+            (Scalar::Int(value), Kind::Int) => {
+                let bits = 8 * ty.size() as u32;
+                match (bits, ty.is_unsigned()) {
+                    (64, _) => true,
+                    (_, true) => (0..1i64 << bits).contains(&value),
+                    (_, false) => (-(1i64 << (bits - 1))..1i64 << (bits - 1)).contains(&value),
+                }
+            }
+            (Scalar::Int(_), _) => false,
+        }
+    }
 }
 
 impl PartialEq for Scalar {
@@ -258,6 +277,21 @@ impl ScalarOp {
     /// The operation of that name.
     pub fn from_name(name: &str) -> Option<ScalarOp> {
         ScalarOp::ALL.iter().copied().find(|op| op.name() == name)
+    }
+
+    /// Whether it has a meaning for operands of that type; the condition of `select` aside.
+    pub fn is_defined_for(self, ty: Dtype) -> bool {
+        use ScalarOp::{Abs, Add, Div, Eq, Fma, Isinf, Isnan, Max, Min, Mul, Ne, Neg, Shl, Shr, Sign, Sub};
+        match (self.signature(), ty.kind()) {
+            (Signature::Select, _) => true,
+            (Signature::Same, Kind::Bool) => matches!(self, Add | Mul | Max | Min | Abs | Sign | Fma),
+            (Signature::Same, Kind::Complex) => matches!(self, Add | Sub | Mul | Div | Neg | Fma),
+            (Signature::Compare, Kind::Complex) => matches!(self, Eq | Ne | Isnan | Isinf),
+            (Signature::Same | Signature::Compare, _) => true,
+            (Signature::Float, kind) => kind == Kind::Float,
+            (Signature::Bits, Kind::Bool) => !matches!(self, Shl | Shr),
+            (Signature::Bits, kind) => kind == Kind::Int,
+        }
     }
 }
 

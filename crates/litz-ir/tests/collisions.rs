@@ -1,4 +1,4 @@
-//! The axes along which points of a nest may store to one element: every index of a table, told by hand.
+//! Checks along which axes points of a nest may store to one element: every index of a table, told by hand.
 
 use litz_ir::loops::Stmt;
 use litz_ir::text;

@@ -13,7 +13,6 @@ use crate::view::{Access, View};
 use litz_ir::graph::{Arg, Graph, Node, TensorType, Type, Value};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
-use litz_ir::scalar::Signature;
 use litz_ir::schema::Schemas;
 use litz_ir::verify::loops::{Access as Unproved, Inside};
 use litz_ir::{Diag, Diags, Dtype, Scalar, ScalarOp};
@@ -73,22 +72,6 @@ fn free_numbers(graph: &Graph) -> Diags {
     let diag =
         |name: &str| Diag::new("unsupported", format!("input %{name}, a number that no tensor's size gives"));
     inputs.filter(|data| is_free(&data.ty)).map(|data| diag(&data.name)).collect()
-}
-
-/// Of the operations whose operands and result share any one type, those that truth values have.
-fn is_of_truth_values(op: ScalarOp) -> bool {
-    use ScalarOp::{Abs, Add, Fma, Max, Min, Mul, Sign};
-    matches!(op, Add | Mul | Max | Min | Abs | Sign | Fma)
-}
-
-/// Whether a number is one of an integer type; other types hold all that literals of them say.
-fn holds(ty: Dtype, value: i64) -> bool {
-    let bits = 8 * ty.size() as u32;
-    match ty {
-        Dtype::I8 | Dtype::I16 | Dtype::I32 => (-(1_i64 << (bits - 1))..1_i64 << (bits - 1)).contains(&value),
-        Dtype::U8 | Dtype::U16 | Dtype::U32 => (0..1_i64 << bits).contains(&value),
-        _ => true,
-    }
 }
 
 /// Where an operand of a pointwise operator comes from.
@@ -180,19 +163,13 @@ impl<'a> Lower<'a> {
         let refused = |what: String| OpError::new("unsupported", format!("{}: {what}", self.who));
         for Inst { op, ty, .. } in &nest.body {
             match op {
-                InstOp::Op(op, _) => {
-                    // What the reference device gives no meaning.
-                    let is_defined = match op.signature() {
-                        Signature::Float => ty.is_float(),
-                        Signature::Bits => !ty.is_float(),
-                        Signature::Same => *ty != Dtype::Bool || is_of_truth_values(*op),
-                        Signature::Compare | Signature::Select => true,
-                    };
-                    if !is_defined {
-                        return Err(refused(format!("`{}` of {ty} is not defined", op.name())));
+                InstOp::Op(op, operands) => {
+                    let operand = operands.last().map_or(*ty, |&operand| nest.body[operand.index()].ty);
+                    if !op.is_defined_for(operand) {
+                        return Err(refused(format!("`{}` of {operand} is not defined", op.name())));
                     }
                 }
-                InstOp::Const(Scalar::Int(value)) if !holds(*ty, *value) => {
+                InstOp::Const(value) if ty.is_int() && !value.is_literal_of(*ty) => {
                     return Err(refused(format!("{value} is no {ty}")));
                 }
                 _ => {}

@@ -1,4 +1,4 @@
-//! Kernels that may leave their memory, and launches that give them too little: errors before anything runs.
+//! Refuses kernels that may leave their memory, and launches that give them too little, before anything runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;

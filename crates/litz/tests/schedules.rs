@@ -3,14 +3,11 @@
 
 #![allow(missing_docs, reason = "a test")]
 
-#[path = "schedules/choices.rs"]
-mod choices;
 #[path = "schedules/programs.rs"]
 mod programs;
 #[path = "schedules/random.rs"]
 mod random;
 
-use choices::Choices;
 use litz::{CpuBackend, Device, Options, Tensor, Value};
 use litz_codegen::Realized;
 use litz_ir::loops::Loops;
@@ -24,6 +21,7 @@ use litz_runtime::reference::{self, ReferenceDevice};
 use litz_runtime::{routines, symbols};
 use litz_schedule::{Heuristics, TargetInfo};
 use litz_sym::Sym;
+use litz_testing::choices::Choices;
 use programs::Case;
 use proptest::prelude::*;
 use std::collections::HashMap;

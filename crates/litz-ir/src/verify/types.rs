@@ -24,17 +24,12 @@ impl Report {
             let is_condition = at == 0 && op.signature() == Signature::Select;
             self.same_type(if is_condition { Some(Dtype::Bool) } else { operand }, *arg, &place);
         }
-        match op.signature() {
-            Signature::Same | Signature::Select => {}
-            Signature::Compare => self.same_type(Some(Dtype::Bool), Some(ty), place),
-            Signature::Float => {
-                let message = format_args!("{place}: expected `{name}` of a real float, found {ty}");
-                self.check(ty.is_float(), "type-mismatch", message);
-            }
-            Signature::Bits => {
-                let message = format_args!("{place}: expected `{name}` of integers or bool, found {ty}");
-                self.check(matches!(ty.kind(), Kind::Bool | Kind::Int), "type-mismatch", message);
-            }
+        if op.signature() == Signature::Compare {
+            self.same_type(Some(Dtype::Bool), Some(ty), &place);
+        }
+        if let Some(operand) = operand {
+            let message = format_args!("{place}: `{name}` is not defined for {operand}");
+            self.check(op.is_defined_for(operand), "type-mismatch", message);
         }
     }
 
@@ -65,21 +60,7 @@ impl Report {
 
     /// A literal of type `ty`.
     pub(super) fn literal(&mut self, value: Scalar, ty: Dtype, place: impl Display) {
-        let fits = match (value, ty.kind()) {
-            (Scalar::Bool(_), Kind::Bool) | (Scalar::Float(_), Kind::Float | Kind::Complex) => true,
-            (Scalar::Int(value), Kind::Int) => fits_width(value, ty),
-            (Scalar::Bool(_) | Scalar::Int(_) | Scalar::Float(_), _) => false,
-        };
-        self.check(fits, "literal-type", format_args!("{place}: `{value}` is no literal of type {ty}"));
-    }
-}
-
-/// Whether an integer type has that value; unsigned 64-bit values are given by their bit pattern.
-fn fits_width(value: i64, ty: Dtype) -> bool {
-    let bits = 8 * ty.size() as u32;
-    match (bits, ty.is_unsigned()) {
-        (64, _) => true,
-        (_, true) => (0..1i64 << bits).contains(&value),
-        (_, false) => (-(1i64 << (bits - 1))..1i64 << (bits - 1)).contains(&value),
+        let message = format_args!("{place}: `{value}` is no literal of type {ty}");
+        self.check(value.is_literal_of(ty), "literal-type", message);
     }
 }

@@ -1,4 +1,4 @@
-//! Assertions: what a user or an exporter requires of sizes and values becomes a guard or a check of the program.
+//! Makes assertions, what a user or an exporter requires of sizes and values, guards or checks of the program.
 //!
 //! None is dropped. What is known while a model is compiled is decided then. Conditions on sizes become guards, which a
 //! call checks before anything runs; conditions on computed values become checks, which end a call before it updates any

@@ -341,3 +341,12 @@ fn meanings_follow_signatures() {
         }
     }
 }
+
+#[test]
+fn operations_have_a_meaning_for_the_types_that_the_verifiers_take() {
+    for &op in ScalarOp::ALL {
+        for dtype in Dtype::ALL {
+            assert_eq!(function(op, dtype).is_some(), op.is_defined_for(dtype), "{} of {dtype}", op.name());
+        }
+    }
+}

@@ -1,45 +1,21 @@
 //! Reads tensors as written in test files, and compares results with them.
 
-use half::{bf16, f16};
 use litz::Tensor;
 use litz_ir::Dtype;
+use litz_testing::elements;
 
 /// A tensor such as `f32[2, 3] 1 2 3 nan inf -0.5`: type, sizes, elements in row-major order.
 pub fn parse(text: &str) -> Result<Tensor, String> {
     let malformed = || format!("expected a tensor such as `f32[2] 1 2`, found `{text}`");
     let (dtype, rest) = text.split_once('[').ok_or_else(malformed)?;
-    let (sizes, elements) = rest.split_once(']').ok_or_else(malformed)?;
+    let (sizes, words) = rest.split_once(']').ok_or_else(malformed)?;
     let dtype = Dtype::from_name(dtype).ok_or_else(malformed)?;
     let sizes: Result<Vec<usize>, _> =
         sizes.split(',').map(str::trim).filter(|s| !s.is_empty()).map(str::parse).collect();
-    let bytes: Option<Vec<Vec<u8>>> = elements.split_whitespace().map(|word| bytes(dtype, word)).collect();
+    let bytes: Option<Vec<Vec<u8>>> =
+        words.split_whitespace().map(|word| elements::parse(dtype, word)).collect();
     let bytes = bytes.ok_or_else(malformed)?.concat();
     Tensor::from_bytes(dtype, &sizes.map_err(|_| malformed())?, &bytes).map_err(|e| format!("{e}: {text}"))
-}
-
-/// The bytes of one element; `None` when it is no number of that type.
-fn bytes(dtype: Dtype, word: &str) -> Option<Vec<u8>> {
-    macro_rules! number {
-        ($ty:ty) => {
-            word.parse::<$ty>().ok()?.to_ne_bytes().to_vec()
-        };
-    }
-    Some(match dtype {
-        Dtype::Bool => vec![u8::from(word.parse::<bool>().ok()?)],
-        Dtype::U8 => number!(u8),
-        Dtype::U16 => number!(u16),
-        Dtype::U32 => number!(u32),
-        Dtype::U64 => number!(u64),
-        Dtype::I8 => number!(i8),
-        Dtype::I16 => number!(i16),
-        Dtype::I32 => number!(i32),
-        Dtype::I64 => number!(i64),
-        Dtype::F16 => f16::from_f64(word.parse().ok()?).to_ne_bytes().to_vec(),
-        Dtype::BF16 => bf16::from_f64(word.parse().ok()?).to_ne_bytes().to_vec(),
-        Dtype::F32 => number!(f32),
-        Dtype::F64 => number!(f64),
-        Dtype::F8E4M3 | Dtype::F8E5M2 | Dtype::C64 | Dtype::C128 => return None,
-    })
 }
 
 /// Compares type, sizes and elements. NaN and infinities must be where they are expected.

@@ -3,7 +3,7 @@
 //! Inputs hold small integers, and every sum is clamped again, so that all values are integers that f32 has exactly:
 //! results do not depend on the order of additions.
 
-use crate::choices::Choices;
+use litz_testing::choices::Choices;
 use std::fmt::Write;
 
 /// A program and the values of its sizes.

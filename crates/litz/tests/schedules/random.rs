@@ -1,13 +1,13 @@
 //! Loops and decisions to a legal schedule: kernels of one or several nests, loops in any order and of every kind,
 //! split or not, tails with loops of their own, buffers in kernels, over others, in pools and memory of their own.
 
-use crate::choices::Choices;
 use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{
     KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
 };
 use litz_ir::verify;
 use litz_sym::{Expr, Rel, Sym};
+use litz_testing::choices::Choices;
 
 /// A loop to be: kind and axis.
 type Loop = (LoopKind, Axis);
