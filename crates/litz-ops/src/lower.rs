@@ -16,7 +16,7 @@ use litz_ir::loops::{Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, O
 use litz_ir::schema::Schemas;
 use litz_ir::verify::loops::{Access as Unproved, Inside};
 use litz_ir::{Diag, Diags, Dtype, Scalar, ScalarOp};
-use litz_sym::{Expr, Rel};
+use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashSet;
 
 /// The loops that compute a graph. The graph is functional: no in-place operators, decompositions done.
@@ -193,9 +193,10 @@ impl<'a> Lower<'a> {
             }
             let mut facts = self.loops.facts.clone();
             axes.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
-            for needed in [Rel::ge(-facts.largest(-index), 0), Rel::lt(facts.largest(index), span)] {
-                let is_of_sizes = |e: Expr| !axes.iter().any(|axis| e.has_sym(axis.var));
-                if is_of_sizes(needed.lhs) && is_of_sizes(needed.rhs) {
+            let vars: Vec<Sym> = axes.iter().map(|axis| axis.var).collect();
+            let [first, last] = [-facts.largest(-index, &vars), facts.largest(index, &vars)];
+            for needed in [Rel::ge(first, 0), Rel::lt(last, span)] {
+                if !vars.iter().any(|&var| needed.lhs.has_sym(var) || needed.rhs.has_sym(var)) {
                     let required = self.loops.facts.require(needed, &self.who);
                     required.map_err(|never| OpError::new("invalid-operator", never.to_string()))?;
                 }

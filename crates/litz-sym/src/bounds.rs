@@ -11,7 +11,9 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::build::{content, divide, divide_by_term, floor_divide, floor_modulo, gcd, scales_exactly};
+use crate::build::{
+    content, divide, divide_by_term, floor_divide, floor_modulo, gcd, scales_exactly, without_common_factor,
+};
 use crate::expr::{Expr, Kind, Sym};
 use crate::facts::Facts;
 
@@ -237,6 +239,14 @@ impl<'a> Prover<'a> {
         }
     }
 
+    /// Asks a prover with other facts, which has the fuel that is left of this one's.
+    pub(crate) fn passes_fuel_to(&self, facts: &Facts, ask: impl FnOnce(&Prover<'_>) -> bool) -> bool {
+        let other = Prover::with_fuel(facts, self.fuel.get());
+        let answer = ask(&other);
+        self.fuel.set(other.fuel.get());
+        answer
+    }
+
     /// Takes fuel for one step on `e`; false if there is not enough left, or `e` is too large for any step.
     pub(crate) fn spend(&self, e: Expr) -> bool {
         let cost = 1 + e.size() / STEP_SIZE;
@@ -279,6 +289,7 @@ impl<'a> Prover<'a> {
 
     /// Whether `e <= 0` for all values: from ranges and extents, or from those and one guard.
     pub(crate) fn is_at_most_zero(&self, e: Expr) -> bool {
+        let e = without_common_factor(e);
         if self.bounds(e).hi <= 0 || self.is_at_most_zero_times_divisor(e) {
             return true;
         }
@@ -314,7 +325,31 @@ impl<'a> Prover<'a> {
             return interval;
         }
         let range = interval.intersect(Range { lo: negate_bound(self.upper(-e)), hi: self.upper(e) });
-        if range.lo >= 0 || range.hi <= 0 { range } else { range.intersect(self.factored(e)) }
+        if range.lo >= 0 || range.hi <= 0 {
+            return range;
+        }
+        let range = range.intersect(self.factored(e));
+        if range.lo >= 0 || range.hi <= 0 { range } else { range.intersect(self.from_lowest(e)) }
+    }
+
+    /// Each term on its own, in terms of how far symbols are above their lowest values: where `s0 >= 2`, with
+    /// `s0 == x + 2`, `s0*s0 - 3*s0 + 2` is `x*x + x`, which is not negative.
+    fn from_lowest(&self, e: Expr) -> Range {
+        // Products of so many numbers up to this stay within `i64`.
+        const MOST: u64 = 1 << 15;
+        let lowest = |sym: Sym| self.facts.range_of(sym).lo;
+        let syms = e.syms();
+        let is_moved = syms.iter().any(|&sym| lowest(sym) != 0)
+            && syms.iter().all(|&sym| lowest(sym).unsigned_abs() <= MOST)
+            && e.terms().all(|(c, monomial)| c.unsigned_abs() <= MOST && monomial.factors().len() <= 3);
+        if !is_moved || !e.is_polynomial() || !self.spend(e) {
+            return Range::ALL;
+        }
+        let moved = syms.into_iter().fold(e, |e, sym| e.replace(sym, Expr::sym(sym) + lowest(sym)));
+        moved.range(&|sym| match self.facts.range_of(sym) {
+            Range { hi: i64::MAX, .. } => Range::at_least(0),
+            Range { lo, hi } => Range::new(0, hi.saturating_sub(lo)),
+        })
     }
 
     /// The range of the factor that all terms have, times that of what is left: in `9*s0 - s0*s1 - s0*s2` a guard may

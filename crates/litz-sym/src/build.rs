@@ -361,6 +361,17 @@ pub(crate) fn content(e: Expr) -> Option<(i64, Expr)> {
     all_terms(e).reduce(gcd_terms)
 }
 
+/// What `e <= 0` says of the terms of `e` without their common factor: `g*x + k <= 0` says that `x + ceil(k/g) <= 0`.
+pub(crate) fn without_common_factor(e: Expr) -> Expr {
+    let factor = e.terms().fold(0, |common, (coefficient, _)| gcd(common, coefficient));
+    let is_exact = e.constant() != i64::MIN && e.terms().all(|(coefficient, _)| coefficient != i64::MIN);
+    if factor <= 1 || !is_exact {
+        return e;
+    }
+    let terms: Expr = e.terms().map(|(coefficient, monomial)| monomial * (coefficient / factor)).sum();
+    terms - floor_divide(-e.constant(), factor)
+}
+
 fn is_negative(e: Expr) -> bool {
     all_terms(e).next().is_some_and(|(coefficient, _)| coefficient < 0)
 }

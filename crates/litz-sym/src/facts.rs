@@ -7,6 +7,7 @@
 use std::fmt;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::bounds::{Prover, Range};
 use crate::build::{floor_divide, gcd};
@@ -419,9 +420,10 @@ impl Facts {
         self.learn_multiple(divisor, value)?;
         let Derived { at_most_zero, not_zero, multiples, values } = std::mem::take(&mut self.known);
         self.known.values = values;
-        at_most_zero.into_iter().try_for_each(|e| self.learn_at_most_zero(e.replace(sym, value)))?;
-        not_zero.into_iter().try_for_each(|e| self.learn_not_zero(e.replace(sym, value)))?;
-        multiples.into_iter().try_for_each(|(divisor, e)| self.learn_multiple(divisor, e.replace(sym, value)))
+        let replaced = |facts: &Facts, e: Expr| facts.simplify(e.replace(sym, value));
+        at_most_zero.into_iter().try_for_each(|e| self.learn_at_most_zero(replaced(self, e)))?;
+        not_zero.into_iter().try_for_each(|e| self.learn_not_zero(replaced(self, e)))?;
+        multiples.into_iter().try_for_each(|(divisor, e)| self.learn_multiple(divisor, replaced(self, e)))
     }
 
     /// Brings the extents of indices up to date with what a guard taught.
@@ -496,21 +498,23 @@ impl Facts {
         }
     }
 
-    /// `min(x, y) >= 1` says that both are, `max(x, y) >= 1` that one is, where the other cannot be; and so on. Nothing
-    /// of two of them, whose cases would multiply.
+    /// `min(x, y) >= 1` says that both are, `max(x, y) >= 1` that one is, where the other cannot be; and so on. Of several
+    /// of them, whose cases would multiply, the first is replaced that can be but one of its operands.
     fn learn_extremum_at_most_zero(&mut self, e: Expr) -> Result<(), Impossible> {
-        let mut found = e.terms().filter_map(|(c, monomial)| match monomial.kind() {
-            Kind::Min(x, y) => Some((c, monomial, [x, y], c < 0)),
-            Kind::Max(x, y) => Some((c, monomial, [x, y], c > 0)),
-            _ => None,
+        let found = e.terms().filter_map(|(c, monomial)| {
+            let (operands, is_both) = match monomial.kind() {
+                Kind::Min(x, y) => ([x, y], c < 0),
+                Kind::Max(x, y) => ([x, y], c > 0),
+                _ => return None,
+            };
+            Some((operands.map(|operand| e + (operand - monomial) * c), is_both))
         });
-        if let (Some((c, monomial, operands, is_both)), None) = (found.next(), found.next()) {
-            let rest = e - monomial * c;
-            let [x, y] = operands.map(|operand| rest + operand * c);
-            if is_both {
-                self.learn_at_most_zero(x)?;
-                return self.learn_at_most_zero(y);
-            }
+        let found: SmallVec<[([Expr; 2], bool); 2]> = found.collect();
+        if let [([x, y], true)] = found[..] {
+            self.learn_at_most_zero(x)?;
+            return self.learn_at_most_zero(y);
+        }
+        for &([x, y], _) in found.iter().filter(|(_, is_both)| !is_both) {
             if self.bounds(x).lo > 0 {
                 return self.learn_at_most_zero(y);
             }

@@ -10,7 +10,7 @@ use std::cmp::{Ordering, Reverse};
 use smallvec::{SmallVec, smallvec};
 
 use crate::bounds::Prover;
-use crate::build::{content, divide_by_term, divide_term};
+use crate::build::{content, divide_by_term, divide_term, without_common_factor};
 use crate::expr::{Expr, Kind, Sym};
 use crate::facts::Facts;
 use crate::rel::{Cmp, Rel};
@@ -37,11 +37,11 @@ impl Facts {
         }
     }
 
-    /// `e` where it is largest: each symbol that it is known to grow or to fall with at the end of its range. Symbols
-    /// without such an end, or that it may grow and fall with, are left.
-    pub fn largest(&self, e: Expr) -> Expr {
+    /// `e` where it is largest for the values of `syms`: each that it is known to grow or to fall with at the end of its
+    /// range. Symbols without such an end, or that it may grow and fall with, are left.
+    pub fn largest(&self, e: Expr, syms: &[Sym]) -> Expr {
         let prover = Prover::with_fuel(self, FUEL);
-        prover.corner(prover.simplify(e))
+        prover.corner(prover.simplify(e), &|sym| syms.contains(&sym))
     }
 
     fn proves_at_most_zero(&self, e: Expr) -> bool {
@@ -54,7 +54,7 @@ impl Facts {
             let is_proved = |e: Expr| prover.bounds(e).hi <= 0;
             if prover.is_at_most_zero(*e)
                 || is_proved(prover.with_quotients(*e))
-                || is_proved(prover.corner(*e))
+                || is_proved(prover.corner(*e, &|_| true))
             {
                 return true;
             }
@@ -67,15 +67,18 @@ impl Facts {
             }
         }
         let first = Prover::new(self);
-        if first.is_at_most_zero_at_points(first.free_corner(forms[0].1)) {
+        let is_free = |sym: Sym| !self.at_most_zero().iter().any(|guard| guard.has_sym(sym));
+        if first.is_at_most_zero_at_points(first.corner(forms[0].1, &is_free)) {
             return true;
         }
         STEPS.iter().any(|&steps| {
             forms.iter().any(|(facts, e)| {
                 let prover = Prover::with_fuel(facts, FUEL);
-                let (e, quotients) = (prover.simplify(*e), prover.with_quotients(*e));
-                prover.proves_at_most_zero(e, steps)
-                    || quotients != e && prover.proves_at_most_zero(quotients, steps)
+                let e = prover.simplify(*e);
+                let others =
+                    [prover.with_quotients(e), prover.with_digits(prover.with_cancelling_quotients(e))];
+                let is_proved = |e: Expr| prover.proves_at_most_zero(e, steps);
+                is_proved(e) || others.into_iter().any(|other| other != e && is_proved(other))
             })
         })
     }
@@ -84,6 +87,7 @@ impl Facts {
 impl Prover<'_> {
     /// Whether `e <= 0`, in at most `steps` steps from `e` to something that is at least `e`.
     fn proves_at_most_zero(&self, e: Expr, steps: u32) -> bool {
+        let e = without_common_factor(e);
         if self.bounds(e).hi <= 0 {
             return true;
         }
@@ -160,24 +164,52 @@ impl Prover<'_> {
         })
     }
 
+    /// `mod(x, b) => x - b*floordiv(x, b)` in those terms where `x` cancels another one: `i - mod(i, s)` is a multiple of `s`.
+    fn with_cancelling_quotients(&self, e: Expr) -> Expr {
+        e.terms().fold(e, |sum, (c, monomial)| {
+            let quotient = self.with_quotients(monomial * c);
+            let next = sum - monomial * c + quotient;
+            if next.terms().len() < sum.terms().len() { next } else { sum }
+        })
+    }
+
+    /// `mod(x, a*b) - mod(x, b) => b*mod(floordiv(x, b), a)`, a digit of `x`, where the two remainders have opposite signs
+    /// and `a` is not negative.
+    fn with_digits(&self, e: Expr) -> Expr {
+        let remainder = |(c, monomial): (i64, Expr)| {
+            let mut factors = monomial.factors().iter();
+            factors.find_map(|&factor| match factor.kind() {
+                Kind::Mod(x, b) => Some((divide_term((c, monomial), (1, factor))?, x, b)),
+                _ => None,
+            })
+        };
+        let remainders: SmallVec<[(Expr, Expr, Expr); 4]> = e.terms().filter_map(remainder).collect();
+        let mut result = e;
+        for &(by, x, small) in &remainders {
+            let is_negative = self.bounds(by).hi <= 0;
+            for &(other, _, large) in remainders.iter().filter(|other| other.1 == x && other.2 != small) {
+                let is_opposite = self.bounds(if is_negative { -other } else { other }).hi <= 0;
+                let count = divide_by_term(large, (1, small)).filter(|&count| self.bounds(count).lo >= 0);
+                if let Some(count) = count.filter(|_| is_opposite) {
+                    let digit = x.floordiv(small).modulo(count) * small;
+                    result = result + (x.modulo(large) - digit - x.modulo(small)) * by;
+                }
+            }
+        }
+        if result.terms().len() <= e.terms().len() { result } else { e }
+    }
+
     /// The step to the corner where `e` is largest.
     fn follows_at_corner(&self, e: Expr, steps: u32) -> bool {
-        let corner = self.corner(e);
+        let corner = self.corner(e, &|_| true);
         corner != e && self.proves_at_most_zero(corner, steps)
     }
 
-    /// `e` with each symbol that it is known to grow or to fall with at the end of its range where `e` is largest.
-    fn corner(&self, e: Expr) -> Expr {
-        self.corner_of(e, e.syms())
-    }
-
-    /// As [`Prover::corner`], but for symbols that guards exclude points of.
-    fn free_corner(&self, e: Expr) -> Expr {
-        let is_guarded = |sym: &Sym| self.facts.at_most_zero().iter().any(|guard| guard.has_sym(*sym));
-        self.corner_of(e, e.syms().into_iter().filter(|sym| !is_guarded(sym)).collect())
-    }
-
-    fn corner_of(&self, e: Expr, mut syms: Vec<Sym>) -> Expr {
+    /// `e` with each symbol that `is_free`, and that it is known to grow or to fall with, at the end of its range where `e`
+    /// is largest.
+    fn corner(&self, e: Expr, is_free: &dyn Fn(Sym) -> bool) -> Expr {
+        let mut syms = e.syms();
+        syms.retain(|sym| is_free(*sym));
         syms.sort_by_key(|&sym| Reverse(self.facts.level_of(sym)));
         let mut corner = e;
         for sym in syms {
@@ -279,19 +311,41 @@ impl Prover<'_> {
             Kind::FloorDiv(x, b) => {
                 let multiple = if is_positive { x } else { x - b + 1 };
                 let next = multiple * by + rest * b - b + 1;
-                self.bounds(b).lo >= 0 && self.proves_at_most_zero(self.simplify(next), steps)
-                    || is_positive && self.follows_from_guarded_quotient((x, b), by, rest, steps)
+                let end = match (x.kind(), is_positive) {
+                    (Kind::Mod(_, m), true) if self.bounds(m).lo >= 0 => self.simplify((m - 1).floordiv(b)),
+                    (_, true) => self.corner(atom, &|_| true),
+                    (_, false) => -self.corner(-atom, &|_| true),
+                };
+                self.bounds(b).lo >= 0
+                    && (self.proves_at_most_zero(self.simplify(next), steps)
+                        || end != atom && self.proves_at_most_zero(rest + end * by, steps)
+                        || is_positive && self.follows_from_guarded_quotient((x, b), by, rest, steps))
             }
             Kind::Min(x, y) | Kind::Max(x, y) => {
                 let mut either = [x, y].into_iter().map(|operand| rest + operand * by);
                 let is_proved = |next: Expr| self.proves_at_most_zero(next, steps);
-                match matches!(atom.kind(), Kind::Min(..)) == is_positive {
+                let is_proved = match matches!(atom.kind(), Kind::Min(..)) == is_positive {
                     true => either.any(is_proved),
                     false => either.all(is_proved),
-                }
+                };
+                is_proved || self.follows_in_both_cases(atom, by, rest, steps)
             }
             Kind::Int(_) | Kind::Sym(_) | Kind::Add(_) | Kind::Mul(_) | Kind::Mod(..) => false,
         }
+    }
+
+    /// The step from `by*atom + rest` to its two cases: that the first operand of a minimum or maximum is the one taken, and
+    /// that the second is. This is how `13*min(s - 1, 12) <= 12*s` follows.
+    fn follows_in_both_cases(&self, atom: Expr, by: Expr, rest: Expr, steps: u32) -> bool {
+        let (Kind::Min(x, y) | Kind::Max(x, y)) = atom.kind() else { return false };
+        [(x, y), (y, x)].into_iter().all(|(taken, other)| {
+            let mut facts = self.facts.clone();
+            let is_min = matches!(atom.kind(), Kind::Min(..));
+            !facts.assume(if is_min { Rel::le(taken, other) } else { Rel::le(other, taken) })
+                || self.passes_fuel_to(&facts, |prover| {
+                    prover.proves_at_most_zero(prover.simplify(rest + taken * by), steps)
+                })
+        })
     }
 }
 

@@ -170,7 +170,7 @@ fn check(tree: &Tree) -> Result<(), TestCaseError> {
     let bounds = facts.bounds(e);
     let (positive, zero) = (Rel::gt(e, 0), Rel::eq(e, 0));
     let known = (facts.known(&positive), facts.known(&zero));
-    let largest = facts.largest(e);
+    let largest = facts.largest(e, &e.syms());
     for values in &bindings() {
         let Some(expected) = naive(tree, values) else { continue };
         let expected = expected as i64;
