@@ -163,9 +163,9 @@ pub struct Extern {
     pub from: Vec<String>,
     /// Name of the routine.
     pub routine: String,
-    /// Buffers read, contiguous.
+    /// Buffers read: dense, taken as the vectors that they are in memory.
     pub reads: Vec<Buf>,
-    /// Buffers written whole, contiguous.
+    /// Buffers written whole: dense, as those read.
     pub writes: Vec<Buf>,
     /// Integer parameters, such as the sizes that a routine needs.
     pub ints: Vec<Expr>,
@@ -350,6 +350,11 @@ impl BufData {
     /// Elements spanned: one more than the largest reachable flat index; 0 when any size is 0.
     pub fn span(&self) -> Expr {
         span(&self.sizes, &self.strides)
+    }
+
+    /// Whether its elements fill its span, in any order.
+    pub fn is_dense(&self) -> bool {
+        self.span() == self.sizes.iter().product()
     }
 
     /// The coordinate along each dimension of the element at flat `index`, peeled off from the largest stride down;

@@ -155,7 +155,7 @@ fn loops_rules() {
             ("reduce-without-axes", "max %2, %3", "reduce.max %2"),
             ("mixes-reduction", "reduce.sum %2", "reduce.sum %2 %r: f32 = mul %0, %3"),
             ("scan-axis", "max %2, %3", "scan.max %2 over k"),
-            ("extern-layout", "return y", "buf z: f32[2, 2]{1, 2} extern e = sort(x) -> (z) return y"),
+            ("extern-layout", "return y", "buf z: f32[2, 2]{4, 1} extern e = sort(x) -> (z) return y"),
             ("unwritten-buffer", "return y", "buf z: f32[2] extern e = sort(z) -> (z) return y"),
             ("undeclared-symbol", "return y", "extern e = sort(x) -> () ints(s1) return y"),
             ("update-target", "return y", "update y = y return y"),
@@ -165,6 +165,17 @@ fn loops_rules() {
     );
     breaks("loops_odd", &[("duplicate-symbol", "%2: u64 = load", "bind i = %0 in 3 %2: u64 = load")]);
     breaks("loops_odd", &[("undeclared-symbol", "%0: i64 = load indices[i]", "%0: i64 = load indices[t0]")]);
+}
+
+#[test]
+fn buffers_are_what_lies_in_memory() {
+    let expanded = "loops @l on cpu { buf x: f32[3] = input buf y: f32[2, 3]{0, 1}
+        nest n [i in 3] { %0: f32 = load x[i] store y[i] = %0 } return y }";
+    assert_eq!(problems(expanded), []);
+    let transposed =
+        "loops @l on cpu { buf x: f32[2, 1, 3]{1, 1, 2} = input buf y: f32[2, 3] buf i: i64[2, 3]
+        extern n = sort(x) -> (y, i) ints(1, 6, 1, 0) return y }";
+    assert_eq!(problems(transposed), []);
 }
 
 #[test]

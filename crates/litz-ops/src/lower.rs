@@ -205,7 +205,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    /// Appends a call of a runtime routine. Buffers are contiguous and used whole.
+    /// Appends a call of a runtime routine, which takes buffers as the vectors that they are in memory.
     pub fn call(&mut self, routine: &str, reads: &[&Access], writes: &[&Access], ints: Vec<Expr>) {
         self.call_or_report(routine, reads, writes, ints, None);
     }

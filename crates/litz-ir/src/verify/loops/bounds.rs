@@ -110,12 +110,12 @@ impl Inside {
             return true;
         }
         // The span of a shape without elements is only 0 if it is the number of elements.
-        let is_contiguous = span == data.sizes.iter().fold(Expr::one(), |n, &size| n * size);
-        let sizes = if is_contiguous { &[][..] } else { &data.sizes };
+        let is_dense = data.is_dense();
+        let sizes = if is_dense { &[][..] } else { &data.sizes };
         let access = (index, span, axes.to_vec(), guard.to_vec());
-        let is_known = self.proved.contains(&access) && is_contiguous;
+        let is_known = self.proved.contains(&access) && is_dense;
         let is_inside = is_known || is_proved_inside(facts, (span, sizes), index, axes, guard);
-        if is_inside && is_contiguous {
+        if is_inside && is_dense {
             self.proved.insert(access);
         }
         is_inside

@@ -8,7 +8,6 @@ pub use bounds::{Access, Inside};
 use litz_sym::{Expr, Rel};
 
 use crate::diag::Diags;
-use crate::graph::contiguous_strides;
 use crate::ids::Id;
 use crate::loops::{Buf, BufKind, Extern, Loops, Nest, Output, Region, Stmt};
 use crate::verify::Report;
@@ -99,7 +98,9 @@ impl Verifier<'_> {
     fn coverage(&mut self) {
         for (buf, data) in self.loops.bufs.iter() {
             let Points::Some(points) = self.points[buf.index()] else { continue };
-            let elements = data.sizes.iter().fold(Expr::one(), |n, &size| n * size);
+            // Along a stride of 0 there is one element, whatever the size.
+            let strided = data.sizes.iter().zip(&data.strides).filter(|(_, stride)| !stride.is_zero());
+            let elements: Expr = strided.map(|(&size, _)| size).product();
             if data.kind == BufKind::Temp
                 && !points.is_zero()
                 && self.loops.facts.known(&Rel::lt(points, elements)).is_yes()
@@ -115,8 +116,8 @@ impl Verifier<'_> {
         call.reads.iter().for_each(|&buf| self.read(buf, &call.name));
         for &buf in call.reads.iter().chain(&call.writes) {
             let Some(data) = self.loops.bufs.get(buf) else { continue };
-            let message = format_args!("{}: expected `{}` to be contiguous", call.name, data.name);
-            self.report.check(data.strides == contiguous_strides(&data.sizes), "extern-layout", message);
+            let message = format_args!("{}: expected `{}` to be dense", call.name, data.name);
+            self.report.check(data.is_dense(), "extern-layout", message);
         }
         for &buf in &call.writes {
             if let Some(points) = self.points.get_mut(buf.index()) {
