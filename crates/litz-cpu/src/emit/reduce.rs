@@ -383,12 +383,12 @@ impl Emitter<'_> {
         let (old, _) = self.partial(slot, dtype, op)?;
         // Lanes that saw nothing better than the identity must not win a tie.
         let (old_position, _) = self.partial(place, Dtype::I64, ReduceOp::Min)?;
-        let is_better = self.is_better(max, dtype, &value, &old);
+        let (value, old) = (Candidate { value, position }, Candidate { value: old, position: old_position });
+        let is_better = self.beats(max, dtype, &value, &old);
         let is_better = self.masked_by(&is_better);
-        let new = self.b.select(&is_better, &value, &old);
-        let new_position = self.b.select(&is_better, &position, &old_position);
-        self.b.set_slot(slot, new);
-        self.b.set_slot(place, new_position);
+        let new = self.chosen(&is_better, &value, &old);
+        self.b.set_slot(slot, new.value);
+        self.b.set_slot(place, new.position);
         Ok(())
     }
 
@@ -408,11 +408,10 @@ impl Emitter<'_> {
         let [value, position, old, old_position] =
             [&candidate.value, &candidate.position, &old, &old_position]
                 .map(|value| self.b.splat(value, lanes));
-        let is_better = self.is_better(max, dtype, &value, &old);
-        let value = self.b.select(&is_better, &value, &old);
-        let position = self.b.select(&is_better, &position, &old_position);
-        self.store_if(best, index, &value, condition)?;
-        self.store_if(at, index, &position, condition)
+        let found = Candidate { value, position };
+        let new = self.better_of(max, dtype, &Candidate { value: old, position: old_position }, &found);
+        self.store_if(best, index, &new.value, condition)?;
+        self.store_if(at, index, &new.position, condition)
     }
 
     /// Whether `a` beats `b`: greater (smaller), or the only NaN.
@@ -446,15 +445,24 @@ impl Emitter<'_> {
     }
 
     fn better_of(&mut self, max: bool, dtype: Dtype, a: &Candidate, b: &Candidate) -> Candidate {
-        let wins = self.is_better(max, dtype, &b.value, &a.value);
-        let loses = self.is_better(max, dtype, &a.value, &b.value);
-        let is_earlier = self.b.compare("icmp slt", &b.position, &a.position);
+        let takes = self.beats(max, dtype, b, a);
+        self.chosen(&takes, b, a)
+    }
+
+    /// Whether `a` is better than `b`, or as good and earlier: loops need not go through positions in order.
+    fn beats(&mut self, max: bool, dtype: Dtype, a: &Candidate, b: &Candidate) -> Value {
+        let wins = self.is_better(max, dtype, &a.value, &b.value);
+        let loses = self.is_better(max, dtype, &b.value, &a.value);
+        let is_earlier = self.b.compare("icmp slt", &a.position, &b.position);
         let is_not_worse = self.not(&loses);
         let wins_tie = self.b.and(&is_not_worse, &is_earlier);
-        let takes = self.b.binary("or", &wins, &wins_tie);
+        self.b.binary("or", &wins, &wins_tie)
+    }
+
+    fn chosen(&mut self, is_first: &Value, a: &Candidate, b: &Candidate) -> Candidate {
         Candidate {
-            value: self.b.select(&takes, &b.value, &a.value),
-            position: self.b.select(&takes, &b.position, &a.position),
+            value: self.b.select(is_first, &a.value, &b.value),
+            position: self.b.select(is_first, &a.position, &b.position),
         }
     }
 }
