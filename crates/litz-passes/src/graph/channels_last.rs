@@ -7,7 +7,7 @@
 
 use litz_ir::Diags;
 use litz_ir::graph::{Arg, Graph, MemoryFormat, Node, TensorType, Type, Value};
-use litz_ops::layout::{format_strides, is_channels_last};
+use litz_ops::layout::{format_strides, is_channels_last, is_distinct};
 use litz_ops::{Builder, Layout, OpError, Rule, Table, infer};
 use std::collections::{HashMap, HashSet};
 
@@ -152,12 +152,31 @@ impl Cx<'_> {
         Ok(())
     }
 
+    /// The value as it lay before: a copy, or where elements share memory, the view of its operand as that lay before.
     fn original_layout(&mut self, value: Value) -> Result<Value, OpError> {
         let ty = self.original.get(&value).unwrap_or(&self.build.graph.values[value].ty).clone();
-        match ty {
-            Type::Tensor(ty) => self.copy(value, ty, MemoryFormat::Preserve),
-            Type::Int(_) | Type::Float | Type::Bool => Ok(value),
+        let Type::Tensor(ty) = ty else { return Ok(value) };
+        let defines = |node: &&Node| node.outputs.contains(&Some(value));
+        let node = self.build.graph.nodes.iter().find(defines).cloned();
+        match node.filter(|_| !is_distinct(&self.build.graph.facts, &ty)) {
+            Some(node) if self.aliases(&node) => self.original_view(node, value, ty),
+            Some(_) | None => self.copy(value, ty, MemoryFormat::Preserve),
         }
+    }
+
+    fn original_view(&mut self, mut node: Node, value: Value, ty: TensorType) -> Result<Value, OpError> {
+        if let Some(&view) = self.copies.get(&(value, ty.clone())) {
+            return Ok(view);
+        }
+        self.restore(&mut node)?;
+        self.build.name = format!("{}_copy", self.build.graph.values[value].name);
+        let view = self.build.value(Type::Tensor(ty.clone()));
+        for output in &mut node.outputs {
+            *output = output.filter(|&output| output == value).map(|_| view);
+        }
+        self.build.graph.nodes.push(node);
+        self.copies.insert((value, ty), view);
+        Ok(view)
     }
 
     fn channels_last(&mut self, image: Value) -> Result<Value, OpError> {
