@@ -6,6 +6,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use litz_ir::graph::{MemoryFormat, TensorType, contiguous_strides};
 use litz_sym::{Expr, Facts, Known, Rel};
+use std::borrow::Cow;
 
 /// Whether a relation holds, when known.
 pub fn known(facts: &Facts, rel: Rel) -> Option<bool> {
@@ -292,8 +293,17 @@ pub fn is_dense(facts: &Facts, ty: &TensorType) -> bool {
     true
 }
 
-/// Whether no two elements are known to share memory: each stride steps over all that smaller strides reach.
+/// Whether no two elements are known to share memory: each stride steps over all that smaller strides reach, where there
+/// are elements at all.
 pub fn is_distinct(facts: &Facts, ty: &TensorType) -> bool {
+    let mut facts = Cow::Borrowed(facts);
+    for &size in &ty.sizes {
+        let some = Rel::ge(size, 1);
+        if known(&facts, some) != Some(true) && !facts.to_mut().assume(some) {
+            return true;
+        }
+    }
+    let facts = &*facts;
     let mut left: Vec<usize> = (0..ty.rank()).filter(|&d| !ty.sizes[d].is_one()).collect();
     let mut reach = Expr::one();
     while !left.is_empty() {
