@@ -84,7 +84,10 @@ impl<'a> Builder<'a> {
                 let (bind, inner) = inner_axes(leaf, nest, &inside, &facts);
                 inner.iter().for_each(|a| facts.declare_index(a.var, a.extent));
                 let flat = index.subst(&|s| bind.iter().find(|b| b.0 == s).map(|b| b.1));
-                let here = Region::of(facts.simplify(flat), &inner, &facts).unwrap_or_else(whole);
+                let loops = path.iter().map(|(_, axis)| axis).chain(&self.plan.grid).map(|axis| axis.var);
+                let loops: Vec<Sym> = loops.collect();
+                let here = Region::of(facts.simplify(flat), &inner, &facts);
+                let here = here.and_then(|region| largest(region, &loops, &facts)).unwrap_or_else(whole);
                 region = Some(match region {
                     None => here,
                     Some(region) => region.union(&here, &facts).unwrap_or_else(whole),
@@ -129,6 +132,14 @@ impl<'a> Builder<'a> {
         let element = if kept.is_empty() { element } else { run.facts.simplify(element.subst(&value)) };
         Ok((local.mem, element))
     }
+}
+
+/// The region with counts that do not depend on where the loops are: the last block of a loop may be shorter than others.
+fn largest(region: Region, loops: &[Sym], facts: &Facts) -> Option<Region> {
+    let count =
+        |count: Expr| Some(facts.largest(count, loops)).filter(|e| !loops.iter().any(|&s| e.has_sym(s)));
+    let steps = region.steps.into_iter().map(|(step, n)| Some((step, count(n)?))).collect::<Option<_>>()?;
+    Some(Region { steps, ..region })
 }
 
 /// Whether a loop is held back for the leaves below it.
