@@ -9,6 +9,7 @@ use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Takes producers in; returns how many nests disappeared.
@@ -209,6 +210,8 @@ fn substitute(
         inst.op.operands_mut().into_iter().for_each(|v| *v = map[v.0 as usize]);
         match &inst.op {
             InstOp::Load { buf: b, index, guard, other } if *b == buf => {
+                // Where the guard fails nothing of this is used.
+                let facts = where_holds(&facts, guard);
                 let coords =
                     data.coordinates(*index, &facts).expect("invariant: only ordered buffers are taken in");
                 let place: HashMap<Sym, Expr> =
@@ -233,6 +236,12 @@ fn substitute(
         }
     }
     cse::clean(reader);
+}
+
+/// What is known where the guard holds; if it never does, what is known anywhere.
+fn where_holds<'a>(facts: &'a Facts, guard: &[Rel]) -> Cow<'a, Facts> {
+    let mut known = Cow::Borrowed(facts);
+    if guard.iter().all(|&rel| known.to_mut().assume(rel)) { known } else { Cow::Borrowed(facts) }
 }
 
 /// Appends the producer's body at that place; returns the value it would have stored.
