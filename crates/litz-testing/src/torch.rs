@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use litz::tensors::{self, Named};
-use litz::{CpuBackend, Tensor};
+use litz::{CpuBackend, Error, Tensor};
 use litz_ops::Table;
 use litz_schedule::Isa;
 
@@ -79,10 +79,7 @@ pub fn compare(
     if returned.errors.contains(&format!("\"{name}\":")) {
         return Verdict::Unsupported("PyTorch refuses it".into());
     }
-    match attempt(&name, model, target, pools, &returned.tensors) {
-        Ok(verdict) => verdict,
-        Err(why) => Verdict::Unsupported(why),
-    }
+    attempt(&name, model, target, pools, &returned.tensors).unwrap_or_else(trial::judge)
 }
 
 fn attempt(
@@ -91,17 +88,15 @@ fn attempt(
     target: &Target,
     pools: &mut Pools,
     returned: &BTreeMap<String, Tensor>,
-) -> Result<Verdict, String> {
-    let text = |error: litz::Error| error.to_string();
+) -> Result<Verdict, Error> {
     let call = model.call(model.bindings.len() - 1);
-    let loops = devices::definition(&model.graph).map_err(text)?;
-    let expected = devices::interpret(&loops, &call).map_err(|error| error.to_string())?;
-    let realized = devices::realize(model.graph.clone(), &target.info, &target.options).map_err(text)?;
+    let loops = devices::definition(&model.graph)?;
+    let expected = devices::interpret(&loops, &call)?;
+    let realized = devices::realize(model.graph.clone(), &target.info, &target.options)?;
     let backend = CpuBackend::new(&target.options);
     let pool = pools.of(target.options.threads);
-    let device = devices::on_native(&realized, &backend, &target.options, &pool).map_err(text)?;
-    let [found, _] =
-        devices::run(&realized, device, &call.inputs, &call.weights).map_err(|error| error.to_string())?;
+    let device = devices::on_native(&realized, &backend, &target.options, &pool)?;
+    let [found, _] = devices::run(&realized, device, &call.inputs, &call.weights)?;
     let mut compared = crate::compare::Compared::default();
     for at in 0..model.graph.outputs.len() {
         let (Some(theirs), Some(ours)) = (returned.get(&format!("{name}.out.{at}")), found[at].tensor())
