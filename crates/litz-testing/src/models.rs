@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use half::{bf16, f16};
 use litz_ir::Dtype;
-use litz_ir::graph::{Graph, Value};
+use litz_ir::graph::{Graph, TensorType, Type, Value};
 use litz_runtime::Tensor;
 use litz_sym::{Expr, Sym};
 
@@ -64,6 +64,23 @@ pub fn generate(choices: &mut Choices<'_>) -> Model {
     let mut writer = Writer::new(choices);
     operators::write(&mut writer);
     writer.finish()
+}
+
+/// Adds an input for each size symbol of the graph that is no input's size: callers give sizes by tensors alone.
+fn give_sizes(graph: &mut Graph) {
+    let sizes = |graph: &Graph, value| graph.tensor(value).map_or(Vec::new(), |ty| ty.sizes.clone());
+    let given: Vec<Expr> = graph.inputs.iter().flat_map(|&value| sizes(graph, value)).collect();
+    let made = graph.nodes.iter().flat_map(|node| node.outputs.iter().flatten().copied());
+    let all: Vec<Expr> =
+        made.chain(graph.inputs.iter().copied()).flat_map(|value| sizes(graph, value)).collect();
+    let symbols: Vec<Sym> = graph.facts.symbols().collect();
+    for sym in symbols {
+        if all.iter().any(|size| size.has_sym(sym)) && !given.contains(&Expr::sym(sym)) {
+            let ty = TensorType::contiguous(Dtype::Bool, vec![Expr::sym(sym)]);
+            let value = graph.value(format!("of_{sym}"), Type::Tensor(ty));
+            graph.inputs.push(value);
+        }
+    }
 }
 
 impl Model {

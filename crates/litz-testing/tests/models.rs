@@ -48,6 +48,19 @@ fn models_read_back_and_bytes_decide_all() {
 }
 
 #[test]
+fn inputs_have_all_sizes() {
+    for number in 0..200 {
+        let (model, _) = trial::numbered(2, number, &[Isa::Sse2]);
+        let sizes = |value| model.graph.tensor(value).map_or(&[][..], |ty| &ty.sizes);
+        let made = model.graph.nodes.iter().flat_map(|node| node.outputs.iter().flatten());
+        for sym in made.flat_map(|&value| sizes(value)).flat_map(|size| size.syms()) {
+            let is_given = model.graph.inputs.iter().any(|&input| sizes(input).contains(&Expr::sym(sym)));
+            assert!(is_given, "model {number}: nothing gives {sym}\n{}", model.graph);
+        }
+    }
+}
+
+#[test]
 fn no_bytes_give_a_model_and_any_bytes_one_that_is_small() {
     let simplest = models::generate(&mut Choices::new(&[]));
     assert!(simplest.graph.nodes.len() <= 2, "{}", simplest.graph);

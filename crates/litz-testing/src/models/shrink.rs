@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use litz_ir::graph::{Arg, Graph, Type, Value};
 
-use super::{Fill, Model};
+use super::{Fill, Model, give_sizes};
 
 /// The smallest model found by leaving things out for which `fails` holds, as it does for `model`. Calls `fails` about
 /// once for each operator and result, and again after each success.
@@ -114,5 +114,6 @@ fn without_dead(mut graph: Graph) -> Graph {
     graph.nodes.retain(|node| is_kept(&needed, node));
     graph.inputs.retain(|value| needed.contains(value));
     graph.consts.retain(|(value, _)| needed.contains(value));
+    give_sizes(&mut graph);
     graph
 }

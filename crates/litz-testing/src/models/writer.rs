@@ -8,7 +8,7 @@ use litz_ir::schema::Schemas;
 use litz_ops::{InferCx, Table, infer};
 use litz_sym::{Expr, Range, Sym};
 
-use super::{Fill, Model};
+use super::{Fill, Model, give_sizes};
 use crate::choices::Choices;
 
 /// Elements that a tensor of a model has at most.
@@ -107,6 +107,7 @@ impl<'a, 'b> Writer<'a, 'b> {
             outputs.push(self.pool[at]);
         }
         self.graph.outputs = outputs.into_iter().map(Arg::Value).collect();
+        give_sizes(&mut self.graph);
         Model { graph: self.graph, fills: self.fills, bindings: self.bindings, seed: self.seed }
     }
 
