@@ -1,14 +1,20 @@
 """Calls of operators into what PyTorch says of their operands: `python meta.py CALLS`, one answer a line.
 
 CALLS holds calls as the files of `cases` spell them, without elements. Each runs on meta tensors, which have types and
-sizes alone. The answers are
+sizes alone, and on the CPU with zeros, which are positions too. That happens in a child process: some calls end it. The
+answers are
 
     accepts TYPE ..         the types of the results that are tensors, `f32[2,3]`
     kernel WHY              the meta function accepts, the kernel for the CPU does not
-    refuses WHY
-    unknown WHY             an operator that PyTorch does not have here, or one whose sizes depend on elements
+    meta WHY                the kernel accepts, the meta function does not
+    refuses WHY             the meta function refuses or, where there is none, the kernel does
+    unknown WHY             an operator that PyTorch does not have here, or neither of the two for these types
 """
 
+import math
+import multiprocessing
+import resource
+import signal
 import sys
 
 import torch
@@ -22,6 +28,9 @@ FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channel
            "channels_last_3d": torch.channels_last_3d, "preserve": torch.preserve_format}
 # Results with more elements are not computed.
 MOST = 1 << 20
+# What a call may take: bytes of addresses, seconds.
+MEMORY = 8 << 30
+SECONDS = 5
 
 
 def ints(text):
@@ -86,10 +95,11 @@ def operator(name):
     return getattr(getattr(getattr(torch.ops, space), base), overload)
 
 
-def call(op, types, args, device):
+def call(name, types, args, device):
+    """The types of the results."""
+    op = operator(name)
     tensors = [torch.empty_strided(sizes, strides, dtype=dtype, device=device) for dtype, sizes, strides in types]
     if device == "cpu":
-        # Zeros are positions that exist.
         for tensor in tensors:
             tensor.zero_()
     given = [argument(text, tensors) for text in args]
@@ -104,61 +114,103 @@ def call(op, types, args, device):
             positional.append(value)
     results = op(*positional, **named)
     results = results if isinstance(results, (list, tuple)) else [results]
-    return [r for r in results if isinstance(r, torch.Tensor)]
+    return [(r.dtype, tuple(r.shape)) for r in results if isinstance(r, torch.Tensor)]
+
+
+def attempt(name, types, args, device):
+    """`accepts` and the types of the results, `refuses` or `unknown` and why."""
+    try:
+        return "accepts", call(name, types, args, device)
+    except NotImplementedError as error:
+        return "unknown", first_line(error)
+    except Exception as error:
+        return "unknown" if "not implemented for" in str(error) else "refuses", first_line(error)
 
 
 def first_line(error):
     return " ".join(str(error).split("\n")[0].split())[:200]
 
 
-def on_the_cpu(op, types, args, missing):
-    """What the kernel says of an operator without a meta function; what it accepts says little."""
-    try:
-        call(op, types, args, "cpu")
-    except NotImplementedError:
-        return f"unknown {first_line(missing)}"
-    except Exception as error:
-        return f"kernel {first_line(error)}"
-    return f"unknown {first_line(missing)}"
+def answer_calls(pipe):
+    """Answers what comes through the pipe. What takes too much memory is refused, what takes too long ends the process."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    while True:
+        asked = pipe.recv()
+        signal.alarm(SECONDS)
+        pipe.send(attempt(*asked))
+        signal.alarm(0)
 
 
-def answer(name, types, args):
+class Calls:
+    """A process that makes calls; another follows where one has ended it."""
+
+    def __init__(self):
+        self.child = None
+
+    def attempt(self, *asked):
+        if self.child is None:
+            self.pipe, other = multiprocessing.Pipe()
+            self.child = multiprocessing.Process(target=answer_calls, args=(other,), daemon=True)
+            self.child.start()
+            other.close()
+        self.pipe.send(asked)
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            self.child.join()
+            ended, self.child = self.child.exitcode, None
+            return "ended", f"the call ends its process: {signal.Signals(-ended).name if ended < 0 else ended}"
+
+
+def answer(calls, name, types, args):
     try:
-        op = operator(name)
+        operator(name)
     except (AttributeError, ImportError) as error:
         return f"unknown {first_line(error)}"
-    try:
-        results = call(op, types, args, "meta")
-    except NotImplementedError as error:
-        return on_the_cpu(op, types, args, error)
-    except Exception as error:
-        return f"refuses {first_line(error)}"
-    if all(result.numel() <= MOST for result in results):
-        try:
-            call(op, types, args, "cpu")
-        except NotImplementedError:
-            pass
-        except Exception as error:
-            if "not implemented for" not in str(error):
-                return f"kernel {first_line(error)}"
-    shown = (f"{NAMES.get(r.dtype, r.dtype)}[{','.join(map(str, r.shape))}]" for r in results)
-    return " ".join(["accepts", *shown])
+    verdict, results = calls.attempt(name, types, args, "meta")
+    if verdict == "accepts" and any(math.prod(shape) > MOST for _, shape in results):
+        return accepts(results)
+    if verdict == "ended":
+        return f"unknown {results}"
+    on_cpu, found = calls.attempt(name, types, args, "cpu")
+    match verdict, on_cpu:
+        case "accepts", "accepts":
+            return accepts(results)
+        case "accepts", _:
+            return f"kernel {found}"
+        case "refuses", "accepts":
+            return f"meta {results}"
+        case "refuses", _:
+            return f"refuses {results}"
+        case _, "accepts":
+            return accepts(found)
+        case _, "ended":
+            return f"unknown {found}"
+        case _:
+            return f"{on_cpu} {found}"
+
+
+def accepts(results):
+    return " ".join(["accepts", *(f"{NAMES.get(dtype, dtype)}[{','.join(map(str, shape))}]" for dtype, shape in results)])
 
 
 def main():
-    calls, lines = [], open(sys.argv[1]).read().splitlines()
+    given, lines = [], open(sys.argv[1]).read().splitlines()
     for line in lines:
         keyword, _, rest = line.partition(" ")
         if keyword == "case":
-            calls.append((rest, [], []))
+            given.append((rest, [], []))
         elif keyword == "tensor":
             dtype, sizes, strides = rest.split(" :")[0].split(" ")
-            calls[-1][1].append((DTYPES[dtype], ints(sizes), ints(strides)))
+            given[-1][1].append((DTYPES[dtype], ints(sizes), ints(strides)))
         elif keyword == "arg":
-            calls[-1][2].append(rest)
+            given[-1][2].append(rest)
     torch.set_num_threads(1)
-    for call_of in calls:
-        print(answer(*call_of))
+    # The first call loads most of the meta functions: once here, not again in each child.
+    torch.empty(1, device="meta") + 1
+    calls = Calls()
+    for one in given:
+        print(answer(calls, *one))
 
 
 if __name__ == "__main__":
