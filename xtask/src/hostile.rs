@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -11,8 +13,8 @@ use anyhow::{Context, ensure};
 use crate::command::{cargo, command, output, root, run as run_command};
 use crate::{table, venv};
 
-/// Calls that one process tries, and the time that it may take.
-const SHARD: usize = 1000;
+/// Calls that one process tries, and the time that it may take. As many processes run at a time as there are cores.
+const SHARD: usize = 200;
 const TIME_LIMIT: Duration = Duration::from_secs(900);
 /// Says what PyTorch makes of calls.
 const META: &str = "crates/litz-testing/meta.py";
@@ -34,6 +36,7 @@ pub struct Args {
 }
 
 /// A call and how it ended.
+#[derive(Clone)]
 struct Tried {
     /// Where the call is from, and its change.
     name: String,
@@ -50,11 +53,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let calls = output(command(&hostile).arg("calls"))?;
     let names: Vec<&str> = calls.lines().filter_map(|line| line.strip_prefix("# ")).collect();
     let count = args.first.unwrap_or(names.len()).min(names.len());
-    let mut tried = Vec::new();
-    for from in (0..count).step_by(SHARD) {
-        tried.extend(shard(&hostile, &names, from..count.min(from + SHARD), args.native)?);
-        eprintln!("{} of {count} calls", tried.len());
-    }
+    let tried = all(&hostile, &names[..count], args.native)?;
     let mut findings: Vec<String> = Vec::new();
     for call in tried.iter().filter(|call| call.outcome == "FINDING") {
         findings.push(format!("{}: {}", call.name, call.message));
@@ -72,6 +71,34 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     findings.iter().for_each(|finding| println!("{finding}"));
     println!("{} calls, {} findings", tried.len(), findings.len());
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tries all calls, in as many processes at a time as there are cores.
+fn all(hostile: &Path, names: &[&str], native: usize) -> anyhow::Result<Vec<Tried>> {
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        let mut shards = Vec::new();
+        loop {
+            let from = next.fetch_add(SHARD, Ordering::Relaxed);
+            if from >= names.len() {
+                return anyhow::Ok(shards);
+            }
+            let tried = shard(hostile, names, from..names.len().min(from + SHARD), native)?;
+            let done = done.fetch_add(tried.len(), Ordering::Relaxed) + tried.len();
+            eprintln!("{done} of {} calls", names.len());
+            shards.push((from, tried));
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+    let mut shards = thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let shards =
+            workers.into_iter().map(|worker| worker.join().expect("invariant: workers do not panic"));
+        shards.collect::<anyhow::Result<Vec<_>>>()
+    })?
+    .concat();
+    shards.sort_by_key(|(from, _)| *from);
+    Ok(shards.into_iter().flat_map(|(_, tried)| tried).collect())
 }
 
 /// Tries some calls, in a process that is started anew behind each call that ends it.
@@ -95,7 +122,7 @@ fn shard(
             .with_context(|| format!("cannot start {}", hostile.display()))?;
         let mut stdout = child.stdout.take().expect("invariant: it is piped");
         // Whoever reads must not wait for a process that never ends.
-        let reader = std::thread::spawn(move || {
+        let reader = thread::spawn(move || {
             let mut text = String::new();
             std::io::Read::read_to_string(&mut stdout, &mut text).map(|_| text)
         });
@@ -108,7 +135,7 @@ fn shard(
                     child.wait()?;
                     break format!("no end after {} s", TIME_LIMIT.as_secs());
                 }
-                None => std::thread::sleep(Duration::from_millis(50)),
+                None => thread::sleep(Duration::from_millis(50)),
             }
         };
         let text = reader.join().expect("invariant: reading does not panic")?;
