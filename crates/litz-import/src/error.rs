@@ -247,7 +247,14 @@ impl ImportError {
     }
 
     fn diag(&self, message: String, source: Option<String>) -> Diag {
-        Diag { slug: self.slug(), message, at: None, source, help: self.help().map(str::to_owned) }
+        Diag {
+            slug: self.slug(),
+            message,
+            at: None,
+            source,
+            operands: None,
+            help: self.help().map(str::to_owned),
+        }
     }
 
     /// The error of reading `path` as JSON. Serde lists every tag of a union that has none of that name; the list is

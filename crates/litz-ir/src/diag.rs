@@ -13,6 +13,8 @@ pub struct Diag {
     pub at: Option<(u32, u32)>,
     /// Where in the user's source the thing came from, when known.
     pub source: Option<String>,
+    /// The types of the operands, where it is these that do not go together.
+    pub operands: Option<String>,
     /// The next step, when there is one to give.
     pub help: Option<String>,
 }
@@ -23,11 +25,16 @@ pub type Diags = Vec<Diag>;
 impl Diag {
     /// A problem with nothing known but its message.
     pub fn new(slug: &'static str, message: impl Into<String>) -> Diag {
-        Diag { slug, message: message.into(), at: None, source: None, help: None }
+        Diag { slug, message: message.into(), at: None, source: None, operands: None, help: None }
     }
     /// Adds the position in text.
     pub fn at(mut self, line: u32, column: u32) -> Diag {
         self.at = Some((line, column));
+        self
+    }
+    /// Adds the types of the operands.
+    pub fn operands(mut self, operands: impl Into<String>) -> Diag {
+        self.operands = Some(operands.into());
         self
     }
     /// Adds the user's source line.
@@ -50,6 +57,9 @@ impl fmt::Display for Diag {
         write!(f, "error[{}]: {}", self.slug, self.message)?;
         if let Some(source) = &self.source {
             write!(f, "\n  = from: {source}")?;
+        }
+        if let Some(operands) = &self.operands {
+            write!(f, "\n  = with: {operands}")?;
         }
         if let Some(help) = &self.help {
             write!(f, "\n  = help: {help}")?;

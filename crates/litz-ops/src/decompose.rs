@@ -62,7 +62,7 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
                 replaced.extend(moved);
                 left.extend(nodes.into_iter().rev());
             }
-            Err(error) => diags.push(error.at(&node)),
+            Err(error) => diags.push(error.at(&node, &graph.values)),
         }
     }
     let current = |v: &mut Value| *v = replaced.get(v).copied().unwrap_or(*v);

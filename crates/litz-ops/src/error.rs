@@ -1,7 +1,8 @@
 //! Defines what an operator's entry says when it cannot do what a node asks.
 
 use litz_ir::Diag;
-use litz_ir::graph::{Node, OpName};
+use litz_ir::graph::{Node, OpName, Value, ValueData};
+use litz_ir::ids::Table as IdTable;
 use std::fmt;
 
 /// Why a node has no result type or no lowering.
@@ -32,13 +33,19 @@ impl OpError {
         self
     }
 
-    /// As a diagnostic at the user's source line of `node`.
-    pub fn at(self, node: &Node) -> Diag {
-        let diag = Diag::from(self);
-        match &node.source {
-            Some(source) => diag.source(&**source),
-            None => diag,
+    /// As a diagnostic at the user's source line of `node`. Where PyTorch rejects the node too, it has the operands' types: they
+    /// are what contradicts the rest.
+    pub fn at(self, node: &Node, values: &IdTable<Value, ValueData>) -> Diag {
+        let is_contradiction = matches!(self.slug, "invalid-operator" | "bad-argument");
+        let mut diag = Diag::from(self);
+        if let Some(source) = &node.source {
+            diag = diag.source(&**source);
         }
+        let mut operands = Vec::new();
+        let mut add =
+            |value: Value| operands.extend(values.get(value).map(|v| format!("%{}: {}", v.name, v.ty)));
+        node.args.iter().for_each(|arg| arg.each_value(&mut add));
+        if is_contradiction && !operands.is_empty() { diag.operands(operands.join(", ")) } else { diag }
     }
 }
 

@@ -35,7 +35,7 @@ pub fn lower(graph: &Graph) -> Result<Loops, Diags> {
     lower.declare_inputs(graph);
     for node in &simplified.nodes {
         if let Err(error) = lower.node(node) {
-            diags.push(error.at(node));
+            diags.push(error.at(node, &simplified.values));
             lower.stand_in(node);
         }
     }
@@ -52,7 +52,7 @@ pub fn check(graph: &Graph) -> Diags {
 
 fn check_with(table: &Table, graph: &Graph) -> Diags {
     let missing = |node: &&Node| table.lookup(node.op.as_str()).is_none();
-    let diag = |node: &Node| OpError::missing(node.op.as_str()).at(node);
+    let diag = |node: &Node| OpError::missing(node.op.as_str()).at(node, &graph.values);
     let own = graph.nodes.iter().filter(missing).map(diag);
     own.chain(graph.subgraphs.iter().flat_map(|g| check_with(table, g))).collect()
 }

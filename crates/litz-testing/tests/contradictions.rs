@@ -23,7 +23,7 @@ fn read(call: &str) -> (Graph, Node) {
 fn compile((mut graph, mut node): (Graph, Node)) -> Result<(), Diags> {
     let table = Table::new();
     let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
-    let types = infer(&mut cx, &node).map_err(|error: OpError| vec![error.at(&node)])?;
+    let types = infer(&mut cx, &node).map_err(|error: OpError| vec![error.at(&node, &graph.values)])?;
     let results = types.into_iter().flatten().enumerate();
     node.outputs = results.map(|(i, ty)| Some(graph.value(format!("y{i}"), ty))).collect();
     graph.outputs = node.outputs.iter().flatten().map(|&v| Arg::Value(v)).collect();

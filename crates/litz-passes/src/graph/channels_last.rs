@@ -34,7 +34,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     };
     for node in std::mem::take(&mut cx.build.graph.nodes) {
         let at = node.clone();
-        cx.node(node).map_err(|e| vec![e.at(&at)])?;
+        cx.node(node).map_err(|e| vec![e.at(&at, &cx.build.graph.values)])?;
     }
     cx.finish().map_err(|e| vec![e.into()])
 }

@@ -32,8 +32,8 @@ pub fn run(graph: &mut Graph, settings: &GraphSettings) -> Result<usize, Diags> 
             Some(fold) => {
                 let mut layer = nodes[fold.layer].clone();
                 build.source = layer.source.clone();
-                let (weight, bias) =
-                    parameters(&mut build, fold, node.outputs[0]).map_err(|e| vec![e.at(node)])?;
+                let made = parameters(&mut build, fold, node.outputs[0]);
+                let (weight, bias) = made.map_err(|e| vec![e.at(node, &build.graph.values)])?;
                 layer.args[WEIGHT] = Arg::Value(weight);
                 layer.args[BIAS] = Arg::Value(bias);
                 layer.outputs = vec![node.outputs[0]];

@@ -30,7 +30,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
         count += usize::from(writes(&table, &node));
         if let Err(error) = cx.node(node.clone()) {
             let is_unsupported = error.slug == UNSUPPORTED;
-            let diag = error.at(&node);
+            let diag = error.at(&node, &cx.build.graph.values);
             diags.push(if is_unsupported { diag.help(HELP) } else { diag });
         }
     }

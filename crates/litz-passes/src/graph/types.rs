@@ -30,7 +30,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
         let types = match infer(&mut cx, node) {
             Ok(types) => types,
             Err(error) => {
-                diags.push(error.at(node));
+                diags.push(error.at(node, &graph.values));
                 continue;
             }
         };
