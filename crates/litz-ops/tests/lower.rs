@@ -352,6 +352,15 @@ fn symbolic_views_have_exact_types() {
     assert_eq!(of("aten.arange.start_step(0, s0, 2)"), "i64[ceildiv(s0, 2)][1]");
 }
 
+/// Strides of queries that are broadcast would let results lie on each other.
+#[test]
+fn attention_of_broadcast_heads_is_contiguous() {
+    let attention = "aten.scaled_dot_product_attention.default(%x, %y, %y)";
+    let of = |q: &str| inferred(&two((q, "[2, 3, 5, 8]"), attention)).expect("infers").0;
+    assert_eq!(of("[2, 1, 4, 8]"), "f32[2, 3, 4, 8][96, 32, 8, 1]");
+    assert_eq!(of("[1, 3, 4, 8]"), "f32[2, 3, 4, 8][96, 32, 8, 1]");
+}
+
 #[test]
 fn every_entry_has_one_schema_that_fits_it() {
     let table = Table::new();

@@ -69,12 +69,12 @@ fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     Ok(vec![Type::Tensor(out), Type::Tensor(sums)])
 }
 
-/// Whether eager takes its fused kernel on the CPU: equal feature sizes, unit strides along features.
+/// Whether eager takes its fused kernel on the CPU: nothing to broadcast, equal feature sizes, unit strides along features.
 fn is_fused(cx: &InferCx<'_>, args: &Args<'_>, q: &TensorType, k: &TensorType, v: &TensorType) -> bool {
     let last = |ty: &TensorType| ty.strides.last().is_some_and(|s| s.is_one());
     let features = |ty: &TensorType| ty.sizes.last().copied().unwrap_or(Expr::one());
     let four = [q, k, v].iter().all(|ty| ty.rank() == 4 && last(ty));
-    let batch = cx.same(q.sizes[0], k.sizes[0]);
+    let batch = [k, v].iter().all(|ty| ty.sizes.iter().zip(&q.sizes).take(2).all(|(&a, &b)| cx.same(a, b)));
     four && batch
         && cx.same(features(q), features(v))
         && !args.flag("enable_gqa").unwrap_or(false)
