@@ -100,6 +100,16 @@ impl<'a> Args<'a> {
         }
     }
 
+    /// Requires the tensors to be of one element type.
+    pub fn of_one_type(&self, names: &[&str]) -> Result<(), OpError> {
+        let types = names.iter().map(|name| Ok(self.tensor(name)?.ty.dtype));
+        let types = types.collect::<Result<Vec<Dtype>, OpError>>()?;
+        if types.iter().all(|&dtype| dtype == types[0]) {
+            return Ok(());
+        }
+        Err(self.invalid(format!("expected operands of one element type, found {types:?}")))
+    }
+
     /// A list of tensors.
     pub fn tensors(&self, name: &str) -> Result<Vec<Tensor<'a>>, OpError> {
         let items = self.get(name).as_list().ok_or_else(|| self.bad(name, "a list of tensors"))?;
@@ -270,7 +280,11 @@ impl<'a> Args<'a> {
     pub fn condition(&self) -> Result<Option<Tensor<'a>>, OpError> {
         let slot =
             self.schema.args.iter().find(|a| a.ty.base == BaseType::Tensor && CONDITIONS.contains(&&*a.name));
-        slot.map(|slot| self.tensor(&slot.name)).transpose()
+        let Some(slot) = slot else { return Ok(None) };
+        // Bytes were truth values before there were any, and still choose for `where`.
+        let allowed = if slot.name == "condition" { &[Dtype::Bool, Dtype::U8][..] } else { &[Dtype::Bool] };
+        self.of_types(&slot.name, allowed)?;
+        self.tensor(&slot.name).map(Some)
     }
 
     /// The type of the `i`-th result, when something uses it and it is a tensor.

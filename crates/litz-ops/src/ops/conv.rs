@@ -61,6 +61,9 @@ impl<'a> Convolution<'a> {
         if spatial == 0 || !matches!(x.ty.rank().checked_sub(spatial), Some(1 | 2)) {
             return Err(args.bad("input", &format!("{} or {} dimensions", spatial + 1, spatial + 2)));
         }
+        if named.is_none() && x.ty.rank() != weight.ty.rank() {
+            return Err(args.bad("input", &format!("{} dimensions", spatial + 2)));
+        }
         if x.ty.dtype != weight.ty.dtype {
             let found = (x.ty.dtype, weight.ty.dtype);
             return Err(args.invalid(format!(
@@ -99,6 +102,9 @@ fn spatial_dims(op: &str) -> Option<usize> {
 
 fn windows(args: &Args<'_>, kernel: &[Expr], transposed: bool) -> Result<Vec<Window>, OpError> {
     let n = kernel.len();
+    if kernel.iter().any(|size| size.is_zero()) {
+        return Err(args.invalid(format!("a kernel of sizes {kernel:?} has no elements")));
+    }
     let (strides, dilations) = (args.literals_of("stride", n)?, args.literals_of("dilation", n)?);
     if strides.iter().any(|&s| s < 1) {
         return Err(args.bad("stride", "positive integers"));

@@ -9,6 +9,7 @@ use crate::lower::Lower;
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
+use std::fmt::Display;
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -150,12 +151,16 @@ fn range(args: &Args<'_>) -> Result<(Number, Number, Number), OpError> {
 fn arange_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let (start, end, step) = range(args)?;
     let float = [start, end, step].iter().any(|n| matches!(n, Number::Float(_)));
+    let backwards = |start: &dyn Display, end: &dyn Display| {
+        args.invalid(format!("{end} does not follow {start} in the direction of the step"))
+    };
     let len = match (start, end, step) {
         (Number::Int(start), Number::Int(end), Number::Int(step)) => {
             cx.require(Rel::ne(step, 0), args.op())?;
             let ascends = cx.known(Rel::gt(step, 0)) == Some(true);
-            let len = if ascends { (end - start).ceildiv(step) } else { (start - end).ceildiv(-step) };
-            if cx.known(Rel::ge(len, 0)) == Some(true) { len } else { len.max(0) }
+            let (distance, step) = if ascends { (end - start, step) } else { (start - end, -step) };
+            cx.require(Rel::ge(distance, 0), args.op()).map_err(|_| backwards(&start, &end))?;
+            distance.ceildiv(step)
         }
         _ => {
             let (start, end, step) = (literal(args, start)?, literal(args, end)?, literal(args, step)?);
@@ -163,12 +168,12 @@ fn arange_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
             if !count.is_finite() {
                 return Err(args.invalid(format!("no range from {start} to {end} in steps of {step}")));
             }
+            if (end - start) / step < 0.0 {
+                return Err(backwards(&start, &end));
+            }
             Expr::int(count as i64)
         }
     };
-    if cx.known(Rel::lt(len, 0)) == Some(true) {
-        return Err(args.invalid("the end does not follow the start in the direction of the step"));
-    }
     let dtype = args.dtype("dtype")?.unwrap_or(if float { Dtype::F32 } else { Dtype::I64 });
     one(TensorType::contiguous(dtype, vec![cx.simplify(len)]))
 }

@@ -59,13 +59,13 @@ fn sampling(args: &Args<'_>, dims: usize) -> Result<Sampling, OpError> {
         1 => Mode::Nearest,
         2 if dims == 2 => Mode::Cubic,
         2 => return Err(args.unsupported("bicubic interpolation in three dimensions")),
-        _ => return Err(args.bad("interpolation_mode", "0, 1 or 2")),
+        other => return Err(args.unsupported(&format!("`interpolation_mode` {other}"))),
     };
     let outside = match args.literal("padding_mode")? {
         0 => Outside::Zeros,
         1 => Outside::Border,
         2 => Outside::Reflection,
-        _ => return Err(args.bad("padding_mode", "0, 1 or 2")),
+        other => return Err(args.unsupported(&format!("`padding_mode` {other}"))),
     };
     Ok(Sampling { mode, outside, align_corners: args.flag("align_corners")? })
 }

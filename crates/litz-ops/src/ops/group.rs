@@ -41,7 +41,8 @@ fn grouped_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpEr
     }
     let differs = |_| args.invalid(format!("cannot multiply rows of {inner} by matrices of {depth} rows"));
     cx.require(Rel::eq(inner, depth), args.op()).map_err(differs)?;
-    args.of_types("offs", POSITIONS)?;
+    let counts = if args.op().starts_with("aten.") { &[Dtype::I32] } else { POSITIONS };
+    args.of_types("offs", counts)?;
     vector_of(cx, args, "offs", groups)?;
     if x.dtype != w.dtype {
         return Err(args.invalid(format!("expected operands of one type, found {} and {}", x.dtype, w.dtype)));

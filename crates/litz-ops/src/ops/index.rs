@@ -411,6 +411,9 @@ pub(crate) fn index_along_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<
         Some(size) => *size = count,
         None => one_position(cx, args, count)?,
     }
+    if args.tensor("source")?.ty.rank() == 0 && sizes.len() == 1 {
+        return Err(args.unsupported("a source without dimensions for a vector"));
+    }
     same_shape(cx, args, "source", &sizes)?;
     self_type(cx, args)
 }

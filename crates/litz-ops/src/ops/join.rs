@@ -5,7 +5,7 @@ use crate::args::wrap_dim;
 use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};
 use crate::error::OpError;
-use crate::layout::broadcast;
+use crate::layout::{broadcast, not_negative};
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Float, MemoryFormat, Value};
 use litz_sym::{Expr, Rel};
@@ -180,6 +180,7 @@ fn powers(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     vector(r, "x")?;
     let (x, length) = (x.value, x.ty.numel());
     let n = r.args().opt_int("N")?.unwrap_or(length);
+    r.require(|cx, args| not_negative(cx, args, &[n]))?;
     let increasing = r.args().flag("increasing")?;
     let exponents = if increasing {
         r.call("aten.arange.default", [Arg::Int(n)])?

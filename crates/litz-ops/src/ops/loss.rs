@@ -48,7 +48,11 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.binary_cross_entropy.default", binary_cross_entropy),
     decompose("aten.binary_cross_entropy_with_logits.default", binary_cross_entropy_with_logits),
     decompose("aten.kl_div.default", |r| {
-        let (x, t) = (r.args().tensor("self")?.value, r.args().tensor("target")?.value);
+        let (x, t) = (r.args().tensor("self")?, r.args().tensor("target")?);
+        if let Some(ty) = [x.ty, t.ty].into_iter().find(|ty| !ty.dtype.is_float()) {
+            return Err(r.args().invalid(format!("expected floating-point elements, found {ty}")));
+        }
+        let (x, t) = (x.value, t.value);
         let loss = if r.args().flag("log_target")? {
             let (weight, gap) = (r.apply("aten.exp.default", &[t])?, r.apply("aten.sub.Tensor", &[t, x])?);
             r.apply("aten.mul.Tensor", &[weight, gap])?
@@ -126,7 +130,8 @@ fn reduction(r: &Rewriter<'_>) -> Result<Reduction, OpError> {
         0 => Ok(Reduction::None),
         1 => Ok(Reduction::Mean),
         2 => Ok(Reduction::Sum),
-        _ => Err(r.args().bad("reduction", "0, 1 or 2")),
+        // PyTorch takes any other number for 0.
+        other => Err(r.args().unsupported(&format!("a reduction of {other}"))),
     }
 }
 
@@ -271,6 +276,10 @@ fn pair_distance(
 fn triplet_margin(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let value = |name: &str| r.args().tensor(name).map(|t| t.value);
     let (anchor, positive, negative) = (value("anchor")?, value("positive")?, value("negative")?);
+    let ranks = [anchor, positive, negative].map(|v| r.ty(v).map(|ty| ty.rank()));
+    if ranks.iter().any(|rank| rank != &ranks[0]) {
+        return Err(r.args().invalid("expected anchor, positive and negative of one rank"));
+    }
     let (margin, p, eps) = (r.args().float("margin")?, r.args().float("p")?, r.args().float("eps")?);
     let near = pair_distance(r, anchor, positive, p, eps, false)?;
     let mut far = pair_distance(r, anchor, negative, p, eps, false)?;
@@ -316,7 +325,14 @@ fn targets_fit(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<(), OpError> {
     vector_of(cx, args, "weight", classes)?;
     let target = args.tensor("target")?.ty;
     if is_probability(target, x) {
+        if args.has("ignore_index") && args.literal("ignore_index")? >= 0 {
+            return Err(args.bad("ignore_index", "a negative integer where targets are probabilities"));
+        }
         return same_shape(cx, args, "target", &x.sizes);
+    }
+    // One prediction has one target, with or without a dimension of it.
+    if x.rank() == 1 && args.op() != "aten.cross_entropy_loss.default" && target.rank() == 1 {
+        return vector_of(cx, args, "target", Expr::one());
     }
     let mut places = x.sizes.clone();
     places.remove(dim);

@@ -7,7 +7,6 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{broadcast, broadcasts_to};
 use crate::lower::Lower;
-use crate::promote::promote_types;
 use crate::traits::Role;
 use crate::view::Access;
 use litz_ir::graph::{TensorType, Type};
@@ -335,9 +334,10 @@ fn einsum_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     let equation = parse_equation(args, &ranks)?;
     let sizes: Vec<&[Expr]> = operands.iter().map(|t| t.ty.sizes.as_slice()).collect();
     subscripts_agree(cx, args, &equation.inputs, &sizes)?;
-    let mut dtype = operands.first().map_or(Dtype::F32, |t| t.ty.dtype);
-    for t in &operands {
-        dtype = promote_types(dtype, t.ty.dtype).ok_or_else(|| args.invalid("no common element type"))?;
+    let dtype = operands.first().map_or(Dtype::F32, |t| t.ty.dtype);
+    if let Some(other) = operands.iter().find(|t| t.ty.dtype != dtype) {
+        let other = other.ty.dtype;
+        return Err(args.invalid(format!("expected operands of one element type, found {dtype} and {other}")));
     }
     let out = equation.output.iter().map(|&l| label_size(&equation.inputs, &sizes, l)).collect();
     one(TensorType::contiguous(dtype, out))

@@ -432,6 +432,7 @@ fn batch_norm_running(
 // Weight norm: each slice along `dim` scaled to the length that `g` gives.
 
 fn weight_norm_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    args.of_one_type(&["v", "g"])?;
     let v = args.tensor("v")?.ty;
     broadcasts_to(cx, args, "g", &kept_sizes(&v.sizes, &normed_dims(args, v)?))?;
     one(TensorType::contiguous(v.dtype, v.sizes.clone()))

@@ -174,6 +174,10 @@ fn median(r: &mut Rewriter<'_>, x: Value, dim: Expr, keep: bool) -> Result<Vec<V
     let ty = r.ty(x)?;
     let at = crate::args::wrap_dim(dim.as_int().unwrap_or(0), ty.rank()).unwrap_or(0);
     let length = ty.sizes.get(at).copied().unwrap_or(Expr::one());
+    if length.is_zero() {
+        // PyTorch gives NaN for the one, and refuses others.
+        return Err(r.args().unsupported("a median of no elements"));
+    }
     let middle = ranked(r, x, dim, (length - 1).floordiv(Expr::int(2)), keep)?;
     if !ty.dtype.is_float() || ty.rank() == 0 {
         return Ok(middle);
@@ -195,6 +199,7 @@ fn median(r: &mut Rewriter<'_>, x: Value, dim: Expr, keep: bool) -> Result<Vec<V
 
 /// An element of the sorted ones, or between two; NaN where there is one.
 fn quantile(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    r.args().of_types("self", &[Dtype::F32, Dtype::F64])?;
     let (mut x, q) = (r.args().tensor("self")?.value, r.args().float("q")?);
     let whole = !r.args().has("dim");
     let rank = r.ty(x)?.rank();
@@ -205,6 +210,9 @@ fn quantile(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (dim, ty) = (Expr::int(at as i64), r.ty(x)?);
     let length = ty.sizes.get(at).and_then(|n| n.as_int());
     let length = length.ok_or_else(|| r.args().unsupported("a symbolic number of elements"))?;
+    if length == 0 {
+        return Err(r.args().invalid(format!("expected elements, found {ty}")));
+    }
     if length == 0 || !(0.0..=1.0).contains(&q) {
         return Err(r.args().invalid("expected elements, and a fraction between 0 and 1"));
     }

@@ -46,11 +46,15 @@ pub const OPS: &[OpDef] = &[
     pointwise("aten.addcmul.default", Common, |p, v| addc(p, v, ScalarOp::Mul)),
     pointwise("aten.addcdiv.default", Common, |p, v| addc(p, v, ScalarOp::Div)),
     pointwise("aten.lerp.Scalar", Common, |p, v| {
+        p.args.of_one_type(&["self", "end"])?;
         let weight = p.args.float("weight")?;
         let w = p.lit(v[0], weight);
         Ok(lerp(p, v[0], v[1], w))
     }),
-    pointwise("aten.lerp.Tensor", Common, |p, v| Ok(lerp(p, v[0], v[1], v[2]))),
+    pointwise("aten.lerp.Tensor", Common, |p, v| {
+        p.args.of_one_type(&["self", "end", "weight"])?;
+        Ok(lerp(p, v[0], v[1], v[2]))
+    }),
     op("aten.neg.default", Common, ScalarOp::Neg),
     op("aten.abs.default", Real, ScalarOp::Abs),
     op("aten.sign.default", Common, ScalarOp::Sign),

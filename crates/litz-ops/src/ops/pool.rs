@@ -79,6 +79,10 @@ fn unpool(r: &mut Rewriter<'_>, dims: usize) -> Result<Vec<Value>, OpError> {
     let (x, indices) = (r.args().tensor("self")?, r.args().tensor("indices")?.value);
     let (ty, x, size) = (x.ty.clone(), x.value, r.args().ints_of("output_size", dims)?);
     let lead = ty.rank().checked_sub(dims).filter(|lead| (1..=2).contains(lead));
+    let strides = if r.args().has("stride") { r.args().literals_of("stride", dims)? } else { Vec::new() };
+    if strides.iter().any(|&stride| stride < 1) {
+        return Err(r.args().bad("stride", "positive integers"));
+    }
     let lead =
         lead.ok_or_else(|| r.args().bad("self", &format!("{} or {} dimensions", dims + 1, dims + 2)))?;
     let with = |rest: &[Expr]| Arg::ints(ty.sizes[..lead].iter().chain(rest).copied());
@@ -186,6 +190,9 @@ fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Win
         let counts = args.ints_of("output_size", dims)?;
         not_negative(cx, args, &counts)?;
         not_empty(cx, args, x, dims)?;
+        if args.op().contains("adaptive_avg") && !x.dtype.is_float() {
+            return Err(args.invalid(format!("expected floating-point elements, found {x}")));
+        }
         return Ok(sizes.iter().zip(counts).map(|(&size, count)| parts(cx, size, count)).collect());
     }
     not_empty(cx, args, x, dims)?;
@@ -214,6 +221,10 @@ fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Win
         };
         let outside = |_| args.invalid(format!("a window of {reach} elements does not fit in {size} of {x}"));
         cx.require(Rel::ge(if may_overhang { count } else { room + 1 }, 1), args.op()).map_err(outside)?;
+        if args.op() == "aten.avg_pool3d.default" {
+            // Of all pools, this one does not count the padding.
+            cx.require(Rel::ge(size, reach), args.op()).map_err(outside)?;
+        }
         let (kernel, stride) = (Expr::int(kernel[d]), Expr::int(stride[d]));
         let step = Step::Regular { kernel, stride, padding: padding[d], dilation: dilation[d], may_overhang };
         windows.push(Windows { size, count: cx.simplify(count), step });
@@ -221,10 +232,10 @@ fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Win
     Ok(windows)
 }
 
-/// Pooled dimensions have elements, and so do channels where windows have a size.
+/// Pooled dimensions have elements, and so do channels but those of adaptive means.
 fn not_empty(cx: &mut InferCx<'_>, args: &Args<'_>, x: &TensorType, dims: usize) -> Result<(), OpError> {
     let empty = |_| args.invalid(format!("expected elements along all dimensions but the first, found {x}"));
-    let has_channels = !args.has("output_size");
+    let has_channels = !args.op().contains("adaptive_avg");
     let inner = &x.sizes[x.rank() - dims - usize::from(has_channels)..];
     inner.iter().try_for_each(|&size| cx.require(Rel::ge(size, 1), args.op())).map_err(empty)
 }

@@ -8,16 +8,18 @@ use crate::infer::InferCx;
 use crate::layout::{preserved_strides, vector_of};
 use crate::lower::Lower;
 use crate::promote::Promote::Common;
-use litz_ir::ScalarOp;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
+use litz_ir::{Dtype, ScalarOp};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
     pointwise("aten.fake_quantize_per_tensor_affine.default", Common, |p, v| {
-        let (scale, zero) = (p.args.float("scale")?, p.args.float("zero_point")?);
+        let (scale, zero, range) = (p.args.float("scale")?, p.args.float("zero_point")?, levels(p.args)?);
+        if zero < range.0 || zero > range.1 {
+            return Err(p.args.bad("zero_point", &format!("a level from {} to {}", range.0, range.1)));
+        }
         let (scale, zero) = (p.lit(v[0], scale), p.lit(v[0], zero));
-        let range = levels(p.args)?;
         Ok(quantised(p, v[0], scale, zero, range))
     }),
     pointwise("aten.fake_quantize_per_tensor_affine.tensor_qparams", Common, |p: &mut Point<'_, '_>, v| {
@@ -29,7 +31,11 @@ pub const OPS: &[OpDef] = &[
 
 /// The smallest and the largest level.
 fn levels(args: &Args<'_>) -> Result<(f64, f64), OpError> {
-    Ok((args.float("quant_min")?, args.float("quant_max")?))
+    let (least, largest) = (args.float("quant_min")?, args.float("quant_max")?);
+    if least > largest {
+        return Err(args.invalid(format!("levels from {least} to {largest} are none")));
+    }
+    Ok((least, largest))
 }
 
 /// `(clamp(round(x / scale) + zero) - zero) * scale`, dividing as eager does, by multiplication with the inverse.
@@ -51,6 +57,11 @@ fn by_channel_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, O
     let Some(&channels) = x.sizes.get(args.dim("axis", x.rank())?) else {
         return Err(args.invalid("a zero-dimensional tensor has no channels"));
     };
+    if args.literal("axis")? < 0 {
+        return Err(args.bad("axis", "a dimension counted from the front"));
+    }
+    args.of_types("scale", &[Dtype::F32, Dtype::BF16])?;
+    args.of_types("zero_point", &[Dtype::I32, Dtype::F32, Dtype::F16])?;
     vector_of(cx, args, "scale", channels)?;
     vector_of(cx, args, "zero_point", channels)?;
     one(TensorType { strides: preserved_strides(cx.facts, x), ..x.clone() })

@@ -46,7 +46,7 @@ pub const OPS: &[OpDef] = &[
     lower("aten.std_mean.dim", pair_type, |lw, args| variance(lw, args, Spread::Std)),
     lower("aten.var_mean.correction", pair_type, |lw, args| variance(lw, args, Spread::Var)),
     lower("aten.std_mean.correction", pair_type, |lw, args| variance(lw, args, Spread::Std)),
-    lower("aten.linalg_vector_norm.default", mean_type, vector_norm),
+    lower("aten.linalg_vector_norm.default", norm_type, vector_norm),
     lower("aten.logsumexp.default", mean_type, logsumexp),
     lower("aten.cumsum.default", running_type, |lw, args| running(lw, args, ReduceOp::Sum)),
     lower("aten.cumprod.default", running_type, |lw, args| running(lw, args, ReduceOp::Prod)),
@@ -170,6 +170,14 @@ fn mean_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     one(reduced_type(args, dtype)?)
 }
 
+/// The norms of infinite order are extremes, which nothing has none of.
+fn norm_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    if args.opt_float("ord")?.is_some_and(f64::is_infinite) {
+        reduces_elements(cx, args)?;
+    }
+    mean_type(cx, args)
+}
+
 fn extreme_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     reduces_elements(cx, args)?;
     let values = reduced_type(args, args.tensor("self")?.ty.dtype)?;
@@ -178,6 +186,10 @@ fn extreme_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpEr
 }
 
 fn pair_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    if !x.dtype.is_float() {
+        return Err(args.invalid(format!("expected floating-point elements, found {x}")));
+    }
     let ty = same_type(cx, args)?;
     Ok([ty.clone(), ty].concat())
 }

@@ -90,7 +90,8 @@ fn axes(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Axis>, OpError> {
         scaled.collect::<Result<_, _>>()?
     };
     let empty = |_| args.invalid(format!("expected elements, found sizes {sizes:?} to be made {counts:?}"));
-    for &extent in sizes.iter().chain(&counts) {
+    let channels = operand(args)?.ty.sizes.get(1);
+    for &extent in sizes.iter().chain(&counts).chain(channels) {
         cx.require(Rel::ge(extent, 1), args.op()).map_err(empty)?;
     }
     let axis = |d: usize| Axis { size: sizes[d], count: counts[d], scale: scales[d].filter(|&s| s > 0.0) };

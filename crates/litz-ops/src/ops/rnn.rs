@@ -1,13 +1,14 @@
 //! Recurrent networks, written out step by step: the input's half of all gates in one product, then for each step the
 //! state's half and the cell.
 
-use crate::args::Args;
+use crate::args::{Args, Tensor};
 use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};
 use crate::error::OpError;
+use crate::infer::InferCx;
 use crate::traits::Holds;
 use litz_ir::graph::{Arg, Value};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -80,13 +81,24 @@ fn network(r: &mut Rewriter<'_>, cell: Cell) -> Result<Vec<Value>, OpError> {
     if drops(&args)? {
         return Err(args.unsupported("dropout between layers in training"));
     }
+    let directions = if bidirectional { 2 } else { 1 };
     let states = states(&args, cell)?;
+    let tensors = if cell == Cell::Lstm { args.tensors("hx")? } else { vec![args.tensor("hx")?] };
+    let input = args.tensor("input")?.ty;
+    // PyTorch refuses some of these and computes something of others; its modules make none.
+    if let Some(ty) = tensors.iter().map(|t| t.ty).chain([input]).find(|ty| ty.rank() != 3) {
+        return Err(args.unsupported(&format!("a sequence or state of other than three dimensions, {ty},")));
+    }
+    let runs = layers.saturating_mul(directions);
+    let is_other = |states: Expr| states.as_int().is_some_and(|states| states != runs);
+    if let Some(ty) = tensors.iter().map(|t| t.ty).find(|ty| is_other(ty.sizes[0])) {
+        return Err(args.unsupported(&format!("{ty} as the states of {runs} directions of layers")));
+    }
     let projects = match states.as_slice() {
         [hidden, cell] => hidden.1 != cell.1,
         _ => false,
     };
     let params = params(&args, args.flag("has_biases")?, projects)?;
-    let directions = if bidirectional { 2 } else { 1 };
     if params.len() as i64 != layers * directions {
         return Err(args.bad("params", &format!("weights of {} directions of layers", layers * directions)));
     }
@@ -132,7 +144,7 @@ fn network(r: &mut Rewriter<'_>, cell: Cell) -> Result<Vec<Value>, OpError> {
 fn states(args: &Args<'_>, cell: Cell) -> Result<Vec<(Value, Expr)>, OpError> {
     let tensors = if cell == Cell::Lstm { args.tensors("hx")? } else { vec![args.tensor("hx")?] };
     let expected = if cell == Cell::Lstm { 2 } else { 1 };
-    let width = |t: &crate::args::Tensor<'_>| t.ty.sizes.last().map(|&w| (t.value, w));
+    let width = |t: &Tensor<'_>| t.ty.sizes.last().map(|&w| (t.value, w));
     let states: Option<Vec<_>> = tensors.iter().map(width).collect();
     states.filter(|s| s.len() == expected).ok_or_else(|| args.bad("hx", &format!("{expected} states")))
 }
@@ -163,11 +175,12 @@ fn run(
     mut state: State,
     backwards: bool,
 ) -> Result<Run, OpError> {
-    let Some(steps) = r.ty(x)?.sizes.first().and_then(|s| s.as_int()) else {
+    let ty = r.ty(x)?;
+    let Some(steps) = ty.sizes.first().and_then(|s| s.as_int()) else {
         return Err(r.args().unsupported("a sequence whose length is known only at run time"));
     };
     if steps < 1 {
-        return Err(r.args().invalid("expected a sequence of at least one step"));
+        return Err(r.args().invalid(format!("a sequence {ty} has no steps")));
     }
     let gates = linear(r, x, params.input, params.input_bias)?;
     let mut hidden = Vec::new();
@@ -183,8 +196,27 @@ fn run(
     Ok(Run { hidden, last: state })
 }
 
+/// Input and states of a step are matrices with a row for each sequence of the batch.
+fn one_batch(cx: &mut InferCx<'_>, args: &Args<'_>, cell: Cell) -> Result<(), OpError> {
+    let mut tensors = if cell == Cell::Lstm { args.tensors("hx")? } else { vec![args.tensor("hx")?] };
+    let input = args.tensor("input")?;
+    tensors.push(input);
+    for Tensor { ty, .. } in tensors {
+        let differs =
+            |_| args.invalid(format!("an input {} and a state {ty} are not of one batch", input.ty));
+        let ([rows, _], [batch, _]) = (&ty.sizes[..], &input.ty.sizes[..]) else {
+            return Err(
+                args.invalid(format!("expected matrices as input and states, found {ty} and {}", input.ty))
+            );
+        };
+        cx.require(Rel::eq(*rows, *batch), args.op()).map_err(differs)?;
+    }
+    Ok(())
+}
+
 /// One step alone.
 fn single(r: &mut Rewriter<'_>, cell: Cell) -> Result<Vec<Value>, OpError> {
+    r.require(|cx, args| one_batch(cx, args, cell))?;
     let args = r.args();
     let states = states(&args, cell)?;
     let bias = |name: &str| args.opt_tensor(name).map(|t| t.map(|t| t.value));

@@ -163,13 +163,22 @@ fn pad_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
         if (before, after) == (Expr::zero(), Expr::zero()) {
             continue;
         }
-        let rels = match pad_mode_of(args)? {
+        let mut rels = match pad_mode_of(args)? {
             "reflect" => vec![Rel::lt(before, n), Rel::lt(after, n)],
             "circular" => vec![Rel::le(before, n), Rel::le(after, n)],
             "replicate" => vec![Rel::ge(n, 1)],
             // Both ends cannot be cut by more than there is.
             _ => vec![Rel::ge(n + before, 0), Rel::ge(n + after, 0)],
         };
+        let cuts = [before, after].iter().any(|amount| amount.as_int().is_some_and(|a| a < 0));
+        if cuts && pad_mode_of(args)? != "constant" && !(n + before + after).is_zero() {
+            // What is left is enough to be repeated.
+            let kept = kept(n, (before, after));
+            rels.push(Rel::ge(kept, 1));
+            if pad_mode_of(args)? == "circular" {
+                rels.extend([Rel::ge(kept, before), Rel::ge(kept, after)]);
+            }
+        }
         let outside = |_| args.invalid(format!("cannot pad a dimension of {n} by {before} and {after}"));
         rels.into_iter().try_for_each(|rel| cx.require(rel, args.op())).map_err(outside)?;
     }

@@ -214,10 +214,10 @@ fn split_flat(flat: Expr, sizes: &[Expr], dims: &[usize], coords: &mut [Expr]) {
 
 fn flatten(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
+    let (start, end) = (args.dim("start_dim", ty.rank())?, args.dim("end_dim", ty.rank())?);
     if ty.rank() == 0 {
         return reshape(cx, ty, vec![Expr::one()]);
     }
-    let (start, end) = (args.dim("start_dim", ty.rank())?, args.dim("end_dim", ty.rank())?);
     if start > end {
         return Err(args.invalid("start_dim comes after end_dim"));
     }
@@ -524,13 +524,17 @@ fn unfold(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     Ok(vec![view])
 }
 
-fn as_strided_type(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+fn as_strided_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let dtype = first_tensor(args)?.dtype;
     let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
     if sizes.len() != strides.len() {
         return Err(
             args.invalid(format!("expected one stride for each size, found {strides:?} for {sizes:?}"))
         );
+    }
+    for &e in sizes.iter().chain(&strides) {
+        let negative = |_| args.invalid(format!("sizes {sizes:?} and strides {strides:?} are negative"));
+        cx.require(Rel::ge(e, 0), args.op()).map_err(negative)?;
     }
     one(TensorType { dtype, sizes, strides })
 }
