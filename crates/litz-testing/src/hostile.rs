@@ -1,17 +1,21 @@
 //! Tries calls that may contradict themselves the way a user would: as graph texts and as archives, compiled and, where
 //! they are not refused, run on made-up operands.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use litz::{CpuBackend, Error, Model, Options, Runner, Stage, Text, Verify, pipeline};
 use litz_ir::graph::{Arg, Device, Graph, Node, OpName, Type};
 use litz_ops::{InferCx, Table, infer};
-use litz_runtime::RunError;
+use litz_runtime::pool::ThreadPool;
+use litz_runtime::program::{Executable, RunOptions};
+use litz_runtime::{GuardPages, RunError};
 
 use crate::archive;
 use crate::cases::{self, Case};
 use crate::contradictions;
+use crate::devices;
 use crate::mutants::{self, Change};
 
 /// A call to try.
@@ -62,8 +66,6 @@ pub fn calls() -> Result<Vec<Call>, String> {
 pub fn judged(call: &Call, outcome: &Outcome) -> Outcome {
     let op = call.case.op.as_str();
     let problem = match (call.expected, outcome) {
-        // The type that an archive declares can be wrong by itself: its reader refuses it before any operator is asked.
-        (Expected::Refused(_), Outcome::Refused(message)) if message.contains("bad program") => None,
         (Expected::Refused(named), Outcome::Refused(message)) => named
             .iter()
             .chain([&op])
@@ -74,9 +76,10 @@ pub fn judged(call: &Call, outcome: &Outcome) -> Outcome {
             Some(format!("no `{op}` in: {message}"))
         }
         (Expected::Either(Change::Size { to, .. }), Outcome::Refused(message)) => {
-            let words: Vec<&str> =
-                message.split(|c: char| !c.is_ascii_digit()).filter(|w| !w.is_empty()).collect();
-            let has_both = words.len() > 1 && words.contains(&to.to_string().as_str());
+            let own = message.replace(op, "");
+            let words = own.split(|c: char| !c.is_ascii_alphanumeric());
+            let numbers: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
+            let has_both = numbers.len() > 1 && numbers.contains(&(to as u64));
             (!has_both).then(|| format!("no two sizes in: {message}"))
         }
         (Expected::Either(_), _) | (_, Outcome::Finding(_)) => None,
@@ -121,7 +124,7 @@ fn one_line(text: &str) -> String {
 pub enum Where {
     /// On the reference device, which checks every access.
     Reference,
-    /// There and natively.
+    /// There and as machine code, whose buffers lie between unmapped pages: once their ends, once their starts next to one.
     Native,
 }
 
@@ -137,15 +140,8 @@ pub fn attempt(case: &Case, place: Where) -> Outcome {
         // What no archive can say is tried as a text alone.
         Err(_) => return text.err().unwrap_or(Outcome::Ran),
     };
-    let native = (place == Where::Native).then_some(false);
-    let mut outcome = Outcome::Ran;
-    for reference in [Some(true), native].into_iter().flatten() {
-        outcome = from_archive(case, &graph, archive.clone(), reference).unwrap_or_else(|outcome| outcome);
-        if outcome != Outcome::Ran {
-            break;
-        }
-    }
-    match (text, outcome) {
+    let archive = from_archive(case, &graph, archive, place).unwrap_or_else(|outcome| outcome);
+    match (text, archive) {
         (_, Outcome::Finding(why)) | (Err(Outcome::Finding(why)), _) => Outcome::Finding(why),
         (Err(Outcome::Refused(_)), Outcome::Refused(why)) => Outcome::Refused(why),
         (Err(Outcome::Unsupported(_)), Outcome::Unsupported(why)) => Outcome::Unsupported(why),
@@ -184,8 +180,8 @@ fn graph_of(case: &Case) -> Graph {
     graph
 }
 
-fn options(reference: bool) -> Options {
-    Options { reference, threads: 2, cache: None, verify: Verify::Passes, ..Options::default() }
+fn options() -> Options {
+    Options { threads: 2, cache: None, verify: Verify::Passes, ..Options::default() }
 }
 
 fn outcome_of(error: &Error) -> Outcome {
@@ -205,7 +201,7 @@ fn outcome_of(error: &Error) -> Outcome {
 
 /// As `litz compile` takes a text.
 fn compiled_text(graph: &Graph) -> Result<(), Outcome> {
-    let options = options(true);
+    let options = options();
     let parsed = Text::parse(&graph.to_string()).map_err(|error| outcome_of(&error))?;
     let Text::Graph(graph) = parsed else {
         return Err(Outcome::Finding("a graph reads as something else".into()));
@@ -217,18 +213,35 @@ fn compiled_text(graph: &Graph) -> Result<(), Outcome> {
     texts.map(|_| ()).map_err(|error| outcome_of(&error))
 }
 
-fn from_archive(case: &Case, graph: &Graph, archive: Vec<u8>, reference: bool) -> Result<Outcome, Outcome> {
+fn from_archive(case: &Case, graph: &Graph, archive: Vec<u8>, place: Where) -> Result<Outcome, Outcome> {
     let failed = |error: Error| outcome_of(&error);
     let model = Model::from_bytes(Arc::new(archive)).map_err(failed)?;
+    let options = options();
+    let mut quiet = |_: &str| {};
+    let mut run = Runner::new(options.verify, None, &mut quiet);
+    let texts = model.texts(&options, Stage::Program, &mut run).map_err(failed)?;
     if is_large(graph) {
-        let mut quiet = |_: &str| {};
-        let options = options(reference);
-        let mut run = Runner::new(options.verify, None, &mut quiet);
-        model.texts(&options, Stage::Program, &mut run).map_err(failed)?;
         return Ok(Outcome::Large);
     }
-    let compiled = model.compile(&options(reference)).map_err(failed)?;
-    compiled.run(&case.inputs()).map_err(failed)?;
+    let realized = texts.realized.ok_or_else(|| Outcome::Finding("there is no program".into()))?;
+    let mut devices =
+        vec![(devices::on_reference(&realized).map_err(|e| failed(e.into()))?, GuardPages::Off)];
+    if place == Where::Native {
+        let backend = CpuBackend::new(&options);
+        let pool = Arc::new(ThreadPool::unbound(options.threads));
+        let native = devices::on_native(&realized, &backend, &options, &pool).map_err(failed)?;
+        devices.extend([GuardPages::AtEnds, GuardPages::AtStarts].map(|pages| (native.clone(), pages)));
+    }
+    for (device, guard_pages) in devices {
+        let options = RunOptions { guard_pages, ..RunOptions::default() };
+        let (program, kernels, weights) = (&realized.program, &realized.kernels, HashMap::new());
+        let ended = Executable::with_options(program, kernels, device, &weights, &options)
+            .and_then(|executable| executable.run(&case.inputs()));
+        match ended.map_err(|error| failed(error.into())) {
+            Ok(_) | Err(Outcome::Ran) => {}
+            Err(outcome) => return Ok(outcome),
+        }
+    }
     Ok(Outcome::Ran)
 }
 
