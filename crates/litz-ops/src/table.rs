@@ -6,14 +6,14 @@ use crate::traits::Op;
 use litz_ir::schema::{Effect, OpSchema, Schemas};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// The schemas of all entries, one a line, as PyTorch prints them; `schemas.py` writes it.
 const SCHEMAS: &str = include_str!("schemas.txt");
 
 /// Every operator by name. Schemas are parsed when first asked for.
 pub struct Table {
-    entries: HashMap<&'static str, Entry>,
+    entries: &'static HashMap<&'static str, Entry>,
 }
 
 struct Entry {
@@ -22,16 +22,21 @@ struct Entry {
     schema: OnceLock<Option<OpSchema>>,
 }
 
+/// Made once in a process: making it takes longer than a pass over a small graph does, and every pass asks for it.
+static ENTRIES: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
+    let lines: HashMap<Key, &'static str> =
+        SCHEMAS.lines().filter_map(|line| Some((key_of_schema(line)?, line))).collect();
+    let entry = |def: &'static OpDef| {
+        let line = lines.get(&key_of(def.name)).copied().unwrap_or("");
+        (def.name, Entry { def, line, schema: OnceLock::new() })
+    };
+    ops::FAMILIES.iter().flat_map(|(_, defs)| defs.iter()).map(entry).collect()
+});
+
 impl Table {
-    /// The table. Takes well under a millisecond.
+    /// The table. Takes well under a millisecond the first time, and nothing after that.
     pub fn new() -> Table {
-        let lines: HashMap<Key, &'static str> =
-            SCHEMAS.lines().filter_map(|line| Some((key_of_schema(line)?, line))).collect();
-        let entry = |def: &'static OpDef| {
-            let line = lines.get(&key_of(def.name)).copied().unwrap_or("");
-            (def.name, Entry { def, line, schema: OnceLock::new() })
-        };
-        Table { entries: ops::FAMILIES.iter().flat_map(|(_, defs)| defs.iter()).map(entry).collect() }
+        Table { entries: &ENTRIES }
     }
 
     /// The operator `aten.add.Tensor`.
