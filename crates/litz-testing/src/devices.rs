@@ -18,13 +18,14 @@ use litz_schedule::{Isa, TargetInfo};
 use crate::compare::{Expected, expected};
 use crate::models::Call;
 
-/// The loops that define what a graph computes: no more passes than lowering needs.
+/// The loops that define what a graph computes: no more passes than lowering needs. Types are among them: sizes that a
+/// file states and that operators do not contradict are replaced by those that operators infer.
 ///
 /// # Errors
 /// When the graph uses something unsupported.
 pub fn definition(graph: &Graph) -> Result<Loops, Error> {
     let mut graph = graph.clone();
-    for pass in PASSES.iter().filter(|pass| ["functionalize", "decompose"].contains(&pass.name)) {
+    for pass in PASSES.iter().filter(|pass| ["types", "functionalize", "decompose"].contains(&pass.name)) {
         (pass.run)(&mut graph, &GraphSettings { freeze: false }).map_err(Error::of_diags)?;
     }
     litz_ops::lower(&graph).map_err(Error::of_diags)
