@@ -7,7 +7,5 @@ use crate::models;
 /// The model that the bytes describe, under every target.
 pub fn any_model(bytes: &[u8]) {
     let model = models::generate(&mut Choices::new(bytes));
-    for at in 0..model.bindings.len() {
-        check::graph(&model.graph, &model.call(at));
-    }
+    check::graph(&model.graph, |_| (0..model.bindings.len()).map(|at| model.call(at)).collect());
 }

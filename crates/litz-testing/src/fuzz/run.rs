@@ -5,7 +5,5 @@ use crate::fuzz::{archive, check};
 /// The bytes are a program, as [`archive::around`] takes it.
 pub fn any_program(bytes: &[u8]) {
     let Some(imported) = archive::read(archive::around(bytes)) else { return };
-    if let Some(call) = check::made_up_call(&imported.graph, bytes) {
-        check::graph(&imported.graph, &call);
-    }
+    check::graph(&imported.graph, |loops| Vec::from_iter(check::made_up(loops, bytes)));
 }
