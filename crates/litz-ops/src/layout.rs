@@ -293,14 +293,23 @@ pub fn is_dense(facts: &Facts, ty: &TensorType) -> bool {
     true
 }
 
-/// Whether no two elements are known to share memory: each stride steps over all that smaller strides reach, where there
-/// are elements at all.
+/// Whether no two elements are known to share memory.
 pub fn is_distinct(facts: &Facts, ty: &TensorType) -> bool {
+    steps_over(facts, ty) == Some(true)
+}
+
+/// Whether some stride is known to step into what smaller strides reach.
+pub fn is_overlapping(facts: &Facts, ty: &TensorType) -> bool {
+    steps_over(facts, ty) == Some(false)
+}
+
+/// Whether each stride steps over all that smaller strides reach, where there are elements at all; None when not known.
+fn steps_over(facts: &Facts, ty: &TensorType) -> Option<bool> {
     let mut facts = Cow::Borrowed(facts);
     for &size in &ty.sizes {
         let some = Rel::ge(size, 1);
         if known(&facts, some) != Some(true) && !facts.to_mut().assume(some) {
-            return true;
+            return Some(true);
         }
     }
     let facts = &*facts;
@@ -310,14 +319,13 @@ pub fn is_distinct(facts: &Facts, ty: &TensorType) -> bool {
         let smallest = |&d: &usize| {
             left.iter().all(|&e| known(facts, Rel::le(ty.strides[d], ty.strides[e])) == Some(true))
         };
-        let Some(at) = left.iter().position(smallest) else { return false };
-        let d = left.swap_remove(at);
-        if known(facts, Rel::le(reach, ty.strides[d])) != Some(true) {
-            return false;
+        let d = left.swap_remove(left.iter().position(smallest)?);
+        if !known(facts, Rel::le(reach, ty.strides[d]))? {
+            return Some(false);
         }
         reach = reach + (ty.sizes[d] - 1) * ty.strides[d];
     }
-    true
+    Some(true)
 }
 
 /// NHWC order, size-1 dimensions with any stride.

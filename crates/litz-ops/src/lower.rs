@@ -5,7 +5,7 @@ use crate::body::{Body, Point};
 use crate::def::{OpDef, ResultRule, Rule, is_supported};
 use crate::error::OpError;
 use crate::infer::{InferCx, no_common_type};
-use crate::layout::{is_distinct, preserved_strides};
+use crate::layout::{is_distinct, is_overlapping, preserved_strides};
 use crate::promote::promote;
 use crate::sizes;
 use crate::table::Table;
@@ -15,7 +15,7 @@ use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
 use litz_ir::schema::Schemas;
 use litz_ir::verify::loops::{Access as Unproved, Inside};
-use litz_ir::{Diag, Diags, Dtype, Scalar, ScalarOp};
+use litz_ir::{Diag, Diags, Dtype, Scalar};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashSet;
 
@@ -457,6 +457,12 @@ impl<'a> Lower<'a> {
         let (to, from) = (self.place_of(target)?, self.place_of(contents)?);
         let data = &self.loops.bufs[to.buf];
         let ty = TensorType { dtype: data.dtype, sizes: data.sizes.clone(), strides: data.strides.clone() };
+        let name = &self.graph.values[target].name;
+        if is_overlapping(&self.loops.facts, &ty) {
+            // Which of several elements their common memory keeps is nobody's choice.
+            let message = format!("update of %{name}: {ty}, whose elements share memory");
+            return Err(OpError::new("unsupported", message));
+        }
         let source = &self.loops.bufs[from.buf];
         if source.kind == BufKind::Temp
             && source.dtype == ty.dtype
@@ -465,7 +471,7 @@ impl<'a> Lower<'a> {
         {
             return Ok((to.buf, from.buf));
         }
-        let name = format!("{}_next", self.graph.values[target].name);
+        let name = format!("{name}_next");
         self.from = vec![self.graph.values[contents].name.clone()];
         Ok((to.buf, self.copy(&from.broadcast(&ty.sizes), &name, &ty)?.buf))
     }

@@ -253,6 +253,29 @@ fn unsupported_arguments_name_operator_and_line() {
     assert_eq!(diags[1].source.as_deref(), Some("model.py:4"));
 }
 
+#[test]
+fn inputs_whose_elements_share_memory_are_not_updated() {
+    let updated = |ty: &str| {
+        lower(&parse(&format!(
+            "graph @g on cpu {{
+  %x: {ty} = input
+  %y: f32[2, 3] = aten.mul.Tensor(%x, 2)
+  update %x = %y
+  return %y
+}}
+"
+        )))
+    };
+    for shared in ["f32[2, 3]{1, 1}", "f32[2, 3]{0, 1}", "f32[2, 3]{2, 1}"] {
+        let diags = updated(shared).expect_err("unsupported");
+        assert_eq!(diags[0].slug, "unsupported");
+        assert!(diags[0].message.contains("update of %x"), "{}", diags[0]);
+    }
+    for apart in ["f32[2, 3]", "f32[2, 3]{1, 2}", "f32[2, 3]{4, 1}"] {
+        assert!(updated(apart).is_ok(), "{apart}");
+    }
+}
+
 /// The types that inference gives to a graph's last node, and the guards it adds.
 fn inferred(text: &str) -> Result<(String, Vec<String>), String> {
     let graph = parse(text);
