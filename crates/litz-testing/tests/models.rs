@@ -48,6 +48,23 @@ fn models_read_back_and_bytes_decide_all() {
 }
 
 #[test]
+fn python_takes_arguments_by_position_up_to_the_last_tensor() {
+    let text = "graph @g on cpu {
+        %x: f32[3, 2] = input
+        %i: i64[4] = input
+        %y: f32[4, 2] = aten.index_select.default(%x, 0, %i)
+        %z: f32[4, 1] = aten.sum.dim_IntList(%y, [1], true, none)
+        return %z
+    }";
+    let graph = litz_ir::text::graph::parse(text).expect("a graph");
+    let model = Model { graph, fills: Default::default(), bindings: vec![Vec::new()], seed: 0 };
+    let python = models::python::function(&model, "f", &litz_ops::Table::new());
+    for line in ["aten.index_select.default(x, 0, i)", "aten.sum.dim_IntList(y, dim=[1], keepdim=True)"] {
+        assert!(python.contains(line), "{python}");
+    }
+}
+
+#[test]
 fn inputs_have_all_sizes() {
     for number in 0..200 {
         let (model, _) = trial::numbered(2, number, &[Isa::Sse2]);

@@ -83,23 +83,19 @@ fn returns_several(schema: &OpSchema) -> bool {
     schema.returns.len() > 1 || schema.returns.iter().any(|result| result.ty.list)
 }
 
-/// `torch.ops.aten.add.Tensor(x0, x1, alpha=2)`.
+/// `torch.ops.aten.add.Tensor(x0, x1, alpha=2)`: arguments go by position up to the last tensor, whose names Python does
+/// not take for every operator, then by name, less those that have their defaults.
 fn call(model: &Model, node: &Node, table: &Table) -> String {
-    let schema = table.lookup(node.op.as_str());
+    let formals = table.lookup(node.op.as_str()).map_or(&[][..], |schema| &schema.args);
+    let last = formals.iter().rposition(|formal| formal.ty.base == BaseType::Tensor);
     let mut parts = Vec::new();
     for (at, arg) in node.args.iter().enumerate() {
-        let formal = schema.and_then(|schema| schema.args.get(at));
-        // What is left out has its default, whether by position or by name.
-        if formal.is_some_and(|formal| formal.default.as_ref() == Some(arg)) {
-            continue;
+        let text = argument(model, arg);
+        match formals.get(at) {
+            Some(formal) if Some(at) > last && formal.default.as_ref() == Some(arg) => {}
+            Some(formal) if Some(at) > last => parts.push(format!("{}={text}", formal.name)),
+            Some(_) | None => parts.push(text),
         }
-        // `self` and the like are no names that Python takes for every operator.
-        let is_tensor = formal.is_some_and(|formal| formal.ty.base == BaseType::Tensor);
-        let name = match formal {
-            Some(formal) if !(is_tensor && parts.len() == at) => format!("{}=", formal.name),
-            Some(_) | None => String::new(),
-        };
-        parts.push(format!("{name}{}", argument(model, arg)));
     }
     format!("torch.ops.{}({})", node.op, parts.join(", "))
 }
