@@ -14,7 +14,7 @@ pub struct Diag {
     /// Where in the user's source the thing came from, when known.
     pub source: Option<String>,
     /// The types of the operands, where it is these that do not go together.
-    pub operands: Option<String>,
+    pub operands: Option<Box<str>>,
     /// The next step, when there is one to give.
     pub help: Option<String>,
 }
@@ -33,7 +33,7 @@ impl Diag {
         self
     }
     /// Adds the types of the operands.
-    pub fn operands(mut self, operands: impl Into<String>) -> Diag {
+    pub fn operands(mut self, operands: impl Into<Box<str>>) -> Diag {
         self.operands = Some(operands.into());
         self
     }

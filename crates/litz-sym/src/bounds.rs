@@ -329,12 +329,12 @@ impl<'a> Prover<'a> {
             return range;
         }
         let range = range.intersect(self.factored(e));
-        if range.lo >= 0 || range.hi <= 0 { range } else { range.intersect(self.from_lowest(e)) }
+        if range.lo >= 0 || range.hi <= 0 { range } else { range.intersect(self.range_above_lowest(e)) }
     }
 
     /// Each term on its own, in terms of how far symbols are above their lowest values: where `s0 >= 2`, with
     /// `s0 == x + 2`, `s0*s0 - 3*s0 + 2` is `x*x + x`, which is not negative.
-    fn from_lowest(&self, e: Expr) -> Range {
+    fn range_above_lowest(&self, e: Expr) -> Range {
         // Products of so many numbers up to this stay within `i64`.
         const MOST: u64 = 1 << 15;
         let lowest = |sym: Sym| self.facts.range_of(sym).lo;
