@@ -352,6 +352,12 @@ impl BufData {
         span(&self.sizes, &self.strides)
     }
 
+    /// Number of elements in memory: along a stride of 0 there is one, whatever the size.
+    pub fn elements(&self) -> Expr {
+        let strided = self.sizes.iter().zip(&self.strides).filter(|(_, stride)| !stride.is_zero());
+        strided.map(|(&size, _)| size).product()
+    }
+
     /// Whether its elements fill its span, in any order.
     pub fn is_dense(&self) -> bool {
         self.span() == self.sizes.iter().product()

@@ -74,6 +74,21 @@ fn free_numbers(graph: &Graph) -> Diags {
     inputs.filter(|data| is_free(&data.ty)).map(|data| diag(&data.name)).collect()
 }
 
+/// Lets a load or store check at each point that its index is below `span`.
+fn check_index(nest: &mut Nest, at: usize, span: Expr) {
+    let sym = Sym::new(&format!("checked{at}"));
+    let (InstOp::Load { index, .. } | InstOp::Store { index, .. }) = &mut nest.body[at].op else { return };
+    let index = std::mem::replace(index, Expr::sym(sym));
+    let checks = [InstOp::Index(index), InstOp::Bind { sym, value: Val(at as u32), extent: span }];
+    let moved = checks.len() as u32;
+    for inst in &mut nest.body[at..] {
+        for operand in inst.op.operands_mut() {
+            operand.0 += if operand.index() >= at { moved } else { 0 };
+        }
+    }
+    nest.body.splice(at..at, checks.map(|op| Inst { op, ty: Dtype::I64 }));
+}
+
 /// Where an operand of a pointwise operator comes from.
 enum Source {
     Element(Access),
@@ -178,12 +193,14 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    /// Makes accesses inside of their buffers that are not known to be: by a guard on the sizes, or where the load has a
-    /// guard of its own, by more of that.
+    /// Makes accesses inside of their buffers that are not known to be: by a guard on the sizes, where the load has a
+    /// guard of its own by more of that, and what neither proves by a check at each point.
     fn require_inside(&mut self, nest: &mut Nest) -> Result<(), OpError> {
-        for Unproved { at, buf, index, axes } in
-            self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts)
-        {
+        let unproved = self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts);
+        if unproved.is_empty() {
+            return Ok(());
+        }
+        for Unproved { at, buf, index, axes } in unproved {
             let span = self.loops.bufs[buf].span();
             if let InstOp::Load { guard, .. } = &mut nest.body[at].op
                 && !guard.is_empty()
@@ -201,6 +218,12 @@ impl<'a> Lower<'a> {
                     required.map_err(|never| OpError::new("invalid-operator", never.to_string()))?;
                 }
             }
+        }
+        // Later ones first: what is inserted moves what stands behind.
+        for Unproved { at, buf, .. } in
+            self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts).into_iter().rev()
+        {
+            check_index(nest, at, self.loops.bufs[buf].span());
         }
         Ok(())
     }
@@ -284,6 +307,11 @@ impl<'a> Lower<'a> {
     /// Number of elements that a buffer reaches over.
     pub fn span(&self, buf: Buf) -> Expr {
         self.loops.bufs[buf].span()
+    }
+
+    /// Whether a buffer reaches over more than its elements.
+    pub fn has_gaps(&self, buf: Buf) -> bool {
+        self.loops.bufs[buf].elements() != self.span(buf)
     }
 
     // Walking the graph.

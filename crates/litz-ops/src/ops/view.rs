@@ -544,7 +544,11 @@ fn as_strided(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let (buf, first) = lw.storage(x)?;
     let offset = args.opt_int("storage_offset")?.unwrap_or(first);
     let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
-    // How far the storage reaches is known here only: the operand may view a part of it.
+    // How far the storage reaches is known here only: the operand may view a part of it. What lies between the elements
+    // of an input is not part of it: a call may copy the elements together.
+    if lw.has_gaps(buf) {
+        return Err(args.unsupported("a tensor with gaps between its elements"));
+    }
     let span = lw.span(buf);
     storage_holds(&mut lw.infer_cx(), args, (&sizes, &strides), offset, span)?;
     let access = Access::strided(buf, x.ty.dtype, sizes, &strides, offset);

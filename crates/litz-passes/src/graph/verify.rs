@@ -4,7 +4,7 @@
 use super::Pass;
 use litz_ir::graph::{Arg, Graph, Node, TensorType, Type, Value};
 use litz_ir::{Diag, Diags};
-use litz_ops::layout::{is_dense, is_distinct, same};
+use litz_ops::layout::{is_overlapping, same};
 use litz_ops::{InferCx, Rule, Table, infer};
 use litz_sym::Facts;
 
@@ -87,13 +87,13 @@ fn shares_memory(cx: &mut InferCx<'_>, node: &Node) -> bool {
 }
 
 /// Whether a value of type `stored` is what a node gives that infers `inferred`. Strides follow from the operand's
-/// where the memory is the operand's; a result with memory of its own may lie there in any order, element by element.
+/// where the memory is the operand's; a result with memory of its own may lie there in any order, with gaps as well.
 fn agree(facts: &Facts, stored: &Type, inferred: &Type, shares_memory: bool) -> bool {
     let equal = |a: &[_], b: &[_]| a.len() == b.len() && a.iter().zip(b).all(|(&a, &b)| same(facts, a, b));
     match (stored, inferred) {
         (Type::Tensor(stored), Type::Tensor(inferred)) => {
             let lies_right = lies_equally(facts, stored, inferred)
-                || !shares_memory && (is_dense(facts, stored) || is_distinct(facts, stored));
+                || !shares_memory && !is_overlapping(facts, stored);
             stored.dtype == inferred.dtype && equal(&stored.sizes, &inferred.sizes) && lies_right
         }
         (Type::Int(stored), Type::Int(inferred)) => same(facts, *stored, *inferred),

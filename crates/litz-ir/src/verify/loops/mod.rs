@@ -98,9 +98,7 @@ impl Verifier<'_> {
     fn coverage(&mut self) {
         for (buf, data) in self.loops.bufs.iter() {
             let Points::Some(points) = self.points[buf.index()] else { continue };
-            // Along a stride of 0 there is one element, whatever the size.
-            let strided = data.sizes.iter().zip(&data.strides).filter(|(_, stride)| !stride.is_zero());
-            let elements: Expr = strided.map(|(&size, _)| size).product();
+            let elements = data.elements();
             if data.kind == BufKind::Temp
                 && !points.is_zero()
                 && self.loops.facts.known(&Rel::lt(points, elements)).is_yes()
