@@ -92,8 +92,8 @@ fn agree(facts: &Facts, stored: &Type, inferred: &Type, shares_memory: bool) -> 
     let equal = |a: &[_], b: &[_]| a.len() == b.len() && a.iter().zip(b).all(|(&a, &b)| same(facts, a, b));
     match (stored, inferred) {
         (Type::Tensor(stored), Type::Tensor(inferred)) => {
-            let lies_right = lies_equally(facts, stored, inferred)
-                || !shares_memory && !is_overlapping(facts, stored);
+            let lies_right =
+                lies_equally(facts, stored, inferred) || !shares_memory && !is_overlapping(facts, stored);
             stored.dtype == inferred.dtype && equal(&stored.sizes, &inferred.sizes) && lies_right
         }
         (Type::Int(stored), Type::Int(inferred)) => same(facts, *stored, *inferred),

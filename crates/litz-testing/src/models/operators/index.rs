@@ -144,12 +144,17 @@ pub(super) fn sort(w: &mut Writer<'_, '_>) -> Option<()> {
             vec![tensor(a)],
             &[("stable", Arg::Bool(true)), ("dim", dim), ("descending", is_descending),]
         ),
-        1 => call!(
-            w,
-            "aten.topk.default",
-            vec![tensor(a), int(w.choices.pick(&[1, 2, 3])), dim, is_descending],
-            &[]
-        ),
+        1 => {
+            // The order of equal numbers is not promised: different ones, in a type that has enough of them.
+            let wide = [Dtype::F64, Dtype::I64, Dtype::I32].into_iter().find(|&wide| wide == ty.dtype);
+            let a = w.input(wide.unwrap_or(Dtype::F32), ty.sizes, Fill::Distinct)?;
+            call!(
+                w,
+                "aten.topk.default",
+                vec![tensor(a), int(w.choices.pick(&[1, 2, 3])), dim, is_descending],
+                &[]
+            )
+        }
         _ => call!(
             w,
             "aten.argsort.stable",
