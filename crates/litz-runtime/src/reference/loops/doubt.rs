@@ -319,6 +319,9 @@ pub(super) struct Running {
     weight: f64,
     terms: f64,
     has_fractions: bool,
+    /// Binary logarithms of the products of factors above 1, and of those below.
+    above: f64,
+    below: f64,
 }
 
 impl Running {
@@ -328,12 +331,8 @@ impl Running {
         if !is_sum {
             let args = [(before, self.doubt), term];
             self.doubt = of_operation(op.combine(), dtype, &args, (dtype, after));
-            // The product of all may stay in range while that of some does not.
-            let magnitude = Number::decode(dtype, after).double().abs();
-            let (largest, least) = limits(dtype);
-            let is_exact = magnitude == 0.0 || (magnitude >= least && magnitude <= largest);
-            if op == ReduceOp::Prod && dtype.is_float() && !is_exact {
-                self.doubt = f64::INFINITY;
+            if op == ReduceOp::Prod && dtype.is_float() {
+                self.multiply(dtype, term.0);
             }
             return;
         }
@@ -343,6 +342,21 @@ impl Running {
         if value.is_finite() {
             self.weight += value.abs();
             self.has_fractions |= value.fract() != 0.0;
+        }
+    }
+
+    /// Takes one more factor into account: the product of all may stay in range, or be zero, while that of some does not.
+    fn multiply(&mut self, dtype: Dtype, factor: Bits) {
+        // For what the factors before were rounded by.
+        const MARGIN: f64 = 1e-3;
+        let magnitude = Number::decode(dtype, factor).double().abs().log2();
+        if magnitude.is_finite() {
+            self.above += magnitude.max(0.0);
+            self.below += magnitude.min(0.0);
+        }
+        let (largest, least) = limits(dtype);
+        if self.above > largest.log2() - MARGIN || self.below < least.log2() + MARGIN {
+            self.doubt = f64::INFINITY;
         }
     }
 

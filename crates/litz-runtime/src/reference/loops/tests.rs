@@ -303,6 +303,16 @@ fn sums_are_in_doubt_by_their_terms_and_whole_numbers_are_not() {
 }
 
 #[test]
+fn products_are_in_doubt_where_those_of_some_factors_leave_the_type() {
+    let product = "buf x: f32[3] = input buf y: f32[]
+        nest r [ | i in 3] { %0: f32 = load x[i] %1: f32 = reduce.prod %0 store y[0] = %1 } return y";
+    assert_eq!(doubts(product, &[tensor(&[3], &[0f32, 2.0, -3.0])]), [0.0]);
+    // Infinity times zero, or zero.
+    assert_eq!(doubts(product, &[tensor(&[3], &[0f32, 3e38, 3.0])]), [f64::INFINITY]);
+    assert_eq!(doubts(product, &[tensor(&[3], &[1e30f32, 1e-30, 1e-30])]), [f64::INFINITY]);
+}
+
+#[test]
 fn doubts_pass_through_operations() {
     // The quotient is in doubt by its rounding; what follows is as steep as it is.
     let program = |line: &str| {
