@@ -3,7 +3,8 @@
 usage: run_models.py PREFIX
 
 PREFIX.py has a function for each model, PREFIX.safetensors its inputs as NAME.in.N, PREFIX.json its sizes by name. Writes
-PREFIX.out.safetensors with the results as NAME.out.N, and PREFIX.out.json with the error of each call that fails.
+PREFIX.out.safetensors with the results as NAME.out.N, those of half types once more as NAME.wide.N, computed in float32
+where the model takes it, and PREFIX.out.json with the error of each call that fails.
 """
 
 import importlib.util
@@ -14,6 +15,18 @@ import warnings
 
 import torch
 from safetensors.torch import load_file, save_file
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def widened(tensor):
+    return tensor.float() if tensor.dtype in HALF else tensor
+
+
+def plain(value):
+    """A copy that nothing else shares, of a tensor; other values as they are."""
+    return value.detach().clone(memory_format=torch.contiguous_format) if isinstance(value, torch.Tensor) else value
+
 
 warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
@@ -29,12 +42,19 @@ for name, sizes in json.loads(pathlib.Path(prefix + ".json").read_text()).items(
         inputs.append(tensors[f"{name}.in.{len(inputs)}"])
     try:
         with torch.no_grad():
-            results = getattr(models, name)(inputs, sizes)
+            results = [plain(result) for result in getattr(models, name)([plain(i) for i in inputs], sizes)]
     except Exception as error:
         errors[name] = str(error).splitlines()[0][:300]
         continue
-    for place, result in enumerate(results):
+    try:
+        with torch.no_grad():
+            wide = getattr(models, name)([widened(plain(tensor)) for tensor in inputs], sizes)
+    except Exception:
+        wide = [None] * len(results)
+    for place, (result, wider) in enumerate(zip(results, wide)):
         if isinstance(result, torch.Tensor):
-            outputs[f"{name}.out.{place}"] = result.detach().clone(memory_format=torch.contiguous_format)
+            outputs[f"{name}.out.{place}"] = result
+            if result.dtype in HALF and isinstance(wider, torch.Tensor) and wider.shape == result.shape:
+                outputs[f"{name}.wide.{place}"] = plain(wider)
 save_file(outputs, prefix + ".out.safetensors")
 pathlib.Path(prefix + ".out.json").write_text(json.dumps(errors))
