@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, bail, ensure};
 
@@ -34,6 +35,9 @@ pub struct Args {
     /// How long each target runs
     #[arg(long, value_name = "N", default_value_t = 600)]
     seconds: u64,
+    /// Targets that run at a time
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    jobs: usize,
     /// Build and write the seeds, and run nothing
     #[arg(long)]
     build: bool,
@@ -49,7 +53,7 @@ struct Outcome {
     findings: Vec<String>,
 }
 
-/// Runs the targets one after another; exit status 1 where there is a finding, or a target was too slow.
+/// Runs the targets, as many at a time as asked for; exit status 1 where there is a finding, or a target was too slow.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for name in &args.targets {
         ensure!(TARGETS.iter().any(|(target, _)| target == name), "no such target: {name}");
@@ -58,14 +62,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let wanted = TARGETS
         .iter()
         .filter(|(name, _)| args.targets.is_empty() || args.targets.iter().any(|wanted| wanted == name));
-    let (mut outcomes, mut rows) = (Vec::new(), Vec::new());
-    for &(name, least) in wanted {
+    let wanted: Vec<(&'static str, f64)> = wanted.copied().collect();
+    for (name, _) in &wanted {
         build(name)?;
         write_seeds(name)?;
-        if !args.build {
-            outcomes.push(fuzz(name, least, args.seconds)?);
-        }
     }
+    let outcomes = if args.build { Vec::new() } else { run_all(&wanted, args)? };
+    let mut rows = Vec::new();
     for outcome in &outcomes {
         let findings =
             if outcome.findings.is_empty() { "none".to_string() } else { outcome.findings.join(" ") };
@@ -89,6 +92,29 @@ fn ensure_cargo_fuzz() -> anyhow::Result<()> {
         return Ok(());
     }
     run_command(cargo().args(["install", "--locked", "cargo-fuzz"]))
+}
+
+/// What comes of the targets, in their order.
+fn run_all(wanted: &[(&'static str, f64)], args: &Args) -> anyhow::Result<Vec<Outcome>> {
+    let next = AtomicUsize::new(0);
+    let work = || -> anyhow::Result<Vec<(usize, Outcome)>> {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&(name, least)) = wanted.get(at) else { return Ok(done) };
+            done.push((at, fuzz(name, least, args.seconds)?));
+        }
+    };
+    let mut done = Vec::new();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..args.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| {
+            done.extend(worker.join().expect("invariant: no worker panics")?);
+            anyhow::Ok(())
+        })
+    })?;
+    done.sort_by_key(|(at, _)| *at);
+    Ok(done.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
 /// Builds one target with coverage and assertions. No sanitizer: nothing below the runtime is unsafe, and native code

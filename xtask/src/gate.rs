@@ -70,7 +70,7 @@ const CHECKS: [Check; 19] = [
     check("hostile-torch", "hostile --torch", ""),
     check("random", "random --count 20000 --seed {seed}", "random --count 500 --seed {seed}"),
     check("random-torch", "random --count 2000 --seed {seed} --torch", ""),
-    check("fuzz", "fuzz --seconds 600", "fuzz --seconds 30"),
+    check("fuzz", "fuzz --seconds 600 --jobs 2", "fuzz --seconds 30 --jobs 2"),
     check("bits", "bits", "bits --folder target/corpus --calls 20"),
     check("bench-models", "bench-models", ""),
     check("bench-kernels", "bench-kernels", ""),

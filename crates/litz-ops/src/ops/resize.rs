@@ -136,6 +136,27 @@ fn dyadic(x: f64) -> Option<(i64, i64)> {
     Some(((x * den as f64) as i64, den))
 }
 
+/// The simplest `num / den` that a positive number is the rounded value of, from its continued fraction; none where it takes a
+/// million parts or more. What users write as 1.7 is 17/10, and eager means that, too.
+fn fraction(x: f64) -> Option<(i64, i64)> {
+    const MOST: i64 = 1 << 20;
+    let ((mut before, mut num), (mut below, mut den)) = ((0i64, 1i64), (1i64, 0i64));
+    let mut rest = x;
+    while rest < MOST as f64 {
+        let whole = rest.floor() as i64;
+        (before, num) = (num, whole * num + before);
+        (below, den) = (den, whole * den + below);
+        if num.max(den) >= MOST {
+            return None;
+        }
+        if num as f64 / den as f64 == x {
+            return Some((num, den));
+        }
+        rest = 1.0 / (rest - whole as f64);
+    }
+    None
+}
+
 fn result_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = operand(args)?.ty;
     let mut sizes = x.sizes[..2].to_vec();
@@ -149,12 +170,12 @@ impl Axis {
     fn ratio(&self) -> (Expr, Expr) {
         let (n, m) = (self.size, self.count);
         let Some(scale) = self.scale else { return reduced(n, m) };
-        match dyadic(scale) {
+        match fraction(scale) {
             Some((num, den)) if m * den == n * num => reduced(n, m),
             Some((num, den)) => (Expr::int(den), Expr::int(num)),
             None => {
-                // 32 bits after the point are more than eager's f32 keeps.
-                const ONE: i64 = 1 << 32;
+                // More bits after the point than eager's f32 keeps, and few enough for images of four million rows.
+                const ONE: i64 = 1 << 40;
                 (Expr::int((ONE as f64 / scale).round() as i64), Expr::int(ONE))
             }
         }
@@ -443,5 +464,22 @@ impl<'a> Filter<'a> {
             b.store(out, at, sum);
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scale_factors_are_the_fractions_that_users_mean() {
+        assert_eq!(fraction(1.7), Some((17, 10)));
+        assert_eq!(fraction(0.6), Some((3, 5)));
+        assert_eq!(fraction(2.0), Some((2, 1)));
+        assert_eq!(fraction(1.0 / 3.0), Some((1, 3)));
+        assert_eq!(fraction(224.0 / 225.0), Some((224, 225)));
+        assert_eq!(fraction(std::f64::consts::PI), None);
+        assert_eq!(fraction(f64::INFINITY), None);
+        assert_eq!(fraction(1e-300), None);
     }
 }
