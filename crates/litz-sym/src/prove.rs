@@ -118,8 +118,15 @@ impl Prover<'_> {
     /// The step from `e` to `e - by*guard`: as `guard <= 0` and `by >= 0`, it is at least `e`.
     fn follows_from_guards(&self, e: Expr, steps: u32) -> bool {
         let related = |guard: &&Expr| guard.mask() & e.mask() != 0;
+        // An index below the smaller of two numbers is below both.
+        let below = |sym: Sym| match self.facts.extent_of(sym).map(|extent| (extent.kind(), extent)) {
+            Some((Kind::Min(a, b), _)) => smallvec![Expr::sym(sym) - a + 1, Expr::sym(sym) - b + 1],
+            Some((_, extent)) if extent.as_int().is_none() => smallvec![Expr::sym(sym) - extent + 1],
+            Some(_) | None => SmallVec::<[Expr; 2]>::new(),
+        };
+        let indices: SmallVec<[Expr; 4]> = e.syms().into_iter().flat_map(below).collect();
         let mut simpler: SmallVec<[Expr; 4]> = SmallVec::new();
-        for &guard in self.facts.at_most_zero().iter().filter(related) {
+        for &guard in self.facts.at_most_zero().iter().filter(related).chain(&indices) {
             for by in self.multipliers(e, guard) {
                 let next = e - by * guard;
                 if !self.spend(next) {

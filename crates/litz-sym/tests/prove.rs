@@ -160,6 +160,15 @@ const ACCESSES: &[Access] = &[
         index: "ii + 6*im + 4098*io + 16*ji + 2048*jo + 1008*floordiv(ii + 6*im + 2*io, 16) - 1792*mod(jo, 4)",
         span: "98302",
     },
+    // The diagonal below the main one of rows that two columns were added to.
+    Access {
+        sizes: &["s0"],
+        guards: &["s0 <= 64", "s0 >= 3"],
+        axes: &[("i", "min(s0 - 1, 9)")],
+        conditions: &["i < 7"],
+        index: "8*i + 7",
+        span: "7*s0",
+    },
     // A flat index of 14 by 14 rows of 152, from the parts of 4096 that threads take.
     Access {
         sizes: &[],

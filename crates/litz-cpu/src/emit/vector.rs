@@ -16,9 +16,12 @@ impl Emitter<'_> {
         count: u32,
         copies: u32,
     ) -> Result<(), EmitError> {
-        if self.facts.bounds(extent).hi <= 0 {
+        let range = self.facts.bounds(extent);
+        if range.hi <= 0 {
             return Ok(());
         }
+        // Remainders of a negative number would be iterations.
+        let extent = if range.lo < 0 { self.facts.simplify(extent.max(0)) } else { extent };
         let step = i64::from(count);
         let [base, number, lane] =
             ["base", "group", "lane"].map(|part| Sym::new(&format!("{}.{part}", inner.var.name())));

@@ -48,7 +48,9 @@ impl Verifier<'_> {
             let users: Vec<Expr> =
                 leaf.bind.iter().map(|&(_, value)| value).filter(|value| value.has_sym(axis.var)).collect();
             let counts_blocks = leaf.block.is_some_and(|block| block.number == Expr::sym(axis.var));
-            if users.is_empty() && !self.is_one(axis.extent) && !counts_blocks {
+            // A loop of at most one iteration repeats nothing.
+            let is_repeated = self.loops.facts.bounds(axis.extent).hi > 1;
+            if users.is_empty() && is_repeated && !counts_blocks {
                 let message = format_args!("`{name}` runs at each {axis}, but no axis depends on it");
                 self.report.fail("repeated-leaf", message);
             }

@@ -338,6 +338,8 @@ fn doubts_pass_through_operations() {
     assert_eq!(at("%2: f32 = floor %1", 0.0), 1.0);
     assert_eq!(at("%2: f32 = floor %1", 1.0), 0.0);
     assert!(at("%2: f32 = log %1", 0.0) < 1e-5);
+    // Half of pi, on either side of which the tangent is as large as it gets.
+    assert_eq!(at("%2: f32 = tan %1", std::f32::consts::FRAC_PI_2.ln()), f64::INFINITY);
 }
 
 #[test]
