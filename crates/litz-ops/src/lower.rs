@@ -196,10 +196,11 @@ impl<'a> Lower<'a> {
     /// Makes accesses inside of their buffers that are not known to be: by a guard on the sizes, where the load has a
     /// guard of its own by more of that, and what neither proves by a check at each point.
     fn require_inside(&mut self, nest: &mut Nest) -> Result<(), OpError> {
-        let unproved = self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts);
+        let mut unproved = self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts);
         if unproved.is_empty() {
             return Ok(());
         }
+        self.guard_where_empty(nest, &mut unproved);
         for Unproved { at, buf, index, axes } in unproved {
             let span = self.loops.bufs[buf].span();
             if let InstOp::Load { guard, .. } = &mut nest.body[at].op
@@ -226,6 +227,28 @@ impl<'a> Lower<'a> {
             check_index(nest, at, self.loops.bufs[buf].span());
         }
         Ok(())
+    }
+
+    /// Code may move a load out of loops that its index does not mention. Where these may have no points, and it is inside
+    /// only because they have some, it gets that as its guard; other loads stay in `unproved`.
+    fn guard_where_empty(&mut self, nest: &mut Nest, unproved: &mut Vec<Unproved>) {
+        let facts = &self.loops.facts;
+        let some = nest.all_axes().map(|axis| Rel::le(1, axis.extent));
+        let some: Vec<Rel> = some.filter(|some| !facts.known(some).is_yes()).collect();
+        let mut guarded = nest.clone();
+        for access in unproved.iter() {
+            if let Inst { op: InstOp::Load { guard, other, .. }, ty } = &mut guarded.body[access.at]
+                && guard.is_empty()
+            {
+                guard.clone_from(&some);
+                *other = Scalar::zero(*ty);
+            }
+        }
+        let left = self.inside.unproved(&guarded, &self.loops.bufs, facts);
+        let is_left = |access: &Unproved| left.iter().any(|left| left.at == access.at);
+        for access in unproved.extract_if(.., |access| !is_left(access)) {
+            nest.body[access.at] = guarded.body[access.at].clone();
+        }
     }
 
     /// Appends a call of a runtime routine, which takes buffers as the vectors that they are in memory.
