@@ -328,14 +328,20 @@ impl<'a> Cx<'a> {
     /// The grid axis along which something is contiguous, in runs of `run` elements, that is far apart along `lane`.
     fn transposed(&self, lane: Axis, run: i64, grid: &[Axis], runs: &[Run<'_>]) -> Option<Axis> {
         let lanes = i64::from(self.target.lanes());
-        if self.size(lane.extent) < lanes {
+        // The last square may reach beyond an axis, which leaves only notice of an axis that is theirs.
+        let fits = |axis: &Axis| {
+            let is_own = |value: Expr| !value.has_sym(axis.var) || value == Expr::sym(axis.var);
+            let mut bound = runs.iter().flat_map(|r| &r.body).flat_map(|placed| &placed.leaf.bind);
+            self.facts.divides(lanes, axis.extent) || bound.all(|&(_, value)| is_own(value))
+        };
+        if self.size(lane.extent) < lanes || !fits(&lane) {
             return None;
         }
         let indices = runs.iter().flat_map(|r| &r.body).flat_map(|placed| &placed.indices);
         let far: Vec<Expr> =
             indices.copied().filter(|e| matches!(step_in_runs(*e, lane.var, run), Step::Far(_))).collect();
         let crosses = |axis: &Axis| far.iter().any(|e| step_in_runs(*e, axis.var, run) == Step::Unit);
-        grid.iter().copied().find(|a| self.size(a.extent) >= lanes && crosses(a))
+        grid.iter().copied().find(|a| self.size(a.extent) >= lanes && fits(a) && crosses(a))
     }
 
     /// Whether what is stored is far apart along `lane`, and contiguous along `across`. Loads can be transposed in
