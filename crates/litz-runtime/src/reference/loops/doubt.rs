@@ -155,6 +155,10 @@ fn float(op: ScalarOp, dtype: Dtype, args: [Interval; 3], result: f64) -> f64 {
         | Floor | Ceil | Round | Trunc => {}
         And | Or | Xor | Not | Shl | Shr | Select => return f64::INFINITY,
     }
+    // Whether a NaN is negative depends on how it came about.
+    if op == Copysign && b.value.is_nan() {
+        return f64::INFINITY;
+    }
     let (largest, least) = limits(dtype);
     if !result.is_finite() {
         return not_finite(op, args, result);

@@ -338,6 +338,14 @@ fn doubts_pass_through_operations() {
     assert_eq!(at("%2: f32 = floor %1", 0.0), 1.0);
     assert_eq!(at("%2: f32 = floor %1", 1.0), 0.0);
     assert!(at("%2: f32 = log %1", 0.0) < 1e-5);
+    // The square root of a negative number has either sign.
+    let sign = "buf x: f32[1] = input buf y: f32[1]
+        nest n [i in 1] {
+            %0: f32 = load x[i] %1: f32 = sqrt %0 %2: f32 = copysign %0, %1 store y[i] = %2
+        }
+        return y";
+    assert_eq!(doubts(sign, &[tensor(&[1], &[-2f32])]), [f64::INFINITY]);
+    assert_eq!(doubts(sign, &[tensor(&[1], &[4f32])]), [0.0]);
     // Half of pi, on either side of which the tangent is as large as it gets.
     assert_eq!(at("%2: f32 = tan %1", std::f32::consts::FRAC_PI_2.ln()), f64::INFINITY);
 }
