@@ -91,7 +91,7 @@ impl Interpreter {
         let mut state = idle.unwrap_or_default();
         let result = self.start(&mut state, args, sizes).and_then(|()| {
             let mut machine = Machine { code: &self.code, args, state: &mut state };
-            machine.run_grid(&self.code.grid).map_err(|fault| self.explain(fault))
+            machine.run_all().map_err(|fault| self.explain(fault))
         });
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(state);
         result
@@ -167,6 +167,16 @@ struct Machine<'a, 'b> {
 }
 
 impl Machine<'_, '_> {
+    /// Runs all points of the grid. Where one of its axes has none, the others are not counted.
+    fn run_all(&mut self) -> Result<(), Fault> {
+        for (_, extent) in &self.code.grid {
+            if self.index(extent)? <= 0 {
+                return Ok(());
+            }
+        }
+        self.run_grid(&self.code.grid)
+    }
+
     fn run_grid(&mut self, grid: &[(usize, Formula)]) -> Result<(), Fault> {
         let Some(((var, extent), inner)) = grid.split_first() else {
             for local in &mut self.state.locals {

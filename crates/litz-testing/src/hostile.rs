@@ -10,7 +10,7 @@ use litz_ir::graph::{Arg, Device, Graph, Node, OpName, Type};
 use litz_ops::{InferCx, Table, infer};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
-use litz_runtime::{GuardPages, RunError};
+use litz_runtime::{GuardPages, Limits, RunError};
 
 use crate::archive;
 use crate::cases::{self, Case};
@@ -130,6 +130,8 @@ pub enum Where {
 
 /// Results of more elements are not computed.
 const MOST_ELEMENTS: i64 = 1 << 20;
+/// Statements that a call may execute: a few seconds of the reference device.
+const MOST_ITERATIONS: u64 = 1 << 24;
 
 /// Compiles the call as a text and as an archive, and runs it.
 pub fn attempt(case: &Case, place: Where) -> Outcome {
@@ -233,10 +235,14 @@ fn from_archive(case: &Case, graph: &Graph, archive: Vec<u8>, place: Where) -> R
         devices.extend([GuardPages::AtEnds, GuardPages::AtStarts].map(|pages| (native.clone(), pages)));
     }
     for (device, guard_pages) in devices {
-        let options = RunOptions { guard_pages, ..RunOptions::default() };
+        let limits = Limits { iterations: MOST_ITERATIONS, ..Limits::default() };
+        let options = RunOptions { guard_pages, limits, ..RunOptions::default() };
         let (program, kernels, weights) = (&realized.program, &realized.kernels, HashMap::new());
         let ended = Executable::with_options(program, kernels, device, &weights, &options)
             .and_then(|executable| executable.run(&case.inputs()));
+        if matches!(ended, Err(RunError::Limit(_))) {
+            return Ok(Outcome::Large);
+        }
         match ended.map_err(|error| failed(error.into())) {
             Ok(_) | Err(Outcome::Ran) => {}
             Err(outcome) => return Ok(outcome),

@@ -191,7 +191,7 @@ fn rms_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let x = args.tensor("input")?;
     let dims = normalized_dims(args, x.ty)?;
     let affine = layer_affine(lw, args)?;
-    let eps = args.opt_float("eps")?.unwrap_or(epsilon(x.ty.dtype));
+    let eps = args.opt_float("eps")?.unwrap_or(epsilon(x.ty.dtype.compute()));
     let x = lw.access(x)?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let compute = x.dtype.compute();
@@ -208,14 +208,9 @@ fn rms_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     apply(lw, &x, &dims, None, &scale, &affine, &out)
 }
 
-/// The distance from 1 to the next number.
-fn epsilon(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F16 => 2f64.powi(-10),
-        Dtype::BF16 => 2f64.powi(-7),
-        Dtype::F64 => f64::EPSILON,
-        _ => f64::from(f32::EPSILON),
-    }
+/// The distance from 1 to the next number of the type that is computed in, f64 or f32.
+fn epsilon(compute: Dtype) -> f64 {
+    if compute == Dtype::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) }
 }
 
 // Group norm: the operand seen as [batch, group, channel in group, rest...].
