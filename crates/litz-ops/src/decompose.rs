@@ -62,7 +62,13 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
                 replaced.extend(moved);
                 left.extend(nodes.into_iter().rev());
             }
-            Err(error) => diags.push(error.at(&node, &graph.values)),
+            Err(mut error) => {
+                // What a rule calls has errors of its own, which do not say what the user wrote.
+                if !error.message.contains(node.op.as_str()) {
+                    error.message = format!("{}: {}", node.op, error.message);
+                }
+                diags.push(error.at(&node, &graph.values));
+            }
         }
     }
     let current = |v: &mut Value| *v = replaced.get(v).copied().unwrap_or(*v);

@@ -88,9 +88,10 @@ fn take_in(loops: &mut Loops, at: usize, uses: &mut Uses, constant: &[bool], set
     true
 }
 
-/// The one store of a nest without reductions or scans.
+/// The one store of a nest without reductions or scans. A nest without points stores nothing, and reads what has no
+/// elements.
 fn single_store(nest: &Nest) -> Option<(Buf, Expr)> {
-    if !nest.reduced.is_empty() {
+    if !nest.reduced.is_empty() || nest.axes.iter().any(|axis| axis.extent.is_zero()) {
         return None;
     }
     let mut found = None;
