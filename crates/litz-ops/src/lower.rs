@@ -235,6 +235,9 @@ impl<'a> Lower<'a> {
         let facts = &self.loops.facts;
         let some = nest.all_axes().map(|axis| Rel::le(1, axis.extent));
         let some: Vec<Rel> = some.filter(|some| !facts.known(some).is_yes()).collect();
+        if some.is_empty() {
+            return;
+        }
         let mut guarded = nest.clone();
         for access in unproved.iter() {
             if let Inst { op: InstOp::Load { guard, other, .. }, ty } = &mut guarded.body[access.at]
