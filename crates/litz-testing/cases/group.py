@@ -33,6 +33,10 @@ for mode in (0, 1, 2):
     bag(w, where, torch.tensor([0, 3, 5]), False, mode, False, None, True, None)
     bag(w, where, torch.tensor([0, 3]), False, mode, False, None, False, 5)
 bag(w, where, torch.tensor([0, 3]), False, 0, False, rand(5), False, -1)
+for inner in (aten._embedding_bag.default, aten._embedding_bag_forward_only.default):
+    for padding in (-1, 5, -5):
+        case(inner, w, where, torch.tensor([0, 3]), False, 0, False, None, False, padding, keep=1)
+    case(inner, w, where, torch.tensor([0, 3]), keep=1)
 case(aten.histc.default, rand(20), 6, -3, 3)
 case(aten.histc.default, torch.arange(8.0), 8, 0, 7)
 case(aten.histc.default, rand(20), 5)

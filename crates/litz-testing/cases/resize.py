@@ -48,3 +48,12 @@ case(aten.upsample_bilinear2d.vec, image.bfloat16(), [6, 8], False, None)
 case(aten.upsample_bilinear2d.default, image.double(), [4, 9], False)
 case(aten.upsample_linear1d.default, rand(1, 2, 5), [8], False, 1.6)
 case(aten.upsample_trilinear3d.default, rand(1, 1, 2, 3, 2).contiguous(memory_format=last3d), [4, 6, 4], False, 2.0, 2.0, 2.0)
+# Elements of weight 0 are multiplied with it: NaN and infinities show in results that lie on other elements.
+holes = torch.arange(36.0).reshape(1, 1, 6, 6)
+holes[0, 0, 1, 2], holes[0, 0, 4, 4], holes[0, 0, 0, 1] = NAN, INF, -INF
+for align in (False, True):
+    for size in ([2, 2], [6, 6], [6, 12], [1, 1], [11, 3], [12, 11]):
+        case(aten.upsample_bilinear2d.vec, holes, size, align, None)
+        case(aten.upsample_bicubic2d.vec, holes, size, align, None)
+    case(aten.upsample_linear1d.vec, holes[0], [6], align, None)
+    case(aten.upsample_linear1d.vec, holes[0], [2], align, None)

@@ -119,6 +119,9 @@ fn bag_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError
     };
     let bags = if args.flag("include_last_offset")? { bags - 1 } else { bags };
     not_negative(cx, args, &[bags])?;
+    if !w.dtype.is_float() {
+        return Err(args.invalid(format!("expected floating-point embeddings, found {w}")));
+    }
     args.of_types("indices", POSITIONS)?;
     args.of_types("offsets", POSITIONS)?;
     args.of_types("per_sample_weights", &[w.dtype])?;
@@ -126,6 +129,7 @@ fn bag_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError
     if args.has("per_sample_weights") && bag_mode(args)? != Bag::Sum {
         return Err(args.invalid("weights of samples go with sums only"));
     }
+    padding(cx, args, w.sizes[0])?;
     let vector = |size: Expr| Type::Tensor(TensorType::contiguous(Dtype::I64, vec![size]));
     let bag = TensorType::contiguous(w.dtype, vec![bags, features]);
     Ok(vec![Type::Tensor(bag), vector(count), vector(bags), vector(bags)])
@@ -139,7 +143,7 @@ fn embedding_bag(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let (w, indices) = (lw.access(args.tensor("weight")?)?, lw.access(args.tensor("indices")?)?);
     let offsets = lw.access(args.tensor("offsets")?)?;
     let scales = args.opt_tensor("per_sample_weights")?.map(|t| lw.access(t)).transpose()?;
-    let padding = args.opt_int("padding_idx")?.map(|i| wrapped(lw, i, w.sizes[0]));
+    let padding = padding(&mut lw.infer_cx(), args, w.sizes[0])?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let (count, bags) = (indices.sizes[0], out.sizes[0]);
     let bag = lw.temp("bag", Dtype::I64, &[count]);
@@ -212,9 +216,19 @@ fn embedding_bag(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     })
 }
 
-/// A row number, negative ones counted from the end; -1 of no rows names none.
-fn wrapped(lw: &mut Lower<'_>, row: Expr, rows: Expr) -> Expr {
-    if lw.infer_cx().known(Rel::lt(row, 0)) == Some(true) { row + rows } else { row }
+/// The row that does not count. Users count it from the end too; the operators below theirs mean none by a negative one.
+fn padding(cx: &mut InferCx<'_>, args: &Args<'_>, rows: Expr) -> Result<Option<Expr>, OpError> {
+    if !args.has("padding_idx") {
+        return Ok(None);
+    }
+    let row = args.literal("padding_idx")?;
+    if args.op() != "aten.embedding_bag.padding_idx" {
+        return Ok((row >= 0).then(|| Expr::int(row)));
+    }
+    let outside = |_| args.invalid(format!("row {row} of padding is none of {rows} embeddings"));
+    let rel = if row < 0 { Rel::ge(rows, row.saturating_neg()) } else { Rel::lt(Expr::int(row), rows) };
+    cx.require(rel, args.op()).map_err(outside)?;
+    Ok(Some(if row < 0 { rows + row } else { Expr::int(row) }))
 }
 
 fn fill(lw: &mut Lower<'_>, out: &Access, value: f64) -> Result<(), OpError> {

@@ -210,11 +210,13 @@ fn quantile(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (dim, ty) = (Expr::int(at as i64), r.ty(x)?);
     let length = ty.sizes.get(at).and_then(|n| n.as_int());
     let length = length.ok_or_else(|| r.args().unsupported("a symbolic number of elements"))?;
-    if length == 0 {
-        return Err(r.args().invalid(format!("expected elements, found {ty}")));
-    }
-    if length == 0 || !(0.0..=1.0).contains(&q) {
-        return Err(r.args().invalid("expected elements, and a fraction between 0 and 1"));
+    let empty = |args: &Args<'_>| args.invalid(format!("expected elements, found {ty}"));
+    r.require(|cx, args| {
+        let mut sizes = ty.sizes.iter();
+        sizes.try_for_each(|&n| cx.require(Rel::ge(n, 1), args.op()).map_err(|_| empty(args)))
+    })?;
+    if !(0.0..=1.0).contains(&q) {
+        return Err(r.args().invalid(format!("expected a fraction between 0 and 1, found {q}")));
     }
     let place = q * (length - 1) as f64;
     let (low, weight) = match r.args().str("interpolation")? {

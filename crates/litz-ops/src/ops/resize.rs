@@ -65,8 +65,8 @@ struct Axis {
     scale: Option<f64>,
 }
 
-/// An element read, by its coordinate, and its weight; none means 1.
-type Tap = (Expr, Option<Val>);
+/// An element read, by its coordinate, and its weight.
+type Tap = (Expr, Val);
 
 fn operand<'a>(args: &Args<'a>) -> Result<Tensor<'a>, OpError> {
     let x = args.tensor("self").or_else(|_| args.tensor("input"))?;
@@ -314,22 +314,19 @@ fn taps(
     dtype: Dtype,
 ) -> Vec<Tap> {
     // As eager, whatever the scale.
-    if curve == Curve::Linear && axis.count == axis.size {
-        return vec![(at, None)];
-    }
-    let (num, den) = axis.place(at, align_corners);
+    let stays = curve == Curve::Linear && axis.count == axis.size;
+    let (num, den) = if stays { (at, Expr::one()) } else { axis.place(at, align_corners) };
     let num = if curve == Curve::Linear { num.max(0) } else { num };
     let first = b.simplify(num.floordiv(den));
     let rest = b.simplify(num.modulo(den));
-    if rest.is_zero() {
-        return vec![(first, None)];
-    }
+    // Elements of weight 0 are read too: eager multiplies them, and NaN and infinities show.
     let (rest, den) = (b.index(rest, dtype), b.index(den, dtype));
     let t = b.div(rest, den);
     let weights = curve_weights(b, t, curve);
     let start = if curve == Curve::Linear { 0 } else { -1 };
     let clamped = |i: usize| (first + start + i as i64).max(0).min(axis.size - 1);
-    weights.into_iter().enumerate().map(|(i, w)| (clamped(i), Some(w))).collect()
+    let element = |i: usize| if stays { at } else { clamped(i) };
+    weights.into_iter().enumerate().map(|(i, w)| (element(i), w)).collect()
 }
 
 /// The sum over all combinations of taps, one of each dimension; the last dimension is summed first.
@@ -338,9 +335,7 @@ fn weighted_sum(b: &mut Body<'_>, x: &Access, coords: &[Expr], taps: &[Vec<Tap>]
     let mut sum = None;
     for &(coord, weight) in along {
         let mut v = weighted_sum(b, x, &[coords, &[coord]].concat(), rest);
-        if let Some(weight) = weight {
-            v = b.mul(v, weight);
-        }
+        v = b.mul(v, weight);
         sum = Some(match sum {
             Some(sum) => b.add(sum, v),
             None => v,

@@ -31,6 +31,17 @@ enum Cell {
     Plain(&'static str),
 }
 
+impl Cell {
+    /// Gates, whose rows lie one behind the other in weights and biases.
+    fn gates(self) -> i64 {
+        match self {
+            Cell::Lstm => 4,
+            Cell::Gru => 3,
+            Cell::Plain(_) => 1,
+        }
+    }
+}
+
 /// What one direction of one layer has learned. Rows of weights and biases are those of all gates.
 struct Params {
     input: Value,
@@ -196,8 +207,9 @@ fn run(
     Ok(Run { hidden, last: state })
 }
 
-/// Input and states of a step are matrices with a row for each sequence of the batch.
-fn one_batch(cx: &mut InferCx<'_>, args: &Args<'_>, cell: Cell) -> Result<(), OpError> {
+/// Input and states of a step are matrices with a row for each sequence of the batch; states are as wide as the weights
+/// have rows for each gate.
+fn fitting(cx: &mut InferCx<'_>, args: &Args<'_>, cell: Cell) -> Result<(), OpError> {
     let mut tensors = if cell == Cell::Lstm { args.tensors("hx")? } else { vec![args.tensor("hx")?] };
     let input = args.tensor("input")?;
     tensors.push(input);
@@ -211,12 +223,26 @@ fn one_batch(cx: &mut InferCx<'_>, args: &Args<'_>, cell: Cell) -> Result<(), Op
         };
         cx.require(Rel::eq(*rows, *batch), args.op()).map_err(differs)?;
     }
+    let (states, gates) = (states(args, cell)?, cell.gates());
+    let width = states[0].1;
+    for &(_, other) in &states {
+        let differs = |_| args.invalid(format!("states of {width} and {other} features"));
+        cx.require(Rel::eq(other, width), args.op()).map_err(differs)?;
+    }
+    for name in ["w_ih", "w_hh"] {
+        let ty = args.tensor(name)?.ty;
+        let differs = |_| args.invalid(format!("{ty} is not {gates} gates of {width} features"));
+        let [rows, _] = ty.sizes[..] else {
+            return Err(args.invalid(format!("expected a matrix of weights, found {ty}")));
+        };
+        cx.require(Rel::eq(rows, width * gates), args.op()).map_err(differs)?;
+    }
     Ok(())
 }
 
 /// One step alone.
 fn single(r: &mut Rewriter<'_>, cell: Cell) -> Result<Vec<Value>, OpError> {
-    r.require(|cx, args| one_batch(cx, args, cell))?;
+    r.require(|cx, args| fitting(cx, args, cell))?;
     let args = r.args();
     let states = states(&args, cell)?;
     let bias = |name: &str| args.opt_tensor(name).map(|t| t.map(|t| t.value));

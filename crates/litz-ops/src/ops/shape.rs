@@ -165,19 +165,16 @@ fn pad_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
         }
         let mut rels = match pad_mode_of(args)? {
             "reflect" => vec![Rel::lt(before, n), Rel::lt(after, n)],
-            "circular" => vec![Rel::le(before, n), Rel::le(after, n)],
+            // What is left repeats: eager copies what was never written where that is too little.
+            "circular" => [before, after].map(|amount| Rel::le(amount, kept(n, (before, after)))).to_vec(),
             "replicate" => vec![Rel::ge(n, 1)],
             // Both ends cannot be cut by more than there is.
             _ => vec![Rel::ge(n + before, 0), Rel::ge(n + after, 0)],
         };
         let cuts = [before, after].iter().any(|amount| amount.as_int().is_some_and(|a| a < 0));
-        if cuts && pad_mode_of(args)? != "constant" && !(n + before + after).is_zero() {
-            // What is left is enough to be repeated.
-            let kept = kept(n, (before, after));
-            rels.push(Rel::ge(kept, 1));
-            if pad_mode_of(args)? == "circular" {
-                rels.extend([Rel::ge(kept, before), Rel::ge(kept, after)]);
-            }
+        let repeats = matches!(pad_mode_of(args)?, "reflect" | "replicate");
+        if cuts && repeats && !(n + before + after).is_zero() {
+            rels.push(Rel::ge(kept(n, (before, after)), 1));
         }
         let outside = |_| args.invalid(format!("cannot pad a dimension of {n} by {before} and {after}"));
         rels.into_iter().try_for_each(|rel| cx.require(rel, args.op())).map_err(outside)?;
@@ -254,10 +251,6 @@ fn pad_mode(lw: &mut Lower<'_>, args: &Args<'_>, mode: &str) -> Result<(), OpErr
     };
     let x = lw.access(args.tensor("self")?)?;
     let pads = pads(args, x.rank())?;
-    // Eager copies what was never written where more is asked for than is left.
-    for (&n, &(before, after)) in x.sizes.iter().zip(&pads).filter(|_| mode == "circular") {
-        lw.infer_cx().require(Rel::le(before.max(after), kept(n, (before, after)).max(0)), args.op())?;
-    }
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
         let place = |d: usize| match pads[d] {

@@ -384,7 +384,12 @@ fn reduction(w: &mut Writer<'_, '_>) -> Option<()> {
         15 => one!(w, "aten.argmax.default", vec![a]),
         16 => call!(w, "aten.std.correction", vec![a, dims], &[("correction", int(1)), ("keepdim", keep)])
             .map(|v| v[0]),
-        17 => call!(w, "aten.var_mean.correction", vec![a, dims], &[("correction", int(0))]).map(|v| v[0]),
+        17 => {
+            // The mean is a by-product of the variance, and in PyTorch NaN where that is, for infinities in some places.
+            let finite = one!(w, "aten.nan_to_num.default", vec![a, number(0.0), number(4.0), number(-4.0)])?;
+            let operands = vec![tensor(finite), dims];
+            call!(w, "aten.var_mean.correction", operands, &[("correction", int(0))]).map(|v| v[0])
+        }
         _ => call!(w, "aten.aminmax.default", vec![a], &[("dim", dim), ("keepdim", keep)]).map(|v| v[0]),
     }
     .map(drop)
