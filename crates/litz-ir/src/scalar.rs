@@ -75,6 +75,16 @@ impl Scalar {
             Kind::Float | Kind::Complex => Scalar::Float(self.as_f64()),
         }
     }
+    /// The value that an element of `dtype` has of it where that is a half type, and the value itself elsewhere.
+    pub fn rounded(self, dtype: Dtype) -> Scalar {
+        // By way of f32, as PyTorch converts numbers.
+        let single = self.as_f64() as f32;
+        match dtype {
+            Dtype::F16 => Scalar::Float(half::f16::from_f32(single).to_f64()),
+            Dtype::BF16 => Scalar::Float(half::bf16::from_f32(single).to_f64()),
+            _ => self,
+        }
+    }
     /// The value as a float.
     pub fn as_f64(self) -> f64 {
         match self {

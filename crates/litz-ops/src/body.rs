@@ -28,6 +28,8 @@ pub struct Point<'p, 'a> {
     pub condition: Option<Val>,
     /// The type operands arrive in.
     pub dtype: Dtype,
+    /// The type that they have in common, whose compute type that is.
+    common: Dtype,
 }
 
 const AXIS_NAMES: [&str; 8] = ["i", "j", "k", "l", "m", "n", "o", "p"];
@@ -227,6 +229,23 @@ impl<'a> Body<'a> {
         }
     }
 
+    /// A number in the compute type of `dtype`, rounded to `dtype`.
+    pub fn rounded_number(&mut self, n: Number, dtype: Dtype) -> Val {
+        let literal = match n {
+            Number::Bool(b) => Some(Scalar::Bool(b)),
+            Number::Float(f) => Some(Scalar::Float(f)),
+            Number::Int(e) => e.as_int().map(Scalar::Int),
+        };
+        match literal {
+            Some(literal) => self.literal(literal.rounded(dtype), dtype.compute()),
+            None => {
+                let exact = self.number(n, dtype.compute());
+                let rounded = self.cast(exact, dtype);
+                self.cast(rounded, dtype.compute())
+            }
+        }
+    }
+
     /// Whether a relation of index expressions holds.
     pub fn cond(&mut self, rel: Rel) -> Val {
         match self.scoped().known(&rel) {
@@ -359,9 +378,14 @@ impl<'p, 'a> Point<'p, 'a> {
         body: &'p mut Body<'a>,
         args: &'p Args<'p>,
         condition: Option<Val>,
-        dtype: Dtype,
+        common: Dtype,
     ) -> Self {
-        Point { body, args, condition, dtype }
+        Point { body, args, condition, dtype: common.compute(), common }
+    }
+
+    /// The value that the operands' common type has of a number, where eager's kernels round it.
+    pub fn rounded(&self, number: f64) -> f64 {
+        Scalar::Float(number).rounded(self.common).as_f64()
     }
 }
 

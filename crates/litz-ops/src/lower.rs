@@ -89,10 +89,15 @@ fn check_index(nest: &mut Nest, at: usize, span: Expr) {
     nest.body.splice(at..at, checks.map(|op| Inst { op, ty: Dtype::I64 }));
 }
 
-/// Where an operand of a pointwise operator comes from.
+/// Where an operand of a pointwise operator comes from, and the type that it is converted to first.
 enum Source {
-    Element(Access),
-    Number(Number),
+    Element(Access, Dtype),
+    Number(Number, Dtype),
+}
+
+/// Whether the compute type of `to` holds what `from` converted to `to` is: then nothing is rounded on the way.
+fn is_exact(from: Dtype, to: Dtype) -> bool {
+    from == to || to == to.compute() || matches!(from, Dtype::Bool | Dtype::U8 | Dtype::I8)
 }
 
 /// A graph being lowered.
@@ -448,21 +453,30 @@ impl<'a> Lower<'a> {
         let promoted =
             promote(rule.resolve(args), &operands).ok_or_else(|| no_common_type(args, &operands))?;
         let compute = promoted.common.compute();
-        let source = |operand: &Operand<'_>| match operand {
-            Operand::Tensor(t) => self.access(*t).map(Source::Element),
-            Operand::Number(n) => Ok(Source::Number(*n)),
+        let source = |(at, operand): (usize, &Operand<'_>)| {
+            let dtype = rule.operand(at, operand, promoted.common);
+            Ok(match operand {
+                Operand::Tensor(t) => Source::Element(self.access(*t)?, dtype),
+                Operand::Number(n) => Source::Number(*n, dtype),
+            })
         };
         let condition = args.condition()?.map(|t| self.access(t)).transpose()?;
-        let sources: Vec<Source> = operands.iter().map(source).collect::<Result<_, _>>()?;
+        let sources: Vec<Source> = operands.iter().enumerate().map(source).collect::<Result<_, OpError>>()?;
         let sizes = out.sizes.clone();
         self.nest(&sizes, |b, at| {
             let condition = condition.map(|c| b.read_as(&c.broadcast(&sizes), at, Dtype::Bool));
             let value = |source: &Source| match source {
-                Source::Element(access) => b.read_as(&access.broadcast(&sizes), at, compute),
-                Source::Number(n) => b.number(*n, compute),
+                Source::Element(access, dtype) if is_exact(access.dtype, *dtype) => {
+                    b.read_as(&access.broadcast(&sizes), at, compute)
+                }
+                Source::Element(access, dtype) => {
+                    let rounded = b.read_as(&access.broadcast(&sizes), at, *dtype);
+                    b.cast(rounded, compute)
+                }
+                Source::Number(n, dtype) => b.rounded_number(*n, *dtype),
             };
             let values: Vec<Val> = sources.iter().map(value).collect();
-            let v = body(&mut Point::new(b, args, condition, compute), &values)?;
+            let v = body(&mut Point::new(b, args, condition, promoted.common), &values)?;
             b.store(&out, at, v);
             Ok(())
         })

@@ -19,7 +19,9 @@ pub enum Promote {
     Compare,
     /// The type of the first operand; the others are converted to it.
     First,
-    /// True division: `Float`, but `Common` when the node gives a rounding mode.
+    /// As `Common`. A second operand that is a number or has no dimensions is not rounded to the common type.
+    Product,
+    /// True division: `Float`, but `Common` when the node gives a rounding mode. The second operand is as of `Product`.
     Division,
     /// As `Common`, but a complex operand gives a real result.
     Real,
@@ -40,8 +42,21 @@ impl Promote {
         match self {
             Promote::Division if args.has("rounding_mode") => Promote::Common,
             Promote::Division => Promote::Float,
+            Promote::Product => Promote::Common,
             Promote::Common | Promote::Float | Promote::Compare | Promote::First | Promote::Real => self,
         }
+    }
+
+    /// The type that an operand is converted to before it is computed with in the compute type of the common type. In
+    /// half types that is a rounding, which comparisons show; of PyTorch's kernels only products and quotients leave it
+    /// out.
+    pub(crate) fn operand(self, at: usize, operand: &Operand<'_>, common: Dtype) -> Dtype {
+        let is_scalar = match operand {
+            Operand::Tensor(t) => t.ty.rank() == 0,
+            Operand::Number(_) => true,
+        };
+        let keeps = matches!(self, Promote::Product | Promote::Division) && at == 1 && is_scalar;
+        if keeps { common.compute() } else { common }
     }
 }
 
@@ -52,12 +67,15 @@ pub fn promote(rule: Promote, operands: &[Operand<'_>]) -> Option<Promoted> {
             Operand::Tensor(t) => t.ty.dtype,
             Operand::Number(n) => n.dtype(),
         },
-        Promote::Common | Promote::Float | Promote::Division | Promote::Compare | Promote::Real => {
-            result_type(operands)?
-        }
+        Promote::Common
+        | Promote::Product
+        | Promote::Float
+        | Promote::Division
+        | Promote::Compare
+        | Promote::Real => result_type(operands)?,
     };
     Some(match rule {
-        Promote::Common | Promote::First => Promoted { common, result: common },
+        Promote::Common | Promote::Product | Promote::First => Promoted { common, result: common },
         Promote::Float | Promote::Division => {
             let float = if matches!(common.kind(), Kind::Bool | Kind::Int) { Dtype::F32 } else { common };
             Promoted { common: float, result: float }

@@ -108,3 +108,21 @@ case(aten.masked_fill.Tensor, rand(2, 3), whole(3) > 0, torch.tensor(2.0))
 
 # The lower limit is above the upper one.
 case(aten.logit.default, torch.tensor([-1.0, 0.25, 0.5, 0.75, 2.0, NAN]), 0.75)
+# Operands are rounded to the common type first, but for the second of products and quotients that has no dimensions.
+for dtype in (f16, bf16):
+    x, odd = (rand(9) * 4 + 0.1).to(dtype), 1.0037
+    near, whole, zero_dim = torch.full((9,), odd).to(dtype), torch.tensor([2049, 70000, 257, 5001, 7, 0, -1, -65519, 65519]), torch.tensor(odd)
+    for op in (aten.add.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.sub.Tensor, aten.maximum.default, aten.eq.Tensor, aten.lt.Tensor, aten.remainder.Tensor):
+        case(op, x, zero_dim)
+        case(op, near, zero_dim)
+        case(op, whole, near)
+        case(op, zero_dim, x)
+    case(aten.eq.Tensor, whole, whole.to(dtype))
+    for op in (aten.lt.Scalar, aten.eq.Scalar, aten.ge.Scalar, aten.mul.Scalar, aten.add.Scalar, aten.fmod.Scalar, aten.floor_divide.Scalar, aten.pow.Tensor_Scalar):
+        case(op, near, odd)
+        case(op, x, 2049)
+    case(aten.div.Tensor_mode, x, zero_dim, rounding_mode="floor")
+    case(aten.sub.Tensor, x, x * 2, alpha=odd)
+    case(aten.rsub.Scalar, x, 1.5, alpha=odd)
+    case(aten.softshrink.default, near, odd)
+    case(aten.where.self, near > 1, near, whole)

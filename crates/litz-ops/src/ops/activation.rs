@@ -73,7 +73,7 @@ pub const OPS: &[OpDef] = &[
         Ok(p.select(inside, zero, v[0]))
     }),
     pointwise("aten.softshrink.default", Common, |p, v| {
-        let lambda = p.args.float("lambd")?;
+        let lambda = p.rounded(p.args.float("lambd")?);
         let (lambda, zero) = (p.lit(v[0], lambda), p.lit(v[0], 0.0));
         let (less, more, low) = (p.sub(v[0], lambda), p.add(v[0], lambda), p.neg(lambda));
         let (above, below) = (p.gt(v[0], lambda), p.lt(v[0], low));

@@ -3,7 +3,7 @@
 use crate::body::Point;
 use crate::def::{OpDef, decompose, inplace, op, pointwise};
 use crate::error::OpError;
-use crate::promote::Promote::{Common, Compare, Division, First, Float, Real};
+use crate::promote::Promote::{Common, Compare, Division, First, Float, Product, Real};
 use litz_ir::graph::Arg;
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, Scalar, ScalarOp};
@@ -18,15 +18,15 @@ pub const OPS: &[OpDef] = &[
     pointwise("aten.sub.Scalar", Common, |p, v| scaled(p, v, |p, a, b| p.sub(a, b))),
     pointwise("aten.rsub.Tensor", Common, |p, v| scaled(p, &[v[1], v[0]], |p, a, b| p.sub(a, b))),
     pointwise("aten.rsub.Scalar", Common, |p, v| scaled(p, &[v[1], v[0]], |p, a, b| p.sub(a, b))),
-    pointwise("aten.mul.Tensor", Common, |p, v| Ok(times(p, v[0], v[1]))),
-    pointwise("aten.mul.Scalar", Common, |p, v| Ok(times(p, v[0], v[1]))),
-    op("aten.div.Tensor", Float, ScalarOp::Div),
-    op("aten.div.Scalar", Float, ScalarOp::Div),
-    op("aten.true_divide.Tensor", Float, ScalarOp::Div),
+    pointwise("aten.mul.Tensor", Product, |p, v| Ok(times(p, v[0], v[1]))),
+    pointwise("aten.mul.Scalar", Product, |p, v| Ok(times(p, v[0], v[1]))),
+    op("aten.div.Tensor", Division, ScalarOp::Div),
+    op("aten.div.Scalar", Division, ScalarOp::Div),
+    op("aten.true_divide.Tensor", Division, ScalarOp::Div),
     pointwise("aten.div.Tensor_mode", Division, divide_rounding),
     pointwise("aten.div.Scalar_mode", Division, divide_rounding),
-    op("aten.floor_divide.default", Common, ScalarOp::FloorDiv),
-    op("aten.floor_divide.Scalar", Common, ScalarOp::FloorDiv),
+    op("aten.floor_divide.default", Product, ScalarOp::FloorDiv),
+    op("aten.floor_divide.Scalar", Product, ScalarOp::FloorDiv),
     op("aten.remainder.Tensor", Common, ScalarOp::Mod),
     op("aten.remainder.Scalar", Common, ScalarOp::Mod),
     op("aten.fmod.Tensor", Common, ScalarOp::Rem),
@@ -229,7 +229,7 @@ fn scaled(
     v: &[Val],
     f: impl Fn(&mut Point<'_, '_>, Val, Val) -> Val,
 ) -> Result<Val, OpError> {
-    let alpha = p.args.float("alpha")?;
+    let alpha = p.rounded(p.args.float("alpha")?);
     let b = if alpha == 1.0 {
         v[1]
     } else {

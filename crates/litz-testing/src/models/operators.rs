@@ -168,13 +168,31 @@ fn binary(w: &mut Writer<'_, '_>) -> Option<()> {
     let ty = w.ty(a);
     let b = partner(w, &ty)?;
     let op = aten(w.choices.pick(BINARY));
-    let (a, b) = if w.choices.once_in(3) { (b, a) } else { (a, b) };
+    let (mut a, mut b) = if w.choices.once_in(3) { (b, a) } else { (a, b) };
+    if divides(&op) {
+        (a, b) = (modest(w, a)?, modest(w, b)?);
+    }
     let named = if op.contains("add.") || op.contains("sub.") {
         vec![("alpha", int(w.choices.pick(&[1, 2, -1, 1])))]
     } else {
         Vec::new()
     };
     call!(w, &op, vec![tensor(a), tensor(b)], &named).map(drop)
+}
+
+/// Whether an operator keeps or drops what is left of a division.
+fn divides(op: &str) -> bool {
+    ["fmod", "remainder", "floor_divide"].iter().any(|name| op.contains(name))
+}
+
+/// The value in f16 where it is floating-point: PyTorch's vectors make NaN of quotients with more digits than an element
+/// has, and of subnormal divisors.
+fn modest(w: &mut Writer<'_, '_>, value: Value) -> Option<Value> {
+    if !w.ty(value).dtype.is_float() {
+        return Some(value);
+    }
+    let named = [("dtype", Arg::Dtype(Dtype::F16))];
+    Some(call!(w, "aten._to_copy.default", vec![tensor(value)], &named)?[0])
 }
 
 fn aten(name: &str) -> String {
@@ -271,6 +289,7 @@ const SCALAR: &[&str] = &[
 fn scalar(w: &mut Writer<'_, '_>) -> Option<()> {
     let a = any(w)?;
     let op = aten(w.choices.pick(SCALAR));
+    let a = if divides(&op) { modest(w, a)? } else { a };
     let is_float = w.ty(a).dtype.is_float();
     let b = if is_float && w.choices.once_in(2) {
         number(w.choices.pick(&[0.5, 2.0, -1.5, 0.1, 3.0]))
