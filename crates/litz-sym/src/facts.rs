@@ -327,10 +327,15 @@ impl Facts {
             && (self.known.not_zero.contains(&e) || self.known.not_zero.contains(&-e))
     }
 
-    /// What `sym` is always equal to, if it needs no name of its own.
+    /// What `sym` is always equal to, if it needs no name of its own. An index that may have no value keeps its name: what
+    /// mentions it says with that that there is one.
     pub(crate) fn value_of(&self, sym: Sym) -> Option<Expr> {
         let value = self.known.values.get(&sym).copied();
-        value.or_else(|| self.get(sym).and_then(|declared| declared.range.single()).map(Expr::int))
+        value.or_else(|| {
+            let declared = self.get(sym)?;
+            let has_values = declared.extent.is_none_or(|extent| self.bounds(extent).lo >= 1);
+            declared.range.single().filter(|_| has_values).map(Expr::int)
+        })
     }
 
     /// The greatest known divisor of `e`; 0 for 0.

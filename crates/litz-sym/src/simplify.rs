@@ -166,12 +166,32 @@ impl Prover<'_> {
                     })
                     .find(|rewritten| rewritten.size() < e.size())
             });
-            match smaller {
+            match smaller.or_else(|| self.recombine_shared(e)) {
                 Some(smaller) => e = smaller,
                 None => break,
             }
         }
         e
+    }
+
+    /// The same for a `floordiv` that several terms have, `a*s*floordiv(x, b) + c*floordiv(x, b)`: all its factors together
+    /// may be a multiple of the divisor where none alone is.
+    fn recombine_shared(&self, e: Expr) -> Option<Expr> {
+        let mut shared: Vec<(Expr, Expr, usize)> = Vec::new();
+        for (coefficient, monomial) in e.terms() {
+            let quotients =
+                monomial.factors().iter().filter(|atom| matches!(atom.kind(), Kind::FloorDiv(..)));
+            for &atom in quotients {
+                let others = divide_term((coefficient, monomial), (1, atom))?;
+                match shared.iter_mut().find(|(known, ..)| *known == atom) {
+                    Some((_, sum, terms)) => (*sum, *terms) = (*sum + others, *terms + 1),
+                    None => shared.push((atom, others, 1)),
+                }
+            }
+        }
+        let rewritten = shared.into_iter().filter(|&(.., terms)| terms > 1);
+        let rewritten = rewritten.filter_map(|(atom, others, _)| self.rewrite_term(e, others, atom));
+        rewritten.into_iter().find(|rewritten| rewritten.size() < e.size())
     }
 
     /// `e` with its term `others*atom` expressed by other atoms.

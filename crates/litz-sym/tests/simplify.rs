@@ -197,3 +197,25 @@ fn effort_is_bounded() {
     }
     assert!(e.size() > 1 << 29 && start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
 }
+
+#[test]
+fn digits_of_symbolic_radix_are_put_together() {
+    check(
+        &facts(),
+        "s0*floordiv(x, s0 + 3) + 3*floordiv(x, s0 + 3) + mod(x, s0 + 3) => x
+         13*s0*floordiv(x, 13*s0 + 39) + s0*floordiv(mod(x, 13*s0 + 39), s0 + 3) + 39*floordiv(x, 13*s0 + 39) + 3*floordiv(mod(x, 13*s0 + 39), s0 + 3) + mod(x, s0 + 3) => x",
+    );
+}
+
+#[test]
+fn indices_that_may_have_no_value_keep_their_names() {
+    let mut facts = facts();
+    facts.declare(Sym::new("s3"), Range::at_least(0), None);
+    facts.declare_index(Sym::new("at_most_one"), read("min(s3, 1)"));
+    facts.declare_index(Sym::new("one"), read("min(s1, 1)"));
+    check(
+        &facts,
+        "i + 2*at_most_one => 2*at_most_one + i
+         2*one + i => i",
+    );
+}
