@@ -29,3 +29,5 @@ case(aten.slice_scatter.default, rand(4, 6), rand(4, 2), 1, 1, 5, 2)
 case(aten.select_scatter.default, rand(4, 3), rand(4), 1, -1)
 case(aten.index_copy.default, rand(4, 3), 0, torch.tensor([3, 1]), rand(2, 3))
 case(aten.index_add.default, rand(4, 3), 1, torch.tensor([0, 2, 0]), rand(4, 3), alpha=0.5)
+# Positions of which there are none have any type.
+case(aten.gather.default, rand(5), 0, torch.zeros(0, dtype=torch.uint8))

@@ -21,3 +21,10 @@ case(aten.pad.default, rand(1, 2, 3, 4), [1, -2, 1, -1], "circular")
 case(aten.pad.default, rand(1, 2, 3, 4), [-1, -2, -1, 2], "circular")
 for mode in ("reflect", "replicate"):
     case(aten.pad.default, rand(1, 2, 3, 4), [-1, 1, -2, 1], mode)
+# All that there is, or more, is cut off one end: the other end shows what is left, or what has been cut away.
+for mode in ("reflect", "replicate"):
+    for amounts in ([-4, 3], [-5, 3], [3, -4], [3, -5], [-3, 3]):
+        case(aten.pad.default, rand(1, 2, 4), amounts, mode)
+for amounts in ([-4, 5], [5, -4], [-5, 6]):
+    case(aten.pad.default, rand(1, 2, 4), amounts, "replicate")
+    case(aten.replication_pad1d.default, rand(2, 4), amounts)

@@ -30,3 +30,7 @@ case(aten.diff.default, whole(2, 5), 2, 1, whole(2, 1))
 case(aten.diff.default, whole(5) > 0, 1, -1, None, whole(1) > 0)
 case(aten.meshgrid.indexing, [rand(2), rand(3)], indexing="ij")
 case(aten.meshgrid.indexing, [rand(2), rand(3), rand(2)], indexing="xy")
+# More differences than elements: those of what is put around count.
+case(aten.diff.default, whole(2, 3), 4, 1, whole(2, 1), whole(2, 2))
+case(aten.diff.default, whole(2, 3), 17, 1, whole(2, 1), whole(2, 2))
+case(aten.diff.default, whole(2, 3), 0, 1, whole(2, 1), whole(2, 2))

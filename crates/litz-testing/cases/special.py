@@ -30,3 +30,4 @@ case(aten.ldexp.Tensor, torch.tensor([1.5, -2.0], dtype=bf16), torch.tensor([3, 
 case(aten.ldexp.Tensor, torch.tensor([5e-324, 1.0], dtype=f64), torch.tensor([1074, -1074]))
 case(aten.ldexp.Tensor, whole(3), torch.tensor([-1, 0, 2]))
 case(aten.ldexp.Tensor, rand(3), torch.tensor([0.5, 1.75, -2.0]))
+case(aten.polygamma.default, 1, torch.tensor([0.125, 0.5, 2.047386382824099, 20.0, -0.75, -3.25, 1e-3], dtype=f64))

@@ -163,14 +163,14 @@ fn series(p: &mut Point<'_, '_>, t: Val, coefficients: &[f64]) -> Val {
     sum
 }
 
-/// The second derivative of log gamma: recurrence by 10, then the asymptotic series in Bernoulli numbers; reflection
-/// below a half.
+/// The second derivative of log gamma: recurrence by 6, then the asymptotic series in Bernoulli numbers; reflection
+/// below a half. Steps and terms are as many as eager has, which leave an error of 4e-10.
 fn trigamma(p: &mut Point<'_, '_>, x: Val) -> Val {
     let (half, one, pi) = (p.lit(x, 0.5), p.lit(x, 1.0), p.lit(x, PI));
     let (low, mirrored) = (p.lt(x, half), p.sub(one, x));
     let mut y = p.select(low, mirrored, x);
     let mut sum = p.lit(x, 0.0);
-    for _ in 0..10 {
+    for _ in 0..6 {
         let square = p.mul(y, y);
         let term = p.div(one, square);
         sum = p.add(sum, term);
@@ -178,8 +178,8 @@ fn trigamma(p: &mut Point<'_, '_>, x: Val) -> Val {
     }
     let inverse = p.div(one, y);
     let square = p.mul(inverse, inverse);
-    // 1/y + 1/(2 y^2) + 1/(6 y^3) - 1/(30 y^5) + 1/(42 y^7) - 1/(30 y^9) + 5/(66 y^11)
-    let tail = series(p, square, &[1.0, 1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 5.0 / 66.0]);
+    // 1/y + 1/(2 y^2) + 1/(6 y^3) - 1/(30 y^5) + 1/(42 y^7)
+    let tail = series(p, square, &[1.0, 1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0]);
     let (tail, middle) = (p.mul(tail, inverse), p.mul(square, half));
     let tail = p.add(tail, middle);
     let sum = p.add(sum, tail);
