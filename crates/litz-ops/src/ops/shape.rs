@@ -141,16 +141,54 @@ fn stack(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 
 // Padding.
 
-/// Elements added before and after each dimension; negative ones are taken away.
-fn pads(args: &Args<'_>, rank: usize) -> Result<Vec<(Expr, Expr)>, OpError> {
+/// Elements added before and after each padded dimension, the last one first.
+fn amounts(args: &Args<'_>) -> Result<Vec<Expr>, OpError> {
     let name = if args.has("padding") { "padding" } else { "pad" };
     let given = args.ints(name)?;
-    if given.len() % 2 != 0 || given.len() / 2 > rank {
-        return Err(args.bad(name, "a pair of integers for each padded dimension"));
+    if given.len() % 2 == 0 {
+        Ok(given)
+    } else {
+        Err(args.bad(name, "a pair of integers for each padded dimension"))
+    }
+}
+
+/// Elements added before and after each dimension; negative ones are taken away.
+fn pads(args: &Args<'_>, rank: usize) -> Result<Vec<(Expr, Expr)>, OpError> {
+    let given = amounts(args)?;
+    if given.len() / 2 > rank {
+        return Err(
+            args.invalid(format!("expected at most {rank} dimensions to pad, found {}", given.len() / 2))
+        );
     }
     let mut pads = vec![(Expr::zero(), Expr::zero()); rank];
     given.chunks_exact(2).enumerate().for_each(|(i, pair)| pads[rank - 1 - i] = (pair[0], pair[1]));
     Ok(pads)
+}
+
+/// Padding with elements of the operand itself is of images, of one batch or none, that have elements before and after.
+fn repeats_elements(
+    cx: &mut InferCx<'_>,
+    args: &Args<'_>,
+    x: &TensorType,
+    sizes: &[Expr],
+) -> Result<(), OpError> {
+    let mode = pad_mode_of(args)?;
+    if mode == "constant" {
+        return Ok(());
+    }
+    let dims = amounts(args)?.len() / 2;
+    if x.rank() != dims + 1 && x.rank() != dims + 2 {
+        let expected = format!("expected {} or {} dimensions", dims + 1, dims + 2);
+        return Err(args.invalid(format!("{expected} to pad {dims} of by elements of their own, found {x}")));
+    }
+    if mode != "circular" {
+        let image = x.rank() - dims - 1;
+        for &size in x.sizes[image..].iter().chain(&sizes[image..]) {
+            let empty = |_| args.invalid(format!("expected elements, found {x} to be made {sizes:?}"));
+            cx.require(Rel::ge(size, 1), args.op()).map_err(empty)?;
+        }
+    }
+    Ok(())
 }
 
 fn pad_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
@@ -159,6 +197,7 @@ fn pad_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     let sizes: Vec<Expr> =
         x.sizes.iter().zip(&pads).map(|(&n, &(before, after))| n + before + after).collect();
     not_negative(cx, args, &sizes)?;
+    repeats_elements(cx, args, x, &sizes)?;
     for (&n, &(before, after)) in x.sizes.iter().zip(&pads) {
         if (before, after) == (Expr::zero(), Expr::zero()) {
             continue;
@@ -344,14 +383,14 @@ fn diff(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     if n < 0 {
         return Err(r.args().bad("n", "an integer that is not negative"));
     }
-    if n == 0 {
-        return Ok(vec![x]);
-    }
-    let dim = Arg::Int(Expr::int(at as i64));
+    let (dim, own) = (Arg::Int(Expr::int(at as i64)), x);
     let around = [r.args().get("prepend").clone(), Arg::Value(x), r.args().get("append").clone()];
     let parts: Vec<Arg> = around.into_iter().filter(|a| *a != Arg::None).collect();
     if parts.len() > 1 {
         x = r.call("aten.cat.default", [Arg::List(parts), dim.clone()])?;
+    }
+    if n == 0 {
+        return Ok(vec![own]);
     }
     // Nothing is left of as many differences as there are elements.
     let n = r.ty(x)?.sizes[at].as_int().map_or(n, |size| n.min(size));
