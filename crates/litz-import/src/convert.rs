@@ -5,7 +5,7 @@
 
 use crate::archive::Archive;
 use crate::body::{Body, Scope};
-use crate::cx::Cx;
+use crate::cx::{Cx, readable};
 use crate::error::ImportError;
 use crate::guards::{Query, parse_guard};
 use crate::pytree::{self, Path, Step};
@@ -255,7 +255,7 @@ impl<'a> Import<'a> {
         let paths: Vec<Path> = inputs.iter().map(|(path, _)| path.clone()).collect();
         let resolve = |path: &[Step], query: Query| -> Option<Expr> {
             if let (Query::Symbol, [Step::Name(name)]) = (query, path) {
-                return litz_sym::Sym::is_identifier(name).then(|| Expr::named(name));
+                return litz_sym::Sym::is_identifier(name).then(|| Expr::sym(readable(Sym::new(name))));
             }
             let InputKind::Value(value) = inputs[pytree::find(&paths, path)?].1.kind else { return None };
             match (&values[value].ty, query) {
@@ -383,7 +383,13 @@ impl<'a> Import<'a> {
         let new = new.as_value().ok_or_else(|| {
             ImportError::program(format!("expected a tensor to write to `{name}`, found another value"))
         })?;
-        self.body.graph.updates.push((target, new));
+        let graph = &mut self.body.graph;
+        let types = (&graph.values[target].ty, &graph.values[new].ty);
+        if !graph.may_hold(types.0, types.1) {
+            let message = format!("expected {} to write to `{name}`, found {}", types.0, types.1);
+            return Err(ImportError::program(message));
+        }
+        graph.updates.push((target, new));
         Ok(())
     }
 }

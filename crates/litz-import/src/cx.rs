@@ -6,6 +6,7 @@ use crate::source::source_line;
 use crate::srepr;
 use litz_ir::graph::{Device, TensorType};
 use litz_ir::schema::Schemas;
+use litz_ir::text::graph::names_symbol;
 use litz_sym::{Clause, Expr, Facts, Range, Rel, Sym, solve_linear};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +32,12 @@ const MAX_GUARDS: usize = 4096;
 /// Number of source lines kept for each unknown operator.
 const MAX_SOURCES: usize = 3;
 
+/// The symbol itself, or one of a longer name where the texts of Litz have another meaning for its own: PyTorch counts
+/// sizes that data decide, and the sixty-fifth is `u64`.
+pub fn readable(sym: Sym) -> Sym {
+    if names_symbol(sym.name()) { sym } else { Sym::new(&format!("{sym}_")) }
+}
+
 impl<'a> Cx<'a> {
     pub fn new(schemas: &'a dyn Schemas, program: &'a ExportedProgram<'a>) -> Result<Cx<'a>, ImportError> {
         let file = &program.graph_module.graph;
@@ -50,7 +57,7 @@ impl<'a> Cx<'a> {
             if range.is_empty() {
                 return Err(ImportError::program(format!("the range {range} of `{of}` is empty")));
             }
-            cx.ranges.insert(Sym::new(of), range);
+            cx.ranges.insert(readable(Sym::new(of)), range);
         }
         cx.collect_hints(file)?;
         Ok(cx)
@@ -84,6 +91,11 @@ impl<'a> Cx<'a> {
             return Ok(expr);
         }
         let expr = srepr::parse_expr(text)?;
+        let expr = if expr.syms().into_iter().all(|sym| readable(sym) == sym) {
+            expr
+        } else {
+            expr.subst(&|sym| Some(Expr::sym(readable(sym))))
+        };
         self.exprs.insert(text, expr);
         Ok(expr)
     }

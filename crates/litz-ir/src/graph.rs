@@ -17,7 +17,7 @@
 use crate::dtype::Dtype;
 use crate::entity;
 use crate::ids::Table;
-use litz_sym::{Expr, Facts};
+use litz_sym::{Expr, Facts, Known, Rel};
 use std::fmt;
 use std::sync::Arc;
 
@@ -193,6 +193,16 @@ impl Graph {
             Type::Tensor(t) => Some(t),
             Type::Int(_) | Type::Float | Type::Bool => None,
         }
+    }
+
+    /// Whether an update of a `target` may be a `source`: tensors of one element type, whose sizes are equal for all that
+    /// is known.
+    pub fn may_hold(&self, target: &Type, source: &Type) -> bool {
+        let (Type::Tensor(target), Type::Tensor(source)) = (target, source) else { return false };
+        let equal = |(&a, &b)| self.facts.known(&Rel::eq(a, b)) != Known::No;
+        target.dtype == source.dtype
+            && target.rank() == source.rank()
+            && target.sizes.iter().zip(&source.sizes).all(equal)
     }
 }
 

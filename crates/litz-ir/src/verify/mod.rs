@@ -17,7 +17,7 @@ use std::hash::Hash;
 use litz_sym::{Clause, Expr, Facts, Rel, Sym};
 
 use crate::diag::{Diag, Diags};
-use crate::text::graph::is_keyword;
+use crate::text::graph::names_symbol;
 
 /// Problems found so far, and the symbols that expressions may mention.
 #[derive(Default)]
@@ -49,8 +49,11 @@ impl Report {
     }
 
     fn size_symbol(&mut self, sym: Sym, facts: &Facts) {
-        let is_readable = Sym::is_identifier(sym.name()) && !is_keyword(sym.name());
-        self.check(is_readable, "symbol-name", format_args!("`{sym}` cannot be the name of a symbol"));
+        self.check(
+            names_symbol(sym.name()),
+            "symbol-name",
+            format_args!("`{sym}` cannot be the name of a symbol"),
+        );
         let range = facts.range_of(sym);
         self.check(!range.is_empty(), "empty-range", format_args!("symbol `{sym}` in {range} has no value"));
         self.declare(sym);

@@ -188,9 +188,15 @@ fn made_up_sizes(loops: &Loops, random: &mut Random) -> HashMap<Sym, i64> {
     loops.facts.symbols().map(size).collect()
 }
 
-/// Whether all guards hold.
+/// Whether the sizes are multiples of what they are declared to be, and all guards hold.
 fn holds(loops: &Loops, sizes: &HashMap<Sym, i64>) -> bool {
-    loops.facts.guards().iter().all(|guard| guard.clause.eval(&|sym| sizes.get(&sym).copied()) == Some(true))
+    let divides = |(&sym, &size): (&Sym, &i64)| size % loops.facts.divisor_of(sym).max(1) == 0;
+    sizes.iter().all(divides)
+        && loops
+            .facts
+            .guards()
+            .iter()
+            .all(|guard| guard.clause.eval(&|sym| sizes.get(&sym).copied()) == Some(true))
 }
 
 fn value(e: Expr, sizes: &HashMap<Sym, i64>) -> Option<i64> {
