@@ -189,9 +189,9 @@ impl Prover<'_> {
                 }
             }
         }
-        let rewritten = shared.into_iter().filter(|&(.., terms)| terms > 1);
-        let rewritten = rewritten.filter_map(|(atom, others, _)| self.rewrite_term(e, others, atom));
-        rewritten.into_iter().find(|rewritten| rewritten.size() < e.size())
+        let shared = shared.into_iter().filter(|&(.., terms)| terms > 1);
+        let mut rewritten = shared.filter_map(|(atom, others, _)| self.rewrite_term(e, others, atom));
+        rewritten.find(|rewritten| rewritten.size() < e.size())
     }
 
     /// `e` with its term `others*atom` expressed by other atoms.

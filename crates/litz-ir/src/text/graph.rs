@@ -258,12 +258,12 @@ fn keyword(cx: &mut Cursor) -> Result<Option<Arg>> {
     Ok(Some(arg))
 }
 
-/// Names that no size symbol may have, since an argument of that spelling means something else.
 /// Whether a symbol of this name can be read back: an identifier that no text has another meaning for.
 pub fn names_symbol(name: &str) -> bool {
     litz_sym::Sym::is_identifier(name) && !is_keyword(name)
 }
 
+/// Names that no size symbol may have, since an argument of that spelling means something else.
 pub(crate) fn is_keyword(word: &str) -> bool {
     word.starts_with('%')
         || matches!(word, "none" | "true" | "false" | "strided" | "cpu" | "cuda" | "complex" | "inf" | "nan")
