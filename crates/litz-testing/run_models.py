@@ -3,14 +3,16 @@
 usage: run_models.py PREFIX
 
 PREFIX.py has a function for each model, PREFIX.safetensors its inputs as NAME.in.N, PREFIX.json its sizes by name. Writes
-PREFIX.out.safetensors with the results as NAME.out.N, those of half types once more as NAME.wide.N, computed in float32
-where the model takes it, and PREFIX.out.json with the error of each call that fails.
+PREFIX.out.safetensors with the results as NAME.out.N, those of half types once more as NAME.wide.N, computed by the
+same model with float32 in place of every half type, where it takes that, and PREFIX.out.json with the error of each call
+that fails.
 """
 
-import importlib.util
 import json
 import pathlib
+import re
 import sys
+import types
 import warnings
 
 import torch
@@ -31,9 +33,10 @@ def plain(value):
 warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
 prefix = sys.argv[1]
-spec = importlib.util.spec_from_file_location("models", prefix + ".py")
-models = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(models)
+models, wide_models = types.ModuleType("models"), types.ModuleType("wide_models")
+source = pathlib.Path(prefix + ".py").read_text()
+exec(compile(source, prefix + ".py", "exec"), models.__dict__)
+exec(re.sub(r"torch\.b?float16\b", "torch.float32", source), wide_models.__dict__)
 tensors = load_file(prefix + ".safetensors")
 outputs, errors = {}, {}
 for name, sizes in json.loads(pathlib.Path(prefix + ".json").read_text()).items():
@@ -48,7 +51,7 @@ for name, sizes in json.loads(pathlib.Path(prefix + ".json").read_text()).items(
         continue
     try:
         with torch.no_grad():
-            wide = getattr(models, name)([widened(plain(tensor)) for tensor in inputs], sizes)
+            wide = getattr(wide_models, name)([widened(plain(tensor)) for tensor in inputs], sizes)
     except Exception:
         wide = [None] * len(results)
     for place, (result, wider) in enumerate(zip(results, wide)):

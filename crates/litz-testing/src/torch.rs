@@ -109,15 +109,19 @@ fn attempt(
             continue;
         };
         // Theirs is another implementation of the same operators: it has the doubts that ours has, and a few roundings
-        // of its own where ours has none. In half types it may round each number on the way, accumulators too: it is in
-        // doubt by what it differs from itself in f32.
+        // of its own where ours has none. In half types it may round each number on the way, accumulators too, which may
+        // overflow: it is in doubt by what it differs from itself in f32.
         let ulp = litz::contract::ulp(theirs.dtype());
         let magnitudes = theirs.to_f64();
         let doubts = expected[at].doubts.iter().zip(&magnitudes);
-        let own = returned.get(&format!("{name}.wide.{at}")).map_or(0.0, |wide| farthest(theirs, wide));
+        let wide =
+            returned.get(&format!("{name}.wide.{at}")).map_or_else(|| magnitudes.clone(), Tensor::to_f64);
+        let own = distances(&magnitudes, &wide);
         let places = if resizes { RESIZED * ulp * largest(&magnitudes) } else { 0.0 };
-        let doubts: Vec<f64> =
-            doubts.map(|(doubt, &value)| 4.0 * doubt + allowed(value, ulp) + 2.0 * own + places).collect();
+        let doubts: Vec<f64> = doubts
+            .zip(own)
+            .map(|((doubt, &value), own)| 4.0 * doubt + allowed(value, ulp) + 2.0 * own + places)
+            .collect();
         let doubts = if theirs.dtype().is_float() { doubts } else { expected[at].doubts.clone() };
         match crate::compare::tensors(ours, theirs, &doubts) {
             Ok(one) => {
@@ -139,8 +143,9 @@ fn largest(values: &[f64]) -> f64 {
     values.iter().map(|value| value.abs()).filter(|value| value.is_finite()).fold(0.0, f64::max)
 }
 
-/// The largest distance between elements that are finite.
-fn farthest(a: &Tensor, b: &Tensor) -> f64 {
-    let distances: Vec<f64> = a.to_f64().into_iter().zip(b.to_f64()).map(|(a, b)| a - b).collect();
-    largest(&distances)
+/// For each element the largest distance between two that are finite, infinite where one of the pair alone is.
+fn distances(a: &[f64], b: &[f64]) -> Vec<f64> {
+    let pairs = || a.iter().zip(b);
+    let largest = largest(&pairs().map(|(a, b)| a - b).collect::<Vec<_>>());
+    pairs().map(|(a, b)| if a.is_finite() == b.is_finite() { largest } else { f64::INFINITY }).collect()
 }

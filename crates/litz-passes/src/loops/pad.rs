@@ -225,30 +225,46 @@ fn window(data: &BufData, index: Expr, guard: &[Rel], nest: &Nest, facts: &Facts
             None => bounds.push(bound),
         }
     }
-    let mut guarded: Vec<Option<Expr>> = vec![None; data.sizes.len()];
+    let mut guarded: Vec<Option<(Expr, &Bound)>> = vec![None; data.sizes.len()];
     let mut rest = index;
     for bound in &bounds {
         let dim = (0..data.sizes.len())
             .find(|&d| guarded[d].is_none() && runs_along(index, bound.sum, data.strides[d]))?;
         let start = bound.start(data.sizes[dim], facts)?;
-        guarded[dim] = Some(facts.simplify(bound.sum - start));
+        guarded[dim] = Some((facts.simplify(bound.sum - start), bound));
         rest = rest - (bound.sum - start) * data.strides[dim];
     }
     let mut coords = coordinates(data, facts.simplify(rest), facts)?;
     let mut border = vec![Border::default(); coords.len()];
-    for (d, coord) in guarded.iter().enumerate() {
-        let Some(coord) = *coord else { continue };
-        if !coords[d].is_zero() {
-            return None;
-        }
-        coords[d] = coord;
-        let (low, high) = (facts.bounds(coord).lo, facts.bounds(facts.simplify(coord - data.sizes[d])).hi);
-        if low == i64::MIN || high == i64::MAX {
-            return None;
-        }
-        border[d] = Border { before: (-low).max(0), after: (high + 1).max(0) };
+    if guard.is_empty() {
+        return Some(Window { coords, border });
+    }
+    // The index is inside where the guards hold, but a coordinate may leave its dimension only where they do not: the
+    // index of a guard that never holds leaves dimensions that it does not mention.
+    for (d, guarded) in guarded.into_iter().enumerate() {
+        let (may_precede, may_exceed) = match guarded {
+            Some((coord, bound)) if coords[d].is_zero() => {
+                coords[d] = coord;
+                (bound.low.is_some(), bound.high.is_some())
+            }
+            Some(_) => return None,
+            None => (false, false),
+        };
+        let (coord, size) = (coords[d], data.sizes[d]);
+        let before = elements_outside(-coord, may_precede, facts)?;
+        border[d] = Border { before, after: elements_outside(coord - size + 1, may_exceed, facts)? };
     }
     Some(Window { coords, border })
+}
+
+/// How many elements beyond its dimension a coordinate is at most, which is there where `distance` is at most 0.
+fn elements_outside(distance: Expr, may_leave: bool, facts: &Facts) -> Option<i64> {
+    let distance = facts.simplify(distance);
+    if facts.known(&Rel::le(distance, 0)) == Known::Yes {
+        return Some(0);
+    }
+    let farthest = facts.bounds(distance).hi;
+    (may_leave && farthest != i64::MAX).then_some(farthest.max(0))
 }
 
 /// `rel` as a bound on a sum of the nest's axes with the first coefficient positive.
