@@ -147,6 +147,27 @@ impl Dtype {
         matches!(self, Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64)
     }
 
+    /// The distance from 1 to the next value of the type, of complex types that of their parts; 0 for exact types.
+    pub fn epsilon(self) -> f64 {
+        match self {
+            Dtype::F64 | Dtype::C128 => f64::EPSILON,
+            Dtype::F32 | Dtype::C64 => f64::from(f32::EPSILON),
+            Dtype::F16 => 2f64.powi(-10),
+            Dtype::BF16 => 2f64.powi(-7),
+            Dtype::F8E4M3 => 2f64.powi(-3),
+            Dtype::F8E5M2 => 2f64.powi(-2),
+            Dtype::Bool
+            | Dtype::U8
+            | Dtype::U16
+            | Dtype::U32
+            | Dtype::U64
+            | Dtype::I8
+            | Dtype::I16
+            | Dtype::I32
+            | Dtype::I64 => 0.0,
+        }
+    }
+
     /// The type arithmetic is done in: types narrower than f32 compute in f32, every other in itself.
     pub fn compute(self) -> Dtype {
         match self {

@@ -111,7 +111,7 @@ fn attempt(
         // Theirs is another implementation of the same operators: it has the doubts that ours has, and a few roundings
         // of its own where ours has none. In half types it may round each number on the way, accumulators too, which may
         // overflow: it is in doubt by what it differs from itself in f32.
-        let ulp = litz::contract::ulp(theirs.dtype());
+        let ulp = theirs.dtype().epsilon();
         let magnitudes = theirs.to_f64();
         let doubts = expected[at].doubts.iter().zip(&magnitudes);
         let wide =

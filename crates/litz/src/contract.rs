@@ -23,18 +23,6 @@ pub struct Verdict {
     pub broken: Option<String>,
 }
 
-/// Distance of 1.0 to the next value of the type.
-pub fn ulp(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F64 | Dtype::C128 => f64::EPSILON,
-        Dtype::F16 => 2f64.powi(-10),
-        Dtype::BF16 => 2f64.powi(-7),
-        Dtype::F8E4M3 => 2f64.powi(-3),
-        Dtype::F8E5M2 => 2f64.powi(-2),
-        _ => f64::from(f32::EPSILON),
-    }
-}
-
 /// Relative difference allowed from eager's result where there is no reference: PyTorch's own tolerances for the type.
 fn tolerance(dtype: Dtype) -> f64 {
     match dtype {
@@ -105,7 +93,7 @@ pub fn compare(ours: &Tensor, expected: Expected<'_>) -> Verdict {
             let norm = norm_of_finite(&e, |at| (e[at], 0.0));
             let off = norm_of_finite(&e, |at| (x[at], e[at]));
             verdict.error = off / norm.max(f64::MIN_POSITIVE);
-            let allowed = tolerance(eager.dtype()) * norm + ulp(eager.dtype()) * f64::EPSILON;
+            let allowed = tolerance(eager.dtype()) * norm + eager.dtype().epsilon() * f64::EPSILON;
             if off.is_nan() || off > allowed {
                 verdict.broken = Some(format!("difference {off:.3e} from eager exceeds {allowed:.3e}"));
             }
@@ -121,7 +109,7 @@ fn compare_norms(dtype: Dtype, [x, e, r]: [&[f64]; 3], verdict: &mut Verdict) {
     let eager_off = norm_of_finite(e, |at| (e[at], r[at]));
     verdict.error = ours_off / norm.max(f64::MIN_POSITIVE);
     verdict.eager_error = eager_off / norm.max(f64::MIN_POSITIVE);
-    let allowed = 1.5 * eager_off + ulp(dtype) * norm;
+    let allowed = 1.5 * eager_off + dtype.epsilon() * norm;
     if ours_off.is_nan() || ours_off > allowed {
         verdict.broken = Some(format!("error {ours_off:.3e} exceeds {allowed:.3e}"));
     }

@@ -304,6 +304,12 @@ impl Builder {
         self.pure(ty, &[a], text)
     }
 
+    /// The same bits as another type, perhaps of other lanes.
+    pub(super) fn reinterpret(&mut self, a: &Value, ty: Ty) -> Value {
+        let text = format!("bitcast {} {} to {ty}", a.ty, a.text);
+        self.pure(ty, &[a], text)
+    }
+
     /// `condition ? a : b`; the condition may be one for all lanes.
     pub(super) fn select(&mut self, condition: &Value, a: &Value, b: &Value) -> Value {
         if a == b {

@@ -125,7 +125,14 @@ impl Emitter<'_> {
         match dtype {
             Dtype::Bool => self.b.convert("zext", value, Prim::I8),
             Dtype::F16 if self.target.isa != Isa::Baseline => {
-                let stored = self.b.convert("fptrunc", value, Prim::F16);
+                // Else LLVM rounds the operands of a `copysign` instead, of which one may be a rounded f64: with a routine
+                // of the compiler's library, which is not there.
+                let value = if value.is_literal() {
+                    value.clone()
+                } else {
+                    self.b.intrinsic("arithmetic.fence", &[value])
+                };
+                let stored = self.b.convert("fptrunc", &value, Prim::F16);
                 self.b.convert("bitcast", &stored, Prim::I16)
             }
             Dtype::BF16 => {

@@ -120,8 +120,7 @@ impl Emitter<'_> {
         let pairs = Ty { prim: Prim::BF16, lanes: 2 * lanes };
         let [a, b] = [a, b].map(|value| {
             let value = self.b.splat(value, lanes);
-            let text = format!("bitcast {} {} to {pairs}", value.ty, value.text);
-            self.b.pure(pairs, &[&value], text)
+            self.b.reinterpret(&value, pairs)
         });
         self.b.call(old.ty, &format!("llvm.x86.avx512bf16.dpbf16ps.{}", 32 * lanes), &[old, &a, &b])
     }

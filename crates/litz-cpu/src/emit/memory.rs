@@ -8,6 +8,7 @@ use super::block::Value;
 use super::index::{Access, Condition};
 use super::ty::{Prim, Ty, register_type};
 use super::{EmitError, Emitter, Form};
+use crate::llvm::Isa;
 
 /// Most bytes of zeros that a kernel keeps to read from where a guard fails; a longer row picks zeros one by one.
 const ZEROS_LIMIT: i64 = 1 << 16;
@@ -311,17 +312,37 @@ impl Emitter<'_> {
         let align = self.align(mem);
         let text = match self.mask(condition) {
             None => format!("store {} {}, ptr {}, align {align}", value.ty, value.text, address.text),
-            Some(mask) => format!(
-                "call void @llvm.masked.store.{}.p0({} {}, ptr align {align} {}, {} {})",
-                value.ty.suffix(),
-                value.ty,
-                value.text,
-                address.text,
-                mask.ty,
-                mask.text
-            ),
+            Some(mask) => {
+                let value = self.fenced(value);
+                format!(
+                    "call void @llvm.masked.store.{}.p0({} {}, ptr align {align} {}, {} {})",
+                    value.ty.suffix(),
+                    value.ty,
+                    value.text,
+                    address.text,
+                    mask.ty,
+                    mask.text
+                )
+            }
         };
         self.b.effect(&text);
+    }
+
+    /// The same integers, which LLVM does not see come from wider ones.
+    ///
+    /// For AVX-512 it makes one store of a truncation and a masked store, and where the mask is a constant with one lane
+    /// that becomes a store of the wide integer, over what lies behind the element (LLVM 22; llvm/llvm-project#179489).
+    /// Arithmetic fences are of floats: the bits are taken as such.
+    fn fenced(&mut self, value: &Value) -> Value {
+        let bits = value.ty.lanes * value.ty.prim.bits();
+        let is_narrow = matches!(value.ty.prim, Prim::I8 | Prim::I16 | Prim::I32);
+        if self.target.isa != Isa::Avx512 || !is_narrow || value.ty.lanes == 1 || value.is_literal() {
+            return value.clone();
+        }
+        let prim = if bits % Prim::F32.bits() == 0 { Prim::F32 } else { Prim::F16 };
+        let floats = self.b.reinterpret(value, Ty { prim, lanes: bits / prim.bits() });
+        let floats = self.b.intrinsic("arithmetic.fence", &[&floats]);
+        self.b.reinterpret(&floats, value.ty)
     }
 
     fn scatter(&mut self, mem: Mem, addresses: &Value, value: &Value, condition: Option<&Value>) {

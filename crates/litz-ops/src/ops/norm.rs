@@ -191,7 +191,7 @@ fn rms_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let x = args.tensor("input")?;
     let dims = normalized_dims(args, x.ty)?;
     let affine = layer_affine(lw, args)?;
-    let eps = args.opt_float("eps")?.unwrap_or(epsilon(x.ty.dtype.compute()));
+    let eps = args.opt_float("eps")?.unwrap_or(x.ty.dtype.compute().epsilon());
     let x = lw.access(x)?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let compute = x.dtype.compute();
@@ -206,11 +206,6 @@ fn rms_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         b.op(ScalarOp::Rsqrt, &[mean])
     })?;
     apply(lw, &x, &dims, None, &scale, &affine, &out)
-}
-
-/// The distance from 1 to the next number of the type that is computed in, f64 or f32.
-fn epsilon(compute: Dtype) -> f64 {
-    if compute == Dtype::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) }
 }
 
 // Group norm: the operand seen as [batch, group, channel in group, rest...].

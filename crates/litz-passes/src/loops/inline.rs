@@ -1,12 +1,14 @@
 //! Puts the body of a pointwise nest where its result is read, so that the result need not be stored.
 //!
 //! A producer is taken in when doing so computes nothing twice, or when computing it twice is cheaper than reading it
-//! back. Products take nothing in: they read their operands once for every tile.
+//! back. Products take nothing in: they read their operands once for every tile. Nor is one taken in whose loads are
+//! not known to be inside of their buffers at the places where they would happen then.
 
 use super::{Edits, Settings, Uses, cse};
 use litz_ir::ScalarOp;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::verify::loops::Inside;
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 use std::borrow::Cow;
@@ -16,9 +18,10 @@ use std::collections::HashMap;
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     let constant = super::constants(loops);
     let (mut uses, mut edits) = (Uses::of(loops), Edits::default());
+    let mut inside = Inside::default();
     let mut gone = 0;
     for at in 0..loops.stmts.len() {
-        if take_in(loops, at, &mut uses, &constant, settings) {
+        if take_in(loops, at, &mut uses, &mut inside, &constant, settings) {
             edits.remove(at);
             gone += 1;
         }
@@ -29,7 +32,14 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
 
 /// Puts the nest at position `at` into all its readers, if that is right and worth it. `constant` says which buffers
 /// depend on the model alone.
-fn take_in(loops: &mut Loops, at: usize, uses: &mut Uses, constant: &[bool], settings: &Settings) -> bool {
+fn take_in(
+    loops: &mut Loops,
+    at: usize,
+    uses: &mut Uses,
+    inside: &mut Inside,
+    constant: &[bool],
+    settings: &Settings,
+) -> bool {
     let Stmt::Nest(producer) = &loops.stmts[at] else { return false };
     let Some((buf, store)) = single_store(producer) else { return false };
     let readers = uses.readers(buf).to_vec();
@@ -76,14 +86,20 @@ fn take_in(loops: &mut Loops, at: usize, uses: &mut Uses, constant: &[bool], set
     if reads > 1 && !cheap && loads(producer) > 0 {
         return false;
     }
-    let producer = producer.clone();
-    let Loops { stmts, bufs, facts, .. } = loops;
-    uses.update(at, None);
-    for r in readers {
-        if let Stmt::Nest(reader) = &mut stmts[r] {
-            substitute(reader, &producer, buf, &bufs[buf], &axes, facts);
+    let mut changed = Vec::new();
+    for &r in &readers {
+        let Stmt::Nest(reader) = &loops.stmts[r] else { return false };
+        let mut reader = reader.clone();
+        substitute(&mut reader, producer, buf, &loops.bufs[buf], &axes, &loops.facts);
+        if !inside.unproved(&reader, &loops.bufs, &loops.facts).is_empty() {
+            return false;
         }
-        uses.update(r, Some(&stmts[r]));
+        changed.push(reader);
+    }
+    uses.update(at, None);
+    for (r, reader) in readers.into_iter().zip(changed) {
+        loops.stmts[r] = Stmt::Nest(reader);
+        uses.update(r, Some(&loops.stmts[r]));
     }
     true
 }

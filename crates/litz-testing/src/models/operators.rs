@@ -263,8 +263,23 @@ const ACTIVATIONS: &[&str] = &[
 
 fn activation(w: &mut Writer<'_, '_>) -> Option<()> {
     let a = float(w, 0)?;
-    let op = format!("aten.{}.default", w.choices.pick(ACTIVATIONS));
-    one!(w, &op, vec![tensor(a)]).map(drop)
+    let name = w.choices.pick(ACTIVATIONS);
+    let op = format!("aten.{name}.default");
+    match name {
+        // With AVX-512 PyTorch's vectors of f32 have NaN for infinities.
+        "gelu" => {
+            let finite =
+                one!(w, "aten.nan_to_num.default", vec![tensor(a), number(0.0), number(4.0), number(-4.0)])?;
+            one!(w, &op, vec![tensor(finite)])
+        }
+        // PyTorch's vectors have 0 where its remainders have -0.
+        "softshrink" => {
+            let shrunk = one!(w, &op, vec![tensor(a)])?;
+            one!(w, "aten.add.Scalar", vec![tensor(shrunk), int(0)])
+        }
+        _ => one!(w, &op, vec![tensor(a)]),
+    }
+    .map(drop)
 }
 
 const SCALAR: &[&str] = &[

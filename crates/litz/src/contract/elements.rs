@@ -7,7 +7,7 @@
 //! `e` is eager's largest `|eager - ref| / terms`: it is above `c ulp` for the few operators whose formula in PyTorch
 //! loses digits on the way, such as `gelu` far below zero.
 
-use super::{Verdict, ulp};
+use super::Verdict;
 use litz_ir::Dtype;
 use litz_runtime::Tensor;
 
@@ -56,7 +56,7 @@ pub(super) fn compare(dtype: Dtype, [x, e, r, terms]: [&[f64]; 4], verdict: &mut
         finite.into_iter().map(|at| (ours_off(at), at)).max_by(|one, other| one.0.total_cmp(&other.0));
     let Some((off, at)) = worst else { return };
     verdict.error = off;
-    let allowed = f64::max(allowance(dtype) * ulp(dtype), 1.5 * verdict.eager_error);
+    let allowed = f64::max(allowance(dtype) * dtype.epsilon(), 1.5 * verdict.eager_error);
     if off > allowed {
         verdict.broken = Some(format!(
             "element {at}: expected {:e}, or {:e} as eager has it, within {allowed:.3e} of its terms {:.3e}, found {:e}",

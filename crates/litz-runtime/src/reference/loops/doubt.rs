@@ -18,25 +18,9 @@ pub(super) type Doubted = (Bits, f64);
 /// Units in the last place that functions may be off, each by itself: the largest bound that machine code states is 5.
 const FUNCTION_ULPS: f64 = 6.0;
 
-/// Half the distance of 1 to the next value of the type; 0 for exact types.
+/// The largest relative error of one rounding; 0 for exact types.
 fn unit(dtype: Dtype) -> f64 {
-    match dtype {
-        Dtype::F64 | Dtype::C128 => f64::EPSILON / 2.0,
-        Dtype::F32 | Dtype::C64 => f64::from(f32::EPSILON) / 2.0,
-        Dtype::F16 => 2f64.powi(-11),
-        Dtype::BF16 => 2f64.powi(-8),
-        Dtype::F8E4M3 => 2f64.powi(-4),
-        Dtype::F8E5M2 => 2f64.powi(-3),
-        Dtype::Bool
-        | Dtype::U8
-        | Dtype::U16
-        | Dtype::U32
-        | Dtype::U64
-        | Dtype::I8
-        | Dtype::I16
-        | Dtype::I32
-        | Dtype::I64 => 0.0,
-    }
+    dtype.epsilon() / 2.0
 }
 
 /// The largest finite value and the smallest normal one.
@@ -165,8 +149,12 @@ fn float(op: ScalarOp, dtype: Dtype, args: [Interval; 3], result: f64) -> f64 {
     }
     // Below the smallest normal number the distance to the next one stays what it is there.
     let ulp = 2.0 * unit(dtype) * result.abs().max(least);
-    let own = |exact: f64| if exact == result { 0.0 } else { ulp };
-    let product = || a.value.abs() * b.doubt + b.value.abs() * a.doubt + a.doubt * b.doubt;
+    // What is added in f64 is not known to be exact; of operands that are certain the result is.
+    let own = |exact: f64| if exact == result && (is_certain || dtype != Dtype::F64) { 0.0 } else { ulp };
+    // Dot products of bf16 take subnormal numbers for zeros, and give zeros instead of them.
+    let is_subnormal = |x: f64| dtype == Dtype::F32 && x != 0.0 && x.abs() < least;
+    let lost = if is_subnormal(a.value) || is_subnormal(b.value) { result.abs() } else { 0.0 };
+    let product = || a.value.abs() * b.doubt + b.value.abs() * a.doubt + a.doubt * b.doubt + lost;
     let doubt = match op {
         Add => a.doubt + b.doubt + own(a.value + b.value),
         Sub => a.doubt + b.doubt + own(a.value - b.value),
@@ -378,7 +366,7 @@ impl Running {
         if op != ReduceOp::Sum || !dtype.is_float() {
             return self.doubt;
         }
-        let (largest, _) = limits(dtype);
+        let (largest, least) = limits(dtype);
         if self.weight + self.doubt > largest {
             return f64::INFINITY;
         }
@@ -386,7 +374,9 @@ impl Running {
             return certain_or_all(if self.doubt.is_finite() { 0.0 } else { f64::INFINITY });
         }
         let is_exact = !self.has_fractions && self.weight * unit(dtype) < 1.0;
-        certain_or_all(self.doubt + if is_exact { 0.0 } else { 2.0 * self.terms * unit(dtype) * self.weight })
+        // Each may also be lost as too small, see `float`.
+        let inexact = || self.terms * (2.0 * unit(dtype) * self.weight + least);
+        certain_or_all(self.doubt + if is_exact { 0.0 } else { inexact() })
     }
 }
 
