@@ -45,13 +45,13 @@ impl Number {
     /// The nearest element of `dtype`, as PyTorch casts on a CPU.
     ///
     /// Types narrower than f32 round from f32. Integers wrap. Floats truncate towards zero to integers; NaN and
-    /// what is out of range become the smallest i64 or, for signed types of at most 32 bits, the smallest i32,
-    /// before wrapping: what the conversion instructions of x86 give. Complex numbers lose their imaginary part.
+    /// what is out of range become the smallest i64 or, for u16 and signed types of at most 32 bits, the smallest i32,
+    /// before wrapping: what the conversion instructions of x86 give that PyTorch uses. Complex numbers lose their imaginary part.
     pub(crate) fn encode(self, dtype: Dtype) -> Bits {
         match dtype {
             Dtype::Bool => Bits::from(self.is_nonzero()),
             Dtype::U8 => Bits::from(self.integer(I64) as u8),
-            Dtype::U16 => Bits::from(self.integer(I64) as u16),
+            Dtype::U16 => Bits::from(self.integer(I32) as u16),
             Dtype::U32 => Bits::from(self.integer(I64) as u32),
             Dtype::U64 => Bits::from(self.integer(U64) as u64),
             Dtype::I8 => Bits::from(self.integer(I32) as u8),

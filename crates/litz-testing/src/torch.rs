@@ -122,7 +122,12 @@ fn attempt(
             .zip(own)
             .map(|((doubt, &value), own)| 4.0 * doubt + allowed(value, ulp) + 2.0 * own + places)
             .collect();
-        let doubts = if theirs.dtype().is_float() { doubts } else { expected[at].doubts.clone() };
+        let doubts = match theirs.dtype().is_float() {
+            true => doubts,
+            // What may be off in the last places compares and rounds to other values.
+            false if resizes => vec![f64::INFINITY; doubts.len()],
+            false => expected[at].doubts.clone(),
+        };
         match crate::compare::tensors(ours, theirs, &doubts) {
             Ok(one) => {
                 compared.elements += one.elements;

@@ -58,14 +58,18 @@ impl Emitter<'_> {
             let far = self.b.binary("xor", &near, &top);
             return self.b.select(&is_big, &far, &near);
         }
-        let wide = if matches!(to, Dtype::I64 | Dtype::U32) { Prim::I64 } else { Prim::I32 };
+        // The lower 8 bits of an f32 that is no i32 are zero, as those of the smallest i32 are.
+        let is_byte = to == Dtype::U8 && value.ty.prim == Prim::F64;
+        let wide = if matches!(to, Dtype::I64 | Dtype::U32) || is_byte { Prim::I64 } else { Prim::I32 };
         let result = self.signed(value, wide);
         self.b.convert("trunc", &result, prim)
     }
 
     fn signed(&mut self, value: &Value, prim: Prim) -> Value {
-        let result = self.b.convert("fptosi", value, prim);
-        // Out of range the conversion alone would be poison.
+        // Out of range the conversion alone would be poison. What the processor gives there is wanted: not the lower bits of
+        // an integer that the float was made of, nor a guess for a constant.
+        let float = self.b.intrinsic("arithmetic.fence", &[value]);
+        let result = self.b.convert("fptosi", &float, prim);
         self.b.unary("freeze", &result)
     }
 
@@ -127,11 +131,7 @@ impl Emitter<'_> {
             Dtype::F16 if self.target.isa != Isa::Baseline => {
                 // Else LLVM rounds the operands of a `copysign` instead, of which one may be a rounded f64: with a routine
                 // of the compiler's library, which is not there.
-                let value = if value.is_literal() {
-                    value.clone()
-                } else {
-                    self.b.intrinsic("arithmetic.fence", &[value])
-                };
+                let value = self.b.intrinsic("arithmetic.fence", &[value]);
                 let stored = self.b.convert("fptrunc", &value, Prim::F16);
                 self.b.convert("bitcast", &stored, Prim::I16)
             }

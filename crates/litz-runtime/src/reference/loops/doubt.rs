@@ -162,6 +162,7 @@ fn float(op: ScalarOp, dtype: Dtype, args: [Interval; 3], result: f64) -> f64 {
         Fma => product() + c.doubt + 2.0 * unit(dtype) * (a.value * b.value).abs() + ulp,
         Div => quotient(a, b, result) + own_unless(is_certain, ulp),
         FloorDiv if !is_certain => steps(a, b, f64::floor),
+        Mod | Rem if b.may_be_zero() => f64::INFINITY,
         Mod | Rem if !is_certain => {
             let round = if op == Mod { f64::floor } else { f64::trunc };
             let whole = round(a.value / b.value);
