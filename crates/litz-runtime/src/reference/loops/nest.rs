@@ -146,7 +146,8 @@ impl<'a> Walk<'a> {
         sizes: &HashMap<Sym, i64>,
         nest: &'a Nest,
     ) -> Result<Walk<'a>, RunError> {
-        let mut cx = Context { loops, nest, positions: HashMap::new(), computed: Vec::new() };
+        let mut cx =
+            Context { loops, nest, positions: HashMap::new(), computed: Vec::new(), has_one_place: false };
         let mut symbols = Vec::new();
         for sym in loops.facts.symbols() {
             cx.define(sym)?;
@@ -430,6 +431,8 @@ struct Context<'a> {
     positions: HashMap<Sym, usize>,
     /// Symbols that the body binds.
     computed: Vec<Sym>,
+    /// Whether one of them can only be 0: a position that was computed from it need not mention it.
+    has_one_place: bool,
 }
 
 impl Context<'_> {
@@ -543,8 +546,10 @@ impl Context<'_> {
             }
             InstOp::Bind { sym, value, extent } => {
                 self.expect(Dtype::I64, self.ty(*value, at)?)?;
+                let bounds = self.loops.facts.bounds(*extent);
                 let extent = self.formula(*extent)?;
                 self.computed.push(*sym);
+                self.has_one_place |= bounds.hi <= 1;
                 Step::Bind { sym: self.define(*sym)?, value: value.index(), extent }
             }
             InstOp::Reduce(op, value) => {
@@ -571,7 +576,7 @@ impl Context<'_> {
                 self.expect(dtype, self.ty(*value, at)?)?;
                 let combine = combine.map(|op| Ok::<_, RunError>((op, self.function(op.combine(), dtype)?)));
                 let combine = combine.transpose()?;
-                let is_computed = self.computed.iter().any(|&sym| index.has_sym(sym));
+                let is_computed = self.has_one_place || self.computed.iter().any(|&sym| index.has_sym(sym));
                 Step::Store {
                     buf: buf.index(),
                     index: self.formula(*index)?,
