@@ -6,7 +6,8 @@ and the last of its samples, made with a fixed seed. For each writes
   OUT/NAME.K.safetensors   in.I     the inputs, I = position among them
                            out.I    eager's results, I = position among the flattened ones; tensors only
                            ref.I    floating results, computed in f64
-                           terms.I  size of the terms that each element of ref.I is made of, see `magnitudes`
+                           terms.I  size of the terms that each element of ref.I is made of, see `magnitudes` and
+                                    `with_losses`
                            from.I   where out.I holds positions that are free among equal values: what they are
                                     positions in, as [outer, n, inner] with positions along n
   OUT/NAME.txt             one line for each sample, "0: ok" or why there is none
@@ -56,6 +57,9 @@ GROUPS = 64
 
 # Relative change of a number: far above rounding errors in f64, so small that a second derivative does not show.
 CHANGE = 2.0**-20
+
+# Units in the last place of the largest term that a formula may lose on the way, see `with_losses`.
+LOSSES = 256
 
 
 class Vary(Widen):
@@ -156,6 +160,29 @@ def magnitudes(call: Call, inputs: tuple, ref: list) -> list:
     return total
 
 
+def with_losses(call: Call, ref: list, terms: list) -> list:
+    """`terms` of a call in f64, made larger where its formula loses digits on the way.
+
+    There eager is its own reference, so that its error shows nothing of that. It is seen in f32, where the same formula
+    loses as many units in the last place: the logarithm of a softmax near 1 those of 1, however small the logarithm is.
+    Differences of more than `LOSSES` units of the largest term are none of rounding.
+    """
+    other = copy.copy(call)
+    other.leaves = [torch.float32 if leaf is torch.float64 else leaf for leaf in call.leaves]
+    try:
+        narrow = other.run(tuple(x.float() if x.dtype == torch.float64 else x for x in call.inputs))
+    except Exception:
+        return terms
+    unit = torch.finfo(torch.float32).eps
+    larger = []
+    for y, rough, size in zip(ref, narrow, terms, strict=True):
+        if is_float(y) and y.numel() and is_float(rough) and rough.shape == y.shape:
+            lost = (rough.double() - y).abs().nan_to_num(torch.inf, torch.inf) / unit
+            size = torch.maximum(size, torch.where(lost <= LOSSES * size.nan_to_num(0.0, 0.0).max(), lost, 0.0))
+        larger.append(size)
+    return larger
+
+
 def is_float(value) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
@@ -205,6 +232,8 @@ def data(name: str, call: Call) -> tuple[dict[str, torch.Tensor], str]:
         wide = tuple(double(x) for x in copy.deepcopy(call.inputs))
         ref = call.reference(wide)
         terms = magnitudes(call, wide, ref)
+        if any(x.dtype == torch.float64 for x in call.inputs):
+            terms = with_losses(call, ref, terms)
     except Exception as error:
         ref = terms = [None] * len(out)
         note = f", no reference in f64: {reason(error)}"

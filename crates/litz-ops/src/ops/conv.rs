@@ -159,7 +159,8 @@ fn result_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     args.of_types("bias", &[x.dtype])?;
     vector_of(cx, args, "bias", outputs * groups)?;
     let mut sizes = x.sizes[..channel].to_vec();
-    sizes.push(outputs * conv.groups);
+    // As in PyTorch: an image without channels makes one without channels.
+    sizes.push(if x.sizes[channel].is_zero() { Expr::zero() } else { outputs * conv.groups });
     for (d, window) in conv.windows.iter().enumerate() {
         let (size, kernel) = (conv.spatial(&x.sizes)[d], weight.sizes[2 + d]);
         let count = if conv.transposed { Window::spread_count } else { Window::count };
@@ -223,8 +224,9 @@ fn product(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &Access) -> Result<(
     let phases = phases(lw, conv, out);
     let weight = whole_turns(lw, conv, &phases)?;
     let compute = out.dtype.compute();
-    let (inputs, outputs) = conv.channels();
     let lead = usize::from(conv.is_batched());
+    let (inputs, outputs) = conv.channels();
+    let outputs = if out.sizes[lead].is_zero() { Expr::zero() } else { outputs };
     let mut extents = out.sizes[..lead].to_vec();
     extents.extend([Expr::int(conv.groups), outputs]);
     extents.extend(conv.spatial(&out.sizes).iter().zip(&phases).map(|(count, &n)| count.floordiv(n)));

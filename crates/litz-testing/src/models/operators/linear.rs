@@ -77,8 +77,11 @@ pub(super) fn window(w: &mut Writer<'_, '_>) -> Option<()> {
     match w.choices.below(6) {
         0 | 1 => {
             let channels = ty.sizes[1].as_int()?;
-            let groups =
-                if channels % 2 == 0 && w.choices.once_in(3) { w.choices.pick(&[2, channels]) } else { 1 };
+            let groups = if channels > 0 && channels % 2 == 0 && w.choices.once_in(3) {
+                w.choices.pick(&[2, channels])
+            } else {
+                1
+            };
             let outputs = groups * w.choices.pick(&[1, 4, 3, 2, 8]);
             let weight = [outputs, channels / groups, kernel[0], kernel[1]].map(Expr::int).to_vec();
             let weight = w.input(ty.dtype, weight, Fill::Small)?;
