@@ -339,7 +339,7 @@ impl Emitter<'_> {
         if self.target.isa != Isa::Avx512 || !is_narrow || value.ty.lanes == 1 || value.is_literal() {
             return value.clone();
         }
-        let prim = if bits % Prim::F32.bits() == 0 { Prim::F32 } else { Prim::F16 };
+        let prim = if bits.is_multiple_of(Prim::F32.bits()) { Prim::F32 } else { Prim::F16 };
         let floats = self.b.reinterpret(value, Ty { prim, lanes: bits / prim.bits() });
         let floats = self.b.intrinsic("arithmetic.fence", &[&floats]);
         self.b.reinterpret(&floats, value.ty)
