@@ -86,7 +86,9 @@ impl<'a> Builder<'a> {
                 let flat = index.subst(&|s| bind.iter().find(|b| b.0 == s).map(|b| b.1));
                 let loops = path.iter().map(|(_, axis)| axis).chain(&self.plan.grid).map(|axis| axis.var);
                 let loops: Vec<Sym> = loops.collect();
-                let here = Region::of(facts.simplify(flat), &inner, &facts);
+                // Of axes without points nothing is touched, and there is no largest index.
+                let has_points = inner.iter().all(|axis| !axis.extent.is_zero());
+                let here = has_points.then(|| Region::of(facts.simplify(flat), &inner, &facts)).flatten();
                 let here = here.and_then(|region| largest(region, &loops, &facts)).unwrap_or_else(whole);
                 region = Some(match region {
                     None => here,
