@@ -124,6 +124,22 @@ pub enum RunError {
         /// Which rule, with the facts.
         what: String,
     },
+    /// A program that puts a buffer or output where there is no room for it, found before anything runs.
+    #[error("bug in {item}: {inner} needs {bytes} bytes at {offset}, and {outer} has {room}")]
+    NoRoom {
+        /// The program.
+        item: String,
+        /// What has no room.
+        inner: String,
+        /// Its size.
+        bytes: usize,
+        /// Where it begins, in bytes.
+        offset: usize,
+        /// The memory that it is put into.
+        outer: String,
+        /// The size of that in bytes.
+        room: usize,
+    },
 }
 
 /// `3 and 4`, with commas between several pairs.

@@ -5,14 +5,20 @@ use crate::expr::{Expr, Kind, Sym};
 
 impl Expr {
     /// The value under `value`, in checked `i64` arithmetic. None if a symbol has no value, a divisor is zero or an
-    /// intermediate result overflows.
+    /// intermediate result overflows; a product with a factor of zero does not.
     pub fn eval(self, value: &dyn Fn(Sym) -> Option<i64>) -> Option<i64> {
         match self.kind() {
             Kind::Int(constant) => Some(constant),
             Kind::Sym(sym) => value(sym),
             Kind::Add(list) => list.iter().try_fold(0i64, |sum, item| sum.checked_add(item.eval(value)?)),
             Kind::Mul(list) => {
-                list.iter().try_fold(1i64, |product, item| product.checked_mul(item.eval(value)?))
+                let (mut product, mut is_zero) = (Some(1i64), false);
+                for item in list {
+                    let factor = item.eval(value)?;
+                    is_zero |= factor == 0;
+                    product = product.and_then(|product| product.checked_mul(factor));
+                }
+                if is_zero { Some(0) } else { product }
             }
             Kind::FloorDiv(a, b) => {
                 let (a, b) = (a.eval(value)?, b.eval(value)?);
@@ -116,6 +122,7 @@ mod tests {
         assert_eq!(value("mod(x, y)", i64::MIN, -1), Some(0));
         assert_eq!(value("x + y", i64::MAX, 1), None);
         assert_eq!(value("x*y", i64::MAX, 2), None);
+        assert_eq!(value("4611686018427387904*x*y", 3, 0), Some(0));
         assert_eq!(value("x + z", 1, 1), None);
         assert_eq!(value("min(x, y) - max(x, y)", 3, 8), Some(-5));
     }

@@ -427,6 +427,10 @@ fn index_along(lw: &mut Lower<'_>, args: &Args<'_>, combine: Option<ReduceOp>) -
     let (index, source) = (lw.access(args.tensor("index")?)?, lw.access(args.tensor("source")?)?);
     let alpha = args.opt_float("alpha")?.unwrap_or(1.0);
     let Some(out) = copied_self(lw, args)? else { return Ok(()) };
+    // As in PyTorch: what is added to a matrix of no elements is not looked at, to a row it is.
+    if combine.is_some() && out.sizes.len() > 1 && out.sizes.iter().any(|size| size.is_zero()) {
+        return Ok(());
+    }
     lw.nest(&source.sizes, |b, at| {
         let coords = listed_along(b, &index, &out.sizes, at, along);
         let mut v = b.load(&source, at);

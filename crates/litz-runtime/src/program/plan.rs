@@ -298,9 +298,9 @@ impl<'a> Planner<'a> {
         let (place, room) = self.place(*base)?;
         let (offset, bytes) = (self.size(offset)?, self.slot_bytes(slot)?);
         if offset.checked_add(bytes).is_none_or(|end| end > room) {
-            let (inner, outer) = (&self.prepared.slots[slot].name, &self.prepared.slots[*base].name);
-            let what = format!("{inner} needs {bytes} bytes at {offset}, and {outer} has {room}");
-            return Err(self.bug(what));
+            let [inner, outer] = [slot, *base].map(|slot| self.prepared.slots[slot].name.to_string());
+            let item = format!("program @{}", self.prepared.name);
+            return Err(RunError::NoRoom { item, inner, bytes, offset, outer, room });
         }
         // What lies in a pool has nothing to do with what else does. Views of constants and inputs show their contents.
         let is_pool = match place.base {
@@ -408,12 +408,12 @@ impl<'a> Planner<'a> {
                     let (mut from, room) = self.place(layout.slot)?;
                     let offset = self.size(offset)?.saturating_mul(shape.dtype.size());
                     if shape.bytes > 0 && offset.checked_add(shape.bytes).is_none_or(|end| end > room) {
-                        let name = &self.prepared.slots[layout.slot].name;
-                        let what = format!(
-                            "output {at} needs {} bytes at {offset}, and {name} has {room}",
-                            shape.bytes
+                        let (inner, bytes) = (format!("output {at}"), shape.bytes);
+                        let (item, outer) = (
+                            format!("program @{}", self.prepared.name),
+                            self.prepared.slots[layout.slot].name.to_string(),
                         );
-                        return Err(self.bug(what));
+                        return Err(RunError::NoRoom { item, inner, bytes, offset, outer, room });
                     }
                     from.offset = from.offset.saturating_add(offset);
                     let is_direct = from == Place { base: Base::Output(at), offset: 0 };

@@ -175,6 +175,6 @@ fn slug(error: &RunError) -> &'static str {
         RunError::UnknownRoutine { .. } => "unknown-routine",
         RunError::Limit(_) => "limit",
         RunError::OutOfMemory(_) => "out-of-memory",
-        RunError::Bug { .. } => "bug",
+        RunError::Bug { .. } | RunError::NoRoom { .. } => "bug",
     }
 }

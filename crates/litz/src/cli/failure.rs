@@ -129,7 +129,8 @@ fn run_exit(error: &RunError) -> Exit {
         | RunError::WrongWeight { .. }
         | RunError::UnknownRoutine { .. }
         | RunError::OutOfMemory(_)
-        | RunError::Bug { .. } => Exit::Broken,
+        | RunError::Bug { .. }
+        | RunError::NoRoom { .. } => Exit::Broken,
     }
 }
 
