@@ -57,7 +57,7 @@ fn check_with(table: &Table, graph: &Graph) -> Diags {
     own.chain(graph.subgraphs.iter().flat_map(|g| check_with(table, g))).collect()
 }
 
-/// Inputs that are numbers which no tensor's size gives: a program is called with tensors alone.
+/// Inputs that are numbers which no tensor's size gives, and conditions on such: a program is called with tensors alone.
 fn free_numbers(graph: &Graph) -> Diags {
     let is_size = |sym| {
         let sizes = graph.inputs.iter().filter_map(|&v| graph.tensor(v)).flat_map(|ty| &ty.sizes);
@@ -71,7 +71,15 @@ fn free_numbers(graph: &Graph) -> Diags {
     let inputs = graph.inputs.iter().map(|&v| &graph.values[v]);
     let diag =
         |name: &str| Diag::new("unsupported", format!("input %{name}, a number that no tensor's size gives"));
-    inputs.filter(|data| is_free(&data.ty)).map(|data| diag(&data.name)).collect()
+    let mut diags: Diags = inputs.filter(|data| is_free(&data.ty)).map(|data| diag(&data.name)).collect();
+    for guard in graph.facts.guards() {
+        let exprs = guard.clause.alternatives().iter().flat_map(|rel| [rel.lhs, rel.rhs]);
+        if let Some(sym) = exprs.flat_map(Expr::syms).find(|&sym| !is_size(sym)) {
+            let message = format!("{}: `{}`: no tensor's size gives {sym}", guard.who, guard.clause);
+            diags.push(Diag::new("unsupported", message));
+        }
+    }
+    diags
 }
 
 /// Lets a load or store check at each point that its index is below `span`.

@@ -212,6 +212,21 @@ fn numbers_that_no_size_gives_are_reported() {
 }
 
 #[test]
+fn conditions_on_numbers_that_no_size_gives_are_reported() {
+    let text = r#"graph @g on cpu {
+  sym s0 in [2, 64]
+  sym s1 in [0, 64]
+  guard s1 == 1 or s1 == s0 for "model.py:7"
+  %x: f32[s0] = input
+  return %x
+}
+"#;
+    let diags = lower(&parse(text)).expect_err("a condition is on what no size gives");
+    let found: Vec<_> = diags.iter().map(|d| d.message.as_str()).collect();
+    assert_eq!(found, ["model.py:7: `s1 == 1 or s1 == s0`: no tensor's size gives s1"]);
+}
+
+#[test]
 fn every_missing_operator_is_reported() {
     let graph = parse(
         r#"graph @g on cpu {

@@ -473,6 +473,10 @@ fn modulo_constant(a: Expr, divisor: i64) -> Expr {
     if rest.as_int().is_some() {
         return rest;
     }
+    // What is smaller may have products that fit now.
+    if rest != a {
+        return modulo(rest, Expr::int(divisor));
+    }
     // mod(g*x + c, g*d) => g*mod(x + floordiv(c, g), d) + mod(c, g)
     let common = rest.terms().fold(divisor, |common, (coefficient, _)| gcd(common, coefficient));
     if common > 1 {
