@@ -1,6 +1,6 @@
 //! Prepares index expressions for many evaluations: symbols become positions in a slice of values.
 
-use litz_sym::{Cmp, Expr, Kind, Rel, Sym};
+use litz_sym::{Cmp, Expr, Kind, Rel, Sym, checked_product};
 
 /// An expression over values at known positions. Arithmetic is checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,9 +63,7 @@ impl Formula {
                 })
             }
             Formula::Sum(list) => list.iter().try_fold(0i64, |sum, item| sum.checked_add(item.eval(values)?)),
-            Formula::Product(list) => {
-                list.iter().try_fold(1i64, |product, item| product.checked_mul(item.eval(values)?))
-            }
+            Formula::Product(list) => checked_product(list.iter().map(|item| item.eval(values))),
             Formula::FloorDiv(pair) => {
                 let [a, b] = eval_both(pair, values)?;
                 let is_rounded_up = a.checked_rem(b)? != 0 && (a < 0) != (b < 0);

@@ -38,5 +38,5 @@ pub use bounds::Range;
 pub use expr::{Expr, Kind, Sym, Terms};
 pub use facts::{Contradiction, Facts, Guard};
 pub use rel::{Clause, Cmp, Known, Rel};
-pub use solve::solve_linear;
+pub use solve::{checked_product, solve_linear};
 pub use text::{ParseError, parse, parse_prefix, parse_rel};

@@ -11,15 +11,7 @@ impl Expr {
             Kind::Int(constant) => Some(constant),
             Kind::Sym(sym) => value(sym),
             Kind::Add(list) => list.iter().try_fold(0i64, |sum, item| sum.checked_add(item.eval(value)?)),
-            Kind::Mul(list) => {
-                let (mut product, mut is_zero) = (Some(1i64), false);
-                for item in list {
-                    let factor = item.eval(value)?;
-                    is_zero |= factor == 0;
-                    product = product.and_then(|product| product.checked_mul(factor));
-                }
-                if is_zero { Some(0) } else { product }
-            }
+            Kind::Mul(list) => checked_product(list.iter().map(|item| item.eval(value))),
             Kind::FloorDiv(a, b) => {
                 let (a, b) = (a.eval(value)?, b.eval(value)?);
                 a.checked_div(b).map(|_| floor_divide(a, b))
@@ -55,6 +47,18 @@ impl Expr {
         }
         (coefficient, rest)
     }
+}
+
+/// The product of the factors: zero where one of them is, however large the others are. None if a factor has no value, or
+/// if the product overflows.
+pub fn checked_product(factors: impl IntoIterator<Item = Option<i64>>) -> Option<i64> {
+    let (mut product, mut is_zero) = (Some(1i64), false);
+    for factor in factors {
+        let factor = factor?;
+        is_zero |= factor == 0;
+        product = product.and_then(|product| product.checked_mul(factor));
+    }
+    if is_zero { Some(0) } else { product }
 }
 
 /// The integer `x` for which `expr` with `sym = x` equals `value`, if `expr` is linear in `sym` alone:
