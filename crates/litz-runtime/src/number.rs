@@ -46,7 +46,8 @@ impl Number {
     ///
     /// Types narrower than f32 round from f32. Integers wrap. Floats truncate towards zero to integers; NaN and
     /// what is out of range become the smallest i64 or, for u16 and signed types of at most 32 bits, the smallest i32,
-    /// before wrapping: what the conversion instructions of x86 give that PyTorch uses. Complex numbers lose their imaginary part.
+    /// before wrapping: what the conversion instructions of x86 give that PyTorch uses. Complex numbers lose their
+    /// imaginary part.
     pub(crate) fn encode(self, dtype: Dtype) -> Bits {
         match dtype {
             Dtype::Bool => Bits::from(self.is_nonzero()),

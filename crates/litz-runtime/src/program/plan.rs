@@ -298,9 +298,8 @@ impl<'a> Planner<'a> {
         let (place, room) = self.place(*base)?;
         let (offset, bytes) = (self.size(offset)?, self.slot_bytes(slot)?);
         if offset.checked_add(bytes).is_none_or(|end| end > room) {
-            let [inner, outer] = [slot, *base].map(|slot| self.prepared.slots[slot].name.to_string());
-            let item = format!("program @{}", self.prepared.name);
-            return Err(RunError::NoRoom { item, inner, bytes, offset, outer, room });
+            let inner = self.prepared.slots[slot].name.to_string();
+            return Err(self.no_room(inner, bytes, offset, *base, room));
         }
         // What lies in a pool has nothing to do with what else does. Views of constants and inputs show their contents.
         let is_pool = match place.base {
@@ -408,12 +407,13 @@ impl<'a> Planner<'a> {
                     let (mut from, room) = self.place(layout.slot)?;
                     let offset = self.size(offset)?.saturating_mul(shape.dtype.size());
                     if shape.bytes > 0 && offset.checked_add(shape.bytes).is_none_or(|end| end > room) {
-                        let (inner, bytes) = (format!("output {at}"), shape.bytes);
-                        let (item, outer) = (
-                            format!("program @{}", self.prepared.name),
-                            self.prepared.slots[layout.slot].name.to_string(),
-                        );
-                        return Err(RunError::NoRoom { item, inner, bytes, offset, outer, room });
+                        return Err(self.no_room(
+                            format!("output {at}"),
+                            shape.bytes,
+                            offset,
+                            layout.slot,
+                            room,
+                        ));
                     }
                     from.offset = from.offset.saturating_add(offset);
                     let is_direct = from == Place { base: Base::Output(at), offset: 0 };
@@ -503,7 +503,16 @@ impl<'a> Planner<'a> {
         formula.eval(self.values).ok_or_else(|| self.bug("a size overflows or has no value".into()))
     }
 
+    fn no_room(&self, inner: String, bytes: usize, offset: usize, outer: usize, room: usize) -> RunError {
+        let outer = self.prepared.slots[outer].name.to_string();
+        RunError::NoRoom { item: self.item(), inner, bytes, offset, outer, room }
+    }
+
     fn bug(&self, what: String) -> RunError {
-        RunError::bug(format!("program @{}", self.prepared.name), what)
+        RunError::bug(self.item(), what)
+    }
+
+    fn item(&self) -> String {
+        format!("program @{}", self.prepared.name)
     }
 }
