@@ -84,27 +84,36 @@ impl Tree {
         }
     }
 
-    /// The value; `None` for division by zero, or beyond 40 bits anywhere, where saturation could begin.
+    /// The value; `None` for division by zero, or beyond 40 bits anywhere, where saturation could begin, or where terms of
+    /// products that are multiplied out could leave 62 bits.
     fn value(&self, binding: &Binding) -> Option<i64> {
-        let value = match self {
-            Tree::Small(value) => i128::from(*value),
-            Tree::Wide(value) => i128::from(*value),
-            Tree::Sym(at) => i128::from(binding[usize::from(*at) % SYMBOLS.len()]),
+        self.value_and_reach(binding).map(|(value, _)| value as i64)
+    }
+
+    /// The value, and a bound on the sum of the magnitudes of all terms once products are multiplied out: terms that cancel
+    /// may each be much larger than their sum.
+    fn value_and_reach(&self, binding: &Binding) -> Option<(i128, i128)> {
+        let of_number = |value: i64| (i128::from(value), i128::from(value.abs()));
+        let (value, reach) = match self {
+            Tree::Small(value) => of_number(i64::from(*value)),
+            Tree::Wide(value) => of_number(i64::from(*value)),
+            Tree::Sym(at) => of_number(binding[usize::from(*at) % SYMBOLS.len()]),
             Tree::Binary(operator, sides) => {
-                let (a, b) = (i128::from(sides.0.value(binding)?), i128::from(sides.1.value(binding)?));
+                let (a, a_reach) = sides.0.value_and_reach(binding)?;
+                let (b, b_reach) = sides.1.value_and_reach(binding)?;
                 match operator {
-                    Operator::Add => a + b,
-                    Operator::Sub => a - b,
-                    Operator::Mul => a * b,
-                    Operator::Floordiv => floor_divide(a, b)?,
-                    Operator::Ceildiv => floor_divide(a + b - 1, b)?,
-                    Operator::Mod => a - b * floor_divide(a, b)?,
-                    Operator::Min => a.min(b),
-                    Operator::Max => a.max(b),
+                    Operator::Add => (a + b, a_reach + b_reach),
+                    Operator::Sub => (a - b, a_reach + b_reach),
+                    Operator::Mul => (a * b, a_reach * b_reach),
+                    Operator::Floordiv => (floor_divide(a, b)?, a_reach),
+                    Operator::Ceildiv => (floor_divide(a + b - 1, b)?, a_reach + b_reach),
+                    Operator::Mod => (a - b * floor_divide(a, b)?, a_reach + b_reach),
+                    Operator::Min => (a.min(b), a_reach.max(b_reach)),
+                    Operator::Max => (a.max(b), a_reach.max(b_reach)),
                 }
             }
         };
-        (value.abs() < 1 << 40).then_some(value as i64)
+        (value.abs() < 1 << 40 && reach < 1 << 62).then_some((value, reach))
     }
 }
 
