@@ -15,6 +15,7 @@ mod hostile;
 mod opinfo;
 mod pair;
 mod random;
+mod replay;
 mod setup;
 mod table;
 mod targets;
@@ -63,6 +64,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Time two builds of Litz against each other
     Pair(pair::Args),
+    /// Compare the kernels that two builds of Litz make
+    Replay(replay::Args),
     /// Check every promise of the project, and record what was found
     Gate(gate::Args),
 }
@@ -95,6 +98,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::BenchKernels(args) => bench_kernels::run(&args)?,
         Task::Fuzz(args) => return fuzz::run(&args),
         Task::Pair(args) => return pair::run(&args),
+        Task::Replay(args) => return replay::run(&args),
         Task::Gate(args) => return gate::run(&args),
     }
     Ok(ExitCode::SUCCESS)

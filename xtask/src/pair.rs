@@ -23,6 +23,9 @@ const LEAST_SPEED: f64 = 0.95;
 const MEAN_COMPILE: f64 = 1.05;
 const MOST_COMPILE: f64 = 1.15;
 
+/// Turns of each binary, unless the command line says otherwise.
+const ROUNDS: usize = 15;
+
 /// What to compare.
 #[derive(clap::Args)]
 pub struct Args {
@@ -34,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// Turns of each binary
-    #[arg(long, value_name = "N", default_value_t = 15)]
+    #[arg(long, value_name = "N", default_value_t = ROUNDS)]
     rounds: usize,
     /// Threads of both [default: all]
     #[arg(long, value_name = "N")]
@@ -50,6 +53,11 @@ struct Compared {
     speed: f64,
     /// The newer build's compile time over the older one's.
     compile: f64,
+}
+
+/// Compares two binaries as the task does with nothing else said.
+pub fn compare(old: PathBuf, new: PathBuf, only: &[String]) -> anyhow::Result<ExitCode> {
+    run(&Args { old, new: Some(new), only: only.to_vec(), rounds: ROUNDS, threads: None })
 }
 
 /// Exports what is missing, compares, prints the table; exit status 1 where a limit is passed.
