@@ -109,6 +109,10 @@ fn find(graph: &mut Graph, table: &Table) -> HashMap<usize, Fold> {
             var: own.tensor("running_var").ok()?.value,
             eps: own.float("eps").ok()?,
         };
+        // Without an epsilon a variance of zero makes the factor infinite: weights that are zero would become NaN.
+        if (fold.eps as f32) < f32::MIN_POSITIVE {
+            return None;
+        }
         let parameters =
             [fold.bias, fold.gamma, fold.beta, Some(fold.weight), Some(fold.mean), Some(fold.var)];
         parameters.into_iter().flatten().all(|v| constants.contains(&v)).then_some(fold)
