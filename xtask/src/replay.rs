@@ -179,7 +179,8 @@ impl Replay<'_> {
         Ok(match (text(self.old)?, text(self.new)?) {
             (Ok(old), Ok(new)) if old == new => Outcome::Same,
             (Ok(old), Ok(new)) => {
-                let file: String = target.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+                let file: String =
+                    target.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
                 let diff = diff(&old, &new, &self.diffs.join(format!("{}.{file}.{stage}", name(model))))?;
                 let own = |sign: char, header: &str| {
                     diff.lines().filter(|line| line.starts_with(sign) && !line.starts_with(header)).count()

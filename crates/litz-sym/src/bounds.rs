@@ -12,7 +12,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::build::{
-    content, divide, divide_by_term, floor_divide, floor_modulo, gcd, scales_exactly, without_common_factor,
+    content, divide, divide_by_term, floor_divide, floor_modulo, gcd, multiply_add_exactly, scales_exactly,
+    without_common_factor,
 };
 use crate::expr::{Expr, Kind, Sym};
 use crate::facts::Facts;
@@ -454,10 +455,11 @@ impl<'a> Prover<'a> {
             return step;
         }
         let range = self.bounds(atom);
-        match if grows { range.hi } else { range.lo } {
-            i64::MIN | i64::MAX => Step::Bound(i64::MAX),
-            value => Step::Expr(rest + coefficient * value),
-        }
+        let next = match if grows { range.hi } else { range.lo } {
+            i64::MIN | i64::MAX => None,
+            value => multiply_add_exactly(coefficient, Expr::int(value), rest),
+        };
+        next.map_or(Step::Bound(i64::MAX), Step::Expr)
     }
 
     /// The step by a bound of the atom that is an expression, where there is one that helps.
@@ -466,11 +468,12 @@ impl<'a> Prover<'a> {
         match atom.kind() {
             // 0 <= i <= extent - 1
             Kind::Sym(sym) if grows => {
-                self.facts.extent_of(sym).map(|extent| Step::Expr(rest + coefficient * (extent - 1)))
+                let extent = self.facts.extent_of(sym)?;
+                multiply_add_exactly(coefficient, extent - 1, rest).map(Step::Expr)
             }
             // mod(x, b) <= b - 1
             Kind::Mod(_, b) if grows && b.as_int().is_none() && self.bounds(b).lo >= 0 => {
-                Some(Step::Expr(rest + coefficient * (b - 1)))
+                multiply_add_exactly(coefficient, b - 1, rest).map(Step::Expr)
             }
             Kind::FloorDiv(x, b) if self.bounds(b).lo >= 0 => {
                 // x - b + 1 <= b*floordiv(x, b) <= x
@@ -478,21 +481,21 @@ impl<'a> Prover<'a> {
                 if let (Some(c), Some(d)) = (coefficient.as_int(), b.as_int().filter(|&d| d > 0)) {
                     // Scaling the whole by d/gcd makes the coefficient divisible: max(e) == floor(max(d*e) / d).
                     let by = d / gcd(c, d);
-                    if !scales_exactly(rest, by) || !scales_exactly(multiple, c / (d / by)) {
-                        return None;
-                    }
-                    let scaled = rest * by + multiple * (c / (d / by));
+                    let scaled = scales_exactly(rest, by).then(|| rest * by)?;
+                    let scaled = multiply_add_exactly(multiple, Expr::int(c / (d / by)), scaled)?;
                     return Some(Step::Bound(match self.upper(scaled) {
                         i64::MAX => i64::MAX,
                         bound => floor_divide(bound, by),
                     }));
                 }
                 let (quotient, left) = divide(coefficient, b);
-                left.is_zero().then(|| Step::Expr(rest + quotient * multiple))
+                let next = left.is_zero().then(|| multiply_add_exactly(quotient, multiple, rest))?;
+                next.map(Step::Expr)
             }
             // Either operand bounds min from above; from below, the worse of both does. Mirrored for max.
             Kind::Min(a, b) | Kind::Max(a, b) => {
-                let (x, y) = (self.upper(rest + coefficient * a), self.upper(rest + coefficient * b));
+                let [x, y] = [a, b].map(|operand| multiply_add_exactly(coefficient, operand, rest));
+                let (x, y) = (self.upper(x?), self.upper(y?));
                 let takes_smaller = matches!(atom.kind(), Kind::Min(..)) == grows;
                 Some(Step::Bound(if takes_smaller { x.min(y) } else { x.max(y) }))
             }

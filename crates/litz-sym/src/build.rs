@@ -381,6 +381,15 @@ pub(crate) fn scales_exactly(e: Expr, by: i64) -> bool {
     all_terms(e).all(|(coefficient, _)| coefficient.checked_mul(by).is_some())
 }
 
+/// `a*b + c`, where no coefficient saturates on the way: a sum of a saturated number and another is no longer told from
+/// an exact one.
+pub(crate) fn multiply_add_exactly(a: Expr, b: Expr, c: Expr) -> Option<Expr> {
+    let magnitude =
+        |e: Expr| all_terms(e).map(|(coefficient, _)| u128::from(coefficient.unsigned_abs())).sum::<u128>();
+    let magnitude = magnitude(a).checked_mul(magnitude(b))?.checked_add(magnitude(c))?;
+    (magnitude <= i64::MAX as u128).then(|| a * b + c)
+}
+
 // floordiv and mod. Saturated negation of i64::MIN would change the value, so such operands are left as they are.
 
 fn floordiv(a: Expr, b: Expr) -> Expr {

@@ -8,6 +8,17 @@ use super::Verifier;
 use crate::loops::{Buf, BufKind};
 use crate::schedule::{KernelPlan, Pool, Step};
 
+/// A part of a pool.
+struct Piece<'a> {
+    /// The buffer whose place it is.
+    name: &'a str,
+    /// First byte, and the one behind the last.
+    from: Expr,
+    to: Expr,
+    /// The first step and the last that use it.
+    life: (usize, usize),
+}
+
 impl Verifier<'_> {
     /// Local buffers are of the kernel, or of the loop that they belong to, alone. `loops` are all loops of the kernel.
     pub(super) fn locals(&mut self, plan: &KernelPlan, step: usize, loops: &HashSet<Sym>) {
@@ -106,5 +117,58 @@ impl Verifier<'_> {
         let overflows = facts.known(&Rel::le(end, bytes)).is_no() || facts.known(&Rel::le(0, offset)).is_no();
         let message = format_args!("`{name}` does not fit into pool `{}`", pool.name);
         self.report.check(!overflows, "pool-overflow", message);
+    }
+
+    /// Reports buffers of a pool that may share bytes in a step that both are alive in.
+    pub(super) fn shared_memory(&mut self) {
+        for pool in &self.schedule.pools {
+            let host = pool.bytes.is_none().then(|| (&*pool.name, Expr::zero()));
+            let places = pool.places.iter().map(|(name, offset)| (&**name, *offset)).chain(host);
+            // One that takes another's memory as well is reported with its reuse.
+            let is_own = |name: &str| self.schedule.reuses.iter().all(|reuse| reuse.to != name);
+            let places = places.filter(|(name, _)| is_own(name));
+            let mut pieces: Vec<Piece> = places.filter_map(|place| self.piece(place)).collect();
+            pieces.sort_by_key(|piece| piece.life.0);
+            for (at, one) in pieces.iter().enumerate() {
+                let meets = |other: &&Piece| other.life.0 <= one.life.1;
+                for other in pieces[at + 1..].iter().take_while(meets) {
+                    let is_le = |a, b| self.loops.facts.proves(&Rel::le(a, b));
+                    let is_apart = is_le(one.to, other.from) || is_le(other.to, one.from);
+                    let message = format_args!(
+                        "`{}` and `{}` may share bytes of pool `{}` while both hold something",
+                        one.name, other.name, pool.name
+                    );
+                    self.report.check(is_apart, "shared-memory", message);
+                }
+            }
+        }
+    }
+
+    /// The bytes that a buffer has in its pool, and from which step to which it, or one that takes its memory, is used.
+    fn piece<'n>(&self, (name, from): (&'n str, Expr)) -> Option<Piece<'n>> {
+        let &buf = self.bufs.get(name)?;
+        let data = &self.loops.bufs[buf];
+        let to = from + data.span() * data.dtype.size() as i64;
+        let mut life: Option<(usize, usize)> = None;
+        // A chain that comes back to its start is none, and is reported where reuses are.
+        let next = |name: &&str| {
+            let reuse = self.schedule.reuses.iter().find(|reuse| reuse.from == *name);
+            reuse.map(|reuse| &*reuse.to)
+        };
+        let chain = std::iter::successors(Some(name), next).take(self.schedule.reuses.len() + 1);
+        for &buf in chain.filter_map(|name| self.bufs.get(name)) {
+            let users = self.users.get(&buf).into_iter().flatten();
+            let steps: Vec<usize> =
+                users.flat_map(|&user| &self.placed[user]).map(|place| place.step).collect();
+            // What loading leaves for calls, every call finds.
+            let at_load = |step: &usize| self.schedule.steps[*step].at_load();
+            let is_kept = steps.iter().any(at_load) && !steps.iter().all(at_load);
+            let is_result = self.loops.results().any(|result| result == buf);
+            for step in steps {
+                let last = if is_kept || is_result { usize::MAX } else { step };
+                life = Some(life.map_or((step, last), |(a, b)| (a.min(step), b.max(last))));
+            }
+        }
+        Some(Piece { name, from, to, life: life? })
     }
 }

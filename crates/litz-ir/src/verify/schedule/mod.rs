@@ -26,7 +26,7 @@ use crate::verify::Report;
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
 /// `statement-order`, `tail-scope`, `tail-point`, `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
 /// `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`, `placed-twice`, `pool-memory`, `pool-overflow`,
-/// `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `block-store`,
+/// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `block-store`,
 /// `block-coverage`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     let (flat, spans) = loops.flat();
@@ -144,7 +144,11 @@ impl Verifier<'_> {
         self.reductions();
         self.order();
         self.load_inputs();
+        let found = self.report.diags.len();
         self.placements();
+        if self.report.diags.len() == found {
+            self.shared_memory();
+        }
     }
 
     fn call(&mut self, name: &str, step: usize) {
