@@ -415,12 +415,16 @@ impl BufData {
     }
 }
 
-/// Elements spanned by a strided shape: one more than its largest flat index, 0 when any size is literally 0.
+/// Elements spanned by a strided shape: one more than its largest flat index, 0 when any size is literally 0, never less
+/// than 0.
 pub fn span(sizes: &[Expr], strides: &[Expr]) -> Expr {
     if sizes.iter().any(|s| s.is_zero()) {
         return Expr::zero();
     }
-    sizes.iter().zip(strides).fold(Expr::one(), |n, (&size, &stride)| n + (size - 1) * stride)
+    let span = sizes.iter().zip(strides).fold(Expr::one(), |n, (&size, &stride)| n + (size - 1) * stride);
+    // Where a size is 0 the sum says nothing, and may be below 0, unless it is the number of elements.
+    let may_be_empty = sizes.iter().any(|size| size.as_int().is_none());
+    if may_be_empty && span != sizes.iter().product() { span.max(Expr::zero()) } else { span }
 }
 
 impl Stmt {
