@@ -56,7 +56,9 @@ impl Checker<'_> {
                 | Stmt::Store { mem, index, guard, .. } => {
                     *index = self.checked(*mem, *index, guard, &mut out);
                 }
-                Stmt::ArgStore { best, index, .. } => *index = self.checked(*best, *index, &[], &mut out),
+                Stmt::ArgStore { best, index, .. } => {
+                    *index = self.checked(*best, *index, &mut Vec::new(), &mut out);
+                }
                 Stmt::Let { .. } | Stmt::Bind { .. } => {}
             }
             out.push(stmt);
@@ -65,7 +67,7 @@ impl Checker<'_> {
     }
 
     /// The index to use for `index`. Registers have no addresses, and the verifier says what is wrong with them.
-    fn checked(&mut self, mem: Mem, index: Expr, guard: &[Rel], out: &mut Vec<Stmt>) -> Expr {
+    fn checked(&mut self, mem: Mem, index: Expr, guard: &mut Vec<Rel>, out: &mut Vec<Stmt>) -> Expr {
         let data = &self.kernel.mems[mem];
         let is_this =
             |escape: &Escape| (&escape.mem, escape.index, &escape.guard[..]) == (&data.name, index, guard);
@@ -75,7 +77,7 @@ impl Checker<'_> {
         let (extent, message) = (data.extent, format!("index of `{}` is out of range", data.name));
         let mut value = self.define(Dtype::I64, Op::Index(index), out);
         // Where the access does not happen, there is nothing to check.
-        for &rel in guard {
+        for &rel in &*guard {
             let holds = self.define(Dtype::Bool, Op::Cond(rel), out);
             let zero = self.define(Dtype::I64, Op::Const(Scalar::Int(0)), out);
             value = self.define(Dtype::I64, Op::Call(ScalarOp::Select, vec![holds, value, zero]), out);
@@ -83,6 +85,12 @@ impl Checker<'_> {
         let check = self.kernel.checks.len();
         self.kernel.checks.push(message);
         let sym = Sym::new(&format!("checked_{check}"));
+        // The index of an access that does not happen is 0, which memory without elements does not have either.
+        let may_be_empty = !guard.is_empty() && !self.kernel.facts.known(&Rel::le(1, extent)).is_yes();
+        if may_be_empty {
+            guard.push(Rel::lt(Expr::sym(sym), extent));
+        }
+        let extent = if may_be_empty { extent.max(Expr::one()) } else { extent };
         out.push(Stmt::Bind { sym, value, extent, check: check as u32 });
         Expr::sym(sym)
     }
