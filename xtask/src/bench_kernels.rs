@@ -9,7 +9,7 @@ use crate::command::{build_litz, command, output, root, run as run_command};
 use crate::{bars, table, venv};
 
 /// Where the kernels go.
-const FOLDER: &str = "target/bench-kernels";
+pub const FOLDER: &str = "target/bench-kernels";
 
 /// The script that exports them, called with these words.
 fn export(words: &[String]) -> anyhow::Result<Command> {

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 
 use crate::command::{build_litz, cargo, command, output, root, run as run_command};
 use crate::corpus::{OTHER_FOLDER, OWN_FOLDER};
-use crate::{pair, table};
+use crate::{bench_kernels, pair, table};
 
 /// What models are compiled for, unless the command line says otherwise.
 const TARGETS: [&str; 3] = [
@@ -115,11 +115,11 @@ fn binary(named: &str) -> anyhow::Result<PathBuf> {
     Ok(built)
 }
 
-/// The models that `cargo xtask corpus` exported.
+/// The models that `cargo xtask corpus` and `cargo xtask bench-kernels` exported.
 fn models(only: &[String]) -> anyhow::Result<Vec<PathBuf>> {
     let mut models = Vec::new();
-    for folder in [OWN_FOLDER, OTHER_FOLDER] {
-        // Nobody need have exported both.
+    for folder in [OWN_FOLDER, OTHER_FOLDER, bench_kernels::FOLDER] {
+        // Nobody need have exported all.
         let Ok(entries) = fs::read_dir(root().join(folder)) else { continue };
         for entry in entries {
             let path = entry?.path();

@@ -39,14 +39,14 @@ fn check(body: &str, steps: &str, expected: &str) {
 
 const PRODUCT: &str = "buf x: f32[10, 5] = input buf w: f32[5, 6] = const \"w\" buf y: f32[10, 6]
     nest n0 from %y [i in 10, j in 6 | k in 5] {
-      %0: f32 = load x[5*i + k] %1: f32 = load w[6*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
-      store y[6*i + j] = %3
+      %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+      store y[i, j] = %3
     }
     return y";
 
 const ROWS: &str = "sym s0 in [1, 64]
     buf x: f32[s0, 6] = input buf y: f32[s0, 6]
-    nest n0 from %y [i in s0, j in 6] { %0: f32 = load x[6*i + j] %1: f32 = neg %0 store y[6*i + j] = %1 }
+    nest n0 from %y [i in s0, j in 6] { %0: f32 = load x[i, j] %1: f32 = neg %0 store y[i, j] = %1 }
     return y";
 
 /// The last tile has a constant number of rows: it is written out, too.

@@ -7,11 +7,11 @@
 //!   buf w: f32[3072, 768] = const "fc1.weight"
 //!   buf h: f32[s0, 3072]
 //!   nest n0 from %h [i in s0, j in 3072 | k in 768] {
-//!     %0: f32 = load x[768*i + k]
-//!     %1: f32 = load w[768*j + k]
+//!     %0: f32 = load x[i, k]
+//!     %1: f32 = load w[j, k]
 //!     %2: f32 = mul %0, %1
 //!     %3: f32 = reduce.sum %2
-//!     store h[3072*i + j] = %3
+//!     store h[i, j] = %3
 //!   }
 //!   return h
 //! }
@@ -27,21 +27,23 @@
 //!
 //! ```text
 //! region total over block in ceildiv(s0, 64) carry sum {
-//!   nest zero [] { %0: f32 = const 0.0 store sum[0] = %0 }
-//!   nest add [block in ceildiv(s0, 64) | i in 64] { .. store sum[0] = %4 }
+//!   nest zero [] { %0: f32 = const 0.0 store sum[] = %0 }
+//!   nest add [block in ceildiv(s0, 64) | i in 64] { .. store sum[] = %4 }
 //! }
 //! ```
 
+mod apart;
 mod collisions;
 mod product;
 mod routine;
 
+pub use apart::{Touch, Visit};
 pub use product::Product;
 
 use crate::dtype::Dtype;
 use crate::entity;
 use crate::graph::Device;
-use crate::ids::Table;
+use crate::ids::{Id, Table};
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::borrow::Cow;
@@ -78,7 +80,7 @@ pub struct Loops {
     pub outputs: Vec<Output>,
 }
 
-/// A flat array of elements with a shape that explains it.
+/// An array of elements: accesses name them by one coordinate for each dimension, strides say where they lie in memory.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BufData {
     /// Text name, unique.
@@ -209,13 +211,13 @@ pub struct Inst {
 /// What an instruction does.
 #[derive(Clone, PartialEq, Debug)]
 pub enum InstOp {
-    /// `load x[index]`, or `load x[index] if a < b, ... else 0.0`: the element, or `other` where a guard fails.
+    /// `load x[i, k]`, or `load x[i, k] if a < b, ... else 0.0`: the element, or `other` where a guard fails.
     /// The element is read in the buffer's type; no conversion.
     Load {
         /// Buffer read.
         buf: Buf,
-        /// Flat element index.
-        index: Expr,
+        /// The element's coordinate along each dimension of the buffer.
+        index: Vec<Expr>,
         /// All must hold for the load to happen.
         guard: Vec<Rel>,
         /// Result where a guard fails.
@@ -262,13 +264,13 @@ pub enum InstOp {
         /// One of the nest's outer axes.
         axis: Sym,
     },
-    /// `store x[index] = %v`, or `store.sum`: writes one element of the buffer, combining when `combine` is given.
+    /// `store x[i, j] = %v`, or `store.sum`: writes one element of the buffer, combining when `combine` is given.
     /// A store depending on a reduce (or not on a reduced axis) runs once per outer point.
     Store {
         /// Buffer written.
         buf: Buf,
-        /// Flat element index.
-        index: Expr,
+        /// The element's coordinate along each dimension of the buffer.
+        index: Vec<Expr>,
         /// Value, of the buffer's type.
         value: Val,
         /// How to combine with what is there.
@@ -306,6 +308,12 @@ impl Loops {
             }
         }
         (Cow::Owned(Loops { stmts, ..self.clone() }), spans)
+    }
+    /// Where in memory an access of the nest is, counted in elements from the first of the buffer, in the simplest form.
+    pub fn place(&self, nest: &Nest, buf: Buf, index: &[Expr]) -> Expr {
+        let place = self.bufs[buf].place(index);
+        // Coordinates that count one position as digits add up to it: n*floordiv(x, n) + mod(x, n) => x
+        if place.is_polynomial() { place } else { nest.facts(&self.facts).simplify(place) }
     }
     /// Buffers that are read when all statements are done: what is returned, and what states become.
     pub fn results(&self) -> impl Iterator<Item = Buf> {
@@ -363,55 +371,9 @@ impl BufData {
         self.span() == self.sizes.iter().product()
     }
 
-    /// The coordinate along each dimension of the element at flat `index`, peeled off from the largest stride down;
-    /// dimensions of extent 1 have coordinate 0. `facts` bound the symbols of `index`. None where sizes decide which
-    /// stride is the larger one, see [`BufData::is_ordered`].
-    pub fn coordinates(&self, index: Expr, facts: &Facts) -> Option<Vec<Expr>> {
-        let order = self.by_stride(facts)?;
-        let mut coords = vec![Expr::zero(); self.sizes.len()];
-        let mut rest = index;
-        for (n, &d) in order.iter().enumerate() {
-            coords[d] = facts.simplify(rest.floordiv(self.strides[d]));
-            if n + 1 < order.len() {
-                rest = facts.simplify(rest.modulo(self.strides[d]));
-            }
-        }
-        Some(coords)
-    }
-
-    /// Whether it is known which strides are larger than others, so that elements have coordinates.
-    pub fn is_ordered(&self, facts: &Facts) -> bool {
-        self.by_stride(facts).is_some()
-    }
-
-    /// The dimensions of more than one element, the largest stride first.
-    fn by_stride(&self, facts: &Facts) -> Option<Vec<usize>> {
-        let dims: Vec<usize> = (0..self.sizes.len()).filter(|&d| !self.sizes[d].is_one()).collect();
-        self.packed(&dims, facts).or_else(|| self.compared(dims, facts))
-    }
-
-    /// Of elements that lie without gaps each stride is what the smaller ones span, whatever the sizes are.
-    fn packed(&self, dims: &[usize], facts: &Facts) -> Option<Vec<usize>> {
-        let (mut left, mut order, mut stride) = (dims.to_vec(), Vec::new(), Expr::one());
-        while !left.is_empty() {
-            let is_next = |&d: &usize| facts.known(&Rel::eq(self.strides[d], stride)).is_yes();
-            let next = left.remove(left.iter().position(is_next)?);
-            stride = stride * self.sizes[next];
-            order.insert(0, next);
-        }
-        Some(order)
-    }
-
-    /// Dimensions of equal strides stay as they are.
-    fn compared(&self, mut dims: Vec<usize>, facts: &Facts) -> Option<Vec<usize>> {
-        let not_less = |x: usize, y: usize| facts.known(&Rel::le(self.strides[y], self.strides[x])).is_yes();
-        let is_known =
-            |(at, &a): (usize, &usize)| dims[at + 1..].iter().all(|&b| not_less(a, b) || not_less(b, a));
-        if !dims.iter().enumerate().all(is_known) {
-            return None;
-        }
-        dims.sort_by(|&a, &b| not_less(b, a).cmp(&not_less(a, b)));
-        Some(dims)
+    /// Where in memory the element with these coordinates is, counted in elements from the first.
+    pub fn place(&self, index: &[Expr]) -> Expr {
+        index.iter().zip(&self.strides).map(|(&at, &stride)| at * stride).sum()
     }
 }
 
@@ -505,16 +467,17 @@ impl Nest {
         };
         unique(self.body.iter().filter_map(written).collect())
     }
+    /// The axes, and the symbols that the body binds.
+    pub fn indices(&self) -> impl Iterator<Item = Axis> {
+        let bound = self.body.iter().filter_map(|inst| match inst.op {
+            InstOp::Bind { sym, extent, .. } => Some(Axis { var: sym, extent }),
+            _ => None,
+        });
+        self.all_axes().copied().chain(bound)
+    }
     /// Declares the axes, and the symbols the body binds, as indices.
     pub fn declare(&self, facts: &mut Facts) {
-        for axis in self.all_axes() {
-            facts.declare_index(axis.var, axis.extent);
-        }
-        for inst in &self.body {
-            if let InstOp::Bind { sym, extent, .. } = inst.op {
-                facts.declare_index(sym, extent);
-            }
-        }
+        self.indices().for_each(|index| facts.declare_index(index.var, index.extent));
     }
     /// `facts` with what [`Nest::declare`] declares.
     pub fn facts(&self, facts: &Facts) -> Facts {
@@ -530,43 +493,54 @@ impl Nest {
     pub fn reduces(&self) -> bool {
         self.body.iter().any(|inst| inst.op.is_reduction())
     }
+    /// For each instruction, whether it differs from one reduced point to another.
+    pub fn varying(&self) -> Vec<bool> {
+        let mut symbols: Vec<Sym> = self.reduced.iter().map(|axis| axis.var).collect();
+        let mut varies: Vec<bool> = Vec::with_capacity(self.body.len());
+        for inst in &self.body {
+            let by_operand = inst.op.operands().iter().any(|val| varies.get(val.index()) == Some(&true));
+            let by_symbol = inst.op.exprs().iter().any(|e| symbols.iter().any(|&sym| e.has_sym(sym)));
+            let own = !inst.op.is_reduction() && (by_operand || by_symbol);
+            if let (InstOp::Bind { sym, .. }, true) = (&inst.op, own) {
+                symbols.push(*sym);
+            }
+            varies.push(own);
+        }
+        varies
+    }
     /// For each instruction, whether it runs once per outer point after the reduction (true), that is, whether it
     /// depends on a `reduce`; stores of values that depend on no reduce and on no reduced axis count as such too.
     pub fn after_reduce(&self) -> Vec<bool> {
-        let reduced: Vec<Sym> = self.reduced.iter().map(|a| a.var).collect();
-        let on_reduced = |e: Expr| reduced.iter().any(|&r| e.has_sym(r));
-        let mut after = vec![false; self.body.len()];
-        let mut varies = vec![false; self.body.len()];
-        let mut bound: Vec<Sym> = Vec::new();
-        for (i, inst) in self.body.iter().enumerate() {
-            let operands = inst.op.operands();
-            varies[i] = match &inst.op {
-                InstOp::Reduce(..) | InstOp::ArgReduce { .. } => false,
-                _ => {
-                    operands.iter().any(|v| varies[v.0 as usize])
-                        || inst
-                            .op
-                            .exprs()
-                            .iter()
-                            .any(|&e| on_reduced(e) || bound.iter().any(|&b| e.has_sym(b)))
-                }
-            };
-            after[i] = match &inst.op {
+        let varies = self.varying();
+        let mut after: Vec<bool> = Vec::with_capacity(self.body.len());
+        for (inst, varies) in self.body.iter().zip(varies) {
+            after.push(match &inst.op {
                 InstOp::Reduce(..) | InstOp::ArgReduce { .. } => true,
-                InstOp::Store { .. } => !varies[i],
-                _ => operands.iter().any(|v| after[v.0 as usize]),
-            };
-            if let InstOp::Bind { sym, .. } = inst.op
-                && varies[i]
-            {
-                bound.push(sym);
-            }
+                InstOp::Store { .. } => !varies,
+                _ => inst.op.operands().iter().any(|val| after.get(val.index()) == Some(&true)),
+            });
         }
         after
     }
 }
 
 impl InstOp {
+    /// The element that a load or store accesses: its buffer and coordinates.
+    pub fn element(&self) -> Option<(Buf, &[Expr])> {
+        match self {
+            InstOp::Load { buf, index, .. } | InstOp::Store { buf, index, .. } => Some((*buf, index)),
+            InstOp::Const(_)
+            | InstOp::Index(_)
+            | InstOp::Cond(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Bind { .. }
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Scan { .. } => None,
+        }
+    }
     /// Values used.
     pub fn operands(&self) -> Vec<Val> {
         match self {
@@ -603,13 +577,13 @@ impl InstOp {
     pub fn exprs(&self) -> Vec<Expr> {
         match self {
             InstOp::Load { index, guard, .. } => {
-                let mut all = vec![*index];
+                let mut all = index.clone();
                 all.extend(guard.iter().flat_map(|r| [r.lhs, r.rhs]));
                 all
             }
             InstOp::Index(e) => vec![*e],
             InstOp::Cond(r) => vec![r.lhs, r.rhs],
-            InstOp::Store { index, .. } => vec![*index],
+            InstOp::Store { index, .. } => index.clone(),
             InstOp::Bind { extent, .. } => vec![*extent],
             InstOp::Const(_)
             | InstOp::Op(..)
@@ -624,7 +598,7 @@ impl InstOp {
     pub fn map_exprs(&mut self, f: &mut impl FnMut(Expr) -> Expr) {
         match self {
             InstOp::Load { index, guard, .. } => {
-                *index = f(*index);
+                index.iter_mut().for_each(|at| *at = f(*at));
                 for r in guard {
                     r.lhs = f(r.lhs);
                     r.rhs = f(r.rhs);
@@ -635,7 +609,7 @@ impl InstOp {
                 r.lhs = f(r.lhs);
                 r.rhs = f(r.rhs);
             }
-            InstOp::Store { index, .. } => *index = f(*index),
+            InstOp::Store { index, .. } => index.iter_mut().for_each(|at| *at = f(*at)),
             InstOp::Bind { extent, .. } => *extent = f(*extent),
             InstOp::Const(_)
             | InstOp::Op(..)

@@ -14,7 +14,7 @@ fn colliding(axes: &str, indices: &[&str]) -> String {
   sym s2 in [2, 5]
   guard s2 == 5 for \"a test\"
   buf p: i64[1] = input
-  buf y: f32[1048576, 1024]
+  buf y: f32[1073741824]
   nest n [{axes}] {{
     %0: i64 = load p[0]
     %1: f32 = const 0.0
@@ -26,7 +26,7 @@ fn colliding(axes: &str, indices: &[&str]) -> String {
     );
     let loops = text::loops::parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
     let [Stmt::Nest(nest)] = &loops.stmts[..] else { panic!("expected a nest") };
-    let axes = nest.colliding_axes(&loops.facts);
+    let axes = nest.colliding_axes(&loops);
     axes.iter().map(|axis| axis.name()).collect::<Vec<_>>().join(" ")
 }
 

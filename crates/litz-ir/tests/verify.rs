@@ -126,11 +126,11 @@ fn loops_rules() {
             ("duplicate-name", "nest n1", "nest n0"),
             ("stride-rank", "return y", "return y as [s0]{1, 1}"),
             ("negative-size", "k in 768]", "k in -768]"),
-            ("unwritten-buffer", "load b[j]", "load y[j]"),
+            ("unwritten-buffer", "load b[j]", "load y[i, j]"),
             ("unwritten-buffer", "store wp[", "store.sum wp["),
             ("partial-store", "i in s0, j in 3072", "i in s0, j in 3071"),
-            ("partial-store", "store y[3072*i + j]", "store y[i]"),
-            ("writes-input", "store y[3072*i + j]", "store x[i] = %0 store y[3072*i + j]"),
+            ("partial-store", "store y[i, j]", "store y[i, 0]"),
+            ("writes-input", "store y[i, j]", "store x[i, 0] = %0 store y[i, j]"),
             ("operand-count", "max %2, %3", "max %2, %3, %3"),
             ("operand-count", "mul %0, %1", "mul %0"),
             ("type-mismatch", "%2: f32 = mul", "%2: f64 = mul"),
@@ -151,7 +151,9 @@ fn loops_rules() {
             ("literal-type", "load b[j]", "load b[j] if j < 3 else 0"),
             ("out-of-bounds", "load b[j]", "load b[j + 3072]"),
             ("out-of-bounds", "load b[j]", "load b[-j - 1]"),
-            ("out-of-bounds", "store y[3072*i + j]", "store y[3072*i + j + 3072*s0]"),
+            ("index-rank", "load b[j]", "load b[0, j]"),
+            ("index-rank", "store y[i, j]", "store y[3072*i + j]"),
+            ("out-of-bounds", "store y[i, j]", "store y[i + s0, j]"),
             ("reduce-without-axes", "max %2, %3", "reduce.max %2"),
             ("mixes-reduction", "reduce.sum %2", "reduce.sum %2 %r: f32 = mul %0, %3"),
             ("scan-axis", "max %2, %3", "scan.max %2 over k"),
@@ -170,7 +172,7 @@ fn loops_rules() {
 #[test]
 fn buffers_are_what_lies_in_memory() {
     let expanded = "loops @l on cpu { buf x: f32[3] = input buf y: f32[2, 3]{0, 1}
-        nest n [i in 3] { %0: f32 = load x[i] store y[i] = %0 } return y }";
+        nest n [i in 3] { %0: f32 = load x[i] store y[0, i] = %0 } return y }";
     assert_eq!(problems(expanded), []);
     let transposed =
         "loops @l on cpu { buf x: f32[2, 1, 3]{1, 1, 2} = input buf y: f32[2, 3] buf i: i64[2, 3]

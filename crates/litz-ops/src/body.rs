@@ -153,6 +153,11 @@ impl<'a> Body<'a> {
         })
     }
 
+    /// Where an element of a value is, in the simplest form.
+    fn place(&mut self, access: &Access, at: &[Expr]) -> Vec<Expr> {
+        access.at(at).into_iter().map(|index| self.simplify(index)).collect()
+    }
+
     /// An index in its simplest form under the ranges of the axes.
     pub fn simplify(&mut self, index: Expr) -> Expr {
         if index.is_polynomial() { index } else { self.scoped().simplify(index) }
@@ -165,7 +170,7 @@ impl<'a> Body<'a> {
 
     /// The element of a value, as stored, or `other` where a guard fails. Guards that always hold are left out.
     pub fn load_if(&mut self, from: &Access, at: &[Expr], guard: Vec<Rel>, other: Scalar) -> Val {
-        let index = self.simplify(from.at(at));
+        let index = self.place(from, at);
         let guard: Vec<Rel> = if guard.is_empty() {
             guard
         } else {
@@ -194,7 +199,7 @@ impl<'a> Body<'a> {
 
     /// Writes an element, combining with what is there.
     pub fn store_combined(&mut self, to: &Access, at: &[Expr], value: Val, combine: Option<ReduceOp>) {
-        let index = self.simplify(to.at(at));
+        let index = self.place(to, at);
         let value = self.cast(value, to.dtype);
         self.push(InstOp::Store { buf: to.buf, index, value, combine }, to.dtype);
     }

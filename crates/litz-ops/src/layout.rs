@@ -284,13 +284,38 @@ fn should_swap(facts: &Facts, strides: &[Vec<Expr>], sizes: &[Expr], a: usize, b
 
 /// Whether elements fill their span, each once, in some order of dimensions.
 pub fn is_dense(facts: &Facts, ty: &TensorType) -> bool {
-    let mut left: Vec<usize> = (0..ty.rank()).filter(|&d| !ty.sizes[d].is_one()).collect();
-    let mut expected = Expr::one();
+    dense_order(facts, &ty.sizes, &ty.strides, 0..ty.rank()).is_some()
+}
+
+/// Of these dimensions those of more than one element, the fastest first, where elements fill their span, each once.
+fn dense_order(
+    facts: &Facts,
+    sizes: &[Expr],
+    strides: &[Expr],
+    dims: impl Iterator<Item = usize>,
+) -> Option<Vec<usize>> {
+    let mut left: Vec<usize> = dims.filter(|&d| !sizes[d].is_one()).collect();
+    let (mut order, mut expected) = (Vec::with_capacity(left.len()), Expr::one());
     while !left.is_empty() {
-        let Some(at) = left.iter().position(|&d| same(facts, ty.strides[d], expected)) else { return false };
-        expected = expected * ty.sizes[left.swap_remove(at)];
+        let next = left.swap_remove(left.iter().position(|&d| same(facts, strides[d], expected))?);
+        expected = expected * sizes[next];
+        order.push(next);
     }
-    true
+    Some(order)
+}
+
+/// The coordinates of the element at a place in memory, counted in elements, of a buffer that fills its span; along a stride
+/// of 0 the first. None where that is not known to fill it. `facts` bound the symbols of `place`.
+pub fn coordinates_at(place: Expr, sizes: &[Expr], strides: &[Expr], facts: &Facts) -> Option<Vec<Expr>> {
+    let steps = (0..sizes.len()).filter(|&d| !strides[d].is_zero());
+    let order = dense_order(facts, sizes, strides, steps)?;
+    let mut coordinates = vec![Expr::zero(); sizes.len()];
+    for &d in &order {
+        let at = place.floordiv(strides[d]);
+        let is_slowest = order.last() == Some(&d);
+        coordinates[d] = facts.simplify(if is_slowest { at } else { at.modulo(sizes[d]) });
+    }
+    Some(coordinates)
 }
 
 /// Whether no two elements are known to share memory.

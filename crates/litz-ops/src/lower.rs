@@ -5,7 +5,7 @@ use crate::body::{Body, Point};
 use crate::def::{OpDef, ResultRule, Rule, is_supported};
 use crate::error::OpError;
 use crate::infer::{InferCx, no_common_type};
-use crate::layout::{is_distinct, is_overlapping, preserved_strides};
+use crate::layout::{is_distinct, is_overlapping, preserved_strides, storage_holds};
 use crate::promote::promote;
 use crate::sizes;
 use crate::table::Table;
@@ -14,7 +14,7 @@ use litz_ir::graph::{Arg, Graph, Node, TensorType, Type, Value};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
 use litz_ir::schema::Schemas;
-use litz_ir::verify::loops::{Access as Unproved, Inside};
+use litz_ir::verify::loops::{Access as Unproved, Coordinate, Inside};
 use litz_ir::{Diag, Diags, Dtype, Scalar};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashSet;
@@ -82,19 +82,25 @@ fn free_numbers(graph: &Graph) -> Diags {
     diags
 }
 
-/// Lets a load or store check at each point that its index is below `span`.
-fn check_index(nest: &mut Nest, at: usize, span: Expr) {
-    let sym = Sym::new(&format!("checked{at}"));
-    let (InstOp::Load { index, .. } | InstOp::Store { index, .. }) = &mut nest.body[at].op else { return };
-    let index = std::mem::replace(index, Expr::sym(sym));
-    let checks = [InstOp::Index(index), InstOp::Bind { sym, value: Val(at as u32), extent: span }];
+/// Lets a load or store check at each point that these of its coordinates are inside of their dimensions.
+fn check_index(nest: &mut Nest, at: usize, coordinates: &[Coordinate]) {
+    let mut checks = Vec::new();
+    for &Coordinate { dim, index: coordinate, size } in coordinates {
+        let sym = Sym::new(&format!("checked{at}_{dim}"));
+        let (InstOp::Load { index, .. } | InstOp::Store { index, .. }) = &mut nest.body[at].op else {
+            return;
+        };
+        index[dim] = Expr::sym(sym);
+        let value = Val::new(at + checks.len());
+        checks.extend([InstOp::Index(coordinate), InstOp::Bind { sym, value, extent: size }]);
+    }
     let moved = checks.len() as u32;
     for inst in &mut nest.body[at..] {
         for operand in inst.op.operands_mut() {
             operand.0 += if operand.index() >= at { moved } else { 0 };
         }
     }
-    nest.body.splice(at..at, checks.map(|op| Inst { op, ty: Dtype::I64 }));
+    nest.body.splice(at..at, checks.into_iter().map(|op| Inst { op, ty: Dtype::I64 }));
 }
 
 /// Where an operand of a pointwise operator comes from, and the type that it is converted to first.
@@ -214,30 +220,30 @@ impl<'a> Lower<'a> {
             return Ok(());
         }
         self.guard_where_empty(nest, &mut unproved);
-        for Unproved { at, buf, index, axes } in unproved {
-            let span = self.loops.bufs[buf].span();
-            if let InstOp::Load { guard, .. } = &mut nest.body[at].op
-                && !guard.is_empty()
-            {
-                guard.extend([Rel::le(0, index), Rel::lt(index, span)]);
-                continue;
-            }
-            let mut facts = self.loops.facts.clone();
-            axes.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
-            let vars: Vec<Sym> = axes.iter().map(|axis| axis.var).collect();
-            let [first, last] = [-facts.largest(-index, &vars), facts.largest(index, &vars)];
-            for needed in [Rel::ge(first, 0), Rel::lt(last, span)] {
-                if !vars.iter().any(|&var| needed.lhs.has_sym(var) || needed.rhs.has_sym(var)) {
-                    let required = self.loops.facts.require(needed, &self.who);
-                    required.map_err(|never| OpError::new("invalid-operator", never.to_string()))?;
+        for Unproved { at, coordinates, axes } in unproved {
+            for Coordinate { index, size, .. } in coordinates {
+                if let InstOp::Load { guard, .. } = &mut nest.body[at].op
+                    && !guard.is_empty()
+                {
+                    guard.extend([Rel::le(0, index), Rel::lt(index, size)]);
+                    continue;
+                }
+                let mut facts = self.loops.facts.clone();
+                axes.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+                let vars: Vec<Sym> = axes.iter().map(|axis| axis.var).collect();
+                let [first, last] = [-facts.largest(-index, &vars), facts.largest(index, &vars)];
+                for needed in [Rel::ge(first, 0), Rel::lt(last, size)] {
+                    if !vars.iter().any(|&var| needed.lhs.has_sym(var) || needed.rhs.has_sym(var)) {
+                        let required = self.loops.facts.require(needed, &self.who);
+                        required.map_err(|never| OpError::new("invalid-operator", never.to_string()))?;
+                    }
                 }
             }
         }
         // Later ones first: what is inserted moves what stands behind.
-        for Unproved { at, buf, .. } in
-            self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts).into_iter().rev()
-        {
-            check_index(nest, at, self.loops.bufs[buf].span());
+        let unproved = self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts);
+        for Unproved { at, coordinates, .. } in unproved.into_iter().rev() {
+            check_index(nest, at, &coordinates);
         }
         Ok(())
     }
@@ -313,7 +319,7 @@ impl<'a> Lower<'a> {
     pub fn contiguous(&mut self, access: &Access, role: &str) -> Result<Access, OpError> {
         let ty = TensorType::contiguous(access.dtype, access.sizes.clone());
         let data = &self.loops.bufs[access.buf];
-        if access.is_strided_as(&ty) && data.span() == ty.numel() {
+        if access.is_strided_as(&ty, &self.loops.facts) && data.span() == ty.numel() {
             return Ok(access.clone());
         }
         let base = self.from.first().map_or("", String::as_str);
@@ -325,6 +331,11 @@ impl<'a> Lower<'a> {
         access.view(view, &self.loops.facts)
     }
 
+    /// Strides and offset of a value in memory, when these say where its elements are.
+    pub fn strides(&self, access: &Access) -> Option<(Vec<Expr>, Expr)> {
+        access.strides(&self.loops.facts)
+    }
+
     /// What type functions take.
     pub fn infer_cx(&mut self) -> InferCx<'_> {
         InferCx { table: self.table, values: &self.graph.values, facts: &mut self.loops.facts }
@@ -334,7 +345,7 @@ impl<'a> Lower<'a> {
     /// copied first when its elements do not lie where its type's strides say.
     pub fn storage(&mut self, tensor: Tensor<'_>) -> Result<(Buf, Expr), OpError> {
         let access = self.access(tensor)?;
-        if let Some((strides, offset)) = access.strides()
+        if let Some((strides, offset)) = self.strides(&access)
             && (0..access.rank()).all(|d| strides[d] == tensor.ty.strides[d] || tensor.ty.sizes[d].is_one())
         {
             return Ok((access.buf, offset));
@@ -343,14 +354,21 @@ impl<'a> Lower<'a> {
         Ok((self.copy(&access, &name, tensor.ty)?.buf, Expr::zero()))
     }
 
-    /// Number of elements that a buffer reaches over.
-    pub fn span(&self, buf: Buf) -> Expr {
-        self.loops.bufs[buf].span()
-    }
-
-    /// Whether a buffer reaches over more than its elements.
-    pub fn has_gaps(&self, buf: Buf) -> bool {
-        self.loops.bufs[buf].elements() != self.span(buf)
+    /// What a tensor of these sizes and strides at `offset` sees of the memory that a buffer takes.
+    pub fn strided(
+        &mut self,
+        args: &Args<'_>,
+        buf: Buf,
+        (sizes, strides): (Vec<Expr>, &[Expr]),
+        offset: Expr,
+    ) -> Result<Access, OpError> {
+        let data = self.loops.bufs[buf].clone();
+        // How far the memory reaches is known here only: the operand may view a part of it. What lies between the elements
+        // of an input is not part of it: a call may copy the elements together.
+        let access = Access::strided((buf, &data), sizes.clone(), strides, offset, &self.loops.facts)
+            .ok_or_else(|| args.unsupported("a tensor with gaps between its elements"))?;
+        storage_holds(&mut self.infer_cx(), args, (&sizes, strides), offset, data.span())?;
+        Ok(access)
     }
 
     // Walking the graph.
@@ -394,7 +412,7 @@ impl<'a> Lower<'a> {
         }
         let (sizes, strides) = (ty.sizes.clone(), ty.strides.clone());
         let buf = self.loops.bufs.push(BufData { name: unique, dtype: ty.dtype, sizes, strides, kind });
-        Access::strided(buf, ty.dtype, ty.sizes.clone(), &ty.strides, Expr::zero())
+        Access::whole(buf, &self.loops.bufs[buf])
     }
 
     fn place_of(&self, value: Value) -> Result<Access, OpError> {
@@ -542,7 +560,7 @@ impl<'a> Lower<'a> {
         let source = &self.loops.bufs[from.buf];
         if source.kind == BufKind::Temp
             && source.dtype == ty.dtype
-            && from.is_strided_as(&ty)
+            && from.is_strided_as(&ty, &self.loops.facts)
             && (&source.sizes, &source.strides) == (&ty.sizes, &ty.strides)
         {
             return Ok((to.buf, from.buf));
@@ -580,7 +598,7 @@ impl<'a> Lower<'a> {
         let access = self.place_of(value)?;
         let promised =
             |strides: &[Expr]| (0..ty.rank()).all(|d| strides[d] == ty.strides[d] || ty.sizes[d].is_one());
-        if let Some((strides, offset)) = access.strides()
+        if let Some((strides, offset)) = self.strides(&access)
             && promised(&strides)
             && self.loops.bufs[access.buf].kind == BufKind::Temp
         {

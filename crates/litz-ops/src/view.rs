@@ -7,7 +7,7 @@
 use crate::layout;
 use litz_ir::Dtype;
 use litz_ir::graph::TensorType;
-use litz_ir::loops::Buf;
+use litz_ir::loops::{Buf, BufData};
 use litz_sym::{Expr, Facts, Sym};
 
 /// One view of an operand.
@@ -135,20 +135,39 @@ pub struct Access {
     pub dtype: Dtype,
     /// Sizes of the value.
     pub sizes: Vec<Expr>,
-    /// Flat index into the buffer, over [`dim`]s.
-    index: Expr,
+    /// The coordinate along each dimension of the buffer, over [`dim`]s of the value.
+    index: Vec<Expr>,
+    /// The buffer's strides.
+    steps: Vec<Expr>,
 }
 
 impl Access {
-    /// Element `offset + sum(coordinate * stride)`.
-    pub fn strided(buf: Buf, dtype: Dtype, sizes: Vec<Expr>, strides: &[Expr], offset: Expr) -> Access {
-        let index = strides.iter().enumerate().fold(offset, |sum, (d, &s)| sum + dim(d) * s);
-        Access { buf, dtype, sizes, index }
+    /// A buffer as it is.
+    pub fn whole(buf: Buf, data: &BufData) -> Access {
+        let (sizes, index) = (data.sizes.clone(), (0..data.sizes.len()).map(dim).collect());
+        Access { buf, dtype: data.dtype, sizes, index, steps: data.strides.clone() }
     }
 
-    /// The flat index of the element at these coordinates, one for each dimension.
-    pub fn at(&self, coords: &[Expr]) -> Expr {
-        place(self.index, coords)
+    /// The elements `offset + sum(coordinate * stride)` of the memory that a buffer takes. None where it is not known which
+    /// coordinates these have: the memory has gaps, or elements share it.
+    pub fn strided(
+        (buf, data): (Buf, &BufData),
+        sizes: Vec<Expr>,
+        strides: &[Expr],
+        offset: Expr,
+        facts: &Facts,
+    ) -> Option<Access> {
+        let place = strides.iter().enumerate().fold(offset, |sum, (d, &stride)| sum + dim(d) * stride);
+        let mut access = Access { sizes, ..Access::whole(buf, data) };
+        let facts = access.declared(facts);
+        access.index = layout::coordinates_at(place, &data.sizes, &data.strides, &facts)?;
+        Some(access)
+    }
+
+    /// The element at these coordinates, one for each dimension of the value: its coordinate along each dimension of the
+    /// buffer.
+    pub fn at(&self, coords: &[Expr]) -> Vec<Expr> {
+        self.index.iter().map(|&index| place(index, coords)).collect()
     }
 
     /// Number of dimensions.
@@ -156,9 +175,10 @@ impl Access {
         self.sizes.len()
     }
 
-    /// Strides and offset, when the index is that simple. Dimensions of size 1 have stride 0.
-    pub fn strides(&self) -> Option<(Vec<Expr>, Expr)> {
-        let mut rest = self.index;
+    /// Strides and offset in memory, when these say where the elements are. Dimensions of size 1 have stride 0.
+    pub fn strides(&self, facts: &Facts) -> Option<(Vec<Expr>, Expr)> {
+        let place = self.index.iter().zip(&self.steps).map(|(&at, &step)| at * step).sum();
+        let mut rest = self.simplified(place, facts);
         let mut strides = Vec::with_capacity(self.rank());
         for d in 0..self.rank() {
             let (stride, other) = rest.linear(dim_sym(d))?;
@@ -172,40 +192,30 @@ impl Access {
     }
 
     /// Whether it is exactly this strided tensor at offset 0; strides of size-1 dimensions do not count.
-    pub fn is_strided_as(&self, ty: &TensorType) -> bool {
-        let Some((strides, offset)) = self.strides() else { return false };
+    pub fn is_strided_as(&self, ty: &TensorType, facts: &Facts) -> bool {
+        let Some((strides, offset)) = self.strides(facts) else { return false };
         let agrees = |d: usize| strides[d] == ty.strides[d] || ty.sizes[d].is_one();
         offset.is_zero() && self.sizes == ty.sizes && (0..self.rank()).all(agrees)
     }
 
     /// The access of a view of this value.
     pub fn view(&self, view: &View, facts: &Facts) -> Access {
-        // Dimensions that lie densely in storage merge without division.
-        if view.is_reshape
-            && let Some(merged) = self.merged(view, facts)
-        {
-            return merged;
-        }
-        let index = self.at(&view.coords);
-        let sizes = view.sizes.clone();
-        let index = if index.is_polynomial() { index } else { self.simplified(index, &sizes, facts) };
-        Access { buf: self.buf, dtype: self.dtype, sizes, index }
+        let mut access = Access { sizes: view.sizes.clone(), index: self.at(&view.coords), ..self.clone() };
+        access.index = access.index.iter().map(|&index| access.simplified(index, facts)).collect();
+        access
     }
 
-    /// A reshape that strides can express.
-    fn merged(&self, view: &View, facts: &Facts) -> Option<Access> {
-        let (own, offset) = self.strides()?;
-        let ty = TensorType { dtype: self.dtype, sizes: self.sizes.clone(), strides: own };
-        let strides = layout::view_strides(facts, &ty, &view.sizes)?;
-        Some(Access::strided(self.buf, self.dtype, view.sizes.clone(), &strides, offset))
+    fn simplified(&self, e: Expr, facts: &Facts) -> Expr {
+        if e.is_polynomial() { e } else { self.declared(facts).simplify(e) }
     }
 
-    fn simplified(&self, index: Expr, sizes: &[Expr], facts: &Facts) -> Expr {
+    /// `facts` with the ranges of the value's coordinates.
+    fn declared(&self, facts: &Facts) -> Facts {
         let mut facts = facts.clone();
-        for (d, &size) in sizes.iter().enumerate() {
+        for (d, &size) in self.sizes.iter().enumerate() {
             facts.declare_index(dim_sym(d), size);
         }
-        facts.simplify(index)
+        facts
     }
 
     /// The same elements with leading dimensions added or size-1 dimensions expanded to `sizes`, aligned at the end.
@@ -213,6 +223,6 @@ impl Access {
         let lead = sizes.len() - self.rank();
         let coord = |d: usize| if self.sizes[d].is_one() { Expr::zero() } else { dim(lead + d) };
         let coords: Vec<Expr> = (0..self.rank()).map(coord).collect();
-        Access { buf: self.buf, dtype: self.dtype, sizes: sizes.to_vec(), index: self.at(&coords) }
+        Access { sizes: sizes.to_vec(), index: self.at(&coords), ..self.clone() }
     }
 }

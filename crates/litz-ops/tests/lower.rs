@@ -45,19 +45,19 @@ fn a_linear_layer_and_its_activation() {
         statements(&loops),
         "\
 nest n0 from %h [i in s0, j in 3072 | r0 in 768] {
-  %0: f32 = load x[768*i + r0]
-  %1: f32 = load w[768*j + r0]
+  %0: f32 = load x[i, r0]
+  %1: f32 = load w[j, r0]
   %2: f32 = mul %0, %1
   %3: f32 = reduce.sum %2
   %4: f32 = load b[j]
   %5: f32 = add %3, %4
-  store h[3072*i + j] = %5
+  store h[i, j] = %5
 }
 nest n1 from %r [i in s0, j in 3072] {
-  %0: f32 = load h[3072*i + j]
+  %0: f32 = load h[i, j]
   %1: f32 = const 0.0
   %2: f32 = max %0, %1
-  store r[3072*i + j] = %2
+  store r[i, j] = %2
 }
 return r
 }"
@@ -109,7 +109,7 @@ fn views_cost_nothing() {
 ",
     );
     assert_eq!(loops.stmts.len(), 2);
-    assert!(statements(&loops).contains("load y[48*i + 6*j + k]"));
+    assert!(statements(&loops).contains("load y[i, j, k]"));
     let Output::View { strides, offset, .. } = &loops.outputs[1] else { panic!("a view") };
     assert_eq!((format!("{strides:?}"), offset.as_int()), ("[48, 3, 6, 1]".to_owned(), Some(0)));
     let Output::View { offset, .. } = &loops.outputs[2] else { panic!("a view") };

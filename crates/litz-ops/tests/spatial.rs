@@ -119,21 +119,21 @@ fn the_bias_has_a_nest_of_its_own_in_the_layout_of_the_result() {
         "  buf y: bf16[s, 6, 5, 4]{120, 1, 24, 6}
   buf y_sum: f32[s, 5, 4, 6]
   nest n0 from %y [i in s, j in 2, k in 3, l in 5, m in 4 | r0 in 4, r1 in 2] {
-    %0: bf16 = load x[200*i + 4*j + 40*l + 8*m + r0 + 8*r1]
+    %0: bf16 = load x[i, 4*j + r0, l, m + r1]
     %1: f32 = cast %0
-    %2: bf16 = load w[24*j + 8*k + 2*r0 + r1]
+    %2: bf16 = load w[3*j + k, r0, 0, r1]
     %3: f32 = cast %2
     %4: f32 = mul %1, %3
     %5: f32 = reduce.sum %4
-    store y_sum[120*i + 3*j + k + 24*l + 6*m] = %5
+    store y_sum[i, l, m, 3*j + k] = %5
   }
   nest n1 from %y [i in s, j in 6, k in 5, l in 4] {
-    %0: f32 = load y_sum[120*i + j + 24*k + 6*l]
+    %0: f32 = load y_sum[i, k, l, j]
     %1: bf16 = load b[j]
     %2: f32 = cast %1
     %3: f32 = add %0, %2
     %4: bf16 = cast %3
-    store y[120*i + j + 24*k + 6*l] = %4
+    store y[i, j, k, l] = %4
   }
   return y
 }

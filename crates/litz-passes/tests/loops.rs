@@ -34,14 +34,14 @@ loops @p on cpu {
   buf t: f32[3, 5]{1, 3}
   buf y: f32[5, 3]
   nest first from %t [i in 3, j in 5] {
-    %0: f32 = load x[5*i + j]
+    %0: f32 = load x[i, j]
     %1: f32 = exp %0
-    store t[i + 3*j] = %1
+    store t[i, j] = %1
   }
   nest second from %y [a in 5, b in 3] {
-    %0: f32 = load t[3*a + b]
+    %0: f32 = load t[b, a]
     %1: f32 = neg %0
-    store y[3*a + b] = %1
+    store y[a, b] = %1
   }
   return y
 }";
@@ -55,10 +55,10 @@ loops @p on cpu {
   buf t: f32[3, 5]{1, 3}
   buf y: f32[5, 3]
   nest second from %t, %y [a in 5, b in 3] {
-    %0: f32 = load x[a + 5*b]
+    %0: f32 = load x[b, a]
     %1: f32 = exp %0
     %2: f32 = neg %1
-    store y[3*a + b] = %2
+    store y[a, b] = %2
   }
   return y
 }",
@@ -196,14 +196,14 @@ loops @p on cpu {
   buf t: f32[s0, 4, 3]
   buf y: f32[12*s0]
   nest first [a in s0, b in 4, c in 3] {
-    %0: f32 = load x[12*a + 3*b + c]
+    %0: f32 = load x[a, b, c]
     %1: i64 = index a + 10*b + 100*c
     %2: f32 = cast %1
     %3: f32 = add %0, %2
-    store t[12*a + 3*b + c] = %3
+    store t[a, b, c] = %3
   }
   nest second [i in 12*s0] {
-    %0: f32 = load t[i]
+    %0: f32 = load t[floordiv(i, 12), mod(floordiv(i, 3), 4), mod(i, 3)]
     store y[i] = %0
   }
   return y
@@ -364,19 +364,19 @@ loops @p on cpu {
   buf one: f32[1]
   buf y: f32[3, 4]
   nest first [i in 3] {
-    %0: f32 = load x[i]
+    %0: f32 = load x[i, 0]
     %1: f32 = neg %0
-    store t[i] = %1
+    store t[i, 0] = %1
   }
   nest fill [] {
     %0: f32 = const 1.0
     store one[0] = %0
   }
   nest second [i in 3, j in 4] {
-    %0: f32 = load t[i]
+    %0: f32 = load t[i, 0]
     %1: f32 = load one[0]
     %2: f32 = add %0, %1
-    store y[4*i + j] = %2
+    store y[i, j] = %2
   }
   return y
 }";
@@ -392,12 +392,12 @@ loops @p on cpu {
   buf t: f32[0, 3]
   buf y: f32[0, 3]
   nest first [i in 0, j in 3] {
-    %0: f32 = load x[3*i + j]
-    store t[3*i + j] = %0
+    %0: f32 = load x[i, j]
+    store t[i, j] = %0
   }
   nest second [i in 0, j in 3] {
-    %0: f32 = load t[3*i + j]
-    store y[3*i + j] = %0
+    %0: f32 = load t[i, j]
+    store y[i, j] = %0
   }
   return y
 }";
@@ -417,7 +417,7 @@ loops @p on cpu {{
 {index}
     bind t = {value} in {extent}
     %20: f32 = load table[t]
-    store y[5*i + j] = %20
+    store y[i, j] = %20
   }}
   return y
 }}"
@@ -443,7 +443,7 @@ loops @p on cpu {
   buf y: f32[6, 5]
   nest n [i in 6, j in 5] {
     %0: f32 = load table[i + j]
-    store y[5*i + j] = %0
+    store y[i, j] = %0
   }
   return y
 }",
@@ -478,13 +478,13 @@ loops @p on cpu {
     %4: i64 = const 7
     %5: bool = lt %0, %4
     %6: bool = and %2, %5
-    %7: f32 = load x[4*i + j]
+    %7: f32 = load x[i, j]
     %8: f32 = const -inf
     %9: f32 = select %6, %7, %8
-    store y[4*i + j] = %9
+    store y[i, j] = %9
     %11: bool = and %3, %5
     %12: f32 = select %11, %7, %8
-    store z[4*i + j] = %12
+    store z[i, j] = %12
   }
   return y, z
 }";
@@ -514,7 +514,7 @@ loops @p on cpu {
     %0: bool = cond 0 <= i
     %1: f32 = cast %0
     %2: f32 = reduce.sum %1
-    store n[0] = %2
+    store n[] = %2
   }
   return y, n
 }";
@@ -526,28 +526,29 @@ loops @p on cpu {
 
 // pack
 
-/// `y[i, j] = sum over k of x[i, k] * w[..]`, twice.
+/// `y[i, j] = sum over k of x[i, k] * w[j, k]`, or of `w[k, j]`, as `index` says, twice.
 fn product(rows: i64, columns: i64, reduced: i64, index: &str, weight: &str) -> String {
+    let (first, second) = if index == "j, k" { (columns, reduced) } else { (reduced, columns) };
     format!(
         "
 loops @p on cpu {{
   buf x: f32[{rows}, {reduced}] = input
-  buf w: f32[{columns}, {reduced}] = {weight}
+  buf w: f32[{first}, {second}] = {weight}
   buf y: f32[{rows}, {columns}]
   buf z: f32[{rows}, {columns}]
   nest mm from %y [i in {rows}, j in {columns} | k in {reduced}] {{
-    %0: f32 = load x[{reduced}*i + k]
+    %0: f32 = load x[i, k]
     %1: f32 = load w[{index}]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[{columns}*i + j] = %3
+    store y[i, j] = %3
   }}
   nest again from %z [a in {rows}, b in {columns} | c in {reduced}] {{
-    %0: f32 = load x[{reduced}*a + c]
+    %0: f32 = load x[a, c]
     %1: f32 = load w[{again}]
     %2: f32 = mul %1, %0
     %3: f32 = reduce.sum %2
-    store z[{columns}*a + b] = %3
+    store z[a, b] = %3
   }}
   return y, z
 }}",
@@ -557,7 +558,7 @@ loops @p on cpu {{
 
 #[test]
 fn constant_operands_are_packed_once() {
-    let (loops, count) = run_checked(pack::run, &product(3, 40, 5, "5*j + k", "const \"w\""), &[]);
+    let (loops, count) = run_checked(pack::run, &product(3, 40, 5, "j, k", "const \"w\""), &[]);
     assert_eq!(count, 1);
     assert_text(
         &loops.to_string(),
@@ -569,22 +570,22 @@ loops @p on cpu {
   buf z: f32[3, 40]
   buf w_pack: f32[2, 5, 32]
   nest w_pack from %w [jo in 2, k in 5, ji in 32] {
-    %0: f32 = load w[5*ji + 160*jo + k] if ji + 32*jo < 40 else 0.0
-    store w_pack[ji + 160*jo + 32*k] = %0
+    %0: f32 = load w[ji + 32*jo, k] if ji + 32*jo < 40 else 0.0
+    store w_pack[jo, k, ji] = %0
   }
   nest mm from %y [i in 3, j in 40 | k in 5] {
-    %0: f32 = load x[5*i + k]
-    %1: f32 = load w_pack[j + 32*k + 128*floordiv(j, 32)]
+    %0: f32 = load x[i, k]
+    %1: f32 = load w_pack[floordiv(j, 32), k, mod(j, 32)]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[40*i + j] = %3
+    store y[i, j] = %3
   }
   nest again from %z [a in 3, b in 40 | c in 5] {
-    %0: f32 = load x[5*a + c]
-    %1: f32 = load w_pack[b + 32*c + 128*floordiv(b, 32)]
+    %0: f32 = load x[a, c]
+    %1: f32 = load w_pack[floordiv(b, 32), c, mod(b, 32)]
     %2: f32 = mul %1, %0
     %3: f32 = reduce.sum %2
-    store z[40*a + b] = %3
+    store z[a, b] = %3
   }
   return y, z
 }",
@@ -594,15 +595,12 @@ loops @p on cpu {
 #[test]
 fn operands_of_any_size_and_order_pack() {
     for (rows, columns, reduced) in [(1, 1, 4), (5, 31, 7), (17, 64, 4), (20, 33, 9)] {
-        for (index, weight) in [
-            (format!("{reduced}*j + k"), "const \"w\""),
-            (format!("{columns}*k + j"), "const \"w\""),
-            (format!("{reduced}*j + k"), "input"),
-            (format!("{columns}*k + j"), "input"),
-        ] {
-            let (_, count) = run_checked(pack::run, &product(rows, columns, reduced, &index, weight), &[]);
+        for (index, weight) in
+            [("j, k", "const \"w\""), ("k, j", "const \"w\""), ("j, k", "input"), ("k, j", "input")]
+        {
+            let (_, count) = run_checked(pack::run, &product(rows, columns, reduced, index, weight), &[]);
             // Inputs are packed when their columns are apart and enough rows use them.
-            let worth = weight != "input" || rows >= 16 && index.starts_with(&format!("{reduced}*j"));
+            let worth = weight != "input" || rows >= 16 && index == "j, k";
             assert_eq!(count, usize::from(worth), "{rows} {columns} {reduced} {index} {weight}");
         }
     }
@@ -610,16 +608,15 @@ fn operands_of_any_size_and_order_pack() {
 
 #[test]
 fn updated_constants_are_not_constant() {
-    let text =
-        product(3, 40, 5, "5*j + k", "const \"w\"").replace("return", "update w = n\n  return").replace(
-            "  nest mm",
-            "  buf n: f32[40, 5]
-  nest next [i in 200] {
-    %0: f32 = load w[i]
-    store n[i] = %0
+    let text = product(3, 40, 5, "j, k", "const \"w\"").replace("return", "update w = n\n  return").replace(
+        "  nest mm",
+        "  buf n: f32[40, 5]
+  nest next [i in 40, j in 5] {
+    %0: f32 = load w[i, j]
+    store n[i, j] = %0
   }
   nest mm",
-        );
+    );
     assert_eq!(run_checked(pack::run, &text, &[]).1, 0);
 }
 
@@ -632,11 +629,11 @@ loops @p on cpu {
   buf w: f32[2, 5, 3, 3] = const \"w\"
   buf y: f32[s0, 2, 4, 5]
   nest conv [n in s0, g in 2, i in 4, o in 5 | c in 3, p in 3] {
-    %0: f32 = load x[18*n + 3*i + 3*p + c]
-    %1: f32 = load w[45*g + 9*o + 3*c + p]
+    %0: f32 = load x[n, i + p, c]
+    %1: f32 = load w[g, o, c, p]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[40*n + 20*g + 5*i + o] = %3
+    store y[n, g, i, o] = %3
   }
   return y
 }";
@@ -659,18 +656,18 @@ loops @p on cpu {
   buf y: f32[2, 3, 40]
   buf z: f32[3, 40]
   nest batched [g in 2, i in 3, j in 40 | k in 5] {
-    %0: f32 = load x[15*g + 5*i + k]
-    %1: f32 = load w[200*g + 5*j + k]
+    %0: f32 = load x[g, i, k]
+    %1: f32 = load w[g, j, k]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[120*g + 40*i + j] = %3
+    store y[g, i, j] = %3
   }
   nest summed [i in 3, j in 40 | g in 2, k in 5] {
-    %0: f32 = load x[15*g + 5*i + k]
-    %1: f32 = load w[200*g + 5*j + k]
+    %0: f32 = load x[g, i, k]
+    %1: f32 = load w[g, j, k]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store z[40*i + j] = %3
+    store z[i, j] = %3
   }
   return y, z
 }";
@@ -687,26 +684,26 @@ loops @p on cpu {
   buf y: f32[20, 40]
   buf z: f32[20, 40]
   nest base [i in 200] {
-    %0: f32 = load v[i]
-    store w[i] = %0
+    %0: f32 = load v[floordiv(i, 5), mod(i, 5)]
+    store w[floordiv(i, 5), mod(i, 5)] = %0
   }
   nest before [i in 20, j in 40 | k in 5] {
-    %0: f32 = load x[5*i + k]
-    %1: f32 = load w[5*j + k]
+    %0: f32 = load x[i, k]
+    %1: f32 = load w[j, k]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[40*i + j] = %3
+    store y[i, j] = %3
   }
   nest change [i in 200] {
-    %0: f32 = load v[i]
-    store.sum w[i] = %0
+    %0: f32 = load v[floordiv(i, 5), mod(i, 5)]
+    store.sum w[floordiv(i, 5), mod(i, 5)] = %0
   }
   nest behind [i in 20, j in 40 | k in 5] {
-    %0: f32 = load x[5*i + k]
-    %1: f32 = load w[5*j + k]
+    %0: f32 = load x[i, k]
+    %1: f32 = load w[j, k]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store z[40*i + j] = %3
+    store z[i, j] = %3
   }
   return y, z
 }";
@@ -828,32 +825,32 @@ loops @p on cpu {
   buf y: f32[s0, 6, 5, 2]
   buf t: f32[s0]
   nest act [n in s0, i in 6, j in 5, k in 3] {
-    %0: f32 = load x[90*n + 15*i + 3*j + k]
+    %0: f32 = load x[n, i, j, k]
     %1: f32 = abs %0
-    store h[90*n + 15*i + 3*j + k] = %1
+    store h[n, i, j, k] = %1
   }
   nest conv [n in s0, i in 6, j in 5, o in 8 | k in 3, p in 3, q in 3] {
-    %0: f32 = load h[90*n + 15*i + 15*p + 3*j + 3*q + k - 18] if 1 <= i + p, i + p < 7, 1 <= j + q, j + q < 6 else 0.0
-    %1: f32 = load w[27*o + 9*k + 3*p + q]
+    %0: f32 = load h[n, i + p - 1, j + q - 1, k] if 1 <= i + p, i + p < 7, 1 <= j + q, j + q < 6 else 0.0
+    %1: f32 = load w[o, k, p, q]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store c[240*n + 40*i + 8*j + o] = %3
+    store c[n, i, j, o] = %3
   }
   nest relu [n in s0, i in 6, j in 5, o in 8] {
-    %0: f32 = load c[240*n + 40*i + 8*j + o]
+    %0: f32 = load c[n, i, j, o]
     %1: f32 = const 0.0
     %2: f32 = max %0, %1
-    store r[240*n + 40*i + 8*j + o] = %2
+    store r[n, i, j, o] = %2
   }
   nest pointwise [n in s0, i in 6, j in 5, m in 2 | o in 8] {
-    %0: f32 = load r[240*n + 40*i + 8*j + o]
-    %1: f32 = load v[8*m + o]
+    %0: f32 = load r[n, i, j, o]
+    %1: f32 = load v[m, o]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[60*n + 10*i + 2*j + m] = %3
+    store y[n, i, j, m] = %3
   }
   nest total [n in s0 | i in 30, m in 2] {
-    %0: f32 = load y[60*n + 2*i + m]
+    %0: f32 = load y[n, floordiv(i, 5), mod(i, 5), m]
     %1: f32 = reduce.max %0
     store t[n] = %1
   }

@@ -22,46 +22,46 @@ loops @p on cpu {{
   buf l: f64[2, {rows}]
   buf y: f64[2, {rows}, 3]
   nest score [h in 2, i in {rows}, j in {columns} | d in 4] {{
-    %0: f64 = load q[4*{rows}*h + 4*i + d]
-    %1: f64 = load k[4*{columns}*h + 4*j + d]
+    %0: f64 = load q[h, i, d]
+    %1: f64 = load k[h, j, d]
     %2: f64 = mul %0, %1
     %3: f64 = reduce.sum %2
     {mask}
-    store s[{rows}*{columns}*h + {columns}*i + j] = %9
+    store s[h, i, j] = %9
   }}
   nest max [h in 2, i in {rows} | j in {columns}] {{
-    %0: f64 = load s[{rows}*{columns}*h + {columns}*i + j]
+    %0: f64 = load s[h, i, j]
     %1: f64 = reduce.max %0
     %2: f64 = const -inf
     %3: f64 = const 0.0
     %4: bool = eq %1, %2
     %5: f64 = select %4, %3, %1
-    store m[{rows}*h + i] = %5
+    store m[h, i] = %5
   }}
   nest exp [h in 2, i in {rows}, j in {columns}] {{
-    %0: f64 = load s[{rows}*{columns}*h + {columns}*i + j]
-    %1: f64 = load m[{rows}*h + i]
+    %0: f64 = load s[h, i, j]
+    %1: f64 = load m[h, i]
     %2: f64 = sub %0, %1
     %3: f64 = exp %2
-    store e[{rows}*{columns}*h + {columns}*i + j] = %3
+    store e[h, i, j] = %3
   }}
   nest sum [h in 2, i in {rows} | j in {columns}] {{
-    %0: f64 = load e[{rows}*{columns}*h + {columns}*i + j]
+    %0: f64 = load e[h, i, j]
     %1: f64 = reduce.sum %0
     %2: f64 = const 0.0
     %3: f64 = const 1.0
     %4: bool = eq %1, %2
     %5: f64 = select %4, %3, %1
-    store l[{rows}*h + i] = %5
+    store l[h, i] = %5
   }}
   nest out [h in 2, i in {rows}, f in 3 | j in {columns}] {{
-    %0: f64 = load e[{rows}*{columns}*h + {columns}*i + j]
-    %1: f64 = load v[3*{columns}*h + 3*j + f]
+    %0: f64 = load e[h, i, j]
+    %1: f64 = load v[h, j, f]
     %2: f64 = mul %0, %1
     %3: f64 = reduce.sum %2
-    %4: f64 = load l[{rows}*h + i]
+    %4: f64 = load l[h, i]
     %5: f64 = div %3, %4
-    store y[3*{rows}*h + 3*i + f] = %5
+    store y[h, i, f] = %5
   }}
   return {outputs}
 }}"
@@ -71,7 +71,7 @@ loops @p on cpu {{
 const SCALE: &str = "%4: f64 = const 0.25 %9: f64 = mul %3, %4";
 const CAUSAL: &str = "%4: bool = cond j <= i %5: f64 = const -inf %9: f64 = select %4, %3, %5";
 /// Keeps where a random integer is positive: first columns of some rows are all removed.
-const MASK: &str = "%4: f64 = load keep[{columns}*i + j] %5: f64 = const 2.0 %6: bool = lt %5, %4
+const MASK: &str = "%4: f64 = load keep[i, j] %5: f64 = const 2.0 %6: bool = lt %5, %4
     %7: f64 = const -inf %9: f64 = select %6, %3, %7";
 /// Removes every column of odd rows, and all but the last ones of others.
 const ROWS: &str = "%4: bool = cond 150 <= j %5: bool = cond 2*floordiv(i, 2) == i %6: bool = and %4, %5

@@ -37,22 +37,22 @@ loops @c on cpu {
   buf y: f32[1, 16, 5, 4]{320, 1, 64, 16}
   buf z: f32[1, 2, 5, 4]
   nest relu from %h [a in 2, b in 5, c in 4] {
-    %0: f32 = load x[20*a + 4*b + c]
+    %0: f32 = load x[0, a, b, c]
     %1: f32 = const 0.0
     %2: f32 = max %0, %1
-    store h[a + 8*b + 2*c] = %2
+    store h[0, a, b, c] = %2
   }
   nest conv from %y [o in 16, i in 5, j in 4 | k in 2, p in 3, q in 3] {
-    %0: f32 = load h[8*i + 2*j + k + 8*p + 2*q - 10] if 1 <= i + p, i + p < 6, 1 <= j + q, j + q < 5 else 0.0
-    %1: f32 = load w[18*o + 9*k + 3*p + q]
+    %0: f32 = load h[0, k, i + p - 1, j + q - 1] if 1 <= i + p, i + p < 6, 1 <= j + q, j + q < 5 else 0.0
+    %1: f32 = load w[o, k, p, q]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[64*i + 16*j + o] = %3
+    store y[0, o, i, j] = %3
   }
   nest other from %z [a in 2, b in 5, c in 4] {
-    %0: f32 = load h[a + 8*b + 2*c]
+    %0: f32 = load h[0, a, b, c]
     %1: f32 = neg %0
-    store z[20*a + 4*b + c] = %1
+    store z[0, a, b, c] = %1
   }
   return y, z
 }";
@@ -72,29 +72,29 @@ loops @c on cpu {
   buf z: f32[1, 2, 5, 4]
   nest h_border from %h [p2 in 2, p3 in 6, p1 in 2] {
     %0: f32 = const 0.0
-    store h[p1 + 2*p3 + 12*mod(p2 + 6, 7)] = %0
+    store h[0, p1, mod(p2 + 6, 7), p3] = %0
   }
   nest h_border2 from %h [p2 in 5, p3 in 2, p1 in 2] {
     %0: f32 = const 0.0
-    store h[p1 + 12*p2 + 2*mod(p3 + 5, 6) + 12] = %0
+    store h[0, p1, p2 + 1, mod(p3 + 5, 6)] = %0
   }
   nest relu from %h [a in 2, b in 5, c in 4] {
-    %0: f32 = load x[20*a + 4*b + c]
+    %0: f32 = load x[0, a, b, c]
     %1: f32 = const 0.0
     %2: f32 = max %0, %1
-    store h[a + 12*b + 2*c + 14] = %2
+    store h[0, a, b + 1, c + 1] = %2
   }
   nest conv from %y [o in 16, i in 5, j in 4 | k in 2, p in 3, q in 3] {
-    %0: f32 = load h[12*i + 2*j + k + 12*p + 2*q]
-    %1: f32 = load w[9*k + 18*o + 3*p + q]
+    %0: f32 = load h[0, k, i + p, j + q]
+    %1: f32 = load w[o, k, p, q]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[64*i + 16*j + o] = %3
+    store y[0, o, i, j] = %3
   }
   nest other from %z [a in 2, b in 5, c in 4] {
-    %0: f32 = load h[a + 12*b + 2*c + 14]
+    %0: f32 = load h[0, a, b + 1, c + 1]
     %1: f32 = neg %0
-    store z[20*a + 4*b + c] = %1
+    store z[0, a, b, c] = %1
   }
   return y, z
 }",
@@ -112,22 +112,16 @@ loops @c on cpu {{
   buf w: f32[8, 3, {taps}, {taps}] = const \"w\"
   buf y: f32[2, 8, {oh}, {ow}]
   nest conv [n in 2, o in 8, i in {oh}, j in {ow} | k in 3, p in {taps}, q in {taps}] {{
-    %0: f32 = load x[{n}*n + {plane}*k + {w}*({stride}*i + {dilation}*p - {pad}) + {stride}*j + {dilation}*q - {pad}] if {pad} <= {stride}*i + {dilation}*p, {stride}*i + {dilation}*p < {hp}, {pad} <= {stride}*j + {dilation}*q, {stride}*j + {dilation}*q < {wp} else 0.0
-    %1: f32 = load w[{filter}*o + {kernel}*k + {taps}*p + q]
+    %0: f32 = load x[n, k, {stride}*i + {dilation}*p - {pad}, {stride}*j + {dilation}*q - {pad}] if {pad} <= {stride}*i + {dilation}*p, {stride}*i + {dilation}*p < {hp}, {pad} <= {stride}*j + {dilation}*q, {stride}*j + {dilation}*q < {wp} else 0.0
+    %1: f32 = load w[o, k, p, q]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[{yn}*n + {yo}*o + {ow}*i + j] = %3
+    store y[n, o, i, j] = %3
   }}
   return y
 }}",
-        n = 3 * h * w,
-        plane = h * w,
         hp = h + pad,
         wp = w + pad,
-        filter = 3 * taps * taps,
-        kernel = taps * taps,
-        yn = 8 * oh * ow,
-        yo = oh * ow,
     )
 }
 
@@ -164,18 +158,18 @@ loops @c on cpu {
   buf b: f32[6]
   buf w: f32[5] = const \"w\"
   nest produce [i in 12] {
-    %0: f32 = load x[i]
-    store h[i] = %0
+    %0: f32 = load x[i, 0]
+    store h[i, 0] = %0
   }
   nest narrow [i in 12 | p in 3] {
-    %0: f32 = load h[i + p - 1] if 1 <= i + p, i + p < 13 else 0.0
+    %0: f32 = load h[i + p - 1, 0] if 1 <= i + p, i + p < 13 else 0.0
     %1: f32 = load w[p]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
     store a[i] = %3
   }
   nest wide [i in 6 | p in 5] {
-    %0: f32 = load h[2*i + p - 2] if 2 <= 2*i + p, 2*i + p < 14 else 0.0
+    %0: f32 = load h[2*i + p - 2, 0] if 2 <= 2*i + p, 2*i + p < 14 else 0.0
     %1: f32 = load w[p]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
@@ -201,11 +195,11 @@ loops @c on cpu {
   buf h: f32[9]
   buf a: f32[9]
   nest unrelated [i in 9] {
-    %0: f32 = load x[4*i]
+    %0: f32 = load x[i, 0]
     store u[i] = %0
   }
   nest dot [i in 9 | k in 4] {
-    %0: f32 = load x[4*i + k]
+    %0: f32 = load x[i, k]
     %1: f32 = load w[k]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
@@ -277,16 +271,16 @@ loops @c on cpu {
   buf h: f32[s0, s1, 4]
   buf y: f32[s0, s1, 16]
   nest produce [n in s0, i in s1, k in 4] {
-    %0: f32 = load x[4*n*s1 + 4*i + k]
+    %0: f32 = load x[n, i, k]
     %1: f32 = neg %0
-    store h[4*n*s1 + 4*i + k] = %1
+    store h[n, i, k] = %1
   }
   nest conv [n in s0, i in s1, o in 16 | p in 3, k in 4] {
-    %0: f32 = load h[4*n*s1 + 4*i + 4*p + k - 4] if 1 <= i + p, i + p < s1 + 1 else 0.0
-    %1: f32 = load w[12*o + 4*p + k]
+    %0: f32 = load h[n, i + p - 1, k] if 1 <= i + p, i + p < s1 + 1 else 0.0
+    %1: f32 = load w[o, p, k]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[16*n*s1 + 16*i + o] = %3
+    store y[n, i, o] = %3
   }
   return y
 }";
@@ -305,11 +299,11 @@ fn what_is_returned_or_read_by_another_product_keeps_its_layout() {
     assert_eq!(buf(&loops, "h_pad").sizes[2].to_string(), "7");
     // A product without padding wants rows that merge.
     let pointwise = "nest other from %z [o in 2, b in 5, c in 4 | k in 2] {
-    %0: f32 = load h[8*b + 2*c + k]
-    %1: f32 = load w[18*o + 9*k]
+    %0: f32 = load h[0, k, b, c]
+    %1: f32 = load w[o, k, 0, 0]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store z[o + 8*b + 2*c] = %3
+    store z[0, o, b, c] = %3
   }
   return y, z
 }";

@@ -24,12 +24,12 @@ loops @f on cpu {{
   buf b: f32[] = input
   buf y: f32[]
   nest total from %y [| i in {n}] {{
-    %0: f32 = load b[0]
+    %0: f32 = load b[]
     %1: f32 = load x[i]
     %2: f32 = abs %1
     %3: f32 = reduce.{op} %2
     %4: f32 = add %3, %0
-    store y[0] = %4
+    store y[] = %4
   }}
   return y
 }}"
@@ -56,10 +56,10 @@ loops @f on cpu {
   }
   nest total from %y [| i_o in 16] {
     %0: f32 = load total_partial[i_o]
-    %1: f32 = load b[0]
+    %1: f32 = load b[]
     %2: f32 = reduce.sum %0
     %3: f32 = add %2, %1
-    store y[0] = %3
+    store y[] = %3
   }
   return y
 }",
@@ -89,7 +89,7 @@ loops @f on cpu {{
     %1: f32 = const {compared}
     %2: bool = gt %0, %1
     %3: bool = reduce.{op} %2
-    store y[0] = %3
+    store y[] = %3
   }}
   return y
 }}"
@@ -108,7 +108,7 @@ loops @f on cpu {{
   buf x: f32[{rows}, {n}] = input
   buf y: f32[{n}]
   nest sums [j in {n} | i in {rows}] {{
-    %0: f32 = load x[{n}*i + j]
+    %0: f32 = load x[i, j]
     %1: f32 = reduce.sum %0
     store y[j] = %1
   }}
@@ -132,7 +132,7 @@ loops @f on cpu {
   buf m: f32[2]
   buf s: f32[2]
   nest moments [c in 2 | w in 120, n in 6, h in 100] {
-    %0: f32 = load x[24000*n + 12000*c + 120*h + w]
+    %0: f32 = load x[n, c, h, w]
     %1: f32 = reduce.sum %0
     %2: f32 = mul %0, %0
     %3: f32 = reduce.sum %2
@@ -154,7 +154,7 @@ loops @f on cpu {
   buf x: f32[s0, 3] = input
   buf y: f32[3]
   nest sums [j in 3 | i in s0] {
-    %0: f32 = load x[3*i + j]
+    %0: f32 = load x[i, j]
     %1: f32 = reduce.sum %0
     store y[j] = %1
   }
@@ -175,14 +175,12 @@ loops @f on cpu {{
   buf x: f32[2, {a}, {b}, {c}] = input
   buf y: i64[2]
   nest place [o in 2 | i in {a}, j in {b}, k in {c}] {{
-    %0: f32 = load x[{ao}*o + {bc}*i + {c}*j + k]
+    %0: f32 = load x[o, i, j, k]
     %1: i64 = reduce.{op} %0
     store y[o] = %1
   }}
   return y
-}}",
-        ao = a * b * c,
-        bc = b * c,
+}}"
     )
 }
 
@@ -212,7 +210,7 @@ loops @f on cpu {{
     %2: f32 = const {other}
     %3: f32 = select %0, %1, %2
     %4: i64 = reduce.{op} %3
-    store y[0] = %4
+    store y[] = %4
   }}
   return y
 }}"
@@ -230,11 +228,11 @@ loops @f on cpu {
   buf b: f32[70000, 4] = input
   buf y: f32[2, 4]
   nest mm [i in 2, j in 4 | k in 70000] {
-    %0: f32 = load a[70000*i + k]
-    %1: f32 = load b[4*k + j]
+    %0: f32 = load a[i, k]
+    %1: f32 = load b[k, j]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store y[4*i + j] = %3
+    store y[i, j] = %3
   }
   return y
 }";
@@ -257,7 +255,7 @@ loops @f on cpu {{
     bind t = %2 in 20
     %4: f32 = load table[t]
     %5: f32 = reduce.sum %4
-    store y[0] = %5
+    store y[] = %5
   }}
   return y
 }}"

@@ -55,8 +55,8 @@ fn product_nest(rows: &str) -> String {
     format!(
         "buf x: f32[{rows}, 5] = input buf w: f32[5, 6] = input buf y: f32[{rows}, 6]
          nest n0 from %y [i in {rows}, j in 6 | k in 5] {{
-           %0: f32 = load x[5*i + k] %1: f32 = load w[6*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
-           store y[6*i + j] = %3
+           %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+           store y[i, j] = %3
          }}
          return y"
     )
@@ -121,9 +121,9 @@ fn dynamic_tails() {
 #[test]
 fn local_buffers_with_several_writers() {
     let body = "buf x: f32[3, 5] = input buf z: f32[3, 4] = input buf a: f32[3, 9] buf y: f32[3, 9]
-        nest n0 from %a [i in 3, j in 5] { %0: f32 = load x[5*i + j] store a[9*i + j] = %0 }
-        nest n1 from %a [i in 3, j in 4] { %0: f32 = load z[4*i + j] store a[9*i + j + 5] = %0 }
-        nest n2 from %y [i in 3, j in 9] { %0: f32 = load a[9*i + 8 - j] store y[9*i + j] = %0 }
+        nest n0 from %a [i in 3, j in 5] { %0: f32 = load x[i, j] store a[i, j] = %0 }
+        nest n1 from %a [i in 3, j in 4] { %0: f32 = load z[i, j] store a[i, j + 5] = %0 }
+        nest n2 from %y [i in 3, j in 9] { %0: f32 = load a[i, -j + 8] store y[i, j] = %0 }
         return y";
     let (x, z) = (numbers(15), numbers(12));
     let row = |i: usize| x[5 * i..5 * i + 5].iter().chain(&z[4 * i..4 * i + 4]).rev().copied();
@@ -170,7 +170,7 @@ fn guarded_binds() {
 #[test]
 fn scans() {
     let body = "buf x: f32[3, 7] = input buf y: f32[3, 7]
-        nest n0 from %y [i in 3, j in 7] { %0: f32 = load x[7*i + j] %1: f32 = scan.sum %0 over j store y[7*i + j] = %1 }
+        nest n0 from %y [i in 3, j in 7] { %0: f32 = load x[i, j] %1: f32 = scan.sum %0 over j store y[i, j] = %1 }
         return y";
     let x = numbers(21);
     let running = |row: &[f32]| -> Vec<f32> {
@@ -200,7 +200,7 @@ fn arg_reductions() {
         format!(
             "buf x: f32[4, 2, 3] = input buf y: i64[4]
              nest n0 from %y [i in 4 | p in 2, q in 3] {{
-               %0: f32 = load x[6*i + 3*p + q] %1: i64 = {op} %0 store y[i] = %1
+               %0: f32 = load x[i, p, q] %1: i64 = {op} %0 store y[i] = %1
              }}
              return y"
         )

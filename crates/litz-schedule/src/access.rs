@@ -1,6 +1,6 @@
-//! A nest's loads and stores, and how fast their indices move along a variable.
+//! Lists a nest's loads and stores, and says how fast they move through memory along a variable.
 
-use litz_ir::loops::{Buf, InstOp, Nest};
+use litz_ir::loops::{Buf, Inst, InstOp, Loops, Nest};
 use litz_sym::{Expr, Facts, Sym};
 
 /// One load or store.
@@ -10,8 +10,10 @@ pub struct Access {
     pub at: usize,
     /// Buffer.
     pub buf: Buf,
-    /// Flat index, in the nest's axes.
-    pub index: Expr,
+    /// Coordinates, in the nest's axes.
+    pub index: Vec<Expr>,
+    /// Where that is in memory, counted in elements.
+    pub place: Expr,
     /// A store.
     pub store: bool,
     /// A store that combines with what is there.
@@ -19,20 +21,16 @@ pub struct Access {
 }
 
 /// Loads and stores in order.
-pub fn accesses(nest: &Nest) -> Vec<Access> {
-    let mut all = Vec::new();
-    for (at, inst) in nest.body.iter().enumerate() {
-        match &inst.op {
-            InstOp::Load { buf, index, .. } => {
-                all.push(Access { at, buf: *buf, index: *index, store: false, combines: false })
-            }
-            InstOp::Store { buf, index, combine, .. } => {
-                all.push(Access { at, buf: *buf, index: *index, store: true, combines: combine.is_some() })
-            }
-            _ => {}
-        }
-    }
-    all
+pub fn accesses(loops: &Loops, nest: &Nest) -> Vec<Access> {
+    let access = |(at, inst): (usize, &Inst)| {
+        let (buf, index) = inst.op.element()?;
+        let (store, combines) = match inst.op {
+            InstOp::Store { combine, .. } => (true, combine.is_some()),
+            _ => (false, false),
+        };
+        Some(Access { at, buf, index: index.to_vec(), place: loops.place(nest, buf, index), store, combines })
+    };
+    nest.body.iter().enumerate().filter_map(access).collect()
 }
 
 /// How far apart two neighbouring points along `var` are in memory.
@@ -48,12 +46,12 @@ pub enum Step {
     Irregular,
 }
 
-/// The step of `index` along `var`.
-pub fn step(index: Expr, var: Sym) -> Step {
-    if !index.has_sym(var) {
+/// The step of `place` along `var`.
+pub fn step(place: Expr, var: Sym) -> Step {
+    if !place.has_sym(var) {
         return Step::Same;
     }
-    match index.linear(var) {
+    match place.linear(var) {
         Some((c, _)) if c.is_one() => Step::Unit,
         Some((c, _)) => Step::Far(c),
         None => Step::Irregular,
@@ -65,19 +63,19 @@ pub fn substitute(e: Expr, bind: &[(Sym, Expr)]) -> Expr {
     e.subst(&|s| bind.iter().find(|b| b.0 == s).map(|b| b.1))
 }
 
-/// The accesses' flat indices under a binding of the nest's axes.
-pub fn bound_indices(nest: &Nest, bind: &[(Sym, Expr)], facts: &Facts) -> Vec<(Access, Expr)> {
-    accesses(nest)
+/// The accesses with their places under a binding of the nest's axes.
+pub fn bound_places(loops: &Loops, nest: &Nest, bind: &[(Sym, Expr)], facts: &Facts) -> Vec<(Access, Expr)> {
+    accesses(loops, nest)
         .into_iter()
         .map(|a| {
-            let index = substitute(a.index, bind);
-            let index = if index == a.index { index } else { facts.simplify(index) };
-            (a, index)
+            let place = substitute(a.place, bind);
+            let place = if place == a.place { place } else { facts.simplify(place) };
+            (a, place)
         })
         .collect()
 }
 
-/// Expressions of a nest other than flat indices: guards, conditions, index values, bounds.
+/// Expressions of a nest other than indices: guards, conditions, index values, bounds.
 pub fn side_exprs(nest: &Nest) -> Vec<Expr> {
     let mut all = Vec::new();
     for inst in &nest.body {

@@ -34,8 +34,8 @@ pub fn parallel_points(loops: &Loops, group: &Group) -> i64 {
         .any(|m| nest(loops, m.stmt).all_axes().any(|a| !m.bind.iter().any(|b| b.0 == a.var)));
     let is_contiguous = |axis: &Axis| {
         group.members.iter().all(|m| {
-            let mut stores = accesses(nest(loops, m.stmt)).into_iter().filter(|a| a.store);
-            stores.all(|a| step(substitute(a.index, &m.bind), axis.var) == Step::Unit)
+            let mut stores = accesses(loops, nest(loops, m.stmt)).into_iter().filter(|a| a.store);
+            stores.all(|a| step(substitute(a.place, &m.bind), axis.var) == Step::Unit)
         })
     };
     let points = |axis: &Axis| {

@@ -82,7 +82,7 @@ pub fn analyse(loops: &Loops, regions: &[Span]) -> Deps {
 /// The axes of a nest whose points must be taken in order, as the nest has them, and whether it is a scatter. `over` is the
 /// axis of its region.
 fn order_of(loops: &Loops, nest: &Nest, over: Option<Sym>) -> (Vec<Sym>, bool) {
-    let mut ordered = nest.colliding_axes(&loops.facts);
+    let mut ordered = nest.colliding_axes(loops);
     ordered.retain(|&axis| Some(axis) != over);
     let combines = |inst: &Inst| matches!(inst.op, InstOp::Store { combine: Some(_), .. });
     let is_scatter = !ordered.is_empty() || nest.body.iter().any(combines);

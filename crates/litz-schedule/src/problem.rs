@@ -55,7 +55,7 @@ impl<'a> Problem<'a> {
         problem.unit = instruction.map(|(unit, _)| unit);
         let mut axes = head.reduced.clone();
         let left: Vec<Expr> =
-            accesses(head).into_iter().filter(|a| a.at == product.left).map(|a| a.index).collect();
+            accesses(loops, head).into_iter().filter(|a| a.at == product.left).map(|a| a.place).collect();
         order_axes(&mut axes, &left, &group.facts(&loops.facts));
         for (i, a) in axes.iter().enumerate() {
             let var = variable(loops, &format!("k{i}"));
@@ -76,9 +76,10 @@ impl<'a> Problem<'a> {
         let Problem { loops, product, head, .. } = self;
         let facts = &loops.facts;
         let depth = head.reduced.iter().find(|a| Some(a.var) == product.grouped)?;
-        let InstOp::Load { index: left, guard, .. } = &head.body[product.left].op else { return None };
+        let InstOp::Load { buf, index, guard, .. } = &head.body[product.left].op else { return None };
+        let left = loops.place(head, *buf, index);
         let rows = points(facts, head.axes.iter().filter(|a| product.rows.contains(&a.var)));
-        let is_regular = |row: &Sym| matches!(step(*left, *row), Step::Unit | Step::Far(_));
+        let is_regular = |row: &Sym| matches!(step(left, *row), Step::Unit | Step::Far(_));
         let has_rows = guard.is_empty() && rows >= MIN_MATRIX_ROWS && product.rows.iter().all(is_regular);
         let is_short = self.terms() <= 2 * self.chain();
         let divides = |d: &i64| facts.simplify(depth.extent.modulo(*d)).is_zero();
@@ -113,7 +114,7 @@ impl<'a> Problem<'a> {
             let dtype = self.loops.bufs[a.buf].dtype;
             dtype.compute() != dtype
         };
-        accesses(self.head).into_iter().filter(|a| a.store).all(is_half)
+        accesses(self.loops, self.head).into_iter().filter(|a| a.store).all(is_half)
     }
 
     /// Whether what follows the sums is written out for every vector of a tile.

@@ -41,11 +41,12 @@ pub fn recognise(loops: &Loops, nest: &Nest, target: &TargetInfo) -> Option<Prod
     let facts = nest.facts(&loops.facts);
     for product in products {
         let (left, right) = (product.left, product.right);
-        let InstOp::Load { index, guard, .. } = &nest.body[right].op else { return None };
+        let InstOp::Load { buf, index, guard, .. } = &nest.body[right].op else { return None };
+        let place = loops.place(nest, *buf, index);
         let is_guarded = |s: Sym| guard.iter().any(|r| r.lhs.has_sym(s) || r.rhs.has_sym(s));
         let column = product.columns.iter().find_map(|x| {
             let suits = !is_guarded(x.var) && size(&loops.facts, x.extent) >= MIN_COLUMNS;
-            if suits && tile_step(*index, x.var, target.tile_columns(), &facts) == Step::Unit {
+            if suits && tile_step(place, x.var, target.tile_columns(), &facts) == Step::Unit {
                 return Some((x.var, None));
             }
             let grouped =
@@ -69,11 +70,8 @@ fn grouped(
     target: &TargetInfo,
     facts: &Facts,
 ) -> Option<Sym> {
-    let (InstOp::Load { index: a, .. }, InstOp::Load { index: b, .. }) =
-        (&nest.body[left].op, &nest.body[right].op)
-    else {
-        return None;
-    };
+    let place = |at: usize| nest.body[at].op.element().map(|(buf, index)| loops.place(nest, buf, index));
+    let (a, b) = (place(left)?, place(right)?);
     let unit = target.isa.mma().iter().find(|m| is_of_type(loops, nest, [left, right], m))?;
     let (width, group) = (i64::from(target.tile_columns()), i64::from(unit.group));
     let [tile, lane, number, element] = ["tile", "lane", "group", "element"].map(Sym::new);
@@ -87,7 +85,7 @@ fn grouped(
         let split = facts.simplify(b.replace(axis, Expr::sym(number) * group + Expr::sym(element)));
         step(split, element) == Step::Unit && step(split, lane) == Step::Far(Expr::int(group))
     };
-    let contiguous = nest.reduced.iter().map(|axis| axis.var).filter(|&axis| step(*a, axis) == Step::Unit);
+    let contiguous = nest.reduced.iter().map(|axis| axis.var).filter(|&axis| step(a, axis) == Step::Unit);
     contiguous.into_iter().find(|&axis| is_grouped(axis))
 }
 
@@ -99,9 +97,9 @@ pub fn is_of_type(loops: &Loops, nest: &Nest, loads: [usize; 2], unit: &Mma) -> 
     })
 }
 
-/// The step of `index` along `var` inside aligned runs of `width`.
-fn tile_step(index: Expr, var: Sym, width: u32, facts: &Facts) -> Step {
-    if step(index, var) == Step::Unit {
+/// The step of `place` along `var` inside aligned runs of `width`.
+fn tile_step(place: Expr, var: Sym, width: u32, facts: &Facts) -> Step {
+    if step(place, var) == Step::Unit {
         return Step::Unit;
     }
     let (tile, lane) = (Sym::new("tile"), Sym::new("lane"));
@@ -109,5 +107,5 @@ fn tile_step(index: Expr, var: Sym, width: u32, facts: &Facts) -> Step {
     facts.declare_index(lane, Expr::int(i64::from(width)));
     facts.declare_index(tile, Expr::int(1 << 40));
     let split = Expr::sym(tile) * i64::from(width) + Expr::sym(lane);
-    step(facts.simplify(index.replace(var, split)), lane)
+    step(facts.simplify(place.replace(var, split)), lane)
 }

@@ -36,19 +36,11 @@ pub fn relate(
     facts: &Facts,
     mapping: &mut Mapping,
 ) {
-    let data = &loops.bufs[buf];
     let producer = nest(loops, member.stmt);
-    let producer_facts = producer.facts(&loops.facts);
-    let touched = accesses(consumer).into_iter().filter(|a| a.buf == buf);
     let touched: Vec<Vec<Expr>> =
-        touched.map(|a| data.coordinates(a.index, facts).unwrap_or_default()).collect();
-    for store in accesses(producer).iter().filter(|a| a.store && a.buf == buf) {
-        let stored: Vec<Expr> = data
-            .coordinates(store.index, &producer_facts)
-            .into_iter()
-            .flatten()
-            .map(|c| substitute(c, &member.bind))
-            .collect();
+        accesses(loops, consumer).into_iter().filter(|a| a.buf == buf).map(|a| a.index).collect();
+    for store in accesses(loops, producer).iter().filter(|a| a.store && a.buf == buf) {
+        let stored: Vec<Expr> = store.index.iter().map(|&at| substitute(at, &member.bind)).collect();
         for touched in &touched {
             for axis in outer {
                 let dims: Vec<usize> = (0..stored.len()).filter(|&d| stored[d].has_sym(axis.var)).collect();

@@ -6,9 +6,10 @@
 use crate::access::{Access, accesses};
 use crate::deps::Deps;
 use crate::nest;
-use litz_ir::loops::{Axis, Buf, BufKind, Loops, Nest};
+use litz_ir::loops::{self, Axis, Buf, BufKind, Loops, Nest, Touch};
 use litz_ir::schedule::{KernelPlan, Leaf, Part, Tree};
-use litz_sym::{Expr, Sym};
+use litz_sym::Sym;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 
 /// A buffer that ends, and the one that is written over it.
@@ -23,6 +24,21 @@ struct Visit<'a> {
     around: Vec<Axis>,
     /// Which child of its parent each of them is, and the leaf.
     turns: Vec<usize>,
+    /// The nest in the loops around, where it runs at all.
+    place: OnceCell<Option<loops::Visit<'a>>>,
+    /// What accesses touch, by their positions.
+    touched: RefCell<HashMap<usize, Option<Touch<'a>>>>,
+}
+
+impl<'a> Visit<'a> {
+    /// What an access touches. None where it never happens.
+    fn touch(&self, loops: &'a Loops, grid: &[Axis], access: &Access) -> Option<Touch<'a>> {
+        let around = grid.iter().chain(&self.around).copied();
+        let visit = || loops::Visit::new(loops, self.nest, &self.leaf.bind, around);
+        let place = self.place.get_or_init(visit).as_ref();
+        let mut touched = self.touched.borrow_mut();
+        touched.entry(access.at).or_insert_with(|| place.and_then(|place| place.touch(access.at))).clone()
+    }
 }
 
 /// Pairs of buffers of which a kernel of the statements `members` may write the second over the first, if the one ends
@@ -30,13 +46,13 @@ struct Visit<'a> {
 pub fn candidates(loops: &Loops, deps: &Deps, members: &[usize], plan: &KernelPlan) -> Vec<Pair> {
     let nests: Vec<&Nest> = members.iter().map(|&stmt| nest(loops, stmt)).collect();
     let mut visits = Vec::new();
-    walk(&nests, &plan.body, &mut Vec::new(), &mut Vec::new(), &mut visits);
+    walk((loops, &nests), &plan.body, &mut Vec::new(), &mut Vec::new(), &mut visits);
     let is_of_call = |buf: Buf| {
         let is_kept = deps.escapes[buf] || deps.users[buf].iter().any(|&stmt| deps.stmts[stmt].at_load);
         let is_local = plan.locals.iter().any(|local| local.buf == loops.bufs[buf].name);
         loops.bufs[buf].kind == BufKind::Temp && !is_kept && !is_local
     };
-    let all: Vec<Access> = nests.iter().flat_map(|nest| accesses(nest)).collect();
+    let all: Vec<Access> = nests.iter().flat_map(|nest| accesses(loops, nest)).collect();
     let stores_to = |buf: Buf| all.iter().filter(move |access| access.store && access.buf == buf).count();
     let mut read: Vec<Buf> = all.iter().filter(|access| !access.store).map(|access| access.buf).collect();
     read.sort_unstable();
@@ -51,8 +67,7 @@ pub fn candidates(loops: &Loops, deps: &Deps, members: &[usize], plan: &KernelPl
             }
             let type_of = |buf: Buf| (loops.bufs[buf].dtype, loops.bufs[buf].span());
             for &from in read.iter().filter(|&&from| type_of(from) == type_of(to)) {
-                let is_done = |other: &Visit| is_done(loops, &plan.grid, from, other, (visit, store));
-                if visits.iter().all(is_done) {
+                if visits.iter().all(|other| is_done(loops, &plan.grid, from, other, (visit, store))) {
                     pairs.push((from, to));
                 }
             }
@@ -82,7 +97,7 @@ pub fn choose(deps: &Deps, steps: &[(Vec<usize>, Vec<Pair>)]) -> Vec<Pair> {
 }
 
 fn walk<'a>(
-    nests: &[&'a Nest],
+    (loops, nests): (&Loops, &[&'a Nest]),
     trees: &'a [Tree],
     around: &mut Vec<Axis>,
     turns: &mut Vec<usize>,
@@ -93,11 +108,12 @@ fn walk<'a>(
         match tree {
             Tree::Leaf(leaf) => visits.extend(nests.iter().find(|nest| nest.name == leaf.nest).map(|nest| {
                 let (around, turns) = (around.clone(), turns.clone());
-                Visit { nest, leaf, accesses: accesses(nest), around, turns }
+                let (place, touched) = (OnceCell::new(), RefCell::default());
+                Visit { nest, leaf, accesses: accesses(loops, nest), around, turns, place, touched }
             })),
             Tree::Loop { axis, body, .. } => {
                 around.push(*axis);
-                walk(nests, body, around, turns, visits);
+                walk((loops, nests), body, around, turns, visits);
                 around.pop();
             }
         }
@@ -115,16 +131,22 @@ fn is_own(loops: &Loops, visit: &Visit, store: &Access) -> bool {
     !store.combines
         && is_once
         && !visit.accesses.iter().any(|access| !access.store && access.buf == store.buf)
-        && store.index.syms().into_iter().all(is_told)
-        && nest.colliding_axes(&loops.facts).is_empty()
+        && store.index.iter().flat_map(|at| at.syms()).all(is_told)
+        && nest.colliding_axes(loops).is_empty()
 }
 
 /// Whether the loads of `from` at `visit` are done with an element when the store comes to it, and those of the stored buffer
 /// come later.
-fn is_done(loops: &Loops, grid: &[Axis], from: Buf, visit: &Visit, (last, store): (&Visit, &Access)) -> bool {
+fn is_done<'a>(
+    loops: &'a Loops,
+    grid: &[Axis],
+    from: Buf,
+    visit: &Visit<'a>,
+    (last, store): (&Visit<'a>, &Access),
+) -> bool {
     let loads = |buf: Buf| visit.accesses.iter().filter(move |access| access.buf == buf && !access.store);
     if visit.nest.name == last.nest.name {
-        return loads(from).all(|load| load.at < store.at && load.index == store.index);
+        return loads(from).all(|load| load.at < store.at && load.place == store.place);
     }
     let is_before = visit.turns < last.turns;
     if loads(store.buf).next().is_some() && is_before {
@@ -133,54 +155,11 @@ fn is_done(loops: &Loops, grid: &[Axis], from: Buf, visit: &Visit, (last, store)
     let shared_turns = visit.turns.iter().zip(&last.turns).take_while(|(a, b)| a == b).count();
     let shared: Vec<Axis> = grid.iter().chain(&visit.around[..shared_turns]).copied().collect();
     loads(from).all(|load| {
-        is_before && {
-            let stored = coordinates(loops, from, last, store, &shared);
-            let loaded = coordinates(loops, from, visit, load, &shared);
-            let same = stored.into_iter().zip(loaded).filter(|(a, b)| a == b).filter_map(|(a, _)| a);
-            let told: Vec<Sym> = same.flat_map(|coordinate| counted(coordinate, &shared)).collect();
-            shared.iter().all(|axis| axis.extent.is_one() || told.contains(&axis.var))
-        }
+        let is_apart = || match (last.touch(loops, grid, store), visit.touch(loops, grid, load)) {
+            (Some(store), Some(load)) => store.is_apart(&shared, &load),
+            // What never happens touches nothing.
+            (None, _) | (_, None) => true,
+        };
+        is_before && is_apart()
     })
-}
-
-/// Coordinates of an accessed element, of those that loops in `shared` and sizes tell; none where they are not known.
-fn coordinates(
-    loops: &Loops,
-    buf: Buf,
-    visit: &Visit,
-    access: &Access,
-    shared: &[Axis],
-) -> Vec<Option<Expr>> {
-    let is_axis = |sym: &Sym| visit.leaf.bind.iter().any(|bind| bind.0 == *sym);
-    let is_size = |sym: &Sym| loops.facts.is_symbol_declared(*sym);
-    let value = |sym: Sym| visit.leaf.bind.iter().find(|bind| bind.0 == sym).map(|bind| bind.1);
-    let in_loops = |coordinate: Expr| {
-        let is_bound = coordinate.syms().iter().all(|sym| is_axis(sym) || is_size(sym));
-        let coordinate = coordinate.subst(&value);
-        let is_shared = |sym: &Sym| shared.iter().any(|axis| axis.var == *sym) || is_size(sym);
-        (is_bound && coordinate.syms().iter().all(is_shared)).then_some(coordinate)
-    };
-    let facts = visit.nest.facts(&loops.facts);
-    loops.bufs[buf].coordinates(access.index, &facts).into_iter().flatten().map(in_loops).collect()
-}
-
-/// The loops that a coordinate counts: all it mentions, if it is a digit of one, or of several the innermost plus its extent
-/// times a coordinate of the others.
-fn counted(coordinate: Expr, loops: &[Axis]) -> Vec<Sym> {
-    let mut unit = Expr::one();
-    let mut rest = coordinate;
-    let mut counted = Vec::new();
-    let mut open: Vec<&Axis> = loops.iter().filter(|axis| coordinate.has_sym(axis.var)).collect();
-    while !open.is_empty() {
-        let is_next = |axis: &&Axis| rest.linear(axis.var).is_some_and(|(step, _)| step == unit);
-        let Some(next) = open.iter().position(is_next) else { return Vec::new() };
-        let axis = open.remove(next);
-        let Some((_, others)) = rest.linear(axis.var) else { return Vec::new() };
-        if loops.iter().any(|other| axis.extent.has_sym(other.var)) {
-            return Vec::new();
-        }
-        (rest, unit) = (others, unit * axis.extent);
-        counted.push(axis.var);
-    }
-    counted
 }

@@ -1,7 +1,7 @@
 //! Rows of a product to blocks as high as a register tile.
 
 use crate::TargetInfo;
-use crate::access::{bound_indices, side_exprs, substitute};
+use crate::access::{bound_places, side_exprs, substitute};
 use crate::axes::{Merged, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, size};
 use crate::fuse::Group;
@@ -95,7 +95,7 @@ fn merge_rows(loops: &Loops, group: &Group, mut rows: Vec<Axis>) -> Vec<Merged> 
     let (mut indices, mut others) = (Vec::new(), Vec::new());
     for member in &group.members {
         let n = nest(loops, member.stmt);
-        indices.extend(bound_indices(n, &member.bind, &n.facts(&facts)).into_iter().map(|b| b.1));
+        indices.extend(bound_places(loops, n, &member.bind, &n.facts(&facts)).into_iter().map(|b| b.1));
         others.extend(side_exprs(n).into_iter().map(|e| substitute(e, &member.bind)));
     }
     order_axes(&mut rows, &indices, &facts);

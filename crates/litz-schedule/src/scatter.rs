@@ -105,8 +105,9 @@ struct Axes {
 
 fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym]) -> Axes {
     let facts = nest.facts(&loops.facts);
-    let indices: Vec<Expr> = accesses(nest).into_iter().map(|access| access.index).collect();
-    let stores = accesses(nest).into_iter().filter(|access| access.store).map(|access| access.index);
+    let accesses = accesses(loops, nest);
+    let indices: Vec<Expr> = accesses.iter().map(|access| access.place).collect();
+    let stores = accesses.iter().filter(|access| access.store).map(|access| access.place);
     let stored: Vec<Expr> = stores.collect();
     let is_free = |sym: Sym| nest.axes.iter().any(|axis| axis.var == sym && !ordered.contains(&sym));
     // What chooses the position: symbols that are neither free axes nor sizes.
@@ -146,7 +147,7 @@ fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym]) -> Axes {
 
 /// Elements of the buffer that the nest stores to, if it has one store.
 fn only_store(loops: &Loops, nest: &Nest) -> Option<Expr> {
-    let mut stores = accesses(nest).into_iter().filter(|access| access.store);
+    let mut stores = accesses(loops, nest).into_iter().filter(|access| access.store);
     match (stores.next(), stores.next()) {
         (Some(store), None) => Some(loops.bufs[store.buf].span()),
         _ => None,

@@ -1,6 +1,6 @@
 //! Loop trees of kernels that are no products: pointwise, reductions along rows or columns, and mixtures.
 
-use crate::access::{Step, bound_indices, side_exprs, step, substitute};
+use crate::access::{Step, bound_places, side_exprs, step, substitute};
 use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, points, size};
 use crate::fuse::{Group, Member};
@@ -76,7 +76,7 @@ struct Run<'a> {
 struct Placed<'a> {
     nest: &'a Nest,
     leaf: Leaf,
-    /// Flat indices of its accesses, in terms of the kernel's variables.
+    /// Places of its accesses in memory, in terms of the kernel's variables.
     indices: Vec<Expr>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Cx<'a> {
         for member in &self.group.members {
             let n = nest(self.loops, member.stmt);
             let facts = n.facts(&self.facts);
-            for (access, index) in bound_indices(n, &member.bind, &facts) {
+            for (access, index) in bound_places(self.loops, n, &member.bind, &facts) {
                 indices.push(index);
                 // Stores decide ties: they count double.
                 weighted.extend(std::iter::repeat_n(index, if access.store { 2 } else { 1 }));
@@ -128,8 +128,8 @@ impl<'a> Cx<'a> {
             let mut facts = n.facts(&self.facts);
             let outer: Vec<(Sym, Expr)> =
                 member.bind.iter().map(|(a, e)| (*a, facts.simplify(substitute(*e, &outer_bind)))).collect();
-            let colliding = n.colliding_axes(&self.loops.facts);
-            let own = own_loops(n, member, &outer, &colliding, &facts);
+            let colliding = n.colliding_axes(self.loops);
+            let own = own_loops(self.loops, n, (member, &outer), &colliding, &facts);
             let collides = own.iter().flat_map(|m| &m.parts).any(|part| colliding.contains(&part.0));
             let is_ordered = collides || n.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. }));
             let after = n.after_reduce();
@@ -154,7 +154,7 @@ impl<'a> Cx<'a> {
                 number = candidate;
                 (axes, bind) = named_loops(&own, &outer, |i| self.beside_axes(&format!("r{i}_{number}")));
                 axes.iter().for_each(|a: &Axis| facts.declare_index(a.var, a.extent));
-                bound = bound_indices(n, &bind, &facts);
+                bound = bound_places(self.loops, n, &bind, &facts);
                 let joins = bound.iter().all(|(access, index)| {
                     let is_there = |s: &Stored| s.is_shareable && s.index == *index && !after[access.at];
                     stored.iter().all(|s| s.buf != access.buf || is_there(s))
@@ -348,7 +348,8 @@ impl<'a> Cx<'a> {
     /// registers, so that vectors run along what is stored.
     fn stores_cross(&self, lane: Axis, across: Axis, runs: &[Run<'_>]) -> bool {
         runs.iter().flat_map(|r| &r.body).any(|placed| {
-            let accesses = bound_indices(placed.nest, &placed.leaf.bind, &placed.nest.facts(&self.facts));
+            let accesses =
+                bound_places(self.loops, placed.nest, &placed.leaf.bind, &placed.nest.facts(&self.facts));
             accesses.iter().any(|(access, index)| {
                 access.store
                     && matches!(step(*index, lane.var), Step::Far(_))
@@ -527,13 +528,13 @@ impl Placed<'_> {
 /// `outer` gives the values of the axes that the shared points determine.
 /// Of those along which points may store to one element, `colliding`, the order is that of the nest.
 fn own_loops(
+    loops: &Loops,
     n: &Nest,
-    member: &Member,
-    outer: &[(Sym, Expr)],
+    (member, outer): (&Member, &[(Sym, Expr)]),
     colliding: &[Sym],
     facts: &Facts,
 ) -> Vec<Merged> {
-    let indices: Vec<Expr> = bound_indices(n, outer, facts).into_iter().map(|b| b.1).collect();
+    let indices: Vec<Expr> = bound_places(loops, n, outer, facts).into_iter().map(|b| b.1).collect();
     let others = side_exprs(n);
     let is_scan = n.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. }));
     let own: Vec<Axis> =

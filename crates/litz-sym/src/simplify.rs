@@ -6,6 +6,7 @@
 use crate::bounds::Prover;
 use crate::build::{
     Extremum, all_terms, content, divide, divide_by_term, divide_term, extremum, floor_divide, gcd_terms,
+    multiply_add_exactly,
 };
 use crate::expr::{Expr, Kind};
 
@@ -45,9 +46,20 @@ impl Prover<'_> {
                 let part = split.multiple + split.carry;
                 return (part != atom).then(|| self.floordiv(part, split.divisor));
             }
-            let Kind::FloorDiv(x, y) = a.kind() else { return None };
-            // floordiv(floordiv(x, y), b) => floordiv(x, y*b) for b > 0
-            (self.bounds(b).lo >= 0).then(|| self.floordiv(x, y * b))
+            if self.bounds(b).lo < 0 {
+                return None;
+            }
+            if let Kind::FloorDiv(x, y) = a.kind() {
+                // floordiv(floordiv(x, y), b) => floordiv(x, y*b) for b > 0
+                return Some(self.floordiv(x, y * b));
+            }
+            // floordiv(floordiv(x, y) + z, b) => floordiv(x + y*z, y*b) for b > 0
+            a.terms().filter(|&(coefficient, _)| coefficient == 1).find_map(|(_, inner)| {
+                let Kind::FloorDiv(x, y) = inner.kind() else { return None };
+                let numerator = multiply_add_exactly(y, a - inner, x)?;
+                let whole = numerator.floordiv(multiply_add_exactly(y, b, Expr::zero())?);
+                (whole.size() <= atom.size()).then_some(whole)
+            })
         })
     }
 

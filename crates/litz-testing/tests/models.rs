@@ -157,7 +157,7 @@ fn planted_errors_are_caught() {
                 let reduced = nest.reduced.first().map(|axis| axis.var);
                 for inst in &mut nest.body {
                     if let (InstOp::Load { index, .. }, Some(var)) = (&mut inst.op, reduced) {
-                        *index = index.replace(var, Expr::sym(var) + 1);
+                        index.iter_mut().for_each(|at| *at = at.replace(var, Expr::sym(var) + 1));
                     }
                 }
             });

@@ -64,7 +64,7 @@ impl Given {
             TestCaseError::fail(format!("{what}\n{}{schedule}", self.case.text))
         };
         let sound = |diags: litz_ir::Diags| diags.first().map_or(Ok(()), |diag| Err(fail(diag)));
-        sound(verify::schedule::verify(schedule, &self.loops))?;
+        sound(verify::schedule::verify_structure(schedule, &self.loops))?;
         let realized = litz_codegen::realize(&self.loops, schedule).map_err(|diags| fail(&diags[0]))?;
         for kernel in &realized.kernels {
             sound(verify::kernel::verify(kernel))?;
@@ -162,16 +162,16 @@ const ROWS_WITH_ROWS: &str = "loops @case on cpu {
   buf t0: f32[s0, 3]
   buf t1: f32[s0, s0]
   nest n0 [i in s0, j in 3] {
-    %0: f32 = load x[3*i + j]
+    %0: f32 = load x[i, j]
     %1: f32 = add %0, %0
-    store t0[3*i + j] = %1
+    store t0[i, j] = %1
   }
   nest n1 [i in s0, j in s0 | k in 3] {
-    %0: f32 = load t0[3*i + k]
-    %1: f32 = load t0[3*j + k]
+    %0: f32 = load t0[i, k]
+    %1: f32 = load t0[j, k]
     %2: f32 = mul %0, %1
     %3: f32 = reduce.sum %2
-    store t1[i*s0 + j] = %3
+    store t1[i, j] = %3
   }
   return t1
 }
@@ -184,17 +184,17 @@ const ROWS_AND_COLUMNS: &str = "loops @case on cpu {
   buf t1: f32[3]
   buf t2: f32[3]
   nest n0 [i in 3, j in 3] {
-    %0: f32 = load x[3*i + j]
+    %0: f32 = load x[i, j]
     %1: f32 = add %0, %0
-    store t0[3*i + j] = %1
+    store t0[i, j] = %1
   }
   nest n1 [j in 3 | r in 3] {
-    %0: f32 = load t0[j + 3*r]
+    %0: f32 = load t0[r, j]
     %1: f32 = reduce.sum %0
     store t1[j] = %1
   }
   nest n2 [i in 3 | r in 3] {
-    %0: f32 = load t0[3*i + r]
+    %0: f32 = load t0[i, r]
     %1: f32 = reduce.sum %0
     store t2[i] = %1
   }
@@ -208,9 +208,9 @@ const EMPTY_AND_SYMBOLIC: &str = "loops @case on cpu {
   buf x: f32[0, s0] = input
   buf t0: f32[]
   nest n0 [ | q in 0, r in s0] {
-    %0: f32 = load x[q*s0 + r]
+    %0: f32 = load x[q, r]
     %1: f32 = reduce.sum %0
-    store t0[0] = %1
+    store t0[] = %1
   }
   return t0
 }

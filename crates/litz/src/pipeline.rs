@@ -77,7 +77,9 @@ pub fn compile_loops(
     }
     run.check_time(&options.limits)?;
     let outcome = run.step("schedule", || litz_schedule::schedule(&loops, target, &options.heuristics));
-    run.check(Verify::Stages, "schedule", &outcome.schedule, |s| verify::schedule::verify(s, &loops))?;
+    run.check(Verify::Stages, "schedule", &outcome.schedule, |s| {
+        verify::schedule::verify_structure(s, &loops)
+    })?;
     let realized = match to {
         Stage::Kernel | Stage::Program => Some(realize(&loops, &outcome.schedule, run)?),
         Stage::Graph | Stage::Loops | Stage::Schedule => None,

@@ -38,7 +38,7 @@ impl Run<'_, '_> {
 #[derive(Default)]
 struct Line {
     stmts: Vec<Stmt>,
-    /// Values of elements stored above and not overwritten since.
+    /// Values of elements stored above and not overwritten since, by their places.
     stored: HashMap<(Buf, Expr), Val>,
 }
 
@@ -93,17 +93,17 @@ impl<'a> Builder<'a> {
 
     /// What holds where the element that a leaf stores to is in a block.
     fn in_block(&self, block: Block, run: &Run<'a, '_>) -> Result<Vec<Rel>, Diag> {
-        let mut stores = run.nest.body.iter().filter_map(|inst| match inst.op {
-            InstOp::Store { index, .. } => Some(index),
+        let mut stores = run.nest.body.iter().filter_map(|inst| match &inst.op {
+            InstOp::Store { buf, index, .. } => Some(self.loops.place(run.nest, *buf, index)),
             _ => None,
         });
-        let (Some(index), None) = (stores.next(), stores.next()) else {
+        let (Some(place), None) = (stores.next(), stores.next()) else {
             return Err(self.error(format!("{}: a block is one of a single store", run.nest.name)));
         };
-        let (index, Block { number, width }) = (run.expr(index), block);
+        let (place, Block { number, width }) = (run.expr(place), block);
         // floordiv(w*x + y, w*n) == floordiv(x, n) for 0 <= y < w: one question for all elements of a row.
-        let simple = run.facts.simplify(index.floordiv(width));
-        let (value, width) = simple.as_floordiv().unwrap_or((index, width));
+        let simple = run.facts.simplify(place.floordiv(width));
+        let (value, width) = simple.as_floordiv().unwrap_or((place, width));
         let first = run.facts.simplify(number * width);
         Ok(vec![Rel::le(first, value), Rel::lt(value, first + width)])
     }
@@ -145,7 +145,8 @@ impl<'a> Builder<'a> {
         let ty = inst.ty.compute();
         let value = match &inst.op {
             InstOp::Load { buf, index, guard, other } => {
-                return self.load(*buf, *index, guard, *other, ty, run, line);
+                let place = self.loops.place(run.nest, *buf, index);
+                return self.load((*buf, place), guard, *other, ty, run, line);
             }
             InstOp::Const(s) => self.define(ty, Op::Const(*s), line),
             InstOp::Index(e) => self.define(ty, Op::Index(run.expr(*e)), line),
@@ -208,7 +209,8 @@ impl<'a> Builder<'a> {
             }
             InstOp::Store { buf, index, value, combine } => {
                 let value = run.values[value];
-                self.store(*buf, *index, value, *combine, run, line)?;
+                let place = self.loops.place(run.nest, *buf, index);
+                self.store((*buf, place), value, *combine, run, line)?;
                 value
             }
         };
@@ -218,8 +220,7 @@ impl<'a> Builder<'a> {
     /// An element: the value just stored to it, or what memory holds.
     fn load(
         &mut self,
-        buf: Buf,
-        index: Expr,
+        (buf, place): (Buf, Expr),
         guard: &[Rel],
         other: Scalar,
         ty: Dtype,
@@ -228,19 +229,18 @@ impl<'a> Builder<'a> {
     ) -> Result<Val, Diag> {
         if guard.is_empty()
             && run.guard.is_empty()
-            && let Some(&val) = line.stored.get(&(buf, run.expr(index)))
+            && let Some(&val) = line.stored.get(&(buf, run.expr(place)))
         {
             return Ok(val);
         }
-        let (mem, index) = self.place(buf, index, run)?;
+        let (mem, index) = self.element(buf, place, run)?;
         let guard = guard.iter().map(|r| run.rel(r)).chain(run.guard.iter().copied()).collect();
         Ok(self.define(ty, Op::Load { mem, index, guard, other }, line))
     }
 
     fn store(
         &mut self,
-        buf: Buf,
-        index: Expr,
+        (buf, place): (Buf, Expr),
         value: Val,
         combine: Option<ReduceOp>,
         run: &Run<'a, '_>,
@@ -248,10 +248,10 @@ impl<'a> Builder<'a> {
     ) -> Result<(), Diag> {
         line.stored.retain(|(b, _), _| *b != buf);
         if combine.is_none() && run.guard.is_empty() {
-            line.stored.insert((buf, run.expr(index)), value);
+            line.stored.insert((buf, run.expr(place)), value);
         }
         let atomic = combine.is_some() && self.meets_other_points(run);
-        let (mem, index) = self.place(buf, index, run)?;
+        let (mem, index) = self.element(buf, place, run)?;
         line.stmts.push(Stmt::Store { mem, index, value, combine, guard: run.guard.clone(), atomic });
         Ok(())
     }
@@ -261,7 +261,7 @@ impl<'a> Builder<'a> {
         if run.leaf.block.is_some() {
             return false;
         }
-        let colliding = run.nest.colliding_axes(&self.loops.facts);
+        let colliding = run.nest.colliding_axes(self.loops);
         let is_apart = |axis: &Axis| {
             let mut bound = run.leaf.bind.iter().filter(|bind| bind.1.has_sym(axis.var)).peekable();
             axis.extent.is_one() || bound.peek().is_some() && bound.all(|bind| !colliding.contains(&bind.0))

@@ -64,8 +64,8 @@ impl<'a> Builder<'a> {
         let whole = || Region::whole(self.loops.bufs[buf].span());
         for (leaf, path) in leaves {
             for inst in &self.nest(leaf)?.body {
-                let InstOp::Store { buf: stored, index, .. } = inst.op else { continue };
-                if stored != buf {
+                let InstOp::Store { buf: stored, index, .. } = &inst.op else { continue };
+                if *stored != buf {
                     continue;
                 }
                 let mut facts = facts.clone();
@@ -83,12 +83,13 @@ impl<'a> Builder<'a> {
                 let nest = self.nest(leaf)?;
                 let (bind, inner) = inner_axes(leaf, nest, &inside, &facts);
                 inner.iter().for_each(|a| facts.declare_index(a.var, a.extent));
-                let flat = index.subst(&|s| bind.iter().find(|b| b.0 == s).map(|b| b.1));
+                let place = self.loops.place(nest, buf, index);
+                let place = place.subst(&|s| bind.iter().find(|b| b.0 == s).map(|b| b.1));
                 let loops = path.iter().map(|(_, axis)| axis).chain(&self.plan.grid).map(|axis| axis.var);
                 let loops: Vec<Sym> = loops.collect();
                 // Of axes without points nothing is touched, and there is no largest index.
                 let has_points = inner.iter().all(|axis| !axis.extent.is_zero());
-                let here = has_points.then(|| Region::of(facts.simplify(flat), &inner, &facts)).flatten();
+                let here = has_points.then(|| Region::of(facts.simplify(place), &inner, &facts)).flatten();
                 let here = here.and_then(|region| largest(region, &loops, &facts)).unwrap_or_else(whole);
                 region = Some(match region {
                     None => here,
@@ -99,10 +100,10 @@ impl<'a> Builder<'a> {
         Ok(region)
     }
 
-    /// Memory and element for element `index` of `buf`.
-    pub(super) fn place(&self, buf: Buf, index: Expr, run: &Run<'a, '_>) -> Result<(Mem, Expr), Diag> {
+    /// Memory and element for the element of `buf` at a place.
+    pub(super) fn element(&self, buf: Buf, place: Expr, run: &Run<'a, '_>) -> Result<(Mem, Expr), Diag> {
         if let Some(&mem) = self.mem_of.get(&buf) {
-            return Ok((mem, run.expr(index)));
+            return Ok((mem, run.expr(place)));
         }
         let Some(local) = self.locals.get(&buf) else {
             let name = &self.loops.bufs[buf].name;
@@ -112,8 +113,8 @@ impl<'a> Builder<'a> {
         // around them, which may run past the end.
         let base = local.region.base.syms();
         let mut facts = run.facts.clone();
-        let (mut kept, mut flat) = (Vec::new(), index);
-        for axis in run.nest.all_axes().filter(|a| index.has_sym(a.var)) {
+        let (mut kept, mut flat) = (Vec::new(), place);
+        for axis in run.nest.all_axes().filter(|a| place.has_sym(a.var)) {
             let value = run.expr(Expr::sym(axis.var));
             if !base.iter().any(|&s| value.has_sym(s)) && value.as_int().is_none() {
                 let name = inner_name(axis.var);

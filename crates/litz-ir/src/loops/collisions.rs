@@ -4,7 +4,7 @@
 //! combining stores combine in that order. Points that differ along an axis that the index tells apart never meet, so
 //! that these axes may run in any order and on several threads. The others are the nest's *colliding* axes.
 //!
-//! An index is read as a sum of digits, `stride * axis`. Where two points have equal indices, the differences of their
+//! The place that an index has in memory is read as a sum of digits, `stride * axis`. Where two points have equal places, the differences of their
 //! digits add up to zero, and two rules say that single differences are zero:
 //!
 //! - a stride larger than all lower digits together reach tells its own axis: `64*i + j` with `j < 64` tells `i`;
@@ -13,7 +13,7 @@
 //!
 //! A symbol that the body binds to a value is a digit of its range, which any two points may share.
 
-use super::{Axis, Buf, Inst, InstOp, Nest};
+use super::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 /// What a size that may be larger is taken for, to guess which of two strides is larger.
@@ -31,13 +31,13 @@ struct Digit {
 }
 
 impl Nest {
-    /// The axes along which several points may store to one element, in order. `facts` are those of the program.
-    pub fn colliding_axes(&self, facts: &Facts) -> Vec<Sym> {
-        self.colliding_axes_of(facts, |_| true)
+    /// The axes along which several points may store to one element, in order. The nest is one of `loops`.
+    pub fn colliding_axes(&self, loops: &Loops) -> Vec<Sym> {
+        self.colliding_axes_of(loops, |_| true)
     }
 
     /// As [`Nest::colliding_axes`], for the stores that `counts` picks and all that share a buffer with one.
-    pub fn colliding_axes_of(&self, facts: &Facts, counts: impl Fn(&Inst) -> bool) -> Vec<Sym> {
+    pub fn colliding_axes_of(&self, loops: &Loops, counts: impl Fn(&Inst) -> bool) -> Vec<Sym> {
         let mut bufs: Vec<Buf> = Vec::new();
         for inst in self.body.iter().filter(|inst| counts(inst)) {
             if let InstOp::Store { buf, .. } = inst.op
@@ -48,17 +48,19 @@ impl Nest {
         }
         let mut colliding: Vec<Sym> = Vec::new();
         for buf in bufs {
-            let stores = self.body.iter().enumerate().filter_map(|(at, inst)| match inst.op {
-                InstOp::Store { buf: stored, index, .. } if stored == buf => Some((at, index)),
+            let stores = self.body.iter().enumerate().filter_map(|(at, inst)| match &inst.op {
+                InstOp::Store { buf: stored, index, .. } if *stored == buf => {
+                    Some((at, loops.place(self, buf, index)))
+                }
                 _ => None,
             });
-            colliding.extend(self.colliding_in(&stores.collect::<Vec<_>>(), facts));
+            colliding.extend(self.colliding_in(&stores.collect::<Vec<_>>(), &loops.facts));
         }
         let axes = self.all_axes().map(|axis| axis.var);
         axes.filter(|var| colliding.contains(var)).collect()
     }
 
-    /// The axes along which the stores at these positions of the body, all to one buffer, may meet.
+    /// The axes along which the stores at these positions of the body, to these places in one buffer, may meet.
     fn colliding_in(&self, stores: &[(usize, Expr)], facts: &Facts) -> Vec<Sym> {
         let has_points = |axis: &&Axis| number(axis.extent, facts) != Some(1);
         let mut axes: Vec<Axis> = self.axes.iter().filter(has_points).copied().collect();
@@ -82,13 +84,9 @@ impl Nest {
         axes.iter().map(|axis| axis.var).filter(|var| !told.contains(var)).collect()
     }
 
-    /// The index of stores whose indices differ by sizes alone, as digits; which of them it is, is a digit too.
+    /// The place of stores whose places differ by sizes alone, as digits; which of them it is, is a digit too.
     fn digits(&self, stores: &[(usize, Expr)], facts: &Facts) -> Option<Vec<Digit>> {
-        let bound = self.body.iter().filter_map(|inst| match inst.op {
-            InstOp::Bind { sym, extent, .. } => Some(Axis { var: sym, extent }),
-            _ => None,
-        });
-        let vars: Vec<Axis> = self.all_axes().copied().chain(bound).collect();
+        let vars: Vec<Axis> = self.indices().collect();
         let varies = |e: Expr| vars.iter().any(|axis| e.has_sym(axis.var));
         let (_, index) = *stores.first()?;
         let mut digits = Vec::new();

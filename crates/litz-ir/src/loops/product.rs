@@ -81,12 +81,12 @@ mod tests {
   buf w: f32[3, 32, 16] = input
   buf y: f32[3, 8, 32]
   nest n0 [b in 3, i in 8, j in 32 | k in 16] {
-    %0: bf16 = load x[128*b + 16*i + k]
+    %0: bf16 = load x[b, i, k]
     %1: f32 = cast %0
-    %2: f32 = load w[512*b + 16*j + k]
+    %2: f32 = load w[b, j, k]
     %3: f32 = mul %1, %2
     %4: f32 = reduce.sum %3
-    store y[256*b + 32*i + j] = %4
+    store y[b, i, j] = %4
   }
   return y
 }

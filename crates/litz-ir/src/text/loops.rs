@@ -156,7 +156,7 @@ fn write_inst(f: &mut Formatter, loops: &Loops, at: usize, inst: &Inst) -> fmt::
     }
     match &inst.op {
         InstOp::Load { buf, index, guard, other } => {
-            write!(f, "load {}[{index}]{}", buf_name(buf), Guards(guard))?;
+            write!(f, "load {}[{}]{}", buf_name(buf), Commas(index), Guards(guard))?;
             if guard.is_empty() { Ok(()) } else { write!(f, " else {other}") }
         }
         InstOp::Const(value) => write!(f, "const {value}"),
@@ -172,10 +172,10 @@ fn write_inst(f: &mut Formatter, loops: &Loops, at: usize, inst: &Inst) -> fmt::
         }
         InstOp::Scan { op, value, axis } => write!(f, "scan.{} {value} over {axis}", op.name()),
         InstOp::Store { buf, index, value, combine: None } => {
-            write!(f, "store {}[{index}] = {value}", buf_name(buf))
+            write!(f, "store {}[{}] = {value}", buf_name(buf), Commas(index))
         }
         InstOp::Store { buf, index, value, combine: Some(op) } => {
-            write!(f, "store.{} {}[{index}] = {value}", op.name(), buf_name(buf))
+            write!(f, "store.{} {}[{}] = {value}", op.name(), buf_name(buf), Commas(index))
         }
     }
 }
@@ -304,13 +304,9 @@ impl Reader {
         Ok(Inst { op: InstOp::Store { buf, index, value, combine }, ty: body[value.index()].ty })
     }
 
-    /// `x[index]`.
-    fn element(&self, cx: &mut Cursor) -> Result<(Buf, Expr)> {
-        let buf = self.bufs.name(cx)?;
-        cx.expect("[")?;
-        let index = cx.expr()?;
-        cx.expect("]")?;
-        Ok((buf, index))
+    /// `x[i, k]`.
+    fn element(&self, cx: &mut Cursor) -> Result<(Buf, Vec<Expr>)> {
+        Ok((self.bufs.name(cx)?, cx.list("[", "]", Cursor::expr)?))
     }
 
     fn op(&self, cx: &mut Cursor, vals: &Names<Val>, ty: Dtype) -> Result<InstOp> {

@@ -63,7 +63,7 @@ fn is_in_format(ty: &TensorType, format: MemoryFormat) -> bool {
 fn copy(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let x = lw.access(args.tensor("self").or_else(|_| args.tensor("a"))?)?;
     let Some(ty) = args.result(0) else { return Ok(()) };
-    let same_layout = x.strides().is_some_and(|(strides, _)| {
+    let same_layout = lw.strides(&x).is_some_and(|(strides, _)| {
         (0..x.rank()).all(|d| strides[d] == ty.strides[d] || ty.sizes[d].is_one())
     });
     if x.dtype == ty.dtype && same_layout {

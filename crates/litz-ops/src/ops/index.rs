@@ -8,7 +8,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{
     at_most, broadcast, broadcasts_to, iterated_strides, preserved_strides, same_numel, same_shape,
-    same_sizes, storage_holds,
+    same_sizes,
 };
 use crate::lower::Lower;
 use crate::traits::Layout;
@@ -517,15 +517,14 @@ fn strided_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let x = args.tensor("self")?;
     let (source, offset) = (lw.access(args.tensor("src")?)?, args.opt_int("storage_offset")?);
     // An offset counts from the start of the storage, of which a view may hold a part only.
-    let is_whole = lw.access(x)?.strides().is_some_and(|(_, first)| first.is_zero());
+    let access = lw.access(x)?;
+    let is_whole = lw.strides(&access).is_some_and(|(_, first)| first.is_zero());
     let Some(out) = copied_self(lw, args)? else { return Ok(()) };
-    if !out.is_strided_as(x.ty) || offset.is_some() && !is_whole {
+    if !out.is_strided_as(x.ty, lw.infer_cx().facts) || offset.is_some() && !is_whole {
         return Err(args.unsupported("an operand that is a part of its storage"));
     }
     let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
-    let (offset, span) = (offset.unwrap_or(Expr::zero()), lw.span(out.buf));
-    storage_holds(&mut lw.infer_cx(), args, (&sizes, &strides), offset, span)?;
-    let part = Access::strided(out.buf, out.dtype, sizes, &strides, offset);
+    let part = lw.strided(args, out.buf, (sizes, &strides), offset.unwrap_or(Expr::zero()))?;
     put_whole(lw, &source, &part)
 }
 

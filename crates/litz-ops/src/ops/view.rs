@@ -4,11 +4,11 @@ use crate::args::Args;
 use crate::def::{OpDef, identity, lower, one, view};
 use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
-use crate::layout::{not_negative, same, storage_holds, view_strides};
+use crate::layout::{not_negative, same, view_strides};
 use crate::lower::Lower;
 use crate::traits::Holds::{Always, When};
 use crate::traits::Layout;
-use crate::view::{Access, View, dim};
+use crate::view::{View, dim};
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
 use litz_sym::{Expr, Facts, Rel};
 
@@ -544,14 +544,7 @@ fn as_strided(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let (buf, first) = lw.storage(x)?;
     let offset = args.opt_int("storage_offset")?.unwrap_or(first);
     let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
-    // How far the storage reaches is known here only: the operand may view a part of it. What lies between the elements
-    // of an input is not part of it: a call may copy the elements together.
-    if lw.has_gaps(buf) {
-        return Err(args.unsupported("a tensor with gaps between its elements"));
-    }
-    let span = lw.span(buf);
-    storage_holds(&mut lw.infer_cx(), args, (&sizes, &strides), offset, span)?;
-    let access = Access::strided(buf, x.ty.dtype, sizes, &strides, offset);
+    let access = lw.strided(args, buf, (sizes, &strides), offset)?;
     lw.set_result(args, 0, access);
     Ok(())
 }

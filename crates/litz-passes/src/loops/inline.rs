@@ -7,7 +7,7 @@
 use super::{Edits, Settings, Uses, cse};
 use litz_ir::ScalarOp;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::verify::loops::Inside;
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
@@ -52,9 +52,6 @@ fn take_in(
         return false;
     }
     let Some(axes) = axis_of_dims(&loops.bufs[buf], store, producer, &loops.facts) else { return false };
-    if !loops.bufs[buf].is_ordered(&loops.facts) {
-        return false;
-    }
     let hint = |n: &Nest| -> i64 {
         n.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64).max(1)).fold(1, i64::saturating_mul)
     };
@@ -79,7 +76,7 @@ fn take_in(
             && reader.body.iter().any(
                 |i| matches!(&i.op, InstOp::Load { buf: b, guard, .. } if *b == buf && !guard.is_empty()),
             );
-        if !fits || windowed || is_product(reader) || repeats && loads(producer) > 0 || scanned {
+        if !fits || windowed || is_product(loops, reader) || repeats && loads(producer) > 0 || scanned {
             return false;
         }
     }
@@ -106,7 +103,7 @@ fn take_in(
 
 /// The one store of a nest without reductions or scans. A nest without points stores nothing, and reads what has no
 /// elements.
-fn single_store(nest: &Nest) -> Option<(Buf, Expr)> {
+fn single_store(nest: &Nest) -> Option<(Buf, &[Expr])> {
     if !nest.reduced.is_empty() || nest.axes.iter().any(|axis| axis.extent.is_zero()) {
         return None;
     }
@@ -114,7 +111,7 @@ fn single_store(nest: &Nest) -> Option<(Buf, Expr)> {
     for inst in &nest.body {
         match &inst.op {
             InstOp::Store { combine: Some(_), .. } | InstOp::Scan { .. } => return None,
-            InstOp::Store { buf, index, .. } if found.replace((*buf, *index)).is_some() => {
+            InstOp::Store { buf, index, .. } if found.replace((*buf, &index[..])).is_some() => {
                 return None;
             }
             _ => {}
@@ -177,37 +174,28 @@ pub fn cost(nest: &Nest) -> u32 {
 }
 
 /// For each dimension of the buffer the axis that is its coordinate, or `None` for dimensions of one element.
-fn axis_of_dims(buf: &BufData, store: Expr, nest: &Nest, facts: &Facts) -> Option<Vec<Option<Sym>>> {
-    let mut expected = Expr::zero();
-    let mut axes = Vec::new();
-    let mut used = Vec::new();
-    let mut rest = store;
-    for (&size, &stride) in buf.sizes.iter().zip(&buf.strides) {
-        let axis = nest.axes.iter().find(|a| {
-            !used.contains(&a.var)
-                && rest.linear(a.var).is_some_and(|(c, _)| c == stride)
-                && facts.known(&Rel::eq(a.extent, size)) == Known::Yes
-        });
-        match axis {
-            Some(a) if !size.is_one() => {
-                used.push(a.var);
-                expected = expected + Expr::sym(a.var) * stride;
-                rest = rest.linear(a.var)?.1;
-                axes.push(Some(a.var));
-            }
-            _ if size.is_one() => axes.push(None),
-            _ => return None,
+fn axis_of_dims(buf: &BufData, store: &[Expr], nest: &Nest, facts: &Facts) -> Option<Vec<Option<Sym>>> {
+    let mut axes: Vec<Option<Sym>> = Vec::with_capacity(store.len());
+    for (&size, at) in buf.sizes.iter().zip(store) {
+        if size.is_one() {
+            axes.push(None);
+            continue;
         }
+        let axis = nest.axes.iter().find(|axis| Some(axis.var) == at.as_sym())?;
+        let counts_all = facts.known(&Rel::eq(axis.extent, size)) == Known::Yes;
+        if !counts_all || axes.contains(&Some(axis.var)) {
+            return None;
+        }
+        axes.push(Some(axis.var));
     }
-    // Axes of one point may be left over; anything else means several points store one element.
-    let leftover = nest.axes.iter().all(|a| used.contains(&a.var) || a.extent.is_one());
-    (leftover && rest.syms().iter().all(|s| nest.axes.iter().any(|a| a.var == *s && a.extent.is_one())))
-        .then_some(axes)
+    // Axes of one point may be left over; any other means that several points store one element.
+    let is_told = |axis: &Axis| axes.contains(&Some(axis.var)) || axis.extent.is_one();
+    nest.axes.iter().all(is_told).then_some(axes)
 }
 
 /// Whether a nest multiplies two loads and sums, with axes that only one of them has.
-pub fn is_product(nest: &Nest) -> bool {
-    super::pack::operands(nest).is_some()
+pub fn is_product(loops: &Loops, nest: &Nest) -> bool {
+    super::pack::operands(loops, nest).is_some()
 }
 
 /// Replaces every load of `buf` in `reader` by the body of `producer`.
@@ -229,10 +217,8 @@ fn substitute(
             InstOp::Load { buf: b, index, guard, other } if *b == buf => {
                 // Where the guard fails nothing of this is used.
                 let facts = where_holds(&facts, guard);
-                let coords =
-                    data.coordinates(*index, &facts).expect("invariant: only ordered buffers are taken in");
                 let place: HashMap<Sym, Expr> =
-                    axes.iter().zip(coords).filter_map(|(a, c)| a.map(|a| (a, c))).collect();
+                    axes.iter().zip(index).filter_map(|(a, &at)| a.map(|a| (a, at))).collect();
                 let mut value = splice(producer, &place, guard, &facts, &mut body, &mut binds);
                 if inst.ty != data.dtype {
                     body.push(Inst { op: InstOp::Cast(value), ty: inst.ty });

@@ -61,25 +61,23 @@ struct Chain {
 /// A load or store of a nest.
 struct Touch {
     at: usize,
-    index: Expr,
     coords: Vec<Expr>,
 }
 
 /// The only load (or store) of `buf` in a nest, if it is a plain one.
-fn touch(loops: &Loops, nest: &Nest, buf: Buf, is_store: bool) -> Option<Touch> {
-    let facts = nest.facts(&loops.facts);
+fn touch(nest: &Nest, buf: Buf, is_store: bool) -> Option<Touch> {
     let mut found = None;
     for (at, inst) in nest.body.iter().enumerate() {
         let index = match &inst.op {
-            InstOp::Load { buf: b, index, guard, .. } if *b == buf && !is_store && guard.is_empty() => *index,
-            InstOp::Store { buf: b, index, combine: None, .. } if *b == buf && is_store => *index,
+            InstOp::Load { buf: b, index, guard, .. } if *b == buf && !is_store && guard.is_empty() => index,
+            InstOp::Store { buf: b, index, combine: None, .. } if *b == buf && is_store => index,
             InstOp::Load { buf: b, .. } | InstOp::Store { buf: b, .. } if *b == buf => return None,
             _ => continue,
         };
         if found.is_some() {
             return None;
         }
-        found = Some(Touch { at, index, coords: loops.bufs[buf].coordinates(index, &facts)? });
+        found = Some(Touch { at, coords: index.clone() });
     }
     found
 }
@@ -116,7 +114,7 @@ fn reduction(nest: &Nest) -> Option<(usize, ReduceOp, Val)> {
 fn find(loops: &Loops, at: usize, uses: &Uses) -> Option<Chain> {
     let scores = result(loops, at, uses)?;
     let &[first, second] = uses.readers(scores) else { return None };
-    pack::operands(nest(loops, at)?)?;
+    pack::operands(loops, nest(loops, at)?)?;
     let (max_at, exp_at) =
         if nest(loops, first)?.reduced.is_empty() { (second, first) } else { (first, second) };
     let (max, exps) = (result(loops, max_at, uses)?, result(loops, exp_at, uses)?);
@@ -136,7 +134,7 @@ fn find(loops: &Loops, at: usize, uses: &Uses) -> Option<Chain> {
     let [max_nest, exp_nest] = [nest(loops, max_at)?, nest(loops, exp_at)?];
     let [sum_nest, out_nest] = [nest(loops, sum_at)?, nest(loops, out_at)?];
     // Maxima: of a load, over one axis.
-    let load = touch(loops, max_nest, scores, false)?;
+    let load = touch(max_nest, scores, false)?;
     let &[column] = max_nest.reduced.as_slice() else { return None };
     let dim = load.coords.iter().position(|&c| c == Expr::sym(column.var))?;
     let (max_reduce, op, value) = reduction(max_nest)?;
@@ -153,12 +151,12 @@ fn find(loops: &Loops, at: usize, uses: &Uses) -> Option<Chain> {
             && nest.reduced.len() == 1
     };
     let is_max = op == ReduceOp::Max && value.index() == load.at && has_one_load(max_nest);
-    if !is_max || !rows_are(&load, &touch(loops, max_nest, max, true)?) {
+    if !is_max || !rows_are(&load, &touch(max_nest, max, true)?) {
         return None;
     }
     // Exponentials: of scores less the row's maximum.
-    let [load, row] = [touch(loops, exp_nest, scores, false)?, touch(loops, exp_nest, max, false)?];
-    let store = touch(loops, exp_nest, exps, true)?;
+    let [load, row] = [touch(exp_nest, scores, false)?, touch(exp_nest, max, false)?];
+    let store = touch(exp_nest, exps, true)?;
     let InstOp::Store { value, .. } = exp_nest.body[store.at].op else { return None };
     let InstOp::Op(ScalarOp::Exp, exp) = &exp_nest.body[value.index()].op else { return None };
     let InstOp::Op(ScalarOp::Sub, sub) = &exp_nest.body[exp[0].index()].op else { return None };
@@ -167,17 +165,15 @@ fn find(loops: &Loops, at: usize, uses: &Uses) -> Option<Chain> {
         return None;
     }
     // Sums: of a load, over one axis.
-    let load = touch(loops, sum_nest, exps, false)?;
+    let load = touch(sum_nest, exps, false)?;
     let (sum_reduce, op, value) = reduction(sum_nest)?;
     let is_sum = op == ReduceOp::Sum && value.index() == load.at && has_one_load(sum_nest);
-    if !is_sum
-        || !is_column(&load, sum_nest.reduced[0].var)
-        || !rows_are(&load, &touch(loops, sum_nest, sum, true)?)
+    if !is_sum || !is_column(&load, sum_nest.reduced[0].var) || !rows_are(&load, &touch(sum_nest, sum, true)?)
     {
         return None;
     }
     // The result: a sum over one axis of products with a load.
-    let [load, row] = [touch(loops, out_nest, exps, false)?, touch(loops, out_nest, sum, false)?];
+    let [load, row] = [touch(out_nest, exps, false)?, touch(out_nest, sum, false)?];
     let &[over] = out_nest.reduced.as_slice() else { return None };
     let (out_reduce, op, value) = reduction(out_nest)?;
     let InstOp::Op(ScalarOp::Mul, factors) = &out_nest.body[value.index()].op else { return None };
@@ -187,7 +183,7 @@ fn find(loops: &Loops, at: usize, uses: &Uses) -> Option<Chain> {
         return None;
     }
     // The scores: each column is an axis of the product.
-    let store = touch(loops, nest(loops, at)?, scores, true)?;
+    let store = touch(nest(loops, at)?, scores, true)?;
     let is_last = store.at + 1 == nest(loops, at)?.body.len();
     store.coords[dim].as_sym().filter(|_| is_last)?;
     let at = [at, max_at, exp_at, sum_at, out_at];
@@ -208,7 +204,7 @@ fn find(loops: &Loops, at: usize, uses: &Uses) -> Option<Chain> {
 fn is_long(loops: &Loops, chain: &Chain, settings: &Settings) -> bool {
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
     let Some(product) = nest(loops, chain.at[0]) else { return false };
-    let Some(operands) = pack::operands(product) else { return false };
+    let Some(operands) = pack::operands(loops, product) else { return false };
     let rows: i64 = operands.rows.iter().map(|a| hint(a.extent)).product();
     let columns = hint(loops.bufs[chain.scores].sizes[chain.dim]);
     let features: i64 = product.reduced.iter().map(|a| hint(a.extent)).product();
@@ -245,7 +241,7 @@ impl Blocks {
         nest: &Nest,
         var: Sym,
         facts: &Facts,
-        is_padded: impl Fn(Buf, Expr, &Facts) -> bool,
+        is_padded: impl Fn(Buf, &[Expr], &Facts) -> bool,
     ) -> Nest {
         let mut nest = nest.clone();
         for axis in nest.axes.iter_mut().chain(&mut nest.reduced).filter(|a| a.var == var) {
@@ -261,7 +257,7 @@ impl Blocks {
             if let InstOp::Load { buf, index, guard, other } = &mut inst.op
                 && is_along
                 && !self.is_whole
-                && !is_padded(*buf, *index, &facts)
+                && !is_padded(*buf, index, &facts)
             {
                 if guard.is_empty() {
                     *other = Scalar::zero(inst.ty);
@@ -282,8 +278,8 @@ impl Body {
         self.0.push(Inst { op, ty });
         Val(self.0.len() as u32 - 1)
     }
-    fn load(&mut self, ty: Dtype, buf: Buf, index: Expr) -> Val {
-        self.push(ty, InstOp::Load { buf, index, guard: Vec::new(), other: Scalar::zero(ty) })
+    fn load(&mut self, ty: Dtype, buf: Buf, index: &[Expr]) -> Val {
+        self.push(ty, InstOp::Load { buf, index: index.to_vec(), guard: Vec::new(), other: Scalar::zero(ty) })
     }
     fn literal(&mut self, ty: Dtype, value: f64) -> Val {
         self.push(ty, InstOp::Const(Scalar::Float(value)))
@@ -291,8 +287,8 @@ impl Body {
     fn op(&mut self, ty: Dtype, op: ScalarOp, args: &[Val]) -> Val {
         self.push(ty, InstOp::Op(op, args.to_vec()))
     }
-    fn store(&mut self, ty: Dtype, buf: Buf, index: Expr, value: Val) {
-        self.push(ty, InstOp::Store { buf, index, value, combine: None });
+    fn store(&mut self, ty: Dtype, buf: Buf, index: &[Expr], value: Val) {
+        self.push(ty, InstOp::Store { buf, index: index.to_vec(), value, combine: None });
     }
 }
 
@@ -311,10 +307,9 @@ fn rewrite(loops: &mut Loops, chain: &Chain, names: &mut Names, settings: &Setti
     };
     let blocks = Blocks { over, columns, width, is_whole };
     let touched = |nest: &Nest, buf: Buf, is_store| {
-        touch(loops, nest, buf, is_store)
-            .expect("invariant: each nest of a chain touches what it passes on once")
+        touch(nest, buf, is_store).expect("invariant: each nest of a chain touches what it passes on once")
     };
-    let row_of = |nest: &Nest, buf: Buf, is_store| touched(nest, buf, is_store).index;
+    let row_of = |nest: &Nest, buf: Buf, is_store| touched(nest, buf, is_store).coords;
     let [max_row, exp_row] = [row_of(max_nest, chain.max, true), row_of(exp_nest, chain.max, false)];
     let [sum_row, out_row] = [row_of(sum_nest, chain.sum, true), row_of(out_nest, chain.sum, false)];
     let coords = |nest: &Nest, buf: Buf, is_store| touched(nest, buf, is_store).coords;
@@ -335,14 +330,11 @@ fn rewrite(loops: &mut Loops, chain: &Chain, names: &mut Names, settings: &Setti
     let mut sizes = loops.bufs[chain.scores].sizes.clone();
     sizes[chain.dim] = Expr::int(width);
     let strides = contiguous_strides(&sizes);
-    let block_index =
-        |coords: &[Expr]| coords.iter().zip(&strides).fold(Expr::zero(), |n, (&c, &s)| n + c * s);
     let base = loops.bufs[chain.scores].name.clone();
     let rows = (loops.bufs[chain.max].sizes.clone(), loops.bufs[chain.max].strides.clone());
     let out_sizes: Vec<Expr> = out_nest.axes.iter().map(|a| a.extent).collect();
     let out_strides = contiguous_strides(&out_sizes);
-    let out_axes = out_nest.axes.iter().zip(&out_strides);
-    let out_index = out_axes.fold(Expr::zero(), |n, (a, &stride)| n + Expr::sym(a.var) * stride);
+    let out_index: Vec<Expr> = out_nest.axes.iter().map(|a| Expr::sym(a.var)).collect();
     let mut buf = |suffix: &str, sizes: &[Expr], strides: &[Expr]| {
         names.add_buf(loops, &format!("{base}_{suffix}"), ty, sizes.to_vec(), strides.to_vec())
     };
@@ -364,20 +356,21 @@ fn rewrite(loops: &mut Loops, chain: &Chain, names: &mut Names, settings: &Setti
 
     let mut b = Body::default();
     let lowest = b.literal(ty, f64::NEG_INFINITY);
-    b.store(ty, max, max_row, lowest);
+    b.store(ty, max, &max_row, lowest);
     nests.push(made(max_nest, "first", max_nest.axes.clone(), Vec::new(), b));
     let mut b = Body::default();
     let zero = b.literal(ty, 0.0);
-    b.store(ty, sum, sum_row, zero);
+    b.store(ty, sum, &sum_row, zero);
     nests.push(made(sum_nest, "first", sum_nest.axes.clone(), Vec::new(), b));
     let mut b = Body::default();
     let zero = b.literal(ty, 0.0);
-    b.store(ty, out, out_index, zero);
+    b.store(ty, out, &out_index, zero);
     nests.push(made(out_nest, "first", out_nest.axes.clone(), Vec::new(), b));
 
     // Scores of a block; columns that do not exist are removed as by a mask.
-    let is_there = |buf: Buf, index: Expr, facts: &Facts| {
-        facts.known(&Rel::lt(index, loops.bufs[buf].span())) == Known::Yes
+    let is_there = |buf: Buf, index: &[Expr], facts: &Facts| {
+        let mut coordinates = index.iter().zip(&loops.bufs[buf].sizes);
+        coordinates.all(|(&at, &size)| facts.known(&Rel::lt(at, size)) == Known::Yes)
     };
     let mut cut = blocks.cut(scores_nest, column, &facts, is_there);
     if let Some(Inst { op: InstOp::Store { value, .. }, .. }) = cut.body.pop() {
@@ -390,71 +383,67 @@ fn rewrite(loops: &mut Loops, chain: &Chain, names: &mut Names, settings: &Setti
                 b.op(ty, ScalarOp::Select, &[keep, value, removed])
             }
         };
-        b.store(ty, block, block_index(&places[0]), value);
+        b.store(ty, block, &places[0], value);
         cut.body = b.0;
     }
     nests.push(cut);
 
     let mut b = Body::default();
-    let score = b.load(ty, block, block_index(&places[1]));
+    let score = b.load(ty, block, &places[1]);
     let largest = b.push(ty, InstOp::Reduce(ReduceOp::Max, score));
-    let before = b.load(ty, max, max_row);
+    let before = b.load(ty, max, &max_row);
     let largest = b.op(ty, ScalarOp::Max, &[largest, before]);
-    b.store(ty, next, max_row, largest);
+    b.store(ty, next, &max_row, largest);
     nests.push(made(max_nest, "", in_block(max_nest), reduced(max_nest), b));
 
     // While all columns were removed the maximum is -inf; anything finite will do instead.
     let mut b = Body::default();
-    let [before, after] = [max, next].map(|buf| b.load(ty, buf, max_row));
+    let [before, after] = [max, next].map(|buf| b.load(ty, buf, &max_row));
     let [lowest, zero] = [f64::NEG_INFINITY, 0.0].map(|x| b.literal(ty, x));
     let is_lowest = b.op(Dtype::Bool, ScalarOp::Eq, &[after, lowest]);
     let shift = b.op(ty, ScalarOp::Select, &[is_lowest, zero, after]);
     let grown = b.op(ty, ScalarOp::Sub, &[before, shift]);
     let factor = b.op(ty, ScalarOp::Exp, &[grown]);
-    b.store(ty, top, max_row, shift);
-    b.store(ty, ratio, max_row, factor);
-    b.store(ty, max, max_row, after);
+    b.store(ty, top, &max_row, shift);
+    b.store(ty, ratio, &max_row, factor);
+    b.store(ty, max, &max_row, after);
     nests.push(made(max_nest, "ratio", in_block(max_nest), Vec::new(), b));
 
     let mut b = Body::default();
-    let [score, shift] = [b.load(ty, block, block_index(&places[2])), b.load(ty, top, exp_row)];
+    let [score, shift] = [b.load(ty, block, &places[2]), b.load(ty, top, &exp_row)];
     let shifted = b.op(ty, ScalarOp::Sub, &[score, shift]);
     let exp = b.op(ty, ScalarOp::Exp, &[shifted]);
-    b.store(ty, exps, block_index(&places[2]), exp);
+    b.store(ty, exps, &places[2], exp);
     let mut axes = in_block(exp_nest);
     axes.iter_mut().filter(|a| Some(a.var) == exp_column).for_each(|a| a.extent = Expr::int(width));
     nests.push(made(exp_nest, "", axes, Vec::new(), b));
 
     let mut b = Body::default();
-    let exp = b.load(ty, exps, block_index(&places[3]));
+    let exp = b.load(ty, exps, &places[3]);
     let part = b.push(ty, InstOp::Reduce(ReduceOp::Sum, exp));
-    let [before, factor] = [sum, ratio].map(|buf| b.load(ty, buf, sum_row));
+    let [before, factor] = [sum, ratio].map(|buf| b.load(ty, buf, &sum_row));
     let before = b.op(ty, ScalarOp::Mul, &[before, factor]);
     let total = b.op(ty, ScalarOp::Add, &[before, part]);
-    b.store(ty, sum, sum_row, total);
+    b.store(ty, sum, &sum_row, total);
     nests.push(made(sum_nest, "", in_block(sum_nest), reduced(sum_nest), b));
 
     // The weighted sum: what the result's nest does up to its reduction.
     let mut weighted = out_nest.clone();
     weighted.body.truncate(chain.reduces[2] + 1);
     let mut weighted = blocks.cut(&weighted, out_nest.reduced[0].var, &facts, |_, _, _| false);
-    weighted.body[loads[1]].op = InstOp::Load {
-        buf: exps,
-        index: block_index(&places[4]),
-        guard: Vec::new(),
-        other: Scalar::zero(ty),
-    };
+    weighted.body[loads[1]].op =
+        InstOp::Load { buf: exps, index: places[4].clone(), guard: Vec::new(), other: Scalar::zero(ty) };
     let mut b = Body(weighted.body);
-    let [before, factor] = [b.load(ty, out, out_index), b.load(ty, ratio, out_row)];
+    let [before, factor] = [b.load(ty, out, &out_index), b.load(ty, ratio, &out_row)];
     let before = b.op(ty, ScalarOp::Mul, &[before, factor]);
     let total = b.op(ty, ScalarOp::Add, &[before, Val::new(chain.reduces[2])]);
-    b.store(ty, out, out_index, total);
+    b.store(ty, out, &out_index, total);
     weighted.body = b.0;
     cse::clean(&mut weighted);
     nests.push(weighted);
 
     // What follows the reductions.
-    let mut tail = |nest: &Nest, reduce: usize, buf: Buf, index: Expr| {
+    let mut tail = |nest: &Nest, reduce: usize, buf: Buf, index: Vec<Expr>| {
         let mut body = Body(nest.body.clone());
         body.0[reduce].op = InstOp::Load { buf, index, guard: Vec::new(), other: Scalar::zero(ty) };
         let mut nest = made(nest, "last", nest.axes.clone(), Vec::new(), body);

@@ -72,7 +72,8 @@ fn earliest(uses: &Uses, at: usize, operand: Buf) -> usize {
 struct Panel {
     operands: Operands,
     source: Buf,
-    index: Expr,
+    /// Coordinates of the element that the product reads.
+    index: Vec<Expr>,
     /// Axes of the panel outside the column tile, then those inside, in storage order.
     outer: Vec<Axis>,
     inner: Vec<Axis>,
@@ -83,7 +84,7 @@ struct Panel {
 }
 
 /// The operands of a nest that sums products of two loads, with a column axis that only the right one has.
-pub fn operands(nest: &Nest) -> Option<Operands> {
+pub fn operands(loops: &Loops, nest: &Nest) -> Option<Operands> {
     let products = nest.products()?;
     // Elements chosen by data differ from row to row: such products have no operand that rows share.
     let is_chosen = |at: usize| {
@@ -95,7 +96,9 @@ pub fn operands(nest: &Nest) -> Option<Operands> {
     let is_guarded = |at: usize| matches!(&nest.body[at].op, InstOp::Load { guard, .. } if !guard.is_empty());
     let is_unit = |column: &Axis| {
         nest.body.iter().any(|i| match &i.op {
-            InstOp::Store { index, .. } => index.linear(column.var).is_some_and(|(c, _)| c.is_one()),
+            InstOp::Store { buf, index, .. } => {
+                loops.place(nest, *buf, index).linear(column.var).is_some_and(|(c, _)| c.is_one())
+            }
             _ => false,
         })
     };
@@ -116,58 +119,57 @@ pub fn operands(nest: &Nest) -> Option<Operands> {
 /// How the right operand of the statement at a position is to be packed, and what makes two panels of a buffer the same.
 fn wanted(loops: &Loops, at: usize, constant: &[bool], settings: &Settings) -> Option<(Vec<Expr>, Panel)> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
-    let operands = operands(nest)?;
+    let operands = operands(loops, nest)?;
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
-    let InstOp::Load { buf, index, .. } = nest.body[operands.right].op else { return None };
-    let InstOp::Load { index: left_index, .. } = nest.body[operands.left].op else { return None };
+    let (buf, index) = nest.body[operands.right].op.element()?;
+    let (left, left_index) = nest.body[operands.left].op.element()?;
+    let [place, left_place] = [loops.place(nest, buf, index), loops.place(nest, left, left_index)];
+    let has = |a: &&Axis| index.iter().any(|at| at.has_sym(a.var));
     let reduced: i64 = nest.reduced.iter().map(|a| hint(a.extent)).product();
     if reduced < MIN_REDUCED {
         return None;
     }
-    let rows: i64 = nest.axes.iter().filter(|a| !index.has_sym(a.var)).map(|a| hint(a.extent)).product();
+    let rows: i64 = nest.axes.iter().filter(|a| !has(a)).map(|a| hint(a.extent)).product();
     let constant = constant[buf.index()];
-    let unit = index.linear(operands.column.var).is_some_and(|(c, _)| c.is_one());
-    let mut inner: Vec<Axis> = nest.reduced.iter().filter(|a| index.has_sym(a.var)).copied().collect();
+    let unit = place.linear(operands.column.var).is_some_and(|(c, _)| c.is_one());
+    let mut inner: Vec<Axis> = nest.reduced.iter().filter(has).copied().collect();
     // In the order the left operand is walked: its largest steps first.
     inner.sort_by_key(|a| {
-        std::cmp::Reverse(left_index.linear(a.var).map_or(0, |(c, _)| loops.facts.hint(c).unwrap_or(1 << 20)))
+        std::cmp::Reverse(left_place.linear(a.var).map_or(0, |(c, _)| loops.facts.hint(c).unwrap_or(1 << 20)))
     });
     let group = group(loops, nest, &operands, inner.last(), settings);
-    let is_far = |a: &Axis| index.linear(a.var).is_some_and(|(step, _)| hint(step).abs() >= FAR_ROWS);
+    let is_far = |a: &Axis| place.linear(a.var).is_some_and(|(step, _)| hint(step).abs() >= FAR_ROWS);
     let is_near = unit && group == 1 && !nest.reduced.iter().any(is_far);
     if !constant && (rows < MIN_ROWS || is_near) {
         return None;
     }
     let outer: Vec<Axis> =
-        nest.axes.iter().filter(|a| index.has_sym(a.var) && a.var != operands.column.var).copied().collect();
+        nest.axes.iter().filter(|a| has(a) && a.var != operands.column.var).copied().collect();
     let width = i64::from(settings.tile_columns);
-    let mut key = vec![
-        index.replace(operands.column.var, Expr::named("column")),
-        operands.column.extent,
-        Expr::int(outer.len() as i64),
-        Expr::int(group),
-    ];
-    for (i, a) in outer.iter().chain(&inner).enumerate() {
-        key[0] = key[0].replace(a.var, Expr::named(&format!("axis{i}")));
-        key.push(a.extent);
-    }
+    let mut key = vec![operands.column.extent, Expr::int(outer.len() as i64), Expr::int(group)];
+    let numbered = |at: Expr| {
+        let at = at.replace(operands.column.var, Expr::named("column"));
+        let axes = outer.iter().chain(&inner).enumerate();
+        axes.fold(at, |at, (i, a)| at.replace(a.var, Expr::named(&format!("axis{i}"))))
+    };
+    key.extend(index.iter().map(|&at| numbered(at)));
+    key.extend(outer.iter().chain(&inner).map(|a| a.extent));
     let name = format!("{}_pack", loops.bufs[buf].name);
+    let index = index.to_vec();
     Some((key, Panel { operands, source: buf, index, outer, inner, width, group, name }))
 }
 
 /// How many points of the reduced axis `last` a matrix instruction takes together: of products that are exact and of
 /// operands that both have that type, where the left one is contiguous along the axis.
 fn group(loops: &Loops, nest: &Nest, operands: &Operands, last: Option<&Axis>, settings: &Settings) -> i64 {
-    let operand = |at: usize| match nest.body[at].op {
-        InstOp::Load { buf, index, .. } => Some((loops.bufs[buf].dtype, index)),
-        _ => None,
-    };
-    let (Some((left, left_index)), Some((right, _))) = (operand(operands.left), operand(operands.right))
-    else {
+    let operand = |at: usize| nest.body[at].op.element();
+    let (Some((left, index)), Some((right, _))) = (operand(operands.left), operand(operands.right)) else {
         return 1;
     };
-    let Some(&(_, group)) = settings.groups.iter().find(|g| g.0 == left && g.0 == right) else { return 1 };
-    let is_contiguous = last.is_some_and(|a| left_index.linear(a.var).is_some_and(|(step, _)| step.is_one()));
+    let is_of = |dtype: Dtype| [left, right].iter().all(|&buf| loops.bufs[buf].dtype == dtype);
+    let Some(&(_, group)) = settings.groups.iter().find(|group| is_of(group.0)) else { return 1 };
+    let place = loops.place(nest, left, index);
+    let is_contiguous = last.is_some_and(|a| place.linear(a.var).is_some_and(|(step, _)| step.is_one()));
     // Conversions on the way widen: their results and the sum are f32.
     let is_wide = |inst: &Inst| match inst.op {
         InstOp::Cast(_) | InstOp::Op(ScalarOp::Mul, _) | InstOp::Reduce(..) => inst.ty == Dtype::F32,
@@ -177,9 +179,9 @@ fn group(loops: &Loops, nest: &Nest, operands: &Operands, last: Option<&Axis>, s
     if is_contiguous && nest.body[..=end].iter().all(is_wide) { i64::from(group) } else { 1 }
 }
 
-/// Extents of a panel's dimensions and the flat index of an element, `tile` and `lane` being its column's parts, and
+/// Extents of a panel's dimensions and the coordinates of an element, `tile` and `lane` being its column's parts, and
 /// `last` the value of the last inner axis.
-fn panel_index(panel: &Panel, tile: Expr, lane: Expr, last: Option<Expr>) -> (Vec<Expr>, Expr) {
+fn panel_index(panel: &Panel, tile: Expr, lane: Expr, last: Option<Expr>) -> (Vec<Expr>, Vec<Expr>) {
     let tiles = panel.operands.column.extent.ceildiv(panel.width);
     let mut sizes: Vec<Expr> = panel.outer.iter().map(|a| a.extent).collect();
     let mut coords: Vec<Expr> = panel.outer.iter().map(|a| Expr::sym(a.var)).collect();
@@ -197,8 +199,7 @@ fn panel_index(panel: &Panel, tile: Expr, lane: Expr, last: Option<Expr>) -> (Ve
         sizes.push(Expr::int(panel.group));
         coords.push(last.modulo(panel.group));
     }
-    let index = coords.iter().zip(&sizes).fold(Expr::zero(), |flat, (&c, &n)| flat * n + c);
-    (sizes, index)
+    (sizes, coords)
 }
 
 /// Adds a buffer for the panels; returns it with the nest that fills it.
@@ -213,7 +214,9 @@ fn add_panel(loops: &mut Loops, panel: &Panel, names: &mut Names) -> (Buf, Nest)
     let extent = panel.operands.column.extent;
     let whole = extent.as_int().is_some_and(|n| n % panel.width == 0);
     let mut guard = if whole { Vec::new() } else { vec![Rel::lt(column, extent)] };
-    let mut source_index = panel.index.replace(panel.operands.column.var, column);
+    let of_source = |var, value| move |at: &Expr| at.replace(var, value);
+    let mut source_index: Vec<Expr> =
+        panel.index.iter().map(of_source(panel.operands.column.var, column)).collect();
     let mut axes = panel.outer.clone();
     axes.push(Axis { var: tile, extent: extent.ceildiv(panel.width) });
     axes.extend(&panel.inner);
@@ -231,10 +234,10 @@ fn add_panel(loops: &mut Loops, panel: &Panel, names: &mut Names) -> (Buf, Nest)
         if !is_multiple(last.extent, panel.group, &loops.facts) {
             guard.push(Rel::lt(value, last.extent));
         }
-        source_index = source_index.replace(last.var, value);
+        source_index = source_index.iter().map(of_source(last.var, value)).collect();
         let mut facts = loops.facts.clone();
         axes.iter().for_each(|a| facts.declare_index(a.var, a.extent));
-        index = facts.simplify(index.replace(last.var, value));
+        index.iter_mut().for_each(|at| *at = facts.simplify(at.replace(last.var, value)));
     }
     let strides = contiguous_strides(&sizes);
     let from = vec![loops.bufs[panel.source].name.clone()];
@@ -272,7 +275,7 @@ fn redirect(loops: &mut Loops, at: usize, panel: &Panel, packed: Buf) {
     let facts = nest.facts(&facts);
     if let InstOp::Load { buf, index: old, .. } = &mut nest.body[panel.operands.right].op {
         *buf = packed;
-        *old = facts.simplify(index);
+        *old = index.into_iter().map(|at| facts.simplify(at)).collect();
     }
     cse::clean(nest);
 }

@@ -100,20 +100,16 @@ fn in_place(loops: &mut Loops, buf: Buf, change: &mut Change) -> bool {
     if !loads.iter().all(follows) || !change.uses.readers(buf).iter().all(is_nest) {
         return false;
     }
-    let InstOp::Store { index, .. } = nest(loops, producer).body[store].op else { return false };
-    let facts = nest(loops, producer).facts(&loops.facts);
-    let Some(stored) = coordinates(&loops.bufs[buf], index, &facts) else { return false };
     let Some(border) = border(loops, buf, &loads, fill) else { return false };
 
     let padded = with_border(&loops.bufs[buf], &border, &loops.facts);
-    let at = place(&stored, &border, &padded, &facts);
     if let Stmt::Nest(nest) = &mut loops.stmts[producer]
         && let InstOp::Store { index, .. } = &mut nest.body[store].op
     {
-        *index = at;
+        *index = inside_of(&border, index);
     }
     for load in &loads {
-        redirect(loops, load, buf, &border, &padded, load.asks == Some(fill));
+        redirect(loops, load, buf, &border, load.asks == Some(fill));
     }
     let size = loops.bufs[buf].sizes.clone();
     loops.bufs[buf] = padded;
@@ -152,9 +148,8 @@ fn copied(loops: &mut Loops, buf: Buf, change: &mut Change) -> bool {
     let Some(border) = border(loops, buf, &loads, fill) else { return false };
     let BufData { name, dtype, sizes, strides, .. } = with_border(&loops.bufs[buf], &border, &loops.facts);
     let to = change.names.add_buf(loops, &format!("{name}_pad"), dtype, sizes, strides);
-    let padded = loops.bufs[to].clone();
     for load in loads.iter().filter(|l| l.asks == Some(fill)) {
-        redirect(loops, load, to, &border, &padded, true);
+        redirect(loops, load, to, &border, true);
         change.uses.update(load.stmt, Some(&loops.stmts[load.stmt]));
     }
     let copy = copy_nest(loops, buf, to, &border, fill, &mut change.names);
@@ -168,13 +163,13 @@ fn loads(loops: &Loops, buf: Buf, uses: &Uses) -> Vec<Load> {
     for &s in uses.readers(buf) {
         let Stmt::Nest(nest) = &loops.stmts[s] else { continue };
         let facts = nest.facts(&loops.facts);
-        let left = pack::operands(nest).map(|o| o.left);
+        let left = pack::operands(loops, nest).map(|o| o.left);
         for (i, inst) in nest.body.iter().enumerate() {
             let InstOp::Load { buf: b, index, guard, other } = &inst.op else { continue };
             if *b != buf {
                 continue;
             }
-            let window = window(&loops.bufs[buf], *index, guard, nest, &facts);
+            let window = window(&loops.bufs[buf], index, guard, nest, &facts);
             // A wider type could hold a value that the buffer's type rounds.
             let exact = inst.ty == loops.bufs[buf].dtype || other.as_f64() == 0.0;
             let slides = guard.iter().any(|r| nest.reduced.iter().any(|a| (r.lhs - r.rhs).has_sym(a.var)));
@@ -208,7 +203,7 @@ struct Bound {
 }
 
 /// What a load reads, when its guards say no more than that coordinates are inside of the image.
-fn window(data: &BufData, index: Expr, guard: &[Rel], nest: &Nest, facts: &Facts) -> Option<Window> {
+fn window(data: &BufData, index: &[Expr], guard: &[Rel], nest: &Nest, facts: &Facts) -> Option<Window> {
     let mut bounds: Vec<Bound> = Vec::new();
     for rel in guard {
         let bound = bound(rel, nest, facts)?;
@@ -225,36 +220,25 @@ fn window(data: &BufData, index: Expr, guard: &[Rel], nest: &Nest, facts: &Facts
             None => bounds.push(bound),
         }
     }
-    let mut guarded: Vec<Option<(Expr, &Bound)>> = vec![None; data.sizes.len()];
-    let mut rest = index;
+    let mut guarded: Vec<Option<&Bound>> = vec![None; data.sizes.len()];
     for bound in &bounds {
-        let dim = (0..data.sizes.len())
-            .find(|&d| guarded[d].is_none() && runs_along(index, bound.sum, data.strides[d]))?;
+        let dim = (0..index.len()).find(|&d| guarded[d].is_none() && runs_along(index[d], bound.sum))?;
         let start = bound.start(data.sizes[dim], facts)?;
-        guarded[dim] = Some((facts.simplify(bound.sum - start), bound));
-        rest = rest - (bound.sum - start) * data.strides[dim];
-    }
-    let mut coords = coordinates(data, facts.simplify(rest), facts)?;
-    let mut border = vec![Border::default(); coords.len()];
-    if guard.is_empty() {
-        return Some(Window { coords, border });
+        if !facts.simplify(bound.sum - start - index[dim]).is_zero() {
+            return None;
+        }
+        guarded[dim] = Some(bound);
     }
     // The index is inside where the guards hold, but a coordinate may leave its dimension only where they do not: the
     // index of a guard that never holds leaves dimensions that it does not mention.
-    for (d, guarded) in guarded.into_iter().enumerate() {
-        let (may_precede, may_exceed) = match guarded {
-            Some((coord, bound)) if coords[d].is_zero() => {
-                coords[d] = coord;
-                (bound.low.is_some(), bound.high.is_some())
-            }
-            Some(_) => return None,
-            None => (false, false),
-        };
-        let (coord, size) = (coords[d], data.sizes[d]);
+    let mut border = Vec::with_capacity(index.len());
+    for ((&coord, &size), bound) in index.iter().zip(&data.sizes).zip(guarded) {
+        let may_precede = bound.is_some_and(|bound| bound.low.is_some());
+        let may_exceed = bound.is_some_and(|bound| bound.high.is_some());
         let before = elements_outside(-coord, may_precede, facts)?;
-        border[d] = Border { before, after: elements_outside(coord - size + 1, may_exceed, facts)? };
+        border.push(Border { before, after: elements_outside(coord - size + 1, may_exceed, facts)? });
     }
-    Some(Window { coords, border })
+    Some(Window { coords: index.to_vec(), border })
 }
 
 /// How many elements beyond its dimension a coordinate is at most, which is there where `distance` is at most 0.
@@ -299,17 +283,10 @@ impl Bound {
     }
 }
 
-/// Whether `index` moves by `stride` for each step of `sum`.
-fn runs_along(index: Expr, sum: Expr, stride: Expr) -> bool {
-    let rest = index - sum * stride;
+/// Whether `index` moves by one for each step of `sum`.
+fn runs_along(index: Expr, sum: Expr) -> bool {
+    let rest = index - sum;
     sum.syms().into_iter().all(|s| !rest.has_sym(s))
-}
-
-/// The coordinates of a flat index that is inside of the buffer, when they add up to it.
-fn coordinates(data: &BufData, index: Expr, facts: &Facts) -> Option<Vec<Expr>> {
-    let coords = data.coordinates(index, facts)?;
-    let sum: Expr = coords.iter().zip(&data.strides).map(|(&c, &s)| c * s).sum();
-    (facts.simplify(sum - index).is_zero()).then_some(coords)
 }
 
 /// The buffer with a border around it, dense in the same order of dimensions.
@@ -332,16 +309,14 @@ fn storage_order(data: &BufData, facts: &Facts) -> Vec<usize> {
     order
 }
 
-/// The flat index of an image's element in the buffer with border.
-fn place(coords: &[Expr], border: &[Border], padded: &BufData, facts: &Facts) -> Expr {
-    let shifted = coords.iter().zip(border).map(|(&c, b)| c + b.before);
-    facts.simplify(shifted.zip(&padded.strides).map(|(c, &s)| c * s).sum())
+/// Where an image's element is in the buffer with border.
+fn inside_of(border: &[Border], coords: &[Expr]) -> Vec<Expr> {
+    coords.iter().zip(border).map(|(&at, border)| at + border.before).collect()
 }
 
-fn redirect(loops: &mut Loops, load: &Load, to: Buf, border: &[Border], padded: &BufData, unguarded: bool) {
+fn redirect(loops: &mut Loops, load: &Load, to: Buf, border: &[Border], unguarded: bool) {
     let window = load.window.as_ref().expect("invariant: loads that are redirected have windows");
-    let facts = nest(loops, load.stmt).facts(&loops.facts);
-    let at = place(&window.coords, border, padded, &facts);
+    let at = inside_of(border, &window.coords);
     if let Stmt::Nest(nest) = &mut loops.stmts[load.stmt]
         && let InstOp::Load { buf, index, guard, .. } = &mut nest.body[load.inst].op
     {
@@ -376,17 +351,13 @@ fn border_nests(
         };
         let (axes, points) = axes(loops, &order, &extent);
         let facts = declared(&loops.facts, &axes);
-        let index = order.iter().map(|&d| {
-            let point = points[d];
-            let coord = match d {
-                // Counts from behind the image, past the end, to before it.
-                _ if d == slab => (point + image[d] + border[d].before).modulo(data.sizes[d]),
-                _ if done[d] => point + border[d].before,
-                _ => point,
-            };
-            coord * data.strides[d]
-        });
-        let index = facts.simplify(index.sum());
+        let coord = |d: usize| match d {
+            // Counts from behind the image, past the end, to before it.
+            _ if d == slab => (points[d] + image[d] + border[d].before).modulo(data.sizes[d]),
+            _ if done[d] => points[d] + border[d].before,
+            _ => points[d],
+        };
+        let index = (0..border.len()).map(|d| facts.simplify(coord(d))).collect();
         let name = names.statement(&format!("{}_border", data.name));
         let value = Inst { op: InstOp::Const(fill.to(data.dtype)), ty: data.dtype };
         let body = vec![value, store(buf, index, data.dtype)];
@@ -401,11 +372,9 @@ fn copy_nest(loops: &Loops, buf: Buf, to: Buf, border: &[Border], fill: Scalar, 
     let (image, data) = (&loops.bufs[buf], &loops.bufs[to]);
     let order = storage_order(data, &loops.facts);
     let (axes, points) = axes(loops, &order, &|d| data.sizes[d]);
-    let facts = declared(&loops.facts, &axes);
-    let (mut from, mut into, mut guard) = (Expr::zero(), Expr::zero(), Vec::new());
+    let (mut from, mut guard) = (Vec::new(), Vec::new());
     for (d, &point) in points.iter().enumerate() {
-        from = from + (point - border[d].before) * image.strides[d];
-        into = into + point * data.strides[d];
+        from.push(point - border[d].before);
         if border[d].before > 0 {
             guard.push(Rel::le(border[d].before, point));
         }
@@ -413,13 +382,13 @@ fn copy_nest(loops: &Loops, buf: Buf, to: Buf, border: &[Border], fill: Scalar, 
             guard.push(Rel::lt(point, image.sizes[d] + border[d].before));
         }
     }
-    let load = InstOp::Load { buf, index: facts.simplify(from), guard, other: fill.to(data.dtype) };
-    let body = vec![Inst { op: load, ty: data.dtype }, store(to, facts.simplify(into), data.dtype)];
+    let load = InstOp::Load { buf, index: from, guard, other: fill.to(data.dtype) };
+    let body = vec![Inst { op: load, ty: data.dtype }, store(to, points, data.dtype)];
     let name = names.statement(&data.name);
     Nest { name, from: vec![image.name.clone()], axes, reduced: Vec::new(), body }
 }
 
-fn store(buf: Buf, index: Expr, ty: Dtype) -> Inst {
+fn store(buf: Buf, index: Vec<Expr>, ty: Dtype) -> Inst {
     Inst { op: InstOp::Store { buf, index, value: Val::new(0), combine: None }, ty }
 }
 

@@ -58,7 +58,11 @@ fn split(loops: &mut Loops, at: usize, names: &mut Names) -> Option<Vec<Nest>> {
     let reduces: Vec<usize> = (0..nest.body.len()).filter(|&i| nest.body[i].op.is_reduction()).collect();
     let positions = nest.body.iter().any(|i| matches!(i.op, InstOp::ArgReduce { .. }));
     let narrow = reduces.iter().any(|&i| nest.body[i].ty.compute() != nest.body[i].ty);
-    if reduces.is_empty() || narrow || positions && reduces.len() > 1 || pack::operands(&nest).is_some() {
+    if reduces.is_empty()
+        || narrow
+        || positions && reduces.len() > 1
+        || pack::operands(loops, &nest).is_some()
+    {
         return None;
     }
     let after = nest.after_reduce();
@@ -128,7 +132,7 @@ fn divide(loops: &Loops, nest: &Nest, any_order: bool) -> Option<Division> {
 fn step(loops: &Loops, nest: &Nest, var: Sym) -> i64 {
     let of = |e: Expr| e.linear(var).map_or(i64::MAX, |(c, _)| loops.facts.hint(c).unwrap_or(1 << 20).abs());
     let loads = nest.body.iter().filter_map(|i| match &i.op {
-        InstOp::Load { index, .. } => Some(of(*index)),
+        InstOp::Load { buf, index, .. } => Some(of(loops.place(nest, *buf, index))),
         _ => None,
     });
     loads.max().unwrap_or(0)
@@ -161,7 +165,8 @@ fn split_values(
         let (buf, index) = partial_buf(loops, names, nest, division, "partial", ty);
         let value = masked(&mut partial.body, division, value, op, ty);
         let reduced = push(&mut partial.body, InstOp::Reduce(op, value), ty);
-        push(&mut partial.body, InstOp::Store { buf, index, value: reduced, combine: None }, ty);
+        let store = InstOp::Store { buf, index: index.clone(), value: reduced, combine: None };
+        push(&mut partial.body, store, ty);
         let load = push(&mut body.insts, load(buf, index, ty), ty);
         body.define(i, InstOp::Reduce(op, load), ty);
     }
@@ -186,7 +191,8 @@ fn split_position(
     let (place, place_at) = partial_buf(loops, names, nest, division, "place", Dtype::I64);
     let value = masked(&mut partial.body, division, value, op, ty);
     let reduced = push(&mut partial.body, InstOp::Reduce(op, value), ty);
-    push(&mut partial.body, InstOp::Store { buf: best, index: best_at, value: reduced, combine: None }, ty);
+    let store = InstOp::Store { buf: best, index: best_at.clone(), value: reduced, combine: None };
+    push(&mut partial.body, store, ty);
     let position = push(&mut partial.body, InstOp::ArgReduce { max, value }, Dtype::I64);
     let store = InstOp::Store { buf: place, index: place_at, value: position, combine: None };
     push(&mut partial.body, store, Dtype::I64);
@@ -195,20 +201,21 @@ fn split_position(
     // Which block, as a position along its axes flattened, in a buffer of its own: it becomes an index below.
     let mut choice = tail_nest(nest, division);
     choice.name = names.statement(&format!("{}_block", nest.name));
-    let outer = flatten(&nest.axes);
+    let outer = element(&nest.axes);
     let chosen = add_buf(loops, names, &format!("{}_block", nest.name), Dtype::I64, &nest.axes);
     let value = push(&mut choice.body, load(best, best_at, ty), ty);
     let block = push(&mut choice.body, InstOp::ArgReduce { max, value }, Dtype::I64);
-    let store = InstOp::Store { buf: chosen, index: outer, value: block, combine: None };
+    let store = InstOp::Store { buf: chosen, index: outer.clone(), value: block, combine: None };
     push(&mut choice.body, store, Dtype::I64);
 
     let mut tail = tail_nest(nest, division);
     tail.reduced.clear();
     let mut body = Tail::new(nest);
-    let block = push(&mut body.insts, load(chosen, outer, Dtype::I64), Dtype::I64);
+    let block = push(&mut body.insts, load(chosen, outer.clone(), Dtype::I64), Dtype::I64);
     let (sym, count) = (names::symbol("block", &loops.facts, nest.all_axes()), extent(&division.blocks));
     push(&mut body.insts, InstOp::Bind { sym, value: block, extent: count }, Dtype::I64);
-    let inside = push(&mut body.insts, load(place, outer * count + Expr::sym(sym), Dtype::I64), Dtype::I64);
+    let index = [outer, digits(Expr::sym(sym), &division.blocks)].concat();
+    let inside = push(&mut body.insts, load(place, index, Dtype::I64), Dtype::I64);
     // Positions count the reduced axes flattened. The axes before the divided one and the blocks of it are outside of
     // a block: its first position follows from its number.
     let divided = nest.reduced.iter().find(|a| a.var == division.axis).map_or(Expr::one(), |a| a.extent);
@@ -241,7 +248,7 @@ fn partial_nest(loops: &Loops, nest: &Nest, division: &Division, names: &mut Nam
             inst = Inst { op: InstOp::Const(Scalar::zero(inst.ty)), ty: inst.ty };
         }
         if let (InstOp::Load { index, guard, other, .. }, Some(exists)) = (&mut inst.op, &division.exists)
-            && index.has_sym(division.axis)
+            && index.iter().any(|at| at.has_sym(division.axis))
         {
             if guard.is_empty() {
                 *other = Scalar::zero(inst.ty);
@@ -323,9 +330,9 @@ fn partial_buf(
     division: &Division,
     role: &str,
     dtype: Dtype,
-) -> (Buf, Expr) {
+) -> (Buf, Vec<Expr>) {
     let axes: Vec<Axis> = nest.axes.iter().chain(&division.blocks).copied().collect();
-    (add_buf(loops, names, &format!("{}_{role}", nest.name), dtype, &axes), flatten(&axes))
+    (add_buf(loops, names, &format!("{}_{role}", nest.name), dtype, &axes), element(&axes))
 }
 
 /// A buffer with an element for each point of the axes.
@@ -335,16 +342,29 @@ fn add_buf(loops: &mut Loops, names: &mut Names, name: &str, dtype: Dtype, axes:
     names.add_buf(loops, name, dtype, sizes, strides)
 }
 
-/// Axes flattened row-major.
-fn flatten(axes: &[Axis]) -> Expr {
-    axes.iter().fold(Expr::zero(), |flat, a| flat * a.extent + Expr::sym(a.var))
+/// The element of such a buffer at a point.
+fn element(axes: &[Axis]) -> Vec<Expr> {
+    axes.iter().map(|a| Expr::sym(a.var)).collect()
+}
+
+/// The point of the axes at a row-major position.
+fn digits(position: Expr, axes: &[Axis]) -> Vec<Expr> {
+    let mut digits = Vec::with_capacity(axes.len());
+    let mut inner = Expr::one();
+    for (i, axis) in axes.iter().enumerate().rev() {
+        let digit = position.floordiv(inner);
+        digits.push(if i == 0 { digit } else { digit.modulo(axis.extent) });
+        inner = inner * axis.extent;
+    }
+    digits.reverse();
+    digits
 }
 
 fn extent(axes: &[Axis]) -> Expr {
     axes.iter().fold(Expr::one(), |n, a| n * a.extent)
 }
 
-fn load(buf: Buf, index: Expr, ty: Dtype) -> InstOp {
+fn load(buf: Buf, index: Vec<Expr>, ty: Dtype) -> InstOp {
     InstOp::Load { buf, index, guard: Vec::new(), other: Scalar::zero(ty) }
 }
 

@@ -17,7 +17,7 @@ const MIN_READS: i64 = 4;
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     let constant = constants(loops);
     let (mut edits, mut names) = (Edits::default(), Names::of(loops));
-    let mut made: HashMap<(Buf, Expr, Vec<Expr>), Buf> = HashMap::new();
+    let mut made: HashMap<(Buf, Vec<Expr>, Vec<Expr>), Buf> = HashMap::new();
     for at in 0..loops.stmts.len() {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
         // What runs once, when the model is loaded, is not worth a copy.
@@ -25,7 +25,7 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
             InstOp::Load { buf, .. } => constant.get(buf.0 as usize) == Some(&true),
             _ => true,
         });
-        let lanes = if runs_at_load { None } else { lane_axis(nest) };
+        let lanes = if runs_at_load { None } else { lane_axis(loops, nest) };
         for load in 0..nest.body.len() {
             let Some(lane) = lanes else { break };
             let Stmt::Nest(nest) = &loops.stmts[at] else { break };
@@ -38,7 +38,7 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
             if let Stmt::Nest(nest) = &mut loops.stmts[at]
                 && let InstOp::Load { buf: source, index, .. } = &mut nest.body[load].op
             {
-                (*source, *index) = (buf, copy.flat());
+                (*source, *index) = (buf, copy.element());
             }
         }
     }
@@ -47,13 +47,15 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
 }
 
 /// The axis along which a reducing nest stores neighbouring elements.
-fn lane_axis(nest: &Nest) -> Option<Axis> {
+fn lane_axis(loops: &Loops, nest: &Nest) -> Option<Axis> {
     if nest.reduced.is_empty() {
         return None;
     }
     let unit = |a: &&Axis| {
-        nest.body.iter().all(|i| match i.op {
-            InstOp::Store { index, .. } => index.linear(a.var).is_some_and(|(c, _)| c.is_one()),
+        nest.body.iter().all(|i| match &i.op {
+            InstOp::Store { buf, index, .. } => {
+                loops.place(nest, *buf, index).linear(a.var).is_some_and(|(c, _)| c.is_one())
+            }
             _ => true,
         })
     };
@@ -63,23 +65,24 @@ fn lane_axis(nest: &Nest) -> Option<Axis> {
 /// A constant in another layout.
 struct Copy {
     source: Buf,
-    index: Expr,
+    index: Vec<Expr>,
     /// Axes of the copy, the lanes last.
     axes: Vec<Axis>,
 }
 
 impl Copy {
     /// What makes two copies the same: the source, how its index moves along each axis, and the extents.
-    fn key(&self) -> (Buf, Expr, Vec<Expr>) {
-        let mut index = self.index;
-        for (i, a) in self.axes.iter().enumerate() {
-            index = index.replace(a.var, Expr::named(&format!("axis{i}")));
-        }
+    fn key(&self) -> (Buf, Vec<Expr>, Vec<Expr>) {
+        let numbered = |&at: &Expr| {
+            let axes = self.axes.iter().enumerate();
+            axes.fold(at, |at, (i, a)| at.replace(a.var, Expr::named(&format!("axis{i}"))))
+        };
+        let index = self.index.iter().map(numbered).collect();
         (self.source, index, self.axes.iter().map(|a| a.extent).collect())
     }
 
-    fn flat(&self) -> Expr {
-        self.axes.iter().fold(Expr::zero(), |flat, a| flat * a.extent + Expr::sym(a.var))
+    fn element(&self) -> Vec<Expr> {
+        self.axes.iter().map(|a| Expr::sym(a.var)).collect()
     }
 }
 
@@ -95,20 +98,22 @@ fn wanted(
     if !guard.is_empty() || constant.get(buf.0 as usize) != Some(&true) {
         return None;
     }
-    let (step, _) = index.linear(lane.var)?;
+    let place = loops.place(nest, *buf, index);
+    let (step, _) = place.linear(lane.var)?;
     if step.is_zero() || step.is_one() {
         return None;
     }
     // Groups of reduced elements are laid out for matrix instructions already.
     let group = settings.groups.iter().find(|g| g.0 == loops.bufs[*buf].dtype).map(|g| i64::from(g.1));
-    let at = |a: &Axis, n: i64| index.replace(a.var, Expr::int(n));
+    let at = |a: &Axis, n: i64| place.replace(a.var, Expr::int(n));
     let is_grouped = |a: &Axis| (at(a, 1) - at(a, 0)).is_one();
     if step.as_int() == group && nest.reduced.iter().any(is_grouped) {
         return None;
     }
     let mut axes: Vec<Axis> =
-        nest.all_axes().filter(|a| a.var != lane.var && index.has_sym(a.var)).copied().collect();
-    let known = index.syms().into_iter().all(|s| s == lane.var || axes.iter().any(|a| a.var == s));
+        nest.all_axes().filter(|a| a.var != lane.var && place.has_sym(a.var)).copied().collect();
+    let known =
+        index.iter().flat_map(|at| at.syms()).all(|s| s == lane.var || axes.iter().any(|a| a.var == s));
     let product = |axes: &mut dyn Iterator<Item = &Axis>| -> Option<i64> {
         axes.map(|a| a.extent.as_int()).try_fold(1i64, |n, e| n.checked_mul(e?))
     };
@@ -118,7 +123,7 @@ fn wanted(
         nest.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64)).fold(1, i64::saturating_mul);
     (known && points >= elements.saturating_mul(MIN_READS)).then_some(Copy {
         source: *buf,
-        index: *index,
+        index: index.clone(),
         axes,
     })
 }
@@ -130,8 +135,8 @@ fn add_copy(loops: &mut Loops, copy: &Copy, names: &mut Names) -> (Buf, Nest) {
     let strides = contiguous_strides(&sizes);
     let buf = names.add_buf(loops, &format!("{name}_lanes"), dtype, sizes, strides);
     let (guard, other) = (Vec::new(), Scalar::zero(dtype));
-    let load = InstOp::Load { buf: copy.source, index: copy.index, guard, other };
-    let store = InstOp::Store { buf, index: copy.flat(), value: Val(0), combine: None };
+    let load = InstOp::Load { buf: copy.source, index: copy.index.clone(), guard, other };
+    let store = InstOp::Store { buf, index: copy.element(), value: Val(0), combine: None };
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
     let statement = names.statement(&loops.bufs[buf].name);
     let (axes, reduced) = (copy.axes.clone(), Vec::new());

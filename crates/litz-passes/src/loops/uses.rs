@@ -113,7 +113,7 @@ mod tests {
         let Stmt::Nest(mut nest) = loops.stmts[0].clone() else { unreachable!("n0 is a nest") };
         nest.body[1].op = litz_ir::loops::InstOp::Store {
             buf: late,
-            index: litz_sym::Expr::zero(),
+            index: vec![litz_sym::Expr::zero()],
             value: litz_ir::loops::Val(0),
             combine: None,
         };

@@ -123,6 +123,8 @@ fn size(loops: &Loops, sizes: &HashMap<Sym, i64>, expr: Expr) -> Result<i64, Run
 /// The elements of a buffer.
 struct Memory {
     dtype: Dtype,
+    /// Size and stride of each dimension.
+    dims: Vec<(usize, usize)>,
     bytes: AlignedBuf,
     /// How far a right value of each element may be from this one.
     doubts: Vec<f64>,
@@ -138,29 +140,47 @@ const OUTSIDE: u32 = 1;
 
 /// Why an element cannot be read or written.
 enum Fault {
-    Outside { index: i64, extent: usize },
-    Unwritten { index: i64 },
-    WrittenTwice { index: i64 },
+    /// A coordinate is not in its dimension.
+    OutsideOf {
+        dim: usize,
+        index: i64,
+        size: usize,
+    },
+    Outside {
+        place: i64,
+        elements: usize,
+    },
+    Unwritten {
+        place: usize,
+    },
+    WrittenTwice {
+        place: usize,
+    },
 }
 
 impl Memory {
-    fn new(dtype: Dtype, elements: usize) -> Result<Memory, RunError> {
+    fn new(dtype: Dtype, dims: Vec<(usize, usize)>, elements: usize) -> Result<Memory, RunError> {
         let bytes = AlignedBuf::new(elements.saturating_mul(dtype.size()))?;
-        Ok(Memory { dtype, bytes, doubts: vec![0.0; elements], writers: vec![NOBODY; elements] })
+        Ok(Memory { dtype, dims, bytes, doubts: vec![0.0; elements], writers: vec![NOBODY; elements] })
     }
 
-    fn locate(&self, index: i64) -> Result<usize, Fault> {
-        let at = usize::try_from(index).ok().filter(|&at| at < self.writers.len());
-        at.ok_or(Fault::Outside { index, extent: self.writers.len() })
+    /// How far along a dimension a coordinate is in memory, in elements.
+    fn offset(&self, dim: usize, index: i64) -> Result<usize, Fault> {
+        let (size, stride) = self.dims[dim];
+        let inside = usize::try_from(index).ok().filter(|&index| index < size);
+        inside.map(|index| index * stride).ok_or(Fault::OutsideOf { dim, index, size })
     }
 
-    fn load(&self, index: i64) -> Result<Doubted, Fault> {
-        let at = self.locate(index)?;
-        if self.writers[at] == NOBODY {
-            return Err(Fault::Unwritten { index });
+    /// The element at a place in memory.
+    fn load(&self, place: usize) -> Result<Doubted, Fault> {
+        match self.writers.get(place) {
+            None => Err(Fault::Outside { place: place as i64, elements: self.writers.len() }),
+            Some(&NOBODY) => Err(Fault::Unwritten { place }),
+            Some(_) => {
+                let size = self.dtype.size();
+                Ok((read(self.bytes.as_slice(), place * size, size), self.doubts[place]))
+            }
         }
-        let size = self.dtype.size();
-        Ok((read(self.bytes.as_slice(), at * size, size), self.doubts[at]))
     }
 
     fn set(&mut self, at: usize, (bits, doubt): Doubted, writer: u32) {
@@ -217,7 +237,8 @@ impl Machine<'_> {
                 })
             };
             let span = span.ok_or_else(|| self.bug(format!("`{}` is larger than memory", data.name)))?;
-            let mut memory = Memory::new(data.dtype, span)?;
+            let dims = sizes.iter().copied().zip(strides.iter().copied()).collect();
+            let mut memory = Memory::new(data.dtype, dims, span)?;
             match &data.kind {
                 BufKind::Temp => {}
                 BufKind::Input => {
@@ -346,11 +367,12 @@ impl Machine<'_> {
         let mut found = Vec::with_capacity(sizes.iter().product());
         let size = memory.dtype.size();
         for (at, point) in points(&sizes).enumerate() {
-            let index =
-                point.iter().zip(&strides).fold(offset, |index, (i, stride)| index + *i as i64 * stride);
+            let place =
+                point.iter().zip(&strides).fold(offset, |place, (i, stride)| place + *i as i64 * stride);
+            let outside = |_| Fault::Outside { place, elements: memory.writers.len() };
+            let element = usize::try_from(place).map_err(outside).and_then(|place| memory.load(place));
             let name = &self.loops.bufs[buf].name;
-            let element =
-                memory.load(index).map_err(|fault| self.bug(format!("return: {}", fault.of(name))))?;
+            let element = element.map_err(|fault| self.bug(format!("return: {}", fault.of(name))))?;
             write(bytes, at * size, size, element.0);
             found.push(element.1);
         }
@@ -375,13 +397,16 @@ impl Memory {
 impl Fault {
     fn of(&self, name: &str) -> String {
         match self {
-            Fault::Outside { index, extent } => {
-                format!("`{name}` has {extent} elements, and the index is {index}")
+            Fault::OutsideOf { dim, index, size } => {
+                format!("index {index} is outside of dimension {dim} of `{name}`, which has size {size}")
             }
-            Fault::Unwritten { index } => {
-                format!("nothing wrote element {index} of `{name}` before it is read")
+            Fault::Outside { place, elements } => {
+                format!("element {place} is outside of `{name}`, which has {elements}")
             }
-            Fault::WrittenTwice { index } => format!("two points store to element {index} of `{name}`"),
+            Fault::Unwritten { place } => {
+                format!("nothing wrote element {place} of `{name}` before it is read")
+            }
+            Fault::WrittenTwice { place } => format!("two points store to element {place} of `{name}`"),
         }
     }
 }

@@ -32,7 +32,7 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          buf y: f32[64]
          region p over r in 4 carry t {
            nest first [i in 64] { %0: f32 = const 0.0 store t[i] = %0 }
-           nest each [r in 4, i in 64] { %0: f32 = load x[64*r + i] %1: f32 = load t[i] %2: f32 = add %0, %1 store t[i] = %2 }
+           nest each [r in 4, i in 64] { %0: f32 = load x[r, i] %1: f32 = load t[i] %2: f32 = add %0, %1 store t[i] = %2 }
          }
          nest c from %y [i in 64] { %0: f32 = load t[i] %1: f32 = neg %0 store y[i] = %1 }
          return y",
@@ -64,8 +64,8 @@ const REFUSALS: &[(NoFuse, &str)] = &[
         "buf x: f32[64, 64] = input
          buf h: f32[64, 64]
          buf y: f32[64, 64]
-         nest p from %h [i in 64, j in 64] { %0: f32 = load x[64*i + j] %1: f32 = neg %0 store h[64*i + j] = %1 }
-         nest c from %y [i in 64, j in 64] { %0: f32 = load h[64*i + j] %1: f32 = scan.sum %0 over j store y[64*i + j] = %1 }
+         nest p from %h [i in 64, j in 64] { %0: f32 = load x[i, j] %1: f32 = neg %0 store h[i, j] = %1 }
+         nest c from %y [i in 64, j in 64] { %0: f32 = load h[i, j] %1: f32 = scan.sum %0 over j store y[i, j] = %1 }
          return y",
     ),
     // One sum of everything: joining would leave one thread with all the work.
@@ -74,8 +74,8 @@ const REFUSALS: &[(NoFuse, &str)] = &[
         "buf x: f32[512, 512] = input
          buf h: f32[512, 512]
          buf y: f32[]
-         nest p from %h [i in 512, j in 512] { %0: f32 = load x[512*i + j] %1: f32 = exp %0 store h[512*i + j] = %1 }
-         nest c from %y [ | i in 512, j in 512] { %0: f32 = load h[512*i + j] %1: f32 = reduce.sum %0 store y[0] = %1 }
+         nest p from %h [i in 512, j in 512] { %0: f32 = load x[i, j] %1: f32 = exp %0 store h[i, j] = %1 }
+         nest c from %y [ | i in 512, j in 512] { %0: f32 = load h[i, j] %1: f32 = reduce.sum %0 store y[] = %1 }
          return y",
     ),
     // Eight rows of 4 MiB each: no row fits in the second-level cache.
@@ -84,8 +84,8 @@ const REFUSALS: &[(NoFuse, &str)] = &[
         "buf x: f32[8, 1048576] = input
          buf h: f32[8, 1048576]
          buf y: f32[8]
-         nest p from %h [i in 8, j in 1048576] { %0: f32 = load x[1048576*i + j] %1: f32 = exp %0 store h[1048576*i + j] = %1 }
-         nest c from %y [i in 8 | j in 1048576] { %0: f32 = load h[1048576*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
+         nest p from %h [i in 8, j in 1048576] { %0: f32 = load x[i, j] %1: f32 = exp %0 store h[i, j] = %1 }
+         nest c from %y [i in 8 | j in 1048576] { %0: f32 = load h[i, j] %1: f32 = reduce.sum %0 store y[i] = %1 }
          return y",
     ),
     // `p` and `t` share a kernel, which needs `f` before it.
@@ -94,11 +94,11 @@ const REFUSALS: &[(NoFuse, &str)] = &[
         "buf x: f32[64, 64] = input buf z: f32[64] = input
          buf w: f32[64, 64] = const \"w\"
          buf h: f32[64, 64] buf u: f32[64] buf g: f32[64] buf v: f32[64] buf y: f32[64, 64]
-         nest a from %h [i in 64, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[64*i + j] = %3 }
-         nest p from %u [j in 64 | i in 64] { %0: f32 = load h[64*i + j] %1: f32 = reduce.sum %0 store u[j] = %1 }
+         nest a from %h [i in 64, j in 64 | k in 64] { %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[i, j] = %3 }
+         nest p from %u [j in 64 | i in 64] { %0: f32 = load h[i, j] %1: f32 = reduce.sum %0 store u[j] = %1 }
          nest f from %g [j in 64] { %0: f32 = load z[j] %1: f32 = neg %0 store g[j] = %1 }
          nest t from %v [j in 64] { %0: f32 = load u[j] %1: f32 = load g[j] %2: f32 = add %0, %1 store v[j] = %2 }
-         nest c from %y [i in 64, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 %4: f32 = load v[j] %5: f32 = add %3, %4 %6: f32 = load z[j] %7: f32 = add %5, %6 store y[64*i + j] = %7 }
+         nest c from %y [i in 64, j in 64 | k in 64] { %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 %4: f32 = load v[j] %5: f32 = add %3, %4 %6: f32 = load z[j] %7: f32 = add %5, %6 store y[i, j] = %7 }
          return y",
     ),
     // A column sum of a product needs all rows, not those of a block.
@@ -108,8 +108,8 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          buf w: f32[64, 64] = const \"w\"
          buf h: f32[64, 64]
          buf y: f32[64]
-         nest p from %h [i in 64, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[64*i + j] = %3 }
-         nest c from %y [j in 64 | i in 64] { %0: f32 = load h[64*i + j] %1: f32 = reduce.sum %0 store y[j] = %1 }
+         nest p from %h [i in 64, j in 64 | k in 64] { %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[i, j] = %3 }
+         nest c from %y [j in 64 | i in 64] { %0: f32 = load h[i, j] %1: f32 = reduce.sum %0 store y[j] = %1 }
          return y",
     ),
     // Every block of rows would read 4 MiB again.
@@ -119,8 +119,8 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          buf w: f32[1024, 1024] = const \"w\"
          buf h: f32[4096, 1024]
          buf y: f32[4096]
-         nest p from %h [i in 4096, j in 1024 | k in 1024] { %0: f32 = load x[1024*i + k] %1: f32 = load w[1024*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[1024*i + j] = %3 }
-         nest c from %y [i in 4096 | j in 1024] { %0: f32 = load h[1024*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
+         nest p from %h [i in 4096, j in 1024 | k in 1024] { %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[i, j] = %3 }
+         nest c from %y [i in 4096 | j in 1024] { %0: f32 = load h[i, j] %1: f32 = reduce.sum %0 store y[i] = %1 }
          return y",
     ),
     // 64 KiB would be read again for each of 7 blocks, to keep 84 KiB of rows in the cache.
@@ -130,8 +130,8 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          buf w: f32[64, 256] = const \"w\"
          buf h: f32[84, 256]
          buf y: f32[84]
-         nest p from %h [i in 84, j in 256 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[256*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[256*i + j] = %3 }
-         nest c from %y [i in 84 | j in 256] { %0: f32 = load h[256*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
+         nest p from %h [i in 84, j in 256 | k in 64] { %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[i, j] = %3 }
+         nest c from %y [i in 84 | j in 256] { %0: f32 = load h[i, j] %1: f32 = reduce.sum %0 store y[i] = %1 }
          return y",
     ),
     // One block of 13 rows is work for one thread.
@@ -141,8 +141,8 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          buf w: f32[16, 256] = const \"w\"
          buf h: f32[13, 256]
          buf y: f32[13]
-         nest p from %h [i in 13, j in 256 | k in 16] { %0: f32 = load x[16*i + k] %1: f32 = load w[256*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[256*i + j] = %3 }
-         nest c from %y [i in 13 | j in 256] { %0: f32 = load h[256*i + j] %1: f32 = reduce.sum %0 store y[i] = %1 }
+         nest p from %h [i in 13, j in 256 | k in 16] { %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[i, j] = %3 }
+         nest c from %y [i in 13 | j in 256] { %0: f32 = load h[i, j] %1: f32 = reduce.sum %0 store y[i] = %1 }
          return y",
     ),
     (
@@ -151,8 +151,8 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          buf w: f32[64, 64] = const \"w\"
          buf h: f32[64, 64]
          buf y: f32[64, 64]
-         nest p from %h [i in 64, j in 64] { %0: f32 = load x[64*i + j] %1: f32 = neg %0 store h[64*i + j] = %1 }
-         nest c from %y [i in 64, j in 64 | k in 64] { %0: f32 = load h[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store y[64*i + j] = %3 }
+         nest p from %h [i in 64, j in 64] { %0: f32 = load x[i, j] %1: f32 = neg %0 store h[i, j] = %1 }
+         nest c from %y [i in 64, j in 64 | k in 64] { %0: f32 = load h[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store y[i, j] = %3 }
          return y",
     ),
     (
@@ -169,8 +169,8 @@ const REFUSALS: &[(NoFuse, &str)] = &[
         "buf x: f32[64, 64] = input
          buf a: f32[64, 64]
          buf b: f32[32, 64]
-         nest p from %a [i in 64, j in 64] { %0: f32 = load x[64*i + j] %1: f32 = neg %0 store a[64*i + j] = %1 }
-         nest c from %b [i in 32, j in 64] { %0: f32 = load x[64*i + j] %1: f32 = exp %0 store b[64*i + j] = %1 }
+         nest p from %a [i in 64, j in 64] { %0: f32 = load x[i, j] %1: f32 = neg %0 store a[i, j] = %1 }
+         nest c from %b [i in 32, j in 64] { %0: f32 = load x[i, j] %1: f32 = exp %0 store b[i, j] = %1 }
          return a, b",
     ),
 ];
@@ -203,8 +203,8 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "a reshaped operand: 2 digits of one axis",
         "buf x: f32[6, 4] = input
          buf a: f32[6, 4] buf y: f32[2, 3, 4]
-         nest n0 from %a [i in 6, j in 4] { %0: f32 = load x[4*i + j] %1: f32 = exp %0 store a[4*i + j] = %1 }
-         nest n1 from %y [h in 2, i in 3, j in 4] { %0: f32 = load a[12*h + 4*i + j] %1: f32 = neg %0 store y[12*h + 4*i + j] = %1 }
+         nest n0 from %a [i in 6, j in 4] { %0: f32 = load x[i, j] %1: f32 = exp %0 store a[i, j] = %1 }
+         nest n1 from %y [h in 2, i in 3, j in 4] { %0: f32 = load a[3*h + i, j] %1: f32 = neg %0 store y[h, i, j] = %1 }
          return y",
         &[&["n0", "n1"]],
     ),
@@ -213,10 +213,10 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "sym s0 in [1, 512]
          buf x: f32[s0, 100] = input
          buf m: f32[s0, 1] buf e: f32[s0, 100] buf t: f32[s0, 1] buf y: f32[s0, 100]
-         nest n0 from %m [i in s0 | r in 100] { %0: f32 = load x[100*i + r] %1: f32 = reduce.max %0 store m[i] = %1 }
-         nest n1 from %e [i in s0, j in 100] { %0: f32 = load x[100*i + j] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = exp %2 store e[100*i + j] = %3 }
-         nest n2 from %t [i in s0 | r in 100] { %0: f32 = load e[100*i + r] %1: f32 = reduce.sum %0 store t[i] = %1 }
-         nest n3 from %y [i in s0, j in 100] { %0: f32 = load e[100*i + j] %1: f32 = load t[i] %2: f32 = div %0, %1 store y[100*i + j] = %2 }
+         nest n0 from %m [i in s0 | r in 100] { %0: f32 = load x[i, r] %1: f32 = reduce.max %0 store m[i, 0] = %1 }
+         nest n1 from %e [i in s0, j in 100] { %0: f32 = load x[i, j] %1: f32 = load m[i, 0] %2: f32 = sub %0, %1 %3: f32 = exp %2 store e[i, j] = %3 }
+         nest n2 from %t [i in s0 | r in 100] { %0: f32 = load e[i, r] %1: f32 = reduce.sum %0 store t[i, 0] = %1 }
+         nest n3 from %y [i in s0, j in 100] { %0: f32 = load e[i, j] %1: f32 = load t[i, 0] %2: f32 = div %0, %1 store y[i, j] = %2 }
          return y",
         &[&["n0", "n1", "n2", "n3"]],
     ),
@@ -225,10 +225,10 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "buf x: f32[64, 96] = input buf z: f32[64, 96] = input
          buf g: f32[96] = const \"g\" buf b: f32[96] = const \"b\"
          buf s: f32[64, 96] buf m: f32[64] buf v: f32[64] buf y: f32[64, 96]
-         nest n0 from %s [i in 64, j in 96] { %0: f32 = load x[96*i + j] %1: f32 = load z[96*i + j] %2: f32 = add %0, %1 store s[96*i + j] = %2 }
-         nest n1 from %m [i in 64 | r in 96] { %0: f32 = load s[96*i + r] %1: f32 = reduce.sum %0 %2: f32 = const 96.0 %3: f32 = div %1, %2 store m[i] = %3 }
-         nest n2 from %v [i in 64 | r in 96] { %0: f32 = load s[96*i + r] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = mul %2, %2 %4: f32 = reduce.sum %3 store v[i] = %4 }
-         nest n3 from %y [i in 64, j in 96] { %0: f32 = load s[96*i + j] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = load v[i] %4: f32 = rsqrt %3 %5: f32 = mul %2, %4 %6: f32 = load g[j] %7: f32 = mul %5, %6 %8: f32 = load b[j] %9: f32 = add %7, %8 store y[96*i + j] = %9 }
+         nest n0 from %s [i in 64, j in 96] { %0: f32 = load x[i, j] %1: f32 = load z[i, j] %2: f32 = add %0, %1 store s[i, j] = %2 }
+         nest n1 from %m [i in 64 | r in 96] { %0: f32 = load s[i, r] %1: f32 = reduce.sum %0 %2: f32 = const 96.0 %3: f32 = div %1, %2 store m[i] = %3 }
+         nest n2 from %v [i in 64 | r in 96] { %0: f32 = load s[i, r] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = mul %2, %2 %4: f32 = reduce.sum %3 store v[i] = %4 }
+         nest n3 from %y [i in 64, j in 96] { %0: f32 = load s[i, j] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = load v[i] %4: f32 = rsqrt %3 %5: f32 = mul %2, %4 %6: f32 = load g[j] %7: f32 = mul %5, %6 %8: f32 = load b[j] %9: f32 = add %7, %8 store y[i, j] = %9 }
          return y",
         &[&["n0", "n1", "n2", "n3"]],
     ),
@@ -237,9 +237,9 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "buf x: f32[64, 64] = input buf z: f32[64, 64] = input
          buf w: f32[64, 64] = const \"w\" buf b: f32[64] = const \"b\"
          buf h: f32[64, 64] buf g: f32[64, 64] buf y: f32[64, 64]
-         nest n0 from %h [i in 64, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[64*i + j] = %3 }
-         nest n1 from %g [i in 64, j in 64] { %0: f32 = load h[64*i + j] %1: f32 = load b[j] %2: f32 = add %0, %1 store g[64*i + j] = %2 }
-         nest n2 from %y [i in 64, j in 64] { %0: f32 = load g[64*i + j] %1: f32 = load z[64*i + j] %2: f32 = add %0, %1 store y[64*i + j] = %2 }
+         nest n0 from %h [i in 64, j in 64 | k in 64] { %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[i, j] = %3 }
+         nest n1 from %g [i in 64, j in 64] { %0: f32 = load h[i, j] %1: f32 = load b[j] %2: f32 = add %0, %1 store g[i, j] = %2 }
+         nest n2 from %y [i in 64, j in 64] { %0: f32 = load g[i, j] %1: f32 = load z[i, j] %2: f32 = add %0, %1 store y[i, j] = %2 }
          return y",
         &[&["n0", "n1", "n2"]],
     ),
@@ -248,9 +248,9 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "buf x: f32[200, 64] = input
          buf w: f32[64, 64] = const \"w\"
          buf h: f32[200, 64] buf t: f32[200] buf y: f32[200, 64]
-         nest n0 from %h [i in 200, j in 64 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[64*i + j] = %3 }
-         nest n1 from %t [i in 200 | j in 64] { %0: f32 = load h[64*i + j] %1: f32 = reduce.max %0 store t[i] = %1 }
-         nest n2 from %y [i in 200, j in 64] { %0: f32 = load h[64*i + j] %1: f32 = load t[i] %2: f32 = sub %0, %1 store y[64*i + j] = %2 }
+         nest n0 from %h [i in 200, j in 64 | k in 64] { %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[i, j] = %3 }
+         nest n1 from %t [i in 200 | j in 64] { %0: f32 = load h[i, j] %1: f32 = reduce.max %0 store t[i] = %1 }
+         nest n2 from %y [i in 200, j in 64] { %0: f32 = load h[i, j] %1: f32 = load t[i] %2: f32 = sub %0, %1 store y[i, j] = %2 }
          return y",
         &[&["n0", "n1", "n2"]],
     ),
@@ -259,10 +259,10 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "buf x: f32[2000, 64] = input
          buf w: f32[64, 96] = const \"w\" buf v: f32[96, 64] = const \"v\"
          buf h: f32[2000, 96] buf g: f32[2000, 96] buf z: f32[2000, 64] buf y: f32[2000, 64]
-         nest n0 from %h [i in 2000, j in 96 | k in 64] { %0: f32 = load x[64*i + k] %1: f32 = load w[96*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[96*i + j] = %3 }
-         nest n1 from %g [i in 2000, j in 96] { %0: f32 = load h[96*i + j] %1: f32 = neg %0 store g[96*i + j] = %1 }
-         nest n2 from %z [i in 2000, j in 64 | k in 96] { %0: f32 = load g[96*i + k] %1: f32 = load v[64*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store z[64*i + j] = %3 }
-         nest n3 from %y [i in 2000, j in 64] { %0: f32 = load z[64*i + j] %1: f32 = load x[64*i + j] %2: f32 = add %0, %1 store y[64*i + j] = %2 }
+         nest n0 from %h [i in 2000, j in 96 | k in 64] { %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store h[i, j] = %3 }
+         nest n1 from %g [i in 2000, j in 96] { %0: f32 = load h[i, j] %1: f32 = neg %0 store g[i, j] = %1 }
+         nest n2 from %z [i in 2000, j in 64 | k in 96] { %0: f32 = load g[i, k] %1: f32 = load v[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store z[i, j] = %3 }
+         nest n3 from %y [i in 2000, j in 64] { %0: f32 = load z[i, j] %1: f32 = load x[i, j] %2: f32 = add %0, %1 store y[i, j] = %2 }
          return y",
         &[&["n0", "n1", "n2", "n3"]],
     ),
@@ -271,8 +271,8 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "buf x: f32[2000] = input buf w: f32[2000, 2000] = const \"w\"
          buf a: f32[2000] buf t: f32[2000] buf u: f32[2000] buf y: f32[2000]
          nest n0 from %a [i in 2000] { %0: f32 = load x[i] %1: f32 = exp %0 store a[i] = %1 }
-         nest n1 from %t [i in 2000 | r in 2000] { %0: f32 = load w[2000*i + r] %1: f32 = reduce.sum %0 store t[i] = %1 }
-         nest n2 from %u [i in 2000 | r in 2000] { %0: f32 = load w[2000*i + r] %1: f32 = load t[r] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store u[i] = %3 }
+         nest n1 from %t [i in 2000 | r in 2000] { %0: f32 = load w[i, r] %1: f32 = reduce.sum %0 store t[i] = %1 }
+         nest n2 from %u [i in 2000 | r in 2000] { %0: f32 = load w[i, r] %1: f32 = load t[r] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store u[i] = %3 }
          nest n3 from %y [i in 2000] { %0: f32 = load a[i] %1: f32 = load u[i] %2: f32 = mul %0, %1 store y[i] = %2 }
          return y",
         &[&["n1"], &["n2"], &["n0", "n3"]],
@@ -281,8 +281,8 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "sums of columns, and what was computed from them",
         "buf x: f32[300, 128] = input
          buf a: f32[300, 128] buf t: f32[128] buf y: f32[128]
-         nest n0 from %a [i in 300, j in 128] { %0: f32 = load x[128*i + j] %1: f32 = exp %0 store a[128*i + j] = %1 }
-         nest n1 from %t [j in 128 | i in 300] { %0: f32 = load a[128*i + j] %1: f32 = reduce.sum %0 store t[j] = %1 }
+         nest n0 from %a [i in 300, j in 128] { %0: f32 = load x[i, j] %1: f32 = exp %0 store a[i, j] = %1 }
+         nest n1 from %t [j in 128 | i in 300] { %0: f32 = load a[i, j] %1: f32 = reduce.sum %0 store t[j] = %1 }
          nest n2 from %y [j in 128] { %0: f32 = load t[j] %1: f32 = neg %0 store y[j] = %1 }
          return y",
         &[&["n0"], &["n1", "n2"]],
@@ -291,8 +291,8 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "two outputs from one input",
         "buf x: f32[8, 100] = input
          buf a: f32[8] buf b: f32[8]
-         nest n0 from %a [i in 8 | r in 100] { %0: f32 = load x[100*i + r] %1: f32 = reduce.sum %0 store a[i] = %1 }
-         nest n1 from %b [i in 8 | r in 100] { %0: f32 = load x[100*i + r] %1: f32 = reduce.max %0 store b[i] = %1 }
+         nest n0 from %a [i in 8 | r in 100] { %0: f32 = load x[i, r] %1: f32 = reduce.sum %0 store a[i] = %1 }
+         nest n1 from %b [i in 8 | r in 100] { %0: f32 = load x[i, r] %1: f32 = reduce.max %0 store b[i] = %1 }
          return a, b",
         &[&["n0", "n1"]],
     ),
@@ -300,9 +300,9 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "both writers of a joined buffer, and its reader",
         "buf x: f32[8, 40] = input buf z: f32[8, 24] = input
          buf a: f32[8, 64] buf y: f32[8, 64]
-         nest n0 from %a [i in 8, j in 40] { %0: f32 = load x[40*i + j] store a[64*i + j] = %0 }
-         nest n1 from %a [i in 8, j in 24] { %0: f32 = load z[24*i + j] store a[64*i + j + 40] = %0 }
-         nest n2 from %y [i in 8, j in 64] { %0: f32 = load a[64*i + j] %1: f32 = neg %0 store y[64*i + j] = %1 }
+         nest n0 from %a [i in 8, j in 40] { %0: f32 = load x[i, j] store a[i, j] = %0 }
+         nest n1 from %a [i in 8, j in 24] { %0: f32 = load z[i, j] store a[i, j + 40] = %0 }
+         nest n2 from %y [i in 8, j in 64] { %0: f32 = load a[i, j] %1: f32 = neg %0 store y[i, j] = %1 }
          return y",
         &[&["n0", "n1", "n2"]],
     ),
@@ -311,7 +311,7 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         "buf x: f32[64] = input
          buf a: f32[64] buf y: f32[]
          nest n0 from %a [i in 64] { %0: f32 = load x[i] %1: f32 = exp %0 store a[i] = %1 }
-         nest n1 from %y [ | i in 64] { %0: f32 = load a[i] %1: f32 = reduce.sum %0 store y[0] = %1 }
+         nest n1 from %y [ | i in 64] { %0: f32 = load a[i] %1: f32 = reduce.sum %0 store y[] = %1 }
          return y",
         &[&["n0", "n1"]],
     ),

@@ -20,8 +20,8 @@ fn product_tile() {
     check(
         r#"buf x: f32[100, 64] = input buf w: f32[64, 80] = const "w" buf y: f32[100, 80]
          nest n0 from %y [i in 100, j in 80 | k in 64] {
-           %0: f32 = load x[64*i + k] %1: f32 = load w[80*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
-           store y[80*i + j] = %3
+           %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+           store y[i, j] = %3
          }
          return y"#,
         r#"
@@ -43,8 +43,8 @@ fn long_product_in_parts() {
     check(
         r#"buf x: f32[8, 768] = input buf w: f32[768, 32] = const "w" buf y: f32[8, 32]
          nest n0 from %y [i in 8, j in 32 | k in 768] {
-           %0: f32 = load x[768*i + k] %1: f32 = load w[32*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
-           store y[32*i + j] = %3
+           %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+           store y[i, j] = %3
          }
          return y"#,
         r#"
@@ -66,8 +66,8 @@ fn few_rows_in_short_parts() {
     check(
         r#"buf x: f32[2, 768] = input buf w: f32[768, 32] = const "w" buf y: f32[2, 32]
          nest n0 from %y [i in 2, j in 32 | k in 768] {
-           %0: f32 = load x[768*i + k] %1: f32 = load w[32*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
-           store y[32*i + j] = %3
+           %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+           store y[i, j] = %3
          }
          return y"#,
         r#"
@@ -91,11 +91,11 @@ fn symbolic_product() {
          buf x: f32[s0, 64] = input buf w: f32[64, 32] = const "w" buf b: f32[32] = const "b"
          buf h: f32[s0, 32] buf y: f32[s0, 32]
          nest n0 from %h [i in s0, j in 32 | k in 64] {
-           %0: f32 = load x[64*i + k] %1: f32 = load w[32*k + j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
-           store h[32*i + j] = %3
+           %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2
+           store h[i, j] = %3
          }
          nest n1 from %y [i in s0, j in 32] {
-           %0: f32 = load h[32*i + j] %1: f32 = load b[j] %2: f32 = add %0, %1 store y[32*i + j] = %2
+           %0: f32 = load h[i, j] %1: f32 = load b[j] %2: f32 = add %0, %1 store y[i, j] = %2
          }
          return y"#,
         r#"
@@ -120,14 +120,14 @@ fn row_softmax() {
         r#"sym s0 in [1, 512] hint 64
          buf x: f32[s0, 100] = input
          buf m: f32[s0] buf e: f32[s0, 100] buf t: f32[s0] buf y: f32[s0, 100]
-         nest n0 from %m [i in s0 | r in 100] { %0: f32 = load x[100*i + r] %1: f32 = reduce.max %0 store m[i] = %1 }
+         nest n0 from %m [i in s0 | r in 100] { %0: f32 = load x[i, r] %1: f32 = reduce.max %0 store m[i] = %1 }
          nest n1 from %e [i in s0, j in 100] {
-           %0: f32 = load x[100*i + j] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = exp %2
-           store e[100*i + j] = %3
+           %0: f32 = load x[i, j] %1: f32 = load m[i] %2: f32 = sub %0, %1 %3: f32 = exp %2
+           store e[i, j] = %3
          }
-         nest n2 from %t [i in s0 | r in 100] { %0: f32 = load e[100*i + r] %1: f32 = reduce.sum %0 store t[i] = %1 }
+         nest n2 from %t [i in s0 | r in 100] { %0: f32 = load e[i, r] %1: f32 = reduce.sum %0 store t[i] = %1 }
          nest n3 from %y [i in s0, j in 100] {
-           %0: f32 = load e[100*i + j] %1: f32 = load t[i] %2: f32 = div %0, %1 store y[100*i + j] = %2
+           %0: f32 = load e[i, j] %1: f32 = load t[i] %2: f32 = div %0, %1 store y[i, j] = %2
          }
          return y"#,
         r#"
@@ -155,7 +155,7 @@ kernel k0 {
 fn column_sums_in_parts() {
     check(
         r#"buf x: f32[1000, 128] = input buf y: f32[128]
-         nest n0 from %y [j in 128 | i in 1000] { %0: f32 = load x[128*i + j] %1: f32 = reduce.sum %0 store y[j] = %1 }
+         nest n0 from %y [j in 128 | i in 1000] { %0: f32 = load x[i, j] %1: f32 = reduce.sum %0 store y[j] = %1 }
          return y"#,
         r#"
 kernel k0 {
@@ -178,8 +178,8 @@ fn depthwise_convolution() {
     check(
         r#"buf x: f32[1, 34, 34, 64] = input buf w: f32[3, 3, 64] = const "w" buf y: f32[1, 32, 32, 64]
          nest n0 from %y [h in 32, v in 32, c in 64 | p in 3, q in 3] {
-           %0: f32 = load x[2176*h + 64*v + c + 2176*p + 64*q] %1: f32 = load w[192*p + 64*q + c]
-           %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store y[2048*h + 64*v + c] = %3
+           %0: f32 = load x[0, h + p, v + q, c] %1: f32 = load w[p, q, c]
+           %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 store y[0, h, v, c] = %3
          }
          return y"#,
         r#"
@@ -201,7 +201,7 @@ fn axes_that_every_access_walks_as_one_are_merged() {
     check(
         r#"buf x: f32[16, 32, 64] = input buf y: f32[16, 32, 64]
          nest n0 from %y [i in 16, j in 32, k in 64] {
-           %0: f32 = load x[2048*i + 64*j + k] %1: f32 = exp %0 store y[2048*i + 64*j + k] = %1
+           %0: f32 = load x[i, j, k] %1: f32 = exp %0 store y[i, j, k] = %1
          }
          return y"#,
         r#"
@@ -220,7 +220,7 @@ fn a_guarded_axis_stays_apart() {
     check(
         r#"buf x: f32[16, 30, 64] = input buf y: f32[16, 32, 64]
          nest n0 from %y [i in 16, j in 32, k in 64] {
-           %0: f32 = load x[1920*i + 64*j + k] if j < 30 else 0.0 store y[2048*i + 64*j + k] = %0
+           %0: f32 = load x[i, j, k] if j < 30 else 0.0 store y[i, j, k] = %0
          }
          return y"#,
         r#"
@@ -238,7 +238,7 @@ kernel k0 {
 fn transposed_copy() {
     check(
         r#"buf x: f32[256, 128] = input buf y: f32[128, 256]
-         nest n0 from %y [i in 128, j in 256] { %0: f32 = load x[128*j + i] store y[256*i + j] = %0 }
+         nest n0 from %y [i in 128, j in 256] { %0: f32 = load x[j, i] store y[i, j] = %0 }
          return y"#,
         r#"
 kernel k0 {
@@ -260,8 +260,8 @@ fn transposed_copy_of_a_sum() {
     check(
         r#"buf x: f32[256, 128] = input buf z: f32[256, 128] = input buf y: f32[128, 256]
          nest n0 from %y [i in 128, j in 256] {
-           %0: f32 = load x[128*j + i] %1: f32 = load z[128*j + i] %2: f32 = add %0, %1
-           %3: f32 = add %2, %1 store y[256*i + j] = %3
+           %0: f32 = load x[j, i] %1: f32 = load z[j, i] %2: f32 = add %0, %1
+           %3: f32 = add %2, %1 store y[i, j] = %3
          }
          return y"#,
         r#"
@@ -283,7 +283,7 @@ kernel k0 {
 fn scan_of_rows() {
     check(
         r#"buf x: f32[32, 100] = input buf y: f32[32, 100]
-         nest n0 from %y [i in 32, j in 100] { %0: f32 = load x[100*i + j] %1: f32 = scan.sum %0 over j store y[100*i + j] = %1 }
+         nest n0 from %y [i in 32, j in 100] { %0: f32 = load x[i, j] %1: f32 = scan.sum %0 over j store y[i, j] = %1 }
          return y"#,
         r#"
 kernel k0 {
@@ -300,7 +300,7 @@ kernel k0 {
 fn one_point() {
     check(
         r#"buf x: f32[] = input buf y: f32[]
-         nest n0 from %y [] { %0: f32 = load x[0] %1: f32 = neg %0 store y[0] = %1 }
+         nest n0 from %y [] { %0: f32 = load x[] %1: f32 = neg %0 store y[] = %1 }
          return y"#,
         r#"
 kernel k0 {
@@ -317,11 +317,11 @@ fn variables_have_names_of_their_own() {
         "sym b in [1, 64] sym g0 in [1, 64] sym r0_0 in [1, 64]
          buf x: f32[b, 30, g0, r0_0] = input buf y: f32[b, 30, g0] buf z: f32[g0, 30, b]
          nest n0 from %y [o1 in b, o0 in 30, k in g0 | v in r0_0] {
-           %0: f32 = load x[30*g0*r0_0*o1 + g0*r0_0*o0 + r0_0*k + v] %1: f32 = reduce.sum %0
-           store y[30*g0*o1 + g0*o0 + k] = %1
+           %0: f32 = load x[o1, o0, k, v] %1: f32 = reduce.sum %0
+           store y[o1, o0, k] = %1
          }
          nest n1 from %z [o0 in b, o1 in 30, o2 in g0] {
-           %0: f32 = load y[30*g0*o0 + g0*o1 + o2] %1: f32 = neg %0 store z[30*b*o2 + b*o1 + o0] = %1
+           %0: f32 = load y[o0, o1, o2] %1: f32 = neg %0 store z[o2, o1, o0] = %1
          }
          return z",
     );
@@ -334,11 +334,11 @@ fn epilogue_ends_with_its_group() {
     let text = outcome(&format!(
         r#"buf x: f32[2, 17, 64] = input buf w: f32[2, 4, 64, 8] = const "w" buf h: f32[34, 4, 8] buf y: f32[34, 4, 8]
          nest n0 from %h [g in 2, i in 17, k in 4, l in 8 | r in 64] {{
-           %0: f32 = load x[1088*g + 64*i + r] %1: f32 = load w[2048*g + 512*k + 8*r + l] %2: f32 = mul %0, %1
-           %3: f32 = reduce.sum %2 store h[544*g + 32*i + 8*k + l] = %3
+           %0: f32 = load x[g, i, r] %1: f32 = load w[g, k, r, l] %2: f32 = mul %0, %1
+           %3: f32 = reduce.sum %2 store h[17*g + i, k, l] = %3
          }}
          nest n1 from %y [c in 34, k in 4, l in 8] {{
-           %0: f32 = load h[32*c + 8*k + l] {steps} store y[32*c + 8*k + l] = %9
+           %0: f32 = load h[c, k, l] {steps} store y[c, k, l] = %9
          }}
          return y"#
     ));

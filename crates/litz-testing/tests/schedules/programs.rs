@@ -118,16 +118,6 @@ impl Writer<'_, '_> {
         self.insts = 0;
     }
 
-    /// The flat index of `array` at these coordinates.
-    fn at(&self, array: &Array, coordinates: &[&str]) -> String {
-        match coordinates {
-            [] => "0".to_owned(),
-            [x] => (*x).to_owned(),
-            [x, y] => format!("({x})*{} + {y}", self.sizes[array.dims[1]]),
-            _ => unreachable!("arrays have at most two dimensions"),
-        }
-    }
-
     /// Loads the element at `coordinates`, or one nearby: of a neighbour, of the other end.
     fn load(&mut self, array: &Array, coordinates: &[&str]) -> usize {
         let mut coordinates: Vec<String> = coordinates.iter().map(|&c| c.to_owned()).collect();
@@ -148,9 +138,7 @@ impl Writer<'_, '_> {
                 _ => {}
             }
         }
-        let coordinates: Vec<&str> = coordinates.iter().map(String::as_str).collect();
-        let index = self.at(array, &coordinates);
-        self.inst(&format!("load {}[{index}]{condition}", array.name))
+        self.inst(&format!("load {}[{}]{condition}", array.name, coordinates.join(", ")))
     }
 
     /// Keeps a value in -8..8.
@@ -287,9 +275,7 @@ impl Writer<'_, '_> {
     /// Stores the value in an array of its own and ends the nest.
     fn finish(&mut self, name: String, dims: &[usize], order: &[&str], value: usize) {
         self.array(name.clone(), dims.to_vec(), "");
-        let array = self.arrays.last().expect("just added").clone();
-        let index = self.at(&array, order);
-        self.store(&name, &index, value);
+        self.store(&name, &order.join(", "), value);
         self.nests.push_str("  }\n");
     }
 }

@@ -1,12 +1,12 @@
 //! Loops and decisions to a legal schedule: kernels of one or several nests, loops in any order and of every kind,
 //! split or not, tails with loops of their own, buffers in kernels, over others, in pools and memory of their own.
 
-use litz_ir::loops::{Axis, Buf, BufKind, InstOp, Loops, Nest, Stmt};
+use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{
     KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
 };
 use litz_ir::verify;
-use litz_sym::{Expr, Rel, Sym};
+use litz_sym::{Expr, Sym};
 use litz_testing::choices::Choices;
 
 /// A loop to be: kind and axis.
@@ -45,7 +45,7 @@ pub fn schedule(loops: &Loops, choices: &mut Choices<'_>) -> Schedule {
     let mut groups: Vec<Vec<&Nest>> = Vec::new();
     for nest in nests {
         match groups.last_mut() {
-            Some(group) if shares_rows(loops, group, nest) && !choices.once_in(3) => group.push(nest),
+            Some(group) if shares_rows(group, nest) && !choices.once_in(3) => group.push(nest),
             _ => groups.push(vec![nest]),
         }
     }
@@ -62,13 +62,13 @@ pub fn schedule(loops: &Loops, choices: &mut Choices<'_>) -> Schedule {
 
 /// Whether `nest` and the group run row by row together: one extent of the first axis, and what the group stores at a
 /// row is read at that row only.
-fn shares_rows(loops: &Loops, group: &[&Nest], nest: &Nest) -> bool {
+fn shares_rows(group: &[&Nest], nest: &Nest) -> bool {
     let rows = |nest: &Nest| nest.axes.first().filter(|axis| axis.var.name() == "i").copied();
     let (Some(first), Some(row)) = (rows(group[0]), rows(nest)) else { return false };
     let stays = |nest: &Nest, row: Sym, is_store: bool, wanted: &dyn Fn(Buf) -> bool| {
         accesses(nest)
             .filter(|a| a.2 == is_store && wanted(a.0))
-            .all(|(buf, index, _)| in_row(loops, nest, row, buf, index))
+            .all(|(_, index, _)| index.first() == Some(&Expr::sym(row)))
     };
     let stored: Vec<Buf> = group.iter().flat_map(|nest| Stmt::Nest((*nest).clone()).writes()).collect();
     let scans_rows = |nest: &Nest| {
@@ -83,26 +83,11 @@ fn shares_rows(loops: &Loops, group: &[&Nest], nest: &Nest) -> bool {
 }
 
 /// Buffer, index, and whether it is a store.
-fn accesses(nest: &Nest) -> impl Iterator<Item = (Buf, Expr, bool)> {
-    nest.body.iter().filter_map(|inst| match &inst.op {
-        InstOp::Load { buf, index, .. } => Some((*buf, *index, false)),
-        InstOp::Store { buf, index, .. } => Some((*buf, *index, true)),
-        _ => None,
-    })
-}
-
-/// Whether the index is of row `row` of the buffer.
-fn in_row(loops: &Loops, nest: &Nest, row: Sym, buf: Buf, index: Expr) -> bool {
-    let data = &loops.bufs[buf];
-    let Some(&stride) = data.strides.first() else { return false };
-    let facts = nest.facts(&loops.facts);
-    match index.linear(row) {
-        Some((step, rest)) if step == stride => {
-            // Elements that a guard skips are as good as inside: the load takes none of them.
-            facts.known(&Rel::le(0, rest)).is_yes() && facts.known(&Rel::lt(rest, stride)).is_yes()
-        }
-        _ => false,
-    }
+fn accesses(nest: &Nest) -> impl Iterator<Item = (Buf, &[Expr], bool)> {
+    let is_store = |inst: &Inst| matches!(inst.op, InstOp::Store { .. });
+    nest.body
+        .iter()
+        .filter_map(move |inst| inst.op.element().map(|(buf, index)| (buf, index, is_store(inst))))
 }
 
 impl Planner<'_, '_, '_> {
@@ -208,9 +193,9 @@ impl Planner<'_, '_, '_> {
             (axes.len() == 1 && !is_scan).then(|| axes[0])
         };
         let Some(first) = own(nests[0]) else { return 1 };
-        let place = |nest: &Nest, index: Expr| {
+        let place = |nest: &Nest, index: &[Expr]| -> Vec<Expr> {
             let axis = own(nest).expect("every nest of a run has one").var;
-            index.replace(axis, Expr::named("own"))
+            index.iter().map(|at| at.replace(axis, Expr::named("own"))).collect()
         };
         let mut count = 1;
         while let Some(next) = nests.get(count) {
@@ -220,7 +205,7 @@ impl Planner<'_, '_, '_> {
             let stores = nests[..count].iter().flat_map(|nest| {
                 accesses(nest).filter(|a| a.2).map(|a| (a.0, place(nest, a.1), nest.reduced.is_empty()))
             });
-            let stores: Vec<(Buf, Expr, bool)> = stores.collect();
+            let stores: Vec<(Buf, Vec<Expr>, bool)> = stores.collect();
             let fits = accesses(next).filter(|a| !a.2).all(|(buf, index, _)| {
                 stores.iter().filter(|s| s.0 == buf).all(|s| s.2 && s.1 == place(next, index))
             });

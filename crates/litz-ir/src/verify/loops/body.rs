@@ -114,7 +114,7 @@ impl Verifier<'_> {
                 self.report.declare(*sym);
                 body.bound.push(Bound { sym: *sym, varies });
             }
-            InstOp::Store { buf, index, combine: None, .. } => self.count_points(body, *buf, *index, varies),
+            InstOp::Store { buf, index, combine: None, .. } => self.count_points(body, *buf, index, varies),
             InstOp::Load { .. }
             | InstOp::Const(_)
             | InstOp::Index(_)
@@ -130,10 +130,11 @@ impl Verifier<'_> {
         body.after.push(after || is_reduce);
     }
 
-    fn count_points(&mut self, body: &Body, buf: Buf, index: Expr, varies: bool) {
+    fn count_points(&mut self, body: &Body, buf: Buf, index: &[Expr], varies: bool) {
         let Some(points) = self.points.get_mut(buf.index()) else { return };
-        let is_bound = body.bound.iter().any(|bound| index.has_sym(bound.sym));
-        let counts = |axis: &&Axis| is_bound || index.has_sym(axis.var);
+        let mentions = |sym: Sym| index.iter().any(|at| at.has_sym(sym));
+        let is_bound = body.bound.iter().any(|bound| mentions(bound.sym));
+        let counts = |axis: &&Axis| is_bound || mentions(axis.var);
         let outer = body.nest.axes.iter().filter(counts);
         let reduced = body.nest.reduced.iter().filter(|_| varies).filter(counts);
         let stored = outer.chain(reduced).fold(Expr::one(), |n, axis| n * axis.extent);

@@ -1,7 +1,7 @@
 //! Reports accesses that are not known to be inside of their buffers.
 //!
-//! An access is inside if its index is known to be an element wherever it happens: for all sizes that the facts allow,
-//! at all points of the axes that its index mentions, where its guard holds. What is not known is reported, so that
+//! An access is inside if each of its coordinates is known to be in its dimension wherever the access happens: for all sizes
+//! that the facts allow, at all points of the axes that its index mentions, where its guard holds. What is not known is reported, so that
 //! compiled code may access memory without looking.
 
 use std::collections::HashSet;
@@ -16,10 +16,31 @@ impl Verifier<'_> {
     /// Reports loads and stores that are not known to be inside of their buffers. Of symbols that are not declared
     /// nothing is known.
     pub(super) fn accesses(&mut self, nest: &Nest) {
-        for Access { at, buf, index, .. } in self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts) {
+        for (at, inst) in nest.body.iter().enumerate() {
+            let Some((buf, index)) = inst.op.element() else { continue };
+            let Some(data) = self.loops.bufs.get(buf) else { continue };
+            if index.len() != data.sizes.len() {
+                let (found, rank) = (index.len(), data.sizes.len());
+                let message = format_args!(
+                    "{}, instruction {at}: {found} coordinates, but `{}` has {rank} dimensions",
+                    nest.name, data.name
+                );
+                return self.report.fail("index-rank", message);
+            }
+        }
+        for Access { at, coordinates, .. } in self.inside.unproved(nest, &self.loops.bufs, &self.loops.facts)
+        {
+            let Some((buf, _)) = nest.body[at].op.element() else { continue };
             let data = &self.loops.bufs[buf];
             if data.sizes.iter().chain(&data.strides).all(|&expr| self.report.has_declared(expr)) {
-                self.outside(format_args!("{}, instruction {at}", nest.name), buf, index);
+                for Coordinate { dim, index, size } in coordinates {
+                    let message = format_args!(
+                        "{}, instruction {at}: {index} is not known to be inside of dimension {dim} of `{}`, which has \
+                         size {size}",
+                        nest.name, data.name
+                    );
+                    self.report.fail("out-of-bounds", message);
+                }
             }
         }
     }
@@ -29,7 +50,7 @@ impl Verifier<'_> {
         let axis = |(d, &extent): (usize, &Expr)| Axis { var: Sym::new(&format!("%{d}")), extent };
         let axes: Vec<Axis> = sizes.iter().enumerate().map(axis).collect();
         let steps = axes.iter().zip(strides).map(|(axis, &stride)| Expr::sym(axis.var) * stride);
-        let index = offset + steps.sum::<Expr>();
+        let place = offset + steps.sum::<Expr>();
         let is_sound = sizes.len() == strides.len();
         // All that a buffer has in the layout that it has: products of several symbolic sizes are hard to compare.
         let is_whole = |data: &BufData| {
@@ -38,9 +59,14 @@ impl Verifier<'_> {
         if let Some(data) = self.loops.bufs.get(buf)
             && is_sound
             && !is_whole(data)
-            && !self.inside.is_inside(&self.loops.facts, data, index, &axes, &[])
+            && !self.inside.is_in_span(&self.loops.facts, data, place, &axes)
         {
-            self.outside("return", buf, index);
+            let message = format_args!(
+                "return: {place} is not known to be an element of `{}`, which has {}",
+                data.name,
+                data.span()
+            );
+            self.report.fail("out-of-bounds", message);
         }
     }
 
@@ -56,16 +82,6 @@ impl Verifier<'_> {
             }
         }
     }
-
-    fn outside(&mut self, place: impl std::fmt::Display, buf: Buf, index: Expr) {
-        let data = &self.loops.bufs[buf];
-        let message = format_args!(
-            "{place}: {index} is not known to be an element of `{}`, which has {}",
-            data.name,
-            data.span()
-        );
-        self.report.fail("out-of-bounds", message);
-    }
 }
 
 /// Whether each stride is the product of the sizes of all dimensions with smaller strides: then the elements are those
@@ -79,14 +95,23 @@ fn is_packed(sizes: &[Expr], strides: &[Expr]) -> bool {
     left.is_empty()
 }
 
-/// A load or store.
+/// A coordinate of an access.
+#[derive(Clone, Copy, Debug)]
+pub struct Coordinate {
+    /// The dimension.
+    pub dim: usize,
+    /// Which of its elements.
+    pub index: Expr,
+    /// How many it has.
+    pub size: Expr,
+}
+
+/// A load or store with coordinates that are not known to be inside of their dimensions.
 pub struct Access {
     /// Position of the instruction.
     pub at: usize,
-    /// Buffer.
-    pub buf: Buf,
-    /// Flat element index.
-    pub index: Expr,
+    /// Each of these coordinates.
+    pub coordinates: Vec<Coordinate>,
     /// What the index mentions, and what else has to have points for the access to happen.
     pub axes: Vec<Axis>,
 }
@@ -104,42 +129,64 @@ impl Inside {
     /// A load happens only if the axes have points that its index mentions, a store if all outer axes have: code that moves
     /// a load out of the loops that its index does not mention reads nothing else.
     pub fn unproved(&mut self, nest: &Nest, bufs: &Table<Buf, BufData>, facts: &Facts) -> Vec<Access> {
-        let mut accesses = accesses(nest);
-        accesses.retain(|(access, guard)| {
-            let Some(data) = bufs.get(access.buf) else { return false };
-            !self.is_inside(facts, data, access.index, &access.axes, guard)
-        });
-        accesses.into_iter().map(|(access, _)| access).collect()
+        let mut left = Vec::new();
+        for Happening { at, buf, index, guard, axes } in happenings(nest) {
+            let Some(data) = bufs.get(buf) else { continue };
+            let coordinates = index.iter().zip(&data.sizes).enumerate();
+            let mut coordinates: Vec<Coordinate> =
+                coordinates.map(|(dim, (&index, &size))| Coordinate { dim, index, size }).collect();
+            coordinates.retain(|at| !self.is_inside(facts, at.index, at.size, &axes, guard));
+            if !coordinates.is_empty() {
+                left.push(Access { at, coordinates, axes });
+            }
+        }
+        left
     }
 
-    /// Whether `index` is known to be an element of the buffer at all points of `axes` where `guard` holds.
+    /// Whether a coordinate is known to be at least 0 and below `size` at all points of `axes` where `guard` holds.
     fn is_inside(
         &mut self,
         facts: &Facts,
-        data: &BufData,
-        index: Expr,
+        coordinate: Expr,
+        size: Expr,
         axes: &[Axis],
         guard: &[Rel],
     ) -> bool {
-        let span = data.span();
-        if is_inside_by_numbers(facts, span, index, axes) {
+        if is_inside_by_numbers(facts, size, coordinate, axes) {
             return true;
         }
-        // The span of a shape without elements is only 0 if it is the number of elements.
-        let is_dense = data.is_dense();
-        let sizes = if is_dense { &[][..] } else { &data.sizes };
-        let access = (index, span, axes.to_vec(), guard.to_vec());
-        let is_known = self.proved.contains(&access) && is_dense;
-        let is_inside = is_known || is_proved_inside(facts, (span, sizes), index, axes, guard);
-        if is_inside && is_dense {
-            self.proved.insert(access);
+        let question = (coordinate, size, axes.to_vec(), guard.to_vec());
+        if self.proved.contains(&question) {
+            return true;
+        }
+        let is_inside = is_proved_inside(facts, (size, &[]), coordinate, axes, guard);
+        if is_inside {
+            self.proved.insert(question);
         }
         is_inside
     }
+
+    /// Whether a place in memory, counted in elements, is known to be one of a buffer's at all points of `axes`.
+    fn is_in_span(&self, facts: &Facts, data: &BufData, place: Expr, axes: &[Axis]) -> bool {
+        let span = data.span();
+        // The span of a shape without elements is only 0 if it is the number of elements.
+        let sizes = if data.is_dense() { &[][..] } else { &data.sizes };
+        is_inside_by_numbers(facts, span, place, axes)
+            || is_proved_inside(facts, (span, sizes), place, axes, &[])
+    }
 }
 
-/// The accesses of a nest in order, with their guards.
-fn accesses(nest: &Nest) -> Vec<(Access, &[Rel])> {
+/// A load or store, and what it depends on whether it happens.
+struct Happening<'a> {
+    at: usize,
+    buf: Buf,
+    index: &'a [Expr],
+    guard: &'a [Rel],
+    axes: Vec<Axis>,
+}
+
+/// The loads and stores of a nest in order.
+fn happenings(nest: &Nest) -> Vec<Happening<'_>> {
     if nest.axes.iter().any(|axis| axis.extent.is_zero()) {
         return Vec::new();
     }
@@ -154,8 +201,8 @@ fn accesses(nest: &Nest) -> Vec<(Access, &[Rel])> {
             || bound.iter().any(|(axis, varies)| *varies && mentions(axis.var))
             || inst.op.operands().iter().any(|val| varies.get(val.index()) == Some(&true));
         let (buf, index, guard, is_store) = match &inst.op {
-            InstOp::Load { buf, index, guard, .. } => (*buf, *index, &guard[..], false),
-            InstOp::Store { buf, index, .. } => (*buf, *index, &[][..], true),
+            InstOp::Load { buf, index, guard, .. } => (*buf, &index[..], &guard[..], false),
+            InstOp::Store { buf, index, .. } => (*buf, &index[..], &[][..], true),
             InstOp::Bind { sym, extent, .. } => {
                 bound.push((Axis { var: *sym, extent: *extent }, is_varying));
                 varies.push(is_varying);
@@ -184,7 +231,7 @@ fn accesses(nest: &Nest) -> Vec<(Access, &[Rel])> {
         let reduced = nest.reduced.iter().filter(|axis| is_reduced || mentions(axis.var));
         let axes: Vec<Axis> =
             outer.chain(reduced).chain(symbols.into_iter().map(|(axis, _)| axis)).copied().collect();
-        found.push((Access { at, buf, index, axes }, guard));
+        found.push(Happening { at, buf, index, guard, axes });
     }
     found
 }
@@ -202,7 +249,7 @@ fn is_inside_by_numbers(facts: &Facts, span: Expr, index: Expr, axes: &[Axis]) -
     0 <= reached.lo && reached.hi < span
 }
 
-/// As [`Inside::is_inside`], of a buffer of that span, if all of these sizes are positive.
+/// As [`Inside::is_inside`], of that many elements, if all of these sizes are positive.
 fn is_proved_inside(
     facts: &Facts,
     (span, sizes): (Expr, &[Expr]),

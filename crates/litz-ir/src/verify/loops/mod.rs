@@ -3,7 +3,7 @@
 mod body;
 mod bounds;
 
-pub use bounds::{Access, Inside};
+pub use bounds::{Access, Coordinate, Inside};
 
 use litz_sym::{Expr, Rel};
 
@@ -17,7 +17,8 @@ use crate::verify::Report;
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
 /// `negative-size`, `unknown-buffer`, `unwritten-buffer`, `partial-store`, `writes-input`, `undefined-value`,
 /// `operand-count`, `type-mismatch`, `literal-type`, `out-of-bounds`, `reduce-without-axes`, `mixes-reduction`,
-/// `scan-axis`, `region-axis`, `region-carry`, `extern-layout`, `update-target`, `update-type`, `duplicate-update`.
+/// `scan-axis`, `region-axis`, `region-carry`, `extern-layout`, `index-rank`, `update-target`, `update-type`,
+/// `duplicate-update`.
 pub fn verify(loops: &Loops) -> Diags {
     let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
     let points = vec![Points::Some(Expr::zero()); loops.bufs.len()];

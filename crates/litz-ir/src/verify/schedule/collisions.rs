@@ -22,7 +22,7 @@ impl Verifier<'_> {
     pub(super) fn collisions(&mut self, spans: &[Span]) {
         for (at, (stmt, places)) in self.loops.stmts.iter().zip(&self.placed).enumerate() {
             let Stmt::Nest(nest) = stmt else { continue };
-            let mut colliding = nest.colliding_axes_of(&self.loops.facts, depends_on_order);
+            let mut colliding = nest.colliding_axes_of(self.loops, depends_on_order);
             let over: HashSet<Sym> =
                 spans.iter().filter(|span| span.stmts.contains(&at)).map(|span| span.over.var).collect();
             colliding.retain(|axis| !over.contains(axis));

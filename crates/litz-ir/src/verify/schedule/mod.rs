@@ -2,6 +2,7 @@
 
 mod blocks;
 mod collisions;
+mod dependences;
 mod memory;
 mod points;
 mod reuse;
@@ -18,17 +19,27 @@ use crate::verify::Report;
 
 /// What is wrong with a schedule of `loops`, a program that verifies.
 ///
-/// Order is checked between whole statements: the last part of a statement that writes a buffer comes before the first
-/// part of a later one that uses it. Whether parts that share loops may run interleaved is for the scheduler to prove.
+/// The last part of a statement that writes a buffer comes before the first part of a later one that uses it in the text, and
+/// in the iterations of loops that both share it is proved to come first as well, see `dependences.rs`.
 ///
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
 /// `zero-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
-/// `statement-order`, `tail-scope`, `tail-point`, `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
+/// `statement-order`, `dependence`, `tail-scope`, `tail-point`, `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
 /// `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`, `placed-twice`, `pool-memory`, `pool-overflow`,
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `block-store`,
 /// `block-coverage`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
+    verify_with(schedule, loops, true)
+}
+
+/// As [`verify`], except that statements which share loops are taken to keep their order. The scheduler sees to that by how
+/// it shares them, which is more than what can be proved of the text.
+pub fn verify_structure(schedule: &Schedule, loops: &Loops) -> Diags {
+    verify_with(schedule, loops, false)
+}
+
+fn verify_with(schedule: &Schedule, loops: &Loops, proves_order: bool) -> Diags {
     let (flat, spans) = loops.flat();
     let loops = &*flat;
     let stmts = loops.stmts.iter().enumerate().map(|(at, stmt)| (stmt.name(), at)).collect();
@@ -56,6 +67,10 @@ pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     spans.iter().for_each(|span| verifier.region(span));
     verifier.collisions(&spans);
     verifier.reuses(&spans);
+    // Of points that are not those of the nests nothing can be proved.
+    if proves_order && verifier.report.diags.is_empty() {
+        verifier.dependences(&spans);
+    }
     verifier.report.diags
 }
 

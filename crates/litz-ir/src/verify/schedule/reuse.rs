@@ -3,14 +3,14 @@
 //! All that reads the buffer that ends, in the kernel where the other begins, has to be done with an element before that is
 //! written. The nest that writes sees to it where its points read the elements that they write and no others. Of another
 //! nest, parts that come before in the iterations of the loops around both do, if two iterations never touch the same
-//! element: if the coordinates that both have in common tell the iteration.
+//! place in memory.
 
 use std::collections::HashSet;
 
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Sym};
 
 use super::{Place, Verifier};
-use crate::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
+use crate::loops::{self, Axis, Buf, InstOp, Nest, Span, Stmt};
 use crate::schedule::{Part, Reuse, Step};
 
 /// A slug and what is wrong.
@@ -104,6 +104,7 @@ impl<'a> Verifier<'a> {
             return problem(format!("`{}` is repeated by a region", writer.nest.name));
         }
         let (at, index) = self.only_store(writer.nest, to)?;
+        let place = self.loops.place(writer.nest, to, index);
         for &visit in &visits {
             let name = &visit.nest.name;
             if visit.nest.writes().contains(&from) {
@@ -116,15 +117,15 @@ impl<'a> Verifier<'a> {
             if visit.nest.reads().contains(&to) && is_before {
                 return problem(format!("`{name}` reads what is not written yet"));
             }
-            for (_, load) in loads(visit.nest, from) {
+            for (load, _) in loads(visit.nest, from) {
                 let is_once = is_before && !repeated.contains(&visit.stmt);
-                if !is_once || !self.are_apart(from, (visit, load), (writer, index)) {
+                if !is_once || !self.are_apart((visit, load), (writer, at)) {
                     return problem(format!("`{name}` may read elements that are written over"));
                 }
             }
         }
         let mut own = loads(writer.nest, from);
-        match own.find(|&load| load.0 > at || load.1 != index) {
+        match own.find(|&(load, index)| load > at || self.loops.place(writer.nest, from, index) != place) {
             Some(_) => problem(format!("`{}` reads other elements than it writes", writer.nest.name)),
             None => Ok(()),
         }
@@ -149,10 +150,10 @@ impl<'a> Verifier<'a> {
 
     /// Position and index of the only store to `to`, which each outer point of the nest makes once, to an element of its
     /// own, after all that it reduces.
-    fn only_store(&self, nest: &Nest, to: Buf) -> Result<(usize, Expr), Problem> {
+    fn only_store<'n>(&self, nest: &'n Nest, to: Buf) -> Result<(usize, &'n [Expr]), Problem> {
         let problem = |text: &str| Err(("reuse-points", format!("`{}` {text}", nest.name)));
-        let mut stores = nest.body.iter().enumerate().filter_map(|(at, inst)| match inst.op {
-            InstOp::Store { buf, index, combine, .. } if buf == to => Some((at, index, combine)),
+        let mut stores = nest.body.iter().enumerate().filter_map(|(at, inst)| match &inst.op {
+            InstOp::Store { buf, index, combine, .. } if *buf == to => Some((at, &index[..], *combine)),
             _ => None,
         });
         let (Some((at, index, None)), None) = (stores.next(), stores.next()) else {
@@ -167,72 +168,31 @@ impl<'a> Verifier<'a> {
         }
         let is_axis = |sym: Sym| nest.axes.iter().any(|axis| axis.var == sym);
         let is_known = |sym: &Sym| is_axis(*sym) || self.loops.facts.is_symbol_declared(*sym);
-        let is_own = nest.colliding_axes(&self.loops.facts).is_empty();
-        if !is_own || !index.syms().iter().all(is_known) {
+        let is_own = nest.colliding_axes(self.loops).is_empty();
+        if !is_own || !index.iter().all(|at| at.syms().iter().all(is_known)) {
             return problem("stores to elements that are not told by its axes");
         }
         Ok((at, index))
     }
 
-    /// Whether different iterations of the loops around both never touch the same element of `buf`.
-    fn are_apart(&self, buf: Buf, one: (Visit, Expr), other: (Visit, Expr)) -> bool {
+    /// Whether different iterations of the loops around both never touch the same memory, of which the buffers of both take all.
+    fn are_apart(&self, one: (Visit, usize), other: (Visit, usize)) -> bool {
         let (path, other_path) = (&one.0.place.path, &other.0.place.path);
         let shared = path.iter().zip(other_path).take_while(|(a, b)| a.number == b.number);
         let shared: Vec<Axis> = shared.map(|pair| pair.0.axis).collect();
-        let mut facts = self.loops.facts.clone();
-        shared.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
-        let [ones, others] = [one, other].map(|(visit, index)| self.coordinates(buf, visit, index, &facts));
-        let told: HashSet<Sym> = ones
-            .iter()
-            .zip(&others)
-            .filter(|(a, b)| a == b)
-            .flat_map(|(&coordinate, _)| digits(coordinate, &shared, &self.loops.facts))
-            .collect();
-        // Of a loop that runs once no coordinate needs to tell anything, and simplified ones do not.
-        let is_once = |axis: &Axis| self.loops.facts.known(&Rel::le(axis.extent, Expr::one())) == Known::Yes;
-        shared.iter().all(|axis| is_once(axis) || told.contains(&axis.var))
-    }
-
-    /// Coordinates of the element at `index`, in terms of the loops around the nest and of names that no loop has; none
-    /// where they are not known.
-    fn coordinates(&self, buf: Buf, visit: Visit, index: Expr, facts: &Facts) -> Vec<Expr> {
-        let Visit { nest, place, .. } = visit;
-        let coordinates = self.loops.bufs[buf].coordinates(index, &nest.facts(&self.loops.facts));
-        let value = |sym: Sym| {
-            let is_size = self.loops.facts.is_symbol_declared(sym);
-            let unknown = || (!is_size).then(|| Expr::named(&format!("{sym} of {}", nest.name)));
-            place.value(sym).or_else(unknown)
-        };
-        let coordinates = coordinates.into_iter().flatten();
-        coordinates.map(|coordinate| facts.simplify(coordinate.subst(&value))).collect()
+        let [one, other] = [one, other].map(|(Visit { nest, place, .. }, at)| {
+            let around = place.path.iter().map(|around| around.axis);
+            loops::Visit::new(self.loops, nest, &place.bind, around).and_then(|visit| visit.touch(at))
+        });
+        // What never happens touches nothing.
+        one.is_none_or(|one| other.is_none_or(|other| one.is_apart(&shared, &other)))
     }
 }
 
 /// Positions and indices of the loads of `buf`.
-fn loads(nest: &Nest, buf: Buf) -> impl Iterator<Item = (usize, Expr)> {
-    nest.body.iter().enumerate().filter_map(move |(at, inst)| match inst.op {
-        InstOp::Load { buf: loaded, index, .. } if loaded == buf => Some((at, index)),
+fn loads(nest: &Nest, buf: Buf) -> impl Iterator<Item = (usize, &[Expr])> {
+    nest.body.iter().enumerate().filter_map(move |(at, inst)| match &inst.op {
+        InstOp::Load { buf: loaded, index, .. } if *loaded == buf => Some((at, &index[..])),
         _ => None,
     })
-}
-
-/// The variables of `loops` that `value` tells: all it mentions, if it counts them as digits of mixed radix, and nothing but
-/// sizes beside them.
-fn digits(value: Expr, loops: &[Axis], facts: &Facts) -> Vec<Sym> {
-    let is_size = |e: Expr| e.syms().into_iter().all(|sym| facts.is_symbol_declared(sym));
-    let (mut rest, mut open) = (value, Vec::new());
-    for axis in loops.iter().filter(|axis| value.has_sym(axis.var)) {
-        let Some((factor, without)) = rest.linear(axis.var) else { return Vec::new() };
-        rest = without;
-        open.push((factor, axis));
-    }
-    let (mut radix, mut told) = (Expr::one(), Vec::new());
-    while let Some(at) = open.iter().position(|(factor, _)| *factor == radix) {
-        let (_, axis) = open.swap_remove(at);
-        told.push(axis.var);
-        radix = radix * axis.extent;
-    }
-    // The last radix is no factor of anything; the extents before it are.
-    let extents = loops.iter().filter(|axis| told.contains(&axis.var)).all(|axis| is_size(axis.extent));
-    if open.is_empty() && extents && is_size(rest) { told } else { Vec::new() }
 }

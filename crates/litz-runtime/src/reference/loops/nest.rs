@@ -73,7 +73,7 @@ enum Step {
     Load {
         buf: usize,
         dtype: Dtype,
-        index: Formula,
+        index: Vec<Formula>,
         guard: Vec<Relation>,
         other: Bits,
     },
@@ -112,7 +112,7 @@ enum Step {
     },
     Store {
         buf: usize,
-        index: Formula,
+        index: Vec<Formula>,
         value: usize,
         combine: Option<(ReduceOp, ScalarFn)>,
         is_computed: bool,
@@ -278,8 +278,8 @@ impl<'a> Walk<'a> {
         let (bits, doubt) = match &node.step {
             Step::Load { buf, dtype, index, guard, other } => {
                 if all_hold(guard, &self.symbols).ok_or(Stop::NoValue)? {
-                    let index = self.index(index)?;
-                    let element = memories[*buf].load(index).map_err(|fault| Stop::Element(*buf, fault))?;
+                    let place = self.place_of(*buf, index, memories)?;
+                    let element = memories[*buf].load(place).map_err(|fault| Stop::Element(*buf, fault))?;
                     (cast(*dtype, node.ty, element.0), element.1)
                 } else {
                     (*other, 0.0)
@@ -338,20 +338,19 @@ impl<'a> Walk<'a> {
                 combination.total(*total, running, node.ty)
             }
             Step::Store { buf, index, value, combine, is_computed } => {
-                let (index, (bits, doubt)) = (self.index(index)?, doubted(*value));
+                let (place, (bits, doubt)) = (self.place_of(*buf, index, memories)?, doubted(*value));
                 let stop = |fault| Stop::Element(*buf, fault);
                 let memory = &mut memories[*buf];
-                let place = memory.locate(index).map_err(stop)?;
                 let writer = memory.writers[place];
                 match combine {
                     // Combining stores of one nest may meet, after a run of another wrote the element.
                     Some((op, combine)) => {
-                        let before = memory.load(index).map_err(stop)?;
+                        let before = memory.load(place).map_err(stop)?;
                         let after = combine(before.0, bits, 0);
                         let doubt = doubt::of_combining_store(*op, node.ty, before, (bits, doubt), after);
                         memory.set(place, (after, doubt), writer);
                     }
-                    None if writer == run && !is_computed => return Err(stop(Fault::WrittenTwice { index })),
+                    None if writer == run && !is_computed => return Err(stop(Fault::WrittenTwice { place })),
                     None => memory.set(place, (bits, doubt), run),
                 }
                 (bits, doubt)
@@ -359,6 +358,14 @@ impl<'a> Walk<'a> {
         };
         (self.values[at], self.doubts[at]) = (bits, doubt);
         Ok(())
+    }
+
+    /// The place in memory of the element of a buffer with these coordinates.
+    fn place_of(&self, buf: usize, index: &[Formula], memories: &[Memory]) -> Result<usize, Stop> {
+        index.iter().enumerate().try_fold(0, |place, (dim, formula)| {
+            let offset = memories[buf].offset(dim, self.index(formula)?);
+            offset.map(|offset| place + offset).map_err(|fault| Stop::Element(buf, fault))
+        })
     }
 
     fn index(&self, formula: &Formula) -> Result<i64, Stop> {
@@ -453,6 +460,10 @@ impl Context<'_> {
         Formula::new(expr, &|sym| self.positions.get(&sym).copied()).map_err(unknown)
     }
 
+    fn formulas(&self, exprs: &[Expr]) -> Result<Vec<Formula>, RunError> {
+        exprs.iter().map(|&expr| self.formula(expr)).collect()
+    }
+
     fn relation(&self, rel: &Rel) -> Result<Relation, RunError> {
         let unknown = |sym| self.bug(format!("`{rel}` uses symbol {sym}, which nothing defines"));
         Relation::new(rel, &|sym| self.positions.get(&sym).copied()).map_err(unknown)
@@ -462,7 +473,7 @@ impl Context<'_> {
         let nest = self.nest;
         let mut body: Vec<Node> = Vec::new();
         let after = nest.after_reduce();
-        let varies = varying(nest);
+        let varies = nest.varying();
         for (at, inst) in nest.body.iter().enumerate() {
             // Without reduced axes there is one pass, in order.
             let when = match (nest.reduced.is_empty(), after[at], varies[at]) {
@@ -507,14 +518,14 @@ impl Context<'_> {
         let ty = inst.ty;
         Ok(match &inst.op {
             InstOp::Load { buf, index, guard, other } => {
-                let dtype = self.buffer(*buf)?;
+                let dtype = self.buffer(*buf, index)?;
                 if ty != dtype && ty != dtype.compute() {
                     return Err(self.bug(format!("a load of {dtype} gives {ty}")));
                 }
                 Step::Load {
                     buf: buf.index(),
                     dtype,
-                    index: self.formula(*index)?,
+                    index: self.formulas(index)?,
                     guard: guard.iter().map(|rel| self.relation(rel)).collect::<Result<_, _>>()?,
                     other: Number::from(*other).encode(ty),
                 }
@@ -571,15 +582,16 @@ impl Context<'_> {
                 Step::Scan { combination: self.combination(*op, *value, ty, at)?, axis }
             }
             InstOp::Store { buf, index, value, combine } => {
-                let dtype = self.buffer(*buf)?;
+                let dtype = self.buffer(*buf, index)?;
                 self.expect(dtype, ty)?;
                 self.expect(dtype, self.ty(*value, at)?)?;
                 let combine = combine.map(|op| Ok::<_, RunError>((op, self.function(op.combine(), dtype)?)));
                 let combine = combine.transpose()?;
-                let is_computed = self.has_one_place || self.computed.iter().any(|&sym| index.has_sym(sym));
+                let mentions = |sym: Sym| index.iter().any(|at| at.has_sym(sym));
+                let is_computed = self.has_one_place || self.computed.iter().any(|&sym| mentions(sym));
                 Step::Store {
                     buf: buf.index(),
-                    index: self.formula(*index)?,
+                    index: self.formulas(index)?,
                     value: value.index(),
                     combine,
                     is_computed,
@@ -604,9 +616,15 @@ impl Context<'_> {
         function(op, dtype).ok_or_else(|| self.bug(format!("{} has no meaning for {dtype}", op.name())))
     }
 
-    fn buffer(&self, buf: Buf) -> Result<Dtype, RunError> {
+    /// The type of a buffer that is accessed at these coordinates.
+    fn buffer(&self, buf: Buf, index: &[Expr]) -> Result<Dtype, RunError> {
         let data = self.loops.bufs.get(buf).ok_or_else(|| self.bug(format!("{buf} is no buffer")))?;
-        Ok(data.dtype)
+        match (index.len(), data.sizes.len()) {
+            (found, rank) if found == rank => Ok(data.dtype),
+            (found, rank) => {
+                Err(self.bug(format!("{found} coordinates for `{}` of {rank} dimensions", data.name)))
+            }
+        }
     }
 
     /// The type of an earlier value.
@@ -618,20 +636,4 @@ impl Context<'_> {
     fn expect(&self, expected: Dtype, found: Dtype) -> Result<(), RunError> {
         if expected == found { Ok(()) } else { Err(self.bug(format!("expected {expected}, found {found}"))) }
     }
-}
-
-/// For each instruction, whether it differs from one reduced point to another.
-fn varying(nest: &Nest) -> Vec<bool> {
-    let mut symbols: Vec<Sym> = nest.reduced.iter().map(|axis| axis.var).collect();
-    let mut varies: Vec<bool> = Vec::new();
-    for inst in &nest.body {
-        let by_operand = inst.op.operands().iter().any(|val| varies.get(val.index()) == Some(&true));
-        let by_symbol = inst.op.exprs().iter().any(|e| symbols.iter().any(|&sym| e.has_sym(sym)));
-        let own = !inst.op.is_reduction() && (by_operand || by_symbol);
-        if let (InstOp::Bind { sym, .. }, true) = (&inst.op, own) {
-            symbols.push(*sym);
-        }
-        varies.push(own);
-    }
-    varies
 }

@@ -38,11 +38,11 @@ fn the_first_example_of_the_definition() {
         buf w: f32[2, 3] = const \"fc1.weight\"
         buf h: f32[s0, 2]
         nest n0 [i in s0, j in 2 | k in 3] {
-            %0: f32 = load x[3*i + k]
-            %1: f32 = load w[3*j + k]
+            %0: f32 = load x[i, k]
+            %1: f32 = load w[j, k]
             %2: f32 = mul %0, %1
             %3: f32 = reduce.sum %2
-            store h[2*i + j] = %3
+            store h[i, j] = %3
         }
         return h, int(s0), 7, none";
     let weights =
@@ -70,17 +70,18 @@ fn layouts_of_inputs_are_free_and_gaps_are_nobodys() {
         format!(
             "buf x: i64[2, 3]{{4, 1}} = input
             buf y: i64[2, 3]
-            nest n [i in 2, j in 3] {{ %0: i64 = load x[{index}] store y[3*i + j] = %0 }}
+            nest n [i in 2, j in 3] {{ %0: i64 = load x[{index}] store y[i, j] = %0 }}
             return y"
         )
     };
-    assert_eq!(result(&copy("4*i + j"), std::slice::from_ref(&x)), x);
+    assert_eq!(result(&copy("i, j"), std::slice::from_ref(&x)), x);
     // The fourth of each row's places belongs to no element.
-    assert!(refusal(&copy("i + 2*j"), std::slice::from_ref(&x)).contains("nothing wrote element 3 of `x`"));
-    assert!(
-        refusal(&copy("4*i + j + 1"), std::slice::from_ref(&x)).contains("nothing wrote element 3 of `x`")
-    );
-    assert!(refusal(&copy("9*i + j"), &[x]).contains("`x` has 7 elements, and the index is 9"));
+    for (index, dim, outside, size) in [("i, j + 1", 1, 3, 3), ("2*i, j", 0, 2, 2), ("i, -j", 1, -1, 3)] {
+        let said = refusal(&copy(index), std::slice::from_ref(&x));
+        let expected = format!("index {outside} is outside of dimension {dim} of `x`, which has size {size}");
+        assert!(said.contains(&expected), "{said}");
+    }
+    assert!(refusal(&copy("3*i + j"), &[x]).contains("1 coordinates for `x` of 2 dimensions"));
 }
 
 #[test]
@@ -128,7 +129,7 @@ fn reductions_over_nothing_give_their_identity_and_what_follows_runs() {
         buf w: i32[2] = input
         buf y: i32[2]
         nest r [i in 2 | k in n] {
-            %0: i32 = load x[n*i + k]
+            %0: i32 = load x[i, k]
             %1: i32 = reduce.max %0
             %2: i32 = load w[i]
             %3: i32 = add %1, %2
@@ -143,7 +144,7 @@ fn reductions_over_nothing_give_their_identity_and_what_follows_runs() {
     assert_eq!(run(2, &[5, 7, -3, -4]), tensor(&[2], &[8, -4]));
     assert_eq!(run(0, &[]), tensor(&[2], &[i32::MIN + 1, i32::MAX]));
     let arg = "buf y: i64[]
-        nest r [ | k in 0] { %0: f32 = const 1.0 %1: i64 = reduce.argmax %0 store y[0] = %1 }
+        nest r [ | k in 0] { %0: f32 = const 1.0 %1: i64 = reduce.argmax %0 store y[] = %1 }
         return y";
     assert_eq!(result(arg, &[]), tensor(&[], &[0i64]));
 }
@@ -152,8 +153,8 @@ fn reductions_over_nothing_give_their_identity_and_what_follows_runs() {
 fn arg_reductions_take_the_first_of_equals_and_nan_first() {
     let arg = "buf x: f32[2, 3] = input
         buf hi: i64[] buf lo: i64[]
-        nest a [ | i in 2, j in 3] { %0: f32 = load x[3*i + j] %1: i64 = reduce.argmax %0 store hi[0] = %1 }
-        nest b [ | i in 2, j in 3] { %0: f32 = load x[3*i + j] %1: i64 = reduce.argmin %0 store lo[0] = %1 }
+        nest a [ | i in 2, j in 3] { %0: f32 = load x[i, j] %1: i64 = reduce.argmax %0 store hi[] = %1 }
+        nest b [ | i in 2, j in 3] { %0: f32 = load x[i, j] %1: i64 = reduce.argmin %0 store lo[] = %1 }
         return hi, lo";
     let both = |x: &[f32; 6]| {
         let outputs = try_run(arg, &[], &[tensor(&[2, 3], x)]).expect("it fits").outputs;
@@ -169,14 +170,14 @@ fn scans_run_along_their_axis_for_each_point_of_the_others() {
     let scans = "buf x: f32[2, 3] = input
         buf along: f32[2, 3] buf across: f32[2, 3]
         nest a [i in 2, j in 3] {
-            %0: f32 = load x[3*i + j]
+            %0: f32 = load x[i, j]
             %1: f32 = scan.sum %0 over j
-            store along[3*i + j] = %1
+            store along[i, j] = %1
         }
         nest b [i in 2, j in 3] {
-            %0: f32 = load x[3*i + j]
+            %0: f32 = load x[i, j]
             %1: f32 = scan.max %0 over i
-            store across[3*i + j] = %1
+            store across[i, j] = %1
         }
         return along, across";
     let outputs =
@@ -190,15 +191,15 @@ fn regions_repeat_their_nests_and_carry_between_iterations() {
     let region = "buf x: f32[6] = input
         buf sum: f32[] buf most: f32[3]
         region total over block in 3 carry sum {
-            nest zero [] { %0: f32 = const 10.0 store sum[0] = %0 }
+            nest zero [] { %0: f32 = const 10.0 store sum[] = %0 }
             nest add [block in 3 | i in 2] {
                 %0: f32 = load x[2*block + i]
                 %1: f32 = reduce.sum %0
-                %2: f32 = load sum[0]
+                %2: f32 = load sum[]
                 %3: f32 = add %1, %2
-                store sum[0] = %3
+                store sum[] = %3
             }
-            nest keep [block in 3] { %0: f32 = load sum[0] store most[block] = %0 }
+            nest keep [block in 3] { %0: f32 = load sum[] store most[block] = %0 }
         }
         return sum, most";
     let x = tensor(&[6], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
@@ -228,7 +229,7 @@ fn combining_stores_meet_and_need_something_to_combine_with() {
 fn narrow_types_compute_in_f32_and_sums_of_them_stay_there() {
     let sum = "buf x: bf16[300] = input
         buf y: bf16[] buf z: bf16[2]
-        nest r [ | i in 300] { %0: bf16 = load x[i] %1: bf16 = reduce.sum %0 store y[0] = %1 }
+        nest r [ | i in 300] { %0: bf16 = load x[i] %1: bf16 = reduce.sum %0 store y[] = %1 }
         nest zero [i in 2] { %0: bf16 = const 0.0 store z[i] = %0 }
         nest each [i in 300] { %0: bf16 = load x[i] store.sum z[0] = %0 }
         nest wide [ | i in 300] { %0: f32 = load x[i] %1: f32 = reduce.sum %0 %2: bf16 = cast %1 store.sum z[1] = %2 }
@@ -292,7 +293,7 @@ fn doubts(body: &str, inputs: &[Tensor]) -> Vec<f64> {
 fn sums_are_in_doubt_by_their_terms_and_whole_numbers_are_not() {
     let sum = "buf x: f32[3] = input
         buf y: f32[]
-        nest r [ | i in 3] { %0: f32 = load x[i] %1: f32 = reduce.sum %0 store y[0] = %1 }
+        nest r [ | i in 3] { %0: f32 = load x[i] %1: f32 = reduce.sum %0 store y[] = %1 }
         return y";
     assert_eq!(doubts(sum, &[tensor(&[3], &[1f32, 2.0, 3.0])]), [0.0]);
     let cancelling = doubts(sum, &[tensor(&[3], &[1e8f32, 0.5, -1e8])])[0];
@@ -305,7 +306,7 @@ fn sums_are_in_doubt_by_their_terms_and_whole_numbers_are_not() {
 #[test]
 fn products_are_in_doubt_where_those_of_some_factors_leave_the_type() {
     let product = "buf x: f32[3] = input buf y: f32[]
-        nest r [ | i in 3] { %0: f32 = load x[i] %1: f32 = reduce.prod %0 store y[0] = %1 } return y";
+        nest r [ | i in 3] { %0: f32 = load x[i] %1: f32 = reduce.prod %0 store y[] = %1 } return y";
     assert_eq!(doubts(product, &[tensor(&[3], &[0f32, 2.0, -3.0])]), [0.0]);
     // Infinity times zero, or zero.
     assert_eq!(doubts(product, &[tensor(&[3], &[0f32, 3e38, 3.0])]), [f64::INFINITY]);
@@ -354,7 +355,7 @@ fn doubts_pass_through_operations() {
 fn what_is_near_is_not_told_apart() {
     let program = "buf x: f32[2] = input
         buf y: i64[] buf less: bool[1] buf chosen: f32[1]
-        nest n [ | i in 2] { %0: f32 = load x[i] %1: f32 = exp %0 %2: i64 = reduce.argmax %1 store y[0] = %2 }
+        nest n [ | i in 2] { %0: f32 = load x[i] %1: f32 = exp %0 %2: i64 = reduce.argmax %1 store y[] = %2 }
         nest m [i in 1] {
             %0: f32 = load x[0]
             %1: f32 = exp %0

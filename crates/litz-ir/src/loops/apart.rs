@@ -1,0 +1,293 @@
+//! Says whether two accesses can only touch one place at the same point of the loops around both.
+
+use super::{Axis, InstOp, Loops, Nest};
+use litz_sym::{Expr, Facts, Range, Rel, Sym};
+use std::rc::Rc;
+
+/// A nest in the loops of a kernel: its axes in terms of these, and what is known of them.
+#[derive(Clone)]
+pub struct Visit<'a> {
+    loops: &'a Loops,
+    nest: &'a Nest,
+    /// Values of the axes, and of what the nest binds to data.
+    values: Rc<[(Sym, Expr)]>,
+    facts: Rc<Facts>,
+    /// Variables of the loops, and names of what no loop gives.
+    vars: Rc<[Sym]>,
+}
+
+/// A load or store where it happens.
+#[derive(Clone)]
+pub struct Touch<'a> {
+    loops: &'a Loops,
+    /// Sizes and strides of the buffer.
+    layout: (&'a [Expr], &'a [Expr]),
+    /// The place in memory, then the coordinates.
+    sides: Vec<Expr>,
+    facts: Rc<Facts>,
+    vars: Rc<[Sym]>,
+}
+
+/// What is equal where two accesses touch one element: a side of each.
+type Equation = (Expr, Expr);
+
+impl<'a> Visit<'a> {
+    /// The nest at the loops `around` it, outermost first, which give its axes the values `bind`. An axis without a value may
+    /// have any. None where the loops have no points of the nest.
+    pub fn new(
+        loops: &'a Loops,
+        nest: &'a Nest,
+        bind: &[(Sym, Expr)],
+        around: impl Iterator<Item = Axis>,
+    ) -> Option<Visit<'a>> {
+        let mut facts = loops.facts.clone();
+        let mut vars = Vec::new();
+        for axis in around {
+            if axis.extent.as_int().map_or_else(|| facts.known(&Rel::le(axis.extent, 0)).is_yes(), |n| n <= 0)
+            {
+                return None;
+            }
+            facts.declare_index(axis.var, axis.extent);
+            vars.push(axis.var);
+        }
+        let mut values = Vec::new();
+        for axis in nest.indices() {
+            match bind.iter().find(|bound| bound.0 == axis.var) {
+                None => {
+                    let named = Sym::new(&format!("{} of {}", axis.var, nest.name));
+                    facts.declare_index(named, axis.extent);
+                    vars.push(named);
+                    values.push((axis.var, Expr::sym(named)));
+                }
+                Some(&(_, value)) => {
+                    // Points of the loops that are none of the nest do not run.
+                    let is_point = Rel::lt(value, axis.extent);
+                    let is_known = is_less(value, axis.extent, &facts) || facts.known(&is_point).is_yes();
+                    if !is_known && !facts.assume(is_point) {
+                        return None;
+                    }
+                    values.push((axis.var, value));
+                }
+            }
+        }
+        Some(Visit { loops, nest, values: values.into(), facts: Rc::new(facts), vars: vars.into() })
+    }
+
+    /// The load or store at a position of the nest's body. None where it never happens.
+    ///
+    /// # Panics
+    /// When the instruction there is neither.
+    pub fn touch(&self, at: usize) -> Option<Touch<'a>> {
+        let Visit { loops, nest, values, vars, .. } = self;
+        let value = |sym: Sym| values.iter().find(|bound| bound.0 == sym).map(|bound| bound.1);
+        let mut facts = self.facts.clone();
+        if let InstOp::Load { guard, .. } = &nest.body[at].op {
+            for rel in guard {
+                let holds = Rel { cmp: rel.cmp, lhs: rel.lhs.subst(&value), rhs: rel.rhs.subst(&value) };
+                if !Rc::make_mut(&mut facts).assume(holds) {
+                    return None;
+                }
+            }
+        }
+        let here = |e: Expr| {
+            let e = e.subst(&value);
+            if e.is_polynomial() { e } else { facts.simplify(e) }
+        };
+        let (buf, index) = nest.body[at].op.element().expect("a load or store");
+        let place = here(loops.place(nest, buf, index));
+        let sides = std::iter::once(place).chain(index.iter().map(|&coordinate| here(coordinate))).collect();
+        let data = &loops.bufs[buf];
+        let layout = (&data.sizes[..], &data.strides[..]);
+        Some(Touch { loops, layout, sides, facts, vars: vars.clone() })
+    }
+}
+
+/// How much is asked of facts.
+#[derive(Clone, Copy, PartialEq)]
+enum Effort {
+    /// Ranges of symbols.
+    Ranges,
+    /// All that is known.
+    Facts,
+}
+
+impl Touch<'_> {
+    /// Whether this access and another, of buffers that take one memory, touch the same element of it only where the
+    /// variables of the loops `shared` are equal.
+    ///
+    /// Where both touch one element, the places in memory are equal, and the coordinates, too, of buffers that are laid out
+    /// alike; so are the remainders of both by any number. A side of such an equation is read as `step*v + rest`. Where both
+    /// have the same step for a shared loop, and no rest reaches a step, they have equal `v` as well.
+    pub fn is_apart(&self, shared: &[Axis], other: &Touch<'_>) -> bool {
+        let count = if self.layout == other.layout { self.sides.len() } else { 1 };
+        let sides = self.sides.iter().copied().zip(other.sides.iter().copied());
+        let mut equations: Vec<Equation> = sides.take(count).collect();
+        let is_once = |axis: &Axis| match axis.extent.as_int() {
+            Some(extent) => extent <= 1,
+            None => self.loops.facts.known(&Rel::le(axis.extent, 1)).is_yes(),
+        };
+        let mut left: Vec<Sym> = shared.iter().filter(|axis| !is_once(axis)).map(|axis| axis.var).collect();
+        if equations.iter().any(|&equation| self.never_holds(equation, other, Effort::Ranges)) {
+            return true;
+        }
+        // What no equation has on both sides, none tells.
+        let is_in = |var: Sym, &(a, b): &Equation| a.has_sym(var) && b.has_sym(var);
+        if left.iter().all(|&var| equations.iter().any(|equation| is_in(var, equation))) {
+            self.tell(&mut equations, &mut left, other, Effort::Ranges);
+            self.tell(&mut equations, &mut left, other, Effort::Facts);
+            if !left.is_empty() {
+                equations.extend(self.remainders(&equations, other));
+                self.tell(&mut equations, &mut left, other, Effort::Facts);
+            }
+        }
+        left.is_empty() || equations.iter().any(|&equation| self.never_holds(equation, other, Effort::Facts))
+    }
+
+    /// Takes from `left` the variables that are equal where the equations hold.
+    fn tell(&self, equations: &mut Vec<Equation>, left: &mut Vec<Sym>, other: &Touch<'_>, effort: Effort) {
+        let is_told = |var: Sym, equations: &[Equation]| {
+            equations.iter().any(|&equation| self.tells(var, equation, other, effort))
+        };
+        while let Some(told) = left.iter().position(|&var| is_told(var, equations)) {
+            let var = left.swap_remove(told);
+            // What is equal on both sides is in nothing's way without it.
+            let without = |&(a, b): &Equation| {
+                let ((step, rest), (other_step, other_rest)) = (a.linear(var)?, b.linear(var)?);
+                (a.has_sym(var) && step == other_step).then_some((rest, other_rest))
+            };
+            let shorter: Vec<Equation> = equations.iter().filter_map(without).collect();
+            equations.extend(shorter);
+        }
+    }
+
+    /// Whether both sides are `step*var + rest`, and the rests of both are within the same step.
+    fn tells(&self, var: Sym, (a, b): Equation, other: &Touch<'_>, effort: Effort) -> bool {
+        let (Some((step, rest)), Some((other_step, other_rest))) = (a.linear(var), b.linear(var)) else {
+            return false;
+        };
+        if step != other_step || step.is_zero() || step.has_sym(var) {
+            return false;
+        }
+        // A step may begin with what neither loops nor data change, or at a whole number of steps.
+        let is_size = |e: Expr| e.syms().into_iter().all(|sym| self.loops.facts.is_symbol_declared(sym));
+        let terms = rest.terms().filter(|term| is_size(term.1)).map(|(n, term)| term * n);
+        let offset = terms.sum::<Expr>() + rest.constant();
+        let is_within = |first: Expr| {
+            let is_below = |rest: Expr, facts: &Facts| match effort {
+                Effort::Ranges => is_less(rest, step, facts) && range(rest, facts).lo >= 0,
+                Effort::Facts => {
+                    facts.known(&Rel::le(0, rest)).is_yes() && facts.known(&Rel::lt(rest, step)).is_yes()
+                }
+            };
+            is_below(rest - first, &self.facts) && is_below(other_rest - first, &other.facts)
+        };
+        let whole =
+            if offset.is_zero() { offset } else { step * self.loops.facts.simplify(offset.floordiv(step)) };
+        is_within(whole) || whole != offset && is_within(offset)
+    }
+
+    /// Remainders of both sides of equations by the steps that either has.
+    fn remainders(&self, equations: &[Equation], other: &Touch<'_>) -> Vec<Equation> {
+        let mut found = Vec::new();
+        for &(a, b) in equations {
+            let steps = |side: Expr| {
+                side.syms().into_iter().filter_map(move |sym| side.linear(sym).map(|linear| linear.0))
+            };
+            let mut steps: Vec<Expr> = steps(a).chain(steps(b)).collect();
+            steps.sort();
+            steps.dedup();
+            steps.retain(|step| !step.is_one() && self.facts.known(&Rel::lt(0, *step)).is_yes());
+            for step in steps {
+                found.push((self.facts.simplify(a.modulo(step)), other.facts.simplify(b.modulo(step))));
+            }
+        }
+        found
+    }
+
+    /// Whether all values of the one side are less than those of the other, or greater.
+    fn never_holds(&self, (a, b): Equation, other: &Touch<'_>, effort: Effort) -> bool {
+        if effort == Effort::Ranges {
+            let (a, b) = (range(a, &self.facts), range(b, &other.facts));
+            return a.hi < b.lo || b.hi < a.lo;
+        }
+        let last = |e: Expr, touch: &Touch<'_>| touch.facts.largest(e, &touch.vars);
+        let is_free = |e: Expr| self.vars.iter().chain(&*other.vars).all(|&var| !e.has_sym(var));
+        let is_less = |last: Expr, first: Expr| {
+            is_free(last) && is_free(first) && self.loops.facts.known(&Rel::lt(last, first)).is_yes()
+        };
+        is_less(last(a, self), -last(-b, other)) || is_less(last(b, other), -last(-a, self))
+    }
+}
+
+/// The values of an expression by those of its symbols.
+fn range(e: Expr, facts: &Facts) -> Range {
+    e.range(&|sym| facts.range_of(sym))
+}
+
+/// Whether ranges alone say that `a` is less than `b`.
+fn is_less(a: Expr, b: Expr, facts: &Facts) -> bool {
+    b.as_int().is_some_and(|b| range(a, facts).hi < b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Stmt;
+    use super::*;
+
+    /// Whether two accesses of a buffer `x: f32[64, 512]` are apart in the first `shared` of these loops.
+    fn are_apart(loops: &[(&str, i64)], shared: usize, one: &str, other: &str) -> bool {
+        let axes: Vec<String> = loops.iter().map(|(var, extent)| format!("{var} in {extent}")).collect();
+        let text = format!(
+            "loops @l on cpu {{ buf x: f32[64, 512] = input
+            nest n [{}] {{ %0: f32 = load x[{one}] %1: f32 = load x[{other}] }} return }}",
+            axes.join(", ")
+        );
+        let program = crate::text::loops::parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
+        let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
+        let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
+        let visit = Visit::new(&program, nest, &bind, nest.axes.iter().copied()).expect("there are points");
+        let [one, other] = [0, 1].map(|at| visit.touch(at).expect("there is no guard"));
+        one.is_apart(&nest.axes[..shared], &other)
+    }
+
+    #[test]
+    fn rows_are_apart_whatever_runs_inside_of_them() {
+        let loops = [("i", 4), ("j", 8), ("k", 8)];
+        assert!(are_apart(&loops, 1, "i, j", "i, k"));
+        assert!(are_apart(&loops, 1, "0, 8*i + j", "0, 8*i + k"));
+        assert!(
+            !are_apart(&loops, 1, "0, 7*i + j", "0, 7*i + k"),
+            "a row's last element is the next row's first"
+        );
+        assert!(are_apart(&loops, 1, "0, 8*i + j + 1", "0, 8*i + k + 1"));
+        assert!(!are_apart(&loops, 1, "0, 8*i + j + 1", "0, 8*i + k"));
+        assert!(!are_apart(&loops, 1, "i, j", "2*i, k"));
+        assert!(!are_apart(&loops, 1, "i, j", "-i + 3, j"));
+        assert!(!are_apart(&loops, 1, "0, j", "0, j"), "nothing tells the row");
+    }
+
+    #[test]
+    fn every_shared_loop_is_told() {
+        let loops = [("i", 4), ("j", 8), ("k", 8)];
+        assert!(are_apart(&loops, 2, "i, j", "i, j"));
+        assert!(are_apart(&loops, 2, "0, 64*j + 8*i + k", "0, 64*j + 8*i"));
+        assert!(are_apart(&loops, 2, "k, 8*i + j", "0, 8*i + j"), "a longer step is in nobody's way");
+        assert!(are_apart(&loops, 1, "0, 4*j + i", "0, 4*k + i"), "the remainder by a longer step tells it");
+        assert!(!are_apart(&loops, 1, "0, 3*j + i", "0, 3*k + i"));
+        assert!(!are_apart(&loops, 2, "0, 8*i + j", "0, 8*i + k"));
+        assert!(!are_apart(&loops, 2, "i, k", "i, j"));
+    }
+
+    #[test]
+    fn heads_of_symbolic_matrices_are_apart() {
+        let text = "loops @l on cpu { sym s58 in [0, 16] sym s48 in [2, 64] buf x: f32[s58, 4, s48, s48] = input
+            nest n [g0 in 4*s58, g1 in s48, r in s48, q in s48] { %0: f32 = load x[floordiv(g0, 4), mod(g0, 4), g1, r]
+            %1: f32 = load x[floordiv(g0, 4), mod(g0, 4), g1, q] } return }";
+        let program = crate::text::loops::parse(text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
+        let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
+        let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
+        let visit = Visit::new(&program, nest, &bind, nest.axes.iter().copied()).expect("there are points");
+        let [one, other] = [0, 1].map(|at| visit.touch(at).expect("there is no guard"));
+        assert!(one.is_apart(&nest.axes[..2], &other));
+    }
+}

@@ -1,0 +1,160 @@
+//! Checks that statements which share loops respect what they depend on.
+//!
+//! Of two statements that touch one buffer, at least one of them writing it, the earlier one has to be done with an element
+//! before the later one comes to it. In the text of a kernel it stands first, so within one iteration of the loops that
+//! both share it is. What is left to prove is that they never touch an element in different iterations: by the places in
+//! memory that both touch, in terms of the loops around each.
+//!
+//! Two kinds of shared loops need no proof: those of tiles, which are sunk to the leaves, so that a leaf is done with all
+//! points of a tile before the next one begins; and the loop of a region around nests that the region repeats, since
+//! iteration after iteration is what the region asks for.
+
+use std::collections::HashMap;
+
+use litz_sym::Expr;
+
+use super::{Around, Place, Verifier};
+use crate::loops::{Axis, Buf, InstOp, Loops, Nest, Span, Stmt, Touch, Visit};
+use crate::schedule::{LoopKind, Part};
+
+/// A load or store of a leaf.
+struct Access<'a> {
+    stmt: usize,
+    nest: &'a Nest,
+    place: &'a Place,
+    /// Position of the instruction.
+    at: usize,
+    is_store: bool,
+}
+
+/// What leaves and their accesses touch, made where it is asked for.
+#[derive(Default)]
+struct Touches<'a> {
+    visits: HashMap<usize, Option<Visit<'a>>>,
+    touches: HashMap<(usize, usize), Option<Touch<'a>>>,
+}
+
+impl<'a> Touches<'a> {
+    /// None where the access never happens.
+    fn of(&mut self, loops: &'a Loops, access: &Access<'a>) -> Option<Touch<'a>> {
+        let Access { nest, place, at, .. } = *access;
+        let visit = self.visits.entry(place.at).or_insert_with(|| {
+            Visit::new(loops, nest, &place.bind, place.path.iter().map(|around| around.axis))
+        });
+        let touch = self.touches.entry((place.at, at));
+        touch.or_insert_with(|| visit.as_ref().and_then(|visit| visit.touch(at))).clone()
+    }
+}
+
+impl Verifier<'_> {
+    /// Reports accesses of statements that share loops, and may touch one element in another order than the program's.
+    /// `spans` are the statements of regions.
+    pub(super) fn dependences(&mut self, spans: &[Span]) {
+        let (mut problems, mut touches) = (Vec::new(), Touches::default());
+        for accesses in self.accesses().values() {
+            for (number, one) in accesses.iter().enumerate() {
+                for other in &accesses[number + 1..] {
+                    let is_dependence = (one.is_store || other.is_store) && one.stmt != other.stmt;
+                    if !is_dependence || one.place.step != other.place.step {
+                        continue;
+                    }
+                    let shared = shared(one, other, spans);
+                    if shared.is_empty() {
+                        continue;
+                    }
+                    let [mine, theirs] = [one, other].map(|access| touches.of(self.loops, access));
+                    if let (Some(mine), Some(theirs)) = (mine, theirs)
+                        && !mine.is_apart(&shared, &theirs)
+                    {
+                        problems.push(self.conflict(&shared, one, other));
+                    }
+                }
+            }
+        }
+        problems.sort();
+        problems.dedup();
+        problems.into_iter().for_each(|problem| self.report.fail("dependence", problem));
+    }
+
+    /// The accesses of each buffer that a kernel writes, in the order of the program.
+    fn accesses(&self) -> HashMap<Buf, Vec<Access<'_>>> {
+        let mut accesses: HashMap<Buf, Vec<Access>> = HashMap::new();
+        for (stmt, places) in self.placed.iter().enumerate() {
+            let Stmt::Nest(nest) = &self.loops.stmts[stmt] else { continue };
+            let runs_in = nest.parts();
+            for place in places {
+                for (at, inst) in
+                    nest.body.iter().enumerate().filter(|(at, _)| runs_in[*at].contains(&place.part))
+                {
+                    if let Some((buf, _)) = inst.op.element() {
+                        let is_store = matches!(inst.op, InstOp::Store { .. });
+                        accesses.entry(buf).or_default().push(Access { stmt, nest, place, at, is_store });
+                    }
+                }
+            }
+        }
+        accesses.retain(|_, accesses| accesses.iter().any(|access| access.is_store));
+        accesses
+    }
+
+    /// What may go wrong, and where.
+    fn conflict(&self, shared: &[Axis], one: &Access, other: &Access) -> String {
+        let access = |access: &Access| {
+            let word = if access.is_store { "store" } else { "load" };
+            let element = access.nest.body[access.at].op.element();
+            let (buf, index) = element.expect("invariant: an access is a load or store");
+            let index: Vec<String> = index.iter().map(ToString::to_string).collect();
+            format!("`{}`: {word} {}[{}]", access.nest.name, self.loops.bufs[buf].name, index.join(", "))
+        };
+        let loops: Vec<&str> = shared.iter().map(|axis| axis.var.name()).collect();
+        format!(
+            "{} and {} may touch one element in different iterations of {}",
+            access(one),
+            access(other),
+            loops.join(", ")
+        )
+    }
+}
+
+/// The loops around both of two accesses whose iterations have to be told apart.
+fn shared(one: &Access, other: &Access, spans: &[Span]) -> Vec<Axis> {
+    let region =
+        spans.iter().find(|span| [one.stmt, other.stmt].iter().all(|stmt| span.stmts.contains(stmt)));
+    let is_of_region = |around: &Around| {
+        let counts = |access: &Access, over| access.place.value(over) == Some(Expr::sym(around.axis.var));
+        region.is_some_and(|span| counts(one, span.over.var) && counts(other, span.over.var))
+    };
+    let is_sunk = |around: &Around| match around.kind {
+        Some(LoopKind::Tile | LoopKind::TileVector { .. } | LoopKind::Mma) => true,
+        None
+        | Some(
+            LoopKind::For
+            | LoopKind::Partial
+            | LoopKind::Unroll
+            | LoopKind::Vector { .. }
+            | LoopKind::Thread
+            | LoopKind::Warp,
+        ) => false,
+    };
+    let both = one.place.path.iter().zip(&other.place.path).take_while(|(a, b)| a.number == b.number);
+    both.map(|(around, _)| around)
+        .filter(|around| !is_sunk(around) && !is_of_region(around))
+        .map(|around| around.axis)
+        .collect()
+}
+
+impl Nest {
+    /// For each instruction, the parts of the nest in which a leaf runs it.
+    fn parts(&self) -> Vec<Vec<Part>> {
+        if !self.reduces() {
+            return vec![vec![Part::Whole]; self.body.len()];
+        }
+        let (after, varies) = (self.after_reduce(), self.varying());
+        let parts = |at: usize| match (after[at], varies[at]) {
+            (true, _) => vec![Part::Tail],
+            (false, true) => vec![Part::Body],
+            (false, false) => vec![Part::Body, Part::Tail],
+        };
+        (0..self.body.len()).map(parts).collect()
+    }
+}
