@@ -22,7 +22,7 @@ pub struct Touch<'a> {
     loops: &'a Loops,
     /// Sizes and strides of the buffer.
     layout: (&'a [Expr], &'a [Expr]),
-    /// The place in memory, then the coordinates.
+    /// The place in memory, then the coordinates where they follow from it.
     sides: Vec<Expr>,
     facts: Rc<Facts>,
     vars: Rc<[Sym]>,
@@ -95,8 +95,10 @@ impl<'a> Visit<'a> {
         };
         let (buf, index) = nest.body[at].op.element().expect("a load or store");
         let place = here(loops.place(nest, buf, index));
-        let sides = std::iter::once(place).chain(index.iter().map(|&coordinate| here(coordinate))).collect();
         let data = &loops.bufs[buf];
+        // Elements of several coordinates may share a place unless the buffer is dense.
+        let coordinates = index.iter().filter(|_| data.is_dense()).map(|&coordinate| here(coordinate));
+        let sides = std::iter::once(place).chain(coordinates).collect();
         let layout = (&data.sizes[..], &data.strides[..]);
         Some(Touch { loops, layout, sides, facts, vars: vars.clone() })
     }
@@ -236,9 +238,13 @@ mod tests {
 
     /// Whether two accesses of a buffer `x: f32[64, 512]` are apart in the first `shared` of these loops.
     fn are_apart(loops: &[(&str, i64)], shared: usize, one: &str, other: &str) -> bool {
+        are_apart_in("f32[64, 512]", loops, shared, one, other)
+    }
+
+    fn are_apart_in(layout: &str, loops: &[(&str, i64)], shared: usize, one: &str, other: &str) -> bool {
         let axes: Vec<String> = loops.iter().map(|(var, extent)| format!("{var} in {extent}")).collect();
         let text = format!(
-            "loops @l on cpu {{ buf x: f32[64, 512] = input
+            "loops @l on cpu {{ buf x: {layout} = input
             nest n [{}] {{ %0: f32 = load x[{one}] %1: f32 = load x[{other}] }} return }}",
             axes.join(", ")
         );
@@ -264,6 +270,16 @@ mod tests {
         assert!(!are_apart(&loops, 1, "i, j", "2*i, k"));
         assert!(!are_apart(&loops, 1, "i, j", "-i + 3, j"));
         assert!(!are_apart(&loops, 1, "0, j", "0, j"), "nothing tells the row");
+    }
+
+    #[test]
+    fn coordinates_tell_nothing_where_elements_share_places() {
+        let loops = [("i", 4), ("j", 8), ("k", 8)];
+        assert!(are_apart_in("f32[4, 8]", &loops, 1, "i, j", "i, k"));
+        assert!(
+            !are_apart_in("f32[4, 8]{1, 1}", &loops, 1, "i, j", "i, k"),
+            "x[0, 1] lies where x[1, 0] does"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use litz_sym::{Expr, Facts, Range, Rel, Sym};
 
 use super::Verifier;
-use crate::ids::{Id, Table};
+use crate::ids::Table;
 use crate::loops::{Axis, Buf, BufData, Extern, InstOp, Nest};
 
 impl Verifier<'_> {
@@ -192,38 +192,27 @@ fn happenings(nest: &Nest) -> Vec<Happening<'_>> {
     }
     // Symbols that the body bound so far, and whether they vary along the reduced axes.
     let mut bound: Vec<(Axis, bool)> = Vec::new();
-    let mut varies: Vec<bool> = Vec::with_capacity(nest.body.len());
     let mut found = Vec::new();
-    for (at, inst) in nest.body.iter().enumerate() {
+    for (at, (inst, is_varying)) in nest.body.iter().zip(nest.varying()).enumerate() {
         let exprs = inst.op.exprs();
         let mentions = |sym: Sym| exprs.iter().any(|expr| expr.has_sym(sym));
-        let is_varying = nest.reduced.iter().any(|axis| mentions(axis.var))
-            || bound.iter().any(|(axis, varies)| *varies && mentions(axis.var))
-            || inst.op.operands().iter().any(|val| varies.get(val.index()) == Some(&true));
         let (buf, index, guard, is_store) = match &inst.op {
             InstOp::Load { buf, index, guard, .. } => (*buf, &index[..], &guard[..], false),
             InstOp::Store { buf, index, .. } => (*buf, &index[..], &[][..], true),
             InstOp::Bind { sym, extent, .. } => {
                 bound.push((Axis { var: *sym, extent: *extent }, is_varying));
-                varies.push(is_varying);
                 continue;
             }
-            InstOp::Reduce(..) | InstOp::ArgReduce { .. } => {
-                varies.push(false);
-                continue;
-            }
-            InstOp::Const(_)
+            InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Const(_)
             | InstOp::Index(_)
             | InstOp::Cond(_)
             | InstOp::Op(..)
             | InstOp::Cast(_)
             | InstOp::Bitcast(_)
-            | InstOp::Scan { .. } => {
-                varies.push(is_varying);
-                continue;
-            }
+            | InstOp::Scan { .. } => continue,
         };
-        varies.push(is_varying);
         let symbols: Vec<&(Axis, bool)> = bound.iter().filter(|(axis, _)| mentions(axis.var)).collect();
         let is_outer = is_store || !symbols.is_empty();
         let is_reduced = is_store && is_varying || symbols.iter().any(|(_, varies)| *varies);
