@@ -46,38 +46,53 @@ impl Checker<'_> {
     fn block(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
         let mut out = Vec::with_capacity(stmts.len());
         for mut stmt in stmts {
+            for block in stmt.blocks_mut() {
+                *block = self.block(std::mem::take(block));
+            }
             match &mut stmt {
-                Stmt::Loop(inner) => inner.body = self.block(std::mem::take(&mut inner.body)),
-                Stmt::If { then, other, .. } => {
-                    *then = self.block(std::mem::take(then));
-                    *other = self.block(std::mem::take(other));
-                }
                 Stmt::Let { op: Op::Load { mem, index, guard, .. }, .. }
-                | Stmt::Store { mem, index, guard, .. } => {
-                    *index = self.checked(*mem, *index, guard, &mut out);
-                }
-                Stmt::ArgStore { best, index, .. } => {
-                    *index = self.checked(*best, *index, &mut Vec::new(), &mut out);
-                }
-                Stmt::Let { .. } | Stmt::Bind { .. } => {}
+                | Stmt::Store { mem, index, guard, .. } => self.check(*mem, index, guard, &mut out),
+                Stmt::ArgStore { best, index, .. } => self.check(*best, index, &mut Vec::new(), &mut out),
+                Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => {}
             }
             out.push(stmt);
         }
         out
     }
 
-    /// The index to use for `index`. Registers have no addresses, and the verifier says what is wrong with them.
-    fn checked(&mut self, mem: Mem, index: Expr, guard: &mut Vec<Rel>, out: &mut Vec<Stmt>) -> Expr {
-        let data = &self.kernel.mems[mem];
-        let is_this =
-            |escape: &Escape| (&escape.mem, escape.index, &escape.guard[..]) == (&data.name, index, guard);
-        if data.space == Space::Register || !self.escapes.iter().any(is_this) {
-            return index;
+    /// Checks the coordinates of an access that may be outside. Registers have no addresses, and the verifier says what
+    /// is wrong with them.
+    fn check(&mut self, mem: Mem, index: &mut [Expr], guard: &mut Vec<Rel>, out: &mut Vec<Stmt>) {
+        if self.kernel.mems[mem].space == Space::Register {
+            return;
         }
-        let (extent, message) = (data.extent, format!("index of `{}` is out of range", data.name));
+        let happens = guard.clone();
+        for (dim, at) in index.iter_mut().enumerate() {
+            let data = &self.kernel.mems[mem];
+            let is_this = |escape: &Escape| {
+                (&escape.mem, escape.dim, escape.index, &escape.guard[..]) == (&data.name, dim, *at, &happens)
+            };
+            if self.escapes.iter().any(is_this) {
+                *at = self.checked(mem, dim, *at, &happens, guard, out);
+            }
+        }
+    }
+
+    /// The coordinate to use for `index`, where the access happens if `happens`.
+    fn checked(
+        &mut self,
+        mem: Mem,
+        dim: usize,
+        index: Expr,
+        happens: &[Rel],
+        guard: &mut Vec<Rel>,
+        out: &mut Vec<Stmt>,
+    ) -> Expr {
+        let data = &self.kernel.mems[mem];
+        let (extent, message) = (data.sizes[dim], format!("index of `{}` is out of range", data.name));
         let mut value = self.define(Dtype::I64, Op::Index(index), out);
         // Where the access does not happen, there is nothing to check.
-        for &rel in &*guard {
+        for &rel in happens {
             let holds = self.define(Dtype::Bool, Op::Cond(rel), out);
             let zero = self.define(Dtype::I64, Op::Const(Scalar::Int(0)), out);
             value = self.define(Dtype::I64, Op::Call(ScalarOp::Select, vec![holds, value, zero]), out);
@@ -86,7 +101,7 @@ impl Checker<'_> {
         self.kernel.checks.push(message);
         let sym = Sym::new(&format!("checked_{check}"));
         // The index of an access that does not happen is 0, which memory without elements does not have either.
-        let may_be_empty = !guard.is_empty() && !self.kernel.facts.known(&Rel::le(1, extent)).is_yes();
+        let may_be_empty = !happens.is_empty() && !self.kernel.facts.known(&Rel::le(1, extent)).is_yes();
         if may_be_empty {
             guard.push(Rel::lt(Expr::sym(sym), extent));
         }

@@ -1,7 +1,7 @@
 //! Removes from a kernel what nothing reads: stores to locals never loaded, values never used, empty loops.
 
-use litz_ir::ids::Id;
-use litz_ir::kernel::{Kernel, Mem, Op, Space, Stmt, Val};
+use litz_ir::ids::{Id, Table};
+use litz_ir::kernel::{Kernel, Mem, Space, Stmt, Val, visit, visit_mut};
 use litz_ir::loops::Axis;
 use litz_sym::Expr;
 
@@ -39,26 +39,15 @@ struct Uses {
 
 impl Uses {
     fn visit(&mut self, stmts: &[Stmt]) {
-        for stmt in stmts {
-            match stmt {
-                Stmt::Loop(l) => self.visit(&l.body),
-                Stmt::If { then, other, .. } => {
-                    self.visit(then);
-                    self.visit(other);
-                }
-                Stmt::Let { op, .. } => {
-                    if let Op::Load { mem, .. } = op {
-                        self.loaded[mem.index()] = true;
-                    }
-                    op.operands().iter().for_each(|v| self.used[v.index()] = true);
-                }
-                Stmt::Bind { value, .. } | Stmt::Store { value, .. } => self.used[value.index()] = true,
-                Stmt::ArgStore { best, at, value, .. } => {
-                    self.used[value.index()] = true;
-                    self.pairs.push((*best, *at));
-                }
+        visit(stmts, &mut |stmt| {
+            if let Some((mem, _)) = stmt.loaded() {
+                self.loaded[mem.index()] = true;
             }
-        }
+            if let Stmt::ArgStore { best, at, .. } = stmt {
+                self.pairs.push((*best, *at));
+            }
+            stmt.values().iter().for_each(|value| self.used[value.index()] = true);
+        });
     }
 }
 
@@ -66,15 +55,8 @@ impl Uses {
 fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -> bool {
     let before = stmts.len();
     let mut removed = false;
-    for stmt in stmts.iter_mut() {
-        match stmt {
-            Stmt::Loop(l) => removed |= sweep(&mut l.body, dead_mem, used),
-            Stmt::If { then, other, .. } => {
-                removed |= sweep(then, dead_mem, used);
-                removed |= sweep(other, dead_mem, used);
-            }
-            Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => {}
-        }
+    for block in stmts.iter_mut().flat_map(Stmt::blocks_mut) {
+        removed |= sweep(block, dead_mem, used);
     }
     stmts.retain(|stmt| match stmt {
         Stmt::Loop(l) => !l.body.is_empty(),
@@ -91,15 +73,10 @@ fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -
 fn drop_unused_locals(kernel: &mut Kernel) {
     let mut mentioned = vec![false; kernel.mems.len()];
     (0..kernel.params).for_each(|i| mentioned[i] = true);
-    each_stmt(&kernel.body, &mut |s| match s {
-        Stmt::Let { op: Op::Load { mem, .. }, .. } | Stmt::Store { mem, .. } => mentioned[mem.index()] = true,
-        Stmt::ArgStore { best, at, .. } => {
-            mentioned[best.index()] = true;
-            mentioned[at.index()] = true;
-        }
-        Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => {}
+    visit(&kernel.body, &mut |stmt| {
+        stmt.accesses().for_each(|(mem, _)| mentioned[mem.index()] = true);
     });
-    let mut mems = litz_ir::ids::Table::new();
+    let mut mems = Table::new();
     let mut new_mem = vec![Mem(0); kernel.mems.len()];
     for (id, data) in kernel.mems.iter() {
         if mentioned[id.index()] {
@@ -107,110 +84,27 @@ fn drop_unused_locals(kernel: &mut Kernel) {
         }
     }
     kernel.mems = mems;
-    let mut vals = litz_ir::ids::Table::new();
-    let mut new_val = vec![Val(0); kernel.vals.len()];
     let old = std::mem::take(&mut kernel.vals);
-    renumber(&mut kernel.body, &mut |v, define| {
-        if define {
-            new_val[v.index()] = vals.push(old[v]);
+    let mut vals = Table::new();
+    let mut new_val = vec![Val(0); old.len()];
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Let { val, .. } = stmt {
+            new_val[val.index()] = vals.push(old[*val]);
         }
-        new_val[v.index()]
     });
     kernel.vals = vals;
-    rename_mems(&mut kernel.body, &|m| new_mem[m.index()]);
-}
-
-fn renumber(stmts: &mut [Stmt], f: &mut dyn FnMut(Val, bool) -> Val) {
-    for stmt in stmts {
-        match stmt {
-            Stmt::Loop(l) => renumber(&mut l.body, f),
-            Stmt::If { then, other, .. } => {
-                renumber(then, f);
-                renumber(other, f);
-            }
-            Stmt::Let { val, op } => {
-                match op {
-                    Op::Call(_, args) => args.iter_mut().for_each(|v| *v = f(*v, false)),
-                    Op::Cast(v) | Op::Round(_, v) | Op::Bitcast(v) => *v = f(*v, false),
-                    Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Cond(_) => {}
-                }
-                *val = f(*val, true);
-            }
-            Stmt::Bind { value, .. } | Stmt::Store { value, .. } | Stmt::ArgStore { value, .. } => {
-                *value = f(*value, false);
-            }
+    visit_mut(&mut kernel.body, &mut |stmt| {
+        stmt.mems_mut().for_each(|mem| *mem = new_mem[mem.index()]);
+        stmt.values_mut().iter_mut().for_each(|value| *value = new_val[value.index()]);
+        if let Stmt::Let { val, .. } = stmt {
+            *val = new_val[val.index()];
         }
-    }
-}
-
-fn rename_mems(stmts: &mut [Stmt], f: &dyn Fn(Mem) -> Mem) {
-    for stmt in stmts {
-        match stmt {
-            Stmt::Loop(l) => rename_mems(&mut l.body, f),
-            Stmt::If { then, other, .. } => {
-                rename_mems(then, f);
-                rename_mems(other, f);
-            }
-            Stmt::Let { op: Op::Load { mem, .. }, .. } | Stmt::Store { mem, .. } => *mem = f(*mem),
-            Stmt::ArgStore { best, at, .. } => {
-                *best = f(*best);
-                *at = f(*at);
-            }
-            Stmt::Let { .. } | Stmt::Bind { .. } => {}
-        }
-    }
-}
-
-fn each_stmt(stmts: &[Stmt], f: &mut dyn FnMut(&Stmt)) {
-    for stmt in stmts {
-        f(stmt);
-        match stmt {
-            Stmt::Loop(l) => each_stmt(&l.body, f),
-            Stmt::If { then, other, .. } => {
-                each_stmt(then, f);
-                each_stmt(other, f);
-            }
-            Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => {}
-        }
-    }
+    });
 }
 
 /// Calls `f` on every expression a kernel mentions.
 pub fn each_expr(kernel: &Kernel, f: &mut dyn FnMut(Expr)) {
     kernel.grid.iter().for_each(|Axis { extent, .. }| f(*extent));
-    kernel.mems.values().for_each(|m| f(m.extent));
-    each_stmt(&kernel.body, &mut |stmt| match stmt {
-        Stmt::Loop(l) => f(l.extent),
-        Stmt::If { cond, .. } => cond.iter().for_each(|r| {
-            f(r.lhs);
-            f(r.rhs);
-        }),
-        Stmt::Let { op, .. } => match op {
-            Op::Load { index, guard, .. } => {
-                f(*index);
-                guard.iter().for_each(|r| {
-                    f(r.lhs);
-                    f(r.rhs);
-                });
-            }
-            Op::Index(e) => f(*e),
-            Op::Cond(r) => {
-                f(r.lhs);
-                f(r.rhs);
-            }
-            Op::Const(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => {}
-        },
-        Stmt::Bind { extent, .. } => f(*extent),
-        Stmt::Store { index, guard, .. } => {
-            f(*index);
-            guard.iter().for_each(|r| {
-                f(r.lhs);
-                f(r.rhs);
-            });
-        }
-        Stmt::ArgStore { index, position, .. } => {
-            f(*index);
-            f(*position);
-        }
-    });
+    kernel.mems.values().for_each(|mem| mem.sizes.iter().chain(&mem.strides).for_each(|e| f(*e)));
+    visit(&kernel.body, &mut |stmt| stmt.exprs().into_iter().for_each(&mut *f));
 }

@@ -9,7 +9,7 @@ mod leaf;
 mod local;
 mod tree;
 
-use crate::{Names, clean, misfit, registers};
+use crate::{Names, clean, flatten, misfit, registers};
 use accumulator::Accumulator;
 use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Op, Space, Val};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
@@ -63,6 +63,7 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan) -> Result<Buil
     }
     b.kernel.body = body;
     clean::clean(&mut b.kernel);
+    flatten::flatten(&mut b.kernel, &loops.facts);
     registers::demote(&mut b.kernel);
     b.finish_facts();
     Ok(Built { kernel: b.kernel, params: b.params })
@@ -174,27 +175,38 @@ impl<'a> Builder<'a> {
         let local: HashSet<&str> = self.plan.locals.iter().map(|l| l.buf.as_str()).collect();
         let mut uses = Vec::new();
         for leaf in leaves {
-            uses.extend(self.nest(leaf)?.body.iter().filter_map(|inst| match inst.op {
-                InstOp::Load { buf, .. } => Some((buf, Space::Read)),
-                InstOp::Store { buf, .. } => Some((buf, Space::Write)),
-                _ => None,
-            }));
+            for inst in &self.nest(leaf)?.body {
+                let Some((buf, index)) = inst.op.element() else { continue };
+                let data = &self.loops.bufs[buf];
+                if index.len() != data.sizes.len() {
+                    return Err(self.error(format!("{}: {} coordinates", data.name, index.len())));
+                }
+                let is_store = matches!(inst.op, InstOp::Store { .. });
+                uses.push((buf, if is_store { Space::Write } else { Space::Read }));
+            }
         }
         uses.retain(|(buf, _)| !local.contains(&*self.loops.bufs[*buf].name));
         let used: HashSet<Buf> = uses.iter().map(|used| used.0).collect();
         for (buf, space) in uses {
             let over = self.names.over.get(&buf).filter(|over| used.contains(over));
             let (param, space) = over.map_or((buf, space), |&over| (over, Space::Update));
+            let data = &self.loops.bufs[param];
             let mem = match self.mem_of.get(&param) {
                 Some(&mem) => mem,
                 None => {
-                    let data = &self.loops.bufs[param];
-                    let (name, dtype, extent) = (data.name.clone(), data.dtype, data.span());
+                    let (sizes, strides) = (data.sizes.clone(), data.strides.clone());
                     self.params.push(param);
-                    self.kernel.mems.push(MemData { name, dtype, extent, space })
+                    let (name, dtype) = (data.name.clone(), data.dtype);
+                    self.kernel.mems.push(MemData { name, dtype, sizes, strides, space })
                 }
             };
             self.mem_of.extend([(param, mem), (buf, mem)]);
+            // Coordinates of a buffer with other dimensions mean nothing there.
+            let shape = |buf: Buf| (&self.loops.bufs[buf].sizes, &self.loops.bufs[buf].strides);
+            if shape(buf) != shape(param) {
+                let (name, space) = (data.name.clone(), self.kernel.mems[mem].space);
+                self.kernel.mems[mem] = MemData::flat(name, data.dtype, data.span(), space);
+            }
             if space != Space::Read {
                 self.kernel.mems[mem].space = space;
             }
@@ -204,7 +216,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Memory of this kernel alone, under a name that nothing else has.
-    fn local(&mut self, name: &str, dtype: Dtype, extent: Expr, space: Space) -> Mem {
+    fn local(&mut self, name: &str, dtype: Dtype, sizes: Vec<Expr>, space: Space) -> Mem {
         let taken = |n: &str| self.kernel.mems.values().any(|m| m.name == n);
         let mut unique = name.to_owned();
         let mut n = 1;
@@ -212,7 +224,7 @@ impl<'a> Builder<'a> {
             unique = format!("{name}_{n}");
             n += 1;
         }
-        self.kernel.mems.push(MemData { name: unique, dtype, extent, space })
+        self.kernel.mems.push(MemData::dense(unique, dtype, sizes, space))
     }
 
     fn value(&mut self, ty: Dtype) -> Val {
@@ -239,7 +251,7 @@ impl<'a> Builder<'a> {
 }
 
 /// The element at `index`, unguarded.
-fn load(mem: Mem, index: Expr) -> Op {
+fn load(mem: Mem, index: Vec<Expr>) -> Op {
     Op::Load { mem, index, guard: Vec::new(), other: Scalar::Int(0) }
 }
 

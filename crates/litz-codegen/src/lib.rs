@@ -8,6 +8,7 @@ mod access;
 mod checked;
 mod clean;
 mod dedupe;
+mod flatten;
 mod kernel;
 mod program;
 mod registers;
@@ -20,6 +21,7 @@ use litz_ir::{Diag, Diags};
 use std::collections::HashMap;
 
 pub use dedupe::dedupe;
+pub use flatten::flatten;
 
 /// What a schedule and its loops become.
 #[derive(Clone, Debug)]

@@ -157,7 +157,7 @@ kernel @k0 from n0 {
 fn partial_sums() {
     check(
         "buf x: f32[10] = input buf y: f32[]
-         nest n0 from %y [ | k in 10] { %0: f32 = load x[k] %1: f32 = reduce.sum %0 store y[0] = %1 }
+         nest n0 from %y [ | k in 10] { %0: f32 = load x[k] %1: f32 = reduce.sum %0 store y[] = %1 }
          return y",
         "kernel k0 { partial kb in 3 { for ki in 4 { n0.body [k = 4*kb + ki] } } n0.tail [] }",
         "
@@ -190,12 +190,12 @@ kernel @k0 from n0 {
 fn local_buffers_are_no_larger_than_written() {
     let realized = realized(
         "buf x: f32[3, 5] = input buf a: f32[3, 5] buf y: f32[3, 5]
-         nest n0 from %a [i in 3, j in 5] { %0: f32 = load x[5*i + j] %1: f32 = exp %0 store a[5*i + j] = %1 }
-         nest n1 from %y [i in 3, j in 5] { %0: f32 = load a[5*i + 4 - j] store y[5*i + j] = %0 }
+         nest n0 from %a [i in 3, j in 5] { %0: f32 = load x[i, j] %1: f32 = exp %0 store a[i, j] = %1 }
+         nest n1 from %y [i in 3, j in 5] { %0: f32 = load a[i, 4 - j] store y[i, j] = %0 }
          return y",
         "kernel k { parallel i in 3 { for j in 5 { n0 [i = i, j = j] } for j in 5 { n1 [i = i, j = j] } } scratch a }",
     );
-    let extents: Vec<_> = realized.kernels[0].mems.values().map(|m| (&*m.name, m.extent.as_int())).collect();
+    let extents: Vec<_> = realized.kernels[0].mems.values().map(|m| (&*m.name, m.span().as_int())).collect();
     assert_eq!(extents, [("x", Some(15)), ("y", Some(15)), ("a", Some(5))]);
 }
 

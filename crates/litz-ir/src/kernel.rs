@@ -2,19 +2,19 @@
 //!
 //! ```text
 //! kernel @k0 from n0, n1 {
-//!   read x: f32[768*s0]
-//!   read wp: f32[2359296]
-//!   write h: f32[3072*s0]
+//!   read x: f32[s0, 768]
+//!   read wp: f32[96, 768, 32]
+//!   write h: f32[s0, 3072]
 //!   size s0 in [2, 1024]
 //!   grid io in ceildiv(s0, 13), jo in 96 grain 4
-//!   register acc: f32[416]
+//!   register acc: f32[13, 32]
 //!   for k in 768 {
 //!     unroll ii in 13 {
 //!       vector ji in 32 by 16 {
-//!         %0: f32 = load x[768*(13*io + ii) + k] if 13*io + ii < s0 else 0.0
-//!         %1: f32 = load wp[24576*jo + 32*k + ji]
+//!         %0: f32 = load x[13*io + ii, k] if 13*io + ii < s0 else 0.0
+//!         %1: f32 = load wp[jo, k, ji]
 //!         %2: f32 = mul %0, %1
-//!         acc[32*ii + ji] sum= %2
+//!         acc[ii, ji] sum= %2
 //!       }
 //!     }
 //!   }
@@ -24,11 +24,15 @@
 //! The body runs once for every point of the grid; points are independent and may run at once. Loops run in
 //! order unless their kind says that order is free. Loop kinds never change results beyond the order in
 //! which a `sum=` or `prod=` combines.
+//!
+//! An access names one coordinate for each dimension of its memory. Backends take flat memories, of one dimension
+//! whose elements are adjacent; any kernel has an equal one of that form.
 
 use crate::dtype::Dtype;
 use crate::entity;
+use crate::graph::contiguous_strides;
 use crate::ids::Table;
-use crate::loops::Axis;
+use crate::loops::{self, Axis};
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
@@ -70,15 +74,17 @@ pub struct Kernel {
     pub checks: Vec<String>,
 }
 
-/// A piece of memory: a flat array of elements.
+/// A piece of memory: a strided array of elements.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MemData {
     /// Text name, unique in the kernel.
     pub name: String,
     /// Element type.
     pub dtype: Dtype,
-    /// Number of elements; constant for registers.
-    pub extent: Expr,
+    /// Sizes of its dimensions; constant for registers.
+    pub sizes: Vec<Expr>,
+    /// Elements from one coordinate to the next, for each dimension.
+    pub strides: Vec<Expr>,
     /// Where it lives.
     pub space: Space,
 }
@@ -135,8 +141,8 @@ pub enum Stmt {
     Store {
         /// Memory written.
         mem: Mem,
-        /// Element.
-        index: Expr,
+        /// Coordinates of the element.
+        index: Vec<Expr>,
         /// Value, of the memory's type (loads and stores of half types convert: the value is of compute type).
         value: Val,
         /// How to combine with what is there.
@@ -155,8 +161,8 @@ pub enum Stmt {
         best: Mem,
         /// Position of the best value so far, i64.
         at: Mem,
-        /// Element of both.
-        index: Expr,
+        /// Coordinates of the element of both.
+        index: Vec<Expr>,
         /// Candidate.
         value: Val,
         /// Its position.
@@ -203,8 +209,8 @@ pub enum Op {
     Load {
         /// Memory read.
         mem: Mem,
-        /// Element.
-        index: Expr,
+        /// Coordinates of the element.
+        index: Vec<Expr>,
         /// All must hold for the load to happen.
         guard: Vec<Rel>,
         /// Result where a guard fails.
@@ -255,7 +261,7 @@ impl Kernel {
     pub fn scratch(&self) -> impl Iterator<Item = (Mem, Expr, Expr)> {
         let mut next = Expr::zero();
         self.mems.iter().filter(|(_, m)| m.space == Space::Scratch).map(move |(id, m)| {
-            let bytes = (m.extent * m.dtype.size() as i64).ceildiv(64) * 64;
+            let bytes = (m.span() * m.dtype.size() as i64).ceildiv(64) * 64;
             let offset = next;
             next = next + bytes;
             (id, offset, bytes)
@@ -263,7 +269,169 @@ impl Kernel {
     }
 }
 
+impl MemData {
+    /// Memory of one dimension, whose elements are adjacent.
+    pub fn flat(name: impl Into<String>, dtype: Dtype, extent: Expr, space: Space) -> MemData {
+        MemData { name: name.into(), dtype, sizes: vec![extent], strides: vec![Expr::one()], space }
+    }
+
+    /// Memory whose last dimension has adjacent elements, and every other one adjacent rows.
+    pub fn dense(name: impl Into<String>, dtype: Dtype, sizes: Vec<Expr>, space: Space) -> MemData {
+        let strides = contiguous_strides(&sizes);
+        MemData { name: name.into(), dtype, sizes, strides, space }
+    }
+
+    /// Elements from the first to the last; 0 where there are none.
+    pub fn span(&self) -> Expr {
+        loops::span(&self.sizes, &self.strides)
+    }
+
+    /// Where the element with these coordinates is, counted in elements from the first.
+    pub fn place(&self, index: &[Expr]) -> Expr {
+        index.iter().zip(&self.strides).map(|(&at, &stride)| at * stride).sum()
+    }
+
+    /// Whether it has one dimension, whose elements are adjacent.
+    pub fn is_flat(&self) -> bool {
+        matches!(self.strides[..], [stride] if stride.is_one())
+    }
+}
+
+/// The index of an access of flat memory.
+///
+/// # Panics
+/// When there is no coordinate.
+pub fn position(index: &[Expr]) -> Expr {
+    index[0]
+}
+
+/// Calls `f` for every statement, outer ones first.
+pub fn visit<'k>(stmts: &'k [Stmt], f: &mut impl FnMut(&'k Stmt)) {
+    for stmt in stmts {
+        f(stmt);
+        for block in stmt.blocks() {
+            visit(block, f);
+        }
+    }
+}
+
+/// Calls `f` for every statement, to be changed, inner ones first.
+pub fn visit_mut(stmts: &mut [Stmt], f: &mut impl FnMut(&mut Stmt)) {
+    for stmt in stmts {
+        for block in stmt.blocks_mut() {
+            visit_mut(block, f);
+        }
+        f(stmt);
+    }
+}
+
+impl Stmt {
+    /// The blocks of statements in it, in order.
+    pub fn blocks(&self) -> [&[Stmt]; 2] {
+        match self {
+            Stmt::Loop(inner) => [&inner.body, &[]],
+            Stmt::If { then, other, .. } => [then, other],
+            Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => [&[], &[]],
+        }
+    }
+
+    /// The blocks of statements in it, to be changed.
+    pub fn blocks_mut(&mut self) -> Vec<&mut Vec<Stmt>> {
+        match self {
+            Stmt::Loop(inner) => vec![&mut inner.body],
+            Stmt::If { then, other, .. } => vec![then, other],
+            Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => Vec::new(),
+        }
+    }
+
+    /// Values it uses itself; statements in it use others.
+    pub fn values(&self) -> &[Val] {
+        match self {
+            Stmt::Let { op, .. } => op.operands(),
+            Stmt::Bind { value, .. } | Stmt::Store { value, .. } | Stmt::ArgStore { value, .. } => {
+                std::slice::from_ref(value)
+            }
+            Stmt::Loop(_) | Stmt::If { .. } => &[],
+        }
+    }
+
+    /// Values it uses itself, to be changed.
+    pub fn values_mut(&mut self) -> &mut [Val] {
+        match self {
+            Stmt::Let { op, .. } => op.operands_mut(),
+            Stmt::Bind { value, .. } | Stmt::Store { value, .. } | Stmt::ArgStore { value, .. } => {
+                std::slice::from_mut(value)
+            }
+            Stmt::Loop(_) | Stmt::If { .. } => &mut [],
+        }
+    }
+
+    /// The memory that it loads from, with the coordinates.
+    pub fn loaded(&self) -> Option<(Mem, &[Expr])> {
+        match self {
+            Stmt::Let { op: Op::Load { mem, index, .. }, .. } => Some((*mem, index)),
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Store { .. }
+            | Stmt::ArgStore { .. } => None,
+        }
+    }
+
+    /// The memories that it stores to, with the coordinates.
+    pub fn stored(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
+        let stored = match self {
+            Stmt::Store { mem, index, .. } => [Some((*mem, &index[..])), None],
+            Stmt::ArgStore { best, at, index, .. } => [Some((*best, &index[..])), Some((*at, &index[..]))],
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => [None, None],
+        };
+        stored.into_iter().flatten()
+    }
+
+    /// The memories that it accesses, with the coordinates.
+    pub fn accesses(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
+        self.loaded().into_iter().chain(self.stored())
+    }
+
+    /// The memories that it accesses, to be changed.
+    pub fn mems_mut(&mut self) -> impl Iterator<Item = &mut Mem> {
+        let mems = match self {
+            Stmt::Let { op: Op::Load { mem, .. }, .. } | Stmt::Store { mem, .. } => [Some(mem), None],
+            Stmt::ArgStore { best, at, .. } => [Some(best), Some(at)],
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => [None, None],
+        };
+        mems.into_iter().flatten()
+    }
+
+    /// Expressions that it mentions itself, both sides of relations included.
+    pub fn exprs(&self) -> Vec<Expr> {
+        let sides = |rels: &[Rel]| -> Vec<Expr> { rels.iter().flat_map(|rel| [rel.lhs, rel.rhs]).collect() };
+        match self {
+            Stmt::Loop(inner) => vec![inner.extent],
+            Stmt::If { cond, .. } => sides(cond),
+            Stmt::Let { op, .. } => match op {
+                Op::Load { index, guard, .. } => [&index[..], &sides(guard)].concat(),
+                Op::Index(value) => vec![*value],
+                Op::Cond(rel) => vec![rel.lhs, rel.rhs],
+                Op::Const(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => Vec::new(),
+            },
+            Stmt::Bind { extent, .. } => vec![*extent],
+            Stmt::Store { index, guard, .. } => [&index[..], &sides(guard)].concat(),
+            Stmt::ArgStore { index, position, .. } => [&index[..], &[*position]].concat(),
+        }
+    }
+}
+
 impl Op {
+    /// Values used, to be changed.
+    pub fn operands_mut(&mut self) -> &mut [Val] {
+        match self {
+            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Cond(_) => &mut [],
+            Op::Call(_, args) => args,
+            Op::Cast(v) | Op::Round(_, v) | Op::Bitcast(v) => std::slice::from_mut(v),
+        }
+    }
     /// Values used.
     pub fn operands(&self) -> &[Val] {
         match self {

@@ -433,7 +433,7 @@ fn kernel_rules_on_built_data() {
     };
     let load = |mem: u32| kernel::Op::Load {
         mem: kernel::Mem(mem),
-        index: litz_sym::Expr::zero(),
+        index: vec![litz_sym::Expr::zero()],
         guard: vec![],
         other: litz_ir::Scalar::Float(0.0),
     };

@@ -240,7 +240,7 @@ impl Machine<'_, '_> {
             }
             Node::Store { place, value, ty, combine, guard } => {
                 if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
-                    let index = self.index(&place.index)?;
+                    let index = self.position(place)?;
                     let mut bits = self.state.values[*value];
                     if let Some(combine) = combine {
                         bits = combine(cast(place.dtype, *ty, self.load_at(place.mem, index)?), bits, 0);
@@ -249,7 +249,7 @@ impl Machine<'_, '_> {
                 }
             }
             Node::ArgStore { max, best, at, value, ty, position } => {
-                let index = self.index(&best.index)?;
+                let index = self.position(best)?;
                 let (candidate, position) = (self.state.values[*value], self.index(position)?);
                 let found = cast(best.dtype, *ty, self.load_at(best.mem, index)?);
                 let found_at = self.load_at(*at, index)? as i64;
@@ -266,8 +266,20 @@ impl Machine<'_, '_> {
         formula.eval(&self.state.symbols).ok_or(Fault::NoValue)
     }
 
+    /// Where an element is, whose coordinates are in their dimensions.
+    fn position(&self, place: &Place) -> Result<i64, Fault> {
+        for (coordinate, size) in &place.coordinates {
+            let (index, extent) = (self.index(coordinate)?, self.index(size)?.max(0));
+            if !(0..extent).contains(&index) {
+                let extent = usize::try_from(extent).map_err(|_| Fault::NoValue)?;
+                return Err(Fault::OutOfRange { mem: place.mem, index, extent });
+            }
+        }
+        self.index(&place.index)
+    }
+
     fn load(&self, place: &Place) -> Result<Bits, Fault> {
-        self.load_at(place.mem, self.index(&place.index)?)
+        self.load_at(place.mem, self.position(place)?)
     }
 
     fn load_at(&self, mem: usize, index: i64) -> Result<Bits, Fault> {

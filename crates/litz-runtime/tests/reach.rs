@@ -54,7 +54,7 @@ const FILL: &str = "program @p on cpu { alloc z: f32[8] launch @k(z) return z: f
 #[test]
 fn a_kernel_that_writes_past_what_it_declares_is_not_launched() {
     let kernel = "kernel @k { write z: f32[8] vector i in 16 by 8 { %0: f32 = const 1.0 z[i] = %0 } }";
-    refused(kernel, FILL, &[], "error[launch-reach]: `z`: i is not known to reach none but its 8 elements");
+    refused(kernel, FILL, &[], "error[launch-reach]: `z`: i is not known to stay inside of its 8 elements");
     let before = kernel.replace("z[i]", "z[7 - i]").replace("in 16", "in 9");
     refused(&before, FILL, &[], "launch-reach");
 }
@@ -127,7 +127,22 @@ fn launches_have_the_sizes_that_the_proof_is_for() {
 fn a_proof_needs_the_guard_that_it_rests_on() {
     let x = [Tensor::from_slice(&[100], &[1.0f32; 100]).expect("lengths match")];
     let guardless = COPY.replace("  guard s0 <= s1 for \"k\"\n", "");
-    refused(&guardless, &copy("8, 100"), &x, "`x`: 4*b + i is not known to reach none but its s1 elements");
+    refused(&guardless, &copy("8, 100"), &x, "`x`: 4*b + i is not known to stay inside of its s1 elements");
     let indivisible = COPY.replace(" multiple 4", "").replace("floordiv(s0, 4)", "ceildiv(s0, 4)");
     refused(&indivisible, &copy("8, 100"), &x, "launch-reach");
+}
+
+#[test]
+fn each_coordinate_stays_in_its_dimension() {
+    // What leaves its row is another row of the same memory.
+    let kernel = "kernel @k { write z: f32[2, 4] for i in 5 { %0: f32 = const 1.0 z[0, i] = %0 } }";
+    refused(kernel, FILL, &[], "`z`: i is not known to stay inside of its 4 elements along dimension 1");
+    let checked = "kernel @k { write z: f32[2, 4] for i in 8 {
+      %0: f32 = const 1.0 z[floordiv(i, 4), mod(i, 4)] = %0 } }";
+    let kernel = litz_ir::text::kernel::parse(checked).expect("valid");
+    let [reference, _] = devices(&kernel);
+    let program = litz_ir::text::program::parse(FILL).expect("valid");
+    let executable = Executable::new(&program, &[kernel], reference, &HashMap::new()).expect("proved");
+    let results = executable.run::<Tensor>(&[]).expect("no sizes");
+    assert_eq!(results[0].tensor().and_then(Tensor::to_vec::<f32>), Some(vec![1.0; 8]));
 }

@@ -6,7 +6,7 @@
 use crate::error::Error;
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Stmt};
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Stmt, visit};
 use litz_ir::loops::{self, Loops};
 use litz_runtime::limits::{Limit, Limits};
 
@@ -35,12 +35,9 @@ pub fn check_kernels(realized: &Realized, limits: &Limits) -> Result<(), Error> 
 }
 
 fn statements(stmts: &[Stmt]) -> u64 {
-    let inside = |stmt: &Stmt| match stmt {
-        Stmt::Loop(Loop { body, .. }) => statements(body),
-        Stmt::If { then, other, .. } => statements(then) + statements(other),
-        Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => 0,
-    };
-    stmts.iter().map(|stmt| 1 + inside(stmt)).sum()
+    let mut count = 0;
+    visit(stmts, &mut |_| count += 1);
+    count
 }
 
 fn written_out(stmts: &[Stmt]) -> u64 {

@@ -2,7 +2,6 @@
 
 use super::local::is_tile;
 use super::{Builder, Env, MAX_REGISTER_ELEMENTS, TileLoop, bound, collect_leaves, load, loop_kind};
-use crate::access::flatten;
 use litz_ir::kernel::{Loop, LoopKind, Mem, Op, Space, Stmt, Val};
 use litz_ir::loops::{Axis, InstOp, Nest};
 use litz_ir::schedule::{self, Leaf, Part, Tree};
@@ -29,14 +28,13 @@ impl Accumulator {
         self.tiles.iter().map(|t| t.extent).chain(self.dims.iter().map(|d| d.2)).collect()
     }
 
-    /// The element for the point at which `leaf` runs.
-    pub(super) fn index(&self, leaf: &Leaf, facts: &Facts) -> Expr {
+    /// The coordinates of the element for the point at which `leaf` runs.
+    pub(super) fn index(&self, leaf: &Leaf, facts: &Facts) -> Vec<Expr> {
         let along = self.dims.iter().map(|(axis, first, _)| {
             let value = bound(leaf, *axis).unwrap_or(Expr::zero());
             facts.simplify(value - *first)
         });
-        let coords: Vec<Expr> = self.tiles.iter().map(|t| Expr::sym(t.var)).chain(along).collect();
-        flatten(&coords, &self.extents())
+        self.tiles.iter().map(|t| Expr::sym(t.var)).chain(along).collect()
     }
 
     fn has_tile(&self, var: Sym) -> bool {
@@ -126,7 +124,8 @@ impl<'a> Builder<'a> {
             dims.push((axis, first, env.facts.simplify((last - first + 1).max(0))));
         }
         let mut accumulator = Accumulator { mem: Mem(0), at: None, tiles, dims };
-        let extent = accumulator.extents().into_iter().fold(Expr::one(), |n, e| n * e);
+        let sizes = accumulator.extents();
+        let extent = sizes.iter().copied().product::<Expr>();
         let space = match extent.as_int() {
             Some(n) if accumulator.dims.is_empty() && !is_tiled && n <= MAX_REGISTER_ELEMENTS => space,
             _ => Space::Scratch,
@@ -139,9 +138,9 @@ impl<'a> Builder<'a> {
                 _ => continue,
             };
             let ty = nest.body[value.0 as usize].ty.compute();
-            accumulator.mem = self.local(&format!("{}_acc{i}", nest.name), ty, extent, space);
+            accumulator.mem = self.local(&format!("{}_acc{i}", nest.name), ty, sizes.clone(), space);
             accumulator.at =
-                is_arg.then(|| self.local(&format!("{}_at{i}", nest.name), Dtype::I64, extent, space));
+                is_arg.then(|| self.local(&format!("{}_at{i}", nest.name), Dtype::I64, sizes.clone(), space));
             self.fill(&accumulator, op.identity(ty), ty, env, below, leaf, out);
             self.accumulators.insert((nest.name.as_str(), i), accumulator.clone());
         }
@@ -172,7 +171,7 @@ impl<'a> Builder<'a> {
         let mut store = |b: &mut Self, mem: Mem, first: Scalar, ty: Dtype| {
             let val = b.value(ty);
             stmts.push(Stmt::Let { val, op: Op::Const(first) });
-            stmts.push(store(mem, index, val, None));
+            stmts.push(store(mem, index.clone(), val, None));
         };
         store(self, acc.mem, first, ty);
         if let Some(at) = acc.at {
@@ -238,7 +237,7 @@ impl<'a> Builder<'a> {
 }
 
 /// A store into an accumulator: of this point alone, so unguarded.
-pub(super) fn store(mem: Mem, index: Expr, value: Val, combine: Option<ReduceOp>) -> Stmt {
+pub(super) fn store(mem: Mem, index: Vec<Expr>, value: Val, combine: Option<ReduceOp>) -> Stmt {
     Stmt::Store { mem, index, value, combine, guard: Vec::new(), atomic: false }
 }
 

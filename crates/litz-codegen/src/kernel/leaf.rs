@@ -29,6 +29,11 @@ impl Run<'_, '_> {
         if here == e { e } else { self.facts.simplify(here) }
     }
 
+    /// Coordinates of the nest in terms of loop variables.
+    pub(super) fn exprs(&self, index: &[Expr]) -> Vec<Expr> {
+        index.iter().map(|&at| self.expr(at)).collect()
+    }
+
     fn rel(&self, r: &Rel) -> Rel {
         Rel { cmp: r.cmp, lhs: self.expr(r.lhs), rhs: self.expr(r.rhs) }
     }
@@ -38,8 +43,8 @@ impl Run<'_, '_> {
 #[derive(Default)]
 struct Line {
     stmts: Vec<Stmt>,
-    /// Values of elements stored above and not overwritten since, by their places.
-    stored: HashMap<(Buf, Expr), Val>,
+    /// Values of elements stored above and not overwritten since, by their coordinates.
+    stored: HashMap<(Buf, Vec<Expr>), Val>,
 }
 
 impl<'a> Builder<'a> {
@@ -145,8 +150,7 @@ impl<'a> Builder<'a> {
         let ty = inst.ty.compute();
         let value = match &inst.op {
             InstOp::Load { buf, index, guard, other } => {
-                let place = self.loops.place(run.nest, *buf, index);
-                return self.load((*buf, place), guard, *other, ty, run, line);
+                return self.load((*buf, index), guard, *other, ty, run, line);
             }
             InstOp::Const(s) => self.define(ty, Op::Const(*s), line),
             InstOp::Index(e) => self.define(ty, Op::Index(run.expr(*e)), line),
@@ -204,13 +208,12 @@ impl<'a> Builder<'a> {
             InstOp::Scan { op, value, .. } => {
                 let acc = self.accumulator(run.nest, i)?;
                 let index = acc.index(run.leaf, run.facts);
-                line.stmts.push(store(acc.mem, index, run.values[value], Some(*op)));
+                line.stmts.push(store(acc.mem, index.clone(), run.values[value], Some(*op)));
                 self.define(ty, load(acc.mem, index), line)
             }
             InstOp::Store { buf, index, value, combine } => {
                 let value = run.values[value];
-                let place = self.loops.place(run.nest, *buf, index);
-                self.store((*buf, place), value, *combine, run, line)?;
+                self.store((*buf, index), value, *combine, run, line)?;
                 value
             }
         };
@@ -220,7 +223,7 @@ impl<'a> Builder<'a> {
     /// An element: the value just stored to it, or what memory holds.
     fn load(
         &mut self,
-        (buf, place): (Buf, Expr),
+        (buf, index): (Buf, &[Expr]),
         guard: &[Rel],
         other: Scalar,
         ty: Dtype,
@@ -229,18 +232,19 @@ impl<'a> Builder<'a> {
     ) -> Result<Val, Diag> {
         if guard.is_empty()
             && run.guard.is_empty()
-            && let Some(&val) = line.stored.get(&(buf, run.expr(place)))
+            && line.stored.keys().any(|stored| stored.0 == buf)
+            && let Some(&val) = line.stored.get(&(buf, run.exprs(index)))
         {
             return Ok(val);
         }
-        let (mem, index) = self.element(buf, place, run)?;
+        let (mem, index) = self.element(buf, index, run)?;
         let guard = guard.iter().map(|r| run.rel(r)).chain(run.guard.iter().copied()).collect();
         Ok(self.define(ty, Op::Load { mem, index, guard, other }, line))
     }
 
     fn store(
         &mut self,
-        (buf, place): (Buf, Expr),
+        (buf, index): (Buf, &[Expr]),
         value: Val,
         combine: Option<ReduceOp>,
         run: &Run<'a, '_>,
@@ -248,10 +252,10 @@ impl<'a> Builder<'a> {
     ) -> Result<(), Diag> {
         line.stored.retain(|(b, _), _| *b != buf);
         if combine.is_none() && run.guard.is_empty() {
-            line.stored.insert((buf, run.expr(place)), value);
+            line.stored.insert((buf, run.exprs(index)), value);
         }
         let atomic = combine.is_some() && self.meets_other_points(run);
-        let (mem, index) = self.element(buf, place, run)?;
+        let (mem, index) = self.element(buf, index, run)?;
         line.stmts.push(Stmt::Store { mem, index, value, combine, guard: run.guard.clone(), atomic });
         Ok(())
     }

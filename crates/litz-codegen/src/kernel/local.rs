@@ -8,13 +8,44 @@ use litz_ir::kernel::{Mem, Space};
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
 use litz_ir::schedule::{Leaf, LocalSpace, LoopKind};
 use litz_sym::{Expr, Facts, Sym};
+use std::cmp::Reverse;
 
-/// A buffer local to this kernel: the elements of a region of it, row by row.
+/// A buffer local to this kernel: the elements that one iteration of its scope stores to.
 pub(super) struct LocalMem {
     mem: Mem,
+    /// Which elements, outermost dimensions first. Their counts are the dimensions of the memory.
+    footprint: Vec<Extent>,
+}
+
+/// The elements of a footprint along neighbouring dimensions of a buffer.
+struct Extent {
+    dims: Dims,
     region: Region,
-    /// Extents of the array that holds the region: its counts, rows of scratch memory padded.
-    extents: Vec<Expr>,
+}
+
+/// Dimensions of a buffer that are counted as one, outermost first, with their sizes.
+#[derive(Clone)]
+struct Dims(Vec<(usize, Expr)>);
+
+impl Dims {
+    /// The coordinate along all of them.
+    fn coordinate(&self, index: &[Expr]) -> Expr {
+        self.0.iter().fold(Expr::zero(), |at, &(dim, size)| at * size + index[dim])
+    }
+
+    fn size(&self) -> Expr {
+        self.0.iter().map(|dim| dim.1).product()
+    }
+}
+
+/// A store to a local buffer.
+struct Stored {
+    /// Coordinates, in terms of loops.
+    index: Vec<Expr>,
+    /// Loops that are inside of the scope.
+    inner: Vec<Axis>,
+    /// What is known of all loops.
+    facts: Facts,
 }
 
 /// Elements of a row are padded to whole runs of this many: a cache line of 32-bit elements.
@@ -29,10 +60,15 @@ impl<'a> Builder<'a> {
                 return Err(self.error(format!("no buffer {}", plan.buf)));
             };
             let data = &self.loops.bufs[buf];
+            let stores = self.stores_to(buf, plan.scope, &leaves, facts)?;
             // A buffer that no leaf stores to holds nothing to read.
-            let Some(region) = self.stored_region(buf, plan.scope, &leaves, facts)? else { continue };
-            let counts: Vec<Expr> = region.steps.iter().map(|s| s.1).collect();
-            let extent = counts.iter().fold(Expr::one(), |n, &count| n * count);
+            if stores.is_empty() {
+                continue;
+            }
+            let footprint = self.footprint(buf, &stores, facts);
+            let counts = footprint.iter().flat_map(|extent| extent.region.steps.iter().map(|step| step.1));
+            let counts: Vec<Expr> = counts.collect();
+            let extent: Expr = counts.iter().copied().product();
             let space = match plan.space {
                 LocalSpace::Register if extent.as_int().is_some_and(|n| n <= MAX_REGISTER_ELEMENTS) => {
                     Space::Register
@@ -44,26 +80,25 @@ impl<'a> Builder<'a> {
                     return Err(self.error(format!("{}: this target has no shared memory", data.name)));
                 }
             };
-            let extents = if space == Space::Scratch { padded(counts) } else { counts };
-            let extent = extents.iter().fold(Expr::one(), |n, &count| n * count);
-            let mem = self.local(&data.name, data.dtype, extent, space);
-            self.locals.insert(buf, LocalMem { mem, region, extents });
+            let sizes = if space == Space::Scratch { padded(counts) } else { counts };
+            let mem = self.local(&data.name, data.dtype, sizes, space);
+            self.locals.insert(buf, LocalMem { mem, footprint });
         }
         Ok(())
     }
 
-    /// What all stores to `buf` touch in one iteration of the loop `scope`: all of it where that has no regular shape.
-    fn stored_region(
+    /// The stores to `buf`, and the loops in which one iteration of the loop `scope` runs them.
+    fn stores_to(
         &self,
         buf: Buf,
         scope: Option<Sym>,
         leaves: &[(&'a Leaf, Vec<(LoopKind, Axis)>)],
         facts: &Facts,
-    ) -> Result<Option<Region>, Diag> {
-        let mut region: Option<Region> = None;
-        let whole = || Region::whole(self.loops.bufs[buf].span());
+    ) -> Result<Vec<Stored>, Diag> {
+        let mut stores = Vec::new();
         for (leaf, path) in leaves {
-            for inst in &self.nest(leaf)?.body {
+            let nest = self.nest(leaf)?;
+            for inst in &nest.body {
                 let InstOp::Store { buf: stored, index, .. } = &inst.op else { continue };
                 if *stored != buf {
                     continue;
@@ -80,61 +115,130 @@ impl<'a> Builder<'a> {
                 let is_inside = |at: usize, kind: LoopKind| at >= outside || is_tile(kind);
                 let inside = path.iter().enumerate().filter(|(at, (kind, _))| is_inside(*at, *kind));
                 let inside: Vec<Axis> = inside.map(|(_, (_, axis))| *axis).collect();
-                let nest = self.nest(leaf)?;
                 let (bind, inner) = inner_axes(leaf, nest, &inside, &facts);
                 inner.iter().for_each(|a| facts.declare_index(a.var, a.extent));
-                let place = self.loops.place(nest, buf, index);
-                let place = place.subst(&|s| bind.iter().find(|b| b.0 == s).map(|b| b.1));
-                let loops = path.iter().map(|(_, axis)| axis).chain(&self.plan.grid).map(|axis| axis.var);
-                let loops: Vec<Sym> = loops.collect();
-                // Of axes without points nothing is touched, and there is no largest index.
-                let has_points = inner.iter().all(|axis| !axis.extent.is_zero());
-                let here = has_points.then(|| Region::of(facts.simplify(place), &inner, &facts)).flatten();
-                let here = here.and_then(|region| largest(region, &loops, &facts)).unwrap_or_else(whole);
-                region = Some(match region {
-                    None => here,
-                    Some(region) => region.union(&here, &facts).unwrap_or_else(whole),
-                });
+                let value = |s: Sym| bind.iter().find(|b| b.0 == s).map(|b| b.1);
+                let index = index.iter().map(|at| at.subst(&value)).collect();
+                stores.push(Stored { index, inner, facts });
             }
         }
-        Ok(region)
+        Ok(stores)
     }
 
-    /// Memory and element for the element of `buf` at a place.
-    pub(super) fn element(&self, buf: Buf, place: Expr, run: &Run<'a, '_>) -> Result<(Mem, Expr), Diag> {
+    /// The elements that all of `stores` touch. Dimensions along which these have no regular shape are counted together
+    /// with those around them, where that has one; else all of them is kept.
+    fn footprint(&self, buf: Buf, stores: &[Stored], facts: &Facts) -> Vec<Extent> {
+        let data = &self.loops.bufs[buf];
+        // In the order of memory, so that what is adjacent stays so.
+        let mut dims: Vec<(usize, Expr)> = data.sizes.iter().copied().enumerate().collect();
+        dims.sort_by_key(|dim| Reverse(facts.hint(data.strides[dim.0]).unwrap_or(i64::MAX)));
+        let loops = self.leaf_loops();
+        let mut footprint = Vec::new();
+        while let Some(last) = dims.len().checked_sub(1) {
+            let groups = (0..=last).rev().map(|first| Dims(dims[first..].to_vec()));
+            let regular = groups.into_iter().find_map(|dims| Some((regular(&dims, stores, &loops)?, dims)));
+            let (region, group) = regular.unwrap_or_else(|| {
+                let group = Dims(dims[joined(&dims, stores)..].to_vec());
+                (Region::whole(group.size()), group)
+            });
+            dims.truncate(dims.len() - group.0.len());
+            footprint.push(Extent { dims: group, region });
+        }
+        footprint.reverse();
+        footprint
+    }
+
+    /// Variables of all loops of the kernel.
+    fn leaf_loops(&self) -> Vec<Sym> {
+        let inner = leaves_in_loops(&self.plan.body).into_iter().flat_map(|(_, path)| path);
+        inner.map(|(_, axis)| axis.var).chain(self.plan.grid.iter().map(|axis| axis.var)).collect()
+    }
+
+    /// Memory and coordinates for the element of `buf` at `index`.
+    pub(super) fn element(
+        &self,
+        buf: Buf,
+        index: &[Expr],
+        run: &Run<'a, '_>,
+    ) -> Result<(Mem, Vec<Expr>), Diag> {
+        let data = &self.loops.bufs[buf];
         if let Some(&mem) = self.mem_of.get(&buf) {
-            return Ok((mem, run.expr(place)));
+            let there = &self.kernel.mems[mem];
+            if (&there.sizes, &there.strides) == (&data.sizes, &data.strides) {
+                return Ok((mem, run.exprs(index)));
+            }
+            return Ok((mem, vec![run.expr(self.loops.place(run.nest, buf, index))]));
         }
         let Some(local) = self.locals.get(&buf) else {
-            let name = &self.loops.bufs[buf].name;
-            return Err(self.error(format!("{name} is neither a parameter nor local")));
+            return Err(self.error(format!("{} is neither a parameter nor local", data.name)));
         };
+        let coordinates = local.footprint.iter().flat_map(|extent| extent.coordinates(index, run));
+        Ok((local.mem, coordinates.collect()))
+    }
+}
+
+impl Extent {
+    /// Coordinates in the local memory of what has the coordinates `index` in the buffer.
+    fn coordinates(&self, index: &[Expr], run: &Run<'_, '_>) -> Vec<Expr> {
+        let Region { base, steps } = &self.region;
+        let Some((_, inner)) = steps.split_last() else { return Vec::new() };
+        let at = self.dims.coordinate(index);
         // Axes that only run inside keep their names at first: their extents are known better than those of the loops
         // around them, which may run past the end.
-        let base = local.region.base.syms();
+        let base_syms = base.syms();
         let mut facts = run.facts.clone();
-        let (mut kept, mut flat) = (Vec::new(), place);
-        for axis in run.nest.all_axes().filter(|a| place.has_sym(a.var)) {
+        let (mut kept, mut flat) = (Vec::new(), at);
+        for axis in run.nest.all_axes().filter(|a| at.has_sym(a.var)) {
             let value = run.expr(Expr::sym(axis.var));
-            if !base.iter().any(|&s| value.has_sym(s)) && value.as_int().is_none() {
+            if !base_syms.iter().any(|&s| value.has_sym(s)) && value.as_int().is_none() {
                 let name = inner_name(axis.var);
                 facts.declare_index(name, axis.extent);
                 flat = flat.replace(axis.var, Expr::sym(name));
                 kept.push((name, value));
             }
         }
-        let mut rest = facts.simplify(run.expr(flat) - local.region.base);
-        let mut element = Expr::zero();
-        for (i, (&(step, _), &extent)) in local.region.steps.iter().zip(&local.extents).enumerate() {
-            element = element * extent + facts.simplify(rest.floordiv(step));
-            if i + 1 < local.region.steps.len() {
+        let value = |s: Sym| kept.iter().find(|k| k.0 == s).map(|k| k.1);
+        let in_loops = |e: Expr| if kept.is_empty() { e } else { run.facts.simplify(e.subst(&value)) };
+        let mut rest = facts.simplify(run.expr(flat) - *base);
+        let mut coordinates = Vec::with_capacity(steps.len());
+        for (at, &(step, _)) in steps.iter().enumerate() {
+            coordinates.push(in_loops(facts.simplify(rest.floordiv(step))));
+            if at < inner.len() {
                 rest = facts.simplify(rest.modulo(step));
             }
         }
-        let value = |s: Sym| kept.iter().find(|k| k.0 == s).map(|k| k.1);
-        let element = if kept.is_empty() { element } else { run.facts.simplify(element.subst(&value)) };
-        Ok((local.mem, element))
+        coordinates
     }
+}
+
+/// The outermost of `dims` whose coordinates are digits of the same numbers as those of the innermost one.
+fn joined(dims: &[(usize, Expr)], stores: &[Stored]) -> usize {
+    let last = dims.len() - 1;
+    let is_joined = |dim: usize| {
+        stores.iter().any(|Stored { index, .. }| {
+            let (inner, outer) = (index[dims[last].0], index[dims[dim].0]);
+            !inner.is_polynomial() && inner.syms().into_iter().any(|sym| outer.has_sym(sym))
+        })
+    };
+    (0..last).find(|&dim| is_joined(dim)).unwrap_or(last)
+}
+
+/// What `stores` touch along dimensions, if that is regular.
+fn regular(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<Region> {
+    let mut region: Option<Region> = None;
+    for Stored { index, inner, facts } in stores {
+        // Of axes without points nothing is touched, and there is no largest index.
+        if inner.iter().any(|axis| axis.extent.is_zero()) {
+            return None;
+        }
+        let coordinate = facts.simplify(dims.coordinate(index));
+        let here = largest(Region::of(coordinate, inner, facts)?, loops, facts)?;
+        region = Some(match region {
+            None => here,
+            Some(region) => region.union(&here, facts)?,
+        });
+    }
+    region
 }
 
 /// The region with counts that do not depend on where the loops are: the last block of a loop may be shorter than others.

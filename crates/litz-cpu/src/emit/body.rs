@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, Val};
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, Val, position, visit};
 use litz_ir::loops::Axis;
 use litz_ir::{ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
@@ -17,29 +17,10 @@ use crate::llvm::{CpuTarget, Isa};
 /// Most instructions of a kernel. Those of models have a few thousand; LLVM's time and memory grow faster than they do.
 const MAX_INSTRUCTIONS: u32 = 1 << 16;
 
-/// Calls `visit` for every statement, outer ones first.
-pub(super) fn visit<'k>(stmts: &'k [Stmt], f: &mut impl FnMut(&'k Stmt)) {
-    for stmt in stmts {
-        f(stmt);
-        match stmt {
-            Stmt::Loop(inner) => visit(&inner.body, f),
-            Stmt::If { then, other, .. } => {
-                visit(then, f);
-                visit(other, f);
-            }
-            Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => {}
-        }
-    }
-}
-
 /// All memory that statements write.
 pub(super) fn written(stmts: &[Stmt]) -> Vec<Mem> {
     let mut mems = Vec::new();
-    visit(stmts, &mut |stmt| match stmt {
-        Stmt::Store { mem, .. } => mems.push(*mem),
-        Stmt::ArgStore { best, at, .. } => mems.extend([*best, *at]),
-        Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => {}
-    });
+    visit(stmts, &mut |stmt| mems.extend(stmt.stored().map(|(mem, _)| mem)));
     mems.sort_unstable();
     mems.dedup();
     mems
@@ -48,11 +29,7 @@ pub(super) fn written(stmts: &[Stmt]) -> Vec<Mem> {
 /// All memory that statements load from.
 pub(super) fn read(stmts: &[Stmt]) -> Vec<Mem> {
     let mut mems = Vec::new();
-    visit(stmts, &mut |stmt| {
-        if let Stmt::Let { op: Op::Load { mem, .. }, .. } = stmt {
-            mems.push(*mem);
-        }
-    });
+    visit(stmts, &mut |stmt| mems.extend(stmt.loaded().map(|(mem, _)| mem)));
     mems
 }
 
@@ -115,10 +92,10 @@ impl Emitter<'_> {
             }
             Stmt::Bind { sym, value, extent, check } => self.bind(*sym, *value, *extent, *check),
             Stmt::Store { mem, index, value, combine, guard, atomic } => {
-                self.store(*mem, *index, *value, *combine, guard, *atomic)
+                self.store(*mem, position(index), *value, *combine, guard, *atomic)
             }
-            Stmt::ArgStore { max, best, at, index, value, position } => {
-                self.arg_store(*max, [*best, *at], *index, *value, *position)
+            Stmt::ArgStore { max, best, at, index, value, position: at_point } => {
+                self.arg_store(*max, [*best, *at], position(index), *value, *at_point)
             }
         }
     }
@@ -285,7 +262,7 @@ impl Emitter<'_> {
     fn define(&mut self, val: Val, op: &Op) -> Result<Value, EmitError> {
         let dtype = self.dtype_of(val);
         match op {
-            Op::Load { mem, index, guard, other } => self.load(*mem, *index, guard, *other),
+            Op::Load { mem, index, guard, other } => self.load(*mem, position(index), guard, *other),
             Op::Const(literal) => Ok(self.b.constant(register_type(dtype)?, *literal)),
             Op::Index(e) => {
                 let e = self.resolve(*e);

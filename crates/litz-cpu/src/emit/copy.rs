@@ -1,6 +1,6 @@
 //! Copies of a few adjacent elements as copies of one wider element: two of bf16 are moved as 32 bits.
 
-use litz_ir::kernel::{Loop, Mem, Op, Stmt};
+use litz_ir::kernel::{Loop, Mem, Op, Stmt, position};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::Expr;
 
@@ -37,7 +37,7 @@ impl Emitter<'_> {
             return Ok(false);
         }
         let (Some(source), Some(target)) =
-            (self.in_runs(*source, inner, count), self.in_runs(*target, inner, count))
+            (self.in_runs(position(source), inner, count), self.in_runs(position(target), inner, count))
         else {
             return Ok(false);
         };

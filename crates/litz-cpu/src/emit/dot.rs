@@ -3,7 +3,7 @@
 //! A lane holds the two neighbouring elements of an operand as 32 bits. Operands that have them side by side are read as
 //! such; others, or those with a guard, are put together.
 
-use litz_ir::kernel::{Loop, Mem, Op, Stmt};
+use litz_ir::kernel::{Loop, Mem, Op, Stmt, position};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
@@ -51,10 +51,10 @@ impl Emitter<'_> {
             return None;
         }
         let factors = [
-            Factor { mem: *x, index: *at_x, guard: guard_x, other: *other_x },
-            Factor { mem: *y, index: *at_y, guard: guard_y, other: *other_y },
+            Factor { mem: *x, index: position(at_x), guard: guard_x, other: *other_x },
+            Factor { mem: *y, index: position(at_y), guard: guard_y, other: *other_y },
         ];
-        Some(Accumulation { factors, acc: *acc, index: *index, dtype: Dtype::F32 })
+        Some(Accumulation { factors, acc: *acc, index: position(index), dtype: Dtype::F32 })
     }
 
     /// Writes a loop as a dot product; false where the target, or the vector loop around, has none for it.

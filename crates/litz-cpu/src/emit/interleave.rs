@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use litz_ir::kernel::{Loop, Mem, Op, Stmt};
+use litz_ir::kernel::{Loop, Mem, Op, Stmt, position};
 use litz_sym::Expr;
 
 use super::{EmitError, Emitter, Form};
@@ -46,13 +46,13 @@ impl Emitter<'_> {
         let is_own = |stmt: &Stmt| match stmt {
             Stmt::Let { .. } => true,
             Stmt::Store { mem, index, combine, .. } => {
-                let stride = index.linear(inner.var).and_then(|(stride, _)| stride.as_int());
+                let stride = position(index).linear(inner.var).and_then(|(stride, _)| stride.as_int());
                 !is_memory(*mem) || combine.is_none() && stride.is_some_and(|stride| stride != 0)
             }
             Stmt::Loop(_) | Stmt::If { .. } | Stmt::Bind { .. } | Stmt::ArgStore { .. } => false,
         };
-        let stores_elsewhere = |stmt: &Stmt, loaded: (Mem, Expr)| match stmt {
-            Stmt::Store { mem, index, .. } => *mem == loaded.0 && *index != loaded.1,
+        let stores_elsewhere = |stmt: &Stmt, loaded: (Mem, &[Expr])| match stmt {
+            Stmt::Store { mem, index, .. } => *mem == loaded.0 && index != loaded.1,
             Stmt::Let { .. }
             | Stmt::Loop(_)
             | Stmt::If { .. }
@@ -61,7 +61,7 @@ impl Emitter<'_> {
         };
         let reads_written = |stmt: &Stmt| match stmt {
             Stmt::Let { op: Op::Load { mem, index, .. }, .. } => {
-                is_memory(*mem) && inner.body.iter().any(|other| stores_elsewhere(other, (*mem, *index)))
+                is_memory(*mem) && inner.body.iter().any(|other| stores_elsewhere(other, (*mem, index)))
             }
             _ => false,
         };

@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 
-use litz_ir::kernel::{Loop, LoopKind, Mem, Op, Stmt};
+use litz_ir::kernel::{Loop, LoopKind, Mem, Op, Stmt, position};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Known, Rel, Sym};
 
@@ -391,7 +391,7 @@ fn zeroed(stmt: &Stmt) -> Option<Filled> {
             Stmt::Let { val, op: Op::Const(Scalar::Float(zero)) },
             Stmt::Store { mem, index, value, combine: None, guard, .. },
         ] if zero.to_bits() == 0 && val == value && guard.is_empty() && !extents.is_empty() => {
-            Some(Filled { mem: *mem, index: *index, extents })
+            Some(Filled { mem: *mem, index: position(index), extents })
         }
         _ => None,
     }

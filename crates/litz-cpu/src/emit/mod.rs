@@ -35,6 +35,7 @@ mod transpose;
 mod ty;
 mod vector;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::fmt::Write as _;
@@ -42,7 +43,7 @@ use std::rc::Rc;
 
 use litz_ir::Dtype;
 use litz_ir::ids::Table;
-use litz_ir::kernel::{Kernel, Mem, Space, Stmt, Val};
+use litz_ir::kernel::{Kernel, Mem, MemData, Space, Stmt, Val, visit};
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Sym};
 
@@ -93,7 +94,31 @@ pub struct Function {
 
 /// Emits one kernel.
 pub fn emit(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> {
-    function(kernel, target).map_err(|error| EmitError { kernel: kernel.name.clone(), ..error })
+    let emitted = check_ranks(kernel).and_then(|()| function(&flat(kernel), target));
+    emitted.map_err(|error| EmitError { kernel: kernel.name.clone(), ..error })
+}
+
+/// The kernel with flat memories.
+fn flat(kernel: &Kernel) -> Cow<'_, Kernel> {
+    let mut kernel = Cow::Borrowed(kernel);
+    if !kernel.mems.values().all(MemData::is_flat) {
+        let facts = kernel.facts.clone();
+        litz_codegen::flatten(kernel.to_mut(), &facts);
+    }
+    kernel
+}
+
+fn check_ranks(kernel: &Kernel) -> Result<(), EmitError> {
+    let mut misfit = None;
+    visit(&kernel.body, &mut |stmt| {
+        for (mem, index) in stmt.accesses() {
+            let rank = kernel.mems.get(mem).map(|data| data.sizes.len());
+            if rank != Some(index.len()) {
+                misfit = Some(format!("{} coordinates for {mem}", index.len()));
+            }
+        }
+    });
+    misfit.map_or(Ok(()), |what| Err(EmitError::malformed(what)))
 }
 
 /// Emits a module of several kernels of different names: the text that [`crate::llvm::compile`] takes.
@@ -293,7 +318,7 @@ impl Emitter<'_> {
                 }
                 (Space::Register, Form::Slots { .. }) => self.b.poison(Ty::PTR),
                 (Space::Register, Form::Memory) => {
-                    let Some(extent) = data.extent.as_int() else {
+                    let Some(extent) = data.span().as_int() else {
                         return Err(EmitError::malformed(format!(
                             "register `{}` has no constant extent",
                             data.name

@@ -51,7 +51,7 @@ impl Emitter<'_> {
     fn is_streamed(&self, mem: Mem, index: Expr) -> bool {
         let data = &self.kernel.mems[mem];
         let size = data.dtype.size() as i64;
-        let is_large = data.extent.as_int().is_some_and(|n| n.saturating_mul(size) >= FETCHED_FROM);
+        let is_large = data.span().as_int().is_some_and(|n| n.saturating_mul(size) >= FETCHED_FROM);
         let step = |var| index.linear(var).and_then(|(step, _)| step.as_int());
         let is_far = self.innermost().and_then(step).is_some_and(|step| step * size >= LINE);
         is_large && is_far && data.space == Space::Read && self.operands.contains(&mem)

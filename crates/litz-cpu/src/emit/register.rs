@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Space, Stmt};
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, position, visit};
 use litz_sym::{Expr, Sym};
 
 use super::block::{Slot, Value};
@@ -49,14 +49,9 @@ impl Scan<'_> {
                     self.body(then);
                     self.body(other);
                 }
-                Stmt::Let { op: Op::Load { mem, index, .. }, .. } | Stmt::Store { mem, index, .. } => {
-                    self.access(*mem, *index);
+                Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => {
+                    stmt.accesses().for_each(|(mem, index)| self.access(mem, position(index)));
                 }
-                Stmt::ArgStore { best, at, index, .. } => {
-                    self.access(*best, *index);
-                    self.access(*at, *index);
-                }
-                Stmt::Let { .. } | Stmt::Bind { .. } => {}
             }
         }
     }
@@ -105,15 +100,11 @@ impl Emitter<'_> {
     /// Whether a loop has to be written out because registers are indexed by its variable.
     pub(super) fn indexes_registers(&self, inner: &Loop) -> bool {
         let mut found = false;
-        super::body::visit(&inner.body, &mut |stmt| {
-            let (mem, index) = match stmt {
-                Stmt::Let { op: Op::Load { mem, index, .. }, .. } | Stmt::Store { mem, index, .. } => {
-                    (mem, index)
-                }
-                Stmt::ArgStore { best, index, .. } => (best, index),
-                Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => return,
+        visit(&inner.body, &mut |stmt| {
+            let is_indexed = |(mem, index): (Mem, &[Expr])| {
+                position(index).has_sym(inner.var) && self.mems[mem].form != Form::Memory
             };
-            found |= index.has_sym(inner.var) && self.mems[*mem].form != Form::Memory;
+            found |= stmt.accesses().any(is_indexed);
         });
         found
     }
@@ -122,7 +113,7 @@ impl Emitter<'_> {
     /// every lane: each lane has its own.
     pub(super) fn private_registers(&self, inner: &Loop) -> Result<Vec<Mem>, EmitError> {
         let mut is_private: HashMap<Mem, bool> = HashMap::new();
-        super::body::visit(&inner.body, &mut |stmt| {
+        visit(&inner.body, &mut |stmt| {
             let (mem, index, is_write) = match stmt {
                 Stmt::Let { op: Op::Load { mem, index, .. }, .. } => (mem, index, false),
                 Stmt::Store { mem, index, combine, guard, .. } => {
@@ -135,7 +126,7 @@ impl Emitter<'_> {
                 Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => return,
             };
             if self.kernel.mems[*mem].space == Space::Register {
-                is_private.entry(*mem).or_insert(is_write && !index.has_sym(inner.var));
+                is_private.entry(*mem).or_insert(is_write && !position(index).has_sym(inner.var));
             }
         });
         let mut private: Vec<Mem> =
@@ -166,7 +157,7 @@ impl Emitter<'_> {
             Access::Strided(index, _) | Access::Any(index) => (index, true),
         };
         let element = first.as_int().filter(|element| {
-            let len = data.extent.as_int().unwrap_or(0);
+            let len = data.span().as_int().unwrap_or(0);
             (0..len).contains(element) && (!is_vector || element % i64::from(width) == 0)
         });
         let Some(element) = element else {

@@ -35,7 +35,7 @@ impl Build {
     }
 
     fn mem(&mut self, name: &str, dtype: Dtype, extent: &str, space: Space) -> Mem {
-        self.kernel.mems.push(MemData { name: name.into(), dtype, extent: e(extent), space })
+        self.kernel.mems.push(MemData::flat(name, dtype, e(extent), space))
     }
 
     pub fn read(&mut self, name: &str, dtype: Dtype, extent: &str) -> Mem {
@@ -115,7 +115,7 @@ impl Build {
     pub fn load_if(&mut self, mem: Mem, index: &str, guard: &[&str], other: Scalar) -> Val {
         let dtype = self.kernel.mems[mem].dtype.compute();
         let guard = guard.iter().map(|text| rel(text)).collect();
-        self.define(dtype, Op::Load { mem, index: e(index), guard, other: other.to(dtype) })
+        self.define(dtype, Op::Load { mem, index: vec![e(index)], guard, other: other.to(dtype) })
     }
 
     pub fn float(&mut self, value: f64) -> Val {
@@ -137,12 +137,19 @@ impl Build {
 
     pub fn store_if(&mut self, mem: Mem, index: &str, value: Val, guard: &[&str]) {
         let guard = guard.iter().map(|text| rel(text)).collect();
-        self.push(Stmt::Store { mem, index: e(index), value, combine: None, guard, atomic: false });
+        self.push(Stmt::Store { mem, index: vec![e(index)], value, combine: None, guard, atomic: false });
     }
 
     pub fn combine(&mut self, mem: Mem, index: &str, op: ReduceOp, value: Val) {
         let combine = Some(op);
-        self.push(Stmt::Store { mem, index: e(index), value, combine, guard: Vec::new(), atomic: false });
+        self.push(Stmt::Store {
+            mem,
+            index: vec![e(index)],
+            value,
+            combine,
+            guard: Vec::new(),
+            atomic: false,
+        });
     }
 
     pub fn finish(mut self) -> Kernel {

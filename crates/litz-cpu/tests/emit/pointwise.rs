@@ -295,3 +295,24 @@ fn rows_are_transposed_in_registers() {
     // 1, 1.0078125, ...: bits of numbers that a bf16 holds.
     transposed(Dtype::BF16, |n| 0x3f80 + (n % 100) as u16);
 }
+
+#[test]
+fn coordinates_count_elements_of_strided_memory() {
+    let text = "kernel @k0 { read x: f32[3, 4]{1, 3} read scale: f32[] write y: f32[3, 4]{8, 1} grid i in 3
+      scratch row: f32[2, 2]{5, 1}
+      for j in 4 { %0: f32 = load x[i, j] %1: f32 = load scale[] %2: f32 = mul %0, %1
+        row[floordiv(j, 2), mod(j, 2)] = %2 }
+      for j in 4 { %3: f32 = load row[floordiv(3 - j, 2), mod(3 - j, 2)] y[i, j] = %3 } }";
+    let kernel = litz_ir::text::kernel::parse(text).expect("parses");
+    assert_eq!(litz_ir::verify::kernel::verify(&kernel), []);
+    for compiled in Compiled::on_all(&kernel) {
+        let mut x: Vec<f32> = (0..12).map(|n| n as f32).collect();
+        let (mut scale, mut y) = ([10.0f32], [-1.0f32; 20]);
+        compiled.run(&[], &[param(&mut x), param(&mut scale), param(&mut y)]);
+        let expected = |at: usize| match (at / 8, at % 8) {
+            (i, j @ 0..4) => 10.0 * (i + 3 * (3 - j)) as f32,
+            _ => -1.0,
+        };
+        assert_eq!(y, std::array::from_fn(expected));
+    }
+}

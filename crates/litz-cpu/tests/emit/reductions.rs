@@ -167,7 +167,7 @@ fn arg_rows(max: bool, shape: [u32; 2], through_memory: bool) -> Compiled {
     k.store(place, index, zero);
     k.vector("j", "s0", shape, |k| {
         let value = k.load(x, "s0*i + j");
-        k.push(Stmt::ArgStore { max, best, at: place, index: e(index), value, position: e("j") });
+        k.push(Stmt::ArgStore { max, best, at: place, index: vec![e(index)], value, position: e("j") });
     });
     if !through_memory {
         let (value, position) = (k.load(best, index), k.load(place, index));
@@ -355,7 +355,7 @@ fn argument_reductions_of_columns() {
         k.store(at, "0", zero);
         k.each("i", "6", |k| {
             let value = k.load(x, "s0*i + j");
-            k.push(Stmt::ArgStore { max: true, best, at, index: e("0"), value, position: e("i") });
+            k.push(Stmt::ArgStore { max: true, best, at, index: vec![e("0")], value, position: e("i") });
         });
         let all = k.load(at, "0");
         k.store(y, "j", all);
@@ -388,7 +388,7 @@ fn accumulates_into_memory() {
             let value = k.load(x, "s0*i + j");
             k.push(Stmt::Store {
                 mem: y,
-                index: e("0"),
+                index: vec![e("0")],
                 value,
                 combine: Some(ReduceOp::Sum),
                 guard: vec![rel("j <= i")],
@@ -422,7 +422,14 @@ fn scatters_with_conflicts() {
                 k.push(Stmt::Bind { sym: litz_sym::Sym::new("t"), value: at, extent: e("5"), check: 0 });
                 let value = k.load(x, "j");
                 let combine = Some(ReduceOp::Sum);
-                k.push(Stmt::Store { mem: y, index: e("t"), value, combine, guard: Vec::new(), atomic });
+                k.push(Stmt::Store {
+                    mem: y,
+                    index: vec![e("t")],
+                    value,
+                    combine,
+                    guard: Vec::new(),
+                    atomic,
+                });
             });
             let kernel = Compiled::new(k.finish());
             for n in [0usize, 5, 16, 100] {

@@ -6,12 +6,15 @@ use litz_sym::{Expr, Sym};
 
 use crate::diag::Diags;
 use crate::dtype::Dtype;
+use crate::graph::TensorType;
 use crate::ids::Id;
-use crate::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
+use crate::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val, visit};
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
-use crate::text::print::{Commas, Declaration, Guards, Indent, Name, Quoted, Sigil, commas, write_guards};
+use crate::text::print::{
+    Commas, Declaration, Guards, Indent, Name, Quoted, Shape, Sigil, commas, write_guards,
+};
 
 const LINE: Indent = Indent(1);
 
@@ -71,7 +74,8 @@ impl Space {
 impl Kernel {
     fn write_mem(&self, f: &mut Formatter, mem: Mem) -> fmt::Result {
         let data = &self.mems[mem];
-        writeln!(f, "{LINE}{} {}: {}[{}]", data.space.name(), Name(&data.name), data.dtype, data.extent)
+        let shape = Shape(&data.sizes, &data.strides);
+        writeln!(f, "{LINE}{} {}: {}{shape}", data.space.name(), Name(&data.name), data.dtype)
     }
 
     fn write_grid(&self, f: &mut Formatter) -> fmt::Result {
@@ -96,7 +100,14 @@ impl<'a> Printer<'a> {
     fn new(kernel: &'a Kernel) -> Printer<'a> {
         let mut numbers = vec![None; kernel.vals.len()];
         let mut next = 0;
-        number(&kernel.body, &mut numbers, &mut next);
+        visit(&kernel.body, &mut |stmt| {
+            if let Stmt::Let { val, .. } = stmt
+                && let Some(slot @ None) = numbers.get_mut(val.index())
+            {
+                *slot = Some(next);
+                next += 1;
+            }
+        });
         Printer { kernel, numbers }
     }
 
@@ -153,11 +164,13 @@ impl<'a> Printer<'a> {
             Stmt::Store { mem, index, value, combine, guard, atomic } => {
                 let (prefix, mem) = (if *atomic { "atomic " } else { "" }, self.mem(*mem));
                 let combine = combine.map_or("", |op| op.name());
-                writeln!(f, "{indent}{prefix}{mem}[{index}] {combine}= {}{}", self.val(*value), Guards(guard))
+                let (index, value) = (Commas(index), self.val(*value));
+                writeln!(f, "{indent}{prefix}{mem}[{index}] {combine}= {value}{}", Guards(guard))
             }
             Stmt::ArgStore { max, best, at, index, value, position } => {
                 let (best, at, op) = (self.mem(*best), self.mem(*at), if *max { "argmax" } else { "argmin" });
-                writeln!(f, "{indent}{best}[{index}], {at}[{index}] {op}= {}, {position}", self.val(*value))
+                let (index, value) = (Commas(index), self.val(*value));
+                writeln!(f, "{indent}{best}[{index}], {at}[{index}] {op}= {value}, {position}")
             }
         }
     }
@@ -165,7 +178,7 @@ impl<'a> Printer<'a> {
     fn op(&self, f: &mut Formatter, op: &Op) -> fmt::Result {
         match op {
             Op::Load { mem, index, guard, other } => {
-                write!(f, "load {}[{index}]{}", self.mem(*mem), Guards(guard))?;
+                write!(f, "load {}[{}]{}", self.mem(*mem), Commas(index), Guards(guard))?;
                 if guard.is_empty() { Ok(()) } else { write!(f, " else {other}") }
             }
             Op::Const(value) => write!(f, "const {value}"),
@@ -190,25 +203,6 @@ impl LoopKind {
             LoopKind::Unroll => "unroll",
             LoopKind::Vector { .. } => "vector",
             LoopKind::Mma => "mma",
-        }
-    }
-}
-
-fn number(body: &[Stmt], numbers: &mut [Option<usize>], next: &mut usize) {
-    for stmt in body {
-        match stmt {
-            Stmt::Loop(inner) => number(&inner.body, numbers, next),
-            Stmt::If { then, other, .. } => {
-                number(then, numbers, next);
-                number(other, numbers, next);
-            }
-            Stmt::Let { val, .. } => {
-                if let Some(slot @ None) = numbers.get_mut(val.index()) {
-                    *slot = Some(*next);
-                    *next += 1;
-                }
-            }
-            Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => {}
         }
     }
 }
@@ -288,8 +282,8 @@ impl Reader {
         cx.take();
         let name = cx.name("a memory name")?;
         cx.expect(":")?;
-        let (dtype, extent) = cx.flat_type()?;
-        let mem = self.kernel.mems.push(MemData { name: name.clone(), dtype, extent, space });
+        let TensorType { dtype, sizes, strides } = cx.tensor_type()?;
+        let mem = self.kernel.mems.push(MemData { name: name.clone(), dtype, sizes, strides, space });
         self.mems.define(name, mem);
         self.kernel.params += usize::from(!space.is_local());
         Ok(())
@@ -401,13 +395,9 @@ impl Reader {
         Ok(Op::Call(op, cx.commas(|cx| self.vals.value(cx))?))
     }
 
-    /// `x[index]`.
-    fn element(&self, cx: &mut Cursor) -> Result<(Mem, Expr)> {
-        let mem = self.mems.name(cx)?;
-        cx.expect("[")?;
-        let index = cx.expr()?;
-        cx.expect("]")?;
-        Ok((mem, index))
+    /// `x[i, k]`.
+    fn element(&self, cx: &mut Cursor) -> Result<(Mem, Vec<Expr>)> {
+        Ok((self.mems.name(cx)?, cx.list("[", "]", Cursor::expr)?))
     }
 
     /// `x[index] sum= %v if guards`, or an [`Stmt::ArgStore`].
@@ -427,10 +417,11 @@ impl Reader {
     }
 
     /// The rest of `best[index], at[index] argmax= %v, position`.
-    fn arg_store(&mut self, cx: &mut Cursor, best: Mem, index: Expr) -> Result<Stmt> {
+    fn arg_store(&mut self, cx: &mut Cursor, best: Mem, index: Vec<Expr>) -> Result<Stmt> {
         let (at, same) = self.element(cx)?;
         if same != index {
-            return Err(cx.error("syntax", format!("expected index {index} for both, found {same}")));
+            let (index, same) = (Commas(&index), Commas(&same));
+            return Err(cx.error("syntax", format!("expected index [{index}] for both, found [{same}]")));
         }
         let max = cx.is("argmax");
         if !max && !cx.is("argmin") {

@@ -25,7 +25,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// What is wrong with a kernel, accesses outside of its memory left out.
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
-/// `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `zero-grain`,
+/// `stride-rank`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
 /// `store-to-read`, `atomic-store`, `unknown-check`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
@@ -74,14 +74,19 @@ impl Verifier<'_> {
 
     fn mem(&mut self, mem: Mem, data: &MemData) {
         let name = &data.name;
-        self.report.extent(data.extent, format_args!("memory `{name}`"));
+        let (rank, strides) = (data.sizes.len(), data.strides.len());
+        let message = format_args!("`{name}`: {strides} strides for {rank} dimensions");
+        self.report.check(rank == strides, "stride-rank", message);
+        for &size in data.sizes.iter().chain(&data.strides) {
+            self.report.extent(size, format_args!("memory `{name}`"));
+        }
         let is_param = mem.index() < self.kernel.params;
         let message =
             format_args!("`{name}`: {} memory on the wrong side of the parameter list", data.space.name());
         self.report.check(is_param != data.space.is_local(), "param-space", message);
         if data.space == Space::Register {
-            let message = format_args!("`{name}`: expected a constant extent, found {}", data.extent);
-            self.report.check(data.extent.as_int().is_some(), "symbolic-register", message);
+            let message = format_args!("`{name}`: expected a constant extent, found {}", data.span());
+            self.report.check(data.span().as_int().is_some(), "symbolic-register", message);
         }
     }
 
@@ -124,7 +129,7 @@ impl Verifier<'_> {
             }
             Stmt::Store { mem, index, value, combine, guard, atomic } => {
                 let place = format!("store to `{}`", self.mem_name(*mem));
-                self.stored(*mem, *index, *value, &place);
+                self.stored(*mem, index, *value, &place);
                 self.rels(guard, &place);
                 if let (Some(op), Some(data)) = (combine, self.kernel.mems.get(*mem)) {
                     self.report.combination(*op, data.dtype, &place);
@@ -135,8 +140,8 @@ impl Verifier<'_> {
             }
             Stmt::ArgStore { best, at, index, value, position, .. } => {
                 let place = format!("store to `{}`", self.mem_name(*best));
-                self.stored(*best, *index, *value, &place);
-                self.writable(*at, *index, &place);
+                self.stored(*best, index, *value, &place);
+                self.writable(*at, index, &place);
                 let at_type = self.kernel.mems.get(*at).map(|data| data.dtype);
                 self.report.same_type(Some(Dtype::I64), at_type, &place);
                 self.report.expr(*position, &place);
@@ -188,7 +193,7 @@ impl Verifier<'_> {
     }
 
     /// Writes `value` to an element.
-    fn stored(&mut self, mem: Mem, index: Expr, value: Val, place: &str) {
+    fn stored(&mut self, mem: Mem, index: &[Expr], value: Val, place: &str) {
         let found = self.use_val(value, place);
         // Stores convert to half types; the value is of the type that arithmetic is done in.
         let expected = self.kernel.mems.get(mem).map(|data| data.dtype.compute());
@@ -196,24 +201,28 @@ impl Verifier<'_> {
         self.writable(mem, index, place);
     }
 
-    fn writable(&mut self, mem: Mem, index: Expr, place: &str) {
+    fn writable(&mut self, mem: Mem, index: &[Expr], place: &str) {
         self.element(mem, index, place);
         let is_read_only = self.kernel.mems.get(mem).is_some_and(|data| data.space == Space::Read);
         self.report.check(!is_read_only, "store-to-read", format_args!("{place}: it is only read"));
     }
 
-    fn element(&mut self, mem: Mem, index: Expr, place: &str) {
-        self.report.expr(index, place);
+    fn element(&mut self, mem: Mem, index: &[Expr], place: &str) {
+        index.iter().for_each(|&at| self.report.expr(at, place));
         let Some(data) = self.kernel.mems.get(mem) else {
             return self
                 .report
                 .fail("unknown-memory", format_args!("{place}: {mem} is no memory of the kernel"));
         };
+        let (found, rank) = (index.len(), data.sizes.len());
+        let message = format_args!("{place}: {found} coordinates, but `{}` has {rank} dimensions", data.name);
+        self.report.check(found == rank, "index-rank", message);
         if data.space != Space::Register {
             return;
         }
         let (loops, report) = (&self.loops, &mut self.report);
-        index.visit_syms(&mut |sym| {
+        let syms = index.iter().flat_map(|at| at.syms());
+        syms.for_each(|sym| {
             let is_written_out = match loops.get(&sym) {
                 Some(LoopKind::Unroll | LoopKind::Vector { .. }) => true,
                 Some(LoopKind::For | LoopKind::Mma) | None => false,
@@ -241,7 +250,7 @@ impl Verifier<'_> {
         let Some(&ty) = self.kernel.vals.get(val) else { return };
         match op {
             Op::Load { mem, index, guard, other } => {
-                self.element(*mem, *index, place);
+                self.element(*mem, index, place);
                 self.rels(guard, place);
                 let expected = self.kernel.mems.get(*mem).map(|data| data.dtype.compute());
                 self.report.same_type(expected, Some(ty), place);

@@ -20,9 +20,11 @@ use crate::loops::Axis;
 pub struct Escape {
     /// Name of the memory.
     pub mem: String,
-    /// Element that is accessed.
+    /// Dimension in which it may be outside.
+    pub dim: usize,
+    /// Coordinate in that dimension.
     pub index: Expr,
-    /// Elements that the memory is declared with.
+    /// Size of the dimension.
     pub extent: Expr,
     /// What all has to hold for the access to happen, besides the loops around.
     pub guard: Vec<Rel>,
@@ -30,8 +32,11 @@ pub struct Escape {
 
 impl fmt::Display for Escape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Escape { mem, index, extent, guard } = self;
-        write!(f, "`{mem}`: {index} is not known to reach none but its {extent} elements")?;
+        let Escape { mem, dim, index, extent, guard } = self;
+        write!(f, "`{mem}`: {index} is not known to stay inside of its {extent} elements")?;
+        if *dim > 0 {
+            write!(f, " along dimension {dim}")?;
+        }
         guard.iter().try_for_each(|rel| write!(f, ", if {rel}"))
     }
 }
@@ -110,14 +115,14 @@ impl Walk<'_> {
                     let not = if let [rel] = cond[..] { vec![rel.negate()] } else { Vec::new() };
                     self.conditional(not, other);
                 }
-                Stmt::Let { op: Op::Load { mem, index, guard, .. }, .. } => self.access(*mem, *index, guard),
+                Stmt::Let { op: Op::Load { guard, .. }, .. } | Stmt::Store { guard, .. } => {
+                    stmt.accesses().for_each(|(mem, index)| self.access(mem, index, guard));
+                }
+                Stmt::ArgStore { .. } => {
+                    stmt.accesses().for_each(|(mem, index)| self.access(mem, index, &[]));
+                }
                 Stmt::Let { .. } => {}
                 Stmt::Bind { sym, extent, .. } => self.enter_axis(Axis { var: *sym, extent: *extent }),
-                Stmt::Store { mem, index, guard, .. } => self.access(*mem, *index, guard),
-                Stmt::ArgStore { best, at, index, .. } => {
-                    self.access(*best, *index, &[]);
-                    self.access(*at, *index, &[]);
-                }
             }
         }
         self.scopes.truncate(depth);
@@ -131,24 +136,27 @@ impl Walk<'_> {
         }
     }
 
-    fn access(&mut self, mem: Mem, index: Expr, guard: &[Rel]) {
+    fn access(&mut self, mem: Mem, index: &[Expr], guard: &[Rel]) {
         let Some(data) = self.kernel.mems.get(mem) else { return };
+        for (dim, (&index, &extent)) in index.iter().zip(&data.sizes).enumerate() {
+            if !self.is_inside(index, extent, guard) {
+                let (mem, guard) = (data.name.clone(), guard.to_vec());
+                self.escapes.push(Escape { mem, dim, index, extent, guard });
+            }
+        }
+    }
+
+    fn is_inside(&mut self, index: Expr, extent: Expr, guard: &[Rel]) -> bool {
         let reached = self.range(index);
-        if reached.lo >= 0 && reached.hi < self.range(data.extent).lo {
-            return;
+        if reached.lo >= 0 && reached.hi < self.range(extent).lo {
+            return true;
         }
         let around = self.facts(self.scopes.len());
         let guarded = match guard {
             [] => around.clone(),
             [..] => around.clone().and_then(|facts| Says::Condition(guard.to_vec()).after(facts)),
         };
-        let is_inside = guarded.is_none_or(|facts| {
-            facts.proves(&Rel::le(0, index)) && facts.proves(&Rel::lt(index, data.extent))
-        });
-        if !is_inside {
-            let (mem, extent, guard) = (data.name.clone(), data.extent, guard.to_vec());
-            self.escapes.push(Escape { mem, index, extent, guard });
-        }
+        guarded.is_none_or(|facts| facts.proves(&Rel::le(0, index)) && facts.proves(&Rel::lt(index, extent)))
     }
 
     /// The values of an expression, each symbol taken by itself: numbers alone, which are much quicker than proofs.

@@ -239,7 +239,7 @@ fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<KernelFacts, Run
         name: kernel.name.clone(),
         id: device.find(&kernel.name).ok_or_else(|| bug("it is not loaded on the device".into()))?,
         params: params()
-            .map(|mem| Ok((mem.dtype.size(), formula(mem.extent)?)))
+            .map(|mem| Ok((mem.dtype.size(), formula(mem.span())?)))
             .collect::<Result<_, RunError>>()?,
         points: formula(kernel.points())?,
         scratch: formula(kernel.scratch_bytes())?,

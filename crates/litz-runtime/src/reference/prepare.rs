@@ -35,7 +35,10 @@ pub(super) struct Memory {
 /// An element of a memory.
 pub(super) struct Place {
     pub(super) mem: usize,
+    /// Where it is, counted in elements.
     pub(super) index: Formula,
+    /// Where the memory is not flat, each coordinate and the size of its dimension.
+    pub(super) coordinates: Vec<(Formula, Formula)>,
     pub(super) dtype: Dtype,
 }
 
@@ -116,7 +119,7 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
     }
     let mems = kernel.mems.values().map(|mem| {
         let is_read_only = mem.space == Space::Read;
-        Ok(Memory { name: mem.name.clone(), extent: cx.formula(mem.extent)?, dtype: mem.dtype, is_read_only })
+        Ok(Memory { name: mem.name.clone(), extent: cx.formula(mem.span())?, dtype: mem.dtype, is_read_only })
     });
     let mems = mems.collect::<Result<Vec<_>, RunError>>()?;
     let mut grid = Vec::new();
@@ -194,7 +197,7 @@ impl Context<'_> {
                 let combine = combine.map(|reduce| self.function(reduce.combine(), ty)).transpose()?;
                 let guard = self.relations(guard)?;
                 Node::Store {
-                    place: self.written(*mem, *index)?,
+                    place: self.written(*mem, index)?,
                     value: self.value(*value)?,
                     ty,
                     combine,
@@ -206,11 +209,11 @@ impl Context<'_> {
                 if ty.kind() == litz_ir::dtype::Kind::Complex {
                     return Err(self.bug(format!("arg store compares values of {ty}")));
                 }
-                let at = self.written(*at, *index)?;
+                let at = self.written(*at, index)?;
                 if at.dtype != Dtype::I64 {
                     return Err(self.bug(format!("arg store keeps positions as {}", at.dtype)));
                 }
-                let best = self.written(*best, *index)?;
+                let best = self.written(*best, index)?;
                 let (value, position) = (self.value(*value)?, self.formula(*position)?);
                 Node::ArgStore { max: *max, best, at: at.mem, value, ty, position }
             }
@@ -223,7 +226,7 @@ impl Context<'_> {
             Op::Load { mem, index, guard, other } => {
                 let guard = self.relations(guard)?;
                 let other = Number::from(*other).encode(ty);
-                Node::Load { val, ty, place: self.place(*mem, *index)?, guard, other }
+                Node::Load { val, ty, place: self.place(*mem, index)?, guard, other }
             }
             Op::Const(scalar) => Node::Const { val, bits: Number::from(*scalar).encode(ty) },
             Op::Index(expr) => {
@@ -263,12 +266,24 @@ impl Context<'_> {
         function(op, dtype).ok_or_else(|| self.bug(format!("{} has no meaning for {dtype}", op.name())))
     }
 
-    fn place(&self, mem: Mem, index: Expr) -> Result<Place, RunError> {
+    fn place(&self, mem: Mem, index: &[Expr]) -> Result<Place, RunError> {
         let data = self.kernel.mems.get(mem).ok_or_else(|| self.bug(format!("no memory {mem}")))?;
-        Ok(Place { mem: mem.0 as usize, index: self.formula(index)?, dtype: data.dtype })
+        let rank = data.sizes.len();
+        if index.len() != rank || data.strides.len() != rank {
+            let (name, found) = (&data.name, index.len());
+            return Err(self.bug(format!("{found} coordinates for memory {name} of {rank} dimensions")));
+        }
+        let mut coordinates = Vec::new();
+        if !data.is_flat() {
+            for (&at, &size) in index.iter().zip(&data.sizes) {
+                coordinates.push((self.formula(at)?, self.formula(size)?));
+            }
+        }
+        let position = self.formula(data.place(index))?;
+        Ok(Place { mem: mem.0 as usize, index: position, coordinates, dtype: data.dtype })
     }
 
-    fn written(&self, mem: Mem, index: Expr) -> Result<Place, RunError> {
+    fn written(&self, mem: Mem, index: &[Expr]) -> Result<Place, RunError> {
         let place = self.place(mem, index)?;
         if self.kernel.mems[mem].space == Space::Read {
             return Err(self.bug(format!("store to {}, which is only read", self.kernel.mems[mem].name)));

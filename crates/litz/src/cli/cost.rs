@@ -1,7 +1,7 @@
 //! Counts the bytes that a kernel must move and the operations that it does for given sizes.
 
 use litz_ir::ScalarOp;
-use litz_ir::kernel::{Kernel, LoopKind, Mem, Op, Stmt};
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, visit};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ pub fn cost(kernel: &Kernel, sizes: &[i64]) -> Cost {
     let scale = if looked_at > 0.0 { points as f64 / looked_at } else { 0.0 };
     let params = kernel.mems.iter().take(kernel.params);
     let bytes = params.map(|(mem, data)| {
-        let all = extent(data.extent) as f64;
+        let all = extent(data.span()) as f64;
         let chosen = count.chosen.get(&mem).filter(|_| !count.direct.contains(&mem));
         chosen.map_or(all, |&n| all.min(n * scale)) * data.dtype.size() as f64
     });
@@ -49,14 +49,11 @@ pub fn cost(kernel: &Kernel, sizes: &[i64]) -> Cost {
 
 /// Whether instructions for products of matrices, or dot products, do part of the work.
 pub fn has_matrix(kernel: &Kernel) -> bool {
-    fn any(stmts: &[Stmt]) -> bool {
-        stmts.iter().any(|stmt| match stmt {
-            Stmt::Loop(l) => l.kind == LoopKind::Mma || any(&l.body),
-            Stmt::If { then, other, .. } => any(then) || any(other),
-            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } | Stmt::Bind { .. } => false,
-        })
-    }
-    any(&kernel.body)
+    let mut has_matrix = false;
+    visit(&kernel.body, &mut |stmt| {
+        has_matrix |= matches!(stmt, Stmt::Loop(Loop { kind: LoopKind::Mma, .. }));
+    });
+    has_matrix
 }
 
 /// What grid points do.
@@ -88,7 +85,7 @@ impl Count {
                 Stmt::Let { op, .. } => match op {
                     Op::Call(ScalarOp::Fma, _) => self.flops += 2.0 * times,
                     Op::Call(..) => self.flops += times,
-                    Op::Load { mem, index, .. } => self.access(*mem, *index, times),
+                    Op::Load { mem, index, .. } => self.access(*mem, index, times),
                     Op::Const(_)
                     | Op::Index(_)
                     | Op::Cond(_)
@@ -97,12 +94,12 @@ impl Count {
                     | Op::Bitcast(_) => {}
                 },
                 Stmt::Store { mem, index, combine, .. } => {
-                    self.access(*mem, *index, times);
+                    self.access(*mem, index, times);
                     self.flops += if combine.is_some() { times } else { 0.0 };
                 }
                 Stmt::ArgStore { best, at, index, .. } => {
-                    self.access(*best, *index, times);
-                    self.access(*at, *index, times);
+                    self.access(*best, index, times);
+                    self.access(*at, index, times);
                     self.flops += times;
                 }
                 Stmt::Bind { sym, .. } => {
@@ -112,8 +109,8 @@ impl Count {
         }
     }
 
-    fn access(&mut self, mem: Mem, index: Expr, times: f64) {
-        if self.bound.iter().any(|&sym| index.has_sym(sym)) {
+    fn access(&mut self, mem: Mem, index: &[Expr], times: f64) {
+        if self.bound.iter().any(|&sym| index.iter().any(|at| at.has_sym(sym))) {
             *self.chosen.entry(mem).or_default() += times;
         } else {
             self.direct.insert(mem);

@@ -153,7 +153,7 @@ impl Meter {
         let [kernel] = kernels;
         let mut memory = Vec::new();
         for mem in kernel.mems.values().take(kernel.params) {
-            let elements = mem.extent.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            let elements = mem.span().as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             memory.push(
                 AlignedBuf::new(elements * mem.dtype.size())
                     .map_err(litz_runtime::RunError::from)
