@@ -79,6 +79,25 @@ for channels, outer, width, kernel, groups in (
         (1, channels, width, width),
     )
 
+# What the other shapes leave out: causal attention of long sequences, convolutions of few channels a group, in one
+# dimension and transposed ones, a product of transposed computed operands, pooling of planes, the largest elements.
+for length in 1024, 2048:
+    add(
+        f"causal_attention_12x{length}x64",
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        *[(1, 12, length, 64)] * 3,
+    )
+add_module(
+    "conv_relu_128to128_56px_3x3_32groups",
+    lambda: nn.Sequential(nn.Conv2d(128, 128, 3, padding=1, groups=32), nn.ReLU()),
+    (1, 128, 56, 56),
+)
+add_module("conv1d_relu_80to384_3000", lambda: nn.Sequential(nn.Conv1d(80, 384, 3, padding=1), nn.ReLU()), (1, 80, 3000))
+add_module("conv_transpose_64to32_56px_stride3", lambda: nn.ConvTranspose2d(64, 32, 4, stride=3, padding=1), (1, 64, 56, 56))
+add("matmul_transposed_512x512x512", lambda x, y: torch.matmul(x.relu().t(), y.sigmoid()), (512, 512), (512, 512))
+add("max_pool_64x112px", lambda x: F.max_pool2d(x, 3, 2, 1), (1, 64, 112, 112))
+add("topk_64x32000", lambda x: x.topk(50), (64, 32000))
+
 # Movement only.
 add("transpose_1024x1024", lambda x: x.t().contiguous(), (1024, 1024))
 add("cat_relu_2x128x1024", lambda x, y: torch.cat([x, y], 1).relu(), (128, 1024), (128, 1024))
