@@ -1,4 +1,4 @@
-//! Measures Litz and PyTorch in pairs, turn by turn.
+//! Measures Litz and its peers, PyTorch and ONNX Runtime, in turns.
 //!
 //! Each system is a child process that answers one line for one line:
 //!
@@ -9,9 +9,10 @@
 //! anything unmet          error TEXT
 //! ```
 //!
-//! PyTorch is `benches/peer_models.py`, one process for all models; Litz is `litz bench NAME.pt2 --serve`, one process
-//! a model, its SYSTEM `litz`. Both end with their input. A machine's speed drifts over seconds, so systems take turns
-//! of a fraction of a second and are compared turn by turn.
+//! PyTorch is `benches/peer_models.py` and ONNX Runtime is `benches/peer_onnxruntime.py`, each one process for all models;
+//! Litz is `litz bench NAME.pt2 --serve`, one process a model, its SYSTEM `litz`. All end with their input. A machine's
+//! speed drifts over seconds, so systems take turns of a fraction of a second and are compared turn by turn. What a peer
+//! cannot run is part of what was measured, with the peer's own words.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,13 @@ use crate::venv;
 /// The name under which `litz bench --serve` answers.
 pub const LITZ: &str = "litz";
 
+/// All systems that Litz is compared with.
+const PEERS: [&str; 4] = ["eager", "inductor", "frozen", "onnxruntime"];
+
+/// The scripts of `benches` that measure them, each in a process of its own.
+const SCRIPTS: [(&str, &[&str]); 2] =
+    [("peer_models.py", &["eager", "inductor", "frozen"]), ("peer_onnxruntime.py", &["onnxruntime"])];
+
 /// A turn lasts about this long, and has at most this many calls: enough for a steady median, short beside the drift.
 const TURN_MS: f64 = 100.0;
 const MAX_CALLS: usize = 200;
@@ -39,9 +47,9 @@ pub struct Args {
     /// Only these, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// PyTorch systems to compare with: eager, inductor, frozen (inductor with freezing)
-    #[arg(long, value_name = "SYSTEMS", value_delimiter = ',', default_value = "eager,inductor")]
-    #[arg(value_parser = ["eager", "inductor", "frozen"])]
+    /// Systems to compare with: PyTorch's eager, inductor, frozen (inductor with freezing), and onnxruntime
+    #[arg(long, value_name = "SYSTEMS", value_delimiter = ',')]
+    #[arg(value_parser = PEERS, default_values = PEERS)]
     pub peers: Vec<String>,
     /// Turns of each system
     #[arg(long, value_name = "N", default_value_t = 15)]
@@ -80,9 +88,12 @@ pub struct Timing {
     pub litz_ms: f64,
     /// Most that a call takes for its results and what is between, in MiB.
     pub litz_memory_mib: f64,
-    /// One for each peer asked for; nothing for one that failed.
-    pub peers: Vec<Option<PeerTiming>>,
+    /// One for each peer asked for, or why it failed.
+    pub peers: Vec<Result<PeerTiming, String>>,
 }
+
+/// What was measured of each model or kernel, by name, or why Litz failed.
+pub type Measured = Vec<(String, Result<Timing, String>)>;
 
 /// A peer's side of a comparison.
 pub struct PeerTiming {
@@ -90,39 +101,35 @@ pub struct PeerTiming {
     pub ms: f64,
     /// This peer's time over Litz's, the median of the turns: above 1, Litz is faster.
     pub ratio: f64,
-    /// Most that a call takes for its results and what is between, in MiB.
-    pub memory_mib: f64,
+    /// Most that a call takes for its results and what is between, in MiB; nothing where the system does not tell.
+    pub memory_mib: Option<f64>,
     /// Compilation and first call, in milliseconds.
     pub first_ms: f64,
 }
 
-/// Measures one name after another against one PyTorch process.
+/// Measures one name after another.
 pub struct Driver {
     litz: PathBuf,
     threads: usize,
     rounds: usize,
     peers: Vec<String>,
-    peer: Server,
+    scripts: Vec<Script>,
 }
 
 impl Driver {
-    /// Starts PyTorch. Inductor's cache is emptied, so that its first calls compile.
+    /// Starts the peers' processes. Inductor's cache is emptied, so that its first calls compile.
     pub fn start(litz: PathBuf, args: &Args) -> anyhow::Result<Driver> {
         let threads = args.threads()?;
         ensure!(args.rounds > 0, "expected at least one round");
-        let mut python = command(venv::ensure()?);
-        python
-            .args(["benches/peer_models.py", "--threads"])
-            .arg(threads.to_string())
-            .env("TORCHINDUCTOR_CACHE_DIR", empty_folder("inductor")?);
-        let mut peer = Server::start(&mut python)?;
-        // Otherwise the first model's compilation would pay for loading the compiler.
-        for system in &args.peers {
-            if let Err(error) = peer.ask(&format!("warm {system} transpose_1024x1024")) {
-                eprintln!("{system}: {error:#}");
+        let cache = empty_folder("inductor")?;
+        let mut scripts = Vec::new();
+        for (file, systems) in SCRIPTS {
+            let systems = among(systems.iter().map(|system| system.to_string()), &args.peers);
+            if args.peers.iter().any(|peer| systems.contains(peer)) {
+                scripts.push(Script::start(file, systems, threads, &cache)?);
             }
         }
-        Ok(Driver { litz, threads, rounds: args.rounds, peers: args.peers.clone(), peer })
+        Ok(Driver { litz, threads, rounds: args.rounds, peers: args.peers.clone(), scripts })
     }
 
     /// `litz` with the environment that measurements share: the threads, and a cache of its own.
@@ -132,40 +139,97 @@ impl Driver {
         litz
     }
 
-    /// Lets Litz and the peers take turns on one exported model. A peer that fails is reported and left out.
+    /// Lets Litz and the peers take turns on one exported model. A peer that fails takes no more turns.
     pub fn measure(&mut self, model: &Path, name: &str) -> anyhow::Result<Timing> {
+        for script in &mut self.scripts {
+            script.revive()?;
+        }
         let mut serve = self.litz(&empty_folder("serve")?);
         let mut litz = Server::start(serve.arg("bench").arg(model).arg("--serve"))?;
         let (_, litz_calls) = warm(&mut litz, LITZ, name)?;
-        let mut warmed = Vec::new();
-        for system in &self.peers {
-            let result = warm(&mut self.peer, system, name);
-            warmed.push(result.inspect_err(|error| eprintln!("{name}: {system}: {error:#}")).ok());
+        let peers = self.peers.clone();
+        let mut running: Vec<Result<Running, String>> = Vec::new();
+        for system in &peers {
+            let warmed = warm(self.server(system), system, name);
+            let began = warmed.map(|(first_ms, calls)| Running { first_ms, calls, turns: Vec::new() });
+            running.push(began.map_err(|error| words(&error)));
         }
-
         let mut litz_turns = Vec::new();
-        let mut peer_turns = vec![Vec::new(); self.peers.len()];
         for _ in 0..self.rounds {
             litz_turns.push(turn(&mut litz, LITZ, name, litz_calls)?);
-            for (place, system) in self.peers.iter().enumerate() {
-                if let Some((_, calls)) = warmed[place] {
-                    peer_turns[place].push(turn(&mut self.peer, system, name, calls)?);
+            for (system, running) in peers.iter().zip(&mut running) {
+                let Ok(Running { calls, turns, .. }) = running else { continue };
+                match turn(self.server(system), system, name, *calls) {
+                    Ok(ms) => turns.push(ms),
+                    Err(error) => *running = Err(words(&error)),
                 }
             }
         }
         let litz_memory_mib = memory_mib(&mut litz, LITZ, name)?;
-        let mut peers = Vec::new();
-        for ((warmed, turns), system) in warmed.iter().zip(&peer_turns).zip(&self.peers) {
-            let Some((first_ms, _)) = *warmed else {
-                peers.push(None);
-                continue;
-            };
+        let finish = |(system, running): (&String, Result<Running, String>)| {
+            let Running { first_ms, turns, .. } = running?;
             let ratios: Vec<f64> = turns.iter().zip(&litz_turns).map(|(peer, litz)| peer / litz).collect();
-            let memory_mib = memory_mib(&mut self.peer, system, name)?;
-            peers.push(Some(PeerTiming { ms: median(turns), ratio: median(&ratios), memory_mib, first_ms }));
-        }
+            let memory_mib = memory_mib(self.server(system), system, name).ok();
+            Ok(PeerTiming { ms: median(&turns), ratio: median(&ratios), memory_mib, first_ms })
+        };
+        let peers = peers.iter().zip(running).map(finish).collect();
         Ok(Timing { litz_ms: median(&litz_turns), litz_memory_mib, peers })
     }
+
+    /// The process that measures a system.
+    fn server(&mut self, system: &str) -> &mut Server {
+        let script = self.scripts.iter_mut().find(|script| script.systems.iter().any(|own| own == system));
+        &mut script.expect("invariant: every peer has a script").server
+    }
+}
+
+/// A peer that has been warmed for a model, and its turns so far, in milliseconds.
+struct Running {
+    first_ms: f64,
+    calls: usize,
+    turns: Vec<f64>,
+}
+
+/// A process that measures systems.
+struct Script {
+    command: Command,
+    systems: Vec<String>,
+    server: Server,
+}
+
+impl Script {
+    fn start(file: &str, systems: Vec<String>, threads: usize, inductor: &Path) -> anyhow::Result<Script> {
+        let mut command = command(venv::ensure()?);
+        command.arg(Path::new("benches").join(file)).arg("--threads").arg(threads.to_string());
+        command.env("TORCHINDUCTOR_CACHE_DIR", inductor);
+        let server = Server::start(&mut command)?;
+        let mut script = Script { command, systems, server };
+        script.load();
+        Ok(script)
+    }
+
+    /// Compiles something small: otherwise the first model's compilation would pay for loading the compiler.
+    fn load(&mut self) {
+        for system in &self.systems {
+            if let Err(error) = self.server.ask(&format!("warm {system} transpose_1024x1024")) {
+                eprintln!("{system}: {error:#}");
+            }
+        }
+    }
+
+    /// Starts the process again where a model has brought it down.
+    fn revive(&mut self) -> anyhow::Result<()> {
+        if self.server.child.try_wait()?.is_some() {
+            self.server = Server::start(&mut self.command)?;
+            self.load();
+        }
+        Ok(())
+    }
+}
+
+/// An error with its causes, in one line.
+pub fn words(error: &anyhow::Error) -> String {
+    format!("{error:#}").lines().next().unwrap_or_default().to_string()
 }
 
 /// Compilation with the first call, in milliseconds, and how many calls make a turn.
@@ -266,18 +330,32 @@ pub fn empty_folder(name: &str) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// One line: the geometric mean of each peer's ratios, over the names where both sides ran.
-pub fn summary<'a>(peers: &[String], timings: impl IntoIterator<Item = Option<&'a Timing>>) -> String {
-    let timings: Vec<Option<&Timing>> = timings.into_iter().collect();
+/// What was measured, in words: the geometric mean of each peer's ratios, over the names where both sides ran, and a line
+/// for everything that did not run.
+pub fn summary(peers: &[String], measured: &Measured) -> String {
     let means = peers.iter().enumerate().map(|(place, system)| {
-        let measured = timings.iter().flatten().filter_map(|timing| timing.peers[place].as_ref());
-        let ratios: Vec<f64> = measured.map(|peer| peer.ratio).collect();
+        let timings = measured.iter().filter_map(|(_, timing)| timing.as_ref().ok());
+        let ratios: Vec<f64> =
+            timings.filter_map(|timing| Some(timing.peers[place].as_ref().ok()?.ratio)).collect();
         match geometric_mean(&ratios) {
-            Some(mean) => format!("{mean:.2}x {system} ({} of {})", ratios.len(), timings.len()),
-            None => format!("- {system} (0 of {})", timings.len()),
+            Some(mean) => format!("{mean:.2}x {system} ({} of {})", ratios.len(), measured.len()),
+            None => format!("- {system} (0 of {})", measured.len()),
         }
     });
-    format!("litz, geometric mean: {}", means.collect::<Vec<_>>().join(", "))
+    let mut text = format!("litz, geometric mean: {}\n", means.collect::<Vec<_>>().join(", "));
+    for (name, timing) in measured {
+        match timing {
+            Err(error) => text.push_str(&format!("{name}: litz failed: {error}\n")),
+            Ok(timing) => {
+                for (system, error) in
+                    peers.iter().zip(&timing.peers).filter_map(|(s, p)| Some((s, p.as_ref().err()?)))
+                {
+                    text.push_str(&format!("{name}: {system} failed: {error}\n"));
+                }
+            }
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -317,14 +395,29 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_counts_only_what_both_sides_ran() {
-        let peer = |ratio| Some(PeerTiming { ms: 1.0, ratio, memory_mib: 1.0, first_ms: 1.0 });
-        let timing = |peers| Some(Timing { litz_ms: 1.0, litz_memory_mib: 1.0, peers });
-        let timings = [timing(vec![peer(2.0), None]), timing(vec![peer(8.0), None]), None];
-        let peers = ["eager".to_string(), "inductor".to_string()];
+    fn every_peer_has_one_script() {
+        for peer in PEERS {
+            let scripts = SCRIPTS.iter().filter(|(_, systems)| systems.contains(&peer));
+            assert_eq!(scripts.count(), 1, "{peer}");
+        }
+    }
+
+    #[test]
+    fn the_summary_counts_only_what_both_sides_ran_and_says_what_did_not() {
+        let peer = |ratio| Ok(PeerTiming { ms: 1.0, ratio, memory_mib: None, first_ms: 1.0 });
+        let timing = |peers| Ok(Timing { litz_ms: 1.0, litz_memory_mib: 1.0, peers });
+        let failed = || Err("NotImplemented Mul".to_string());
+        let measured = vec![
+            ("a".to_string(), timing(vec![peer(2.0), failed()])),
+            ("b".to_string(), timing(vec![peer(8.0), failed()])),
+            ("c".to_string(), Err("the process ended early".to_string())),
+        ];
         assert_eq!(
-            summary(&peers, timings.iter().map(Option::as_ref)),
-            "litz, geometric mean: 4.00x eager (2 of 3), - inductor (0 of 3)"
+            summary(&["eager".to_string(), "onnxruntime".to_string()], &measured),
+            "litz, geometric mean: 4.00x eager (2 of 3), - onnxruntime (0 of 3)\n\
+             a: onnxruntime failed: NotImplemented Mul\n\
+             b: onnxruntime failed: NotImplemented Mul\n\
+             c: litz failed: the process ended early\n"
         );
     }
 }

