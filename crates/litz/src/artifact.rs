@@ -2,6 +2,7 @@
 
 use crate::backends::CpuBackend;
 use crate::error::Error;
+use crate::given::GivenSchedule;
 use crate::model::{Compiled, Model};
 use crate::options::{Options, Verify};
 use litz_codegen::Realized;
@@ -132,6 +133,7 @@ fn key(model: &Model, backend: &CpuBackend, options: &Options) -> Result<CacheKe
         profile: false,
         limits: Limits::default(),
         guard_pages: GuardPages::Off,
+        schedule: options.schedule.clone().map(|given| GivenSchedule { name: String::new(), ..given }),
         ..options.clone()
     };
     let (target, options) = (format!("{:?} {:?}", backend.cpu(), backend.info()), format!("{neutral:?}"));

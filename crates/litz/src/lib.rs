@@ -16,6 +16,7 @@ mod backends;
 pub mod check;
 pub mod contract;
 mod error;
+mod given;
 mod identity;
 mod machine;
 mod model;
@@ -30,6 +31,7 @@ mod text;
 
 pub use backends::{CpuBackend, Device, load};
 pub use error::Error;
+pub use given::GivenSchedule;
 pub use litz_runtime::program::{Statistics, Value};
 pub use litz_runtime::tensor::Input;
 pub use litz_runtime::{GuardPages, Limits, Tensor, TensorView};

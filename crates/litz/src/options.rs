@@ -1,5 +1,6 @@
 //! Holds everything that a user can choose, built once. This is the only place that reads environment variables.
 
+use crate::given::GivenSchedule;
 use litz_passes::loops::Settings;
 use litz_runtime::{GuardPages, Limits};
 use litz_schedule::{Heuristics, TargetInfo};
@@ -38,6 +39,8 @@ pub struct Options {
     pub passes: Settings,
     /// Thresholds of the scheduler.
     pub heuristics: Heuristics,
+    /// How the model runs; `None`: as the scheduler decides.
+    pub schedule: Option<GivenSchedule>,
 }
 
 /// What of the texts between stages is verified.
@@ -68,6 +71,7 @@ impl Default for Options {
             guard_pages: GuardPages::Off,
             passes: Settings::default(),
             heuristics: Heuristics::default(),
+            schedule: None,
         }
     }
 }

@@ -76,30 +76,57 @@ pub fn compile_loops(
         return Ok(Texts { loops: Some(loops), ..Texts::default() });
     }
     run.check_time(&options.limits)?;
-    let outcome = run.step("schedule", || litz_schedule::schedule(&loops, target, &options.heuristics));
-    run.check(Verify::Stages, "schedule", &outcome.schedule, |s| {
-        verify::schedule::verify_structure(s, &loops)
-    })?;
+    let (schedule, notes) = schedule(&loops, target, options, run)?;
     let realized = match to {
-        Stage::Kernel | Stage::Program => Some(realize(&loops, &outcome.schedule, run)?),
+        Stage::Kernel | Stage::Program => Some(apply(&loops, &schedule, options, run)?),
         Stage::Graph | Stage::Loops | Stage::Schedule => None,
     };
     if let Some(realized) = &realized {
         size::check_kernels(realized, &options.limits)?;
     }
     run.check_time(&options.limits)?;
-    let (schedule, notes) = (Some(outcome.schedule), outcome.notes);
-    Ok(Texts { loops: Some(loops), schedule, notes, realized, ..Texts::default() })
+    Ok(Texts { loops: Some(loops), schedule: Some(schedule), notes, realized, ..Texts::default() })
+}
+
+/// The schedule that the user gives, proved, or the scheduler's, with what was fused.
+fn schedule(
+    loops: &Loops,
+    target: &TargetInfo,
+    options: &Options,
+    run: &mut Runner<'_>,
+) -> Result<(Schedule, Vec<FusionNote>), Error> {
+    let (schedule, notes) = match &options.schedule {
+        Some(given) => (run.step("prove", || given.prove(loops, target))?, Vec::new()),
+        None => {
+            let outcome =
+                run.step("schedule", || litz_schedule::schedule(loops, target, &options.heuristics));
+            (outcome.schedule, outcome.notes)
+        }
+    };
+    run.check(Verify::Stages, "schedule", &schedule, |s| verify::schedule::verify_structure(s, loops))?;
+    Ok((schedule, notes))
+}
+
+/// Applies a schedule. What cannot be applied is the user's move where the user gave it, else ours.
+fn apply(
+    loops: &Loops,
+    schedule: &Schedule,
+    options: &Options,
+    run: &mut Runner<'_>,
+) -> Result<Realized, Error> {
+    realize(loops, schedule, run).map_err(|error| match (error, &options.schedule) {
+        (Error::Invalid(diags), Some(given)) => Error::Invalid(given.named(diags)),
+        (Error::Invalid(diags), None) => Error::bug("realize", Error::Invalid(diags)),
+        (error, _) => error,
+    })
 }
 
 /// Applies a schedule to its loops.
 ///
 /// # Errors
-/// When a stage is at fault.
+/// [`Error::Invalid`] when the schedule says what cannot be done; [`Error::Bug`] when what comes of it is wrong.
 pub fn realize(loops: &Loops, schedule: &Schedule, run: &mut Runner<'_>) -> Result<Realized, Error> {
-    let realized = run.step("realize", || litz_codegen::realize(loops, schedule));
-    let realized =
-        realized.map_err(|d| Error::bug("realize", d.first().map_or(String::new(), |d| d.to_string())))?;
+    let realized = run.step("realize", || litz_codegen::realize(loops, schedule)).map_err(Error::Invalid)?;
     for kernel in &realized.kernels {
         run.check(Verify::Stages, "kernel", kernel, verify::kernel::verify_form)?;
         // Proofs are repeated where kernels are loaded, whatever is verified here.

@@ -49,15 +49,23 @@ pub(crate) fn catch<T>(
 }
 
 fn write(graph: &Graph, options: &Options) -> std::io::Result<Reproducer> {
-    let mut file = tempfile::Builder::new().prefix("litz-bug-").suffix(".litz").tempfile()?;
-    file.write_all(graph.to_string().as_bytes())?;
-    let (_, path) = file.keep()?;
+    let path = write_text(&graph.to_string())?;
     // In full, so that it can be replayed on any machine.
     let mut flags = format!(" --target '{}'", CpuBackend::new(options).info());
     if !options.freeze {
         flags += " --no-freeze";
     }
+    if let Some(given) = &options.schedule {
+        flags += &format!(" --schedule {}", write_text(&given.text)?.display());
+    }
     Ok(Reproducer { path, flags })
+}
+
+/// Writes a text to a file of its own.
+fn write_text(text: &str) -> std::io::Result<PathBuf> {
+    let mut file = tempfile::Builder::new().prefix("litz-bug-").suffix(".litz").tempfile()?;
+    file.write_all(text.as_bytes())?;
+    Ok(file.keep()?.1)
 }
 
 /// What a panic said.
@@ -100,6 +108,20 @@ mod tests {
         let command = reproducer.to_string();
         assert!(command.starts_with(&format!("litz compile {}", reproducer.path.display())), "{command}");
         assert!(command.ends_with("--target 'cpu(isa=avx2, threads=3)' --no-freeze"), "{command}");
+    }
+
+    #[test]
+    fn a_given_schedule_is_written_down_too() {
+        let text = "schedule @g of @g for cpu {\n}\n".to_owned();
+        let given = crate::GivenSchedule { name: "edited.litz".to_owned(), text: text.clone() };
+        let options = Options { schedule: Some(given), ..Options::default() };
+        let error = catch::<()>(&graph(), &options, || Err(Error::bug("emit", "no such instruction")));
+        let Err(Error::Bug { reproducer: Some(reproducer), .. }) = error else { panic!("expected a bug") };
+        let (_, written) = reproducer.flags.split_once(" --schedule ").expect("the flag is there");
+        assert_eq!(std::fs::read_to_string(written).expect("written"), text);
+        for path in [&reproducer.path, &PathBuf::from(written)] {
+            std::fs::remove_file(path).expect("ours");
+        }
     }
 
     #[test]

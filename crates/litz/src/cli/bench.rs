@@ -2,7 +2,7 @@
 
 use super::cost::{Cost, cost, has_matrix};
 use super::failure::{Exit, Failure};
-use super::options::{Common, timing_table};
+use super::options::{Compiling, timing_table};
 use super::peaks::{self, Peaks};
 use super::progress::Progress;
 use super::report::{self, Table};
@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "json")]
     serve: bool,
     #[command(flatten)]
-    pub common: Common,
+    pub common: Compiling,
 }
 
 /// Calls before the first that counts.

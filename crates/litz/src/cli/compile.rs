@@ -2,7 +2,7 @@
 
 use super::failure::{Exit, Failure};
 use super::load;
-use super::options::Common;
+use super::options::Compiling;
 use super::output;
 use super::progress::Progress;
 use clap::ValueEnum;
@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    common: Common,
+    common: Compiling,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -95,6 +95,10 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         return Err(Failure::invalid("an object file needs a place to go: -o FILE"));
     }
     let options = args.common.options();
+    if options.schedule.is_some() && to.stage() < Stage::Schedule {
+        let message = format_args!("a schedule is of no use: {} comes before it", to.stage().name());
+        return Err(Failure::invalid(message));
+    }
     if let (None, Some(path)) =
         (args.to, args.output.as_deref().filter(|p| p.extension().is_some_and(|e| e == load::SAVED)))
     {
@@ -136,6 +140,10 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
     if text.stage() > to.stage() {
         let (from, to) = (text.stage().name(), to.stage().name());
         return Err(Failure::invalid(format_args!("{to} comes before {from}")));
+    }
+    if options.schedule.is_some() && text.stage() >= Stage::Schedule {
+        let message = format_args!("a schedule is of no use: {} comes after loops", text.stage().name());
+        return Err(Failure::invalid(message));
     }
     let loops = args.loops.as_deref().map(read_loops).transpose()?;
     expect_valid(&text, loops.as_ref())?;

@@ -1,7 +1,7 @@
 //! `litz explain` shows what became one kernel, what did not and why, and where memory goes.
 
 use super::failure::{Exit, Failure};
-use super::options::Common;
+use super::options::Compiling;
 use super::report::{self, Table};
 use super::{load, output, progress::Progress};
 use litz::pipeline::Texts;
@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    common: Common,
+    common: Compiling,
 }
 
 /// Compiles as far as kernels and prints how they came about.

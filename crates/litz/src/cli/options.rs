@@ -3,10 +3,10 @@
 use super::output;
 use super::report::Table;
 use clap::ValueEnum;
-use litz::{GuardPages, Options, TargetInfo, Timing, Verify};
+use litz::{GivenSchedule, GuardPages, Options, TargetInfo, Timing, Verify};
 use litz_runtime::limits::Limit;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Flags that every command takes.
 #[derive(clap::Args)]
@@ -113,6 +113,34 @@ impl Common {
             output::note(timing_table(timings));
         }
     }
+}
+
+/// Flags of the commands that take a model to kernels.
+#[derive(clap::Args)]
+pub struct Compiling {
+    #[command(flatten)]
+    common: Common,
+    /// Run the model by this schedule instead of the scheduler's: what `litz compile MODEL --to schedule` wrote, edited. It
+    /// is proved to compute the same, or refused
+    #[arg(long, value_name = "FILE", value_parser = read_schedule)]
+    schedule: Option<GivenSchedule>,
+}
+
+impl Compiling {
+    /// As [`Common::options`].
+    pub fn options(&self) -> Options {
+        Options { schedule: self.schedule.clone(), ..self.common.options() }
+    }
+
+    /// As [`Common::print_timings`].
+    pub fn print_timings(&self, timings: &[Timing]) {
+        self.common.print_timings(timings);
+    }
+}
+
+/// The text of that file.
+fn read_schedule(path: &str) -> Result<GivenSchedule, String> {
+    GivenSchedule::read(Path::new(path)).map_err(|error| error.to_string())
 }
 
 /// `call_bytes=1000000`.

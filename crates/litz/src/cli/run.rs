@@ -1,7 +1,7 @@
 //! `litz run` calls a model with inputs and prints its outputs.
 
 use super::failure::{Exit, Failure};
-use super::options::Common;
+use super::options::Compiling;
 use super::{inputs, load, output, report};
 use litz::tensors::{self, Named};
 use litz::{Error, Options, Value};
@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    common: Common,
+    common: Compiling,
 }
 
 /// Runs the model and prints what it returns.
@@ -61,7 +61,10 @@ fn run_saved(args: &Args) -> Result<Vec<Output>, Failure> {
     let artifact = Artifact::open(&args.model).map_err(Error::Artifact)?;
     let wanted = inputs::of_artifact(&artifact);
     let inputs = inputs::make(&wanted, &artifact.program().facts, args.inputs.as_deref())?;
-    let Options { threads, limits, guard_pages, .. } = args.common.options();
+    let Options { threads, limits, guard_pages, schedule, .. } = args.common.options();
+    if schedule.is_some() {
+        return Err(Failure::invalid("a saved program has a schedule: compile the model with another one"));
+    }
     let options = RunOptions { limits, guard_pages, ..RunOptions::default() };
     let executable = artifact.executable_with(threads, &options).map_err(Error::Artifact)?;
     Ok(named(artifact.outputs().iter().map(String::as_str), executable.run(&inputs).map_err(Error::Run)?))

@@ -1,7 +1,7 @@
 //! `litz verify` checks whether a model's results keep the numeric contract with PyTorch's.
 
 use super::failure::{Exit, Failure};
-use super::options::Common;
+use super::options::Compiling;
 use super::report::{self, Table};
 use super::run::{Output, named};
 use super::{inputs, load, output, repeat};
@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    common: Common,
+    common: Compiling,
 }
 
 /// One compared output.
