@@ -11,6 +11,7 @@ use crate::recognise::{Product, recognise};
 use crate::region::{self, RegionStages};
 use crate::relate::{Mapping, relate};
 use crate::rows;
+use crate::saving::saved_bytes;
 use crate::scatter;
 use crate::{FusionNote, Heuristics, TargetInfo, nest};
 use litz_ir::loops::{Axis, Loops, Span, Stmt};
@@ -228,6 +229,7 @@ impl Cx<'_> {
             producer: self.loops.stmts[producer].name().to_owned(),
             consumer: self.loops.stmts[s].name().to_owned(),
             verdict: verdict.as_ref().map(|_| ()).map_err(|e| *e),
+            bytes: saved_bytes(self.loops, self.deps, &self.groups[g].stmts(), s),
         });
         let Ok(group) = verdict else { return false };
         self.groups[g] = group;

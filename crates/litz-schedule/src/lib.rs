@@ -22,6 +22,7 @@ mod relate;
 mod reuse;
 mod row_block;
 mod rows;
+mod saving;
 mod scatter;
 mod target;
 mod tiling;
@@ -96,6 +97,9 @@ pub struct FusionNote {
     pub consumer: String,
     /// What was decided.
     pub verdict: Result<(), NoFuse>,
+    /// Bytes that a call neither stores nor loads where the consumer shares the kernel that the producer is in, by hints of
+    /// sizes; see `saving.rs`.
+    pub bytes: i64,
 }
 
 /// A schedule and how it came about.

@@ -6,6 +6,8 @@
 mod fuse;
 #[path = "schedule/memory.rs"]
 mod memory;
+#[path = "schedule/saving.rs"]
+mod saving;
 #[path = "schedule/texts.rs"]
 mod texts;
 

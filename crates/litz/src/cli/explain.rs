@@ -8,7 +8,7 @@ use litz::pipeline::Texts;
 use litz::{Error, Runner, Stage};
 use litz_ir::loops::{BufKind, Loops};
 use litz_ir::schedule::{Schedule, Step};
-use litz_schedule::FusionNote;
+use litz_schedule::{FusionNote, NoFuse};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -88,18 +88,47 @@ fn some(pairs: &[String], all: bool) -> String {
     format!("{}{more}", pairs[..shown].join(", "))
 }
 
-/// How many pairs were fused, and why the others were not.
-fn fusion(notes: &[FusionNote], all: bool) -> Table {
-    let mut verdicts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for note in notes {
-        let verdict = note.verdict.as_ref().map_or_else(|reason| reason.slug(), |()| "fused");
-        verdicts.entry(verdict).or_default().push(format!("{} -> {}", note.producer, note.consumer));
+/// How many pairs were fused, why the others were not, and the bytes of memory traffic that each kind saves, or would have
+/// saved; those that cost most come first. Pairs are counted one by one: a statement that several kernels refused counts for
+/// each of them, though it could have joined only one.
+fn fusion(notes: &[FusionNote], all: bool) -> String {
+    if notes.is_empty() {
+        return "no fusion was considered\n".to_owned();
     }
-    let mut table = Table::new(&["verdict", ">pairs", "such as"]);
-    for (verdict, pairs) in verdicts {
-        table.row([verdict.to_owned(), pairs.len().to_string(), some(&pairs, all)]);
+    let mut sorted: Vec<&FusionNote> = notes.iter().collect();
+    sorted.sort_by_key(|note| std::cmp::Reverse(note.bytes));
+    let mut verdicts: BTreeMap<Option<NoFuse>, Vec<&FusionNote>> = BTreeMap::new();
+    for note in sorted {
+        verdicts.entry(note.verdict.err()).or_default().push(note);
     }
-    table
+    let total = |notes: &[&FusionNote]| notes.iter().map(|note| note.bytes as f64).sum::<f64>();
+    // What was fused has no reason and comes first, as nothing that was refused does.
+    let mut rows: Vec<_> = verdicts.into_iter().collect();
+    rows.sort_by(|a, b| a.0.is_some().cmp(&b.0.is_some()).then(total(&b.1).total_cmp(&total(&a.1))));
+    let mut table = Table::new(&["verdict", ">pairs", ">bytes", "such as"]);
+    for (reason, notes) in &rows {
+        let verdict = reason.map_or("fused", NoFuse::slug);
+        let pairs: Vec<String> = notes.iter().map(|note| pair(note)).collect();
+        table.row([
+            verdict.to_owned(),
+            notes.len().to_string(),
+            report::bytes(total(notes)),
+            some(&pairs, all),
+        ]);
+    }
+    let of = |is_refused: bool| -> f64 {
+        rows.iter().filter(|row| row.0.is_some() == is_refused).map(|row| total(&row.1)).sum()
+    };
+    format!(
+        "{table}\nbytes that a call does not store and load for what was fused: {}; would not, for what was refused: {}\n",
+        report::bytes(of(false)),
+        report::bytes(of(true))
+    )
+}
+
+/// `a -> b (1.5 KiB)`
+fn pair(note: &FusionNote) -> String {
+    format!("{} -> {} ({})", note.producer, note.consumer, report::bytes(note.bytes as f64))
 }
 
 /// Bytes of pools beside those of the buffers they hold, by the sizes that the model was exported with, and what is written
@@ -147,4 +176,36 @@ fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
     let temps = loops.bufs.values().filter(|b| b.kind == BufKind::Temp).count();
     text += &format!("{locals} of {temps} intermediate buffers never leave their kernel");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(producer: &str, consumer: &str, verdict: Result<(), NoFuse>, bytes: i64) -> FusionNote {
+        FusionNote { producer: producer.to_owned(), consumer: consumer.to_owned(), verdict, bytes }
+    }
+
+    #[test]
+    fn what_costs_most_comes_first() {
+        let notes = [
+            note("a", "b", Ok(()), 512),
+            note("b", "c", Err(NoFuse::Footprint), 1024),
+            note("b", "d", Err(NoFuse::OtherPoints), 3072),
+            note("e", "f", Err(NoFuse::Footprint), 4096),
+            note("g", "h", Err(NoFuse::LoadTime), 0),
+        ];
+        // 4 KiB and 1 KiB for want of room, 3 KiB for other points, 8 KiB together.
+        let expected = "\
+verdict       pairs    bytes  such as
+fused             1    512 B  a -> b (512 B)
+footprint         2  5.0 KiB  e -> f (4.0 KiB), b -> c (1.0 KiB)
+other-points      1  3.0 KiB  b -> d (3.0 KiB)
+load-time         1      0 B  g -> h (0 B)
+
+bytes that a call does not store and load for what was fused: 512 B; would not, for what was refused: 8.0 KiB
+";
+        assert_eq!(fusion(&notes, false), expected);
+        assert_eq!(fusion(&[], false), "no fusion was considered\n");
+    }
 }
