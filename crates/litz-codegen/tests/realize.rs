@@ -10,7 +10,7 @@ use std::fmt::Write;
 fn try_realize(body: &str, steps: &str) -> Result<Realized, Diags> {
     let loops =
         text::loops::parse(&format!("loops @t on cpu {{ {body} }}")).unwrap_or_else(|d| panic!("{}", d[0]));
-    let schedule = format!("schedule @t of @t for cpu(threads=1) {{ {steps} }}");
+    let schedule = format!("schedule @t of @t for cpu(isa=sse2, threads=1) {{ {steps} }}");
     let schedule = text::schedule::parse(&schedule).unwrap_or_else(|d| panic!("{}\n{schedule}", d[0]));
     realize(&loops, &schedule)
 }

@@ -15,6 +15,7 @@ pub mod program;
 pub mod scalar;
 pub mod schedule;
 pub mod schema;
+pub mod target;
 pub mod text;
 pub mod verify;
 

@@ -27,6 +27,7 @@
 //! flight together, so that a reduction inside keeps one accumulator per point.
 
 use crate::loops::Axis;
+use crate::target::Target;
 use litz_sym::{Expr, Sym};
 
 /// A whole schedule.
@@ -36,8 +37,8 @@ pub struct Schedule {
     pub name: String,
     /// The loops program it belongs to.
     pub of: String,
-    /// What it was made for, as text: `cpu(isa=avx512, threads=2)`.
-    pub target: String,
+    /// What it was made for.
+    pub target: Target,
     /// What runs, in order. Those `at load` come first.
     pub steps: Vec<Step>,
     /// Buffers that are written over others.

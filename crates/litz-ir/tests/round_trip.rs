@@ -141,6 +141,8 @@ fn errors_say_where() {
         ("kernel @k {\n  x[0] = %0\n", (2, 3), "undefined-memory"),
         ("program @p on cpu {\n  free x\n", (2, 8), "undefined-slot"),
         ("schedule @s of @s for {", (1, 23), "syntax"),
+        ("schedule @s of @s\nfor cpu(isa=avx3, threads=2) {}", (2, 5), "target-syntax"),
+        ("schedule @s of @s for any {}", (1, 23), "target-syntax"),
     ] {
         let Err(diags) = Item::parse(text) else { panic!("{text}") };
         assert_eq!((diags[0].at, diags[0].slug), (Some(at), slug), "{text}: {}", diags[0]);
@@ -153,7 +155,10 @@ fn deep_nesting_is_refused() {
     for text in [
         format!("graph @g on cpu {{ return {} }}", deep("[", "]")),
         deep("graph @g on cpu { ", "return }"),
-        format!("schedule @s of @s for cpu {{ kernel k {{ {} }} }}", deep("for i in 2 { ", "}")),
+        format!(
+            "schedule @s of @s for cpu(isa=avx2, threads=2) {{ kernel k {{ {} }} }}",
+            deep("for i in 2 { ", "}")
+        ),
         format!("kernel @k {{ {} }}", deep("for i in 2 { ", "}")),
         format!("kernel @k {{ {} }}", deep("if true { ", "}")),
         format!("graph @g on cpu {{ return {} }}", deep("(", ")")),

@@ -16,7 +16,7 @@ fn build(body: &str, steps: &str) -> Executable {
         text::loops::parse(&format!("loops @t on cpu {{ {body} }}")).unwrap_or_else(|d| panic!("{}", d[0]));
     let diags = verify::loops::verify(&loops);
     assert!(diags.is_empty(), "{}", diags[0]);
-    let schedule = format!("schedule @t of @t for cpu(threads=1) {{ {steps} }}");
+    let schedule = format!("schedule @t of @t for cpu(isa=sse2, threads=1) {{ {steps} }}");
     let schedule = text::schedule::parse(&schedule).unwrap_or_else(|d| panic!("{}\n{schedule}", d[0]));
     let diags = verify::schedule::verify(&schedule, &loops);
     assert!(diags.is_empty(), "{}\n{schedule}", diags[0]);

@@ -1,7 +1,7 @@
 //! Decides how a loops program runs: what shares a kernel, in which loops, where buffers live, in what order.
 //!
 //! Everything here decides and nothing does: the result is a [`Schedule`], which cannot change what is computed.
-//! A target is known by its [`TargetInfo`] alone.
+//! A target is known by its [`Target`] alone.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,6 @@ mod row_block;
 mod rows;
 mod saving;
 mod scatter;
-mod target;
 mod tiling;
 mod tree;
 
@@ -32,12 +31,12 @@ use deps::Deps;
 use fuse::{Group, GroupKind};
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, Local, LocalSpace, Reuse, Schedule, Step};
+use litz_ir::target::{Cpu as TargetInfo, Instruction as Mma, Target};
 use litz_sym::Sym;
 use problem::Problem;
 use reuse::Pair;
 
 pub use fuse::NoFuse;
-pub use target::{Isa, Mma, TargetInfo};
 
 /// Thresholds, with where they come from.
 #[derive(Clone, PartialEq, Debug)]
@@ -112,15 +111,16 @@ pub struct Outcome {
 }
 
 /// Schedules `loops`, a program that verifies, for `target`. The same input always gives the same schedule.
-pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> Outcome {
+pub fn schedule(loops: &Loops, target: &Target, heuristics: &Heuristics) -> Outcome {
+    let Target::Cpu(cpu) = target;
     let (flat, mut regions) = loops.flat();
     let flat = axes::simplified(flat);
     regions.iter_mut().for_each(|region| axes::simplify(&mut region.over, &loops.facts));
     let loops = &*flat;
     let deps = deps::analyse(loops, &regions);
-    let (groups, notes) = fuse::fuse(loops, &deps, &regions, target, heuristics);
+    let (groups, notes) = fuse::fuse(loops, &deps, &regions, cpu, heuristics);
     let mut items: Vec<Item> =
-        groups.iter().map(|group| plan(loops, &deps, group, target, heuristics)).collect();
+        groups.iter().map(|group| plan(loops, &deps, group, cpu, heuristics)).collect();
     let order = order::order(loops, &deps, &items);
     let (mut steps, mut planned, mut kernels) = (Vec::new(), Vec::new(), 0);
     for at in order {
@@ -143,7 +143,7 @@ pub fn schedule(loops: &Loops, target: &TargetInfo, heuristics: &Heuristics) -> 
     let schedule = Schedule {
         name: loops.name.clone(),
         of: loops.name.clone(),
-        target: target.to_string(),
+        target: *target,
         steps,
         reuses: reuses.into_iter().map(|(from, to)| Reuse { from: name(from), to: name(to) }).collect(),
         pools,

@@ -85,7 +85,7 @@ impl<'a> Problem<'a> {
         let divides = |d: &i64| facts.simplify(depth.extent.modulo(*d)).is_zero();
         let of_type = |m: &&Mma| is_of_type(loops, head, [product.left, product.right], m);
         let usable = |m: &&Mma| m.rows == 1 || (has_rows && is_short);
-        self.target.isa.mma().iter().filter(of_type).filter(usable).find_map(|m| {
+        self.target.isa.mma().filter(of_type).filter(usable).find_map(|m| {
             let (most, group) = (i64::from(m.depth), i64::from(m.group));
             // At least half of what it can take.
             let mut depths = (1..=most / group).rev().map(|n| n * group).filter(|d| d * 2 >= most);

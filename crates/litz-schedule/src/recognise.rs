@@ -72,7 +72,7 @@ fn grouped(
 ) -> Option<Sym> {
     let place = |at: usize| nest.body[at].op.element().map(|(buf, index)| loops.place(nest, buf, index));
     let (a, b) = (place(left)?, place(right)?);
-    let unit = target.isa.mma().iter().find(|m| is_of_type(loops, nest, [left, right], m))?;
+    let unit = target.isa.mma().find(|m| is_of_type(loops, nest, [left, right], m))?;
     let (width, group) = (i64::from(target.tile_columns()), i64::from(unit.group));
     let [tile, lane, number, element] = ["tile", "lane", "group", "element"].map(Sym::new);
     let mut facts = facts.clone();

@@ -13,10 +13,11 @@ mod texts;
 
 use litz_ir::loops::Loops;
 use litz_ir::schedule::{KernelPlan, Step};
+use litz_ir::target::Target;
 use litz_ir::{text, verify};
-use litz_schedule::{Heuristics, Outcome, TargetInfo};
+use litz_schedule::{Heuristics, Outcome};
 
-fn target() -> TargetInfo {
+fn target() -> Target {
     "cpu(isa=avx512, threads=4)".parse().expect("a target")
 }
 

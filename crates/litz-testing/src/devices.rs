@@ -7,13 +7,13 @@ use litz::{CpuBackend, Device, Error, Options, Runner, Stage, Tensor, Value, Ver
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::loops::Loops;
+use litz_ir::target::{Cpu, Isa, Target};
 use litz_passes::graph::{GraphSettings, PASSES};
 use litz_runtime::RunError;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
 use litz_runtime::reference::{self, ReferenceDevice};
 use litz_runtime::weights::Weights;
-use litz_schedule::{Isa, TargetInfo};
 
 use crate::compare::{Expected, expected};
 use crate::models::Call;
@@ -44,7 +44,7 @@ pub fn interpret(loops: &Loops, call: &Call) -> Result<Vec<Expected>, RunError> 
 ///
 /// # Errors
 /// When the graph uses something unsupported, or a stage is at fault.
-pub fn realize(graph: Graph, target: &TargetInfo, options: &Options) -> Result<Realized, Error> {
+pub fn realize(graph: Graph, target: &Target, options: &Options) -> Result<Realized, Error> {
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(Verify::Stages, None, &mut silent);
     let texts = pipeline::compile(graph, target, options, Stage::Program, &mut runner)?;
@@ -102,5 +102,6 @@ pub fn isas() -> Vec<Isa> {
 
 /// Options for an instruction set and so many threads; caches are those of usual machines.
 pub fn options(isa: Isa, threads: u32) -> Options {
-    Options::for_target(TargetInfo { isa, threads, l1_bytes: 32 << 10, l2_bytes: 1 << 20 })
+    let (l1_bytes, l2_bytes) = (Cpu::USUAL_L1_BYTES, Cpu::USUAL_L2_BYTES);
+    Options::for_target(Target::Cpu(Cpu { isa, threads, l1_bytes, l2_bytes }))
 }

@@ -211,7 +211,7 @@ fn compiled_text(graph: &Graph) -> Result<(), Outcome> {
     let backend = CpuBackend::new(&options);
     let mut quiet = |_: &str| {};
     let mut run = Runner::new(options.verify, None, &mut quiet);
-    let texts = pipeline::compile(graph, backend.info(), &options, Stage::Program, &mut run);
+    let texts = pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut run);
     texts.map(|_| ()).map_err(|error| outcome_of(&error))
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use litz::tensors::{self, Named};
 use litz::{CpuBackend, Error, Tensor};
+use litz_ir::target::Isa;
 use litz_ops::Table;
-use litz_schedule::Isa;
 
 use crate::devices;
 use crate::models::{Model, python};

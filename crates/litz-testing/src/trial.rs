@@ -7,12 +7,13 @@ use std::sync::Arc;
 use litz::{CpuBackend, Device, Error, Options, Value};
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
+use litz_ir::target::{self, Cpu, Isa};
 use litz_ir::verify;
 use litz_passes::loops::Settings;
 use litz_runtime::RunError;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
-use litz_schedule::{Heuristics, Isa, TargetInfo};
+use litz_schedule::Heuristics;
 
 use crate::choices::{self, Choices};
 use crate::compare::{self, Compared, Expected};
@@ -23,7 +24,7 @@ use crate::models::{self, Call, Model};
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Numbers of the scheduler.
-    pub info: TargetInfo,
+    pub info: target::Target,
     /// Instructions, threads and thresholds.
     pub options: Options,
 }
@@ -66,7 +67,7 @@ pub fn numbered(seed: u64, at: u64, isas: &[Isa]) -> (Model, Target) {
 
 /// A target that this machine can run code for; with no choices left, one thread of the first instruction set.
 pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
-    let mut info = TargetInfo {
+    let mut cpu = Cpu {
         isa: choices.pick(isas),
         threads: 1 + choices.below(7) as u32,
         l1_bytes: choices.pick(&[32, 48, 16, 128]) << 10,
@@ -95,9 +96,10 @@ pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
             max_loads: choices.pick(&[12, 1, 3]),
             ..options.passes
         };
-        info.l2_bytes = choices.pick(&[1 << 20, 1 << 14]);
+        cpu.l2_bytes = choices.pick(&[1 << 20, 1 << 14]);
     }
-    let options = Options { threads: info.threads as usize, target: Some(info), ..options };
+    let info = target::Target::Cpu(cpu);
+    let options = Options { threads: cpu.threads as usize, target: Some(info), ..options };
     Target { info, options }
 }
 

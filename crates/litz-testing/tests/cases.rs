@@ -7,9 +7,9 @@ use litz::{CpuBackend, Device, Tensor, Text};
 use litz_ir::Dtype;
 use litz_ir::graph::{Graph, TensorType};
 use litz_ir::loops::Output;
+use litz_ir::target::Isa;
 use litz_ops::{Layout, Table};
 use litz_runtime::pool::ThreadPool;
-use litz_schedule::Isa;
 use litz_sym::Expr;
 use litz_testing::cases::{self, Case, Recorded};
 use litz_testing::compare::{self, Expected};
@@ -79,7 +79,7 @@ impl Machines {
                 let options = devices::options(isa, threads);
                 let backend = CpuBackend::new(&options);
                 let place = |what: &str| format!("{} for {threads} threads, {what}", isa.name());
-                let realized = devices::realize(graph.clone(), backend.info(), &options);
+                let realized = devices::realize(graph.clone(), backend.target(), &options);
                 let realized = realized.map_err(|error| format!("{}: {error}", place("compiled")))?;
                 // Most small programs are the same for any number of threads.
                 let text =

@@ -4,8 +4,8 @@
 
 use litz::Text;
 use litz_ir::loops::{InstOp, Loops, Stmt};
+use litz_ir::target::Isa;
 use litz_runtime::reference;
-use litz_schedule::Isa;
 use litz_sym::Expr;
 use litz_testing::choices::{self, Choices};
 use litz_testing::models::{self, Call, Fill, Model, shrink};

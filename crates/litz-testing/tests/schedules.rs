@@ -12,6 +12,7 @@ use litz::{CpuBackend, Device, Options, Tensor, Value};
 use litz_codegen::Realized;
 use litz_ir::loops::Loops;
 use litz_ir::schedule::Schedule;
+use litz_ir::target::Target;
 use litz_ir::{text, verify};
 use litz_runtime::device::NativeDevice;
 use litz_runtime::object::LoadedObject;
@@ -19,7 +20,7 @@ use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
 use litz_runtime::reference::{self, ReferenceDevice};
 use litz_runtime::{routines, symbols};
-use litz_schedule::{Heuristics, TargetInfo};
+use litz_schedule::Heuristics;
 use litz_sym::Sym;
 use litz_testing::choices::Choices;
 use programs::Case;
@@ -104,11 +105,7 @@ fn on_reference(realized: &Realized) -> Device {
 }
 
 /// This machine's code for the kernels, or that of a target whose code it can run.
-fn on_native(
-    realized: &Realized,
-    threads: usize,
-    target: Option<TargetInfo>,
-) -> Result<Device, TestCaseError> {
+fn on_native(realized: &Realized, threads: usize, target: Option<Target>) -> Result<Device, TestCaseError> {
     let fail = |e: &dyn std::fmt::Display| {
         let kernels: String = realized.kernels.iter().map(ToString::to_string).collect();
         TestCaseError::fail(format!("{e}\n{kernels}"))
@@ -128,7 +125,7 @@ const SSE2: &str = "cpu(isa=sse2, threads=1)";
 const AVX2: &str = "cpu(isa=avx2, threads=2)";
 const AVX512: &str = "cpu(isa=avx512, threads=2)";
 
-fn target(text: &str) -> TargetInfo {
+fn target(text: &str) -> Target {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -268,7 +265,7 @@ proptest! {
             let info = target(text);
             let schedule = litz_schedule::schedule(&given.loops, &info, &small_pieces()).schedule;
             let realized = given.realize(&schedule)?;
-            given.check(&schedule, &realized, on_native(&realized, info.threads as usize, native)?)?;
+            given.check(&schedule, &realized, on_native(&realized, info.threads() as usize, native)?)?;
         }
         let schedule = random::schedule(&given.loops, &mut Choices::new(&decisions.0));
         let realized = given.realize(&schedule)?;

@@ -136,7 +136,7 @@ fn key(model: &Model, backend: &CpuBackend, options: &Options) -> Result<CacheKe
         schedule: options.schedule.clone().map(|given| GivenSchedule { name: String::new(), ..given }),
         ..options.clone()
     };
-    let (target, options) = (format!("{:?} {:?}", backend.cpu(), backend.info()), format!("{neutral:?}"));
+    let (target, options) = (format!("{:?} {:?}", backend.cpu(), backend.target()), format!("{neutral:?}"));
     let compiler = [env!("CARGO_PKG_VERSION"), env!("LITZ_SOURCES")];
     let parts = texts.into_iter().chain([&*target, &*options]).chain(compiler).chain(["program"]);
     Ok(CacheKey::new(&parts.map(str::as_bytes).collect::<Vec<_>>()))

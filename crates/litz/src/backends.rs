@@ -6,14 +6,14 @@ use crate::options::Options;
 use litz_cpu::llvm::CpuTarget;
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
-use litz_runtime::artifact::Target;
+use litz_ir::target::{Cpu, Isa, Target};
+use litz_runtime::artifact::Target as Machine;
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::device::NativeDevice;
 use litz_runtime::object::LoadedObject;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::reference::ReferenceDevice;
 use litz_runtime::{routines, symbols};
-use litz_schedule::{Isa, TargetInfo};
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,8 +23,8 @@ pub type Device = Arc<dyn litz_runtime::device::Device>;
 
 /// Code generation for this machine's CPU.
 pub struct CpuBackend {
-    target: CpuTarget,
-    info: TargetInfo,
+    cpu: CpuTarget,
+    target: Target,
 }
 
 /// Kernels that one LLVM module holds at most. Starting a module costs about 0.7 ms, and modules compile in parallel.
@@ -33,38 +33,38 @@ pub(crate) const KERNELS_PER_MODULE: usize = 4;
 impl CpuBackend {
     /// The backend that `options` ask for.
     pub fn new(options: &Options) -> CpuBackend {
-        let (target, info) = match options.target {
-            Some(info) => (cpu_target(info.isa), info),
+        let (cpu, target) = match options.target {
+            Some(Target::Cpu(target)) => (cpu_target(target.isa), target),
             None => {
-                let target = CpuTarget::host();
+                let cpu = CpuTarget::host();
                 let Caches { l1_bytes, l2_bytes } = Caches::of_machine();
                 let threads = u32::try_from(options.threads).unwrap_or(u32::MAX);
-                let info = TargetInfo { isa: isa_of(&target), threads, l1_bytes, l2_bytes };
-                (target, info)
+                let isa = isa_of(&cpu);
+                (cpu, Cpu { isa, threads, l1_bytes, l2_bytes })
             }
         };
-        CpuBackend { target, info }
+        CpuBackend { cpu, target: Target::Cpu(target) }
     }
 
     /// The CPU that code is for.
     pub fn cpu(&self) -> &CpuTarget {
-        &self.target
+        &self.cpu
     }
 
     /// # Errors
     /// [`Error::Unsupported`] when this machine cannot run the code.
     pub fn check_machine(&self) -> Result<(), Error> {
-        let needed = Target::new(&self.target.triple, &self.target.features);
+        let needed = Machine::new(&self.cpu.triple, &self.cpu.features);
         needed.check().map_err(|error| {
             let help = "`litz compile --to object` compiles for any target";
-            let message = format!("this machine cannot run code for {}: {error}", self.info);
+            let message = format!("this machine cannot run code for {}: {error}", self.target);
             Error::Unsupported(vec![Diag::new("unsupported-target", message).help(help)])
         })
     }
 
-    /// What the scheduler goes by.
-    pub fn info(&self) -> &TargetInfo {
-        &self.info
+    /// What the stages before it go by.
+    pub fn target(&self) -> &Target {
+        &self.target
     }
 
     /// The LLVM IR of some kernels.
@@ -72,7 +72,7 @@ impl CpuBackend {
     /// # Errors
     /// [`Error::Bug`] when a kernel is beyond the emitter.
     pub fn emit(&self, kernels: &[Kernel]) -> Result<String, Error> {
-        litz_cpu::emit::emit_module(kernels, &self.target).map_err(|e| Error::bug("emit", e))
+        litz_cpu::emit::emit_module(kernels, &self.cpu).map_err(|e| Error::bug("emit", e))
     }
 
     /// Emits some kernels and lets LLVM verify the text.
@@ -80,7 +80,7 @@ impl CpuBackend {
     /// # Errors
     /// [`Error::Bug`] when a kernel is beyond the emitter, or LLVM rejects it.
     pub fn verify(&self, kernels: &[Kernel]) -> Result<(), Error> {
-        litz_cpu::llvm::verify(&self.emit(kernels)?, &self.target).map_err(|e| Error::bug("llvm", e))
+        litz_cpu::llvm::verify(&self.emit(kernels)?, &self.cpu).map_err(|e| Error::bug("llvm", e))
     }
 
     /// The kernels' machine code as text.
@@ -88,7 +88,7 @@ impl CpuBackend {
     /// # Errors
     /// [`Error::Bug`] when a kernel cannot be emitted or compiled.
     pub fn assembly(&self, kernels: &[Kernel]) -> Result<String, Error> {
-        litz_cpu::llvm::assembly(&self.emit(kernels)?, &self.target).map_err(|e| Error::bug("llvm", e))
+        litz_cpu::llvm::assembly(&self.emit(kernels)?, &self.cpu).map_err(|e| Error::bug("llvm", e))
     }
 
     /// The kernels' machine code in one object file.
@@ -96,7 +96,7 @@ impl CpuBackend {
     /// # Errors
     /// [`Error::Bug`] when a kernel cannot be emitted or compiled.
     pub fn object(&self, kernels: &[Kernel]) -> Result<Vec<u8>, Error> {
-        litz_cpu::llvm::compile(&self.emit(kernels)?, &self.target).map_err(|e| Error::bug("llvm", e))
+        litz_cpu::llvm::compile(&self.emit(kernels)?, &self.cpu).map_err(|e| Error::bug("llvm", e))
     }
 
     /// Machine code of the kernels, from the cache where it has them.
@@ -124,14 +124,14 @@ impl CpuBackend {
     fn module(&self, text: &str, cache: Option<&ObjectCache>) -> Result<Vec<u8>, Error> {
         let key = CacheKey::new(&[
             text.as_bytes(),
-            self.target.cpu.as_bytes(),
-            self.target.features.as_bytes(),
+            self.cpu.cpu.as_bytes(),
+            self.cpu.features.as_bytes(),
             env!("CARGO_PKG_VERSION").as_bytes(),
         ]);
         if let Some(object) = cache.and_then(|c| c.get(&key)) {
             return Ok(object);
         }
-        let object = litz_cpu::llvm::compile(text, &self.target).map_err(|e| Error::bug("llvm", e))?;
+        let object = litz_cpu::llvm::compile(text, &self.cpu).map_err(|e| Error::bug("llvm", e))?;
         // A full or read-only disk costs the next start its cached code, nothing else.
         if let Some(cache) = cache {
             let _ = cache.put(&key, &object);
@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn code_for_another_kind_of_machine_is_not_run() {
         let foreign = if cfg!(target_arch = "aarch64") { Isa::Sse2 } else { Isa::Neon };
-        let info = TargetInfo { isa: foreign, ..*CpuBackend::new(&Options::default()).info() };
-        let error = CpuBackend::new(&Options { target: Some(info), ..Options::default() }).check_machine();
+        let target = format!("cpu(isa={}, threads=2)", foreign.name()).parse().expect("a target");
+        let error = CpuBackend::new(&Options::for_target(target)).check_machine();
         assert!(matches!(error, Err(Error::Unsupported(_))), "{error:?}");
         assert!(CpuBackend::new(&Options::default()).check_machine().is_ok());
     }

@@ -12,7 +12,7 @@ use crate::reproducer;
 use crate::runner::{Runner, Stage};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
-use litz_schedule::{Isa, TargetInfo};
+use litz_ir::target::Target;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub enum Reach {
 ///
 /// # Errors
 /// `target-syntax`, with the line.
-pub fn parse_targets(text: &str) -> Result<Vec<(TargetInfo, Reach)>, Diag> {
+pub fn parse_targets(text: &str) -> Result<Vec<(Target, Reach)>, Diag> {
     let lines = (1..).zip(text.lines().map(str::trim));
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -40,7 +40,7 @@ pub fn parse_targets(text: &str) -> Result<Vec<(TargetInfo, Reach)>, Diag> {
         .collect()
 }
 
-fn parse_line(line: &str) -> Result<(TargetInfo, Reach), String> {
+fn parse_line(line: &str) -> Result<(Target, Reach), String> {
     let (reach, target) = line.split_once(' ').unwrap_or((line, ""));
     let reach = match reach {
         "program" => Reach::Program,
@@ -55,7 +55,7 @@ fn parse_line(line: &str) -> Result<(TargetInfo, Reach), String> {
 #[derive(Debug)]
 pub struct Checked {
     /// The target.
-    pub target: TargetInfo,
+    pub target: Target,
     /// How many kernels it has, or what is wrong.
     pub result: Result<usize, Error>,
     /// What the target took, without what all share.
@@ -66,7 +66,7 @@ pub struct Checked {
 ///
 /// # Errors
 /// What no target supports.
-pub fn check(model: &Model, targets: &[(TargetInfo, Reach)]) -> Result<Vec<Checked>, Error> {
+pub fn check(model: &Model, targets: &[(Target, Reach)]) -> Result<Vec<Checked>, Error> {
     model.check_supported()?;
     let graph = &model.imported.graph;
     let options = |target| Options { verify: Verify::Passes, ..Options::for_target(target) };
@@ -77,7 +77,7 @@ pub fn check(model: &Model, targets: &[(TargetInfo, Reach)]) -> Result<Vec<Check
     let loops =
         reproducer::catch(graph, &shared, || pipeline::compile_graph(graph.clone(), &shared, &mut run))?;
     let mut seen = HashSet::new();
-    let check_one = |&(target, reach): &(TargetInfo, Reach)| {
+    let check_one = |&(target, reach): &(Target, Reach)| {
         let options = options(target);
         let start = Instant::now();
         let mut silent = |_: &str| {};
@@ -98,14 +98,14 @@ fn check_code(
     backend: &CpuBackend,
     kernels: &[Kernel],
     reach: Reach,
-    seen: &mut HashSet<(Isa, String)>,
+    seen: &mut HashSet<(String, String)>,
 ) -> Result<(), Error> {
     if reach == Reach::Program {
         return Ok(());
     }
-    let isa = backend.info().isa;
+    let cpu = &backend.cpu().features;
     let unseen: Vec<Kernel> =
-        kernels.iter().filter(|kernel| seen.insert((isa, kernel.to_string()))).cloned().collect();
+        kernels.iter().filter(|kernel| seen.insert((cpu.clone(), kernel.to_string()))).cloned().collect();
     for module in unseen.chunks(KERNELS_PER_MODULE) {
         backend.verify(module)?;
         if reach == Reach::Object {

@@ -3,8 +3,8 @@
 use crate::error::Error;
 use litz_ir::loops::Loops;
 use litz_ir::schedule::{LoopKind, Schedule, Step, Tree};
+use litz_ir::target::Target;
 use litz_ir::{Diag, Diags, text, verify};
-use litz_schedule::TargetInfo;
 use std::path::Path;
 
 /// A schedule's text, to be used in place of what the scheduler decides. It is proved before it is used: what it changes is
@@ -40,10 +40,10 @@ impl GivenSchedule {
     /// # Errors
     /// [`Error::Invalid`] where it is no schedule, is for another target or for other loops, or where it cannot be proved
     /// that it computes what the loops say.
-    pub(crate) fn prove(&self, loops: &Loops, target: &TargetInfo) -> Result<Schedule, Error> {
+    pub(crate) fn prove(&self, loops: &Loops, target: &Target) -> Result<Schedule, Error> {
         let refuse = |diags: Diags| Error::Invalid(self.named(diags));
         let schedule = text::schedule::parse(&self.text).map_err(refuse)?;
-        if schedule.target != target.to_string() {
+        if schedule.target != *target {
             let message = format!("expected a schedule for {target}, found one for {}", schedule.target);
             let help = format!("--target '{}' compiles for what it is for", schedule.target);
             return Err(refuse(vec![Diag::new("wrong-target", message).help(help)]));
@@ -81,7 +81,7 @@ fn of_these_loops(diags: Diags) -> Diags {
 }
 
 /// Vectors are of a power of two of elements, and at most as long as the target's would be of bytes.
-fn check_lanes(tree: &Tree, target: &TargetInfo, diags: &mut Diags) {
+fn check_lanes(tree: &Tree, target: &Target, diags: &mut Diags) {
     let Tree::Loop { kind, axis, body } = tree else { return };
     let lanes = match *kind {
         LoopKind::Vector { lanes, .. } | LoopKind::TileVector { lanes } => lanes,
@@ -93,7 +93,8 @@ fn check_lanes(tree: &Tree, target: &TargetInfo, diags: &mut Diags) {
         | LoopKind::Warp
         | LoopKind::Mma => 1,
     };
-    let most = target.isa.vector_bytes();
+    let Target::Cpu(cpu) = target;
+    let most = cpu.isa.vector_bytes();
     if lanes > most || !lanes.is_power_of_two() {
         let message =
             format!("loop {}: expected a power of two of at most {most} lanes, found {lanes}", axis.var);

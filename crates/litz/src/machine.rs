@@ -1,6 +1,6 @@
 //! Reads the sizes of the processor's caches from what Linux says of them.
 
-use litz_schedule::TargetInfo;
+use litz_ir::target::Cpu;
 use std::path::Path;
 
 /// Bytes of a core's data caches.
@@ -14,8 +14,7 @@ pub struct Caches {
 
 impl Caches {
     /// Those of processors that do not say.
-    pub const USUAL: Caches =
-        Caches { l1_bytes: TargetInfo::USUAL_L1_BYTES, l2_bytes: TargetInfo::USUAL_L2_BYTES };
+    pub const USUAL: Caches = Caches { l1_bytes: Cpu::USUAL_L1_BYTES, l2_bytes: Cpu::USUAL_L2_BYTES };
 
     /// Bounds of what is believed; virtual machines may report anything. The largest caches of one core are those of
     /// Apple's M4 (128 KiB) and of Intel's Lion Cove (3 MiB).

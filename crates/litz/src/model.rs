@@ -88,7 +88,7 @@ impl Model {
         self.check_supported()?;
         let backend = CpuBackend::new(options);
         reproducer::catch(graph, options, || {
-            pipeline::compile(graph.clone(), backend.info(), options, to, run)
+            pipeline::compile(graph.clone(), backend.target(), options, to, run)
         })
     }
 

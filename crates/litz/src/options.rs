@@ -1,9 +1,10 @@
 //! Holds everything that a user can choose, built once. This is the only place that reads environment variables.
 
 use crate::given::GivenSchedule;
+use litz_ir::target::Target;
 use litz_passes::loops::Settings;
 use litz_runtime::{GuardPages, Limits};
-use litz_schedule::{Heuristics, TargetInfo};
+use litz_schedule::Heuristics;
 use std::path::PathBuf;
 
 /// How to compile and run.
@@ -15,7 +16,7 @@ pub struct Options {
     /// [`litz_runtime::pool::ThreadPool`]. Not for several processes that take turns on the same cores.
     pub bind: bool,
     /// What is compiled for; `None`: this machine, with so many threads.
-    pub target: Option<TargetInfo>,
+    pub target: Option<Target>,
     /// Run on the reference device: slow, obvious, the definition of right.
     pub reference: bool,
     /// Treat parameters as constants: fold and pack them when the model is loaded.
@@ -78,8 +79,8 @@ impl Default for Options {
 
 impl Options {
     /// The defaults, for a target and as many threads as it has.
-    pub fn for_target(target: TargetInfo) -> Options {
-        Options { threads: target.threads as usize, target: Some(target), ..Options::default() }
+    pub fn for_target(target: Target) -> Options {
+        Options { threads: target.threads() as usize, target: Some(target), ..Options::default() }
     }
 
     /// The defaults, as changed by the environment: `LITZ_NUM_THREADS` (else `OMP_NUM_THREADS`), `LITZ_CACHE_DIR`

@@ -7,9 +7,10 @@ use crate::size;
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::loops::Loops;
+use litz_ir::target::Target;
 use litz_ir::{schedule::Schedule, verify};
 use litz_passes::graph::{GraphSettings, PASSES, Pass, Verifier};
-use litz_schedule::{FusionNote, TargetInfo};
+use litz_schedule::FusionNote;
 
 /// The texts a compilation went through, as far as it was asked to go.
 #[derive(Default)]
@@ -32,7 +33,7 @@ pub struct Texts {
 /// When the graph uses something unsupported, or a stage is at fault.
 pub fn compile(
     graph: Graph,
-    target: &TargetInfo,
+    target: &Target,
     options: &Options,
     to: Stage,
     run: &mut Runner<'_>,
@@ -66,7 +67,7 @@ fn lower(graph: &Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops
 /// When a stage is at fault.
 pub fn compile_loops(
     loops: Loops,
-    target: &TargetInfo,
+    target: &Target,
     options: &Options,
     to: Stage,
     run: &mut Runner<'_>,
@@ -91,7 +92,7 @@ pub fn compile_loops(
 /// The schedule that the user gives, proved, or the scheduler's, with what was fused.
 fn schedule(
     loops: &Loops,
-    target: &TargetInfo,
+    target: &Target,
     options: &Options,
     run: &mut Runner<'_>,
 ) -> Result<(Schedule, Vec<FusionNote>), Error> {
@@ -168,7 +169,7 @@ fn graph_passes(
 /// Every loops pass in order.
 fn loops_passes(
     mut loops: Loops,
-    target: &TargetInfo,
+    target: &Target,
     options: &Options,
     run: &mut Runner<'_>,
 ) -> Result<Loops, Error> {
@@ -184,9 +185,10 @@ fn loops_passes(
 }
 
 /// What loops passes go by: the user's thresholds and the target's numbers.
-pub fn settings(options: &Options, target: &TargetInfo) -> litz_passes::loops::Settings {
-    let (tile_columns, groups) = (target.tile_columns(), target.groups());
-    let cache_bytes = target.l2_bytes;
+pub fn settings(options: &Options, target: &Target) -> litz_passes::loops::Settings {
+    let Target::Cpu(cpu) = target;
+    let (tile_columns, groups) = (cpu.tile_columns(), cpu.groups());
+    let cache_bytes = cpu.l2_bytes;
     litz_passes::loops::Settings { tile_columns, groups, cache_bytes, ..options.passes.clone() }
 }
 

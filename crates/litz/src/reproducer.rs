@@ -51,7 +51,7 @@ pub(crate) fn catch<T>(
 fn write(graph: &Graph, options: &Options) -> std::io::Result<Reproducer> {
     let path = write_text(&graph.to_string())?;
     // In full, so that it can be replayed on any machine.
-    let mut flags = format!(" --target '{}'", CpuBackend::new(options).info());
+    let mut flags = format!(" --target '{}'", CpuBackend::new(options).target());
     if !options.freeze {
         flags += " --no-freeze";
     }

@@ -19,7 +19,7 @@ fn run(graph: &str, inputs: &[Tensor]) -> Vec<f64> {
     let backend = CpuBackend::new(&options);
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(litz::Verify::Passes, None, &mut silent);
-    let texts = compile(graph, backend.info(), &options, Stage::Program, &mut runner).expect("it compiles");
+    let texts = compile(graph, backend.target(), &options, Stage::Program, &mut runner).expect("it compiles");
     let realized = texts.realized.expect("it was asked for");
     let objects = backend.compile(&realized.kernels, &options, None).expect("it compiles");
     let device = litz::load(&realized.kernels, &objects, Arc::new(ThreadPool::new(1))).expect("it loads");

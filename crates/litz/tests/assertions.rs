@@ -33,7 +33,7 @@ fn realized(graph: &str, options: &Options) -> Result<Realized, Error> {
     let backend = CpuBackend::new(options);
     let mut quiet = |_: &str| {};
     let mut run = Runner::new(Verify::Passes, None, &mut quiet);
-    let texts = pipeline::compile(graph, backend.info(), options, Stage::Program, &mut run)?;
+    let texts = pipeline::compile(graph, backend.target(), options, Stage::Program, &mut run)?;
     Ok(texts.realized.expect("it went to the end"))
 }
 

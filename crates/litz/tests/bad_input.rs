@@ -356,7 +356,7 @@ fn graph(source: &str) -> Executable {
     let mut quiet = |_: &str| {};
     let mut run = Runner::new(Verify::Passes, None, &mut quiet);
     let texts =
-        pipeline::compile(graph, backend.info(), &options, Stage::Program, &mut run).expect("compiles");
+        pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut run).expect("compiles");
     let realized = texts.realized.expect("went to the end");
     let device = Arc::new(ReferenceDevice::new(&realized.kernels).expect("sound kernels"));
     let weights: HashMap<String, Tensor> = HashMap::new();

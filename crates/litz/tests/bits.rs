@@ -43,7 +43,7 @@ fn executable(graph: &str, threads: usize) -> Executable {
     let backend = CpuBackend::new(&options);
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(litz::Verify::Passes, None, &mut silent);
-    let texts = compile(graph, backend.info(), &options, Stage::Program, &mut runner).expect("it compiles");
+    let texts = compile(graph, backend.target(), &options, Stage::Program, &mut runner).expect("it compiles");
     let realized = texts.realized.expect("it was asked for");
     let objects = backend.compile(&realized.kernels, &options, None).expect("it compiles");
     let pool = Arc::new(ThreadPool::unbound(threads));

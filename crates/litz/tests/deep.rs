@@ -50,7 +50,7 @@ fn compile(text: &str) -> Duration {
         let mut quiet = |_: &str| {};
         let mut run = Runner::new(options.verify, None, &mut quiet);
         let start = Instant::now();
-        let texts = pipeline::compile(graph, backend.info(), &options, Stage::Program, &mut run);
+        let texts = pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut run);
         texts.unwrap_or_else(|error| panic!("{error}"));
         start.elapsed()
     };

@@ -74,7 +74,7 @@ fn an_operator_that_would_be_written_out_without_end_is_refused() {
         let mut run = Runner::new(Verify::Nothing, None, &mut quiet);
         let graph = parse(&graph).unwrap_or_else(|diags| panic!("{diags:?}"));
         let start = Instant::now();
-        let outcome = pipeline::compile(graph, backend.info(), &options, Stage::Program, &mut run);
+        let outcome = pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut run);
         let is_refused = matches!(outcome, Err(Error::Unsupported(_) | Error::Invalid(_)));
         assert!(is_refused, "{node}: {:?}", outcome.err());
         assert!(start.elapsed() < Duration::from_secs(60), "{node}: {:?}", start.elapsed());

@@ -3,20 +3,22 @@
 #![allow(missing_docs, reason = "a test")]
 
 use litz::check::{Reach, check, parse_targets};
-use litz::{Error, Isa, Model, TargetInfo};
+use litz::target::{Cpu, Isa};
+use litz::{Error, Model, Target};
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-fn targets() -> Vec<(TargetInfo, Reach)> {
+fn targets() -> Vec<(Target, Reach)> {
     parse_targets(include_str!("../../../benches/targets.txt")).expect("they are targets")
 }
 
 #[test]
 fn the_targets_differ_in_all_that_decisions_depend_on() {
-    let targets = targets();
+    let targets: Vec<(Cpu, Reach)> =
+        targets().into_iter().map(|(Target::Cpu(cpu), reach)| (cpu, reach)).collect();
     assert_eq!(targets.len(), 24);
-    let values = |of: &dyn Fn(&TargetInfo) -> i64| {
+    let values = |of: &dyn Fn(&Cpu) -> i64| {
         let mut values: Vec<i64> = targets.iter().map(|(target, _)| of(target)).collect();
         values.sort_unstable();
         values.dedup();

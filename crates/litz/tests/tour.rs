@@ -56,7 +56,7 @@ fn texts() -> BTreeMap<String, String> {
     let graph = text::graph::parse(MODEL).expect("the model is a graph");
     let mut quiet = |_: &str| {};
     let mut run = Runner::new(options.verify, None, &mut quiet);
-    let texts = pipeline::compile(graph, backend.info(), &options, Stage::Program, &mut run);
+    let texts = pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut run);
     let texts = texts.unwrap_or_else(|error| panic!("{error}"));
     let graph = texts.graph.expect("the pipeline went past graphs");
     let realized = texts.realized.expect("the pipeline went to the end");

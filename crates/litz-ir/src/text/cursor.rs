@@ -9,6 +9,7 @@ use crate::dtype::Dtype;
 use crate::graph::{Device, TensorType, contiguous_strides};
 use crate::loops::Axis;
 use crate::scalar::Scalar;
+use crate::target::Target;
 use crate::text::lexer::{Token, TokenKind, error, position, tokens};
 
 /// Deepest nesting of lists, loops and subgraphs that is read; parsers and later walks recurse.
@@ -407,7 +408,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The text from here up to the next token spelled `end`, which stays; not empty.
-    pub fn text_before(&mut self, end: &str) -> Result<&'a str> {
+    fn text_before(&mut self, end: &str) -> Result<&'a str> {
         let first = self.peek();
         let mut last = None;
         while !self.is(end) && self.peek().kind != TokenKind::End {
@@ -415,6 +416,12 @@ impl<'a> Cursor<'a> {
         }
         let last = last.ok_or_else(|| self.expected("text"))?;
         Ok(&self.text[first.start..last.end])
+    }
+
+    /// A target, which is all up to that word or punctuation.
+    pub fn target_before(&mut self, end: &str) -> Result<Target> {
+        let (line, column) = position(self.text, self.peek().start);
+        self.text_before(end)?.parse().map_err(|error: Diag| error.at(line, column))
     }
 
     /// `f32`.

@@ -186,7 +186,7 @@ fn schedule(cx: &mut Cursor) -> Result<Schedule> {
     cx.expect("of")?;
     let of = cx.item_name()?;
     cx.expect("for")?;
-    let target = cx.text_before("{")?.to_owned();
+    let target = cx.target_before("{")?;
     let (steps, reuses, pools) = (Vec::new(), Vec::new(), Vec::new());
     let mut schedule = Schedule { name, of, target, steps, reuses, pools };
     cx.expect("{")?;

@@ -10,10 +10,11 @@ use litz::{Error, Options};
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::loops::{BufKind, Loops, Nest, Stmt};
+use litz_ir::target::Target;
 use litz_ir::{Diags, verify};
 use litz_passes::loops::PASSES;
 use litz_runtime::{RunError, Tensor};
-use litz_schedule::{Heuristics, TargetInfo};
+use litz_schedule::Heuristics;
 use litz_sym::{Expr, Sym};
 
 use crate::choices::Random;
@@ -33,7 +34,7 @@ pub const MAY_BE_UNSUPPORTED: [&str; 1] = ["unsupported"];
 const TARGETS: [&str; 2] =
     ["cpu(isa=sse2, threads=1, l1=32K, l2=256K)", "cpu(isa=avx512-amx, threads=3, l1=48K, l2=2M)"];
 
-fn targets() -> [TargetInfo; 2] {
+fn targets() -> [Target; 2] {
     TARGETS.map(|text| text.parse().expect("invariant: these are texts of targets"))
 }
 

@@ -7,11 +7,11 @@ use crate::stages::{given_schedule, parse, prepared_loops, realized};
 use litz::pipeline::{compile, compile_loops};
 use litz::{CpuBackend, Device, Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
+use litz_ir::target::{Cpu, Isa, Target};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::reference::ReferenceDevice;
 use litz_runtime::{GuardPages, RunError};
-use litz_schedule::{Isa, TargetInfo};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -36,7 +36,8 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     check("reference device", &automatic, reference(&automatic)?)?;
     for target in natives(&settings.info) {
         let backend = CpuBackend::new(&Options { target, ..settings.options.clone() });
-        let info = TargetInfo { isa: backend.info().isa, ..settings.info };
+        let (Target::Cpu(host), Target::Cpu(cpu)) = (backend.target(), settings.info);
+        let info = Target::Cpu(Cpu { isa: host.isa, ..cpu });
         let automatic = compiled(file, &settings, &info)?;
         check(&info.to_string(), &automatic, native(&automatic, &backend, &settings)?)?;
     }
@@ -52,8 +53,9 @@ pub fn run(file: &TestFile) -> Result<(), String> {
 }
 
 /// What this machine runs code for: all that it has, and what every machine of its kind has.
-fn natives(info: &TargetInfo) -> Vec<Option<TargetInfo>> {
-    let least = cfg!(target_arch = "x86_64").then_some(TargetInfo { isa: Isa::Sse2, ..*info });
+fn natives(info: &Target) -> Vec<Option<Target>> {
+    let Target::Cpu(cpu) = info;
+    let least = cfg!(target_arch = "x86_64").then_some(Target::Cpu(Cpu { isa: Isa::Sse2, ..*cpu }));
     [None].into_iter().chain(least.map(Some)).collect()
 }
 
@@ -83,7 +85,7 @@ fn data(file: &TestFile) -> Result<(HashMap<String, Tensor>, Vec<Call>), String>
 }
 
 /// Kernels and program of the first text, by all passes and the automatic schedule; every text reads back equal.
-fn compiled(file: &TestFile, settings: &Settings, target: &TargetInfo) -> Result<Realized, String> {
+fn compiled(file: &TestFile, settings: &Settings, target: &Target) -> Result<Realized, String> {
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(Verify::Passes, None, &mut silent);
     let texts = match parse(&file.texts[0])? {

@@ -3,13 +3,13 @@
 use crate::file::TestFile;
 use litz::{CpuBackend, Options};
 use litz_cpu::llvm::CpuTarget;
-use litz_schedule::TargetInfo;
+use litz_ir::target::Target;
 use std::str::FromStr;
 
 /// What a file asks for.
 pub struct Settings {
     /// The target.
-    pub info: TargetInfo,
+    pub info: Target,
     /// The same for stages that write code.
     pub cpu: CpuTarget,
     /// Thresholds, and the target's threads; numbers do not depend on this machine.
@@ -39,8 +39,8 @@ impl Settings {
                 _ => return Err(format!("unknown setting `{key}`")),
             }
         }
-        let info: TargetInfo = target.parse().map_err(|error| format!("{error}"))?;
-        options.threads = info.threads as usize;
+        let info: Target = target.parse().map_err(|error| format!("{error}"))?;
+        options.threads = info.threads() as usize;
         let cpu = CpuBackend::new(&Options::for_target(info)).cpu().clone();
         Ok(Settings { info, cpu, options, passes, fails })
     }

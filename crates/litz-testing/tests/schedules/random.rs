@@ -53,7 +53,8 @@ pub fn schedule(loops: &Loops, choices: &mut Choices<'_>) -> Schedule {
     let plans: Vec<KernelPlan> =
         groups.iter().enumerate().map(|(at, group)| planner.kernel(format!("k{at}"), group)).collect();
     let steps = plans.iter().cloned().map(Step::Kernel).collect();
-    let (name, of, target) = (loops.name.clone(), loops.name.clone(), "any".to_owned());
+    let (name, of) = (loops.name.clone(), loops.name.clone());
+    let target = "cpu(isa=avx512, threads=2)".parse().expect("a target");
     let mut schedule = Schedule { name, of, target, steps, reuses: Vec::new(), pools: Vec::new() };
     planner.reuses(&mut schedule);
     schedule.pools = planner.pools(&groups, &plans, &schedule.reuses);

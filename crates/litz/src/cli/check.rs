@@ -6,7 +6,7 @@ use super::output;
 use super::progress::Progress;
 use super::report::Table;
 use litz::check::{Checked, Reach, check, parse_targets};
-use litz::{Error, TargetInfo};
+use litz::{Error, Target};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     })
 }
 
-fn read_targets(path: &Path) -> Result<Vec<(TargetInfo, Reach)>, Failure> {
+fn read_targets(path: &Path) -> Result<Vec<(Target, Reach)>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| Failure::io("read", path, &error))?;
     Ok(parse_targets(&text).map_err(|diag| Error::Invalid(vec![diag]))?)
 }

@@ -148,8 +148,8 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
     let loops = args.loops.as_deref().map(read_loops).transpose()?;
     expect_valid(&text, loops.as_ref())?;
     let texts = match text {
-        Text::Graph(graph) => pipeline::compile(graph, backend.info(), options, to.stage(), run)?,
-        Text::Loops(loops) => pipeline::compile_loops(loops, backend.info(), options, to.stage(), run)?,
+        Text::Graph(graph) => pipeline::compile(graph, backend.target(), options, to.stage(), run)?,
+        Text::Loops(loops) => pipeline::compile_loops(loops, backend.target(), options, to.stage(), run)?,
         Text::Schedule(schedule) if to == To::Schedule => {
             Texts { schedule: Some(schedule), ..Texts::default() }
         }

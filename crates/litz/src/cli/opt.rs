@@ -42,7 +42,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             let pass =
                 pass.ok_or_else(|| unknown(stage, loops::PASSES.iter().map(|pass| pass.name).collect()))?;
             let target = CpuBackend::new(&options);
-            let settings = litz::pipeline::settings(&options, target.info());
+            let settings = litz::pipeline::settings(&options, target.target());
             (pass.run)(text, &settings);
         }
         Text::Schedule(_) | Text::Kernels(_) | Text::Program(_) => {

@@ -3,7 +3,7 @@
 use super::output;
 use super::report::Table;
 use clap::ValueEnum;
-use litz::{GivenSchedule, GuardPages, Options, TargetInfo, Timing, Verify};
+use litz::{GivenSchedule, GuardPages, Options, Target, Timing, Verify};
 use litz_runtime::limits::Limit;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub struct Common {
     /// What to compile for, such as `cpu(isa=avx512-amx, threads=7, l1=48K, l2=2M)`; isa: sse2, avx2, avx512,
     /// avx512-bf16, avx512-amx, neon [default: this machine]
     #[arg(long, value_name = "TARGET", conflicts_with = "threads")]
-    target: Option<TargetInfo>,
+    target: Option<Target>,
     /// What runs the kernels
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     device: Device,
@@ -81,7 +81,7 @@ impl Common {
         options.threads = self.threads.map_or(options.threads, NonZeroUsize::get);
         options.bind &= !self.no_bind;
         if let Some(target) = self.target {
-            options.threads = target.threads as usize;
+            options.threads = target.threads() as usize;
             options.target = Some(target);
         }
         options.reference = self.device == Device::Reference;

@@ -4,7 +4,7 @@
 //! same before and after it, and a share of it is given only if that was so in most turns.
 
 use super::failure::Failure;
-use litz::{CpuBackend, Error, Options};
+use litz::{CpuBackend, Error, Options, Target};
 use litz_ir::kernel::Kernel;
 use litz_runtime::arena::AlignedBuf;
 use litz_runtime::device::{Device, Launch};
@@ -114,7 +114,7 @@ impl Meter {
     /// Fused multiply-adds of f32 on operands from the first-level cache.
     fn flops(options: &Options) -> Result<Meter, Failure> {
         let backend = CpuBackend::new(options);
-        let lanes = backend.info().lanes();
+        let lanes = lanes(backend.target());
         let (rows, columns, terms, points) = (6, 2 * lanes, 256, 256 * options.threads);
         let product = format!(
             "kernel @product {{\n  read x: f32[{}]\n  read w: f32[{}]\n  write y: f32[{points}]\n  grid p in {points} grain 64\n  \
@@ -136,7 +136,7 @@ impl Meter {
     fn bandwidth(options: &Options) -> Result<Meter, Failure> {
         const BLOCK: usize = 1 << 12;
         let backend = CpuBackend::new(options);
-        let lanes = backend.info().lanes();
+        let lanes = lanes(backend.target());
         let blocks = 1 << 12;
         let elements = BLOCK * blocks;
         let copy = format!(
@@ -173,6 +173,12 @@ impl Meter {
         }
         Ok(self.amount / shortest)
     }
+}
+
+/// Lanes of the vectors that the kernels have.
+fn lanes(target: &Target) -> u32 {
+    let Target::Cpu(cpu) = target;
+    cpu.lanes()
 }
 
 fn run(device: &dyn Device, kernel: &Kernel, memory: &mut [AlignedBuf]) -> Result<(), Failure> {

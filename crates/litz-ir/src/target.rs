@@ -1,20 +1,29 @@
-//! Describes a target in numbers, with a text form that options, tests, fuzzers and tasks share.
+//! Describes a target as data with a text form, which the compiler, its options, schedules, tests and fuzzers share.
 //!
 //! ```text
 //! cpu(isa=avx512-amx, threads=7, l1=48K, l2=2M)
 //! ```
 //!
-//! `isa` and `threads` have to be given. Caches that are not are those of [`TargetInfo::USUAL_L1_BYTES`] and
-//! [`TargetInfo::USUAL_L2_BYTES`]; their sizes are numbers of bytes, or of KiB (`48K`) or MiB (`2M`).
+//! The word in front is the kind of machine, and says what is in the parentheses. Of a CPU, `isa` and `threads` have to be
+//! given. Caches that are not are those of [`Cpu::USUAL_L1_BYTES`] and [`Cpu::USUAL_L2_BYTES`]; their sizes are numbers of
+//! bytes, or of KiB (`48K`) or MiB (`2M`).
 
-use litz_ir::{Diag, Dtype};
+use crate::graph::Device;
+use crate::{Diag, Dtype};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// What a target can do, as far as decisions depend on it.
+/// A machine that programs are compiled for, as far as decisions depend on it: one variant for each kind of machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct TargetInfo {
+pub enum Target {
+    /// Threads that share memory, with vector registers.
+    Cpu(Cpu),
+}
+
+/// A CPU as a target.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Cpu {
     /// The instruction set.
     pub isa: Isa,
     /// Threads a launch is spread over.
@@ -23,6 +32,24 @@ pub struct TargetInfo {
     pub l1_bytes: i64,
     /// Bytes of the cache of one core.
     pub l2_bytes: i64,
+}
+
+/// Something that runs several points of a loop at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Level {
+    /// The word of schedules for it: `grid` is all of the machine, `lane` one lane of a vector of f32.
+    pub name: &'static str,
+    /// How many there are in the level around it.
+    pub width: u32,
+}
+
+/// A memory that is nearer than the main one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// The key of its size in a target's text, such as `l1`.
+    pub name: &'static str,
+    /// Its size.
+    pub bytes: i64,
 }
 
 /// An instruction set of a CPU.
@@ -42,11 +69,13 @@ pub enum Isa {
     Neon,
 }
 
-/// An instruction that adds a product of small matrices to f32 accumulators. One row is a dot product in each lane of a
-/// vector.
+/// An instruction that adds a product of small matrices to accumulators. One row is a dot product in each lane of a vector,
+/// and one reduced point as well is a multiplication and addition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mma {
-    /// Type of both operands' elements.
+pub struct Instruction {
+    /// The name in texts.
+    pub name: &'static str,
+    /// Type of both operands' elements; accumulators are f32.
     pub dtype: Dtype,
     /// Rows of the left operand and of the accumulators, at most.
     pub rows: u32,
@@ -59,10 +88,26 @@ pub struct Mma {
     pub group: u32,
 }
 
+impl Instruction {
+    /// Whether it takes several reduced points at once.
+    pub fn is_mma(&self) -> bool {
+        self.depth > 1
+    }
+}
+
+const fn fma(columns: u32) -> Instruction {
+    Instruction { name: "fma", dtype: Dtype::F32, rows: 1, columns, depth: 1, group: 1 }
+}
+
+const FMA_4: Instruction = fma(4);
+const FMA_8: Instruction = fma(8);
+const FMA_16: Instruction = fma(16);
 /// `vdpbf16ps`: two terms of a sum in each of 16 lanes.
-const DOT_BF16: Mma = Mma { dtype: Dtype::BF16, rows: 1, columns: 16, depth: 2, group: 2 };
+const DOT_BF16: Instruction =
+    Instruction { name: "dot.bf16.2", dtype: Dtype::BF16, rows: 1, columns: 16, depth: 2, group: 2 };
 /// `tdpbf16ps`: whole tile registers.
-const TILE_BF16: Mma = Mma { dtype: Dtype::BF16, rows: 16, columns: 16, depth: 32, group: 2 };
+const TILE_BF16: Instruction =
+    Instruction { name: "amx.tdpbf16ps", dtype: Dtype::BF16, rows: 16, columns: 16, depth: 32, group: 2 };
 
 impl Isa {
     /// Every instruction set.
@@ -97,17 +142,77 @@ impl Isa {
         }
     }
 
-    /// Instructions that sum products of narrow elements; of those for one type the widest first.
-    pub fn mma(self) -> &'static [Mma] {
+    /// Instructions that sum products; of those for one type the one that does most first.
+    pub fn instructions(self) -> &'static [Instruction] {
         match self {
-            Isa::Sse2 | Isa::Avx2 | Isa::Avx512 | Isa::Neon => &[],
-            Isa::Avx512Bf16 => &[DOT_BF16],
-            Isa::Avx512Amx => &[TILE_BF16, DOT_BF16],
+            Isa::Sse2 => &[],
+            Isa::Neon => &[FMA_4],
+            Isa::Avx2 => &[FMA_8],
+            Isa::Avx512 => &[FMA_16],
+            Isa::Avx512Bf16 => &[DOT_BF16, FMA_16],
+            Isa::Avx512Amx => &[TILE_BF16, DOT_BF16, FMA_16],
+        }
+    }
+
+    /// Those that take several reduced points at once.
+    pub fn mma(self) -> impl Iterator<Item = &'static Instruction> {
+        self.instructions().iter().filter(|instruction| instruction.is_mma())
+    }
+}
+
+impl Target {
+    /// The word in front of the text.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Target::Cpu(_) => "cpu",
+        }
+    }
+
+    /// Threads of the host that a launch is spread over.
+    pub fn threads(&self) -> u32 {
+        match self {
+            Target::Cpu(cpu) => cpu.threads,
+        }
+    }
+
+    /// What runs points at the same time, outermost first.
+    pub fn levels(&self) -> Vec<Level> {
+        match self {
+            Target::Cpu(cpu) => {
+                vec![Level { name: "grid", width: cpu.threads }, Level { name: "lane", width: cpu.lanes() }]
+            }
+        }
+    }
+
+    /// Memories with their sizes, nearest first.
+    pub fn memories(&self) -> Vec<Memory> {
+        match self {
+            Target::Cpu(cpu) => cpu.memories().to_vec(),
+        }
+    }
+
+    /// Instructions that sum products.
+    pub fn instructions(&self) -> &'static [Instruction] {
+        match self {
+            Target::Cpu(cpu) => cpu.isa.instructions(),
+        }
+    }
+
+    /// The instruction of that name.
+    pub fn instruction(&self, name: &str) -> Option<&'static Instruction> {
+        self.instructions().iter().find(|instruction| instruction.name == name)
+    }
+
+    /// Whether it can run a graph whose tensors are on that device.
+    pub fn holds(&self, device: Device) -> bool {
+        match (self, device) {
+            (Target::Cpu(_), Device::Cpu) => true,
+            (Target::Cpu(_), Device::Cuda(_)) => false,
         }
     }
 }
 
-impl TargetInfo {
+impl Cpu {
     /// First-level cache of a CPU of which nothing is known: the smaller one of current servers (AMD Zen 5).
     pub const USUAL_L1_BYTES: i64 = 32 << 10;
     /// Second-level cache of such a CPU.
@@ -133,16 +238,28 @@ impl TargetInfo {
         }
         groups
     }
+
+    fn memories(&self) -> [Memory; 2] {
+        [Memory { name: "l1", bytes: self.l1_bytes }, Memory { name: "l2", bytes: self.l2_bytes }]
+    }
 }
 
-impl fmt::Display for TargetInfo {
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Cpu(cpu) => cpu.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Cpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cpu(isa={}, threads={}", self.isa.name(), self.threads)?;
-        for (key, bytes, usual) in
-            [("l1", self.l1_bytes, Self::USUAL_L1_BYTES), ("l2", self.l2_bytes, Self::USUAL_L2_BYTES)]
+        for (Memory { name, bytes }, usual) in
+            self.memories().into_iter().zip([Self::USUAL_L1_BYTES, Self::USUAL_L2_BYTES])
         {
             if bytes != usual {
-                write!(f, ", {key}={}", Bytes(bytes))?;
+                write!(f, ", {name}={}", Bytes(bytes))?;
             }
         }
         f.write_str(")")
@@ -165,21 +282,24 @@ impl fmt::Display for Bytes {
 const THREADS: RangeInclusive<i64> = 1..=4096;
 const CACHE_BYTES: RangeInclusive<i64> = 1 << 10..=1 << 30;
 
-impl FromStr for TargetInfo {
+impl FromStr for Target {
     type Err = Diag;
 
     /// Reads what [`fmt::Display`] writes, and the same with blanks elsewhere or keys in another order.
     ///
     /// # Errors
     /// `target-syntax`, saying what was expected.
-    fn from_str(text: &str) -> Result<TargetInfo, Diag> {
+    fn from_str(text: &str) -> Result<Target, Diag> {
         parse(text).map_err(|what| Diag::new("target-syntax", format!("target `{text}`: {what}")))
     }
 }
 
-fn parse(text: &str) -> Result<TargetInfo, String> {
+fn parse(text: &str) -> Result<Target, String> {
     let inside = text.trim().strip_prefix("cpu(").and_then(|rest| rest.strip_suffix(')'));
-    let inside = inside.ok_or("expected `cpu(isa=.., threads=..)`")?;
+    Ok(Target::Cpu(cpu(inside.ok_or("expected `cpu(isa=.., threads=..)`")?)?))
+}
+
+fn cpu(inside: &str) -> Result<Cpu, String> {
     let (mut isa, mut threads, mut l1, mut l2) = (None, None, None, None);
     for entry in inside.split(',') {
         let (key, value) =
@@ -196,11 +316,11 @@ fn parse(text: &str) -> Result<TargetInfo, String> {
             return Err(format!("`{key}` is given twice"));
         }
     }
-    Ok(TargetInfo {
+    Ok(Cpu {
         isa: isa.ok_or("expected `isa=..`")?,
         threads: threads.ok_or("expected `threads=..`")?,
-        l1_bytes: l1.unwrap_or(TargetInfo::USUAL_L1_BYTES),
-        l2_bytes: l2.unwrap_or(TargetInfo::USUAL_L2_BYTES),
+        l1_bytes: l1.unwrap_or(Cpu::USUAL_L1_BYTES),
+        l2_bytes: l2.unwrap_or(Cpu::USUAL_L2_BYTES),
     })
 }
 
@@ -237,7 +357,7 @@ mod tests {
             for (threads, l1_bytes, l2_bytes) in
                 [(1, 32 << 10, 1 << 20), (7, 48 << 10, 4 << 20), (4096, 1025, 1 << 30)]
             {
-                let target = TargetInfo { isa, threads, l1_bytes, l2_bytes };
+                let target = Target::Cpu(Cpu { isa, threads, l1_bytes, l2_bytes });
                 assert_eq!(target.to_string().parse(), Ok(target), "{target}");
             }
         }
@@ -245,17 +365,18 @@ mod tests {
 
     #[test]
     fn caches_are_written_in_the_largest_unit_and_only_where_they_are_unusual() {
-        let amx = TargetInfo { isa: Isa::Avx512Amx, threads: 7, l1_bytes: 48 << 10, l2_bytes: 2 << 20 };
+        let amx = Cpu { isa: Isa::Avx512Amx, threads: 7, l1_bytes: 48 << 10, l2_bytes: 2 << 20 };
         assert_eq!(amx.to_string(), "cpu(isa=avx512-amx, threads=7, l1=48K, l2=2M)");
-        let sse = TargetInfo { isa: Isa::Sse2, threads: 1, l1_bytes: 32 << 10, l2_bytes: 1 << 20 };
+        let sse = Cpu { isa: Isa::Sse2, threads: 1, l1_bytes: 32 << 10, l2_bytes: 1 << 20 };
         assert_eq!(sse.to_string(), "cpu(isa=sse2, threads=1)");
-        assert_eq!(" cpu( threads=1,l2=1024K , isa=sse2 ) ".parse(), Ok(sse));
+        assert_eq!(" cpu( threads=1,l2=1024K , isa=sse2 ) ".parse(), Ok(Target::Cpu(sse)));
     }
 
     #[test]
     fn what_is_no_target_is_refused() {
         for (text, expected) in [
             ("", "expected `cpu(isa=.., threads=..)`"),
+            ("cuda(sm=90)", "expected `cpu(isa=.., threads=..)`"),
             ("cpu(isa=avx2, threads=2", "expected `cpu(isa=.., threads=..)`"),
             ("cpu()", "expected `key=value`"),
             ("cpu(isa=avx2)", "expected `threads=..`"),
@@ -269,9 +390,28 @@ mod tests {
             ("cpu(isa=avx2, isa=avx2, threads=1)", "`isa` is given twice"),
             ("cpu(isa=avx2, threads=1, l3=1M)", "expected isa, threads, l1 or l2, found `l3`"),
         ] {
-            let error = text.parse::<TargetInfo>().expect_err(text);
+            let error = text.parse::<Target>().expect_err(text);
             assert_eq!(error.slug, "target-syntax");
             assert!(error.to_string().contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn instructions_have_names_of_their_own_and_fit_the_lanes() {
+        for isa in Isa::ALL {
+            let cpu = Cpu { isa, threads: 3, l1_bytes: Cpu::USUAL_L1_BYTES, l2_bytes: Cpu::USUAL_L2_BYTES };
+            let target = Target::Cpu(cpu);
+            for instruction in target.instructions() {
+                assert_eq!(target.instruction(instruction.name), Some(instruction));
+                assert_eq!(instruction.columns, cpu.lanes(), "{}", instruction.name);
+                assert_eq!(instruction.depth % instruction.group, 0, "{}", instruction.name);
+            }
+            assert_eq!(target.instruction("fma").is_none(), isa == Isa::Sse2);
+            assert_eq!(target.levels().iter().map(|level| level.width).collect::<Vec<_>>(), [3, cpu.lanes()]);
+        }
+        assert_eq!(
+            Isa::Avx512Amx.mma().map(|mma| mma.name).collect::<Vec<_>>(),
+            ["amx.tdpbf16ps", "dot.bf16.2"]
+        );
     }
 }
