@@ -12,7 +12,7 @@
 
 mod container;
 mod freeze;
-mod target;
+mod machine;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -33,14 +33,14 @@ use crate::tensor::Tensor;
 use crate::weights::Weights;
 use crate::{routines, symbols};
 use container::{Reader, Sections, put_string};
-pub use target::Target;
+pub use machine::Machine;
 
 /// What an artifact is made of, weights aside.
 pub struct Parts<'a> {
     /// The version of Litz that compiled it.
     pub compiler: &'a str,
     /// The machine that the objects are for.
-    pub target: &'a Target,
+    pub machine: &'a Machine,
     /// The wrapper.
     pub program: &'a Program,
     /// What it launches.
@@ -202,7 +202,7 @@ impl Artifact {
     /// # Errors
     /// When this machine cannot run the code, or the code is damaged.
     pub fn device(&self, pool: Arc<ThreadPool>) -> Result<Arc<dyn Device>, ArtifactError> {
-        self.about.target.check()?;
+        self.about.machine.check()?;
         let resolve = |name: &str| routines::symbol(name).or_else(|| symbols::c_library_symbol(name));
         let load = |bytes| LoadedObject::load(bytes, &resolve).map(Arc::new);
         let objects = self.objects()?.into_iter().map(load).collect::<Result<_, _>>()?;
@@ -236,8 +236,8 @@ impl Artifact {
     }
 
     /// The machine that the code is for.
-    pub fn target(&self) -> &Target {
-        &self.about.target
+    pub fn machine(&self) -> &Machine {
+        &self.about.machine
     }
 
     /// Names of the program's parameters, as the caller knows them.
@@ -283,7 +283,7 @@ fn damaged_text(name: &str, why: impl std::fmt::Display) -> ArtifactError {
 /// The section that is neither text nor code.
 struct About {
     compiler: String,
-    target: Target,
+    machine: Machine,
     inputs: Vec<String>,
     outputs: Vec<String>,
 }
@@ -291,8 +291,8 @@ struct About {
 fn about_bytes(parts: &Parts<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     put_string(&mut bytes, parts.compiler);
-    put_string(&mut bytes, &parts.target.triple);
-    for list in [&parts.target.features, parts.inputs, parts.outputs] {
+    put_string(&mut bytes, &parts.machine.triple);
+    for list in [&parts.machine.features, parts.inputs, parts.outputs] {
         bytes.extend((list.len() as u32).to_le_bytes());
         list.iter().for_each(|text| put_string(&mut bytes, text));
     }
@@ -305,7 +305,7 @@ impl About {
         let (compiler, triple) = (from.string()?, from.string()?);
         let mut list = || (0..from.u32()?).map(|_| from.string()).collect::<Option<Vec<_>>>();
         let (features, inputs, outputs) = (list()?, list()?, list()?);
-        Some(About { compiler, target: Target { triple, features }, inputs, outputs })
+        Some(About { compiler, machine: Machine { triple, features }, inputs, outputs })
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use litz_ir::kernel::Kernel;
 use litz_ir::program::Program;
 use litz_runtime::Tensor;
-use litz_runtime::artifact::{self, Artifact, ArtifactError, Bytes, Parts, Target};
+use litz_runtime::artifact::{self, Artifact, ArtifactError, Bytes, Machine, Parts};
 use litz_runtime::program::Executable;
 use litz_runtime::reference::ReferenceDevice;
 use litz_runtime::weights::Weights;
@@ -85,10 +85,10 @@ impl Case {
         executable(&self.program, &self.kernels, &self.weights)
     }
 
-    fn with_parts<R>(&self, target: &Target, use_parts: impl FnOnce(&Parts<'_>) -> R) -> R {
+    fn with_parts<R>(&self, machine: &Machine, use_parts: impl FnOnce(&Parts<'_>) -> R) -> R {
         use_parts(&Parts {
             compiler: "0.0.7",
-            target,
+            machine,
             program: &self.program,
             kernels: &self.kernels,
             objects: &[],
@@ -121,8 +121,8 @@ fn open(bytes: Vec<u8>) -> Result<Artifact, ArtifactError> {
     Artifact::from_bytes(Arc::new(bytes) as Bytes)
 }
 
-fn here() -> Target {
-    Target::new(&format!("{}-unknown-{}-gnu", std::env::consts::ARCH, std::env::consts::OS), "")
+fn here() -> Machine {
+    Machine::new(&format!("{}-unknown-{}-gnu", std::env::consts::ARCH, std::env::consts::OS), "")
 }
 
 fn file(test: &str) -> PathBuf {
@@ -187,10 +187,10 @@ fn weights_are_used_where_the_file_is_mapped() {
 #[test]
 fn what_is_said_about_it_comes_back() {
     let case = Case::new(PACKED);
-    let target = Target { features: vec!["avx2".to_owned(), "fma".to_owned()], ..here() };
-    let bytes = case.with_parts(&target, artifact::to_bytes);
+    let machine = Machine { features: vec!["avx2".to_owned(), "fma".to_owned()], ..here() };
+    let bytes = case.with_parts(&machine, artifact::to_bytes);
     let artifact = open(bytes).expect("it is sound");
-    assert_eq!((artifact.compiler(), artifact.target()), ("0.0.7", &target));
+    assert_eq!((artifact.compiler(), artifact.machine()), ("0.0.7", &machine));
     assert_eq!(
         (artifact.inputs(), artifact.outputs()),
         (&["x".to_owned()][..], &["a\nb".to_owned(), String::new()][..])
@@ -276,13 +276,13 @@ fn another_version_is_refused_by_name() {
 #[test]
 fn code_for_other_machines_is_not_loaded() {
     let case = Case::new(PACKED);
-    let error_for = |target: Target| {
-        let artifact = open(case.with_parts(&target, artifact::to_bytes)).expect("it is sound");
+    let error_for = |machine: Machine| {
+        let artifact = open(case.with_parts(&machine, artifact::to_bytes)).expect("it is sound");
         artifact.executable(1).err().expect("the code cannot run here").to_string()
     };
-    let lacking = Target { features: vec!["x87-turbo".to_owned()], ..here() };
+    let lacking = Machine { features: vec!["x87-turbo".to_owned()], ..here() };
     assert_eq!(error_for(lacking), "the code needs a CPU with x87-turbo, which this one lacks");
-    let foreign = Target { triple: "riscv64-unknown-linux-gnu".to_owned(), ..here() };
+    let foreign = Machine { triple: "riscv64-unknown-linux-gnu".to_owned(), ..here() };
     assert!(error_for(foreign).starts_with("the code is for riscv64-unknown-linux-gnu, found "));
     assert_eq!(error_for(here()), "bug in kernel @add_row: it has no native code");
 }

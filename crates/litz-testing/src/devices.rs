@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use litz::pipeline;
-use litz::{CpuBackend, Device, Error, Options, Runner, Stage, Tensor, Value, Verify};
+use litz::{Backend, Device, Error, Options, Runner, Stage, Tensor, Value, Verify};
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::loops::Loops;
@@ -44,10 +44,10 @@ pub fn interpret(loops: &Loops, call: &Call) -> Result<Vec<Expected>, RunError> 
 ///
 /// # Errors
 /// When the graph uses something unsupported, or a stage is at fault.
-pub fn realize(graph: Graph, target: &Target, options: &Options) -> Result<Realized, Error> {
+pub fn realize(graph: Graph, backend: &dyn Backend, options: &Options) -> Result<Realized, Error> {
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(Verify::Stages, None, &mut silent);
-    let texts = pipeline::compile(graph, target, options, Stage::Program, &mut runner)?;
+    let texts = pipeline::compile(graph, backend, options, Stage::Program, &mut runner)?;
     texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))
 }
 
@@ -59,18 +59,18 @@ pub fn on_reference(realized: &Realized) -> Result<Device, RunError> {
     Ok(Arc::new(ReferenceDevice::new(&realized.kernels)?))
 }
 
-/// Machine code of a program's kernels, to run on a pool.
+/// A backend's code of a program's kernels, to run on a pool.
 ///
 /// # Errors
 /// When a kernel cannot be emitted, compiled or loaded.
 pub fn on_native(
     realized: &Realized,
-    backend: &CpuBackend,
+    backend: &dyn Backend,
     options: &Options,
     pool: &Arc<ThreadPool>,
 ) -> Result<Device, Error> {
-    let objects = backend.compile(&realized.kernels, options, None)?;
-    litz::load(&realized.kernels, &objects, Arc::clone(pool))
+    let objects = litz::compile_kernels(backend, &realized.kernels, options, None)?;
+    Ok(backend.load(&realized.kernels, &objects, &|| Arc::clone(pool))?)
 }
 
 /// Calls a program, twice: the second call finds the memory that the first one left.
@@ -91,7 +91,7 @@ pub fn run(
 pub fn isas() -> Vec<Isa> {
     let is_kin = |isa: &Isa| cfg!(target_arch = "aarch64") == (*isa == Isa::Neon);
     let is_there = |isa: &Isa| {
-        let is_there = CpuBackend::new(&options(*isa, 1)).check_machine().is_ok();
+        let is_there = litz::backend(&options(*isa, 1)).is_ok_and(|backend| backend.check_machine().is_ok());
         if !is_there {
             eprintln!("note: this machine does not have {}: nothing is run with it", isa.name());
         }

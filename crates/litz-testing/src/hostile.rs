@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use litz::{CpuBackend, Error, Model, Options, Runner, Stage, Text, Verify, pipeline};
+use litz::{Error, Model, Options, Runner, Stage, Text, Verify, pipeline};
 use litz_ir::graph::{Arg, Device, Graph, Node, OpName, Type};
 use litz_ops::{InferCx, Table, infer};
 use litz_runtime::pool::ThreadPool;
@@ -208,10 +208,10 @@ fn compiled_text(graph: &Graph) -> Result<(), Outcome> {
     let Text::Graph(graph) = parsed else {
         return Err(Outcome::Finding("a graph reads as something else".into()));
     };
-    let backend = CpuBackend::new(&options);
+    let backend = litz::backend(&options).map_err(|error| outcome_of(&error))?;
     let mut quiet = |_: &str| {};
     let mut run = Runner::new(options.verify, None, &mut quiet);
-    let texts = pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut run);
+    let texts = pipeline::compile(graph, &*backend, &options, Stage::Program, &mut run);
     texts.map(|_| ()).map_err(|error| outcome_of(&error))
 }
 
@@ -229,9 +229,9 @@ fn from_archive(case: &Case, graph: &Graph, archive: Vec<u8>, place: Where) -> R
     let mut devices =
         vec![(devices::on_reference(&realized).map_err(|e| failed(e.into()))?, GuardPages::Off)];
     if place == Where::Native {
-        let backend = CpuBackend::new(&options);
+        let backend = litz::backend(&options).map_err(failed)?;
         let pool = Arc::new(ThreadPool::unbound(options.threads));
-        let native = devices::on_native(&realized, &backend, &options, &pool).map_err(failed)?;
+        let native = devices::on_native(&realized, &*backend, &options, &pool).map_err(failed)?;
         devices.extend([GuardPages::AtEnds, GuardPages::AtStarts].map(|pages| (native.clone(), pages)));
     }
     for (device, guard_pages) in devices {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use litz::tensors::{self, Named};
-use litz::{CpuBackend, Error, Tensor};
+use litz::{Error, Tensor};
 use litz_ir::target::Isa;
 use litz_ops::Table;
 
@@ -96,10 +96,10 @@ fn attempt(
     let call = model.call(model.bindings.len() - 1);
     let loops = devices::definition(&model.graph)?;
     let expected = devices::interpret(&loops, &call)?;
-    let realized = devices::realize(model.graph.clone(), &target.info, &target.options)?;
-    let backend = CpuBackend::new(&target.options);
+    let backend = litz::backend(&target.options)?;
+    let realized = devices::realize(model.graph.clone(), &*backend, &target.options)?;
     let pool = pools.of(target.options.threads);
-    let device = devices::on_native(&realized, &backend, &target.options, &pool)?;
+    let device = devices::on_native(&realized, &*backend, &target.options, &pool)?;
     let [found, _] = devices::run(&realized, device, &call.inputs, &call.weights)?;
     let mut compared = crate::compare::Compared::default();
     let resizes = model.graph.nodes.iter().any(|node| node.op.as_str().contains("upsample_bilinear"));

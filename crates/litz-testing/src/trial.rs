@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use litz::{CpuBackend, Device, Error, Options, Value};
+use litz::{Device, Error, Options, Value};
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::target::{self, Cpu, Isa};
@@ -132,18 +132,20 @@ fn attempt(model: &Model, target: &Target, pools: &mut Pools) -> Verdict {
             other => expected.push(other),
         }
     }
-    let realized = match devices::realize(model.graph.clone(), &target.info, &target.options) {
-        Ok(realized) => realized,
+    let compiled = litz::backend(&target.options).and_then(|backend| {
+        Ok((devices::realize(model.graph.clone(), &*backend, &target.options)?, backend))
+    });
+    let (realized, backend) = match compiled {
+        Ok(compiled) => compiled,
         Err(error) => return judge(error),
     };
-    let backend = CpuBackend::new(&target.options);
     let pool = pools.of(target.options.threads);
     // The reference device first: what it stops would be an access outside of machine code.
     let mut compared = Compared::default();
     for name in ["reference device", "machine code"] {
         let device = match name {
             "reference device" => devices::on_reference(&realized).map_err(Error::from),
-            _ => devices::on_native(&realized, &backend, &target.options, &pool),
+            _ => devices::on_native(&realized, &*backend, &target.options, &pool),
         };
         let result = device.map_err(|error| error.to_string());
         match result.and_then(|device| self::calls(&realized, device, &calls, &expected)) {

@@ -3,7 +3,7 @@
 
 #![allow(missing_docs, reason = "a test")]
 
-use litz::{CpuBackend, Device, Tensor, Text};
+use litz::{Device, Tensor, Text};
 use litz_ir::Dtype;
 use litz_ir::graph::{Graph, TensorType};
 use litz_ir::loops::Output;
@@ -77,9 +77,9 @@ impl Machines {
             let mut before = String::new();
             for threads in THREADS {
                 let options = devices::options(isa, threads);
-                let backend = CpuBackend::new(&options);
+                let backend = litz::backend(&options).map_err(|error| error.to_string())?;
                 let place = |what: &str| format!("{} for {threads} threads, {what}", isa.name());
-                let realized = devices::realize(graph.clone(), backend.target(), &options);
+                let realized = devices::realize(graph.clone(), &*backend, &options);
                 let realized = realized.map_err(|error| format!("{}: {error}", place("compiled")))?;
                 // Most small programs are the same for any number of threads.
                 let text =
@@ -97,11 +97,11 @@ impl Machines {
                     Ok(())
                 };
                 check("reference device", devices::on_reference(&realized).map_err(Into::into))?;
-                let objects = backend.compile(&realized.kernels, &options, None);
+                let objects = litz::compile_kernels(&*backend, &realized.kernels, &options, None);
                 let objects = objects.map_err(|error| format!("{}: {error}", place("compiled")))?;
                 for pool in &self.pools {
-                    let device = litz::load(&realized.kernels, &objects, Arc::clone(pool));
-                    check(&format!("run by {}", pool.threads()), device)?;
+                    let device = backend.load(&realized.kernels, &objects, &|| Arc::clone(pool));
+                    check(&format!("run by {}", pool.threads()), device.map_err(Into::into))?;
                 }
                 before = text;
             }

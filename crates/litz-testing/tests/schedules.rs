@@ -8,18 +8,15 @@ mod programs;
 #[path = "schedules/random.rs"]
 mod random;
 
-use litz::{CpuBackend, Device, Options, Tensor, Value};
+use litz::{Device, Options, Tensor, Value};
 use litz_codegen::Realized;
 use litz_ir::loops::Loops;
 use litz_ir::schedule::Schedule;
 use litz_ir::target::Target;
 use litz_ir::{text, verify};
-use litz_runtime::device::NativeDevice;
-use litz_runtime::object::LoadedObject;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
 use litz_runtime::reference::{self, ReferenceDevice};
-use litz_runtime::{routines, symbols};
 use litz_schedule::Heuristics;
 use litz_sym::Sym;
 use litz_testing::choices::Choices;
@@ -111,14 +108,11 @@ fn on_native(realized: &Realized, threads: usize, target: Option<Target>) -> Res
         TestCaseError::fail(format!("{e}\n{kernels}"))
     };
     let options = Options { threads: 1, target, ..Options::default() };
+    let backend = litz::backend(&options).map_err(|e| fail(&e))?;
     let objects =
-        CpuBackend::new(&options).compile(&realized.kernels, &options, None).map_err(|e| fail(&e))?;
-    let resolve = |name: &str| routines::symbol(name).or_else(|| symbols::c_library_symbol(name));
-    let objects = objects.iter().map(|bytes| LoadedObject::load(bytes, &resolve).map(Arc::new));
-    let objects: Vec<_> = objects.collect::<Result<_, _>>().map_err(|e| fail(&e))?;
-    // SAFETY: the objects were compiled from these very kernels.
-    let device = unsafe { NativeDevice::new(&realized.kernels, objects, Arc::new(ThreadPool::new(threads))) };
-    Ok(Arc::new(device.map_err(|e| fail(&e))?))
+        litz::compile_kernels(&*backend, &realized.kernels, &options, None).map_err(|e| fail(&e))?;
+    let threads = || Arc::new(ThreadPool::new(threads));
+    backend.load(&realized.kernels, &objects, &threads).map_err(|e| fail(&e))
 }
 
 const SSE2: &str = "cpu(isa=sse2, threads=1)";

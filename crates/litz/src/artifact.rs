@@ -1,43 +1,43 @@
 //! Keeps compilations: in the cache for the next process that compiles the same, or in a file that runs without Litz.
 
-use crate::backends::CpuBackend;
 use crate::error::Error;
 use crate::given::GivenSchedule;
 use crate::model::{Compiled, Model};
 use crate::options::{Options, Verify};
+use litz_backend::Backend;
 use litz_codegen::Realized;
 use litz_import::ImportError;
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::program::{Program, Step};
-use litz_runtime::artifact::{self, Artifact, Parts, Target};
+use litz_runtime::artifact::{self, Artifact, Machine, Parts};
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::{GuardPages, Limits};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a compilation for a CPU gave, beside texts.
+/// What a backend gave, beside texts.
 pub(crate) struct Code {
-    /// Machine code of the kernels.
+    /// Code of the kernels.
     pub objects: Vec<Vec<u8>>,
-    target: Target,
+    machine: Machine,
     inputs: Vec<String>,
     outputs: Vec<String>,
 }
 
 impl Code {
     /// What `backend` made of a model.
-    pub fn new(model: &Model, backend: &CpuBackend, objects: Vec<Vec<u8>>) -> Code {
-        let target = Target::new(&backend.cpu().triple, &backend.cpu().features);
+    pub fn new(model: &Model, backend: &dyn Backend, objects: Vec<Vec<u8>>) -> Code {
+        let machine = backend.machine();
         let inputs = model.inputs().into_iter().map(|(name, _)| name.to_owned()).collect();
         let outputs = model.imported.outputs.iter().map(|output| output.name.clone()).collect();
-        Code { objects, target, inputs, outputs }
+        Code { objects, machine, inputs, outputs }
     }
 
     fn parts<'a>(&'a self, realized: &'a Realized) -> Parts<'a> {
         Parts {
             compiler: env!("CARGO_PKG_VERSION"),
-            target: &self.target,
+            machine: &self.machine,
             program: &realized.program,
             kernels: &realized.kernels,
             objects: &self.objects,
@@ -75,7 +75,7 @@ impl<'a> Kept<'a> {
     /// `None` where nothing is to be kept, or every stage is to run: to be verified pass by pass, or written down.
     pub fn new(
         model: &Model,
-        backend: &CpuBackend,
+        backend: &dyn Backend,
         options: &Options,
         cache: &'a ObjectCache,
     ) -> Option<Kept<'a>> {
@@ -99,7 +99,7 @@ impl<'a> Kept<'a> {
         let shared = kernels.iter().map(|kernel| launches(&program, kernel)).collect();
         let code = Code {
             objects,
-            target: artifact.target().clone(),
+            machine: artifact.machine().clone(),
             inputs: artifact.inputs().to_vec(),
             outputs: artifact.outputs().to_vec(),
         };
@@ -113,7 +113,7 @@ impl<'a> Kept<'a> {
 }
 
 /// Everything that the result of a compilation depends on. The bytes of weights are not among it.
-fn key(model: &Model, backend: &CpuBackend, options: &Options) -> Result<CacheKey, ImportError> {
+fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheKey, ImportError> {
     let archive = model.archive();
     let name = archive.only_model()?;
     let described = [
@@ -136,7 +136,7 @@ fn key(model: &Model, backend: &CpuBackend, options: &Options) -> Result<CacheKe
         schedule: options.schedule.clone().map(|given| GivenSchedule { name: String::new(), ..given }),
         ..options.clone()
     };
-    let (target, options) = (format!("{:?} {:?}", backend.cpu(), backend.target()), format!("{neutral:?}"));
+    let (target, options) = (format!("{} {:?}", backend.key(), backend.target()), format!("{neutral:?}"));
     let compiler = [env!("CARGO_PKG_VERSION"), env!("LITZ_SOURCES")];
     let parts = texts.into_iter().chain([&*target, &*options]).chain(compiler).chain(["program"]);
     Ok(CacheKey::new(&parts.map(str::as_bytes).collect::<Vec<_>>()))

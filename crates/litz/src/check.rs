@@ -3,13 +3,14 @@
 //! What does not depend on the target is done once, and kernels that several targets with one instruction set have in
 //! common are emitted once.
 
-use crate::backends::{CpuBackend, KERNELS_PER_MODULE};
+use crate::backends;
 use crate::error::Error;
 use crate::model::Model;
 use crate::options::{Options, Verify};
 use crate::pipeline;
 use crate::reproducer;
 use crate::runner::{Runner, Stage};
+use litz_backend::Backend;
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::Target;
@@ -67,13 +68,13 @@ pub struct Checked {
 /// # Errors
 /// What no target supports.
 pub fn check(model: &Model, targets: &[(Target, Reach)]) -> Result<Vec<Checked>, Error> {
-    model.check_supported()?;
     let graph = &model.imported.graph;
     let options = |target| Options { verify: Verify::Passes, ..Options::for_target(target) };
     let Some(&(first, _)) = targets.first() else { return Ok(Vec::new()) };
     let mut silent = |_: &str| {};
     let mut run = Runner::new(Verify::Passes, None, &mut silent);
     let shared = options(first);
+    model.check_supported(&first)?;
     let loops =
         reproducer::catch(graph, &shared, || pipeline::compile_graph(graph.clone(), &shared, &mut run))?;
     let mut seen = HashSet::new();
@@ -83,9 +84,11 @@ pub fn check(model: &Model, targets: &[(Target, Reach)]) -> Result<Vec<Checked>,
         let mut silent = |_: &str| {};
         let mut run = Runner::new(Verify::Passes, None, &mut silent);
         let result = reproducer::catch(graph, &options, || {
-            let texts = pipeline::compile_loops(loops.clone(), &target, &options, Stage::Program, &mut run)?;
+            let backend = backends::backend(&options)?;
+            let texts =
+                pipeline::compile_loops(loops.clone(), &*backend, &options, Stage::Program, &mut run)?;
             let kernels = texts.realized.map_or(Vec::new(), |realized| realized.kernels);
-            check_code(&CpuBackend::new(&options), &kernels, reach, &mut seen)?;
+            check_code(&*backend, &kernels, reach, &mut seen)?;
             Ok(kernels.len())
         });
         Checked { target, result, time: start.elapsed() }
@@ -95,7 +98,7 @@ pub fn check(model: &Model, targets: &[(Target, Reach)]) -> Result<Vec<Checked>,
 
 /// Takes the kernels that are not yet among those `seen` as far as `reach` says.
 fn check_code(
-    backend: &CpuBackend,
+    backend: &dyn Backend,
     kernels: &[Kernel],
     reach: Reach,
     seen: &mut HashSet<(String, String)>,
@@ -103,13 +106,14 @@ fn check_code(
     if reach == Reach::Program {
         return Ok(());
     }
-    let cpu = &backend.cpu().features;
+    let key = backend.key();
     let unseen: Vec<Kernel> =
-        kernels.iter().filter(|kernel| seen.insert((cpu.clone(), kernel.to_string()))).cloned().collect();
-    for module in unseen.chunks(KERNELS_PER_MODULE) {
-        backend.verify(module)?;
+        kernels.iter().filter(|kernel| seen.insert((key.clone(), kernel.to_string()))).cloned().collect();
+    for kernels in unseen.chunks(backend.kernels_per_text().max(1)) {
+        let text = backend.emit(kernels)?;
+        backend.verify(&text)?;
         if reach == Reach::Object {
-            backend.object(module)?;
+            backend.assemble(&text)?;
         }
     }
     Ok(())

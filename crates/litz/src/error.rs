@@ -1,7 +1,8 @@
 //! Defines everything that can go wrong between a file and its results.
 
 use crate::reproducer::Reproducer;
-use litz_ir::Diags;
+use litz_backend::BackendError;
+use litz_ir::{Diag, Diags};
 use std::path::PathBuf;
 
 /// An error, by whose move it is.
@@ -51,6 +52,11 @@ impl Error {
         Error::Bug { stage, message: message.to_string(), reproducer: None }
     }
 
+    /// A request that the backend refuses.
+    pub(crate) fn unsupported(diag: Diag) -> Error {
+        Error::Unsupported(vec![diag])
+    }
+
     /// Problems of a stage: unsupported when all of them are, invalid otherwise.
     pub fn of_diags(diags: Diags) -> Error {
         if diags.iter().all(|d| d.slug.starts_with("unsupported")) {
@@ -58,6 +64,12 @@ impl Error {
         } else {
             Error::Invalid(diags)
         }
+    }
+}
+
+impl From<BackendError> for Error {
+    fn from(error: BackendError) -> Error {
+        Error::bug(error.stage, error.message)
     }
 }
 

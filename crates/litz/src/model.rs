@@ -1,7 +1,7 @@
 //! Opens models and compiles them.
 
 use crate::artifact::{Code, Kept};
-use crate::backends::{self, CpuBackend, Device};
+use crate::backends::{self, Device};
 use crate::error::Error;
 use crate::identity::FileIdentity;
 use crate::options::Options;
@@ -9,13 +9,16 @@ use crate::pipeline::{self, Texts};
 use crate::profile::Profile;
 use crate::reproducer;
 use crate::runner::{Runner, Stage, Timing};
+use litz_backend::Backend;
 use litz_import::{Archive, Imported, InputKind, Weight};
 use litz_ir::Diags;
-use litz_ir::graph::{Device as Place, TensorType, Type};
+use litz_ir::graph::{TensorType, Type};
+use litz_ir::target::Target;
 use litz_runtime::Tensor;
 use litz_runtime::cache::ObjectCache;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions, Statistics, Value};
+use litz_runtime::reference::ReferenceDevice;
 use litz_runtime::tensor::Input;
 use litz_runtime::weights::Weights;
 use std::collections::BTreeMap;
@@ -85,18 +88,16 @@ impl Model {
     /// When the model uses something unsupported.
     pub fn texts(&self, options: &Options, to: Stage, run: &mut Runner<'_>) -> Result<Texts, Error> {
         let graph = &self.imported.graph;
-        self.check_supported()?;
-        let backend = CpuBackend::new(options);
-        reproducer::catch(graph, options, || {
-            pipeline::compile(graph.clone(), backend.target(), options, to, run)
-        })
+        let backend = backends::backend(options)?;
+        self.check_supported(backend.target())?;
+        reproducer::catch(graph, options, || pipeline::compile(graph.clone(), &*backend, options, to, run))
     }
 
     /// # Errors
-    /// When the model is for a device, or has guards, that no target supports.
-    pub(crate) fn check_supported(&self) -> Result<(), Error> {
+    /// When the model is for a device, or has guards, that the target does not support.
+    pub(crate) fn check_supported(&self, target: &Target) -> Result<(), Error> {
         let graph = &self.imported.graph;
-        if let Place::Cuda(_) = graph.device {
+        if !target.holds(graph.device) {
             return Err(Error::Unsupported(vec![
                 litz_ir::Diag::new("unsupported-device", format!("the model is for {}", graph.device))
                     .help("export it on the CPU"),
@@ -122,26 +123,25 @@ impl Model {
         let mut run = Runner::new(options.verify, options.dump.clone(), progress);
         let cache =
             options.cache.as_ref().and_then(|dir| ObjectCache::open(dir.clone(), options.cache_bytes).ok());
-        let backend = CpuBackend::new(options);
+        let backend = backends::backend(options)?;
         if !options.reference {
-            backend.check_machine()?;
+            backend.check_machine().map_err(Error::unsupported)?;
         }
         let kept = cache.as_ref().filter(|_| !options.reference);
-        let kept = run.step("key", || Kept::new(self, &backend, options, kept?));
+        let kept = run.step("key", || Kept::new(self, &*backend, options, kept?));
         let (texts, code) = if options.reference {
             (self.program(options, &mut run)?, None)
         } else {
-            let (texts, code) = self.code(&backend, options, &mut run, cache.as_ref(), kept.as_ref())?;
+            let (texts, code) = self.code(&*backend, options, &mut run, cache.as_ref(), kept.as_ref())?;
             (texts, Some(code))
         };
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
         let device: Device = match &code {
-            None => run.step("load", || backends::reference(&realized.kernels))?,
+            None => run.step("load", || ReferenceDevice::new(&realized.kernels).map(Arc::new))?,
             Some(code) => {
-                let threads = options.threads;
-                let pool = if options.bind { ThreadPool::new(threads) } else { ThreadPool::unbound(threads) };
-                let pool = Arc::new(pool);
-                run.step("load", || backends::load(&realized.kernels, &code.objects, pool))?
+                let pool = if options.bind { ThreadPool::new } else { ThreadPool::unbound };
+                let threads = || Arc::new(pool(options.threads));
+                run.step("load", || backend.load(&realized.kernels, &code.objects, &threads))?
             }
         };
         let profile = options.profile.then(|| Arc::new(Profile::new(device.clone())));
@@ -164,7 +164,7 @@ impl Model {
     /// Texts and machine code: those that an earlier process left in the cache, else made.
     fn code(
         &self,
-        backend: &CpuBackend,
+        backend: &dyn Backend,
         options: &Options,
         run: &mut Runner<'_>,
         cache: Option<&ObjectCache>,
@@ -177,7 +177,7 @@ impl Model {
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
         run.check_time(&options.limits)?;
         let objects = reproducer::catch(&self.imported.graph, options, || {
-            run.step("kernels", || backend.compile(&realized.kernels, options, cache))
+            run.step("kernels", || backends::compile_kernels(backend, &realized.kernels, options, cache))
         })?;
         let code = Code::new(self, backend, objects);
         if let Some(kept) = kept {

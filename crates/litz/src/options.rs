@@ -1,6 +1,8 @@
 //! Holds everything that a user can choose, built once. This is the only place that reads environment variables.
 
+use crate::backends::BACKENDS;
 use crate::given::GivenSchedule;
+use litz_backend::Factory;
 use litz_ir::target::Target;
 use litz_passes::loops::Settings;
 use litz_runtime::{GuardPages, Limits};
@@ -15,6 +17,8 @@ pub struct Options {
     /// Bind threads to cores where there is one for each core that the process may use; see
     /// [`litz_runtime::pool::ThreadPool`]. Not for several processes that take turns on the same cores.
     pub bind: bool,
+    /// What makes code of kernels, of [`crate::BACKENDS`] or of your own.
+    pub backend: &'static Factory,
     /// What is compiled for; `None`: this machine, with so many threads.
     pub target: Option<Target>,
     /// Run on the reference device: slow, obvious, the definition of right.
@@ -60,6 +64,7 @@ impl Default for Options {
         Options {
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             bind: true,
+            backend: BACKENDS[0],
             target: None,
             reference: false,
             freeze: true,
@@ -78,9 +83,20 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, for a target and as many threads as it has.
+    /// The defaults, for a target, its backend and as many threads as it has.
     pub fn for_target(target: Target) -> Options {
-        Options { threads: target.threads() as usize, target: Some(target), ..Options::default() }
+        let mut options = Options::default();
+        options.set_target(target);
+        options
+    }
+
+    /// Compiles for a target, by the backend for its kind, with as many threads as it has.
+    pub fn set_target(&mut self, target: Target) {
+        self.threads = target.threads() as usize;
+        self.target = Some(target);
+        if let Some(backend) = BACKENDS.iter().find(|backend| backend.name == target.kind()) {
+            self.backend = backend;
+        }
     }
 
     /// The defaults, as changed by the environment: `LITZ_NUM_THREADS` (else `OMP_NUM_THREADS`), `LITZ_CACHE_DIR`

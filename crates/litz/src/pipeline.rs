@@ -4,8 +4,10 @@ use crate::error::Error;
 use crate::options::{Options, Verify};
 use crate::runner::{Runner, Stage};
 use crate::size;
+use litz_backend::Backend;
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
+use litz_ir::kernel::Kernel;
 use litz_ir::loops::Loops;
 use litz_ir::target::Target;
 use litz_ir::{schedule::Schedule, verify};
@@ -33,7 +35,7 @@ pub struct Texts {
 /// When the graph uses something unsupported, or a stage is at fault.
 pub fn compile(
     graph: Graph,
-    target: &Target,
+    backend: &dyn Backend,
     options: &Options,
     to: Stage,
     run: &mut Runner<'_>,
@@ -43,7 +45,7 @@ pub fn compile(
         return Ok(Texts { graph: Some(graph), ..Texts::default() });
     }
     let loops = lower(&graph, options, run)?;
-    let texts = compile_loops(loops, target, options, to, run)?;
+    let texts = compile_loops(loops, backend, options, to, run)?;
     Ok(Texts { graph: Some(graph), ..texts })
 }
 
@@ -67,19 +69,19 @@ fn lower(graph: &Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops
 /// When a stage is at fault.
 pub fn compile_loops(
     loops: Loops,
-    target: &Target,
+    backend: &dyn Backend,
     options: &Options,
     to: Stage,
     run: &mut Runner<'_>,
 ) -> Result<Texts, Error> {
-    let loops = loops_passes(loops, target, options, run)?;
+    let loops = loops_passes(loops, backend.target(), options, run)?;
     if to == Stage::Loops {
         return Ok(Texts { loops: Some(loops), ..Texts::default() });
     }
     run.check_time(&options.limits)?;
-    let (schedule, notes) = schedule(&loops, target, options, run)?;
+    let (schedule, notes) = schedule(&loops, backend.target(), options, run)?;
     let realized = match to {
-        Stage::Kernel | Stage::Program => Some(apply(&loops, &schedule, options, run)?),
+        Stage::Kernel | Stage::Program => Some(apply(&loops, &schedule, backend, options, run)?),
         Stage::Graph | Stage::Loops | Stage::Schedule => None,
     };
     if let Some(realized) = &realized {
@@ -112,26 +114,36 @@ fn schedule(
 fn apply(
     loops: &Loops,
     schedule: &Schedule,
+    backend: &dyn Backend,
     options: &Options,
     run: &mut Runner<'_>,
 ) -> Result<Realized, Error> {
-    realize(loops, schedule, run).map_err(|error| match (error, &options.schedule) {
+    realize(loops, schedule, backend, run).map_err(|error| match (error, &options.schedule) {
         (Error::Invalid(diags), Some(given)) => Error::Invalid(given.named(diags)),
         (Error::Invalid(diags), None) => Error::bug("realize", Error::Invalid(diags)),
         (error, _) => error,
     })
 }
 
-/// Applies a schedule to its loops.
+/// Applies a schedule to its loops, and the backend's passes to the kernels.
 ///
 /// # Errors
 /// [`Error::Invalid`] when the schedule says what cannot be done; [`Error::Bug`] when what comes of it is wrong.
-pub fn realize(loops: &Loops, schedule: &Schedule, run: &mut Runner<'_>) -> Result<Realized, Error> {
-    let realized = run.step("realize", || litz_codegen::realize(loops, schedule)).map_err(Error::Invalid)?;
-    for kernel in &realized.kernels {
-        run.check(Verify::Stages, "kernel", kernel, verify::kernel::verify_form)?;
-        // Proofs are repeated where kernels are loaded, whatever is verified here.
-        run.check(Verify::Passes, "kernel", kernel, verify::kernel::verify)?;
+pub fn realize(
+    loops: &Loops,
+    schedule: &Schedule,
+    backend: &dyn Backend,
+    run: &mut Runner<'_>,
+) -> Result<Realized, Error> {
+    let realized = run.step("realize", || litz_codegen::realize(loops, schedule));
+    let mut realized = realized.map_err(Error::Invalid)?;
+    let (passes, target) = (backend.passes(), backend.target());
+    check_kernels(level(0, 1 + passes.len()), "kernel", &realized.kernels, run)?;
+    for (at, pass) in passes.iter().enumerate() {
+        let mut kernels = realized.kernels.iter_mut();
+        run.step(pass.name, || kernels.try_for_each(|kernel| (pass.run)(kernel, target)))
+            .map_err(Error::of_diags)?;
+        check_kernels(level(1 + at, 1 + passes.len()), pass.name, &realized.kernels, run)?;
     }
     run.check(Verify::Stages, "program", &realized.program, |program| {
         let mut diags = verify::program::verify(program);
@@ -139,6 +151,20 @@ pub fn realize(loops: &Loops, schedule: &Schedule, run: &mut Runner<'_>) -> Resu
         diags
     })?;
     Ok(realized)
+}
+
+fn check_kernels(
+    level: Verify,
+    name: &'static str,
+    kernels: &[Kernel],
+    run: &mut Runner<'_>,
+) -> Result<(), Error> {
+    for kernel in kernels {
+        run.check(level, name, kernel, verify::kernel::verify_form)?;
+        // Proofs are repeated where kernels are loaded, whatever is verified here.
+        run.check(Verify::Passes, name, kernel, verify::kernel::verify)?;
+    }
+    Ok(())
 }
 
 /// How much must be verified for the result of pass `at` of `count` to be: the last one's is the stage's.

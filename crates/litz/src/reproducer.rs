@@ -3,7 +3,7 @@
 //! Compilation has one place where mistakes are caught: [`catch`]. What a stage rejects of the one before, and a panic
 //! anywhere between, end there as [`Error::Bug`].
 
-use crate::backends::CpuBackend;
+use crate::backends;
 use crate::error::Error;
 use crate::options::Options;
 use litz_ir::graph::Graph;
@@ -51,7 +51,8 @@ pub(crate) fn catch<T>(
 fn write(graph: &Graph, options: &Options) -> std::io::Result<Reproducer> {
     let path = write_text(&graph.to_string())?;
     // In full, so that it can be replayed on any machine.
-    let mut flags = format!(" --target '{}'", CpuBackend::new(options).target());
+    let target = backends::backend(options).map(|backend| format!(" --target '{}'", backend.target()));
+    let mut flags = target.unwrap_or_default();
     if !options.freeze {
         flags += " --no-freeze";
     }

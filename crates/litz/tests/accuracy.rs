@@ -3,7 +3,7 @@
 #![allow(missing_docs, reason = "a test")]
 
 use litz::pipeline::compile;
-use litz::{CpuBackend, Options, Runner, Stage, Tensor, Text};
+use litz::{Options, Runner, Stage, Tensor, Text};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
 use std::collections::HashMap;
@@ -16,13 +16,14 @@ const UNIT: f64 = f32::EPSILON as f64 / 2.0;
 fn run(graph: &str, inputs: &[Tensor]) -> Vec<f64> {
     let Text::Graph(graph) = Text::parse(graph).expect("it parses") else { panic!("expected a graph") };
     let options = Options { threads: 1, ..Options::default() };
-    let backend = CpuBackend::new(&options);
+    let backend = litz::backend(&options).expect("there is a backend");
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(litz::Verify::Passes, None, &mut silent);
-    let texts = compile(graph, backend.target(), &options, Stage::Program, &mut runner).expect("it compiles");
+    let texts = compile(graph, &*backend, &options, Stage::Program, &mut runner).expect("it compiles");
     let realized = texts.realized.expect("it was asked for");
-    let objects = backend.compile(&realized.kernels, &options, None).expect("it compiles");
-    let device = litz::load(&realized.kernels, &objects, Arc::new(ThreadPool::new(1))).expect("it loads");
+    let objects = litz::compile_kernels(&*backend, &realized.kernels, &options, None).expect("it compiles");
+    let device =
+        backend.load(&realized.kernels, &objects, &|| Arc::new(ThreadPool::new(1))).expect("it loads");
     let executable = Executable::new(&realized.program, &realized.kernels, device, &HashMap::new());
     let outputs = executable.expect("it is complete").run(inputs).expect("the inputs suit");
     outputs[0].tensor().expect("a tensor").to_f64()

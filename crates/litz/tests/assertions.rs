@@ -1,11 +1,11 @@
 //! Assertions of a model hold, or end the call with the user's message and source line before any state is updated: on the
 //! reference device, natively with any number of threads, and in saved programs.
 
-use litz::{CpuBackend, Error, Options, Runner, Stage, Tensor, Value, Verify, load, pipeline};
+use litz::{Error, Options, Runner, Stage, Tensor, Value, Verify, pipeline};
 use litz_codegen::Realized;
 use litz_ir::text::graph::parse;
 use litz_runtime::RunError;
-use litz_runtime::artifact::{Artifact, Parts, Target, write};
+use litz_runtime::artifact::{Artifact, Parts, write};
 use litz_runtime::device::Device;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
@@ -30,10 +30,10 @@ const GUARDED: &str = "graph @guarded on cpu {
 
 fn realized(graph: &str, options: &Options) -> Result<Realized, Error> {
     let graph = parse(graph).unwrap_or_else(|diags| panic!("{diags:?}"));
-    let backend = CpuBackend::new(options);
+    let backend = litz::backend(options)?;
     let mut quiet = |_: &str| {};
     let mut run = Runner::new(Verify::Passes, None, &mut quiet);
-    let texts = pipeline::compile(graph, backend.target(), options, Stage::Program, &mut run)?;
+    let texts = pipeline::compile(graph, &*backend, options, Stage::Program, &mut run)?;
     Ok(texts.realized.expect("it went to the end"))
 }
 
@@ -46,7 +46,8 @@ fn f32s(values: &[f32]) -> Tensor {
 }
 
 fn objects(realized: &Realized, options: &Options) -> Vec<Vec<u8>> {
-    CpuBackend::new(options).compile(&realized.kernels, options, None).expect("it compiles")
+    let backend = litz::backend(options).expect("there is a backend");
+    litz::compile_kernels(&*backend, &realized.kernels, options, None).expect("it compiles")
 }
 
 /// On the reference device, and natively with 1, 2 and 7 threads.
@@ -58,7 +59,9 @@ fn each_device(graph: &str, mut test: impl FnMut(&Executable)) {
             Arc::new(ReferenceDevice::new(&realized.kernels).expect("sound kernels"))
         } else {
             let pool = Arc::new(ThreadPool::unbound(threads));
-            load(&realized.kernels, &objects(&realized, &options), pool).expect("it loads")
+            let backend = litz::backend(&options).expect("there is a backend");
+            let objects = objects(&realized, &options);
+            backend.load(&realized.kernels, &objects, &|| pool.clone()).expect("it loads")
         };
         let (program, kernels) = (&realized.program, &realized.kernels);
         test(&Executable::new(program, kernels, device, &weights()).expect("sound"));
@@ -100,14 +103,15 @@ fn a_failed_assertion_ends_the_call_before_state_is_updated() {
 fn saved_programs_check_too() {
     let options = Options { threads: 2, bind: false, ..Options::default() };
     let realized = realized(GUARDED, &options).expect("it compiles");
-    let (objects, backend) = (objects(&realized, &options), CpuBackend::new(&options));
+    let (objects, backend) =
+        (objects(&realized, &options), litz::backend(&options).expect("there is a backend"));
     let pool = Arc::new(ThreadPool::unbound(2));
-    let device = load(&realized.kernels, &objects, pool).expect("it loads");
+    let device = backend.load(&realized.kernels, &objects, &|| pool.clone()).expect("it loads");
     let executable =
         Executable::new(&realized.program, &realized.kernels, device, &weights()).expect("sound");
     let parts = Parts {
         compiler: "test",
-        target: &Target::new(&backend.cpu().triple, &backend.cpu().features),
+        machine: &backend.machine(),
         program: &realized.program,
         kernels: &realized.kernels,
         objects: &objects,

@@ -352,11 +352,10 @@ fn graph(source: &str) -> Executable {
         Err(error) => panic!("{error}"),
     };
     let options = options();
-    let backend = litz::CpuBackend::new(&options);
+    let backend = litz::backend(&options).expect("there is a backend");
     let mut quiet = |_: &str| {};
     let mut run = Runner::new(Verify::Passes, None, &mut quiet);
-    let texts =
-        pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut run).expect("compiles");
+    let texts = pipeline::compile(graph, &*backend, &options, Stage::Program, &mut run).expect("compiles");
     let realized = texts.realized.expect("went to the end");
     let device = Arc::new(ReferenceDevice::new(&realized.kernels).expect("sound kernels"));
     let weights: HashMap<String, Tensor> = HashMap::new();

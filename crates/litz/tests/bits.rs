@@ -3,7 +3,7 @@
 #![allow(missing_docs, reason = "a test")]
 
 use litz::pipeline::compile;
-use litz::{CpuBackend, Options, Runner, Stage, Tensor, Text};
+use litz::{Options, Runner, Stage, Tensor, Text};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
 use std::collections::HashMap;
@@ -40,14 +40,14 @@ fn tensor<T: litz_runtime::tensor::Element>(sizes: &[usize], values: &[T]) -> Te
 fn executable(graph: &str, threads: usize) -> Executable {
     let Text::Graph(graph) = Text::parse(graph).expect("it parses") else { panic!("expected a graph") };
     let options = Options { threads, ..Options::default() };
-    let backend = CpuBackend::new(&options);
+    let backend = litz::backend(&options).expect("there is a backend");
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(litz::Verify::Passes, None, &mut silent);
-    let texts = compile(graph, backend.target(), &options, Stage::Program, &mut runner).expect("it compiles");
+    let texts = compile(graph, &*backend, &options, Stage::Program, &mut runner).expect("it compiles");
     let realized = texts.realized.expect("it was asked for");
-    let objects = backend.compile(&realized.kernels, &options, None).expect("it compiles");
+    let objects = litz::compile_kernels(&*backend, &realized.kernels, &options, None).expect("it compiles");
     let pool = Arc::new(ThreadPool::unbound(threads));
-    let device = litz::load(&realized.kernels, &objects, pool).expect("it loads");
+    let device = backend.load(&realized.kernels, &objects, &|| pool.clone()).expect("it loads");
     Executable::new(&realized.program, &realized.kernels, device, &HashMap::new()).expect("it is complete")
 }
 

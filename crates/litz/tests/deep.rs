@@ -1,7 +1,7 @@
 //! Checks that compile time of deep models grows with the number of layers, not with its square.
 
 use litz::pipeline;
-use litz::{CpuBackend, Options, Runner, Stage};
+use litz::{Options, Runner, Stage};
 use litz_ir::text;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -44,13 +44,13 @@ fn model(layers: usize) -> String {
 /// The shortest of three times from graph to program, kernels not emitted.
 fn compile(text: &str) -> Duration {
     let options = Options { threads: 2, ..Options::default() };
-    let backend = CpuBackend::new(&options);
+    let backend = litz::backend(&options).expect("there is a backend");
     let once = || {
         let graph = text::graph::parse(text).expect("the model is a graph");
         let mut quiet = |_: &str| {};
         let mut run = Runner::new(options.verify, None, &mut quiet);
         let start = Instant::now();
-        let texts = pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut run);
+        let texts = pipeline::compile(graph, &*backend, &options, Stage::Program, &mut run);
         texts.unwrap_or_else(|error| panic!("{error}"));
         start.elapsed()
     };

@@ -1,6 +1,6 @@
 //! What compiling and running may take, through the whole compiler: each limit is an error of its own, found in time.
 
-use litz::{CpuBackend, Error, Limits, Model, Options, Runner, Stage, Tensor, Verify, pipeline};
+use litz::{Error, Limits, Model, Options, Runner, Stage, Tensor, Verify, pipeline};
 use litz_ir::text::graph::parse;
 use litz_runtime::RunError;
 use litz_runtime::limits::{Limit, LimitExceeded};
@@ -69,12 +69,12 @@ fn an_operator_that_would_be_written_out_without_end_is_refused() {
             "graph @g on cpu {{\n %x: f32[{huge}] = input\n %e: f32[0] = input\n {node}\n return %y\n}}\n"
         );
         let options = Options::default();
-        let backend = CpuBackend::new(&options);
+        let backend = litz::backend(&options).expect("there is a backend");
         let mut quiet = |_: &str| {};
         let mut run = Runner::new(Verify::Nothing, None, &mut quiet);
         let graph = parse(&graph).unwrap_or_else(|diags| panic!("{diags:?}"));
         let start = Instant::now();
-        let outcome = pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut run);
+        let outcome = pipeline::compile(graph, &*backend, &options, Stage::Program, &mut run);
         let is_refused = matches!(outcome, Err(Error::Unsupported(_) | Error::Invalid(_)));
         assert!(is_refused, "{node}: {:?}", outcome.err());
         assert!(start.elapsed() < Duration::from_secs(60), "{node}: {:?}", start.elapsed());

@@ -23,11 +23,11 @@ fn run(call: &str, results: &str) -> (Vec<f32>, Vec<i64>) {
     );
     let graph = parse(&text).expect("a graph");
     let options = Options::default();
-    let backend = litz::CpuBackend::new(&options);
+    let backend = litz::backend(&options).expect("there is a backend");
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(Verify::Passes, None, &mut silent);
-    let texts = pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut runner)
-        .expect("it compiles");
+    let texts =
+        pipeline::compile(graph, &*backend, &options, Stage::Program, &mut runner).expect("it compiles");
     let realized = texts.realized.expect("a program");
     let device = Arc::new(ReferenceDevice::new(&realized.kernels).expect("kernels"));
     let executable =

@@ -4,7 +4,7 @@
 //! the prose around them alone.
 
 use litz::pipeline;
-use litz::{CpuBackend, Options, Runner, Stage, Text, Verify};
+use litz::{Options, Runner, Stage, Text, Verify};
 use litz_ir::text;
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,11 +52,11 @@ fn texts() -> BTreeMap<String, String> {
     // One target, whatever machine the test runs on.
     let target = "cpu(isa=avx2, threads=4)".parse().expect("a target");
     let options = Options { verify: Verify::Passes, ..Options::for_target(target) };
-    let backend = CpuBackend::new(&options);
+    let backend = litz::backend(&options).expect("there is a backend");
     let graph = text::graph::parse(MODEL).expect("the model is a graph");
     let mut quiet = |_: &str| {};
     let mut run = Runner::new(options.verify, None, &mut quiet);
-    let texts = pipeline::compile(graph, backend.target(), &options, Stage::Program, &mut run);
+    let texts = pipeline::compile(graph, &*backend, &options, Stage::Program, &mut run);
     let texts = texts.unwrap_or_else(|error| panic!("{error}"));
     let graph = texts.graph.expect("the pipeline went past graphs");
     let realized = texts.realized.expect("the pipeline went to the end");

@@ -5,8 +5,10 @@ use crate::numbers;
 use crate::settings::Settings;
 use crate::stages::{given_schedule, parse, prepared_loops, realized};
 use litz::pipeline::{compile, compile_loops};
-use litz::{CpuBackend, Device, Options, Runner, Stage, Tensor, Text, Value, Verify};
+use litz::{Backend, Device, Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
+use litz_cpu::CpuBackend;
+use litz_cpu::llvm::CpuTarget;
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
@@ -32,31 +34,37 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     let check = |what: &str, realized: &Realized, device: Device| {
         check(&settings, realized, device, &weights, &calls).map_err(|e| format!("{what}: {e}"))
     };
-    let automatic = compiled(file, &settings, &settings.info)?;
+    let automatic = compiled(file, &settings, &*settings.backend)?;
     check("reference device", &automatic, reference(&automatic)?)?;
-    for target in natives(&settings.info) {
-        let backend = CpuBackend::new(&Options { target, ..settings.options.clone() });
-        let (Target::Cpu(host), Target::Cpu(cpu)) = (backend.target(), settings.info);
-        let info = Target::Cpu(Cpu { isa: host.isa, ..cpu });
-        let automatic = compiled(file, &settings, &info)?;
-        check(&info.to_string(), &automatic, native(&automatic, &backend, &settings)?)?;
+    let host = host(&settings)?;
+    for backend in natives(&settings.info, &host)? {
+        let automatic = compiled(file, &settings, &*backend)?;
+        check(&backend.target().to_string(), &automatic, native(&automatic, &*backend, &settings)?)?;
     }
     if file.texts.len() > 1 {
         let loops = prepared_loops(file, &settings)?;
         let schedule = given_schedule(file, &loops)?.ok_or("expected a schedule")?;
         let given = realized(&loops, &schedule)?;
         check("given schedule, reference device", &given, reference(&given)?)?;
-        let backend = CpuBackend::new(&settings.options);
-        check("given schedule, native", &given, native(&given, &backend, &settings)?)?;
+        check("given schedule, native", &given, native(&given, &*host, &settings)?)?;
     }
     Ok(())
 }
 
 /// What this machine runs code for: all that it has, and what every machine of its kind has.
-fn natives(info: &Target) -> Vec<Option<Target>> {
+fn natives(info: &Target, host: &Arc<dyn Backend>) -> Result<Vec<Arc<dyn Backend>>, String> {
     let Target::Cpu(cpu) = info;
     let least = cfg!(target_arch = "x86_64").then_some(Target::Cpu(Cpu { isa: Isa::Sse2, ..*cpu }));
-    [None].into_iter().chain(least.map(Some)).collect()
+    let least = least.map(|target| litz::backend(&Options::for_target(target)).map_err(|e| e.to_string()));
+    [Ok(Arc::clone(host))].into_iter().chain(least).collect()
+}
+
+/// All instructions of this machine, and the threads and caches that the file asks for.
+fn host(settings: &Settings) -> Result<Arc<dyn Backend>, String> {
+    let backend = litz::backend(&settings.options).map_err(|e| e.to_string())?;
+    let (Target::Cpu(host), Target::Cpu(cpu)) = (backend.target(), settings.info);
+    let target = Target::Cpu(Cpu { isa: host.isa, ..cpu });
+    Ok(Arc::new(CpuBackend::new(CpuTarget::host(), target)))
 }
 
 /// Constants by name, and calls. The input `in.0` begins a call.
@@ -85,12 +93,12 @@ fn data(file: &TestFile) -> Result<(HashMap<String, Tensor>, Vec<Call>), String>
 }
 
 /// Kernels and program of the first text, by all passes and the automatic schedule; every text reads back equal.
-fn compiled(file: &TestFile, settings: &Settings, target: &Target) -> Result<Realized, String> {
+fn compiled(file: &TestFile, settings: &Settings, backend: &dyn Backend) -> Result<Realized, String> {
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(Verify::Passes, None, &mut silent);
     let texts = match parse(&file.texts[0])? {
-        Text::Graph(graph) => compile(graph, target, &settings.options, Stage::Program, &mut runner),
-        Text::Loops(loops) => compile_loops(loops, target, &settings.options, Stage::Program, &mut runner),
+        Text::Graph(graph) => compile(graph, backend, &settings.options, Stage::Program, &mut runner),
+        Text::Loops(loops) => compile_loops(loops, backend, &settings.options, Stage::Program, &mut runner),
         Text::Schedule(_) | Text::Kernels(_) | Text::Program(_) => {
             return Err("expected a graph or loops".into());
         }
@@ -115,10 +123,11 @@ fn reference(realized: &Realized) -> Result<Device, String> {
     Ok(Arc::new(ReferenceDevice::new(&realized.kernels).map_err(|e| e.to_string())?))
 }
 
-fn native(realized: &Realized, backend: &CpuBackend, settings: &Settings) -> Result<Device, String> {
-    let objects = backend.compile(&realized.kernels, &settings.options, None).map_err(|e| e.to_string())?;
-    let pool = Arc::new(ThreadPool::new(settings.options.threads));
-    litz::load(&realized.kernels, &objects, pool).map_err(|e| e.to_string())
+fn native(realized: &Realized, backend: &dyn Backend, settings: &Settings) -> Result<Device, String> {
+    let objects = litz::compile_kernels(backend, &realized.kernels, &settings.options, None)
+        .map_err(|e| e.to_string())?;
+    let threads = || Arc::new(ThreadPool::new(settings.options.threads));
+    backend.load(&realized.kernels, &objects, &threads).map_err(|e| e.to_string())
 }
 
 fn check(

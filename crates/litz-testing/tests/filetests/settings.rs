@@ -1,17 +1,17 @@
 //! Turns the settings of a test file into targets and options.
 
 use crate::file::TestFile;
-use litz::{CpuBackend, Options};
-use litz_cpu::llvm::CpuTarget;
+use litz::{Backend, Options};
 use litz_ir::target::Target;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// What a file asks for.
 pub struct Settings {
     /// The target.
     pub info: Target,
-    /// The same for stages that write code.
-    pub cpu: CpuTarget,
+    /// What makes code for it.
+    pub backend: Arc<dyn Backend>,
     /// Thresholds, and the target's threads; numbers do not depend on this machine.
     pub options: Options,
     /// Passes that run before what the folder is about.
@@ -41,8 +41,8 @@ impl Settings {
         }
         let info: Target = target.parse().map_err(|error| format!("{error}"))?;
         options.threads = info.threads() as usize;
-        let cpu = CpuBackend::new(&Options::for_target(info)).cpu().clone();
-        Ok(Settings { info, cpu, options, passes, fails })
+        let backend = litz::backend(&Options::for_target(info)).map_err(|error| error.to_string())?;
+        Ok(Settings { info, backend, options, passes, fails })
     }
 }
 

@@ -117,8 +117,8 @@ pub fn emit_cpu(file: &TestFile) -> Result<(), String> {
     let settings = Settings::of(file)?;
     let [source] = &file.texts[..] else { return Err("expected one text".into()) };
     let kernels = kernels(source)?;
-    let emitted = litz_cpu::emit::emit_module(&kernels, &settings.cpu).map_err(|e| e.to_string())?;
-    litz_cpu::llvm::compile(&emitted, &settings.cpu).map_err(|e| format!("{e}\n{emitted}"))?;
+    let emitted = settings.backend.emit(&kernels).map_err(|e| e.message)?;
+    settings.backend.assemble(&emitted).map_err(|e| format!("{e}\n{emitted}"))?;
     let mut at = 0;
     let mut absent = Vec::new();
     let mut checks = 0;

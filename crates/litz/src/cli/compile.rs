@@ -7,7 +7,7 @@ use super::output;
 use super::progress::Progress;
 use clap::ValueEnum;
 use litz::pipeline::{self, Texts};
-use litz::{CpuBackend, Error, Options, Runner, Stage, Text};
+use litz::{Backend, Error, Options, Runner, Stage, Text};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::Loops;
@@ -123,11 +123,11 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
 }
 
 fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Result<Vec<u8>, Failure> {
-    let backend = CpuBackend::new(options);
+    let backend = litz::backend(options)?;
     let is_text = args.from.is_some() || args.file.extension().is_some_and(|extension| extension == "litz");
     if !is_text {
         let texts = load::open(&args.file)?.texts(options, to.stage(), run)?;
-        return finish(texts, to, &backend, run);
+        return finish(texts, to, &*backend, run);
     }
     let text = read_text(&args.file)?;
     if let Some(from) = args.from.filter(|from| from.stage() != text.stage()) {
@@ -148,17 +148,17 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
     let loops = args.loops.as_deref().map(read_loops).transpose()?;
     expect_valid(&text, loops.as_ref())?;
     let texts = match text {
-        Text::Graph(graph) => pipeline::compile(graph, backend.target(), options, to.stage(), run)?,
-        Text::Loops(loops) => pipeline::compile_loops(loops, backend.target(), options, to.stage(), run)?,
+        Text::Graph(graph) => pipeline::compile(graph, &*backend, options, to.stage(), run)?,
+        Text::Loops(loops) => pipeline::compile_loops(loops, &*backend, options, to.stage(), run)?,
         Text::Schedule(schedule) if to == To::Schedule => {
             Texts { schedule: Some(schedule), ..Texts::default() }
         }
         Text::Schedule(schedule) => {
             let loops = loops.ok_or_else(|| Failure::invalid("a schedule needs its loops: --loops FILE"))?;
-            let realized = pipeline::realize(&loops, &schedule, run)?;
+            let realized = pipeline::realize(&loops, &schedule, &*backend, run)?;
             Texts { realized: Some(realized), ..Texts::default() }
         }
-        Text::Kernels(kernels) if to != To::Program => return kernels_to(&kernels, to, &backend, run),
+        Text::Kernels(kernels) if to != To::Program => return kernels_to(&kernels, to, &*backend, run),
         Text::Program(program) if to == To::Program => return Ok(program.to_string().into_bytes()),
         Text::Kernels(_) | Text::Program(_) => {
             return Err(Failure::invalid(
@@ -166,7 +166,7 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
             ));
         }
     };
-    finish(texts, to, &backend, run)
+    finish(texts, to, &*backend, run)
 }
 
 /// Reads a text.
@@ -194,7 +194,7 @@ pub fn expect_valid(text: &Text, loops: Option<&Loops>) -> Result<(), Failure> {
     if diags.is_empty() { Ok(()) } else { Err(Failure::diags(Exit::Invalid, &diags)) }
 }
 
-fn finish(texts: Texts, to: To, backend: &CpuBackend, run: &mut Runner<'_>) -> Result<Vec<u8>, Failure> {
+fn finish(texts: Texts, to: To, backend: &dyn Backend, run: &mut Runner<'_>) -> Result<Vec<u8>, Failure> {
     let text = match to {
         To::Graph => texts.graph.map(|graph| graph.to_string()),
         To::Loops => texts.loops.map(|loops| loops.to_string()),
@@ -211,13 +211,22 @@ fn finish(texts: Texts, to: To, backend: &CpuBackend, run: &mut Runner<'_>) -> R
 fn kernels_to(
     kernels: &[Kernel],
     to: To,
-    backend: &CpuBackend,
+    backend: &dyn Backend,
     run: &mut Runner<'_>,
 ) -> Result<Vec<u8>, Failure> {
+    let emit = |run: &mut Runner<'_>| run.step("emit", || backend.emit(kernels)).map_err(Error::from);
     Ok(match to {
-        To::Llvm => run.step("emit", || backend.emit(kernels))?.into_bytes(),
-        To::Asm => run.step("llvm", || backend.assembly(kernels))?.into_bytes(),
-        To::Object => run.step("llvm", || backend.object(kernels))?,
+        To::Llvm => emit(run)?.into_bytes(),
+        To::Asm => {
+            let text = emit(run)?;
+            let listing = run.step("assemble", || backend.listing(&text)).map_err(Error::from)?;
+            let none = || Failure::invalid("the backend's code has no form for people to read");
+            listing.ok_or_else(none)?.into_bytes()
+        }
+        To::Object => {
+            let text = emit(run)?;
+            run.step("assemble", || backend.assemble(&text)).map_err(Error::from)?
+        }
         To::Graph | To::Loops | To::Schedule | To::Kernel | To::Program => {
             kernels.iter().map(ToString::to_string).collect::<String>().into_bytes()
         }

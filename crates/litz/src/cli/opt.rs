@@ -4,7 +4,7 @@ use super::compile::{expect_valid, read_text};
 use super::failure::{Exit, Failure};
 use super::options::Common;
 use super::output;
-use litz::{CpuBackend, Error, Text};
+use litz::{Error, Text};
 use litz_passes::{graph, loops};
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             let pass = loops::PASSES.iter().find(|pass| pass.name == args.pass);
             let pass =
                 pass.ok_or_else(|| unknown(stage, loops::PASSES.iter().map(|pass| pass.name).collect()))?;
-            let target = CpuBackend::new(&options);
+            let target = litz::backend(&options)?;
             let settings = litz::pipeline::settings(&options, target.target());
             (pass.run)(text, &settings);
         }

@@ -3,7 +3,8 @@
 use super::output;
 use super::report::Table;
 use clap::ValueEnum;
-use litz::{GivenSchedule, GuardPages, Options, Target, Timing, Verify};
+use clap::builder::PossibleValuesParser;
+use litz::{BACKENDS, GivenSchedule, GuardPages, Options, Target, Timing, Verify};
 use litz_runtime::limits::Limit;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -21,9 +22,10 @@ pub struct Common {
     /// avx512-bf16, avx512-amx, neon [default: this machine]
     #[arg(long, value_name = "TARGET", conflicts_with = "threads")]
     target: Option<Target>,
-    /// What runs the kernels
-    #[arg(long, value_enum, default_value_t = Device::Cpu)]
-    device: Device,
+    /// What runs the kernels: native code of a backend, or `reference`, an interpreter: slow, the definition of right
+    /// [default: that of the target, else cpu]
+    #[arg(long, value_name = "DEVICE", value_parser = device_names())]
+    device: Option<String>,
     /// Keep parameters as they are: fold and pack nothing when the model is loaded
     #[arg(long)]
     no_freeze: bool,
@@ -46,14 +48,6 @@ pub struct Common {
     /// Print what each stage took
     #[arg(long)]
     pub time: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Device {
-    /// Native code
-    Cpu,
-    /// An interpreter: slow, the definition of right
-    Reference,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -81,10 +75,13 @@ impl Common {
         options.threads = self.threads.map_or(options.threads, NonZeroUsize::get);
         options.bind &= !self.no_bind;
         if let Some(target) = self.target {
-            options.threads = target.threads() as usize;
-            options.target = Some(target);
+            options.set_target(target);
         }
-        options.reference = self.device == Device::Reference;
+        if let Some(device) = &self.device {
+            options.reference = device == REFERENCE;
+            let backend = BACKENDS.iter().find(|backend| backend.name == device);
+            options.backend = backend.unwrap_or(&options.backend);
+        }
         options.freeze &= !self.no_freeze;
         options.verify = match self.verify_ir {
             None => options.verify,
@@ -141,6 +138,13 @@ impl Compiling {
 /// The text of that file.
 fn read_schedule(path: &str) -> Result<GivenSchedule, String> {
     GivenSchedule::read(Path::new(path)).map_err(|error| error.to_string())
+}
+
+/// The device that interprets kernels, for any backend's target.
+const REFERENCE: &str = "reference";
+
+fn device_names() -> PossibleValuesParser {
+    BACKENDS.iter().map(|backend| backend.name).chain([REFERENCE]).into()
 }
 
 /// `call_bytes=1000000`.

@@ -4,7 +4,7 @@
 //! same before and after it, and a share of it is given only if that was so in most turns.
 
 use super::failure::Failure;
-use litz::{CpuBackend, Error, Options, Target};
+use litz::{Backend, Error, Options, Target};
 use litz_ir::kernel::Kernel;
 use litz_runtime::arena::AlignedBuf;
 use litz_runtime::device::{Device, Launch};
@@ -113,7 +113,7 @@ struct Meter {
 impl Meter {
     /// Fused multiply-adds of f32 on operands from the first-level cache.
     fn flops(options: &Options) -> Result<Meter, Failure> {
-        let backend = CpuBackend::new(options);
+        let backend = litz::backend(options)?;
         let lanes = lanes(backend.target());
         let (rows, columns, terms, points) = (6, 2 * lanes, 256, 256 * options.threads);
         let product = format!(
@@ -129,13 +129,13 @@ impl Meter {
             rows * columns as usize,
         );
         let operations = 2.0 * (rows * terms * points) as f64 * f64::from(columns);
-        Meter::new(&backend, options, &product, operations)
+        Meter::new(&*backend, options, &product, operations)
     }
 
     /// A copy of more than the caches hold.
     fn bandwidth(options: &Options) -> Result<Meter, Failure> {
         const BLOCK: usize = 1 << 12;
-        let backend = CpuBackend::new(options);
+        let backend = litz::backend(options)?;
         let lanes = lanes(backend.target());
         let blocks = 1 << 12;
         let elements = BLOCK * blocks;
@@ -143,13 +143,14 @@ impl Meter {
             "kernel @copy {{\n  read x: f32[{elements}]\n  write y: f32[{elements}]\n  grid p in {blocks} grain 16\n  \
              vector i in {BLOCK} by {lanes} {{\n    %0: f32 = load x[{BLOCK}*p + i]\n    y[{BLOCK}*p + i] = %0\n  }}\n}}\n"
         );
-        Meter::new(&backend, options, &copy, (8 * elements) as f64)
+        Meter::new(&*backend, options, &copy, (8 * elements) as f64)
     }
 
-    fn new(backend: &CpuBackend, options: &Options, text: &str, amount: f64) -> Result<Meter, Failure> {
+    fn new(backend: &dyn Backend, options: &Options, text: &str, amount: f64) -> Result<Meter, Failure> {
         let kernels = [litz_ir::text::kernel::parse(text).map_err(Error::Invalid)?];
-        let objects = [backend.object(&kernels)?];
-        let device = litz::load(&kernels, &objects, Arc::new(ThreadPool::new(options.threads)))?;
+        let object = backend.emit(&kernels).and_then(|text| backend.assemble(&text)).map_err(Error::from)?;
+        let threads = || Arc::new(ThreadPool::new(options.threads));
+        let device = backend.load(&kernels, &[object], &threads).map_err(Error::from)?;
         let [kernel] = kernels;
         let mut memory = Vec::new();
         for mem in kernel.mems.values().take(kernel.params) {

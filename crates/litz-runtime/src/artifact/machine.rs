@@ -6,20 +6,20 @@ use crate::tiles::{self, Extension};
 
 /// The machine that object code is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct Machine {
     /// LLVM target triple, such as `x86_64-unknown-linux-gnu`.
     pub triple: String,
     /// Instruction set extensions that the code may use, by their LLVM names, such as `avx2`.
     pub features: Vec<String>,
 }
 
-impl Target {
+impl Machine {
     /// Takes LLVM's list of features, such as `+avx2,+fma,-avx512f`. Of those it turns on, extensions that no compiler
     /// uses by itself, such as `clzero`, are left out.
-    pub fn new(triple: &str, features: &str) -> Target {
+    pub fn new(triple: &str, features: &str) -> Machine {
         let is_used = |name: &&str| FEATURES.iter().any(|(known, _)| known == name);
         let names = features.split(',').filter_map(|entry| entry.strip_prefix('+')).filter(is_used);
-        Target { triple: triple.to_owned(), features: names.map(str::to_owned).collect() }
+        Machine { triple: triple.to_owned(), features: names.map(str::to_owned).collect() }
     }
 
     /// # Errors
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn only_extensions_that_are_on_and_used_count() {
-        let target = Target::new(&here(), "+64bit,+clzero,-sve");
+        let target = Machine::new(&here(), "+64bit,+clzero,-sve");
         assert_eq!(target.features, Vec::<String>::new());
         assert!(target.check().is_ok());
     }
@@ -91,7 +91,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn a_feature_that_no_machine_of_today_has_is_missing() {
         // AMD dropped TBM before AVX2; `sve` is a feature of another kind of CPU.
-        let mut target = Target::new(&here(), "+ssse3,+tbm,-avx2");
+        let mut target = Machine::new(&here(), "+ssse3,+tbm,-avx2");
         assert_eq!(target.features, ["ssse3", "tbm"]);
         target.features.push("sve".to_owned());
         let error = target.check().expect_err("it is missing").to_string();
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn another_kind_of_machine_is_refused() {
         for triple in ["riscv64-unknown-linux-gnu", "", "x86_64-pc-windows-msvc"] {
-            let error = Target::new(triple, "").check().expect_err("it is another machine");
+            let error = Machine::new(triple, "").check().expect_err("it is another machine");
             assert!(matches!(error, ArtifactError::WrongMachine { .. }), "{error}");
         }
     }
