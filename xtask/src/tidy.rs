@@ -15,13 +15,14 @@ use crate::command::{command, output, root};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("litz-sym", &[]),
     ("litz-ir", &["litz-sym"]),
-    ("litz-schedule", &["litz-ir", "litz-sym"]),
-    ("litz-codegen", &["litz-ir", "litz-sym"]),
+    ("litz-analysis", &["litz-ir", "litz-sym"]),
+    ("litz-schedule", &["litz-analysis", "litz-ir", "litz-sym"]),
+    ("litz-codegen", &["litz-analysis", "litz-ir", "litz-sym"]),
     ("litz-runtime", &["litz-ir", "litz-sym"]),
     ("litz-backend", &["litz-runtime", "litz-ir", "litz-sym"]),
     ("litz-ops", &["litz-ir", "litz-sym"]),
     ("litz-import", &["litz-ir", "litz-sym"]),
-    ("litz-passes", &["litz-ir", "litz-ops", "litz-sym"]),
+    ("litz-passes", &["litz-analysis", "litz-ir", "litz-ops", "litz-sym"]),
     ("litz-cpu", &["litz-backend", "litz-codegen", "litz-runtime", "litz-ir", "litz-sym"]),
     ("litz-cuda", &["litz-backend", "litz-codegen", "litz-runtime", "litz-ir", "litz-sym"]),
     (
@@ -29,6 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "litz-sym",
             "litz-ir",
+            "litz-analysis",
             "litz-ops",
             "litz-import",
             "litz-passes",
@@ -45,6 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "litz-sym",
             "litz-ir",
+            "litz-analysis",
             "litz-ops",
             "litz-import",
             "litz-passes",

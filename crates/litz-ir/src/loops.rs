@@ -32,13 +32,7 @@
 //! }
 //! ```
 
-mod apart;
-mod collisions;
-mod product;
 mod routine;
-
-pub use apart::{Touch, Visit};
-pub use product::Product;
 
 use crate::dtype::Dtype;
 use crate::entity;

@@ -177,12 +177,8 @@ fn exercise(text: &str) -> Result<(), TestCaseError> {
         Item::Loops(loops) => drop(verify::loops::verify(loops)),
         Item::Kernel(kernel) => drop(verify::kernel::verify(kernel)),
         Item::Program(program) => drop(verify::program::verify(program)),
-        Item::Schedule(schedule) => {
-            for loops in ["loops_product", "loops_softmax", "loops_convolution"] {
-                let loops = text::loops::parse(&self::text(loops)).expect("canonical text parses");
-                drop(verify::schedule::verify(schedule, &loops));
-            }
-        }
+        // What a schedule says is checked against loops, by litz-analysis.
+        Item::Schedule(_) => {}
     }
     let printed = item.to_string();
     let again = Item::parse(&printed);

@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, reason = "a test")]
 
+use litz_analysis::legality;
 use litz_ir::{text, verify};
 use litz_runtime::program::Executable;
 use litz_runtime::reference::ReferenceDevice;
@@ -18,7 +19,7 @@ fn build(body: &str, steps: &str) -> Executable {
     assert!(diags.is_empty(), "{}", diags[0]);
     let schedule = format!("schedule @t of @t for cpu(isa=sse2, threads=1) {{ {steps} }}");
     let schedule = text::schedule::parse(&schedule).unwrap_or_else(|d| panic!("{}\n{schedule}", d[0]));
-    let diags = verify::schedule::verify(&schedule, &loops);
+    let diags = legality::verify(&schedule, &loops);
     assert!(diags.is_empty(), "{}\n{schedule}", diags[0]);
     let realized = litz_codegen::realize(&loops, &schedule).unwrap_or_else(|d| panic!("{}", d[0]));
     for kernel in &realized.kernels {

@@ -1,6 +1,6 @@
 //! Axes in the order of memory, and neighbours that every access walks as one merged.
 
-use crate::access::{Step, step};
+use litz_analysis::access::{Step, step};
 use litz_ir::loops::{Axis, Loops, Stmt};
 use litz_sym::{Expr, Facts, Kind, Sym};
 use std::borrow::Cow;

@@ -1,9 +1,9 @@
 //! What a group costs, by hints: work, points that can run at once, bytes passed on.
 
-use crate::access::{Step, accesses, step, substitute};
-use crate::deps::Deps;
 use crate::fuse::Group;
 use crate::nest;
+use litz_analysis::Dependences;
+use litz_analysis::access::{Step, accesses, step, substitute};
 use litz_ir::loops::{Axis, Loops};
 use litz_sym::{Expr, Facts};
 
@@ -55,7 +55,7 @@ pub fn work(loops: &Loops, group: &Group) -> i64 {
 }
 
 /// Bytes that members pass to each other at one shared point.
-pub fn footprint(loops: &Loops, deps: &Deps, group: &Group) -> i64 {
+pub fn footprint(loops: &Loops, deps: &Dependences, group: &Group) -> i64 {
     let mut bytes = 0i64;
     for member in &group.members {
         for &buf in &deps.stmts[member.stmt].writes {

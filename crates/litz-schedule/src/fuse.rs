@@ -6,14 +6,15 @@
 //! of statements. Kernels that depend on nothing may move before others for this.
 
 use crate::cost::{footprint, parallel_points, work};
-use crate::deps::Deps;
-use crate::recognise::{Product, recognise};
+use crate::problem::tiled_columns;
 use crate::region::{self, RegionStages};
-use crate::relate::{Mapping, relate};
 use crate::rows;
 use crate::saving::saved_bytes;
 use crate::scatter;
 use crate::{FusionNote, Heuristics, TargetInfo, nest};
+use litz_analysis::Dependences;
+use litz_analysis::align::{DomainMap, Shared, align_domains};
+use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Loops, Span, Stmt};
 use litz_sym::{Expr, Facts, Sym};
 use std::collections::HashSet;
@@ -60,8 +61,8 @@ pub struct Member {
 pub enum GroupKind {
     /// Loops.
     Loops,
-    /// A matrix product (or convolution), the first member.
-    Product(Product),
+    /// A contraction (a matrix product or convolution), the first member.
+    Contraction(Columns),
     /// Products and what lies between them, one stage after another for a block of rows that all share.
     Rows(Vec<Group>),
     /// A nest whose stores may meet, alone.
@@ -134,17 +135,17 @@ impl fmt::Display for NoFuse {
 /// Forms groups; also says what was considered.
 pub fn fuse(
     loops: &Loops,
-    deps: &Deps,
+    deps: &Dependences,
     regions: &[Span],
     target: &TargetInfo,
     heuristics: &Heuristics,
 ) -> (Vec<Group>, Vec<FusionNote>) {
-    let products = loops.stmts.iter().zip(&deps.stmts).map(|(stmt, info)| match stmt {
+    let contractions = loops.stmts.iter().zip(&deps.stmts).map(|(stmt, info)| match stmt {
         // A tile takes its points in no order of their own.
-        Stmt::Nest(n) if info.ordered.is_empty() => recognise(loops, n, target),
+        Stmt::Nest(n) if info.ordered.is_empty() => tiled_columns(loops, n, target),
         Stmt::Nest(_) | Stmt::Extern(_) | Stmt::Region(_) => None,
     });
-    let products = products.collect();
+    let contractions = contractions.collect();
     let nests = loops.stmts.iter().filter_map(|stmt| match stmt {
         Stmt::Nest(n) => Some(n),
         Stmt::Extern(_) | Stmt::Region(_) => None,
@@ -152,7 +153,8 @@ pub fn fuse(
     let axes = nests.flat_map(|n| n.all_axes().map(|a| a.var)).collect();
     let (groups, group_of, notes) = (Vec::new(), Vec::new(), Vec::new());
     let is_early = Vec::new();
-    let mut cx = Cx { loops, deps, target, heuristics, products, axes, groups, group_of, is_early, notes };
+    let mut cx =
+        Cx { loops, deps, target, heuristics, contractions, axes, groups, group_of, is_early, notes };
     let mut s = 0;
     while s < loops.stmts.len() {
         match regions.iter().find(|region| region.stmts.start == s && !region.stmts.is_empty()) {
@@ -169,11 +171,11 @@ pub fn fuse(
 /// What fusion goes by.
 pub struct Cx<'a> {
     pub loops: &'a Loops,
-    pub deps: &'a Deps,
+    pub deps: &'a Dependences,
     pub target: &'a TargetInfo,
     pub heuristics: &'a Heuristics,
-    /// For each statement, the product it is.
-    pub products: Vec<Option<Product>>,
+    /// For each statement, the contraction it is, if register tiles suit it.
+    pub contractions: Vec<Option<Columns>>,
     /// Axes of all nests: the variables of groups have other names.
     axes: HashSet<Sym>,
     groups: Vec<Group>,
@@ -194,7 +196,7 @@ impl Cx<'_> {
         if let Some(g) = last {
             let verdict = plan_vertical(self, g, s);
             let producer = after.iter().copied().rfind(|&p| self.group_of[p] == g).unwrap_or(s);
-            if self.judge(g, s, producer, verdict) {
+            if self.record(g, s, producer, verdict) {
                 return;
             }
         }
@@ -206,7 +208,7 @@ impl Cx<'_> {
                 continue;
             }
             let first = self.groups[g].members[0].stmt;
-            if self.judge(g, s, first, verdict) {
+            if self.record(g, s, first, verdict) {
                 return;
             }
         }
@@ -224,7 +226,7 @@ impl Cx<'_> {
     }
 
     /// Records a verdict and carries it out.
-    fn judge(&mut self, g: usize, s: usize, producer: usize, verdict: Result<Group, NoFuse>) -> bool {
+    fn record(&mut self, g: usize, s: usize, producer: usize, verdict: Result<Group, NoFuse>) -> bool {
         self.notes.push(FusionNote {
             producer: self.loops.stmts[producer].name().to_owned(),
             consumer: self.loops.stmts[s].name().to_owned(),
@@ -306,7 +308,7 @@ impl Cx<'_> {
         for axis in n.axes.iter().filter(|a| !self.is_ordered(s, a.var)) {
             bind.push(self.share(axis, &mut outer));
         }
-        let kind = self.products[s].clone().map_or(GroupKind::Loops, GroupKind::Product);
+        let kind = self.contractions[s].clone().map_or(GroupKind::Loops, GroupKind::Contraction);
         Group { members: vec![Member { stmt: s, bind }], outer, kind, at_load }
     }
 
@@ -343,7 +345,7 @@ const LONG: i64 = 4;
 const LONG_END: i64 = 16;
 
 /// What no plan can overcome.
-fn basics(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
+fn common_legality(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
     let group = &cx.groups[g];
     if matches!(group.kind, GroupKind::Extern) || matches!(cx.loops.stmts[s], Stmt::Extern(_)) {
         return Err(NoFuse::Extern);
@@ -366,19 +368,19 @@ fn basics(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
 
 /// Statement `s` into group `g`, on a member of which it depends.
 fn plan_vertical(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
-    basics(cx, g, s)?;
+    common_legality(cx, g, s)?;
     let (group, info) = (&cx.groups[g], &cx.deps.stmts[s]);
     // What a member reads must not be overwritten at other points.
     let overwrites = |m: &Member| cx.deps.stmts[m.stmt].reads.iter().any(|b| info.writes.contains(b));
     if group.members.iter().any(overwrites) {
         return Err(NoFuse::OtherPoints);
     }
-    if cx.products[s].is_some() || matches!(group.kind, GroupKind::Rows(_)) {
+    if cx.contractions[s].is_some() || matches!(group.kind, GroupKind::Rows(_)) {
         return rows::join(cx, group, s);
     }
-    let mut mapping = Mapping::default();
-    relate_members(cx, group, s, &group.outer, &mut mapping);
-    let joined = match join(cx, group, s, mapping) {
+    let mut map = DomainMap::default();
+    align_members(cx, group, s, &group.outer, &mut map);
+    let joined = match join(cx, group, s, map) {
         Err(NoFuse::NotAnEpilogue) => return rows::join(cx, group, s),
         joined => joined?,
     };
@@ -391,46 +393,29 @@ fn plan_vertical(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
     Ok(joined)
 }
 
-/// Relates what members of `group` store to what statement `s` touches, along the axes `outer`.
-pub fn relate_members(cx: &Cx<'_>, group: &Group, s: usize, outer: &[Axis], mapping: &mut Mapping) {
+/// Aligns the axes of statement `s` with those along which members of `group` store what it touches, in the loops `outer`.
+pub fn align_members(cx: &Cx<'_>, group: &Group, s: usize, outer: &[Axis], map: &mut DomainMap) {
     let (consumer, info) = (nest(cx.loops, s), &cx.deps.stmts[s]);
     let facts = consumer.facts(&group.facts(&cx.loops.facts));
+    let shared = Shared { loops: cx.loops, axes: outer, facts: &facts };
     for member in &group.members {
         let writes = &cx.deps.stmts[member.stmt].writes;
         for &buf in writes.iter().filter(|b| info.reads.contains(b) || info.writes.contains(b)) {
-            relate(cx.loops, outer, member, buf, consumer, &facts, mapping);
-        }
-    }
-}
-
-/// What is left of a mapping: a shared point that does not determine an axis of the consumer would run it several times
-/// over.
-pub fn settle(outer: &[Axis], mapping: Mapping) -> Mapping {
-    let Mapping { mut bind, mut dropped } = mapping;
-    loop {
-        let before = dropped.len();
-        bind.retain(|(_, e)| !dropped.iter().any(|d| e.has_sym(*d)));
-        for axis in outer {
-            let is_used = bind.iter().any(|(_, e)| e.has_sym(axis.var));
-            if !is_used && !axis.extent.is_one() && !dropped.contains(&axis.var) {
-                dropped.push(axis.var);
-            }
-        }
-        if dropped.len() == before {
-            return Mapping { bind, dropped };
+            let producer = (nest(cx.loops, member.stmt), &*member.bind);
+            align_domains(shared, producer, buf, consumer, map);
         }
     }
 }
 
 /// The group with `s` added, its outer axes narrowed to those all members share.
-fn join(cx: &Cx<'_>, group: &Group, s: usize, mapping: Mapping) -> Result<Group, NoFuse> {
+fn join(cx: &Cx<'_>, group: &Group, s: usize, map: DomainMap) -> Result<Group, NoFuse> {
     let consumer = nest(cx.loops, s);
-    let Mapping { bind, dropped } = settle(&group.outer, mapping);
+    let DomainMap { bind, dropped } = map.drop_unshared(&group.outer);
     if bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
         return Err(NoFuse::OtherPoints);
     }
     let has_own = consumer.all_axes().any(|a| !bind.iter().any(|b| b.0 == a.var));
-    if matches!(group.kind, GroupKind::Product(_)) && (has_own || !dropped.is_empty()) {
+    if matches!(group.kind, GroupKind::Contraction(_)) && (has_own || !dropped.is_empty()) {
         return Err(NoFuse::NotAnEpilogue);
     }
     let mut joined = group.clone();
@@ -449,11 +434,11 @@ fn plan_horizontal(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
     if !group.members.iter().any(shares) {
         return Err(NoFuse::NothingShared);
     }
-    basics(cx, g, s)?;
-    if cx.products[s].is_some() {
+    common_legality(cx, g, s)?;
+    if cx.contractions[s].is_some() {
         return Err(NoFuse::ProductConsumer);
     }
-    if matches!(group.kind, GroupKind::Product(_) | GroupKind::Rows(_)) {
+    if matches!(group.kind, GroupKind::Contraction(_) | GroupKind::Rows(_)) {
         return Err(NoFuse::NotAnEpilogue);
     }
     let n = nest(cx.loops, s);

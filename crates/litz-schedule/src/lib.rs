@@ -5,20 +5,16 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod axes;
 mod blocks;
 mod cost;
-mod deps;
 mod fuse;
 mod memory;
 mod order;
 mod parts;
 mod problem;
 mod product;
-mod recognise;
 mod region;
-mod relate;
 mod reuse;
 mod row_block;
 mod rows;
@@ -27,8 +23,8 @@ mod scatter;
 mod tiling;
 mod tree;
 
-use deps::Deps;
 use fuse::{Group, GroupKind};
+use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, Local, LocalSpace, Reuse, Schedule, Step};
 use litz_ir::target::{Cpu as TargetInfo, Instruction as Mma, Target};
@@ -117,7 +113,7 @@ pub fn schedule(loops: &Loops, target: &Target, heuristics: &Heuristics) -> Outc
     let flat = axes::simplified(flat);
     regions.iter_mut().for_each(|region| axes::simplify(&mut region.over, &loops.facts));
     let loops = &*flat;
-    let deps = deps::analyse(loops, &regions);
+    let deps = Dependences::of(loops, &regions);
     let (groups, notes) = fuse::fuse(loops, &deps, &regions, cpu, heuristics);
     let mut items: Vec<Item> =
         groups.iter().map(|group| plan(loops, &deps, group, cpu, heuristics)).collect();
@@ -163,15 +159,15 @@ struct Item<'a> {
 /// Plans the loops of a group, without a name.
 fn plan<'a>(
     loops: &Loops,
-    deps: &Deps,
+    deps: &Dependences,
     group: &'a Group,
     target: &TargetInfo,
     heuristics: &Heuristics,
 ) -> Item<'a> {
     let (mut plan, scope) = match &group.kind {
         GroupKind::Extern => return Item { group, kernel: None, overwrites: Vec::new() },
-        GroupKind::Product(product) => {
-            product::plan(&Problem::new(loops, group, product, target, heuristics))
+        GroupKind::Contraction(columns) => {
+            product::plan(&Problem::new(loops, group, columns, target, heuristics))
         }
         GroupKind::Rows(stages) => (rows::plan(loops, group, stages, target, heuristics), None),
         GroupKind::Region(stages) => (region::plan(loops, group, stages, target, heuristics), None),
@@ -187,7 +183,7 @@ fn plan<'a>(
         // Alone in its kernel, it passes nothing on there.
         GroupKind::Scatter => Vec::new(),
         GroupKind::Extern
-        | GroupKind::Product(_)
+        | GroupKind::Contraction(_)
         | GroupKind::Rows(_)
         | GroupKind::Region(_)
         | GroupKind::Loops => locals(loops, deps, group, scope),
@@ -202,7 +198,7 @@ fn plan<'a>(
 }
 
 /// Buffers that only this group's members touch, which live for a point of the grid or for an iteration of the loop `scope`.
-fn locals(loops: &Loops, deps: &Deps, group: &Group, scope: Option<Sym>) -> Vec<Local> {
+fn locals(loops: &Loops, deps: &Dependences, group: &Group, scope: Option<Sym>) -> Vec<Local> {
     let is_inside = |s: &usize| group.members.iter().any(|m| m.stmt == *s);
     let mut locals: Vec<Local> = Vec::new();
     for &buf in group.members.iter().flat_map(|m| &deps.stmts[m.stmt].writes) {

@@ -1,6 +1,6 @@
 //! Where buffers that cross kernels live: places in pools, shared by those whose lifetimes do not overlap.
 
-use crate::deps::Deps;
+use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, BufKind, Loops, Stmt};
 use litz_ir::schedule::{Pool, Step};
 use litz_sym::{Expr, Known, Rel};
@@ -28,7 +28,7 @@ impl Life {
 /// place for each size class. Before they open a pool of their own, buffers take what fits of the memory of buffers that
 /// are returned and not yet written. Results of steps at load get memory of their own. Of `reuses`, in order of steps, the
 /// second buffer is where the first one is.
-pub fn pools(loops: &Loops, deps: &Deps, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Pool> {
+pub fn pools(loops: &Loops, deps: &Dependences, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Pool> {
     let bytes_of = |life: &Life| {
         let data = &loops.bufs[life.buf];
         data.span() * data.dtype.size() as i64

@@ -5,7 +5,7 @@
 //! smallest simulated peak wins; of equals the first.
 
 use crate::Item;
-use crate::deps::Deps;
+use litz_analysis::Dependences;
 use litz_ir::loops::{BufKind, Loops};
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ struct Items {
 
 /// Positions of all items: those at load as they come, then those of a call in the order that needs least memory. Symbolic
 /// sizes count by their examples; without one, the order stays.
-pub fn order(loops: &Loops, deps: &Deps, all: &[Item]) -> Vec<usize> {
+pub fn order(loops: &Loops, deps: &Dependences, all: &[Item]) -> Vec<usize> {
     let (mut order, at_call): (Vec<usize>, Vec<usize>) =
         (0..all.len()).partition(|&at| all[at].group.at_load);
     let items: Vec<&Item> = at_call.iter().map(|&at| &all[at]).collect();
@@ -39,7 +39,7 @@ pub fn order(loops: &Loops, deps: &Deps, all: &[Item]) -> Vec<usize> {
 
 /// The order with each check as soon as what it reads is there: a failure then comes before work that it makes void, and
 /// before failures that it is meant to explain.
-fn checks_first(loops: &Loops, deps: &Deps, all: &[Item], order: &[usize]) -> Vec<usize> {
+fn checks_first(loops: &Loops, deps: &Dependences, all: &[Item], order: &[usize]) -> Vec<usize> {
     let is_check = |at: &usize| all[*at].group.members.iter().any(|m| loops.stmts[m.stmt].has_effect());
     let (mut checks, others): (Vec<usize>, Vec<usize>) = order.iter().partition(|at| is_check(at));
     if checks.is_empty() {
@@ -65,7 +65,7 @@ fn checks_first(loops: &Loops, deps: &Deps, all: &[Item], order: &[usize]) -> Ve
 }
 
 /// None if the size of some buffer has no example.
-fn items_of(loops: &Loops, deps: &Deps, all: &[&Item]) -> Option<Items> {
+fn items_of(loops: &Loops, deps: &Dependences, all: &[&Item]) -> Option<Items> {
     let mut group_of: HashMap<usize, usize> = HashMap::new();
     for (at, item) in all.iter().enumerate() {
         group_of.extend(item.group.members.iter().map(|m| (m.stmt, at)));

@@ -2,10 +2,10 @@
 //! loop in order runs what is repeated.
 
 use crate::axes::variable;
-use crate::fuse::{Cx, Group, GroupKind, Member, relate_members, settle};
-use crate::relate::Mapping;
+use crate::fuse::{Cx, Group, GroupKind, Member, align_members};
 use crate::rows::{RowGrid, own_axes, product_stage, rows};
 use crate::{Heuristics, TargetInfo, nest};
+use litz_analysis::align::DomainMap;
 use litz_ir::loops::{Axis, Loops, Nest, Span};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_sym::{Expr, Sym};
@@ -80,21 +80,20 @@ fn bind(
         group.outer.iter().filter(|a| !dropped.contains(&a.var)).copied().collect()
     };
     for &s in order {
-        let mut mapping = Mapping::default();
+        let mut map = DomainMap::default();
         if group.members.is_empty() {
             let axes = own(nest(cx.loops, s), over.0).filter(|axis| !cx.is_ordered(s, axis.var));
             let mut fresh = Vec::new();
             let pairs = axes.map(|a| cx.share(a, &mut fresh)).collect::<Vec<_>>();
-            mapping.bind =
-                pairs.into_iter().filter(|p| group.outer.iter().any(|o| p.1.has_sym(o.var))).collect();
+            map.bind = pairs.into_iter().filter(|p| group.outer.iter().any(|o| p.1.has_sym(o.var))).collect();
         }
-        relate_members(cx, &group, s, &group.outer, &mut mapping);
+        align_members(cx, &group, s, &group.outer, &mut map);
         let is_ordered = |shared: &Axis| {
-            mapping.bind.iter().any(|(axis, value)| value.has_sym(shared.var) && cx.is_ordered(s, *axis))
+            map.bind.iter().any(|(axis, value)| value.has_sym(shared.var) && cx.is_ordered(s, *axis))
         };
         let ordered: Vec<Sym> = group.outer.iter().filter(|a| is_ordered(a)).map(|a| a.var).collect();
-        mapping.dropped.extend(ordered);
-        let Mapping { bind, dropped } = settle(&group.outer, mapping);
+        map.dropped.extend(ordered);
+        let DomainMap { bind, dropped } = map.drop_unshared(&group.outer);
         if !dropped.is_empty() {
             return Err(narrowed(&group, &dropped));
         }
@@ -104,9 +103,9 @@ fn bind(
     for (at, &s) in order.iter().enumerate() {
         let mut others = group.clone();
         let member = others.members.remove(at);
-        let mut mapping = Mapping { bind: member.bind, dropped: Vec::new() };
-        relate_members(cx, &others, s, &group.outer, &mut mapping);
-        let Mapping { dropped, .. } = settle(&group.outer, mapping);
+        let mut map = DomainMap { bind: member.bind, dropped: Vec::new() };
+        align_members(cx, &others, s, &group.outer, &mut map);
+        let DomainMap { dropped, .. } = map.drop_unshared(&group.outer);
         if !dropped.is_empty() {
             return Err(narrowed(&group, &dropped));
         }
@@ -124,8 +123,8 @@ fn stages(cx: &Cx<'_>, part: &[&Member], outer: &[Axis], with_products: bool) ->
     let mut stages: Vec<Group> = Vec::new();
     for &member in part {
         let n = nest(cx.loops, member.stmt);
-        let product = cx.products[member.stmt].as_ref().filter(|_| with_products);
-        let product = product.filter(|p| own_axes(n, member).any(|a| a.var == p.column));
+        let product = cx.contractions[member.stmt].as_ref().filter(|_| with_products);
+        let product = product.filter(|p| own_axes(n, member).any(|a| a.var == p.column.var));
         match (product, stages.last_mut()) {
             (Some(product), _) => stages.push(product_stage(cx, outer, member.clone(), product)),
             (None, Some(last)) if matches!(last.kind, GroupKind::Loops) => last.members.push(member.clone()),
@@ -150,7 +149,7 @@ pub fn plan(
 ) -> KernelPlan {
     let RegionStages { over, before, repeated, after } = stages;
     let all = [&before[..], repeated, after].concat();
-    let has_products = all.iter().any(|stage| matches!(stage.kind, GroupKind::Product(_)));
+    let has_products = all.iter().any(|stage| matches!(stage.kind, GroupKind::Contraction(_)));
     let rows = if has_products { rows(&group.outer, &all) } else { Vec::new() };
     let blocks = RowGrid::new(loops, group, rows, target);
     let trees = |stages, around: &[Axis]| blocks.trees(loops, stages, around, target, heuristics);

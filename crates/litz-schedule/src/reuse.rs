@@ -3,10 +3,12 @@
 //! A point may write over the element that it reads itself, if no other point reads that. So may a point of a nest that
 //! runs row by row behind others, if these read nothing of other rows.
 
-use crate::access::{Access, accesses};
-use crate::deps::Deps;
 use crate::nest;
-use litz_ir::loops::{self, Axis, Buf, BufKind, Loops, Nest, Touch};
+use litz_analysis::Dependences;
+use litz_analysis::access::{Access, accesses};
+use litz_analysis::apart::{self, Touch};
+use litz_analysis::collisions::colliding_axes;
+use litz_ir::loops::{Axis, Buf, BufKind, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, Part, Tree};
 use litz_sym::Sym;
 use std::cell::{OnceCell, RefCell};
@@ -25,7 +27,7 @@ struct Visit<'a> {
     /// Which child of its parent each of them is, and the leaf.
     turns: Vec<usize>,
     /// The nest in the loops around, where it runs at all.
-    place: OnceCell<Option<loops::Visit<'a>>>,
+    place: OnceCell<Option<apart::Visit<'a>>>,
     /// What accesses touch, by their positions.
     touched: RefCell<HashMap<usize, Option<Touch<'a>>>>,
 }
@@ -34,7 +36,7 @@ impl<'a> Visit<'a> {
     /// What an access touches. None where it never happens.
     fn touch(&self, loops: &'a Loops, grid: &[Axis], access: &Access) -> Option<Touch<'a>> {
         let around = grid.iter().chain(&self.around).copied();
-        let visit = || loops::Visit::new(loops, self.nest, &self.leaf.bind, around);
+        let visit = || apart::Visit::new(loops, self.nest, &self.leaf.bind, around);
         let place = self.place.get_or_init(visit).as_ref();
         let mut touched = self.touched.borrow_mut();
         touched.entry(access.at).or_insert_with(|| place.and_then(|place| place.touch(access.at))).clone()
@@ -43,7 +45,7 @@ impl<'a> Visit<'a> {
 
 /// Pairs of buffers of which a kernel of the statements `members` may write the second over the first, if the one ends
 /// with it and the other begins with it.
-pub fn candidates(loops: &Loops, deps: &Deps, members: &[usize], plan: &KernelPlan) -> Vec<Pair> {
+pub fn candidates(loops: &Loops, deps: &Dependences, members: &[usize], plan: &KernelPlan) -> Vec<Pair> {
     let nests: Vec<&Nest> = members.iter().map(|&stmt| nest(loops, stmt)).collect();
     let mut visits = Vec::new();
     walk((loops, &nests), &plan.body, &mut Vec::new(), &mut Vec::new(), &mut visits);
@@ -78,7 +80,7 @@ pub fn candidates(loops: &Loops, deps: &Deps, members: &[usize], plan: &KernelPl
 
 /// The pairs that lives allow, in order: the candidates of each step whose first buffer it uses last and whose second one it
 /// uses first. `steps` are the statements of each step and its candidates.
-pub fn choose(deps: &Deps, steps: &[(Vec<usize>, Vec<Pair>)]) -> Vec<Pair> {
+pub fn choose(deps: &Dependences, steps: &[(Vec<usize>, Vec<Pair>)]) -> Vec<Pair> {
     let step_of: HashMap<usize, usize> =
         steps.iter().enumerate().flat_map(|(at, step)| step.0.iter().map(move |&stmt| (stmt, at))).collect();
     let uses = |buf: Buf| deps.users[buf].iter().filter_map(|stmt| step_of.get(stmt));
@@ -132,7 +134,7 @@ fn is_own(loops: &Loops, visit: &Visit, store: &Access) -> bool {
         && is_once
         && !visit.accesses.iter().any(|access| !access.store && access.buf == store.buf)
         && store.index.iter().flat_map(|at| at.syms()).all(is_told)
-        && nest.colliding_axes(loops).is_empty()
+        && colliding_axes(loops, nest).is_empty()
 }
 
 /// Whether the loads of `from` at `visit` are done with an element when the store comes to it, and those of the stored buffer

@@ -1,12 +1,12 @@
 //! Rows of a product to blocks as high as a register tile.
 
 use crate::TargetInfo;
-use crate::access::{bound_places, side_exprs, substitute};
 use crate::axes::{Merged, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, size};
 use crate::fuse::Group;
 use crate::nest;
 use crate::tree::cut;
+use litz_analysis::access::{bound_places, side_exprs, substitute};
 use litz_ir::loops::{Axis, Loops};
 use litz_sym::{Expr, Sym};
 

@@ -1,37 +1,37 @@
-//! Kernels of several stages for a block of rows: a product, what reads its result row by row, another product of that.
+//! Plans kernels of several stages for a block of rows: a product, what reads its result row by row, another product of that.
 //!
 //! The rows of a result that the following statements read stay in the cache of the core that made them. Attention is
 //! the example: scores, their softmax, and the product of that with the values. A stage is a group of its own, either a
 //! product with its epilogue or loops; all stages share the variables of batch and rows, and only these.
 
-use crate::access::substitute;
 use crate::cost::{footprint, points, size, work};
-use crate::fuse::{Cx, Group, GroupKind, Member, NoFuse, relate_members, settle};
+use crate::fuse::{Cx, Group, GroupKind, Member, NoFuse, align_members};
 use crate::problem::{Problem, outer_of};
 use crate::product;
-use crate::recognise::Product;
-use crate::relate::Mapping;
 use crate::row_block::{RowBlock, most_rows};
 use crate::tree::{self, grain};
 use crate::{Heuristics, TargetInfo, nest};
+use litz_analysis::access::substitute;
+use litz_analysis::align::DomainMap;
+use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 
 /// The group with statement `s` as part of its last stage, or as another one.
 pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
-    let refused = if cx.products[s].is_some() { NoFuse::ProductConsumer } else { NoFuse::NotAnEpilogue };
+    let refused = if cx.contractions[s].is_some() { NoFuse::ProductConsumer } else { NoFuse::NotAnEpilogue };
     let (mut joined, mut stages) = staged(group).ok_or(refused)?;
-    let mut mapping = Mapping::default();
-    relate_members(cx, &joined, s, &joined.outer, &mut mapping);
-    let Mapping { bind, dropped } = settle(&joined.outer, mapping.clone());
+    let mut map = DomainMap::default();
+    align_members(cx, &joined, s, &joined.outer, &mut map);
+    let DomainMap { bind, dropped } = map.clone().drop_unshared(&joined.outer);
     if !dropped.is_empty() || bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
         return Err(refused);
     }
     let member = Member { stmt: s, bind };
-    match (&cx.products[s], stages.last_mut()) {
-        (Some(product), _) => stages.push(product_stage(cx, &joined.outer, member.clone(), product)),
+    match (&cx.contractions[s], stages.last_mut()) {
+        (Some(columns), _) => stages.push(product_stage(cx, &joined.outer, member.clone(), columns)),
         (None, Some(last)) if matches!(last.kind, GroupKind::Loops) => last.members.push(member.clone()),
-        (None, last) => match last.and_then(|last| Some((epilogue(cx, last, s, mapping)?, last))) {
+        (None, last) => match last.and_then(|last| Some((epilogue(cx, last, s, map)?, last))) {
             Some((epilogue, last)) => last.members.push(epilogue),
             None => stages.push(Group {
                 members: vec![member.clone()],
@@ -46,7 +46,7 @@ pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     if points(&cx.loops.facts, &rows) < 2 {
         return Err(refused);
     }
-    judge(cx, group, s, &joined, &rows, &stages)?;
+    is_profitable(cx, group, s, &joined, &rows, &stages)?;
     joined.kind = GroupKind::Rows(stages);
     Ok(joined)
 }
@@ -55,8 +55,8 @@ pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
 fn staged(group: &Group) -> Option<(Group, Vec<Group>)> {
     match &group.kind {
         GroupKind::Rows(stages) => Some((group.clone(), stages.clone())),
-        GroupKind::Product(product) => {
-            let column = outer_of(group, product.column)?.var;
+        GroupKind::Contraction(columns) => {
+            let column = outer_of(group, columns.column.var)?.var;
             let mut staged = group.clone();
             staged.outer.retain(|a| a.var != column);
             staged.members.iter_mut().for_each(|m| m.bind.retain(|b| !b.1.has_sym(column)));
@@ -67,14 +67,14 @@ fn staged(group: &Group) -> Option<(Group, Vec<Group>)> {
 }
 
 /// A product as a stage, with variables of its own for axes that are not shared.
-pub fn product_stage(cx: &Cx<'_>, shared: &[Axis], member: Member, product: &Product) -> Group {
+pub fn product_stage(cx: &Cx<'_>, shared: &[Axis], member: Member, columns: &Columns) -> Group {
     let mut outer = shared.to_vec();
     let mut bind = member.bind.clone();
     for axis in own_axes(nest(cx.loops, member.stmt), &member) {
         bind.push(cx.share(axis, &mut outer));
     }
     let members = vec![Member { bind, ..member }];
-    Group { members, outer, kind: GroupKind::Product(product.clone()), at_load: false }
+    Group { members, outer, kind: GroupKind::Contraction(columns.clone()), at_load: false }
 }
 
 /// Outer axes of a nest that the shared points do not determine.
@@ -84,10 +84,10 @@ pub fn own_axes<'a>(nest: &'a Nest, member: &Member) -> impl Iterator<Item = &'a
 
 /// Statement `s` as part of a product's epilogue, if its points are those of the product. `shared` relates it to what
 /// earlier stages store.
-fn epilogue(cx: &Cx<'_>, stage: &Group, s: usize, shared: Mapping) -> Option<Member> {
-    let mut mapping = shared;
-    relate_members(cx, stage, s, &stage.outer, &mut mapping);
-    let Mapping { bind, dropped } = settle(&stage.outer, mapping);
+fn epilogue(cx: &Cx<'_>, stage: &Group, s: usize, shared: DomainMap) -> Option<Member> {
+    let mut map = shared;
+    align_members(cx, stage, s, &stage.outer, &mut map);
+    let DomainMap { bind, dropped } = map.drop_unshared(&stage.outer);
     let member = Member { stmt: s, bind };
     let consumer = nest(cx.loops, s);
     // A tile takes its points in no order of their own.
@@ -99,8 +99,8 @@ fn epilogue(cx: &Cx<'_>, stage: &Group, s: usize, shared: Mapping) -> Option<Mem
 /// Shared axes that are rows of every product.
 pub fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
     let is_row = |axis: &Axis, stage: &Group| match &stage.kind {
-        GroupKind::Product(product) => {
-            product.rows.iter().any(|&r| outer_of(stage, r).is_some_and(|o| o.var == axis.var))
+        GroupKind::Contraction(columns) => {
+            columns.contraction.m.iter().any(|m| outer_of(stage, m.var).is_some_and(|o| o.var == axis.var))
         }
         GroupKind::Loops
         | GroupKind::Scatter
@@ -113,7 +113,7 @@ pub fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
 
 /// Whether stages in one kernel pay: what a block of rows passes on stays in the cache beside the operand that all blocks
 /// read again, which what all blocks pass on would not, and there are blocks enough for all threads.
-fn judge(
+fn is_profitable(
     cx: &Cx<'_>,
     group: &Group,
     s: usize,
@@ -143,7 +143,7 @@ fn judge(
 
 /// Bytes of a product's right operand that one block reads.
 fn operand_bytes(loops: &Loops, stage: &Group, shared: &[Axis]) -> i64 {
-    let GroupKind::Product(_) = stage.kind else { return 0 };
+    let GroupKind::Contraction(_) = stage.kind else { return 0 };
     let own = stage.outer.iter().filter(|a| !shared.contains(a));
     let head = nest(loops, stage.members[0].stmt);
     points(&loops.facts, own.chain(&head.reduced)).saturating_mul(4)
@@ -192,8 +192,8 @@ impl RowGrid {
         let mut body = Vec::new();
         for stage in stages {
             match &stage.kind {
-                GroupKind::Product(product) => {
-                    let problem = Problem::new(loops, stage, product, target, heuristics);
+                GroupKind::Contraction(columns) => {
+                    let problem = Problem::new(loops, stage, columns, target, heuristics);
                     body.extend(product::stage(&problem, block.clone(), grid));
                 }
                 GroupKind::Loops

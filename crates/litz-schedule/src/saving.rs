@@ -1,7 +1,8 @@
 //! Counts the bytes that a call moves between a kernel and memory because a statement does not share the kernel.
 
 use crate::cost::{points, size};
-use crate::deps::Deps;
+use litz_analysis::Dependences;
+use litz_analysis::dependences::Statement;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt};
 use litz_sym::Expr;
 
@@ -11,11 +12,11 @@ use litz_sym::Expr;
 /// Of a buffer that a member passes to `s` these are the elements that `s` loads, and those that members store where nobody
 /// else needs them. Where nothing is passed on, they are the elements that `s` loads of what a member loads, too. What
 /// one of them does when the model is loaded costs a call nothing.
-pub fn saved_bytes(loops: &Loops, deps: &Deps, members: &[usize], s: usize) -> i64 {
+pub fn saved_bytes(loops: &Loops, deps: &Dependences, members: &[usize], s: usize) -> i64 {
     if deps.stmts[s].at_load || members.iter().any(|&m| deps.stmts[m].at_load) {
         return 0;
     }
-    let among = |of: fn(&crate::deps::StmtInfo) -> &Vec<Buf>, buf: &Buf| {
+    let among = |of: fn(&Statement) -> &Vec<Buf>, buf: &Buf| {
         members.iter().any(|&m| of(&deps.stmts[m]).contains(buf))
     };
     let reads = &deps.stmts[s].reads;

@@ -1,6 +1,5 @@
 //! Points of a product to register tiles and a grid of them.
 
-use crate::access::substitute;
 use crate::axes::variable;
 use crate::blocks::{Blocks, Piece, TURNS, TURNS_BEFORE_LOOPS, Tiles};
 use crate::cost::{ceil_div, points, size};
@@ -8,6 +7,7 @@ use crate::fuse::Member;
 use crate::problem::{Problem, outer_of};
 use crate::row_block::{RowBlock, balanced, most_rows};
 use crate::tree::cut;
+use litz_analysis::access::substitute;
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{LoopKind, Tree};
 use litz_sym::{Expr, Facts, Sym};
@@ -48,7 +48,7 @@ impl Tiling {
     /// Tiles for a product that is a kernel.
     pub fn new(problem: &Problem<'_>) -> Tiling {
         let &Problem { loops, group, target, .. } = problem;
-        let rows = problem.product.rows.iter().filter_map(|&r| outer_of(group, r)).collect();
+        let rows = problem.columns.contraction.m.iter().filter_map(|m| outer_of(group, m.var)).collect();
         let Some(unit) = problem.matrix() else {
             let mut in_turn = None;
             let mut rows = RowBlock::cut(loops, group, rows, &mut |rows, is_known| {

@@ -1,11 +1,12 @@
 //! Loop trees of kernels that are no products: pointwise, reductions along rows or columns, and mixtures.
 
-use crate::access::{Step, bound_places, side_exprs, step, substitute};
 use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, points, size};
 use crate::fuse::{Group, Member};
 use crate::parts::sum_in_parts;
 use crate::{Heuristics, TargetInfo, nest};
+use litz_analysis::access::{Step, bound_places, side_exprs, step, substitute};
+use litz_analysis::collisions::colliding_axes;
 use litz_ir::ReduceOp;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
@@ -128,7 +129,7 @@ impl<'a> Cx<'a> {
             let mut facts = n.facts(&self.facts);
             let outer: Vec<(Sym, Expr)> =
                 member.bind.iter().map(|(a, e)| (*a, facts.simplify(substitute(*e, &outer_bind)))).collect();
-            let colliding = n.colliding_axes(self.loops);
+            let colliding = colliding_axes(self.loops, n);
             let own = own_loops(self.loops, n, (member, &outer), &colliding, &facts);
             let collides = own.iter().flat_map(|m| &m.parts).any(|part| colliding.contains(&part.0));
             let is_ordered = collides || n.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. }));

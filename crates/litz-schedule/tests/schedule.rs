@@ -11,6 +11,7 @@ mod saving;
 #[path = "schedule/texts.rs"]
 mod texts;
 
+use litz_analysis::legality;
 use litz_ir::loops::Loops;
 use litz_ir::schedule::{KernelPlan, Step};
 use litz_ir::target::Target;
@@ -36,7 +37,7 @@ fn loops(body: &str) -> Loops {
 fn outcome(body: &str) -> Outcome {
     let loops = loops(body);
     let outcome = litz_schedule::schedule(&loops, &target(), &Heuristics::default());
-    let diags = verify::schedule::verify(&outcome.schedule, &loops);
+    let diags = legality::verify(&outcome.schedule, &loops);
     assert!(diags.is_empty(), "{}\n{}", diags[0], outcome.schedule);
     let again = litz_schedule::schedule(&loops, &target(), &Heuristics::default());
     assert_eq!(outcome.schedule, again.schedule);

@@ -9,6 +9,7 @@ mod programs;
 mod random;
 
 use litz::{Device, Options, Tensor, Value};
+use litz_analysis::legality;
 use litz_codegen::Realized;
 use litz_ir::loops::Loops;
 use litz_ir::schedule::Schedule;
@@ -62,7 +63,7 @@ impl Given {
             TestCaseError::fail(format!("{what}\n{}{schedule}", self.case.text))
         };
         let sound = |diags: litz_ir::Diags| diags.first().map_or(Ok(()), |diag| Err(fail(diag)));
-        sound(verify::schedule::verify_structure(schedule, &self.loops))?;
+        sound(legality::verify_structure(schedule, &self.loops))?;
         let realized = litz_codegen::realize(&self.loops, schedule).map_err(|diags| fail(&diags[0]))?;
         for kernel in &realized.kernels {
             sound(verify::kernel::verify(kernel))?;

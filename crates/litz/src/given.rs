@@ -1,10 +1,11 @@
 //! Reads a schedule that somebody wrote, or wrote down and edited, and proves it against the loops that it is to run.
 
 use crate::error::Error;
+use litz_analysis::legality;
 use litz_ir::loops::Loops;
 use litz_ir::schedule::{LoopKind, Schedule, Step, Tree};
 use litz_ir::target::Target;
-use litz_ir::{Diag, Diags, text, verify};
+use litz_ir::{Diag, Diags, text};
 use std::path::Path;
 
 /// A schedule's text, to be used in place of what the scheduler decides. It is proved before it is used: what it changes is
@@ -48,7 +49,7 @@ impl GivenSchedule {
             let help = format!("--target '{}' compiles for what it is for", schedule.target);
             return Err(refuse(vec![Diag::new("wrong-target", message).help(help)]));
         }
-        let mut diags = verify::schedule::verify(&schedule, loops);
+        let mut diags = legality::verify(&schedule, loops);
         let trees = schedule.steps.iter().flat_map(|step| match step {
             Step::Kernel(plan) => &plan.body[..],
             Step::Extern { .. } => &[],

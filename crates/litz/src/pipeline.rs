@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::options::{Options, Verify};
 use crate::runner::{Runner, Stage};
 use crate::size;
+use litz_analysis::legality;
 use litz_backend::Backend;
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
@@ -106,7 +107,7 @@ fn schedule(
             (outcome.schedule, outcome.notes)
         }
     };
-    run.check(Verify::Stages, "schedule", &schedule, |s| verify::schedule::verify_structure(s, loops))?;
+    run.check(Verify::Stages, "schedule", &schedule, |s| legality::verify_structure(s, loops))?;
     Ok((schedule, notes))
 }
 

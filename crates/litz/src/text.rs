@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::runner::Stage;
+use litz_analysis::legality;
 use litz_ir::graph::Graph;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::Loops;
@@ -65,9 +66,7 @@ impl Text {
         match self {
             Text::Graph(graph) => verify::graph::verify(graph),
             Text::Loops(loops) => verify::loops::verify(loops),
-            Text::Schedule(schedule) => {
-                loops.map_or(Vec::new(), |loops| verify::schedule::verify(schedule, loops))
-            }
+            Text::Schedule(schedule) => loops.map_or(Vec::new(), |loops| legality::verify(schedule, loops)),
             Text::Kernels(kernels) => kernels.iter().flat_map(verify::kernel::verify).collect(),
             Text::Program(program) => verify::program::verify(program),
         }

@@ -3,6 +3,7 @@
 use super::accumulator::store;
 use super::{Builder, Env, bound, load};
 use crate::access::flatten;
+use litz_analysis::collisions::colliding_axes;
 use litz_ir::kernel::{Op, Stmt, Val};
 use litz_ir::loops::{self, Axis, Buf, InstOp, Nest};
 use litz_ir::schedule::{Block, Leaf, Part};
@@ -265,7 +266,7 @@ impl<'a> Builder<'a> {
         if run.leaf.block.is_some() {
             return false;
         }
-        let colliding = run.nest.colliding_axes(self.loops);
+        let colliding = colliding_axes(self.loops, run.nest);
         let is_apart = |axis: &Axis| {
             let mut bound = run.leaf.bind.iter().filter(|bind| bind.1.has_sym(axis.var)).peekable();
             axis.extent.is_one() || bound.peek().is_some() && bound.all(|bind| !colliding.contains(&bind.0))

@@ -7,7 +7,6 @@ pub mod kernel;
 pub mod loops;
 pub mod program;
 pub mod reach;
-pub mod schedule;
 mod types;
 
 use std::collections::HashSet;
@@ -21,15 +20,16 @@ use crate::text::graph::names_symbol;
 
 /// Problems found so far, and the symbols that expressions may mention.
 #[derive(Default)]
-struct Report {
-    diags: Diags,
+pub struct Report {
+    /// The problems.
+    pub diags: Diags,
     /// The symbols in the order they came in. They are few: sizes, and axes of the loops around.
     scope: Vec<Sym>,
 }
 
 impl Report {
     /// Declares the symbols of `facts`.
-    fn new(facts: &Facts) -> Report {
+    pub fn new(facts: &Facts) -> Report {
         let mut report = Report::default();
         for sym in facts.symbols() {
             report.size_symbol(sym, facts);
@@ -37,12 +37,13 @@ impl Report {
         report
     }
 
-    fn fail(&mut self, slug: &'static str, message: impl Display) {
+    /// Adds a problem.
+    pub fn fail(&mut self, slug: &'static str, message: impl Display) {
         self.diags.push(Diag::new(slug, message.to_string()));
     }
 
     /// Fails unless `holds`.
-    fn check(&mut self, holds: bool, slug: &'static str, message: impl Display) {
+    pub fn check(&mut self, holds: bool, slug: &'static str, message: impl Display) {
         if !holds {
             self.fail(slug, message);
         }
@@ -60,7 +61,7 @@ impl Report {
     }
 
     /// Lets expressions mention `sym` from here on.
-    fn declare(&mut self, sym: Sym) {
+    pub fn declare(&mut self, sym: Sym) {
         let is_first = !self.scope.contains(&sym);
         self.check(is_first, "duplicate-symbol", format_args!("symbol `{sym}` is declared twice"));
         if is_first {
@@ -69,22 +70,22 @@ impl Report {
     }
 
     /// A point to [`Report::leave`] to.
-    fn enter(&self) -> usize {
+    pub fn enter(&self) -> usize {
         self.scope.len()
     }
 
     /// Takes back all declarations since `mark`.
-    fn leave(&mut self, mark: usize) {
+    pub fn leave(&mut self, mark: usize) {
         self.scope.truncate(mark);
     }
 
     /// Whether all symbols of `expr` are in scope.
-    fn has_declared(&self, expr: Expr) -> bool {
+    pub fn has_declared(&self, expr: Expr) -> bool {
         expr.syms().iter().all(|sym| self.scope.contains(sym))
     }
 
     /// Fails for each symbol of `expr` that is not in scope.
-    fn expr(&mut self, expr: Expr, place: impl Display) {
+    pub fn expr(&mut self, expr: Expr, place: impl Display) {
         let (scope, diags) = (&self.scope, &mut self.diags);
         expr.visit_syms(&mut |sym| {
             if !scope.contains(&sym) {
@@ -120,7 +121,7 @@ impl Report {
     }
 
     /// A number of elements or iterations.
-    fn extent(&mut self, extent: Expr, place: impl Display) {
+    pub fn extent(&mut self, extent: Expr, place: impl Display) {
         self.expr(extent, &place);
         let is_negative = extent.as_int().is_some_and(|extent| extent < 0);
         self.check(!is_negative, "negative-size", format_args!("{place}: {extent} is no size"));
@@ -136,7 +137,7 @@ impl Report {
     }
 
     /// Fails for each name that was seen before.
-    fn unique<'a>(&mut self, names: impl IntoIterator<Item = &'a str>, what: &str) {
+    pub fn unique<'a>(&mut self, names: impl IntoIterator<Item = &'a str>, what: &str) {
         let mut seen = HashSet::new();
         for name in names {
             self.check(seen.insert(name), "duplicate-name", format_args!("two {what} are called `{name}`"));

@@ -4,9 +4,10 @@
 //! back. Products take nothing in: they read their operands once for every tile. Nor is one taken in whose loads are
 //! not known to be inside of their buffers at the places where they would happen then.
 
-use super::{Edits, Settings, Uses, cse};
+use super::{Edits, Settings, cse};
+use litz_analysis::constants::Constants;
+use litz_analysis::{Contraction, Uses};
 use litz_ir::ScalarOp;
-use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::verify::loops::Inside;
 use litz_ir::{Dtype, Scalar};
@@ -16,12 +17,12 @@ use std::collections::HashMap;
 
 /// Takes producers in; returns how many nests disappeared.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
-    let constant = super::constants(loops);
     let (mut uses, mut edits) = (Uses::of(loops), Edits::default());
+    let constants = Constants::of(loops, &[], &uses);
     let mut inside = Inside::default();
     let mut gone = 0;
     for at in 0..loops.stmts.len() {
-        if take_in(loops, at, &mut uses, &mut inside, &constant, settings) {
+        if take_in(loops, at, &mut uses, &mut inside, &constants, settings) {
             edits.remove(at);
             gone += 1;
         }
@@ -30,14 +31,14 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     gone
 }
 
-/// Puts the nest at position `at` into all its readers, if that is right and worth it. `constant` says which buffers
+/// Puts the nest at position `at` into all its readers, if that is right and worth it. `constants` says which buffers
 /// depend on the model alone.
 fn take_in(
     loops: &mut Loops,
     at: usize,
     uses: &mut Uses,
     inside: &mut Inside,
-    constant: &[bool],
+    constants: &Constants,
     settings: &Settings,
 ) -> bool {
     let Stmt::Nest(producer) = &loops.stmts[at] else { return false };
@@ -60,7 +61,7 @@ fn take_in(
     for &r in &readers {
         let Stmt::Nest(reader) = &loops.stmts[r] else { return false };
         // What is computed when the model is loaded would be computed at every call.
-        let at_load = |b: &Buf| constant[b.index()];
+        let at_load = |b: &Buf| constants.is_buffer(*b);
         if at_load(&buf) && cost(producer) > 0 && !uses.writes_of(r).iter().all(at_load) {
             return false;
         }
@@ -76,7 +77,12 @@ fn take_in(
             && reader.body.iter().any(
                 |i| matches!(&i.op, InstOp::Load { buf: b, guard, .. } if *b == buf && !guard.is_empty()),
             );
-        if !fits || windowed || is_product(loops, reader) || repeats && loads(producer) > 0 || scanned {
+        if !fits
+            || windowed
+            || Contraction::by_result(loops, reader).is_some()
+            || repeats && loads(producer) > 0
+            || scanned
+        {
             return false;
         }
     }
@@ -191,11 +197,6 @@ fn axis_of_dims(buf: &BufData, store: &[Expr], nest: &Nest, facts: &Facts) -> Op
     // Axes of one point may be left over; any other means that several points store one element.
     let is_told = |axis: &Axis| axes.contains(&Some(axis.var)) || axis.extent.is_one();
     nest.axes.iter().all(is_told).then_some(axes)
-}
-
-/// Whether a nest multiplies two loads and sums, with axes that only one of them has.
-pub fn is_product(loops: &Loops, nest: &Nest) -> bool {
-    super::pack::operands(loops, nest).is_some()
 }
 
 /// Replaces every load of `buf` in `reader` by the body of `producer`.

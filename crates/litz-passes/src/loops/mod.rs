@@ -11,15 +11,11 @@ pub mod pack;
 pub mod pad;
 pub mod split_reduce;
 pub mod transpose;
-mod uses;
 
 use edits::Edits;
 use litz_ir::Dtype;
-use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, BufKind, Loops, Nest, Stmt};
-use litz_sym::Expr;
+use litz_ir::loops::Loops;
 use names::Names;
-use uses::Uses;
 
 /// Numbers of the target and thresholds that rewrites of loops go by.
 #[derive(Clone, PartialEq, Debug)]
@@ -71,44 +67,3 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "split_reduce", run: split_reduce::run },
     Pass { name: "dead", run: dead::run },
 ];
-
-/// For each buffer whether its contents depend on the model alone: on constants that nothing updates, and on no size.
-pub fn constants(loops: &Loops) -> Vec<bool> {
-    let updated = |b: Buf| loops.updates.iter().any(|u| u.0 == b);
-    let mut constant: Vec<bool> = loops
-        .bufs
-        .iter()
-        .map(|(buf, data)| match data.kind {
-            BufKind::Input => false,
-            BufKind::Const(_) => !updated(buf),
-            BufKind::Temp => true,
-        })
-        .collect();
-    let fixed: Vec<bool> =
-        loops.stmts.iter().map(|s| !s.reads().is_empty() && !mentions_sizes(loops, s)).collect();
-    loop {
-        let mut changed = false;
-        for (stmt, fixed) in loops.stmts.iter().zip(&fixed) {
-            if *fixed && stmt.reads().iter().all(|b| constant[b.index()]) {
-                continue;
-            }
-            for buf in stmt.writes() {
-                changed |= std::mem::replace(&mut constant[buf.index()], false);
-            }
-        }
-        if !changed {
-            return constant;
-        }
-    }
-}
-
-fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {
-    let size = |e: Expr| e.syms().into_iter().any(|s| loops.facts.is_symbol_declared(s));
-    let in_nest = |n: &Nest| {
-        n.all_axes().any(|a| size(a.extent)) || n.body.iter().any(|i| i.op.exprs().into_iter().any(size))
-    };
-    match stmt {
-        Stmt::Nest(_) | Stmt::Region(_) => stmt.nests().iter().any(in_nest),
-        Stmt::Extern(e) => e.ints.iter().any(|&i| size(i)),
-    }
-}

@@ -9,7 +9,8 @@
 //! ```
 //! No more than a block of a row of `s` and `e` is alive at a time. Rounding is that of sums in parts.
 
-use super::{Edits, Names, Settings, Uses, cse, names, pack};
+use super::{Edits, Names, Settings, cse, names};
+use litz_analysis::{Contraction, Uses};
 use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Region, Stmt, Val};
@@ -114,7 +115,7 @@ fn reduction(nest: &Nest) -> Option<(usize, ReduceOp, Val)> {
 fn find(loops: &Loops, at: usize, uses: &Uses) -> Option<Chain> {
     let scores = result(loops, at, uses)?;
     let &[first, second] = uses.readers(scores) else { return None };
-    pack::operands(loops, nest(loops, at)?)?;
+    Contraction::by_result(loops, nest(loops, at)?)?;
     let (max_at, exp_at) =
         if nest(loops, first)?.reduced.is_empty() { (second, first) } else { (first, second) };
     let (max, exps) = (result(loops, max_at, uses)?, result(loops, exp_at, uses)?);
@@ -204,8 +205,8 @@ fn find(loops: &Loops, at: usize, uses: &Uses) -> Option<Chain> {
 fn is_long(loops: &Loops, chain: &Chain, settings: &Settings) -> bool {
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
     let Some(product) = nest(loops, chain.at[0]) else { return false };
-    let Some(operands) = pack::operands(loops, product) else { return false };
-    let rows: i64 = operands.rows.iter().map(|a| hint(a.extent)).product();
+    let Some(columns) = Contraction::by_result(loops, product) else { return false };
+    let rows: i64 = columns.contraction.m.iter().map(|a| hint(a.extent)).product();
     let columns = hint(loops.bufs[chain.scores].sizes[chain.dim]);
     let features: i64 = product.reduced.iter().map(|a| hint(a.extent)).product();
     let bytes = columns.saturating_mul(2 * TILE_ROWS + features).saturating_mul(4);

@@ -7,10 +7,12 @@
 //! Constant operands are packed once, when the model is loaded; others at every call, when enough rows use them and
 //! their columns are not adjacent, or their rows far apart.
 
-use super::{Edits, Names, Settings, Uses, cse, names};
+use super::{Edits, Names, Settings, cse, names};
+use litz_analysis::constants::Constants;
+use litz_analysis::contraction::{Columns, MIN_TERMS};
+use litz_analysis::{Contraction, Uses};
 use litz_ir::graph::contiguous_strides;
-use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Product, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel};
 use std::collections::HashMap;
@@ -21,33 +23,17 @@ const MIN_ROWS: i64 = 16;
 /// Elements between neighbours along the reduced axis from which on an operand is packed at every call although its
 /// columns are adjacent: rows so far apart share few sets of the first-level cache, and none of the pages near by.
 const FAR_ROWS: i64 = 256;
-/// Reduced points below which products are not tiled.
-const MIN_REDUCED: i64 = 4;
-
-/// Operands of a product nest.
-#[derive(Clone, Debug)]
-pub struct Operands {
-    /// Position of the left operand's load.
-    pub left: usize,
-    /// Position of the right operand's load.
-    pub right: usize,
-    /// Outer axes that only the left operand has.
-    pub rows: Vec<Axis>,
-    /// The axis that only the right operand has and that tiles' columns run along.
-    pub column: Axis,
-}
-
 /// Packs operands; returns how many.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     let mut packed: HashMap<Buf, HashMap<Vec<Expr>, Buf>> = HashMap::new();
-    let constant = super::constants(loops);
     let (uses, mut edits, mut names) = (Uses::of(loops), Edits::default(), Names::of(loops));
+    let constants = Constants::of(loops, &[], &uses);
     let mut count = 0;
     for at in 0..loops.stmts.len() {
-        if let Some((key, panel)) = wanted(loops, at, &constant, settings) {
+        if let Some((key, panel)) = wanted(loops, at, &constants, settings) {
             let buf = *packed.entry(panel.source).or_default().entry(key).or_insert_with(|| {
                 let (buf, nest) = add_panel(loops, &panel, &mut names);
-                let is_constant = constant[panel.source.index()];
+                let is_constant = constants.is_buffer(panel.source);
                 let before = if is_constant { at } else { earliest(&uses, at, panel.source) };
                 edits.insert(before, Stmt::Nest(nest));
                 count += 1;
@@ -70,7 +56,7 @@ fn earliest(uses: &Uses, at: usize, operand: Buf) -> usize {
 
 /// How an operand is packed.
 struct Panel {
-    operands: Operands,
+    columns: Columns,
     source: Buf,
     /// Coordinates of the element that the product reads.
     index: Vec<Expr>,
@@ -83,72 +69,45 @@ struct Panel {
     name: String,
 }
 
-/// The operands of a nest that sums products of two loads, with a column axis that only the right one has.
-pub fn operands(loops: &Loops, nest: &Nest) -> Option<Operands> {
-    let products = nest.products()?;
-    // Elements chosen by data differ from row to row: such products have no operand that rows share.
-    let is_chosen = |at: usize| {
-        nest.body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if nest.mentions(at, sym)))
-    };
-    if is_chosen(products[0].left) || is_chosen(products[0].right) {
-        return None;
-    }
-    let is_guarded = |at: usize| matches!(&nest.body[at].op, InstOp::Load { guard, .. } if !guard.is_empty());
-    let is_unit = |column: &Axis| {
-        nest.body.iter().any(|i| match &i.op {
-            InstOp::Store { buf, index, .. } => {
-                loops.place(nest, *buf, index).linear(column.var).is_some_and(|(c, _)| c.is_one())
-            }
-            _ => false,
-        })
-    };
-    // A guarded operand is a padded image: it stays on the left. Of the axes only the right one has, the one with the
-    // smallest steps in the result becomes the column.
-    let mut best: Option<(bool, Operands)> = None;
-    for Product { left, right, rows, columns } in products.into_iter().filter(|p| !is_guarded(p.right)) {
-        for column in columns {
-            let is_unit = is_unit(&column);
-            if best.as_ref().is_none_or(|b| is_unit && !b.0) {
-                best = Some((is_unit, Operands { left, right, rows: rows.clone(), column }));
-            }
-        }
-    }
-    best.map(|b| b.1)
-}
-
 /// How the right operand of the statement at a position is to be packed, and what makes two panels of a buffer the same.
-fn wanted(loops: &Loops, at: usize, constant: &[bool], settings: &Settings) -> Option<(Vec<Expr>, Panel)> {
+fn wanted(
+    loops: &Loops,
+    at: usize,
+    constants: &Constants,
+    settings: &Settings,
+) -> Option<(Vec<Expr>, Panel)> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
-    let operands = operands(loops, nest)?;
+    let columns = Contraction::by_result(loops, nest)?;
+    let Contraction { lhs, rhs, .. } = columns.contraction;
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
-    let (buf, index) = nest.body[operands.right].op.element()?;
-    let (left, left_index) = nest.body[operands.left].op.element()?;
+    let (buf, index) = nest.body[rhs].op.element()?;
+    let (left, left_index) = nest.body[lhs].op.element()?;
     let [place, left_place] = [loops.place(nest, buf, index), loops.place(nest, left, left_index)];
     let has = |a: &&Axis| index.iter().any(|at| at.has_sym(a.var));
     let reduced: i64 = nest.reduced.iter().map(|a| hint(a.extent)).product();
-    if reduced < MIN_REDUCED {
+    if reduced < MIN_TERMS {
         return None;
     }
     let rows: i64 = nest.axes.iter().filter(|a| !has(a)).map(|a| hint(a.extent)).product();
-    let constant = constant[buf.index()];
-    let unit = place.linear(operands.column.var).is_some_and(|(c, _)| c.is_one());
+    let constant = constants.is_buffer(buf);
+    let unit = place.linear(columns.column.var).is_some_and(|(c, _)| c.is_one());
     let mut inner: Vec<Axis> = nest.reduced.iter().filter(has).copied().collect();
     // In the order the left operand is walked: its largest steps first.
     inner.sort_by_key(|a| {
         std::cmp::Reverse(left_place.linear(a.var).map_or(0, |(c, _)| loops.facts.hint(c).unwrap_or(1 << 20)))
     });
-    let group = group(loops, nest, &operands, inner.last(), settings);
+    let group = group(loops, nest, &columns, inner.last(), settings);
     let is_far = |a: &Axis| place.linear(a.var).is_some_and(|(step, _)| hint(step).abs() >= FAR_ROWS);
     let is_near = unit && group == 1 && !nest.reduced.iter().any(is_far);
     if !constant && (rows < MIN_ROWS || is_near) {
         return None;
     }
     let outer: Vec<Axis> =
-        nest.axes.iter().filter(|a| has(a) && a.var != operands.column.var).copied().collect();
+        nest.axes.iter().filter(|a| has(a) && a.var != columns.column.var).copied().collect();
     let width = i64::from(settings.tile_columns);
-    let mut key = vec![operands.column.extent, Expr::int(outer.len() as i64), Expr::int(group)];
+    let mut key = vec![columns.column.extent, Expr::int(outer.len() as i64), Expr::int(group)];
     let numbered = |at: Expr| {
-        let at = at.replace(operands.column.var, Expr::named("column"));
+        let at = at.replace(columns.column.var, Expr::named("column"));
         let axes = outer.iter().chain(&inner).enumerate();
         axes.fold(at, |at, (i, a)| at.replace(a.var, Expr::named(&format!("axis{i}"))))
     };
@@ -156,14 +115,16 @@ fn wanted(loops: &Loops, at: usize, constant: &[bool], settings: &Settings) -> O
     key.extend(outer.iter().chain(&inner).map(|a| a.extent));
     let name = format!("{}_pack", loops.bufs[buf].name);
     let index = index.to_vec();
-    Some((key, Panel { operands, source: buf, index, outer, inner, width, group, name }))
+    Some((key, Panel { columns, source: buf, index, outer, inner, width, group, name }))
 }
 
 /// How many points of the reduced axis `last` a matrix instruction takes together: of products that are exact and of
 /// operands that both have that type, where the left one is contiguous along the axis.
-fn group(loops: &Loops, nest: &Nest, operands: &Operands, last: Option<&Axis>, settings: &Settings) -> i64 {
+fn group(loops: &Loops, nest: &Nest, columns: &Columns, last: Option<&Axis>, settings: &Settings) -> i64 {
     let operand = |at: usize| nest.body[at].op.element();
-    let (Some((left, index)), Some((right, _))) = (operand(operands.left), operand(operands.right)) else {
+    let (Some((left, index)), Some((right, _))) =
+        (operand(columns.contraction.lhs), operand(columns.contraction.rhs))
+    else {
         return 1;
     };
     let is_of = |dtype: Dtype| [left, right].iter().all(|&buf| loops.bufs[buf].dtype == dtype);
@@ -182,7 +143,7 @@ fn group(loops: &Loops, nest: &Nest, operands: &Operands, last: Option<&Axis>, s
 /// Extents of a panel's dimensions and the coordinates of an element, `tile` and `lane` being its column's parts, and
 /// `last` the value of the last inner axis.
 fn panel_index(panel: &Panel, tile: Expr, lane: Expr, last: Option<Expr>) -> (Vec<Expr>, Vec<Expr>) {
-    let tiles = panel.operands.column.extent.ceildiv(panel.width);
+    let tiles = panel.columns.column.extent.ceildiv(panel.width);
     let mut sizes: Vec<Expr> = panel.outer.iter().map(|a| a.extent).collect();
     let mut coords: Vec<Expr> = panel.outer.iter().map(|a| Expr::sym(a.var)).collect();
     sizes.push(tiles);
@@ -211,12 +172,12 @@ fn add_panel(loops: &mut Loops, panel: &Panel, names: &mut Names) -> (Buf, Nest)
     let source = &loops.bufs[panel.source];
     let dtype = source.dtype;
     let column = Expr::sym(tile) * panel.width + Expr::sym(lane);
-    let extent = panel.operands.column.extent;
+    let extent = panel.columns.column.extent;
     let whole = extent.as_int().is_some_and(|n| n % panel.width == 0);
     let mut guard = if whole { Vec::new() } else { vec![Rel::lt(column, extent)] };
     let of_source = |var, value| move |at: &Expr| at.replace(var, value);
     let mut source_index: Vec<Expr> =
-        panel.index.iter().map(of_source(panel.operands.column.var, column)).collect();
+        panel.index.iter().map(of_source(panel.columns.column.var, column)).collect();
     let mut axes = panel.outer.clone();
     axes.push(Axis { var: tile, extent: extent.ceildiv(panel.width) });
     axes.extend(&panel.inner);
@@ -257,7 +218,7 @@ fn is_multiple(extent: Expr, group: i64, facts: &Facts) -> bool {
 fn redirect(loops: &mut Loops, at: usize, panel: &Panel, packed: Buf) {
     let facts: Facts = loops.facts.clone();
     let Stmt::Nest(nest) = &mut loops.stmts[at] else { return };
-    let column = Expr::sym(panel.operands.column.var);
+    let column = Expr::sym(panel.columns.column.var);
     let last = panel.inner.last().filter(|_| panel.group > 1).copied();
     let (tile, lane) = (column.floordiv(panel.width), column.modulo(panel.width));
     let (_, index) = panel_index(panel, tile, lane, last.map(|a| Expr::sym(a.var)));
@@ -268,12 +229,12 @@ fn redirect(loops: &mut Loops, at: usize, panel: &Panel, packed: Buf) {
         for axis in nest.reduced.iter_mut().filter(|a| a.var == last.var) {
             axis.extent = last.extent.ceildiv(panel.group) * panel.group;
         }
-        if let InstOp::Load { guard, .. } = &mut nest.body[panel.operands.left].op {
+        if let InstOp::Load { guard, .. } = &mut nest.body[panel.columns.contraction.lhs].op {
             guard.push(Rel::lt(Expr::sym(last.var), last.extent));
         }
     }
     let facts = nest.facts(&facts);
-    if let InstOp::Load { buf, index: old, .. } = &mut nest.body[panel.operands.right].op {
+    if let InstOp::Load { buf, index: old, .. } = &mut nest.body[panel.columns.contraction.rhs].op {
         *buf = packed;
         *old = index.into_iter().map(|at| facts.simplify(at)).collect();
     }

@@ -4,7 +4,9 @@
 //! a border in memory does: filling it touches only the edges. An image that one nest computes is stored inside a
 //! larger buffer from the start; any other is copied there, when a product reads it often enough to pay for that.
 
-use super::{Edits, Names, Settings, Uses, names, pack};
+use super::{Edits, Names, Settings, names};
+use litz_analysis::constants::Constants;
+use litz_analysis::{Contraction, Uses};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar};
@@ -16,12 +18,12 @@ const MAX_GROWTH: i64 = 4;
 
 /// Gives images borders; returns how many.
 pub fn run(loops: &mut Loops, _: &Settings) -> usize {
-    // Of a constant the copy is made when the model is loaded.
-    let constant = super::constants(loops);
     let mut change = Change { uses: Uses::of(loops), names: Names::of(loops), edits: Edits::default() };
+    // Of a constant the copy is made when the model is loaded.
+    let constants = Constants::of(loops, &[], &change.uses);
     let images = guarded(loops);
     let pads = |&buf: &Buf| {
-        !constant[buf.index()] && in_place(loops, buf, &mut change) || copied(loops, buf, &mut change)
+        !constants.is_buffer(buf) && in_place(loops, buf, &mut change) || copied(loops, buf, &mut change)
     };
     let count = images.iter().copied().filter(pads).count();
     change.edits.apply(loops);
@@ -163,7 +165,7 @@ fn loads(loops: &Loops, buf: Buf, uses: &Uses) -> Vec<Load> {
     for &s in uses.readers(buf) {
         let Stmt::Nest(nest) = &loops.stmts[s] else { continue };
         let facts = nest.facts(&loops.facts);
-        let left = pack::operands(loops, nest).map(|o| o.left);
+        let left = Contraction::by_result(loops, nest).map(|columns| columns.contraction.lhs);
         for (i, inst) in nest.body.iter().enumerate() {
             let InstOp::Load { buf: b, index, guard, other } = &inst.op else { continue };
             if *b != buf {

@@ -3,7 +3,8 @@
 //! The blocks are independent points that threads can share. How many there are depends on sizes alone, so results are
 //! the same for any number of threads.
 
-use super::{Edits, Names, Settings, cse, names, pack};
+use super::{Edits, Names, Settings, cse, names};
+use litz_analysis::Contraction;
 use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
@@ -61,7 +62,7 @@ fn split(loops: &mut Loops, at: usize, names: &mut Names) -> Option<Vec<Nest>> {
     if reduces.is_empty()
         || narrow
         || positions && reduces.len() > 1
-        || pack::operands(loops, &nest).is_some()
+        || Contraction::by_result(loops, &nest).is_some()
     {
         return None;
     }

@@ -3,7 +3,9 @@
 //!
 //! Depthwise convolutions are the case that matters: their weights come as `[channel, tap]` and are read by channel.
 
-use super::{Edits, Names, Settings, constants};
+use super::{Edits, Names, Settings};
+use litz_analysis::Uses;
+use litz_analysis::constants::Constants;
 use litz_ir::Scalar;
 use litz_ir::graph::contiguous_strides;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
@@ -15,21 +17,17 @@ const MIN_READS: i64 = 4;
 
 /// Lays out constants anew; returns how many.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
-    let constant = constants(loops);
+    let constants = Constants::of(loops, &[], &Uses::of(loops));
     let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut made: HashMap<(Buf, Vec<Expr>, Vec<Expr>), Buf> = HashMap::new();
     for at in 0..loops.stmts.len() {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
         // What runs once, when the model is loaded, is not worth a copy.
-        let runs_at_load = nest.body.iter().all(|i| match i.op {
-            InstOp::Load { buf, .. } => constant.get(buf.0 as usize) == Some(&true),
-            _ => true,
-        });
-        let lanes = if runs_at_load { None } else { lane_axis(loops, nest) };
+        let lanes = if constants.is_statement(at) { None } else { lane_axis(loops, nest) };
         for load in 0..nest.body.len() {
             let Some(lane) = lanes else { break };
             let Stmt::Nest(nest) = &loops.stmts[at] else { break };
-            let Some(copy) = wanted(loops, nest, load, lane, &constant, settings) else { continue };
+            let Some(copy) = wanted(loops, nest, load, lane, &constants, settings) else { continue };
             let buf = *made.entry(copy.key()).or_insert_with(|| {
                 let (buf, nest) = add_copy(loops, &copy, &mut names);
                 edits.insert(at, Stmt::Nest(nest));
@@ -91,11 +89,11 @@ fn wanted(
     nest: &Nest,
     load: usize,
     lane: Axis,
-    constant: &[bool],
+    constants: &Constants,
     settings: &Settings,
 ) -> Option<Copy> {
     let InstOp::Load { buf, index, guard, .. } = &nest.body[load].op else { return None };
-    if !guard.is_empty() || constant.get(buf.0 as usize) != Some(&true) {
+    if !guard.is_empty() || !constants.is_buffer(*buf) {
         return None;
     }
     let place = loops.place(nest, *buf, index);

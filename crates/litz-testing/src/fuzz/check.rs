@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::slice;
 
 use litz::{Error, Options};
+use litz_analysis::legality;
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::loops::{BufKind, Loops, Nest, Stmt};
@@ -99,7 +100,7 @@ pub fn loops(loops: &Loops, call: &Call) {
             expect_sound(pass.name, &verify::loops::verify(&rewritten));
         }
         let outcome = litz_schedule::schedule(&rewritten, &target, &Heuristics::default());
-        expect_sound("schedule", &verify::schedule::verify_structure(&outcome.schedule, &rewritten));
+        expect_sound("schedule", &legality::verify_structure(&outcome.schedule, &rewritten));
         if let Some(realized) = realize(&rewritten, &outcome.schedule) {
             compare_with(&realized, slice::from_ref(call), slice::from_ref(&expected));
         }

@@ -1,5 +1,6 @@
 //! Reads any text as each of the five IRs: what parses prints and parses back, and what verifies runs.
 
+use litz_analysis::legality;
 use litz_ir::graph::Device;
 use litz_ir::loops::Loops;
 use litz_ir::{text, verify};
@@ -38,7 +39,7 @@ pub fn any_text(bytes: &[u8]) {
         check::loops(&loops, &call);
     }
     if let Some(schedule) = round_trip!(schedule, source) {
-        verify::schedule::verify(&schedule, &Loops::new("product", Device::Cpu));
+        legality::verify(&schedule, &Loops::new("product", Device::Cpu));
     }
     if let Some(kernel) = round_trip!(kernel, source)
         && verify::kernel::verify(&kernel).is_empty()
@@ -56,7 +57,7 @@ fn scheduled(loops: &str, schedule: &str, seed: &[u8]) {
     let (Some(loops), Some(schedule)) = (round_trip!(loops, loops), round_trip!(schedule, schedule)) else {
         return;
     };
-    if !verify::loops::verify(&loops).is_empty() || !verify::schedule::verify(&schedule, &loops).is_empty() {
+    if !verify::loops::verify(&loops).is_empty() || !legality::verify(&schedule, &loops).is_empty() {
         return;
     }
     let Some(call) = check::made_up(&loops, seed) else { return };

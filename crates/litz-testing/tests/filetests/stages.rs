@@ -3,6 +3,7 @@
 use crate::file::TestFile;
 use crate::settings::Settings;
 use litz::Text;
+use litz_analysis::legality;
 use litz_ir::graph::Graph;
 use litz_ir::loops::Loops;
 use litz_ir::schedule::Schedule;
@@ -159,7 +160,7 @@ pub fn prepared_loops(file: &TestFile, settings: &Settings) -> Result<Loops, Str
 pub fn given_schedule(file: &TestFile, loops: &Loops) -> Result<Option<Schedule>, String> {
     let Some(source) = file.texts.get(1) else { return Ok(None) };
     let Text::Schedule(schedule) = parse(source)? else { return Err("expected a schedule".into()) };
-    sound(&schedule, verify::schedule::verify(&schedule, loops))?;
+    sound(&schedule, legality::verify(&schedule, loops))?;
     Ok(Some(schedule))
 }
 
@@ -175,7 +176,7 @@ pub fn realized(loops: &Loops, schedule: &Schedule) -> Result<litz_codegen::Real
 
 fn automatic(loops: &Loops, settings: &Settings) -> Result<Schedule, String> {
     let schedule = litz_schedule::schedule(loops, &settings.info, &settings.options.heuristics).schedule;
-    sound(&schedule, verify::schedule::verify(&schedule, loops))?;
+    sound(&schedule, legality::verify(&schedule, loops))?;
     Ok(schedule)
 }
 

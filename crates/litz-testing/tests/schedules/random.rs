@@ -1,11 +1,11 @@
 //! Loops and decisions to a legal schedule: kernels of one or several nests, loops in any order and of every kind,
 //! split or not, tails with loops of their own, buffers in kernels, over others, in pools and memory of their own.
 
+use litz_analysis::legality;
 use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{
     KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
 };
-use litz_ir::verify;
 use litz_sym::{Expr, Sym};
 use litz_testing::choices::Choices;
 
@@ -377,7 +377,7 @@ impl Planner<'_, '_, '_> {
         let names: Vec<&String> = temps.map(|data| &data.name).collect();
         for (from, to) in names.iter().flat_map(|from| names.iter().map(move |to| (from, to))) {
             schedule.reuses.push(Reuse { from: from.to_string(), to: to.to_string() });
-            if !verify::schedule::verify(schedule, self.loops).is_empty() {
+            if !legality::verify(schedule, self.loops).is_empty() {
                 schedule.reuses.pop();
             }
         }

@@ -14,8 +14,9 @@ use std::collections::HashMap;
 use litz_sym::Expr;
 
 use super::{Around, Place, Verifier};
-use crate::loops::{Axis, Buf, InstOp, Loops, Nest, Span, Stmt, Touch, Visit};
-use crate::schedule::{LoopKind, Part};
+use crate::apart::{Touch, Visit};
+use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Span, Stmt};
+use litz_ir::schedule::{LoopKind, Part};
 
 /// A load or store of a leaf.
 struct Access<'a> {
@@ -81,7 +82,7 @@ impl Verifier<'_> {
         let mut accesses: HashMap<Buf, Vec<Access>> = HashMap::new();
         for (stmt, places) in self.placed.iter().enumerate() {
             let Stmt::Nest(nest) = &self.loops.stmts[stmt] else { continue };
-            let runs_in = nest.parts();
+            let runs_in = parts_of(nest);
             for place in places {
                 for (at, inst) in
                     nest.body.iter().enumerate().filter(|(at, _)| runs_in[*at].contains(&place.part))
@@ -143,18 +144,16 @@ fn shared(one: &Access, other: &Access, spans: &[Span]) -> Vec<Axis> {
         .collect()
 }
 
-impl Nest {
-    /// For each instruction, the parts of the nest in which a leaf runs it.
-    fn parts(&self) -> Vec<Vec<Part>> {
-        if !self.reduces() {
-            return vec![vec![Part::Whole]; self.body.len()];
-        }
-        let (after, varies) = (self.after_reduce(), self.varying());
-        let parts = |at: usize| match (after[at], varies[at]) {
-            (true, _) => vec![Part::Tail],
-            (false, true) => vec![Part::Body],
-            (false, false) => vec![Part::Body, Part::Tail],
-        };
-        (0..self.body.len()).map(parts).collect()
+/// For each instruction, the parts of the nest in which a leaf runs it.
+fn parts_of(nest: &Nest) -> Vec<Vec<Part>> {
+    if !nest.reduces() {
+        return vec![vec![Part::Whole]; nest.body.len()];
     }
+    let (after, varies) = (nest.after_reduce(), nest.varying());
+    let parts = |at: usize| match (after[at], varies[at]) {
+        (true, _) => vec![Part::Tail],
+        (false, true) => vec![Part::Body],
+        (false, false) => vec![Part::Body, Part::Tail],
+    };
+    (0..nest.body.len()).map(parts).collect()
 }

@@ -1,14 +1,14 @@
-//! The points that parts of nests take in their loops to what is wrong with them: each of its own once, running values by one
-//! thread, tiles together.
+//! Checks the points that parts of nests take in their loops: each of its own once, running values by one thread, tiles
+//! together.
 
 use std::collections::{HashMap, HashSet};
 
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
 use super::{Around, Place, Verifier};
-use crate::loops::{Axis, InstOp, Nest, Stmt};
-use crate::schedule::{Leaf, LoopKind, Part};
-use crate::verify::Report;
+use litz_ir::loops::{Axis, InstOp, Nest, Stmt};
+use litz_ir::schedule::{Leaf, LoopKind, Part};
+use litz_ir::verify::Report;
 
 impl Verifier<'_> {
     /// Every axis of the nest has a value, which takes each of its own once.

@@ -1,4 +1,4 @@
-//! A schedule and its loops program to what is wrong with the schedule.
+//! Verifies a schedule: reports where it would run something else than its loops program says, or cannot be proved not to.
 
 mod blocks;
 mod collisions;
@@ -11,11 +11,11 @@ use std::collections::{HashMap, HashSet};
 
 use litz_sym::{Expr, Sym};
 
-use crate::diag::Diags;
-use crate::ids::Id;
-use crate::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
-use crate::schedule::{KernelPlan, Leaf, LoopKind, Part, Schedule, Step, Tree};
-use crate::verify::Report;
+use litz_ir::diag::Diags;
+use litz_ir::ids::Id;
+use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
+use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Schedule, Step, Tree};
+use litz_ir::verify::Report;
 
 /// What is wrong with a schedule of `loops`, a program that verifies.
 ///

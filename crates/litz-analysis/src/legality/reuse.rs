@@ -1,4 +1,4 @@
-//! Buffers that are written over others to what could be read too late.
+//! Checks that a buffer which is reused in place is not read after it has been overwritten.
 //!
 //! All that reads the buffer that ends, in the kernel where the other begins, has to be done with an element before that is
 //! written. The nest that writes sees to it where its points read the elements that they write and no others. Of another
@@ -10,8 +10,10 @@ use std::collections::HashSet;
 use litz_sym::{Expr, Sym};
 
 use super::{Place, Verifier};
-use crate::loops::{self, Axis, Buf, InstOp, Nest, Span, Stmt};
-use crate::schedule::{Part, Reuse, Step};
+use crate::apart;
+use crate::collisions::colliding_axes;
+use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
+use litz_ir::schedule::{Part, Reuse, Step};
 
 /// A slug and what is wrong.
 type Problem = (&'static str, String);
@@ -168,7 +170,7 @@ impl<'a> Verifier<'a> {
         }
         let is_axis = |sym: Sym| nest.axes.iter().any(|axis| axis.var == sym);
         let is_known = |sym: &Sym| is_axis(*sym) || self.loops.facts.is_symbol_declared(*sym);
-        let is_own = nest.colliding_axes(self.loops).is_empty();
+        let is_own = colliding_axes(self.loops, nest).is_empty();
         if !is_own || !index.iter().all(|at| at.syms().iter().all(is_known)) {
             return problem("stores to elements that are not told by its axes");
         }
@@ -182,7 +184,7 @@ impl<'a> Verifier<'a> {
         let shared: Vec<Axis> = shared.map(|pair| pair.0.axis).collect();
         let [one, other] = [one, other].map(|(Visit { nest, place, .. }, at)| {
             let around = place.path.iter().map(|around| around.axis);
-            loops::Visit::new(self.loops, nest, &place.bind, around).and_then(|visit| visit.touch(at))
+            apart::Visit::new(self.loops, nest, &place.bind, around).and_then(|visit| visit.touch(at))
         });
         // What never happens touches nothing.
         one.is_none_or(|one| other.is_none_or(|other| one.is_apart(&shared, &other)))

@@ -1,6 +1,6 @@
 //! Says whether two accesses can only touch one place at the same point of the loops around both.
 
-use super::{Axis, InstOp, Loops, Nest};
+use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_sym::{Expr, Facts, Range, Rel, Sym};
 use std::rc::Rc;
 
@@ -233,8 +233,8 @@ fn is_less(a: Expr, b: Expr, facts: &Facts) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Stmt;
     use super::*;
+    use litz_ir::loops::Stmt;
 
     /// Whether two accesses of a buffer `x: f32[64, 512]` are apart in the first `shared` of these loops.
     fn are_apart(loops: &[(&str, i64)], shared: usize, one: &str, other: &str) -> bool {
@@ -248,7 +248,8 @@ mod tests {
             nest n [{}] {{ %0: f32 = load x[{one}] %1: f32 = load x[{other}] }} return }}",
             axes.join(", ")
         );
-        let program = crate::text::loops::parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
+        let program =
+            litz_ir::text::loops::parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
         let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
         let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
         let visit = Visit::new(&program, nest, &bind, nest.axes.iter().copied()).expect("there are points");
@@ -299,7 +300,8 @@ mod tests {
         let text = "loops @l on cpu { sym s58 in [0, 16] sym s48 in [2, 64] buf x: f32[s58, 4, s48, s48] = input
             nest n [g0 in 4*s58, g1 in s48, r in s48, q in s48] { %0: f32 = load x[floordiv(g0, 4), mod(g0, 4), g1, r]
             %1: f32 = load x[floordiv(g0, 4), mod(g0, 4), g1, q] } return }";
-        let program = crate::text::loops::parse(text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
+        let program =
+            litz_ir::text::loops::parse(text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
         let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
         let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
         let visit = Visit::new(&program, nest, &bind, nest.axes.iter().copied()).expect("there are points");

@@ -10,11 +10,12 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 
 use super::points::is_one;
 use super::{Around, Place, Verifier};
-use crate::dtype::Dtype;
-use crate::loops::{Inst, InstOp, Nest, Span, Stmt};
-use crate::scalar::ReduceOp;
-use crate::schedule::{LoopKind, Part};
-use crate::verify::Report;
+use crate::collisions::colliding_axes_of;
+use litz_ir::dtype::Dtype;
+use litz_ir::loops::{Inst, InstOp, Nest, Span, Stmt};
+use litz_ir::scalar::ReduceOp;
+use litz_ir::schedule::{LoopKind, Part};
+use litz_ir::verify::Report;
 
 impl Verifier<'_> {
     /// Reports every nest whose stores may meet out of order. Along the axes of regions, given by `spans`, order is
@@ -22,7 +23,7 @@ impl Verifier<'_> {
     pub(super) fn collisions(&mut self, spans: &[Span]) {
         for (at, (stmt, places)) in self.loops.stmts.iter().zip(&self.placed).enumerate() {
             let Stmt::Nest(nest) = stmt else { continue };
-            let mut colliding = nest.colliding_axes_of(self.loops, depends_on_order);
+            let mut colliding = colliding_axes_of(self.loops, nest, depends_on_order);
             let over: HashSet<Sym> =
                 spans.iter().filter(|span| span.stmts.contains(&at)).map(|span| span.over.var).collect();
             colliding.retain(|axis| !over.contains(axis));

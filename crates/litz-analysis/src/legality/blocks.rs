@@ -4,8 +4,8 @@
 use litz_sym::{Expr, Rel};
 
 use super::{Around, Verifier};
-use crate::loops::{InstOp, Nest};
-use crate::schedule::{Block, Leaf, LoopKind, Part, Step};
+use litz_ir::loops::{InstOp, Nest};
+use litz_ir::schedule::{Block, Leaf, LoopKind, Part, Step};
 
 impl Verifier<'_> {
     pub(super) fn block(&mut self, block: Block, leaf: &Leaf, nest: &Nest, step: usize) {

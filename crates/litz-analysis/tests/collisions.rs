@@ -1,5 +1,6 @@
 //! Checks along which axes points of a nest may store to one element: every index of a table, told by hand.
 
+use litz_analysis::collisions::colliding_axes;
 use litz_ir::loops::Stmt;
 use litz_ir::text;
 
@@ -26,7 +27,7 @@ fn colliding(axes: &str, indices: &[&str]) -> String {
     );
     let loops = text::loops::parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
     let [Stmt::Nest(nest)] = &loops.stmts[..] else { panic!("expected a nest") };
-    let axes = nest.colliding_axes(&loops);
+    let axes = colliding_axes(&loops, nest);
     axes.iter().map(|axis| axis.name()).collect::<Vec<_>>().join(" ")
 }
 

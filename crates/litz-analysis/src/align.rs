@@ -1,65 +1,91 @@
-//! A buffer that one nest stores and another touches, to axes of the one in terms of the other.
+//! Expresses the consumer's axes in terms of the loops that its producer runs in, by equating the coordinates at which they
+//! access a shared buffer.
 
-use crate::access::{accesses, substitute};
-use crate::fuse::Member;
-use crate::nest;
 use litz_ir::loops::{Axis, Buf, Loops, Nest};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
-/// Values of the consumer's axes in terms of a group's variables, and variables given up.
+use crate::access::{accesses, substitute};
+
+/// Values of the consumer's axes in terms of shared loops, and loops that cannot be shared.
 #[derive(Clone, Default)]
-pub struct Mapping {
+pub struct DomainMap {
     /// Axis of the consumer, and its value.
     pub bind: Vec<(Sym, Expr)>,
-    /// Variables of the group that the consumer's points do not determine.
+    /// Variables of shared loops that the consumer's points do not determine.
     pub dropped: Vec<Sym>,
 }
 
-impl Mapping {
+/// Loops that statements are to share.
+#[derive(Clone, Copy)]
+pub struct Shared<'a> {
+    /// The program.
+    pub loops: &'a Loops,
+    /// The loops.
+    pub axes: &'a [Axis],
+    /// What is known of their variables and of the axes of the consumer.
+    pub facts: &'a Facts,
+}
+
+impl DomainMap {
     /// Whether `pairs` give no axis two values, and the variable `shared` to no other axes than before: a consumer that
     /// reads two rows of a buffer has no one row to share.
     fn agrees(&self, shared: Sym, pairs: &[(Sym, Expr)]) -> bool {
         let is_other = |bound: &(Sym, Expr)| pairs.iter().all(|p| p.0 != bound.0) && !bound.1.has_sym(shared);
         self.bind.iter().all(|bound| pairs.contains(bound) || is_other(bound))
     }
+
+    /// The map without loops that cannot be shared: a loop that determines no axis of the consumer would run it
+    /// several times over, and an axis is the consumer's own unless all loops in its value are shared.
+    pub fn drop_unshared(self, shared: &[Axis]) -> DomainMap {
+        let DomainMap { mut bind, mut dropped } = self;
+        loop {
+            let before = dropped.len();
+            bind.retain(|(_, e)| !dropped.iter().any(|d| e.has_sym(*d)));
+            for axis in shared {
+                let is_used = bind.iter().any(|(_, e)| e.has_sym(axis.var));
+                if !is_used && !axis.extent.is_one() && !dropped.contains(&axis.var) {
+                    dropped.push(axis.var);
+                }
+            }
+            if dropped.len() == before {
+                return DomainMap { bind, dropped };
+            }
+        }
+    }
 }
 
-/// Equates coordinates of `buf` as `member` stores them with those of every load and store of it in `consumer`, for
-/// each of the group's variables `outer`; drops those of unknown coordinates. `facts` bound the variables and the axes of
-/// the consumer.
-pub fn relate(
-    loops: &Loops,
-    outer: &[Axis],
-    member: &Member,
+/// Equates the coordinates of `buf` as the producer stores them, its axes bound to shared loops, with those of every load
+/// and store of it in `consumer`. Adds to `map` the values that this gives the consumer's axes, and the loops for
+/// which it gives none.
+pub fn align_domains(
+    shared: Shared<'_>,
+    (producer, bound): (&Nest, &[(Sym, Expr)]),
     buf: Buf,
     consumer: &Nest,
-    facts: &Facts,
-    mapping: &mut Mapping,
+    map: &mut DomainMap,
 ) {
-    let producer = nest(loops, member.stmt);
+    let Shared { loops, axes, .. } = shared;
     let touched: Vec<Vec<Expr>> =
         accesses(loops, consumer).into_iter().filter(|a| a.buf == buf).map(|a| a.index).collect();
     for store in accesses(loops, producer).iter().filter(|a| a.store && a.buf == buf) {
-        let stored: Vec<Expr> = store.index.iter().map(|&at| substitute(at, &member.bind)).collect();
+        let stored: Vec<Expr> = store.index.iter().map(|&at| substitute(at, bound)).collect();
         for touched in &touched {
-            for axis in outer {
+            for axis in axes {
                 let dims: Vec<usize> = (0..stored.len()).filter(|&d| stored[d].has_sym(axis.var)).collect();
-                let related = match dims.as_slice() {
-                    [d] => touched
-                        .get(*d)
-                        .and_then(|touched| equate(stored[*d], *touched, consumer, outer, facts)),
+                let aligned = match dims.as_slice() {
+                    [d] => touched.get(*d).and_then(|touched| equate(stored[*d], *touched, consumer, shared)),
                     _ => None,
                 };
-                match related {
-                    Some(pairs) if mapping.agrees(axis.var, &pairs) => {
+                match aligned {
+                    Some(pairs) if map.agrees(axis.var, &pairs) => {
                         for pair in pairs {
-                            if !mapping.bind.contains(&pair) {
-                                mapping.bind.push(pair);
+                            if !map.bind.contains(&pair) {
+                                map.bind.push(pair);
                             }
                         }
                     }
-                    _ if axis.extent.is_one() || mapping.dropped.contains(&axis.var) => {}
-                    _ => mapping.dropped.push(axis.var),
+                    _ if axis.extent.is_one() || map.dropped.contains(&axis.var) => {}
+                    _ => map.dropped.push(axis.var),
                 }
             }
         }
@@ -67,14 +93,9 @@ pub fn relate(
 }
 
 /// Axes of `consumer` that make its coordinate `touched` equal the producer's `stored`, over all points.
-fn equate(
-    stored: Expr,
-    touched: Expr,
-    consumer: &Nest,
-    outer: &[Axis],
-    facts: &Facts,
-) -> Option<Vec<(Sym, Expr)>> {
-    let extent_of = |s: Sym| outer.iter().find(|o| o.var == s).map(|o| o.extent);
+fn equate(stored: Expr, touched: Expr, consumer: &Nest, shared: Shared<'_>) -> Option<Vec<(Sym, Expr)>> {
+    let Shared { axes, facts, .. } = shared;
+    let extent_of = |s: Sym| axes.iter().find(|o| o.var == s).map(|o| o.extent);
     // The producer's own axes are not shared.
     let is_size = |s: Sym| facts.extent_of(s).is_none() && facts.is_symbol_declared(s);
     if stored.syms().into_iter().any(|s| extent_of(s).is_none() && !is_size(s)) {
@@ -85,12 +106,12 @@ fn equate(
         return None;
     }
     let extent = facts.simplify(stored.subst(&|s| extent_of(s).map(|n| n - 1)) + 1);
-    digits(touched, &consumer.axes, stored, extent, facts)
+    mixed_radix(touched, &consumer.axes, stored, extent, facts)
 }
 
 /// Solves `touched == value`, where 0 <= value < `extent`, for axes that count `touched` as digits: `x`, or `n*x + y`
 /// with y < n.
-fn digits(
+fn mixed_radix(
     touched: Expr,
     axes: &[Axis],
     value: Expr,

@@ -1,12 +1,12 @@
-//! Where buffers are, as a schedule says, to what is wrong with it: local to a kernel, or at a place in a pool.
+//! Checks where a schedule puts buffers: local to a kernel, or at a place in a pool.
 
 use std::collections::HashSet;
 
 use litz_sym::{Expr, Rel, Sym};
 
 use super::Verifier;
-use crate::loops::{Buf, BufKind};
-use crate::schedule::{KernelPlan, Pool, Step};
+use litz_ir::loops::{Buf, BufKind};
+use litz_ir::schedule::{KernelPlan, Pool, Step};
 
 /// A part of a pool.
 struct Piece<'a> {

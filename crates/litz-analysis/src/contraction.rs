@@ -1,0 +1,247 @@
+//! Reads nests as contractions: sums of products of two loads, with axes that only one of the two has.
+
+use litz_ir::ids::Id;
+use litz_ir::loops::{Axis, InstOp, Loops, Nest};
+use litz_ir::{Dtype, ReduceOp, ScalarOp};
+use litz_sym::{Expr, Facts, Sym};
+
+use crate::access::{Step, step};
+
+/// Terms of a sum below which a contraction is left to generic loops: a register tile would spend its time starting.
+pub const MIN_TERMS: i64 = 4;
+
+/// A nest read as sums of products of two loads. Its reduced axes are K; outer axes that both loads have count a batch.
+///
+/// ```text
+/// nest n0 [i in 8, j in 32 | k in 16] {
+///   %0: f32 = load x[i, k]          the left operand, with i along M
+///   %1: f32 = load w[j, k]          the right one, with j along N
+///   %2: f32 = mul %0, %1
+///   %3: f32 = reduce.sum %2
+///   store y[i, j] = %3
+/// }
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct Contraction {
+    /// Position of the left operand's load.
+    pub lhs: usize,
+    /// Position of the right operand's load.
+    pub rhs: usize,
+    /// Outer axes that only the left operand has, in its index or its guards.
+    pub m: Vec<Axis>,
+    /// Outer axes that only the right operand has.
+    pub n: Vec<Axis>,
+}
+
+/// A contraction, and the axis of N that vectors run along.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Columns {
+    /// Which load is which operand.
+    pub contraction: Contraction,
+    /// One of N.
+    pub column: Axis,
+    /// The reduced axis whose neighbours are side by side within each column of the right operand, in groups that matrix
+    /// instructions take.
+    pub grouped: Option<Sym>,
+}
+
+impl Contraction {
+    /// The sums of products that the nest computes, either factor taken as the left operand. `None` where sums of products
+    /// are not all it reduces to, or where a factor is not a load, converted perhaps.
+    pub fn of(nest: &Nest) -> Option<[Contraction; 2]> {
+        let mut reduces = nest.body.iter().filter(|inst| inst.op.is_reduction());
+        let (Some(reduce), None) = (reduces.next(), reduces.next()) else { return None };
+        let InstOp::Reduce(ReduceOp::Sum, value) = reduce.op else { return None };
+        let InstOp::Op(ScalarOp::Mul, factors) = &nest.body.get(value.index())?.op else { return None };
+        let &[a, b] = factors.as_slice() else { return None };
+        let (a, b) = (source_load(nest, a.index())?, source_load(nest, b.index())?);
+        let only = |own: usize, other: usize| -> Vec<Axis> {
+            let is_own = |axis: &&Axis| mentions(nest, own, axis.var) && !mentions(nest, other, axis.var);
+            nest.axes.iter().filter(is_own).copied().collect()
+        };
+        let contraction = |lhs, rhs| Contraction { lhs, rhs, m: only(lhs, rhs), n: only(rhs, lhs) };
+        Some([contraction(a, b), contraction(b, a)])
+    }
+
+    /// The contraction that a nest is, with the columns that its right operand is to be laid out for: those whose neighbours are
+    /// neighbours in the result, if there are any. None where data chooses elements of an operand, since these differ
+    /// from row to row.
+    pub fn by_result(loops: &Loops, nest: &Nest) -> Option<Columns> {
+        let both = Contraction::of(nest)?;
+        let is_chosen = |at: usize| {
+            nest.body
+                .iter()
+                .any(|inst| matches!(inst.op, InstOp::Bind { sym, .. } if mentions(nest, at, sym)))
+        };
+        if is_chosen(both[0].lhs) || is_chosen(both[0].rhs) {
+            return None;
+        }
+        let is_guarded =
+            |at: usize| matches!(&nest.body[at].op, InstOp::Load { guard, .. } if !guard.is_empty());
+        let is_unit = |column: &Axis| {
+            nest.body.iter().any(|inst| match &inst.op {
+                InstOp::Store { buf, index, .. } => {
+                    step(loops.place(nest, *buf, index), column.var) == Step::Unit
+                }
+                _ => false,
+            })
+        };
+        // A guarded operand is a padded image: it stays on the left. Of N, the axis with the smallest steps in the result
+        // becomes the column.
+        let mut best: Option<(bool, Columns)> = None;
+        for contraction in both.into_iter().filter(|contraction| !is_guarded(contraction.rhs)) {
+            for &column in &contraction.n {
+                let is_unit = is_unit(&column);
+                if best.as_ref().is_none_or(|best| is_unit && !best.0) {
+                    let contraction = contraction.clone();
+                    best = Some((is_unit, Columns { contraction, column, grouped: None }));
+                }
+            }
+        }
+        best.map(|best| best.1)
+    }
+
+    /// The contraction that a nest is, with columns that are contiguous in the right operand in aligned runs of `width`, or
+    /// groups of whose terms are, as matrix instructions take them. `groups` says how many terms these take for
+    /// each type of both operands, and `suits` which axes may be columns.
+    pub fn by_operand(
+        loops: &Loops,
+        nest: &Nest,
+        width: u32,
+        groups: &[(Dtype, u32)],
+        suits: impl Fn(&Axis) -> bool,
+    ) -> Option<Columns> {
+        let both = Contraction::of(nest)?;
+        let facts = nest.facts(&loops.facts);
+        for contraction in both {
+            let InstOp::Load { buf, index, guard, .. } = &nest.body[contraction.rhs].op else { return None };
+            let place = loops.place(nest, *buf, index);
+            let is_guarded = |sym: Sym| guard.iter().any(|rel| rel.lhs.has_sym(sym) || rel.rhs.has_sym(sym));
+            let found =
+                contraction.n.iter().filter(|axis| !is_guarded(axis.var) && suits(axis)).find_map(|&axis| {
+                    if step_in_runs(place, axis.var, width, &facts) == Step::Unit {
+                        return Some((axis, None));
+                    }
+                    let grouped = contraction.grouped(loops, nest, axis.var, (width, groups), &facts)?;
+                    Some((axis, Some(grouped)))
+                });
+            if let Some((column, grouped)) = found {
+                return Some(Columns { contraction, column, grouped });
+            }
+        }
+        None
+    }
+
+    /// Whether both operands are of that type as they lie in memory.
+    pub fn is_of(&self, loops: &Loops, nest: &Nest, dtype: Dtype) -> bool {
+        [self.lhs, self.rhs].iter().all(|&at| match nest.body[at].op {
+            InstOp::Load { buf, .. } => loops.bufs[buf].dtype == dtype,
+            _ => false,
+        })
+    }
+
+    /// The reduced axis of which each column within a run holds a group of neighbours, as large as the matrix instructions
+    /// for the operands' type want it. The left operand is contiguous along it.
+    fn grouped(
+        &self,
+        loops: &Loops,
+        nest: &Nest,
+        column: Sym,
+        (width, groups): (u32, &[(Dtype, u32)]),
+        facts: &Facts,
+    ) -> Option<Sym> {
+        let place = |at: usize| nest.body[at].op.element().map(|(buf, index)| loops.place(nest, buf, index));
+        let (a, b) = (place(self.lhs)?, place(self.rhs)?);
+        let &(_, group) = groups.iter().find(|group| self.is_of(loops, nest, group.0))?;
+        let (width, group) = (i64::from(width), i64::from(group));
+        let [tile, lane, number, element] = ["tile", "lane", "group", "element"].map(Sym::new);
+        let mut facts = facts.clone();
+        facts.declare_index(lane, Expr::int(width));
+        facts.declare_index(element, Expr::int(group));
+        facts.declare_index(tile, Expr::int(1 << 40));
+        facts.declare_index(number, Expr::int(1 << 40));
+        let b = b.replace(column, Expr::sym(tile) * width + Expr::sym(lane));
+        let is_grouped = |axis: Sym| {
+            let split = facts.simplify(b.replace(axis, Expr::sym(number) * group + Expr::sym(element)));
+            step(split, element) == Step::Unit && step(split, lane) == Step::Far(Expr::int(group))
+        };
+        let mut contiguous =
+            nest.reduced.iter().map(|axis| axis.var).filter(|&axis| step(a, axis) == Step::Unit);
+        contiguous.find(|&axis| is_grouped(axis))
+    }
+}
+
+/// The step of `place` along `var` inside aligned runs of `width`.
+fn step_in_runs(place: Expr, var: Sym, width: u32, facts: &Facts) -> Step {
+    if step(place, var) == Step::Unit {
+        return Step::Unit;
+    }
+    let (tile, lane) = (Sym::new("tile"), Sym::new("lane"));
+    let mut facts = facts.clone();
+    facts.declare_index(lane, Expr::int(i64::from(width)));
+    facts.declare_index(tile, Expr::int(1 << 40));
+    let split = Expr::sym(tile) * i64::from(width) + Expr::sym(lane);
+    step(facts.simplify(place.replace(var, split)), lane)
+}
+
+/// Whether an expression of the instruction at position `at` has that symbol.
+fn mentions(nest: &Nest, at: usize, sym: Sym) -> bool {
+    nest.body[at].op.exprs().iter().any(|e| e.has_sym(sym))
+}
+
+/// The load that a value comes from, through conversions.
+fn source_load(nest: &Nest, at: usize) -> Option<usize> {
+    match &nest.body.get(at)?.op {
+        InstOp::Load { .. } => Some(at),
+        InstOp::Cast(value) if value.index() < at => source_load(nest, value.index()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use litz_ir::loops::Stmt;
+
+    fn parsed(text: &str) -> Loops {
+        litz_ir::text::loops::parse(text).expect("the text is a program")
+    }
+
+    fn contractions(loops: &Loops) -> Option<[Contraction; 2]> {
+        let Stmt::Nest(nest) = &loops.stmts[0] else { panic!("expected a nest") };
+        Contraction::of(nest)
+    }
+
+    const PRODUCT: &str = "loops @l on cpu {
+  buf x: bf16[3, 8, 16] = input
+  buf w: f32[3, 32, 16] = input
+  buf y: f32[3, 8, 32]
+  nest n0 [b in 3, i in 8, j in 32 | k in 16] {
+    %0: bf16 = load x[b, i, k]
+    %1: f32 = cast %0
+    %2: f32 = load w[b, j, k]
+    %3: f32 = mul %1, %2
+    %4: f32 = reduce.sum %3
+    store y[b, i, j] = %4
+  }
+  return y
+}
+";
+
+    #[test]
+    fn either_factor_may_be_the_left_operand() {
+        let loops = parsed(PRODUCT);
+        let names = |axes: &[Axis]| axes.iter().map(|axis| axis.var.name().to_owned()).collect::<Vec<_>>();
+        let all = contractions(&loops).expect("the nest is a contraction");
+        let seen = all.map(|c| (c.lhs, c.rhs, names(&c.m), names(&c.n)));
+        let [i, j] = ["i", "j"].map(|name| vec![name.to_owned()]);
+        assert_eq!(seen, [(0, 2, i.clone(), j.clone()), (2, 0, j, i)]);
+    }
+
+    #[test]
+    fn sums_of_anything_else_are_none() {
+        assert!(contractions(&parsed(&PRODUCT.replace("reduce.sum", "reduce.max"))).is_none());
+        assert!(contractions(&parsed(&PRODUCT.replace("= mul", "= add"))).is_none());
+        assert!(contractions(&parsed(&PRODUCT.replace("%1: f32 = cast", "%1: f32 = exp"))).is_none());
+    }
+}

@@ -1,0 +1,32 @@
+//! Answers questions about loops programs, each in one place, and proves by the answers that a schedule keeps a program's results.
+//!
+//! Passes and the scheduler ask to decide; the verifier of schedules ([`legality`]) asks again, of the text of the schedule
+//! alone, to prove. Nothing here knows a target or changes a program.
+//!
+//! | module | question |
+//! |---|---|
+//! | [`uses`] | which statements read and write a buffer? |
+//! | [`access`] | where in memory does a nest load and store, and how fast does it move there? |
+//! | [`constants`] | what depends on the model alone, so that it can run when the model is loaded? |
+//! | [`dependences`] | which statements have to run before which? |
+//! | [`collisions`] | along which axes may two points store to one element? |
+//! | [`apart`] | may two accesses meet in different iterations of the loops around both? |
+//! | [`align`] | which axes of a consumer follow from the axes of its producer? |
+//! | [`contraction`] | is a nest a sum of products of two operands, and which axes has each? |
+//! | [`legality`] | does a schedule keep all of this? |
+
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod align;
+pub mod apart;
+pub mod collisions;
+pub mod constants;
+pub mod contraction;
+pub mod dependences;
+pub mod legality;
+pub mod uses;
+
+pub use contraction::Contraction;
+pub use dependences::Dependences;
+pub use uses::Uses;
