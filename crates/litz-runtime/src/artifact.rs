@@ -62,7 +62,7 @@ pub fn write(path: &Path, parts: &Parts<'_>, executable: &Executable) -> Result<
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let unfinished = path.with_file_name(name);
-    let written = executable.with_memory(|constants, kept| {
+    let written = executable.with_memory(|constants, kept| -> io::Result<()> {
         let frozen = freeze::freeze(parts.program, constants, kept);
         let launched = freeze::launched(&frozen.program);
         let kernels: Vec<&Kernel> =
@@ -70,7 +70,7 @@ pub fn write(path: &Path, parts: &Parts<'_>, executable: &Executable) -> Result<
         let mut out = BufWriter::new(File::create(&unfinished)?);
         write_sections(&mut out, parts, &frozen.program, &kernels, &frozen.weights)?;
         out.into_inner()?.sync_all()
-    });
+    })?;
     let written = written.and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
         // It may not even have been created.

@@ -1,24 +1,34 @@
-//! Launches kernels: one interface to the reference device and to native code.
+//! Defines what runs kernels: memory, streams of launches and copies, events.
+//!
+//! Everything is enqueued on a [`Stream`] and happens in the order of that stream, at any time up to [`Stream::wait`], which
+//! is also where errors are. A device either works in the host's memory or has memory of its own, which the host reaches
+//! by copies alone. A CPU needs none of this and pays nothing for it: its streams do everything at once.
 
+mod at_once;
+mod buffer;
+mod native;
+
+use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
-use litz_ir::kernel::Kernel;
-
+use crate::arena::OutOfMemory;
 use crate::error::RunError;
-use crate::object::LoadedObject;
-use crate::pool::ThreadPool;
+pub use at_once::{AtOnce, RunsAtOnce};
+pub use buffer::Buffer;
+pub use native::{KernelFn, NativeDevice};
 
 /// A kernel of a device, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelId(pub usize);
 
-/// One run of a kernel over its whole grid.
-#[derive(Debug)]
+/// One run of a kernel over its whole grid. The lists are the caller's and may change as soon as the launch is enqueued; the
+/// memories that they name are in use until it has ended.
+#[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     /// Which kernel.
     pub kernel: KernelId,
-    /// One memory for each parameter, of the parameter's extent.
+    /// One memory for each parameter, of the parameter's extent, in the device's space.
     pub args: &'a [*mut u8],
     /// One value for each size symbol.
     pub sizes: &'a [i64],
@@ -32,6 +42,26 @@ pub struct Launch<'a> {
     pub scratch_stride: usize,
 }
 
+/// Where a memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// The host's memory.
+    Host,
+    /// The memory of the device, if it has its own.
+    Device,
+}
+
+/// Bytes to be copied from one memory to another, or within one; they may overlap.
+#[derive(Clone, Copy, Debug)]
+pub struct Copy {
+    /// What is read.
+    pub from: (Space, *const u8),
+    /// What is written.
+    pub to: (Space, *mut u8),
+    /// How many bytes.
+    pub bytes: usize,
+}
+
 /// Something that runs kernels, with the kernels of a program loaded.
 pub trait Device: Send + Sync {
     /// The kernel of that name.
@@ -40,200 +70,71 @@ pub trait Device: Send + Sync {
     /// How many pieces of scratch memory a launch needs; 0 where the device has its own.
     fn concurrency(&self) -> usize;
 
-    /// Runs a kernel and returns when it has ended. May be called from several threads at once.
+    /// Its own memory, in which arguments and scratch memory of launches have to lie. `None` where the host's will do.
+    fn memory(&self) -> Option<Arc<dyn DeviceMemory>>;
+
+    /// A stream on which nothing is enqueued. What different streams do may happen at the same time.
     ///
     /// # Errors
-    /// [`RunError::BadIndex`] when a value that the kernel computes is no valid index; memories it writes then have
-    /// undefined contents.
-    ///
-    /// # Safety
-    /// Arguments and scratch memory are as [`Launch`] says, valid for the extents that the kernel declares under
-    /// `sizes`. Nobody else touches what the kernel writes, or writes what it reads, until this returns.
-    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), RunError>;
+    /// When the device has no more.
+    fn stream(&self) -> Result<Box<dyn Stream>, RunError>;
 }
 
-/// Native code of a kernel: runs grid points `begin..end`. Where a `bind` fails, it writes the check's index plus 1
-/// to `status` and goes on or stops, without touching memory outside of its arguments.
-pub type KernelFn = unsafe extern "C" fn(
-    args: *const *mut u8,
-    sizes: *const i64,
-    begin: i64,
-    end: i64,
-    scratch: *mut u8,
-    status: *mut i64,
-);
-
-/// Native code on the threads of a pool.
-pub struct NativeDevice {
-    kernels: Vec<NativeKernel>,
-    pool: Arc<ThreadPool>,
-    /// Keeps the code mapped.
-    _objects: Vec<Arc<LoadedObject>>,
-}
-
-struct NativeKernel {
-    name: String,
-    checks: Vec<String>,
-    /// Points of one chunk.
-    grain: i64,
-    function: KernelFn,
-}
-
-impl NativeDevice {
-    /// Finds the code of each kernel, a function of the kernel's name, in `objects`.
+/// Memory that the host cannot access: addresses in it mean something to the device alone.
+pub trait DeviceMemory: Send + Sync {
+    /// Takes `bytes` of it, at an address that is a multiple of 64. `bytes` is not 0.
     ///
     /// # Errors
-    /// [`RunError::Bug`] when no object has a function of a kernel's name.
+    /// When there is no room.
+    fn allocate(&self, bytes: usize) -> Result<*mut u8, OutOfMemory>;
+
+    /// Gives back what begins there.
     ///
     /// # Safety
-    /// These functions are of type [`KernelFn`] and do what the kernels say.
-    pub unsafe fn new(
-        kernels: &[Kernel],
-        objects: Vec<Arc<LoadedObject>>,
-        pool: Arc<ThreadPool>,
-    ) -> Result<NativeDevice, RunError> {
-        let mut functions = Vec::with_capacity(kernels.len());
-        for kernel in kernels {
-            let code = objects.iter().find_map(|object| object.get(&kernel.name));
-            let code = code
-                .ok_or_else(|| RunError::bug(format!("kernel @{}", kernel.name), "it has no native code"))?;
-            // SAFETY: of that type by the contract.
-            functions.push((kernel, unsafe { std::mem::transmute::<*const u8, KernelFn>(code) }));
-        }
-        // SAFETY: the functions do what the kernels say by the contract, and stay mapped with the objects.
-        let device = unsafe { NativeDevice::from_functions(&functions, pool) };
-        Ok(NativeDevice { _objects: objects, ..device })
-    }
+    /// It was allocated here, and nothing that is enqueued uses it.
+    unsafe fn free(&self, start: *mut u8);
+}
 
-    /// Takes functions that are already there.
+/// Work for a device, in order. After an error nothing more of it has to happen, and memories that it was to write have
+/// undefined contents, until [`Stream::wait`] has returned the error. Dropping a stream waits for it.
+pub trait Stream: Send {
+    /// Enqueues a launch.
     ///
     /// # Safety
-    /// Each function does what its kernel says, and stays valid as long as the device.
-    pub unsafe fn from_functions(functions: &[(&Kernel, KernelFn)], pool: Arc<ThreadPool>) -> NativeDevice {
-        let kernels = functions.iter().map(|&(kernel, function)| NativeKernel {
-            name: kernel.name.clone(),
-            checks: kernel.checks.clone(),
-            grain: i64::try_from(kernel.grain).unwrap_or(i64::MAX).max(1),
-            function,
-        });
-        NativeDevice { kernels: kernels.collect(), pool, _objects: Vec::new() }
-    }
-}
+    /// Arguments and scratch memory are as [`Launch`] says, valid for the extents that the kernel declares under `sizes`, in
+    /// the order of the stream. Until the launch has ended, nobody outside of the stream touches what the kernel writes, or
+    /// writes what it reads.
+    unsafe fn launch(&mut self, launch: &Launch<'_>);
 
-impl Device for NativeDevice {
-    fn find(&self, name: &str) -> Option<KernelId> {
-        self.kernels.iter().position(|kernel| kernel.name == name).map(KernelId)
-    }
-
-    fn concurrency(&self) -> usize {
-        self.pool.threads().min(MAX_PIECES)
-    }
-
-    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), RunError> {
-        let kernel = &self.kernels[launch.kernel.0];
-        let chunks = launch.points.max(0).unsigned_abs().div_ceil(kernel.grain.unsigned_abs());
-        let points = launch.points;
-        let shared = SharedLaunch {
-            launch,
-            failed: AtomicI64::new(i64::MAX),
-            scratch: Pieces::new(self.concurrency()),
-        };
-        let run_chunk = |chunk: usize| {
-            let begin = chunk as i64 * kernel.grain;
-            let end = begin.saturating_add(kernel.grain).min(points);
-            // SAFETY: the caller's promise covers every range of grid points.
-            unsafe { shared.run(kernel.function, begin, end) };
-        };
-        match usize::try_from(chunks).unwrap_or(usize::MAX) {
-            0 => return Ok(()),
-            1 => run_chunk(0),
-            chunks => self.pool.run(chunks, &run_chunk),
-        }
-        match shared.failed.into_inner() {
-            i64::MAX => Ok(()),
-            failed => Err(bad_index(kernel, failed)),
-        }
-    }
-}
-
-fn bad_index(kernel: &NativeKernel, status: i64) -> RunError {
-    let check = usize::try_from(status - 1).ok().and_then(|check| kernel.checks.get(check));
-    match check {
-        Some(check) => RunError::BadIndex { kernel: kernel.name.clone(), check: check.clone() },
-        None => RunError::bug(format!("kernel @{}", kernel.name), format!("its code gave status {status}")),
-    }
-}
-
-/// A launch as its chunks see it.
-struct SharedLaunch<'a> {
-    launch: &'a Launch<'a>,
-    /// Smallest status other than 0 that a chunk gave.
-    failed: AtomicI64,
-    scratch: Pieces,
-}
-
-// SAFETY: the launch's pointers may be used from any thread by the promise of whoever launches; chunks write
-// disjoint elements, and each holds a piece of scratch memory of its own.
-unsafe impl Sync for SharedLaunch<'_> {}
-
-impl SharedLaunch<'_> {
+    /// Enqueues a copy.
+    ///
     /// # Safety
-    /// The launch is valid, and `function` belongs to its kernel.
-    unsafe fn run(&self, function: KernelFn, begin: i64, end: i64) {
-        let launch = self.launch;
-        let mut status = 0;
-        let mut call = |scratch| {
-            // SAFETY: by the contract; the scratch memory is ours until we give it back.
-            unsafe {
-                function(launch.args.as_ptr(), launch.sizes.as_ptr(), begin, end, scratch, &mut status)
-            };
-        };
-        if launch.scratch_bytes == 0 {
-            call(launch.scratch);
-        } else {
-            let piece = self.scratch.take();
-            call(launch.scratch.wrapping_add(piece * launch.scratch_stride));
-            self.scratch.give_back(piece);
-        }
-        if status != 0 {
-            self.failed.fetch_min(status, Ordering::Relaxed);
-        }
-    }
+    /// Both memories are as large as the copy says and stay valid until it has ended; as for launches, nobody else touches
+    /// what it writes or writes what it reads.
+    unsafe fn copy(&mut self, copy: Copy);
+
+    /// An event that happens when all that is enqueued so far has ended.
+    ///
+    /// # Errors
+    /// When the device has no more.
+    fn record(&mut self) -> Result<Arc<dyn Event>, RunError>;
+
+    /// What is enqueued from here on begins after the event has happened, which may be one of another stream or device.
+    fn wait_for(&mut self, event: &Arc<dyn Event>);
+
+    /// Returns when all that is enqueued has ended.
+    ///
+    /// # Errors
+    /// The first error since the last wait, such as [`RunError::BadIndex`] when a value that a kernel computed is no valid
+    /// index.
+    fn wait(&mut self) -> Result<(), RunError>;
 }
 
-/// Most threads that get scratch memory at once; more wait for a piece.
-const MAX_PIECES: usize = 1024;
+/// A point in the work of a stream.
+pub trait Event: Any + Send + Sync {
+    /// Returns when it has happened.
+    fn wait(&self);
 
-/// Which pieces of scratch memory are taken, one bit each.
-struct Pieces {
-    taken: [AtomicU64; MAX_PIECES / 64],
-    count: usize,
-}
-
-impl Pieces {
-    fn new(count: usize) -> Pieces {
-        Pieces { taken: [const { AtomicU64::new(0) }; MAX_PIECES / 64], count }
-    }
-
-    /// The number of a piece that nobody holds.
-    fn take(&self) -> usize {
-        loop {
-            for (at, word) in self.taken.iter().enumerate().take(self.count.div_ceil(64)) {
-                let free = word.load(Ordering::Relaxed).trailing_ones() as usize;
-                let piece = 64 * at + free;
-                // Acquires what the previous holder released: the piece is reused memory.
-                if free < 64
-                    && piece < self.count
-                    && word.fetch_or(1 << free, Ordering::Acquire) >> free & 1 == 0
-                {
-                    return piece;
-                }
-            }
-            std::hint::spin_loop();
-        }
-    }
-
-    fn give_back(&self, piece: usize) {
-        self.taken[piece / 64].fetch_and(!(1 << (piece % 64)), Ordering::Release);
-    }
+    /// The time between two events of one device that have happened, by the clock of the device.
+    fn since(&self, earlier: &dyn Event) -> Option<Duration>;
 }

@@ -6,6 +6,7 @@
 
 mod bind;
 mod context;
+mod memory;
 mod outputs;
 mod plan;
 mod prepare;
@@ -27,7 +28,8 @@ use crate::limits::{Limit, Limits};
 use crate::tensor::{Input, span_bytes};
 use crate::weights::{self, ConstMemory, ConstType, Weights};
 use bind::Binder;
-use context::{Context, Deadline, Memory};
+use context::{Context, Deadline};
+use memory::Memory;
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
 use plan::{Plan, plan_call, plan_load};
@@ -65,10 +67,10 @@ pub struct Executable {
 pub struct RunOptions<'a> {
     /// What it may take.
     pub limits: Limits,
-    /// Where native code that leaves a buffer faults.
+    /// Where native code that leaves a buffer faults. Without effect on a device with memory of its own.
     pub guard_pages: GuardPages,
     /// The cache, and a key that stands for program, kernels and weights: what load steps compute is kept there, and where
-    /// it is there already, they do not run. Without effect with guard pages.
+    /// it is there already, they do not run. Without effect with guard pages, and on a device with memory of its own.
     pub kept_as: Option<(&'a ObjectCache, &'a CacheKey)>,
 }
 
@@ -118,7 +120,9 @@ impl Executable {
         let RunOptions { limits, guard_pages, kept_as } = options;
         let binder = Binder::new(program)?;
         let mut prepared = prepare(program, kernels, &*device, &|sym| binder.position(sym))?;
-        (prepared.limits, prepared.guard_pages) = (limits.clone(), *guard_pages);
+        let has_memory = device.memory().is_some();
+        prepared.limits = limits.clone();
+        prepared.guard_pages = if has_memory { GuardPages::Off } else { *guard_pages };
         let constants = load_constants(program, &prepared, weights)?;
         let writes_state =
             program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);
@@ -126,13 +130,18 @@ impl Executable {
         let kept = plan.kept.iter().map(|&(_, bytes)| bytes as u64);
         let bytes = constants.iter().map(|constant| constant.len() as u64).chain(kept);
         limits.check(Limit::ConstantBytes, bytes.fold(0, u64::saturating_add))?;
-        // Kept memory is read only.
-        let kept_as = kept_as.filter(|_| !prepared.calls_write_kept);
-        let mut memory = Memory::new(constants, plan.kept.clone(), kept_as, *guard_pages)?;
+        let (kept, pages) = (plan.kept.clone(), prepared.guard_pages);
+        let mut memory = if has_memory {
+            Memory::on_device(constants, kept, &*device)?
+        } else {
+            // Kept memory is read only.
+            let kept_as = kept_as.filter(|_| !prepared.calls_write_kept);
+            Memory::new(constants, kept, kept_as, pages)?
+        };
         if memory.is_empty() {
-            let mut context = Context::new(&memory, 0, 0, *guard_pages);
-            context.use_plan(plan, &*device)?;
-            context.run(&*device, Deadline::of(limits))?;
+            let mut context = Context::new(&device, &memory, 0, 0, pages)?;
+            context.use_plan(plan)?;
+            context.run(Deadline::of(limits))?;
             memory.keep();
         }
         let state = writes_state.then(Mutex::default);
@@ -171,8 +180,14 @@ impl Executable {
         let idle = lock(&self.idle).pop();
         let (params, outputs_count) = (self.binder.params(), self.prepared.outputs.len());
         let pages = self.prepared.guard_pages;
-        let mut context = idle.unwrap_or_else(|| Context::new(&self.memory, params, outputs_count, pages));
+        let mut context = match idle {
+            Some(context) => context,
+            None => Context::new(&self.device, &self.memory, params, outputs_count, pages)?,
+        };
         let result = self.call_in(&mut context, inputs, outputs);
+        if result.is_err() {
+            context.settle();
+        }
         lock(&self.idle).push(context);
         result
     }
@@ -189,15 +204,19 @@ impl Executable {
 
     /// Shows `read` what the constants hold, in the program's order, and by slot what load steps keep. No call writes
     /// them meanwhile.
-    pub(crate) fn with_memory<R>(&self, read: impl FnOnce(&[&[u8]], &[(Slot, &[u8])]) -> R) -> R {
+    pub(crate) fn with_memory<R>(
+        &self,
+        read: impl FnOnce(&[&[u8]], &[(Slot, &[u8])]) -> R,
+    ) -> Result<R, RunError> {
         let _state = self.state.as_ref().map(lock);
         // SAFETY: load steps have ended, and calls write constants only while they hold the lock.
-        let contents = unsafe { self.memory.contents() };
+        let contents = unsafe { self.memory.contents(&*self.device)? };
+        let contents: Vec<&[u8]> = contents.iter().map(|bytes| &**bytes).collect();
         let slots = self.memory.kept_slots();
         let (constants, kept) = contents.split_at(contents.len() - slots.len());
         let kept: Vec<_> =
             slots.iter().zip(kept).map(|(&(slot, _), &bytes)| (Slot::new(slot), bytes)).collect();
-        read(constants, &kept)
+        Ok(read(constants, &kept))
     }
 
     fn call_in<T: Input>(
@@ -210,7 +229,7 @@ impl Executable {
         self.binder.bind(inputs, &mut context.values)?;
         if !context.has_plan() {
             let plan = self.plan(&context.values)?;
-            context.use_plan(plan, &*self.device)?;
+            context.use_plan(plan)?;
         }
         for (at, input) in inputs.iter().enumerate() {
             let is_written = self.prepared.slots[self.prepared.params[at].slot].is_written;
@@ -218,7 +237,7 @@ impl Executable {
         }
         self.counters.calls.fetch_add(1, Ordering::Relaxed);
         context.set_outputs(outputs)?;
-        context.run(&*self.device, deadline)?;
+        context.run(deadline)?;
         context.finish(outputs)
     }
 

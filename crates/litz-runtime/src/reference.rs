@@ -4,20 +4,22 @@
 //! is checked against the extent that the kernel declares. Registers and scratch memory are filled with ones before
 //! each point, which makes floats NaN, so that nothing can rest on what they held.
 
+mod distant;
 pub mod loops;
 mod prepare;
 mod scalar;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use litz_ir::Dtype;
 use litz_ir::kernel::Kernel;
 use smallvec::SmallVec;
 
-use crate::device::{Device, KernelId, Launch};
+use crate::device::{AtOnce, Device, DeviceMemory, KernelId, Launch, RunsAtOnce, Stream};
 use crate::error::RunError;
 use crate::formula::{Formula, all_hold};
 use crate::number::{Bits, Number, cast, read, write};
+pub use distant::DistantDevice;
 use prepare::{Code, Memory, Node, Place, prepare};
 
 /// The bytes of one parameter of a kernel.
@@ -339,19 +341,22 @@ fn is_better(max: bool, ty: Dtype, candidate: (Bits, i64), found: (Bits, i64)) -
 
 /// The reference device with the kernels of a program loaded.
 pub struct ReferenceDevice {
-    kernels: Vec<Interpreter>,
+    kernels: Arc<Kernels>,
 }
+
+struct Kernels(Vec<Interpreter>);
 
 impl ReferenceDevice {
     /// Resolves kernels; ids are their positions.
     pub fn new(kernels: &[Kernel]) -> Result<ReferenceDevice, RunError> {
-        Ok(ReferenceDevice { kernels: kernels.iter().map(Interpreter::new).collect::<Result<_, _>>()? })
+        let kernels = kernels.iter().map(Interpreter::new).collect::<Result<_, _>>()?;
+        Ok(ReferenceDevice { kernels: Arc::new(Kernels(kernels)) })
     }
 }
 
 impl Device for ReferenceDevice {
     fn find(&self, name: &str) -> Option<KernelId> {
-        self.kernels.iter().position(|kernel| kernel.name == name).map(KernelId)
+        self.kernels.find(name)
     }
 
     /// Scratch memory is the interpreter's own.
@@ -359,8 +364,31 @@ impl Device for ReferenceDevice {
         0
     }
 
-    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), RunError> {
-        let kernel = &self.kernels[launch.kernel.0];
+    fn memory(&self) -> Option<Arc<dyn DeviceMemory>> {
+        None
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>, RunError> {
+        Ok(Box::new(AtOnce::new(Arc::clone(&self.kernels))))
+    }
+}
+
+impl Kernels {
+    fn find(&self, name: &str) -> Option<KernelId> {
+        self.0.iter().position(|kernel| kernel.name == name).map(KernelId)
+    }
+
+    /// Bytes of each memory that a launch is given.
+    fn bytes(&self, kernel: KernelId, sizes: &[i64]) -> Result<Vec<usize>, RunError> {
+        let kernel = &self.0[kernel.0];
+        let params = kernel.code.mems.iter().take(kernel.code.params);
+        params.map(|mem| Ok(kernel.extent_of(mem, sizes)?.1)).collect()
+    }
+}
+
+impl RunsAtOnce for Kernels {
+    unsafe fn run(&self, launch: &Launch<'_>) -> Result<(), RunError> {
+        let kernel = &self.0[launch.kernel.0];
         let mut views = SmallVec::<[MemView<'_>; 16]>::new();
         for (&arg, mem) in launch.args.iter().zip(&kernel.code.mems) {
             let (_, bytes) = kernel.extent_of(mem, launch.sizes)?;

@@ -10,7 +10,7 @@ use litz_ir::program::Program;
 use litz_runtime::Tensor;
 use litz_runtime::artifact::{self, Artifact, ArtifactError, Bytes, Machine, Parts};
 use litz_runtime::program::Executable;
-use litz_runtime::reference::ReferenceDevice;
+use litz_runtime::reference::{DistantDevice, ReferenceDevice};
 use litz_runtime::weights::Weights;
 
 const ADD_ROW: &str = "kernel @add_row from n0 {
@@ -156,6 +156,15 @@ fn what_was_loaded_is_there_without_load_steps() {
     }
     // Column-major [1, 3; 2, 4], doubled twice.
     assert_eq!(run(&loaded, &[tensor(&[1, 4], &[0.0; 4])]), [vec![4.0, 12.0, 8.0, 16.0], vec![20.0, 40.0]]);
+}
+
+#[test]
+fn memory_of_a_device_is_saved_like_the_hosts() {
+    let case = Case::new(PACKED);
+    let device = Arc::new(DistantDevice::new(&case.kernels).expect("kernels are sound"));
+    let distant =
+        Executable::new(&case.program, &case.kernels, device, &case.weights).expect("the program is sound");
+    assert_eq!(case.save("distant", &distant), case.save("near", &case.executable()));
 }
 
 #[test]

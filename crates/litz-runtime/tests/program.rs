@@ -11,7 +11,7 @@ use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::device::{Device, KernelFn, NativeDevice};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, OutputLayout, Outputs, RunOptions, Value};
-use litz_runtime::reference::ReferenceDevice;
+use litz_runtime::reference::{DistantDevice, ReferenceDevice};
 use litz_runtime::{RunError, Tensor};
 
 fn kernels(texts: &[&str]) -> Vec<Kernel> {
@@ -483,6 +483,7 @@ fn devices() -> Vec<Arc<dyn Device>> {
     let function: KernelFn = native_gather;
     let mut devices: Vec<Arc<dyn Device>> =
         vec![Arc::new(ReferenceDevice::new(&kernels).expect("the kernel is sound"))];
+    devices.push(Arc::new(DistantDevice::new(&kernels).expect("the kernel is sound")));
     for threads in [1, 4] {
         let pool = Arc::new(ThreadPool::new(threads));
         // SAFETY: the function does what the kernel says.

@@ -12,7 +12,7 @@ use litz_passes::graph::{GraphSettings, PASSES};
 use litz_runtime::RunError;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
-use litz_runtime::reference::{self, ReferenceDevice};
+use litz_runtime::reference::{self, DistantDevice};
 use litz_runtime::weights::Weights;
 
 use crate::compare::{Expected, expected};
@@ -51,12 +51,12 @@ pub fn realize(graph: Graph, backend: &dyn Backend, options: &Options) -> Result
     texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))
 }
 
-/// The reference device with a program's kernels.
+/// The reference device with a program's kernels, late and with memory of its own, so that calls have to wait.
 ///
 /// # Errors
 /// When a kernel breaks the rules of kernels.
 pub fn on_reference(realized: &Realized) -> Result<Device, RunError> {
-    Ok(Arc::new(ReferenceDevice::new(&realized.kernels)?))
+    Ok(Arc::new(DistantDevice::new(&realized.kernels)?))
 }
 
 /// A backend's code of a program's kernels, to run on a pool.

@@ -2,42 +2,47 @@
 
 use crate::backends::Device;
 use litz_runtime::RunError;
-use litz_runtime::device::{self, KernelId, Launch};
+use litz_runtime::device::{self, Copy, DeviceMemory, Event, KernelId, Launch, Stream};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Launches of one kernel with the same sizes.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct Launches {
     /// How many.
     pub count: u64,
-    /// Wall time of all.
+    /// Time of all, by the device's clock.
     pub time: Duration,
-    /// Wall time of the shortest.
+    /// Time of the shortest.
     pub shortest: Duration,
 }
 
 /// Runs kernels on another device and adds up their times.
 pub struct Profile {
     inner: Device,
-    launches: Mutex<BTreeMap<(usize, Vec<i64>), Launches>>,
+    times: Arc<Times>,
+}
+
+#[derive(Default)]
+struct Times(Mutex<BTreeMap<(usize, Vec<i64>), Launches>>);
+
+impl Times {
+    /// An addition that panicked half way has lost one launch at most.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(usize, Vec<i64>), Launches>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Profile {
     /// Watches a device.
     pub fn new(inner: Device) -> Profile {
-        Profile { inner, launches: Mutex::default() }
+        Profile { inner, times: Arc::default() }
     }
 
     /// Takes what was recorded, by kernel and sizes; recording starts over.
     pub fn take(&self) -> BTreeMap<(usize, Vec<i64>), Launches> {
-        std::mem::take(&mut self.lock())
-    }
-
-    /// An addition that panicked half way has lost one launch at most.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(usize, Vec<i64>), Launches>> {
-        self.launches.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.times.lock())
     }
 }
 
@@ -50,16 +55,59 @@ impl device::Device for Profile {
         self.inner.concurrency()
     }
 
-    unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), RunError> {
-        let start = Instant::now();
+    fn memory(&self) -> Option<Arc<dyn DeviceMemory>> {
+        self.inner.memory()
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>, RunError> {
+        let (inner, times) = (self.inner.stream()?, Arc::clone(&self.times));
+        Ok(Box::new(Watched { inner, times, pending: Vec::new() }))
+    }
+}
+
+/// A launch that may not have ended: kernel, sizes, and the events around it.
+type Pending = (usize, Vec<i64>, [Arc<dyn Event>; 2]);
+
+struct Watched {
+    inner: Box<dyn Stream>,
+    times: Arc<Times>,
+    pending: Vec<Pending>,
+}
+
+impl Stream for Watched {
+    unsafe fn launch(&mut self, launch: &Launch<'_>) {
+        let before = self.inner.record();
         // SAFETY: the caller's promises are passed on unchanged.
-        let result = unsafe { self.inner.launch(launch) };
-        let time = start.elapsed();
-        let mut launches = self.lock();
-        let total = launches.entry((launch.kernel.0, launch.sizes.to_vec())).or_default();
-        total.shortest = if total.count == 0 { time } else { total.shortest.min(time) };
-        total.count += 1;
-        total.time += time;
+        unsafe { self.inner.launch(launch) };
+        // A launch without events goes uncounted.
+        if let (Ok(before), Ok(after)) = (before, self.inner.record()) {
+            self.pending.push((launch.kernel.0, launch.sizes.to_vec(), [before, after]));
+        }
+    }
+
+    unsafe fn copy(&mut self, copy: Copy) {
+        // SAFETY: as above.
+        unsafe { self.inner.copy(copy) };
+    }
+
+    fn record(&mut self) -> Result<Arc<dyn Event>, RunError> {
+        self.inner.record()
+    }
+
+    fn wait_for(&mut self, event: &Arc<dyn Event>) {
+        self.inner.wait_for(event);
+    }
+
+    fn wait(&mut self) -> Result<(), RunError> {
+        let result = self.inner.wait();
+        let mut launches = self.times.lock();
+        for (kernel, sizes, [before, after]) in self.pending.drain(..) {
+            let Some(time) = after.since(&*before) else { continue };
+            let total = launches.entry((kernel, sizes)).or_default();
+            total.shortest = if total.count == 0 { time } else { total.shortest.min(time) };
+            total.count += 1;
+            total.time += time;
+        }
         result
     }
 }

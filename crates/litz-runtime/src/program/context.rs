@@ -1,144 +1,26 @@
-//! Runs the commands of a plan at the addresses of one call.
+//! Enqueues the commands of a plan at the addresses of one call, and waits where the host needs what they give.
 
-use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use super::memory::Memory;
 use super::outputs::{OutputLayout, Outputs};
-use super::plan::{Base, Buffer, Command, OutputPlan, Place, Plan, Shape, Target};
-use crate::arena::{ALIGNMENT, AlignedBuf, GuardPages, GuardedPieces, OutOfMemory};
-use crate::cache::{CacheKey, FileMemory, ObjectCache, Unfinished};
-use crate::device::{Device, Launch};
+use super::plan::{self, Base, Command, OutputPlan, Place, Plan, Shape, Target};
+use crate::arena::{AlignedBuf, GuardPages, GuardedPieces};
+use crate::device::{Buffer, Copy, Device, Launch, Space, Stream};
 use crate::error::RunError;
 use crate::limits::{Limit, LimitExceeded, Limits};
 use crate::routines::{Read, Write};
 use crate::tensor::{TensorView, copy_strided, has_layout};
-use crate::weights::ConstMemory;
-
-/// Memory that lives as long as the executable.
-pub(super) struct Memory {
-    /// Where constants begin, then what load steps keep. Written by load steps, later only by calls that hold the
-    /// lock on state.
-    addresses: Vec<*mut u8>,
-    constants: usize,
-    /// Slot and bytes of what load steps keep.
-    kept_slots: Vec<(usize, usize)>,
-    /// Owns what the addresses point to.
-    owned: UnsafeCell<(Vec<ConstMemory>, Kept)>,
-}
-
-/// The memory that load steps keep: one piece, so that all of it lies in huge pages.
-enum Kept {
-    Own(AlignedBuf),
-    /// A file of the cache, to be kept when load steps have run.
-    Unfinished(FileMemory, Unfinished),
-    /// A file of the cache with what an earlier process, or this one, has computed.
-    File(FileMemory),
-    /// One piece for each slot, with pages next to it that cannot be accessed.
-    Apart(Vec<AlignedBuf>),
-}
-
-impl Kept {
-    fn new(bytes: usize, kept_as: Option<(&ObjectCache, &CacheKey)>) -> Result<Kept, OutOfMemory> {
-        if let Some((cache, key)) = kept_as.filter(|_| bytes > 0) {
-            if let Some(memory) = cache.map(key, bytes) {
-                return Ok(Kept::File(memory));
-            }
-            if let Some((memory, unfinished)) = cache.make(key, bytes) {
-                return Ok(Kept::Unfinished(memory, unfinished));
-            }
-        }
-        AlignedBuf::new(bytes).map(Kept::Own)
-    }
-
-    fn apart(slots: &[(usize, usize)], pages: GuardPages) -> Result<Kept, OutOfMemory> {
-        let buffers = slots.iter().map(|&(_, bytes)| AlignedBuf::guarded(bytes, pages));
-        buffers.collect::<Result<_, _>>().map(Kept::Apart)
-    }
-
-    /// Where the slots at these offsets begin.
-    fn addresses(&mut self, offsets: &[usize]) -> Vec<*mut u8> {
-        let start = match self {
-            Kept::Own(buffer) => buffer.as_mut_ptr(),
-            Kept::Unfinished(memory, _) | Kept::File(memory) => memory.start(),
-            Kept::Apart(buffers) => return buffers.iter_mut().map(AlignedBuf::as_mut_ptr).collect(),
-        };
-        offsets.iter().map(|&offset| start.wrapping_add(offset)).collect()
-    }
-}
-
-// SAFETY: the owned buffers are only kept alive; access goes through the addresses, under the rule given there.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    /// Makes room for what load steps keep, given as slots and bytes, or finds it in the cache.
-    pub(super) fn new(
-        mut constants: Vec<ConstMemory>,
-        kept_slots: Vec<(usize, usize)>,
-        kept_as: Option<(&ObjectCache, &CacheKey)>,
-        pages: GuardPages,
-    ) -> Result<Memory, OutOfMemory> {
-        let mut total = 0usize;
-        let mut offsets = Vec::with_capacity(kept_slots.len());
-        for &(_, bytes) in &kept_slots {
-            offsets.push(total);
-            let end = bytes.checked_next_multiple_of(ALIGNMENT).and_then(|bytes| total.checked_add(bytes));
-            total = end.ok_or(OutOfMemory { bytes })?;
-        }
-        let mut kept = match pages {
-            GuardPages::Off => Kept::new(total, kept_as)?,
-            GuardPages::AtEnds | GuardPages::AtStarts => Kept::apart(&kept_slots, pages)?,
-        };
-        let first = constants.iter_mut().map(ConstMemory::as_mut_ptr);
-        let addresses = first.chain(kept.addresses(&offsets)).collect();
-        let count = constants.len();
-        Ok(Memory { addresses, constants: count, kept_slots, owned: UnsafeCell::new((constants, kept)) })
-    }
-
-    /// Whether load steps have to run.
-    pub(super) fn is_empty(&mut self) -> bool {
-        !matches!(self.owned.get_mut().1, Kept::File(_))
-    }
-
-    /// Keeps what load steps have computed for the next process, where that was asked for. Where it fails, nothing but
-    /// the next start's time is lost.
-    pub(super) fn keep(&mut self) {
-        let kept = &mut self.owned.get_mut().1;
-        *kept = match std::mem::replace(kept, Kept::Own(AlignedBuf::default())) {
-            Kept::Unfinished(mut memory, unfinished) => {
-                let _ = unfinished.finish(&mut memory);
-                Kept::File(memory)
-            }
-            kept @ (Kept::Own(_) | Kept::File(_) | Kept::Apart(_)) => kept,
-        };
-    }
-
-    /// Slot and bytes of what load steps keep.
-    pub(super) fn kept_slots(&self) -> &[(usize, usize)] {
-        &self.kept_slots
-    }
-
-    /// What constants hold, then what load steps keep.
-    ///
-    /// # Safety
-    /// Nobody writes any of it as long as the slices live.
-    pub(super) unsafe fn contents(&self) -> Vec<&[u8]> {
-        // SAFETY: after `new` nobody changes the list itself.
-        let (constants, _) = unsafe { &*self.owned.get() };
-        let lengths =
-            constants.iter().map(ConstMemory::len).chain(self.kept_slots.iter().map(|&(_, bytes)| bytes));
-        // SAFETY: owned memory begins there and is as long as this; not written by the contract.
-        let slice = |(&start, len): (&*mut u8, usize)| unsafe { std::slice::from_raw_parts(start, len) };
-        self.addresses.iter().zip(lengths).map(slice).collect()
-    }
-}
 
 /// What a call works in. One call uses it at a time; its memory grows to what the largest needed.
 pub(super) struct Context {
+    device: Arc<dyn Device>,
+    /// Where launches find memory.
+    space: Space,
+    stream: Box<dyn Stream>,
     /// Values of the size symbols.
     pub(super) values: Vec<i64>,
     plan: Option<Arc<Plan>>,
@@ -149,19 +31,25 @@ pub(super) struct Context {
     outputs_from: usize,
     /// Arguments of the launch in progress.
     args: Vec<*mut u8>,
-    arena: AlignedBuf,
+    arena: Buffer,
     scratch: Scratch,
     pages: GuardPages,
     /// Buffers with guard pages.
-    own: Vec<AlignedBuf>,
+    own: Vec<Buffer>,
     /// Copies of inputs that come in another layout than kernels expect, or are written.
     gathered: Vec<AlignedBuf>,
+    /// Inputs, where the device has memory of its own.
+    inputs: Vec<Buffer>,
+    /// Outputs that are computed in place, where the device has memory of its own.
+    results: Vec<Buffer>,
+    /// Operands of the latest routine, where the device has memory of its own.
+    operands: Vec<AlignedBuf>,
 }
 
 /// Scratch memory of the threads that run a launch.
 enum Scratch {
     /// One piece behind another, as far apart as a launch wants.
-    Shared(AlignedBuf),
+    Shared(Buffer),
     Guarded(GuardedPieces),
 }
 
@@ -169,7 +57,7 @@ impl Scratch {
     /// The first piece, of which a launch uses so many bytes, and the bytes from one to the next.
     fn pieces(&mut self, bytes: usize) -> (*mut u8, usize) {
         match self {
-            Scratch::Shared(buffer) => (buffer.as_mut_ptr(), bytes),
+            Scratch::Shared(buffer) => (buffer.as_ptr(), bytes),
             Scratch::Guarded(pieces) => (pieces.first(bytes), pieces.stride),
         }
     }
@@ -203,25 +91,38 @@ impl Deadline {
 unsafe impl Send for Context {}
 
 impl Context {
-    pub(super) fn new(memory: &Memory, params: usize, outputs: usize, pages: GuardPages) -> Context {
+    pub(super) fn new(
+        device: &Arc<dyn Device>,
+        memory: &Memory,
+        params: usize,
+        outputs: usize,
+        pages: GuardPages,
+    ) -> Result<Context, RunError> {
         let mut bases = vec![std::ptr::null_mut(); params];
-        bases.extend_from_slice(&memory.addresses);
+        bases.extend_from_slice(memory.addresses());
         let outputs_from = bases.len();
         bases.resize(outputs_from + outputs, std::ptr::null_mut());
-        Context {
+        let space = if device.memory().is_some() { Space::Device } else { Space::Host };
+        Ok(Context {
+            device: Arc::clone(device),
+            space,
+            stream: device.stream()?,
             values: Vec::new(),
             plan: None,
             bases,
             params,
-            constants: memory.constants,
+            constants: memory.constants(),
             outputs_from,
             args: Vec::new(),
-            arena: AlignedBuf::default(),
-            scratch: Scratch::Shared(AlignedBuf::default()),
+            arena: Buffer::default(),
+            scratch: Scratch::Shared(Buffer::default()),
             pages,
             own: Vec::new(),
             gathered: (0..params).map(|_| AlignedBuf::default()).collect(),
-        }
+            inputs: (0..params).map(|_| Buffer::default()).collect(),
+            results: (0..outputs).map(|_| Buffer::default()).collect(),
+            operands: Vec::new(),
+        })
     }
 
     /// Whether the plan at hand is for the values at hand.
@@ -230,24 +131,26 @@ impl Context {
     }
 
     /// Takes a plan and makes room for it.
-    pub(super) fn use_plan(&mut self, plan: Arc<Plan>, device: &dyn Device) -> Result<(), RunError> {
-        grow(&mut self.arena, plan.arena_bytes)?;
+    pub(super) fn use_plan(&mut self, plan: Arc<Plan>) -> Result<(), RunError> {
+        let device = &*self.device;
+        self.arena.grow(device, plan.arena_bytes)?;
         let (concurrency, pages) = (device.concurrency(), self.pages);
         match (&mut self.scratch, pages) {
             (Scratch::Shared(buffer), GuardPages::Off) => {
-                grow(buffer, plan.scratch_bytes.saturating_mul(concurrency))?;
+                buffer.grow(device, plan.scratch_bytes.saturating_mul(concurrency))?;
             }
             (scratch, _) => {
                 *scratch = Scratch::Guarded(GuardedPieces::new(concurrency, plan.scratch_bytes, pages)?);
             }
         }
-        let own = plan.own.iter().map(|&bytes| AlignedBuf::guarded(bytes, pages));
+        let own = plan.own.iter().map(|&bytes| Buffer::with_pages(device, bytes, pages));
         self.own = own.collect::<Result<_, _>>()?;
         self.plan = Some(plan);
         Ok(())
     }
 
-    /// Binds an input, in the layout that kernels expect.
+    /// Binds an input, in the layout that kernels expect. Nothing is changed in the host's memory that a stream may still
+    /// read: calls wait at their ends.
     pub(super) fn set_input(
         &mut self,
         at: usize,
@@ -259,9 +162,17 @@ impl Context {
         let shape = &param.shape;
         let is_as_expected =
             param.room <= shape.bytes && has_layout(view.sizes, view.strides, &shape.strides);
-        if view.len > 0 && is_as_expected && !is_written && self.pages == GuardPages::Off {
-            self.bases[at] = view.data.cast_mut();
-            return Ok(());
+        let is_usable = view.len > 0 && is_as_expected && self.pages == GuardPages::Off;
+        match self.space {
+            Space::Host if is_usable && !is_written => {
+                self.bases[at] = view.data.cast_mut();
+                return Ok(());
+            }
+            Space::Device if is_usable => {
+                let (data, bytes) = (view.data, shape.bytes);
+                return self.upload(at, data, bytes);
+            }
+            Space::Host | Space::Device => {}
         }
         let copy = &mut self.gathered[at];
         match self.pages {
@@ -277,7 +188,21 @@ impl Context {
             let dst = (copy.as_mut_slice(), &shape.strides[..]);
             copy_strided(shape.dtype.size(), view.sizes, (bytes, view.strides), dst);
         }
-        self.bases[at] = copy.as_mut_ptr();
+        let (data, bytes) = (copy.as_mut_ptr(), copy.len());
+        match self.space {
+            Space::Host => self.bases[at] = data,
+            Space::Device => self.upload(at, data, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Copies an input to the device's memory.
+    fn upload(&mut self, at: usize, data: *const u8, bytes: usize) -> Result<(), RunError> {
+        self.inputs[at].grow(&*self.device, bytes)?;
+        self.bases[at] = self.inputs[at].as_ptr();
+        let (from, to) = ((Space::Host, data), (Space::Device, self.bases[at]));
+        // SAFETY: the caller's input, or our copy of it, is as large as this and is there until the call ends.
+        unsafe { self.stream.copy(Copy { from, to, bytes }) };
         Ok(())
     }
 
@@ -286,14 +211,20 @@ impl Context {
         let plan = self.plan.as_ref().expect("invariant: outputs are set after the plan");
         for (at, output) in plan.outputs.iter().enumerate() {
             if let OutputPlan::Direct(shape) = output {
-                self.bases[self.outputs_from + at] = outputs.tensor(at, &layout(shape))?.as_ptr();
+                self.bases[self.outputs_from + at] = match self.space {
+                    Space::Host => outputs.tensor(at, &layout(shape))?.as_ptr(),
+                    Space::Device => {
+                        self.results[at].grow(&*self.device, shape.bytes)?;
+                        self.results[at].as_ptr()
+                    }
+                };
             }
         }
         Ok(())
     }
 
-    /// Runs the commands of the plan, as long as there is time.
-    pub(super) fn run(&mut self, device: &dyn Device, deadline: Option<Deadline>) -> Result<(), RunError> {
+    /// Runs the commands of the plan, as long as there is time. All have ended when it returns without an error.
+    pub(super) fn run(&mut self, deadline: Option<Deadline>) -> Result<(), RunError> {
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
         for command in &plan.commands {
             deadline.map_or(Ok(()), Deadline::check)?;
@@ -315,21 +246,70 @@ impl Context {
                         scratch_stride,
                     };
                     // SAFETY: the planner found every memory as large as the kernel's extent; intermediate memory is
-                    // this call's alone, constants are written only under the lock on state, and inputs never.
-                    unsafe { device.launch(&launch)? };
+                    // this call's alone, constants are written only under the lock on state, and inputs never. Whoever
+                    // calls waits before any of it goes away, whatever comes of the call.
+                    unsafe { self.stream.launch(&launch) };
                 }
                 Command::Extern { routine, reads, writes, ints, message } => {
+                    let operands = self.operands(reads, writes)?;
+                    let (read_at, write_at) = operands.split_at(reads.len());
                     let reads: SmallVec<[Read<'_>; 4]> =
-                        reads.iter().map(|buffer| self.read(buffer)).collect();
-                    let mut writes: SmallVec<[Write<'_>; 4]> =
-                        writes.iter().map(|buffer| self.write(buffer)).collect();
-                    routine(&reads, &mut writes, &plan.ints[ints.clone()])
+                        reads.iter().zip(read_at).map(|(buffer, &at)| read(buffer, at)).collect();
+                    let mut written: SmallVec<[Write<'_>; 4]> =
+                        writes.iter().zip(write_at).map(|(buffer, &at)| write(buffer, at)).collect();
+                    routine(&reads, &mut written, &plan.ints[ints.clone()])
                         .map_err(|error| error.with_message(message))?;
+                    self.return_operands(writes, write_at);
                 }
-                Command::Copy { from, to, bytes } => self.copy(*from, self.address(*to), *bytes),
+                Command::Copy { from, to, bytes } => {
+                    self.copy(*from, (self.space, self.address(*to)), *bytes)
+                }
             }
         }
-        Ok(())
+        self.stream.wait()?;
+        Ok(deadline.map_or(Ok(()), Deadline::check)?)
+    }
+
+    /// Waits for all that is enqueued, and says where the host finds the operands of a routine: where they are, or copies of
+    /// what the device's memory holds.
+    fn operands(
+        &mut self,
+        reads: &[plan::Buffer],
+        writes: &[plan::Buffer],
+    ) -> Result<SmallVec<[*mut u8; 8]>, RunError> {
+        let buffers = || reads.iter().chain(writes);
+        let addresses = buffers().map(|buffer| self.address(buffer.place)).collect();
+        self.stream.wait()?;
+        if self.space == Space::Host {
+            return Ok(addresses);
+        }
+        let copies = buffers().map(|buffer| AlignedBuf::new(buffer.bytes));
+        self.operands = copies.collect::<Result<_, _>>()?;
+        for ((buffer, &from), copy) in buffers().zip(&addresses).zip(&mut self.operands) {
+            let (from, to) = ((Space::Device, from.cast_const()), (Space::Host, copy.as_mut_ptr()));
+            // SAFETY: the planner found the memory as large as this, and so is the copy.
+            unsafe { self.stream.copy(Copy { from, to, bytes: buffer.bytes }) };
+        }
+        self.stream.wait()?;
+        Ok(self.operands.iter_mut().map(AlignedBuf::as_mut_ptr).collect())
+    }
+
+    /// Brings what a routine wrote to where launches find it.
+    fn return_operands(&mut self, writes: &[plan::Buffer], found_at: &[*mut u8]) {
+        if self.space == Space::Host {
+            return;
+        }
+        for (buffer, &from) in writes.iter().zip(found_at) {
+            let (from, to) = ((Space::Host, from.cast_const()), (Space::Device, self.address(buffer.place)));
+            // SAFETY: as above; the copies stay until the next routine, which waits first.
+            unsafe { self.stream.copy(Copy { from, to, bytes: buffer.bytes }) };
+        }
+    }
+
+    /// Waits for what a call that failed has left, so that its memory can be used again.
+    pub(super) fn settle(&mut self) {
+        // The call has an error already, the first one.
+        let _ = self.stream.wait();
     }
 
     /// Hands over outputs that are not yet where they go, then makes the updates.
@@ -337,10 +317,16 @@ impl Context {
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
         for (at, output) in plan.outputs.iter().enumerate() {
             match output {
-                OutputPlan::Direct(_) => {}
+                OutputPlan::Direct(shape) => {
+                    if self.space == Space::Device {
+                        let memory = outputs.tensor(at, &layout(shape))?;
+                        let from = Place { base: Base::Output(at), offset: 0 };
+                        self.copy(from, (Space::Host, memory.as_ptr()), shape.bytes);
+                    }
+                }
                 OutputPlan::Copied { shape, from } => {
                     let memory = outputs.tensor(at, &layout(shape))?;
-                    self.copy(*from, memory.as_ptr(), shape.bytes);
+                    self.copy(*from, (Space::Host, memory.as_ptr()), shape.bytes);
                 }
                 OutputPlan::Scalar(scalar) => outputs.scalar(at, *scalar),
             }
@@ -348,21 +334,23 @@ impl Context {
         let mut extra = plan.outputs.len();
         for update in &plan.updates {
             match &update.to {
-                Target::Const { to, bytes } => self.copy(update.from, self.address(*to), *bytes),
+                Target::Const { to, bytes } => {
+                    self.copy(update.from, (self.space, self.address(*to)), *bytes);
+                }
                 Target::Extra(shape) => {
                     let memory = outputs.tensor(extra, &layout(shape))?;
-                    self.copy(update.from, memory.as_ptr(), shape.bytes);
+                    self.copy(update.from, (Space::Host, memory.as_ptr()), shape.bytes);
                     extra += 1;
                 }
             }
         }
-        Ok(())
+        self.stream.wait()
     }
 
     fn address(&self, place: Place) -> *mut u8 {
         let base = match place.base {
-            Base::Arena => self.arena.as_ptr().cast_mut(),
-            Base::Own(at) => self.own[at].as_ptr().cast_mut(),
+            Base::Arena => self.arena.as_ptr(),
+            Base::Own(at) => self.own[at].as_ptr(),
             Base::Param(at) => self.bases[at],
             Base::Const(at) => self.bases[self.params + at],
             Base::Kept(at) => self.bases[self.params + self.constants + at],
@@ -371,24 +359,30 @@ impl Context {
         base.wrapping_add(place.offset)
     }
 
-    fn copy(&self, from: Place, to: *mut u8, bytes: usize) {
-        if bytes > 0 {
-            // SAFETY: the planner found both as large as this; they may overlap.
-            unsafe { std::ptr::copy(self.address(from), to, bytes) };
-        }
+    fn copy(&mut self, from: Place, to: (Space, *mut u8), bytes: usize) {
+        let from = (self.space, self.address(from).cast_const());
+        // SAFETY: the planner found both as large as this.
+        unsafe { self.stream.copy(Copy { from, to, bytes }) };
     }
+}
 
-    fn read(&self, buffer: &Buffer) -> Read<'_> {
-        // SAFETY: the planner found the memory as large as this, and nobody writes it during the routine.
-        let bytes = unsafe { std::slice::from_raw_parts(self.address(buffer.place), buffer.bytes) };
-        Read { bytes, dtype: buffer.dtype }
+/// Buffers are given back when nothing uses them any more, also where a call ended in a panic.
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.settle();
     }
+}
 
-    fn write(&self, buffer: &Buffer) -> Write<'_> {
-        // SAFETY: as above, and what a routine writes overlaps nothing else it is given.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(self.address(buffer.place), buffer.bytes) };
-        Write { bytes, dtype: buffer.dtype }
-    }
+fn read<'a>(buffer: &plan::Buffer, start: *mut u8) -> Read<'a> {
+    // SAFETY: the planner found the memory as large as this, and nobody writes it during the routine.
+    let bytes = unsafe { std::slice::from_raw_parts(start, buffer.bytes) };
+    Read { bytes, dtype: buffer.dtype }
+}
+
+fn write<'a>(buffer: &plan::Buffer, start: *mut u8) -> Write<'a> {
+    // SAFETY: as above, and what a routine writes overlaps nothing else it is given.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(start, buffer.bytes) };
+    Write { bytes, dtype: buffer.dtype }
 }
 
 fn layout(shape: &Shape) -> OutputLayout<'_> {

@@ -12,7 +12,7 @@ use litz_cpu::llvm::CpuTarget;
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
-use litz_runtime::reference::ReferenceDevice;
+use litz_runtime::reference::{DistantDevice, ReferenceDevice};
 use litz_runtime::{GuardPages, RunError};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     };
     let automatic = compiled(file, &settings, &*settings.backend)?;
     check("reference device", &automatic, reference(&automatic)?)?;
+    let distant = DistantDevice::new(&automatic.kernels).map_err(|e| e.to_string())?;
+    check("distant device", &automatic, Arc::new(distant))?;
     let host = host(&settings)?;
     for backend in natives(&settings.info, &host)? {
         let automatic = compiled(file, &settings, &*backend)?;

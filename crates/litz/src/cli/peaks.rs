@@ -6,8 +6,7 @@
 use super::failure::Failure;
 use litz::{Backend, Error, Options, Target};
 use litz_ir::kernel::Kernel;
-use litz_runtime::arena::AlignedBuf;
-use litz_runtime::device::{Device, Launch};
+use litz_runtime::device::{Buffer, Launch, Stream};
 use litz_runtime::pool::ThreadPool;
 use std::sync::Arc;
 use std::time::Instant;
@@ -105,7 +104,8 @@ impl Meters {
 struct Meter {
     kernel: Kernel,
     device: litz::Device,
-    memory: Vec<AlignedBuf>,
+    stream: Box<dyn Stream>,
+    memory: Vec<Buffer>,
     /// Operations or bytes of one launch.
     amount: f64,
 }
@@ -156,12 +156,13 @@ impl Meter {
         for mem in kernel.mems.values().take(kernel.params) {
             let elements = mem.span().as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             memory.push(
-                AlignedBuf::new(elements * mem.dtype.size())
+                Buffer::new(&*device, elements * mem.dtype.size())
                     .map_err(litz_runtime::RunError::from)
                     .map_err(Error::Run)?,
             );
         }
-        Ok(Meter { kernel, device, memory, amount })
+        let stream = device.stream().map_err(Error::Run)?;
+        Ok(Meter { kernel, device, stream, memory, amount })
     }
 
     /// The highest rate of some launches, a second.
@@ -169,10 +170,30 @@ impl Meter {
         let mut shortest = f64::INFINITY;
         for _ in 0..tries {
             let start = Instant::now();
-            run(&*self.device, &self.kernel, &mut self.memory)?;
+            self.run()?;
             shortest = shortest.min(start.elapsed().as_secs_f64());
         }
         Ok(self.amount / shortest)
+    }
+
+    fn run(&mut self) -> Result<(), Failure> {
+        let args: Vec<*mut u8> = self.memory.iter().map(Buffer::as_ptr).collect();
+        let Some(kernel) = self.device.find(&self.kernel.name) else {
+            return Err(Error::bug("load", "the kernel is not there").into());
+        };
+        let launch = Launch {
+            kernel,
+            args: &args,
+            sizes: &[],
+            points: self.kernel.points().as_int().unwrap_or(0),
+            scratch: std::ptr::null_mut(),
+            scratch_bytes: 0,
+            scratch_stride: 0,
+        };
+        // SAFETY: one memory for each parameter, of its extent, that nothing else touches; the kernel needs no scratch.
+        unsafe { self.stream.launch(&launch) };
+        self.stream.wait().map_err(Error::Run)?;
+        Ok(())
     }
 }
 
@@ -180,26 +201,6 @@ impl Meter {
 fn lanes(target: &Target) -> u32 {
     let Target::Cpu(cpu) = target;
     cpu.lanes()
-}
-
-fn run(device: &dyn Device, kernel: &Kernel, memory: &mut [AlignedBuf]) -> Result<(), Failure> {
-    let args: Vec<*mut u8> = memory.iter_mut().map(AlignedBuf::as_mut_ptr).collect();
-    let Some(id) = device.find(&kernel.name) else {
-        return Err(Error::bug("load", "the kernel is not there").into());
-    };
-    let points = kernel.points().as_int().unwrap_or(0);
-    let launch = Launch {
-        kernel: id,
-        args: &args,
-        sizes: &[],
-        points,
-        scratch: std::ptr::null_mut(),
-        scratch_bytes: 0,
-        scratch_stride: 0,
-    };
-    // SAFETY: one memory for each parameter, of its extent, that nothing else touches; the kernel needs no scratch.
-    unsafe { device.launch(&launch) }.map_err(Error::Run)?;
-    Ok(())
 }
 
 #[cfg(test)]

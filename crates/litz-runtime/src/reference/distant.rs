@@ -1,0 +1,239 @@
+//! Interprets kernels as a GPU runs them: late, in memory that the host cannot reach.
+//!
+//! Nothing happens before somebody waits, and then in order. An address in the memory of the device is none of the host's:
+//! whoever uses one faults. New memory is filled with ones. So a caller that reads results before it has waited, or mixes up
+//! spaces, does not get by.
+
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use litz_ir::kernel::Kernel;
+
+use super::{Kernels, ReferenceDevice};
+use crate::arena::{AlignedBuf, OutOfMemory};
+use crate::device::{Copy, Device, DeviceMemory, Event, KernelId, Launch, RunsAtOnce, Space, Stream};
+use crate::error::RunError;
+
+/// A reference device with memory of its own, whose streams do nothing before somebody waits.
+pub struct DistantDevice {
+    kernels: Arc<Kernels>,
+    memory: Arc<Memory>,
+}
+
+impl DistantDevice {
+    /// Resolves kernels; ids are their positions.
+    pub fn new(kernels: &[Kernel]) -> Result<DistantDevice, RunError> {
+        let ReferenceDevice { kernels } = ReferenceDevice::new(kernels)?;
+        Ok(DistantDevice { kernels, memory: Arc::default() })
+    }
+
+    /// Bytes of its memory that are in use.
+    pub fn bytes_in_use(&self) -> usize {
+        lock(&self.memory.blocks).values().map(AlignedBuf::len).sum()
+    }
+}
+
+impl Device for DistantDevice {
+    fn find(&self, name: &str) -> Option<KernelId> {
+        self.kernels.find(name)
+    }
+
+    fn concurrency(&self) -> usize {
+        0
+    }
+
+    fn memory(&self) -> Option<Arc<dyn DeviceMemory>> {
+        Some(Arc::clone(&self.memory) as Arc<dyn DeviceMemory>)
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>, RunError> {
+        let (kernels, memory) = (Arc::clone(&self.kernels), Arc::clone(&self.memory));
+        Ok(Box::new(Late(Arc::new(Queue { kernels, memory, pending: Mutex::default() }))))
+    }
+}
+
+/// Blocks of memory, by the addresses that others know them by.
+#[derive(Default)]
+struct Memory {
+    blocks: Mutex<BTreeMap<usize, AlignedBuf>>,
+}
+
+/// The bit in which an address of the device differs from the one of the host: no process has memory there.
+const MARK: usize = 1 << (usize::BITS - 1);
+
+impl DeviceMemory for Memory {
+    fn allocate(&self, bytes: usize) -> Result<*mut u8, OutOfMemory> {
+        let mut block = AlignedBuf::new(bytes)?;
+        block.as_mut_slice().fill(0xff);
+        let start = block.as_mut_ptr().map_addr(|address| address | MARK);
+        lock(&self.blocks).insert(start.addr(), block);
+        Ok(start)
+    }
+
+    unsafe fn free(&self, start: *mut u8) {
+        let block = lock(&self.blocks).remove(&start.addr());
+        assert!(block.is_some(), "what is freed was allocated");
+    }
+}
+
+impl Memory {
+    /// Where the host finds bytes that lie in one block.
+    fn on_host(&self, start: *mut u8, bytes: usize) -> Result<*mut u8, RunError> {
+        let blocks = lock(&self.blocks);
+        let block = blocks.range(..=start.addr()).next_back();
+        let is_inside = block.is_some_and(|(first, block)| {
+            let end = (start.addr() - first).checked_add(bytes);
+            end.is_some_and(|end| end <= block.len())
+        });
+        if bytes > 0 && !is_inside {
+            return Err(RunError::bug("the device", format!("{bytes} bytes at {start:p} are not its own")));
+        }
+        Ok(start.map_addr(|address| address & !MARK))
+    }
+}
+
+/// What a stream has to do.
+enum Work {
+    Launch { kernel: KernelId, args: Vec<*mut u8>, sizes: Vec<i64>, points: i64 },
+    Copy(Copy),
+    Record(Arc<OnceLock<Instant>>),
+    WaitFor(Arc<dyn Event>),
+}
+
+struct Queue {
+    kernels: Arc<Kernels>,
+    memory: Arc<Memory>,
+    pending: Mutex<Pending>,
+}
+
+#[derive(Default)]
+struct Pending {
+    work: VecDeque<Work>,
+    failed: Option<RunError>,
+}
+
+// SAFETY: the addresses are used under the contracts of streams, by one thread at a time.
+unsafe impl Send for Work {}
+
+impl Queue {
+    fn push(&self, work: Work) {
+        lock(&self.pending).work.push_back(work);
+    }
+
+    /// Does what is to be done, until `is_enough`.
+    fn drive(&self, is_enough: impl Fn() -> bool) {
+        let mut pending = lock(&self.pending);
+        while !is_enough() {
+            let Some(work) = pending.work.pop_front() else { return };
+            let result = match work {
+                Work::Record(happened) => {
+                    // Recorded once: whoever else has it only reads.
+                    let _ = happened.set(Instant::now());
+                    Ok(())
+                }
+                Work::WaitFor(event) => {
+                    event.wait();
+                    Ok(())
+                }
+                Work::Launch { .. } | Work::Copy(_) if pending.failed.is_some() => Ok(()),
+                Work::Launch { kernel, args, sizes, points } => self.launch(kernel, &args, &sizes, points),
+                Work::Copy(copy) => self.copy(copy),
+            };
+            if let Err(error) = result {
+                pending.failed.get_or_insert(error);
+            }
+        }
+    }
+
+    fn launch(&self, kernel: KernelId, args: &[*mut u8], sizes: &[i64], points: i64) -> Result<(), RunError> {
+        let bytes = self.kernels.bytes(kernel, sizes)?;
+        let args = args.iter().zip(bytes).map(|(&start, bytes)| self.memory.on_host(start, bytes));
+        let args: Vec<*mut u8> = args.collect::<Result<_, _>>()?;
+        let launch = Launch {
+            kernel,
+            args: &args,
+            sizes,
+            points,
+            scratch: std::ptr::null_mut(),
+            scratch_bytes: 0,
+            scratch_stride: 0,
+        };
+        // SAFETY: by the contract of whoever enqueued it; the memories are as large as the kernel declares.
+        unsafe { self.kernels.run(&launch) }
+    }
+
+    fn copy(&self, Copy { from, to, bytes }: Copy) -> Result<(), RunError> {
+        let on_host = |(space, start): (Space, *mut u8)| match space {
+            Space::Host if start.addr() & MARK == 0 => Ok(start),
+            Space::Host => Err(RunError::bug("the host", format!("{start:p} is an address of the device"))),
+            Space::Device => self.memory.on_host(start, bytes),
+        };
+        let (from, to) = (on_host((from.0, from.1.cast_mut()))?, on_host(to)?);
+        if bytes > 0 {
+            // SAFETY: by the contract of whoever enqueued it.
+            unsafe { std::ptr::copy(from, to, bytes) };
+        }
+        Ok(())
+    }
+}
+
+struct Late(Arc<Queue>);
+
+impl Stream for Late {
+    unsafe fn launch(&mut self, launch: &Launch<'_>) {
+        let Launch { kernel, args, sizes, points, .. } = *launch;
+        self.0.push(Work::Launch { kernel, args: args.to_vec(), sizes: sizes.to_vec(), points });
+    }
+
+    unsafe fn copy(&mut self, copy: Copy) {
+        self.0.push(Work::Copy(copy));
+    }
+
+    fn record(&mut self) -> Result<Arc<dyn Event>, RunError> {
+        let happened = Arc::new(OnceLock::new());
+        self.0.push(Work::Record(Arc::clone(&happened)));
+        Ok(Arc::new(Point { queue: Arc::clone(&self.0), happened }))
+    }
+
+    fn wait_for(&mut self, event: &Arc<dyn Event>) {
+        self.0.push(Work::WaitFor(Arc::clone(event)));
+    }
+
+    fn wait(&mut self) -> Result<(), RunError> {
+        self.0.drive(|| false);
+        lock(&self.0.pending).failed.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.0.drive(|| false);
+    }
+}
+
+/// An event of a stream, and when it happened.
+struct Point {
+    queue: Arc<Queue>,
+    happened: Arc<OnceLock<Instant>>,
+}
+
+impl Event for Point {
+    fn wait(&self) {
+        if self.happened.get().is_none() {
+            self.queue.drive(|| self.happened.get().is_some());
+        }
+    }
+
+    fn since(&self, earlier: &dyn Event) -> Option<Duration> {
+        let earlier: &dyn Any = earlier;
+        let earlier = earlier.downcast_ref::<Point>()?.happened.get()?;
+        Some(self.happened.get()?.saturating_duration_since(*earlier))
+    }
+}
+
+/// What a panic left behind is what it was before the panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,236 @@
+//! Checks streams, events and memories of devices, and that programs wait for what they need and for nothing else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use litz_ir::kernel::Kernel;
+use litz_runtime::device::{Buffer, Copy, Device, Launch, Space, Stream};
+use litz_runtime::program::{Executable, Value};
+use litz_runtime::reference::{DistantDevice, ReferenceDevice};
+use litz_runtime::{RunError, Tensor};
+
+const DOUBLE: &str = "kernel @double from n {
+  read x: f32[4]
+  write y: f32[4]
+  grid i in 4
+  %0: f32 = load x[i]
+  %1: f32 = add %0, %0
+  y[i] = %1
+}";
+
+const GATHER: &str = "kernel @gather from n {
+  read i: i64[4]
+  read x: f32[4]
+  write y: f32[4]
+  grid j in 4
+  check 0 = \"index out of range\"
+  %0: i64 = load i[j]
+  bind g = %0 in 4, check 0
+  %1: f32 = load x[g]
+  y[j] = %1
+}";
+
+fn kernels(texts: &[&str]) -> Vec<Kernel> {
+    let parse = |text: &&str| litz_ir::text::kernel::parse(text).unwrap_or_else(|diags| panic!("{diags:?}"));
+    texts.iter().map(parse).collect()
+}
+
+fn distant(texts: &[&str]) -> Arc<DistantDevice> {
+    Arc::new(DistantDevice::new(&kernels(texts)).expect("the kernels are sound"))
+}
+
+fn reference(texts: &[&str]) -> Arc<ReferenceDevice> {
+    Arc::new(ReferenceDevice::new(&kernels(texts)).expect("the kernels are sound"))
+}
+
+fn upload(stream: &mut dyn Stream, from: &[f32], to: &Buffer, space: Space) {
+    let (from, to) = ((Space::Host, from.as_ptr().cast()), (space, to.as_ptr()));
+    // SAFETY: tests keep both until they have waited.
+    unsafe { stream.copy(Copy { from, to, bytes: 16 }) };
+}
+
+fn download(stream: &mut dyn Stream, from: &Buffer, to: &mut [f32], space: Space) {
+    let (from, to) = ((space, from.as_ptr().cast_const()), (Space::Host, to.as_mut_ptr().cast()));
+    // SAFETY: as above.
+    unsafe { stream.copy(Copy { from, to, bytes: 16 }) };
+}
+
+fn launch(device: &dyn Device, stream: &mut dyn Stream, name: &str, args: &[*mut u8]) {
+    let kernel = device.find(name).expect("it is loaded");
+    let (scratch, scratch_bytes, scratch_stride) = (std::ptr::null_mut(), 0, 0);
+    let launch = Launch { kernel, args, sizes: &[], points: 4, scratch, scratch_bytes, scratch_stride };
+    // SAFETY: as above; memories are as large as the kernels say.
+    unsafe { stream.launch(&launch) };
+}
+
+#[test]
+fn nothing_has_to_happen_before_somebody_waits() {
+    let device = distant(&[DOUBLE]);
+    let mut stream = device.stream().expect("there is one");
+    let [x, y] = [(); 2].map(|()| Buffer::new(&*device, 16).expect("there is room"));
+    let (given, mut found) = ([1.0f32, 2.0, 3.0, 4.0], [0.0f32; 4]);
+    upload(&mut *stream, &given, &x, Space::Device);
+    launch(&*device, &mut *stream, "double", &[x.as_ptr(), y.as_ptr()]);
+    let before = stream.record().expect("an event");
+    download(&mut *stream, &y, &mut found, Space::Device);
+    before.wait();
+    assert_eq!(found, [0.0; 4], "the copy is behind the event");
+    stream.wait().expect("nothing failed");
+    assert_eq!(found, [2.0, 4.0, 6.0, 8.0]);
+}
+
+#[test]
+fn one_stream_waits_for_an_event_of_another() {
+    let device = distant(&[DOUBLE]);
+    let [mut first, mut second] = [(); 2].map(|()| device.stream().expect("there is one"));
+    let [x, y] = [(); 2].map(|()| Buffer::new(&*device, 16).expect("there is room"));
+    let (given, mut found) = ([1.0f32; 4], [0.0f32; 4]);
+    let begun = first.record().expect("an event");
+    upload(&mut *first, &given, &x, Space::Device);
+    launch(&*device, &mut *first, "double", &[x.as_ptr(), y.as_ptr()]);
+    let ended = first.record().expect("an event");
+    second.wait_for(&ended);
+    download(&mut *second, &y, &mut found, Space::Device);
+    assert_eq!(ended.since(&*begun), None, "neither has happened");
+    second.wait().expect("nothing failed");
+    assert_eq!(found, [2.0; 4]);
+    assert!(ended.since(&*begun).is_some());
+}
+
+#[test]
+fn devices_of_the_host_do_everything_at_once() {
+    let device = reference(&[DOUBLE]);
+    let mut stream = device.stream().expect("there is one");
+    let [x, y] = [(); 2].map(|()| Buffer::new(&*device, 16).expect("there is room"));
+    let mut found = [0.0f32; 4];
+    let begun = stream.record().expect("an event");
+    upload(&mut *stream, &[3.0; 4], &x, Space::Host);
+    launch(&*device, &mut *stream, "double", &[x.as_ptr(), y.as_ptr()]);
+    download(&mut *stream, &y, &mut found, Space::Host);
+    assert_eq!(found, [6.0; 4]);
+    let ended = stream.record().expect("an event");
+    assert!(ended.since(&*begun).is_some_and(|time| time > Duration::ZERO));
+    let elsewhere = distant(&[DOUBLE]).stream().expect("there is one").record().expect("an event");
+    assert_eq!(ended.since(&*elsewhere), None, "clocks of different devices");
+}
+
+#[test]
+fn errors_are_where_somebody_waits_and_only_once() {
+    for device in [distant(&[DOUBLE, GATHER]) as Arc<dyn Device>, reference(&[DOUBLE, GATHER])] {
+        let space = if device.memory().is_some() { Space::Device } else { Space::Host };
+        let mut stream = device.stream().expect("there is one");
+        let [i, x, y] = [32, 16, 16].map(|bytes| Buffer::new(&*device, bytes).expect("there is room"));
+        let indices = [0i64, 1, 7, 3];
+        let (from, to) = ((Space::Host, indices.as_ptr().cast()), (space, i.as_ptr()));
+        // SAFETY: both have 32 bytes until this test has waited.
+        unsafe { stream.copy(Copy { from, to, bytes: 32 }) };
+        upload(&mut *stream, &[1.0; 4], &x, space);
+        launch(&*device, &mut *stream, "gather", &[i.as_ptr(), x.as_ptr(), y.as_ptr()]);
+        launch(&*device, &mut *stream, "double", &[x.as_ptr(), y.as_ptr()]);
+        let error = stream.wait().expect_err("there is no element 7");
+        assert!(matches!(error, RunError::BadIndex { .. }), "{error}");
+        stream.wait().expect("the error was returned");
+        let mut found = [0.0; 4];
+        launch(&*device, &mut *stream, "double", &[x.as_ptr(), y.as_ptr()]);
+        download(&mut *stream, &y, &mut found, space);
+        stream.wait().expect("nothing failed since");
+        assert_eq!(found, [2.0; 4]);
+    }
+}
+
+#[test]
+fn addresses_of_another_space_are_refused() {
+    let device = distant(&[DOUBLE]);
+    let mut stream = device.stream().expect("there is one");
+    let [x, y] = [(); 2].map(|()| Buffer::new(&*device, 16).expect("there is room"));
+    let mut host = [0.0f32; 4];
+    launch(&*device, &mut *stream, "double", &[x.as_ptr(), host.as_mut_ptr().cast()]);
+    assert!(matches!(stream.wait(), Err(RunError::Bug { .. })));
+    download(&mut *stream, &y, &mut host, Space::Host);
+    assert!(matches!(stream.wait(), Err(RunError::Bug { .. })));
+    // Half of it lies behind the buffer.
+    launch(&*device, &mut *stream, "double", &[x.as_ptr(), y.as_ptr().wrapping_add(8)]);
+    assert!(matches!(stream.wait(), Err(RunError::Bug { .. })));
+}
+
+/// Packs a constant when it is loaded, gathers, sorts on the host, and updates state behind an index that may be wrong.
+const PROGRAM: &str = "program @p on cpu {
+  param i: i64[4]
+  param x: f32[4]
+  const w: f32[4] = \"w\"
+  const state: f32[4] = \"state\"
+  load {
+    alloc packed: f32[4]
+    launch @double(w, packed)
+  }
+  alloc t: f32[4]
+  launch @double(x, t)
+  alloc v: f32[4]
+  alloc p: i64[4]
+  extern sort(t) -> (v, p) ints(1, 4, 1, 0)
+  free t
+  alloc y: f32[4]
+  launch @gather(i, v, y)
+  update state = y
+  update x = packed
+  return y: f32[4], v: f32[4], p: i64[4], packed: f32[4], state: f32[4]
+}";
+
+fn executable(device: Arc<dyn Device>) -> Executable {
+    let program = litz_ir::text::program::parse(PROGRAM).unwrap_or_else(|diags| panic!("{diags:?}"));
+    let constant = |values: [f32; 4]| Tensor::from_slice(&[4], &values).expect("lengths match");
+    let weights = HashMap::from([
+        ("w".to_owned(), constant([1.0, 2.0, 3.0, 4.0])),
+        ("state".to_owned(), constant([9.0; 4])),
+    ]);
+    Executable::new(&program, &kernels(&[DOUBLE, GATHER]), device, &weights).expect("the program is sound")
+}
+
+fn call(executable: &Executable, indices: [i64; 4], x: [f32; 4]) -> Result<Vec<Tensor>, RunError> {
+    let indices = Tensor::from_slice(&[4], &indices).expect("lengths match");
+    let x = Tensor::from_slice(&[4], &x).expect("lengths match");
+    let outputs = executable.run(&[indices, x])?;
+    Ok(outputs.iter().map(|value: &Value| value.tensor().expect("a tensor").clone()).collect())
+}
+
+#[test]
+fn programs_give_the_same_late_and_in_memory_of_the_device() {
+    let far = distant(&[DOUBLE, GATHER]);
+    let (near, distant) = (executable(reference(&[DOUBLE, GATHER])), executable(far.clone()));
+    for (indices, x) in [([3, 2, 1, 0], [4.0, 3.0, 2.0, 1.0]), ([0; 4], [-1.0, 5.0, 0.5, 2.0])] {
+        let expected = call(&near, indices, x).expect("the call is right");
+        let mut sorted = x.map(|value| 2.0 * value);
+        sorted.sort_by(f32::total_cmp);
+        assert_eq!(expected[1].to_vec::<f32>(), Some(sorted.to_vec()));
+        assert_eq!(call(&distant, indices, x).expect("the call is right"), expected);
+    }
+    // A call that fails leaves state as it was, and later calls are right.
+    for _ in 0..2 {
+        for executable in [&near, &distant] {
+            let error = call(executable, [0, 4, 0, 0], [1.0; 4]).expect_err("there is no element 4");
+            assert!(matches!(error, RunError::BadIndex { .. }), "{error}");
+        }
+        let expected = call(&near, [1, 1, 2, 2], [7.0, 8.0, 9.0, 6.0]).expect("the call is right");
+        assert_eq!(call(&distant, [1, 1, 2, 2], [7.0, 8.0, 9.0, 6.0]).expect("the call is right"), expected);
+    }
+    assert!(far.bytes_in_use() > 0);
+    drop(distant);
+    assert_eq!(far.bytes_in_use(), 0, "memory that is still taken");
+}
+
+#[test]
+fn several_threads_call_a_program_on_a_device_with_memory_of_its_own() {
+    let (near, distant) = (executable(reference(&[DOUBLE, GATHER])), executable(distant(&[DOUBLE, GATHER])));
+    let expected = call(&near, [3, 2, 1, 0], [4.0, 3.0, 2.0, 1.0]).expect("the call is right");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let found = call(&distant, [3, 2, 1, 0], [4.0, 3.0, 2.0, 1.0]).expect("it is right");
+                    assert_eq!(found[0], expected[0]);
+                }
+            });
+        }
+    });
+}
