@@ -27,6 +27,7 @@ mod runner;
 mod size;
 pub mod tensors;
 mod text;
+pub mod tune;
 
 pub use backends::{BACKENDS, Device, backend, compile_kernels};
 pub use error::Error;

@@ -221,6 +221,12 @@ fn the_command_line_writes_edits_and_runs() {
     assert!(kernels.contains("grain 17"), "{kernels}");
     assert_eq!(with("bench", &["--runs", "1", "--json", "--schedule", path]).0, Some(0));
 
+    let tuned = folder.0.join("tuned.litz");
+    let tuned = tuned.to_str().expect("plain");
+    assert_eq!(with("tune", &["--budget", "1s", "-o", tuned]).0, Some(0));
+    assert_eq!(with("run", &["--schedule", tuned]).0, Some(0));
+    assert_eq!(with("tune", &["--device", "reference"]).0, Some(3));
+
     fs::write(&file, edit(&own, "p3 = g2]", "p3 = 0]")).expect("writable");
     let (status, _, error) = with("run", &["--schedule", path]);
     assert_eq!(status, Some(3));

@@ -18,6 +18,7 @@ mod repeat;
 mod report;
 mod run;
 mod serve;
+mod tune;
 mod verify;
 
 use clap::{Parser, Subcommand};
@@ -48,6 +49,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Show what became one kernel, what did not and why, and where memory goes
     Explain(explain::Args),
+    /// Look for a faster schedule of a model
+    Tune(tune::Args),
     /// Run one pass on a text and print the result
     Opt(opt::Args),
 }
@@ -80,6 +83,7 @@ fn execute(command: &Command) -> Result<Exit, Failure> {
         Command::Bench(args) => bench::execute(args),
         Command::Inspect(args) => inspect::execute(args),
         Command::Explain(args) => explain::execute(args),
+        Command::Tune(args) => tune::execute(args),
         Command::Opt(args) => opt::execute(args),
     }
 }

@@ -1,0 +1,405 @@
+//! Times other schedules of a model against its own, kernel by kernel, and keeps what is faster.
+//!
+//! Candidates are kernels of schedules that other settings of the scheduler give. One after another takes the place of the
+//! kernel that covers the same nests, and is proved with the schedule around it. The machine's speed drifts, so that a candidate
+//! and what it would replace take turns and the median of the turns' ratios counts. In the end the result and what was
+//! begun with take turns as whole models: the slower one is dropped.
+
+mod candidates;
+
+use crate::backends::backend;
+use crate::error::Error;
+use crate::given::GivenSchedule;
+use crate::model::{Compiled, Model};
+use crate::options::{Options, Verify};
+use crate::pipeline::Texts;
+use crate::profile::Launches;
+use crate::runner::{Runner, Stage};
+use candidates::Class;
+use litz_ir::schedule::Schedule;
+use litz_runtime::Tensor;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// When tuning ends, if not by itself.
+pub struct Budget<'a> {
+    /// How long it may take, the last comparison included.
+    pub time: Duration,
+    /// Set by somebody who wants the best so far.
+    pub stop: &'a AtomicBool,
+}
+
+/// What tuning is doing.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A candidate is about to be timed.
+    Trying {
+        /// The first step that it would run.
+        kernel: &'a str,
+        /// The setting that made it.
+        variant: &'a str,
+    },
+    /// It cannot be proved, or not be compiled.
+    Refused {
+        /// The first step that it would run.
+        kernel: &'a str,
+        /// The setting that made it.
+        variant: &'a str,
+        /// Why.
+        error: &'a Error,
+    },
+    /// It is faster, and stays.
+    Kept {
+        /// The first step that it runs.
+        kernel: &'a str,
+        /// How many steps.
+        steps: usize,
+        /// The setting that made it.
+        variant: &'a str,
+        /// The time of these steps before, over that of now.
+        gain: f64,
+    },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Tuned {
+    /// A schedule's text, for [`Options::schedule`].
+    pub schedule: String,
+    /// The time of a call by the schedule of before, over that by this one: never below 1, and 1 where they are the same.
+    pub gain: f64,
+    /// Candidates that were timed.
+    pub tried: usize,
+    /// Candidates that could not be proved or compiled.
+    pub refused: usize,
+    /// Candidates that the schedule is made of.
+    pub kept: usize,
+}
+
+/// Turns of a candidate; as many again confirm it.
+const TURNS: usize = 5;
+/// Turns of the last comparison.
+const LAST_TURNS: usize = 15;
+/// How long a turn lasts, if a call is not longer.
+const TURN: Duration = Duration::from_millis(20);
+/// A kernel has to be so much faster: less is hard to tell from chance with so few turns.
+const GAIN: f64 = 1.03;
+/// A whole call may seem so much slower where a kernel of it is faster.
+const LOSS: f64 = 0.98;
+/// The part of the budget that the last comparison gets at most.
+const LAST_PART: u32 = 4;
+
+/// Tunes a model for calls with these inputs, beginning with [`Options::schedule`] or the scheduler's own.
+///
+/// # Errors
+/// As [`Model::compile`] and [`Compiled::run`], of the schedule to begin with.
+pub fn tune(
+    model: &Model,
+    options: &Options,
+    inputs: &[Tensor],
+    budget: &Budget<'_>,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Tuned, Error> {
+    let began = Instant::now();
+    // The cache is for what ships.
+    let verify = options.verify.min(Verify::Stages);
+    let options = Options { profile: true, cache: None, dump: None, verify, ..options.clone() };
+    let mut quiet = |_: &str| {};
+    let texts = model.texts(&options, Stage::Program, &mut Runner::new(verify, None, &mut quiet))?;
+    let Texts { loops: Some(loops), schedule: Some(schedule), realized: Some(realized), .. } = texts else {
+        return Err(Error::bug("tune", "a stage gave nothing"));
+    };
+    let backend = backend(&options)?;
+    let mut tuner = Tuner { model, options: &options, inputs, calls: 1 };
+    let start = tuner.compile(&schedule)?;
+    let call = tuner.warm(&start)?;
+    // Both sides of the last comparison, and a compilation that is under way when time is up.
+    let last = call.mul_f64((2 * LAST_TURNS * tuner.calls) as f64) + began.elapsed();
+    let deadline = began + budget.time - last.min(budget.time / LAST_PART);
+    let is_over = || budget.stop.load(Ordering::Relaxed) || Instant::now() >= deadline;
+
+    let mut best: Option<(Schedule, Compiled)> = None;
+    let (mut tried, mut refused, mut kept) = (0, 0, 0);
+    let trials = match is_over() {
+        true => Vec::new(),
+        false => candidates::all(&loops, &schedule, &realized.program, backend.target(), &options.heuristics),
+    };
+    for (class, candidate) in &trials {
+        if is_over() {
+            break;
+        }
+        let (old_schedule, old) = best.as_ref().map_or((&schedule, &start), |(s, c)| (s, c));
+        let (kernel, variant) = (candidate.kernel(), candidate.variant.as_str());
+        tell(Event::Trying { kernel, variant });
+        let new_schedule = candidates::swapped(old_schedule, class, candidate);
+        let new = match tuner.compile(&new_schedule) {
+            Ok(new) => new,
+            Err(error) => {
+                tell(Event::Refused { kernel, variant, error: &error });
+                refused += 1;
+                continue;
+            }
+        };
+        tried += 1;
+        if let Some(gain) = tuner.gain(old, &new, class, &is_over)? {
+            tell(Event::Kept { kernel, steps: class.steps.len(), variant, gain });
+            best = Some((new_schedule, new));
+            kept += 1;
+        }
+    }
+    let unchanged = Tuned { schedule: schedule.to_string(), gain: 1.0, tried, refused, kept: 0 };
+    let Some((tuned, compiled)) = best else { return Ok(unchanged) };
+    let gain =
+        median(tuner.turns(&start, &compiled, LAST_TURNS)?.iter().map(|(old, new)| old.call / new.call));
+    Ok(match gain > 1.0 {
+        true => Tuned { schedule: tuned.to_string(), gain, tried, refused, kept },
+        false => unchanged,
+    })
+}
+
+struct Tuner<'a> {
+    model: &'a Model,
+    options: &'a Options,
+    inputs: &'a [Tensor],
+    /// Calls of a turn.
+    calls: usize,
+}
+
+/// What was measured in one turn, in seconds for each call.
+struct Turn {
+    call: f64,
+    /// By kernel and sizes.
+    launches: BTreeMap<(usize, Vec<i64>), Launches>,
+}
+
+impl Tuner<'_> {
+    fn compile(&self, schedule: &Schedule) -> Result<Compiled, Error> {
+        let given = GivenSchedule { name: "tuned".to_owned(), text: schedule.to_string() };
+        self.model.compile(&Options { schedule: Some(given), ..self.options.clone() })
+    }
+
+    /// Calls a model until its times mean something, and decides how many calls make a turn.
+    fn warm(&mut self, compiled: &Compiled) -> Result<Duration, Error> {
+        compiled.run(self.inputs)?;
+        let begin = Instant::now();
+        compiled.run(self.inputs)?;
+        let call = begin.elapsed();
+        self.calls = (TURN.as_secs_f64() / call.as_secs_f64().max(1e-9)).clamp(1.0, 1000.0) as usize;
+        Ok(call)
+    }
+
+    fn turn(&self, compiled: &Compiled) -> Result<Turn, Error> {
+        // The other model's data is in the caches.
+        compiled.run(self.inputs)?;
+        drop(compiled.profile.as_ref().map(|profile| profile.take()));
+        let begin = Instant::now();
+        for _ in 0..self.calls {
+            compiled.run(self.inputs)?;
+        }
+        let call = begin.elapsed().as_secs_f64() / self.calls as f64;
+        Ok(Turn {
+            call,
+            launches: compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take()),
+        })
+    }
+
+    /// Turns of both, in an order that alternates.
+    fn turns(&self, old: &Compiled, new: &Compiled, count: usize) -> Result<Vec<(Turn, Turn)>, Error> {
+        let pair = |at: usize| {
+            if at.is_multiple_of(2) {
+                let first = self.turn(old)?;
+                Ok((first, self.turn(new)?))
+            } else {
+                let first = self.turn(new)?;
+                Ok((self.turn(old)?, first))
+            }
+        };
+        (0..count).map(pair).collect()
+    }
+
+    /// How many times as fast the steps of a class are, where it is enough to be kept. What seems to be is measured again:
+    /// of many candidates some are fast by chance.
+    fn gain(
+        &self,
+        old: &Compiled,
+        new: &Compiled,
+        class: &Class,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Option<f64>, Error> {
+        let mut gain = None;
+        for _ in 0..2 {
+            if is_over() {
+                return Ok(None);
+            }
+            let turns = self.turns(old, new, TURNS)?;
+            let steps = |turn: &Turn, compiled: &Compiled| seconds(turn, compiled, class);
+            let steps = median(turns.iter().map(|(a, b)| steps(a, old) / steps(b, new)));
+            let call = median(turns.iter().map(|(a, b)| a.call / b.call));
+            if !(steps >= GAIN && call >= LOSS) {
+                return Ok(None);
+            }
+            gain = Some(steps);
+        }
+        Ok(gain)
+    }
+}
+
+/// What the steps of a class took in one call.
+fn seconds(turn: &Turn, compiled: &Compiled, class: &Class) -> f64 {
+    let (Some(realized), Some(schedule)) = (&compiled.texts.realized, &compiled.texts.schedule) else {
+        return f64::NAN;
+    };
+    let is_kernel = |step: &litz_ir::schedule::Step| match step {
+        litz_ir::schedule::Step::Kernel(plan) => !plan.at_load,
+        litz_ir::schedule::Step::Extern { .. } => false,
+    };
+    let at_call = schedule.steps.iter().enumerate().filter(|(_, step)| is_kernel(step)).map(|(at, _)| at);
+    let launched = at_call.zip(candidates::launched(&realized.program));
+    let launch = |name: &str| -> f64 {
+        let kernel = realized.kernels.iter().position(|kernel| kernel.name == name);
+        let launches =
+            turn.launches.iter().filter(|(key, _)| Some(key.0) == kernel).map(|(_, launches)| launches);
+        let (count, time) = launches.fold((0, 0.0), |(count, time), launches| {
+            (count + launches.count, time + launches.time.as_secs_f64())
+        });
+        time / count as f64
+    };
+    launched.filter(|(at, _)| class.steps.contains(at)).map(|(_, name)| launch(name)).sum()
+}
+
+/// The middle value, or the lower of the two middle ones; NaN where there is none.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
+mod tests {
+    use super::*;
+    use crate::{contract, tensors};
+    use std::path::PathBuf;
+
+    fn examples(file: &str) -> PathBuf {
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples")).join(file)
+    }
+
+    fn digits() -> (Model, tensors::Named) {
+        let model = Model::open(examples("digits.pt2")).expect("it is a model");
+        (model, tensors::read(&examples("digits.safetensors")).expect("readable"))
+    }
+
+    /// For a target whose code every x86-64 machine runs.
+    fn options() -> Options {
+        Options::for_target("cpu(isa=sse2, threads=2)".parse().expect("a target"))
+    }
+
+    fn texts(model: &Model) -> Texts {
+        let mut quiet = |_: &str| {};
+        let options = options();
+        let mut run = Runner::new(options.verify, None, &mut quiet);
+        model.texts(&options, Stage::Program, &mut run).expect("it is supported")
+    }
+
+    /// All candidates for the model's own schedule, which is the last.
+    fn trials(texts: &Texts) -> (Vec<(Class, candidates::Candidate)>, &Schedule) {
+        let (Some(loops), Some(schedule), Some(realized)) = (&texts.loops, &texts.schedule, &texts.realized)
+        else {
+            panic!("the pipeline went to the end");
+        };
+        let options = options();
+        let target = options.target.expect("it is given");
+        (candidates::all(loops, schedule, &realized.program, &target, &options.heuristics), schedule)
+    }
+
+    fn given(schedule: impl ToString) -> Options {
+        let given = GivenSchedule { name: "given".to_owned(), text: schedule.to_string() };
+        Options { schedule: Some(given), ..options() }
+    }
+
+    /// Its largest kernel with a tile as loops, one point after the other: five times as slow.
+    fn slow(schedule: &Schedule) -> String {
+        let text = schedule.to_string();
+        let (before, after) = text.split_once("  kernel k7 {").expect("there is one");
+        let tile = "tile ii in 4, ji in 8 by 4 {";
+        assert!(after.contains(tile), "{text}");
+        format!("{before}  kernel k7 {{{}", after.replacen(tile, "for ii in 4, ji in 8 {", 1))
+    }
+
+    #[test]
+    fn every_candidate_computes_the_same_and_comes_in_the_same_order() {
+        let (model, data) = digits();
+        let (made, again) = (texts(&model), texts(&model));
+        let ((trials, schedule), (others, _)) = (trials(&made), trials(&again));
+        assert!(trials.len() > 20, "only {}", trials.len());
+        for ((class, candidate), (_, other)) in trials.iter().zip(&others) {
+            assert_eq!((&candidate.variant, &candidate.plans), (&other.variant, &other.plans));
+            let text = candidates::swapped(schedule, class, candidate).to_string();
+            assert_ne!(text, schedule.to_string());
+            let compiled = model.compile(&given(&text)).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            let outputs = compiled.run(std::slice::from_ref(&data["images"])).expect("they fit");
+            let logits = outputs[0].tensor().expect("one tensor");
+            let verdict = contract::compare(logits, (&data["logits"]).into());
+            assert_eq!(verdict.broken, None, "{}: {verdict:?}\n{text}", candidate.variant);
+        }
+    }
+
+    #[test]
+    fn what_is_slower_is_not_kept() {
+        let (model, data) = digits();
+        let made = texts(&model);
+        let (trials, schedule) = trials(&made);
+        let is_slow = |class: &&Class| schedule.steps[class.steps[0]].name() == "k7";
+        let class = trials.iter().map(|(class, _)| class).find(is_slow).expect("it has candidates");
+        let inputs = [data["images"].clone()];
+        let options = Options { profile: true, ..options() };
+        let mut tuner = Tuner { model: &model, options: &options, inputs: &inputs, calls: 1 };
+        let fast = tuner.compile(schedule).expect("compiles");
+        let slow = litz_ir::text::schedule::parse(&slow(schedule)).expect("a schedule");
+        let slow = tuner.compile(&slow).expect("compiles");
+        tuner.warm(&fast).expect("runs");
+        let gain = |old, new| tuner.gain(old, new, class, &|| false).expect("runs");
+        assert_eq!(gain(&fast, &slow), None);
+        assert!(gain(&slow, &fast).is_some_and(|gain| gain > 1.5));
+    }
+
+    #[test]
+    fn tuning_finds_what_is_faster_and_writes_what_is_accepted() {
+        let (model, data) = digits();
+        let made = texts(&model);
+        let slow = slow(made.schedule.as_ref().expect("made"));
+        let inputs = [data["images"].clone()];
+        let mut kept = Vec::new();
+        let mut tell = |event: Event<'_>| {
+            if let Event::Kept { kernel, .. } = event {
+                kept.push(kernel.to_owned());
+            }
+        };
+        let stop = AtomicBool::new(false);
+        let budget = Budget { time: Duration::from_secs(30), stop: &stop };
+        let tuned = tune(&model, &given(&slow), &inputs, &budget, &mut tell).expect("it runs");
+        assert!(tuned.gain > 1.5 && tuned.kept == kept.len() && kept.contains(&"k7".to_owned()), "{tuned:?}");
+        let compiled = model.compile(&given(&tuned.schedule)).expect("it is proved again");
+        let outputs = compiled.run(&inputs).expect("they fit");
+        let verdict = contract::compare(outputs[0].tensor().expect("one"), (&data["logits"]).into());
+        assert_eq!(verdict.broken, None, "{verdict:?}");
+    }
+
+    #[test]
+    fn whoever_stops_it_gets_what_it_began_with() {
+        let (model, data) = digits();
+        let made = texts(&model);
+        let own = made.schedule.as_ref().expect("made").to_string();
+        let (stopped, running) = (AtomicBool::new(true), AtomicBool::new(false));
+        for budget in [
+            Budget { time: Duration::from_secs(60), stop: &stopped },
+            Budget { time: Duration::ZERO, stop: &running },
+        ] {
+            let inputs = [data["images"].clone()];
+            let tuned = tune(&model, &options(), &inputs, &budget, &mut |_| {}).expect("it runs");
+            assert_eq!((tuned.schedule, tuned.gain, tuned.tried), (own.clone(), 1.0, 0));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Makes other schedules of a program by other settings of the scheduler, and says which of their kernels can stand in for
+//! which of a schedule's.
+
+use litz_ir::loops::{Loops, Stmt};
+use litz_ir::program::{self, Program};
+use litz_ir::schedule::{KernelPlan, Part, Schedule, Step};
+use litz_ir::target::{Cpu, Isa, Target};
+use litz_schedule::Heuristics;
+
+/// Steps that run one kernel at every call: those of equal layers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Class {
+    /// Positions among the steps of the schedule.
+    pub steps: Vec<usize>,
+    /// Instructions of all of them together, by hints of sizes: what is tried first.
+    work: f64,
+}
+
+/// Kernels to run the steps of a class by.
+pub struct Candidate {
+    /// The setting that made them.
+    pub variant: String,
+    /// One for each step.
+    pub plans: Vec<KernelPlan>,
+}
+
+impl Candidate {
+    /// The first step that it runs.
+    pub fn kernel(&self) -> &str {
+        self.plans.first().map_or("", |plan| &plan.name)
+    }
+}
+
+/// All candidates for a schedule's steps at a call, those for the most work first. The same input always gives the same
+/// candidates in the same order.
+pub fn all(
+    loops: &Loops,
+    schedule: &Schedule,
+    program: &Program,
+    target: &Target,
+    heuristics: &Heuristics,
+) -> Vec<(Class, Candidate)> {
+    let variants = variants(loops, target, heuristics);
+    let of_class = |class: Class| {
+        let found = candidates(schedule, &class, &variants);
+        found.into_iter().map(move |candidate| (class.clone(), candidate))
+    };
+    classes(loops, schedule, program).into_iter().flat_map(of_class).collect()
+}
+
+/// The classes of a schedule's steps at a call, those with the most work first.
+fn classes(loops: &Loops, schedule: &Schedule, program: &Program) -> Vec<Class> {
+    let at_call = schedule.steps.iter().enumerate().filter_map(|(at, step)| match step {
+        Step::Kernel(plan) if !plan.at_load => Some((at, plan)),
+        Step::Kernel(_) | Step::Extern { .. } => None,
+    });
+    let mut classes: Vec<(&str, Class)> = Vec::new();
+    for ((at, plan), kernel) in at_call.zip(launched(program)) {
+        let class = match classes.iter_mut().find(|(name, _)| *name == kernel) {
+            Some((_, class)) => class,
+            None => {
+                classes.push((kernel, Class { steps: Vec::new(), work: 0.0 }));
+                &mut classes.last_mut().expect("invariant: a class was just put there").1
+            }
+        };
+        class.steps.push(at);
+        class.work += work(loops, plan);
+    }
+    let mut classes: Vec<Class> = classes.into_iter().map(|(_, class)| class).collect();
+    // The sort is stable: of equal work the first in the schedule comes first.
+    classes.sort_by(|a, b| b.work.total_cmp(&a.work));
+    classes
+}
+
+/// The kernels that a call launches, one for each step of its schedule that is a kernel, in order.
+pub fn launched(program: &Program) -> impl Iterator<Item = &str> {
+    program.steps.iter().filter_map(|step| match step {
+        program::Step::Launch { kernel, .. } => Some(kernel.as_str()),
+        _ => None,
+    })
+}
+
+fn work(loops: &Loops, plan: &KernelPlan) -> f64 {
+    let mut nests: Vec<String> = covered(plan).into_iter().map(|(nest, _)| nest).collect();
+    nests.dedup();
+    let all = loops.stmts.iter().flat_map(Stmt::nests).filter(|nest| nests.contains(&nest.name));
+    let points = |nest: &litz_ir::loops::Nest| -> f64 {
+        nest.all_axes().map(|axis| loops.facts.hint(axis.extent).unwrap_or(1).max(1) as f64).product()
+    };
+    all.map(|nest| points(nest) * nest.body.len() as f64).sum()
+}
+
+/// The statements, and parts of them, that a kernel runs, in an order that does not depend on its loops.
+fn covered(plan: &KernelPlan) -> Vec<(String, Part)> {
+    let mut covered = Vec::new();
+    plan.body
+        .iter()
+        .for_each(|tree| tree.each_leaf(&mut |leaf| covered.push((leaf.nest.clone(), leaf.part))));
+    covered.sort_unstable();
+    covered
+}
+
+/// What each variant has for the steps of a class: kernels that cover the same nests by other loops. None twice.
+fn candidates(schedule: &Schedule, class: &Class, variants: &[(String, Schedule)]) -> Vec<Candidate> {
+    let own: Option<Vec<&KernelPlan>> = class.steps.iter().map(|&at| kernel(&schedule.steps[at])).collect();
+    let Some(own) = own else { return Vec::new() };
+    let mut found: Vec<Candidate> = Vec::new();
+    for (variant, other) in variants {
+        let stand_in = |own: &&KernelPlan| {
+            let wanted = covered(own);
+            let mut plans = other.steps.iter().filter_map(kernel);
+            let plan = plans.find(|plan| !plan.at_load && covered(plan) == wanted)?;
+            // What the name says is nothing that a kernel depends on.
+            Some(KernelPlan { name: own.name.clone(), ..plan.clone() })
+        };
+        let Some(plans) = own.iter().map(stand_in).collect::<Option<Vec<KernelPlan>>>() else { continue };
+        let is_own = plans.iter().zip(&own).all(|(plan, own)| plan == *own);
+        if !is_own && found.iter().all(|candidate| candidate.plans != plans) {
+            found.push(Candidate { variant: variant.clone(), plans });
+        }
+    }
+    found
+}
+
+fn kernel(step: &Step) -> Option<&KernelPlan> {
+    match step {
+        Step::Kernel(plan) => Some(plan),
+        Step::Extern { .. } => None,
+    }
+}
+
+/// The schedule with the steps of a class run by a candidate.
+pub fn swapped(schedule: &Schedule, class: &Class, candidate: &Candidate) -> Schedule {
+    let mut schedule = schedule.clone();
+    for (&at, plan) in class.steps.iter().zip(&candidate.plans) {
+        schedule.steps[at] = Step::Kernel(plan.clone());
+    }
+    schedule
+}
+
+/// What the scheduler makes of the loops by other settings, for the same target. The lengths of partial sums are not among
+/// these settings: rounding errors depend on them.
+fn variants(loops: &Loops, target: &Target, own: &Heuristics) -> Vec<(String, Schedule)> {
+    // The scheduler's own is one, where another schedule is to be tuned.
+    let mut settings = vec![("the scheduler's own".to_owned(), *target, own.clone())];
+    let mut heuristics = |name: String, heuristics: Heuristics| settings.push((name, *target, heuristics));
+    for factor in [0.25, 4.0, 16.0] {
+        let chunk_ops = scaled(own.chunk_ops, factor);
+        heuristics(format!("chunk_ops {chunk_ops}"), Heuristics { chunk_ops, ..own.clone() });
+    }
+    for factor in [0.25, 4.0] {
+        let block = scaled(own.block, factor);
+        heuristics(format!("block {block}"), Heuristics { block, ..own.clone() });
+    }
+    for copies in [1, 2, 8] {
+        heuristics(
+            format!("reduction_copies {copies}"),
+            Heuristics { reduction_copies: copies, ..own.clone() },
+        );
+        heuristics(
+            format!("function_copies {copies}"),
+            Heuristics { function_copies: copies, ..own.clone() },
+        );
+        heuristics(format!("column_vectors {copies}"), Heuristics { column_vectors: copies, ..own.clone() });
+    }
+    for inline_epilogue in [0, 32] {
+        heuristics(
+            format!("inline_epilogue {inline_epilogue}"),
+            Heuristics { inline_epilogue, ..own.clone() },
+        );
+    }
+    for local_fraction in [1, 4] {
+        heuristics(format!("local_fraction {local_fraction}"), Heuristics { local_fraction, ..own.clone() });
+    }
+    settings.extend(others(target).into_iter().map(|(name, told)| (name, told, own.clone())));
+    let make = |(name, told, heuristics): (String, Target, Heuristics)| {
+        let schedule = litz_schedule::schedule(loops, &told, &heuristics).schedule;
+        (name, Schedule { target: *target, ..schedule })
+    };
+    settings.into_iter().map(make).collect()
+}
+
+/// A setting, so many times as large.
+fn scaled(value: i64, factor: f64) -> i64 {
+    ((value as f64 * factor) as i64).max(1)
+}
+
+/// Targets that the scheduler is told instead of a CPU: caches that are shared or larger than they say, threads that are not
+/// equally fast and so need smaller shares, shorter vectors.
+fn others(target: &Target) -> Vec<(String, Target)> {
+    let Target::Cpu(cpu) = *target;
+    let mut told: Vec<(String, Cpu)> = Vec::new();
+    for factor in [0.5, 2.0] {
+        let (l1_bytes, l2_bytes) = (scaled(cpu.l1_bytes, factor), scaled(cpu.l2_bytes, factor));
+        told.push((format!("l1 {l1_bytes}"), Cpu { l1_bytes, ..cpu }));
+        told.push((format!("l2 {l2_bytes}"), Cpu { l2_bytes, ..cpu }));
+    }
+    for threads in [1, 2 * cpu.threads, 4 * cpu.threads] {
+        told.push((format!("threads {threads}"), Cpu { threads, ..cpu }));
+    }
+    if cpu.isa.vector_bytes() > Isa::Avx2.vector_bytes() {
+        told.push(("isa avx2".to_owned(), Cpu { isa: Isa::Avx2, ..cpu }));
+    }
+    told.into_iter().map(|(name, cpu)| (name, Target::Cpu(cpu))).collect()
+}
