@@ -1,7 +1,7 @@
 //! Says whether two accesses can only touch one place at the same point of the loops around both.
 
-use litz_ir::loops::{Axis, InstOp, Loops, Nest};
-use litz_sym::{Expr, Facts, Range, Rel, Sym};
+use litz_ir::loops::{Axis, BufData, InstOp, Loops, Nest};
+use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
 use std::rc::Rc;
 
 /// A nest in the loops of a kernel: its axes in terms of these, and what is known of them.
@@ -27,6 +27,10 @@ pub struct Touch<'a> {
     facts: Rc<Facts>,
     vars: Rc<[Sym]>,
 }
+
+/// Equations that are kept of two accesses, at most: some for each coordinate are enough for all that a buffer of ten dimensions
+/// says.
+const MOST_EQUATIONS: usize = 64;
 
 /// What is equal where two accesses touch one element: a side of each.
 type Equation = (Expr, Expr);
@@ -96,8 +100,8 @@ impl<'a> Visit<'a> {
         let (buf, index) = nest.body[at].op.element().expect("a load or store");
         let place = here(loops.place(nest, buf, index));
         let data = &loops.bufs[buf];
-        // Elements of several coordinates may share a place unless the buffer is dense.
-        let coordinates = index.iter().filter(|_| data.is_dense()).map(|&coordinate| here(coordinate));
+        let coordinates =
+            index.iter().filter(|_| has_own_places(data, &loops.facts)).map(|&coordinate| here(coordinate));
         let sides = std::iter::once(place).chain(coordinates).collect();
         let layout = (&data.sizes[..], &data.strides[..]);
         Some(Touch { loops, layout, sides, facts, vars: vars.clone() })
@@ -118,8 +122,9 @@ impl Touch<'_> {
     /// variables of the loops `shared` are equal.
     ///
     /// Where both touch one element, the places in memory are equal, and the coordinates, too, of buffers that are laid out
-    /// alike; so are the remainders of both by any number. A side of such an equation is read as `step*v + rest`. Where both
-    /// have the same step for a shared loop, and no rest reaches a step, they have equal `v` as well.
+    /// alike; so are the remainders of both by any number, and numbers of which two equations have the quotients and the
+    /// remainders. A side of such an equation is read as `step*v + rest`. Where both have the same step for a shared
+    /// loop, and no rest reaches a step, they have equal `v` as well.
     pub fn is_apart(&self, shared: &[Axis], other: &Touch<'_>) -> bool {
         let count = if self.layout == other.layout { self.sides.len() } else { 1 };
         let sides = self.sides.iter().copied().zip(other.sides.iter().copied());
@@ -137,6 +142,10 @@ impl Touch<'_> {
         if left.iter().all(|&var| equations.iter().any(|equation| is_in(var, equation))) {
             self.tell(&mut equations, &mut left, other, Effort::Ranges);
             self.tell(&mut equations, &mut left, other, Effort::Facts);
+            if !left.is_empty() {
+                self.recombine(&mut equations, other);
+                self.tell(&mut equations, &mut left, other, Effort::Facts);
+            }
             if !left.is_empty() {
                 equations.extend(self.remainders(&equations, other));
                 self.tell(&mut equations, &mut left, other, Effort::Facts);
@@ -188,6 +197,30 @@ impl Touch<'_> {
         is_within(whole) || whole != offset && is_within(offset)
     }
 
+    /// Adds equations of numbers to those of their digits: where two axes of a nest are the quotient and the remainder of one
+    /// loop's variable by `n`, as those of merged loops are, `n` times the one and the other add up to the variable.
+    fn recombine(&self, equations: &mut Vec<Equation>, other: &Touch<'_>) {
+        let mut at = 0;
+        while let Some(&lower) = equations.get(at).filter(|_| equations.len() < MOST_EQUATIONS) {
+            for radix in radices(lower.0) {
+                for &upper in &equations.clone() {
+                    // Of a sum that has as many divisions as the remainder nothing more follows.
+                    let simpler = |upper: Expr, lower: Expr, touch: &Touch<'_>| {
+                        let sum = without_remainders(radix * upper + lower, &touch.facts);
+                        (divisions(sum) < divisions(lower)).then_some(sum)
+                    };
+                    let sums = (simpler(upper.0, lower.0, self), simpler(upper.1, lower.1, other));
+                    if let (Some(a), Some(b)) = sums
+                        && !equations.contains(&(a, b))
+                    {
+                        equations.push((a, b));
+                    }
+                }
+            }
+            at += 1;
+        }
+    }
+
     /// Remainders of both sides of equations by the steps that either has.
     fn remainders(&self, equations: &[Equation], other: &Touch<'_>) -> Vec<Equation> {
         let mut found = Vec::new();
@@ -219,6 +252,63 @@ impl Touch<'_> {
         };
         is_less(last(a, self), -last(-b, other)) || is_less(last(b, other), -last(-a, self))
     }
+}
+
+/// A sum of the digits of a number as the number, where it is one: `n*floordiv(x, n) + mod(x, n) => x`.
+///
+/// Simplifying does so where quotients are alike. Those of different spelling are alike once they are in their simplest
+/// form, so remainders are written as what they leave: `mod(x, n) => x - n*floordiv(x, n)`.
+pub(crate) fn without_remainders(sum: Expr, facts: &Facts) -> Expr {
+    let simplest = facts.simplify(sum);
+    if simplest.is_polynomial() {
+        return simplest;
+    }
+    let left = |(factor, term): (i64, Expr)| match term.kind() {
+        Kind::Mod(x, n) => (x - n * x.floordiv(n)) * factor,
+        _ => term * factor,
+    };
+    // A quotient becomes one of another number first, and that simpler afterwards.
+    let spelled = facts.simplify(simplest.terms().map(left).sum::<Expr>() + simplest.constant());
+    let spelled = facts.simplify(spelled);
+    if divisions(spelled) < divisions(simplest) { spelled } else { simplest }
+}
+
+/// How many quotients and remainders an expression has, those inside of others among them.
+fn divisions(e: Expr) -> usize {
+    match e.kind() {
+        Kind::Int(_) | Kind::Sym(_) => 0,
+        Kind::Add(operands) | Kind::Mul(operands) => operands.iter().map(|&operand| divisions(operand)).sum(),
+        Kind::Min(a, b) | Kind::Max(a, b) => divisions(a) + divisions(b),
+        Kind::FloorDiv(a, b) | Kind::Mod(a, b) => 1 + divisions(a) + divisions(b),
+    }
+}
+
+/// What an expression's terms are remainders by.
+fn radices(e: Expr) -> Vec<Expr> {
+    let mut found = Vec::new();
+    for (_, term) in e.terms() {
+        if let Kind::Mod(_, radix) = term.kind()
+            && !found.contains(&radix)
+        {
+            found.push(radix);
+        }
+    }
+    found
+}
+
+/// Whether no two elements of a buffer share a place: strides are longer than all that shorter ones reach.
+fn has_own_places(data: &BufData, facts: &Facts) -> bool {
+    if data.is_dense() {
+        return true;
+    }
+    let mut dims: Vec<(Expr, Expr)> = data.strides.iter().copied().zip(data.sizes.iter().copied()).collect();
+    dims.sort_by_key(|&(stride, _)| facts.hint(stride));
+    let mut reach = Expr::zero();
+    dims.into_iter().all(|(stride, size)| {
+        let is_longer = size.is_one() || facts.proves(&Rel::lt(reach, stride));
+        reach = reach + stride * (size - 1);
+        is_longer
+    })
 }
 
 /// The values of an expression by those of its symbols.
@@ -293,6 +383,25 @@ mod tests {
         assert!(!are_apart(&loops, 1, "0, 3*j + i", "0, 3*k + i"));
         assert!(!are_apart(&loops, 2, "0, 8*i + j", "0, 8*i + k"));
         assert!(!are_apart(&loops, 2, "i, k", "i, j"));
+    }
+
+    #[test]
+    fn digits_of_a_loop_tell_it() {
+        let loops = [("b", 6), ("k", 8), ("v", 16), ("w", 16)];
+        let of = |v: &str| format!("floordiv(16*b + {v}, 12), mod(16*b + {v}, 12)");
+        assert!(
+            are_apart(&loops, 1, &of("v"), &of("w")),
+            "16*b + v follows from quotient and remainder by 12"
+        );
+        assert!(!are_apart(&loops, 1, &of("v"), &of("2*w")), "16*1 + 0 is 16*0 + 2*8");
+        let shifted = |v: &str| format!("b + floordiv(3*b + {v}, 13), mod(3*b + {v}, 13)");
+        assert!(are_apart(&loops, 1, &shifted("v"), &shifted("w")), "so does 13*b + 3*b + v");
+        assert!(!are_apart(&loops, 1, "mod(16*b + v, 12), k", "mod(16*b + w, 12), k"));
+        assert!(!are_apart(&loops, 1, "floordiv(16*b + v, 12), k", "floordiv(16*b + w, 12), k"));
+        let three = |v: &str| {
+            format!("floordiv(16*b + {v}, 15), mod(floordiv(16*b + {v}, 3), 5), mod(16*b + {v}, 3)")
+        };
+        assert!(are_apart_in("f32[8, 5, 3]", &loops, 1, &three("v"), &three("w")));
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Given {
             TestCaseError::fail(format!("{what}\n{}{schedule}", self.case.text))
         };
         let sound = |diags: litz_ir::Diags| diags.first().map_or(Ok(()), |diag| Err(fail(diag)));
-        sound(legality::verify_structure(schedule, &self.loops))?;
+        sound(legality::verify(schedule, &self.loops))?;
         let realized = litz_codegen::realize(&self.loops, schedule).map_err(|diags| fail(&diags[0]))?;
         for kernel in &realized.kernels {
             sound(verify::kernel::verify(kernel))?;

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod collisions;
+mod coverage;
 mod dependences;
 mod memory;
 mod points;
@@ -19,7 +20,7 @@ use litz_ir::verify::Report;
 
 /// What is wrong with a schedule of `loops`, a program that verifies.
 ///
-/// The last part of a statement that writes a buffer comes before the first part of a later one that uses it in the text, and
+/// Loops are proved to take each point of a nest once, see `coverage.rs`. The last part of a statement that writes a buffer comes before the first part of a later one that uses it in the text, and
 /// in the iterations of loops that both share it is proved to come first as well, see `dependences.rs`.
 ///
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
@@ -60,6 +61,7 @@ fn verify_with(schedule: &Schedule, loops: &Loops, proves_order: bool) -> Diags 
         users,
         path: Vec::new(),
         loops_seen: 0,
+        has_wrong_loops: false,
         placed,
         count: 0,
     };
@@ -122,6 +124,8 @@ struct Verifier<'a> {
     path: Vec<Around>,
     /// How many loops there were so far.
     loops_seen: usize,
+    /// A loop of the kernel was reported: what its iterations are, nobody knows.
+    has_wrong_loops: bool,
     /// Where each statement of the program runs.
     placed: Vec<Vec<Place>>,
     count: usize,
@@ -190,6 +194,7 @@ impl Verifier<'_> {
     fn kernel(&mut self, plan: &KernelPlan, step: usize) -> HashSet<Sym> {
         let message = format_args!("`{}`: a thread takes at least one grid point at a time", plan.name);
         self.report.check(plan.grain > 0, "zero-grain", message);
+        let before = self.report.diags.len();
         for axis in &plan.grid {
             self.report.extent(axis.extent, format_args!("`{}`, grid axis {}", plan.name, axis.var));
         }
@@ -198,6 +203,7 @@ impl Verifier<'_> {
             self.report.declare(axis.var);
             self.step_into(None, axis);
         }
+        self.has_wrong_loops = self.report.diags.len() > before;
         let mut loops: HashSet<Sym> = plan.grid.iter().map(|axis| axis.var).collect();
         for tree in &plan.body {
             self.tree(tree, step, &mut loops);
@@ -218,6 +224,7 @@ impl Verifier<'_> {
             Tree::Leaf(leaf) => return self.leaf(leaf, step),
             Tree::Loop { kind, axis, body } => (kind, axis, body),
         };
+        let before = self.report.diags.len();
         self.report.extent(axis.extent, format_args!("loop {}", axis.var));
         let is_constant = axis.extent.as_int().is_some();
         let (fits, is_wide) = match kind {
@@ -232,6 +239,7 @@ impl Verifier<'_> {
         self.report.check(is_wide, "zero-lanes", message);
         let mark = self.report.enter();
         self.report.declare(axis.var);
+        self.has_wrong_loops |= self.report.diags.len() > before;
         loops.insert(axis.var);
         self.step_into(Some(*kind), *axis);
         for tree in body {

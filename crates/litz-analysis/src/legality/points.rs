@@ -3,8 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 
+use super::coverage::{Bound, Coverage};
 use super::{Around, Place, Verifier};
 use litz_ir::loops::{Axis, InstOp, Nest, Stmt};
 use litz_ir::schedule::{Leaf, LoopKind, Part};
@@ -32,13 +33,8 @@ impl Verifier<'_> {
         for axis in nest.axes.iter().chain(reduced).filter(|axis| !bound.contains(&axis.var)) {
             self.report.fail("unbound-axis", format_args!("`{name}` does not say what axis {} is", axis.var));
         }
-        for &(axis, value) in &leaf.bind {
-            let covers = |&extent: &Expr| self.covers(extent, value);
-            if axes.get(&axis).is_some_and(|extent| !covers(extent)) {
-                let message =
-                    format_args!("`{name}`: {axis} = {value} does not take each value of its axis once");
-                self.report.fail("axis-coverage", message);
-            }
+        if self.report.diags.len() == before && !self.has_wrong_loops {
+            self.coverage(leaf, &axes);
         }
         if self.report.diags.len() > before {
             // What follows asks which loops the axes depend on; that was wrong already.
@@ -54,46 +50,29 @@ impl Verifier<'_> {
                 let message = format_args!("`{name}` runs at each {axis}, but no axis depends on it");
                 self.report.fail("repeated-leaf", message);
             }
-            let linear = users.iter().filter(|value| value.linear(axis.var).is_some()).count();
-            if linear > 1 {
-                let message = format_args!("`{name}`: {linear} axes step with loop {}", axis.var);
+        }
+    }
+
+    /// Reports axes whose points are not known to be each taken once, of a leaf that gives all of them a value.
+    fn coverage(&mut self, leaf: &Leaf, axes: &HashMap<Sym, Expr>) {
+        let around = self.path.iter().map(|around| around.axis);
+        let Some(coverage) = Coverage::new(&self.loops.facts, axes.values().copied(), around) else { return };
+        let bound = leaf.bind.iter().filter_map(|&(axis, value)| Some((axis, *axes.get(&axis)?, value)));
+        let bound: Vec<Bound> = bound
+            .map(|(axis, extent, value)| Bound { axis, extent, value: coverage.without_ones(value) })
+            .collect();
+        for together in coverage.together(&bound) {
+            if !coverage.is_once(&together) {
+                let values: Vec<String> =
+                    together.iter().map(|bound| format!("{} = {}", bound.axis, bound.value)).collect();
+                let what = if values.len() == 1 {
+                    "does not take each value of its axis"
+                } else {
+                    "do not take each point of their axes"
+                };
+                let message = format_args!("`{}`: {} {what} once", leaf.nest, values.join(", "));
                 self.report.fail("axis-coverage", message);
             }
-        }
-    }
-
-    fn is_one(&self, extent: Expr) -> bool {
-        is_one(&self.loops.facts, extent)
-    }
-
-    /// Whether `value` takes each of `0 .. extent` once, and else only larger values; true where it cannot tell. Decides
-    /// sums of loop variables by the rule of mixed radix: 1, then the extent of the loop before, and so on.
-    fn covers(&self, extent: Expr, value: Expr) -> bool {
-        let (mut rest, mut digits) = (value, Vec::new());
-        for axis in self.path.iter().map(|around| around.axis).filter(|axis| value.has_sym(axis.var)) {
-            let Some((factor, without)) = rest.linear(axis.var) else { return true };
-            rest = without;
-            if !self.is_one(axis.extent) {
-                digits.push((factor, axis.extent));
-            }
-        }
-        let mut radix = Expr::one();
-        while let Some(at) = digits.iter().position(|&(factor, _)| factor == radix) {
-            radix = radix * digits.swap_remove(at).1;
-        }
-        if !digits.is_empty() {
-            let is_decided =
-                radix.as_int().is_some() && digits.iter().all(|(factor, _)| factor.as_int().is_some());
-            return !is_decided;
-        }
-        match rest.as_int() {
-            // Loops over what nobody declared are wrong already.
-            Some(0) => {
-                !self.report.has_declared(radix)
-                    || self.loops.facts.known(&Rel::le(extent, radix)) == Known::Yes
-            }
-            Some(_) => false,
-            None => true,
         }
     }
 

@@ -100,7 +100,7 @@ pub fn loops(loops: &Loops, call: &Call) {
             expect_sound(pass.name, &verify::loops::verify(&rewritten));
         }
         let outcome = litz_schedule::schedule(&rewritten, &target, &Heuristics::default());
-        expect_sound("schedule", &legality::verify_structure(&outcome.schedule, &rewritten));
+        expect_sound("schedule", &legality::verify(&outcome.schedule, &rewritten));
         if let Some(realized) = realize(&rewritten, &outcome.schedule) {
             compare_with(&realized, slice::from_ref(call), slice::from_ref(&expected));
         }
