@@ -1,6 +1,5 @@
 //! Pieces of a product's right operand that stay in the first-level cache while several tiles of rows use them.
 
-use crate::TargetInfo;
 use crate::axes::variable;
 use crate::cost::points;
 use crate::parts::{Pieces, pieces};
@@ -8,6 +7,7 @@ use crate::row_block::balanced;
 use crate::tree::rebind;
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{LoopKind, Tree};
+use litz_ir::target::Cpu;
 use litz_sym::Expr;
 
 /// Tiles of rows that take turns with every piece of the right operand. Their sums are in memory between turns.
@@ -59,13 +59,7 @@ impl Blocks {
     /// with 512 channels and 3x3 points ran at 95 % of the peak of multiply-adds of one thread instead of 70 %. With tile
     /// registers products of 128 rows took 0.52 instead of 0.71 ms for 3072 columns and sums of 768, 0.43 instead of 0.55
     /// for 768 columns and sums of 3072.
-    pub fn new(
-        loops: &Loops,
-        sum: &[Axis],
-        piece: Piece,
-        tiles: Tiles,
-        target: &TargetInfo,
-    ) -> Option<Blocks> {
+    pub fn new(loops: &Loops, sum: &[Axis], piece: Piece, tiles: Tiles, target: &Cpu) -> Option<Blocks> {
         let depth = (piece.room / piece.step.max(1)).max(1);
         let count = points(&loops.facts, &pieces(sum, loops, depth, piece.part)?.outside);
         // Every thread gets two points at least.

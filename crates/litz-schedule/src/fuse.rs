@@ -11,11 +11,12 @@ use crate::region::{self, RegionStages};
 use crate::rows;
 use crate::saving::saved_bytes;
 use crate::scatter;
-use crate::{FusionNote, Heuristics, TargetInfo, nest};
+use crate::{FusionNote, Heuristics, nest};
 use litz_analysis::Dependences;
 use litz_analysis::align::{DomainMap, Shared, align_domains};
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Loops, Span, Stmt};
+use litz_ir::target::Cpu;
 use litz_sym::{Expr, Facts, Sym};
 use std::collections::HashSet;
 use std::fmt;
@@ -137,7 +138,7 @@ pub fn fuse(
     loops: &Loops,
     deps: &Dependences,
     regions: &[Span],
-    target: &TargetInfo,
+    target: &Cpu,
     heuristics: &Heuristics,
 ) -> (Vec<Group>, Vec<FusionNote>) {
     let contractions = loops.stmts.iter().zip(&deps.stmts).map(|(stmt, info)| match stmt {
@@ -172,7 +173,7 @@ pub fn fuse(
 pub struct Cx<'a> {
     pub loops: &'a Loops,
     pub deps: &'a Dependences,
-    pub target: &'a TargetInfo,
+    pub target: &'a Cpu,
     pub heuristics: &'a Heuristics,
     /// For each statement, the contraction it is, if register tiles suit it.
     pub contractions: Vec<Option<Columns>>,

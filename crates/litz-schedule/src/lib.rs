@@ -27,7 +27,7 @@ use fuse::{Group, GroupKind};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, Local, LocalSpace, Reuse, Schedule, Step};
-use litz_ir::target::{Cpu as TargetInfo, Instruction as Mma, Target};
+use litz_ir::target::{Cpu, Target};
 use litz_sym::Sym;
 use problem::Problem;
 use reuse::Pair;
@@ -161,7 +161,7 @@ fn plan<'a>(
     loops: &Loops,
     deps: &Dependences,
     group: &'a Group,
-    target: &TargetInfo,
+    target: &Cpu,
     heuristics: &Heuristics,
 ) -> Item<'a> {
     let (mut plan, scope) = match &group.kind {

@@ -4,11 +4,12 @@ use crate::axes::{order_axes, variable};
 use crate::cost::{points, size};
 use crate::fuse::Group;
 use crate::tree::cut;
-use crate::{Heuristics, Mma, TargetInfo, nest};
+use crate::{Heuristics, nest};
 use litz_analysis::Contraction;
 use litz_analysis::access::{Access, Step, accesses, step};
 use litz_analysis::contraction::{Columns, MIN_TERMS};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
+use litz_ir::target::{Cpu, Instruction};
 use litz_sym::{Expr, Sym};
 
 /// Rows from which on a product of matrices pays: dot products in the lanes of vectors use what they load of the right
@@ -20,7 +21,7 @@ const MIN_MATRIX_ROWS: i64 = 4;
 const MIN_COLUMNS: i64 = 2;
 
 /// The contraction that a nest is, if it is one that register tiles suit.
-pub fn tiled_columns(loops: &Loops, nest: &Nest, target: &TargetInfo) -> Option<Columns> {
+pub fn tiled_columns(loops: &Loops, nest: &Nest, target: &Cpu) -> Option<Columns> {
     if points(&loops.facts, &nest.reduced) < MIN_TERMS {
         return None;
     }
@@ -37,13 +38,13 @@ pub struct Problem<'a> {
     /// Which load is which operand, and the axis that vectors run along.
     pub columns: &'a Columns,
     /// What it runs on.
-    pub target: &'a TargetInfo,
+    pub target: &'a Cpu,
     /// Thresholds.
     pub heuristics: &'a Heuristics,
     /// The product's nest.
     pub head: &'a Nest,
     /// The instruction that it takes, if not multiply-adds.
-    pub unit: Option<Mma>,
+    pub unit: Option<Instruction>,
     /// Loops of the sum, outermost first.
     pub sum: Vec<Axis>,
     /// Points that the instruction takes together, inside of them.
@@ -58,7 +59,7 @@ impl<'a> Problem<'a> {
         loops: &'a Loops,
         group: &'a Group,
         columns: &'a Columns,
-        target: &'a TargetInfo,
+        target: &'a Cpu,
         heuristics: &'a Heuristics,
     ) -> Problem<'a> {
         let head = nest(loops, group.members[0].stmt);
@@ -89,7 +90,7 @@ impl<'a> Problem<'a> {
     }
 
     /// The matrix instruction that suits, and how many reduced points it is given at a time.
-    fn instruction(&self) -> Option<(Mma, i64)> {
+    fn instruction(&self) -> Option<(Instruction, i64)> {
         let Problem { loops, columns, head, .. } = self;
         let facts = &loops.facts;
         let depth = head.reduced.iter().find(|a| Some(a.var) == columns.grouped)?;
@@ -103,8 +104,8 @@ impl<'a> Problem<'a> {
             guard.is_empty() && rows >= MIN_MATRIX_ROWS && columns.contraction.m.iter().all(is_regular);
         let is_short = self.terms() <= 2 * self.chain();
         let divides = |d: &i64| facts.simplify(depth.extent.modulo(*d)).is_zero();
-        let of_type = |m: &&Mma| columns.contraction.is_of(loops, head, m.dtype);
-        let usable = |m: &&Mma| m.rows == 1 || (has_rows && is_short);
+        let of_type = |m: &&Instruction| columns.contraction.is_of(loops, head, m.dtype);
+        let usable = |m: &&Instruction| m.rows == 1 || (has_rows && is_short);
         self.target.isa.mma().filter(of_type).filter(usable).find_map(|m| {
             let (most, group) = (i64::from(m.depth), i64::from(m.group));
             // At least half of what it can take.
@@ -114,7 +115,7 @@ impl<'a> Problem<'a> {
     }
 
     /// The instruction, if it takes several rows at once.
-    pub fn matrix(&self) -> Option<Mma> {
+    pub fn matrix(&self) -> Option<Instruction> {
         self.unit.filter(|unit| unit.rows > 1)
     }
 

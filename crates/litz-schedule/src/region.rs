@@ -4,10 +4,11 @@
 use crate::axes::variable;
 use crate::fuse::{Cx, Group, GroupKind, Member, align_members};
 use crate::rows::{RowGrid, own_axes, product_stage, rows};
-use crate::{Heuristics, TargetInfo, nest};
+use crate::{Heuristics, nest};
 use litz_analysis::align::DomainMap;
 use litz_ir::loops::{Axis, Loops, Nest, Span};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
+use litz_ir::target::Cpu;
 use litz_sym::{Expr, Sym};
 
 /// What a region runs, in stages as those of [`GroupKind::Rows`].
@@ -144,7 +145,7 @@ pub fn plan(
     loops: &Loops,
     group: &Group,
     stages: &RegionStages,
-    target: &TargetInfo,
+    target: &Cpu,
     heuristics: &Heuristics,
 ) -> KernelPlan {
     let RegionStages { over, before, repeated, after } = stages;

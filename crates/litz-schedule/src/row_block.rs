@@ -1,6 +1,5 @@
 //! Rows of a product to blocks as high as a register tile.
 
-use crate::TargetInfo;
 use crate::axes::{Merged, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, size};
 use crate::fuse::Group;
@@ -8,6 +7,7 @@ use crate::nest;
 use crate::tree::cut;
 use litz_analysis::access::{bound_places, side_exprs, substitute};
 use litz_ir::loops::{Axis, Loops};
+use litz_ir::target::Cpu;
 use litz_sym::{Expr, Sym};
 
 /// How rows are cut into blocks as high as a tile.
@@ -25,7 +25,7 @@ pub struct RowBlock {
 
 impl RowBlock {
     /// Rows are merged where every access walks them as one, and the longest is tiled.
-    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &TargetInfo) -> RowBlock {
+    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &Cpu) -> RowBlock {
         RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
             (balanced(rows, most_rows(target), is_known), None)
         })
@@ -74,7 +74,7 @@ impl RowBlock {
 
     /// Takes as many lines of another axis as a tile has room for. The 7x7 images of ResNet-50 have 7 rows in a line: with one
     /// line at a time, the weights come too slowly for the processor.
-    pub fn add_lines(&mut self, loops: &Loops, target: &TargetInfo) {
+    pub fn add_lines(&mut self, loops: &Loops, target: &Cpu) {
         let Some(height) = self.rows.and_then(|axis| axis.extent.as_int()) else { return };
         let room = most_rows(target) / height.max(1);
         let is_line = |a: &Axis| self.value.iter().any(|v| v.1 == Expr::sym(a.var));
@@ -103,7 +103,7 @@ fn merge_rows(loops: &Loops, group: &Group, mut rows: Vec<Axis>) -> Vec<Merged> 
 }
 
 /// Rows of a tile at most: accumulators, the right operand's vectors and one broadcast of the left share the registers.
-pub fn most_rows(target: &TargetInfo) -> i64 {
+pub fn most_rows(target: &Cpu) -> i64 {
     let vectors = i64::from(target.tile_columns() / target.lanes());
     ((i64::from(target.isa.vector_registers()) - vectors - 2) / vectors).max(1)
 }

@@ -10,12 +10,13 @@ use crate::problem::{Problem, outer_of};
 use crate::product;
 use crate::row_block::{RowBlock, most_rows};
 use crate::tree::{self, grain};
-use crate::{Heuristics, TargetInfo, nest};
+use crate::{Heuristics, nest};
 use litz_analysis::access::substitute;
 use litz_analysis::align::DomainMap;
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
+use litz_ir::target::Cpu;
 
 /// The group with statement `s` as part of its last stage, or as another one.
 pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
@@ -154,7 +155,7 @@ pub fn plan(
     loops: &Loops,
     group: &Group,
     stages: &[Group],
-    target: &TargetInfo,
+    target: &Cpu,
     heuristics: &Heuristics,
 ) -> KernelPlan {
     let blocks = RowGrid::new(loops, group, rows(&group.outer, stages), target);
@@ -170,7 +171,7 @@ pub struct RowGrid {
 
 impl RowGrid {
     /// The grid of blocks of the shared axes `rows`.
-    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &TargetInfo) -> RowGrid {
+    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &Cpu) -> RowGrid {
         let block = RowBlock::new(loops, group, rows, target);
         let is_placed = |o: &Axis| block.value.iter().any(|v| v.0 == o.var);
         let mut grid: Vec<Axis> = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
@@ -184,7 +185,7 @@ impl RowGrid {
         loops: &Loops,
         stages: &[Group],
         around: &[Axis],
-        target: &TargetInfo,
+        target: &Cpu,
         heuristics: &Heuristics,
     ) -> Vec<Tree> {
         let RowGrid { block, grid } = self;
@@ -218,7 +219,7 @@ impl RowGrid {
         loops: &Loops,
         group: &Group,
         body: Vec<Tree>,
-        target: &TargetInfo,
+        target: &Cpu,
         heuristics: &Heuristics,
     ) -> KernelPlan {
         let all = points(&loops.facts, &self.grid);

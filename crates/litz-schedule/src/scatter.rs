@@ -7,13 +7,14 @@
 //! - *blocks* of the destination, where there are too few of either: each task walks all points, and stores those that
 //!   lie in its block. The order of points is that of one task, whatever the number of blocks.
 
+use crate::Heuristics;
 use crate::axes::{Merged, fresh, merge_axes, order_axes};
 use crate::cost::{ceil_div, points, size};
 use crate::tree::{cut, grain};
-use crate::{Heuristics, TargetInfo};
 use litz_analysis::access::{Step, accesses, side_exprs, step};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_ir::schedule::{Block, KernelPlan, Leaf, LoopKind, Part, Tree};
+use litz_ir::target::Cpu;
 use litz_sym::{Expr, Rel, Sym};
 
 /// Blocks of the destination at most. Each task looks at every position, which takes about a tenth of the time of a row
@@ -38,7 +39,7 @@ pub fn plan(
     loops: &Loops,
     nest: &Nest,
     ordered: &[Sym],
-    target: &TargetInfo,
+    target: &Cpu,
     heuristics: &Heuristics,
 ) -> KernelPlan {
     let Axes { batches, turns, rows, step } = axes(loops, nest, ordered);

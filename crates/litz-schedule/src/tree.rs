@@ -4,12 +4,13 @@ use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, points, size};
 use crate::fuse::{Group, Member};
 use crate::parts::sum_in_parts;
-use crate::{Heuristics, TargetInfo, nest};
+use crate::{Heuristics, nest};
 use litz_analysis::access::{Step, bound_places, side_exprs, step, substitute};
 use litz_analysis::collisions::colliding_axes;
 use litz_ir::ReduceOp;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
+use litz_ir::target::Cpu;
 use litz_sym::{Expr, Facts, Sym};
 
 /// Bytes of a lane: vectors count in f32.
@@ -19,7 +20,7 @@ const LANE_BYTES: i64 = 4;
 const TRANSPOSED_SQUARES: i64 = 4;
 
 /// Plans the kernel of `group`.
-pub fn plan(loops: &Loops, group: &Group, target: &TargetInfo, heuristics: &Heuristics) -> KernelPlan {
+pub fn plan(loops: &Loops, group: &Group, target: &Cpu, heuristics: &Heuristics) -> KernelPlan {
     plan_in(loops, group, &[], target, heuristics)
 }
 
@@ -28,7 +29,7 @@ pub fn stage(
     loops: &Loops,
     group: &Group,
     around: &[Axis],
-    target: &TargetInfo,
+    target: &Cpu,
     heuristics: &Heuristics,
 ) -> Vec<Tree> {
     plan_in(loops, group, around, target, heuristics).body
@@ -38,7 +39,7 @@ fn plan_in(
     loops: &Loops,
     group: &Group,
     around: &[Axis],
-    target: &TargetInfo,
+    target: &Cpu,
     heuristics: &Heuristics,
 ) -> KernelPlan {
     let mut facts = group.facts(&loops.facts);
@@ -52,7 +53,7 @@ fn plan_in(
 struct Cx<'a> {
     loops: &'a Loops,
     group: &'a Group,
-    target: &'a TargetInfo,
+    target: &'a Cpu,
     heuristics: &'a Heuristics,
     facts: Facts,
     /// Shared axes, merged and ordered; and the group's variables in terms of them.
@@ -594,7 +595,7 @@ fn round_up(n: i64, to: i64) -> i64 {
 }
 
 /// Grid points one thread takes at a time: enough to be worth waking for, few enough to share out evenly.
-pub fn grain(points: i64, work: i64, target: &TargetInfo, heuristics: &Heuristics) -> u64 {
+pub fn grain(points: i64, work: i64, target: &Cpu, heuristics: &Heuristics) -> u64 {
     let worth = (heuristics.chunk_ops / work.max(1)).max(1);
     let fair = (points / (4 * i64::from(target.threads.max(1)))).max(1);
     worth.max(fair.min(worth * 4)).min(points.max(1)) as u64
