@@ -181,3 +181,46 @@ fn schedule_rules() {
         assert_eq!(slugs(&problems(&reordered)), BTreeSet::from(["statement-order"]), "{reordered}");
     }
 }
+
+/// What the verifier says of a schedule of two nests, the first of which stores what the second one loads reversed.
+fn reversed(kernel: &str) -> Vec<String> {
+    let loops = "loops @l on cpu {
+        buf x: f32[8] = input
+        buf t: f32[8]
+        buf y: f32[8]
+        nest a [i in 8] { %0: f32 = load x[i] store t[i] = %0 }
+        nest b [i in 8] { %0: f32 = load t[-i + 7] store y[i] = %0 }
+        return y }";
+    let loops = text::loops::parse(loops).unwrap_or_else(|diags| panic!("{}", diags[0]));
+    let schedule = format!("schedule @l of @l for cpu(isa=avx2, threads=2) {{\n{kernel}\n}}");
+    let (schedule, positions) =
+        text::schedule::parse_with_positions(&schedule).unwrap_or_else(|diags| panic!("{}", diags[0]));
+    let diags = legality::verify_text(&schedule, &positions, &loops);
+    diags.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_dependence_that_is_not_kept_is_named_with_its_place_and_an_example() {
+    assert_eq!(reversed("kernel k0 {\n for i in 8 { a [i = i] }\n for i in 8 { b [i = i] }\n}"), [""; 0]);
+    assert_eq!(
+        reversed("kernel k0 {\n for i in 8 {\n  a [i = i]\n  b [i = i]\n }\n}"),
+        [
+            "5:3: error[dependence]: `a`: store t[i] and `b`: load t[-i + 7] may touch one element in different iterations \
+          of i, such as i = 7 and i = 0"
+        ]
+    );
+}
+
+#[test]
+fn problems_are_where_the_text_has_them() {
+    let place = |kernel: &str| {
+        reversed(kernel).iter().map(|diag| diag.split(" error").next().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let [step, loop_, leaf] = ["2:1:", "3:6:", "4:3:"].map(|place| vec![Some(place.to_owned())]);
+    let kernel = "kernel k0 {\n for i in 8 {\n  a [i = i] }\n for i in 8 { b [i = i] }\n}";
+    assert_eq!(place(kernel), []);
+    assert_eq!(place(&format!("{kernel}\nextern c")), vec![Some("7:1:".to_owned())]);
+    assert_eq!(place(&kernel.replace("i in 8 {\n", "i in -8 {\n")), loop_);
+    assert_eq!(place(&kernel.replace("a [i = i]", "a [i = 2*i]")), leaf);
+    assert_eq!(place(&kernel.replace("\n}", "\n register y\n}")), step);
+}

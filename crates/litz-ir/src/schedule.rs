@@ -1,7 +1,7 @@
 //! Defines the schedule IR: how the nests of a loops program run.
 //!
-//! The verifier checks that a schedule covers every point once, and proves of one that somebody wrote or edited that
-//! statements are done with an element before a later one comes to it.
+//! The verifier of schedules, in `litz-analysis`, proves that a schedule covers every point once and that statements are
+//! done with an element before a later one comes to it, whoever wrote the schedule.
 //!
 //! ```text
 //! schedule @mlp of @mlp for cpu(isa=avx512, threads=2) {

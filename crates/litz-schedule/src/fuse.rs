@@ -18,7 +18,7 @@ use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Loops, Span, Stmt};
 use litz_ir::target::Cpu;
 use litz_sym::{Expr, Facts, Sym};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 /// Statements that become one kernel.
@@ -70,6 +70,8 @@ pub enum GroupKind {
     Scatter,
     /// A region, alone.
     Region(RegionStages),
+    /// A nest that was in a kernel which is not proved, alone, or a region with one, whose axis this is.
+    InOrder(Option<Axis>),
     /// A routine of the runtime, alone.
     Extern,
 }
@@ -100,6 +102,8 @@ pub enum NoFuse {
     ProductConsumer,
     /// Stores that combine, or that may meet, may write anywhere.
     Scatter,
+    /// One of them was in a kernel that is not proved.
+    Unproved,
     /// They share no data.
     NothingShared,
     /// They read the same data over different points.
@@ -121,6 +125,7 @@ impl NoFuse {
             NoFuse::NotAnEpilogue => "not-an-epilogue",
             NoFuse::ProductConsumer => "product-consumer",
             NoFuse::Scatter => "scatter",
+            NoFuse::Unproved => "unproved",
             NoFuse::NothingShared => "nothing-shared",
             NoFuse::OtherShape => "other-shape",
         }
@@ -140,6 +145,7 @@ pub fn fuse(
     regions: &[Span],
     target: &Cpu,
     heuristics: &Heuristics,
+    in_order: &BTreeSet<String>,
 ) -> (Vec<Group>, Vec<FusionNote>) {
     let contractions = loops.stmts.iter().zip(&deps.stmts).map(|(stmt, info)| match stmt {
         // A tile takes its points in no order of their own.
@@ -154,8 +160,20 @@ pub fn fuse(
     let axes = nests.flat_map(|n| n.all_axes().map(|a| a.var)).collect();
     let (groups, group_of, notes) = (Vec::new(), Vec::new(), Vec::new());
     let is_early = Vec::new();
-    let mut cx =
-        Cx { loops, deps, target, heuristics, contractions, axes, groups, group_of, is_early, notes };
+    let in_order = loops.stmts.iter().map(|stmt| in_order.contains(stmt.name())).collect();
+    let mut cx = Cx {
+        loops,
+        deps,
+        target,
+        heuristics,
+        contractions,
+        in_order,
+        axes,
+        groups,
+        group_of,
+        is_early,
+        notes,
+    };
     let mut s = 0;
     while s < loops.stmts.len() {
         match regions.iter().find(|region| region.stmts.start == s && !region.stmts.is_empty()) {
@@ -177,6 +195,8 @@ pub struct Cx<'a> {
     pub heuristics: &'a Heuristics,
     /// For each statement, the contraction it is, if register tiles suit it.
     pub contractions: Vec<Option<Columns>>,
+    /// For each statement, whether it gets a kernel of its own that needs no proof.
+    in_order: Vec<bool>,
     /// Axes of all nests: the variables of groups have other names.
     axes: HashSet<Sym>,
     groups: Vec<Group>,
@@ -220,7 +240,15 @@ impl Cx<'_> {
     }
 
     fn place_region(&mut self, region: &Span) {
-        let group = region::form(self, region);
+        let group = match region.stmts.clone().any(|stmt| self.in_order[stmt]) {
+            true => Group {
+                members: region.stmts.clone().map(|stmt| Member { stmt, bind: Vec::new() }).collect(),
+                outer: Vec::new(),
+                kind: GroupKind::InOrder(Some(region.over)),
+                at_load: false,
+            },
+            false => region::form(self, region),
+        };
         self.group_of.extend(region.stmts.clone().map(|_| self.groups.len()));
         self.groups.push(group);
         self.is_early.push(false);
@@ -300,6 +328,10 @@ impl Cx<'_> {
             return Group { members, outer: Vec::new(), kind: GroupKind::Extern, at_load };
         };
         let info = &self.deps.stmts[s];
+        if self.in_order[s] {
+            let members = vec![Member { stmt: s, bind: Vec::new() }];
+            return Group { members, outer: Vec::new(), kind: GroupKind::InOrder(None), at_load };
+        }
         if info.is_scatter && !info.ordered.is_empty() && scatter::is_plain(n) {
             let members = vec![Member { stmt: s, bind: Vec::new() }];
             return Group { members, outer: Vec::new(), kind: GroupKind::Scatter, at_load };
@@ -353,6 +385,9 @@ fn common_legality(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
     }
     if matches!(group.kind, GroupKind::Region(_)) {
         return Err(NoFuse::Region);
+    }
+    if matches!(group.kind, GroupKind::InOrder(_)) || cx.in_order[s] {
+        return Err(NoFuse::Unproved);
     }
     if group.at_load != cx.deps.stmts[s].at_load {
         return Err(NoFuse::LoadTime);

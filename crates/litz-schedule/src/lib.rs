@@ -9,6 +9,7 @@ mod axes;
 mod blocks;
 mod cost;
 mod fuse;
+mod in_order;
 mod memory;
 mod order;
 mod parts;
@@ -31,6 +32,7 @@ use litz_ir::target::{Cpu, Target};
 use litz_sym::Sym;
 use problem::Problem;
 use reuse::Pair;
+use std::collections::BTreeSet;
 
 pub use fuse::NoFuse;
 
@@ -106,15 +108,33 @@ pub struct Outcome {
     pub notes: Vec<FusionNote>,
 }
 
+/// What a schedule is to be made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What it runs on.
+    pub target: &'a Target,
+    /// Thresholds.
+    pub heuristics: &'a Heuristics,
+    /// Nests that get a kernel each, which runs their points in order on one thread, and so is proved whatever they do. A
+    /// region with such a nest is one kernel.
+    pub in_order: &'a BTreeSet<String>,
+}
+
 /// Schedules `loops`, a program that verifies, for `target`. The same input always gives the same schedule.
 pub fn schedule(loops: &Loops, target: &Target, heuristics: &Heuristics) -> Outcome {
+    schedule_as(loops, &Request { target, heuristics, in_order: &BTreeSet::new() })
+}
+
+/// As [`schedule`], for a request.
+pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
+    let Request { target, heuristics, in_order } = *request;
     let Target::Cpu(cpu) = target;
     let (flat, mut regions) = loops.flat();
     let flat = axes::simplified(flat);
     regions.iter_mut().for_each(|region| axes::simplify(&mut region.over, &loops.facts));
     let loops = &*flat;
     let deps = Dependences::of(loops, &regions);
-    let (groups, notes) = fuse::fuse(loops, &deps, &regions, cpu, heuristics);
+    let (groups, notes) = fuse::fuse(loops, &deps, &regions, cpu, heuristics, in_order);
     let mut items: Vec<Item> =
         groups.iter().map(|group| plan(loops, &deps, group, cpu, heuristics)).collect();
     let order = order::order(loops, &deps, &items);
@@ -176,12 +196,13 @@ fn plan<'a>(
             let ordered = &deps.stmts[stmt].ordered;
             (scatter::plan(loops, nest(loops, stmt), ordered, target, heuristics), None)
         }
+        GroupKind::InOrder(over) => (in_order::plan(loops, &group.stmts(), *over), None),
         GroupKind::Loops => (tree::plan(loops, group, target, heuristics), None),
     };
     plan.at_load = group.at_load;
     plan.locals = match group.kind {
-        // Alone in its kernel, it passes nothing on there.
-        GroupKind::Scatter => Vec::new(),
+        // Alone in its kernel, it passes nothing on there. Memory for all that a region passes on is not that of a thread.
+        GroupKind::Scatter | GroupKind::InOrder(_) => Vec::new(),
         GroupKind::Extern
         | GroupKind::Contraction(_)
         | GroupKind::Rows(_)
@@ -189,7 +210,7 @@ fn plan<'a>(
         | GroupKind::Loops => locals(loops, deps, group, scope),
     };
     // A region may read in its next iteration what it writes in this one.
-    let is_in_order = matches!(group.kind, GroupKind::Region(_));
+    let is_in_order = matches!(group.kind, GroupKind::Region(_) | GroupKind::InOrder(_));
     let overwrites = match group.at_load || is_in_order {
         true => Vec::new(),
         false => reuse::candidates(loops, deps, &group.stmts(), &plan),

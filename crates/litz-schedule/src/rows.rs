@@ -63,7 +63,11 @@ fn staged(group: &Group) -> Option<(Group, Vec<Group>)> {
             staged.members.iter_mut().for_each(|m| m.bind.retain(|b| !b.1.has_sym(column)));
             Some((staged, vec![group.clone()]))
         }
-        GroupKind::Loops | GroupKind::Scatter | GroupKind::Region(_) | GroupKind::Extern => None,
+        GroupKind::Loops
+        | GroupKind::Scatter
+        | GroupKind::Region(_)
+        | GroupKind::InOrder(_)
+        | GroupKind::Extern => None,
     }
 }
 
@@ -107,6 +111,7 @@ pub fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
         | GroupKind::Scatter
         | GroupKind::Rows(_)
         | GroupKind::Region(_)
+        | GroupKind::InOrder(_)
         | GroupKind::Extern => true,
     };
     shared.iter().filter(|axis| stages.iter().all(|stage| is_row(axis, stage))).copied().collect()
@@ -201,6 +206,7 @@ impl RowGrid {
                 | GroupKind::Scatter
                 | GroupKind::Rows(_)
                 | GroupKind::Region(_)
+                | GroupKind::InOrder(_)
                 | GroupKind::Extern => {
                     let mut inside = Group { outer: Vec::new(), ..stage.clone() };
                     let bound = inside.members.iter_mut().flat_map(|m| &mut m.bind);

@@ -48,6 +48,10 @@ pub fn realize(graph: Graph, backend: &dyn Backend, options: &Options) -> Result
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(Verify::Stages, None, &mut silent);
     let texts = pipeline::compile(graph, backend, options, Stage::Program, &mut runner)?;
+    // The results would be right all the same, but slow.
+    if let Some(unproved) = texts.unproved.first() {
+        return Err(Error::bug("schedule", &unproved.why));
+    }
     texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))
 }
 

@@ -87,6 +87,9 @@ pub fn check(model: &Model, targets: &[(Target, Reach)]) -> Result<Vec<Checked>,
             let backend = backends::backend(&options)?;
             let texts =
                 pipeline::compile_loops(loops.clone(), &*backend, &options, Stage::Program, &mut run)?;
+            if let Some(unproved) = texts.unproved.first() {
+                return Err(Error::bug("schedule", &unproved.why));
+            }
             let kernels = texts.realized.map_or(Vec::new(), |realized| realized.kernels);
             check_code(&*backend, &kernels, reach, &mut seen)?;
             Ok(kernels.len())

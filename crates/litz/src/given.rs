@@ -43,13 +43,13 @@ impl GivenSchedule {
     /// that it computes what the loops say.
     pub(crate) fn prove(&self, loops: &Loops, target: &Target) -> Result<Schedule, Error> {
         let refuse = |diags: Diags| Error::Invalid(self.named(diags));
-        let schedule = text::schedule::parse(&self.text).map_err(refuse)?;
+        let (schedule, positions) = text::schedule::parse_with_positions(&self.text).map_err(refuse)?;
         if schedule.target != *target {
             let message = format!("expected a schedule for {target}, found one for {}", schedule.target);
             let help = format!("--target '{}' compiles for what it is for", schedule.target);
             return Err(refuse(vec![Diag::new("wrong-target", message).help(help)]));
         }
-        let mut diags = legality::verify(&schedule, loops);
+        let mut diags = legality::verify_text(&schedule, &positions, loops);
         let trees = schedule.steps.iter().flat_map(|step| match step {
             Step::Kernel(plan) => &plan.body[..],
             Step::Extern { .. } => &[],

@@ -2,9 +2,9 @@
 
 use crate::error::Error;
 use crate::options::{Options, Verify};
+use crate::proved::{self, Unproved};
 use crate::runner::{Runner, Stage};
 use crate::size;
-use litz_analysis::legality;
 use litz_backend::Backend;
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
@@ -26,6 +26,8 @@ pub struct Texts {
     pub schedule: Option<Schedule>,
     /// What was fused, and what not and why.
     pub notes: Vec<FusionNote>,
+    /// What the scheduler wanted and could not be proved: nothing, but for a weak proof.
+    pub unproved: Vec<Unproved>,
     /// Kernels and program.
     pub realized: Option<Realized>,
 }
@@ -80,7 +82,7 @@ pub fn compile_loops(
         return Ok(Texts { loops: Some(loops), ..Texts::default() });
     }
     run.check_time(&options.limits)?;
-    let (schedule, notes) = schedule(&loops, backend.target(), options, run)?;
+    let (schedule, notes, unproved) = schedule(&loops, backend.target(), options, run)?;
     let realized = match to {
         Stage::Kernel | Stage::Program => Some(apply(&loops, &schedule, backend, options, run)?),
         Stage::Graph | Stage::Loops | Stage::Schedule => None,
@@ -89,7 +91,7 @@ pub fn compile_loops(
         size::check_kernels(realized, &options.limits)?;
     }
     run.check_time(&options.limits)?;
-    Ok(Texts { loops: Some(loops), schedule: Some(schedule), notes, realized, ..Texts::default() })
+    Ok(Texts { loops: Some(loops), schedule: Some(schedule), notes, unproved, realized, ..Texts::default() })
 }
 
 /// The schedule that the user gives, proved, or the scheduler's, with what was fused.
@@ -98,17 +100,16 @@ fn schedule(
     target: &Target,
     options: &Options,
     run: &mut Runner<'_>,
-) -> Result<(Schedule, Vec<FusionNote>), Error> {
-    let (schedule, notes) = match &options.schedule {
-        Some(given) => (run.step("prove", || given.prove(loops, target))?, Vec::new()),
+) -> Result<(Schedule, Vec<FusionNote>, Vec<Unproved>), Error> {
+    let (schedule, notes, unproved) = match &options.schedule {
+        Some(given) => (run.step("prove", || given.prove(loops, target))?, Vec::new(), Vec::new()),
         None => {
-            let outcome =
-                run.step("schedule", || litz_schedule::schedule(loops, target, &options.heuristics));
-            (outcome.schedule, outcome.notes)
+            let (outcome, unproved) = proved::schedule(loops, target, &options.heuristics, run)?;
+            (outcome.schedule, outcome.notes, unproved)
         }
     };
-    run.check(Verify::Stages, "schedule", &schedule, |s| legality::verify_structure(s, loops))?;
-    Ok((schedule, notes))
+    run.dump("schedule", &schedule)?;
+    Ok((schedule, notes, unproved))
 }
 
 /// Applies a schedule. What cannot be applied is the user's move where the user gave it, else ours.

@@ -101,6 +101,18 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Dumps what a step gave.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be written.
+    pub fn dump<T: Display>(&mut self, name: &'static str, what: &T) -> Result<(), Error> {
+        let Some(dir) = &self.dump else { return Ok(()) };
+        let path = dir.join(format!("{:02}.{name}.litz", self.files));
+        self.files += 1;
+        let written = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&path, what.to_string()));
+        written.map_err(|source| Error::Io { path, source })
+    }
+
     /// Dumps what a step gave, and verifies it where as much as `level` is to be verified.
     ///
     /// # Errors
@@ -112,12 +124,7 @@ impl<'a> Runner<'a> {
         what: &T,
         verify: impl FnOnce(&T) -> Diags,
     ) -> Result<(), Error> {
-        if let Some(dir) = &self.dump {
-            let path = dir.join(format!("{:02}.{name}.litz", self.files));
-            self.files += 1;
-            let written = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&path, what.to_string()));
-            written.map_err(|source| Error::Io { path, source })?;
-        }
+        self.dump(name, what)?;
         if self.verify < level {
             return Ok(());
         }

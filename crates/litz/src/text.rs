@@ -8,6 +8,7 @@ use litz_ir::kernel::Kernel;
 use litz_ir::loops::Loops;
 use litz_ir::program::Program;
 use litz_ir::schedule::Schedule;
+use litz_ir::text::schedule::Positions;
 use litz_ir::{Diag, Diags, text, verify};
 use std::fmt;
 
@@ -18,8 +19,8 @@ pub enum Text {
     Graph(Graph),
     /// One loops program.
     Loops(Loops),
-    /// One schedule.
-    Schedule(Schedule),
+    /// One schedule, and where its parts are in the text.
+    Schedule(Schedule, Positions),
     /// Kernels, one after another.
     Kernels(Vec<Kernel>),
     /// One program.
@@ -43,7 +44,10 @@ impl Text {
         let text = match stage {
             Stage::Graph => text::graph::parse(source).map(Text::Graph),
             Stage::Loops => text::loops::parse(source).map(Text::Loops),
-            Stage::Schedule => text::schedule::parse(source).map(Text::Schedule),
+            Stage::Schedule => {
+                let read = text::schedule::parse_with_positions(source);
+                read.map(|(schedule, positions)| Text::Schedule(schedule, positions))
+            }
             Stage::Kernel => parse_kernels(source).map(Text::Kernels),
             Stage::Program => text::program::parse(source).map(Text::Program),
         };
@@ -55,7 +59,7 @@ impl Text {
         match self {
             Text::Graph(_) => Stage::Graph,
             Text::Loops(_) => Stage::Loops,
-            Text::Schedule(_) => Stage::Schedule,
+            Text::Schedule(..) => Stage::Schedule,
             Text::Kernels(_) => Stage::Kernel,
             Text::Program(_) => Stage::Program,
         }
@@ -66,7 +70,9 @@ impl Text {
         match self {
             Text::Graph(graph) => verify::graph::verify(graph),
             Text::Loops(loops) => verify::loops::verify(loops),
-            Text::Schedule(schedule) => loops.map_or(Vec::new(), |loops| legality::verify(schedule, loops)),
+            Text::Schedule(schedule, positions) => {
+                loops.map_or(Vec::new(), |loops| legality::verify_text(schedule, positions, loops))
+            }
             Text::Kernels(kernels) => kernels.iter().flat_map(verify::kernel::verify).collect(),
             Text::Program(program) => verify::program::verify(program),
         }
@@ -78,7 +84,7 @@ impl fmt::Display for Text {
         match self {
             Text::Graph(graph) => graph.fmt(f),
             Text::Loops(loops) => loops.fmt(f),
-            Text::Schedule(schedule) => schedule.fmt(f),
+            Text::Schedule(schedule, _) => schedule.fmt(f),
             Text::Kernels(kernels) => kernels.iter().try_for_each(|kernel| kernel.fmt(f)),
             Text::Program(program) => program.fmt(f),
         }

@@ -33,6 +33,7 @@ impl Verifier<'_> {
             let after = nest.after_reduce();
             for place in places.iter().filter(|place| stores(nest, &after, place.part)) {
                 in_order(&mut self.report, &self.loops.facts, nest, place, &colliding);
+                self.sites.note(&self.report.diags, place.site());
             }
         }
     }

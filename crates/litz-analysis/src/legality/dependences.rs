@@ -11,8 +11,9 @@
 
 use std::collections::HashMap;
 
-use litz_sym::Expr;
+use litz_sym::{Expr, Sym};
 
+use super::example;
 use super::{Around, Place, Verifier};
 use crate::apart::{Touch, Visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Span, Stmt};
@@ -67,14 +68,17 @@ impl Verifier<'_> {
                     if let (Some(mine), Some(theirs)) = (mine, theirs)
                         && !mine.is_apart(&shared, &theirs)
                     {
-                        problems.push(self.conflict(&shared, one, other));
+                        problems.push((self.conflict(&shared, one, other), other.place.site()));
                     }
                 }
             }
         }
-        problems.sort();
-        problems.dedup();
-        problems.into_iter().for_each(|problem| self.report.fail("dependence", problem));
+        problems.sort_by(|a, b| a.0.cmp(&b.0));
+        problems.dedup_by(|a, b| a.0 == b.0);
+        for (problem, site) in problems {
+            self.report.fail("dependence", problem);
+            self.sites.note(&self.report.diags, site);
+        }
     }
 
     /// The accesses of each buffer that a kernel writes, in the order of the program.
@@ -108,12 +112,30 @@ impl Verifier<'_> {
             format!("`{}`: {word} {}[{}]", access.nest.name, self.loops.bufs[buf].name, index.join(", "))
         };
         let loops: Vec<&str> = shared.iter().map(|axis| axis.var.name()).collect();
+        let [mine, theirs] = [one, other].map(|access| self.example_of(access));
+        let example = match example::meeting(self.loops, shared, &mine, &theirs) {
+            Some(iterations) => format!(", such as {iterations}"),
+            None => String::new(),
+        };
         format!(
-            "{} and {} may touch one element in different iterations of {}",
+            "{} and {} may touch one element in different iterations of {}{example}",
             access(one),
             access(other),
             loops.join(", ")
         )
+    }
+
+    /// An access to look for an example with.
+    fn example_of(&self, access: &Access) -> example::Access {
+        let Access { nest, place, at, .. } = *access;
+        let value = |sym: Sym| place.value(sym);
+        let (_, index) = nest.body[at].op.element().expect("invariant: an access is a load or store");
+        let bound = nest.all_axes().filter_map(|axis| Some((place.value(axis.var)?, axis.extent)));
+        example::Access {
+            loops: place.path.iter().map(|around| around.axis).collect(),
+            element: index.iter().map(|at| at.subst(&value)).collect(),
+            axes: bound.collect(),
+        }
     }
 }
 

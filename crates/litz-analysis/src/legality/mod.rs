@@ -4,9 +4,13 @@ mod blocks;
 mod collisions;
 mod coverage;
 mod dependences;
+mod example;
 mod memory;
 mod points;
+mod problem;
 mod reuse;
+
+pub use problem::{Problem, Site, Within};
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +20,9 @@ use litz_ir::diag::Diags;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Schedule, Step, Tree};
+use litz_ir::text::schedule::Positions;
 use litz_ir::verify::Report;
+use problem::Sites;
 
 /// What is wrong with a schedule of `loops`, a program that verifies.
 ///
@@ -31,16 +37,16 @@ use litz_ir::verify::Report;
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `block-store`,
 /// `block-coverage`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
-    verify_with(schedule, loops, true)
+    problems(schedule, loops).into_iter().map(|problem| problem.diag).collect()
 }
 
-/// As [`verify`], except that statements which share loops are taken to keep their order. The scheduler sees to that by how
-/// it shares them, which is more than what can be proved of the text.
-pub fn verify_structure(schedule: &Schedule, loops: &Loops) -> Diags {
-    verify_with(schedule, loops, false)
+/// As [`verify`], with lines and columns of the text that the schedule was read from.
+pub fn verify_text(schedule: &Schedule, positions: &Positions, loops: &Loops) -> Diags {
+    problems(schedule, loops).into_iter().map(|problem| problem.at(positions)).collect()
 }
 
-fn verify_with(schedule: &Schedule, loops: &Loops, proves_order: bool) -> Diags {
+/// As [`verify`], with the places of problems.
+pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
     let (flat, spans) = loops.flat();
     let loops = &*flat;
     let stmts = loops.stmts.iter().enumerate().map(|(at, stmt)| (stmt.name(), at)).collect();
@@ -54,6 +60,7 @@ fn verify_with(schedule: &Schedule, loops: &Loops, proves_order: bool) -> Diags 
     }
     let mut verifier = Verifier {
         report: Report::new(&loops.facts),
+        sites: Sites::default(),
         schedule,
         loops,
         stmts,
@@ -61,6 +68,7 @@ fn verify_with(schedule: &Schedule, loops: &Loops, proves_order: bool) -> Diags 
         users,
         path: Vec::new(),
         loops_seen: 0,
+        leaves_seen: 0,
         has_wrong_loops: false,
         placed,
         count: 0,
@@ -70,10 +78,10 @@ fn verify_with(schedule: &Schedule, loops: &Loops, proves_order: bool) -> Diags 
     verifier.collisions(&spans);
     verifier.reuses(&spans);
     // Of points that are not those of the nests nothing can be proved.
-    if proves_order && verifier.report.diags.is_empty() {
+    if verifier.report.diags.is_empty() {
         verifier.dependences(&spans);
     }
-    verifier.report.diags
+    verifier.sites.of(verifier.report.diags)
 }
 
 /// One place where (a part of) a statement runs.
@@ -83,6 +91,8 @@ struct Place {
     at: usize,
     /// Position of the step.
     step: usize,
+    /// Number of the leaf among all of the schedule, if it is one.
+    leaf: Option<usize>,
     part: Part,
     /// The loops around, outermost first.
     path: Vec<Around>,
@@ -103,6 +113,10 @@ struct Around {
 }
 
 impl Place {
+    fn site(&self) -> Option<Site> {
+        Some(Site { step: self.step, within: self.leaf.map(Within::Leaf) })
+    }
+
     fn value(&self, axis: Sym) -> Option<Expr> {
         self.bind.iter().find(|bind| bind.0 == axis).map(|bind| bind.1)
     }
@@ -114,6 +128,7 @@ impl Place {
 
 struct Verifier<'a> {
     report: Report,
+    sites: Sites,
     schedule: &'a Schedule,
     loops: &'a Loops,
     stmts: HashMap<&'a str, usize>,
@@ -124,6 +139,8 @@ struct Verifier<'a> {
     path: Vec<Around>,
     /// How many loops there were so far.
     loops_seen: usize,
+    /// How many leaves there were so far.
+    leaves_seen: usize,
     /// A loop of the kernel was reported: what its iterations are, nobody knows.
     has_wrong_loops: bool,
     /// Where each statement of the program runs.
@@ -155,14 +172,17 @@ impl Verifier<'_> {
                 }
                 Step::Extern { name, .. } => self.call(name, at),
             }
+            self.note(Some(Site { step: at, within: None }));
         }
         for (plan, step, loops) in kernels {
             self.locals(plan, step, &loops);
+            self.note(Some(Site { step, within: None }));
         }
         self.completeness();
         self.reductions();
         self.order();
         self.load_inputs();
+        self.note(None);
         let found = self.report.diags.len();
         self.placements();
         if self.report.diags.len() == found {
@@ -177,16 +197,23 @@ impl Verifier<'_> {
             return self.report.fail("unknown-statement", message);
         };
         let whole = Leaf { nest: name.to_owned(), part: Part::Whole, bind: Vec::new(), block: None };
-        self.place(stmt, step, &whole);
+        self.place(stmt, (step, None), &whole);
     }
 
-    fn place(&mut self, stmt: usize, step: usize, leaf: &Leaf) {
+    /// Notes where all problems are that were reported since the last note.
+    fn note(&mut self, site: Option<Site>) {
+        self.sites.note(&self.report.diags, site);
+    }
+
+    /// `number` is that of the leaf among all of the schedule.
+    fn place(&mut self, stmt: usize, (step, number): (usize, Option<usize>), leaf: &Leaf) {
         let Leaf { part, block, .. } = *leaf;
         let name = self.loops.stmts[stmt].name();
         let is_first = self.placed[stmt].iter().all(|place| place.part != part);
         self.report.check(is_first, "duplicate-leaf", format_args!("`{name}` runs twice"));
         let (path, bind) = (self.path.clone(), leaf.bind.clone());
-        self.placed[stmt].push(Place { at: self.count, step, part, path, bind, is_block: block.is_some() });
+        let place = Place { at: self.count, step, leaf: number, part, path, bind, is_block: block.is_some() };
+        self.placed[stmt].push(place);
         self.count += 1;
     }
 
@@ -204,6 +231,7 @@ impl Verifier<'_> {
             self.step_into(None, axis);
         }
         self.has_wrong_loops = self.report.diags.len() > before;
+        self.note(Some(Site { step, within: None }));
         let mut loops: HashSet<Sym> = plan.grid.iter().map(|axis| axis.var).collect();
         for tree in &plan.body {
             self.tree(tree, step, &mut loops);
@@ -221,7 +249,12 @@ impl Verifier<'_> {
     /// `loops` gathers the variables of all loops.
     fn tree(&mut self, tree: &Tree, step: usize, loops: &mut HashSet<Sym>) {
         let (kind, axis, body) = match tree {
-            Tree::Leaf(leaf) => return self.leaf(leaf, step),
+            Tree::Leaf(leaf) => {
+                let number = self.leaves_seen;
+                self.leaves_seen += 1;
+                self.leaf(leaf, (step, number));
+                return self.note(Some(Site { step, within: Some(Within::Leaf(number)) }));
+            }
             Tree::Loop { kind, axis, body } => (kind, axis, body),
         };
         let before = self.report.diags.len();
@@ -241,6 +274,7 @@ impl Verifier<'_> {
         self.report.declare(axis.var);
         self.has_wrong_loops |= self.report.diags.len() > before;
         loops.insert(axis.var);
+        self.note(Some(Site { step, within: Some(Within::Loop(self.loops_seen)) }));
         self.step_into(Some(*kind), *axis);
         for tree in body {
             self.tree(tree, step, loops);
@@ -249,7 +283,7 @@ impl Verifier<'_> {
         self.report.leave(mark);
     }
 
-    fn leaf(&mut self, leaf: &Leaf, step: usize) {
+    fn leaf(&mut self, leaf: &Leaf, (step, number): (usize, usize)) {
         let name = &leaf.nest;
         let stmt = self.stmts.get(&**name).copied();
         let Some((stmt, Stmt::Nest(nest))) = stmt.map(|stmt| (stmt, &self.loops.stmts[stmt])) else {
@@ -261,7 +295,7 @@ impl Verifier<'_> {
             Part::Body | Part::Tail => format!("`{name}` reduces nothing: expected it whole"),
         };
         self.report.check(nest.reduces() == (leaf.part != Part::Whole), "wrong-part", message);
-        self.place(stmt, step, leaf);
+        self.place(stmt, (step, Some(number)), leaf);
         self.bindings(leaf, nest);
         if let Some(block) = leaf.block {
             self.block(block, leaf, nest, step);
@@ -272,6 +306,7 @@ impl Verifier<'_> {
     fn completeness(&mut self) {
         let live = self.loops.live_statements();
         for ((stmt, places), is_live) in self.loops.stmts.iter().zip(&self.placed).zip(live) {
+            self.sites.note(&self.report.diags, None);
             let name = stmt.name();
             let reduces = matches!(stmt, Stmt::Nest(nest) if nest.reduces());
             let has = |part: Part| places.iter().any(|place| place.part == part);
@@ -293,6 +328,7 @@ impl Verifier<'_> {
                 "statement-order",
                 format_args!("`{name}.tail` runs before its body"),
             );
+            self.sites.note(&self.report.diags, places.last().and_then(Place::site));
         }
     }
 
@@ -329,11 +365,14 @@ impl Verifier<'_> {
         if let (Some(last), Some(next)) = (last, next)
             && last > next
         {
-            let (first, second) = (self.loops.stmts[first].name(), self.loops.stmts[second].name());
+            let (first_name, second_name) = (self.loops.stmts[first].name(), self.loops.stmts[second].name());
             let buf = &self.loops.bufs[buf].name;
-            let message =
-                format_args!("`{second}` runs before `{first}`, which comes first for buffer `{buf}`");
+            let message = format_args!(
+                "`{second_name}` runs before `{first_name}`, which comes first for buffer `{buf}`"
+            );
             self.report.fail("statement-order", message);
+            let early = self.placed[second].iter().min_by_key(|place| place.at);
+            self.sites.note(&self.report.diags, early.and_then(Place::site));
         }
     }
 
@@ -359,6 +398,8 @@ impl Verifier<'_> {
         let is_one = counting.windows(2).all(|pair| pair[0] == pair[1]) && !counting.contains(&None);
         let message = format_args!("the nests of `{}` do not share a loop in order along {over}", span.name);
         self.report.check(is_one, "region-order", message);
+        let first = self.placed[span.stmts.clone()].iter().flatten().next();
+        self.sites.note(&self.report.diags, first.and_then(Place::site));
     }
 
     /// What runs at load reads constants and what ran at load before.

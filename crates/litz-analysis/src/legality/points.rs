@@ -55,8 +55,9 @@ impl Verifier<'_> {
 
     /// Reports axes whose points are not known to be each taken once, of a leaf that gives all of them a value.
     fn coverage(&mut self, leaf: &Leaf, axes: &HashMap<Sym, Expr>) {
+        let extents = leaf.bind.iter().filter_map(|bind| axes.get(&bind.0).copied());
         let around = self.path.iter().map(|around| around.axis);
-        let Some(coverage) = Coverage::new(&self.loops.facts, axes.values().copied(), around) else { return };
+        let Some(coverage) = Coverage::new(&self.loops.facts, extents, around) else { return };
         let bound = leaf.bind.iter().filter_map(|&(axis, value)| Some((axis, *axes.get(&axis)?, value)));
         let bound: Vec<Bound> = bound
             .map(|(axis, extent, value)| Bound { axis, extent, value: coverage.without_ones(value) })
@@ -85,9 +86,11 @@ impl Verifier<'_> {
             for place in places {
                 tile_remainders(&mut self.report, &self.loops.facts, nest, place);
                 shared_reductions(&mut self.report, &self.loops.facts, nest, place);
+                self.sites.note(&self.report.diags, place.site());
             }
             if let (Some(body), Some(tail)) = (part(Part::Body), part(Part::Tail)) {
                 same_points(&mut self.report, &self.loops.facts, nest, body, tail);
+                self.sites.note(&self.report.diags, tail.site());
             }
         }
     }

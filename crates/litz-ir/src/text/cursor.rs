@@ -95,9 +95,14 @@ impl<'a> Cursor<'a> {
         self.error("syntax", format!("expected {what}, found {found}"))
     }
 
+    /// Line and column of what comes next, both from 1.
+    pub fn position(&self) -> (u32, u32) {
+        position(self.text, self.peek().start)
+    }
+
     /// A problem at the next token.
     pub fn error(&self, slug: &'static str, message: impl Into<String>) -> Diag {
-        let (line, column) = position(self.text, self.peek().start);
+        let (line, column) = self.position();
         Diag::new(slug, message).at(line, column)
     }
 

@@ -177,10 +177,31 @@ fn write_pool(f: &mut Formatter, pool: &Pool) -> fmt::Result {
 /// # Errors
 /// Where the text is no schedule. Whether it fits its loops program is for the verifier to say.
 pub fn parse(text: &str) -> std::result::Result<Schedule, Diags> {
-    parse_whole(text, schedule)
+    parse_with_positions(text).map(|(schedule, _)| schedule)
 }
 
-fn schedule(cx: &mut Cursor) -> Result<Schedule> {
+/// Where in a text the parts of a schedule are: line and column, from 1, of each in the order of the text.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Positions {
+    /// Kernels and calls.
+    pub steps: Vec<(u32, u32)>,
+    /// Loops of all kernels, those of grids among them.
+    pub loops: Vec<(u32, u32)>,
+    /// Leaves of all kernels.
+    pub leaves: Vec<(u32, u32)>,
+}
+
+/// As [`parse`], with where the parts of the schedule are.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with_positions(text: &str) -> std::result::Result<(Schedule, Positions), Diags> {
+    let mut positions = Positions::default();
+    let schedule = parse_whole(text, |cx| schedule(cx, &mut positions))?;
+    Ok((schedule, positions))
+}
+
+fn schedule(cx: &mut Cursor, at: &mut Positions) -> Result<Schedule> {
     cx.expect("schedule")?;
     let name = cx.item_name()?;
     cx.expect("of")?;
@@ -191,9 +212,12 @@ fn schedule(cx: &mut Cursor) -> Result<Schedule> {
     let mut schedule = Schedule { name, of, target, steps, reuses, pools };
     cx.expect("{")?;
     while !cx.eat("}") {
+        let position = cx.position();
         if cx.eat("kernel") {
-            schedule.steps.push(Step::Kernel(kernel(cx)?));
+            at.steps.push(position);
+            schedule.steps.push(Step::Kernel(kernel(cx, at)?));
         } else if cx.eat("extern") {
+            at.steps.push(position);
             let name = cx.name("a statement name")?;
             schedule.steps.push(Step::Extern { name, at_load: at_load(cx)? });
         } else if cx.eat("reuse") {
@@ -217,18 +241,20 @@ fn at_load(cx: &mut Cursor) -> Result<bool> {
     cx.expect("load").map(|()| true)
 }
 
-fn kernel(cx: &mut Cursor) -> Result<KernelPlan> {
+fn kernel(cx: &mut Cursor, at: &mut Positions) -> Result<KernelPlan> {
     let name = cx.name("a kernel name")?;
     let at_load = at_load(cx)?;
     let mut plan =
         KernelPlan { name, at_load, grid: Vec::new(), grain: 1, body: Vec::new(), locals: Vec::new() };
     cx.expect("{")?;
+    let position = cx.position();
     if cx.eat("parallel") {
         (plan.grid, plan.grain) = cx.grid()?;
-        plan.body = trees(cx)?;
+        at.loops.extend(plan.grid.iter().map(|_| position));
+        plan.body = trees(cx, at)?;
     } else {
         while local_space(cx).is_none() && !cx.is("}") {
-            plan.body.push(tree(cx)?);
+            plan.body.push(tree(cx, at)?);
         }
     }
     while let Some(space) = local_space(cx) {
@@ -246,23 +272,27 @@ fn local_space(cx: &Cursor) -> Option<LocalSpace> {
 }
 
 /// Trees within braces.
-fn trees(cx: &mut Cursor) -> Result<Vec<Tree>> {
+fn trees(cx: &mut Cursor, at: &mut Positions) -> Result<Vec<Tree>> {
     cx.expect("{")?;
     let mut trees = Vec::new();
     while !cx.eat("}") {
-        trees.push(tree(cx)?);
+        trees.push(tree(cx, at)?);
     }
     Ok(trees)
 }
 
-fn tree(cx: &mut Cursor) -> Result<Tree> {
+fn tree(cx: &mut Cursor, at: &mut Positions) -> Result<Tree> {
     let keyword = cx.peek_text();
     if !["for", "partial", "unroll", "vector", "tile", "thread", "warp", "mma"].contains(&keyword) {
+        at.leaves.push(cx.position());
         return leaf(cx).map(Tree::Leaf);
     }
     cx.take();
-    let loops = cx.commas(|cx| loop_head(cx, keyword))?;
-    let body = cx.nested(trees)?;
+    let loops = cx.commas(|cx| {
+        at.loops.push(cx.position());
+        loop_head(cx, keyword)
+    })?;
+    let body = cx.nested(|cx| trees(cx, at))?;
     // Every loop but the innermost has the next one as its whole body.
     let mut loops = loops.into_iter().rev();
     let (axis, kind) = loops.next().ok_or_else(|| cx.expected("a loop"))?;

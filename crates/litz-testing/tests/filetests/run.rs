@@ -101,7 +101,7 @@ fn compiled(file: &TestFile, settings: &Settings, backend: &dyn Backend) -> Resu
     let texts = match parse(&file.texts[0])? {
         Text::Graph(graph) => compile(graph, backend, &settings.options, Stage::Program, &mut runner),
         Text::Loops(loops) => compile_loops(loops, backend, &settings.options, Stage::Program, &mut runner),
-        Text::Schedule(_) | Text::Kernels(_) | Text::Program(_) => {
+        Text::Schedule(..) | Text::Kernels(_) | Text::Program(_) => {
             return Err("expected a graph or loops".into());
         }
     };

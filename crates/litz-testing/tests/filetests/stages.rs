@@ -159,7 +159,7 @@ pub fn prepared_loops(file: &TestFile, settings: &Settings) -> Result<Loops, Str
 /// The second text as a schedule, if there is one.
 pub fn given_schedule(file: &TestFile, loops: &Loops) -> Result<Option<Schedule>, String> {
     let Some(source) = file.texts.get(1) else { return Ok(None) };
-    let Text::Schedule(schedule) = parse(source)? else { return Err("expected a schedule".into()) };
+    let Text::Schedule(schedule, _) = parse(source)? else { return Err("expected a schedule".into()) };
     sound(&schedule, legality::verify(&schedule, loops))?;
     Ok(Some(schedule))
 }

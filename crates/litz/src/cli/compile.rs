@@ -150,10 +150,10 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
     let texts = match text {
         Text::Graph(graph) => pipeline::compile(graph, &*backend, options, to.stage(), run)?,
         Text::Loops(loops) => pipeline::compile_loops(loops, &*backend, options, to.stage(), run)?,
-        Text::Schedule(schedule) if to == To::Schedule => {
+        Text::Schedule(schedule, _) if to == To::Schedule => {
             Texts { schedule: Some(schedule), ..Texts::default() }
         }
-        Text::Schedule(schedule) => {
+        Text::Schedule(schedule, _) => {
             let loops = loops.ok_or_else(|| Failure::invalid("a schedule needs its loops: --loops FILE"))?;
             let realized = pipeline::realize(&loops, &schedule, &*backend, run)?;
             Texts { realized: Some(realized), ..Texts::default() }

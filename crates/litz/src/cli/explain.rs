@@ -5,7 +5,7 @@ use super::options::Compiling;
 use super::report::{self, Table};
 use super::{load, output, progress::Progress};
 use litz::pipeline::Texts;
-use litz::{Error, Runner, Stage};
+use litz::{Error, Runner, Stage, Unproved};
 use litz_ir::loops::{BufKind, Loops};
 use litz_ir::schedule::{Schedule, Step};
 use litz_schedule::{FusionNote, NoFuse};
@@ -36,7 +36,9 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         args.common.print_timings(&run.timings);
         texts
     };
-    let Texts { loops: Some(loops), schedule: Some(schedule), notes, realized: Some(realized), .. } = &texts
+    let Texts {
+        loops: Some(loops), schedule: Some(schedule), notes, unproved, realized: Some(realized), ..
+    } = &texts
     else {
         return Err(Error::bug("explain", "a stage gave nothing").into());
     };
@@ -51,8 +53,18 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     );
     let memory = memory(loops, schedule, args.all);
     let (steps, fusion) = (steps(&call), fusion(notes, args.all));
+    let counts = format!("{counts}; {}", self::unproved(unproved));
     output::print(format_args!("{counts}\n\n{steps}\n{fusion}\n{memory}\n"))?;
     Ok(Exit::Ok)
+}
+
+/// How many kernels were given up because they are not proved, and which.
+fn unproved(unproved: &[Unproved]) -> String {
+    let mut text = format!("{} kernels not proved", unproved.len());
+    for Unproved { nests, why } in unproved {
+        text += &format!("\nnot proved, run one by one: {}: {why}", nests.join(" "));
+    }
+    text
 }
 
 /// One line for each step: its grid and the nests it runs.

@@ -45,7 +45,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             let settings = litz::pipeline::settings(&options, target.target());
             (pass.run)(text, &settings);
         }
-        Text::Schedule(_) | Text::Kernels(_) | Text::Program(_) => {
+        Text::Schedule(..) | Text::Kernels(_) | Text::Program(_) => {
             return Err(Failure::invalid(format_args!("passes run on graphs and loops, not on {stage}")));
         }
     }
