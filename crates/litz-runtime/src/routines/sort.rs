@@ -40,18 +40,45 @@ struct Lines<'a> {
 /// Elements that are wanted below which the others are compared with the last of them, instead of being put around it.
 const FEW: usize = 64;
 
+/// Elements that are compared with the last of those wanted at once, in vectors: few of these are below it.
+const BLOCK: usize = 128;
+
 /// An element's key, in whose order it is wanted, and below it the position along the line, by which equal ones are.
 trait Packed: Copy + Ord {
+    type Key: Copy + Ord;
+
+    fn new(key: Self::Key, position: usize) -> Self;
+    fn key(self) -> Self::Key;
     fn position(self) -> usize;
 }
 
 impl Packed for u64 {
+    type Key = u32;
+
+    fn new(key: u32, position: usize) -> u64 {
+        u64::from(key) << 32 | position as u64
+    }
+
+    fn key(self) -> u32 {
+        (self >> 32) as u32
+    }
+
     fn position(self) -> usize {
         self as u32 as usize
     }
 }
 
 impl Packed for u128 {
+    type Key = u64;
+
+    fn new(key: u64, position: usize) -> u128 {
+        u128::from(key) << 64 | position as u128
+    }
+
+    fn key(self) -> u64 {
+        (self >> 64) as u64
+    }
+
     fn position(self) -> usize {
         self as u64 as usize
     }
@@ -127,32 +154,39 @@ impl Lines<'_> {
         if u32::try_from(self.length).is_err() {
             return self.wide(writes, flip, |bytes| key(bytes).into());
         }
-        self.write(writes, |bytes, at| u64::from(key(bytes) ^ flip as u32) << 32 | at as u64);
+        self.write::<SIZE, u64>(writes, |bytes| key(bytes) ^ flip as u32);
     }
 
     /// Of elements whose keys have 64 bits.
     fn wide<const SIZE: usize>(&self, writes: &mut [Write<'_>], flip: u64, key: impl Fn([u8; SIZE]) -> u64) {
-        self.write(writes, |bytes, at| u128::from(key(bytes) ^ flip) << 64 | at as u128);
+        self.write::<SIZE, u128>(writes, |bytes| key(bytes) ^ flip);
     }
 
     fn write<const SIZE: usize, P: Packed>(
         &self,
         writes: &mut [Write<'_>],
-        pack: impl Fn([u8; SIZE], usize) -> P,
+        key: impl Fn([u8; SIZE]) -> P::Key,
     ) {
         let [values, positions] = writes else { unreachable!("invariant: two buffers are written") };
         let (source, _) = self.bytes.as_chunks::<SIZE>();
         let (values, _) = values.bytes.as_chunks_mut::<SIZE>();
         let (positions, _) = positions.bytes.as_chunks_mut::<8>();
-        let mut first: Vec<P> = Vec::new();
+        let (mut first, mut gathered): (Vec<P>, Vec<[u8; SIZE]>) = Default::default();
         for (outer, inner) in
             (0..self.outer).flat_map(|outer| (0..self.inner).map(move |inner| (outer, inner)))
         {
-            let element = |at: usize| source[(outer * self.length + at) * self.inner + inner];
-            select(&mut first, (0..self.length).map(|at| pack(element(at), at)), self.count);
+            let own = &source[outer * self.length * self.inner..][..self.length * self.inner];
+            let line = if self.inner == 1 {
+                own
+            } else {
+                gathered.clear();
+                gathered.extend(own.iter().skip(inner).step_by(self.inner));
+                &gathered[..]
+            };
+            select(&mut first, line, &key, self.count);
             for (rank, at) in first.iter().map(|packed| packed.position()).enumerate() {
                 let target = (outer * self.count + rank) * self.inner + inner;
-                values[target] = element(at);
+                values[target] = line[at];
                 positions[target] = (at as i64).to_le_bytes();
             }
         }
@@ -160,28 +194,36 @@ impl Lines<'_> {
 }
 
 /// Makes `first` the `count` smallest of a line, in order.
-fn select<P: Packed>(first: &mut Vec<P>, mut line: impl ExactSizeIterator<Item = P>, count: usize) {
+fn select<E: Copy, P: Packed>(first: &mut Vec<P>, line: &[E], key: &impl Fn(E) -> P::Key, count: usize) {
     first.clear();
     if count == 0 {
         return;
     }
+    let packed = |from: usize| move |(at, &element): (usize, &E)| P::new(key(element), from + at);
     if count > FEW || count == line.len() {
-        let length = line.len();
-        first.extend(line);
-        if count < length {
+        first.extend(line.iter().enumerate().map(packed(0)));
+        if count < line.len() {
             first.select_nth_unstable(count - 1);
             first.truncate(count);
         }
         first.sort_unstable();
         return;
     }
-    first.extend(line.by_ref().take(count));
+    let (begin, rest) = line.split_at(count);
+    first.extend(begin.iter().enumerate().map(packed(0)));
     first.sort_unstable();
-    for next in line {
-        if next < first[count - 1] {
-            let rank = first.partition_point(|&earlier| earlier < next);
-            first.copy_within(rank..count - 1, rank + 1);
-            first[rank] = next;
+    for (number, block) in rest.chunks(BLOCK).enumerate() {
+        // Of equal keys the first wins, which is never one to come.
+        let last = first[count - 1].key();
+        if !block.iter().fold(false, |any, &element| any | (key(element) < last)) {
+            continue;
+        }
+        for next in block.iter().enumerate().map(packed(count + number * BLOCK)) {
+            if next < first[count - 1] {
+                let rank = first.partition_point(|&earlier| earlier < next);
+                first.copy_within(rank..count - 1, rank + 1);
+                first[rank] = next;
+            }
         }
     }
 }
