@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("litz-schedule", &["litz-analysis", "litz-ir", "litz-sym"]),
     ("litz-codegen", &["litz-analysis", "litz-ir", "litz-sym"]),
     ("litz-runtime", &["litz-ir", "litz-sym"]),
-    ("litz-backend", &["litz-runtime", "litz-ir", "litz-sym"]),
+    ("litz-backend", &["litz-codegen", "litz-runtime", "litz-ir", "litz-sym"]),
     ("litz-ops", &["litz-ir", "litz-sym"]),
     ("litz-import", &["litz-ir", "litz-sym"]),
     ("litz-passes", &["litz-analysis", "litz-ir", "litz-ops", "litz-sym"]),

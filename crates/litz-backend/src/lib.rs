@@ -9,9 +9,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use litz_codegen::passes::Pass;
+use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::Target;
-use litz_ir::{Diag, Diags};
 use litz_runtime::artifact::Machine;
 use litz_runtime::device::Device;
 use litz_runtime::pool::ThreadPool;
@@ -22,7 +23,7 @@ pub trait Backend: Send + Sync {
     fn target(&self) -> &Target;
 
     /// Rewrites that kernels go through before they are emitted, in order.
-    fn passes(&self) -> &[KernelPass] {
+    fn passes(&self) -> &[Pass] {
         &[]
     }
 
@@ -75,14 +76,6 @@ pub trait Backend: Send + Sync {
         objects: &[Vec<u8>],
         threads: &dyn Fn() -> Arc<ThreadPool>,
     ) -> Result<Arc<dyn Device>, BackendError>;
-}
-
-/// A rewrite of kernels for a target, under the name by which it is timed, verified and dumped.
-pub struct KernelPass {
-    /// Its name.
-    pub name: &'static str,
-    /// Rewrites one kernel.
-    pub run: fn(&mut Kernel, &Target) -> Result<(), Diags>,
 }
 
 /// How a backend is made: the line of a backend in the driver's table.

@@ -9,11 +9,13 @@ mod leaf;
 mod local;
 mod tree;
 
-use crate::{Names, clean, flatten, misfit, registers};
+use crate::passes::{self, REALIZATION};
+use crate::{Names, misfit};
 use accumulator::Accumulator;
-use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Op, Space, Val};
+use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Op, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
 use litz_ir::schedule::{self, KernelPlan, Leaf, Tree};
+use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype, Scalar};
 use litz_sym::{Expr, Facts, Sym};
 use local::LocalMem;
@@ -32,7 +34,7 @@ pub struct Built {
 const MAX_REGISTER_ELEMENTS: i64 = 1024;
 
 /// Builds the kernel of `plan`.
-pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan) -> Result<Built, Diag> {
+pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Target) -> Result<Built, Diag> {
     let plan = &simplified(plan, &loops.facts);
     let mut b = Builder {
         loops,
@@ -62,9 +64,8 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan) -> Result<Buil
         b.block(&plan.body, &env, &mut body)?;
     }
     b.kernel.body = body;
-    clean::clean(&mut b.kernel);
-    flatten::flatten(&mut b.kernel, &loops.facts);
-    registers::demote(&mut b.kernel);
+    b.kernel.facts = loops.facts.clone();
+    passes::run(&mut b.kernel, REALIZATION, target)?;
     b.finish_facts();
     Ok(Built { kernel: b.kernel, params: b.params })
 }
@@ -234,7 +235,7 @@ impl<'a> Builder<'a> {
     /// Keeps the ranges of the size symbols the kernel mentions, in name order.
     fn finish_facts(&mut self) {
         let mut sizes = Vec::new();
-        clean::each_expr(&self.kernel, &mut |e| {
+        each_expr(&self.kernel, &mut |e| {
             e.visit_syms(&mut |s| {
                 if self.loops.facts.is_symbol_declared(s) {
                     sizes.push(s);
@@ -243,6 +244,7 @@ impl<'a> Builder<'a> {
         });
         sizes.sort_unstable();
         sizes.dedup();
+        self.kernel.facts = Facts::new();
         for &s in &sizes {
             self.kernel.facts.declare(s, self.loops.facts.range_of(s), self.loops.facts.hint(Expr::sym(s)));
         }
@@ -293,4 +295,11 @@ fn leaves_in_loops(trees: &[Tree]) -> Vec<(&Leaf, Vec<(schedule::LoopKind, Axis)
     let mut leaves = Vec::new();
     walk(trees, &mut Vec::new(), &mut leaves);
     leaves
+}
+
+/// Calls `f` on every expression a kernel mentions.
+fn each_expr(kernel: &Kernel, f: &mut dyn FnMut(Expr)) {
+    kernel.grid.iter().for_each(|Axis { extent, .. }| f(*extent));
+    kernel.mems.values().for_each(|mem| mem.sizes.iter().chain(&mem.strides).for_each(|e| f(*e)));
+    visit(&kernel.body, &mut |stmt| stmt.exprs().into_iter().for_each(&mut *f));
 }

@@ -6,12 +6,10 @@
 
 mod access;
 mod checked;
-mod clean;
 mod dedupe;
-mod flatten;
 mod kernel;
+pub mod passes;
 mod program;
-mod registers;
 
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
@@ -21,7 +19,6 @@ use litz_ir::{Diag, Diags};
 use std::collections::HashMap;
 
 pub use dedupe::dedupe;
-pub use flatten::flatten;
 
 /// What a schedule and its loops become.
 #[derive(Clone, Debug)]
@@ -45,7 +42,7 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
     let mut errors = Diags::new();
     for step in &schedule.steps {
         if let Step::Kernel(plan) = step {
-            match kernel::build(loops, &names, plan) {
+            match kernel::build(loops, &names, plan, &schedule.target) {
                 Ok(k) => built.push(k),
                 Err(e) => errors.push(e),
             }

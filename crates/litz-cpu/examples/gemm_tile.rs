@@ -8,8 +8,7 @@ mod harness;
 
 use std::time::Instant;
 
-use harness::{Build, Compiled, assert_close, numbers, param};
-use litz_cpu::emit::emit_module;
+use harness::{Build, Compiled, assert_close, numbers, param, printed};
 use litz_cpu::llvm::{CpuTarget, assembly, compile};
 use litz_ir::kernel::Kernel;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
@@ -105,7 +104,7 @@ fn main() {
     {
         let kernel = product(rows, guarded);
         if std::env::args().any(|arg| arg == "assembly") {
-            let ir = emit_module(&[kernel], &target).expect("emits");
+            let ir = printed(&[kernel], &target);
             return println!("{ir}\n{}", assembly(&ir, &target).expect("compiles"));
         }
         let start = Instant::now();

@@ -4,6 +4,7 @@ use crate::caches::Caches;
 use crate::emit;
 use crate::llvm::{self, CpuTarget};
 use litz_backend::{Backend, BackendError, Factory, Request};
+use litz_codegen::passes::{Pass, flatten};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::{Cpu, Isa, Target};
@@ -13,6 +14,9 @@ use litz_runtime::object::LoadedObject;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::{routines, symbols};
 use std::sync::Arc;
+
+/// The passes that give kernels the form which [`crate::emit`] prints.
+const PASSES: &[Pass] = &[flatten::PASS];
 
 /// The backend for CPUs. Without a target it is for this machine, with all instructions that it has.
 pub static CPU: Factory = Factory {
@@ -37,6 +41,13 @@ impl CpuBackend {
         CpuBackend { cpu, target }
     }
 
+    /// Code for one thread of a CPU of which nothing more is known.
+    pub fn of(cpu: CpuTarget) -> CpuBackend {
+        let (l1_bytes, l2_bytes) = (Cpu::USUAL_L1_BYTES, Cpu::USUAL_L2_BYTES);
+        let target = Target::Cpu(Cpu { isa: isa_of(&cpu), threads: 1, l1_bytes, l2_bytes });
+        CpuBackend { cpu, target }
+    }
+
     fn host(request: &Request) -> CpuBackend {
         let cpu = CpuTarget::host();
         let Caches { l1_bytes, l2_bytes } = Caches::of_machine();
@@ -49,6 +60,10 @@ impl CpuBackend {
 impl Backend for CpuBackend {
     fn target(&self) -> &Target {
         &self.target
+    }
+
+    fn passes(&self) -> &[Pass] {
+        PASSES
     }
 
     /// Starting a module of LLVM's costs about 0.7 ms.

@@ -56,6 +56,7 @@ fn test(name: &str, path: &Path) -> Result<(), String> {
         ["verify", _] => stages::verify(&file),
         ["graph", pass, _] => file.expect(&stages::graph_pass(&file, pass)?),
         ["loops", pass, _] => file.expect(&stages::loops_pass(&file, pass)?),
+        ["kernel", pass, _] => file.expect(&stages::kernel_pass(&file, pass)?),
         ["lower", _] => file.expect(&stages::lower(&file)?),
         ["schedule", _] => file.expect(&stages::schedule(&file)?),
         ["realize", _] => file.expect(&stages::realize(&file)?),

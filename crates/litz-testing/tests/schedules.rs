@@ -10,7 +10,7 @@ mod random;
 
 use litz::{Device, Options, Tensor, Value};
 use litz_analysis::legality;
-use litz_codegen::Realized;
+use litz_codegen::{Realized, passes};
 use litz_ir::loops::Loops;
 use litz_ir::schedule::Schedule;
 use litz_ir::target::Target;
@@ -110,8 +110,10 @@ fn on_native(realized: &Realized, threads: usize, target: Option<Target>) -> Res
     };
     let options = Options { threads: 1, target, ..Options::default() };
     let backend = litz::backend(&options).map_err(|e| fail(&e))?;
-    let objects =
-        litz::compile_kernels(&*backend, &realized.kernels, &options, None).map_err(|e| fail(&e))?;
+    let mut kernels = realized.kernels.clone();
+    let lower = |kernel| passes::run(kernel, backend.passes(), backend.target());
+    kernels.iter_mut().try_for_each(lower).map_err(|e| fail(&e))?;
+    let objects = litz::compile_kernels(&*backend, &kernels, &options, None).map_err(|e| fail(&e))?;
     let threads = || Arc::new(ThreadPool::new(threads));
     backend.load(&realized.kernels, &objects, &threads).map_err(|e| fail(&e))
 }

@@ -139,20 +139,32 @@ pub fn realize(
 ) -> Result<Realized, Error> {
     let realized = run.step("realize", || litz_codegen::realize(loops, schedule));
     let mut realized = realized.map_err(Error::Invalid)?;
-    let (passes, target) = (backend.passes(), backend.target());
-    check_kernels(level(0, 1 + passes.len()), "kernel", &realized.kernels, run)?;
-    for (at, pass) in passes.iter().enumerate() {
-        let mut kernels = realized.kernels.iter_mut();
-        run.step(pass.name, || kernels.try_for_each(|kernel| (pass.run)(kernel, target)))
-            .map_err(Error::of_diags)?;
-        check_kernels(level(1 + at, 1 + passes.len()), pass.name, &realized.kernels, run)?;
-    }
+    check_kernels(level(0, 1 + backend.passes().len()), "kernel", &realized.kernels, run)?;
+    kernel_passes(&mut realized.kernels, backend, run)?;
     run.check(Verify::Stages, "program", &realized.program, |program| {
         let mut diags = verify::program::verify(program);
         diags.extend(verify::program::verify_launches(program, &realized.kernels));
         diags
     })?;
     Ok(realized)
+}
+
+/// Applies the backend's passes, in order, to kernels. Those that have gone through them do not change.
+///
+/// # Errors
+/// [`Error::Invalid`] when a kernel asks for what the target does not have; [`Error::Bug`] when what comes of it is wrong.
+pub fn kernel_passes(
+    kernels: &mut [Kernel],
+    backend: &dyn Backend,
+    run: &mut Runner<'_>,
+) -> Result<(), Error> {
+    let (passes, target) = (backend.passes(), backend.target());
+    for (at, pass) in passes.iter().enumerate() {
+        run.step(pass.name, || kernels.iter_mut().try_for_each(|kernel| (pass.run)(kernel, target)))
+            .map_err(|diag| Error::of_diags(vec![diag]))?;
+        check_kernels(level(at, passes.len()), pass.name, kernels, run)?;
+    }
+    Ok(())
 }
 
 fn check_kernels(

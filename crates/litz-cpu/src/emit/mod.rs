@@ -35,7 +35,6 @@ mod transpose;
 mod ty;
 mod vector;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::fmt::Write as _;
@@ -43,7 +42,7 @@ use std::rc::Rc;
 
 use litz_ir::Dtype;
 use litz_ir::ids::Table;
-use litz_ir::kernel::{Kernel, Mem, MemData, Space, Stmt, Val, visit};
+use litz_ir::kernel::{Kernel, Mem, Space, Stmt, Val, visit};
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Sym};
 
@@ -92,28 +91,21 @@ pub struct Function {
     pub declarations: BTreeSet<String>,
 }
 
-/// Emits one kernel.
+/// Emits one kernel, which has the form that the backend's passes give.
 pub fn emit(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> {
-    let emitted = check_ranks(kernel).and_then(|()| function(&flat(kernel), target));
+    let emitted = check_ranks(kernel).and_then(|()| function(kernel, target));
     emitted.map_err(|error| EmitError { kernel: kernel.name.clone(), ..error })
 }
 
-/// The kernel with flat memories.
-fn flat(kernel: &Kernel) -> Cow<'_, Kernel> {
-    let mut kernel = Cow::Borrowed(kernel);
-    if !kernel.mems.values().all(MemData::is_flat) {
-        let facts = kernel.facts.clone();
-        litz_codegen::flatten(kernel.to_mut(), &facts);
-    }
-    kernel
-}
-
+/// Checks that memories are flat, and that accesses give one index.
 fn check_ranks(kernel: &Kernel) -> Result<(), EmitError> {
+    if let Some(data) = kernel.mems.values().find(|data| !data.is_flat()) {
+        return Err(EmitError::malformed(format!("`{}` is not flat", data.name)));
+    }
     let mut misfit = None;
     visit(&kernel.body, &mut |stmt| {
         for (mem, index) in stmt.accesses() {
-            let rank = kernel.mems.get(mem).map(|data| data.sizes.len());
-            if rank != Some(index.len()) {
+            if kernel.mems.get(mem).is_none() || index.len() != 1 {
                 misfit = Some(format!("{} coordinates for {mem}", index.len()));
             }
         }

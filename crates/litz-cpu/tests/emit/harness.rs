@@ -1,5 +1,8 @@
 //! Builds kernels statement by statement and runs them.
 
+use litz_backend::Backend;
+use litz_codegen::passes;
+use litz_cpu::CpuBackend;
 use litz_cpu::emit::emit_module;
 use litz_cpu::llvm::{CpuTarget, Isa, compile};
 use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
@@ -158,6 +161,17 @@ impl Build {
     }
 }
 
+/// The text of kernels after the backend's passes.
+pub fn printed(kernels: &[Kernel], cpu: &CpuTarget) -> String {
+    let mut kernels = kernels.to_vec();
+    let backend = CpuBackend::of(cpu.clone());
+    for kernel in &mut kernels {
+        let passed = passes::run(kernel, backend.passes(), backend.target());
+        passed.unwrap_or_else(|diag| panic!("{diag}"));
+    }
+    emit_module(&kernels, cpu).unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// A parameter's elements.
 pub struct Param(*mut u8);
 
@@ -192,7 +206,7 @@ impl Compiled {
     }
 
     pub fn on(kernel: Kernel, target: &CpuTarget) -> Compiled {
-        let ir = emit_module(std::slice::from_ref(&kernel), target).unwrap_or_else(|error| panic!("{error}"));
+        let ir = printed(std::slice::from_ref(&kernel), target);
         let bytes = compile(&ir, target).unwrap_or_else(|error| panic!("{error}\n{ir}"));
         let object = LoadedObject::load(&bytes, &resolve).unwrap_or_else(|error| panic!("{error}\n{ir}"));
         Compiled { kernel, object }

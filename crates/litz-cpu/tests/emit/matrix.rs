@@ -1,7 +1,6 @@
 //! Matrix instructions: products of tiles, dot products, and what they become on targets that have neither.
 
 use half::bf16;
-use litz_cpu::emit::emit_module;
 use litz_cpu::llvm::{CpuTarget, assembly};
 use litz_ir::kernel::Kernel;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
@@ -141,7 +140,7 @@ fn dot_products() {
 }
 
 fn instructions(kernel: &Kernel, target: &CpuTarget, name: &str) -> usize {
-    let ir = emit_module(std::slice::from_ref(kernel), target).expect("emits");
+    let ir = printed(std::slice::from_ref(kernel), target);
     let text = assembly(&ir, target).expect("compiles");
     text.lines().filter(|line| line.contains(name)).count()
 }

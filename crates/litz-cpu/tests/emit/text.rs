@@ -1,6 +1,6 @@
 //! The text for other CPUs, which is not run here, and errors.
 
-use litz_cpu::emit::{emit, emit_module};
+use litz_cpu::emit::emit;
 use litz_cpu::llvm::{CpuTarget, assembly};
 use litz_ir::kernel::{Kernel, Stmt};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
@@ -33,7 +33,7 @@ fn vectors_have_the_lanes_asked_for() {
         (CpuTarget::avx2(), 8, "vfmadd231ps\t"),
         (CpuTarget::aarch64(), 4, "fmla\tv"),
     ] {
-        let ir = emit_module(&[dot(lanes)], &target).expect("emits");
+        let ir = printed(&[dot(lanes)], &target);
         // 768 is a multiple of four groups: one loop, and neither single groups nor a tail.
         assert_eq!(count(&ir, &format!("load <{lanes} x float>")), 8, "{ir}");
         assert_eq!(count(&ir, &format!("@llvm.fma.v{lanes}f32")), 4);
@@ -47,7 +47,7 @@ fn vectors_have_the_lanes_asked_for() {
 
 #[test]
 fn targets_without_fused_multiply_add_multiply_and_add() {
-    let ir = emit_module(&[dot(4)], &CpuTarget::baseline()).expect("emits");
+    let ir = printed(&[dot(4)], &CpuTarget::baseline());
     assert_eq!((count(&ir, "fmul <4 x float>"), count(&ir, "llvm.fma")), (4, 0));
 }
 
@@ -95,7 +95,7 @@ fn kernels_share_a_module() {
     fourth.name = "k3".into();
     for target in [CpuTarget::avx512(), CpuTarget::avx2(), CpuTarget::aarch64(), CpuTarget::baseline()] {
         let kernels = [dot(16), other.clone(), third.clone(), fourth.clone()];
-        let text = assembly(&emit_module(&kernels, &target).expect("emits"), &target).expect("compiles");
+        let text = assembly(&printed(&kernels, &target), &target).expect("compiles");
         for name in ["k0:", "k1:", "k2:", "k3:"] {
             assert!(text.contains(name));
         }
@@ -146,7 +146,7 @@ fn loops_written_out_too_often_are_refused() {
 
 #[test]
 fn text_is_the_same_every_time() {
-    let text = || emit_module(&[dot(16), dot(8)], &CpuTarget::avx512()).expect("emits");
+    let text = || printed(&[dot(16), dot(8)], &CpuTarget::avx512());
     assert_eq!(text(), text());
 }
 

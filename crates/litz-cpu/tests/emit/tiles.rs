@@ -1,6 +1,5 @@
 //! Register tiles.
 
-use litz_cpu::emit::emit_module;
 use litz_cpu::llvm::{CpuTarget, assembly};
 use litz_ir::kernel::Kernel;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
@@ -75,7 +74,7 @@ fn matrix_product_with_guarded_rows() {
 fn tiles_do_not_spill() {
     let targets = [CpuTarget::avx512(), CpuTarget::avx2(), CpuTarget::aarch64()];
     for (tile, target) in TILES.into_iter().zip(targets) {
-        let ir = emit_module(&[product(tile)], &target).expect("emits");
+        let ir = printed(&[product(tile)], &target);
         let text = assembly(&ir, &target).expect("compiles");
         let [rows, columns, lanes] = tile;
         let is_fused = |line: &&str| line.contains("vfmadd") || line.contains("fmla");
@@ -175,7 +174,7 @@ fn tiles_with_partial_groups() {
         k.store(y, "20*ii + ji", a);
     });
     let kernel = k.finish();
-    let ir = emit_module(std::slice::from_ref(&kernel), &CpuTarget::avx512()).expect("emits");
+    let ir = printed(std::slice::from_ref(&kernel), &CpuTarget::avx512());
     assert!(!ir.contains("alloca"), "{ir}");
     let (mut x, mut w, mut y) = (numbers(90), numbers(600), vec![0.0f32; 60]);
     Compiled::new(kernel).run(&[], &[param(&mut x), param(&mut w), param(&mut y)]);

@@ -3,7 +3,7 @@
 use crate::file::TestFile;
 use crate::numbers;
 use crate::settings::Settings;
-use crate::stages::{given_schedule, parse, prepared_loops, realized};
+use crate::stages::{given_schedule, parse, prepared_loops, realized, realized_for};
 use litz::pipeline::{compile, compile_loops};
 use litz::{Backend, Device, Options, Runner, Stage, Tensor, Text, Value, Verify};
 use litz_codegen::Realized;
@@ -48,6 +48,8 @@ pub fn run(file: &TestFile) -> Result<(), String> {
         let schedule = given_schedule(file, &loops)?.ok_or("expected a schedule")?;
         let given = realized(&loops, &schedule)?;
         check("given schedule, reference device", &given, reference(&given)?)?;
+        let given = realized_for(&loops, &schedule, &*host)?;
+        check("given schedule, kernel passes, reference device", &given, reference(&given)?)?;
         check("given schedule, native", &given, native(&given, &*host, &settings)?)?;
     }
     Ok(())

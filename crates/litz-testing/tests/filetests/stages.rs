@@ -2,11 +2,14 @@
 
 use crate::file::TestFile;
 use crate::settings::Settings;
-use litz::Text;
+use litz::{Backend, Text};
 use litz_analysis::legality;
+use litz_codegen::Realized;
+use litz_codegen::passes::{self, Pass};
 use litz_ir::graph::Graph;
 use litz_ir::loops::Loops;
 use litz_ir::schedule::Schedule;
+use litz_ir::target::Target;
 use litz_ir::{Diags, kernel::Kernel, verify};
 use litz_passes::{graph, loops};
 
@@ -81,6 +84,25 @@ pub fn loops_pass(file: &TestFile, pass: &str) -> Result<String, String> {
     Ok(loops.to_string())
 }
 
+/// What one kernel pass makes of kernels; what it gives stays as it is when the pass runs again. A pass that fails says why.
+pub fn kernel_pass(file: &TestFile, pass: &str) -> Result<String, String> {
+    let settings = Settings::of(file)?;
+    let [source] = &file.texts[..] else { return Err("expected one text".into()) };
+    // What a pass is given need not verify yet: registers have run-time indices before `demote`.
+    let Text::Kernels(mut kernels) = parse(source)? else { return Err("expected kernels".into()) };
+    for pass in &settings.passes {
+        apply_kernel_passes(&mut kernels, &[kernel_pass_of(pass)?], &settings.info)?;
+    }
+    let pass = [kernel_pass_of(pass)?];
+    if let Err(diag) = kernels.iter_mut().try_for_each(|kernel| (pass[0].run)(kernel, &settings.info)) {
+        return Ok(format!("{diag}\n"));
+    }
+    let once = Text::Kernels(kernels.clone()).to_string();
+    apply_kernel_passes(&mut kernels, &pass, &settings.info)?;
+    let twice = Text::Kernels(kernels).to_string();
+    if once == twice { Ok(once) } else { Err(format!("the pass gives\n{once}and, run again,\n{twice}")) }
+}
+
 /// The loops of a graph.
 pub fn lower(file: &TestFile) -> Result<String, String> {
     let settings = Settings::of(file)?;
@@ -112,12 +134,13 @@ pub fn realize(file: &TestFile) -> Result<String, String> {
     Ok(format!("{}{}", Text::Kernels(realized.kernels), realized.program))
 }
 
-/// The LLVM IR of kernels has what `// check:` comments say, in that order, and between two of them nothing that
+/// The LLVM IR of kernels, after the target's passes, has what `// check:` comments say, in that order, and between two of them nothing that
 /// `// check-not:` says; LLVM accepts it.
 pub fn emit_cpu(file: &TestFile) -> Result<(), String> {
     let settings = Settings::of(file)?;
     let [source] = &file.texts[..] else { return Err("expected one text".into()) };
-    let kernels = kernels(source)?;
+    let mut kernels = kernels(source)?;
+    apply_kernel_passes(&mut kernels, settings.backend.passes(), &settings.info)?;
     let emitted = settings.backend.emit(&kernels).map_err(|e| e.message)?;
     settings.backend.assemble(&emitted).map_err(|e| format!("{e}\n{emitted}"))?;
     let mut at = 0;
@@ -164,8 +187,15 @@ pub fn given_schedule(file: &TestFile, loops: &Loops) -> Result<Option<Schedule>
     Ok(Some(schedule))
 }
 
+/// As [`realized`], with the kernels in the form that a backend's code is printed from.
+pub fn realized_for(loops: &Loops, schedule: &Schedule, backend: &dyn Backend) -> Result<Realized, String> {
+    let mut realized = realized(loops, schedule)?;
+    apply_kernel_passes(&mut realized.kernels, backend.passes(), backend.target())?;
+    Ok(realized)
+}
+
 /// The kernels and program that a schedule gives, everything verified.
-pub fn realized(loops: &Loops, schedule: &Schedule) -> Result<litz_codegen::Realized, String> {
+pub fn realized(loops: &Loops, schedule: &Schedule) -> Result<Realized, String> {
     let realized = litz_codegen::realize(loops, schedule).map_err(|diags| list(&diags))?;
     for kernel in &realized.kernels {
         sound(kernel, verify::kernel::verify(kernel))?;
@@ -192,6 +222,19 @@ fn apply_loops_pass(loops: &mut Loops, name: &str, settings: &Settings) -> Resul
     let pass = pass.ok_or_else(|| format!("no loops pass `{name}`"))?;
     (pass.run)(loops, &litz::pipeline::settings(&settings.options, &settings.info));
     sound(loops, verify::loops::verify(loops))
+}
+
+fn kernel_pass_of(name: &str) -> Result<Pass, String> {
+    let pass = passes::PASSES.iter().find(|pass| pass.name == name);
+    pass.copied().ok_or_else(|| format!("no kernel pass `{name}`"))
+}
+
+fn apply_kernel_passes(kernels: &mut [Kernel], passes: &[Pass], target: &Target) -> Result<(), String> {
+    for kernel in kernels {
+        passes::run(kernel, passes, target).map_err(|diag| diag.to_string())?;
+        sound(kernel, verify::kernel::verify(kernel))?;
+    }
+    Ok(())
 }
 
 fn only_graph(file: &TestFile) -> Result<Graph, String> {

@@ -158,7 +158,12 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
             let realized = pipeline::realize(&loops, &schedule, &*backend, run)?;
             Texts { realized: Some(realized), ..Texts::default() }
         }
-        Text::Kernels(kernels) if to != To::Program => return kernels_to(&kernels, to, &*backend, run),
+        Text::Kernels(mut kernels) if to != To::Program => {
+            if to != To::Kernel {
+                pipeline::kernel_passes(&mut kernels, &*backend, run)?;
+            }
+            return kernels_to(&kernels, to, &*backend, run);
+        }
         Text::Program(program) if to == To::Program => return Ok(program.to_string().into_bytes()),
         Text::Kernels(_) | Text::Program(_) => {
             return Err(Failure::invalid(

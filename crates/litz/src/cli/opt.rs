@@ -5,13 +5,14 @@ use super::failure::{Exit, Failure};
 use super::options::Common;
 use super::output;
 use litz::{Error, Text};
+use litz_codegen::passes;
 use litz_passes::{graph, loops};
 use std::path::PathBuf;
 
 /// What to rewrite, and how.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Text of a graph or of loops: `.litz`
+    /// Text of a graph, of loops or of kernels: `.litz`
     file: PathBuf,
     /// The pass
     #[arg(long, value_name = "NAME")]
@@ -45,8 +46,17 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             let settings = litz::pipeline::settings(&options, target.target());
             (pass.run)(text, &settings);
         }
-        Text::Schedule(..) | Text::Kernels(_) | Text::Program(_) => {
-            return Err(Failure::invalid(format_args!("passes run on graphs and loops, not on {stage}")));
+        Text::Kernels(kernels) => {
+            let pass = passes::PASSES.iter().find(|pass| pass.name == args.pass);
+            let pass =
+                pass.ok_or_else(|| unknown(stage, passes::PASSES.iter().map(|pass| pass.name).collect()))?;
+            let backend = litz::backend(&options)?;
+            let rewrite = |kernel| (pass.run)(kernel, backend.target());
+            kernels.iter_mut().try_for_each(rewrite).map_err(|diag| Error::of_diags(vec![diag]))?;
+        }
+        Text::Schedule(..) | Text::Program(_) => {
+            let message = format_args!("passes run on graphs, loops and kernels, not on {stage}");
+            return Err(Failure::invalid(message));
         }
     }
     output::print(&text)?;

@@ -32,7 +32,7 @@ struct ToyBackend {
 const MAGIC: &str = "toy 1\n";
 
 /// Grid points are taken one by one: there is one processor, so that nothing is won by handing out several.
-fn single_points(kernel: &mut Kernel, _: &Target) -> Result<(), Diags> {
+fn single_points(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     kernel.grain = 1;
     Ok(())
 }

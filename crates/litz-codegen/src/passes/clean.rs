@@ -1,12 +1,16 @@
 //! Removes from a kernel what nothing reads: stores to locals never loaded, values never used, empty loops.
 
+use super::Pass;
+use litz_ir::Diag;
 use litz_ir::ids::{Id, Table};
 use litz_ir::kernel::{Kernel, Mem, Space, Stmt, Val, visit, visit_mut};
-use litz_ir::loops::Axis;
-use litz_sym::Expr;
+use litz_ir::target::Target;
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "clean", run };
 
 /// Removes dead statements until none is left.
-pub fn clean(kernel: &mut Kernel) {
+fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     loop {
         let mut uses = Uses {
             loaded: vec![false; kernel.mems.len()],
@@ -29,6 +33,7 @@ pub fn clean(kernel: &mut Kernel) {
         }
     }
     drop_unused_locals(kernel);
+    Ok(())
 }
 
 struct Uses {
@@ -100,11 +105,4 @@ fn drop_unused_locals(kernel: &mut Kernel) {
             *val = new_val[val.index()];
         }
     });
-}
-
-/// Calls `f` on every expression a kernel mentions.
-pub fn each_expr(kernel: &Kernel, f: &mut dyn FnMut(Expr)) {
-    kernel.grid.iter().for_each(|Axis { extent, .. }| f(*extent));
-    kernel.mems.values().for_each(|mem| mem.sizes.iter().chain(&mem.strides).for_each(|e| f(*e)));
-    visit(&kernel.body, &mut |stmt| stmt.exprs().into_iter().for_each(&mut *f));
 }

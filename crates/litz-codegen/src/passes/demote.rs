@@ -1,11 +1,17 @@
-//! Register arrays that are indexed by what only a running kernel knows, to scratch memory: registers have no addresses.
+//! Moves register arrays with run-time indices to scratch memory: registers have no addresses.
 
+use super::Pass;
+use litz_ir::Diag;
 use litz_ir::ids::Id;
 use litz_ir::kernel::{Kernel, LoopKind, Mem, Space, Stmt};
+use litz_ir::target::Target;
 use litz_sym::Sym;
 
+/// The pass.
+pub const PASS: Pass = Pass { name: "demote", run };
+
 /// Moves them.
-pub fn demote(kernel: &mut Kernel) {
+fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let mut is_indexed = vec![false; kernel.mems.len()];
     mark(&kernel.body, &mut Vec::new(), &mut is_indexed);
     for (at, is_indexed) in is_indexed.into_iter().enumerate() {
@@ -14,6 +20,7 @@ pub fn demote(kernel: &mut Kernel) {
             mem.space = Space::Scratch;
         }
     }
+    Ok(())
 }
 
 /// Marks memories with an index that mentions more than the variables of loops that are written out.

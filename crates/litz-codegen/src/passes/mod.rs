@@ -1,0 +1,37 @@
+//! Lists the passes on kernels, of which realization runs some, and each backend those that it names.
+//!
+//! A pass rewrites one kernel in place. It goes by what the target says in numbers, never by which backend asks, so that
+//! a second backend inherits it, and the reference device runs what it says. A pass that has run changes nothing when it
+//! runs again.
+
+pub mod clean;
+pub mod demote;
+pub mod flatten;
+
+use litz_ir::Diag;
+use litz_ir::kernel::Kernel;
+use litz_ir::target::Target;
+
+/// A rewrite of one kernel for a target.
+#[derive(Clone, Copy)]
+pub struct Pass {
+    /// Name: of the file, the flag and the test folder, and under which it is timed, verified and dumped.
+    pub name: &'static str,
+    /// The rewrite. An error says why the kernel cannot have the form that the pass gives.
+    pub run: fn(&mut Kernel, &Target) -> Result<(), Diag>,
+}
+
+/// Every pass.
+pub const PASSES: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS];
+
+/// What realization ends with, in order: after it a kernel has no dead statements, flat memories, and registers that have
+/// constant indices.
+pub const REALIZATION: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS];
+
+/// Runs passes in order.
+///
+/// # Errors
+/// That of the first pass that fails.
+pub fn run(kernel: &mut Kernel, passes: &[Pass], target: &Target) -> Result<(), Diag> {
+    passes.iter().try_for_each(|pass| (pass.run)(kernel, target))
+}
