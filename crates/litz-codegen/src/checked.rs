@@ -51,7 +51,8 @@ impl Checker<'_> {
             }
             match &mut stmt {
                 Stmt::Let { op: Op::Load { mem, index, guard, .. }, .. }
-                | Stmt::Store { mem, index, guard, .. } => self.check(*mem, index, guard, &mut out),
+                | Stmt::Store { mem, index, guard, .. }
+                | Stmt::MulAdd { mem, index, guard, .. } => self.check(*mem, index, guard, &mut out),
                 Stmt::ArgStore { best, index, .. } => self.check(*best, index, &mut Vec::new(), &mut out),
                 Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => {}
             }

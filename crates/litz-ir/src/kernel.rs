@@ -152,6 +152,18 @@ pub enum Stmt {
         /// True when other grid points may combine into the same element at once.
         atomic: bool,
     },
+    /// `m[index] fma= %a, %b`, where all `guard`s hold: adds the product of two floats of the memory's type to what is
+    /// there, and rounds once. The sums of one element are added in any order, as those of a combining store.
+    MulAdd {
+        /// Memory written.
+        mem: Mem,
+        /// Coordinates of the element.
+        index: Vec<Expr>,
+        /// What is multiplied.
+        factors: [Val; 2],
+        /// All must hold for the store to happen.
+        guard: Vec<Rel>,
+    },
     /// `best[index], at[index] argmax= %v, position`: keeps the first largest (smallest) value and its position;
     /// NaN beats every number.
     ArgStore {
@@ -331,7 +343,11 @@ impl Stmt {
         match self {
             Stmt::Loop(inner) => [&inner.body, &[]],
             Stmt::If { then, other, .. } => [then, other],
-            Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => [&[], &[]],
+            Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Store { .. }
+            | Stmt::MulAdd { .. }
+            | Stmt::ArgStore { .. } => [&[], &[]],
         }
     }
 
@@ -340,7 +356,11 @@ impl Stmt {
         match self {
             Stmt::Loop(inner) => vec![&mut inner.body],
             Stmt::If { then, other, .. } => vec![then, other],
-            Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => Vec::new(),
+            Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Store { .. }
+            | Stmt::MulAdd { .. }
+            | Stmt::ArgStore { .. } => Vec::new(),
         }
     }
 
@@ -351,6 +371,7 @@ impl Stmt {
             Stmt::Bind { value, .. } | Stmt::Store { value, .. } | Stmt::ArgStore { value, .. } => {
                 std::slice::from_ref(value)
             }
+            Stmt::MulAdd { factors, .. } => factors,
             Stmt::Loop(_) | Stmt::If { .. } => &[],
         }
     }
@@ -362,6 +383,7 @@ impl Stmt {
             Stmt::Bind { value, .. } | Stmt::Store { value, .. } | Stmt::ArgStore { value, .. } => {
                 std::slice::from_mut(value)
             }
+            Stmt::MulAdd { factors, .. } => factors,
             Stmt::Loop(_) | Stmt::If { .. } => &mut [],
         }
     }
@@ -375,6 +397,7 @@ impl Stmt {
             | Stmt::Let { .. }
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
+            | Stmt::MulAdd { .. }
             | Stmt::ArgStore { .. } => None,
         }
     }
@@ -382,7 +405,9 @@ impl Stmt {
     /// The memories that it stores to, with the coordinates.
     pub fn stored(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
         let stored = match self {
-            Stmt::Store { mem, index, .. } => [Some((*mem, &index[..])), None],
+            Stmt::Store { mem, index, .. } | Stmt::MulAdd { mem, index, .. } => {
+                [Some((*mem, &index[..])), None]
+            }
             Stmt::ArgStore { best, at, index, .. } => [Some((*best, &index[..])), Some((*at, &index[..]))],
             Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => [None, None],
         };
@@ -397,7 +422,9 @@ impl Stmt {
     /// The memories that it accesses, to be changed.
     pub fn mems_mut(&mut self) -> impl Iterator<Item = &mut Mem> {
         let mems = match self {
-            Stmt::Let { op: Op::Load { mem, .. }, .. } | Stmt::Store { mem, .. } => [Some(mem), None],
+            Stmt::Let { op: Op::Load { mem, .. }, .. }
+            | Stmt::Store { mem, .. }
+            | Stmt::MulAdd { mem, .. } => [Some(mem), None],
             Stmt::ArgStore { best, at, .. } => [Some(best), Some(at)],
             Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => [None, None],
         };
@@ -417,7 +444,9 @@ impl Stmt {
                 Op::Const(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => Vec::new(),
             },
             Stmt::Bind { extent, .. } => vec![*extent],
-            Stmt::Store { index, guard, .. } => [&index[..], &sides(guard)].concat(),
+            Stmt::Store { index, guard, .. } | Stmt::MulAdd { index, guard, .. } => {
+                [&index[..], &sides(guard)].concat()
+            }
             Stmt::ArgStore { index, position, .. } => [&index[..], &[*position]].concat(),
         }
     }

@@ -250,6 +250,14 @@ impl Machine<'_, '_> {
                     self.store(place.mem, index, cast(*ty, place.dtype, bits))?;
                 }
             }
+            Node::MulAdd { place, factors: [a, b], ty, function, guard } => {
+                if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
+                    let index = self.position(place)?;
+                    let old = cast(place.dtype, *ty, self.load_at(place.mem, index)?);
+                    let sum = function(self.state.values[*a], self.state.values[*b], old);
+                    self.store(place.mem, index, cast(*ty, place.dtype, sum))?;
+                }
+            }
             Node::ArgStore { max, best, at, value, ty, position } => {
                 let index = self.position(best)?;
                 let (candidate, position) = (self.state.values[*value], self.index(position)?);

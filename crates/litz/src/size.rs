@@ -53,7 +53,11 @@ fn written_out(stmts: &[Stmt]) -> u64 {
             written_out(body).saturating_mul(copies)
         }
         Stmt::If { then, other, .. } => written_out(then).saturating_add(written_out(other)),
-        Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => 1,
+        Stmt::Let { .. }
+        | Stmt::Bind { .. }
+        | Stmt::Store { .. }
+        | Stmt::MulAdd { .. }
+        | Stmt::ArgStore { .. } => 1,
     };
     stmts.iter().map(inside).fold(0, u64::saturating_add)
 }

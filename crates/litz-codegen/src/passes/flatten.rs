@@ -52,7 +52,9 @@ impl Flattener<'_> {
                     self.block(other, &facts);
                 }
                 Stmt::Bind { sym, extent, .. } => facts.to_mut().declare_index(*sym, *extent),
-                Stmt::Let { op: Op::Load { mem, index, .. }, .. } | Stmt::Store { mem, index, .. } => {
+                Stmt::Let { op: Op::Load { mem, index, .. }, .. }
+                | Stmt::Store { mem, index, .. }
+                | Stmt::MulAdd { mem, index, .. } => {
                     let data = &self.kernel.mems[*mem];
                     self.index(data, index, &facts);
                 }

@@ -5,6 +5,7 @@
 //! runs again.
 
 pub mod clean;
+pub mod contract;
 pub mod demote;
 pub mod flatten;
 
@@ -22,7 +23,7 @@ pub struct Pass {
 }
 
 /// Every pass.
-pub const PASSES: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS];
+pub const PASSES: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS, contract::PASS];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories, and registers that have
 /// constant indices.

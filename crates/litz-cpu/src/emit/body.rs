@@ -1,18 +1,16 @@
 //! Statements into blocks: loops, branches, definitions and binds.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashSet};
 
 use litz_ir::Dtype;
 use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, Val, position, visit};
 use litz_ir::loops::Axis;
-use litz_ir::{ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::block::{ScopeKind, Value};
 use super::index::{Access, Condition};
 use super::ty::{Prim, Ty, register_type};
 use super::{Bound, EmitError, Emitter, matrix};
-use crate::llvm::{CpuTarget, Isa};
 
 /// Most instructions of a kernel. Those of models have a few thousand; LLVM's time and memory grow faster than they do.
 const MAX_INSTRUCTIONS: u32 = 1 << 16;
@@ -33,45 +31,18 @@ pub(super) fn read(stmts: &[Stmt]) -> Vec<Mem> {
     mems
 }
 
-/// Products that nothing but sums use, where the target has a fused multiply-add.
-pub(super) fn fused_products(kernel: &Kernel, target: &CpuTarget) -> HashMap<Val, [Val; 2]> {
-    let mut products = HashMap::new();
-    if target.isa == Isa::Baseline {
-        return products;
-    }
+/// Memory that factors of fused multiply-adds are loaded from.
+pub(super) fn operands(kernel: &Kernel) -> BTreeSet<Mem> {
+    let mut factors: HashSet<Val> = HashSet::new();
     visit(&kernel.body, &mut |stmt| {
-        if let Stmt::Let { val, op: Op::Call(ScalarOp::Mul, args) } = stmt
-            && let [a, b] = args[..]
-            && matches!(kernel.vals[*val], Dtype::F32 | Dtype::F64)
-        {
-            products.insert(*val, [a, b]);
+        if let Stmt::MulAdd { factors: both, .. } = stmt {
+            factors.extend(both);
         }
     });
-    visit(&kernel.body, &mut |stmt| match stmt {
-        Stmt::Let { op, .. } => {
-            for val in op.operands() {
-                products.remove(val);
-            }
-        }
-        Stmt::Store { value, combine, atomic, mem, .. } => {
-            if *combine != Some(ReduceOp::Sum) || *atomic || kernel.mems[*mem].dtype != kernel.vals[*value] {
-                products.remove(value);
-            }
-        }
-        Stmt::Bind { value, .. } | Stmt::ArgStore { value, .. } => {
-            products.remove(value);
-        }
-        Stmt::Loop(_) | Stmt::If { .. } => {}
-    });
-    products
-}
-
-/// Memory that operands of products are loaded from.
-pub(super) fn operands(kernel: &Kernel, products: &HashMap<Val, [Val; 2]>) -> BTreeSet<Mem> {
     let mut mems = BTreeSet::new();
     visit(&kernel.body, &mut |stmt| {
         if let Stmt::Let { val, op: Op::Load { mem, .. } } = stmt
-            && products.values().any(|operands| operands.contains(val))
+            && factors.contains(val)
         {
             mems.insert(*mem);
         }
@@ -84,7 +55,6 @@ impl Emitter<'_> {
         match stmt {
             Stmt::Loop(inner) => self.run_loop(inner),
             Stmt::If { cond, then, other } => self.branch(cond, then, other),
-            Stmt::Let { val, .. } if self.products.contains_key(val) => Ok(()),
             Stmt::Let { val, op } => {
                 let value = self.define(*val, op)?;
                 self.vals[val.0 as usize] = Some(value);
@@ -93,6 +63,9 @@ impl Emitter<'_> {
             Stmt::Bind { sym, value, extent, check } => self.bind(*sym, *value, *extent, *check),
             Stmt::Store { mem, index, value, combine, guard, atomic } => {
                 self.store(*mem, position(index), *value, *combine, guard, *atomic)
+            }
+            Stmt::MulAdd { mem, index, factors, guard } => {
+                self.multiply_add(*mem, position(index), *factors, guard)
             }
             Stmt::ArgStore { max, best, at, index, value, position: at_point } => {
                 self.arg_store(*max, [*best, *at], position(index), *value, *at_point)

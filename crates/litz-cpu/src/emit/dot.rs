@@ -4,7 +4,7 @@
 //! such; others, or those with a guard, are put together.
 
 use litz_ir::kernel::{Loop, Mem, Op, Stmt, position};
-use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_ir::{Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::block::Value;
@@ -36,18 +36,16 @@ impl Emitter<'_> {
         let [
             Stmt::Let { val: a, op: Op::Load { mem: x, index: at_x, guard: guard_x, other: other_x } },
             Stmt::Let { val: b, op: Op::Load { mem: y, index: at_y, guard: guard_y, other: other_y } },
-            Stmt::Let { val: product, op: Op::Call(ScalarOp::Mul, factors) },
-            Stmt::Store { mem: acc, index, value, combine: Some(ReduceOp::Sum), guard, atomic: false },
+            Stmt::MulAdd { mem: acc, index, factors, guard },
         ] = body
         else {
             return None;
         };
-        let is_product = factors[..] == [*a, *b] || factors[..] == [*b, *a];
-        let is_sum = value == product && guard.is_empty();
+        let is_product = *factors == [*a, *b] || *factors == [*b, *a];
         let fits = [x, y].iter().all(|mem| self.kernel.mems[**mem].dtype == dtype)
-            && [a, b, product].iter().all(|val| self.kernel.vals[**val] == Dtype::F32)
+            && [a, b].iter().all(|val| self.kernel.vals[**val] == Dtype::F32)
             && self.kernel.mems[*acc].dtype == Dtype::F32;
-        if !(is_product && is_sum && fits) {
+        if !(is_product && guard.is_empty() && fits) {
             return None;
         }
         let factors = [

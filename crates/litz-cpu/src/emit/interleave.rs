@@ -49,10 +49,13 @@ impl Emitter<'_> {
                 let stride = position(index).linear(inner.var).and_then(|(stride, _)| stride.as_int());
                 !is_memory(*mem) || combine.is_none() && stride.is_some_and(|stride| stride != 0)
             }
+            Stmt::MulAdd { mem, .. } => !is_memory(*mem),
             Stmt::Loop(_) | Stmt::If { .. } | Stmt::Bind { .. } | Stmt::ArgStore { .. } => false,
         };
         let stores_elsewhere = |stmt: &Stmt, loaded: (Mem, &[Expr])| match stmt {
-            Stmt::Store { mem, index, .. } => *mem == loaded.0 && index != loaded.1,
+            Stmt::Store { mem, index, .. } | Stmt::MulAdd { mem, index, .. } => {
+                *mem == loaded.0 && index != loaded.1
+            }
             Stmt::Let { .. }
             | Stmt::Loop(_)
             | Stmt::If { .. }

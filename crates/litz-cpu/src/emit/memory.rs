@@ -6,6 +6,7 @@ use litz_sym::{Expr, Rel};
 
 use super::block::Value;
 use super::index::{Access, Condition};
+use super::reduce::Term;
 use super::ty::{Prim, Ty, register_type};
 use super::{EmitError, Emitter, Form};
 use crate::llvm::Isa;
@@ -245,6 +246,24 @@ impl Emitter<'_> {
                 self.store_if(mem, index, &value, condition.as_ref())
             }
         }
+    }
+
+    /// Adds a product to an element and rounds once.
+    pub(super) fn multiply_add(
+        &mut self,
+        mem: Mem,
+        index: Expr,
+        [a, b]: [Val; 2],
+        guard: &[Rel],
+    ) -> Result<(), EmitError> {
+        let condition = match self.condition(guard)? {
+            Condition::Never => return Ok(()),
+            Condition::Always => None,
+            Condition::When(condition) => Some(condition),
+        };
+        let (index, dtype) = (self.resolve(index), self.dtype_of(a));
+        let term = Term::Product(self.value(a)?, self.value(b)?);
+        self.combine_term(mem, index, ReduceOp::Sum, dtype, &term, condition.as_ref(), false)
     }
 
     /// Stores at a resolved index in lanes where the condition holds.

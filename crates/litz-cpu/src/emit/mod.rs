@@ -211,9 +211,7 @@ struct Emitter<'k> {
     b: Builder,
     syms: HashMap<Sym, Bound>,
     vals: Vec<Option<Value>>,
-    /// Operands of products that only sums use: each becomes a fused multiply-add.
-    products: HashMap<Val, [Val; 2]>,
-    /// Memory that holds operands of those.
+    /// Memory that factors of fused multiply-adds are loaded from.
     operands: BTreeSet<Mem>,
     /// The grid's axes and the loops around that count, from the outermost inwards.
     around: Vec<Axis>,
@@ -237,7 +235,6 @@ struct Emitter<'k> {
 
 fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> {
     let argument = |name: &str, ty: Ty| Value { text: name.into(), ty, depth: 0 };
-    let products = body::fused_products(kernel, target);
     let mut cx = Emitter {
         kernel,
         target,
@@ -245,8 +242,7 @@ fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> 
         b: Builder::new(),
         syms: HashMap::new(),
         vals: vec![None; kernel.vals.len()],
-        operands: body::operands(kernel, &products),
-        products,
+        operands: body::operands(kernel),
         around: kernel.grid.clone(),
         unrolled: Vec::new(),
         mems: Table::new(),

@@ -27,7 +27,7 @@ pub(super) enum Goal {
 #[derive(Clone, Debug)]
 pub(super) enum Term {
     Value(Value),
-    /// A product, for a fused multiply-add.
+    /// A product, which is not rounded.
     Product(Value, Value),
     /// Two products, of the halves of each lane as bf16.
     Dot(Value, Value),
@@ -52,10 +52,7 @@ impl Emitter<'_> {
         atomic: bool,
     ) -> Result<(), EmitError> {
         let dtype = self.dtype_of(value).compute();
-        let term = match self.products.get(&value).copied() {
-            Some([a, b]) => Term::Product(self.value(a)?, self.value(b)?),
-            None => Term::Value(self.value(value)?),
-        };
+        let term = Term::Value(self.value(value)?);
         self.combine_term(mem, index, op, dtype, &term, condition, atomic)
     }
 

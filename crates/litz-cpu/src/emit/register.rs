@@ -49,7 +49,11 @@ impl Scan<'_> {
                     self.body(then);
                     self.body(other);
                 }
-                Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => {
+                Stmt::Let { .. }
+                | Stmt::Bind { .. }
+                | Stmt::Store { .. }
+                | Stmt::MulAdd { .. }
+                | Stmt::ArgStore { .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, position(index)));
                 }
             }
@@ -119,6 +123,7 @@ impl Emitter<'_> {
                 Stmt::Store { mem, index, combine, guard, .. } => {
                     (mem, index, combine.is_none() && guard.is_empty())
                 }
+                Stmt::MulAdd { mem, index, .. } => (mem, index, false),
                 Stmt::ArgStore { best, at, index, .. } => {
                     is_private.entry(*at).or_insert(false);
                     (best, index, false)

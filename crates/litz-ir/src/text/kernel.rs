@@ -167,6 +167,10 @@ impl<'a> Printer<'a> {
                 let (index, value) = (Commas(index), self.val(*value));
                 writeln!(f, "{indent}{prefix}{mem}[{index}] {combine}= {value}{}", Guards(guard))
             }
+            Stmt::MulAdd { mem, index, factors: [a, b], guard } => {
+                let (mem, index, a, b) = (self.mem(*mem), Commas(index), self.val(*a), self.val(*b));
+                writeln!(f, "{indent}{mem}[{index}] fma= {a}, {b}{}", Guards(guard))
+            }
             Stmt::ArgStore { max, best, at, index, value, position } => {
                 let (best, at, op) = (self.mem(*best), self.mem(*at), if *max { "argmax" } else { "argmin" });
                 let (index, value) = (Commas(index), self.val(*value));
@@ -400,12 +404,19 @@ impl Reader {
         Ok((self.mems.name(cx)?, cx.list("[", "]", Cursor::expr)?))
     }
 
-    /// `x[index] sum= %v if guards`, or an [`Stmt::ArgStore`].
+    /// `x[index] sum= %v if guards`, a [`Stmt::MulAdd`] or an [`Stmt::ArgStore`].
     fn store(&mut self, cx: &mut Cursor) -> Result<Stmt> {
         let atomic = cx.eat("atomic");
         let (mem, index) = self.element(cx)?;
         if !atomic && cx.eat(",") {
             return self.arg_store(cx, mem, index);
+        }
+        if !atomic && cx.eat("fma") {
+            cx.expect("=")?;
+            let a = self.vals.value(cx)?;
+            cx.expect(",")?;
+            let factors = [a, self.vals.value(cx)?];
+            return Ok(Stmt::MulAdd { mem, index, factors, guard: cx.guards()? });
         }
         let combine = ReduceOp::from_name(cx.peek_text());
         if combine.is_some() {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use litz_sym::{Expr, Rel, Sym};
 
 use crate::diag::Diags;
-use crate::dtype::Dtype;
+use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
 use crate::verify::{Report, reach};
@@ -137,6 +137,19 @@ impl Verifier<'_> {
                 let message = format_args!("{place}: only combining stores to parameters are atomic");
                 let is_param = mem.index() < self.kernel.params;
                 self.report.check(!atomic || (combine.is_some() && is_param), "atomic-store", message);
+            }
+            Stmt::MulAdd { mem, index, factors, guard } => {
+                let place = format!("store to `{}`", self.mem_name(*mem));
+                self.writable(*mem, index, &place);
+                self.rels(guard, &place);
+                let expected = self.kernel.mems.get(*mem).map(|data| data.dtype.compute());
+                for factor in factors {
+                    let found = self.use_val(*factor, &place);
+                    self.report.same_type(expected, found, &place);
+                }
+                let message = format_args!("{place}: only sums of floats are rounded");
+                let is_float = expected.is_none_or(|ty| ty.kind() == Kind::Float);
+                self.report.check(is_float, "type-mismatch", message);
             }
             Stmt::ArgStore { best, at, index, value, position, .. } => {
                 let place = format!("store to `{}`", self.mem_name(*best));

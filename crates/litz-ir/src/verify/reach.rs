@@ -115,7 +115,9 @@ impl Walk<'_> {
                     let not = if let [rel] = cond[..] { vec![rel.negate()] } else { Vec::new() };
                     self.conditional(not, other);
                 }
-                Stmt::Let { op: Op::Load { guard, .. }, .. } | Stmt::Store { guard, .. } => {
+                Stmt::Let { op: Op::Load { guard, .. }, .. }
+                | Stmt::Store { guard, .. }
+                | Stmt::MulAdd { guard, .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, index, guard));
                 }
                 Stmt::ArgStore { .. } => {

@@ -275,6 +275,8 @@ fn iterations(
                 loops.push(iterations(other, formula)?);
             }
             Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => alone += 1,
+            // A product and a sum.
+            Stmt::MulAdd { .. } => alone += 2,
         }
     }
     loops.push(Formula::Const(alone));

@@ -101,6 +101,13 @@ pub(super) enum Node {
         combine: Option<ScalarFn>,
         guard: Vec<Relation>,
     },
+    MulAdd {
+        place: Place,
+        factors: [usize; 2],
+        ty: Dtype,
+        function: ScalarFn,
+        guard: Vec<Relation>,
+    },
     ArgStore {
         max: bool,
         best: Place,
@@ -202,6 +209,17 @@ impl Context<'_> {
                     ty,
                     combine,
                     guard,
+                }
+            }
+            Stmt::MulAdd { mem, index, factors: [a, b], guard } => {
+                let ty = self.ty(*a)?;
+                self.expect_type(*b, ty)?;
+                Node::MulAdd {
+                    place: self.written(*mem, index)?,
+                    factors: [self.value(*a)?, self.value(*b)?],
+                    ty,
+                    function: self.function(ScalarOp::Fma, ty)?,
+                    guard: self.relations(guard)?,
                 }
             }
             Stmt::ArgStore { max, best, at, index, value, position } => {

@@ -16,6 +16,26 @@ fn run_one<T: Pod, U: Pod>(text: &str, x: &[T], count: usize, sizes: &[i64]) -> 
     Ok(y)
 }
 
+/// `(1 + ulp)^2 - 1 - 2 ulp` is `ulp^2`, which a product that is rounded first has lost.
+#[test]
+fn a_fused_multiply_add_rounds_once() {
+    let text = |store: &str| {
+        format!(
+            "kernel @k {{ read x: f32[1] write y: f32[2]
+              for i in 2 {{
+                %0: f32 = const {}  y[i] = %0
+                %1: f32 = load x[0]  {store}
+              }} }}",
+            -1.0 - 2.0 * f32::EPSILON
+        )
+    };
+    let x = [1.0 + f32::EPSILON];
+    let fused = run_one::<f32, f32>(&text("y[i] fma= %1, %1 if i < 1"), &x, 2, &[]).expect("runs");
+    assert_eq!(fused, [f32::EPSILON * f32::EPSILON, -1.0 - 2.0 * f32::EPSILON]);
+    let rounded = run_one::<f32, f32>(&text("%2: f32 = mul %1, %1  y[i] sum= %2"), &x, 2, &[]);
+    assert_eq!(rounded.expect("runs"), [0.0, 0.0]);
+}
+
 #[test]
 fn a_matrix_product_with_register_tiles() {
     let text = "kernel @k from n0 {

@@ -107,12 +107,22 @@ pub fn loops(loops: &Loops, call: &Call) {
     }
 }
 
-/// Kernels and program; nothing where a stage may refuse.
+/// Kernels, in the form that code for the schedule's target is printed from, and program; nothing where a stage may refuse.
+///
+/// # Panics
+/// When a stage is at fault.
 pub fn realize(loops: &Loops, schedule: &litz_ir::schedule::Schedule) -> Option<Realized> {
     match litz_codegen::realize(loops, schedule) {
-        Ok(realized) => {
-            for kernel in &realized.kernels {
+        Ok(mut realized) => {
+            let backend = litz::backend(&Options::for_target(schedule.target));
+            let backend = backend.expect("invariant: every target of a CPU has a backend");
+            for kernel in &mut realized.kernels {
                 expect_sound("kernel", &verify::kernel::verify(kernel));
+                for pass in backend.passes() {
+                    let passed = (pass.run)(kernel, backend.target());
+                    passed.unwrap_or_else(|diag| panic!("{}: {diag}", pass.name));
+                    expect_sound(pass.name, &verify::kernel::verify(kernel));
+                }
             }
             expect_sound("program", &verify::program::verify(&realized.program));
             expect_sound("launches", &verify::program::verify_launches(&realized.program, &realized.kernels));

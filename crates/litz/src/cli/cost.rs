@@ -97,6 +97,10 @@ impl Count {
                     self.access(*mem, index, times);
                     self.flops += if combine.is_some() { times } else { 0.0 };
                 }
+                Stmt::MulAdd { mem, index, .. } => {
+                    self.access(*mem, index, times);
+                    self.flops += 2.0 * times;
+                }
                 Stmt::ArgStore { best, at, index, .. } => {
                     self.access(*best, index, times);
                     self.access(*at, index, times);

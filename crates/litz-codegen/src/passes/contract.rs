@@ -1,0 +1,78 @@
+//! Contracts products that nothing but sums use into fused multiply-adds.
+//!
+//! ```text
+//! %p = mul %a, %b; m[i] sum= %p  =>  m[i] fma= %a, %b
+//! ```
+//!
+//! A product that anything else uses as well stays: it would be computed twice, and rounded in one of its uses only. Atomic
+//! sums, and sums in memory of another type than the product's, are rounded between the two operations.
+
+use super::Pass;
+use litz_ir::kernel::{Kernel, Op, Stmt, Val, visit, visit_mut};
+use litz_ir::target::Target;
+use litz_ir::{Diag, Dtype, ReduceOp, ScalarOp};
+use std::collections::HashMap;
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "contract", run };
+
+/// Contracts products, where the target has the instruction.
+fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
+    if target.instruction("fma").is_none() {
+        return Ok(());
+    }
+    let products = products(kernel);
+    visit_mut(&mut kernel.body, &mut |stmt| {
+        for block in stmt.blocks_mut() {
+            contract(block, &products);
+        }
+    });
+    contract(&mut kernel.body, &products);
+    Ok(())
+}
+
+/// Products that nothing but sums use, with their factors.
+fn products(kernel: &Kernel) -> HashMap<Val, [Val; 2]> {
+    let mut products = HashMap::new();
+    visit(&kernel.body, &mut |stmt| {
+        if let Stmt::Let { val, op: Op::Call(ScalarOp::Mul, factors) } = stmt
+            && let [a, b] = factors[..]
+            && matches!(kernel.vals[*val], Dtype::F32 | Dtype::F64)
+        {
+            products.insert(*val, [a, b]);
+        }
+    });
+    visit(&kernel.body, &mut |stmt| {
+        let is_sum = match stmt {
+            Stmt::Store { mem, value, combine: Some(ReduceOp::Sum), atomic: false, .. } => {
+                kernel.mems[*mem].dtype == kernel.vals[*value]
+            }
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Store { .. }
+            | Stmt::MulAdd { .. }
+            | Stmt::ArgStore { .. } => false,
+        };
+        if !is_sum {
+            for val in stmt.values() {
+                products.remove(val);
+            }
+        }
+    });
+    products
+}
+
+/// Contracts what a block says itself.
+fn contract(stmts: &mut Vec<Stmt>, products: &HashMap<Val, [Val; 2]>) {
+    stmts.retain(|stmt| !matches!(stmt, Stmt::Let { val, .. } if products.contains_key(val)));
+    for stmt in stmts {
+        if let Stmt::Store { mem, index, value, guard, .. } = stmt
+            && let Some(&factors) = products.get(value)
+        {
+            let (index, guard) = (std::mem::take(index), std::mem::take(guard));
+            *stmt = Stmt::MulAdd { mem: *mem, index, factors, guard };
+        }
+    }
+}
