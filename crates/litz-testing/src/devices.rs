@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use litz::pipeline;
-use litz::{Backend, Device, Error, Options, Runner, Stage, Tensor, Value, Verify};
+use litz::{Backend, Device, Error, Options, Runner, Stage, Tensor, Unproved, Value, Verify};
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::loops::Loops;
@@ -43,16 +43,30 @@ pub fn interpret(loops: &Loops, call: &Call) -> Result<Vec<Expected>, RunError> 
 /// Kernels and program of a graph, everything verified on the way.
 ///
 /// # Errors
-/// When the graph uses something unsupported, or a stage is at fault.
+/// When the graph uses something unsupported, a stage is at fault, or a kernel that the scheduler wants is not proved: the
+/// results would be right all the same, but slow.
 pub fn realize(graph: Graph, backend: &dyn Backend, options: &Options) -> Result<Realized, Error> {
+    let (realized, unproved) = realize_any(graph, backend, options)?;
+    match unproved.first() {
+        Some(unproved) => Err(Error::bug("schedule", &unproved.why)),
+        None => Ok(realized),
+    }
+}
+
+/// As [`realize`], with the kernels that are not proved: of graphs that no exporter writes some are not.
+///
+/// # Errors
+/// When the graph uses something unsupported, or a stage is at fault.
+pub fn realize_any(
+    graph: Graph,
+    backend: &dyn Backend,
+    options: &Options,
+) -> Result<(Realized, Vec<Unproved>), Error> {
     let mut silent = |_: &str| {};
     let mut runner = Runner::new(Verify::Stages, None, &mut silent);
     let texts = pipeline::compile(graph, backend, options, Stage::Program, &mut runner)?;
-    // The results would be right all the same, but slow.
-    if let Some(unproved) = texts.unproved.first() {
-        return Err(Error::bug("schedule", &unproved.why));
-    }
-    texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))
+    let realized = texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
+    Ok((realized, texts.unproved))
 }
 
 /// The reference device with a program's kernels, late and with memory of its own, so that calls have to wait.
