@@ -108,9 +108,18 @@ fn schedule_rules() {
             ("unknown-nest", "n1 [i = ii + 13*io, j = ji + 32*jo]", "n1 [i = ii + 13*io, j = ji + 32*jo] n9"),
             ("unknown-statement", "pool", "extern sort pool"),
             ("unknown-statement", "pool", "extern n1 pool"),
-            ("wrong-part", "n1 [", "n1.tail ["),
+            ("wrong-part", "n1 [", "n1.final ["),
             ("missing-nest", "n1 [i = ii + 13*io, j = ji + 32*jo]", ""),
-            ("missing-part", "n0.tail [i = ii + 13*io, jo = jo, ji = ji]", ""),
+            ("wrong-part", "n1 [", "n1.init [i = ii + 13*io, j = ji + 32*jo] n1 ["),
+            ("missing-part", "n0.final [i = ii + 13*io, jo = jo, ji = ji]", ""),
+            ("missing-part", "n0.init [i = ii + 13*io, jo = jo, ji = ji]", ""),
+            ("missing-accumulator", "register accumulator of n0", ""),
+            ("accumulator-scope", "accumulator of n0", "accumulator of n0 in k"),
+            (
+                "unknown-nest",
+                "register accumulator of n0",
+                "register accumulator of n0 register accumulator of n1",
+            ),
             ("duplicate-leaf", "n1 [", "n1 [i = ii + 13*io, j = ji + 32*jo] n1 ["),
             ("unknown-axis", "ji = ji, k = k] }", "ji = ji, k = k, z = 0] }"),
             ("unbound-axis", "n1 [i = ii + 13*io, j = ji + 32*jo]", "n1 [i = ii + 13*io]"),
@@ -120,6 +129,11 @@ fn schedule_rules() {
             ("axis-coverage", "n1 [i = ii + 13*io", "n1 [i = 2*ii + 13*io"),
             ("axis-coverage", "j = ji + 32*jo", "j = 32*ji + 32*jo"),
             ("axis-coverage", "for k in 768 { n0", "for k in 767 { n0"),
+            (
+                "repeated-leaf",
+                "n0.init [i = ii + 13*io, jo = jo, ji = ji]",
+                "for again in 2 { n0.init [i = ii + 13*io, jo = jo, ji = ji] }",
+            ),
             ("load-order", "kernel k0 {", "kernel k0 at load {"),
             ("load-order", "pool", "kernel late at load { } pool"),
             ("unknown-buffer", "register h", "register nothing in jo register h"),
@@ -168,10 +182,11 @@ fn schedule_rules() {
     );
     let elsewhere = schedule("product").replace("wp at 0", "").replace("register h", "scratch wp register h");
     assert_eq!(slugs(&problems(&elsewhere)), BTreeSet::from(["local-escapes"]));
-    breaks("softmax", &[("repeated-leaf", "n2.tail [i = i]", "for again in 2 { n2.tail [i = i] }")]);
-    for (line, after) in
-        [("n2.tail [i = i]\n", "n3 [i = i, r = r] }\n"), ("n0.body [i = i, r = r] }", "n0.tail [i = i]\n")]
-    {
+    breaks("softmax", &[("repeated-leaf", "n2.final [i = i]", "for again in 2 { n2.final [i = i] }")]);
+    for (line, after) in [
+        ("n2.final [i = i]\n", "n3 [i = i, r = r] }\n"),
+        ("n0.update [i = i, r = r] }", "n0.final [i = i]\n"),
+    ] {
         let whole = if line.starts_with("n0") {
             format!("vector r in s1 by 8 copies 4 {{ {line}")
         } else {

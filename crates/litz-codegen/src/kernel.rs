@@ -14,7 +14,7 @@ use crate::{Names, misfit};
 use accumulator::Accumulator;
 use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Op, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
-use litz_ir::schedule::{self, KernelPlan, Leaf, Tree};
+use litz_ir::schedule::{self, KernelPlan, Leaf, Local, Tree};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype, Scalar};
 use litz_sym::{Expr, Facts, Sym};
@@ -48,19 +48,15 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
     };
     let mut leaves = Vec::new();
     plan.body.iter().for_each(|t| t.each_leaf(&mut |l| leaves.push(l)));
-    for leaf in &leaves {
-        if !b.kernel.from.contains(&leaf.nest) {
-            b.kernel.from.push(leaf.nest.clone());
-        }
-    }
+    leaves.retain(|leaf| leaf.part.runs_instructions());
+    b.kernel.from = plan.nests().into_iter().map(str::to_owned).collect();
     let mut env = Env::new(loops.facts.clone());
-    plan.grid.iter().for_each(|axis| env.enter(*axis, axis.extent, false));
+    plan.grid.iter().for_each(|axis| env.enter(Around { axis: *axis, is_tile: false }, axis.extent));
     b.declare_params(&leaves)?;
     b.declare_locals(&env.facts)?;
     let mut body = Vec::new();
     // What is known of the variables of a grid without points contradicts itself.
     if !plan.grid.iter().any(|axis| axis.extent.is_zero()) {
-        b.start_accumulators(&plan.body, &env, &mut body)?;
         b.block(&plan.body, &env, &mut body)?;
     }
     b.kernel.body = body;
@@ -102,15 +98,15 @@ struct Builder<'a> {
     params: Vec<Buf>,
     mem_of: HashMap<Buf, Mem>,
     locals: HashMap<Buf, LocalMem>,
-    /// Accumulators of the reduction (or scan) at that position of that nest.
-    accumulators: HashMap<(&'a str, usize), Accumulator>,
+    /// Accumulators of the reductions and scans of that nest, in the order of its body, in its scope of that depth.
+    accumulators: HashMap<(&'a str, usize), Vec<Accumulator>>,
 }
 
 /// Where in the tree we are.
 #[derive(Clone)]
 struct Env<'a> {
     /// Loops around, outermost first, tiles included.
-    path: Vec<LoopVar>,
+    path: Vec<Around>,
     /// Tiles held back, outermost first.
     tiles: Vec<TileLoop>,
     /// (nest, axis) pairs that an enclosing loop's clipped extent keeps in range.
@@ -119,10 +115,10 @@ struct Env<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct LoopVar {
-    var: Sym,
-    /// Its iterations have accumulators of their own.
-    partial: bool,
+struct Around {
+    axis: Axis,
+    /// The plan has it as a tile, whether it is held back or its points run one by one.
+    is_tile: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -139,9 +135,9 @@ impl<'a> Env<'a> {
     }
 
     /// Steps into a loop that runs `extent` times.
-    fn enter(&mut self, axis: Axis, extent: Expr, partial: bool) {
-        self.facts.declare_index(axis.var, extent);
-        self.path.push(LoopVar { var: axis.var, partial });
+    fn enter(&mut self, around: Around, extent: Expr) {
+        self.facts.declare_index(around.axis.var, extent);
+        self.path.push(around);
     }
 
     fn has_clipped(&self, nest: &'a Nest, axis: Sym) -> bool {
@@ -173,7 +169,7 @@ impl<'a> Builder<'a> {
     /// Parameters in order of first mention. Writing wins over reading. A buffer that is written over another one here
     /// has its parameter.
     fn declare_params(&mut self, leaves: &[&Leaf]) -> Result<(), Diag> {
-        let local: HashSet<&str> = self.plan.locals.iter().map(|l| l.buf.as_str()).collect();
+        let local: HashSet<&str> = self.plan.locals.iter().filter_map(Local::buffer).collect();
         let mut uses = Vec::new();
         for leaf in leaves {
             for inst in &self.nest(leaf)?.body {
@@ -260,15 +256,6 @@ fn load(mem: Mem, index: Vec<Expr>) -> Op {
 /// The value a leaf binds `axis` to.
 fn bound(leaf: &Leaf, axis: Sym) -> Option<Expr> {
     leaf.bind.iter().find(|(s, _)| *s == axis).map(|b| b.1)
-}
-
-/// The kind of the loop over `var`.
-fn loop_kind(trees: &[Tree], var: Sym) -> Option<schedule::LoopKind> {
-    trees.iter().find_map(|tree| match tree {
-        Tree::Leaf(_) => None,
-        Tree::Loop { kind, axis, .. } if axis.var == var => Some(*kind),
-        Tree::Loop { body, .. } => loop_kind(body, var),
-    })
 }
 
 /// Leaves below, each with the loops between, outermost first.

@@ -55,9 +55,10 @@ fn static_remainder() {
     check(
         PRODUCT,
         "kernel k0 { parallel io in 3 { tile ii in 4, j in 6 by 4 {
-           for k in 5 { n0.body [i = 4*io + ii, j = j, k = k] }
-           n0.tail [i = 4*io + ii, j = j]
-         } } }",
+           n0.init [i = 4*io + ii, j = j]
+           for k in 5 { n0.update [i = 4*io + ii, j = j, k = k] }
+           n0.final [i = 4*io + ii, j = j]
+         } } register accumulator of n0 }",
         "
 kernel @k0 from n0 {
   read x: f32[50]
@@ -152,14 +153,19 @@ kernel @k0 from n0 {
     );
 }
 
-/// Each part has an accumulator of its own, which is added to that of the whole.
+/// Each block of a sum has an accumulator of its own, which is merged into that of the whole.
 #[test]
-fn partial_sums() {
+fn blocks_of_a_sum() {
     check(
         "buf x: f32[10] = input buf y: f32[]
          nest n0 from %y [ | k in 10] { %0: f32 = load x[k] %1: f32 = reduce.sum %0 store y[] = %1 }
          return y",
-        "kernel k0 { partial kb in 3 { for ki in 4 { n0.body [k = 4*kb + ki] } } n0.tail [] }",
+        "kernel k0 {
+           n0.init []
+           for kb in 3 { n0.init [] for ki in 4 { n0.update [k = 4*kb + ki] } n0.merge [] }
+           n0.final []
+           scratch accumulator of n0 register accumulator of n0 in kb
+         }",
         "
 kernel @k0 from n0 {
   read x: f32[10]
@@ -242,19 +248,30 @@ fn different_layers_are_kernels_of_their_own() {
 fn misfits() {
     let cases = [
         ("kernel k0 { n9 [] }", "no nest n9"),
-        ("kernel k0 { for k in 5 { n0.body [i = 0, k = k] } n0.tail [i = 0, j = 0] }", "axis j is not bound"),
-        ("kernel k0 { for k in 5 { n0.body [i = 0, j = 0, q = k] } }", "n0 has no axis q"),
-        ("kernel k0 { n0.tail [i = 0, j = 0] }", "its tail comes before its body"),
-        ("kernel k0 { thread i in 10 { for k in 5 { n0.body [i = i, j = 0, k = k] } } }", "no realisation"),
         (
-            "kernel k0 { for k in 4 { n0.body [i = 0, j = 0, k = 2*k] } }",
+            "kernel k0 { for k in 5 { n0.update [i = 0, k = k] } register accumulator of n0 }",
+            "axis j is not bound",
+        ),
+        (
+            "kernel k0 { for k in 5 { n0.update [i = 0, j = 0, q = k] } register accumulator of n0 }",
+            "n0 has no axis q",
+        ),
+        ("kernel k0 { n0.final [i = 0, j = 0] register accumulator of n0 }", "combines before its init"),
+        ("kernel k0 { n0.init [i = 0, j = 0] }", "n0 has no accumulators here"),
+        ("kernel k0 { n0.init [i = 0, j = 0] shared accumulator of n0 }", "no shared memory"),
+        (
+            "kernel k0 { for k in 5 { n0.merge [] } register accumulator of n0 }",
+            "merges accumulators before their init",
+        ),
+        (
+            "kernel k0 { thread i in 10 { for k in 5 { n0.update [i = i, j = 0, k = k] } } register accumulator of n0 }",
+            "no realisation",
+        ),
+        (
+            "kernel k0 { for k in 4 { n0.update [i = 0, j = 0, k = 2*k] } register accumulator of n0 }",
             "reduced axis k may leave its range",
         ),
-        (
-            "kernel k0 { partial i in 9 { for k in 5 { n0.body [i = i, j = 0, k = k] } } }",
-            "nothing is reduced along i",
-        ),
-        ("kernel k0 { for k in 5 { n0.body [i = 0, j = 0, k = k] } scratch z }", "no buffer z"),
+        ("kernel k0 { scratch z }", "no buffer z"),
         ("extern e0", "no extern statement e0"),
     ];
     for (steps, expected) in cases {

@@ -487,6 +487,26 @@ impl Nest {
     pub fn reduces(&self) -> bool {
         self.body.iter().any(|inst| inst.op.is_reduction())
     }
+    /// Whether the nest keeps running values: it reduces or scans.
+    pub fn accumulates(&self) -> bool {
+        self.reduces() || self.scanned().next().is_some()
+    }
+    /// Axes that scans run along.
+    pub fn scanned(&self) -> impl Iterator<Item = Sym> {
+        self.body.iter().filter_map(|inst| match inst.op {
+            InstOp::Scan { axis, .. } => Some(axis),
+            _ => None,
+        })
+    }
+    /// Whether running values are combined along an axis: a reduced one, or that of a scan.
+    pub fn is_running(&self, axis: Sym) -> bool {
+        self.reduced.iter().any(|reduced| reduced.var == axis)
+            || self.scanned().any(|scanned| scanned == axis)
+    }
+    /// Axes at each of whose points there is a running value of its own.
+    pub fn kept_apart(&self) -> impl Iterator<Item = &Axis> {
+        self.axes.iter().filter(|axis| !self.scanned().any(|scanned| scanned == axis.var))
+    }
     /// For each instruction, whether it differs from one reduced point to another.
     pub fn varying(&self) -> Vec<bool> {
         let mut symbols: Vec<Sym> = self.reduced.iter().map(|axis| axis.var).collect();

@@ -8,12 +8,14 @@
 //!   kernel k0 {
 //!     parallel io in ceildiv(s0, 13), jo in 96 {
 //!       tile ii in 13, ji in 32 by 16 {
-//!         for k in 768 { n0.body [i = 13*io + ii, j = 32*jo + ji, k = k] }
-//!         n0.tail [i = 13*io + ii, j = 32*jo + ji]
+//!         n0.init [i = 13*io + ii, j = 32*jo + ji]
+//!         for k in 768 { n0.update [i = 13*io + ii, j = 32*jo + ji, k = k] }
+//!         n0.final [i = 13*io + ii, j = 32*jo + ji]
 //!         n1 [i = 13*io + ii, j = 32*jo + ji]
 //!       }
 //!     }
 //!     register h in jo
+//!     register accumulator of n0 in jo
 //!   }
 //!   extern e3
 //!   reuse h as g
@@ -22,7 +24,10 @@
 //! }
 //! ```
 //!
-//! Each nest's domain is covered exactly once. Of a leaf with `into p by 4096` all points run for each block of 4096
+//! Each nest's domain is covered exactly once. The reductions and scans of a nest have accumulators, which are memory of the
+//! kernel like its local buffers: declared, with one set for each iteration of a scope. `n.init` puts the identity into
+//! them, `n.update` combines points into those of the innermost scope around it, `n.merge` combines those of the innermost
+//! scope with those of the next one out, and `n.final` computes with the results. Of a leaf with `into p by 4096` all points run for each block of 4096
 //! elements of the buffer that it stores to, and store what is in block `p`. A `tile` loop is sunk to the leaves below it: its points are in
 //! flight together, so that a reduction inside keeps one accumulator per point.
 
@@ -74,7 +79,7 @@ pub struct KernelPlan {
     pub grain: u64,
     /// Loop tree below the grid.
     pub body: Vec<Tree>,
-    /// Buffers that never leave the kernel.
+    /// Memory that never leaves the kernel.
     pub locals: Vec<Local>,
 }
 
@@ -99,10 +104,6 @@ pub enum Tree {
 pub enum LoopKind {
     /// In order.
     For,
-    /// In order, along a reduced axis. Each iteration reduces into accumulators of its own, which are combined with
-    /// those of the whole at its end: rounding errors of a long sum grow with the number of parts and with their length,
-    /// not with the product.
-    Partial,
     /// Written out.
     Unroll,
     /// Lanes of a vector, `copies` vectors in flight.
@@ -133,7 +134,7 @@ pub enum LoopKind {
 pub struct Leaf {
     /// Nest name.
     pub nest: String,
-    /// Which instructions.
+    /// What of the nest happens here.
     pub part: Part,
     /// Value of each axis of the nest, in terms of the loop variables above.
     pub bind: Vec<(Sym, Expr)>,
@@ -151,29 +152,96 @@ pub struct Block {
     pub width: Expr,
 }
 
-/// Which instructions of a nest a leaf stands for.
+/// What of a nest happens at a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Part {
-    /// All of a nest that reduces nothing.
+    /// All instructions of a nest that reduces nothing. If it scans, each point is combined with the accumulators around.
     Whole,
-    /// Up to and including the reductions.
-    Body,
-    /// After the reductions; runs once per outer point.
-    Tail,
+    /// The accumulators of the innermost scope around become the identities of their operators.
+    Init,
+    /// The instructions up to and including the reductions, which combine with the accumulators of the innermost scope
+    /// around.
+    Update,
+    /// The accumulators of the innermost scope around are combined with those of the next one out. Rounding errors of a
+    /// long sum that is added up so grow with the number of its blocks and with their length, not with the product.
+    Merge,
+    /// The instructions after the reductions, whose results are in the accumulators of the outermost scope; once per
+    /// outer point.
+    Final,
 }
 
-/// A buffer that lives inside a kernel, holding only what one iteration of its scope touches.
+impl Part {
+    /// Every part.
+    pub const ALL: [Part; 5] = [Part::Whole, Part::Init, Part::Update, Part::Merge, Part::Final];
+
+    /// The name in text: what follows the dot behind a nest's name.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Part::Whole => None,
+            Part::Init => Some("init"),
+            Part::Update => Some("update"),
+            Part::Merge => Some("merge"),
+            Part::Final => Some("final"),
+        }
+    }
+
+    /// Whether instructions of the nest run. Otherwise only its accumulators are touched.
+    pub fn runs_instructions(self) -> bool {
+        match self {
+            Part::Whole | Part::Update | Part::Final => true,
+            Part::Init | Part::Merge => false,
+        }
+    }
+
+    /// Whether the leaf takes the points of reduced axes, too.
+    pub fn is_along_reduced(self) -> bool {
+        match self {
+            Part::Whole | Part::Update => true,
+            Part::Init | Part::Merge | Part::Final => false,
+        }
+    }
+}
+
+/// Memory inside a kernel, holding only what one iteration of its scope touches.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Local {
-    /// Buffer name.
-    pub buf: String,
+    /// What it holds.
+    pub holds: Holds,
     /// Loop variable whose iterations each have their own; `None`: the grid point.
     pub scope: Option<Sym>,
     /// Where.
     pub space: LocalSpace,
 }
 
-/// Where a local buffer lives.
+/// What memory inside a kernel holds.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Holds {
+    /// The buffer of that name, which no other kernel touches.
+    Buffer(String),
+    /// The running values of the reductions and scans of the nest of that name: one element for each of its outer points
+    /// in an iteration of the scope, and for an arg-reduction the position of the best value beside it.
+    Accumulator(String),
+}
+
+impl Local {
+    /// The buffer that it holds.
+    pub fn buffer(&self) -> Option<&str> {
+        match &self.holds {
+            Holds::Buffer(name) => Some(name),
+            Holds::Accumulator(_) => None,
+        }
+    }
+
+    /// The nest whose accumulators it holds.
+    pub fn accumulates(&self) -> Option<&str> {
+        match &self.holds {
+            Holds::Accumulator(nest) => Some(nest),
+            Holds::Buffer(_) => None,
+        }
+    }
+}
+
+/// Where memory inside a kernel is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum LocalSpace {
     /// Registers.
@@ -207,6 +275,20 @@ pub struct Pool {
     pub at_load: bool,
 }
 
+impl LoopKind {
+    /// Whether the loop is held back for the leaves below it, so that all of its points are in flight together.
+    pub fn is_tile(self) -> bool {
+        match self {
+            LoopKind::Tile | LoopKind::TileVector { .. } | LoopKind::Mma => true,
+            LoopKind::For
+            | LoopKind::Unroll
+            | LoopKind::Vector { .. }
+            | LoopKind::Thread
+            | LoopKind::Warp => false,
+        }
+    }
+}
+
 impl Step {
     /// Name of the kernel or of the extern statement.
     pub fn name(&self) -> &str {
@@ -221,6 +303,21 @@ impl Step {
             Step::Kernel(plan) => plan.at_load,
             Step::Extern { at_load, .. } => *at_load,
         }
+    }
+}
+
+impl KernelPlan {
+    /// The nests whose instructions it runs, each once, in the order of their first leaves.
+    pub fn nests(&self) -> Vec<&str> {
+        let mut nests: Vec<&str> = Vec::new();
+        let mut note = |leaf| {
+            let Leaf { nest, part, .. }: &Leaf = leaf;
+            if part.runs_instructions() && !nests.contains(&nest.as_str()) {
+                nests.push(nest);
+            }
+        };
+        self.body.iter().for_each(|tree| tree.each_leaf(&mut note));
+        nests
     }
 }
 

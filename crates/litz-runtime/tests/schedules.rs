@@ -68,24 +68,43 @@ fn product_nest(rows: &str) -> String {
 fn static_tails() {
     let schedules = [
         "kernel k { parallel io in 3 { tile ii in 4, j in 6 by 4 {
-           for k in 5 { n0.body [i = 4*io + ii, j = j, k = k] } n0.tail [i = 4*io + ii, j = j] } } }",
+           n0.init [i = 4*io + ii, j = j]
+           for k in 5 { n0.update [i = 4*io + ii, j = j, k = k] } n0.final [i = 4*io + ii, j = j] } } register accumulator of n0 }",
         "kernel k { parallel io in 4, jo in 2 { tile ii in 3, j in 4 by 4 {
-           for k in 5 { n0.body [i = 3*io + ii, j = 4*jo + j, k = k] } n0.tail [i = 3*io + ii, j = 4*jo + j] } } }",
+           n0.init [i = 3*io + ii, j = 4*jo + j]
+           for k in 5 { n0.update [i = 3*io + ii, j = 4*jo + j, k = k] } n0.final [i = 3*io + ii, j = 4*jo + j] } } register accumulator of n0 }",
         "kernel k { for io in 2, jo in 2 { for ii in 7 { vector j in 4 by 4 {
-           for k in 5 { n0.body [i = 7*io + ii, j = 4*jo + j, k = k] } n0.tail [i = 7*io + ii, j = 4*jo + j] } } } }",
-        // Parts of two terms, the last of one.
+           n0.init [i = 7*io + ii, j = 4*jo + j]
+           for k in 5 { n0.update [i = 7*io + ii, j = 4*jo + j, k = k] } n0.final [i = 7*io + ii, j = 4*jo + j] } } } register accumulator of n0 }",
+        // Blocks of two terms, the last of one.
         "kernel k { parallel io in 3 { tile ii in 4, j in 6 by 4 {
-           partial kb in 3 { for ki in 2 { n0.body [i = 4*io + ii, j = j, k = 2*kb + ki] } }
-           n0.tail [i = 4*io + ii, j = j] } } }",
+           n0.init [i = 4*io + ii, j = j]
+           for kb in 3 {
+             n0.init [i = 4*io + ii, j = j]
+             for ki in 2 { n0.update [i = 4*io + ii, j = j, k = 2*kb + ki] }
+             n0.merge [i = 4*io + ii, j = j] }
+           n0.final [i = 4*io + ii, j = j] } }
+         scratch accumulator of n0 register accumulator of n0 in kb }",
         // Rows and columns inside the reduction: one accumulator for each.
-        "kernel k { for k in 5 { for i in 10 { vector j in 6 by 4 { n0.body [i = i, j = j, k = k] } } }
-           for i in 10, j in 6 { n0.tail [i = i, j = j] } }",
-        "kernel k { parallel i in 10 { for k in 5 { vector j in 6 by 4 { n0.body [i = i, j = j, k = k] } }
-           for j in 6 { n0.tail [i = i, j = j] } } }",
+        "kernel k { for i in 10, j in 6 { n0.init [i = i, j = j] }
+           for k in 5 { for i in 10 { vector j in 6 by 4 { n0.update [i = i, j = j, k = k] } } }
+           for i in 10, j in 6 { n0.final [i = i, j = j] }
+         scratch accumulator of n0 }",
+        // The same by other loops, in which the last row comes first.
+        "kernel k { for io in 5 { vector j in 6 by 4 { unroll ii in 2 { n0.init [i = 2*io + ii, j = j] } } }
+           for k in 5 { for i in 10 { vector j in 6 by 4 { n0.update [i = i, j = j, k = k] } } }
+           for jo in 2, i in 10, ji in 3 { n0.final [i = i, j = 3*jo + ji] }
+         scratch accumulator of n0 }",
+        "kernel k { parallel i in 10 { for j in 6 { n0.init [i = i, j = j] }
+           for k in 5 { vector j in 6 by 4 { n0.update [i = i, j = j, k = k] } }
+           for j in 6 { n0.final [i = i, j = j] } }
+         register accumulator of n0 }",
         // Copies of a vector loop along the reduced axis.
-        "kernel k { parallel i in 10, j in 6 { vector k in 5 by 2 copies 2 { n0.body [i = i, j = j, k = k] }
-           n0.tail [i = i, j = j] } }",
-        "kernel k { parallel i in 10, j in 6 { unroll k in 5 { n0.body [i = i, j = j, k = k] } n0.tail [i = i, j = j] } }",
+        "kernel k { parallel i in 10, j in 6 { n0.init [i = i, j = j]
+           vector k in 5 by 2 copies 2 { n0.update [i = i, j = j, k = k] } n0.final [i = i, j = j] }
+         register accumulator of n0 }",
+        "kernel k { parallel i in 10, j in 6 { n0.init [i = i, j = j]
+           unroll k in 5 { n0.update [i = i, j = j, k = k] } n0.final [i = i, j = j] } register accumulator of n0 }",
     ];
     let (x, w) = (numbers(50), numbers(30));
     let expected = product(10, &x, &w);
@@ -100,12 +119,15 @@ fn static_tails() {
 fn dynamic_tails() {
     let schedules = [
         "kernel k { parallel io in ceildiv(s0, 4) { tile ii in 4, j in 6 by 4 {
-           for k in 5 { n0.body [i = 4*io + ii, j = j, k = k] } n0.tail [i = 4*io + ii, j = j] } } }",
+           n0.init [i = 4*io + ii, j = j]
+           for k in 5 { n0.update [i = 4*io + ii, j = j, k = k] } n0.final [i = 4*io + ii, j = j] } } register accumulator of n0 }",
         // Lanes along the rows: the last ones are masked.
         "kernel k { parallel io in ceildiv(s0, 8), j in 6 { tile ii in 8 by 4 {
-           for k in 5 { n0.body [i = 8*io + ii, j = j, k = k] } n0.tail [i = 8*io + ii, j = j] } } }",
+           n0.init [i = 8*io + ii, j = j]
+           for k in 5 { n0.update [i = 8*io + ii, j = j, k = k] } n0.final [i = 8*io + ii, j = j] } } register accumulator of n0 }",
         "kernel k { parallel io in ceildiv(s0, 8), j in 6 { vector ii in 8 by 4 {
-           for k in 5 { n0.body [i = 8*io + ii, j = j, k = k] } n0.tail [i = 8*io + ii, j = j] } } }",
+           n0.init [i = 8*io + ii, j = j]
+           for k in 5 { n0.update [i = 8*io + ii, j = j, k = k] } n0.final [i = 8*io + ii, j = j] } } register accumulator of n0 }",
     ];
     let body = format!("sym s0 in [0, 64] {}", product_nest("s0"));
     for steps in schedules {
@@ -184,11 +206,11 @@ fn scans() {
     };
     let expected: Vec<f32> = x.chunks(7).flat_map(running).collect();
     for steps in [
-        "kernel k { parallel i in 3 { for j in 7 { n0 [i = i, j = j] } } }",
-        "kernel k { for i in 3, j in 7 { n0 [i = i, j = j] } }",
+        "kernel k { parallel i in 3 { n0.init [i = i] for j in 7 { n0 [i = i, j = j] } } register accumulator of n0 }",
+        "kernel k { for i in 3 { n0.init [i = i] for j in 7 { n0 [i = i, j = j] } } register accumulator of n0 in i }",
         // Rows side by side: one running value for each.
-        "kernel k { tile i in 3 by 4 { for j in 7 { n0 [i = i, j = j] } } }",
-        "kernel k { for j in 7, i in 3 { n0 [i = i, j = j] } }",
+        "kernel k { tile i in 3 by 4 { n0.init [i = i] for j in 7 { n0 [i = i, j = j] } } register accumulator of n0 }",
+        "kernel k { for r in 3 { n0.init [i = r] } for j in 7, i in 3 { n0 [i = i, j = j] } scratch accumulator of n0 }",
     ] {
         assert_eq!(floats(&build(body, steps), &[tensor(&[3, 7], &x)]), expected, "{steps}");
     }
@@ -215,8 +237,10 @@ fn arg_reductions() {
     ];
     for (op, expected) in [("reduce.argmax", [1, 0, 0, 5]), ("reduce.argmin", [4, 0, 5, 5])] {
         for steps in [
-            "kernel k { parallel i in 4 { for p in 2, q in 3 { n0.body [i = i, p = p, q = q] } n0.tail [i = i] } }",
-            "kernel k { tile i in 4 by 4 { for p in 2, q in 3 { n0.body [i = i, p = p, q = q] } n0.tail [i = i] } }",
+            "kernel k { parallel i in 4 { n0.init [i = i] for p in 2, q in 3 { n0.update [i = i, p = p, q = q] } n0.final [i = i] }
+               register accumulator of n0 }",
+            "kernel k { tile i in 4 by 4 { n0.init [i = i] for p in 2, q in 3 { n0.update [i = i, p = p, q = q] } n0.final [i = i] }
+               register accumulator of n0 }",
         ] {
             let executable = build(&body(op), steps);
             let outputs = executable.run(&[tensor(&[4, 2, 3], &x)]).unwrap_or_else(|e| panic!("{e}"));

@@ -57,8 +57,8 @@ fn trees_of(loops: &Loops, nest: &Nest, stmt: usize, over: Option<(Sym, Sym)>) -
     let points = match nest.reduces() {
         false => wrapped(&reduced, vec![leaf(Part::Whole, &mut all)]),
         true => {
-            let mut body = wrapped(&reduced, vec![leaf(Part::Body, &mut all)]);
-            body.push(leaf(Part::Tail, &mut outer.iter()));
+            let mut body = wrapped(&reduced, vec![leaf(Part::Update, &mut all)]);
+            body.push(leaf(Part::Final, &mut outer.iter()));
             body
         }
     };

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accumulators;
 mod axes;
 mod blocks;
 mod cost;
@@ -27,13 +28,14 @@ mod tree;
 use fuse::{Group, GroupKind};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
-use litz_ir::schedule::{KernelPlan, Local, LocalSpace, Reuse, Schedule, Step};
+use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, Reuse, Schedule, Step};
 use litz_ir::target::{Cpu, Target};
 use litz_sym::Sym;
 use problem::Problem;
 use reuse::Pair;
 use std::collections::BTreeSet;
 
+pub use accumulators::place as place_accumulators;
 pub use fuse::NoFuse;
 
 /// Thresholds, with where they come from.
@@ -209,6 +211,7 @@ fn plan<'a>(
         | GroupKind::Region(_)
         | GroupKind::Loops => locals(loops, deps, group, scope),
     };
+    accumulators::place(&mut plan, loops);
     // A region may read in its next iteration what it writes in this one.
     let is_in_order = matches!(group.kind, GroupKind::Region(_) | GroupKind::InOrder(_));
     let overwrites = match group.at_load || is_in_order {
@@ -225,8 +228,8 @@ fn locals(loops: &Loops, deps: &Dependences, group: &Group, scope: Option<Sym>) 
     for &buf in group.members.iter().flat_map(|m| &deps.stmts[m.stmt].writes) {
         let name = &loops.bufs[buf].name;
         let is_local = !deps.escapes[buf] && deps.users[buf].iter().all(is_inside);
-        if is_local && !locals.iter().any(|l| l.buf == *name) {
-            locals.push(Local { buf: name.clone(), scope, space: LocalSpace::Scratch });
+        if is_local && !locals.iter().any(|l| l.buffer() == Some(name)) {
+            locals.push(Local { holds: Holds::Buffer(name.clone()), scope, space: LocalSpace::Scratch });
         }
     }
     locals

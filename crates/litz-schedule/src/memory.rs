@@ -62,7 +62,7 @@ fn lifetimes(loops: &Loops, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Life> 
         let mut names: Vec<&str> = Vec::new();
         let locals = match step {
             Step::Kernel(plan) => {
-                plan.body.iter().for_each(|t| t.each_leaf(&mut |l| names.push(&l.nest)));
+                names = plan.nests();
                 plan.locals.as_slice()
             }
             Step::Extern { name, .. } => {
@@ -73,7 +73,7 @@ fn lifetimes(loops: &Loops, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Life> 
         for stmt in names.iter().filter_map(|n| by_name.get(n)) {
             for buf in stmt.writes().into_iter().chain(stmt.reads()) {
                 let data = &loops.bufs[buf];
-                if data.kind != BufKind::Temp || locals.iter().any(|l| l.buf == data.name) {
+                if data.kind != BufKind::Temp || locals.iter().any(|l| l.buffer() == Some(&data.name)) {
                     continue;
                 }
                 let buf = owner.get(&buf).copied().unwrap_or(buf);

@@ -3,8 +3,8 @@
 use crate::axes::variable;
 use crate::cost::size;
 use crate::tree::{cut, rebind};
-use litz_ir::loops::{Axis, Loops, Stmt};
-use litz_ir::schedule::{Leaf, LoopKind, Tree};
+use litz_ir::loops::{Axis, Loops, Nest, Stmt};
+use litz_ir::schedule::{Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Rel, Sym};
 
 /// The reduced loops around `body`. Long sums are added up from parts: a single loop is cut into pieces, of several the
@@ -20,7 +20,24 @@ pub fn sum_of_piece(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) ->
     let whole = Axis { var: variable(loops, &format!("{}p", outermost.var)), extent: Expr::one() };
     let value = Expr::sym(whole.var) * outermost.extent + Expr::sym(outermost.var);
     let body = trees.into_iter().map(|t| rebind(t, outermost.var, value)).collect();
-    vec![Tree::Loop { kind: LoopKind::Partial, axis: whole, body }]
+    vec![merging(whole, body, loops)]
+}
+
+/// A loop whose iterations are blocks of the sums in `body`, each merged into the whole at its end.
+fn merging(axis: Axis, mut body: Vec<Tree>, loops: &Loops) -> Tree {
+    let mut merges = Vec::new();
+    let merge = |leaf: &Leaf| {
+        let nest = nest_of(leaf, loops).filter(|_| leaf.part == Part::Update)?;
+        let bind = leaf.bind.iter().filter(|(axis, _)| !nest.is_running(*axis)).copied().collect();
+        Some(Tree::Leaf(Leaf { nest: leaf.nest.clone(), part: Part::Merge, bind, block: None }))
+    };
+    body.iter().for_each(|tree| tree.each_leaf(&mut |leaf| merges.extend(merge(leaf))));
+    body.extend(merges);
+    Tree::Loop { kind: LoopKind::For, axis, body }
+}
+
+fn nest_of<'a>(leaf: &Leaf, loops: &'a Loops) -> Option<&'a Nest> {
+    loops.stmts.iter().flat_map(Stmt::nests).find(|nest| nest.name == leaf.nest)
 }
 
 /// The loops, and whether they have parts.
@@ -32,13 +49,15 @@ fn cut_into_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> (
         let together = length.saturating_mul(size(&loops.facts, a.extent));
         if is_cut || together <= 2 * part {
             let is_part = !is_cut && length >= part && together > length;
-            let kind = if is_part { LoopKind::Partial } else { LoopKind::For };
             is_cut |= is_part;
             length = together;
-            trees = vec![Tree::Loop { kind, axis: *a, body: trees }];
+            trees = vec![match is_part {
+                true => merging(*a, trees, loops),
+                false => Tree::Loop { kind: LoopKind::For, axis: *a, body: trees },
+            }];
         } else if length >= part {
             is_cut = true;
-            trees = vec![Tree::Loop { kind: LoopKind::Partial, axis: *a, body: trees }];
+            trees = vec![merging(*a, trees, loops)];
         } else if let Some(piece) = piece_of(&trees, a, loops, part / length) {
             // Pieces of this loop make the parts.
             is_cut = true;
@@ -46,7 +65,7 @@ fn cut_into_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> (
             let (outside, inside, value) = cut(*a, piece, name("b"), name("i"));
             let body = trees.into_iter().map(|t| rebind(t, a.var, value)).collect();
             let inside = Tree::Loop { kind: LoopKind::For, axis: inside, body };
-            trees = vec![Tree::Loop { kind: LoopKind::Partial, axis: outside, body: vec![inside] }];
+            trees = vec![merging(outside, vec![inside], loops)];
         } else {
             length = together;
             trees = vec![Tree::Loop { kind: LoopKind::For, axis: *a, body: trees }];
@@ -112,9 +131,7 @@ fn piece_of(body: &[Tree], axis: &Axis, loops: &Loops, wanted: i64) -> Option<i6
 fn may_be_cut_short(body: &[Tree], axis: &Axis, loops: &Loops) -> bool {
     let mut may = true;
     let ends = |leaf: &Leaf, (of, value): &(Sym, Expr)| {
-        let mut nests = loops.stmts.iter().flat_map(Stmt::nests);
-        let nest = nests.find(|nest| nest.name == leaf.nest);
-        let bound = nest.and_then(|nest| nest.all_axes().find(|a| a.var == *of));
+        let bound = nest_of(leaf, loops).and_then(|nest| nest.all_axes().find(|a| a.var == *of));
         // Other loops only add to it.
         let step = value.linear(axis.var).map(|(step, _)| step);
         bound.zip(step).is_some_and(|(bound, step)| {

@@ -49,7 +49,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling) -> Vec<Tree> {
     let facts = &loops.facts;
     let outer_bind = tiling.bind(&group.members[0]);
     let bind = outer_bind.iter().chain(&problem.bind).copied().collect();
-    let mut body = vec![leaf(head, Part::Body, bind)];
+    let mut body = vec![leaf(head, Part::Update, bind)];
     let mut terms = problem.chain();
     if problem.unit.is_none() && tiling.rows(facts) <= FEW_ROWS && !problem.is_rounded() {
         terms = terms.min(best_part(problem.terms()));
@@ -74,7 +74,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling) -> Vec<Tree> {
         }
         None => tile = sum_in_parts(body, &problem.sum, loops, terms),
     }
-    let tail = leaf(head, Part::Tail, outer_bind);
+    let tail = leaf(head, Part::Final, outer_bind);
     let mut epilogue: Vec<Tree> =
         group.members[1..].iter().map(|m| leaf(nest(loops, m.stmt), Part::Whole, tiling.bind(m))).collect();
     let ending = tiling.ending_with(&epilogue, facts);

@@ -51,7 +51,7 @@ pub fn candidates(loops: &Loops, deps: &Dependences, members: &[usize], plan: &K
     walk((loops, &nests), &plan.body, &mut Vec::new(), &mut Vec::new(), &mut visits);
     let is_of_call = |buf: Buf| {
         let is_kept = deps.escapes[buf] || deps.users[buf].iter().any(|&stmt| deps.stmts[stmt].at_load);
-        let is_local = plan.locals.iter().any(|local| local.buf == loops.bufs[buf].name);
+        let is_local = plan.locals.iter().any(|local| local.buffer() == Some(&loops.bufs[buf].name));
         loops.bufs[buf].kind == BufKind::Temp && !is_kept && !is_local
     };
     let all: Vec<Access> = nests.iter().flat_map(|nest| accesses(loops, nest)).collect();
@@ -61,7 +61,7 @@ pub fn candidates(loops: &Loops, deps: &Dependences, members: &[usize], plan: &K
     read.dedup();
     read.retain(|&buf| is_of_call(buf) && stores_to(buf) == 0);
     let mut pairs = Vec::new();
-    for visit in visits.iter().filter(|visit| visit.leaf.part != Part::Body) {
+    for visit in visits.iter().filter(|visit| visit.leaf.part != Part::Update) {
         for store in visit.accesses.iter().filter(|access| access.store) {
             let to = store.buf;
             if !is_of_call(to) || stores_to(to) != 1 || !is_own(loops, visit, store) {
@@ -108,6 +108,7 @@ fn walk<'a>(
     for (turn, tree) in trees.iter().enumerate() {
         turns.push(turn);
         match tree {
+            Tree::Leaf(leaf) if !leaf.part.runs_instructions() => {}
             Tree::Leaf(leaf) => visits.extend(nests.iter().find(|nest| nest.name == leaf.nest).map(|nest| {
                 let (around, turns) = (around.clone(), turns.clone());
                 let (place, touched) = (OnceCell::new(), RefCell::default());
@@ -129,7 +130,7 @@ fn is_own(loops: &Loops, visit: &Visit, store: &Access) -> bool {
     let Visit { nest, leaf, .. } = visit;
     let is_axis = |sym: Sym| nest.axes.iter().any(|axis| axis.var == sym);
     let is_told = |sym: Sym| is_axis(sym) || loops.facts.is_symbol_declared(sym);
-    let is_once = nest.reduced.is_empty() || leaf.part == Part::Tail && nest.after_reduce()[store.at];
+    let is_once = nest.reduced.is_empty() || leaf.part == Part::Final && nest.after_reduce()[store.at];
     !store.combines
         && is_once
         && !visit.accesses.iter().any(|access| !access.store && access.buf == store.buf)

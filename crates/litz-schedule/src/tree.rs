@@ -471,7 +471,7 @@ impl<'a> Cx<'a> {
             InstOp::ArgReduce { .. } => false,
             _ => true,
         };
-        let reducing = run.body.iter().filter(|p| p.leaf.part == Part::Body);
+        let reducing = run.body.iter().filter(|p| p.leaf.part == Part::Update);
         let sums_only = reducing.flat_map(|p| &p.nest.body).all(|i| is_sum(&i.op));
         if run.ordered || !run.reduces || !sums_only || run.axes.iter().any(|a| run.tails_need(a)) {
             return run_trees(run, LoopKind::For);
@@ -502,10 +502,10 @@ impl<'a> Run<'a> {
         self.reduces = true;
         let is_reduced = |s: Sym| nest.reduced.iter().any(|a| a.var == s);
         let outer_bind = bind.iter().copied().filter(|b| !is_reduced(b.0)).collect();
-        self.body.push(placed(Part::Body, bind, indices));
+        self.body.push(placed(Part::Update, bind, indices));
         let is_store = |op: &InstOp| matches!(op, InstOp::Store { .. });
         if after_reduce.iter().zip(&nest.body).any(|(after, i)| *after && is_store(&i.op)) {
-            self.tails.push(placed(Part::Tail, outer_bind, Vec::new()));
+            self.tails.push(placed(Part::Final, outer_bind, Vec::new()));
         }
     }
 

@@ -87,7 +87,6 @@ fn check_lanes(tree: &Tree, target: &Target, diags: &mut Diags) {
     let lanes = match *kind {
         LoopKind::Vector { lanes, .. } | LoopKind::TileVector { lanes } => lanes,
         LoopKind::For
-        | LoopKind::Partial
         | LoopKind::Unroll
         | LoopKind::Tile
         | LoopKind::Thread

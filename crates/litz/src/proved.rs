@@ -5,7 +5,7 @@ use crate::runner::Runner;
 use litz_analysis::legality::{self, Problem};
 use litz_ir::Diag;
 use litz_ir::loops::Loops;
-use litz_ir::schedule::{Schedule, Step};
+use litz_ir::schedule::{KernelPlan, Schedule, Step};
 use litz_ir::target::Target;
 use litz_schedule::{Heuristics, Outcome, Request};
 use std::collections::BTreeSet;
@@ -62,19 +62,13 @@ fn settle(
 
 /// The nests of the kernel where a problem is, or of all kernels, where it is in none in particular.
 fn nests_of(schedule: &Schedule, problem: &Problem) -> Vec<String> {
-    let mut nests: Vec<String> = Vec::new();
-    let steps = schedule.steps.iter().enumerate();
-    for (_, step) in steps.filter(|(at, _)| problem.site.is_none_or(|site| site.step == *at)) {
-        let Step::Kernel(plan) = step else { continue };
-        plan.body.iter().for_each(|tree| {
-            tree.each_leaf(&mut |leaf| {
-                if !nests.contains(&leaf.nest) {
-                    nests.push(leaf.nest.clone());
-                }
-            });
-        });
-    }
-    nests
+    let steps =
+        schedule.steps.iter().enumerate().filter(|(at, _)| problem.site.is_none_or(|site| site.step == *at));
+    let kernels = steps.filter_map(|(_, step)| match step {
+        Step::Kernel(plan) => Some(plan),
+        Step::Extern { .. } => None,
+    });
+    kernels.flat_map(KernelPlan::nests).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ impl Verifier<'_> {
         };
         let Some(data) = self.loops.bufs.get(buf) else { return };
         let is_local = match &self.schedule.steps[step] {
-            Step::Kernel(plan) => plan.locals.iter().any(|local| local.buf == data.name),
+            Step::Kernel(plan) => plan.locals.iter().any(|local| local.buffer() == Some(&data.name)),
             Step::Extern { .. } => false,
         };
         let message =
@@ -35,8 +35,7 @@ impl Verifier<'_> {
         let loop_ = self.path.iter().find(counts).filter(|around| match around.kind {
             None | Some(LoopKind::For) => !leaf.bind.iter().any(|bind| bind.1.has_sym(around.axis.var)),
             Some(
-                LoopKind::Partial
-                | LoopKind::Unroll
+                LoopKind::Unroll
                 | LoopKind::Vector { .. }
                 | LoopKind::Tile
                 | LoopKind::TileVector { .. }

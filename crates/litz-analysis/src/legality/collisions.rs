@@ -56,8 +56,9 @@ fn stores(nest: &Nest, after: &[bool], part: Part) -> bool {
     let mut stores = nest.body.iter().zip(after).filter(|(inst, _)| matches!(inst.op, InstOp::Store { .. }));
     match part {
         Part::Whole => true,
-        Part::Body => stores.any(|(_, after)| !after),
-        Part::Tail => stores.any(|(_, after)| *after),
+        Part::Update => stores.any(|(_, after)| !after),
+        Part::Final => stores.any(|(_, after)| *after),
+        Part::Init | Part::Merge => false,
     }
 }
 
@@ -74,8 +75,7 @@ fn in_order(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place, coll
                 Some(LoopKind::For | LoopKind::Unroll) => continue,
                 None => "grid axis",
                 Some(
-                    LoopKind::Partial
-                    | LoopKind::Vector { .. }
+                    LoopKind::Vector { .. }
                     | LoopKind::Tile
                     | LoopKind::TileVector { .. }
                     | LoopKind::Thread

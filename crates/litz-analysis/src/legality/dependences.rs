@@ -147,18 +147,7 @@ fn shared(one: &Access, other: &Access, spans: &[Span]) -> Vec<Axis> {
         let counts = |access: &Access, over| access.place.value(over) == Some(Expr::sym(around.axis.var));
         region.is_some_and(|span| counts(one, span.over.var) && counts(other, span.over.var))
     };
-    let is_sunk = |around: &Around| match around.kind {
-        Some(LoopKind::Tile | LoopKind::TileVector { .. } | LoopKind::Mma) => true,
-        None
-        | Some(
-            LoopKind::For
-            | LoopKind::Partial
-            | LoopKind::Unroll
-            | LoopKind::Vector { .. }
-            | LoopKind::Thread
-            | LoopKind::Warp,
-        ) => false,
-    };
+    let is_sunk = |around: &Around| around.kind.is_some_and(LoopKind::is_tile);
     let both = one.place.path.iter().zip(&other.place.path).take_while(|(a, b)| a.number == b.number);
     both.map(|(around, _)| around)
         .filter(|around| !is_sunk(around) && !is_of_region(around))
@@ -173,9 +162,9 @@ fn parts_of(nest: &Nest) -> Vec<Vec<Part>> {
     }
     let (after, varies) = (nest.after_reduce(), nest.varying());
     let parts = |at: usize| match (after[at], varies[at]) {
-        (true, _) => vec![Part::Tail],
-        (false, true) => vec![Part::Body],
-        (false, false) => vec![Part::Body, Part::Tail],
+        (true, _) => vec![Part::Final],
+        (false, true) => vec![Part::Update],
+        (false, false) => vec![Part::Update, Part::Final],
     };
     (0..nest.body.len()).map(parts).collect()
 }

@@ -6,7 +6,7 @@ use litz_sym::{Expr, Rel, Sym};
 
 use super::Verifier;
 use litz_ir::loops::{Buf, BufKind};
-use litz_ir::schedule::{KernelPlan, Pool, Step};
+use litz_ir::schedule::{Holds, KernelPlan, Local, Pool, Step};
 
 /// A part of a pool.
 struct Piece<'a> {
@@ -22,22 +22,34 @@ struct Piece<'a> {
 impl Verifier<'_> {
     /// Local buffers are of the kernel, or of the loop that they belong to, alone. `loops` are all loops of the kernel.
     pub(super) fn locals(&mut self, plan: &KernelPlan, step: usize, loops: &HashSet<Sym>) {
-        self.report.unique(plan.locals.iter().map(|local| &*local.buf), "locals");
-        for local in &plan.locals {
-            let name = &local.buf;
-            let Some(&buf) = self.bufs.get(&**name) else {
-                self.report
-                    .fail("unknown-buffer", format_args!("`{}`: there is no buffer `{name}`", plan.name));
-                continue;
-            };
-            if let Some(scope) = local.scope
-                && !loops.contains(&scope)
+        self.report.unique(plan.locals.iter().filter_map(|local| local.buffer()), "locals");
+        for Local { holds, scope, .. } in &plan.locals {
+            let (Holds::Buffer(name) | Holds::Accumulator(name)) = holds;
+            if let Some(scope) = scope
+                && !loops.contains(scope)
             {
                 let message = format_args!("`{name}`: `{}` has no loop {scope}", plan.name);
                 self.report.fail("unknown-scope", message);
                 continue;
             }
-            self.local_uses(buf, local.scope, step);
+            match holds {
+                Holds::Buffer(_) => match self.bufs.get(&**name) {
+                    Some(&buf) => self.local_uses(buf, *scope, step),
+                    None => {
+                        let message = format_args!("`{}`: there is no buffer `{name}`", plan.name);
+                        self.report.fail("unknown-buffer", message);
+                    }
+                },
+                Holds::Accumulator(_) => {
+                    let nest = self.stmts.get(&**name).map(|&stmt| (stmt, &self.loops.stmts[stmt]));
+                    let is_user = nest.is_some_and(|(stmt, nest)| {
+                        nest.nests().iter().any(|nest| nest.accumulates())
+                            && self.placed[stmt].iter().any(|place| place.step == step)
+                    });
+                    let message = format_args!("`{}` runs no nest `{name}` that has accumulators", plan.name);
+                    self.report.check(is_user, "unknown-nest", message);
+                }
+            }
         }
     }
 
@@ -71,7 +83,7 @@ impl Verifier<'_> {
         let mut placed: HashSet<&str> = HashSet::new();
         for step in &self.schedule.steps {
             if let Step::Kernel(plan) = step {
-                placed.extend(plan.locals.iter().map(|local| &*local.buf));
+                placed.extend(plan.locals.iter().filter_map(|local| local.buffer()));
             }
         }
         for pool in &self.schedule.pools {

@@ -1,5 +1,6 @@
 //! Verifies a schedule: reports where it would run something else than its loops program says, or cannot be proved not to.
 
+mod accumulators;
 mod blocks;
 mod collisions;
 mod coverage;
@@ -16,6 +17,7 @@ use std::collections::{HashMap, HashSet};
 
 use litz_sym::{Expr, Sym};
 
+use accumulators::Scope;
 use litz_ir::diag::Diags;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
@@ -32,7 +34,8 @@ use problem::Sites;
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
 /// `zero-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
-/// `statement-order`, `dependence`, `tail-scope`, `tail-point`, `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
+/// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
+/// `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
 /// `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`, `placed-twice`, `pool-memory`, `pool-overflow`,
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `block-store`,
 /// `block-coverage`.
@@ -70,7 +73,9 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         loops_seen: 0,
         leaves_seen: 0,
         has_wrong_loops: false,
+        accumulating: placed.clone(),
         placed,
+        plan: None,
         count: 0,
     };
     verifier.run();
@@ -100,6 +105,8 @@ struct Place {
     bind: Vec<(Sym, Expr)>,
     /// It stores to one block of its buffer at a time.
     is_block: bool,
+    /// That of the accumulators that it touches, if any are declared around it.
+    scope: Option<Scope>,
 }
 
 /// A loop around a place.
@@ -120,10 +127,6 @@ impl Place {
     fn value(&self, axis: Sym) -> Option<Expr> {
         self.bind.iter().find(|bind| bind.0 == axis).map(|bind| bind.1)
     }
-
-    fn is_inside(&self, around: &Around) -> bool {
-        self.path.iter().any(|own| own.number == around.number)
-    }
 }
 
 struct Verifier<'a> {
@@ -143,12 +146,16 @@ struct Verifier<'a> {
     leaves_seen: usize,
     /// A loop of the kernel was reported: what its iterations are, nobody knows.
     has_wrong_loops: bool,
-    /// Where each statement of the program runs.
+    /// Where instructions of each statement of the program run.
     placed: Vec<Vec<Place>>,
+    /// Where the accumulators of each are initialized and merged.
+    accumulating: Vec<Vec<Place>>,
+    /// The kernel that is looked at.
+    plan: Option<&'a KernelPlan>,
     count: usize,
 }
 
-impl Verifier<'_> {
+impl<'a> Verifier<'a> {
     fn run(&mut self) {
         let (schedule, loops) = (self.schedule, self.loops);
         let message = format_args!("expected a schedule of @{}, found one of @{}", loops.name, schedule.of);
@@ -180,6 +187,7 @@ impl Verifier<'_> {
         }
         self.completeness();
         self.reductions();
+        self.accumulators();
         self.order();
         self.load_inputs();
         self.note(None);
@@ -209,16 +217,30 @@ impl Verifier<'_> {
     fn place(&mut self, stmt: usize, (step, number): (usize, Option<usize>), leaf: &Leaf) {
         let Leaf { part, block, .. } = *leaf;
         let name = self.loops.stmts[stmt].name();
-        let is_first = self.placed[stmt].iter().all(|place| place.part != part);
-        self.report.check(is_first, "duplicate-leaf", format_args!("`{name}` runs twice"));
+        let scope = self.scope_of(name);
+        let places = match part.runs_instructions() {
+            true => &mut self.placed[stmt],
+            false => &mut self.accumulating[stmt],
+        };
+        // Accumulators are initialized and merged once in each of their scopes.
+        let is_again =
+            |place: &Place| place.part == part && (part.runs_instructions() || place.scope == scope);
+        let is_first = !places.iter().any(is_again);
         let (path, bind) = (self.path.clone(), leaf.bind.clone());
-        let place = Place { at: self.count, step, leaf: number, part, path, bind, is_block: block.is_some() };
-        self.placed[stmt].push(place);
+        let is_block = block.is_some();
+        places.push(Place { at: self.count, step, leaf: number, part, path, bind, is_block, scope });
+        self.report.check(is_first, "duplicate-leaf", format_args!("`{name}` runs twice"));
         self.count += 1;
     }
 
+    /// The innermost scope around of accumulators of the nest of that name.
+    fn scope_of(&self, nest: &str) -> Option<Scope> {
+        self.plan.and_then(|plan| accumulators::scopes(plan, nest, &self.path).pop())
+    }
+
     /// Returns the variables of all loops.
-    fn kernel(&mut self, plan: &KernelPlan, step: usize) -> HashSet<Sym> {
+    fn kernel(&mut self, plan: &'a KernelPlan, step: usize) -> HashSet<Sym> {
+        self.plan = Some(plan);
         let message = format_args!("`{}`: a thread takes at least one grid point at a time", plan.name);
         self.report.check(plan.grain > 0, "zero-grain", message);
         let before = self.report.diags.len();
@@ -237,6 +259,7 @@ impl Verifier<'_> {
             self.tree(tree, step, &mut loops);
         }
         self.path.clear();
+        self.plan = None;
         self.report.leave(mark);
         loops
     }
@@ -261,7 +284,7 @@ impl Verifier<'_> {
         self.report.extent(axis.extent, format_args!("loop {}", axis.var));
         let is_constant = axis.extent.as_int().is_some();
         let (fits, is_wide) = match kind {
-            LoopKind::For | LoopKind::Partial | LoopKind::Thread | LoopKind::Warp => (true, true),
+            LoopKind::For | LoopKind::Thread | LoopKind::Warp => (true, true),
             LoopKind::Unroll | LoopKind::Tile | LoopKind::Mma => (is_constant, true),
             LoopKind::Vector { lanes, copies } => (true, *lanes > 0 && *copies > 0),
             LoopKind::TileVector { lanes } => (is_constant, *lanes > 0),
@@ -291,10 +314,16 @@ impl Verifier<'_> {
             return self.report.fail("unknown-nest", message);
         };
         let message = match leaf.part {
-            Part::Whole => format!("`{name}` reduces: expected {name}.body and {name}.tail"),
-            Part::Body | Part::Tail => format!("`{name}` reduces nothing: expected it whole"),
+            Part::Whole => format!("`{name}` reduces: expected {name}.init, {name}.update and {name}.final"),
+            Part::Update | Part::Final => format!("`{name}` reduces nothing: expected it whole"),
+            Part::Init | Part::Merge => format!("`{name}` has no accumulators: it neither reduces nor scans"),
         };
-        self.report.check(nest.reduces() == (leaf.part != Part::Whole), "wrong-part", message);
+        let fits = match leaf.part {
+            Part::Whole => !nest.reduces(),
+            Part::Update | Part::Final => nest.reduces(),
+            Part::Init | Part::Merge => nest.accumulates(),
+        };
+        self.report.check(fits, "wrong-part", message);
         self.place(stmt, (step, Some(number)), leaf);
         self.bindings(leaf, nest);
         if let Some(block) = leaf.block {
@@ -312,8 +341,8 @@ impl Verifier<'_> {
             let has = |part: Part| places.iter().any(|place| place.part == part);
             if places.is_empty() {
                 self.report.check(!is_live, "missing-nest", format_args!("`{name}` runs nowhere"));
-            } else if reduces && has(Part::Body) != has(Part::Tail) {
-                let missing = if has(Part::Body) { "tail" } else { "body" };
+            } else if reduces && has(Part::Update) != has(Part::Final) {
+                let missing = if has(Part::Update) { "final" } else { "update" };
                 self.report.fail("missing-part", format_args!("`{name}.{missing}` runs nowhere"));
             }
             let is_together = places.windows(2).all(|pair| pair[0].step == pair[1].step);
@@ -326,7 +355,7 @@ impl Verifier<'_> {
             self.report.check(
                 in_order,
                 "statement-order",
-                format_args!("`{name}.tail` runs before its body"),
+                format_args!("`{name}.final` runs before its update"),
             );
             self.sites.note(&self.report.diags, places.last().and_then(Place::site));
         }

@@ -7,7 +7,7 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 
 use super::coverage::{Bound, Coverage};
 use super::{Around, Place, Verifier};
-use litz_ir::loops::{Axis, InstOp, Nest, Stmt};
+use litz_ir::loops::{Axis, Nest, Stmt};
 use litz_ir::schedule::{Leaf, LoopKind, Part};
 use litz_ir::verify::Report;
 
@@ -16,9 +16,12 @@ impl Verifier<'_> {
     pub(super) fn bindings(&mut self, leaf: &Leaf, nest: &Nest) {
         let name = &leaf.nest;
         let before = self.report.diags.len();
-        let reduced: &[Axis] = if leaf.part == Part::Tail { &[] } else { &nest.reduced };
-        let axes: HashMap<Sym, Expr> =
-            nest.axes.iter().chain(reduced).map(|axis| (axis.var, axis.extent)).collect();
+        let taken: Vec<&Axis> = match leaf.part {
+            Part::Whole | Part::Update => nest.all_axes().collect(),
+            Part::Final => nest.axes.iter().collect(),
+            Part::Init | Part::Merge => nest.kept_apart().collect(),
+        };
+        let axes: HashMap<Sym, Expr> = taken.iter().map(|axis| (axis.var, axis.extent)).collect();
         let mut bound = HashSet::new();
         for &(axis, value) in &leaf.bind {
             self.report.expr(value, format_args!("`{name}`, axis {axis}"));
@@ -30,7 +33,7 @@ impl Verifier<'_> {
                 format_args!("`{name}` binds {axis} twice"),
             );
         }
-        for axis in nest.axes.iter().chain(reduced).filter(|axis| !bound.contains(&axis.var)) {
+        for axis in taken.iter().filter(|axis| !bound.contains(&axis.var)) {
             self.report.fail("unbound-axis", format_args!("`{name}` does not say what axis {} is", axis.var));
         }
         if self.report.diags.len() == before && !self.has_wrong_loops {
@@ -40,7 +43,12 @@ impl Verifier<'_> {
             // What follows asks which loops the axes depend on; that was wrong already.
             return;
         }
-        for Around { axis, .. } in &self.path {
+        // In each iteration of their scope there are other accumulators to initialize, and to merge.
+        let repeats = match leaf.part {
+            Part::Whole | Part::Update | Part::Final => 0,
+            Part::Init | Part::Merge => self.scope_of(name).map_or(0, |scope| scope.loops),
+        };
+        for Around { axis, .. } in &self.path[repeats..] {
             let users: Vec<Expr> =
                 leaf.bind.iter().map(|&(_, value)| value).filter(|value| value.has_sym(axis.var)).collect();
             let counts_blocks = leaf.block.is_some_and(|block| block.number == Expr::sym(axis.var));
@@ -77,20 +85,14 @@ impl Verifier<'_> {
         }
     }
 
-    /// The running values of a nest live from before its outermost loop along a reduced axis to the end of the loops
-    /// around that one: there its tail reads them, at the same points.
+    /// Checks the points that nests reduce in their loops.
     pub(super) fn reductions(&mut self) {
         for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
             let Stmt::Nest(nest) = stmt else { continue };
-            let part = |part: Part| places.iter().find(|place| place.part == part);
             for place in places {
                 tile_remainders(&mut self.report, &self.loops.facts, nest, place);
                 shared_reductions(&mut self.report, &self.loops.facts, nest, place);
                 self.sites.note(&self.report.diags, place.site());
-            }
-            if let (Some(body), Some(tail)) = (part(Part::Body), part(Part::Tail)) {
-                same_points(&mut self.report, &self.loops.facts, nest, body, tail);
-                self.sites.note(&self.report.diags, tail.site());
             }
         }
     }
@@ -103,14 +105,10 @@ pub(super) fn is_one(facts: &Facts, extent: Expr) -> bool {
 
 /// Threads share no running values: no axis of the grid is one that `place` reduces or scans along.
 fn shared_reductions(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place) {
-    if place.part == Part::Tail {
+    if place.part == Part::Final {
         return;
     }
-    let scanned = nest.body.iter().filter_map(|inst| match inst.op {
-        InstOp::Scan { axis, .. } => Some(axis),
-        _ => None,
-    });
-    for axis in nest.reduced.iter().map(|axis| axis.var).chain(scanned) {
+    for axis in nest.reduced.iter().map(|axis| axis.var).chain(nest.scanned()) {
         let is_bound_by =
             |around: &&Around| place.value(axis).is_some_and(|value| value.has_sym(around.axis.var));
         let grid = place.path.iter().take_while(|around| around.kind.is_none());
@@ -126,7 +124,7 @@ fn shared_reductions(report: &mut Report, facts: &Facts, nest: &Nest, place: &Pl
 fn tile_remainders(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place) {
     let is_tile =
         |around: &&Around| matches!(around.kind, Some(LoopKind::Tile | LoopKind::TileVector { .. }));
-    for axis in nest.reduced.iter().filter(|_| place.part == Part::Body) {
+    for axis in nest.reduced.iter().filter(|_| place.part == Part::Update) {
         let Some(value) = place.value(axis.var) else { continue };
         let used: Vec<&Around> = place.path.iter().filter(|around| value.has_sym(around.axis.var)).collect();
         let Some((_, outer)) = used.split_last() else { continue };
@@ -139,39 +137,5 @@ fn tile_remainders(report: &mut Report, facts: &Facts, nest: &Nest, place: &Plac
             nest.name, axis.var, tile.axis.var
         );
         report.check(is_within, "tile-remainder", message);
-    }
-}
-
-/// The tail of a nest is inside all loops in which its running values begin anew, and takes the points of those loops in
-/// the order of the body.
-fn same_points(report: &mut Report, facts: &Facts, nest: &Nest, body: &Place, tail: &Place) {
-    let reduces_along = |around: &Around| {
-        nest.reduced.iter().any(|axis| body.value(axis.var).is_some_and(|v| v.has_sym(around.axis.var)))
-    };
-    let start = body.path.iter().position(reduces_along).unwrap_or(body.path.len());
-    let around: Vec<&Around> =
-        body.path[..start].iter().filter(|around| !is_one(facts, around.axis.extent)).collect();
-    let is_around = |sym: Sym| around.iter().any(|around| around.axis.var == sym);
-    let name = &nest.name;
-    for around in &around {
-        let message = format_args!(
-            "`{name}.tail` is outside of loop {}, at whose points `{name}.body` begins anew",
-            around.axis.var
-        );
-        report.check(tail.is_inside(around), "tail-scope", message);
-    }
-    for axis in &nest.axes {
-        let first = |place: &Place| {
-            let is_within = |sym: Sym| place.path.iter().any(|around| around.axis.var == sym);
-            let value = place.value(axis.var)?;
-            Some(value.subst(&|sym| (is_within(sym) && !is_around(sym)).then(Expr::zero)))
-        };
-        let (ours, theirs) = (first(tail), first(body));
-        if let (Some(ours), Some(theirs)) = (ours, theirs)
-            && ours != theirs
-        {
-            let message = format_args!("`{name}.tail` begins at {} = {ours}, its body at {theirs}", axis.var);
-            report.fail("tail-point", message);
-        }
     }
 }

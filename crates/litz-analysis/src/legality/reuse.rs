@@ -57,7 +57,7 @@ impl<'a> Verifier<'a> {
         let (old, new) = (&self.loops.bufs[from], &self.loops.bufs[to]);
         for (buf, data) in [(from, old), (to, new)] {
             let is_local = |step: &Step| match step {
-                Step::Kernel(plan) => plan.locals.iter().any(|local| local.buf == data.name),
+                Step::Kernel(plan) => plan.locals.iter().any(|local| local.buffer() == Some(&data.name)),
                 Step::Extern { .. } => false,
             };
             if !self.loops.is_internal(buf) || self.schedule.steps.iter().any(is_local) {
@@ -94,7 +94,7 @@ impl<'a> Verifier<'a> {
         let visits: Vec<Visit> = self.visits(step, &[from, to]);
         let mut writers = visits.iter().filter(|visit| {
             // The part of a nest that stores: the last one.
-            visit.place.part != Part::Body && visit.nest.writes().contains(&to)
+            visit.place.part != Part::Update && visit.nest.writes().contains(&to)
         });
         let (Some(&writer), None) = (writers.next(), writers.next()) else {
             return problem("the kernel does not write all of it in one place".to_owned());

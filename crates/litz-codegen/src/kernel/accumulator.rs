@@ -1,251 +1,264 @@
-//! Running values of reductions and scans: where they live, where they start, how parts are added up.
+//! Translates the accumulators of reductions and scans: memory with an element for each point whose sum is under way.
 
-use super::local::is_tile;
-use super::{Builder, Env, MAX_REGISTER_ELEMENTS, TileLoop, bound, collect_leaves, load, loop_kind};
-use litz_ir::kernel::{Loop, LoopKind, Mem, Op, Space, Stmt, Val};
+use super::leaf::Run;
+use super::{Builder, Env, MAX_REGISTER_ELEMENTS, TileLoop, bound, collect_leaves, load};
+use crate::access::Region;
+use litz_ir::kernel::{Mem, Op, Space, Stmt, Val};
 use litz_ir::loops::{Axis, InstOp, Nest};
-use litz_ir::schedule::{self, Leaf, Part, Tree};
+use litz_ir::schedule::{Leaf, LocalSpace, Part};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Facts, Sym};
-use std::collections::HashMap;
 
-/// The running value of a reduction: one element for each point in flight.
+/// The accumulator of one reduction or scan of a nest.
 #[derive(Clone)]
 pub(super) struct Accumulator {
+    /// Position of the reduction in the nest's body.
+    inst: usize,
     pub(super) mem: Mem,
     /// Position of the best value, for an arg-reduction.
     pub(super) at: Option<Mem>,
-    /// Tiles it has an element for each point of. They keep their variables wherever they are sunk to. Extents are those
-    /// of the array: whole vectors, so that each row starts with one. Where tiles begin inside the reduction so do all loops
-    /// there, if the tail has loops over the same variables.
-    tiles: Vec<Axis>,
-    /// Outer axes that loops inside the reduction run along: axis, value at the first point, extent.
-    dims: Vec<(Sym, Expr, Expr)>,
+    shape: Shape,
+}
+
+/// Which points accumulators have elements for.
+#[derive(Clone)]
+struct Shape {
+    /// Loops whose variables are coordinates. Their extents are those of the memory: whole vectors, so that each row starts
+    /// with one.
+    loops: Vec<Axis>,
+    /// Further coordinates, of axes that leaves count by different loops.
+    digits: Vec<Digit>,
+}
+
+/// A coordinate `mod(floordiv(axis - first, step), count)`.
+#[derive(Clone)]
+struct Digit {
+    axis: Sym,
+    first: Expr,
+    step: Expr,
+    count: Expr,
+    /// The outermost digit of its axis is below its count as it is.
+    is_outermost: bool,
+}
+
+impl Shape {
+    fn sizes(&self) -> Vec<Expr> {
+        self.loops.iter().map(|axis| axis.extent).chain(self.digits.iter().map(|digit| digit.count)).collect()
+    }
+
+    fn index(&self, leaf: &Leaf, facts: &Facts) -> Vec<Expr> {
+        let along = self.digits.iter().map(|digit| {
+            let value = facts.simplify(bound(leaf, digit.axis).unwrap_or(Expr::zero()) - digit.first);
+            let value = facts.simplify(value.floordiv(digit.step));
+            if digit.is_outermost { value } else { facts.simplify(value.modulo(digit.count)) }
+        });
+        self.loops.iter().map(|axis| Expr::sym(axis.var)).chain(along).collect()
+    }
 }
 
 impl Accumulator {
-    fn extents(&self) -> Vec<Expr> {
-        self.tiles.iter().map(|t| t.extent).chain(self.dims.iter().map(|d| d.2)).collect()
-    }
-
     /// The coordinates of the element for the point at which `leaf` runs.
     pub(super) fn index(&self, leaf: &Leaf, facts: &Facts) -> Vec<Expr> {
-        let along = self.dims.iter().map(|(axis, first, _)| {
-            let value = bound(leaf, *axis).unwrap_or(Expr::zero());
-            facts.simplify(value - *first)
-        });
-        self.tiles.iter().map(|t| Expr::sym(t.var)).chain(along).collect()
-    }
-
-    fn has_tile(&self, var: Sym) -> bool {
-        self.tiles.iter().any(|t| t.var == var)
+        self.shape.index(leaf, facts)
     }
 }
 
 impl<'a> Builder<'a> {
-    /// The accumulator of the reduction at position `at` of `nest`.
-    pub(super) fn accumulator(&self, nest: &'a Nest, at: usize) -> Result<Accumulator, Diag> {
-        self.accumulators
-            .get(&(nest.name.as_str(), at))
-            .cloned()
-            .ok_or_else(|| self.error(format!("{}: its tail comes before its body", nest.name)))
+    /// The accumulator of the reduction at position `inst` of the nest that `run` is a leaf of.
+    pub(super) fn accumulator(&self, run: &Run<'a, '_>, inst: usize) -> Result<Accumulator, Diag> {
+        let found = run.accumulators.iter().find(|accumulator| accumulator.inst == inst);
+        found.cloned().ok_or_else(|| self.error(format!("{} combines before its init", run.nest.name)))
     }
 
-    /// Sets up the accumulators of reductions whose loops begin here: those of leaves below `trees` that bind a
-    /// reduced axis by a loop directly in `trees`, or by none at all.
-    pub(super) fn start_accumulators(
+    /// The accumulators of `nest` in the innermost of its scopes around.
+    pub(super) fn accumulators_around(
+        &self,
+        nest: &'a Nest,
+        env: &Env<'a>,
+    ) -> Result<Vec<Accumulator>, Diag> {
+        if !nest.accumulates() {
+            return Ok(Vec::new());
+        }
+        let depth = self.depth(nest, env)?;
+        Ok(self.accumulators.get(&(nest.name.as_str(), depth)).cloned().unwrap_or_default())
+    }
+
+    /// How many scopes of the accumulators of `nest` there are around the innermost one here.
+    fn depth(&self, nest: &Nest, env: &Env<'a>) -> Result<usize, Diag> {
+        let around = self.scopes(nest, self.below_grid(env)).len();
+        around.checked_sub(1).ok_or_else(|| self.error(format!("{} has no accumulators here", nest.name)))
+    }
+
+    /// Translates a leaf that touches accumulators alone. It runs in those of the tiles held back that they have elements for.
+    pub(super) fn accumulators(
         &mut self,
-        trees: &'a [Tree],
+        leaf: &'a Leaf,
         env: &Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
-        for tree in trees {
-            for (leaf, below) in collect_leaves(std::slice::from_ref(tree)) {
-                let nest = self.nest(leaf)?;
-                let running = running_axes(nest);
-                if running.is_empty() || leaf.part == Part::Tail {
-                    continue;
-                }
-                let is_bound_by =
-                    |var: Sym| leaf.bind.iter().any(|(s, e)| running.contains(s) && e.has_sym(var));
-                let mut around = env.path.iter().rev().take_while(|v| !v.partial);
-                let is_started = around.any(|v| is_bound_by(v.var));
-                // Partial sums are added up in memory: registers are for what runs inside.
-                let (starts, space) = match tree {
-                    Tree::Leaf(_) => (true, Space::Register),
-                    Tree::Loop { kind: schedule::LoopKind::Partial, axis, .. } => {
-                        (is_bound_by(axis.var), Space::Scratch)
-                    }
-                    // A tile is no loop of its own: its accumulators start where the loop below it does.
-                    Tree::Loop { axis, .. } => (is_bound_by(axis.var), Space::Register),
-                };
-                if starts && !is_started {
-                    self.start_nest(nest, leaf, &below, space, env, out)?;
-                }
+        let nest = self.nest(leaf)?;
+        let depth = self.depth(nest, env)?;
+        match leaf.part {
+            Part::Init => self.init(nest, leaf, depth, env, out),
+            Part::Merge => self.merge(nest, leaf, depth, env, out),
+            Part::Whole | Part::Update | Part::Final => {
+                unreachable!("invariant: {} runs instructions", nest.name)
             }
         }
-        Ok(())
     }
 
-    fn start_nest(
+    /// Makes accumulators, each element of which is the identity of its operator.
+    fn init(
         &mut self,
         nest: &'a Nest,
         leaf: &'a Leaf,
-        below: &[Axis],
-        space: Space,
+        depth: usize,
         env: &Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
-        let running = running_axes(nest);
-        let mut outer = Vec::new();
-        for axis in nest.axes.iter().filter(|a| !running.contains(&a.var)) {
-            let Some(value) = bound(leaf, axis.var) else {
-                return Err(self.error(format!("{}: axis {} is not bound", nest.name, axis.var)));
-            };
-            outer.push((axis.var, value));
-        }
-        let varies = |var: Sym| outer.iter().any(|(_, value)| value.has_sym(var));
-        let mut tiles: Vec<Axis> =
-            env.tiles.iter().filter(|t| varies(t.axis.var)).map(TileLoop::in_whole_vectors).collect();
-        let inside: Vec<Axis> = below.iter().filter(|a| varies(a.var)).copied().collect();
-        let is_held_back = |a: &Axis| loop_kind(&self.plan.body, a.var).is_some_and(is_tile);
-        let is_tiled = inside.iter().any(is_held_back) && self.has_same_tail(leaf, &outer);
-        if is_tiled {
-            tiles.extend(inside);
-        }
-        let mut dims = Vec::new();
-        for &(axis, value) in outer.iter().filter(|_| !is_tiled) {
-            let used: Vec<Axis> = below.iter().filter(|a| value.has_sym(a.var)).copied().collect();
-            if used.is_empty() {
-                continue;
-            }
-            let first = value.subst(&|s| used.iter().any(|a| a.var == s).then(Expr::zero));
-            let last = value.subst(&|s| used.iter().find(|a| a.var == s).map(|a| a.extent - 1));
-            dims.push((axis, first, env.facts.simplify((last - first + 1).max(0))));
-        }
-        let mut accumulator = Accumulator { mem: Mem(0), at: None, tiles, dims };
-        let sizes = accumulator.extents();
+        let shape = self.shape(nest, leaf, depth, env);
+        let sizes = shape.sizes();
         let extent = sizes.iter().copied().product::<Expr>();
-        let space = match extent.as_int() {
-            Some(n) if accumulator.dims.is_empty() && !is_tiled && n <= MAX_REGISTER_ELEMENTS => space,
-            _ => Space::Scratch,
+        let space = match self.scopes(nest, self.below_grid(env))[depth].1 {
+            LocalSpace::Register if extent.as_int().is_some_and(|n| n <= MAX_REGISTER_ELEMENTS) => {
+                Space::Register
+            }
+            LocalSpace::Register | LocalSpace::Scratch => Space::Scratch,
+            LocalSpace::Shared => {
+                return Err(self.error(format!("{}: this target has no shared memory", nest.name)));
+            }
         };
-        for (i, inst) in nest.body.iter().enumerate() {
-            let (op, value, is_arg) = match &inst.op {
+        let index = shape.index(leaf, &env.facts);
+        let mut accumulators = Vec::new();
+        for (inst, op) in nest.body.iter().map(|inst| &inst.op).enumerate() {
+            let (op, value, is_arg) = match op {
                 InstOp::Reduce(op, value) | InstOp::Scan { op, value, .. } => (*op, value, false),
                 InstOp::ArgReduce { max: true, value } => (ReduceOp::Max, value, true),
                 InstOp::ArgReduce { max: false, value } => (ReduceOp::Min, value, true),
                 _ => continue,
             };
             let ty = nest.body[value.0 as usize].ty.compute();
-            accumulator.mem = self.local(&format!("{}_acc{i}", nest.name), ty, sizes.clone(), space);
-            accumulator.at =
-                is_arg.then(|| self.local(&format!("{}_at{i}", nest.name), Dtype::I64, sizes.clone(), space));
-            self.fill(&accumulator, op.identity(ty), ty, env, below, leaf, out);
-            self.accumulators.insert((nest.name.as_str(), i), accumulator.clone());
+            let mem = self.local(&format!("{}_acc{inst}", nest.name), ty, sizes.clone(), space);
+            let at = is_arg
+                .then(|| self.local(&format!("{}_at{inst}", nest.name), Dtype::I64, sizes.clone(), space));
+            let mut stmts = Vec::new();
+            for (mem, ty, first) in [(Some(mem), ty, op.identity(ty)), (at, Dtype::I64, Scalar::Int(0))] {
+                let Some(mem) = mem else { continue };
+                let val = self.value(ty);
+                stmts.push(Stmt::Let { val, op: Op::Const(first) });
+                stmts.push(store(mem, index.clone(), val, None));
+            }
+            self.wrap_in_tiles(&mut stmts, env, |tile| leaf.bind.iter().any(|bind| bind.1.has_sym(tile)));
+            out.extend(stmts);
+            accumulators.push(Accumulator { inst, mem, at, shape: shape.clone() });
         }
+        self.accumulators.insert((&nest.name, depth), accumulators);
         Ok(())
     }
 
-    /// Whether the tail of a leaf's nest takes the values `outer` of the outer axes, in terms of the same variables.
-    fn has_same_tail(&self, leaf: &Leaf, outer: &[(Sym, Expr)]) -> bool {
-        collect_leaves(&self.plan.body).into_iter().any(|(tail, _)| {
-            let is_same = |(axis, value): &(Sym, Expr)| bound(tail, *axis) == Some(*value);
-            tail.nest == leaf.nest && tail.part == Part::Tail && outer.iter().all(is_same)
-        })
-    }
-
-    /// Stores the first value into every element of an accumulator.
-    fn fill(
+    /// Combines the accumulators of the innermost scope with those of the next one out.
+    fn merge(
         &mut self,
-        acc: &Accumulator,
-        first: Scalar,
-        ty: Dtype,
-        env: &Env<'a>,
-        below: &[Axis],
-        leaf: &Leaf,
-        out: &mut Vec<Stmt>,
-    ) {
-        let index = acc.index(leaf, &env.facts);
-        let mut stmts = Vec::new();
-        let mut store = |b: &mut Self, mem: Mem, first: Scalar, ty: Dtype| {
-            let val = b.value(ty);
-            stmts.push(Stmt::Let { val, op: Op::Const(first) });
-            stmts.push(store(mem, index.clone(), val, None));
-        };
-        store(self, acc.mem, first, ty);
-        if let Some(at) = acc.at {
-            store(self, at, Scalar::Int(0), Dtype::I64);
-        }
-        // Loops around the fill: those below that span several outer points, and the tiles.
-        let spans = |var: Sym| {
-            let along_dim = |(axis, e): &(Sym, Expr)| e.has_sym(var) && acc.dims.iter().any(|d| d.0 == *axis);
-            acc.has_tile(var) || leaf.bind.iter().any(along_dim)
-        };
-        for axis in below.iter().rev().filter(|a| spans(a.var)) {
-            let kind = match loop_kind(&self.plan.body, axis.var) {
-                Some(schedule::LoopKind::Mma) => LoopKind::Mma,
-                Some(schedule::LoopKind::TileVector { lanes }) => LoopKind::Vector { lanes, copies: 1 },
-                _ => LoopKind::For,
-            };
-            stmts = vec![Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: stmts })];
-        }
-        self.wrap_in_tiles(&mut stmts, env, |tile| acc.has_tile(tile));
-        out.extend(stmts);
-    }
-
-    /// Adds what one iteration of the partial loop `var` reduced to `totals`, the accumulators of the whole.
-    pub(super) fn add_parts(
-        &mut self,
-        var: Sym,
-        body: &'a [Tree],
-        totals: &HashMap<(&'a str, usize), Accumulator>,
+        nest: &'a Nest,
+        leaf: &'a Leaf,
+        depth: usize,
         env: &Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
-        for (leaf, _) in collect_leaves(body).into_iter().filter(|(leaf, _)| leaf.part == Part::Body) {
-            let nest = self.nest(leaf)?;
-            for (i, inst) in nest.body.iter().enumerate() {
-                let op = match inst.op {
-                    InstOp::Reduce(op, _) => op,
-                    InstOp::ArgReduce { .. } => {
-                        return Err(self.error(format!("{}: positions have no partial form", nest.name)));
-                    }
-                    _ => continue,
-                };
-                let (part, total) = match (self.accumulator(nest, i), totals.get(&(nest.name.as_str(), i))) {
-                    (Ok(part), Some(total)) if part.mem != total.mem => (part, total),
-                    _ => return Err(self.error(format!("{}: nothing is reduced along {var}", nest.name))),
-                };
-                let is_tile = |a: &Axis| env.tiles.iter().any(|t| t.axis.var == a.var);
-                if !part.tiles.iter().all(is_tile) {
-                    return Err(
-                        self.error(format!("{}: a product of matrices has no partial form", nest.name))
-                    );
-                }
-                let val = self.value(self.kernel.mems[part.mem].dtype);
-                let mut add = vec![
-                    Stmt::Let { val, op: load(part.mem, part.index(leaf, &env.facts)) },
-                    store(total.mem, total.index(leaf, &env.facts), val, Some(op)),
-                ];
-                self.wrap_in_tiles(&mut add, env, |tile| part.has_tile(tile));
-                out.extend(add);
-            }
+        let of = |depth: Option<usize>| {
+            depth.and_then(|depth| self.accumulators.get(&(nest.name.as_str(), depth)))
+        };
+        let (Some(blocks), Some(totals)) = (of(Some(depth)).cloned(), of(depth.checked_sub(1)).cloned())
+        else {
+            return Err(self.error(format!("{} merges accumulators before their init", nest.name)));
+        };
+        for (block, total) in blocks.iter().zip(&totals) {
+            let InstOp::Reduce(op, _) = nest.body[block.inst].op else {
+                return Err(self.error(format!("{}: positions and scans cannot be merged", nest.name)));
+            };
+            let val = self.value(self.kernel.mems[block.mem].dtype);
+            let mut stmts = vec![
+                Stmt::Let { val, op: load(block.mem, block.index(leaf, &env.facts)) },
+                store(total.mem, total.index(leaf, &env.facts), val, Some(op)),
+            ];
+            self.wrap_in_tiles(&mut stmts, env, |tile| leaf.bind.iter().any(|bind| bind.1.has_sym(tile)));
+            out.extend(stmts);
         }
         Ok(())
+    }
+
+    /// Positions in `path`, without the grid, behind the scopes of a nest's accumulators that are around, outermost first, and
+    /// where these accumulators are to be.
+    fn scopes(&self, nest: &Nest, path: impl Iterator<Item = Axis> + Clone) -> Vec<(usize, LocalSpace)> {
+        let declared = self.plan.locals.iter().filter(|local| local.accumulates() == Some(&nest.name));
+        let is_grid = |var: Sym| self.plan.grid.iter().any(|axis| axis.var == var);
+        let position = |scope: Option<Sym>| match scope.filter(|&var| !is_grid(var)) {
+            None => Some(0),
+            Some(var) => Some(1 + path.clone().position(|axis| axis.var == var)?),
+        };
+        let around = declared.filter_map(|local| Some((position(local.scope)?, local.space)));
+        let mut around: Vec<(usize, LocalSpace)> = around.collect();
+        around.sort_by_key(|scope| scope.0);
+        around
+    }
+
+    /// The loops around that are not of the grid, outermost first.
+    fn below_grid<'e>(&self, env: &'e Env<'a>) -> impl Iterator<Item = Axis> + Clone + use<'e, 'a> {
+        env.path[self.plan.grid.len()..].iter().map(|around| around.axis)
+    }
+
+    /// The leaves of a nest that touch its accumulators in its scope of that depth.
+    fn users(&self, nest: &Nest, depth: usize) -> Vec<&'a Leaf> {
+        let leaves = collect_leaves(&self.plan.body).into_iter().filter(|(leaf, _)| leaf.nest == nest.name);
+        let touches = |(leaf, path): &(&'a Leaf, Vec<Axis>)| {
+            let innermost = self.scopes(nest, path.iter().copied()).len().checked_sub(1);
+            innermost == Some(depth) || leaf.part == Part::Merge && innermost == Some(depth + 1)
+        };
+        leaves.filter(touches).map(|(leaf, _)| leaf).collect()
+    }
+
+    /// The shape of the accumulators that `leaf`, an `init`, makes: they have elements for the points of tiles held back and
+    /// of loops within their scope. Coordinates are loops where all leaves count the axes by the same ones.
+    fn shape(&self, nest: &'a Nest, leaf: &'a Leaf, depth: usize, env: &Env<'a>) -> Shape {
+        let outside = self.scopes(nest, self.below_grid(env))[depth].0;
+        let path = &env.path[self.plan.grid.len()..];
+        let users = self.users(nest, depth);
+        let values = || leaf.bind.iter().copied();
+        let varies = |var: Sym| values().any(|(_, value)| value.has_sym(var));
+        // Of a tile whose points run one by one, each makes its own.
+        let around: Vec<Sym> = env.path.iter().map(|around| around.axis.var).collect();
+        // The last iteration of a loop around may have fewer points than the others.
+        let longest = |axis: Axis| Axis { extent: env.facts.largest(axis.extent, &around), ..axis };
+        let spanned = path.iter().enumerate().filter_map(|(at, around)| {
+            let held = env.tiles.iter().find(|tile| tile.axis.var == around.axis.var);
+            held.map(TileLoop::in_whole_vectors)
+                .or((at >= outside && !around.is_tile).then_some(around.axis))
+                .filter(|axis| varies(axis.var))
+                .map(longest)
+        });
+        let is_same = |(axis, value)| users.iter().all(|user| bound(user, axis) == Some(value));
+        let is_loop = |axis: &Axis| values().filter(|(_, value)| value.has_sym(axis.var)).all(is_same);
+        let (loops, counted): (Vec<Axis>, Vec<Axis>) = spanned.partition(is_loop);
+        let mut digits = Vec::new();
+        for axis in nest.kept_apart() {
+            let value =
+                bound(leaf, axis.var).filter(|value| counted.iter().any(|axis| value.has_sym(axis.var)));
+            let Some(value) = value else { continue };
+            let region = Region::of(value, &counted, &env.facts).unwrap_or(Region::whole(axis.extent));
+            let steps = region.steps.iter().enumerate();
+            digits.extend(steps.map(|(at, &(step, count))| Digit {
+                axis: axis.var,
+                first: region.base,
+                step,
+                count,
+                is_outermost: at == 0,
+            }));
+        }
+        Shape { loops, digits }
     }
 }
 
 /// A store into an accumulator: of this point alone, so unguarded.
 pub(super) fn store(mem: Mem, index: Vec<Expr>, value: Val, combine: Option<ReduceOp>) -> Stmt {
     Stmt::Store { mem, index, value, combine, guard: Vec::new(), atomic: false }
-}
-
-/// Axes along which the nest keeps a running value: the reduced ones, and that of a scan.
-fn running_axes(nest: &Nest) -> Vec<Sym> {
-    let scans = nest.body.iter().filter_map(|i| match i.op {
-        InstOp::Scan { axis, .. } => Some(axis),
-        _ => None,
-    });
-    nest.reduced.iter().map(|a| a.var).chain(scans).collect()
 }

@@ -1,6 +1,6 @@
 //! Leaves of the plan's tree to straight-line statements.
 
-use super::accumulator::store;
+use super::accumulator::{Accumulator, store};
 use super::{Builder, Env, bound, load};
 use crate::access::flatten;
 use litz_analysis::collisions::colliding_axes;
@@ -13,8 +13,10 @@ use std::collections::HashMap;
 
 /// A leaf on its way to statements.
 pub(super) struct Run<'a, 'e> {
-    leaf: &'a Leaf,
+    pub(super) leaf: &'a Leaf,
     pub(super) nest: &'a Nest,
+    /// The accumulators of the nest in the innermost scope around.
+    pub(super) accumulators: Vec<Accumulator>,
     pub(super) facts: &'e Facts,
     /// Guards for axes no loop keeps in range.
     guard: Vec<Rel>,
@@ -71,8 +73,16 @@ impl<'a> Builder<'a> {
     fn leaf(&mut self, leaf: &'a Leaf, env: &Env<'a>, line: &mut Line) -> Result<(), Diag> {
         let nest = self.nest(leaf)?;
         let guard = self.guards(leaf, nest, env)?;
-        let mut run =
-            Run { leaf, nest, facts: &env.facts, guard, values: HashMap::new(), renamed: HashMap::new() };
+        let accumulators = self.accumulators_around(nest, env)?;
+        let mut run = Run {
+            leaf,
+            nest,
+            accumulators,
+            facts: &env.facts,
+            guard,
+            values: HashMap::new(),
+            renamed: HashMap::new(),
+        };
         let mut wanted = wanted(nest, leaf.part);
         if let Some(block) = leaf.block {
             let place = places(nest);
@@ -120,7 +130,7 @@ impl<'a> Builder<'a> {
         for axis in nest.all_axes() {
             let is_reduced = nest.reduced.contains(axis);
             let Some(value) = bound(leaf, axis.var) else {
-                if leaf.part == Part::Tail && is_reduced {
+                if leaf.part == Part::Final && is_reduced {
                     continue;
                 }
                 return Err(self.error(format!("{}: axis {} is not bound", nest.name, axis.var)));
@@ -129,7 +139,7 @@ impl<'a> Builder<'a> {
             if env.has_clipped(nest, axis.var) || env.facts.known(&in_range) == Known::Yes {
                 continue;
             }
-            if is_reduced && leaf.part == Part::Body {
+            if is_reduced && leaf.part == Part::Update {
                 return Err(
                     self.error(format!("{}: reduced axis {} may leave its range", nest.name, axis.var))
                 );
@@ -183,9 +193,9 @@ impl<'a> Builder<'a> {
             }
             InstOp::Bind { sym, value, extent } => self.bind(*sym, run.values[value], *extent, run, line),
             InstOp::Reduce(op, v) => {
-                let acc = self.accumulator(run.nest, i)?;
+                let acc = self.accumulator(run, i)?;
                 let index = acc.index(run.leaf, run.facts);
-                if run.leaf.part == Part::Tail {
+                if run.leaf.part == Part::Final {
                     return Ok(self.define(ty, load(acc.mem, index), line));
                 }
                 let value = run.values[v];
@@ -193,10 +203,10 @@ impl<'a> Builder<'a> {
                 value
             }
             InstOp::ArgReduce { max, value } => {
-                let acc = self.accumulator(run.nest, i)?;
+                let acc = self.accumulator(run, i)?;
                 let at = acc.at.expect("invariant: an arg-reduction has a position");
                 let index = acc.index(run.leaf, run.facts);
-                if run.leaf.part == Part::Tail {
+                if run.leaf.part == Part::Final {
                     return Ok(self.define(ty, load(at, index), line));
                 }
                 let coords: Vec<Expr> = run.nest.reduced.iter().map(|a| run.expr(Expr::sym(a.var))).collect();
@@ -207,7 +217,7 @@ impl<'a> Builder<'a> {
                 value
             }
             InstOp::Scan { op, value, .. } => {
-                let acc = self.accumulator(run.nest, i)?;
+                let acc = self.accumulator(run, i)?;
                 let index = acc.index(run.leaf, run.facts);
                 line.stmts.push(store(acc.mem, index.clone(), run.values[value], Some(*op)));
                 self.define(ty, load(acc.mem, index), line)
@@ -317,22 +327,23 @@ fn wanted(nest: &Nest, part: Part) -> Vec<bool> {
     let mut wanted = vec![false; nest.body.len()];
     for (i, inst) in nest.body.iter().enumerate().rev() {
         let root = match &inst.op {
-            InstOp::Reduce(..) | InstOp::ArgReduce { .. } => part != Part::Tail,
+            InstOp::Reduce(..) | InstOp::ArgReduce { .. } => part != Part::Final,
             InstOp::Store { .. } => match part {
                 Part::Whole => true,
-                Part::Body => !after[i],
-                Part::Tail => reduces && after[i],
+                Part::Update => !after[i],
+                Part::Final => reduces && after[i],
+                Part::Init | Part::Merge => false,
             },
             // A check happens where the values it guards do.
-            InstOp::Bind { .. } => part != Part::Tail,
+            InstOp::Bind { .. } => part != Part::Final,
             _ => false,
         };
         if !(wanted[i] || root) {
             continue;
         }
         wanted[i] = true;
-        // A tail reads the accumulator: what was reduced is done with.
-        if part == Part::Tail && inst.op.is_reduction() {
+        // What was reduced is in the accumulator.
+        if part == Part::Final && inst.op.is_reduction() {
             continue;
         }
         want_operands(nest, i, &inst.op.operands(), &mut wanted);

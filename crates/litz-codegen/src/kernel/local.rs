@@ -56,8 +56,9 @@ impl<'a> Builder<'a> {
     pub(super) fn declare_locals(&mut self, facts: &Facts) -> Result<(), Diag> {
         let leaves = leaves_in_loops(&self.plan.body);
         for plan in &self.plan.locals {
-            let Some(&buf) = self.names.bufs.get(plan.buf.as_str()) else {
-                return Err(self.error(format!("no buffer {}", plan.buf)));
+            let Some(name) = plan.buffer() else { continue };
+            let Some(&buf) = self.names.bufs.get(name) else {
+                return Err(self.error(format!("no buffer {name}")));
             };
             let data = &self.loops.bufs[buf];
             let stores = self.stores_to(buf, plan.scope, &leaves, facts)?;
@@ -112,7 +113,7 @@ impl<'a> Builder<'a> {
                     Some(_) | None => 0,
                 };
                 // Points of a tile are in flight together, wherever its loop stands.
-                let is_inside = |at: usize, kind: LoopKind| at >= outside || is_tile(kind);
+                let is_inside = |at: usize, kind: LoopKind| at >= outside || kind.is_tile();
                 let inside = path.iter().enumerate().filter(|(at, (kind, _))| is_inside(*at, *kind));
                 let inside: Vec<Axis> = inside.map(|(_, (_, axis))| *axis).collect();
                 let (bind, inner) = inner_axes(leaf, nest, &inside, &facts);
@@ -247,19 +248,6 @@ fn largest(region: Region, loops: &[Sym], facts: &Facts) -> Option<Region> {
         |count: Expr| Some(facts.largest(count, loops)).filter(|e| !loops.iter().any(|&s| e.has_sym(s)));
     let steps = region.steps.into_iter().map(|(step, n)| Some((step, count(n)?))).collect::<Option<_>>()?;
     Some(Region { steps, ..region })
-}
-
-/// Whether a loop is held back for the leaves below it.
-pub(super) fn is_tile(kind: LoopKind) -> bool {
-    match kind {
-        LoopKind::Tile | LoopKind::TileVector { .. } | LoopKind::Mma => true,
-        LoopKind::For
-        | LoopKind::Partial
-        | LoopKind::Unroll
-        | LoopKind::Vector { .. }
-        | LoopKind::Thread
-        | LoopKind::Warp => false,
-    }
 }
 
 /// Extents of an array in scratch memory: its rows take an odd number of cache lines, so that elements below each other

@@ -1,10 +1,10 @@
-//! Loops of the plan's tree to loops of the kernel: tiles held back, ends clipped, parts added up.
+//! Translates loops of the plan's tree to loops of the kernel: tiles are held back, and ends clipped.
 
-use super::{Builder, Env, TileLoop, collect_leaves};
+use super::{Around, Builder, Env, TileLoop, collect_leaves};
 use litz_ir::Diag;
 use litz_ir::kernel::{Loop, LoopKind, Stmt};
 use litz_ir::loops::Axis;
-use litz_ir::schedule::{self, Leaf, Tree};
+use litz_ir::schedule::{self, Leaf, Part, Tree};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
 /// How far a loop may run before a leaf below leaves its nest's domain.
@@ -15,7 +15,7 @@ struct Clip<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Translates trees in order, appending to `out`. Adjacent leaves share one run of loops.
+    /// Translates trees in order, appending to `out`. Adjacent leaves that run instructions share one run of loops.
     pub(super) fn block(
         &mut self,
         trees: &'a [Tree],
@@ -25,7 +25,11 @@ impl<'a> Builder<'a> {
         let mut leaves: Vec<&'a Leaf> = Vec::new();
         for tree in trees {
             match tree {
-                Tree::Leaf(leaf) => leaves.push(leaf),
+                Tree::Leaf(leaf) if leaf.part.runs_instructions() => leaves.push(leaf),
+                Tree::Leaf(leaf) => {
+                    self.leaves(&std::mem::take(&mut leaves), env, out)?;
+                    self.accumulators(leaf, env, out)?;
+                }
                 Tree::Loop { kind, axis, body } => {
                     self.leaves(&std::mem::take(&mut leaves), env, out)?;
                     self.tree_loop(*kind, *axis, body, env, out)?;
@@ -55,7 +59,6 @@ impl<'a> Builder<'a> {
         }
         let limit = clip.map(|c| c.limit);
         let tile = match kind {
-            K::Partial => return self.partial_loop(axis, limit, body, inner, out),
             K::For => return self.plain_loop(LoopKind::For, axis, limit, body, inner, out),
             K::Vector { lanes, copies } => {
                 return self.plain_loop(LoopKind::Vector { lanes, copies }, axis, limit, body, inner, out);
@@ -102,7 +105,8 @@ impl<'a> Builder<'a> {
             None => {
                 // One point at a time. Tiles held back from outside stay outside of their leaves.
                 let axis = Axis { var: axis.var, extent: remaining };
-                self.repeat(LoopKind::For, axis, remaining.max(Expr::zero()), body, inner, &mut other)?;
+                let around = Around { axis, is_tile: tile.is_some() };
+                self.repeat(LoopKind::For, around, remaining.max(Expr::zero()), body, inner, &mut other)?;
             }
         }
         out.push(Stmt::If { cond: vec![Rel::le(Expr::int(extent), remaining)], then, other });
@@ -119,45 +123,23 @@ impl<'a> Builder<'a> {
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
         let axis = clipped(axis, limit, &inner.facts);
-        self.repeat(kind, axis, axis.extent, body, inner, out)
+        self.repeat(kind, Around { axis, is_tile: false }, axis.extent, body, inner, out)
     }
 
-    /// The loop along `axis`, whose variable stays below `bound`.
+    /// The loop `around` a body, whose variable stays below `bound`.
     fn repeat(
         &mut self,
         kind: LoopKind,
-        axis: Axis,
+        around: Around,
         bound: Expr,
         body: &'a [Tree],
         mut inner: Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
-        inner.enter(axis, bound, false);
+        inner.enter(around, bound);
         let mut stmts = Vec::new();
-        self.start_accumulators(body, &inner, &mut stmts)?;
         self.block(body, &inner, &mut stmts)?;
-        out.push(repeated(kind, axis, stmts));
-        Ok(())
-    }
-
-    /// A loop whose iterations reduce into accumulators of their own.
-    fn partial_loop(
-        &mut self,
-        axis: Axis,
-        limit: Option<Expr>,
-        body: &'a [Tree],
-        mut inner: Env<'a>,
-        out: &mut Vec<Stmt>,
-    ) -> Result<(), Diag> {
-        let axis = clipped(axis, limit, &inner.facts);
-        inner.enter(axis, axis.extent, true);
-        let totals = self.accumulators.clone();
-        let mut stmts = Vec::new();
-        self.start_accumulators(body, &inner, &mut stmts)?;
-        self.block(body, &inner, &mut stmts)?;
-        self.add_parts(axis.var, body, &totals, &inner, &mut stmts)?;
-        self.accumulators = totals;
-        out.push(Stmt::Loop(Loop { kind: LoopKind::For, var: axis.var, extent: axis.extent, body: stmts }));
+        out.push(repeated(kind, around.axis, stmts));
         Ok(())
     }
 
@@ -180,11 +162,10 @@ impl<'a> Builder<'a> {
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
         let Some(kind) = tile else {
-            return self.repeat(LoopKind::Unroll, axis, extent, body, inner, out);
+            return self.repeat(LoopKind::Unroll, Around { axis, is_tile: false }, extent, body, inner, out);
         };
-        inner.enter(axis, extent, false);
+        inner.enter(Around { axis, is_tile: true }, extent);
         inner.tiles.push(TileLoop { kind, axis, extent });
-        self.start_accumulators(body, &inner, out)?;
         self.block(body, &inner, out)
     }
 
@@ -194,6 +175,10 @@ impl<'a> Builder<'a> {
         let mut facts = env.facts.clone();
         facts.declare_index(axis.var, axis.extent);
         for (leaf, below) in collect_leaves(body) {
+            // Accumulators have elements for whole vectors and tiles.
+            if leaf.part == Part::Init {
+                continue;
+            }
             let nest = self.nest(leaf)?;
             for &(nest_axis, value) in &leaf.bind {
                 let Some(extent) = nest.all_axes().find(|a| a.var == nest_axis).map(|a| a.extent) else {

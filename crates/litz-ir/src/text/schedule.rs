@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use crate::diag::Diags;
 use crate::loops::Axis;
 use crate::schedule::{
-    Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
+    Block, Holds, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
 };
 use crate::text::cursor::{Cursor, Result, parse_whole};
 use crate::text::lexer::TokenKind;
@@ -51,8 +51,12 @@ fn write_kernel(f: &mut Formatter, plan: &KernelPlan) -> fmt::Result {
     if has_grid {
         writeln!(f, "    }}")?;
     }
-    for Local { buf, scope, space } in &plan.locals {
-        write!(f, "    {} {}", space.name(), Name(buf))?;
+    for Local { holds, scope, space } in &plan.locals {
+        write!(f, "    {} ", space.name())?;
+        match holds {
+            Holds::Buffer(buf) => write!(f, "{}", Name(buf))?,
+            Holds::Accumulator(nest) => write!(f, "accumulator of {}", Name(nest))?,
+        }
         if let Some(scope) = scope {
             write!(f, " in {scope}")?;
         }
@@ -97,7 +101,6 @@ fn write_lanes(f: &mut Formatter, kind: LoopKind) -> fmt::Result {
         LoopKind::Vector { lanes, copies: 1 } | LoopKind::TileVector { lanes } => write!(f, " by {lanes}"),
         LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}"),
         LoopKind::For
-        | LoopKind::Partial
         | LoopKind::Unroll
         | LoopKind::Tile
         | LoopKind::Thread
@@ -111,7 +114,6 @@ impl LoopKind {
     pub fn keyword(self) -> &'static str {
         match self {
             LoopKind::For => "for",
-            LoopKind::Partial => "partial",
             LoopKind::Unroll => "unroll",
             LoopKind::Vector { .. } => "vector",
             LoopKind::Tile | LoopKind::TileVector { .. } => "tile",
@@ -144,11 +146,9 @@ impl Display for Leaf {
         } else {
             Quoted(&self.nest).fmt(f)?;
         }
-        f.write_str(match self.part {
-            Part::Whole => "",
-            Part::Body => ".body",
-            Part::Tail => ".tail",
-        })?;
+        if let Some(part) = self.part.name() {
+            write!(f, ".{part}")?;
+        }
         if !self.bind.is_empty() {
             f.write_str(" [")?;
             commas(f, &self.bind, |f, (axis, value)| write!(f, "{axis} = {value}"))?;
@@ -259,9 +259,16 @@ fn kernel(cx: &mut Cursor, at: &mut Positions) -> Result<KernelPlan> {
     }
     while let Some(space) = local_space(cx) {
         cx.take();
-        let buf = cx.name("a buffer name")?;
+        let is_accumulator = cx.is("accumulator") && cx.second_is("of");
+        let holds = if is_accumulator {
+            cx.take();
+            cx.take();
+            Holds::Accumulator(cx.name("a nest name")?)
+        } else {
+            Holds::Buffer(cx.name("a buffer name")?)
+        };
         let scope = if cx.eat("in") { Some(cx.sym()?) } else { None };
-        plan.locals.push(Local { buf, scope, space });
+        plan.locals.push(Local { holds, scope, space });
     }
     cx.expect("}")?;
     Ok(plan)
@@ -283,7 +290,7 @@ fn trees(cx: &mut Cursor, at: &mut Positions) -> Result<Vec<Tree>> {
 
 fn tree(cx: &mut Cursor, at: &mut Positions) -> Result<Tree> {
     let keyword = cx.peek_text();
-    if !["for", "partial", "unroll", "vector", "tile", "thread", "warp", "mma"].contains(&keyword) {
+    if !["for", "unroll", "vector", "tile", "thread", "warp", "mma"].contains(&keyword) {
         at.leaves.push(cx.position());
         return leaf(cx).map(Tree::Leaf);
     }
@@ -304,7 +311,6 @@ fn loop_head(cx: &mut Cursor, keyword: &str) -> Result<(Axis, LoopKind)> {
     let axis = cx.axis()?;
     let kind = match keyword {
         "for" => LoopKind::For,
-        "partial" => LoopKind::Partial,
         "unroll" => LoopKind::Unroll,
         "vector" => {
             let (lanes, copies) = cx.lanes()?;
@@ -322,7 +328,7 @@ fn loop_head(cx: &mut Cursor, keyword: &str) -> Result<(Axis, LoopKind)> {
 fn leaf(cx: &mut Cursor) -> Result<Leaf> {
     let (nest, part) = if cx.peek().kind == TokenKind::Str {
         let nest = cx.string()?;
-        let part = if cx.eat(".") { Some(cx.word("body or tail")?.to_owned()) } else { None };
+        let part = if cx.eat(".") { Some(cx.word("init, update, merge or final")?.to_owned()) } else { None };
         (nest, part)
     } else {
         let word = cx.word("a loop or a nest")?;
@@ -331,12 +337,11 @@ fn leaf(cx: &mut Cursor) -> Result<Leaf> {
             None => (word.to_owned(), None),
         }
     };
-    let part = match part.as_deref() {
-        None => Part::Whole,
-        Some("body") => Part::Body,
-        Some("tail") => Part::Tail,
-        Some(other) => return Err(cx.error("syntax", format!("expected body or tail, found `{other}`"))),
-    };
+    let named = Part::ALL.into_iter().find(|known| known.name() == part.as_deref());
+    let part = named.ok_or_else(|| {
+        let found = part.unwrap_or_default();
+        cx.error("syntax", format!("expected init, update, merge or final, found `{found}`"))
+    })?;
     let pair = |cx: &mut Cursor| {
         let axis = cx.sym()?;
         cx.expect("=")?;

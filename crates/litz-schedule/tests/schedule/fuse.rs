@@ -6,10 +6,8 @@ use litz_schedule::NoFuse;
 
 /// Names of the nests of a kernel.
 fn nests(plan: &KernelPlan) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    plan.body.iter().for_each(|t| t.each_leaf(&mut |l| names.push(&l.nest)));
+    let mut names = plan.nests();
     names.sort();
-    names.dedup();
     names
 }
 

@@ -4,7 +4,7 @@
 use litz_analysis::legality;
 use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{
-    KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
+    Holds, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
 };
 use litz_sym::{Expr, Sym};
 use litz_testing::choices::Choices;
@@ -154,7 +154,7 @@ impl Planner<'_, '_, '_> {
         if group.len() == 1 {
             while let [Tree::Loop { kind: LoopKind::For, axis, body: inner }] = body.as_mut_slice() {
                 let is_outer =
-                    !inner.iter().any(|tree| matches!(tree, Tree::Leaf(leaf) if leaf.part == Part::Body))
+                    !inner.iter().any(|tree| matches!(tree, Tree::Leaf(leaf) if leaf.part == Part::Update))
                         && self.runs_apart(group[0], axis.var, inner);
                 if !is_outer {
                     break;
@@ -168,7 +168,15 @@ impl Planner<'_, '_, '_> {
         let locals = self.locals(group, &shared);
         let grid: Vec<Axis> = shared.drain(..taken).map(|(_, axis)| axis).collect();
         let body = wrap(shared, body);
-        KernelPlan { name, at_load: false, grain: 1 + self.choices.below(3) as u64, grid, body, locals }
+        let grain = 1 + self.choices.below(3) as u64;
+        let mut plan = KernelPlan { name, at_load: false, grain, grid, body, locals };
+        litz_schedule::place_accumulators(&mut plan, self.loops);
+        for local in &mut plan.locals {
+            if self.choices.once_in(4) {
+                local.space = self.choices.pick(&[LocalSpace::Scratch, LocalSpace::Register]);
+            }
+        }
+        plan
     }
 
     /// Whether the points of loop `var` of the nest are independent: it runs along an axis neither reduced nor scanned.
@@ -230,10 +238,10 @@ impl Planner<'_, '_, '_> {
             let rows: Bind = row.iter().map(|&row| (nest.axes[0].var, row)).collect();
             let own = nest.all_axes().nth(1).expect("one axis beside the row").var;
             let bind: Bind = rows.iter().copied().chain([(own, value)]).collect();
-            let part = if nest.reduced.is_empty() { Part::Whole } else { Part::Body };
+            let part = if nest.reduced.is_empty() { Part::Whole } else { Part::Update };
             leaves.push(leaf(nest, part, bind));
-            if part == Part::Body {
-                tails.push(leaf(nest, Part::Tail, rows));
+            if part == Part::Update {
+                tails.push(leaf(nest, Part::Final, rows));
             }
         }
         let loops = self.kinds(&axes);
@@ -287,14 +295,14 @@ impl Planner<'_, '_, '_> {
             self.no_tiles.extend(axes.iter().map(|axis| axis.var));
             reduced.extend(axes);
         }
-        let mut partial = None;
+        let mut blocks = None;
         if inside.is_empty()
             && !has_positions
             && nest.reduced.len() == 1
             && reduced.len() == 2
             && self.choices.once_in(2)
         {
-            partial = Some((LoopKind::Partial, reduced.remove(0)));
+            blocks = Some(reduced.remove(0));
         }
         // They follow the outermost reduced loop, where the running values begin, and keep their order.
         let mut axes = reduced;
@@ -308,10 +316,16 @@ impl Planner<'_, '_, '_> {
             around.iter().map(|axis| (self.kind(*axis, false, false), *axis)).collect();
         let was_in_vector = self.in_vector;
         let inner = self.kinds(&axes);
-        let body = wrap(partial.into_iter().chain(inner).collect(), vec![leaf(nest, Part::Body, bind)]);
+        let kept = bind.iter().filter(|(axis, _)| !nest.is_running(*axis)).copied().collect();
+        let merge = leaf(nest, Part::Merge, kept);
+        let mut body = wrap(inner, vec![leaf(nest, Part::Update, bind)]);
+        if let Some(axis) = blocks {
+            body.push(merge);
+            body = vec![Tree::Loop { kind: LoopKind::For, axis, body }];
+        }
         self.in_vector = was_in_vector;
         let tail_loops = self.kinds(&tail_only);
-        let tail = wrap(tail_loops, vec![leaf(nest, Part::Tail, tail_bind)]);
+        let tail = wrap(tail_loops, vec![leaf(nest, Part::Final, tail_bind)]);
         self.in_vector = was_in_vector;
         wrap(std::mem::take(&mut loops), body.into_iter().chain(tail).collect())
     }
@@ -362,7 +376,8 @@ impl Planner<'_, '_, '_> {
                     at => Some(scopes[at - 1]),
                 };
                 let space = self.choices.pick(&[LocalSpace::Scratch, LocalSpace::Register]);
-                locals.push(Local { buf: self.loops.bufs[buf].name.clone(), scope, space });
+                let holds = Holds::Buffer(self.loops.bufs[buf].name.clone());
+                locals.push(Local { holds, scope, space });
             }
         }
         locals
@@ -394,7 +409,8 @@ impl Planner<'_, '_, '_> {
         let mut open: Vec<Place> = Vec::new();
         let (mut end, mut places) = (Expr::zero(), Vec::new());
         for (buf, data) in self.loops.bufs.iter().filter(|(_, data)| data.kind == BufKind::Temp) {
-            let is_local = plans.iter().any(|plan| plan.locals.iter().any(|local| local.buf == data.name));
+            let is_local =
+                plans.iter().any(|plan| plan.locals.iter().any(|local| local.buffer() == Some(&data.name)));
             let mut held = vec![&data.name];
             while let Some(next) = reuses.iter().find(|reuse| reuse.from == **held.last().expect("one")) {
                 held.push(&next.to);

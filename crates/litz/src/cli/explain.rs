@@ -73,16 +73,8 @@ fn steps(steps: &[&Step]) -> Table {
     for step in steps {
         match step {
             Step::Kernel(plan) => {
-                let mut nests: Vec<&str> = Vec::new();
-                plan.body.iter().for_each(|t| {
-                    t.each_leaf(&mut |leaf| {
-                        if !nests.contains(&leaf.nest.as_str()) {
-                            nests.push(&leaf.nest);
-                        }
-                    });
-                });
                 let grid: Vec<String> = plan.grid.iter().map(|a| a.extent.to_string()).collect();
-                table.row([plan.name.clone(), grid.join(" x "), nests.join(" ")]);
+                table.row([plan.name.clone(), grid.join(" x "), plan.nests().join(" ")]);
             }
             Step::Extern { name, .. } => table.row([name.clone(), "call".to_owned(), String::new()]),
         }
@@ -181,7 +173,7 @@ fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
         .steps
         .iter()
         .map(|s| match s {
-            Step::Kernel(plan) => plan.locals.len(),
+            Step::Kernel(plan) => plan.locals.iter().filter(|local| local.buffer().is_some()).count(),
             Step::Extern { .. } => 0,
         })
         .sum();

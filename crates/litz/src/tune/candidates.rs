@@ -3,7 +3,7 @@
 
 use litz_ir::loops::{Loops, Stmt};
 use litz_ir::program::{self, Program};
-use litz_ir::schedule::{KernelPlan, Part, Schedule, Step};
+use litz_ir::schedule::{KernelPlan, Schedule, Step};
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_schedule::Heuristics;
 
@@ -81,21 +81,17 @@ pub fn launched(program: &Program) -> impl Iterator<Item = &str> {
 }
 
 fn work(loops: &Loops, plan: &KernelPlan) -> f64 {
-    let mut nests: Vec<String> = covered(plan).into_iter().map(|(nest, _)| nest).collect();
-    nests.dedup();
-    let all = loops.stmts.iter().flat_map(Stmt::nests).filter(|nest| nests.contains(&nest.name));
+    let nests = covered(plan);
+    let all = loops.stmts.iter().flat_map(Stmt::nests).filter(|nest| nests.contains(&nest.name.as_str()));
     let points = |nest: &litz_ir::loops::Nest| -> f64 {
         nest.all_axes().map(|axis| loops.facts.hint(axis.extent).unwrap_or(1).max(1) as f64).product()
     };
     all.map(|nest| points(nest) * nest.body.len() as f64).sum()
 }
 
-/// The statements, and parts of them, that a kernel runs, in an order that does not depend on its loops.
-fn covered(plan: &KernelPlan) -> Vec<(String, Part)> {
-    let mut covered = Vec::new();
-    plan.body
-        .iter()
-        .for_each(|tree| tree.each_leaf(&mut |leaf| covered.push((leaf.nest.clone(), leaf.part))));
+/// The statements that a kernel runs, in an order that does not depend on its loops.
+fn covered(plan: &KernelPlan) -> Vec<&str> {
+    let mut covered = plan.nests();
     covered.sort_unstable();
     covered
 }
