@@ -54,7 +54,11 @@ impl Checker<'_> {
                 | Stmt::Store { mem, index, guard, .. }
                 | Stmt::MulAdd { mem, index, guard, .. } => self.check(*mem, index, guard, &mut out),
                 Stmt::ArgStore { best, index, .. } => self.check(*best, index, &mut Vec::new(), &mut out),
-                Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => {}
+                Stmt::Loop(_)
+                | Stmt::If { .. }
+                | Stmt::Let { .. }
+                | Stmt::Bind { .. }
+                | Stmt::Prefetch { .. } => {}
             }
             out.push(stmt);
         }

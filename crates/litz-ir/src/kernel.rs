@@ -164,6 +164,20 @@ pub enum Stmt {
         /// All must hold for the store to happen.
         guard: Vec<Rel>,
     },
+    /// `prefetch m[index]` or `prefetch m[index] ahead 2048`, where all `guard`s hold: a hint that what is near the element,
+    /// or so many elements after it, is read soon. It changes no result, and there need not be such an element. In a vector
+    /// loop the first of the lanes that run at once speaks for all, and where several iterations of written-out loops mean
+    /// the same element, the first of them.
+    Prefetch {
+        /// Memory that is read soon.
+        mem: Mem,
+        /// Coordinates.
+        index: Vec<Expr>,
+        /// Elements from there on, apart from the coordinates: those may be of an access, whose address serves both.
+        ahead: u32,
+        /// All must hold for the hint to be given.
+        guard: Vec<Rel>,
+    },
     /// `best[index], at[index] argmax= %v, position`: keeps the first largest (smallest) value and its position;
     /// NaN beats every number.
     ArgStore {
@@ -347,6 +361,7 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => [&[], &[]],
         }
     }
@@ -360,6 +375,7 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => Vec::new(),
         }
     }
@@ -372,7 +388,7 @@ impl Stmt {
                 std::slice::from_ref(value)
             }
             Stmt::MulAdd { factors, .. } => factors,
-            Stmt::Loop(_) | Stmt::If { .. } => &[],
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Prefetch { .. } => &[],
         }
     }
 
@@ -384,7 +400,7 @@ impl Stmt {
                 std::slice::from_mut(value)
             }
             Stmt::MulAdd { factors, .. } => factors,
-            Stmt::Loop(_) | Stmt::If { .. } => &mut [],
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Prefetch { .. } => &mut [],
         }
     }
 
@@ -398,6 +414,7 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => None,
         }
     }
@@ -409,7 +426,11 @@ impl Stmt {
                 [Some((*mem, &index[..])), None]
             }
             Stmt::ArgStore { best, at, index, .. } => [Some((*best, &index[..])), Some((*at, &index[..]))],
-            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => [None, None],
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Prefetch { .. } => [None, None],
         };
         stored.into_iter().flatten()
     }
@@ -424,7 +445,8 @@ impl Stmt {
         let mems = match self {
             Stmt::Let { op: Op::Load { mem, .. }, .. }
             | Stmt::Store { mem, .. }
-            | Stmt::MulAdd { mem, .. } => [Some(mem), None],
+            | Stmt::MulAdd { mem, .. }
+            | Stmt::Prefetch { mem, .. } => [Some(mem), None],
             Stmt::ArgStore { best, at, .. } => [Some(best), Some(at)],
             Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => [None, None],
         };
@@ -444,9 +466,9 @@ impl Stmt {
                 Op::Const(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => Vec::new(),
             },
             Stmt::Bind { extent, .. } => vec![*extent],
-            Stmt::Store { index, guard, .. } | Stmt::MulAdd { index, guard, .. } => {
-                [&index[..], &sides(guard)].concat()
-            }
+            Stmt::Store { index, guard, .. }
+            | Stmt::MulAdd { index, guard, .. }
+            | Stmt::Prefetch { index, guard, .. } => [&index[..], &sides(guard)].concat(),
             Stmt::ArgStore { index, position, .. } => [&index[..], &[*position]].concat(),
         }
     }

@@ -268,6 +268,11 @@ impl Machine<'_, '_> {
                     self.store(*at, index, Bits::from(position as u64))?;
                 }
             }
+            Node::Prefetch { index, guard } => {
+                if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
+                    self.index(index)?;
+                }
+            }
         }
         Ok(())
     }

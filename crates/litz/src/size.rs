@@ -57,6 +57,7 @@ fn written_out(stmts: &[Stmt]) -> u64 {
         | Stmt::Bind { .. }
         | Stmt::Store { .. }
         | Stmt::MulAdd { .. }
+        | Stmt::Prefetch { .. }
         | Stmt::ArgStore { .. } => 1,
     };
     stmts.iter().map(inside).fold(0, u64::saturating_add)

@@ -68,7 +68,7 @@ fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -
         Stmt::If { then, other, .. } => !(then.is_empty() && other.is_empty()),
         Stmt::Let { val, .. } => used[val.index()],
         Stmt::Bind { .. } => true,
-        Stmt::Store { mem, .. } | Stmt::MulAdd { mem, .. } => !dead_mem(*mem),
+        Stmt::Store { mem, .. } | Stmt::MulAdd { mem, .. } | Stmt::Prefetch { mem, .. } => !dead_mem(*mem),
         Stmt::ArgStore { at, .. } => !dead_mem(*at),
     });
     removed || stmts.len() != before

@@ -53,6 +53,7 @@ fn products(kernel: &Kernel) -> HashMap<Val, [Val; 2]> {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => false,
         };
         if !is_sum {

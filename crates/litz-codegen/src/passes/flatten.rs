@@ -54,7 +54,8 @@ impl Flattener<'_> {
                 Stmt::Bind { sym, extent, .. } => facts.to_mut().declare_index(*sym, *extent),
                 Stmt::Let { op: Op::Load { mem, index, .. }, .. }
                 | Stmt::Store { mem, index, .. }
-                | Stmt::MulAdd { mem, index, .. } => {
+                | Stmt::MulAdd { mem, index, .. }
+                | Stmt::Prefetch { mem, index, .. } => {
                     let data = &self.kernel.mems[*mem];
                     self.index(data, index, &facts);
                 }

@@ -8,6 +8,7 @@ pub mod clean;
 pub mod contract;
 pub mod demote;
 pub mod flatten;
+pub mod prefetch;
 
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
@@ -23,7 +24,7 @@ pub struct Pass {
 }
 
 /// Every pass.
-pub const PASSES: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS, contract::PASS];
+pub const PASSES: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS, contract::PASS, prefetch::PASS];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories, and registers that have
 /// constant indices.

@@ -7,7 +7,7 @@
 //! common subexpression elimination both follow from that. A block's terminator is kept apart from its instructions,
 //! so that a block stays open while the blocks it dominates are written.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
@@ -73,6 +73,8 @@ struct Scope {
     /// Memory that a loop writes, sorted.
     written: Vec<Mem>,
     carried: Vec<Carried>,
+    /// Addresses that were fetched.
+    fetched: HashSet<Rc<str>>,
 }
 
 struct Block {
@@ -186,6 +188,12 @@ impl Builder {
         value
     }
 
+    /// Notes that an address is fetched in the scope at `depth`; false where it was, as for a load that was there before.
+    pub(super) fn fetch(&mut self, depth: usize, address: &Value) -> bool {
+        let was_fetched = self.scopes[..=depth].iter().any(|scope| scope.fetched.contains(&address.text));
+        !was_fetched && self.scopes[depth].fetched.insert(Rc::clone(&address.text))
+    }
+
     /// Pure instructions written by `write`, which gets the source of names and the text to append to, and gives the
     /// name of the result. `key` tells what they compute.
     pub(super) fn inline(
@@ -246,11 +254,6 @@ impl Builder {
         body.push_str(" = ");
         body.push_str(text);
         body.push('\n');
-    }
-
-    /// How many names there are: more after an instruction that was not there before.
-    pub(super) fn names(&self) -> u32 {
-        self.names
     }
 
     /// How many instructions there are.
@@ -484,7 +487,8 @@ impl Builder {
     /// Opens a scope whose first block is `block`.
     pub(super) fn open(&mut self, kind: ScopeKind, block: usize, written: Vec<Mem>) {
         let (numbers, slots, carried) = (HashMap::new(), BTreeMap::new(), Vec::new());
-        self.scopes.push(Scope { kind, block, numbers, slots, written, carried });
+        let fetched = HashSet::new();
+        self.scopes.push(Scope { kind, block, numbers, slots, written, carried, fetched });
     }
 
     /// Closes an arm: the block it ended in, and the slots it changed.

@@ -1,10 +1,7 @@
 //! Statements into blocks: loops, branches, definitions and binds.
 
-use std::collections::{BTreeSet, HashSet};
-
 use litz_ir::Dtype;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, Val, position, visit};
-use litz_ir::loops::Axis;
+use litz_ir::kernel::{Loop, LoopKind, Mem, Op, Stmt, Val, position, visit};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::block::{ScopeKind, Value};
@@ -31,25 +28,6 @@ pub(super) fn read(stmts: &[Stmt]) -> Vec<Mem> {
     mems
 }
 
-/// Memory that factors of fused multiply-adds are loaded from.
-pub(super) fn operands(kernel: &Kernel) -> BTreeSet<Mem> {
-    let mut factors: HashSet<Val> = HashSet::new();
-    visit(&kernel.body, &mut |stmt| {
-        if let Stmt::MulAdd { factors: both, .. } = stmt {
-            factors.extend(both);
-        }
-    });
-    let mut mems = BTreeSet::new();
-    visit(&kernel.body, &mut |stmt| {
-        if let Stmt::Let { val, op: Op::Load { mem, .. } } = stmt
-            && factors.contains(val)
-        {
-            mems.insert(*mem);
-        }
-    });
-    mems
-}
-
 impl Emitter<'_> {
     pub(super) fn statement(&mut self, stmt: &Stmt) -> Result<(), EmitError> {
         match stmt {
@@ -66,6 +44,9 @@ impl Emitter<'_> {
             }
             Stmt::MulAdd { mem, index, factors, guard } => {
                 self.multiply_add(*mem, position(index), *factors, guard)
+            }
+            Stmt::Prefetch { mem, index, ahead, guard } => {
+                self.prefetch(*mem, position(index), *ahead, guard)
             }
             Stmt::ArgStore { max, best, at, index, value, position: at_point } => {
                 self.arg_store(*max, [*best, *at], position(index), *value, *at_point)
@@ -109,10 +90,7 @@ impl Emitter<'_> {
             LoopKind::For | LoopKind::Vector { .. } | LoopKind::Mma => {
                 self.facts.declare_index(inner.var, extent);
                 let written = written(&inner.body);
-                self.around.push(Axis { var: inner.var, extent });
-                let result = self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body));
-                self.around.pop();
-                result
+                self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body))
             }
         }
     }

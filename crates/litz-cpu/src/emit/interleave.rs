@@ -44,7 +44,7 @@ impl Emitter<'_> {
     fn are_independent(&self, inner: &Loop) -> bool {
         let is_memory = |mem| self.mems[mem].form == Form::Memory;
         let is_own = |stmt: &Stmt| match stmt {
-            Stmt::Let { .. } => true,
+            Stmt::Let { .. } | Stmt::Prefetch { .. } => true,
             Stmt::Store { mem, index, combine, .. } => {
                 let stride = position(index).linear(inner.var).and_then(|(stride, _)| stride.as_int());
                 !is_memory(*mem) || combine.is_none() && stride.is_some_and(|stride| stride != 0)
@@ -57,6 +57,7 @@ impl Emitter<'_> {
                 *mem == loaded.0 && index != loaded.1
             }
             Stmt::Let { .. }
+            | Stmt::Prefetch { .. }
             | Stmt::Loop(_)
             | Stmt::If { .. }
             | Stmt::Bind { .. }

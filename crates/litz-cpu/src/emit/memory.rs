@@ -63,13 +63,7 @@ impl Emitter<'_> {
             }
             Access::Strided(first, 1) => {
                 let address = self.address(mem, first)?;
-                let names = self.b.names();
-                let value = self.load_vector(mem, &address, condition);
-                // Not where the same was loaded before.
-                if self.b.names() > names && condition.is_none() {
-                    self.fetch(mem, first, &address)?;
-                }
-                value
+                self.load_vector(mem, &address, condition)
             }
             Access::Strided(..) | Access::Any(_) => {
                 let addresses = self.addresses(mem, index)?;
@@ -107,9 +101,14 @@ impl Emitter<'_> {
         self.kernel.mems[mem].dtype.size()
     }
 
-    /// Where a load belongs: as far out as its operands and stores to the same memory allow.
+    /// The depth of a load: as far out as its operands and stores to the same memory allow.
+    fn read_depth(&self, mem: Mem, operands: &[&Value]) -> usize {
+        operands.iter().map(|value| value.depth).max().unwrap_or(0).max(self.b.read_depth(mem))
+    }
+
+    /// A load, where it belongs.
     pub(super) fn read(&mut self, mem: Mem, ty: Ty, operands: &[&Value], text: String) -> Value {
-        let depth = operands.iter().map(|value| value.depth).max().unwrap_or(0).max(self.b.read_depth(mem));
+        let depth = self.read_depth(mem, operands);
         self.b.read(ty, depth, self.mems[mem].version, text)
     }
 
@@ -246,6 +245,42 @@ impl Emitter<'_> {
                 self.store_if(mem, index, &value, condition.as_ref())
             }
         }
+    }
+
+    /// Fetches the line of an element, once for all lanes, and once where a load of the element would be one instruction.
+    pub(super) fn prefetch(
+        &mut self,
+        mem: Mem,
+        index: Expr,
+        ahead: u32,
+        guard: &[Rel],
+    ) -> Result<(), EmitError> {
+        let lane = self.lanes.as_ref().map(|lanes| (lanes.var, lanes.first));
+        let first = |e: Expr| lane.map_or(e, |(var, first)| e.replace(var, first));
+        let guard: Vec<Rel> =
+            guard.iter().map(|r| Rel { cmp: r.cmp, lhs: first(r.lhs), rhs: first(r.rhs) }).collect();
+        let condition = match self.condition(&guard)? {
+            Condition::Never => return Ok(()),
+            Condition::Always => None,
+            Condition::When(condition) => Some(condition),
+        };
+        let index = self.resolve(first(index));
+        let mut address = self.address(mem, index)?;
+        if ahead > 0 {
+            let bytes = i64::from(ahead) * self.align(mem) as i64;
+            let bytes = self.b.int(Prim::I64, bytes);
+            address = self.advance(Ty::scalar(Prim::I8), &address, &bytes);
+        }
+        let depth = self.read_depth(mem, &[&address]);
+        if !self.b.fetch(depth, &address) {
+            return Ok(());
+        }
+        // It may lie past the end: nothing is read.
+        let text = format!("call void @llvm.prefetch.p0(ptr {}, i32 0, i32 2, i32 1)", address.text);
+        self.when(condition, &mut |cx| {
+            cx.b.effect(&text);
+            Ok(())
+        })
     }
 
     /// Adds a product to an element and rounds once.

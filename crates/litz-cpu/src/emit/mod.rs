@@ -26,7 +26,6 @@ mod interleave;
 mod math;
 mod matrix;
 mod memory;
-mod prefetch;
 mod reduce;
 mod register;
 mod scalar;
@@ -43,7 +42,6 @@ use std::rc::Rc;
 use litz_ir::Dtype;
 use litz_ir::ids::Table;
 use litz_ir::kernel::{Kernel, Mem, Space, Stmt, Val, visit};
-use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Sym};
 
 use crate::llvm::CpuTarget;
@@ -104,7 +102,17 @@ fn check_ranks(kernel: &Kernel) -> Result<(), EmitError> {
     }
     let mut misfit = None;
     visit(&kernel.body, &mut |stmt| {
-        for (mem, index) in stmt.accesses() {
+        let hinted = match stmt {
+            Stmt::Prefetch { mem, index, .. } => Some((*mem, &index[..])),
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Store { .. }
+            | Stmt::MulAdd { .. }
+            | Stmt::ArgStore { .. } => None,
+        };
+        for (mem, index) in stmt.accesses().chain(hinted) {
             if kernel.mems.get(mem).is_none() || index.len() != 1 {
                 misfit = Some(format!("{} coordinates for {mem}", index.len()));
             }
@@ -211,10 +219,6 @@ struct Emitter<'k> {
     b: Builder,
     syms: HashMap<Sym, Bound>,
     vals: Vec<Option<Value>>,
-    /// Memory that factors of fused multiply-adds are loaded from.
-    operands: BTreeSet<Mem>,
-    /// The grid's axes and the loops around that count, from the outermost inwards.
-    around: Vec<Axis>,
     /// Written-out loops around, of which every iteration gets here, and their extents.
     unrolled: Vec<(Sym, i64)>,
     mems: Table<Mem, MemState>,
@@ -242,8 +246,6 @@ fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> 
         b: Builder::new(),
         syms: HashMap::new(),
         vals: vec![None; kernel.vals.len()],
-        operands: body::operands(kernel),
-        around: kernel.grid.clone(),
         unrolled: Vec::new(),
         mems: Table::new(),
         lanes: None,

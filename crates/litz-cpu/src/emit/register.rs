@@ -53,6 +53,7 @@ impl Scan<'_> {
                 | Stmt::Bind { .. }
                 | Stmt::Store { .. }
                 | Stmt::MulAdd { .. }
+                | Stmt::Prefetch { .. }
                 | Stmt::ArgStore { .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, position(index)));
                 }
@@ -128,7 +129,11 @@ impl Emitter<'_> {
                     is_private.entry(*at).or_insert(false);
                     (best, index, false)
                 }
-                Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => return,
+                Stmt::Loop(_)
+                | Stmt::If { .. }
+                | Stmt::Let { .. }
+                | Stmt::Bind { .. }
+                | Stmt::Prefetch { .. } => return,
             };
             if self.kernel.mems[*mem].space == Space::Register {
                 is_private.entry(*mem).or_insert(is_write && !position(index).has_sym(inner.var));

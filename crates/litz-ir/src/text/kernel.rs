@@ -171,6 +171,13 @@ impl<'a> Printer<'a> {
                 let (mem, index, a, b) = (self.mem(*mem), Commas(index), self.val(*a), self.val(*b));
                 writeln!(f, "{indent}{mem}[{index}] fma= {a}, {b}{}", Guards(guard))
             }
+            Stmt::Prefetch { mem, index, ahead, guard } => {
+                write!(f, "{indent}prefetch {}[{}]", self.mem(*mem), Commas(index))?;
+                if *ahead > 0 {
+                    write!(f, " ahead {ahead}")?;
+                }
+                writeln!(f, "{}", Guards(guard))
+            }
             Stmt::ArgStore { max, best, at, index, value, position } => {
                 let (best, at, op) = (self.mem(*best), self.mem(*at), if *max { "argmax" } else { "argmin" });
                 let (index, value) = (Commas(index), self.val(*value));
@@ -316,6 +323,7 @@ impl Reader {
             "for" | "unroll" | "vector" | "mma" => self.loop_(cx, keyword),
             "if" => self.if_(cx),
             "bind" => self.bind(cx),
+            "prefetch" => self.prefetch(cx),
             _ => self.store(cx),
         }
     }
@@ -354,6 +362,14 @@ impl Reader {
         cx.expect(",")?;
         cx.expect("check")?;
         Ok(Stmt::Bind { sym, value, extent, check: cx.integer()? })
+    }
+
+    /// `prefetch m[index] ahead 2048 if guards`.
+    fn prefetch(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        cx.take();
+        let (mem, index) = self.element(cx)?;
+        let ahead = if cx.eat("ahead") { cx.integer()? } else { 0 };
+        Ok(Stmt::Prefetch { mem, index, ahead, guard: cx.guards()? })
     }
 
     /// `%3: f32 = op`.

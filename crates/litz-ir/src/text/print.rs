@@ -8,10 +8,11 @@ use crate::graph::{Type, contiguous_strides};
 use crate::{graph::TensorType, loops::Axis};
 
 /// Words that start something wherever a name could stand; names spelled like one are printed in quotes.
-const RESERVED: [&str; 35] = [
+const RESERVED: [&str; 36] = [
     "_", "atomic", "bind", "check", "const", "extern", "false", "for", "graph", "grid", "guard", "if", "inf",
-    "input", "int", "mma", "nan", "none", "parallel", "partial", "read", "register", "return", "scratch",
-    "shared", "size", "sym", "thread", "tile", "true", "unroll", "update", "vector", "warp", "write",
+    "input", "int", "mma", "nan", "none", "parallel", "partial", "prefetch", "read", "register", "return",
+    "scratch", "shared", "size", "sym", "thread", "tile", "true", "unroll", "update", "vector", "warp",
+    "write",
 ];
 
 /// Whether `name` reads back as one bare word.

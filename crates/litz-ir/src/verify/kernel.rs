@@ -151,6 +151,11 @@ impl Verifier<'_> {
                 let is_float = expected.is_none_or(|ty| ty.kind() == Kind::Float);
                 self.report.check(is_float, "type-mismatch", message);
             }
+            Stmt::Prefetch { mem, index, ahead: _, guard } => {
+                let place = format!("prefetch of `{}`", self.mem_name(*mem));
+                self.element(*mem, index, &place);
+                self.rels(guard, &place);
+            }
             Stmt::ArgStore { best, at, index, value, position, .. } => {
                 let place = format!("store to `{}`", self.mem_name(*best));
                 self.stored(*best, index, *value, &place);

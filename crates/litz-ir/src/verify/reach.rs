@@ -123,7 +123,8 @@ impl Walk<'_> {
                 Stmt::ArgStore { .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, index, &[]));
                 }
-                Stmt::Let { .. } => {}
+                // A prefetch may be outside.
+                Stmt::Let { .. } | Stmt::Prefetch { .. } => {}
                 Stmt::Bind { sym, extent, .. } => self.enter_axis(Axis { var: *sym, extent: *extent }),
             }
         }

@@ -275,6 +275,7 @@ fn iterations(
                 loops.push(iterations(other, formula)?);
             }
             Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => alone += 1,
+            Stmt::Prefetch { .. } => {}
             // A product and a sum.
             Stmt::MulAdd { .. } => alone += 2,
         }

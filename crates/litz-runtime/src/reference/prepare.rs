@@ -116,6 +116,11 @@ pub(super) enum Node {
         ty: Dtype,
         position: Formula,
     },
+    /// A hint, of which nothing matters but that its index has a value.
+    Prefetch {
+        index: Formula,
+        guard: Vec<Relation>,
+    },
 }
 
 /// Resolves a kernel; an error names the rule that it breaks.
@@ -234,6 +239,9 @@ impl Context<'_> {
                 let best = self.written(*best, index)?;
                 let (value, position) = (self.value(*value)?, self.formula(*position)?);
                 Node::ArgStore { max: *max, best, at: at.mem, value, ty, position }
+            }
+            Stmt::Prefetch { mem, index, ahead: _, guard } => {
+                Node::Prefetch { index: self.place(*mem, index)?.index, guard: self.relations(guard)? }
             }
         })
     }

@@ -97,6 +97,7 @@ impl Count {
                     self.access(*mem, index, times);
                     self.flops += if combine.is_some() { times } else { 0.0 };
                 }
+                Stmt::Prefetch { .. } => {}
                 Stmt::MulAdd { mem, index, .. } => {
                     self.access(*mem, index, times);
                     self.flops += 2.0 * times;
