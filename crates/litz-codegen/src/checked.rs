@@ -58,6 +58,8 @@ impl Checker<'_> {
                 | Stmt::If { .. }
                 | Stmt::Let { .. }
                 | Stmt::Bind { .. }
+                | Stmt::Dot(_)
+                | Stmt::MatrixProduct(_)
                 | Stmt::Prefetch { .. } => {}
             }
             out.push(stmt);

@@ -28,6 +28,8 @@
 //! An access names one coordinate for each dimension of its memory. Backends take flat memories, of one dimension
 //! whose elements are adjacent; any kernel has an equal one of that form.
 
+mod product;
+
 use crate::dtype::Dtype;
 use crate::entity;
 use crate::graph::contiguous_strides;
@@ -35,6 +37,8 @@ use crate::ids::Table;
 use crate::loops::{self, Axis};
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
+
+pub use product::{Dot, Factor, Matrix, MatrixProduct};
 
 entity!(
     /// Memory a kernel can touch: a parameter or a local.
@@ -164,6 +168,10 @@ pub enum Stmt {
         /// All must hold for the store to happen.
         guard: Vec<Rel>,
     },
+    /// A dot product.
+    Dot(Dot),
+    /// A product of matrices.
+    MatrixProduct(MatrixProduct),
     /// `prefetch m[index]` or `prefetch m[index] ahead 2048`, where all `guard`s hold: a hint that what is near the element,
     /// or so many elements after it, is read soon. It changes no result, and there need not be such an element. In a vector
     /// loop the first of the lanes that run at once speaks for all, and where several iterations of written-out loops mean
@@ -223,8 +231,7 @@ pub enum LoopKind {
         /// Groups in flight; 1 for plain loops.
         copies: u32,
     },
-    /// As `For`, iterations that a matrix instruction takes together: it adds their products to the accumulators, each
-    /// product exact and each sum rounded to nearest, where numbers below the smallest normal one may count as zero.
+    /// As `For`, iterations that an instruction takes together: a pass makes them a [`Dot`] or a [`MatrixProduct`], or fails.
     Mma,
 }
 
@@ -361,6 +368,8 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
             | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => [&[], &[]],
         }
@@ -375,6 +384,8 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
             | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => Vec::new(),
         }
@@ -388,7 +399,11 @@ impl Stmt {
                 std::slice::from_ref(value)
             }
             Stmt::MulAdd { factors, .. } => factors,
-            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Prefetch { .. } => &[],
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
+            | Stmt::Prefetch { .. } => &[],
         }
     }
 
@@ -400,14 +415,25 @@ impl Stmt {
                 std::slice::from_mut(value)
             }
             Stmt::MulAdd { factors, .. } => factors,
-            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Prefetch { .. } => &mut [],
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
+            | Stmt::Prefetch { .. } => &mut [],
         }
     }
 
-    /// The memory that it loads from, with the coordinates.
-    pub fn loaded(&self) -> Option<(Mem, &[Expr])> {
+    /// The memories that it loads from, with the coordinates; of a matrix those of the first element. What it combines with
+    /// is not among them.
+    pub fn loaded(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
+        let mut loaded: Vec<(Mem, &[Expr])> = Vec::new();
         match self {
-            Stmt::Let { op: Op::Load { mem, index, .. }, .. } => Some((*mem, index)),
+            Stmt::Let { op: Op::Load { mem, index, .. }, .. } => loaded.push((*mem, index)),
+            Stmt::Dot(dot) => loaded.extend(dot.terms.iter().flatten().map(|f| (f.mem, &f.index[..]))),
+            Stmt::MatrixProduct(product) => {
+                let operands = [&product.left, &product.right];
+                loaded.extend(operands.map(|m| (m.mem, std::slice::from_ref(&m.first))));
+            }
             Stmt::Loop(_)
             | Stmt::If { .. }
             | Stmt::Let { .. }
@@ -415,15 +441,19 @@ impl Stmt {
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
             | Stmt::Prefetch { .. }
-            | Stmt::ArgStore { .. } => None,
+            | Stmt::ArgStore { .. } => {}
         }
+        loaded.into_iter()
     }
 
-    /// The memories that it stores to, with the coordinates.
+    /// The memories that it stores to, with the coordinates; of a matrix those of the first element.
     pub fn stored(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
         let stored = match self {
-            Stmt::Store { mem, index, .. } | Stmt::MulAdd { mem, index, .. } => {
-                [Some((*mem, &index[..])), None]
+            Stmt::Store { mem, index, .. }
+            | Stmt::MulAdd { mem, index, .. }
+            | Stmt::Dot(Dot { mem, index, .. }) => [Some((*mem, &index[..])), None],
+            Stmt::MatrixProduct(MatrixProduct { sum, .. }) => {
+                [Some((sum.mem, std::slice::from_ref(&sum.first))), None]
             }
             Stmt::ArgStore { best, at, index, .. } => [Some((*best, &index[..])), Some((*at, &index[..]))],
             Stmt::Loop(_)
@@ -437,20 +467,26 @@ impl Stmt {
 
     /// The memories that it accesses, with the coordinates.
     pub fn accesses(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
-        self.loaded().into_iter().chain(self.stored())
+        self.loaded().chain(self.stored())
     }
 
-    /// The memories that it accesses, to be changed.
+    /// The memories that it mentions, to be changed.
     pub fn mems_mut(&mut self) -> impl Iterator<Item = &mut Mem> {
-        let mems = match self {
+        let mut mems: Vec<&mut Mem> = Vec::new();
+        match self {
             Stmt::Let { op: Op::Load { mem, .. }, .. }
             | Stmt::Store { mem, .. }
             | Stmt::MulAdd { mem, .. }
-            | Stmt::Prefetch { mem, .. } => [Some(mem), None],
-            Stmt::ArgStore { best, at, .. } => [Some(best), Some(at)],
-            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => [None, None],
-        };
-        mems.into_iter().flatten()
+            | Stmt::Prefetch { mem, .. } => mems.push(mem),
+            Stmt::Dot(dot) => {
+                mems.push(&mut dot.mem);
+                mems.extend(dot.terms.iter_mut().flatten().map(|factor| &mut factor.mem));
+            }
+            Stmt::MatrixProduct(product) => mems.extend(product.matrices_mut().map(|m| &mut m.mem)),
+            Stmt::ArgStore { best, at, .. } => mems.extend([best, at]),
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => {}
+        }
+        mems.into_iter()
     }
 
     /// Expressions that it mentions itself, both sides of relations included.
@@ -469,6 +505,16 @@ impl Stmt {
             Stmt::Store { index, guard, .. }
             | Stmt::MulAdd { index, guard, .. }
             | Stmt::Prefetch { index, guard, .. } => [&index[..], &sides(guard)].concat(),
+            Stmt::Dot(dot) => {
+                let factors = dot.terms.iter().flatten();
+                let read = factors.flat_map(|factor| [&factor.index[..], &sides(&factor.guard)].concat());
+                dot.index.iter().copied().chain(read).collect()
+            }
+            Stmt::MatrixProduct(product) => {
+                let places = product.matrices().into_iter().flat_map(|matrix| [matrix.first, matrix.step]);
+                let extents = product.over.iter().map(|axis| axis.extent);
+                places.chain([product.rows, product.columns]).chain(extents).collect()
+            }
             Stmt::ArgStore { index, position, .. } => [&index[..], &[*position]].concat(),
         }
     }

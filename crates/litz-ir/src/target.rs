@@ -71,7 +71,7 @@ pub enum Isa {
 
 /// An instruction that adds a product of small matrices to accumulators. One row is a dot product in each lane of a vector,
 /// and one reduced point as well is a multiplication and addition.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Instruction {
     /// The name in texts.
     pub name: &'static str,
@@ -89,6 +89,14 @@ pub struct Instruction {
 }
 
 impl Instruction {
+    /// Those that take several reduced points at once, of all targets.
+    pub const MMA: [&Instruction; 2] = [&DOT_BF16, &TILE_BF16];
+
+    /// The one that takes several reduced points at once and has that name.
+    pub fn mma(name: &str) -> Option<&'static Instruction> {
+        Instruction::MMA.into_iter().find(|instruction| instruction.name == name)
+    }
+
     /// Whether it takes several reduced points at once.
     pub fn is_mma(&self) -> bool {
         self.depth > 1
@@ -408,6 +416,9 @@ mod tests {
             }
             assert_eq!(target.instruction("fma").is_none(), isa == Isa::Sse2);
             assert_eq!(target.levels().iter().map(|level| level.width).collect::<Vec<_>>(), [3, cpu.lanes()]);
+        }
+        for mma in Isa::ALL.into_iter().flat_map(Isa::mma) {
+            assert_eq!(Instruction::mma(mma.name), Some(mma));
         }
         assert_eq!(
             Isa::Avx512Amx.mma().map(|mma| mma.name).collect::<Vec<_>>(),

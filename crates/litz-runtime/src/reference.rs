@@ -20,7 +20,7 @@ use crate::error::RunError;
 use crate::formula::{Formula, all_hold};
 use crate::number::{Bits, Number, cast, read, write};
 pub use distant::DistantDevice;
-use prepare::{Code, Memory, Node, Place, prepare};
+use prepare::{Code, Memory, Node, Operand, Place, prepare};
 
 /// The bytes of one parameter of a kernel.
 #[derive(Debug)]
@@ -268,6 +268,18 @@ impl Machine<'_, '_> {
                     self.store(*at, index, Bits::from(position as u64))?;
                 }
             }
+            Node::Products { sum, terms, function } => {
+                let index = self.position(sum)?;
+                for [a, b] in terms {
+                    let (a, b) = (self.operand(a)?, self.operand(b)?);
+                    let total = function(a, b, self.load_at(sum.mem, index)?);
+                    self.store(sum.mem, index, total)?;
+                }
+            }
+            Node::Zero { place } => {
+                let index = self.position(place)?;
+                self.store(place.mem, index, 0)?;
+            }
             Node::Prefetch { index, guard } => {
                 if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
                     self.index(index)?;
@@ -291,6 +303,12 @@ impl Machine<'_, '_> {
             }
         }
         self.index(&place.index)
+    }
+
+    /// An element as f32.
+    fn operand(&self, Operand { place, guard }: &Operand) -> Result<Bits, Fault> {
+        let is_read = all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)?;
+        Ok(if is_read { cast(place.dtype, Dtype::F32, self.load(place)?) } else { 0 })
     }
 
     fn load(&self, place: &Place) -> Result<Bits, Fault> {

@@ -57,6 +57,8 @@ fn written_out(stmts: &[Stmt]) -> u64 {
         | Stmt::Bind { .. }
         | Stmt::Store { .. }
         | Stmt::MulAdd { .. }
+        | Stmt::Dot(_)
+        | Stmt::MatrixProduct(_)
         | Stmt::Prefetch { .. }
         | Stmt::ArgStore { .. } => 1,
     };

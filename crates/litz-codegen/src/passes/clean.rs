@@ -3,7 +3,7 @@
 use super::Pass;
 use litz_ir::Diag;
 use litz_ir::ids::{Id, Table};
-use litz_ir::kernel::{Kernel, Mem, Space, Stmt, Val, visit, visit_mut};
+use litz_ir::kernel::{Dot, Kernel, Matrix, MatrixProduct, Mem, Space, Stmt, Val, visit, visit_mut};
 use litz_ir::target::Target;
 
 /// The pass.
@@ -45,9 +45,7 @@ struct Uses {
 impl Uses {
     fn visit(&mut self, stmts: &[Stmt]) {
         visit(stmts, &mut |stmt| {
-            if let Some((mem, _)) = stmt.loaded() {
-                self.loaded[mem.index()] = true;
-            }
+            stmt.loaded().for_each(|(mem, _)| self.loaded[mem.index()] = true);
             if let Stmt::ArgStore { best, at, .. } = stmt {
                 self.pairs.push((*best, *at));
             }
@@ -68,7 +66,11 @@ fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -
         Stmt::If { then, other, .. } => !(then.is_empty() && other.is_empty()),
         Stmt::Let { val, .. } => used[val.index()],
         Stmt::Bind { .. } => true,
-        Stmt::Store { mem, .. } | Stmt::MulAdd { mem, .. } | Stmt::Prefetch { mem, .. } => !dead_mem(*mem),
+        Stmt::Store { mem, .. }
+        | Stmt::MulAdd { mem, .. }
+        | Stmt::Dot(Dot { mem, .. })
+        | Stmt::MatrixProduct(MatrixProduct { sum: Matrix { mem, .. }, .. })
+        | Stmt::Prefetch { mem, .. } => !dead_mem(*mem),
         Stmt::ArgStore { at, .. } => !dead_mem(*at),
     });
     removed || stmts.len() != before

@@ -53,6 +53,8 @@ fn products(kernel: &Kernel) -> HashMap<Val, [Val; 2]> {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
             | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => false,
         };

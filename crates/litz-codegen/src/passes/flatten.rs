@@ -59,6 +59,14 @@ impl Flattener<'_> {
                     let data = &self.kernel.mems[*mem];
                     self.index(data, index, &facts);
                 }
+                Stmt::Dot(dot) => {
+                    self.index(&self.kernel.mems[dot.mem], &mut dot.index, &facts);
+                    for factor in dot.terms.iter_mut().flatten() {
+                        self.index(&self.kernel.mems[factor.mem], &mut factor.index, &facts);
+                    }
+                }
+                // Its memories are flat.
+                Stmt::MatrixProduct(_) => {}
                 Stmt::ArgStore { best, index, .. } => {
                     let data = &self.kernel.mems[*best];
                     self.index(data, index, &facts);

@@ -9,6 +9,7 @@ pub mod contract;
 pub mod demote;
 pub mod flatten;
 pub mod prefetch;
+pub mod tensorize;
 
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
@@ -24,7 +25,8 @@ pub struct Pass {
 }
 
 /// Every pass.
-pub const PASSES: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS, contract::PASS, prefetch::PASS];
+pub const PASSES: &[Pass] =
+    &[clean::PASS, flatten::PASS, demote::PASS, contract::PASS, tensorize::PASS, prefetch::PASS];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories, and registers that have
 /// constant indices.

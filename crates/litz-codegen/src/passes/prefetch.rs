@@ -101,6 +101,8 @@ impl Placer<'_> {
                 | Stmt::Bind { .. }
                 | Stmt::Store { .. }
                 | Stmt::MulAdd { .. }
+                | Stmt::Dot(_)
+                | Stmt::MatrixProduct(_)
                 | Stmt::Prefetch { .. }
                 | Stmt::ArgStore { .. } => {
                     stmt.blocks_mut().into_iter().for_each(|block| self.block(block, lane));

@@ -7,7 +7,7 @@ use litz_sym::{Expr, Rel, Sym};
 use super::block::{ScopeKind, Value};
 use super::index::{Access, Condition};
 use super::ty::{Prim, Ty, register_type};
-use super::{Bound, EmitError, Emitter, matrix};
+use super::{Bound, EmitError, Emitter};
 
 /// Most instructions of a kernel. Those of models have a few thousand; LLVM's time and memory grow faster than they do.
 const MAX_INSTRUCTIONS: u32 = 1 << 16;
@@ -45,6 +45,8 @@ impl Emitter<'_> {
             Stmt::MulAdd { mem, index, factors, guard } => {
                 self.multiply_add(*mem, position(index), *factors, guard)
             }
+            Stmt::Dot(dot) => self.dot(dot),
+            Stmt::MatrixProduct(product) => self.matrix_product(product),
             Stmt::Prefetch { mem, index, ahead, guard } => {
                 self.prefetch(*mem, position(index), *ahead, guard)
             }
@@ -83,11 +85,10 @@ impl Emitter<'_> {
                 }
                 self.vector_loop(inner, extent, lanes, copies.max(1))
             }
-            LoopKind::Mma if self.lanes.is_none() && matrix::is_fill(inner) => {
-                self.vector_loop(inner, extent, self.target.vector_bits / 32, 1)
+            LoopKind::Mma => {
+                Err(EmitError::malformed(format!("no pass made loop {} an instruction", inner.var)))
             }
-            LoopKind::Mma if self.dot(inner)? => Ok(()),
-            LoopKind::For | LoopKind::Vector { .. } | LoopKind::Mma => {
+            LoopKind::For | LoopKind::Vector { .. } => {
                 self.facts.declare_index(inner.var, extent);
                 let written = written(&inner.body);
                 self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body))

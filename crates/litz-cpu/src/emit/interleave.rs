@@ -50,13 +50,20 @@ impl Emitter<'_> {
                 !is_memory(*mem) || combine.is_none() && stride.is_some_and(|stride| stride != 0)
             }
             Stmt::MulAdd { mem, .. } => !is_memory(*mem),
-            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Bind { .. } | Stmt::ArgStore { .. } => false,
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
+            | Stmt::ArgStore { .. } => false,
         };
         let stores_elsewhere = |stmt: &Stmt, loaded: (Mem, &[Expr])| match stmt {
             Stmt::Store { mem, index, .. } | Stmt::MulAdd { mem, index, .. } => {
                 *mem == loaded.0 && index != loaded.1
             }
             Stmt::Let { .. }
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
             | Stmt::Prefetch { .. }
             | Stmt::Loop(_)
             | Stmt::If { .. }

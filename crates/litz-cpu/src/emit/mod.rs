@@ -110,6 +110,8 @@ fn check_ranks(kernel: &Kernel) -> Result<(), EmitError> {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
             | Stmt::ArgStore { .. } => None,
         };
         for (mem, index) in stmt.accesses().chain(hinted) {
@@ -387,17 +389,7 @@ impl Emitter<'_> {
     }
 
     fn body(&mut self, stmts: &[Stmt]) -> Result<(), EmitError> {
-        let mut rest = stmts;
-        while let Some((first, others)) = rest.split_first() {
-            rest = match self.matrix(rest)? {
-                Some(after) => after,
-                None => {
-                    self.statement(first)?;
-                    others
-                }
-            };
-        }
-        Ok(())
+        stmts.iter().try_for_each(|stmt| self.statement(stmt))
     }
 
     /// Notes that memory changes: what was loaded before is not what a load would give.

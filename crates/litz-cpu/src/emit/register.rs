@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, position, visit};
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt, position, visit};
 use litz_sym::{Expr, Sym};
 
 use super::block::{Slot, Value};
@@ -53,6 +53,8 @@ impl Scan<'_> {
                 | Stmt::Bind { .. }
                 | Stmt::Store { .. }
                 | Stmt::MulAdd { .. }
+                | Stmt::Dot(_)
+                | Stmt::MatrixProduct(_)
                 | Stmt::Prefetch { .. }
                 | Stmt::ArgStore { .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, position(index)));
@@ -119,24 +121,11 @@ impl Emitter<'_> {
     pub(super) fn private_registers(&self, inner: &Loop) -> Result<Vec<Mem>, EmitError> {
         let mut is_private: HashMap<Mem, bool> = HashMap::new();
         visit(&inner.body, &mut |stmt| {
-            let (mem, index, is_write) = match stmt {
-                Stmt::Let { op: Op::Load { mem, index, .. }, .. } => (mem, index, false),
-                Stmt::Store { mem, index, combine, guard, .. } => {
-                    (mem, index, combine.is_none() && guard.is_empty())
+            let is_write = matches!(stmt, Stmt::Store { combine: None, guard, .. } if guard.is_empty());
+            for (mem, index) in stmt.accesses() {
+                if self.kernel.mems[mem].space == Space::Register {
+                    is_private.entry(mem).or_insert(is_write && !position(index).has_sym(inner.var));
                 }
-                Stmt::MulAdd { mem, index, .. } => (mem, index, false),
-                Stmt::ArgStore { best, at, index, .. } => {
-                    is_private.entry(*at).or_insert(false);
-                    (best, index, false)
-                }
-                Stmt::Loop(_)
-                | Stmt::If { .. }
-                | Stmt::Let { .. }
-                | Stmt::Bind { .. }
-                | Stmt::Prefetch { .. } => return,
-            };
-            if self.kernel.mems[*mem].space == Space::Register {
-                is_private.entry(*mem).or_insert(is_write && !position(index).has_sym(inner.var));
             }
         });
         let mut private: Vec<Mem> =

@@ -7,7 +7,7 @@ use litz_cpu::emit::emit_module;
 use litz_cpu::llvm::{CpuTarget, Isa, compile};
 use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
 use litz_ir::loops::Axis;
-use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_runtime::object::LoadedObject;
 use litz_runtime::symbols::c_library_symbol;
 use litz_sym::{Expr, Range, Rel, Sym};
@@ -161,14 +161,17 @@ impl Build {
     }
 }
 
+/// A kernel after the backend's passes, or why it has no form for the target.
+pub fn passed(kernel: &Kernel, cpu: &CpuTarget) -> Result<Kernel, Diag> {
+    let mut kernel = kernel.clone();
+    let backend = CpuBackend::of(cpu.clone());
+    passes::run(&mut kernel, backend.passes(), backend.target()).map(|()| kernel)
+}
+
 /// The text of kernels after the backend's passes.
 pub fn printed(kernels: &[Kernel], cpu: &CpuTarget) -> String {
-    let mut kernels = kernels.to_vec();
-    let backend = CpuBackend::of(cpu.clone());
-    for kernel in &mut kernels {
-        let passed = passes::run(kernel, backend.passes(), backend.target());
-        passed.unwrap_or_else(|diag| panic!("{diag}"));
-    }
+    let passed = |kernel| passed(kernel, cpu).unwrap_or_else(|diag| panic!("{diag}"));
+    let kernels: Vec<Kernel> = kernels.iter().map(passed).collect();
     emit_module(&kernels, cpu).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -250,6 +253,12 @@ impl Compiled {
         let runs = |target: &CpuTarget| target.isa <= targets[0].isa && targets[0].isa != Isa::Neon;
         let chosen = targets.iter().enumerate().filter(|(at, target)| *at == 0 || runs(target));
         chosen.map(|(_, target)| Compiled::on(kernel.clone(), target)).collect()
+    }
+
+    /// What the kernel compiles to with all instructions of this CPU, if `feature` is among them.
+    pub fn with(kernel: &Kernel, feature: &str) -> Option<Compiled> {
+        let host = CpuTarget::host();
+        host.has(feature).then(|| Compiled::on(kernel.clone(), &host))
     }
 
     /// Runs the whole grid, which must not fail.

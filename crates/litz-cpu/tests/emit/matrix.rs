@@ -1,9 +1,11 @@
-//! Matrix instructions: products of tiles, dot products, and what they become on targets that have neither.
+//! Tests matrix instructions: products of tiles, dot products, and targets that have neither.
 
 use half::bf16;
+use litz_cpu::emit::emit_module;
 use litz_cpu::llvm::{CpuTarget, assembly};
 use litz_ir::kernel::Kernel;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
+use litz_runtime::reference::{self, MemView};
 
 use crate::harness::*;
 
@@ -106,16 +108,35 @@ fn product(x: &[bf16], w: &[bf16], [terms, columns, width]: [usize; 3]) -> Vec<f
     x.chunks(terms).flat_map(row).collect()
 }
 
+/// What the reference device makes of a kernel after the passes for a target, which this machine need not be.
+fn interpreted(kernel: &Kernel, target: &CpuTarget, size: i64, [x, w]: [&[bf16]; 2], y: &mut [f32]) {
+    let kernel = passed(kernel, target).unwrap_or_else(|diag| panic!("{diag}"));
+    let problems = litz_ir::verify::kernel::verify(&kernel);
+    assert!(problems.is_empty(), "{problems:?}");
+    let bytes = |elements: &[bf16]| elements.iter().flat_map(|x| x.to_bits().to_ne_bytes()).collect();
+    let (x, w): (Vec<u8>, Vec<u8>) = (bytes(x), bytes(w));
+    let mut found = vec![0u8; 4 * y.len()];
+    let args = &mut [MemView::Read(&x), MemView::Read(&w), MemView::Write(&mut found)];
+    reference::run(&kernel, args, &[size]).unwrap_or_else(|error| panic!("{error}"));
+    for (y, bytes) in y.iter_mut().zip(found.chunks_exact(4)) {
+        *y = f32::from_ne_bytes(bytes.try_into().expect("four bytes"));
+    }
+}
+
 #[test]
 fn products_of_tiles() {
     for shape in [[1, 1, 32], [1, 3, 32], [2, 2, 16], [1, 2, 20], [3, 1, 2]] {
-        let terms = shape.iter().product::<usize>();
-        for kernel in Compiled::on_all(&tiles(shape)) {
-            for m in [1, 15, 16, 17, 32, 33, 48, 70] {
-                let (mut x, mut w) = (whole(terms * m), whole(96 * terms));
-                let mut y = vec![0.0f32; COLUMNS * m];
-                kernel.run(&[m as i64], &[param(&mut x), param(&mut w), param(&mut y)]);
-                assert_eq!(y, product(&x, &w, [terms, COLUMNS, 32]), "{m} rows, {shape:?}");
+        let (terms, kernel) = (shape.iter().product::<usize>(), tiles(shape));
+        let compiled = Compiled::with(&kernel, "amx-bf16");
+        for m in [1, 15, 16, 17, 32, 33, 48, 70] {
+            let (mut x, mut w) = (whole(terms * m), whole(96 * terms));
+            let expected = product(&x, &w, [terms, COLUMNS, 32]);
+            let mut y = vec![0.0f32; COLUMNS * m];
+            interpreted(&kernel, &CpuTarget::amx(), m as i64, [&x, &w], &mut y);
+            assert_eq!(y, expected, "{m} rows, {shape:?}");
+            if let Some(compiled) = &compiled {
+                compiled.run(&[m as i64], &[param(&mut x), param(&mut w), param(&mut y)]);
+                assert_eq!(y, expected, "{m} rows, {shape:?}");
             }
         }
     }
@@ -124,17 +145,23 @@ fn products_of_tiles() {
 #[test]
 fn dot_products() {
     for (terms, lanes) in [(2, 16), (6, 16), (7, 16), (8, 8), (6, 4), (4, 1), (1, 16)] {
-        for kernel in Compiled::on_all(&dots(terms, lanes)) {
-            let (mut x, mut w) = (whole(terms * 6), whole(40 * terms.div_ceil(2)));
-            // The pair that an odd row ends in goes on in the next row.
-            if terms % 2 == 1 {
-                x[terms] = bf16::NAN;
-            }
-            let mut y = vec![0.0f32; 120];
-            kernel.run(&[3], &[param(&mut x), param(&mut w), param(&mut y)]);
-            let expected = product(&x, &w, [terms, 20, 20]);
+        let kernel = dots(terms, lanes);
+        let (mut x, mut w) = (whole(terms * 6), whole(40 * terms.div_ceil(2)));
+        // The pair that an odd row ends in goes on in the next row.
+        if terms % 2 == 1 {
+            x[terms] = bf16::NAN;
+        }
+        let mut y = vec![0.0f32; 120];
+        let expected = product(&x, &w, [terms, 20, 20]);
+        let check = |y: &[f32]| {
             let is_same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
             assert!(y.iter().zip(&expected).all(is_same), "{terms} terms, {lanes} lanes: {y:?} {expected:?}");
+        };
+        interpreted(&kernel, &CpuTarget::avx512_bf16(), 3, [&x, &w], &mut y);
+        check(&y);
+        if let Some(compiled) = Compiled::with(&kernel, "avx512bf16") {
+            compiled.run(&[3], &[param(&mut x), param(&mut w), param(&mut y)]);
+            check(&y);
         }
     }
 }
@@ -153,14 +180,26 @@ fn tiles_stay_in_registers() {
     let count = |name| instructions(&kernel, &CpuTarget::amx(), name);
     assert_eq!([count("tdpbf16ps"), count("tileloadd"), count("tilestored")], [5, 6, 5]);
     assert_eq!([count("tilezero"), count("ldtilecfg"), count("tilerelease")], [5, 3, 1]);
-    assert_eq!(instructions(&kernel, &CpuTarget::avx512_bf16(), "tdpbf16ps"), 0);
 }
 
-/// Two rows of two vectors.
+/// Two rows of two vectors; a single lane takes the narrowest vector.
 #[test]
 fn pairs_are_one_instruction() {
     assert_eq!(instructions(&dots(6, 16), &CpuTarget::avx512_bf16(), "vdpbf16ps"), 4);
-    assert_eq!(instructions(&dots(6, 16), &CpuTarget::avx512(), "vdpbf16ps"), 0);
+    assert_eq!(instructions(&dots(6, 1), &CpuTarget::avx512_bf16(), "vdpbf16ps"), 2);
+}
+
+/// A slow loop would be found by nobody.
+#[test]
+fn without_the_instruction_there_is_no_code() {
+    let targets = [CpuTarget::avx512_bf16(), CpuTarget::avx2(), CpuTarget::baseline()];
+    for (target, kernel) in targets.iter().zip([tiles([1, 3, 32]), dots(6, 16), dots(6, 16)]) {
+        assert_eq!(passed(&kernel, target).expect_err("it has none").slug, "no-instruction");
+    }
+    // Nor where a kernel that has the instruction is for another target.
+    let kernel = passed(&dots(6, 16), &CpuTarget::avx512_bf16()).expect("it has the instruction");
+    assert!(emit_module(&[kernel], &CpuTarget::avx2()).is_err());
+    assert!(emit_module(&[dots(6, 16)], &CpuTarget::avx512_bf16()).is_err());
 }
 
 /// Runs of two elements are moved as one, here from the rows of a matrix to pairs side by side.

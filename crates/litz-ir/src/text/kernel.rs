@@ -8,8 +8,11 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::graph::TensorType;
 use crate::ids::Id;
-use crate::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val, visit};
+use crate::kernel::{
+    Dot, Factor, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space, Stmt, Val, visit,
+};
 use crate::scalar::{ReduceOp, ScalarOp};
+use crate::target::Instruction;
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{
@@ -171,6 +174,15 @@ impl<'a> Printer<'a> {
                 let (mem, index, a, b) = (self.mem(*mem), Commas(index), self.val(*a), self.val(*b));
                 writeln!(f, "{indent}{mem}[{index}] fma= {a}, {b}{}", Guards(guard))
             }
+            Stmt::Dot(Dot { by, mem, index, terms }) => {
+                write!(f, "{indent}{}[{}] {}= ", self.mem(*mem), Commas(index), by.name)?;
+                for (at, [a, b]) in terms.iter().enumerate() {
+                    let and = if at == 0 { "" } else { " and " };
+                    write!(f, "{and}{} by {}", self.factor(a), self.factor(b))?;
+                }
+                f.write_str("\n")
+            }
+            Stmt::MatrixProduct(product) => self.matrix_product(f, product, indent),
             Stmt::Prefetch { mem, index, ahead, guard } => {
                 write!(f, "{indent}prefetch {}[{}]", self.mem(*mem), Commas(index))?;
                 if *ahead > 0 {
@@ -184,6 +196,25 @@ impl<'a> Printer<'a> {
                 writeln!(f, "{indent}{best}[{index}], {at}[{index}] {op}= {value}, {position}")
             }
         }
+    }
+
+    fn factor(&self, Factor { mem, index, guard }: &Factor) -> impl Display {
+        let mem = self.mem(*mem);
+        fmt::from_fn(move |f| write!(f, "{mem}[{}]{}", Commas(index), Guards(guard)))
+    }
+
+    fn matrix_product(&self, f: &mut Formatter, product: &MatrixProduct, indent: Indent) -> fmt::Result {
+        let MatrixProduct { by, rows, columns, depth, over, is_from_zero, .. } = product;
+        let matrix = |Matrix { mem, first, step }: &Matrix| {
+            let (mem, first, step) = (self.mem(*mem), *first, *step);
+            fmt::from_fn(move |f| write!(f, "{mem}[{first} step {step}]"))
+        };
+        let [sum, left, right] = product.matrices().map(matrix);
+        write!(f, "{indent}{sum} {}= {left} by {right} in {rows}, {columns}, {depth}", by.name)?;
+        if !over.is_empty() {
+            write!(f, " over {}", Commas(over))?;
+        }
+        f.write_str(if *is_from_zero { " from zero\n" } else { "\n" })
     }
 
     fn op(&self, f: &mut Formatter, op: &Op) -> fmt::Result {
@@ -420,10 +451,96 @@ impl Reader {
         Ok((self.mems.name(cx)?, cx.list("[", "]", Cursor::expr)?))
     }
 
-    /// `x[index] sum= %v if guards`, a [`Stmt::MulAdd`] or an [`Stmt::ArgStore`].
+    /// `x[i]`, or `x[i step 32]` with the distance between the rows of a matrix.
+    fn place(&self, cx: &mut Cursor) -> Result<(Mem, Vec<Expr>, Option<Expr>)> {
+        let mem = self.mems.name(cx)?;
+        cx.expect("[")?;
+        let mut index = Vec::new();
+        if !cx.is("]") {
+            index = cx.commas(Cursor::expr)?;
+        }
+        let step = if index.len() == 1 && cx.eat("step") { Some(cx.expr()?) } else { None };
+        cx.expect("]")?;
+        Ok((mem, index, step))
+    }
+
+    /// The instruction whose name comes next, and the `=` after it.
+    fn instruction(cx: &mut Cursor) -> Result<Option<&'static Instruction>> {
+        let instruction = Instruction::mma(cx.peek_text());
+        if instruction.is_some() {
+            cx.take();
+            cx.expect("=")?;
+        }
+        Ok(instruction)
+    }
+
+    /// The products that a dot product adds up: `x[i] by w[j] and x[i + 1] if i < 7 by w[j + 1]`.
+    fn terms(&self, cx: &mut Cursor) -> Result<Vec<[Factor; 2]>> {
+        let factor = |cx: &mut Cursor| -> Result<Factor> {
+            let (mem, index) = self.element(cx)?;
+            Ok(Factor { mem, index, guard: cx.guards()? })
+        };
+        let mut terms = Vec::new();
+        while terms.is_empty() || cx.eat("and") {
+            let left = factor(cx)?;
+            cx.expect("by")?;
+            terms.push([left, factor(cx)?]);
+        }
+        Ok(terms)
+    }
+
+    /// The rest of `acc[i step 32] amx.tdpbf16ps= x[j step 768] by w[k step 64] in 13, 32, 32 over k in 8 from zero`.
+    fn matrix_product(&self, cx: &mut Cursor, mem: Mem, first: Expr, step: Expr) -> Result<Stmt> {
+        let Some(by) = Reader::instruction(cx)? else {
+            return Err(cx.expected("an instruction for products of matrices"));
+        };
+        let matrix = |cx: &mut Cursor| -> Result<Matrix> {
+            match self.place(cx)? {
+                (mem, index, Some(step)) => Ok(Matrix { mem, first: index[0], step }),
+                (_, _, None) => Err(cx.error("syntax", "expected a matrix, as `x[i step 32]`")),
+            }
+        };
+        let sum = Matrix { mem, first, step };
+        let left = matrix(cx)?;
+        cx.expect("by")?;
+        let right = matrix(cx)?;
+        cx.expect("in")?;
+        let rows = cx.expr()?;
+        cx.expect(",")?;
+        let columns = cx.expr()?;
+        cx.expect(",")?;
+        let depth = cx.integer()?;
+        let over = if cx.eat("over") { cx.commas(Cursor::axis)? } else { Vec::new() };
+        let is_from_zero = cx.eat("from");
+        if is_from_zero {
+            cx.expect("zero")?;
+        }
+        Ok(Stmt::MatrixProduct(MatrixProduct {
+            by,
+            sum,
+            left,
+            right,
+            rows,
+            columns,
+            depth,
+            over,
+            is_from_zero,
+        }))
+    }
+
+    /// `x[index] sum= %v if guards`, a [`Stmt::MulAdd`], [`Stmt::Dot`], [`Stmt::MatrixProduct`] or [`Stmt::ArgStore`].
     fn store(&mut self, cx: &mut Cursor) -> Result<Stmt> {
         let atomic = cx.eat("atomic");
-        let (mem, index) = self.element(cx)?;
+        let (mem, index, step) = self.place(cx)?;
+        if !atomic && let Some(step) = step {
+            return self.matrix_product(cx, mem, index[0], step);
+        }
+        if step.is_some() {
+            return Err(cx.error("syntax", "expected an element, found a matrix"));
+        }
+        if !atomic && let Some(by) = Reader::instruction(cx)? {
+            return Ok(Stmt::Dot(Dot { by, mem, index, terms: self.terms(cx)? }));
+        }
         if !atomic && cx.eat(",") {
             return self.arg_store(cx, mem, index);
         }

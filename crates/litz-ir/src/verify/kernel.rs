@@ -7,7 +7,7 @@ use litz_sym::{Expr, Rel, Sym};
 use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
-use crate::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
+use crate::kernel::{Dot, Kernel, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt, Val};
 use crate::verify::{Report, reach};
 
 /// What is wrong with a kernel.
@@ -27,7 +27,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
 /// `stride-rank`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
-/// `store-to-read`, `atomic-store`, `unknown-check`.
+/// `store-to-read`, `atomic-store`, `unknown-check`, `instruction-shape`, `matrix-memory`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
     let mut report = Report::default();
     for &sym in &kernel.sizes {
@@ -151,6 +151,8 @@ impl Verifier<'_> {
                 let is_float = expected.is_none_or(|ty| ty.kind() == Kind::Float);
                 self.report.check(is_float, "type-mismatch", message);
             }
+            Stmt::Dot(dot) => self.dot(dot),
+            Stmt::MatrixProduct(product) => self.matrix_product(product),
             Stmt::Prefetch { mem, index, ahead: _, guard } => {
                 let place = format!("prefetch of `{}`", self.mem_name(*mem));
                 self.element(*mem, index, &place);
@@ -187,6 +189,59 @@ impl Verifier<'_> {
         self.block(body);
         self.loops.remove(var);
         self.report.leave(mark);
+    }
+
+    fn dot(&mut self, Dot { by, mem, index, terms }: &Dot) {
+        let place = format!("{} to `{}`", by.name, self.mem_name(*mem));
+        let is_fit = by.rows == 1 && terms.len() == by.depth as usize;
+        let message = format_args!("{place}: {} products are not what the instruction adds", terms.len());
+        self.report.check(is_fit, "instruction-shape", message);
+        for factor in terms.iter().flatten() {
+            self.element(factor.mem, &factor.index, &place);
+            self.rels(&factor.guard, &place);
+            self.operand(factor.mem, by.dtype, &place);
+        }
+        self.writable(*mem, index, &place);
+        self.operand(*mem, Dtype::F32, &place);
+    }
+
+    fn matrix_product(&mut self, product: &MatrixProduct) {
+        let MatrixProduct { by, sum, left, right, rows, columns, depth, over, .. } = product;
+        let place = format!("{} to `{}`", by.name, self.mem_name(sum.mem));
+        let is_deep = (1..=by.depth).contains(depth) && depth.is_multiple_of(by.group);
+        let message = format_args!(
+            "{place}: the instruction takes up to {} points, in groups of {}",
+            by.depth, by.group
+        );
+        self.report.check(is_deep && by.rows > 1, "instruction-shape", message);
+        let mark = self.report.enter();
+        for axis in over {
+            self.report.extent(axis.extent, &place);
+            self.report.declare(axis.var);
+        }
+        for matrix in [left, right] {
+            self.element(matrix.mem, &[matrix.first], &place);
+            self.report.expr(matrix.step, &place);
+            self.operand(matrix.mem, by.dtype, &place);
+        }
+        self.report.leave(mark);
+        self.writable(sum.mem, &[sum.first], &place);
+        self.operand(sum.mem, Dtype::F32, &place);
+        self.report.expr(sum.step, &place);
+        self.report.extent(*rows, &place);
+        self.report.extent(*columns, &place);
+        for matrix in product.matrices() {
+            let Some(data) = self.kernel.mems.get(matrix.mem) else { continue };
+            let is_fit = data.is_flat() && data.space != Space::Register;
+            let message = format_args!("{place}: `{}` is no flat memory", data.name);
+            self.report.check(is_fit, "matrix-memory", message);
+        }
+    }
+
+    /// Checks the type of what an instruction reads or adds to.
+    fn operand(&mut self, mem: Mem, expected: Dtype, place: &str) {
+        let found = self.kernel.mems.get(mem).map(|data| data.dtype);
+        self.report.same_type(Some(expected), found, place);
     }
 
     fn rels(&mut self, rels: &[Rel], place: &str) {

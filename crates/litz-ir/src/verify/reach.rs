@@ -12,7 +12,7 @@ use std::fmt;
 
 use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
 
-use crate::kernel::{Kernel, Loop, Mem, Op, Stmt};
+use crate::kernel::{Kernel, Loop, MatrixProduct, Mem, Op, Stmt};
 use crate::loops::Axis;
 
 /// An access that is not known to stay inside of its memory.
@@ -123,11 +123,42 @@ impl Walk<'_> {
                 Stmt::ArgStore { .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, index, &[]));
                 }
+                Stmt::Dot(dot) => {
+                    let factors = dot.terms.iter().flatten();
+                    factors.for_each(|factor| self.access(factor.mem, &factor.index, &factor.guard));
+                    self.access(dot.mem, &dot.index, &[]);
+                }
+                Stmt::MatrixProduct(product) => self.matrix_product(product),
                 // A prefetch may be outside.
                 Stmt::Let { .. } | Stmt::Prefetch { .. } => {}
                 Stmt::Bind { sym, extent, .. } => self.enter_axis(Axis { var: *sym, extent: *extent }),
             }
         }
+        self.scopes.truncate(depth);
+    }
+
+    /// Checks the accesses of a product of matrices as those of the loops that it stands for.
+    fn matrix_product(&mut self, product: &MatrixProduct) {
+        let depth = self.scopes.len();
+        let group = i64::from(product.by.group);
+        let axes = [
+            ("matrix.row", product.rows),
+            ("matrix.column", product.columns),
+            ("matrix.group", Expr::int(i64::from(product.depth) / group)),
+            ("matrix.element", Expr::int(group)),
+        ];
+        let [row, column, groups, element] = axes.map(|(name, extent)| Axis { var: Sym::new(name), extent });
+        let [sum, left, right] = product.places(
+            Expr::sym(row.var),
+            Expr::sym(column.var),
+            Expr::sym(groups.var),
+            Expr::sym(element.var),
+        );
+        [row, column].into_iter().for_each(|axis| self.enter_axis(axis));
+        self.access(product.sum.mem, &[sum], &[]);
+        product.over.iter().copied().chain([groups, element]).for_each(|axis| self.enter_axis(axis));
+        self.access(product.left.mem, &[left], &[]);
+        self.access(product.right.mem, &[right], &[]);
         self.scopes.truncate(depth);
     }
 

@@ -275,6 +275,16 @@ fn iterations(
                 loops.push(iterations(other, formula)?);
             }
             Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => alone += 1,
+            Stmt::Dot(dot) => alone += 2 * dot.terms.len() as i64,
+            Stmt::MatrixProduct(product) => {
+                let extents = [product.rows, product.columns].into_iter();
+                let extents = extents.chain(product.over.iter().map(|axis| axis.extent));
+                let mut points = vec![Formula::Const(2 * i64::from(product.depth))];
+                for extent in extents {
+                    points.push(Formula::Max(Box::new([Formula::Const(0), formula(extent)?])));
+                }
+                loops.push(Formula::Product(points.into()));
+            }
             Stmt::Prefetch { .. } => {}
             // A product and a sum.
             Stmt::MulAdd { .. } => alone += 2,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use litz_ir::kernel::{Kernel, Mem, Op, Space, Stmt, Val};
+use litz_ir::kernel::{Dot, Factor, Kernel, MatrixProduct, Mem, Op, Space, Stmt, Val};
 use litz_ir::{Dtype, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
@@ -40,6 +40,12 @@ pub(super) struct Place {
     /// Where the memory is not flat, each coordinate and the size of its dimension.
     pub(super) coordinates: Vec<(Formula, Formula)>,
     pub(super) dtype: Dtype,
+}
+
+/// An element that is multiplied as f32; zero where its guard fails.
+pub(super) struct Operand {
+    pub(super) place: Place,
+    pub(super) guard: Vec<Relation>,
 }
 
 /// A statement, resolved. Symbols and values are positions.
@@ -115,6 +121,16 @@ pub(super) enum Node {
         value: usize,
         ty: Dtype,
         position: Formula,
+    },
+    /// A sum of f32 and the factors of products that are added to it, one after the other.
+    Products {
+        sum: Place,
+        terms: Vec<[Operand; 2]>,
+        function: ScalarFn,
+    },
+    /// Sets an f32 to zero.
+    Zero {
+        place: Place,
     },
     /// A hint, of which nothing matters but that its index has a value.
     Prefetch {
@@ -240,10 +256,63 @@ impl Context<'_> {
                 let (value, position) = (self.value(*value)?, self.formula(*position)?);
                 Node::ArgStore { max: *max, best, at: at.mem, value, ty, position }
             }
+            Stmt::Dot(Dot { by: _, mem, index, terms }) => Node::Products {
+                sum: self.sum(*mem, index)?,
+                terms: terms.iter().map(|[a, b]| Ok([self.operand(a)?, self.operand(b)?])).collect::<Result<
+                    _,
+                    RunError,
+                >>(
+                )?,
+                function: self.function(ScalarOp::Fma, Dtype::F32)?,
+            },
+            Stmt::MatrixProduct(product) => self.matrix_product(product)?,
             Stmt::Prefetch { mem, index, ahead: _, guard } => {
                 Node::Prefetch { index: self.place(*mem, index)?.index, guard: self.relations(guard)? }
             }
         })
+    }
+
+    /// The loops that a product of matrices stands for.
+    fn matrix_product(&mut self, product: &MatrixProduct) -> Result<Node, RunError> {
+        let group = i64::from(product.by.group);
+        let [row, column, at, element] =
+            ["matrix.row", "matrix.column", "matrix.group", "matrix.element"].map(Sym::new);
+        let sides = [(row, product.rows), (column, product.columns)];
+        let depth = [(at, Expr::int(i64::from(product.depth) / group)), (element, Expr::int(group))];
+        let sums = product.over.iter().map(|axis| (axis.var, axis.extent)).chain(depth);
+        let repeated: Vec<(usize, Formula)> = sides
+            .into_iter()
+            .chain(sums)
+            .map(|(var, extent)| Ok((self.define(var), self.formula(extent)?)))
+            .collect::<Result<_, RunError>>()?;
+        let places = product.places(Expr::sym(row), Expr::sym(column), Expr::sym(at), Expr::sym(element));
+        let [sum, left, right] = places.map(|place| [place]);
+        let whole = |place: Place| Operand { place, guard: Vec::new() };
+        let left = whole(self.place(product.left.mem, &left)?);
+        let terms = vec![[left, whole(self.place(product.right.mem, &right)?)]];
+        let function = self.function(ScalarOp::Fma, Dtype::F32)?;
+        let place = self.sum(product.sum.mem, &sum)?;
+        let mut body = vec![Node::Products { sum: place, terms, function }];
+        for (at, (var, extent)) in repeated.into_iter().enumerate().rev() {
+            body = vec![Node::Loop { var, extent, body }];
+            if at == sides.len() && product.is_from_zero {
+                body.insert(0, Node::Zero { place: self.sum(product.sum.mem, &sum)? });
+            }
+        }
+        Ok(body.remove(0))
+    }
+
+    /// An element of f32 that products are added to.
+    fn sum(&self, mem: Mem, index: &[Expr]) -> Result<Place, RunError> {
+        let place = self.written(mem, index)?;
+        if place.dtype != Dtype::F32 {
+            return Err(self.bug(format!("products are added up as {}", place.dtype)));
+        }
+        Ok(place)
+    }
+
+    fn operand(&self, Factor { mem, index, guard }: &Factor) -> Result<Operand, RunError> {
+        Ok(Operand { place: self.place(*mem, index)?, guard: self.relations(guard)? })
     }
 
     fn op(&mut self, target: Val, op: &Op) -> Result<Node, RunError> {

@@ -102,7 +102,7 @@ impl Planner<'_, '_, '_> {
         let is_small = axis.extent.as_int().is_some_and(|n| n <= MAX_WRITTEN_OUT);
         let can_tile = is_small && !is_ordered && !self.no_tiles.contains(&axis.var);
         let lanes = self.choices.pick(&[4, 8, 16]);
-        let kind = match self.choices.below(9) {
+        let kind = match self.choices.below(8) {
             0..=2 => LoopKind::For,
             3 if is_small => LoopKind::Unroll,
             4 if can_tile => LoopKind::Tile,
@@ -110,7 +110,6 @@ impl Planner<'_, '_, '_> {
             6 | 7 if is_innermost && !is_ordered && !self.in_vector => {
                 LoopKind::Vector { lanes, copies: 1 + self.choices.below(3) as u32 }
             }
-            8 if can_tile => LoopKind::Mma,
             _ => LoopKind::For,
         };
         self.in_vector |= matches!(kind, LoopKind::TileVector { .. } | LoopKind::Vector { .. });

@@ -1,7 +1,7 @@
 //! Counts the bytes that a kernel must move and the operations that it does for given sizes.
 
 use litz_ir::ScalarOp;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, visit};
+use litz_ir::kernel::{Kernel, Mem, Op, Stmt, visit};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +51,7 @@ pub fn cost(kernel: &Kernel, sizes: &[i64]) -> Cost {
 pub fn has_matrix(kernel: &Kernel) -> bool {
     let mut has_matrix = false;
     visit(&kernel.body, &mut |stmt| {
-        has_matrix |= matches!(stmt, Stmt::Loop(Loop { kind: LoopKind::Mma, .. }));
+        has_matrix |= matches!(stmt, Stmt::Dot(_) | Stmt::MatrixProduct(_));
     });
     has_matrix
 }
@@ -96,6 +96,17 @@ impl Count {
                 Stmt::Store { mem, index, combine, .. } => {
                     self.access(*mem, index, times);
                     self.flops += if combine.is_some() { times } else { 0.0 };
+                }
+                Stmt::Dot(dot) => {
+                    stmt.accesses().for_each(|(mem, index)| self.access(mem, index, times));
+                    self.flops += 2.0 * dot.terms.len() as f64 * times;
+                }
+                Stmt::MatrixProduct(product) => {
+                    stmt.accesses().for_each(|(mem, index)| self.access(mem, index, times));
+                    let extents = product.over.iter().map(|axis| axis.extent);
+                    let extents = extents.chain([product.rows, product.columns]);
+                    let points: f64 = extents.map(|extent| value(extent, scope).max(0) as f64).product();
+                    self.flops += 2.0 * f64::from(product.depth) * points * times;
                 }
                 Stmt::Prefetch { .. } => {}
                 Stmt::MulAdd { mem, index, .. } => {

@@ -1,0 +1,329 @@
+//! Puts the points of `mma` loops into instructions of the target.
+//!
+//! ```text
+//! mma kk in 2 { %0 = load x[2*k + kk]; %1 = load w[2*j + kk]; acc[j] fma= %0, %1 }
+//!   =>  acc[j] dot.bf16.2= x[2*k] by w[2*j] and x[2*k + 1] by w[2*j + 1]
+//! ```
+//!
+//! A loop of reduced points alone is a dot product. Loops of rows, columns and reduced points are a product of matrices,
+//! together with the loops around that add to the same sums, and with the nest that sets the sums to zero before: whatever
+//! adds up in registers of its own has to be told when it begins and ends.
+//!
+//! What fits no instruction of the target is an error: a loop in its place would be slow, and found by nobody.
+
+use super::Pass;
+use litz_ir::kernel::{
+    Dot, Factor, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, Op, Space, Stmt, Val, position, visit,
+};
+use litz_ir::loops::Axis;
+use litz_ir::target::{Instruction, Target};
+use litz_ir::{Diag, Dtype, Scalar};
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "tensorize", run };
+
+/// Replaces the loops.
+///
+/// # Errors
+/// `no-instruction`, saying which loop fits none, and why.
+fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
+    let mut has_some = false;
+    visit(&kernel.body, &mut |stmt| has_some |= matches!(stmt, Stmt::Loop(Loop { kind: LoopKind::Mma, .. })));
+    if !has_some {
+        return Ok(());
+    }
+    let mut facts = kernel.facts.clone();
+    kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    let body = std::mem::take(&mut kernel.body);
+    kernel.body = Tensorizer { kernel, target, facts, is_in_vector: false }.block(body)?;
+    Ok(())
+}
+
+/// Why something fits no instruction.
+type Misfit = String;
+
+struct Tensorizer<'a> {
+    kernel: &'a Kernel,
+    target: &'a Target,
+    facts: Facts,
+    /// Whether a loop around is a vector.
+    is_in_vector: bool,
+}
+
+impl Tensorizer<'_> {
+    fn block(&mut self, stmts: Vec<Stmt>) -> Result<Vec<Stmt>, Diag> {
+        let mut out = Vec::with_capacity(stmts.len());
+        let mut rest = stmts.into_iter().peekable();
+        while let Some(stmt) = rest.next() {
+            let fill = Fill::of(&stmt);
+            if let Some(fill) = &fill
+                && let Some(product) = rest.peek().and_then(|next| self.matrix_product(next).ok())
+                && self.starts(fill, &product)
+            {
+                rest.next();
+                out.push(Stmt::MatrixProduct(MatrixProduct { is_from_zero: true, ..product }));
+                continue;
+            }
+            out.push(match fill {
+                Some(fill) => self.filled(fill),
+                None => self.stmt(stmt)?,
+            });
+        }
+        Ok(out)
+    }
+
+    fn stmt(&mut self, mut stmt: Stmt) -> Result<Stmt, Diag> {
+        let product = self.matrix_product(&stmt);
+        let Stmt::Loop(inner) = &mut stmt else {
+            for block in stmt.blocks_mut() {
+                *block = self.block(std::mem::take(block))?;
+            }
+            return Ok(stmt);
+        };
+        match (inner.kind, product) {
+            (_, Ok(product)) => return Ok(Stmt::MatrixProduct(product)),
+            (LoopKind::Mma, Err(misfit)) => {
+                let dot = if starts_mma(&inner.body) { Err(misfit) } else { self.dot(inner) };
+                let refused = |misfit| {
+                    let place = format!("kernel @{}: loop {}", self.kernel.name, inner.var);
+                    Diag::new("no-instruction", format!("{place}: {misfit}"))
+                };
+                return dot.map(Stmt::Dot).map_err(refused);
+            }
+            (LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. }, Err(_)) => {}
+        }
+        let around = self.is_in_vector;
+        self.is_in_vector |= matches!(inner.kind, LoopKind::Vector { .. });
+        self.facts.declare_index(inner.var, inner.extent);
+        inner.body = self.block(std::mem::take(&mut inner.body))?;
+        self.is_in_vector = around;
+        Ok(stmt)
+    }
+
+    /// A nest that sets sums: its innermost loop as a vector, the others one after the other.
+    fn filled(&self, fill: Fill) -> Stmt {
+        let lanes =
+            self.target.levels().iter().find(|level| level.name == "lane").map_or(1, |level| level.width);
+        let mut kind = if self.is_in_vector { LoopKind::For } else { LoopKind::Vector { lanes, copies: 1 } };
+        let mut body = fill.body;
+        for Axis { var, extent } in fill.extents.into_iter().rev() {
+            body = vec![Stmt::Loop(Loop { kind, var, extent, body })];
+            kind = LoopKind::For;
+        }
+        body.remove(0)
+    }
+
+    /// Whether a nest sets all sums of a product to zero. What it sets beside them is padding, which nothing reads: the
+    /// loops of a tile that is not whole end where the tile does.
+    fn starts(&self, fill: &Fill, product: &MatrixProduct) -> bool {
+        let [row, column] = ["matrix.row", "matrix.column"].map(Sym::new);
+        let Some((mem, index)) = fill.zeroed() else { return false };
+        let [Axis { var: i, extent: rows }, Axis { var: j, extent: columns }] = fill.extents[..] else {
+            return false;
+        };
+        let covers = |all: Expr, part: Expr| self.facts.known(&Rel::le(part, all)) == Known::Yes;
+        let is_sum = |[i, j]: [Sym; 2]| {
+            let place = product.sum.place(Expr::sym(row), Expr::sym(column));
+            place.replace(row, Expr::sym(i)).replace(column, Expr::sym(j)) == index
+        };
+        let is_along = is_sum([i, j]) && covers(rows, product.rows) && covers(columns, product.columns);
+        let is_across = is_sum([j, i]) && covers(columns, product.rows) && covers(rows, product.columns);
+        mem == product.sum.mem && (is_along || is_across)
+    }
+
+    /// The products that a body adds up, if it does nothing else.
+    fn products(&self, body: &[Stmt]) -> Result<Products, Misfit> {
+        let [
+            Stmt::Let { val: a, op: Op::Load { mem: x, index: at_x, guard: guard_x, other: other_x } },
+            Stmt::Let { val: b, op: Op::Load { mem: y, index: at_y, guard: guard_y, other: other_y } },
+            Stmt::MulAdd { mem, index, factors, guard },
+        ] = body
+        else {
+            return Err("its body is not two loads and the sum of their products".into());
+        };
+        if !(*factors == [*a, *b] || *factors == [*b, *a]) || !guard.is_empty() {
+            return Err("its body does not add the products of the elements that it loads, everywhere".into());
+        }
+        let [left, right] = [x, y].map(|mem| self.kernel.mems[*mem].dtype);
+        let is_f32 = |val: &Val| self.kernel.vals[*val] == Dtype::F32;
+        if left != right || self.kernel.mems[*mem].dtype != Dtype::F32 || !factors.iter().all(is_f32) {
+            return Err("factors are not of one type, or their products are not added up as f32".into());
+        }
+        let is_zero = |guard: &[Rel], other: &Scalar| guard.is_empty() || *other == Scalar::Float(0.0);
+        if !is_zero(guard_x, other_x) || !is_zero(guard_y, other_y) {
+            return Err("where its guard fails, a factor is not zero".into());
+        }
+        let factor = |mem: &Mem, index: &Vec<Expr>, guard: &Vec<Rel>| Factor {
+            mem: *mem,
+            index: index.clone(),
+            guard: guard.clone(),
+        };
+        let factors = [factor(x, at_x, guard_x), factor(y, at_y, guard_y)];
+        Ok(Products { factors, mem: *mem, index: index.clone(), dtype: left })
+    }
+
+    /// The instruction that takes products of a type, with one row or with several.
+    fn instruction(&self, dtype: Dtype, has_rows: bool, depth: i64) -> Result<&'static Instruction, Misfit> {
+        let takes = |by: &&Instruction| {
+            let is_deep = if has_rows {
+                depth <= i64::from(by.depth) && depth % i64::from(by.group) == 0
+            } else {
+                depth == i64::from(by.depth)
+            };
+            by.is_mma() && by.dtype == dtype && (by.rows > 1) == has_rows && is_deep
+        };
+        let shape = if has_rows { "matrices" } else { "vectors" };
+        self.target.instructions().iter().find(takes).ok_or_else(|| {
+            format!(
+                "{} has no instruction for products of {shape} of {dtype}, {depth} points deep",
+                self.target
+            )
+        })
+    }
+
+    /// A loop of reduced points as a dot product.
+    fn dot(&self, inner: &Loop) -> Result<Dot, Misfit> {
+        let Products { factors, mem, index, dtype } = self.products(&inner.body)?;
+        let depth = inner.extent.as_int().ok_or("its extent is not constant")?;
+        if index.iter().any(|at| at.has_sym(inner.var)) {
+            return Err("its iterations add to different sums".into());
+        }
+        let by = self.instruction(dtype, false, depth)?;
+        let term = |n: i64| {
+            let at = |e: &Expr| e.replace(inner.var, Expr::int(n));
+            factors.each_ref().map(|Factor { mem, index, guard }| Factor {
+                mem: *mem,
+                index: index.iter().map(at).collect(),
+                guard: guard.iter().map(|r| Rel { cmp: r.cmp, lhs: at(&r.lhs), rhs: at(&r.rhs) }).collect(),
+            })
+        };
+        Ok(Dot { by, mem, index, terms: (0..depth).map(term).collect() })
+    }
+
+    /// Loops of rows, columns and reduced points, and loops around that add to the same sums, as a product of matrices.
+    fn matrix_product(&self, stmt: &Stmt) -> Result<MatrixProduct, Misfit> {
+        if self.is_in_vector {
+            return Err("it is inside of a vector loop".into());
+        }
+        let mut facts = std::borrow::Cow::Borrowed(&self.facts);
+        let (mut over, mut units) = (Vec::new(), Vec::new());
+        let mut body = std::slice::from_ref(stmt);
+        while let [Stmt::Loop(Loop { kind, var, extent, body: inner })] = body {
+            let axis = Axis { var: *var, extent: *extent };
+            match kind {
+                LoopKind::For if units.is_empty() => over.push(axis),
+                LoopKind::Mma => units.push(axis),
+                LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. } => {
+                    return Err("it is no product of matrices".into());
+                }
+            }
+            facts.to_mut().declare_index(*var, *extent);
+            body = inner;
+        }
+        let [_, _, _] = units[..] else {
+            return Err(format!("{} loops are not rows, columns and reduced points", units.len()));
+        };
+        let Products { factors: [a, b], mem, index, dtype } = self.products(body)?;
+        let is_in_registers = |mem: &Mem| self.kernel.mems[*mem].space == Space::Register;
+        if [mem, a.mem, b.mem].iter().any(is_in_registers) || !a.guard.is_empty() || !b.guard.is_empty() {
+            return Err("matrices are in memory, and whole".into());
+        }
+        let [a_index, b_index, sum] = [&a.index, &b.index, &index].map(|index| position(index));
+        if over.iter().any(|axis| sum.has_sym(axis.var)) {
+            return Err("loops around it add to other sums".into());
+        }
+        let (sides, depth): (Vec<Axis>, Vec<Axis>) = units.iter().partition(|unit| sum.has_sym(unit.var));
+        let (&[mut row, mut column], &[depth]) = (&sides[..], &depth[..]) else {
+            return Err("it has no rows, columns and reduced points".into());
+        };
+        // The columns of the sums are adjacent.
+        if sum.linear(row.var).is_some_and(|(step, _)| step.is_one()) {
+            (row, column) = (column, row);
+        }
+        let is_left = |e: Expr| e.has_sym(row.var) && !e.has_sym(column.var);
+        let is_right = |e: Expr| e.has_sym(column.var) && !e.has_sym(row.var);
+        let [(left_mem, left), (right_mem, right)] = match () {
+            () if is_left(a_index) && is_right(b_index) => [(a.mem, a_index), (b.mem, b_index)],
+            () if is_left(b_index) && is_right(a_index) => [(b.mem, b_index), (a.mem, a_index)],
+            () => return Err("one factor varies along rows, the other one along columns".into()),
+        };
+        let points = depth.extent.as_int().ok_or("its number of reduced points is not constant")?;
+        let by = self.instruction(dtype, true, points)?;
+        let size = i64::from(by.group);
+        let [group, element] = ["matrix.group", "matrix.element"].map(Sym::new);
+        let facts = facts.to_mut();
+        facts.declare_index(group, Expr::int(points / size));
+        facts.declare_index(element, Expr::int(size));
+        let grouped = right.replace(depth.var, Expr::sym(group) * size + Expr::sym(element));
+        let grouped = facts.simplify(grouped).linear(element).filter(|(step, _)| step.is_one());
+        let units = [row.var, column.var, depth.var, group];
+        let matrix = |mem: Mem, place: Expr, row: Sym, inner: Sym, step: i64| -> Option<Matrix> {
+            let (across, rest) = place.linear(inner)?;
+            let (step_of_rows, first) = rest.linear(row)?;
+            let is_fixed = |e: Expr| !units.iter().any(|&unit| e.has_sym(unit));
+            let is_fit = across.as_int() == Some(step) && is_fixed(step_of_rows) && is_fixed(first);
+            is_fit.then_some(Matrix { mem, first, step: step_of_rows })
+        };
+        let sum = matrix(mem, sum, row.var, column.var, 1).ok_or("its sums are no matrix")?;
+        let left = matrix(left_mem, left, row.var, depth.var, 1).ok_or("its left operand is no matrix")?;
+        let right = grouped.and_then(|(_, place)| matrix(right_mem, place, group, column.var, size));
+        let right =
+            right.ok_or_else(|| format!("its right operand does not have {size} points side by side"))?;
+        Ok(MatrixProduct {
+            by,
+            sum,
+            left,
+            right,
+            rows: row.extent,
+            columns: column.extent,
+            depth: points as u32,
+            over,
+            is_from_zero: false,
+        })
+    }
+}
+
+/// What the body of `mma` loops adds up.
+struct Products {
+    factors: [Factor; 2],
+    mem: Mem,
+    index: Vec<Expr>,
+    /// Type of the factors in memory.
+    dtype: Dtype,
+}
+
+/// Whether a body is an `mma` loop.
+fn starts_mma(body: &[Stmt]) -> bool {
+    matches!(body, [Stmt::Loop(Loop { kind: LoopKind::Mma, .. })])
+}
+
+/// A nest of `mma` loops that sets elements to a constant.
+struct Fill {
+    extents: Vec<Axis>,
+    body: Vec<Stmt>,
+}
+
+impl Fill {
+    fn of(stmt: &Stmt) -> Option<Fill> {
+        let mut extents = Vec::new();
+        let mut body = std::slice::from_ref(stmt);
+        while let [Stmt::Loop(Loop { kind: LoopKind::Mma, var, extent, body: inner })] = body {
+            extents.push(Axis { var: *var, extent: *extent });
+            body = inner;
+        }
+        let is_fill = matches!(body, [Stmt::Let { op: Op::Const(_), .. }, Stmt::Store { combine: None, .. }]);
+        (is_fill && !extents.is_empty()).then(|| Fill { extents, body: body.to_vec() })
+    }
+
+    /// The element that it sets to zero.
+    fn zeroed(&self) -> Option<(Mem, Expr)> {
+        match &self.body[..] {
+            [
+                Stmt::Let { val, op: Op::Const(Scalar::Float(zero)) },
+                Stmt::Store { mem, index, value, guard, .. },
+            ] if zero.to_bits() == 0 && val == value && guard.is_empty() => Some((*mem, position(index))),
+            _ => None,
+        }
+    }
+}
