@@ -60,6 +60,7 @@ impl Checker<'_> {
                 | Stmt::Bind { .. }
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
+                | Stmt::Copy { .. }
                 | Stmt::Prefetch { .. } => {}
             }
             out.push(stmt);

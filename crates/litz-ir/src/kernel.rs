@@ -38,7 +38,7 @@ use crate::loops::{self, Axis};
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
-pub use product::{Dot, Factor, Matrix, MatrixProduct};
+pub use product::{Dot, Element, Matrix, MatrixProduct};
 
 entity!(
     /// Memory a kernel can touch: a parameter or a local.
@@ -172,6 +172,16 @@ pub enum Stmt {
     Dot(Dot),
     /// A product of matrices.
     MatrixProduct(MatrixProduct),
+    /// `copy 2 x[i] if i < 7 to y[j]`: moves so many adjacent elements as they are, bit by bit. Indices count such runs in flat
+    /// memory: the first element moved is `x[2*i]`.
+    Copy {
+        /// Elements moved.
+        count: u32,
+        /// The run that is read.
+        from: Element,
+        /// The run that is written, where its guards hold.
+        to: Element,
+    },
     /// `prefetch m[index]` or `prefetch m[index] ahead 2048`, where all `guard`s hold: a hint that what is near the element,
     /// or so many elements after it, is read soon. It changes no result, and there need not be such an element. In a vector
     /// loop the first of the lanes that run at once speaks for all, and where several iterations of written-out loops mean
@@ -370,6 +380,7 @@ impl Stmt {
             | Stmt::MulAdd { .. }
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
             | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => [&[], &[]],
         }
@@ -386,6 +397,7 @@ impl Stmt {
             | Stmt::MulAdd { .. }
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
             | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => Vec::new(),
         }
@@ -403,6 +415,7 @@ impl Stmt {
             | Stmt::If { .. }
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
             | Stmt::Prefetch { .. } => &[],
         }
     }
@@ -419,6 +432,7 @@ impl Stmt {
             | Stmt::If { .. }
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
             | Stmt::Prefetch { .. } => &mut [],
         }
     }
@@ -429,6 +443,7 @@ impl Stmt {
         let mut loaded: Vec<(Mem, &[Expr])> = Vec::new();
         match self {
             Stmt::Let { op: Op::Load { mem, index, .. }, .. } => loaded.push((*mem, index)),
+            Stmt::Copy { from, .. } => loaded.push((from.mem, &from.index)),
             Stmt::Dot(dot) => loaded.extend(dot.terms.iter().flatten().map(|f| (f.mem, &f.index[..]))),
             Stmt::MatrixProduct(product) => {
                 let operands = [&product.left, &product.right];
@@ -451,7 +466,8 @@ impl Stmt {
         let stored = match self {
             Stmt::Store { mem, index, .. }
             | Stmt::MulAdd { mem, index, .. }
-            | Stmt::Dot(Dot { mem, index, .. }) => [Some((*mem, &index[..])), None],
+            | Stmt::Dot(Dot { mem, index, .. })
+            | Stmt::Copy { to: Element { mem, index, .. }, .. } => [Some((*mem, &index[..])), None],
             Stmt::MatrixProduct(MatrixProduct { sum, .. }) => {
                 [Some((sum.mem, std::slice::from_ref(&sum.first))), None]
             }
@@ -483,6 +499,7 @@ impl Stmt {
                 mems.extend(dot.terms.iter_mut().flatten().map(|factor| &mut factor.mem));
             }
             Stmt::MatrixProduct(product) => mems.extend(product.matrices_mut().map(|m| &mut m.mem)),
+            Stmt::Copy { from, to, .. } => mems.extend([&mut from.mem, &mut to.mem]),
             Stmt::ArgStore { best, at, .. } => mems.extend([best, at]),
             Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => {}
         }
@@ -492,6 +509,7 @@ impl Stmt {
     /// Expressions that it mentions itself, both sides of relations included.
     pub fn exprs(&self) -> Vec<Expr> {
         let sides = |rels: &[Rel]| -> Vec<Expr> { rels.iter().flat_map(|rel| [rel.lhs, rel.rhs]).collect() };
+        let element = |element: &Element| [&element.index[..], &sides(&element.guard)].concat();
         match self {
             Stmt::Loop(inner) => vec![inner.extent],
             Stmt::If { cond, .. } => sides(cond),
@@ -506,10 +524,10 @@ impl Stmt {
             | Stmt::MulAdd { index, guard, .. }
             | Stmt::Prefetch { index, guard, .. } => [&index[..], &sides(guard)].concat(),
             Stmt::Dot(dot) => {
-                let factors = dot.terms.iter().flatten();
-                let read = factors.flat_map(|factor| [&factor.index[..], &sides(&factor.guard)].concat());
+                let read = dot.terms.iter().flatten().flat_map(element);
                 dot.index.iter().copied().chain(read).collect()
             }
+            Stmt::Copy { from, to, .. } => [element(from), element(to)].concat(),
             Stmt::MatrixProduct(product) => {
                 let places = product.matrices().into_iter().flat_map(|matrix| [matrix.first, matrix.step]);
                 let extents = product.over.iter().map(|axis| axis.extent);

@@ -280,6 +280,13 @@ impl Machine<'_, '_> {
                 let index = self.position(place)?;
                 self.store(place.mem, index, 0)?;
             }
+            Node::Move { from, to, kept } => {
+                if all_hold(kept, &self.state.symbols).ok_or(Fault::NoValue)? {
+                    let is_read = all_hold(&from.guard, &self.state.symbols).ok_or(Fault::NoValue)?;
+                    let bits = if is_read { self.load(&from.place)? } else { 0 };
+                    self.store(to.mem, self.position(to)?, bits)?;
+                }
+            }
             Node::Prefetch { index, guard } => {
                 if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
                     self.index(index)?;

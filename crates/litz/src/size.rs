@@ -59,6 +59,7 @@ fn written_out(stmts: &[Stmt]) -> u64 {
         | Stmt::MulAdd { .. }
         | Stmt::Dot(_)
         | Stmt::MatrixProduct(_)
+        | Stmt::Copy { .. }
         | Stmt::Prefetch { .. }
         | Stmt::ArgStore { .. } => 1,
     };

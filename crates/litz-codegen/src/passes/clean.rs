@@ -3,7 +3,7 @@
 use super::Pass;
 use litz_ir::Diag;
 use litz_ir::ids::{Id, Table};
-use litz_ir::kernel::{Dot, Kernel, Matrix, MatrixProduct, Mem, Space, Stmt, Val, visit, visit_mut};
+use litz_ir::kernel::{Dot, Element, Kernel, Matrix, MatrixProduct, Mem, Space, Stmt, Val, visit, visit_mut};
 use litz_ir::target::Target;
 
 /// The pass.
@@ -70,6 +70,7 @@ fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -
         | Stmt::MulAdd { mem, .. }
         | Stmt::Dot(Dot { mem, .. })
         | Stmt::MatrixProduct(MatrixProduct { sum: Matrix { mem, .. }, .. })
+        | Stmt::Copy { to: Element { mem, .. }, .. }
         | Stmt::Prefetch { mem, .. } => !dead_mem(*mem),
         Stmt::ArgStore { at, .. } => !dead_mem(*at),
     });

@@ -55,6 +55,7 @@ fn products(kernel: &Kernel) -> HashMap<Val, [Val; 2]> {
             | Stmt::MulAdd { .. }
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
             | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => false,
         };

@@ -65,8 +65,8 @@ impl Flattener<'_> {
                         self.index(&self.kernel.mems[factor.mem], &mut factor.index, &facts);
                     }
                 }
-                // Its memories are flat.
-                Stmt::MatrixProduct(_) => {}
+                // Their memories are flat.
+                Stmt::MatrixProduct(_) | Stmt::Copy { .. } => {}
                 Stmt::ArgStore { best, index, .. } => {
                     let data = &self.kernel.mems[*best];
                     self.index(data, index, &facts);

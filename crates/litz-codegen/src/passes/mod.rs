@@ -6,6 +6,7 @@
 
 pub mod clean;
 pub mod contract;
+pub mod copies;
 pub mod demote;
 pub mod flatten;
 pub mod prefetch;
@@ -25,8 +26,15 @@ pub struct Pass {
 }
 
 /// Every pass.
-pub const PASSES: &[Pass] =
-    &[clean::PASS, flatten::PASS, demote::PASS, contract::PASS, tensorize::PASS, prefetch::PASS];
+pub const PASSES: &[Pass] = &[
+    clean::PASS,
+    flatten::PASS,
+    demote::PASS,
+    contract::PASS,
+    tensorize::PASS,
+    copies::PASS,
+    prefetch::PASS,
+];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories, and registers that have
 /// constant indices.

@@ -103,6 +103,7 @@ impl Placer<'_> {
                 | Stmt::MulAdd { .. }
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
+                | Stmt::Copy { .. }
                 | Stmt::Prefetch { .. }
                 | Stmt::ArgStore { .. } => {
                     stmt.blocks_mut().into_iter().for_each(|block| self.block(block, lane));

@@ -13,7 +13,7 @@
 
 use super::Pass;
 use litz_ir::kernel::{
-    Dot, Factor, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, Op, Space, Stmt, Val, position, visit,
+    Dot, Element, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, Op, Space, Stmt, Val, position, visit,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Instruction, Target};
@@ -154,7 +154,7 @@ impl Tensorizer<'_> {
         if !is_zero(guard_x, other_x) || !is_zero(guard_y, other_y) {
             return Err("where its guard fails, a factor is not zero".into());
         }
-        let factor = |mem: &Mem, index: &Vec<Expr>, guard: &Vec<Rel>| Factor {
+        let factor = |mem: &Mem, index: &Vec<Expr>, guard: &Vec<Rel>| Element {
             mem: *mem,
             index: index.clone(),
             guard: guard.clone(),
@@ -192,7 +192,7 @@ impl Tensorizer<'_> {
         let by = self.instruction(dtype, false, depth)?;
         let term = |n: i64| {
             let at = |e: &Expr| e.replace(inner.var, Expr::int(n));
-            factors.each_ref().map(|Factor { mem, index, guard }| Factor {
+            factors.each_ref().map(|Element { mem, index, guard }| Element {
                 mem: *mem,
                 index: index.iter().map(at).collect(),
                 guard: guard.iter().map(|r| Rel { cmp: r.cmp, lhs: at(&r.lhs), rhs: at(&r.rhs) }).collect(),
@@ -286,7 +286,7 @@ impl Tensorizer<'_> {
 
 /// What the body of `mma` loops adds up.
 struct Products {
-    factors: [Factor; 2],
+    factors: [Element; 2],
     mem: Mem,
     index: Vec<Expr>,
     /// Type of the factors in memory.

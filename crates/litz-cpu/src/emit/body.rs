@@ -47,6 +47,7 @@ impl Emitter<'_> {
             }
             Stmt::Dot(dot) => self.dot(dot),
             Stmt::MatrixProduct(product) => self.matrix_product(product),
+            Stmt::Copy { count, from, to } => self.copy_run(*count, from, to),
             Stmt::Prefetch { mem, index, ahead, guard } => {
                 self.prefetch(*mem, position(index), *ahead, guard)
             }
@@ -59,7 +60,6 @@ impl Emitter<'_> {
     fn run_loop(&mut self, inner: &Loop) -> Result<(), EmitError> {
         let extent = self.resolve(inner.extent);
         match inner.kind {
-            LoopKind::Unroll if self.copy_run(inner)? => Ok(()),
             LoopKind::Unroll => {
                 let Some(count) = extent.as_int() else {
                     return Err(EmitError::malformed(format!("unrolled loop over {extent}")));

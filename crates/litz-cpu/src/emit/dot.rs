@@ -4,7 +4,7 @@
 //! those with a guard, are put together.
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Dot, Factor, position};
+use litz_ir::kernel::{Dot, Element, position};
 use litz_ir::{ReduceOp, Scalar};
 
 use super::block::Value;
@@ -33,7 +33,7 @@ impl Emitter<'_> {
     }
 
     /// Two elements in each lane, the first in the low half.
-    fn pair(&mut self, factors: [&Factor; 2]) -> Result<Value, EmitError> {
+    fn pair(&mut self, factors: [&Element; 2]) -> Result<Value, EmitError> {
         let mem = factors[0].mem;
         let [first, second] = factors.map(|factor| self.resolve(position(&factor.index)));
         let is_adjacent = factors[1].mem == mem && self.facts.simplify(second - first).is_one();
@@ -55,7 +55,7 @@ impl Emitter<'_> {
             }
         }
         let [low, high] = factors
-            .map(|Factor { mem, index, guard }| self.load(*mem, position(index), guard, Scalar::Float(0.0)));
+            .map(|Element { mem, index, guard }| self.load(*mem, position(index), guard, Scalar::Float(0.0)));
         let (low, high) = (low?, high?);
         let lanes = low.ty.lanes.max(high.ty.lanes);
         // Values of a half type in f32: the lower bits are zero.

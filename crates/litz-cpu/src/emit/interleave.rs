@@ -55,6 +55,7 @@ impl Emitter<'_> {
             | Stmt::Bind { .. }
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
             | Stmt::ArgStore { .. } => false,
         };
         let stores_elsewhere = |stmt: &Stmt, loaded: (Mem, &[Expr])| match stmt {
@@ -64,6 +65,7 @@ impl Emitter<'_> {
             Stmt::Let { .. }
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
             | Stmt::Prefetch { .. }
             | Stmt::Loop(_)
             | Stmt::If { .. }

@@ -112,6 +112,7 @@ fn check_ranks(kernel: &Kernel) -> Result<(), EmitError> {
             | Stmt::MulAdd { .. }
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
             | Stmt::ArgStore { .. } => None,
         };
         for (mem, index) in stmt.accesses().chain(hinted) {

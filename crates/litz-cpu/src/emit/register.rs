@@ -55,6 +55,7 @@ impl Scan<'_> {
                 | Stmt::MulAdd { .. }
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
+                | Stmt::Copy { .. }
                 | Stmt::Prefetch { .. }
                 | Stmt::ArgStore { .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, position(index)));

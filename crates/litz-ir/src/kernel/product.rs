@@ -23,17 +23,17 @@ pub struct Dot {
     /// Coordinates of the sum.
     pub index: Vec<Expr>,
     /// The factors of each product, as many products as the instruction is deep.
-    pub terms: Vec<[Factor; 2]>,
+    pub terms: Vec<[Element; 2]>,
 }
 
-/// An element that is multiplied; zero where a guard fails.
+/// An element that is accessed where all guards hold; where one fails, what is read is zero.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Factor {
-    /// Memory read.
+pub struct Element {
+    /// Memory accessed.
     pub mem: Mem,
     /// Coordinates of the element.
     pub index: Vec<Expr>,
-    /// All must hold for the element to be read.
+    /// All must hold for the access to happen.
     pub guard: Vec<Rel>,
 }
 

@@ -225,7 +225,8 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    fn second_is_number(&self) -> bool {
+    /// Whether a number follows the next token.
+    pub fn second_is_number(&self) -> bool {
         let number = |token: &Token| matches!(token.kind, TokenKind::Int | TokenKind::Float);
         self.tokens.get(self.at + 1).is_some_and(number)
     }

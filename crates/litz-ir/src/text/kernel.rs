@@ -9,7 +9,7 @@ use crate::dtype::Dtype;
 use crate::graph::TensorType;
 use crate::ids::Id;
 use crate::kernel::{
-    Dot, Factor, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space, Stmt, Val, visit,
+    Dot, Element, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space, Stmt, Val, visit,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::target::Instruction;
@@ -178,11 +178,15 @@ impl<'a> Printer<'a> {
                 write!(f, "{indent}{}[{}] {}= ", self.mem(*mem), Commas(index), by.name)?;
                 for (at, [a, b]) in terms.iter().enumerate() {
                     let and = if at == 0 { "" } else { " and " };
-                    write!(f, "{and}{} by {}", self.factor(a), self.factor(b))?;
+                    write!(f, "{and}{} by {}", self.element(a), self.element(b))?;
                 }
                 f.write_str("\n")
             }
             Stmt::MatrixProduct(product) => self.matrix_product(f, product, indent),
+            Stmt::Copy { count, from, to } => {
+                let (from, to) = (self.element(from), self.element(to));
+                writeln!(f, "{indent}copy {count} {from} to {to}")
+            }
             Stmt::Prefetch { mem, index, ahead, guard } => {
                 write!(f, "{indent}prefetch {}[{}]", self.mem(*mem), Commas(index))?;
                 if *ahead > 0 {
@@ -198,7 +202,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn factor(&self, Factor { mem, index, guard }: &Factor) -> impl Display {
+    fn element(&self, Element { mem, index, guard }: &Element) -> impl Display {
         let mem = self.mem(*mem);
         fmt::from_fn(move |f| write!(f, "{mem}[{}]{}", Commas(index), Guards(guard)))
     }
@@ -354,6 +358,8 @@ impl Reader {
             "for" | "unroll" | "vector" | "mma" => self.loop_(cx, keyword),
             "if" => self.if_(cx),
             "bind" => self.bind(cx),
+            // A memory of that name is followed by an index.
+            "copy" if cx.second_is_number() => self.copy(cx),
             "prefetch" => self.prefetch(cx),
             _ => self.store(cx),
         }
@@ -393,6 +399,15 @@ impl Reader {
         cx.expect(",")?;
         cx.expect("check")?;
         Ok(Stmt::Bind { sym, value, extent, check: cx.integer()? })
+    }
+
+    /// `copy 2 x[i] if i < 7 to y[j]`.
+    fn copy(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        cx.take();
+        let count = cx.integer()?;
+        let from = self.guarded(cx)?;
+        cx.expect("to")?;
+        Ok(Stmt::Copy { count, from, to: self.guarded(cx)? })
     }
 
     /// `prefetch m[index] ahead 2048 if guards`.
@@ -475,18 +490,20 @@ impl Reader {
     }
 
     /// The products that a dot product adds up: `x[i] by w[j] and x[i + 1] if i < 7 by w[j + 1]`.
-    fn terms(&self, cx: &mut Cursor) -> Result<Vec<[Factor; 2]>> {
-        let factor = |cx: &mut Cursor| -> Result<Factor> {
-            let (mem, index) = self.element(cx)?;
-            Ok(Factor { mem, index, guard: cx.guards()? })
-        };
+    fn terms(&self, cx: &mut Cursor) -> Result<Vec<[Element; 2]>> {
         let mut terms = Vec::new();
         while terms.is_empty() || cx.eat("and") {
-            let left = factor(cx)?;
+            let left = self.guarded(cx)?;
             cx.expect("by")?;
-            terms.push([left, factor(cx)?]);
+            terms.push([left, self.guarded(cx)?]);
         }
         Ok(terms)
+    }
+
+    /// `x[i + 1] if i < 7`.
+    fn guarded(&self, cx: &mut Cursor) -> Result<Element> {
+        let (mem, index) = self.element(cx)?;
+        Ok(Element { mem, index, guard: cx.guards()? })
     }
 
     /// The rest of `acc[i step 32] amx.tdpbf16ps= x[j step 768] by w[k step 64] in 13, 32, 32 over k in 8 from zero`.

@@ -27,7 +27,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
 /// `stride-rank`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
-/// `store-to-read`, `atomic-store`, `unknown-check`, `instruction-shape`, `matrix-memory`.
+/// `store-to-read`, `atomic-store`, `unknown-check`, `instruction-shape`, `flat-memory`, `empty-copy`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
     let mut report = Report::default();
     for &sym in &kernel.sizes {
@@ -153,6 +153,18 @@ impl Verifier<'_> {
             }
             Stmt::Dot(dot) => self.dot(dot),
             Stmt::MatrixProduct(product) => self.matrix_product(product),
+            Stmt::Copy { count, from, to } => {
+                let place = format!("copy to `{}`", self.mem_name(to.mem));
+                self.report.check(*count > 0, "empty-copy", format_args!("{place}: it moves nothing"));
+                self.element(from.mem, &from.index, &place);
+                self.writable(to.mem, &to.index, &place);
+                let [read, written] = [from.mem, to.mem].map(|mem| Some(self.kernel.mems.get(mem)?.dtype));
+                self.report.same_type(read, written, &place);
+                for element in [from, to] {
+                    self.rels(&element.guard, &place);
+                    self.flat(element.mem, &place);
+                }
+            }
             Stmt::Prefetch { mem, index, ahead: _, guard } => {
                 let place = format!("prefetch of `{}`", self.mem_name(*mem));
                 self.element(*mem, index, &place);
@@ -231,11 +243,15 @@ impl Verifier<'_> {
         self.report.extent(*rows, &place);
         self.report.extent(*columns, &place);
         for matrix in product.matrices() {
-            let Some(data) = self.kernel.mems.get(matrix.mem) else { continue };
-            let is_fit = data.is_flat() && data.space != Space::Register;
-            let message = format_args!("{place}: `{}` is no flat memory", data.name);
-            self.report.check(is_fit, "matrix-memory", message);
+            self.flat(matrix.mem, &place);
         }
+    }
+
+    /// Checks that elements of a memory are adjacent and have addresses.
+    fn flat(&mut self, mem: Mem, place: &str) {
+        let Some(data) = self.kernel.mems.get(mem) else { return };
+        let is_flat = data.is_flat() && data.space != Space::Register;
+        self.report.check(is_flat, "flat-memory", format_args!("{place}: `{}` is no flat memory", data.name));
     }
 
     /// Checks the type of what an instruction reads or adds to.

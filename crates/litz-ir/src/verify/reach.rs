@@ -129,6 +129,16 @@ impl Walk<'_> {
                     self.access(dot.mem, &dot.index, &[]);
                 }
                 Stmt::MatrixProduct(product) => self.matrix_product(product),
+                Stmt::Copy { count, from, to } => {
+                    let count = Expr::int(i64::from(*count));
+                    let element = Axis { var: Sym::new("copy.element"), extent: count };
+                    self.enter_axis(element);
+                    for run in [from, to] {
+                        let index = run.index.iter().map(|&at| at * count + Expr::sym(element.var));
+                        self.access(run.mem, &index.collect::<Vec<_>>(), &run.guard);
+                    }
+                    self.scopes.pop();
+                }
                 // A prefetch may be outside.
                 Stmt::Let { .. } | Stmt::Prefetch { .. } => {}
                 Stmt::Bind { sym, extent, .. } => self.enter_axis(Axis { var: *sym, extent: *extent }),

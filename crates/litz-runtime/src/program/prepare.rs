@@ -275,6 +275,7 @@ fn iterations(
                 loops.push(iterations(other, formula)?);
             }
             Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => alone += 1,
+            Stmt::Copy { .. } => alone += 2,
             Stmt::Dot(dot) => alone += 2 * dot.terms.len() as i64,
             Stmt::MatrixProduct(product) => {
                 let extents = [product.rows, product.columns].into_iter();

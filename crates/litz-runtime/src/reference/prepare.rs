@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use litz_ir::kernel::{Dot, Factor, Kernel, MatrixProduct, Mem, Op, Space, Stmt, Val};
+use litz_ir::kernel::{Dot, Element, Kernel, MatrixProduct, Mem, Op, Space, Stmt, Val};
 use litz_ir::{Dtype, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
@@ -131,6 +131,12 @@ pub(super) enum Node {
     /// Sets an f32 to zero.
     Zero {
         place: Place,
+    },
+    /// Moves the bits of an element, where all of `kept` holds.
+    Move {
+        from: Operand,
+        to: Place,
+        kept: Vec<Relation>,
     },
     /// A hint, of which nothing matters but that its index has a value.
     Prefetch {
@@ -266,6 +272,21 @@ impl Context<'_> {
                 function: self.function(ScalarOp::Fma, Dtype::F32)?,
             },
             Stmt::MatrixProduct(product) => self.matrix_product(product)?,
+            Stmt::Copy { count, from, to } => {
+                let count = Expr::int(i64::from(*count));
+                let (element, extent) = (Sym::new("copy.element"), self.formula(count)?);
+                let var = self.define(element);
+                let run = |run: &Element| -> Vec<Expr> {
+                    run.index.iter().map(|&at| at * count + Expr::sym(element)).collect()
+                };
+                let from =
+                    Operand { place: self.place(from.mem, &run(from))?, guard: self.relations(&from.guard)? };
+                let (to, kept) = (self.written(to.mem, &run(to))?, self.relations(&to.guard)?);
+                if from.place.dtype != to.dtype {
+                    return Err(self.bug(format!("copy of {} to {}", from.place.dtype, to.dtype)));
+                }
+                Node::Loop { var, extent, body: vec![Node::Move { from, to, kept }] }
+            }
             Stmt::Prefetch { mem, index, ahead: _, guard } => {
                 Node::Prefetch { index: self.place(*mem, index)?.index, guard: self.relations(guard)? }
             }
@@ -311,7 +332,7 @@ impl Context<'_> {
         Ok(place)
     }
 
-    fn operand(&self, Factor { mem, index, guard }: &Factor) -> Result<Operand, RunError> {
+    fn operand(&self, Element { mem, index, guard }: &Element) -> Result<Operand, RunError> {
         Ok(Operand { place: self.place(*mem, index)?, guard: self.relations(guard)? })
     }
 

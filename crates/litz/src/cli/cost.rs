@@ -108,6 +108,9 @@ impl Count {
                     let points: f64 = extents.map(|extent| value(extent, scope).max(0) as f64).product();
                     self.flops += 2.0 * f64::from(product.depth) * points * times;
                 }
+                Stmt::Copy { .. } => {
+                    stmt.accesses().for_each(|(mem, index)| self.access(mem, index, times));
+                }
                 Stmt::Prefetch { .. } => {}
                 Stmt::MulAdd { mem, index, .. } => {
                     self.access(*mem, index, times);

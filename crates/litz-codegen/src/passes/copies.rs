@@ -1,0 +1,84 @@
+//! Copies runs of a few adjacent elements at once, as one wider element: two of bf16 are moved as 32 bits.
+//!
+//! ```text
+//! unroll q in 2 { %0 = load x[8*j + 2*p + q]; y[2*j + q] = %0 }  =>  copy 2 x[4*j + p] to y[j]
+//! ```
+
+use super::Pass;
+use litz_ir::kernel::{Element, Kernel, Loop, LoopKind, Op, Space, Stmt, position};
+use litz_ir::target::Target;
+use litz_ir::{Diag, Scalar};
+use litz_sym::{Expr, Facts, Rel};
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "copies", run };
+
+/// Bytes that are moved at once: those of integers.
+const WIDTHS: [usize; 3] = [2, 4, 8];
+
+/// Replaces loops that are written out.
+fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
+    let mut facts = kernel.facts.clone();
+    kernel.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    let mut body = std::mem::take(&mut kernel.body);
+    Copier { kernel, facts }.block(&mut body);
+    kernel.body = body;
+    Ok(())
+}
+
+struct Copier<'a> {
+    kernel: &'a Kernel,
+    /// What is known of the loops around.
+    facts: Facts,
+}
+
+impl Copier<'_> {
+    fn block(&mut self, stmts: &mut [Stmt]) {
+        for stmt in stmts {
+            if let Stmt::Loop(inner) = stmt {
+                if let Some(copy) = self.copy(inner) {
+                    *stmt = copy;
+                    continue;
+                }
+                self.facts.declare_index(inner.var, inner.extent);
+            }
+            stmt.blocks_mut().into_iter().for_each(|block| self.block(block));
+        }
+    }
+
+    /// A loop that is written out as one copy, if it moves a run of elements.
+    fn copy(&self, inner: &Loop) -> Option<Stmt> {
+        let [
+            Stmt::Let { val, op: Op::Load { mem: from, index: source, guard, other } },
+            Stmt::Store { mem: to, index: target, value, combine: None, guard: kept, atomic: false },
+        ] = &inner.body[..]
+        else {
+            return None;
+        };
+        let [read, written] = [from, to].map(|mem| &self.kernel.mems[*mem]);
+        let count = u32::try_from(inner.extent.as_int()?).ok()?;
+        let is_wide = count > 1 && WIDTHS.contains(&read.dtype.size().checked_mul(count as usize)?);
+        let is_fixed = |rel: &Rel| !rel.lhs.has_sym(inner.var) && !rel.rhs.has_sym(inner.var);
+        let is_zero =
+            guard.is_empty() || *other == Scalar::zero(read.dtype.compute()) || *other == Scalar::Int(0);
+        let in_memory = [read, written].iter().all(|data| data.space != Space::Register && data.is_flat());
+        let is_copy =
+            inner.kind == LoopKind::Unroll && val == value && from != to && read.dtype == written.dtype;
+        if !(is_copy && is_wide && is_zero && in_memory && guard.iter().chain(kept).all(is_fixed)) {
+            return None;
+        }
+        let run = |mem, index: &[Expr], guard: &[Rel]| {
+            let index = vec![self.run_of(position(index), inner, count)?];
+            Some(Element { mem, index, guard: guard.to_vec() })
+        };
+        Some(Stmt::Copy { count, from: run(*from, source, guard)?, to: run(*to, target, kept)? })
+    }
+
+    /// The number of the run of `count` elements that the loop walks, if it walks one from its start.
+    fn run_of(&self, index: Expr, inner: &Loop, count: u32) -> Option<Expr> {
+        let (step, first) = index.linear(inner.var)?;
+        let count = i64::from(count);
+        let is_start = self.facts.simplify(first.modulo(count)).is_zero();
+        (step.is_one() && is_start).then(|| self.facts.simplify(first.floordiv(count)))
+    }
+}
