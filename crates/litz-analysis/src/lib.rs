@@ -13,6 +13,7 @@
 //! | [`apart`] | may two accesses meet in different iterations of the loops around both? |
 //! | [`align`] | which axes of a consumer follow from the axes of its producer? |
 //! | [`contraction`] | is a nest a sum of products of two operands, and which axes has each? |
+//! | [`online`] | which reductions can be computed with each other's results so far, and corrected when these change? |
 //! | [`legality`] | does a schedule keep all of this? |
 
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ pub mod constants;
 pub mod contraction;
 pub mod dependences;
 pub mod legality;
+pub mod online;
 pub mod uses;
 
 pub use contraction::Contraction;
