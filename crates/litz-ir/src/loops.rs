@@ -31,6 +31,9 @@
 //!   nest add [block in ceildiv(s0, 64) | i in 64] { .. store sum[] = %4 }
 //! }
 //! ```
+//!
+//! Where a relation of a nest's axes holds that is given as `idle`, as in `nest n [block in 8, i in 512] idle i < 64*block { .. }`,
+//! iterations from that one on change nothing that is read elsewhere: all nests of the region may leave them out.
 
 mod routine;
 
@@ -180,6 +183,9 @@ pub struct Nest {
     pub axes: Vec<Axis>,
     /// Reduced axes.
     pub reduced: Vec<Axis>,
+    /// Points that may be left out, those where this holds, of a nest that a region repeats: with them an iteration changes
+    /// nothing that is read where it does not hold, nor does any later one.
+    pub idle: Option<Rel>,
     /// Instructions in order; [`Val`] is a position here.
     pub body: Vec<Inst>,
 }

@@ -356,7 +356,14 @@ impl<'a> Body<'a> {
     }
 
     pub(crate) fn finish(self, name: String, from: Vec<String>) -> Nest {
-        Nest { name, from, axes: self.axes, reduced: self.reduced, body: without_unused(self.insts) }
+        Nest {
+            name,
+            from,
+            axes: self.axes,
+            reduced: self.reduced,
+            idle: None,
+            body: without_unused(self.insts),
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{outputs, parse, verify};
-use litz_ir::loops::{Loops, Stmt};
+use litz_ir::ids::Id;
+use litz_ir::loops::{Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_passes::loops::{Settings, online};
 
 /// Attention of `rows` by `columns`, with instructions that change the score `%3`, giving `%9`.
@@ -334,4 +336,75 @@ fn what_stands_between_comes_later_or_prevents_it() {
         "nest twice [i in 18] { %0: f64 = load m[i] %1: f64 = add %0, %0 store n[i] = %1 store m[i] = %1 }",
     ));
     assert_eq!(rewritten(&text, 1024).1, 0, "m is another when it is read");
+}
+
+/// The program with what idle points of a region leave behind: buffers that are not carried hold NaN, and others what they held.
+fn with_idle_points_left_out(loops: &Loops) -> Loops {
+    let mut loops = loops.clone();
+    let mut count = 0;
+    for stmt in &mut loops.stmts {
+        let Stmt::Region(region) = stmt else { continue };
+        for nest in &mut region.nests {
+            let Some(idle) = nest.idle else { continue };
+            let (mut body, mut map): (Vec<Inst>, Vec<Val>) = (Vec::new(), Vec::new());
+            for mut inst in std::mem::take(&mut nest.body) {
+                inst.op.operands_mut().into_iter().for_each(|val| *val = map[val.index()]);
+                let mut push = |op, ty| {
+                    body.push(Inst { op, ty });
+                    Val::new(body.len() - 1)
+                };
+                if let InstOp::Store { buf, index, value, .. } = &mut inst.op {
+                    let ty = inst.ty;
+                    let is_idle = push(InstOp::Cond(idle), Dtype::Bool);
+                    let left = if region.carry.contains(buf) {
+                        let (guard, other) = (Vec::new(), Scalar::zero(ty));
+                        push(InstOp::Load { buf: *buf, index: index.clone(), guard, other }, ty)
+                    } else {
+                        push(InstOp::Const(Scalar::Float(f64::NAN)), ty)
+                    };
+                    *value = push(InstOp::Op(ScalarOp::Select, vec![is_idle, left, *value]), ty);
+                    count += 1;
+                }
+                map.push(push(inst.op, inst.ty));
+            }
+            nest.body = body;
+        }
+    }
+    assert!(count > 0, "nothing is idle in\n{loops}");
+    loops
+}
+
+#[test]
+fn idle_points_change_nothing() {
+    for (rows, columns) in [("18", "192"), ("200", "t"), ("200", "320")] {
+        let (loops, _) = rewritten(&attention(rows, columns, CAUSAL, "y, m, l"), 1024);
+        let left_out = with_idle_points_left_out(&loops);
+        for t in [1, 32, 33, 200] {
+            assert_eq!(outputs(&left_out, &[("t", t)]), outputs(&loops, &[("t", t)]), "t = {t} of\n{loops}");
+        }
+    }
+}
+
+#[test]
+fn blocks_that_a_mask_removes_are_idle() {
+    let idle = |mask: &str| {
+        let (loops, count) = rewritten(&attention("18", "192", mask, "y"), 1024);
+        assert_eq!(count, 1, "{mask}");
+        let repeated = |nest: &&Nest| nest.axes[0].var.name() == "jb";
+        let nests = loops.stmts.iter().flat_map(Stmt::nests).filter(repeated);
+        let mut all: Vec<Option<String>> = nests.map(|nest| nest.idle.map(|idle| idle.to_string())).collect();
+        all.dedup();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    };
+    assert_eq!(idle(CAUSAL).as_deref(), Some("i < 64*jb"));
+    let window =
+        "%4: bool = cond j <= i + 70 %5: bool = cond i <= j + 3 %6: bool = and %4, %5 %7: f64 = const -inf
+        %9: f64 = select %6, %3, %7";
+    assert_eq!(idle(window).as_deref(), Some("i + 70 < 64*jb"));
+    assert_eq!(idle(SCALE), None);
+    assert_eq!(idle(ROWS), None, "the first blocks are removed, not the last ones");
+    let halved =
+        "%4: bool = cond j <= i %5: f64 = const 0.5 %6: f64 = mul %5, %3 %9: f64 = select %4, %3, %6";
+    assert_eq!(idle(halved), None, "scores that are not removed change something");
 }

@@ -17,6 +17,7 @@ use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_ir::target::Cpu;
+use litz_sym::Expr;
 
 /// The group with statement `s` as part of its last stage, or as another one.
 pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
@@ -182,6 +183,21 @@ impl RowGrid {
         let mut grid: Vec<Axis> = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
         grid.extend(&block.grid);
         RowGrid { block, grid }
+    }
+
+    /// An expression of the shared axes, at a row of a block.
+    pub fn at(&self, e: Expr) -> Expr {
+        substitute(e, &self.block.value)
+    }
+
+    /// The axes of a block.
+    pub fn inside(&self) -> impl Iterator<Item = Axis> {
+        self.block.rows.into_iter().chain(self.block.lines)
+    }
+
+    /// The axes of the grid and of a block.
+    pub fn axes(&self) -> impl Iterator<Item = Axis> {
+        self.grid.iter().copied().chain(self.inside())
     }
 
     /// What the stages do for one block, in loops `around` besides the grid.

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use litz_sym::{Expr, Facts, Rel, Sym};
+use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 use super::coverage::{Bound, Coverage};
 use super::{Around, Place, Verifier};
@@ -37,7 +37,7 @@ impl Verifier<'_> {
             self.report.fail("unbound-axis", format_args!("`{name}` does not say what axis {} is", axis.var));
         }
         if self.report.diags.len() == before && !self.has_wrong_loops {
-            self.coverage(leaf, &axes);
+            self.coverage(leaf, nest, &axes);
         }
         if self.report.diags.len() > before {
             // What follows asks which loops the axes depend on; that was wrong already.
@@ -61,10 +61,39 @@ impl Verifier<'_> {
         }
     }
 
+    /// A loop as long as the axis of the nest that it counts, where all that it leaves out is idle.
+    ///
+    /// In `for jb in min(8, ceildiv(16*io + 16, 64)) { tile ii in 16 { .. } }` iterations of a nest that is idle where
+    /// `16*io + ii < 64*jb` may be missing: those of an extent of 8 do not exist, those of the other are past the end of the rows.
+    fn with_idle(&self, axis: Axis, leaf: &Leaf, nest: &Nest) -> Axis {
+        let Some(idle) = nest.idle else { return axis };
+        let is_counted = |own: &&Axis| leaf.bind.iter().any(|bind| *bind == (own.var, Expr::sym(axis.var)));
+        let Some(counted) = nest.axes.iter().find(is_counted) else { return axis };
+        let mut facts = self.loops.facts.clone();
+        let others = self.path.iter().filter(|around| around.axis.var != axis.var);
+        others.for_each(|around| facts.declare_index(around.axis.var, around.axis.extent));
+        let mut ends = vec![axis.extent];
+        while let Some(at) = ends.iter().position(|end| matches!(end.kind(), Kind::Min(..))) {
+            if let Kind::Min(a, b) = ends.swap_remove(at).kind() {
+                ends.extend([a, b]);
+            }
+        }
+        // Later iterations are idle where the first is, as the verifier of loops has seen.
+        let is_idle = |end: Expr| {
+            let value = |sym: Sym| match sym == counted.var {
+                true => Some(end),
+                false => leaf.bind.iter().find(|bind| bind.0 == sym).map(|bind| bind.1),
+            };
+            facts.proves(&idle.subst(&value))
+        };
+        let are_idle = ends.into_iter().all(|end| end == counted.extent || is_idle(end));
+        if are_idle { Axis { extent: counted.extent, ..axis } } else { axis }
+    }
+
     /// Reports axes whose points are not known to be each taken once, of a leaf that gives all of them a value.
-    fn coverage(&mut self, leaf: &Leaf, axes: &HashMap<Sym, Expr>) {
+    fn coverage(&mut self, leaf: &Leaf, nest: &Nest, axes: &HashMap<Sym, Expr>) {
         let extents = leaf.bind.iter().filter_map(|bind| axes.get(&bind.0).copied());
-        let around = self.path.iter().map(|around| around.axis);
+        let around = self.path.iter().map(|around| self.with_idle(around.axis, leaf, nest));
         let Some(coverage) = Coverage::new(&self.loops.facts, extents, around) else { return };
         let bound = leaf.bind.iter().filter_map(|&(axis, value)| Some((axis, *axes.get(&axis)?, value)));
         let bound: Vec<Bound> = bound

@@ -126,7 +126,11 @@ impl Display for InLoops<'_, Region> {
 fn write_nest(f: &mut Formatter, loops: &Loops, nest: &Nest, line: Indent) -> fmt::Result {
     write!(f, "{line}nest {}", Name(&nest.name))?;
     write_from(f, &nest.from)?;
-    writeln!(f, " {} {{", Axes(&nest.axes, &nest.reduced))?;
+    write!(f, " {}", Axes(&nest.axes, &nest.reduced))?;
+    if let Some(idle) = nest.idle {
+        write!(f, " idle {idle}")?;
+    }
+    f.write_str(" {\n")?;
     for (at, inst) in nest.body.iter().enumerate() {
         write!(f, "{}", Indent(line.0 + 1))?;
         write_inst(f, loops, at, inst)?;
@@ -263,6 +267,7 @@ impl Reader {
         let axes = if cx.is("|") || cx.is("]") { Vec::new() } else { cx.commas(Cursor::axis)? };
         let reduced = if cx.eat("|") { cx.commas(Cursor::axis)? } else { Vec::new() };
         cx.expect("]")?;
+        let idle = if cx.eat("idle") { Some(cx.rel()?) } else { None };
         cx.expect("{")?;
         let mut vals = Names::new("a value", "undefined-value");
         let mut body = Vec::new();
@@ -270,7 +275,7 @@ impl Reader {
             let inst = self.inst(cx, &mut vals, &body)?;
             body.push(inst);
         }
-        Ok(Nest { name, from, axes, reduced, body })
+        Ok(Nest { name, from, axes, reduced, idle, body })
     }
 
     fn inst(&self, cx: &mut Cursor, vals: &mut Names<Val>, body: &[Inst]) -> Result<Inst> {

@@ -11,6 +11,7 @@
 //! `s` and `e` is alive at a time. Rounding is that of sums in parts.
 
 mod blocks;
+mod idle;
 mod region;
 
 use super::{Edits, Names, Settings};
@@ -34,13 +35,20 @@ const MIN_ROWS: i64 = 16;
 /// Rows that a kernel with products takes at a time, about.
 const TILE_ROWS: i64 = 16;
 
+/// Blocks that there are at least where some of them are idle: of 8, a causal mask leaves 4.5.
+const MIN_BLOCKS: i64 = 8;
+
 /// Rewrites chains; returns how many.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     let (mut uses, mut names) = (Uses::of(loops), Names::of(loops));
     let (mut count, mut at) = (0, 0);
     while at < loops.stmts.len() {
-        let chain = online::find(loops, &uses, at);
-        let found = chain.and_then(|chain| block_width(loops, &chain, settings).map(|width| (chain, width)));
+        let found = online::find(loops, &uses, at).and_then(|chain| {
+            let width = block_width(loops, &chain, settings).or_else(|| {
+                idle_width(loops, &chain).filter(|&width| is_idle_somewhere(loops, &uses, &chain, width))
+            });
+            width.map(|width| (chain, width))
+        });
         let Some((chain, width)) = found else {
             at += 1;
             continue;
@@ -52,6 +60,15 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
         count += 1;
     }
     count
+}
+
+/// Whether a region of blocks that wide would have idle iterations.
+fn is_idle_somewhere(loops: &Loops, uses: &Uses, chain: &Chain, width: i64) -> bool {
+    let mut trial = loops.clone();
+    let mut names = Names::of(&trial);
+    let blocks = Blocks::new(&trial, chain, width);
+    let region = region::region(&mut trial, uses, chain, &blocks, &mut names);
+    region.nests.iter().any(|nest| nest.idle.is_some())
 }
 
 /// Puts the region where the last member of the chain is, and behind it what comes later for it.
@@ -66,59 +83,88 @@ fn replace(loops: &mut Loops, chain: &Chain, region: Stmt) {
     edits.apply(loops);
 }
 
+/// What a chain works on, by hints.
+struct Work {
+    rows: i64,
+    columns: i64,
+    /// Bytes that are read or written of all columns: with products for a block of rows, beside the operand of a product.
+    bytes: i64,
+    has_products: bool,
+    /// Exponentials are wanted, or scores are in memory, in full.
+    is_stored: bool,
+}
+
+impl Work {
+    fn of(loops: &Loops, chain: &Chain) -> Option<Work> {
+        let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
+        let extents = |axes: &[Axis]| axes.iter().map(|axis| hint(axis.extent)).product::<i64>();
+        let nest = |at: usize| online::chain::nest(loops, at);
+        let products: Vec<(usize, Contraction)> = chain
+            .members
+            .keys()
+            .filter_map(|&at| Some((at, Contraction::by_result(loops, nest(at)?)?.contraction)))
+            .collect();
+        let is_line = |at: usize| matches!(chain.members[&at].role, Role::Line(_));
+        let source = products.iter().find(|product| is_line(product.0));
+        let reference =
+            *chain.members.iter().find(|(_, member)| matches!(member.role, Role::Reduction(_)))?.0;
+        let rows = match source {
+            Some((_, contraction)) => extents(&contraction.m),
+            None => extents(&nest(reference)?.axes),
+        };
+        let read = |at: usize| nest(at).map_or(Vec::new(), |nest| along(nest, chain.members[&at].column));
+        let lines = chain.members.values().filter_map(|member| match &member.role {
+            Role::Line(line) => Some(line.buf),
+            Role::Reduction(_) => None,
+        });
+        let mut touched: BTreeSet<Buf> = lines.collect();
+        let has_products = !products.is_empty();
+        let (tile, operand) = if has_products {
+            touched.extend(read(reference));
+            (TILE_ROWS, source.and_then(|source| nest(source.0)).map_or(0, |nest| 4 * extents(&nest.reduced)))
+        } else {
+            chain.members.keys().for_each(|&at| touched.extend(read(at)));
+            (1, 0)
+        };
+        let row: i64 = touched.iter().map(|&buf| loops.bufs[buf].dtype.size() as i64).sum();
+        let columns = hint(chain.columns);
+        Some(Work {
+            rows,
+            columns,
+            bytes: columns.saturating_mul(tile * row + operand),
+            has_products,
+            is_stored: source.is_none() || !chain.kept.is_empty(),
+        })
+    }
+}
+
 /// Columns of a block, where going block by block pays: what is read or written for each column takes more than half the
 /// second-level cache, and there are enough rows.
 ///
 /// Beside products that is a block of rows of scores and exponentials, and the operand of a product with them. One head of 2048
 /// rows by 2048 columns took 7.2 ms by blocks, 8.2 by whole rows, 7.7 in separate kernels; of 1024 by 1024, 1.4 ms by whole
 /// rows and 1.9 in separate kernels (Intel Xeon with AVX-512 and 2 MiB of second-level cache, one thread, shortest of 60
-/// calls). Without products it is one row.
+/// calls). Without products it is one row. Scores that are in memory anyway are better weighted in kernels of their own.
 fn block_width(loops: &Loops, chain: &Chain, settings: &Settings) -> Option<i64> {
-    let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
-    let extents = |axes: &[Axis]| axes.iter().map(|axis| hint(axis.extent)).product::<i64>();
-    let nest = |at: usize| online::chain::nest(loops, at);
-    let products: Vec<(usize, Contraction)> = chain
-        .members
-        .keys()
-        .filter_map(|&at| Some((at, Contraction::by_result(loops, nest(at)?)?.contraction)))
-        .collect();
-    let is_line =
-        |at: &usize| matches!(chain.members.get(at), Some(member) if matches!(member.role, Role::Line(_)));
-    let source = products.iter().find(|product| is_line(&product.0));
-    let reference = chain.members.iter().find(|(_, member)| matches!(member.role, Role::Reduction(_)));
-    let rows = match source {
-        Some((_, contraction)) => extents(&contraction.m),
-        None => extents(&nest(*reference?.0)?.axes),
-    };
-    let columns = hint(chain.columns);
-    let read = |at: usize| -> Vec<Buf> {
-        let (Some(nest), Some(member)) = (nest(at), chain.members.get(&at)) else { return Vec::new() };
-        along(nest, member.column)
-    };
-    let lines = chain.members.values().filter_map(|member| match &member.role {
-        Role::Line(line) => Some(line.buf),
-        Role::Reduction(_) => None,
-    });
-    let mut touched: BTreeSet<Buf> = lines.collect();
-    let (tile, operand) = if products.is_empty() {
-        chain.members.keys().for_each(|&at| touched.extend(read(at)));
-        (1, 0)
-    } else {
-        touched.extend(read(*reference?.0));
-        (TILE_ROWS, source.and_then(|source| nest(source.0)).map_or(0, |nest| 4 * extents(&nest.reduced)))
-    };
-    let row: i64 = touched.iter().map(|&buf| loops.bufs[buf].dtype.size() as i64).sum();
-    let bytes = columns.saturating_mul(tile * row + operand);
-    // Scores that are in memory anyway are better weighted in kernels of their own.
-    let is_apart = !products.is_empty() && (source.is_none() || !chain.kept.is_empty());
-    if rows < MIN_ROWS || bytes <= settings.cache_bytes / 2 || is_apart {
+    let work = Work::of(loops, chain)?;
+    let is_apart = work.has_products && work.is_stored;
+    if work.rows < MIN_ROWS || work.bytes <= settings.cache_bytes / 2 || is_apart {
         return None;
     }
     let whole = BLOCKS.into_iter().find(|&width| loops.facts.divides(width, chain.columns));
-    Some(match products.is_empty() {
-        true => (settings.cache_bytes / ROW_BLOCK_SHARE).clamp(ROW_BLOCK[0], ROW_BLOCK[1]),
-        false => whole.unwrap_or(i64::from(settings.tile_columns)),
+    Some(match work.has_products {
+        true => whole.unwrap_or(i64::from(settings.tile_columns)),
+        false => (settings.cache_bytes / ROW_BLOCK_SHARE).clamp(ROW_BLOCK[0], ROW_BLOCK[1]),
     })
+}
+
+/// Columns of a block, where going block by block pays if half of the blocks are idle: there are enough of them.
+fn idle_width(loops: &Loops, chain: &Chain) -> Option<i64> {
+    let work = Work::of(loops, chain)?;
+    let suits =
+        |&width: &i64| width * MIN_BLOCKS <= work.columns && loops.facts.divides(width, chain.columns);
+    let is_product = work.has_products && !work.is_stored && work.rows >= MIN_ROWS;
+    BLOCKS.into_iter().filter(|_| is_product).find(suits)
 }
 
 /// Buffers that a nest loads other elements of for other columns.

@@ -363,7 +363,7 @@ fn border_nests(
         let name = names.statement(&format!("{}_border", data.name));
         let value = Inst { op: InstOp::Const(fill.to(data.dtype)), ty: data.dtype };
         let body = vec![value, store(buf, index, data.dtype)];
-        nests.push(Nest { name, from: from.clone(), axes, reduced: Vec::new(), body });
+        nests.push(Nest { name, from: from.clone(), axes, reduced: Vec::new(), idle: None, body });
         done[slab] = true;
     }
     nests
@@ -387,7 +387,7 @@ fn copy_nest(loops: &Loops, buf: Buf, to: Buf, border: &[Border], fill: Scalar, 
     let load = InstOp::Load { buf, index: from, guard, other: fill.to(data.dtype) };
     let body = vec![Inst { op: load, ty: data.dtype }, store(to, points, data.dtype)];
     let name = names.statement(&data.name);
-    Nest { name, from: vec![image.name.clone()], axes, reduced: Vec::new(), body }
+    Nest { name, from: vec![image.name.clone()], axes, reduced: Vec::new(), idle: None, body }
 }
 
 fn store(buf: Buf, index: Vec<Expr>, ty: Dtype) -> Inst {

@@ -238,8 +238,14 @@ fn partial_nest(loops: &Loops, nest: &Nest, division: &Division, names: &mut Nam
     let mut axes = nest.axes.clone();
     axes.extend(&division.blocks);
     let name = names.statement(&format!("{}_partial", nest.name));
-    let mut partial =
-        Nest { name, from: nest.from.clone(), axes, reduced: division.within.clone(), body: Vec::new() };
+    let mut partial = Nest {
+        name,
+        from: nest.from.clone(),
+        axes,
+        reduced: division.within.clone(),
+        idle: None,
+        body: Vec::new(),
+    };
     let facts = partial.facts(&loops.facts);
     let after = nest.after_reduce();
     for (i, inst) in nest.body.iter().enumerate() {

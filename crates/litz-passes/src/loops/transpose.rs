@@ -138,5 +138,5 @@ fn add_copy(loops: &mut Loops, copy: &Copy, names: &mut Names) -> (Buf, Nest) {
     let body = vec![Inst { op: load, ty: dtype }, Inst { op: store, ty: dtype }];
     let statement = names.statement(&loops.bufs[buf].name);
     let (axes, reduced) = (copy.axes.clone(), Vec::new());
-    (buf, Nest { name: statement, from: vec![name], axes, reduced, body })
+    (buf, Nest { name: statement, from: vec![name], axes, reduced, idle: None, body })
 }

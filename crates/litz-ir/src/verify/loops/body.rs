@@ -20,6 +20,9 @@ impl Verifier<'_> {
         for axis in nest.all_axes() {
             self.report.declare(axis.var);
         }
+        if let Some(idle) = &nest.idle {
+            self.report.rel(idle, &nest.name);
+        }
         let mut body =
             Body { nest, types: Vec::new(), varies: Vec::new(), after: Vec::new(), bound: Vec::new() };
         for at in 0..nest.body.len() {

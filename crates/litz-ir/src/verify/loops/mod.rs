@@ -5,7 +5,7 @@ mod bounds;
 
 pub use bounds::{Access, Coordinate, Inside};
 
-use litz_sym::{Expr, Rel};
+use litz_sym::{Cmp, Expr, Rel};
 
 use crate::diag::Diags;
 use crate::ids::Id;
@@ -17,7 +17,7 @@ use crate::verify::Report;
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
 /// `negative-size`, `unknown-buffer`, `unwritten-buffer`, `partial-store`, `writes-input`, `undefined-value`,
 /// `operand-count`, `type-mismatch`, `literal-type`, `out-of-bounds`, `reduce-without-axes`, `mixes-reduction`,
-/// `scan-axis`, `region-axis`, `region-carry`, `extern-layout`, `index-rank`, `update-target`, `update-type`,
+/// `scan-axis`, `region-axis`, `region-carry`, `region-idle`, `extern-layout`, `index-rank`, `update-target`, `update-type`,
 /// `duplicate-update`.
 pub fn verify(loops: &Loops) -> Diags {
     let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
@@ -59,7 +59,11 @@ impl Verifier<'_> {
         }
         for stmt in &loops.stmts {
             match stmt {
-                Stmt::Nest(nest) => self.nest(nest),
+                Stmt::Nest(nest) => {
+                    let message = format_args!("{}: idle points of a nest that nothing repeats", nest.name);
+                    self.report.check(nest.idle.is_none(), "region-idle", message);
+                    self.nest(nest);
+                }
                 Stmt::Extern(call) => self.call(call),
                 Stmt::Region(region) => self.region(region),
             }
@@ -145,6 +149,7 @@ impl Verifier<'_> {
             let message = format_args!("{}: expected the axis {} of `{name}`", nest.name, region.over);
             self.report.check(has_extent, "region-axis", message);
         }
+        self.idle_points(region);
         let mut carried = Vec::new();
         let mut written: Vec<Buf> = Vec::new();
         for nest in &repeated {
@@ -162,6 +167,30 @@ impl Verifier<'_> {
             self.report.fail("region-carry", message);
         }
         region.nests.iter().for_each(|nest| self.nest(nest));
+    }
+
+    /// Iterations are idle as a whole: each repeated nest says where, or none, and where one is later ones are.
+    fn idle_points(&mut self, region: &Region) {
+        let has_idle = region.nests.iter().any(|nest| nest.idle.is_some());
+        for nest in region.nests.iter().filter(|_| has_idle) {
+            let message = match region.repeats(nest) {
+                true => {
+                    format!("{}: expected idle points, as other nests of `{}` have", nest.name, region.name)
+                }
+                false => format!("{}: idle points of a nest that nothing repeats", nest.name),
+            };
+            self.report.check(nest.idle.is_some() == region.repeats(nest), "region-idle", message);
+            let Some(idle) = nest.idle else { continue };
+            let facts = nest.facts(&self.loops.facts);
+            let over = region.over.var;
+            let later = |e: Expr| e.replace(over, Expr::sym(over) + 1);
+            let grows = Rel::le(later(idle.lhs) - idle.lhs, later(idle.rhs) - idle.rhs);
+            let is_bound = matches!(idle.cmp, Cmp::Lt | Cmp::Le) && facts.known(&grows).is_yes();
+            let is_outer =
+                [idle.lhs, idle.rhs].iter().all(|e| nest.reduced.iter().all(|axis| !e.has_sym(axis.var)));
+            let message = format_args!("{}: {idle} may fail later along {over}", nest.name);
+            self.report.check(is_bound && is_outer, "region-idle", message);
+        }
     }
 
     fn update(&mut self, target: Buf, source: Buf) {

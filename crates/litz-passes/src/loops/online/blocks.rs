@@ -74,7 +74,7 @@ fn is_inside(loops: &Loops, buf: Buf, index: &[Expr], facts: &Facts) -> bool {
     coordinates.all(|(&at, &size)| facts.known(&Rel::lt(at, size)) == Known::Yes)
 }
 
-/// What a value is for columns past the last one.
+/// What a value is at points where a condition fails, such as for columns past the last one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Missing {
     /// That number.
@@ -85,29 +85,31 @@ pub enum Missing {
     Unknown,
 }
 
-/// For each instruction of a body cut to a block, what it is for missing columns. `known` has buffers of blocks, and `finite`
-/// those of references.
+/// For each instruction of a body, what it is where a relation of indices fails, in a condition or guard. `known` has buffers of
+/// which it is known what they hold there, and `is_finite` says which others hold finite numbers.
 pub fn missing(
     body: &[Inst],
-    column: Sym,
     known: &BTreeMap<Buf, Missing>,
-    finite: &dyn Fn(Buf) -> bool,
-    exists: Rel,
+    is_finite: &dyn Fn(Buf) -> bool,
+    fails: Option<Rel>,
 ) -> Vec<Missing> {
     let mut all: Vec<Missing> = Vec::with_capacity(body.len());
     for inst in body {
         let of = |val: &Val| all[val.index()];
         all.push(match &inst.op {
             InstOp::Const(scalar) => Missing::Number(scalar.as_f64()),
-            InstOp::Load { guard, other, .. } if guard.contains(&exists) => Missing::Number(other.as_f64()),
-            InstOp::Load { buf, index, .. } if index.contains(&Expr::sym(column)) => {
-                known.get(buf).copied().unwrap_or(Missing::Unknown)
+            InstOp::Load { guard, other, .. } if fails.is_some_and(|rel| guard.contains(&rel)) => {
+                Missing::Number(other.as_f64())
             }
-            InstOp::Load { buf, .. } if finite(*buf) => Missing::Finite,
+            InstOp::Load { buf, .. } => match known.get(buf) {
+                Some(&number @ Missing::Number(_)) => number,
+                _ if is_finite(*buf) => Missing::Finite,
+                _ => Missing::Unknown,
+            },
+            InstOp::Cond(rel) if fails == Some(*rel) => Missing::Number(0.0),
             InstOp::Cast(value) if inst.ty.is_float() => of(value),
             InstOp::Op(op, args) => operation(*op, &args.iter().map(of).collect::<Vec<_>>()),
-            InstOp::Load { .. }
-            | InstOp::Index(_)
+            InstOp::Index(_)
             | InstOp::Cond(_)
             | InstOp::Cast(_)
             | InstOp::Bitcast(_)
@@ -143,6 +145,8 @@ fn operation(op: ScalarOp, args: &[Missing]) -> Missing {
         // 0 * m => 0
         (ScalarOp::Mul, [Number(0.0), other] | [other, Number(0.0)]) if is_finite(other) => Number(0.0),
         (ScalarOp::Exp | ScalarOp::Exp2, [Number(a)]) if *a == f64::NEG_INFINITY => Number(0.0),
+        (ScalarOp::And, [Number(0.0), _] | [_, Number(0.0)]) => Number(0.0),
+        (ScalarOp::Select, [Number(0.0), _, b]) => *b,
         (ScalarOp::Select, [_, a, b]) if a == b => *a,
         (ScalarOp::Select, [_, a, b]) if is_finite(a) && is_finite(b) => Finite,
         _ => Unknown,

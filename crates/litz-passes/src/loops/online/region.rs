@@ -2,6 +2,7 @@
 
 use super::super::{Names, cse};
 use super::blocks::{Blocks, Body, Missing, missing};
+use super::idle;
 use litz_analysis::Uses;
 use litz_analysis::online::chain::nest;
 use litz_analysis::online::{Chain, Correction, Line, Reduction, Reference, Role, Shift, point_of};
@@ -40,6 +41,7 @@ pub fn region(loops: &mut Loops, uses: &Uses, chain: &Chain, blocks: &Blocks, na
         }
     }
     all.extend(rewrite.last(loops, uses, names));
+    idle::mark(&mut all, loops, blocks, &|buf| rewrite.is_near(buf));
     let last = rewrite.nests.values().next_back().expect("invariant: a chain has members");
     let (name, from) = (names.statement(&format!("{}_online", last.name)), last.from.clone());
     Region { name, from, over: blocks.over, carry: rewrite.carried(), nests: all }
@@ -207,9 +209,13 @@ impl Rewrite<'_> {
         }
     }
 
+    /// Whether a buffer holds what distances are measured from, which is finite where elements are.
+    fn is_near(&self, buf: Buf) -> bool {
+        self.references.values().any(|reference| reference.now == buf)
+    }
+
     fn missing_of(&self, body: &Body, column: Sym) -> Vec<Missing> {
-        let is_near = |buf: Buf| self.references.values().any(|reference| reference.now == buf);
-        missing(&body.0, column, &self.missing, &is_near, self.blocks.exists(column))
+        missing(&body.0, &self.missing, &|buf| self.is_near(buf), Some(self.blocks.exists(column)))
     }
 
     /// The nest of a line for the columns of a block, unless it only copies another.
@@ -492,7 +498,7 @@ fn copied(body: &mut Body, nest: &Nest, value: Val, (from, to): (Val, Val)) -> V
 }
 
 fn made(like: &Nest, name: String, axes: Vec<Axis>, reduced: Vec<Axis>, body: Body) -> Nest {
-    Nest { name, from: like.from.clone(), axes, reduced, body: body.0 }
+    Nest { name, from: like.from.clone(), axes, reduced, idle: None, body: body.0 }
 }
 
 /// The element of a buffer with one for each point of the axes.
