@@ -228,8 +228,14 @@ fn loops_passes(
 pub fn settings(options: &Options, target: &Target) -> litz_passes::loops::Settings {
     let Target::Cpu(cpu) = target;
     let (tile_columns, groups) = (cpu.tile_columns(), cpu.groups());
+    let matrices = cpu
+        .isa
+        .mma()
+        .filter(|instruction| instruction.rows > 1)
+        .map(|instruction| instruction.dtype)
+        .collect();
     let cache_bytes = cpu.l2_bytes;
-    litz_passes::loops::Settings { tile_columns, groups, cache_bytes, ..options.passes.clone() }
+    litz_passes::loops::Settings { tile_columns, groups, matrices, cache_bytes, ..options.passes.clone() }
 }
 
 #[cfg(test)]

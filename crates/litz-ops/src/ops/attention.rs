@@ -1,4 +1,5 @@
-//! Lowers scaled dot-product attention: scores, mask, softmax and weighted sum, all in the compute type.
+//! Lowers scaled dot-product attention: scores, mask, softmax and weighted sum, in the compute type but for the weights that
+//! eager's fused kernel rounds.
 
 use crate::args::Args;
 use crate::body::Body;
@@ -136,6 +137,8 @@ fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let compute = q.dtype.compute();
     let causal = args.flag("is_causal")?;
     let scale = args.opt_float("scale")?;
+    let is_fused = args.op().contains("flash_attention_for_cpu")
+        || is_fused(&lw.infer_cx(), args, query.ty, key.ty, value.ty);
 
     let sizes = [&batch[..], &[rows, columns]].concat();
     let scores = lw.temp("scores", compute, &sizes);
@@ -186,10 +189,23 @@ fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         })?;
     }
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    // Eager's fused kernel adds up exponentials as they are, and rounds those that it multiplies.
+    let weights = if is_fused && q.dtype != compute {
+        let weights = lw.temp("weights", compute, &sizes);
+        lw.nest(&sizes, |b, at| {
+            let e = b.read(&exps, at);
+            let rounded = b.cast(e, q.dtype);
+            b.store(&weights, at, rounded);
+            Ok(())
+        })?;
+        weights
+    } else {
+        exps
+    };
     lw.nest(&out.sizes, |b, at| {
         let (outer, inner) = at.split_at(batch.len());
         let r = b.reduced_axis(columns);
-        let e = b.read(&exps, &[outer, &[inner[0], r]].concat());
+        let e = b.read(&weights, &[outer, &[inner[0], r]].concat());
         let y = b.read(&v, &operand_coords(&v, &batch, outer, [r, inner[1]]));
         let term = b.mul(e, y);
         let weighted = b.reduce(ReduceOp::Sum, term);

@@ -25,6 +25,9 @@ pub struct Settings {
     /// Element types whose products are summed several at a time, with how many neighbouring reduced elements a matrix
     /// instruction takes from each column: operands of those types are packed in such groups.
     pub groups: Vec<(Dtype, u32)>,
+    /// Element types of which instructions take several rows of the left operand at once: operands that hold rounded numbers are
+    /// stored in those types.
+    pub matrices: Vec<Dtype>,
     /// Cost of a body (see [`inline::cost`]) that is recomputed rather than stored when it has several readers.
     pub cheap: u32,
     /// Instructions a nest may have after taking in its producers.
@@ -40,6 +43,7 @@ impl Default for Settings {
         Settings {
             tile_columns: 32,
             groups: Vec::new(),
+            matrices: Vec::new(),
             cheap: 4,
             max_body: 100,
             max_loads: 12,
