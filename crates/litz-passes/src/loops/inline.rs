@@ -17,12 +17,17 @@ use std::collections::HashMap;
 
 /// Takes producers in; returns how many nests disappeared.
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+    run_on(loops, settings, &|_| true)
+}
+
+/// The same for some statements.
+pub(super) fn run_on(loops: &mut Loops, settings: &Settings, is_producer: &dyn Fn(&Stmt) -> bool) -> usize {
     let (mut uses, mut edits) = (Uses::of(loops), Edits::default());
     let constants = Constants::of(loops, &[], &uses);
     let mut inside = Inside::default();
     let mut gone = 0;
     for at in 0..loops.stmts.len() {
-        if take_in(loops, at, &mut uses, &mut inside, &constants, settings) {
+        if is_producer(&loops.stmts[at]) && take_in(loops, at, &mut uses, &mut inside, &constants, settings) {
             edits.remove(at);
             gone += 1;
         }

@@ -14,7 +14,7 @@ mod blocks;
 mod idle;
 mod region;
 
-use super::{Edits, Names, Settings};
+use super::{Edits, Names, Settings, inline};
 use blocks::Blocks;
 use litz_analysis::online::{self, Chain, Role};
 use litz_analysis::{Contraction, Uses};
@@ -42,6 +42,7 @@ const MIN_BLOCKS: i64 = 8;
 pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     let (mut uses, mut names) = (Uses::of(loops), Names::of(loops));
     let (mut count, mut at) = (0, 0);
+    let mut kept: Vec<String> = Vec::new();
     while at < loops.stmts.len() {
         let found = online::find(loops, &uses, at).and_then(|chain| {
             let width = block_width(loops, &chain, settings).or_else(|| {
@@ -55,9 +56,14 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
         };
         let blocks = Blocks::new(loops, &chain, width);
         let region = region::region(loops, &uses, &chain, &blocks, &mut names);
+        kept.extend(chain.kept.iter().map(|&at| loops.stmts[at].name().to_owned()));
         replace(loops, &chain, Stmt::Region(region));
         uses = Uses::of(loops);
         count += 1;
+    }
+    // What is computed again need not be stored where sums were the other reason to.
+    if !kept.is_empty() {
+        inline::run_on(loops, settings, &|stmt| kept.iter().any(|name| name == stmt.name()));
     }
     count
 }
