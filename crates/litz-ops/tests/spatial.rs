@@ -99,6 +99,49 @@ fn a_transposed_convolution_of_unknown_size() {
     assert_eq!(run(&symbolic, 5), run(&known, 5));
 }
 
+/// Each element of the operand spread to the results that its taps reach.
+#[test]
+fn a_transposed_convolution_spreads_elements() {
+    let (inputs, outputs, size) = (2i64, 3i64, 5i64);
+    let number = |i: i64| ((i * 37 + i * i % 11) % 29 - 14) as f64 / 8.0;
+    let cases = [
+        (4, 3, 1, 0),
+        (4, 3, 0, 2),
+        (2, 3, 0, 0),
+        (1, 4, 0, 3),
+        (3, 2, 1, 1),
+        (3, 2, 2, 0),
+        (4, 2, 1, 0),
+        (7, 3, 3, 1),
+    ];
+    for (kernel, stride, padding, extra) in cases {
+        let call = format!(
+            "aten.conv_transpose1d.default(%x, %w, none, [{stride}], [{padding}], [{extra}], 1, [1])"
+        );
+        let image = graph(
+            &format!("f32[1, {inputs}, {size}]"),
+            &format!("f32[{inputs}, {outputs}, {kernel}]"),
+            &call,
+        );
+        let found = run(&lowered(image.expect(&call)).expect(&call), 0);
+        let count = (size - 1) * stride - 2 * padding + kernel + extra;
+        let mut expected = vec![0.0; (outputs * count) as usize];
+        for (input, output, at, tap) in points(inputs, outputs, size, kernel) {
+            let result = at * stride + tap - padding;
+            if (0..count).contains(&result) {
+                let term = number(input * size + at) * number((input * outputs + output) * kernel + tap);
+                expected[(output * count + result) as usize] += term;
+            }
+        }
+        assert_eq!(found, [expected], "{call}");
+    }
+}
+
+/// All points of four axes.
+fn points(a: i64, b: i64, c: i64, d: i64) -> impl Iterator<Item = (i64, i64, i64, i64)> {
+    (0..a * b * c * d).map(move |i| (i / (b * c * d), i / (c * d) % b, i / d % c, i % d))
+}
+
 #[test]
 fn the_bias_has_a_nest_of_its_own_in_the_layout_of_the_result() {
     let call = "aten.conv2d.default(%x, %w, %b, [1, 1], [0, 0], [1, 1], 2)";

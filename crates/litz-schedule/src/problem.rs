@@ -168,6 +168,22 @@ impl<'a> Problem<'a> {
         i64::from(self.target.tile_columns()) * together * self.operand(self.columns.contraction.rhs).0
     }
 
+    /// Whether neighbours along an axis of the group read elements of the left operand that are within a line of the cache.
+    pub fn shares_lines(&self, axis: &Axis, line: i64) -> bool {
+        let InstOp::Load { buf, index, .. } = &self.head.body[self.columns.contraction.lhs].op else {
+            return false;
+        };
+        let place = self.loops.place(self.head, *buf, index);
+        let bound = self.group.members[0].bind.iter().filter(|bind| bind.1 == Expr::sym(axis.var));
+        let steps = bound.map(|bind| step(place, bind.0));
+        let size = self.loops.bufs[*buf].dtype.size() as i64;
+        steps.into_iter().any(|step| match step {
+            Step::Unit => true,
+            Step::Far(distance) => distance.as_int().is_some_and(|n| n.saturating_mul(size).abs() < line),
+            Step::Same | Step::Irregular => false,
+        })
+    }
+
     /// Bytes of an element of an operand, and of its whole buffer.
     fn operand(&self, load: usize) -> (i64, i64) {
         let InstOp::Load { buf, .. } = self.head.body[load].op else {

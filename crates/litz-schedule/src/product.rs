@@ -58,7 +58,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling) -> Vec<Tree> {
         body = vec![Tree::Loop { kind: LoopKind::Mma, axis, body }];
         terms /= size(facts, axis.extent);
     }
-    let lanes = problem.target.lanes();
+    let lanes = tiling.lanes(problem);
     let is_matrix = problem.matrix().is_some();
     let in_tile = |trees: Vec<Tree>| tiling.loops(trees, LoopKind::Tile, LoopKind::TileVector { lanes });
     if is_matrix {
@@ -93,7 +93,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling) -> Vec<Tree> {
         tile.push(tail);
         let mut body = in_tile(tile);
         // The vectors of a row take turns: what is long is a chain of dependent instructions.
-        body.extend(for_each(epilogue, problem.target.tile_columns() / lanes));
+        body.extend(for_each(epilogue, problem.target.tile_columns() / problem.target.lanes()));
         body
     };
     if let Some(blocks) = tiling.blocks {

@@ -17,6 +17,12 @@ use litz_sym::{Expr, Facts, Sym};
 /// and 128 rows by 384 columns with sums of 1536 took 0.45 instead of 0.57 ms, where each thread kept its rows.
 const LEFT_COST: i64 = 4;
 
+/// Lanes of the narrowest vectors: registers have at least 16 bytes.
+const LEAST_LANES: u32 = 4;
+
+/// Bytes of a line of a cache.
+const LINE_BYTES: i64 = 64;
+
 /// How a product's points are cut into tiles.
 #[derive(Clone)]
 pub struct Tiling {
@@ -171,6 +177,18 @@ impl Tiling {
         points(facts, self.tile_lines.iter().chain(&self.tile_rows))
     }
 
+    /// Lanes of a tile's vectors: no more than its columns fill. Accumulators of fewer lanes than a register has are put
+    /// together with what is in the others after each multiply-add: convolutions of 28x28 points in 32 groups of 8 channels took
+    /// 0.49 ms instead of 0.78 on one thread of an Intel Xeon (AVX-512) in vectors of 8 lanes.
+    pub fn lanes(&self, problem: &Problem<'_>) -> u32 {
+        let lanes = problem.target.lanes();
+        let columns = self.tile_columns.extent.as_int().and_then(|n| u32::try_from(n).ok());
+        match columns.map(u32::next_power_of_two) {
+            Some(columns) if problem.unit.is_none() && columns < lanes => columns.max(LEAST_LANES).min(lanes),
+            _ => lanes,
+        }
+    }
+
     /// Points of a tile.
     pub fn points(&self, facts: &Facts) -> i64 {
         let turns = self.turns();
@@ -199,7 +217,11 @@ impl Tiling {
         let columns_outside = of_left.saturating_mul(LEFT_COST).saturating_add(of_right);
         let (of_left, of_right) = reads(left, row_tiles, right);
         let rows_outside = of_left.saturating_mul(LEFT_COST).saturating_add(of_right);
-        let mut grid = self.batch.clone();
+        // Of products that read different parts of the same lines one follows another: with the 32 groups of 4 channels of a
+        // convolution of 56x56 points outermost, one thread of an Intel Xeon read each line of the image four times, and took
+        // up to 1.4 times as long.
+        let (beside, mut grid): (Vec<Axis>, Vec<Axis>) =
+            self.batch.iter().partition(|axis| problem.shares_lines(axis, LINE_BYTES));
         if columns_outside <= rows_outside && self.in_turn.is_none() {
             grid.extend(self.grid_column);
             grid.extend(&self.grid_rows);
@@ -207,6 +229,7 @@ impl Tiling {
             grid.extend(&self.grid_rows);
             grid.extend(self.grid_column);
         }
+        grid.extend(beside);
         grid
     }
 

@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{format_strides, is_channels_last, suggested_format, vector_of};
 use crate::lower::Lower;
-use crate::ops::window::{Phase, Window, reduced_axes};
+use crate::ops::window::{Phase, Phases, Window, reduced_axes};
 use crate::traits::{Layout, Role};
 use crate::view::{Access, View, dim};
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, contiguous_strides};
@@ -88,6 +88,12 @@ impl<'a> Convolution<'a> {
     fn channels(&self) -> (Expr, Expr) {
         let (first, second) = (self.weight.ty.sizes[0].floordiv(self.groups), self.weight.ty.sizes[1]);
         if self.transposed { (first, second) } else { (second, first) }
+    }
+
+    /// The results of a stride along a dimension by the number of taps that reach them; nothing where all taps are tried.
+    fn phases(&self, dimension: usize) -> Vec<Phases> {
+        let kernel = self.spatial(&self.weight.ty.sizes)[dimension];
+        if self.transposed { self.windows[dimension].phases(kernel) } else { Vec::new() }
     }
 
     fn spatial<'s>(&self, sizes: &'s [Expr]) -> &'s [Expr] {
@@ -189,76 +195,129 @@ fn convolution(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let conv = Convolution::new(args)?;
     let bias = conv.bias.map(|t| lw.access(t)).transpose()?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
-    let Some(bias) = bias else { return product(lw, &conv, &out) };
+    let sizes = whole_strides(lw, &conv, &out.sizes);
+    if bias.is_none() && sizes == out.sizes {
+        return product(lw, &conv, &out);
+    }
     let compute = out.dtype.compute();
     let sum = match args.result(0) {
-        Some(ty) => temp_in_layout(lw, "sum", compute, ty),
-        None => lw.temp("sum", compute, &out.sizes),
+        Some(ty) => temp_in_layout(lw, "sum", compute, ty, &sizes),
+        None => lw.temp("sum", compute, &sizes),
     };
     product(lw, &conv, &sum)?;
     let channel = usize::from(conv.is_batched());
     lw.nest(&out.sizes, |b, at| {
-        let (v, shift) = (b.read(&sum, at), b.read_as(&bias, &at[channel..=channel], compute));
-        let v = b.add(v, shift);
+        let mut v = b.read(&sum, at);
+        if let Some(bias) = &bias {
+            let shift = b.read_as(bias, &at[channel..=channel], compute);
+            v = b.add(v, shift);
+        }
         b.store(&out, at, v);
         Ok(())
     })
 }
 
-/// An intermediate buffer with the sizes of `ty`, channels last if that is.
-fn temp_in_layout(lw: &mut Lower<'_>, role: &str, dtype: Dtype, ty: &TensorType) -> Access {
+/// The sizes of a result with as many elements along each dimension as whole strides of a transposed convolution have, where
+/// these are computed together.
+fn whole_strides(lw: &mut Lower<'_>, conv: &Convolution<'_>, sizes: &[Expr]) -> Vec<Expr> {
+    let facts = lw.infer_cx().facts;
+    let mut whole = sizes.to_vec();
+    let lead = sizes.len() - conv.windows.len();
+    for (d, window) in conv.windows.iter().enumerate() {
+        let size = &mut whole[lead + d];
+        if !conv.phases(d).is_empty() && !facts.divides(window.stride, *size) {
+            *size = facts.simplify(size.ceildiv(window.stride) * window.stride);
+        }
+    }
+    whole
+}
+
+/// An intermediate buffer of `sizes`, channels last if `ty` is.
+fn temp_in_layout(lw: &mut Lower<'_>, role: &str, dtype: Dtype, ty: &TensorType, sizes: &[Expr]) -> Access {
     if ty.is_contiguous() || !is_channels_last(ty) {
-        return lw.temp(role, dtype, &ty.sizes);
+        return lw.temp(role, dtype, sizes);
     }
     let rank = ty.rank();
     let order: Vec<usize> = std::iter::once(0).chain(2..rank).chain([1]).collect();
-    let sizes: Vec<Expr> = order.iter().map(|&d| ty.sizes[d]).collect();
-    let temp = lw.temp(role, dtype, &sizes);
-    lw.view(&temp, &View::new(ty.sizes.clone(), order.into_iter().map(dim).collect()))
+    let ordered: Vec<Expr> = order.iter().map(|&d| sizes[d]).collect();
+    let temp = lw.temp(role, dtype, &ordered);
+    lw.view(&temp, &View::new(sizes.to_vec(), order.into_iter().map(dim).collect()))
 }
 
-/// The nest `[batch, group, channel, positions... | channel, taps...]`, most axes of extent 1 left out. A transposed
-/// convolution has axes for the phases of its positions behind them.
+/// The nests that give all elements of `out`: of a transposed convolution one for each combination of results that equally many
+/// taps reach along every dimension, so that nothing is multiplied by a zero that the stride put between elements.
 fn product(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &Access) -> Result<(), OpError> {
-    let x = lw.access(conv.x)?;
-    let phases = phases(lw, conv, out);
-    let weight = whole_turns(lw, conv, &phases)?;
+    let mut combinations = vec![Vec::new()];
+    for d in 0..conv.windows.len() {
+        let phases = conv.phases(d);
+        let choices = match phases.is_empty() {
+            true => vec![None],
+            false => phases.into_iter().map(Some).collect(),
+        };
+        let with = |chosen: &Vec<Option<Phases>>| {
+            choices.iter().map(|&choice| [&chosen[..], &[choice]].concat()).collect::<Vec<_>>()
+        };
+        combinations = combinations.iter().flat_map(with).collect();
+    }
+    combinations.iter().try_for_each(|phases| product_of(lw, conv, out, phases))
+}
+
+/// The nest `[batch, group, channel, positions... | channel, taps...]`, most axes of extent 1 left out. With phases it has axes
+/// for them behind its positions, which count strides, and `phases` are those that it gives along each dimension.
+fn product_of(
+    lw: &mut Lower<'_>,
+    conv: &Convolution<'_>,
+    out: &Access,
+    phases: &[Option<Phases>],
+) -> Result<(), OpError> {
+    let (x, weight) = (lw.access(conv.x)?, lw.access(conv.weight)?);
     let compute = out.dtype.compute();
     let lead = usize::from(conv.is_batched());
     let (inputs, outputs) = conv.channels();
     let outputs = if out.sizes[lead].is_zero() { Expr::zero() } else { outputs };
     let mut extents = out.sizes[..lead].to_vec();
     extents.extend([Expr::int(conv.groups), outputs]);
-    extents.extend(conv.spatial(&out.sizes).iter().zip(&phases).map(|(count, &n)| count.floordiv(n)));
-    extents.extend(phases.iter().map(|&n| Expr::int(n)));
+    for (d, &count) in conv.spatial(&out.sizes).iter().enumerate() {
+        extents.push(if phases[d].is_some() { count.floordiv(conv.windows[d].stride) } else { count });
+    }
+    extents.extend(phases.iter().map(|phases| Expr::int(phases.map_or(1, |phases| phases.count))));
+    let is_reached = phases.iter().flatten().all(|phases| phases.taps > 0);
     lw.nest(&extents, |b, at| {
         let (group, channel, positions) = (at[lead], at[lead + 1], &at[lead + 2..]);
         let (positions, places) = positions.split_at(phases.len());
+        let result = |d: usize| match phases[d] {
+            Some(Phases { first, .. }) => positions[d] * conv.windows[d].stride + places[d] + first,
+            None => positions[d],
+        };
+        let results: Vec<Expr> = (0..phases.len()).map(result).collect();
+        let out_at = [&at[..lead], &[group * outputs + channel], &results].concat();
+        if !is_reached {
+            let zero = b.literal(Scalar::zero(compute), compute);
+            b.store(out, &out_at, zero);
+            return Ok(());
+        }
         // The channel keeps its axis even if it is the only one: the nest always is a sum of products.
         let input = b.reduced_axis(inputs);
-        let turns: Vec<Expr> =
-            conv.spatial(&weight.sizes).iter().zip(&phases).map(|(taps, &n)| taps.floordiv(n)).collect();
-        let turns = reduced_axes(b, &turns);
+        let taps_of = |d: usize| match phases[d] {
+            Some(phases) => Expr::int(phases.taps),
+            None => conv.spatial(&weight.sizes)[d],
+        };
+        let turns = reduced_axes(b, &(0..phases.len()).map(taps_of).collect::<Vec<_>>());
         let mut guard = Vec::new();
         let mut x_at = at[..lead].to_vec();
         x_at.push(group * inputs + input);
         let mut taps = Vec::new();
-        let mut results = Vec::new();
         for (d, window) in conv.windows.iter().enumerate() {
             let (size, position, turn) = (conv.spatial(&x.sizes)[d], positions[d], turns[d]);
-            let (tap, (source, exists)) = match (phases[d], conv.transposed) {
-                (1, false) => (turn, window.source(position, turn, size)),
-                (1, true) => (turn, window.spread_source(position, turn, size)),
-                _ => {
-                    let Phase { tap, source, mut guard } = window.phase(position, places[d], turn, size);
-                    // Zero times infinity would be NaN.
-                    let taps = conv.spatial(&conv.weight.ty.sizes)[d];
-                    guard.extend((conv.spatial(&weight.sizes)[d] != taps).then(|| Rel::lt(tap, taps)));
+            let (tap, (source, exists)) = match phases[d] {
+                Some(Phases { first, .. }) => {
+                    let Phase { tap, source, guard } = window.phase(position, places[d] + first, turn, size);
                     (tap, (source, guard))
                 }
+                None if conv.transposed => (turn, window.spread_source(position, turn, size)),
+                None => (turn, window.source(position, turn, size)),
             };
             taps.push(tap);
-            results.push(position * phases[d] + places[d]);
             x_at.push(source);
             guard.extend(exists);
         }
@@ -273,34 +332,7 @@ fn product(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &Access) -> Result<(
         let v = b.read(&weight, &[&weight_at[..], &taps].concat());
         let term = b.mul(u, v);
         let sum = b.reduce(ReduceOp::Sum, term);
-        let out_at = [&at[..lead], &[group * outputs + channel], &results].concat();
         b.store(out, &out_at, sum);
         Ok(())
     })
-}
-
-/// For each spatial dimension the number of positions that different taps reach; 1 where all are tried.
-fn phases(lw: &mut Lower<'_>, conv: &Convolution<'_>, out: &Access) -> Vec<i64> {
-    let facts = lw.infer_cx().facts;
-    let of =
-        |(window, &count): (&Window, &Expr)| if conv.transposed { window.phases(facts, count) } else { 1 };
-    conv.windows.iter().zip(conv.spatial(&out.sizes)).map(of).collect()
-}
-
-/// The weight with as many taps for each phase, zeros added at the end.
-fn whole_turns(lw: &mut Lower<'_>, conv: &Convolution<'_>, phases: &[i64]) -> Result<Access, OpError> {
-    let weight = lw.access(conv.weight)?;
-    let taps = conv.spatial(&weight.sizes);
-    let whole: Vec<Expr> = taps.iter().zip(phases).map(|(taps, &n)| taps.ceildiv(n) * n).collect();
-    if whole == taps {
-        return Ok(weight);
-    }
-    let padded = lw.temp("whole_weight", weight.dtype, &[&weight.sizes[..2], &whole].concat());
-    lw.nest(&padded.sizes, |b, at| {
-        let exists = at[2..].iter().zip(&weight.sizes[2..]).map(|(&tap, &taps)| Rel::lt(tap, taps)).collect();
-        let value = b.load_if(&weight, at, exists, Scalar::zero(weight.dtype));
-        b.store(&padded, at, value);
-        Ok(())
-    })?;
-    Ok(padded)
 }

