@@ -640,9 +640,9 @@ loops @p on cpu {
     for s0 in [1, 3] {
         let (loops, count) = run_checked(pack::run, text, &[("s0", s0)]);
         assert_eq!(count, 1);
-        // Taps before channels, as the image is walked.
-        assert!(loops.to_string().contains("w_pack: f32[2, 1, 3, 3, 32]"), "{loops}");
-        assert!(loops.to_string().contains("p in 3, c in 3, ji in 32]"), "{loops}");
+        // Taps before channels, as the image is walked; five columns are within a vector of eight lanes.
+        assert!(loops.to_string().contains("w_pack: f32[2, 1, 3, 3, 8]"), "{loops}");
+        assert!(loops.to_string().contains("p in 3, c in 3, ji in 8]"), "{loops}");
     }
 }
 
