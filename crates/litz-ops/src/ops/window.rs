@@ -116,13 +116,22 @@ impl Window {
         else {
             return Vec::new();
         };
+        // The first tap that reaches a result counts up from that of result 0, and begins at 0 again after the last one of a
+        // stride; taps below `kernel` modulo the stride are one more than others. So at most three runs are alike, however long
+        // the stride is.
+        let stride = self.stride;
+        let (shift, more) = (before.rem_euclid(stride), kernel.rem_euclid(stride));
+        let first_tap = |at: i64| if at < stride - shift { at + shift } else { at - (stride - shift) };
+        let result_of = |tap: i64| if tap >= shift { tap - shift } else { tap + (stride - shift) };
+        let mut starts = [0, result_of(0), result_of(more)];
+        starts.sort_unstable();
+        let ends = [starts[1], starts[2], stride];
         let mut phases: Vec<Phases> = Vec::new();
-        for at in 0..self.stride {
-            let first_tap = (at + before).rem_euclid(self.stride);
-            let taps = (kernel - first_tap + self.stride - 1) / self.stride;
+        for (first, end) in starts.into_iter().zip(ends).filter(|(first, end)| first < end) {
+            let taps = kernel.div_euclid(stride) + i64::from(first_tap(first) < more);
             match phases.last_mut().filter(|last| last.taps == taps) {
-                Some(last) => last.count += 1,
-                None => phases.push(Phases { first: at, count: 1, taps }),
+                Some(last) => last.count += end - first,
+                None => phases.push(Phases { first, count: end - first, taps }),
             }
         }
         phases
@@ -140,4 +149,35 @@ impl Window {
 /// Reduced axes; an extent of 1 needs none, its coordinate is 0.
 pub fn reduced_axes(b: &mut Body<'_>, extents: &[Expr]) -> Vec<Expr> {
     extents.iter().map(|&e| if e.is_one() { Expr::zero() } else { b.reduced_axis(e) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taps_are_counted_for_every_result_of_a_stride() {
+        for (stride, before, kernel) in
+            (2..7).flat_map(|s| (-3..9).flat_map(move |b| (0..12).map(move |k| (s, b, k))))
+        {
+            let window = Window::new(stride, 1, Expr::int(before));
+            let phases = window.phases(Expr::int(kernel));
+            let found: Vec<i64> =
+                phases.iter().flat_map(|phase| (0..phase.count).map(|_| phase.taps)).collect();
+            let reaches = |at: i64, tap: i64| (at + before - tap).rem_euclid(stride) == 0;
+            let expected: Vec<i64> =
+                (0..stride).map(|at| (0..kernel).filter(|&tap| reaches(at, tap)).count() as i64).collect();
+            assert_eq!(found, expected, "stride {stride}, {before} before, {kernel} taps");
+            let firsts: Vec<i64> = phases.iter().map(|phase| phase.first).collect();
+            assert!(firsts.is_sorted() && phases.len() <= 3 && firsts.first() == Some(&0));
+        }
+    }
+
+    #[test]
+    fn the_longest_stride_has_few_phases() {
+        let window = Window::new(i64::MAX, 1, Expr::int(5));
+        let taps: Vec<(i64, i64)> =
+            window.phases(Expr::int(3)).iter().map(|phase| (phase.count, phase.taps)).collect();
+        assert_eq!(taps, [(i64::MAX - 5, 0), (3, 1), (2, 0)]);
+    }
 }
