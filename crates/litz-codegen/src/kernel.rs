@@ -14,10 +14,10 @@ use crate::{Names, misfit};
 use accumulator::Accumulator;
 use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Op, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
-use litz_ir::schedule::{self, KernelPlan, Leaf, Local, Tree};
+use litz_ir::schedule::{self, Block, KernelPlan, Leaf, Local, Tree};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype, Scalar};
-use litz_sym::{Expr, Facts, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 use local::LocalMem;
 use std::collections::{HashMap, HashSet};
 
@@ -66,12 +66,62 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
     Ok(Built { kernel: b.kernel, params: b.params })
 }
 
-/// The plan with the extents of its loops in their simplest form: what is asked of them is whether they are 1, or a number.
+/// The plan with the extents of its loops in their simplest form, since what is asked of them is whether they are 1, or a
+/// number; and with 0 for the variables of loops of one point, but where values run along them. The parts of a nest may have
+/// other such loops, so that nothing that they share, such as an accumulator, can be told by their variables.
 fn simplified(plan: &KernelPlan, facts: &Facts) -> KernelPlan {
     let mut plan = plan.clone();
     plan.grid.iter_mut().for_each(|axis| simplify_extent(axis, facts));
     plan.body.iter_mut().for_each(|tree| simplify_extents(tree, facts));
+    plan.body = without_ones(plan.body, None, &mut plan.locals);
     plan
+}
+
+/// Trees without the variables of loops of one point. Tiles of one point that nothing runs along hold nothing together: they
+/// go, and what is local to one is local to the loop around it, `scope`.
+fn without_ones(trees: Vec<Tree>, scope: Option<Sym>, locals: &mut [Local]) -> Vec<Tree> {
+    let mut kept = Vec::new();
+    for tree in trees {
+        let Tree::Loop { kind, axis, mut body } = tree else {
+            kept.push(tree);
+            continue;
+        };
+        let is_one = axis.extent.is_one();
+        if is_one {
+            body.iter_mut().for_each(|tree| put_zero(tree, axis.var));
+        }
+        let mut is_used = false;
+        body.iter().for_each(|tree| {
+            tree.each_leaf(&mut |leaf| is_used |= leaf.bind.iter().any(|bind| bind.1.has_sym(axis.var)));
+        });
+        if is_one && kind.is_tile() && !is_used {
+            let own = locals.iter_mut().filter(|local| local.scope == Some(axis.var));
+            own.for_each(|local| local.scope = scope);
+            kept.extend(without_ones(body, scope, locals));
+        } else {
+            let body = without_ones(body, Some(axis.var), locals);
+            kept.push(Tree::Loop { kind, axis, body });
+        }
+    }
+    kept
+}
+
+/// Puts 0 for a variable in a tree.
+fn put_zero(tree: &mut Tree, var: Sym) {
+    let zero = |e: &mut Expr| *e = e.replace(var, Expr::zero());
+    match tree {
+        Tree::Leaf(leaf) => {
+            leaf.bind.iter_mut().for_each(|bind| zero(&mut bind.1));
+            leaf.block.iter_mut().for_each(|Block { number, width }| {
+                zero(number);
+                zero(width);
+            });
+        }
+        Tree::Loop { axis, body, .. } => {
+            zero(&mut axis.extent);
+            body.iter_mut().for_each(|tree| put_zero(tree, var));
+        }
+    }
 }
 
 fn simplify_extents(tree: &mut Tree, facts: &Facts) {
@@ -85,8 +135,16 @@ fn simplify_extents(tree: &mut Tree, facts: &Facts) {
 }
 
 fn simplify_extent(axis: &mut Axis, facts: &Facts) {
-    if axis.extent.as_int().is_none() {
-        axis.extent = facts.simplify(axis.extent);
+    if axis.extent.as_int().is_some() {
+        return;
+    }
+    axis.extent = facts.simplify(axis.extent);
+    let is_known = |rel: Rel| facts.known(&rel).is_yes();
+    if axis.extent.as_int().is_none()
+        && is_known(Rel::le(axis.extent, 1))
+        && is_known(Rel::le(1, axis.extent))
+    {
+        axis.extent = Expr::one();
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use litz_analysis::legality;
 use litz_ir::loops::Loops;
-use litz_ir::schedule::{LoopKind, Schedule, Step, Tree};
+use litz_ir::schedule::Schedule;
 use litz_ir::target::Target;
 use litz_ir::{Diag, Diags, text};
 use std::path::Path;
@@ -49,12 +49,7 @@ impl GivenSchedule {
             let help = format!("--target '{}' compiles for what it is for", schedule.target);
             return Err(refuse(vec![Diag::new("wrong-target", message).help(help)]));
         }
-        let mut diags = legality::verify_text(&schedule, &positions, loops);
-        let trees = schedule.steps.iter().flat_map(|step| match step {
-            Step::Kernel(plan) => &plan.body[..],
-            Step::Extern { .. } => &[],
-        });
-        trees.for_each(|tree| check_lanes(tree, target, &mut diags));
+        let diags = legality::verify_text(&schedule, &positions, loops);
         if diags.is_empty() { Ok(schedule) } else { Err(refuse(of_these_loops(diags))) }
     }
 
@@ -79,26 +74,4 @@ fn of_these_loops(diags: Diags) -> Diags {
          the model's own"
     ));
     of_others
-}
-
-/// Vectors are of a power of two of elements, and at most as long as the target's would be of bytes.
-fn check_lanes(tree: &Tree, target: &Target, diags: &mut Diags) {
-    let Tree::Loop { kind, axis, body } = tree else { return };
-    let lanes = match *kind {
-        LoopKind::Vector { lanes, .. } | LoopKind::TileVector { lanes } => lanes,
-        LoopKind::For
-        | LoopKind::Unroll
-        | LoopKind::Tile
-        | LoopKind::Thread
-        | LoopKind::Warp
-        | LoopKind::Mma => 1,
-    };
-    let Target::Cpu(cpu) = target;
-    let most = cpu.isa.vector_bytes();
-    if lanes > most || !lanes.is_power_of_two() {
-        let message =
-            format!("loop {}: expected a power of two of at most {most} lanes, found {lanes}", axis.var);
-        diags.push(Diag::new("wrong-lanes", message));
-    }
-    body.iter().for_each(|tree| check_lanes(tree, target, diags));
 }

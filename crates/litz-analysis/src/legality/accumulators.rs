@@ -5,7 +5,8 @@
 //! (`update` in the innermost scope, and in the others the `merge` of the next one in), then what reads them (`merge`, or
 //! `final` in the outermost). Of two that follow each other so, both take each outer point once in their scope, which
 //! `points.rs` checks; and both begin at the same point in every iteration of the loops that both share, so that these take
-//! the same points there. The first is so done with a point when the second comes to it.
+//! the same points there. The first is so done with a point when the second comes to it. No loop of these runs along an axis
+//! that is combined: its next iteration would come to the same points again.
 
 use super::points::is_one;
 use super::{Around, Place, Verifier};
@@ -86,18 +87,21 @@ impl Verifier<'_> {
         let mut expected = Vec::new();
         for (depth, &scope) in scopes.iter().enumerate() {
             let into = scopes.get(depth + 1).map_or((user.part, scope), |&inner| (Part::Merge, inner));
-            expected.push([(Part::Init, scope), into]);
+            expected.push((scope, [(Part::Init, scope), into]));
             let reader = match depth {
                 0 if !nest.reduces() => continue,
                 0 => (Part::Final, scope),
                 _ => (Part::Merge, scope),
             };
-            expected.push([into, reader]);
+            expected.push((scope, [into, reader]));
         }
         let found = self.report.diags.len();
         for place in self.accumulating[stmt].iter().chain(&self.placed[stmt]).cloned().collect::<Vec<_>>() {
             let is_expected = place.scope.is_some_and(|scope| {
-                expected.iter().flatten().any(|&(part, expected)| (part, expected) == (place.part, scope))
+                expected
+                    .iter()
+                    .flat_map(|pair| pair.1)
+                    .any(|(part, expected)| (part, expected) == (place.part, scope))
             });
             let (part, place_of) = (Named(name, place.part), place.site());
             let message =
@@ -110,14 +114,14 @@ impl Verifier<'_> {
             return;
         }
         let mut missing = Vec::new();
-        for [first, second] in expected {
+        for (scope, [first, second]) in expected {
             let find = |(part, scope): (Part, Scope)| {
                 let mut places = self.accumulating[stmt].iter().chain(&self.placed[stmt]);
                 places.find(|place| place.part == part && place.scope == Some(scope)).cloned()
             };
             match (find(first), find(second)) {
                 (Some(one), Some(other)) => {
-                    self.follows(nest, &one, &other);
+                    self.follows(nest, (&one, &other), scope, user);
                     self.sites.note(&self.report.diags, other.site());
                 }
                 (one, other) => {
@@ -135,16 +139,23 @@ impl Verifier<'_> {
     }
 
     /// Checks that one leaf of a nest is done with a point when the other, which touches the same accumulators, comes to it.
-    fn follows(&mut self, nest: &Nest, one: &Place, other: &Place) {
+    fn follows(&mut self, nest: &Nest, (one, other): (&Place, &Place), scope: Scope, user: &Place) {
         let [first, second] = [one, other].map(|place| Named(&nest.name, place.part));
         let is_later = one.at < other.at;
         self.report.check(is_later, "statement-order", format_args!("{second} runs before {first}"));
         let facts = &self.loops.facts;
         let shared = one.path.iter().zip(&other.path).take_while(|(a, b)| a.number == b.number);
-        let shared: Vec<Sym> = shared
-            .filter(|(around, _)| !is_one(facts, around.axis.extent))
-            .map(|(around, _)| around.axis.var)
+        let shared: Vec<(usize, Sym)> = shared
+            .enumerate()
+            .filter(|(_, (around, _))| !is_one(facts, around.axis.extent))
+            .map(|(at, (around, _))| (at, around.axis.var))
             .collect();
+        for &(_, var) in shared.iter().filter(|(at, _)| *at >= scope.loops) {
+            let is_along = |(axis, value): &(Sym, Expr)| nest.is_running(*axis) && value.has_sym(var);
+            let message =
+                format_args!("{second} is inside of loop {var}, along which `{}` combines", nest.name);
+            self.report.check(!user.bind.iter().any(is_along), "accumulator-scope", message);
+        }
         for axis in nest.kept_apart() {
             let begin = |place: &Place| {
                 let is_own = |sym: Sym| {

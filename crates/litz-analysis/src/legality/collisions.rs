@@ -1,4 +1,4 @@
-//! Checks that points which may store to one element take turns in the order of the program.
+//! Checks that points which may store to one element, and those of a scan, take turns in the order of the program.
 //!
 //! Along the colliding axes of a nest, loops run in order: `for` or `unroll`, never lanes, tiles or the grid. Those of an
 //! axis stand outside of those of the next one, and of two loops along one axis the outer takes the longer steps, so
@@ -23,6 +23,12 @@ impl Verifier<'_> {
     pub(super) fn collisions(&mut self, spans: &[Span]) {
         for (at, (stmt, places)) in self.loops.stmts.iter().zip(&self.placed).enumerate() {
             let Stmt::Nest(nest) = stmt else { continue };
+            for scanned in scanned_axes(nest) {
+                for place in places {
+                    scan_in_order(&mut self.report, &self.loops.facts, nest, place, scanned);
+                    self.sites.note(&self.report.diags, place.site());
+                }
+            }
             let mut colliding = colliding_axes_of(self.loops, nest, depends_on_order);
             let over: HashSet<Sym> =
                 spans.iter().filter(|span| span.stmts.contains(&at)).map(|span| span.over.var).collect();
@@ -37,6 +43,30 @@ impl Verifier<'_> {
             }
         }
     }
+}
+
+/// Reports loops along a scanned axis that do not count it up, point by point. (Grid axes are reported with reductions.)
+fn scan_in_order(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place, axis: Sym) {
+    let Some(value) = place.value(axis) else { return };
+    let (name, along) = (&nest.name, along(value, place, facts));
+    for around in along.iter().filter(|around| around.kind.is_some()) {
+        if let Some(what) = without_order(around) {
+            let message =
+                format_args!("`{name}` scans along {axis}, but {what} {} keeps no order", around.axis.var);
+            report.fail("unordered-scan", message);
+        }
+    }
+    let message = format_args!("`{name}` scans along {axis}, but {axis} = {value} does not count up");
+    report.check(counts_up(value, &along, facts), "unordered-scan", message);
+}
+
+/// The axes along which a nest scans.
+fn scanned_axes(nest: &Nest) -> Vec<Sym> {
+    let scanned = nest.body.iter().filter_map(|inst| match inst.op {
+        InstOp::Scan { axis, .. } => Some(axis),
+        _ => None,
+    });
+    scanned.collect()
 }
 
 /// Whether the order in which points store to an element shows. Numbers and truth values that are exact combine to the same
@@ -67,22 +97,9 @@ fn in_order(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place, coll
     let mut last = None;
     for (number, &axis) in colliding.iter().enumerate() {
         let Some(value) = place.value(axis) else { continue };
-        let is_along =
-            |around: &&Around| value.has_sym(around.axis.var) && !is_one(facts, around.axis.extent);
-        let along: Vec<&Around> = place.path.iter().filter(is_along).collect();
+        let along = along(value, place, facts);
         for around in &along {
-            let what = match around.kind {
-                Some(LoopKind::For | LoopKind::Unroll) => continue,
-                None => "grid axis",
-                Some(
-                    LoopKind::Vector { .. }
-                    | LoopKind::Tile
-                    | LoopKind::TileVector { .. }
-                    | LoopKind::Thread
-                    | LoopKind::Warp
-                    | LoopKind::Mma,
-                ) => "loop",
-            };
+            let Some(what) = without_order(around) else { continue };
             let message = format_args!(
                 "`{name}`: points along {axis} may store to one element, but {what} {} keeps no order",
                 around.axis.var
@@ -102,6 +119,28 @@ fn in_order(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place, coll
         );
         report.check(is_inside, "unordered-store", message);
         last = end.map(|end| end.number).or(last);
+    }
+}
+
+/// The loops around a place that a value depends on, outermost first.
+fn along<'p>(value: Expr, place: &'p Place, facts: &Facts) -> Vec<&'p Around> {
+    let is_along = |around: &&Around| value.has_sym(around.axis.var) && !is_one(facts, around.axis.extent);
+    place.path.iter().filter(is_along).collect()
+}
+
+/// What a loop is called whose iterations do not run one after another.
+fn without_order(around: &Around) -> Option<&'static str> {
+    match around.kind {
+        Some(LoopKind::For | LoopKind::Unroll) => None,
+        None => Some("grid axis"),
+        Some(
+            LoopKind::Vector { .. }
+            | LoopKind::Tile
+            | LoopKind::TileVector { .. }
+            | LoopKind::Thread
+            | LoopKind::Warp
+            | LoopKind::Mma,
+        ) => Some("loop"),
     }
 }
 

@@ -13,46 +13,26 @@ use std::collections::HashMap;
 
 use litz_sym::{Expr, Sym};
 
-use super::example;
 use super::{Around, Place, Verifier};
-use crate::apart::{Touch, Visit};
-use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Span, Stmt};
+use super::{example, proofs};
+use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
 use litz_ir::schedule::{LoopKind, Part};
 
 /// A load or store of a leaf.
-struct Access<'a> {
+struct Access<'a, 'p> {
     stmt: usize,
     nest: &'a Nest,
-    place: &'a Place,
+    place: &'p Place,
     /// Position of the instruction.
     at: usize,
     is_store: bool,
 }
 
-/// What leaves and their accesses touch, made where it is asked for.
-#[derive(Default)]
-struct Touches<'a> {
-    visits: HashMap<usize, Option<Visit<'a>>>,
-    touches: HashMap<(usize, usize), Option<Touch<'a>>>,
-}
-
-impl<'a> Touches<'a> {
-    /// None where the access never happens.
-    fn of(&mut self, loops: &'a Loops, access: &Access<'a>) -> Option<Touch<'a>> {
-        let Access { nest, place, at, .. } = *access;
-        let visit = self.visits.entry(place.at).or_insert_with(|| {
-            Visit::new(loops, nest, &place.bind, place.path.iter().map(|around| around.axis))
-        });
-        let touch = self.touches.entry((place.at, at));
-        touch.or_insert_with(|| visit.as_ref().and_then(|visit| visit.touch(at))).clone()
-    }
-}
-
-impl Verifier<'_> {
+impl<'a> Verifier<'a> {
     /// Reports accesses of statements that share loops, and may touch one element in another order than the program's.
     /// `spans` are the statements of regions.
     pub(super) fn dependences(&mut self, spans: &[Span]) {
-        let (mut problems, mut touches) = (Vec::new(), Touches::default());
+        let (mut problems, mut proofs) = (Vec::new(), self.proofs.take());
         for accesses in self.accesses().values() {
             for (number, one) in accesses.iter().enumerate() {
                 for other in &accesses[number + 1..] {
@@ -64,10 +44,12 @@ impl Verifier<'_> {
                     if shared.is_empty() {
                         continue;
                     }
-                    let [mine, theirs] = [one, other].map(|access| touches.of(self.loops, access));
-                    if let (Some(mine), Some(theirs)) = (mine, theirs)
-                        && !mine.is_apart(&shared, &theirs)
-                    {
+                    let [mine, theirs] = [one, other].map(|&Access { nest, place, at, .. }| proofs::Access {
+                        nest,
+                        place,
+                        at,
+                    });
+                    if !proofs.are_apart(self.loops, &shared, mine, theirs) {
                         problems.push((self.conflict(&shared, one, other), other.place.site()));
                     }
                 }
@@ -79,13 +61,15 @@ impl Verifier<'_> {
             self.report.fail("dependence", problem);
             self.sites.note(&self.report.diags, site);
         }
+        self.proofs.replace(proofs);
     }
 
     /// The accesses of each buffer that a kernel writes, in the order of the program.
-    fn accesses(&self) -> HashMap<Buf, Vec<Access<'_>>> {
+    fn accesses(&self) -> HashMap<Buf, Vec<Access<'a, '_>>> {
+        let loops = self.loops;
         let mut accesses: HashMap<Buf, Vec<Access>> = HashMap::new();
         for (stmt, places) in self.placed.iter().enumerate() {
-            let Stmt::Nest(nest) = &self.loops.stmts[stmt] else { continue };
+            let Stmt::Nest(nest) = &loops.stmts[stmt] else { continue };
             let runs_in = parts_of(nest);
             for place in places {
                 for (at, inst) in
@@ -156,7 +140,7 @@ fn shared(one: &Access, other: &Access, spans: &[Span]) -> Vec<Axis> {
 }
 
 /// For each instruction, the parts of the nest in which a leaf runs it.
-fn parts_of(nest: &Nest) -> Vec<Vec<Part>> {
+pub(super) fn parts_of(nest: &Nest) -> Vec<Vec<Part>> {
     if !nest.reduces() {
         return vec![vec![Part::Whole]; nest.body.len()];
     }

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use litz_sym::{Expr, Rel, Sym};
 
-use super::Verifier;
-use litz_ir::loops::{Buf, BufKind};
-use litz_ir::schedule::{Holds, KernelPlan, Local, Pool, Step};
+use super::dependences::parts_of;
+use super::{Place, Verifier};
+use litz_ir::loops::{Buf, BufKind, Stmt};
+use litz_ir::schedule::{Holds, KernelPlan, Local, Part, Pool, Step};
 
 /// A part of a pool.
 struct Piece<'a> {
@@ -62,6 +63,7 @@ impl Verifier<'_> {
             "local-escapes",
             format_args!("`{name}` is seen outside of the program"),
         );
+        let mut owner = None;
         for &user in self.users.get(&buf).into_iter().flatten() {
             let (stmt, places) = (&self.loops.stmts[user], &self.placed[user]);
             let is_elsewhere = places.iter().any(|place| place.step != step);
@@ -69,9 +71,12 @@ impl Verifier<'_> {
                 format_args!("`{name}` is local to a kernel, but `{}` runs in another", stmt.name());
             self.report.check(!is_elsewhere, "local-escapes", message);
             let Some(scope) = scope else { continue };
-            let is_inside = places
-                .iter()
-                .all(|place| place.step != step || place.path.iter().any(|around| around.axis.var == scope));
+            // Several loops may have one variable: it is the first of them that has the buffer.
+            let touches = |place: &&Place| place.step == step && touches(stmt, place.part, buf);
+            let is_inside = places.iter().filter(touches).all(|place| {
+                let around = place.path.iter().find(|around| around.axis.var == scope);
+                around.is_some_and(|around| *owner.get_or_insert(around.number) == around.number)
+            });
             let message =
                 format_args!("`{name}` is local to loop {scope}, but `{}` is outside of it", stmt.name());
             self.report.check(is_inside, "local-scope", message);
@@ -122,13 +127,25 @@ impl Verifier<'_> {
                 .fail("unknown-buffer", format_args!("pool `{}`: there is no buffer `{name}`", pool.name));
         };
         let data = &self.loops.bufs[buf];
-        let message = format_args!("`{name}` comes from outside and needs no place");
-        self.report.check(data.kind == BufKind::Temp, "local-escapes", message);
+        let message = format_args!("`{name}` is seen outside of the program and has no place in a pool");
+        self.report.check(self.loops.is_internal(buf), "local-escapes", message);
+        let at_load = self.is_written_at_load(buf);
+        let (life, other) = if pool.at_load { ("is not", "at load") } else { ("is", "for one call") };
+        let message = format_args!("`{name}` {life} written at load, but pool `{}` is {other}", pool.name);
+        self.report.check(at_load.is_none_or(|at_load| at_load == pool.at_load), "pool-life", message);
         let end = offset + data.span() * data.dtype.size() as i64;
         let facts = &self.loops.facts;
-        let overflows = facts.known(&Rel::le(end, bytes)).is_no() || facts.known(&Rel::le(0, offset)).is_no();
-        let message = format_args!("`{name}` does not fit into pool `{}`", pool.name);
-        self.report.check(!overflows, "pool-overflow", message);
+        let fits = facts.proves(&Rel::le(end, bytes)) && facts.proves(&Rel::le(0, offset));
+        let message = format_args!("`{name}` may not fit into pool `{}`", pool.name);
+        self.report.check(fits, "pool-overflow", message);
+    }
+
+    /// Whether the steps that write a buffer run when the model is loaded. None where nothing writes it.
+    fn is_written_at_load(&self, buf: Buf) -> Option<bool> {
+        let users = self.users.get(&buf)?.iter();
+        let writers = users.filter(|&&user| self.loops.stmts[user].writes().contains(&buf));
+        let mut steps = writers.flat_map(|&user| &self.placed[user]).map(|place| place.step);
+        steps.next().map(|step| self.schedule.steps[step].at_load())
     }
 
     /// Reports buffers of a pool that may share bytes in a step that both are alive in.
@@ -183,4 +200,14 @@ impl Verifier<'_> {
         }
         Some(Piece { name, from, to, life: life? })
     }
+}
+
+/// Whether a part of a statement loads or stores an element of a buffer.
+fn touches(stmt: &Stmt, part: Part, buf: Buf) -> bool {
+    stmt.nests().iter().any(|nest| {
+        let mut insts = nest.body.iter().zip(parts_of(nest));
+        insts.any(|(inst, parts)| {
+            parts.contains(&part) && inst.op.element().is_some_and(|(touched, _)| touched == buf)
+        })
+    })
 }

@@ -9,10 +9,12 @@ mod example;
 mod memory;
 mod points;
 mod problem;
+mod proofs;
 mod reuse;
 
 pub use problem::{Problem, Site, Within};
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use litz_sym::{Expr, Sym};
@@ -22,9 +24,11 @@ use litz_ir::diag::Diags;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Schedule, Step, Tree};
+use litz_ir::target::Target;
 use litz_ir::text::schedule::Positions;
 use litz_ir::verify::Report;
 use problem::Sites;
+use proofs::Proofs;
 
 /// What is wrong with a schedule of `loops`, a program that verifies.
 ///
@@ -32,13 +36,13 @@ use problem::Sites;
 /// in the iterations of loops that both share it is proved to come first as well, see `dependences.rs`.
 ///
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
-/// `zero-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
+/// `zero-lanes`, `wrong-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
 /// `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
 /// `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`, `placed-twice`, `pool-memory`, `pool-overflow`,
-/// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `block-store`,
-/// `block-coverage`.
+/// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `unordered-scan`,
+/// `block-store`, `block-coverage`, `pool-life`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     problems(schedule, loops).into_iter().map(|problem| problem.diag).collect()
 }
@@ -77,6 +81,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         placed,
         plan: None,
         count: 0,
+        proofs: RefCell::default(),
     };
     verifier.run();
     spans.iter().for_each(|span| verifier.region(span));
@@ -153,6 +158,7 @@ struct Verifier<'a> {
     /// The kernel that is looked at.
     plan: Option<&'a KernelPlan>,
     count: usize,
+    proofs: RefCell<Proofs<'a>>,
 }
 
 impl<'a> Verifier<'a> {
@@ -293,6 +299,7 @@ impl<'a> Verifier<'a> {
         self.report.check(fits, "symbolic-unroll", message);
         let message = format_args!("loop {}: expected at least one lane and one copy", axis.var);
         self.report.check(is_wide, "zero-lanes", message);
+        self.lanes(*kind, axis.var);
         let mark = self.report.enter();
         self.report.declare(axis.var);
         self.has_wrong_loops |= self.report.diags.len() > before;
@@ -304,6 +311,26 @@ impl<'a> Verifier<'a> {
         }
         self.path.pop();
         self.report.leave(mark);
+    }
+
+    /// Vectors are of a power of two of elements, and at most as long as the target's would be of bytes.
+    fn lanes(&mut self, kind: LoopKind, var: Sym) {
+        let lanes = match kind {
+            LoopKind::Vector { lanes, .. } | LoopKind::TileVector { lanes } => lanes,
+            LoopKind::For
+            | LoopKind::Unroll
+            | LoopKind::Tile
+            | LoopKind::Thread
+            | LoopKind::Warp
+            | LoopKind::Mma => return,
+        };
+        let Target::Cpu(cpu) = self.schedule.target;
+        let most = cpu.isa.vector_bytes();
+        // No lanes at all are reported already.
+        let fits = lanes == 0 || lanes <= most && lanes.is_power_of_two();
+        let message =
+            format_args!("loop {var}: expected a power of two of at most {most} lanes, found {lanes}");
+        self.report.check(fits, "wrong-lanes", message);
     }
 
     fn leaf(&mut self, leaf: &Leaf, (step, number): (usize, usize)) {
@@ -331,16 +358,29 @@ impl<'a> Verifier<'a> {
         }
     }
 
+    /// For each statement, whether a result depends on it, or something that runs.
+    fn needed_statements(&self) -> Vec<bool> {
+        let mut needed = self.loops.live_statements();
+        let mut wanted: HashSet<Buf> = HashSet::new();
+        for ((stmt, places), needed) in self.loops.stmts.iter().zip(&self.placed).zip(&mut needed).rev() {
+            *needed |= stmt.writes().iter().any(|buf| wanted.contains(buf));
+            if *needed || !places.is_empty() {
+                wanted.extend(stmt.reads());
+            }
+        }
+        needed
+    }
+
     /// Every statement that something depends on runs, and wholly, within one step.
     fn completeness(&mut self) {
-        let live = self.loops.live_statements();
-        for ((stmt, places), is_live) in self.loops.stmts.iter().zip(&self.placed).zip(live) {
+        let needed = self.needed_statements();
+        for ((stmt, places), is_needed) in self.loops.stmts.iter().zip(&self.placed).zip(needed) {
             self.sites.note(&self.report.diags, None);
             let name = stmt.name();
             let reduces = matches!(stmt, Stmt::Nest(nest) if nest.reduces());
             let has = |part: Part| places.iter().any(|place| place.part == part);
             if places.is_empty() {
-                self.report.check(!is_live, "missing-nest", format_args!("`{name}` runs nowhere"));
+                self.report.check(!is_needed, "missing-nest", format_args!("`{name}` runs nowhere"));
             } else if reduces && has(Part::Update) != has(Part::Final) {
                 let missing = if has(Part::Update) { "final" } else { "update" };
                 self.report.fail("missing-part", format_args!("`{name}.{missing}` runs nowhere"));

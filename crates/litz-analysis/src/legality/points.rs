@@ -92,9 +92,22 @@ impl Verifier<'_> {
 
     /// Reports axes whose points are not known to be each taken once, of a leaf that gives all of them a value.
     fn coverage(&mut self, leaf: &Leaf, nest: &Nest, axes: &HashMap<Sym, Expr>) {
+        let values = leaf.bind.iter().filter_map(|bind| Some((bind.1, *axes.get(&bind.0)?)));
+        let loops: Vec<Axis> =
+            self.path.iter().map(|around| self.with_idle(around.axis, leaf, nest)).collect();
+        let bindings = (values.collect(), loops.clone());
+        let before = self.report.diags.len();
+        if !self.proofs.get_mut().is_covered(&bindings) {
+            self.coverage_of(leaf, axes, loops);
+            if self.report.diags.len() == before {
+                self.proofs.get_mut().cover(bindings);
+            }
+        }
+    }
+
+    fn coverage_of(&mut self, leaf: &Leaf, axes: &HashMap<Sym, Expr>, around: Vec<Axis>) {
         let extents = leaf.bind.iter().filter_map(|bind| axes.get(&bind.0).copied());
-        let around = self.path.iter().map(|around| self.with_idle(around.axis, leaf, nest));
-        let Some(coverage) = Coverage::new(&self.loops.facts, extents, around) else { return };
+        let Some(coverage) = Coverage::new(&self.loops.facts, extents, around.into_iter()) else { return };
         let bound = leaf.bind.iter().filter_map(|&(axis, value)| Some((axis, *axes.get(&axis)?, value)));
         let bound: Vec<Bound> = bound
             .map(|(axis, extent, value)| Bound { axis, extent, value: coverage.without_ones(value) })

@@ -9,8 +9,7 @@ use std::collections::HashSet;
 
 use litz_sym::{Expr, Sym};
 
-use super::{Place, Verifier};
-use crate::apart;
+use super::{Place, Verifier, proofs};
 use crate::collisions::colliding_axes;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
 use litz_ir::schedule::{Part, Reuse, Step};
@@ -20,10 +19,10 @@ type Problem = (&'static str, String);
 
 /// A nest, or part of one, where it runs.
 #[derive(Clone, Copy)]
-struct Visit<'a> {
+struct Visit<'a, 'p> {
     stmt: usize,
     nest: &'a Nest,
-    place: &'a Place,
+    place: &'p Place,
 }
 
 impl<'a> Verifier<'a> {
@@ -134,13 +133,14 @@ impl<'a> Verifier<'a> {
     }
 
     /// Where nests that use one of `bufs` run in a step.
-    fn visits(&self, step: usize, bufs: &[Buf]) -> Vec<Visit<'_>> {
+    fn visits(&self, step: usize, bufs: &[Buf]) -> Vec<Visit<'a, '_>> {
+        let loops = self.loops;
         let mut users: Vec<usize> =
             bufs.iter().filter_map(|buf| self.users.get(buf)).flatten().copied().collect();
         users.sort_unstable();
         users.dedup();
         let visits = |stmt: usize| {
-            let nest = match &self.loops.stmts[stmt] {
+            let nest = match &loops.stmts[stmt] {
                 Stmt::Nest(nest) => Some(nest),
                 Stmt::Region(_) | Stmt::Extern(_) => None,
             };
@@ -178,16 +178,13 @@ impl<'a> Verifier<'a> {
     }
 
     /// Whether different iterations of the loops around both never touch the same memory, of which the buffers of both take all.
-    fn are_apart(&self, one: (Visit, usize), other: (Visit, usize)) -> bool {
+    fn are_apart(&self, one: (Visit<'a, '_>, usize), other: (Visit<'a, '_>, usize)) -> bool {
         let (path, other_path) = (&one.0.place.path, &other.0.place.path);
         let shared = path.iter().zip(other_path).take_while(|(a, b)| a.number == b.number);
         let shared: Vec<Axis> = shared.map(|pair| pair.0.axis).collect();
-        let [one, other] = [one, other].map(|(Visit { nest, place, .. }, at)| {
-            let around = place.path.iter().map(|around| around.axis);
-            apart::Visit::new(self.loops, nest, &place.bind, around).and_then(|visit| visit.touch(at))
-        });
-        // What never happens touches nothing.
-        one.is_none_or(|one| other.is_none_or(|other| one.is_apart(&shared, &other)))
+        let [one, other] =
+            [one, other].map(|(Visit { nest, place, .. }, at)| proofs::Access { nest, place, at });
+        self.proofs.borrow_mut().are_apart(self.loops, &shared, one, other)
     }
 }
 

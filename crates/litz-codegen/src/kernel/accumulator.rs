@@ -7,7 +7,7 @@ use litz_ir::kernel::{Mem, Op, Space, Stmt, Val};
 use litz_ir::loops::{Axis, InstOp, Nest};
 use litz_ir::schedule::{Leaf, LocalSpace, Part};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar};
-use litz_sym::{Expr, Facts, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 
 /// The accumulator of one reduction or scan of a nest.
 #[derive(Clone)]
@@ -60,6 +60,12 @@ impl Accumulator {
     /// The coordinates of the element for the point at which `leaf` runs.
     pub(super) fn index(&self, leaf: &Leaf, facts: &Facts) -> Vec<Expr> {
         self.shape.index(leaf, facts)
+    }
+
+    /// What guards a load of an element by a `final` that runs where `guard` holds: there is one for each point of loops that are
+    /// dimensions, those past the end of an axis among them, but along other axes only for the points that the axis has.
+    pub(super) fn guard_of(&self, guard: &[Rel]) -> Vec<Rel> {
+        if self.shape.digits.is_empty() { Vec::new() } else { guard.to_vec() }
     }
 }
 

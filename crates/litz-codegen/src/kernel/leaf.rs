@@ -51,23 +51,59 @@ struct Line {
 }
 
 impl<'a> Builder<'a> {
-    /// Translates adjacent leaves as one straight-line run, wrapped in the tiles held back.
+    /// Translates adjacent leaves as straight-line runs, wrapped in the tiles held back: one run, but that a leaf which
+    /// touches what another point of a tile has stored waits until all points have.
     pub(super) fn leaves(
         &mut self,
         leaves: &[&'a Leaf],
         env: &Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
-        if leaves.is_empty() {
-            return Ok(());
+        let mut rest = leaves;
+        while !rest.is_empty() {
+            let mut count = 1;
+            while count < rest.len()
+                && (env.tiles.is_empty() || self.keeps_to_points(&rest[..count], rest[count])?)
+            {
+                count += 1;
+            }
+            let mut line = Line::default();
+            for &leaf in &rest[..count] {
+                self.leaf(leaf, env, &mut line)?;
+            }
+            self.wrap_in_tiles(&mut line.stmts, env, |_| true);
+            out.extend(line.stmts);
+            rest = &rest[count..];
         }
-        let mut line = Line::default();
-        for &leaf in leaves {
-            self.leaf(leaf, env, &mut line)?;
-        }
-        self.wrap_in_tiles(&mut line.stmts, env, |_| true);
-        out.extend(line.stmts);
         Ok(())
+    }
+
+    /// Whether a leaf touches only such elements of what earlier leaves store, and they of what it stores, that have the same
+    /// coordinates in terms of the loops.
+    fn keeps_to_points(&self, earlier: &[&'a Leaf], later: &'a Leaf) -> Result<bool, Diag> {
+        let theirs = self.accesses(later)?;
+        for &leaf in earlier {
+            let ours = self.accesses(leaf)?;
+            let differs = ours.iter().any(|(buf, index, is_store)| {
+                theirs.iter().any(|other| other.0 == *buf && (*is_store || other.2) && other.1 != *index)
+            });
+            if differs {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The elements that a leaf touches, in terms of the loops, and whether it stores to them.
+    fn accesses(&self, leaf: &Leaf) -> Result<Vec<(Buf, Vec<Expr>, bool)>, Diag> {
+        let nest = self.nest(leaf)?;
+        let wanted = wanted(nest, leaf.part);
+        let touched = nest.body.iter().zip(wanted).filter(|(_, wanted)| *wanted).filter_map(|(inst, _)| {
+            let (buf, index) = inst.op.element()?;
+            let index = index.iter().map(|at| at.subst(&|sym| bound(leaf, sym))).collect();
+            Some((buf, index, matches!(inst.op, InstOp::Store { .. })))
+        });
+        Ok(touched.collect())
     }
 
     fn leaf(&mut self, leaf: &'a Leaf, env: &Env<'a>, line: &mut Line) -> Result<(), Diag> {
@@ -196,7 +232,8 @@ impl<'a> Builder<'a> {
                 let acc = self.accumulator(run, i)?;
                 let index = acc.index(run.leaf, run.facts);
                 if run.leaf.part == Part::Final {
-                    return Ok(self.define(ty, load(acc.mem, index), line));
+                    let (guard, other) = (acc.guard_of(&run.guard), op.identity(ty));
+                    return Ok(self.define(ty, Op::Load { mem: acc.mem, index, guard, other }, line));
                 }
                 let value = run.values[v];
                 line.stmts.push(store(acc.mem, index, value, Some(*op)));
@@ -207,7 +244,8 @@ impl<'a> Builder<'a> {
                 let at = acc.at.expect("invariant: an arg-reduction has a position");
                 let index = acc.index(run.leaf, run.facts);
                 if run.leaf.part == Part::Final {
-                    return Ok(self.define(ty, load(at, index), line));
+                    let (guard, other) = (acc.guard_of(&run.guard), Scalar::Int(0));
+                    return Ok(self.define(ty, Op::Load { mem: at, index, guard, other }, line));
                 }
                 let coords: Vec<Expr> = run.nest.reduced.iter().map(|a| run.expr(Expr::sym(a.var))).collect();
                 let extents: Vec<Expr> = run.nest.reduced.iter().map(|a| a.extent).collect();

@@ -89,6 +89,12 @@ impl Emitter<'_> {
                 Err(EmitError::malformed(format!("no pass made loop {} an instruction", inner.var)))
             }
             LoopKind::For | LoopKind::Vector { .. } => {
+                if self.lanes.is_some() && !matches!(self.access(extent), Access::Uniform(_)) {
+                    return Err(EmitError::unsupported(format!(
+                        "loop {} ends elsewhere in each lane of a vector loop",
+                        inner.var
+                    )));
+                }
                 self.facts.declare_index(inner.var, extent);
                 let written = written(&inner.body);
                 self.count(inner.var, extent, 1, &written, &mut |cx| cx.body(&inner.body))

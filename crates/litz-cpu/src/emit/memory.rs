@@ -1,6 +1,6 @@
 //! Loads and stores: plain, masked, gathered and scattered.
 
-use litz_ir::kernel::{Mem, Val};
+use litz_ir::kernel::{Mem, Space, Val};
 use litz_ir::{ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
 
@@ -320,6 +320,15 @@ impl Emitter<'_> {
             return self.write_register(mem, width, index, &value);
         }
         let value = self.narrow(value, self.mems[mem].dtype);
+        let data = &self.kernel.mems[mem];
+        let is_shared = data.space == Space::Scratch && matches!(self.access(index), Access::Uniform(_));
+        if is_shared && self.lanes.is_some() {
+            // Lanes run together: what one adds to an element of its own would be in the way of the next one.
+            return Err(EmitError::unsupported(format!(
+                "scratch `{}` of each lane of a vector loop",
+                data.name
+            )));
+        }
         match self.access(index) {
             Access::Uniform(index) if value.ty.lanes == 1 => {
                 let condition = self.in_any_lane(condition);

@@ -1,0 +1,105 @@
+//! Remembers what was proved of leaves and accesses, since kernels of equal layers ask the same questions again.
+//!
+//! A question is all that its answer depends on, besides what the program knows of its symbols. Names of nests and
+//! buffers are no part of it.
+
+use std::collections::{HashMap, HashSet};
+
+use litz_ir::loops::{Axis, InstOp, Loops, Nest};
+use litz_sym::{Expr, Rel, Sym};
+
+use super::Place;
+use crate::apart::{Touch, Visit};
+
+/// A load or store of a leaf.
+#[derive(Clone, Copy)]
+pub(super) struct Access<'a, 'p> {
+    pub(super) nest: &'a Nest,
+    pub(super) place: &'p Place,
+    /// Position of the instruction.
+    pub(super) at: usize,
+}
+
+/// What is asked of an access.
+#[derive(PartialEq, Eq, Hash)]
+struct Question<'a> {
+    /// Axes and bound symbols with their extents, and with their values if they have one.
+    indices: Vec<(Sym, Expr, Option<Expr>)>,
+    /// The loops around.
+    around: Vec<Axis>,
+    /// Sizes and strides of the buffer.
+    layout: (&'a [Expr], &'a [Expr]),
+    element: &'a [Expr],
+    guard: &'a [Rel],
+}
+
+/// The number of a question, among all that were asked.
+type Number = usize;
+
+/// Axes with values and extents, and the loops around.
+type Bindings = (Vec<(Expr, Expr)>, Vec<Axis>);
+
+/// Answers to questions.
+#[derive(Default)]
+pub(super) struct Proofs<'a> {
+    numbers: HashMap<Question<'a>, Number>,
+    /// Of places, by their positions; None where the loops have no points.
+    visits: HashMap<usize, Option<Visit<'a>>>,
+    /// What each access touches; None where it never happens.
+    touches: Vec<Option<Touch<'a>>>,
+    apart: HashMap<(Number, Number, Vec<Axis>), bool>,
+    /// Those that take each point once.
+    covered: HashSet<Bindings>,
+}
+
+impl<'a> Proofs<'a> {
+    /// Whether two accesses only touch one place where the variables of the `shared` loops are equal; see [`Touch::is_apart`].
+    pub(super) fn are_apart(
+        &mut self,
+        loops: &'a Loops,
+        shared: &[Axis],
+        one: Access<'a, '_>,
+        other: Access<'a, '_>,
+    ) -> bool {
+        let [one, other] = [one, other].map(|access| self.number(loops, access));
+        let touches = &self.touches;
+        *self.apart.entry((one, other, shared.to_vec())).or_insert_with(|| {
+            // What never happens touches nothing.
+            let [one, other] = [one, other].map(|number| touches[number].as_ref());
+            one.is_none_or(|one| other.is_none_or(|other| one.is_apart(shared, other)))
+        })
+    }
+
+    fn number(&mut self, loops: &'a Loops, access: Access<'a, '_>) -> Number {
+        let Access { nest, place, at } = access;
+        let inst = &nest.body[at].op;
+        let (buf, element) = inst.element().expect("invariant: an access is a load or store");
+        let guard: &[Rel] = if let InstOp::Load { guard, .. } = inst { guard } else { &[] };
+        let data = &loops.bufs[buf];
+        let question = Question {
+            indices: nest.indices().map(|axis| (axis.var, axis.extent, place.value(axis.var))).collect(),
+            around: place.path.iter().map(|around| around.axis).collect(),
+            layout: (&data.sizes, &data.strides),
+            element,
+            guard,
+        };
+        let (visits, touches) = (&mut self.visits, &mut self.touches);
+        *self.numbers.entry(question).or_insert_with_key(|question| {
+            let around = question.around.iter().copied();
+            let visit =
+                visits.entry(place.at).or_insert_with(|| Visit::new(loops, nest, &place.bind, around));
+            touches.push(visit.as_ref().and_then(|visit| visit.touch(at)));
+            touches.len() - 1
+        })
+    }
+
+    /// Whether loops are known to take each point of axes once.
+    pub(super) fn is_covered(&self, bindings: &Bindings) -> bool {
+        self.covered.contains(bindings)
+    }
+
+    /// Remembers that loops take each point of axes once.
+    pub(super) fn cover(&mut self, bindings: Bindings) {
+        self.covered.insert(bindings);
+    }
+}

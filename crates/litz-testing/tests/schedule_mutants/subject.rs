@@ -1,0 +1,56 @@
+//! Programs whose schedules are changed, random ones and kernels of models, and their legal schedules.
+
+use crate::{programs, random};
+use litz_ir::Dtype;
+use litz_ir::schedule::Schedule;
+use litz_schedule::Heuristics;
+use litz_sym::Sym;
+use litz_testing::choices::{Choices, Random};
+use litz_testing::subject::Subject;
+use std::path::Path;
+
+/// Targets whose schedules are changed.
+const TARGETS: [&str; 3] =
+    ["cpu(isa=avx2, threads=2)", "cpu(isa=sse2, threads=1)", "cpu(isa=avx512, threads=2)"];
+
+/// A random program, whose values are small whole numbers.
+pub fn random(choices: &mut Choices<'_>) -> Subject {
+    let case = programs::program(choices);
+    let sizes = case.symbols.iter().map(|(name, value)| (Sym::new(name), *value)).collect();
+    let whole = |_: Dtype, random: &mut Random| random.below(7) as f64 - 3.0;
+    let subject =
+        Subject::new("random", &case.text, &sizes, &whole, true).unwrap_or_else(|why| panic!("{why}"));
+    let inputs = subject.inputs.iter().map(|input| input.sizes().to_vec());
+    assert_eq!(inputs.collect::<Vec<_>>(), case.inputs);
+    subject
+}
+
+/// A legal schedule: a random one, or one that the scheduler makes.
+pub fn schedule(
+    subject: &Subject,
+    is_random: bool,
+    head: &mut Choices<'_>,
+    decisions: &mut Choices<'_>,
+) -> Schedule {
+    let target = head.pick(&TARGETS).parse().unwrap_or_else(|error| panic!("{error}"));
+    let small = Heuristics { chunk_ops: 64, block: 32, partial_sum: 5, ..Heuristics::default() };
+    let heuristics = if head.once_in(3) { Heuristics::default() } else { small };
+    if is_random {
+        return Schedule { target, ..random::schedule(&subject.loops, decisions) };
+    }
+    litz_schedule::schedule(&subject.loops, &target, &heuristics).schedule
+}
+
+/// Kernels of models.
+pub fn kernels() -> Vec<Subject> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+    paths.sort();
+    let read = |path: &std::path::PathBuf| {
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        text.and_then(|text| Subject::read(&name, &text)).unwrap_or_else(|why| panic!("{why}"))
+    };
+    paths.iter().map(read).collect()
+}
