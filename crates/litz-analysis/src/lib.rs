@@ -1,7 +1,8 @@
 //! Answers questions about loops programs, each in one place, and proves by the answers that a schedule keeps a program's results.
 //!
 //! Passes and the scheduler ask to decide; the verifier of schedules ([`legality`]) asks again, of the text of the schedule
-//! alone, to prove. Nothing here knows a target or changes a program.
+//! alone, to prove. Nothing here changes a program, and no answer depends on a target; the verifier holds lanes and memories of a
+//! schedule against the one that it names.
 //!
 //! | module | question |
 //! |---|---|

@@ -1,12 +1,13 @@
 //! Interprets kernels: the reference device, which is the definition of correctness.
 //!
 //! It interprets the kernel in order, one grid point after another, one loop iteration after another. Every access
-//! is checked against the extent that the kernel declares. Registers and scratch memory are filled with ones before
+//! is checked against the extent that the kernel declares, and grid points that race are found. Registers and scratch memory are filled with ones before
 //! each point, which makes floats NaN, so that nothing can rest on what they held.
 
 mod distant;
 pub mod loops;
 mod prepare;
+mod races;
 mod scalar;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ use crate::formula::{Formula, all_hold};
 use crate::number::{Bits, Number, cast, read, write};
 pub use distant::DistantDevice;
 use prepare::{Code, Memory, Node, Operand, Place, prepare};
+use races::{Touch, Traces};
 
 /// The bytes of one parameter of a kernel.
 #[derive(Debug)]
@@ -60,6 +62,7 @@ struct State {
     extents: Vec<usize>,
     /// Registers and scratch.
     locals: Vec<Vec<u8>>,
+    traces: Traces,
 }
 
 /// Why a run stops.
@@ -70,6 +73,11 @@ enum Fault {
         mem: usize,
         index: i64,
         extent: usize,
+    },
+    /// Two grid points touch an element that one of them writes.
+    Race {
+        mem: usize,
+        index: usize,
     },
     /// An index expression overflows or divides by zero.
     NoValue,
@@ -126,6 +134,10 @@ impl Interpreter {
                 Some(MemView::Write(given)) => self.expect_bytes(&mem.name, given.len(), bytes)?,
             }
         }
+        let has_points = !code.grid.is_empty();
+        let watched = code.mems.iter().take(code.params).zip(&state.extents);
+        let watched = watched.map(|(mem, extent)| if has_points && !mem.is_read_only { *extent } else { 0 });
+        state.traces.start(watched);
         Ok(())
     }
 
@@ -152,6 +164,10 @@ impl Interpreter {
             Fault::OutOfRange { mem, index, extent } => {
                 let name = &self.code.mems[mem].name;
                 self.bug(format!("memory {name}: expected an index below {extent}, found {index}"))
+            }
+            Fault::Race { mem, index } => {
+                let name = &self.code.mems[mem].name;
+                self.bug(format!("memory {name}: points of the grid race for element {index}"))
             }
             Fault::NoValue => self.bug("an index expression overflows or divides by zero"),
         }
@@ -184,6 +200,7 @@ impl Machine<'_, '_> {
             for local in &mut self.state.locals {
                 local.fill(0xff);
             }
+            self.state.traces.next_point();
             return self.run(&self.code.body);
         };
         for point in 0..self.index(extent)? {
@@ -240,14 +257,19 @@ impl Machine<'_, '_> {
                 }
                 self.state.symbols[*sym] = index;
             }
-            Node::Store { place, value, ty, combine, guard } => {
+            Node::Store { place, value, ty, combine, guard, atomic } => {
                 if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
                     let index = self.position(place)?;
                     let mut bits = self.state.values[*value];
+                    let [reads, writes] = match atomic {
+                        true => [Touch::Combine; 2],
+                        false => [Touch::Read, Touch::Write],
+                    };
                     if let Some(combine) = combine {
-                        bits = combine(cast(place.dtype, *ty, self.load_at(place.mem, index)?), bits, 0);
+                        let old = self.load_as(reads, place.mem, index)?;
+                        bits = combine(cast(place.dtype, *ty, old), bits, 0);
                     }
-                    self.store(place.mem, index, cast(*ty, place.dtype, bits))?;
+                    self.store_as(writes, place.mem, index, cast(*ty, place.dtype, bits))?;
                 }
             }
             Node::MulAdd { place, factors: [a, b], ty, function, guard } => {
@@ -313,17 +335,22 @@ impl Machine<'_, '_> {
     }
 
     /// An element as f32.
-    fn operand(&self, Operand { place, guard }: &Operand) -> Result<Bits, Fault> {
+    fn operand(&mut self, Operand { place, guard }: &Operand) -> Result<Bits, Fault> {
         let is_read = all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)?;
         Ok(if is_read { cast(place.dtype, Dtype::F32, self.load(place)?) } else { 0 })
     }
 
-    fn load(&self, place: &Place) -> Result<Bits, Fault> {
+    fn load(&mut self, place: &Place) -> Result<Bits, Fault> {
         self.load_at(place.mem, self.position(place)?)
     }
 
-    fn load_at(&self, mem: usize, index: i64) -> Result<Bits, Fault> {
+    fn load_at(&mut self, mem: usize, index: i64) -> Result<Bits, Fault> {
+        self.load_as(Touch::Read, mem, index)
+    }
+
+    fn load_as(&mut self, touch: Touch, mem: usize, index: i64) -> Result<Bits, Fault> {
         let (at, size) = self.locate(mem, index)?;
+        self.trace(touch, mem, at / size)?;
         let bytes = match self.args.get(mem) {
             Some(MemView::Read(bytes)) => bytes,
             Some(MemView::Write(bytes)) => &**bytes,
@@ -333,7 +360,16 @@ impl Machine<'_, '_> {
     }
 
     fn store(&mut self, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
+        self.store_as(Touch::Write, mem, index, bits)
+    }
+
+    fn trace(&mut self, touch: Touch, mem: usize, index: usize) -> Result<(), Fault> {
+        if self.state.traces.touch(mem, index, touch) { Ok(()) } else { Err(Fault::Race { mem, index }) }
+    }
+
+    fn store_as(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {
         let (at, size) = self.locate(mem, index)?;
+        self.trace(touch, mem, at / size)?;
         let bytes = match self.args.get_mut(mem) {
             Some(MemView::Read(_)) => {
                 unreachable!("invariant: a memory that is stored to was given to be written")

@@ -159,7 +159,8 @@ impl Verifier<'_> {
         for axis in nest.kept_apart() {
             let begin = |place: &Place| {
                 let is_own = |sym: Sym| {
-                    place.path.iter().any(|around| around.axis.var == sym) && !shared.contains(&sym)
+                    place.path.iter().any(|around| around.axis.var == sym)
+                        && shared.iter().all(|shared| shared.1 != sym)
                 };
                 Some(place.value(axis.var)?.subst(&|sym| is_own(sym).then(Expr::zero)))
             };

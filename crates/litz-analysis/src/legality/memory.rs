@@ -7,7 +7,8 @@ use litz_sym::{Expr, Rel, Sym};
 use super::dependences::parts_of;
 use super::{Place, Verifier};
 use litz_ir::loops::{Buf, BufKind, Stmt};
-use litz_ir::schedule::{Holds, KernelPlan, Local, Part, Pool, Step};
+use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, Part, Pool, Step};
+use litz_ir::target::Target;
 
 /// A part of a pool.
 struct Piece<'a> {
@@ -24,8 +25,12 @@ impl Verifier<'_> {
     /// Local buffers are of the kernel, or of the loop that they belong to, alone. `loops` are all loops of the kernel.
     pub(super) fn locals(&mut self, plan: &KernelPlan, step: usize, loops: &HashSet<Sym>) {
         self.report.unique(plan.locals.iter().filter_map(|local| local.buffer()), "locals");
-        for Local { holds, scope, .. } in &plan.locals {
+        for Local { holds, scope, space } in &plan.locals {
             let (Holds::Buffer(name) | Holds::Accumulator(name)) = holds;
+            let Target::Cpu(_) = self.schedule.target;
+            let message =
+                format_args!("`{name}`: the target has no memory that the threads of a block share");
+            self.report.check(*space != LocalSpace::Shared, "wrong-space", message);
             if let Some(scope) = scope
                 && !loops.contains(scope)
             {

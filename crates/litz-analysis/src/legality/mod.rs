@@ -40,7 +40,7 @@ use proofs::Proofs;
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
 /// `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
-/// `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`, `placed-twice`, `pool-memory`, `pool-overflow`,
+/// `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`, `wrong-space`, `placed-twice`, `pool-memory`, `pool-overflow`,
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `unordered-scan`,
 /// `block-store`, `block-coverage`, `pool-life`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {

@@ -106,6 +106,7 @@ pub(super) enum Node {
         ty: Dtype,
         combine: Option<ScalarFn>,
         guard: Vec<Relation>,
+        atomic: bool,
     },
     MulAdd {
         place: Place,
@@ -226,7 +227,7 @@ impl Context<'_> {
                 let extent = self.formula(*extent)?;
                 Node::Bind { sym: self.define(*sym), value: self.value(*value)?, extent, check: *check }
             }
-            Stmt::Store { mem, index, value, combine, guard, atomic: _ } => {
+            Stmt::Store { mem, index, value, combine, guard, atomic } => {
                 let ty = self.ty(*value)?;
                 let combine = combine.map(|reduce| self.function(reduce.combine(), ty)).transpose()?;
                 let guard = self.relations(guard)?;
@@ -236,6 +237,7 @@ impl Context<'_> {
                     ty,
                     combine,
                     guard,
+                    atomic: *atomic,
                 }
             }
             Stmt::MulAdd { mem, index, factors: [a, b], guard } => {

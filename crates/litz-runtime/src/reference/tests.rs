@@ -294,7 +294,8 @@ fn expect_bug(text: &str, expected: &str) {
 fn broken_kernels_are_found_out() {
     let header = "kernel @k from n {\n read x: f32[4]\n write y: f32[4]\n grid i in 5\n";
     let body = |lines: &str| format!("{header}{lines}\n}}");
-    expect_bug(&body("%0: f32 = load x[i]\ny[0] = %0"), "memory x: expected an index below 4, found 4");
+    expect_bug(&body("%0: f32 = load x[i]\ny[i] = %0"), "memory x: expected an index below 4, found 4");
+    expect_bug(&body("%0: f32 = const 1.0\ny[0] = %0"), "memory y: points of the grid race for element 0");
     expect_bug(&body("%0: f32 = const 1.0\ny[i - 1] = %0"), "memory y: expected an index below 4, found -1");
     expect_bug(&body("%0: f32 = const 1.0\nx[0] = %0"), "store to x, which is only read");
     expect_bug(&body("%0: f32 = load x[j]"), "`j` uses symbol j, which nothing defines");

@@ -1,6 +1,6 @@
 //! Changes where buffers live: in a kernel, at a place in a pool, or in the memory of another one.
 
-use litz_ir::loops::{BufKind, Loops};
+use litz_ir::loops::{Buf, BufKind, Loops, Nest, Stmt};
 use litz_ir::schedule::{Holds, Local, LocalSpace, Pool, Reuse, Schedule, Step};
 use litz_sym::{Expr, Sym};
 
@@ -52,8 +52,7 @@ pub(super) fn make_local(schedule: &mut Schedule, loops: &Loops, choices: &mut C
         let mut nests = Vec::new();
         plan.body.iter().for_each(|tree| tree.each_leaf(&mut |leaf| nests.push(&*leaf.nest)));
         for (buf, data) in flat.bufs.iter().filter(|(_, data)| data.kind == BufKind::Temp) {
-            let uses =
-                |stmt: &&litz_ir::loops::Stmt| stmt.reads().contains(&buf) || stmt.writes().contains(&buf);
+            let uses = |stmt: &&Stmt| stmt.reads().contains(&buf) || stmt.writes().contains(&buf);
             let users: Vec<&str> = flat.stmts.iter().filter(uses).map(|stmt| stmt.name()).collect();
             let is_inside = users.iter().all(|user| nests.contains(user));
             let is_local = plan.locals.iter().any(|local| local.buffer() == Some(&data.name));
@@ -176,10 +175,21 @@ pub(super) fn change_reuse(schedule: &mut Schedule, loops: &Loops, choices: &mut
     Some(())
 }
 
+/// Whether no statement after a nest uses a buffer.
+fn is_last_user(loops: &Loops, buf: Buf, nest: &Nest) -> bool {
+    let uses = |stmt: &Stmt| stmt.reads().contains(&buf) || stmt.writes().contains(&buf);
+    let last = loops.stmts.iter().rev().find(|stmt| uses(stmt));
+    last.is_some_and(|stmt| stmt.name() == nest.name)
+}
+
 /// A buffer takes the memory of another one: in the kernel that reads the one and writes the other, most of the time.
 pub(super) fn add_reuse(schedule: &mut Schedule, loops: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let (flat, _) = loops.flat();
     let name = |buf| flat.bufs.get(buf).map(|data| data.name.clone());
+    let alike = |from: Buf, to: Buf| {
+        let (from, to) = (&flat.bufs[from], &flat.bufs[to]);
+        (from.dtype, from.span()) == (to.dtype, to.span())
+    };
     let mut pairs = Vec::new();
     for (_, plan) in kernels(schedule) {
         plan.body.iter().for_each(|tree| {
@@ -192,7 +202,8 @@ pub(super) fn add_reuse(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
                     .into_iter()
                     .flat_map(|from| nest.writes().into_iter().map(move |to| (from, to)))
                 {
-                    if flat.is_internal(from) && flat.is_internal(to) && from != to {
+                    let is_free = flat.is_internal(from) && flat.is_internal(to) && from != to;
+                    if is_free && is_last_user(&flat, from, nest) && alike(from, to) {
                         pairs.extend(name(from).zip(name(to)));
                     }
                 }

@@ -171,16 +171,21 @@ pub(super) fn move_in(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<
     Some(())
 }
 
-/// Of several trees in a loop the first or last leaves it.
+/// Of several trees in a loop the first or last leaves it, with or without a loop of its own.
 pub(super) fn move_out(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let has_several = |tree: &Tree| matches!(tree, Tree::Loop { body, .. } if body.len() > 1);
     let (place, at) = pick(choices, &trees(schedule, has_several))?;
-    let is_last = !choices.once_in(2);
+    let (is_last, has_loop) = (!choices.once_in(2), choices.once_in(3));
     let list = list_mut(schedule, &place)?;
-    let Tree::Loop { body, .. } = &mut list[at] else { return None };
-    let moved = if is_last { body.pop()? } else { body.remove(0) };
-    list.insert(if is_last { at + 1 } else { at }, moved);
-    Some(())
+    let Tree::Loop { kind, axis, body } = &mut list[at] else { return None };
+    let (kind, axis) = (*kind, *axis);
+    let mut moved = if is_last { body.pop()? } else { body.remove(0) };
+    if has_loop {
+        moved = Tree::Loop { kind, axis, body: vec![moved] };
+    }
+    let to = if is_last { at + 1 } else { at };
+    list.insert(to, moved);
+    if has_loop { rename(schedule, &place, to) } else { Some(()) }
 }
 
 /// Two loops that follow each other become one, of the first one's kind and extent.

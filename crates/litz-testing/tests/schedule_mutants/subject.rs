@@ -41,11 +41,15 @@ pub fn schedule(
     litz_schedule::schedule(&subject.loops, &target, &heuristics).schedule
 }
 
-/// Kernels of models.
+/// Kernels of models, and a few by hand of what models at hand have no small ones of.
 pub fn kernels() -> Vec<Subject> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-    let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+    let files = |folder: &Path| {
+        let files = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        files.filter_map(|file| Some(file.ok()?.path())).collect::<Vec<_>>()
+    };
+    let mut paths = [files(&folder), files(&folder.join("hand"))].concat();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "litz"));
     paths.sort();
     let read = |path: &std::path::PathBuf| {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
