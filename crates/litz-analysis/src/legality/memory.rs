@@ -101,8 +101,11 @@ impl Verifier<'_> {
             self.report.extent(bytes, format_args!("pool `{}`", pool.name));
             for (name, offset) in &pool.places {
                 let message = format_args!("`{name}` has two places");
-                self.report.check(placed.insert(name), "placed-twice", message);
-                self.pooled((pool, bytes), name, *offset);
+                let is_first = placed.insert(name);
+                self.report.check(is_first, "placed-twice", message);
+                if is_first {
+                    self.pooled((pool, bytes), name, *offset);
+                }
             }
         }
     }
