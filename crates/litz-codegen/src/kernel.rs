@@ -12,11 +12,11 @@ mod tree;
 use crate::passes::{self, REALIZATION};
 use crate::{Names, misfit};
 use accumulator::Accumulator;
-use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Op, Space, Val, visit};
+use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
 use litz_ir::schedule::{self, Block, KernelPlan, Leaf, Local, Tree};
 use litz_ir::target::Target;
-use litz_ir::{Diag, Dtype, Scalar};
+use litz_ir::{Diag, Dtype};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use local::LocalMem;
 use std::collections::{HashMap, HashSet};
@@ -51,7 +51,9 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
     leaves.retain(|leaf| leaf.part.runs_instructions());
     b.kernel.from = plan.nests().into_iter().map(str::to_owned).collect();
     let mut env = Env::new(loops.facts.clone());
-    plan.grid.iter().for_each(|axis| env.enter(Around { axis: *axis, is_tile: false }, axis.extent));
+    plan.grid.iter().for_each(|axis| {
+        env.enter(Around { axis: *axis, planned: *axis, is_tile: false, body: &plan.body }, axis.extent)
+    });
     b.declare_params(&leaves)?;
     b.declare_locals(&env.facts)?;
     let mut body = Vec::new();
@@ -164,7 +166,7 @@ struct Builder<'a> {
 #[derive(Clone)]
 struct Env<'a> {
     /// Loops around, outermost first, tiles included.
-    path: Vec<Around>,
+    path: Vec<Around<'a>>,
     /// Tiles held back, outermost first.
     tiles: Vec<TileLoop>,
     /// (nest, axis) pairs that an enclosing loop's clipped extent keeps in range.
@@ -173,10 +175,14 @@ struct Env<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Around {
+struct Around<'a> {
+    /// As it runs here.
     axis: Axis,
+    /// As it is in the plan: a loop that is written out twice has fewer points the second time.
+    planned: Axis,
     /// The plan has it as a tile, whether it is held back or its points run one by one.
     is_tile: bool,
+    body: &'a [Tree],
 }
 
 #[derive(Clone, Copy)]
@@ -193,7 +199,7 @@ impl<'a> Env<'a> {
     }
 
     /// Steps into a loop that runs `extent` times.
-    fn enter(&mut self, around: Around, extent: Expr) {
+    fn enter(&mut self, around: Around<'a>, extent: Expr) {
         self.facts.declare_index(around.axis.var, extent);
         self.path.push(around);
     }
@@ -304,11 +310,6 @@ impl<'a> Builder<'a> {
         }
         self.kernel.sizes = sizes;
     }
-}
-
-/// The element at `index`, unguarded.
-fn load(mem: Mem, index: Vec<Expr>) -> Op {
-    Op::Load { mem, index, guard: Vec::new(), other: Scalar::Int(0) }
 }
 
 /// The value a leaf binds `axis` to.

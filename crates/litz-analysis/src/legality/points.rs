@@ -52,9 +52,11 @@ impl Verifier<'_> {
             let users: Vec<Expr> =
                 leaf.bind.iter().map(|&(_, value)| value).filter(|value| value.has_sym(axis.var)).collect();
             let counts_blocks = leaf.block.is_some_and(|block| block.number == Expr::sym(axis.var));
-            // A loop of at most one iteration repeats nothing.
-            let is_repeated = self.loops.facts.bounds(axis.extent).hi > 1;
-            if users.is_empty() && is_repeated && !counts_blocks {
+            // A loop of one iteration repeats nothing, and leaves out nothing; where the nest has no points it may have none.
+            let count = self.loops.facts.bounds(axis.extent);
+            let is_empty = count.hi <= 1 && axes.values().any(|extent| extent.is_zero());
+            let is_one = count.hi == 1 && count.lo == 1;
+            if users.is_empty() && !is_one && !is_empty && !counts_blocks {
                 let message = format_args!("`{name}` runs at each {axis}, but no axis depends on it");
                 self.report.fail("repeated-leaf", message);
             }
@@ -98,17 +100,21 @@ impl Verifier<'_> {
         let bindings = (values.collect(), loops.clone());
         let before = self.report.diags.len();
         if !self.proofs.get_mut().is_covered(&bindings) {
-            self.coverage_of(leaf, axes, loops);
+            self.coverage_of(leaf, nest, axes, loops);
             if self.report.diags.len() == before {
                 self.proofs.get_mut().cover(bindings);
             }
         }
     }
 
-    fn coverage_of(&mut self, leaf: &Leaf, axes: &HashMap<Sym, Expr>, around: Vec<Axis>) {
-        let extents = leaf.bind.iter().filter_map(|bind| axes.get(&bind.0).copied());
+    fn coverage_of(&mut self, leaf: &Leaf, nest: &Nest, axes: &HashMap<Sym, Expr>, around: Vec<Axis>) {
+        // Where nothing is reduced, accumulators still belong to the points of the other axes.
+        let is_empty = nest.reduces() && nest.reduced.iter().any(|axis| axis.extent.is_zero());
+        let is_taken = |axis: Sym| !is_empty || nest.axes.iter().any(|own| own.var == axis);
+        let taken = || leaf.bind.iter().filter(|bind| is_taken(bind.0));
+        let extents = taken().filter_map(|bind| axes.get(&bind.0).copied());
         let Some(coverage) = Coverage::new(&self.loops.facts, extents, around.into_iter()) else { return };
-        let bound = leaf.bind.iter().filter_map(|&(axis, value)| Some((axis, *axes.get(&axis)?, value)));
+        let bound = taken().filter_map(|&(axis, value)| Some((axis, *axes.get(&axis)?, value)));
         let bound: Vec<Bound> = bound
             .map(|(axis, extent, value)| Bound { axis, extent, value: coverage.without_ones(value) })
             .collect();

@@ -1,11 +1,11 @@
 //! Translates the accumulators of reductions and scans: memory with an element for each point whose sum is under way.
 
 use super::leaf::Run;
-use super::{Builder, Env, MAX_REGISTER_ELEMENTS, TileLoop, bound, collect_leaves, load};
+use super::{Builder, Env, MAX_REGISTER_ELEMENTS, TileLoop, bound, collect_leaves};
 use crate::access::Region;
 use litz_ir::kernel::{Mem, Op, Space, Stmt, Val};
 use litz_ir::loops::{Axis, InstOp, Nest};
-use litz_ir::schedule::{Leaf, LocalSpace, Part};
+use litz_ir::schedule::{Leaf, LocalSpace, Part, Tree};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
@@ -21,17 +21,19 @@ pub(super) struct Accumulator {
 }
 
 /// Which points accumulators have elements for.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct Shape {
     /// Loops whose variables are coordinates. Their extents are those of the memory: whole vectors, so that each row starts
     /// with one.
     loops: Vec<Axis>,
     /// Further coordinates, of axes that leaves count by different loops.
     digits: Vec<Digit>,
+    /// Some leaf touches the accumulators in loops of its own.
+    is_shared: bool,
 }
 
 /// A coordinate `mod(floordiv(axis - first, step), count)`.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct Digit {
     axis: Sym,
     first: Expr,
@@ -56,16 +58,23 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// What guards an access of an element at a point that exists where `guard` holds: there is one for each point of loops that
+    /// are dimensions, those past the end of an axis among them, but along other axes only for the points that the axis has.
+    fn guard_of(&self, guard: &[Rel]) -> Vec<Rel> {
+        if self.digits.is_empty() { Vec::new() } else { guard.to_vec() }
+    }
+}
+
 impl Accumulator {
     /// The coordinates of the element for the point at which `leaf` runs.
     pub(super) fn index(&self, leaf: &Leaf, facts: &Facts) -> Vec<Expr> {
         self.shape.index(leaf, facts)
     }
 
-    /// What guards a load of an element by a `final` that runs where `guard` holds: there is one for each point of loops that are
-    /// dimensions, those past the end of an axis among them, but along other axes only for the points that the axis has.
+    /// See [`Shape::guard_of`].
     pub(super) fn guard_of(&self, guard: &[Rel]) -> Vec<Rel> {
-        if self.shape.digits.is_empty() { Vec::new() } else { guard.to_vec() }
+        self.shape.guard_of(guard)
     }
 }
 
@@ -134,32 +143,48 @@ impl<'a> Builder<'a> {
                 return Err(self.error(format!("{}: this target has no shared memory", nest.name)));
             }
         };
+        let known = self.accumulators.get(&(nest.name.as_str(), depth)).filter(|_| shape.is_shared);
+        let known = known.filter(|known| known.iter().all(|accumulator| accumulator.shape == shape)).cloned();
+        let accumulators = known.unwrap_or_else(|| self.declare(nest, &shape, space));
         let index = shape.index(leaf, &env.facts);
-        let mut accumulators = Vec::new();
-        for (inst, op) in nest.body.iter().map(|inst| &inst.op).enumerate() {
-            let (op, value, is_arg) = match op {
-                InstOp::Reduce(op, value) | InstOp::Scan { op, value, .. } => (*op, value, false),
-                InstOp::ArgReduce { max: true, value } => (ReduceOp::Max, value, true),
-                InstOp::ArgReduce { max: false, value } => (ReduceOp::Min, value, true),
-                _ => continue,
+        let guard = shape.guard_of(&self.guards(leaf, nest, env)?);
+        for Accumulator { inst, mem, at, .. } in &accumulators {
+            let op = match nest.body[*inst].op {
+                InstOp::Reduce(op, _) | InstOp::Scan { op, .. } => op,
+                InstOp::ArgReduce { max: true, .. } => ReduceOp::Max,
+                _ => ReduceOp::Min,
             };
-            let ty = nest.body[value.0 as usize].ty.compute();
-            let mem = self.local(&format!("{}_acc{inst}", nest.name), ty, sizes.clone(), space);
-            let at = is_arg
-                .then(|| self.local(&format!("{}_at{inst}", nest.name), Dtype::I64, sizes.clone(), space));
+            let ty = self.kernel.mems[*mem].dtype;
             let mut stmts = Vec::new();
-            for (mem, ty, first) in [(Some(mem), ty, op.identity(ty)), (at, Dtype::I64, Scalar::Int(0))] {
+            for (mem, ty, first) in [(Some(*mem), ty, op.identity(ty)), (*at, Dtype::I64, Scalar::Int(0))] {
                 let Some(mem) = mem else { continue };
                 let val = self.value(ty);
                 stmts.push(Stmt::Let { val, op: Op::Const(first) });
-                stmts.push(store(mem, index.clone(), val, None));
+                stmts.push(store(mem, index.clone(), val, None, guard.clone()));
             }
             self.wrap_in_tiles(&mut stmts, env, |tile| leaf.bind.iter().any(|bind| bind.1.has_sym(tile)));
             out.extend(stmts);
-            accumulators.push(Accumulator { inst, mem, at, shape: shape.clone() });
         }
         self.accumulators.insert((&nest.name, depth), accumulators);
         Ok(())
+    }
+
+    /// Memory for the accumulators of a nest.
+    fn declare(&mut self, nest: &Nest, shape: &Shape, space: Space) -> Vec<Accumulator> {
+        let mut accumulators = Vec::new();
+        for (inst, op) in nest.body.iter().map(|inst| &inst.op).enumerate() {
+            let (value, is_arg) = match op {
+                InstOp::Reduce(_, value) | InstOp::Scan { value, .. } => (value, false),
+                InstOp::ArgReduce { value, .. } => (value, true),
+                _ => continue,
+            };
+            let ty = nest.body[value.0 as usize].ty.compute();
+            let mem = self.local(&format!("{}_acc{inst}", nest.name), ty, shape.sizes(), space);
+            let at = is_arg
+                .then(|| self.local(&format!("{}_at{inst}", nest.name), Dtype::I64, shape.sizes(), space));
+            accumulators.push(Accumulator { inst, mem, at, shape: shape.clone() });
+        }
+        accumulators
     }
 
     /// Combines the accumulators of the innermost scope with those of the next one out.
@@ -183,9 +208,13 @@ impl<'a> Builder<'a> {
                 return Err(self.error(format!("{}: positions and scans cannot be merged", nest.name)));
             };
             let val = self.value(self.kernel.mems[block.mem].dtype);
+            let guards = self.guards(leaf, nest, env)?;
+            let from = block.index(leaf, &env.facts);
+            let guard = block.guard_of(&guards);
+            let other = op.identity(self.kernel.mems[block.mem].dtype);
             let mut stmts = vec![
-                Stmt::Let { val, op: load(block.mem, block.index(leaf, &env.facts)) },
-                store(total.mem, total.index(leaf, &env.facts), val, Some(op)),
+                Stmt::Let { val, op: Op::Load { mem: block.mem, index: from, guard, other } },
+                store(total.mem, total.index(leaf, &env.facts), val, Some(op), total.guard_of(&guards)),
             ];
             self.wrap_in_tiles(&mut stmts, env, |tile| leaf.bind.iter().any(|bind| bind.1.has_sym(tile)));
             out.extend(stmts);
@@ -231,20 +260,27 @@ impl<'a> Builder<'a> {
         let users = self.users(nest, depth);
         let values = || leaf.bind.iter().copied();
         let varies = |var: Sym| values().any(|(_, value)| value.has_sym(var));
-        // Of a tile whose points run one by one, each makes its own.
-        let around: Vec<Sym> = env.path.iter().map(|around| around.axis.var).collect();
+        let enclosing: Vec<Sym> = env.path.iter().map(|around| around.axis.var).collect();
         // The last iteration of a loop around may have fewer points than the others.
-        let longest = |axis: Axis| Axis { extent: env.facts.largest(axis.extent, &around), ..axis };
-        let spanned = path.iter().enumerate().filter_map(|(at, around)| {
-            let held = env.tiles.iter().find(|tile| tile.axis.var == around.axis.var);
-            held.map(TileLoop::in_whole_vectors)
-                .or((at >= outside && !around.is_tile).then_some(around.axis))
-                .filter(|axis| varies(axis.var))
-                .map(longest)
-        });
+        let longest = |axis: Axis| Axis { extent: env.facts.largest(axis.extent, &enclosing), ..axis };
+        let mut is_shared = false;
+        let mut spanned = Vec::new();
+        for (at, around) in path.iter().enumerate() {
+            let tile = env.tiles.iter().find(|tile| tile.axis.var == around.axis.var);
+            let is_around_all = users.iter().all(|user| is_in(around.body, user));
+            // Where leaves have loops of their own, they touch what all versions of a loop have initialized.
+            let axis = if is_around_all { around.axis } else { around.planned };
+            let is_run_apart = around.is_tile && tile.is_none();
+            let is_spanned = tile.is_some() || at >= outside && !(is_run_apart && is_around_all);
+            if is_spanned && varies(axis.var) {
+                is_shared |= !is_around_all;
+                let whole = tile.map(|tile| TileLoop { axis, ..*tile }.in_whole_vectors());
+                spanned.push(longest(whole.unwrap_or(axis)));
+            }
+        }
         let is_same = |(axis, value)| users.iter().all(|user| bound(user, axis) == Some(value));
         let is_loop = |axis: &Axis| values().filter(|(_, value)| value.has_sym(axis.var)).all(is_same);
-        let (loops, counted): (Vec<Axis>, Vec<Axis>) = spanned.partition(is_loop);
+        let (loops, counted): (Vec<Axis>, Vec<Axis>) = spanned.into_iter().partition(is_loop);
         let mut digits = Vec::new();
         for axis in nest.kept_apart() {
             let value =
@@ -260,11 +296,25 @@ impl<'a> Builder<'a> {
                 is_outermost: at == 0,
             }));
         }
-        Shape { loops, digits }
+        Shape { loops, digits, is_shared }
     }
 }
 
-/// A store into an accumulator: of this point alone, so unguarded.
-pub(super) fn store(mem: Mem, index: Vec<Expr>, value: Val, combine: Option<ReduceOp>) -> Stmt {
-    Stmt::Store { mem, index, value, combine, guard: Vec::new(), atomic: false }
+/// Whether a leaf is among trees or below one.
+fn is_in(trees: &[Tree], leaf: &Leaf) -> bool {
+    trees.iter().any(|tree| match tree {
+        Tree::Leaf(own) => std::ptr::eq(own, leaf),
+        Tree::Loop { body, .. } => is_in(body, leaf),
+    })
+}
+
+/// A store into an accumulator, which no other thread has.
+pub(super) fn store(
+    mem: Mem,
+    index: Vec<Expr>,
+    value: Val,
+    combine: Option<ReduceOp>,
+    guard: Vec<Rel>,
+) -> Stmt {
+    Stmt::Store { mem, index, value, combine, guard, atomic: false }
 }

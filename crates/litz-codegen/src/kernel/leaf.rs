@@ -1,7 +1,7 @@
 //! Leaves of the plan's tree to straight-line statements.
 
 use super::accumulator::{Accumulator, store};
-use super::{Builder, Env, bound, load};
+use super::{Builder, Env, bound};
 use crate::access::flatten;
 use litz_analysis::collisions::colliding_axes;
 use litz_ir::kernel::{Op, Stmt, Val};
@@ -161,18 +161,20 @@ impl<'a> Builder<'a> {
     }
 
     /// What must hold for the leaf's point to be in its nest's domain, as far as no loop sees to it.
-    fn guards(&self, leaf: &Leaf, nest: &'a Nest, env: &Env<'a>) -> Result<Vec<Rel>, Diag> {
+    pub(super) fn guards(&self, leaf: &Leaf, nest: &'a Nest, env: &Env<'a>) -> Result<Vec<Rel>, Diag> {
         let mut guards = Vec::new();
         for axis in nest.all_axes() {
             let is_reduced = nest.reduced.contains(axis);
             let Some(value) = bound(leaf, axis.var) else {
-                if leaf.part == Part::Final && is_reduced {
+                if !leaf.part.is_along_reduced() && nest.is_running(axis.var) {
                     continue;
                 }
                 return Err(self.error(format!("{}: axis {} is not bound", nest.name, axis.var)));
             };
             let in_range = Rel::lt(value, axis.extent);
-            if env.has_clipped(nest, axis.var) || env.facts.known(&in_range) == Known::Yes {
+            // Loops that only initialize accumulators end where the plan says.
+            let is_clipped = leaf.part != Part::Init && env.has_clipped(nest, axis.var);
+            if is_clipped || env.facts.known(&in_range) == Known::Yes {
                 continue;
             }
             if is_reduced && leaf.part == Part::Update {
@@ -236,7 +238,8 @@ impl<'a> Builder<'a> {
                     return Ok(self.define(ty, Op::Load { mem: acc.mem, index, guard, other }, line));
                 }
                 let value = run.values[v];
-                line.stmts.push(store(acc.mem, index, value, Some(*op)));
+                let guard = acc.guard_of(&run.guard);
+                line.stmts.push(store(acc.mem, index, value, Some(*op), guard));
                 value
             }
             InstOp::ArgReduce { max, value } => {
@@ -251,14 +254,20 @@ impl<'a> Builder<'a> {
                 let extents: Vec<Expr> = run.nest.reduced.iter().map(|a| a.extent).collect();
                 let value = run.values[value];
                 let position = run.facts.simplify(flatten(&coords, &extents));
-                line.stmts.push(Stmt::ArgStore { max: *max, best: acc.mem, at, index, value, position });
+                let combine = Stmt::ArgStore { max: *max, best: acc.mem, at, index, value, position };
+                let cond = acc.guard_of(&run.guard);
+                line.stmts.push(match cond.is_empty() {
+                    true => combine,
+                    false => Stmt::If { cond, then: vec![combine], other: Vec::new() },
+                });
                 value
             }
             InstOp::Scan { op, value, .. } => {
                 let acc = self.accumulator(run, i)?;
                 let index = acc.index(run.leaf, run.facts);
-                line.stmts.push(store(acc.mem, index.clone(), run.values[value], Some(*op)));
-                self.define(ty, load(acc.mem, index), line)
+                let (guard, other) = (acc.guard_of(&run.guard), op.identity(ty));
+                line.stmts.push(store(acc.mem, index.clone(), run.values[value], Some(*op), guard.clone()));
+                self.define(ty, Op::Load { mem: acc.mem, index, guard, other }, line)
             }
             InstOp::Store { buf, index, value, combine } => {
                 let value = run.values[value];

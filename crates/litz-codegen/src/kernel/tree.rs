@@ -58,15 +58,16 @@ impl<'a> Builder<'a> {
             inner.clipped.extend(clip.pairs.iter().copied());
         }
         let limit = clip.map(|c| c.limit);
+        let around = Around { axis, planned: axis, is_tile: kind.is_tile(), body };
         let tile = match kind {
-            K::For => return self.plain_loop(LoopKind::For, axis, limit, body, inner, out),
+            K::For => return self.plain_loop(LoopKind::For, around, limit, inner, out),
             K::Vector { lanes, copies } => {
-                return self.plain_loop(LoopKind::Vector { lanes, copies }, axis, limit, body, inner, out);
+                return self.plain_loop(LoopKind::Vector { lanes, copies }, around, limit, inner, out);
             }
             K::Unroll => None,
             K::Mma => {
                 let clipped = clipped(axis, limit, &inner.facts);
-                return self.written_out(Some(LoopKind::Mma), axis, clipped.extent, body, inner, out);
+                return self.written_out(Some(LoopKind::Mma), around, clipped.extent, inner, out);
             }
             K::Tile => Some(LoopKind::Unroll),
             K::TileVector { lanes } => Some(LoopKind::Vector { lanes, copies: 1 }),
@@ -80,18 +81,18 @@ impl<'a> Builder<'a> {
             return Err(self.error(format!("loop {}: a written-out loop needs a constant extent", axis.var)));
         };
         let Some(remaining) = limit else {
-            return self.written_out(tile, axis, axis.extent, body, inner, out);
+            return self.written_out(tile, around, axis.extent, inner, out);
         };
         // Full version, then the last one with what remains.
         let remaining = env.facts.simplify(remaining);
         let mut then = Vec::new();
-        self.written_out(tile, axis, axis.extent, body, inner.clone(), &mut then)?;
+        self.written_out(tile, around, axis.extent, inner.clone(), &mut then)?;
         let mut other = Vec::new();
         match constant_rest(remaining, extent, &env.facts) {
             Some(0) => {}
             Some(rest) => {
                 let axis = Axis { var: axis.var, extent: Expr::int(rest) };
-                self.written_out(tile, axis, axis.extent, body, inner, &mut other)?;
+                self.written_out(tile, Around { axis, ..around }, axis.extent, inner, &mut other)?;
                 // Loops around may go on past the last tile.
                 let is_last = Rel::le(Expr::int(rest), remaining);
                 if env.facts.known(&is_last) != Known::Yes {
@@ -100,13 +101,13 @@ impl<'a> Builder<'a> {
             }
             None if matches!(tile, Some(LoopKind::Vector { .. })) => {
                 // Masked by guards: the axis is not in range by the loop's extent.
-                self.written_out(tile, axis, axis.extent, body, env.clone(), &mut other)?;
+                self.written_out(tile, around, axis.extent, env.clone(), &mut other)?;
             }
             None => {
                 // One point at a time. Tiles held back from outside stay outside of their leaves.
                 let axis = Axis { var: axis.var, extent: remaining };
-                let around = Around { axis, is_tile: tile.is_some() };
-                self.repeat(LoopKind::For, around, remaining.max(Expr::zero()), body, inner, &mut other)?;
+                let around = Around { axis, ..around };
+                self.repeat(LoopKind::For, around, remaining.max(Expr::zero()), inner, &mut other)?;
             }
         }
         out.push(Stmt::If { cond: vec![Rel::le(Expr::int(extent), remaining)], then, other });
@@ -116,29 +117,27 @@ impl<'a> Builder<'a> {
     fn plain_loop(
         &mut self,
         kind: LoopKind,
-        axis: Axis,
+        around: Around<'a>,
         limit: Option<Expr>,
-        body: &'a [Tree],
         inner: Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
-        let axis = clipped(axis, limit, &inner.facts);
-        self.repeat(kind, Around { axis, is_tile: false }, axis.extent, body, inner, out)
+        let axis = clipped(around.axis, limit, &inner.facts);
+        self.repeat(kind, Around { axis, ..around }, axis.extent, inner, out)
     }
 
-    /// The loop `around` a body, whose variable stays below `bound`.
+    /// A loop whose variable stays below `bound`.
     fn repeat(
         &mut self,
         kind: LoopKind,
-        around: Around,
+        around: Around<'a>,
         bound: Expr,
-        body: &'a [Tree],
         mut inner: Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
         inner.enter(around, bound);
         let mut stmts = Vec::new();
-        self.block(body, &inner, &mut stmts)?;
+        self.block(around.body, &inner, &mut stmts)?;
         out.push(repeated(kind, around.axis, stmts));
         Ok(())
     }
@@ -155,23 +154,24 @@ impl<'a> Builder<'a> {
     fn written_out(
         &mut self,
         tile: Option<LoopKind>,
-        axis: Axis,
+        around: Around<'a>,
         extent: Expr,
-        body: &'a [Tree],
         mut inner: Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
         let Some(kind) = tile else {
-            return self.repeat(LoopKind::Unroll, Around { axis, is_tile: false }, extent, body, inner, out);
+            return self.repeat(LoopKind::Unroll, around, extent, inner, out);
         };
-        inner.enter(Around { axis, is_tile: true }, extent);
-        inner.tiles.push(TileLoop { kind, axis, extent });
-        self.block(body, &inner, out)
+        inner.enter(around, extent);
+        inner.tiles.push(TileLoop { kind, axis: around.axis, extent });
+        self.block(around.body, &inner, out)
     }
 
-    /// Where `axis` must stop; `None` when every leaf stays in range anyway.
+    /// Where `axis` must stop; `None` when every leaf stays in range anyway, or leaves would have to stop at different points:
+    /// they have guards then.
     fn clip(&self, axis: Axis, body: &'a [Tree], env: &Env<'a>) -> Result<Option<Clip<'a>>, Diag> {
         let mut clip: Option<Clip<'a>> = None;
+        let mut all_stop = true;
         let mut facts = env.facts.clone();
         facts.declare_index(axis.var, axis.extent);
         for (leaf, below) in collect_leaves(body) {
@@ -180,6 +180,9 @@ impl<'a> Builder<'a> {
                 continue;
             }
             let nest = self.nest(leaf)?;
+            // What is merged past the end is nothing.
+            let mut stops =
+                leaf.part == Part::Merge && !leaf.bind.iter().any(|bind| bind.1.has_sym(axis.var));
             for &(nest_axis, value) in &leaf.bind {
                 let Some(extent) = nest.all_axes().find(|a| a.var == nest_axis).map(|a| a.extent) else {
                     return Err(self.error(format!("{} has no axis {nest_axis}", nest.name)));
@@ -204,10 +207,12 @@ impl<'a> Builder<'a> {
                 let clip = clip.get_or_insert(Clip { limit: here, pairs: Vec::new() });
                 if clip.limit == here {
                     clip.pairs.push((nest.name.as_str(), nest_axis));
+                    stops = true;
                 }
             }
+            all_stop &= stops;
         }
-        Ok(clip)
+        Ok(clip.filter(|_| all_stop))
     }
 }
 

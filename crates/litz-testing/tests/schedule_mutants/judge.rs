@@ -97,10 +97,12 @@ impl Judge {
 
     fn native(&self, realized: &Realized, target: Target) -> Result<Device, Failure> {
         let options = Options { threads: 1, target: Some(target), ..Options::default() };
-        let fail = |why: String| match why.contains(": unsupported: ") {
-            true => Failure::Unsupported(why),
-            false => Failure::Wrong(format!("machine code: {why}")),
-        };
+        let fail =
+            |why: String| match [": unsupported: ", "[no-instruction]"].iter().any(|slug| why.contains(slug))
+            {
+                true => Failure::Unsupported(why),
+                false => Failure::Wrong(format!("machine code: {why}")),
+            };
         let backend = litz::backend(&options).map_err(|e| fail(e.to_string()))?;
         let mut kernels = realized.kernels.clone();
         let lower = |kernel| passes::run(kernel, backend.passes(), backend.target());
