@@ -63,7 +63,7 @@ impl<'a> Builder<'a> {
         while !rest.is_empty() {
             let mut count = 1;
             while count < rest.len()
-                && (env.tiles.is_empty() || self.keeps_to_points(&rest[..count], rest[count])?)
+                && (env.tiles.is_empty() || self.keeps_to_points(&rest[..count], rest[count], &env.facts)?)
             {
                 count += 1;
             }
@@ -80,12 +80,15 @@ impl<'a> Builder<'a> {
 
     /// Whether a leaf touches only such elements of what earlier leaves store, and they of what it stores, that have the same
     /// coordinates in terms of the loops.
-    fn keeps_to_points(&self, earlier: &[&'a Leaf], later: &'a Leaf) -> Result<bool, Diag> {
+    fn keeps_to_points(&self, earlier: &[&'a Leaf], later: &'a Leaf, facts: &Facts) -> Result<bool, Diag> {
+        let is_same = |(one, other): (&Expr, &Expr)| one == other || facts.simplify(*one - *other).is_zero();
         let theirs = self.accesses(later)?;
         for &leaf in earlier {
             let ours = self.accesses(leaf)?;
             let differs = ours.iter().any(|(buf, index, is_store)| {
-                theirs.iter().any(|other| other.0 == *buf && (*is_store || other.2) && other.1 != *index)
+                theirs.iter().any(|(other, place, stores)| {
+                    other == buf && (*is_store || *stores) && !index.iter().zip(place).all(is_same)
+                })
             });
             if differs {
                 return Ok(false);
