@@ -8,7 +8,7 @@ use super::block::Value;
 use super::index::{Access, Condition};
 use super::reduce::Term;
 use super::ty::{Prim, Ty, register_type};
-use super::{EmitError, Emitter, Form};
+use super::{EmitError, Emitter, Form, Lanes};
 use crate::llvm::Isa;
 
 /// Most bytes of zeros that a kernel keeps to read from where a guard fails; a longer row picks zeros one by one.
@@ -322,7 +322,8 @@ impl Emitter<'_> {
         let value = self.narrow(value, self.mems[mem].dtype);
         let data = &self.kernel.mems[mem];
         let is_shared = data.space == Space::Scratch && matches!(self.access(index), Access::Uniform(_));
-        if is_shared && self.lanes.is_some() {
+        let runs_lanes = |lanes: &Lanes| self.facts.bounds(Expr::sym(lanes.var)).hi > 0;
+        if is_shared && self.lanes.as_ref().is_some_and(runs_lanes) {
             // Lanes run together: what one adds to an element of its own would be in the way of the next one.
             return Err(EmitError::unsupported(format!(
                 "scratch `{}` of each lane of a vector loop",
