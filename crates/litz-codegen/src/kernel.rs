@@ -14,7 +14,7 @@ use crate::{Names, misfit};
 use accumulator::Accumulator;
 use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
-use litz_ir::schedule::{self, Block, KernelPlan, Leaf, Local, Tree};
+use litz_ir::schedule::{self, Block, KernelPlan, Leaf, Local, LocalSpace, Tree};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype};
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -274,6 +274,17 @@ impl<'a> Builder<'a> {
         }
         self.kernel.params = self.params.len();
         Ok(())
+    }
+
+    /// Where memory of `extent` elements for `name` is that a plan wants in `space`: registers hold a few that are known.
+    fn space_of(&self, space: LocalSpace, name: &str, extent: Expr) -> Result<Space, Diag> {
+        match space {
+            LocalSpace::Register if extent.as_int().is_some_and(|n| n <= MAX_REGISTER_ELEMENTS) => {
+                Ok(Space::Register)
+            }
+            LocalSpace::Register | LocalSpace::Scratch => Ok(Space::Scratch),
+            LocalSpace::Shared => Err(self.error(format!("{name}: this target has no shared memory"))),
+        }
     }
 
     /// Memory of this kernel alone, under a name that nothing else has.

@@ -5,7 +5,7 @@
 
 use crate::axes::variable;
 use crate::nest;
-use litz_ir::loops::{Axis, InstOp, Loops, Nest};
+use litz_ir::loops::{Axis, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Sym};
 
@@ -30,11 +30,7 @@ pub fn plan(loops: &Loops, stmts: &[usize], over: Option<Axis>) -> KernelPlan {
 
 /// A nest in loops that are its axes, those along which a scan runs innermost. `over` is an axis that a loop around counts already.
 fn trees_of(loops: &Loops, nest: &Nest, stmt: usize, over: Option<(Sym, Sym)>) -> Vec<Tree> {
-    let is_scanned = |axis: &Axis| {
-        nest.body
-            .iter()
-            .any(|inst| matches!(inst.op, InstOp::Scan { axis: scanned, .. } if scanned == axis.var))
-    };
+    let is_scanned = |axis: &Axis| nest.scanned().any(|scanned| scanned == axis.var);
     let mut own: Vec<Axis> =
         nest.axes.iter().filter(|axis| over.is_none_or(|over| over.0 != axis.var)).copied().collect();
     own.sort_by_key(is_scanned);

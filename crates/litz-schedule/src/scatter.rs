@@ -12,7 +12,7 @@ use crate::axes::{Merged, fresh, merge_axes, order_axes};
 use crate::cost::{ceil_div, points, size};
 use crate::tree::{cut, grain};
 use litz_analysis::access::{Step, accesses, side_exprs, step};
-use litz_ir::loops::{Axis, InstOp, Loops, Nest};
+use litz_ir::loops::{Axis, Loops, Nest};
 use litz_ir::schedule::{Block, KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_ir::target::Cpu;
 use litz_sym::{Expr, Rel, Sym};
@@ -30,8 +30,7 @@ const WRITTEN_OUT: i64 = 4;
 
 /// Whether the nest is a scatter of the kind planned here: without reductions and scans.
 pub fn is_plain(nest: &Nest) -> bool {
-    let runs = |op: &InstOp| op.is_reduction() || matches!(op, InstOp::Scan { .. });
-    nest.reduced.is_empty() && !nest.body.iter().any(|inst| runs(&inst.op))
+    nest.reduced.is_empty() && !nest.accumulates()
 }
 
 /// Plans the kernel of a scatter whose axes `ordered` must run in order.

@@ -139,7 +139,7 @@ impl<'a> Cx<'a> {
             let colliding = colliding_axes(self.loops, n);
             let own = own_loops(self.loops, n, (member, &outer), &colliding, &facts);
             let collides = own.iter().flat_map(|m| &m.parts).any(|part| colliding.contains(&part.0));
-            let is_ordered = collides || n.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. }));
+            let is_ordered = collides || n.scanned().next().is_some();
             let after = n.after_reduce();
 
             let is_reduced = |m: &Merged| m.parts.iter().any(|p| n.reduced.iter().any(|a| a.var == p.0));
@@ -554,7 +554,7 @@ fn own_loops(
 ) -> Vec<Merged> {
     let indices: Vec<Expr> = bound_places(loops, n, outer, facts).into_iter().map(|b| b.1).collect();
     let others = side_exprs(n);
-    let is_scan = n.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. }));
+    let is_scan = n.scanned().next().is_some();
     let own: Vec<Axis> =
         n.axes.iter().filter(|a| !member.bind.iter().any(|b| b.0 == a.var)).copied().collect();
     // Points whose stores may meet keep their order.

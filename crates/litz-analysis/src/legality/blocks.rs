@@ -23,7 +23,7 @@ impl Verifier<'_> {
             let message = format_args!("`{name}`: expected a whole nest with one store");
             return self.report.fail("block-store", message);
         };
-        let scans = nest.body.iter().any(|inst| matches!(inst.op, InstOp::Scan { .. }));
+        let scans = nest.scanned().next().is_some();
         let message = format_args!("`{name}`: a scan takes all points, those outside of the block, too");
         self.report.check(!scans, "block-store", message);
         let Some(data) = self.loops.bufs.get(buf) else { return };

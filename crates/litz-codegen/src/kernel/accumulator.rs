@@ -1,7 +1,7 @@
 //! Translates the accumulators of reductions and scans: memory with an element for each point whose sum is under way.
 
 use super::leaf::Run;
-use super::{Builder, Env, MAX_REGISTER_ELEMENTS, TileLoop, bound, collect_leaves};
+use super::{Builder, Env, TileLoop, bound, collect_leaves};
 use crate::access::Region;
 use litz_ir::kernel::{Mem, Op, Space, Stmt, Val};
 use litz_ir::loops::{Axis, InstOp, Nest};
@@ -14,6 +14,8 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 pub(super) struct Accumulator {
     /// Position of the reduction in the nest's body.
     inst: usize,
+    /// What values are combined by, and positions chosen by.
+    op: ReduceOp,
     pub(super) mem: Mem,
     /// Position of the best value, for an arg-reduction.
     pub(super) at: Option<Mem>,
@@ -134,26 +136,13 @@ impl<'a> Builder<'a> {
         let shape = self.shape(nest, leaf, depth, env);
         let sizes = shape.sizes();
         let extent = sizes.iter().copied().product::<Expr>();
-        let space = match self.scopes(nest, self.below_grid(env))[depth].1 {
-            LocalSpace::Register if extent.as_int().is_some_and(|n| n <= MAX_REGISTER_ELEMENTS) => {
-                Space::Register
-            }
-            LocalSpace::Register | LocalSpace::Scratch => Space::Scratch,
-            LocalSpace::Shared => {
-                return Err(self.error(format!("{}: this target has no shared memory", nest.name)));
-            }
-        };
+        let space = self.space_of(self.scopes(nest, self.below_grid(env))[depth].1, &nest.name, extent)?;
         let known = self.accumulators.get(&(nest.name.as_str(), depth)).filter(|_| shape.is_shared);
         let known = known.filter(|known| known.iter().all(|accumulator| accumulator.shape == shape)).cloned();
         let accumulators = known.unwrap_or_else(|| self.declare(nest, &shape, space));
         let index = shape.index(leaf, &env.facts);
         let guard = shape.guard_of(&self.guards(leaf, nest, env)?);
-        for Accumulator { inst, mem, at, .. } in &accumulators {
-            let op = match nest.body[*inst].op {
-                InstOp::Reduce(op, _) | InstOp::Scan { op, .. } => op,
-                InstOp::ArgReduce { max: true, .. } => ReduceOp::Max,
-                _ => ReduceOp::Min,
-            };
+        for Accumulator { op, mem, at, .. } in &accumulators {
             let ty = self.kernel.mems[*mem].dtype;
             let mut stmts = Vec::new();
             for (mem, ty, first) in [(Some(*mem), ty, op.identity(ty)), (*at, Dtype::I64, Scalar::Int(0))] {
@@ -173,16 +162,17 @@ impl<'a> Builder<'a> {
     fn declare(&mut self, nest: &Nest, shape: &Shape, space: Space) -> Vec<Accumulator> {
         let mut accumulators = Vec::new();
         for (inst, op) in nest.body.iter().map(|inst| &inst.op).enumerate() {
-            let (value, is_arg) = match op {
-                InstOp::Reduce(_, value) | InstOp::Scan { value, .. } => (value, false),
-                InstOp::ArgReduce { value, .. } => (value, true),
+            let (op, value, is_arg) = match op {
+                InstOp::Reduce(op, value) | InstOp::Scan { op, value, .. } => (*op, value, false),
+                InstOp::ArgReduce { max: true, value } => (ReduceOp::Max, value, true),
+                InstOp::ArgReduce { max: false, value } => (ReduceOp::Min, value, true),
                 _ => continue,
             };
             let ty = nest.body[value.0 as usize].ty.compute();
             let mem = self.local(&format!("{}_acc{inst}", nest.name), ty, shape.sizes(), space);
             let at = is_arg
                 .then(|| self.local(&format!("{}_at{inst}", nest.name), Dtype::I64, shape.sizes(), space));
-            accumulators.push(Accumulator { inst, mem, at, shape: shape.clone() });
+            accumulators.push(Accumulator { inst, op, mem, at, shape: shape.clone() });
         }
         accumulators
     }
@@ -203,12 +193,12 @@ impl<'a> Builder<'a> {
         else {
             return Err(self.error(format!("{} merges accumulators before their init", nest.name)));
         };
+        let guards = self.guards(leaf, nest, env)?;
         for (block, total) in blocks.iter().zip(&totals) {
             let InstOp::Reduce(op, _) = nest.body[block.inst].op else {
                 return Err(self.error(format!("{}: positions and scans cannot be merged", nest.name)));
             };
             let val = self.value(self.kernel.mems[block.mem].dtype);
-            let guards = self.guards(leaf, nest, env)?;
             let from = block.index(leaf, &env.facts);
             let guard = block.guard_of(&guards);
             let other = op.identity(self.kernel.mems[block.mem].dtype);

@@ -1,7 +1,7 @@
 //! Buffers that never leave the kernel: how much of them one iteration of their scope touches, and where.
 
 use super::leaf::Run;
-use super::{Builder, MAX_REGISTER_ELEMENTS, leaves_in_loops};
+use super::{Builder, leaves_in_loops};
 use crate::access::Region;
 use litz_ir::Diag;
 use litz_ir::kernel::{Mem, Space};
@@ -71,15 +71,9 @@ impl<'a> Builder<'a> {
             let counts: Vec<Expr> = counts.collect();
             let extent: Expr = counts.iter().copied().product();
             let space = match plan.space {
-                LocalSpace::Register if extent.as_int().is_some_and(|n| n <= MAX_REGISTER_ELEMENTS) => {
-                    Space::Register
-                }
                 // A single element is best kept in a register whatever was asked.
-                LocalSpace::Register | LocalSpace::Scratch if extent.is_one() => Space::Register,
-                LocalSpace::Register | LocalSpace::Scratch => Space::Scratch,
-                LocalSpace::Shared => {
-                    return Err(self.error(format!("{}: this target has no shared memory", data.name)));
-                }
+                LocalSpace::Scratch if extent.is_one() => Space::Register,
+                space => self.space_of(space, &data.name, extent)?,
             };
             let sizes = if space == Space::Scratch { padded(counts) } else { counts };
             let mem = self.local(&data.name, data.dtype, sizes, space);
