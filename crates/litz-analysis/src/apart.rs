@@ -1,5 +1,6 @@
 //! Says whether two accesses can only touch one place at the same point of the loops around both.
 
+use crate::inside::loops_where;
 use litz_ir::loops::{Axis, BufData, InstOp, Loops, Nest};
 use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
 use std::rc::Rc;
@@ -36,17 +37,18 @@ const MOST_EQUATIONS: usize = 64;
 type Equation = (Expr, Expr);
 
 impl<'a> Visit<'a> {
-    /// The nest at the loops `around` it, outermost first, which give its axes the values `bind`. An axis without a value may
-    /// have any. None where the loops have no points of the nest.
+    /// The nest at the loops `around` it, outermost first, which give its axes the values `bind`, where all `conds` hold. An
+    /// axis without a value may have any. None where the loops have no points of the nest.
     pub fn new(
         loops: &'a Loops,
         nest: &'a Nest,
         bind: &[(Sym, Expr)],
         around: impl Iterator<Item = Axis>,
+        conds: impl Iterator<Item = Rel>,
     ) -> Option<Visit<'a>> {
         let mut facts = loops.facts.clone();
         let mut vars = Vec::new();
-        for axis in around {
+        for axis in loops_where(around.collect(), conds, &facts)? {
             if axis.extent.as_int().map_or_else(|| facts.known(&Rel::le(axis.extent, 0)).is_yes(), |n| n <= 0)
             {
                 return None;
@@ -342,7 +344,8 @@ mod tests {
             litz_ir::text::loops::parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
         let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
         let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
-        let visit = Visit::new(&program, nest, &bind, nest.axes.iter().copied()).expect("there are points");
+        let around = nest.axes.iter().copied();
+        let visit = Visit::new(&program, nest, &bind, around, std::iter::empty()).expect("there are points");
         let [one, other] = [0, 1].map(|at| visit.touch(at).expect("there is no guard"));
         one.is_apart(&nest.axes[..shared], &other)
     }
@@ -413,7 +416,8 @@ mod tests {
             litz_ir::text::loops::parse(text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
         let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
         let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
-        let visit = Visit::new(&program, nest, &bind, nest.axes.iter().copied()).expect("there are points");
+        let around = nest.axes.iter().copied();
+        let visit = Visit::new(&program, nest, &bind, around, std::iter::empty()).expect("there are points");
         let [one, other] = [0, 1].map(|at| visit.touch(at).expect("there is no guard"));
         assert!(one.is_apart(&nest.axes[..2], &other));
     }

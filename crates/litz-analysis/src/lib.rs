@@ -10,6 +10,7 @@
 //! | [`access`] | where in memory does a nest load and store, and how fast does it move there? |
 //! | [`constants`] | what depends on the model alone, so that it can run when the model is loaded? |
 //! | [`dependences`] | which statements have to run before which? |
+//! | [`inside`] | is a value below the extent of its axis? |
 //! | [`collisions`] | along which axes may two points store to one element? |
 //! | [`apart`] | may two accesses meet in different iterations of the loops around both? |
 //! | [`align`] | which axes of a consumer follow from the axes of its producer? |
@@ -26,6 +27,7 @@ pub mod collisions;
 pub mod constants;
 pub mod contraction;
 pub mod dependences;
+pub mod inside;
 pub mod legality;
 pub mod online;
 pub mod uses;

@@ -1,8 +1,7 @@
-//! A kernel plan and the nests it names, to a kernel.
+//! Applies a kernel plan to the nests that it names: makes a kernel.
 //!
-//! The tree of the plan is walked once. Tile loops are held back and wrapped around the leaves below them, so
-//! that everything between a tile and its leaves runs for all points of the tile together. Loops that may run
-//! past the end of an axis are clipped; written-out loops split into a full and a last version.
+//! The tree of the plan is walked once, and its loops, conditions and leaves become those of the kernel one by one. A leaf is
+//! guarded where its point may be past the end of an axis of its nest.
 
 mod accumulator;
 mod leaf;
@@ -12,14 +11,15 @@ mod tree;
 use crate::passes::{self, REALIZATION};
 use crate::{Names, misfit};
 use accumulator::Accumulator;
-use litz_ir::kernel::{Kernel, LoopKind, Mem, MemData, Space, Val, visit};
+use litz_ir::kernel::{Kernel, Mem, MemData, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
-use litz_ir::schedule::{self, Block, KernelPlan, Leaf, Local, LocalSpace, Tree};
+use litz_ir::schedule::{KernelPlan, Leaf, Local, LocalSpace, LoopKind, Tree};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use local::LocalMem;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 /// A kernel and the buffers its parameters stand for.
 pub struct Built {
@@ -44,16 +44,13 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
         params: Vec::new(),
         mem_of: HashMap::new(),
         locals: HashMap::new(),
-        accumulators: HashMap::new(),
     };
     let mut leaves = Vec::new();
     plan.body.iter().for_each(|t| t.each_leaf(&mut |l| leaves.push(l)));
     leaves.retain(|leaf| leaf.part.runs_instructions());
     b.kernel.from = plan.nests().into_iter().map(str::to_owned).collect();
     let mut env = Env::new(loops.facts.clone());
-    plan.grid.iter().for_each(|axis| {
-        env.enter(Around { axis: *axis, planned: *axis, is_tile: false, body: &plan.body }, axis.extent)
-    });
+    plan.grid.iter().for_each(|axis| env.enter(*axis));
     b.declare_params(&leaves)?;
     b.declare_locals(&env.facts)?;
     let mut body = Vec::new();
@@ -74,66 +71,34 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
 fn simplified(plan: &KernelPlan, facts: &Facts) -> KernelPlan {
     let mut plan = plan.clone();
     plan.grid.iter_mut().for_each(|axis| simplify_extent(axis, facts));
-    plan.body.iter_mut().for_each(|tree| simplify_extents(tree, facts));
-    plan.body = without_ones(plan.body, None, &mut plan.locals);
+    plan.body.iter_mut().for_each(|tree| {
+        tree.visit_mut(&mut |tree| {
+            if let Tree::Loop { axis, .. } = tree {
+                simplify_extent(axis, facts);
+            }
+        });
+    });
+    plan.body = without_ones(plan.body);
     plan
 }
 
-/// Trees without the variables of loops of one point. Tiles of one point that nothing runs along hold nothing together: they
-/// go, and what is local to one is local to the loop around it, `scope`.
-fn without_ones(trees: Vec<Tree>, scope: Option<Sym>, locals: &mut [Local]) -> Vec<Tree> {
+/// Trees without the variables of loops of one point. Those that are written out go.
+fn without_ones(trees: Vec<Tree>) -> Vec<Tree> {
     let mut kept = Vec::new();
-    for tree in trees {
-        let Tree::Loop { kind, axis, mut body } = tree else {
-            kept.push(tree);
-            continue;
-        };
-        let is_one = axis.extent.is_one();
-        if is_one {
-            body.iter_mut().for_each(|tree| put_zero(tree, axis.var));
+    for mut tree in trees {
+        if let Tree::Loop { kind, axis, body } = &mut tree
+            && axis.extent.is_one()
+        {
+            body.iter_mut().for_each(|tree| tree.replace(axis.var, Expr::zero()));
+            if matches!(kind, LoopKind::Unroll | LoopKind::Mma) {
+                kept.extend(without_ones(std::mem::take(body)));
+                continue;
+            }
         }
-        let mut is_used = false;
-        body.iter().for_each(|tree| {
-            tree.each_leaf(&mut |leaf| is_used |= leaf.bind.iter().any(|bind| bind.1.has_sym(axis.var)));
-        });
-        if is_one && kind.is_tile() && !is_used {
-            let own = locals.iter_mut().filter(|local| local.scope == Some(axis.var));
-            own.for_each(|local| local.scope = scope);
-            kept.extend(without_ones(body, scope, locals));
-        } else {
-            let body = without_ones(body, Some(axis.var), locals);
-            kept.push(Tree::Loop { kind, axis, body });
-        }
+        tree.blocks_mut().into_iter().for_each(|block| *block = without_ones(std::mem::take(block)));
+        kept.push(tree);
     }
     kept
-}
-
-/// Puts 0 for a variable in a tree.
-fn put_zero(tree: &mut Tree, var: Sym) {
-    let zero = |e: &mut Expr| *e = e.replace(var, Expr::zero());
-    match tree {
-        Tree::Leaf(leaf) => {
-            leaf.bind.iter_mut().for_each(|bind| zero(&mut bind.1));
-            leaf.block.iter_mut().for_each(|Block { number, width }| {
-                zero(number);
-                zero(width);
-            });
-        }
-        Tree::Loop { axis, body, .. } => {
-            zero(&mut axis.extent);
-            body.iter_mut().for_each(|tree| put_zero(tree, var));
-        }
-    }
-}
-
-fn simplify_extents(tree: &mut Tree, facts: &Facts) {
-    match tree {
-        Tree::Leaf(_) => {}
-        Tree::Loop { axis, body, .. } => {
-            simplify_extent(axis, facts);
-            body.iter_mut().for_each(|tree| simplify_extents(tree, facts));
-        }
-    }
 }
 
 fn simplify_extent(axis: &mut Axis, facts: &Facts) {
@@ -158,65 +123,29 @@ struct Builder<'a> {
     params: Vec<Buf>,
     mem_of: HashMap<Buf, Mem>,
     locals: HashMap<Buf, LocalMem>,
-    /// Accumulators of the reductions and scans of that nest, in the order of its body, in its scope of that depth.
-    accumulators: HashMap<(&'a str, usize), Vec<Accumulator>>,
 }
 
 /// Where in the tree we are.
 #[derive(Clone)]
 struct Env<'a> {
-    /// Loops around, outermost first, tiles included.
-    path: Vec<Around<'a>>,
-    /// Tiles held back, outermost first.
-    tiles: Vec<TileLoop>,
-    /// (nest, axis) pairs that an enclosing loop's clipped extent keeps in range.
-    clipped: HashSet<(&'a str, Sym)>,
+    /// Loops around, outermost first, those of the grid among them.
+    path: Vec<Axis>,
+    /// The accumulators that are declared around, outermost first: those of the reductions and scans of a nest, in the order of
+    /// its body.
+    accumulators: Vec<(&'a str, Rc<[Accumulator]>)>,
+    /// What is known of the variables of the loops.
     facts: Facts,
 }
 
-#[derive(Clone, Copy)]
-struct Around<'a> {
-    /// As it runs here.
-    axis: Axis,
-    /// As it is in the plan: a loop that is written out twice has fewer points the second time.
-    planned: Axis,
-    /// The plan has it as a tile, whether it is held back or its points run one by one.
-    is_tile: bool,
-    body: &'a [Tree],
-}
-
-#[derive(Clone, Copy)]
-struct TileLoop {
-    kind: LoopKind,
-    axis: Axis,
-    /// Points that run: fewer than the axis has where a matrix instruction's end is clipped.
-    extent: Expr,
-}
-
-impl<'a> Env<'a> {
-    fn new(facts: Facts) -> Env<'a> {
-        Env { path: Vec::new(), tiles: Vec::new(), clipped: HashSet::new(), facts }
+impl Env<'_> {
+    fn new(facts: Facts) -> Self {
+        Env { path: Vec::new(), accumulators: Vec::new(), facts }
     }
 
-    /// Steps into a loop that runs `extent` times.
-    fn enter(&mut self, around: Around<'a>, extent: Expr) {
-        self.facts.declare_index(around.axis.var, extent);
-        self.path.push(around);
-    }
-
-    fn has_clipped(&self, nest: &'a Nest, axis: Sym) -> bool {
-        self.clipped.contains(&(nest.name.as_str(), axis))
-    }
-}
-
-impl TileLoop {
-    /// The axis, as long as its last vector.
-    fn in_whole_vectors(&self) -> Axis {
-        let extent = match self.kind {
-            LoopKind::Vector { lanes, .. } => self.axis.extent.ceildiv(i64::from(lanes)) * i64::from(lanes),
-            LoopKind::For | LoopKind::Unroll | LoopKind::Mma => self.axis.extent,
-        };
-        Axis { extent, ..self.axis }
+    /// Steps into a loop.
+    fn enter(&mut self, axis: Axis) {
+        self.facts.declare_index(axis.var, axis.extent);
+        self.path.push(axis);
     }
 }
 
@@ -233,7 +162,8 @@ impl<'a> Builder<'a> {
     /// Parameters in order of first mention. Writing wins over reading. A buffer that is written over another one here
     /// has its parameter.
     fn declare_params(&mut self, leaves: &[&Leaf]) -> Result<(), Diag> {
-        let local: HashSet<&str> = self.plan.locals.iter().filter_map(Local::buffer).collect();
+        let locals = self.plan.locals();
+        let local: HashSet<&str> = locals.into_iter().filter_map(Local::buffer).collect();
         let mut uses = Vec::new();
         for leaf in leaves {
             for inst in &self.nest(leaf)?.body {
@@ -328,30 +258,35 @@ fn bound(leaf: &Leaf, axis: Sym) -> Option<Expr> {
     leaf.bind.iter().find(|(s, _)| *s == axis).map(|b| b.1)
 }
 
-/// Leaves below, each with the loops between, outermost first.
-fn collect_leaves(trees: &[Tree]) -> Vec<(&Leaf, Vec<Axis>)> {
-    let axes = |loops: Vec<(schedule::LoopKind, Axis)>| loops.into_iter().map(|(_, axis)| axis).collect();
-    leaves_in_loops(trees).into_iter().map(|(leaf, loops)| (leaf, axes(loops))).collect()
+/// What is around a tree.
+#[derive(Clone, Default)]
+struct Path {
+    /// Loops, outermost first.
+    loops: Vec<Axis>,
+    /// What holds there.
+    conds: Vec<Rel>,
 }
 
-/// As [`collect_leaves`], with the kinds of the loops.
-fn leaves_in_loops(trees: &[Tree]) -> Vec<(&Leaf, Vec<(schedule::LoopKind, Axis)>)> {
-    type Path = Vec<(schedule::LoopKind, Axis)>;
-    fn walk<'a>(trees: &'a [Tree], path: &mut Path, out: &mut Vec<(&'a Leaf, Path)>) {
-        for tree in trees {
-            match tree {
-                Tree::Leaf(leaf) => out.push((leaf, path.clone())),
-                Tree::Loop { kind, axis, body } => {
-                    path.push((*kind, *axis));
-                    walk(body, path, out);
-                    path.pop();
+/// Calls `f` on every tree below, outer ones first, with what is around it, besides `path`.
+fn visit_in_loops<'a>(trees: &'a [Tree], path: &mut Path, f: &mut impl FnMut(&'a Tree, &Path)) {
+    for tree in trees {
+        f(tree, path);
+        match tree {
+            Tree::Loop { axis, body, .. } => {
+                path.loops.push(*axis);
+                visit_in_loops(body, path, f);
+                path.loops.pop();
+            }
+            Tree::If { cond, then, other } => {
+                for (cond, body) in [(*cond, then), (cond.negate(), other)] {
+                    path.conds.push(cond);
+                    visit_in_loops(body, path, f);
+                    path.conds.pop();
                 }
             }
+            Tree::Local(_) | Tree::Leaf(_) => {}
         }
     }
-    let mut leaves = Vec::new();
-    walk(trees, &mut Vec::new(), &mut leaves);
-    leaves
 }
 
 /// Calls `f` on every expression a kernel mentions.

@@ -49,16 +49,27 @@ const ROWS: &str = "sym s0 in [1, 64]
     nest n0 from %y [i in s0, j in 6] { %0: f32 = load x[i, j] %1: f32 = neg %0 store y[i, j] = %1 }
     return y";
 
-/// The last tile has a constant number of rows: it is written out, too.
+/// The sums of a tile of so many rows.
+fn tile(rows: u32) -> String {
+    let points = |leaf: &str| format!("unroll ii in {rows} {{ vector j in 6 by 4 {{ {leaf} }} }}");
+    let [init, update, end] = [
+        points("n0.init [i = 4*io + ii, j = j]"),
+        points("n0.update [i = 4*io + ii, j = j, k = k]"),
+        points("n0.final [i = 4*io + ii, j = j]"),
+    ];
+    format!("register accumulator of n0 {init} for k in 5 {{ {update} }} {end}")
+}
+
+/// The last tile has a constant number of rows, and is known.
 #[test]
 fn static_remainder() {
     check(
         PRODUCT,
-        "kernel k0 { parallel io in 3 { tile ii in 4, j in 6 by 4 {
-           n0.init [i = 4*io + ii, j = j]
-           for k in 5 { n0.update [i = 4*io + ii, j = j, k = k] }
-           n0.final [i = 4*io + ii, j = j]
-         } } register accumulator of n0 }",
+        &format!(
+            "kernel k0 {{ parallel io in 3 {{ if 4 <= -4*io + 10 {{ {} }} else {{ {} }} }} }}",
+            tile(4),
+            tile(2)
+        ),
         "
 kernel @k0 from n0 {
   read x: f32[50]
@@ -100,7 +111,7 @@ kernel @k0 from n0 {
     for k in 5 {
       unroll ii in 2 {
         vector j in 6 by 4 {
-          %6: f32 = load x[5*ii + 20*io + k]
+          %6: f32 = load x[5*ii + k + 40]
           %7: f32 = load w[j + 6*k]
           %8: f32 = mul %6, %7
           n0_acc3_1[8*ii + j] sum= %8
@@ -110,7 +121,7 @@ kernel @k0 from n0 {
     unroll ii in 2 {
       vector j in 6 by 4 {
         %9: f32 = load n0_acc3_1[8*ii + j]
-        y[6*ii + 24*io + j] = %9
+        y[6*ii + j + 48] = %9
       }
     }
   }
@@ -124,7 +135,11 @@ kernel @k0 from n0 {
 fn dynamic_remainder() {
     check(
         ROWS,
-        "kernel k0 { parallel io in ceildiv(s0, 4) { tile ii in 4, j in 6 by 4 { n0 [i = 4*io + ii, j = j] } } }",
+        "kernel k0 { parallel io in ceildiv(s0, 4) { if 4 <= -4*io + s0 {
+           unroll ii in 4 { vector j in 6 by 4 { n0 [i = 4*io + ii, j = j] } }
+         } else {
+           for ii in -4*io + s0 { vector j in 6 by 4 { n0 [i = 4*io + ii, j = j] } }
+         } } }",
         "
 kernel @k0 from n0 {
   read x: f32[6*s0]
@@ -161,10 +176,15 @@ fn blocks_of_a_sum() {
          nest n0 from %y [ | k in 10] { %0: f32 = load x[k] %1: f32 = reduce.sum %0 store y[] = %1 }
          return y",
         "kernel k0 {
+           scratch accumulator of n0
            n0.init []
-           for kb in 3 { n0.init [] for ki in 4 { n0.update [k = 4*kb + ki] } n0.merge [] }
+           for kb in 3 {
+             register accumulator of n0
+             n0.init []
+             for ki in min(-4*kb + 10, 4) { n0.update [k = 4*kb + ki] }
+             n0.merge []
+           }
            n0.final []
-           scratch accumulator of n0 register accumulator of n0 in kb
          }",
         "
 kernel @k0 from n0 {
@@ -199,7 +219,7 @@ fn local_buffers_are_no_larger_than_written() {
          nest n0 from %a [i in 3, j in 5] { %0: f32 = load x[i, j] %1: f32 = exp %0 store a[i, j] = %1 }
          nest n1 from %y [i in 3, j in 5] { %0: f32 = load a[i, 4 - j] store y[i, j] = %0 }
          return y",
-        "kernel k { parallel i in 3 { for j in 5 { n0 [i = i, j = j] } for j in 5 { n1 [i = i, j = j] } } scratch a }",
+        "kernel k { parallel i in 3 { scratch a for j in 5 { n0 [i = i, j = j] } for j in 5 { n1 [i = i, j = j] } } }",
     );
     let extents: Vec<_> = realized.kernels[0].mems.values().map(|m| (&*m.name, m.span().as_int())).collect();
     assert_eq!(extents, [("x", Some(15)), ("y", Some(15)), ("a", Some(5))]);
@@ -249,26 +269,26 @@ fn misfits() {
     let cases = [
         ("kernel k0 { n9 [] }", "no nest n9"),
         (
-            "kernel k0 { for k in 5 { n0.update [i = 0, k = k] } register accumulator of n0 }",
+            "kernel k0 { register accumulator of n0 n0.init [i = 0, j = 0] for k in 5 { n0.update [i = 0, k = k] } }",
             "axis j is not bound",
         ),
         (
-            "kernel k0 { for k in 5 { n0.update [i = 0, j = 0, q = k] } register accumulator of n0 }",
-            "n0 has no axis q",
+            "kernel k0 { register accumulator of n0 n0.init [i = 0, j = 0] for k in 5 { n0.update [i = 0, j = 0, q = k] } }",
+            "axis k is not bound",
         ),
-        ("kernel k0 { n0.final [i = 0, j = 0] register accumulator of n0 }", "combines before its init"),
+        ("kernel k0 { register accumulator of n0 n0.final [i = 0, j = 0] }", "combines before its init"),
         ("kernel k0 { n0.init [i = 0, j = 0] }", "n0 has no accumulators here"),
-        ("kernel k0 { n0.init [i = 0, j = 0] shared accumulator of n0 }", "no shared memory"),
+        ("kernel k0 { shared accumulator of n0 n0.init [i = 0, j = 0] }", "no shared memory"),
         (
-            "kernel k0 { for k in 5 { n0.merge [] } register accumulator of n0 }",
+            "kernel k0 { register accumulator of n0 n0.init [i = 0, j = 0] for k in 5 { n0.merge [] } }",
             "merges accumulators before their init",
         ),
         (
-            "kernel k0 { thread i in 10 { for k in 5 { n0.update [i = i, j = 0, k = k] } } register accumulator of n0 }",
+            "kernel k0 { register accumulator of n0 n0.init [i = 0, j = 0] thread i in 10 { for k in 5 { n0.update [i = i, j = 0, k = k] } } }",
             "no realisation",
         ),
         (
-            "kernel k0 { for k in 4 { n0.update [i = 0, j = 0, k = 2*k] } register accumulator of n0 }",
+            "kernel k0 { register accumulator of n0 n0.init [i = 0, j = 0] for k in 4 { n0.update [i = 0, j = 0, k = 2*k] masked } }",
             "reduced axis k may leave its range",
         ),
         ("kernel k0 { scratch z }", "no buffer z"),
@@ -279,8 +299,8 @@ fn misfits() {
         assert_eq!(diags[0].slug, "schedule-misfit");
         assert!(diags[0].message.contains(expected), "expected {expected}, found {}", diags[0]);
     }
-    let symbolic = try_realize(ROWS, "kernel k0 { tile i in s0 { for j in 6 { n0 [i = i, j = j] } } }");
-    let diags = symbolic.expect_err("a tile of any height");
+    let symbolic = try_realize(ROWS, "kernel k0 { unroll i in s0 { for j in 6 { n0 [i = i, j = j] } } }");
+    let diags = symbolic.expect_err("a loop of any length");
     assert!(diags[0].message.contains("constant extent"), "{}", diags[0]);
 }
 

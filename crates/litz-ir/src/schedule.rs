@@ -7,15 +7,33 @@
 //! schedule @mlp of @mlp for cpu(isa=avx512, threads=2) {
 //!   kernel k0 {
 //!     parallel io in ceildiv(s0, 13), jo in 96 {
-//!       tile ii in 13, ji in 32 by 16 {
-//!         n0.init [i = 13*io + ii, j = 32*jo + ji]
-//!         for k in 768 { n0.update [i = 13*io + ii, j = 32*jo + ji, k = k] }
-//!         n0.final [i = 13*io + ii, j = 32*jo + ji]
-//!         n1 [i = 13*io + ii, j = 32*jo + ji]
+//!       register h
+//!       if 13 <= s0 - 13*io {
+//!         register accumulator of n0
+//!         unroll ii in 13 { vector ji in 32 by 16 { n0.init [i = 13*io + ii, j = 32*jo + ji] } }
+//!         for k in 768 {
+//!           unroll ii in 13 { vector ji in 32 by 16 { n0.update [i = 13*io + ii, j = 32*jo + ji, k = k] } }
+//!         }
+//!         unroll ii in 13 {
+//!           vector ji in 32 by 16 {
+//!             n0.final [i = 13*io + ii, j = 32*jo + ji]
+//!             n1 [i = 13*io + ii, j = 32*jo + ji]
+//!           }
+//!         }
+//!       } else {
+//!         for ii in s0 - 13*io {
+//!           register accumulator of n0
+//!           vector ji in 32 by 16 { n0.init [i = 13*io + ii, j = 32*jo + ji] }
+//!           for k in 768 {
+//!             vector ji in 32 by 16 { n0.update [i = 13*io + ii, j = 32*jo + ji, k = k] }
+//!           }
+//!           vector ji in 32 by 16 {
+//!             n0.final [i = 13*io + ii, j = 32*jo + ji]
+//!             n1 [i = 13*io + ii, j = 32*jo + ji]
+//!           }
+//!         }
 //!       }
 //!     }
-//!     register h in jo
-//!     register accumulator of n0 in jo
 //!   }
 //!   extern e3
 //!   reuse h as g
@@ -24,16 +42,20 @@
 //! }
 //! ```
 //!
-//! Each nest's domain is covered exactly once. The reductions and scans of a nest have accumulators, which are memory of the
-//! kernel like its local buffers: declared, with one set for each iteration of a scope. `n.init` puts the identity into
-//! them, `n.update` combines points into those of the innermost scope around it, `n.merge` combines those of the innermost
-//! scope with those of the next one out, and `n.final` computes with the results. Of a leaf with `into p by 4096` all points run for each block of 4096
-//! elements of the buffer that it stores to, and store what is in block `p`. A `tile` loop is sunk to the leaves below it: its points are in
-//! flight together, so that a reduction inside keeps one accumulator per point.
+//! Loops run from 0 to their extent, and a leaf runs at each of their iterations. What is past the end of an axis is no point of
+//! its nest. So remainders are a choice that the text shows: a loop that ends early has an extent like `min(16, s0 - 16*io)`,
+//! a tile that is often full has an `if` with a body for full ones and one for the rest, and what may come to such a point
+//! nevertheless is `masked` and does nothing there. Each point of a nest is taken once; of the two bodies of an `if` only one runs.
+//!
+//! The reductions and scans of a nest have accumulators, which are memory of the kernel like its local buffers: declared
+//! in a block of the tree, with one set for each time that the block runs. `n.init` puts the identity into
+//! them, `n.update` combines points into the innermost ones that are declared around it, `n.merge` combines the innermost
+//! ones with those declared next around, and `n.final` computes with the results. Of a leaf with `into p by 4096` all
+//! points run for each block of 4096 elements of the buffer that it stores to, and store what is in block `p`.
 
 use crate::loops::Axis;
 use crate::target::Target;
-use litz_sym::{Expr, Sym};
+use litz_sym::{Expr, Rel, Sym};
 
 /// A whole schedule.
 #[derive(Clone, PartialEq, Debug)]
@@ -77,13 +99,11 @@ pub struct KernelPlan {
     pub grid: Vec<Axis>,
     /// Grid points one thread takes at a time.
     pub grain: u64,
-    /// Loop tree below the grid.
+    /// What a point of the grid runs.
     pub body: Vec<Tree>,
-    /// Memory that never leaves the kernel.
-    pub locals: Vec<Local>,
 }
 
-/// A loop or a leaf.
+/// A part of what a kernel runs. Blocks of trees run in order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Tree {
     /// A loop.
@@ -95,6 +115,17 @@ pub enum Tree {
         /// Body.
         body: Vec<Tree>,
     },
+    /// One of two blocks.
+    If {
+        /// What decides which, in terms of the loop variables around.
+        cond: Rel,
+        /// Runs where it holds.
+        then: Vec<Tree>,
+        /// Runs where it does not.
+        other: Vec<Tree>,
+    },
+    /// Memory for the rest of the block, that it has anew each time it runs.
+    Local(Local),
     /// A nest, or part of one.
     Leaf(Leaf),
 }
@@ -113,19 +144,12 @@ pub enum LoopKind {
         /// Vectors in flight.
         copies: u32,
     },
-    /// Points in flight together, sunk to the leaves; written out.
-    Tile,
-    /// As `Tile`, in vectors of `lanes`.
-    TileVector {
-        /// Elements per vector.
-        lanes: u32,
-    },
     /// A GPU thread index.
     Thread,
     /// A GPU warp index.
     Warp,
-    /// Points that a matrix instruction takes together, sunk to the leaves: a reduced axis of a few points below tiles
-    /// is a dot product for each lane, with rows and columns it is a product of small matrices.
+    /// Points that a matrix instruction takes together: a reduced axis of a few points in a vector is a dot product for each
+    /// lane, with rows and columns it is a product of small matrices.
     Mma,
 }
 
@@ -138,6 +162,8 @@ pub struct Leaf {
     pub part: Part,
     /// Value of each axis of the nest, in terms of the loop variables above.
     pub bind: Vec<(Sym, Expr)>,
+    /// Some values may be past the end of their axes. Nothing happens there.
+    pub masked: bool,
     /// The block of the buffer that it stores to. `None`: all of it.
     pub block: Option<Block>,
 }
@@ -202,13 +228,11 @@ impl Part {
     }
 }
 
-/// Memory inside a kernel, holding only what one iteration of its scope touches.
+/// Memory inside a kernel, holding only what the block that it is declared in touches when it runs once.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Local {
     /// What it holds.
     pub holds: Holds,
-    /// Loop variable whose iterations each have their own; `None`: the grid point.
-    pub scope: Option<Sym>,
     /// Where.
     pub space: LocalSpace,
 }
@@ -219,7 +243,7 @@ pub enum Holds {
     /// The buffer of that name, which no other kernel touches.
     Buffer(String),
     /// The running values of the reductions and scans of the nest of that name: one element for each of its outer points
-    /// in an iteration of the scope, and for an arg-reduction the position of the best value beside it.
+    /// in the block, and for an arg-reduction the position of the best value beside it.
     Accumulator(String),
 }
 
@@ -275,20 +299,6 @@ pub struct Pool {
     pub at_load: bool,
 }
 
-impl LoopKind {
-    /// Whether the loop is held back for the leaves below it, so that all of its points are in flight together.
-    pub fn is_tile(self) -> bool {
-        match self {
-            LoopKind::Tile | LoopKind::TileVector { .. } | LoopKind::Mma => true,
-            LoopKind::For
-            | LoopKind::Unroll
-            | LoopKind::Vector { .. }
-            | LoopKind::Thread
-            | LoopKind::Warp => false,
-        }
-    }
-}
-
 impl Step {
     /// Name of the kernel or of the extern statement.
     pub fn name(&self) -> &str {
@@ -319,14 +329,85 @@ impl KernelPlan {
         self.body.iter().for_each(|tree| tree.each_leaf(&mut note));
         nests
     }
+
+    /// Memory that never leaves the kernel, in the order of declarations.
+    pub fn locals(&self) -> Vec<&Local> {
+        fn gather<'t>(trees: &'t [Tree], locals: &mut Vec<&'t Local>) {
+            for tree in trees {
+                if let Tree::Local(local) = tree {
+                    locals.push(local);
+                }
+                tree.blocks().into_iter().for_each(|block| gather(block, locals));
+            }
+        }
+        let mut locals = Vec::new();
+        gather(&self.body, &mut locals);
+        locals
+    }
+
+    /// Whether the buffer of that name never leaves the kernel.
+    pub fn has_local(&self, buf: &str) -> bool {
+        self.locals().iter().any(|local| local.buffer() == Some(buf))
+    }
 }
 
 impl Tree {
+    /// The blocks in it, in order.
+    pub fn blocks(&self) -> [&[Tree]; 2] {
+        match self {
+            Tree::Loop { body, .. } => [body, &[]],
+            Tree::If { then, other, .. } => [then, other],
+            Tree::Local(_) | Tree::Leaf(_) => [&[], &[]],
+        }
+    }
+
+    /// The blocks in it, to be changed.
+    pub fn blocks_mut(&mut self) -> Vec<&mut Vec<Tree>> {
+        match self {
+            Tree::Loop { body, .. } => vec![body],
+            Tree::If { then, other, .. } => vec![then, other],
+            Tree::Local(_) | Tree::Leaf(_) => Vec::new(),
+        }
+    }
+
+    /// Calls `f` on it and on every tree below, outer ones first.
+    pub fn visit<'a>(&'a self, f: &mut impl FnMut(&'a Tree)) {
+        f(self);
+        self.blocks().into_iter().flatten().for_each(|tree| tree.visit(f));
+    }
+
+    /// Calls `f` on it and on every tree below, to be changed, outer ones first.
+    pub fn visit_mut(&mut self, f: &mut impl FnMut(&mut Tree)) {
+        f(self);
+        self.blocks_mut().into_iter().flatten().for_each(|tree| tree.visit_mut(f));
+    }
+
     /// Calls `f` on every leaf below, in order.
     pub fn each_leaf<'a>(&'a self, f: &mut impl FnMut(&'a Leaf)) {
-        match self {
-            Tree::Loop { body, .. } => body.iter().for_each(|t| t.each_leaf(f)),
-            Tree::Leaf(leaf) => f(leaf),
-        }
+        self.visit(&mut |tree| {
+            if let Tree::Leaf(leaf) = tree {
+                f(leaf);
+            }
+        });
+    }
+
+    /// Replaces variable `var` by `value` in every expression of it and below.
+    pub fn replace(&mut self, var: Sym, value: Expr) {
+        let put = |e: &mut Expr| *e = e.replace(var, value);
+        self.visit_mut(&mut |tree| match tree {
+            Tree::Loop { axis, .. } => put(&mut axis.extent),
+            Tree::If { cond, .. } => {
+                put(&mut cond.lhs);
+                put(&mut cond.rhs);
+            }
+            Tree::Local(_) => {}
+            Tree::Leaf(leaf) => {
+                leaf.bind.iter_mut().for_each(|bind| put(&mut bind.1));
+                leaf.block.iter_mut().for_each(|Block { number, width }| {
+                    put(number);
+                    put(width);
+                });
+            }
+        });
     }
 }

@@ -67,44 +67,123 @@ fn product_nest(rows: &str) -> String {
 #[test]
 fn static_tails() {
     let schedules = [
-        "kernel k { parallel io in 3 { tile ii in 4, j in 6 by 4 {
-           n0.init [i = 4*io + ii, j = j]
-           for k in 5 { n0.update [i = 4*io + ii, j = j, k = k] } n0.final [i = 4*io + ii, j = j] } } register accumulator of n0 }",
-        "kernel k { parallel io in 4, jo in 2 { tile ii in 3, j in 4 by 4 {
-           n0.init [i = 3*io + ii, j = 4*jo + j]
-           for k in 5 { n0.update [i = 3*io + ii, j = 4*jo + j, k = k] } n0.final [i = 3*io + ii, j = 4*jo + j] } } register accumulator of n0 }",
-        "kernel k { for io in 2, jo in 2 { for ii in 7 { vector j in 4 by 4 {
-           n0.init [i = 7*io + ii, j = 4*jo + j]
-           for k in 5 { n0.update [i = 7*io + ii, j = 4*jo + j, k = k] } n0.final [i = 7*io + ii, j = 4*jo + j] } } } register accumulator of n0 }",
+        "kernel k {
+           parallel io in 3 {
+             register accumulator of n0
+             unroll ii in 4 {
+               vector j in 6 by 4 { n0.init [i = 4*io + ii, j = j] masked }
+             }
+             for k in 5 {
+               unroll ii in 4 {
+                 vector j in 6 by 4 { n0.update [i = 4*io + ii, j = j, k = k] masked }
+               }
+             }
+             unroll ii in 4 {
+               vector j in 6 by 4 { n0.final [i = 4*io + ii, j = j] masked }
+             }
+           }
+         }",
+        "kernel k {
+           parallel io in 4, jo in 2 {
+             register accumulator of n0
+             unroll ii in 3 {
+               vector j in 4 by 4 { n0.init [i = 3*io + ii, j = 4*jo + j] masked }
+             }
+             for k in 5 {
+               unroll ii in 3 {
+                 vector j in 4 by 4 { n0.update [i = 3*io + ii, j = 4*jo + j, k = k] masked }
+               }
+             }
+             unroll ii in 3 {
+               vector j in 4 by 4 { n0.final [i = 3*io + ii, j = 4*jo + j] masked }
+             }
+           }
+         }",
+        "kernel k {
+           register accumulator of n0
+           for io in 2, jo in 2, ii in 7 {
+             vector j in 4 by 4 {
+               n0.init [i = 7*io + ii, j = 4*jo + j] masked
+               for k in 5 { n0.update [i = 7*io + ii, j = 4*jo + j, k = k] masked }
+               n0.final [i = 7*io + ii, j = 4*jo + j] masked
+             }
+           }
+         }",
         // Blocks of two terms, the last of one.
-        "kernel k { parallel io in 3 { tile ii in 4, j in 6 by 4 {
-           n0.init [i = 4*io + ii, j = j]
-           for kb in 3 {
-             n0.init [i = 4*io + ii, j = j]
-             for ki in 2 { n0.update [i = 4*io + ii, j = j, k = 2*kb + ki] }
-             n0.merge [i = 4*io + ii, j = j] }
-           n0.final [i = 4*io + ii, j = j] } }
-         scratch accumulator of n0 register accumulator of n0 in kb }",
+        "kernel k {
+           parallel io in 3 {
+             scratch accumulator of n0
+             unroll ii in 4 {
+               vector j in 6 by 4 { n0.init [i = 4*io + ii, j = j] masked }
+             }
+             for kb in 3 {
+               register accumulator of n0
+               unroll ii in 4 {
+                 vector j in 6 by 4 { n0.init [i = 4*io + ii, j = j] masked }
+               }
+               for ki in min(2, 5 - 2*kb) {
+                 unroll ii in 4 {
+                   vector j in 6 by 4 { n0.update [i = 4*io + ii, j = j, k = 2*kb + ki] masked }
+                 }
+               }
+               unroll ii in 4 {
+                 vector j in 6 by 4 { n0.merge [i = 4*io + ii, j = j] masked }
+               }
+             }
+             unroll ii in 4 {
+               vector j in 6 by 4 { n0.final [i = 4*io + ii, j = j] masked }
+             }
+           }
+         }",
         // Rows and columns inside the reduction: one accumulator for each.
-        "kernel k { for i in 10, j in 6 { n0.init [i = i, j = j] }
-           for k in 5 { for i in 10 { vector j in 6 by 4 { n0.update [i = i, j = j, k = k] } } }
+        "kernel k {
+           scratch accumulator of n0
+           for i in 10, j in 6 { n0.init [i = i, j = j] }
+           for k in 5, i in 10 {
+             vector j in 6 by 4 { n0.update [i = i, j = j, k = k] }
+           }
            for i in 10, j in 6 { n0.final [i = i, j = j] }
-         scratch accumulator of n0 }",
+         }",
         // The same by other loops, in which the last row comes first.
-        "kernel k { for io in 5 { vector j in 6 by 4 { unroll ii in 2 { n0.init [i = 2*io + ii, j = j] } } }
-           for k in 5 { for i in 10 { vector j in 6 by 4 { n0.update [i = i, j = j, k = k] } } }
+        "kernel k {
+           scratch accumulator of n0
+           for io in 5 {
+             vector j in 6 by 4 {
+               unroll ii in 2 { n0.init [i = 2*io + ii, j = j] }
+             }
+           }
+           for k in 5, i in 10 {
+             vector j in 6 by 4 { n0.update [i = i, j = j, k = k] }
+           }
            for jo in 2, i in 10, ji in 3 { n0.final [i = i, j = 3*jo + ji] }
-         scratch accumulator of n0 }",
-        "kernel k { parallel i in 10 { for j in 6 { n0.init [i = i, j = j] }
-           for k in 5 { vector j in 6 by 4 { n0.update [i = i, j = j, k = k] } }
-           for j in 6 { n0.final [i = i, j = j] } }
-         register accumulator of n0 }",
+         }",
+        "kernel k {
+           parallel i in 10 {
+             register accumulator of n0
+             for j in 6 { n0.init [i = i, j = j] }
+             for k in 5 {
+               vector j in 6 by 4 { n0.update [i = i, j = j, k = k] }
+             }
+             for j in 6 { n0.final [i = i, j = j] }
+           }
+         }",
         // Copies of a vector loop along the reduced axis.
-        "kernel k { parallel i in 10, j in 6 { n0.init [i = i, j = j]
-           vector k in 5 by 2 copies 2 { n0.update [i = i, j = j, k = k] } n0.final [i = i, j = j] }
-         register accumulator of n0 }",
-        "kernel k { parallel i in 10, j in 6 { n0.init [i = i, j = j]
-           unroll k in 5 { n0.update [i = i, j = j, k = k] } n0.final [i = i, j = j] } register accumulator of n0 }",
+        "kernel k {
+           parallel i in 10, j in 6 {
+             register accumulator of n0
+             n0.init [i = i, j = j]
+             vector k in 5 by 2 copies 2 { n0.update [i = i, j = j, k = k] }
+             n0.final [i = i, j = j]
+           }
+         }",
+        "kernel k {
+           parallel i in 10, j in 6 {
+             register accumulator of n0
+             n0.init [i = i, j = j]
+             unroll k in 5 { n0.update [i = i, j = j, k = k] }
+             n0.final [i = i, j = j]
+           }
+         }",
     ];
     let (x, w) = (numbers(50), numbers(30));
     let expected = product(10, &x, &w);
@@ -118,16 +197,43 @@ fn static_tails() {
 #[test]
 fn dynamic_tails() {
     let schedules = [
-        "kernel k { parallel io in ceildiv(s0, 4) { tile ii in 4, j in 6 by 4 {
-           n0.init [i = 4*io + ii, j = j]
-           for k in 5 { n0.update [i = 4*io + ii, j = j, k = k] } n0.final [i = 4*io + ii, j = j] } } register accumulator of n0 }",
+        "kernel k {
+           parallel io in ceildiv(s0, 4) {
+             register accumulator of n0
+             unroll ii in 4 {
+               vector j in 6 by 4 { n0.init [i = 4*io + ii, j = j] masked }
+             }
+             for k in 5 {
+               unroll ii in 4 {
+                 vector j in 6 by 4 { n0.update [i = 4*io + ii, j = j, k = k] masked }
+               }
+             }
+             unroll ii in 4 {
+               vector j in 6 by 4 { n0.final [i = 4*io + ii, j = j] masked }
+             }
+           }
+         }",
         // Lanes along the rows: the last ones are masked.
-        "kernel k { parallel io in ceildiv(s0, 8), j in 6 { tile ii in 8 by 4 {
-           n0.init [i = 8*io + ii, j = j]
-           for k in 5 { n0.update [i = 8*io + ii, j = j, k = k] } n0.final [i = 8*io + ii, j = j] } } register accumulator of n0 }",
-        "kernel k { parallel io in ceildiv(s0, 8), j in 6 { vector ii in 8 by 4 {
-           n0.init [i = 8*io + ii, j = j]
-           for k in 5 { n0.update [i = 8*io + ii, j = j, k = k] } n0.final [i = 8*io + ii, j = j] } } register accumulator of n0 }",
+        "kernel k {
+           parallel io in ceildiv(s0, 8), j in 6 {
+             register accumulator of n0
+             vector ii in 8 by 4 { n0.init [i = 8*io + ii, j = j] masked }
+             for k in 5 {
+               vector ii in 8 by 4 { n0.update [i = 8*io + ii, j = j, k = k] masked }
+             }
+             vector ii in 8 by 4 { n0.final [i = 8*io + ii, j = j] masked }
+           }
+         }",
+        "kernel k {
+           parallel io in ceildiv(s0, 8), j in 6 {
+             register accumulator of n0
+             vector ii in 8 by 4 {
+               n0.init [i = 8*io + ii, j = j] masked
+               for k in 5 { n0.update [i = 8*io + ii, j = j, k = k] masked }
+               n0.final [i = 8*io + ii, j = j] masked
+             }
+           }
+         }",
     ];
     let body = format!("sym s0 in [0, 64] {}", product_nest("s0"));
     for steps in schedules {
@@ -154,12 +260,12 @@ fn local_buffers_with_several_writers() {
     let rows = "vector a0 in 5 by 4 { n0 [i = i, j = a0] } vector a1 in 4 by 4 { n1 [i = i, j = a1] }
                 vector a2 in 9 by 4 { n2 [i = i, j = a2] }";
     for steps in [
-        format!("kernel k {{ parallel i in 3 {{ {rows} }} scratch a }}"),
-        format!("kernel k {{ for i in 3 {{ {rows} }} scratch a in i }}"),
-        format!("kernel k {{ for i in 3 {{ {rows} }} scratch a }}"),
+        format!("kernel k {{ parallel i in 3 {{ scratch a {rows} }} }}"),
+        format!("kernel k {{ for i in 3 {{ scratch a {rows} }} }}"),
+        format!("kernel k {{ scratch a for i in 3 {{ {rows} }} }}"),
         // Loops one after another may share a name.
         format!(
-            "kernel k {{ parallel i in 3 {{ {} }} scratch a }}",
+            "kernel k {{ parallel i in 3 {{ scratch a {} }} }}",
             rows.replace("a1", "a0").replace("a2", "a0")
         ),
     ] {
@@ -174,7 +280,11 @@ fn guarded_binds() {
     let body = "sym s0 in [0, 64] buf x: f32[7] = input buf t: i64[s0] = input buf y: f32[s0]
         nest n0 from %y [i in s0] { %0: i64 = load t[i] bind t0 = %0 in 7 %2: f32 = load x[t0] store y[i] = %2 }
         return y";
-    let steps = "kernel k { parallel io in ceildiv(s0, 4) { tile ii in 4 by 4 { n0 [i = 4*io + ii] } } }";
+    let steps = "kernel k {
+           parallel io in ceildiv(s0, 4) {
+             vector ii in 4 by 4 { n0 [i = 4*io + ii] masked }
+           }
+         }";
     let executable = build(body, steps);
     let x = tensor(&[7], &[10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0]);
     for n in [1, 4, 6] {
@@ -206,11 +316,33 @@ fn scans() {
     };
     let expected: Vec<f32> = x.chunks(7).flat_map(running).collect();
     for steps in [
-        "kernel k { parallel i in 3 { n0.init [i = i] for j in 7 { n0 [i = i, j = j] } } register accumulator of n0 }",
-        "kernel k { for i in 3 { n0.init [i = i] for j in 7 { n0 [i = i, j = j] } } register accumulator of n0 in i }",
+        "kernel k {
+           parallel i in 3 {
+             register accumulator of n0
+             n0.init [i = i]
+             for j in 7 { n0 [i = i, j = j] }
+           }
+         }",
+        "kernel k {
+           for i in 3 {
+             register accumulator of n0
+             n0.init [i = i]
+             for j in 7 { n0 [i = i, j = j] }
+           }
+         }",
         // Rows side by side: one running value for each.
-        "kernel k { tile i in 3 by 4 { n0.init [i = i] for j in 7 { n0 [i = i, j = j] } } register accumulator of n0 }",
-        "kernel k { for r in 3 { n0.init [i = r] } for j in 7, i in 3 { n0 [i = i, j = j] } scratch accumulator of n0 }",
+        "kernel k {
+           register accumulator of n0
+           vector i in 3 by 4 { n0.init [i = i] }
+           for j in 7 {
+             vector i in 3 by 4 { n0 [i = i, j = j] }
+           }
+         }",
+        "kernel k {
+           scratch accumulator of n0
+           for r in 3 { n0.init [i = r] }
+           for j in 7, i in 3 { n0 [i = i, j = j] }
+         }",
     ] {
         assert_eq!(floats(&build(body, steps), &[tensor(&[3, 7], &x)]), expected, "{steps}");
     }
@@ -237,10 +369,22 @@ fn arg_reductions() {
     ];
     for (op, expected) in [("reduce.argmax", [1, 0, 0, 5]), ("reduce.argmin", [4, 0, 5, 5])] {
         for steps in [
-            "kernel k { parallel i in 4 { n0.init [i = i] for p in 2, q in 3 { n0.update [i = i, p = p, q = q] } n0.final [i = i] }
-               register accumulator of n0 }",
-            "kernel k { tile i in 4 by 4 { n0.init [i = i] for p in 2, q in 3 { n0.update [i = i, p = p, q = q] } n0.final [i = i] }
-               register accumulator of n0 }",
+            "kernel k {
+           parallel i in 4 {
+             register accumulator of n0
+             n0.init [i = i]
+             for p in 2, q in 3 { n0.update [i = i, p = p, q = q] }
+             n0.final [i = i]
+           }
+         }",
+            "kernel k {
+           register accumulator of n0
+           vector i in 4 by 4 { n0.init [i = i] }
+           for p in 2, q in 3 {
+             vector i in 4 by 4 { n0.update [i = i, p = p, q = q] }
+           }
+           vector i in 4 by 4 { n0.final [i = i] }
+         }",
         ] {
             let executable = build(&body(op), steps);
             let outputs = executable.run(&[tensor(&[4, 2, 3], &x)]).unwrap_or_else(|e| panic!("{e}"));

@@ -4,31 +4,24 @@
 //! iterations are blocks of a sum. Accumulators are initialized where the outermost loop along a running axis begins: before
 //! that there is nothing to combine, and after it what they hold is wanted.
 
-use litz_ir::loops::{Axis, Loops, Nest, Stmt};
+use crate::nests::Nests;
+use litz_ir::loops::Axis;
 use litz_ir::schedule::{Holds, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_sym::Sym;
-use std::collections::HashMap;
 
 /// Adds declarations and `init` leaves to a plan that has none.
-pub fn place(plan: &mut KernelPlan, loops: &Loops) {
-    let nests = loops.stmts.iter().flat_map(Stmt::nests);
-    let accumulating = nests.filter(|nest| nest.accumulates()).map(|nest| (nest.name.as_str(), nest));
-    let nests: HashMap<&str, &Nest> = accumulating.collect();
-    let mut cx = Placing { nests: &nests, path: Vec::new(), locals: Vec::new() };
-    cx.place_in(&mut plan.body);
-    plan.locals.append(&mut cx.locals);
+pub fn place(plan: &mut KernelPlan, nests: &Nests<'_>) {
+    Placing { nests, path: Vec::new() }.place_in(&mut plan.body);
 }
 
 struct Placing<'a> {
-    nests: &'a HashMap<&'a str, &'a Nest>,
+    nests: &'a Nests<'a>,
     /// Loops around, outermost first, without those of the grid.
     path: Vec<Around>,
-    locals: Vec<Local>,
 }
 
 /// A loop around.
 struct Around {
-    kind: LoopKind,
     axis: Axis,
     /// Nests that merge at its end what one of its iterations adds up.
     blocks: Vec<String>,
@@ -38,80 +31,122 @@ impl Placing<'_> {
     fn place_in(&mut self, trees: &mut Vec<Tree>) {
         let mut placed: Vec<Tree> = Vec::with_capacity(trees.len());
         for tree in std::mem::take(trees) {
-            let inits =
-                updates(&tree).into_iter().filter_map(|(leaf, below)| self.start(&tree, leaf, &below));
-            let inits: Vec<Tree> = inits.collect();
+            // Of versions for full tiles and the rest, the first has all points.
+            let (mut inits, mut started): (Vec<Tree>, Vec<&str>) = (Vec::new(), Vec::new());
+            for (leaf, below) in updates(&tree) {
+                if !started.contains(&leaf.nest.as_str()) {
+                    started.push(&leaf.nest);
+                    inits.extend(self.start(&tree, leaf, &below).into_iter().flatten());
+                }
+            }
             // Leaves beside each other share one run of the loops held back for them.
             let is_leaf = |tree: &Tree| matches!(tree, Tree::Leaf(_));
             let apart = placed.iter().rposition(|tree| !is_leaf(tree)).map_or(0, |last| last + 1);
             let at = if is_leaf(&tree) { apart } else { placed.len() };
             placed.splice(at..at, inits);
             placed.push(match tree {
-                Tree::Leaf(_) => tree,
+                Tree::Leaf(_) | Tree::Local(_) => tree,
                 Tree::Loop { kind, axis, mut body } => {
-                    self.path.push(Around { kind, axis, blocks: merged_in(&body) });
+                    self.path.push(Around { axis, blocks: merged_in(&body) });
                     self.place_in(&mut body);
                     self.path.pop();
                     Tree::Loop { kind, axis, body }
+                }
+                Tree::If { cond, mut then, mut other } => {
+                    self.place_in(&mut then);
+                    self.place_in(&mut other);
+                    Tree::If { cond, then, other }
                 }
             });
         }
         *trees = placed;
     }
 
-    /// The leaf that initializes the accumulators of `leaf`, in its loops, if they begin with `tree`. `below` are the loops
-    /// between the tree and the leaf, the tree's own among them.
-    fn start(&mut self, tree: &Tree, leaf: &Leaf, below: &[(LoopKind, Axis)]) -> Option<Tree> {
-        let nest = *self.nests.get(leaf.nest.as_str())?;
+    /// The declaration of the accumulators of `leaf` and the leaf that initializes them, in its loops, if they begin with
+    /// `tree`. `below` are the loops between the tree and the leaf, the tree's own among them.
+    fn start(&self, tree: &Tree, leaf: &Leaf, below: &[(LoopKind, Axis)]) -> Option<[Tree; 2]> {
+        let nest = self.nests.get(leaf).filter(|nest| nest.accumulates())?;
         let is_along = |var: Sym| leaf.bind.iter().any(|(axis, e)| nest.is_running(*axis) && e.has_sym(var));
         let of_block = |around: &&Around| !around.blocks.contains(&leaf.nest);
         let is_begun = self.path.iter().rev().take_while(of_block).any(|around| is_along(around.axis.var));
         let begins = match tree {
             Tree::Leaf(_) => true,
             Tree::Loop { axis, .. } => is_along(axis.var),
+            Tree::If { .. } | Tree::Local(_) => false,
         };
         if is_begun || !begins {
             return None;
         }
         let bind = leaf.bind.iter().filter(|(axis, _)| !nest.is_running(*axis));
-        let init =
-            Leaf { nest: leaf.nest.clone(), part: Part::Init, bind: bind.cloned().collect(), block: None };
+        let (nest, bind) = (leaf.nest.clone(), bind.cloned().collect());
+        let init = Leaf { nest, part: Part::Init, bind, masked: leaf.masked, block: None };
         let spans = |axis: &Axis| init.bind.iter().any(|bind| bind.1.has_sym(axis.var));
         let spanned: Vec<(LoopKind, Axis)> = below.iter().filter(|(_, axis)| spans(axis)).copied().collect();
         // What blocks are added to stays in memory while a block is in the registers, and so do the accumulators of several
         // points that take turns.
         let adds_blocks = matches!(tree, Tree::Loop { body, .. } if merged_in(body).contains(&leaf.nest));
-        let space = match adds_blocks || !spanned.is_empty() {
+        let is_written_out =
+            spanned.iter().all(|(kind, axis)| is_tile(*kind) && axis.extent.as_int().is_some());
+        let space = match adds_blocks || !is_written_out {
             true => LocalSpace::Scratch,
             false => LocalSpace::Register,
         };
-        let scope =
-            self.path.iter().rev().find(|around| !around.kind.is_tile()).map(|around| around.axis.var);
-        self.locals.push(Local { holds: Holds::Accumulator(leaf.nest.clone()), scope, space });
-        Some(spanned.into_iter().rev().fold(Tree::Leaf(init), |inner, (kind, axis)| Tree::Loop {
-            kind: init_kind(kind),
+        let local = Local { holds: Holds::Accumulator(leaf.nest.clone()), space };
+        let init = spanned.into_iter().rev().fold(Tree::Leaf(init), |inner, (kind, axis)| Tree::Loop {
+            kind: if space == LocalSpace::Scratch && kind == LoopKind::Unroll {
+                LoopKind::For
+            } else {
+                init_kind(kind)
+            },
             axis,
             body: vec![inner],
-        }))
+        });
+        Some([Tree::Local(local), init])
+    }
+}
+
+/// Whether the points of a loop of that kind are in flight together.
+fn is_tile(kind: LoopKind) -> bool {
+    match kind {
+        LoopKind::Unroll | LoopKind::Vector { copies: 1, .. } | LoopKind::Mma => true,
+        LoopKind::For | LoopKind::Vector { .. } | LoopKind::Thread | LoopKind::Warp => false,
     }
 }
 
 /// How a loop runs that only initializes what a loop of `kind` combines into.
 fn init_kind(kind: LoopKind) -> LoopKind {
     match kind {
-        LoopKind::Mma | LoopKind::Thread | LoopKind::Warp => kind,
-        LoopKind::TileVector { lanes } => LoopKind::Vector { lanes, copies: 1 },
-        LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Tile => LoopKind::For,
+        LoopKind::Mma | LoopKind::Thread | LoopKind::Warp | LoopKind::Unroll => kind,
+        LoopKind::Vector { lanes, copies: 1 } => LoopKind::Vector { lanes, copies: 1 },
+        LoopKind::For | LoopKind::Vector { .. } => LoopKind::For,
     }
 }
 
-/// The nests whose accumulators are merged directly in a loop's body.
+/// The nests whose accumulators are merged in the body of a loop, once for each of its iterations and each of their points.
 fn merged_in(body: &[Tree]) -> Vec<String> {
-    let merged = |tree: &Tree| match tree {
-        Tree::Leaf(leaf) if leaf.part == Part::Merge => Some(leaf.nest.clone()),
-        Tree::Leaf(_) | Tree::Loop { .. } => None,
-    };
-    body.iter().filter_map(merged).collect()
+    fn walk(trees: &[Tree], path: &mut Vec<Sym>, merged: &mut Vec<String>) {
+        for tree in trees {
+            match tree {
+                Tree::Leaf(leaf) => {
+                    // A loop along no axis of the merged points is one of blocks itself.
+                    let is_own = |var: &Sym| leaf.bind.iter().any(|bind| bind.1.has_sym(*var));
+                    let is_merged = leaf.part == Part::Merge && path.iter().all(is_own);
+                    merged.extend(is_merged.then(|| leaf.nest.clone()));
+                }
+                Tree::Loop { axis, body, .. } => {
+                    path.push(axis.var);
+                    walk(body, path, merged);
+                    path.pop();
+                }
+                Tree::If { .. } | Tree::Local(_) => {
+                    tree.blocks().into_iter().for_each(|block| walk(block, path, merged));
+                }
+            }
+        }
+    }
+    let mut merged = Vec::new();
+    walk(body, &mut Vec::new(), &mut merged);
+    merged
 }
 
 /// The leaves of a tree that may combine points, with the loops around them, outermost first.
@@ -122,12 +157,15 @@ fn updates(tree: &Tree) -> Vec<(&Leaf, Vec<(LoopKind, Axis)>)> {
         out: &mut Vec<(&'t Leaf, Vec<(LoopKind, Axis)>)>,
     ) {
         match tree {
-            Tree::Leaf(leaf) if leaf.part.is_along_reduced() => out.push((leaf, path.clone())),
-            Tree::Leaf(_) => {}
+            Tree::Leaf(leaf) => out.extend(leaf.part.is_along_reduced().then(|| (leaf, path.clone()))),
+            Tree::Local(_) => {}
             Tree::Loop { kind, axis, body } => {
                 path.push((*kind, *axis));
                 body.iter().for_each(|tree| walk(tree, path, out));
                 path.pop();
+            }
+            Tree::If { then, other, .. } => {
+                then.iter().chain(other).for_each(|tree| walk(tree, path, out));
             }
         }
     }

@@ -25,7 +25,7 @@ pub fn plan(loops: &Loops, stmts: &[usize], over: Option<Axis>) -> KernelPlan {
     let repeated = trees(&mut stmts[start..end].iter());
     body.extend(counter.map(|axis| Tree::Loop { kind: LoopKind::For, axis, body: repeated }));
     body.extend(trees(&mut stmts[end..].iter()));
-    KernelPlan { name: String::new(), at_load: false, grid: Vec::new(), grain: 1, body, locals: Vec::new() }
+    KernelPlan { name: String::new(), at_load: false, grid: Vec::new(), grain: 1, body }
 }
 
 /// A nest in loops that are its axes, those along which a scan runs innermost. `over` is an axis that a loop around counts already.
@@ -43,7 +43,7 @@ fn trees_of(loops: &Loops, nest: &Nest, stmt: usize, over: Option<(Sym, Sym)>) -
         let around = over.filter(|over| nest.axes.iter().any(|axis| axis.var == over.0));
         let mut bind: Vec<(Sym, Expr)> = bound.map(|(axis, by)| (*axis, Expr::sym(by.var))).collect();
         bind.extend(around.map(|(axis, by)| (axis, Expr::sym(by))));
-        Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, block: None })
+        Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None })
     };
     let wrapped = |around: &[(Sym, Axis)], body: Vec<Tree>| {
         let wrap = |body, &(_, axis): &(Sym, Axis)| vec![Tree::Loop { kind: LoopKind::For, axis, body }];

@@ -12,30 +12,33 @@ mod cost;
 mod fuse;
 mod in_order;
 mod memory;
+mod nests;
 mod order;
 mod parts;
 mod problem;
 mod product;
 mod region;
+mod remainders;
 mod reuse;
 mod row_block;
 mod rows;
 mod saving;
 mod scatter;
+mod tiles;
 mod tiling;
 mod tree;
 
 use fuse::{Group, GroupKind};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
-use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, Reuse, Schedule, Step};
+use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, Part, Reuse, Schedule, Step, Tree};
 use litz_ir::target::{Cpu, Target};
-use litz_sym::Sym;
+use litz_sym::{Facts, Sym};
+use nests::Nests;
 use problem::Problem;
 use reuse::Pair;
 use std::collections::BTreeSet;
 
-pub use accumulators::place as place_accumulators;
 pub use fuse::NoFuse;
 
 /// Thresholds, with where they come from.
@@ -169,6 +172,18 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     Outcome { schedule, notes }
 }
 
+/// Adds to a plan what its loops and leaves imply: loops end where their leaves do, accumulators are declared and
+/// initialized, and leaves that may come to points past the end of an axis are masked.
+pub fn finish(plan: &mut KernelPlan, loops: &Loops) {
+    finish_with(plan, &Nests::of(loops, 0..loops.stmts.len()), &loops.facts);
+}
+
+fn finish_with(plan: &mut KernelPlan, nests: &Nests<'_>, facts: &Facts) {
+    remainders::end_loops(plan, nests, facts);
+    accumulators::place(plan, nests);
+    remainders::mask(plan, nests, facts);
+}
+
 /// A group and how it runs.
 struct Item<'a> {
     group: &'a Group,
@@ -202,16 +217,16 @@ fn plan<'a>(
         GroupKind::Loops => (tree::plan(loops, group, target, heuristics), None),
     };
     plan.at_load = group.at_load;
-    plan.locals = match group.kind {
+    match group.kind {
         // Alone in its kernel, it passes nothing on there. Memory for all that a region passes on is not that of a thread.
-        GroupKind::Scatter | GroupKind::InOrder(_) => Vec::new(),
+        GroupKind::Scatter | GroupKind::InOrder(_) => {}
         GroupKind::Extern
         | GroupKind::Contraction(_)
         | GroupKind::Rows(_)
         | GroupKind::Region(_)
-        | GroupKind::Loops => locals(loops, deps, group, scope),
-    };
-    accumulators::place(&mut plan, loops);
+        | GroupKind::Loops => declare_locals(&mut plan, loops, deps, group, scope),
+    }
+    finish_with(&mut plan, &Nests::of(loops, group.stmts()), &loops.facts);
     // A region may read in its next iteration what it writes in this one.
     let is_in_order = matches!(group.kind, GroupKind::Region(_) | GroupKind::InOrder(_));
     let overwrites = match group.at_load || is_in_order {
@@ -221,18 +236,54 @@ fn plan<'a>(
     Item { group, kernel: Some(plan), overwrites }
 }
 
-/// Buffers that only this group's members touch, which live for a point of the grid or for an iteration of the loop `scope`.
-fn locals(loops: &Loops, deps: &Dependences, group: &Group, scope: Option<Sym>) -> Vec<Local> {
+/// Declares the buffers that only this group's members touch, which live for a point of the grid or for an iteration of the
+/// loop `scope`.
+fn declare_locals(
+    plan: &mut KernelPlan,
+    loops: &Loops,
+    deps: &Dependences,
+    group: &Group,
+    scope: Option<Sym>,
+) {
     let is_inside = |s: &usize| group.members.iter().any(|m| m.stmt == *s);
-    let mut locals: Vec<Local> = Vec::new();
-    for &buf in group.members.iter().flat_map(|m| &deps.stmts[m.stmt].writes) {
-        let name = &loops.bufs[buf].name;
-        let is_local = !deps.escapes[buf] && deps.users[buf].iter().all(is_inside);
-        if is_local && !locals.iter().any(|l| l.buffer() == Some(name)) {
-            locals.push(Local { holds: Holds::Buffer(name.clone()), scope, space: LocalSpace::Scratch });
+    let mut declared: Vec<&str> = Vec::new();
+    for member in &group.members {
+        for &buf in &deps.stmts[member.stmt].writes {
+            let name = loops.bufs[buf].name.as_str();
+            let is_local = !deps.escapes[buf] && deps.users[buf].iter().all(is_inside);
+            if !is_local || declared.contains(&name) {
+                continue;
+            }
+            let nest = nest(loops, member.stmt);
+            let local = Local { holds: Holds::Buffer(name.to_owned()), space: LocalSpace::Scratch };
+            let inner = scope.and_then(|var| block_of(&mut plan.body, var, &nest.name));
+            let block = match inner {
+                Some(block) => block,
+                None => &mut plan.body,
+            };
+            block.insert(declared_in(block), Tree::Local(local));
+            declared.push(name);
         }
     }
-    locals
+}
+
+/// How many memories a block declares in its beginning.
+fn declared_in(block: &[Tree]) -> usize {
+    block.iter().take_while(|tree| matches!(tree, Tree::Local(_))).count()
+}
+
+/// The body of the loop of a variable that has the last leaf of a nest.
+fn block_of<'t>(trees: &'t mut Vec<Tree>, var: Sym, nest: &str) -> Option<&'t mut Vec<Tree>> {
+    let stores = |part: Part| matches!(part, Part::Whole | Part::Final);
+    let has_leaf = |tree: &Tree| {
+        let mut has_leaf = false;
+        tree.each_leaf(&mut |leaf| has_leaf |= leaf.nest == nest && stores(leaf.part));
+        has_leaf
+    };
+    let tree = trees.iter_mut().find(|tree| has_leaf(tree))?;
+    let is_there = matches!(tree, Tree::Loop { axis, .. } if axis.var == var);
+    let mut blocks = tree.blocks_mut().into_iter();
+    if is_there { blocks.next() } else { blocks.find_map(|block| block_of(block, var, nest)) }
 }
 
 /// The nest at that position; groups of nests hold nothing else.

@@ -63,11 +63,11 @@ fn lifetimes(loops: &Loops, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Life> 
         let locals = match step {
             Step::Kernel(plan) => {
                 names = plan.nests();
-                plan.locals.as_slice()
+                plan.locals()
             }
             Step::Extern { name, .. } => {
                 names.push(name);
-                &[]
+                Vec::new()
             }
         };
         for stmt in names.iter().filter_map(|n| by_name.get(n)) {

@@ -29,7 +29,13 @@ fn merging(axis: Axis, mut body: Vec<Tree>, loops: &Loops) -> Tree {
     let merge = |leaf: &Leaf| {
         let nest = nest_of(leaf, loops).filter(|_| leaf.part == Part::Update)?;
         let bind = leaf.bind.iter().filter(|(axis, _)| !nest.is_running(*axis)).copied().collect();
-        Some(Tree::Leaf(Leaf { nest: leaf.nest.clone(), part: Part::Merge, bind, block: None }))
+        Some(Tree::Leaf(Leaf {
+            nest: leaf.nest.clone(),
+            part: Part::Merge,
+            bind,
+            masked: false,
+            block: None,
+        }))
     };
     body.iter().for_each(|tree| tree.each_leaf(&mut |leaf| merges.extend(merge(leaf))));
     body.extend(merges);

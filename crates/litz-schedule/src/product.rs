@@ -3,9 +3,11 @@
 use crate::blocks::nested;
 use crate::cost::{points, size};
 use crate::nest;
+use crate::nests::Nests;
 use crate::parts::{sum_in_parts, sum_of_piece};
 use crate::problem::Problem;
 use crate::row_block::RowBlock;
+use crate::tiles::Tile;
 use crate::tiling::Tiling;
 use crate::tree::grain;
 use litz_ir::loops::{Axis, Nest};
@@ -24,29 +26,32 @@ pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
     let facts = &problem.loops.facts;
     let tiling = Tiling::new(problem);
     let grid = tiling.grid(problem);
+    let around: Vec<Axis> = grid.iter().copied().chain(tiling.turns()).collect();
     let work = tiling.points(facts) * problem.terms();
     let grain = grain(points(facts, &grid), work, problem.target, problem.heuristics);
-    let mut body = tile_trees(problem, &tiling);
+    let mut body = tile_trees(problem, &tiling, &around);
     if let Some(axis) = tiling.in_turn {
         body = nested(body, &[axis]);
     }
-    let plan = KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() };
+    let plan = KernelPlan { name: String::new(), at_load: false, grid, grain, body };
     (plan, tiling.turns().map(|axis| axis.var))
 }
 
 /// The trees of a product that is one stage of a kernel for a block of rows. `around` are the loops it runs in.
 pub fn stage(problem: &Problem<'_>, rows: RowBlock, around: &[Axis]) -> Vec<Tree> {
     let tiling = Tiling::of_rows(problem, rows);
-    let trees = tile_trees(problem, &tiling);
     let own = tiling.batch.iter().filter(|a| !around.contains(a)).chain(&tiling.grid_column);
     let own: Vec<Axis> = own.copied().collect();
+    let trees = tile_trees(problem, &tiling, &[around, &own].concat());
     nested(trees, &own)
 }
 
-/// What runs for one tile: its sums, and what follows them.
-fn tile_trees(problem: &Problem<'_>, tiling: &Tiling) -> Vec<Tree> {
+/// What runs for one tile in the loops `around`: its sums, and what follows them.
+fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tree> {
     let &Problem { loops, group, head, .. } = problem;
-    let facts = &loops.facts;
+    let mut facts = loops.facts.clone();
+    around.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    let facts = &facts;
     let outer_bind = tiling.bind(&group.members[0]);
     let bind = outer_bind.iter().chain(&problem.bind).copied().collect();
     let mut body = vec![leaf(head, Part::Update, bind)];
@@ -60,7 +65,10 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling) -> Vec<Tree> {
     }
     let lanes = tiling.lanes(problem);
     let is_matrix = problem.matrix().is_some();
-    let in_tile = |trees: Vec<Tree>| tiling.loops(trees, LoopKind::Tile, LoopKind::TileVector { lanes });
+    let nests = Nests::of(loops, group.stmts());
+    let axes = tiling.axes(LoopKind::Unroll, LoopKind::Vector { lanes, copies: 1 });
+    let tile_of = Tile { loops, nests: &nests, facts, around, axes: &axes };
+    let in_tile = |trees: Vec<Tree>| tile_of.of(trees);
     if is_matrix {
         body = tiling.loops(body, LoopKind::Mma, LoopKind::Mma);
     }
@@ -110,5 +118,5 @@ fn best_part(terms: i64) -> i64 {
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Vec<(Sym, Expr)>) -> Tree {
-    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, block: None })
+    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None })
 }

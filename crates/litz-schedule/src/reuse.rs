@@ -8,9 +8,10 @@ use litz_analysis::Dependences;
 use litz_analysis::access::{Access, accesses};
 use litz_analysis::apart::{self, Touch};
 use litz_analysis::collisions::colliding_axes;
+use litz_analysis::inside::longest;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, Part, Tree};
-use litz_sym::Sym;
+use litz_sym::{Rel, Sym};
 use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 
@@ -24,19 +25,42 @@ struct Visit<'a> {
     accesses: Vec<Access>,
     /// Loops around, outermost first, those of the grid left out.
     around: Vec<Axis>,
-    /// Which child of its parent each of them is, and the leaf.
-    turns: Vec<usize>,
+    path: Path,
+    /// Position among all leaves, in the order of the text.
+    at: usize,
     /// The nest in the loops around, where it runs at all.
     place: OnceCell<Option<apart::Visit<'a>>>,
     /// What accesses touch, by their positions.
     touched: RefCell<HashMap<usize, Option<Touch<'a>>>>,
 }
 
+/// The loops and bodies of `if`s around a leaf, outermost first, by their numbers in the order of the text.
+#[derive(Clone, Default)]
+struct Path {
+    loops: Vec<(usize, Axis)>,
+    sides: Vec<(usize, Rel)>,
+    /// How many loops, conditions and leaves there were so far.
+    seen: usize,
+}
+
+impl Path {
+    /// What holds at the leaf.
+    fn conds(&self) -> impl Iterator<Item = Rel> {
+        self.sides.iter().map(|side| side.1)
+    }
+
+    /// Whether two leaves are in different bodies of an `if`.
+    fn excludes(&self, other: &Path) -> bool {
+        self.sides.iter().zip(&other.sides).any(|(a, b)| a.0 == b.0 && a.1 != b.1)
+    }
+}
+
 impl<'a> Visit<'a> {
     /// What an access touches. None where it never happens.
     fn touch(&self, loops: &'a Loops, grid: &[Axis], access: &Access) -> Option<Touch<'a>> {
-        let around = grid.iter().chain(&self.around).copied();
-        let visit = || apart::Visit::new(loops, self.nest, &self.leaf.bind, around);
+        let around = grid.iter().chain(&self.around);
+        let around = around.map(|axis| Axis { extent: longest(axis.extent), ..*axis });
+        let visit = || apart::Visit::new(loops, self.nest, &self.leaf.bind, around, self.path.conds());
         let place = self.place.get_or_init(visit).as_ref();
         let mut touched = self.touched.borrow_mut();
         touched.entry(access.at).or_insert_with(|| place.and_then(|place| place.touch(access.at))).clone()
@@ -48,10 +72,10 @@ impl<'a> Visit<'a> {
 pub fn candidates(loops: &Loops, deps: &Dependences, members: &[usize], plan: &KernelPlan) -> Vec<Pair> {
     let nests: Vec<&Nest> = members.iter().map(|&stmt| nest(loops, stmt)).collect();
     let mut visits = Vec::new();
-    walk((loops, &nests), &plan.body, &mut Vec::new(), &mut Vec::new(), &mut visits);
+    walk((loops, &nests), &plan.body, &mut Path::default(), &mut visits);
     let is_of_call = |buf: Buf| {
         let is_kept = deps.escapes[buf] || deps.users[buf].iter().any(|&stmt| deps.stmts[stmt].at_load);
-        let is_local = plan.locals.iter().any(|local| local.buffer() == Some(&loops.bufs[buf].name));
+        let is_local = plan.has_local(&loops.bufs[buf].name);
         loops.bufs[buf].kind == BufKind::Temp && !is_kept && !is_local
     };
     let all: Vec<Access> = nests.iter().flat_map(|nest| accesses(loops, nest)).collect();
@@ -61,15 +85,24 @@ pub fn candidates(loops: &Loops, deps: &Dependences, members: &[usize], plan: &K
     read.dedup();
     read.retain(|&buf| is_of_call(buf) && stores_to(buf) == 0);
     let mut pairs = Vec::new();
-    for visit in visits.iter().filter(|visit| visit.leaf.part != Part::Update) {
-        for store in visit.accesses.iter().filter(|access| access.store) {
+    for nest in &nests {
+        let of_nest =
+            visits.iter().filter(|visit| visit.leaf.part != Part::Update && visit.nest.name == nest.name);
+        let writers: Vec<&Visit> = of_nest.collect();
+        let Some(first) = writers.first() else { continue };
+        for store in first.accesses.iter().filter(|access| access.store) {
             let to = store.buf;
-            if !is_of_call(to) || stores_to(to) != 1 || !is_own(loops, visit, store) {
+            if !is_of_call(to) || stores_to(to) != 1 || !is_own(loops, first, store) {
                 continue;
             }
             let type_of = |buf: Buf| (loops.bufs[buf].dtype, loops.bufs[buf].span());
             for &from in read.iter().filter(|&&from| type_of(from) == type_of(to)) {
-                if visits.iter().all(|other| is_done(loops, &plan.grid, from, other, (visit, store))) {
+                let mut are_done = true;
+                for &writer in &writers {
+                    let is_done = |other| is_done(loops, &plan.grid, from, other, (writer, store));
+                    are_done = are_done && visits.iter().all(is_done);
+                }
+                if are_done {
                     pairs.push((from, to));
                 }
             }
@@ -101,26 +134,34 @@ pub fn choose(deps: &Dependences, steps: &[(Vec<usize>, Vec<Pair>)]) -> Vec<Pair
 fn walk<'a>(
     (loops, nests): (&Loops, &[&'a Nest]),
     trees: &'a [Tree],
-    around: &mut Vec<Axis>,
-    turns: &mut Vec<usize>,
+    path: &mut Path,
     visits: &mut Vec<Visit<'a>>,
 ) {
-    for (turn, tree) in trees.iter().enumerate() {
-        turns.push(turn);
+    for tree in trees {
+        path.seen += 1;
+        let number = path.seen;
         match tree {
             Tree::Leaf(leaf) if !leaf.part.runs_instructions() => {}
             Tree::Leaf(leaf) => visits.extend(nests.iter().find(|nest| nest.name == leaf.nest).map(|nest| {
-                let (around, turns) = (around.clone(), turns.clone());
+                let around = path.loops.iter().map(|around| around.1).collect();
+                let (path, at) = (path.clone(), number);
                 let (place, touched) = (OnceCell::new(), RefCell::default());
-                Visit { nest, leaf, accesses: accesses(loops, nest), around, turns, place, touched }
+                Visit { nest, leaf, accesses: accesses(loops, nest), around, path, at, place, touched }
             })),
             Tree::Loop { axis, body, .. } => {
-                around.push(*axis);
-                walk((loops, nests), body, around, turns, visits);
-                around.pop();
+                path.loops.push((number, *axis));
+                walk((loops, nests), body, path, visits);
+                path.loops.pop();
             }
+            Tree::If { cond, then, other } => {
+                for (cond, body) in [(*cond, then), (cond.negate(), other)] {
+                    path.sides.push((number, cond));
+                    walk((loops, nests), body, path, visits);
+                    path.sides.pop();
+                }
+            }
+            Tree::Local(_) => {}
         }
-        turns.pop();
     }
 }
 
@@ -151,18 +192,20 @@ fn is_done<'a>(
     if visit.nest.name == last.nest.name {
         return loads(from).all(|load| load.at < store.at && load.place == store.place);
     }
-    let is_before = visit.turns < last.turns;
-    if loads(store.buf).next().is_some() && is_before {
+    // In an iteration in which the one runs, the other does not.
+    let is_excluded = visit.path.excludes(&last.path);
+    let is_before = visit.at < last.at;
+    if loads(store.buf).next().is_some() && is_before && !is_excluded {
         return false;
     }
-    let shared_turns = visit.turns.iter().zip(&last.turns).take_while(|(a, b)| a == b).count();
-    let shared: Vec<Axis> = grid.iter().chain(&visit.around[..shared_turns]).copied().collect();
+    let both = visit.path.loops.iter().zip(&last.path.loops).take_while(|(a, b)| a.0 == b.0);
+    let shared: Vec<Axis> = grid.iter().copied().chain(both.map(|(around, _)| around.1)).collect();
     loads(from).all(|load| {
         let is_apart = || match (last.touch(loops, grid, store), visit.touch(loops, grid, load)) {
             (Some(store), Some(load)) => store.is_apart(&shared, &load),
             // What never happens touches nothing.
             (None, _) | (_, None) => true,
         };
-        is_before && is_apart()
+        (is_before || is_excluded) && is_apart()
     })
 }

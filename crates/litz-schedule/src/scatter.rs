@@ -71,7 +71,7 @@ pub fn plan(
         }
     }
     let is_shared = !grid.is_empty();
-    let leaf = Leaf { nest: nest.name.clone(), part: Part::Whole, bind, block };
+    let leaf = Leaf { nest: nest.name.clone(), part: Part::Whole, bind, masked: false, block };
     let mut body = vec![Tree::Leaf(leaf)];
     for (at, &axis) in rows.iter().enumerate().rev() {
         let is_innermost = at + 1 == rows.len();
@@ -88,7 +88,7 @@ pub fn plan(
         body = vec![Tree::Loop { kind: LoopKind::For, axis, body }];
     }
     let grain = if is_shared { grain(count(&grid), work, target, heuristics) } else { 1 };
-    KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() }
+    KernelPlan { name: String::new(), at_load: false, grid, grain, body }
 }
 
 /// The axes of a scatter, merged, and from the longest strides to the shortest but for the second.

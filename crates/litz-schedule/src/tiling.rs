@@ -262,11 +262,16 @@ impl Tiling {
         has_ends.then_some(ending)
     }
 
-    /// The points of a tile.
+    /// Loops over the points of a tile.
     pub fn loops(&self, body: Vec<Tree>, rows: LoopKind, columns: LoopKind) -> Vec<Tree> {
-        let line = vec![Tree::Loop { kind: columns, axis: self.tile_columns, body }];
-        let wrap = |body, axis: &Axis| vec![Tree::Loop { kind: rows, axis: *axis, body }];
-        self.tile_rows.iter().chain(&self.tile_lines).fold(line, wrap)
+        let wrap = |body, (kind, axis)| vec![Tree::Loop { kind, axis, body }];
+        self.axes(rows, columns).into_iter().rev().fold(body, wrap)
+    }
+
+    /// The axes of a tile, outermost first, and how their loops run.
+    pub fn axes(&self, rows: LoopKind, columns: LoopKind) -> Vec<(LoopKind, Axis)> {
+        let around = self.tile_lines.iter().chain(&self.tile_rows).map(|axis| (rows, *axis));
+        around.chain([(columns, self.tile_columns)]).collect()
     }
 }
 

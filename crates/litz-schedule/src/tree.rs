@@ -3,7 +3,9 @@
 use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, points, size};
 use crate::fuse::{Group, Member};
+use crate::nests::Nests;
 use crate::parts::sum_in_parts;
+use crate::tiles::Tile;
 use crate::{Heuristics, nest};
 use litz_analysis::access::{Step, bound_places, side_exprs, step, substitute};
 use litz_analysis::collisions::colliding_axes;
@@ -50,7 +52,7 @@ fn plan_in(
 ) -> KernelPlan {
     let mut facts = group.facts(&loops.facts);
     around.iter().for_each(|a| facts.declare_index(a.var, a.extent));
-    let mut cx = Cx { loops, group, target, heuristics, facts, outer: Vec::new(), runs: Vec::new() };
+    let mut cx = Cx { loops, group, around, target, heuristics, facts, outer: Vec::new(), runs: Vec::new() };
     cx.merge_outer();
     cx.form_runs();
     cx.build()
@@ -59,6 +61,8 @@ fn plan_in(
 struct Cx<'a> {
     loops: &'a Loops,
     group: &'a Group,
+    /// Loops around.
+    around: &'a [Axis],
     target: &'a Cpu,
     heuristics: &'a Heuristics,
     facts: Facts,
@@ -476,8 +480,18 @@ impl<'a> Cx<'a> {
             body.extend(self.column_trees(run));
         }
         let body = body.into_iter().map(|t| rebind(t, axis.var, value)).collect();
-        let tree = vec![Tree::Loop { kind: LoopKind::TileVector { lanes }, axis: inner, body }];
-        self.kernel(grid, work, tree)
+        let mut facts = self.facts.clone();
+        grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        let around = [self.around, &grid].concat();
+        let tile = Tile {
+            loops: self.loops,
+            nests: &Nests::of(self.loops, self.group.stmts()),
+            facts: &facts,
+            around: &around,
+            axes: &[(LoopKind::Vector { lanes, copies: 1 }, inner)],
+        };
+        let body = tile.of(body);
+        self.kernel(grid, work, body)
     }
 
     /// A run's loops below a strip of columns. Its sums have one accumulator for each column: long ones go in parts.
@@ -501,7 +515,7 @@ impl<'a> Cx<'a> {
     /// A kernel whose grid points each do `work` operations.
     fn kernel(&self, grid: Vec<Axis>, work: i64, body: Vec<Tree>) -> KernelPlan {
         let grain = grain(points(&self.loops.facts, &grid), work, self.target, self.heuristics);
-        KernelPlan { name: String::new(), at_load: false, grid, grain, body, locals: Vec::new() }
+        KernelPlan { name: String::new(), at_load: false, grid, grain, body }
     }
 }
 
@@ -509,7 +523,7 @@ impl<'a> Run<'a> {
     /// Adds the leaves of `nest`.
     fn add(&mut self, nest: &'a Nest, after_reduce: &[bool], bind: Vec<(Sym, Expr)>, indices: Vec<Expr>) {
         let placed = |part, bind, indices| {
-            let leaf = Leaf { nest: nest.name.clone(), part, bind, block: None };
+            let leaf = Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None };
             Placed { nest, leaf, indices }
         };
         if nest.reduced.is_empty() {
@@ -640,15 +654,8 @@ fn run_trees(run: Run<'_>, innermost: LoopKind) -> Vec<Tree> {
     wrap(body, &kept)
 }
 
-/// Replaces variable `var` by `value` in every leaf below.
-pub fn rebind(tree: Tree, var: Sym, value: Expr) -> Tree {
-    match tree {
-        Tree::Leaf(leaf) => {
-            let bind = leaf.bind.into_iter().map(|(s, e)| (s, e.replace(var, value))).collect();
-            Tree::Leaf(Leaf { bind, ..leaf })
-        }
-        Tree::Loop { kind, axis, body } => {
-            Tree::Loop { kind, axis, body: body.into_iter().map(|t| rebind(t, var, value)).collect() }
-        }
-    }
+/// The tree with `value` for the variable `var`.
+pub fn rebind(mut tree: Tree, var: Sym, value: Expr) -> Tree {
+    tree.replace(var, value);
+    tree
 }

@@ -4,6 +4,7 @@
 //! decision is the one that the verifier is likelier to accept.
 
 mod binding;
+mod branches;
 mod kernels;
 mod loops;
 mod memory;
@@ -46,6 +47,11 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "reverse", change: binding::reverse },
     Kind { name: "change-block", change: binding::change_block },
     Kind { name: "drop-block", change: binding::drop_block },
+    Kind { name: "change-condition", change: branches::change_condition },
+    Kind { name: "drop-body", change: branches::drop_body },
+    Kind { name: "add-condition", change: branches::add_condition },
+    Kind { name: "peel-loop", change: branches::peel },
+    Kind { name: "change-mask", change: branches::change_mask },
     Kind { name: "change-scope", change: memory::change_scope },
     Kind { name: "change-space", change: memory::change_space },
     Kind { name: "make-local", change: memory::make_local },

@@ -64,7 +64,9 @@ const FILL: &str = "    parallel g0 in s31, g1 in 10 grain 20 {
       vector g2 in 10 by 4 { input_pad [p0 = g0, p2 = g1, p3 = g2] }
     }
 ";
-const POOL: &str = "        for r0_0 in 2, r1_0 in 2 { n10.update [i = g0, j = 16*b + v, k = g1, l = g2, r0 = r0_0, r1 = r1_0] }";
+const POOL: &str = "      for r0_0 in 2, r1_0 in 2 {
+        vector v in 16 by 4 { n10.update [i = g0, j = 16*b + v, k = g1, l = g2, r0 = r0_0, r1 = r1_0] }
+      }";
 
 #[test]
 fn proved_schedules_give_the_same_numbers() {
@@ -88,7 +90,9 @@ fn proved_schedules_give_the_same_numbers() {
         edit(
             &own,
             POOL,
-            "        for w in 4 { n10.update [i = g0, j = 16*b + v, k = g1, l = g2, r0 = floordiv(w, 2), r1 = mod(w, 2)] }",
+            "      for w in 4 {
+        vector v in 16 by 4 { n10.update [i = g0, j = 16*b + v, k = g1, l = g2, r0 = floordiv(w, 2), r1 = mod(w, 2)] }
+      }",
         ),
     ];
     for reference in [options().reference, true] {

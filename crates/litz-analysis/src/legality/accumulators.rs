@@ -1,78 +1,85 @@
 //! Checks that accumulators hold what reductions and scans combine, no more and no less, when it is asked for.
 //!
-//! The accumulators of a nest have a scope: a loop, each of whose iterations has its own, or the point of the grid. Scopes
-//! of one nest lie in each other. In an iteration of a scope `init` comes first, then what combines into these accumulators
+//! The accumulators of a nest have a scope: the block that they are declared in, which has them anew each time it runs. Scopes
+//! of one nest lie in each other. In a scope `init` comes first, then what combines into these accumulators
 //! (`update` in the innermost scope, and in the others the `merge` of the next one in), then what reads them (`merge`, or
 //! `final` in the outermost). Of two that follow each other so, both take each outer point once in their scope, which
 //! `points.rs` checks; and both begin at the same point in every iteration of the loops that both share, so that these take
 //! the same points there. The first is so done with a point when the second comes to it. No loop of these runs along an axis
-//! that is combined: its next iteration would come to the same points again.
+//! that is combined: its next iteration would come to the same points again. Of the bodies of an `if` each is looked at for
+//! itself, with what is around.
 
 use super::points::is_one;
-use super::{Around, Place, Verifier};
+use super::{Place, Verifier};
 use litz_ir::loops::{InstOp, Nest, Stmt};
-use litz_ir::schedule::{KernelPlan, Part, Step};
+use litz_ir::schedule::Part;
 use litz_sym::{Expr, Facts, Sym};
 
-/// The loops at or outside of which iterations share accumulators.
+/// A block that accumulators are declared in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Scope {
-    /// How many of the loops around are.
+    /// How many of the loops around a place in it are around the block.
     pub(super) loops: usize,
-    /// Number of the innermost of them among all loops. `None`: accumulators of a point of the grid.
-    number: Option<usize>,
-}
-
-/// The scopes of accumulators of the nest of that name in loops `path`, outermost first.
-pub(super) fn scopes(plan: &KernelPlan, nest: &str, path: &[Around]) -> Vec<Scope> {
-    let grid = path.iter().take_while(|around| around.kind.is_none()).count();
-    let declared = plan.locals.iter().filter(|local| local.accumulates() == Some(nest));
-    let scope = |var: Option<Sym>| match var {
-        None => Some(Scope { loops: grid, number: None }),
-        Some(var) => {
-            let at = path.iter().position(|around| around.axis.var == var)?;
-            // A point of the grid is a point of all its axes.
-            let is_grid = at < grid;
-            let number = (!is_grid).then(|| path[at].number);
-            Some(Scope { loops: if is_grid { grid } else { at + 1 }, number })
-        }
-    };
-    let mut scopes: Vec<Scope> = declared.filter_map(|local| scope(local.scope)).collect();
-    scopes.sort_by_key(|scope| scope.loops);
-    scopes
+    /// Number of the declaration.
+    number: usize,
 }
 
 impl Verifier<'_> {
+    /// The scopes of the accumulators of a statement around a place, outermost first.
+    pub(super) fn scopes(&self, stmt: usize, place: &Place) -> Vec<Scope> {
+        let name = self.loops.stmts[stmt].name();
+        let of_stmt = place
+            .visible
+            .iter()
+            .filter(|declared| self.locals[declared.number].0.accumulates() == Some(name));
+        of_stmt.map(|declared| Scope { loops: declared.loops, number: declared.number }).collect()
+    }
+
+    /// The innermost of [`Verifier::scopes`].
+    pub(super) fn scope(&self, stmt: usize, place: &Place) -> Option<Scope> {
+        self.scopes(stmt, place).pop()
+    }
+
     /// Checks the accumulators of all nests.
     pub(super) fn accumulators(&mut self) {
         for stmt in 0..self.loops.stmts.len() {
             let loops = self.loops;
             let Stmt::Nest(nest) = &loops.stmts[stmt] else { continue };
-            let user = self.placed[stmt].iter().find(|place| place.part.is_along_reduced());
-            let Some(user) = user.filter(|_| nest.accumulates()).cloned() else { continue };
-            self.accumulators_of(stmt, nest, &user);
-            self.sites.note(&self.report.diags, user.site());
+            if !nest.accumulates() {
+                continue;
+            }
+            let users = self.placed[stmt].iter().filter(|place| place.part.is_along_reduced());
+            let users: Vec<Place> = users.cloned().collect();
+            for user in &users {
+                self.accumulators_of(stmt, nest, user);
+                self.sites.note(&self.report.diags, user.site());
+            }
+            self.accumulators_without_user(nest, &users);
         }
+    }
+
+    /// Reports accumulators of a nest that nothing is combined into.
+    fn accumulators_without_user(&mut self, nest: &Nest, users: &[Place]) {
+        let Some(first) = users.first() else { return };
+        let declared = self.locals.iter().enumerate();
+        let own = declared.filter(|(_, (local, _))| local.accumulates() == Some(&nest.name));
+        let is_used = |number: usize| {
+            users.iter().any(|user| user.visible.iter().any(|declared| declared.number == number))
+        };
+        let are_used = own.into_iter().all(|(number, _)| is_used(number));
+        let message = format_args!("`{}` has accumulators in a scope that its points are not in", nest.name);
+        self.report.check(are_used, "accumulator-scope", message);
+        self.sites.note(&self.report.diags, first.site());
     }
 
     /// Checks the accumulators that the leaf at `user` combines into.
     fn accumulators_of(&mut self, stmt: usize, nest: &Nest, user: &Place) {
         let name = &nest.name;
-        let Step::Kernel(plan) = &self.schedule.steps[user.step] else { return };
-        let scopes = scopes(plan, name, &user.path);
-        let declared = plan.locals.iter().filter(|local| local.accumulates() == Some(name)).count();
+        let scopes = self.scopes(stmt, user);
         if scopes.is_empty() {
             let message = format_args!("`{name}` combines into accumulators that are not declared around it");
             return self.report.fail("missing-accumulator", message);
         }
-        let message = format_args!("`{name}` has accumulators in a scope that its points are not in");
-        self.report.check(scopes.len() == declared, "accumulator-scope", message);
-        let is_apart = scopes.windows(2).all(|pair| pair[0] != pair[1]);
-        self.report.check(
-            is_apart,
-            "accumulator-scope",
-            format_args!("`{name}` has two accumulators in a scope"),
-        );
         let is_mergeable = scopes.len() < 2
             || !nest
                 .body
@@ -80,7 +87,7 @@ impl Verifier<'_> {
                 .any(|inst| matches!(inst.op, InstOp::ArgReduce { .. } | InstOp::Scan { .. }));
         let message = format_args!("`{name}`: positions and scans cannot be merged");
         self.report.check(is_mergeable, "merge-kind", message);
-        if !is_apart || !is_mergeable {
+        if !is_mergeable {
             return;
         }
         // Who combines into the accumulators of each scope, and who reads them.
@@ -96,8 +103,14 @@ impl Verifier<'_> {
             expected.push((scope, [into, reader]));
         }
         let found = self.report.diags.len();
-        for place in self.accumulating[stmt].iter().chain(&self.placed[stmt]).cloned().collect::<Vec<_>>() {
-            let is_expected = place.scope.is_some_and(|scope| {
+        let places = self.accumulating[stmt].iter().chain(&self.placed[stmt]);
+        let places = places.filter(|place| !place.excludes(user)).cloned();
+        let places: Vec<(Place, Option<Scope>)> = places
+            .map(|place| (self.scope(stmt, &place), place))
+            .map(|(scope, place)| (place, scope))
+            .collect();
+        for (place, scope) in &places {
+            let is_expected = scope.is_some_and(|scope| {
                 expected
                     .iter()
                     .flat_map(|pair| pair.1)
@@ -115,21 +128,21 @@ impl Verifier<'_> {
         }
         let mut missing = Vec::new();
         for (scope, [first, second]) in expected {
-            let find = |(part, scope): (Part, Scope)| {
-                let mut places = self.accumulating[stmt].iter().chain(&self.placed[stmt]);
-                places.find(|place| place.part == part && place.scope == Some(scope)).cloned()
+            let find = |(part, scope): (Part, Scope)| -> Vec<&Place> {
+                let there = places.iter().filter(|(place, in_)| place.part == part && *in_ == Some(scope));
+                there.map(|(place, _)| place).collect()
             };
-            match (find(first), find(second)) {
-                (Some(one), Some(other)) => {
-                    self.follows(nest, (&one, &other), scope, user);
+            let (ones, others) = (find(first), find(second));
+            missing.extend(ones.is_empty().then_some(first));
+            missing.extend(others.is_empty().then_some(second));
+            for &other in &others {
+                for &one in ones.iter().filter(|one| !one.excludes(other)) {
+                    self.follows(nest, (one, other), scope, user);
                     self.sites.note(&self.report.diags, other.site());
-                }
-                (one, other) => {
-                    missing.extend(one.is_none().then_some(first));
-                    missing.extend(other.is_none().then_some(second));
                 }
             }
         }
+        missing.sort_by_key(|(part, scope)| (scope.loops, *part));
         missing.dedup();
         for (part, _) in missing {
             let message = format_args!("{} runs nowhere in its scope", Named(name, part));

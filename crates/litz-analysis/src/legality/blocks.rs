@@ -28,7 +28,7 @@ impl Verifier<'_> {
         self.report.check(!scans, "block-store", message);
         let Some(data) = self.loops.bufs.get(buf) else { return };
         let is_local = match &self.schedule.steps[step] {
-            Step::Kernel(plan) => plan.locals.iter().any(|local| local.buffer() == Some(&data.name)),
+            Step::Kernel(plan) => plan.has_local(&data.name),
             Step::Extern { .. } => false,
         };
         let message =
@@ -40,8 +40,6 @@ impl Verifier<'_> {
             Some(
                 LoopKind::Unroll
                 | LoopKind::Vector { .. }
-                | LoopKind::Tile
-                | LoopKind::TileVector { .. }
                 | LoopKind::Thread
                 | LoopKind::Warp
                 | LoopKind::Mma,
@@ -54,7 +52,9 @@ impl Verifier<'_> {
         };
         let is_fixed = self.path.iter().all(|around| !width.has_sym(around.axis.var));
         let blocks = loop_.axis.extent;
-        let is_covered = is_fixed && self.loops.facts.known(&Rel::le(data.span(), width * blocks)).is_yes();
+        let is_covered = is_fixed
+            && self.sides.is_empty()
+            && self.loops.facts.known(&Rel::le(data.span(), width * blocks)).is_yes();
         let message =
             format_args!("`{name}`: {blocks} blocks of {width} elements may not cover `{}`", data.name);
         self.report.check(is_covered, "block-coverage", message);

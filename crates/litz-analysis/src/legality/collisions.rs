@@ -1,6 +1,6 @@
 //! Checks that points which may store to one element, and those of a scan, take turns in the order of the program.
 //!
-//! Along the colliding axes of a nest, loops run in order: `for` or `unroll`, never lanes, tiles or the grid. Those of an
+//! Along the colliding axes of a nest, loops run in order: `for` or `unroll`, never lanes or the grid. Those of an
 //! axis stand outside of those of the next one, and of two loops along one axis the outer takes the longer steps, so
 //! that points which differ along colliding axes alone run in row-major order of these.
 
@@ -133,14 +133,7 @@ fn without_order(around: &Around) -> Option<&'static str> {
     match around.kind {
         Some(LoopKind::For | LoopKind::Unroll) => None,
         None => Some("grid axis"),
-        Some(
-            LoopKind::Vector { .. }
-            | LoopKind::Tile
-            | LoopKind::TileVector { .. }
-            | LoopKind::Thread
-            | LoopKind::Warp
-            | LoopKind::Mma,
-        ) => Some("loop"),
+        Some(LoopKind::Vector { .. } | LoopKind::Thread | LoopKind::Warp | LoopKind::Mma) => Some("loop"),
     }
 }
 

@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 use crate::apart::without_remainders;
+use crate::inside::{end_of, longest};
 use litz_ir::loops::Axis;
 
 /// Iterations that are looked at to see which of several digits is the higher one.
@@ -65,7 +66,7 @@ impl<'a> Coverage<'a> {
         let (ones, mut loops): (Vec<Axis>, Vec<Axis>) = around.partition(is_one);
         let ones = ones.into_iter().map(|axis| axis.var).collect();
         let coverage = Coverage { facts, loops: Vec::new(), ones };
-        loops.iter_mut().for_each(|axis| axis.extent = coverage.without_ones(axis.extent));
+        loops.iter_mut().for_each(|axis| axis.extent = coverage.without_ones(end_of(axis.extent)));
         Some(Coverage { loops, ..coverage })
     }
 
@@ -102,7 +103,11 @@ impl<'a> Coverage<'a> {
             return true;
         }
         let mut facts = self.facts.clone();
-        self.loops.iter().for_each(|axis| facts.to_mut().declare_index(axis.var, axis.extent));
+        for axis in &self.loops {
+            // The variable of a loop of one iteration would go, and with it that the loop may have none.
+            let most = Some(longest(axis.extent)).filter(|most| !most.is_one()).unwrap_or(axis.extent);
+            facts.to_mut().declare_index(axis.var, most);
+        }
         let mut order = bound.to_vec();
         self.is_number(&facts, &order)
             || {
@@ -118,7 +123,7 @@ impl<'a> Coverage<'a> {
     /// After how many iterations of the loops a value is no longer 0, by hints: the higher a digit, the later.
     fn first_change(&self, value: Expr) -> usize {
         let sizes: Vec<i64> =
-            self.loops.iter().map(|axis| self.facts.hint(axis.extent).unwrap_or(1).max(1)).collect();
+            self.loops.iter().map(|axis| self.facts.hint(longest(axis.extent)).unwrap_or(1).max(1)).collect();
         let mut point = vec![0; sizes.len()];
         for count in 0..MOST_POINTS {
             let at = |sym: Sym| self.loops.iter().position(|axis| axis.var == sym);
@@ -158,29 +163,31 @@ impl<'a> Coverage<'a> {
         }
         let is_le = |a: Expr, b: Expr| a == b || self.facts.known(&Rel::le(a, b)).is_yes();
         let factors = digits.clone();
-        // The digits so far count from 0 to `end`, or to `early` if the loops that it depends on are among them.
-        let (mut end, mut early): (Expr, Option<Early>) = (Expr::one(), None);
+        // The digits so far count from 0 to `end`, and to those of `early` whose loops are among them at most.
+        let (mut end, mut early): (Expr, Vec<Early>) = (Expr::one(), Vec::new());
         while let Some(at) = digits.iter().position(|&(factor, _)| factor == end) {
             let (factor, axis) = digits.swap_remove(at);
             if !self.varies(axis.extent) {
                 end = end * axis.extent;
-            } else if early.is_some() {
-                return false;
             } else if let Some((full, found)) = self.early(factor, axis, &factors) {
-                (end, early) = (end * full, Some(found));
+                end = end * full;
+                early.push(found);
             } else {
                 return false;
             }
-            let is_due = |early: &mut Early| {
-                early.loops.iter().all(|&var| digits.iter().all(|digit| digit.1.var != var))
-            };
-            match early.take_if(is_due) {
-                Some(early) if is_le(early.end, end) => end = early.end,
-                Some(early) if !is_le(end, early.end) => return false,
-                _ => {}
+            let is_due =
+                |early: &Early| early.loops.iter().all(|&var| digits.iter().all(|digit| digit.1.var != var));
+            let (due, pending): (Vec<Early>, Vec<Early>) = early.into_iter().partition(is_due);
+            early = pending;
+            for Early { end: first, .. } in due {
+                match is_le(first, end) {
+                    true => end = first,
+                    false if is_le(end, first) => {}
+                    false => return false,
+                }
             }
         }
-        digits.is_empty() && early.is_none() && rest.is_zero() && is_le(extent, end)
+        digits.is_empty() && early.is_empty() && rest.is_zero() && is_le(extent, end)
     }
 
     /// Of a digit's loop that ends earlier in some iterations of others: its extent where it does not, and where all of them end.

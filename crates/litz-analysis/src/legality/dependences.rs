@@ -5,8 +5,7 @@
 //! both share it is. What is left to prove is that they never touch an element in different iterations: by the places in
 //! memory that both touch, in terms of the loops around each.
 //!
-//! Two kinds of shared loops need no proof: those of tiles, which are sunk to the leaves, so that a leaf is done with all
-//! points of a tile before the next one begins; and the loop of a region around nests that the region repeats, since
+//! One kind of shared loop needs no proof: that of a region around nests that the region repeats, since
 //! iteration after iteration is what the region asks for.
 
 use std::collections::HashMap;
@@ -16,7 +15,7 @@ use litz_sym::{Expr, Sym};
 use super::{Around, Place, Verifier};
 use super::{example, proofs};
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
-use litz_ir::schedule::{LoopKind, Part};
+use litz_ir::schedule::Part;
 
 /// A load or store of a leaf.
 struct Access<'a, 'p> {
@@ -131,16 +130,12 @@ fn shared(one: &Access, other: &Access, spans: &[Span]) -> Vec<Axis> {
         let counts = |access: &Access, over| access.place.value(over) == Some(Expr::sym(around.axis.var));
         region.is_some_and(|span| counts(one, span.over.var) && counts(other, span.over.var))
     };
-    let is_sunk = |around: &Around| around.kind.is_some_and(LoopKind::is_tile);
     let both = one.place.path.iter().zip(&other.place.path).take_while(|(a, b)| a.number == b.number);
-    both.map(|(around, _)| around)
-        .filter(|around| !is_sunk(around) && !is_of_region(around))
-        .map(|around| around.axis)
-        .collect()
+    both.map(|(around, _)| around).filter(|around| !is_of_region(around)).map(|around| around.axis).collect()
 }
 
 /// For each instruction, the parts of the nest in which a leaf runs it.
-pub(super) fn parts_of(nest: &Nest) -> Vec<Vec<Part>> {
+pub fn parts_of(nest: &Nest) -> Vec<Vec<Part>> {
     if !nest.reduces() {
         return vec![vec![Part::Whole]; nest.body.len()];
     }

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use litz_sym::{Expr, Rel, Sym};
+use litz_sym::{Expr, Rel};
 
 use super::dependences::parts_of;
+use super::problem::Site;
 use super::{Place, Verifier};
 use litz_ir::loops::{Buf, BufKind, Stmt};
-use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, Part, Pool, Step};
+use litz_ir::schedule::{Holds, LocalSpace, Part, Pool, Step};
 use litz_ir::target::Target;
 
 /// A part of a pool.
@@ -22,44 +23,42 @@ struct Piece<'a> {
 }
 
 impl Verifier<'_> {
-    /// Local buffers are of the kernel, or of the loop that they belong to, alone. `loops` are all loops of the kernel.
-    pub(super) fn locals(&mut self, plan: &KernelPlan, step: usize, loops: &HashSet<Sym>) {
-        self.report.unique(plan.locals.iter().filter_map(|local| local.buffer()), "locals");
-        for Local { holds, scope, space } in &plan.locals {
-            let (Holds::Buffer(name) | Holds::Accumulator(name)) = holds;
+    /// Local buffers are of the block that they are declared in alone.
+    pub(super) fn locals(&mut self) {
+        let mut declared: HashSet<(usize, &str)> = HashSet::new();
+        for (number, &(local, step)) in self.locals.clone().iter().enumerate() {
+            let (Holds::Buffer(name) | Holds::Accumulator(name)) = &local.holds;
             let Target::Cpu(_) = self.schedule.target;
             let message =
                 format_args!("`{name}`: the target has no memory that the threads of a block share");
-            self.report.check(*space != LocalSpace::Shared, "wrong-space", message);
-            if let Some(scope) = scope
-                && !loops.contains(scope)
-            {
-                let message = format_args!("`{name}`: `{}` has no loop {scope}", plan.name);
-                self.report.fail("unknown-scope", message);
-                continue;
-            }
-            match holds {
-                Holds::Buffer(_) => match self.bufs.get(&**name) {
-                    Some(&buf) => self.local_uses(buf, *scope, step),
-                    None => {
-                        let message = format_args!("`{}`: there is no buffer `{name}`", plan.name);
-                        self.report.fail("unknown-buffer", message);
+            self.report.check(local.space != LocalSpace::Shared, "wrong-space", message);
+            match local.holds {
+                Holds::Buffer(_) => {
+                    let message = format_args!("the kernel declares `{name}` twice");
+                    self.report.check(declared.insert((step, name)), "duplicate-name", message);
+                    match self.bufs.get(&**name) {
+                        Some(&buf) => self.local_uses(buf, number, step),
+                        None => {
+                            self.report.fail("unknown-buffer", format_args!("there is no buffer `{name}`"));
+                        }
                     }
-                },
+                }
                 Holds::Accumulator(_) => {
                     let nest = self.stmts.get(&**name).map(|&stmt| (stmt, &self.loops.stmts[stmt]));
                     let is_user = nest.is_some_and(|(stmt, nest)| {
                         nest.nests().iter().any(|nest| nest.accumulates())
                             && self.placed[stmt].iter().any(|place| place.step == step)
                     });
-                    let message = format_args!("`{}` runs no nest `{name}` that has accumulators", plan.name);
+                    let message = format_args!("the kernel runs no nest `{name}` that has accumulators");
                     self.report.check(is_user, "unknown-nest", message);
                 }
             }
+            self.sites.note(&self.report.diags, Some(Site { step, within: None }));
         }
     }
 
-    fn local_uses(&mut self, buf: Buf, scope: Option<Sym>, step: usize) {
+    /// Whatever touches a local buffer runs where its declaration of that number is visible.
+    fn local_uses(&mut self, buf: Buf, number: usize, step: usize) {
         let data = &self.loops.bufs[buf];
         let name = &data.name;
         let is_internal = self.loops.is_internal(buf);
@@ -68,23 +67,19 @@ impl Verifier<'_> {
             "local-escapes",
             format_args!("`{name}` is seen outside of the program"),
         );
-        let mut owner = None;
         for &user in self.users.get(&buf).into_iter().flatten() {
             let (stmt, places) = (&self.loops.stmts[user], &self.placed[user]);
             let is_elsewhere = places.iter().any(|place| place.step != step);
             let message =
                 format_args!("`{name}` is local to a kernel, but `{}` runs in another", stmt.name());
             self.report.check(!is_elsewhere, "local-escapes", message);
-            let Some(scope) = scope else { continue };
-            // Several loops may have one variable: it is the first of them that has the buffer.
             let touches = |place: &&Place| place.step == step && touches(stmt, place.part, buf);
-            let is_inside = places.iter().filter(touches).all(|place| {
-                let around = place.path.iter().find(|around| around.axis.var == scope);
-                around.is_some_and(|around| *owner.get_or_insert(around.number) == around.number)
-            });
-            let message =
-                format_args!("`{name}` is local to loop {scope}, but `{}` is outside of it", stmt.name());
-            self.report.check(is_inside, "local-scope", message);
+            let is_visible = |place: &Place| place.visible.iter().any(|declared| declared.number == number);
+            let message = format_args!(
+                "`{name}` is local to the block that declares it, but `{}` is outside of it",
+                stmt.name()
+            );
+            self.report.check(places.iter().filter(touches).all(is_visible), "local-scope", message);
         }
     }
 
@@ -93,7 +88,7 @@ impl Verifier<'_> {
         let mut placed: HashSet<&str> = HashSet::new();
         for step in &self.schedule.steps {
             if let Step::Kernel(plan) = step {
-                placed.extend(plan.locals.iter().filter_map(|local| local.buffer()));
+                placed.extend(plan.locals().into_iter().filter_map(|local| local.buffer()));
             }
         }
         for pool in &self.schedule.pools {

@@ -2,6 +2,7 @@
 
 mod accumulators;
 mod blocks;
+mod branches;
 mod collisions;
 mod coverage;
 mod dependences;
@@ -12,18 +13,20 @@ mod problem;
 mod proofs;
 mod reuse;
 
+pub use dependences::parts_of;
 pub use problem::{Problem, Site, Within};
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
-use litz_sym::{Expr, Sym};
+use litz_sym::{Expr, Rel, Sym};
 
-use accumulators::Scope;
+use crate::inside::longest;
 use litz_ir::diag::Diags;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
-use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Schedule, Step, Tree};
+use litz_ir::schedule::{KernelPlan, Leaf, Local, LoopKind, Part, Schedule, Step, Tree};
 use litz_ir::target::Target;
 use litz_ir::text::schedule::Positions;
 use litz_ir::verify::Report;
@@ -32,15 +35,16 @@ use proofs::Proofs;
 
 /// What is wrong with a schedule of `loops`, a program that verifies.
 ///
-/// Loops are proved to take each point of a nest once, see `coverage.rs`. The last part of a statement that writes a buffer comes before the first part of a later one that uses it in the text, and
+/// Loops are proved to take each point of a nest once, see `coverage.rs`, and those of the two bodies of an `if` together, see
+/// `branches.rs`. The last part of a statement that writes a buffer comes before the first part of a later one that uses it in the text, and
 /// in the iterations of loops that both share it is proved to come first as well, see `dependences.rs`.
 ///
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
 /// `zero-lanes`, `wrong-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
-/// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `repeated-leaf`,
+/// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `unmasked-point`, `repeated-leaf`,
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
-/// `shared-reduction`, `tile-remainder`, `region-order`, `load-order`,
-/// `unknown-buffer`, `local-escapes`, `unknown-scope`, `local-scope`, `wrong-space`, `placed-twice`, `pool-memory`, `pool-overflow`,
+/// `shared-reduction`, `region-order`, `load-order`,
+/// `unknown-buffer`, `local-escapes`, `local-scope`, `wrong-space`, `placed-twice`, `pool-memory`, `pool-overflow`,
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `unordered-scan`,
 /// `block-store`, `block-coverage`, `pool-life`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
@@ -74,12 +78,16 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         bufs,
         users,
         path: Vec::new(),
+        sides: Vec::new(),
+        visible: Vec::new(),
+        locals: Vec::new(),
         loops_seen: 0,
         leaves_seen: 0,
+        bound: Vec::new(),
+        branches_seen: 0,
         has_wrong_loops: false,
         accumulating: placed.clone(),
         placed,
-        plan: None,
         count: 0,
         proofs: RefCell::default(),
     };
@@ -106,12 +114,36 @@ struct Place {
     part: Part,
     /// The loops around, outermost first.
     path: Vec<Around>,
+    /// The bodies of `if`s around, outermost first.
+    sides: Vec<Side>,
     /// The value of each axis.
     bind: Vec<(Sym, Expr)>,
     /// It stores to one block of its buffer at a time.
     is_block: bool,
-    /// That of the accumulators that it touches, if any are declared around it.
-    scope: Option<Scope>,
+    /// The memories that are declared around, outermost first.
+    visible: Rc<[Declared]>,
+}
+
+/// One of the two bodies of an `if`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Side {
+    /// Position of the `if` among all, in the order of the text.
+    number: usize,
+    /// How many of the loops around the place are around the `if`.
+    loops: usize,
+    /// What holds in the body.
+    cond: Rel,
+    /// It is the body for where the condition of the `if` does not hold.
+    is_other: bool,
+}
+
+/// Memory of a kernel that is declared around a place.
+#[derive(Clone, Copy)]
+struct Declared {
+    /// Position among all, in the order of the text.
+    number: usize,
+    /// How many of the loops around the place are around the declaration.
+    loops: usize,
 }
 
 /// A loop around a place.
@@ -132,6 +164,13 @@ impl Place {
     fn value(&self, axis: Sym) -> Option<Expr> {
         self.bind.iter().find(|bind| bind.0 == axis).map(|bind| bind.1)
     }
+
+    /// Whether another place is in the other body of an `if` around this one: in one iteration of the loops around that, only
+    /// one of them runs.
+    fn excludes(&self, other: &Place) -> bool {
+        let pairs = self.sides.iter().zip(&other.sides).take_while(|(a, b)| a.number == b.number);
+        pairs.into_iter().any(|(a, b)| a.is_other != b.is_other)
+    }
 }
 
 struct Verifier<'a> {
@@ -145,18 +184,26 @@ struct Verifier<'a> {
     users: HashMap<Buf, Vec<usize>>,
     /// The loops around, outermost first.
     path: Vec<Around>,
+    /// The bodies of `if`s around, outermost first.
+    sides: Vec<Side>,
+    /// The memories that are declared around, outermost first.
+    visible: Vec<Declared>,
+    /// All memories of kernels that were declared so far, with the position of the step.
+    locals: Vec<(&'a Local, usize)>,
     /// How many loops there were so far.
     loops_seen: usize,
     /// How many leaves there were so far.
     leaves_seen: usize,
+    /// For each of them, whether it gives each axis of its nest a value.
+    bound: Vec<bool>,
+    /// How many `if`s there were so far.
+    branches_seen: usize,
     /// A loop of the kernel was reported: what its iterations are, nobody knows.
     has_wrong_loops: bool,
     /// Where instructions of each statement of the program run.
     placed: Vec<Vec<Place>>,
     /// Where the accumulators of each are initialized and merged.
     accumulating: Vec<Vec<Place>>,
-    /// The kernel that is looked at.
-    plan: Option<&'a KernelPlan>,
     count: usize,
     proofs: RefCell<Proofs<'a>>,
 }
@@ -173,24 +220,18 @@ impl<'a> Verifier<'a> {
         self.report.unique(names, "kernels");
         self.report.unique(schedule.pools.iter().map(|pool| &*pool.name), "pools");
         let mut is_loading = true;
-        let mut kernels = Vec::new();
         for (at, step) in schedule.steps.iter().enumerate() {
             let message = format_args!("`{}` runs at load, but an earlier step does not", step.name());
             self.report.check(is_loading || !step.at_load(), "load-order", message);
             is_loading &= step.at_load();
             match step {
-                Step::Kernel(plan) => {
-                    let loops = self.kernel(plan, at);
-                    kernels.push((plan, at, loops));
-                }
+                Step::Kernel(plan) => self.kernel(plan, at),
                 Step::Extern { name, .. } => self.call(name, at),
             }
             self.note(Some(Site { step: at, within: None }));
         }
-        for (plan, step, loops) in kernels {
-            self.locals(plan, step, &loops);
-            self.note(Some(Site { step, within: None }));
-        }
+        self.locals();
+        self.divided_points();
         self.completeness();
         self.reductions();
         self.accumulators();
@@ -210,7 +251,8 @@ impl<'a> Verifier<'a> {
             let message = format_args!("`{name}` is no extern statement of @{}", self.loops.name);
             return self.report.fail("unknown-statement", message);
         };
-        let whole = Leaf { nest: name.to_owned(), part: Part::Whole, bind: Vec::new(), block: None };
+        let whole =
+            Leaf { nest: name.to_owned(), part: Part::Whole, bind: Vec::new(), masked: false, block: None };
         self.place(stmt, (step, None), &whole);
     }
 
@@ -222,31 +264,35 @@ impl<'a> Verifier<'a> {
     /// `number` is that of the leaf among all of the schedule.
     fn place(&mut self, stmt: usize, (step, number): (usize, Option<usize>), leaf: &Leaf) {
         let Leaf { part, block, .. } = *leaf;
-        let name = self.loops.stmts[stmt].name();
-        let scope = self.scope_of(name);
-        let places = match part.runs_instructions() {
-            true => &mut self.placed[stmt],
-            false => &mut self.accumulating[stmt],
+        let place = Place {
+            at: self.count,
+            step,
+            leaf: number,
+            part,
+            path: self.path.clone(),
+            sides: self.sides.clone(),
+            bind: leaf.bind.clone(),
+            is_block: block.is_some(),
+            visible: self.visible.as_slice().into(),
         };
+        let depth = |place: &Place| self.scopes(stmt, place).len();
+        let places = if part.runs_instructions() { &self.placed[stmt] } else { &self.accumulating[stmt] };
         // Accumulators are initialized and merged once in each of their scopes.
-        let is_again =
-            |place: &Place| place.part == part && (part.runs_instructions() || place.scope == scope);
+        let is_again = |other: &Place| {
+            other.part == part
+                && (part.runs_instructions() || depth(other) == depth(&place))
+                && !other.excludes(&place)
+        };
         let is_first = !places.iter().any(is_again);
-        let (path, bind) = (self.path.clone(), leaf.bind.clone());
-        let is_block = block.is_some();
-        places.push(Place { at: self.count, step, leaf: number, part, path, bind, is_block, scope });
-        self.report.check(is_first, "duplicate-leaf", format_args!("`{name}` runs twice"));
+        let places =
+            if part.runs_instructions() { &mut self.placed[stmt] } else { &mut self.accumulating[stmt] };
+        places.push(place);
+        let message = format_args!("`{}` runs twice", self.loops.stmts[stmt].name());
+        self.report.check(is_first, "duplicate-leaf", message);
         self.count += 1;
     }
 
-    /// The innermost scope around of accumulators of the nest of that name.
-    fn scope_of(&self, nest: &str) -> Option<Scope> {
-        self.plan.and_then(|plan| accumulators::scopes(plan, nest, &self.path).pop())
-    }
-
-    /// Returns the variables of all loops.
-    fn kernel(&mut self, plan: &'a KernelPlan, step: usize) -> HashSet<Sym> {
-        self.plan = Some(plan);
+    fn kernel(&mut self, plan: &'a KernelPlan, step: usize) {
         let message = format_args!("`{}`: a thread takes at least one grid point at a time", plan.name);
         self.report.check(plan.grain > 0, "zero-grain", message);
         let before = self.report.diags.len();
@@ -260,14 +306,16 @@ impl<'a> Verifier<'a> {
         }
         self.has_wrong_loops = self.report.diags.len() > before;
         self.note(Some(Site { step, within: None }));
-        let mut loops: HashSet<Sym> = plan.grid.iter().map(|axis| axis.var).collect();
-        for tree in &plan.body {
-            self.tree(tree, step, &mut loops);
-        }
+        self.block_of(&plan.body, step);
         self.path.clear();
-        self.plan = None;
         self.report.leave(mark);
-        loops
+    }
+
+    /// Trees that run in order.
+    fn block_of(&mut self, trees: &'a [Tree], step: usize) {
+        let visible = self.visible.len();
+        trees.iter().for_each(|tree| self.tree(tree, step));
+        self.visible.truncate(visible);
     }
 
     fn step_into(&mut self, kind: Option<LoopKind>, axis: Axis) {
@@ -275,15 +323,20 @@ impl<'a> Verifier<'a> {
         self.loops_seen += 1;
     }
 
-    /// `loops` gathers the variables of all loops.
-    fn tree(&mut self, tree: &Tree, step: usize, loops: &mut HashSet<Sym>) {
+    fn tree(&mut self, tree: &'a Tree, step: usize) {
         let (kind, axis, body) = match tree {
             Tree::Leaf(leaf) => {
                 let number = self.leaves_seen;
                 self.leaves_seen += 1;
+                self.bound.push(false);
                 self.leaf(leaf, (step, number));
                 return self.note(Some(Site { step, within: Some(Within::Leaf(number)) }));
             }
+            Tree::Local(local) => {
+                self.visible.push(Declared { number: self.locals.len(), loops: self.path.len() });
+                return self.locals.push((local, step));
+            }
+            Tree::If { cond, then, other } => return self.either(*cond, [then, other], step),
             Tree::Loop { kind, axis, body } => (kind, axis, body),
         };
         let before = self.report.diags.len();
@@ -291,9 +344,10 @@ impl<'a> Verifier<'a> {
         let is_constant = axis.extent.as_int().is_some();
         let (fits, is_wide) = match kind {
             LoopKind::For | LoopKind::Thread | LoopKind::Warp => (true, true),
-            LoopKind::Unroll | LoopKind::Tile | LoopKind::Mma => (is_constant, true),
+            LoopKind::Unroll => (is_constant, true),
+            // Of what an instruction takes together, the last may be fewer.
+            LoopKind::Mma => (longest(axis.extent).as_int().is_some(), true),
             LoopKind::Vector { lanes, copies } => (true, *lanes > 0 && *copies > 0),
-            LoopKind::TileVector { lanes } => (is_constant, *lanes > 0),
         };
         let message = format_args!("loop {}: expected a constant extent, found {}", axis.var, axis.extent);
         self.report.check(fits, "symbolic-unroll", message);
@@ -303,26 +357,34 @@ impl<'a> Verifier<'a> {
         let mark = self.report.enter();
         self.report.declare(axis.var);
         self.has_wrong_loops |= self.report.diags.len() > before;
-        loops.insert(axis.var);
         self.note(Some(Site { step, within: Some(Within::Loop(self.loops_seen)) }));
         self.step_into(Some(*kind), *axis);
-        for tree in body {
-            self.tree(tree, step, loops);
-        }
+        self.block_of(body, step);
         self.path.pop();
         self.report.leave(mark);
+    }
+
+    /// The bodies of an `if`.
+    fn either(&mut self, cond: Rel, bodies: [&'a [Tree]; 2], step: usize) {
+        for side in [cond.lhs, cond.rhs] {
+            self.report.expr(side, format_args!("condition {cond}"));
+        }
+        self.note(Some(Site { step, within: None }));
+        let number = self.branches_seen;
+        self.branches_seen += 1;
+        for (body, is_other) in bodies.into_iter().zip([false, true]) {
+            let cond = if is_other { cond.negate() } else { cond };
+            self.sides.push(Side { number, loops: self.path.len(), cond, is_other });
+            self.block_of(body, step);
+            self.sides.pop();
+        }
     }
 
     /// Vectors are of a power of two of elements, and at most as long as the target's would be of bytes.
     fn lanes(&mut self, kind: LoopKind, var: Sym) {
         let lanes = match kind {
-            LoopKind::Vector { lanes, .. } | LoopKind::TileVector { lanes } => lanes,
-            LoopKind::For
-            | LoopKind::Unroll
-            | LoopKind::Tile
-            | LoopKind::Thread
-            | LoopKind::Warp
-            | LoopKind::Mma => return,
+            LoopKind::Vector { lanes, .. } => lanes,
+            LoopKind::For | LoopKind::Unroll | LoopKind::Thread | LoopKind::Warp | LoopKind::Mma => return,
         };
         let Target::Cpu(cpu) = self.schedule.target;
         let most = cpu.isa.vector_bytes();
@@ -352,7 +414,7 @@ impl<'a> Verifier<'a> {
         };
         self.report.check(fits, "wrong-part", message);
         self.place(stmt, (step, Some(number)), leaf);
-        self.bindings(leaf, nest);
+        self.bound[number] = self.bindings(leaf, nest, stmt);
         if let Some(block) = leaf.block {
             self.block(block, leaf, nest, step);
         }
@@ -391,7 +453,9 @@ impl<'a> Verifier<'a> {
                 "split-nest",
                 format_args!("the parts of `{name}` are in two kernels"),
             );
-            let in_order = places.windows(2).all(|pair| pair[0].part <= pair[1].part);
+            let in_order = places.iter().enumerate().all(|(at, place)| {
+                places[at + 1..].iter().all(|later| place.part <= later.part || place.excludes(later))
+            });
             self.report.check(
                 in_order,
                 "statement-order",
@@ -429,19 +493,19 @@ impl<'a> Verifier<'a> {
     }
 
     fn ordered(&mut self, first: usize, second: usize, buf: Buf) {
-        let last = self.placed[first].iter().map(|place| place.at).max();
-        let next = self.placed[second].iter().map(|place| place.at).min();
-        if let (Some(last), Some(next)) = (last, next)
-            && last > next
-        {
+        let is_late = |place: &&Place| {
+            let earlier = self.placed[first].iter();
+            earlier.into_iter().any(|other| other.at > place.at && !other.excludes(place))
+        };
+        if let Some(early) = self.placed[second].iter().find(is_late) {
+            let site = early.site();
             let (first_name, second_name) = (self.loops.stmts[first].name(), self.loops.stmts[second].name());
             let buf = &self.loops.bufs[buf].name;
             let message = format_args!(
                 "`{second_name}` runs before `{first_name}`, which comes first for buffer `{buf}`"
             );
             self.report.fail("statement-order", message);
-            let early = self.placed[second].iter().min_by_key(|place| place.at);
-            self.sites.note(&self.report.diags, early.and_then(Place::site));
+            self.sites.note(&self.report.diags, site);
         }
     }
 

@@ -1,5 +1,4 @@
-//! Checks the points that parts of nests take in their loops: each of its own once, running values by one thread, tiles
-//! together.
+//! Checks the points that parts of nests take in their loops: each of its own once, running values by one thread.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,20 +6,18 @@ use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 use super::coverage::{Bound, Coverage};
 use super::{Around, Place, Verifier};
+use crate::inside::is_inside;
 use litz_ir::loops::{Axis, Nest, Stmt};
-use litz_ir::schedule::{Leaf, LoopKind, Part};
+use litz_ir::schedule::{Leaf, Part};
 use litz_ir::verify::Report;
 
 impl Verifier<'_> {
-    /// Every axis of the nest has a value, which takes each of its own once.
-    pub(super) fn bindings(&mut self, leaf: &Leaf, nest: &Nest) {
+    /// Checks that a leaf, the last one that was placed, gives every axis of the nest a value, which takes each of its own
+    /// once: in the bodies of an `if` that is for [`Verifier::divided_points`] to check, where it is true that they have values.
+    pub(super) fn bindings(&mut self, leaf: &Leaf, nest: &Nest, stmt: usize) -> bool {
         let name = &leaf.nest;
         let before = self.report.diags.len();
-        let taken: Vec<&Axis> = match leaf.part {
-            Part::Whole | Part::Update => nest.all_axes().collect(),
-            Part::Final => nest.axes.iter().collect(),
-            Part::Init | Part::Merge => nest.kept_apart().collect(),
-        };
+        let taken = taken(nest, leaf.part);
         let axes: HashMap<Sym, Expr> = taken.iter().map(|axis| (axis.var, axis.extent)).collect();
         let mut bound = HashSet::new();
         for &(axis, value) in &leaf.bind {
@@ -36,17 +33,27 @@ impl Verifier<'_> {
         for axis in taken.iter().filter(|axis| !bound.contains(&axis.var)) {
             self.report.fail("unbound-axis", format_args!("`{name}` does not say what axis {} is", axis.var));
         }
-        if self.report.diags.len() == before && !self.has_wrong_loops {
-            self.coverage(leaf, nest, &axes);
+        let is_bound = self.report.diags.len() == before && !self.has_wrong_loops;
+        if is_bound {
+            let path: Vec<Axis> = self.path.iter().map(|around| around.axis).collect();
+            if self.sides.is_empty() {
+                self.coverage(nest, leaf.part, &leaf.bind, &path);
+            }
+            if !leaf.masked {
+                self.insides(leaf, &axes, path);
+            }
         }
         if self.report.diags.len() > before {
             // What follows asks which loops the axes depend on; that was wrong already.
-            return;
+            return false;
         }
         // In each iteration of their scope there are other accumulators to initialize, and to merge.
         let repeats = match leaf.part {
             Part::Whole | Part::Update | Part::Final => 0,
-            Part::Init | Part::Merge => self.scope_of(name).map_or(0, |scope| scope.loops),
+            Part::Init | Part::Merge => {
+                let place = self.accumulating[stmt].last().and_then(|place| self.scope(stmt, place));
+                place.map_or(0, |scope| scope.loops)
+            }
         };
         for Around { axis, .. } in &self.path[repeats..] {
             let users: Vec<Expr> =
@@ -61,19 +68,54 @@ impl Verifier<'_> {
                 self.report.fail("repeated-leaf", message);
             }
         }
+        is_bound
+    }
+
+    /// Reports values that may be past the end of their axis, of a leaf that is not masked in loops `path`.
+    fn insides(&mut self, leaf: &Leaf, axes: &HashMap<Sym, Expr>, path: Vec<Axis>) {
+        let extent = |axis: Sym| axes.get(&axis).copied();
+        let bound = leaf.bind.iter().filter_map(|&(axis, value)| Some((value, extent(axis)?)));
+        let is_loop = |(value, extent): (Expr, Expr), around: &Axis| {
+            value == Expr::sym(around.var) && extent == around.extent
+        };
+        let open: Vec<(Expr, Expr)> =
+            bound.filter(|&bound| !path.iter().any(|around| is_loop(bound, around))).collect();
+        let conds: Vec<Rel> = self.sides.iter().map(|side| side.cond).collect();
+        let question = (open, path, conds);
+        if question.0.is_empty() || self.proofs.get_mut().is_inside(&question) {
+            return;
+        }
+        let (open, path, conds) = &question;
+        let mut facts = self.loops.facts.clone();
+        path.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        // What never runs is past no end.
+        if !conds.iter().all(|cond| facts.assume(*cond)) {
+            return;
+        }
+        let is_past = |&&(value, extent): &&(Expr, Expr)| !is_inside(value, extent, &facts);
+        match open.iter().find(is_past) {
+            None => self.proofs.get_mut().put_inside(question),
+            Some((value, extent)) => {
+                let message = format_args!(
+                    "`{}`: {value} may be past the end of an axis of {extent} points, but the leaf is not masked",
+                    leaf.nest
+                );
+                self.report.fail("unmasked-point", message);
+            }
+        }
     }
 
     /// A loop as long as the axis of the nest that it counts, where all that it leaves out is idle.
     ///
     /// In `for jb in min(8, ceildiv(16*io + 16, 64)) { tile ii in 16 { .. } }` iterations of a nest that is idle where
     /// `16*io + ii < 64*jb` may be missing: those of an extent of 8 do not exist, those of the other are past the end of the rows.
-    fn with_idle(&self, axis: Axis, leaf: &Leaf, nest: &Nest) -> Axis {
+    fn with_idle(&self, axis: Axis, path: &[Axis], bind: &[(Sym, Expr)], nest: &Nest) -> Axis {
         let Some(idle) = nest.idle else { return axis };
-        let is_counted = |own: &&Axis| leaf.bind.iter().any(|bind| *bind == (own.var, Expr::sym(axis.var)));
+        let is_counted = |own: &&Axis| bind.contains(&(own.var, Expr::sym(axis.var)));
         let Some(counted) = nest.axes.iter().find(is_counted) else { return axis };
         let mut facts = self.loops.facts.clone();
-        let others = self.path.iter().filter(|around| around.axis.var != axis.var);
-        others.for_each(|around| facts.declare_index(around.axis.var, around.axis.extent));
+        let others = path.iter().filter(|around| around.var != axis.var);
+        others.for_each(|around| facts.declare_index(around.var, around.extent));
         let mut ends = vec![axis.extent];
         while let Some(at) = ends.iter().position(|end| matches!(end.kind(), Kind::Min(..))) {
             if let Kind::Min(a, b) = ends.swap_remove(at).kind() {
@@ -84,7 +126,7 @@ impl Verifier<'_> {
         let is_idle = |end: Expr| {
             let value = |sym: Sym| match sym == counted.var {
                 true => Some(end),
-                false => leaf.bind.iter().find(|bind| bind.0 == sym).map(|bind| bind.1),
+                false => bind.iter().find(|bind| bind.0 == sym).map(|bind| bind.1),
             };
             facts.proves(&idle.subst(&value))
         };
@@ -92,26 +134,32 @@ impl Verifier<'_> {
         if are_idle { Axis { extent: counted.extent, ..axis } } else { axis }
     }
 
-    /// Reports axes whose points are not known to be each taken once, of a leaf that gives all of them a value.
-    fn coverage(&mut self, leaf: &Leaf, nest: &Nest, axes: &HashMap<Sym, Expr>) {
-        let values = leaf.bind.iter().filter_map(|bind| Some((bind.1, *axes.get(&bind.0)?)));
-        let loops: Vec<Axis> =
-            self.path.iter().map(|around| self.with_idle(around.axis, leaf, nest)).collect();
+    /// Reports axes whose points are not known to be each taken once, of a leaf that gives all of them a value in loops `path`.
+    pub(super) fn coverage(&mut self, nest: &Nest, part: Part, bind: &[(Sym, Expr)], path: &[Axis]) {
+        let axes: HashMap<Sym, Expr> = taken(nest, part).iter().map(|axis| (axis.var, axis.extent)).collect();
+        let values = bind.iter().filter_map(|bind| Some((bind.1, *axes.get(&bind.0)?)));
+        let loops: Vec<Axis> = path.iter().map(|axis| self.with_idle(*axis, path, bind, nest)).collect();
         let bindings = (values.collect(), loops.clone());
         let before = self.report.diags.len();
         if !self.proofs.get_mut().is_covered(&bindings) {
-            self.coverage_of(leaf, nest, axes, loops);
+            self.coverage_of(nest, bind, &axes, loops);
             if self.report.diags.len() == before {
                 self.proofs.get_mut().cover(bindings);
             }
         }
     }
 
-    fn coverage_of(&mut self, leaf: &Leaf, nest: &Nest, axes: &HashMap<Sym, Expr>, around: Vec<Axis>) {
+    fn coverage_of(
+        &mut self,
+        nest: &Nest,
+        bind: &[(Sym, Expr)],
+        axes: &HashMap<Sym, Expr>,
+        around: Vec<Axis>,
+    ) {
         // Where nothing is reduced, accumulators still belong to the points of the other axes.
         let is_empty = nest.reduces() && nest.reduced.iter().any(|axis| axis.extent.is_zero());
         let is_taken = |axis: Sym| !is_empty || nest.axes.iter().any(|own| own.var == axis);
-        let taken = || leaf.bind.iter().filter(|bind| is_taken(bind.0));
+        let taken = || bind.iter().filter(|bind| is_taken(bind.0));
         let extents = taken().filter_map(|bind| axes.get(&bind.0).copied());
         let Some(coverage) = Coverage::new(&self.loops.facts, extents, around.into_iter()) else { return };
         let bound = taken().filter_map(|&(axis, value)| Some((axis, *axes.get(&axis)?, value)));
@@ -127,7 +175,7 @@ impl Verifier<'_> {
                 } else {
                     "do not take each point of their axes"
                 };
-                let message = format_args!("`{}`: {} {what} once", leaf.nest, values.join(", "));
+                let message = format_args!("`{}`: {} {what} once", nest.name, values.join(", "));
                 self.report.fail("axis-coverage", message);
             }
         }
@@ -138,11 +186,19 @@ impl Verifier<'_> {
         for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
             let Stmt::Nest(nest) = stmt else { continue };
             for place in places {
-                tile_remainders(&mut self.report, &self.loops.facts, nest, place);
                 shared_reductions(&mut self.report, &self.loops.facts, nest, place);
                 self.sites.note(&self.report.diags, place.site());
             }
         }
+    }
+}
+
+/// The axes whose points a part of a nest takes.
+fn taken(nest: &Nest, part: Part) -> Vec<&Axis> {
+    match part {
+        Part::Whole | Part::Update => nest.all_axes().collect(),
+        Part::Final => nest.axes.iter().collect(),
+        Part::Init | Part::Merge => nest.kept_apart().collect(),
     }
 }
 
@@ -164,26 +220,5 @@ fn shared_reductions(report: &mut Report, facts: &Facts, nest: &Nest, place: &Pl
             let message = format_args!("`{}`: {axis} runs along grid axis {}", nest.name, around.axis.var);
             report.fail("shared-reduction", message);
         }
-    }
-}
-
-/// Points of a tile are in flight together: an inner loop along the same reduced axis ends at the same point for all of
-/// them. (Outer points past the end are masked.)
-fn tile_remainders(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place) {
-    let is_tile =
-        |around: &&Around| matches!(around.kind, Some(LoopKind::Tile | LoopKind::TileVector { .. }));
-    for axis in nest.reduced.iter().filter(|_| place.part == Part::Update) {
-        let Some(value) = place.value(axis.var) else { continue };
-        let used: Vec<&Around> = place.path.iter().filter(|around| value.has_sym(around.axis.var)).collect();
-        let Some((_, outer)) = used.split_last() else { continue };
-        let Some(tile) = outer.iter().copied().find(is_tile) else { continue };
-        let mut facts = facts.clone();
-        used.iter().for_each(|around| facts.declare_index(around.axis.var, around.axis.extent));
-        let is_within = facts.known(&Rel::lt(value, axis.extent)).is_yes();
-        let message = format_args!(
-            "`{}`: {} = {value} may leave its axis, at different points of tile {}",
-            nest.name, axis.var, tile.axis.var
-        );
-        report.check(is_within, "tile-remainder", message);
     }
 }

@@ -10,6 +10,7 @@ use litz_sym::{Expr, Rel, Sym};
 
 use super::Place;
 use crate::apart::{Touch, Visit};
+use crate::inside::longest;
 
 /// A load or store of a leaf.
 #[derive(Clone, Copy)]
@@ -39,21 +40,28 @@ type Number = usize;
 /// Axes with values and extents, and the loops around.
 type Bindings = (Vec<(Expr, Expr)>, Vec<Axis>);
 
+/// Values with extents, the loops around, and what holds there.
+type Insides = (Vec<(Expr, Expr)>, Vec<Axis>, Vec<Rel>);
+
 /// Answers to questions.
 #[derive(Default)]
 pub(super) struct Proofs<'a> {
     numbers: HashMap<Question<'a>, Number>,
-    /// Of places, by their positions; None where the loops have no points.
-    visits: HashMap<usize, Option<Visit<'a>>>,
+    /// Of places, by their positions, in such loops; None where these have no points.
+    visits: HashMap<(usize, Vec<Axis>), Option<Visit<'a>>>,
     /// What each access touches; None where it never happens.
     touches: Vec<Option<Touch<'a>>>,
     apart: HashMap<(Number, Number, Vec<Axis>), bool>,
     /// Those that take each point once.
     covered: HashSet<Bindings>,
+    /// Those that are inside.
+    inside: HashSet<Insides>,
 }
 
 impl<'a> Proofs<'a> {
     /// Whether two accesses only touch one place where the variables of the `shared` loops are equal; see [`Touch::is_apart`].
+    ///
+    /// Loops that end early are taken as long as the others first. What is equal in form is told apart sooner.
     pub(super) fn are_apart(
         &mut self,
         loops: &'a Loops,
@@ -61,7 +69,23 @@ impl<'a> Proofs<'a> {
         one: Access<'a, '_>,
         other: Access<'a, '_>,
     ) -> bool {
-        let [one, other] = [one, other].map(|access| self.number(loops, access));
+        let ends_early = |access: Access| {
+            let around = access.place.path.iter().map(|around| around.axis.extent);
+            around.into_iter().any(|extent| longest(extent) != extent)
+        };
+        self.are_apart_in(loops, shared, [one, other], longest)
+            || (ends_early(one) || ends_early(other))
+                && self.are_apart_in(loops, shared, [one, other], std::convert::identity)
+    }
+
+    fn are_apart_in(
+        &mut self,
+        loops: &'a Loops,
+        shared: &[Axis],
+        accesses: [Access<'a, '_>; 2],
+        extent: fn(Expr) -> Expr,
+    ) -> bool {
+        let [one, other] = accesses.map(|access| self.number(loops, access, extent));
         let touches = &self.touches;
         *self.apart.entry((one, other, shared.to_vec())).or_insert_with(|| {
             // What never happens touches nothing.
@@ -70,24 +94,26 @@ impl<'a> Proofs<'a> {
         })
     }
 
-    fn number(&mut self, loops: &'a Loops, access: Access<'a, '_>) -> Number {
+    fn number(&mut self, loops: &'a Loops, access: Access<'a, '_>, extent: fn(Expr) -> Expr) -> Number {
         let Access { nest, place, at } = access;
         let inst = &nest.body[at].op;
         let (buf, element) = inst.element().expect("invariant: an access is a load or store");
         let guard: &[Rel] = if let InstOp::Load { guard, .. } = inst { guard } else { &[] };
         let data = &loops.bufs[buf];
+        let around = place.path.iter().map(|around| around.axis);
         let question = Question {
             indices: nest.indices().map(|axis| (axis.var, axis.extent, place.value(axis.var))).collect(),
-            around: place.path.iter().map(|around| around.axis).collect(),
+            around: around.map(|axis| Axis { extent: extent(axis.extent), ..axis }).collect(),
             layout: (&data.sizes, &data.strides),
             element,
             guard,
         };
         let (visits, touches) = (&mut self.visits, &mut self.touches);
         *self.numbers.entry(question).or_insert_with_key(|question| {
-            let around = question.around.iter().copied();
             let visit =
-                visits.entry(place.at).or_insert_with(|| Visit::new(loops, nest, &place.bind, around));
+                visits.entry((place.at, question.around.clone())).or_insert_with_key(|(_, around)| {
+                    Visit::new(loops, nest, &place.bind, around.iter().copied(), std::iter::empty())
+                });
             touches.push(visit.as_ref().and_then(|visit| visit.touch(at)));
             touches.len() - 1
         })
@@ -96,6 +122,16 @@ impl<'a> Proofs<'a> {
     /// Whether loops are known to take each point of axes once.
     pub(super) fn is_covered(&self, bindings: &Bindings) -> bool {
         self.covered.contains(bindings)
+    }
+
+    /// Whether values are known to be below extents in loops where conditions hold.
+    pub(super) fn is_inside(&self, question: &Insides) -> bool {
+        self.inside.contains(question)
+    }
+
+    /// Remembers that values are below extents.
+    pub(super) fn put_inside(&mut self, question: Insides) {
+        self.inside.insert(question);
     }
 
     /// Remembers that loops take each point of axes once.

@@ -56,7 +56,7 @@ impl<'a> Verifier<'a> {
         let (old, new) = (&self.loops.bufs[from], &self.loops.bufs[to]);
         for (buf, data) in [(from, old), (to, new)] {
             let is_local = |step: &Step| match step {
-                Step::Kernel(plan) => plan.locals.iter().any(|local| local.buffer() == Some(&data.name)),
+                Step::Kernel(plan) => plan.has_local(&data.name),
                 Step::Extern { .. } => false,
             };
             if !self.loops.is_internal(buf) || self.schedule.steps.iter().any(is_local) {
@@ -91,11 +91,17 @@ impl<'a> Verifier<'a> {
     fn points(&self, step: usize, (from, to): (Buf, Buf), repeated: &HashSet<usize>) -> Result<(), Problem> {
         let problem = |text: String| Err(("reuse-points", text));
         let visits: Vec<Visit> = self.visits(step, &[from, to]);
-        let mut writers = visits.iter().filter(|visit| {
+        let writers = visits.iter().filter(|visit| {
             // The part of a nest that stores: the last one.
             visit.place.part != Part::Update && visit.nest.writes().contains(&to)
         });
-        let (Some(&writer), None) = (writers.next(), writers.next()) else {
+        let writers: Vec<Visit> = writers.copied().collect();
+        let is_one = writers.iter().enumerate().all(|(at, writer)| {
+            writers[at + 1..]
+                .iter()
+                .all(|other| other.stmt == writer.stmt && other.place.excludes(writer.place))
+        });
+        let Some(&writer) = writers.first().filter(|_| is_one) else {
             return problem("the kernel does not write all of it in one place".to_owned());
         };
         if writer.place.is_block {
@@ -114,13 +120,21 @@ impl<'a> Verifier<'a> {
             if visit.stmt == writer.stmt {
                 continue;
             }
-            let is_before = visit.place.at < writer.place.at;
-            if visit.nest.reads().contains(&to) && is_before {
+            // In the other body of an `if` nothing is written in an iteration in which this one runs.
+            let excludes = |writer: &Visit| visit.place.excludes(writer.place);
+            let is_before = |writer: &Visit| visit.place.at < writer.place.at;
+            let is_early = |writer: &Visit| is_before(writer) && !excludes(writer);
+            if visit.nest.reads().contains(&to) && writers.iter().any(is_early) {
                 return problem(format!("`{name}` reads what is not written yet"));
             }
+            let is_done = writers.iter().all(|writer| is_before(writer) || excludes(writer));
             for (load, _) in loads(visit.nest, from) {
-                let is_once = is_before && !repeated.contains(&visit.stmt);
-                if !is_once || !self.are_apart((visit, load), (writer, at)) {
+                let is_once = is_done && !repeated.contains(&visit.stmt);
+                let mut is_apart = is_once;
+                for &writer in &writers {
+                    is_apart &= self.are_apart((visit, load), (writer, at));
+                }
+                if !is_apart {
                     return problem(format!("`{name}` may read elements that are written over"));
                 }
             }

@@ -1,13 +1,15 @@
 //! Translates the accumulators of reductions and scans: memory with an element for each point whose sum is under way.
 
 use super::leaf::Run;
-use super::{Builder, Env, TileLoop, bound, collect_leaves};
+use super::{Builder, Env, bound};
 use crate::access::Region;
+use litz_analysis::inside::longest;
 use litz_ir::kernel::{Mem, Op, Space, Stmt, Val};
 use litz_ir::loops::{Axis, InstOp, Nest};
-use litz_ir::schedule::{Leaf, LocalSpace, Part, Tree};
+use litz_ir::schedule::{Leaf, LocalSpace, LoopKind, Part, Tree};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Facts, Rel, Sym};
+use std::rc::Rc;
 
 /// The accumulator of one reduction or scan of a nest.
 #[derive(Clone)]
@@ -25,13 +27,11 @@ pub(super) struct Accumulator {
 /// Which points accumulators have elements for.
 #[derive(Clone, PartialEq)]
 struct Shape {
-    /// Loops whose variables are coordinates. Their extents are those of the memory: whole vectors, so that each row starts
-    /// with one.
+    /// Loops whose variables are coordinates. Their extents are those of the memory: of registers whole vectors, so that each
+    /// row starts with one.
     loops: Vec<Axis>,
     /// Further coordinates, of axes that leaves count by different loops.
     digits: Vec<Digit>,
-    /// Some leaf touches the accumulators in loops of its own.
-    is_shared: bool,
 }
 
 /// A coordinate `mod(floordiv(axis - first, step), count)`.
@@ -87,26 +87,13 @@ impl<'a> Builder<'a> {
         found.cloned().ok_or_else(|| self.error(format!("{} combines before its init", run.nest.name)))
     }
 
-    /// The accumulators of `nest` in the innermost of its scopes around.
-    pub(super) fn accumulators_around(
-        &self,
-        nest: &'a Nest,
-        env: &Env<'a>,
-    ) -> Result<Vec<Accumulator>, Diag> {
-        if !nest.accumulates() {
-            return Ok(Vec::new());
-        }
-        let depth = self.depth(nest, env)?;
-        Ok(self.accumulators.get(&(nest.name.as_str(), depth)).cloned().unwrap_or_default())
+    /// The accumulators of `nest` that are declared innermost around.
+    pub(super) fn accumulators_around(&self, nest: &Nest, env: &Env<'a>) -> Rc<[Accumulator]> {
+        let mut around = env.accumulators.iter().rev().filter(|(name, _)| *name == nest.name);
+        around.next().map_or_else(|| [].into(), |(_, accumulators)| accumulators.clone())
     }
 
-    /// How many scopes of the accumulators of `nest` there are around the innermost one here.
-    fn depth(&self, nest: &Nest, env: &Env<'a>) -> Result<usize, Diag> {
-        let around = self.scopes(nest, self.below_grid(env)).len();
-        around.checked_sub(1).ok_or_else(|| self.error(format!("{} has no accumulators here", nest.name)))
-    }
-
-    /// Translates a leaf that touches accumulators alone. It runs in those of the tiles held back that they have elements for.
+    /// Translates a leaf that touches accumulators alone.
     pub(super) fn accumulators(
         &mut self,
         leaf: &'a Leaf,
@@ -114,48 +101,59 @@ impl<'a> Builder<'a> {
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
         let nest = self.nest(leaf)?;
-        let depth = self.depth(nest, env)?;
         match leaf.part {
-            Part::Init => self.init(nest, leaf, depth, env, out),
-            Part::Merge => self.merge(nest, leaf, depth, env, out),
+            Part::Init => self.init(nest, leaf, env, out),
+            Part::Merge => self.merge(nest, leaf, env, out),
             Part::Whole | Part::Update | Part::Final => {
                 unreachable!("invariant: {} runs instructions", nest.name)
             }
         }
     }
 
-    /// Makes accumulators, each element of which is the identity of its operator.
+    /// Puts the identity of its operator into the element for a point of each accumulator.
     fn init(
         &mut self,
         nest: &'a Nest,
         leaf: &'a Leaf,
-        depth: usize,
         env: &Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
-        let shape = self.shape(nest, leaf, depth, env);
-        let sizes = shape.sizes();
-        let extent = sizes.iter().copied().product::<Expr>();
-        let space = self.space_of(self.scopes(nest, self.below_grid(env))[depth].1, &nest.name, extent)?;
-        let known = self.accumulators.get(&(nest.name.as_str(), depth)).filter(|_| shape.is_shared);
-        let known = known.filter(|known| known.iter().all(|accumulator| accumulator.shape == shape)).cloned();
-        let accumulators = known.unwrap_or_else(|| self.declare(nest, &shape, space));
-        let index = shape.index(leaf, &env.facts);
-        let guard = shape.guard_of(&self.guards(leaf, nest, env)?);
-        for Accumulator { op, mem, at, .. } in &accumulators {
-            let ty = self.kernel.mems[*mem].dtype;
-            let mut stmts = Vec::new();
-            for (mem, ty, first) in [(Some(*mem), ty, op.identity(ty)), (*at, Dtype::I64, Scalar::Int(0))] {
+        let accumulators = self.accumulators_around(nest, env);
+        if accumulators.is_empty() {
+            return Err(self.error(format!("{} has no accumulators here", nest.name)));
+        }
+        let guards = self.guards(leaf, nest, env)?;
+        for accumulator in &*accumulators {
+            let Accumulator { op, mem, at, .. } = *accumulator;
+            let index = accumulator.index(leaf, &env.facts);
+            let guard = accumulator.guard_of(&guards);
+            let ty = self.kernel.mems[mem].dtype;
+            for (mem, ty, first) in [(Some(mem), ty, op.identity(ty)), (at, Dtype::I64, Scalar::Int(0))] {
                 let Some(mem) = mem else { continue };
                 let val = self.value(ty);
-                stmts.push(Stmt::Let { val, op: Op::Const(first) });
-                stmts.push(store(mem, index.clone(), val, None, guard.clone()));
+                out.push(Stmt::Let { val, op: Op::Const(first) });
+                out.push(store(mem, index.clone(), val, None, guard.clone()));
             }
-            self.wrap_in_tiles(&mut stmts, env, |tile| leaf.bind.iter().any(|bind| bind.1.has_sym(tile)));
-            out.extend(stmts);
         }
-        self.accumulators.insert((&nest.name, depth), accumulators);
         Ok(())
+    }
+
+    /// Makes the accumulators that are declared before `rest` in a block.
+    pub(super) fn declare_accumulators(
+        &mut self,
+        name: &'a str,
+        space: LocalSpace,
+        rest: &'a [Tree],
+        env: &Env<'a>,
+    ) -> Result<Vec<Accumulator>, Diag> {
+        let nest = self.names.nests.get(name).copied();
+        let nest = nest.ok_or_else(|| self.error(format!("no nest {name}")))?;
+        let mut users = Vec::new();
+        users_in(rest, (name, 0), &mut Vec::new(), &mut users);
+        let shape = self.shape(nest, space, &users, env)?;
+        let extent = shape.sizes().into_iter().product::<Expr>();
+        let space = self.space_of(space, name, extent)?;
+        Ok(self.declare(nest, &shape, space))
     }
 
     /// Memory for the accumulators of a nest.
@@ -177,24 +175,20 @@ impl<'a> Builder<'a> {
         accumulators
     }
 
-    /// Combines the accumulators of the innermost scope with those of the next one out.
+    /// Combines the accumulators that are declared innermost with those declared next around.
     fn merge(
         &mut self,
         nest: &'a Nest,
         leaf: &'a Leaf,
-        depth: usize,
         env: &Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
-        let of = |depth: Option<usize>| {
-            depth.and_then(|depth| self.accumulators.get(&(nest.name.as_str(), depth)))
-        };
-        let (Some(blocks), Some(totals)) = (of(Some(depth)).cloned(), of(depth.checked_sub(1)).cloned())
-        else {
+        let mut around = env.accumulators.iter().rev().filter(|(name, _)| *name == nest.name);
+        let (Some((_, blocks)), Some((_, totals))) = (around.next(), around.next()) else {
             return Err(self.error(format!("{} merges accumulators before their init", nest.name)));
         };
         let guards = self.guards(leaf, nest, env)?;
-        for (block, total) in blocks.iter().zip(&totals) {
+        for (block, total) in blocks.iter().zip(&**totals) {
             let InstOp::Reduce(op, _) = nest.body[block.inst].op else {
                 return Err(self.error(format!("{}: positions and scans cannot be merged", nest.name)));
             };
@@ -202,81 +196,60 @@ impl<'a> Builder<'a> {
             let from = block.index(leaf, &env.facts);
             let guard = block.guard_of(&guards);
             let other = op.identity(self.kernel.mems[block.mem].dtype);
-            let mut stmts = vec![
-                Stmt::Let { val, op: Op::Load { mem: block.mem, index: from, guard, other } },
-                store(total.mem, total.index(leaf, &env.facts), val, Some(op), total.guard_of(&guards)),
-            ];
-            self.wrap_in_tiles(&mut stmts, env, |tile| leaf.bind.iter().any(|bind| bind.1.has_sym(tile)));
-            out.extend(stmts);
+            out.push(Stmt::Let { val, op: Op::Load { mem: block.mem, index: from, guard, other } });
+            out.push(store(total.mem, total.index(leaf, &env.facts), val, Some(op), total.guard_of(&guards)));
         }
         Ok(())
     }
 
-    /// Positions in `path`, without the grid, behind the scopes of a nest's accumulators that are around, outermost first, and
-    /// where these accumulators are to be.
-    fn scopes(&self, nest: &Nest, path: impl Iterator<Item = Axis> + Clone) -> Vec<(usize, LocalSpace)> {
-        let declared = self.plan.locals.iter().filter(|local| local.accumulates() == Some(&nest.name));
-        let is_grid = |var: Sym| self.plan.grid.iter().any(|axis| axis.var == var);
-        let position = |scope: Option<Sym>| match scope.filter(|&var| !is_grid(var)) {
-            None => Some(0),
-            Some(var) => Some(1 + path.clone().position(|axis| axis.var == var)?),
+    /// The shape of accumulators that `users` touch: they have elements for the points of the loops around their `init`.
+    /// Coordinates are loops where all leaves count the axes by the same ones.
+    fn shape(
+        &self,
+        nest: &Nest,
+        space: LocalSpace,
+        users: &[User<'a>],
+        env: &Env<'a>,
+    ) -> Result<Shape, Diag> {
+        let mut inits = users.iter().filter(|user| user.leaf.part == Part::Init);
+        let Some(init) = inits.next() else {
+            return Err(self.error(format!("{} combines before its init", nest.name)));
         };
-        let around = declared.filter_map(|local| Some((position(local.scope)?, local.space)));
-        let mut around: Vec<(usize, LocalSpace)> = around.collect();
-        around.sort_by_key(|scope| scope.0);
-        around
-    }
-
-    /// The loops around that are not of the grid, outermost first.
-    fn below_grid<'e>(&self, env: &'e Env<'a>) -> impl Iterator<Item = Axis> + Clone + use<'e, 'a> {
-        env.path[self.plan.grid.len()..].iter().map(|around| around.axis)
-    }
-
-    /// The leaves of a nest that touch its accumulators in its scope of that depth.
-    fn users(&self, nest: &Nest, depth: usize) -> Vec<&'a Leaf> {
-        let leaves = collect_leaves(&self.plan.body).into_iter().filter(|(leaf, _)| leaf.nest == nest.name);
-        let touches = |(leaf, path): &(&'a Leaf, Vec<Axis>)| {
-            let innermost = self.scopes(nest, path.iter().copied()).len().checked_sub(1);
-            innermost == Some(depth) || leaf.part == Part::Merge && innermost == Some(depth + 1)
-        };
-        leaves.filter(touches).map(|(leaf, _)| leaf).collect()
-    }
-
-    /// The shape of the accumulators that `leaf`, an `init`, makes: they have elements for the points of tiles held back and
-    /// of loops within their scope. Coordinates are loops where all leaves count the axes by the same ones.
-    fn shape(&self, nest: &'a Nest, leaf: &'a Leaf, depth: usize, env: &Env<'a>) -> Shape {
-        let outside = self.scopes(nest, self.below_grid(env))[depth].0;
-        let path = &env.path[self.plan.grid.len()..];
-        let users = self.users(nest, depth);
-        let values = || leaf.bind.iter().copied();
-        let varies = |var: Sym| values().any(|(_, value)| value.has_sym(var));
-        let enclosing: Vec<Sym> = env.path.iter().map(|around| around.axis.var).collect();
+        let values = || init.leaf.bind.iter().copied();
+        let mut facts = env.facts.clone();
+        init.loops.iter().for_each(|(_, axis)| facts.declare_index(axis.var, axis.extent));
         // The last iteration of a loop around may have fewer points than the others.
-        let longest = |axis: Axis| Axis { extent: env.facts.largest(axis.extent, &enclosing), ..axis };
-        let mut is_shared = false;
-        let mut spanned = Vec::new();
-        for (at, around) in path.iter().enumerate() {
-            let tile = env.tiles.iter().find(|tile| tile.axis.var == around.axis.var);
-            let is_around_all = users.iter().all(|user| is_in(around.body, user));
-            // Where leaves have loops of their own, they touch what all versions of a loop have initialized.
-            let axis = if is_around_all { around.axis } else { around.planned };
-            let is_run_apart = around.is_tile && tile.is_none();
-            let is_spanned = tile.is_some() || at >= outside && !(is_run_apart && is_around_all);
-            if is_spanned && varies(axis.var) {
-                is_shared |= !is_around_all;
-                let whole = tile.map(|tile| TileLoop { axis, ..*tile }.in_whole_vectors());
-                spanned.push(longest(whole.unwrap_or(axis)));
+        let around: Vec<Sym> =
+            env.path.iter().copied().chain(init.loops.iter().map(|l| l.1)).map(|axis| axis.var).collect();
+        let length = |(kind, axis): &(LoopKind, Axis)| {
+            let extent = facts.largest(longest(axis.extent), &around);
+            match (kind, space) {
+                (LoopKind::Vector { lanes, .. }, LocalSpace::Register) => {
+                    extent.ceildiv(i64::from(*lanes)) * i64::from(*lanes)
+                }
+                _ => extent,
             }
-        }
-        let is_same = |(axis, value)| users.iter().all(|user| bound(user, axis) == Some(value));
+        };
+        let spanned =
+            init.loops.iter().filter(|(_, axis)| values().any(|(_, value)| value.has_sym(axis.var)));
+        // What is masked may come to points past the end of an axis in longer loops than those of `init`.
+        let longest_of = |var: Sym| {
+            let alike = users.iter().flat_map(|user| &user.loops).filter(|around| around.1.var == var);
+            alike
+                .map(length)
+                .reduce(|one, other| if one == other { one } else { facts.simplify(one.max(other)) })
+        };
+        let spanned =
+            spanned.map(|own| Axis { extent: longest_of(own.1.var).unwrap_or_else(|| length(own)), ..own.1 });
+        let is_same = |(axis, value)| users.iter().all(|user| bound(user.leaf, axis) == Some(value));
         let is_loop = |axis: &Axis| values().filter(|(_, value)| value.has_sym(axis.var)).all(is_same);
-        let (loops, counted): (Vec<Axis>, Vec<Axis>) = spanned.into_iter().partition(is_loop);
+        let (loops, counted): (Vec<Axis>, Vec<Axis>) = spanned.partition(is_loop);
         let mut digits = Vec::new();
         for axis in nest.kept_apart() {
             let value =
-                bound(leaf, axis.var).filter(|value| counted.iter().any(|axis| value.has_sym(axis.var)));
+                bound(init.leaf, axis.var).filter(|value| counted.iter().any(|axis| value.has_sym(axis.var)));
             let Some(value) = value else { continue };
-            let region = Region::of(value, &counted, &env.facts).unwrap_or(Region::whole(axis.extent));
+            let region = Region::of(value, &counted, &facts).unwrap_or(Region::whole(axis.extent));
             let steps = region.steps.iter().enumerate();
             digits.extend(steps.map(|(at, &(step, count))| Digit {
                 axis: axis.var,
@@ -286,16 +259,43 @@ impl<'a> Builder<'a> {
                 is_outermost: at == 0,
             }));
         }
-        Shape { loops, digits, is_shared }
+        Ok(Shape { loops, digits })
     }
 }
 
-/// Whether a leaf is among trees or below one.
-fn is_in(trees: &[Tree], leaf: &Leaf) -> bool {
-    trees.iter().any(|tree| match tree {
-        Tree::Leaf(own) => std::ptr::eq(own, leaf),
-        Tree::Loop { body, .. } => is_in(body, leaf),
-    })
+/// A leaf that touches accumulators, with the loops between it and their declaration, outermost first.
+struct User<'a> {
+    leaf: &'a Leaf,
+    loops: Vec<(LoopKind, Axis)>,
+}
+
+/// Gathers the leaves of a nest in trees that touch accumulators which are declared before these, and so many times within
+/// them again.
+fn users_in<'a>(
+    trees: &'a [Tree],
+    (nest, mut again): (&str, usize),
+    path: &mut Vec<(LoopKind, Axis)>,
+    users: &mut Vec<User<'a>>,
+) {
+    for tree in trees {
+        match tree {
+            Tree::Local(local) => again += usize::from(local.accumulates() == Some(nest)),
+            Tree::Leaf(leaf) => {
+                let touches = again == 0 || again == 1 && leaf.part == Part::Merge;
+                if leaf.nest == nest && touches {
+                    users.push(User { leaf, loops: path.clone() });
+                }
+            }
+            Tree::Loop { kind, axis, body } => {
+                path.push((*kind, *axis));
+                users_in(body, (nest, again), path, users);
+                path.pop();
+            }
+            Tree::If { then, other, .. } => {
+                [then, other].into_iter().for_each(|body| users_in(body, (nest, again), path, users));
+            }
+        }
+    }
 }
 
 /// A store into an accumulator, which no other thread has.

@@ -1,22 +1,24 @@
-//! Leaves of the plan's tree to straight-line statements.
+//! Translates leaves of the plan's tree to straight-line statements.
 
 use super::accumulator::{Accumulator, store};
 use super::{Builder, Env, bound};
 use crate::access::flatten;
 use litz_analysis::collisions::colliding_axes;
+use litz_analysis::inside::is_inside;
 use litz_ir::kernel::{Op, Stmt, Val};
 use litz_ir::loops::{self, Axis, Buf, InstOp, Nest};
 use litz_ir::schedule::{Block, Leaf, Part};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// A leaf on its way to statements.
 pub(super) struct Run<'a, 'e> {
     pub(super) leaf: &'a Leaf,
     pub(super) nest: &'a Nest,
     /// The accumulators of the nest in the innermost scope around.
-    pub(super) accumulators: Vec<Accumulator>,
+    pub(super) accumulators: Rc<[Accumulator]>,
     pub(super) facts: &'e Facts,
     /// Guards for axes no loop keeps in range.
     guard: Vec<Rel>,
@@ -51,68 +53,25 @@ struct Line {
 }
 
 impl<'a> Builder<'a> {
-    /// Translates adjacent leaves as straight-line runs, wrapped in the tiles held back: one run, but that a leaf which
-    /// touches what another point of a tile has stored waits until all points have.
+    /// Translates adjacent leaves as one straight line.
     pub(super) fn leaves(
         &mut self,
         leaves: &[&'a Leaf],
         env: &Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
-        let mut rest = leaves;
-        while !rest.is_empty() {
-            let mut count = 1;
-            while count < rest.len()
-                && (env.tiles.is_empty() || self.keeps_to_points(&rest[..count], rest[count], &env.facts)?)
-            {
-                count += 1;
-            }
-            let mut line = Line::default();
-            for &leaf in &rest[..count] {
-                self.leaf(leaf, env, &mut line)?;
-            }
-            self.wrap_in_tiles(&mut line.stmts, env, |_| true);
-            out.extend(line.stmts);
-            rest = &rest[count..];
+        let mut line = Line::default();
+        for &leaf in leaves {
+            self.leaf(leaf, env, &mut line)?;
         }
+        out.extend(line.stmts);
         Ok(())
-    }
-
-    /// Whether a leaf touches only such elements of what earlier leaves store, and they of what it stores, that have the same
-    /// coordinates in terms of the loops.
-    fn keeps_to_points(&self, earlier: &[&'a Leaf], later: &'a Leaf, facts: &Facts) -> Result<bool, Diag> {
-        let is_same = |(one, other): (&Expr, &Expr)| one == other || facts.simplify(*one - *other).is_zero();
-        let theirs = self.accesses(later)?;
-        for &leaf in earlier {
-            let ours = self.accesses(leaf)?;
-            let differs = ours.iter().any(|(buf, index, is_store)| {
-                theirs.iter().any(|(other, place, stores)| {
-                    other == buf && (*is_store || *stores) && !index.iter().zip(place).all(is_same)
-                })
-            });
-            if differs {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The elements that a leaf touches, in terms of the loops, and whether it stores to them.
-    fn accesses(&self, leaf: &Leaf) -> Result<Vec<(Buf, Vec<Expr>, bool)>, Diag> {
-        let nest = self.nest(leaf)?;
-        let wanted = wanted(nest, leaf.part);
-        let touched = nest.body.iter().zip(wanted).filter(|(_, wanted)| *wanted).filter_map(|(inst, _)| {
-            let (buf, index) = inst.op.element()?;
-            let index = index.iter().map(|at| at.subst(&|sym| bound(leaf, sym))).collect();
-            Some((buf, index, matches!(inst.op, InstOp::Store { .. })))
-        });
-        Ok(touched.collect())
     }
 
     fn leaf(&mut self, leaf: &'a Leaf, env: &Env<'a>, line: &mut Line) -> Result<(), Diag> {
         let nest = self.nest(leaf)?;
         let guard = self.guards(leaf, nest, env)?;
-        let accumulators = self.accumulators_around(nest, env)?;
+        let accumulators = self.accumulators_around(nest, env);
         let mut run = Run {
             leaf,
             nest,
@@ -163,7 +122,7 @@ impl<'a> Builder<'a> {
         Ok(vec![Rel::le(first, value), Rel::lt(value, first + width)])
     }
 
-    /// What must hold for the leaf's point to be in its nest's domain, as far as no loop sees to it.
+    /// What must hold for the leaf's point to be in its nest's domain, as far as nothing around sees to it.
     pub(super) fn guards(&self, leaf: &Leaf, nest: &'a Nest, env: &Env<'a>) -> Result<Vec<Rel>, Diag> {
         let mut guards = Vec::new();
         for axis in nest.all_axes() {
@@ -174,10 +133,7 @@ impl<'a> Builder<'a> {
                 }
                 return Err(self.error(format!("{}: axis {} is not bound", nest.name, axis.var)));
             };
-            let in_range = Rel::lt(value, axis.extent);
-            // Loops that only initialize accumulators end where the plan says.
-            let is_clipped = leaf.part != Part::Init && env.has_clipped(nest, axis.var);
-            if is_clipped || env.facts.known(&in_range) == Known::Yes {
+            if !leaf.masked || is_inside(value, axis.extent, &env.facts) {
                 continue;
             }
             if is_reduced && leaf.part == Part::Update {
@@ -185,7 +141,7 @@ impl<'a> Builder<'a> {
                     self.error(format!("{}: reduced axis {} may leave its range", nest.name, axis.var))
                 );
             }
-            guards.push(in_range);
+            guards.push(Rel::lt(value, axis.extent));
         }
         Ok(guards)
     }

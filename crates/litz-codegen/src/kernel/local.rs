@@ -1,12 +1,13 @@
-//! Buffers that never leave the kernel: how much of them one iteration of their scope touches, and where.
+//! Makes memory for buffers that never leave the kernel: for what the block that declares one touches when it runs once.
 
 use super::leaf::Run;
-use super::{Builder, leaves_in_loops};
+use super::{Builder, Path, visit_in_loops};
 use crate::access::Region;
+use litz_analysis::inside::{longest, loops_where};
 use litz_ir::Diag;
 use litz_ir::kernel::{Mem, Space};
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
-use litz_ir::schedule::{Leaf, LocalSpace, LoopKind};
+use litz_ir::schedule::{Leaf, Local, LocalSpace, Tree};
 use litz_sym::{Expr, Facts, Sym};
 use std::cmp::Reverse;
 
@@ -52,25 +53,32 @@ struct Stored {
 const LINE: i64 = 16;
 
 impl<'a> Builder<'a> {
-    /// Sizes every local buffer: it keeps what the stores of one iteration of its scope touch.
+    /// Sizes every local buffer: it keeps what the stores of its block touch.
     pub(super) fn declare_locals(&mut self, facts: &Facts) -> Result<(), Diag> {
-        let leaves = leaves_in_loops(&self.plan.body);
-        for plan in &self.plan.locals {
-            let Some(name) = plan.buffer() else { continue };
+        let (mut leaves, mut declared): (Vec<(&'a Leaf, Path)>, Vec<(&'a Local, usize)>) = Default::default();
+        let mut loops: Vec<Sym> = self.plan.grid.iter().map(|axis| axis.var).collect();
+        visit_in_loops(&self.plan.body, &mut Path::default(), &mut |tree, path| match tree {
+            Tree::Leaf(leaf) => leaves.push((leaf, path.clone())),
+            Tree::Local(local) => declared.push((local, path.loops.len())),
+            Tree::Loop { axis, .. } => loops.push(axis.var),
+            Tree::If { .. } => {}
+        });
+        for (local, outside) in declared {
+            let Some(name) = local.buffer() else { continue };
             let Some(&buf) = self.names.bufs.get(name) else {
                 return Err(self.error(format!("no buffer {name}")));
             };
             let data = &self.loops.bufs[buf];
-            let stores = self.stores_to(buf, plan.scope, &leaves, facts)?;
+            let stores = self.stores_to(buf, outside, &leaves, facts)?;
             // A buffer that no leaf stores to holds nothing to read.
             if stores.is_empty() {
                 continue;
             }
-            let footprint = self.footprint(buf, &stores, facts);
+            let footprint = self.footprint(buf, &stores, &loops, facts);
             let counts = footprint.iter().flat_map(|extent| extent.region.steps.iter().map(|step| step.1));
             let counts: Vec<Expr> = counts.collect();
             let extent: Expr = counts.iter().copied().product();
-            let space = match plan.space {
+            let space = match local.space {
                 // A single element is best kept in a register whatever was asked.
                 LocalSpace::Scratch if extent.is_one() => Space::Register,
                 space => self.space_of(space, &data.name, extent)?,
@@ -82,12 +90,12 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The stores to `buf`, and the loops in which one iteration of the loop `scope` runs them.
+    /// The stores to `buf`, with the loops around them that are inside of the outermost `outside` ones.
     fn stores_to(
         &self,
         buf: Buf,
-        scope: Option<Sym>,
-        leaves: &[(&'a Leaf, Vec<(LoopKind, Axis)>)],
+        outside: usize,
+        leaves: &[(&'a Leaf, Path)],
         facts: &Facts,
     ) -> Result<Vec<Stored>, Diag> {
         let mut stores = Vec::new();
@@ -98,19 +106,14 @@ impl<'a> Builder<'a> {
                 if *stored != buf {
                     continue;
                 }
+                let conds = path.conds.iter().copied();
+                let Some(mut around) = loops_where(path.loops.clone(), conds, facts) else { continue };
+                // Room for a loop that ends early is room for all of it: its size is a number.
+                around.iter_mut().for_each(|axis| axis.extent = longest(axis.extent));
                 let mut facts = facts.clone();
-                path.iter().for_each(|(_, a)| facts.declare_index(a.var, a.extent));
-                let outside = match scope {
-                    Some(s) if self.plan.grid.iter().all(|a| a.var != s) => {
-                        path.iter().position(|(_, a)| a.var == s).map_or(path.len(), |at| at + 1)
-                    }
-                    Some(_) | None => 0,
-                };
-                // Points of a tile are in flight together, wherever its loop stands.
-                let is_inside = |at: usize, kind: LoopKind| at >= outside || kind.is_tile();
-                let inside = path.iter().enumerate().filter(|(at, (kind, _))| is_inside(*at, *kind));
-                let inside: Vec<Axis> = inside.map(|(_, (_, axis))| *axis).collect();
-                let (bind, inner) = inner_axes(leaf, nest, &inside, &facts);
+                around.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+                let inside = around.get(outside..).unwrap_or_default();
+                let (bind, inner) = inner_axes(leaf, nest, inside, &facts);
                 inner.iter().for_each(|a| facts.declare_index(a.var, a.extent));
                 let value = |s: Sym| bind.iter().find(|b| b.0 == s).map(|b| b.1);
                 let index = index.iter().map(|at| at.subst(&value)).collect();
@@ -122,16 +125,15 @@ impl<'a> Builder<'a> {
 
     /// The elements that all of `stores` touch. Dimensions along which these have no regular shape are counted together
     /// with those around them, where that has one; else all of them is kept.
-    fn footprint(&self, buf: Buf, stores: &[Stored], facts: &Facts) -> Vec<Extent> {
+    fn footprint(&self, buf: Buf, stores: &[Stored], loops: &[Sym], facts: &Facts) -> Vec<Extent> {
         let data = &self.loops.bufs[buf];
         // In the order of memory, so that what is adjacent stays so.
         let mut dims: Vec<(usize, Expr)> = data.sizes.iter().copied().enumerate().collect();
         dims.sort_by_key(|dim| Reverse(facts.hint(data.strides[dim.0]).unwrap_or(i64::MAX)));
-        let loops = self.leaf_loops();
         let mut footprint = Vec::new();
         while let Some(last) = dims.len().checked_sub(1) {
             let groups = (0..=last).rev().map(|first| Dims(dims[first..].to_vec()));
-            let regular = groups.into_iter().find_map(|dims| Some((regular(&dims, stores, &loops)?, dims)));
+            let regular = groups.into_iter().find_map(|dims| Some((regular(&dims, stores, loops)?, dims)));
             let (region, group) = regular.unwrap_or_else(|| {
                 let group = Dims(dims[joined(&dims, stores)..].to_vec());
                 (Region::whole(group.size()), group)
@@ -141,12 +143,6 @@ impl<'a> Builder<'a> {
         }
         footprint.reverse();
         footprint
-    }
-
-    /// Variables of all loops of the kernel.
-    fn leaf_loops(&self) -> Vec<Sym> {
-        let inner = leaves_in_loops(&self.plan.body).into_iter().flat_map(|(_, path)| path);
-        inner.map(|(_, axis)| axis.var).chain(self.plan.grid.iter().map(|axis| axis.var)).collect()
     }
 
     /// Memory and coordinates for the element of `buf` at `index`.

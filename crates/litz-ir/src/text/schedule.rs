@@ -51,25 +51,25 @@ fn write_kernel(f: &mut Formatter, plan: &KernelPlan) -> fmt::Result {
     if has_grid {
         writeln!(f, "    }}")?;
     }
-    for Local { holds, scope, space } in &plan.locals {
-        write!(f, "    {} ", space.name())?;
-        match holds {
-            Holds::Buffer(buf) => write!(f, "{}", Name(buf))?,
-            Holds::Accumulator(nest) => write!(f, "accumulator of {}", Name(nest))?,
-        }
-        if let Some(scope) = scope {
-            write!(f, " in {scope}")?;
-        }
-        writeln!(f)?;
-    }
     writeln!(f, "  }}")
 }
 
 /// A loop and those of the same keyword that make up its whole body share a line; a lone leaf stays on it.
 fn write_tree(f: &mut Formatter, tree: &Tree, depth: usize) -> fmt::Result {
     let (indent, mut tree) = (Indent(depth), tree);
-    if let Tree::Leaf(leaf) = tree {
-        return writeln!(f, "{indent}{leaf}");
+    match tree {
+        Tree::Loop { .. } => {}
+        Tree::Leaf(leaf) => return writeln!(f, "{indent}{leaf}"),
+        Tree::Local(local) => return writeln!(f, "{indent}{local}"),
+        Tree::If { cond, then, other } => {
+            writeln!(f, "{indent}if {cond} {{")?;
+            then.iter().try_for_each(|tree| write_tree(f, tree, depth + 1))?;
+            if !other.is_empty() {
+                writeln!(f, "{indent}}} else {{")?;
+                other.iter().try_for_each(|tree| write_tree(f, tree, depth + 1))?;
+            }
+            return writeln!(f, "{indent}}}");
+        }
     }
     let mut written: Option<&str> = None;
     let mut body: &[Tree] = &[];
@@ -98,14 +98,9 @@ fn write_tree(f: &mut Formatter, tree: &Tree, depth: usize) -> fmt::Result {
 
 fn write_lanes(f: &mut Formatter, kind: LoopKind) -> fmt::Result {
     match kind {
-        LoopKind::Vector { lanes, copies: 1 } | LoopKind::TileVector { lanes } => write!(f, " by {lanes}"),
+        LoopKind::Vector { lanes, copies: 1 } => write!(f, " by {lanes}"),
         LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}"),
-        LoopKind::For
-        | LoopKind::Unroll
-        | LoopKind::Tile
-        | LoopKind::Thread
-        | LoopKind::Warp
-        | LoopKind::Mma => Ok(()),
+        LoopKind::For | LoopKind::Unroll | LoopKind::Thread | LoopKind::Warp | LoopKind::Mma => Ok(()),
     }
 }
 
@@ -116,7 +111,6 @@ impl LoopKind {
             LoopKind::For => "for",
             LoopKind::Unroll => "unroll",
             LoopKind::Vector { .. } => "vector",
-            LoopKind::Tile | LoopKind::TileVector { .. } => "tile",
             LoopKind::Thread => "thread",
             LoopKind::Warp => "warp",
             LoopKind::Mma => "mma",
@@ -138,6 +132,15 @@ impl LocalSpace {
     }
 }
 
+impl Display for Local {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match &self.holds {
+            Holds::Buffer(buf) => write!(f, "{} {}", self.space.name(), Name(buf)),
+            Holds::Accumulator(nest) => write!(f, "{} accumulator of {}", self.space.name(), Name(nest)),
+        }
+    }
+}
+
 impl Display for Leaf {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         // The part follows a dot, so a name with a dot of its own needs quotes.
@@ -153,6 +156,9 @@ impl Display for Leaf {
             f.write_str(" [")?;
             commas(f, &self.bind, |f, (axis, value)| write!(f, "{axis} = {value}"))?;
             f.write_str("]")?;
+        }
+        if self.masked {
+            f.write_str(" masked")?;
         }
         match self.block {
             Some(Block { number, width }) => write!(f, " into {number} by {width}"),
@@ -244,33 +250,17 @@ fn at_load(cx: &mut Cursor) -> Result<bool> {
 fn kernel(cx: &mut Cursor, at: &mut Positions) -> Result<KernelPlan> {
     let name = cx.name("a kernel name")?;
     let at_load = at_load(cx)?;
-    let mut plan =
-        KernelPlan { name, at_load, grid: Vec::new(), grain: 1, body: Vec::new(), locals: Vec::new() };
+    let mut plan = KernelPlan { name, at_load, grid: Vec::new(), grain: 1, body: Vec::new() };
     cx.expect("{")?;
     let position = cx.position();
     if cx.eat("parallel") {
         (plan.grid, plan.grain) = cx.grid()?;
         at.loops.extend(plan.grid.iter().map(|_| position));
         plan.body = trees(cx, at)?;
+        cx.expect("}")?;
     } else {
-        while local_space(cx).is_none() && !cx.is("}") {
-            plan.body.push(tree(cx, at)?);
-        }
+        plan.body = rest_of_block(cx, at)?;
     }
-    while let Some(space) = local_space(cx) {
-        cx.take();
-        let is_accumulator = cx.is("accumulator") && cx.second_is("of");
-        let holds = if is_accumulator {
-            cx.take();
-            cx.take();
-            Holds::Accumulator(cx.name("a nest name")?)
-        } else {
-            Holds::Buffer(cx.name("a buffer name")?)
-        };
-        let scope = if cx.eat("in") { Some(cx.sym()?) } else { None };
-        plan.locals.push(Local { holds, scope, space });
-    }
-    cx.expect("}")?;
     Ok(plan)
 }
 
@@ -281,6 +271,11 @@ fn local_space(cx: &Cursor) -> Option<LocalSpace> {
 /// Trees within braces.
 fn trees(cx: &mut Cursor, at: &mut Positions) -> Result<Vec<Tree>> {
     cx.expect("{")?;
+    rest_of_block(cx, at)
+}
+
+/// Trees up to the closing brace.
+fn rest_of_block(cx: &mut Cursor, at: &mut Positions) -> Result<Vec<Tree>> {
     let mut trees = Vec::new();
     while !cx.eat("}") {
         trees.push(tree(cx, at)?);
@@ -289,8 +284,19 @@ fn trees(cx: &mut Cursor, at: &mut Positions) -> Result<Vec<Tree>> {
 }
 
 fn tree(cx: &mut Cursor, at: &mut Positions) -> Result<Tree> {
+    if let Some(space) = local_space(cx) {
+        cx.take();
+        return local(cx, space).map(Tree::Local);
+    }
     let keyword = cx.peek_text();
-    if !["for", "unroll", "vector", "tile", "thread", "warp", "mma"].contains(&keyword) {
+    if keyword == "if" {
+        cx.take();
+        let cond = cx.rel()?;
+        let then = cx.nested(|cx| trees(cx, at))?;
+        let other = if cx.eat("else") { cx.nested(|cx| trees(cx, at))? } else { Vec::new() };
+        return Ok(Tree::If { cond, then, other });
+    }
+    if !["for", "unroll", "vector", "thread", "warp", "mma"].contains(&keyword) {
         at.leaves.push(cx.position());
         return leaf(cx).map(Tree::Leaf);
     }
@@ -307,6 +313,19 @@ fn tree(cx: &mut Cursor, at: &mut Positions) -> Result<Tree> {
     Ok(loops.fold(innermost, |inner, (axis, kind)| Tree::Loop { kind, axis, body: vec![inner] }))
 }
 
+/// What is behind the name of a space.
+fn local(cx: &mut Cursor, space: LocalSpace) -> Result<Local> {
+    let is_accumulator = cx.is("accumulator") && cx.second_is("of");
+    let holds = if is_accumulator {
+        cx.take();
+        cx.take();
+        Holds::Accumulator(cx.name("a nest name")?)
+    } else {
+        Holds::Buffer(cx.name("a buffer name")?)
+    };
+    Ok(Local { holds, space })
+}
+
 fn loop_head(cx: &mut Cursor, keyword: &str) -> Result<(Axis, LoopKind)> {
     let axis = cx.axis()?;
     let kind = match keyword {
@@ -316,8 +335,6 @@ fn loop_head(cx: &mut Cursor, keyword: &str) -> Result<(Axis, LoopKind)> {
             let (lanes, copies) = cx.lanes()?;
             LoopKind::Vector { lanes, copies }
         }
-        "tile" if cx.eat("by") => LoopKind::TileVector { lanes: cx.integer()? },
-        "tile" => LoopKind::Tile,
         "thread" => LoopKind::Thread,
         "warp" => LoopKind::Warp,
         _ => LoopKind::Mma,
@@ -348,6 +365,7 @@ fn leaf(cx: &mut Cursor) -> Result<Leaf> {
         Ok((axis, cx.expr()?))
     };
     let bind = if cx.is("[") { cx.list("[", "]", pair)? } else { Vec::new() };
+    let masked = cx.eat("masked");
     let block = if cx.eat("into") {
         let number = cx.expr()?;
         cx.expect("by")?;
@@ -355,7 +373,7 @@ fn leaf(cx: &mut Cursor) -> Result<Leaf> {
     } else {
         None
     };
-    Ok(Leaf { nest, part, bind, block })
+    Ok(Leaf { nest, part, bind, masked, block })
 }
 
 fn pool(cx: &mut Cursor) -> Result<Pool> {

@@ -27,13 +27,64 @@ fn product_tile() {
         r#"
 kernel k0 {
   parallel io in 8, jo in 3 {
-    tile ii in 13, ji in 32 by 16 {
-      n0.init [i = ii + 13*io, j = ji + 32*jo]
-      for k0 in 64 { n0.update [i = ii + 13*io, j = ji + 32*jo, k = k0] }
-      n0.final [i = ii + 13*io, j = ji + 32*jo]
+    if 13 <= -13*io + 100 {
+      if 32 <= -32*jo + 80 {
+        register accumulator of n0
+        unroll ii in 13 {
+          vector ji in 32 by 16 { n0.init [i = ii + 13*io, j = ji + 32*jo] }
+        }
+        for k0 in 64 {
+          unroll ii in 13 {
+            vector ji in 32 by 16 { n0.update [i = ii + 13*io, j = ji + 32*jo, k = k0] }
+          }
+        }
+        unroll ii in 13 {
+          vector ji in 32 by 16 { n0.final [i = ii + 13*io, j = ji + 32*jo] }
+        }
+      } else {
+        register accumulator of n0
+        unroll ii in 13 {
+          vector ji in 16 by 16 { n0.init [i = ii + 13*io, j = ji + 32*jo] }
+        }
+        for k0 in 64 {
+          unroll ii in 13 {
+            vector ji in 16 by 16 { n0.update [i = ii + 13*io, j = ji + 32*jo, k = k0] }
+          }
+        }
+        unroll ii in 13 {
+          vector ji in 16 by 16 { n0.final [i = ii + 13*io, j = ji + 32*jo] }
+        }
+      }
+    } else {
+      if 32 <= -32*jo + 80 {
+        register accumulator of n0
+        unroll ii in 9 {
+          vector ji in 32 by 16 { n0.init [i = ii + 13*io, j = ji + 32*jo] }
+        }
+        for k0 in 64 {
+          unroll ii in 9 {
+            vector ji in 32 by 16 { n0.update [i = ii + 13*io, j = ji + 32*jo, k = k0] }
+          }
+        }
+        unroll ii in 9 {
+          vector ji in 32 by 16 { n0.final [i = ii + 13*io, j = ji + 32*jo] }
+        }
+      } else {
+        register accumulator of n0
+        unroll ii in 9 {
+          vector ji in 16 by 16 { n0.init [i = ii + 13*io, j = ji + 32*jo] }
+        }
+        for k0 in 64 {
+          unroll ii in 9 {
+            vector ji in 16 by 16 { n0.update [i = ii + 13*io, j = ji + 32*jo, k = k0] }
+          }
+        }
+        unroll ii in 9 {
+          vector ji in 16 by 16 { n0.final [i = ii + 13*io, j = ji + 32*jo] }
+        }
+      }
     }
   }
-  register accumulator of n0
 }
 "#,
     );
@@ -51,17 +102,27 @@ fn long_product_in_parts() {
          return y"#,
         r#"
 kernel k0 {
-  tile ii in 8, ji in 32 by 16 {
-    n0.init [i = ii, j = ji]
-    for k0b in 8 {
-      n0.init [i = ii, j = ji]
-      for k0i in 96 { n0.update [i = ii, j = ji, k = 96*k0b + k0i] }
-      n0.merge [i = ii, j = ji]
-    }
-    n0.final [i = ii, j = ji]
-  }
   scratch accumulator of n0
-  register accumulator of n0 in k0b
+  for ii in 8 {
+    vector ji in 32 by 16 { n0.init [i = ii, j = ji] }
+  }
+  for k0b in 8 {
+    register accumulator of n0
+    unroll ii in 8 {
+      vector ji in 32 by 16 { n0.init [i = ii, j = ji] }
+    }
+    for k0i in 96 {
+      unroll ii in 8 {
+        vector ji in 32 by 16 { n0.update [i = ii, j = ji, k = 96*k0b + k0i] }
+      }
+    }
+    unroll ii in 8 {
+      vector ji in 32 by 16 { n0.merge [i = ii, j = ji] }
+    }
+  }
+  unroll ii in 8 {
+    vector ji in 32 by 16 { n0.final [i = ii, j = ji] }
+  }
 }
 "#,
     );
@@ -79,17 +140,27 @@ fn few_rows_in_short_parts() {
          return y"#,
         r#"
 kernel k0 {
-  tile ii in 2, ji in 32 by 16 {
-    n0.init [i = ii, j = ji]
-    for k0b in 32 {
-      n0.init [i = ii, j = ji]
-      for k0i in 24 { n0.update [i = ii, j = ji, k = 24*k0b + k0i] }
-      n0.merge [i = ii, j = ji]
-    }
-    n0.final [i = ii, j = ji]
-  }
   scratch accumulator of n0
-  register accumulator of n0 in k0b
+  for ii in 2 {
+    vector ji in 32 by 16 { n0.init [i = ii, j = ji] }
+  }
+  for k0b in 32 {
+    register accumulator of n0
+    unroll ii in 2 {
+      vector ji in 32 by 16 { n0.init [i = ii, j = ji] }
+    }
+    for k0i in 24 {
+      unroll ii in 2 {
+        vector ji in 32 by 16 { n0.update [i = ii, j = ji, k = 24*k0b + k0i] }
+      }
+    }
+    unroll ii in 2 {
+      vector ji in 32 by 16 { n0.merge [i = ii, j = ji] }
+    }
+  }
+  unroll ii in 2 {
+    vector ji in 32 by 16 { n0.final [i = ii, j = ji] }
+  }
 }
 "#,
     );
@@ -113,15 +184,37 @@ fn symbolic_product() {
         r#"
 kernel k0 {
   parallel io in ceildiv(s0, 8) {
-    tile ii in 8, ji in 32 by 16 {
-      n0.init [i = ii + 8*io, j = ji]
-      for k0 in 64 { n0.update [i = ii + 8*io, j = ji, k = k0] }
-      n0.final [i = ii + 8*io, j = ji]
-      n1 [i = ii + 8*io, j = ji]
+    scratch h
+    if 8 <= -8*io + s0 {
+      register accumulator of n0
+      unroll ii in 8 {
+        vector ji in 32 by 16 { n0.init [i = ii + 8*io, j = ji] }
+      }
+      for k0 in 64 {
+        unroll ii in 8 {
+          vector ji in 32 by 16 { n0.update [i = ii + 8*io, j = ji, k = k0] }
+        }
+      }
+      unroll ii in 8 {
+        vector ji in 32 by 16 {
+          n0.final [i = ii + 8*io, j = ji]
+          n1 [i = ii + 8*io, j = ji]
+        }
+      }
+    } else {
+      for ii in -8*io + s0 {
+        register accumulator of n0
+        vector ji in 32 by 16 { n0.init [i = ii + 8*io, j = ji] }
+        for k0 in 64 {
+          vector ji in 32 by 16 { n0.update [i = ii + 8*io, j = ji, k = k0] }
+        }
+        vector ji in 32 by 16 {
+          n0.final [i = ii + 8*io, j = ji]
+          n1 [i = ii + 8*io, j = ji]
+        }
+      }
     }
   }
-  scratch h
-  register accumulator of n0
 }
 "#,
     );
@@ -147,9 +240,14 @@ fn row_softmax() {
         r#"
 kernel k0 {
   parallel g0 in s0 grain 7 {
+    scratch m
+    scratch e
+    scratch t
+    register accumulator of n0
     n0.init [i = g0]
     vector r0_0 in 100 by 16 copies 4 { n0.update [i = g0, r = r0_0] }
     n0.final [i = g0]
+    register accumulator of n2
     n2.init [i = g0]
     vector r0_1 in 100 by 16 copies 4 {
       n1 [i = g0, j = r0_1]
@@ -158,11 +256,6 @@ kernel k0 {
     n2.final [i = g0]
     vector r0_2 in 100 by 16 { n3 [i = g0, j = r0_2] }
   }
-  scratch m
-  scratch e
-  scratch t
-  register accumulator of n0
-  register accumulator of n2
 }
 "#,
     );
@@ -178,18 +271,18 @@ fn column_sums_in_parts() {
         r#"
 kernel k0 {
   parallel b in 2 {
-    tile v in 64 by 16 {
-      n0.init [j = 64*b + v]
-      for r0_0b in 40 {
-        n0.init [j = 64*b + v]
-        for r0_0i in 25 { n0.update [j = 64*b + v, i = 25*r0_0b + r0_0i] }
-        n0.merge [j = 64*b + v]
+    scratch accumulator of n0
+    vector v in 64 by 16 { n0.init [j = 64*b + v] }
+    for r0_0b in 40 {
+      register accumulator of n0
+      vector v in 64 by 16 { n0.init [j = 64*b + v] }
+      for r0_0i in 25 {
+        vector v in 64 by 16 { n0.update [j = 64*b + v, i = 25*r0_0b + r0_0i] }
       }
-      n0.final [j = 64*b + v]
+      vector v in 64 by 16 { n0.merge [j = 64*b + v] }
     }
+    vector v in 64 by 16 { n0.final [j = 64*b + v] }
   }
-  scratch accumulator of n0
-  register accumulator of n0 in r0_0b
 }
 "#,
     );
@@ -208,13 +301,13 @@ fn depthwise_convolution() {
         r#"
 kernel k0 {
   parallel g0 in 32, g1 in 32 grain 8 {
-    tile v in 64 by 16 {
-      n0.init [h = g0, v = g1, c = v]
-      for r0_0 in 3, r1_0 in 3 { n0.update [h = g0, v = g1, c = v, p = r0_0, q = r1_0] }
-      n0.final [h = g0, v = g1, c = v]
+    register accumulator of n0
+    vector v in 64 by 16 { n0.init [h = g0, v = g1, c = v] }
+    for r0_0 in 3, r1_0 in 3 {
+      vector v in 64 by 16 { n0.update [h = g0, v = g1, c = v, p = r0_0, q = r1_0] }
     }
+    vector v in 64 by 16 { n0.final [h = g0, v = g1, c = v] }
   }
-  register accumulator of n0
 }
 "#,
     );
@@ -313,10 +406,10 @@ fn scan_of_rows() {
         r#"
 kernel k0 {
   parallel g0 in 32 grain 32 {
+    register accumulator of n0
     n0.init [i = g0]
     for r0_0 in 100 { n0 [i = g0, j = r0_0] }
   }
-  register accumulator of n0
 }
 "#,
     );

@@ -16,19 +16,23 @@ fn bound(schedule: &mut Schedule, choices: &mut Choices<'_>) -> Option<(Place, u
 fn leaf_mut<'s>(schedule: &'s mut Schedule, (place, at): &(Place, usize)) -> Option<&'s mut Leaf> {
     match list_mut(schedule, place)?.get_mut(*at)? {
         Tree::Leaf(leaf) => Some(leaf),
-        Tree::Loop { .. } => None,
+        Tree::Loop { .. } | Tree::If { .. } | Tree::Local(_) => None,
     }
 }
 
 /// Variables of the loops around a leaf and of the grid, with their extents.
-fn around(schedule: &mut Schedule, (step, path): &Place) -> Vec<(Sym, Expr)> {
+pub(super) fn around(schedule: &mut Schedule, (step, path): &Place) -> Vec<(Sym, Expr)> {
     let Some(plan) = kernel_mut(schedule, *step) else { return Vec::new() };
     let mut vars: Vec<(Sym, Expr)> = plan.grid.iter().map(|axis| (axis.var, axis.extent)).collect();
-    let mut list = &plan.body;
-    for &at in path {
-        let Tree::Loop { axis, body, .. } = &list[at] else { break };
-        vars.push((axis.var, axis.extent));
-        list = body;
+    let mut list = &mut plan.body;
+    for &(at, number) in path {
+        if let Tree::Loop { axis, .. } = &list[at] {
+            vars.push((axis.var, axis.extent));
+        }
+        list = match list[at].blocks_mut().into_iter().nth(number) {
+            Some(block) => block,
+            None => break,
+        };
     }
     vars
 }
@@ -67,7 +71,7 @@ fn with_single(schedule: &mut Schedule, leaf: &mut (Place, usize), choices: &mut
     let list = list_mut(schedule, &leaf.0)?;
     let body = vec![list[leaf.1].clone()];
     list[leaf.1] = Tree::Loop { kind, axis: litz_ir::loops::Axis { var, extent: Expr::one() }, body };
-    leaf.0.1.push(leaf.1);
+    leaf.0.1.push((leaf.1, 0));
     leaf.1 = 0;
     Some(var)
 }
@@ -207,7 +211,7 @@ pub(super) fn change_block(schedule: &mut Schedule, loops: &Loops, choices: &mut
                 kernel_mut(schedule, found.0.0)?.grid.insert(0, axis);
             } else {
                 let list = list_mut(schedule, &(found.0.0, Vec::new()))?;
-                let top = found.0.1.first().copied().unwrap_or(found.1);
+                let top = found.0.1.first().map_or(found.1, |first| first.0);
                 let body = vec![list[top].clone()];
                 list[top] = Tree::Loop { kind: litz_ir::schedule::LoopKind::For, axis, body };
             }

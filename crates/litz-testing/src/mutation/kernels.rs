@@ -26,10 +26,6 @@ pub(super) fn merge(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_
         let vars: Vec<_> = second.grid.iter().zip(&first.grid).map(|(a, b)| (a.var, b.var)).collect();
         let to = |sym| vars.iter().find(|pair| pair.0 == sym).map(|pair| pair.1);
         substitute(&mut second.body, &|sym| to(sym).map(Expr::sym));
-        second
-            .locals
-            .iter_mut()
-            .for_each(|local| local.scope = local.scope.map(|sym| to(sym).unwrap_or(sym)));
     } else {
         for plan in [&mut *first, &mut second] {
             while let Some(axis) = plan.grid.pop() {
@@ -39,7 +35,6 @@ pub(super) fn merge(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_
         }
     }
     first.body.extend(second.body);
-    first.locals.extend(second.locals);
     Some(())
 }
 
@@ -52,9 +47,8 @@ pub(super) fn split(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_
     let rest = plan.body.split_off(1 + choices.below(plan.body.len() - 1));
     let mut second = KernelPlan { name: format!("{}_2", plan.name), body: rest, ..plan.clone() };
     if !keeps_locals {
-        plan.locals.clear();
+        plan.body.retain(|tree| !matches!(tree, Tree::Local(_)));
     }
-    second.locals.clear();
     // Loops of two kernels have other variables.
     for at in 0..second.grid.len() {
         let (var, name) = (second.grid[at].var, fresh(schedule));

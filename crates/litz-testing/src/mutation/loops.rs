@@ -17,10 +17,8 @@ fn kind(choices: &mut Choices<'_>) -> LoopKind {
     let lanes = choices.pick(&[4, 8, 16]);
     match choices.below(8) {
         0 | 1 => LoopKind::For,
-        2 => LoopKind::Unroll,
-        3 | 4 => LoopKind::Vector { lanes, copies: 1 + choices.below(3) as u32 },
-        5 => LoopKind::Tile,
-        6 => LoopKind::TileVector { lanes },
+        2 | 3 => LoopKind::Unroll,
+        4..7 => LoopKind::Vector { lanes, copies: 1 + choices.below(3) as u32 },
         _ => LoopKind::Mma,
     }
 }
@@ -29,10 +27,10 @@ fn kind(choices: &mut Choices<'_>) -> LoopKind {
 fn variables(schedule: &Schedule) -> Vec<(usize, Sym)> {
     fn walk(list: &[Tree], step: usize, found: &mut Vec<(usize, Sym)>) {
         for tree in list {
-            if let Tree::Loop { axis, body, .. } = tree {
+            if let Tree::Loop { axis, .. } = tree {
                 found.push((step, axis.var));
-                walk(body, step, found);
             }
+            tree.blocks().into_iter().for_each(|block| walk(block, step, found));
         }
     }
     let mut found = Vec::new();
@@ -70,11 +68,11 @@ pub(super) fn split(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_
     axis.extent = counts;
     let inner = Axis { var: inner, extent: Expr::int(if wrong == 5 { width + 1 } else { width }) };
     let inner = Tree::Loop { kind, axis: inner, body: std::mem::take(body) };
-    if matches!(inner, Tree::Loop { kind: LoopKind::Vector { .. } | LoopKind::TileVector { .. }, .. }) {
+    if matches!(inner, Tree::Loop { kind: LoopKind::Vector { .. }, .. }) {
         *outer_kind = LoopKind::For;
     }
     body.push(inner);
-    Some(())
+    mask(schedule, place.0, choices)
 }
 
 /// Where loops count an axis in blocks, `width*outer + inner`, the blocks get another width.
@@ -117,6 +115,14 @@ pub(super) fn other_width(schedule: &mut Schedule, _: &Loops, choices: &mut Choi
     if wrong != 4 {
         with_axis(schedule, (step, outer), &mut |axis| axis.extent = total.ceildiv(to))?;
     }
+    mask(schedule, step, choices)
+}
+
+/// Masks all leaves of a kernel most of the time: loops may go on past the ends of axes now.
+fn mask(schedule: &mut Schedule, step: usize, choices: &mut Choices<'_>) -> Option<()> {
+    if !choices.once_in(4) {
+        each_leaf_mut(&mut kernel_mut(schedule, step)?.body, &mut |leaf| leaf.masked = true);
+    }
     Some(())
 }
 
@@ -133,7 +139,8 @@ pub(super) fn other_extent(schedule: &mut Schedule, _: &Loops, choices: &mut Cho
             4 => extent.min(7),
             _ => Expr::one(),
         };
-    })
+    })?;
+    mask(schedule, variable.0, choices)
 }
 
 pub(super) fn other_kind(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {

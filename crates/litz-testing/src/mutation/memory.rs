@@ -1,27 +1,31 @@
 //! Changes where buffers live: in a kernel, at a place in a pool, or in the memory of another one.
 
 use litz_ir::loops::{Buf, BufKind, Loops, Nest, Stmt};
-use litz_ir::schedule::{Holds, Local, LocalSpace, Pool, Reuse, Schedule, Step};
-use litz_sym::{Expr, Sym};
+use litz_ir::schedule::{Holds, Local, LocalSpace, Pool, Reuse, Schedule, Tree};
+use litz_sym::Expr;
 
-use super::tree::{each_axis_mut, kernel_mut, kernels, pick};
+use super::tree::{Place, kernels, list_mut, lists, pick, trees};
 use crate::choices::Choices;
 
-/// All locals: step and position.
-fn locals(schedule: &Schedule) -> Vec<(usize, usize)> {
-    let of = |(step, plan): (usize, &litz_ir::schedule::KernelPlan)| {
-        (0..plan.locals.len()).map(|at| (step, at)).collect::<Vec<_>>()
-    };
-    kernels(schedule).into_iter().flat_map(of).collect()
+fn is_local(tree: &Tree) -> bool {
+    matches!(tree, Tree::Local(_))
 }
 
-/// Whatever a local buffer may belong to: the kernel's point, or a loop.
-fn scopes(schedule: &mut Schedule, step: usize) -> Vec<Option<Sym>> {
-    let Some(plan) = kernel_mut(schedule, step) else { return Vec::new() };
-    let mut scopes = vec![None];
-    scopes.extend(plan.grid.iter().map(|axis| Some(axis.var)));
-    each_axis_mut(&mut plan.body, &mut |axis| scopes.push(Some(axis.var)));
-    scopes
+/// Declares a memory in some block of a kernel: in the beginning of it, most of the time.
+fn declare(schedule: &mut Schedule, step: usize, local: Local, choices: &mut Choices<'_>) -> Option<()> {
+    let mut places: Vec<Place> = lists(schedule, 0).into_iter().map(|list| list.0).collect();
+    places.retain(|place| place.0 == step);
+    let list = list_mut(schedule, &pick(choices, &places)?)?;
+    let at = if choices.once_in(4) { choices.below(list.len() + 1) } else { 0 };
+    list.insert(at, Tree::Local(local));
+    Some(())
+}
+
+fn local_mut<'s>(schedule: &'s mut Schedule, (place, at): &(Place, usize)) -> Option<&'s mut Local> {
+    match list_mut(schedule, place)?.get_mut(*at)? {
+        Tree::Local(local) => Some(local),
+        Tree::Loop { .. } | Tree::If { .. } | Tree::Leaf(_) => None,
+    }
 }
 
 /// Buffers that statements hand on.
@@ -31,16 +35,16 @@ fn temps(loops: &Loops) -> Vec<String> {
 }
 
 pub(super) fn change_scope(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
-    let (step, at) = pick(choices, &locals(schedule))?;
-    let scope = pick(choices, &scopes(schedule, step))?;
-    kernel_mut(schedule, step)?.locals[at].scope = scope;
-    Some(())
+    let found = pick(choices, &trees(schedule, is_local))?;
+    let local = local_mut(schedule, &found)?.clone();
+    list_mut(schedule, &found.0)?.remove(found.1);
+    declare(schedule, found.0.0, local, choices)
 }
 
 pub(super) fn change_space(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
-    let (step, at) = pick(choices, &locals(schedule))?;
+    let found = pick(choices, &trees(schedule, is_local))?;
     let to = choices.pick(&[LocalSpace::Register, LocalSpace::Scratch, LocalSpace::Shared]);
-    kernel_mut(schedule, step)?.locals[at].space = to;
+    local_mut(schedule, &found)?.space = to;
     Some(())
 }
 
@@ -55,8 +59,7 @@ pub(super) fn make_local(schedule: &mut Schedule, loops: &Loops, choices: &mut C
             let uses = |stmt: &&Stmt| stmt.reads().contains(&buf) || stmt.writes().contains(&buf);
             let users: Vec<&str> = flat.stmts.iter().filter(uses).map(|stmt| stmt.name()).collect();
             let is_inside = users.iter().all(|user| nests.contains(user));
-            let is_local = plan.locals.iter().any(|local| local.buffer() == Some(&data.name));
-            if !is_local && (is_inside && !users.is_empty() && flat.is_internal(buf)) {
+            if !plan.has_local(&data.name) && (is_inside && !users.is_empty() && flat.is_internal(buf)) {
                 options.push((step, data.name.clone()));
             }
         }
@@ -68,19 +71,18 @@ pub(super) fn make_local(schedule: &mut Schedule, loops: &Loops, choices: &mut C
             (pick(choices, &steps)?, pick(choices, &temps(loops))?)
         }
     };
-    let scope = pick(choices, &scopes(schedule, step))?;
     let space = choices.pick(&[LocalSpace::Scratch, LocalSpace::Register]);
     for pool in &mut schedule.pools {
         pool.places.retain(|place| place.0 != buf);
     }
     schedule.reuses.retain(|reuse| reuse.from != buf && reuse.to != buf);
-    kernel_mut(schedule, step)?.locals.push(Local { holds: Holds::Buffer(buf), scope, space });
-    Some(())
+    declare(schedule, step, Local { holds: Holds::Buffer(buf), space }, choices)
 }
 
 pub(super) fn drop_local(schedule: &mut Schedule, loops: &Loops, choices: &mut Choices<'_>) -> Option<()> {
-    let (step, at) = pick(choices, &locals(schedule))?;
-    let local = kernel_mut(schedule, step)?.locals.remove(at);
+    let found = pick(choices, &trees(schedule, is_local))?;
+    let local = local_mut(schedule, &found)?.clone();
+    list_mut(schedule, &found.0)?.remove(found.1);
     // Once in a while a buffer takes the place of another one in a pool.
     if let Holds::Buffer(name) = local.holds
         && choices.once_in(2)
@@ -218,10 +220,12 @@ pub(super) fn add_reuse(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
         pool.places.retain(|place| place.0 != to);
     }
     if !choices.once_in(4) {
-        for step in &mut schedule.steps {
-            if let Step::Kernel(plan) = step {
-                plan.locals.retain(|local| local.buffer() != Some(&to) && local.buffer() != Some(&from));
-            }
+        for (place, _) in lists(schedule, 1) {
+            let holds = |tree: &Tree| match tree {
+                Tree::Local(local) => local.buffer() == Some(&to) || local.buffer() == Some(&from),
+                Tree::Loop { .. } | Tree::If { .. } | Tree::Leaf(_) => false,
+            };
+            list_mut(schedule, &place)?.retain(|tree| !holds(tree));
         }
     }
     schedule.reuses.push(Reuse { from, to });

@@ -6,8 +6,9 @@ use litz_sym::{Expr, Sym};
 
 use crate::choices::Choices;
 
-/// A list of neighbours: the kernel's step, and the positions of the loops around, outermost first.
-pub(super) type Place = (usize, Vec<usize>);
+/// A list of neighbours: the kernel's step, and the positions of the trees around, outermost first, with which of their blocks
+/// it is.
+pub(super) type Place = (usize, Vec<(usize, usize)>);
 
 /// One of the options, if there are any.
 pub(super) fn pick<T: Clone>(choices: &mut Choices<'_>, options: &[T]) -> Option<T> {
@@ -36,12 +37,12 @@ pub(super) fn kernel_mut(schedule: &mut Schedule, step: usize) -> Option<&mut Ke
 }
 
 /// All lists of neighbours that have at least `least` trees.
-fn lists(schedule: &Schedule, least: usize) -> Vec<(Place, usize)> {
+pub(super) fn lists(schedule: &Schedule, least: usize) -> Vec<(Place, usize)> {
     fn walk(list: &[Tree], place: &Place, found: &mut Vec<(Place, usize)>) {
         found.push((place.clone(), list.len()));
         for (at, tree) in list.iter().enumerate() {
-            if let Tree::Loop { body, .. } = tree {
-                walk(body, &(place.0, [&place.1[..], &[at]].concat()), found);
+            for (number, block) in blocks(tree).enumerate() {
+                walk(block, &(place.0, [&place.1[..], &[(at, number)]].concat()), found);
             }
         }
     }
@@ -54,11 +55,20 @@ fn lists(schedule: &Schedule, least: usize) -> Vec<(Place, usize)> {
 /// The list at a place.
 pub(super) fn list_mut<'s>(schedule: &'s mut Schedule, (step, path): &Place) -> Option<&'s mut Vec<Tree>> {
     let mut list = &mut kernel_mut(schedule, *step)?.body;
-    for &at in path {
-        let Tree::Loop { body, .. } = list.get_mut(at)? else { return None };
-        list = body;
+    for &(at, number) in path {
+        list = list.get_mut(at)?.blocks_mut().into_iter().nth(number)?;
     }
     Some(list)
+}
+
+/// The blocks in a tree.
+fn blocks(tree: &Tree) -> impl Iterator<Item = &[Tree]> {
+    let count = match tree {
+        Tree::Loop { .. } => 1,
+        Tree::If { .. } => 2,
+        Tree::Local(_) | Tree::Leaf(_) => 0,
+    };
+    tree.blocks().into_iter().take(count)
 }
 
 /// All trees, as the lists that they are in and their positions there.
@@ -68,8 +78,8 @@ pub(super) fn trees(schedule: &Schedule, wanted: impl Fn(&Tree) -> bool) -> Vec<
             if wanted(tree) {
                 found.push((place.clone(), at));
             }
-            if let Tree::Loop { body, .. } = tree {
-                walk(body, &(place.0, [&place.1[..], &[at]].concat()), wanted, found);
+            for (number, block) in blocks(tree).enumerate() {
+                walk(block, &(place.0, [&place.1[..], &[(at, number)]].concat()), wanted, found);
             }
         }
     }
@@ -91,26 +101,35 @@ pub(super) fn is_leaf(tree: &Tree) -> bool {
 /// Calls `f` with every leaf of trees, to be changed.
 pub(super) fn each_leaf_mut(trees: &mut [Tree], f: &mut dyn FnMut(&mut Leaf)) {
     for tree in trees {
-        match tree {
-            Tree::Leaf(leaf) => f(leaf),
-            Tree::Loop { body, .. } => each_leaf_mut(body, f),
-        }
+        tree.visit_mut(&mut |tree| {
+            if let Tree::Leaf(leaf) = tree {
+                f(leaf);
+            }
+        });
     }
 }
 
 /// Calls `f` with every axis of loops in trees, to be changed.
 pub(super) fn each_axis_mut(trees: &mut [Tree], f: &mut dyn FnMut(&mut Axis)) {
     for tree in trees {
-        if let Tree::Loop { axis, body, .. } = tree {
-            f(axis);
-            each_axis_mut(body, f);
-        }
+        tree.visit_mut(&mut |tree| {
+            if let Tree::Loop { axis, .. } = tree {
+                f(axis);
+            }
+        });
     }
 }
 
 /// Puts expressions for variables in all that trees say.
 pub(super) fn substitute(trees: &mut [Tree], value: &dyn Fn(Sym) -> Option<Expr>) {
     each_axis_mut(trees, &mut |axis| axis.extent = axis.extent.subst(value));
+    for tree in &mut *trees {
+        tree.visit_mut(&mut |tree| {
+            if let Tree::If { cond, .. } = tree {
+                *cond = cond.subst(value);
+            }
+        });
+    }
     each_leaf_mut(trees, &mut |leaf| {
         leaf.bind.iter_mut().for_each(|bind| bind.1 = bind.1.subst(value));
         if let Some(block) = &mut leaf.block {
@@ -268,9 +287,10 @@ pub(super) fn drop_leaf(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
 fn keep(list: &mut Vec<Tree>, keeps: &mut dyn FnMut(&Leaf) -> bool) {
     list.retain_mut(|tree| match tree {
         Tree::Leaf(leaf) => keeps(leaf),
-        Tree::Loop { body, .. } => {
-            keep(body, keeps);
-            !body.is_empty()
+        Tree::Local(_) => true,
+        Tree::Loop { .. } | Tree::If { .. } => {
+            tree.blocks_mut().into_iter().for_each(|block| keep(block, keeps));
+            tree.blocks().iter().any(|block| !block.is_empty())
         }
     });
 }

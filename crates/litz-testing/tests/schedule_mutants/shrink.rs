@@ -48,7 +48,6 @@ fn candidates(schedule: &Schedule) -> Vec<Schedule> {
                 change(plan);
             }
         };
-        (0..plan.locals.len()).for_each(|at| with(&|s| with_plan(s, &|plan| drop(plan.locals.remove(at)))));
         with(&|s| with_plan(s, &|plan| plan.grain = 1));
         if !plan.grid.is_empty() {
             with(&|s| {
@@ -59,6 +58,9 @@ fn candidates(schedule: &Schedule) -> Vec<Schedule> {
                 });
             });
         }
+        for at in 0..bodies(&plan.body) {
+            with(&|s| with_plan(s, &|plan| one_body(&mut plan.body, &mut at.clone())));
+        }
         for at in 0..loops(&plan.body) {
             with(&|s| with_plan(s, &|plan| plain(&mut plan.body, &mut at.clone())));
         }
@@ -67,21 +69,45 @@ fn candidates(schedule: &Schedule) -> Vec<Schedule> {
 }
 
 fn loops(trees: &[Tree]) -> usize {
-    let of = |tree: &Tree| match tree {
-        Tree::Loop { body, .. } => 1 + loops(body),
-        Tree::Leaf(_) => 0,
-    };
-    trees.iter().map(of).sum()
+    count(trees, &|tree| matches!(tree, Tree::Loop { .. }))
+}
+
+fn bodies(trees: &[Tree]) -> usize {
+    2 * count(trees, &|tree| matches!(tree, Tree::If { .. }))
+}
+
+fn count(trees: &[Tree], is_wanted: &dyn Fn(&Tree) -> bool) -> usize {
+    let below = |tree: &Tree| tree.blocks().into_iter().map(|block| count(block, is_wanted)).sum::<usize>();
+    trees.iter().map(|tree| usize::from(is_wanted(tree)) + below(tree)).sum()
+}
+
+/// Puts one of its bodies for an `if`: that number counts all bodies.
+fn one_body(trees: &mut Vec<Tree>, number: &mut usize) {
+    let mut at = 0;
+    while at < trees.len() {
+        if let Tree::If { then, other, .. } = &mut trees[at] {
+            if *number < 2 {
+                let body = std::mem::take(if *number == 0 { then } else { other });
+                *number = usize::MAX;
+                trees.splice(at..=at, body);
+                return;
+            }
+            *number = number.wrapping_sub(2);
+        }
+        trees[at].blocks_mut().into_iter().for_each(|block| one_body(block, number));
+        at += 1;
+    }
 }
 
 /// Makes the loop of that number one that runs in order.
 fn plain(trees: &mut [Tree], number: &mut usize) {
     for tree in trees {
-        let Tree::Loop { kind, body, .. } = tree else { continue };
-        if *number == 0 {
-            *kind = LoopKind::For;
+        if let Tree::Loop { kind, .. } = tree {
+            if *number == 0 {
+                *kind = LoopKind::For;
+            }
+            *number = number.wrapping_sub(1);
         }
-        *number = number.wrapping_sub(1);
-        plain(body, number);
+        tree.blocks_mut().into_iter().for_each(|block| plain(block, number));
     }
 }

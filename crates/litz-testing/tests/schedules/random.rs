@@ -105,14 +105,14 @@ impl Planner<'_, '_, '_> {
         let kind = match self.choices.below(8) {
             0..=2 => LoopKind::For,
             3 if is_small => LoopKind::Unroll,
-            4 if can_tile => LoopKind::Tile,
-            5 if can_tile && !self.in_vector => LoopKind::TileVector { lanes },
+            4 if can_tile => LoopKind::Unroll,
+            5 if can_tile && !self.in_vector => LoopKind::Vector { lanes, copies: 1 },
             6 | 7 if is_innermost && !is_ordered && !self.in_vector => {
                 LoopKind::Vector { lanes, copies: 1 + self.choices.below(3) as u32 }
             }
             _ => LoopKind::For,
         };
-        self.in_vector |= matches!(kind, LoopKind::TileVector { .. } | LoopKind::Vector { .. });
+        self.in_vector |= matches!(kind, LoopKind::Vector { .. });
         kind
     }
 
@@ -168,12 +168,17 @@ impl Planner<'_, '_, '_> {
         let grid: Vec<Axis> = shared.drain(..taken).map(|(_, axis)| axis).collect();
         let body = wrap(shared, body);
         let grain = 1 + self.choices.below(3) as u64;
-        let mut plan = KernelPlan { name, at_load: false, grain, grid, body, locals };
-        litz_schedule::place_accumulators(&mut plan, self.loops);
-        for local in &mut plan.locals {
-            if self.choices.once_in(4) {
-                local.space = self.choices.pick(&[LocalSpace::Scratch, LocalSpace::Register]);
-            }
+        let mut plan = KernelPlan { name, at_load: false, grain, grid, body };
+        locals.into_iter().for_each(|(local, scope)| declare(&mut plan.body, local, scope));
+        litz_schedule::finish(&mut plan, self.loops);
+        let choices = &mut *self.choices;
+        for tree in &mut plan.body {
+            tree.visit_mut(&mut |tree| match tree {
+                Tree::Local(local) if choices.once_in(4) => {
+                    local.space = choices.pick(&[LocalSpace::Scratch, LocalSpace::Register]);
+                }
+                Tree::Local(_) | Tree::Loop { .. } | Tree::If { .. } | Tree::Leaf(_) => {}
+            });
         }
         plan
     }
@@ -353,8 +358,8 @@ impl Planner<'_, '_, '_> {
         axes
     }
 
-    /// Buffers that stay inside of the kernel.
-    fn locals(&mut self, group: &[&Nest], shared: &[Loop]) -> Vec<Local> {
+    /// Buffers that stay inside of the kernel, and the loops in which they do.
+    fn locals(&mut self, group: &[&Nest], shared: &[Loop]) -> Vec<(Local, Option<Sym>)> {
         let inside = |stmt: &Stmt| group.iter().any(|nest| nest.name == stmt.name());
         let mut locals = Vec::new();
         for nest in group {
@@ -376,7 +381,7 @@ impl Planner<'_, '_, '_> {
                 };
                 let space = self.choices.pick(&[LocalSpace::Scratch, LocalSpace::Register]);
                 let holds = Holds::Buffer(self.loops.bufs[buf].name.clone());
-                locals.push(Local { holds, scope, space });
+                locals.push((Local { holds, space }, scope));
             }
         }
         locals
@@ -408,8 +413,7 @@ impl Planner<'_, '_, '_> {
         let mut open: Vec<Place> = Vec::new();
         let (mut end, mut places) = (Expr::zero(), Vec::new());
         for (buf, data) in self.loops.bufs.iter().filter(|(_, data)| data.kind == BufKind::Temp) {
-            let is_local =
-                plans.iter().any(|plan| plan.locals.iter().any(|local| local.buffer() == Some(&data.name)));
+            let is_local = plans.iter().any(|plan| plan.has_local(&data.name));
             let mut held = vec![&data.name];
             while let Some(next) = reuses.iter().find(|reuse| reuse.from == **held.last().expect("one")) {
                 held.push(&next.to);
@@ -443,7 +447,29 @@ impl Planner<'_, '_, '_> {
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Bind) -> Tree {
-    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, block: None })
+    Tree::Leaf(Leaf { nest: nest.name.clone(), part, bind, masked: false, block: None })
+}
+
+/// Declares memory in the body of the loop `scope`, or in all of the kernel where no loop is that.
+fn declare(body: &mut Vec<Tree>, local: Local, scope: Option<Sym>) {
+    fn find(body: &mut [Tree], var: Sym) -> Option<&mut Vec<Tree>> {
+        body.iter_mut().find_map(|tree| match tree {
+            Tree::Loop { axis, body, .. } => {
+                if axis.var == var {
+                    Some(body)
+                } else {
+                    find(body, var)
+                }
+            }
+            Tree::If { .. } | Tree::Local(_) | Tree::Leaf(_) => None,
+        })
+    }
+    let is_there = scope.is_some_and(|var| find(body, var).is_some());
+    let block = match scope.filter(|_| is_there).and_then(|var| find(body, var)) {
+        Some(block) => block,
+        None => return body.insert(0, Tree::Local(local)),
+    };
+    block.insert(0, Tree::Local(local));
 }
 
 /// Trees inside of loops, outermost first.

@@ -173,7 +173,7 @@ fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
         .steps
         .iter()
         .map(|s| match s {
-            Step::Kernel(plan) => plan.locals.iter().filter(|local| local.buffer().is_some()).count(),
+            Step::Kernel(plan) => plan.locals().iter().filter(|local| local.buffer().is_some()).count(),
             Step::Extern { .. } => 0,
         })
         .sum();

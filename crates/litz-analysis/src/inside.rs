@@ -1,0 +1,73 @@
+//! Says whether a value is below the extent of the axis that it is one of, and how far loops go.
+
+use litz_ir::loops::Axis;
+use litz_sym::{Expr, Facts, Kind, Known, Rel};
+
+/// Whether `value < extent` is known.
+pub fn is_inside(value: Expr, extent: Expr, facts: &Facts) -> bool {
+    let is_known = |value, extent| facts.known(&Rel::lt(value, extent)) == Known::Yes;
+    is_known(value, extent) || {
+        let (whole, end) = undivided(value, extent, facts);
+        (whole, end) != (value, extent) && is_known(whole, end)
+    }
+}
+
+/// What is smaller than what exactly where `value < extent`, without divisions: rows of a merged axis are found by one.
+/// y + floordiv(x, n) < m, n > 0 => x + n*y < m*n
+pub fn undivided(mut value: Expr, mut extent: Expr, facts: &Facts) -> (Expr, Expr) {
+    let is_positive = |e: Expr| facts.known(&Rel::le(Expr::one(), e)) == Known::Yes;
+    loop {
+        let divided = value.terms().into_iter().find_map(|(factor, term)| {
+            let (inner, divisor) = term.as_floordiv().filter(|_| factor == 1)?;
+            is_positive(divisor).then(|| (inner + (value - term) * divisor, divisor))
+        });
+        let Some((inner, divisor)) = divided else { return (value, extent) };
+        (value, extent) = (facts.simplify(inner), extent * divisor);
+    }
+}
+
+/// The end of a loop that has no iterations where that is below 0: `x` of `max(0, x)`.
+pub fn end_of(extent: Expr) -> Expr {
+    match extent.kind() {
+        Kind::Max(a, b) if a.is_zero() => b,
+        Kind::Max(a, b) if b.is_zero() => a,
+        _ => extent,
+    }
+}
+
+/// The extent of a loop where it does not end early: `13` of `min(13, n - 13*t)`. What holds for the iterations of that many
+/// holds for fewer, and numbers are told apart more easily than where they end.
+pub fn longest(extent: Expr) -> Expr {
+    match end_of(extent).kind() {
+        Kind::Min(a, _) if a.as_int().is_some() => a,
+        Kind::Min(_, b) if b.as_int().is_some() => b,
+        _ => extent,
+    }
+}
+
+/// Loops, outermost first, that are no longer than these can be where all `conds` hold. None where they never do.
+///
+/// That is all that is taken from what holds. More may be known of the variables, up to their values: but of two places, what
+/// one alone knew would set them apart in name.
+pub fn loops_where(
+    mut loops: Vec<Axis>,
+    conds: impl Iterator<Item = Rel>,
+    facts: &Facts,
+) -> Option<Vec<Axis>> {
+    let mut conds = conds.peekable();
+    if conds.peek().is_none() {
+        return Some(loops);
+    }
+    let mut here = facts.clone();
+    loops.iter().for_each(|axis| here.declare_index(axis.var, axis.extent));
+    if !conds.all(|cond| here.assume(cond)) {
+        return None;
+    }
+    for axis in loops.iter_mut().filter(|axis| axis.extent.as_int().is_none()) {
+        let most = here.bounds(axis.extent).hi;
+        if most < i64::MAX {
+            axis.extent = end_of(axis.extent).min(most);
+        }
+    }
+    Some(loops)
+}

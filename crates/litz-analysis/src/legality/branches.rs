@@ -1,0 +1,178 @@
+//! Proves that the bodies of an `if` together take each point of a nest once.
+//!
+//! In an iteration of the loops around, one of two bodies runs. Where both bind the axes of a nest alike, what they take is
+//! what one leaf would take without the `if`, in loops whose extents are those of the one body where the condition holds, and
+//! those of the other where it does not: in `if 13 <= n - 13*t { unroll i in 13 { .. } } else { for i in n - 13*t { .. } }`
+//! that of a loop `i in min(13, n - 13*t)`. Of that leaf `coverage.rs` proves that it takes each point once.
+
+use super::{Place, Side, Verifier};
+use litz_ir::loops::{Axis, Nest, Stmt};
+use litz_sym::{Cmp, Expr, Facts, Rel};
+
+/// What is known in a body of an `if`. None where it never runs.
+type Known = Option<Facts>;
+
+impl Verifier<'_> {
+    /// Checks the points that leaves in bodies of `if`s take.
+    pub(super) fn divided_points(&mut self) {
+        let loops = self.loops;
+        for (stmt, of) in loops.stmts.iter().enumerate() {
+            let Stmt::Nest(nest) = of else { continue };
+            let places = self.placed[stmt].iter().chain(&self.accumulating[stmt]);
+            let mut divided: Vec<Place> = places
+                .filter(|place| !place.sides.is_empty() && place.leaf.is_some_and(|leaf| self.bound[leaf]))
+                .cloned()
+                .collect();
+            while let Some(first) = divided.first() {
+                let depth = |place: &Place| self.scopes(stmt, place).len();
+                let is_alike = |other: &Place| {
+                    other.part == first.part
+                        && (first.part.runs_instructions() || depth(other) == depth(first))
+                };
+                let (group, others): (Vec<Place>, Vec<Place>) =
+                    divided.iter().cloned().partition(|place| is_alike(place));
+                self.divided(stmt, nest, &group);
+                self.sites.note(&self.report.diags, group[0].site());
+                divided = others;
+            }
+        }
+    }
+
+    fn divided(&mut self, stmt: usize, nest: &Nest, group: &[Place]) {
+        let path = match self.together(nest, &group.iter().collect::<Vec<_>>(), 0) {
+            Ok(path) => path,
+            Err(why) => {
+                let message = format_args!("`{}` does not take each point once: {why}", nest.name);
+                return self.report.fail("axis-coverage", message);
+            }
+        };
+        self.coverage(nest, group[0].part, &group[0].bind, &path);
+        // Of each of these leaves is known from here on what is known of all: one that knew more could not be compared.
+        let all = self.placed[stmt].iter_mut().chain(&mut self.accumulating[stmt]);
+        for place in all.filter(|place| group.iter().any(|own| own.at == place.at)) {
+            for around in &mut place.path {
+                let whole = path.iter().find(|axis| axis.var == around.axis.var);
+                around.axis.extent = whole.map_or(around.axis.extent, |axis| axis.extent);
+            }
+        }
+    }
+
+    /// The loops of a leaf that takes the points of all `places`, which have their outermost `level` bodies of `if`s in
+    /// common; or why none is known.
+    fn together(&self, nest: &Nest, places: &[&Place], level: usize) -> Result<Vec<Axis>, String> {
+        let Some(side) = places[0].sides.get(level) else {
+            return Ok(places[0].path.iter().map(|around| around.axis).collect());
+        };
+        let is_same = |place: &&&Place| place.sides.get(level).is_some_and(|own| own.number == side.number);
+        if !places.iter().all(|place| is_same(&place)) {
+            return Err("bodies of two conditions run it".to_owned());
+        }
+        let condition = if side.is_other { side.cond.negate() } else { side.cond };
+        let (other, then): (Vec<&Place>, Vec<&Place>) =
+            places.iter().partition(|place| place.sides[level].is_other);
+        let around = self.around(places[0], level, side);
+        let within = |cond: Rel| -> Known {
+            let mut facts = around.clone()?;
+            facts.assume(cond).then_some(facts)
+        };
+        let bodies = [(then, within(condition)), (other, within(condition.negate()))];
+        let [(then, in_then), (other, in_other)] = bodies;
+        if then.is_empty() || other.is_empty() {
+            let is_then = other.is_empty();
+            let some = if is_then { then } else { other };
+            let mut path = self.together(nest, &some, level + 1)?;
+            // Where nothing runs a loop has no iterations.
+            let is_decided = |axis: &Axis| {
+                let has_both = |value: Expr| {
+                    value.has_sym(axis.var)
+                        && [condition.lhs, condition.rhs]
+                            .iter()
+                            .any(|side| side.syms().into_iter().any(|sym| value.has_sym(sym)))
+                };
+                some[0].bind.iter().any(|bind| has_both(bind.1))
+            };
+            for axis in path[side.loops..].iter_mut().filter(|axis| is_decided(axis)) {
+                let extents = if is_then { [axis.extent, Expr::zero()] } else { [Expr::zero(), axis.extent] };
+                if let Some(extent) = agreed(condition, (extents[0], &in_then), (extents[1], &in_other)) {
+                    axis.extent = extent;
+                    return Ok(path);
+                }
+            }
+            let elsewhere = if is_then { in_other } else { in_then };
+            return match elsewhere.is_none_or(|facts| is_past_end(nest, some[0], &path[side.loops..], facts))
+            {
+                true => Ok(path),
+                false => Err(format!("it has no part in the other body of condition {condition}")),
+            };
+        }
+        let mut path = self.together(nest, &then, level + 1)?;
+        let others = self.together(nest, &other, level + 1)?;
+        let binds_alike = then[0].bind.len() == other[0].bind.len()
+            && then[0].bind.iter().all(|bind| other[0].bind.contains(bind));
+        if !binds_alike || path.len() != others.len() {
+            return Err(format!("the bodies of condition {condition} bind its axes differently"));
+        }
+        for axis in &mut path[side.loops..] {
+            let counterpart = others[side.loops..].iter().find(|other| other.var == axis.var);
+            let Some(other) = counterpart else {
+                return Err(format!("one body of condition {condition} alone has a loop {}", axis.var));
+            };
+            let Some(extent) = agreed(condition, (axis.extent, &in_then), (other.extent, &in_other)) else {
+                let (var, one, two) = (axis.var, axis.extent, other.extent);
+                return Err(format!(
+                    "loop {var} in {one} or {two} does not go on where condition {condition} ends"
+                ));
+            };
+            axis.extent = extent;
+        }
+        Ok(path)
+    }
+
+    /// What is known around the `if` that has `side`, the one at `level` around a place.
+    fn around(&self, place: &Place, level: usize, side: &Side) -> Known {
+        let mut facts = self.loops.facts.clone();
+        let loops = place.path[..side.loops].iter().map(|around| around.axis);
+        loops.for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        place.sides[..level].iter().all(|outer| facts.assume(outer.cond)).then_some(facts)
+    }
+}
+
+/// Whether all that a leaf would take in further loops, besides those that `facts` know, is past the end of an axis.
+fn is_past_end(nest: &Nest, place: &Place, loops: &[Axis], mut facts: Facts) -> bool {
+    loops.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    nest.all_axes().any(|axis| {
+        place.value(axis.var).is_some_and(|value| facts.known(&Rel::le(axis.extent, value)).is_yes())
+    })
+}
+
+/// The extent of a loop that is `then` where a condition holds and `other` where it does not.
+fn agreed(cond: Rel, then: (Expr, &Known), other: (Expr, &Known)) -> Option<Expr> {
+    match (then.1, other.1) {
+        (_, None) => return Some(then.0),
+        (None, _) => return Some(other.0),
+        _ if then.0 == other.0 => return Some(then.0),
+        (Some(_), Some(_)) => {}
+    }
+    // The condition holds where this is not below 0.
+    let slack = match cond.cmp {
+        Cmp::Le => cond.rhs - cond.lhs,
+        Cmp::Lt => cond.rhs - cond.lhs - 1,
+        Cmp::Eq | Cmp::Ne => return None,
+    };
+    // Full where the condition holds, or where it does not.
+    let candidates = [(then.0, then.0 + slack), (other.0, other.0 - slack - 1)];
+    let is_that = |(extent, facts): (Expr, &Known), (full, rest): (Expr, Expr)| {
+        let Some(facts) = facts else { return true };
+        let is_smaller = |one: Expr, two: Expr| facts.proves(&Rel::le(one, two));
+        // A loop of fewer than no iterations has none.
+        let is_equal = |end: Expr| {
+            extent == end
+                || extent == end.max(0)
+                || facts.known(&Rel::eq(extent, end)).is_yes()
+                || extent.is_zero() && is_smaller(end, extent)
+        };
+        is_equal(full) && is_smaller(full, rest) || is_equal(rest) && is_smaller(rest, full)
+    };
+    let found = candidates.into_iter().find(|&ends| is_that(then, ends) && is_that(other, ends));
+    found.map(|(full, rest)| full.min(rest))
+}

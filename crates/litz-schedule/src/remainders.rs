@@ -1,0 +1,252 @@
+//! Decides how loops end whose last iterations are past the end of an axis: they end early, a body of their own runs the
+//! rest, or leaves are masked there.
+
+use crate::nests::Nests;
+use litz_analysis::inside::{is_inside, undivided};
+use litz_ir::loops::Axis;
+use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
+
+/// Ends the loops of a plan where all of their leaves do. Loops in order and vectors end early; what is written out has a
+/// version for the rest. Vectors around leaves that are masked already end nowhere.
+pub fn end_loops(plan: &mut KernelPlan, nests: &Nests<'_>, facts: &Facts) {
+    let mut facts = facts.clone();
+    plan.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    end_in(&mut plan.body, &mut Vec::new(), nests, &facts);
+}
+
+/// `split_up` are the variables of the loops around that have versions already.
+fn end_in(trees: &mut Vec<Tree>, split_up: &mut Vec<Sym>, nests: &Nests<'_>, facts: &Facts) {
+    for mut tree in std::mem::take(trees) {
+        let limit = match &tree {
+            Tree::Loop { axis, .. } if !split_up.contains(&axis.var) => {
+                limit(std::slice::from_ref(&tree), *axis, nests, facts)
+            }
+            Tree::Loop { .. } | Tree::If { .. } | Tree::Local(_) | Tree::Leaf(_) => None,
+        };
+        match (&mut tree, limit) {
+            (Tree::Loop { kind: LoopKind::Unroll, axis, .. }, Some(limit)) => {
+                let axis = *axis;
+                let mut versions = versions(vec![tree], axis, limit, nests, facts);
+                split_up.push(axis.var);
+                versions.iter_mut().for_each(|version| end_below(version, split_up, nests, facts));
+                split_up.pop();
+                trees.extend(versions);
+                continue;
+            }
+            (Tree::Loop { axis, .. }, Some(limit)) => {
+                let end = facts.simplify(axis.extent.min(limit));
+                let may_be_less = facts.known(&Rel::le(0, end)) != Known::Yes;
+                axis.extent = if may_be_less { end.max(0) } else { end };
+            }
+            (Tree::Loop { .. } | Tree::If { .. } | Tree::Local(_) | Tree::Leaf(_), _) => {}
+        }
+        end_below(&mut tree, split_up, nests, facts);
+        trees.push(tree);
+    }
+}
+
+/// Ends the loops in a tree.
+fn end_below(tree: &mut Tree, split_up: &mut Vec<Sym>, nests: &Nests<'_>, facts: &Facts) {
+    match tree {
+        Tree::Loop { axis, body, .. } => {
+            let mut facts = facts.clone();
+            facts.declare_index(axis.var, axis.extent);
+            // A loop that never runs ends nowhere.
+            if !axis.extent.is_zero() {
+                end_in(body, split_up, nests, &facts);
+            }
+        }
+        Tree::If { cond, then, other } => {
+            for (body, cond) in [(then, *cond), (other, cond.negate())] {
+                let mut facts = facts.clone();
+                if facts.assume(cond) {
+                    end_in(body, split_up, nests, &facts);
+                }
+            }
+        }
+        Tree::Local(_) | Tree::Leaf(_) => {}
+    }
+}
+
+/// Gives trees that contain loops along the axis of a tile, which are written out or vectors, versions for full tiles and
+/// for the last one, if its points may be past the end.
+pub fn peel(trees: Vec<Tree>, axis: Axis, nests: &Nests<'_>, facts: &Facts) -> Vec<Tree> {
+    match limit(&trees, axis, nests, facts) {
+        Some(limit) => versions(trees, axis, limit, nests, facts),
+        None => trees,
+    }
+}
+
+/// Versions of trees for full tiles along an axis, and for those of which only the points below `limit` exist.
+fn versions(trees: Vec<Tree>, axis: Axis, limit: Expr, nests: &Nests<'_>, facts: &Facts) -> Vec<Tree> {
+    let Some(extent) = axis.extent.as_int() else { return trees };
+    let remaining = facts.simplify(limit);
+    let full = Rel::le(extent, remaining);
+    let is_vector = trees.iter().any(|tree| has_vector(tree, axis.var));
+    let mut other = trees.clone();
+    match constant_rest(remaining, extent, facts) {
+        Some(0) => other.clear(),
+        Some(rest) => {
+            let shorter = Axis { extent: Expr::int(rest), ..axis };
+            other.iter_mut().for_each(|tree| with_axis(tree, shorter));
+            // Loops around may go on past the last tile.
+            let is_last = Rel::le(rest, remaining);
+            let mut here = facts.clone();
+            if here.assume(full.negate()) && here.known(&is_last) != Known::Yes {
+                other = vec![Tree::If { cond: is_last, then: other, other: Vec::new() }];
+            }
+        }
+        // A vector has a mask; loops of a number of vectors that is not known could name no registers.
+        None if is_vector => other.iter_mut().for_each(|tree| mask_along(tree, axis.var, nests)),
+        None => {
+            let is_known = facts.known(&Rel::le(0, remaining)) == Known::Yes;
+            let extent = if is_known { remaining } else { remaining.max(0) };
+            let axis = Axis { extent, ..axis };
+            other = vec![Tree::Loop { kind: LoopKind::For, axis, body: without(other, axis.var) }];
+        }
+    }
+    vec![Tree::If { cond: full, then: trees, other }]
+}
+
+/// Whether a variable counts the points of a vector.
+fn has_vector(tree: &Tree, var: Sym) -> bool {
+    let is_vector = match tree {
+        Tree::Loop { kind: LoopKind::Vector { .. }, axis, .. } => axis.var == var,
+        Tree::Loop { .. } | Tree::If { .. } | Tree::Local(_) | Tree::Leaf(_) => false,
+    };
+    is_vector || tree.blocks().into_iter().flatten().any(|tree| has_vector(tree, var))
+}
+
+/// The number of points the last tile has, when that is the same constant wherever the tile is not full.
+fn constant_rest(remaining: Expr, extent: i64, facts: &Facts) -> Option<i64> {
+    // remaining = n - extent*tile: equal to n modulo the extent.
+    facts.simplify(remaining.modulo(extent)).as_int()
+}
+
+/// Gives all loops of a variable another extent.
+fn with_axis(tree: &mut Tree, axis: Axis) {
+    tree.visit_mut(&mut |tree| match tree {
+        Tree::Loop { axis: own, .. } if own.var == axis.var => *own = axis,
+        Tree::Loop { .. } | Tree::If { .. } | Tree::Local(_) | Tree::Leaf(_) => {}
+    });
+}
+
+/// Masks the leaves that a variable counts points for.
+fn mask_along(tree: &mut Tree, var: Sym, nests: &Nests<'_>) {
+    tree.visit_mut(&mut |tree| match tree {
+        Tree::Leaf(leaf) => {
+            let is_along = leaf.bind.iter().any(|bind| bind.1.has_sym(var));
+            leaf.masked |= is_along && nests.get(leaf).is_some();
+        }
+        Tree::Loop { .. } | Tree::If { .. } | Tree::Local(_) => {}
+    });
+}
+
+/// Trees without the loops of a variable: what is in them stays.
+fn without(trees: Vec<Tree>, var: Sym) -> Vec<Tree> {
+    let mut kept = Vec::new();
+    for mut tree in trees {
+        tree.blocks_mut().into_iter().for_each(|block| *block = without(std::mem::take(block), var));
+        match tree {
+            Tree::Loop { axis, body, .. } if axis.var == var => kept.extend(body),
+            Tree::Loop { .. } | Tree::If { .. } | Tree::Local(_) | Tree::Leaf(_) => kept.push(tree),
+        }
+    }
+    kept
+}
+
+/// Where all leaves in the loops along an axis have to stop; `None` where they stay in range anyway, or would have to stop at
+/// different points: they are masked then.
+fn limit(trees: &[Tree], axis: Axis, nests: &Nests<'_>, facts: &Facts) -> Option<Expr> {
+    let mut leaves = Vec::new();
+    trees.iter().for_each(|tree| leaves_along(tree, axis.var, None, &mut leaves));
+    let is_vector = trees.iter().any(|tree| has_vector(tree, axis.var));
+    let mut facts = facts.clone();
+    facts.declare_index(axis.var, axis.extent);
+    let mut common: Option<Expr> = None;
+    for (leaf, below) in leaves {
+        let nest = nests.get(leaf)?;
+        if leaf.masked && is_vector {
+            return None;
+        }
+        // What is merged past the end is nothing.
+        let mut stops = leaf.part == Part::Merge && !leaf.bind.iter().any(|bind| bind.1.has_sym(axis.var));
+        for &(own, value) in &leaf.bind {
+            // Only the innermost variable of a value ends early.
+            if !value.has_sym(axis.var) || below.iter().any(|&var| value.has_sym(var)) {
+                continue;
+            }
+            let extent = nest.all_axes().find(|axis| axis.var == own)?.extent;
+            if is_inside(value, extent, &facts) {
+                continue;
+            }
+            let (value, extent) = undivided(value, extent, &facts);
+            let Some((coefficient, rest)) = value.linear(axis.var) else { continue };
+            if coefficient.is_one() {
+                stops |= *common.get_or_insert(extent - rest) == extent - rest;
+            }
+        }
+        if !stops {
+            return None;
+        }
+    }
+    common
+}
+
+/// The leaves in loops of a variable, with the variables of the loops between.
+fn leaves_along<'t>(tree: &'t Tree, var: Sym, below: Option<&[Sym]>, leaves: &mut Vec<(&'t Leaf, Vec<Sym>)>) {
+    match tree {
+        Tree::Leaf(leaf) => leaves.extend(below.map(|below| (leaf, below.to_vec()))),
+        Tree::Loop { axis, body, .. } => {
+            let inside = match below {
+                Some(below) => Some([below, &[axis.var]].concat()),
+                None => (axis.var == var).then(Vec::new),
+            };
+            body.iter().for_each(|tree| leaves_along(tree, var, inside.as_deref(), leaves));
+        }
+        Tree::If { .. } | Tree::Local(_) => {
+            tree.blocks().into_iter().flatten().for_each(|tree| leaves_along(tree, var, below, leaves));
+        }
+    }
+}
+
+/// Masks the leaves of a finished plan that may come to points past the end of an axis.
+pub fn mask(plan: &mut KernelPlan, nests: &Nests<'_>, facts: &Facts) {
+    let mut facts = facts.clone();
+    plan.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    let mut loops = plan.grid.clone();
+    plan.body.iter_mut().for_each(|tree| mask_in(tree, nests, &mut loops, &facts));
+}
+
+fn mask_in(tree: &mut Tree, nests: &Nests<'_>, loops: &mut Vec<Axis>, facts: &Facts) {
+    match tree {
+        Tree::Local(_) => {}
+        Tree::Leaf(leaf) => {
+            let Some(nest) = nests.get(leaf) else { return };
+            let is_inside = |&(own, value): &(Sym, Expr)| {
+                nest.all_axes().find(|axis| axis.var == own).is_none_or(|axis| {
+                    let is_loop =
+                        |around: &Axis| value == Expr::sym(around.var) && around.extent == axis.extent;
+                    loops.iter().any(is_loop) || is_inside(value, axis.extent, facts)
+                })
+            };
+            leaf.masked |= !leaf.bind.iter().all(is_inside);
+        }
+        Tree::Loop { axis, body, .. } => {
+            let mut facts = facts.clone();
+            facts.declare_index(axis.var, axis.extent);
+            loops.push(*axis);
+            body.iter_mut().for_each(|tree| mask_in(tree, nests, loops, &facts));
+            loops.pop();
+        }
+        Tree::If { cond, then, other } => {
+            for (body, cond) in [(then, *cond), (other, cond.negate())] {
+                let mut facts = facts.clone();
+                if facts.assume(cond) {
+                    body.iter_mut().for_each(|tree| mask_in(tree, nests, loops, &facts));
+                }
+            }
+        }
+    }
+}
