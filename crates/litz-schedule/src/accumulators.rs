@@ -11,13 +11,15 @@ use litz_sym::Sym;
 
 /// Adds declarations and `init` leaves to a plan that has none.
 pub fn place(plan: &mut KernelPlan, nests: &Nests<'_>) {
-    Placing { nests, path: Vec::new() }.place_in(&mut plan.body);
+    Placing { nests, path: Vec::new(), begun: Vec::new() }.place_in(&mut plan.body);
 }
 
 struct Placing<'a> {
     nests: &'a Nests<'a>,
     /// Loops around, outermost first, without those of the grid.
     path: Vec<Around>,
+    /// Nests of which the bodies of an `if` around combine points, but do not take the results.
+    begun: Vec<String>,
 }
 
 /// A loop around.
@@ -32,11 +34,13 @@ impl Placing<'_> {
         let mut placed: Vec<Tree> = Vec::with_capacity(trees.len());
         for tree in std::mem::take(trees) {
             // Of versions for full tiles and the rest, the first has all points.
-            let (mut inits, mut started): (Vec<Tree>, Vec<&str>) = (Vec::new(), Vec::new());
+            let (mut inits, mut started): (Vec<Tree>, Vec<String>) = (Vec::new(), Vec::new());
             for (leaf, below) in updates(&tree) {
-                if !started.contains(&leaf.nest.as_str()) {
-                    started.push(&leaf.nest);
-                    inits.extend(self.start(&tree, leaf, &below).into_iter().flatten());
+                let starts =
+                    if started.contains(&leaf.nest) { None } else { self.start(&tree, leaf, &below) };
+                if let Some(trees) = starts {
+                    started.push(leaf.nest.clone());
+                    inits.extend(trees);
                 }
             }
             // Leaves beside each other share one run of the loops held back for them.
@@ -53,8 +57,11 @@ impl Placing<'_> {
                     Tree::Loop { kind, axis, body }
                 }
                 Tree::If { cond, mut then, mut other } => {
+                    let before = self.begun.len();
+                    self.begun.extend(started);
                     self.place_in(&mut then);
                     self.place_in(&mut other);
+                    self.begun.truncate(before);
                     Tree::If { cond, then, other }
                 }
             });
@@ -72,9 +79,13 @@ impl Placing<'_> {
         let begins = match tree {
             Tree::Leaf(_) => true,
             Tree::Loop { axis, .. } => is_along(axis.var),
-            Tree::If { .. } | Tree::Local(_) => false,
+            // What the bodies of an `if` combine may be wanted after it.
+            Tree::If { .. } => {
+                below.iter().any(|(_, axis)| is_along(axis.var)) && !takes_results(tree, &leaf.nest)
+            }
+            Tree::Local(_) => false,
         };
-        if is_begun || !begins {
+        if is_begun || !begins || self.begun.contains(&leaf.nest) {
             return None;
         }
         let bind = leaf.bind.iter().filter(|(axis, _)| !nest.is_running(*axis));
@@ -103,6 +114,13 @@ impl Placing<'_> {
         });
         Some([Tree::Local(local), init])
     }
+}
+
+/// Whether the results of what a nest combines are taken in a tree.
+fn takes_results(tree: &Tree, nest: &str) -> bool {
+    let mut takes = false;
+    tree.each_leaf(&mut |leaf| takes |= leaf.nest == nest && matches!(leaf.part, Part::Merge | Part::Final));
+    takes
 }
 
 /// Whether the points of a loop of that kind are in flight together.
