@@ -1,7 +1,11 @@
-//! Reads nests as contractions: sums of products of two loads, with axes that only one of the two has.
+//! Reads nests as contractions: sums of products of two operands, with axes that only one of the two has.
+//!
+//! An operand is a load, converted perhaps, or an expression of narrow elements: numbers that are kept in fewer bytes than
+//! they are computed in, such as the integers of a quantised weight, with the scales and zero points that make numbers
+//! of them. One load of such an expression goes through all elements of the operand; the others go through fewer.
 
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, InstOp, Loops, Nest};
+use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Facts, Sym};
 
@@ -10,7 +14,8 @@ use crate::access::{Step, step};
 /// Terms of a sum below which a contraction is left to generic loops: a register tile would spend its time starting.
 pub const MIN_TERMS: i64 = 4;
 
-/// A nest read as sums of products of two loads. Its reduced axes are K; outer axes that both loads have count a batch.
+/// A nest read as sums of products of two operands. Its reduced axes are K; outer axes that both operands have count a
+/// batch.
 ///
 /// ```text
 /// nest n0 [i in 8, j in 32 | k in 16] {
@@ -23,14 +28,16 @@ pub const MIN_TERMS: i64 = 4;
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Contraction {
-    /// Position of the left operand's load.
+    /// Position of the load that goes through the left operand.
     pub lhs: usize,
-    /// Position of the right operand's load.
+    /// Position of the load that goes through the right operand.
     pub rhs: usize,
     /// Outer axes that only the left operand has, in its index or its guards.
     pub m: Vec<Axis>,
     /// Outer axes that only the right operand has.
     pub n: Vec<Axis>,
+    /// Whether both factors are these loads, converted perhaps, and not expressions of what is loaded.
+    pub is_plain: bool,
 }
 
 /// A contraction, and the axis of N that vectors run along.
@@ -47,19 +54,21 @@ pub struct Columns {
 
 impl Contraction {
     /// The sums of products that the nest computes, either factor taken as the left operand. `None` where sums of products
-    /// are not all it reduces to, or where a factor is not a load, converted perhaps.
-    pub fn of(nest: &Nest) -> Option<[Contraction; 2]> {
+    /// are not all it reduces to, or where a factor is neither a load, converted perhaps, nor an expression of narrow elements.
+    pub fn of(loops: &Loops, nest: &Nest) -> Option<[Contraction; 2]> {
         let mut reduces = nest.body.iter().filter(|inst| inst.op.is_reduction());
         let (Some(reduce), None) = (reduces.next(), reduces.next()) else { return None };
         let InstOp::Reduce(ReduceOp::Sum, value) = reduce.op else { return None };
         let InstOp::Op(ScalarOp::Mul, factors) = &nest.body.get(value.index())?.op else { return None };
         let &[a, b] = factors.as_slice() else { return None };
-        let (a, b) = (source_load(nest, a.index())?, source_load(nest, b.index())?);
+        let (a, b) = (operand(loops, nest, a.index())?, operand(loops, nest, b.index())?);
+        let is_plain = a.is_plain && b.is_plain;
+        let (a, b) = (a.load, b.load);
         let only = |own: usize, other: usize| -> Vec<Axis> {
             let is_own = |axis: &&Axis| mentions(nest, own, axis.var) && !mentions(nest, other, axis.var);
             nest.axes.iter().filter(is_own).copied().collect()
         };
-        let contraction = |lhs, rhs| Contraction { lhs, rhs, m: only(lhs, rhs), n: only(rhs, lhs) };
+        let contraction = |lhs, rhs| Contraction { lhs, rhs, m: only(lhs, rhs), n: only(rhs, lhs), is_plain };
         Some([contraction(a, b), contraction(b, a)])
     }
 
@@ -67,7 +76,7 @@ impl Contraction {
     /// neighbours in the result, if there are any. None where data chooses elements of an operand, since these differ
     /// from row to row.
     pub fn by_result(loops: &Loops, nest: &Nest) -> Option<Columns> {
-        let both = Contraction::of(nest)?;
+        let both = Contraction::of(loops, nest)?;
         let is_chosen = |at: usize| {
             nest.body
                 .iter()
@@ -111,7 +120,7 @@ impl Contraction {
         groups: &[(Dtype, u32)],
         suits: impl Fn(&Axis) -> bool,
     ) -> Option<Columns> {
-        let both = Contraction::of(nest)?;
+        let both = Contraction::of(loops, nest)?;
         let facts = nest.facts(&loops.facts);
         for contraction in both {
             let InstOp::Load { buf, index, guard, .. } = &nest.body[contraction.rhs].op else { return None };
@@ -132,12 +141,13 @@ impl Contraction {
         None
     }
 
-    /// Whether both operands are of that type as they lie in memory.
+    /// Whether both operands are of that type as they lie in memory, so that matrix instructions can take them.
     pub fn is_of(&self, loops: &Loops, nest: &Nest, dtype: Dtype) -> bool {
-        [self.lhs, self.rhs].iter().all(|&at| match nest.body[at].op {
+        let is_of = |at: usize| match nest.body[at].op {
             InstOp::Load { buf, .. } => loops.bufs[buf].dtype == dtype,
             _ => false,
-        })
+        };
+        self.is_plain && is_of(self.lhs) && is_of(self.rhs)
     }
 
     /// The reduced axis of which each column within a run holds a group of neighbours, as large as the matrix instructions
@@ -189,6 +199,22 @@ fn mentions(nest: &Nest, at: usize, sym: Sym) -> bool {
     nest.body[at].op.exprs().iter().any(|e| e.has_sym(sym))
 }
 
+/// A factor of a product.
+struct Operand {
+    /// Position of the load that goes through its elements.
+    load: usize,
+    /// Whether it is this load, converted perhaps.
+    is_plain: bool,
+}
+
+/// The operand that a value is.
+fn operand(loops: &Loops, nest: &Nest, at: usize) -> Option<Operand> {
+    match source_load(nest, at) {
+        Some(load) => Some(Operand { load, is_plain: true }),
+        None => Some(Operand { load: narrow_load(loops, nest, at)?, is_plain: false }),
+    }
+}
+
 /// The load that a value comes from, through conversions.
 fn source_load(nest: &Nest, at: usize) -> Option<usize> {
     match &nest.body.get(at)?.op {
@@ -196,6 +222,68 @@ fn source_load(nest: &Nest, at: usize) -> Option<usize> {
         InstOp::Cast(value) if value.index() < at => source_load(nest, value.index()),
         _ => None,
     }
+}
+
+/// The load that goes through the elements of an expression, where these take fewer bytes than the expression's values: of those
+/// with all outer axes that the expression has, the one of the largest buffer. None where a part of the expression is no
+/// function of loaded elements and indices, or where data chooses what is loaded.
+fn narrow_load(loops: &Loops, nest: &Nest, at: usize) -> Option<usize> {
+    let mut parts = vec![at];
+    let mut next = 0;
+    while let Some(&part) = parts.get(next) {
+        let inst = nest.body.get(part)?;
+        match &inst.op {
+            InstOp::Load { .. }
+            | InstOp::Const(_)
+            | InstOp::Index(_)
+            | InstOp::Cond(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_) => {}
+            InstOp::Bind { .. }
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Scan { .. }
+            | InstOp::Store { .. } => return None,
+        }
+        for operand in inst.op.operands() {
+            if !parts.contains(&operand.index()) {
+                parts.push(operand.index());
+            }
+        }
+        next += 1;
+    }
+    let has = |axis: &Axis, part: usize| mentions(nest, part, axis.var);
+    let is_chosen = |inst: &Inst| match inst.op {
+        InstOp::Bind { sym, .. } => parts.iter().any(|&part| mentions(nest, part, sym)),
+        _ => false,
+    };
+    if nest.body.iter().any(is_chosen) {
+        return None;
+    }
+    let outer: Vec<&Axis> =
+        nest.axes.iter().filter(|axis| parts.iter().any(|&part| has(axis, part))).collect();
+    // A scale for each group of elements has all axes, too, but each of its elements is loaded many times.
+    let elements = |part: &usize| match &nest.body[*part].op {
+        InstOp::Load { buf, .. } if outer.iter().all(|axis| has(axis, *part)) => {
+            Some((loops.facts.hint(loops.bufs[*buf].elements())?, *part))
+        }
+        _ => None,
+    };
+    let mut loads: Vec<(i64, usize)> = parts.iter().filter_map(elements).collect();
+    loads.sort_unstable();
+    let &(largest, load) = loads.last()?;
+    if loads.iter().rev().skip(1).any(|other| other.0 == largest) {
+        return None;
+    }
+    let is_narrow = nest.body[load].ty.size() < nest.body[at].ty.size();
+    // One element is loaded for several points: it holds several integers.
+    let is_shared = |axis: &Axis| {
+        let InstOp::Load { index, .. } = &nest.body[load].op else { return false };
+        let is_divided = index.iter().any(|at| at.has_sym(axis.var) && at.linear(axis.var).is_none());
+        parts.iter().any(|&part| has(axis, part)) && (is_divided || !has(axis, load))
+    };
+    (is_narrow || nest.reduced.iter().any(is_shared)).then_some(load)
 }
 
 #[cfg(test)]
@@ -209,7 +297,7 @@ mod tests {
 
     fn contractions(loops: &Loops) -> Option<[Contraction; 2]> {
         let Stmt::Nest(nest) = &loops.stmts[0] else { panic!("expected a nest") };
-        Contraction::of(nest)
+        Contraction::of(loops, nest)
     }
 
     const PRODUCT: &str = "loops @l on cpu {
@@ -242,6 +330,30 @@ mod tests {
     fn sums_of_anything_else_are_none() {
         assert!(contractions(&parsed(&PRODUCT.replace("reduce.sum", "reduce.max"))).is_none());
         assert!(contractions(&parsed(&PRODUCT.replace("= mul", "= add"))).is_none());
-        assert!(contractions(&parsed(&PRODUCT.replace("%1: f32 = cast", "%1: f32 = exp"))).is_none());
+    }
+
+    #[test]
+    fn an_operand_may_be_made_of_narrow_elements() {
+        let made = PRODUCT.replace(
+            "%1: f32 = cast %0",
+            "%5: f32 = cast %0
+    %6: f32 = load s[i]
+    %1: f32 = mul %5, %6",
+        );
+        let made = made.replace("buf y", "buf s: f32[8] = input\n  buf y");
+        let made = renumbered(&made);
+        let both = contractions(&parsed(&made)).expect("the nest is a contraction");
+        assert_eq!(both.map(|c| (c.lhs, c.is_plain)), [(0, false), (4, false)]);
+        assert!(contractions(&parsed(&made.replace("bf16", "f32"))).is_none());
+    }
+
+    /// The text with the results of instructions numbered in order.
+    fn renumbered(text: &str) -> String {
+        let order = ["%0", "%5", "%6", "%1", "%2", "%3", "%4"];
+        let marked = order
+            .iter()
+            .enumerate()
+            .fold(text.to_owned(), |text, (number, name)| text.replace(name, &format!("%<{number}>")));
+        marked.replace("%<", "%").replace('>', "")
     }
 }

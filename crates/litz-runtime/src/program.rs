@@ -83,6 +83,8 @@ pub struct Statistics {
     pub plans: u64,
     /// Most bytes that a call takes for intermediate results and outputs.
     pub peak_bytes: usize,
+    /// Bytes of what load steps computed, which is kept for all calls: packed weights, mostly.
+    pub kept_bytes: u64,
 }
 
 #[derive(Default)]
@@ -199,6 +201,7 @@ impl Executable {
             calls: calls.load(Ordering::Relaxed),
             plans: plans.load(Ordering::Relaxed),
             peak_bytes: peak_bytes.load(Ordering::Relaxed),
+            kept_bytes: self.memory.kept_slots().iter().map(|&(_, bytes)| bytes as u64).sum(),
         }
     }
 

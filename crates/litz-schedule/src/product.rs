@@ -59,6 +59,10 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
     if problem.unit.is_none() && tiling.rows(facts) <= FEW_ROWS && !problem.is_rounded() {
         terms = terms.min(best_part(problem.terms()));
     }
+    if let Some(axis) = problem.in_place {
+        body = vec![Tree::Loop { kind: LoopKind::Unroll, axis, body }];
+        terms = (terms / size(facts, axis.extent)).max(1);
+    }
     if let Some(axis) = problem.together {
         body = vec![Tree::Loop { kind: LoopKind::Mma, axis, body }];
         terms /= size(facts, axis.extent);

@@ -214,7 +214,7 @@ pub fn features(loops: &Loops) -> String {
     has("halves", loops.bufs.values().any(|data| matches!(data.dtype, Dtype::BF16 | Dtype::F16)));
     has("integers", loops.bufs.values().any(|data| data.dtype.is_int()));
     for nest in nests {
-        has("contraction", Contraction::of(nest).is_some());
+        has("contraction", Contraction::of(loops, nest).is_some());
         has("windows", nest.reduced.len() > 1);
         has("many axes", nest.axes.len() > 3);
         has("divisions", nest.body.iter().flat_map(|inst| inst.op.exprs()).any(|e| !e.is_polynomial()));

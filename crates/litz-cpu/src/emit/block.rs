@@ -29,6 +29,17 @@ impl Value {
     pub(super) fn is_literal(&self) -> bool {
         !self.text.starts_with('%')
     }
+
+    /// What every lane of a literal is.
+    fn element(&self) -> &str {
+        let inside = self.text.strip_prefix("splat (").and_then(|text| text.strip_suffix(')'));
+        inside.and_then(|text| text.split(' ').nth(1)).unwrap_or(&self.text)
+    }
+
+    /// The integer that every lane of a literal is.
+    pub(super) fn as_int(&self) -> Option<i64> {
+        self.element().parse().ok()
+    }
 }
 
 /// A variable of the emitter that becomes SSA values.
@@ -303,6 +314,13 @@ impl Builder {
             return a.clone();
         }
         let ty = a.ty.with(prim);
+        // The smallest integers are the same in all types.
+        if matches!(op, "trunc" | "sext" | "zext")
+            && let Some(value) = a.as_int().filter(|value| (0..128).contains(value))
+            && prim != Prim::I1
+        {
+            return self.constant_of(ty, Scalar::Int(value));
+        }
         let text = format!("{op} {} {} to {ty}", a.ty, a.text);
         self.pure(ty, &[a], text)
     }
@@ -315,8 +333,11 @@ impl Builder {
 
     /// `condition ? a : b`; the condition may be one for all lanes.
     pub(super) fn select(&mut self, condition: &Value, a: &Value, b: &Value) -> Value {
-        if a == b {
+        if a == b || condition.element() == "true" {
             return a.clone();
+        }
+        if condition.element() == "false" {
+            return b.clone();
         }
         let text =
             format!("select {} {}, {} {}, {} {}", condition.ty, condition.text, a.ty, a.text, b.ty, b.text);

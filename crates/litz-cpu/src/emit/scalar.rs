@@ -327,6 +327,14 @@ impl Emitter<'_> {
     /// Amounts out of range give 0, and for right shifts the sign.
     fn shift(&mut self, op: ScalarOp, a: &Value, b: &Value, is_unsigned: bool) -> Value {
         let width = i64::from(a.ty.prim.bits());
+        if b.as_int().is_some_and(|amount| (0..width).contains(&amount)) {
+            let shift = match op {
+                ScalarOp::Shl => "shl",
+                _ if is_unsigned => "lshr",
+                _ => "ashr",
+            };
+            return self.b.binary(shift, a, b);
+        }
         if op == ScalarOp::Shr && !is_unsigned {
             let last = self.integer(a, width - 1);
             let amount = self.b.intrinsic("umin", &[b, &last]);

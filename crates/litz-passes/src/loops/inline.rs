@@ -1,10 +1,11 @@
 //! Puts the body of a pointwise nest where its result is read, so that the result need not be stored.
 //!
 //! A producer is taken in when doing so computes nothing twice, or when computing it twice is cheaper than reading it
-//! back. Products take nothing in: they read their operands once for every tile. Nor is one taken in whose loads are
-//! not known to be inside of their buffers at the places where they would happen then.
+//! back. Products read their operands once for every tile, and take in what makes their operands of fewer bytes
+//! alone ([`prologue`]). Nor is a producer taken in whose loads are not known to be inside of their buffers at the places
+//! where they would happen then.
 
-use super::{Edits, Settings, cse};
+use super::{Edits, Settings, cse, prologue};
 use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::ScalarOp;
@@ -65,6 +66,9 @@ fn take_in(
     let mut reads = 0;
     for &r in &readers {
         let Stmt::Nest(reader) = &loops.stmts[r] else { return false };
+        if prologue::is_wanted(loops, producer, buf, reader, settings) {
+            continue;
+        }
         // What is computed when the model is loaded would be computed at every call.
         let at_load = |b: &Buf| constants.is_buffer(*b);
         if at_load(&buf) && cost(producer) > 0 && !uses.writes_of(r).iter().all(at_load) {
@@ -98,7 +102,11 @@ fn take_in(
     for &r in &readers {
         let Stmt::Nest(reader) = &loops.stmts[r] else { return false };
         let mut reader = reader.clone();
+        let product = Contraction::by_result(loops, &reader);
         substitute(&mut reader, producer, buf, &loops.bufs[buf], &axes, &loops.facts);
+        if product.is_some_and(|product| !prologue::is_same_product(loops, &product, &reader)) {
+            return false;
+        }
         if !inside.unproved(&reader, &loops.bufs, &loops.facts).is_empty() {
             return false;
         }

@@ -2,6 +2,7 @@
 
 pub mod cse;
 pub mod dead;
+pub mod digits;
 mod edits;
 pub mod fold;
 pub mod inline;
@@ -9,8 +10,11 @@ mod names;
 pub mod online;
 pub mod pack;
 pub mod pad;
+mod prologue;
 pub mod split_reduce;
 pub mod transpose;
+pub mod unite;
+pub mod widen;
 
 use edits::Edits;
 use litz_ir::Dtype;
@@ -63,6 +67,9 @@ pub struct Pass {
 /// Every rewrite, in the order they run.
 pub const PASSES: &[Pass] = &[
     Pass { name: "inline", run: inline::run },
+    Pass { name: "unite", run: unite::run },
+    Pass { name: "digits", run: digits::run },
+    Pass { name: "widen", run: widen::run },
     Pass { name: "fold", run: fold::run },
     Pass { name: "pad", run: pad::run },
     Pass { name: "pack", run: pack::run },

@@ -117,6 +117,10 @@ fn wanted(
     };
     axes.push(lane);
     let elements = product(&mut axes.iter())?;
+    // Of what is read by groups, a copy would have each element many times.
+    if loops.facts.hint(loops.bufs[*buf].elements()).is_none_or(|all| elements > all) {
+        return None;
+    }
     let points: i64 =
         nest.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64)).fold(1, i64::saturating_mul);
     (known && points >= elements.saturating_mul(MIN_READS)).then_some(Copy {

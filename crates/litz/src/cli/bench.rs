@@ -99,6 +99,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             "compilations": model.compilations(),
             "plans": statistics.plans,
             "call_bytes": statistics.peak_bytes,
+            "kept_bytes": statistics.kept_bytes,
             "kernels": rows,
         });
         output::print(format_args!("{report}\n"))?;
@@ -115,10 +116,11 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         ms[3]
     ))?;
     output::print(format_args!(
-        "{}, {}; results and what is between take {}\n",
+        "{}, {}; results and what is between take {}, what was computed at load {}\n",
         report::counted(model.compilations(), "compilation"),
         report::counted(statistics.plans, "plan"),
-        report::bytes(statistics.peak_bytes as f64)
+        report::bytes(statistics.peak_bytes as f64),
+        report::bytes(statistics.kept_bytes as f64)
     ))?;
     let rate = |peak: Option<f64>, unit: &str| match peak {
         Some(peak) => format!("{}{unit}", report::count(peak)),

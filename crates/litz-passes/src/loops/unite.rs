@@ -1,0 +1,196 @@
+//! Makes one nest of those that unpack a buffer: each stores a block of it, and all read the same elements.
+//!
+//! Two integers of four bits in each byte are unpacked by two nests, `stack[i, j, 0] = w[i, j] & 15` and `stack[i, j, 1] =
+//! w[i, j] >> 4`. The one nest `stack[i, j, k] = k == 0 ? w[i, j] & 15 : w[i, j] >> 4` can be taken in by what reads
+//! the numbers, which then need not be stored. Nests that read as many bytes as they store stay apart: what they read
+//! would be read again for each block.
+
+use super::inline::cost;
+use super::prologue::bytes_read;
+use super::{Edits, Settings, cse, inline, names};
+use litz_analysis::Uses;
+use litz_ir::ids::Id;
+use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::{Dtype, ScalarOp};
+use litz_sym::{Expr, Facts, Rel};
+
+/// Most blocks of a buffer: the integers in a byte are 8 at most.
+const MOST_BLOCKS: usize = 8;
+
+/// Cost of a block's body (see [`cost`]), which is computed for the others' elements as well: a shift, a mask and another shift.
+const MOST_COST: u32 = 3;
+
+/// Unites nests, and puts what came of it where it is read; returns how many nests disappeared.
+pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+    let (uses, mut edits) = (Uses::of(loops), Edits::default());
+    let mut gone = 0;
+    for buf in loops.bufs.iter().map(|(buf, _)| buf).collect::<Vec<_>>() {
+        let writers = uses.writers(buf);
+        let Some(nest) = united(loops, buf, &uses) else { continue };
+        let (&last, others) = writers.split_last().expect("invariant: a united buffer has writers");
+        loops.stmts[last] = Stmt::Nest(nest);
+        others.iter().for_each(|&at| edits.remove(at));
+        gone += others.len();
+    }
+    edits.apply(loops);
+    if gone > 0 {
+        gone += inline::run(loops, settings);
+    }
+    gone
+}
+
+/// The nest that stores all of a buffer, if its writers are such as can be united. It stands where the last of them does.
+fn united(loops: &Loops, buf: Buf, uses: &Uses) -> Option<Nest> {
+    let writers = uses.writers(buf);
+    let (&first, &last) = (writers.first()?, writers.last()?);
+    let is_early = uses.readers(buf).iter().any(|&reader| reader <= last);
+    if !(2..=MOST_BLOCKS).contains(&writers.len()) || !loops.is_internal(buf) || is_early {
+        return None;
+    }
+    let is_overwritten = |source: &Buf| uses.writers(*source).iter().any(|at| (first..=last).contains(at));
+    if writers.iter().any(|&at| uses.reads_of(at).iter().any(is_overwritten)) {
+        return None;
+    }
+    let mut blocks =
+        writers.iter().map(|&at| Block::of(loops, at, buf)).collect::<Option<Vec<Block<'_>>>>()?;
+    let (dim, axis) = (blocks[0].dim(&blocks[1])?, blocks[0].nest.axes.clone());
+    let size = loops.bufs[buf].sizes[dim].as_int()?;
+    let extent = size / i64::try_from(blocks.len()).ok()?;
+    blocks.sort_by_key(|block| block.index[dim].constant());
+    let along = blocks[0].index[dim].as_sym();
+    for (number, block) in (0i64..).zip(&blocks) {
+        let is_shaped = block.nest.axes.len() == axis.len()
+            && block.nest.axes.iter().zip(&axis).all(|(a, b)| a.extent == b.extent);
+        let at = along.map_or(Expr::zero(), Expr::sym) + number * extent;
+        let mut expected = blocks[0].index.to_vec();
+        expected[dim] = at;
+        let is_whole = match along {
+            Some(var) => axis.iter().any(|a| a.var == var && a.extent.as_int() == Some(extent)),
+            None => extent == 1,
+        };
+        if !is_shaped || !is_whole || block.renamed(block.index, &axis) != expected {
+            return None;
+        }
+    }
+    let nest = unite(&blocks, &loops.facts, (dim, extent, size));
+    let written = axis.iter().map(|a| loops.facts.hint(a.extent).unwrap_or(64)).fold(1, i64::saturating_mul);
+    let written = written.saturating_mul(blocks.len() as i64 * loops.bufs[buf].dtype.size() as i64);
+    // What all blocks read is one load of each element.
+    let read = blocks.iter().map(|block| block.loads(&axis)).collect::<Vec<_>>();
+    let is_cheap = blocks.iter().all(|block| cost(block.nest) <= MOST_COST);
+    let is_shared = read.windows(2).all(|pair| pair[0] == pair[1]);
+    (is_cheap && is_shared && bytes_read(loops, blocks[0].nest) < written).then_some(nest)
+}
+
+/// A nest that stores a block of a buffer.
+struct Block<'a> {
+    nest: &'a Nest,
+    index: &'a [Expr],
+    value: Val,
+}
+
+impl<'a> Block<'a> {
+    fn of(loops: &'a Loops, at: usize, buf: Buf) -> Option<Block<'a>> {
+        let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
+        let (last, others) = nest.body.split_last()?;
+        let InstOp::Store { buf: stored, index, value, combine: None } = &last.op else { return None };
+        let is_pure = |inst: &Inst| match inst.op {
+            InstOp::Load { .. }
+            | InstOp::Const(_)
+            | InstOp::Index(_)
+            | InstOp::Cond(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_) => true,
+            InstOp::Bind { .. }
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Scan { .. }
+            | InstOp::Store { .. } => false,
+        };
+        let is_pointwise = nest.reduced.is_empty() && nest.idle.is_none() && others.iter().all(is_pure);
+        (*stored == buf && is_pointwise).then_some(Block { nest, index, value: *value })
+    }
+
+    /// The dimension along which another block follows.
+    fn dim(&self, other: &Block<'_>) -> Option<usize> {
+        let other = other.renamed(other.index, &self.nest.axes);
+        let mut differing = (0..self.index.len()).filter(|&dim| other.get(dim) != Some(&self.index[dim]));
+        differing.next().filter(|_| differing.next().is_none())
+    }
+
+    /// Expressions in terms of other axes, one for each of this nest's.
+    fn renamed(&self, exprs: &[Expr], axes: &[Axis]) -> Vec<Expr> {
+        let other = |sym| {
+            let at = self.nest.axes.iter().position(|axis| axis.var == sym)?;
+            axes.get(at).map(|axis| Expr::sym(axis.var))
+        };
+        exprs.iter().map(|e| e.subst(&other)).collect()
+    }
+
+    /// The elements that are loaded.
+    fn loads(&self, axes: &[Axis]) -> Vec<(Buf, Vec<Expr>)> {
+        let element = |inst: &Inst| match &inst.op {
+            InstOp::Load { buf, index, .. } => Some((*buf, self.renamed(index, axes))),
+            _ => None,
+        };
+        self.nest.body.iter().filter_map(element).collect()
+    }
+}
+
+/// The nest that stores all blocks. These are `extent` long each along a dimension of `size` elements.
+fn unite(blocks: &[Block<'_>], facts: &Facts, (dim, extent, size): (usize, i64, i64)) -> Nest {
+    let first = blocks[0].nest;
+    let all = Axis { var: names::symbol("block", facts, first.axes.iter()), extent: Expr::int(size) };
+    let along = blocks[0].index[dim].as_sym();
+    let mut axes = first.axes.clone();
+    match axes.iter_mut().find(|axis| Some(axis.var) == along) {
+        Some(axis) => *axis = all,
+        None => axes.push(all),
+    }
+    let at = Expr::sym(all.var);
+    let mut facts = facts.clone();
+    axes.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    let place = |e: Expr| match along {
+        Some(var) => facts.simplify(e.replace(var, at.modulo(extent))),
+        None => e,
+    };
+    let (mut body, mut values, mut from) = (Vec::new(), Vec::new(), Vec::<String>::new());
+    for block in blocks {
+        let start = body.len();
+        for inst in &block.nest.body[..block.nest.body.len() - 1] {
+            let mut inst = inst.clone();
+            inst.op.operands_mut().into_iter().for_each(|val| *val = Val::new(val.index() + start));
+            inst.op.map_exprs(&mut |e| place(block.renamed(&[e], &first.axes)[0]));
+            body.push(inst);
+        }
+        values.push(Val::new(block.value.index() + start));
+        for name in &block.nest.from {
+            if !from.contains(name) {
+                from.push(name.clone());
+            }
+        }
+    }
+    let store = first.body.last().expect("invariant: a block ends with its store");
+    let mut push = |op, ty| {
+        body.push(Inst { op, ty });
+        Val::new(body.len() - 1)
+    };
+    let last = values.pop().expect("invariant: there are several blocks");
+    let value =
+        (0i64..).zip(values).collect::<Vec<_>>().into_iter().rev().fold(last, |other, (number, value)| {
+            let is_here = push(
+                InstOp::Cond(Rel::eq(facts.simplify(at.floordiv(extent)), Expr::int(number))),
+                Dtype::Bool,
+            );
+            push(InstOp::Op(ScalarOp::Select, vec![is_here, value, other]), store.ty)
+        });
+    let mut op = store.op.clone();
+    if let InstOp::Store { index, value: stored, .. } = &mut op {
+        (index[dim], *stored) = (at, value);
+    }
+    push(op, store.ty);
+    let mut nest = Nest { name: first.name.clone(), from, axes, reduced: Vec::new(), idle: None, body };
+    cse::clean(&mut nest);
+    nest
+}
