@@ -8,6 +8,7 @@ import re
 import sys
 
 import torch
+import torch.ao.quantization.fx._decomposed  # registers operators
 
 here = pathlib.Path(__file__).parent
 lines = [str(schema) for schema in torch._C._jit_get_all_schemas()]
@@ -27,7 +28,7 @@ for line in lines:
         line = line.replace("MemoryFormat memory_format=0", "MemoryFormat memory_format=contiguous_format")
         known.setdefault(f"{found[1]}.{found[2]}.{found[3] or 'default'}", line)
 text = "".join(path.read_text() for path in sorted((here / "src/ops").glob("*.rs")))
-names = sorted(set(re.findall(r'"((?:aten|prims|torchvision|transformers|higher_order)\.\w+\.\w+)"', text)))
+names = sorted(set(re.findall(r'"((?:aten|prims|quantized_decomposed|torchvision|transformers|higher_order)\.\w+\.\w+)"', text)))
 missing = [name for name in names if name not in known]
 if missing:
     sys.exit(f"no schema for {', '.join(missing)}")

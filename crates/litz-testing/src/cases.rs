@@ -14,7 +14,7 @@ use litz_sym::Expr;
 use crate::elements;
 
 /// Every family, by the name of its file.
-pub const FAMILIES: [&str; 25] = [
+pub const FAMILIES: [&str; 26] = [
     "attention",
     "conv",
     "factory",
@@ -32,6 +32,7 @@ pub const FAMILIES: [&str; 25] = [
     "pointwise",
     "pool",
     "quant",
+    "quantised",
     "reduce",
     "resize",
     "rnn",

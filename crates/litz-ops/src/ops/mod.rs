@@ -22,6 +22,7 @@ pub mod patches;
 pub mod pointwise;
 pub mod pool;
 pub mod quant;
+pub mod quantised;
 pub mod reduce;
 pub mod resize;
 pub mod rnn;
@@ -63,4 +64,5 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("special", special::OPS),
     ("loss", loss::OPS),
     ("quant", quant::OPS),
+    ("quantised", quantised::OPS),
 ];

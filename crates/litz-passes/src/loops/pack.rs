@@ -17,7 +17,7 @@ use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar, ScalarOp};
-use litz_sym::{Expr, Facts, Rel};
+use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashMap;
 
 /// Rows that must use an operand before packing it at every call pays: packing reads and writes it once, which costs
@@ -155,7 +155,9 @@ fn wanted(
     let group = group(loops, nest, &columns, inner.last(), settings);
     let is_far = |a: &Axis| place.linear(a.var).is_some_and(|(step, _)| hint(step).abs() >= FAR_ROWS);
     let is_near = unit && group == 1 && !nest.reduced.iter().any(is_far);
-    if !constant && (rows < MIN_ROWS || is_near) {
+    if !constant && (rows < MIN_ROWS || is_near)
+        || group == 1 && is_packed(loops, nest, place, &columns, inner.last(), settings)
+    {
         return None;
     }
     let outer: Vec<Axis> =
@@ -174,6 +176,29 @@ fn wanted(
     let name = format!("{}_pack", loops.bufs[buf].name);
     let index = index.to_vec();
     Some((key, Panel { columns, source: buf, index, outer, inner, width, group, name }))
+}
+
+/// Whether an operand has the columns of a tile side by side, and those of the next point of the reduced axis `last` behind them:
+/// files have weights in panels, too.
+fn is_packed(
+    loops: &Loops,
+    nest: &Nest,
+    place: Expr,
+    columns: &Columns,
+    last: Option<&Axis>,
+    settings: &Settings,
+) -> bool {
+    let width = i64::from(settings.tile_columns);
+    let (Some(last), Some(extent)) = (last, columns.column.extent.as_int()) else { return false };
+    let (tile, lane) = (Sym::new("tile"), Sym::new("lane"));
+    let mut facts = nest.facts(&loops.facts);
+    facts.declare_index(lane, Expr::int(width));
+    facts.declare_index(tile, Expr::int(extent / width));
+    let split = place.replace(columns.column.var, Expr::sym(tile) * width + Expr::sym(lane));
+    let split = facts.simplify(split);
+    let step = |var: Sym| split.linear(var).and_then(|(step, _)| step.as_int());
+    // Where a single tile has all columns, rows of the operand are such panels.
+    extent > width && extent % width == 0 && step(lane) == Some(1) && step(last.var) == Some(width)
 }
 
 /// How many points of the reduced axis `last` a matrix instruction takes together: of products that are exact and of
