@@ -32,6 +32,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from kernels import KERNELS
+from quantised import Int4Linear, Int8Linear, quantised
 from safetensors.torch import save_file
 from torch.export import Dim
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -154,6 +155,24 @@ def llama_bf16() -> Example:
     example = llama()
     example.module.bfloat16()
     return example
+
+
+@model
+def llama_token() -> Example:
+    example = llama()
+    return Example(example.module, kwargs=dict(input_ids=example.kwargs["input_ids"][:, :1].clone()))
+
+
+@model
+def llama_token_int8() -> Example:
+    example = llama_token()
+    return Example(quantised(example.module, Int8Linear), kwargs=example.kwargs)
+
+
+@model
+def llama_token_int4() -> Example:
+    example = llama_token()
+    return Example(quantised(example.module, Int4Linear), kwargs=example.kwargs)
 
 
 @model

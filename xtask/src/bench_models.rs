@@ -13,7 +13,7 @@ use crate::command::{build_litz, command, root, run as run_command};
 use crate::{machine, table, venv};
 
 /// Models of benches/export_models.py that are large enough for their time to mean something.
-const MODELS: [&str; 13] = [
+const MODELS: [&str; 16] = [
     "bert_base",
     "bert_base_8x256",
     "gpt2",
@@ -26,11 +26,15 @@ const MODELS: [&str; 13] = [
     "convnext_tiny",
     "bert_bf16",
     "llama_bf16",
+    "llama_token",
+    "llama_token_int8",
+    "llama_token_int4",
     "unet_diffusion",
 ];
 
-/// Those whose products are in half precision; the bars are for the others.
-const HALF: [&str; 2] = ["bert_bf16", "llama_bf16"];
+/// Those whose products are in half precision, and those of one row, which wait for memory; the bars are for the others.
+const APART: [&str; 5] =
+    ["bert_bf16", "llama_bf16", "llama_token", "llama_token_int8", "llama_token_int4"];
 
 /// Litz is compared with the fastest of some peers, model by model.
 struct Comparison {
@@ -142,7 +146,7 @@ fn bars(peers: &[String], measured: &Measured) -> Vec<Bar> {
             systems.iter().map(|system| peers.iter().position(|peer| peer == system)).collect();
         let Some(places) = places else { continue };
         let single: Vec<&(String, Result<Timing, String>)> =
-            measured.iter().filter(|(name, _)| !HALF.contains(&name.as_str())).collect();
+            measured.iter().filter(|(name, _)| !APART.contains(&name.as_str())).collect();
         let complete = single.iter().all(|(_, timing)| timing.is_ok());
         let mut ratios: Vec<(f64, &str)> = single
             .iter()

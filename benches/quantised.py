@@ -1,0 +1,54 @@
+"""Linear layers with weights of integers and scales, dequantised in the graph, as weight-only quantisation exports them."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+# Terms of a sum that share a scale in groups of four bits.
+GROUP = 64
+
+
+class Int8Linear(nn.Module):
+    """A scale for each result."""
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        weight = linear.weight.detach()
+        scale = weight.abs().amax(1) / 127
+        self.register_buffer("levels", (weight / scale[:, None]).round().to(torch.int8))
+        self.register_buffer("scale", scale)
+        self.bias = linear.bias
+
+    def forward(self, x):
+        return F.linear(x, self.levels.to(x.dtype) * self.scale[:, None], self.bias)
+
+
+class Int4Linear(nn.Module):
+    """A scale and a zero point for each group; two neighbours along the sum share a byte."""
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        weight = linear.weight.detach()
+        groups = weight.reshape(weight.shape[0], -1, GROUP)
+        low, high = groups.amin(2), groups.amax(2)
+        scale = ((high - low) / 15).half()
+        zero = (-low / scale.float()).round().clamp(0, 15)
+        levels = (groups / scale.float()[:, :, None] + zero[:, :, None]).round().clamp(0, 15).to(torch.uint8)
+        levels = levels.reshape(weight.shape)
+        self.register_buffer("bytes", levels[:, ::2] | levels[:, 1::2] << 4)
+        self.register_buffer("scale", scale)
+        self.register_buffer("zero", zero.to(torch.uint8))
+        self.bias = linear.bias
+
+    def forward(self, x):
+        levels = torch.stack([self.bytes & 15, self.bytes >> 4], -1)
+        levels = levels.reshape(levels.shape[0], -1, GROUP).to(x.dtype) - self.zero.to(x.dtype)[:, :, None]
+        weight = levels * self.scale.to(x.dtype)[:, :, None]
+        return F.linear(x, weight.reshape(weight.shape[0], -1), self.bias)
+
+
+def quantised(module: nn.Module, layer: type[nn.Module]) -> nn.Module:
+    """The module with all its linear layers replaced."""
+    for name, part in module.named_children():
+        setattr(module, name, layer(part) if isinstance(part, nn.Linear) else quantised(part, layer))
+    return module
