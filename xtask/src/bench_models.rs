@@ -33,8 +33,7 @@ const MODELS: [&str; 16] = [
 ];
 
 /// Those whose products are in half precision, and those of one row, which wait for memory; the bars are for the others.
-const APART: [&str; 5] =
-    ["bert_bf16", "llama_bf16", "llama_token", "llama_token_int8", "llama_token_int4"];
+const APART: [&str; 5] = ["bert_bf16", "llama_bf16", "llama_token", "llama_token_int8", "llama_token_int4"];
 
 /// Litz is compared with the fastest of some peers, model by model.
 struct Comparison {
