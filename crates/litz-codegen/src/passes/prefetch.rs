@@ -16,13 +16,17 @@ use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Val, positio
 use litz_ir::loops::Axis;
 use litz_ir::target::Target;
 use litz_sym::{Expr, Facts, Rel, Sym};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "prefetch", run };
 
 /// Operands of products from this size on are fetched ahead: the second-level caches of smaller cores hold as much.
 const FETCHED_FROM: i64 = 1 << 20;
+
+/// The same for operands that factors are made of, such as integers with scales. These take a quarter or an eighth of the
+/// bytes of a factor, and come at the end of as many layers of a model.
+const MADE_FETCHED_FROM: i64 = 1 << 18;
 
 /// Most bytes of a panel that is fetched while another of its size is in use: two of them fit most second-level caches.
 const PANEL: i64 = 640 << 10;
@@ -52,26 +56,47 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     Ok(())
 }
 
-/// Large memory that factors of fused multiply-adds are loaded from, and that nothing writes.
-fn operands(kernel: &Kernel) -> BTreeSet<Mem> {
+/// Large memory that nothing writes and that factors of fused multiply-adds are loaded from, and whether they are made of what
+/// is loaded, rather than it.
+fn operands(kernel: &Kernel) -> BTreeMap<Mem, bool> {
     let mut factors: HashSet<Val> = HashSet::new();
-    visit(&kernel.body, &mut |stmt| {
-        if let Stmt::MulAdd { factors: both, .. } = stmt {
-            factors.extend(both);
+    let mut made_of: HashMap<Val, Vec<Val>> = HashMap::new();
+    visit(&kernel.body, &mut |stmt| match stmt {
+        Stmt::MulAdd { factors: both, .. } => factors.extend(both),
+        Stmt::Let { val, .. } => {
+            made_of.insert(*val, stmt.values().to_vec());
         }
+        Stmt::Loop(_)
+        | Stmt::If { .. }
+        | Stmt::Bind { .. }
+        | Stmt::Store { .. }
+        | Stmt::Dot(_)
+        | Stmt::MatrixProduct(_)
+        | Stmt::Copy { .. }
+        | Stmt::Prefetch { .. }
+        | Stmt::ArgStore { .. } => {}
     });
-    let is_large = |mem: Mem| {
+    let (mut parts, mut next) = (HashSet::new(), factors.iter().copied().collect::<Vec<Val>>());
+    while let Some(val) = next.pop() {
+        for &part in made_of.get(&val).into_iter().flatten() {
+            if parts.insert(part) {
+                next.push(part);
+            }
+        }
+    }
+    let is_large = |mem: Mem, from: i64| {
         let data = &kernel.mems[mem];
         let bytes = data.span().as_int().map(|count| count.saturating_mul(data.dtype.size() as i64));
-        data.is_flat() && data.space == Space::Read && bytes.is_some_and(|bytes| bytes >= FETCHED_FROM)
+        data.is_flat() && data.space == Space::Read && bytes.is_some_and(|bytes| bytes >= from)
     };
-    let mut mems = BTreeSet::new();
+    let mut mems = BTreeMap::new();
     visit(&kernel.body, &mut |stmt| {
-        if let Stmt::Let { val, op: Op::Load { mem, .. } } = stmt
-            && factors.contains(val)
-            && is_large(*mem)
-        {
-            mems.insert(*mem);
+        if let Stmt::Let { val, op: Op::Load { mem, .. } } = stmt {
+            if factors.contains(val) && is_large(*mem, FETCHED_FROM) {
+                mems.insert(*mem, false);
+            } else if parts.contains(val) && is_large(*mem, MADE_FETCHED_FROM) {
+                mems.entry(*mem).or_insert(true);
+            }
         }
     });
     mems
@@ -79,7 +104,7 @@ fn operands(kernel: &Kernel) -> BTreeSet<Mem> {
 
 struct Placer<'a> {
     kernel: &'a Kernel,
-    operands: BTreeSet<Mem>,
+    operands: BTreeMap<Mem, bool>,
     /// The grid's axes and the loops around that count, from the outermost inwards.
     around: Vec<Axis>,
     /// Variables of the loops around that are written out: numbers, once they are.
@@ -164,24 +189,29 @@ impl Placer<'_> {
         let Stmt::Let { op: Op::Load { mem, index, guard, .. }, .. } = stmt else { return None };
         let index = position(index).subst(&|sym| self.single.contains(&sym).then(Expr::zero));
         let is_whole = guard.is_empty() && index.linear(lane)?.0.is_one();
-        if !is_whole || !self.operands.contains(mem) || !self.is_streamed(*mem, index) {
+        let is_made = *self.operands.get(mem)?;
+        if !is_whole || !self.is_streamed(*mem, index, if is_made { LINE / 2 } else { LINE }) {
             return None;
         }
         let mem = *mem;
         Some(match self.next_panel(mem, index) {
             Some((index, guard)) => Stmt::Prefetch { mem, index: vec![index], ahead: 0, guard },
             None => {
-                let ahead = AHEAD / self.kernel.mems[mem].dtype.size() as u32;
-                Stmt::Prefetch { mem, index: vec![index], ahead, guard: Vec::new() }
+                let size = self.kernel.mems[mem].dtype.size();
+                // Vectors of narrow elements are in the line of the first of them.
+                let number = self.number(index).modulo(LINE / size as i64);
+                let is_first = Rel::eq(self.facts.simplify(number), Expr::zero());
+                let guard = if is_made { vec![is_first] } else { Vec::new() };
+                Stmt::Prefetch { mem, index: vec![index], ahead: AHEAD / size as u32, guard }
             }
         })
     }
 
-    /// Whether the innermost loop walks through memory a cache line or more at every step.
-    fn is_streamed(&self, mem: Mem, index: Expr) -> bool {
+    /// Whether the innermost loop walks through memory so many bytes or more at every step.
+    fn is_streamed(&self, mem: Mem, index: Expr, least: i64) -> bool {
         let size = self.kernel.mems[mem].dtype.size() as i64;
         let step = |var| index.linear(var).and_then(|(step, _)| step.as_int());
-        self.innermost().and_then(step).is_some_and(|step| step * size >= LINE)
+        self.innermost().and_then(step).is_some_and(|step| step * size >= least)
     }
 
     /// Where the share of the next panel lies that belongs to this place of this one, and when a line of it begins there:
@@ -206,12 +236,10 @@ impl Placer<'_> {
         }
         let start = index - position;
         let turn = turns.iter().fold(Expr::zero(), |n, around| n * around.extent + Expr::sym(around.var));
-        let is_number = |e: Expr| e.syms().iter().all(|sym| self.written_out.contains(sym));
-        let number = position.terms().filter(|(_, term)| is_number(*term));
-        let number = number.fold(Expr::int(position.constant()), |sum, (step, term)| sum + term * step);
+        let number = self.number(position);
         // Of the position the largest power of two that all its steps are multiples of: shares may overlap, and lines are
         // fetched again.
-        let steps = || position.terms().filter(|(_, term)| !is_number(*term));
+        let steps = || position.terms().filter(|(_, term)| !self.is_number(*term));
         let mut divisor = 1 << count.ilog2();
         while steps().any(|(step, _)| step % divisor != 0) {
             divisor /= 2;
@@ -226,6 +254,16 @@ impl Placer<'_> {
         let into_line = self.facts.simplify(number.modulo(divisor * (LINE / size)));
         let guard = if into_line.is_zero() { Vec::new() } else { vec![Rel::eq(into_line, Expr::zero())] };
         Some((index, guard))
+    }
+
+    /// The part of an index that is a number once loops are written out.
+    fn number(&self, index: Expr) -> Expr {
+        let number = index.terms().filter(|(_, term)| self.is_number(*term));
+        number.fold(Expr::int(index.constant()), |sum, (step, term)| sum + term * step)
+    }
+
+    fn is_number(&self, e: Expr) -> bool {
+        e.syms().iter().all(|sym| self.written_out.contains(sym))
     }
 
     /// Variable of the innermost loop that counts.
