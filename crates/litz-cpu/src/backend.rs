@@ -43,8 +43,7 @@ impl CpuBackend {
 
     /// Code for one thread of a CPU of which nothing more is known.
     pub fn of(cpu: CpuTarget) -> CpuBackend {
-        let (l1_bytes, l2_bytes) = (Cpu::USUAL_L1_BYTES, Cpu::USUAL_L2_BYTES);
-        let target = Target::Cpu(Cpu { isa: isa_of(&cpu), threads: 1, l1_bytes, l2_bytes });
+        let target = Target::Cpu(Cpu::new(isa_of(&cpu), 1));
         CpuBackend { cpu, target }
     }
 
@@ -52,7 +51,7 @@ impl CpuBackend {
         let cpu = CpuTarget::host();
         let Caches { l1_bytes, l2_bytes } = Caches::of_machine();
         let threads = u32::try_from(request.threads).unwrap_or(u32::MAX);
-        let target = Target::Cpu(Cpu { isa: isa_of(&cpu), threads, l1_bytes, l2_bytes });
+        let target = Target::Cpu(Cpu { l1_bytes, l2_bytes, ..Cpu::new(isa_of(&cpu), threads) });
         CpuBackend { cpu, target }
     }
 }

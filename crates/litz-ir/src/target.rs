@@ -6,7 +6,8 @@
 //!
 //! The word in front is the kind of machine, and says what is in the parentheses. Of a CPU, `isa` and `threads` have to be
 //! given. Caches that are not are those of [`Cpu::USUAL_L1_BYTES`] and [`Cpu::USUAL_L2_BYTES`]; their sizes are numbers of
-//! bytes, or of KiB (`48K`) or MiB (`2M`).
+//! bytes, or of KiB (`48K`) or MiB (`2M`). What it does in a second is unknown unless it is given: `bandwidth=80G, flops.f32=1T`
+//! are 80e9 bytes and 1e12 operations on f32.
 
 use crate::graph::Device;
 use crate::{Diag, Dtype};
@@ -32,6 +33,35 @@ pub struct Cpu {
     pub l1_bytes: i64,
     /// Bytes of the cache of one core.
     pub l2_bytes: i64,
+    /// What all threads together do in a second.
+    pub rates: Rates,
+}
+
+/// What a machine does in a second at most; 0 where that is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Rates {
+    /// Bytes read from or written to main memory.
+    pub bandwidth: u64,
+    /// Operations on each of [`Rates::DTYPES`].
+    flops: [u64; Rates::DTYPES.len()],
+}
+
+impl Rates {
+    /// Types that machines have different rates for.
+    pub const DTYPES: [Dtype; 5] = [Dtype::I8, Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64];
+
+    /// Operations on a type.
+    pub fn flops(&self, dtype: Dtype) -> u64 {
+        Rates::DTYPES.iter().position(|d| *d == dtype).map_or(0, |at| self.flops[at])
+    }
+
+    /// The same with so many operations on a type, one of [`Rates::DTYPES`].
+    pub fn with_flops(mut self, dtype: Dtype, flops: u64) -> Rates {
+        if let Some(at) = Rates::DTYPES.iter().position(|d| *d == dtype) {
+            self.flops[at] = flops;
+        }
+        self
+    }
 }
 
 /// Something that runs several points of a loop at a time.
@@ -211,6 +241,13 @@ impl Target {
         self.instructions().iter().find(|instruction| instruction.name == name)
     }
 
+    /// What it does in a second.
+    pub fn rates(&self) -> Rates {
+        match self {
+            Target::Cpu(cpu) => cpu.rates,
+        }
+    }
+
     /// Whether it can run a graph whose tensors are on that device.
     pub fn holds(&self, device: Device) -> bool {
         match (self, device) {
@@ -225,6 +262,12 @@ impl Cpu {
     pub const USUAL_L1_BYTES: i64 = 32 << 10;
     /// Second-level cache of such a CPU.
     pub const USUAL_L2_BYTES: i64 = 1 << 20;
+
+    /// A CPU of which nothing more is known.
+    pub fn new(isa: Isa, threads: u32) -> Cpu {
+        let (l1_bytes, l2_bytes) = (Cpu::USUAL_L1_BYTES, Cpu::USUAL_L2_BYTES);
+        Cpu { isa, threads, l1_bytes, l2_bytes, rates: Rates::default() }
+    }
 
     /// Lanes of a vector of f32, the unit every vector loop counts in.
     pub fn lanes(&self) -> u32 {
@@ -270,6 +313,12 @@ impl fmt::Display for Cpu {
                 write!(f, ", {name}={}", Bytes(bytes))?;
             }
         }
+        if self.rates.bandwidth != 0 {
+            write!(f, ", bandwidth={}", Rate(self.rates.bandwidth))?;
+        }
+        for (dtype, flops) in Rates::DTYPES.into_iter().zip(self.rates.flops).filter(|rate| rate.1 != 0) {
+            write!(f, ", flops.{dtype}={}", Rate(flops))?;
+        }
         f.write_str(")")
     }
 }
@@ -286,9 +335,24 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A number a second, in the largest decimal unit that divides it.
+struct Rate(u64);
+
+const RATE_UNITS: [(&str, i64); 4] =
+    [("T", 1_000_000_000_000), ("G", 1_000_000_000), ("M", 1_000_000), ("", 1)];
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let divides = |unit: &(&str, i64)| self.0.is_multiple_of(unit.1.unsigned_abs());
+        let (name, unit) = RATE_UNITS.into_iter().find(divides).unwrap_or(("", 1));
+        write!(f, "{}{name}", self.0 / unit.unsigned_abs())
+    }
+}
+
 /// Bounds of what a target's text may say: beyond what any CPU has, and small enough for all arithmetic on it.
 const THREADS: RangeInclusive<i64> = 1..=4096;
 const CACHE_BYTES: RangeInclusive<i64> = 1 << 10..=1 << 30;
+const RATES: RangeInclusive<i64> = 0..=1_000_000_000_000_000_000;
 
 impl FromStr for Target {
     type Err = Diag;
@@ -308,7 +372,8 @@ fn parse(text: &str) -> Result<Target, String> {
 }
 
 fn cpu(inside: &str) -> Result<Cpu, String> {
-    let (mut isa, mut threads, mut l1, mut l2) = (None, None, None, None);
+    let (mut isa, mut threads, mut l1, mut l2, mut bandwidth) = (None, None, None, None, None);
+    let mut flops = [None; Rates::DTYPES.len()];
     for entry in inside.split(',') {
         let (key, value) =
             entry.split_once('=').ok_or_else(|| format!("expected `key=value`, found `{entry}`"))?;
@@ -318,7 +383,14 @@ fn cpu(inside: &str) -> Result<Cpu, String> {
             "threads" => threads.replace(number(value, 1, THREADS)? as u32).is_none(),
             "l1" => l1.replace(bytes(value)?).is_none(),
             "l2" => l2.replace(bytes(value)?).is_none(),
-            _ => return Err(format!("expected isa, threads, l1 or l2, found `{key}`")),
+            "bandwidth" => bandwidth.replace(rate(value)?).is_none(),
+            _ => {
+                let rated = |dtype: &Dtype| key.strip_prefix("flops.") == Some(&*dtype.to_string());
+                let at = Rates::DTYPES.iter().position(rated);
+                let unknown =
+                    || format!("expected isa, threads, l1, l2, bandwidth or flops.f32, found `{key}`");
+                flops[at.ok_or_else(unknown)?].replace(rate(value)?).is_none()
+            }
         };
         if !is_first {
             return Err(format!("`{key}` is given twice"));
@@ -329,6 +401,10 @@ fn cpu(inside: &str) -> Result<Cpu, String> {
         threads: threads.ok_or("expected `threads=..`")?,
         l1_bytes: l1.unwrap_or(Cpu::USUAL_L1_BYTES),
         l2_bytes: l2.unwrap_or(Cpu::USUAL_L2_BYTES),
+        rates: Rates {
+            bandwidth: bandwidth.unwrap_or(0),
+            flops: flops.map(|flops: Option<u64>| flops.unwrap_or(0)),
+        },
     })
 }
 
@@ -344,6 +420,17 @@ fn bytes(text: &str) -> Result<i64, String> {
         .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))
         .unwrap_or((text, 1));
     number(digits, unit, CACHE_BYTES)
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    let (digits, unit) = RATE_UNITS
+        .into_iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))
+        .unwrap_or((text, 1));
+    let rate = number(digits, unit, RATES).map(i64::unsigned_abs);
+    rate.map_err(|_| {
+        format!("expected a rate of at most {}, found `{text}`", Rate(RATES.end().unsigned_abs()))
+    })
 }
 
 /// So many units, if that is within the range.
@@ -365,19 +452,33 @@ mod tests {
             for (threads, l1_bytes, l2_bytes) in
                 [(1, 32 << 10, 1 << 20), (7, 48 << 10, 4 << 20), (4096, 1025, 1 << 30)]
             {
-                let target = Target::Cpu(Cpu { isa, threads, l1_bytes, l2_bytes });
-                assert_eq!(target.to_string().parse(), Ok(target), "{target}");
+                let rates = Rates { bandwidth: 80_000_000_001, ..Rates::default() };
+                for rates in [Rates::default(), rates.with_flops(Dtype::F32, 1500).with_flops(Dtype::I8, 2)] {
+                    let target = Target::Cpu(Cpu { isa, threads, l1_bytes, l2_bytes, rates });
+                    assert_eq!(target.to_string().parse(), Ok(target), "{target}");
+                }
             }
         }
     }
 
     #[test]
     fn caches_are_written_in_the_largest_unit_and_only_where_they_are_unusual() {
-        let amx = Cpu { isa: Isa::Avx512Amx, threads: 7, l1_bytes: 48 << 10, l2_bytes: 2 << 20 };
+        let rates = Rates::default();
+        let amx = Cpu { isa: Isa::Avx512Amx, threads: 7, l1_bytes: 48 << 10, l2_bytes: 2 << 20, rates };
         assert_eq!(amx.to_string(), "cpu(isa=avx512-amx, threads=7, l1=48K, l2=2M)");
-        let sse = Cpu { isa: Isa::Sse2, threads: 1, l1_bytes: 32 << 10, l2_bytes: 1 << 20 };
+        let sse = Cpu { isa: Isa::Sse2, threads: 1, l1_bytes: 32 << 10, l2_bytes: 1 << 20, rates };
         assert_eq!(sse.to_string(), "cpu(isa=sse2, threads=1)");
         assert_eq!(" cpu( threads=1,l2=1024K , isa=sse2 ) ".parse(), Ok(Target::Cpu(sse)));
+    }
+
+    #[test]
+    fn rates_are_written_in_decimal_units_and_only_where_they_are_known() {
+        let text = "cpu(isa=avx2, threads=2, bandwidth=80G, flops.bf16=1T, flops.f32=1500M)";
+        let target: Target = text.parse().expect("a target");
+        assert_eq!(target.to_string(), text);
+        let rates = target.rates();
+        assert_eq!((rates.bandwidth, rates.flops(Dtype::F32)), (80_000_000_000, 1_500_000_000));
+        assert_eq!((rates.flops(Dtype::BF16), rates.flops(Dtype::F64)), (1_000_000_000_000, 0));
     }
 
     #[test]
@@ -396,7 +497,16 @@ mod tests {
             ("cpu(isa=avx2, threads=1, l2=9223372036854775807M)", "expected a number from 1K"),
             ("cpu(isa=avx2, threads=1, l2=1G)", "found `1G`"),
             ("cpu(isa=avx2, isa=avx2, threads=1)", "`isa` is given twice"),
-            ("cpu(isa=avx2, threads=1, l3=1M)", "expected isa, threads, l1 or l2, found `l3`"),
+            (
+                "cpu(isa=avx2, threads=1, l3=1M)",
+                "expected isa, threads, l1, l2, bandwidth or flops.f32, found `l3`",
+            ),
+            ("cpu(isa=avx2, threads=1, flops.bool=1)", "bandwidth or flops.f32, found `flops.bool`"),
+            (
+                "cpu(isa=avx2, threads=1, bandwidth=9999999T)",
+                "expected a rate of at most 1000000T, found `9999999T`",
+            ),
+            ("cpu(isa=avx2, threads=1, flops.f32=1, flops.f32=2)", "`flops.f32` is given twice"),
         ] {
             let error = text.parse::<Target>().expect_err(text);
             assert_eq!(error.slug, "target-syntax");
@@ -407,7 +517,7 @@ mod tests {
     #[test]
     fn instructions_have_names_of_their_own_and_fit_the_lanes() {
         for isa in Isa::ALL {
-            let cpu = Cpu { isa, threads: 3, l1_bytes: Cpu::USUAL_L1_BYTES, l2_bytes: Cpu::USUAL_L2_BYTES };
+            let cpu = Cpu::new(isa, 3);
             let target = Target::Cpu(cpu);
             for instruction in target.instructions() {
                 assert_eq!(target.instruction(instruction.name), Some(instruction));

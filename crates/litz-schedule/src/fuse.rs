@@ -5,11 +5,10 @@
 //! depends on is in that kernel or before, joining never makes a cycle, and the result depends on nothing but the order
 //! of statements. Kernels that depend on nothing may move before others for this.
 
-use crate::cost::{footprint, parallel_points, work};
+use crate::cost::{Savings, footprint, parallel_points, work};
 use crate::problem::tiled_columns;
 use crate::region::{self, RegionStages};
 use crate::rows;
-use crate::saving::saved_bytes;
 use crate::scatter;
 use crate::{FusionNote, Heuristics, nest};
 use litz_analysis::Dependences;
@@ -173,6 +172,7 @@ pub fn fuse(
         group_of,
         is_early,
         notes,
+        savings: Savings::new(loops, deps),
     };
     let mut s = 0;
     while s < loops.stmts.len() {
@@ -205,6 +205,7 @@ pub struct Cx<'a> {
     /// For each group, whether an earlier one depends on it: it takes in only what depends on nothing else.
     is_early: Vec<bool>,
     notes: Vec<FusionNote>,
+    savings: Savings<'a>,
 }
 
 /// How far ahead of its last producer a statement looks for a kernel to share data with.
@@ -260,7 +261,7 @@ impl Cx<'_> {
             producer: self.loops.stmts[producer].name().to_owned(),
             consumer: self.loops.stmts[s].name().to_owned(),
             verdict: verdict.as_ref().map(|_| ()).map_err(|e| *e),
-            bytes: saved_bytes(self.loops, self.deps, &self.groups[g].stmts(), s),
+            bytes: self.savings.of(&self.groups[g].stmts(), &[s]),
         });
         let Ok(group) = verdict else { return false };
         self.groups[g] = group;

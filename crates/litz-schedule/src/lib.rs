@@ -8,7 +8,7 @@
 mod accumulators;
 mod axes;
 mod blocks;
-mod cost;
+pub mod cost;
 mod fuse;
 mod in_order;
 mod memory;
@@ -22,7 +22,6 @@ mod remainders;
 mod reuse;
 mod row_block;
 mod rows;
-mod saving;
 mod scatter;
 mod tiles;
 mod tiling;
@@ -100,7 +99,7 @@ pub struct FusionNote {
     /// What was decided.
     pub verdict: Result<(), NoFuse>,
     /// Bytes that a call neither stores nor loads where the consumer shares the kernel that the producer is in, by hints of
-    /// sizes; see `saving.rs`.
+    /// sizes; see [`cost::Savings::of`].
     pub bytes: i64,
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, reason = "a test")]
 
+#[path = "schedule/cost.rs"]
+mod cost;
 #[path = "schedule/fuse.rs"]
 mod fuse;
 #[path = "schedule/memory.rs"]

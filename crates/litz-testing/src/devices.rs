@@ -120,6 +120,5 @@ pub fn isas() -> Vec<Isa> {
 
 /// Options for an instruction set and so many threads; caches are those of usual machines.
 pub fn options(isa: Isa, threads: u32) -> Options {
-    let (l1_bytes, l2_bytes) = (Cpu::USUAL_L1_BYTES, Cpu::USUAL_L2_BYTES);
-    Options::for_target(Target::Cpu(Cpu { isa, threads, l1_bytes, l2_bytes }))
+    Options::for_target(Target::Cpu(Cpu::new(isa, threads)))
 }

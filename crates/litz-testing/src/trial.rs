@@ -67,12 +67,10 @@ pub fn numbered(seed: u64, at: u64, isas: &[Isa]) -> (Model, Target) {
 
 /// A target that this machine can run code for; with no choices left, one thread of the first instruction set.
 pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
-    let mut cpu = Cpu {
-        isa: choices.pick(isas),
-        threads: 1 + choices.below(7) as u32,
-        l1_bytes: choices.pick(&[32, 48, 16, 128]) << 10,
-        l2_bytes: choices.pick(&[1024, 2048, 256, 512, 4096]) << 10,
-    };
+    let isa = choices.pick(isas);
+    let mut cpu = Cpu::new(isa, 1 + choices.below(7) as u32);
+    cpu.l1_bytes = choices.pick(&[32, 48, 16, 128]) << 10;
+    cpu.l2_bytes = choices.pick(&[1024, 2048, 256, 512, 4096]) << 10;
     let mut options = Options { bind: false, freeze: !choices.once_in(4), ..Options::default() };
     if choices.once_in(2) {
         // Thresholds under which small programs are split as large ones are.

@@ -1,16 +1,18 @@
 //! `litz bench` measures how long a model takes to compile and to run, and where the time goes.
 
-use super::cost::{Cost, cost, has_matrix};
 use super::failure::{Exit, Failure};
 use super::options::{Compiling, timing_table};
 use super::peaks::{self, Peaks};
 use super::progress::Progress;
 use super::report::{self, Table};
 use super::{inputs, load, output, serve};
+use litz::pipeline::Texts;
 use litz::profile::Launches;
-use litz::{Compiled, Tensor};
+use litz::{Compiled, Error, Runner, Stage, Tensor};
 use litz_ir::graph::Value;
-use litz_ir::loops::Stmt;
+use litz_ir::kernel::{self, Kernel};
+use litz_ir::loops::{Loops, Stmt};
+use litz_schedule::cost::{Cost, Estimator};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -74,7 +76,15 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         peaks::in_turns(runs.div_ceil(per_turn), || meters.measure(), turn)?
     };
     let calls: Vec<f64> = turns.iter().flat_map(|(turn, _)| &turn.calls).copied().collect();
-    let kernels = rows(&compiled, &turns);
+    // Where the cache had the compilation there are no loops.
+    let texts = match compiled.texts.loops {
+        Some(_) => Texts::default(),
+        None => model.texts(&options, Stage::Loops, &mut Runner::new(options.verify, None, &mut |_| {}))?,
+    };
+    let Some(loops) = compiled.texts.loops.as_ref().or(texts.loops.as_ref()) else {
+        return Err(Error::bug("bench", "a stage gave nothing").into());
+    };
+    let kernels = rows(&compiled, loops, &turns);
     let over = |of: fn(&Peaks) -> Option<f64>| {
         peaks::most(&turns.iter().map(|(_, peaks)| of(peaks)).collect::<Vec<_>>())
     };
@@ -85,7 +95,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         let row = |k: &Row| {
             json!({
                 "kernel": k.name, "from": k.from, "ops": k.ops, "launches": k.launches, "ms": k.ms,
-                "bytes": k.cost.bytes, "flops": k.cost.flops, "of_peak": k.of_peak, "of_copy": k.of_copy,
+                "bytes": k.bytes, "flops": k.flops, "of_peak": k.of_peak, "of_copy": k.of_copy,
             })
         };
         let rows: Vec<serde_json::Value> = kernels.iter().map(row).collect();
@@ -171,8 +181,10 @@ struct Row {
     launches: f64,
     /// In one call: the median of the turns.
     ms: f64,
-    /// In one call.
-    cost: Cost,
+    /// Bytes moved in one call.
+    bytes: f64,
+    /// Operations in one call.
+    flops: f64,
     /// Operations a second of the shortest launch of a turn, since what else the machine does only ever adds time, as a share
     /// of the peak of f32. `None` where that could not be measured, and for matrix instructions, which have another peak.
     of_peak: Option<f64>,
@@ -189,7 +201,7 @@ struct Turn {
 }
 
 /// Kernels by time in one call, the longest first.
-fn rows(compiled: &Compiled, turns: &[(Turn, Peaks)]) -> Vec<Row> {
+fn rows(compiled: &Compiled, loops: &Loops, turns: &[(Turn, Peaks)]) -> Vec<Row> {
     let Some(realized) = &compiled.texts.realized else { return Vec::new() };
     let mut keys: Vec<&(usize, Vec<i64>)> = turns.iter().flat_map(|(turn, _)| turn.launches.keys()).collect();
     keys.sort_unstable();
@@ -197,7 +209,8 @@ fn rows(compiled: &Compiled, turns: &[(Turn, Peaks)]) -> Vec<Row> {
     let mut rows = Vec::new();
     for key in keys {
         let (Some(kernel), sizes) = (realized.kernels.get(key.0), &key.1) else { continue };
-        let one = cost(kernel, sizes);
+        let one = cost(loops, kernel, sizes);
+        let (bytes, flops) = (one.traffic.bytes() as f64, one.all_flops() as f64);
         let recorded: Vec<(f64, Launches, Peaks)> = turns
             .iter()
             .filter_map(|(turn, peaks)| Some((turn.calls.len() as f64, *turn.launches.get(key)?, *peaks)))
@@ -206,12 +219,12 @@ fn rows(compiled: &Compiled, turns: &[(Turn, Peaks)]) -> Vec<Row> {
         let ms: Vec<f64> =
             recorded.iter().map(|(calls, total, _)| 1e3 * total.time.as_secs_f64() / calls).collect();
         let of_peak = peaks::share(
-            recorded.iter().map(|(_, total, peaks)| (one.flops / total.shortest.as_secs_f64(), peaks.flops)),
+            recorded.iter().map(|(_, total, peaks)| (flops / total.shortest.as_secs_f64(), peaks.flops)),
         );
         let of_copy: Vec<Option<f64>> = recorded
             .iter()
             .map(|(_, total, peaks)| {
-                Some(one.bytes * total.count as f64 / total.time.as_secs_f64() / peaks.bandwidth?)
+                Some(bytes * total.count as f64 / total.time.as_secs_f64() / peaks.bandwidth?)
             })
             .collect();
         rows.push(Row {
@@ -220,13 +233,32 @@ fn rows(compiled: &Compiled, turns: &[(Turn, Peaks)]) -> Vec<Row> {
             ops: operators(compiled, &kernel.from),
             launches,
             ms: percentiles(&ms)[1],
-            cost: Cost { bytes: one.bytes * launches, flops: one.flops * launches },
+            bytes: bytes * launches,
+            flops: flops * launches,
             of_peak: of_peak.filter(|_| !has_matrix(kernel)),
             of_copy: peaks::most(&of_copy),
         });
     }
     rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     rows
+}
+
+/// What a launch of a kernel costs with these values of its size symbols.
+fn cost(loops: &Loops, kernel: &Kernel, sizes: &[i64]) -> Cost {
+    let mut facts = loops.facts.clone();
+    for (&sym, &size) in kernel.sizes.iter().zip(sizes) {
+        facts.declare(sym, facts.range_of(sym), Some(size));
+    }
+    Estimator { loops, facts: &facts }.kernel(&kernel.from)
+}
+
+/// Whether instructions for products of matrices, or dot products, do part of the work.
+fn has_matrix(kernel: &Kernel) -> bool {
+    let mut has_matrix = false;
+    kernel::visit(&kernel.body, &mut |stmt| {
+        has_matrix |= matches!(stmt, kernel::Stmt::Dot(_) | kernel::Stmt::MatrixProduct(_));
+    });
+    has_matrix
 }
 
 /// Operators that nests compute, each once.
@@ -259,8 +291,8 @@ fn table(kernels: &[Row], top: usize) -> Table {
             format!("{:.0}", k.launches),
             format!("{:.3}", k.ms),
             percent(Some(k.ms / total.max(f64::MIN_POSITIVE))),
-            report::bytes(k.cost.bytes),
-            report::count(k.cost.flops),
+            report::bytes(k.bytes),
+            report::count(k.flops),
             percent(k.of_copy),
             percent(k.of_peak),
             k.from.join(" "),

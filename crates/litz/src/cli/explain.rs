@@ -8,6 +8,7 @@ use litz::pipeline::Texts;
 use litz::{Error, Runner, Stage, Unproved};
 use litz_ir::loops::{BufKind, Loops};
 use litz_ir::schedule::{Schedule, Step};
+use litz_schedule::cost::Estimator;
 use litz_schedule::{FusionNote, NoFuse};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -52,7 +53,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         realized.kernels.len()
     );
     let memory = memory(loops, schedule, args.all);
-    let (steps, fusion) = (steps(&call), fusion(notes, args.all));
+    let (steps, fusion) = (steps(loops, schedule, &call), fusion(notes, args.all));
     let counts = format!("{counts}; {}", self::unproved(unproved));
     output::print(format_args!("{counts}\n\n{steps}\n{fusion}\n{memory}\n"))?;
     Ok(Exit::Ok)
@@ -67,16 +68,30 @@ fn unproved(unproved: &[Unproved]) -> String {
     text
 }
 
-/// One line for each step: its grid and the nests it runs.
-fn steps(steps: &[&Step]) -> Table {
-    let mut table = Table::new(&["step", "parallel", "nests"]);
+/// One line for each step: its grid, the bytes that it moves and its operations, by the sizes that the model was exported with,
+/// the time that the target needs for these at least, where its rates are known, and the nests it runs.
+fn steps(loops: &Loops, schedule: &Schedule, steps: &[&Step]) -> Table {
+    let mut table = Table::new(&["step", "parallel", ">bytes", ">flop", ">least ms", "nests"]);
     for step in steps {
         match step {
             Step::Kernel(plan) => {
                 let grid: Vec<String> = plan.grid.iter().map(|a| a.extent.to_string()).collect();
-                table.row([plan.name.clone(), grid.join(" x "), plan.nests().join(" ")]);
+                let nests: Vec<String> = plan.nests().into_iter().map(str::to_owned).collect();
+                let cost = Estimator::new(loops).kernel(&nests);
+                let time = Some(cost.time(&schedule.target)).filter(|&time| time > 0.0);
+                table.row([
+                    plan.name.clone(),
+                    grid.join(" x "),
+                    report::bytes(cost.traffic.bytes() as f64),
+                    report::count(cost.all_flops() as f64),
+                    time.map_or_else(|| "-".to_owned(), |time| format!("{:.3}", 1e3 * time)),
+                    nests.join(" "),
+                ]);
             }
-            Step::Extern { name, .. } => table.row([name.clone(), "call".to_owned(), String::new()]),
+            Step::Extern { name, .. } => {
+                let none = || "-".to_owned();
+                table.row([name.clone(), "call".to_owned(), none(), none(), none(), String::new()]);
+            }
         }
     }
     table

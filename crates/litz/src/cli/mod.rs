@@ -3,7 +3,6 @@
 mod bench;
 mod check;
 mod compile;
-mod cost;
 mod explain;
 mod failure;
 mod inputs;

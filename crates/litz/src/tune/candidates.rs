@@ -6,6 +6,7 @@ use litz_ir::program::{self, Program};
 use litz_ir::schedule::{KernelPlan, Schedule, Step};
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_schedule::Heuristics;
+use litz_schedule::cost::Estimator;
 
 /// Steps that run one kernel at every call: those of equal layers.
 #[derive(Clone, PartialEq, Debug)]
@@ -83,10 +84,7 @@ pub fn launched(program: &Program) -> impl Iterator<Item = &str> {
 fn work(loops: &Loops, plan: &KernelPlan) -> f64 {
     let nests = covered(plan);
     let all = loops.stmts.iter().flat_map(Stmt::nests).filter(|nest| nests.contains(&nest.name.as_str()));
-    let points = |nest: &litz_ir::loops::Nest| -> f64 {
-        nest.all_axes().map(|axis| loops.facts.hint(axis.extent).unwrap_or(1).max(1) as f64).product()
-    };
-    all.map(|nest| points(nest) * nest.body.len() as f64).sum()
+    all.map(|nest| Estimator::new(loops).work(nest) as f64).sum()
 }
 
 /// The statements that a kernel runs, in an order that does not depend on its loops.
