@@ -3,7 +3,7 @@
 //! Everything here counts by examples of sizes, for decisions and reports. Each element that a kernel reads counts once,
 //! however often it is read, and what never leaves the kernel does not count.
 
-use crate::fuse::Group;
+use crate::group::Group;
 use crate::nest;
 use litz_analysis::Dependences;
 use litz_analysis::access::{Step, accesses, step, substitute};
@@ -230,13 +230,9 @@ impl<'a> Savings<'a> {
         Savings { estimator: Estimator::new(loops), deps, uses }
     }
 
-    /// Bytes that a call would neither store nor load if the statements `added` shared a kernel with `members`, which come
-    /// before them: those of both kernels less those of the one that runs them all. What happens when the model is loaded costs a
-    /// call nothing.
+    /// Bytes that would neither be stored nor loaded if the statements `added` shared a kernel with `members`, which come
+    /// before them: those of both kernels less those of the one that runs them all.
     pub fn of(&self, members: &[usize], added: &[usize]) -> i64 {
-        if members.iter().chain(added).any(|&at| self.deps.stmts[at].at_load) {
-            return 0;
-        }
         let mut bufs: Vec<Buf> = added.iter().flat_map(|&at| self.uses(at)).map(|used| used.0).collect();
         bufs.sort_unstable();
         bufs.dedup();
@@ -257,6 +253,20 @@ impl<'a> Savings<'a> {
         let is_local = !self.deps.escapes[buf] && self.deps.users[buf].iter().all(is_here);
         let together = if is_local { 0 } else { bytes(&[&*before, &*behind].concat()) };
         bytes(&before).saturating_add(bytes(&behind)).saturating_sub(together)
+    }
+
+    /// Bytes that statement `s` and `members` load of the same buffers, whether of the same elements or not.
+    pub fn overlap(&self, members: &[usize], s: usize) -> i64 {
+        let loaded = |used: &Use<'a>, buf: Buf| {
+            let loads = Use { loads: used.loads.clone(), stores: Vec::new() };
+            self.estimator.traffic(buf, [&loads]).reads
+        };
+        let shared = |(buf, used): &(Buf, Use<'a>)| {
+            let others = members.iter().flat_map(|&m| self.uses(m)).filter(|other| other.0 == *buf);
+            let most = others.map(|other| loaded(&other.1, *buf)).max();
+            most.map_or(0, |most| most.min(loaded(used, *buf)))
+        };
+        self.uses(s).iter().map(shared).fold(0, i64::saturating_add)
     }
 
     fn uses(&self, at: usize) -> &[(Buf, Use<'a>)] {

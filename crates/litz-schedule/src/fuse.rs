@@ -1,141 +1,22 @@
-//! Which statements share a kernel.
+//! Decides which statements share a kernel.
 //!
-//! Statements are taken in order. Each may join the kernel of the last statement it depends on (vertical) or a later
-//! one that reads the same data over the same points (horizontal), and stands alone otherwise. Since everything it
-//! depends on is in that kernel or before, joining never makes a cycle, and the result depends on nothing but the order
-//! of statements. Kernels that depend on nothing may move before others for this.
+//! Statements are taken in order. Each may join a kernel that it depends on a member of, if all else that it depends on can run
+//! before, or a later one that reads the same data over the same points. Of those that take it, by the strategies of their
+//! families, it joins the one with which it saves most bytes of memory traffic, and stands alone where there is none. Since
+//! everything it depends on is in that kernel or before, or in kernels that depend on nothing and move before it, joining never
+//! makes a cycle. A second round merges whole kernels that read the same data, whatever is between them in the program.
+//! The result depends on nothing but the program.
 
-use crate::cost::{Savings, footprint, parallel_points, work};
-use crate::problem::tiled_columns;
-use crate::region::{self, RegionStages};
-use crate::rows;
-use crate::scatter;
-use crate::{FusionNote, Heuristics, nest};
+use crate::cost::Savings;
+use crate::group::{Group, GroupKind, Member};
+use crate::region;
+use crate::strategies::{Cx, NoFuse, Relation, take};
+use crate::{FusionNote, Heuristics};
 use litz_analysis::Dependences;
-use litz_analysis::align::{DomainMap, Shared, align_domains};
-use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, Loops, Span, Stmt};
+use litz_ir::loops::{Loops, Span};
 use litz_ir::target::Cpu;
-use litz_sym::{Expr, Facts, Sym};
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
-use std::fmt;
-
-/// Statements that become one kernel.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// Members in order.
-    pub members: Vec<Member>,
-    /// Points that all members share, as variables of the group.
-    pub outer: Vec<Axis>,
-    /// What it is built around.
-    pub kind: GroupKind,
-    /// Runs once, when the model is loaded.
-    pub at_load: bool,
-}
-
-impl Group {
-    /// Positions of its statements.
-    pub fn stmts(&self) -> Vec<usize> {
-        self.members.iter().map(|member| member.stmt).collect()
-    }
-
-    /// `facts` with the shared axes declared as indices.
-    pub fn facts(&self, facts: &Facts) -> Facts {
-        let mut facts = facts.clone();
-        self.outer.iter().for_each(|a| facts.declare_index(a.var, a.extent));
-        facts
-    }
-}
-
-/// A statement of a group.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// Position among the statements.
-    pub stmt: usize,
-    /// Axes of its nest that the shared points determine; the others are its own.
-    pub bind: Vec<(Sym, Expr)>,
-}
-
-/// What a group is built around.
-#[derive(Clone, Debug)]
-pub enum GroupKind {
-    /// Loops.
-    Loops,
-    /// A contraction (a matrix product or convolution), the first member.
-    Contraction(Columns),
-    /// Products and what lies between them, one stage after another for a block of rows that all share.
-    Rows(Vec<Group>),
-    /// A nest whose stores may meet, alone.
-    Scatter,
-    /// A region, alone.
-    Region(RegionStages),
-    /// A nest that was in a kernel which is not proved, alone, or a region with one, whose axis this is.
-    InOrder(Option<Axis>),
-    /// A routine of the runtime, alone.
-    Extern,
-}
-
-/// Why two statements do not share a kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum NoFuse {
-    /// One of them is a routine of the runtime.
-    Extern,
-    /// One of them is a region, which has its kernel to itself.
-    Region,
-    /// One runs when the model is loaded, the other at every call.
-    LoadTime,
-    /// The kernel runs before another that the consumer depends on.
-    RunsEarly,
-    /// The consumer reads, at one point, elements that the producer writes at others.
-    OtherPoints,
-    /// Together they would have too few points to run on all threads.
-    LessParallel,
-    /// What they would share does not fit in the cache.
-    Footprint,
-    /// All rows that a product passes on stay in the cache, so that a kernel for blocks of them would only read the
-    /// product's operand more often.
-    NothingGained,
-    /// A product takes no consumer that is neither elementwise nor row by row.
-    NotAnEpilogue,
-    /// The consumer is a product, and not one of the rows of a product: it wants its operands in memory.
-    ProductConsumer,
-    /// Stores that combine, or that may meet, may write anywhere.
-    Scatter,
-    /// One of them was in a kernel that is not proved.
-    Unproved,
-    /// They share no data.
-    NothingShared,
-    /// They read the same data over different points.
-    OtherShape,
-}
-
-impl NoFuse {
-    /// Stable name, for tests and reports.
-    pub fn slug(self) -> &'static str {
-        match self {
-            NoFuse::Extern => "extern",
-            NoFuse::Region => "region",
-            NoFuse::LoadTime => "load-time",
-            NoFuse::RunsEarly => "runs-early",
-            NoFuse::OtherPoints => "other-points",
-            NoFuse::LessParallel => "less-parallel",
-            NoFuse::Footprint => "footprint",
-            NoFuse::NothingGained => "nothing-gained",
-            NoFuse::NotAnEpilogue => "not-an-epilogue",
-            NoFuse::ProductConsumer => "product-consumer",
-            NoFuse::Scatter => "scatter",
-            NoFuse::Unproved => "unproved",
-            NoFuse::NothingShared => "nothing-shared",
-            NoFuse::OtherShape => "other-shape",
-        }
-    }
-}
-
-impl fmt::Display for NoFuse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.slug())
-    }
-}
 
 /// Forms groups; also says what was considered.
 pub fn fuse(
@@ -146,59 +27,31 @@ pub fn fuse(
     heuristics: &Heuristics,
     in_order: &BTreeSet<String>,
 ) -> (Vec<Group>, Vec<FusionNote>) {
-    let contractions = loops.stmts.iter().zip(&deps.stmts).map(|(stmt, info)| match stmt {
-        // A tile takes its points in no order of their own.
-        Stmt::Nest(n) if info.ordered.is_empty() => tiled_columns(loops, n, target),
-        Stmt::Nest(_) | Stmt::Extern(_) | Stmt::Region(_) => None,
-    });
-    let contractions = contractions.collect();
-    let nests = loops.stmts.iter().filter_map(|stmt| match stmt {
-        Stmt::Nest(n) => Some(n),
-        Stmt::Extern(_) | Stmt::Region(_) => None,
-    });
-    let axes = nests.flat_map(|n| n.all_axes().map(|a| a.var)).collect();
-    let (groups, group_of, notes) = (Vec::new(), Vec::new(), Vec::new());
-    let is_early = Vec::new();
-    let in_order = loops.stmts.iter().map(|stmt| in_order.contains(stmt.name())).collect();
-    let mut cx = Cx {
-        loops,
-        deps,
-        target,
-        heuristics,
-        contractions,
-        in_order,
-        axes,
-        groups,
-        group_of,
-        is_early,
-        notes,
+    let mut fuser = Fuser {
+        cx: Cx::new(loops, deps, target, heuristics, in_order),
+        groups: Vec::new(),
+        group_of: Vec::new(),
+        is_early: Vec::new(),
+        notes: Vec::new(),
         savings: Savings::new(loops, deps),
+        refused: HashSet::new(),
     };
     let mut s = 0;
     while s < loops.stmts.len() {
         match regions.iter().find(|region| region.stmts.start == s && !region.stmts.is_empty()) {
-            Some(region) => cx.place_region(region),
-            None => cx.place(s),
+            Some(region) => fuser.place_region(region),
+            None => fuser.place(s),
         }
-        s = cx.group_of.len();
+        s = fuser.group_of.len();
     }
-    let order = cx.in_order();
-    let mut groups: Vec<Option<Group>> = cx.groups.into_iter().map(Some).collect();
-    (order.into_iter().filter_map(|g| groups[g].take()).collect(), cx.notes)
+    fuser.merge();
+    let order = fuser.order();
+    let mut groups: Vec<Option<Group>> = fuser.groups.into_iter().map(Some).collect();
+    (order.into_iter().filter_map(|g| groups[g].take()).collect(), fuser.notes)
 }
 
-/// What fusion goes by.
-pub struct Cx<'a> {
-    pub loops: &'a Loops,
-    pub deps: &'a Dependences,
-    pub target: &'a Cpu,
-    pub heuristics: &'a Heuristics,
-    /// For each statement, the contraction it is, if register tiles suit it.
-    pub contractions: Vec<Option<Columns>>,
-    /// For each statement, whether it gets a kernel of its own that needs no proof.
-    in_order: Vec<bool>,
-    /// Axes of all nests: the variables of groups have other names.
-    axes: HashSet<Sym>,
+struct Fuser<'a> {
+    cx: Cx<'a>,
     groups: Vec<Group>,
     /// For each statement placed, its group.
     group_of: Vec<usize>,
@@ -206,294 +59,278 @@ pub struct Cx<'a> {
     is_early: Vec<bool>,
     notes: Vec<FusionNote>,
     savings: Savings<'a>,
+    /// Groups and statements that they refused.
+    refused: HashSet<(usize, usize)>,
 }
 
 /// How far ahead of its last producer a statement looks for a kernel to share data with.
-const HORIZONTAL_REACH: usize = 16;
+const REACH: usize = 16;
+/// How far ahead a kernel looks for another one to be merged with, in kernels.
+const MERGE_REACH: usize = 64;
+/// Bytes of the same buffers that statements must read at least that pass nothing on to each other: with less they have little
+/// to do with each other.
+const LEAST_SHARED: i64 = 10;
 
-impl Cx<'_> {
+/// A kernel that a statement might join.
+struct Candidate {
+    group: usize,
+    relation: Relation,
+    /// Bytes that are neither stored nor loaded if it does.
+    bytes: i64,
+    /// Bytes that it and members load of the same buffers.
+    overlap: i64,
+}
+
+impl Fuser<'_> {
     fn place(&mut self, s: usize) {
-        let after = &self.deps.stmts[s].after;
-        let last = self.last_group(s);
-        if let Some(g) = last {
-            let verdict = plan_vertical(self, g, s);
-            let producer = after.iter().copied().rfind(|&p| self.group_of[p] == g).unwrap_or(s);
-            if self.record(g, s, producer, verdict) {
-                return;
+        let mut candidates = self.candidates(s);
+        // Those that save most come first, then those that read most of the same buffers, then the nearest.
+        candidates.sort_by_key(|candidate| {
+            let Candidate { bytes, overlap, group, .. } = *candidate;
+            Reverse((bytes, overlap, group))
+        });
+        let mut is_placed = false;
+        for candidate in candidates {
+            let verdict = match candidate {
+                _ if is_placed => Err(NoFuse::Score),
+                Candidate { relation: Relation::Beside, overlap: ..LEAST_SHARED, .. } => Err(NoFuse::Score),
+                Candidate { group, relation, .. } => self.taken(group, s, relation),
+            };
+            self.note(&candidate, s, verdict.as_ref().map(|_| ()).map_err(|why| *why));
+            match verdict {
+                Ok(joined) => {
+                    self.put(candidate.group, s, joined);
+                    is_placed = true;
+                }
+                Err(NoFuse::Score) => {}
+                Err(_) => drop(self.refused.insert((candidate.group, s))),
             }
         }
-        let from = last.map_or(0, |g| g + 1);
-        let from = from.max(self.groups.len().saturating_sub(HORIZONTAL_REACH));
-        for g in (from..self.groups.len()).rev() {
-            let verdict = plan_horizontal(self, g, s);
-            if matches!(verdict, Err(NoFuse::NothingShared)) {
-                continue;
-            }
-            let first = self.groups[g].members[0].stmt;
-            if self.record(g, s, first, verdict) {
-                return;
-            }
+        if !is_placed {
+            let group = self.cx.alone(s);
+            self.push(group, [s]);
         }
-        let group = self.alone(s);
-        self.group_of.push(self.groups.len());
-        self.groups.push(group);
-        self.is_early.push(false);
     }
 
     fn place_region(&mut self, region: &Span) {
-        let group = match region.stmts.clone().any(|stmt| self.in_order[stmt]) {
+        let group = match region.stmts.clone().any(|stmt| self.cx.in_order[stmt]) {
             true => Group {
                 members: region.stmts.clone().map(|stmt| Member { stmt, bind: Vec::new() }).collect(),
                 outer: Vec::new(),
                 kind: GroupKind::InOrder(Some(region.over)),
                 at_load: false,
             },
-            false => region::form(self, region),
+            false => region::form(&self.cx, region),
         };
-        self.group_of.extend(region.stmts.clone().map(|_| self.groups.len()));
+        self.push(group, region.stmts.clone());
+    }
+
+    fn push(&mut self, group: Group, stmts: impl IntoIterator<Item = usize>) {
+        self.group_of.extend(stmts.into_iter().map(|_| self.groups.len()));
         self.groups.push(group);
         self.is_early.push(false);
     }
 
-    /// Records a verdict and carries it out.
-    fn record(&mut self, g: usize, s: usize, producer: usize, verdict: Result<Group, NoFuse>) -> bool {
-        self.notes.push(FusionNote {
-            producer: self.loops.stmts[producer].name().to_owned(),
-            consumer: self.loops.stmts[s].name().to_owned(),
-            verdict: verdict.as_ref().map(|_| ()).map_err(|e| *e),
-            bytes: self.savings.of(&self.groups[g].stmts(), &[s]),
-        });
-        let Ok(group) = verdict else { return false };
-        self.groups[g] = group;
-        self.group_of.push(g);
-        for &p in &self.deps.stmts[s].after {
-            self.is_early[self.group_of[p]] |= self.group_of[p] > g;
+    /// Groups that statement `s` might join: those with something that it depends on, if all others with such can run before
+    /// them, and later ones that read what it reads.
+    fn candidates(&self, s: usize) -> Vec<Candidate> {
+        let info = &self.cx.deps.stmts[s];
+        let with = |is_wanted: &dyn Fn(usize) -> bool| -> BTreeSet<usize> {
+            info.after.iter().filter(|&&p| is_wanted(p)).map(|&p| self.group_of[p]).collect()
+        };
+        // What runs at load has run, so that it counts only where there is nothing else.
+        let mut behind = with(&|p| info.at_load || !self.cx.deps.stmts[p].at_load);
+        let bound = behind.iter().copied().rfind(|&g| !self.is_free(g));
+        if let Some(g) = bound {
+            behind = behind.split_off(&g);
         }
-        true
+        let last = bound.or(behind.last().copied()).or_else(|| with(&|_| true).last().copied());
+        behind.extend(last);
+        let from = behind.last().map_or(0, |g| g + 1).max(self.groups.len().saturating_sub(REACH));
+        let mut beside = BTreeSet::new();
+        for &buf in &info.reads {
+            let users = self.cx.deps.users[buf].iter().take_while(|user| **user < s);
+            let reads = |user: &&usize| self.cx.deps.stmts[**user].reads.contains(&buf);
+            beside.extend(users.filter(reads).map(|&user| self.group_of[user]).filter(|&g| g >= from));
+        }
+        let candidate = |(group, relation): (usize, Relation)| {
+            let members = self.groups[group].stmts();
+            let (bytes, overlap) = (self.savings.of(&members, &[s]), self.savings.overlap(&members, s));
+            Candidate { group, relation, bytes, overlap }
+        };
+        let behind = behind.into_iter().map(|g| (g, Relation::Behind));
+        let all = behind.chain(beside.into_iter().map(|g| (g, Relation::Beside))).map(candidate);
+        // One that only stores to the same buffer has nothing to offer, unless it is the last before.
+        all.filter(|c| c.relation == Relation::Beside || c.bytes > 0 || Some(c.group) == last).collect()
     }
 
-    /// The last group with something that `s` depends on. Groups that depend on nothing can run before any other, and
-    /// what runs at load has run: such groups count only where there is no other.
-    fn last_group(&self, s: usize) -> Option<usize> {
-        let info = &self.deps.stmts[s];
-        let last = |is_wanted: &dyn Fn(usize) -> bool| {
-            let groups = info.after.iter().filter(|&&p| is_wanted(p)).map(|&p| self.group_of[p]);
-            groups.max()
+    /// Group `g` with statement `s`, or why not.
+    fn taken(&self, g: usize, s: usize, relation: Relation) -> Result<Group, NoFuse> {
+        let group = &self.groups[g];
+        let depends_on_other = |p: &usize| self.group_of[*p] != g && !self.has_run(*p, group.at_load);
+        match self.is_early[g] && self.cx.deps.stmts[s].after.iter().any(depends_on_other) {
+            true => Err(NoFuse::RunsEarly),
+            false => take(&self.cx, group, s, relation),
+        }
+    }
+
+    /// Puts statement `s` into group `g`, which becomes `joined`.
+    fn put(&mut self, g: usize, s: usize, joined: Group) {
+        self.groups[g] = joined;
+        self.group_of.push(g);
+        for &p in &self.cx.deps.stmts[s].after {
+            self.is_early[self.group_of[p]] |= self.group_of[p] > g;
+        }
+    }
+
+    /// Records what was decided about statement `s` and a group, by the last member that it depends on, or the first.
+    fn note(&mut self, candidate: &Candidate, s: usize, verdict: Result<(), NoFuse>) {
+        let Candidate { group, relation, bytes, .. } = *candidate;
+        let members = &self.groups[group].members;
+        let producer = match relation {
+            Relation::Behind => {
+                self.cx.deps.stmts[s].after.iter().copied().rfind(|&p| self.group_of[p] == group)
+            }
+            Relation::Beside => None,
         };
-        let is_at_call = |p: usize| info.at_load || !self.deps.stmts[p].at_load;
-        last(&|p| is_at_call(p) && !self.is_free(self.group_of[p]))
-            .or_else(|| last(&is_at_call))
-            .or_else(|| last(&|_| true))
+        let producer = producer.unwrap_or(members[0].stmt);
+        let is_at_call = !self.groups[group].at_load && !self.cx.deps.stmts[s].at_load;
+        self.notes.push(FusionNote {
+            producer: self.cx.loops.stmts[producer].name().to_owned(),
+            consumer: self.cx.loops.stmts[s].name().to_owned(),
+            verdict,
+            bytes: if is_at_call { bytes } else { 0 },
+        });
     }
 
     /// Whether a group can run before any other that runs when it does: a load, or a call.
     fn is_free(&self, g: usize) -> bool {
-        let after = self.groups[g].members.iter().flat_map(|m| &self.deps.stmts[m.stmt].after);
+        let after = self.groups[g].members.iter().flat_map(|m| &self.cx.deps.stmts[m.stmt].after);
         { after }.all(|&p| self.group_of[p] == g || self.has_run(p, self.groups[g].at_load))
     }
 
     /// Whether a statement has run when a load, or a call, begins.
     fn has_run(&self, s: usize, at_load: bool) -> bool {
-        self.deps.stmts[s].at_load && !at_load
+        self.cx.deps.stmts[s].at_load && !at_load
     }
 
-    /// The groups in an order in which they can run: those of the load, then those of a call, each as they were formed,
-    /// but for those that run early.
-    fn in_order(&self) -> Vec<usize> {
-        let mut order = Vec::new();
-        let mut is_placed = vec![false; self.groups.len()];
+    /// Merges whole kernels of a call, those first with which most bytes are saved.
+    fn merge(&mut self) {
+        let mut pairs: Vec<(i64, usize, usize)> = Vec::new();
+        for (a, b) in self.pairs() {
+            let bytes = self.savings.of(&self.groups[a].stmts(), &self.groups[b].stmts());
+            if bytes >= LEAST_SHARED {
+                pairs.push((bytes, a, b));
+            }
+        }
+        pairs.sort_by_key(|&(bytes, a, b)| (Reverse(bytes), a.abs_diff(b)));
+        for (bytes, a, b) in pairs {
+            // One of them may be part of another by then.
+            if self.groups[a].members.is_empty() || self.groups[b].members.is_empty() {
+                continue;
+            }
+            let verdict = self.merged(a, b);
+            let first = |g: usize| self.cx.loops.stmts[self.groups[g].members[0].stmt].name().to_owned();
+            self.notes.push(FusionNote {
+                producer: first(a),
+                consumer: first(b),
+                verdict: verdict.as_ref().map(|_| ()).map_err(|why| *why),
+                bytes,
+            });
+            if let Ok(group) = verdict {
+                group.members.iter().for_each(|member| self.group_of[member.stmt] = a);
+                self.groups[a] = group;
+                self.groups[b].members.clear();
+            }
+        }
+    }
+
+    /// Kernels of a call that share a buffer, in the order in which they run, of which the first did not refuse the first
+    /// statement of the second.
+    fn pairs(&self) -> BTreeSet<(usize, usize)> {
+        let takes = |kind: &GroupKind| {
+            matches!(kind, GroupKind::Loops | GroupKind::Contraction(_) | GroupKind::Rows(_))
+        };
+        let is_open = |&(a, b): &(usize, usize)| {
+            let (first, second) = (&self.groups[a], &self.groups[b]);
+            let is_at_call = !first.at_load && !second.at_load;
+            let suits = takes(&first.kind) && matches!(second.kind, GroupKind::Loops);
+            is_at_call && suits && !self.refused.contains(&(a, second.members[0].stmt))
+        };
+        let in_order = |a: usize, b: usize| match self.is_early[b] && self.before(a).any(|g| g == b) {
+            true => (b, a),
+            false => (a, b),
+        };
+        let mut pairs = BTreeSet::new();
+        for users in self.cx.deps.users.values() {
+            let groups: BTreeSet<usize> = users.iter().map(|&user| self.group_of[user]).collect();
+            for &b in &groups {
+                let others = groups.range(b.saturating_sub(MERGE_REACH)..b);
+                pairs.extend(others.map(|&a| in_order(a, b)).filter(is_open));
+            }
+        }
+        pairs
+    }
+
+    /// The members of group `a`, then those of `b`, as one group.
+    fn merged(&self, a: usize, b: usize) -> Result<Group, NoFuse> {
+        let mut joined = self.groups[a].clone();
+        for member in &self.groups[b].members {
+            let after = &self.cx.deps.stmts[member.stmt].after;
+            let is_behind = joined.members.iter().any(|m| after.contains(&m.stmt));
+            let relation = if is_behind { Relation::Behind } else { Relation::Beside };
+            joined = take(&self.cx, &joined, member.stmt, relation)?;
+        }
+        match self.has_between(a, b) {
+            true => Err(NoFuse::RunsEarly),
+            false => Ok(joined),
+        }
+    }
+
+    /// Whether group `a` depends on `b`, or `b` on another one that depends on `a`.
+    fn has_between(&self, a: usize, b: usize) -> bool {
+        let mut seen = vec![false; self.groups.len()];
+        let others = self.before(b).filter(|&g| g != a && g != b);
+        let mut waiting: Vec<usize> = others.chain(self.before(a).filter(|&g| g != a)).collect();
+        while let Some(g) = waiting.pop() {
+            if g == a || g == b {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[g], true) {
+                waiting.extend(self.before(g).filter(|&other| other != g));
+            }
+        }
+        false
+    }
+
+    /// Groups with something that members of `g` depend on, `g` perhaps among them.
+    fn before(&self, g: usize) -> impl Iterator<Item = usize> {
+        let after = self.groups[g].members.iter().flat_map(|member| &self.cx.deps.stmts[member.stmt].after);
+        after.map(|&p| self.group_of[p])
+    }
+
+    /// The groups in an order in which they can run: those of the load, then those of a call, each as they were formed, but for
+    /// those that others need before.
+    fn order(&self) -> Vec<usize> {
         let (load, call): (Vec<usize>, Vec<usize>) =
             (0..self.groups.len()).partition(|&g| self.groups[g].at_load);
-        for g in load.into_iter().chain(call) {
-            let after = self.groups[g].members.iter().flat_map(|m| &self.deps.stmts[m.stmt].after);
-            let mut before: Vec<usize> = after.map(|&p| self.group_of[p]).filter(|&b| b > g).collect();
-            before.sort_unstable();
-            for g in before.into_iter().chain([g]) {
-                if !std::mem::replace(&mut is_placed[g], true) {
-                    order.push(g);
+        let (mut order, mut is_placed) = (Vec::new(), vec![false; self.groups.len()]);
+        for root in load.into_iter().chain(call) {
+            let mut path = vec![root];
+            while let Some(&g) = path.last() {
+                let next = self.before(g).filter(|&before| before != g && !is_placed[before]).min();
+                match next {
+                    Some(before) => path.push(before),
+                    None => {
+                        path.pop();
+                        if !std::mem::replace(&mut is_placed[g], true) {
+                            order.push(g);
+                        }
+                    }
                 }
             }
         }
+        order.retain(|&g| !self.groups[g].members.is_empty());
         order
     }
-
-    /// Whether points of statement `s` along the axis depend on each other.
-    pub fn is_ordered(&self, s: usize, axis: Sym) -> bool {
-        self.deps.stmts[s].ordered.contains(&axis)
-    }
-
-    fn alone(&self, s: usize) -> Group {
-        let at_load = self.deps.stmts[s].at_load;
-        let Stmt::Nest(n) = &self.loops.stmts[s] else {
-            let members = vec![Member { stmt: s, bind: Vec::new() }];
-            return Group { members, outer: Vec::new(), kind: GroupKind::Extern, at_load };
-        };
-        let info = &self.deps.stmts[s];
-        if self.in_order[s] {
-            let members = vec![Member { stmt: s, bind: Vec::new() }];
-            return Group { members, outer: Vec::new(), kind: GroupKind::InOrder(None), at_load };
-        }
-        if info.is_scatter && !info.ordered.is_empty() && scatter::is_plain(n) {
-            let members = vec![Member { stmt: s, bind: Vec::new() }];
-            return Group { members, outer: Vec::new(), kind: GroupKind::Scatter, at_load };
-        }
-        // Axes whose points must be taken in order are the nest's own.
-        let (mut bind, mut outer) = (Vec::new(), Vec::new());
-        for axis in n.axes.iter().filter(|a| !self.is_ordered(s, a.var)) {
-            bind.push(self.share(axis, &mut outer));
-        }
-        let kind = self.contractions[s].clone().map_or(GroupKind::Loops, GroupKind::Contraction);
-        Group { members: vec![Member { stmt: s, bind }], outer, kind, at_load }
-    }
-
-    /// Whether `together` points at once are too few for all threads in the kernel of a group and statement `s`, where one
-    /// of them has more on its own and enough to do.
-    pub fn is_less_parallel(&self, group: &Group, s: usize, joined: &Group, together: i64) -> bool {
-        let wanted = 2 * i64::from(self.target.threads);
-        if wanted <= 2 || together >= wanted {
-            return false;
-        }
-        let loses = |part: &Group| parallel_points(self.loops, part) > together;
-        let chunks = |part: &Group| work(self.loops, part) / self.heuristics.chunk_ops;
-        let alone = self.alone(s);
-        loses(group) && chunks(joined) > LONG || loses(&alone) && chunks(&alone) > LONG_END
-    }
-
-    /// Adds a variable to those of a group, and binds an axis of a nest to it.
-    pub fn share(&self, axis: &Axis, outer: &mut Vec<Axis>) -> (Sym, Expr) {
-        let is_taken = |s: Sym| {
-            self.axes.contains(&s)
-                || self.loops.facts.is_symbol_declared(s)
-                || outer.iter().any(|o| o.var == s)
-        };
-        let names = (0..).map(|i| Sym::new(&format!("o{i}")));
-        let var = { names }.find(|&s| !is_taken(s)).expect("invariant: finitely many names are taken");
-        outer.push(Axis { var, extent: axis.extent });
-        (axis.var, Expr::sym(var))
-    }
-}
-
-/// Chunks of work from which on a kernel is worth sharing out although its last statement has fewer points.
-const LONG: i64 = 4;
-/// Chunks of work from which on a statement gets a kernel of its own because those before it have fewer points.
-const LONG_END: i64 = 16;
-
-/// What no plan can overcome.
-fn common_legality(cx: &Cx<'_>, g: usize, s: usize) -> Result<(), NoFuse> {
-    let group = &cx.groups[g];
-    if matches!(group.kind, GroupKind::Extern) || matches!(cx.loops.stmts[s], Stmt::Extern(_)) {
-        return Err(NoFuse::Extern);
-    }
-    if matches!(group.kind, GroupKind::Region(_)) {
-        return Err(NoFuse::Region);
-    }
-    if matches!(group.kind, GroupKind::InOrder(_)) || cx.in_order[s] {
-        return Err(NoFuse::Unproved);
-    }
-    if group.at_load != cx.deps.stmts[s].at_load {
-        return Err(NoFuse::LoadTime);
-    }
-    if cx.deps.stmts[s].is_scatter || group.members.iter().any(|m| cx.deps.stmts[m.stmt].is_scatter) {
-        return Err(NoFuse::Scatter);
-    }
-    let depends_on_other = |p: &usize| cx.group_of[*p] != g && !cx.has_run(*p, group.at_load);
-    if cx.is_early[g] && cx.deps.stmts[s].after.iter().any(depends_on_other) {
-        return Err(NoFuse::RunsEarly);
-    }
-    Ok(())
-}
-
-/// Statement `s` into group `g`, on a member of which it depends.
-fn plan_vertical(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
-    common_legality(cx, g, s)?;
-    let (group, info) = (&cx.groups[g], &cx.deps.stmts[s]);
-    // What a member reads must not be overwritten at other points.
-    let overwrites = |m: &Member| cx.deps.stmts[m.stmt].reads.iter().any(|b| info.writes.contains(b));
-    if group.members.iter().any(overwrites) {
-        return Err(NoFuse::OtherPoints);
-    }
-    if cx.contractions[s].is_some() || matches!(group.kind, GroupKind::Rows(_)) {
-        return rows::join(cx, group, s);
-    }
-    let mut map = DomainMap::default();
-    align_members(cx, group, s, &group.outer, &mut map);
-    let joined = match join(cx, group, s, map) {
-        Err(NoFuse::NotAnEpilogue) => return rows::join(cx, group, s),
-        joined => joined?,
-    };
-    if cx.is_less_parallel(group, s, &joined, parallel_points(cx.loops, &joined)) {
-        return Err(NoFuse::LessParallel);
-    }
-    if footprint(cx.loops, cx.deps, &joined) > cx.target.l2_bytes / cx.heuristics.local_fraction {
-        return Err(NoFuse::Footprint);
-    }
-    Ok(joined)
-}
-
-/// Aligns the axes of statement `s` with those along which members of `group` store what it touches, in the loops `outer`.
-pub fn align_members(cx: &Cx<'_>, group: &Group, s: usize, outer: &[Axis], map: &mut DomainMap) {
-    let (consumer, info) = (nest(cx.loops, s), &cx.deps.stmts[s]);
-    let facts = consumer.facts(&group.facts(&cx.loops.facts));
-    let shared = Shared { loops: cx.loops, axes: outer, facts: &facts };
-    for member in &group.members {
-        let writes = &cx.deps.stmts[member.stmt].writes;
-        for &buf in writes.iter().filter(|b| info.reads.contains(b) || info.writes.contains(b)) {
-            let producer = (nest(cx.loops, member.stmt), &*member.bind);
-            align_domains(shared, producer, buf, consumer, map);
-        }
-    }
-}
-
-/// The group with `s` added, its outer axes narrowed to those all members share.
-fn join(cx: &Cx<'_>, group: &Group, s: usize, map: DomainMap) -> Result<Group, NoFuse> {
-    let consumer = nest(cx.loops, s);
-    let DomainMap { bind, dropped } = map.drop_unshared(&group.outer);
-    if bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
-        return Err(NoFuse::OtherPoints);
-    }
-    let has_own = consumer.all_axes().any(|a| !bind.iter().any(|b| b.0 == a.var));
-    if matches!(group.kind, GroupKind::Contraction(_)) && (has_own || !dropped.is_empty()) {
-        return Err(NoFuse::NotAnEpilogue);
-    }
-    let mut joined = group.clone();
-    joined.outer.retain(|a| !dropped.contains(&a.var));
-    for member in &mut joined.members {
-        member.bind.retain(|(_, e)| !dropped.iter().any(|d| e.has_sym(*d)));
-    }
-    joined.members.push(Member { stmt: s, bind });
-    Ok(joined)
-}
-
-/// Statement `s` beside the members of `g`: same points, shared data, no dependence.
-fn plan_horizontal(cx: &Cx<'_>, g: usize, s: usize) -> Result<Group, NoFuse> {
-    let (group, info) = (&cx.groups[g], &cx.deps.stmts[s]);
-    let shares = |m: &Member| cx.deps.stmts[m.stmt].reads.iter().any(|b| info.reads.contains(b));
-    if !group.members.iter().any(shares) {
-        return Err(NoFuse::NothingShared);
-    }
-    common_legality(cx, g, s)?;
-    if cx.contractions[s].is_some() {
-        return Err(NoFuse::ProductConsumer);
-    }
-    if matches!(group.kind, GroupKind::Contraction(_) | GroupKind::Rows(_)) {
-        return Err(NoFuse::NotAnEpilogue);
-    }
-    let n = nest(cx.loops, s);
-    let last = group.members.last().expect("invariant: groups have members");
-    let other = nest(cx.loops, last.stmt);
-    let same =
-        |a: &[Axis], b: &[Axis]| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.extent == y.extent);
-    if !same(&n.axes, &other.axes) || !same(&n.reduced, &other.reduced) {
-        return Err(NoFuse::OtherShape);
-    }
-    let value = |theirs: &Axis| last.bind.iter().find(|b| b.0 == theirs.var).map(|b| b.1);
-    let pairs = n.axes.iter().zip(&other.axes);
-    let bind: Vec<(Sym, Expr)> =
-        pairs.filter_map(|(mine, theirs)| Some((mine.var, value(theirs)?))).collect();
-    if bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
-        return Err(NoFuse::OtherShape);
-    }
-    let mut joined = group.clone();
-    joined.members.push(Member { stmt: s, bind });
-    Ok(joined)
 }

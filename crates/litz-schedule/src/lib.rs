@@ -10,6 +10,7 @@ mod axes;
 mod blocks;
 pub mod cost;
 mod fuse;
+mod group;
 mod in_order;
 mod memory;
 mod nests;
@@ -23,11 +24,12 @@ mod reuse;
 mod row_block;
 mod rows;
 mod scatter;
+mod strategies;
 mod tiles;
 mod tiling;
 mod tree;
 
-use fuse::{Group, GroupKind};
+use group::{Group, GroupKind};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, Part, Reuse, Schedule, Step, Tree};
@@ -38,7 +40,7 @@ use problem::Problem;
 use reuse::Pair;
 use std::collections::BTreeSet;
 
-pub use fuse::NoFuse;
+pub use strategies::NoFuse;
 
 /// Thresholds, with where they come from.
 #[derive(Clone, PartialEq, Debug)]

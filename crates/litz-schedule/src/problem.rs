@@ -2,7 +2,7 @@
 
 use crate::axes::{order_axes, variable};
 use crate::cost::{points, size};
-use crate::fuse::Group;
+use crate::group::Group;
 use crate::tree::cut;
 use crate::{Heuristics, nest};
 use litz_analysis::Contraction;

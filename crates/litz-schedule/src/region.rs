@@ -2,8 +2,9 @@
 //! loop in order runs what is repeated.
 
 use crate::axes::variable;
-use crate::fuse::{Cx, Group, GroupKind, Member, align_members};
+use crate::group::{Group, GroupKind, Member};
 use crate::rows::{RowGrid, own_axes, product_stage, rows};
+use crate::strategies::{Cx, align_members};
 use crate::{Heuristics, nest};
 use litz_analysis::access::substitute;
 use litz_analysis::align::DomainMap;

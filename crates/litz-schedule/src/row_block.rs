@@ -2,7 +2,7 @@
 
 use crate::axes::{Merged, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, size};
-use crate::fuse::Group;
+use crate::group::Group;
 use crate::nest;
 use crate::tree::cut;
 use litz_analysis::access::{bound_places, side_exprs, substitute};

@@ -5,10 +5,11 @@
 //! product with its epilogue or loops; all stages share the variables of batch and rows, and only these.
 
 use crate::cost::{footprint, points, size, work};
-use crate::fuse::{Cx, Group, GroupKind, Member, NoFuse, align_members};
+use crate::group::{Group, GroupKind, Member};
 use crate::problem::{Problem, outer_of};
 use crate::product;
 use crate::row_block::{RowBlock, most_rows};
+use crate::strategies::{Cx, NoFuse, align_members};
 use crate::tree::{self, grain};
 use crate::{Heuristics, nest};
 use litz_analysis::access::substitute;

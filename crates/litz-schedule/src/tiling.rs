@@ -3,7 +3,7 @@
 use crate::axes::variable;
 use crate::blocks::{Blocks, Piece, TURNS, TURNS_BEFORE_LOOPS, Tiles};
 use crate::cost::{ceil_div, points, size};
-use crate::fuse::Member;
+use crate::group::Member;
 use crate::problem::{Problem, outer_of};
 use crate::row_block::{RowBlock, balanced, most_rows};
 use crate::tree::cut;

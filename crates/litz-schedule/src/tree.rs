@@ -2,7 +2,7 @@
 
 use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, points, size};
-use crate::fuse::{Group, Member};
+use crate::group::{Group, Member};
 use crate::nests::Nests;
 use crate::parts::sum_in_parts;
 use crate::tiles::Tile;

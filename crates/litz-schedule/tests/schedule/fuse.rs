@@ -2,7 +2,8 @@
 
 use crate::{outcome, plans};
 use litz_ir::schedule::KernelPlan;
-use litz_schedule::NoFuse;
+use litz_schedule::{FusionNote, NoFuse, Outcome};
+use std::collections::BTreeSet;
 
 /// Names of the nests of a kernel.
 fn nests(plan: &KernelPlan) -> Vec<&str> {
@@ -86,7 +87,7 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          nest c from %y [i in 8 | j in 1048576] { %0: f32 = load h[i, j] %1: f32 = reduce.sum %0 store y[i] = %1 }
          return y",
     ),
-    // `p` and `t` share a kernel, which needs `f` before it.
+    // `p` and `t` share a kernel, which needs `f` before it, whose result is returned and so stored in any case.
     (
         NoFuse::RunsEarly,
         "buf x: f32[64, 64] = input buf z: f32[64] = input
@@ -97,7 +98,7 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          nest f from %g [j in 64] { %0: f32 = load z[j] %1: f32 = neg %0 store g[j] = %1 }
          nest t from %v [j in 64] { %0: f32 = load u[j] %1: f32 = load g[j] %2: f32 = add %0, %1 store v[j] = %2 }
          nest c from %y [i in 64, j in 64 | k in 64] { %0: f32 = load x[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 %4: f32 = load v[j] %5: f32 = add %3, %4 %6: f32 = load z[j] %7: f32 = add %5, %6 store y[i, j] = %7 }
-         return y",
+         return y, g",
     ),
     // A column sum of a product needs all rows, not those of a block.
     (
@@ -161,6 +162,15 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          nest p from %y [i in 64] { %0: f32 = const 0.0 store y[i] = %0 }
          nest c from %y [i in 64] { %0: i64 = load t[i] bind t0 = %0 in 64 %2: f32 = load x[i] store.sum y[t0] = %2 }
          return y",
+    ),
+    // SC-7: what both read is 8 bytes.
+    (
+        NoFuse::Score,
+        "buf t: f32[2] = input buf x: f32[64, 2] = input buf z: f32[64, 2] = input
+         buf a: f32[64, 2] buf b: f32[64, 2]
+         nest p from %a [i in 64, j in 2] { %0: f32 = load x[i, j] %1: f32 = load t[j] %2: f32 = mul %0, %1 store a[i, j] = %2 }
+         nest c from %b [i in 64, j in 2] { %0: f32 = load z[i, j] %1: f32 = load t[j] %2: f32 = add %0, %1 store b[i, j] = %2 }
+         return a, b",
     ),
     (
         NoFuse::OtherShape,
@@ -314,6 +324,100 @@ const FUSIONS: &[(&str, &str, &[&[&str]])] = &[
         &[&["n0", "n1"]],
     ),
 ];
+
+/// The verdict on statement `c` and the kernel of `producer`, with its bytes.
+fn verdict(outcome: &Outcome, producer: &str) -> Option<(Result<(), NoFuse>, i64)> {
+    let about = |note: &&FusionNote| note.producer == producer && note.consumer == "c";
+    outcome.notes.iter().find(about).map(|note| (note.verdict, note.bytes))
+}
+
+/// SC-5: the consumer joins the kernel that it saves 4 MiB with, not the one with 1 MiB, wherever they are. That one is merged
+/// with both.
+#[test]
+fn a_statement_joins_the_kernel_that_it_saves_most_with() {
+    let first = "nest p from %a [i in 1048576] { %0: f32 = load x[i] %1: f32 = exp %0 store a[i] = %1 }";
+    let second = "nest q from %b [i in 1048576] { %0: f32 = load y[i] %1: f32 = const 0.0 %2: bool = gt %0, %1 store b[i] = %2 }";
+    for (one, other) in [(first, second), (second, first)] {
+        let outcome = outcome(&format!(
+            "buf x: f32[1048576] = input buf y: f32[1048576] = input
+             buf a: f32[1048576] buf b: bool[1048576] buf z: f32[1048576]
+             {one} {other}
+             nest c from %z [i in 1048576] {{ %0: bool = load b[i] %1: f32 = load a[i] %2: f32 = const 0.0 %3: f32 = select %0, %1, %2 store z[i] = %3 }}
+             return a, b, z"
+        ));
+        assert_eq!(verdict(&outcome, "p"), Some((Ok(()), 4 << 20)));
+        assert_eq!(verdict(&outcome, "q"), Some((Err(NoFuse::Score), 1 << 20)));
+        assert_eq!(plans(&outcome).map(nests).collect::<Vec<_>>(), [["c", "p", "q"]]);
+    }
+}
+
+/// The same where the other one is a product, whose kernel takes the consumer, and not what the consumer is with.
+#[test]
+fn a_statement_leaves_a_product_for_more_bytes() {
+    let first =
+        "nest p from %a [i in 512, j in 512] { %0: f32 = load x[i, j] %1: f32 = exp %0 store a[i, j] = %1 }";
+    let second = "nest q from %b [i in 512, j in 512 | k in 64] { %0: f32 = load y[i, k] %1: f32 = load w[k, j] %2: f32 = mul %0, %1 %3: f32 = reduce.sum %2 %4: bf16 = cast %3 store b[i, j] = %4 }";
+    for (one, other) in [(first, second), (second, first)] {
+        let body = format!(
+            "buf x: f32[512, 512] = input buf y: f32[512, 64] = input buf w: f32[64, 512] = const \"w\"
+             buf a: f32[512, 512] buf b: bf16[512, 512] buf z: f32[512, 512]
+             {one} {other}
+             nest c from %z [i in 512, j in 512] {{ %0: f32 = load b[i, j] %1: f32 = load a[i, j] %2: f32 = add %0, %1 store z[i, j] = %2 }}
+             return a, b, z"
+        );
+        let found: BTreeSet<Vec<String>> = kernels(&body);
+        assert_eq!(found, BTreeSet::from([vec!["c".to_owned(), "p".to_owned()], vec!["q".to_owned()]]));
+        // Where nobody else wants the product's result, 1 MiB of it is neither stored nor loaded.
+        let mine = body.replace("bf16", "f32").replace("return a, b, z", "return a, z");
+        let found: BTreeSet<Vec<String>> = kernels(&mine);
+        assert_eq!(found, BTreeSet::from([vec!["c".to_owned(), "q".to_owned()], vec!["p".to_owned()]]));
+    }
+}
+
+/// The nests of each kernel.
+fn kernels(body: &str) -> BTreeSet<Vec<String>> {
+    let outcome = outcome(body);
+    plans(&outcome).map(|plan| nests(plan).into_iter().map(str::to_owned).collect()).collect()
+}
+
+/// SC-8: a chain of 200 nests that all read one input is cut where a kernel has 64.
+#[test]
+fn no_kernel_has_more_than_64_members() {
+    let mut body = "buf x: f32[4096] = input ".to_owned();
+    for at in 0..200 {
+        let from = if at == 0 { "x".to_owned() } else { format!("a{}", at - 1) };
+        body += &format!(
+            "buf a{at}: f32[4096] nest n{at} from %a{at} [i in 4096] {{ %0: f32 = load {from}[i] %1: f32 = load x[i] %2: f32 = sub %0, %1 store a{at}[i] = %2 }} "
+        );
+    }
+    let outcome = outcome(&(body + "return a199"));
+    let sizes: Vec<usize> = plans(&outcome).map(|plan| nests(plan).len()).collect();
+    assert_eq!(sizes, [64, 64, 64, 8]);
+    assert!(outcome.notes.iter().any(|note| note.verdict == Err(NoFuse::Members)));
+}
+
+/// Two kernels read the same 64 KiB, and the second waits for a routine: the first is put off until then. Where the routine
+/// needs what the first gives, they stay apart.
+#[test]
+fn kernels_that_share_data_are_merged_over_what_is_between() {
+    let body = |sorted: &str| {
+        format!(
+            "buf x: f32[16384] = input buf z: f32[16384] = input
+             buf a: f32[16384] buf s: f32[16384] buf k: i64[16384] buf y: f32[16384]
+             nest p from %a [i in 16384] {{ %0: f32 = load x[i] %1: f32 = exp %0 store a[i] = %1 }}
+             extern r from %s = sort({sorted}) -> (s, k) ints(1, 16384, 1, 0, 1)
+             nest c from %y [i in 16384] {{ %0: f32 = load x[i] %1: f32 = load s[i] %2: f32 = add %0, %1 store y[i] = %2 }}
+             return a, y"
+        )
+    };
+    let apart = outcome(&body("a"));
+    let found: Vec<Vec<&str>> = plans(&apart).map(nests).collect();
+    assert_eq!(found, [["p"], ["c"]], "{}", apart.schedule);
+    assert!(apart.notes.iter().any(|note| note.verdict == Err(NoFuse::RunsEarly) && note.bytes == 1 << 16));
+    let merged = outcome(&body("z"));
+    let names: Vec<&str> = merged.schedule.steps.iter().map(|step| step.name()).collect();
+    assert_eq!(names, ["r", "k0"], "{}", merged.schedule);
+}
 
 #[test]
 fn fusions() {

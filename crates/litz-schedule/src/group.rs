@@ -1,0 +1,61 @@
+//! Says what groups are: statements that become one kernel, the points that they share, and what they are built around.
+
+use crate::region::RegionStages;
+use litz_analysis::contraction::Columns;
+use litz_ir::loops::Axis;
+use litz_sym::{Expr, Facts, Sym};
+
+/// Statements that become one kernel.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Members in order.
+    pub members: Vec<Member>,
+    /// Points that all members share, as variables of the group.
+    pub outer: Vec<Axis>,
+    /// What it is built around.
+    pub kind: GroupKind,
+    /// Runs once, when the model is loaded.
+    pub at_load: bool,
+}
+
+impl Group {
+    /// Positions of its statements.
+    pub fn stmts(&self) -> Vec<usize> {
+        self.members.iter().map(|member| member.stmt).collect()
+    }
+
+    /// `facts` with the shared axes declared as indices.
+    pub fn facts(&self, facts: &Facts) -> Facts {
+        let mut facts = facts.clone();
+        self.outer.iter().for_each(|a| facts.declare_index(a.var, a.extent));
+        facts
+    }
+}
+
+/// A statement of a group.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Position among the statements.
+    pub stmt: usize,
+    /// Axes of its nest that the shared points determine; the others are its own.
+    pub bind: Vec<(Sym, Expr)>,
+}
+
+/// What a group is built around.
+#[derive(Clone, Debug)]
+pub enum GroupKind {
+    /// Loops.
+    Loops,
+    /// A contraction (a matrix product or convolution), the first member.
+    Contraction(Columns),
+    /// Products and what lies between them, one stage after another for a block of rows that all share.
+    Rows(Vec<Group>),
+    /// A nest whose stores may meet, alone.
+    Scatter,
+    /// A region, alone.
+    Region(RegionStages),
+    /// A nest that was in a kernel which is not proved, alone, or a region with one, whose axis this is.
+    InOrder(Option<Axis>),
+    /// A routine of the runtime, alone.
+    Extern,
+}

@@ -1,0 +1,325 @@
+//! Answers, for each family of kernels, whether one takes a further statement, and how they share points then.
+//!
+//! The families are loops (pointwise nests, reductions and scans), contractions, which take what runs at the points of their
+//! tiles, and chains of these for blocks of rows (`rows.rs`). Routines, regions, scatters and nests in order take nothing. Which
+//! kernel a statement joins, of those that take it, is decided in `fuse.rs`.
+
+use crate::cost::{footprint, parallel_points, work};
+use crate::group::{Group, GroupKind, Member};
+use crate::problem::tiled_columns;
+use crate::{Heuristics, nest, rows, scatter};
+use litz_analysis::Dependences;
+use litz_analysis::align::{DomainMap, Shared, align_domains};
+use litz_analysis::contraction::Columns;
+use litz_ir::loops::{Axis, Loops, Stmt};
+use litz_ir::target::Cpu;
+use litz_sym::{Expr, Sym};
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+
+/// What strategies go by.
+pub struct Cx<'a> {
+    /// The program, its regions written out.
+    pub loops: &'a Loops,
+    /// What depends on what.
+    pub deps: &'a Dependences,
+    /// What it runs on.
+    pub target: &'a Cpu,
+    /// Thresholds.
+    pub heuristics: &'a Heuristics,
+    /// For each statement, the contraction it is, if register tiles suit it.
+    pub contractions: Vec<Option<Columns>>,
+    /// For each statement, whether it gets a kernel of its own that needs no proof.
+    pub in_order: Vec<bool>,
+    /// Axes of all nests: the variables of groups have other names.
+    axes: HashSet<Sym>,
+}
+
+/// How a statement is related to a kernel that may take it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Relation {
+    /// It depends on a member.
+    Behind,
+    /// It depends on none, and reads what a member reads.
+    Beside,
+}
+
+/// The group with statement `s` as another member, or why it does not take it.
+pub fn take(cx: &Cx<'_>, group: &Group, s: usize, relation: Relation) -> Result<Group, NoFuse> {
+    is_allowed(cx, group, s)?;
+    match relation {
+        Relation::Behind => take_behind(cx, group, s),
+        Relation::Beside => take_beside(cx, group, s),
+    }
+}
+
+/// Why two statements do not share a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum NoFuse {
+    /// One of them is a routine of the runtime.
+    Extern,
+    /// One of them is a region, which has its kernel to itself.
+    Region,
+    /// One runs when the model is loaded, the other at every call.
+    LoadTime,
+    /// The kernel runs before another that the consumer depends on.
+    RunsEarly,
+    /// The consumer reads, at one point, elements that the producer writes at others.
+    OtherPoints,
+    /// Together they would have too few points to run on all threads.
+    LessParallel,
+    /// What they would share does not fit in the cache.
+    Footprint,
+    /// All rows that a product passes on stay in the cache, so that a kernel for blocks of them would only read the
+    /// product's operand more often.
+    NothingGained,
+    /// A product takes no consumer that is neither elementwise nor row by row.
+    NotAnEpilogue,
+    /// The consumer is a product, and not one of the rows of a product: it wants its operands in memory.
+    ProductConsumer,
+    /// Stores that combine, or that may meet, may write anywhere.
+    Scatter,
+    /// One of them was in a kernel that is not proved.
+    Unproved,
+    /// They read the same data over different points.
+    OtherShape,
+    /// They share next to nothing, or another kernel that takes the statement shares more with it.
+    Score,
+    /// The kernel has as many statements as one may have.
+    Members,
+}
+
+impl NoFuse {
+    /// Stable name, for tests and reports.
+    pub fn slug(self) -> &'static str {
+        match self {
+            NoFuse::Extern => "extern",
+            NoFuse::Region => "region",
+            NoFuse::LoadTime => "load-time",
+            NoFuse::RunsEarly => "runs-early",
+            NoFuse::OtherPoints => "other-points",
+            NoFuse::LessParallel => "less-parallel",
+            NoFuse::Footprint => "footprint",
+            NoFuse::NothingGained => "nothing-gained",
+            NoFuse::NotAnEpilogue => "not-an-epilogue",
+            NoFuse::ProductConsumer => "product-consumer",
+            NoFuse::Scatter => "scatter",
+            NoFuse::Unproved => "unproved",
+            NoFuse::OtherShape => "other-shape",
+            NoFuse::Score => "score",
+            NoFuse::Members => "members",
+        }
+    }
+}
+
+impl fmt::Display for NoFuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.slug())
+    }
+}
+
+impl<'a> Cx<'a> {
+    /// That of a program; the nests `in_order` are to run one by one.
+    pub fn new(
+        loops: &'a Loops,
+        deps: &'a Dependences,
+        target: &'a Cpu,
+        heuristics: &'a Heuristics,
+        in_order: &BTreeSet<String>,
+    ) -> Cx<'a> {
+        let contractions = loops.stmts.iter().zip(&deps.stmts).map(|(stmt, info)| match stmt {
+            // A tile takes its points in no order of their own.
+            Stmt::Nest(n) if info.ordered.is_empty() => tiled_columns(loops, n, target),
+            Stmt::Nest(_) | Stmt::Extern(_) | Stmt::Region(_) => None,
+        });
+        let contractions = contractions.collect();
+        let nests = loops.stmts.iter().filter_map(|stmt| match stmt {
+            Stmt::Nest(n) => Some(n),
+            Stmt::Extern(_) | Stmt::Region(_) => None,
+        });
+        let axes = nests.flat_map(|n| n.all_axes().map(|a| a.var)).collect();
+        let in_order = loops.stmts.iter().map(|stmt| in_order.contains(stmt.name())).collect();
+        Cx { loops, deps, target, heuristics, contractions, in_order, axes }
+    }
+
+    /// Whether points of statement `s` along the axis depend on each other.
+    pub fn is_ordered(&self, s: usize, axis: Sym) -> bool {
+        self.deps.stmts[s].ordered.contains(&axis)
+    }
+
+    /// The group of a statement alone.
+    pub fn alone(&self, s: usize) -> Group {
+        let at_load = self.deps.stmts[s].at_load;
+        let Stmt::Nest(n) = &self.loops.stmts[s] else {
+            let members = vec![Member { stmt: s, bind: Vec::new() }];
+            return Group { members, outer: Vec::new(), kind: GroupKind::Extern, at_load };
+        };
+        let info = &self.deps.stmts[s];
+        if self.in_order[s] {
+            let members = vec![Member { stmt: s, bind: Vec::new() }];
+            return Group { members, outer: Vec::new(), kind: GroupKind::InOrder(None), at_load };
+        }
+        if info.is_scatter && !info.ordered.is_empty() && scatter::is_plain(n) {
+            let members = vec![Member { stmt: s, bind: Vec::new() }];
+            return Group { members, outer: Vec::new(), kind: GroupKind::Scatter, at_load };
+        }
+        // Axes whose points must be taken in order are the nest's own.
+        let (mut bind, mut outer) = (Vec::new(), Vec::new());
+        for axis in n.axes.iter().filter(|a| !self.is_ordered(s, a.var)) {
+            bind.push(self.share(axis, &mut outer));
+        }
+        let kind = self.contractions[s].clone().map_or(GroupKind::Loops, GroupKind::Contraction);
+        Group { members: vec![Member { stmt: s, bind }], outer, kind, at_load }
+    }
+
+    /// Whether `together` points at once are too few for all threads in the kernel of a group and statement `s`, where one
+    /// of them has more on its own and enough to do.
+    pub fn is_less_parallel(&self, group: &Group, s: usize, joined: &Group, together: i64) -> bool {
+        let wanted = 2 * i64::from(self.target.threads);
+        if wanted <= 2 || together >= wanted {
+            return false;
+        }
+        let loses = |part: &Group| parallel_points(self.loops, part) > together;
+        let chunks = |part: &Group| work(self.loops, part) / self.heuristics.chunk_ops;
+        let alone = self.alone(s);
+        loses(group) && chunks(joined) > LONG || loses(&alone) && chunks(&alone) > LONG_END
+    }
+
+    /// Adds a variable to those of a group, and binds an axis of a nest to it.
+    pub fn share(&self, axis: &Axis, outer: &mut Vec<Axis>) -> (Sym, Expr) {
+        let is_taken = |s: Sym| {
+            self.axes.contains(&s)
+                || self.loops.facts.is_symbol_declared(s)
+                || outer.iter().any(|o| o.var == s)
+        };
+        let names = (0..).map(|i| Sym::new(&format!("o{i}")));
+        let var = { names }.find(|&s| !is_taken(s)).expect("invariant: finitely many names are taken");
+        outer.push(Axis { var, extent: axis.extent });
+        (axis.var, Expr::sym(var))
+    }
+}
+
+/// Chunks of work from which on a kernel is worth sharing out although its last statement has fewer points.
+const LONG: i64 = 4;
+/// Chunks of work from which on a statement gets a kernel of its own because those before it have fewer points.
+const LONG_END: i64 = 16;
+
+/// What no plan can overcome.
+fn is_allowed(cx: &Cx<'_>, group: &Group, s: usize) -> Result<(), NoFuse> {
+    if matches!(group.kind, GroupKind::Extern) || matches!(cx.loops.stmts[s], Stmt::Extern(_)) {
+        return Err(NoFuse::Extern);
+    }
+    if matches!(group.kind, GroupKind::Region(_)) {
+        return Err(NoFuse::Region);
+    }
+    if matches!(group.kind, GroupKind::InOrder(_)) || cx.in_order[s] {
+        return Err(NoFuse::Unproved);
+    }
+    if group.at_load != cx.deps.stmts[s].at_load {
+        return Err(NoFuse::LoadTime);
+    }
+    if cx.deps.stmts[s].is_scatter || group.members.iter().any(|m| cx.deps.stmts[m.stmt].is_scatter) {
+        return Err(NoFuse::Scatter);
+    }
+    if group.members.len() >= MOST_MEMBERS {
+        return Err(NoFuse::Members);
+    }
+    Ok(())
+}
+
+/// Members of a kernel at most: the time that planning, proving and compiling one takes grows faster than their number.
+const MOST_MEMBERS: usize = 64;
+
+/// The group with statement `s` behind the members that it depends on.
+fn take_behind(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
+    // What a member reads must not be overwritten at other points.
+    let writes = &cx.deps.stmts[s].writes;
+    let overwrites = |m: &Member| cx.deps.stmts[m.stmt].reads.iter().any(|b| writes.contains(b));
+    if group.members.iter().any(overwrites) {
+        return Err(NoFuse::OtherPoints);
+    }
+    match (&group.kind, &cx.contractions[s]) {
+        (GroupKind::Rows(_), _) | (_, Some(_)) => rows::join(cx, group, s),
+        (GroupKind::Contraction(_), None) => match join_points(cx, group, s) {
+            Err(NoFuse::NotAnEpilogue) => rows::join(cx, group, s),
+            joined => joined,
+        },
+        (_, None) => join_points(cx, group, s),
+    }
+}
+
+/// The group with statement `s` at the points that all share, if they are enough and what they pass on fits in the cache.
+fn join_points(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
+    let mut map = DomainMap::default();
+    align_members(cx, group, s, &group.outer, &mut map);
+    let joined = join(cx, group, s, map)?;
+    if cx.is_less_parallel(group, s, &joined, parallel_points(cx.loops, &joined)) {
+        return Err(NoFuse::LessParallel);
+    }
+    if footprint(cx.loops, cx.deps, &joined) > cx.target.l2_bytes / cx.heuristics.local_fraction {
+        return Err(NoFuse::Footprint);
+    }
+    Ok(joined)
+}
+
+/// Aligns the axes of statement `s` with those along which members of `group` store what it touches, in the loops `outer`.
+pub fn align_members(cx: &Cx<'_>, group: &Group, s: usize, outer: &[Axis], map: &mut DomainMap) {
+    let (consumer, info) = (nest(cx.loops, s), &cx.deps.stmts[s]);
+    let facts = consumer.facts(&group.facts(&cx.loops.facts));
+    let shared = Shared { loops: cx.loops, axes: outer, facts: &facts };
+    for member in &group.members {
+        let writes = &cx.deps.stmts[member.stmt].writes;
+        for &buf in writes.iter().filter(|b| info.reads.contains(b) || info.writes.contains(b)) {
+            let producer = (nest(cx.loops, member.stmt), &*member.bind);
+            align_domains(shared, producer, buf, consumer, map);
+        }
+    }
+}
+
+/// The group with `s` added, its outer axes narrowed to those all members share.
+fn join(cx: &Cx<'_>, group: &Group, s: usize, map: DomainMap) -> Result<Group, NoFuse> {
+    let consumer = nest(cx.loops, s);
+    let DomainMap { bind, dropped } = map.drop_unshared(&group.outer);
+    if bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
+        return Err(NoFuse::OtherPoints);
+    }
+    let has_own = consumer.all_axes().any(|a| !bind.iter().any(|b| b.0 == a.var));
+    if matches!(group.kind, GroupKind::Contraction(_)) && (has_own || !dropped.is_empty()) {
+        return Err(NoFuse::NotAnEpilogue);
+    }
+    let mut joined = group.clone();
+    joined.outer.retain(|a| !dropped.contains(&a.var));
+    for member in &mut joined.members {
+        member.bind.retain(|(_, e)| !dropped.iter().any(|d| e.has_sym(*d)));
+    }
+    joined.members.push(Member { stmt: s, bind });
+    Ok(joined)
+}
+
+/// The group with statement `s` beside its members: same points, no dependence.
+fn take_beside(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
+    if cx.contractions[s].is_some() {
+        return Err(NoFuse::ProductConsumer);
+    }
+    if matches!(group.kind, GroupKind::Contraction(_) | GroupKind::Rows(_)) {
+        return Err(NoFuse::NotAnEpilogue);
+    }
+    let n = nest(cx.loops, s);
+    let last = group.members.last().expect("invariant: groups have members");
+    let other = nest(cx.loops, last.stmt);
+    let same =
+        |a: &[Axis], b: &[Axis]| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.extent == y.extent);
+    if !same(&n.axes, &other.axes) || !same(&n.reduced, &other.reduced) {
+        return Err(NoFuse::OtherShape);
+    }
+    let value = |theirs: &Axis| last.bind.iter().find(|b| b.0 == theirs.var).map(|b| b.1);
+    let pairs = n.axes.iter().zip(&other.axes);
+    let bind: Vec<(Sym, Expr)> =
+        pairs.filter_map(|(mine, theirs)| Some((mine.var, value(theirs)?))).collect();
+    if bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
+        return Err(NoFuse::OtherShape);
+    }
+    let mut joined = group.clone();
+    joined.members.push(Member { stmt: s, bind });
+    Ok(joined)
+}
