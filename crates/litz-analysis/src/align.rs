@@ -54,26 +54,41 @@ impl DomainMap {
     }
 }
 
-/// Equates the coordinates of `buf` as the producer stores them, its axes bound to shared loops, with those of every load
-/// and store of it in `consumer`. Adds to `map` the values that this gives the consumer's axes, and the loops for
-/// which it gives none.
+/// Which accesses of the producer are equated with those of the consumer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// Its stores, with all accesses of the consumer.
+    Stores,
+    /// Its loads, with loads of the consumer, of a buffer that neither stores.
+    Loads,
+}
+
+/// Equates the coordinates of `buf` as the producer accesses it, its axes bound to shared loops, with those at which
+/// `consumer` does. Adds to `map` the values that this gives the consumer's axes, and the loops for
+/// which it gives none, but for loops that a load does not depend on.
 pub fn align_domains(
     shared: Shared<'_>,
     (producer, bound): (&Nest, &[(Sym, Expr)]),
-    buf: Buf,
+    (buf, by): (Buf, By),
     consumer: &Nest,
     map: &mut DomainMap,
 ) {
     let Shared { loops, axes, .. } = shared;
     let touched: Vec<Vec<Expr>> =
         accesses(loops, consumer).into_iter().filter(|a| a.buf == buf).map(|a| a.index).collect();
-    for store in accesses(loops, producer).iter().filter(|a| a.store && a.buf == buf) {
-        let stored: Vec<Expr> = store.index.iter().map(|&at| substitute(at, bound)).collect();
+    for access in accesses(loops, producer).iter().filter(|a| a.buf == buf && a.store == (by == By::Stores)) {
+        let stored: Vec<Expr> = access.index.iter().map(|&at| substitute(at, bound)).collect();
         for touched in &touched {
-            for axis in axes {
+            let is_meant = |axis: &&Axis| by == By::Stores || stored.iter().any(|at| at.has_sym(axis.var));
+            for axis in axes.iter().filter(is_meant) {
                 let dims: Vec<usize> = (0..stored.len()).filter(|&d| stored[d].has_sym(axis.var)).collect();
+                // Points of a loop that load one element are not told apart by it: only a coordinate that is the loop's
+                // own variable belongs to one point of it.
+                let is_own = |d: usize| by == By::Stores || stored[d] == Expr::sym(axis.var);
                 let aligned = match dims.as_slice() {
-                    [d] => touched.get(*d).and_then(|touched| equate(stored[*d], *touched, consumer, shared)),
+                    [d] if is_own(*d) => {
+                        touched.get(*d).and_then(|touched| equate(stored[*d], *touched, consumer, shared))
+                    }
                     _ => None,
                 };
                 match aligned {

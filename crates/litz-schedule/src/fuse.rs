@@ -11,12 +11,12 @@ use crate::cost::Savings;
 use crate::group::{Group, GroupKind, Member};
 use crate::region;
 use crate::strategies::{Cx, NoFuse, Relation, take};
-use crate::{FusionNote, Heuristics};
+use crate::{FusionNote, Heuristics, ReorderAxes};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Loops, Span};
 use litz_ir::target::Cpu;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// Forms groups; also says what was considered.
 pub fn fuse(
@@ -34,7 +34,7 @@ pub fn fuse(
         is_early: Vec::new(),
         notes: Vec::new(),
         savings: Savings::new(loops, deps),
-        refused: HashSet::new(),
+        refused: HashMap::new(),
     };
     let mut s = 0;
     while s < loops.stmts.len() {
@@ -44,7 +44,10 @@ pub fn fuse(
         }
         s = fuser.group_of.len();
     }
-    fuser.merge();
+    fuser.merge(Relation::Beside);
+    if heuristics.reorder_axes != ReorderAxes::Never {
+        fuser.merge(Relation::Aligned);
+    }
     let order = fuser.order();
     let mut groups: Vec<Option<Group>> = fuser.groups.into_iter().map(Some).collect();
     (order.into_iter().filter_map(|g| groups[g].take()).collect(), fuser.notes)
@@ -59,8 +62,8 @@ struct Fuser<'a> {
     is_early: Vec<bool>,
     notes: Vec<FusionNote>,
     savings: Savings<'a>,
-    /// Groups and statements that they refused.
-    refused: HashSet<(usize, usize)>,
+    /// Groups and statements that they refused, and why.
+    refused: HashMap<(usize, usize), NoFuse>,
 }
 
 /// How far ahead of its last producer a statement looks for a kernel to share data with.
@@ -91,6 +94,9 @@ impl Fuser<'_> {
         });
         let mut is_placed = false;
         for candidate in candidates {
+            if is_placed && candidate.relation != Relation::Behind {
+                continue;
+            }
             let verdict = match candidate {
                 _ if is_placed => Err(NoFuse::Score),
                 Candidate { relation: Relation::Beside, overlap: ..LEAST_SHARED, .. } => Err(NoFuse::Score),
@@ -103,7 +109,7 @@ impl Fuser<'_> {
                     is_placed = true;
                 }
                 Err(NoFuse::Score) => {}
-                Err(_) => drop(self.refused.insert((candidate.group, s))),
+                Err(why) => drop(self.refused.insert((candidate.group, s), why)),
             }
         }
         if !is_placed {
@@ -191,7 +197,7 @@ impl Fuser<'_> {
             Relation::Behind => {
                 self.cx.deps.stmts[s].after.iter().copied().rfind(|&p| self.group_of[p] == group)
             }
-            Relation::Beside => None,
+            Relation::Beside | Relation::Aligned => None,
         };
         let producer = producer.unwrap_or(members[0].stmt);
         let is_at_call = !self.groups[group].at_load && !self.cx.deps.stmts[s].at_load;
@@ -214,10 +220,11 @@ impl Fuser<'_> {
         self.cx.deps.stmts[s].at_load && !at_load
     }
 
-    /// Merges whole kernels of a call, those first with which most bytes are saved.
-    fn merge(&mut self) {
+    /// Merges whole kernels of a call, those first with which most bytes are saved. Statements that do not depend on each other
+    /// are put `beside` each other.
+    fn merge(&mut self, beside: Relation) {
         let mut pairs: Vec<(i64, usize, usize)> = Vec::new();
-        for (a, b) in self.pairs() {
+        for (a, b) in self.pairs(beside) {
             let bytes = self.savings.of(&self.groups[a].stmts(), &self.groups[b].stmts());
             if bytes >= LEAST_SHARED {
                 pairs.push((bytes, a, b));
@@ -229,33 +236,43 @@ impl Fuser<'_> {
             if self.groups[a].members.is_empty() || self.groups[b].members.is_empty() {
                 continue;
             }
-            let verdict = self.merged(a, b);
-            let first = |g: usize| self.cx.loops.stmts[self.groups[g].members[0].stmt].name().to_owned();
-            self.notes.push(FusionNote {
-                producer: first(a),
-                consumer: first(b),
-                verdict: verdict.as_ref().map(|_| ()).map_err(|why| *why),
-                bytes,
-            });
-            if let Ok(group) = verdict {
-                group.members.iter().for_each(|member| self.group_of[member.stmt] = a);
-                self.groups[a] = group;
-                self.groups[b].members.clear();
+            let verdict = self.merged(a, b, beside);
+            // Why kernels differ in shape was said when one refused the other's first statement.
+            if verdict.is_ok() || beside != Relation::Aligned {
+                let first = |g: usize| self.cx.loops.stmts[self.groups[g].members[0].stmt].name().to_owned();
+                self.notes.push(FusionNote {
+                    producer: first(a),
+                    consumer: first(b),
+                    verdict: verdict.as_ref().map(|_| ()).map_err(|why| *why),
+                    bytes,
+                });
+            }
+            match verdict {
+                Ok(group) => {
+                    group.members.iter().for_each(|member| self.group_of[member.stmt] = a);
+                    self.groups[a] = group;
+                    self.groups[b].members.clear();
+                }
+                Err(why) => drop(self.refused.insert((a, self.groups[b].members[0].stmt), why)),
             }
         }
     }
 
     /// Kernels of a call that share a buffer, in the order in which they run, of which the first did not refuse the first
-    /// statement of the second.
-    fn pairs(&self) -> BTreeSet<(usize, usize)> {
+    /// statement of the second for a reason that still holds.
+    fn pairs(&self, beside: Relation) -> BTreeSet<(usize, usize)> {
         let takes = |kind: &GroupKind| {
             matches!(kind, GroupKind::Loops | GroupKind::Contraction(_) | GroupKind::Rows(_))
+        };
+        let is_worth_it = |refused: Option<&NoFuse>| match beside {
+            Relation::Aligned => refused.is_some_and(|why| why.is_of_shape()),
+            Relation::Beside | Relation::Behind => refused.is_none(),
         };
         let is_open = |&(a, b): &(usize, usize)| {
             let (first, second) = (&self.groups[a], &self.groups[b]);
             let is_at_call = !first.at_load && !second.at_load;
             let suits = takes(&first.kind) && matches!(second.kind, GroupKind::Loops);
-            is_at_call && suits && !self.refused.contains(&(a, second.members[0].stmt))
+            is_at_call && suits && is_worth_it(self.refused.get(&(a, second.members[0].stmt)))
         };
         let in_order = |a: usize, b: usize| match self.is_early[b] && self.before(a).any(|g| g == b) {
             true => (b, a),
@@ -264,7 +281,7 @@ impl Fuser<'_> {
         let mut pairs = BTreeSet::new();
         for users in self.cx.deps.users.values() {
             let groups: BTreeSet<usize> = users.iter().map(|&user| self.group_of[user]).collect();
-            for &b in &groups {
+            for &b in groups.iter().filter(|&&b| !self.groups[b].members.is_empty()) {
                 let others = groups.range(b.saturating_sub(MERGE_REACH)..b);
                 pairs.extend(others.map(|&a| in_order(a, b)).filter(is_open));
             }
@@ -273,12 +290,12 @@ impl Fuser<'_> {
     }
 
     /// The members of group `a`, then those of `b`, as one group.
-    fn merged(&self, a: usize, b: usize) -> Result<Group, NoFuse> {
+    fn merged(&self, a: usize, b: usize, beside: Relation) -> Result<Group, NoFuse> {
         let mut joined = self.groups[a].clone();
         for member in &self.groups[b].members {
             let after = &self.cx.deps.stmts[member.stmt].after;
             let is_behind = joined.members.iter().any(|m| after.contains(&m.stmt));
-            let relation = if is_behind { Relation::Behind } else { Relation::Beside };
+            let relation = if is_behind { Relation::Behind } else { beside };
             joined = take(&self.cx, &joined, member.stmt, relation)?;
         }
         match self.has_between(a, b) {

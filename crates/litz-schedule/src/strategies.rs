@@ -7,11 +7,12 @@
 use crate::cost::{footprint, parallel_points, work};
 use crate::group::{Group, GroupKind, Member};
 use crate::problem::tiled_columns;
-use crate::{Heuristics, nest, rows, scatter};
+use crate::{Heuristics, ReorderAxes, nest, rows, scatter};
 use litz_analysis::Dependences;
-use litz_analysis::align::{DomainMap, Shared, align_domains};
+use litz_analysis::access::{Step, accesses, step, substitute};
+use litz_analysis::align::{By, DomainMap, Shared, align_domains};
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, Loops, Stmt};
+use litz_ir::loops::{Axis, Loops, Nest, Stmt};
 use litz_ir::target::Cpu;
 use litz_sym::{Expr, Sym};
 use std::collections::{BTreeSet, HashSet};
@@ -40,8 +41,10 @@ pub struct Cx<'a> {
 pub enum Relation {
     /// It depends on a member.
     Behind,
-    /// It depends on none, and reads what a member reads.
+    /// It depends on none, and reads what a member reads at the same points.
     Beside,
+    /// The same in another order of axes, or with one axis for several.
+    Aligned,
 }
 
 /// The group with statement `s` as another member, or why it does not take it.
@@ -50,6 +53,10 @@ pub fn take(cx: &Cx<'_>, group: &Group, s: usize, relation: Relation) -> Result<
     match relation {
         Relation::Behind => take_behind(cx, group, s),
         Relation::Beside => take_beside(cx, group, s),
+        Relation::Aligned => match take_beside(cx, group, s) {
+            Err(why) if why.is_of_shape() => take_aligned(cx, group, s),
+            verdict => verdict,
+        },
     }
 }
 
@@ -81,7 +88,15 @@ pub enum NoFuse {
     Scatter,
     /// One of them was in a kernel that is not proved.
     Unproved,
-    /// They read the same data over different points.
+    /// They read the same data over the same points, with their axes in another order.
+    OrderOfAxes,
+    /// They read the same data, one of them more of it along some axis.
+    OtherSize,
+    /// They read the same data, one of them several times over along an axis of its own.
+    Broadcast,
+    /// They read the same data, one of them with several axes for one of the other's.
+    SplitAxis,
+    /// They read the same data over points that differ in another way.
     OtherShape,
     /// They share next to nothing, or another kernel that takes the statement shares more with it.
     Score,
@@ -105,9 +120,40 @@ impl NoFuse {
             NoFuse::ProductConsumer => "product-consumer",
             NoFuse::Scatter => "scatter",
             NoFuse::Unproved => "unproved",
+            NoFuse::OrderOfAxes => "order-of-axes",
+            NoFuse::OtherSize => "other-size",
+            NoFuse::Broadcast => "broadcast",
+            NoFuse::SplitAxis => "split-axis",
             NoFuse::OtherShape => "other-shape",
             NoFuse::Score => "score",
             NoFuse::Members => "members",
+        }
+    }
+}
+
+impl NoFuse {
+    /// Whether they differ in points over which they read the same data.
+    pub fn is_of_shape(self) -> bool {
+        match self {
+            NoFuse::OrderOfAxes
+            | NoFuse::OtherSize
+            | NoFuse::Broadcast
+            | NoFuse::SplitAxis
+            | NoFuse::OtherShape => true,
+            NoFuse::Extern
+            | NoFuse::Region
+            | NoFuse::LoadTime
+            | NoFuse::RunsEarly
+            | NoFuse::OtherPoints
+            | NoFuse::LessParallel
+            | NoFuse::Footprint
+            | NoFuse::NothingGained
+            | NoFuse::NotAnEpilogue
+            | NoFuse::ProductConsumer
+            | NoFuse::Scatter
+            | NoFuse::Unproved
+            | NoFuse::Score
+            | NoFuse::Members => false,
         }
     }
 }
@@ -271,7 +317,7 @@ pub fn align_members(cx: &Cx<'_>, group: &Group, s: usize, outer: &[Axis], map: 
         let writes = &cx.deps.stmts[member.stmt].writes;
         for &buf in writes.iter().filter(|b| info.reads.contains(b) || info.writes.contains(b)) {
             let producer = (nest(cx.loops, member.stmt), &*member.bind);
-            align_domains(shared, producer, buf, consumer, map);
+            align_domains(shared, producer, (buf, By::Stores), consumer, map);
         }
     }
 }
@@ -310,7 +356,7 @@ fn take_beside(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     let same =
         |a: &[Axis], b: &[Axis]| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.extent == y.extent);
     if !same(&n.axes, &other.axes) || !same(&n.reduced, &other.reduced) {
-        return Err(NoFuse::OtherShape);
+        return Err(difference(cx, other, n));
     }
     let value = |theirs: &Axis| last.bind.iter().find(|b| b.0 == theirs.var).map(|b| b.1);
     let pairs = n.axes.iter().zip(&other.axes);
@@ -322,4 +368,67 @@ fn take_beside(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     let mut joined = group.clone();
     joined.members.push(Member { stmt: s, bind });
     Ok(joined)
+}
+
+/// The group with statement `s` beside its members, at the points where these read the same elements. The points that members
+/// share stay as they are, and only a kernel whose members have loops of their own takes one that has.
+fn take_aligned(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
+    let n = nest(cx.loops, s);
+    let mut map = DomainMap::default();
+    let facts = n.facts(&group.facts(&cx.loops.facts));
+    let shared = Shared { loops: cx.loops, axes: &group.outer, facts: &facts };
+    for member in &group.members {
+        let reads = cx.deps.stmts[member.stmt].reads.iter();
+        for &buf in reads.filter(|buf| cx.deps.stmts[s].reads.contains(buf)) {
+            let other = nest(cx.loops, member.stmt);
+            align_domains(shared, (other, &member.bind), (buf, By::Loads), n, &mut map);
+        }
+    }
+    let differs = || difference(cx, nest(cx.loops, group.members[group.members.len() - 1].stmt), n);
+    let has_own = |nest: &Nest, bind: &[(Sym, Expr)]| {
+        nest.all_axes().any(|axis| !bind.iter().any(|bound| bound.0 == axis.var))
+    };
+    let is_row = group.members.iter().any(|m| has_own(nest(cx.loops, m.stmt), &m.bind));
+    let joined = join(cx, group, s, map)?;
+    let member = &joined.members[joined.members.len() - 1];
+    let is_same = joined.outer.len() == group.outer.len() && !group.outer.is_empty();
+    let along = |member: &Member| neighbours_along(cx, &joined, member);
+    let keeps_neighbours = joined.members.iter().all(|other| along(other) == along(member));
+    let is_wanted = keeps_neighbours || cx.heuristics.reorder_axes == ReorderAxes::Always;
+    match is_same && is_wanted && (is_row || !has_own(n, &member.bind)) {
+        true => Ok(joined),
+        false => Err(differs()),
+    }
+}
+
+/// The loop of a group along which a member stores neighbouring elements, if there is one.
+fn neighbours_along(cx: &Cx<'_>, group: &Group, member: &Member) -> Option<Sym> {
+    let stores = accesses(cx.loops, nest(cx.loops, member.stmt)).into_iter().filter(|access| access.store);
+    let places: Vec<Expr> = stores.map(|access| substitute(access.place, &member.bind)).collect();
+    let is_unit = |axis: &&Axis| places.iter().all(|&place| step(place, axis.var) == Step::Unit);
+    group.outer.iter().find(is_unit).map(|axis| axis.var)
+}
+
+/// How the points of nests differ that read the same buffer: by the first coordinate in which they do.
+fn difference(cx: &Cx<'_>, one: &Nest, other: &Nest) -> NoFuse {
+    let (some, others) = (accesses(cx.loops, one), accesses(cx.loops, other));
+    let pairs = some.iter().flat_map(|a| others.iter().map(move |b| (a, b)));
+    let Some((a, b)) = pairs.into_iter().find(|(a, b)| a.buf == b.buf && !a.store && !b.store) else {
+        return NoFuse::OtherShape;
+    };
+    let axes_in = |nest: &Nest, at: Expr| -> Vec<Axis> {
+        nest.all_axes().filter(|axis| at.has_sym(axis.var)).copied().collect()
+    };
+    for (&at, &there) in a.index.iter().zip(&b.index) {
+        match (&*axes_in(one, at), &*axes_in(other, there)) {
+            ([a], [b]) if a.extent != b.extent => return NoFuse::OtherSize,
+            ([_], [_]) | ([], []) => {}
+            ([_], [_, ..]) | ([_, ..], [_]) => return NoFuse::SplitAxis,
+            _ => return NoFuse::OtherShape,
+        }
+    }
+    match one.all_axes().count() == other.all_axes().count() {
+        true => NoFuse::OrderOfAxes,
+        false => NoFuse::Broadcast,
+    }
 }

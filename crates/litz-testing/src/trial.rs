@@ -13,7 +13,7 @@ use litz_passes::loops::Settings;
 use litz_runtime::RunError;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
-use litz_schedule::Heuristics;
+use litz_schedule::{Heuristics, ReorderAxes};
 
 use crate::choices::{self, Choices};
 use crate::compare::{self, Compared, Expected};
@@ -85,6 +85,7 @@ pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
             partial_half: choices.pick(&[16384, 7]),
             partial_column: choices.pick(&[32, 3]),
             local_fraction: choices.pick(&[2, 64]),
+            reorder_axes: choices.pick(&[ReorderAxes::KeepingNeighbours, ReorderAxes::Always]),
         };
     }
     if choices.once_in(3) {

@@ -47,3 +47,22 @@ fn a_reader_of_errors_may_leave() {
     let output = litz("inspect examples/digits.pt2 --time", Stdio::piped(), closed());
     assert_eq!(output.status.code(), Some(0));
 }
+
+/// SC-22: each process has its own seed of hashes, and interns expressions as its threads come to them.
+#[test]
+fn schedules_do_not_depend_on_seeds_and_threads() {
+    let schedule = |threads: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_litz"));
+        let target = "cpu(isa=avx2, threads=2, l2=256K)";
+        command.args(["compile", "examples/digits.pt2", "--to", "schedule", "--target", target]);
+        command.current_dir(ROOT).env("LITZ_CACHE_DIR", "").env("LITZ_NUM_THREADS", threads);
+        let output = command.output().expect("litz starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("a text")
+    };
+    let first = schedule("1");
+    assert!(first.starts_with("schedule @"), "{first}");
+    for threads in ["8", "1", "8", "1"] {
+        assert_eq!(schedule(threads), first);
+    }
+}

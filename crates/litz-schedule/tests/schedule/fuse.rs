@@ -1,8 +1,9 @@
 //! Which statements share a kernel: one program for every reason against it, and the fusions that matter.
 
-use crate::{outcome, plans};
+use crate::{outcome, plans, target};
+use litz_analysis::legality;
 use litz_ir::schedule::KernelPlan;
-use litz_schedule::{FusionNote, NoFuse, Outcome};
+use litz_schedule::{FusionNote, Heuristics, NoFuse, Outcome, ReorderAxes};
 use std::collections::BTreeSet;
 
 /// Names of the nests of a kernel.
@@ -172,13 +173,43 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          nest c from %b [i in 64, j in 2] { %0: f32 = load z[i, j] %1: f32 = load t[j] %2: f32 = add %0, %1 store b[i, j] = %2 }
          return a, b",
     ),
+    // SC-19: one cause each. Half of the rows:
     (
-        NoFuse::OtherShape,
+        NoFuse::OtherSize,
         "buf x: f32[64, 64] = input
          buf a: f32[64, 64]
          buf b: f32[32, 64]
          nest p from %a [i in 64, j in 64] { %0: f32 = load x[i, j] %1: f32 = neg %0 store a[i, j] = %1 }
          nest c from %b [i in 32, j in 64] { %0: f32 = load x[i, j] %1: f32 = exp %0 store b[i, j] = %1 }
+         return a, b",
+    ),
+    // All rows for each of 32 others:
+    (
+        NoFuse::Broadcast,
+        "buf x: f32[64] = input buf z: f32[32] = input
+         buf a: f32[64]
+         buf b: f32[32, 64]
+         nest p from %a [i in 64] { %0: f32 = load x[i] %1: f32 = neg %0 store a[i] = %1 }
+         nest c from %b [h in 32, i in 64] { %0: f32 = load x[i] %1: f32 = load z[h] %2: f32 = mul %0, %1 store b[h, i] = %2 }
+         return a, b",
+    ),
+    // Pairs of neighbours, where the first takes each by itself and sums what is behind it:
+    (
+        NoFuse::SplitAxis,
+        "buf x: f32[64, 64] = input
+         buf a: f32[64, 64]
+         buf b: f32[32, 64]
+         nest p from %a [i in 64, j in 64] { %0: f32 = load x[i, j] %1: f32 = neg %0 store a[i, j] = %1 }
+         nest c from %b [i in 32, j in 64 | k in 2] { %0: f32 = load x[2*i + k, j] %1: f32 = reduce.sum %0 store b[i, j] = %1 }
+         return a, b",
+    ),
+    (
+        NoFuse::OtherShape,
+        "buf x: f32[128, 64] = input
+         buf a: f32[63, 64]
+         buf b: f32[64, 64]
+         nest p from %a [i in 63, j in 64 | k in 2] { %0: f32 = load x[i + k, j] %1: f32 = reduce.sum %0 store a[i, j] = %1 }
+         nest c from %b [i in 64, j in 64 | k in 2] { %0: f32 = load x[2*i + k, j] %1: f32 = reduce.max %0 store b[i, j] = %1 }
          return a, b",
     ),
 ];
@@ -419,6 +450,73 @@ fn kernels_that_share_data_are_merged_over_what_is_between() {
     assert_eq!(names, ["r", "k0"], "{}", merged.schedule);
 }
 
+/// SC-6, SC-19: `exp(x.t())` and `sin(x)` read the same data in one kernel; without the option they stay apart, as each stores
+/// neighbours along another axis, and the reason is the order of axes.
+#[test]
+fn axes_are_reordered_for_the_same_data() {
+    let loops = crate::loops(
+        "buf x: f32[512, 256] = input
+         buf a: f32[256, 512] buf b: f32[512, 256]
+         nest p from %a [i in 256, j in 512] { %0: f32 = load x[j, i] %1: f32 = exp %0 store a[i, j] = %1 }
+         nest c from %b [i in 512, j in 256] { %0: f32 = load x[i, j] %1: f32 = sin %0 store b[i, j] = %1 }
+         return a, b",
+    );
+    let with = |reorder_axes: ReorderAxes| {
+        let heuristics = Heuristics { reorder_axes, ..Heuristics::default() };
+        let outcome = litz_schedule::schedule(&loops, &target(), &heuristics);
+        assert_eq!(legality::verify(&outcome.schedule, &loops), [], "{}", outcome.schedule);
+        outcome
+    };
+    let (on, off) = (with(ReorderAxes::Always), with(ReorderAxes::KeepingNeighbours));
+    assert_eq!(plans(&on).map(nests).collect::<Vec<_>>(), [["c", "p"]], "{}", on.schedule);
+    assert_eq!(plans(&off).map(nests).collect::<Vec<_>>(), [["p"], ["c"]], "{}", off.schedule);
+    assert_eq!(verdict(&off, "p"), Some((Err(NoFuse::OrderOfAxes), 512 * 256 * 4)));
+}
+
+/// One takes in two axes what the other takes in one, and both store neighbours along the last.
+#[test]
+fn axes_are_joined_where_neighbours_stay_neighbours() {
+    let loops = crate::loops(
+        "buf x: f32[64, 96] = input
+         buf a: f32[64, 96] buf b: f32[8, 8, 96]
+         nest p from %a [i in 64, j in 96] { %0: f32 = load x[i, j] %1: f32 = exp %0 store a[i, j] = %1 }
+         nest c from %b [g in 8, i in 8, j in 96] { %0: f32 = load x[8*g + i, j] %1: f32 = sin %0 store b[g, i, j] = %1 }
+         return a, b",
+    );
+    for (reorder_axes, expected) in [
+        (ReorderAxes::KeepingNeighbours, vec![vec!["c", "p"]]),
+        (ReorderAxes::Never, vec![vec!["p"], vec!["c"]]),
+    ] {
+        let heuristics = Heuristics { reorder_axes, ..Heuristics::default() };
+        let outcome = litz_schedule::schedule(&loops, &target(), &heuristics);
+        assert_eq!(legality::verify(&outcome.schedule, &loops), [], "{}", outcome.schedule);
+        assert_eq!(plans(&outcome).map(nests).collect::<Vec<_>>(), expected, "{}", outcome.schedule);
+    }
+}
+
+/// SC-16: the largest of each 128 neighbours, a scale, and what it makes of them: one kernel. So it is for 1024.
+#[test]
+fn groups_of_a_row_are_scaled_in_one_kernel() {
+    for length in [128, 1024] {
+        let groups = 4096 / length;
+        let body = format!(
+            "buf x: f32[64, 4096] = input
+             buf m: f32[64, {groups}] buf s: f32[64, {groups}] buf y: i8[64, 4096]
+             nest n0 from %m [i in 64, g in {groups} | r in {length}] {{ %0: f32 = load x[i, {length}*g + r] %1: f32 = abs %0 %2: f32 = reduce.max %1 store m[i, g] = %2 }}
+             nest n1 from %s [i in 64, g in {groups}] {{ %0: f32 = load m[i, g] %1: f32 = const 127.0 %2: f32 = div %1, %0 store s[i, g] = %2 }}
+             nest n2 from %y [i in 64, g in {groups}, r in {length}] {{ %0: f32 = load x[i, {length}*g + r] %1: f32 = load s[i, g] %2: f32 = mul %0, %1 %3: i8 = cast %2 store y[i, {length}*g + r] = %3 }}
+             return y, s"
+        );
+        let outcome = outcome(&body);
+        assert_eq!(
+            plans(&outcome).map(nests).collect::<Vec<_>>(),
+            [["n0", "n1", "n2"]],
+            "{}",
+            outcome.schedule
+        );
+    }
+}
+
 #[test]
 fn fusions() {
     for (name, body, expected) in FUSIONS {
@@ -437,4 +535,19 @@ fn passed_buffers_are_local() {
             assert_eq!(outcome.schedule.pools, [], "{name}");
         }
     }
+}
+
+/// SC-22: schedules are equal whichever threads make them at the same time; every map of theirs has a seed of its own.
+#[test]
+fn schedules_do_not_depend_on_what_else_is_scheduled() {
+    let all = || -> Vec<String> {
+        let bodies = FUSIONS.iter().map(|fusion| fusion.1).chain(REFUSALS.iter().map(|refusal| refusal.1));
+        bodies.map(|body| outcome(body).schedule.to_string()).collect()
+    };
+    let expected = all();
+    let others: Vec<Vec<String>> = std::thread::scope(|scope| {
+        let made: Vec<_> = (0..8).map(|_| scope.spawn(all)).collect();
+        made.into_iter().map(|thread| thread.join().expect("it ends")).collect()
+    });
+    assert!(others.iter().all(|other| *other == expected));
 }

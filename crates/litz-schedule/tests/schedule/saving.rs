@@ -70,7 +70,7 @@ fn statements_side_by_side_share_what_both_load() {
          nest p from %a [i in 64, j in 64] { %0: f32 = load x[i, j] %1: f32 = neg %0 store a[i, j] = %1 }
          nest c from %b [i in 32, j in 64] { %0: f32 = load x[i, j] %1: f32 = exp %0 store b[i, j] = %1 }
          return a, b";
-    assert_eq!(saved(body, "c", Err(NoFuse::OtherShape)), 32 * 64 * 4);
+    assert_eq!(saved(body, "c", Err(NoFuse::OtherSize)), 32 * 64 * 4);
 }
 
 /// A routine stores and the consumer loads 64 elements of 4 bytes; the positions that it finds are needed by nobody.
