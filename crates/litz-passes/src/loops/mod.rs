@@ -6,6 +6,7 @@ pub mod digits;
 mod edits;
 pub mod fold;
 pub mod inline;
+pub mod join;
 mod names;
 pub mod online;
 pub mod pack;
@@ -71,6 +72,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "digits", run: digits::run },
     Pass { name: "widen", run: widen::run },
     Pass { name: "fold", run: fold::run },
+    Pass { name: "join", run: join::run },
     Pass { name: "pad", run: pad::run },
     Pass { name: "pack", run: pack::run },
     Pass { name: "transpose", run: transpose::run },

@@ -1,0 +1,163 @@
+//! Stores what is only copied into a larger buffer there from the start: results that a concatenation puts side by side.
+//!
+//! ```text
+//! store a[i, j] = %0  ..  nest copy { %0 = load a[i, j]  store b[i, j + 8] = %0 }  =>  store b[i, j + 8] = %0
+//! ```
+//!
+//! Whoever stores `a` stores elements of `b` earlier than the copy did. So nobody may touch `b` in between, but for stores of
+//! elements that are known to be others.
+
+use super::{Edits, Settings};
+use litz_analysis::Uses;
+use litz_analysis::access::{Step, step, substitute};
+use litz_analysis::constants::Constants;
+use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
+use litz_sym::{Expr, Facts, Known, Rel, Sym};
+
+/// Removes such copies; returns how many.
+pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+    let mut uses = Uses::of(loops);
+    // What is computed at load stays there, and is copied at each call.
+    let constants = Constants::of(loops, &[], &uses);
+    let mut edits = Edits::default();
+    let mut count = 0;
+    // In order: a part that is joined lies between no other part and its copy.
+    for at in 0..loops.stmts.len() {
+        let Some(copy) = copy_of(loops, at).filter(|copy| !constants.is_buffer(copy.from)) else { continue };
+        if !is_stored(loops, &uses, copy.to) || !can_store_there(loops, &uses, &copy, at) {
+            continue;
+        }
+        for writer in uses.writers(copy.from).to_vec() {
+            if let Stmt::Nest(nest) = &mut loops.stmts[writer] {
+                nest.body.iter_mut().for_each(|inst| redirect(inst, &copy));
+            }
+            uses.update(writer, Some(&loops.stmts[writer]));
+        }
+        edits.remove(at);
+        uses.update(at, None);
+        count += 1;
+    }
+    edits.apply(loops);
+    count
+}
+
+/// A nest that does nothing but copy all of a buffer into another one.
+struct Copy {
+    from: Buf,
+    to: Buf,
+    /// The axis that counts each dimension of `from`; none where it has one element.
+    axes: Vec<Option<Sym>>,
+    /// Coordinates in `to`.
+    index: Vec<Expr>,
+}
+
+/// The copy that a statement is, if neighbours stay neighbours: a store along columns is slower than a copy.
+fn copy_of(loops: &Loops, at: usize) -> Option<Copy> {
+    let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
+    let [load, store] = nest.body.as_slice() else { return None };
+    let InstOp::Load { buf: from, index: read, guard, .. } = &load.op else { return None };
+    let InstOp::Store { buf: to, index, value, combine: None } = &store.op else { return None };
+    let (source, target) = (&loops.bufs[*from], &loops.bufs[*to]);
+    let is_plain = guard.is_empty() && nest.reduced.is_empty() && nest.body[value.0 as usize] == *load;
+    let is_same = load.ty == source.dtype && source.dtype == target.dtype && from != to;
+    if !is_plain || !is_same || !loops.is_internal(*from) || target.kind != BufKind::Temp {
+        return None;
+    }
+    let mut axes: Vec<Option<Sym>> = Vec::with_capacity(read.len());
+    for (&coordinate, &size) in read.iter().zip(&source.sizes) {
+        let axis = coordinate.as_sym().and_then(|sym| nest.axes.iter().find(|axis| axis.var == sym));
+        match axis {
+            Some(axis) if axis.extent == size && !axes.contains(&Some(axis.var)) => axes.push(Some(axis.var)),
+            _ if coordinate.is_zero() && size.is_one() => axes.push(None),
+            _ => return None,
+        }
+    }
+    let (place, there) = (loops.place(nest, *from, read), loops.place(nest, *to, index));
+    let keeps = |axis: Sym| step(place, axis) != Step::Unit || step(there, axis) == Step::Unit;
+    let is_complete = nest.axes.iter().all(|axis| axes.contains(&Some(axis.var)));
+    let copy = Copy { from: *from, to: *to, axes, index: index.clone() };
+    (is_complete && nest.axes.iter().all(|axis| keeps(axis.var))).then_some(copy)
+}
+
+/// Whether a buffer is stored as a whole in any case. One that pointwise nests fill, copies of what others read among them, may
+/// stay in the kernel of who reads it: not if part of it is stored by another.
+fn is_stored(loops: &Loops, uses: &Uses, buf: Buf) -> bool {
+    let is_far = |&writer: &usize| match &loops.stmts[writer] {
+        Stmt::Nest(nest) => {
+            nest.reduces() || copy_of(loops, writer).is_some_and(|copy| uses.readers(copy.from) == [writer])
+        }
+        Stmt::Extern(_) | Stmt::Region(_) => true,
+    };
+    !loops.is_internal(buf) || uses.writers(buf).iter().all(is_far)
+}
+
+/// Whether all that store the source of the copy at `at` can store to its target.
+fn can_store_there(loops: &Loops, uses: &Uses, copy: &Copy, at: usize) -> bool {
+    let writers = uses.writers(copy.from);
+    let Some(&first) = writers.first() else { return false };
+    if uses.readers(copy.from) != [at] || writers.iter().any(|&writer| writer > at) {
+        return false;
+    }
+    let stores_plainly = |&writer: &usize| match &loops.stmts[writer] {
+        Stmt::Nest(nest) => {
+            let is_other =
+                !uses.reads_of(writer).contains(&copy.to) && !uses.writes_of(writer).contains(&copy.to);
+            let combines = |inst: &Inst| match &inst.op {
+                InstOp::Store { buf, combine, .. } => *buf == copy.from && combine.is_some(),
+                _ => false,
+            };
+            is_other && !nest.body.iter().any(combines)
+        }
+        Stmt::Extern(_) | Stmt::Region(_) => false,
+    };
+    let Stmt::Nest(nest) = &loops.stmts[at] else { return false };
+    let is_between = |user: &&usize| (first..at).contains(*user);
+    let mut between = uses.writers(copy.to).iter().filter(is_between);
+    writers.iter().all(stores_plainly)
+        && !uses.readers(copy.to).iter().any(|user| is_between(&user))
+        && between.all(|&other| stores_elsewhere(loops, other, (nest, copy)))
+}
+
+/// Whether a statement stores only elements of the target that the copy does not: along some dimension it is done before
+/// the copy's begin, or the other way round.
+fn stores_elsewhere(loops: &Loops, at: usize, (nest, copy): (&Nest, &Copy)) -> bool {
+    let Stmt::Nest(other) = &loops.stmts[at] else { return false };
+    let is_before = |a: Option<(Expr, Expr)>, b: Option<(Expr, Expr)>| match (a, b) {
+        (Some((_, last)), Some((first, _))) => loops.facts.known(&Rel::lt(last, first)) == Known::Yes,
+        _ => false,
+    };
+    let stores = other.body.iter().filter_map(|inst| match &inst.op {
+        InstOp::Store { buf, index, .. } if *buf == copy.to => Some(index),
+        _ => None,
+    });
+    { stores }.all(|index| {
+        let mut pairs = index.iter().zip(&copy.index);
+        pairs.any(|(&there, &here)| {
+            let (there, here) = (ends(&loops.facts, other, there), ends(&loops.facts, nest, here));
+            is_before(there, here) || is_before(here, there)
+        })
+    })
+}
+
+/// The least and the greatest value of a coordinate: one that is a constant, or an axis and a constant.
+fn ends(facts: &Facts, nest: &Nest, at: Expr) -> Option<(Expr, Expr)> {
+    let axes: Vec<_> = nest.indices().filter(|index| at.has_sym(index.var)).collect();
+    match axes.as_slice() {
+        [] => Some((at, at)),
+        [axis] if step(at, axis.var) == Step::Unit => {
+            let first = facts.simplify(substitute(at, &[(axis.var, Expr::zero())]));
+            Some((first, facts.simplify(first + axis.extent - 1)))
+        }
+        _ => None,
+    }
+}
+
+/// Makes a store to the source of a copy one to its target.
+fn redirect(inst: &mut Inst, copy: &Copy) {
+    let InstOp::Store { buf, index, .. } = &mut inst.op else { return };
+    if *buf == copy.from {
+        let values = copy.axes.iter().zip(&*index).filter_map(|(axis, &at)| Some(((*axis)?, at)));
+        let values: Vec<(Sym, Expr)> = values.collect();
+        (*buf, *index) = (copy.to, copy.index.iter().map(|&at| substitute(at, &values)).collect());
+    }
+}
