@@ -11,7 +11,7 @@ use crate::cost::Savings;
 use crate::group::{Group, GroupKind, Member};
 use crate::region;
 use crate::strategies::{Cx, NoFuse, Relation, take};
-use crate::{FusionNote, Heuristics, ReorderAxes};
+use crate::{FusionNote, ReorderAxes, Request};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Loops, Span};
 use litz_ir::target::Cpu;
@@ -24,9 +24,9 @@ pub fn fuse(
     deps: &Dependences,
     regions: &[Span],
     target: &Cpu,
-    heuristics: &Heuristics,
-    in_order: &BTreeSet<String>,
+    request: &Request<'_>,
 ) -> (Vec<Group>, Vec<FusionNote>) {
+    let Request { heuristics, in_order, apart, .. } = *request;
     let mut fuser = Fuser {
         cx: Cx::new(loops, deps, target, heuristics, in_order),
         groups: Vec::new(),
@@ -35,6 +35,7 @@ pub fn fuse(
         notes: Vec::new(),
         savings: Savings::new(loops, deps),
         refused: HashMap::new(),
+        is_apart: loops.stmts.iter().map(|stmt| apart.contains(stmt.name())).collect(),
     };
     let mut s = 0;
     while s < loops.stmts.len() {
@@ -64,6 +65,8 @@ struct Fuser<'a> {
     savings: Savings<'a>,
     /// Groups and statements that they refused, and why.
     refused: HashMap<(usize, usize), NoFuse>,
+    /// For each statement, whether it is to begin a kernel.
+    is_apart: Vec<bool>,
 }
 
 /// How far ahead of its last producer a statement looks for a kernel to share data with.
@@ -86,7 +89,7 @@ struct Candidate {
 
 impl Fuser<'_> {
     fn place(&mut self, s: usize) {
-        let mut candidates = self.candidates(s);
+        let mut candidates = if self.is_apart[s] { Vec::new() } else { self.candidates(s) };
         // Those that save most come first, then those that read most of the same buffers, then the nearest.
         candidates.sort_by_key(|candidate| {
             let Candidate { bytes, overlap, group, .. } = *candidate;
@@ -270,9 +273,10 @@ impl Fuser<'_> {
         };
         let is_open = |&(a, b): &(usize, usize)| {
             let (first, second) = (&self.groups[a], &self.groups[b]);
-            let is_at_call = !first.at_load && !second.at_load;
+            let head = second.members[0].stmt;
+            let is_at_call = !first.at_load && !second.at_load && !self.is_apart[head];
             let suits = takes(&first.kind) && matches!(second.kind, GroupKind::Loops);
-            is_at_call && suits && is_worth_it(self.refused.get(&(a, second.members[0].stmt)))
+            is_at_call && suits && is_worth_it(self.refused.get(&(a, head)))
         };
         let in_order = |a: usize, b: usize| match self.is_early[b] && self.before(a).any(|g| g == b) {
             true => (b, a),

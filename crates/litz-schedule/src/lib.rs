@@ -139,23 +139,33 @@ pub struct Request<'a> {
     /// Nests that get a kernel each, which runs their points in order on one thread, and so is proved whatever they do. A
     /// region with such a nest is one kernel.
     pub in_order: &'a BTreeSet<String>,
+    /// Nests that join no kernel of what comes before them: each begins one.
+    pub apart: &'a BTreeSet<String>,
+}
+
+impl<'a> Request<'a> {
+    /// A request to do as the scheduler decides.
+    pub fn new(target: &'a Target, heuristics: &'a Heuristics) -> Request<'a> {
+        static NONE: BTreeSet<String> = BTreeSet::new();
+        Request { target, heuristics, in_order: &NONE, apart: &NONE }
+    }
 }
 
 /// Schedules `loops`, a program that verifies, for `target`. The same input always gives the same schedule.
 pub fn schedule(loops: &Loops, target: &Target, heuristics: &Heuristics) -> Outcome {
-    schedule_as(loops, &Request { target, heuristics, in_order: &BTreeSet::new() })
+    schedule_as(loops, &Request::new(target, heuristics))
 }
 
 /// As [`schedule`], for a request.
 pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
-    let Request { target, heuristics, in_order } = *request;
-    let Target::Cpu(cpu) = target;
+    let Target::Cpu(cpu) = request.target;
+    let (target, heuristics) = (request.target, request.heuristics);
     let (flat, mut regions) = loops.flat();
     let flat = axes::simplified(flat);
     regions.iter_mut().for_each(|region| axes::simplify(&mut region.over, &loops.facts));
     let loops = &*flat;
     let deps = Dependences::of(loops, &regions);
-    let (groups, notes) = fuse::fuse(loops, &deps, &regions, cpu, heuristics, in_order);
+    let (groups, notes) = fuse::fuse(loops, &deps, &regions, cpu, request);
     let mut items: Vec<Item> =
         groups.iter().map(|group| plan(loops, &deps, group, cpu, heuristics)).collect();
     let order = order::order(loops, &deps, &items);

@@ -116,7 +116,8 @@ fn check(text: &str, size: i64, nest: Option<&str>) {
     let names = loops.stmts.iter().flat_map(Stmt::nests).map(|nest| nest.name.clone());
     let in_order: BTreeSet<String> = names.filter(|name| nest.is_none_or(|nest| name == nest)).collect();
     let target = "cpu(isa=avx2, threads=2)".parse().unwrap_or_else(|error| panic!("{error}"));
-    let request = Request { target: &target, heuristics: &Heuristics::default(), in_order: &in_order };
+    let heuristics = Heuristics::default();
+    let request = Request { in_order: &in_order, ..Request::new(&target, &heuristics) };
     let schedule = litz_schedule::schedule_as(loops, &request).schedule;
     let diags = legality::verify(&schedule, loops);
     assert!(diags.is_empty(), "{}\n{schedule}", diags[0]);

@@ -30,7 +30,7 @@ pub fn schedule(
     run: &mut Runner<'_>,
 ) -> Result<(Outcome, Vec<Unproved>), Error> {
     let plan = |in_order: &BTreeSet<String>| {
-        litz_schedule::schedule_as(loops, &Request { target, heuristics, in_order })
+        litz_schedule::schedule_as(loops, &Request { in_order, ..Request::new(target, heuristics) })
     };
     settle(plan, &|schedule| legality::problems(schedule, loops), run)
 }
@@ -95,7 +95,7 @@ mod tests {
         let target: Target = "cpu(isa=avx2, threads=2)".parse().expect("a target");
         let heuristics = Heuristics::default();
         let plan = |in_order: &BTreeSet<String>| {
-            let request = Request { target: &target, heuristics: &heuristics, in_order };
+            let request = Request { in_order, ..Request::new(&target, &heuristics) };
             let outcome = litz_schedule::schedule_as(&loops, &request);
             assert_eq!(legality::verify(&outcome.schedule, &loops), [], "{}", outcome.schedule);
             outcome

@@ -1,7 +1,7 @@
 //! Times other schedules of a model against its own, kernel by kernel, and keeps what is faster.
 //!
-//! Candidates are kernels of schedules that other settings of the scheduler give. One after another takes the place of the
-//! kernel that covers the same nests, and is proved with the schedule around it. The machine's speed drifts, so that a candidate
+//! Candidates are kernels of schedules that other settings of the scheduler give, and schedules in which a kernel of several
+//! nests is cut in two. One after another takes the place of the kernel that covers the same nests, and is proved with the schedule around it. The machine's speed drifts, so that a candidate
 //! and what it would replace take turns and the median of the turns' ratios counts. In the end the result and what was
 //! begun with take turns as whole models: the slower one is dropped.
 
@@ -16,7 +16,7 @@ use crate::pipeline::Texts;
 use crate::profile::Launches;
 use crate::runner::{Runner, Stage};
 use candidates::Class;
-use litz_ir::schedule::Schedule;
+use litz_ir::schedule::{Schedule, Step};
 use litz_runtime::Tensor;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,6 +101,21 @@ pub fn tune(
     budget: &Budget<'_>,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Tuned, Error> {
+    tune_by(&wall_clock, model, options, inputs, budget, tell)
+}
+
+/// Calls a model so many times, and says how long it took.
+type Clock<'a> = &'a dyn Fn(&Compiled, &[Tensor], usize) -> Result<Turn, Error>;
+
+/// As [`tune`], by a clock.
+fn tune_by(
+    clock: Clock<'_>,
+    model: &Model,
+    options: &Options,
+    inputs: &[Tensor],
+    budget: &Budget<'_>,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Tuned, Error> {
     let began = Instant::now();
     // The cache is for what ships.
     let verify = options.verify.min(Verify::Stages);
@@ -111,7 +126,7 @@ pub fn tune(
         return Err(Error::bug("tune", "a stage gave nothing"));
     };
     let backend = backend(&options)?;
-    let mut tuner = Tuner { model, options: &options, inputs, calls: 1 };
+    let mut tuner = Tuner { model, options: &options, inputs, calls: 1, clock };
     let start = tuner.compile(&schedule)?;
     let call = tuner.warm(&start)?;
     // Both sides of the last comparison, and a compilation that is under way when time is up.
@@ -130,9 +145,9 @@ pub fn tune(
             break;
         }
         let (old_schedule, old) = best.as_ref().map_or((&schedule, &start), |(s, c)| (s, c));
-        let (kernel, variant) = (candidate.kernel(), candidate.variant.as_str());
+        let (kernel, variant) = (candidate.kernel.as_str(), candidate.variant.as_str());
+        let Some(new_schedule) = candidates::swapped(old_schedule, class, candidate) else { continue };
         tell(Event::Trying { kernel, variant });
-        let new_schedule = candidates::swapped(old_schedule, class, candidate);
         let new = match tuner.compile(&new_schedule) {
             Ok(new) => new,
             Err(error) => {
@@ -164,6 +179,7 @@ struct Tuner<'a> {
     inputs: &'a [Tensor],
     /// Calls of a turn.
     calls: usize,
+    clock: Clock<'a>,
 }
 
 /// What was measured in one turn, in seconds for each call.
@@ -189,30 +205,16 @@ impl Tuner<'_> {
         Ok(call)
     }
 
-    fn turn(&self, compiled: &Compiled) -> Result<Turn, Error> {
-        // The other model's data is in the caches.
-        compiled.run(self.inputs)?;
-        drop(compiled.profile.as_ref().map(|profile| profile.take()));
-        let begin = Instant::now();
-        for _ in 0..self.calls {
-            compiled.run(self.inputs)?;
-        }
-        let call = begin.elapsed().as_secs_f64() / self.calls as f64;
-        Ok(Turn {
-            call,
-            launches: compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take()),
-        })
-    }
-
     /// Turns of both, in an order that alternates.
     fn turns(&self, old: &Compiled, new: &Compiled, count: usize) -> Result<Vec<(Turn, Turn)>, Error> {
+        let turn = |compiled| (self.clock)(compiled, self.inputs, self.calls);
         let pair = |at: usize| {
             if at.is_multiple_of(2) {
-                let first = self.turn(old)?;
-                Ok((first, self.turn(new)?))
+                let first = turn(old)?;
+                Ok((first, turn(new)?))
             } else {
-                let first = self.turn(new)?;
-                Ok((self.turn(old)?, first))
+                let first = turn(new)?;
+                Ok((turn(old)?, first))
             }
         };
         (0..count).map(pair).collect()
@@ -245,14 +247,27 @@ impl Tuner<'_> {
     }
 }
 
-/// What the steps of a class took in one call.
+/// Times calls by the machine's clock.
+fn wall_clock(compiled: &Compiled, inputs: &[Tensor], calls: usize) -> Result<Turn, Error> {
+    // The other model's data is in the caches.
+    compiled.run(inputs)?;
+    drop(compiled.profile.as_ref().map(|profile| profile.take()));
+    let begin = Instant::now();
+    for _ in 0..calls {
+        compiled.run(inputs)?;
+    }
+    let call = begin.elapsed().as_secs_f64() / calls as f64;
+    Ok(Turn { call, launches: compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take()) })
+}
+
+/// What the statements of a class took in one call, in the kernels that run them.
 fn seconds(turn: &Turn, compiled: &Compiled, class: &Class) -> f64 {
     let (Some(realized), Some(schedule)) = (&compiled.texts.realized, &compiled.texts.schedule) else {
         return f64::NAN;
     };
-    let is_kernel = |step: &litz_ir::schedule::Step| match step {
-        litz_ir::schedule::Step::Kernel(plan) => !plan.at_load,
-        litz_ir::schedule::Step::Extern { .. } => false,
+    let is_kernel = |step: &Step| match step {
+        Step::Kernel(plan) => !plan.at_load,
+        Step::Extern { .. } => false,
     };
     let at_call = schedule.steps.iter().enumerate().filter(|(_, step)| is_kernel(step)).map(|(at, _)| at);
     let launched = at_call.zip(candidates::launched(&realized.program));
@@ -265,7 +280,11 @@ fn seconds(turn: &Turn, compiled: &Compiled, class: &Class) -> f64 {
         });
         time / count as f64
     };
-    launched.filter(|(at, _)| class.steps.contains(at)).map(|(_, name)| launch(name)).sum()
+    let is_of_class = |at: &usize| match &schedule.steps[*at] {
+        Step::Kernel(plan) => plan.nests().iter().any(|name| class.runs(name)),
+        Step::Extern { .. } => false,
+    };
+    launched.filter(|(at, _)| is_of_class(at)).map(|(_, name)| launch(name)).sum()
 }
 
 /// The middle value, or the lower of the two middle ones; NaN where there is none.
@@ -337,8 +356,9 @@ mod tests {
         let ((trials, schedule), (others, _)) = (trials(&made), trials(&again));
         assert!(trials.len() > 20, "only {}", trials.len());
         for ((class, candidate), (_, other)) in trials.iter().zip(&others) {
-            assert_eq!((&candidate.variant, &candidate.plans), (&other.variant, &other.plans));
-            let text = candidates::swapped(schedule, class, candidate).to_string();
+            assert_eq!((&candidate.variant, &candidate.change), (&other.variant, &other.change));
+            let swapped = candidates::swapped(schedule, class, candidate).expect("nothing is cut");
+            let text = swapped.to_string();
             assert_ne!(text, schedule.to_string());
             let compiled = model.compile(&given(&text)).unwrap_or_else(|error| panic!("{error}\n{text}"));
             let outputs = compiled.run(std::slice::from_ref(&data["images"])).expect("they fit");
@@ -353,11 +373,12 @@ mod tests {
         let (model, data) = digits();
         let made = texts(&model);
         let (trials, schedule) = trials(&made);
-        let is_slow = |class: &&Class| schedule.steps[class.steps[0]].name() == "k7";
-        let class = trials.iter().map(|(class, _)| class).find(is_slow).expect("it has candidates");
+        let of_slow = |(_, candidate): &&(Class, candidates::Candidate)| candidate.kernel == "k7";
+        let (class, _) = trials.iter().find(of_slow).expect("it has candidates");
         let inputs = [data["images"].clone()];
         let options = Options { profile: true, ..options() };
-        let mut tuner = Tuner { model: &model, options: &options, inputs: &inputs, calls: 1 };
+        let mut tuner =
+            Tuner { model: &model, options: &options, inputs: &inputs, calls: 1, clock: &wall_clock };
         let fast = tuner.compile(schedule).expect("compiles");
         let slow = litz_ir::text::schedule::parse(&slow(schedule)).expect("a schedule");
         let slow = tuner.compile(&slow).expect("compiles");
@@ -384,6 +405,49 @@ mod tests {
         let tuned = tune(&model, &given(&slow), &inputs, &budget, &mut tell).expect("it runs");
         assert!(tuned.gain > 1.5 && tuned.kept == kept.len() && kept.contains(&"k7".to_owned()), "{tuned:?}");
         let compiled = model.compile(&given(&tuned.schedule)).expect("it is proved again");
+        let outputs = compiled.run(&inputs).expect("they fit");
+        let verdict = contract::compare(outputs[0].tensor().expect("one"), (&data["logits"]).into());
+        assert_eq!(verdict.broken, None, "{verdict:?}");
+    }
+
+    /// SC-18: a clock that gives two nests 3 ms in one kernel and 1 ms in each of two. Nothing else takes more or less time.
+    #[test]
+    fn a_slow_fusion_is_cut() {
+        let (model, data) = digits();
+        let pair = ["max_pool2d_border", "max_pool2d_border2"];
+        let runs = |compiled: &Compiled, wanted: &[&str]| {
+            let schedule = compiled.texts.schedule.as_ref().expect("made");
+            let mut plans = schedule.steps.iter().filter_map(|step| match step {
+                Step::Kernel(plan) => Some(plan.nests()),
+                Step::Extern { .. } => None,
+            });
+            plans.any(|nests| nests == wanted)
+        };
+        let clock = |compiled: &Compiled, _: &[Tensor], _: usize| {
+            let realized = compiled.texts.realized.as_ref().expect("made");
+            let ms = |from: &[String]| if from.len() > 1 && from[0] == pair[0] { 3 } else { 1 };
+            let kernels = realized.kernels.iter().enumerate();
+            let launches = kernels.map(|(at, kernel)| {
+                let time = Duration::from_millis(ms(&kernel.from));
+                ((at, Vec::new()), Launches { count: 1, time, shortest: time })
+            });
+            let launches: BTreeMap<(usize, Vec<i64>), Launches> = launches.collect();
+            let call = if runs(compiled, &pair) { 9.0 } else { 8.0 };
+            Ok(Turn { call, launches })
+        };
+        let inputs = [data["images"].clone()];
+        let mut kept = Vec::new();
+        let mut tell = |event: Event<'_>| {
+            if let Event::Kept { variant, gain, .. } = event {
+                kept.push((variant.to_owned(), gain));
+            }
+        };
+        let stop = AtomicBool::new(false);
+        let budget = Budget { time: Duration::from_secs(300), stop: &stop };
+        let tuned = tune_by(&clock, &model, &options(), &inputs, &budget, &mut tell).expect("it runs");
+        assert_eq!(kept, [("slow fusion: max_pool2d_border2 apart".to_owned(), 1.5)], "{tuned:?}");
+        let compiled = model.compile(&given(&tuned.schedule)).expect("it is proved");
+        assert!(!runs(&compiled, &pair) && runs(&compiled, &pair[..1]), "{}", tuned.schedule);
         let outputs = compiled.run(&inputs).expect("they fit");
         let verdict = contract::compare(outputs[0].tensor().expect("one"), (&data["logits"]).into());
         assert_eq!(verdict.broken, None, "{verdict:?}");

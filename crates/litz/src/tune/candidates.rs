@@ -1,36 +1,55 @@
 //! Makes other schedules of a program by other settings of the scheduler, and says which of their kernels can stand in for
-//! which of a schedule's.
+//! which of a schedule's. Kernels of several statements are also cut in two: what is fused may be slower.
 
 use litz_ir::loops::{Loops, Stmt};
 use litz_ir::program::{self, Program};
 use litz_ir::schedule::{KernelPlan, Schedule, Step};
 use litz_ir::target::{Cpu, Isa, Target};
-use litz_schedule::Heuristics;
 use litz_schedule::cost::Estimator;
+use litz_schedule::{Heuristics, Request};
+use std::collections::BTreeSet;
 
 /// Steps that run one kernel at every call: those of equal layers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Class {
-    /// Positions among the steps of the schedule.
-    pub steps: Vec<usize>,
+    /// The statements that each step runs, in an order that does not depend on its loops. Steps have positions only as long as
+    /// none is cut.
+    pub steps: Vec<Vec<String>>,
     /// Instructions of all of them together, by hints of sizes: what is tried first.
     work: f64,
 }
 
-/// Kernels to run the steps of a class by.
-pub struct Candidate {
-    /// The setting that made them.
-    pub variant: String,
-    /// One for each step.
-    pub plans: Vec<KernelPlan>,
-}
-
-impl Candidate {
-    /// The first step that it runs.
-    pub fn kernel(&self) -> &str {
-        self.plans.first().map_or("", |plan| &plan.name)
+impl Class {
+    /// Whether one of its steps runs that nest.
+    pub fn runs(&self, nest: &str) -> bool {
+        self.steps.iter().flatten().any(|name| name == nest)
     }
 }
+
+/// Another way to run the steps of a class.
+pub struct Candidate {
+    /// The setting that made it, or where the kernels are cut.
+    pub variant: String,
+    /// The first step that it runs.
+    pub kernel: String,
+    /// What is different.
+    pub change: Change,
+}
+
+/// What a candidate changes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Change {
+    /// The kernels of a class, one for each step.
+    Kernels(Vec<KernelPlan>),
+    /// The whole schedule, in which the statements of each step have two kernels or more. What they pass on has memory of its
+    /// own, so that no part of it can be taken alone.
+    Apart(Schedule),
+}
+
+/// What variants are called that cut a kernel: fusing was slow.
+const SLOW_FUSION: &str = "slow fusion";
+/// Cuts of a kernel that are tried.
+const MOST_CUTS: usize = 4;
 
 /// All candidates for a schedule's steps at a call, those for the most work first. The same input always gives the same
 /// candidates in the same order.
@@ -43,7 +62,8 @@ pub fn all(
 ) -> Vec<(Class, Candidate)> {
     let variants = variants(loops, target, heuristics);
     let of_class = |class: Class| {
-        let found = candidates(schedule, &class, &variants);
+        let mut found = candidates(schedule, &class, &variants);
+        found.extend(cuts(loops, schedule, &class, target, heuristics));
         found.into_iter().map(move |candidate| (class.clone(), candidate))
     };
     classes(loops, schedule, program).into_iter().flat_map(of_class).collect()
@@ -56,7 +76,7 @@ fn classes(loops: &Loops, schedule: &Schedule, program: &Program) -> Vec<Class> 
         Step::Kernel(_) | Step::Extern { .. } => None,
     });
     let mut classes: Vec<(&str, Class)> = Vec::new();
-    for ((at, plan), kernel) in at_call.zip(launched(program)) {
+    for ((_, plan), kernel) in at_call.zip(launched(program)) {
         let class = match classes.iter_mut().find(|(name, _)| *name == kernel) {
             Some((_, class)) => class,
             None => {
@@ -64,7 +84,7 @@ fn classes(loops: &Loops, schedule: &Schedule, program: &Program) -> Vec<Class> 
                 &mut classes.last_mut().expect("invariant: a class was just put there").1
             }
         };
-        class.steps.push(at);
+        class.steps.push(covered(plan));
         class.work += work(loops, plan);
     }
     let mut classes: Vec<Class> = classes.into_iter().map(|(_, class)| class).collect();
@@ -83,34 +103,66 @@ pub fn launched(program: &Program) -> impl Iterator<Item = &str> {
 
 fn work(loops: &Loops, plan: &KernelPlan) -> f64 {
     let nests = covered(plan);
-    let all = loops.stmts.iter().flat_map(Stmt::nests).filter(|nest| nests.contains(&nest.name.as_str()));
+    let all = loops.stmts.iter().flat_map(Stmt::nests).filter(|nest| nests.contains(&nest.name));
     all.map(|nest| Estimator::new(loops).work(nest) as f64).sum()
 }
 
 /// The statements that a kernel runs, in an order that does not depend on its loops.
-fn covered(plan: &KernelPlan) -> Vec<&str> {
-    let mut covered = plan.nests();
+pub fn covered(plan: &KernelPlan) -> Vec<String> {
+    let mut covered: Vec<String> = plan.nests().into_iter().map(str::to_owned).collect();
     covered.sort_unstable();
     covered
 }
 
+/// The kernel of a schedule that runs these statements at a call.
+fn covering<'a>(schedule: &'a Schedule, nests: &[String]) -> Option<&'a KernelPlan> {
+    schedule.steps.iter().filter_map(kernel).find(|plan| !plan.at_load && covered(plan) == nests)
+}
+
+/// The steps of a class in two kernels or more: cut before each of their statements but the first, in the order of the program.
+fn cuts(
+    loops: &Loops,
+    schedule: &Schedule,
+    class: &Class,
+    target: &Target,
+    heuristics: &Heuristics,
+) -> Vec<Candidate> {
+    let in_order = |nests: &Vec<String>| -> Vec<String> {
+        let all = loops.stmts.iter().flat_map(Stmt::nests).map(|nest| &nest.name);
+        all.filter(|name| nests.contains(name)).cloned().collect()
+    };
+    let steps: Vec<Vec<String>> = class.steps.iter().map(in_order).collect();
+    let Some(own) = covering(schedule, &class.steps[0]) else { return Vec::new() };
+    let cut = |at: usize| {
+        let apart: BTreeSet<String> = steps.iter().filter_map(|nests| nests.get(at).cloned()).collect();
+        let request = Request { apart: &apart, ..Request::new(target, heuristics) };
+        let other = litz_schedule::schedule_as(loops, &request).schedule;
+        let is_cut = class.steps.iter().all(|nests| covering(&other, nests).is_none());
+        is_cut.then(|| Candidate {
+            variant: format!("{SLOW_FUSION}: {} apart", steps[0][at]),
+            kernel: own.name.clone(),
+            change: Change::Apart(other),
+        })
+    };
+    (1..steps[0].len()).take(MOST_CUTS).filter_map(cut).collect()
+}
+
 /// What each variant has for the steps of a class: kernels that cover the same nests by other loops. None twice.
 fn candidates(schedule: &Schedule, class: &Class, variants: &[(String, Schedule)]) -> Vec<Candidate> {
-    let own: Option<Vec<&KernelPlan>> = class.steps.iter().map(|&at| kernel(&schedule.steps[at])).collect();
+    let own: Option<Vec<&KernelPlan>> = class.steps.iter().map(|nests| covering(schedule, nests)).collect();
     let Some(own) = own else { return Vec::new() };
     let mut found: Vec<Candidate> = Vec::new();
     for (variant, other) in variants {
         let stand_in = |own: &&KernelPlan| {
-            let wanted = covered(own);
-            let mut plans = other.steps.iter().filter_map(kernel);
-            let plan = plans.find(|plan| !plan.at_load && covered(plan) == wanted)?;
+            let plan = covering(other, &covered(own))?;
             // What the name says is nothing that a kernel depends on.
             Some(KernelPlan { name: own.name.clone(), ..plan.clone() })
         };
         let Some(plans) = own.iter().map(stand_in).collect::<Option<Vec<KernelPlan>>>() else { continue };
         let is_own = plans.iter().zip(&own).all(|(plan, own)| plan == *own);
-        if !is_own && found.iter().all(|candidate| candidate.plans != plans) {
-            found.push(Candidate { variant: variant.clone(), plans });
+        let change = Change::Kernels(plans);
+        if !is_own && found.iter().all(|candidate| candidate.change != change) {
+            found.push(Candidate { variant: variant.clone(), kernel: own[0].name.clone(), change });
         }
     }
     found
@@ -123,13 +175,31 @@ fn kernel(step: &Step) -> Option<&KernelPlan> {
     }
 }
 
-/// The schedule with the steps of a class run by a candidate.
-pub fn swapped(schedule: &Schedule, class: &Class, candidate: &Candidate) -> Schedule {
-    let mut schedule = schedule.clone();
-    for (&at, plan) in class.steps.iter().zip(&candidate.plans) {
-        schedule.steps[at] = Step::Kernel(plan.clone());
+/// The schedule with the steps of a class run by a candidate, all others as they are; none where they have been cut already.
+pub fn swapped(schedule: &Schedule, class: &Class, candidate: &Candidate) -> Option<Schedule> {
+    if class.steps.iter().any(|nests| covering(schedule, nests).is_none()) {
+        return None;
     }
-    schedule
+    let stand_in = |own: &KernelPlan| -> Option<KernelPlan> {
+        let nests = covered(own);
+        match &candidate.change {
+            Change::Kernels(plans) => plans.iter().find(|plan| covered(plan) == nests).cloned(),
+            Change::Apart(_) => covering(schedule, &nests).cloned(),
+        }
+    };
+    let mut swapped = match &candidate.change {
+        Change::Kernels(_) => schedule.clone(),
+        Change::Apart(other) => other.clone(),
+    };
+    for step in &mut swapped.steps {
+        if let Step::Kernel(own) = step
+            && !own.at_load
+            && let Some(plan) = stand_in(own)
+        {
+            *own = KernelPlan { name: own.name.clone(), ..plan };
+        }
+    }
+    Some(swapped)
 }
 
 /// What the scheduler makes of the loops by other settings, for the same target. The lengths of partial sums are not among
