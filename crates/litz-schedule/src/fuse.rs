@@ -83,7 +83,7 @@ struct Candidate {
     relation: Relation,
     /// Bytes that are neither stored nor loaded if it does.
     bytes: i64,
-    /// Bytes that it and members load of the same buffers.
+    /// Bytes that it and members load of the same buffers; the most where it depends on one of them.
     overlap: i64,
 }
 
@@ -164,7 +164,11 @@ impl Fuser<'_> {
         }
         let candidate = |(group, relation): (usize, Relation)| {
             let members = self.groups[group].stmts();
-            let (bytes, overlap) = (self.savings.of(&members, &[s]), self.savings.overlap(&members, s));
+            let bytes = self.savings.of(&members, &[s]);
+            let overlap = match relation {
+                Relation::Behind => i64::MAX,
+                Relation::Beside | Relation::Aligned => self.savings.overlap(&members, s),
+            };
             Candidate { group, relation, bytes, overlap }
         };
         let behind = behind.into_iter().map(|g| (g, Relation::Behind));
