@@ -1,6 +1,6 @@
 //! Says whether two accesses can only touch one place at the same point of the loops around both.
 
-use crate::inside::loops_where;
+use crate::inside::{enter, loops_where};
 use litz_ir::loops::{Axis, BufData, InstOp, Loops, Nest};
 use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
 use std::rc::Rc;
@@ -53,7 +53,7 @@ impl<'a> Visit<'a> {
             {
                 return None;
             }
-            facts.declare_index(axis.var, axis.extent);
+            enter(&mut facts, axis);
             vars.push(axis.var);
         }
         let mut values = Vec::new();
@@ -100,7 +100,9 @@ impl<'a> Visit<'a> {
             if e.is_polynomial() { e } else { facts.simplify(e) }
         };
         let (buf, index) = nest.body[at].op.element().expect("a load or store");
-        let place = here(loops.place(nest, buf, index));
+        // Coordinates that are the digits of one number have that for a place.
+        let place = loops.place(nest, buf, index).subst(&value);
+        let place = if place.is_polynomial() { place } else { without_remainders(place, &facts) };
         let data = &loops.bufs[buf];
         let coordinates =
             index.iter().filter(|_| has_own_places(data, &loops.facts)).map(|&coordinate| here(coordinate));

@@ -3,6 +3,15 @@
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Kind, Known, Rel};
 
+/// Steps into a loop: where its variable has a value, it has an iteration.
+pub fn enter(facts: &mut Facts, axis: Axis) {
+    facts.declare_index(axis.var, axis.extent);
+    if axis.extent.as_int().is_none() {
+        // What never runs may be taken to be anything.
+        let _is_possible = facts.assume(Rel::le(1, axis.extent));
+    }
+}
+
 /// Whether `value < extent` is known.
 pub fn is_inside(value: Expr, extent: Expr, facts: &Facts) -> bool {
     let is_known = |value, extent| facts.known(&Rel::lt(value, extent)) == Known::Yes;

@@ -11,6 +11,7 @@ mod tree;
 use crate::passes::{self, REALIZATION};
 use crate::{Names, misfit};
 use accumulator::Accumulator;
+use litz_analysis::inside::enter;
 use litz_ir::kernel::{Kernel, Mem, MemData, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, Local, LocalSpace, LoopKind, Tree};
@@ -144,7 +145,7 @@ impl Env<'_> {
 
     /// Steps into a loop.
     fn enter(&mut self, axis: Axis) {
-        self.facts.declare_index(axis.var, axis.extent);
+        enter(&mut self.facts, axis);
         self.path.push(axis);
     }
 }

@@ -1,8 +1,8 @@
 //! Declares the accumulators of a kernel's reductions and scans, and places the leaves that initialize them.
 //!
 //! What reaches here has leaves for points (`n`, `n.update`, `n.final`), and `n.merge` at the end of the loops whose
-//! iterations are blocks of a sum. Accumulators are initialized where the outermost loop along a running axis begins: before
-//! that there is nothing to combine, and after it what they hold is wanted.
+//! iterations are blocks of a sum. Accumulators live in the block that takes their results, and are
+//! initialized right before what combines into them; those of a scan before the outermost loop along its axis.
 
 use crate::nests::Nests;
 use litz_ir::loops::Axis;
@@ -16,17 +16,10 @@ pub fn place(plan: &mut KernelPlan, nests: &Nests<'_>) {
 
 struct Placing<'a> {
     nests: &'a Nests<'a>,
-    /// Loops around, outermost first, without those of the grid.
-    path: Vec<Around>,
-    /// Nests of which the bodies of an `if` around combine points, but do not take the results.
+    /// For each loop around without those of the grid, the nests that merge at its end what an iteration adds up.
+    path: Vec<Vec<String>>,
+    /// Nests whose accumulators are declared around, once for each time.
     begun: Vec<String>,
-}
-
-/// A loop around.
-struct Around {
-    axis: Axis,
-    /// Nests that merge at its end what one of its iterations adds up.
-    blocks: Vec<String>,
 }
 
 impl Placing<'_> {
@@ -48,23 +41,23 @@ impl Placing<'_> {
             let apart = placed.iter().rposition(|tree| !is_leaf(tree)).map_or(0, |last| last + 1);
             let at = if is_leaf(&tree) { apart } else { placed.len() };
             placed.splice(at..at, inits);
+            let before = self.begun.len();
+            self.begun.extend(started);
             placed.push(match tree {
                 Tree::Leaf(_) | Tree::Local(_) => tree,
                 Tree::Loop { kind, axis, mut body } => {
-                    self.path.push(Around { axis, blocks: merged_in(&body) });
+                    self.path.push(merged_in(&body));
                     self.place_in(&mut body);
                     self.path.pop();
                     Tree::Loop { kind, axis, body }
                 }
                 Tree::If { cond, mut then, mut other } => {
-                    let before = self.begun.len();
-                    self.begun.extend(started);
                     self.place_in(&mut then);
                     self.place_in(&mut other);
-                    self.begun.truncate(before);
                     Tree::If { cond, then, other }
                 }
             });
+            self.begun.truncate(before);
         }
         *trees = placed;
     }
@@ -73,19 +66,24 @@ impl Placing<'_> {
     /// `tree`. `below` are the loops between the tree and the leaf, the tree's own among them.
     fn start(&self, tree: &Tree, leaf: &Leaf, below: &[(LoopKind, Axis)]) -> Option<[Tree; 2]> {
         let nest = self.nests.get(leaf).filter(|nest| nest.accumulates())?;
-        let is_along = |var: Sym| leaf.bind.iter().any(|(axis, e)| nest.is_running(*axis) && e.has_sym(var));
-        let of_block = |around: &&Around| !around.blocks.contains(&leaf.nest);
-        let is_begun = self.path.iter().rev().take_while(of_block).any(|around| is_along(around.axis.var));
-        let begins = match tree {
-            Tree::Leaf(_) => true,
-            Tree::Loop { axis, .. } => is_along(axis.var),
-            // What the bodies of an `if` combine may be wanted after it.
-            Tree::If { .. } => {
-                below.iter().any(|(_, axis)| is_along(axis.var)) && !takes_results(tree, &leaf.nest)
-            }
-            Tree::Local(_) => false,
+        let begun = self.begun.iter().filter(|begun| **begun == leaf.nest).count();
+        let begins = if nest.reduces() {
+            // In the block that takes the results, which is that of a loop that merges for blocks of a sum.
+            let merging = self.path.iter().filter(|around| around.contains(&leaf.nest)).count();
+            let takes = if begun == 0 { Part::Final } else { Part::Merge };
+            begun <= merging && !has_part(tree, &leaf.nest, takes)
+        } else {
+            let is_along =
+                |var: Sym| leaf.bind.iter().any(|(axis, e)| nest.is_running(*axis) && e.has_sym(var));
+            let is_first = match tree {
+                Tree::Leaf(_) => true,
+                Tree::Loop { axis, .. } => is_along(axis.var),
+                Tree::If { .. } => below.iter().any(|(_, axis)| is_along(axis.var)),
+                Tree::Local(_) => false,
+            };
+            is_first && begun == 0
         };
-        if is_begun || !begins || self.begun.contains(&leaf.nest) {
+        if !begins {
             return None;
         }
         let bind = leaf.bind.iter().filter(|(axis, _)| !nest.is_running(*axis));
@@ -95,7 +93,7 @@ impl Placing<'_> {
         let spanned: Vec<(LoopKind, Axis)> = below.iter().filter(|(_, axis)| spans(axis)).copied().collect();
         // What blocks are added to stays in memory while a block is in the registers, and so do the accumulators of several
         // points that take turns.
-        let adds_blocks = matches!(tree, Tree::Loop { body, .. } if merged_in(body).contains(&leaf.nest));
+        let adds_blocks = has_part(tree, &leaf.nest, Part::Merge);
         let is_written_out =
             spanned.iter().all(|(kind, axis)| is_tile(*kind) && axis.extent.as_int().is_some());
         let space = match adds_blocks || !is_written_out {
@@ -116,11 +114,11 @@ impl Placing<'_> {
     }
 }
 
-/// Whether the results of what a nest combines are taken in a tree.
-fn takes_results(tree: &Tree, nest: &str) -> bool {
-    let mut takes = false;
-    tree.each_leaf(&mut |leaf| takes |= leaf.nest == nest && matches!(leaf.part, Part::Merge | Part::Final));
-    takes
+/// Whether that part of a nest is a leaf of a tree.
+fn has_part(tree: &Tree, nest: &str, part: Part) -> bool {
+    let mut has_part = false;
+    tree.each_leaf(&mut |leaf| has_part |= leaf.nest == nest && leaf.part == part);
+    has_part
 }
 
 /// Whether the points of a loop of that kind are in flight together.

@@ -10,6 +10,7 @@ use crate::row_block::RowBlock;
 use crate::tiles::Tile;
 use crate::tiling::Tiling;
 use crate::tree::grain;
+use litz_analysis::inside::enter;
 use litz_ir::loops::{Axis, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Sym};
@@ -50,7 +51,7 @@ pub fn stage(problem: &Problem<'_>, rows: RowBlock, around: &[Axis]) -> Vec<Tree
 fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tree> {
     let &Problem { loops, group, head, .. } = problem;
     let mut facts = loops.facts.clone();
-    around.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    around.iter().for_each(|axis| enter(&mut facts, *axis));
     let facts = &facts;
     let outer_bind = tiling.bind(&group.members[0]);
     let bind = outer_bind.iter().chain(&problem.bind).copied().collect();

@@ -2,7 +2,7 @@
 //! rest, or leaves are masked there.
 
 use crate::nests::Nests;
-use litz_analysis::inside::{is_inside, undivided};
+use litz_analysis::inside::{enter, is_inside, undivided};
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
@@ -11,7 +11,7 @@ use litz_sym::{Expr, Facts, Known, Rel, Sym};
 /// version for the rest. Vectors around leaves that are masked already end nowhere.
 pub fn end_loops(plan: &mut KernelPlan, nests: &Nests<'_>, facts: &Facts) {
     let mut facts = facts.clone();
-    plan.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    plan.grid.iter().for_each(|axis| enter(&mut facts, *axis));
     end_in(&mut plan.body, &mut Vec::new(), nests, &facts);
 }
 
@@ -51,7 +51,7 @@ fn end_below(tree: &mut Tree, split_up: &mut Vec<Sym>, nests: &Nests<'_>, facts:
     match tree {
         Tree::Loop { axis, body, .. } => {
             let mut facts = facts.clone();
-            facts.declare_index(axis.var, axis.extent);
+            enter(&mut facts, *axis);
             // A loop that never runs ends nowhere.
             if !axis.extent.is_zero() {
                 end_in(body, split_up, nests, &facts);
@@ -214,7 +214,7 @@ fn leaves_along<'t>(tree: &'t Tree, var: Sym, below: Option<&[Sym]>, leaves: &mu
 /// Masks the leaves of a finished plan that may come to points past the end of an axis.
 pub fn mask(plan: &mut KernelPlan, nests: &Nests<'_>, facts: &Facts) {
     let mut facts = facts.clone();
-    plan.grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+    plan.grid.iter().for_each(|axis| enter(&mut facts, *axis));
     let mut loops = plan.grid.clone();
     plan.body.iter_mut().for_each(|tree| mask_in(tree, nests, &mut loops, &facts));
 }
@@ -235,7 +235,7 @@ fn mask_in(tree: &mut Tree, nests: &Nests<'_>, loops: &mut Vec<Axis>, facts: &Fa
         }
         Tree::Loop { axis, body, .. } => {
             let mut facts = facts.clone();
-            facts.declare_index(axis.var, axis.extent);
+            enter(&mut facts, *axis);
             loops.push(*axis);
             body.iter_mut().for_each(|tree| mask_in(tree, nests, loops, &facts));
             loops.pop();

@@ -9,6 +9,7 @@ use crate::tiles::Tile;
 use crate::{Heuristics, nest};
 use litz_analysis::access::{Step, bound_places, side_exprs, step, substitute};
 use litz_analysis::collisions::colliding_axes;
+use litz_analysis::inside::enter;
 use litz_ir::ReduceOp;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
@@ -481,7 +482,7 @@ impl<'a> Cx<'a> {
         }
         let body = body.into_iter().map(|t| rebind(t, axis.var, value)).collect();
         let mut facts = self.facts.clone();
-        grid.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        grid.iter().for_each(|axis| enter(&mut facts, *axis));
         let around = [self.around, &grid].concat();
         let tile = Tile {
             loops: self.loops,

@@ -6,6 +6,7 @@
 //! that of a loop `i in min(13, n - 13*t)`. Of that leaf `coverage.rs` proves that it takes each point once.
 
 use super::{Place, Side, Verifier};
+use crate::inside::enter;
 use litz_ir::loops::{Axis, Nest, Stmt};
 use litz_sym::{Cmp, Expr, Facts, Rel};
 
@@ -132,7 +133,7 @@ impl Verifier<'_> {
     fn around(&self, place: &Place, level: usize, side: &Side) -> Known {
         let mut facts = self.loops.facts.clone();
         let loops = place.path[..side.loops].iter().map(|around| around.axis);
-        loops.for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        loops.for_each(|axis| enter(&mut facts, axis));
         place.sides[..level].iter().all(|outer| facts.assume(outer.cond)).then_some(facts)
     }
 }
@@ -147,11 +148,16 @@ fn is_past_end(nest: &Nest, place: &Place, loops: &[Axis], mut facts: Facts) -> 
 
 /// The extent of a loop that is `then` where a condition holds and `other` where it does not.
 fn agreed(cond: Rel, then: (Expr, &Known), other: (Expr, &Known)) -> Option<Expr> {
-    match (then.1, other.1) {
-        (_, None) => return Some(then.0),
-        (None, _) => return Some(other.0),
-        _ if then.0 == other.0 => return Some(then.0),
-        (Some(_), Some(_)) => {}
+    let (Some(in_then), Some(in_other)) = (then.1, other.1) else {
+        return Some(if other.1.is_none() { then.0 } else { other.0 });
+    };
+    // What holds in one body alone may have given the extent another form there.
+    let is_same = |facts: &Facts| then.0 == other.0 || facts.known(&Rel::eq(then.0, other.0)).is_yes();
+    if is_same(in_other) {
+        return Some(then.0);
+    }
+    if is_same(in_then) {
+        return Some(other.0);
     }
     // The condition holds where this is not below 0.
     let slack = match cond.cmp {

@@ -512,6 +512,10 @@ impl<'a> Verifier<'a> {
     /// The nests that a region repeats run in one loop, in order, that counts its axis.
     fn region(&mut self, span: &Span) {
         let over = span.over.var;
+        // One iteration is in order in any loops.
+        if points::is_one(&self.loops.facts, span.over.extent) {
+            return;
+        }
         let mut counting = Vec::new();
         for (stmt, places) in
             self.loops.stmts[span.stmts.clone()].iter().zip(&self.placed[span.stmts.clone()])

@@ -6,7 +6,7 @@ use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 use super::coverage::{Bound, Coverage};
 use super::{Around, Place, Verifier};
-use crate::inside::is_inside;
+use crate::inside::{enter, is_inside};
 use litz_ir::loops::{Axis, Nest, Stmt};
 use litz_ir::schedule::{Leaf, Part};
 use litz_ir::verify::Report;
@@ -87,7 +87,7 @@ impl Verifier<'_> {
         }
         let (open, path, conds) = &question;
         let mut facts = self.loops.facts.clone();
-        path.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+        path.iter().for_each(|axis| enter(&mut facts, *axis));
         // What never runs is past no end.
         if !conds.iter().all(|cond| facts.assume(*cond)) {
             return;
