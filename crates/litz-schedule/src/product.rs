@@ -72,7 +72,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
     let is_matrix = problem.matrix().is_some();
     let nests = Nests::of(loops, group.stmts());
     let axes = tiling.axes(LoopKind::Unroll, LoopKind::Vector { lanes, copies: 1 });
-    let tile_of = Tile { loops, nests: &nests, facts, around, axes: &axes };
+    let tile_of = Tile { loops, nests: &nests, facts, around, axes: &axes, end: None };
     let in_tile = |trees: Vec<Tree>| tile_of.of(trees);
     if is_matrix {
         body = tiling.loops(body, LoopKind::Mma, LoopKind::Mma);

@@ -71,8 +71,19 @@ fn end_below(tree: &mut Tree, split_up: &mut Vec<Sym>, nests: &Nests<'_>, facts:
 
 /// Gives trees that contain loops along the axis of a tile, which are written out or vectors, versions for full tiles and
 /// for the last one, if its points may be past the end.
-pub fn peel(trees: Vec<Tree>, axis: Axis, nests: &Nests<'_>, facts: &Facts) -> Vec<Tree> {
-    match limit(&trees, axis, nests, facts) {
+/// It ends at `end`, or where all leaves do.
+pub fn peel(
+    trees: Vec<Tree>,
+    (axis, end): (Axis, Option<Expr>),
+    nests: &Nests<'_>,
+    facts: &Facts,
+) -> Vec<Tree> {
+    let is_short = |end: &Expr| facts.known(&Rel::le(axis.extent, *end)) != Known::Yes;
+    let limit = match end {
+        Some(end) => Some(end).filter(is_short),
+        None => limit(&trees, axis, nests, facts),
+    };
+    match limit {
         Some(limit) => versions(trees, axis, limit, nests, facts),
         None => trees,
     }

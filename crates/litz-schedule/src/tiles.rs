@@ -8,7 +8,7 @@ use litz_analysis::apart::Visit;
 use litz_analysis::legality::parts_of;
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{Leaf, LoopKind, Tree};
-use litz_sym::Facts;
+use litz_sym::{Expr, Facts};
 
 /// The loops of a tile.
 pub struct Tile<'a> {
@@ -22,6 +22,8 @@ pub struct Tile<'a> {
     pub around: &'a [Axis],
     /// Outermost first: loops that are written out, and vectors.
     pub axes: &'a [(LoopKind, Axis)],
+    /// Where the innermost one ends in the last tile, if not where all leaves do.
+    pub end: Option<Expr>,
 }
 
 impl Tile<'_> {
@@ -29,8 +31,9 @@ impl Tile<'_> {
     pub fn of(&self, trees: Vec<Tree>) -> Vec<Tree> {
         let mut around = self.around.to_vec();
         let sunk = self.sunk(trees, &mut around);
-        let inner_first = self.axes.iter().rev();
-        inner_first.fold(sunk, |trees, &(_, axis)| peel(trees, axis, self.nests, self.facts))
+        let ends = std::iter::once(self.end).chain(std::iter::repeat(None));
+        let inner_first = self.axes.iter().rev().zip(ends);
+        inner_first.fold(sunk, |trees, (&(_, axis), end)| peel(trees, (axis, end), self.nests, self.facts))
     }
 
     fn sunk(&self, trees: Vec<Tree>, around: &mut Vec<Axis>) -> Vec<Tree> {

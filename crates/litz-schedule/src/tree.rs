@@ -467,7 +467,8 @@ impl<'a> Cx<'a> {
         let lanes = self.target.lanes();
         let strip = i64::from(lanes) * i64::from(self.heuristics.column_vectors);
         let (blocks, inner, value) = cut(axis, strip, self.variable("b"), self.variable("v"));
-        let (inner, value) = if axis.extent.as_int().is_some_and(|n| n <= strip) {
+        let is_cut = axis.extent.as_int().is_none_or(|n| n > strip);
+        let (inner, value) = if !is_cut {
             (Axis { extent: axis.extent, ..inner }, Expr::sym(inner.var))
         } else {
             grid.push(blocks);
@@ -490,6 +491,8 @@ impl<'a> Cx<'a> {
             facts: &facts,
             around: &around,
             axes: &[(LoopKind::Vector { lanes, copies: 1 }, inner)],
+            // Leaves that count further axes by it would only stop at the end of all of these.
+            end: is_cut.then(|| axis.extent - Expr::sym(blocks.var) * strip),
         };
         let body = tile.of(body);
         self.kernel(grid, work, body)
