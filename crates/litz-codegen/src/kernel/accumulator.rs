@@ -56,7 +56,10 @@ impl Shape {
             let value = facts.simplify(value.floordiv(digit.step));
             if digit.is_outermost { value } else { facts.simplify(value.modulo(digit.count)) }
         });
-        self.loops.iter().map(|axis| Expr::sym(axis.var)).chain(along).collect()
+        // A loop of one point has left its leaves.
+        let is_around = |var: Sym| leaf.bind.iter().any(|bind| bind.1.has_sym(var));
+        let place = |axis: &Axis| if is_around(axis.var) { Expr::sym(axis.var) } else { Expr::zero() };
+        self.loops.iter().map(place).chain(along).collect()
     }
 }
 
@@ -241,7 +244,15 @@ impl<'a> Builder<'a> {
         };
         let spanned =
             spanned.map(|own| Axis { extent: longest_of(own.1.var).unwrap_or_else(|| length(own)), ..own.1 });
-        let is_same = |(axis, value)| users.iter().all(|user| bound(user.leaf, axis) == Some(value));
+        let spans = |var: Sym| init.loops.iter().any(|around| around.1.var == var);
+        let is_same = |(axis, value): (Sym, Expr)| {
+            users.iter().all(|user| {
+                let is_around = |var: Sym| user.loops.iter().any(|around| around.1.var == var);
+                // In the rest of a tile that is one point a loop of the others may be left out.
+                let there = value.subst(&|var| (spans(var) && !is_around(var)).then(Expr::zero));
+                bound(user.leaf, axis) == Some(there)
+            })
+        };
         let is_loop = |axis: &Axis| values().filter(|(_, value)| value.has_sym(axis.var)).all(is_same);
         let (loops, counted): (Vec<Axis>, Vec<Axis>) = spanned.partition(is_loop);
         let mut digits = Vec::new();
