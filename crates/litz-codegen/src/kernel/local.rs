@@ -4,6 +4,7 @@ use super::leaf::Run;
 use super::{Builder, Path, visit_in_loops};
 use crate::access::Region;
 use litz_analysis::inside::{longest, loops_where};
+use litz_analysis::legality::parts_of;
 use litz_ir::Diag;
 use litz_ir::kernel::{Mem, Space};
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
@@ -101,9 +102,10 @@ impl<'a> Builder<'a> {
         let mut stores = Vec::new();
         for (leaf, path) in leaves {
             let nest = self.nest(leaf)?;
-            for inst in &nest.body {
+            for (at, inst) in nest.body.iter().enumerate() {
                 let InstOp::Store { buf: stored, index, .. } = &inst.op else { continue };
-                if *stored != buf {
+                // Other parts of the nest may run outside of the block.
+                if *stored != buf || !parts_of(nest)[at].contains(&leaf.part) {
                     continue;
                 }
                 let conds = path.conds.iter().copied();
