@@ -299,7 +299,7 @@ fn declared_in(block: &[Tree]) -> usize {
 }
 
 /// The body of the loop of a variable that has the last leaf of a nest.
-fn block_of<'t>(trees: &'t mut Vec<Tree>, var: Sym, nest: &str) -> Option<&'t mut Vec<Tree>> {
+fn block_of<'t>(trees: &'t mut [Tree], var: Sym, nest: &str) -> Option<&'t mut Vec<Tree>> {
     let stores = |part: Part| matches!(part, Part::Whole | Part::Final);
     let has_leaf = |tree: &Tree| {
         let mut has_leaf = false;
