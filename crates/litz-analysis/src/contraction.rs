@@ -232,19 +232,8 @@ fn narrow_load(loops: &Loops, nest: &Nest, at: usize) -> Option<usize> {
     let mut next = 0;
     while let Some(&part) = parts.get(next) {
         let inst = nest.body.get(part)?;
-        match &inst.op {
-            InstOp::Load { .. }
-            | InstOp::Const(_)
-            | InstOp::Index(_)
-            | InstOp::Cond(_)
-            | InstOp::Op(..)
-            | InstOp::Cast(_)
-            | InstOp::Bitcast(_) => {}
-            InstOp::Bind { .. }
-            | InstOp::Reduce(..)
-            | InstOp::ArgReduce { .. }
-            | InstOp::Scan { .. }
-            | InstOp::Store { .. } => return None,
+        if !inst.op.is_term() {
+            return None;
         }
         for operand in inst.op.operands() {
             if !parts.contains(&operand.index()) {

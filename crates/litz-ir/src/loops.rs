@@ -545,6 +545,23 @@ impl Nest {
 }
 
 impl InstOp {
+    /// Whether it gives a value that is a function of loaded elements, indices and other values at its point alone.
+    pub fn is_term(&self) -> bool {
+        match self {
+            InstOp::Load { .. }
+            | InstOp::Const(_)
+            | InstOp::Index(_)
+            | InstOp::Cond(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_) => true,
+            InstOp::Bind { .. }
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Scan { .. }
+            | InstOp::Store { .. } => false,
+        }
+    }
     /// The element that a load or store accesses: its buffer and coordinates.
     pub fn element(&self) -> Option<(Buf, &[Expr])> {
         match self {

@@ -36,7 +36,7 @@ impl Placing<'_> {
                     inits.extend(trees);
                 }
             }
-            // Leaves beside each other share one run of the loops held back for them.
+            // Leaves beside each other stay one run of statements.
             let is_leaf = |tree: &Tree| matches!(tree, Tree::Leaf(_));
             let apart = placed.iter().rposition(|tree| !is_leaf(tree)).map_or(0, |last| last + 1);
             let at = if is_leaf(&tree) { apart } else { placed.len() };

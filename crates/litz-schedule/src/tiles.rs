@@ -123,6 +123,6 @@ impl Tile<'_> {
 }
 
 /// Trees in loops, outermost first.
-fn in_loops(axes: &[(LoopKind, Axis)], body: Vec<Tree>) -> Vec<Tree> {
+pub fn in_loops(axes: &[(LoopKind, Axis)], body: Vec<Tree>) -> Vec<Tree> {
     axes.iter().rev().fold(body, |body, &(kind, axis)| vec![Tree::Loop { kind, axis, body }])
 }

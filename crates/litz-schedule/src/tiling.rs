@@ -6,6 +6,7 @@ use crate::cost::{ceil_div, points, size};
 use crate::group::Member;
 use crate::problem::{Problem, outer_of};
 use crate::row_block::{RowBlock, balanced, most_rows};
+use crate::tiles::in_loops;
 use crate::tree::cut;
 use litz_analysis::access::substitute;
 use litz_ir::loops::Axis;
@@ -264,8 +265,7 @@ impl Tiling {
 
     /// Loops over the points of a tile.
     pub fn loops(&self, body: Vec<Tree>, rows: LoopKind, columns: LoopKind) -> Vec<Tree> {
-        let wrap = |body, (kind, axis)| vec![Tree::Loop { kind, axis, body }];
-        self.axes(rows, columns).into_iter().rev().fold(body, wrap)
+        in_loops(&self.axes(rows, columns), body)
     }
 
     /// The axes of a tile, outermost first, and how their loops run.

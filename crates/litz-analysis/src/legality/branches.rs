@@ -167,8 +167,7 @@ fn agreed(cond: Rel, then: (Expr, &Known), other: (Expr, &Known)) -> Option<Expr
     };
     // Full where the condition holds, or where it does not.
     let candidates = [(then.0, then.0 + slack), (other.0, other.0 - slack - 1)];
-    let is_that = |(extent, facts): (Expr, &Known), (full, rest): (Expr, Expr)| {
-        let Some(facts) = facts else { return true };
+    let is_that = |extent: Expr, facts: &Facts, (full, rest): (Expr, Expr)| {
         let is_smaller = |one: Expr, two: Expr| facts.proves(&Rel::le(one, two));
         // A loop of fewer than no iterations has none.
         let is_equal = |end: Expr| {
@@ -179,6 +178,7 @@ fn agreed(cond: Rel, then: (Expr, &Known), other: (Expr, &Known)) -> Option<Expr
         };
         is_equal(full) && is_smaller(full, rest) || is_equal(rest) && is_smaller(rest, full)
     };
-    let found = candidates.into_iter().find(|&ends| is_that(then, ends) && is_that(other, ends));
+    let is_both = |&ends: &(Expr, Expr)| is_that(then.0, in_then, ends) && is_that(other.0, in_other, ends);
+    let found = candidates.into_iter().find(is_both);
     found.map(|(full, rest)| full.min(rest))
 }

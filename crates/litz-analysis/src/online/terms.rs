@@ -57,19 +57,8 @@ impl Terms {
             }
         }
         let mut term = inst.clone();
-        match &term.op {
-            InstOp::Load { .. }
-            | InstOp::Const(_)
-            | InstOp::Index(_)
-            | InstOp::Cond(_)
-            | InstOp::Op(..)
-            | InstOp::Cast(_)
-            | InstOp::Bitcast(_) => {}
-            InstOp::Bind { .. }
-            | InstOp::Reduce(..)
-            | InstOp::ArgReduce { .. }
-            | InstOp::Scan { .. }
-            | InstOp::Store { .. } => return None,
+        if !term.op.is_term() {
+            return None;
         }
         for operand in term.op.operands_mut() {
             *operand = self.expand(nest, *operand, point, sources)?;
