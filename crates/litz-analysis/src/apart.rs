@@ -130,6 +130,11 @@ impl Touch<'_> {
     /// remainders. A side of such an equation is read as `step*v + rest`. Where both have the same step for a shared
     /// loop, and no rest reaches a step, they have equal `v` as well.
     pub fn is_apart(&self, shared: &[Axis], other: &Touch<'_>) -> bool {
+        self.is_apart_within(&[], shared, other)
+    }
+
+    /// As [`Touch::is_apart`], of accesses in the same iteration of the loops `around` both.
+    pub fn is_apart_within(&self, around: &[Axis], shared: &[Axis], other: &Touch<'_>) -> bool {
         let count = if self.layout == other.layout { self.sides.len() } else { 1 };
         let sides = self.sides.iter().copied().zip(other.sides.iter().copied());
         let mut equations: Vec<Equation> = sides.take(count).collect();
@@ -144,24 +149,31 @@ impl Touch<'_> {
         // What no equation has on both sides, none tells.
         let is_in = |var: Sym, &(a, b): &Equation| a.has_sym(var) && b.has_sym(var);
         if left.iter().all(|&var| equations.iter().any(|equation| is_in(var, equation))) {
-            self.tell(&mut equations, &mut left, other, Effort::Ranges);
-            self.tell(&mut equations, &mut left, other, Effort::Facts);
+            self.tell(around, &mut equations, &mut left, other, Effort::Ranges);
+            self.tell(around, &mut equations, &mut left, other, Effort::Facts);
             if !left.is_empty() {
                 self.recombine(&mut equations, other);
-                self.tell(&mut equations, &mut left, other, Effort::Facts);
+                self.tell(around, &mut equations, &mut left, other, Effort::Facts);
             }
             if !left.is_empty() {
                 equations.extend(self.remainders(&equations, other));
-                self.tell(&mut equations, &mut left, other, Effort::Facts);
+                self.tell(around, &mut equations, &mut left, other, Effort::Facts);
             }
         }
         left.is_empty() || equations.iter().any(|&equation| self.never_holds(equation, other, Effort::Facts))
     }
 
     /// Takes from `left` the variables that are equal where the equations hold.
-    fn tell(&self, equations: &mut Vec<Equation>, left: &mut Vec<Sym>, other: &Touch<'_>, effort: Effort) {
+    fn tell(
+        &self,
+        around: &[Axis],
+        equations: &mut Vec<Equation>,
+        left: &mut Vec<Sym>,
+        other: &Touch<'_>,
+        effort: Effort,
+    ) {
         let is_told = |var: Sym, equations: &[Equation]| {
-            equations.iter().any(|&equation| self.tells(var, equation, other, effort))
+            equations.iter().any(|&equation| self.tells(around, var, equation, other, effort))
         };
         while let Some(told) = left.iter().position(|&var| is_told(var, equations)) {
             let var = left.swap_remove(told);
@@ -176,7 +188,7 @@ impl Touch<'_> {
     }
 
     /// Whether both sides are `step*var + rest`, and the rests of both are within the same step.
-    fn tells(&self, var: Sym, (a, b): Equation, other: &Touch<'_>, effort: Effort) -> bool {
+    fn tells(&self, around: &[Axis], var: Sym, (a, b): Equation, other: &Touch<'_>, effort: Effort) -> bool {
         let (Some((step, rest)), Some((other_step, other_rest))) = (a.linear(var), b.linear(var)) else {
             return false;
         };
@@ -184,7 +196,9 @@ impl Touch<'_> {
             return false;
         }
         // A step may begin with what neither loops nor data change, or at a whole number of steps.
-        let is_size = |e: Expr| e.syms().into_iter().all(|sym| self.loops.facts.is_symbol_declared(sym));
+        let is_known =
+            |sym: Sym| self.loops.facts.is_symbol_declared(sym) || around.iter().any(|axis| axis.var == sym);
+        let is_size = |e: Expr| e.syms().into_iter().all(is_known);
         let terms = rest.terms().filter(|term| is_size(term.1)).map(|(n, term)| term * n);
         let offset = terms.sum::<Expr>() + rest.constant();
         let is_within = |first: Expr| {

@@ -16,6 +16,7 @@
 //! | [`align`] | which axes of a consumer follow from the axes of its producer? |
 //! | [`contraction`] | is a nest a sum of products of two operands, and which axes has each? |
 //! | [`online`] | which reductions can be computed with each other's results so far, and corrected when these change? |
+//! | [`copies`] | what are the copies that a schedule declares? |
 //! | [`legality`] | does a schedule keep all of this? |
 
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod apart;
 pub mod collisions;
 pub mod constants;
 pub mod contraction;
+pub mod copies;
 pub mod dependences;
 pub mod inside;
 pub mod legality;

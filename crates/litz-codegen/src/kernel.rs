@@ -11,6 +11,7 @@ mod tree;
 use crate::passes::{self, REALIZATION};
 use crate::{Names, misfit};
 use accumulator::Accumulator;
+use litz_analysis::copies::read_of;
 use litz_analysis::inside::enter;
 use litz_ir::kernel::{Kernel, Mem, MemData, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
@@ -46,14 +47,17 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
         mem_of: HashMap::new(),
         locals: HashMap::new(),
     };
-    let mut leaves = Vec::new();
-    plan.body.iter().for_each(|t| t.each_leaf(&mut |l| leaves.push(l)));
-    leaves.retain(|leaf| leaf.part.runs_instructions());
+    let mut places = Vec::new();
+    visit_in_loops(&plan.body, &mut Path::default(), &mut |tree, path| {
+        if let Tree::Leaf(leaf) = tree {
+            places.push((leaf, path.clone()));
+        }
+    });
     b.kernel.from = plan.nests().into_iter().map(str::to_owned).collect();
     let mut env = Env::new(loops.facts.clone());
     plan.grid.iter().for_each(|axis| env.enter(*axis));
-    b.declare_params(&leaves)?;
-    b.declare_locals(&env.facts)?;
+    b.declare_params(&places)?;
+    b.declare_locals(&places, &env.facts)?;
     let mut body = Vec::new();
     // What is known of the variables of a grid without points contradicts itself.
     if !plan.grid.iter().any(|axis| axis.extent.is_zero()) {
@@ -116,6 +120,9 @@ fn simplify_extent(axis: &mut Axis, facts: &Facts) {
     }
 }
 
+/// A local buffer where it is declared; without memory where nothing stores to it.
+type Held = litz_analysis::copies::Held<Option<Rc<LocalMem>>>;
+
 struct Builder<'a> {
     loops: &'a Loops,
     plan: &'a KernelPlan,
@@ -123,7 +130,8 @@ struct Builder<'a> {
     kernel: Kernel,
     params: Vec<Buf>,
     mem_of: HashMap<Buf, Mem>,
-    locals: HashMap<Buf, LocalMem>,
+    /// By declaration, told by its address in the plan.
+    locals: HashMap<*const Local, Rc<LocalMem>>,
 }
 
 /// Where in the tree we are.
@@ -134,13 +142,15 @@ struct Env<'a> {
     /// The accumulators that are declared around, outermost first: those of the reductions and scans of a nest, in the order of
     /// its body.
     accumulators: Vec<(&'a str, Rc<[Accumulator]>)>,
+    /// The local buffers that are declared around, outermost first.
+    locals: Vec<Held>,
     /// What is known of the variables of the loops.
     facts: Facts,
 }
 
 impl Env<'_> {
     fn new(facts: Facts) -> Self {
-        Env { path: Vec::new(), accumulators: Vec::new(), facts }
+        Env { path: Vec::new(), accumulators: Vec::new(), locals: Vec::new(), facts }
     }
 
     /// Steps into a loop.
@@ -162,22 +172,27 @@ impl<'a> Builder<'a> {
 
     /// Parameters in order of first mention. Writing wins over reading. A buffer that is written over another one here
     /// has its parameter.
-    fn declare_params(&mut self, leaves: &[&Leaf]) -> Result<(), Diag> {
-        let locals = self.plan.locals();
-        let local: HashSet<&str> = locals.into_iter().filter_map(Local::buffer).collect();
+    fn declare_params(&mut self, places: &[(&'a Leaf, Path<'a>)]) -> Result<(), Diag> {
         let mut uses = Vec::new();
-        for leaf in leaves {
-            for inst in &self.nest(leaf)?.body {
+        for (leaf, path) in places.iter().filter(|(leaf, _)| leaf.part.runs_instructions()) {
+            let nest = self.nest(leaf)?;
+            let around = self.held_around(path)?;
+            for inst in &nest.body {
                 let Some((buf, index)) = inst.op.element() else { continue };
                 let data = &self.loops.bufs[buf];
                 if index.len() != data.sizes.len() {
                     return Err(self.error(format!("{}: {} coordinates", data.name, index.len())));
                 }
                 let is_store = matches!(inst.op, InstOp::Store { .. });
-                uses.push((buf, if is_store { Space::Write } else { Space::Read }));
+                let is_local = match is_store {
+                    true => around.iter().any(|held| held.buf == buf),
+                    false => read_of(nest, buf, around.iter().cloned()).1.is_some(),
+                };
+                if !is_local {
+                    uses.push((buf, if is_store { Space::Write } else { Space::Read }));
+                }
             }
         }
-        uses.retain(|(buf, _)| !local.contains(&*self.loops.bufs[*buf].name));
         let used: HashSet<Buf> = uses.iter().map(|used| used.0).collect();
         for (buf, space) in uses {
             let over = self.names.over.get(&buf).filter(|over| used.contains(over));
@@ -216,6 +231,22 @@ impl<'a> Builder<'a> {
             LocalSpace::Register | LocalSpace::Scratch => Ok(Space::Scratch),
             LocalSpace::Shared => Err(self.error(format!("{name}: this target has no shared memory"))),
         }
+    }
+
+    /// The local buffer that a declaration holds, if it is one of a buffer.
+    fn held(&self, local: &Local) -> Result<Option<Held>, Diag> {
+        let Some(name) = local.buffer() else { return Ok(None) };
+        let buf = |name: &str| {
+            let buf = self.names.bufs.get(name).copied();
+            buf.ok_or_else(|| self.error(format!("no buffer {name}")))
+        };
+        let declared = self.locals.get(&std::ptr::from_ref(local)).cloned();
+        Ok(Some(Held { buf: buf(name)?, of: local.copied().map(buf).transpose()?, declared }))
+    }
+
+    /// The local buffers that are declared around, outermost first.
+    fn held_around(&self, path: &Path<'_>) -> Result<Vec<Held>, Diag> {
+        path.locals.iter().filter_map(|local| self.held(local).transpose()).collect()
     }
 
     /// Memory of this kernel alone, under a name that nothing else has.
@@ -261,15 +292,18 @@ fn bound(leaf: &Leaf, axis: Sym) -> Option<Expr> {
 
 /// What is around a tree.
 #[derive(Clone, Default)]
-struct Path {
+struct Path<'a> {
     /// Loops, outermost first.
     loops: Vec<Axis>,
     /// What holds there.
     conds: Vec<Rel>,
+    /// What is declared there, outermost first.
+    locals: Vec<&'a Local>,
 }
 
 /// Calls `f` on every tree below, outer ones first, with what is around it, besides `path`.
-fn visit_in_loops<'a>(trees: &'a [Tree], path: &mut Path, f: &mut impl FnMut(&'a Tree, &Path)) {
+fn visit_in_loops<'a>(trees: &'a [Tree], path: &mut Path<'a>, f: &mut impl FnMut(&'a Tree, &Path<'a>)) {
+    let declared = path.locals.len();
     for tree in trees {
         f(tree, path);
         match tree {
@@ -285,9 +319,11 @@ fn visit_in_loops<'a>(trees: &'a [Tree], path: &mut Path, f: &mut impl FnMut(&'a
                     path.conds.pop();
                 }
             }
-            Tree::Local(_) | Tree::Leaf(_) => {}
+            Tree::Local(local) => path.locals.push(local),
+            Tree::Leaf(_) => {}
         }
     }
+    path.locals.truncate(declared);
 }
 
 /// Calls `f` on every expression a kernel mentions.

@@ -11,11 +11,13 @@ mod kernel;
 pub mod passes;
 mod program;
 
+use litz_analysis::copies::with_copies;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::program::Program;
 use litz_ir::schedule::{Reuse, Schedule, Step};
 use litz_ir::{Diag, Diags};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 pub use dedupe::dedupe;
@@ -37,6 +39,7 @@ pub struct Realized {
 /// When the schedule does not fit the loops: a leaf names no nest, an access does not match its local buffer, a
 /// tile has no constant extent. Verified input gives no error.
 pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
+    let loops = &*with_copies(Cow::Borrowed(loops), schedule);
     let names = Names::new(loops, schedule);
     let mut built = Vec::new();
     let mut errors = Diags::new();

@@ -242,17 +242,33 @@ pub struct Local {
 pub enum Holds {
     /// The buffer of that name, which no other kernel touches.
     Buffer(String),
+    /// A copy of a buffer, which what is below it in the block reads in its place. A leaf of its name makes it, whose axes
+    /// `d0`, `d1` and so on are the dimensions of the buffer.
+    Copy {
+        /// Name of the copy.
+        name: String,
+        /// Name of the buffer, or of a copy that is declared around.
+        of: String,
+    },
     /// The running values of the reductions and scans of the nest of that name: one element for each of its outer points
     /// in the block, and for an arg-reduction the position of the best value beside it.
     Accumulator(String),
 }
 
 impl Local {
-    /// The buffer that it holds.
+    /// The buffer that it holds; a copy is a buffer of its own.
     pub fn buffer(&self) -> Option<&str> {
         match &self.holds {
-            Holds::Buffer(name) => Some(name),
+            Holds::Buffer(name) | Holds::Copy { name, .. } => Some(name),
             Holds::Accumulator(_) => None,
+        }
+    }
+
+    /// The buffer that it holds a copy of.
+    pub fn copied(&self) -> Option<&str> {
+        match &self.holds {
+            Holds::Copy { of, .. } => Some(of),
+            Holds::Buffer(_) | Holds::Accumulator(_) => None,
         }
     }
 
@@ -260,7 +276,7 @@ impl Local {
     pub fn accumulates(&self) -> Option<&str> {
         match &self.holds {
             Holds::Accumulator(nest) => Some(nest),
-            Holds::Buffer(_) => None,
+            Holds::Buffer(_) | Holds::Copy { .. } => None,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod binding;
 mod branches;
+mod copies;
 mod kernels;
 mod loops;
 mod memory;
@@ -56,6 +57,7 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "change-space", change: memory::change_space },
     Kind { name: "make-local", change: memory::make_local },
     Kind { name: "drop-local", change: memory::drop_local },
+    Kind { name: "copy-buffer", change: copies::copy_buffer },
     Kind { name: "change-offset", change: memory::change_offset },
     Kind { name: "change-pool", change: memory::change_pool },
     Kind { name: "change-place", change: memory::change_place },

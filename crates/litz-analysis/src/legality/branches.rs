@@ -32,7 +32,12 @@ impl Verifier<'_> {
                 };
                 let (group, others): (Vec<Place>, Vec<Place>) =
                     divided.iter().cloned().partition(|place| is_alike(place));
+                let found = self.report.diags.len();
                 self.divided(stmt, nest, &group);
+                if self.report.diags.len() > found && self.may_recompute(stmt, &group[0].visible) {
+                    self.report.diags.truncate(found);
+                    self.recompute(stmt);
+                }
                 self.sites.note(&self.report.diags, group[0].site());
                 divided = others;
             }
@@ -47,7 +52,11 @@ impl Verifier<'_> {
                 return self.report.fail("axis-coverage", message);
             }
         };
+        let found = self.report.diags.len();
         self.coverage(nest, group[0].part, &group[0].bind, &path);
+        if self.report.diags.len() > found {
+            return;
+        }
         // Of each of these leaves is known from here on what is known of all: one that knew more could not be compared.
         let all = self.placed[stmt].iter_mut().chain(&mut self.accumulating[stmt]);
         for place in all.filter(|place| group.iter().any(|own| own.at == place.at)) {

@@ -25,24 +25,18 @@ struct Piece<'a> {
 impl Verifier<'_> {
     /// Local buffers are of the block that they are declared in alone.
     pub(super) fn locals(&mut self) {
-        let mut declared: HashSet<(usize, &str)> = HashSet::new();
-        for (number, &(local, step)) in self.locals.clone().iter().enumerate() {
-            let (Holds::Buffer(name) | Holds::Accumulator(name)) = &local.holds;
+        for &(local, step) in &self.locals.clone() {
+            let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) = &local.holds;
             let Target::Cpu(_) = self.schedule.target;
             let message =
                 format_args!("`{name}`: the target has no memory that the threads of a block share");
             self.report.check(local.space != LocalSpace::Shared, "wrong-space", message);
             match local.holds {
-                Holds::Buffer(_) => {
-                    let message = format_args!("the kernel declares `{name}` twice");
-                    self.report.check(declared.insert((step, name)), "duplicate-name", message);
-                    match self.bufs.get(&**name) {
-                        Some(&buf) => self.local_uses(buf, number, step),
-                        None => {
-                            self.report.fail("unknown-buffer", format_args!("there is no buffer `{name}`"));
-                        }
-                    }
-                }
+                Holds::Buffer(_) => match self.bufs.get(&**name) {
+                    Some(&buf) => self.local_uses(buf),
+                    None => self.report.fail("unknown-buffer", format_args!("there is no buffer `{name}`")),
+                },
+                Holds::Copy { ref of, .. } => self.copied(name, of),
                 Holds::Accumulator(_) => {
                     let nest = self.stmts.get(&**name).map(|&stmt| (stmt, &self.loops.stmts[stmt]));
                     let is_user = nest.is_some_and(|(stmt, nest)| {
@@ -57,8 +51,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Whatever touches a local buffer runs where its declaration of that number is visible.
-    fn local_uses(&mut self, buf: Buf, number: usize, step: usize) {
+    /// Whatever touches a local buffer runs where a declaration of it is visible.
+    fn local_uses(&mut self, buf: Buf) {
         let data = &self.loops.bufs[buf];
         let name = &data.name;
         let is_internal = self.loops.is_internal(buf);
@@ -69,12 +63,17 @@ impl Verifier<'_> {
         );
         for &user in self.users.get(&buf).into_iter().flatten() {
             let (stmt, places) = (&self.loops.stmts[user], &self.placed[user]);
-            let is_elsewhere = places.iter().any(|place| place.step != step);
+            let is_declared = |place: &&Place| {
+                self.locals.iter().any(|(local, step)| *step == place.step && local.buffer() == Some(name))
+            };
             let message =
                 format_args!("`{name}` is local to a kernel, but `{}` runs in another", stmt.name());
-            self.report.check(!is_elsewhere, "local-escapes", message);
-            let touches = |place: &&Place| place.step == step && touches(stmt, place.part, buf);
-            let is_visible = |place: &Place| place.visible.iter().any(|declared| declared.number == number);
+            self.report.check(places.iter().all(|place| is_declared(&place)), "local-escapes", message);
+            let touches = |place: &&Place| is_declared(place) && touches(stmt, place.part, buf);
+            let is_visible = |place: &Place| {
+                let mut visible = place.visible.iter().map(|declared| self.locals[declared.number].0);
+                visible.any(|local| local.buffer() == Some(name))
+            };
             let message = format_args!(
                 "`{name}` is local to the block that declares it, but `{}` is outside of it",
                 stmt.name()

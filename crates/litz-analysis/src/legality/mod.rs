@@ -11,6 +11,7 @@ mod memory;
 mod points;
 mod problem;
 mod proofs;
+mod recomputed;
 mod reuse;
 
 pub use dependences::parts_of;
@@ -22,6 +23,7 @@ use std::rc::Rc;
 
 use litz_sym::{Expr, Rel, Sym};
 
+use crate::copies::with_copies;
 use crate::inside::longest;
 use litz_ir::diag::Diags;
 use litz_ir::ids::Id;
@@ -39,12 +41,15 @@ use proofs::Proofs;
 /// `branches.rs`. The last part of a statement that writes a buffer comes before the first part of a later one that uses it in the text, and
 /// in the iterations of loops that both share it is proved to come first as well, see `dependences.rs`.
 ///
+/// A nest that stores to local buffers alone may compute elements several times, or not at all: then each load of them is proved
+/// to find its element written, see `recomputed.rs`. So are loads of copies.
+///
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
 /// `zero-lanes`, `wrong-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `unmasked-point`, `repeated-leaf`,
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
 /// `shared-reduction`, `region-order`, `load-order`,
-/// `unknown-buffer`, `local-escapes`, `local-scope`, `wrong-space`, `placed-twice`, `pool-memory`, `pool-overflow`,
+/// `unwritten-element`, `copied-buffer`, `unknown-buffer`, `local-escapes`, `local-scope`, `wrong-space`, `placed-twice`, `pool-memory`, `pool-overflow`,
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `unordered-scan`,
 /// `block-store`, `block-coverage`, `pool-life`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
@@ -59,6 +64,8 @@ pub fn verify_text(schedule: &Schedule, positions: &Positions, loops: &Loops) ->
 /// As [`verify`], with the places of problems.
 pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
     let (flat, spans) = loops.flat();
+    let first_copy = flat.stmts.len();
+    let flat = with_copies(flat, schedule);
     let loops = &*flat;
     let stmts = loops.stmts.iter().enumerate().map(|(at, stmt)| (stmt.name(), at)).collect();
     let bufs = loops.bufs.iter().map(|(buf, data)| (&*data.name, buf)).collect();
@@ -89,6 +96,9 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         accumulating: placed.clone(),
         placed,
         count: 0,
+        repeated: spans.iter().flat_map(|span| span.stmts.clone()).collect(),
+        first_copy,
+        recomputed: (first_copy..loops.stmts.len()).collect(),
         proofs: RefCell::default(),
     };
     verifier.run();
@@ -98,6 +108,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
     // Of points that are not those of the nests nothing can be proved.
     if verifier.report.diags.is_empty() {
         verifier.dependences(&spans);
+        verifier.unwritten_elements();
     }
     verifier.sites.of(verifier.report.diags)
 }
@@ -205,6 +216,12 @@ struct Verifier<'a> {
     /// Where the accumulators of each are initialized and merged.
     accumulating: Vec<Vec<Place>>,
     count: usize,
+    /// The statements that regions repeat.
+    repeated: HashSet<usize>,
+    /// Position of the first statement that makes a copy: these are the last ones.
+    first_copy: usize,
+    /// Statements that may compute an element several times, or not at all.
+    recomputed: HashSet<usize>,
     proofs: RefCell<Proofs<'a>>,
 }
 
@@ -284,6 +301,7 @@ impl<'a> Verifier<'a> {
                 && !other.excludes(&place)
         };
         let is_first = !places.iter().any(is_again);
+        let is_first = is_first || self.may_recompute(stmt, &place.visible) && self.recompute(stmt);
         let places =
             if part.runs_instructions() { &mut self.placed[stmt] } else { &mut self.accumulating[stmt] };
         places.push(place);
@@ -333,6 +351,7 @@ impl<'a> Verifier<'a> {
                 return self.note(Some(Site { step, within: Some(Within::Leaf(number)) }));
             }
             Tree::Local(local) => {
+                self.declare(local);
                 self.visible.push(Declared { number: self.locals.len(), loops: self.path.len() });
                 return self.locals.push((local, step));
             }
@@ -436,7 +455,8 @@ impl<'a> Verifier<'a> {
     /// Every statement that something depends on runs, and wholly, within one step.
     fn completeness(&mut self) {
         let needed = self.needed_statements();
-        for ((stmt, places), is_needed) in self.loops.stmts.iter().zip(&self.placed).zip(needed) {
+        for (at, (stmt, is_needed)) in self.loops.stmts.iter().zip(needed).enumerate() {
+            let places = &self.placed[at];
             self.sites.note(&self.report.diags, None);
             let name = stmt.name();
             let reduces = matches!(stmt, Stmt::Nest(nest) if nest.reduces());
@@ -446,6 +466,9 @@ impl<'a> Verifier<'a> {
             } else if reduces && has(Part::Update) != has(Part::Final) {
                 let missing = if has(Part::Update) { "final" } else { "update" };
                 self.report.fail("missing-part", format_args!("`{name}.{missing}` runs nowhere"));
+            }
+            if self.recomputed.contains(&at) {
+                continue;
             }
             let is_together = places.windows(2).all(|pair| pair[0].step == pair[1].step);
             self.report.check(
@@ -493,6 +516,10 @@ impl<'a> Verifier<'a> {
     }
 
     fn ordered(&mut self, first: usize, second: usize, buf: Buf) {
+        // What is read of it is proved to be written.
+        if self.recomputed.contains(&first) {
+            return;
+        }
         let is_late = |place: &&Place| {
             let earlier = self.placed[first].iter();
             earlier.into_iter().any(|other| other.at > place.at && !other.excludes(place))

@@ -36,17 +36,27 @@ impl Verifier<'_> {
         let is_bound = self.report.diags.len() == before && !self.has_wrong_loops;
         if is_bound {
             let path: Vec<Axis> = self.path.iter().map(|around| around.axis).collect();
+            if !leaf.masked {
+                self.insides(leaf, &axes, &path);
+            }
+            let found = self.report.diags.len();
             if self.sides.is_empty() {
                 self.coverage(nest, leaf.part, &leaf.bind, &path);
             }
-            if !leaf.masked {
-                self.insides(leaf, &axes, path);
+            if found == before && self.report.diags.len() == before {
+                self.repeats(leaf, nest, stmt, &axes);
+            }
+            if self.report.diags.len() > found && self.may_recompute(stmt, &self.visible) {
+                self.report.diags.truncate(found);
+                self.recompute(stmt);
             }
         }
-        if self.report.diags.len() > before {
-            // What follows asks which loops the axes depend on; that was wrong already.
-            return false;
-        }
+        is_bound && self.report.diags.len() == before
+    }
+
+    /// Reports loops around a leaf that no axis depends on.
+    fn repeats(&mut self, leaf: &Leaf, nest: &Nest, stmt: usize, axes: &HashMap<Sym, Expr>) {
+        let name = &nest.name;
         // In each iteration of their scope there are other accumulators to initialize, and to merge.
         let repeats = match leaf.part {
             Part::Whole | Part::Update | Part::Final => 0,
@@ -68,11 +78,10 @@ impl Verifier<'_> {
                 self.report.fail("repeated-leaf", message);
             }
         }
-        is_bound
     }
 
     /// Reports values that may be past the end of their axis, of a leaf that is not masked in loops `path`.
-    fn insides(&mut self, leaf: &Leaf, axes: &HashMap<Sym, Expr>, path: Vec<Axis>) {
+    fn insides(&mut self, leaf: &Leaf, axes: &HashMap<Sym, Expr>, path: &[Axis]) {
         let extent = |axis: Sym| axes.get(&axis).copied();
         let bound = leaf.bind.iter().filter_map(|&(axis, value)| Some((value, extent(axis)?)));
         let is_loop = |(value, extent): (Expr, Expr), around: &Axis| {
@@ -81,7 +90,7 @@ impl Verifier<'_> {
         let open: Vec<(Expr, Expr)> =
             bound.filter(|&bound| !path.iter().any(|around| is_loop(bound, around))).collect();
         let conds: Vec<Rel> = self.sides.iter().map(|side| side.cond).collect();
-        let question = (open, path, conds);
+        let question = (open, path.to_vec(), conds);
         if question.0.is_empty() || self.proofs.get_mut().is_inside(&question) {
             return;
         }

@@ -51,7 +51,7 @@ pub(super) struct Proofs<'a> {
     visits: HashMap<(usize, Vec<Axis>), Option<Visit<'a>>>,
     /// What each access touches; None where it never happens.
     touches: Vec<Option<Touch<'a>>>,
-    apart: HashMap<(Number, Number, Vec<Axis>), bool>,
+    apart: HashMap<(Number, Number, [Vec<Axis>; 2]), bool>,
     /// Those that take each point once.
     covered: HashSet<Bindings>,
     /// Those that are inside.
@@ -69,6 +69,18 @@ impl<'a> Proofs<'a> {
         one: Access<'a, '_>,
         other: Access<'a, '_>,
     ) -> bool {
+        self.are_apart_within(loops, [&[], shared], one, other)
+    }
+
+    /// As [`Proofs::are_apart`], of accesses in the same iteration of the loops `around` both.
+    pub(super) fn are_apart_within(
+        &mut self,
+        loops: &'a Loops,
+        [around, shared]: [&[Axis]; 2],
+        one: Access<'a, '_>,
+        other: Access<'a, '_>,
+    ) -> bool {
+        let shared = [around, shared];
         let ends_early = |access: Access| {
             let around = access.place.path.iter().map(|around| around.axis.extent);
             around.into_iter().any(|extent| longest(extent) != extent)
@@ -81,16 +93,16 @@ impl<'a> Proofs<'a> {
     fn are_apart_in(
         &mut self,
         loops: &'a Loops,
-        shared: &[Axis],
+        [around, shared]: [&[Axis]; 2],
         accesses: [Access<'a, '_>; 2],
         extent: fn(Expr) -> Expr,
     ) -> bool {
         let [one, other] = accesses.map(|access| self.number(loops, access, extent));
         let touches = &self.touches;
-        *self.apart.entry((one, other, shared.to_vec())).or_insert_with(|| {
+        *self.apart.entry((one, other, [around.to_vec(), shared.to_vec()])).or_insert_with(|| {
             // What never happens touches nothing.
             let [one, other] = [one, other].map(|number| touches[number].as_ref());
-            one.is_none_or(|one| other.is_none_or(|other| one.is_apart(shared, other)))
+            one.is_none_or(|one| other.is_none_or(|other| one.is_apart_within(around, shared, other)))
         })
     }
 

@@ -1,9 +1,10 @@
 //! Translates leaves of the plan's tree to straight-line statements.
 
 use super::accumulator::{Accumulator, store};
-use super::{Builder, Env, bound};
+use super::{Builder, Env, Held, bound};
 use crate::access::flatten;
 use litz_analysis::collisions::colliding_axes;
+use litz_analysis::copies::read_of;
 use litz_analysis::inside::is_inside;
 use litz_ir::kernel::{Op, Stmt, Val};
 use litz_ir::loops::{self, Axis, Buf, InstOp, Nest};
@@ -19,6 +20,8 @@ pub(super) struct Run<'a, 'e> {
     pub(super) nest: &'a Nest,
     /// The accumulators of the nest in the innermost scope around.
     pub(super) accumulators: Rc<[Accumulator]>,
+    /// The local buffers that are declared around, outermost first.
+    pub(super) locals: &'e [Held],
     pub(super) facts: &'e Facts,
     /// Guards for axes no loop keeps in range.
     guard: Vec<Rel>,
@@ -76,6 +79,7 @@ impl<'a> Builder<'a> {
             leaf,
             nest,
             accumulators,
+            locals: &env.locals,
             facts: &env.facts,
             guard,
             values: HashMap::new(),
@@ -247,6 +251,7 @@ impl<'a> Builder<'a> {
         run: &Run<'a, '_>,
         line: &mut Line,
     ) -> Result<Val, Diag> {
+        let (buf, _) = read_of(run.nest, buf, run.locals.iter().cloned());
         if guard.is_empty()
             && run.guard.is_empty()
             && line.stored.keys().any(|stored| stored.0 == buf)

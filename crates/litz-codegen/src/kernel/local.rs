@@ -11,6 +11,7 @@ use litz_ir::loops::{Axis, Buf, InstOp, Nest};
 use litz_ir::schedule::{Leaf, Local, LocalSpace, Tree};
 use litz_sym::{Expr, Facts, Sym};
 use std::cmp::Reverse;
+use std::rc::Rc;
 
 /// A buffer local to this kernel: the elements that one iteration of its scope stores to.
 pub(super) struct LocalMem {
@@ -55,14 +56,17 @@ const LINE: i64 = 16;
 
 impl<'a> Builder<'a> {
     /// Sizes every local buffer: it keeps what the stores of its block touch.
-    pub(super) fn declare_locals(&mut self, facts: &Facts) -> Result<(), Diag> {
-        let (mut leaves, mut declared): (Vec<(&'a Leaf, Path)>, Vec<(&'a Local, usize)>) = Default::default();
+    pub(super) fn declare_locals(
+        &mut self,
+        places: &[(&'a Leaf, Path<'a>)],
+        facts: &Facts,
+    ) -> Result<(), Diag> {
+        let mut declared: Vec<(&'a Local, usize)> = Vec::new();
         let mut loops: Vec<Sym> = self.plan.grid.iter().map(|axis| axis.var).collect();
         visit_in_loops(&self.plan.body, &mut Path::default(), &mut |tree, path| match tree {
-            Tree::Leaf(leaf) => leaves.push((leaf, path.clone())),
             Tree::Local(local) => declared.push((local, path.loops.len())),
             Tree::Loop { axis, .. } => loops.push(axis.var),
-            Tree::If { .. } => {}
+            Tree::If { .. } | Tree::Leaf(_) => {}
         });
         for (local, outside) in declared {
             let Some(name) = local.buffer() else { continue };
@@ -70,7 +74,7 @@ impl<'a> Builder<'a> {
                 return Err(self.error(format!("no buffer {name}")));
             };
             let data = &self.loops.bufs[buf];
-            let stores = self.stores_to(buf, outside, &leaves, facts)?;
+            let stores = self.stores_to(buf, (local, outside), places, facts)?;
             // A buffer that no leaf stores to holds nothing to read.
             if stores.is_empty() {
                 continue;
@@ -86,21 +90,26 @@ impl<'a> Builder<'a> {
             };
             let sizes = if space == Space::Scratch { padded(counts) } else { counts };
             let mem = self.local(&data.name, data.dtype, sizes, space);
-            self.locals.insert(buf, LocalMem { mem, footprint });
+            self.locals.insert(local, Rc::new(LocalMem { mem, footprint }));
         }
         Ok(())
     }
 
-    /// The stores to `buf`, with the loops around them that are inside of the outermost `outside` ones.
+    /// The stores to `buf` where it is declared by `local`, with the loops around them that are inside of the outermost `outside`
+    /// ones.
     fn stores_to(
         &self,
         buf: Buf,
-        outside: usize,
-        leaves: &[(&'a Leaf, Path)],
+        (local, outside): (&Local, usize),
+        places: &[(&'a Leaf, Path<'a>)],
         facts: &Facts,
     ) -> Result<Vec<Stored>, Diag> {
         let mut stores = Vec::new();
-        for (leaf, path) in leaves {
+        for (leaf, path) in places {
+            let mut declared = path.locals.iter().rev().filter(|other| other.buffer() == local.buffer());
+            if !declared.next().is_some_and(|innermost| std::ptr::eq(*innermost, local)) {
+                continue;
+            }
             let nest = self.nest(leaf)?;
             for (at, inst) in nest.body.iter().enumerate() {
                 let InstOp::Store { buf: stored, index, .. } = &inst.op else { continue };
@@ -155,6 +164,11 @@ impl<'a> Builder<'a> {
         run: &Run<'a, '_>,
     ) -> Result<(Mem, Vec<Expr>), Diag> {
         let data = &self.loops.bufs[buf];
+        let local = run.locals.iter().rev().find(|held| held.buf == buf);
+        if let Some(local) = local.and_then(|held| held.declared.as_ref()) {
+            let coordinates = local.footprint.iter().flat_map(|extent| extent.coordinates(index, run));
+            return Ok((local.mem, coordinates.collect()));
+        }
         if let Some(&mem) = self.mem_of.get(&buf) {
             let there = &self.kernel.mems[mem];
             if (&there.sizes, &there.strides) == (&data.sizes, &data.strides) {
@@ -162,11 +176,7 @@ impl<'a> Builder<'a> {
             }
             return Ok((mem, vec![run.expr(self.loops.place(run.nest, buf, index))]));
         }
-        let Some(local) = self.locals.get(&buf) else {
-            return Err(self.error(format!("{} is neither a parameter nor local", data.name)));
-        };
-        let coordinates = local.footprint.iter().flat_map(|extent| extent.coordinates(index, run));
-        Ok((local.mem, coordinates.collect()))
+        Err(self.error(format!("{} is neither a parameter nor local", data.name)))
     }
 }
 

@@ -35,8 +35,10 @@ impl<'a> Builder<'a> {
                     let declared = self.declare_accumulators(nest, *space, &trees[at + 1..], &env)?;
                     env.accumulators.push((nest, declared.into()));
                 }
-                // All of these are declared in the beginning.
-                Tree::Local(Local { holds: Holds::Buffer(_), .. }) => {}
+                // Their memory was made in the beginning.
+                Tree::Local(local @ Local { holds: Holds::Buffer(_) | Holds::Copy { .. }, .. }) => {
+                    env.locals.extend(self.held(local)?);
+                }
             }
         }
         self.leaves(&leaves, &env, out)

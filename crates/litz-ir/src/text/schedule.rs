@@ -136,6 +136,7 @@ impl Display for Local {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         match &self.holds {
             Holds::Buffer(buf) => write!(f, "{} {}", self.space.name(), Name(buf)),
+            Holds::Copy { name, of } => write!(f, "{} {} = {}", self.space.name(), Name(name), Name(of)),
             Holds::Accumulator(nest) => write!(f, "{} accumulator of {}", self.space.name(), Name(nest)),
         }
     }
@@ -321,7 +322,8 @@ fn local(cx: &mut Cursor, space: LocalSpace) -> Result<Local> {
         cx.take();
         Holds::Accumulator(cx.name("a nest name")?)
     } else {
-        Holds::Buffer(cx.name("a buffer name")?)
+        let name = cx.name("a buffer name")?;
+        if cx.eat("=") { Holds::Copy { name, of: cx.name("a buffer name")? } } else { Holds::Buffer(name) }
     };
     Ok(Local { holds, space })
 }

@@ -1,0 +1,90 @@
+//! Adds to a loops program what a schedule's copies are: a buffer of its own for each, and a nest that copies each element.
+//!
+//! Both come last, so that all else keeps its place. The nest reads the buffer, or the copy of it that is named; which loads of
+//! other nests take their elements from a copy is for the places of their leaves to say.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use litz_ir::graph::contiguous_strides;
+use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::scalar::Scalar;
+use litz_ir::schedule::{KernelPlan, Local, Schedule, Step};
+use litz_sym::{Expr, Sym};
+
+/// The program with the copies that a schedule declares. One of a buffer that there is not, or under a name that is taken, is left out.
+pub fn with_copies<'l>(loops: Cow<'l, Loops>, schedule: &Schedule) -> Cow<'l, Loops> {
+    let plans = schedule.steps.iter().filter_map(|step| match step {
+        Step::Kernel(plan) => Some(plan),
+        Step::Extern { .. } => None,
+    });
+    let declared: Vec<(&str, &str)> = plans.flat_map(KernelPlan::locals).filter_map(copy).collect();
+    if declared.is_empty() {
+        return loops;
+    }
+    let mut loops = loops.into_owned();
+    let names = loops.stmts.iter().map(Stmt::name).chain(loops.bufs.values().map(|data| &*data.name));
+    let mut taken: HashSet<String> = names.map(str::to_owned).collect();
+    for (name, of) in declared {
+        let original = loops.bufs.iter().find(|(_, data)| data.name == of).map(|(buf, _)| buf);
+        if let Some(original) = original
+            && taken.insert(name.to_owned())
+        {
+            let nest = copy_of(&mut loops, original, name);
+            loops.stmts.push(Stmt::Nest(nest));
+        }
+    }
+    Cow::Owned(loops)
+}
+
+/// The name of a copy, and of what it is one of.
+fn copy(local: &Local) -> Option<(&str, &str)> {
+    local.buffer().zip(local.copied())
+}
+
+/// A local buffer where it is declared.
+#[derive(Clone, Copy)]
+pub struct Held<D> {
+    /// The buffer.
+    pub buf: Buf,
+    /// The buffer that it is a copy of.
+    pub of: Option<Buf>,
+    /// What the caller knows of it.
+    pub declared: D,
+}
+
+/// The buffer that a leaf of `nest` reads where the nest names `buf`, and what is known of it if it is local: that of a copy
+/// where one is declared around. Of those `around`, the outermost come first.
+pub fn read_of<D>(nest: &Nest, mut buf: Buf, around: impl Iterator<Item = Held<D>>) -> (Buf, Option<D>) {
+    let own = nest.writes();
+    let mut found = None;
+    for held in around {
+        // What makes a copy reads what was declared before it.
+        if held.of.is_some() && own.contains(&held.buf) {
+            break;
+        }
+        if held.buf == buf || held.of == Some(buf) {
+            (buf, found) = (held.buf, Some(held.declared));
+        }
+    }
+    (buf, found)
+}
+
+/// The variable of a dimension of a copy.
+fn dimension(at: usize) -> Sym {
+    Sym::new(&format!("d{at}"))
+}
+
+fn copy_of(loops: &mut Loops, original: Buf, name: &str) -> Nest {
+    let BufData { dtype, sizes, .. } = loops.bufs[original].clone();
+    let strides = contiguous_strides(&sizes);
+    let axes: Vec<Axis> =
+        sizes.iter().enumerate().map(|(at, &extent)| Axis { var: dimension(at), extent }).collect();
+    let index: Vec<Expr> = axes.iter().map(|axis| Expr::sym(axis.var)).collect();
+    let copy = loops.bufs.push(BufData { name: name.to_owned(), dtype, sizes, strides, kind: BufKind::Temp });
+    let load =
+        InstOp::Load { buf: original, index: index.clone(), guard: Vec::new(), other: Scalar::zero(dtype) };
+    let store = InstOp::Store { buf: copy, index, value: Val(0), combine: None };
+    let body = [load, store].map(|op| Inst { op, ty: dtype }).to_vec();
+    Nest { name: name.to_owned(), from: Vec::new(), axes, reduced: Vec::new(), idle: None, body }
+}

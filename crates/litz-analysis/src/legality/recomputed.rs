@@ -1,0 +1,374 @@
+//! Proves that what is read of a local buffer was written before, where a nest may compute elements several times, or not at all.
+//!
+//! An element of a buffer has one value, whoever computes it and however often. So a nest that stores to local buffers alone
+//! is free to compute what a tile needs in each tile, to leave out what nobody reads, and to run in several kernels; only what is
+//! read has to be there. The same is true of copies.
+//!
+//! Of a leaf that stores, the loops that are not around the load take a box of points: along each axis so many from a first
+//! one, both in terms of the loops around both. Coverage proves that they take each point of the box; the
+//! load is proved to read an element of it. The leaf comes first in the text, so within one iteration of the loops around both the
+//! element is there when it is read.
+
+use super::coverage::{Bound, Coverage};
+use super::dependences::parts_of;
+use super::proofs;
+use super::{Around, Declared, Place, Side, Verifier};
+use crate::copies::{Held, read_of};
+use crate::inside::{enter, is_inside};
+use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Nest, Stmt};
+use litz_ir::schedule::{Local, LoopKind, Part};
+use litz_sym::{Expr, Facts, Kind, Rel, Sym};
+
+/// A load of an element that a local buffer has to hold.
+struct Read<'a, 'p> {
+    nest: &'a Nest,
+    place: &'p Place,
+    /// Position of the instruction.
+    at: usize,
+    /// The buffer, or the copy, that it reads.
+    held: Buf,
+    declared: Declared,
+}
+
+/// What holds where an element is read, and how many of the loops around are around what says so.
+type Known = (Rel, usize);
+
+/// Points that loops take along one axis of a nest.
+struct Extent {
+    axis: Sym,
+    first: Expr,
+    count: Expr,
+}
+
+impl<'a> Verifier<'a> {
+    /// Notes that memory is declared, which may have been declared before.
+    pub(super) fn declare(&mut self, local: &Local) {
+        let Some(name) = local.buffer() else { return };
+        let is_same = |other: &Local| other.buffer() == Some(name);
+        let is_nested = self.visible.iter().any(|declared| is_same(self.locals[declared.number].0));
+        let is_alike =
+            self.locals.iter().all(|(other, _)| !is_same(other) || other.copied() == local.copied());
+        let message = format_args!("`{name}` is declared twice");
+        self.report.check(!is_nested && is_alike, "duplicate-name", message);
+        if self.locals.iter().any(|(other, _)| is_same(other)) {
+            let writers = self.loops.stmts.iter().enumerate().filter(|(_, stmt)| {
+                stmt.writes()
+                    .iter()
+                    .any(|buf| self.loops.bufs.get(*buf).is_some_and(|data| data.name == name))
+            });
+            let writers: Vec<usize> = writers.map(|(at, _)| at).collect();
+            self.recomputed.extend(writers);
+        }
+    }
+
+    /// Lets a statement compute elements several times, or not at all. Always true.
+    pub(super) fn recompute(&mut self, stmt: usize) -> bool {
+        self.recomputed.insert(stmt);
+        true
+    }
+
+    /// Whether a nest stores whole elements to local buffers alone, of which `visible` are declared around a leaf of it.
+    pub(super) fn may_recompute(&self, stmt: usize, visible: &[Declared]) -> bool {
+        let Stmt::Nest(nest) = &self.loops.stmts[stmt] else { return false };
+        let is_local = |buf: Buf| {
+            let name = self.loops.bufs.get(buf).map(|data| &*data.name);
+            visible.iter().any(|declared| self.locals[declared.number].0.buffer() == name)
+        };
+        let stores = |inst: &Inst| match &inst.op {
+            InstOp::Store { buf, combine, .. } => combine.is_some() || !is_local(*buf),
+            _ => false,
+        };
+        let is_writer = |buf: &Buf| {
+            let mut users = self.users.get(buf).into_iter().flatten();
+            users.all(|&user| user == stmt || !self.loops.stmts[user].writes().contains(buf))
+        };
+        !nest.accumulates()
+            && nest.idle.is_none()
+            && !self.repeated.contains(&stmt)
+            && !nest.body.iter().any(stores)
+            && nest.writes().iter().all(is_writer)
+    }
+
+    /// Checks what a copy is declared to be one of.
+    pub(super) fn copied(&mut self, name: &str, of: &str) {
+        let Some(&original) = self.bufs.get(of) else {
+            return self.report.fail("unknown-buffer", format_args!("there is no buffer `{of}`"));
+        };
+        let is_made = self.bufs.get(name).is_some_and(|&copy| {
+            self.loops.stmts[self.first_copy..].iter().any(|stmt| stmt.writes().contains(&copy))
+        });
+        self.report.check(is_made, "duplicate-name", format_args!("`{name}` is the name of a copy and of something else"));
+        let writers = self.users.get(&original).into_iter().flatten();
+        let writers: Vec<usize> =
+            writers.copied().filter(|&user| self.loops.stmts[user].writes().contains(&original)).collect();
+        let is_given = usize::from(self.loops.bufs[original].kind != BufKind::Temp);
+        let is_once = writers.len() + is_given == 1 && !writers.iter().any(|at| self.repeated.contains(at));
+        let message = format_args!("`{of}` has several contents: `{name}` would be a copy of which?");
+        self.report.check(is_once, "copied-buffer", message);
+    }
+
+    /// The buffer that a leaf of a nest loads from where the nest names `buf`, and the innermost declaration of it if it is local.
+    pub(super) fn held(&self, nest: &Nest, place: &Place, buf: Buf) -> (Buf, Option<Declared>) {
+        let around = place.visible.iter().filter_map(|&declared| {
+            let local = self.locals[declared.number].0;
+            let of = local.copied().and_then(|of| self.bufs.get(of).copied());
+            Some(Held { buf: *self.bufs.get(local.buffer()?)?, of, declared })
+        });
+        read_of(nest, buf, around)
+    }
+
+    /// Reports loads of local buffers that may find an element which nobody wrote.
+    pub(super) fn unwritten_elements(&mut self) {
+        if self.recomputed.is_empty() {
+            return;
+        }
+        let mut problems = Vec::new();
+        let mut proofs = self.proofs.take();
+        for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
+            let Stmt::Nest(nest) = stmt else { continue };
+            let parts = parts_of(nest);
+            for place in places {
+                for (at, inst) in nest.body.iter().enumerate() {
+                    let InstOp::Load { buf, .. } = &inst.op else { continue };
+                    let (held, Some(declared)) = self.held(nest, place, *buf) else { continue };
+                    let writer = self.writer(held).filter(|writer| self.recomputed.contains(writer));
+                    let Some(writer) = writer.filter(|_| parts[at].contains(&place.part)) else { continue };
+                    let read = Read { nest, place, at, held, declared };
+                    if let Err(why) = self.is_written(&read, writer, &mut proofs) {
+                        problems.push((why, place.site()));
+                    }
+                }
+            }
+        }
+        self.proofs.replace(proofs);
+        for (problem, site) in problems {
+            self.report.fail("unwritten-element", problem);
+            self.sites.note(&self.report.diags, site);
+        }
+    }
+
+    /// The statement that writes a buffer.
+    fn writer(&self, buf: Buf) -> Option<usize> {
+        self.loops.stmts.iter().position(|stmt| stmt.writes().contains(&buf))
+    }
+
+    fn is_written(
+        &self,
+        read: &Read<'a, '_>,
+        writer: usize,
+        proofs: &mut proofs::Proofs<'a>,
+    ) -> Result<(), String> {
+        let Stmt::Nest(by) = &self.loops.stmts[writer] else { return Err(String::new()) };
+        let sees = |place: &&Place| {
+            place.visible.iter().any(|declared| declared.number == read.declared.number)
+                && place.at < read.place.at
+                && matches!(place.part, Part::Whole)
+                && !place.excludes(read.place)
+        };
+        let leaves: Vec<&Place> = self.placed[writer].iter().filter(sees).collect();
+        let mut known: Vec<Known> = read.place.sides.iter().map(|side| (side.cond, side.loops)).collect();
+        if self.is_stored(read, by, &leaves, &mut known, proofs) {
+            return Ok(());
+        }
+        let element = read.nest.body[read.at].op.element();
+        let index: Vec<String> =
+            element.map(|(_, index)| index.iter().map(ToString::to_string).collect()).unwrap_or_default();
+        let (name, buf) = (&read.nest.name, &self.loops.bufs[read.held].name);
+        Err(format!(
+            "`{name}`: load {buf}[{}] may read an element that no earlier leaf of `{}` stores to",
+            index.join(", "),
+            by.name
+        ))
+    }
+
+    /// Whether one of the leaves of a nest, or two in the bodies of an `if`, store the element that is read, where all that is
+    /// `known` holds.
+    fn is_stored(
+        &self,
+        read: &Read<'a, '_>,
+        by: &'a Nest,
+        leaves: &[&Place],
+        known: &mut Vec<Known>,
+        proofs: &mut proofs::Proofs<'a>,
+    ) -> bool {
+        // Conditions in terms of the loops around both mean the same at both.
+        let is_shared = |leaf: &Place, loops: usize| loops <= shared(leaf, read.place);
+        let holds = |leaf: &Place, cond: Rel| {
+            known.iter().any(|&(other, loops)| other == cond && is_shared(leaf, loops))
+        };
+        let runs = |leaf: &Place| {
+            leaf.sides.iter().all(|side| is_shared(leaf, side.loops) && holds(leaf, side.cond))
+        };
+        let (running, others): (Vec<&Place>, Vec<&Place>) = leaves.iter().partition(|leaf| runs(leaf));
+        if running.iter().any(|leaf| self.stores(read, by, leaf, known, proofs)) {
+            return true;
+        }
+        let mut open = others.iter().flat_map(|leaf| leaf.sides.iter().map(move |side| (leaf, side)));
+        let is_open = |(leaf, side): &(&&Place, &Side)| {
+            is_shared(leaf, side.loops) && !holds(leaf, side.cond) && !holds(leaf, side.cond.negate())
+        };
+        let Some((_, &Side { cond, loops, .. })) = open.find(is_open) else { return false };
+        [cond, cond.negate()].into_iter().all(|cond| {
+            known.push((cond, loops));
+            let is_stored = self.is_stored(read, by, &others, known, proofs);
+            known.pop();
+            is_stored
+        })
+    }
+
+    /// Whether a leaf stores the element that is read, in the same iteration of the loops around both.
+    fn stores(
+        &self,
+        read: &Read<'a, '_>,
+        by: &'a Nest,
+        leaf: &Place,
+        known: &[Known],
+        proofs: &mut proofs::Proofs<'a>,
+    ) -> bool {
+        let shared = shared(leaf, read.place);
+        let mut stores = by.body.iter().enumerate().filter_map(|(at, inst)| match &inst.op {
+            InstOp::Store { buf, index, .. } if *buf == read.held => Some((at, index)),
+            _ => None,
+        });
+        let Some((store, index)) = stores.next_back() else { return false };
+        let access = |nest, place, at| -> proofs::Access<'a, '_> { proofs::Access { nest, place, at } };
+        // Iterations that run at once store and read elements of their own.
+        let at_once = |loops: &[Around]| -> Vec<Axis> {
+            loops.iter().filter(|around| runs_at_once(around)).map(|around| around.axis).collect()
+        };
+        let (outside, inside) = leaf.path.split_at(read.declared.loops);
+        let outside: Vec<Axis> = outside.iter().map(|around| around.axis).collect();
+        let alone = at_once(inside);
+        let both = at_once(&inside[..shared.saturating_sub(read.declared.loops)]);
+        let own = access(by, leaf, store);
+        if !alone.is_empty() && !proofs.are_apart_within(self.loops, [&outside, &alone], own, own) {
+            return false;
+        }
+        // Of a copy in another layout places in memory say nothing about those of what is copied.
+        let is_itself = read.nest.body[read.at].op.element().is_some_and(|(buf, _)| buf == read.held);
+        let load = access(read.nest, read.place, read.at);
+        let mut is_apart = || is_itself && proofs.are_apart_within(self.loops, [&outside, &both], own, load);
+        if !both.is_empty() && !is_apart() {
+            return false;
+        }
+        let (around, inner) = leaf.path.split_at(shared);
+        let mut facts = self.loops.facts.clone();
+        around.iter().for_each(|around| enter(&mut facts, around.axis));
+        let mut known_here = known.iter().filter(|known| known.1 <= shared);
+        let mut facts_inside = facts.clone();
+        // Where nothing runs nothing is read.
+        if !known_here.all(|known| facts.assume(known.0)) {
+            return true;
+        }
+        let inner: Vec<Axis> = inner.iter().map(|around| around.axis).collect();
+        let Some(points) = taken(by, leaf, &inner, &facts) else { return false };
+        read.place.path[shared..].iter().for_each(|around| enter(&mut facts_inside, around.axis));
+        self.reads(read, index, by, &points, facts_inside, known)
+    }
+
+    /// Whether the element that is read is one that `points` of the nest `by` store to, at coordinates `stored`.
+    fn reads(
+        &self,
+        read: &Read<'a, '_>,
+        stored: &[Expr],
+        by: &Nest,
+        points: &[Extent],
+        mut facts: Facts,
+        known: &[Known],
+    ) -> bool {
+        let value = |sym: Sym| read.place.value(sym);
+        let here = |rel: Rel| Rel { lhs: rel.lhs.subst(&value), rhs: rel.rhs.subst(&value), ..rel };
+        let InstOp::Load { index, guard, .. } = &read.nest.body[read.at].op else { return false };
+        for axis in read.nest.indices() {
+            match read.place.value(axis.var) {
+                Some(value) if !facts.assume(Rel::lt(value, axis.extent)) => return true,
+                Some(_) => {}
+                None => facts.declare_index(axis.var, axis.extent),
+            }
+        }
+        let conds = known.iter().map(|known| known.0).chain(guard.iter().map(|rel| here(*rel)));
+        if !conds.into_iter().all(|cond| facts.assume(cond)) {
+            return true;
+        }
+        let mut open: Vec<&Extent> = points.iter().collect();
+        for (&coordinate, &stored) in index.iter().zip(stored) {
+            // The value of the axis at which that coordinate is stored.
+            let axis = open.iter().position(|extent| stored.has_sym(extent.axis));
+            let Some(axis) = axis else {
+                if is_equal(&facts, coordinate.subst(&value), stored) { continue } else { return false }
+            };
+            let Extent { axis, first, count } = open.swap_remove(axis);
+            let Some((step, offset)) = stored.linear(*axis).filter(|linear| linear.0.is_one()) else {
+                return false;
+            };
+            if step != Expr::one() || points.iter().any(|other| offset.has_sym(other.axis)) {
+                return false;
+            }
+            let point = facts.simplify(coordinate.subst(&value) - offset);
+            let end = by.axes.iter().find(|own| own.var == *axis).map(|own| own.extent);
+            let is_point = end.is_some_and(|end| is_inside(point, end, &facts));
+            let from_first = facts.simplify(point - *first);
+            let is_taken =
+                facts.known(&Rel::le(0, from_first)).is_yes() && is_inside(from_first, *count, &facts);
+            if !is_point || !is_taken {
+                return false;
+            }
+        }
+        // An axis that no coordinate tells has one point.
+        open.iter().all(|extent| {
+            by.axes.iter().any(|own| own.var == extent.axis && own.extent.is_one()) && extent.count.is_one()
+        })
+    }
+}
+
+/// How many loops are around both of two places.
+fn shared(one: &Place, other: &Place) -> usize {
+    one.path.iter().zip(&other.path).take_while(|(a, b)| a.number == b.number).count()
+}
+
+/// The points that a leaf takes in the loops `inner`, in terms of those around, of which `facts` know. None where that is no box.
+fn taken(nest: &Nest, leaf: &Place, inner: &[Axis], facts: &Facts) -> Option<Vec<Extent>> {
+    let vars: Vec<Sym> = inner.iter().map(|axis| axis.var).collect();
+    let mut inside = facts.clone();
+    inner.iter().for_each(|axis| enter(&mut inside, *axis));
+    let (mut extents, mut bound) = (Vec::new(), Vec::new());
+    for axis in &nest.axes {
+        let value = leaf.value(axis.var)?;
+        let first = facts.simplify(value.subst(&|sym| vars.contains(&sym).then(Expr::zero)));
+        let offset = inside.simplify(value - first);
+        let count = facts.simplify(end(offset, &vars, &inside)?);
+        // Where the loops go past the end of the axis, that is where the box ends.
+        extents.push(Extent { axis: axis.var, first, count });
+        bound.push(Bound { axis: axis.var, extent: count, value: offset });
+    }
+    let counts = bound.iter().map(|bound| bound.extent);
+    let Some(coverage) = Coverage::new(facts, counts, inner.iter().copied()) else { return Some(extents) };
+    let bound: Vec<Bound> =
+        bound.iter().map(|bound| Bound { value: coverage.without_ones(bound.value), ..*bound }).collect();
+    let is_once = coverage.together(&bound).iter().all(|together| coverage.is_once(together));
+    is_once.then_some(extents)
+}
+
+/// What a value of 0 and more is below, whatever the variables of the loops that it depends on.
+fn end(value: Expr, vars: &[Sym], facts: &Facts) -> Option<Expr> {
+    let is_free = |end: &Expr| !vars.iter().any(|&var| end.has_sym(var));
+    let digit = match value.kind() {
+        Kind::Mod(_, radix) => Some(radix),
+        _ => None,
+    };
+    let last = facts.bounds(value).hi;
+    let number = (last < i64::MAX).then(|| Expr::int(last + 1));
+    [Some(facts.largest(value, vars) + 1), digit, number].into_iter().flatten().find(is_free)
+}
+
+/// Whether iterations of a loop may run at once.
+fn runs_at_once(around: &Around) -> bool {
+    match around.kind {
+        Some(LoopKind::For | LoopKind::Unroll) => false,
+        None | Some(LoopKind::Vector { .. } | LoopKind::Thread | LoopKind::Warp | LoopKind::Mma) => true,
+    }
+}
+
+fn is_equal(facts: &Facts, one: Expr, other: Expr) -> bool {
+    one == other || facts.simplify(one - other).is_zero()
+}

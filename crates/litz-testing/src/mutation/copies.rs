@@ -1,0 +1,73 @@
+//! Lets a leaf read a copy of a buffer: of all of it, or of what the leaf reads in the loops below.
+
+use litz_ir::loops::{Axis, Loops, Nest, Stmt};
+use litz_ir::schedule::{Holds, Leaf, Local, LocalSpace, LoopKind, Part, Schedule, Tree};
+use litz_sym::{Expr, Sym};
+
+use super::tree::{Place, is_leaf, list_mut, pick, trees};
+use crate::choices::Choices;
+
+pub(super) fn copy_buffer(schedule: &mut Schedule, loops: &Loops, choices: &mut Choices<'_>) -> Option<()> {
+    let (flat, _) = loops.flat();
+    let ((step, path), at) = pick(choices, &trees(schedule, is_leaf))?;
+    let Tree::Leaf(leaf) = list_mut(schedule, &(step, path.clone()))?.get(at)?.clone() else { return None };
+    let nest = flat.stmts.iter().flat_map(Stmt::nests).find(|nest| nest.name == leaf.nest)?;
+    let loads = nest.body.iter().filter_map(|inst| match inst.op.element() {
+        Some((buf, index)) if !nest.writes().contains(&buf) => Some((buf, index.to_vec())),
+        _ => None,
+    });
+    let (buf, index) = pick(choices, &loads.collect::<Vec<_>>())?;
+    let data = &flat.bufs[buf];
+    // The innermost block that is the likeliest to be large enough comes first.
+    let depth = path.len().saturating_sub(choices.below(path.len() + 1));
+    let place: Place = (step, path[..depth].to_vec());
+    let inner = loops_below(list_mut(schedule, &place)?, &path[depth..]);
+    let name = format!("{}_copy", data.name);
+    let number = trees(schedule, |tree| matches!(tree, Tree::Loop { .. })).len();
+    let (mut axes, mut bind) = (Vec::new(), Vec::new());
+    for (dim, (&coordinate, &size)) in index.iter().zip(&data.sizes).enumerate() {
+        let var = Sym::new(&format!("c{number}_{dim}"));
+        let (first, count) = match choices.once_in(3) {
+            true => (Expr::zero(), size),
+            false => footprint(nest, &leaf, coordinate, &inner),
+        };
+        let short = if choices.once_in(8) { 1 } else { 0 };
+        axes.push(Axis { var, extent: count - short });
+        bind.push((Sym::new(&format!("d{dim}")), first + Expr::sym(var)));
+    }
+    let copy = Leaf { nest: name.clone(), part: Part::Whole, bind, masked: !choices.once_in(4), block: None };
+    let around = |body, axis| Tree::Loop { kind: LoopKind::For, axis, body: vec![body] };
+    let copy = axes.into_iter().rev().fold(Tree::Leaf(copy), around);
+    let list = list_mut(schedule, &place)?;
+    let local = Local { holds: Holds::Copy { name, of: data.name.clone() }, space: LocalSpace::Scratch };
+    // Most of the time right before it is read, and made where it is declared.
+    let before = path.get(depth).map_or(at, |step| step.0).min(list.len());
+    let declared = if choices.once_in(4) { 0 } else { before };
+    list.insert(before, copy);
+    list.insert(declared, Tree::Local(local));
+    Some(())
+}
+
+/// The loops on the way from a list down the rest of a path.
+fn loops_below(list: &[Tree], path: &[(usize, usize)]) -> Vec<Axis> {
+    let (mut list, mut found) = (list, Vec::new());
+    for &(at, number) in path {
+        let Some(tree) = list.get(at) else { break };
+        if let Tree::Loop { axis, .. } = tree {
+            found.push(*axis);
+        }
+        list = tree.blocks()[number];
+    }
+    found
+}
+
+/// The first coordinate that a leaf reads in the loops `inner`, and how many there are if it grows with all of them.
+fn footprint(nest: &Nest, leaf: &Leaf, coordinate: Expr, inner: &[Axis]) -> (Expr, Expr) {
+    let bound = |sym: Sym| leaf.bind.iter().find(|bind| bind.0 == sym).map(|bind| bind.1);
+    let open = |sym: Sym| nest.indices().any(|axis| axis.var == sym).then(Expr::zero);
+    let here = coordinate.subst(&|sym| bound(sym).or_else(|| open(sym)));
+    let axis = |sym: Sym| inner.iter().find(|axis| axis.var == sym);
+    let first = here.subst(&|sym| axis(sym).map(|_| Expr::zero()));
+    let last = here.subst(&|sym| axis(sym).map(|axis| axis.extent - 1));
+    (first, last - first + 1)
+}
