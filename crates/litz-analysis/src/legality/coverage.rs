@@ -1,22 +1,25 @@
 //! Proves that loops take each point of a nest's axes once, and otherwise only points past the end of an axis.
 //!
-//! Axes that depend on no common loop are proved apart from each other. Those that do, such as the quotient and the remainder of the
-//! variable of merged loops, are the digits of one number: that of the point among all points, counted in row-major order. Where the
-//! number is a sum of loop variables in mixed radix (1 times the first, its extent times the next, and so on) it
-//! takes each value below the product of the extents once; and where all digits but the highest are below their
-//! extents, each number is one point.
+//! An axis whose value is loop variables in mixed radix (1 times the first, its extent times the next, and so on) takes each of its
+//! values once. Merged loops bind axes to quotients and remainders instead, which are digits of the number that the loops count. So
+//! axes are rewritten until no division is left. For `0 <= low < n`, these take the same points:
+//!
+//! - an axis `n*high + low` of `m*n` points, and two axes `high` of `m` points and `low` of `n`, which takes apart digits of
+//!   different numbers;
+//! - two axes `high` of `m` points and `low` of `n`, and one axis `n*high + low`, which puts digits of one number together.
+//!
+//! Each point is taken once where each loop is in one axis then, and each axis counts its own loops.
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
 
 use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 use crate::apart::without_remainders;
-use crate::inside::{end_of, longest};
+use crate::inside::end_of;
 use litz_ir::loops::Axis;
 
-/// Iterations that are looked at to see which of several digits is the higher one.
-const MOST_POINTS: usize = 4096;
+/// Rewrites of the axes of a leaf, at most. One of six axes and two merged loops takes ten.
+const MOST_REWRITES: usize = 64;
 
 /// An axis of a nest, bound to a value.
 #[derive(Clone, Copy)]
@@ -104,52 +107,24 @@ impl<'a> Coverage<'a> {
         }
         let mut facts = self.facts.clone();
         for axis in &self.loops {
-            // The variable of a loop of one iteration would go, and with it that the loop may have none.
-            let most = Some(longest(axis.extent)).filter(|most| !most.is_one()).unwrap_or(axis.extent);
-            facts.to_mut().declare_index(axis.var, most);
+            facts.to_mut().declare_index(axis.var, axis.extent);
         }
-        let mut order = bound.to_vec();
-        self.is_number(&facts, &order)
-            || {
-                order.reverse();
-                self.is_number(&facts, &order)
+        // Whole sums would mix digits: 4*floordiv(x, 2) + mod(x, 2) => 2*x - mod(x, 2)
+        let simplest = |value: Expr| match value.is_polynomial() {
+            true => value,
+            false => {
+                value.terms().map(|(factor, term)| facts.simplify(term) * factor).sum::<Expr>()
+                    + value.constant()
             }
-            || {
-                order.sort_by_cached_key(|bound| Reverse(self.first_change(bound.value)));
-                self.is_number(&facts, &order)
-            }
-    }
-
-    /// After how many iterations of the loops a value is no longer 0, by hints: the higher a digit, the later.
-    fn first_change(&self, value: Expr) -> usize {
-        let sizes: Vec<i64> =
-            self.loops.iter().map(|axis| self.facts.hint(longest(axis.extent)).unwrap_or(1).max(1)).collect();
-        let mut point = vec![0; sizes.len()];
-        for count in 0..MOST_POINTS {
-            let at = |sym: Sym| self.loops.iter().position(|axis| axis.var == sym);
-            let here = |sym: Sym| at(sym).map(|at| point[at]).or_else(|| self.facts.hint_of(sym));
-            if value.eval(&here) != Some(0) {
-                return count;
-            }
-            let Some(next) = (0..sizes.len()).rev().find(|&at| point[at] + 1 < sizes[at]) else { break };
-            point[next] += 1;
-            point[next + 1..].fill(0);
-        }
-        usize::MAX
-    }
-
-    /// Whether the axes, the highest first, are digits of a number that the loops count.
-    fn is_number(&self, facts: &Facts, digits: &[Bound]) -> bool {
-        let (mut number, mut unit) = (Expr::zero(), Expr::one());
-        for digit in digits.iter().rev() {
-            number = number + unit * digit.value;
-            unit = unit * digit.extent;
-        }
-        let is_digit = |digit: &Bound| {
-            facts.known(&Rel::le(0, digit.value)).is_yes()
-                && facts.known(&Rel::lt(digit.value, digit.extent)).is_yes()
         };
-        self.counts(without_remainders(number, facts), unit) && digits[1..].iter().all(is_digit)
+        let digits = bound.iter().map(|bound| (simplest(bound.value), bound.extent));
+        let numbers = numbers(digits.collect(), &facts, &|value| self.varies(value));
+        // A loop whose variable simplifies away repeats all that is taken.
+        let is_in_one = |axis: &Axis| {
+            let is_bound = bound.iter().any(|bound| bound.value.has_sym(axis.var));
+            numbers.iter().filter(|number| number.0.has_sym(axis.var)).count() == usize::from(is_bound)
+        };
+        self.loops.iter().all(is_in_one) && numbers.iter().all(|&(value, extent)| self.counts(value, extent))
     }
 
     /// Whether `number` is a sum of the loop variables in mixed radix, and so takes each of `0 .. extent` once, and otherwise
@@ -217,31 +192,184 @@ struct Early {
     loops: Vec<Sym>,
 }
 
+/// An axis without a name: its value, and its points.
+type Digit = (Expr, Expr);
+
+/// The axes that take the points of `axes` and have the fewest divisions.
+fn numbers(mut axes: Vec<Digit>, facts: &Facts, varies: &dyn Fn(Expr) -> bool) -> Vec<Digit> {
+    for _ in 0..MOST_REWRITES {
+        let rewrite = parted(&axes, facts, varies).or_else(|| joined(&axes, facts));
+        let Some((rewritten, by)) = rewrite else { break };
+        let is_left = |(at, axis): (usize, Digit)| (!rewritten.contains(&at)).then_some(axis);
+        axes = axes.into_iter().enumerate().filter_map(is_left).chain(by).collect();
+    }
+    for (value, _) in axes.iter_mut().filter(|axis| !axis.0.is_polynomial()) {
+        *value = without_remainders(*value, facts);
+    }
+    axes
+}
+
+/// Positions of axes, and those that can be in their place.
+type Rewrite = (Vec<usize>, Vec<Digit>);
+
+/// Whether `0 <= low < radix`.
+fn is_below(low: Expr, radix: Expr, facts: &Facts) -> bool {
+    facts.proves(&Rel::le(0, low)) && facts.proves(&Rel::lt(low, radix))
+}
+
+/// Two axes as one, `n*high + low` for `high` and `low` of `n` points, where a quotient of the one and a remainder of the other
+/// cancel.
+fn joined(axes: &[Digit], facts: &Facts) -> Option<Rewrite> {
+    let divided = || (0..axes.len()).filter(|&at| !axes[at].0.is_polynomial());
+    let pairs = divided().flat_map(|high| divided().map(move |low| (high, low)));
+    let join = |(high, low): (usize, usize)| {
+        let ((upper, count), (lower, radix)) = (axes[high], axes[low]);
+        let number = without_remainders(radix * upper + lower, facts);
+        let alone = [upper, lower].map(|value| without_remainders(value, facts));
+        let cancels = quotients(&[number], facts).len() < quotients(&alone, facts).len();
+        (cancels && is_below(lower, radix, facts)).then(|| (vec![high, low], vec![(number, count * radix)]))
+    };
+    pairs.filter(|(high, low)| high != low).find_map(join)
+}
+
+/// The quotients that values have, if remainders are written as `mod(x, n) => x - n*floordiv(x, n)`.
+fn quotients(values: &[Expr], facts: &Facts) -> Vec<Expr> {
+    let (mut found, mut inside) = (Vec::new(), values.to_vec());
+    while let Some(value) = inside.pop() {
+        match value.kind() {
+            Kind::Int(_) | Kind::Sym(_) => {}
+            Kind::Add(operands) | Kind::Mul(operands) => inside.extend(operands),
+            Kind::Min(a, b) | Kind::Max(a, b) => inside.extend([a, b]),
+            // A quotient becomes one of another number first, and that simpler afterwards.
+            Kind::Mod(a, b) => inside.extend([a, facts.simplify(facts.simplify(a.floordiv(b)))]),
+            Kind::FloorDiv(a, _) if !found.contains(&value) => {
+                found.push(value);
+                inside.push(a);
+            }
+            Kind::FloorDiv(..) => {}
+        }
+    }
+    found
+}
+
+/// One axis as two: the terms of `n*high + low` of a multiple of `n` points that have a factor `n`, and the others.
+fn parted(axes: &[Digit], facts: &Facts, varies: &dyn Fn(Expr) -> bool) -> Option<Rewrite> {
+    let quotient = |e: Expr, radix: Expr| {
+        facts.simplify(e.modulo(radix)).is_zero().then(|| facts.simplify(e.floordiv(radix)))
+    };
+    let part = |(at, &(value, extent)): (usize, &Digit)| {
+        let split = |radix: Expr| {
+            let count = quotient(extent, radix).filter(|_| !radix.is_one())?;
+            let (mut high, mut low) = (Expr::zero(), Expr::int(value.constant()));
+            for (factor, term) in value.terms() {
+                match quotient(term * factor, radix) {
+                    Some(multiple) => high = high + multiple,
+                    None => low = low + term * factor,
+                }
+            }
+            // A loop that counts on one side has all of its digits there.
+            let counts_in = |one: Expr, other: Expr| {
+                let counted = one.terms().filter(|(_, term)| term.is_polynomial());
+                let is_there = |sym: Sym| varies(Expr::sym(sym)) && other.has_sym(sym);
+                counted.into_iter().any(|(_, term)| term.syms().into_iter().any(is_there))
+            };
+            let is_apart = varies(low) && !counts_in(high, low) && !counts_in(low, high);
+            (is_apart && is_below(low, radix, facts)).then(|| (vec![at], vec![(high, count), (low, radix)]))
+        };
+        value.terms().map(|(factor, term)| factor_of(term, varies) * factor).find_map(split)
+    };
+    axes.iter().enumerate().filter(|(_, axis)| !axis.0.is_polynomial()).find_map(part)
+}
+
+/// What a term has in all iterations.
+fn factor_of(term: Expr, varies: &dyn Fn(Expr) -> bool) -> Expr {
+    match term.kind() {
+        Kind::Mul(factors) => factors.iter().filter(|&&atom| !varies(atom)).fold(Expr::one(), |a, &b| a * b),
+        _ => Expr::one(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litz_ir::loops::Stmt;
 
-    /// Whether loops take each point of axes once: `axes` as a nest has them with their values, `loops` outermost first.
-    fn covers(axes: &[(&str, i64, String)], loops: &str) -> bool {
+    /// Axes with values in loops.
+    struct Binding {
+        facts: Facts,
+        loops: Vec<Axis>,
+        bound: Vec<Bound>,
+    }
+
+    /// The axes of a nest, with their extents and values, in `loops`, outermost first.
+    fn binding(axes: &[(&str, String, String)], loops: &str) -> Binding {
         let parsed = |list: &str| {
             let text = format!("loops @l on cpu {{ sym s0 in [0, 64] nest n [{list}] {{ }} return }}");
             litz_ir::text::loops::parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]))
         };
         let program = parsed(loops);
-        let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
-        let bound = axes.iter().map(|(name, extent, value)| {
-            let value = parsed(&format!("{name} in {value}"));
-            let value = value.stmts[0].nests()[0].axes[0].extent;
-            Bound { axis: Sym::new(name), extent: Expr::int(*extent), value }
+        let expr = |text: &str| parsed(&format!("e in {text}")).stmts[0].nests()[0].axes[0].extent;
+        let bound = axes.iter().map(|(name, extent, value)| Bound {
+            axis: Sym::new(name),
+            extent: expr(extent),
+            value: expr(value),
         });
-        let bound: Vec<Bound> = bound.collect();
-        let extents = bound.iter().map(|bound| bound.extent);
-        let coverage =
-            Coverage::new(&program.facts, extents, nest.axes.iter().copied()).expect("there are points");
-        let value = |bound: &Bound| Bound { value: coverage.without_ones(bound.value), ..*bound };
-        let groups = coverage.together(&bound.iter().map(value).collect::<Vec<_>>());
-        groups.iter().all(|group| coverage.is_once(group))
+        let bound = bound.collect();
+        Binding { loops: program.stmts[0].nests()[0].axes.clone(), facts: program.facts, bound }
+    }
+
+    impl Binding {
+        /// Whether this is proved to take each point once.
+        fn is_covered(&self) -> bool {
+            let extents = self.bound.iter().map(|bound| bound.extent);
+            let coverage =
+                Coverage::new(&self.facts, extents, self.loops.iter().copied()).expect("there are points");
+            let value = |bound: &Bound| Bound { value: coverage.without_ones(bound.value), ..*bound };
+            let groups = coverage.together(&self.bound.iter().map(value).collect::<Vec<_>>());
+            groups.iter().all(|group| coverage.is_once(group))
+        }
+
+        /// Whether a value has each loop of several iterations; the verifier asks this of each leaf.
+        fn has_all_loops(&self) -> bool {
+            self.loops.iter().all(|axis| {
+                axis.extent.is_one() || self.bound.iter().any(|bound| bound.value.has_sym(axis.var))
+            })
+        }
+
+        /// Whether each point is taken once where `s0` is `size`.
+        fn is_once_for(&self, size: i64) -> bool {
+            let number = |e: Expr, point: &[i64]| {
+                let at = |sym: Sym| self.loops.iter().position(|axis| axis.var == sym);
+                let value = |sym: Sym| at(sym).map_or(Some(size), |at| point.get(at).copied());
+                e.eval(&value).expect("all have values")
+            };
+            let extents: Vec<i64> = self.bound.iter().map(|bound| number(bound.extent, &[])).collect();
+            let mut points = vec![Vec::new()];
+            for axis in &self.loops {
+                let next = |point: Vec<i64>| {
+                    let end = number(axis.extent, &point);
+                    (0..end).map(move |at| point.iter().copied().chain([at]).collect::<Vec<i64>>())
+                };
+                points = points.into_iter().flat_map(next).collect();
+            }
+            let mut taken = vec![0; extents.iter().product::<i64>() as usize];
+            for point in points {
+                let values: Vec<i64> = self.bound.iter().map(|bound| number(bound.value, &point)).collect();
+                if values.iter().any(|value| *value < 0) {
+                    return false;
+                }
+                if values.iter().zip(&extents).all(|(value, extent)| value < extent) {
+                    let at = values.iter().zip(&extents).fold(0, |at, (value, extent)| at * extent + value);
+                    taken[at as usize] += 1;
+                }
+            }
+            taken.iter().all(|&times| times == 1)
+        }
+    }
+
+    fn covers(axes: &[(&str, i64, String)], loops: &str) -> bool {
+        let axes: Vec<_> =
+            axes.iter().map(|(name, extent, value)| (*name, extent.to_string(), value.clone())).collect();
+        binding(&axes, loops).is_covered()
     }
 
     fn one(extent: i64, value: &str, loops: &str) -> bool {
@@ -288,41 +416,165 @@ mod tests {
         assert!(covers(&[("j", 6, "mod(v, 6)".into()), ("i", 8, "floordiv(v, 6)".into())], "v in 48"));
     }
 
-    /// Of random bindings, those that are accepted take each point once.
+    #[test]
+    fn digits_of_several_numbers_are_spread_over_axes() {
+        let covers = |axes: [(&str, &str, &str); 3], loops: &str| {
+            let axes = axes.map(|(name, extent, value)| (name, extent.to_owned(), value.to_owned()));
+            binding(&axes, loops).is_covered()
+        };
+        let x = "ii + 6*io";
+        let [high, low] = [format!("floordiv({x}, s0)"), format!("mod({x}, s0)")];
+        let rows = "io in ceildiv(s0, 3), ii in min(6, 2*s0 - 6*io), o in";
+        let phases = |k: &str, count: &str, loops: &str| {
+            covers([("i", "2", &high), ("k", count, k), ("l", "2", "mod(o, 2)")], &format!("{rows} {loops}"))
+        };
+        let one = format!("{low} + floordiv(o, 2)");
+        assert!(phases(&one, "s0", "2"), "the quotient is 0");
+        assert!(!phases(&one, "s0", "4"), "s0 - 1 is 0 in the next row");
+        assert!(!phases(&one, "s0 + 1", "4"), "the next column is taken twice");
+        assert!(phases(&format!("2*({low}) + floordiv(o, 2)"), "2*s0", "4"), "below those of the rows");
+        assert!(phases(&format!("{low} + s0*floordiv(o, 2)"), "2*s0", "4"), "above them");
+        assert!(
+            phases(&format!("{low} + s0*floordiv(o, 2)"), "2*s0", "6"),
+            "the last points are past the end"
+        );
+        assert!(!phases(&format!("{low} + (s0 + 1)*floordiv(o, 2)"), "2*s0", "4"), "s0 is taken by none");
+        assert!(!phases(&format!("{low} + 2*floordiv(o, 2)"), "2*s0", "4"));
+        assert!(!phases(&low, "s0", "4"), "the quotient is nowhere");
+        assert!(!phases(&format!("2*({low}) + mod(o, 2)"), "2*s0", "2"), "the digit is there twice");
+        let five = [
+            ("l", "s0", "mod(o, s0)"),
+            ("k", "3", "mod(floordiv(o, s0), 3)"),
+            ("j", "8", "mod(floordiv(o, 3*s0), 8)"),
+        ];
+        assert!(covers(five, "o in 24*s0"), "the highest digit is not divided again");
+        assert!(!covers(five, "o in 24*s0 + 1"), "the first point is taken again");
+        let spelled = |rows: &str| {
+            let (high, low) = ("floordiv(32*b + v, 96)", "mod(32*b + v, 6)");
+            covers(
+                [
+                    ("i", "16", &format!("mod(floordiv(32*b + v, 6), {rows})")),
+                    ("j", "4", high),
+                    ("k", "6", low),
+                ],
+                "b in 12, v in 32",
+            )
+        };
+        assert!(spelled("16"), "the highest is floordiv(b, 3)");
+        assert!(!spelled("15"));
+        let crossed = |v: &str, w: &str| {
+            let (high, low) = (format!("floordiv({v}, 3) + 2*mod({w}, 5)"), format!("mod({v}, 3)"));
+            covers(
+                [("i", "10", &high), ("j", "3", &low), ("k", "4", &format!("floordiv({w}, 5)"))],
+                "v in 6, w in 20",
+            )
+        };
+        assert!(crossed("v", "w"));
+        assert!(!crossed("v", "v"));
+        assert!(!crossed("v", "2*w"));
+    }
+
+    #[test]
+    fn a_loop_that_changes_no_value_repeats_all() {
+        assert!(!one(1, "floordiv(v, 2)", "v in 2"), "0 is taken twice");
+        assert!(!one(4, "i + floordiv(v, 2)", "i in 4, v in 2"));
+        assert!(one(4, "2*i + mod(v, 2)", "i in 2, v in 2"));
+    }
+
+    /// Of random bindings, those that are proved take each point once; most that do so are proved.
     #[test]
     fn what_is_proved_is_so() {
-        let mut state = 1u64;
-        let mut below = |limit: i64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as i64 % limit
-        };
-        let mut proved = 0;
-        for _ in 0..4000 {
-            let (b, v) = (1 + below(5), 1 + below(6));
-            let factor = if below(3) == 0 { 1 + below(6) } else { v };
-            let cut = 1 + below(factor * b);
-            let [i, j] = [1 + below(6), 1 + below(5)];
-            let radix = if below(3) == 0 { 1 + below(6) } else { j };
-            let x = format!("{factor}*b + v");
-            let inner = if below(2) == 0 { v.to_string() } else { format!("min({v}, {cut} - {factor}*b)") };
-            let loops = format!("b in {b}, v in {inner}");
-            let axes = [("i", i, format!("floordiv({x}, {radix})")), ("j", j, format!("mod({x}, {radix})"))];
-            if !covers(&axes, &loops) {
-                continue;
-            }
-            proved += 1;
-            let mut taken = vec![0; (i * j) as usize];
-            for b in 0..b {
-                let v = if inner.starts_with("min") { v.min(cut - factor * b) } else { v };
-                for x in (0..v).map(|v| factor * b + v) {
-                    let (at_i, at_j) = (x.div_euclid(radix), x.rem_euclid(radix));
-                    if at_i < i && at_j < j {
-                        taken[(at_i * j + at_j) as usize] += 1;
+        let mut random = Random(1);
+        let (mut made, mut proved, mut wrong) = (0, 0, 0);
+        for _ in 0..BINDINGS {
+            let is_changed = random.below(2) == 0;
+            let (axes, loops) = random.binding(is_changed);
+            let binding = binding(&axes, &loops);
+            let is_covered = binding.is_covered() && binding.has_all_loops();
+            let is_true = (1..=3).all(|size| binding.is_once_for(size));
+            let shown = || format!("{axes:?} in {loops}");
+            assert!(is_true || !is_covered, "this is proved and not so: {}", shown());
+            assert!(is_changed || is_true, "this should take each point once: {}", shown());
+            made += usize::from(!is_changed);
+            wrong += usize::from(!is_true);
+            proved += usize::from(!is_changed && is_covered);
+        }
+        assert!(wrong > BINDINGS / 8, "{wrong} bindings are wrong");
+        // The others have strips whose end takes more to be found.
+        assert!(proved > made * 17 / 20, "{proved} of {made} that are made of digits are proved");
+    }
+
+    const BINDINGS: usize = 1000;
+
+    /// A generator of bindings.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % limit
+        }
+
+        fn of<'t>(&mut self, choices: &[&'t str]) -> &'t str {
+            choices[self.below(choices.len())]
+        }
+
+        /// Axes and loops that take each point once, unless something `is_changed`: numbers that loops count are cut into
+        /// digits, and digits of several numbers are put together to axes.
+        fn binding(&mut self, is_changed: bool) -> (Vec<(&'static str, String, String)>, String) {
+            let (mut loops, mut digits) = (Vec::new(), Vec::new());
+            for (outer, inner) in [("b", "v"), ("c", "w")] {
+                let radices: Vec<&str> = (0..self.below(3)).map(|_| self.of(&["2", "3", "s0"])).collect();
+                let top = self.of(&["1", "2", "3", "s0"]);
+                let count = radices.iter().fold(top.to_owned(), |count, radix| format!("{count}*{radix}"));
+                let number = match self.below(4) {
+                    0 => {
+                        loops.push(format!("{inner} in {count}"));
+                        inner.to_owned()
                     }
+                    1 => {
+                        let strip = 2 + self.below(3);
+                        loops.push(format!("{outer} in ceildiv({count}, {strip}), {inner} in min({strip}, {count} - {strip}*{outer})"));
+                        format!("{strip}*{outer} + {inner}")
+                    }
+                    _ => {
+                        let strip = self.of(&["2", "3", "s0"]);
+                        loops.push(format!("{outer} in {count}, {inner} in {strip}"));
+                        digits.push((inner.to_owned(), strip.to_owned()));
+                        outer.to_owned()
+                    }
+                };
+                let mut rest = number;
+                for radix in &radices {
+                    digits.push((format!("mod({rest}, {radix})"), (*radix).to_owned()));
+                    rest = format!("floordiv({rest}, {radix})");
+                }
+                digits.push((rest, top.to_owned()));
+            }
+            if is_changed {
+                let at = self.below(digits.len());
+                let other = digits[self.below(digits.len())].clone();
+                match self.below(4) {
+                    0 => digits[at] = other,
+                    1 => digits[at].1 = other.1,
+                    2 => digits[at].0 = format!("{} + 1", digits[at].0),
+                    _ => digits[at].0 = other.0,
                 }
             }
-            assert!(taken.iter().all(|&times| times == 1), "{axes:?} in {loops}: {taken:?}");
+            let mut axes = Vec::new();
+            let mut names = ["i", "j", "k", "l", "m", "n"].into_iter().cycle();
+            while !digits.is_empty() {
+                let at = self.below(digits.len());
+                let (mut value, mut extent) = digits.swap_remove(at);
+                while !digits.is_empty() && self.below(2) == 0 {
+                    let at = self.below(digits.len());
+                    let (low, radix) = digits.swap_remove(at);
+                    value = format!("({value})*{radix} + {low}");
+                    extent = format!("{extent}*{radix}");
+                }
+                axes.push((names.next().expect("there is always another"), extent, value));
+            }
+            (axes, loops.join(", "))
         }
-        assert!(proved > 100, "{proved} bindings are proved");
     }
 }
