@@ -112,6 +112,17 @@ impl<'a> Visit<'a> {
     }
 }
 
+impl<'a> Visit<'a> {
+    /// The point of the nest that has these coordinates, as the place of no buffer.
+    pub fn point(&self, element: &[Expr]) -> Touch<'a> {
+        let Visit { loops, values, facts, vars, .. } = self;
+        let value = |sym: Sym| values.iter().find(|bound| bound.0 == sym).map(|bound| bound.1);
+        let here = |e: &Expr| without_remainders(e.subst(&value), facts);
+        let sides = element.iter().map(here).collect();
+        Touch { loops, layout: (&[], &[]), sides, facts: facts.clone(), vars: vars.clone() }
+    }
+}
+
 /// How much is asked of facts.
 #[derive(Clone, Copy, PartialEq)]
 enum Effort {
@@ -160,7 +171,64 @@ impl Touch<'_> {
                 self.tell(around, &mut equations, &mut left, other, Effort::Facts);
             }
         }
-        left.is_empty() || equations.iter().any(|&equation| self.never_holds(equation, other, Effort::Facts))
+        left.is_empty()
+            || equations.iter().any(|&equation| self.never_holds(equation, other, Effort::Facts))
+            || self.is_apart_in_digits(around, shared, other)
+    }
+
+    /// As [`Touch::is_apart_within`], with loops that coordinates have quotients and remainders of as loops of their digits:
+    /// `v in 16` of `floordiv(v, 4)` and `mod(v, 4)` is `4*v1 + v0`, each in 4.
+    fn is_apart_in_digits(&self, around: &[Axis], shared: &[Axis], other: &Touch<'_>) -> bool {
+        let sides = self.sides.iter().chain(&other.sides);
+        let mut radices: Vec<(Sym, i64)> = Vec::new();
+        sides.for_each(|side| radices_of(*side, &mut radices));
+        radices.sort_unstable();
+        radices.dedup();
+        radices.retain(|(var, _)| self.vars.contains(var) || other.vars.contains(var));
+        let mut split: Vec<(Sym, Vec<Axis>, Expr)> = Vec::new();
+        for of_var in radices.chunk_by(|a, b| a.0 == b.0) {
+            let var = of_var[0].0;
+            let radices = of_var.iter().map(|radix| radix.1);
+            // The most that any of both may have.
+            let last = self.facts.range_of(var).hi.max(other.facts.range_of(var).hi);
+            split.extend(digits(var, radices, last).map(|(digits, sum)| (var, digits, sum)));
+        }
+        if split.is_empty() {
+            return false;
+        }
+        let in_digits = |touch: &Touch<'_>| {
+            let mut facts = (*touch.facts).clone();
+            split
+                .iter()
+                .flat_map(|var| &var.1)
+                .for_each(|digit| facts.declare_index(digit.var, digit.extent));
+            let value = |sym: Sym| split.iter().find(|var| var.0 == sym).map(|var| var.2);
+            // Whole sums would mix digits.
+            let here = |side: &Expr| {
+                let side = side.subst(&value);
+                side.terms().map(|(n, term)| facts.simplify(term) * n).sum::<Expr>() + side.constant()
+            };
+            let sides = touch.sides.iter().map(here).collect();
+            let vars = touch.vars.iter().copied().chain(split.iter().flat_map(|var| &var.1).map(|d| d.var));
+            (sides, vars.collect(), facts)
+        };
+        let [(sides, vars, facts), (others, other_vars, other_facts)] = [self, other].map(in_digits);
+        let one = Touch { loops: self.loops, layout: self.layout, sides, facts: Rc::new(facts), vars };
+        let two = Touch {
+            loops: other.loops,
+            layout: other.layout,
+            sides: others,
+            facts: Rc::new(other_facts),
+            vars: other_vars,
+        };
+        let put = |axes: &[Axis]| -> Vec<Axis> {
+            let of = |axis: &Axis| {
+                let found = split.iter().find(|var| var.0 == axis.var);
+                found.map_or_else(|| vec![*axis], |var| var.1.clone())
+            };
+            axes.iter().flat_map(of).collect()
+        };
+        one.is_apart_within(&put(around), &put(shared), &two)
     }
 
     /// Takes from `left` the variables that are equal where the equations hold.
@@ -299,6 +367,50 @@ fn divisions(e: Expr) -> usize {
         Kind::Min(a, b) | Kind::Max(a, b) => divisions(a) + divisions(b),
         Kind::FloorDiv(a, b) | Kind::Mod(a, b) => 1 + divisions(a) + divisions(b),
     }
+}
+
+/// The numbers that a variable is divided by, or has a remainder by, in an expression.
+fn radices_of(e: Expr, found: &mut Vec<(Sym, i64)>) {
+    match e.kind() {
+        Kind::Int(_) | Kind::Sym(_) => {}
+        Kind::Add(operands) | Kind::Mul(operands) => operands.iter().for_each(|&e| radices_of(e, found)),
+        Kind::Min(a, b) | Kind::Max(a, b) => [a, b].into_iter().for_each(|e| radices_of(e, found)),
+        Kind::FloorDiv(a, b) | Kind::Mod(a, b) => {
+            let radix = b.as_int().filter(|radix| *radix > 1);
+            let inner = a.as_floordiv().and_then(|(inner, by)| Some((inner.as_sym()?, by.as_int()?)));
+            match (a.as_sym(), inner, radix) {
+                (Some(var), _, Some(radix)) => found.push((var, radix)),
+                (None, Some((var, by)), Some(radix)) => {
+                    found.extend(by.checked_mul(radix).map(|radix| (var, radix)));
+                    found.push((var, by));
+                }
+                _ => radices_of(a, found),
+            }
+        }
+    }
+}
+
+/// The digits of a variable that is at most `last`, the lowest first, and it as their sum. None where one radix does not
+/// divide the next.
+fn digits(var: Sym, radices: impl Iterator<Item = i64>, last: i64) -> Option<(Vec<Axis>, Expr)> {
+    let (mut axes, mut sum, mut unit) = (Vec::new(), Expr::zero(), 1);
+    let mut push = |radix: i64, unit: i64| {
+        let axis = Axis { var: Sym::new(&format!("{var}.{unit}")), extent: Expr::int(radix) };
+        sum = sum + Expr::sym(axis.var) * unit;
+        axes.push(axis);
+    };
+    for radix in radices.filter(|radix| *radix <= last) {
+        if radix % unit != 0 {
+            return None;
+        }
+        push(radix / unit, unit);
+        unit = radix;
+    }
+    if unit == 1 || last == i64::MAX {
+        return None;
+    }
+    push(last / unit + 1, unit);
+    Some((axes, sum))
 }
 
 /// What an expression's terms are remainders by.

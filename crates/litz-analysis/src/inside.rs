@@ -1,7 +1,7 @@
 //! Says whether a value is below the extent of the axis that it is one of, and how far loops go.
 
 use litz_ir::loops::Axis;
-use litz_sym::{Expr, Facts, Kind, Known, Rel};
+use litz_sym::{Expr, Facts, Kind, Known, Rel, Sym};
 
 /// Steps into a loop: where its variable has a value, it has an iteration.
 pub fn enter(facts: &mut Facts, axis: Axis) {
@@ -79,4 +79,32 @@ pub fn loops_where(
         }
     }
     Some(loops)
+}
+
+/// The least of the values that an expression has for all values of `vars`, and how many there are from there on at most, in terms of
+/// other symbols. None where no such numbers are known.
+pub fn first_and_count(value: Expr, vars: &[Sym], facts: &Facts) -> Option<(Expr, Expr)> {
+    let first = facts.simplify(value.subst(&|sym| vars.contains(&sym).then(Expr::zero)));
+    let offset = facts.simplify(value - first);
+    let is_least = offset.is_zero() || facts.known(&Rel::le(0, offset)) == Known::Yes;
+    let count = is_least.then(|| end(offset, vars, facts)).flatten()?;
+    Some((first, facts.simplify(count)))
+}
+
+/// What a value of 0 and more is below, whatever the variables that it depends on.
+fn end(value: Expr, vars: &[Sym], facts: &Facts) -> Option<Expr> {
+    let is_free = |end: &Expr| !vars.iter().any(|&var| end.has_sym(var));
+    let digit = match value.kind() {
+        Kind::Mod(_, radix) => Some(radix),
+        Kind::Int(_)
+        | Kind::Sym(_)
+        | Kind::Add(_)
+        | Kind::Mul(_)
+        | Kind::Min(..)
+        | Kind::Max(..)
+        | Kind::FloorDiv(..) => None,
+    };
+    let last = facts.bounds(value).hi;
+    let number = (last < i64::MAX).then(|| Expr::int(last + 1));
+    [Some(facts.largest(value, vars) + 1), digit, number].into_iter().flatten().find(is_free)
 }

@@ -58,6 +58,7 @@ impl Checker<'_> {
                 | Stmt::If { .. }
                 | Stmt::Let { .. }
                 | Stmt::Bind { .. }
+                | Stmt::Barrier(_)
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
                 | Stmt::Copy { .. }

@@ -139,6 +139,8 @@ struct Builder<'a> {
 struct Env<'a> {
     /// Loops around, outermost first, those of the grid among them.
     path: Vec<Axis>,
+    /// Those of the loops around that are over levels of the machine.
+    levels: Vec<Axis>,
     /// The accumulators that are declared around, outermost first: those of the reductions and scans of a nest, in the order of
     /// its body.
     accumulators: Vec<(&'a str, Rc<[Accumulator]>)>,
@@ -150,7 +152,7 @@ struct Env<'a> {
 
 impl Env<'_> {
     fn new(facts: Facts) -> Self {
-        Env { path: Vec::new(), accumulators: Vec::new(), locals: Vec::new(), facts }
+        Env { path: Vec::new(), levels: Vec::new(), accumulators: Vec::new(), locals: Vec::new(), facts }
     }
 
     /// Steps into a loop.
@@ -223,13 +225,13 @@ impl<'a> Builder<'a> {
     }
 
     /// Where memory of `extent` elements for `name` is that a plan wants in `space`: registers hold a few that are known.
-    fn space_of(&self, space: LocalSpace, name: &str, extent: Expr) -> Result<Space, Diag> {
+    fn space_of(&self, space: LocalSpace, extent: Expr) -> Space {
         match space {
             LocalSpace::Register if extent.as_int().is_some_and(|n| n <= MAX_REGISTER_ELEMENTS) => {
-                Ok(Space::Register)
+                Space::Register
             }
-            LocalSpace::Register | LocalSpace::Scratch => Ok(Space::Scratch),
-            LocalSpace::Shared => Err(self.error(format!("{name}: this target has no shared memory"))),
+            LocalSpace::Register | LocalSpace::Scratch => Space::Scratch,
+            LocalSpace::Shared => Space::Shared,
         }
     }
 

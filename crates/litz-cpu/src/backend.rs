@@ -24,6 +24,9 @@ pub static CPU: Factory = Factory {
     make: |request| {
         Ok(Arc::new(match request.target {
             Some(target @ Target::Cpu(cpu)) => CpuBackend::new(cpu_target(cpu.isa), target),
+            Some(target @ Target::Gpu(_)) => {
+                return Err(Diag::new("unsupported-target", format!("no code of a CPU is for {target}")));
+            }
             None => CpuBackend::host(request),
         }))
     },

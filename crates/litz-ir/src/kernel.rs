@@ -36,6 +36,7 @@ use crate::graph::contiguous_strides;
 use crate::ids::Table;
 use crate::loops::{self, Axis};
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
+use crate::target::Level;
 use litz_sym::{Expr, Facts, Rel, Sym};
 
 pub use product::{Dot, Element, Matrix, MatrixProduct};
@@ -107,6 +108,8 @@ pub enum Space {
     Register,
     /// Scratch memory of one grid point, contents undefined at its start.
     Scratch,
+    /// Memory that the threads of one grid point share, contents undefined at its start.
+    Shared,
 }
 
 /// A statement.
@@ -168,6 +171,9 @@ pub enum Stmt {
         /// All must hold for the store to happen.
         guard: Vec<Rel>,
     },
+    /// `barrier warp`: all threads of one of these that is around have come here, and see what the others have stored before, ahead of
+    /// what is behind it. `barrier block` is that of all threads of a grid point.
+    Barrier(Level),
     /// A dot product.
     Dot(Dot),
     /// A product of matrices.
@@ -241,6 +247,10 @@ pub enum LoopKind {
         /// Groups in flight; 1 for plain loops.
         copies: u32,
     },
+    /// Parts of the machine, one for each iteration, which run at the same time. They meet at barriers alone, of which one has to
+    /// be between a store and another thread's access. What is outside of such loops, every thread computes; a store to
+    /// memory other than registers one of them makes.
+    Level(Level),
     /// As `For`, iterations that an instruction takes together: a pass makes them a [`Dot`] or a [`MatrixProduct`], or fails.
     Mma,
 }
@@ -378,6 +388,7 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Barrier(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -395,6 +406,7 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Barrier(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -416,6 +428,7 @@ impl Stmt {
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
+            | Stmt::Barrier(_)
             | Stmt::Prefetch { .. } => &[],
         }
     }
@@ -433,6 +446,7 @@ impl Stmt {
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
+            | Stmt::Barrier(_)
             | Stmt::Prefetch { .. } => &mut [],
         }
     }
@@ -455,6 +469,7 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Barrier(_)
             | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => {}
         }
@@ -476,6 +491,7 @@ impl Stmt {
             | Stmt::If { .. }
             | Stmt::Let { .. }
             | Stmt::Bind { .. }
+            | Stmt::Barrier(_)
             | Stmt::Prefetch { .. } => [None, None],
         };
         stored.into_iter().flatten()
@@ -501,7 +517,7 @@ impl Stmt {
             Stmt::MatrixProduct(product) => mems.extend(product.matrices_mut().map(|m| &mut m.mem)),
             Stmt::Copy { from, to, .. } => mems.extend([&mut from.mem, &mut to.mem]),
             Stmt::ArgStore { best, at, .. } => mems.extend([best, at]),
-            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } => {}
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Barrier(_) => {}
         }
         mems.into_iter()
     }
@@ -512,6 +528,7 @@ impl Stmt {
         let element = |element: &Element| [&element.index[..], &sides(&element.guard)].concat();
         match self {
             Stmt::Loop(inner) => vec![inner.extent],
+            Stmt::Barrier(_) => Vec::new(),
             Stmt::If { cond, .. } => sides(cond),
             Stmt::Let { op, .. } => match op {
                 Op::Load { index, guard, .. } => [&index[..], &sides(guard)].concat(),

@@ -54,7 +54,7 @@
 //! points run for each block of 4096 elements of the buffer that it stores to, and store what is in block `p`.
 
 use crate::loops::Axis;
-use crate::target::Target;
+use crate::target::{Level, Target};
 use litz_sym::{Expr, Rel, Sym};
 
 /// A whole schedule.
@@ -144,10 +144,9 @@ pub enum LoopKind {
         /// Vectors in flight.
         copies: u32,
     },
-    /// A GPU thread index.
-    Thread,
-    /// A GPU warp index.
-    Warp,
+    /// Parts of the machine, one for each iteration, which run at the same time. What is behind the loop in the text comes when
+    /// all of them are done.
+    Level(Level),
     /// Points that a matrix instruction takes together: a reduced axis of a few points in a vector is a dot product for each
     /// lane, with rows and columns it is a product of small matrices.
     Mma,

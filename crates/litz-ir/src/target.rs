@@ -7,7 +7,11 @@
 //! The word in front is the kind of machine, and says what is in the parentheses. Of a CPU, `isa` and `threads` have to be
 //! given. Caches that are not are those of [`Cpu::USUAL_L1_BYTES`] and [`Cpu::USUAL_L2_BYTES`]; their sizes are numbers of
 //! bytes, or of KiB (`48K`) or MiB (`2M`). What it does in a second is unknown unless it is given: `bandwidth=80G, flops.f32=1T`
-//! are 80e9 bytes and 1e12 operations on f32.
+//! are 80e9 bytes and 1e12 operations on f32. Of a GPU, `isa` and `units` have to be given; see [`Gpu`].
+
+mod gpu;
+
+pub use gpu::{Gpu, GpuIsa};
 
 use crate::graph::Device;
 use crate::{Diag, Dtype};
@@ -20,6 +24,8 @@ use std::str::FromStr;
 pub enum Target {
     /// Threads that share memory, with vector registers.
     Cpu(Cpu),
+    /// Units with many threads that run in lockstep, and a memory that a block of them shares.
+    Gpu(Gpu),
 }
 
 /// A CPU as a target.
@@ -64,13 +70,65 @@ impl Rates {
     }
 }
 
-/// Something that runs several points of a loop at a time.
+/// A part of a machine, of which several run points of a loop at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// What runs a point of a kernel's grid: a thread of a CPU, a block of threads on a GPU.
+    Block,
+    /// Four warps that issue one instruction together.
+    Warpgroup,
+    /// Threads that run in lockstep.
+    Warp,
+    /// A thread of a block, or of a warpgroup where there is one around.
+    Thread,
+    /// A thread of a warp; on a CPU, one element of a vector of f32.
+    Lane,
+}
+
+impl Level {
+    /// Those that loops of schedules and kernels name.
+    pub const LOOPS: [Level; 4] = [Level::Warpgroup, Level::Warp, Level::Thread, Level::Lane];
+
+    /// The word of schedules and kernels for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Block => "block",
+            Level::Warpgroup => "warpgroup",
+            Level::Warp => "warp",
+            Level::Thread => "thread",
+            Level::Lane => "lane",
+        }
+    }
+
+    /// Whether its threads are among several that one of it has.
+    pub fn has_threads(self) -> bool {
+        match self {
+            Level::Block | Level::Warpgroup | Level::Warp => true,
+            Level::Thread | Level::Lane => false,
+        }
+    }
+
+    /// Whether a loop over it may be in one over `outer`, [`Level::Block`] being what is around all loops.
+    pub fn is_within(self, outer: Level) -> bool {
+        match (outer, self) {
+            (Level::Block, Level::Warpgroup | Level::Warp | Level::Thread)
+            | (Level::Warpgroup, Level::Warp | Level::Thread)
+            | (Level::Warp, Level::Lane) => true,
+            (Level::Block, Level::Block | Level::Lane)
+            | (Level::Warpgroup, Level::Block | Level::Warpgroup | Level::Lane)
+            | (Level::Warp, Level::Block | Level::Warpgroup | Level::Warp | Level::Thread)
+            | (Level::Thread | Level::Lane, _) => false,
+        }
+    }
+}
+
+/// How many of a level there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Level {
-    /// The word of schedules for it: `grid` is all of the machine, `lane` one lane of a vector of f32.
-    pub name: &'static str,
-    /// How many there are in the level around it.
-    pub width: u32,
+pub struct Width {
+    /// The level.
+    pub level: Level,
+    /// How many there are in a block, of lanes in a warp or a vector, of blocks at once in the machine.
+    pub count: u32,
 }
 
 /// A memory that is nearer than the main one.
@@ -120,7 +178,7 @@ pub struct Instruction {
 
 impl Instruction {
     /// Those that take several reduced points at once, of all targets.
-    pub const MMA: [&Instruction; 2] = [&DOT_BF16, &TILE_BF16];
+    pub const MMA: [&Instruction; 4] = [&DOT_BF16, &TILE_BF16, &gpu::MMA_BF16, &gpu::MMA_F16];
 
     /// The one that takes several reduced points at once and has that name.
     pub fn mma(name: &str) -> Option<&'static Instruction> {
@@ -203,6 +261,7 @@ impl Target {
     pub fn kind(&self) -> &'static str {
         match self {
             Target::Cpu(_) => "cpu",
+            Target::Gpu(_) => "gpu",
         }
     }
 
@@ -210,15 +269,30 @@ impl Target {
     pub fn threads(&self) -> u32 {
         match self {
             Target::Cpu(cpu) => cpu.threads,
+            Target::Gpu(_) => 1,
         }
     }
 
     /// What runs points at the same time, outermost first.
-    pub fn levels(&self) -> Vec<Level> {
+    pub fn levels(&self) -> Vec<Width> {
         match self {
-            Target::Cpu(cpu) => {
-                vec![Level { name: "grid", width: cpu.threads }, Level { name: "lane", width: cpu.lanes() }]
-            }
+            Target::Cpu(cpu) => [(Level::Block, cpu.threads), (Level::Lane, cpu.lanes())]
+                .map(|(level, count)| Width { level, count })
+                .to_vec(),
+            Target::Gpu(gpu) => gpu.levels(),
+        }
+    }
+
+    /// How many of a level there are: see [`Width::count`]. 0 of one that the machine does not have.
+    pub fn width(&self, level: Level) -> u32 {
+        self.levels().into_iter().find(|width| width.level == level).map_or(0, |width| width.count)
+    }
+
+    /// The CPU, if it is one.
+    pub fn cpu(&self) -> Option<&Cpu> {
+        match self {
+            Target::Cpu(cpu) => Some(cpu),
+            Target::Gpu(_) => None,
         }
     }
 
@@ -226,6 +300,7 @@ impl Target {
     pub fn memories(&self) -> Vec<Memory> {
         match self {
             Target::Cpu(cpu) => cpu.memories().to_vec(),
+            Target::Gpu(gpu) => gpu.memories(),
         }
     }
 
@@ -233,6 +308,7 @@ impl Target {
     pub fn instructions(&self) -> &'static [Instruction] {
         match self {
             Target::Cpu(cpu) => cpu.isa.instructions(),
+            Target::Gpu(gpu) => gpu.isa.instructions(),
         }
     }
 
@@ -245,14 +321,15 @@ impl Target {
     pub fn rates(&self) -> Rates {
         match self {
             Target::Cpu(cpu) => cpu.rates,
+            Target::Gpu(gpu) => gpu.rates,
         }
     }
 
     /// Whether it can run a graph whose tensors are on that device.
     pub fn holds(&self, device: Device) -> bool {
         match (self, device) {
-            (Target::Cpu(_), Device::Cpu) => true,
-            (Target::Cpu(_), Device::Cuda(_)) => false,
+            (Target::Cpu(_), Device::Cpu) | (Target::Gpu(_), Device::Cuda(_)) => true,
+            (Target::Cpu(_), Device::Cuda(_)) | (Target::Gpu(_), Device::Cpu) => false,
         }
     }
 }
@@ -299,6 +376,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Cpu(cpu) => cpu.fmt(f),
+            Target::Gpu(gpu) => gpu.fmt(f),
         }
     }
 }
@@ -313,12 +391,7 @@ impl fmt::Display for Cpu {
                 write!(f, ", {name}={}", Bytes(bytes))?;
             }
         }
-        if self.rates.bandwidth != 0 {
-            write!(f, ", bandwidth={}", Rate(self.rates.bandwidth))?;
-        }
-        for (dtype, flops) in Rates::DTYPES.into_iter().zip(self.rates.flops).filter(|rate| rate.1 != 0) {
-            write!(f, ", flops.{dtype}={}", Rate(flops))?;
-        }
+        self.rates.write(f)?;
         f.write_str(")")
     }
 }
@@ -367,51 +440,88 @@ impl FromStr for Target {
 }
 
 fn parse(text: &str) -> Result<Target, String> {
-    let inside = text.trim().strip_prefix("cpu(").and_then(|rest| rest.strip_suffix(')'));
-    Ok(Target::Cpu(cpu(inside.ok_or("expected `cpu(isa=.., threads=..)`")?)?))
-}
-
-fn cpu(inside: &str) -> Result<Cpu, String> {
-    let (mut isa, mut threads, mut l1, mut l2, mut bandwidth) = (None, None, None, None, None);
-    let mut flops = [None; Rates::DTYPES.len()];
-    for entry in inside.split(',') {
-        let (key, value) =
-            entry.split_once('=').ok_or_else(|| format!("expected `key=value`, found `{entry}`"))?;
-        let (key, value) = (key.trim(), value.trim());
-        let is_first = match key {
-            "isa" => isa.replace(instruction_set(value)?).is_none(),
-            "threads" => threads.replace(number(value, 1, THREADS)? as u32).is_none(),
-            "l1" => l1.replace(bytes(value)?).is_none(),
-            "l2" => l2.replace(bytes(value)?).is_none(),
-            "bandwidth" => bandwidth.replace(rate(value)?).is_none(),
-            _ => {
-                let rated = |dtype: &Dtype| key.strip_prefix("flops.") == Some(&*dtype.to_string());
-                let at = Rates::DTYPES.iter().position(rated);
-                let unknown =
-                    || format!("expected isa, threads, l1, l2, bandwidth or flops.f32, found `{key}`");
-                flops[at.ok_or_else(unknown)?].replace(rate(value)?).is_none()
-            }
-        };
-        if !is_first {
-            return Err(format!("`{key}` is given twice"));
-        }
+    let inside = |kind: &str| {
+        let rest = text.trim().strip_prefix(kind)?.strip_prefix('(')?;
+        rest.strip_suffix(')')
+    };
+    match (inside("cpu"), inside("gpu")) {
+        (Some(cpu), _) => Entries::of(cpu, &["isa", "threads", "l1", "l2"])?.cpu().map(Target::Cpu),
+        (_, Some(gpu)) => Entries::of(gpu, &["isa", "units", "shared"])?.gpu().map(Target::Gpu),
+        (None, None) => Err("expected `cpu(isa=.., threads=..)` or `gpu(isa=.., units=..)`".to_owned()),
     }
-    Ok(Cpu {
-        isa: isa.ok_or("expected `isa=..`")?,
-        threads: threads.ok_or("expected `threads=..`")?,
-        l1_bytes: l1.unwrap_or(Cpu::USUAL_L1_BYTES),
-        l2_bytes: l2.unwrap_or(Cpu::USUAL_L2_BYTES),
-        rates: Rates {
-            bandwidth: bandwidth.unwrap_or(0),
-            flops: flops.map(|flops: Option<u64>| flops.unwrap_or(0)),
-        },
-    })
 }
 
-fn instruction_set(name: &str) -> Result<Isa, String> {
-    let known = || Isa::ALL.map(Isa::name).join(", ");
-    let found = Isa::ALL.into_iter().find(|isa| isa.name() == name);
-    found.ok_or_else(|| format!("expected one of {}, found `{name}`", known()))
+/// Keys with their values, each once.
+struct Entries<'t> {
+    /// Those that are not rates.
+    own: Vec<(&'t str, &'t str)>,
+    rates: Rates,
+}
+
+impl<'t> Entries<'t> {
+    /// Reads a list. Besides `keys` there may be rates.
+    fn of(list: &'t str, keys: &[&str]) -> Result<Entries<'t>, String> {
+        let mut entries = Entries { own: Vec::new(), rates: Rates::default() };
+        let mut seen: Vec<&str> = Vec::new();
+        for entry in list.split(',') {
+            let (key, value) =
+                entry.split_once('=').ok_or_else(|| format!("expected `key=value`, found `{entry}`"))?;
+            let (key, value) = (key.trim(), value.trim());
+            if seen.contains(&key) {
+                return Err(format!("`{key}` is given twice"));
+            }
+            seen.push(key);
+            let rated = |dtype: &Dtype| key.strip_prefix("flops.") == Some(&*dtype.to_string());
+            if keys.contains(&key) {
+                entries.own.push((key, value));
+            } else if key == "bandwidth" {
+                entries.rates.bandwidth = rate(value)?;
+            } else if let Some(at) = Rates::DTYPES.iter().position(rated) {
+                entries.rates.flops[at] = rate(value)?;
+            } else {
+                let known = keys.join(", ");
+                return Err(format!("expected {known}, bandwidth or flops.f32, found `{key}`"));
+            }
+        }
+        Ok(entries)
+    }
+
+    fn get(&self, key: &str) -> Option<&'t str> {
+        self.own.iter().find(|entry| entry.0 == key).map(|entry| entry.1)
+    }
+
+    fn expect(&self, key: &str) -> Result<&'t str, String> {
+        self.get(key).ok_or_else(|| format!("expected `{key}=..`"))
+    }
+
+    fn bytes(&self, key: &str, usual: i64) -> Result<i64, String> {
+        self.get(key).map_or(Ok(usual), bytes)
+    }
+
+    fn cpu(&self) -> Result<Cpu, String> {
+        Ok(Cpu {
+            isa: one_of(self.expect("isa")?, &Isa::ALL, Isa::name)?,
+            threads: number(self.expect("threads")?, 1, THREADS)? as u32,
+            l1_bytes: self.bytes("l1", Cpu::USUAL_L1_BYTES)?,
+            l2_bytes: self.bytes("l2", Cpu::USUAL_L2_BYTES)?,
+            rates: self.rates,
+        })
+    }
+
+    fn gpu(&self) -> Result<Gpu, String> {
+        let isa = one_of(self.expect("isa")?, &GpuIsa::ALL, GpuIsa::name)?;
+        let units = number(self.expect("units")?, 1, THREADS)? as u32;
+        let shared_bytes = self.bytes("shared", isa.usual_shared_bytes())?;
+        Ok(Gpu { shared_bytes, rates: self.rates, ..Gpu::new(isa, units) })
+    }
+}
+
+fn one_of<T: Copy>(name: &str, all: &[T], name_of: fn(T) -> &'static str) -> Result<T, String> {
+    let found = all.iter().copied().find(|one| name_of(*one) == name);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = all.iter().copied().map(name_of).collect();
+        format!("expected one of {}, found `{name}`", known.join(", "))
+    })
 }
 
 fn bytes(text: &str) -> Result<i64, String> {
@@ -462,6 +572,28 @@ mod tests {
     }
 
     #[test]
+    fn texts_of_gpus_read_back() {
+        for isa in GpuIsa::ALL {
+            let usual = Gpu::new(isa, 132);
+            let rates = Rates { bandwidth: 3_350_000_000_000, ..Rates::default() };
+            for gpu in [usual, Gpu { shared_bytes: 48 << 10, rates, ..usual }] {
+                let target = Target::Gpu(gpu);
+                assert_eq!(target.to_string().parse(), Ok(target), "{target}");
+            }
+        }
+        assert_eq!(Target::Gpu(Gpu::new(GpuIsa::Sm90, 132)).to_string(), "gpu(isa=sm90, units=132)");
+    }
+
+    #[test]
+    fn levels_are_in_each_other() {
+        for level in Level::LOOPS {
+            let around = [Level::Block].into_iter().chain(Level::LOOPS);
+            let around: Vec<Level> = around.filter(|outer| level.is_within(*outer)).collect();
+            assert!(!around.is_empty() && around.iter().all(|outer| outer.has_threads()), "{level:?}");
+        }
+    }
+
+    #[test]
     fn caches_are_written_in_the_largest_unit_and_only_where_they_are_unusual() {
         let rates = Rates::default();
         let amx = Cpu { isa: Isa::Avx512Amx, threads: 7, l1_bytes: 48 << 10, l2_bytes: 2 << 20, rates };
@@ -484,8 +616,14 @@ mod tests {
     #[test]
     fn what_is_no_target_is_refused() {
         for (text, expected) in [
-            ("", "expected `cpu(isa=.., threads=..)`"),
+            ("", "expected `cpu(isa=.., threads=..)` or `gpu(isa=.., units=..)`"),
             ("cuda(sm=90)", "expected `cpu(isa=.., threads=..)`"),
+            ("gpu(isa=sm90)", "expected `units=..`"),
+            (
+                "gpu(isa=sm90, units=1, threads=2)",
+                "expected isa, units, shared, bandwidth or flops.f32, found `threads`",
+            ),
+            ("gpu(isa=avx2, units=1)", "expected one of sm80, sm90, found `avx2`"),
             ("cpu(isa=avx2, threads=2", "expected `cpu(isa=.., threads=..)`"),
             ("cpu()", "expected `key=value`"),
             ("cpu(isa=avx2)", "expected `threads=..`"),
@@ -525,7 +663,10 @@ mod tests {
                 assert_eq!(instruction.depth % instruction.group, 0, "{}", instruction.name);
             }
             assert_eq!(target.instruction("fma").is_none(), isa == Isa::Sse2);
-            assert_eq!(target.levels().iter().map(|level| level.width).collect::<Vec<_>>(), [3, cpu.lanes()]);
+            assert_eq!(
+                [Level::Block, Level::Lane, Level::Warp].map(|level| target.width(level)),
+                [3, cpu.lanes(), 0]
+            );
         }
         for mma in Isa::ALL.into_iter().flat_map(Isa::mma) {
             assert_eq!(Instruction::mma(mma.name), Some(mma));

@@ -1,7 +1,8 @@
 //! Interprets kernels: the reference device, which is the definition of correctness.
 //!
 //! It interprets the kernel in order, one grid point after another, one loop iteration after another. Every access
-//! is checked against the extent that the kernel declares, and grid points that race are found. Registers and scratch memory are filled with ones before
+//! is checked against the extent that the kernel declares, and grid points that race are found, and threads of one point. Loops over
+//! levels run one iteration after another like others. Registers and scratch memory are filled with ones before
 //! each point, which makes floats NaN, so that nothing can rest on what they held.
 
 mod distant;
@@ -9,6 +10,7 @@ pub mod loops;
 mod prepare;
 mod races;
 mod scalar;
+mod threads;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +25,7 @@ use crate::number::{Bits, Number, cast, read, write};
 pub use distant::DistantDevice;
 use prepare::{Code, Memory, Node, Operand, Place, prepare};
 use races::{Touch, Traces};
+use threads::Threads;
 
 /// The bytes of one parameter of a kernel.
 #[derive(Debug)]
@@ -63,6 +66,7 @@ struct State {
     /// Registers and scratch.
     locals: Vec<Vec<u8>>,
     traces: Traces,
+    threads: Threads,
 }
 
 /// Why a run stops.
@@ -76,6 +80,12 @@ enum Fault {
     },
     /// Two grid points touch an element that one of them writes.
     Race {
+        mem: usize,
+        index: usize,
+    },
+    /// A thread of a grid point touches an element that another one stores to, with no barrier between, or that is in
+    /// another's registers.
+    Threads {
         mem: usize,
         index: usize,
     },
@@ -138,6 +148,10 @@ impl Interpreter {
         let watched = code.mems.iter().take(code.params).zip(&state.extents);
         let watched = watched.map(|(mem, extent)| if has_points && !mem.is_read_only { *extent } else { 0 });
         state.traces.start(watched);
+        if code.has_levels {
+            let seen = code.mems.iter().map(|mem| mem.seen);
+            state.threads.start(state.extents.iter().copied().zip(seen));
+        }
         Ok(())
     }
 
@@ -168,6 +182,10 @@ impl Interpreter {
             Fault::Race { mem, index } => {
                 let name = &self.code.mems[mem].name;
                 self.bug(format!("memory {name}: points of the grid race for element {index}"))
+            }
+            Fault::Threads { mem, index } => {
+                let name = &self.code.mems[mem].name;
+                self.bug(format!("memory {name}: threads race for element {index}"))
             }
             Fault::NoValue => self.bug("an index expression overflows or divides by zero"),
         }
@@ -201,6 +219,7 @@ impl Machine<'_, '_> {
                 local.fill(0xff);
             }
             self.state.traces.next_point();
+            self.state.threads.next_point();
             return self.run(&self.code.body);
         };
         for point in 0..self.index(extent)? {
@@ -225,6 +244,23 @@ impl Machine<'_, '_> {
                     self.run(body)?;
                 }
             }
+            Node::Level { level, var, extent, body } => {
+                for iteration in 0..self.index(extent)? {
+                    self.state.symbols[*var] = iteration;
+                    self.state.threads.enter(*level, iteration);
+                    self.run(body)?;
+                    self.state.threads.leave();
+                }
+            }
+            Node::Instruction { side, var, extent, body } => {
+                for iteration in 0..self.index(extent)? {
+                    self.state.symbols[*var] = iteration;
+                    self.state.threads.place(*side, Some(iteration));
+                    self.run(body)?;
+                }
+                self.state.threads.place(*side, None);
+            }
+            Node::Barrier => self.state.threads.barrier(),
             Node::If { cond, then, other } => {
                 let is_taken = all_hold(cond, &self.state.symbols).ok_or(Fault::NoValue)?;
                 self.run(if is_taken { then } else { other })?;
@@ -364,7 +400,11 @@ impl Machine<'_, '_> {
     }
 
     fn trace(&mut self, touch: Touch, mem: usize, index: usize) -> Result<(), Fault> {
-        if self.state.traces.touch(mem, index, touch) { Ok(()) } else { Err(Fault::Race { mem, index }) }
+        if !self.state.traces.touch(mem, index, touch) {
+            return Err(Fault::Race { mem, index });
+        }
+        let is_apart = !self.code.has_levels || self.state.threads.touch(mem, index, touch);
+        if is_apart { Ok(()) } else { Err(Fault::Threads { mem, index }) }
     }
 
     fn store_as(&mut self, touch: Touch, mem: usize, index: i64, bits: Bits) -> Result<(), Fault> {

@@ -125,14 +125,14 @@ fn has_part(tree: &Tree, nest: &str, part: Part) -> bool {
 fn is_tile(kind: LoopKind) -> bool {
     match kind {
         LoopKind::Unroll | LoopKind::Vector { copies: 1, .. } | LoopKind::Mma => true,
-        LoopKind::For | LoopKind::Vector { .. } | LoopKind::Thread | LoopKind::Warp => false,
+        LoopKind::For | LoopKind::Vector { .. } | LoopKind::Level(_) => false,
     }
 }
 
 /// How a loop runs that only initializes what a loop of `kind` combines into.
 fn init_kind(kind: LoopKind) -> LoopKind {
     match kind {
-        LoopKind::Mma | LoopKind::Thread | LoopKind::Warp | LoopKind::Unroll => kind,
+        LoopKind::Mma | LoopKind::Level(_) | LoopKind::Unroll => kind,
         LoopKind::Vector { lanes, copies: 1 } => LoopKind::Vector { lanes, copies: 1 },
         LoopKind::For | LoopKind::Vector { .. } => LoopKind::For,
     }

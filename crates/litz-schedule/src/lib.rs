@@ -33,7 +33,7 @@ use group::{Group, GroupKind};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, Part, Reuse, Schedule, Step, Tree};
-use litz_ir::target::{Cpu, Target};
+use litz_ir::target::{Cpu, Isa, Target};
 use litz_sym::{Facts, Sym};
 use nests::Nests;
 use problem::Problem;
@@ -158,7 +158,14 @@ pub fn schedule(loops: &Loops, target: &Target, heuristics: &Heuristics) -> Outc
 
 /// As [`schedule`], for a request.
 pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
-    let Target::Cpu(cpu) = request.target;
+    // There are no strategies for GPUs yet: every nest runs in order, and what asks for a CPU's numbers decides nothing.
+    let least = Cpu::new(Isa::Sse2, 1);
+    let cpu = request.target.cpu().unwrap_or(&least);
+    let all: BTreeSet<String> = match request.target {
+        Target::Cpu(_) => request.in_order.clone(),
+        Target::Gpu(_) => loops.stmts.iter().flat_map(Stmt::nests).map(|nest| nest.name.clone()).collect(),
+    };
+    let request = &Request { in_order: &all, ..*request };
     let (target, heuristics) = (request.target, request.heuristics);
     let (flat, mut regions) = loops.flat();
     let flat = axes::simplified(flat);

@@ -226,7 +226,7 @@ fn loops_passes(
 
 /// What loops passes go by: the user's thresholds and the target's numbers.
 pub fn settings(options: &Options, target: &Target) -> litz_passes::loops::Settings {
-    let Target::Cpu(cpu) = target;
+    let Some(cpu) = target.cpu() else { return options.passes.clone() };
     let (tile_columns, groups) = (cpu.tile_columns(), cpu.groups());
     let matrices = cpu
         .isa

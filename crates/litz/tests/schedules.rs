@@ -124,7 +124,7 @@ fn what_cannot_be_proved_is_refused_by_name() {
         (edit(&own, "vector g2 in 10 by 4", "vector g2 in 9 by 4"), "axis-coverage"),
         (edit(&own, "vector g2 in 10 by 4", "vector g2 in 10 by 3"), "wrong-lanes"),
         (edit(&own, "vector g2 in 10 by 4", "vector g2 in 10 by 1073741824"), "wrong-lanes"),
-        (edit(&own, "vector g2 in 10 by 4", "warp g2 in 10"), "schedule-misfit"),
+        (edit(&own, "vector g2 in 10 by 4", "warp g2 in 10"), "wrong-level"),
         (edit(&own, "input_pad at 0", "input_pad at 64"), "shared-memory"),
         (edit(&own, "for r0_0 in 6", "fro r0_0 in 6"), "syntax"),
         (edit(&own, "threads=2", "threads=3"), "wrong-target"),

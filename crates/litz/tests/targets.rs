@@ -16,7 +16,7 @@ fn targets() -> Vec<(Target, Reach)> {
 #[test]
 fn the_targets_differ_in_all_that_decisions_depend_on() {
     let targets: Vec<(Cpu, Reach)> =
-        targets().into_iter().map(|(Target::Cpu(cpu), reach)| (cpu, reach)).collect();
+        targets().into_iter().filter_map(|(target, reach)| Some((*target.cpu()?, reach))).collect();
     assert_eq!(targets.len(), 24);
     let values = |of: &dyn Fn(&Cpu) -> i64| {
         let mut values: Vec<i64> = targets.iter().map(|(target, _)| of(target)).collect();

@@ -133,7 +133,7 @@ fn without_order(around: &Around) -> Option<&'static str> {
     match around.kind {
         Some(LoopKind::For | LoopKind::Unroll) => None,
         None => Some("grid axis"),
-        Some(LoopKind::Vector { .. } | LoopKind::Thread | LoopKind::Warp | LoopKind::Mma) => Some("loop"),
+        Some(LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Mma) => Some("loop"),
     }
 }
 

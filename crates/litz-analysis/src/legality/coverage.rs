@@ -8,6 +8,7 @@
 //!   different numbers;
 //! - two axes `high` of `m` points and `low` of `n`, and one axis `n*high + low`, which puts digits of one number together.
 //!
+//! Where an axis has no multiple of `n` points it may be taken for one that has: the points that it has more are past its end.
 //! Each point is taken once where each loop is in one axis then, and each axis counts its own loops.
 
 use std::borrow::Cow;
@@ -198,7 +199,9 @@ type Digit = (Expr, Expr);
 /// The axes that take the points of `axes` and have the fewest divisions.
 fn numbers(mut axes: Vec<Digit>, facts: &Facts, varies: &dyn Fn(Expr) -> bool) -> Vec<Digit> {
     for _ in 0..MOST_REWRITES {
-        let rewrite = parted(&axes, facts, varies).or_else(|| joined(&axes, facts));
+        let rewrite = parted(&axes, facts, varies, quotient)
+            .or_else(|| joined(&axes, facts))
+            .or_else(|| parted(&axes, facts, varies, quotient_above));
         let Some((rewritten, by)) = rewrite else { break };
         let is_left = |(at, axis): (usize, Digit)| (!rewritten.contains(&at)).then_some(axis);
         axes = axes.into_iter().enumerate().filter_map(is_left).chain(by).collect();
@@ -252,17 +255,30 @@ fn quotients(values: &[Expr], facts: &Facts) -> Vec<Expr> {
     found
 }
 
-/// One axis as two: the terms of `n*high + low` of a multiple of `n` points that have a factor `n`, and the others.
-fn parted(axes: &[Digit], facts: &Facts, varies: &dyn Fn(Expr) -> bool) -> Option<Rewrite> {
-    let quotient = |e: Expr, radix: Expr| {
-        facts.simplify(e.modulo(radix)).is_zero().then(|| facts.simplify(e.floordiv(radix)))
-    };
+/// `e / radix`, where that is a whole number.
+fn quotient(e: Expr, radix: Expr, facts: &Facts) -> Option<Expr> {
+    facts.simplify(e.modulo(radix)).is_zero().then(|| facts.simplify(e.floordiv(radix)))
+}
+
+/// `e / radix`, rounded up: of an axis that has as many points more, all are past its end.
+fn quotient_above(e: Expr, radix: Expr, facts: &Facts) -> Option<Expr> {
+    Some(facts.simplify(e.ceildiv(radix)))
+}
+
+/// One axis as two: the terms of `n*high + low` that have a factor `n`, and the others, for an axis of so many times `n` points as
+/// `times` says.
+fn parted(
+    axes: &[Digit],
+    facts: &Facts,
+    varies: &dyn Fn(Expr) -> bool,
+    times: fn(Expr, Expr, &Facts) -> Option<Expr>,
+) -> Option<Rewrite> {
     let part = |(at, &(value, extent)): (usize, &Digit)| {
         let split = |radix: Expr| {
-            let count = quotient(extent, radix).filter(|_| !radix.is_one())?;
+            let count = times(extent, radix, facts).filter(|_| !radix.is_one())?;
             let (mut high, mut low) = (Expr::zero(), Expr::int(value.constant()));
             for (factor, term) in value.terms() {
-                match quotient(term * factor, radix) {
+                match quotient(term * factor, radix, facts) {
                     Some(multiple) => high = high + multiple,
                     None => low = low + term * factor,
                 }

@@ -8,8 +8,7 @@ use super::dependences::parts_of;
 use super::problem::Site;
 use super::{Place, Verifier};
 use litz_ir::loops::{Buf, BufKind, Stmt};
-use litz_ir::schedule::{Holds, LocalSpace, Part, Pool, Step};
-use litz_ir::target::Target;
+use litz_ir::schedule::{Holds, Part, Pool, Step};
 
 /// A part of a pool.
 struct Piece<'a> {
@@ -27,10 +26,6 @@ impl Verifier<'_> {
     pub(super) fn locals(&mut self) {
         for &(local, step) in &self.locals.clone() {
             let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) = &local.holds;
-            let Target::Cpu(_) = self.schedule.target;
-            let message =
-                format_args!("`{name}`: the target has no memory that the threads of a block share");
-            self.report.check(local.space != LocalSpace::Shared, "wrong-space", message);
             match local.holds {
                 Holds::Buffer(_) => match self.bufs.get(&**name) {
                     Some(&buf) => self.local_uses(buf),

@@ -7,6 +7,7 @@ mod collisions;
 mod coverage;
 mod dependences;
 mod example;
+mod levels;
 mod memory;
 mod points;
 mod problem;
@@ -29,7 +30,7 @@ use litz_ir::diag::Diags;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
 use litz_ir::schedule::{KernelPlan, Leaf, Local, LoopKind, Part, Schedule, Step, Tree};
-use litz_ir::target::Target;
+use litz_ir::target::{Gpu, Target};
 use litz_ir::text::schedule::Positions;
 use litz_ir::verify::Report;
 use problem::Sites;
@@ -45,7 +46,7 @@ use proofs::Proofs;
 /// to find its element written, see `recomputed.rs`. So are loads of copies.
 ///
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
-/// `zero-lanes`, `wrong-lanes`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
+/// `zero-lanes`, `wrong-lanes`, `no-instruction`, `wrong-level`, `level-order`, `level-width`, `foreign-memory`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `unmasked-point`, `repeated-leaf`,
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
 /// `shared-reduction`, `region-order`, `load-order`,
@@ -109,6 +110,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
     if verifier.report.diags.is_empty() {
         verifier.dependences(&spans);
         verifier.unwritten_elements();
+        verifier.private_memories();
     }
     verifier.sites.of(verifier.report.diags)
 }
@@ -362,7 +364,7 @@ impl<'a> Verifier<'a> {
         self.report.extent(axis.extent, format_args!("loop {}", axis.var));
         let is_constant = axis.extent.as_int().is_some();
         let (fits, is_wide) = match kind {
-            LoopKind::For | LoopKind::Thread | LoopKind::Warp => (true, true),
+            LoopKind::For | LoopKind::Level(_) => (true, true),
             LoopKind::Unroll => (is_constant, true),
             // Of what an instruction takes together, the last may be fewer.
             LoopKind::Mma => (longest(axis.extent).as_int().is_some(), true),
@@ -372,7 +374,11 @@ impl<'a> Verifier<'a> {
         self.report.check(fits, "symbolic-unroll", message);
         let message = format_args!("loop {}: expected at least one lane and one copy", axis.var);
         self.report.check(is_wide, "zero-lanes", message);
-        self.lanes(*kind, axis.var);
+        match kind {
+            LoopKind::Level(level) => self.level(*level, *axis),
+            LoopKind::Vector { lanes, .. } => self.lanes(*lanes, axis.var),
+            LoopKind::For | LoopKind::Unroll | LoopKind::Mma => {}
+        }
         let mark = self.report.enter();
         self.report.declare(axis.var);
         self.has_wrong_loops |= self.report.diags.len() > before;
@@ -400,13 +406,11 @@ impl<'a> Verifier<'a> {
     }
 
     /// Vectors are of a power of two of elements, and at most as long as the target's would be of bytes.
-    fn lanes(&mut self, kind: LoopKind, var: Sym) {
-        let lanes = match kind {
-            LoopKind::Vector { lanes, .. } => lanes,
-            LoopKind::For | LoopKind::Unroll | LoopKind::Thread | LoopKind::Warp | LoopKind::Mma => return,
+    fn lanes(&mut self, lanes: u32, var: Sym) {
+        let most = match self.schedule.target {
+            Target::Cpu(cpu) => cpu.isa.vector_bytes(),
+            Target::Gpu(_) => Gpu::VECTOR_BYTES,
         };
-        let Target::Cpu(cpu) = self.schedule.target;
-        let most = cpu.isa.vector_bytes();
         // No lanes at all are reported already.
         let fits = lanes == 0 || lanes <= most && lanes.is_power_of_two();
         let message =
@@ -432,6 +436,7 @@ impl<'a> Verifier<'a> {
             Part::Init | Part::Merge => nest.accumulates(),
         };
         self.report.check(fits, "wrong-part", message);
+        self.instruction(nest, leaf.part);
         self.place(stmt, (step, Some(number)), leaf);
         self.bound[number] = self.bindings(leaf, nest, stmt);
         if let Some(block) = leaf.block {

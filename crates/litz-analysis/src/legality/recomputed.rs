@@ -13,11 +13,11 @@ use super::coverage::{Bound, Coverage};
 use super::dependences::parts_of;
 use super::proofs;
 use super::{Around, Declared, Place, Side, Verifier};
-use crate::copies::{Held, read_of};
-use crate::inside::{enter, is_inside};
+use crate::copies::{self, read_of};
+use crate::inside::{enter, first_and_count, is_inside};
 use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Nest, Stmt};
-use litz_ir::schedule::{Local, LoopKind, Part};
-use litz_sym::{Expr, Facts, Kind, Rel, Sym};
+use litz_ir::schedule::{Holds, Local, LoopKind, Part};
+use litz_sym::{Expr, Facts, Rel, Sym};
 
 /// A load of an element that a local buffer has to hold.
 struct Read<'a, 'p> {
@@ -43,6 +43,8 @@ struct Extent {
 impl<'a> Verifier<'a> {
     /// Notes that memory is declared, which may have been declared before.
     pub(super) fn declare(&mut self, local: &Local) {
+        let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) = &local.holds;
+        self.space(name, local.space);
         let Some(name) = local.buffer() else { return };
         let is_same = |other: &Local| other.buffer() == Some(name);
         let is_nested = self.visible.iter().any(|declared| is_same(self.locals[declared.number].0));
@@ -97,7 +99,11 @@ impl<'a> Verifier<'a> {
         let is_made = self.bufs.get(name).is_some_and(|&copy| {
             self.loops.stmts[self.first_copy..].iter().any(|stmt| stmt.writes().contains(&copy))
         });
-        self.report.check(is_made, "duplicate-name", format_args!("`{name}` is the name of a copy and of something else"));
+        self.report.check(
+            is_made,
+            "duplicate-name",
+            format_args!("`{name}` is the name of a copy and of something else"),
+        );
         let writers = self.users.get(&original).into_iter().flatten();
         let writers: Vec<usize> =
             writers.copied().filter(|&user| self.loops.stmts[user].writes().contains(&original)).collect();
@@ -112,7 +118,7 @@ impl<'a> Verifier<'a> {
         let around = place.visible.iter().filter_map(|&declared| {
             let local = self.locals[declared.number].0;
             let of = local.copied().and_then(|of| self.bufs.get(of).copied());
-            Some(Held { buf: *self.bufs.get(local.buffer()?)?, of, declared })
+            Some(copies::Held { buf: *self.bufs.get(local.buffer()?)?, of, declared })
         });
         read_of(nest, buf, around)
     }
@@ -334,9 +340,8 @@ fn taken(nest: &Nest, leaf: &Place, inner: &[Axis], facts: &Facts) -> Option<Vec
     let (mut extents, mut bound) = (Vec::new(), Vec::new());
     for axis in &nest.axes {
         let value = leaf.value(axis.var)?;
-        let first = facts.simplify(value.subst(&|sym| vars.contains(&sym).then(Expr::zero)));
+        let (first, count) = first_and_count(value, &vars, &inside)?;
         let offset = inside.simplify(value - first);
-        let count = facts.simplify(end(offset, &vars, &inside)?);
         // Where the loops go past the end of the axis, that is where the box ends.
         extents.push(Extent { axis: axis.var, first, count });
         bound.push(Bound { axis: axis.var, extent: count, value: offset });
@@ -349,23 +354,11 @@ fn taken(nest: &Nest, leaf: &Place, inner: &[Axis], facts: &Facts) -> Option<Vec
     is_once.then_some(extents)
 }
 
-/// What a value of 0 and more is below, whatever the variables of the loops that it depends on.
-fn end(value: Expr, vars: &[Sym], facts: &Facts) -> Option<Expr> {
-    let is_free = |end: &Expr| !vars.iter().any(|&var| end.has_sym(var));
-    let digit = match value.kind() {
-        Kind::Mod(_, radix) => Some(radix),
-        _ => None,
-    };
-    let last = facts.bounds(value).hi;
-    let number = (last < i64::MAX).then(|| Expr::int(last + 1));
-    [Some(facts.largest(value, vars) + 1), digit, number].into_iter().flatten().find(is_free)
-}
-
 /// Whether iterations of a loop may run at once.
 fn runs_at_once(around: &Around) -> bool {
     match around.kind {
         Some(LoopKind::For | LoopKind::Unroll) => false,
-        None | Some(LoopKind::Vector { .. } | LoopKind::Thread | LoopKind::Warp | LoopKind::Mma) => true,
+        None | Some(LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Mma) => true,
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Accumulator {
     pub(super) mem: Mem,
     /// Position of the best value, for an arg-reduction.
     pub(super) at: Option<Mem>,
+    /// How many loops over levels are around the declaration.
+    levels: usize,
     shape: Shape,
 }
 
@@ -155,12 +157,12 @@ impl<'a> Builder<'a> {
         users_in(rest, (name, 0), &mut Vec::new(), &mut users);
         let shape = self.shape(nest, space, &users, env)?;
         let extent = shape.sizes().into_iter().product::<Expr>();
-        let space = self.space_of(space, name, extent)?;
-        Ok(self.declare(nest, &shape, space))
+        let space = self.space_of(space, extent);
+        Ok(self.declare(nest, &shape, space, env.levels.len()))
     }
 
     /// Memory for the accumulators of a nest.
-    fn declare(&mut self, nest: &Nest, shape: &Shape, space: Space) -> Vec<Accumulator> {
+    fn declare(&mut self, nest: &Nest, shape: &Shape, space: Space, levels: usize) -> Vec<Accumulator> {
         let mut accumulators = Vec::new();
         for (inst, op) in nest.body.iter().map(|inst| &inst.op).enumerate() {
             let (op, value, is_arg) = match op {
@@ -173,7 +175,7 @@ impl<'a> Builder<'a> {
             let mem = self.local(&format!("{}_acc{inst}", nest.name), ty, shape.sizes(), space);
             let at = is_arg
                 .then(|| self.local(&format!("{}_at{inst}", nest.name), Dtype::I64, shape.sizes(), space));
-            accumulators.push(Accumulator { inst, op, mem, at, shape: shape.clone() });
+            accumulators.push(Accumulator { inst, op, mem, at, levels, shape: shape.clone() });
         }
         accumulators
     }
@@ -200,7 +202,10 @@ impl<'a> Builder<'a> {
             let guard = block.guard_of(&guards);
             let other = op.identity(self.kernel.mems[block.mem].dtype);
             out.push(Stmt::Let { val, op: Op::Load { mem: block.mem, index: from, guard, other } });
-            out.push(store(total.mem, total.index(leaf, &env.facts), val, Some(op), total.guard_of(&guards)));
+            let (index, guard) = (total.index(leaf, &env.facts), total.guard_of(&guards));
+            // Iterations of loops over levels combine at once.
+            let atomic = env.levels.len() > total.levels;
+            out.push(Stmt::Store { mem: total.mem, index, value: val, combine: Some(op), guard, atomic });
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ pub(super) struct Run<'a, 'e> {
     /// The local buffers that are declared around, outermost first.
     pub(super) locals: &'e [Held],
     pub(super) facts: &'e Facts,
+    /// The loops around that are over levels of the machine.
+    levels: &'e [Axis],
     /// Guards for axes no loop keeps in range.
     guard: Vec<Rel>,
     values: HashMap<loops::Val, Val>,
@@ -81,6 +83,7 @@ impl<'a> Builder<'a> {
             accumulators,
             locals: &env.locals,
             facts: &env.facts,
+            levels: &env.levels,
             guard,
             values: HashMap::new(),
             renamed: HashMap::new(),
@@ -130,7 +133,6 @@ impl<'a> Builder<'a> {
     pub(super) fn guards(&self, leaf: &Leaf, nest: &'a Nest, env: &Env<'a>) -> Result<Vec<Rel>, Diag> {
         let mut guards = Vec::new();
         for axis in nest.all_axes() {
-            let is_reduced = nest.reduced.contains(axis);
             let Some(value) = bound(leaf, axis.var) else {
                 if !leaf.part.is_along_reduced() && nest.is_running(axis.var) {
                     continue;
@@ -140,14 +142,24 @@ impl<'a> Builder<'a> {
             if !leaf.masked || is_inside(value, axis.extent, &env.facts) {
                 continue;
             }
-            if is_reduced && leaf.part == Part::Update {
-                return Err(
-                    self.error(format!("{}: reduced axis {} may leave its range", nest.name, axis.var))
-                );
-            }
             guards.push(Rel::lt(value, axis.extent));
         }
         Ok(guards)
+    }
+
+    /// What guards a combination with an accumulator: all that says whether the point exists where reduced axes may end, else what an
+    /// access of the accumulator needs.
+    fn combined_where(&self, acc: &Accumulator, run: &Run<'a, '_>) -> Vec<Rel> {
+        let is_reduced = |rel: &&Rel| {
+            run.nest.reduced.iter().any(|axis| {
+                bound(run.leaf, axis.var).is_some_and(|value| **rel == Rel::lt(value, axis.extent))
+            })
+        };
+        let guard = acc.guard_of(&run.guard);
+        match guard.is_empty() {
+            true => run.guard.iter().filter(is_reduced).copied().collect(),
+            false => guard,
+        }
     }
 
     fn define(&mut self, ty: Dtype, op: Op, line: &mut Line) -> Val {
@@ -201,7 +213,7 @@ impl<'a> Builder<'a> {
                     return Ok(self.define(ty, Op::Load { mem: acc.mem, index, guard, other }, line));
                 }
                 let value = run.values[v];
-                let guard = acc.guard_of(&run.guard);
+                let guard = self.combined_where(&acc, run);
                 line.stmts.push(store(acc.mem, index, value, Some(*op), guard));
                 value
             }
@@ -218,7 +230,7 @@ impl<'a> Builder<'a> {
                 let value = run.values[value];
                 let position = run.facts.simplify(flatten(&coords, &extents));
                 let combine = Stmt::ArgStore { max: *max, best: acc.mem, at, index, value, position };
-                let cond = acc.guard_of(&run.guard);
+                let cond = self.combined_where(&acc, run);
                 line.stmts.push(match cond.is_empty() {
                     true => combine,
                     false => Stmt::If { cond, then: vec![combine], other: Vec::new() },
@@ -282,7 +294,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Whether other points of the grid may combine into the elements that a leaf combines into.
+    /// Whether others that run at once may combine into the elements that a leaf combines into.
     fn meets_other_points(&self, run: &Run<'a, '_>) -> bool {
         if run.leaf.block.is_some() {
             return false;
@@ -292,7 +304,7 @@ impl<'a> Builder<'a> {
             let mut bound = run.leaf.bind.iter().filter(|bind| bind.1.has_sym(axis.var)).peekable();
             axis.extent.is_one() || bound.peek().is_some() && bound.all(|bind| !colliding.contains(&bind.0))
         };
-        !self.plan.grid.iter().all(is_apart)
+        !self.plan.grid.iter().chain(run.levels).all(is_apart)
     }
 
     /// Checks an index that was computed from data, under a name that no other leaf gives.

@@ -3,7 +3,7 @@
 use super::leaf::Run;
 use super::{Builder, Path, visit_in_loops};
 use crate::access::Region;
-use litz_analysis::inside::{longest, loops_where};
+use litz_analysis::inside::{first_and_count, longest, loops_where};
 use litz_analysis::legality::parts_of;
 use litz_ir::Diag;
 use litz_ir::kernel::{Mem, Space};
@@ -86,7 +86,7 @@ impl<'a> Builder<'a> {
             let space = match local.space {
                 // A single element is best kept in a register whatever was asked.
                 LocalSpace::Scratch if extent.is_one() => Space::Register,
-                space => self.space_of(space, &data.name, extent)?,
+                space => self.space_of(space, extent),
             };
             let sizes = if space == Space::Scratch { padded(counts) } else { counts };
             let mem = self.local(&data.name, data.dtype, sizes, space);
@@ -145,7 +145,9 @@ impl<'a> Builder<'a> {
         while let Some(last) = dims.len().checked_sub(1) {
             let groups = (0..=last).rev().map(|first| Dims(dims[first..].to_vec()));
             let regular = groups.into_iter().find_map(|dims| Some((regular(&dims, stores, loops)?, dims)));
-            let (region, group) = regular.unwrap_or_else(|| {
+            let last = || Dims(vec![dims[last]]);
+            let boxed = || Some((within_box(&last(), stores, loops)?, last()));
+            let (region, group) = regular.or_else(boxed).unwrap_or_else(|| {
                 let group = Dims(dims[joined(&dims, stores)..].to_vec());
                 (Region::whole(group.size()), group)
             });
@@ -242,6 +244,22 @@ fn regular(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<Region> {
         });
     }
     region
+}
+
+/// The least range of coordinates that `stores` touch along dimensions, if they all have the same first one.
+fn within_box(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<Region> {
+    let mut found: Option<(Expr, Expr)> = None;
+    for Stored { index, inner, facts } in stores {
+        let vars: Vec<Sym> = inner.iter().map(|axis| axis.var).collect();
+        let (first, count) = first_and_count(dims.coordinate(index), &vars, facts)?;
+        let count = Some(facts.largest(count, loops)).filter(|e| !loops.iter().any(|&s| e.has_sym(s)))?;
+        found = Some(match found {
+            None => (first, count),
+            Some((other, most)) if other == first => (first, facts.simplify(most.max(count))),
+            Some(_) => return None,
+        });
+    }
+    found.map(|(base, count)| Region { base, steps: vec![(Expr::one(), count)] })
 }
 
 /// The region with counts that do not depend on where the loops are: the last block of a loop may be shorter than others.

@@ -71,14 +71,13 @@ impl<'a> Builder<'a> {
                     self.error(format!("loop {}: a written-out loop needs a constant extent", axis.var))
                 );
             }
-            K::Thread | K::Warp => {
-                return Err(
-                    self.error(format!("loop {}: this kind has no realisation on this target", axis.var))
-                );
-            }
+            K::Level(level) => LoopKind::Level(level),
         };
         let mut inner = env.clone();
         inner.enter(axis);
+        if let LoopKind::Level(_) = kind {
+            inner.levels.push(axis);
+        }
         let mut stmts = Vec::new();
         self.block(body, &inner, &mut stmts)?;
         out.push(Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: stmts }));

@@ -13,7 +13,7 @@ pub const PASS: Pass = Pass { name: "demote", run };
 /// Moves them.
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let mut is_indexed = vec![false; kernel.mems.len()];
-    mark(&kernel.body, &mut Vec::new(), &mut is_indexed);
+    mark(&kernel.body, &mut Around::default(), &mut is_indexed);
     for (at, is_indexed) in is_indexed.into_iter().enumerate() {
         let mem = &mut kernel.mems[Mem::new(at)];
         if is_indexed && mem.space == Space::Register {
@@ -23,25 +23,37 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     Ok(())
 }
 
+/// The loops around a statement.
+#[derive(Clone, Default)]
+struct Around {
+    /// Variables that are numbers where an instruction or a thread is known.
+    written_out: Vec<Sym>,
+    /// One of the loops is over a level of the machine.
+    is_threaded: bool,
+}
+
 /// Marks memories with an index that mentions more than the variables of loops that are written out.
-fn mark(stmts: &[Stmt], written_out: &mut Vec<Sym>, is_indexed: &mut [bool]) {
+fn mark(stmts: &[Stmt], around: &mut Around, is_indexed: &mut [bool]) {
     for stmt in stmts {
         for (mem, index) in stmt.accesses() {
             let mut syms = index.iter().flat_map(|at| at.syms());
-            is_indexed[mem.index()] |= syms.any(|sym| !written_out.contains(&sym));
+            is_indexed[mem.index()] |= syms.any(|sym| !around.written_out.contains(&sym));
         }
-        let depth = written_out.len();
+        let outside = around.clone();
         if let Stmt::Loop(inner) = stmt {
-            match inner.kind {
-                LoopKind::Unroll | LoopKind::Vector { .. } if inner.extent.as_int().is_some() => {
-                    written_out.push(inner.var);
-                }
-                LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::For | LoopKind::Mma => {}
-            }
+            let is_number = match inner.kind {
+                LoopKind::Level(_) => true,
+                // The sums of a warp's instruction are spread over its lanes.
+                LoopKind::Mma => around.is_threaded,
+                LoopKind::Unroll | LoopKind::Vector { .. } => inner.extent.as_int().is_some(),
+                LoopKind::For => false,
+            };
+            around.written_out.extend(is_number.then_some(inner.var));
+            around.is_threaded |= matches!(inner.kind, LoopKind::Level(_));
         }
         for block in stmt.blocks() {
-            mark(block, written_out, is_indexed);
+            mark(block, around, is_indexed);
         }
-        written_out.truncate(depth);
+        *around = outside;
     }
 }

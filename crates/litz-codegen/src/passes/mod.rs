@@ -10,6 +10,7 @@ pub mod copies;
 pub mod demote;
 pub mod flatten;
 pub mod prefetch;
+pub mod sync;
 pub mod tensorize;
 
 use litz_ir::Diag;
@@ -34,11 +35,12 @@ pub const PASSES: &[Pass] = &[
     tensorize::PASS,
     copies::PASS,
     prefetch::PASS,
+    sync::PASS,
 ];
 
-/// What realization ends with, in order: after it a kernel has no dead statements, flat memories, and registers that have
-/// constant indices.
-pub const REALIZATION: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS];
+/// What realization ends with, in order: after it a kernel has no dead statements, flat memories, registers that have
+/// constant indices, and barriers between threads.
+pub const REALIZATION: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS, sync::PASS];
 
 /// Runs passes in order.
 ///

@@ -70,6 +70,7 @@ fn operands(kernel: &Kernel) -> BTreeMap<Mem, bool> {
         | Stmt::If { .. }
         | Stmt::Bind { .. }
         | Stmt::Store { .. }
+        | Stmt::Barrier(_)
         | Stmt::Dot(_)
         | Stmt::MatrixProduct(_)
         | Stmt::Copy { .. }
@@ -126,6 +127,7 @@ impl Placer<'_> {
                 | Stmt::Bind { .. }
                 | Stmt::Store { .. }
                 | Stmt::MulAdd { .. }
+                | Stmt::Barrier(_)
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
                 | Stmt::Copy { .. }
@@ -160,7 +162,7 @@ impl Placer<'_> {
                 self.facts.declare_index(inner.var, inner.extent);
                 self.block(&mut inner.body, Some(inner.var));
             }
-            LoopKind::For | LoopKind::Vector { .. } => {
+            LoopKind::For | LoopKind::Level(_) | LoopKind::Vector { .. } => {
                 self.facts.declare_index(inner.var, inner.extent);
                 self.around.push(Axis { var: inner.var, extent: inner.extent });
                 if inner.extent.is_one() {

@@ -16,7 +16,7 @@ use litz_ir::kernel::{
     Dot, Element, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, Op, Space, Stmt, Val, position, visit,
 };
 use litz_ir::loops::Axis;
-use litz_ir::target::{Instruction, Target};
+use litz_ir::target::{Instruction, Level, Target};
 use litz_ir::{Diag, Dtype, Scalar};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
@@ -91,7 +91,7 @@ impl Tensorizer<'_> {
                 };
                 return dot.map(Stmt::Dot).map_err(refused);
             }
-            (LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. }, Err(_)) => {}
+            (LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Vector { .. }, Err(_)) => {}
         }
         let around = self.is_in_vector;
         self.is_in_vector |= matches!(inner.kind, LoopKind::Vector { .. });
@@ -103,8 +103,7 @@ impl Tensorizer<'_> {
 
     /// A nest that sets sums: its innermost loop as a vector, the others one after the other.
     fn filled(&self, fill: Fill) -> Stmt {
-        let lanes =
-            self.target.levels().iter().find(|level| level.name == "lane").map_or(1, |level| level.width);
+        let lanes = self.target.width(Level::Lane).max(1);
         let mut kind = if self.is_in_vector { LoopKind::For } else { LoopKind::Vector { lanes, copies: 1 } };
         let mut body = fill.body;
         for Axis { var, extent } in fill.extents.into_iter().rev() {
@@ -214,7 +213,7 @@ impl Tensorizer<'_> {
             match kind {
                 LoopKind::For if units.is_empty() => over.push(axis),
                 LoopKind::Mma => units.push(axis),
-                LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. } => {
+                LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Vector { .. } => {
                     return Err("it is no product of matrices".into());
                 }
             }

@@ -45,6 +45,7 @@ impl Emitter<'_> {
             Stmt::MulAdd { mem, index, factors, guard } => {
                 self.multiply_add(*mem, position(index), *factors, guard)
             }
+            Stmt::Barrier(_) => Err(EmitError::unsupported("barriers between threads of a grid point")),
             Stmt::Dot(dot) => self.dot(dot),
             Stmt::MatrixProduct(product) => self.matrix_product(product),
             Stmt::Copy { count, from, to } => self.copy_run(*count, from, to),
@@ -84,6 +85,9 @@ impl Emitter<'_> {
                     return Err(EmitError::unsupported(format!("{lanes} lanes: not a power of two")));
                 }
                 self.vector_loop(inner, extent, lanes, copies.max(1))
+            }
+            LoopKind::Level(level) => {
+                Err(EmitError::unsupported(format!("loop {} over level `{}`", inner.var, level.name())))
             }
             LoopKind::Mma => {
                 Err(EmitError::malformed(format!("no pass made loop {} an instruction", inner.var)))

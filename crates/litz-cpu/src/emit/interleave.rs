@@ -53,6 +53,7 @@ impl Emitter<'_> {
             Stmt::Loop(_)
             | Stmt::If { .. }
             | Stmt::Bind { .. }
+            | Stmt::Barrier(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -63,6 +64,7 @@ impl Emitter<'_> {
                 *mem == loaded.0 && index != loaded.1
             }
             Stmt::Let { .. }
+            | Stmt::Barrier(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }

@@ -110,6 +110,7 @@ fn check_ranks(kernel: &Kernel) -> Result<(), EmitError> {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
+            | Stmt::Barrier(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -318,6 +319,12 @@ impl Emitter<'_> {
                         )));
                     };
                     self.b.alloca(&format!("[{extent} x {}], align 64", Ty::scalar(prim)))
+                }
+                (Space::Shared, _) => {
+                    return Err(EmitError::unsupported(format!(
+                        "`{}` is memory that threads share",
+                        data.name
+                    )));
                 }
                 (Space::Scratch, _) => {
                     let offset = self.scalar(offsets[&mem])?;

@@ -53,6 +53,7 @@ impl Scan<'_> {
                 | Stmt::Bind { .. }
                 | Stmt::Store { .. }
                 | Stmt::MulAdd { .. }
+                | Stmt::Barrier(_)
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
                 | Stmt::Copy { .. }
@@ -78,7 +79,9 @@ impl Scan<'_> {
                 self.body(&inner.body);
                 self.unrolled.pop();
             }
-            LoopKind::For | LoopKind::Vector { .. } | LoopKind::Mma => self.body(&inner.body),
+            LoopKind::For | LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Mma => {
+                self.body(&inner.body)
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use crate::kernel::{
     Dot, Element, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space, Stmt, Val, visit,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
-use crate::target::Instruction;
+use crate::target::{Instruction, Level};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{
@@ -52,7 +52,8 @@ impl Display for Kernel {
 
 impl Space {
     /// Every space.
-    pub const ALL: [Space; 5] = [Space::Read, Space::Write, Space::Update, Space::Register, Space::Scratch];
+    pub const ALL: [Space; 6] =
+        [Space::Read, Space::Write, Space::Update, Space::Register, Space::Scratch, Space::Shared];
 
     /// The name in text.
     pub fn name(self) -> &'static str {
@@ -62,6 +63,7 @@ impl Space {
             Space::Update => "update",
             Space::Register => "register",
             Space::Scratch => "scratch",
+            Space::Shared => "shared",
         }
     }
 
@@ -69,7 +71,7 @@ impl Space {
     pub fn is_local(self) -> bool {
         match self {
             Space::Read | Space::Write | Space::Update => false,
-            Space::Register | Space::Scratch => true,
+            Space::Register | Space::Scratch | Space::Shared => true,
         }
     }
 }
@@ -136,7 +138,7 @@ impl<'a> Printer<'a> {
             Stmt::Loop(Loop { kind, var, extent, body }) => {
                 write!(f, "{indent}{} {var} in {extent}", kind.keyword())?;
                 match kind {
-                    LoopKind::For | LoopKind::Unroll | LoopKind::Mma => {}
+                    LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Mma => {}
                     LoopKind::Vector { lanes, copies: 1 } => write!(f, " by {lanes}")?,
                     LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}")?,
                 }
@@ -174,6 +176,7 @@ impl<'a> Printer<'a> {
                 let (mem, index, a, b) = (self.mem(*mem), Commas(index), self.val(*a), self.val(*b));
                 writeln!(f, "{indent}{mem}[{index}] fma= {a}, {b}{}", Guards(guard))
             }
+            Stmt::Barrier(level) => writeln!(f, "{indent}barrier {}", level.name()),
             Stmt::Dot(Dot { by, mem, index, terms }) => {
                 write!(f, "{indent}{}[{}] {}= ", self.mem(*mem), Commas(index), by.name)?;
                 for (at, [a, b]) in terms.iter().enumerate() {
@@ -248,6 +251,7 @@ impl LoopKind {
             LoopKind::For => "for",
             LoopKind::Unroll => "unroll",
             LoopKind::Vector { .. } => "vector",
+            LoopKind::Level(level) => level.name(),
             LoopKind::Mma => "mma",
         }
     }
@@ -259,6 +263,21 @@ impl LoopKind {
 /// Where the text is no kernel, or names memory or a value that no earlier line defines.
 pub fn parse(text: &str) -> std::result::Result<Kernel, Diags> {
     parse_whole(text, kernel)
+}
+
+/// The level whose loops start with that word.
+fn level(keyword: &str) -> Option<Level> {
+    Level::LOOPS.into_iter().find(|level| level.name() == keyword)
+}
+
+/// `barrier warp`.
+fn barrier(cx: &mut Cursor) -> Result<Stmt> {
+    cx.take();
+    let levels = [Level::Block].into_iter().chain(Level::LOOPS);
+    let found = levels.into_iter().find(|level| cx.is(level.name()));
+    let level = found.ok_or_else(|| cx.expected("block, warpgroup or warp"))?;
+    cx.take();
+    Ok(Stmt::Barrier(level))
 }
 
 /// A kernel being read.
@@ -356,6 +375,8 @@ impl Reader {
         let keyword = cx.peek_text();
         match keyword {
             "for" | "unroll" | "vector" | "mma" => self.loop_(cx, keyword),
+            _ if level(keyword).is_some() => self.loop_(cx, keyword),
+            "barrier" => barrier(cx),
             "if" => self.if_(cx),
             "bind" => self.bind(cx),
             // A memory of that name is followed by an index.
@@ -368,11 +389,12 @@ impl Reader {
     fn loop_(&mut self, cx: &mut Cursor, keyword: &str) -> Result<Stmt> {
         cx.take();
         let axis = cx.axis()?;
-        let kind = match keyword {
-            "for" => LoopKind::For,
-            "unroll" => LoopKind::Unroll,
-            "mma" => LoopKind::Mma,
-            _ => {
+        let kind = match (keyword, level(keyword)) {
+            (_, Some(level)) => LoopKind::Level(level),
+            ("for", None) => LoopKind::For,
+            ("unroll", None) => LoopKind::Unroll,
+            ("mma", None) => LoopKind::Mma,
+            (_, None) => {
                 let (lanes, copies) = cx.lanes()?;
                 LoopKind::Vector { lanes, copies }
             }

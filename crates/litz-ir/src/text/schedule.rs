@@ -7,6 +7,7 @@ use crate::loops::Axis;
 use crate::schedule::{
     Block, Holds, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
 };
+use crate::target::Level;
 use crate::text::cursor::{Cursor, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{Commas, Indent, Name, Quoted, Sigil, commas, is_bare};
@@ -100,7 +101,7 @@ fn write_lanes(f: &mut Formatter, kind: LoopKind) -> fmt::Result {
     match kind {
         LoopKind::Vector { lanes, copies: 1 } => write!(f, " by {lanes}"),
         LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}"),
-        LoopKind::For | LoopKind::Unroll | LoopKind::Thread | LoopKind::Warp | LoopKind::Mma => Ok(()),
+        LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Mma => Ok(()),
     }
 }
 
@@ -111,8 +112,7 @@ impl LoopKind {
             LoopKind::For => "for",
             LoopKind::Unroll => "unroll",
             LoopKind::Vector { .. } => "vector",
-            LoopKind::Thread => "thread",
-            LoopKind::Warp => "warp",
+            LoopKind::Level(level) => level.name(),
             LoopKind::Mma => "mma",
         }
     }
@@ -297,7 +297,8 @@ fn tree(cx: &mut Cursor, at: &mut Positions) -> Result<Tree> {
         let other = if cx.eat("else") { cx.nested(|cx| trees(cx, at))? } else { Vec::new() };
         return Ok(Tree::If { cond, then, other });
     }
-    if !["for", "unroll", "vector", "thread", "warp", "mma"].contains(&keyword) {
+    let is_level = Level::LOOPS.into_iter().any(|level| level.name() == keyword);
+    if !is_level && !["for", "unroll", "vector", "mma"].contains(&keyword) {
         at.leaves.push(cx.position());
         return leaf(cx).map(Tree::Leaf);
     }
@@ -337,9 +338,10 @@ fn loop_head(cx: &mut Cursor, keyword: &str) -> Result<(Axis, LoopKind)> {
             let (lanes, copies) = cx.lanes()?;
             LoopKind::Vector { lanes, copies }
         }
-        "thread" => LoopKind::Thread,
-        "warp" => LoopKind::Warp,
-        _ => LoopKind::Mma,
+        _ => match Level::LOOPS.into_iter().find(|level| level.name() == keyword) {
+            Some(level) => LoopKind::Level(level),
+            None => LoopKind::Mma,
+        },
     };
     Ok((axis, kind))
 }

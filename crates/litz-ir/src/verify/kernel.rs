@@ -8,6 +8,7 @@ use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{Dot, Kernel, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt, Val};
+use crate::target::Level;
 use crate::verify::{Report, reach};
 
 /// What is wrong with a kernel.
@@ -27,14 +28,14 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
 /// `stride-rank`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
-/// `store-to-read`, `atomic-store`, `unknown-check`, `instruction-shape`, `flat-memory`, `empty-copy`.
+/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `unknown-check`, `instruction-shape`, `flat-memory`, `empty-copy`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
     let mut report = Report::default();
     for &sym in &kernel.sizes {
         report.size_symbol(sym, &kernel.facts);
     }
     let vals = vec![State::Undefined; kernel.vals.len()];
-    let mut verifier = Verifier { report, kernel, vals, loops: HashMap::new() };
+    let mut verifier = Verifier { report, kernel, vals, loops: HashMap::new(), around: Vec::new() };
     verifier.run();
     verifier.report.diags
 }
@@ -53,6 +54,8 @@ struct Verifier<'a> {
     vals: Vec<State>,
     /// Kinds of the loops around.
     loops: HashMap<Sym, LoopKind>,
+    /// The levels whose loops are around, outermost first.
+    around: Vec<Level>,
 }
 
 impl Verifier<'_> {
@@ -134,9 +137,9 @@ impl Verifier<'_> {
                 if let (Some(op), Some(data)) = (combine, self.kernel.mems.get(*mem)) {
                     self.report.combination(*op, data.dtype, &place);
                 }
-                let message = format_args!("{place}: only combining stores to parameters are atomic");
-                let is_param = mem.index() < self.kernel.params;
-                self.report.check(!atomic || (combine.is_some() && is_param), "atomic-store", message);
+                let message = format_args!("{place}: only combining stores to what others see are atomic");
+                let is_seen = mem.index() < self.kernel.params || !self.around.is_empty();
+                self.report.check(!atomic || (combine.is_some() && is_seen), "atomic-store", message);
             }
             Stmt::MulAdd { mem, index, factors, guard } => {
                 let place = format!("store to `{}`", self.mem_name(*mem));
@@ -150,6 +153,15 @@ impl Verifier<'_> {
                 let message = format_args!("{place}: only sums of floats are rounded");
                 let is_float = expected.is_none_or(|ty| ty.kind() == Kind::Float);
                 self.report.check(is_float, "type-mismatch", message);
+            }
+            Stmt::Barrier(level) => {
+                let around = self.around.last().copied().unwrap_or(Level::Block);
+                let message = format_args!(
+                    "barrier {}: threads of a {} come here one by one",
+                    level.name(),
+                    around.name()
+                );
+                self.report.check(*level == around && level.has_threads(), "divergent-barrier", message);
             }
             Stmt::Dot(dot) => self.dot(dot),
             Stmt::MatrixProduct(product) => self.matrix_product(product),
@@ -186,6 +198,7 @@ impl Verifier<'_> {
         self.report.extent(*extent, format_args!("loop {var}"));
         match kind {
             LoopKind::For | LoopKind::Mma => {}
+            LoopKind::Level(level) => self.level(*level, *var),
             LoopKind::Unroll => {
                 let message = format_args!("loop {var}: expected a constant extent, found {extent}");
                 self.report.check(extent.as_int().is_some(), "symbolic-unroll", message);
@@ -198,9 +211,22 @@ impl Verifier<'_> {
         let mark = self.report.enter();
         self.report.declare(*var);
         self.loops.insert(*var, *kind);
+        let depth = self.around.len();
+        self.around.extend(match kind {
+            LoopKind::Level(level) => Some(*level),
+            LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Mma => None,
+        });
         self.block(body);
+        self.around.truncate(depth);
         self.loops.remove(var);
         self.report.leave(mark);
+    }
+
+    /// Checks that a level is one that the level around has.
+    fn level(&mut self, level: Level, var: Sym) {
+        let around = self.around.last().copied().unwrap_or(Level::Block);
+        let message = format_args!("loop {var}: a {} has no {} of its own", around.name(), level.name());
+        self.report.check(level.is_within(around), "level-order", message);
     }
 
     fn dot(&mut self, Dot { by, mem, index, terms }: &Dot) {
@@ -309,12 +335,14 @@ impl Verifier<'_> {
         if data.space != Space::Register {
             return;
         }
-        let (loops, report) = (&self.loops, &mut self.report);
+        let (loops, report, is_threaded) = (&self.loops, &mut self.report, !self.around.is_empty());
         let syms = index.iter().flat_map(|at| at.syms());
         syms.for_each(|sym| {
             let is_written_out = match loops.get(&sym) {
-                Some(LoopKind::Unroll | LoopKind::Vector { .. }) => true,
-                Some(LoopKind::For | LoopKind::Mma) | None => false,
+                Some(LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Level(_)) => true,
+                // The sums of a warp's instruction are spread over its lanes.
+                Some(LoopKind::Mma) => is_threaded,
+                Some(LoopKind::For) | None => false,
             };
             let message = format_args!("{place}: `{sym}` is the variable of no unrolled or vector loop");
             report.check(is_written_out, "register-index", message);

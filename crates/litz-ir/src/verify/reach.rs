@@ -140,7 +140,7 @@ impl Walk<'_> {
                     self.scopes.pop();
                 }
                 // A prefetch may be outside.
-                Stmt::Let { .. } | Stmt::Prefetch { .. } => {}
+                Stmt::Let { .. } | Stmt::Barrier(_) | Stmt::Prefetch { .. } => {}
                 Stmt::Bind { sym, extent, .. } => self.enter_axis(Axis { var: *sym, extent: *extent }),
             }
         }

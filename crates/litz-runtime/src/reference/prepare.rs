@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use litz_ir::kernel::{Dot, Element, Kernel, MatrixProduct, Mem, Op, Space, Stmt, Val};
+use litz_ir::kernel::{Dot, Element, Kernel, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Val};
+use litz_ir::target::Level;
 use litz_ir::{Dtype, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::scalar::{ScalarFn, function, operation};
+use super::threads::Seen;
 use crate::error::RunError;
 use crate::formula::{Formula, Relation};
 use crate::number::{Bits, Number};
@@ -22,6 +24,8 @@ pub(super) struct Code {
     pub(super) symbols: usize,
     pub(super) sizes: usize,
     pub(super) values: usize,
+    /// There are loops over levels.
+    pub(super) has_levels: bool,
 }
 
 /// A memory of the kernel.
@@ -30,6 +34,8 @@ pub(super) struct Memory {
     pub(super) extent: Formula,
     pub(super) dtype: Dtype,
     pub(super) is_read_only: bool,
+    /// Who sees what is stored there, of several threads. None where nothing is.
+    pub(super) seen: Option<Seen>,
 }
 
 /// An element of a memory.
@@ -55,6 +61,21 @@ pub(super) enum Node {
         extent: Formula,
         body: Vec<Node>,
     },
+    /// A loop over a level.
+    Level {
+        level: Level,
+        var: usize,
+        extent: Formula,
+        body: Vec<Node>,
+    },
+    /// A loop of rows, columns or reduced points that the instruction of a warp takes: the first, second and third of three.
+    Instruction {
+        side: usize,
+        var: usize,
+        extent: Formula,
+        body: Vec<Node>,
+    },
+    Barrier,
     If {
         cond: Vec<Relation>,
         then: Vec<Node>,
@@ -148,13 +169,19 @@ pub(super) enum Node {
 
 /// Resolves a kernel; an error names the rule that it breaks.
 pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
-    let mut cx = Context { kernel, symbols: HashMap::new() };
+    let mut cx = Context { kernel, symbols: HashMap::new(), has_levels: false, levels: 0, sides: 0 };
     for &sym in &kernel.sizes {
         cx.define(sym);
     }
     let mems = kernel.mems.values().map(|mem| {
         let is_read_only = mem.space == Space::Read;
-        Ok(Memory { name: mem.name.clone(), extent: cx.formula(mem.span())?, dtype: mem.dtype, is_read_only })
+        let seen = match mem.space {
+            Space::Read => None,
+            Space::Write | Space::Update | Space::Shared => Some(Seen::ByAll),
+            Space::Register | Space::Scratch => Some(Seen::ByOne),
+        };
+        let extent = cx.formula(mem.span())?;
+        Ok(Memory { name: mem.name.clone(), extent, dtype: mem.dtype, is_read_only, seen })
     });
     let mems = mems.collect::<Result<Vec<_>, RunError>>()?;
     let mut grid = Vec::new();
@@ -171,12 +198,17 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
         symbols: cx.symbols.len(),
         sizes: kernel.sizes.len(),
         values: kernel.vals.len(),
+        has_levels: cx.has_levels,
     })
 }
 
 struct Context<'a> {
     kernel: &'a Kernel,
     symbols: HashMap<Sym, usize>,
+    has_levels: bool,
+    /// How many loops over levels are around, and how many of an instruction.
+    levels: usize,
+    sides: usize,
 }
 
 impl Context<'_> {
@@ -213,11 +245,26 @@ impl Context<'_> {
             Stmt::Loop(inner) => {
                 let extent = self.formula(inner.extent)?;
                 let var = self.define(inner.var);
-                Node::Loop { var, extent, body: self.block(&inner.body)? }
+                let (levels, side) = (self.levels, self.sides);
+                self.levels += usize::from(matches!(inner.kind, LoopKind::Level(_)));
+                self.sides += usize::from(inner.kind == LoopKind::Mma);
+                let body = self.block(&inner.body)?;
+                (self.levels, self.sides) = (levels, side);
+                match inner.kind {
+                    LoopKind::Level(level) => {
+                        self.has_levels = true;
+                        Node::Level { level, var, extent, body }
+                    }
+                    LoopKind::Mma if levels > 0 => Node::Instruction { side, var, extent, body },
+                    LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Mma => {
+                        Node::Loop { var, extent, body }
+                    }
+                }
             }
             Stmt::If { cond, then, other } => {
                 Node::If { cond: self.relations(cond)?, then: self.block(then)?, other: self.block(other)? }
             }
+            Stmt::Barrier(_) => Node::Barrier,
             Stmt::Let { val, op } => self.op(*val, op)?,
             Stmt::Bind { sym, value, extent, check } => {
                 self.expect_type(*value, Dtype::I64)?;

@@ -199,8 +199,7 @@ impl Meter {
 
 /// Lanes of the vectors that the kernels have.
 fn lanes(target: &Target) -> u32 {
-    let Target::Cpu(cpu) = target;
-    cpu.lanes()
+    target.width(litz_ir::target::Level::Lane).max(1)
 }
 
 #[cfg(test)]

@@ -252,7 +252,7 @@ fn scaled(value: i64, factor: f64) -> i64 {
 /// Targets that the scheduler is told instead of a CPU: caches that are shared or larger than they say, threads that are not
 /// equally fast and so need smaller shares, shorter vectors.
 fn others(target: &Target) -> Vec<(String, Target)> {
-    let Target::Cpu(cpu) = *target;
+    let Some(&cpu) = target.cpu() else { return Vec::new() };
     let mut told: Vec<(String, Cpu)> = Vec::new();
     for factor in [0.5, 2.0] {
         let (l1_bytes, l2_bytes) = (scaled(cpu.l1_bytes, factor), scaled(cpu.l2_bytes, factor));

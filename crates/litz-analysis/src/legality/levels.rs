@@ -1,0 +1,345 @@
+//! Holds the levels of a schedule's loops against its target, and proves that threads keep to their own part of private memory.
+//!
+//! Iterations of a loop over a level run at once, each by threads of its own, and all are done when what is behind the loop begins. What
+//! is outside of such loops every thread computes for itself. Registers and scratch memory are private to threads: declared
+//! inside of such a loop each iteration has its own, declared outside they are spread over the threads, and an element belongs
+//! to the one that touches it. So of two accesses of one element the loops over levels between the declaration and each
+//! are alike, and their variables are equal. What all threads of a warp compute, each of its lanes may read; and a `merge` goes
+//! over the lanes of a warp: all of them have its result.
+
+use super::dependences::parts_of;
+use super::problem::Site;
+use super::{Around, Place, Verifier};
+use crate::apart::Visit;
+use litz_ir::dtype::Dtype;
+use litz_ir::loops::{Axis, InstOp, Nest, Stmt};
+use litz_ir::schedule::{Holds, LocalSpace, LoopKind, Part};
+use litz_ir::target::{Gpu, GpuIsa, Instruction, Level, Target};
+use litz_sym::{Expr, Rel, Sym};
+
+/// An access of private memory.
+struct Use<'a> {
+    nest: &'a Nest,
+    place: Place,
+    /// The element, in terms of the nest's axes.
+    element: Vec<Expr>,
+    how: How,
+}
+
+/// What an access does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Load,
+    Store,
+    /// Combines what lanes have.
+    Merge,
+}
+
+impl<'a> Verifier<'a> {
+    /// Checks that a loop over a level is one that the target has in the level around.
+    pub(super) fn level(&mut self, level: Level, axis: Axis) {
+        let around = self.path.iter().rev().find_map(level_of).unwrap_or((Level::Block, axis));
+        let (name, target) = (level.name(), self.schedule.target);
+        let width = i64::from(target.width(level));
+        let message = format_args!("loop {}: the target has no level `{name}`", axis.var);
+        self.report.check(width > 0, "wrong-level", message);
+        if width == 0 {
+            return;
+        }
+        let message = format_args!("loop {}: `{name}` is no level within `{}`", axis.var, around.0.name());
+        self.report.check(level.is_within(around.0), "level-order", message);
+        let most = match (around.0, level) {
+            (Level::Warpgroup, Level::Warp) => i64::from(Gpu::WARPGROUP / Gpu::LANES),
+            (Level::Warpgroup, Level::Thread) => i64::from(Gpu::WARPGROUP),
+            _ => width,
+        };
+        let count = crate::inside::longest(axis.extent).as_int();
+        let found = count.map_or_else(|| axis.extent.to_string(), |count| count.to_string());
+        let message = format_args!(
+            "loop {}: expected at most {most} iterations, the level's number, found {found}",
+            axis.var
+        );
+        self.report.check(count.is_some_and(|count| count <= most), "level-width", message);
+    }
+
+    /// Checks that the `mma` loops around a leaf are an instruction of a GPU, which the threads of a warp run together.
+    pub(super) fn instruction(&mut self, nest: &Nest, part: Part) {
+        let found = instruction_loops(&self.path);
+        let Target::Gpu(gpu) = self.schedule.target else { return };
+        if found.is_empty() {
+            return;
+        }
+        let shape: Vec<Option<i64>> = found.iter().map(|around| around.axis.extent.as_int()).collect();
+        let loads = nest.body.iter().filter_map(|inst| match inst.op.element() {
+            Some((buf, _)) if !matches!(inst.op, InstOp::Store { .. }) => Some(self.loops.bufs[buf].dtype),
+            _ => None,
+        });
+        let types: Vec<Dtype> = loads.collect();
+        let fits = |instruction: &Instruction| {
+            let expected = [instruction.rows, instruction.columns, instruction.depth];
+            shape.iter().copied().eq(expected.map(|extent| Some(i64::from(extent))))
+                && types.iter().all(|dtype| *dtype == instruction.dtype)
+        };
+        let is_in_warp =
+            self.path.iter().rev().find_map(level_of).is_some_and(|level| level.0 == Level::Warp);
+        let is_found = gpu.isa.instructions().iter().any(fits);
+        let message = format_args!(
+            "`{}`: no instruction of the target sums products of {types:?} in mma loops of {shape:?}",
+            nest.name
+        );
+        self.report.check(is_found && part == Part::Update, "no-instruction", message);
+        let message = format_args!("`{}`: the threads of a warp run it together", nest.name);
+        self.report.check(is_in_warp, "no-instruction", message);
+    }
+
+    /// Checks that memory is where the target has some, and that what threads share is declared for all of a block.
+    pub(super) fn space(&mut self, name: &str, space: LocalSpace) {
+        let is_inside = self.path.iter().any(|around| level_of(around).is_some());
+        match (self.schedule.target, space) {
+            (Target::Cpu(_), LocalSpace::Shared) => {
+                let message =
+                    format_args!("`{name}`: the target has no memory that the threads of a block share");
+                self.report.fail("wrong-space", message);
+            }
+            (Target::Gpu(_), LocalSpace::Shared) => {
+                let message =
+                    format_args!("`{name}`: what all threads share is declared outside of their loops");
+                self.report.check(!is_inside, "wrong-space", message);
+            }
+            (_, LocalSpace::Register | LocalSpace::Scratch) => {}
+        }
+    }
+
+    /// Reports accesses of private memory that another thread may own, and values that threads combine without a merge.
+    pub(super) fn private_memories(&mut self) {
+        let has_levels = |place: &Place| place.path.iter().any(|around| level_of(around).is_some());
+        if !self.placed.iter().flatten().any(has_levels) {
+            return;
+        }
+        self.combined_at_once();
+        let mut problems = Vec::new();
+        for number in 0..self.locals.len() {
+            let (local, _) = self.locals[number];
+            if local.space == LocalSpace::Shared {
+                continue;
+            }
+            let uses = match &local.holds {
+                Holds::Buffer(_) | Holds::Copy { .. } => self.uses_of_buffer(number),
+                Holds::Accumulator(nest) => self.uses_of_accumulators(number, nest),
+            };
+            if let Some((why, site)) = self.foreign(number, &uses) {
+                let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) =
+                    &local.holds;
+                problems.push((format!("`{name}`, private to threads: {why}"), site));
+            }
+        }
+        for (problem, site) in problems {
+            self.report.fail("foreign-memory", problem);
+            self.sites.note(&self.report.diags, site);
+        }
+    }
+
+    /// Reports loops over levels in which points are combined into what is declared outside of them.
+    fn combined_at_once(&mut self) {
+        let mut problems = Vec::new();
+        for (stmt, places) in self.placed.iter().enumerate() {
+            let Stmt::Nest(nest) = &self.loops.stmts[stmt] else { continue };
+            for place in places.iter().filter(|place| place.part.is_along_reduced()) {
+                let Some(scope) = self.scope(stmt, place) else { continue };
+                for (level, axis) in place.path[scope.loops..].iter().filter_map(level_of) {
+                    let is_along =
+                        |(own, value): &(Sym, Expr)| nest.is_running(*own) && value.has_sym(axis.var);
+                    if place.bind.iter().any(is_along) {
+                        let message = format!(
+                            "`{}` combines along {} {}: expected accumulators in it, and {}.merge",
+                            nest.name,
+                            level.name(),
+                            axis.var,
+                            nest.name
+                        );
+                        problems.push((message, place.site()));
+                    }
+                }
+            }
+        }
+        for (problem, site) in problems {
+            self.report.fail("shared-reduction", problem);
+            self.sites.note(&self.report.diags, site);
+        }
+    }
+
+    fn uses_of_buffer(&self, number: usize) -> Vec<Use<'a>> {
+        let mut uses = Vec::new();
+        for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {
+            let Stmt::Nest(nest) = stmt else { continue };
+            let parts = parts_of(nest);
+            for place in places {
+                for (at, inst) in nest.body.iter().enumerate() {
+                    let Some((buf, index)) = inst.op.element() else { continue };
+                    let (_, declared) = self.held(nest, place, buf);
+                    let is_it = declared.is_some_and(|declared| declared.number == number);
+                    if is_it && parts[at].contains(&place.part) {
+                        let is_store = matches!(inst.op, InstOp::Store { .. });
+                        let how = if is_store { How::Store } else { How::Load };
+                        uses.push(Use { nest, place: place.clone(), element: index.to_vec(), how });
+                    }
+                }
+            }
+        }
+        uses
+    }
+
+    fn uses_of_accumulators(&self, number: usize, name: &str) -> Vec<Use<'a>> {
+        let mut uses = Vec::new();
+        let Some(&stmt) = self.stmts.get(name) else { return uses };
+        let Stmt::Nest(nest) = &self.loops.stmts[stmt] else { return uses };
+        let element: Vec<Expr> = nest.kept_apart().map(|axis| Expr::sym(axis.var)).collect();
+        for place in self.placed[stmt].iter().chain(&self.accumulating[stmt]) {
+            let mut around = place.visible.iter().rev().map(|declared| declared.number);
+            let mut own = around.by_ref().filter(|&at| self.locals[at].0.accumulates() == Some(name));
+            let (innermost, next) = (own.next(), own.next());
+            let how = match place.part {
+                Part::Merge if next == Some(number) => How::Merge,
+                Part::Merge | Part::Final => How::Load,
+                Part::Init | Part::Update | Part::Whole => How::Store,
+            };
+            if how == How::Merge || innermost == Some(number) {
+                uses.push(Use { nest, place: by_lanes(place), element: element.clone(), how });
+            }
+        }
+        uses
+    }
+
+    /// Why an element may be touched by a thread that does not own it, and where.
+    fn foreign(&self, number: usize, uses: &[Use<'a>]) -> Option<(String, Option<Site>)> {
+        let loops_of = |place: &Place| {
+            place
+                .visible
+                .iter()
+                .find(|declared| declared.number == number)
+                .map_or(0, |declared| declared.loops)
+        };
+        let levels = |used: &Use| -> Vec<(Level, Axis)> {
+            used.place.path[loops_of(&used.place)..].iter().filter_map(level_of).collect()
+        };
+        let first = uses.iter().find(|used| used.how == How::Store)?;
+        let own = levels(first);
+        for used in uses {
+            let found = levels(used);
+            let is_alike = |(a, b): (&(Level, Axis), &(Level, Axis))| a.0 == b.0;
+            let is_owner = found.len() >= own.len() && own.iter().zip(&found).all(is_alike);
+            let further = found.get(own.len()..).unwrap_or_default();
+            if !is_owner || used.how == How::Store && !further.is_empty() {
+                let names = |levels: &[(Level, Axis)]| match levels {
+                    [] => "all threads".to_owned(),
+                    levels => levels.iter().map(|level| level.0.name()).collect::<Vec<_>>().join(" "),
+                };
+                let why = format!("{} touch it here, {} elsewhere", names(&found), names(&own));
+                return Some((why, used.place.site()));
+            }
+            if used.how == How::Merge && further.iter().any(|level| level.0 != Level::Lane) {
+                let why = "only lanes of a warp are merged into registers; others share memory".to_owned();
+                return Some((why, used.place.site()));
+            }
+        }
+        let axes: Vec<Axis> = own.iter().map(|level| level.1).collect();
+        if axes.is_empty() {
+            return None;
+        }
+        for (at, one) in uses.iter().enumerate() {
+            for other in &uses[at..] {
+                if !self.is_owned(one, other, loops_of(&one.place), &axes, [levels(one), levels(other)]) {
+                    let vars: Vec<&str> = axes.iter().map(|axis| axis.var.name()).collect();
+                    let why = format!("two threads of {} may touch one element", vars.join(", "));
+                    return Some((why, other.place.site()));
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether two accesses touch one element only by the same thread: where the variables of their loops over levels are equal.
+    fn is_owned(
+        &self,
+        one: &Use<'a>,
+        other: &Use<'a>,
+        outside: usize,
+        axes: &[Axis],
+        levels: [Vec<(Level, Axis)>; 2],
+    ) -> bool {
+        let around: Vec<Axis> = one.place.path[..outside].iter().map(|around| around.axis).collect();
+        let touches = [one, other].into_iter().zip(levels).map(|(used, levels)| {
+            let Use { nest, place, element, .. } = used;
+            // Both name the loops over levels as the first access does.
+            let renamed = |sym: Sym| {
+                let at = levels.iter().position(|level| level.1.var == sym)?;
+                axes.get(at).map(|axis| Expr::sym(axis.var))
+            };
+            let var = |sym: Sym| renamed(sym).and_then(|e| e.as_sym()).unwrap_or(sym);
+            let put = |e: Expr| e.subst(&renamed);
+            let bind: Vec<(Sym, Expr)> = place.bind.iter().map(|&(axis, value)| (axis, put(value))).collect();
+            let path = place
+                .path
+                .iter()
+                .map(|around| Axis { var: var(around.axis.var), extent: put(around.axis.extent) });
+            let conds = place.sides.iter().map(|side| Rel {
+                lhs: put(side.cond.lhs),
+                rhs: put(side.cond.rhs),
+                ..side.cond
+            });
+            let visit = Visit::new(self.loops, nest, &bind, path, conds)?;
+            Some(visit.point(element))
+        });
+        let touches: Vec<_> = touches.collect();
+        match &touches[..] {
+            [Some(one), Some(other)] => one.is_apart_within(&around, axes, other),
+            // What never happens touches nothing.
+            _ => true,
+        }
+    }
+}
+
+/// The `mma` loops around a place, outermost first.
+fn instruction_loops(path: &[Around]) -> Vec<&Around> {
+    path.iter().filter(|around| around.kind == Some(LoopKind::Mma)).collect()
+}
+
+/// A place in `mma` loops as one in a loop over the lanes that keep the sums of the instruction.
+fn by_lanes(place: &Place) -> Place {
+    let [rows, columns, _] = instruction_loops(&place.path)[..] else { return place.clone() };
+    let (row, column) = (rows.axis.var, columns.axis.var);
+    let instruction = GpuIsa::ALL.into_iter().flat_map(GpuIsa::instructions).next();
+    let Some(instruction) = instruction.filter(|_| rows.axis.extent.as_int() == Some(16)) else {
+        return place.clone();
+    };
+    let own = |what: &str| Sym::new(&format!("{what} of {row}, {column}"));
+    let (lane, place_of) = (own("lane"), ["row", "column"].map(own));
+    let sum = instruction.sum_of_lane(Expr::sym(lane), place_of.map(Expr::sym));
+    let put = |sym: Sym| [row, column].iter().position(|own| *own == sym).map(|at| sum[at]);
+    let mut changed = place.clone();
+    changed.bind.iter_mut().for_each(|bind| bind.1 = bind.1.subst(&put));
+    let mut path = Vec::new();
+    for around in &place.path {
+        let kept = |kind, var, extent: u32| Around {
+            kind: Some(kind),
+            axis: Axis { var, extent: Expr::int(i64::from(extent)) },
+            ..*around
+        };
+        if around.axis.var == row {
+            path.push(kept(LoopKind::Level(Level::Lane), lane, Gpu::LANES));
+            path.extend(place_of.map(|var| kept(LoopKind::Unroll, var, 2)));
+        } else if around.axis.var != column {
+            path.push(*around);
+        }
+    }
+    changed.path = path;
+    changed
+}
+
+/// The level that a loop is over.
+pub(super) fn level_of(around: &Around) -> Option<(Level, Axis)> {
+    match around.kind {
+        Some(LoopKind::Level(level)) => Some((level, around.axis)),
+        None | Some(LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Mma) => None,
+    }
+}

@@ -1,0 +1,202 @@
+//! Puts barriers between a store and what another thread accesses of the same memory.
+//!
+//! What follows a loop over a level begins when all its iterations are done, as far as it can notice: a barrier is needed where
+//! one thread's store meets another's access, and nowhere else. So accesses are gathered since the last barrier, and
+//! the next one is put ahead of the first statement that conflicts with them. A loop in which threads take turns has its
+//! end followed by its beginning. An access at the index of a store, by the same thread, needs none: what no two threads store
+//! to belongs to the one that does.
+
+use super::Pass;
+use litz_ir::Diag;
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt};
+use litz_ir::target::{Level, Target};
+use litz_sym::{Expr, Sym};
+use std::collections::HashSet;
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "sync", run };
+
+fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
+    let shared: Vec<Mem> =
+        kernel.mems.iter().filter(|(_, data)| is_seen(data.space)).map(|mem| mem.0).collect();
+    let fixed = kernel.sizes.iter().copied().chain(kernel.grid.iter().map(|axis| axis.var)).collect();
+    let sync = Sync { shared, fixed };
+    if has_levels(&kernel.body) {
+        let body = std::mem::take(&mut kernel.body);
+        kernel.body = sync.block(without_barriers(body), Level::Block, Vec::new()).0;
+    }
+    Ok(())
+}
+
+/// Whether a thread may see there what another one has stored.
+fn is_seen(space: Space) -> bool {
+    match space {
+        Space::Write | Space::Update | Space::Shared => true,
+        Space::Read | Space::Register | Space::Scratch => false,
+    }
+}
+
+fn has_levels(stmts: &[Stmt]) -> bool {
+    stmts.iter().any(|stmt| {
+        matches!(stmt, Stmt::Loop(Loop { kind: LoopKind::Level(_), .. }))
+            || stmt.blocks().into_iter().any(has_levels)
+    })
+}
+
+/// Barriers are derived anew, so that the pass changes nothing when it runs again.
+fn without_barriers(mut stmts: Vec<Stmt>) -> Vec<Stmt> {
+    stmts.retain(|stmt| !matches!(stmt, Stmt::Barrier(_)));
+    for block in stmts.iter_mut().flat_map(Stmt::blocks_mut) {
+        *block = without_barriers(std::mem::take(block));
+    }
+    stmts
+}
+
+/// An access of memory that others see.
+#[derive(Clone)]
+struct Access {
+    mem: Mem,
+    index: Vec<Expr>,
+    is_store: bool,
+    /// A combining store, which others may do at once.
+    is_atomic: bool,
+    /// The loops over levels around it, within the statement.
+    threads: Vec<(Level, Sym)>,
+}
+
+/// What happens in a block.
+#[derive(Default)]
+struct Flow {
+    /// Accesses since the last barrier.
+    pending: Vec<Access>,
+    /// Accesses before the first one.
+    head: Vec<Access>,
+    has_barrier: bool,
+}
+
+struct Sync {
+    shared: Vec<Mem>,
+    /// Symbols that have one value in all of a kernel.
+    fixed: HashSet<Sym>,
+}
+
+impl Sync {
+    /// The statements of a block that all threads of a `team` run, with barriers, given the accesses that are pending ahead of it.
+    fn block(&self, stmts: Vec<Stmt>, team: Level, pending: Vec<Access>) -> (Vec<Stmt>, Flow) {
+        let (mut out, mut flow) = (Vec::new(), Flow { pending, ..Flow::default() });
+        for stmt in stmts {
+            match stmt {
+                Stmt::Loop(inner) if !matches!(inner.kind, LoopKind::Level(_)) => {
+                    let stmt = self.repeated(inner, team, &mut flow);
+                    out.push(stmt);
+                }
+                Stmt::If { cond, then, other } => {
+                    let before = std::mem::take(&mut flow.pending);
+                    let [then, other] = [then, other].map(|body| {
+                        let (body, inner) = self.block(body, team, before.clone());
+                        flow.join(inner);
+                        body
+                    });
+                    out.push(Stmt::If { cond, then, other });
+                }
+                mut stmt => {
+                    let mut found = Vec::new();
+                    self.gather(&stmt, &mut Vec::new(), &mut found);
+                    if self.conflict(&flow.pending, &found) {
+                        out.push(Stmt::Barrier(team));
+                        flow.pending.clear();
+                        flow.has_barrier = true;
+                    }
+                    if let Stmt::Loop(Loop { kind: LoopKind::Level(level), body, .. }) = &mut stmt
+                        && level.has_threads()
+                    {
+                        *body = self.block(std::mem::take(body), *level, Vec::new()).0;
+                    }
+                    if !flow.has_barrier {
+                        flow.head.extend(found.iter().cloned());
+                    }
+                    flow.pending.extend(found);
+                    out.push(stmt);
+                }
+            }
+        }
+        (out, flow)
+    }
+
+    /// A loop that all threads of a team run together.
+    fn repeated(&self, mut inner: Loop, team: Level, flow: &mut Flow) -> Stmt {
+        let before = flow.pending.clone();
+        let (mut body, mut inside) = self.block(std::mem::take(&mut inner.body), team, before);
+        if self.conflict(&inside.pending, &inside.head) {
+            body.push(Stmt::Barrier(team));
+            inside.pending.clear();
+            inside.has_barrier = true;
+        }
+        // Where it does not run, what was pending still is.
+        let may_skip = inner.extent.as_int().is_none_or(|extent| extent < 1);
+        if !may_skip {
+            flow.pending.clear();
+        }
+        flow.join(inside);
+        inner.body = body;
+        Stmt::Loop(inner)
+    }
+
+    /// The accesses of a statement.
+    fn gather(&self, stmt: &Stmt, threads: &mut Vec<(Level, Sym)>, found: &mut Vec<Access>) {
+        let is_atomic = matches!(stmt, Stmt::Store { atomic: true, .. });
+        let own =
+            stmt.loaded().map(|access| (access, false)).chain(stmt.stored().map(|access| (access, true)));
+        for ((mem, index), is_store) in own.filter(|((mem, _), _)| self.shared.contains(mem)) {
+            let threads = threads.clone();
+            found.push(Access { mem, index: index.to_vec(), is_store, is_atomic, threads });
+        }
+        let depth = threads.len();
+        if let Stmt::Loop(Loop { kind: LoopKind::Level(level), var, .. }) = stmt {
+            threads.push((*level, *var));
+        }
+        stmt.blocks().into_iter().flatten().for_each(|inner| self.gather(inner, threads, found));
+        threads.truncate(depth);
+    }
+
+    /// Whether an access has to wait for an earlier one of another thread.
+    fn conflict(&self, earlier: &[Access], later: &[Access]) -> bool {
+        earlier.iter().any(|one| {
+            later.iter().any(|other| {
+                one.mem == other.mem
+                    && (one.is_store || other.is_store)
+                    && !(one.is_atomic && other.is_atomic)
+                    && !self.is_same_thread(one, other)
+            })
+        })
+    }
+
+    /// Whether the thread that touches an element is the same one for both.
+    fn is_same_thread(&self, one: &Access, other: &Access) -> bool {
+        let is_alike = |((a, _), (b, _)): (&(Level, Sym), &(Level, Sym))| a == b;
+        let threads = one.threads.iter().zip(&other.threads);
+        if one.threads.is_empty()
+            || one.threads.len() != other.threads.len()
+            || !threads.clone().all(is_alike)
+        {
+            return false;
+        }
+        let renamed =
+            |sym: Sym| threads.clone().find(|(_, theirs)| theirs.1 == sym).map(|(own, _)| Expr::sym(own.1));
+        let is_known =
+            |sym: Sym| self.fixed.contains(&sym) || one.threads.iter().any(|thread| thread.1 == sym);
+        one.index.iter().zip(&other.index).all(|(&a, b)| a == b.subst(&renamed))
+            && one.index.iter().flat_map(|at| at.syms()).all(is_known)
+            && one.threads.iter().all(|thread| one.index.iter().any(|at| at.has_sym(thread.1)))
+    }
+}
+
+impl Flow {
+    /// Adds what happens in a part that may not be all that runs.
+    fn join(&mut self, inner: Flow) {
+        self.pending.extend(inner.pending);
+        if !self.has_barrier {
+            self.head.extend(inner.head);
+        }
+    }
+}

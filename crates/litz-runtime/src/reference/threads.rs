@@ -1,0 +1,329 @@
+//! Finds threads of one grid point that race: of two accesses of an element, at least one a store, there is a barrier between,
+//! or one thread does both.
+//!
+//! Threads of a point are numbered. What runs outside of a loop over a level runs on all threads of the level around: they
+//! all load, each stores to registers of its own, and the first one alone stores to memory that others see.
+
+use litz_ir::target::{Gpu, Level};
+
+use super::races::Touch;
+
+/// Threads that do something, by number: those from the first up to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Team {
+    first: u32,
+    end: u32,
+}
+
+const WARP: u32 = Gpu::LANES;
+const GROUP: u32 = Gpu::WARPGROUP;
+/// More than any block has.
+const ALL: u32 = u32::MAX;
+
+impl Team {
+    fn contains(self, other: Team) -> bool {
+        self.first <= other.first && other.end <= self.end
+    }
+
+    fn join(self, other: Team) -> Team {
+        Team { first: self.first.min(other.first), end: self.end.max(other.end) }
+    }
+
+    /// The part of so many threads that it is in.
+    fn part(self, threads: u32) -> Option<usize> {
+        let part = self.first / threads;
+        (self.end <= part.saturating_add(1).saturating_mul(threads)).then_some(part as usize)
+    }
+}
+
+/// When something happened: how many barriers there were before.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    point: u32,
+    all: u32,
+    group: u32,
+    warp: u32,
+}
+
+/// Who did something last, and when.
+#[derive(Clone, Copy, Debug)]
+struct Trace {
+    team: Team,
+    moment: Moment,
+}
+
+/// What was done to an element of memory.
+#[derive(Clone, Copy, Default, Debug)]
+struct Element {
+    read: Option<Trace>,
+    written: Option<Trace>,
+    combined: Option<Trace>,
+}
+
+/// Which threads see a memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Seen {
+    /// All.
+    ByAll,
+    /// Each its own.
+    ByOne,
+}
+
+/// The threads of the grid point that runs.
+#[derive(Default)]
+pub(super) struct Threads {
+    /// By memory; empty for those that are not watched.
+    elements: Vec<Vec<Element>>,
+    seen: Vec<Option<Seen>>,
+    /// The loops over levels around, with the threads of the iteration.
+    around: Vec<Team>,
+    /// Row and column of the sum that an instruction of the warp around adds to.
+    sum: [Option<i64>; 2],
+    point: u32,
+    barriers: u32,
+    /// Barriers of each warpgroup and warp.
+    groups: Vec<u32>,
+    warps: Vec<u32>,
+}
+
+impl Threads {
+    /// Forgets all. Of each memory `mems` has the elements and who sees it, where it is watched.
+    pub(super) fn start(&mut self, mems: impl Iterator<Item = (usize, Option<Seen>)>) {
+        (self.point, self.barriers) = (0, 0);
+        [&mut self.groups, &mut self.warps].into_iter().for_each(Vec::clear);
+        self.around.clear();
+        self.sum = [None; 2];
+        self.seen.clear();
+        self.elements.clear();
+        for (count, seen) in mems {
+            self.seen.push(seen);
+            self.elements.push(if seen.is_some() { vec![Element::default(); count] } else { Vec::new() });
+        }
+    }
+
+    /// The next point begins.
+    pub(super) fn next_point(&mut self) {
+        self.point = self.point.wrapping_add(1);
+    }
+
+    /// An iteration of a loop over a level begins.
+    pub(super) fn enter(&mut self, level: Level, iteration: i64) {
+        let outer = self.team();
+        let count = match level {
+            Level::Block => ALL,
+            Level::Warpgroup => GROUP,
+            Level::Warp => WARP,
+            Level::Thread | Level::Lane => 1,
+        };
+        let at = u32::try_from(iteration).unwrap_or(ALL);
+        let first = outer.first.saturating_add(at.saturating_mul(count));
+        self.around.push(Team { first, end: first.saturating_add(count) });
+    }
+
+    /// The iteration ends.
+    pub(super) fn leave(&mut self) {
+        self.around.pop();
+    }
+
+    /// An instruction comes to a row (side 0) or column (side 1) of its sums.
+    pub(super) fn place(&mut self, side: usize, at: Option<i64>) {
+        if let Some(own) = self.sum.get_mut(side) {
+            *own = at;
+        }
+    }
+
+    /// The threads around, or the lane that has the sum which an instruction adds to. (PTX ISA, fragments of `mma.m16n8k16`.)
+    fn owner(&self) -> Team {
+        match (self.team(), self.sum) {
+            (Team { first, .. }, [Some(row), Some(column)]) => {
+                let lane = 4 * (row % 8) + column / 2;
+                let first = first.saturating_add(u32::try_from(lane).unwrap_or(ALL));
+                Team { first, end: first.saturating_add(1) }
+            }
+            (team, _) => team,
+        }
+    }
+
+    /// All threads around meet.
+    pub(super) fn barrier(&mut self) {
+        let team = self.team();
+        let (list, at) = match (team.part(WARP), team.part(GROUP)) {
+            (Some(warp), _) => (&mut self.warps, warp),
+            (None, Some(group)) => (&mut self.groups, group),
+            (None, None) => {
+                self.barriers += 1;
+                return;
+            }
+        };
+        if list.len() <= at {
+            list.resize(at + 1, 0);
+        }
+        list[at] += 1;
+    }
+
+    fn team(&self) -> Team {
+        self.around.last().copied().unwrap_or(Team { first: 0, end: ALL })
+    }
+
+    fn now(&self, team: Team) -> Moment {
+        let count =
+            |list: &[u32], part: Option<usize>| part.and_then(|at| list.get(at).copied()).unwrap_or(0);
+        Moment {
+            point: self.point,
+            all: self.barriers,
+            group: count(&self.groups, team.part(GROUP)),
+            warp: count(&self.warps, team.part(WARP)),
+        }
+    }
+
+    /// Whether a barrier that both were at is between something that was done and what `team` does now, or it was another
+    /// point's, or one thread does both.
+    fn is_before(&self, trace: Trace, team: Team) -> bool {
+        let both = trace.team.join(team);
+        let now = self.now(both);
+        let is_one = both.end - both.first == 1;
+        is_one
+            || trace.moment.point != self.point
+            || self.barriers > trace.moment.all
+            || both.part(GROUP).is_some() && now.group > trace.moment.group
+            || both.part(WARP).is_some() && now.warp > trace.moment.warp
+    }
+
+    /// Notes what the threads around do to an element. False where that races with another thread, or the element is another's.
+    #[must_use]
+    pub(super) fn touch(&mut self, mem: usize, at: usize, touch: Touch) -> bool {
+        let Some(&Some(seen)) = self.seen.get(mem) else { return true };
+        let Some(&element) = self.elements[mem].get(at) else { return true };
+        let (fine, element) = match seen {
+            Seen::ByAll => self.shared(element, touch),
+            Seen::ByOne => self.private(element, touch),
+        };
+        self.elements[mem][at] = element;
+        fine
+    }
+
+    fn shared(&self, mut element: Element, touch: Touch) -> (bool, Element) {
+        let Team { first, .. } = self.team();
+        let team = if touch == Touch::Read { self.team() } else { Team { first, end: first + 1 } };
+        let new = Trace { team, moment: self.now(team) };
+        let is_done = |trace: Option<Trace>| trace.is_none_or(|trace| self.is_before(trace, team));
+        let Element { read, written, combined } = element;
+        let fine = match touch {
+            Touch::Read => is_done(written) && is_done(combined),
+            Touch::Write => is_done(read) && is_done(written) && is_done(combined),
+            Touch::Combine => is_done(read) && is_done(written),
+        };
+        // Of several that nothing orders, who comes later waits for all.
+        let joined = |old: Option<Trace>| match old {
+            Some(old) if !self.is_before(old, team) => {
+                let team = old.team.join(team);
+                Trace { team, moment: self.now(team) }
+            }
+            _ => new,
+        };
+        match touch {
+            Touch::Read => element.read = Some(joined(read)),
+            Touch::Write => element.written = Some(new),
+            Touch::Combine => element.combined = Some(joined(combined)),
+        }
+        (fine, element)
+    }
+
+    fn private(&self, mut element: Element, touch: Touch) -> (bool, Element) {
+        let team = self.owner();
+        let owner = element.written.filter(|trace| trace.moment.point == self.point).map(|trace| trace.team);
+        let fine = match touch {
+            Touch::Read => owner.is_none_or(|owner| owner.contains(team)),
+            Touch::Write | Touch::Combine => true,
+        };
+        // What lanes combine, all of the warp have.
+        let team = match (touch, self.around.len().checked_sub(2)) {
+            (Touch::Combine, outer) => outer.map_or(Team { first: 0, end: ALL }, |outer| self.around[outer]),
+            (Touch::Read | Touch::Write, _) => team,
+        };
+        if touch != Touch::Read {
+            element.written = Some(Trace { team, moment: self.now(team) });
+        }
+        (fine, element)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Touch::{Combine, Read, Write};
+
+    /// Threads of one memory with one element that all see.
+    fn one(seen: Seen) -> Threads {
+        let mut threads = Threads::default();
+        threads.start([(1, Some(seen))].into_iter());
+        threads
+    }
+
+    fn by_lane(threads: &mut Threads, warp: i64, lane: i64, touch: Touch) -> bool {
+        threads.enter(Level::Warp, warp);
+        threads.enter(Level::Lane, lane);
+        let fine = threads.touch(0, 0, touch);
+        threads.leave();
+        threads.leave();
+        fine
+    }
+
+    #[test]
+    fn a_barrier_of_both_orders_them() {
+        for (barrier, expected) in [(None, false), (Some(0), true), (Some(1), false)] {
+            let mut threads = one(Seen::ByAll);
+            assert!(by_lane(&mut threads, 0, 3, Write));
+            if let Some(warp) = barrier {
+                threads.enter(Level::Warp, warp);
+                threads.barrier();
+                threads.leave();
+            }
+            assert_eq!(by_lane(&mut threads, 0, 4, Read), expected, "barrier of warp {barrier:?}");
+        }
+        let mut threads = one(Seen::ByAll);
+        assert!(by_lane(&mut threads, 0, 3, Read) && by_lane(&mut threads, 5, 3, Read));
+        threads.enter(Level::Warp, 5);
+        threads.barrier();
+        threads.leave();
+        assert!(!by_lane(&mut threads, 5, 4, Write), "warp 0 may still read");
+        let mut threads = one(Seen::ByAll);
+        assert!(by_lane(&mut threads, 0, 3, Read) && by_lane(&mut threads, 5, 3, Read));
+        threads.barrier();
+        assert!(by_lane(&mut threads, 5, 4, Write));
+    }
+
+    #[test]
+    fn one_thread_stores_what_all_compute() {
+        let mut threads = one(Seen::ByAll);
+        assert!(threads.touch(0, 0, Write));
+        assert!(by_lane(&mut threads, 0, 0, Read), "the first one stored it");
+        assert!(!by_lane(&mut threads, 0, 1, Read));
+    }
+
+    #[test]
+    fn sums_of_an_instruction_belong_to_lanes() {
+        let mut threads = one(Seen::ByOne);
+        assert!(by_lane(&mut threads, 1, 13, Write));
+        threads.enter(Level::Warp, 1);
+        for (row, column, expected) in [(3, 2, true), (11, 3, true), (3, 4, false), (4, 2, false)] {
+            threads.place(0, Some(row));
+            threads.place(1, Some(column));
+            assert_eq!(threads.touch(0, 0, Read), expected, "{row}, {column}");
+        }
+    }
+
+    #[test]
+    fn registers_belong_to_who_stored_to_them() {
+        let mut threads = one(Seen::ByOne);
+        assert!(by_lane(&mut threads, 1, 2, Write) && by_lane(&mut threads, 1, 2, Read));
+        assert!(!by_lane(&mut threads, 1, 3, Read));
+        threads.barrier();
+        assert!(!by_lane(&mut threads, 1, 3, Read), "no barrier moves registers");
+        assert!(
+            by_lane(&mut threads, 1, 3, Combine) && by_lane(&mut threads, 1, 7, Read),
+            "all lanes have the sum"
+        );
+        assert!(!by_lane(&mut threads, 2, 7, Read), "those of the warp");
+    }
+}
