@@ -187,7 +187,12 @@ pub enum Stmt {
         from: Element,
         /// The run that is written, where its guards hold.
         to: Element,
+        /// It goes on in the background, and is done when a [`Transfer::Wait`] of the same thread says so. Until then nobody
+        /// touches what is written.
+        is_async: bool,
     },
+    /// Counts copies in the background, or waits for them.
+    Transfer(Transfer),
     /// `prefetch m[index]` or `prefetch m[index] ahead 2048`, where all `guard`s hold: a hint that what is near the element,
     /// or so many elements after it, is read soon. It changes no result, and there need not be such an element. In a vector
     /// loop the first of the lanes that run at once speaks for all, and where several iterations of written-out loops mean
@@ -220,6 +225,18 @@ pub enum Stmt {
     },
 }
 
+/// What becomes of copies in the background.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Transfer {
+    /// `commit`: those that were started since the last one are a group, even if there are none.
+    Commit,
+    /// `wait 2`: all groups but so many of the newest are done, as far as the thread that started them can see.
+    Wait {
+        /// Groups that may still be under way.
+        newest: u32,
+    },
+}
+
 /// A loop: `var` takes 0, 1, ... `extent - 1`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Loop {
@@ -246,6 +263,11 @@ pub enum LoopKind {
         lanes: u32,
         /// Groups in flight; 1 for plain loops.
         copies: u32,
+    },
+    /// As `For`, with the copies that it begins with made some iterations ahead: a pass makes them so, or fails.
+    Pipeline {
+        /// Buffers of what is copied.
+        buffers: u32,
     },
     /// Parts of the machine, one for each iteration, which run at the same time. They meet at barriers alone, of which one has to
     /// be between a store and another thread's access. What is outside of such loops, every thread computes; a store to
@@ -389,6 +411,7 @@ impl Stmt {
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
             | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -407,6 +430,7 @@ impl Stmt {
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
             | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -429,6 +453,7 @@ impl Stmt {
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
             | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
             | Stmt::Prefetch { .. } => &[],
         }
     }
@@ -447,6 +472,7 @@ impl Stmt {
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
             | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
             | Stmt::Prefetch { .. } => &mut [],
         }
     }
@@ -470,6 +496,7 @@ impl Stmt {
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
             | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
             | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => {}
         }
@@ -492,6 +519,7 @@ impl Stmt {
             | Stmt::Let { .. }
             | Stmt::Bind { .. }
             | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
             | Stmt::Prefetch { .. } => [None, None],
         };
         stored.into_iter().flatten()
@@ -500,6 +528,72 @@ impl Stmt {
     /// The memories that it accesses, with the coordinates.
     pub fn accesses(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
         self.loaded().chain(self.stored())
+    }
+
+    /// Calls `f` with each memory that it accesses and the coordinates there, to be changed; those of a matrix are of its first element.
+    pub fn each_access_mut(&mut self, f: &mut impl FnMut(Mem, &mut [Expr])) {
+        match self {
+            Stmt::Let { op: Op::Load { mem, index, .. }, .. }
+            | Stmt::Store { mem, index, .. }
+            | Stmt::MulAdd { mem, index, .. }
+            | Stmt::Prefetch { mem, index, .. } => f(*mem, index),
+            Stmt::Dot(dot) => {
+                f(dot.mem, &mut dot.index);
+                dot.terms.iter_mut().flatten().for_each(|factor| f(factor.mem, &mut factor.index));
+            }
+            Stmt::MatrixProduct(product) => {
+                let matrices = product.matrices_mut().into_iter();
+                matrices.for_each(|m| f(m.mem, std::slice::from_mut(&mut m.first)));
+            }
+            Stmt::Copy { from, to, .. } => {
+                [from, to].into_iter().for_each(|element| f(element.mem, &mut element.index));
+            }
+            Stmt::ArgStore { best, at, index, .. } => {
+                debug_assert!(best != at, "invariant: values and positions are in memories of their own");
+                f(*best, index);
+            }
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Barrier(_)
+            | Stmt::Transfer(_) => {}
+        }
+    }
+
+    /// Replaces variable `var` by `value` in every expression that it mentions itself.
+    pub fn replace(&mut self, var: Sym, value: Expr) {
+        let put = |e: &mut Expr| *e = e.replace(var, value);
+        let put_rels = |rels: &mut [Rel]| {
+            for rel in rels {
+                put(&mut rel.lhs);
+                put(&mut rel.rhs);
+            }
+        };
+        self.each_access_mut(&mut |_, index| index.iter_mut().for_each(put));
+        match self {
+            Stmt::Loop(inner) => put(&mut inner.extent),
+            Stmt::If { cond, .. } => put_rels(cond),
+            Stmt::Let { op, .. } => match op {
+                Op::Load { guard, .. } => put_rels(guard),
+                Op::Index(value) => put(value),
+                Op::Cond(rel) => put_rels(std::slice::from_mut(rel)),
+                Op::Const(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => {}
+            },
+            Stmt::Bind { extent, .. } => put(extent),
+            Stmt::Store { guard, .. } | Stmt::MulAdd { guard, .. } | Stmt::Prefetch { guard, .. } => {
+                put_rels(guard);
+            }
+            Stmt::Dot(dot) => dot.terms.iter_mut().flatten().for_each(|factor| put_rels(&mut factor.guard)),
+            Stmt::Copy { from, to, .. } => [from, to].into_iter().for_each(|e| put_rels(&mut e.guard)),
+            Stmt::MatrixProduct(product) => {
+                product.matrices_mut().into_iter().for_each(|matrix| put(&mut matrix.step));
+                product.over.iter_mut().for_each(|axis| put(&mut axis.extent));
+                [&mut product.rows, &mut product.columns].into_iter().for_each(put);
+            }
+            Stmt::ArgStore { position, .. } => put(position),
+            Stmt::Barrier(_) | Stmt::Transfer(_) => {}
+        }
     }
 
     /// The memories that it mentions, to be changed.
@@ -517,7 +611,12 @@ impl Stmt {
             Stmt::MatrixProduct(product) => mems.extend(product.matrices_mut().map(|m| &mut m.mem)),
             Stmt::Copy { from, to, .. } => mems.extend([&mut from.mem, &mut to.mem]),
             Stmt::ArgStore { best, at, .. } => mems.extend([best, at]),
-            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Barrier(_) => {}
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Barrier(_)
+            | Stmt::Transfer(_) => {}
         }
         mems.into_iter()
     }
@@ -528,7 +627,7 @@ impl Stmt {
         let element = |element: &Element| [&element.index[..], &sides(&element.guard)].concat();
         match self {
             Stmt::Loop(inner) => vec![inner.extent],
-            Stmt::Barrier(_) => Vec::new(),
+            Stmt::Barrier(_) | Stmt::Transfer(_) => Vec::new(),
             Stmt::If { cond, .. } => sides(cond),
             Stmt::Let { op, .. } => match op {
                 Op::Load { index, guard, .. } => [&index[..], &sides(guard)].concat(),

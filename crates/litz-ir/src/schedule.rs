@@ -144,6 +144,12 @@ pub enum LoopKind {
         /// Vectors in flight.
         copies: u32,
     },
+    /// In order, with the copies that it begins with made some iterations ahead, in the background: what these store to is there
+    /// so many times.
+    Pipeline {
+        /// Buffers of each copy, at least 2.
+        buffers: u32,
+    },
     /// Parts of the machine, one for each iteration, which run at the same time. What is behind the loop in the text comes when
     /// all of them are done.
     Level(Level),

@@ -15,7 +15,7 @@ mod threads;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use litz_ir::Dtype;
-use litz_ir::kernel::Kernel;
+use litz_ir::kernel::{Kernel, Transfer};
 use smallvec::SmallVec;
 
 use crate::device::{AtOnce, Device, DeviceMemory, KernelId, Launch, RunsAtOnce, Stream};
@@ -25,7 +25,7 @@ use crate::number::{Bits, Number, cast, read, write};
 pub use distant::DistantDevice;
 use prepare::{Code, Memory, Node, Operand, Place, prepare};
 use races::{Touch, Traces};
-use threads::Threads;
+use threads::{Threads, Transfers};
 
 /// The bytes of one parameter of a kernel.
 #[derive(Debug)]
@@ -67,6 +67,7 @@ struct State {
     locals: Vec<Vec<u8>>,
     traces: Traces,
     threads: Threads,
+    transfers: Transfers,
 }
 
 /// Why a run stops.
@@ -220,6 +221,7 @@ impl Machine<'_, '_> {
             }
             self.state.traces.next_point();
             self.state.threads.next_point();
+            self.state.transfers.clear();
             return self.run(&self.code.body);
         };
         for point in 0..self.index(extent)? {
@@ -338,11 +340,27 @@ impl Machine<'_, '_> {
                 let index = self.position(place)?;
                 self.store(place.mem, index, 0)?;
             }
-            Node::Move { from, to, kept } => {
+            Node::Move { from, to, kept, is_async } => {
                 if all_hold(kept, &self.state.symbols).ok_or(Fault::NoValue)? {
                     let is_read = all_hold(&from.guard, &self.state.symbols).ok_or(Fault::NoValue)?;
                     let bits = if is_read { self.load(&from.place)? } else { 0 };
-                    self.store(to.mem, self.position(to)?, bits)?;
+                    let index = self.position(to)?;
+                    if *is_async {
+                        // Until it is waited for, what is there is worth nothing.
+                        self.store(to.mem, index, Bits::MAX)?;
+                        self.state.transfers.start(to.mem, index, bits, self.state.threads.position());
+                    } else {
+                        self.store(to.mem, index, bits)?;
+                    }
+                }
+            }
+            Node::Transfer(Transfer::Commit) => self.state.transfers.commit(),
+            Node::Transfer(Transfer::Wait { newest }) => {
+                for copy in self.state.transfers.wait(*newest) {
+                    let around = self.state.threads.move_to(copy.by);
+                    let stored = self.store(copy.mem, copy.index, copy.bits);
+                    self.state.threads.move_to(around);
+                    stored?;
                 }
             }
             Node::Prefetch { index, guard } => {

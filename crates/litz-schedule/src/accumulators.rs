@@ -125,7 +125,7 @@ fn has_part(tree: &Tree, nest: &str, part: Part) -> bool {
 fn is_tile(kind: LoopKind) -> bool {
     match kind {
         LoopKind::Unroll | LoopKind::Vector { copies: 1, .. } | LoopKind::Mma => true,
-        LoopKind::For | LoopKind::Vector { .. } | LoopKind::Level(_) => false,
+        LoopKind::For | LoopKind::Vector { .. } | LoopKind::Pipeline { .. } | LoopKind::Level(_) => false,
     }
 }
 
@@ -134,7 +134,7 @@ fn init_kind(kind: LoopKind) -> LoopKind {
     match kind {
         LoopKind::Mma | LoopKind::Level(_) | LoopKind::Unroll => kind,
         LoopKind::Vector { lanes, copies: 1 } => LoopKind::Vector { lanes, copies: 1 },
-        LoopKind::For | LoopKind::Vector { .. } => LoopKind::For,
+        LoopKind::For | LoopKind::Vector { .. } | LoopKind::Pipeline { .. } => LoopKind::For,
     }
 }
 

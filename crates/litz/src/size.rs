@@ -48,7 +48,7 @@ fn written_out(stmts: &[Stmt]) -> u64 {
                     extent.as_int().map_or(u64::MAX, |extent| u64::try_from(extent).unwrap_or(0))
                 }
                 LoopKind::Vector { copies, .. } => u64::from(*copies),
-                LoopKind::For | LoopKind::Level(_) | LoopKind::Mma => 1,
+                LoopKind::For | LoopKind::Pipeline { .. } | LoopKind::Level(_) | LoopKind::Mma => 1,
             };
             written_out(body).saturating_mul(copies)
         }
@@ -58,6 +58,7 @@ fn written_out(stmts: &[Stmt]) -> u64 {
         | Stmt::Store { .. }
         | Stmt::MulAdd { .. }
         | Stmt::Barrier(_)
+        | Stmt::Transfer(_)
         | Stmt::Dot(_)
         | Stmt::MatrixProduct(_)
         | Stmt::Copy { .. }

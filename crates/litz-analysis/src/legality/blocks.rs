@@ -37,7 +37,13 @@ impl Verifier<'_> {
         let counts = |around: &&Around| Expr::sym(around.axis.var) == number;
         let loop_ = self.path.iter().find(counts).filter(|around| match around.kind {
             None | Some(LoopKind::For) => !leaf.bind.iter().any(|bind| bind.1.has_sym(around.axis.var)),
-            Some(LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Mma) => false,
+            Some(
+                LoopKind::Unroll
+                | LoopKind::Vector { .. }
+                | LoopKind::Pipeline { .. }
+                | LoopKind::Level(_)
+                | LoopKind::Mma,
+            ) => false,
         });
         let Some(loop_) = loop_ else {
             let message =

@@ -62,6 +62,18 @@ impl<'a> Verifier<'a> {
         self.report.check(count.is_some_and(|count| count <= most), "level-width", message);
     }
 
+    /// Checks that the target copies in the background, as a pipelined loop asks, and that threads come to it together.
+    pub(super) fn pipeline(&mut self, axis: Axis, buffers: u32) {
+        let message = format_args!("loop {}: a pipeline has at least two buffers, and at most 64", axis.var);
+        self.report.check((2..=64).contains(&buffers), "zero-lanes", message);
+        let has_copies = matches!(self.schedule.target, Target::Gpu(_));
+        let message = format_args!("loop {}: the target copies nothing in the background", axis.var);
+        self.report.check(has_copies, "wrong-level", message);
+        let is_inside = self.path.iter().any(|around| level_of(around).is_some());
+        let message = format_args!("loop {}: all threads of a block come to a pipeline together", axis.var);
+        self.report.check(!is_inside, "level-order", message);
+    }
+
     /// Checks that the `mma` loops around a leaf are an instruction of a GPU, which the threads of a warp run together.
     pub(super) fn instruction(&mut self, nest: &Nest, part: Part) {
         let found = instruction_loops(&self.path);
@@ -340,6 +352,13 @@ fn by_lanes(place: &Place) -> Place {
 pub(super) fn level_of(around: &Around) -> Option<(Level, Axis)> {
     match around.kind {
         Some(LoopKind::Level(level)) => Some((level, around.axis)),
-        None | Some(LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Mma) => None,
+        None
+        | Some(
+            LoopKind::For
+            | LoopKind::Unroll
+            | LoopKind::Vector { .. }
+            | LoopKind::Pipeline { .. }
+            | LoopKind::Mma,
+        ) => None,
     }
 }

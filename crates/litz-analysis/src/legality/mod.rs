@@ -364,7 +364,7 @@ impl<'a> Verifier<'a> {
         self.report.extent(axis.extent, format_args!("loop {}", axis.var));
         let is_constant = axis.extent.as_int().is_some();
         let (fits, is_wide) = match kind {
-            LoopKind::For | LoopKind::Level(_) => (true, true),
+            LoopKind::For | LoopKind::Pipeline { .. } | LoopKind::Level(_) => (true, true),
             LoopKind::Unroll => (is_constant, true),
             // Of what an instruction takes together, the last may be fewer.
             LoopKind::Mma => (longest(axis.extent).as_int().is_some(), true),
@@ -377,6 +377,7 @@ impl<'a> Verifier<'a> {
         match kind {
             LoopKind::Level(level) => self.level(*level, *axis),
             LoopKind::Vector { lanes, .. } => self.lanes(*lanes, axis.var),
+            LoopKind::Pipeline { buffers } => self.pipeline(*axis, *buffers),
             LoopKind::For | LoopKind::Unroll | LoopKind::Mma => {}
         }
         let mark = self.report.enter();
@@ -558,7 +559,10 @@ impl<'a> Verifier<'a> {
             for place in places {
                 let value = place.value(over).and_then(|value| value.as_sym());
                 let counts = |around: &&Around| {
-                    let is_ordered = matches!(around.kind, Some(LoopKind::For | LoopKind::Unroll));
+                    let is_ordered = matches!(
+                        around.kind,
+                        Some(LoopKind::For | LoopKind::Unroll | LoopKind::Pipeline { .. })
+                    );
                     is_ordered && Some(around.axis.var) == value
                 };
                 counting.push(place.path.iter().find(counts).map(|around| around.number));

@@ -357,7 +357,7 @@ fn taken(nest: &Nest, leaf: &Place, inner: &[Axis], facts: &Facts) -> Option<Vec
 /// Whether iterations of a loop may run at once.
 fn runs_at_once(around: &Around) -> bool {
     match around.kind {
-        Some(LoopKind::For | LoopKind::Unroll) => false,
+        Some(LoopKind::For | LoopKind::Unroll | LoopKind::Pipeline { .. }) => false,
         None | Some(LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Mma) => true,
     }
 }

@@ -65,6 +65,7 @@ impl<'a> Builder<'a> {
             K::Vector { lanes, copies } => LoopKind::Vector { lanes, copies },
             K::For => LoopKind::For,
             K::Mma => LoopKind::Mma,
+            K::Pipeline { buffers } => LoopKind::Pipeline { buffers },
             K::Unroll if axis.extent.as_int().is_some() => LoopKind::Unroll,
             K::Unroll => {
                 return Err(

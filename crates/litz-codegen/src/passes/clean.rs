@@ -65,7 +65,7 @@ fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -
         Stmt::Loop(l) => !l.body.is_empty(),
         Stmt::If { then, other, .. } => !(then.is_empty() && other.is_empty()),
         Stmt::Let { val, .. } => used[val.index()],
-        Stmt::Bind { .. } | Stmt::Barrier(_) => true,
+        Stmt::Bind { .. } | Stmt::Barrier(_) | Stmt::Transfer(_) => true,
         Stmt::Store { mem, .. }
         | Stmt::MulAdd { mem, .. }
         | Stmt::Dot(Dot { mem, .. })

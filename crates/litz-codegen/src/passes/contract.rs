@@ -54,6 +54,7 @@ fn products(kernel: &Kernel) -> HashMap<Val, [Val; 2]> {
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
             | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }

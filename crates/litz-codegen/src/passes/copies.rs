@@ -71,7 +71,8 @@ impl Copier<'_> {
             let index = vec![self.run_of(position(index), inner, count)?];
             Some(Element { mem, index, guard: guard.to_vec() })
         };
-        Some(Stmt::Copy { count, from: run(*from, source, guard)?, to: run(*to, target, kept)? })
+        let (from, to) = (run(*from, source, guard)?, run(*to, target, kept)?);
+        Some(Stmt::Copy { count, from, to, is_async: false })
     }
 
     /// The number of the run of `count` elements that the loop walks, if it walks one from its start.

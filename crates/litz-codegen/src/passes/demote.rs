@@ -46,7 +46,7 @@ fn mark(stmts: &[Stmt], around: &mut Around, is_indexed: &mut [bool]) {
                 // The sums of a warp's instruction are spread over its lanes.
                 LoopKind::Mma => around.is_threaded,
                 LoopKind::Unroll | LoopKind::Vector { .. } => inner.extent.as_int().is_some(),
-                LoopKind::For => false,
+                LoopKind::For | LoopKind::Pipeline { .. } => false,
             };
             around.written_out.extend(is_number.then_some(inner.var));
             around.is_threaded |= matches!(inner.kind, LoopKind::Level(_));

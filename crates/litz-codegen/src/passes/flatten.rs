@@ -66,7 +66,7 @@ impl Flattener<'_> {
                     }
                 }
                 // Their memories are flat.
-                Stmt::MatrixProduct(_) | Stmt::Copy { .. } | Stmt::Barrier(_) => {}
+                Stmt::MatrixProduct(_) | Stmt::Copy { .. } | Stmt::Barrier(_) | Stmt::Transfer(_) => {}
                 Stmt::ArgStore { best, index, .. } => {
                     let data = &self.kernel.mems[*best];
                     self.index(data, index, &facts);

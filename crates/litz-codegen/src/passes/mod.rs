@@ -9,6 +9,7 @@ pub mod contract;
 pub mod copies;
 pub mod demote;
 pub mod flatten;
+pub mod pipeline;
 pub mod prefetch;
 pub mod sync;
 pub mod tensorize;
@@ -35,12 +36,13 @@ pub const PASSES: &[Pass] = &[
     tensorize::PASS,
     copies::PASS,
     prefetch::PASS,
+    pipeline::PASS,
     sync::PASS,
 ];
 
 /// What realization ends with, in order: after it a kernel has no dead statements, flat memories, registers that have
-/// constant indices, and barriers between threads.
-pub const REALIZATION: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS, sync::PASS];
+/// constant indices, copies that run ahead of pipelined loops, and barriers between threads.
+pub const REALIZATION: &[Pass] = &[clean::PASS, flatten::PASS, demote::PASS, pipeline::PASS, sync::PASS];
 
 /// Runs passes in order.
 ///

@@ -71,6 +71,7 @@ fn operands(kernel: &Kernel) -> BTreeMap<Mem, bool> {
         | Stmt::Bind { .. }
         | Stmt::Store { .. }
         | Stmt::Barrier(_)
+        | Stmt::Transfer(_)
         | Stmt::Dot(_)
         | Stmt::MatrixProduct(_)
         | Stmt::Copy { .. }
@@ -128,6 +129,7 @@ impl Placer<'_> {
                 | Stmt::Store { .. }
                 | Stmt::MulAdd { .. }
                 | Stmt::Barrier(_)
+                | Stmt::Transfer(_)
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
                 | Stmt::Copy { .. }
@@ -162,7 +164,7 @@ impl Placer<'_> {
                 self.facts.declare_index(inner.var, inner.extent);
                 self.block(&mut inner.body, Some(inner.var));
             }
-            LoopKind::For | LoopKind::Level(_) | LoopKind::Vector { .. } => {
+            LoopKind::For | LoopKind::Pipeline { .. } | LoopKind::Level(_) | LoopKind::Vector { .. } => {
                 self.facts.declare_index(inner.var, inner.extent);
                 self.around.push(Axis { var: inner.var, extent: inner.extent });
                 if inner.extent.is_one() {

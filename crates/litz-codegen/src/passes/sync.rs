@@ -8,7 +8,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt};
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt, Transfer, visit};
 use litz_ir::target::{Level, Target};
 use litz_sym::{Expr, Sym};
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let shared: Vec<Mem> =
         kernel.mems.iter().filter(|(_, data)| is_seen(data.space)).map(|mem| mem.0).collect();
     let fixed = kernel.sizes.iter().copied().chain(kernel.grid.iter().map(|axis| axis.var)).collect();
-    let sync = Sync { shared, fixed };
+    let sync = Sync { shared, fixed, behind: written_behind(&kernel.body) };
     if has_levels(&kernel.body) {
         let body = std::mem::take(&mut kernel.body);
         kernel.body = sync.block(without_barriers(body), Level::Block, Vec::new()).0;
@@ -60,8 +60,18 @@ struct Access {
     is_store: bool,
     /// A combining store, which others may do at once.
     is_atomic: bool,
+    /// A store that happens in the background.
+    is_behind: bool,
     /// The loops over levels around it, within the statement.
     threads: Vec<(Level, Sym)>,
+}
+
+impl Access {
+    /// A store by no thread in particular.
+    fn of_unknown(mem: Mem) -> Access {
+        let (index, threads) = (Vec::new(), Vec::new());
+        Access { mem, index, is_store: true, is_atomic: false, is_behind: false, threads }
+    }
 }
 
 /// What happens in a block.
@@ -74,10 +84,25 @@ struct Flow {
     has_barrier: bool,
 }
 
+/// The memories that copies in the background write.
+fn written_behind(stmts: &[Stmt]) -> Vec<Mem> {
+    let mut found = Vec::new();
+    visit(stmts, &mut |stmt| {
+        if let Stmt::Copy { to, is_async: true, .. } = stmt
+            && !found.contains(&to.mem)
+        {
+            found.push(to.mem);
+        }
+    });
+    found
+}
+
 struct Sync {
     shared: Vec<Mem>,
     /// Symbols that have one value in all of a kernel.
     fixed: HashSet<Sym>,
+    /// The memories that copies in the background write: as far as others can see, when their thread has waited for them.
+    behind: Vec<Mem>,
 }
 
 impl Sync {
@@ -115,7 +140,10 @@ impl Sync {
                     if !flow.has_barrier {
                         flow.head.extend(found.iter().cloned());
                     }
-                    flow.pending.extend(found);
+                    flow.pending.extend(found.into_iter().filter(|access| !access.is_behind));
+                    if let Stmt::Transfer(Transfer::Wait { .. }) = stmt {
+                        flow.pending.extend(self.behind.iter().map(|&mem| Access::of_unknown(mem)));
+                    }
                     out.push(stmt);
                 }
             }
@@ -149,7 +177,8 @@ impl Sync {
             stmt.loaded().map(|access| (access, false)).chain(stmt.stored().map(|access| (access, true)));
         for ((mem, index), is_store) in own.filter(|((mem, _), _)| self.shared.contains(mem)) {
             let threads = threads.clone();
-            found.push(Access { mem, index: index.to_vec(), is_store, is_atomic, threads });
+            let is_behind = is_store && matches!(stmt, Stmt::Copy { is_async: true, .. });
+            found.push(Access { mem, index: index.to_vec(), is_store, is_atomic, is_behind, threads });
         }
         let depth = threads.len();
         if let Stmt::Loop(Loop { kind: LoopKind::Level(level), var, .. }) = stmt {

@@ -91,7 +91,14 @@ impl Tensorizer<'_> {
                 };
                 return dot.map(Stmt::Dot).map_err(refused);
             }
-            (LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Vector { .. }, Err(_)) => {}
+            (
+                LoopKind::For
+                | LoopKind::Unroll
+                | LoopKind::Pipeline { .. }
+                | LoopKind::Level(_)
+                | LoopKind::Vector { .. },
+                Err(_),
+            ) => {}
         }
         let around = self.is_in_vector;
         self.is_in_vector |= matches!(inner.kind, LoopKind::Vector { .. });
@@ -213,7 +220,11 @@ impl Tensorizer<'_> {
             match kind {
                 LoopKind::For if units.is_empty() => over.push(axis),
                 LoopKind::Mma => units.push(axis),
-                LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Vector { .. } => {
+                LoopKind::For
+                | LoopKind::Unroll
+                | LoopKind::Pipeline { .. }
+                | LoopKind::Level(_)
+                | LoopKind::Vector { .. } => {
                     return Err("it is no product of matrices".into());
                 }
             }

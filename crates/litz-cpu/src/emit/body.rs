@@ -48,7 +48,10 @@ impl Emitter<'_> {
             Stmt::Barrier(_) => Err(EmitError::unsupported("barriers between threads of a grid point")),
             Stmt::Dot(dot) => self.dot(dot),
             Stmt::MatrixProduct(product) => self.matrix_product(product),
-            Stmt::Copy { count, from, to } => self.copy_run(*count, from, to),
+            Stmt::Copy { count, from, to, is_async: false } => self.copy_run(*count, from, to),
+            Stmt::Copy { is_async: true, .. } | Stmt::Transfer(_) => {
+                Err(EmitError::unsupported("copies in the background"))
+            }
             Stmt::Prefetch { mem, index, ahead, guard } => {
                 self.prefetch(*mem, position(index), *ahead, guard)
             }
@@ -88,6 +91,9 @@ impl Emitter<'_> {
             }
             LoopKind::Level(level) => {
                 Err(EmitError::unsupported(format!("loop {} over level `{}`", inner.var, level.name())))
+            }
+            LoopKind::Pipeline { .. } => {
+                Err(EmitError::malformed(format!("no pass started the copies of loop {}", inner.var)))
             }
             LoopKind::Mma => {
                 Err(EmitError::malformed(format!("no pass made loop {} an instruction", inner.var)))

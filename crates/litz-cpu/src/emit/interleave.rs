@@ -54,6 +54,7 @@ impl Emitter<'_> {
             | Stmt::If { .. }
             | Stmt::Bind { .. }
             | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -65,6 +66,7 @@ impl Emitter<'_> {
             }
             Stmt::Let { .. }
             | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }

@@ -111,6 +111,7 @@ fn check_ranks(kernel: &Kernel) -> Result<(), EmitError> {
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
             | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }

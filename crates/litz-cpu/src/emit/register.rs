@@ -54,6 +54,7 @@ impl Scan<'_> {
                 | Stmt::Store { .. }
                 | Stmt::MulAdd { .. }
                 | Stmt::Barrier(_)
+                | Stmt::Transfer(_)
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
                 | Stmt::Copy { .. }
@@ -79,9 +80,11 @@ impl Scan<'_> {
                 self.body(&inner.body);
                 self.unrolled.pop();
             }
-            LoopKind::For | LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Mma => {
-                self.body(&inner.body)
-            }
+            LoopKind::For
+            | LoopKind::Vector { .. }
+            | LoopKind::Pipeline { .. }
+            | LoopKind::Level(_)
+            | LoopKind::Mma => self.body(&inner.body),
         }
     }
 

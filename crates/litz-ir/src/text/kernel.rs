@@ -9,7 +9,8 @@ use crate::dtype::Dtype;
 use crate::graph::TensorType;
 use crate::ids::Id;
 use crate::kernel::{
-    Dot, Element, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space, Stmt, Val, visit,
+    Dot, Element, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space, Stmt, Transfer,
+    Val, visit,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::target::{Instruction, Level};
@@ -141,6 +142,7 @@ impl<'a> Printer<'a> {
                     LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Mma => {}
                     LoopKind::Vector { lanes, copies: 1 } => write!(f, " by {lanes}")?,
                     LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}")?,
+                    LoopKind::Pipeline { buffers } => write!(f, " by {buffers}")?,
                 }
                 f.write_str(" {\n")?;
                 self.block(f, body, depth + 1)?;
@@ -176,6 +178,8 @@ impl<'a> Printer<'a> {
                 let (mem, index, a, b) = (self.mem(*mem), Commas(index), self.val(*a), self.val(*b));
                 writeln!(f, "{indent}{mem}[{index}] fma= {a}, {b}{}", Guards(guard))
             }
+            Stmt::Transfer(Transfer::Commit) => writeln!(f, "{indent}commit"),
+            Stmt::Transfer(Transfer::Wait { newest }) => writeln!(f, "{indent}wait {newest}"),
             Stmt::Barrier(level) => writeln!(f, "{indent}barrier {}", level.name()),
             Stmt::Dot(Dot { by, mem, index, terms }) => {
                 write!(f, "{indent}{}[{}] {}= ", self.mem(*mem), Commas(index), by.name)?;
@@ -186,9 +190,10 @@ impl<'a> Printer<'a> {
                 f.write_str("\n")
             }
             Stmt::MatrixProduct(product) => self.matrix_product(f, product, indent),
-            Stmt::Copy { count, from, to } => {
+            Stmt::Copy { count, from, to, is_async } => {
                 let (from, to) = (self.element(from), self.element(to));
-                writeln!(f, "{indent}copy {count} {from} to {to}")
+                let background = if *is_async { "async " } else { "" };
+                writeln!(f, "{indent}copy {background}{count} {from} to {to}")
             }
             Stmt::Prefetch { mem, index, ahead, guard } => {
                 write!(f, "{indent}prefetch {}[{}]", self.mem(*mem), Commas(index))?;
@@ -251,6 +256,7 @@ impl LoopKind {
             LoopKind::For => "for",
             LoopKind::Unroll => "unroll",
             LoopKind::Vector { .. } => "vector",
+            LoopKind::Pipeline { .. } => "pipeline",
             LoopKind::Level(level) => level.name(),
             LoopKind::Mma => "mma",
         }
@@ -374,13 +380,21 @@ impl Reader {
         }
         let keyword = cx.peek_text();
         match keyword {
-            "for" | "unroll" | "vector" | "mma" => self.loop_(cx, keyword),
+            "for" | "unroll" | "vector" | "pipeline" | "mma" => self.loop_(cx, keyword),
             _ if level(keyword).is_some() => self.loop_(cx, keyword),
             "barrier" => barrier(cx),
             "if" => self.if_(cx),
             "bind" => self.bind(cx),
             // A memory of that name is followed by an index.
-            "copy" if cx.second_is_number() => self.copy(cx),
+            "copy" if cx.second_is_number() || cx.second_is("async") => self.copy(cx),
+            "commit" => {
+                cx.take();
+                Ok(Stmt::Transfer(Transfer::Commit))
+            }
+            "wait" => {
+                cx.take();
+                Ok(Stmt::Transfer(Transfer::Wait { newest: cx.integer()? }))
+            }
             "prefetch" => self.prefetch(cx),
             _ => self.store(cx),
         }
@@ -394,6 +408,10 @@ impl Reader {
             ("for", None) => LoopKind::For,
             ("unroll", None) => LoopKind::Unroll,
             ("mma", None) => LoopKind::Mma,
+            ("pipeline", None) => {
+                cx.expect("by")?;
+                LoopKind::Pipeline { buffers: cx.integer()? }
+            }
             (_, None) => {
                 let (lanes, copies) = cx.lanes()?;
                 LoopKind::Vector { lanes, copies }
@@ -426,10 +444,11 @@ impl Reader {
     /// `copy 2 x[i] if i < 7 to y[j]`.
     fn copy(&mut self, cx: &mut Cursor) -> Result<Stmt> {
         cx.take();
+        let is_async = cx.eat("async");
         let count = cx.integer()?;
         let from = self.guarded(cx)?;
         cx.expect("to")?;
-        Ok(Stmt::Copy { count, from, to: self.guarded(cx)? })
+        Ok(Stmt::Copy { count, from, to: self.guarded(cx)?, is_async })
     }
 
     /// `prefetch m[index] ahead 2048 if guards`.

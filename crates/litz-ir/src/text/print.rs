@@ -8,12 +8,13 @@ use crate::graph::{Type, contiguous_strides};
 use crate::{graph::TensorType, loops::Axis};
 
 /// Words that start something wherever a name could stand; names spelled like one are printed in quotes.
-const RESERVED: [&str; 39] = [
+const RESERVED: [&str; 42] = [
     "_",
     "atomic",
     "barrier",
     "bind",
     "check",
+    "commit",
     "const",
     "extern",
     "false",
@@ -31,6 +32,7 @@ const RESERVED: [&str; 39] = [
     "none",
     "parallel",
     "partial",
+    "pipeline",
     "prefetch",
     "read",
     "register",
@@ -45,6 +47,7 @@ const RESERVED: [&str; 39] = [
     "unroll",
     "update",
     "vector",
+    "wait",
     "warp",
     "warpgroup",
     "write",

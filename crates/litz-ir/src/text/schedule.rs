@@ -101,6 +101,7 @@ fn write_lanes(f: &mut Formatter, kind: LoopKind) -> fmt::Result {
     match kind {
         LoopKind::Vector { lanes, copies: 1 } => write!(f, " by {lanes}"),
         LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}"),
+        LoopKind::Pipeline { buffers } => write!(f, " by {buffers}"),
         LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Mma => Ok(()),
     }
 }
@@ -112,6 +113,7 @@ impl LoopKind {
             LoopKind::For => "for",
             LoopKind::Unroll => "unroll",
             LoopKind::Vector { .. } => "vector",
+            LoopKind::Pipeline { .. } => "pipeline",
             LoopKind::Level(level) => level.name(),
             LoopKind::Mma => "mma",
         }
@@ -298,7 +300,7 @@ fn tree(cx: &mut Cursor, at: &mut Positions) -> Result<Tree> {
         return Ok(Tree::If { cond, then, other });
     }
     let is_level = Level::LOOPS.into_iter().any(|level| level.name() == keyword);
-    if !is_level && !["for", "unroll", "vector", "mma"].contains(&keyword) {
+    if !is_level && !["for", "unroll", "vector", "pipeline", "mma"].contains(&keyword) {
         at.leaves.push(cx.position());
         return leaf(cx).map(Tree::Leaf);
     }
@@ -337,6 +339,10 @@ fn loop_head(cx: &mut Cursor, keyword: &str) -> Result<(Axis, LoopKind)> {
         "vector" => {
             let (lanes, copies) = cx.lanes()?;
             LoopKind::Vector { lanes, copies }
+        }
+        "pipeline" => {
+            cx.expect("by")?;
+            LoopKind::Pipeline { buffers: cx.integer()? }
         }
         _ => match Level::LOOPS.into_iter().find(|level| level.name() == keyword) {
             Some(level) => LoopKind::Level(level),

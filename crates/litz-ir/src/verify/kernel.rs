@@ -154,6 +154,7 @@ impl Verifier<'_> {
                 let is_float = expected.is_none_or(|ty| ty.kind() == Kind::Float);
                 self.report.check(is_float, "type-mismatch", message);
             }
+            Stmt::Transfer(_) => {}
             Stmt::Barrier(level) => {
                 let around = self.around.last().copied().unwrap_or(Level::Block);
                 let message = format_args!(
@@ -165,7 +166,7 @@ impl Verifier<'_> {
             }
             Stmt::Dot(dot) => self.dot(dot),
             Stmt::MatrixProduct(product) => self.matrix_product(product),
-            Stmt::Copy { count, from, to } => {
+            Stmt::Copy { count, from, to, .. } => {
                 let place = format!("copy to `{}`", self.mem_name(to.mem));
                 self.report.check(*count > 0, "empty-copy", format_args!("{place}: it moves nothing"));
                 self.element(from.mem, &from.index, &place);
@@ -198,6 +199,10 @@ impl Verifier<'_> {
         self.report.extent(*extent, format_args!("loop {var}"));
         match kind {
             LoopKind::For | LoopKind::Mma => {}
+            LoopKind::Pipeline { buffers } => {
+                let message = format_args!("loop {var}: a pipeline has at least two buffers");
+                self.report.check(*buffers >= 2, "zero-lanes", message);
+            }
             LoopKind::Level(level) => self.level(*level, *var),
             LoopKind::Unroll => {
                 let message = format_args!("loop {var}: expected a constant extent, found {extent}");
@@ -214,7 +219,11 @@ impl Verifier<'_> {
         let depth = self.around.len();
         self.around.extend(match kind {
             LoopKind::Level(level) => Some(*level),
-            LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Mma => None,
+            LoopKind::For
+            | LoopKind::Unroll
+            | LoopKind::Vector { .. }
+            | LoopKind::Pipeline { .. }
+            | LoopKind::Mma => None,
         });
         self.block(body);
         self.around.truncate(depth);
@@ -342,7 +351,7 @@ impl Verifier<'_> {
                 Some(LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Level(_)) => true,
                 // The sums of a warp's instruction are spread over its lanes.
                 Some(LoopKind::Mma) => is_threaded,
-                Some(LoopKind::For) | None => false,
+                Some(LoopKind::For | LoopKind::Pipeline { .. }) | None => false,
             };
             let message = format_args!("{place}: `{sym}` is the variable of no unrolled or vector loop");
             report.check(is_written_out, "register-index", message);

@@ -129,7 +129,7 @@ impl Walk<'_> {
                     self.access(dot.mem, &dot.index, &[]);
                 }
                 Stmt::MatrixProduct(product) => self.matrix_product(product),
-                Stmt::Copy { count, from, to } => {
+                Stmt::Copy { count, from, to, .. } => {
                     let count = Expr::int(i64::from(*count));
                     let element = Axis { var: Sym::new("copy.element"), extent: count };
                     self.enter_axis(element);
@@ -140,7 +140,7 @@ impl Walk<'_> {
                     self.scopes.pop();
                 }
                 // A prefetch may be outside.
-                Stmt::Let { .. } | Stmt::Barrier(_) | Stmt::Prefetch { .. } => {}
+                Stmt::Let { .. } | Stmt::Barrier(_) | Stmt::Transfer(_) | Stmt::Prefetch { .. } => {}
                 Stmt::Bind { sym, extent, .. } => self.enter_axis(Axis { var: *sym, extent: *extent }),
             }
         }

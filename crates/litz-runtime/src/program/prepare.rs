@@ -286,7 +286,7 @@ fn iterations(
                 }
                 loops.push(Formula::Product(points.into()));
             }
-            Stmt::Barrier(_) | Stmt::Prefetch { .. } => {}
+            Stmt::Barrier(_) | Stmt::Transfer(_) | Stmt::Prefetch { .. } => {}
             // A product and a sum.
             Stmt::MulAdd { .. } => alone += 2,
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use litz_ir::kernel::{Dot, Element, Kernel, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Val};
+use litz_ir::kernel::{Dot, Element, Kernel, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Transfer, Val};
 use litz_ir::target::Level;
 use litz_ir::{Dtype, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
@@ -76,6 +76,7 @@ pub(super) enum Node {
         body: Vec<Node>,
     },
     Barrier,
+    Transfer(Transfer),
     If {
         cond: Vec<Relation>,
         then: Vec<Node>,
@@ -159,6 +160,7 @@ pub(super) enum Node {
         from: Operand,
         to: Place,
         kept: Vec<Relation>,
+        is_async: bool,
     },
     /// A hint, of which nothing matters but that its index has a value.
     Prefetch {
@@ -256,15 +258,18 @@ impl Context<'_> {
                         Node::Level { level, var, extent, body }
                     }
                     LoopKind::Mma if levels > 0 => Node::Instruction { side, var, extent, body },
-                    LoopKind::For | LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Mma => {
-                        Node::Loop { var, extent, body }
-                    }
+                    LoopKind::For
+                    | LoopKind::Unroll
+                    | LoopKind::Vector { .. }
+                    | LoopKind::Pipeline { .. }
+                    | LoopKind::Mma => Node::Loop { var, extent, body },
                 }
             }
             Stmt::If { cond, then, other } => {
                 Node::If { cond: self.relations(cond)?, then: self.block(then)?, other: self.block(other)? }
             }
             Stmt::Barrier(_) => Node::Barrier,
+            Stmt::Transfer(transfer) => Node::Transfer(*transfer),
             Stmt::Let { val, op } => self.op(*val, op)?,
             Stmt::Bind { sym, value, extent, check } => {
                 self.expect_type(*value, Dtype::I64)?;
@@ -321,7 +326,7 @@ impl Context<'_> {
                 function: self.function(ScalarOp::Fma, Dtype::F32)?,
             },
             Stmt::MatrixProduct(product) => self.matrix_product(product)?,
-            Stmt::Copy { count, from, to } => {
+            Stmt::Copy { count, from, to, is_async } => {
                 let count = Expr::int(i64::from(*count));
                 let (element, extent) = (Sym::new("copy.element"), self.formula(count)?);
                 let var = self.define(element);
@@ -334,7 +339,7 @@ impl Context<'_> {
                 if from.place.dtype != to.dtype {
                     return Err(self.bug(format!("copy of {} to {}", from.place.dtype, to.dtype)));
                 }
-                Node::Loop { var, extent, body: vec![Node::Move { from, to, kept }] }
+                Node::Loop { var, extent, body: vec![Node::Move { from, to, kept, is_async: *is_async }] }
             }
             Stmt::Prefetch { mem, index, ahead: _, guard } => {
                 Node::Prefetch { index: self.place(*mem, index)?.index, guard: self.relations(guard)? }

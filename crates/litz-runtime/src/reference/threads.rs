@@ -7,6 +7,8 @@
 use litz_ir::target::{Gpu, Level};
 
 use super::races::Touch;
+use crate::number::Bits;
+use std::collections::VecDeque;
 
 /// Threads that do something, by number: those from the first up to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,6 +146,16 @@ impl Threads {
         }
     }
 
+    /// The loops over levels around.
+    pub(super) fn position(&self) -> Position {
+        Position(self.around.clone())
+    }
+
+    /// Goes on as what is in these loops. Returns where it was.
+    pub(super) fn move_to(&mut self, position: Position) -> Position {
+        Position(std::mem::replace(&mut self.around, position.0))
+    }
+
     /// All threads around meet.
     pub(super) fn barrier(&mut self) {
         let team = self.team();
@@ -245,6 +257,48 @@ impl Threads {
             element.written = Some(Trace { team, moment: self.now(team) });
         }
         (fine, element)
+    }
+}
+
+/// Threads, by the loops over levels that they are in.
+pub(super) struct Position(Vec<Team>);
+
+/// A copy that goes on in the background.
+pub(super) struct Copy {
+    pub(super) mem: usize,
+    pub(super) index: i64,
+    pub(super) bits: Bits,
+    /// Who started it.
+    pub(super) by: Position,
+}
+
+/// Copies in the background: they are done as late as may be, when they are waited for.
+#[derive(Default)]
+pub(super) struct Transfers {
+    /// By group, the oldest first.
+    groups: VecDeque<Vec<Copy>>,
+    /// Those of no group yet.
+    open: Vec<Copy>,
+}
+
+impl Transfers {
+    pub(super) fn clear(&mut self) {
+        self.groups.clear();
+        self.open.clear();
+    }
+
+    pub(super) fn start(&mut self, mem: usize, index: i64, bits: Bits, by: Position) {
+        self.open.push(Copy { mem, index, bits, by });
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.groups.push_back(std::mem::take(&mut self.open));
+    }
+
+    /// Takes out all that is to be done now.
+    pub(super) fn wait(&mut self, newest: u32) -> Vec<Copy> {
+        let done = self.groups.len().saturating_sub(newest as usize);
+        self.groups.drain(..done).flatten().collect()
     }
 }
 

@@ -1,0 +1,169 @@
+//! Starts the copies of a pipelined loop some iterations ahead, in the background.
+//!
+//! ```text
+//! pipeline k in n by 3 { copy to s; use s }
+//!   =>  for p in min(2, n) { copy of p to s[mod(p, 3)] async; commit }
+//!       for k in n { wait 1; if k + 2 < n { copy of k + 2 to s[mod(k + 2, 3)] async }; commit; use s[mod(k, 3)] }
+//! ```
+//!
+//! What the loop begins with and stores to shared memory alone, as it was loaded from what the loop does not store to, is copied ahead.
+//! Every iteration commits one group of copies, an empty one at the end, so that the group of an iteration is done when all but the
+//! newest `buffers - 2` are. The copies of a later iteration go to the buffer that the iteration before has read: they are
+//! started behind the `wait`, so that one barrier serves both.
+
+use super::Pass;
+use litz_ir::ids::Id;
+use litz_ir::kernel::{
+    Element, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Transfer, Val, visit, visit_mut,
+};
+use litz_ir::target::Target;
+use litz_ir::{Diag, Scalar};
+use litz_sym::{Expr, Rel, Sym};
+use std::collections::HashMap;
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "pipeline", run };
+
+/// Changes the loops.
+///
+/// # Errors
+/// `no-pipeline`, where a loop begins with no copies, or its copies are of what it stores to.
+fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
+    let body = std::mem::take(&mut kernel.body);
+    kernel.body = block(kernel, body)?;
+    Ok(())
+}
+
+fn block(kernel: &mut Kernel, stmts: Vec<Stmt>) -> Result<Vec<Stmt>, Diag> {
+    let mut out = Vec::with_capacity(stmts.len());
+    for mut stmt in stmts {
+        for inner in stmt.blocks_mut() {
+            *inner = block(kernel, std::mem::take(inner))?;
+        }
+        match stmt {
+            Stmt::Loop(Loop { kind: LoopKind::Pipeline { buffers }, var, extent, body }) => {
+                out.extend(pipelined(kernel, (var, extent, buffers), body)?);
+            }
+            stmt => out.push(stmt),
+        }
+    }
+    Ok(out)
+}
+
+fn pipelined(
+    kernel: &mut Kernel,
+    (var, extent, buffers): (Sym, Expr, u32),
+    mut body: Vec<Stmt>,
+) -> Result<[Stmt; 2], Diag> {
+    let refused = |kernel: &Kernel, why: &str| {
+        Diag::new("no-pipeline", format!("kernel @{}: loop {var}: {why}", kernel.name))
+    };
+    let mut stored = vec![false; kernel.mems.len()];
+    visit(&body, &mut |stmt| stmt.stored().for_each(|(mem, _)| stored[mem.index()] = true));
+    let ahead: Vec<Stmt> = body
+        .iter()
+        .map_while(|stmt| Copier { kernel, stored: &stored, loads: HashMap::new() }.stmt(stmt))
+        .collect();
+    if ahead.is_empty() {
+        return Err(refused(
+            kernel,
+            "it begins with no copies to shared memory of what it does not store to",
+        ));
+    }
+    let rest = body.split_off(ahead.len());
+    let mut copied: Vec<Mem> = Vec::new();
+    visit(&ahead, &mut |stmt| copied.extend(stmt.stored().map(|access| access.0)));
+    copied.sort_unstable();
+    copied.dedup();
+    let mut is_again = false;
+    visit(&rest, &mut |stmt| is_again |= stmt.stored().any(|(mem, _)| copied.contains(&mem)));
+    if is_again {
+        return Err(refused(kernel, "it stores to what it copies"));
+    }
+    let spans: HashMap<Mem, Expr> = copied.iter().map(|&mem| (mem, kernel.mems[mem].span())).collect();
+    for (&mem, &span) in &spans {
+        kernel.mems[mem].sizes = vec![span * i64::from(buffers)];
+    }
+    // The statements for an iteration, in the buffer that it has.
+    let of = |stmts: &[Stmt], iteration: Expr| {
+        let mut stmts = stmts.to_vec();
+        visit_mut(&mut stmts, &mut |stmt| {
+            stmt.replace(var, iteration);
+            stmt.each_access_mut(&mut |mem, index| {
+                if let (Some(&span), [at]) = (spans.get(&mem), index) {
+                    *at = *at + span * iteration.modulo(i64::from(buffers));
+                }
+            });
+        });
+        stmts
+    };
+    let distance = i64::from(buffers) - 1;
+    let first = Sym::new(&format!("{var}_ahead"));
+    let mut start = of(&ahead, Expr::sym(first));
+    start.push(Stmt::Transfer(Transfer::Commit));
+    let start = Loop { kind: LoopKind::For, var: first, extent: extent.min(distance), body: start };
+    let next = Expr::sym(var) + distance;
+    let mut steady = vec![Stmt::Transfer(Transfer::Wait { newest: buffers - 2 })];
+    steady.push(Stmt::If { cond: vec![Rel::lt(next, extent)], then: of(&ahead, next), other: Vec::new() });
+    steady.push(Stmt::Transfer(Transfer::Commit));
+    steady.extend(of(&rest, Expr::sym(var)));
+    Ok([Stmt::Loop(start), Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body: steady })])
+}
+
+/// Makes statements that load and store copies that run in the background.
+struct Copier<'a> {
+    kernel: &'a Kernel,
+    /// For each memory, whether the loop stores to it.
+    stored: &'a [bool],
+    loads: HashMap<Val, Element>,
+}
+
+impl Copier<'_> {
+    /// The statement as copies. None where it does something else.
+    fn stmt(&mut self, stmt: &Stmt) -> Option<Stmt> {
+        match stmt {
+            Stmt::Loop(inner) => Some(Stmt::Loop(Loop { body: self.block(&inner.body)?, ..inner.clone() })),
+            Stmt::If { cond, then, other } => {
+                Some(Stmt::If { cond: cond.clone(), then: self.block(then)?, other: self.block(other)? })
+            }
+            Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Store { .. }
+            | Stmt::MulAdd { .. }
+            | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
+            | Stmt::Prefetch { .. }
+            | Stmt::ArgStore { .. } => None,
+        }
+    }
+
+    fn block(&mut self, stmts: &[Stmt]) -> Option<Vec<Stmt>> {
+        let mut out = Vec::new();
+        for stmt in stmts {
+            match stmt {
+                Stmt::Let { val, op: Op::Load { mem, index, guard, other } } => {
+                    let is_zero = guard.is_empty() || *other == Scalar::zero(self.kernel.vals[*val]);
+                    if self.stored[mem.index()] || !is_zero {
+                        return None;
+                    }
+                    let element = Element { mem: *mem, index: index.clone(), guard: guard.clone() };
+                    self.loads.insert(*val, element);
+                }
+                Stmt::Store { mem, index, value, combine: None, guard, atomic: false } => {
+                    let from = self.loads.get(value)?.clone();
+                    let [source, target] = [from.mem, *mem].map(|mem| &self.kernel.mems[mem]);
+                    if target.space != Space::Shared || source.dtype != target.dtype {
+                        return None;
+                    }
+                    let to = Element { mem: *mem, index: index.clone(), guard: guard.clone() };
+                    out.push(Stmt::Copy { count: 1, from, to, is_async: true });
+                }
+                stmt => out.push(self.stmt(stmt)?),
+            }
+        }
+        Some(out)
+    }
+}
