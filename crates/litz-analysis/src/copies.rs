@@ -57,13 +57,11 @@ pub struct Held<D> {
 /// where one is declared around. Of those `around`, the outermost come first.
 pub fn read_of<D>(nest: &Nest, mut buf: Buf, around: impl Iterator<Item = Held<D>>) -> (Buf, Option<D>) {
     let own = nest.writes();
-    let mut found = None;
+    let (mut found, mut is_made) = (None, false);
     for held in around {
-        // What makes a copy reads what was declared before it.
-        if held.of.is_some() && own.contains(&held.buf) {
-            break;
-        }
-        if held.buf == buf || held.of == Some(buf) {
+        // What makes a copy reads no copies that are declared after it.
+        is_made |= held.of.is_some() && own.contains(&held.buf);
+        if held.buf == buf || held.of == Some(buf) && !is_made {
             (buf, found) = (held.buf, Some(held.declared));
         }
     }

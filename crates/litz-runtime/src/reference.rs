@@ -301,7 +301,7 @@ impl Machine<'_, '_> {
                     let mut bits = self.state.values[*value];
                     let [reads, writes] = match atomic {
                         true => [Touch::Combine; 2],
-                        false => [Touch::Read, Touch::Write],
+                        false => [Touch::Fetch, Touch::Write],
                     };
                     if let Some(combine) = combine {
                         let old = self.load_as(reads, place.mem, index)?;
@@ -313,7 +313,7 @@ impl Machine<'_, '_> {
             Node::MulAdd { place, factors: [a, b], ty, function, guard } => {
                 if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
                     let index = self.position(place)?;
-                    let old = cast(place.dtype, *ty, self.load_at(place.mem, index)?);
+                    let old = cast(place.dtype, *ty, self.load_as(Touch::Fetch, place.mem, index)?);
                     let sum = function(self.state.values[*a], self.state.values[*b], old);
                     self.store(place.mem, index, cast(*ty, place.dtype, sum))?;
                 }
@@ -321,8 +321,8 @@ impl Machine<'_, '_> {
             Node::ArgStore { max, best, at, value, ty, position } => {
                 let index = self.position(best)?;
                 let (candidate, position) = (self.state.values[*value], self.index(position)?);
-                let found = cast(best.dtype, *ty, self.load_at(best.mem, index)?);
-                let found_at = self.load_at(*at, index)? as i64;
+                let found = cast(best.dtype, *ty, self.load_as(Touch::Fetch, best.mem, index)?);
+                let found_at = self.load_as(Touch::Fetch, *at, index)? as i64;
                 if is_better(*max, *ty, (candidate, position), (found, found_at)) {
                     self.store(best.mem, index, cast(*ty, best.dtype, candidate))?;
                     self.store(*at, index, Bits::from(position as u64))?;
@@ -332,7 +332,7 @@ impl Machine<'_, '_> {
                 let index = self.position(sum)?;
                 for [a, b] in terms {
                     let (a, b) = (self.operand(a)?, self.operand(b)?);
-                    let total = function(a, b, self.load_at(sum.mem, index)?);
+                    let total = function(a, b, self.load_as(Touch::Fetch, sum.mem, index)?);
                     self.store(sum.mem, index, total)?;
                 }
             }

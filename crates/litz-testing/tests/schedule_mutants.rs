@@ -29,6 +29,9 @@ const SAMPLE: u64 = 500;
 /// Bytes that decide on a mutant.
 const BYTES: usize = 336;
 
+/// Every so many-th is one for a GPU.
+const THREADED: usize = 6;
+
 /// Of mutants every so many-th has several changes.
 const SEVERAL: usize = 5;
 
@@ -41,6 +44,14 @@ const ENOUGH: u64 = 500;
 /// The kind of change that the language of schedules has no legal one of: a nest stands in it once.
 const NEVER_LEGAL: &str = "duplicate-leaf";
 
+/// What is changed.
+struct Bases {
+    /// Programs that the scheduler has schedules for.
+    kernels: Vec<Subject>,
+    /// Programs with schedules for the threads of a GPU.
+    threaded: Vec<(Subject, Schedule)>,
+}
+
 /// A changed schedule.
 pub struct Mutant<'k> {
     pub subject: std::borrow::Cow<'k, Subject>,
@@ -49,7 +60,8 @@ pub struct Mutant<'k> {
 }
 
 /// The mutant that bytes decide on. None where there is nothing to change in the way that they say.
-fn mutant<'k>(kernels: &'k [Subject], bytes: &[u8]) -> Option<Mutant<'k>> {
+fn mutant<'k>(bases: &'k Bases, bytes: &[u8]) -> Option<Mutant<'k>> {
+    let Bases { kernels, threaded } = bases;
     let (head, rest) = bytes.split_at(64);
     let (program, decisions) = rest.split_at(96);
     let mut head = Choices::new(head);
@@ -61,6 +73,12 @@ fn mutant<'k>(kernels: &'k [Subject], bytes: &[u8]) -> Option<Mutant<'k>> {
     };
     let mut schedule =
         subject::schedule(&subject, is_random && head.below(3) < 2, &mut head, &mut Choices::new(decisions));
+    let mut subject = subject;
+    if head.once_in(THREADED)
+        && let Some((own, given)) = threaded.get(head.below(256) % threaded.len().max(1))
+    {
+        (subject, schedule) = (std::borrow::Cow::Borrowed(own), given.clone());
+    }
     let first = head.below(KINDS.len());
     let several = head.once_in(SEVERAL);
     let mut kind = KINDS[first];
@@ -93,7 +111,7 @@ fn changed_schedules_are_refused_or_right() {
     let given = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let seed = given("LITZ_TEST_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) >> 32);
     let sample = given("LITZ_TEST_SAMPLE").unwrap_or(SAMPLE);
-    let kernels = subject::kernels();
+    let bases = Bases { kernels: subject::kernels(), threaded: subject::threaded() };
     let judge = Judge::new();
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -105,7 +123,7 @@ fn changed_schedules_are_refused_or_right() {
     while tried < sample && number < 20 * sample && findings.len() < MOST_FINDINGS {
         let bytes = choices::bytes(seed.wrapping_mul(0x1_0000_0001).wrapping_add(number), BYTES);
         number += 1;
-        let Some(Mutant { subject, kind, schedule }) = mutant(&kernels, &bytes) else { continue };
+        let Some(Mutant { subject, kind, schedule }) = mutant(&bases, &bytes) else { continue };
         tried += 1;
         let of_kind = counts.entry(kind).or_default();
         match judge.outcome(&subject, &schedule) {
@@ -130,9 +148,9 @@ fn changed_schedules_are_refused_or_right() {
         .into_values()
         .map(|(number, bytes, times)| {
             let small = shrink::bytes(&bytes, &|bytes| {
-                mutant(&kernels, bytes).is_some_and(|it| judge.is_wrong(&it.subject, &it.schedule))
+                mutant(&bases, bytes).is_some_and(|it| judge.is_wrong(&it.subject, &it.schedule))
             });
-            let Mutant { subject, kind, schedule } = mutant(&kernels, &small).expect("it was there");
+            let Mutant { subject, kind, schedule } = mutant(&bases, &small).expect("it was there");
             let schedule = shrink::schedule(&schedule, &|schedule| judge.is_wrong(&subject, schedule));
             let Outcome::Wrong(why) = judge.outcome(&subject, &schedule) else {
                 unreachable!("it was wrong")

@@ -9,10 +9,10 @@
 
 use super::dependences::parts_of;
 use super::problem::Site;
-use super::{Around, Place, Verifier};
+use super::{Around, Declared, Place, Verifier};
 use crate::apart::Visit;
 use litz_ir::dtype::Dtype;
-use litz_ir::loops::{Axis, InstOp, Nest, Stmt};
+use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt};
 use litz_ir::schedule::{Holds, LocalSpace, LoopKind, Part};
 use litz_ir::target::{Gpu, GpuIsa, Instruction, Level, Target};
 use litz_sym::{Expr, Rel, Sym};
@@ -76,6 +76,9 @@ impl<'a> Verifier<'a> {
 
     /// Checks that the `mma` loops around a leaf are an instruction of a GPU, which the threads of a warp run together.
     pub(super) fn instruction(&mut self, nest: &Nest, part: Part) {
+        let own = self.visible.iter().rev().map(|declared| self.locals[declared.number].0);
+        let sums =
+            own.into_iter().find(|local| local.accumulates() == Some(&nest.name)).map(|local| local.space);
         let found = instruction_loops(&self.path);
         let Target::Gpu(gpu) = self.schedule.target else { return };
         if found.is_empty() {
@@ -92,6 +95,9 @@ impl<'a> Verifier<'a> {
             shape.iter().copied().eq(expected.map(|extent| Some(i64::from(extent))))
                 && types.iter().all(|dtype| *dtype == instruction.dtype)
         };
+        let message = format_args!("`{}`: the sums of an instruction are in registers", nest.name);
+        let is_register = sums.is_none_or(|space| space == LocalSpace::Register);
+        self.report.check(is_register, "no-instruction", message);
         let is_in_warp =
             self.path.iter().rev().find_map(level_of).is_some_and(|level| level.0 == Level::Warp);
         let is_found = gpu.isa.instructions().iter().any(fits);
@@ -188,10 +194,13 @@ impl<'a> Verifier<'a> {
             for place in places {
                 for (at, inst) in nest.body.iter().enumerate() {
                     let Some((buf, index)) = inst.op.element() else { continue };
-                    let (_, declared) = self.held(nest, place, buf);
+                    let is_store = matches!(inst.op, InstOp::Store { .. });
+                    let declared = match is_store {
+                        true => self.declared_around(place, buf),
+                        false => self.held(nest, place, buf).1,
+                    };
                     let is_it = declared.is_some_and(|declared| declared.number == number);
                     if is_it && parts[at].contains(&place.part) {
-                        let is_store = matches!(inst.op, InstOp::Store { .. });
                         let how = if is_store { How::Store } else { How::Load };
                         uses.push(Use { nest, place: place.clone(), element: index.to_vec(), how });
                     }
@@ -199,6 +208,13 @@ impl<'a> Verifier<'a> {
             }
         }
         uses
+    }
+
+    /// The innermost declaration of a buffer around a place.
+    fn declared_around(&self, place: &Place, buf: Buf) -> Option<Declared> {
+        let name = &self.loops.bufs[buf].name;
+        let is_it = |declared: &&Declared| self.locals[declared.number].0.buffer() == Some(name);
+        place.visible.iter().rev().find(is_it).copied()
     }
 
     fn uses_of_accumulators(&self, number: usize, name: &str) -> Vec<Use<'a>> {
@@ -254,14 +270,18 @@ impl<'a> Verifier<'a> {
                 return Some((why, used.place.site()));
             }
         }
-        let axes: Vec<Axis> = own.iter().map(|level| level.1).collect();
+        // The loops of one may be longer than those of another: of none is it known that it has one iteration.
+        let most = Expr::int(i64::from(Gpu::THREADS));
+        // A name of their own: inner loops of either may be called as the other's.
+        let owner = |at: usize| Sym::new(&format!("owner {at}"));
+        let axes: Vec<Axis> = (0..own.len()).map(|at| Axis { var: owner(at), extent: most }).collect();
         if axes.is_empty() {
             return None;
         }
         for (at, one) in uses.iter().enumerate() {
             for other in &uses[at..] {
                 if !self.is_owned(one, other, loops_of(&one.place), &axes, [levels(one), levels(other)]) {
-                    let vars: Vec<&str> = axes.iter().map(|axis| axis.var.name()).collect();
+                    let vars: Vec<&str> = own.iter().map(|level| level.1.var.name()).collect();
                     let why = format!("two threads of {} may touch one element", vars.join(", "));
                     return Some((why, other.place.site()));
                 }
@@ -282,7 +302,7 @@ impl<'a> Verifier<'a> {
         let around: Vec<Axis> = one.place.path[..outside].iter().map(|around| around.axis).collect();
         let touches = [one, other].into_iter().zip(levels).map(|(used, levels)| {
             let Use { nest, place, element, .. } = used;
-            // Both name the loops over levels as the first access does.
+            // Both name the loops over levels alike.
             let renamed = |sym: Sym| {
                 let at = levels.iter().position(|level| level.1.var == sym)?;
                 axes.get(at).map(|axis| Expr::sym(axis.var))

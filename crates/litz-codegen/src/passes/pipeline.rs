@@ -6,7 +6,7 @@
 //!       for k in n { wait 1; if k + 2 < n { copy of k + 2 to s[mod(k + 2, 3)] async }; commit; use s[mod(k, 3)] }
 //! ```
 //!
-//! What the loop begins with and stores to shared memory alone, as it was loaded from what the loop does not store to, is copied ahead.
+//! What the loop begins with and stores to shared memory that nothing else touches, as it was loaded from what the loop does not store to, is copied ahead.
 //! Every iteration commits one group of copies, an empty one at the end, so that the group of an iteration is done when all but the
 //! newest `buffers - 2` are. The copies of a later iteration go to the buffer that the iteration before has read: they are
 //! started behind the `wait`, so that one barrier serves both.
@@ -30,19 +30,28 @@ pub const PASS: Pass = Pass { name: "pipeline", run };
 /// `no-pipeline`, where a loop begins with no copies, or its copies are of what it stores to.
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let body = std::mem::take(&mut kernel.body);
-    kernel.body = block(kernel, body)?;
+    let uses = uses(kernel, &body);
+    kernel.body = block(kernel, &uses, body)?;
     Ok(())
 }
 
-fn block(kernel: &mut Kernel, stmts: Vec<Stmt>) -> Result<Vec<Stmt>, Diag> {
+/// How many statements access each memory.
+fn uses(kernel: &Kernel, stmts: &[Stmt]) -> Vec<usize> {
+    let mut uses = vec![0; kernel.mems.len()];
+    visit(stmts, &mut |stmt| stmt.accesses().for_each(|(mem, _)| uses[mem.index()] += 1));
+    uses
+}
+
+/// `uses` are those of all of the kernel.
+fn block(kernel: &mut Kernel, uses: &[usize], stmts: Vec<Stmt>) -> Result<Vec<Stmt>, Diag> {
     let mut out = Vec::with_capacity(stmts.len());
     for mut stmt in stmts {
         for inner in stmt.blocks_mut() {
-            *inner = block(kernel, std::mem::take(inner))?;
+            *inner = block(kernel, uses, std::mem::take(inner))?;
         }
         match stmt {
             Stmt::Loop(Loop { kind: LoopKind::Pipeline { buffers }, var, extent, body }) => {
-                out.extend(pipelined(kernel, (var, extent, buffers), body)?);
+                out.extend(pipelined(kernel, uses, (var, extent, buffers), body)?);
             }
             stmt => out.push(stmt),
         }
@@ -52,6 +61,7 @@ fn block(kernel: &mut Kernel, stmts: Vec<Stmt>) -> Result<Vec<Stmt>, Diag> {
 
 fn pipelined(
     kernel: &mut Kernel,
+    everywhere: &[usize],
     (var, extent, buffers): (Sym, Expr, u32),
     mut body: Vec<Stmt>,
 ) -> Result<[Stmt; 2], Diag> {
@@ -60,14 +70,16 @@ fn pipelined(
     };
     let mut stored = vec![false; kernel.mems.len()];
     visit(&body, &mut |stmt| stmt.stored().for_each(|(mem, _)| stored[mem.index()] = true));
+    // What is read elsewhere has one buffer.
+    let own: Vec<bool> = uses(kernel, &body).iter().zip(everywhere).map(|(here, all)| here == all).collect();
     let ahead: Vec<Stmt> = body
         .iter()
-        .map_while(|stmt| Copier { kernel, stored: &stored, loads: HashMap::new() }.stmt(stmt))
+        .map_while(|stmt| Copier { kernel, stored: &stored, own: &own, loads: HashMap::new() }.stmt(stmt))
         .collect();
     if ahead.is_empty() {
         return Err(refused(
             kernel,
-            "it begins with no copies to shared memory of what it does not store to",
+            "it begins with no copies, to shared memory of its own, of what it does not store to",
         ));
     }
     let rest = body.split_off(ahead.len());
@@ -115,6 +127,8 @@ struct Copier<'a> {
     kernel: &'a Kernel,
     /// For each memory, whether the loop stores to it.
     stored: &'a [bool],
+    /// For each memory, whether the loop alone touches it.
+    own: &'a [bool],
     loads: HashMap<Val, Element>,
 }
 
@@ -155,7 +169,8 @@ impl Copier<'_> {
                 Stmt::Store { mem, index, value, combine: None, guard, atomic: false } => {
                     let from = self.loads.get(value)?.clone();
                     let [source, target] = [from.mem, *mem].map(|mem| &self.kernel.mems[mem]);
-                    if target.space != Space::Shared || source.dtype != target.dtype {
+                    if target.space != Space::Shared || !self.own[mem.index()] || source.dtype != target.dtype
+                    {
                         return None;
                     }
                     let to = Element { mem: *mem, index: index.clone(), guard: guard.clone() };

@@ -62,6 +62,8 @@ struct Access {
     is_atomic: bool,
     /// A store that happens in the background.
     is_behind: bool,
+    /// A store that all threads of the team come to.
+    is_all_stores: bool,
     /// The loops over levels around it, within the statement.
     threads: Vec<(Level, Sym)>,
 }
@@ -70,7 +72,15 @@ impl Access {
     /// A store by no thread in particular.
     fn of_unknown(mem: Mem) -> Access {
         let (index, threads) = (Vec::new(), Vec::new());
-        Access { mem, index, is_store: true, is_atomic: false, is_behind: false, threads }
+        Access {
+            mem,
+            index,
+            is_store: true,
+            is_atomic: false,
+            is_behind: false,
+            is_all_stores: false,
+            threads,
+        }
     }
 }
 
@@ -178,7 +188,16 @@ impl Sync {
         for ((mem, index), is_store) in own.filter(|((mem, _), _)| self.shared.contains(mem)) {
             let threads = threads.clone();
             let is_behind = is_store && matches!(stmt, Stmt::Copy { is_async: true, .. });
-            found.push(Access { mem, index: index.to_vec(), is_store, is_atomic, is_behind, threads });
+            let is_all_stores = is_store && threads.is_empty();
+            found.push(Access {
+                mem,
+                index: index.to_vec(),
+                is_store,
+                is_atomic,
+                is_behind,
+                is_all_stores,
+                threads,
+            });
         }
         let depth = threads.len();
         if let Stmt::Loop(Loop { kind: LoopKind::Level(level), var, .. }) = stmt {
@@ -202,6 +221,10 @@ impl Sync {
 
     /// Whether the thread that touches an element is the same one for both.
     fn is_same_thread(&self, one: &Access, other: &Access) -> bool {
+        // One thread makes the stores of all.
+        if one.is_all_stores && other.is_all_stores {
+            return true;
+        }
         let is_alike = |((a, _), (b, _)): (&(Level, Sym), &(Level, Sym))| a == b;
         let threads = one.threads.iter().zip(&other.threads);
         if one.threads.is_empty()

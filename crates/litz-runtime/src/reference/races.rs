@@ -4,6 +4,8 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Touch {
     Read,
+    /// A read of what a store combines with.
+    Fetch,
     Write,
     /// A combining store that is atomic: others may combine into the element, too.
     Combine,
@@ -54,7 +56,9 @@ impl Traces {
         let Some(trace) = self.elements.get_mut(mem).and_then(|mem| mem.get_mut(at)) else { return true };
         let is_others = |who: u32| who != NOBODY && who != point;
         let (slot, races) = match touch {
-            Touch::Read => (&mut trace.read, is_others(trace.written) || is_others(trace.combined)),
+            Touch::Read | Touch::Fetch => {
+                (&mut trace.read, is_others(trace.written) || is_others(trace.combined))
+            }
             Touch::Write => {
                 let races = [trace.read, trace.written, trace.combined].into_iter().any(is_others);
                 (&mut trace.written, races)

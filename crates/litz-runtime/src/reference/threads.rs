@@ -216,12 +216,13 @@ impl Threads {
 
     fn shared(&self, mut element: Element, touch: Touch) -> (bool, Element) {
         let Team { first, .. } = self.team();
+        // What a store combines with, the thread reads that stores.
         let team = if touch == Touch::Read { self.team() } else { Team { first, end: first + 1 } };
         let new = Trace { team, moment: self.now(team) };
         let is_done = |trace: Option<Trace>| trace.is_none_or(|trace| self.is_before(trace, team));
         let Element { read, written, combined } = element;
         let fine = match touch {
-            Touch::Read => is_done(written) && is_done(combined),
+            Touch::Read | Touch::Fetch => is_done(written) && is_done(combined),
             Touch::Write => is_done(read) && is_done(written) && is_done(combined),
             Touch::Combine => is_done(read) && is_done(written),
         };
@@ -234,7 +235,7 @@ impl Threads {
             _ => new,
         };
         match touch {
-            Touch::Read => element.read = Some(joined(read)),
+            Touch::Read | Touch::Fetch => element.read = Some(joined(read)),
             Touch::Write => element.written = Some(new),
             Touch::Combine => element.combined = Some(joined(combined)),
         }
@@ -245,15 +246,15 @@ impl Threads {
         let team = self.owner();
         let owner = element.written.filter(|trace| trace.moment.point == self.point).map(|trace| trace.team);
         let fine = match touch {
-            Touch::Read => owner.is_none_or(|owner| owner.contains(team)),
+            Touch::Read | Touch::Fetch => owner.is_none_or(|owner| owner.contains(team)),
             Touch::Write | Touch::Combine => true,
         };
         // What lanes combine, all of the warp have.
         let team = match (touch, self.around.len().checked_sub(2)) {
             (Touch::Combine, outer) => outer.map_or(Team { first: 0, end: ALL }, |outer| self.around[outer]),
-            (Touch::Read | Touch::Write, _) => team,
+            (Touch::Read | Touch::Fetch | Touch::Write, _) => team,
         };
-        if touch != Touch::Read {
+        if matches!(touch, Touch::Write | Touch::Combine) {
             element.written = Some(Trace { team, moment: self.now(team) });
         }
         (fine, element)

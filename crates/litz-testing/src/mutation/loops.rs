@@ -2,6 +2,7 @@
 
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{LoopKind, Schedule, Step, Tree};
+use litz_ir::target::Level;
 use litz_sym::{Expr, Sym};
 
 use super::tree::{
@@ -12,9 +13,15 @@ use crate::choices::Choices;
 /// Widths of blocks; few divide the extents of programs.
 const WIDTHS: [i64; 7] = [4, 2, 3, 5, 8, 16, 7];
 
-/// Kinds that loops become.
-fn kind(choices: &mut Choices<'_>) -> LoopKind {
+/// Kinds that loops become: on a machine with levels, loops over these as well.
+fn kind(schedule: &Schedule, choices: &mut Choices<'_>) -> LoopKind {
     let lanes = choices.pick(&[4, 8, 16]);
+    if schedule.target.cpu().is_none() && choices.once_in(2) {
+        return match choices.below(8) {
+            0 => LoopKind::Pipeline { buffers: 2 + choices.below(2) as u32 },
+            _ => LoopKind::Level(choices.pick(&Level::LOOPS)),
+        };
+    }
     match choices.below(8) {
         0 | 1 => LoopKind::For,
         2 | 3 => LoopKind::Unroll,
@@ -58,7 +65,7 @@ pub(super) fn split(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_
     let (place, at) = pick(choices, &trees(schedule, is_loop))?;
     let (inner, width) = (fresh(schedule), choices.pick(&WIDTHS));
     let wrong = choices.below(6);
-    let kind = if choices.once_in(2) { kind(choices) } else { LoopKind::For };
+    let kind = if choices.once_in(2) { kind(schedule, choices) } else { LoopKind::For };
     let Tree::Loop { kind: outer_kind, axis, body } = &mut list_mut(schedule, &place)?[at] else {
         return None;
     };
@@ -145,7 +152,7 @@ pub(super) fn other_extent(schedule: &mut Schedule, _: &Loops, choices: &mut Cho
 
 pub(super) fn other_kind(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let (place, at) = pick(choices, &trees(schedule, is_loop))?;
-    let to = kind(choices);
+    let to = kind(schedule, choices);
     let Tree::Loop { kind, .. } = &mut list_mut(schedule, &place)?[at] else { return None };
     *kind = to;
     Some(())
@@ -155,7 +162,7 @@ pub(super) fn other_kind(schedule: &mut Schedule, _: &Loops, choices: &mut Choic
 pub(super) fn from_grid(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let with_grid = kernels(schedule).into_iter().filter(|k| !k.1.grid.is_empty());
     let step = pick(choices, &with_grid.map(|k| k.0).collect::<Vec<_>>())?;
-    let kind = if choices.once_in(3) { kind(choices) } else { LoopKind::For };
+    let kind = if choices.once_in(3) { kind(schedule, choices) } else { LoopKind::For };
     let plan = kernel_mut(schedule, step)?;
     let axis = plan.grid.remove(plan.grid.len() - 1 - choices.below(plan.grid.len()));
     plan.body = vec![Tree::Loop { kind, axis, body: std::mem::take(&mut plan.body) }];

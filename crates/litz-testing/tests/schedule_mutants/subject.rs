@@ -41,6 +41,31 @@ pub fn schedule(
     litz_schedule::schedule(&subject.loops, &target, &heuristics).schedule
 }
 
+/// The programs of file tests that have schedules for a GPU.
+pub fn threaded() -> Vec<(Subject, Schedule)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../filetests/run/gpu");
+    let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+    paths.sort();
+    let read = |path: &std::path::PathBuf| {
+        let text =
+            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let lines = text.lines().filter(|line| *line == "//---" || !line.starts_with("//"));
+        let texts = lines.collect::<Vec<_>>().join("\n");
+        let (program, schedule) = texts.split_once("//---").expect("a program and its schedule");
+        // Small sizes of which none divides another.
+        let symbols = program.lines().filter_map(|line| line.trim().strip_prefix("sym ")?.split(' ').next());
+        let sizes = symbols.zip([9, 5, 7]).map(|(name, size)| (Sym::new(name), size)).collect();
+        let whole = |_: Dtype, random: &mut Random| random.below(7) as f64 - 3.0;
+        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let subject = Subject::new(&name, program, &sizes, &whole, false);
+        let schedule = litz_ir::text::schedule::parse(schedule);
+        let schedule = schedule.unwrap_or_else(|diags| panic!("{}: {}", path.display(), diags[0]));
+        (subject.unwrap_or_else(|why| panic!("{}: {why}", path.display())), schedule)
+    };
+    paths.iter().map(read).collect()
+}
+
 /// Kernels of models, and a few by hand of what models at hand have no small ones of.
 pub fn kernels() -> Vec<Subject> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
