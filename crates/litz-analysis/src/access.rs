@@ -1,36 +1,40 @@
 //! Lists a nest's loads and stores, and says how fast they move through memory along a variable.
 
-use litz_ir::loops::{Buf, Inst, InstOp, Loops, Nest};
+use litz_ir::loops::{Buf, InstOp, Loops, Nest};
 use litz_sym::{Expr, Facts, Sym};
 
 /// One load or store.
-#[derive(Clone, Debug)]
-pub struct Access {
+#[derive(Clone, Copy, Debug)]
+pub struct Access<'a> {
     /// Instruction position.
     pub at: usize,
     /// Buffer.
     pub buf: Buf,
     /// Coordinates, in the nest's axes.
-    pub index: Vec<Expr>,
-    /// Where that is in memory, counted in elements.
-    pub place: Expr,
+    pub index: &'a [Expr],
     /// A store.
     pub store: bool,
     /// A store that combines with what is there.
     pub combines: bool,
 }
 
+impl Access<'_> {
+    /// Where in memory it is, counted in elements. The nest is that of the access.
+    pub fn place(&self, loops: &Loops, nest: &Nest) -> Expr {
+        loops.place(nest, self.buf, self.index)
+    }
+}
+
 /// Loads and stores in order.
-pub fn accesses(loops: &Loops, nest: &Nest) -> Vec<Access> {
-    let access = |(at, inst): (usize, &Inst)| {
+pub fn accesses(nest: &Nest) -> impl Iterator<Item = Access<'_>> {
+    nest.body.iter().enumerate().filter_map(|(at, inst)| {
         let (buf, index) = inst.op.element()?;
         let (store, combines) = match inst.op {
             InstOp::Store { combine, .. } => (true, combine.is_some()),
             _ => (false, false),
         };
-        Some(Access { at, buf, index: index.to_vec(), place: loops.place(nest, buf, index), store, combines })
-    };
-    nest.body.iter().enumerate().filter_map(access).collect()
+        Some(Access { at, buf, index, store, combines })
+    })
 }
 
 /// How far apart two neighbouring points along `var` are in memory.
@@ -64,15 +68,18 @@ pub fn substitute(e: Expr, bind: &[(Sym, Expr)]) -> Expr {
 }
 
 /// The accesses with their places under a binding of the nest's axes.
-pub fn bound_places(loops: &Loops, nest: &Nest, bind: &[(Sym, Expr)], facts: &Facts) -> Vec<(Access, Expr)> {
-    accesses(loops, nest)
-        .into_iter()
-        .map(|a| {
-            let place = substitute(a.place, bind);
-            let place = if place == a.place { place } else { facts.simplify(place) };
-            (a, place)
-        })
-        .collect()
+pub fn bound_places<'a>(
+    loops: &Loops,
+    nest: &'a Nest,
+    bind: &[(Sym, Expr)],
+    facts: &Facts,
+) -> Vec<(Access<'a>, Expr)> {
+    let bound = |access: Access<'a>| {
+        let own = access.place(loops, nest);
+        let place = substitute(own, bind);
+        (access, if place == own { place } else { facts.simplify(place) })
+    };
+    accesses(nest).map(bound).collect()
 }
 
 /// Expressions of a nest other than indices: guards, conditions, index values, bounds.

@@ -73,10 +73,9 @@ pub fn align_domains(
     consumer: &Nest,
     map: &mut DomainMap,
 ) {
-    let Shared { loops, axes, .. } = shared;
-    let touched: Vec<Vec<Expr>> =
-        accesses(loops, consumer).into_iter().filter(|a| a.buf == buf).map(|a| a.index).collect();
-    for access in accesses(loops, producer).iter().filter(|a| a.buf == buf && a.store == (by == By::Stores)) {
+    let Shared { axes, .. } = shared;
+    let touched: Vec<&[Expr]> = accesses(consumer).filter(|a| a.buf == buf).map(|a| a.index).collect();
+    for access in accesses(producer).filter(|a| a.buf == buf && a.store == (by == By::Stores)) {
         let stored: Vec<Expr> = access.index.iter().map(|&at| substitute(at, bound)).collect();
         for touched in &touched {
             let is_meant = |axis: &&Axis| by == By::Stores || stored.iter().any(|at| at.has_sym(axis.var));

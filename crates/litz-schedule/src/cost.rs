@@ -426,15 +426,16 @@ pub fn parallel_points(loops: &Loops, group: &Group) -> i64 {
         .members
         .iter()
         .any(|m| nest(loops, m.stmt).all_axes().any(|a| !m.bind.iter().any(|b| b.0 == a.var)));
-    let is_contiguous = |axis: &Axis| {
-        group.members.iter().all(|m| {
-            let mut stores = accesses(loops, nest(loops, m.stmt)).into_iter().filter(|a| a.store);
-            stores.all(|a| step(substitute(a.place, &m.bind), axis.var) == Step::Unit)
-        })
-    };
+    let mut stored: Vec<Expr> = Vec::new();
+    for member in group.members.iter().filter(|_| has_own_loops) {
+        let own = nest(loops, member.stmt);
+        let stores = accesses(own).filter(|access| access.store);
+        stored.extend(stores.map(|store| substitute(store.place(loops, own), &member.bind)));
+    }
     let points = |axis: &Axis| {
         let n = size(&loops.facts, axis.extent);
-        if has_own_loops && is_contiguous(axis) { (n / COLUMN_STRIP).max(1) } else { n }
+        let is_contiguous = || stored.iter().all(|&place| step(place, axis.var) == Step::Unit);
+        if has_own_loops && is_contiguous() { (n / COLUMN_STRIP).max(1) } else { n }
     };
     group.outer.iter().map(points).fold(1, i64::saturating_mul)
 }

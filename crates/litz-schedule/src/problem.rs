@@ -76,11 +76,8 @@ impl<'a> Problem<'a> {
         let instruction = problem.instruction();
         problem.unit = instruction.map(|(unit, _)| unit);
         let mut axes = head.reduced.clone();
-        let left: Vec<Expr> = accesses(loops, head)
-            .into_iter()
-            .filter(|a| a.at == columns.contraction.lhs)
-            .map(|a| a.place)
-            .collect();
+        let left = accesses(head).filter(|access| access.at == columns.contraction.lhs);
+        let left: Vec<Expr> = left.map(|access| access.place(loops, head)).collect();
         order_axes(&mut axes, &left, &group.facts(&loops.facts));
         for (i, a) in axes.iter().enumerate() {
             let var = variable(loops, &format!("k{i}"));
@@ -153,7 +150,7 @@ impl<'a> Problem<'a> {
             let dtype = self.loops.bufs[a.buf].dtype;
             dtype.compute() != dtype
         };
-        accesses(self.loops, self.head).into_iter().filter(|a| a.store).all(is_half)
+        accesses(self.head).filter(|access| access.store).all(is_half)
     }
 
     /// Whether what follows the sums is written out for every vector of a tile.

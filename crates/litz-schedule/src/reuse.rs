@@ -22,7 +22,7 @@ pub type Pair = (Buf, Buf);
 struct Visit<'a> {
     nest: &'a Nest,
     leaf: &'a Leaf,
-    accesses: Vec<Access>,
+    accesses: Vec<Access<'a>>,
     /// Loops around, outermost first, those of the grid left out.
     around: Vec<Axis>,
     path: Path,
@@ -72,13 +72,14 @@ impl<'a> Visit<'a> {
 pub fn candidates(loops: &Loops, deps: &Dependences, members: &[usize], plan: &KernelPlan) -> Vec<Pair> {
     let nests: Vec<&Nest> = members.iter().map(|&stmt| nest(loops, stmt)).collect();
     let mut visits = Vec::new();
-    walk((loops, &nests), &plan.body, &mut Path::default(), &mut visits);
+    walk(&nests, &plan.body, &mut Path::default(), &mut visits);
+    let locals: HashSet<&str> = plan.locals().into_iter().filter_map(|local| local.buffer()).collect();
     let is_of_call = |buf: Buf| {
         let is_kept = deps.escapes[buf] || deps.users[buf].iter().any(|&stmt| deps.stmts[stmt].at_load);
-        let is_local = plan.has_local(&loops.bufs[buf].name);
+        let is_local = locals.contains(&*loops.bufs[buf].name);
         loops.bufs[buf].kind == BufKind::Temp && !is_kept && !is_local
     };
-    let all: Vec<Access> = nests.iter().flat_map(|nest| accesses(loops, nest)).collect();
+    let all: Vec<Access> = nests.iter().flat_map(|nest| accesses(nest)).collect();
     let stores_to = |buf: Buf| all.iter().filter(move |access| access.store && access.buf == buf).count();
     let mut read: Vec<Buf> = all.iter().filter(|access| !access.store).map(|access| access.buf).collect();
     read.sort_unstable();
@@ -131,12 +132,7 @@ pub fn choose(deps: &Dependences, steps: &[(Vec<usize>, Vec<Pair>)]) -> Vec<Pair
     chosen
 }
 
-fn walk<'a>(
-    (loops, nests): (&Loops, &[&'a Nest]),
-    trees: &'a [Tree],
-    path: &mut Path,
-    visits: &mut Vec<Visit<'a>>,
-) {
+fn walk<'a>(nests: &[&'a Nest], trees: &'a [Tree], path: &mut Path, visits: &mut Vec<Visit<'a>>) {
     for tree in trees {
         path.seen += 1;
         let number = path.seen;
@@ -146,17 +142,17 @@ fn walk<'a>(
                 let around = path.loops.iter().map(|around| around.1).collect();
                 let (path, at) = (path.clone(), number);
                 let (place, touched) = (OnceCell::new(), RefCell::default());
-                Visit { nest, leaf, accesses: accesses(loops, nest), around, path, at, place, touched }
+                Visit { nest, leaf, accesses: accesses(nest).collect(), around, path, at, place, touched }
             })),
             Tree::Loop { axis, body, .. } => {
                 path.loops.push((number, *axis));
-                walk((loops, nests), body, path, visits);
+                walk(nests, body, path, visits);
                 path.loops.pop();
             }
             Tree::If { cond, then, other } => {
                 for (cond, body) in [(*cond, then), (cond.negate(), other)] {
                     path.sides.push((number, cond));
-                    walk((loops, nests), body, path, visits);
+                    walk(nests, body, path, visits);
                     path.sides.pop();
                 }
             }
@@ -190,7 +186,8 @@ fn is_done<'a>(
 ) -> bool {
     let loads = |buf: Buf| visit.accesses.iter().filter(move |access| access.buf == buf && !access.store);
     if visit.nest.name == last.nest.name {
-        return loads(from).all(|load| load.at < store.at && load.place == store.place);
+        let place = store.place(loops, last.nest);
+        return loads(from).all(|load| load.at < store.at && load.place(loops, visit.nest) == place);
     }
     // In an iteration in which the one runs, the other does not.
     let is_excluded = visit.path.excludes(&last.path);

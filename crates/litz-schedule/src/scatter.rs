@@ -11,7 +11,7 @@ use crate::Heuristics;
 use crate::axes::{Merged, fresh, merge_axes, order_axes};
 use crate::cost::{ceil_div, points, size};
 use crate::tree::{cut, grain};
-use litz_analysis::access::{Step, accesses, side_exprs, step};
+use litz_analysis::access::{Access, Step, accesses, side_exprs, step};
 use litz_ir::loops::{Axis, Loops, Nest};
 use litz_ir::schedule::{Block, KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_ir::target::Cpu;
@@ -105,10 +105,9 @@ struct Axes {
 
 fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym]) -> Axes {
     let facts = nest.facts(&loops.facts);
-    let accesses = accesses(loops, nest);
-    let indices: Vec<Expr> = accesses.iter().map(|access| access.place).collect();
-    let stores = accesses.iter().filter(|access| access.store).map(|access| access.place);
-    let stored: Vec<Expr> = stores.collect();
+    let place = |access: Access| access.place(loops, nest);
+    let indices: Vec<Expr> = accesses(nest).map(place).collect();
+    let stored: Vec<Expr> = accesses(nest).filter(|access| access.store).map(place).collect();
     let is_free = |sym: Sym| nest.axes.iter().any(|axis| axis.var == sym && !ordered.contains(&sym));
     // What chooses the position: symbols that are neither free axes nor sizes.
     let choosing = |e: &Expr| {
@@ -147,7 +146,7 @@ fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym]) -> Axes {
 
 /// Elements of the buffer that the nest stores to, if it has one store.
 fn only_store(loops: &Loops, nest: &Nest) -> Option<Expr> {
-    let mut stores = accesses(loops, nest).into_iter().filter(|access| access.store);
+    let mut stores = accesses(nest).filter(|access| access.store);
     match (stores.next(), stores.next()) {
         (Some(store), None) => Some(loops.bufs[store.buf].span()),
         _ => None,

@@ -356,7 +356,7 @@ fn take_beside(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     let same =
         |a: &[Axis], b: &[Axis]| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.extent == y.extent);
     if !same(&n.axes, &other.axes) || !same(&n.reduced, &other.reduced) {
-        return Err(difference(cx, other, n));
+        return Err(difference(other, n));
     }
     let value = |theirs: &Axis| last.bind.iter().find(|b| b.0 == theirs.var).map(|b| b.1);
     let pairs = n.axes.iter().zip(&other.axes);
@@ -384,7 +384,7 @@ fn take_aligned(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
             align_domains(shared, (other, &member.bind), (buf, By::Loads), n, &mut map);
         }
     }
-    let differs = || difference(cx, nest(cx.loops, group.members[group.members.len() - 1].stmt), n);
+    let differs = || difference(nest(cx.loops, group.members[group.members.len() - 1].stmt), n);
     let has_own = |nest: &Nest, bind: &[(Sym, Expr)]| {
         nest.all_axes().any(|axis| !bind.iter().any(|bound| bound.0 == axis.var))
     };
@@ -403,23 +403,24 @@ fn take_aligned(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
 
 /// The loop of a group along which a member stores neighbouring elements, if there is one.
 fn neighbours_along(cx: &Cx<'_>, group: &Group, member: &Member) -> Option<Sym> {
-    let stores = accesses(cx.loops, nest(cx.loops, member.stmt)).into_iter().filter(|access| access.store);
-    let places: Vec<Expr> = stores.map(|access| substitute(access.place, &member.bind)).collect();
+    let own = nest(cx.loops, member.stmt);
+    let stores = accesses(own).filter(|access| access.store);
+    let places: Vec<Expr> =
+        stores.map(|access| substitute(access.place(cx.loops, own), &member.bind)).collect();
     let is_unit = |axis: &&Axis| places.iter().all(|&place| step(place, axis.var) == Step::Unit);
     group.outer.iter().find(is_unit).map(|axis| axis.var)
 }
 
 /// How the points of nests differ that read the same buffer: by the first coordinate in which they do.
-fn difference(cx: &Cx<'_>, one: &Nest, other: &Nest) -> NoFuse {
-    let (some, others) = (accesses(cx.loops, one), accesses(cx.loops, other));
-    let pairs = some.iter().flat_map(|a| others.iter().map(move |b| (a, b)));
-    let Some((a, b)) = pairs.into_iter().find(|(a, b)| a.buf == b.buf && !a.store && !b.store) else {
+fn difference(one: &Nest, other: &Nest) -> NoFuse {
+    let mut pairs = accesses(one).flat_map(|a| accesses(other).map(move |b| (a, b)));
+    let Some((a, b)) = pairs.find(|(a, b)| a.buf == b.buf && !a.store && !b.store) else {
         return NoFuse::OtherShape;
     };
     let axes_in = |nest: &Nest, at: Expr| -> Vec<Axis> {
         nest.all_axes().filter(|axis| at.has_sym(axis.var)).copied().collect()
     };
-    for (&at, &there) in a.index.iter().zip(&b.index) {
+    for (&at, &there) in a.index.iter().zip(b.index) {
         match (&*axes_in(one, at), &*axes_in(other, there)) {
             ([a], [b]) if a.extent != b.extent => return NoFuse::OtherSize,
             ([_], [_]) | ([], []) => {}

@@ -98,8 +98,7 @@ impl Tile<'_> {
         };
         let runs = |nest, leaf: &Leaf| {
             let parts = parts_of(nest);
-            let own = accesses(self.loops, nest).into_iter();
-            own.filter(|access| parts[access.at].contains(&leaf.part)).collect::<Vec<_>>()
+            accesses(nest).filter(|access| parts[access.at].contains(&leaf.part)).collect::<Vec<_>>()
         };
         let shared: Vec<Axis> = around.iter().copied().chain(self.axes.iter().map(|axis| axis.1)).collect();
         let theirs = runs(other_nest, other);

@@ -55,11 +55,8 @@ impl<'a> Verifier<'a> {
     fn reuse(&self, from: Buf, to: Buf, repeated: &HashSet<usize>) -> Result<(), Problem> {
         let (old, new) = (&self.loops.bufs[from], &self.loops.bufs[to]);
         for (buf, data) in [(from, old), (to, new)] {
-            let is_local = |step: &Step| match step {
-                Step::Kernel(plan) => plan.has_local(&data.name),
-                Step::Extern { .. } => false,
-            };
-            if !self.loops.is_internal(buf) || self.schedule.steps.iter().any(is_local) {
+            let is_local = self.locals.iter().any(|(local, _)| local.buffer() == Some(&data.name));
+            if !self.loops.is_internal(buf) || is_local {
                 let problem = format!("`{}` has no memory among those of a call", data.name);
                 return Err(("reuse-escapes", problem));
             }
