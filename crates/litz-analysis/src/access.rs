@@ -29,10 +29,8 @@ impl Access<'_> {
 pub fn accesses(nest: &Nest) -> impl Iterator<Item = Access<'_>> {
     nest.body.iter().enumerate().filter_map(|(at, inst)| {
         let (buf, index) = inst.op.element()?;
-        let (store, combines) = match inst.op {
-            InstOp::Store { combine, .. } => (true, combine.is_some()),
-            _ => (false, false),
-        };
+        let store = matches!(inst.op, InstOp::Store { .. });
+        let combines = matches!(inst.op, InstOp::Store { combine: Some(_), .. });
         Some(Access { at, buf, index, store, combines })
     })
 }
@@ -91,7 +89,14 @@ pub fn side_exprs(nest: &Nest) -> Vec<Expr> {
             InstOp::Index(e) => all.push(*e),
             InstOp::Cond(r) => all.extend([r.lhs, r.rhs]),
             InstOp::Bind { extent, .. } => all.push(*extent),
-            _ => {}
+            InstOp::Const(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Scan { .. }
+            | InstOp::Store { .. } => {}
         }
     }
     all

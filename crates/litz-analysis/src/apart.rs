@@ -349,9 +349,9 @@ pub(crate) fn without_remainders(sum: Expr, facts: &Facts) -> Expr {
     if simplest.is_polynomial() {
         return simplest;
     }
-    let left = |(factor, term): (i64, Expr)| match term.kind() {
-        Kind::Mod(x, n) => (x - n * x.floordiv(n)) * factor,
-        _ => term * factor,
+    let left = |(factor, term): (i64, Expr)| {
+        let term = if let Kind::Mod(x, n) = term.kind() { x - n * x.floordiv(n) } else { term };
+        term * factor
     };
     // A quotient becomes one of another number first, and that simpler afterwards.
     let spelled = facts.simplify(simplest.terms().map(left).sum::<Expr>() + simplest.constant());

@@ -13,6 +13,7 @@
 //!
 //! A symbol that the body binds to a value is a digit of its range, which any two points may share.
 
+use crate::access::accesses;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
@@ -47,13 +48,9 @@ pub fn colliding_axes_of(loops: &Loops, nest: &Nest, counts: impl Fn(&Inst) -> b
     }
     let mut colliding: Vec<Sym> = Vec::new();
     for buf in bufs {
-        let stores = nest.body.iter().enumerate().filter_map(|(at, inst)| match &inst.op {
-            InstOp::Store { buf: stored, index, .. } if *stored == buf => {
-                Some((at, loops.place(nest, buf, index)))
-            }
-            _ => None,
-        });
-        colliding.extend(colliding_in(nest, &stores.collect::<Vec<_>>(), &loops.facts));
+        let stores = accesses(nest).filter(|access| access.store && access.buf == buf);
+        let places: Vec<(usize, Expr)> = stores.map(|store| (store.at, store.place(loops, nest))).collect();
+        colliding.extend(colliding_in(nest, &places, &loops.facts));
     }
     let axes = nest.all_axes().map(|axis| axis.var);
     axes.filter(|var| colliding.contains(var)).collect()

@@ -9,7 +9,7 @@ use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Facts, Sym};
 
-use crate::access::{Step, step};
+use crate::access::{Step, accesses, step};
 
 /// Terms of a sum below which a contraction is left to generic loops: a register tile would spend its time starting.
 pub const MIN_TERMS: i64 = 4;
@@ -88,12 +88,8 @@ impl Contraction {
         let is_guarded =
             |at: usize| matches!(&nest.body[at].op, InstOp::Load { guard, .. } if !guard.is_empty());
         let is_unit = |column: &Axis| {
-            nest.body.iter().any(|inst| match &inst.op {
-                InstOp::Store { buf, index, .. } => {
-                    step(loops.place(nest, *buf, index), column.var) == Step::Unit
-                }
-                _ => false,
-            })
+            let mut stores = accesses(nest).filter(|access| access.store);
+            stores.any(|store| step(store.place(loops, nest), column.var) == Step::Unit)
         };
         // A guarded operand is a padded image: it stays on the left. Of N, the axis with the smallest steps in the result
         // becomes the column.
@@ -143,10 +139,7 @@ impl Contraction {
 
     /// Whether both operands are of that type as they lie in memory, so that matrix instructions can take them.
     pub fn is_of(&self, loops: &Loops, nest: &Nest, dtype: Dtype) -> bool {
-        let is_of = |at: usize| match nest.body[at].op {
-            InstOp::Load { buf, .. } => loops.bufs[buf].dtype == dtype,
-            _ => false,
-        };
+        let is_of = |at: usize| matches!(nest.body[at].op, InstOp::Load { buf, .. } if loops.bufs[buf].dtype == dtype);
         self.is_plain && is_of(self.lhs) && is_of(self.rhs)
     }
 
@@ -217,11 +210,13 @@ fn operand(loops: &Loops, nest: &Nest, at: usize) -> Option<Operand> {
 
 /// The load that a value comes from, through conversions.
 fn source_load(nest: &Nest, at: usize) -> Option<usize> {
-    match &nest.body.get(at)?.op {
-        InstOp::Load { .. } => Some(at),
-        InstOp::Cast(value) if value.index() < at => source_load(nest, value.index()),
-        _ => None,
+    let op = &nest.body.get(at)?.op;
+    if let InstOp::Cast(value) = op
+        && value.index() < at
+    {
+        return source_load(nest, value.index());
     }
+    matches!(op, InstOp::Load { .. }).then_some(at)
 }
 
 /// The load that goes through the elements of an expression, where these take fewer bytes than the expression's values: of those
@@ -243,21 +238,17 @@ fn narrow_load(loops: &Loops, nest: &Nest, at: usize) -> Option<usize> {
         next += 1;
     }
     let has = |axis: &Axis, part: usize| mentions(nest, part, axis.var);
-    let is_chosen = |inst: &Inst| match inst.op {
-        InstOp::Bind { sym, .. } => parts.iter().any(|&part| mentions(nest, part, sym)),
-        _ => false,
-    };
+    let is_chosen = |inst: &Inst| matches!(inst.op, InstOp::Bind { sym, .. } if parts.iter().any(|&part| mentions(nest, part, sym)));
     if nest.body.iter().any(is_chosen) {
         return None;
     }
     let outer: Vec<&Axis> =
         nest.axes.iter().filter(|axis| parts.iter().any(|&part| has(axis, part))).collect();
     // A scale for each group of elements has all axes, too, but each of its elements is loaded many times.
-    let elements = |part: &usize| match &nest.body[*part].op {
-        InstOp::Load { buf, .. } if outer.iter().all(|axis| has(axis, *part)) => {
-            Some((loops.facts.hint(loops.bufs[*buf].elements())?, *part))
-        }
-        _ => None,
+    let elements = |part: &usize| {
+        let InstOp::Load { buf, .. } = nest.body[*part].op else { return None };
+        let has_all = outer.iter().all(|axis| has(axis, *part));
+        Some((loops.facts.hint(loops.bufs[buf].elements())?, *part)).filter(|_| has_all)
     };
     let mut loads: Vec<(i64, usize)> = parts.iter().filter_map(elements).collect();
     loads.sort_unstable();

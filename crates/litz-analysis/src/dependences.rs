@@ -77,10 +77,7 @@ fn order_of(loops: &Loops, nest: &Nest, over: Option<Sym>) -> (Vec<Sym>, bool) {
     ordered.retain(|&axis| Some(axis) != over);
     let combines = |inst: &Inst| matches!(inst.op, InstOp::Store { combine: Some(_), .. });
     let is_scatter = !ordered.is_empty() || nest.body.iter().any(combines);
-    let scanned = nest.body.iter().filter_map(|inst| match inst.op {
-        InstOp::Scan { axis, .. } => Some(axis),
-        _ => None,
-    });
+    let scanned = nest.scanned();
     ordered.extend(scanned);
     let axes = nest.all_axes().map(|axis| axis.var);
     (axes.filter(|axis| ordered.contains(axis)).collect(), is_scatter)

@@ -37,21 +37,19 @@ pub fn undivided(mut value: Expr, mut extent: Expr, facts: &Facts) -> (Expr, Exp
 
 /// The end of a loop that has no iterations where that is below 0: `x` of `max(0, x)`.
 pub fn end_of(extent: Expr) -> Expr {
-    match extent.kind() {
-        Kind::Max(a, b) if a.is_zero() => b,
-        Kind::Max(a, b) if b.is_zero() => a,
-        _ => extent,
+    let Kind::Max(a, b) = extent.kind() else { return extent };
+    match (a.is_zero(), b.is_zero()) {
+        (true, _) => b,
+        (false, true) => a,
+        (false, false) => extent,
     }
 }
 
 /// The extent of a loop where it does not end early: `13` of `min(13, n - 13*t)`. What holds for the iterations of that many
 /// holds for fewer, and numbers are told apart more easily than where they end.
 pub fn longest(extent: Expr) -> Expr {
-    match end_of(extent).kind() {
-        Kind::Min(a, _) if a.as_int().is_some() => a,
-        Kind::Min(_, b) if b.as_int().is_some() => b,
-        _ => extent,
-    }
+    let Kind::Min(a, b) = end_of(extent).kind() else { return extent };
+    [a, b].into_iter().find(|end| end.as_int().is_some()).unwrap_or(extent)
 }
 
 /// Loops, outermost first, that are no longer than these can be where all `conds` hold. None where they never do.

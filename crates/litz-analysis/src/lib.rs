@@ -20,6 +20,8 @@
 //! | [`legality`] | does a schedule keep all of this? |
 
 #![forbid(unsafe_code)]
+// What a new variant needs, the compiler lists.
+#![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod access;
 pub mod align;

@@ -345,16 +345,13 @@ impl<'a> Use<'a> {
 
     fn of_nest(cx: &Estimator<'a>, nest: &'a Nest, buf: Buf) -> Use<'a> {
         let mut used = Use::default();
-        for inst in &nest.body {
-            let Some((_, index)) = inst.op.element().filter(|element| element.0 == buf) else { continue };
-            let touched = Touched::new(cx.facts, nest, index);
-            match inst.op {
-                InstOp::Store { combine: Some(_), .. } => {
-                    used.loads.push(touched.clone());
-                    used.stores.push(touched);
-                }
-                InstOp::Store { .. } => used.stores.push(touched),
-                _ => used.loads.push(touched),
+        for access in accesses(nest).filter(|access| access.buf == buf) {
+            let touched = Touched::new(cx.facts, nest, access.index);
+            if !access.store || access.combines {
+                used.loads.push(touched.clone());
+            }
+            if access.store {
+                used.stores.push(touched);
             }
         }
         used

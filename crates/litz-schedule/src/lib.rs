@@ -4,6 +4,8 @@
 //! A target is known by its [`Target`] alone.
 
 #![forbid(unsafe_code)]
+// What a new variant needs, the compiler lists.
+#![warn(clippy::wildcard_enum_match_arm)]
 
 mod accumulators;
 mod axes;

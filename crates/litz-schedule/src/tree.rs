@@ -325,10 +325,7 @@ impl<'a> Cx<'a> {
         let length = axis.extent.as_int()?;
         let is_copy = |placed: &Placed<'_>| {
             let bytes = |buf: Buf| self.loops.bufs[buf].dtype.size() as i64 * length;
-            let fills_lane = |i: &Inst| match i.op {
-                InstOp::Load { buf, .. } | InstOp::Store { buf, .. } => bytes(buf) == LANE_BYTES,
-                _ => false,
-            };
+            let fills_lane = |i: &Inst| i.op.element().is_some_and(|(buf, _)| bytes(buf) == LANE_BYTES);
             let is_along = |e: &Expr| step(*e, axis.var) == Step::Unit;
             placed.nest.body.len() == 2
                 && placed.nest.body.iter().all(fills_lane)
@@ -500,11 +497,7 @@ impl<'a> Cx<'a> {
 
     /// A run's loops below a strip of columns. Its sums have one accumulator for each column: long ones go in parts.
     fn column_trees(&self, run: Run<'_>) -> Vec<Tree> {
-        let is_sum = |i: &InstOp| match i {
-            InstOp::Reduce(op, _) => *op == ReduceOp::Sum,
-            InstOp::ArgReduce { .. } => false,
-            _ => true,
-        };
+        let is_sum = |i: &InstOp| !i.is_reduction() || matches!(i, InstOp::Reduce(ReduceOp::Sum, _));
         let reducing = run.body.iter().filter(|p| p.leaf.part == Part::Update);
         let sums_only = reducing.flat_map(|p| &p.nest.body).all(|i| is_sum(&i.op));
         if run.ordered || !run.reduces || !sums_only || run.axes.iter().any(|a| run.tails_need(a)) {
@@ -637,10 +630,8 @@ pub fn grain(points: i64, work: i64, target: &Cpu, heuristics: &Heuristics) -> u
 
 /// The step of `index` along `var` where elements are runs of `run` elements.
 fn step_in_runs(index: Expr, var: Sym, run: i64) -> Step {
-    match step(index, var) {
-        Step::Far(distance) if distance == Expr::int(run) => Step::Unit,
-        other => other,
-    }
+    let own = step(index, var);
+    if own == Step::Far(Expr::int(run)) { Step::Unit } else { own }
 }
 
 /// A run's loops with its leaves, then its tails, under the loops the tails depend on. `innermost` is how the last loop

@@ -4,7 +4,8 @@
 use litz_sym::{Expr, Rel};
 
 use super::{Around, Verifier};
-use litz_ir::loops::{InstOp, Nest};
+use crate::access::accesses;
+use litz_ir::loops::Nest;
 use litz_ir::schedule::{Block, Leaf, LoopKind, Part, Step};
 
 impl Verifier<'_> {
@@ -15,10 +16,7 @@ impl Verifier<'_> {
         if !self.report.has_declared(number) || !self.report.has_declared(width) {
             return;
         }
-        let mut stores = nest.body.iter().filter_map(|inst| match inst.op {
-            InstOp::Store { buf, .. } => Some(buf),
-            _ => None,
-        });
+        let mut stores = accesses(nest).filter(|access| access.store).map(|store| store.buf);
         let (Some(buf), None, Part::Whole) = (stores.next(), stores.next(), leaf.part) else {
             let message = format_args!("`{name}`: expected a whole nest with one store");
             return self.report.fail("block-store", message);

@@ -62,10 +62,7 @@ fn scan_in_order(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place,
 
 /// The axes along which a nest scans.
 fn scanned_axes(nest: &Nest) -> Vec<Sym> {
-    let scanned = nest.body.iter().filter_map(|inst| match inst.op {
-        InstOp::Scan { axis, .. } => Some(axis),
-        _ => None,
-    });
+    let scanned = nest.scanned();
     scanned.collect()
 }
 

@@ -299,10 +299,8 @@ fn parted(
 
 /// What a term has in all iterations.
 fn factor_of(term: Expr, varies: &dyn Fn(Expr) -> bool) -> Expr {
-    match term.kind() {
-        Kind::Mul(factors) => factors.iter().filter(|&&atom| !varies(atom)).fold(Expr::one(), |a, &b| a * b),
-        _ => Expr::one(),
-    }
+    let Kind::Mul(atoms) = term.kind() else { return Expr::one() };
+    atoms.iter().filter(|&&atom| !varies(atom)).fold(Expr::one(), |a, &b| a * b)
 }
 
 #[cfg(test)]

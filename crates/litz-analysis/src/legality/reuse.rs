@@ -10,8 +10,9 @@ use std::collections::HashSet;
 use litz_sym::{Expr, Sym};
 
 use super::{Place, Verifier, proofs};
+use crate::access::{Access, accesses};
 use crate::collisions::colliding_axes;
-use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
+use litz_ir::loops::{Axis, Buf, Nest, Span, Stmt};
 use litz_ir::schedule::{Part, Reuse, Step};
 
 /// A slug and what is wrong.
@@ -165,11 +166,8 @@ impl<'a> Verifier<'a> {
     /// own, after all that it reduces.
     fn only_store<'n>(&self, nest: &'n Nest, to: Buf) -> Result<(usize, &'n [Expr]), Problem> {
         let problem = |text: &str| Err(("reuse-points", format!("`{}` {text}", nest.name)));
-        let mut stores = nest.body.iter().enumerate().filter_map(|(at, inst)| match &inst.op {
-            InstOp::Store { buf, index, combine, .. } if *buf == to => Some((at, &index[..], *combine)),
-            _ => None,
-        });
-        let (Some((at, index, None)), None) = (stores.next(), stores.next()) else {
+        let mut stores = accesses(nest).filter(|access| access.store && access.buf == to);
+        let (Some(Access { at, index, combines: false, .. }), None) = (stores.next(), stores.next()) else {
             return problem("combines elements or stores several");
         };
         if loads(nest, to).next().is_some() {
@@ -201,8 +199,6 @@ impl<'a> Verifier<'a> {
 
 /// Positions and indices of the loads of `buf`.
 fn loads(nest: &Nest, buf: Buf) -> impl Iterator<Item = (usize, &[Expr])> {
-    nest.body.iter().enumerate().filter_map(move |(at, inst)| match &inst.op {
-        InstOp::Load { buf: loaded, index, .. } if *loaded == buf => Some((at, &index[..])),
-        _ => None,
-    })
+    let loads = accesses(nest).filter(move |access| !access.store && access.buf == buf);
+    loads.map(|load| (load.at, load.index))
 }

@@ -121,9 +121,8 @@ struct Finder<'a> {
 impl Sources for Finder<'_> {
     fn producer(&self, buf: Buf, index: &[Expr]) -> Option<Producer<'_>> {
         let nest = nest(self.loops, *self.lines.get(&buf)?)?;
-        let (value, store) = nest.body.iter().find_map(|inst| match &inst.op {
-            InstOp::Store { value, index, .. } => Some((*value, index)),
-            _ => None,
+        let (value, store) = nest.body.iter().find_map(|inst| {
+            if let InstOp::Store { value, index, .. } = &inst.op { Some((*value, index)) } else { None }
         })?;
         Some(Producer { nest, value, point: point_of(nest, store, index)? })
     }
@@ -217,18 +216,24 @@ impl Finder<'_> {
                 after[at] && combine.is_none() && self.uses.writers(*buf).len() == 1
             }
             InstOp::Scan { .. } | InstOp::Bind { .. } => false,
-            _ => true,
+            InstOp::Load { .. }
+            | InstOp::Const(_)
+            | InstOp::Index(_)
+            | InstOp::Cond(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. } => true,
         };
         if !nest.body[at].ty.is_float() || !(0..nest.body.len()).all(is_plain) {
             return None;
         }
         let mut reduction =
             Reduction { at, op, value, reference: None, corrections: Vec::new(), deferred: Vec::new() };
-        reduction.reference = nest.body.iter().find_map(|inst| match inst.op {
-            InstOp::Store { value, .. } => {
-                is_reference(nest, &reduction, value, nest.reduced[0].extent, &self.loops.facts)
-            }
-            _ => None,
+        reduction.reference = nest.body.iter().find_map(|inst| {
+            let InstOp::Store { value, .. } = inst.op else { return None };
+            is_reference(nest, &reduction, value, nest.reduced[0].extent, &self.loops.facts)
         });
         Some(reduction)
     }
@@ -285,11 +290,10 @@ impl Finder<'_> {
 
     /// The form of a term of a nest with that column. Numbers of rows are the same for all columns.
     fn form(&self, terms: &Terms, term: Val, column: Sym) -> Option<Form> {
-        let row = |term: Val| match &terms.inst(term).op {
-            InstOp::Load { buf, index, guard, .. } if self.rows.contains_key(buf) => {
-                Some(guard.is_empty() && index.iter().all(|at| !at.has_sym(column)))
-            }
-            _ => None,
+        let row = |term: Val| {
+            let InstOp::Load { buf, index, guard, .. } = &terms.inst(term).op else { return None };
+            let is_fixed = guard.is_empty() && index.iter().all(|at| !at.has_sym(column));
+            self.rows.contains_key(buf).then_some(is_fixed)
         };
         let found = form(terms, term, &|term| row(term).is_some())?;
         let rows = match &found {
@@ -438,11 +442,9 @@ impl Finder<'_> {
 
     /// Whether a member reads no other columns of a buffer than its own.
     fn reads_own_column(&self, at: usize, member: &Member, (wanted, dim): (Buf, usize)) -> bool {
-        let is_own = |inst: &Inst| match &inst.op {
-            InstOp::Load { buf, index, guard, .. } if *buf == wanted => {
-                guard.is_empty() && index[dim] == Expr::sym(member.column)
-            }
-            _ => true,
+        let is_own = |inst: &Inst| {
+            let InstOp::Load { buf, index, guard, .. } = &inst.op else { return true };
+            *buf != wanted || guard.is_empty() && index[dim] == Expr::sym(member.column)
         };
         nest(self.loops, at).is_some_and(|nest| nest.body.iter().all(is_own))
     }
@@ -519,7 +521,15 @@ fn only_store(nest: &Nest) -> Option<(Buf, usize, Val)> {
                 found = Some((*buf, at, *value));
             }
             InstOp::Store { .. } | InstOp::Scan { .. } | InstOp::Bind { .. } => return None,
-            _ => {}
+            InstOp::Load { .. }
+            | InstOp::Const(_)
+            | InstOp::Index(_)
+            | InstOp::Cond(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. } => {}
         }
     }
     found
@@ -561,13 +571,13 @@ fn is_reference(
     facts: &Facts,
 ) -> Option<Reference> {
     let result = Val::new(reduction.at);
-    let op = |val: Val| match &nest.body[val.index()].op {
-        InstOp::Op(op, args) => Some((*op, args.as_slice())),
-        _ => None,
+    let op = |val: Val| {
+        let InstOp::Op(op, args) = &nest.body[val.index()].op else { return None };
+        Some((*op, args.as_slice()))
     };
-    let literal = |val: Val| match nest.body[val.index()].op {
-        InstOp::Const(scalar) => Some(scalar),
-        _ => None,
+    let literal = |val: Val| {
+        let InstOp::Const(scalar) = nest.body[val.index()].op else { return None };
+        Some(scalar)
     };
     match reduction.op {
         ReduceOp::Max | ReduceOp::Min if stored == result => Some(Reference::Extreme { is_guarded: false }),
@@ -587,10 +597,10 @@ fn is_reference(
             let (ScalarOp::Div, &[sum, count]) = op(stored)? else { return None };
             let is_count = match (&nest.body[count.index()].op, columns.as_int()) {
                 (InstOp::Const(scalar), Some(columns)) => scalar.as_f64() == columns as f64,
-                (InstOp::Cast(index), _) => match nest.body[index.index()].op {
-                    InstOp::Index(e) => e == columns || facts.known(&Rel::eq(e, columns)).is_yes(),
-                    _ => false,
-                },
+                (InstOp::Cast(index), _) => {
+                    let is_count = |e: Expr| e == columns || facts.known(&Rel::eq(e, columns)).is_yes();
+                    matches!(nest.body[index.index()].op, InstOp::Index(e) if is_count(e))
+                }
                 _ => false,
             };
             (sum == result && is_count).then_some(Reference::Mean)

@@ -56,16 +56,18 @@ pub enum Factor {
 pub fn form(terms: &Terms, term: Val, is_row: &dyn Fn(Val) -> bool) -> Option<Form> {
     let inst = terms.inst(term);
     let of = |operand: &Val| form(terms, *operand, is_row);
-    let literal = |operand: &Val| match terms.inst(*operand).op {
-        InstOp::Const(scalar) => Some(scalar.as_f64()),
-        _ => None,
+    let literal = |operand: &Val| {
+        let InstOp::Const(scalar) = terms.inst(*operand).op else { return None };
+        Some(scalar.as_f64())
     };
     match &inst.op {
         InstOp::Load { .. } if is_row(term) => Some(Form::Row(term)),
         InstOp::Load { .. } | InstOp::Const(_) | InstOp::Index(_) | InstOp::Cond(_) => Some(Form::Fixed),
         InstOp::Cast(value) => match of(value)? {
             Form::Fixed => Some(Form::Fixed),
-            other => (inst.ty.is_float() && terms.inst(*value).ty.is_float()).then_some(other),
+            other @ (Form::Row(_) | Form::Distance(_) | Form::Scaled(_) | Form::Product(_)) => {
+                (inst.ty.is_float() && terms.inst(*value).ty.is_float()).then_some(other)
+            }
         },
         InstOp::Op(op, args) => {
             let forms: Vec<Form> = args.iter().map(of).collect::<Option<_>>()?;
@@ -196,9 +198,9 @@ mod tests {
         let point: Vec<_> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
         let mut terms = Terms::default();
         let term = terms.expand(nest, Val::new(9), &point, &Memory)?;
-        let is_row = |term: Val| match terms.inst(term).op {
-            InstOp::Load { buf, .. } => matches!(&*loops.bufs[buf].name, "m" | "l"),
-            _ => false,
+        let is_row = |term: Val| {
+            let InstOp::Load { buf, .. } = terms.inst(term).op else { return false };
+            matches!(&*loops.bufs[buf].name, "m" | "l")
         };
         form(&terms, term, &is_row)
     }

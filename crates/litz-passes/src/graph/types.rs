@@ -42,7 +42,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
                     changed += usize::from(*stated != inferred);
                     data.ty = Type::Tensor(inferred);
                 }
-                stated => {
+                stated @ (Type::Tensor(_) | Type::Int(_) | Type::Float | Type::Bool) => {
                     let message = format!("%{}: expected {inferred}, found {stated}", data.name);
                     let diag = Diag::new("bad-program", format!("{}: {message}", node.op));
                     diags.push(match &node.source {

@@ -10,11 +10,9 @@ pub fn clean(nest: &mut Nest) {
         inst.op.operands_mut().into_iter().for_each(|v| *v = map[v.0 as usize]);
         let pure = !matches!(inst.op, InstOp::Store { .. } | InstOp::Bind { .. });
         // A buffer stored to by this nest may change between two loads of it.
-        let stored = |inst: &Inst| match &inst.op {
-            InstOp::Load { buf, .. } => {
-                body.iter().any(|i| matches!(&i.op, InstOp::Store { buf: b, .. } if b == buf))
-            }
-            _ => false,
+        let stored = |inst: &Inst| {
+            let InstOp::Load { buf, .. } = &inst.op else { return false };
+            body.iter().any(|i| matches!(&i.op, InstOp::Store { buf: b, .. } if b == buf))
         };
         match body.iter().position(|i| *i == inst).filter(|_| pure && !stored(&inst)) {
             Some(at) => map.push(Val(at as u32)),

@@ -126,33 +126,46 @@ fn learn(op: &InstOp, ty: Dtype, known: &[Fact], facts: &Facts) -> (Fact, Option
             [Fact::Holds(rel)] if *op == ScalarOp::Not => Fact::Holds(rel.negate()),
             _ => Fact::Nothing,
         },
-        _ => Fact::Nothing,
+        InstOp::Load { .. }
+        | InstOp::Const(_)
+        | InstOp::Cast(_)
+        | InstOp::Bitcast(_)
+        | InstOp::Bind { .. }
+        | InstOp::Reduce(..)
+        | InstOp::ArgReduce { .. }
+        | InstOp::Scan { .. }
+        | InstOp::Store { .. } => Fact::Nothing,
     };
     (fact, None)
 }
 
+/// Comparisons of two index values, as relations.
+const RELATIONS: [(ScalarOp, fn(Expr, Expr) -> Rel); 6] = [
+    (ScalarOp::Eq, |a, b| Rel::eq(a, b)),
+    (ScalarOp::Ne, |a, b| Rel::ne(a, b)),
+    (ScalarOp::Lt, |a, b| Rel::lt(a, b)),
+    (ScalarOp::Le, |a, b| Rel::le(a, b)),
+    (ScalarOp::Gt, |a, b| Rel::lt(b, a)),
+    (ScalarOp::Ge, |a, b| Rel::le(b, a)),
+];
+/// Arithmetic of two index values.
+const ARITHMETIC: [(ScalarOp, fn(Expr, Expr) -> Expr); 3] =
+    [(ScalarOp::Add, |a, b| a + b), (ScalarOp::Sub, |a, b| a - b), (ScalarOp::Mul, |a, b| a * b)];
+
 /// An operation on two index values. Arithmetic is exact as long as it does not wrap, which indices do not.
 fn integers(op: ScalarOp, a: Expr, b: Expr, ty: Dtype, facts: &Facts) -> Fact {
-    let rel = match op {
-        ScalarOp::Eq => Rel::eq(a, b),
-        ScalarOp::Ne => Rel::ne(a, b),
-        ScalarOp::Lt => Rel::lt(a, b),
-        ScalarOp::Le => Rel::le(a, b),
-        ScalarOp::Gt => Rel::lt(b, a),
-        ScalarOp::Ge => Rel::le(b, a),
-        ScalarOp::Add | ScalarOp::Sub | ScalarOp::Mul if ty == Dtype::I64 => {
-            let value = match op {
-                ScalarOp::Add => a + b,
-                ScalarOp::Sub => a - b,
-                _ => a * b,
-            };
+    if let Some((_, relation)) = RELATIONS.iter().find(|relation| relation.0 == op) {
+        return decide(relation(a, b), facts);
+    }
+    match ARITHMETIC.iter().find(|arithmetic| arithmetic.0 == op) {
+        Some((_, arithmetic)) if ty == Dtype::I64 => {
+            let value = arithmetic(a, b);
             let range = facts.bounds(value);
             let wraps = range.lo == i64::MIN || range.hi == i64::MAX;
-            return if wraps { Fact::Nothing } else { Fact::Int(facts.simplify(value)) };
+            if wraps { Fact::Nothing } else { Fact::Int(facts.simplify(value)) }
         }
-        _ => return Fact::Nothing,
-    };
-    decide(rel, facts)
+        Some(_) | None => Fact::Nothing,
+    }
 }
 
 fn decide(rel: Rel, facts: &Facts) -> Fact {

@@ -130,10 +130,21 @@ fn single_store(nest: &Nest) -> Option<(Buf, &[Expr])> {
     for inst in &nest.body {
         match &inst.op {
             InstOp::Store { combine: Some(_), .. } | InstOp::Scan { .. } => return None,
-            InstOp::Store { buf, index, .. } if found.replace((*buf, &index[..])).is_some() => {
-                return None;
+            InstOp::Store { buf, index, .. } => {
+                if found.replace((*buf, &index[..])).is_some() {
+                    return None;
+                }
             }
-            _ => {}
+            InstOp::Load { .. }
+            | InstOp::Const(_)
+            | InstOp::Index(_)
+            | InstOp::Cond(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Bind { .. }
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. } => {}
         }
     }
     found
@@ -149,45 +160,21 @@ pub fn cost(nest: &Nest) -> u32 {
     nest.body
         .iter()
         .map(|i| match &i.op {
-            InstOp::Op(op, _) => match op {
-                ScalarOp::Add
-                | ScalarOp::Sub
-                | ScalarOp::Mul
-                | ScalarOp::Fma
-                | ScalarOp::Max
-                | ScalarOp::Min
-                | ScalarOp::Neg
-                | ScalarOp::Abs
-                | ScalarOp::And
-                | ScalarOp::Or
-                | ScalarOp::Xor
-                | ScalarOp::Not
-                | ScalarOp::Shl
-                | ScalarOp::Shr
-                | ScalarOp::Eq
-                | ScalarOp::Ne
-                | ScalarOp::Lt
-                | ScalarOp::Le
-                | ScalarOp::Gt
-                | ScalarOp::Ge
-                | ScalarOp::Isnan
-                | ScalarOp::Isinf
-                | ScalarOp::Select
-                | ScalarOp::Floor
-                | ScalarOp::Ceil
-                | ScalarOp::Round
-                | ScalarOp::Trunc
-                | ScalarOp::Copysign
-                | ScalarOp::Sign => 1,
-                ScalarOp::Div | ScalarOp::Sqrt | ScalarOp::Rsqrt => 8,
-                _ => 16,
-            },
+            InstOp::Op(ScalarOp::Div | ScalarOp::Sqrt | ScalarOp::Rsqrt, _) => 8,
+            InstOp::Op(op, _) if op.is_function() => 16,
+            InstOp::Op(ScalarOp::FloorDiv | ScalarOp::Mod | ScalarOp::Rem | ScalarOp::Nextafter, _) => 16,
+            InstOp::Op(..) => 1,
             InstOp::Cast(_)
             | InstOp::Bitcast(_)
             | InstOp::Cond(_)
             | InstOp::Index(_)
             | InstOp::Bind { .. } => 1,
-            _ => 0,
+            InstOp::Load { .. }
+            | InstOp::Const(_)
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Scan { .. }
+            | InstOp::Store { .. } => 0,
         })
         .sum()
 }
@@ -227,23 +214,22 @@ fn substitute(
     let mut binds = 0;
     for mut inst in std::mem::take(&mut reader.body) {
         inst.op.operands_mut().into_iter().for_each(|v| *v = map[v.0 as usize]);
-        match &inst.op {
-            InstOp::Load { buf: b, index, guard, other } if *b == buf => {
-                // Where the guard fails nothing of this is used.
-                let facts = where_holds(&facts, guard);
-                let place: HashMap<Sym, Expr> =
-                    axes.iter().zip(index).filter_map(|(a, &at)| a.map(|a| (a, at))).collect();
-                let mut value = splice(producer, &place, guard, &facts, &mut body, &mut binds);
-                if inst.ty != data.dtype {
-                    body.push(Inst { op: InstOp::Cast(value), ty: inst.ty });
-                    value = Val(body.len() as u32 - 1);
-                }
-                map.push(guarded(&mut body, value, guard, *other, inst.ty));
+        if let InstOp::Load { buf: b, index, guard, other } = &inst.op
+            && *b == buf
+        {
+            // Where the guard fails nothing of this is used.
+            let facts = where_holds(&facts, guard);
+            let place: HashMap<Sym, Expr> =
+                axes.iter().zip(index).filter_map(|(a, &at)| a.map(|a| (a, at))).collect();
+            let mut value = splice(producer, &place, guard, &facts, &mut body, &mut binds);
+            if inst.ty != data.dtype {
+                body.push(Inst { op: InstOp::Cast(value), ty: inst.ty });
+                value = Val(body.len() as u32 - 1);
             }
-            _ => {
-                map.push(Val(body.len() as u32));
-                body.push(inst);
-            }
+            map.push(guarded(&mut body, value, guard, *other, inst.ty));
+        } else {
+            map.push(Val(body.len() as u32));
+            body.push(inst);
         }
     }
     reader.body = body;
@@ -308,7 +294,16 @@ fn splice(
                 }
                 renamed.insert(original, Expr::sym(*sym));
             }
-            _ => {}
+            InstOp::Const(_)
+            | InstOp::Index(_)
+            | InstOp::Cond(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Reduce(..)
+            | InstOp::ArgReduce { .. }
+            | InstOp::Scan { .. }
+            | InstOp::Store { .. } => {}
         }
         map.push(Val(body.len() as u32));
         body.push(inst);

@@ -9,7 +9,7 @@
 
 use super::{Edits, Settings};
 use litz_analysis::Uses;
-use litz_analysis::access::{Step, step, substitute};
+use litz_analysis::access::{Step, accesses, step, substitute};
 use litz_analysis::constants::Constants;
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
@@ -102,10 +102,7 @@ fn can_store_there(loops: &Loops, uses: &Uses, copy: &Copy, at: usize) -> bool {
         Stmt::Nest(nest) => {
             let is_other =
                 !uses.reads_of(writer).contains(&copy.to) && !uses.writes_of(writer).contains(&copy.to);
-            let combines = |inst: &Inst| match &inst.op {
-                InstOp::Store { buf, combine, .. } => *buf == copy.from && combine.is_some(),
-                _ => false,
-            };
+            let combines = |inst: &Inst| matches!(inst.op, InstOp::Store { buf, combine: Some(_), .. } if buf == copy.from);
             is_other && !nest.body.iter().any(combines)
         }
         Stmt::Extern(_) | Stmt::Region(_) => false,
@@ -126,12 +123,9 @@ fn stores_elsewhere(loops: &Loops, at: usize, (nest, copy): (&Nest, &Copy)) -> b
         (Some((_, last)), Some((first, _))) => loops.facts.known(&Rel::lt(last, first)) == Known::Yes,
         _ => false,
     };
-    let stores = other.body.iter().filter_map(|inst| match &inst.op {
-        InstOp::Store { buf, index, .. } if *buf == copy.to => Some(index),
-        _ => None,
-    });
-    { stores }.all(|index| {
-        let mut pairs = index.iter().zip(&copy.index);
+    let stores = accesses(other).filter(|access| access.store && access.buf == copy.to);
+    { stores }.all(|store| {
+        let mut pairs = store.index.iter().zip(&copy.index);
         pairs.any(|(&there, &here)| {
             let (there, here) = (ends(&loops.facts, other, there), ends(&loops.facts, nest, here));
             is_before(there, here) || is_before(here, there)

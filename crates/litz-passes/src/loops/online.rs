@@ -185,9 +185,9 @@ fn idle_width(loops: &Loops, chain: &Chain) -> Option<i64> {
 
 /// Buffers that a nest loads other elements of for other columns.
 fn along(nest: &Nest, column: Sym) -> Vec<Buf> {
-    let load = |inst: &Inst| match &inst.op {
-        InstOp::Load { buf, index, .. } => index.iter().any(|at| at.has_sym(column)).then_some(*buf),
-        _ => None,
+    let load = |inst: &Inst| {
+        let InstOp::Load { buf, index, .. } = &inst.op else { return None };
+        index.iter().any(|at| at.has_sym(column)).then_some(*buf)
     };
     nest.body.iter().filter_map(load).collect()
 }

@@ -215,9 +215,9 @@ fn group(loops: &Loops, nest: &Nest, columns: &Columns, last: Option<&Axis>, set
     let place = loops.place(nest, left, index);
     let is_contiguous = last.is_some_and(|a| place.linear(a.var).is_some_and(|(step, _)| step.is_one()));
     // Conversions on the way widen: their results and the sum are f32.
-    let is_wide = |inst: &Inst| match inst.op {
-        InstOp::Cast(_) | InstOp::Op(ScalarOp::Mul, _) | InstOp::Reduce(..) => inst.ty == Dtype::F32,
-        _ => true,
+    let is_wide = |inst: &Inst| {
+        let widens = matches!(inst.op, InstOp::Cast(_) | InstOp::Op(ScalarOp::Mul, _) | InstOp::Reduce(..));
+        !widens || inst.ty == Dtype::F32
     };
     let end = nest.body.iter().position(|i| matches!(i.op, InstOp::Reduce(..))).unwrap_or(0);
     if is_contiguous && nest.body[..=end].iter().all(is_wide) { i64::from(group) } else { 1 }

@@ -5,6 +5,7 @@
 //! larger buffer from the start; any other is copied there, when a product reads it often enough to pay for that.
 
 use super::{Edits, Names, Settings, names};
+use litz_analysis::access::accesses;
 use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::ids::Id;
@@ -415,10 +416,8 @@ fn declared(facts: &Facts, axes: &[Axis]) -> Facts {
 fn single_store(loops: &Loops, buf: Buf, uses: &Uses) -> Option<(usize, usize)> {
     let &[at] = uses.writers(buf) else { return None };
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
-    let stores = nest.body.iter().enumerate().filter_map(|(i, inst)| match inst.op {
-        InstOp::Store { buf: b, combine, .. } if b == buf => Some((i, combine.is_none())),
-        _ => None,
-    });
+    let stores = accesses(nest).filter(|access| access.store && access.buf == buf);
+    let stores = stores.map(|store| (store.at, !store.combines));
     match stores.collect::<Vec<_>>()[..] {
         [(store, true)] => Some((at, store)),
         _ => None,

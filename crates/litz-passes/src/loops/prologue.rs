@@ -7,6 +7,7 @@
 use super::Settings;
 use super::inline::cost;
 use litz_analysis::Contraction;
+use litz_analysis::access::accesses;
 use litz_analysis::contraction::Columns;
 use litz_ir::Dtype;
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
@@ -55,9 +56,9 @@ pub(super) fn is_wanted(
 
 /// Whether a pointwise nest makes numbers of that type of narrower ones, or of integers, and of nothing where it pads.
 fn widens(loops: &Loops, nest: &Nest, dtype: Dtype) -> bool {
-    let loads = nest.body.iter().filter_map(|inst| match &inst.op {
-        InstOp::Load { buf, guard, .. } => Some((loops.bufs[*buf].dtype, guard.is_empty())),
-        _ => None,
+    let loads = nest.body.iter().filter_map(|inst| {
+        let InstOp::Load { buf, guard, .. } = &inst.op else { return None };
+        Some((loops.bufs[*buf].dtype, guard.is_empty()))
     });
     let all: Vec<(Dtype, bool)> = loads.collect();
     let is_narrow = |of: Dtype| of.size() < dtype.size() || of.is_int();
@@ -74,14 +75,11 @@ pub(super) fn is_same_product(loops: &Loops, before: &Columns, reader: &Nest) ->
 
 /// Bytes that a pointwise nest loads, each once.
 pub(super) fn bytes_read(loops: &Loops, nest: &Nest) -> i64 {
-    let loaded = nest.body.iter().filter_map(|inst| match &inst.op {
-        InstOp::Load { buf, index, .. } => {
-            let along = nest.all_axes().filter(|axis| index.iter().any(|at| at.has_sym(axis.var)));
-            let elements = loops.facts.hint(loops.bufs[*buf].elements()).unwrap_or(i64::MAX);
-            let size = loops.bufs[*buf].dtype.size() as i64;
-            Some(points(loops, along).min(elements).saturating_mul(size))
-        }
-        _ => None,
+    let loaded = accesses(nest).filter(|access| !access.store).map(|load| {
+        let along = nest.all_axes().filter(|axis| load.index.iter().any(|at| at.has_sym(axis.var)));
+        let elements = loops.facts.hint(loops.bufs[load.buf].elements()).unwrap_or(i64::MAX);
+        let size = loops.bufs[load.buf].dtype.size() as i64;
+        points(loops, along).min(elements).saturating_mul(size)
     });
     loaded.fold(0, i64::saturating_add)
 }

@@ -5,6 +5,7 @@
 
 use super::{Edits, Names, Settings, cse, names};
 use litz_analysis::Contraction;
+use litz_analysis::access::accesses;
 use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
@@ -67,10 +68,9 @@ fn split(loops: &mut Loops, at: usize, names: &mut Names) -> Option<Vec<Nest>> {
         return None;
     }
     let after = nest.after_reduce();
-    let runs_at_points = |i: usize| match nest.body[i].op {
-        InstOp::Store { .. } => !after[i],
-        InstOp::Scan { .. } => true,
-        _ => false,
+    let runs_at_points = |i: usize| {
+        let op = &nest.body[i].op;
+        matches!(op, InstOp::Scan { .. }) || matches!(op, InstOp::Store { .. }) && !after[i]
     };
     if (0..nest.body.len()).any(runs_at_points) {
         return None;
@@ -80,11 +80,10 @@ fn split(loops: &mut Loops, at: usize, names: &mut Names) -> Option<Vec<Nest>> {
     if bound && division.exists.is_some() {
         return None;
     }
-    Some(match nest.body[reduces[0]].op {
-        InstOp::ArgReduce { max, value } => {
-            split_position(loops, &nest, &division, (reduces[0], max, value), names)
-        }
-        _ => split_values(loops, &nest, &division, &reduces, names),
+    Some(if let InstOp::ArgReduce { max, value } = nest.body[reduces[0]].op {
+        split_position(loops, &nest, &division, (reduces[0], max, value), names)
+    } else {
+        split_values(loops, &nest, &division, &reduces, names)
     })
 }
 
@@ -132,10 +131,7 @@ fn divide(loops: &Loops, nest: &Nest, any_order: bool) -> Option<Division> {
 /// The step of the loads along an axis; the largest for steps that vary.
 fn step(loops: &Loops, nest: &Nest, var: Sym) -> i64 {
     let of = |e: Expr| e.linear(var).map_or(i64::MAX, |(c, _)| loops.facts.hint(c).unwrap_or(1 << 20).abs());
-    let loads = nest.body.iter().filter_map(|i| match &i.op {
-        InstOp::Load { buf, index, .. } => Some(of(loops.place(nest, *buf, index))),
-        _ => None,
-    });
+    let loads = accesses(nest).filter(|access| !access.store).map(|load| of(load.place(loops, nest)));
     loads.max().unwrap_or(0)
 }
 

@@ -5,6 +5,7 @@
 
 use super::{Edits, Names, Settings};
 use litz_analysis::Uses;
+use litz_analysis::access::{Step, accesses, step};
 use litz_analysis::constants::Constants;
 use litz_ir::Scalar;
 use litz_ir::graph::contiguous_strides;
@@ -50,12 +51,8 @@ fn lane_axis(loops: &Loops, nest: &Nest) -> Option<Axis> {
         return None;
     }
     let unit = |a: &&Axis| {
-        nest.body.iter().all(|i| match &i.op {
-            InstOp::Store { buf, index, .. } => {
-                loops.place(nest, *buf, index).linear(a.var).is_some_and(|(c, _)| c.is_one())
-            }
-            _ => true,
-        })
+        let mut stores = accesses(nest).filter(|access| access.store);
+        stores.all(|store| step(store.place(loops, nest), a.var) == Step::Unit)
     };
     nest.axes.iter().find(unit).copied()
 }

@@ -130,9 +130,9 @@ impl<'a> Block<'a> {
 
     /// The elements that are loaded.
     fn loads(&self, axes: &[Axis]) -> Vec<(Buf, Vec<Expr>)> {
-        let element = |inst: &Inst| match &inst.op {
-            InstOp::Load { buf, index, .. } => Some((*buf, self.renamed(index, axes))),
-            _ => None,
+        let element = |inst: &Inst| {
+            let InstOp::Load { buf, index, .. } = &inst.op else { return None };
+            Some((*buf, self.renamed(index, axes)))
         };
         self.nest.body.iter().filter_map(element).collect()
     }

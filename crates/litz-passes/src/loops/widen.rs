@@ -69,9 +69,10 @@ fn widen(nest: &mut Nest, cast: usize) {
     let at = body.len();
     let moved = |val: Val| if val.index() >= cast { Val::new(val.index() + at - cast) } else { val };
     for (position, mut inst) in nest.body.drain(cast..).enumerate() {
-        match &mut inst.op {
-            InstOp::Cast(from) if position == 0 => *from = value,
-            op => op.operands_mut().into_iter().for_each(|val| *val = moved(*val)),
+        if let (0, InstOp::Cast(from)) = (position, &mut inst.op) {
+            *from = value;
+        } else {
+            inst.op.operands_mut().into_iter().for_each(|val| *val = moved(*val));
         }
         body.push(inst);
     }
@@ -88,7 +89,16 @@ fn widened(nest: &Nest, at: Val, body: &mut Vec<Inst>) -> Val {
             InstOp::Op(ScalarOp::Select, vec![args[0], arms[0], arms[1]])
         }
         InstOp::Op(op, args) => InstOp::Op(*op, args.iter().map(|&arg| widened(nest, arg, body)).collect()),
-        _ => InstOp::Cast(at),
+        InstOp::Load { .. }
+        | InstOp::Index(_)
+        | InstOp::Cond(_)
+        | InstOp::Cast(_)
+        | InstOp::Bitcast(_)
+        | InstOp::Bind { .. }
+        | InstOp::Reduce(..)
+        | InstOp::ArgReduce { .. }
+        | InstOp::Scan { .. }
+        | InstOp::Store { .. } => InstOp::Cast(at),
     };
     body.push(Inst { op, ty: Dtype::I32 });
     Val::new(body.len() - 1)

@@ -5,6 +5,7 @@
 //! what follows from it, is found in the bodies alone: constants are followed from where it fails.
 
 use super::blocks::{Blocks, Missing, missing};
+use litz_analysis::access::accesses;
 use litz_analysis::online::point_of;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
@@ -16,9 +17,9 @@ use std::collections::BTreeMap;
 pub fn mark(nests: &mut [Nest], loops: &Loops, blocks: &Blocks, is_finite: &dyn Fn(Buf) -> bool) {
     let repeated: Vec<usize> = (0..nests.len()).filter(|&at| nests[at].axes.contains(&blocks.over)).collect();
     let conditions = repeated.iter().flat_map(|&at| {
-        nests[at].body.iter().filter_map(move |inst| match inst.op {
-            InstOp::Cond(rel) => Some((at, rel)),
-            _ => None,
+        nests[at].body.iter().filter_map(move |inst| {
+            let InstOp::Cond(rel) = inst.op else { return None };
+            Some((at, rel))
         })
     });
     // Columns that are not there are no reason: no block is without one that is.
@@ -63,16 +64,14 @@ fn never(nest: &Nest, holds: Rel, blocks: &Blocks, facts: &Facts) -> Option<Rel>
 fn follow(nests: &[Nest], repeated: &[usize], first: (usize, Rel)) -> Option<BTreeMap<usize, Rel>> {
     let mut all = BTreeMap::from([first]);
     for &at in repeated.iter().filter(|&&at| at != first.0) {
-        let loads = nests[at].body.iter().filter_map(|inst| match &inst.op {
-            InstOp::Load { buf, index, .. } => Some((*buf, index)),
-            _ => None,
-        });
-        let idle = loads.into_iter().find_map(|(buf, index)| {
-            let (from, store) = all.keys().find_map(|&from| Some((from, store_of(&nests[from], buf)?)))?;
+        let loads = accesses(&nests[at]).filter(|access| !access.store);
+        let idle = { loads }.find_map(|load| {
+            let (from, store) =
+                all.keys().find_map(|&from| Some((from, store_of(&nests[from], load.buf)?)))?;
             let told = |axis: &&Axis| all[&from].lhs.has_sym(axis.var) || all[&from].rhs.has_sym(axis.var);
             let own = nests[from].axes.iter().filter(|axis| store.contains(&Expr::sym(axis.var)));
             let like = Nest { axes: own.filter(told).copied().collect(), ..nests[from].clone() };
-            let point = point_of(&like, store, index)?;
+            let point = point_of(&like, store, load.index)?;
             let moved =
                 all[&from].subst(&|sym| point.iter().find(|value| value.0 == sym).map(|value| value.1));
             let is_outer = [moved.lhs, moved.rhs].iter().all(|e| {
@@ -86,10 +85,8 @@ fn follow(nests: &[Nest], repeated: &[usize], first: (usize, Rel)) -> Option<BTr
 }
 
 fn store_of(nest: &Nest, wanted: Buf) -> Option<&[Expr]> {
-    nest.body.iter().find_map(|inst| match &inst.op {
-        InstOp::Store { buf, index, .. } if *buf == wanted => Some(&index[..]),
-        _ => None,
-    })
+    let store = accesses(nest).find(|access| access.store && access.buf == wanted);
+    store.map(|store| store.index)
 }
 
 /// Whether everything that is reduced is what its reduction begins with where a condition of a nest fails. That nest's own
@@ -117,7 +114,17 @@ fn changes_nothing(
                 InstOp::Store { buf, value, .. } => {
                     known.insert(*buf, values[value.index()]);
                 }
-                _ => {}
+                InstOp::Load { .. }
+                | InstOp::Const(_)
+                | InstOp::Index(_)
+                | InstOp::Cond(_)
+                | InstOp::Op(..)
+                | InstOp::Cast(_)
+                | InstOp::Bitcast(_)
+                | InstOp::Bind { .. }
+                | InstOp::Reduce(..)
+                | InstOp::ArgReduce { .. }
+                | InstOp::Scan { .. } => {}
             }
         }
     }

@@ -4,6 +4,7 @@ use super::super::{Names, cse};
 use super::blocks::{Blocks, Body, Missing, missing};
 use super::idle;
 use litz_analysis::Uses;
+use litz_analysis::access::{Access, accesses};
 use litz_analysis::online::chain::nest;
 use litz_analysis::online::{Chain, Correction, Line, Reduction, Reference, Role, Shift, point_of};
 use litz_ir::graph::contiguous_strides;
@@ -104,14 +105,10 @@ impl Rewrite<'_> {
                 }
                 Role::Reduction(reduction) => {
                     let ty = nest.body[reduction.at].ty;
-                    let stores = nest.body.iter().filter_map(|inst| match &inst.op {
-                        InstOp::Store { buf, index, .. } => Some((*buf, index)),
-                        _ => None,
-                    });
-                    let stores: Vec<(Buf, &Vec<Expr>)> = stores.collect();
+                    let stores: Vec<Access> = accesses(nest).filter(|access| access.store).collect();
                     let base =
-                        stores.first().map_or(&*nest.name, |store| &*loops.bufs[store.0].name).to_owned();
-                    self.rows.extend(stores.iter().map(|&(buf, index)| (buf, (at, index.clone()))));
+                        stores.first().map_or(&*nest.name, |store| &*loops.bufs[store.buf].name).to_owned();
+                    self.rows.extend(stores.iter().map(|store| (store.buf, (at, store.index.to_vec()))));
                     let sizes: Vec<Expr> = nest.axes.iter().map(|axis| axis.extent).collect();
                     let strides = contiguous_strides(&sizes);
                     let mut add = |suffix: &str| {
@@ -171,20 +168,21 @@ impl Rewrite<'_> {
         let is_row = |val: Val| self.is_row(nest, val);
         let (mut body, mut map) = (Body::default(), Vec::with_capacity(end));
         for inst in &nest.body[..end] {
-            let deferred = match &inst.op {
-                InstOp::Op(ScalarOp::Mul, args) if is_row(args[0]) => Some(args[1]),
-                InstOp::Op(ScalarOp::Mul | ScalarOp::Div, args) if is_row(args[1]) => Some(args[0]),
-                _ => None,
-            };
-            if let Some(kept) = deferred {
+            if let InstOp::Op(op @ (ScalarOp::Mul | ScalarOp::Div), args) = &inst.op
+                && let &[left, right] = &args[..]
+                && (*op == ScalarOp::Mul && is_row(left) || is_row(right))
+            {
+                let kept = if *op == ScalarOp::Mul && is_row(left) { right } else { left };
                 map.push(map[kept.index()]);
                 continue;
             }
             let mut inst = inst.clone();
             inst.op.operands_mut().into_iter().for_each(|val| *val = map[val.index()]);
-            match &mut inst.op {
-                InstOp::Load { buf, .. } if self.lines.contains_key(buf) => *buf = self.lines[buf],
-                InstOp::Load { buf, index, .. } if self.rows.contains_key(buf) => {
+            let read =
+                if let InstOp::Load { buf, index, .. } = &mut inst.op { Some((buf, index)) } else { None };
+            match read {
+                Some((buf, _)) if self.lines.contains_key(buf) => *buf = self.lines[buf],
+                Some((buf, index)) if self.rows.contains_key(buf) => {
                     let (row, store) = &self.rows[buf];
                     if let Some(reference) = self.references.get(row) {
                         let like = &self.nests[row];
@@ -193,7 +191,7 @@ impl Rewrite<'_> {
                         *buf = reference.now;
                     }
                 }
-                _ => self.blocks.cut(&mut inst, column, loops, &facts, other),
+                Some(_) | None => self.blocks.cut(&mut inst, column, loops, &facts, other),
             }
             map.push(body.push(inst.ty, inst.op));
         }
@@ -202,11 +200,9 @@ impl Rewrite<'_> {
 
     /// Whether a value is a row's, as a factor is.
     fn is_row(&self, nest: &Nest, val: Val) -> bool {
-        match &nest.body[val.index()].op {
-            InstOp::Load { buf, .. } => self.rows.contains_key(buf),
-            InstOp::Cast(val) => self.is_row(nest, *val),
-            _ => false,
-        }
+        let op = &nest.body[val.index()].op;
+        matches!(op, InstOp::Load { buf, .. } if self.rows.contains_key(buf))
+            || matches!(op, InstOp::Cast(val) if self.is_row(nest, *val))
     }
 
     /// Whether a buffer holds what distances are measured from, which is finite where elements are.
@@ -235,12 +231,12 @@ impl Rewrite<'_> {
             }
         }
         let block = self.lines[&line.buf];
-        let source = match &body.0[value.index()].op {
-            InstOp::Load { buf, index: at, guard, .. } if at == index && guard.is_empty() => Some(*buf),
-            _ => None,
-        };
-        if let Some(source) = source.filter(|source| self.lines.values().any(|line| line == source)) {
-            self.lines.insert(line.buf, source);
+        if let InstOp::Load { buf: source, index: at, guard, .. } = &body.0[value.index()].op
+            && at == index
+            && guard.is_empty()
+            && self.lines.values().any(|line| line == source)
+        {
+            self.lines.insert(line.buf, *source);
             return None;
         }
         self.missing.insert(block, gone);
@@ -381,9 +377,9 @@ impl Rewrite<'_> {
     /// What a nest stores as its reference where its reduction's result is `result`.
     fn guarded(&self, body: &mut Body, like: &Nest, reduction: &Reduction, result: Val) -> Val {
         let after = like.after_reduce();
-        let stored = like.body.iter().find_map(|inst| match inst.op {
-            InstOp::Store { value, .. } if after[value.index()] => Some(value),
-            _ => None,
+        let stored = like.body.iter().find_map(|inst| {
+            let InstOp::Store { value, .. } = inst.op else { return None };
+            after[value.index()].then_some(value)
         });
         let stored = stored.expect("invariant: a nest stores what it is a reference by");
         copied(body, like, stored, (Val::new(reduction.at), result))
