@@ -120,12 +120,36 @@ impl<'a> Coverage<'a> {
         };
         let digits = bound.iter().map(|bound| (simplest(bound.value), bound.extent));
         let numbers = numbers(digits.collect(), &facts, &|value| self.varies(value));
+        let numbers = self.ending_together(numbers, &facts);
         // A loop whose variable simplifies away repeats all that is taken.
         let is_in_one = |axis: &Axis| {
             let is_bound = bound.iter().any(|bound| bound.value.has_sym(axis.var));
             numbers.iter().filter(|number| number.0.has_sym(axis.var)).count() == usize::from(is_bound)
         };
         self.loops.iter().all(is_in_one) && numbers.iter().all(|&(value, extent)| self.counts(value, extent))
+    }
+
+    /// Axes of which one ends early in some iterations of another's loops as one axis: in `16*t + i` for `i in min(16, n - 16*t)`
+    /// they end together.
+    fn ending_together(&self, mut axes: Vec<Digit>, facts: &Facts) -> Vec<Digit> {
+        let ends_in = |low: Expr, high: Expr| {
+            let ends = self.loops.iter().filter(|axis| low.has_sym(axis.var)).map(|axis| axis.extent);
+            ends.into_iter()
+                .any(|end| self.loops.iter().any(|axis| end.has_sym(axis.var) && high.has_sym(axis.var)))
+        };
+        let pair = |axes: &[Digit]| {
+            let pairs = (0..axes.len()).flat_map(|high| (0..axes.len()).map(move |low| (high, low)));
+            let is_pair = |&(high, low): &(usize, usize)| {
+                high != low && ends_in(axes[low].0, axes[high].0) && is_below(axes[low].0, axes[low].1, facts)
+            };
+            pairs.into_iter().find(is_pair)
+        };
+        while let Some((high, low)) = pair(&axes) {
+            let ((value, count), (below, radix)) = (axes[high], axes[low]);
+            axes[high] = (radix * value + below, count * radix);
+            axes.remove(low);
+        }
+        axes
     }
 
     /// Whether `number` is a sum of the loop variables in mixed radix, and so takes each of `0 .. extent` once, and otherwise
@@ -414,6 +438,17 @@ mod tests {
         assert!(!one(80, "40*g + 14*t + i", "g in 2, t in 3, i in min(14, 41 - 14*t)"), "40 is taken twice");
         assert!(one(17, "16*b + 4*s + u", "b in 2, s in min(5 - 4*b, 4), u in 4"));
         assert!(!one(21, "16*b + 4*s + u", "b in 2, s in min(5 - 4*b, 4), u in 4"));
+    }
+
+    #[test]
+    fn axes_whose_loops_end_together_are_one() {
+        let tile = |end: &str| {
+            let axes =
+                [("j", 14, "4*g + t + floordiv(i, 14)".to_owned()), ("k", 14, "mod(i, 14)".to_owned())];
+            covers(&axes, &format!("g in 4, t in 4, i in min(14, {end} - 14*t - 56*g)"))
+        };
+        assert!(tile("196"), "there are 14 whole rows");
+        assert!(!tile("195"), "the last point is taken by none");
     }
 
     #[test]
