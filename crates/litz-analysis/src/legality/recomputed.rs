@@ -76,9 +76,9 @@ impl<'a> Verifier<'a> {
             let name = self.loops.bufs.get(buf).map(|data| &*data.name);
             visible.iter().any(|declared| self.locals[declared.number].0.buffer() == name)
         };
-        let stores = |inst: &Inst| match &inst.op {
-            InstOp::Store { buf, combine, .. } => combine.is_some() || !is_local(*buf),
-            _ => false,
+        let stores = |inst: &Inst| {
+            let InstOp::Store { buf, combine, .. } = &inst.op else { return false };
+            combine.is_some() || !is_local(*buf)
         };
         let is_writer = |buf: &Buf| {
             let mut users = self.users.get(buf).into_iter().flatten();
@@ -232,9 +232,9 @@ impl<'a> Verifier<'a> {
         proofs: &mut proofs::Proofs<'a>,
     ) -> bool {
         let shared = shared(leaf, read.place);
-        let mut stores = by.body.iter().enumerate().filter_map(|(at, inst)| match &inst.op {
-            InstOp::Store { buf, index, .. } if *buf == read.held => Some((at, index)),
-            _ => None,
+        let mut stores = by.body.iter().enumerate().filter_map(|(at, inst)| {
+            let InstOp::Store { buf, index, .. } = &inst.op else { return None };
+            (*buf == read.held).then_some((at, index))
         });
         let Some((store, index)) = stores.next_back() else { return false };
         let access = |nest, place, at| -> proofs::Access<'a, '_> { proofs::Access { nest, place, at } };
