@@ -59,6 +59,7 @@ impl Checker<'_> {
                 | Stmt::Let { .. }
                 | Stmt::Bind { .. }
                 | Stmt::Barrier(_)
+                | Stmt::Lanes(_)
                 | Stmt::Transfer(_)
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)

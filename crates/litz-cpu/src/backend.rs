@@ -4,7 +4,9 @@ use crate::caches::Caches;
 use crate::emit;
 use crate::llvm::{self, CpuTarget};
 use litz_backend::{Backend, BackendError, Factory, Request};
-use litz_codegen::passes::{Pass, contract, copies, flatten, prefetch, tensorize};
+use litz_codegen::passes::{
+    Pass, contract, copies, flatten, interleave, prefetch, reduce_lanes, tensorize, transpose_loads,
+};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::target::{Cpu, Isa, Target};
@@ -16,7 +18,16 @@ use litz_runtime::{routines, symbols};
 use std::sync::Arc;
 
 /// The passes that give kernels the form which [`crate::emit`] prints.
-const PASSES: &[Pass] = &[flatten::PASS, contract::PASS, tensorize::PASS, copies::PASS, prefetch::PASS];
+const PASSES: &[Pass] = &[
+    flatten::PASS,
+    contract::PASS,
+    tensorize::PASS,
+    copies::PASS,
+    prefetch::PASS,
+    transpose_loads::PASS,
+    reduce_lanes::PASS,
+    interleave::PASS,
+];
 
 /// The backend for CPUs. Without a target it is for this machine, with all instructions that it has.
 pub static CPU: Factory = Factory {

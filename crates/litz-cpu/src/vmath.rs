@@ -216,7 +216,7 @@ fn method(op: MathFn, elem: Elem) -> Method {
     }
 }
 
-/// Appends the instructions that compute `op` of `operand` and gives the result's name.
+/// Appends the instructions that compute `op` of `operand`, a line each, and gives the result's name.
 ///
 /// `None`, and nothing appended, for what is too long for that or branches: [`define`] it and call it.
 /// `fresh` makes local names, `%` included.
@@ -227,7 +227,7 @@ pub fn inline(
     isa: Isa,
     operand: &str,
     fresh: &mut dyn FnMut() -> String,
-    out: &mut String,
+    out: &mut Vec<String>,
 ) -> Option<String> {
     let Method::Direct(function) = method(op, elem) else { return None };
     let operand = Value { text: operand.to_string(), scalar: elem.scalar() };
@@ -268,13 +268,13 @@ struct Body {
 }
 
 fn body(op: MathFn, elem: Elem, lanes: u32, isa: Isa) -> Body {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     let mut count = 0;
     let mut fresh = || {
         count += 1;
         format!("%t{count}")
     };
-    let mut e = Emitter { lanes, isa, fresh: &mut fresh, out: &mut text };
+    let mut e = Emitter { lanes, isa, fresh: &mut fresh, out: &mut lines };
     let [x, y] = ["%x", "%y"].map(|name| Value { text: name.to_string(), scalar: elem.scalar() });
     let mut library = None;
     let result = match method(op, elem) {
@@ -300,7 +300,7 @@ fn body(op: MathFn, elem: Elem, lanes: u32, isa: Isa) -> Body {
             library_calls(&mut e, op, elem, &operands, &slots, "entry")
         }
     };
-    Body { text: format!("entry:\n{text}"), result: result.text, library }
+    Body { text: format!("entry:\n{}", lines.concat()), result: result.text, library }
 }
 
 fn library_name(op: MathFn, elem: Elem) -> String {
@@ -321,23 +321,21 @@ fn angle_of_any_size(e: &mut Emitter<'_>, op: MathFn, elem: Elem, which: Angle, 
         lanes => {
             let any = (e.fresh)();
             let (bits, suffix) = (e.type_of(&is_big), type_suffix(Scalar::I1, lanes));
-            let _ =
-                writeln!(e.out, "  {any} = call i1 @llvm.vector.reduce.or.{suffix}({bits} {})", is_big.text);
+            e.push(format!("  {any} = call i1 @llvm.vector.reduce.or.{suffix}({bits} {})", is_big.text));
             any
         }
     };
-    let _ = writeln!(e.out, "  br i1 {any}, label %big, label %done\nbig:");
+    e.push(format!("  br i1 {any}, label %big, label %done\nbig:"));
     let zero = e.float(x.scalar, 0.0);
     let big = e.select(&is_big, x, &zero);
     let far = library_calls(e, op, elem, &[big], &slots, "big");
     let mixed = e.select(&is_big, &far, &near);
     let from = if e.lanes == 1 { "big" } else { "called" };
     let result = (e.fresh)();
-    let _ = writeln!(
-        e.out,
+    e.push(format!(
         "  br label %done\ndone:\n  {result} = phi {ty} [ {}, %entry ], [ {}, %{from} ]",
         near.text, mixed.text
-    );
+    ));
     Value { text: result, scalar: x.scalar }
 }
 
@@ -349,7 +347,7 @@ fn library_slots(e: &mut Emitter<'_>, operands: &[Value]) -> Vec<String> {
     let mut slots = Vec::new();
     for operand in operands {
         let (slot, ty) = ((e.fresh)(), e.type_of(operand));
-        let _ = writeln!(e.out, "  {slot} = alloca {ty}");
+        e.push(format!("  {slot} = alloca {ty}"));
         slots.push(slot);
     }
     slots
@@ -368,22 +366,21 @@ fn library_calls(
     let result = (e.fresh)();
     if e.lanes == 1 {
         let operands: Vec<_> = operands.iter().map(|it| format!("{lane_ty} {}", it.text)).collect();
-        let _ = writeln!(e.out, "  {result} = call {lane_ty} @{library}({})", operands.join(", "));
+        e.push(format!("  {result} = call {lane_ty} @{library}({})", operands.join(", ")));
         return Value { text: result, scalar: elem.scalar() };
     }
     let ty = e.type_of(&operands[0]);
     for (operand, slot) in operands.iter().zip(slots) {
-        let _ = writeln!(e.out, "  store {ty} {}, ptr {slot}", operand.text);
+        e.push(format!("  store {ty} {}, ptr {slot}", operand.text));
     }
-    let _ = writeln!(e.out, "  br label %lane\nlane:\n  %i = phi i32 [ 0, %{block} ], [ %next, %lane ]");
+    e.push(format!("  br label %lane\nlane:\n  %i = phi i32 [ 0, %{block} ], [ %next, %lane ]"));
     let mut arguments = Vec::new();
     for (index, slot) in slots.iter().enumerate() {
-        let _ = writeln!(e.out, "  %p{index} = getelementptr {lane_ty}, ptr {slot}, i32 %i");
-        let _ = writeln!(e.out, "  %a{index} = load {lane_ty}, ptr %p{index}");
+        e.push(format!("  %p{index} = getelementptr {lane_ty}, ptr {slot}, i32 %i"));
+        e.push(format!("  %a{index} = load {lane_ty}, ptr %p{index}"));
         arguments.push(format!("{lane_ty} %a{index}"));
     }
-    let _ = writeln!(
-        e.out,
+    e.push(format!(
         "  %r = call {lane_ty} @{library}({})
   store {lane_ty} %r, ptr %p0
   %next = add i32 %i, 1
@@ -394,6 +391,6 @@ called:
         arguments.join(", "),
         e.lanes,
         slots[0]
-    );
+    ));
     Value { text: result, scalar: elem.scalar() }
 }

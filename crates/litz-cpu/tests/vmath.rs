@@ -105,13 +105,13 @@ fn function_ir(op: MathFn, elem: Elem, lanes: u32, isa: Isa) -> String {
 
 /// A kernel that holds the instructions themselves, for functions that can be had so.
 fn inline_ir(op: MathFn, elem: Elem, lanes: u32, isa: Isa) -> Option<String> {
-    let (mut body, mut count, ty) = (String::new(), 0, vector(elem, lanes));
+    let (mut lines, mut count, ty) = (Vec::new(), 0, vector(elem, lanes));
     let mut fresh = || {
         count += 1;
         format!("%v{count}")
     };
-    let result = inline(op, elem, lanes, isa, "%x", &mut fresh, &mut body)?;
-    body.push_str(&format!("  store {ty} {result}, ptr %qr, align 4"));
+    let result = inline(op, elem, lanes, isa, "%x", &mut fresh, &mut lines)?;
+    let body = format!("{}  store {ty} {result}, ptr %qr, align 4", lines.concat());
     Some(loop_ir(&ty, lanes, element(elem), &body, element(elem)))
 }
 

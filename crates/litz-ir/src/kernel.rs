@@ -28,6 +28,7 @@
 //! An access names one coordinate for each dimension of its memory. Backends take flat memories, of one dimension
 //! whose elements are adjacent; any kernel has an equal one of that form.
 
+mod lanes;
 mod product;
 
 use crate::dtype::Dtype;
@@ -38,7 +39,9 @@ use crate::loops::{self, Axis};
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
 use crate::target::Level;
 use litz_sym::{Expr, Facts, Rel, Sym};
+use std::collections::BTreeMap;
 
+pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};
 
 entity!(
@@ -174,6 +177,8 @@ pub enum Stmt {
     /// `barrier warp`: all threads of one of these that is around have come here, and see what the others have stored before, ahead of
     /// what is behind it. `barrier block` is that of all threads of a grid point.
     Barrier(Level),
+    /// What lanes have combined, combined.
+    Lanes(LaneReduction),
     /// A dot product.
     Dot(Dot),
     /// A product of matrices.
@@ -185,6 +190,8 @@ pub enum Stmt {
         count: u32,
         /// The run that is read.
         from: Element,
+        /// The loop along whose rows runs are loaded and transposed, as [`Op::Transposed`] loads elements.
+        along: Option<Sym>,
         /// The run that is written, where its guards hold.
         to: Element,
         /// It goes on in the background, and is done when a [`Transfer::Wait`] of the same thread says so. Until then nobody
@@ -263,6 +270,12 @@ pub enum LoopKind {
         lanes: u32,
         /// Groups in flight; 1 for plain loops.
         copies: u32,
+        /// Whether groups in flight run instruction by instruction in turns, rather than one after the other: the body is
+        /// straight, and no iteration touches what another one stores.
+        in_turns: bool,
+        /// A variable for the number of the lane among all that are in flight: in whole rounds of all copies the number of
+        /// the iteration modulo `lanes * copies`, in what is left, where the first copy runs alone, modulo `lanes`.
+        lane: Option<Sym>,
     },
     /// As `For`, with the copies that it begins with made some iterations ahead: a pass makes them so, or fails.
     Pipeline {
@@ -290,6 +303,17 @@ pub enum Op {
         guard: Vec<Rel>,
         /// Result where a guard fails.
         other: Scalar,
+    },
+    /// `load m[index] transposed along u`: as `Load`, where it always happens, of memory that nothing writes. Elements are side by
+    /// side along the written-out loop of `u`, which has as many iterations as the vector loop has lanes: all of them load
+    /// a square, whose rows are loaded whole and transposed.
+    Transposed {
+        /// Memory read.
+        mem: Mem,
+        /// Coordinates of the element.
+        index: Vec<Expr>,
+        /// Variable of the loop along the rows.
+        along: Sym,
     },
     /// A literal.
     Const(Scalar),
@@ -341,6 +365,28 @@ impl Kernel {
             next = next + bytes;
             (id, offset, bytes)
         })
+    }
+    /// Registers of which each lane of a vector loop has its own: every iteration writes them before it reads them, at an
+    /// index that is the same in every lane.
+    pub fn private_registers(&self, inner: &Loop) -> Vec<Mem> {
+        let mut is_private: BTreeMap<Mem, bool> = BTreeMap::new();
+        visit(&inner.body, &mut |stmt| {
+            let is_write = matches!(stmt, Stmt::Store { combine: None, guard, .. } if guard.is_empty());
+            for (mem, index) in stmt.accesses() {
+                if self.mems.get(mem).is_some_and(|data| data.space == Space::Register) {
+                    let is_same = !index.iter().any(|at| at.has_sym(inner.var));
+                    is_private.entry(mem).or_insert(is_write && is_same);
+                }
+            }
+        });
+        is_private.into_iter().filter_map(|(mem, is_private)| is_private.then_some(mem)).collect()
+    }
+}
+
+impl LoopKind {
+    /// A vector loop of so many lanes, whose groups in flight run one after the other.
+    pub fn vector(lanes: u32, copies: u32) -> LoopKind {
+        LoopKind::Vector { lanes, copies, in_turns: false, lane: None }
     }
 }
 
@@ -416,6 +462,7 @@ impl Stmt {
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
             | Stmt::Prefetch { .. }
+            | Stmt::Lanes(_)
             | Stmt::ArgStore { .. } => [&[], &[]],
         }
     }
@@ -435,6 +482,7 @@ impl Stmt {
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
             | Stmt::Prefetch { .. }
+            | Stmt::Lanes(_)
             | Stmt::ArgStore { .. } => Vec::new(),
         }
     }
@@ -451,6 +499,7 @@ impl Stmt {
             | Stmt::If { .. }
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
+            | Stmt::Lanes(_)
             | Stmt::Copy { .. }
             | Stmt::Barrier(_)
             | Stmt::Transfer(_)
@@ -470,6 +519,7 @@ impl Stmt {
             | Stmt::If { .. }
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
+            | Stmt::Lanes(_)
             | Stmt::Copy { .. }
             | Stmt::Barrier(_)
             | Stmt::Transfer(_)
@@ -477,17 +527,23 @@ impl Stmt {
         }
     }
 
-    /// The memories that it loads from, with the coordinates; of a matrix those of the first element. What it combines with
-    /// is not among them.
+    /// The memories that it loads from, with the coordinates; of a matrix and of lanes those of the first element. What it
+    /// combines with is not among them.
     pub fn loaded(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
         let mut loaded: Vec<(Mem, &[Expr])> = Vec::new();
         match self {
-            Stmt::Let { op: Op::Load { mem, index, .. }, .. } => loaded.push((*mem, index)),
+            Stmt::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. } => {
+                loaded.push((*mem, index));
+            }
             Stmt::Copy { from, .. } => loaded.push((from.mem, &from.index)),
             Stmt::Dot(dot) => loaded.extend(dot.terms.iter().flatten().map(|f| (f.mem, &f.index[..]))),
             Stmt::MatrixProduct(product) => {
                 let operands = [&product.left, &product.right];
                 loaded.extend(operands.map(|m| (m.mem, std::slice::from_ref(&m.first))));
+            }
+            Stmt::Lanes(LaneReduction { from, positions, first, .. }) => {
+                let positions = positions.map(|[_, from]| from);
+                loaded.extend([Some(*from), positions].into_iter().flatten().map(|mem| (mem, &first[..])));
             }
             Stmt::Loop(_)
             | Stmt::If { .. }
@@ -514,6 +570,9 @@ impl Stmt {
                 [Some((sum.mem, std::slice::from_ref(&sum.first))), None]
             }
             Stmt::ArgStore { best, at, index, .. } => [Some((*best, &index[..])), Some((*at, &index[..]))],
+            Stmt::Lanes(LaneReduction { into, positions, index, .. }) => {
+                [Some((*into, &index[..])), positions.map(|[into, _]| (into, &index[..]))]
+            }
             Stmt::Loop(_)
             | Stmt::If { .. }
             | Stmt::Let { .. }
@@ -533,10 +592,14 @@ impl Stmt {
     /// Calls `f` with each memory that it accesses and the coordinates there, to be changed; those of a matrix are of its first element.
     pub fn each_access_mut(&mut self, f: &mut impl FnMut(Mem, &mut [Expr])) {
         match self {
-            Stmt::Let { op: Op::Load { mem, index, .. }, .. }
+            Stmt::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. }
             | Stmt::Store { mem, index, .. }
             | Stmt::MulAdd { mem, index, .. }
             | Stmt::Prefetch { mem, index, .. } => f(*mem, index),
+            Stmt::Lanes(LaneReduction { into, from, index, first, .. }) => {
+                f(*into, index);
+                f(*from, first);
+            }
             Stmt::Dot(dot) => {
                 f(dot.mem, &mut dot.index);
                 dot.terms.iter_mut().flatten().for_each(|factor| f(factor.mem, &mut factor.index));
@@ -578,7 +641,12 @@ impl Stmt {
                 Op::Load { guard, .. } => put_rels(guard),
                 Op::Index(value) => put(value),
                 Op::Cond(rel) => put_rels(std::slice::from_mut(rel)),
-                Op::Const(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => {}
+                Op::Transposed { .. }
+                | Op::Const(_)
+                | Op::Call(..)
+                | Op::Cast(_)
+                | Op::Round(..)
+                | Op::Bitcast(_) => {}
             },
             Stmt::Bind { extent, .. } => put(extent),
             Stmt::Store { guard, .. } | Stmt::MulAdd { guard, .. } | Stmt::Prefetch { guard, .. } => {
@@ -592,7 +660,7 @@ impl Stmt {
                 [&mut product.rows, &mut product.columns].into_iter().for_each(put);
             }
             Stmt::ArgStore { position, .. } => put(position),
-            Stmt::Barrier(_) | Stmt::Transfer(_) => {}
+            Stmt::Lanes(_) | Stmt::Barrier(_) | Stmt::Transfer(_) => {}
         }
     }
 
@@ -600,7 +668,7 @@ impl Stmt {
     pub fn mems_mut(&mut self) -> impl Iterator<Item = &mut Mem> {
         let mut mems: Vec<&mut Mem> = Vec::new();
         match self {
-            Stmt::Let { op: Op::Load { mem, .. }, .. }
+            Stmt::Let { op: Op::Load { mem, .. } | Op::Transposed { mem, .. }, .. }
             | Stmt::Store { mem, .. }
             | Stmt::MulAdd { mem, .. }
             | Stmt::Prefetch { mem, .. } => mems.push(mem),
@@ -611,6 +679,9 @@ impl Stmt {
             Stmt::MatrixProduct(product) => mems.extend(product.matrices_mut().map(|m| &mut m.mem)),
             Stmt::Copy { from, to, .. } => mems.extend([&mut from.mem, &mut to.mem]),
             Stmt::ArgStore { best, at, .. } => mems.extend([best, at]),
+            Stmt::Lanes(LaneReduction { into, from, positions, .. }) => {
+                mems.extend([into, from].into_iter().chain(positions.iter_mut().flatten()));
+            }
             Stmt::Loop(_)
             | Stmt::If { .. }
             | Stmt::Let { .. }
@@ -631,6 +702,7 @@ impl Stmt {
             Stmt::If { cond, .. } => sides(cond),
             Stmt::Let { op, .. } => match op {
                 Op::Load { index, guard, .. } => [&index[..], &sides(guard)].concat(),
+                Op::Transposed { index, .. } => index.clone(),
                 Op::Index(value) => vec![*value],
                 Op::Cond(rel) => vec![rel.lhs, rel.rhs],
                 Op::Const(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => Vec::new(),
@@ -650,6 +722,7 @@ impl Stmt {
                 places.chain([product.rows, product.columns]).chain(extents).collect()
             }
             Stmt::ArgStore { index, position, .. } => [&index[..], &[*position]].concat(),
+            Stmt::Lanes(LaneReduction { index, first, .. }) => [&index[..], first].concat(),
         }
     }
 }
@@ -658,7 +731,7 @@ impl Op {
     /// Values used, to be changed.
     pub fn operands_mut(&mut self) -> &mut [Val] {
         match self {
-            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Cond(_) => &mut [],
+            Op::Load { .. } | Op::Transposed { .. } | Op::Const(_) | Op::Index(_) | Op::Cond(_) => &mut [],
             Op::Call(_, args) => args,
             Op::Cast(v) | Op::Round(_, v) | Op::Bitcast(v) => std::slice::from_mut(v),
         }
@@ -666,7 +739,7 @@ impl Op {
     /// Values used.
     pub fn operands(&self) -> &[Val] {
         match self {
-            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Cond(_) => &[],
+            Op::Load { .. } | Op::Transposed { .. } | Op::Const(_) | Op::Index(_) | Op::Cond(_) => &[],
             Op::Call(_, args) => args,
             Op::Cast(v) | Op::Round(_, v) | Op::Bitcast(v) => std::slice::from_ref(v),
         }

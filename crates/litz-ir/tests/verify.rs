@@ -301,6 +301,7 @@ fn kernel_rules() {
             ("symbolic-unroll", "unroll ii in 13", "unroll ii in s0"),
             ("zero-lanes", "by 16 copies 2", "by 16 copies 0"),
             ("zero-lanes", "by 16 copies 2", "by 0"),
+            ("no-turns", "by 16 copies 2 {", "by 16 copies 2 in turns {"),
             ("zero-grain", "grain 4", "grain 0"),
             ("undefined-value", "= %4 if", "= %0 if"),
             ("undefined-value", "= %4 if", "= %9 if"),

@@ -6,6 +6,7 @@
 //! each point, which makes floats NaN, so that nothing can rest on what they held.
 
 mod distant;
+mod lanes;
 pub mod loops;
 mod prepare;
 mod races;
@@ -240,9 +241,13 @@ impl Machine<'_, '_> {
 
     fn step(&mut self, node: &Node) -> Result<(), Fault> {
         match node {
-            Node::Loop { var, extent, body } => {
-                for iteration in 0..self.index(extent)? {
+            Node::Loop { var, lane, extent, body } => {
+                let extent = self.index(extent)?;
+                for iteration in 0..extent {
                     self.state.symbols[*var] = iteration;
+                    if let Some(lane) = lane {
+                        self.state.symbols[lane.var] = lane.of(iteration, extent);
+                    }
                     self.run(body)?;
                 }
             }
@@ -328,6 +333,7 @@ impl Machine<'_, '_> {
                     self.store(*at, index, Bits::from(position as u64))?;
                 }
             }
+            Node::Lanes(reduction) => self.lanes(reduction)?,
             Node::Products { sum, terms, function } => {
                 let index = self.position(sum)?;
                 for [a, b] in terms {

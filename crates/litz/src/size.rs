@@ -63,6 +63,7 @@ fn written_out(stmts: &[Stmt]) -> u64 {
         | Stmt::MatrixProduct(_)
         | Stmt::Copy { .. }
         | Stmt::Prefetch { .. }
+        | Stmt::Lanes(_)
         | Stmt::ArgStore { .. } => 1,
     };
     stmts.iter().map(inside).fold(0, u64::saturating_add)

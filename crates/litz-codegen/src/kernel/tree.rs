@@ -62,7 +62,7 @@ impl<'a> Builder<'a> {
             // A vector of one point is an ordinary loop: an accumulator that loses the axis for being of one point may be read
             // where it is added to, while lanes add up only after their loop.
             K::Vector { .. } if axis.extent.is_one() => LoopKind::For,
-            K::Vector { lanes, copies } => LoopKind::Vector { lanes, copies },
+            K::Vector { lanes, copies } => LoopKind::vector(lanes, copies),
             K::For => LoopKind::For,
             K::Mma => LoopKind::Mma,
             K::Pipeline { buffers } => LoopKind::Pipeline { buffers },

@@ -3,7 +3,9 @@
 use super::Pass;
 use litz_ir::Diag;
 use litz_ir::ids::{Id, Table};
-use litz_ir::kernel::{Dot, Element, Kernel, Matrix, MatrixProduct, Mem, Space, Stmt, Val, visit, visit_mut};
+use litz_ir::kernel::{
+    Dot, Element, Kernel, LaneReduction, Matrix, MatrixProduct, Mem, Space, Stmt, Val, visit, visit_mut,
+};
 use litz_ir::target::Target;
 
 /// The pass.
@@ -46,8 +48,24 @@ impl Uses {
     fn visit(&mut self, stmts: &[Stmt]) {
         visit(stmts, &mut |stmt| {
             stmt.loaded().for_each(|(mem, _)| self.loaded[mem.index()] = true);
-            if let Stmt::ArgStore { best, at, .. } = stmt {
-                self.pairs.push((*best, *at));
+            match stmt {
+                Stmt::ArgStore { best, at, .. } => self.pairs.push((*best, *at)),
+                Stmt::Lanes(LaneReduction { into, positions: Some([at, _]), .. }) => {
+                    self.pairs.push((*into, *at));
+                }
+                Stmt::Loop(_)
+                | Stmt::If { .. }
+                | Stmt::Let { .. }
+                | Stmt::Bind { .. }
+                | Stmt::Store { .. }
+                | Stmt::MulAdd { .. }
+                | Stmt::Barrier(_)
+                | Stmt::Transfer(_)
+                | Stmt::Lanes(_)
+                | Stmt::Dot(_)
+                | Stmt::MatrixProduct(_)
+                | Stmt::Copy { .. }
+                | Stmt::Prefetch { .. } => {}
             }
             stmt.values().iter().for_each(|value| self.used[value.index()] = true);
         });
@@ -72,6 +90,9 @@ fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -
         | Stmt::MatrixProduct(MatrixProduct { sum: Matrix { mem, .. }, .. })
         | Stmt::Copy { to: Element { mem, .. }, .. }
         | Stmt::Prefetch { mem, .. } => !dead_mem(*mem),
+        Stmt::Lanes(LaneReduction { into, positions, .. }) => {
+            !dead_mem(positions.map_or(*into, |[at, _]| at))
+        }
         Stmt::ArgStore { at, .. } => !dead_mem(*at),
     });
     removed || stmts.len() != before

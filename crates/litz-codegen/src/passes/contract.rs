@@ -59,6 +59,7 @@ fn products(kernel: &Kernel) -> HashMap<Val, [Val; 2]> {
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
             | Stmt::Prefetch { .. }
+            | Stmt::Lanes(_)
             | Stmt::ArgStore { .. } => false,
         };
         if !is_sum {

@@ -72,7 +72,7 @@ impl Copier<'_> {
             Some(Element { mem, index, guard: guard.to_vec() })
         };
         let (from, to) = (run(*from, source, guard)?, run(*to, target, kept)?);
-        Some(Stmt::Copy { count, from, to, is_async: false })
+        Some(Stmt::Copy { count, from, along: None, to, is_async: false })
     }
 
     /// The number of the run of `count` elements that the loop walks, if it walks one from its start.

@@ -49,6 +49,9 @@ fn mark(stmts: &[Stmt], around: &mut Around, is_indexed: &mut [bool]) {
                 LoopKind::For | LoopKind::Pipeline { .. } => false,
             };
             around.written_out.extend(is_number.then_some(inner.var));
+            if let LoopKind::Vector { lane, .. } = inner.kind {
+                around.written_out.extend(lane);
+            }
             around.is_threaded |= matches!(inner.kind, LoopKind::Level(_));
         }
         for block in stmt.blocks() {

@@ -5,7 +5,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Kernel, MemData, Op, Stmt};
+use litz_ir::kernel::{Kernel, LoopKind, MemData, Op, Stmt};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Facts};
 use std::collections::HashMap;
@@ -45,6 +45,9 @@ impl Flattener<'_> {
                 Stmt::Loop(inner) => {
                     let mut inside = facts.clone().into_owned();
                     inside.declare_index(inner.var, inner.extent);
+                    if let LoopKind::Vector { lanes, copies, lane: Some(lane), .. } = inner.kind {
+                        inside.declare_index(lane, Expr::int(i64::from(lanes) * i64::from(copies)));
+                    }
                     self.block(&mut inner.body, &inside);
                 }
                 Stmt::If { then, other, .. } => {
@@ -52,7 +55,7 @@ impl Flattener<'_> {
                     self.block(other, &facts);
                 }
                 Stmt::Bind { sym, extent, .. } => facts.to_mut().declare_index(*sym, *extent),
-                Stmt::Let { op: Op::Load { mem, index, .. }, .. }
+                Stmt::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. }
                 | Stmt::Store { mem, index, .. }
                 | Stmt::MulAdd { mem, index, .. }
                 | Stmt::Prefetch { mem, index, .. } => {
@@ -64,6 +67,10 @@ impl Flattener<'_> {
                     for factor in dot.terms.iter_mut().flatten() {
                         self.index(&self.kernel.mems[factor.mem], &mut factor.index, &facts);
                     }
+                }
+                Stmt::Lanes(reduction) => {
+                    self.index(&self.kernel.mems[reduction.into], &mut reduction.index, &facts);
+                    self.index(&self.kernel.mems[reduction.from], &mut reduction.first, &facts);
                 }
                 // Their memories are flat.
                 Stmt::MatrixProduct(_) | Stmt::Copy { .. } | Stmt::Barrier(_) | Stmt::Transfer(_) => {}

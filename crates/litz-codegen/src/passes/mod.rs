@@ -9,10 +9,13 @@ pub mod contract;
 pub mod copies;
 pub mod demote;
 pub mod flatten;
+pub mod interleave;
 pub mod pipeline;
 pub mod prefetch;
+pub mod reduce_lanes;
 pub mod sync;
 pub mod tensorize;
+pub mod transpose_loads;
 
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
@@ -37,6 +40,9 @@ pub const PASSES: &[Pass] = &[
     copies::PASS,
     prefetch::PASS,
     pipeline::PASS,
+    transpose_loads::PASS,
+    reduce_lanes::PASS,
+    interleave::PASS,
     sync::PASS,
 ];
 

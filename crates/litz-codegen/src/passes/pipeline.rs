@@ -150,6 +150,7 @@ impl Copier<'_> {
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
             | Stmt::Prefetch { .. }
+            | Stmt::Lanes(_)
             | Stmt::ArgStore { .. } => None,
         }
     }
@@ -174,7 +175,7 @@ impl Copier<'_> {
                         return None;
                     }
                     let to = Element { mem: *mem, index: index.clone(), guard: guard.clone() };
-                    out.push(Stmt::Copy { count: 1, from, to, is_async: true });
+                    out.push(Stmt::Copy { count: 1, from, along: None, to, is_async: true });
                 }
                 stmt => out.push(self.stmt(stmt)?),
             }

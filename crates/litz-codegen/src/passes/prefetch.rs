@@ -76,6 +76,7 @@ fn operands(kernel: &Kernel) -> BTreeMap<Mem, bool> {
         | Stmt::MatrixProduct(_)
         | Stmt::Copy { .. }
         | Stmt::Prefetch { .. }
+        | Stmt::Lanes(_)
         | Stmt::ArgStore { .. } => {}
     });
     let (mut parts, mut next) = (HashSet::new(), factors.iter().copied().collect::<Vec<Val>>());
@@ -134,6 +135,7 @@ impl Placer<'_> {
                 | Stmt::MatrixProduct(_)
                 | Stmt::Copy { .. }
                 | Stmt::Prefetch { .. }
+                | Stmt::Lanes(_)
                 | Stmt::ArgStore { .. } => {
                     stmt.blocks_mut().into_iter().for_each(|block| self.block(block, lane));
                 }
@@ -154,7 +156,7 @@ impl Placer<'_> {
                 self.written_out.push(inner.var);
                 self.block(&mut inner.body, lane);
             }
-            LoopKind::Vector { lanes, copies } if lanes > 1 && lane.is_none() => {
+            LoopKind::Vector { lanes, copies, .. } if lanes > 1 && lane.is_none() => {
                 // Loops that index registers are written out as well, and of a single group only the lane is not known.
                 let group = i64::from(lanes) * i64::from(copies);
                 let is_one_group = inner.extent.as_int().is_some_and(|extent| extent <= group);

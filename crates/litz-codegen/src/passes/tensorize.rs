@@ -111,7 +111,7 @@ impl Tensorizer<'_> {
     /// A nest that sets sums: its innermost loop as a vector, the others one after the other.
     fn filled(&self, fill: Fill) -> Stmt {
         let lanes = self.target.width(Level::Lane).max(1);
-        let mut kind = if self.is_in_vector { LoopKind::For } else { LoopKind::Vector { lanes, copies: 1 } };
+        let mut kind = if self.is_in_vector { LoopKind::For } else { LoopKind::vector(lanes, 1) };
         let mut body = fill.body;
         for Axis { var, extent } in fill.extents.into_iter().rev() {
             body = vec![Stmt::Loop(Loop { kind, var, extent, body })];

@@ -13,7 +13,6 @@ use std::rc::Rc;
 
 use litz_ir::Scalar;
 use litz_ir::kernel::Mem;
-use litz_sym::Expr;
 
 use super::ty::{Prim, Ty, literal};
 
@@ -42,23 +41,11 @@ impl Value {
     }
 }
 
-/// A variable of the emitter that becomes SSA values.
+/// A variable of the emitter that becomes SSA values: a group of neighbouring elements of a register array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Slot {
-    /// A group of neighbouring elements of a register array.
-    Group { mem: Mem, group: i64 },
-    /// What the lanes of a vector loop have combined for one element; one of several copies.
-    Partial { mem: Mem, index: Expr, copy: u32 },
-    /// As `Partial`: positions of the best values so far of an argument reduction.
-    Position { mem: Mem, index: Expr, copy: u32 },
-}
-
-impl Slot {
-    pub(super) fn mem(self) -> Mem {
-        match self {
-            Slot::Group { mem, .. } | Slot::Partial { mem, .. } | Slot::Position { mem, .. } => mem,
-        }
-    }
+pub(super) struct Slot {
+    pub(super) mem: Mem,
+    pub(super) group: i64,
 }
 
 /// A variable that a loop carries around.
@@ -90,8 +77,33 @@ struct Scope {
 
 struct Block {
     phis: String,
-    body: String,
+    body: Vec<Instruction>,
     end: String,
+}
+
+/// An instruction of a block, phis and terminators apart.
+pub(super) struct Instruction {
+    /// Its line.
+    pub(super) text: String,
+    /// Name of its result, if it has one.
+    pub(super) result: Option<Rc<str>>,
+    /// Names of its operands.
+    pub(super) operands: Vec<Rc<str>>,
+}
+
+impl Instruction {
+    pub(super) fn new(result: Option<&Rc<str>>, operands: &[&Value], text: &str) -> Instruction {
+        let named = operands.iter().filter(|operand| !operand.is_literal());
+        let text = match result {
+            Some(result) => format!("  {result} = {text}\n"),
+            None => format!("  {text}\n"),
+        };
+        Instruction {
+            text,
+            result: result.cloned(),
+            operands: named.map(|operand| operand.text.clone()).collect(),
+        }
+    }
 }
 
 /// A function body under construction.
@@ -101,8 +113,6 @@ pub(super) struct Builder {
     names: u32,
     /// Instructions without a result.
     effects: u32,
-    /// Depth at which partial results start.
-    partial_root: usize,
     /// Stack variables, at the start of the entry block.
     allocas: String,
     /// Declarations of everything called.
@@ -116,7 +126,6 @@ impl Builder {
             scopes: Vec::new(),
             names: 0,
             effects: 0,
-            partial_root: 0,
             allocas: String::new(),
             declarations: BTreeSet::new(),
         };
@@ -130,8 +139,10 @@ impl Builder {
         let mut text = String::new();
         for (index, block) in self.blocks.iter().enumerate() {
             let allocas = if index == 0 { self.allocas.as_str() } else { "" };
-            write!(text, "b{index}:\n{}{allocas}{}{}", block.phis, block.body, block.end)
+            write!(text, "b{index}:\n{}{allocas}", block.phis)
                 .expect("invariant: writing to a string succeeds");
+            text.extend(block.body.iter().map(|instruction| &*instruction.text));
+            text.push_str(&block.end);
         }
         text
     }
@@ -179,22 +190,27 @@ impl Builder {
             return value.clone();
         }
         let value = Value { text: self.fresh(), ty, depth };
-        let block = self.scopes[depth].block;
-        self.append(block, &value, &text);
+        self.append(depth, Instruction::new(Some(&value.text), operands, &text));
         self.scopes[depth].numbers.insert(text, value.clone());
         value
     }
 
     /// An instruction that reads memory, in the scope at `depth`, or the value that it gave before. `version` changes
     /// whenever the memory may have changed.
-    pub(super) fn read(&mut self, ty: Ty, depth: usize, version: u64, text: String) -> Value {
+    pub(super) fn read(
+        &mut self,
+        ty: Ty,
+        depth: usize,
+        version: u64,
+        operands: &[&Value],
+        text: String,
+    ) -> Value {
         let key = format!("{text} #{version}");
         if let Some(value) = self.scopes[..=depth].iter().rev().find_map(|scope| scope.numbers.get(&key)) {
             return value.clone();
         }
         let value = Value { text: self.fresh(), ty, depth };
-        let block = self.scopes[depth].block;
-        self.append(block, &value, &text);
+        self.append(depth, Instruction::new(Some(&value.text), operands, &text));
         self.scopes[depth].numbers.insert(key, value.clone());
         value
     }
@@ -205,27 +221,33 @@ impl Builder {
         !was_fetched && self.scopes[depth].fetched.insert(Rc::clone(&address.text))
     }
 
-    /// Pure instructions written by `write`, which gets the source of names and the text to append to, and gives the
+    /// Pure instructions written by `write`, which gets the source of names and appends their lines, and gives the
     /// name of the result. `key` tells what they compute.
     pub(super) fn inline(
         &mut self,
         ty: Ty,
         operand: &Value,
         key: String,
-        write: &dyn Fn(&mut dyn FnMut() -> String, &mut String) -> Option<String>,
+        write: &dyn Fn(&mut dyn FnMut() -> String, &mut Vec<String>) -> Option<String>,
     ) -> Option<Value> {
         let depth = operand.depth;
         if let Some(value) = self.scopes[depth].numbers.get(&key) {
             return Some(value.clone());
         }
-        let block = self.scopes[depth].block;
         let names = &mut self.names;
         let mut fresh = || {
             *names += 1;
             format!("%v{names}")
         };
-        let name = write(&mut fresh, &mut self.blocks[block].body)?;
-        let value = Value { text: name.into(), ty, depth };
+        let mut lines = Vec::new();
+        let value = Value { text: write(&mut fresh, &mut lines)?.into(), ty, depth };
+        // They stay in order: the first one waits for the operand, and once the last one is there so is the result.
+        let last = lines.len().saturating_sub(1);
+        for (at, text) in lines.into_iter().enumerate() {
+            let result = (at == last).then(|| value.text.clone());
+            let operands = if at == 0 { vec![operand.text.clone()] } else { Vec::new() };
+            self.append(depth, Instruction { text, result, operands });
+        }
         self.scopes[depth].numbers.insert(key, value.clone());
         Some(value)
     }
@@ -236,35 +258,26 @@ impl Builder {
     }
 
     /// An instruction with a result that stays where it is.
-    pub(super) fn impure(&mut self, ty: Ty, text: &str) -> Value {
+    pub(super) fn impure(&mut self, ty: Ty, operands: &[&Value], text: &str) -> Value {
         let value = Value { text: self.fresh(), ty, depth: self.depth() };
-        let block = self.block();
-        self.append(block, &value, text);
+        self.append(self.depth(), Instruction::new(Some(&value.text), operands, text));
         value
     }
 
     /// An instruction without result.
-    pub(super) fn effect(&mut self, text: &str) {
-        self.effect_at(self.depth(), text);
+    pub(super) fn effect(&mut self, operands: &[&Value], text: &str) {
+        self.effect_at(self.depth(), operands, text);
     }
 
     /// As `effect`, in the scope at `depth`, before all that is nested in it.
-    pub(super) fn effect_at(&mut self, depth: usize, text: &str) {
+    pub(super) fn effect_at(&mut self, depth: usize, operands: &[&Value], text: &str) {
         self.effects += 1;
-        let block = self.scopes[depth].block;
-        let body = &mut self.blocks[block].body;
-        body.push_str("  ");
-        body.push_str(text);
-        body.push('\n');
+        self.append(depth, Instruction::new(None, operands, text));
     }
 
-    fn append(&mut self, block: usize, value: &Value, text: &str) {
-        let body = &mut self.blocks[block].body;
-        body.push_str("  ");
-        body.push_str(&value.text);
-        body.push_str(" = ");
-        body.push_str(text);
-        body.push('\n');
+    fn append(&mut self, depth: usize, instruction: Instruction) {
+        let block = self.scopes[depth].block;
+        self.blocks[block].body.push(instruction);
     }
 
     /// How many instructions there are.
@@ -272,22 +285,22 @@ impl Builder {
         self.names + self.effects
     }
 
-    /// Where the next instruction that stays in place goes: the block, and how much it holds.
+    /// Where the next instruction that stays in place goes: the block, and how many it holds.
     pub(super) fn position(&self) -> (usize, usize) {
         let block = self.block();
         (block, self.blocks[block].body.len())
     }
 
-    /// Takes what the current block holds from there on.
-    pub(super) fn take_from(&mut self, start: usize) -> String {
+    /// Takes the instructions that the current block holds from there on.
+    pub(super) fn take_from(&mut self, start: usize) -> Vec<Instruction> {
         let block = self.block();
         self.blocks[block].body.split_off(start)
     }
 
     /// Appends instructions that were taken, perhaps in another order.
-    pub(super) fn put_back(&mut self, text: &str) {
+    pub(super) fn put_back(&mut self, instructions: Vec<Instruction>) {
         let block = self.block();
-        self.blocks[block].body.push_str(text);
+        self.blocks[block].body.extend(instructions);
     }
 
     /// `op ty a, b`.
@@ -458,7 +471,7 @@ impl Builder {
     }
 
     pub(super) fn new_block(&mut self) -> usize {
-        self.blocks.push(Block { phis: String::new(), body: String::new(), end: String::new() });
+        self.blocks.push(Block { phis: String::new(), body: Vec::new(), end: String::new() });
         self.blocks.len() - 1
     }
 
@@ -558,11 +571,6 @@ impl Builder {
 
     // Slots.
 
-    /// From here on, partial results start anew: those of the enclosing scopes are other variables.
-    pub(super) fn start_partials(&mut self) {
-        self.partial_root = self.depth();
-    }
-
     /// The current value of a slot; `initial` is that of one never written.
     pub(super) fn slot(&mut self, slot: Slot, initial: &Value) -> Value {
         self.slot_at(self.depth(), slot, initial)
@@ -573,15 +581,11 @@ impl Builder {
         if let Some(value) = scope.slots.get(&slot) {
             return value.clone();
         }
-        let bottom = match slot {
-            Slot::Group { .. } => 0,
-            Slot::Partial { .. } | Slot::Position { .. } => self.partial_root,
-        };
-        if depth == bottom {
+        if depth == 0 {
             self.scopes[depth].slots.insert(slot, initial.clone());
             return initial.clone();
         }
-        let is_carried = matches!(scope.kind, ScopeKind::Loop { .. }) && scope.written.contains(&slot.mem());
+        let is_carried = matches!(scope.kind, ScopeKind::Loop { .. }) && scope.written.contains(&slot.mem);
         let outer = self.slot_at(depth - 1, slot, initial);
         if !is_carried {
             return outer;
@@ -598,13 +602,10 @@ impl Builder {
         self.scopes[depth].slots.insert(slot, value);
     }
 
-    /// Removes the slots of the current scope that `take` wants, and returns them.
-    pub(super) fn take_slots(&mut self, take: impl Fn(&Slot) -> bool) -> Vec<(Slot, Value)> {
+    /// Forgets the slots of these memories that the current scope holds.
+    pub(super) fn drop_slots(&mut self, mems: &[Mem]) {
         let depth = self.depth();
-        let slots = std::mem::take(&mut self.scopes[depth].slots);
-        let (taken, kept): (Vec<_>, Vec<_>) = slots.into_iter().partition(|(slot, _)| take(slot));
-        self.scopes[depth].slots = kept.into_iter().collect();
-        taken
+        self.scopes[depth].slots.retain(|slot, _| !mems.contains(&slot.mem));
     }
 
     /// The least depth at which a read of `mem` sees what it would see here, and is known to happen.

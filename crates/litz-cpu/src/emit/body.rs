@@ -21,13 +21,6 @@ pub(super) fn written(stmts: &[Stmt]) -> Vec<Mem> {
     mems
 }
 
-/// All memory that statements load from.
-pub(super) fn read(stmts: &[Stmt]) -> Vec<Mem> {
-    let mut mems = Vec::new();
-    visit(stmts, &mut |stmt| mems.extend(stmt.loaded().map(|(mem, _)| mem)));
-    mems
-}
-
 impl Emitter<'_> {
     pub(super) fn statement(&mut self, stmt: &Stmt) -> Result<(), EmitError> {
         match stmt {
@@ -46,9 +39,10 @@ impl Emitter<'_> {
                 self.multiply_add(*mem, position(index), *factors, guard)
             }
             Stmt::Barrier(_) => Err(EmitError::unsupported("barriers between threads of a grid point")),
+            Stmt::Lanes(reduction) => self.lanes(reduction),
             Stmt::Dot(dot) => self.dot(dot),
             Stmt::MatrixProduct(product) => self.matrix_product(product),
-            Stmt::Copy { count, from, to, is_async: false } => self.copy_run(*count, from, to),
+            Stmt::Copy { count, from, along, to, is_async: false } => self.copy_run(*count, from, *along, to),
             Stmt::Copy { is_async: true, .. } | Stmt::Transfer(_) => {
                 Err(EmitError::unsupported("copies in the background"))
             }
@@ -68,7 +62,6 @@ impl Emitter<'_> {
                 let Some(count) = extent.as_int() else {
                     return Err(EmitError::malformed(format!("unrolled loop over {extent}")));
                 };
-                self.unrolled.push((inner.var, count));
                 for value in 0..count {
                     if count > i64::from(MAX_INSTRUCTIONS) || self.b.size() > MAX_INSTRUCTIONS {
                         return Err(EmitError::unsupported(format!(
@@ -79,15 +72,14 @@ impl Emitter<'_> {
                     self.syms.insert(inner.var, Bound::Constant(value));
                     self.body(&inner.body)?;
                 }
-                self.unrolled.pop();
                 self.syms.remove(&inner.var);
                 Ok(())
             }
-            LoopKind::Vector { lanes, copies } if lanes > 1 && self.lanes.is_none() => {
+            LoopKind::Vector { lanes, copies, in_turns, .. } if lanes > 1 && self.lanes.is_none() => {
                 if !lanes.is_power_of_two() {
                     return Err(EmitError::unsupported(format!("{lanes} lanes: not a power of two")));
                 }
-                self.vector_loop(inner, extent, lanes, copies.max(1))
+                self.vector_loop(inner, extent, [lanes, copies.max(1)], in_turns)
             }
             LoopKind::Level(level) => {
                 Err(EmitError::unsupported(format!("loop {} over level `{}`", inner.var, level.name())))
@@ -97,6 +89,9 @@ impl Emitter<'_> {
             }
             LoopKind::Mma => {
                 Err(EmitError::malformed(format!("no pass made loop {} an instruction", inner.var)))
+            }
+            LoopKind::Vector { lane: Some(lane), .. } => {
+                Err(EmitError::unsupported(format!("loop {} has no lanes that `{lane}` counts", inner.var)))
             }
             LoopKind::For | LoopKind::Vector { .. } => {
                 if self.lanes.is_some() && !matches!(self.access(extent), Access::Uniform(_)) {
@@ -187,14 +182,6 @@ impl Emitter<'_> {
     }
 
     fn branch(&mut self, cond: &[Rel], then: &[Stmt], other: &[Stmt]) -> Result<(), EmitError> {
-        // The condition may depend on the iteration.
-        let around = std::mem::take(&mut self.unrolled);
-        let result = self.branch_once(cond, then, other);
-        self.unrolled = around;
-        result
-    }
-
-    fn branch_once(&mut self, cond: &[Rel], then: &[Stmt], other: &[Stmt]) -> Result<(), EmitError> {
         match self.condition(cond)? {
             Condition::Always => self.body(then),
             Condition::Never => self.body(other),
@@ -231,6 +218,7 @@ impl Emitter<'_> {
         let dtype = self.dtype_of(val);
         match op {
             Op::Load { mem, index, guard, other } => self.load(*mem, position(index), guard, *other),
+            Op::Transposed { mem, index, along } => self.load_transposed(*mem, position(index), *along),
             Op::Const(literal) => Ok(self.b.constant(register_type(dtype)?, *literal)),
             Op::Index(e) => {
                 let e = self.resolve(*e);
@@ -286,15 +274,15 @@ impl Emitter<'_> {
         self.b.branch(&fails, failed, passed);
         self.b.continue_in(failed);
         let status = self.status.text.clone();
-        self.b.effect(&format!("store atomic i64 {}, ptr {status} monotonic, align 8", i64::from(check) + 1));
+        self.b.effect(
+            &[],
+            &format!("store atomic i64 {}, ptr {status} monotonic, align 8", i64::from(check) + 1),
+        );
         self.b.end("ret void");
         self.b.continue_in(passed);
         // What uses the symbol has to stay behind the check.
         let value = self.b.pin(value);
         self.facts.declare_index(sym, extent);
-        if let Some(lanes) = &mut self.lanes {
-            lanes.bound.push(sym);
-        }
         let bound = if value.ty.lanes > 1 { Bound::Vector(value) } else { Bound::Scalar(value) };
         self.syms.insert(sym, bound);
         Ok(())

@@ -2,13 +2,20 @@
 
 use litz_ir::kernel::{Element, Mem, position};
 use litz_ir::{Dtype, Scalar};
+use litz_sym::Sym;
 
 use super::index::Condition;
 use super::ty::memory_type;
 use super::{EmitError, Emitter, Form};
 
 impl Emitter<'_> {
-    pub(super) fn copy_run(&mut self, count: u32, from: &Element, to: &Element) -> Result<(), EmitError> {
+    pub(super) fn copy_run(
+        &mut self,
+        count: u32,
+        from: &Element,
+        along: Option<Sym>,
+        to: &Element,
+    ) -> Result<(), EmitError> {
         let mems = [from.mem, to.mem];
         let dtype = self.mems[from.mem].dtype;
         let wide = match dtype.size().saturating_mul(count as usize) {
@@ -21,13 +28,16 @@ impl Emitter<'_> {
             return Err(EmitError::malformed("a copy of registers"));
         }
         self.retype(mems, wide)?;
-        let copied = self.copy_element(from, to);
+        let copied = self.copy_element(from, along, to);
         self.retype(mems, dtype)?;
         copied
     }
 
-    fn copy_element(&mut self, from: &Element, to: &Element) -> Result<(), EmitError> {
-        let value = self.load(from.mem, position(&from.index), &from.guard, Scalar::Int(0))?;
+    fn copy_element(&mut self, from: &Element, along: Option<Sym>, to: &Element) -> Result<(), EmitError> {
+        let value = match along {
+            Some(along) => self.load_transposed(from.mem, position(&from.index), along)?,
+            None => self.load(from.mem, position(&from.index), &from.guard, Scalar::Int(0))?,
+        };
         let target = self.resolve(position(&to.index));
         match self.condition(&to.guard)? {
             Condition::Never => Ok(()),

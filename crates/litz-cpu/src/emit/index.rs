@@ -34,12 +34,13 @@ impl Emitter<'_> {
     pub(super) fn resolve(&self, e: Expr) -> Expr {
         e.subst(&|sym| match self.syms.get(&sym) {
             Some(Bound::Constant(value)) => Some(Expr::int(*value)),
+            Some(Bound::Shifted(value)) => Some(*value),
             Some(Bound::Scalar(_) | Bound::Vector(_) | Bound::Lane) | None => None,
         })
     }
 
     fn is_varying(&self, sym: Sym) -> bool {
-        matches!(self.syms.get(&sym), Some(Bound::Lane | Bound::Vector(_)))
+        matches!(self.syms.get(&sym), Some(Bound::Lane | Bound::Shifted(_) | Bound::Vector(_)))
     }
 
     pub(super) fn varies(&self, e: Expr) -> bool {
@@ -83,7 +84,7 @@ impl Emitter<'_> {
             Kind::Sym(sym) => match self.syms.get(&sym) {
                 Some(Bound::Scalar(value)) => Ok(value.clone()),
                 Some(Bound::Constant(value)) => Ok(self.b.int(Prim::I64, *value)),
-                Some(Bound::Vector(_) | Bound::Lane) | None => {
+                Some(Bound::Vector(_) | Bound::Lane | Bound::Shifted(_)) | None => {
                     Err(EmitError::malformed(format!("symbol `{}` has no value here", sym.name())))
                 }
             },
@@ -110,7 +111,7 @@ impl Emitter<'_> {
         match e.kind() {
             Kind::Sym(sym) => match self.syms.get(&sym) {
                 Some(Bound::Vector(value)) => Ok(value.clone()),
-                Some(Bound::Scalar(_) | Bound::Constant(_) | Bound::Lane) | None => {
+                Some(Bound::Scalar(_) | Bound::Constant(_) | Bound::Lane | Bound::Shifted(_)) | None => {
                     unreachable!("invariant: neither uniform nor strided")
                 }
             },

@@ -85,7 +85,7 @@ impl Emitter<'_> {
         if self.tiles.is_none() {
             self.tiles = Some(shape);
             let text = self.division_text();
-            self.b.effect_at(PREHEADER, &text);
+            self.b.effect_at(PREHEADER, &[], &text);
         }
         let is_whole = [Rel::eq(product.rows, Expr::int(rows)), Rel::eq(product.columns, Expr::int(columns))];
         match self.condition(&is_whole)? {
@@ -149,7 +149,7 @@ impl Emitter<'_> {
             })
         })?;
         let text = self.division_text();
-        self.b.effect(&text);
+        self.b.effect(&[], &text);
         Ok(())
     }
 
@@ -162,7 +162,8 @@ impl Emitter<'_> {
         column: Expr,
     ) -> Result<(), EmitError> {
         let whole = Shape { rows: SIDE, columns: SIDE, depth: i64::from(product.depth) };
-        self.b.effect(&format!("store {}, ptr {}, align 64", whole.literal(), division.text));
+        let text = format!("store {}, ptr {}, align 64", whole.literal(), division.text);
+        self.b.effect(&[division], &text);
         let [rows, row_bytes] = [product.rows - row, (product.columns - column) * 4];
         for (extent, most, places) in [(rows, SIDE, [48, 52]), (row_bytes, 4 * SIDE, [16, 28])] {
             let extent = self.resolve(extent.min(Expr::int(most)));
@@ -171,10 +172,11 @@ impl Emitter<'_> {
             for place in places {
                 let place = self.b.int(Prim::I64, place);
                 let address = self.advance(Ty::scalar(Prim::I8), division, &place);
-                self.b.effect(&format!("store i8 {}, ptr {}, align 1", extent.text, address.text));
+                let text = format!("store i8 {}, ptr {}, align 1", extent.text, address.text);
+                self.b.effect(&[&extent, &address], &text);
             }
         }
-        self.b.effect(&format!("call void @llvm.x86.ldtilecfg(ptr {})", division.text));
+        self.b.effect(&[division], &format!("call void @llvm.x86.ldtilecfg(ptr {})", division.text));
         Ok(())
     }
 
@@ -186,41 +188,39 @@ impl Emitter<'_> {
     /// After the last point: tile registers in use make every change of threads dearer.
     pub(super) fn release_tiles(&mut self) {
         if self.tiles.is_some() {
-            self.b.effect("call void @llvm.x86.tilerelease()");
+            self.b.effect(&[], "call void @llvm.x86.tilerelease()");
         }
     }
 
     fn start_tile(&mut self, product: &MatrixProduct, tile: i64, at: Expr) -> Result<(), EmitError> {
         if product.is_from_zero {
-            self.b.effect(&format!("call void @llvm.x86.tilezero(i8 {tile})"));
+            self.b.effect(&[], &format!("call void @llvm.x86.tilezero(i8 {tile})"));
             return Ok(());
         }
         self.load_tile(tile, &product.sum, at)
     }
 
     fn load_tile(&mut self, tile: i64, matrix: &Matrix, at: Expr) -> Result<(), EmitError> {
-        let place = self.tile_place(matrix, at)?;
-        self.b.effect(&format!("call void @llvm.x86.tileloadd64(i8 {tile}, {place})"));
-        Ok(())
+        self.move_tile("tileloadd64", tile, matrix, at)
     }
 
     fn store_tile(&mut self, tile: i64, matrix: &Matrix, at: Expr) -> Result<(), EmitError> {
-        let place = self.tile_place(matrix, at)?;
-        self.b.effect(&format!("call void @llvm.x86.tilestored64(i8 {tile}, {place})"));
-        Ok(())
+        self.move_tile("tilestored64", tile, matrix, at)
     }
 
-    /// Address of a tile and the bytes between its rows.
-    fn tile_place(&mut self, matrix: &Matrix, at: Expr) -> Result<String, EmitError> {
+    /// Loads or stores a tile, by its address and the bytes between its rows.
+    fn move_tile(&mut self, name: &str, tile: i64, matrix: &Matrix, at: Expr) -> Result<(), EmitError> {
         let at = self.resolve(at);
         let address = self.address(matrix.mem, at)?;
         let bytes = self.resolve(matrix.step * self.mems[matrix.mem].dtype.size() as i64);
         let bytes = self.scalar(bytes)?;
-        Ok(format!("ptr {}, i64 {}", address.text, bytes.text))
+        let text = format!("call void @llvm.x86.{name}(i8 {tile}, ptr {}, i64 {})", address.text, bytes.text);
+        self.b.effect(&[&address, &bytes], &text);
+        Ok(())
     }
 
     fn multiply_tiles(&mut self, acc: i64, left: i64, right: i64) {
-        self.b.effect(&format!("call void @llvm.x86.tdpbf16ps(i8 {acc}, i8 {left}, i8 {right})"));
+        self.b.effect(&[], &format!("call void @llvm.x86.tdpbf16ps(i8 {acc}, i8 {left}, i8 {right})"));
     }
 
     /// Runs `body` in all of `loops`.

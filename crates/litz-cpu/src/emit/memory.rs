@@ -22,11 +22,6 @@ impl Emitter<'_> {
         guard: &[Rel],
         other: Scalar,
     ) -> Result<Value, EmitError> {
-        if guard.is_empty()
-            && let Some(value) = self.load_transposed(mem, index)?
-        {
-            return Ok(value);
-        }
         let other = self.b.constant(register_type(self.mems[mem].dtype)?, other);
         let condition = match self.condition(guard)? {
             Condition::Never => return Ok(other),
@@ -109,7 +104,7 @@ impl Emitter<'_> {
     /// A load, where it belongs.
     pub(super) fn read(&mut self, mem: Mem, ty: Ty, operands: &[&Value], text: String) -> Value {
         let depth = self.read_depth(mem, operands);
-        self.b.read(ty, depth, self.mems[mem].version, text)
+        self.b.read(ty, depth, self.mems[mem].version, operands, text)
     }
 
     fn load_scalar(&mut self, mem: Mem, index: Expr, condition: Option<Value>) -> Result<Value, EmitError> {
@@ -278,7 +273,7 @@ impl Emitter<'_> {
         // It may lie past the end: nothing is read.
         let text = format!("call void @llvm.prefetch.p0(ptr {}, i32 0, i32 2, i32 1)", address.text);
         self.when(condition, &mut |cx| {
-            cx.b.effect(&text);
+            cx.b.effect(&[&address], &text);
             Ok(())
         })
     }
@@ -342,7 +337,7 @@ impl Emitter<'_> {
                     self.align(mem)
                 );
                 self.when(condition, &mut |cx| {
-                    cx.b.effect(&text);
+                    cx.b.effect(&[&value, &address], &text);
                     Ok(())
                 })?;
             }
@@ -374,22 +369,21 @@ impl Emitter<'_> {
 
     fn store_vector(&mut self, mem: Mem, address: &Value, value: &Value, condition: Option<&Value>) {
         let align = self.align(mem);
-        let text = match self.mask(condition) {
-            None => format!("store {} {}, ptr {}, align {align}", value.ty, value.text, address.text),
-            Some(mask) => {
-                let value = self.fenced(value);
-                format!(
-                    "call void @llvm.masked.store.{}.p0({} {}, ptr align {align} {}, {} {})",
-                    value.ty.suffix(),
-                    value.ty,
-                    value.text,
-                    address.text,
-                    mask.ty,
-                    mask.text
-                )
-            }
+        let Some(mask) = self.mask(condition) else {
+            let text = format!("store {} {}, ptr {}, align {align}", value.ty, value.text, address.text);
+            return self.b.effect(&[value, address], &text);
         };
-        self.b.effect(&text);
+        let value = self.fenced(value);
+        let text = format!(
+            "call void @llvm.masked.store.{}.p0({} {}, ptr align {align} {}, {} {})",
+            value.ty.suffix(),
+            value.ty,
+            value.text,
+            address.text,
+            mask.ty,
+            mask.text
+        );
+        self.b.effect(&[&value, address, &mask], &text);
     }
 
     /// The same integers, which LLVM does not see come from wider ones.
@@ -425,6 +419,6 @@ impl Emitter<'_> {
             mask.ty,
             mask.text
         );
-        self.b.effect(&text);
+        self.b.effect(&[value, &addresses, &mask], &text);
     }
 }

@@ -22,7 +22,6 @@ mod cast;
 mod copy;
 mod dot;
 mod index;
-mod interleave;
 mod math;
 mod matrix;
 mod memory;
@@ -31,10 +30,11 @@ mod register;
 mod scalar;
 mod small;
 mod transpose;
+mod turns;
 mod ty;
 mod vector;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -115,6 +115,7 @@ fn check_ranks(kernel: &Kernel) -> Result<(), EmitError> {
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
+            | Stmt::Lanes(_)
             | Stmt::ArgStore { .. } => None,
         };
         for (mem, index) in stmt.accesses().chain(hinted) {
@@ -163,6 +164,8 @@ enum Bound {
     Vector(Value),
     /// The variable of the vector loop being emitted.
     Lane,
+    /// So much more than the variable of the vector loop being emitted.
+    Shifted(Expr),
 }
 
 /// A group of iterations of a vector loop that run at once.
@@ -178,20 +181,14 @@ struct Lanes {
     lane: Sym,
     /// Number of lanes.
     count: u32,
-    /// Which copy of the accumulators the group adds to.
+    /// Which of the copies in flight the group is.
     copy: u32,
     /// Lanes that run; all where there is none.
     mask: Option<Value>,
     /// Whether `mask` may be false in every lane.
     may_be_empty: bool,
-    /// Depth of the scope around the loop.
-    root: usize,
     /// Registers of which each lane has its own, because each iteration writes them before it reads them.
     private: Vec<Mem>,
-    /// Memory that the loop reads: what it combines there has to be there at once.
-    read: Vec<Mem>,
-    /// Symbols bound inside the loop.
-    bound: Vec<Sym>,
 }
 
 /// How a piece of memory is held.
@@ -224,15 +221,11 @@ struct Emitter<'k> {
     b: Builder,
     syms: HashMap<Sym, Bound>,
     vals: Vec<Option<Value>>,
-    /// Written-out loops around, of which every iteration gets here, and their extents.
-    unrolled: Vec<(Sym, i64)>,
     mems: Table<Mem, MemState>,
     lanes: Option<Lanes>,
     clock: u64,
     /// Bytes of zeros that loads read where their guards fail.
     zeros: i64,
-    /// What partial results of the vector loop around are for.
-    goals: BTreeMap<(Mem, Expr), reduce::Goal>,
     /// Values of half types, by name, and how they are kept in memory where that is at hand.
     rounded: HashMap<Rc<str>, (Dtype, Option<Value>)>,
     /// How the tile registers are divided, from the first point to the last.
@@ -251,12 +244,10 @@ fn function(kernel: &Kernel, target: &CpuTarget) -> Result<Function, EmitError> 
         b: Builder::new(),
         syms: HashMap::new(),
         vals: vec![None; kernel.vals.len()],
-        unrolled: Vec::new(),
         mems: Table::new(),
         lanes: None,
         clock: 0,
         zeros: 0,
-        goals: BTreeMap::new(),
         rounded: HashMap::new(),
         tiles: None,
         inlined: 0,
@@ -297,7 +288,7 @@ impl Emitter<'_> {
         let offset = self.b.int(Prim::I64, index as i64);
         let address = self.advance(Ty::I64, array, &offset);
         let text = format!("load {ty}, ptr {}, align 8", address.text);
-        self.b.read(ty, 0, 0, text)
+        self.b.read(ty, 0, 0, &[&address], text)
     }
 
     /// Finds the first element of every piece of memory.
@@ -350,8 +341,13 @@ impl Emitter<'_> {
         let mut first = Vec::new();
         for extent in extents.iter().rev() {
             // Not shared or hoisted: the divisor is only sure to be positive where there are points.
-            first.push(self.b.impure(Ty::I64, &format!("urem i64 {}, {}", rest.text, extent.text)));
-            rest = self.b.impure(Ty::I64, &format!("udiv i64 {}, {}", rest.text, extent.text));
+            first.push(self.b.impure(
+                Ty::I64,
+                &[&rest, extent],
+                &format!("urem i64 {}, {}", rest.text, extent.text),
+            ));
+            rest =
+                self.b.impure(Ty::I64, &[&rest, extent], &format!("udiv i64 {}, {}", rest.text, extent.text));
         }
         first.reverse();
         let header = self.b.new_block();

@@ -1,27 +1,13 @@
-//! Combining stores: reductions over the lanes of a vector loop, argument reductions, and atomic updates.
-//!
-//! Where all lanes of a vector loop combine into one element, each lane of each copy keeps a partial result, which
-//! starts from the identity; after the loop the copies and then the lanes are combined, always in the same order.
+//! Prints combining stores, argument reductions, atomic updates, and the reductions of lanes.
 
-use std::collections::BTreeMap;
-
-use litz_ir::kernel::{Mem, Val};
+use litz_ir::kernel::{LaneReduction, Mem, Val, position};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::Expr;
 
-use super::block::{ScopeKind, Slot, Value};
+use super::block::{ScopeKind, Value};
 use super::index::Access;
 use super::ty::{Prim, Ty, register_type};
 use super::{Bound, EmitError, Emitter, Form};
-
-/// What the partial results of an element are for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Goal {
-    /// To combine with the element.
-    Combine { op: ReduceOp, atomic: bool, dtype: Dtype },
-    /// To compare with the element; `at` gets the position.
-    Best { max: bool, at: Mem, dtype: Dtype },
-}
 
 /// What is combined with an element.
 #[derive(Clone, Debug)]
@@ -71,17 +57,6 @@ impl Emitter<'_> {
             return self.combine_one(mem, index, op, dtype, term, condition, atomic);
         }
         match self.access(index) {
-            Access::Uniform(index) if self.outlives_lanes(index)? && !self.is_read_in_lanes(mem) => {
-                let goal = Goal::Combine { op, atomic, dtype };
-                self.goals.insert((mem, index), goal);
-                let slot = Slot::Partial { mem, index, copy: self.copy() };
-                let (old, initial) = self.partial(slot, dtype, op)?;
-                let sum = self.accumulate(op, dtype, &old, term)?;
-                let sum = self.keep_where(condition, &sum, &old);
-                debug_assert_eq!(sum.ty, initial.ty);
-                self.b.set_slot(slot, sum);
-                Ok(())
-            }
             Access::Uniform(index) => {
                 let value = self.whole(term);
                 let identity = self.b.constant(register_type(dtype)?, op.identity(dtype));
@@ -98,29 +73,6 @@ impl Emitter<'_> {
                 self.combine_each_lane(mem, index, op, dtype, &value, condition, atomic)
             }
         }
-    }
-
-    /// Whether the vector loop around loads from `mem`.
-    fn is_read_in_lanes(&self, mem: Mem) -> bool {
-        self.lanes.as_ref().is_some_and(|lanes| lanes.read.contains(&mem))
-    }
-
-    fn copy(&self) -> u32 {
-        self.lanes.as_ref().map_or(0, |lanes| lanes.copy)
-    }
-
-    /// Whether an index means the same element before, in and after the vector loop around.
-    fn outlives_lanes(&mut self, index: Expr) -> Result<bool, EmitError> {
-        let depth = self.scalar(index)?.depth;
-        let lanes = self.lanes.as_ref().expect("invariant: called inside of a vector loop");
-        Ok(depth <= lanes.root && !lanes.bound.iter().any(|&sym| index.has_sym(sym)))
-    }
-
-    /// The current value of a partial result, and its initial one.
-    fn partial(&mut self, slot: Slot, dtype: Dtype, op: ReduceOp) -> Result<(Value, Value), EmitError> {
-        let ty = Ty { prim: register_type(dtype)?, lanes: self.lane_count() };
-        let identity = self.b.constant_of(ty, op.identity(dtype));
-        Ok((self.b.slot(slot, &identity), identity))
     }
 
     /// `new` in lanes where the condition holds, else `old`.
@@ -245,9 +197,11 @@ impl Emitter<'_> {
         let bits = Ty::scalar(Prim::int(prim.bits()));
         let address = self.address(mem, index)?;
         let align = stored.size();
-        let first = self
-            .b
-            .impure(bits, &format!("load atomic {bits}, ptr {} monotonic, align {align}", address.text));
+        let first = self.b.impure(
+            bits,
+            &[&address],
+            &format!("load atomic {bits}, ptr {} monotonic, align {align}", address.text),
+        );
         let (preheader, header, exit) = (self.b.block(), self.b.new_block(), self.b.new_block());
         self.b.jump(header);
         self.b.open(ScopeKind::Loop { preheader, header }, header, Vec::new());
@@ -259,13 +213,15 @@ impl Emitter<'_> {
         let new = self.b.convert("bitcast", &new, bits.prim);
         let pair = self.b.impure(
             bits,
+            &[&address, &seen, &new],
             &format!(
                 "cmpxchg weak ptr {}, {bits} {}, {bits} {} monotonic monotonic, align {align}",
                 address.text, seen.text, new.text
             ),
         );
-        let now = self.b.impure(bits, &format!("extractvalue {{ {bits}, i1 }} {}, 0", pair.text));
-        let done = self.b.impure(Ty::I1, &format!("extractvalue {{ {bits}, i1 }} {}, 1", pair.text));
+        let now = self.b.impure(bits, &[&pair], &format!("extractvalue {{ {bits}, i1 }} {}, 0", pair.text));
+        let done =
+            self.b.impure(Ty::I1, &[&pair], &format!("extractvalue {{ {bits}, i1 }} {}, 1", pair.text));
         let latch = self.b.block();
         self.b.write_phi(header, &seen, &[(&first, preheader), (&now, latch)]);
         self.b.branch(&done, exit, header);
@@ -289,47 +245,41 @@ impl Emitter<'_> {
         Ok(value)
     }
 
-    /// After a vector loop: combines the copies and the lanes of each partial result with its element.
-    pub(super) fn finish_partials(&mut self) -> Result<(), EmitError> {
-        let slots = self.b.take_slots(|slot| matches!(slot, Slot::Partial { .. } | Slot::Position { .. }));
-        let mut values: BTreeMap<(Mem, Expr), Vec<Value>> = BTreeMap::new();
-        let mut positions: BTreeMap<(Mem, Expr), Vec<Value>> = BTreeMap::new();
-        for (slot, value) in slots {
-            match slot {
-                Slot::Partial { mem, index, .. } => values.entry((mem, index)).or_default().push(value),
-                Slot::Position { mem, index, .. } => positions.entry((mem, index)).or_default().push(value),
-                Slot::Group { .. } => {}
-            }
-        }
-        let goals = std::mem::take(&mut self.goals);
-        for ((mem, index), copies) in values {
-            match goals[&(mem, index)] {
-                Goal::Combine { op, atomic, dtype } => {
-                    let all =
-                        self.pairwise(copies, &mut |cx, a, b| cx.apply(op.combine(), dtype, &[a, b]))?;
-                    let total =
-                        self.across_lanes(&all, &mut |cx, a, b| cx.apply(op.combine(), dtype, &[a, b]))?;
-                    self.combine_one(mem, index, op, dtype, &Term::Value(total), None, atomic)?;
-                }
-                Goal::Best { max, at, dtype } => {
-                    let candidates =
-                        copies.into_iter().zip(positions.remove(&(mem, index)).unwrap_or_default());
-                    let candidates =
-                        candidates.map(|(value, position)| Candidate { value, position }).collect::<Vec<_>>();
-                    let best = self.best_of(max, dtype, candidates);
-                    self.improve(max, dtype, [mem, at], index, &best, None)?;
-                }
-            }
-        }
-        Ok(())
+    /// Combines what lanes have combined: the copies, then the lanes, then the result with its element.
+    pub(super) fn lanes(&mut self, reduction: &LaneReduction) -> Result<(), EmitError> {
+        let LaneReduction { op, into, from, positions, index, atomic, .. } = reduction;
+        let (op, dtype) = (*op, self.mems[*from].dtype);
+        let index = self.resolve(position(index));
+        let copies = self.copies(reduction, *from)?;
+        let Some([at, places]) = *positions else {
+            let mut combine = |cx: &mut Self, a, b| cx.apply(op.combine(), dtype, &[a, b]);
+            let all = self.pairwise(copies, &mut combine)?;
+            let total = self.across_lanes(&all, &mut combine)?;
+            return self.combine_one(*into, index, op, dtype, &Term::Value(total), None, *atomic);
+        };
+        let max = op == ReduceOp::Max;
+        let places = self.copies(reduction, places)?;
+        let candidates = copies.into_iter().zip(places);
+        let candidates = candidates.map(|(value, position)| Candidate { value, position }).collect();
+        let all = self.pairwise(candidates, &mut |cx, a, b| Ok(cx.better_of(max, dtype, &a, &b)))?;
+        let best = self.best_lane(max, dtype, all);
+        self.improve(max, dtype, [*into, at], index, &best, None)
+    }
+
+    /// What the lanes of each copy have combined.
+    fn copies(&mut self, reduction: &LaneReduction, mem: Mem) -> Result<Vec<Value>, EmitError> {
+        let first = self.resolve(position(&reduction.first));
+        let lanes = i64::from(reduction.lanes);
+        let firsts = (0..i64::from(reduction.copies)).map(|copy| first + copy * lanes);
+        firsts.map(|first| self.read_lanes(mem, reduction.lanes, first)).collect()
     }
 
     /// Neighbours first, so that the order does not depend on how many there are.
-    fn pairwise(
+    fn pairwise<T>(
         &mut self,
-        mut items: Vec<Value>,
-        combine: &mut dyn FnMut(&mut Self, Value, Value) -> Result<Value, EmitError>,
-    ) -> Result<Value, EmitError> {
+        mut items: Vec<T>,
+        combine: &mut dyn FnMut(&mut Self, T, T) -> Result<T, EmitError>,
+    ) -> Result<T, EmitError> {
         while items.len() > 1 {
             let mut next = Vec::new();
             let mut list = items.into_iter();
@@ -341,7 +291,7 @@ impl Emitter<'_> {
             }
             items = next;
         }
-        Ok(items.pop().expect("invariant: an element has partial results"))
+        items.pop().ok_or_else(|| EmitError::malformed("no lanes to combine"))
     }
 
     /// `best[index], at[index] argmax= value, position`.
@@ -357,36 +307,25 @@ impl Emitter<'_> {
         let index = self.resolve(index);
         let position = self.resolve(position);
         let value = self.value(value)?;
-        let is_shared = self.lanes.is_some()
-            && !self.is_private(best)
-            && matches!(self.access(index), Access::Uniform(_));
-        if !is_shared {
-            let position = if self.lanes.is_some() { self.vector(position)? } else { self.scalar(position)? };
-            return self.improve(max, dtype, [best, at], index, &Candidate { value, position }, None);
-        }
-        let Access::Uniform(index) = self.access(index) else { unreachable!("invariant: just seen") };
-        if !self.outlives_lanes(index)? {
-            return Err(EmitError::unsupported(
-                "argument reduction over lanes into an element chosen inside the loop",
-            ));
-        }
-        self.goals.insert((best, index), Goal::Best { max, at, dtype });
+        let shared = match self.access(index) {
+            Access::Uniform(index) if self.lanes.is_some() && !self.is_private(best) => index,
+            Access::Uniform(_) | Access::Strided(..) | Access::Any(_) => {
+                let position =
+                    if self.lanes.is_some() { self.vector(position)? } else { self.scalar(position)? };
+                return self.improve(max, dtype, [best, at], index, &Candidate { value, position }, None);
+            }
+        };
         let count = self.lane_count();
         let value = self.b.splat(&value, count);
         let position = self.vector(position)?;
+        // Lanes that do not run must not win a tie.
         let op = if max { ReduceOp::Max } else { ReduceOp::Min };
-        let slot = Slot::Partial { mem: best, index, copy: self.copy() };
-        let place = Slot::Position { mem: best, index, copy: self.copy() };
-        let (old, _) = self.partial(slot, dtype, op)?;
-        // Lanes that saw nothing better than the identity must not win a tie.
-        let (old_position, _) = self.partial(place, Dtype::I64, ReduceOp::Min)?;
-        let (value, old) = (Candidate { value, position }, Candidate { value: old, position: old_position });
-        let is_better = self.beats(max, dtype, &value, &old);
-        let is_better = self.masked_by(&is_better);
-        let new = self.chosen(&is_better, &value, &old);
-        self.b.set_slot(slot, new.value);
-        self.b.set_slot(place, new.position);
-        Ok(())
+        let worst = self.b.constant_of(value.ty, op.identity(dtype));
+        let last = self.b.constant_of(position.ty, ReduceOp::Min.identity(Dtype::I64));
+        let value = self.keep_where(None, &value, &worst);
+        let position = self.keep_where(None, &position, &last);
+        let found = self.best_lane(max, dtype, Candidate { value, position });
+        self.improve(max, dtype, [best, at], shared, &found, None)
     }
 
     /// Replaces an element and its position where the candidate is better.
@@ -425,11 +364,8 @@ impl Emitter<'_> {
         self.b.and(&wins, &is_number)
     }
 
-    /// The best of all copies and lanes; of equals the first.
-    fn best_of(&mut self, max: bool, dtype: Dtype, candidates: Vec<Candidate>) -> Candidate {
-        let mut candidates = candidates.into_iter();
-        let first = candidates.next().expect("invariant: an element has partial results");
-        let mut best = candidates.fold(first, |best, next| self.better_of(max, dtype, &best, &next));
+    /// The best of all lanes; of equals the first.
+    fn best_lane(&mut self, max: bool, dtype: Dtype, mut best: Candidate) -> Candidate {
         while best.value.ty.lanes > 1 {
             let half = best.value.ty.lanes / 2;
             let [low, high] = [0, half].map(|start| Candidate {

@@ -35,9 +35,20 @@ pub(super) fn forms(kernel: &Kernel) -> HashMap<Mem, Form> {
 /// The loops around a statement.
 struct Scan<'a> {
     unrolled: Vec<Sym>,
-    /// Variable and lanes of the vector loop, and whether it may be written out.
-    vector: Option<(Sym, u32, bool)>,
+    /// The vector loop around.
+    vector: Option<Vector>,
     forms: &'a mut HashMap<Mem, Form>,
+}
+
+/// What is known of a vector loop.
+#[derive(Clone, Copy)]
+struct Vector {
+    var: Sym,
+    /// Its variable for the lane in flight.
+    lane: Option<Sym>,
+    lanes: u32,
+    /// Whether it may be written out.
+    is_short: bool,
 }
 
 impl Scan<'_> {
@@ -59,6 +70,7 @@ impl Scan<'_> {
                 | Stmt::MatrixProduct(_)
                 | Stmt::Copy { .. }
                 | Stmt::Prefetch { .. }
+                | Stmt::Lanes(_)
                 | Stmt::ArgStore { .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, position(index)));
                 }
@@ -68,10 +80,10 @@ impl Scan<'_> {
 
     fn inner(&mut self, inner: &Loop) {
         match inner.kind {
-            LoopKind::Vector { lanes, .. } if lanes > 1 && self.vector.is_none() => {
+            LoopKind::Vector { lanes, lane, .. } if lanes > 1 && self.vector.is_none() => {
                 let is_short =
                     inner.extent.as_int().is_some_and(|extent| extent <= GROUP_LIMIT * i64::from(lanes));
-                self.vector = Some((inner.var, lanes, is_short));
+                self.vector = Some(Vector { var: inner.var, lane, lanes, is_short });
                 self.body(&inner.body);
                 self.vector = None;
             }
@@ -90,17 +102,23 @@ impl Scan<'_> {
 
     fn access(&mut self, mem: Mem, index: Expr) {
         let Some(Form::Slots { width }) = self.forms.get(&mem).copied() else { return };
-        let form = match self.vector {
-            Some((var, lanes, is_short)) if index.has_sym(var) => {
-                let rest = index - Expr::sym(var);
+        let by_lanes = self.vector.and_then(|vector| {
+            let Vector { var, lane, is_short, .. } = vector;
+            let by_lane = lane.filter(|&lane| index.has_sym(lane)).map(|lane| (lane, true));
+            let (sym, fits) = by_lane.or_else(|| index.has_sym(var).then_some((var, is_short)))?;
+            Some((sym, vector.lanes, fits))
+        });
+        let form = match by_lanes {
+            Some((sym, lanes, is_short)) => {
+                let rest = index - Expr::sym(sym);
                 let step = i64::from(lanes);
                 let is_aligned =
                     rest.constant() % step == 0 && rest.terms().all(|(factor, _)| factor % step == 0);
                 let fits = is_short && is_aligned && self.is_constant(rest) && (width == 1 || width == lanes);
                 if fits { Form::Slots { width: lanes } } else { Form::Memory }
             }
-            Some(_) | None if self.is_constant(index) => Form::Slots { width },
-            Some(_) | None => Form::Memory,
+            None if self.is_constant(index) => Form::Slots { width },
+            None => Form::Memory,
         };
         self.forms.insert(mem, form);
     }
@@ -123,21 +141,9 @@ impl Emitter<'_> {
         found
     }
 
-    /// Registers that every iteration of a vector loop writes before it reads them, at an index that is the same in
-    /// every lane: each lane has its own.
+    /// Registers of which each lane of a vector loop has its own.
     pub(super) fn private_registers(&self, inner: &Loop) -> Result<Vec<Mem>, EmitError> {
-        let mut is_private: HashMap<Mem, bool> = HashMap::new();
-        visit(&inner.body, &mut |stmt| {
-            let is_write = matches!(stmt, Stmt::Store { combine: None, guard, .. } if guard.is_empty());
-            for (mem, index) in stmt.accesses() {
-                if self.kernel.mems[mem].space == Space::Register {
-                    is_private.entry(mem).or_insert(is_write && !position(index).has_sym(inner.var));
-                }
-            }
-        });
-        let mut private: Vec<Mem> =
-            is_private.into_iter().filter_map(|(mem, is_private)| is_private.then_some(mem)).collect();
-        private.sort_unstable();
+        let private = self.kernel.private_registers(inner);
         for &mem in &private {
             if self.mems[mem].form != (Form::Slots { width: 1 }) {
                 let name = &self.kernel.mems[mem].name;
@@ -169,7 +175,7 @@ impl Emitter<'_> {
         let Some(element) = element else {
             return Err(EmitError::malformed(format!("register `{}` has no element {index}", data.name)));
         };
-        let slot = Slot::Group { mem, group: element / i64::from(width) };
+        let slot = Slot { mem, group: element / i64::from(width) };
         if self.is_private(mem) {
             return Ok((slot, Ty { prim, lanes: self.lane_count() }, None));
         }
@@ -185,6 +191,21 @@ impl Emitter<'_> {
             Some(lane) => self.b.extract(&value, lane),
             None => value,
         })
+    }
+
+    /// So many lanes of a register array from `first` on, which vectors access together.
+    pub(super) fn read_lanes(&mut self, mem: Mem, lanes: u32, first: Expr) -> Result<Value, EmitError> {
+        let data = &self.kernel.mems[mem];
+        let element = first.as_int().filter(|first| first % i64::from(lanes) == 0);
+        match (self.mems[mem].form, element) {
+            (Form::Slots { width }, Some(element)) if width == lanes => {
+                let poison = self.b.poison(Ty { prim: register_type(data.dtype)?, lanes });
+                Ok(self.b.slot(Slot { mem, group: element / i64::from(lanes) }, &poison))
+            }
+            (Form::Slots { .. } | Form::Memory, _) => {
+                Err(EmitError::unsupported(format!("lanes of `{}`, which are no vectors", data.name)))
+            }
+        }
     }
 
     pub(super) fn write_register(

@@ -1,15 +1,14 @@
-//! Loads far apart from lane to lane, but side by side from one iteration of a written-out loop to the next, to rows
-//! that are loaded whole and transposed in registers.
+//! Prints loads that are transposed: rows are loaded whole, and columns put together in registers.
 //!
-//! Of `unroll u in 8 { vector v in n by 8 { load x[u + 100*v] } }` the first iteration loads eight rows of eight
-//! elements; each iteration asks for a column of the square. Three rounds of shuffles give all columns, and as equal
+//! Of `unroll u in 8 { vector v in n by 8 { load x[u + 100*v] transposed along u } }` the first iteration loads eight rows of
+//! eight elements; each iteration asks for a column of the square. Three rounds of shuffles give all columns, and as equal
 //! instructions are written once, the others find theirs.
 
-use litz_ir::kernel::{Mem, Space};
-use litz_sym::Expr;
+use litz_ir::kernel::Mem;
+use litz_sym::{Expr, Sym};
 
 use super::block::Value;
-use super::{Bound, EmitError, Emitter, Form};
+use super::{Bound, EmitError, Emitter};
 
 /// A square of elements: rows are contiguous, one for each lane.
 struct Square {
@@ -23,34 +22,25 @@ struct Square {
 }
 
 impl Emitter<'_> {
-    /// What lanes load at an index, by way of a square, if there is one. None of its elements is loaded in vain: the
-    /// iterations of the written-out loop load them all.
-    pub(super) fn load_transposed(&mut self, mem: Mem, index: Expr) -> Result<Option<Value>, EmitError> {
-        let Some((square, column)) = self.square(mem, index) else { return Ok(None) };
+    /// What lanes load at an index, by way of the square whose rows are along a loop; where some lanes do not run, each by
+    /// itself.
+    pub(super) fn load_transposed(&mut self, mem: Mem, index: Expr, along: Sym) -> Result<Value, EmitError> {
+        let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.mask.is_none()) else {
+            let index = self.resolve(index);
+            return self.load_if(mem, index, None);
+        };
+        let square = || {
+            let Some(Bound::Constant(column)) = self.syms.get(&along) else { return None };
+            let (_, rest) = index.linear(along)?;
+            let (stride, rest) = self.resolve(rest).linear(lanes.var)?;
+            let first = rest + lanes.first * stride;
+            Some((Square { mem, first, stride, size: lanes.count }, u32::try_from(*column).ok()?))
+        };
+        let Some((square, column)) = square() else {
+            return Err(EmitError::malformed(format!("rows along {along} that are no square")));
+        };
         let value = self.column(&square, square.size / 2, column)?;
-        Ok(Some(self.widen(&value, self.mems[mem].dtype)))
-    }
-
-    /// The square that an index is in, and its column.
-    fn square(&self, mem: Mem, index: Expr) -> Option<(Square, u32)> {
-        let lanes = self.lanes.as_ref().filter(|lanes| lanes.mask.is_none())?;
-        // What the kernel writes may change from one iteration to the next.
-        if self.mems[mem].form != Form::Memory || self.kernel.mems[mem].space != Space::Read {
-            return None;
-        }
-        self.unrolled.iter().rev().filter(|unrolled| unrolled.1 == i64::from(lanes.count)).find_map(
-            |&(var, _)| {
-                let Some(Bound::Constant(column)) = self.syms.get(&var) else { return None };
-                let (step, rest) = index.linear(var)?;
-                let (stride, rest) = self.resolve(rest).linear(lanes.var)?;
-                let is_apart = stride.as_int().is_none_or(|stride| !(-1..=1).contains(&stride));
-                if !step.is_one() || !is_apart || self.varies(stride) || self.varies(rest) {
-                    return None;
-                }
-                let first = rest + lanes.first * stride;
-                Some((Square { mem, first, stride, size: lanes.count }, u32::try_from(*column).ok()?))
-            },
-        )
+        Ok(self.widen(&value, self.mems[mem].dtype))
     }
 
     /// A column of a square of which blocks of `2*half` rows and columns are transposed; a row where `half` is 0.

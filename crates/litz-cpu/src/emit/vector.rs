@@ -1,10 +1,10 @@
 //! Vector loops: whole groups of lanes, several at a time where there are accumulators, and one masked group for
 //! what is left.
 
-use litz_ir::kernel::Loop;
+use litz_ir::kernel::{Loop, LoopKind};
 use litz_sym::{Expr, Range, Sym};
 
-use super::block::{Slot, Value};
+use super::block::Value;
 use super::ty::{Prim, Ty};
 use super::{Bound, EmitError, Emitter, Lanes, body};
 
@@ -13,8 +13,8 @@ impl Emitter<'_> {
         &mut self,
         inner: &Loop,
         extent: Expr,
-        count: u32,
-        copies: u32,
+        [count, copies]: [u32; 2],
+        in_turns: bool,
     ) -> Result<(), EmitError> {
         let range = self.facts.bounds(extent);
         if range.hi <= 0 {
@@ -38,19 +38,15 @@ impl Emitter<'_> {
             copy: 0,
             mask: None,
             may_be_empty: false,
-            root: self.b.depth(),
             private: self.private_registers(inner)?,
-            read: body::read(&inner.body),
-            bound: Vec::new(),
         };
-        self.b.start_partials();
         if self.indexes_registers(inner) {
             self.write_out(inner, &group, extent, copies)?;
         } else {
-            self.run_groups(inner, &group, base, extent, copies)?;
+            self.run_groups(inner, &group, base, extent, copies, in_turns)?;
         }
         self.syms.remove(&inner.var);
-        self.finish_partials()
+        Ok(())
     }
 
     /// Every group on its own, with constant indices.
@@ -62,10 +58,11 @@ impl Emitter<'_> {
             )));
         };
         let step = i64::from(group.count);
+        let whole = extent - extent % (step * i64::from(copies));
         for (number, first) in (0..extent).step_by(group.count as usize).enumerate() {
             let left = extent - first;
             let mask = (left < step).then(|| self.first_lanes(group.count, left));
-            let copy = number as u32 % copies;
+            let copy = if first < whole { number as u32 % copies } else { 0 };
             self.group(inner, Lanes { first: Expr::int(first), copy, mask, ..group.clone() })?;
         }
         Ok(())
@@ -78,6 +75,7 @@ impl Emitter<'_> {
         base: Sym,
         extent: Expr,
         copies: u32,
+        in_turns: bool,
     ) -> Result<(), EmitError> {
         let written = body::written(&inner.body);
         let step = i64::from(group.count);
@@ -86,10 +84,14 @@ impl Emitter<'_> {
         if copies > 1 {
             done = self.facts.simplify(extent.floordiv(stride) * stride);
             self.count(base, done, stride, &written, &mut |cx| {
-                cx.in_turns(inner, copies, &mut |cx, copy| {
+                let mut run = |cx: &mut Self, copy| {
                     let first = Expr::sym(base) + i64::from(copy) * step;
                     cx.group(inner, Lanes { first, copy, ..group.clone() })
-                })
+                };
+                if in_turns {
+                    return cx.in_turns(inner, copies, &mut run);
+                }
+                (0..copies).try_for_each(|copy| run(cx, copy))
             })?;
         }
         let rest = if copies > 1 { extent.modulo(stride) } else { extent };
@@ -130,12 +132,18 @@ impl Emitter<'_> {
     fn group(&mut self, inner: &Loop, mut lanes: Lanes) -> Result<(), EmitError> {
         lanes.first = self.resolve(lanes.first);
         let private = lanes.private.clone();
+        let lane = if let LoopKind::Vector { lane, .. } = inner.kind { lane } else { None };
+        if let Some(lane) = lane {
+            let first = i64::from(lanes.copy) * i64::from(lanes.count);
+            self.syms.insert(lane, Bound::Shifted(Expr::sym(inner.var) - lanes.first + first));
+        }
         self.lanes = Some(lanes);
         self.syms.insert(inner.var, Bound::Lane);
         self.body(&inner.body)?;
         self.lanes = None;
+        lane.map(|lane| self.syms.remove(&lane));
         // What the lanes kept for themselves ends with them.
-        self.b.take_slots(|slot| matches!(slot, Slot::Group { mem, .. } if private.contains(mem)));
+        self.b.drop_slots(&private);
         Ok(())
     }
 }

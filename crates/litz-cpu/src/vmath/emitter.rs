@@ -1,7 +1,5 @@
 //! Vector operations as method calls to lines of LLVM IR.
 
-use std::fmt::Write;
-
 use crate::llvm::Isa;
 
 /// Element type of a vector.
@@ -65,7 +63,8 @@ pub(super) struct Emitter<'a> {
     /// What the instructions are for; it decides which are used, never what they give.
     pub(super) isa: Isa,
     pub(super) fresh: &'a mut dyn FnMut() -> String,
-    pub(super) out: &'a mut String,
+    /// Lines, each with its end; the result of straight-line code is on the last one.
+    pub(super) out: &'a mut Vec<String>,
 }
 
 impl Emitter<'_> {
@@ -94,9 +93,14 @@ impl Emitter<'_> {
     /// Appends `name = instruction` and gives the name.
     fn line(&mut self, scalar: Scalar, instruction: &str) -> Value {
         let text = (self.fresh)();
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.out, "  {text} = {instruction}");
+        self.push(format!("  {text} = {instruction}"));
         Value { text, scalar }
+    }
+
+    /// Appends a line, or several.
+    pub(super) fn push(&mut self, mut line: String) {
+        line.push('\n');
+        self.out.push(line);
     }
 
     /// A binary instruction such as `fadd`, of operands of one type.

@@ -97,7 +97,7 @@ impl Build {
         [lanes, copies]: [u32; 2],
         body: impl FnOnce(&mut Build),
     ) {
-        self.run_loop(LoopKind::Vector { lanes, copies }, var, extent, body);
+        self.run_loop(LoopKind::vector(lanes, copies), var, extent, body);
     }
 
     pub fn branch(&mut self, cond: &str, then: impl FnOnce(&mut Build), other: impl FnOnce(&mut Build)) {

@@ -1,12 +1,18 @@
 //! Reductions: every operation, argument reductions, rows, scatters, atomics.
 
-use litz_ir::kernel::{Op, Stmt};
+use litz_cpu::llvm::CpuTarget;
+use litz_ir::kernel::{Kernel, Op, Stmt};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
+use litz_runtime::reference::{self, MemView};
 
 use crate::harness::*;
 
 /// `y[i] = reduce(op, x[i, :])` through a register.
 fn rows(op: ReduceOp, dtype: Dtype, shape: [u32; 2]) -> Compiled {
+    Compiled::new(rows_kernel(op, dtype, shape))
+}
+
+fn rows_kernel(op: ReduceOp, dtype: Dtype, shape: [u32; 2]) -> Kernel {
     let mut k = Build::new();
     k.size("s0", 0, 10_000);
     let x = k.read("x", dtype, "3*s0");
@@ -21,7 +27,26 @@ fn rows(op: ReduceOp, dtype: Dtype, shape: [u32; 2]) -> Compiled {
     });
     let all = k.load(acc, "0");
     k.store(y, "i", all);
-    Compiled::new(k.finish())
+    k.finish()
+}
+
+/// Lanes and copies add up in one order, bit for bit, wherever they run.
+#[test]
+fn sums_of_lanes_are_those_of_the_reference_device() {
+    for shape in SHAPES {
+        let kernel = rows_kernel(ReduceOp::Sum, Dtype::F32, shape);
+        let kernel = passed(&kernel, &CpuTarget::host()).expect("the passes take it");
+        let compiled = Compiled::new(kernel.clone());
+        for n in LENGTHS {
+            let (mut x, mut found, mut expected) = (numbers(3 * n), [0.0f32; 3], [0u8; 12]);
+            let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_ne_bytes()).collect();
+            let mut args = [MemView::Read(&bytes), MemView::Write(&mut expected)];
+            reference::run(&kernel, &mut args, &[n as i64]).expect("it runs");
+            compiled.run(&[n as i64], &[param(&mut x), param(&mut found)]);
+            let found: Vec<u8> = found.iter().flat_map(|value| value.to_ne_bytes()).collect();
+            assert_eq!(found, expected, "{shape:?}, {n} elements");
+        }
+    }
 }
 
 /// What a lane combines is there when the loop reads it.

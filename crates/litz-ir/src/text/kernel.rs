@@ -9,8 +9,8 @@ use crate::dtype::Dtype;
 use crate::graph::TensorType;
 use crate::ids::Id;
 use crate::kernel::{
-    Dot, Element, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space, Stmt, Transfer,
-    Val, visit,
+    Dot, Element, Kernel, LaneReduction, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space,
+    Stmt, Transfer, Val, visit,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::target::{Instruction, Level};
@@ -140,8 +140,13 @@ impl<'a> Printer<'a> {
                 write!(f, "{indent}{} {var} in {extent}", kind.keyword())?;
                 match kind {
                     LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Mma => {}
-                    LoopKind::Vector { lanes, copies: 1 } => write!(f, " by {lanes}")?,
-                    LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}")?,
+                    LoopKind::Vector { lanes, copies, in_turns, lane } => {
+                        write!(f, "{}", Lanes(*lanes, *copies))?;
+                        f.write_str(if *in_turns { " in turns" } else { "" })?;
+                        if let Some(lane) = lane {
+                            write!(f, " lane {lane}")?;
+                        }
+                    }
                     LoopKind::Pipeline { buffers } => write!(f, " by {buffers}")?,
                 }
                 f.write_str(" {\n")?;
@@ -190,10 +195,10 @@ impl<'a> Printer<'a> {
                 f.write_str("\n")
             }
             Stmt::MatrixProduct(product) => self.matrix_product(f, product, indent),
-            Stmt::Copy { count, from, to, is_async } => {
+            Stmt::Copy { count, from, along, to, is_async } => {
                 let (from, to) = (self.element(from), self.element(to));
                 let background = if *is_async { "async " } else { "" };
-                writeln!(f, "{indent}copy {background}{count} {from} to {to}")
+                writeln!(f, "{indent}copy {background}{count} {from}{} to {to}", Along(*along))
             }
             Stmt::Prefetch { mem, index, ahead, guard } => {
                 write!(f, "{indent}prefetch {}[{}]", self.mem(*mem), Commas(index))?;
@@ -202,10 +207,25 @@ impl<'a> Printer<'a> {
                 }
                 writeln!(f, "{}", Guards(guard))
             }
+            Stmt::Lanes(lanes) => self.lanes(f, lanes, indent),
             Stmt::ArgStore { max, best, at, index, value, position } => {
                 let (best, at, op) = (self.mem(*best), self.mem(*at), if *max { "argmax" } else { "argmin" });
                 let (index, value) = (Commas(index), self.val(*value));
                 writeln!(f, "{indent}{best}[{index}], {at}[{index}] {op}= {value}, {position}")
+            }
+        }
+    }
+
+    fn lanes(&self, f: &mut Formatter, reduction: &LaneReduction, indent: Indent) -> fmt::Result {
+        let LaneReduction { op, into, from, positions, index, first, lanes, copies, atomic } = reduction;
+        let (index, first, lanes) = (Commas(index), Commas(first), Lanes(*lanes, *copies));
+        let (into, from, op) = (self.mem(*into), self.mem(*from), op.name());
+        write!(f, "{indent}{}{into}[{index}]", if *atomic { "atomic " } else { "" })?;
+        match positions {
+            None => writeln!(f, " {op}= lanes of {from}[{first}]{lanes}"),
+            Some(positions) => {
+                let [at, places] = positions.map(|mem| self.mem(mem));
+                writeln!(f, ", {at}[{index}] arg{op}= lanes of {from}[{first}], {places}[{first}]{lanes}")
             }
         }
     }
@@ -235,6 +255,9 @@ impl<'a> Printer<'a> {
                 write!(f, "load {}[{}]{}", self.mem(*mem), Commas(index), Guards(guard))?;
                 if guard.is_empty() { Ok(()) } else { write!(f, " else {other}") }
             }
+            Op::Transposed { mem, index, along } => {
+                write!(f, "load {}[{}]{}", self.mem(*mem), Commas(index), Along(Some(*along)))
+            }
             Op::Const(value) => write!(f, "const {value}"),
             Op::Index(value) => write!(f, "index {value}"),
             Op::Cond(rel) => write!(f, "cond {rel}"),
@@ -246,6 +269,26 @@ impl<'a> Printer<'a> {
             Op::Round(dtype, value) => write!(f, "round.{dtype} {}", self.val(*value)),
             Op::Bitcast(value) => write!(f, "bitcast {}", self.val(*value)),
         }
+    }
+}
+
+/// The loop along whose rows something is loaded and transposed.
+struct Along(Option<Sym>);
+
+impl Display for Along {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        self.0.map_or(Ok(()), |var| write!(f, " transposed along {var}"))
+    }
+}
+
+/// Lanes of a vector, and copies if there are several.
+struct Lanes(u32, u32);
+
+impl Display for Lanes {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let Lanes(lanes, copies) = self;
+        write!(f, " by {lanes}")?;
+        if *copies == 1 { Ok(()) } else { write!(f, " copies {copies}") }
     }
 }
 
@@ -414,7 +457,12 @@ impl Reader {
             }
             (_, None) => {
                 let (lanes, copies) = cx.lanes()?;
-                LoopKind::Vector { lanes, copies }
+                let in_turns = cx.eat("in");
+                if in_turns {
+                    cx.expect("turns")?;
+                }
+                let lane = if cx.eat("lane") { Some(cx.sym()?) } else { None };
+                LoopKind::Vector { lanes, copies, in_turns, lane }
             }
         };
         Ok(Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: self.block(cx)? }))
@@ -447,8 +495,18 @@ impl Reader {
         let is_async = cx.eat("async");
         let count = cx.integer()?;
         let from = self.guarded(cx)?;
+        let along = Reader::along(cx)?;
         cx.expect("to")?;
-        Ok(Stmt::Copy { count, from, to: self.guarded(cx)?, is_async })
+        Ok(Stmt::Copy { count, from, along, to: self.guarded(cx)?, is_async })
+    }
+
+    /// `transposed along u`, or nothing.
+    fn along(cx: &mut Cursor) -> Result<Option<Sym>> {
+        if !cx.eat("transposed") {
+            return Ok(None);
+        }
+        cx.expect("along")?;
+        cx.sym().map(Some)
     }
 
     /// `prefetch m[index] ahead 2048 if guards`.
@@ -474,6 +532,9 @@ impl Reader {
     fn op(&self, cx: &mut Cursor, ty: Dtype) -> Result<Op> {
         if cx.eat("load") {
             let (mem, index) = self.element(cx)?;
+            if let Some(along) = Reader::along(cx)? {
+                return Ok(Op::Transposed { mem, index, along });
+            }
             let (guard, other) = cx.guarded(ty)?;
             return Ok(Op::Load { mem, index, guard, other });
         }
@@ -586,7 +647,8 @@ impl Reader {
         }))
     }
 
-    /// `x[index] sum= %v if guards`, a [`Stmt::MulAdd`], [`Stmt::Dot`], [`Stmt::MatrixProduct`] or [`Stmt::ArgStore`].
+    /// `x[index] sum= %v if guards`, a [`Stmt::MulAdd`], [`Stmt::Dot`], [`Stmt::MatrixProduct`], [`Stmt::ArgStore`] or
+    /// [`Stmt::Lanes`].
     fn store(&mut self, cx: &mut Cursor) -> Result<Stmt> {
         let atomic = cx.eat("atomic");
         let (mem, index, step) = self.place(cx)?;
@@ -614,23 +676,72 @@ impl Reader {
             cx.take();
         }
         cx.expect("=")?;
+        if let Some(op) = combine
+            && cx.eat("lanes")
+        {
+            let (from, first) = self.lanes_of(cx)?;
+            let (lanes, copies) = cx.lanes()?;
+            let (into, positions) = (mem, None);
+            return Ok(Stmt::Lanes(LaneReduction {
+                op,
+                into,
+                from,
+                positions,
+                index,
+                first,
+                lanes,
+                copies,
+                atomic,
+            }));
+        }
         let value = self.vals.value(cx)?;
         Ok(Stmt::Store { mem, index, value, combine, guard: cx.guards()?, atomic })
     }
 
-    /// The rest of `best[index], at[index] argmax= %v, position`.
-    fn arg_store(&mut self, cx: &mut Cursor, best: Mem, index: Vec<Expr>) -> Result<Stmt> {
+    /// `of part[0]`.
+    fn lanes_of(&self, cx: &mut Cursor) -> Result<(Mem, Vec<Expr>)> {
+        cx.expect("of")?;
+        self.element(cx)
+    }
+
+    /// Memory that is accessed at the coordinates of another one.
+    fn beside(&self, cx: &mut Cursor, index: &[Expr]) -> Result<Mem> {
         let (at, same) = self.element(cx)?;
         if same != index {
-            let (index, same) = (Commas(&index), Commas(&same));
+            let (index, same) = (Commas(index), Commas(&same));
             return Err(cx.error("syntax", format!("expected index [{index}] for both, found [{same}]")));
         }
+        Ok(at)
+    }
+
+    /// The rest of `best[index], at[index] argmax= %v, position` or `.. argmax= lanes of parts[0], places[0] by 16`.
+    fn arg_store(&mut self, cx: &mut Cursor, best: Mem, index: Vec<Expr>) -> Result<Stmt> {
+        let at = self.beside(cx, &index)?;
         let max = cx.is("argmax");
         if !max && !cx.is("argmin") {
             return Err(cx.expected("`argmax=` or `argmin=`"));
         }
         cx.take();
         cx.expect("=")?;
+        if cx.eat("lanes") {
+            let (from, first) = self.lanes_of(cx)?;
+            cx.expect(",")?;
+            let positions = Some([at, self.beside(cx, &first)?]);
+            let (lanes, copies) = cx.lanes()?;
+            let op = if max { ReduceOp::Max } else { ReduceOp::Min };
+            let (into, atomic) = (best, false);
+            return Ok(Stmt::Lanes(LaneReduction {
+                op,
+                into,
+                from,
+                positions,
+                index,
+                first,
+                lanes,
+                copies,
+                atomic,
+            }));
+        }
         let value = self.vals.value(cx)?;
         cx.expect(",")?;
         Ok(Stmt::ArgStore { max, best, at, index, value, position: cx.expr()? })

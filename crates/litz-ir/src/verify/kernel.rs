@@ -7,9 +7,13 @@ use litz_sym::{Expr, Rel, Sym};
 use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
-use crate::kernel::{Dot, Kernel, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt, Val};
+use crate::kernel::{
+    Dot, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt, Val,
+};
+use crate::scalar::ReduceOp;
 use crate::target::Level;
-use crate::verify::{Report, reach};
+use crate::verify::rows::Rows;
+use crate::verify::{Report, reach, turns};
 
 /// What is wrong with a kernel.
 ///
@@ -26,7 +30,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// What is wrong with a kernel, accesses outside of its memory left out.
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
-/// `stride-rank`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `zero-grain`,
+/// `stride-rank`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `no-turns`, `no-square`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
 /// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `unknown-check`, `instruction-shape`, `flat-memory`, `empty-copy`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
@@ -35,7 +39,8 @@ pub fn verify_form(kernel: &Kernel) -> Diags {
         report.size_symbol(sym, &kernel.facts);
     }
     let vals = vec![State::Undefined; kernel.vals.len()];
-    let mut verifier = Verifier { report, kernel, vals, loops: HashMap::new(), around: Vec::new() };
+    let (around, rows) = (Vec::new(), Rows::default());
+    let mut verifier = Verifier { report, kernel, vals, loops: HashMap::new(), around, rows };
     verifier.run();
     verifier.report.diags
 }
@@ -56,6 +61,8 @@ struct Verifier<'a> {
     loops: HashMap<Sym, LoopKind>,
     /// The levels whose loops are around, outermost first.
     around: Vec<Level>,
+    /// The same loops, as loads by rows see them.
+    rows: Rows,
 }
 
 impl Verifier<'_> {
@@ -114,8 +121,12 @@ impl Verifier<'_> {
             Stmt::Loop(inner) => self.loop_(inner),
             Stmt::If { cond, then, other } => {
                 self.rels(cond, "if");
-                self.block(then);
-                self.block(other);
+                let around = std::mem::take(&mut self.rows);
+                for block in [then, other] {
+                    self.rows = around.in_branch();
+                    self.block(block);
+                }
+                self.rows = around;
             }
             Stmt::Let { val, op } => self.define(*val, op),
             Stmt::Bind { sym, value, extent, check } => {
@@ -123,6 +134,7 @@ impl Verifier<'_> {
                 self.report.same_type(Some(Dtype::I64), ty, format_args!("bind {sym}"));
                 self.report.expr(*extent, format_args!("bind {sym}"));
                 self.report.declare(*sym);
+                self.rows.bind(*sym);
                 let is_known = self.kernel.checks.len() > *check as usize;
                 self.report.check(
                     is_known,
@@ -154,6 +166,7 @@ impl Verifier<'_> {
                 let is_float = expected.is_none_or(|ty| ty.kind() == Kind::Float);
                 self.report.check(is_float, "type-mismatch", message);
             }
+            Stmt::Lanes(lanes) => self.lanes(lanes),
             Stmt::Transfer(_) => {}
             Stmt::Barrier(level) => {
                 let around = self.around.last().copied().unwrap_or(Level::Block);
@@ -166,11 +179,16 @@ impl Verifier<'_> {
             }
             Stmt::Dot(dot) => self.dot(dot),
             Stmt::MatrixProduct(product) => self.matrix_product(product),
-            Stmt::Copy { count, from, to, .. } => {
+            Stmt::Copy { count, from, along, to, .. } => {
                 let place = format!("copy to `{}`", self.mem_name(to.mem));
                 self.report.check(*count > 0, "empty-copy", format_args!("{place}: it moves nothing"));
                 self.element(from.mem, &from.index, &place);
                 self.writable(to.mem, &to.index, &place);
+                if let Some(along) = along {
+                    self.transposed(from.mem, &from.index, *along, &place);
+                    let message = format_args!("{place}: what is transposed has no guard");
+                    self.report.check(from.guard.is_empty(), "no-square", message);
+                }
                 let [read, written] = [from.mem, to.mem].map(|mem| Some(self.kernel.mems.get(mem)?.dtype));
                 self.report.same_type(read, written, &place);
                 for element in [from, to] {
@@ -208,14 +226,21 @@ impl Verifier<'_> {
                 let message = format_args!("loop {var}: expected a constant extent, found {extent}");
                 self.report.check(extent.as_int().is_some(), "symbolic-unroll", message);
             }
-            LoopKind::Vector { lanes, copies } => {
+            LoopKind::Vector { lanes, copies, in_turns, .. } => {
                 let message = format_args!("loop {var}: expected at least one lane and one copy");
                 self.report.check(*lanes > 0 && *copies > 0, "zero-lanes", message);
+                if *in_turns && let Some(obstacle) = turns::obstacle(self.kernel, inner) {
+                    self.report.fail("no-turns", format_args!("loop {var}: {obstacle}"));
+                }
             }
         }
         let mark = self.report.enter();
-        self.report.declare(*var);
-        self.loops.insert(*var, *kind);
+        let lane = if let LoopKind::Vector { lane, .. } = kind { *lane } else { None };
+        let vars = [Some(*var), lane];
+        for &var in vars.iter().flatten() {
+            self.report.declare(var);
+            self.loops.insert(var, *kind);
+        }
         let depth = self.around.len();
         self.around.extend(match kind {
             LoopKind::Level(level) => Some(*level),
@@ -225,9 +250,14 @@ impl Verifier<'_> {
             | LoopKind::Pipeline { .. }
             | LoopKind::Mma => None,
         });
+        let inside = self.rows.inside(inner);
+        let rows = std::mem::replace(&mut self.rows, inside);
         self.block(body);
+        self.rows = rows;
         self.around.truncate(depth);
-        self.loops.remove(var);
+        for var in vars.iter().flatten() {
+            self.loops.remove(var);
+        }
         self.report.leave(mark);
     }
 
@@ -236,6 +266,32 @@ impl Verifier<'_> {
         let around = self.around.last().copied().unwrap_or(Level::Block);
         let message = format_args!("loop {var}: a {} has no {} of its own", around.name(), level.name());
         self.report.check(level.is_within(around), "level-order", message);
+    }
+
+    fn lanes(&mut self, reduction: &LaneReduction) {
+        let LaneReduction { op, into, from, positions, index, first, lanes, copies, atomic } = reduction;
+        let place = format!("lanes of `{}`", self.mem_name(*from));
+        let message = format_args!("{place}: expected a power of two and at least one copy");
+        self.report.check(lanes.is_power_of_two() && *copies > 0, "zero-lanes", message);
+        self.writable(*into, index, &place);
+        self.element(*from, first, &place);
+        let [element, lane] = [into, from].map(|mem| Some(self.kernel.mems.get(*mem)?.dtype));
+        self.report.same_type(element.map(Dtype::compute), lane, &place);
+        if let Some(ty) = lane {
+            self.report.combination(*op, ty, &place);
+        }
+        let message = format_args!("{place}: only parameters are combined with atomically");
+        self.report.check(!atomic || into.index() < self.kernel.params, "atomic-store", message);
+        for (mem, index) in positions.iter().flatten().zip([index, first]) {
+            self.element(*mem, index, &place);
+            self.operand(*mem, Dtype::I64, &place);
+        }
+        if let Some([at, _]) = positions {
+            self.writable(*at, index, &place);
+            let message = format_args!("{place}: only the largest and the smallest value have a position");
+            let is_best = matches!(op, ReduceOp::Max | ReduceOp::Min) && !atomic;
+            self.report.check(is_best, "type-mismatch", message);
+        }
     }
 
     fn dot(&mut self, Dot { by, mem, index, terms }: &Dot) {
@@ -331,6 +387,17 @@ impl Verifier<'_> {
         self.report.check(!is_read_only, "store-to-read", format_args!("{place}: it is only read"));
     }
 
+    /// Checks that a place is in a square of memory that nothing writes.
+    fn transposed(&mut self, mem: Mem, index: &[Expr], along: Sym, place: &str) {
+        let Some(data) = self.kernel.mems.get(mem) else { return };
+        let is_square = data.space == Space::Read && self.rows.is_square(data.place(index), along);
+        let message = format_args!(
+            "{place}: all iterations of loop {along} together load no square of `{}`",
+            data.name
+        );
+        self.report.check(is_square, "no-square", message);
+    }
+
     fn element(&mut self, mem: Mem, index: &[Expr], place: &str) {
         index.iter().for_each(|&at| self.report.expr(at, place));
         let Some(data) = self.kernel.mems.get(mem) else {
@@ -383,6 +450,12 @@ impl Verifier<'_> {
                 if !guard.is_empty() {
                     self.report.literal(*other, ty, place);
                 }
+            }
+            Op::Transposed { mem, index, along } => {
+                self.element(*mem, index, place);
+                self.transposed(*mem, index, *along, place);
+                let expected = self.kernel.mems.get(*mem).map(|data| data.dtype.compute());
+                self.report.same_type(expected, Some(ty), place);
             }
             Op::Const(value) => self.report.literal(*value, ty, place),
             Op::Index(value) => {

@@ -7,6 +7,8 @@ pub mod kernel;
 pub mod loops;
 pub mod program;
 pub mod reach;
+pub mod rows;
+pub mod turns;
 mod types;
 
 use std::collections::HashSet;

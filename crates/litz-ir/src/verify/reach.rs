@@ -12,7 +12,7 @@ use std::fmt;
 
 use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
 
-use crate::kernel::{Kernel, Loop, MatrixProduct, Mem, Op, Stmt};
+use crate::kernel::{Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, Op, Stmt};
 use crate::loops::Axis;
 
 /// An access that is not known to stay inside of its memory.
@@ -104,10 +104,14 @@ impl Walk<'_> {
         let depth = self.scopes.len();
         for stmt in stmts {
             match stmt {
-                Stmt::Loop(Loop { var, extent, body, .. }) => {
+                Stmt::Loop(Loop { kind, var, extent, body }) => {
+                    let depth = self.scopes.len();
                     self.enter_axis(Axis { var: *var, extent: *extent });
+                    if let LoopKind::Vector { lanes, copies, lane: Some(lane), .. } = *kind {
+                        self.enter_axis(Axis { var: lane, extent: in_flight(lanes, copies) });
+                    }
                     self.block(body);
-                    self.scopes.pop();
+                    self.scopes.truncate(depth);
                 }
                 Stmt::If { cond, then, other } => {
                     self.conditional(cond.clone(), then);
@@ -120,7 +124,7 @@ impl Walk<'_> {
                 | Stmt::MulAdd { guard, .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, index, guard));
                 }
-                Stmt::ArgStore { .. } => {
+                Stmt::Let { op: Op::Transposed { .. }, .. } | Stmt::ArgStore { .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, index, &[]));
                 }
                 Stmt::Dot(dot) => {
@@ -129,6 +133,17 @@ impl Walk<'_> {
                     self.access(dot.mem, &dot.index, &[]);
                 }
                 Stmt::MatrixProduct(product) => self.matrix_product(product),
+                Stmt::Lanes(LaneReduction { first, lanes, copies, .. }) => {
+                    stmt.stored().for_each(|(mem, index)| self.access(mem, index, &[]));
+                    let lane = Axis { var: Sym::new("lanes.lane"), extent: in_flight(*lanes, *copies) };
+                    self.enter_axis(lane);
+                    let mut reached = first.clone();
+                    if let Some(last) = reached.last_mut() {
+                        *last = *last + Expr::sym(lane.var);
+                    }
+                    stmt.loaded().for_each(|(mem, _)| self.access(mem, &reached, &[]));
+                    self.scopes.pop();
+                }
                 Stmt::Copy { count, from, to, .. } => {
                     let count = Expr::int(i64::from(*count));
                     let element = Axis { var: Sym::new("copy.element"), extent: count };
@@ -241,4 +256,9 @@ impl Walk<'_> {
             None => &self.outside,
         }
     }
+}
+
+/// Lanes that run at once, of all copies.
+fn in_flight(lanes: u32, copies: u32) -> Expr {
+    Expr::int(i64::from(lanes) * i64::from(copies))
 }

@@ -276,6 +276,7 @@ fn iterations(
             }
             Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => alone += 1,
             Stmt::Copy { .. } => alone += 2,
+            Stmt::Lanes(reduction) => alone += i64::from(reduction.lanes) * i64::from(reduction.copies),
             Stmt::Dot(dot) => alone += 2 * dot.terms.len() as i64,
             Stmt::MatrixProduct(product) => {
                 let extents = [product.rows, product.columns].into_iter();

@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
-use litz_ir::kernel::{Dot, Element, Kernel, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Transfer, Val};
+use litz_ir::kernel::{
+    Dot, Element, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Transfer, Val,
+};
 use litz_ir::target::Level;
-use litz_ir::{Dtype, ScalarOp};
+use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
+use super::lanes::{Lane, Lanes};
 use super::scalar::{ScalarFn, function, operation};
 use super::threads::Seen;
 use crate::error::RunError;
@@ -58,6 +61,7 @@ pub(super) struct Operand {
 pub(super) enum Node {
     Loop {
         var: usize,
+        lane: Option<Lane>,
         extent: Formula,
         body: Vec<Node>,
     },
@@ -145,6 +149,7 @@ pub(super) enum Node {
         ty: Dtype,
         position: Formula,
     },
+    Lanes(Lanes),
     /// A sum of f32 and the factors of products that are added to it, one after the other.
     Products {
         sum: Place,
@@ -247,6 +252,7 @@ impl Context<'_> {
             Stmt::Loop(inner) => {
                 let extent = self.formula(inner.extent)?;
                 let var = self.define(inner.var);
+                let lane = self.lane(inner.kind);
                 let (levels, side) = (self.levels, self.sides);
                 self.levels += usize::from(matches!(inner.kind, LoopKind::Level(_)));
                 self.sides += usize::from(inner.kind == LoopKind::Mma);
@@ -262,7 +268,7 @@ impl Context<'_> {
                     | LoopKind::Unroll
                     | LoopKind::Vector { .. }
                     | LoopKind::Pipeline { .. }
-                    | LoopKind::Mma => Node::Loop { var, extent, body },
+                    | LoopKind::Mma => Node::Loop { var, lane, extent, body },
                 }
             }
             Stmt::If { cond, then, other } => {
@@ -316,6 +322,7 @@ impl Context<'_> {
                 let (value, position) = (self.value(*value)?, self.formula(*position)?);
                 Node::ArgStore { max: *max, best, at: at.mem, value, ty, position }
             }
+            Stmt::Lanes(reduction) => Node::Lanes(self.lanes(reduction)?),
             Stmt::Dot(Dot { by: _, mem, index, terms }) => Node::Products {
                 sum: self.sum(*mem, index)?,
                 terms: terms.iter().map(|[a, b]| Ok([self.operand(a)?, self.operand(b)?])).collect::<Result<
@@ -326,7 +333,7 @@ impl Context<'_> {
                 function: self.function(ScalarOp::Fma, Dtype::F32)?,
             },
             Stmt::MatrixProduct(product) => self.matrix_product(product)?,
-            Stmt::Copy { count, from, to, is_async } => {
+            Stmt::Copy { count, from, along: _, to, is_async } => {
                 let count = Expr::int(i64::from(*count));
                 let (element, extent) = (Sym::new("copy.element"), self.formula(count)?);
                 let var = self.define(element);
@@ -339,11 +346,56 @@ impl Context<'_> {
                 if from.place.dtype != to.dtype {
                     return Err(self.bug(format!("copy of {} to {}", from.place.dtype, to.dtype)));
                 }
-                Node::Loop { var, extent, body: vec![Node::Move { from, to, kept, is_async: *is_async }] }
+                Node::Loop {
+                    var,
+                    lane: None,
+                    extent,
+                    body: vec![Node::Move { from, to, kept, is_async: *is_async }],
+                }
             }
             Stmt::Prefetch { mem, index, ahead: _, guard } => {
                 Node::Prefetch { index: self.place(*mem, index)?.index, guard: self.relations(guard)? }
             }
+        })
+    }
+
+    /// What the variable for the lane of a vector loop is.
+    fn lane(&mut self, kind: LoopKind) -> Option<Lane> {
+        match kind {
+            LoopKind::Vector { lanes, copies, lane: Some(lane), .. } => {
+                let round = i64::from(lanes) * i64::from(copies);
+                Some(Lane { var: self.define(lane), lanes: i64::from(lanes.max(1)), round: round.max(1) })
+            }
+            LoopKind::For
+            | LoopKind::Unroll
+            | LoopKind::Vector { .. }
+            | LoopKind::Level(_)
+            | LoopKind::Pipeline { .. }
+            | LoopKind::Mma => None,
+        }
+    }
+
+    fn lanes(&self, reduction: &LaneReduction) -> Result<Lanes, RunError> {
+        let LaneReduction { op, into, from, positions, index, first, lanes, copies, atomic } = reduction;
+        if *lanes == 0 || *copies == 0 {
+            return Err(self.bug("no lanes to combine"));
+        }
+        let (into, from) = (self.written(*into, index)?, self.place(*from, first)?);
+        let ty = from.dtype;
+        let positions = match positions {
+            None => None,
+            Some([at, places]) => Some([self.written(*at, index)?.mem, self.place(*places, first)?.mem]),
+        };
+        Ok(Lanes {
+            into,
+            from,
+            positions,
+            ty,
+            lanes: *lanes as usize,
+            copies: *copies as usize,
+            combine: self.function(op.combine(), ty)?,
+            max: *op == ReduceOp::Max,
+            atomic: *atomic,
         })
     }
 
@@ -369,7 +421,7 @@ impl Context<'_> {
         let place = self.sum(product.sum.mem, &sum)?;
         let mut body = vec![Node::Products { sum: place, terms, function }];
         for (at, (var, extent)) in repeated.into_iter().enumerate().rev() {
-            body = vec![Node::Loop { var, extent, body }];
+            body = vec![Node::Loop { var, lane: None, extent, body }];
             if at == sides.len() && product.is_from_zero {
                 body.insert(0, Node::Zero { place: self.sum(product.sum.mem, &sum)? });
             }
@@ -397,6 +449,9 @@ impl Context<'_> {
                 let guard = self.relations(guard)?;
                 let other = Number::from(*other).encode(ty);
                 Node::Load { val, ty, place: self.place(*mem, index)?, guard, other }
+            }
+            Op::Transposed { mem, index, along: _ } => {
+                Node::Load { val, ty, place: self.place(*mem, index)?, guard: Vec::new(), other: 0 }
             }
             Op::Const(scalar) => Node::Const { val, bits: Number::from(*scalar).encode(ty) },
             Op::Index(expr) => {

@@ -1,0 +1,321 @@
+//! Gives each lane in flight an accumulator of its own where all iterations of a vector loop combine with one element, and
+//! combines these accumulators after the loop.
+//!
+//! ```text
+//! vector r in n by 16 copies 4 {  =>  vector r_lane in 64 by 16 { %0 = const 0.0; acc_lanes[r_lane] = %0 }
+//!   acc[0] sum= %1                    vector r in n by 16 copies 4 lane r_lane { acc_lanes[r_lane] sum= %1 }
+//! }                                   acc[0] sum= lanes of acc_lanes[0] by 16 copies 4
+//! ```
+//!
+//! Elements that the loop itself reads, and those that are chosen inside of the loop, stay: there the lanes that run are
+//! combined each time.
+
+use super::Pass;
+use litz_ir::kernel::{Dot, Kernel, LaneReduction, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, visit};
+use litz_ir::loops::Axis;
+use litz_ir::target::Target;
+use litz_ir::{Diag, Dtype, ReduceOp};
+use litz_sym::{Expr, Sym};
+use std::collections::HashSet;
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "reduce_lanes", run };
+
+/// Gives lanes accumulators.
+fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
+    let mut body = std::mem::take(&mut kernel.body);
+    let syms = symbols(kernel, &body);
+    Reducer { kernel, syms }.block(&mut body);
+    kernel.body = body;
+    Ok(())
+}
+
+/// All symbols of a kernel.
+fn symbols(kernel: &Kernel, body: &[Stmt]) -> HashSet<Sym> {
+    let mut syms: HashSet<Sym> = kernel.sizes.iter().copied().collect();
+    syms.extend(kernel.grid.iter().map(|axis| axis.var));
+    visit(body, &mut |stmt| syms.extend(defined(stmt)));
+    syms
+}
+
+/// The symbols that a statement defines.
+fn defined(stmt: &Stmt) -> Vec<Sym> {
+    match stmt {
+        Stmt::Loop(Loop { kind: LoopKind::Vector { lane: Some(lane), .. }, var, .. }) => vec![*var, *lane],
+        Stmt::Loop(inner) => vec![inner.var],
+        Stmt::Bind { sym, .. } => vec![*sym],
+        Stmt::MatrixProduct(product) => product.over.iter().map(|axis| axis.var).collect(),
+        Stmt::If { .. }
+        | Stmt::Let { .. }
+        | Stmt::Store { .. }
+        | Stmt::MulAdd { .. }
+        | Stmt::Barrier(_)
+        | Stmt::Transfer(_)
+        | Stmt::Lanes(_)
+        | Stmt::Dot(_)
+        | Stmt::Copy { .. }
+        | Stmt::Prefetch { .. }
+        | Stmt::ArgStore { .. } => Vec::new(),
+    }
+}
+
+/// An element that all iterations of a vector loop combine with.
+#[derive(Clone, PartialEq)]
+struct Shared {
+    into: Mem,
+    /// Memory of the position of the best value, where that is kept.
+    at: Option<Mem>,
+    index: Vec<Expr>,
+    op: ReduceOp,
+    /// The type that arithmetic is done in.
+    dtype: Dtype,
+    atomic: bool,
+    /// The loops inside, written out, whose variables choose the element.
+    over: Vec<Axis>,
+}
+
+/// The accumulators of an element.
+struct Parts {
+    shared: Shared,
+    mem: Mem,
+    at: Option<Mem>,
+    /// Where the lanes of the element that `over` chooses begin.
+    first: Expr,
+}
+
+struct Reducer<'a> {
+    /// The kernel, whose body is elsewhere.
+    kernel: &'a mut Kernel,
+    syms: HashSet<Sym>,
+}
+
+impl Reducer<'_> {
+    fn block(&mut self, stmts: &mut Vec<Stmt>) {
+        let mut out = Vec::with_capacity(stmts.len());
+        for mut stmt in std::mem::take(stmts) {
+            let mut after = Vec::new();
+            if let Stmt::Loop(inner) = &mut stmt
+                && let LoopKind::Vector { lanes: 2.., .. } = inner.kind
+            {
+                let before;
+                (before, after) = self.vector_loop(inner);
+                out.extend(before);
+            } else {
+                stmt.blocks_mut().into_iter().for_each(|block| self.block(block));
+            }
+            out.push(stmt);
+            out.extend(after);
+        }
+        *stmts = out;
+    }
+
+    /// Gives the lanes of a loop accumulators; what starts them, and what combines them afterwards.
+    fn vector_loop(&mut self, inner: &mut Loop) -> (Vec<Stmt>, Vec<Stmt>) {
+        let LoopKind::Vector { lanes, copies, in_turns, lane: None } = inner.kind else {
+            return Default::default();
+        };
+        let shared = shared(self.kernel, inner);
+        if shared.is_empty() || !lanes.is_power_of_two() {
+            return Default::default();
+        }
+        // In a loop that is shorter than a round, the first copy runs alone.
+        let round = i64::from(lanes) * i64::from(copies);
+        let copies = if self.kernel.facts.bounds(inner.extent).hi < round { 1 } else { copies.max(1) };
+        let lane = self.symbol(&format!("{}_lane", inner.var.name()));
+        let in_flight = i64::from(lanes) * i64::from(copies);
+        let parts: Vec<Parts> = shared.into_iter().map(|shared| self.parts(shared, in_flight)).collect();
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for part in &parts {
+            let starts =
+                [(Some(part.mem), part.shared.op, part.shared.dtype), (part.at, ReduceOp::Min, Dtype::I64)];
+            for (mem, op, dtype) in starts {
+                let Some(mem) = mem else { continue };
+                let val = self.kernel.vals.push(dtype);
+                let start = Stmt::Let { val, op: Op::Const(op.identity(dtype)) };
+                let index = vec![part.first + Expr::sym(lane)];
+                let store =
+                    Stmt::Store { mem, index, value: val, combine: None, guard: Vec::new(), atomic: false };
+                let (kind, extent) = (LoopKind::vector(lanes, 1), Expr::int(in_flight));
+                let all = Stmt::Loop(Loop { kind, var: lane, extent, body: vec![start, store] });
+                before.push(written_out(&part.shared.over, all));
+            }
+            let Shared { into, at, index, op, atomic, over, .. } = part.shared.clone();
+            let reduction = LaneReduction {
+                op,
+                into,
+                from: part.mem,
+                positions: at.zip(part.at).map(|(at, from)| [at, from]),
+                index,
+                first: vec![part.first],
+                lanes,
+                copies,
+                atomic,
+            };
+            after.push(written_out(&over, Stmt::Lanes(reduction)));
+        }
+        inner.kind = LoopKind::Vector { lanes, copies, in_turns, lane: Some(lane) };
+        redirect(&mut inner.body, &parts, lane);
+        (before, after)
+    }
+
+    /// A symbol of that name, or a longer one where the kernel has it.
+    fn symbol(&mut self, name: &str) -> Sym {
+        let mut name = name.to_string();
+        while !self.syms.insert(Sym::new(&name)) {
+            name.push('_');
+        }
+        Sym::new(&name)
+    }
+
+    /// Declares the accumulators of an element, or of several.
+    fn parts(&mut self, shared: Shared, in_flight: i64) -> Parts {
+        let count = shared.over.iter().fold(Expr::one(), |count, axis| count * axis.extent);
+        let number = shared.over.iter().fold(Expr::zero(), |at, axis| at * axis.extent + Expr::sym(axis.var));
+        let extent = count * in_flight;
+        let mem = self.register(shared.into, shared.dtype, extent);
+        let at = shared.at.map(|at| self.register(at, Dtype::I64, extent));
+        Parts { shared, mem, at, first: number * in_flight }
+    }
+
+    /// A register array named after a memory.
+    fn register(&mut self, of: Mem, dtype: Dtype, extent: Expr) -> Mem {
+        let mut name = format!("{}_lanes", self.kernel.mems[of].name);
+        while self.kernel.mems.values().any(|data| data.name == name) {
+            name.push('_');
+        }
+        self.kernel.mems.push(MemData::flat(name, dtype, extent, Space::Register))
+    }
+}
+
+/// The elements that all iterations of a vector loop combine with, each once, in order.
+fn shared(kernel: &Kernel, inner: &Loop) -> Vec<Shared> {
+    let mut search =
+        Search { kernel, varying: HashSet::from([inner.var]), around: Vec::new(), found: Vec::new() };
+    // Each lane has its own, or reads what others have added so far.
+    let mut kept: HashSet<Mem> = kernel.private_registers(inner).into_iter().collect();
+    visit(&inner.body, &mut |stmt| kept.extend(stmt.loaded().map(|(mem, _)| mem)));
+    search.block(&inner.body, &mut kept);
+    let mut found: Vec<Shared> = Vec::new();
+    for shared in search.found {
+        if found.contains(&shared) {
+            continue;
+        }
+        // One memory is combined with in one way.
+        let way = |shared: &Shared| (shared.op, shared.at, shared.atomic);
+        if found.iter().any(|other| other.into == shared.into && way(other) != way(&shared)) {
+            kept.insert(shared.into);
+        }
+        found.push(shared);
+    }
+    found.retain(|shared| [Some(shared.into), shared.at].iter().flatten().all(|mem| !kept.contains(mem)));
+    found
+}
+
+struct Search<'a> {
+    kernel: &'a Kernel,
+    /// Symbols that stand for another number in each iteration, or while it runs.
+    varying: HashSet<Sym>,
+    /// Loops inside of the vector loop that are written out.
+    around: Vec<Axis>,
+    found: Vec<Shared>,
+}
+
+impl Search<'_> {
+    /// Finds elements that statements combine with; memories that they store to in other ways are `kept`.
+    fn block(&mut self, stmts: &[Stmt], kept: &mut HashSet<Mem>) {
+        for stmt in stmts {
+            match self.shared(stmt) {
+                Some(shared) => self.found.push(shared),
+                None => kept.extend(stmt.stored().map(|(mem, _)| mem)),
+            }
+            let depth = self.around.len();
+            if let Stmt::Loop(Loop { kind: LoopKind::Unroll, var, extent, .. }) = stmt
+                && extent.as_int().is_some()
+            {
+                self.around.push(Axis { var: *var, extent: *extent });
+            } else {
+                self.varying.extend(defined(stmt));
+            }
+            stmt.blocks().into_iter().for_each(|block| self.block(block, kept));
+            self.around.truncate(depth);
+        }
+    }
+
+    /// The element that a statement combines with, if it is that of all lanes.
+    fn shared(&self, stmt: &Stmt) -> Option<Shared> {
+        let (into, at, index, op, dtype, is_atomic) = match stmt {
+            Stmt::Store { mem, index, value, combine, atomic, .. } => {
+                (*mem, None, index, (*combine)?, self.kernel.vals[*value], *atomic)
+            }
+            Stmt::MulAdd { mem, index, factors: [a, _], .. } => {
+                (*mem, None, index, ReduceOp::Sum, self.kernel.vals[*a], false)
+            }
+            Stmt::Dot(Dot { mem, index, .. }) => (*mem, None, index, ReduceOp::Sum, Dtype::F32, false),
+            Stmt::ArgStore { max, best, at, index, value, .. } => {
+                let op = if *max { ReduceOp::Max } else { ReduceOp::Min };
+                (*best, Some(*at), index, op, self.kernel.vals[*value], false)
+            }
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
+            | Stmt::Lanes(_)
+            | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
+            | Stmt::Prefetch { .. } => return None,
+        };
+        let mentions = |sym: Sym| index.iter().any(|e| e.has_sym(sym));
+        if self.varying.iter().any(|&sym| mentions(sym)) {
+            return None;
+        }
+        let over = self.around.iter().copied().filter(|axis| mentions(axis.var)).collect();
+        Some(Shared { into, at, index: index.clone(), op, dtype, atomic: is_atomic, over })
+    }
+}
+
+/// Makes statements combine with the accumulators of their lane.
+fn redirect(stmts: &mut [Stmt], parts: &[Parts], lane: Sym) {
+    for stmt in stmts {
+        let part_of = |mem: Mem, index: &[Expr]| {
+            let part = parts.iter().find(|part| part.shared.into == mem && part.shared.index == index)?;
+            Some((part, vec![part.first + Expr::sym(lane)]))
+        };
+        match stmt {
+            Stmt::Store { mem, index, atomic, .. } => {
+                if let Some((part, own)) = part_of(*mem, index) {
+                    (*mem, *index, *atomic) = (part.mem, own, false);
+                }
+            }
+            Stmt::MulAdd { mem, index, .. } | Stmt::Dot(Dot { mem, index, .. }) => {
+                if let Some((part, own)) = part_of(*mem, index) {
+                    (*mem, *index) = (part.mem, own);
+                }
+            }
+            Stmt::ArgStore { best, at, index, .. } => {
+                if let Some((part, own)) = part_of(*best, index) {
+                    (*best, *at, *index) = (part.mem, part.at.unwrap_or(*at), own);
+                }
+            }
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
+            | Stmt::Lanes(_)
+            | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
+            | Stmt::Prefetch { .. } => {}
+        }
+        stmt.blocks_mut().into_iter().for_each(|block| redirect(block, parts, lane));
+    }
+}
+
+/// A statement in loops that are written out.
+fn written_out(over: &[Axis], stmt: Stmt) -> Stmt {
+    over.iter().rev().fold(stmt, |stmt, axis| {
+        Stmt::Loop(Loop { kind: LoopKind::Unroll, var: axis.var, extent: axis.extent, body: vec![stmt] })
+    })
+}

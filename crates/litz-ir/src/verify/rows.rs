@@ -1,0 +1,68 @@
+//! Says which loads of a vector loop can be done as rows of squares that are transposed.
+
+use crate::kernel::{Loop, LoopKind};
+use litz_sym::{Expr, Sym};
+
+/// The loops around a statement.
+#[derive(Clone, Default)]
+pub struct Rows {
+    /// Those that are written out, of which every iteration gets to the statement, with their extents.
+    written_out: Vec<(Sym, i64)>,
+    /// Variable and lanes of the vector loop.
+    vector: Option<(Sym, u32)>,
+    /// Symbols that may be another number in each lane.
+    varying: Vec<Sym>,
+}
+
+impl Rows {
+    /// What is around the statements of a loop.
+    pub fn inside(&self, inner: &Loop) -> Rows {
+        let mut inside = self.clone();
+        inside.written_out.retain(|(var, _)| !inner.extent.has_sym(*var));
+        match inner.kind {
+            LoopKind::Unroll => {
+                inside.written_out.extend(inner.extent.as_int().map(|extent| (inner.var, extent)));
+            }
+            LoopKind::Vector { lanes: lanes @ 2.., lane, .. } if self.vector.is_none() => {
+                inside.vector = Some((inner.var, lanes));
+                inside.varying.extend(lane);
+            }
+            LoopKind::For
+            | LoopKind::Vector { .. }
+            | LoopKind::Level(_)
+            | LoopKind::Pipeline { .. }
+            | LoopKind::Mma => {}
+        }
+        inside
+    }
+
+    /// What is around statements that a condition chooses: not every iteration gets there.
+    pub fn in_branch(&self) -> Rows {
+        Rows { written_out: Vec::new(), ..self.clone() }
+    }
+
+    /// Notes a symbol that a statement binds.
+    pub fn bind(&mut self, sym: Sym) {
+        if self.vector.is_some() {
+            self.varying.push(sym);
+        }
+    }
+
+    /// Whether elements are side by side along a written-out loop of as many iterations as there are lanes, and a distance
+    /// apart from lane to lane that is the same for all. Then rows along the loop, one for each lane, are a square, of which
+    /// all iterations together load every element.
+    pub fn is_square(&self, place: Expr, along: Sym) -> bool {
+        let Some((var, lanes)) = self.vector else { return false };
+        let Some((step, rest)) = place.linear(along) else { return false };
+        let Some((stride, rest)) = rest.linear(var) else { return false };
+        let is_apart = stride.as_int().is_none_or(|stride| !(-1..=1).contains(&stride));
+        let varies = |e: Expr| self.varying.iter().any(|&sym| e.has_sym(sym));
+        let is_whole = self.written_out.contains(&(along, i64::from(lanes)));
+        is_whole && step.is_one() && is_apart && !varies(stride) && !varies(rest)
+    }
+
+    /// The innermost loop along which a place is in a square.
+    pub fn along(&self, place: Expr) -> Option<Sym> {
+        self.written_out.iter().rev().map(|&(var, _)| var).find(|&var| self.is_square(place, var))
+    }
+}

@@ -1,0 +1,70 @@
+//! Says what keeps the copies of a vector loop's body from running instruction by instruction in turns.
+
+use crate::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt};
+use litz_sym::{Expr, Sym};
+
+/// What stands in the way, if anything does.
+///
+/// Copies may run in turns where each is one stretch of instructions, without branches and loops, and where no iteration in
+/// flight touches an element that another one stores: whatever an iteration stores is at a place of its own, or of its
+/// lane, and what else is accessed of that memory is out of reach of the loop.
+pub fn obstacle(kernel: &Kernel, inner: &Loop) -> Option<String> {
+    let private = kernel.private_registers(inner);
+    for stmt in &inner.body {
+        let is_straight = match stmt {
+            Stmt::Let { .. } | Stmt::MulAdd { .. } | Stmt::ArgStore { .. } => true,
+            Stmt::Store { atomic, .. } => !atomic,
+            Stmt::Prefetch { guard, .. } => guard.is_empty(),
+            Stmt::Loop(_)
+            | Stmt::If { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Barrier(_)
+            | Stmt::Transfer(_)
+            | Stmt::Lanes(_)
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. } => false,
+        };
+        if !is_straight {
+            return Some("there is more in it than loads, operations and stores".to_string());
+        }
+        for (mem, index) in stmt.stored().filter(|(mem, _)| !private.contains(mem)) {
+            let obstacle = meeting(kernel, inner, mem, index);
+            if obstacle.is_some() {
+                return obstacle;
+            }
+        }
+    }
+    None
+}
+
+/// How iterations in flight may meet at an element that each stores.
+fn meeting(kernel: &Kernel, inner: &Loop, mem: Mem, index: &[Expr]) -> Option<String> {
+    let data = kernel.mems.get(mem)?;
+    let place = data.place(index);
+    let stride =
+        |var: Sym| place.linear(var).and_then(|(stride, _)| stride.as_int()).filter(|&stride| stride != 0);
+    let (lane, in_flight) = match inner.kind {
+        LoopKind::Vector { lanes, copies, lane, .. } => (lane, i64::from(lanes) * i64::from(copies)),
+        LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Pipeline { .. } | LoopKind::Mma => {
+            (None, 1)
+        }
+    };
+    let (stride, extent) = match (stride(inner.var), lane.and_then(stride)) {
+        // Registers that the loop's own variable indexes are those of a loop that is written out.
+        (Some(stride), None) if data.space != Space::Register => (stride, inner.extent.as_int()),
+        (None, Some(stride)) if !place.has_sym(inner.var) => (stride, Some(in_flight)),
+        (Some(_), Some(_) | None) | (None, Some(_) | None) => {
+            return Some(format!("an element of `{}` is not known to be that of one iteration", data.name));
+        }
+    };
+    // Where another access is a constant distance away, an iteration so many later gets there.
+    let meets = |other: &[Expr]| {
+        let is_within = |turns: i64| extent.is_none_or(|extent| turns.abs() < extent);
+        let apart = (data.place(other) - place).as_int();
+        apart.is_none_or(|apart| apart != 0 && apart % stride == 0 && is_within(apart / stride))
+    };
+    let mut others = inner.body.iter().flat_map(Stmt::accesses).filter(|access| access.0 == mem);
+    let is_met = others.any(|(_, other)| meets(other));
+    is_met.then(|| format!("an iteration accesses what another one stores to `{}`", data.name))
+}

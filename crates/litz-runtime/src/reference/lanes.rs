@@ -1,0 +1,105 @@
+//! Combines what the lanes of a vector loop have combined, in the order that a kernel prescribes.
+
+use litz_ir::Dtype;
+
+use super::prepare::Place;
+use super::scalar::ScalarFn;
+use super::{Fault, Machine, Touch, is_better};
+use crate::number::{Bits, cast};
+
+/// The number of a lane among those in flight.
+pub(super) struct Lane {
+    /// The symbol that it is given.
+    pub(super) var: usize,
+    /// Lanes of one copy.
+    pub(super) lanes: i64,
+    /// Lanes of all copies.
+    pub(super) round: i64,
+}
+
+impl Lane {
+    /// The lane of an iteration: what is left after the last whole round is up to the first copy.
+    pub(super) fn of(&self, iteration: i64, extent: i64) -> i64 {
+        let whole = extent - extent % self.round;
+        iteration % if iteration < whole { self.round } else { self.lanes }
+    }
+}
+
+/// A reduction of lanes, resolved.
+pub(super) struct Lanes {
+    pub(super) into: Place,
+    /// The element of the first lane.
+    pub(super) from: Place,
+    /// Memories of the position of the best value, and of those of the lanes.
+    pub(super) positions: Option<[usize; 2]>,
+    pub(super) ty: Dtype,
+    pub(super) lanes: usize,
+    pub(super) copies: usize,
+    pub(super) combine: ScalarFn,
+    /// Whether the best value is the largest.
+    pub(super) max: bool,
+    pub(super) atomic: bool,
+}
+
+/// A value and its position.
+type Part = (Bits, i64);
+
+impl Lanes {
+    fn combined(&self, a: Part, b: Part) -> Part {
+        match self.positions {
+            None => ((self.combine)(a.0, b.0, 0), 0),
+            Some(_) if is_better(self.max, self.ty, b, a) => b,
+            Some(_) => a,
+        }
+    }
+
+    /// Neighbouring copies in pairs until there is one, then its halves until there is one lane.
+    fn total(&self, parts: &[Part]) -> Part {
+        let lane_by_lane = |a: &[Part], b: &[Part]| -> Vec<Part> {
+            a.iter().zip(b).map(|(&a, &b)| self.combined(a, b)).collect()
+        };
+        let mut copies: Vec<Vec<Part>> = parts.chunks(self.lanes).map(<[Part]>::to_vec).collect();
+        while copies.len() > 1 {
+            let pairs = copies.chunks(2);
+            copies = pairs
+                .map(|pair| match pair {
+                    [a, b] => lane_by_lane(a, b),
+                    alone => alone.concat(),
+                })
+                .collect();
+        }
+        let mut lanes = copies.concat();
+        while lanes.len() > 1 {
+            let (low, high) = lanes.split_at(lanes.len() / 2);
+            lanes = lane_by_lane(low, high);
+        }
+        lanes[0]
+    }
+}
+
+impl Machine<'_, '_> {
+    pub(super) fn lanes(&mut self, reduction: &Lanes) -> Result<(), Fault> {
+        let Lanes { into, from, positions, ty, .. } = reduction;
+        let first = self.position(from)?;
+        let mut parts = Vec::new();
+        for lane in 0..(reduction.lanes * reduction.copies) as i64 {
+            let value = self.load_at(from.mem, first + lane)?;
+            let position = positions.map(|[_, places]| self.load_at(places, first + lane)).transpose()?;
+            parts.push((value, position.unwrap_or(0) as i64));
+        }
+        let total = reduction.total(&parts);
+        let index = self.position(into)?;
+        let [reads, writes] = match reduction.atomic {
+            true => [Touch::Combine; 2],
+            false => [Touch::Read, Touch::Write],
+        };
+        let old = cast(into.dtype, *ty, self.load_as(reads, into.mem, index)?);
+        let old_position = positions.map(|[at, _]| self.load_at(at, index)).transpose()?;
+        let (value, position) = reduction.combined((old, old_position.unwrap_or(0) as i64), total);
+        self.store_as(writes, into.mem, index, cast(*ty, into.dtype, value))?;
+        match positions {
+            Some([at, _]) => self.store(*at, index, Bits::from(position as u64)),
+            None => Ok(()),
+        }
+    }
+}
