@@ -66,6 +66,7 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
     b.kernel.body = body;
     b.kernel.facts = loops.facts.clone();
     passes::run(&mut b.kernel, REALIZATION, target)?;
+    b.fits(target)?;
     b.finish_facts();
     Ok(Built { kernel: b.kernel, params: b.params })
 }
@@ -261,6 +262,20 @@ impl<'a> Builder<'a> {
             n += 1;
         }
         self.kernel.mems.push(MemData::dense(unique, dtype, sizes, space))
+    }
+
+    /// Refuses kernels whose threads share more memory than the target has for a block.
+    fn fits(&self, target: &Target) -> Result<(), Diag> {
+        let shared = self.kernel.mems.values().filter(|data| data.space == Space::Shared);
+        let bytes: Expr = shared.map(|data| data.span() * data.dtype.size() as i64).sum();
+        let memories = target.memories();
+        let most = memories.iter().find(|memory| memory.name == "shared").map_or(0, |memory| memory.bytes);
+        if self.loops.facts.bounds(bytes).hi > most {
+            return Err(
+                self.error(format!("its threads share {bytes} bytes, of which the target has {most}"))
+            );
+        }
+        Ok(())
     }
 
     fn value(&mut self, ty: Dtype) -> Val {
