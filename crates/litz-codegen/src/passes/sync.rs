@@ -4,13 +4,13 @@
 //! one thread's store meets another's access, and nowhere else. So accesses are gathered since the last barrier, and
 //! the next one is put ahead of the first statement that conflicts with them. A loop in which threads take turns has its
 //! end followed by its beginning. An access at the index of a store, by the same thread, needs none: what no two threads store
-//! to belongs to the one that does.
+//! to belongs to the one that does. It does if it makes that store, too: where all holds that the store asks for.
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt, Transfer, visit};
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Transfer, visit};
 use litz_ir::target::{Level, Target};
-use litz_sym::{Expr, Sym};
+use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashSet;
 
 /// The pass.
@@ -66,6 +66,15 @@ struct Access {
     is_all_stores: bool,
     /// The loops over levels around it, within the statement.
     threads: Vec<(Level, Sym)>,
+    /// What holds where it happens. None where that is not known.
+    conds: Option<Vec<Rel>>,
+}
+
+/// What is around a statement.
+#[derive(Clone)]
+struct Around {
+    threads: Vec<(Level, Sym)>,
+    conds: Option<Vec<Rel>>,
 }
 
 impl Access {
@@ -80,6 +89,7 @@ impl Access {
             is_behind: false,
             is_all_stores: false,
             threads,
+            conds: None,
         }
     }
 }
@@ -136,7 +146,8 @@ impl Sync {
                 }
                 mut stmt => {
                     let mut found = Vec::new();
-                    self.gather(&stmt, &mut Vec::new(), &mut found);
+                    let around = Around { threads: Vec::new(), conds: Some(Vec::new()) };
+                    self.gather(&stmt, &around, &mut found);
                     if self.conflict(&flow.pending, &found) {
                         out.push(Stmt::Barrier(team));
                         flow.pending.clear();
@@ -181,12 +192,12 @@ impl Sync {
     }
 
     /// The accesses of a statement.
-    fn gather(&self, stmt: &Stmt, threads: &mut Vec<(Level, Sym)>, found: &mut Vec<Access>) {
+    fn gather(&self, stmt: &Stmt, around: &Around, found: &mut Vec<Access>) {
         let is_atomic = matches!(stmt, Stmt::Store { atomic: true, .. });
         let own =
             stmt.loaded().map(|access| (access, false)).chain(stmt.stored().map(|access| (access, true)));
         for ((mem, index), is_store) in own.filter(|((mem, _), _)| self.shared.contains(mem)) {
-            let threads = threads.clone();
+            let Around { threads, conds } = around.clone().where_all(guards(stmt, is_store));
             let is_behind = is_store && matches!(stmt, Stmt::Copy { is_async: true, .. });
             let is_all_stores = is_store && threads.is_empty();
             found.push(Access {
@@ -197,14 +208,33 @@ impl Sync {
                 is_behind,
                 is_all_stores,
                 threads,
+                conds,
             });
         }
-        let depth = threads.len();
-        if let Stmt::Loop(Loop { kind: LoopKind::Level(level), var, .. }) = stmt {
-            threads.push((*level, *var));
+        let gather = |stmts: &[Stmt], around: &Around, found: &mut Vec<Access>| {
+            stmts.iter().for_each(|inner| self.gather(inner, around, found));
+        };
+        match stmt {
+            Stmt::Loop(Loop { kind, var, extent, body }) => {
+                let mut around = around.clone();
+                if let LoopKind::Level(level) = kind {
+                    around.threads.push((*level, *var));
+                    around = around.where_all(&[Rel::lt(Expr::sym(*var), *extent)]);
+                } else if extent.as_int().is_none_or(|extent| extent < 1) {
+                    around = around.where_all(&[Rel::lt(0, *extent)]);
+                }
+                gather(body, &around, found);
+            }
+            Stmt::If { cond, then, other } => {
+                gather(then, &around.clone().where_all(cond), found);
+                let elsewhere = match &cond[..] {
+                    [cond] => around.clone().where_all(&[cond.negate()]),
+                    _ => Around { conds: None, ..around.clone() },
+                };
+                gather(other, &elsewhere, found);
+            }
+            _ => stmt.blocks().into_iter().for_each(|inner| gather(inner, around, found)),
         }
-        stmt.blocks().into_iter().flatten().for_each(|inner| self.gather(inner, threads, found));
-        threads.truncate(depth);
     }
 
     /// Whether an access has to wait for an earlier one of another thread.
@@ -237,9 +267,43 @@ impl Sync {
             |sym: Sym| threads.clone().find(|(_, theirs)| theirs.1 == sym).map(|(own, _)| Expr::sym(own.1));
         let is_known =
             |sym: Sym| self.fixed.contains(&sym) || one.threads.iter().any(|thread| thread.1 == sym);
-        one.index.iter().zip(&other.index).all(|(&a, b)| a == b.subst(&renamed))
+        let here = |rel: &Rel| Rel { lhs: rel.lhs.subst(&renamed), rhs: rel.rhs.subst(&renamed), ..*rel };
+        let conds = |access: &Access, here: &dyn Fn(&Rel) -> Rel| -> Option<Vec<Rel>> {
+            access.conds.as_ref().map(|conds| conds.iter().map(here).collect())
+        };
+        let sides = [(one, conds(one, &|rel| *rel)), (other, conds(other, &here))];
+        // Whoever makes the one access makes the store.
+        let is_owner = |(store, of_store): &(&Access, Option<Vec<Rel>>), all: &Option<Vec<Rel>>| {
+            let (Some(asked), Some(all)) = (of_store, all) else { return false };
+            let is_met = |rel: &Rel| {
+                all.contains(rel) && [rel.lhs, rel.rhs].iter().flat_map(|e| e.syms()).all(is_known)
+            };
+            store.is_store && !store.is_atomic && asked.iter().all(is_met)
+        };
+        let is_owned = is_owner(&sides[0], &sides[1].1) || is_owner(&sides[1], &sides[0].1);
+        is_owned
+            && one.index.iter().zip(&other.index).all(|(&a, b)| a == b.subst(&renamed))
             && one.index.iter().flat_map(|at| at.syms()).all(is_known)
             && one.threads.iter().all(|thread| one.index.iter().any(|at| at.has_sym(thread.1)))
+    }
+}
+
+impl Around {
+    /// Where more holds.
+    fn where_all(mut self, rels: &[Rel]) -> Around {
+        self.conds.iter_mut().for_each(|conds| conds.extend(rels));
+        self
+    }
+}
+
+/// What has to hold for the loads of a statement to happen, or its stores.
+fn guards(stmt: &Stmt, is_store: bool) -> &[Rel] {
+    match (stmt, is_store) {
+        (Stmt::Let { op: Op::Load { guard, .. }, .. }, false)
+        | (Stmt::Store { guard, .. } | Stmt::MulAdd { guard, .. }, true) => guard,
+        (Stmt::Copy { from, .. }, false) => &from.guard,
+        (Stmt::Copy { to, .. }, true) => &to.guard,
+        _ => &[],
     }
 }
 
