@@ -8,7 +8,7 @@ use litz_analysis::copies::read_of;
 use litz_analysis::inside::is_inside;
 use litz_ir::kernel::{Op, Stmt, Val};
 use litz_ir::loops::{self, Axis, Buf, InstOp, Nest};
-use litz_ir::schedule::{Block, Leaf, Part};
+use litz_ir::schedule::{Block, Leaf, Part, Tree};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashMap;
@@ -310,13 +310,26 @@ impl<'a> Builder<'a> {
     /// Checks an index that was computed from data, under a name that no other leaf gives.
     fn bind(&mut self, sym: Sym, value: Val, extent: Expr, run: &mut Run<'a, '_>, line: &mut Line) -> Val {
         let check = self.kernel.checks.len() as u32;
-        let fresh = Sym::new(&format!("{sym}_{check}"));
+        let mut fresh = Sym::new(&format!("{sym}_{check}"));
+        while self.is_loop_or_size(fresh) {
+            fresh = Sym::new(&format!("{fresh}_"));
+        }
         self.kernel.checks.push(format!("index of {} is out of range", run.nest.from.join(", ")));
         run.renamed.insert(sym, Expr::sym(fresh));
         let extent = run.expr(extent);
         let value = self.guarded_index(value, &run.guard, line);
         line.stmts.push(Stmt::Bind { sym: fresh, value, extent, check });
         value
+    }
+
+    /// Whether a loop of the kernel, or a size, has this name.
+    fn is_loop_or_size(&self, name: Sym) -> bool {
+        let mut found = self.loops.facts.is_symbol_declared(name);
+        found |= self.plan.grid.iter().any(|axis| axis.var == name);
+        self.plan.body.iter().for_each(|tree| {
+            tree.visit(&mut |tree| found |= matches!(tree, Tree::Loop { axis, .. } if axis.var == name));
+        });
+        found
     }
 
     /// `value` where the guards hold, 0 elsewhere: points outside of the domain have no index to check.
