@@ -395,7 +395,7 @@ fn radices_of(e: Expr, found: &mut Vec<(Sym, i64)>) {
 fn digits(var: Sym, radices: impl Iterator<Item = i64>, last: i64) -> Option<(Vec<Axis>, Expr)> {
     let (mut axes, mut sum, mut unit) = (Vec::new(), Expr::zero(), 1);
     let mut push = |radix: i64, unit: i64| {
-        let axis = Axis { var: Sym::new(&format!("{var}.{unit}")), extent: Expr::int(radix) };
+        let axis = Axis { var: Sym::new(&format!("{var} by {unit}")), extent: Expr::int(radix) };
         sum = sum + Expr::sym(axis.var) * unit;
         axes.push(axis);
     };

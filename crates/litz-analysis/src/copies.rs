@@ -69,7 +69,7 @@ pub fn read_of<D>(nest: &Nest, mut buf: Buf, around: impl Iterator<Item = Held<D
 }
 
 /// The variable of a dimension of a copy.
-fn dimension(at: usize) -> Sym {
+pub(crate) fn dimension(at: usize) -> Sym {
     Sym::new(&format!("d{at}"))
 }
 

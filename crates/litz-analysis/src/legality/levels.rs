@@ -155,6 +155,50 @@ impl<'a> Verifier<'a> {
             self.report.fail("foreign-memory", problem);
             self.sites.note(&self.report.diags, site);
         }
+        self.stored_at_once();
+    }
+
+    /// Reports stores to shared memory of what is computed several times, of an element that another thread may touch before all meet.
+    fn stored_at_once(&mut self) {
+        let mut problems = Vec::new();
+        for number in 0..self.locals.len() {
+            let (local, _) = self.locals[number];
+            let writer =
+                local.buffer().and_then(|name| self.bufs.get(name)).and_then(|&buf| self.writer(buf));
+            if local.space != LocalSpace::Shared || !writer.is_some_and(|at| self.recomputed.contains(&at)) {
+                continue;
+            }
+            let uses = self.uses_of_buffer(number);
+            let meets = |(at, one): (usize, &Use<'a>)| {
+                uses[at..].iter().find(|other| !self.is_in_turn(one, other)).map(|other| other.place.site())
+            };
+            if let Some(site) = uses.iter().enumerate().find_map(meets) {
+                let name = local.buffer().unwrap_or_default();
+                let problem =
+                    format!("`{name}`, shared by threads: one may store an element that another touches");
+                problems.push((problem, site));
+            }
+        }
+        for (problem, site) in problems {
+            self.report.fail("unordered-store", problem);
+            self.sites.note(&self.report.diags, site);
+        }
+    }
+
+    /// Whether two accesses of shared memory touch one element only by the same thread, or threads meet in between: where a loop over a level
+    /// ends.
+    fn is_in_turn(&self, one: &Use<'a>, other: &Use<'a>) -> bool {
+        let both = one.place.path.iter().zip(&other.place.path).take_while(|(a, b)| a.number == b.number);
+        let both: Vec<Around> = both.map(|pair| *pair.0).collect();
+        let Some(outside) = both.iter().position(|around| level_of(around).is_some()) else { return true };
+        let count = both.iter().filter_map(level_of).count();
+        let levels = |used: &Use| -> Vec<(Level, Axis)> {
+            used.place.path[outside..].iter().filter_map(level_of).collect()
+        };
+        let is_store = [one, other].iter().any(|used| used.how == How::Store);
+        !is_store
+            || one.place.excludes(&other.place)
+            || self.is_owned(one, other, outside, &owners(count), [levels(one), levels(other)])
     }
 
     /// Reports loops over levels in which points are combined into what is declared outside of them.
@@ -270,11 +314,7 @@ impl<'a> Verifier<'a> {
                 return Some((why, used.place.site()));
             }
         }
-        // The loops of one may be longer than those of another: of none is it known that it has one iteration.
-        let most = Expr::int(i64::from(Gpu::THREADS));
-        // A name of their own: inner loops of either may be called as the other's.
-        let owner = |at: usize| Sym::new(&format!("owner {at}"));
-        let axes: Vec<Axis> = (0..own.len()).map(|at| Axis { var: owner(at), extent: most }).collect();
+        let axes = owners(own.len());
         if axes.is_empty() {
             return None;
         }
@@ -329,6 +369,15 @@ impl<'a> Verifier<'a> {
             _ => true,
         }
     }
+}
+
+/// Loops over levels that are alike around two accesses.
+fn owners(count: usize) -> Vec<Axis> {
+    // The loops of one may be longer than those of another: of none is it known that it has one iteration.
+    let most = Expr::int(i64::from(Gpu::THREADS));
+    // A name of their own: inner loops of either may be called as the other's.
+    let owner = |at: usize| Sym::new(&format!("owner {at}"));
+    (0..count).map(|at| Axis { var: owner(at), extent: most }).collect()
 }
 
 /// The `mma` loops around a place, outermost first.

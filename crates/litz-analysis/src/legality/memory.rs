@@ -31,7 +31,11 @@ impl Verifier<'_> {
                     Some(&buf) => self.local_uses(buf),
                     None => self.report.fail("unknown-buffer", format_args!("there is no buffer `{name}`")),
                 },
-                Holds::Copy { ref of, .. } => self.copied(name, of),
+                Holds::Copy { ref of, .. } => {
+                    if let Some(copy) = self.copied(name, of) {
+                        self.local_uses(copy);
+                    }
+                }
                 Holds::Accumulator(_) => {
                     let nest = self.stmts.get(&**name).map(|&stmt| (stmt, &self.loops.stmts[stmt]));
                     let is_user = nest.is_some_and(|(stmt, nest)| {

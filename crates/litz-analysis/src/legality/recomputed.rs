@@ -59,6 +59,9 @@ impl<'a> Verifier<'a> {
                     .any(|buf| self.loops.bufs.get(*buf).is_some_and(|data| data.name == name))
             });
             let writers: Vec<usize> = writers.map(|(at, _)| at).collect();
+            let is_once = writers.len() < 2 && !writers.iter().any(|at| self.repeated.contains(at));
+            let message = format_args!("`{name}` is declared twice, but has several contents");
+            self.report.check(is_once, "duplicate-name", message);
             self.recomputed.extend(writers);
         }
     }
@@ -91,16 +94,21 @@ impl<'a> Verifier<'a> {
             && nest.writes().iter().all(is_writer)
     }
 
-    /// Checks what a copy is declared to be one of.
-    pub(super) fn copied(&mut self, name: &str, of: &str) {
+    /// Checks what a copy is declared to be one of. The buffer of the copy, if it has one of its own.
+    pub(super) fn copied(&mut self, name: &str, of: &str) -> Option<Buf> {
         let Some(&original) = self.bufs.get(of) else {
-            return self.report.fail("unknown-buffer", format_args!("there is no buffer `{of}`"));
+            self.report.fail("unknown-buffer", format_args!("there is no buffer `{of}`"));
+            return None;
         };
-        let is_made = self.bufs.get(name).is_some_and(|&copy| {
-            self.loops.stmts[self.first_copy..].iter().any(|stmt| stmt.writes().contains(&copy))
+        let mut dimensions = (0..self.loops.bufs[original].sizes.len()).map(copies::dimension);
+        let taken = dimensions.find(|axis| self.loops.facts.is_symbol_declared(*axis));
+        let message = format_args!("`{name}` has an axis of the name of a size");
+        self.report.check(taken.is_none(), "duplicate-symbol", message);
+        let made = self.bufs.get(name).copied().filter(|copy| {
+            self.loops.stmts[self.first_copy..].iter().any(|stmt| stmt.writes().contains(copy))
         });
         self.report.check(
-            is_made,
+            made.is_some(),
             "duplicate-name",
             format_args!("`{name}` is the name of a copy and of something else"),
         );
@@ -111,6 +119,7 @@ impl<'a> Verifier<'a> {
         let is_once = writers.len() + is_given == 1 && !writers.iter().any(|at| self.repeated.contains(at));
         let message = format_args!("`{of}` has several contents: `{name}` would be a copy of which?");
         self.report.check(is_once, "copied-buffer", message);
+        made
     }
 
     /// The buffer that a leaf of a nest loads from where the nest names `buf`, and the innermost declaration of it if it is local.
@@ -154,7 +163,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// The statement that writes a buffer.
-    fn writer(&self, buf: Buf) -> Option<usize> {
+    pub(super) fn writer(&self, buf: Buf) -> Option<usize> {
         self.loops.stmts.iter().position(|stmt| stmt.writes().contains(&buf))
     }
 
@@ -282,16 +291,22 @@ impl<'a> Verifier<'a> {
         mut facts: Facts,
         known: &[Known],
     ) -> bool {
-        let value = |sym: Sym| read.place.value(sym);
+        // What no loop gives has a name that no loop can have.
+        let named = |sym: Sym| {
+            let is_own = read.nest.indices().any(|axis| axis.var == sym);
+            is_own.then(|| Sym::new(&format!("{sym} of {}", read.nest.name)))
+        };
+        let value = |sym: Sym| read.place.value(sym).or_else(|| named(sym).map(Expr::sym));
         let here = |rel: Rel| Rel { lhs: rel.lhs.subst(&value), rhs: rel.rhs.subst(&value), ..rel };
         let InstOp::Load { index, guard, .. } = &read.nest.body[read.at].op else { return false };
         for axis in read.nest.indices() {
             match read.place.value(axis.var) {
                 Some(value) if !facts.assume(Rel::lt(value, axis.extent)) => return true,
                 Some(_) => {}
-                None => facts.declare_index(axis.var, axis.extent),
+                None => named(axis.var).into_iter().for_each(|own| facts.declare_index(own, axis.extent)),
             }
         }
+        let is_told_by = |e: Expr| by.indices().any(|index| e.has_sym(index.var));
         let conds = known.iter().map(|known| known.0).chain(guard.iter().map(|rel| here(*rel)));
         if !conds.into_iter().all(|cond| facts.assume(cond)) {
             return true;
@@ -301,13 +316,14 @@ impl<'a> Verifier<'a> {
             // The value of the axis at which that coordinate is stored.
             let axis = open.iter().position(|extent| stored.has_sym(extent.axis));
             let Some(axis) = axis else {
-                if is_equal(&facts, coordinate.subst(&value), stored) { continue } else { return false }
+                let is_there = !is_told_by(stored) && is_equal(&facts, coordinate.subst(&value), stored);
+                if is_there { continue } else { return false }
             };
             let Extent { axis, first, count } = open.swap_remove(axis);
             let Some((step, offset)) = stored.linear(*axis).filter(|linear| linear.0.is_one()) else {
                 return false;
             };
-            if step != Expr::one() || points.iter().any(|other| offset.has_sym(other.axis)) {
+            if step != Expr::one() || is_told_by(offset) {
                 return false;
             }
             let point = facts.simplify(coordinate.subst(&value) - offset);
@@ -345,6 +361,14 @@ fn taken(nest: &Nest, leaf: &Place, inner: &[Axis], facts: &Facts) -> Option<Vec
         // Where the loops go past the end of the axis, that is where the box ends.
         extents.push(Extent { axis: axis.var, first, count });
         bound.push(Bound { axis: axis.var, extent: count, value: offset });
+    }
+    // A loop that no axis depends on repeats what is taken, where it has an iteration.
+    let is_run = |axis: &Axis| {
+        bound.iter().any(|bound| bound.value.has_sym(axis.var))
+            || facts.known(&Rel::le(1, axis.extent)).is_yes()
+    };
+    if !inner.iter().all(is_run) {
+        return None;
     }
     let counts = bound.iter().map(|bound| bound.extent);
     let Some(coverage) = Coverage::new(facts, counts, inner.iter().copied()) else { return Some(extents) };
