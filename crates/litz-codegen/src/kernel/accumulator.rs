@@ -219,8 +219,14 @@ impl<'a> Builder<'a> {
         users: &[User<'a>],
         env: &Env<'a>,
     ) -> Result<Shape, Diag> {
-        let mut inits = users.iter().filter(|user| user.leaf.part == Part::Init);
-        let Some(init) = inits.next() else {
+        // In one body of an `if` loops may have a single point, and have left their leaves.
+        let inits = || users.iter().filter(|user| user.leaf.part == Part::Init);
+        let spanned = |user: &&User| {
+            let is_spanned = |var: Sym| user.leaf.bind.iter().any(|bind| bind.1.has_sym(var));
+            user.loops.iter().filter(|around| is_spanned(around.1.var)).count()
+        };
+        let most = inits().map(|user| spanned(&user)).max();
+        let Some(init) = inits().find(|user| Some(spanned(user)) == most) else {
             return Err(self.error(format!("{} combines before its init", nest.name)));
         };
         let values = || init.leaf.bind.iter().copied();
