@@ -78,7 +78,7 @@ impl<'a> Verifier<'a> {
                         // What is read of such a buffer is proved to be written.
                         let is_store = matches!(inst.op, InstOp::Store { .. });
                         let held = if is_store { buf } else { self.held(nest, place, buf).0 };
-                        if self.recomputed.iter().any(|&at| loops.stmts[at].writes().contains(&held)) {
+                        if self.is_proved(held) {
                             continue;
                         }
                         accesses.entry(buf).or_default().push(Access { stmt, nest, place, at, is_store });

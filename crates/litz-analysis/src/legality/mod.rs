@@ -523,7 +523,7 @@ impl<'a> Verifier<'a> {
 
     fn ordered(&mut self, first: usize, second: usize, buf: Buf) {
         // What is read of it is proved to be written.
-        if self.recomputed.contains(&first) && self.loops.stmts[first].writes().contains(&buf) {
+        if self.is_proved(buf) && self.loops.stmts[first].writes().contains(&buf) {
             return;
         }
         let is_late = |place: &&Place| {

@@ -33,6 +33,10 @@ struct Read<'a, 'p> {
 /// What holds where an element is read, and how many of the loops around are around what says so.
 type Known = (Rel, usize);
 
+/// Conditions that are distinguished by whether they hold, at most, to find an element written in all cases: there are two to the
+/// power of these.
+const MOST_CASES: usize = 4;
+
 /// Points that loops take along one axis of a nest.
 struct Extent {
     axis: Sym,
@@ -162,6 +166,14 @@ impl<'a> Verifier<'a> {
         }
     }
 
+    /// Whether what is read of a buffer is proved to be written: it is local, and may be computed again or in part.
+    pub(super) fn is_proved(&self, buf: Buf) -> bool {
+        let is_computed_again = |&at: &usize| self.loops.stmts[at].writes().contains(&buf);
+        let name = self.loops.bufs.get(buf).map(|data| &*data.name);
+        self.recomputed.iter().any(is_computed_again)
+            && self.locals.iter().any(|(local, _)| local.buffer() == name)
+    }
+
     /// The statement that writes a buffer.
     pub(super) fn writer(&self, buf: Buf) -> Option<usize> {
         self.loops.stmts.iter().position(|stmt| stmt.writes().contains(&buf))
@@ -223,6 +235,9 @@ impl<'a> Verifier<'a> {
             is_shared(leaf, side.loops) && !holds(leaf, side.cond) && !holds(leaf, side.cond.negate())
         };
         let Some((_, &Side { cond, loops, .. })) = open.find(is_open) else { return false };
+        if known.len() >= read.place.sides.len() + MOST_CASES {
+            return false;
+        }
         [cond, cond.negate()].into_iter().all(|cond| {
             known.push((cond, loops));
             let is_stored = self.is_stored(read, by, &others, known, proofs);
