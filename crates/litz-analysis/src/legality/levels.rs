@@ -191,14 +191,16 @@ impl<'a> Verifier<'a> {
         let both = one.place.path.iter().zip(&other.place.path).take_while(|(a, b)| a.number == b.number);
         let both: Vec<Around> = both.map(|pair| *pair.0).collect();
         let Some(outside) = both.iter().position(|around| level_of(around).is_some()) else { return true };
-        let count = both.iter().filter_map(level_of).count();
+        let common: Vec<Axis> = both.iter().filter_map(level_of).map(|level| level.1).collect();
+        let named = owners(common.len()).into_iter().zip(&common);
+        let axes: Vec<Axis> = named.map(|(owner, axis)| Axis { extent: axis.extent, ..owner }).collect();
         let levels = |used: &Use| -> Vec<(Level, Axis)> {
             used.place.path[outside..].iter().filter_map(level_of).collect()
         };
         let is_store = [one, other].iter().any(|used| used.how == How::Store);
         !is_store
             || one.place.excludes(&other.place)
-            || self.is_owned(one, other, outside, &owners(count), [levels(one), levels(other)])
+            || self.is_owned(one, other, outside, &axes, [levels(one), levels(other)])
     }
 
     /// Reports loops over levels in which points are combined into what is declared outside of them.
