@@ -136,11 +136,37 @@ impl<'a> Verifier<'a> {
         read_of(nest, buf, around)
     }
 
+    /// Reports values of axes that may be below 0. Of a nest whose loops take each point once there are none.
+    fn points_below_zero(&mut self) {
+        let mut problems = Vec::new();
+        for &stmt in &self.recomputed {
+            for place in &self.placed[stmt] {
+                let mut facts = self.loops.facts.clone();
+                place.path.iter().for_each(|around| enter(&mut facts, around.axis));
+                // What never runs has no points.
+                if !place.sides.iter().all(|side| facts.assume(side.cond)) {
+                    continue;
+                }
+                let is_below = |value: &Expr| !facts.known(&Rel::le(0, *value)).is_yes();
+                if let Some((axis, value)) = place.bind.iter().copied().find(|bind| is_below(&bind.1)) {
+                    let name = self.loops.stmts[stmt].name();
+                    problems.push((format!("`{name}`: {axis} = {value} may be below 0"), place.site()));
+                }
+            }
+        }
+        problems.sort_by(|a, b| a.0.cmp(&b.0));
+        for (problem, site) in problems {
+            self.report.fail("unmasked-point", problem);
+            self.sites.note(&self.report.diags, site);
+        }
+    }
+
     /// Reports loads of local buffers that may find an element which nobody wrote.
     pub(super) fn unwritten_elements(&mut self) {
         if self.recomputed.is_empty() {
             return;
         }
+        self.points_below_zero();
         let mut problems = Vec::new();
         let mut proofs = self.proofs.take();
         for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {

@@ -56,7 +56,11 @@ pub fn threaded() -> Vec<(Subject, Schedule)> {
         // Small sizes of which none divides another.
         let symbols = program.lines().filter_map(|line| line.trim().strip_prefix("sym ")?.split(' ').next());
         let sizes = symbols.zip([9, 5, 7]).map(|(name, size)| (Sym::new(name), size)).collect();
-        let whole = |_: Dtype, random: &mut Random| random.below(7) as f64 - 3.0;
+        // Indices are 0 or 1.
+        let whole = |dtype: Dtype, random: &mut Random| match dtype.is_float() {
+            true => random.below(7) as f64 - 3.0,
+            false => random.below(2) as f64,
+        };
         let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let subject = Subject::new(&name, program, &sizes, &whole, false);
         let schedule = litz_ir::text::schedule::parse(schedule);
