@@ -13,6 +13,7 @@ use crate::{Names, misfit};
 use accumulator::Accumulator;
 use litz_analysis::copies::read_of;
 use litz_analysis::inside::enter;
+use litz_analysis::legality::parts_of;
 use litz_ir::kernel::{Kernel, Mem, MemData, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, Local, LocalSpace, LoopKind, Tree};
@@ -176,11 +177,13 @@ impl<'a> Builder<'a> {
     /// Parameters in order of first mention. Writing wins over reading. A buffer that is written over another one here
     /// has its parameter.
     fn declare_params(&mut self, places: &[(&'a Leaf, Path<'a>)]) -> Result<(), Diag> {
+        let locals = self.plan.locals();
+        let local: HashSet<&str> = locals.into_iter().filter_map(Local::buffer).collect();
         let mut uses = Vec::new();
         for (leaf, path) in places.iter().filter(|(leaf, _)| leaf.part.runs_instructions()) {
             let nest = self.nest(leaf)?;
-            let around = self.held_around(path)?;
-            for inst in &nest.body {
+            let (around, parts) = (self.held_around(path)?, parts_of(nest));
+            for (inst, parts) in nest.body.iter().zip(parts) {
                 let Some((buf, index)) = inst.op.element() else { continue };
                 let data = &self.loops.bufs[buf];
                 if index.len() != data.sizes.len() {
@@ -191,7 +194,9 @@ impl<'a> Builder<'a> {
                     true => around.iter().any(|held| held.buf == buf),
                     false => read_of(nest, buf, around.iter().cloned()).1.is_some(),
                 };
-                if !is_local {
+                // Another part of the nest touches it, where it is declared.
+                let is_elsewhere = !parts.contains(&leaf.part) && local.contains(&*data.name);
+                if !is_local && !is_elsewhere {
                     uses.push((buf, if is_store { Space::Write } else { Space::Read }));
                 }
             }
