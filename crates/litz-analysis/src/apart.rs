@@ -110,9 +110,7 @@ impl<'a> Visit<'a> {
         let layout = (&data.sizes[..], &data.strides[..]);
         Some(Touch { loops, layout, sides, facts, vars: vars.clone() })
     }
-}
 
-impl<'a> Visit<'a> {
     /// The point of the nest that has these coordinates, as the place of no buffer.
     pub fn point(&self, element: &[Expr]) -> Touch<'a> {
         let Visit { loops, values, facts, vars, .. } = self;

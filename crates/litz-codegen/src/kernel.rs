@@ -182,8 +182,8 @@ impl<'a> Builder<'a> {
         let mut uses = Vec::new();
         for (leaf, path) in places.iter().filter(|(leaf, _)| leaf.part.runs_instructions()) {
             let nest = self.nest(leaf)?;
-            let (around, parts) = (self.held_around(path)?, parts_of(nest));
-            for (inst, parts) in nest.body.iter().zip(parts) {
+            let around = self.held_around(path)?;
+            for (at, inst) in nest.body.iter().enumerate() {
                 let Some((buf, index)) = inst.op.element() else { continue };
                 let data = &self.loops.bufs[buf];
                 if index.len() != data.sizes.len() {
@@ -195,7 +195,7 @@ impl<'a> Builder<'a> {
                     false => read_of(nest, buf, around.iter().cloned()).1.is_some(),
                 };
                 // Another part of the nest touches it, where it is declared.
-                let is_elsewhere = !parts.contains(&leaf.part) && local.contains(&*data.name);
+                let is_elsewhere = local.contains(&*data.name) && !parts_of(nest)[at].contains(&leaf.part);
                 if !is_local && !is_elsewhere {
                     uses.push((buf, if is_store { Space::Write } else { Space::Read }));
                 }

@@ -555,6 +555,7 @@ fn number(digits: &str, unit: i64, range: RangeInclusive<i64>) -> Result<i64, St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use litz_sym::Expr;
 
     #[test]
     fn texts_read_back() {
@@ -582,6 +583,18 @@ mod tests {
             }
         }
         assert_eq!(Target::Gpu(Gpu::new(GpuIsa::Sm90, 132)).to_string(), "gpu(isa=sm90, units=132)");
+    }
+
+    #[test]
+    fn each_sum_of_an_instruction_has_its_lane() {
+        for lane in 0..i64::from(Gpu::LANES) {
+            for place in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+                let sum = Gpu::sum_of_lane(Expr::int(lane), place.map(Expr::int));
+                let [row, column] = sum.map(|at| at.as_int().expect("a number"));
+                assert!((0..16).contains(&row) && (0..8).contains(&column), "{lane}: {row}, {column}");
+                assert_eq!(Gpu::lane_of_sum(row, column), lane, "{row}, {column}");
+            }
+        }
     }
 
     #[test]

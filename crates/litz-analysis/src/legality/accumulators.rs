@@ -157,11 +157,12 @@ impl Verifier<'_> {
         let is_later = one.at < other.at;
         self.report.check(is_later, "statement-order", format_args!("{second} runs before {first}"));
         let facts = &self.loops.facts;
-        let shared = one.path.iter().zip(&other.path).take_while(|(a, b)| a.number == b.number);
-        let shared: Vec<(usize, Sym)> = shared
+        let shared: Vec<(usize, Sym)> = one
+            .shared_loops(other)
+            .iter()
             .enumerate()
-            .filter(|(_, (around, _))| !is_one(facts, around.axis.extent))
-            .map(|(at, (around, _))| (at, around.axis.var))
+            .filter(|(_, around)| !is_one(facts, around.axis.extent))
+            .map(|(at, around)| (at, around.axis.var))
             .collect();
         for &(_, var) in shared.iter().filter(|(at, _)| *at >= scope.loops) {
             let is_along = |(axis, value): &(Sym, Expr)| nest.is_running(*axis) && value.has_sym(var);
@@ -187,7 +188,7 @@ impl Verifier<'_> {
     }
 }
 
-fn is_equal(facts: &Facts, one: Expr, other: Expr) -> bool {
+pub(super) fn is_equal(facts: &Facts, one: Expr, other: Expr) -> bool {
     one == other || facts.simplify(one - other).is_zero()
 }
 

@@ -36,7 +36,7 @@ impl Verifier<'_> {
                 self.divided(stmt, nest, &group);
                 if self.report.diags.len() > found && self.may_recompute(stmt, &group[0].visible) {
                     self.report.diags.truncate(found);
-                    self.recompute(stmt);
+                    self.recomputed.insert(stmt);
                 }
                 self.sites.note(&self.report.diags, group[0].site());
                 divided = others;

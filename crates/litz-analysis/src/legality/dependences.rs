@@ -56,10 +56,7 @@ impl<'a> Verifier<'a> {
         }
         problems.sort_by(|a, b| a.0.cmp(&b.0));
         problems.dedup_by(|a, b| a.0 == b.0);
-        for (problem, site) in problems {
-            self.report.fail("dependence", problem);
-            self.sites.note(&self.report.diags, site);
-        }
+        self.fail_all("dependence", problems);
         self.proofs.replace(proofs);
     }
 
@@ -77,8 +74,8 @@ impl<'a> Verifier<'a> {
                     if let Some((buf, _)) = inst.op.element() {
                         // What is read of such a buffer is proved to be written.
                         let is_store = matches!(inst.op, InstOp::Store { .. });
-                        let held = if is_store { buf } else { self.held(nest, place, buf).0 };
-                        if self.is_proved(held) {
+                        let held = || if is_store { buf } else { self.held(nest, place, buf).0 };
+                        if !self.recomputed.is_empty() && self.is_proved(held()) {
                             continue;
                         }
                         accesses.entry(buf).or_default().push(Access { stmt, nest, place, at, is_store });
@@ -135,8 +132,8 @@ fn shared(one: &Access, other: &Access, spans: &[Span]) -> Vec<Axis> {
         let counts = |access: &Access, over| access.place.value(over) == Some(Expr::sym(around.axis.var));
         region.is_some_and(|span| counts(one, span.over.var) && counts(other, span.over.var))
     };
-    let both = one.place.path.iter().zip(&other.place.path).take_while(|(a, b)| a.number == b.number);
-    both.map(|(around, _)| around).filter(|around| !is_of_region(around)).map(|around| around.axis).collect()
+    let both = one.place.shared_loops(other.place).iter();
+    both.filter(|around| !is_of_region(around)).map(|around| around.axis).collect()
 }
 
 /// For each instruction, the parts of the nest in which a leaf runs it.

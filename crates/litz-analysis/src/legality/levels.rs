@@ -14,7 +14,7 @@ use crate::apart::Visit;
 use litz_ir::dtype::Dtype;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt};
 use litz_ir::schedule::{Holds, LocalSpace, LoopKind, Part};
-use litz_ir::target::{Gpu, GpuIsa, Instruction, Level, Target};
+use litz_ir::target::{Gpu, Instruction, Level, Target};
 use litz_sym::{Expr, Rel, Sym};
 
 /// An access of private memory.
@@ -151,10 +151,7 @@ impl<'a> Verifier<'a> {
                 problems.push((format!("`{name}`, private to threads: {why}"), site));
             }
         }
-        for (problem, site) in problems {
-            self.report.fail("foreign-memory", problem);
-            self.sites.note(&self.report.diags, site);
-        }
+        self.fail_all("foreign-memory", problems);
         self.stored_at_once();
     }
 
@@ -179,17 +176,13 @@ impl<'a> Verifier<'a> {
                 problems.push((problem, site));
             }
         }
-        for (problem, site) in problems {
-            self.report.fail("unordered-store", problem);
-            self.sites.note(&self.report.diags, site);
-        }
+        self.fail_all("unordered-store", problems);
     }
 
     /// Whether two accesses of shared memory touch one element only by the same thread, or threads meet in between: where a loop over a level
     /// ends.
     fn is_in_turn(&self, one: &Use<'a>, other: &Use<'a>) -> bool {
-        let both = one.place.path.iter().zip(&other.place.path).take_while(|(a, b)| a.number == b.number);
-        let both: Vec<Around> = both.map(|pair| *pair.0).collect();
+        let both = one.place.shared_loops(&other.place);
         let Some(outside) = both.iter().position(|around| level_of(around).is_some()) else { return true };
         let common: Vec<Axis> = both.iter().filter_map(level_of).map(|level| level.1).collect();
         let named = owners(common.len()).into_iter().zip(&common);
@@ -226,10 +219,7 @@ impl<'a> Verifier<'a> {
                 }
             }
         }
-        for (problem, site) in problems {
-            self.report.fail("shared-reduction", problem);
-            self.sites.note(&self.report.diags, site);
-        }
+        self.fail_all("shared-reduction", problems);
     }
 
     fn uses_of_buffer(&self, number: usize) -> Vec<Use<'a>> {
@@ -391,13 +381,9 @@ fn instruction_loops(path: &[Around]) -> Vec<&Around> {
 fn by_lanes(place: &Place) -> Place {
     let [rows, columns, _] = instruction_loops(&place.path)[..] else { return place.clone() };
     let (row, column) = (rows.axis.var, columns.axis.var);
-    let instruction = GpuIsa::ALL.into_iter().flat_map(GpuIsa::instructions).next();
-    let Some(instruction) = instruction.filter(|_| rows.axis.extent.as_int() == Some(16)) else {
-        return place.clone();
-    };
     let own = |what: &str| Sym::new(&format!("{what} of {row}, {column}"));
     let (lane, place_of) = (own("lane"), ["row", "column"].map(own));
-    let sum = instruction.sum_of_lane(Expr::sym(lane), place_of.map(Expr::sym));
+    let sum = Gpu::sum_of_lane(Expr::sym(lane), place_of.map(Expr::sym));
     let put = |sym: Sym| [row, column].iter().position(|own| *own == sym).map(|at| sum[at]);
     let mut changed = place.clone();
     changed.bind.iter_mut().for_each(|bind| bind.1 = bind.1.subst(&put));

@@ -178,6 +178,12 @@ impl Place {
         self.bind.iter().find(|bind| bind.0 == axis).map(|bind| bind.1)
     }
 
+    /// The loops around both this place and another, outermost first.
+    fn shared_loops(&self, other: &Place) -> &[Around] {
+        let both = self.path.iter().zip(&other.path).take_while(|(a, b)| a.number == b.number);
+        &self.path[..both.count()]
+    }
+
     /// Whether another place is in the other body of an `if` around this one: in one iteration of the loops around that, only
     /// one of them runs.
     fn excludes(&self, other: &Place) -> bool {
@@ -280,6 +286,14 @@ impl<'a> Verifier<'a> {
         self.sites.note(&self.report.diags, site);
     }
 
+    /// Reports problems of one kind, each with its place.
+    fn fail_all(&mut self, slug: &'static str, problems: Vec<(String, Option<Site>)>) {
+        for (problem, site) in problems {
+            self.report.fail(slug, problem);
+            self.note(site);
+        }
+    }
+
     /// `number` is that of the leaf among all of the schedule.
     fn place(&mut self, stmt: usize, (step, number): (usize, Option<usize>), leaf: &Leaf) {
         let Leaf { part, block, .. } = *leaf;
@@ -303,12 +317,13 @@ impl<'a> Verifier<'a> {
                 && !other.excludes(&place)
         };
         let is_first = !places.iter().any(is_again);
-        let is_first = is_first || self.may_recompute(stmt, &place.visible) && self.recompute(stmt);
+        let is_again = !is_first && self.may_recompute(stmt, &place.visible);
+        self.recomputed.extend(is_again.then_some(stmt));
         let places =
             if part.runs_instructions() { &mut self.placed[stmt] } else { &mut self.accumulating[stmt] };
         places.push(place);
         let message = format_args!("`{}` runs twice", self.loops.stmts[stmt].name());
-        self.report.check(is_first, "duplicate-leaf", message);
+        self.report.check(is_first || is_again, "duplicate-leaf", message);
         self.count += 1;
     }
 

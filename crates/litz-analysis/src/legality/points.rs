@@ -48,7 +48,7 @@ impl Verifier<'_> {
             }
             if self.report.diags.len() > found && self.may_recompute(stmt, &self.visible) {
                 self.report.diags.truncate(found);
-                self.recompute(stmt);
+                self.recomputed.insert(stmt);
             }
         }
         is_bound && self.report.diags.len() == before

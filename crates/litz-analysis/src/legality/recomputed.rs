@@ -9,6 +9,7 @@
 //! load is proved to read an element of it. The leaf comes first in the text, so within one iteration of the loops around both the
 //! element is there when it is read.
 
+use super::accumulators::is_equal;
 use super::coverage::{Bound, Coverage};
 use super::dependences::parts_of;
 use super::proofs;
@@ -68,12 +69,6 @@ impl<'a> Verifier<'a> {
             self.report.check(is_once, "duplicate-name", message);
             self.recomputed.extend(writers);
         }
-    }
-
-    /// Lets a statement compute elements several times, or not at all. Always true.
-    pub(super) fn recompute(&mut self, stmt: usize) -> bool {
-        self.recomputed.insert(stmt);
-        true
     }
 
     /// Whether a nest stores whole elements to local buffers alone, of which `visible` are declared around a leaf of it.
@@ -155,10 +150,7 @@ impl<'a> Verifier<'a> {
             }
         }
         problems.sort_by(|a, b| a.0.cmp(&b.0));
-        for (problem, site) in problems {
-            self.report.fail("unmasked-point", problem);
-            self.sites.note(&self.report.diags, site);
-        }
+        self.fail_all("unmasked-point", problems);
     }
 
     /// Reports loads of local buffers that may find an element which nobody wrote.
@@ -186,10 +178,7 @@ impl<'a> Verifier<'a> {
             }
         }
         self.proofs.replace(proofs);
-        for (problem, site) in problems {
-            self.report.fail("unwritten-element", problem);
-            self.sites.note(&self.report.diags, site);
-        }
+        self.fail_all("unwritten-element", problems);
     }
 
     /// Whether what is read of a buffer is proved to be written: it is local, and may be computed again or in part.
@@ -245,7 +234,7 @@ impl<'a> Verifier<'a> {
         proofs: &mut proofs::Proofs<'a>,
     ) -> bool {
         // Conditions in terms of the loops around both mean the same at both.
-        let is_shared = |leaf: &Place, loops: usize| loops <= shared(leaf, read.place);
+        let is_shared = |leaf: &Place, loops: usize| loops <= leaf.shared_loops(read.place).len();
         let holds = |leaf: &Place, cond: Rel| {
             known.iter().any(|&(other, loops)| other == cond && is_shared(leaf, loops))
         };
@@ -281,7 +270,7 @@ impl<'a> Verifier<'a> {
         known: &[Known],
         proofs: &mut proofs::Proofs<'a>,
     ) -> bool {
-        let shared = shared(leaf, read.place);
+        let shared = leaf.shared_loops(read.place).len();
         let mut stores = by.body.iter().enumerate().filter_map(|(at, inst)| {
             let InstOp::Store { buf, index, .. } = &inst.op else { return None };
             (*buf == read.held).then_some((at, index))
@@ -384,11 +373,6 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// How many loops are around both of two places.
-fn shared(one: &Place, other: &Place) -> usize {
-    one.path.iter().zip(&other.path).take_while(|(a, b)| a.number == b.number).count()
-}
-
 /// The points that a leaf takes in the loops `inner`, in terms of those around, of which `facts` know. None where that is no box.
 fn taken(nest: &Nest, leaf: &Place, inner: &[Axis], facts: &Facts) -> Option<Vec<Extent>> {
     let vars: Vec<Sym> = inner.iter().map(|axis| axis.var).collect();
@@ -425,8 +409,4 @@ fn runs_at_once(around: &Around) -> bool {
         Some(LoopKind::For | LoopKind::Unroll | LoopKind::Pipeline { .. }) => false,
         None | Some(LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Mma) => true,
     }
-}
-
-fn is_equal(facts: &Facts, one: Expr, other: Expr) -> bool {
-    one == other || facts.simplify(one - other).is_zero()
 }

@@ -188,9 +188,8 @@ impl<'a> Verifier<'a> {
 
     /// Whether different iterations of the loops around both never touch the same memory, of which the buffers of both take all.
     fn are_apart(&self, one: (Visit<'a, '_>, usize), other: (Visit<'a, '_>, usize)) -> bool {
-        let (path, other_path) = (&one.0.place.path, &other.0.place.path);
-        let shared = path.iter().zip(other_path).take_while(|(a, b)| a.number == b.number);
-        let shared: Vec<Axis> = shared.map(|pair| pair.0.axis).collect();
+        let shared = one.0.place.shared_loops(other.0.place).iter();
+        let shared: Vec<Axis> = shared.map(|around| around.axis).collect();
         let [one, other] =
             [one, other].map(|(Visit { nest, place, .. }, at)| proofs::Access { nest, place, at });
         self.proofs.borrow_mut().are_apart(self.loops, &shared, one, other)

@@ -8,7 +8,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Transfer, visit};
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, Transfer, visit};
 use litz_ir::target::{Level, Target};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashSet;
@@ -17,23 +17,16 @@ use std::collections::HashSet;
 pub const PASS: Pass = Pass { name: "sync", run };
 
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
+    if !has_levels(&kernel.body) {
+        return Ok(());
+    }
     let shared: Vec<Mem> =
-        kernel.mems.iter().filter(|(_, data)| is_seen(data.space)).map(|mem| mem.0).collect();
+        kernel.mems.iter().filter(|(_, data)| data.space.is_shared()).map(|mem| mem.0).collect();
     let fixed = kernel.sizes.iter().copied().chain(kernel.grid.iter().map(|axis| axis.var)).collect();
     let sync = Sync { shared, fixed, behind: written_behind(&kernel.body) };
-    if has_levels(&kernel.body) {
-        let body = std::mem::take(&mut kernel.body);
-        kernel.body = sync.block(without_barriers(body), Level::Block, Vec::new()).0;
-    }
+    let body = std::mem::take(&mut kernel.body);
+    kernel.body = sync.block(without_barriers(body), Level::Block, Vec::new()).0;
     Ok(())
-}
-
-/// Whether a thread may see there what another one has stored.
-fn is_seen(space: Space) -> bool {
-    match space {
-        Space::Write | Space::Update | Space::Shared => true,
-        Space::Read | Space::Register | Space::Scratch => false,
-    }
 }
 
 fn has_levels(stmts: &[Stmt]) -> bool {

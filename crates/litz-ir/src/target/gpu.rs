@@ -44,15 +44,6 @@ pub(super) const MMA_BF16: Instruction = mma("mma.m16n8k16.bf16", Dtype::BF16);
 /// Products by a warp, of f16.
 pub(super) const MMA_F16: Instruction = mma("mma.m16n8k16.f16", Dtype::F16);
 
-impl Instruction {
-    /// Where the sums of a warp's instruction are: row and column of the element that is at `place`, below 2 and 2, among those of a
-    /// lane. (PTX ISA, fragments of `mma.m16n8k16`.)
-    pub fn sum_of_lane(&self, lane: Expr, place: [Expr; 2]) -> [Expr; 2] {
-        let [row, column] = place;
-        [lane.floordiv(4) + row * 8, lane.modulo(4) * 2 + column]
-    }
-}
-
 impl GpuIsa {
     /// Every instruction set.
     pub const ALL: [GpuIsa; 2] = [GpuIsa::Sm80, GpuIsa::Sm90];
@@ -92,6 +83,18 @@ impl Gpu {
     pub const VECTOR_BYTES: u32 = 16;
     /// 32-bit registers of a thread, at most.
     pub const REGISTERS: u32 = 255;
+
+    /// Where the sums of a warp's instruction are: row and column of the element that is at `place`, below 2 and 2, among those of a
+    /// lane. (PTX ISA, fragments of `mma.m16n8k16`.)
+    pub fn sum_of_lane(lane: Expr, place: [Expr; 2]) -> [Expr; 2] {
+        let [row, column] = place;
+        [lane.floordiv(4) + row * 8, lane.modulo(4) * 2 + column]
+    }
+
+    /// The lane that has the sum of a row and a column: that of [`Gpu::sum_of_lane`].
+    pub fn lane_of_sum(row: i64, column: i64) -> i64 {
+        4 * (row % 8) + column / 2
+    }
 
     /// A GPU of which nothing more is known.
     pub fn new(isa: GpuIsa, units: u32) -> Gpu {

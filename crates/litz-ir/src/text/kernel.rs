@@ -68,6 +68,14 @@ impl Space {
         }
     }
 
+    /// Whether a thread sees there what another one of its grid point has stored.
+    pub fn is_shared(self) -> bool {
+        match self {
+            Space::Write | Space::Update | Space::Shared => true,
+            Space::Read | Space::Register | Space::Scratch => false,
+        }
+    }
+
     /// Whether memory there belongs to the kernel rather than to its caller.
     pub fn is_local(self) -> bool {
         match self {

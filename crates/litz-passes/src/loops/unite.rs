@@ -94,21 +94,8 @@ impl<'a> Block<'a> {
         let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
         let (last, others) = nest.body.split_last()?;
         let InstOp::Store { buf: stored, index, value, combine: None } = &last.op else { return None };
-        let is_pure = |inst: &Inst| match inst.op {
-            InstOp::Load { .. }
-            | InstOp::Const(_)
-            | InstOp::Index(_)
-            | InstOp::Cond(_)
-            | InstOp::Op(..)
-            | InstOp::Cast(_)
-            | InstOp::Bitcast(_) => true,
-            InstOp::Bind { .. }
-            | InstOp::Reduce(..)
-            | InstOp::ArgReduce { .. }
-            | InstOp::Scan { .. }
-            | InstOp::Store { .. } => false,
-        };
-        let is_pointwise = nest.reduced.is_empty() && nest.idle.is_none() && others.iter().all(is_pure);
+        let are_terms = others.iter().all(|inst| inst.op.is_term());
+        let is_pointwise = nest.reduced.is_empty() && nest.idle.is_none() && are_terms;
         (*stored == buf && is_pointwise).then_some(Block { nest, index, value: *value })
     }
 

@@ -182,11 +182,8 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
     }
     let mems = kernel.mems.values().map(|mem| {
         let is_read_only = mem.space == Space::Read;
-        let seen = match mem.space {
-            Space::Read => None,
-            Space::Write | Space::Update | Space::Shared => Some(Seen::ByAll),
-            Space::Register | Space::Scratch => Some(Seen::ByOne),
-        };
+        let seen = if mem.space.is_shared() { Seen::ByAll } else { Seen::ByOne };
+        let seen = (!is_read_only).then_some(seen);
         let extent = cx.formula(mem.span())?;
         Ok(Memory { name: mem.name.clone(), extent, dtype: mem.dtype, is_read_only, seen })
     });

@@ -134,11 +134,11 @@ impl Threads {
         }
     }
 
-    /// The threads around, or the lane that has the sum which an instruction adds to. (PTX ISA, fragments of `mma.m16n8k16`.)
+    /// The threads around, or the lane that has the sum which an instruction adds to.
     fn owner(&self) -> Team {
         match (self.team(), self.sum) {
             (Team { first, .. }, [Some(row), Some(column)]) => {
-                let lane = 4 * (row % 8) + column / 2;
+                let lane = Gpu::lane_of_sum(row, column);
                 let first = first.saturating_add(u32::try_from(lane).unwrap_or(ALL));
                 Team { first, end: first.saturating_add(1) }
             }
