@@ -3,7 +3,7 @@
 use litz::{Device, Options};
 use litz_analysis::legality;
 use litz_codegen::{Realized, passes};
-use litz_ir::schedule::Schedule;
+use litz_ir::schedule::{Schedule, Step};
 use litz_ir::target::Target;
 use litz_ir::verify;
 use litz_runtime::limits::Limits;
@@ -86,12 +86,12 @@ impl Judge {
         let device: Device = Arc::new(
             DistantDevice::new(&realized.kernels).map_err(|e| wrong("reference device", e.to_string()))?,
         );
-        run(subject, &realized, device).map_err(|why| wrong("reference device", why))?;
+        run(subject, &realized, device).map_err(|why| stopped(schedule, "reference device", why))?;
         if !schedule.target.cpu().is_some_and(|cpu| self.isas.contains(&cpu.isa)) {
             return Ok(());
         }
         let device = self.native(&realized, schedule.target)?;
-        run(subject, &realized, device).map_err(|why| wrong("machine code", why))
+        run(subject, &realized, device).map_err(|why| stopped(schedule, "machine code", why))
     }
 
     fn native(&self, realized: &Realized, target: Target) -> Result<Device, Failure> {
@@ -118,6 +118,26 @@ enum Failure {
     Wrong(String),
 }
 
+/// Why a run did not give the right results.
+enum Stop {
+    /// It takes more statements than a run may.
+    Limit(String),
+    Other(String),
+}
+
+/// What is to be said of a run that a device stopped. Where each point is taken once, nothing takes too long; what a kernel keeps for
+/// itself may be computed again as often as a schedule says.
+fn stopped(schedule: &Schedule, device: &str, why: Stop) -> Failure {
+    let may_repeat = schedule.steps.iter().any(|step| match step {
+        Step::Kernel(plan) => plan.locals().iter().any(|local| local.buffer().is_some()),
+        Step::Extern { .. } => false,
+    });
+    match why {
+        Stop::Limit(why) if may_repeat => Failure::Unsupported(why),
+        Stop::Limit(why) | Stop::Other(why) => Failure::Wrong(format!("{device}: {why}")),
+    }
+}
+
 /// Kernels and program, all verified.
 fn realized(subject: &Subject, schedule: &Schedule) -> Result<Realized, Failure> {
     let realized = litz_codegen::realize(&subject.loops, schedule);
@@ -141,16 +161,19 @@ fn unchecked(subject: &Subject, schedule: &Schedule) -> Option<bool> {
 }
 
 /// Runs what a schedule became twice, since the second call finds the memory that the first one left, and compares.
-fn run(subject: &Subject, realized: &Realized, device: Device) -> Result<(), String> {
+fn run(subject: &Subject, realized: &Realized, device: Device) -> Result<(), Stop> {
     let limits = Limits { iterations: STATEMENTS, call_bytes: 1 << 26, ..Limits::default() };
     let options = RunOptions { limits, ..RunOptions::default() };
-    let fail = |error: RunError| error.to_string();
+    let fail = |error: RunError| match error {
+        RunError::Limit(_) => Stop::Limit(error.to_string()),
+        _ => Stop::Other(error.to_string()),
+    };
     let executable =
         Executable::with_options(&realized.program, &realized.kernels, device, &subject.weights, &options)
             .map_err(fail)?;
     for _ in 0..2 {
         let outputs = executable.run(&subject.inputs).map_err(fail)?;
-        compare::results(&outputs, &subject.expected)?;
+        compare::results(&outputs, &subject.expected).map_err(Stop::Other)?;
         if subject.is_exact {
             let wanted: Vec<Value> = subject.expected.iter().map(|expected| expected.value.clone()).collect();
             let numbers = |values: &[Value]| {
@@ -158,7 +181,7 @@ fn run(subject: &Subject, realized: &Realized, device: Device) -> Result<(), Str
             };
             let (found, wanted) = (numbers(&outputs), numbers(&wanted));
             if found != wanted {
-                return Err(format!("expected {wanted:?}\nfound {found:?}"));
+                return Err(Stop::Other(format!("expected {wanted:?}\nfound {found:?}")));
             }
         }
     }
