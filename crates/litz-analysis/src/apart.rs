@@ -388,6 +388,31 @@ fn radices_of(e: Expr, found: &mut Vec<(Sym, i64)>) {
     }
 }
 
+/// Sums over `axes` with those that they have quotients and remainders of as their digits: `4*floordiv(v, 8) + mod(v, 4)` for `v`
+/// in 32 is `4*v2 + v0`. None where no axis is taken apart.
+pub fn by_digits(sums: &[Expr], axes: &[Axis], facts: &Facts) -> Option<(Vec<Expr>, Vec<Axis>)> {
+    let mut radices: Vec<(Sym, i64)> = Vec::new();
+    sums.iter().for_each(|sum| radices_of(*sum, &mut radices));
+    radices.sort_unstable();
+    radices.dedup();
+    let (mut found, mut values, mut facts) = (axes.to_vec(), Vec::new(), facts.clone());
+    for of_var in radices.chunk_by(|a, b| a.0 == b.0) {
+        let Some(at) = found.iter().position(|axis| axis.var == of_var[0].0) else { continue };
+        let last = found[at].extent.as_int()? - 1;
+        let (digits, value) = digits(found[at].var, of_var.iter().map(|radix| radix.1), last)?;
+        values.push((found.remove(at).var, value));
+        digits.iter().for_each(|digit| facts.declare_index(digit.var, digit.extent));
+        found.extend(digits);
+    }
+    let value = |sym: Sym| values.iter().find(|var| var.0 == sym).map(|var| var.1);
+    let in_digits = |sum: &Expr| {
+        let sum = sum.subst(&value);
+        // Whole sums would mix digits.
+        sum.terms().map(|(n, term)| facts.simplify(term) * n).sum::<Expr>() + sum.constant()
+    };
+    (!values.is_empty()).then(|| (sums.iter().map(in_digits).collect(), found))
+}
+
 /// The digits of a variable that is at most `last`, the lowest first, and it as their sum. None where one radix does not
 /// divide the next.
 fn digits(var: Sym, radices: impl Iterator<Item = i64>, last: i64) -> Option<(Vec<Axis>, Expr)> {

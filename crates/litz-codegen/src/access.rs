@@ -1,5 +1,6 @@
 //! Which elements of a buffer a part of a kernel touches, and flat indices of local arrays.
 
+use litz_analysis::apart::by_digits;
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Known, Rel};
 
@@ -19,8 +20,15 @@ impl Region {
     }
 
     /// What `flat` takes over the points of `inner`. `None` when it is not a sum of multiples of the variables, or when
-    /// its parts overlap.
+    /// its parts overlap. A number that is divided counts with its digits.
     pub fn of(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<Region> {
+        match by_digits(&[flat], inner, facts) {
+            Some((flat, digits)) => Region::of_sum(flat[0], &digits, facts).map(Region::merged),
+            None => Region::of_sum(flat, inner, facts),
+        }
+    }
+
+    fn of_sum(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<Region> {
         let is_inner = |s| inner.iter().any(|a| a.var == s);
         let mut steps: Vec<(Expr, Expr)> = Vec::new();
         for axis in inner.iter().filter(|a| flat.has_sym(a.var)) {
@@ -36,7 +44,7 @@ impl Region {
         let size = |e: Expr| facts.hint(e).unwrap_or(i64::MAX);
         steps.sort_by_key(|s| std::cmp::Reverse(size(s.0)));
         // Symbols that nothing declares were computed from data.
-        let known = flat.syms().into_iter().all(|s| facts.is_symbol_declared(s));
+        let known = flat.syms().into_iter().all(|s| is_inner(s) || facts.is_symbol_declared(s));
         let base = flat.subst(&|s| is_inner(s).then(Expr::zero));
         let region = Region { base, steps };
         (known && region.is_regular(facts)).then_some(region)

@@ -58,9 +58,8 @@ impl Checker<'_> {
                 | Stmt::If { .. }
                 | Stmt::Let { .. }
                 | Stmt::Bind { .. }
-                | Stmt::Barrier(_)
                 | Stmt::Lanes(_)
-                | Stmt::Transfer(_)
+                | Stmt::Sync(_)
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
                 | Stmt::Copy { .. }

@@ -11,11 +11,12 @@ impl<'a> Meaning<'a> {
     /// All but the facts, which hardly ever tell kernels apart.
     fn parts(&self) -> impl PartialEq + Hash + use<'a> {
         let k = self.0;
-        let kind =
-            |MemData { name: _, dtype, sizes, strides, space }: &'a MemData| (dtype, sizes, strides, space);
+        let kind = |MemData { name: _, dtype, sizes, strides, space, swizzle }: &'a MemData| {
+            (dtype, sizes, strides, space, swizzle)
+        };
         let mems: Vec<_> = k.mems.values().map(kind).collect();
         let vals: Vec<_> = k.vals.values().collect();
-        (&k.sizes, mems, k.params, &k.grid, k.grain, vals, &k.body, &k.checks)
+        (&k.sizes, mems, k.params, &k.grid, (k.grain, k.persistent), vals, &k.body, &k.checks)
     }
 }
 

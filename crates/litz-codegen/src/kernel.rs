@@ -43,7 +43,12 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
         loops,
         plan,
         names,
-        kernel: Kernel { grid: plan.grid.clone(), grain: plan.grain, ..Kernel::new(&plan.name) },
+        kernel: Kernel {
+            grid: plan.grid.clone(),
+            grain: plan.grain,
+            persistent: plan.persistent,
+            ..Kernel::new(&plan.name)
+        },
         params: Vec::new(),
         mem_of: HashMap::new(),
         locals: HashMap::new(),
@@ -212,7 +217,7 @@ impl<'a> Builder<'a> {
                     let (sizes, strides) = (data.sizes.clone(), data.strides.clone());
                     self.params.push(param);
                     let (name, dtype) = (data.name.clone(), data.dtype);
-                    self.kernel.mems.push(MemData { name, dtype, sizes, strides, space })
+                    self.kernel.mems.push(MemData { name, dtype, sizes, strides, space, swizzle: None })
                 }
             };
             self.mem_of.extend([(param, mem), (buf, mem)]);
@@ -238,6 +243,8 @@ impl<'a> Builder<'a> {
             }
             LocalSpace::Register | LocalSpace::Scratch => Space::Scratch,
             LocalSpace::Shared => Space::Shared,
+            LocalSpace::Cluster => Space::Cluster,
+            LocalSpace::Global => Space::Global,
         }
     }
 
@@ -271,7 +278,9 @@ impl<'a> Builder<'a> {
 
     /// Refuses kernels whose threads share more memory than the target has for a block.
     fn fits(&self, target: &Target) -> Result<(), Diag> {
-        let shared = self.kernel.mems.values().filter(|data| data.space == Space::Shared);
+        // Of what a cluster shares, one block might hold all.
+        let is_near = |data: &&MemData| matches!(data.space, Space::Shared | Space::Cluster);
+        let shared = self.kernel.mems.values().filter(is_near);
         let bytes: Expr = shared.map(|data| data.span() * data.dtype.size() as i64).sum();
         let memories = target.memories();
         let most = memories.iter().find(|memory| memory.name == "shared").map_or(0, |memory| memory.bytes);

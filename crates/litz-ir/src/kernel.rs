@@ -37,7 +37,7 @@ use crate::graph::contiguous_strides;
 use crate::ids::Table;
 use crate::loops::{self, Axis};
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
-use crate::target::Level;
+use crate::target::{Level, Team};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::BTreeMap;
 
@@ -74,6 +74,8 @@ pub struct Kernel {
     pub grid: Vec<Axis>,
     /// Points one thread takes at a time, at least 1.
     pub grain: u64,
+    /// So many blocks take all points, in turns, instead of a block for each.
+    pub persistent: Option<u32>,
     /// Types of values, by id.
     pub vals: Table<Val, Dtype>,
     /// What each grid point does.
@@ -95,6 +97,45 @@ pub struct MemData {
     pub strides: Vec<Expr>,
     /// Where it lives.
     pub space: Space,
+    /// How units of its rows change places. It changes no result.
+    pub swizzle: Option<Swizzle>,
+}
+
+/// Units of a row change places: a layout in which units below each other are in different banks.
+///
+/// Banks are 4 bytes wide, and 128 bytes have one of each: a line. Unit `u` of row `r` is where unit `u ^ (r mod m)` would be, with as
+/// many units `m` as a line has, or a row that is shorter; rows of one line have one `r`. Units of 16 bytes are the modes of the
+/// tensor memory accelerator.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Swizzle {
+    /// Elements of a unit.
+    pub unit: u32,
+    /// Elements of a row, a power of two or a multiple of a line.
+    pub row: u32,
+}
+
+impl Swizzle {
+    /// Bytes of a line.
+    const LINE: i64 = 128;
+
+    /// Units that change places, for elements of so many bytes; None where units and rows are of sizes for which that is no layout.
+    pub fn units(self, bytes: usize) -> Option<i64> {
+        let [unit, row, bytes] = [self.unit.into(), self.row.into(), i64::try_from(bytes).ok()?];
+        if unit < 1 || row < 1 || !matches!(unit * bytes, 4 | 8 | 16) {
+            return None;
+        }
+        let units = (Self::LINE / (unit * bytes)).min(row / unit);
+        let is_regular = units > 0 && row % (units * unit) == 0;
+        (is_regular && (units as u64).is_power_of_two()).then_some(units)
+    }
+
+    /// Where an element is that would be at `at` without it.
+    pub fn place(self, at: i64, bytes: usize) -> i64 {
+        let Some(units) = self.units(bytes) else { return at };
+        let (unit, row, bytes) = (i64::from(self.unit), i64::from(self.row), bytes as i64);
+        let rows = (Self::LINE / (row * bytes)).max(1);
+        at ^ (at / row / rows % units * unit)
+    }
 }
 
 /// Where memory lives.
@@ -111,8 +152,12 @@ pub enum Space {
     Register,
     /// Scratch memory of one grid point, contents undefined at its start.
     Scratch,
-    /// Memory that the threads of one grid point share, contents undefined at its start.
+    /// Memory that the threads of one block share, contents undefined at its start.
     Shared,
+    /// Memory that the blocks of a cluster share, of which each holds a part; contents undefined at the start of a grid point.
+    Cluster,
+    /// Memory that all threads of one grid point share, contents undefined at its start.
+    Global,
 }
 
 /// A statement.
@@ -174,9 +219,6 @@ pub enum Stmt {
         /// All must hold for the store to happen.
         guard: Vec<Rel>,
     },
-    /// `barrier warp`: all threads of one of these that is around have come here, and see what the others have stored before, ahead of
-    /// what is behind it. `barrier block` is that of all threads of a grid point.
-    Barrier(Level),
     /// What lanes have combined, combined.
     Lanes(LaneReduction),
     /// A dot product.
@@ -194,12 +236,12 @@ pub enum Stmt {
         along: Option<Sym>,
         /// The run that is written, where its guards hold.
         to: Element,
-        /// It goes on in the background, and is done when a [`Transfer::Wait`] of the same thread says so. Until then nobody
+        /// It goes on in the background, and is done when a [`Sync::Wait`] of the same thread says so. Until then nobody
         /// touches what is written.
         is_async: bool,
     },
-    /// Counts copies in the background, or waits for them.
-    Transfer(Transfer),
+    /// Orders what threads do.
+    Sync(Sync),
     /// `prefetch m[index]` or `prefetch m[index] ahead 2048`, where all `guard`s hold: a hint that what is near the element,
     /// or so many elements after it, is read soon. It changes no result, and there need not be such an element. In a vector
     /// loop the first of the lanes that run at once speaks for all, and where several iterations of written-out loops mean
@@ -232,16 +274,25 @@ pub enum Stmt {
     },
 }
 
-/// What becomes of copies in the background.
+/// How threads wait for each other, or for their copies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Transfer {
-    /// `commit`: those that were started since the last one are a group, even if there are none.
+pub enum Sync {
+    /// `barrier warp`: all threads of one of these that is around have come here, and see what the others have stored before, ahead of
+    /// what is behind it. `barrier grid` is for all threads of a grid point: of several blocks that no cluster holds together
+    /// the last one that comes there goes on alone.
+    Barrier(Level),
+    /// `commit`: the copies in the background that were started since the last one are a group, even if there are none.
     Commit,
     /// `wait 2`: all groups but so many of the newest are done, as far as the thread that started them can see.
     Wait {
         /// Groups that may still be under way.
         newest: u32,
     },
+    /// `await turn`: all threads of a block see what the blocks of earlier iterations of the chain around have stored before they
+    /// passed the turn on.
+    Await,
+    /// `pass turn`: the next iteration's turn comes, when all threads of the block are here.
+    Pass,
 }
 
 /// A loop: `var` takes 0, 1, ... `extent - 1`.
@@ -285,7 +336,10 @@ pub enum LoopKind {
     /// Parts of the machine, one for each iteration, which run at the same time. They meet at barriers alone, of which one has to
     /// be between a store and another thread's access. What is outside of such loops, every thread computes; a store to
     /// memory other than registers one of them makes.
-    Level(Level),
+    Level(Team),
+    /// Blocks, one for each iteration, which run at the same time but for what is between `await turn` and `pass turn`: there they
+    /// come one after the other.
+    Chain,
     /// As `For`, iterations that an instruction takes together: a pass makes them a [`Dot`] or a [`MatrixProduct`], or fails.
     Mma,
 }
@@ -343,10 +397,20 @@ impl Kernel {
             params: 0,
             grid: Vec::new(),
             grain: 1,
+            persistent: None,
             vals: Table::new(),
             body: Vec::new(),
             checks: Vec::new(),
         }
+    }
+    /// What runs a grid point: a block, unless loops say which block of several does what.
+    pub fn top(&self) -> Level {
+        let mut has_blocks = false;
+        visit(&self.body, &mut |stmt| {
+            let is_over_blocks = |inner: &Loop| inner.kind.level() == Some(Level::Block);
+            has_blocks |= matches!(stmt, Stmt::Loop(inner) if is_over_blocks(inner));
+        });
+        if has_blocks { Level::Grid } else { Level::Block }
     }
     /// Number of grid points.
     pub fn points(&self) -> Expr {
@@ -384,6 +448,24 @@ impl Kernel {
 }
 
 impl LoopKind {
+    /// Those that run its iterations, if it is over a level.
+    pub fn team(self) -> Option<Team> {
+        match self {
+            LoopKind::Level(team) => Some(team),
+            LoopKind::Chain => Some(Level::Block.into()),
+            LoopKind::For
+            | LoopKind::Unroll
+            | LoopKind::Vector { .. }
+            | LoopKind::Pipeline { .. }
+            | LoopKind::Mma => None,
+        }
+    }
+
+    /// The level that it is over, if there is one.
+    pub fn level(self) -> Option<Level> {
+        self.team().map(|team| team.level)
+    }
+
     /// A vector loop of so many lanes, whose groups in flight run one after the other.
     pub fn vector(lanes: u32, copies: u32) -> LoopKind {
         LoopKind::Vector { lanes, copies, in_turns: false, lane: None }
@@ -393,13 +475,20 @@ impl LoopKind {
 impl MemData {
     /// Memory of one dimension, whose elements are adjacent.
     pub fn flat(name: impl Into<String>, dtype: Dtype, extent: Expr, space: Space) -> MemData {
-        MemData { name: name.into(), dtype, sizes: vec![extent], strides: vec![Expr::one()], space }
+        MemData {
+            name: name.into(),
+            dtype,
+            sizes: vec![extent],
+            strides: vec![Expr::one()],
+            space,
+            swizzle: None,
+        }
     }
 
     /// Memory whose last dimension has adjacent elements, and every other one adjacent rows.
     pub fn dense(name: impl Into<String>, dtype: Dtype, sizes: Vec<Expr>, space: Space) -> MemData {
         let strides = contiguous_strides(&sizes);
-        MemData { name: name.into(), dtype, sizes, strides, space }
+        MemData { name: name.into(), dtype, sizes, strides, space, swizzle: None }
     }
 
     /// Elements from the first to the last; 0 where there are none.
@@ -456,8 +545,7 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -476,8 +564,7 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -501,8 +588,7 @@ impl Stmt {
             | Stmt::MatrixProduct(_)
             | Stmt::Lanes(_)
             | Stmt::Copy { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Prefetch { .. } => &[],
         }
     }
@@ -521,8 +607,7 @@ impl Stmt {
             | Stmt::MatrixProduct(_)
             | Stmt::Lanes(_)
             | Stmt::Copy { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Prefetch { .. } => &mut [],
         }
     }
@@ -551,8 +636,7 @@ impl Stmt {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Prefetch { .. }
             | Stmt::ArgStore { .. } => {}
         }
@@ -577,8 +661,7 @@ impl Stmt {
             | Stmt::If { .. }
             | Stmt::Let { .. }
             | Stmt::Bind { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Prefetch { .. } => [None, None],
         };
         stored.into_iter().flatten()
@@ -615,12 +698,7 @@ impl Stmt {
                 debug_assert!(best != at, "invariant: values and positions are in memories of their own");
                 f(*best, index);
             }
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_) => {}
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Sync(_) => {}
         }
     }
 
@@ -660,7 +738,7 @@ impl Stmt {
                 [&mut product.rows, &mut product.columns].into_iter().for_each(put);
             }
             Stmt::ArgStore { position, .. } => put(position),
-            Stmt::Lanes(_) | Stmt::Barrier(_) | Stmt::Transfer(_) => {}
+            Stmt::Lanes(_) | Stmt::Sync(_) => {}
         }
     }
 
@@ -682,12 +760,7 @@ impl Stmt {
             Stmt::Lanes(LaneReduction { into, from, positions, .. }) => {
                 mems.extend([into, from].into_iter().chain(positions.iter_mut().flatten()));
             }
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_) => {}
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Sync(_) => {}
         }
         mems.into_iter()
     }
@@ -698,7 +771,7 @@ impl Stmt {
         let element = |element: &Element| [&element.index[..], &sides(&element.guard)].concat();
         match self {
             Stmt::Loop(inner) => vec![inner.extent],
-            Stmt::Barrier(_) | Stmt::Transfer(_) => Vec::new(),
+            Stmt::Sync(_) => Vec::new(),
             Stmt::If { cond, .. } => sides(cond),
             Stmt::Let { op, .. } => match op {
                 Op::Load { index, guard, .. } => [&index[..], &sides(guard)].concat(),

@@ -54,7 +54,7 @@
 //! points run for each block of 4096 elements of the buffer that it stores to, and store what is in block `p`.
 
 use crate::loops::Axis;
-use crate::target::{Level, Target};
+use crate::target::{Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
 
 /// A whole schedule.
@@ -99,6 +99,8 @@ pub struct KernelPlan {
     pub grid: Vec<Axis>,
     /// Grid points one thread takes at a time.
     pub grain: u64,
+    /// So many blocks take all points of the grid, in turns, instead of a block for each.
+    pub persistent: Option<u32>,
     /// What a point of the grid runs.
     pub body: Vec<Tree>,
 }
@@ -152,7 +154,9 @@ pub enum LoopKind {
     },
     /// Parts of the machine, one for each iteration, which run at the same time. What is behind the loop in the text comes when
     /// all of them are done.
-    Level(Level),
+    Level(Team),
+    /// Blocks, one for each iteration, which run at the same time as far as they can: what an iteration has of earlier ones it waits for.
+    Chain,
     /// Points that a matrix instruction takes together: a reduced axis of a few points in a vector is a dot product for each
     /// lane, with rows and columns it is a product of small matrices.
     Mma,
@@ -240,6 +244,8 @@ pub struct Local {
     pub holds: Holds,
     /// Where.
     pub space: LocalSpace,
+    /// How its elements lie there.
+    pub layout: Layout,
 }
 
 /// What memory inside a kernel holds.
@@ -286,6 +292,20 @@ impl Local {
     }
 }
 
+/// How the elements of memory inside a kernel lie.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub enum Layout {
+    /// Row after row.
+    #[default]
+    Dense,
+    /// Rows of so many elements or more begin at odd multiples of that many, so that elements below each other are in different
+    /// sets of a cache.
+    Padded(u32),
+    /// Of rows of constant length, units of so many bytes change places within a line of 128 bytes, each row in another way, so that
+    /// those below each other are in different banks. See [`crate::kernel::Swizzle`].
+    Swizzled(u32),
+}
+
 /// Where memory inside a kernel is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum LocalSpace {
@@ -293,8 +313,12 @@ pub enum LocalSpace {
     Register,
     /// Scratch memory of one thread.
     Scratch,
-    /// Memory shared by a GPU block.
+    /// Memory that the threads of a block share.
     Shared,
+    /// Memory that the blocks of a cluster share, of which each holds a part.
+    Cluster,
+    /// Memory that all blocks of a grid point share.
+    Global,
 }
 
 /// A buffer that takes the memory of another one in the kernel that reads the one last and writes the other first: no
@@ -369,6 +393,26 @@ impl KernelPlan {
     /// Whether the buffer of that name never leaves the kernel.
     pub fn has_local(&self, buf: &str) -> bool {
         self.locals().iter().any(|local| local.buffer() == Some(buf))
+    }
+}
+
+impl LoopKind {
+    /// Those that run its iterations, if it is over a level.
+    pub fn team(self) -> Option<Team> {
+        match self {
+            LoopKind::Level(team) => Some(team),
+            LoopKind::Chain => Some(Level::Block.into()),
+            LoopKind::For
+            | LoopKind::Unroll
+            | LoopKind::Vector { .. }
+            | LoopKind::Pipeline { .. }
+            | LoopKind::Mma => None,
+        }
+    }
+
+    /// The level that it is over, if there is one.
+    pub fn level(self) -> Option<Level> {
+        self.team().map(|team| team.level)
     }
 }
 

@@ -73,7 +73,9 @@ impl Rates {
 /// A part of a machine, of which several run points of a loop at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// What runs a point of a kernel's grid: a thread of a CPU, a block of threads on a GPU.
+    /// What runs a point of a kernel's grid: a thread of a CPU; on a GPU a block of threads, or several where a loop says so.
+    Grid,
+    /// Threads that share memory and meet at barriers.
     Block,
     /// Four warps that issue one instruction together.
     Warpgroup,
@@ -87,11 +89,12 @@ pub enum Level {
 
 impl Level {
     /// Those that loops of schedules and kernels name.
-    pub const LOOPS: [Level; 4] = [Level::Warpgroup, Level::Warp, Level::Thread, Level::Lane];
+    pub const LOOPS: [Level; 5] = [Level::Block, Level::Warpgroup, Level::Warp, Level::Thread, Level::Lane];
 
     /// The word of schedules and kernels for it.
     pub fn name(self) -> &'static str {
         match self {
+            Level::Grid => "grid",
             Level::Block => "block",
             Level::Warpgroup => "warpgroup",
             Level::Warp => "warp",
@@ -103,22 +106,36 @@ impl Level {
     /// Whether its threads are among several that one of it has.
     pub fn has_threads(self) -> bool {
         match self {
-            Level::Block | Level::Warpgroup | Level::Warp => true,
+            Level::Grid | Level::Block | Level::Warpgroup | Level::Warp => true,
             Level::Thread | Level::Lane => false,
         }
     }
 
-    /// Whether a loop over it may be in one over `outer`, [`Level::Block`] being what is around all loops.
+    /// Whether a loop over it may be in one over `outer`, [`Level::Grid`] being what is around all loops.
     pub fn is_within(self, outer: Level) -> bool {
-        match (outer, self) {
-            (Level::Block, Level::Warpgroup | Level::Warp | Level::Thread)
-            | (Level::Warpgroup, Level::Warp | Level::Thread)
-            | (Level::Warp, Level::Lane) => true,
-            (Level::Block, Level::Block | Level::Lane)
-            | (Level::Warpgroup, Level::Block | Level::Warpgroup | Level::Lane)
-            | (Level::Warp, Level::Block | Level::Warpgroup | Level::Warp | Level::Thread)
-            | (Level::Thread | Level::Lane, _) => false,
+        match outer {
+            Level::Grid => matches!(self, Level::Block | Level::Warpgroup | Level::Warp | Level::Thread),
+            Level::Block => matches!(self, Level::Warpgroup | Level::Warp | Level::Thread),
+            Level::Warpgroup => matches!(self, Level::Warp | Level::Thread),
+            Level::Warp => self == Level::Lane,
+            Level::Thread | Level::Lane => false,
         }
+    }
+}
+
+/// Those of a level that run the iterations of a loop: iteration `v` is that of number `from + v`. Loops over different ones are
+/// roles: what they run depends on each other by memory alone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Team {
+    /// The level.
+    pub level: Level,
+    /// The first of them.
+    pub from: u32,
+}
+
+impl From<Level> for Team {
+    fn from(level: Level) -> Team {
+        Team { level, from: 0 }
     }
 }
 
@@ -178,7 +195,8 @@ pub struct Instruction {
 
 impl Instruction {
     /// Those that take several reduced points at once, of all targets.
-    pub const MMA: [&Instruction; 4] = [&DOT_BF16, &TILE_BF16, &gpu::MMA_BF16, &gpu::MMA_F16];
+    pub const MMA: [&Instruction; 6] =
+        [&DOT_BF16, &TILE_BF16, &gpu::MMA_BF16, &gpu::MMA_F16, &gpu::WGMMA_BF16, &gpu::WGMMA_F16];
 
     /// The one that takes several reduced points at once and has that name.
     pub fn mma(name: &str) -> Option<&'static Instruction> {
@@ -276,7 +294,7 @@ impl Target {
     /// What runs points at the same time, outermost first.
     pub fn levels(&self) -> Vec<Width> {
         match self {
-            Target::Cpu(cpu) => [(Level::Block, cpu.threads), (Level::Lane, cpu.lanes())]
+            Target::Cpu(cpu) => [(Level::Grid, cpu.threads), (Level::Lane, cpu.lanes())]
                 .map(|(level, count)| Width { level, count })
                 .to_vec(),
             Target::Gpu(gpu) => gpu.levels(),
@@ -589,10 +607,17 @@ mod tests {
     fn each_sum_of_an_instruction_has_its_lane() {
         for lane in 0..i64::from(Gpu::LANES) {
             for place in [[0, 0], [0, 1], [1, 0], [1, 1]] {
-                let sum = Gpu::sum_of_lane(Expr::int(lane), place.map(Expr::int));
-                let [row, column] = sum.map(|at| at.as_int().expect("a number"));
-                assert!((0..16).contains(&row) && (0..8).contains(&column), "{lane}: {row}, {column}");
-                assert_eq!(Gpu::lane_of_sum(row, column), lane, "{row}, {column}");
+                for (warp, block) in [(0, 0), (3, 0), (2, 5)] {
+                    let sum = Gpu::sum_of_thread([warp, lane].map(Expr::int), place.map(Expr::int));
+                    let [row, column] = sum.map(|at| at.as_int().expect("a number"));
+                    let rows = 16 * warp..16 * (warp + 1);
+                    assert!(rows.contains(&row) && (0..8).contains(&column), "{lane}: {row}, {column}");
+                    assert_eq!(
+                        Gpu::thread_of_sum(row, column + 8 * block),
+                        32 * warp + lane,
+                        "{row}, {column}"
+                    );
+                }
             }
         }
     }
@@ -600,7 +625,7 @@ mod tests {
     #[test]
     fn levels_are_in_each_other() {
         for level in Level::LOOPS {
-            let around = [Level::Block].into_iter().chain(Level::LOOPS);
+            let around = [Level::Grid].into_iter().chain(Level::LOOPS);
             let around: Vec<Level> = around.filter(|outer| level.is_within(*outer)).collect();
             assert!(!around.is_empty() && around.iter().all(|outer| outer.has_threads()), "{level:?}");
         }
@@ -677,7 +702,7 @@ mod tests {
             }
             assert_eq!(target.instruction("fma").is_none(), isa == Isa::Sse2);
             assert_eq!(
-                [Level::Block, Level::Lane, Level::Warp].map(|level| target.width(level)),
+                [Level::Grid, Level::Lane, Level::Warp].map(|level| target.width(level)),
                 [3, cpu.lanes(), 0]
             );
         }

@@ -5,6 +5,7 @@
 //! levels run one iteration after another like others. Registers and scratch memory are filled with ones before
 //! each point, which makes floats NaN, so that nothing can rest on what they held.
 
+mod banks;
 mod distant;
 mod lanes;
 pub mod loops;
@@ -16,17 +17,20 @@ mod threads;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Kernel, Transfer};
+use litz_ir::kernel::{Kernel, Sync};
+use litz_ir::target::Level;
 use smallvec::SmallVec;
 
 use crate::device::{AtOnce, Device, DeviceMemory, KernelId, Launch, RunsAtOnce, Stream};
 use crate::error::RunError;
 use crate::formula::{Formula, all_hold};
 use crate::number::{Bits, Number, cast, read, write};
+use banks::Banks;
+pub use banks::Rounds;
 pub use distant::DistantDevice;
 use prepare::{Code, Memory, Node, Operand, Place, prepare};
 use races::{Touch, Traces};
-use threads::{Threads, Transfers};
+use threads::{Seen, Threads, Transfers};
 
 /// The bytes of one parameter of a kernel.
 #[derive(Debug)]
@@ -69,6 +73,8 @@ struct State {
     traces: Traces,
     threads: Threads,
     transfers: Transfers,
+    /// Where accesses of banks are counted.
+    banks: Option<Banks>,
 }
 
 /// Why a run stops.
@@ -111,12 +117,25 @@ impl Interpreter {
     pub fn run(&self, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<(), RunError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut state = idle.unwrap_or_default();
-        let result = self.start(&mut state, args, sizes).and_then(|()| {
-            let mut machine = Machine { code: &self.code, args, state: &mut state };
-            machine.run_all().map_err(|fault| self.explain(fault))
-        });
+        let result = self.run_in(&mut state, args, sizes);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(state);
         result
+    }
+
+    /// As [`run`], and returns the rounds in which warps came to memory that the threads of a block share.
+    ///
+    /// # Errors
+    /// As those of [`run`].
+    pub fn count_rounds(&self, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<Rounds, RunError> {
+        let mut state = State { banks: Some(Banks::default()), ..State::default() };
+        self.run_in(&mut state, args, sizes)?;
+        Ok(state.banks.as_mut().map(Banks::take).unwrap_or_default())
+    }
+
+    fn run_in(&self, state: &mut State, args: &mut [MemView<'_>], sizes: &[i64]) -> Result<(), RunError> {
+        self.start(state, args, sizes)?;
+        let mut machine = Machine { code: &self.code, args, state };
+        machine.run_all().map_err(|fault| self.explain(fault))
     }
 
     fn start(&self, state: &mut State, args: &[MemView<'_>], sizes: &[i64]) -> Result<(), RunError> {
@@ -223,7 +242,9 @@ impl Machine<'_, '_> {
             self.state.traces.next_point();
             self.state.threads.next_point();
             self.state.transfers.clear();
-            return self.run(&self.code.body);
+            self.run(&self.code.body)?;
+            self.state.banks.iter_mut().for_each(Banks::end);
+            return Ok(());
         };
         for point in 0..self.index(extent)? {
             self.state.symbols[*var] = point;
@@ -235,6 +256,30 @@ impl Machine<'_, '_> {
     fn run(&mut self, nodes: &[Node]) -> Result<(), Fault> {
         for node in nodes {
             self.step(node)?;
+        }
+        Ok(())
+    }
+
+    /// The next block begins: what it has of its own holds nothing.
+    fn forget_blocks_own(&mut self) {
+        let locals = self.code.mems[self.code.params..].iter().zip(&mut self.state.locals);
+        locals.filter(|(mem, _)| mem.seen == Some(Seen::Block)).for_each(|(_, local)| local.fill(0xff));
+    }
+
+    fn sync(&mut self, sync: Sync) -> Result<(), Fault> {
+        match sync {
+            Sync::Barrier(_) => self.state.threads.barrier(),
+            Sync::Await => self.state.threads.await_turn(),
+            Sync::Pass => self.state.threads.pass_turn(),
+            Sync::Commit => self.state.transfers.commit(),
+            Sync::Wait { newest } => {
+                for copy in self.state.transfers.wait(newest) {
+                    let around = self.state.threads.move_to(copy.by);
+                    let stored = self.store(copy.mem, copy.index, copy.bits);
+                    self.state.threads.move_to(around);
+                    stored?;
+                }
+            }
         }
         Ok(())
     }
@@ -251,10 +296,14 @@ impl Machine<'_, '_> {
                     self.run(body)?;
                 }
             }
-            Node::Level { level, var, extent, body } => {
+            Node::Level { team, var, extent, body } => {
                 for iteration in 0..self.index(extent)? {
                     self.state.symbols[*var] = iteration;
-                    self.state.threads.enter(*level, iteration);
+                    self.state.threads.enter(team.level, i64::from(team.from) + iteration);
+                    if team.level == Level::Block {
+                        self.state.transfers.clear();
+                        self.forget_blocks_own();
+                    }
                     self.run(body)?;
                     self.state.threads.leave();
                 }
@@ -267,7 +316,7 @@ impl Machine<'_, '_> {
                 }
                 self.state.threads.place(*side, None);
             }
-            Node::Barrier => self.state.threads.barrier(),
+            Node::Sync(sync) => self.sync(*sync)?,
             Node::If { cond, then, other } => {
                 let is_taken = all_hold(cond, &self.state.symbols).ok_or(Fault::NoValue)?;
                 self.run(if is_taken { then } else { other })?;
@@ -360,15 +409,6 @@ impl Machine<'_, '_> {
                     }
                 }
             }
-            Node::Transfer(Transfer::Commit) => self.state.transfers.commit(),
-            Node::Transfer(Transfer::Wait { newest }) => {
-                for copy in self.state.transfers.wait(*newest) {
-                    let around = self.state.threads.move_to(copy.by);
-                    let stored = self.store(copy.mem, copy.index, copy.bits);
-                    self.state.threads.move_to(around);
-                    stored?;
-                }
-            }
             Node::Prefetch { index, guard } => {
                 if all_hold(guard, &self.state.symbols).ok_or(Fault::NoValue)? {
                     self.index(index)?;
@@ -383,7 +423,7 @@ impl Machine<'_, '_> {
     }
 
     /// Where an element is, whose coordinates are in their dimensions.
-    fn position(&self, place: &Place) -> Result<i64, Fault> {
+    fn position(&mut self, place: &Place) -> Result<i64, Fault> {
         for (coordinate, size) in &place.coordinates {
             let (index, extent) = (self.index(coordinate)?, self.index(size)?.max(0));
             if !(0..extent).contains(&index) {
@@ -391,7 +431,17 @@ impl Machine<'_, '_> {
                 return Err(Fault::OutOfRange { mem: place.mem, index, extent });
             }
         }
-        self.index(&place.index)
+        let index = self.index(&place.index)?;
+        if let Some(banks) = &mut self.state.banks {
+            let mem = &self.code.mems[place.mem];
+            let bytes = mem.dtype.size();
+            let at = mem.swizzle.map_or(index, |swizzle| swizzle.place(index, bytes));
+            if let (Some(Seen::Block), Ok(at)) = (mem.seen, usize::try_from(at)) {
+                let statement = std::ptr::from_ref(place).addr();
+                banks.note(statement, self.state.threads.team(), at * bytes);
+            }
+        }
+        Ok(index)
     }
 
     /// An element as f32.
@@ -401,7 +451,8 @@ impl Machine<'_, '_> {
     }
 
     fn load(&mut self, place: &Place) -> Result<Bits, Fault> {
-        self.load_at(place.mem, self.position(place)?)
+        let index = self.position(place)?;
+        self.load_at(place.mem, index)
     }
 
     fn load_at(&mut self, mem: usize, index: i64) -> Result<Bits, Fault> {

@@ -6,7 +6,7 @@
 
 use crate::nests::Nests;
 use litz_ir::loops::Axis;
-use litz_ir::schedule::{Holds, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Tree};
 use litz_sym::Sym;
 
 /// Adds declarations and `init` leaves to a plan that has none.
@@ -100,7 +100,8 @@ impl Placing<'_> {
             true => LocalSpace::Scratch,
             false => LocalSpace::Register,
         };
-        let local = Local { holds: Holds::Accumulator(leaf.nest.clone()), space };
+        let holds = Holds::Accumulator(leaf.nest.clone());
+        let local = Local { holds, space, layout: Layout::Dense };
         let init = spanned.into_iter().rev().fold(Tree::Leaf(init), |inner, (kind, axis)| Tree::Loop {
             kind: if space == LocalSpace::Scratch && kind == LoopKind::Unroll {
                 LoopKind::For
@@ -125,14 +126,18 @@ fn has_part(tree: &Tree, nest: &str, part: Part) -> bool {
 fn is_tile(kind: LoopKind) -> bool {
     match kind {
         LoopKind::Unroll | LoopKind::Vector { copies: 1, .. } | LoopKind::Mma => true,
-        LoopKind::For | LoopKind::Vector { .. } | LoopKind::Pipeline { .. } | LoopKind::Level(_) => false,
+        LoopKind::For
+        | LoopKind::Vector { .. }
+        | LoopKind::Pipeline { .. }
+        | LoopKind::Level(_)
+        | LoopKind::Chain => false,
     }
 }
 
 /// How a loop runs that only initializes what a loop of `kind` combines into.
 fn init_kind(kind: LoopKind) -> LoopKind {
     match kind {
-        LoopKind::Mma | LoopKind::Level(_) | LoopKind::Unroll => kind,
+        LoopKind::Mma | LoopKind::Level(_) | LoopKind::Chain | LoopKind::Unroll => kind,
         LoopKind::Vector { lanes, copies: 1 } => LoopKind::Vector { lanes, copies: 1 },
         LoopKind::For | LoopKind::Vector { .. } | LoopKind::Pipeline { .. } => LoopKind::For,
     }

@@ -34,7 +34,7 @@ mod tree;
 use group::{Group, GroupKind};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
-use litz_ir::schedule::{Holds, KernelPlan, Local, LocalSpace, Part, Reuse, Schedule, Step, Tree};
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, Part, Reuse, Schedule, Step, Tree};
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_sym::{Facts, Sym};
 use nests::Nests;
@@ -43,6 +43,9 @@ use reuse::Pair;
 use std::collections::BTreeSet;
 
 pub use strategies::NoFuse;
+
+/// Elements of a cache line of 32-bit numbers: rows of scratch memory take an odd number of them.
+const LINE: u32 = 16;
 
 /// Thresholds, with where they come from.
 #[derive(Clone, PartialEq, Debug)]
@@ -290,7 +293,8 @@ fn declare_locals(
                 continue;
             }
             let nest = nest(loops, member.stmt);
-            let local = Local { holds: Holds::Buffer(name.to_owned()), space: LocalSpace::Scratch };
+            let holds = Holds::Buffer(name.to_owned());
+            let local = Local { holds, space: LocalSpace::Scratch, layout: Layout::Padded(LINE) };
             let inner = scope.and_then(|var| block_of(&mut plan.body, var, &nest.name));
             let block = match inner {
                 Some(block) => block,

@@ -34,7 +34,7 @@ pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
     if let Some(axis) = tiling.in_turn {
         body = nested(body, &[axis]);
     }
-    let plan = KernelPlan { name: String::new(), at_load: false, grid, grain, body };
+    let plan = KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body };
     (plan, tiling.turns().map(|axis| axis.var))
 }
 

@@ -247,7 +247,7 @@ impl RowGrid {
     ) -> KernelPlan {
         let all = points(&loops.facts, &self.grid);
         let grain = grain(all, work(loops, group) / all.max(1), target, heuristics);
-        KernelPlan { name: String::new(), at_load: false, grid: self.grid, grain, body }
+        KernelPlan { name: String::new(), at_load: false, grid: self.grid, grain, persistent: None, body }
     }
 }
 

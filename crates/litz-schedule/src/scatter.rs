@@ -88,7 +88,7 @@ pub fn plan(
         body = vec![Tree::Loop { kind: LoopKind::For, axis, body }];
     }
     let grain = if is_shared { grain(count(&grid), work, target, heuristics) } else { 1 };
-    KernelPlan { name: String::new(), at_load: false, grid, grain, body }
+    KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }
 }
 
 /// The axes of a scatter, merged, and from the longest strides to the shortest but for the second.

@@ -512,7 +512,7 @@ impl<'a> Cx<'a> {
     /// A kernel whose grid points each do `work` operations.
     fn kernel(&self, grid: Vec<Axis>, work: i64, body: Vec<Tree>) -> KernelPlan {
         let grain = grain(points(&self.loops.facts, &grid), work, self.target, self.heuristics);
-        KernelPlan { name: String::new(), at_load: false, grid, grain, body }
+        KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }
     }
 }
 

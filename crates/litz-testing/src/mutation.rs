@@ -54,6 +54,7 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "peel-loop", change: branches::peel },
     Kind { name: "change-mask", change: branches::change_mask },
     Kind { name: "change-scope", change: memory::change_scope },
+    Kind { name: "change-layout", change: memory::change_layout },
     Kind { name: "change-space", change: memory::change_space },
     Kind { name: "make-local", change: memory::make_local },
     Kind { name: "drop-local", change: memory::drop_local },

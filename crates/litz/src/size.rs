@@ -48,7 +48,11 @@ fn written_out(stmts: &[Stmt]) -> u64 {
                     extent.as_int().map_or(u64::MAX, |extent| u64::try_from(extent).unwrap_or(0))
                 }
                 LoopKind::Vector { copies, .. } => u64::from(*copies),
-                LoopKind::For | LoopKind::Pipeline { .. } | LoopKind::Level(_) | LoopKind::Mma => 1,
+                LoopKind::For
+                | LoopKind::Pipeline { .. }
+                | LoopKind::Level(_)
+                | LoopKind::Chain
+                | LoopKind::Mma => 1,
             };
             written_out(body).saturating_mul(copies)
         }
@@ -57,8 +61,7 @@ fn written_out(stmts: &[Stmt]) -> u64 {
         | Stmt::Bind { .. }
         | Stmt::Store { .. }
         | Stmt::MulAdd { .. }
-        | Stmt::Barrier(_)
-        | Stmt::Transfer(_)
+        | Stmt::Sync(_)
         | Stmt::Dot(_)
         | Stmt::MatrixProduct(_)
         | Stmt::Copy { .. }

@@ -40,6 +40,7 @@ impl Verifier<'_> {
                 | LoopKind::Vector { .. }
                 | LoopKind::Pipeline { .. }
                 | LoopKind::Level(_)
+                | LoopKind::Chain
                 | LoopKind::Mma,
             ) => false,
         });

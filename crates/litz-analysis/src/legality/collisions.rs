@@ -128,7 +128,7 @@ fn along<'p>(value: Expr, place: &'p Place, facts: &Facts) -> Vec<&'p Around> {
 /// What a loop is called whose iterations do not run one after another.
 fn without_order(around: &Around) -> Option<&'static str> {
     match around.kind {
-        Some(LoopKind::For | LoopKind::Unroll | LoopKind::Pipeline { .. }) => None,
+        Some(LoopKind::For | LoopKind::Unroll | LoopKind::Pipeline { .. } | LoopKind::Chain) => None,
         None => Some("grid axis"),
         Some(LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Mma) => Some("loop"),
     }

@@ -14,6 +14,7 @@ use litz_sym::{Expr, Sym};
 
 use super::{Around, Place, Verifier};
 use super::{example, proofs};
+use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
 use litz_ir::schedule::Part;
 
@@ -136,16 +137,36 @@ fn shared(one: &Access, other: &Access, spans: &[Span]) -> Vec<Axis> {
     both.filter(|around| !is_of_region(around)).map(|around| around.axis).collect()
 }
 
-/// For each instruction, the parts of the nest in which a leaf runs it.
+/// For each instruction, the parts of the nest in which a leaf runs it: what depends on no reduced axis and on no reduction runs where
+/// something needs it.
 pub fn parts_of(nest: &Nest) -> Vec<Vec<Part>> {
     if !nest.reduces() {
         return vec![vec![Part::Whole]; nest.body.len()];
     }
     let (after, varies) = (nest.after_reduce(), nest.varying());
+    let is_reduction = |at: usize| nest.body[at].op.is_reduction();
+    let is_bind = |at: usize| matches!(nest.body[at].op, InstOp::Bind { .. });
+    let updates = needed(nest, |at| is_reduction(at) || varies[at] || is_bind(at));
+    let finals = needed(nest, |at| after[at] && !is_reduction(at) || is_bind(at));
     let parts = |at: usize| match (after[at], varies[at]) {
         (true, _) => vec![Part::Final],
         (false, true) => vec![Part::Update],
-        (false, false) => vec![Part::Update, Part::Final],
+        (false, false) => {
+            let parts = [(Part::Update, updates[at]), (Part::Final, finals[at])];
+            parts.into_iter().filter_map(|(part, is_needed)| is_needed.then_some(part)).collect()
+        }
     };
     (0..nest.body.len()).map(parts).collect()
+}
+
+/// For each instruction, whether one of those that are wanted needs its value, where reductions that are not wanted have theirs.
+fn needed(nest: &Nest, is_wanted: impl Fn(usize) -> bool) -> Vec<bool> {
+    let mut needed: Vec<bool> = (0..nest.body.len()).map(&is_wanted).collect();
+    for at in (0..nest.body.len()).rev() {
+        let op = &nest.body[at].op;
+        if needed[at] && (!op.is_reduction() || is_wanted(at)) {
+            op.operands().iter().for_each(|val| needed[val.index()] = true);
+        }
+    }
+    needed
 }

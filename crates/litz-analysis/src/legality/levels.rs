@@ -11,10 +11,11 @@ use super::dependences::parts_of;
 use super::problem::Site;
 use super::{Around, Declared, Place, Verifier};
 use crate::apart::Visit;
+use crate::inside::longest;
 use litz_ir::dtype::Dtype;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Stmt};
-use litz_ir::schedule::{Holds, LocalSpace, LoopKind, Part};
-use litz_ir::target::{Gpu, Instruction, Level, Target};
+use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, LoopKind, Part};
+use litz_ir::target::{Gpu, Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
 
 /// An access of private memory.
@@ -37,8 +38,9 @@ enum How {
 
 impl<'a> Verifier<'a> {
     /// Checks that a loop over a level is one that the target has in the level around.
-    pub(super) fn level(&mut self, level: Level, axis: Axis) {
-        let around = self.path.iter().rev().find_map(level_of).unwrap_or((Level::Block, axis));
+    pub(super) fn level(&mut self, Team { level, from }: Team, axis: Axis) {
+        let around = self.path.iter().rev().find_map(level_of).unwrap_or((Level::Grid.into(), axis));
+        let around = around.0.level;
         let (name, target) = (level.name(), self.schedule.target);
         let width = i64::from(target.width(level));
         let message = format_args!("loop {}: the target has no level `{name}`", axis.var);
@@ -46,14 +48,20 @@ impl<'a> Verifier<'a> {
         if width == 0 {
             return;
         }
-        let message = format_args!("loop {}: `{name}` is no level within `{}`", axis.var, around.0.name());
-        self.report.check(level.is_within(around.0), "level-order", message);
-        let most = match (around.0, level) {
+        let message = format_args!("loop {}: `{name}` is no level within `{}`", axis.var, around.name());
+        self.report.check(level.is_within(around), "level-order", message);
+        if level == Level::Block {
+            let message = format_args!("loop {}: the first block is number 0", axis.var);
+            self.report.check(from == 0, "level-width", message);
+            return self.blocks_of_a_point(axis);
+        }
+        let most = match (around, level) {
             (Level::Warpgroup, Level::Warp) => i64::from(Gpu::WARPGROUP / Gpu::LANES),
             (Level::Warpgroup, Level::Thread) => i64::from(Gpu::WARPGROUP),
             _ => width,
         };
-        let count = crate::inside::longest(axis.extent).as_int();
+        let count = longest(axis.extent).as_int();
+        let most = (most - i64::from(from)).max(0);
         let found = count.map_or_else(|| axis.extent.to_string(), |count| count.to_string());
         let message = format_args!(
             "loop {}: expected at most {most} iterations, the level's number, found {found}",
@@ -69,9 +77,36 @@ impl<'a> Verifier<'a> {
         let has_copies = matches!(self.schedule.target, Target::Gpu(_));
         let message = format_args!("loop {}: the target copies nothing in the background", axis.var);
         self.report.check(has_copies, "wrong-level", message);
-        let is_inside = self.path.iter().any(|around| level_of(around).is_some());
         let message = format_args!("loop {}: all threads of a block come to a pipeline together", axis.var);
-        self.report.check(!is_inside, "level-order", message);
+        self.report.check(!self.is_in_block(), "level-order", message);
+    }
+
+    /// Whether there is a loop over a part of a block around.
+    fn is_in_block(&self) -> bool {
+        self.path.iter().filter_map(level_of).any(|(team, _)| team.level != Level::Block)
+    }
+
+    /// Checks a loop over blocks. Those of a cluster run together and may meet as often as they like. Others need not be there at the
+    /// same time: what is behind their loop the last one runs that comes there, and of those before it nobody is left for another.
+    fn blocks_of_a_point(&mut self, axis: Axis) {
+        let declared = self.visible.iter().map(|declared| self.locals[declared.number].0);
+        let spaces: Vec<LocalSpace> = declared.map(|local| local.space).collect();
+        let message = format_args!("loop {}: what the threads of a block share is declared in it", axis.var);
+        self.report.check(!spaces.contains(&LocalSpace::Shared), "wrong-space", message);
+        if spaces.contains(&LocalSpace::Cluster) {
+            let most = i64::from(Gpu::CLUSTER);
+            let count = longest(axis.extent).as_int();
+            let message =
+                format_args!("loop {}: expected at most {most} blocks, those of a cluster", axis.var);
+            return self.report.check(count.is_some_and(|count| count <= most), "level-width", message);
+        }
+        let is_alone = self.path.iter().all(|around| around.kind.is_none()) && self.sides.is_empty();
+        let message =
+            format_args!("loop {}: blocks of no cluster are those of a whole point of the grid", axis.var);
+        self.report.check(is_alone, "level-order", message);
+        let message =
+            format_args!("loop {}: nothing of a point of the grid is ahead of its blocks", axis.var);
+        self.report.check(self.leaves_seen == self.leaves_ahead, "level-order", message);
     }
 
     /// Checks that the `mma` loops around a leaf are an instruction of a GPU, which the threads of a warp run together.
@@ -85,47 +120,74 @@ impl<'a> Verifier<'a> {
             return;
         }
         let shape: Vec<Option<i64>> = found.iter().map(|around| around.axis.extent.as_int()).collect();
-        let loads = nest.body.iter().filter_map(|inst| match inst.op.element() {
+        let parts = parts_of(nest);
+        let updates = nest.body.iter().zip(&parts).filter(|(_, parts)| parts[..] == [Part::Update]);
+        let loads = updates.filter_map(|(inst, _)| match inst.op.element() {
             Some((buf, _)) if !matches!(inst.op, InstOp::Store { .. }) => Some(self.loops.bufs[buf].dtype),
             _ => None,
         });
         let types: Vec<Dtype> = loads.collect();
-        let fits = |instruction: &Instruction| {
-            let expected = [instruction.rows, instruction.columns, instruction.depth];
-            shape.iter().copied().eq(expected.map(|extent| Some(i64::from(extent))))
-                && types.iter().all(|dtype| *dtype == instruction.dtype)
-        };
         let message = format_args!("`{}`: the sums of an instruction are in registers", nest.name);
         let is_register = sums.is_none_or(|space| space == LocalSpace::Register);
         self.report.check(is_register, "no-instruction", message);
-        let is_in_warp =
-            self.path.iter().rev().find_map(level_of).is_some_and(|level| level.0 == Level::Warp);
-        let is_found = gpu.isa.instructions().iter().any(fits);
+        let level = self.path.iter().rev().find_map(level_of).map_or(Level::Grid, |level| level.0.level);
+        let is_found = match (&shape[..], &types[..]) {
+            ([Some(rows), Some(columns), Some(depth)], [dtype, others @ ..]) => {
+                others.iter().all(|other| other == dtype)
+                    && gpu.instruction(level, *dtype, [*rows, *columns, *depth]).is_some()
+            }
+            _ => false,
+        };
         let message = format_args!(
-            "`{}`: no instruction of the target sums products of {types:?} in mma loops of {shape:?}",
-            nest.name
+            "`{}`: no instruction of a {} sums products of {types:?} in mma loops of {shape:?}",
+            nest.name,
+            level.name()
         );
         self.report.check(is_found && part == Part::Update, "no-instruction", message);
-        let message = format_args!("`{}`: the threads of a warp run it together", nest.name);
-        self.report.check(is_in_warp, "no-instruction", message);
     }
 
     /// Checks that memory is where the target has some, and that what threads share is declared for all of a block.
     pub(super) fn space(&mut self, name: &str, space: LocalSpace) {
-        let is_inside = self.path.iter().any(|around| level_of(around).is_some());
+        let is_in_blocks = self.path.iter().any(|around| level_of(around).is_some());
         match (self.schedule.target, space) {
-            (Target::Cpu(_), LocalSpace::Shared) => {
-                let message =
-                    format_args!("`{name}`: the target has no memory that the threads of a block share");
+            (_, LocalSpace::Register | LocalSpace::Scratch) => {}
+            (Target::Cpu(_), LocalSpace::Shared | LocalSpace::Cluster | LocalSpace::Global) => {
+                let message = format_args!("`{name}`: the target has no threads that share {}", space.name());
                 self.report.fail("wrong-space", message);
             }
             (Target::Gpu(_), LocalSpace::Shared) => {
                 let message =
                     format_args!("`{name}`: what all threads share is declared outside of their loops");
-                self.report.check(!is_inside, "wrong-space", message);
+                self.report.check(!self.is_in_block(), "wrong-space", message);
             }
-            (_, LocalSpace::Register | LocalSpace::Scratch) => {}
+            (Target::Gpu(gpu), LocalSpace::Cluster) => {
+                let message = format_args!("`{name}`: the target's blocks share no memory of their own");
+                self.report.check(gpu.isa.has_clusters(), "wrong-space", message);
+                let message = format_args!("`{name}`: what blocks share is declared outside of their loops");
+                self.report.check(!is_in_blocks, "wrong-space", message);
+            }
+            (Target::Gpu(_), LocalSpace::Global) => {
+                let message = format_args!("`{name}`: what blocks share is declared outside of their loops");
+                self.report.check(!is_in_blocks, "wrong-space", message);
+            }
         }
+    }
+
+    /// Checks that elements can lie so where they are.
+    pub(super) fn layout(&mut self, name: &str, local: &Local) {
+        let (is_layout, needs) = match local.layout {
+            Layout::Dense => return,
+            Layout::Padded(line) => (line > 0, "at least one element"),
+            Layout::Swizzled(bytes) => {
+                let is_banked = matches!(local.space, LocalSpace::Shared | LocalSpace::Cluster);
+                let message = format_args!("`{name}`: {} memory has no banks", local.space.name());
+                self.report.check(is_banked, "wrong-layout", message);
+                (matches!(bytes, 4 | 8 | 16), "4, 8 or 16 bytes")
+            }
+        };
+        self.report.check(is_layout, "wrong-layout", format_args!("`{name}`: expected {needs}"));
+        let message = format_args!("`{name}`: accumulators have no layout of their own");
+        self.report.check(local.accumulates().is_none(), "wrong-layout", message);
     }
 
     /// Reports accesses of private memory that another thread may own, and values that threads combine without a merge.
@@ -138,7 +200,7 @@ impl<'a> Verifier<'a> {
         let mut problems = Vec::new();
         for number in 0..self.locals.len() {
             let (local, _) = self.locals[number];
-            if local.space == LocalSpace::Shared {
+            if local.space.is_shared() {
                 continue;
             }
             let uses = match &local.holds {
@@ -162,7 +224,7 @@ impl<'a> Verifier<'a> {
             let (local, _) = self.locals[number];
             let writer =
                 local.buffer().and_then(|name| self.bufs.get(name)).and_then(|&buf| self.writer(buf));
-            if local.space != LocalSpace::Shared || !writer.is_some_and(|at| self.recomputed.contains(&at)) {
+            if !local.space.is_shared() || !writer.is_some_and(|at| self.recomputed.contains(&at)) {
                 continue;
             }
             let uses = self.uses_of_buffer(number);
@@ -184,10 +246,8 @@ impl<'a> Verifier<'a> {
     fn is_in_turn(&self, one: &Use<'a>, other: &Use<'a>) -> bool {
         let both = one.place.shared_loops(&other.place);
         let Some(outside) = both.iter().position(|around| level_of(around).is_some()) else { return true };
-        let common: Vec<Axis> = both.iter().filter_map(level_of).map(|level| level.1).collect();
-        let named = owners(common.len()).into_iter().zip(&common);
-        let axes: Vec<Axis> = named.map(|(owner, axis)| Axis { extent: axis.extent, ..owner }).collect();
-        let levels = |used: &Use| -> Vec<(Level, Axis)> {
+        let axes = owners(std::iter::once(both.iter().filter_map(level_of).collect()));
+        let levels = |used: &Use| -> Vec<(Team, Axis)> {
             used.place.path[outside..].iter().filter_map(level_of).collect()
         };
         let is_store = [one, other].iter().any(|used| used.how == How::Store);
@@ -210,7 +270,7 @@ impl<'a> Verifier<'a> {
                         let message = format!(
                             "`{}` combines along {} {}: expected accumulators in it, and {}.merge",
                             nest.name,
-                            level.name(),
+                            level.level.name(),
                             axis.var,
                             nest.name
                         );
@@ -238,7 +298,8 @@ impl<'a> Verifier<'a> {
                     let is_it = declared.is_some_and(|declared| declared.number == number);
                     if is_it && parts[at].contains(&place.part) {
                         let how = if is_store { How::Store } else { How::Load };
-                        uses.push(Use { nest, place: place.clone(), element: index.to_vec(), how });
+                        // An operand in registers is the left one, spread as sums are, with reduced points for columns.
+                        uses.push(Use { nest, place: by_threads(place, 2), element: index.to_vec(), how });
                     }
                 }
             }
@@ -268,7 +329,7 @@ impl<'a> Verifier<'a> {
                 Part::Init | Part::Update | Part::Whole => How::Store,
             };
             if how == How::Merge || innermost == Some(number) {
-                uses.push(Use { nest, place: by_lanes(place), element: element.clone(), how });
+                uses.push(Use { nest, place: by_threads(place, 1), element: element.clone(), how });
             }
         }
         uses
@@ -283,36 +344,37 @@ impl<'a> Verifier<'a> {
                 .find(|declared| declared.number == number)
                 .map_or(0, |declared| declared.loops)
         };
-        let levels = |used: &Use| -> Vec<(Level, Axis)> {
+        let levels = |used: &Use| -> Vec<(Team, Axis)> {
             used.place.path[loops_of(&used.place)..].iter().filter_map(level_of).collect()
         };
         let first = uses.iter().find(|used| used.how == How::Store)?;
         let own = levels(first);
         for used in uses {
             let found = levels(used);
-            let is_alike = |(a, b): (&(Level, Axis), &(Level, Axis))| a.0 == b.0;
+            let is_alike = |(a, b): (&(Team, Axis), &(Team, Axis))| a.0 == b.0;
             let is_owner = found.len() >= own.len() && own.iter().zip(&found).all(is_alike);
             let further = found.get(own.len()..).unwrap_or_default();
             if !is_owner || used.how == How::Store && !further.is_empty() {
-                let names = |levels: &[(Level, Axis)]| match levels {
+                let names = |levels: &[(Team, Axis)]| match levels {
                     [] => "all threads".to_owned(),
-                    levels => levels.iter().map(|level| level.0.name()).collect::<Vec<_>>().join(" "),
+                    levels => levels.iter().map(|level| named(level.0)).collect::<Vec<_>>().join(" "),
                 };
                 let why = format!("{} touch it here, {} elsewhere", names(&found), names(&own));
                 return Some((why, used.place.site()));
             }
-            if used.how == How::Merge && further.iter().any(|level| level.0 != Level::Lane) {
+            if used.how == How::Merge && further.iter().any(|level| level.0.level != Level::Lane) {
                 let why = "only lanes of a warp are merged into registers; others share memory".to_owned();
                 return Some((why, used.place.site()));
             }
         }
-        let axes = owners(own.len());
+        let axes = owners(uses.iter().map(&levels));
+        let axes = &axes[..own.len().min(axes.len())];
         if axes.is_empty() {
             return None;
         }
         for (at, one) in uses.iter().enumerate() {
             for other in &uses[at..] {
-                if !self.is_owned(one, other, loops_of(&one.place), &axes, [levels(one), levels(other)]) {
+                if !self.is_owned(one, other, loops_of(&one.place), axes, [levels(one), levels(other)]) {
                     let vars: Vec<&str> = own.iter().map(|level| level.1.var.name()).collect();
                     let why = format!("two threads of {} may touch one element", vars.join(", "));
                     return Some((why, other.place.site()));
@@ -329,7 +391,7 @@ impl<'a> Verifier<'a> {
         other: &Use<'a>,
         outside: usize,
         axes: &[Axis],
-        levels: [Vec<(Level, Axis)>; 2],
+        levels: [Vec<(Team, Axis)>; 2],
     ) -> bool {
         let around: Vec<Axis> = one.place.path[..outside].iter().map(|around| around.axis).collect();
         let touches = [one, other].into_iter().zip(levels).map(|(used, levels)| {
@@ -363,13 +425,20 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// Loops over levels that are alike around two accesses.
-fn owners(count: usize) -> Vec<Axis> {
-    // The loops of one may be longer than those of another: of none is it known that it has one iteration.
-    let most = Expr::int(i64::from(Gpu::THREADS));
-    // A name of their own: inner loops of either may be called as the other's.
-    let owner = |at: usize| Sym::new(&format!("owner {at}"));
-    (0..count).map(|at| Axis { var: owner(at), extent: most }).collect()
+/// Loops over levels that are alike around accesses, with names of their own, since inner loops of one may be called as another's.
+/// Each is as long as the longest of them.
+fn owners(levels: impl Iterator<Item = Vec<(Team, Axis)>>) -> Vec<Axis> {
+    let mut owners: Vec<Axis> = Vec::new();
+    for levels in levels {
+        for (at, (_, axis)) in levels.iter().enumerate() {
+            let extent = longest(axis.extent);
+            match owners.get_mut(at) {
+                None => owners.push(Axis { var: Sym::new(&format!("owner {at}")), extent }),
+                Some(owner) => owner.extent = owner.extent.max(extent),
+            }
+        }
+    }
+    owners
 }
 
 /// The `mma` loops around a place, outermost first.
@@ -377,26 +446,34 @@ fn instruction_loops(path: &[Around]) -> Vec<&Around> {
     path.iter().filter(|around| around.kind == Some(LoopKind::Mma)).collect()
 }
 
-/// A place in `mma` loops as one in a loop over the lanes that keep the sums of the instruction.
-fn by_lanes(place: &Place) -> Place {
-    let [rows, columns, _] = instruction_loops(&place.path)[..] else { return place.clone() };
+/// A place in `mma` loops as one in loops over the threads that keep what has rows and points along the loop at `across`: the sums of
+/// the instruction its columns, the left operand its reduced points.
+fn by_threads(place: &Place, across: usize) -> Place {
+    let found = instruction_loops(&place.path);
+    let [rows, _, _] = found[..] else { return place.clone() };
+    let columns = found[across];
     let (row, column) = (rows.axis.var, columns.axis.var);
     let own = |what: &str| Sym::new(&format!("{what} of {row}, {column}"));
-    let (lane, place_of) = (own("lane"), ["row", "column"].map(own));
-    let sum = Gpu::sum_of_lane(Expr::sym(lane), place_of.map(Expr::sym));
+    let [warp, lane, block] = ["warp", "lane", "block"].map(own);
+    let place_of = ["row", "column"].map(own);
+    // One warp has sixteen rows; four of them, a warpgroup, have those of a larger instruction.
+    let warps = longest(rows.axis.extent).ceildiv(16);
+    let of_warp = if warps.is_one() { Expr::zero() } else { Expr::sym(warp) };
+    let [of_row, of_column] = Gpu::sum_of_thread([of_warp, Expr::sym(lane)], place_of.map(Expr::sym));
+    let sum = [of_row, of_column + Expr::sym(block) * 8];
     let put = |sym: Sym| [row, column].iter().position(|own| *own == sym).map(|at| sum[at]);
     let mut changed = place.clone();
     changed.bind.iter_mut().for_each(|bind| bind.1 = bind.1.subst(&put));
     let mut path = Vec::new();
     for around in &place.path {
-        let kept = |kind, var, extent: u32| Around {
-            kind: Some(kind),
-            axis: Axis { var, extent: Expr::int(i64::from(extent)) },
-            ..*around
-        };
+        let kept =
+            |kind, var, extent: Expr| Around { kind: Some(kind), axis: Axis { var, extent }, ..*around };
         if around.axis.var == row {
-            path.push(kept(LoopKind::Level(Level::Lane), lane, Gpu::LANES));
-            path.extend(place_of.map(|var| kept(LoopKind::Unroll, var, 2)));
+            let level = |level: Level| LoopKind::Level(level.into());
+            path.extend((!warps.is_one()).then(|| kept(level(Level::Warp), warp, warps)));
+            path.push(kept(level(Level::Lane), lane, Expr::int(i64::from(Gpu::LANES))));
+            path.extend(place_of.map(|var| kept(LoopKind::Unroll, var, Expr::int(2))));
+            path.push(kept(LoopKind::Unroll, block, longest(columns.axis.extent).ceildiv(8)));
         } else if around.axis.var != column {
             path.push(*around);
         }
@@ -405,17 +482,15 @@ fn by_lanes(place: &Place) -> Place {
     changed
 }
 
-/// The level that a loop is over.
-pub(super) fn level_of(around: &Around) -> Option<(Level, Axis)> {
-    match around.kind {
-        Some(LoopKind::Level(level)) => Some((level, around.axis)),
-        None
-        | Some(
-            LoopKind::For
-            | LoopKind::Unroll
-            | LoopKind::Vector { .. }
-            | LoopKind::Pipeline { .. }
-            | LoopKind::Mma,
-        ) => None,
+/// What a team is called.
+fn named(team: Team) -> String {
+    match team.from {
+        0 => team.level.name().to_owned(),
+        from => format!("{} from {from}", team.level.name()),
     }
+}
+
+/// What runs the iterations of a loop, if it is over a level.
+pub(super) fn level_of(around: &Around) -> Option<(Team, Axis)> {
+    around.kind?.team().map(|team| (team, around.axis))
 }

@@ -30,7 +30,7 @@ use litz_ir::diag::Diags;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
 use litz_ir::schedule::{KernelPlan, Leaf, Local, LoopKind, Part, Schedule, Step, Tree};
-use litz_ir::target::{Gpu, Target};
+use litz_ir::target::{Gpu, Level, Target};
 use litz_ir::text::schedule::Positions;
 use litz_ir::verify::Report;
 use problem::Sites;
@@ -50,7 +50,7 @@ use proofs::Proofs;
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `unmasked-point`, `repeated-leaf`,
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
 /// `shared-reduction`, `region-order`, `load-order`,
-/// `unwritten-element`, `copied-buffer`, `unknown-buffer`, `local-escapes`, `local-scope`, `wrong-space`, `placed-twice`, `pool-memory`, `pool-overflow`,
+/// `unwritten-element`, `copied-buffer`, `unknown-buffer`, `local-escapes`, `local-scope`, `wrong-space`, `wrong-layout`, `placed-twice`, `pool-memory`, `pool-overflow`,
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `unordered-scan`,
 /// `block-store`, `block-coverage`, `pool-life`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
@@ -90,6 +90,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         visible: Vec::new(),
         locals: Vec::new(),
         loops_seen: 0,
+        leaves_ahead: 0,
         leaves_seen: 0,
         bound: Vec::new(),
         branches_seen: 0,
@@ -211,6 +212,8 @@ struct Verifier<'a> {
     locals: Vec<(&'a Local, usize)>,
     /// How many loops there were so far.
     loops_seen: usize,
+    /// How many leaves there were ahead of the kernel.
+    leaves_ahead: usize,
     /// How many leaves there were so far.
     leaves_seen: usize,
     /// For each of them, whether it gives each axis of its nest a value.
@@ -330,6 +333,10 @@ impl<'a> Verifier<'a> {
     fn kernel(&mut self, plan: &'a KernelPlan, step: usize) {
         let message = format_args!("`{}`: a thread takes at least one grid point at a time", plan.name);
         self.report.check(plan.grain > 0, "zero-grain", message);
+        let message = format_args!("`{}`: expected at least one of a GPU's blocks for all points", plan.name);
+        let has_blocks = matches!(self.schedule.target, Target::Gpu(_));
+        let is_form = plan.persistent.is_none_or(|blocks| blocks > 0 && has_blocks);
+        self.report.check(is_form, "zero-grain", message);
         let before = self.report.diags.len();
         for axis in &plan.grid {
             self.report.extent(axis.extent, format_args!("`{}`, grid axis {}", plan.name, axis.var));
@@ -341,6 +348,7 @@ impl<'a> Verifier<'a> {
         }
         self.has_wrong_loops = self.report.diags.len() > before;
         self.note(Some(Site { step, within: None }));
+        self.leaves_ahead = self.leaves_seen;
         self.block_of(&plan.body, step);
         self.path.clear();
         self.report.leave(mark);
@@ -379,7 +387,7 @@ impl<'a> Verifier<'a> {
         self.report.extent(axis.extent, format_args!("loop {}", axis.var));
         let is_constant = axis.extent.as_int().is_some();
         let (fits, is_wide) = match kind {
-            LoopKind::For | LoopKind::Pipeline { .. } | LoopKind::Level(_) => (true, true),
+            LoopKind::For | LoopKind::Pipeline { .. } | LoopKind::Level(_) | LoopKind::Chain => (true, true),
             LoopKind::Unroll => (is_constant, true),
             // Of what an instruction takes together, the last may be fewer.
             LoopKind::Mma => (longest(axis.extent).as_int().is_some(), true),
@@ -390,7 +398,8 @@ impl<'a> Verifier<'a> {
         let message = format_args!("loop {}: expected at least one lane and one copy", axis.var);
         self.report.check(is_wide, "zero-lanes", message);
         match kind {
-            LoopKind::Level(level) => self.level(*level, *axis),
+            LoopKind::Level(team) => self.level(*team, *axis),
+            LoopKind::Chain => self.level(Level::Block.into(), *axis),
             LoopKind::Vector { lanes, .. } => self.lanes(*lanes, axis.var),
             LoopKind::Pipeline { buffers } => self.pipeline(*axis, *buffers),
             LoopKind::For | LoopKind::Unroll | LoopKind::Mma => {}
@@ -576,7 +585,7 @@ impl<'a> Verifier<'a> {
                 let counts = |around: &&Around| {
                     let is_ordered = matches!(
                         around.kind,
-                        Some(LoopKind::For | LoopKind::Unroll | LoopKind::Pipeline { .. })
+                        Some(LoopKind::For | LoopKind::Unroll | LoopKind::Pipeline { .. } | LoopKind::Chain)
                     );
                     is_ordered && Some(around.axis.var) == value
                 };

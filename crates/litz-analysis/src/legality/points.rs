@@ -6,6 +6,7 @@ use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 use super::coverage::{Bound, Coverage};
 use super::{Around, Place, Verifier};
+use crate::apart::by_digits;
 use crate::inside::{enter, is_inside};
 use litz_ir::loops::{Axis, Nest, Stmt};
 use litz_ir::schedule::{Leaf, Part};
@@ -41,7 +42,8 @@ impl Verifier<'_> {
             }
             let found = self.report.diags.len();
             if self.sides.is_empty() {
-                self.coverage(nest, leaf.part, &leaf.bind, &path);
+                let (bind, path) = self.in_scope(leaf, stmt, path);
+                self.coverage(nest, leaf.part, &bind, &path);
             }
             if found == before && self.report.diags.len() == before {
                 self.repeats(leaf, nest, stmt, &axes);
@@ -54,17 +56,35 @@ impl Verifier<'_> {
         is_bound && self.report.diags.len() == before
     }
 
+    /// How many of the loops around the last leaf have accumulators of their own in each iteration, to initialize and to merge.
+    fn loops_around_scope(&self, part: Part, stmt: usize) -> usize {
+        match part {
+            Part::Whole | Part::Update | Part::Final => 0,
+            Part::Init | Part::Merge => {
+                let scope = self.accumulating[stmt].last().and_then(|place| self.scope(stmt, place));
+                scope.map_or(0, |scope| scope.loops)
+            }
+        }
+    }
+
+    /// What the axes of a leaf are, and in which loops, without the digits of the loops around the scope of its accumulators that no
+    /// axis depends on: lanes that have the same row have each their own sum of it.
+    fn in_scope(&self, leaf: &Leaf, stmt: usize, path: Vec<Axis>) -> (Vec<(Sym, Expr)>, Vec<Axis>) {
+        let around = self.loops_around_scope(leaf.part, stmt);
+        let values: Vec<Expr> = leaf.bind.iter().map(|bind| bind.1).collect();
+        let Some((values, loops)) = by_digits(&values, &path[..around], &self.loops.facts) else {
+            return (leaf.bind.clone(), path);
+        };
+        let is_needed =
+            |axis: &Axis| path.contains(axis) || values.iter().any(|value| value.has_sym(axis.var));
+        let loops = loops.into_iter().filter(is_needed).chain(path[around..].iter().copied()).collect();
+        (leaf.bind.iter().map(|bind| bind.0).zip(values).collect(), loops)
+    }
+
     /// Reports loops around a leaf that no axis depends on.
     fn repeats(&mut self, leaf: &Leaf, nest: &Nest, stmt: usize, axes: &HashMap<Sym, Expr>) {
         let name = &nest.name;
-        // In each iteration of their scope there are other accumulators to initialize, and to merge.
-        let repeats = match leaf.part {
-            Part::Whole | Part::Update | Part::Final => 0,
-            Part::Init | Part::Merge => {
-                let place = self.accumulating[stmt].last().and_then(|place| self.scope(stmt, place));
-                place.map_or(0, |scope| scope.loops)
-            }
-        };
+        let repeats = self.loops_around_scope(leaf.part, stmt);
         for Around { axis, .. } in &self.path[repeats..] {
             let users: Vec<Expr> =
                 leaf.bind.iter().map(|&(_, value)| value).filter(|value| value.has_sym(axis.var)).collect();

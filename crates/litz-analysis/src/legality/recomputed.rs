@@ -50,6 +50,7 @@ impl<'a> Verifier<'a> {
     pub(super) fn declare(&mut self, local: &Local) {
         let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) = &local.holds;
         self.space(name, local.space);
+        self.layout(name, local);
         let Some(name) = local.buffer() else { return };
         let is_same = |other: &Local| other.buffer() == Some(name);
         let is_nested = self.visible.iter().any(|declared| is_same(self.locals[declared.number].0));
@@ -406,7 +407,7 @@ fn taken(nest: &Nest, leaf: &Place, inner: &[Axis], facts: &Facts) -> Option<Vec
 /// Whether iterations of a loop may run at once.
 fn runs_at_once(around: &Around) -> bool {
     match around.kind {
-        Some(LoopKind::For | LoopKind::Unroll | LoopKind::Pipeline { .. }) => false,
+        Some(LoopKind::For | LoopKind::Unroll | LoopKind::Pipeline { .. } | LoopKind::Chain) => false,
         None | Some(LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Mma) => true,
     }
 }

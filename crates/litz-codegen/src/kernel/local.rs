@@ -6,9 +6,9 @@ use crate::access::Region;
 use litz_analysis::inside::{first_and_count, longest, loops_where};
 use litz_analysis::legality::parts_of;
 use litz_ir::Diag;
-use litz_ir::kernel::{Mem, Space};
+use litz_ir::kernel::{Mem, Space, Swizzle};
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
-use litz_ir::schedule::{Leaf, Local, LocalSpace, Tree};
+use litz_ir::schedule::{Layout, Leaf, Local, LocalSpace, Tree};
 use litz_sym::{Expr, Facts, Sym};
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -51,9 +51,6 @@ struct Stored {
     facts: Facts,
 }
 
-/// Elements of a row are padded to whole runs of this many: a cache line of 32-bit elements.
-const LINE: i64 = 16;
-
 impl<'a> Builder<'a> {
     /// Sizes every local buffer: it keeps what the stores of its block touch.
     pub(super) fn declare_locals(
@@ -88,8 +85,25 @@ impl<'a> Builder<'a> {
                 LocalSpace::Scratch if extent.is_one() => Space::Register,
                 space => self.space_of(space, extent),
             };
-            let sizes = if space == Space::Scratch { padded(counts) } else { counts };
+            let (row, bytes) = (counts.last().and_then(|row| row.as_int()), data.dtype.size());
+            let sizes = match local.layout {
+                Layout::Padded(line) if space != Space::Register => padded(counts, i64::from(line.max(1))),
+                Layout::Dense | Layout::Padded(_) | Layout::Swizzled(_) => counts,
+            };
             let mem = self.local(&data.name, data.dtype, sizes, space);
+            if let (Layout::Swizzled(unit), Space::Shared | Space::Cluster) = (local.layout, space) {
+                let row = row.and_then(|row| u32::try_from(row).ok());
+                let swizzle = row.map(|row| Swizzle { unit: unit / bytes as u32, row });
+                let swizzle = swizzle.filter(|swizzle| swizzle.units(bytes).is_some());
+                let Some(swizzle) = swizzle else {
+                    let length = row.map_or_else(|| "unknown length".to_owned(), |row| format!("{row}"));
+                    return Err(self.error(format!(
+                        "`{}`: units of {unit} bytes do not change places in rows of {length} elements",
+                        data.name
+                    )));
+                };
+                self.kernel.mems[mem].swizzle = Some(swizzle);
+            }
             self.locals.insert(local, Rc::new(LocalMem { mem, footprint }));
         }
         Ok(())
@@ -270,15 +284,12 @@ fn largest(region: Region, loops: &[Sym], facts: &Facts) -> Option<Region> {
     Some(Region { steps, ..region })
 }
 
-/// Extents of an array in scratch memory: its rows take an odd number of cache lines, so that elements below each other
-/// are in different sets of the cache.
-fn padded(mut counts: Vec<Expr>) -> Vec<Expr> {
-    if let [.., row] = counts.as_mut_slice()
-        && row.as_int().is_none_or(|n| n >= LINE)
-        && counts.len() > 1
+/// Extents of an array whose rows take an odd number of lines, if they are no shorter than one.
+fn padded(mut counts: Vec<Expr>, line: i64) -> Vec<Expr> {
+    if let [_, .., row] = counts.as_mut_slice()
+        && row.as_int().is_none_or(|n| n >= line)
     {
-        let last = counts.len() - 1;
-        counts[last] = (counts[last].ceildiv(LINE).floordiv(2) * 2 + 1) * LINE;
+        *row = (row.ceildiv(line).floordiv(2) * 2 + 1) * line;
     }
     counts
 }

@@ -31,7 +31,7 @@ impl<'a> Builder<'a> {
                 Tree::Leaf(leaf) => self.accumulators(leaf, &env, out)?,
                 Tree::Loop { kind, axis, body } => self.tree_loop(*kind, *axis, body, &env, out)?,
                 Tree::If { cond, then, other } => self.either(*cond, [then, other], &env, out)?,
-                Tree::Local(Local { holds: Holds::Accumulator(nest), space }) => {
+                Tree::Local(Local { holds: Holds::Accumulator(nest), space, .. }) => {
                     let declared = self.declare_accumulators(nest, *space, &trees[at + 1..], &env)?;
                     env.accumulators.push((nest, declared.into()));
                 }
@@ -72,11 +72,12 @@ impl<'a> Builder<'a> {
                     self.error(format!("loop {}: a written-out loop needs a constant extent", axis.var))
                 );
             }
-            K::Level(level) => LoopKind::Level(level),
+            K::Level(team) => LoopKind::Level(team),
+            K::Chain => LoopKind::Chain,
         };
         let mut inner = env.clone();
         inner.enter(axis);
-        if let LoopKind::Level(_) = kind {
+        if kind.level().is_some() {
             inner.levels.push(axis);
         }
         let mut stmts = Vec::new();

@@ -59,8 +59,7 @@ impl Uses {
                 | Stmt::Bind { .. }
                 | Stmt::Store { .. }
                 | Stmt::MulAdd { .. }
-                | Stmt::Barrier(_)
-                | Stmt::Transfer(_)
+                | Stmt::Sync(_)
                 | Stmt::Lanes(_)
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
@@ -83,7 +82,7 @@ fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -
         Stmt::Loop(l) => !l.body.is_empty(),
         Stmt::If { then, other, .. } => !(then.is_empty() && other.is_empty()),
         Stmt::Let { val, .. } => used[val.index()],
-        Stmt::Bind { .. } | Stmt::Barrier(_) | Stmt::Transfer(_) => true,
+        Stmt::Bind { .. } | Stmt::Sync(_) => true,
         Stmt::Store { mem, .. }
         | Stmt::MulAdd { mem, .. }
         | Stmt::Dot(Dot { mem, .. })

@@ -53,8 +53,7 @@ fn products(kernel: &Kernel) -> HashMap<Val, [Val; 2]> {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }

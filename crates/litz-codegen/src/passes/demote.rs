@@ -42,7 +42,7 @@ fn mark(stmts: &[Stmt], around: &mut Around, is_indexed: &mut [bool]) {
         let outside = around.clone();
         if let Stmt::Loop(inner) = stmt {
             let is_number = match inner.kind {
-                LoopKind::Level(_) => true,
+                LoopKind::Level(_) | LoopKind::Chain => true,
                 // The sums of a warp's instruction are spread over its lanes.
                 LoopKind::Mma => around.is_threaded,
                 LoopKind::Unroll | LoopKind::Vector { .. } => inner.extent.as_int().is_some(),
@@ -52,7 +52,7 @@ fn mark(stmts: &[Stmt], around: &mut Around, is_indexed: &mut [bool]) {
             if let LoopKind::Vector { lane, .. } = inner.kind {
                 around.written_out.extend(lane);
             }
-            around.is_threaded |= matches!(inner.kind, LoopKind::Level(_));
+            around.is_threaded |= inner.kind.level().is_some();
         }
         for block in stmt.blocks() {
             mark(block, around, is_indexed);

@@ -24,7 +24,9 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     Flattener { kernel, places: HashMap::new() }.block(&mut body, &facts);
     kernel.body = body;
     for mem in kernel.mems.values_mut().filter(|mem| !mem.is_flat()) {
-        *mem = MemData::flat(std::mem::take(&mut mem.name), mem.dtype, mem.span(), mem.space);
+        let swizzle = mem.swizzle;
+        let flat = MemData::flat(std::mem::take(&mut mem.name), mem.dtype, mem.span(), mem.space);
+        *mem = MemData { swizzle, ..flat };
     }
     Ok(())
 }
@@ -73,7 +75,7 @@ impl Flattener<'_> {
                     self.index(&self.kernel.mems[reduction.from], &mut reduction.first, &facts);
                 }
                 // Their memories are flat.
-                Stmt::MatrixProduct(_) | Stmt::Copy { .. } | Stmt::Barrier(_) | Stmt::Transfer(_) => {}
+                Stmt::MatrixProduct(_) | Stmt::Copy { .. } | Stmt::Sync(_) => {}
                 Stmt::ArgStore { best, index, .. } => {
                     let data = &self.kernel.mems[*best];
                     self.index(data, index, &facts);

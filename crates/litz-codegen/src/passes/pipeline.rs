@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pipeline k in n by 3 { copy to s; use s }
-//!   =>  for p in min(2, n) { copy of p to s[mod(p, 3)] async; commit }
+//!   =>  for p in 2 { if p < n { copy of p to s[mod(p, 3)] async }; commit }
 //!       for k in n { wait 1; if k + 2 < n { copy of k + 2 to s[mod(k + 2, 3)] async }; commit; use s[mod(k, 3)] }
 //! ```
 //!
@@ -13,9 +13,7 @@
 
 use super::Pass;
 use litz_ir::ids::Id;
-use litz_ir::kernel::{
-    Element, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Transfer, Val, visit, visit_mut,
-};
+use litz_ir::kernel::{Element, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Sync, Val, visit, visit_mut};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Scalar};
 use litz_sym::{Expr, Rel, Sym};
@@ -112,12 +110,17 @@ fn pipelined(
     let distance = i64::from(buffers) - 1;
     let first = Sym::new(&format!("{var}_ahead"));
     let mut start = of(&ahead, Expr::sym(first));
-    start.push(Stmt::Transfer(Transfer::Commit));
-    let start = Loop { kind: LoopKind::For, var: first, extent: extent.min(distance), body: start };
+    // Where there are fewer iterations, the groups of those that are missing have no copies.
+    if kernel.facts.bounds(extent).lo < distance {
+        let is_one = Rel::lt(Expr::sym(first), extent);
+        start = vec![Stmt::If { cond: vec![is_one], then: start, other: Vec::new() }];
+    }
+    start.push(Stmt::Sync(Sync::Commit));
+    let start = Loop { kind: LoopKind::For, var: first, extent: Expr::int(distance), body: start };
     let next = Expr::sym(var) + distance;
-    let mut steady = vec![Stmt::Transfer(Transfer::Wait { newest: buffers - 2 })];
+    let mut steady = vec![Stmt::Sync(Sync::Wait { newest: buffers - 2 })];
     steady.push(Stmt::If { cond: vec![Rel::lt(next, extent)], then: of(&ahead, next), other: Vec::new() });
-    steady.push(Stmt::Transfer(Transfer::Commit));
+    steady.push(Stmt::Sync(Sync::Commit));
     steady.extend(of(&rest, Expr::sym(var)));
     Ok([Stmt::Loop(start), Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body: steady })])
 }
@@ -144,8 +147,7 @@ impl Copier<'_> {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }

@@ -70,8 +70,7 @@ fn operands(kernel: &Kernel) -> BTreeMap<Mem, bool> {
         | Stmt::If { .. }
         | Stmt::Bind { .. }
         | Stmt::Store { .. }
-        | Stmt::Barrier(_)
-        | Stmt::Transfer(_)
+        | Stmt::Sync(_)
         | Stmt::Dot(_)
         | Stmt::MatrixProduct(_)
         | Stmt::Copy { .. }
@@ -129,8 +128,7 @@ impl Placer<'_> {
                 | Stmt::Bind { .. }
                 | Stmt::Store { .. }
                 | Stmt::MulAdd { .. }
-                | Stmt::Barrier(_)
-                | Stmt::Transfer(_)
+                | Stmt::Sync(_)
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
                 | Stmt::Copy { .. }
@@ -166,7 +164,11 @@ impl Placer<'_> {
                 self.facts.declare_index(inner.var, inner.extent);
                 self.block(&mut inner.body, Some(inner.var));
             }
-            LoopKind::For | LoopKind::Pipeline { .. } | LoopKind::Level(_) | LoopKind::Vector { .. } => {
+            LoopKind::For
+            | LoopKind::Pipeline { .. }
+            | LoopKind::Level(_)
+            | LoopKind::Chain
+            | LoopKind::Vector { .. } => {
                 self.facts.declare_index(inner.var, inner.extent);
                 self.around.push(Axis { var: inner.var, extent: inner.extent });
                 if inner.extent.is_one() {

@@ -49,8 +49,7 @@ fn defined(stmt: &Stmt) -> Vec<Sym> {
         | Stmt::Let { .. }
         | Stmt::Store { .. }
         | Stmt::MulAdd { .. }
-        | Stmt::Barrier(_)
-        | Stmt::Transfer(_)
+        | Stmt::Sync(_)
         | Stmt::Lanes(_)
         | Stmt::Dot(_)
         | Stmt::Copy { .. }
@@ -259,8 +258,7 @@ impl Search<'_> {
             | Stmt::If { .. }
             | Stmt::Let { .. }
             | Stmt::Bind { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Lanes(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -302,8 +300,7 @@ fn redirect(stmts: &mut [Stmt], parts: &[Parts], lane: Sym) {
             | Stmt::If { .. }
             | Stmt::Let { .. }
             | Stmt::Bind { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Lanes(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }

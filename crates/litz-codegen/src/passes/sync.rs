@@ -5,11 +5,13 @@
 //! the next one is put ahead of the first statement that conflicts with them. A loop in which threads take turns has its
 //! end followed by its beginning. An access at the index of a store, by the same thread, needs none: what no two threads store
 //! to belongs to the one that does. It does if it makes that store, too: where all holds that the store asks for.
+//!
+//! Iterations of a chain take turns from the first statement on that meets what another iteration stores, to the last one.
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Stmt, Transfer, visit};
-use litz_ir::target::{Level, Target};
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Sync, visit};
+use litz_ir::target::{Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashSet;
 
@@ -23,22 +25,26 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let shared: Vec<Mem> =
         kernel.mems.iter().filter(|(_, data)| data.space.is_shared()).map(|mem| mem.0).collect();
     let fixed = kernel.sizes.iter().copied().chain(kernel.grid.iter().map(|axis| axis.var)).collect();
-    let sync = Sync { shared, fixed, behind: written_behind(&kernel.body) };
+    let is_blocks_own = |mem: &Mem| kernel.mems[*mem].space == Space::Shared;
+    let between = shared.iter().copied().filter(|mem| !is_blocks_own(mem)).collect();
+    let barriers = Barriers { shared, between, fixed, behind: written_behind(&kernel.body) };
+    let top = kernel.top();
     let body = std::mem::take(&mut kernel.body);
-    kernel.body = sync.block(without_barriers(body), Level::Block, Vec::new()).0;
+    kernel.body = barriers.block(without_barriers(body), top, Vec::new()).0;
     Ok(())
 }
 
 fn has_levels(stmts: &[Stmt]) -> bool {
     stmts.iter().any(|stmt| {
-        matches!(stmt, Stmt::Loop(Loop { kind: LoopKind::Level(_), .. }))
+        matches!(stmt, Stmt::Loop(inner) if inner.kind.level().is_some())
             || stmt.blocks().into_iter().any(has_levels)
     })
 }
 
 /// Barriers are derived anew, so that the pass changes nothing when it runs again.
 fn without_barriers(mut stmts: Vec<Stmt>) -> Vec<Stmt> {
-    stmts.retain(|stmt| !matches!(stmt, Stmt::Barrier(_)));
+    let is_derived = |stmt: &Stmt| matches!(stmt, Stmt::Sync(Sync::Barrier(_) | Sync::Await | Sync::Pass));
+    stmts.retain(|stmt| !is_derived(stmt));
     for block in stmts.iter_mut().flat_map(Stmt::blocks_mut) {
         *block = without_barriers(std::mem::take(block));
     }
@@ -58,7 +64,7 @@ struct Access {
     /// A store that all threads of the team come to.
     is_all_stores: bool,
     /// The loops over levels around it, within the statement.
-    threads: Vec<(Level, Sym)>,
+    threads: Vec<(Team, Sym)>,
     /// What holds where it happens. None where that is not known.
     conds: Option<Vec<Rel>>,
 }
@@ -66,7 +72,7 @@ struct Access {
 /// What is around a statement.
 #[derive(Clone)]
 struct Around {
-    threads: Vec<(Level, Sym)>,
+    threads: Vec<(Team, Sym)>,
     conds: Option<Vec<Rel>>,
 }
 
@@ -110,25 +116,36 @@ fn written_behind(stmts: &[Stmt]) -> Vec<Mem> {
     found
 }
 
-struct Sync {
+struct Barriers {
     shared: Vec<Mem>,
+    /// Those that several blocks see.
+    between: Vec<Mem>,
     /// Symbols that have one value in all of a kernel.
     fixed: HashSet<Sym>,
     /// The memories that copies in the background write: as far as others can see, when their thread has waited for them.
     behind: Vec<Mem>,
 }
 
-impl Sync {
+impl Barriers {
     /// The statements of a block that all threads of a `team` run, with barriers, given the accesses that are pending ahead of it.
     fn block(&self, stmts: Vec<Stmt>, team: Level, pending: Vec<Access>) -> (Vec<Stmt>, Flow) {
         let (mut out, mut flow) = (Vec::new(), Flow { pending, ..Flow::default() });
         for stmt in stmts {
             match stmt {
-                Stmt::Loop(inner) if !matches!(inner.kind, LoopKind::Level(_)) => {
+                Stmt::Loop(inner) if inner.kind.level().is_none() => {
                     let stmt = self.repeated(inner, team, &mut flow);
                     out.push(stmt);
                 }
                 Stmt::If { cond, then, other } => {
+                    // One barrier serves both bodies, and what is behind them.
+                    let mut found = Vec::new();
+                    let around = Around { threads: Vec::new(), conds: Some(Vec::new()) };
+                    then.iter().chain(&other).for_each(|stmt| self.gather(stmt, &around, &mut found));
+                    if self.conflict(&flow.pending, &found) {
+                        out.push(Stmt::Sync(Sync::Barrier(team)));
+                        flow.pending.clear();
+                        flow.has_barrier = true;
+                    }
                     let before = std::mem::take(&mut flow.pending);
                     let [then, other] = [then, other].map(|body| {
                         let (body, inner) = self.block(body, team, before.clone());
@@ -142,20 +159,28 @@ impl Sync {
                     let around = Around { threads: Vec::new(), conds: Some(Vec::new()) };
                     self.gather(&stmt, &around, &mut found);
                     if self.conflict(&flow.pending, &found) {
-                        out.push(Stmt::Barrier(team));
+                        out.push(Stmt::Sync(Sync::Barrier(team)));
                         flow.pending.clear();
                         flow.has_barrier = true;
                     }
-                    if let Stmt::Loop(Loop { kind: LoopKind::Level(level), body, .. }) = &mut stmt
-                        && level.has_threads()
+                    if let Stmt::Loop(Loop { kind, var, body, .. }) = &mut stmt
+                        && let Some(level) = kind.level().filter(|level| level.has_threads())
                     {
-                        *body = self.block(std::mem::take(body), *level, Vec::new()).0;
+                        let mut inner = std::mem::take(body);
+                        if *kind == LoopKind::Chain {
+                            self.take_turns(*var, &mut inner);
+                        }
+                        *body = self.block(inner, level, Vec::new()).0;
+                    }
+                    if let Stmt::Sync(Sync::Await | Sync::Pass) = stmt {
+                        flow.pending.clear();
+                        flow.has_barrier = true;
                     }
                     if !flow.has_barrier {
                         flow.head.extend(found.iter().cloned());
                     }
                     flow.pending.extend(found.into_iter().filter(|access| !access.is_behind));
-                    if let Stmt::Transfer(Transfer::Wait { .. }) = stmt {
+                    if let Stmt::Sync(Sync::Wait { .. }) = stmt {
                         flow.pending.extend(self.behind.iter().map(|&mem| Access::of_unknown(mem)));
                     }
                     out.push(stmt);
@@ -165,12 +190,33 @@ impl Sync {
         (out, flow)
     }
 
+    /// Puts the turn of an iteration around what meets other iterations.
+    fn take_turns(&self, var: Sym, body: &mut Vec<Stmt>) {
+        let around = Around { threads: vec![(Level::Block.into(), var)], conds: Some(Vec::new()) };
+        let accesses: Vec<Vec<Access>> = body
+            .iter()
+            .map(|stmt| {
+                let mut found = Vec::new();
+                self.gather(stmt, &around, &mut found);
+                found.retain(|access| self.between.contains(&access.mem));
+                found
+            })
+            .collect();
+        let meets = |own: &&Vec<Access>| accesses.iter().any(|other| self.conflict(own, other));
+        let first = accesses.iter().position(|own| meets(&own));
+        let last = accesses.iter().rposition(|own| meets(&own));
+        if let (Some(first), Some(last)) = (first, last) {
+            body.insert(last + 1, Stmt::Sync(Sync::Pass));
+            body.insert(first, Stmt::Sync(Sync::Await));
+        }
+    }
+
     /// A loop that all threads of a team run together.
     fn repeated(&self, mut inner: Loop, team: Level, flow: &mut Flow) -> Stmt {
         let before = flow.pending.clone();
         let (mut body, mut inside) = self.block(std::mem::take(&mut inner.body), team, before);
         if self.conflict(&inside.pending, &inside.head) {
-            body.push(Stmt::Barrier(team));
+            body.push(Stmt::Sync(Sync::Barrier(team)));
             inside.pending.clear();
             inside.has_barrier = true;
         }
@@ -210,8 +256,8 @@ impl Sync {
         match stmt {
             Stmt::Loop(Loop { kind, var, extent, body }) => {
                 let mut around = around.clone();
-                if let LoopKind::Level(level) = kind {
-                    around.threads.push((*level, *var));
+                if let Some(team) = kind.team() {
+                    around.threads.push((team, *var));
                     around = around.where_all(&[Rel::lt(Expr::sym(*var), *extent)]);
                 } else if extent.as_int().is_none_or(|extent| extent < 1) {
                     around = around.where_all(&[Rel::lt(0, *extent)]);
@@ -248,7 +294,7 @@ impl Sync {
         if one.is_all_stores && other.is_all_stores {
             return true;
         }
-        let is_alike = |((a, _), (b, _)): (&(Level, Sym), &(Level, Sym))| a == b;
+        let is_alike = |((a, _), (b, _)): (&(Team, Sym), &(Team, Sym))| a == b;
         let threads = one.threads.iter().zip(&other.threads);
         if one.threads.is_empty()
             || one.threads.len() != other.threads.len()

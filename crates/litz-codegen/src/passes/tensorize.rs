@@ -96,6 +96,7 @@ impl Tensorizer<'_> {
                 | LoopKind::Unroll
                 | LoopKind::Pipeline { .. }
                 | LoopKind::Level(_)
+                | LoopKind::Chain
                 | LoopKind::Vector { .. },
                 Err(_),
             ) => {}
@@ -224,6 +225,7 @@ impl Tensorizer<'_> {
                 | LoopKind::Unroll
                 | LoopKind::Pipeline { .. }
                 | LoopKind::Level(_)
+                | LoopKind::Chain
                 | LoopKind::Vector { .. } => {
                     return Err("it is no product of matrices".into());
                 }

@@ -53,8 +53,7 @@ fn block(kernel: &Kernel, stmts: &mut [Stmt], mut rows: Rows) {
             }
             Stmt::Store { .. }
             | Stmt::MulAdd { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Lanes(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)

@@ -38,14 +38,12 @@ impl Emitter<'_> {
             Stmt::MulAdd { mem, index, factors, guard } => {
                 self.multiply_add(*mem, position(index), *factors, guard)
             }
-            Stmt::Barrier(_) => Err(EmitError::unsupported("barriers between threads of a grid point")),
+            Stmt::Sync(_) => Err(EmitError::unsupported("threads of a grid point that wait")),
             Stmt::Lanes(reduction) => self.lanes(reduction),
             Stmt::Dot(dot) => self.dot(dot),
             Stmt::MatrixProduct(product) => self.matrix_product(product),
             Stmt::Copy { count, from, along, to, is_async: false } => self.copy_run(*count, from, *along, to),
-            Stmt::Copy { is_async: true, .. } | Stmt::Transfer(_) => {
-                Err(EmitError::unsupported("copies in the background"))
-            }
+            Stmt::Copy { is_async: true, .. } => Err(EmitError::unsupported("copies in the background")),
             Stmt::Prefetch { mem, index, ahead, guard } => {
                 self.prefetch(*mem, position(index), *ahead, guard)
             }
@@ -81,9 +79,11 @@ impl Emitter<'_> {
                 }
                 self.vector_loop(inner, extent, [lanes, copies.max(1)], in_turns)
             }
-            LoopKind::Level(level) => {
-                Err(EmitError::unsupported(format!("loop {} over level `{}`", inner.var, level.name())))
-            }
+            LoopKind::Level(_) | LoopKind::Chain => Err(EmitError::unsupported(format!(
+                "loop {} over level `{}`",
+                inner.var,
+                inner.kind.keyword()
+            ))),
             LoopKind::Pipeline { .. } => {
                 Err(EmitError::malformed(format!("no pass started the copies of loop {}", inner.var)))
             }

@@ -110,8 +110,7 @@ fn check_ranks(kernel: &Kernel) -> Result<(), EmitError> {
             | Stmt::Bind { .. }
             | Stmt::Store { .. }
             | Stmt::MulAdd { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
             | Stmt::Copy { .. }
@@ -312,7 +311,7 @@ impl Emitter<'_> {
                     };
                     self.b.alloca(&format!("[{extent} x {}], align 64", Ty::scalar(prim)))
                 }
-                (Space::Shared, _) => {
+                (Space::Shared | Space::Cluster | Space::Global, _) => {
                     return Err(EmitError::unsupported(format!(
                         "`{}` is memory that threads share",
                         data.name

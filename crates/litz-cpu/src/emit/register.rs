@@ -64,8 +64,7 @@ impl Scan<'_> {
                 | Stmt::Bind { .. }
                 | Stmt::Store { .. }
                 | Stmt::MulAdd { .. }
-                | Stmt::Barrier(_)
-                | Stmt::Transfer(_)
+                | Stmt::Sync(_)
                 | Stmt::Dot(_)
                 | Stmt::MatrixProduct(_)
                 | Stmt::Copy { .. }
@@ -96,6 +95,7 @@ impl Scan<'_> {
             | LoopKind::Vector { .. }
             | LoopKind::Pipeline { .. }
             | LoopKind::Level(_)
+            | LoopKind::Chain
             | LoopKind::Mma => self.body(&inner.body),
         }
     }

@@ -39,6 +39,15 @@ const fn mma(name: &'static str, dtype: Dtype) -> Instruction {
     Instruction { name, dtype, rows: 16, columns: 8, depth: 16, group: 2 }
 }
 
+/// `wgmma.m64nNk16` of a warpgroup: bf16 or f16 operands in shared memory, sums in f32, columns in eights.
+const fn wgmma(name: &'static str, dtype: Dtype) -> Instruction {
+    Instruction { name, dtype, rows: 64, columns: 256, depth: 16, group: 2 }
+}
+
+/// Products by a warpgroup, of bf16.
+pub(super) const WGMMA_BF16: Instruction = wgmma("wgmma.m64k16.bf16", Dtype::BF16);
+/// Products by a warpgroup, of f16.
+pub(super) const WGMMA_F16: Instruction = wgmma("wgmma.m64k16.f16", Dtype::F16);
 /// Products by a warp, of bf16.
 pub(super) const MMA_BF16: Instruction = mma("mma.m16n8k16.bf16", Dtype::BF16);
 /// Products by a warp, of f16.
@@ -64,10 +73,19 @@ impl GpuIsa {
         }
     }
 
+    /// Whether blocks run in clusters, which share memory.
+    pub fn has_clusters(self) -> bool {
+        match self {
+            GpuIsa::Sm80 => false,
+            GpuIsa::Sm90 => true,
+        }
+    }
+
     /// Instructions that sum products.
     pub fn instructions(self) -> &'static [Instruction] {
         match self {
-            GpuIsa::Sm80 | GpuIsa::Sm90 => &[MMA_BF16, MMA_F16],
+            GpuIsa::Sm80 => &[MMA_BF16, MMA_F16],
+            GpuIsa::Sm90 => &[MMA_BF16, MMA_F16, WGMMA_BF16, WGMMA_F16],
         }
     }
 }
@@ -81,19 +99,36 @@ impl Gpu {
     pub const THREADS: u32 = 1024;
     /// Bytes that a thread loads or stores at once, at most.
     pub const VECTOR_BYTES: u32 = 16;
+    /// Blocks of a cluster that every GPU with clusters runs.
+    pub const CLUSTER: u32 = 8;
+    /// Blocks of one launch, at most.
+    pub const BLOCKS: u32 = i32::MAX as u32;
     /// 32-bit registers of a thread, at most.
     pub const REGISTERS: u32 = 255;
 
-    /// Where the sums of a warp's instruction are: row and column of the element that is at `place`, below 2 and 2, among those of a
-    /// lane. (PTX ISA, fragments of `mma.m16n8k16`.)
-    pub fn sum_of_lane(lane: Expr, place: [Expr; 2]) -> [Expr; 2] {
+    /// Where the sums of an instruction are: row and column of the element that is at `place`, below 2 and 2, of those that a lane of a
+    /// warp has of eight columns. (PTX ISA, fragments of `mma.m16n8k16` and `wgmma.m64nNk16`.)
+    pub fn sum_of_thread([warp, lane]: [Expr; 2], place: [Expr; 2]) -> [Expr; 2] {
         let [row, column] = place;
-        [lane.floordiv(4) + row * 8, lane.modulo(4) * 2 + column]
+        [warp * 16 + lane.floordiv(4) + row * 8, lane.modulo(4) * 2 + column]
     }
 
-    /// The lane that has the sum of a row and a column: that of [`Gpu::sum_of_lane`].
-    pub fn lane_of_sum(row: i64, column: i64) -> i64 {
-        4 * (row % 8) + column / 2
+    /// The thread, of those that run an instruction, that has the sum of a row and a column: that of [`Gpu::sum_of_thread`].
+    pub fn thread_of_sum(row: i64, column: i64) -> i64 {
+        32 * (row / 16) + 4 * (row % 8) + column % 8 / 2
+    }
+
+    /// The instruction that one of these runs, which sums products of `rows`, `columns` and `depth` points.
+    pub fn instruction(&self, level: Level, dtype: Dtype, shape: [i64; 3]) -> Option<&'static Instruction> {
+        let [rows, columns, depth] = shape;
+        let fits = |instruction: &&Instruction| {
+            let is_wide = i64::from(instruction.columns) == columns
+                || level == Level::Warpgroup && columns % 8 == 0 && columns <= i64::from(instruction.columns);
+            let team = if instruction.rows == 64 { Level::Warpgroup } else { Level::Warp };
+            let sizes = [i64::from(instruction.rows), i64::from(instruction.depth)];
+            team == level && instruction.dtype == dtype && sizes == [rows, depth] && columns > 0 && is_wide
+        };
+        self.isa.instructions().iter().find(fits)
     }
 
     /// A GPU of which nothing more is known.
@@ -104,7 +139,8 @@ impl Gpu {
     /// What runs points at the same time, outermost first.
     pub(super) fn levels(&self) -> Vec<Width> {
         [
-            (Level::Block, self.units),
+            (Level::Grid, self.units),
+            (Level::Block, Gpu::BLOCKS),
             (Level::Warpgroup, Gpu::THREADS / Gpu::WARPGROUP),
             (Level::Warp, Gpu::THREADS / Gpu::LANES),
             (Level::Thread, Gpu::THREADS),

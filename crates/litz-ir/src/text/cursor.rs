@@ -9,7 +9,7 @@ use crate::dtype::Dtype;
 use crate::graph::{Device, TensorType, contiguous_strides};
 use crate::loops::Axis;
 use crate::scalar::Scalar;
-use crate::target::Target;
+use crate::target::{Level, Target, Team};
 use crate::text::lexer::{Token, TokenKind, error, position, tokens};
 
 /// Deepest nesting of lists, loops and subgraphs that is read; parsers and later walks recurse.
@@ -398,11 +398,18 @@ impl<'a> Cursor<'a> {
         Ok(Axis { var, extent: self.expr()? })
     }
 
-    /// `i in s0, j in 96 grain 4`; the axes may be missing, the grain is 1 then.
-    pub fn grid(&mut self) -> Result<(Vec<Axis>, u64)> {
+    /// `i in s0, j in 96 grain 4` or `i in s0 persistent 132`; the axes may be missing, and the grain, which is 1 then.
+    pub fn grid(&mut self) -> Result<(Vec<Axis>, u64, Option<u32>)> {
         let axes = if self.second_is("in") { self.commas(Cursor::axis)? } else { Vec::new() };
         let grain = if self.eat("grain") { self.integer()? } else { 1 };
-        Ok((axes, grain))
+        let persistent = if self.eat("persistent") { Some(self.integer()?) } else { None };
+        Ok((axes, grain, persistent))
+    }
+
+    /// `from 8`, which may be missing: the first of a level that runs a loop.
+    pub fn team(&mut self, level: Level) -> Result<Team> {
+        let from = if self.eat("from") { self.integer()? } else { 0 };
+        Ok(Team { level, from })
     }
 
     /// `by 16`, `by 16 copies 4`: lanes of a vector, and vectors in flight.

@@ -10,14 +10,14 @@ use crate::graph::TensorType;
 use crate::ids::Id;
 use crate::kernel::{
     Dot, Element, Kernel, LaneReduction, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space,
-    Stmt, Transfer, Val, visit,
+    Stmt, Swizzle, Sync, Val, visit,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::target::{Instruction, Level};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{
-    Commas, Declaration, Guards, Indent, Name, Quoted, Shape, Sigil, commas, write_guards,
+    Behind, Commas, Declaration, Guards, Indent, Name, Quoted, Shape, Sigil, commas, write_guards,
 };
 
 const LINE: Indent = Indent(1);
@@ -51,10 +51,30 @@ impl Display for Kernel {
     }
 }
 
+impl Display for Sync {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self {
+            Sync::Barrier(level) => write!(f, "barrier {}", level.name()),
+            Sync::Commit => f.write_str("commit"),
+            Sync::Wait { newest } => write!(f, "wait {newest}"),
+            Sync::Await => f.write_str("await turn"),
+            Sync::Pass => f.write_str("pass turn"),
+        }
+    }
+}
+
 impl Space {
     /// Every space.
-    pub const ALL: [Space; 6] =
-        [Space::Read, Space::Write, Space::Update, Space::Register, Space::Scratch, Space::Shared];
+    pub const ALL: [Space; 8] = [
+        Space::Read,
+        Space::Write,
+        Space::Update,
+        Space::Register,
+        Space::Scratch,
+        Space::Shared,
+        Space::Cluster,
+        Space::Global,
+    ];
 
     /// The name in text.
     pub fn name(self) -> &'static str {
@@ -65,13 +85,15 @@ impl Space {
             Space::Register => "register",
             Space::Scratch => "scratch",
             Space::Shared => "shared",
+            Space::Cluster => "cluster",
+            Space::Global => "global",
         }
     }
 
     /// Whether a thread sees there what another one of its grid point has stored.
     pub fn is_shared(self) -> bool {
         match self {
-            Space::Write | Space::Update | Space::Shared => true,
+            Space::Write | Space::Update | Space::Shared | Space::Cluster | Space::Global => true,
             Space::Read | Space::Register | Space::Scratch => false,
         }
     }
@@ -80,7 +102,7 @@ impl Space {
     pub fn is_local(self) -> bool {
         match self {
             Space::Read | Space::Write | Space::Update => false,
-            Space::Register | Space::Scratch | Space::Shared => true,
+            Space::Register | Space::Scratch | Space::Shared | Space::Cluster | Space::Global => true,
         }
     }
 }
@@ -89,16 +111,23 @@ impl Kernel {
     fn write_mem(&self, f: &mut Formatter, mem: Mem) -> fmt::Result {
         let data = &self.mems[mem];
         let shape = Shape(&data.sizes, &data.strides);
-        writeln!(f, "{LINE}{} {}: {}{shape}", data.space.name(), Name(&data.name), data.dtype)
+        write!(f, "{LINE}{} {}: {}{shape}", data.space.name(), Name(&data.name), data.dtype)?;
+        if let Some(Swizzle { unit, row }) = data.swizzle {
+            write!(f, " swizzled {unit} of {row}")?;
+        }
+        f.write_str("\n")
     }
 
     fn write_grid(&self, f: &mut Formatter) -> fmt::Result {
-        if self.grid.is_empty() && self.grain == 1 {
+        if self.grid.is_empty() && self.grain == 1 && self.persistent.is_none() {
             return Ok(());
         }
         write!(f, "{LINE}grid{}{}", if self.grid.is_empty() { "" } else { " " }, Commas(&self.grid))?;
         if self.grain != 1 {
             write!(f, " grain {}", self.grain)?;
+        }
+        if let Some(blocks) = self.persistent {
+            write!(f, " persistent {blocks}")?;
         }
         f.write_str("\n")
     }
@@ -147,7 +176,8 @@ impl<'a> Printer<'a> {
             Stmt::Loop(Loop { kind, var, extent, body }) => {
                 write!(f, "{indent}{} {var} in {extent}", kind.keyword())?;
                 match kind {
-                    LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Mma => {}
+                    LoopKind::Level(team) => write!(f, "{}", Behind(*team))?,
+                    LoopKind::For | LoopKind::Unroll | LoopKind::Chain | LoopKind::Mma => {}
                     LoopKind::Vector { lanes, copies, in_turns, lane } => {
                         write!(f, "{}", Lanes(*lanes, *copies))?;
                         f.write_str(if *in_turns { " in turns" } else { "" })?;
@@ -191,9 +221,7 @@ impl<'a> Printer<'a> {
                 let (mem, index, a, b) = (self.mem(*mem), Commas(index), self.val(*a), self.val(*b));
                 writeln!(f, "{indent}{mem}[{index}] fma= {a}, {b}{}", Guards(guard))
             }
-            Stmt::Transfer(Transfer::Commit) => writeln!(f, "{indent}commit"),
-            Stmt::Transfer(Transfer::Wait { newest }) => writeln!(f, "{indent}wait {newest}"),
-            Stmt::Barrier(level) => writeln!(f, "{indent}barrier {}", level.name()),
+            Stmt::Sync(sync) => writeln!(f, "{indent}{sync}"),
             Stmt::Dot(Dot { by, mem, index, terms }) => {
                 write!(f, "{indent}{}[{}] {}= ", self.mem(*mem), Commas(index), by.name)?;
                 for (at, [a, b]) in terms.iter().enumerate() {
@@ -308,7 +336,8 @@ impl LoopKind {
             LoopKind::Unroll => "unroll",
             LoopKind::Vector { .. } => "vector",
             LoopKind::Pipeline { .. } => "pipeline",
-            LoopKind::Level(level) => level.name(),
+            LoopKind::Level(team) => team.level.name(),
+            LoopKind::Chain => "chain",
             LoopKind::Mma => "mma",
         }
     }
@@ -330,11 +359,11 @@ fn level(keyword: &str) -> Option<Level> {
 /// `barrier warp`.
 fn barrier(cx: &mut Cursor) -> Result<Stmt> {
     cx.take();
-    let levels = [Level::Block].into_iter().chain(Level::LOOPS);
+    let levels = [Level::Grid].into_iter().chain(Level::LOOPS);
     let found = levels.into_iter().find(|level| cx.is(level.name()));
-    let level = found.ok_or_else(|| cx.expected("block, warpgroup or warp"))?;
+    let level = found.ok_or_else(|| cx.expected("grid, block, warpgroup or warp"))?;
     cx.take();
-    Ok(Stmt::Barrier(level))
+    Ok(Stmt::Sync(Sync::Barrier(level)))
 }
 
 /// A kernel being read.
@@ -371,7 +400,7 @@ impl Reader {
             return Ok(true);
         }
         if cx.eat("grid") {
-            (kernel.grid, kernel.grain) = cx.grid()?;
+            (kernel.grid, kernel.grain, kernel.persistent) = cx.grid()?;
             return Ok(true);
         }
         if cx.is("check") {
@@ -405,7 +434,15 @@ impl Reader {
         let name = cx.name("a memory name")?;
         cx.expect(":")?;
         let TensorType { dtype, sizes, strides } = cx.tensor_type()?;
-        let mem = self.kernel.mems.push(MemData { name: name.clone(), dtype, sizes, strides, space });
+        let swizzle = if cx.eat("swizzled") {
+            let unit = cx.integer()?;
+            cx.expect("of")?;
+            Some(Swizzle { unit, row: cx.integer()? })
+        } else {
+            None
+        };
+        let data = MemData { name: name.clone(), dtype, sizes, strides, space, swizzle };
+        let mem = self.kernel.mems.push(data);
         self.mems.define(name, mem);
         self.kernel.params += usize::from(!space.is_local());
         Ok(())
@@ -431,7 +468,7 @@ impl Reader {
         }
         let keyword = cx.peek_text();
         match keyword {
-            "for" | "unroll" | "vector" | "pipeline" | "mma" => self.loop_(cx, keyword),
+            "for" | "unroll" | "vector" | "pipeline" | "chain" | "mma" => self.loop_(cx, keyword),
             _ if level(keyword).is_some() => self.loop_(cx, keyword),
             "barrier" => barrier(cx),
             "if" => self.if_(cx),
@@ -440,11 +477,16 @@ impl Reader {
             "copy" if cx.second_is_number() || cx.second_is("async") => self.copy(cx),
             "commit" => {
                 cx.take();
-                Ok(Stmt::Transfer(Transfer::Commit))
+                Ok(Stmt::Sync(Sync::Commit))
             }
             "wait" => {
                 cx.take();
-                Ok(Stmt::Transfer(Transfer::Wait { newest: cx.integer()? }))
+                Ok(Stmt::Sync(Sync::Wait { newest: cx.integer()? }))
+            }
+            "await" | "pass" if cx.second_is("turn") => {
+                cx.take();
+                cx.take();
+                Ok(Stmt::Sync(if keyword == "await" { Sync::Await } else { Sync::Pass }))
             }
             "prefetch" => self.prefetch(cx),
             _ => self.store(cx),
@@ -455,9 +497,10 @@ impl Reader {
         cx.take();
         let axis = cx.axis()?;
         let kind = match (keyword, level(keyword)) {
-            (_, Some(level)) => LoopKind::Level(level),
+            (_, Some(level)) => LoopKind::Level(cx.team(level)?),
             ("for", None) => LoopKind::For,
             ("unroll", None) => LoopKind::Unroll,
+            ("chain", None) => LoopKind::Chain,
             ("mma", None) => LoopKind::Mma,
             ("pipeline", None) => {
                 cx.expect("by")?;

@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::graph::{Type, contiguous_strides};
+use crate::target::Team;
 use crate::{graph::TensorType, loops::Axis};
 
 /// Words that start something wherever a name could stand; names spelled like one are printed in quotes.
@@ -149,6 +150,15 @@ pub(crate) struct Commas<'a, T>(pub &'a [T]);
 impl<T: Display> Display for Commas<'_, T> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         commas(f, self.0, |f, item| item.fmt(f))
+    }
+}
+
+/// ` from 8`, unless a loop over a level begins with the first.
+pub(crate) struct Behind(pub Team);
+
+impl Display for Behind {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        if self.0.from == 0 { Ok(()) } else { write!(f, " from {}", self.0.from) }
     }
 }
 

@@ -5,12 +5,13 @@ use std::fmt::{self, Display, Formatter};
 use crate::diag::Diags;
 use crate::loops::Axis;
 use crate::schedule::{
-    Block, Holds, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
+    Block, Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step,
+    Tree,
 };
 use crate::target::Level;
 use crate::text::cursor::{Cursor, Result, parse_whole};
 use crate::text::lexer::TokenKind;
-use crate::text::print::{Commas, Indent, Name, Quoted, Sigil, commas, is_bare};
+use crate::text::print::{Behind, Commas, Indent, Name, Quoted, Sigil, commas, is_bare};
 
 impl Display for Schedule {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
@@ -38,11 +39,14 @@ fn when(at_load: bool) -> &'static str {
 
 fn write_kernel(f: &mut Formatter, plan: &KernelPlan) -> fmt::Result {
     writeln!(f, "  kernel {}{} {{", Name(&plan.name), when(plan.at_load))?;
-    let has_grid = !plan.grid.is_empty() || plan.grain != 1;
+    let has_grid = !plan.grid.is_empty() || plan.grain != 1 || plan.persistent.is_some();
     if has_grid {
         write!(f, "    parallel{}{}", if plan.grid.is_empty() { "" } else { " " }, Commas(&plan.grid))?;
         if plan.grain != 1 {
             write!(f, " grain {}", plan.grain)?;
+        }
+        if let Some(blocks) = plan.persistent {
+            write!(f, " persistent {blocks}")?;
         }
         writeln!(f, " {{")?;
     }
@@ -102,7 +106,8 @@ fn write_lanes(f: &mut Formatter, kind: LoopKind) -> fmt::Result {
         LoopKind::Vector { lanes, copies: 1 } => write!(f, " by {lanes}"),
         LoopKind::Vector { lanes, copies } => write!(f, " by {lanes} copies {copies}"),
         LoopKind::Pipeline { buffers } => write!(f, " by {buffers}"),
-        LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Mma => Ok(()),
+        LoopKind::Level(team) => write!(f, "{}", Behind(team)),
+        LoopKind::For | LoopKind::Unroll | LoopKind::Chain | LoopKind::Mma => Ok(()),
     }
 }
 
@@ -114,7 +119,8 @@ impl LoopKind {
             LoopKind::Unroll => "unroll",
             LoopKind::Vector { .. } => "vector",
             LoopKind::Pipeline { .. } => "pipeline",
-            LoopKind::Level(level) => level.name(),
+            LoopKind::Level(team) => team.level.name(),
+            LoopKind::Chain => "chain",
             LoopKind::Mma => "mma",
         }
     }
@@ -122,7 +128,13 @@ impl LoopKind {
 
 impl LocalSpace {
     /// Every space.
-    pub const ALL: [LocalSpace; 3] = [LocalSpace::Register, LocalSpace::Scratch, LocalSpace::Shared];
+    pub const ALL: [LocalSpace; 5] = [
+        LocalSpace::Register,
+        LocalSpace::Scratch,
+        LocalSpace::Shared,
+        LocalSpace::Cluster,
+        LocalSpace::Global,
+    ];
 
     /// The name in text.
     pub fn name(self) -> &'static str {
@@ -130,6 +142,16 @@ impl LocalSpace {
             LocalSpace::Register => "register",
             LocalSpace::Scratch => "scratch",
             LocalSpace::Shared => "shared",
+            LocalSpace::Cluster => "cluster",
+            LocalSpace::Global => "global",
+        }
+    }
+
+    /// Whether a thread sees there what another one has stored.
+    pub fn is_shared(self) -> bool {
+        match self {
+            LocalSpace::Register | LocalSpace::Scratch => false,
+            LocalSpace::Shared | LocalSpace::Cluster | LocalSpace::Global => true,
         }
     }
 }
@@ -137,9 +159,14 @@ impl LocalSpace {
 impl Display for Local {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         match &self.holds {
-            Holds::Buffer(buf) => write!(f, "{} {}", self.space.name(), Name(buf)),
-            Holds::Copy { name, of } => write!(f, "{} {} = {}", self.space.name(), Name(name), Name(of)),
-            Holds::Accumulator(nest) => write!(f, "{} accumulator of {}", self.space.name(), Name(nest)),
+            Holds::Buffer(buf) => write!(f, "{} {}", self.space.name(), Name(buf))?,
+            Holds::Copy { name, of } => write!(f, "{} {} = {}", self.space.name(), Name(name), Name(of))?,
+            Holds::Accumulator(nest) => write!(f, "{} accumulator of {}", self.space.name(), Name(nest))?,
+        }
+        match self.layout {
+            Layout::Dense => Ok(()),
+            Layout::Padded(line) => write!(f, " padded {line}"),
+            Layout::Swizzled(bytes) => write!(f, " swizzled {bytes}"),
         }
     }
 }
@@ -253,11 +280,12 @@ fn at_load(cx: &mut Cursor) -> Result<bool> {
 fn kernel(cx: &mut Cursor, at: &mut Positions) -> Result<KernelPlan> {
     let name = cx.name("a kernel name")?;
     let at_load = at_load(cx)?;
-    let mut plan = KernelPlan { name, at_load, grid: Vec::new(), grain: 1, body: Vec::new() };
+    let mut plan =
+        KernelPlan { name, at_load, grid: Vec::new(), grain: 1, persistent: None, body: Vec::new() };
     cx.expect("{")?;
     let position = cx.position();
     if cx.eat("parallel") {
-        (plan.grid, plan.grain) = cx.grid()?;
+        (plan.grid, plan.grain, plan.persistent) = cx.grid()?;
         at.loops.extend(plan.grid.iter().map(|_| position));
         plan.body = trees(cx, at)?;
         cx.expect("}")?;
@@ -300,7 +328,7 @@ fn tree(cx: &mut Cursor, at: &mut Positions) -> Result<Tree> {
         return Ok(Tree::If { cond, then, other });
     }
     let is_level = Level::LOOPS.into_iter().any(|level| level.name() == keyword);
-    if !is_level && !["for", "unroll", "vector", "pipeline", "mma"].contains(&keyword) {
+    if !is_level && !["for", "unroll", "vector", "pipeline", "chain", "mma"].contains(&keyword) {
         at.leaves.push(cx.position());
         return leaf(cx).map(Tree::Leaf);
     }
@@ -328,13 +356,26 @@ fn local(cx: &mut Cursor, space: LocalSpace) -> Result<Local> {
         let name = cx.name("a buffer name")?;
         if cx.eat("=") { Holds::Copy { name, of: cx.name("a buffer name")? } } else { Holds::Buffer(name) }
     };
-    Ok(Local { holds, space })
+    let layout = match cx.peek_text() {
+        "padded" if cx.second_is_number() => Some(Layout::Padded as fn(u32) -> Layout),
+        "swizzled" if cx.second_is_number() => Some(Layout::Swizzled as fn(u32) -> Layout),
+        _ => None,
+    };
+    let layout = match layout {
+        Some(of) => {
+            cx.take();
+            of(cx.integer()?)
+        }
+        None => Layout::Dense,
+    };
+    Ok(Local { holds, space, layout })
 }
 
 fn loop_head(cx: &mut Cursor, keyword: &str) -> Result<(Axis, LoopKind)> {
     let axis = cx.axis()?;
     let kind = match keyword {
         "for" => LoopKind::For,
+        "chain" => LoopKind::Chain,
         "unroll" => LoopKind::Unroll,
         "vector" => {
             let (lanes, copies) = cx.lanes()?;
@@ -345,7 +386,7 @@ fn loop_head(cx: &mut Cursor, keyword: &str) -> Result<(Axis, LoopKind)> {
             LoopKind::Pipeline { buffers: cx.integer()? }
         }
         _ => match Level::LOOPS.into_iter().find(|level| level.name() == keyword) {
-            Some(level) => LoopKind::Level(level),
+            Some(level) => LoopKind::Level(cx.team(level)?),
             None => LoopKind::Mma,
         },
     };

@@ -8,7 +8,8 @@ use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{
-    Dot, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt, Val,
+    Dot, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt, Sync, Val,
+    visit,
 };
 use crate::scalar::ReduceOp;
 use crate::target::Level;
@@ -32,7 +33,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
 /// `stride-rank`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `no-turns`, `no-square`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
-/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `unknown-check`, `instruction-shape`, `flat-memory`, `empty-copy`.
+/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-turn`, `wrong-layout`, `unknown-check`, `instruction-shape`, `flat-memory`, `empty-copy`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
     let mut report = Report::default();
     for &sym in &kernel.sizes {
@@ -94,6 +95,13 @@ impl Verifier<'_> {
         let message =
             format_args!("`{name}`: {} memory on the wrong side of the parameter list", data.space.name());
         self.report.check(is_param != data.space.is_local(), "param-space", message);
+        if let Some(swizzle) = data.swizzle {
+            let message = format_args!("`{name}`: {} of {} elements are no units", swizzle.unit, swizzle.row);
+            self.report.check(swizzle.units(data.dtype.size()).is_some(), "wrong-layout", message);
+            let is_banked = matches!(data.space, Space::Shared | Space::Cluster);
+            let message = format_args!("`{name}`: {} memory has no banks", data.space.name());
+            self.report.check(is_banked, "wrong-layout", message);
+        }
         if data.space == Space::Register {
             let message = format_args!("`{name}`: expected a constant extent, found {}", data.span());
             self.report.check(data.span().as_int().is_some(), "symbolic-register", message);
@@ -167,9 +175,13 @@ impl Verifier<'_> {
                 self.report.check(is_float, "type-mismatch", message);
             }
             Stmt::Lanes(lanes) => self.lanes(lanes),
-            Stmt::Transfer(_) => {}
-            Stmt::Barrier(level) => {
-                let around = self.around.last().copied().unwrap_or(Level::Block);
+            Stmt::Sync(Sync::Commit | Sync::Wait { .. }) => {}
+            Stmt::Sync(Sync::Await | Sync::Pass) => {
+                let is_in_chain = self.loops.values().any(|kind| *kind == LoopKind::Chain);
+                self.report.check(is_in_chain, "wrong-turn", "turns are taken in a chain");
+            }
+            Stmt::Sync(Sync::Barrier(level)) => {
+                let around = self.around.last().copied().unwrap_or(self.kernel.top());
                 let message = format_args!(
                     "barrier {}: threads of a {} come here one by one",
                     level.name(),
@@ -217,11 +229,15 @@ impl Verifier<'_> {
         self.report.extent(*extent, format_args!("loop {var}"));
         match kind {
             LoopKind::For | LoopKind::Mma => {}
+            LoopKind::Chain => {
+                self.level(Level::Block, *var);
+                self.turns(*var, body);
+            }
             LoopKind::Pipeline { buffers } => {
                 let message = format_args!("loop {var}: a pipeline has at least two buffers");
                 self.report.check(*buffers >= 2, "zero-lanes", message);
             }
-            LoopKind::Level(level) => self.level(*level, *var),
+            LoopKind::Level(team) => self.level(team.level, *var),
             LoopKind::Unroll => {
                 let message = format_args!("loop {var}: expected a constant extent, found {extent}");
                 self.report.check(extent.as_int().is_some(), "symbolic-unroll", message);
@@ -242,14 +258,7 @@ impl Verifier<'_> {
             self.loops.insert(var, *kind);
         }
         let depth = self.around.len();
-        self.around.extend(match kind {
-            LoopKind::Level(level) => Some(*level),
-            LoopKind::For
-            | LoopKind::Unroll
-            | LoopKind::Vector { .. }
-            | LoopKind::Pipeline { .. }
-            | LoopKind::Mma => None,
-        });
+        self.around.extend(kind.level());
         let inside = self.rows.inside(inner);
         let rows = std::mem::replace(&mut self.rows, inside);
         self.block(body);
@@ -263,9 +272,20 @@ impl Verifier<'_> {
 
     /// Checks that a level is one that the level around has.
     fn level(&mut self, level: Level, var: Sym) {
-        let around = self.around.last().copied().unwrap_or(Level::Block);
+        let around = self.around.last().copied().unwrap_or(Level::Grid);
         let message = format_args!("loop {var}: a {} has no {} of its own", around.name(), level.name());
         self.report.check(level.is_within(around), "level-order", message);
+    }
+
+    /// Checks that each iteration of a chain takes its turn once, whatever it runs.
+    fn turns(&mut self, var: Sym, body: &[Stmt]) {
+        let is_turn = |stmt: &Stmt| matches!(stmt, Stmt::Sync(Sync::Await | Sync::Pass));
+        let mut count = 0;
+        visit(body, &mut |stmt| count += usize::from(is_turn(stmt)));
+        let own: Vec<&Stmt> = body.iter().filter(|stmt| is_turn(stmt)).collect();
+        let is_once = matches!(own[..], [] | [Stmt::Sync(Sync::Await), Stmt::Sync(Sync::Pass)]);
+        let message = format_args!("loop {var}: expected one turn in each iteration, awaited and passed on");
+        self.report.check(is_once && count == own.len(), "wrong-turn", message);
     }
 
     fn lanes(&mut self, reduction: &LaneReduction) {
@@ -415,7 +435,9 @@ impl Verifier<'_> {
         let syms = index.iter().flat_map(|at| at.syms());
         syms.for_each(|sym| {
             let is_written_out = match loops.get(&sym) {
-                Some(LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Level(_)) => true,
+                Some(LoopKind::Unroll | LoopKind::Vector { .. } | LoopKind::Level(_) | LoopKind::Chain) => {
+                    true
+                }
                 // The sums of a warp's instruction are spread over its lanes.
                 Some(LoopKind::Mma) => is_threaded,
                 Some(LoopKind::For | LoopKind::Pipeline { .. }) | None => false,

@@ -155,7 +155,7 @@ impl Walk<'_> {
                     self.scopes.pop();
                 }
                 // A prefetch may be outside.
-                Stmt::Let { .. } | Stmt::Barrier(_) | Stmt::Transfer(_) | Stmt::Prefetch { .. } => {}
+                Stmt::Let { .. } | Stmt::Sync(_) | Stmt::Prefetch { .. } => {}
                 Stmt::Bind { sym, extent, .. } => self.enter_axis(Axis { var: *sym, extent: *extent }),
             }
         }

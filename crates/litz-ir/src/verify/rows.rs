@@ -30,6 +30,7 @@ impl Rows {
             LoopKind::For
             | LoopKind::Vector { .. }
             | LoopKind::Level(_)
+            | LoopKind::Chain
             | LoopKind::Pipeline { .. }
             | LoopKind::Mma => {}
         }

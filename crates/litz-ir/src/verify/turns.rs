@@ -18,8 +18,7 @@ pub fn obstacle(kernel: &Kernel, inner: &Loop) -> Option<String> {
             Stmt::Loop(_)
             | Stmt::If { .. }
             | Stmt::Bind { .. }
-            | Stmt::Barrier(_)
-            | Stmt::Transfer(_)
+            | Stmt::Sync(_)
             | Stmt::Lanes(_)
             | Stmt::Dot(_)
             | Stmt::MatrixProduct(_)
@@ -46,9 +45,12 @@ fn meeting(kernel: &Kernel, inner: &Loop, mem: Mem, index: &[Expr]) -> Option<St
         |var: Sym| place.linear(var).and_then(|(stride, _)| stride.as_int()).filter(|&stride| stride != 0);
     let (lane, in_flight) = match inner.kind {
         LoopKind::Vector { lanes, copies, lane, .. } => (lane, i64::from(lanes) * i64::from(copies)),
-        LoopKind::For | LoopKind::Unroll | LoopKind::Level(_) | LoopKind::Pipeline { .. } | LoopKind::Mma => {
-            (None, 1)
-        }
+        LoopKind::For
+        | LoopKind::Unroll
+        | LoopKind::Level(_)
+        | LoopKind::Chain
+        | LoopKind::Pipeline { .. }
+        | LoopKind::Mma => (None, 1),
     };
     let (stride, extent) = match (stride(inner.var), lane.and_then(stride)) {
         // Registers that the loop's own variable indexes are those of a loop that is written out.

@@ -287,7 +287,7 @@ fn iterations(
                 }
                 loops.push(Formula::Product(points.into()));
             }
-            Stmt::Barrier(_) | Stmt::Transfer(_) | Stmt::Prefetch { .. } => {}
+            Stmt::Sync(_) | Stmt::Prefetch { .. } => {}
             // A product and a sum.
             Stmt::MulAdd { .. } => alone += 2,
         }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use litz_ir::kernel::{
-    Dot, Element, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Transfer, Val,
+    Dot, Element, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Swizzle, Sync, Val,
 };
-use litz_ir::target::Level;
+use litz_ir::target::Team;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
@@ -39,6 +39,8 @@ pub(super) struct Memory {
     pub(super) is_read_only: bool,
     /// Who sees what is stored there, of several threads. None where nothing is.
     pub(super) seen: Option<Seen>,
+    /// How its units change places.
+    pub swizzle: Option<Swizzle>,
 }
 
 /// An element of a memory.
@@ -67,7 +69,7 @@ pub(super) enum Node {
     },
     /// A loop over a level.
     Level {
-        level: Level,
+        team: Team,
         var: usize,
         extent: Formula,
         body: Vec<Node>,
@@ -79,8 +81,7 @@ pub(super) enum Node {
         extent: Formula,
         body: Vec<Node>,
     },
-    Barrier,
-    Transfer(Transfer),
+    Sync(Sync),
     If {
         cond: Vec<Relation>,
         then: Vec<Node>,
@@ -182,10 +183,15 @@ pub(super) fn prepare(kernel: &Kernel) -> Result<Code, RunError> {
     }
     let mems = kernel.mems.values().map(|mem| {
         let is_read_only = mem.space == Space::Read;
-        let seen = if mem.space.is_shared() { Seen::ByAll } else { Seen::ByOne };
+        let seen = match mem.space {
+            Space::Shared => Seen::Block,
+            space if space.is_shared() => Seen::All,
+            _ => Seen::One,
+        };
         let seen = (!is_read_only).then_some(seen);
         let extent = cx.formula(mem.span())?;
-        Ok(Memory { name: mem.name.clone(), extent, dtype: mem.dtype, is_read_only, seen })
+        let swizzle = mem.swizzle;
+        Ok(Memory { name: mem.name.clone(), extent, dtype: mem.dtype, is_read_only, seen, swizzle })
     });
     let mems = mems.collect::<Result<Vec<_>, RunError>>()?;
     let mut grid = Vec::new();
@@ -251,19 +257,21 @@ impl Context<'_> {
                 let var = self.define(inner.var);
                 let lane = self.lane(inner.kind);
                 let (levels, side) = (self.levels, self.sides);
-                self.levels += usize::from(matches!(inner.kind, LoopKind::Level(_)));
+                self.levels += usize::from(inner.kind.level().is_some());
                 self.sides += usize::from(inner.kind == LoopKind::Mma);
                 let body = self.block(&inner.body)?;
                 (self.levels, self.sides) = (levels, side);
+                if let Some(team) = inner.kind.team() {
+                    self.has_levels = true;
+                    return Ok(Node::Level { team, var, extent, body });
+                }
                 match inner.kind {
-                    LoopKind::Level(level) => {
-                        self.has_levels = true;
-                        Node::Level { level, var, extent, body }
-                    }
                     LoopKind::Mma if levels > 0 => Node::Instruction { side, var, extent, body },
                     LoopKind::For
                     | LoopKind::Unroll
                     | LoopKind::Vector { .. }
+                    | LoopKind::Level(_)
+                    | LoopKind::Chain
                     | LoopKind::Pipeline { .. }
                     | LoopKind::Mma => Node::Loop { var, lane, extent, body },
                 }
@@ -271,8 +279,7 @@ impl Context<'_> {
             Stmt::If { cond, then, other } => {
                 Node::If { cond: self.relations(cond)?, then: self.block(then)?, other: self.block(other)? }
             }
-            Stmt::Barrier(_) => Node::Barrier,
-            Stmt::Transfer(transfer) => Node::Transfer(*transfer),
+            Stmt::Sync(sync) => Node::Sync(*sync),
             Stmt::Let { val, op } => self.op(*val, op)?,
             Stmt::Bind { sym, value, extent, check } => {
                 self.expect_type(*value, Dtype::I64)?;
@@ -367,6 +374,7 @@ impl Context<'_> {
             | LoopKind::Unroll
             | LoopKind::Vector { .. }
             | LoopKind::Level(_)
+            | LoopKind::Chain
             | LoopKind::Pipeline { .. }
             | LoopKind::Mma => None,
         }

@@ -12,13 +12,14 @@ use std::collections::VecDeque;
 
 /// Threads that do something, by number: those from the first up to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Team {
+pub(super) struct Team {
     first: u32,
     end: u32,
 }
 
 const WARP: u32 = Gpu::LANES;
 const GROUP: u32 = Gpu::WARPGROUP;
+const BLOCK: u32 = Gpu::THREADS;
 /// More than any block has.
 const ALL: u32 = u32::MAX;
 
@@ -29,6 +30,11 @@ impl Team {
 
     fn join(self, other: Team) -> Team {
         Team { first: self.first.min(other.first), end: self.end.max(other.end) }
+    }
+
+    /// Its number, if it is one thread.
+    pub(super) fn single(self) -> Option<u32> {
+        (self.end - self.first == 1).then_some(self.first)
     }
 
     /// The part of so many threads that it is in.
@@ -43,8 +49,13 @@ impl Team {
 struct Moment {
     point: u32,
     all: u32,
+    block: u32,
     group: u32,
     warp: u32,
+    /// Turns of a chain that were passed on before. More than ever are where its own block has passed it on.
+    turn: u32,
+    /// Number of the block among all that ran.
+    of: u32,
 }
 
 /// Who did something last, and when.
@@ -66,9 +77,11 @@ struct Element {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Seen {
     /// All.
-    ByAll,
+    All,
+    /// Those of a block, each block its own.
+    Block,
     /// Each its own.
-    ByOne,
+    One,
 }
 
 /// The threads of the grid point that runs.
@@ -79,22 +92,32 @@ pub(super) struct Threads {
     seen: Vec<Option<Seen>>,
     /// The loops over levels around, with the threads of the iteration.
     around: Vec<Team>,
-    /// Row and column of the sum that an instruction of the warp around adds to.
-    sum: [Option<i64>; 2],
+    /// Row, column and reduced point that an instruction of the threads around comes to.
+    at: [Option<i64>; 3],
     point: u32,
     barriers: u32,
-    /// Barriers of each warpgroup and warp.
+    /// Barriers of each block, warpgroup and warp.
+    blocks: Vec<u32>,
     groups: Vec<u32>,
     warps: Vec<u32>,
+    /// Number of the block that runs, among all, and of the newest one. 0 is what is in no loop over blocks.
+    block: u32,
+    newest_block: u32,
+    /// Turns of chains that were passed on, and how many of them the block that runs has waited for.
+    turns: u32,
+    awaited: u32,
+    has_passed: bool,
 }
 
 impl Threads {
     /// Forgets all. Of each memory `mems` has the elements and who sees it, where it is watched.
     pub(super) fn start(&mut self, mems: impl Iterator<Item = (usize, Option<Seen>)>) {
         (self.point, self.barriers) = (0, 0);
-        [&mut self.groups, &mut self.warps].into_iter().for_each(Vec::clear);
+        (self.block, self.newest_block) = (0, 0);
+        (self.turns, self.awaited, self.has_passed) = (0, 0, false);
+        [&mut self.blocks, &mut self.groups, &mut self.warps].into_iter().for_each(Vec::clear);
         self.around.clear();
-        self.sum = [None; 2];
+        self.at = [None; 3];
         self.seen.clear();
         self.elements.clear();
         for (count, seen) in mems {
@@ -112,7 +135,12 @@ impl Threads {
     pub(super) fn enter(&mut self, level: Level, iteration: i64) {
         let outer = self.team();
         let count = match level {
-            Level::Block => ALL,
+            Level::Grid => ALL,
+            Level::Block => {
+                self.newest_block = self.newest_block.wrapping_add(1);
+                (self.block, self.awaited, self.has_passed) = (self.newest_block, 0, false);
+                BLOCK
+            }
             Level::Warpgroup => GROUP,
             Level::Warp => WARP,
             Level::Thread | Level::Lane => 1,
@@ -125,24 +153,43 @@ impl Threads {
     /// The iteration ends.
     pub(super) fn leave(&mut self) {
         self.around.pop();
+        // Whatever is in a block is in a loop over blocks, the outermost one.
+        if self.around.is_empty() {
+            (self.block, self.awaited, self.has_passed) = (0, 0, false);
+        }
     }
 
-    /// An instruction comes to a row (side 0) or column (side 1) of its sums.
+    /// The block has its turn: it sees what others did before they passed theirs on.
+    pub(super) fn await_turn(&mut self) {
+        self.barrier();
+        self.awaited = self.turns;
+    }
+
+    /// The turn is the next block's.
+    pub(super) fn pass_turn(&mut self) {
+        self.barrier();
+        self.turns += 1;
+        self.has_passed = true;
+    }
+
+    /// An instruction comes to a row (side 0), column (side 1) or reduced point (side 2).
     pub(super) fn place(&mut self, side: usize, at: Option<i64>) {
-        if let Some(own) = self.sum.get_mut(side) {
+        if let Some(own) = self.at.get_mut(side) {
             *own = at;
         }
     }
 
-    /// The threads around, or the lane that has the sum which an instruction adds to.
-    fn owner(&self) -> Team {
-        match (self.team(), self.sum) {
-            (Team { first, .. }, [Some(row), Some(column)]) => {
-                let lane = Gpu::lane_of_sum(row, column);
+    /// The threads around, or of those that run an instruction the one that has the sum which is added to, or the element of the left
+    /// operand, which lies in registers as sums do.
+    fn owner(&self, touch: Touch) -> Team {
+        let [row, column, point] = self.at;
+        match (self.team(), row, if touch == Touch::Read { point } else { column }) {
+            (Team { first, .. }, Some(row), Some(column)) => {
+                let lane = Gpu::thread_of_sum(row, column);
                 let first = first.saturating_add(u32::try_from(lane).unwrap_or(ALL));
                 Team { first, end: first.saturating_add(1) }
             }
-            (team, _) => team,
+            (team, _, _) => team,
         }
     }
 
@@ -159,10 +206,11 @@ impl Threads {
     /// All threads around meet.
     pub(super) fn barrier(&mut self) {
         let team = self.team();
-        let (list, at) = match (team.part(WARP), team.part(GROUP)) {
-            (Some(warp), _) => (&mut self.warps, warp),
-            (None, Some(group)) => (&mut self.groups, group),
-            (None, None) => {
+        let (list, at) = match (team.part(WARP), team.part(GROUP), team.part(BLOCK)) {
+            (Some(warp), _, _) => (&mut self.warps, warp),
+            (None, Some(group), _) => (&mut self.groups, group),
+            (None, None, Some(block)) => (&mut self.blocks, block),
+            (None, None, None) => {
                 self.barriers += 1;
                 return;
             }
@@ -173,7 +221,8 @@ impl Threads {
         list[at] += 1;
     }
 
-    fn team(&self) -> Team {
+    /// The threads around.
+    pub(super) fn team(&self) -> Team {
         self.around.last().copied().unwrap_or(Team { first: 0, end: ALL })
     }
 
@@ -183,8 +232,11 @@ impl Threads {
         Moment {
             point: self.point,
             all: self.barriers,
+            block: count(&self.blocks, team.part(BLOCK)),
             group: count(&self.groups, team.part(GROUP)),
             warp: count(&self.warps, team.part(WARP)),
+            turn: if self.block == 0 || self.has_passed { u32::MAX } else { self.turns },
+            of: self.block,
         }
     }
 
@@ -197,6 +249,8 @@ impl Threads {
         is_one
             || trace.moment.point != self.point
             || self.barriers > trace.moment.all
+            || trace.moment.turn < self.awaited
+            || both.part(BLOCK).is_some() && now.block > trace.moment.block
             || both.part(GROUP).is_some() && now.group > trace.moment.group
             || both.part(WARP).is_some() && now.warp > trace.moment.warp
     }
@@ -207,11 +261,19 @@ impl Threads {
         let Some(&Some(seen)) = self.seen.get(mem) else { return true };
         let Some(&element) = self.elements[mem].get(at) else { return true };
         let (fine, element) = match seen {
-            Seen::ByAll => self.shared(element, touch),
-            Seen::ByOne => self.private(element, touch),
+            Seen::All => self.shared(element, touch),
+            Seen::Block => self.shared(self.in_block(element), touch),
+            Seen::One => self.private(element, touch),
         };
         self.elements[mem][at] = element;
         fine
+    }
+
+    /// What this block did to an element that each block has of its own.
+    fn in_block(&self, element: Element) -> Element {
+        let own = |trace: Option<Trace>| trace.filter(|trace| trace.moment.of == self.block);
+        let Element { read, written, combined } = element;
+        Element { read: own(read), written: own(written), combined: own(combined) }
     }
 
     fn shared(&self, mut element: Element, touch: Touch) -> (bool, Element) {
@@ -243,7 +305,7 @@ impl Threads {
     }
 
     fn private(&self, mut element: Element, touch: Touch) -> (bool, Element) {
-        let team = self.owner();
+        let team = self.owner(touch);
         let owner = element.written.filter(|trace| trace.moment.point == self.point).map(|trace| trace.team);
         let fine = match touch {
             Touch::Read | Touch::Fetch => owner.is_none_or(|owner| owner.contains(team)),
@@ -327,7 +389,7 @@ mod tests {
     #[test]
     fn a_barrier_of_both_orders_them() {
         for (barrier, expected) in [(None, false), (Some(0), true), (Some(1), false)] {
-            let mut threads = one(Seen::ByAll);
+            let mut threads = one(Seen::All);
             assert!(by_lane(&mut threads, 0, 3, Write));
             if let Some(warp) = barrier {
                 threads.enter(Level::Warp, warp);
@@ -336,21 +398,65 @@ mod tests {
             }
             assert_eq!(by_lane(&mut threads, 0, 4, Read), expected, "barrier of warp {barrier:?}");
         }
-        let mut threads = one(Seen::ByAll);
+        let mut threads = one(Seen::All);
         assert!(by_lane(&mut threads, 0, 3, Read) && by_lane(&mut threads, 5, 3, Read));
         threads.enter(Level::Warp, 5);
         threads.barrier();
         threads.leave();
         assert!(!by_lane(&mut threads, 5, 4, Write), "warp 0 may still read");
-        let mut threads = one(Seen::ByAll);
+        let mut threads = one(Seen::All);
         assert!(by_lane(&mut threads, 0, 3, Read) && by_lane(&mut threads, 5, 3, Read));
         threads.barrier();
         assert!(by_lane(&mut threads, 5, 4, Write));
     }
 
     #[test]
+    fn blocks_meet_by_turns_or_at_the_barrier_of_all() {
+        let in_block = |threads: &mut Threads, block: i64, what: &mut dyn FnMut(&mut Threads)| {
+            threads.enter(Level::Block, block);
+            what(threads);
+            threads.leave();
+        };
+        let mut write = |threads: &mut Threads| assert!(threads.touch(0, 0, Write));
+        let mut threads = one(Seen::All);
+        in_block(&mut threads, 0, &mut |threads| {
+            write(threads);
+            threads.barrier();
+        });
+        in_block(&mut threads, 1, &mut |threads| assert!(!threads.touch(0, 0, Read), "no barrier of both"));
+        let mut threads = one(Seen::All);
+        in_block(&mut threads, 0, &mut write);
+        threads.barrier();
+        assert!(threads.touch(0, 0, Read));
+        // Block 2 sees what 0 did ahead of its turn's end, and not what it did behind.
+        for (is_ahead, expected) in [(true, true), (false, false)] {
+            let mut threads = one(Seen::All);
+            for block in 0..2 {
+                in_block(&mut threads, block, &mut |threads| {
+                    threads.await_turn();
+                    if block == 0 && is_ahead {
+                        write(threads);
+                    }
+                    threads.pass_turn();
+                    if block == 0 && !is_ahead {
+                        write(threads);
+                    }
+                });
+            }
+            in_block(&mut threads, 2, &mut |threads| {
+                threads.await_turn();
+                assert_eq!(threads.touch(0, 0, Read), expected, "{is_ahead}");
+            });
+        }
+        // What each block has of its own no other one touches.
+        let mut threads = one(Seen::Block);
+        in_block(&mut threads, 0, &mut write);
+        in_block(&mut threads, 1, &mut write);
+    }
+
+    #[test]
     fn one_thread_stores_what_all_compute() {
-        let mut threads = one(Seen::ByAll);
+        let mut threads = one(Seen::All);
         assert!(threads.touch(0, 0, Write));
         assert!(by_lane(&mut threads, 0, 0, Read), "the first one stored it");
         assert!(!by_lane(&mut threads, 0, 1, Read));
@@ -358,19 +464,23 @@ mod tests {
 
     #[test]
     fn sums_of_an_instruction_belong_to_lanes() {
-        let mut threads = one(Seen::ByOne);
+        let mut threads = one(Seen::One);
         assert!(by_lane(&mut threads, 1, 13, Write));
         threads.enter(Level::Warp, 1);
         for (row, column, expected) in [(3, 2, true), (11, 3, true), (3, 4, false), (4, 2, false)] {
             threads.place(0, Some(row));
             threads.place(1, Some(column));
-            assert_eq!(threads.touch(0, 0, Read), expected, "{row}, {column}");
+            assert_eq!(threads.touch(0, 0, Touch::Fetch), expected, "sum {row}, {column}");
+            // Reduced points of the left operand are where columns of sums are.
+            threads.place(2, Some(column));
+            threads.place(1, Some(7 - column));
+            assert_eq!(threads.touch(0, 0, Read), expected, "operand {row}, {column}");
         }
     }
 
     #[test]
     fn registers_belong_to_who_stored_to_them() {
-        let mut threads = one(Seen::ByOne);
+        let mut threads = one(Seen::One);
         assert!(by_lane(&mut threads, 1, 2, Write) && by_lane(&mut threads, 1, 2, Read));
         assert!(!by_lane(&mut threads, 1, 3, Read));
         threads.barrier();

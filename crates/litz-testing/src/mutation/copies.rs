@@ -1,7 +1,7 @@
 //! Lets a leaf read a copy of a buffer: of all of it, or of what the leaf reads in the loops below.
 
 use litz_ir::loops::{Axis, Loops, Nest, Stmt};
-use litz_ir::schedule::{Holds, Leaf, Local, LocalSpace, LoopKind, Part, Schedule, Tree};
+use litz_ir::schedule::{Holds, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Schedule, Tree};
 use litz_sym::{Expr, Sym};
 
 use super::tree::{Place, is_leaf, list_mut, pick, trees};
@@ -39,7 +39,8 @@ pub(super) fn copy_buffer(schedule: &mut Schedule, loops: &Loops, choices: &mut 
     let around = |body, axis| Tree::Loop { kind: LoopKind::For, axis, body: vec![body] };
     let copy = axes.into_iter().rev().fold(Tree::Leaf(copy), around);
     let list = list_mut(schedule, &place)?;
-    let local = Local { holds: Holds::Copy { name, of: data.name.clone() }, space: LocalSpace::Scratch };
+    let holds = Holds::Copy { name, of: data.name.clone() };
+    let local = Local { holds, space: LocalSpace::Scratch, layout: Layout::Dense };
     // Most of the time right before it is read, and made where it is declared.
     let before = path.get(depth).map_or(at, |step| step.0).min(list.len());
     let declared = if choices.once_in(4) { 0 } else { before };

@@ -2,7 +2,7 @@
 
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{LoopKind, Schedule, Step, Tree};
-use litz_ir::target::Level;
+use litz_ir::target::{Level, Team};
 use litz_sym::{Expr, Sym};
 
 use super::tree::{
@@ -19,7 +19,11 @@ fn kind(schedule: &Schedule, choices: &mut Choices<'_>) -> LoopKind {
     if schedule.target.cpu().is_none() && choices.once_in(2) {
         return match choices.below(8) {
             0 => LoopKind::Pipeline { buffers: 2 + choices.below(2) as u32 },
-            _ => LoopKind::Level(choices.pick(&Level::LOOPS)),
+            1 => LoopKind::Chain,
+            _ => {
+                let (level, from) = (choices.pick(&Level::LOOPS), choices.pick(&[0, 0, 1, 4]));
+                LoopKind::Level(Team { level, from })
+            }
         };
     }
     match choices.below(8) {

@@ -1,7 +1,7 @@
 //! Changes where buffers live: in a kernel, at a place in a pool, or in the memory of another one.
 
 use litz_ir::loops::{Buf, BufKind, Loops, Nest, Stmt};
-use litz_ir::schedule::{Holds, Local, LocalSpace, Pool, Reuse, Schedule, Tree};
+use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, Pool, Reuse, Schedule, Tree};
 use litz_sym::Expr;
 
 use super::tree::{Place, kernels, list_mut, lists, pick, trees};
@@ -43,8 +43,16 @@ pub(super) fn change_scope(schedule: &mut Schedule, _: &Loops, choices: &mut Cho
 
 pub(super) fn change_space(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let found = pick(choices, &trees(schedule, is_local))?;
-    let to = choices.pick(&[LocalSpace::Register, LocalSpace::Scratch, LocalSpace::Shared]);
+    let to = choices.pick(&LocalSpace::ALL);
     local_mut(schedule, &found)?.space = to;
+    Some(())
+}
+
+pub(super) fn change_layout(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
+    let found = pick(choices, &trees(schedule, is_local))?;
+    let number = choices.pick(&[4, 16, 1, 8, 0, 3]);
+    let to = choices.pick(&[Layout::Padded(number), Layout::Swizzled(number), Layout::Dense]);
+    local_mut(schedule, &found)?.layout = to;
     Some(())
 }
 
@@ -76,7 +84,8 @@ pub(super) fn make_local(schedule: &mut Schedule, loops: &Loops, choices: &mut C
         pool.places.retain(|place| place.0 != buf);
     }
     schedule.reuses.retain(|reuse| reuse.from != buf && reuse.to != buf);
-    declare(schedule, step, Local { holds: Holds::Buffer(buf), space }, choices)
+    let layout = choices.pick(&[Layout::Dense, Layout::Padded(16)]);
+    declare(schedule, step, Local { holds: Holds::Buffer(buf), space, layout }, choices)
 }
 
 pub(super) fn drop_local(schedule: &mut Schedule, loops: &Loops, choices: &mut Choices<'_>) -> Option<()> {

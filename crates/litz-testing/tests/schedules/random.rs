@@ -4,7 +4,7 @@
 use litz_analysis::legality;
 use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{
-    Holds, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
+    Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
 };
 use litz_sym::{Expr, Sym};
 use litz_testing::choices::Choices;
@@ -168,7 +168,7 @@ impl Planner<'_, '_, '_> {
         let grid: Vec<Axis> = shared.drain(..taken).map(|(_, axis)| axis).collect();
         let body = wrap(shared, body);
         let grain = 1 + self.choices.below(3) as u64;
-        let mut plan = KernelPlan { name, at_load: false, grain, grid, body };
+        let mut plan = KernelPlan { name, at_load: false, grain, persistent: None, grid, body };
         locals.into_iter().for_each(|(local, scope)| declare(&mut plan.body, local, scope));
         litz_schedule::finish(&mut plan, self.loops);
         let choices = &mut *self.choices;
@@ -381,7 +381,8 @@ impl Planner<'_, '_, '_> {
                 };
                 let space = self.choices.pick(&[LocalSpace::Scratch, LocalSpace::Register]);
                 let holds = Holds::Buffer(self.loops.bufs[buf].name.clone());
-                locals.push((Local { holds, space }, scope));
+                let layout = self.choices.pick(&[Layout::Dense, Layout::Padded(16)]);
+                locals.push((Local { holds, space, layout }, scope));
             }
         }
         locals
