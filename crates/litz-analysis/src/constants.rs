@@ -77,7 +77,8 @@ impl Constants {
     }
 }
 
-fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {
+/// Whether a statement, apart from the buffers that it touches, depends on sizes that calls give.
+pub(crate) fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {
     let is_size = |e: Expr| e.syms().into_iter().any(|sym| loops.facts.is_symbol_declared(sym));
     let in_nest = |nest: &Nest| {
         nest.all_axes().any(|axis| is_size(axis.extent))

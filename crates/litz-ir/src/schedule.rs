@@ -375,6 +375,25 @@ impl KernelPlan {
         nests
     }
 
+    /// The symbols that its grid, loops, conditions and leaves mention, in no order, some of them several times.
+    pub fn syms(&self) -> Vec<Sym> {
+        let mut syms: Vec<Sym> = self.grid.iter().flat_map(|axis| axis.extent.syms()).collect();
+        let mut note = |e: Expr| syms.extend(e.syms());
+        self.body.iter().for_each(|tree| {
+            tree.visit(&mut |tree| match tree {
+                Tree::Loop { axis, .. } => note(axis.extent),
+                Tree::If { cond, .. } => [cond.lhs, cond.rhs].into_iter().for_each(&mut note),
+                Tree::Leaf(leaf) => {
+                    leaf.bind.iter().for_each(|bind| note(bind.1));
+                    let block = leaf.block.iter().flat_map(|block| [block.number, block.width]);
+                    block.for_each(&mut note);
+                }
+                Tree::Local(_) => {}
+            });
+        });
+        syms
+    }
+
     /// Memory that never leaves the kernel, in the order of declarations.
     pub fn locals(&self) -> Vec<&Local> {
         fn gather<'t>(trees: &'t [Tree], locals: &mut Vec<&'t Local>) {

@@ -24,6 +24,7 @@ use std::rc::Rc;
 
 use litz_sym::{Expr, Rel, Sym};
 
+use crate::constants::mentions_sizes;
 use crate::copies::with_copies;
 use crate::inside::longest;
 use litz_ir::diag::Diags;
@@ -599,8 +600,18 @@ impl<'a> Verifier<'a> {
         self.sites.note(&self.report.diags, first.and_then(Place::site));
     }
 
-    /// What runs at load reads constants and what ran at load before.
+    /// What runs at load reads constants and what ran at load before, and knows no sizes that calls give.
     fn load_inputs(&mut self) {
+        let is_size = |sym: Sym| self.loops.facts.is_symbol_declared(sym);
+        for step in self.schedule.steps.iter().filter(|step| step.at_load()) {
+            if let Step::Kernel(plan) = step
+                && plan.syms().into_iter().any(is_size)
+            {
+                let message =
+                    format_args!("`{}` runs at load, but its loops ask for sizes of calls", plan.name);
+                self.report.fail("load-order", message);
+            }
+        }
         let at_load = |places: &[Place]| places.iter().any(|place| self.schedule.steps[place.step].at_load());
         let mut late: HashSet<Buf> = self
             .loops
@@ -614,6 +625,11 @@ impl<'a> Verifier<'a> {
                 late.extend(stmt.writes());
                 continue;
             }
+            let is_sized = |&buf: &Buf| self.loops.bufs[buf].sizes.iter().any(|size| size.as_int().is_none());
+            let is_late = mentions_sizes(self.loops, stmt) || stmt.writes().iter().any(is_sized);
+            let message =
+                format_args!("`{}` runs at load, but no call has given its sizes then", stmt.name());
+            self.report.check(!is_late, "load-order", message);
             for buf in stmt.reads().into_iter().filter(|buf| late.contains(buf)) {
                 let buf = self.loops.bufs.get(buf).map_or("?", |data| &data.name);
                 let message =
