@@ -3,6 +3,8 @@
 //! This crate does, it never decides: everything that could be one way or another is in the schedule.
 
 #![forbid(unsafe_code)]
+// What a new variant needs, the compiler lists.
+#![warn(clippy::wildcard_enum_match_arm)]
 
 mod access;
 mod checked;

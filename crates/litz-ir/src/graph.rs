@@ -274,24 +274,15 @@ impl fmt::Debug for OpName {
 impl Arg {
     /// The integer, when this is one.
     pub fn as_int(&self) -> Option<Expr> {
-        match self {
-            Arg::Int(e) => Some(*e),
-            _ => None,
-        }
+        if let Arg::Int(e) = self { Some(*e) } else { None }
     }
     /// The value, when this is one.
     pub fn as_value(&self) -> Option<Value> {
-        match self {
-            Arg::Value(v) => Some(*v),
-            _ => None,
-        }
+        if let Arg::Value(v) = self { Some(*v) } else { None }
     }
     /// The list, when this is one.
     pub fn as_list(&self) -> Option<&[Arg]> {
-        match self {
-            Arg::List(items) => Some(items),
-            _ => None,
-        }
+        if let Arg::List(items) = self { Some(items) } else { None }
     }
     /// A list of integers.
     pub fn ints(items: impl IntoIterator<Item = Expr>) -> Arg {
@@ -302,7 +293,17 @@ impl Arg {
         match self {
             Arg::Value(v) => f(*v),
             Arg::List(items) => items.iter().for_each(|a| a.each_value(f)),
-            _ => {}
+            Arg::None
+            | Arg::Int(_)
+            | Arg::Float(_)
+            | Arg::Bool(_)
+            | Arg::Complex(..)
+            | Arg::Str(_)
+            | Arg::Dtype(_)
+            | Arg::Device(_)
+            | Arg::Strided
+            | Arg::MemoryFormat(_)
+            | Arg::Graph(_) => {}
         }
     }
     /// Replaces each value in this argument, lists included.
@@ -310,7 +311,17 @@ impl Arg {
         match self {
             Arg::Value(v) => *v = f(*v),
             Arg::List(items) => items.iter_mut().for_each(|a| a.map_values(f)),
-            _ => {}
+            Arg::None
+            | Arg::Int(_)
+            | Arg::Float(_)
+            | Arg::Bool(_)
+            | Arg::Complex(..)
+            | Arg::Str(_)
+            | Arg::Dtype(_)
+            | Arg::Device(_)
+            | Arg::Strided
+            | Arg::MemoryFormat(_)
+            | Arg::Graph(_) => {}
         }
     }
 }

@@ -4,6 +4,8 @@
 //! `u32` newtypes; links from one IR to another are names, so any text file stands alone.
 
 #![forbid(unsafe_code)]
+// What a new variant needs, the compiler lists.
+#![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod diag;
 pub mod dtype;

@@ -453,25 +453,25 @@ fn unique(bufs: Vec<Buf>) -> Vec<Buf> {
 impl Nest {
     /// Buffers read, in order of first mention; combining stores read what they write.
     pub fn reads(&self) -> Vec<Buf> {
-        let read = |inst: &Inst| match inst.op {
-            InstOp::Load { buf, .. } | InstOp::Store { buf, combine: Some(_), .. } => Some(buf),
-            _ => None,
+        let read = |inst: &Inst| {
+            let is_read = !matches!(inst.op, InstOp::Store { combine: None, .. });
+            inst.op.element().filter(|_| is_read).map(|(buf, _)| buf)
         };
         unique(self.body.iter().filter_map(read).collect())
     }
     /// Buffers written, in order of first mention.
     pub fn writes(&self) -> Vec<Buf> {
-        let written = |inst: &Inst| match inst.op {
-            InstOp::Store { buf, .. } => Some(buf),
-            _ => None,
-        };
+        let written = |inst: &Inst| if let InstOp::Store { buf, .. } = inst.op { Some(buf) } else { None };
         unique(self.body.iter().filter_map(written).collect())
     }
     /// The axes, and the symbols that the body binds.
     pub fn indices(&self) -> impl Iterator<Item = Axis> {
-        let bound = self.body.iter().filter_map(|inst| match inst.op {
-            InstOp::Bind { sym, extent, .. } => Some(Axis { var: sym, extent }),
-            _ => None,
+        let bound = self.body.iter().filter_map(|inst| {
+            if let InstOp::Bind { sym, extent, .. } = inst.op {
+                Some(Axis { var: sym, extent })
+            } else {
+                None
+            }
         });
         self.all_axes().copied().chain(bound)
     }
@@ -499,10 +499,8 @@ impl Nest {
     }
     /// Axes that scans run along.
     pub fn scanned(&self) -> impl Iterator<Item = Sym> {
-        self.body.iter().filter_map(|inst| match inst.op {
-            InstOp::Scan { axis, .. } => Some(axis),
-            _ => None,
-        })
+        let along = |inst: &Inst| if let InstOp::Scan { axis, .. } = inst.op { Some(axis) } else { None };
+        self.body.iter().filter_map(along)
     }
     /// Whether running values are combined along an axis: a reduced one, or that of a scan.
     pub fn is_running(&self, axis: Sym) -> bool {
@@ -537,7 +535,17 @@ impl Nest {
             after.push(match &inst.op {
                 InstOp::Reduce(..) | InstOp::ArgReduce { .. } => true,
                 InstOp::Store { .. } => !varies,
-                _ => inst.op.operands().iter().any(|val| after.get(val.index()) == Some(&true)),
+                InstOp::Load { .. }
+                | InstOp::Const(_)
+                | InstOp::Index(_)
+                | InstOp::Cond(_)
+                | InstOp::Op(..)
+                | InstOp::Cast(_)
+                | InstOp::Bitcast(_)
+                | InstOp::Bind { .. }
+                | InstOp::Scan { .. } => {
+                    inst.op.operands().iter().any(|val| after.get(val.index()) == Some(&true))
+                }
             });
         }
         after

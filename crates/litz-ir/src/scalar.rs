@@ -79,10 +79,12 @@ impl Scalar {
     pub fn rounded(self, dtype: Dtype) -> Scalar {
         // By way of f32, as PyTorch converts numbers.
         let single = self.as_f64() as f32;
-        match dtype {
-            Dtype::F16 => Scalar::Float(half::f16::from_f32(single).to_f64()),
-            Dtype::BF16 => Scalar::Float(half::bf16::from_f32(single).to_f64()),
-            _ => self,
+        if dtype == Dtype::F16 {
+            Scalar::Float(half::f16::from_f32(single).to_f64())
+        } else if dtype == Dtype::BF16 {
+            Scalar::Float(half::bf16::from_f32(single).to_f64())
+        } else {
+            self
         }
     }
     /// The value as a float.

@@ -15,7 +15,7 @@ use litz_sym::{Expr, Sym};
 use super::{Around, Place, Verifier};
 use super::{example, proofs};
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span, Stmt};
+use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span, Stmt, Val};
 use litz_ir::schedule::Part;
 
 /// A load or store of a leaf.
@@ -137,36 +137,59 @@ fn shared(one: &Access, other: &Access, spans: &[Span]) -> Vec<Axis> {
     both.filter(|around| !is_of_region(around)).map(|around| around.axis).collect()
 }
 
-/// For each instruction, the parts of the nest in which a leaf runs it: what depends on no reduced axis and on no reduction runs where
-/// something needs it.
+/// For each instruction, the parts of the nest in which a leaf runs it.
 pub fn parts_of(nest: &Nest) -> Vec<Vec<Part>> {
     if !nest.reduces() {
         return vec![vec![Part::Whole]; nest.body.len()];
     }
-    let (after, varies) = (nest.after_reduce(), nest.varying());
-    let is_reduction = |at: usize| nest.body[at].op.is_reduction();
-    let is_bind = |at: usize| matches!(nest.body[at].op, InstOp::Bind { .. });
-    let updates = needed(nest, |at| is_reduction(at) || varies[at] || is_bind(at));
-    let finals = needed(nest, |at| after[at] && !is_reduction(at) || is_bind(at));
-    let parts = |at: usize| match (after[at], varies[at]) {
-        (true, _) => vec![Part::Final],
-        (false, true) => vec![Part::Update],
-        (false, false) => {
-            let parts = [(Part::Update, updates[at]), (Part::Final, finals[at])];
-            parts.into_iter().filter_map(|(part, is_needed)| is_needed.then_some(part)).collect()
-        }
-    };
+    let needed = [Part::Update, Part::Final].map(|part| (part, needed_in(nest, part)));
+    let parts = |at: usize| needed.iter().filter(|(_, needed)| needed[at]).map(|part| part.0).collect();
     (0..nest.body.len()).map(parts).collect()
 }
 
-/// For each instruction, whether one of those that are wanted needs its value, where reductions that are not wanted have theirs.
-fn needed(nest: &Nest, is_wanted: impl Fn(usize) -> bool) -> Vec<bool> {
-    let mut needed: Vec<bool> = (0..nest.body.len()).map(&is_wanted).collect();
-    for at in (0..nest.body.len()).rev() {
-        let op = &nest.body[at].op;
-        if needed[at] && (!op.is_reduction() || is_wanted(at)) {
-            op.operands().iter().for_each(|val| needed[val.index()] = true);
+/// For each instruction, whether what a part of a nest does depends on it: what it combines and stores, and what it checks.
+pub fn needed_in(nest: &Nest, part: Part) -> Vec<bool> {
+    let after = nest.after_reduce();
+    let mut needed = vec![false; nest.body.len()];
+    for (at, inst) in nest.body.iter().enumerate().rev() {
+        let is_root = match &inst.op {
+            InstOp::Store { .. } => match part {
+                Part::Whole => true,
+                Part::Update => !after[at],
+                Part::Final => nest.reduces() && after[at],
+                Part::Init | Part::Merge => false,
+            },
+            // A check happens where the values it guards do.
+            InstOp::Reduce(..) | InstOp::ArgReduce { .. } | InstOp::Bind { .. } => part != Part::Final,
+            InstOp::Load { .. }
+            | InstOp::Const(_)
+            | InstOp::Index(_)
+            | InstOp::Cond(_)
+            | InstOp::Op(..)
+            | InstOp::Cast(_)
+            | InstOp::Bitcast(_)
+            | InstOp::Scan { .. } => false,
+        };
+        needed[at] |= is_root;
+        // What was reduced is in the accumulator.
+        if needed[at] && !(part == Part::Final && inst.op.is_reduction()) {
+            need(nest, at, &inst.op.operands(), &mut needed);
         }
     }
     needed
+}
+
+/// Notes that `operands` are needed, and what binds the symbols of the index expressions of the instruction at position `at`.
+pub fn need(nest: &Nest, at: usize, operands: &[Val], needed: &mut [bool]) {
+    for val in operands {
+        needed[val.index()] = true;
+    }
+    let mentioned: Vec<Sym> = nest.body[at].op.exprs().iter().flat_map(|e| e.syms()).collect();
+    for (other, inst) in nest.body[..at].iter().enumerate() {
+        if let InstOp::Bind { sym, .. } = inst.op
+            && mentioned.contains(&sym)
+        {
+            needed[other] = true;
+        }
+    }
 }

@@ -15,7 +15,7 @@ mod proofs;
 mod recomputed;
 mod reuse;
 
-pub use dependences::parts_of;
+pub use dependences::{need, needed_in, parts_of};
 pub use problem::{Problem, Site, Within};
 
 use std::cell::RefCell;

@@ -169,7 +169,15 @@ impl<'a> Builder<'a> {
                 InstOp::Reduce(op, value) | InstOp::Scan { op, value, .. } => (*op, value, false),
                 InstOp::ArgReduce { max: true, value } => (ReduceOp::Max, value, true),
                 InstOp::ArgReduce { max: false, value } => (ReduceOp::Min, value, true),
-                _ => continue,
+                InstOp::Load { .. }
+                | InstOp::Const(_)
+                | InstOp::Index(_)
+                | InstOp::Cond(_)
+                | InstOp::Op(..)
+                | InstOp::Cast(_)
+                | InstOp::Bitcast(_)
+                | InstOp::Bind { .. }
+                | InstOp::Store { .. } => continue,
             };
             let ty = nest.body[value.0 as usize].ty.compute();
             let mem = self.local(&format!("{}_acc{inst}", nest.name), ty, shape.sizes(), space);

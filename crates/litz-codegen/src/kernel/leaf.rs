@@ -6,6 +6,7 @@ use crate::access::flatten;
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::copies::read_of;
 use litz_analysis::inside::is_inside;
+use litz_analysis::legality::{need, needed_in};
 use litz_ir::kernel::{Op, Stmt, Val};
 use litz_ir::loops::{self, Axis, Buf, InstOp, Nest};
 use litz_ir::schedule::{Block, Leaf, Part, Tree};
@@ -88,7 +89,7 @@ impl<'a> Builder<'a> {
             values: HashMap::new(),
             renamed: HashMap::new(),
         };
-        let mut wanted = wanted(nest, leaf.part);
+        let mut wanted = needed_in(nest, leaf.part);
         if let Some(block) = leaf.block {
             let place = places(nest);
             self.instructions(&place, &mut run, line)?;
@@ -114,10 +115,11 @@ impl<'a> Builder<'a> {
 
     /// What holds where the element that a leaf stores to is in a block.
     fn in_block(&self, block: Block, run: &Run<'a, '_>) -> Result<Vec<Rel>, Diag> {
-        let mut stores = run.nest.body.iter().filter_map(|inst| match &inst.op {
-            InstOp::Store { buf, index, .. } => Some(self.loops.place(run.nest, *buf, index)),
-            _ => None,
-        });
+        let place = |inst: &loops::Inst| {
+            let InstOp::Store { buf, index, .. } = &inst.op else { return None };
+            Some(self.loops.place(run.nest, *buf, index))
+        };
+        let mut stores = run.nest.body.iter().filter_map(place);
         let (Some(place), None) = (stores.next(), stores.next()) else {
             return Err(self.error(format!("{}: a block is one of a single store", run.nest.name)));
         };
@@ -350,54 +352,8 @@ fn places(nest: &Nest) -> Vec<bool> {
     for (i, inst) in nest.body.iter().enumerate().rev() {
         if wanted[i] || stores[i] {
             let operands = if stores[i] { Vec::new() } else { inst.op.operands() };
-            want_operands(nest, i, &operands, &mut wanted);
+            need(nest, i, &operands, &mut wanted);
         }
     }
     wanted
-}
-
-/// Which instructions a part of a nest needs: those its effects depend on.
-fn wanted(nest: &Nest, part: Part) -> Vec<bool> {
-    let after = nest.after_reduce();
-    let reduces = nest.reduces();
-    let mut wanted = vec![false; nest.body.len()];
-    for (i, inst) in nest.body.iter().enumerate().rev() {
-        let root = match &inst.op {
-            InstOp::Reduce(..) | InstOp::ArgReduce { .. } => part != Part::Final,
-            InstOp::Store { .. } => match part {
-                Part::Whole => true,
-                Part::Update => !after[i],
-                Part::Final => reduces && after[i],
-                Part::Init | Part::Merge => false,
-            },
-            // A check happens where the values it guards do.
-            InstOp::Bind { .. } => part != Part::Final,
-            _ => false,
-        };
-        if !(wanted[i] || root) {
-            continue;
-        }
-        wanted[i] = true;
-        // What was reduced is in the accumulator.
-        if part == Part::Final && inst.op.is_reduction() {
-            continue;
-        }
-        want_operands(nest, i, &inst.op.operands(), &mut wanted);
-    }
-    wanted
-}
-
-/// Wants `operands`, and what the index expressions of the instruction at position `at` mention.
-fn want_operands(nest: &Nest, at: usize, operands: &[loops::Val], wanted: &mut [bool]) {
-    for v in operands {
-        wanted[v.0 as usize] = true;
-    }
-    let mentioned: Vec<Sym> = nest.body[at].op.exprs().iter().flat_map(|e| e.syms()).collect();
-    for (j, other) in nest.body[..at].iter().enumerate() {
-        if let InstOp::Bind { sym, .. } = other.op
-            && mentioned.contains(&sym)
-        {
-            wanted[j] = true;
-        }
-    }
 }

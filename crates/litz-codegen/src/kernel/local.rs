@@ -80,11 +80,9 @@ impl<'a> Builder<'a> {
             let counts = footprint.iter().flat_map(|extent| extent.region.steps.iter().map(|step| step.1));
             let counts: Vec<Expr> = counts.collect();
             let extent: Expr = counts.iter().copied().product();
-            let space = match local.space {
-                // A single element is best kept in a register whatever was asked.
-                LocalSpace::Scratch if extent.is_one() => Space::Register,
-                space => self.space_of(space, extent),
-            };
+            // A single element is best kept in a register whatever was asked.
+            let is_kept = local.space == LocalSpace::Scratch && extent.is_one();
+            let space = if is_kept { Space::Register } else { self.space_of(local.space, extent) };
             let (row, bytes) = (counts.last().and_then(|row| row.as_int()), data.dtype.size());
             let sizes = match local.layout {
                 Layout::Padded(line) if space != Space::Register => padded(counts, i64::from(line.max(1))),

@@ -47,11 +47,10 @@ fn block(kernel: &mut Kernel, uses: &[usize], stmts: Vec<Stmt>) -> Result<Vec<St
         for inner in stmt.blocks_mut() {
             *inner = block(kernel, uses, std::mem::take(inner))?;
         }
-        match stmt {
-            Stmt::Loop(Loop { kind: LoopKind::Pipeline { buffers }, var, extent, body }) => {
-                out.extend(pipelined(kernel, uses, (var, extent, buffers), body)?);
-            }
-            stmt => out.push(stmt),
+        if let Stmt::Loop(Loop { kind: LoopKind::Pipeline { buffers }, var, extent, body }) = stmt {
+            out.extend(pipelined(kernel, uses, (var, extent, buffers), body)?);
+        } else {
+            out.push(stmt);
         }
     }
     Ok(out)
@@ -179,7 +178,19 @@ impl Copier<'_> {
                     let to = Element { mem: *mem, index: index.clone(), guard: guard.clone() };
                     out.push(Stmt::Copy { count: 1, from, along: None, to, is_async: true });
                 }
-                stmt => out.push(self.stmt(stmt)?),
+                Stmt::Loop(_)
+                | Stmt::If { .. }
+                | Stmt::Let { .. }
+                | Stmt::Bind { .. }
+                | Stmt::Store { .. }
+                | Stmt::MulAdd { .. }
+                | Stmt::Sync(_)
+                | Stmt::Lanes(_)
+                | Stmt::Dot(_)
+                | Stmt::MatrixProduct(_)
+                | Stmt::Copy { .. }
+                | Stmt::Prefetch { .. }
+                | Stmt::ArgStore { .. } => out.push(self.stmt(stmt)?),
             }
         }
         Some(out)

@@ -154,7 +154,18 @@ impl Barriers {
                     });
                     out.push(Stmt::If { cond, then, other });
                 }
-                mut stmt => {
+                mut stmt @ (Stmt::Loop(_)
+                | Stmt::Let { .. }
+                | Stmt::Bind { .. }
+                | Stmt::Store { .. }
+                | Stmt::MulAdd { .. }
+                | Stmt::Sync(_)
+                | Stmt::Lanes(_)
+                | Stmt::Dot(_)
+                | Stmt::MatrixProduct(_)
+                | Stmt::Copy { .. }
+                | Stmt::Prefetch { .. }
+                | Stmt::ArgStore { .. }) => {
                     let mut found = Vec::new();
                     let around = Around { threads: Vec::new(), conds: Some(Vec::new()) };
                     self.gather(&stmt, &around, &mut found);
@@ -272,7 +283,17 @@ impl Barriers {
                 };
                 gather(other, &elsewhere, found);
             }
-            _ => stmt.blocks().into_iter().for_each(|inner| gather(inner, around, found)),
+            Stmt::Let { .. }
+            | Stmt::Bind { .. }
+            | Stmt::Store { .. }
+            | Stmt::MulAdd { .. }
+            | Stmt::Sync(_)
+            | Stmt::Lanes(_)
+            | Stmt::Dot(_)
+            | Stmt::MatrixProduct(_)
+            | Stmt::Copy { .. }
+            | Stmt::Prefetch { .. }
+            | Stmt::ArgStore { .. } => {}
         }
     }
 

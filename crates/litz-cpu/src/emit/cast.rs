@@ -93,11 +93,11 @@ impl Emitter<'_> {
     /// Notes that the result of an operation that picks one of its operands, or changes a sign, is of a half type where
     /// they are.
     pub(super) fn keep_rounded(&mut self, op: ScalarOp, operands: &[Value], result: &Value) {
-        let operands = match op {
-            ScalarOp::Max | ScalarOp::Min | ScalarOp::Neg | ScalarOp::Abs => operands,
-            ScalarOp::Select => &operands[1..],
-            _ => return,
-        };
+        let picks = matches!(op, ScalarOp::Max | ScalarOp::Min | ScalarOp::Neg | ScalarOp::Abs);
+        let operands = if op == ScalarOp::Select { &operands[1..] } else { operands };
+        if !picks && op != ScalarOp::Select {
+            return;
+        }
         let types: Vec<Option<Dtype>> =
             operands.iter().map(|value| self.rounded.get(&value.text).map(|r| r.0)).collect();
         // Zero is a value of every type.

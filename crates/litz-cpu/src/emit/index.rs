@@ -88,7 +88,12 @@ impl Emitter<'_> {
                     Err(EmitError::malformed(format!("symbol `{}` has no value here", sym.name())))
                 }
             },
-            operator => self.operator(operator, Self::scalar),
+            operator @ (Kind::Add(_)
+            | Kind::Mul(_)
+            | Kind::FloorDiv(..)
+            | Kind::Mod(..)
+            | Kind::Min(..)
+            | Kind::Max(..)) => self.operator(operator, Self::scalar),
         }
     }
 
@@ -115,7 +120,13 @@ impl Emitter<'_> {
                     unreachable!("invariant: neither uniform nor strided")
                 }
             },
-            operator => self.operator(operator, Self::vector),
+            operator @ (Kind::Int(_)
+            | Kind::Add(_)
+            | Kind::Mul(_)
+            | Kind::FloorDiv(..)
+            | Kind::Mod(..)
+            | Kind::Min(..)
+            | Kind::Max(..)) => self.operator(operator, Self::vector),
         }
     }
 

@@ -328,11 +328,8 @@ impl Emitter<'_> {
     fn shift(&mut self, op: ScalarOp, a: &Value, b: &Value, is_unsigned: bool) -> Value {
         let width = i64::from(a.ty.prim.bits());
         if b.as_int().is_some_and(|amount| (0..width).contains(&amount)) {
-            let shift = match op {
-                ScalarOp::Shl => "shl",
-                _ if is_unsigned => "lshr",
-                _ => "ashr",
-            };
+            let right = if is_unsigned { "lshr" } else { "ashr" };
+            let shift = if op == ScalarOp::Shl { "shl" } else { right };
             return self.b.binary(shift, a, b);
         }
         if op == ScalarOp::Shr && !is_unsigned {

@@ -33,10 +33,7 @@ pub(crate) fn parse_whole<T>(
     let whole = || {
         let mut cx = Cursor { text, tokens: tokens(text)?, at: 0, depth: 0 };
         let item = parse(&mut cx)?;
-        match cx.peek().kind {
-            TokenKind::End => Ok(item),
-            _ => Err(cx.expected("end of text")),
-        }
+        if cx.peek().kind == TokenKind::End { Ok(item) } else { Err(cx.expected("end of text")) }
     };
     whole().map_err(|diag| vec![diag])
 }
@@ -88,10 +85,8 @@ impl<'a> Cursor<'a> {
 
     /// "expected X, found Y" at the next token.
     pub fn expected(&self, what: &str) -> Diag {
-        let found = match self.peek().kind {
-            TokenKind::End => "end of text".to_owned(),
-            _ => format!("`{}`", self.peek_text()),
-        };
+        let is_end = self.peek().kind == TokenKind::End;
+        let found = if is_end { "end of text".to_owned() } else { format!("`{}`", self.peek_text()) };
         self.error("syntax", format!("expected {what}, found {found}"))
     }
 
@@ -122,21 +117,17 @@ impl<'a> Cursor<'a> {
 
     /// A word.
     pub fn word(&mut self, what: &str) -> Result<&'a str> {
-        match self.peek().kind {
-            TokenKind::Word => {
-                let token = self.take();
-                Ok(self.slice(token))
-            }
-            _ => Err(self.expected(what)),
+        if self.peek().kind != TokenKind::Word {
+            return Err(self.expected(what));
         }
+        let token = self.take();
+        Ok(self.slice(token))
     }
 
     /// A name: a word, or text in quotes.
     pub fn name(&mut self, what: &str) -> Result<String> {
-        match self.peek().kind {
-            TokenKind::Str => self.string(),
-            _ => self.word(what).map(str::to_owned),
-        }
+        let is_quoted = self.peek().kind == TokenKind::Str;
+        if is_quoted { self.string() } else { self.word(what).map(str::to_owned) }
     }
 
     /// The name of a value, without its `%`.
@@ -382,13 +373,12 @@ impl<'a> Cursor<'a> {
     /// A symbol's name.
     pub fn sym(&mut self) -> Result<Sym> {
         let text = self.peek_text();
-        match self.peek().kind {
-            TokenKind::Word | TokenKind::Value if Sym::is_identifier(text) => {
-                self.at += 1;
-                Ok(Sym::new(text))
-            }
-            _ => Err(self.expected("a symbol")),
+        let is_name = matches!(self.peek().kind, TokenKind::Word | TokenKind::Value);
+        if !is_name || !Sym::is_identifier(text) {
+            return Err(self.expected("a symbol"));
         }
+        self.at += 1;
+        Ok(Sym::new(text))
     }
 
     /// `i in s0`.

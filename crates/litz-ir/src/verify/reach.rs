@@ -233,9 +233,10 @@ impl Walk<'_> {
 
     /// The most iterations of a loop; a clipped one has those of the smaller operand.
     fn most(&self, extent: Expr) -> i64 {
-        match extent.kind() {
-            Kind::Min(a, b) => self.most(a).min(self.most(b)),
-            _ => self.range(extent).hi,
+        if let Kind::Min(a, b) = extent.kind() {
+            self.most(a).min(self.most(b))
+        } else {
+            self.range(extent).hi
         }
     }
 
