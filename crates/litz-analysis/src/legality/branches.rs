@@ -4,7 +4,11 @@
 //! what one leaf would take without the `if`, in loops whose extents are those of the one body where the condition holds, and
 //! those of the other where it does not: in `if 13 <= n - 13*t { unroll i in 13 { .. } } else { for i in n - 13*t { .. } }`
 //! that of a loop `i in min(13, n - 13*t)`. Of that leaf `coverage.rs` proves that it takes each point once.
+//!
+//! A nest may be in one body alone of an `if` that bounds a loop around it. Then that loop runs it in an interval of its
+//! iterations, those of another loop, see `intervals.rs`: several nests can share a grid so, each with a part of it.
 
+use super::intervals::Intervals;
 use super::{Place, Side, Verifier};
 use crate::inside::enter;
 use litz_ir::loops::{Axis, Nest, Stmt};
@@ -45,7 +49,13 @@ impl Verifier<'_> {
     }
 
     fn divided(&mut self, stmt: usize, nest: &Nest, group: &[Place]) {
-        let path = match self.together(nest, &group.iter().collect::<Vec<_>>(), 0) {
+        let mut places = group.to_vec();
+        let mut intervals = Intervals::default();
+        let whole = self.together(nest, &places.iter().collect::<Vec<_>>(), 0).or_else(|why| {
+            intervals = Intervals::leave(&mut places, &self.loops.facts).ok_or(why)?;
+            self.together(nest, &places.iter().collect::<Vec<_>>(), 0)
+        });
+        let path = match whole {
             Ok(path) => path,
             Err(why) => {
                 let message = format_args!("`{}` does not take each point once: {why}", nest.name);
@@ -53,7 +63,10 @@ impl Verifier<'_> {
             }
         };
         let found = self.report.diags.len();
-        self.coverage(nest, group[0].part, &group[0].bind, &path);
+        self.coverage(nest, places[0].part, &places[0].bind, &path);
+        if self.report.diags.len() == found {
+            self.repeats(stmt, nest, &places[0], &path);
+        }
         if self.report.diags.len() > found {
             return;
         }
@@ -62,7 +75,8 @@ impl Verifier<'_> {
         for place in all.filter(|place| group.iter().any(|own| own.at == place.at)) {
             for around in &mut place.path {
                 let whole = path.iter().find(|axis| axis.var == around.axis.var);
-                around.axis.extent = whole.map_or(around.axis.extent, |axis| axis.extent);
+                let extent = whole.and_then(|axis| intervals.extent(*axis));
+                around.axis.extent = extent.unwrap_or(around.axis.extent);
             }
         }
     }

@@ -7,6 +7,7 @@ mod collisions;
 mod coverage;
 mod dependences;
 mod example;
+mod intervals;
 mod levels;
 mod memory;
 mod points;
@@ -30,7 +31,7 @@ use crate::inside::longest;
 use litz_ir::diag::Diags;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
-use litz_ir::schedule::{KernelPlan, Leaf, Local, LoopKind, Part, Schedule, Step, Tree};
+use litz_ir::schedule::{Block, KernelPlan, Leaf, Local, LoopKind, Part, Schedule, Step, Tree};
 use litz_ir::target::{Gpu, Level, Target};
 use litz_ir::text::schedule::Positions;
 use litz_ir::verify::Report;
@@ -133,8 +134,8 @@ struct Place {
     sides: Vec<Side>,
     /// The value of each axis.
     bind: Vec<(Sym, Expr)>,
-    /// It stores to one block of its buffer at a time.
-    is_block: bool,
+    /// The block of its buffer that it stores to at a time, if it does.
+    block: Option<Block>,
     /// The memories that are declared around, outermost first.
     visible: Rc<[Declared]>,
 }
@@ -309,7 +310,7 @@ impl<'a> Verifier<'a> {
             path: self.path.clone(),
             sides: self.sides.clone(),
             bind: leaf.bind.clone(),
-            is_block: block.is_some(),
+            block,
             visible: self.visible.as_slice().into(),
         };
         let depth = |place: &Place| self.scopes(stmt, place).len();

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 use super::coverage::{Bound, Coverage};
+use super::intervals::Intervals;
 use super::{Around, Place, Verifier};
 use crate::apart::by_digits;
 use crate::inside::{enter, is_inside};
@@ -37,16 +38,18 @@ impl Verifier<'_> {
         let is_bound = self.report.diags.len() == before && !self.has_wrong_loops;
         if is_bound {
             let path: Vec<Axis> = self.path.iter().map(|around| around.axis).collect();
+            let of_part = if leaf.part.runs_instructions() { &self.placed } else { &self.accumulating };
+            let place = of_part[stmt].last().expect("invariant: a leaf is placed first").clone();
             if !leaf.masked {
-                self.insides(leaf, &axes, &path);
+                self.insides(name, &place, &axes);
             }
             let found = self.report.diags.len();
             if self.sides.is_empty() {
-                let (bind, path) = self.in_scope(leaf, stmt, path);
+                let (bind, path) = self.in_scope(stmt, &place, &path);
                 self.coverage(nest, leaf.part, &bind, &path);
             }
-            if found == before && self.report.diags.len() == before {
-                self.repeats(leaf, nest, stmt, &axes);
+            if self.sides.is_empty() && self.report.diags.len() == before {
+                self.repeats(stmt, nest, &place, &path);
             }
             if self.report.diags.len() > found && self.may_recompute(stmt, &self.visible) {
                 self.report.diags.truncate(found);
@@ -56,82 +59,87 @@ impl Verifier<'_> {
         is_bound && self.report.diags.len() == before
     }
 
-    /// How many of the loops around the last leaf have accumulators of their own in each iteration, to initialize and to merge.
-    fn loops_around_scope(&self, part: Part, stmt: usize) -> usize {
-        match part {
+    /// How many of the loops around a leaf have accumulators of their own in each iteration, to initialize and to merge.
+    fn loops_around_scope(&self, stmt: usize, place: &Place) -> usize {
+        match place.part {
             Part::Whole | Part::Update | Part::Final => 0,
-            Part::Init | Part::Merge => {
-                let scope = self.accumulating[stmt].last().and_then(|place| self.scope(stmt, place));
-                scope.map_or(0, |scope| scope.loops)
-            }
+            Part::Init | Part::Merge => self.scope(stmt, place).map_or(0, |scope| scope.loops),
         }
     }
 
     /// What the axes of a leaf are, and in which loops, without the digits of the loops around the scope of its accumulators that no
     /// axis depends on: lanes that have the same row have each their own sum of it.
-    fn in_scope(&self, leaf: &Leaf, stmt: usize, path: Vec<Axis>) -> (Vec<(Sym, Expr)>, Vec<Axis>) {
-        let around = self.loops_around_scope(leaf.part, stmt);
-        let values: Vec<Expr> = leaf.bind.iter().map(|bind| bind.1).collect();
+    fn in_scope(&self, stmt: usize, place: &Place, path: &[Axis]) -> (Vec<(Sym, Expr)>, Vec<Axis>) {
+        let around = self.loops_around_scope(stmt, place);
+        let values: Vec<Expr> = place.bind.iter().map(|bind| bind.1).collect();
         let Some((values, loops)) = by_digits(&values, &path[..around], &self.loops.facts) else {
-            return (leaf.bind.clone(), path);
+            return (place.bind.clone(), path.to_vec());
         };
         let is_needed =
             |axis: &Axis| path.contains(axis) || values.iter().any(|value| value.has_sym(axis.var));
         let loops = loops.into_iter().filter(is_needed).chain(path[around..].iter().copied()).collect();
-        (leaf.bind.iter().map(|bind| bind.0).zip(values).collect(), loops)
+        (place.bind.iter().map(|bind| bind.0).zip(values).collect(), loops)
     }
 
-    /// Reports loops around a leaf that no axis depends on.
-    fn repeats(&mut self, leaf: &Leaf, nest: &Nest, stmt: usize, axes: &HashMap<Sym, Expr>) {
+    /// Reports loops of `path`, that around a leaf, that no axis depends on.
+    pub(super) fn repeats(&mut self, stmt: usize, nest: &Nest, place: &Place, path: &[Axis]) {
         let name = &nest.name;
-        let repeats = self.loops_around_scope(leaf.part, stmt);
-        for Around { axis, .. } in &self.path[repeats..] {
-            let users: Vec<Expr> =
-                leaf.bind.iter().map(|&(_, value)| value).filter(|value| value.has_sym(axis.var)).collect();
-            let counts_blocks = leaf.block.is_some_and(|block| block.number == Expr::sym(axis.var));
+        let repeats = self.loops_around_scope(stmt, place);
+        for axis in &path[repeats..] {
+            let is_used = place.bind.iter().any(|bind| bind.1.has_sym(axis.var));
+            let counts_blocks = place.block.is_some_and(|block| block.number == Expr::sym(axis.var));
             // A loop of one iteration repeats nothing, and leaves out nothing; where the nest has no points it may have none.
             let count = self.loops.facts.bounds(axis.extent);
-            let is_empty = count.hi <= 1 && axes.values().any(|extent| extent.is_zero());
+            let is_empty = count.hi <= 1 && taken(nest, place.part).iter().any(|axis| axis.extent.is_zero());
             let is_one = count.hi == 1 && count.lo == 1;
-            if users.is_empty() && !is_one && !is_empty && !counts_blocks {
+            if !is_used && !is_one && !is_empty && !counts_blocks {
                 let message = format_args!("`{name}` runs at each {axis}, but no axis depends on it");
                 self.report.fail("repeated-leaf", message);
             }
         }
     }
 
-    /// Reports values that may be past the end of their axis, of a leaf that is not masked in loops `path`.
-    fn insides(&mut self, leaf: &Leaf, axes: &HashMap<Sym, Expr>, path: &[Axis]) {
+    /// Reports values that may be past the end of their axis, at a leaf of the nest `name` that is not masked.
+    fn insides(&mut self, name: &str, place: &Place, axes: &HashMap<Sym, Expr>) {
+        let Some((value, extent)) = self.outside(place, axes) else { return };
+        // How far a loop goes is known better than what is less than a sum.
+        let mut own = [place.clone()];
+        let is_inside = Intervals::leave(&mut own, &self.loops.facts)
+            .is_some_and(|_| self.outside(&own[0], axes).is_none());
+        let message = format_args!(
+            "`{name}`: {value} may be past the end of an axis of {extent} points, but the leaf is not masked"
+        );
+        self.report.check(is_inside, "unmasked-point", message);
+    }
+
+    /// A value at a place that may be past the end of its axis, and how many points that has.
+    fn outside(&mut self, place: &Place, axes: &HashMap<Sym, Expr>) -> Option<(Expr, Expr)> {
+        let path: Vec<Axis> = place.path.iter().map(|around| around.axis).collect();
         let extent = |axis: Sym| axes.get(&axis).copied();
-        let bound = leaf.bind.iter().filter_map(|&(axis, value)| Some((value, extent(axis)?)));
+        let bound = place.bind.iter().filter_map(|&(axis, value)| Some((value, extent(axis)?)));
         let is_loop = |(value, extent): (Expr, Expr), around: &Axis| {
             value == Expr::sym(around.var) && extent == around.extent
         };
         let open: Vec<(Expr, Expr)> =
             bound.filter(|&bound| !path.iter().any(|around| is_loop(bound, around))).collect();
-        let conds: Vec<Rel> = self.sides.iter().map(|side| side.cond).collect();
-        let question = (open, path.to_vec(), conds);
+        let conds: Vec<Rel> = place.sides.iter().map(|side| side.cond).collect();
+        let question = (open, path, conds);
         if question.0.is_empty() || self.proofs.get_mut().is_inside(&question) {
-            return;
+            return None;
         }
         let (open, path, conds) = &question;
         let mut facts = self.loops.facts.clone();
         path.iter().for_each(|axis| enter(&mut facts, *axis));
         // What never runs is past no end.
         if !conds.iter().all(|cond| facts.assume(*cond)) {
-            return;
+            return None;
         }
         let is_past = |&&(value, extent): &&(Expr, Expr)| !is_inside(value, extent, &facts);
-        match open.iter().find(is_past) {
-            None => self.proofs.get_mut().put_inside(question),
-            Some((value, extent)) => {
-                let message = format_args!(
-                    "`{}`: {value} may be past the end of an axis of {extent} points, but the leaf is not masked",
-                    leaf.nest
-                );
-                self.report.fail("unmasked-point", message);
-            }
+        let past = open.iter().find(is_past).copied();
+        if past.is_none() {
+            self.proofs.get_mut().put_inside(question);
         }
+        past
     }
 
     /// A loop as long as the axis of the nest that it counts, where all that it leaves out is idle.

@@ -102,7 +102,7 @@ impl<'a> Verifier<'a> {
         let Some(&writer) = writers.first().filter(|_| is_one) else {
             return problem("the kernel does not write all of it in one place".to_owned());
         };
-        if writer.place.is_block {
+        if writer.place.block.is_some() {
             return problem(format!("`{}` stores to one block after the other", writer.nest.name));
         }
         if repeated.contains(&writer.stmt) {
