@@ -14,6 +14,7 @@ pub mod cost;
 mod fuse;
 mod group;
 mod in_order;
+mod launches;
 mod memory;
 mod nests;
 mod order;
@@ -79,6 +80,8 @@ pub struct Heuristics {
     pub reorder_axes: ReorderAxes,
     /// Bytes that local buffers of one grid point may take, as a fraction of the second-level cache.
     pub local_fraction: i64,
+    /// Small kernels that do not depend on each other and share a launch, at most; with 1 each has its own.
+    pub launch_together: usize,
 }
 
 /// Which kernels are merged that read the same data with their axes in another order.
@@ -107,6 +110,7 @@ impl Default for Heuristics {
             partial_column: 32,
             reorder_axes: ReorderAxes::KeepingNeighbours,
             local_fraction: 2,
+            launch_together: 1,
         }
     }
 }
@@ -178,23 +182,21 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     let loops = &*flat;
     let deps = Dependences::of(loops, &regions);
     let (groups, notes) = fuse::fuse(loops, &deps, &regions, cpu, request);
-    let mut items: Vec<Item> =
-        groups.iter().map(|group| plan(loops, &deps, group, cpu, heuristics)).collect();
-    let order = order::order(loops, &deps, &items);
+    let items: Vec<Item> = groups.iter().map(|group| plan(loops, &deps, group, cpu, heuristics)).collect();
+    let items = launches::together(
+        &launches::Cx { loops, deps: &deps, target: cpu, heuristics },
+        order::ordered(loops, &deps, items),
+    );
     let (mut steps, mut planned, mut kernels) = (Vec::new(), Vec::new(), 0);
-    for at in order {
-        let Item { group, kernel, overwrites } = &mut items[at];
-        steps.push(match kernel.take() {
-            None => {
-                let name = loops.stmts[group.members[0].stmt].name().to_owned();
-                Step::Extern { name, at_load: group.at_load }
-            }
+    for Item { stmts, at_load, kernel, overwrites, .. } in items {
+        steps.push(match kernel {
+            None => Step::Extern { name: loops.stmts[stmts[0]].name().to_owned(), at_load },
             Some(plan) => {
                 kernels += 1;
                 Step::Kernel(KernelPlan { name: format!("k{}", kernels - 1), ..plan })
             }
         });
-        planned.push((group.stmts(), std::mem::take(overwrites)));
+        planned.push((stmts, overwrites));
     }
     let reuses = reuse::choose(&deps, &planned);
     let pools = memory::pools(loops, &deps, &steps, &reuses);
@@ -222,9 +224,14 @@ fn finish_with(plan: &mut KernelPlan, nests: &Nests<'_>, facts: &Facts) {
     remainders::mask(plan, nests, facts);
 }
 
-/// A group and how it runs.
-struct Item<'a> {
-    group: &'a Group,
+/// What runs in one step, and how.
+struct Item {
+    /// Positions of its statements.
+    stmts: Vec<usize>,
+    /// Runs once, when the model is loaded.
+    at_load: bool,
+    /// It may be a part of a launch.
+    may_share_launch: bool,
     /// None: a routine of the runtime.
     kernel: Option<KernelPlan>,
     /// What the kernel may write over what.
@@ -232,15 +239,12 @@ struct Item<'a> {
 }
 
 /// Plans the loops of a group, without a name.
-fn plan<'a>(
-    loops: &Loops,
-    deps: &Dependences,
-    group: &'a Group,
-    target: &Cpu,
-    heuristics: &Heuristics,
-) -> Item<'a> {
+fn plan(loops: &Loops, deps: &Dependences, group: &Group, target: &Cpu, heuristics: &Heuristics) -> Item {
+    let (stmts, at_load) = (group.stmts(), group.at_load);
     let (mut plan, scope) = match &group.kind {
-        GroupKind::Extern => return Item { group, kernel: None, overwrites: Vec::new() },
+        GroupKind::Extern => {
+            return Item { stmts, at_load, may_share_launch: false, kernel: None, overwrites: Vec::new() };
+        }
         GroupKind::Contraction(columns) => {
             product::plan(&Problem::new(loops, group, columns, target, heuristics))
         }
@@ -254,7 +258,7 @@ fn plan<'a>(
         GroupKind::InOrder(over) => (in_order::plan(loops, &group.stmts(), *over), None),
         GroupKind::Loops => (tree::plan(loops, group, target, heuristics), None),
     };
-    plan.at_load = group.at_load;
+    plan.at_load = at_load;
     match group.kind {
         // Alone in its kernel, it passes nothing on there. Memory for all that a region passes on is not that of a thread.
         GroupKind::Scatter | GroupKind::InOrder(_) => {}
@@ -265,13 +269,18 @@ fn plan<'a>(
         | GroupKind::Loops => declare_locals(&mut plan, loops, deps, group, scope),
     }
     finish_with(&mut plan, &Nests::of(loops, group.stmts()), &loops.facts);
+    let may_share_launch = match group.kind {
+        GroupKind::Loops | GroupKind::Contraction(_) | GroupKind::Rows(_) => true,
+        // What stores to blocks counts these by its grid, what was not proved is given up, and regions are long.
+        GroupKind::Scatter | GroupKind::InOrder(_) | GroupKind::Region(_) | GroupKind::Extern => false,
+    };
     // A region may read in its next iteration what it writes in this one.
     let is_in_order = matches!(group.kind, GroupKind::Region(_) | GroupKind::InOrder(_));
-    let overwrites = match group.at_load || is_in_order {
+    let overwrites = match at_load || is_in_order {
         true => Vec::new(),
-        false => reuse::candidates(loops, deps, &group.stmts(), &plan),
+        false => reuse::candidates(loops, deps, &stmts, &plan),
     };
-    Item { group, kernel: Some(plan), overwrites }
+    Item { stmts, at_load, may_share_launch, kernel: Some(plan), overwrites }
 }
 
 /// Declares the buffers that only this group's members touch, which live for a point of the grid or for an iteration of the

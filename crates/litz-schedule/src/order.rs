@@ -24,11 +24,16 @@ struct Items {
     over: Vec<Vec<(usize, usize)>>,
 }
 
-/// Positions of all items: those at load as they come, then those of a call in the order that needs least memory. Symbolic
+/// All items in order: those at load as they come, then those of a call in the order that needs least memory. Symbolic
 /// sizes count by their examples; without one, the order stays.
-pub fn order(loops: &Loops, deps: &Dependences, all: &[Item]) -> Vec<usize> {
-    let (mut order, at_call): (Vec<usize>, Vec<usize>) =
-        (0..all.len()).partition(|&at| all[at].group.at_load);
+pub fn ordered(loops: &Loops, deps: &Dependences, all: Vec<Item>) -> Vec<Item> {
+    let order = order(loops, deps, &all);
+    let mut left: Vec<Option<Item>> = all.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|at| left[at].take()).collect()
+}
+
+fn order(loops: &Loops, deps: &Dependences, all: &[Item]) -> Vec<usize> {
+    let (mut order, at_call): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(|&at| all[at].at_load);
     let items: Vec<&Item> = at_call.iter().map(|&at| &all[at]).collect();
     match items_of(loops, deps, &items) {
         Some(items) => order.extend(best(&items).into_iter().map(|at| at_call[at])),
@@ -40,7 +45,7 @@ pub fn order(loops: &Loops, deps: &Dependences, all: &[Item]) -> Vec<usize> {
 /// The order with each check as soon as what it reads is there: a failure then comes before work that it makes void, and
 /// before failures that it is meant to explain.
 fn checks_first(loops: &Loops, deps: &Dependences, all: &[Item], order: &[usize]) -> Vec<usize> {
-    let is_check = |at: &usize| all[*at].group.members.iter().any(|m| loops.stmts[m.stmt].has_effect());
+    let is_check = |at: &usize| all[*at].stmts.iter().any(|&stmt| loops.stmts[stmt].has_effect());
     let (mut checks, others): (Vec<usize>, Vec<usize>) = order.iter().partition(|at| is_check(at));
     if checks.is_empty() {
         return others;
@@ -49,14 +54,14 @@ fn checks_first(loops: &Loops, deps: &Dependences, all: &[Item], order: &[usize]
     let mut sorted = Vec::with_capacity(order.len());
     let run_ready = |done: &[bool], checks: &mut Vec<usize>, sorted: &mut Vec<usize>| {
         let is_ready = |at: &usize| {
-            all[*at].group.members.iter().all(|m| deps.stmts[m.stmt].after.iter().all(|&before| done[before]))
+            all[*at].stmts.iter().all(|&stmt| deps.stmts[stmt].after.iter().all(|&before| done[before]))
         };
         let (ready, waiting) = checks.iter().partition(|at| is_ready(at));
         (*checks, *sorted) = (waiting, [std::mem::take(sorted), ready].concat());
     };
     run_ready(&done, &mut checks, &mut sorted);
     for at in others {
-        all[at].group.members.iter().for_each(|m| done[m.stmt] = true);
+        all[at].stmts.iter().for_each(|&stmt| done[stmt] = true);
         sorted.push(at);
         run_ready(&done, &mut checks, &mut sorted);
     }
@@ -68,12 +73,12 @@ fn checks_first(loops: &Loops, deps: &Dependences, all: &[Item], order: &[usize]
 fn items_of(loops: &Loops, deps: &Dependences, all: &[&Item]) -> Option<Items> {
     let mut group_of: HashMap<usize, usize> = HashMap::new();
     for (at, item) in all.iter().enumerate() {
-        group_of.extend(item.group.members.iter().map(|m| (m.stmt, at)));
+        group_of.extend(item.stmts.iter().map(|&stmt| (stmt, at)));
     }
     let mut items = Items::default();
     let mut known = HashMap::new();
-    for (at, Item { group, overwrites, .. }) in all.iter().enumerate() {
-        let stmts = || group.members.iter().map(|m| &deps.stmts[m.stmt]);
+    for (at, Item { stmts, overwrites, .. }) in all.iter().enumerate() {
+        let stmts = || stmts.iter().map(|&stmt| &deps.stmts[stmt]);
         let before = stmts().flat_map(|s| &s.after).filter_map(|s| group_of.get(s)).filter(|&&g| g != at);
         items.after.push(sorted(before.copied().collect()));
         let mut touches = Vec::new();

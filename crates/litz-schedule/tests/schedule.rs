@@ -6,6 +6,8 @@
 mod cost;
 #[path = "schedule/fuse.rs"]
 mod fuse;
+#[path = "schedule/launches.rs"]
+mod launches;
 #[path = "schedule/memory.rs"]
 mod memory;
 #[path = "schedule/saving.rs"]

@@ -66,6 +66,7 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "add-reuse", change: memory::add_reuse },
     Kind { name: "swap-steps", change: kernels::swap_steps },
     Kind { name: "merge-kernels", change: kernels::merge },
+    Kind { name: "share-grid", change: kernels::share_grid },
     Kind { name: "split-kernel", change: kernels::split },
     Kind { name: "move-to-kernel", change: kernels::move_leaf },
     Kind { name: "at-load", change: kernels::at_load },

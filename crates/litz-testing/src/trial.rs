@@ -86,6 +86,7 @@ pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
             partial_column: choices.pick(&[32, 3]),
             local_fraction: choices.pick(&[2, 64]),
             reorder_axes: choices.pick(&[ReorderAxes::KeepingNeighbours, ReorderAxes::Always]),
+            launch_together: choices.pick(&[1, 8, 3]),
         };
     }
     if choices.once_in(3) {

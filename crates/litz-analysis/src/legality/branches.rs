@@ -49,34 +49,56 @@ impl Verifier<'_> {
     }
 
     fn divided(&mut self, stmt: usize, nest: &Nest, group: &[Place]) {
-        let mut places = group.to_vec();
-        let mut intervals = Intervals::default();
-        let whole = self.together(nest, &places.iter().collect::<Vec<_>>(), 0).or_else(|why| {
-            intervals = Intervals::leave(&mut places, &self.loops.facts).ok_or(why)?;
-            self.together(nest, &places.iter().collect::<Vec<_>>(), 0)
-        });
-        let path = match whole {
-            Ok(path) => path,
-            Err(why) => {
-                let message = format_args!("`{}` does not take each point once: {why}", nest.name);
-                return self.report.fail("axis-coverage", message);
-            }
-        };
         let found = self.report.diags.len();
-        self.coverage(nest, places[0].part, &places[0].bind, &path);
-        if self.report.diags.len() == found {
-            self.repeats(stmt, nest, &places[0], &path);
+        let mut narrowed = group.to_vec();
+        let intervals = Intervals::leave(&mut narrowed, &self.loops.facts);
+        let mut taken = match &intervals {
+            Some(intervals) => self.taken(stmt, nest, &narrowed, intervals),
+            None => self.taken(stmt, nest, group, &Intervals::default()),
+        };
+        // What is past the end of its axes in all other iterations may run in these, too.
+        if taken.is_none() && intervals.is_some() {
+            let diags = self.report.diags.split_off(found);
+            taken = self.taken(stmt, nest, group, &Intervals::default());
+            if taken.is_none() {
+                self.report.diags.truncate(found);
+                self.report.diags.extend(diags);
+            }
         }
-        if self.report.diags.len() > found {
-            return;
-        }
+        let Some(extents) = taken else { return };
         // Of each of these leaves is known from here on what is known of all: one that knew more could not be compared.
         let all = self.placed[stmt].iter_mut().chain(&mut self.accumulating[stmt]);
         for place in all.filter(|place| group.iter().any(|own| own.at == place.at)) {
             for around in &mut place.path {
-                let whole = path.iter().find(|axis| axis.var == around.axis.var);
-                let extent = whole.and_then(|axis| intervals.extent(*axis));
-                around.axis.extent = extent.unwrap_or(around.axis.extent);
+                let known = extents.iter().find(|axis| axis.var == around.axis.var);
+                around.axis.extent = known.map_or(around.axis.extent, |axis| axis.extent);
+            }
+        }
+    }
+
+    /// The loops of a leaf that takes each point of a part of a nest once, as `group` do together. None where that is not
+    /// proved, which is reported. Of the loops that run them in `intervals` nothing is said.
+    fn taken(
+        &mut self,
+        stmt: usize,
+        nest: &Nest,
+        group: &[Place],
+        intervals: &Intervals,
+    ) -> Option<Vec<Axis>> {
+        let found = self.report.diags.len();
+        match self.together(nest, &group.iter().collect::<Vec<_>>(), 0) {
+            Err(why) => {
+                let message = format_args!("`{}` does not take each point once: {why}", nest.name);
+                self.report.fail("axis-coverage", message);
+                None
+            }
+            Ok(path) => {
+                self.coverage(nest, group[0].part, &group[0].bind, &path);
+                if self.report.diags.len() == found {
+                    self.repeats(stmt, nest, &group[0], &path);
+                }
+                let is_proved = self.report.diags.len() == found;
+                is_proved.then(|| path.into_iter().filter_map(|axis| intervals.restore(axis)).collect())
             }
         }
     }

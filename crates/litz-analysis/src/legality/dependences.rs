@@ -12,6 +12,7 @@ use std::collections::HashMap;
 
 use litz_sym::{Expr, Sym};
 
+use super::intervals::narrowed;
 use super::{Around, Place, Verifier};
 use super::{example, proofs};
 use litz_ir::ids::Id;
@@ -40,17 +41,17 @@ impl<'a> Verifier<'a> {
                     if !is_dependence || one.place.step != other.place.step {
                         continue;
                     }
-                    let shared = shared(one, other, spans);
+                    let places = narrowed(one.place, other.place, &self.loops.facts);
+                    let [one, other] = [(one, &places[0]), (other, &places[1])]
+                        .map(|(access, place)| Access { place, ..*access });
+                    let shared = shared(&one, &other, spans);
                     if shared.is_empty() {
                         continue;
                     }
-                    let [mine, theirs] = [one, other].map(|&Access { nest, place, at, .. }| proofs::Access {
-                        nest,
-                        place,
-                        at,
-                    });
+                    let [mine, theirs] = [&one, &other]
+                        .map(|&Access { nest, place, at, .. }| proofs::Access { nest, place, at });
                     if !proofs.are_apart(self.loops, &shared, mine, theirs) {
-                        problems.push((self.conflict(&shared, one, other), other.place.site()));
+                        problems.push((self.conflict(&shared, &one, &other), other.place.site()));
                     }
                 }
             }

@@ -48,13 +48,21 @@ impl Intervals {
         }
     }
 
-    /// What a loop's extent is in terms of the loops as they are. None of one that is shortened: it is as long as it was.
-    pub(super) fn extent(&self, axis: Axis) -> Option<Expr> {
+    /// The loop in terms of the loops as they are. None for one that is shortened: it is as long as it was.
+    pub(super) fn restore(&self, axis: Axis) -> Option<Axis> {
         let first = |var: Sym| self.0.iter().find(|interval| interval.0 == var).map(|interval| interval.1);
-        first(axis.var)
-            .is_none()
-            .then(|| axis.extent.subst(&|var| first(var).map(|first| Expr::sym(var) - first)))
+        let extent = axis.extent.subst(&|var| first(var).map(|first| Expr::sym(var) - first));
+        first(axis.var).is_none().then_some(Axis { extent, ..axis })
     }
+}
+
+/// Two places as they are in the iterations that the conditions around both leave: what is asked of these iterations of loops
+/// that they share may be asked of the loops that have no others.
+pub(super) fn narrowed(one: &Place, other: &Place, facts: &Facts) -> [Place; 2] {
+    let mut both = [one.clone(), other.clone()];
+    // Without such conditions they stay as they are.
+    let _intervals = Intervals::leave(&mut both, facts);
+    both
 }
 
 /// The loop, as short as a condition leaves it, of whose iterations the condition holds for an interval, and the first of these.

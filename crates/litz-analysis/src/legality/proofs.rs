@@ -47,8 +47,8 @@ type Insides = (Vec<(Expr, Expr)>, Vec<Axis>, Vec<Rel>);
 #[derive(Default)]
 pub(super) struct Proofs<'a> {
     numbers: HashMap<Question<'a>, Number>,
-    /// Of places, by their positions, in such loops; None where these have no points.
-    visits: HashMap<(usize, Vec<Axis>), Option<Visit<'a>>>,
+    /// Of places, by their positions and the values of axes, in such loops; None where these have no points.
+    visits: HashMap<(usize, Vec<(Sym, Expr)>, Vec<Axis>), Option<Visit<'a>>>,
     /// What each access touches; None where it never happens.
     touches: Vec<Option<Touch<'a>>>,
     apart: HashMap<(Number, Number, [Vec<Axis>; 2]), bool>,
@@ -122,10 +122,10 @@ impl<'a> Proofs<'a> {
         };
         let (visits, touches) = (&mut self.visits, &mut self.touches);
         *self.numbers.entry(question).or_insert_with_key(|question| {
-            let visit =
-                visits.entry((place.at, question.around.clone())).or_insert_with_key(|(_, around)| {
-                    Visit::new(loops, nest, &place.bind, around.iter().copied(), std::iter::empty())
-                });
+            let known = (place.at, place.bind.clone(), question.around.clone());
+            let visit = visits.entry(known).or_insert_with_key(|(_, bind, around)| {
+                Visit::new(loops, nest, bind, around.iter().copied(), std::iter::empty())
+            });
             touches.push(visit.as_ref().and_then(|visit| visit.touch(at)));
             touches.len() - 1
         })

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use litz_sym::{Expr, Sym};
 
+use super::intervals::narrowed;
 use super::{Place, Verifier, proofs};
 use crate::access::{Access, accesses};
 use crate::collisions::colliding_axes;
@@ -188,10 +189,10 @@ impl<'a> Verifier<'a> {
 
     /// Whether different iterations of the loops around both never touch the same memory, of which the buffers of both take all.
     fn are_apart(&self, one: (Visit<'a, '_>, usize), other: (Visit<'a, '_>, usize)) -> bool {
-        let shared = one.0.place.shared_loops(other.0.place).iter();
-        let shared: Vec<Axis> = shared.map(|around| around.axis).collect();
-        let [one, other] =
-            [one, other].map(|(Visit { nest, place, .. }, at)| proofs::Access { nest, place, at });
+        let [mine, theirs] = narrowed(one.0.place, other.0.place, &self.loops.facts);
+        let shared: Vec<Axis> = mine.shared_loops(&theirs).iter().map(|around| around.axis).collect();
+        let [one, other] = [(one, &mine), (other, &theirs)]
+            .map(|((Visit { nest, .. }, at), place)| proofs::Access { nest, place, at });
         self.proofs.borrow_mut().are_apart(self.loops, &shared, one, other)
     }
 }

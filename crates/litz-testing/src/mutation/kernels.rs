@@ -1,8 +1,8 @@
 //! Changes which kernel things run in, when kernels run, and in which order.
 
-use litz_ir::loops::Loops;
+use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{KernelPlan, LoopKind, Schedule, Step, Tree};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 
 use super::tree::{each_axis_mut, fresh, is_leaf, kernel_mut, kernels, list_mut, pick, substitute, trees};
 use crate::choices::Choices;
@@ -35,6 +35,39 @@ pub(super) fn merge(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_
         }
     }
     first.body.extend(second.body);
+    Some(())
+}
+
+/// Two kernels that follow each other become parts of one, each with iterations of a common grid; once in a while the second
+/// begins at another one than behind the first's last.
+pub(super) fn share_grid(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
+    let found = kernels(schedule);
+    let next = found.windows(2).filter(|pair| pair[0].0 + 1 == pair[1].0).map(|pair| pair[0].0);
+    let at = pick(choices, &next.collect::<Vec<_>>())?;
+    let (var, wrong) = (fresh(schedule), choices.below(8));
+    let Step::Kernel(mut second) = schedule.steps.remove(at + 1) else { return None };
+    let first = kernel_mut(schedule, at)?;
+    let count = |plan: &KernelPlan| plan.grid.first().map_or(Expr::one(), |axis| axis.extent);
+    let counts = [count(first), count(&second)];
+    let begin = match wrong {
+        6 => counts[0] - 1,
+        7 => counts[0] + 1,
+        _ => counts[0],
+    };
+    for (plan, begin) in [(&mut *first, Expr::zero()), (&mut second, begin)] {
+        for axis in plan.grid.drain(1.min(plan.grid.len())..).rev() {
+            let body = std::mem::take(&mut plan.body);
+            plan.body = vec![Tree::Loop { kind: LoopKind::For, axis, body }];
+        }
+        if let Some(axis) = plan.grid.pop() {
+            let number = Expr::sym(var) - begin;
+            substitute(&mut plan.body, &|sym| (sym == axis.var).then_some(number));
+        }
+    }
+    let extent = counts[0] + counts[1];
+    let cond = Rel::lt(Expr::sym(var), if wrong == 5 { counts[0] - 1 } else { begin });
+    first.grid = vec![Axis { var, extent }];
+    first.body = vec![Tree::If { cond, then: std::mem::take(&mut first.body), other: second.body }];
     Some(())
 }
 

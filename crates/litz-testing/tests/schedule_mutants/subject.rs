@@ -35,6 +35,7 @@ pub fn schedule(
     let target = head.pick(&TARGETS).parse().unwrap_or_else(|error| panic!("{error}"));
     let small = Heuristics { chunk_ops: 64, block: 32, partial_sum: 5, ..Heuristics::default() };
     let heuristics = if head.once_in(3) { Heuristics::default() } else { small };
+    let heuristics = Heuristics { launch_together: head.pick(&[8, 3, 1]), ..heuristics };
     if is_random {
         return Schedule { target, ..random::schedule(&subject.loops, decisions) };
     }

@@ -236,6 +236,12 @@ fn variants(loops: &Loops, target: &Target, own: &Heuristics) -> Vec<(String, Sc
     for local_fraction in [1, 4] {
         heuristics(format!("local_fraction {local_fraction}"), Heuristics { local_fraction, ..own.clone() });
     }
+    for launch_together in [1, 8].into_iter().filter(|&most| most != own.launch_together) {
+        heuristics(
+            format!("launch_together {launch_together}"),
+            Heuristics { launch_together, ..own.clone() },
+        );
+    }
     settings.extend(others(target).into_iter().map(|(name, told)| (name, told, own.clone())));
     let make = |(name, told, heuristics): (String, Target, Heuristics)| {
         let schedule = litz_schedule::schedule(loops, &told, &heuristics).schedule;

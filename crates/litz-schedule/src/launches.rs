@@ -1,0 +1,148 @@
+//! Puts small kernels that do not depend on each other into one launch, each with iterations of a common grid.
+//!
+//! Steps are taken in the order in which they are to run. A launch that is open takes in each small kernel that depends on
+//! nothing in it, and runs before the first step that does; of others a few may go ahead of it. So nothing is in memory
+//! much longer than without, and no launches wait for each other in a circle.
+
+use crate::axes::fresh;
+use crate::cost::{Estimator, points};
+use crate::reuse::Pair;
+use crate::tree::grain;
+use crate::{Heuristics, Item};
+use litz_analysis::Dependences;
+use litz_ir::loops::{Axis, Loops, Stmt};
+use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
+use litz_ir::target::Cpu;
+use litz_sym::{Expr, Rel, Sym};
+
+/// Steps that go ahead of the first kernel of a launch, at most, though it could run before: what it reads is in memory until then.
+const REACH: usize = 4;
+
+/// Chunks of work that a kernel has to be small, at most; see [`Heuristics::chunk_ops`].
+const MOST_CHUNKS: i64 = 64;
+
+/// What kernels are put together for.
+pub struct Cx<'a> {
+    pub loops: &'a Loops,
+    pub deps: &'a Dependences,
+    pub target: &'a Cpu,
+    pub heuristics: &'a Heuristics,
+}
+
+/// Puts items together that are in the order in which they run.
+pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
+    // One thread runs one kernel after the other, however they are launched.
+    let most = if cx.target.threads > 1 { cx.heuristics.launch_together } else { 1 };
+    if most < 2 {
+        return items;
+    }
+    let (mut order, mut open): (Vec<Item>, Vec<Item>) = (Vec::new(), Vec::new());
+    let mut ahead = 0;
+    for item in items {
+        let after = |stmt: &usize| &cx.deps.stmts[*stmt].after;
+        let depends = |other: &Item| {
+            let mut before = item.stmts.iter().flat_map(after);
+            before.any(|stmt| other.stmts.contains(stmt))
+        };
+        let is_part = !item.at_load && item.may_share_launch && cx.is_small(&item);
+        if open.iter().any(depends) || is_part && open.len() == most || ahead == REACH {
+            order.extend(join(cx, std::mem::take(&mut open)));
+        }
+        match is_part {
+            true => {
+                ahead = 0;
+                open.push(item);
+            }
+            false => {
+                ahead = if open.is_empty() { 0 } else { ahead + 1 };
+                order.push(item);
+            }
+        }
+    }
+    order.extend(join(cx, open));
+    order
+}
+
+impl Cx<'_> {
+    /// Instructions that all points of statements execute.
+    fn work(&self, stmts: &[usize]) -> i64 {
+        let nests = stmts.iter().flat_map(|&stmt| self.loops.stmts[stmt].nests());
+        nests.map(|nest| Estimator::new(self.loops).work(nest)).fold(0, i64::saturating_add)
+    }
+
+    /// Whether a launch takes a good part of the time of a kernel.
+    fn is_small(&self, item: &Item) -> bool {
+        self.work(&item.stmts) <= self.heuristics.chunk_ops.saturating_mul(MOST_CHUNKS)
+    }
+}
+
+/// Several kernels as one, or the only one as it is.
+fn join(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
+    if items.len() < 2 {
+        return items;
+    }
+    let stmts: Vec<usize> = items.iter().flat_map(|item| item.stmts.iter().copied()).collect();
+    let mut overwrites = Vec::new();
+    for item in &items {
+        // Others would read what this one writes over.
+        let is_own = |&stmt: &usize| item.stmts.contains(&stmt) || !stmts.contains(&stmt);
+        let is_used_there = |&&(from, _): &&Pair| cx.deps.users[from].iter().all(is_own);
+        overwrites.extend(item.overwrites.iter().filter(is_used_there));
+    }
+    let plans: Vec<KernelPlan> = items.into_iter().filter_map(|item| item.kernel).collect();
+    let kernel = Some(in_parts(cx, &plans, cx.work(&stmts)));
+    vec![Item { stmts, at_load: false, may_share_launch: false, kernel, overwrites }]
+}
+
+/// A kernel that runs each plan in iterations of its own, of which all do so much work.
+fn in_parts(cx: &Cx<'_>, plans: &[KernelPlan], work: i64) -> KernelPlan {
+    let loops = cx.loops;
+    let var = part_variable(loops, plans);
+    let p = Expr::sym(var);
+    let (mut parts, mut end) = (Vec::new(), Expr::zero());
+    for plan in plans {
+        let (count, body) = part(loops, plan, p - end);
+        end = end + count;
+        parts.push((end, body));
+    }
+    let last = parts.pop().map(|(_, body)| body).unwrap_or_default();
+    let either = |other, (end, then)| vec![Tree::If { cond: Rel::lt(p, end), then, other }];
+    let body = parts.into_iter().rev().fold(last, either);
+    let grid = vec![Axis { var, extent: end }];
+    let count = points(&loops.facts, &grid);
+    let grain = grain(count, work / count, cx.target, cx.heuristics);
+    KernelPlan { name: String::new(), at_load: false, grid, grain, body }
+}
+
+/// A variable that no plan has.
+fn part_variable(loops: &Loops, plans: &[KernelPlan]) -> Sym {
+    let mut taken: Vec<Sym> = plans.iter().flat_map(|plan| &plan.grid).map(|axis| axis.var).collect();
+    for tree in plans.iter().flat_map(|plan| &plan.body) {
+        tree.visit(&mut |tree| match tree {
+            Tree::Loop { axis, .. } => taken.push(axis.var),
+            Tree::If { .. } | Tree::Local(_) | Tree::Leaf(_) => {}
+        });
+    }
+    let axes = loops.stmts.iter().flat_map(Stmt::nests).flat_map(|nest| nest.all_axes());
+    taken.extend(axes.map(|axis| axis.var));
+    fresh("p", |sym| taken.contains(&sym) || loops.facts.is_symbol_declared(sym))
+}
+
+/// How many iterations a plan has in the grid of a launch, and what happens in the one of that number: all of it where one
+/// thread would take all at once.
+fn part(loops: &Loops, plan: &KernelPlan, number: Expr) -> (Expr, Vec<Tree>) {
+    let within = |axes: &[Axis]| {
+        let around = |body, axis: &Axis| vec![Tree::Loop { kind: LoopKind::For, axis: *axis, body }];
+        axes.iter().rev().fold(plan.body.clone(), around)
+    };
+    let is_fixed = plan.grid.iter().all(|axis| axis.extent.as_int().is_some());
+    let is_at_once = is_fixed && points(&loops.facts, &plan.grid).unsigned_abs() <= plan.grain;
+    match plan.grid.split_first() {
+        Some((first, others)) if !is_at_once => {
+            let mut body = within(others);
+            body.iter_mut().for_each(|tree| tree.replace(first.var, number));
+            (first.extent, body)
+        }
+        Some(_) | None => (Expr::one(), within(&plan.grid)),
+    }
+}
