@@ -7,7 +7,7 @@ use super::{load, output, progress::Progress};
 use litz::pipeline::Texts;
 use litz::{Error, Runner, Stage, Unproved};
 use litz_ir::loops::{BufKind, Loops};
-use litz_ir::schedule::{Schedule, Step};
+use litz_ir::schedule::{Schedule, Step, Tree};
 use litz_schedule::cost::Estimator;
 use litz_schedule::{FusionNote, NoFuse};
 use std::collections::BTreeMap;
@@ -69,7 +69,8 @@ fn unproved(unproved: &[Unproved]) -> String {
 }
 
 /// One line for each step: its grid, the bytes that it moves and its operations, by the sizes that the model was exported with,
-/// the time that the target needs for these at least, where its rates are known, and the nests it runs.
+/// the time that the target needs for these at least, where its rates are known, and the nests it runs, with a `|` between those
+/// that share a launch alone.
 fn steps(loops: &Loops, schedule: &Schedule, steps: &[&Step]) -> Table {
     let mut table = Table::new(&["step", "parallel", ">bytes", ">flop", ">least ms", "nests"]);
     for step in steps {
@@ -77,6 +78,7 @@ fn steps(loops: &Loops, schedule: &Schedule, steps: &[&Step]) -> Table {
             Step::Kernel(plan) => {
                 let grid: Vec<String> = plan.grid.iter().map(|a| a.extent.to_string()).collect();
                 let nests: Vec<String> = plan.nests().into_iter().map(str::to_owned).collect();
+                let parts: Vec<String> = parts(&plan.body).into_iter().map(|nests| nests.join(" ")).collect();
                 let cost = Estimator::new(loops).kernel(&nests);
                 let time = Some(cost.time(&schedule.target)).filter(|&time| time > 0.0);
                 table.row([
@@ -85,7 +87,7 @@ fn steps(loops: &Loops, schedule: &Schedule, steps: &[&Step]) -> Table {
                     report::bytes(cost.traffic.bytes() as f64),
                     report::count(cost.all_flops() as f64),
                     time.map_or_else(|| "-".to_owned(), |time| format!("{:.3}", 1e3 * time)),
-                    nests.join(" "),
+                    parts.join(" | "),
                 ]);
             }
             Step::Extern { name, .. } => {
@@ -95,6 +97,26 @@ fn steps(loops: &Loops, schedule: &Schedule, steps: &[&Step]) -> Table {
         }
     }
     table
+}
+
+/// The nests of a kernel, those apart that share its launch and no iteration of its grid: they are in different bodies of an `if`.
+fn parts(trees: &[Tree]) -> Vec<Vec<&str>> {
+    if let [Tree::If { then, other, .. }] = trees {
+        let (first, rest) = (parts(then), parts(other));
+        let is_there = |nest: &&str| rest.iter().flatten().any(|other| other == nest);
+        if !other.is_empty() && !first.iter().flatten().any(is_there) {
+            return [first, rest].concat();
+        }
+    }
+    let mut nests: Vec<&str> = Vec::new();
+    for tree in trees {
+        tree.each_leaf(&mut |leaf| {
+            if !nests.contains(&&*leaf.nest) {
+                nests.push(&leaf.nest);
+            }
+        });
+    }
+    vec![nests]
 }
 
 /// Pairs shown of each kind.
@@ -203,6 +225,28 @@ mod tests {
 
     fn note(producer: &str, consumer: &str, verdict: Result<(), NoFuse>, bytes: i64) -> FusionNote {
         FusionNote { producer: producer.to_owned(), consumer: consumer.to_owned(), verdict, bytes }
+    }
+
+    #[test]
+    fn what_shares_a_launch_alone_is_told_apart() {
+        let text = "schedule @l of @l for cpu(isa=avx2, threads=2) {
+            kernel k0 {
+              parallel p in 3 {
+                if p < 1 {
+                  for i in 4 { a [i = i] b [i = i] }
+                } else {
+                  if p < 2 {
+                    if 8 <= p { c [i = p] } else { c [i = p] }
+                  } else {
+                    for i in 4 { d [i = i] }
+                  }
+                }
+              }
+            }
+          }";
+        let schedule = litz_ir::text::schedule::parse(text).unwrap_or_else(|diags| panic!("{}", diags[0]));
+        let Step::Kernel(plan) = &schedule.steps[0] else { panic!("expected a kernel") };
+        assert_eq!(parts(&plan.body), [vec!["a", "b"], vec!["c"], vec!["d"]]);
     }
 
     #[test]
