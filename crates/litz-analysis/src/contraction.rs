@@ -52,6 +52,43 @@ pub struct Columns {
     pub grouped: Option<Sym>,
 }
 
+/// A product of one row whose right operand is words along its sum: each lane of a vector has a word, which holds the
+/// integers of several points of another reduced axis.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Words {
+    /// Which load is which operand.
+    pub contraction: Contraction,
+    /// The reduced axis along which words are neighbours: one for each lane.
+    pub lane: Axis,
+    /// The reduced axis that chooses an integer of a word.
+    pub place: Axis,
+}
+
+/// Integers of a word: of four bits in one of 32.
+const MOST_IN_WORD: i64 = 8;
+
+impl Words {
+    /// The words of a nest that is such a product.
+    pub fn of(loops: &Loops, nest: &Nest, lanes: i64) -> Option<Words> {
+        let Columns { contraction, .. } = Contraction::by_result(loops, nest)?;
+        let is_row = nest.axes.iter().all(|axis| contraction.n.contains(axis) || axis.extent.is_one());
+        if contraction.is_plain || !is_row {
+            return None;
+        }
+        let InstOp::Load { buf, index, .. } = &nest.body[contraction.rhs].op else { return None };
+        let words = loops.place(nest, *buf, index);
+        let is_lane =
+            |axis: &&Axis| axis.extent.as_int() == Some(lanes) && step(words, axis.var) == Step::Unit;
+        let is_place = |axis: &&Axis| {
+            let is_short = axis.extent.as_int().is_some_and(|extent| extent <= MOST_IN_WORD);
+            is_short && step(words, axis.var) == Step::Same
+        };
+        let lane = nest.reduced.iter().copied().find(|axis| is_lane(&axis))?;
+        let place = nest.reduced.iter().copied().find(|axis| is_place(&axis))?;
+        Some(Words { contraction, lane, place })
+    }
+}
+
 impl Contraction {
     /// The sums of products that the nest computes, either factor taken as the left operand. `None` where sums of products
     /// are not all it reduces to, or where a factor is neither a load, converted perhaps, nor an expression of narrow elements.

@@ -5,7 +5,7 @@ use crate::emit;
 use crate::llvm::{self, CpuTarget};
 use litz_backend::{Backend, BackendError, Factory, Request};
 use litz_codegen::passes::{
-    Pass, contract, copies, flatten, interleave, prefetch, reduce_lanes, tensorize, transpose_loads,
+    Pass, contract, copies, flatten, interleave, prefetch, reduce_lanes, tabulate, tensorize, transpose_loads,
 };
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
@@ -21,6 +21,7 @@ use std::sync::Arc;
 const PASSES: &[Pass] = &[
     flatten::PASS,
     contract::PASS,
+    tabulate::PASS,
     tensorize::PASS,
     copies::PASS,
     prefetch::PASS,

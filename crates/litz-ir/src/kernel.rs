@@ -369,6 +369,18 @@ pub enum Op {
         /// Variable of the loop along the rows.
         along: Sym,
     },
+    /// `lookup m[first] of 16 by %v`: of so many elements of a register array, a power of two, the one that the lowest bits of an
+    /// i32 count from the first of them.
+    Lookup {
+        /// Memory read.
+        mem: Mem,
+        /// Coordinates of the first element.
+        first: Vec<Expr>,
+        /// Elements to choose from.
+        count: u32,
+        /// Which one.
+        by: Val,
+    },
     /// A literal.
     Const(Scalar),
     /// The value of an index expression, as i64.
@@ -612,12 +624,13 @@ impl Stmt {
         }
     }
 
-    /// The memories that it loads from, with the coordinates; of a matrix and of lanes those of the first element. What it
+    /// The memories that it loads from, with the coordinates; of a matrix, of lanes and of a table those of the first element. What it
     /// combines with is not among them.
     pub fn loaded(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
         let mut loaded: Vec<(Mem, &[Expr])> = Vec::new();
         match self {
-            Stmt::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. } => {
+            Stmt::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. }
+            | Stmt::Let { op: Op::Lookup { mem, first: index, .. }, .. } => {
                 loaded.push((*mem, index));
             }
             Stmt::Copy { from, .. } => loaded.push((from.mem, &from.index)),
@@ -676,6 +689,7 @@ impl Stmt {
     pub fn each_access_mut(&mut self, f: &mut impl FnMut(Mem, &mut [Expr])) {
         match self {
             Stmt::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. }
+            | Stmt::Let { op: Op::Lookup { mem, first: index, .. }, .. }
             | Stmt::Store { mem, index, .. }
             | Stmt::MulAdd { mem, index, .. }
             | Stmt::Prefetch { mem, index, .. } => f(*mem, index),
@@ -720,6 +734,7 @@ impl Stmt {
                 Op::Index(value) => put(value),
                 Op::Cond(rel) => put_rels(std::slice::from_mut(rel)),
                 Op::Transposed { .. }
+                | Op::Lookup { .. }
                 | Op::Const(_)
                 | Op::Call(..)
                 | Op::Cast(_)
@@ -746,7 +761,10 @@ impl Stmt {
     pub fn mems_mut(&mut self) -> impl Iterator<Item = &mut Mem> {
         let mut mems: Vec<&mut Mem> = Vec::new();
         match self {
-            Stmt::Let { op: Op::Load { mem, .. } | Op::Transposed { mem, .. }, .. }
+            Stmt::Let {
+                op: Op::Load { mem, .. } | Op::Transposed { mem, .. } | Op::Lookup { mem, .. },
+                ..
+            }
             | Stmt::Store { mem, .. }
             | Stmt::MulAdd { mem, .. }
             | Stmt::Prefetch { mem, .. } => mems.push(mem),
@@ -775,7 +793,7 @@ impl Stmt {
             Stmt::If { cond, .. } => sides(cond),
             Stmt::Let { op, .. } => match op {
                 Op::Load { index, guard, .. } => [&index[..], &sides(guard)].concat(),
-                Op::Transposed { index, .. } => index.clone(),
+                Op::Transposed { index, .. } | Op::Lookup { first: index, .. } => index.clone(),
                 Op::Index(value) => vec![*value],
                 Op::Cond(rel) => vec![rel.lhs, rel.rhs],
                 Op::Const(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => Vec::new(),
@@ -806,7 +824,9 @@ impl Op {
         match self {
             Op::Load { .. } | Op::Transposed { .. } | Op::Const(_) | Op::Index(_) | Op::Cond(_) => &mut [],
             Op::Call(_, args) => args,
-            Op::Cast(v) | Op::Round(_, v) | Op::Bitcast(v) => std::slice::from_mut(v),
+            Op::Lookup { by: v, .. } | Op::Cast(v) | Op::Round(_, v) | Op::Bitcast(v) => {
+                std::slice::from_mut(v)
+            }
         }
     }
     /// Values used.
@@ -814,7 +834,9 @@ impl Op {
         match self {
             Op::Load { .. } | Op::Transposed { .. } | Op::Const(_) | Op::Index(_) | Op::Cond(_) => &[],
             Op::Call(_, args) => args,
-            Op::Cast(v) | Op::Round(_, v) | Op::Bitcast(v) => std::slice::from_ref(v),
+            Op::Lookup { by: v, .. } | Op::Cast(v) | Op::Round(_, v) | Op::Bitcast(v) => {
+                std::slice::from_ref(v)
+            }
         }
     }
 }

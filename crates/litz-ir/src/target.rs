@@ -213,6 +213,9 @@ const fn fma(columns: u32) -> Instruction {
     Instruction { name: "fma", dtype: Dtype::F32, rows: 1, columns, depth: 1, group: 1 }
 }
 
+/// `vpermps`: in each lane the element of a register that an index chooses.
+const LOOKUP_16: Instruction =
+    Instruction { name: "lookup.f32", dtype: Dtype::F32, rows: 1, columns: 16, depth: 1, group: 1 };
 const FMA_4: Instruction = fma(4);
 const FMA_8: Instruction = fma(8);
 const FMA_16: Instruction = fma(16);
@@ -262,9 +265,9 @@ impl Isa {
             Isa::Sse2 => &[],
             Isa::Neon => &[FMA_4],
             Isa::Avx2 => &[FMA_8],
-            Isa::Avx512 => &[FMA_16],
-            Isa::Avx512Bf16 => &[DOT_BF16, FMA_16],
-            Isa::Avx512Amx => &[TILE_BF16, DOT_BF16, FMA_16],
+            Isa::Avx512 => &[FMA_16, LOOKUP_16],
+            Isa::Avx512Bf16 => &[DOT_BF16, FMA_16, LOOKUP_16],
+            Isa::Avx512Amx => &[TILE_BF16, DOT_BF16, FMA_16, LOOKUP_16],
         }
     }
 

@@ -326,6 +326,11 @@ impl Machine<'_, '_> {
                 self.state.values[*val] =
                     if is_loaded { cast(place.dtype, *ty, self.load(place)?) } else { *other };
             }
+            Node::Lookup { val, place, count, by } => {
+                let entry = self.state.values[*by] as u32 & (count - 1);
+                let index = self.position(place)? + i64::from(entry);
+                self.state.values[*val] = self.load_as(Touch::Fetch, place.mem, index)?;
+            }
             Node::Const { val, bits } => self.state.values[*val] = *bits,
             Node::Index { val, index } => self.state.values[*val] = Bits::from(self.index(index)? as u64),
             Node::Cond { val, relation } => {

@@ -1,5 +1,7 @@
 //! Loop trees of kernels that are no products: pointwise, reductions along rows or columns, and mixtures.
 
+mod words;
+
 use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, points, size};
 use crate::group::{Group, Member};
@@ -435,6 +437,9 @@ impl<'a> Cx<'a> {
 
     /// Vectors along the innermost loop of each run; the shared points are the grid.
     fn rows(&mut self) -> KernelPlan {
+        if let Some(plan) = self.words() {
+            return plan;
+        }
         let mut body = Vec::new();
         let mut work = 0i64;
         for run in std::mem::take(&mut self.runs) {

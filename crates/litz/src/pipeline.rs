@@ -235,7 +235,15 @@ pub fn settings(options: &Options, target: &Target) -> litz_passes::loops::Setti
         .map(|instruction| instruction.dtype)
         .collect();
     let cache_bytes = cpu.l2_bytes;
-    litz_passes::loops::Settings { tile_columns, groups, matrices, cache_bytes, ..options.passes.clone() }
+    let table = target.instruction("lookup.f32").map_or(0, |lookup| i64::from(lookup.columns));
+    litz_passes::loops::Settings {
+        tile_columns,
+        groups,
+        matrices,
+        table,
+        cache_bytes,
+        ..options.passes.clone()
+    }
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ impl Flattener<'_> {
                     self.block(other, &facts);
                 }
                 Stmt::Bind { sym, extent, .. } => facts.to_mut().declare_index(*sym, *extent),
+                // A table is flat.
                 Stmt::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. }
                 | Stmt::Store { mem, index, .. }
                 | Stmt::MulAdd { mem, index, .. }

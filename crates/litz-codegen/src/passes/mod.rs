@@ -14,6 +14,7 @@ pub mod pipeline;
 pub mod prefetch;
 pub mod reduce_lanes;
 pub mod sync;
+pub mod tabulate;
 pub mod tensorize;
 pub mod transpose_loads;
 
@@ -36,6 +37,7 @@ pub const PASSES: &[Pass] = &[
     flatten::PASS,
     demote::PASS,
     contract::PASS,
+    tabulate::PASS,
     tensorize::PASS,
     copies::PASS,
     prefetch::PASS,

@@ -7,6 +7,9 @@
 //! }                                   acc[0] sum= lanes of acc_lanes[0] by 16 copies 4
 //! ```
 //!
+//! Where a loop around is of few vectors, and touches the element nowhere else, lanes go on from one of its iterations to the next:
+//! combining them takes as long as a few vectors.
+//!
 //! Elements that the loop itself reads, and those that are chosen inside of the loop, stay: there the lanes that run are
 //! combined each time.
 
@@ -21,11 +24,19 @@ use std::collections::HashSet;
 /// The pass.
 pub const PASS: Pass = Pass { name: "reduce_lanes", run };
 
+/// Vectors of a loop around which lanes are not combined each time: combining takes a shuffle and an operation for each time that
+/// lanes are halved, as long as two to four vectors.
+const FEW_VECTORS: i64 = 4;
+
+/// Vectors that the lanes of accumulators add up one after another, if not of one loop: rounding errors grow with their number.
+const MOST_VECTORS: i64 = 256;
+
 /// Gives lanes accumulators.
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let mut body = std::mem::take(&mut kernel.body);
     let syms = symbols(kernel, &body);
-    Reducer { kernel, syms }.block(&mut body);
+    let around = Reducer { kernel, syms }.block(&mut body, None);
+    debug_assert!(around.is_empty(), "invariant: what is around no loop stays");
     kernel.body = body;
     Ok(())
 }
@@ -82,6 +93,46 @@ struct Parts {
     first: Expr,
 }
 
+/// What starts accumulators and combines them.
+#[derive(Default)]
+struct Around {
+    before: Vec<Stmt>,
+    after: Vec<Stmt>,
+    /// Memories of the elements.
+    into: Vec<Mem>,
+    /// Vectors that run between the two.
+    vectors: i64,
+}
+
+impl Around {
+    fn is_empty(&self) -> bool {
+        self.before.is_empty() && self.after.is_empty()
+    }
+
+    /// Whether it may stand around a loop of a variable with so many iterations instead of in it. `beside` are the memories that
+    /// other statements of the loop access.
+    fn may_leave(&self, var: Sym, extent: Expr, beside: &HashSet<Mem>) -> bool {
+        let vectors = extent.as_int().map(|extent| extent.saturating_mul(self.vectors));
+        let mut is_same = true;
+        for stmts in [&self.before, &self.after] {
+            visit(stmts, &mut |stmt| is_same &= !stmt.exprs().iter().any(|e| e.has_sym(var)));
+        }
+        is_same
+            && !self.is_empty()
+            && vectors.is_some_and(|vectors| vectors <= MOST_VECTORS)
+            && !self.into.iter().any(|mem| beside.contains(mem))
+    }
+}
+
+/// The memories that statements access.
+fn accessed<'k>(stmts: impl IntoIterator<Item = &'k Stmt>) -> HashSet<Mem> {
+    let mut mems = HashSet::new();
+    for stmt in stmts {
+        visit(std::slice::from_ref(stmt), &mut |stmt| mems.extend(stmt.accesses().map(|(mem, _)| mem)));
+    }
+    mems
+}
+
 struct Reducer<'a> {
     /// The kernel, whose body is elsewhere.
     kernel: &'a mut Kernel,
@@ -89,27 +140,48 @@ struct Reducer<'a> {
 }
 
 impl Reducer<'_> {
-    fn block(&mut self, stmts: &mut Vec<Stmt>) {
-        let mut out = Vec::with_capacity(stmts.len());
-        for mut stmt in std::mem::take(stmts) {
-            let mut after = Vec::new();
-            if let Stmt::Loop(inner) = &mut stmt
-                && let LoopKind::Vector { lanes: 2.., .. } = inner.kind
-            {
-                let before;
-                (before, after) = self.vector_loop(inner);
-                out.extend(before);
-            } else {
-                stmt.blocks_mut().into_iter().for_each(|block| self.block(block));
+    /// Gives accumulators to the lanes of loops in a block, which is the body of a loop that counts, if one is given. What is
+    /// better around that is returned.
+    fn block(&mut self, stmts: &mut Vec<Stmt>, around: Option<(Sym, Expr)>) -> Around {
+        let touched: Vec<HashSet<Mem>> = stmts.iter().map(|stmt| accessed([stmt])).collect();
+        let (mut out, mut moved) = (Vec::with_capacity(stmts.len()), Around::default());
+        for (at, mut stmt) in std::mem::take(stmts).into_iter().enumerate() {
+            let own = match &mut stmt {
+                Stmt::Loop(inner) if matches!(inner.kind, LoopKind::Vector { lanes: 2.., .. }) => {
+                    self.vector_loop(inner)
+                }
+                Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body }) => {
+                    self.block(body, Some((*var, *extent)))
+                }
+                stmt => {
+                    stmt.blocks_mut().into_iter().for_each(|block| drop(self.block(block, None)));
+                    Around::default()
+                }
+            };
+            let others = touched.iter().enumerate().filter(|other| other.0 != at);
+            let beside: HashSet<Mem> = others.flat_map(|(_, mems)| mems.iter().copied()).collect();
+            match around {
+                Some((var, extent)) if own.may_leave(var, extent, &beside) => {
+                    moved.before.extend(own.before);
+                    moved.after.extend(own.after);
+                    moved.into.extend(own.into);
+                    let iterations = extent.as_int().unwrap_or(MOST_VECTORS);
+                    moved.vectors = moved.vectors.max(own.vectors.saturating_mul(iterations));
+                    out.push(stmt);
+                }
+                _ => {
+                    out.extend(own.before);
+                    out.push(stmt);
+                    out.extend(own.after);
+                }
             }
-            out.push(stmt);
-            out.extend(after);
         }
         *stmts = out;
+        moved
     }
 
     /// Gives the lanes of a loop accumulators; what starts them, and what combines them afterwards.
-    fn vector_loop(&mut self, inner: &mut Loop) -> (Vec<Stmt>, Vec<Stmt>) {
+    fn vector_loop(&mut self, inner: &mut Loop) -> Around {
         let LoopKind::Vector { lanes, copies, in_turns, lane: None } = inner.kind else {
             return Default::default();
         };
@@ -124,6 +196,10 @@ impl Reducer<'_> {
         let in_flight = i64::from(lanes) * i64::from(copies);
         let parts: Vec<Parts> = shared.into_iter().map(|shared| self.parts(shared, in_flight)).collect();
         let (mut before, mut after) = (Vec::new(), Vec::new());
+        let into = parts.iter().flat_map(|part| [Some(part.shared.into), part.shared.at]).flatten().collect();
+        let vectors = inner.extent.as_int().map_or(i64::MAX, |extent| (extent + round - 1) / round);
+        // Of a longer loop the lanes are combined seldom enough.
+        let vectors = if vectors <= FEW_VECTORS { vectors } else { i64::MAX };
         for part in &parts {
             let starts =
                 [(Some(part.mem), part.shared.op, part.shared.dtype), (part.at, ReduceOp::Min, Dtype::I64)];
@@ -154,7 +230,7 @@ impl Reducer<'_> {
         }
         inner.kind = LoopKind::Vector { lanes, copies, in_turns, lane: Some(lane) };
         redirect(&mut inner.body, &parts, lane);
-        (before, after)
+        Around { before, after, into, vectors }
     }
 
     /// A symbol of that name, or a longer one where the kernel has it.

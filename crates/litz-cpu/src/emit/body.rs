@@ -219,6 +219,7 @@ impl Emitter<'_> {
         match op {
             Op::Load { mem, index, guard, other } => self.load(*mem, position(index), guard, *other),
             Op::Transposed { mem, index, along } => self.load_transposed(*mem, position(index), *along),
+            Op::Lookup { mem, first, count, by } => self.lookup(*mem, position(first), *count, *by),
             Op::Const(literal) => Ok(self.b.constant(register_type(dtype)?, *literal)),
             Op::Index(e) => {
                 let e = self.resolve(*e);

@@ -6,12 +6,12 @@
 
 use std::collections::HashMap;
 
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt, position, visit};
+use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt, Val, position, visit};
 use litz_sym::{Expr, Sym};
 
 use super::block::{Slot, Value};
 use super::index::Access;
-use super::ty::{Ty, register_type};
+use super::ty::{Prim, Ty, register_type};
 use super::{EmitError, Emitter, Form};
 
 /// Vector loops around register accesses are written out up to this many groups.
@@ -206,6 +206,18 @@ impl Emitter<'_> {
                 Err(EmitError::unsupported(format!("lanes of `{}`, which are no vectors", data.name)))
             }
         }
+    }
+
+    /// In each lane an element of a table, which is as wide as a vector: the instruction takes the lowest bits of an index.
+    pub(super) fn lookup(&mut self, mem: Mem, first: Expr, count: u32, by: Val) -> Result<Value, EmitError> {
+        let first = self.resolve(first);
+        let table = self.read_lanes(mem, count, first)?;
+        let by = self.value(by)?;
+        let by = self.b.splat(&by, self.lane_count());
+        if table.ty != (Ty { prim: Prim::F32, lanes: 16 }) || by.ty.lanes != 16 {
+            return Err(EmitError::unsupported(format!("a table of {} for {} lanes", table.ty, by.ty.lanes)));
+        }
+        Ok(self.b.call(table.ty, "llvm.x86.avx512.permvar.sf.512", &[&table, &by]))
     }
 
     pub(super) fn write_register(

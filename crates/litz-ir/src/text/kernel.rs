@@ -294,6 +294,10 @@ impl<'a> Printer<'a> {
             Op::Transposed { mem, index, along } => {
                 write!(f, "load {}[{}]{}", self.mem(*mem), Commas(index), Along(Some(*along)))
             }
+            Op::Lookup { mem, first, count, by } => {
+                let (mem, by) = (self.mem(*mem), self.val(*by));
+                write!(f, "lookup {mem}[{}] of {count} by {by}", Commas(first))
+            }
             Op::Const(value) => write!(f, "const {value}"),
             Op::Index(value) => write!(f, "index {value}"),
             Op::Cond(rel) => write!(f, "cond {rel}"),
@@ -588,6 +592,13 @@ impl Reader {
             }
             let (guard, other) = cx.guarded(ty)?;
             return Ok(Op::Load { mem, index, guard, other });
+        }
+        if cx.eat("lookup") {
+            let (mem, first) = self.element(cx)?;
+            cx.expect("of")?;
+            let count = cx.integer()?;
+            cx.expect("by")?;
+            return Ok(Op::Lookup { mem, first, count, by: self.vals.value(cx)? });
         }
         if cx.eat("const") {
             return cx.scalar().map(Op::Const);

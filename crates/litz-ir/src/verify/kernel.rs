@@ -479,6 +479,19 @@ impl Verifier<'_> {
                 let expected = self.kernel.mems.get(*mem).map(|data| data.dtype.compute());
                 self.report.same_type(expected, Some(ty), place);
             }
+            Op::Lookup { mem, first, count, by } => {
+                self.element(*mem, first, place);
+                let by = self.use_val(*by, place);
+                self.report.same_type(Some(Dtype::I32), by, place);
+                let Some(data) = self.kernel.mems.get(*mem) else { return };
+                self.report.same_type(Some(data.dtype), Some(ty), place);
+                let is_table = count.is_power_of_two() && data.space == Space::Register && data.is_flat();
+                let message = format_args!(
+                    "{place}: {count} elements of `{}`, which are no table in registers",
+                    data.name
+                );
+                self.report.check(is_table, "no-table", message);
+            }
             Op::Const(value) => self.report.literal(*value, ty, place),
             Op::Index(value) => {
                 self.report.expr(*value, place);

@@ -127,6 +127,16 @@ impl Walk<'_> {
                 Stmt::Let { op: Op::Transposed { .. }, .. } | Stmt::ArgStore { .. } => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, index, &[]));
                 }
+                Stmt::Let { op: Op::Lookup { mem, first, count, .. }, .. } => {
+                    let entry = Axis { var: Sym::new("lookup.entry"), extent: Expr::int(i64::from(*count)) };
+                    self.enter_axis(entry);
+                    let mut reached = first.clone();
+                    if let Some(last) = reached.last_mut() {
+                        *last = *last + Expr::sym(entry.var);
+                    }
+                    self.access(*mem, &reached, &[]);
+                    self.scopes.pop();
+                }
                 Stmt::Dot(dot) => {
                     let factors = dot.terms.iter().flatten();
                     factors.for_each(|factor| self.access(factor.mem, &factor.index, &factor.guard));

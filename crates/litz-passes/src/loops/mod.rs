@@ -16,6 +16,7 @@ pub mod split_reduce;
 pub mod transpose;
 pub mod unite;
 pub mod widen;
+pub mod words;
 
 use edits::Edits;
 use litz_ir::Dtype;
@@ -33,6 +34,8 @@ pub struct Settings {
     /// Element types of which instructions take several rows of the left operand at once: operands that hold rounded numbers are
     /// stored in those types.
     pub matrices: Vec<Dtype>,
+    /// Entries of a table of f32 that an instruction looks up in the lanes of a vector, and lanes; 0 where there is none.
+    pub table: i64,
     /// Cost of a body (see [`inline::cost`]) that is recomputed rather than stored when it has several readers.
     pub cheap: u32,
     /// Instructions a nest may have after taking in its producers.
@@ -49,6 +52,7 @@ impl Default for Settings {
             tile_columns: 32,
             groups: Vec::new(),
             matrices: Vec::new(),
+            table: 0,
             cheap: 4,
             max_body: 100,
             max_loads: 12,
@@ -69,6 +73,7 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     Pass { name: "inline", run: inline::run },
     Pass { name: "unite", run: unite::run },
+    Pass { name: "words", run: words::run },
     Pass { name: "digits", run: digits::run },
     Pass { name: "widen", run: widen::run },
     Pass { name: "fold", run: fold::run },

@@ -11,7 +11,7 @@
 
 use super::{Edits, Names, Settings, cse, names};
 use litz_analysis::constants::Constants;
-use litz_analysis::contraction::{Columns, MIN_TERMS};
+use litz_analysis::contraction::{Columns, MIN_TERMS, Words};
 use litz_analysis::{Contraction, Uses};
 use litz_ir::graph::contiguous_strides;
 use litz_ir::ids::Id;
@@ -141,7 +141,7 @@ fn wanted(
     let [place, left_place] = [loops.place(nest, buf, index), loops.place(nest, left, left_index)];
     let has = |a: &&Axis| index.iter().any(|at| at.has_sym(a.var));
     let reduced: i64 = nest.reduced.iter().map(|a| hint(a.extent)).product();
-    if reduced < MIN_TERMS {
+    if reduced < MIN_TERMS || Words::of(loops, nest, settings.table).is_some() {
         return None;
     }
     let rows: i64 = nest.axes.iter().filter(|a| !has(a)).map(|a| hint(a.extent)).product();

@@ -7,6 +7,7 @@ use super::{Edits, Names, Settings};
 use litz_analysis::Uses;
 use litz_analysis::access::{Step, accesses, step};
 use litz_analysis::constants::Constants;
+use litz_analysis::contraction::Words;
 use litz_ir::Scalar;
 use litz_ir::graph::contiguous_strides;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
@@ -24,7 +25,9 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     for at in 0..loops.stmts.len() {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
         // What runs once, when the model is loaded, is not worth a copy.
-        let lanes = if constants.is_statement(at) { None } else { lane_axis(loops, nest) };
+        // Vectors of words run along the sum.
+        let is_left = constants.is_statement(at) || Words::of(loops, nest, settings.table).is_some();
+        let lanes = if is_left { None } else { lane_axis(loops, nest) };
         for load in 0..nest.body.len() {
             let Some(lane) = lanes else { break };
             let Stmt::Nest(nest) = &loops.stmts[at] else { break };

@@ -94,6 +94,13 @@ pub(super) enum Node {
         guard: Vec<Relation>,
         other: Bits,
     },
+    /// The element so many behind `place` as the lowest bits of a value say: those below `count`.
+    Lookup {
+        val: usize,
+        place: Place,
+        count: u32,
+        by: usize,
+    },
     Const {
         val: usize,
         bits: Bits,
@@ -457,6 +464,15 @@ impl Context<'_> {
             }
             Op::Transposed { mem, index, along: _ } => {
                 Node::Load { val, ty, place: self.place(*mem, index)?, guard: Vec::new(), other: 0 }
+            }
+            Op::Lookup { mem, first, count, by } => {
+                self.expect_type(*by, Dtype::I32)?;
+                let place = self.place(*mem, first)?;
+                self.expect_type(target, place.dtype)?;
+                if !count.is_power_of_two() {
+                    return Err(self.bug(format!("table of {count} elements")));
+                }
+                Node::Lookup { val, place, count: *count, by: self.value(*by)? }
             }
             Op::Const(scalar) => Node::Const { val, bits: Number::from(*scalar).encode(ty) },
             Op::Index(expr) => {
