@@ -77,6 +77,25 @@ impl Emitter<'_> {
         Some((rest.replace(lanes.group, lanes.first.floordiv(size)), stride))
     }
 
+    /// The value of `e` in lane 0, and how much more it is in each lane, if all together are a run of numbers that lanes share,
+    /// as `floordiv(j, 2)` is.
+    pub(super) fn in_run(&self, e: Expr) -> Option<(Expr, Vec<u32>)> {
+        let lanes = self.lanes.as_ref()?;
+        let size = i64::from(lanes.count);
+        let inside = Expr::sym(lanes.group) * size + Expr::sym(lanes.lane);
+        let inside = self.facts.simplify(e.replace(lanes.var, inside));
+        let in_lane = |lane: i64| self.facts.simplify(inside.replace(lanes.lane, Expr::int(lane)));
+        let first = in_lane(0);
+        if self.varies(first) {
+            return None;
+        }
+        let above = |lane: i64| (in_lane(lane) - first).as_int().and_then(|above| u32::try_from(above).ok());
+        let run: Vec<u32> = (0..size).map(above).collect::<Option<_>>()?;
+        let last = run.iter().copied().max().filter(|&last| 0 < last && last < lanes.count)?;
+        let is_whole = (0..=last).all(|element| run.contains(&element));
+        is_whole.then(|| (first.replace(lanes.group, lanes.first.floordiv(size)), run))
+    }
+
     /// The value of a resolved expression that is the same in every lane.
     pub(super) fn scalar(&mut self, e: Expr) -> Result<Value, EmitError> {
         match e.kind() {

@@ -60,12 +60,35 @@ impl Emitter<'_> {
                 let address = self.address(mem, first)?;
                 self.load_vector(mem, &address, condition)
             }
-            Access::Strided(..) | Access::Any(_) => {
-                let addresses = self.addresses(mem, index)?;
-                self.gather(mem, &addresses, condition)
-            }
+            Access::Strided(..) | Access::Any(_) => match self.load_run(mem, index, condition)? {
+                Some(value) => value,
+                None => {
+                    let addresses = self.addresses(mem, index)?;
+                    self.gather(mem, &addresses, condition)
+                }
+            },
         };
         Ok(self.widen(&value, self.mems[mem].dtype))
+    }
+
+    /// Elements side by side, each loaded once, that are several lanes' own. Where some lanes do not run, an element may be
+    /// no one's, and outside of the memory.
+    fn load_run(
+        &mut self,
+        mem: Mem,
+        index: Expr,
+        condition: Option<&Value>,
+    ) -> Result<Option<Value>, EmitError> {
+        if condition.is_some() || self.lanes.as_ref().is_none_or(|lanes| lanes.mask.is_some()) {
+            return Ok(None);
+        }
+        let Some((first, run)) = self.in_run(index) else { return Ok(None) };
+        let address = self.address(mem, first)?;
+        let count = run.iter().max().map_or(1, |last| last + 1);
+        let ty = Ty { prim: self.mems[mem].prim, lanes: count };
+        let text = format!("load {ty}, ptr {}, align {}", address.text, self.align(mem));
+        let elements = self.read(mem, ty, &[&address], text);
+        Ok(Some(self.b.shuffle(&elements, &elements, run.into_iter())))
     }
 
     /// Whether an access that is the same in every lane happens; None if it always does.
