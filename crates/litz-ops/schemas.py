@@ -13,9 +13,11 @@ import torch.ao.quantization.fx._decomposed  # registers operators
 here = pathlib.Path(__file__).parent
 lines = [str(schema) for schema in torch._C._jit_get_all_schemas()]
 
-# Operators of other libraries.
+# Operators of other libraries. Instead of the number of an element type, nothing stands for f32.
 lines += [
     "transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor",
+    "torchao::dequantize_affine(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType input_dtype, "
+    "Scalar? quant_min=None, Scalar? quant_max=None, ScalarType? output_dtype=None) -> Tensor",
     "torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, "
     "SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor",
 ]
@@ -28,7 +30,7 @@ for line in lines:
         line = line.replace("MemoryFormat memory_format=0", "MemoryFormat memory_format=contiguous_format")
         known.setdefault(f"{found[1]}.{found[2]}.{found[3] or 'default'}", line)
 text = "".join(path.read_text() for path in sorted((here / "src/ops").glob("*.rs")))
-names = sorted(set(re.findall(r'"((?:aten|prims|quantized_decomposed|torchvision|transformers|higher_order)\.\w+\.\w+)"', text)))
+names = sorted(set(re.findall(r'"((?:aten|prims|quantized_decomposed|torchao|torchvision|transformers|higher_order)\.\w+\.\w+)"', text)))
 missing = [name for name in names if name not in known]
 if missing:
     sys.exit(f"no schema for {', '.join(missing)}")

@@ -14,7 +14,8 @@ use litz_sym::Expr;
 use crate::elements;
 
 /// Every family, by the name of its file.
-pub const FAMILIES: [&str; 26] = [
+pub const FAMILIES: [&str; 27] = [
+    "affine",
     "attention",
     "conv",
     "factory",

@@ -3,6 +3,7 @@
 use crate::def::OpDef;
 
 pub mod activation;
+pub mod affine;
 pub mod assert;
 pub mod attention;
 pub mod conv;
@@ -64,5 +65,6 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("special", special::OPS),
     ("loss", loss::OPS),
     ("quant", quant::OPS),
+    ("affine", affine::OPS),
     ("quantised", quantised::OPS),
 ];
