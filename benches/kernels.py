@@ -5,6 +5,7 @@ from typing import Callable
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from quantised import Int4Linear, Int8Linear
 
 KERNELS: dict[str, Callable[[], tuple[nn.Module, tuple]]] = {}
 
@@ -59,6 +60,9 @@ for m, n, k in (128, 768, 768), (128, 3072, 768), (128, 768, 3072), (1, 4096, 40
     size = f"{m}x{n}x{k}"
     add_module(f"linear_{size}", lambda n=n, k=k: Product(k, n, identity), (m, k))
     add_module(f"linear_gelu_{size}", lambda n=n, k=k: Product(k, n, F.gelu), (m, k))
+# The decoding step with weights of eight and of four bits.
+for name, layer in ("int8", Int8Linear), ("int4", lambda linear: Int4Linear(linear, 128)):
+    add_module(f"linear_{name}_1x4096x4096", lambda layer=layer: layer(nn.Linear(4096, 4096)), (1, 4096))
 add("matmul_512x512x512", torch.matmul, (512, 512), (512, 512))
 
 # The attention of a base-sized transformer.

@@ -26,10 +26,11 @@ class Int8Linear(nn.Module):
 class Int4Linear(nn.Module):
     """A scale and a zero point for each group; two neighbours along the sum share a byte."""
 
-    def __init__(self, linear: nn.Linear):
+    def __init__(self, linear: nn.Linear, group: int = GROUP):
         super().__init__()
+        self.group = group
         weight = linear.weight.detach()
-        groups = weight.reshape(weight.shape[0], -1, GROUP)
+        groups = weight.reshape(weight.shape[0], -1, group)
         low, high = groups.amin(2), groups.amax(2)
         scale = ((high - low) / 15).half()
         zero = (-low / scale.float()).round().clamp(0, 15)
@@ -42,7 +43,7 @@ class Int4Linear(nn.Module):
 
     def forward(self, x):
         levels = torch.stack([self.bytes & 15, self.bytes >> 4], -1)
-        levels = levels.reshape(levels.shape[0], -1, GROUP).to(x.dtype) - self.zero.to(x.dtype)[:, :, None]
+        levels = levels.reshape(levels.shape[0], -1, self.group).to(x.dtype) - self.zero.to(x.dtype)[:, :, None]
         weight = levels * self.scale.to(x.dtype)[:, :, None]
         return F.linear(x, weight.reshape(weight.shape[0], -1), self.bias)
 
