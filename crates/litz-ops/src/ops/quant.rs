@@ -1,16 +1,18 @@
-//! Lowers simulated quantisation: floats rounded to what an integer of few bits can represent.
+//! Lowers simulated quantisation: floats rounded to what an integer of few bits can represent, and which of them were in its range.
 
 use crate::args::Args;
 use crate::body::{Body, Point};
-use crate::def::{OpDef, lower, one, pointwise};
+use crate::decompose::Rewriter;
+use crate::def::{OpDef, decompose, lower, one, pointwise};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{preserved_strides, vector_of};
 use crate::lower::Lower;
 use crate::promote::Promote::Common;
-use litz_ir::graph::{TensorType, Type};
+use litz_ir::graph::{Arg, TensorType, Type, Value};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ScalarOp};
+use litz_sym::Expr;
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -27,7 +29,86 @@ pub const OPS: &[OpDef] = &[
         Ok(quantised(p, v[0], v[1], v[2], range))
     }),
     lower("aten.fake_quantize_per_channel_affine.default", by_channel_type, by_channel),
+    decompose("aten.fake_quantize_per_tensor_affine_cachemask.default", |r| {
+        let x = single(r, "self")?;
+        let y = with_args(r, "aten.fake_quantize_per_tensor_affine.default", QUANTISED_BY)?;
+        // Eager divides as f32.
+        let inverse = f64::from(1.0 / r.args().float("scale")? as f32);
+        let zero = r.args().float("zero_point")?;
+        let level = r.scalar("aten.mul.Scalar", x, inverse)?;
+        let level = r.apply("aten.round.default", &[level])?;
+        let level = r.scalar("aten.add.Scalar", level, zero)?;
+        Ok(vec![y, in_range(r, level)?])
+    }),
+    decompose("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default", |r| {
+        let x = single(r, "self")?;
+        let y = with_args(r, "aten.fake_quantize_per_tensor_affine.tensor_qparams", QUANTISED_BY)?;
+        let [scale, zero, enabled] = ["scale", "zero_point", "fake_quant_enabled"]
+            .map(|name| r.args().tensor(name).map(|tensor| tensor.value));
+        let [scale, zero, enabled] = [scale?, zero?, enabled?]
+            .map(|one| r.call("aten.reshape.default", [Arg::Value(one), Arg::ints(Vec::new())]));
+        let level = level_of(r, x, scale?, zero?)?;
+        let mask = in_range(r, level)?;
+        let is_on = r.scalar("aten.ne.Scalar", enabled?, 0.0)?;
+        let is_off = r.apply("aten.logical_not.default", &[is_on])?;
+        let y = r.apply("aten.where.self", &[is_on, y, x])?;
+        Ok(vec![y, r.apply("aten.logical_or.default", &[mask, is_off])?])
+    }),
+    decompose("aten.fake_quantize_per_channel_affine_cachemask.default", |r| {
+        let x = single(r, "self")?;
+        let by = ["self", "scale", "zero_point", "axis", "quant_min", "quant_max"];
+        let y = with_args(r, "aten.fake_quantize_per_channel_affine.default", by)?;
+        let rank = r.ty(x)?.rank();
+        let axis = r.args().dim("axis", rank)?;
+        let sizes = |at: usize| if at == axis { Expr::int(-1) } else { Expr::one() };
+        let [scale, zero] = ["scale", "zero_point"].map(|name| -> Result<Value, OpError> {
+            let vector = r.args().tensor(name)?.value;
+            r.call("aten.reshape.default", [Arg::Value(vector), Arg::ints((0..rank).map(sizes))])
+        });
+        let level = level_of(r, x, scale?, zero?)?;
+        Ok(vec![y, in_range(r, level)?])
+    }),
+    decompose("quantized_decomposed.fake_quant_per_channel.default", |r| {
+        let x = single(r, "input")?;
+        let [scales, zeros] = [("scales", Dtype::F32), ("zero_points", Dtype::I32)].map(|(name, dtype)| {
+            let vector = r.args().tensor(name)?.value;
+            r.call("aten._to_copy.default", [Arg::Value(vector), Arg::Dtype(dtype)])
+        });
+        let [axis, least, most] = ["axis", "quant_min", "quant_max"].map(|name| r.args().get(name).clone());
+        let by = [Arg::Value(x), Arg::Value(scales?), Arg::Value(zeros?), axis, least, most];
+        Ok(vec![r.call("aten.fake_quantize_per_channel_affine.default", by)?])
+    }),
 ];
+
+/// The arguments of simulated quantisation by one scale.
+const QUANTISED_BY: [&str; 5] = ["self", "scale", "zero_point", "quant_min", "quant_max"];
+
+/// A tensor of f32: of other types eager finds the range in other ways.
+fn single(r: &Rewriter<'_>, name: &str) -> Result<Value, OpError> {
+    r.args().of_types(name, &[Dtype::F32])?;
+    Ok(r.args().tensor(name)?.value)
+}
+
+/// Another operator, applied to arguments of this one.
+fn with_args<const N: usize>(r: &mut Rewriter<'_>, op: &str, names: [&str; N]) -> Result<Value, OpError> {
+    let args = names.map(|name| r.args().get(name).clone());
+    r.call(op, args)
+}
+
+/// `round(x / scale) + zero`, dividing as eager does.
+fn level_of(r: &mut Rewriter<'_>, x: Value, scale: Value, zero: Value) -> Result<Value, OpError> {
+    let inverse = r.apply("aten.reciprocal.default", &[scale])?;
+    let level = r.apply("aten.mul.Tensor", &[x, inverse])?;
+    let level = r.apply("aten.round.default", &[level])?;
+    r.apply("aten.add.Tensor", &[level, zero])
+}
+
+/// Whether a level is one of those that there are.
+fn in_range(r: &mut Rewriter<'_>, level: Value) -> Result<Value, OpError> {
+    let (least, largest) = levels(&r.args())?;
+    let ends = [r.scalar("aten.ge.Scalar", level, least)?, r.scalar("aten.le.Scalar", level, largest)?];
+    r.apply("aten.logical_and.default", &ends)
+}
 
 /// The smallest and the largest level.
 fn levels(args: &Args<'_>) -> Result<(f64, f64), OpError> {
