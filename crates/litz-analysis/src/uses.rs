@@ -1,4 +1,4 @@
-//! Who reads and who writes each buffer, kept up to date while a pass rewrites statements in place.
+//! Says who reads and who writes each buffer, and is kept up to date while a pass rewrites statements in place.
 
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, Loops, Stmt};

@@ -1,4 +1,4 @@
-//! Which elements of a buffer a part of a kernel touches, and flat indices of local arrays.
+//! Computes footprints: which elements of a buffer a part of a kernel touches, and where they are in a local array.
 
 use litz_analysis::apart::by_digits;
 use litz_ir::loops::Axis;

@@ -1,4 +1,4 @@
-//! Equal kernels become one: a twelve-layer model compiles its layer once.
+//! Makes equal kernels one: a twelve-layer model compiles its layer once.
 
 use litz_ir::kernel::{Kernel, MemData};
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! A schedule's steps to the program that allocates, launches and returns.
+//! Makes the program of a schedule's steps: what is allocated, launched and returned.
 
 use crate::Names;
 use crate::kernel::Built;

@@ -1,4 +1,4 @@
-//! LLVM IR text to object bytes for one CPU target, through LLVM's C API.
+//! Assembles LLVM IR text to object code for one CPU target, through LLVM's C API.
 //!
 //! No IR pass pipeline runs: the text already holds explicit vectors, so instruction selection and
 //! register allocation are all that is wanted of LLVM. Each call owns its context, so that any

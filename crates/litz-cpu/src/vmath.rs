@@ -1,4 +1,4 @@
-//! Mathematical functions of vectors to LLVM IR text, with stated error bounds.
+//! Writes mathematical functions of vectors as LLVM IR text, with stated error bounds.
 //!
 //! Nearly everything is straight-line code without tables: a reduction of the argument, a polynomial,
 //! and selects for the special cases, which follow C's Annex F. Only the angle functions branch, to the

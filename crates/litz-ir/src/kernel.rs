@@ -1,4 +1,4 @@
-//! The kernel IR: a schedule applied. One self-contained loop tree, the single input of every backend.
+//! Defines the kernel IR: a schedule applied, one self-contained loop tree, the single input of every backend.
 //!
 //! ```text
 //! kernel @k0 from n0, n1 {

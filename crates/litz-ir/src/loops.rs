@@ -1,4 +1,4 @@
-//! The loops IR: what each element of each buffer is.
+//! Defines the loops IR: what each element of each buffer is.
 //!
 //! ```text
 //! loops @mlp on cpu {

@@ -1,4 +1,4 @@
-//! Axes in the order of memory, and neighbours that every access walks as one merged.
+//! Puts axes in the order of memory, and merges neighbours that every access walks as one.
 
 use litz_analysis::access::{Step, step};
 use litz_ir::loops::{Axis, Loops, Stmt};

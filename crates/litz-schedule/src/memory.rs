@@ -1,4 +1,4 @@
-//! Where buffers that cross kernels live: places in pools, shared by those whose lifetimes do not overlap.
+//! Gives buffers that cross kernels places in pools, which those share whose lifetimes do not overlap.
 
 use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, BufKind, Loops, Stmt};

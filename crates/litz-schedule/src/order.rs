@@ -1,4 +1,4 @@
-//! Groups in some order that their dependencies allow to the order in which intermediate buffers need the least memory.
+//! Finds the order of groups, of those that their dependencies allow, in which intermediate buffers need the least memory.
 //!
 //! Three orders are tried: the given one, the one that takes at each step the group after which the least memory is in use
 //! (after PyTorch's least-peak-memory-first), and the one that follows the group that became ready last, depth first. The

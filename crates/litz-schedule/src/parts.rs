@@ -1,4 +1,4 @@
-//! Loops of long sums, cut so that rounding errors stay small and operands in the cache.
+//! Cuts the loops of long sums into blocks, so that rounding errors stay small and operands stay in the cache.
 
 use crate::axes::variable;
 use crate::cost::size;
@@ -7,14 +7,14 @@ use litz_ir::loops::{Axis, Loops, Nest, Stmt};
 use litz_ir::schedule::{Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Rel, Sym};
 
-/// The reduced loops around `body`. Long sums are added up from parts: a single loop is cut into pieces, of several the
+/// The reduced loops around `body`. Long sums are added up from parts: a single loop is cut into K blocks, of several the
 /// innermost that are long enough together make a part, of about `part` terms. `axes` belong to a kernel of `loops`.
 pub fn sum_in_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> Vec<Tree> {
     cut_into_parts(body, axes, loops, part).0
 }
 
-/// The loops around `body` that add up one piece of a sum: a part of the whole where it is too short to be cut into some.
-pub fn sum_of_piece(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> Vec<Tree> {
+/// The loops around `body` that add up one K block of a sum: a part of the whole where it is too short to be cut into some.
+pub fn sum_of_k_block(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> Vec<Tree> {
     let (trees, is_cut) = cut_into_parts(body, axes, loops, part);
     let Some(outermost) = axes.first().filter(|_| !is_cut) else { return trees };
     let whole = Axis { var: variable(loops, &format!("{}p", outermost.var)), extent: Expr::one() };
@@ -64,11 +64,11 @@ fn cut_into_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> (
         } else if length >= part {
             is_cut = true;
             trees = vec![merging(*a, trees, loops)];
-        } else if let Some(piece) = piece_of(&trees, a, loops, part / length) {
-            // Pieces of this loop make the parts.
+        } else if let Some(k_block) = k_block_of(&trees, a, loops, part / length) {
+            // K blocks of this loop make the parts.
             is_cut = true;
             let name = |suffix: &str| variable(loops, &format!("{}{suffix}", a.var));
-            let (outside, inside, value) = cut(*a, piece, name("b"), name("i"));
+            let (outside, inside, value) = cut(*a, k_block, name("b"), name("i"));
             let body = trees.into_iter().map(|t| rebind(t, a.var, value)).collect();
             let inside = Tree::Loop { kind: LoopKind::For, axis: inside, body };
             trees = vec![merging(outside, vec![inside], loops)];
@@ -81,18 +81,18 @@ fn cut_into_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> (
 }
 
 /// Reduced loops in two levels.
-pub struct Pieces {
-    /// Loops that count pieces.
+pub struct KBlocks {
+    /// Loops that count K blocks.
     pub outside: Vec<Axis>,
-    /// Loops over a piece.
+    /// Loops over a K block.
     pub inside: Vec<Axis>,
     /// The value of a loop's variable that was cut in two.
     pub value: Option<(Sym, Expr)>,
 }
 
-/// Cuts a sum into pieces of equal length, as close to `wanted` points as can be: `most` at most, and more than half of either.
+/// Cuts a sum into K blocks of equal length, as close to `wanted` points as can be: `most` at most, and more than half of either.
 /// Nothing where that is all of it, or where the extents do not divide so. `axes` belong to a kernel of `loops`.
-pub fn pieces(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<Pieces> {
+pub fn k_blocks(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<KBlocks> {
     let mut length = 1i64;
     let short = most.min(wanted) / 2;
     for (at, axis) in axes.iter().enumerate().rev() {
@@ -102,25 +102,25 @@ pub fn pieces(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<Pi
             continue;
         }
         let mut cut_up =
-            Pieces { outside: axes[..=at].to_vec(), inside: axes[at + 1..].to_vec(), value: None };
+            KBlocks { outside: axes[..=at].to_vec(), inside: axes[at + 1..].to_vec(), value: None };
         let divisors = (2..=most / length).filter(|d| extent % d == 0 && length * d > short);
         // Of two that are as close the longer one.
-        if let Some(piece) = divisors.rev().min_by_key(|d| (length * d - wanted).abs()) {
+        if let Some(k_block) = divisors.rev().min_by_key(|d| (length * d - wanted).abs()) {
             let name = |suffix: &str| variable(loops, &format!("{}{suffix}", axis.var));
-            let (count, points, value) = cut(*axis, piece, name("b"), name("i"));
+            let (count, points, value) = cut(*axis, k_block, name("b"), name("i"));
             cut_up.outside[at] = count;
             cut_up.inside.insert(0, points);
             cut_up.value = Some((axis.var, value));
-            length *= piece;
+            length *= k_block;
         }
         return (length > short).then_some(cut_up);
     }
     None
 }
 
-/// How long to cut the pieces of a loop: about `wanted`, of equal length where the extent has a divisor near it, else with
+/// How long to cut the K blocks of a loop: about `wanted`, of equal length where the extent has a divisor near it, else with
 /// the last one cut short, where it may be.
-fn piece_of(body: &[Tree], axis: &Axis, loops: &Loops, wanted: i64) -> Option<i64> {
+fn k_block_of(body: &[Tree], axis: &Axis, loops: &Loops, wanted: i64) -> Option<i64> {
     let even = |most: i64| {
         let extent = axis.extent.as_int()?;
         let divisors = (wanted / 4 + 1..=most).filter(|d| extent % d == 0);

@@ -1,10 +1,10 @@
-//! Matrix products and convolutions to kernels of register tiles.
+//! Plans kernels of contractions: matrix products and convolutions by register tiles.
 
 use crate::blocks::nested;
 use crate::cost::{points, size};
 use crate::nest;
 use crate::nests::Nests;
-use crate::parts::{sum_in_parts, sum_of_piece};
+use crate::parts::{sum_in_parts, sum_of_k_block};
 use crate::problem::Problem;
 use crate::row_block::RowBlock;
 use crate::tiles::Tile;
@@ -82,8 +82,8 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
     match tiling.blocks {
         Some(blocks) if is_matrix => apart = blocks.around(body, &problem.sum, loops, nested),
         Some(blocks) => {
-            let piece = |body, axes: &[Axis]| in_tile(sum_of_piece(body, axes, loops, terms));
-            apart = blocks.around(body, &problem.sum, loops, piece);
+            let k_block = |body, axes: &[Axis]| in_tile(sum_of_k_block(body, axes, loops, terms));
+            apart = blocks.around(body, &problem.sum, loops, k_block);
         }
         None => tile = sum_in_parts(body, &problem.sum, loops, terms),
     }

@@ -1,4 +1,4 @@
-//! Kernels of regions: the points that all nests share are the grid, in blocks of rows where there are products, and a
+//! Plans kernels of regions: the points that all nests share become the grid, in blocks of rows where there are products, and a
 //! loop in order runs what is repeated.
 
 use crate::axes::variable;

@@ -1,4 +1,4 @@
-//! Buffers that a kernel writes over others which it reads last, so that both take the memory of one.
+//! Finds buffers that may take the memory of others in place: of those that the kernel which writes them reads last.
 //!
 //! A point may write over the element that it reads itself, if no other point reads that. So may a point of a nest that
 //! runs row by row behind others, if these read nothing of other rows.

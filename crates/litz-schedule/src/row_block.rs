@@ -1,4 +1,4 @@
-//! Rows of a product to blocks as high as a register tile.
+//! Splits the M axes of a contraction into blocks of the register tile's height.
 
 use crate::axes::{Merged, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, size};

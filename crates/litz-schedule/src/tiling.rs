@@ -1,7 +1,7 @@
-//! Points of a product to register tiles and a grid of them.
+//! Divides the points of a contraction into register tiles, and these into a grid.
 
 use crate::axes::variable;
-use crate::blocks::{Blocks, Piece, TURNS, TURNS_BEFORE_LOOPS, Tiles};
+use crate::blocks::{Blocks, KBlock, TURNS, TURNS_BEFORE_LOOPS, Tiles};
 use crate::cost::{ceil_div, points, size};
 use crate::group::Member;
 use crate::problem::{Problem, outer_of};
@@ -45,7 +45,7 @@ pub struct Tiling {
     tile_lines: Option<Axis>,
     /// Columns of a tile.
     tile_columns: Axis,
-    /// Tiles that take turns with pieces of the sum.
+    /// Tiles that take turns with K blocks of the sum.
     pub blocks: Option<Blocks>,
     /// Tiles of a block of rows that stays in the second-level cache while the columns pass by.
     pub in_turn: Option<Axis>,
@@ -82,10 +82,10 @@ impl Tiling {
             let bytes = 4 * height * i64::from(target.tile_columns());
             // The left operand passes through the first-level cache too.
             let step = problem.step_bytes();
-            let piece = Piece { step, part: i64::from(i32::MAX), room: target.l1_bytes / 3 };
+            let k_block = KBlock { step, part: i64::from(i32::MAX), room: target.l1_bytes / 3 };
             let tiles = Tiles { bytes, count, grid: count * columns, turns: TURNS };
             blocks = match problem.sum[..] {
-                [_] => Blocks::new(loops, &problem.sum, piece, tiles, target),
+                [_] => Blocks::new(loops, &problem.sum, k_block, tiles, target),
                 _ => None,
             };
             (height, blocks.map(|b| b.rows))
@@ -93,17 +93,17 @@ impl Tiling {
         Tiling { blocks, ..Tiling::of_rows(problem, rows) }
     }
 
-    /// Lets tiles along one axis of the grid take turns with pieces of the right operand.
+    /// Lets tiles along one axis of the grid take turns with K blocks of the right operand.
     fn add_blocks(&mut self, problem: &Problem<'_>) {
         let &Problem { loops, target, .. } = problem;
         let facts = &loops.facts;
         let turns = if problem.is_inlined() { TURNS } else { TURNS_BEFORE_LOOPS };
-        let piece = Piece { step: problem.step_bytes(), part: problem.chain(), room: target.l1_bytes / 2 };
+        let k_block = KBlock { step: problem.step_bytes(), part: problem.chain(), room: target.l1_bytes / 2 };
         let grid = points(facts, self.batch.iter().chain(&self.grid_rows).chain(&self.grid_column));
         let bytes = 4 * self.points(facts);
         let blocks = |axis: &Axis| {
             let tiles = Tiles { bytes, count: axis.extent.as_int()?, grid, turns };
-            Blocks::new(loops, &problem.sum, piece, tiles, target)
+            Blocks::new(loops, &problem.sum, k_block, tiles, target)
         };
         // Of axes along which equally many tiles take turns the innermost: they lie closest together.
         let found =

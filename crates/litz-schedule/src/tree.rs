@@ -1,4 +1,4 @@
-//! Loop trees of kernels that are no products: pointwise, reductions along rows or columns, and mixtures.
+//! Plans kernels that are no contractions: pointwise ones, reductions along rows or columns, and mixtures.
 
 mod words;
 

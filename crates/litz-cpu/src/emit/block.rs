@@ -1,4 +1,4 @@
-//! Instructions into basic blocks: value numbering, hoisting, and the stack of scopes.
+//! Puts instructions into basic blocks: numbers values, hoists, and keeps the stack of scopes.
 //!
 //! LLVM runs no passes over the text, so it has to be good as written. A *scope* is a stretch of code that dominates
 //! the scopes nested in it: the function, a loop body, the arm of a branch. Every value knows the depth of the scope

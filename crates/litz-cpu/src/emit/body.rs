@@ -1,4 +1,4 @@
-//! Statements into blocks: loops, branches, definitions and binds.
+//! Prints statements: loops, branches, definitions and binds.
 
 use litz_ir::Dtype;
 use litz_ir::kernel::{Loop, LoopKind, Mem, Op, Stmt, Val, position, visit};

@@ -1,4 +1,4 @@
-//! Conversions between element types, and between memory and register forms of half types.
+//! Prints conversions between element types, and between the forms of half types in memory and in registers.
 
 use litz_ir::dtype::Kind;
 use litz_ir::{Dtype, Scalar, ScalarOp};

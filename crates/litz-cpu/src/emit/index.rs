@@ -1,4 +1,4 @@
-//! Index expressions and relations into integer IR, scalar or one value a lane.
+//! Prints index expressions and relations as integer instructions, scalar or one value a lane.
 //!
 //! Terms of a sum are added in the order of the scopes they live in, so that what does not change in a loop is
 //! summed up before it.

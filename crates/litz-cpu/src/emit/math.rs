@@ -1,4 +1,4 @@
-//! Mathematical functions: inline code where it is short, else calls of helper functions or of scalar routines.
+//! Prints mathematical functions: inline where they are short, else as calls of helper functions or of scalar routines.
 
 use litz_ir::{Dtype, ScalarOp};
 

@@ -1,4 +1,4 @@
-//! Loads and stores: plain, masked, gathered and scattered.
+//! Prints loads and stores: plain, masked, gathered and scattered.
 
 use litz_ir::kernel::{Mem, Space, Val};
 use litz_ir::{ReduceOp, Scalar};

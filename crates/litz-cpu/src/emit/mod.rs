@@ -1,4 +1,4 @@
-//! Kernels to LLVM IR text for CPUs.
+//! Prints kernels as LLVM IR text for CPUs.
 //!
 //! The text is final: no LLVM pass improves it, so vectors, masks, hoisting and register tiles are spelled out here.
 //! Emission is one walk over the kernel; [`block`] has the idea that makes one walk enough.

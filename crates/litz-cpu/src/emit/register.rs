@@ -1,4 +1,4 @@
-//! Register arrays into SSA values.
+//! Keeps register arrays in SSA values.
 //!
 //! An array whose every index is constant once unrolled is held as values, one for each group of as many elements as
 //! a vector access takes, so that the tile of a matrix product lives in vector registers. Any other array is memory

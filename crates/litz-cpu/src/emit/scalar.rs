@@ -1,4 +1,4 @@
-//! Scalar operations into instructions, on scalars and lane-wise on vectors alike, with PyTorch's results.
+//! Prints scalar operations, on scalars and lane-wise on vectors alike, with PyTorch's results.
 
 use litz_ir::dtype::Kind;
 use litz_ir::{Dtype, Scalar, ScalarOp};

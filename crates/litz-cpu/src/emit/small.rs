@@ -1,4 +1,4 @@
-//! Floats of 8 and 16 bits to and from f32, by integer operations.
+//! Converts floats of 8 and 16 bits to and from f32 by integer operations.
 //!
 //! A small float's bits, moved to where f32 has its exponent and mantissa, are that f32 but for the exponent's bias,
 //! which one multiplication by a power of two corrects, for subnormal numbers too.

@@ -1,4 +1,4 @@
-//! Element types to LLVM types and literals.
+//! Spells element types and literals as LLVM does.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Vector loops: whole groups of lanes, several at a time where there are accumulators, and one masked group for
-//! what is left.
+//! Prints vector loops: whole groups of lanes, several at a time where there are accumulators, and one masked group for
+//! the remainder.
 
 use litz_ir::kernel::{Loop, LoopKind};
 use litz_sym::{Expr, Range, Sym};

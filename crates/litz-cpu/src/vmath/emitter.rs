@@ -1,4 +1,4 @@
-//! Vector operations as method calls to lines of LLVM IR.
+//! Offers vector operations as methods that write lines of LLVM IR.
 
 use crate::llvm::Isa;
 

@@ -1,4 +1,4 @@
-//! The algorithms: each turns operands into the lines that compute a function of them, without branches.
+//! Holds the algorithms: each turns operands into the lines that compute a function of them, without branches.
 //!
 //! Those of the first part serve both precisions through [`Format`]. Those of the second part are of
 //! single precision only and compute in double precision, which makes their errors invisible.

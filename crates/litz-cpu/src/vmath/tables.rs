@@ -1,4 +1,4 @@
-//! What the algorithms of `functions` need to know of each floating-point format.
+//! Lists what the algorithms of `functions` need to know of each floating-point format.
 //!
 //! Polynomials are minimax fits (Remez exchange in 60 digits, weighted to give relative error of the
 //! function), highest power first, then rounded. Each comment gives the function, the interval and

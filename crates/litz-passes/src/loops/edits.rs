@@ -1,4 +1,4 @@
-//! Statements that a pass adds and removes. They come into the program when the pass is done: until then every
+//! Collects the statements that a pass adds and removes. They come into the program when the pass is done: until then every
 //! statement stays where it is.
 
 use litz_ir::loops::{Loops, Stmt};

@@ -1,4 +1,4 @@
-//! Rewrites of loops programs.
+//! Runs the rewrites of loops programs in their order.
 
 pub mod cse;
 pub mod dead;

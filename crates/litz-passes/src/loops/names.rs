@@ -1,4 +1,4 @@
-//! Names that nothing else in a program has.
+//! Makes names that nothing else in a program has.
 
 use litz_ir::Dtype;
 use litz_ir::loops::{Axis, Buf, BufData, BufKind, Loops, Stmt};
