@@ -146,17 +146,15 @@ impl Reducer<'_> {
         let touched: Vec<HashSet<Mem>> = stmts.iter().map(|stmt| accessed([stmt])).collect();
         let (mut out, mut moved) = (Vec::with_capacity(stmts.len()), Around::default());
         for (at, mut stmt) in std::mem::take(stmts).into_iter().enumerate() {
-            let own = match &mut stmt {
-                Stmt::Loop(inner) if matches!(inner.kind, LoopKind::Vector { lanes: 2.., .. }) => {
-                    self.vector_loop(inner)
-                }
-                Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body }) => {
-                    self.block(body, Some((*var, *extent)))
-                }
-                stmt => {
-                    stmt.blocks_mut().into_iter().for_each(|block| drop(self.block(block, None)));
-                    Around::default()
-                }
+            let own = if let Stmt::Loop(inner) = &mut stmt
+                && matches!(inner.kind, LoopKind::Vector { lanes: 2.., .. })
+            {
+                self.vector_loop(inner)
+            } else if let Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body }) = &mut stmt {
+                self.block(body, Some((*var, *extent)))
+            } else {
+                stmt.blocks_mut().into_iter().for_each(|block| drop(self.block(block, None)));
+                Around::default()
             };
             let others = touched.iter().enumerate().filter(|other| other.0 != at);
             let beside: HashSet<Mem> = others.flat_map(|(_, mems)| mems.iter().copied()).collect();

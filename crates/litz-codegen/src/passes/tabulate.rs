@@ -48,11 +48,12 @@ fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
 fn block(kernel: &mut Kernel, stmts: &mut Vec<Stmt>, lanes: u32) {
     let mut out = Vec::with_capacity(stmts.len());
     for mut stmt in std::mem::take(stmts) {
-        match &mut stmt {
-            Stmt::Loop(inner) if matches!(inner.kind, LoopKind::Vector { lanes: n, .. } if n == lanes) => {
-                out.extend(tables(kernel, inner, lanes));
-            }
-            stmt => stmt.blocks_mut().into_iter().for_each(|inside| block(kernel, inside, lanes)),
+        if let Stmt::Loop(inner) = &mut stmt
+            && matches!(inner.kind, LoopKind::Vector { lanes: n, .. } if n == lanes)
+        {
+            out.extend(tables(kernel, inner, lanes));
+        } else {
+            stmt.blocks_mut().into_iter().for_each(|inside| block(kernel, inside, lanes));
         }
         out.push(stmt);
     }
@@ -239,14 +240,13 @@ fn syms(values: &BTreeMap<Val, Defined>, val: Val) -> BTreeSet<Sym> {
 
 /// The least and the greatest value of an integer, where that is known.
 fn range(values: &BTreeMap<Val, Defined>, val: Val) -> Option<(i64, i64)> {
-    match &values.get(&val)?.op {
-        Op::Const(Scalar::Int(value)) => Some((*value, *value)),
-        Op::Call(ScalarOp::And, args) => {
-            let ranges = args.iter().filter_map(|&arg| range(values, arg));
-            ranges.filter(|all| all.0 >= 0).map(|all| (0, all.1)).min_by_key(|all| all.1)
-        }
-        _ => None,
+    let op = &values.get(&val)?.op;
+    if let Op::Const(Scalar::Int(value)) = op {
+        return Some((*value, *value));
     }
+    let Op::Call(ScalarOp::And, args) = op else { return None };
+    let ranges = args.iter().filter_map(|&arg| range(values, arg));
+    ranges.filter(|all| all.0 >= 0).map(|all| (0, all.1)).min_by_key(|all| all.1)
 }
 
 /// A value with the same lowest bits as an integer: without a mask that leaves them.
