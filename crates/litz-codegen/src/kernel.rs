@@ -146,7 +146,7 @@ struct Builder<'a> {
 struct Env<'a> {
     /// Loops around, outermost first, those of the grid among them.
     path: Vec<Axis>,
-    /// Those of the loops around that are over levels of the machine.
+    /// Those of the loops around that are over levels of the machine, and run their iterations at once.
     levels: Vec<Axis>,
     /// The accumulators that are declared around, outermost first: those of the reductions and scans of a nest, in the order of
     /// its body.

@@ -77,7 +77,8 @@ impl<'a> Builder<'a> {
         };
         let mut inner = env.clone();
         inner.enter(axis);
-        if kind.level().is_some() {
+        // Iterations of a chain take turns where they combine into the same elements.
+        if kind.level().is_some() && kind != LoopKind::Chain {
             inner.levels.push(axis);
         }
         let mut stmts = Vec::new();
