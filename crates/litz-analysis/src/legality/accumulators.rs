@@ -7,7 +7,8 @@
 //! `points.rs` checks; and both begin at the same point in every iteration of the loops that both share, so that these take
 //! the same points there. The first is so done with a point when the second comes to it. No loop of these runs along an axis
 //! that is combined: its next iteration would come to the same points again. Of the bodies of an `if` each is looked at for
-//! itself, with what is around.
+//! itself, with what is around; and where conditions leave one of two an interval of a loop's iterations, they leave the other the
+//! same.
 
 use super::points::is_one;
 use super::{Place, Verifier};
@@ -169,6 +170,12 @@ impl Verifier<'_> {
             let message =
                 format_args!("{second} is inside of loop {var}, along which `{}` combines", nest.name);
             self.report.check(!user.bind.iter().any(is_along), "accumulator-scope", message);
+        }
+        for around in one.shared_loops(other) {
+            let [ours, theirs] = [one, other].map(|place| place.iterations(around.axis));
+            let var = around.axis.var;
+            let message = format_args!("{second} runs in other iterations of loop {var} than {first}");
+            self.report.check(ours == theirs, "accumulator-scope", message);
         }
         for axis in nest.kept_apart() {
             let begin = |place: &Place| {

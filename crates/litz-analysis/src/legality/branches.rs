@@ -56,10 +56,12 @@ impl Verifier<'_> {
             Some(intervals) => self.taken(stmt, nest, &narrowed, intervals),
             None => self.taken(stmt, nest, group, &Intervals::default()),
         };
+        let mut shortened = intervals.as_ref().map_or_else(Vec::new, |found| found.loops(&narrowed[0]));
         // What is past the end of its axes in all other iterations may run in these, too.
         if taken.is_none() && intervals.is_some() {
             let diags = self.report.diags.split_off(found);
             taken = self.taken(stmt, nest, group, &Intervals::default());
+            shortened.clear();
             if taken.is_none() {
                 self.report.diags.truncate(found);
                 self.report.diags.extend(diags);
@@ -69,6 +71,7 @@ impl Verifier<'_> {
         // Of each of these leaves is known from here on what is known of all: one that knew more could not be compared.
         let all = self.placed[stmt].iter_mut().chain(&mut self.accumulating[stmt]);
         for place in all.filter(|place| group.iter().any(|own| own.at == place.at)) {
+            place.intervals.clone_from(&shortened);
             for around in &mut place.path {
                 let known = extents.iter().find(|axis| axis.var == around.axis.var);
                 around.axis.extent = known.map_or(around.axis.extent, |axis| axis.extent);

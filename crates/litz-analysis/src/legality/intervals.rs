@@ -48,6 +48,13 @@ impl Intervals {
         }
     }
 
+    /// The loops, as short as their intervals are in one of the `places` that were narrowed, each with its first iteration.
+    pub(super) fn loops(&self, place: &Place) -> Vec<(Axis, Expr)> {
+        let first =
+            |axis: Axis| self.0.iter().find(|interval| interval.0 == axis.var).map(|found| (axis, found.1));
+        place.path.iter().filter_map(|around| first(around.axis)).collect()
+    }
+
     /// The loop in terms of the loops as they are. None for one that is shortened: it is as long as it was.
     pub(super) fn restore(&self, axis: Axis) -> Option<Axis> {
         let first = |var: Sym| self.0.iter().find(|interval| interval.0 == var).map(|interval| interval.1);

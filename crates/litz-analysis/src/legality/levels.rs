@@ -252,7 +252,7 @@ impl<'a> Verifier<'a> {
         };
         let is_store = [one, other].iter().any(|used| used.how == How::Store);
         !is_store
-            || one.place.excludes(&other.place)
+            || one.place.excludes_within(outside, &other.place)
             || self.is_owned(one, other, outside, &axes, [levels(one), levels(other)])
     }
 

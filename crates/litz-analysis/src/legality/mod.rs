@@ -132,6 +132,8 @@ struct Place {
     path: Vec<Around>,
     /// The bodies of `if`s around, outermost first.
     sides: Vec<Side>,
+    /// Loops around that run it in an interval of their iterations alone: as short as that is, with the first one.
+    intervals: Vec<(Axis, Expr)>,
     /// The value of each axis.
     bind: Vec<(Sym, Expr)>,
     /// The block of its buffer that it stores to at a time, if it does.
@@ -181,6 +183,12 @@ impl Place {
         self.bind.iter().find(|bind| bind.0 == axis).map(|bind| bind.1)
     }
 
+    /// Which iterations of a loop around it run: the first one, and how many.
+    fn iterations(&self, axis: Axis) -> (Expr, Expr) {
+        let own = self.intervals.iter().find(|interval| interval.0.var == axis.var);
+        own.map_or((Expr::zero(), axis.extent), |(narrowed, first)| (*first, narrowed.extent))
+    }
+
     /// The loops around both this place and another, outermost first.
     fn shared_loops(&self, other: &Place) -> &[Around] {
         let both = self.path.iter().zip(&other.path).take_while(|(a, b)| a.number == b.number);
@@ -190,8 +198,13 @@ impl Place {
     /// Whether another place is in the other body of an `if` around this one: in one iteration of the loops around that, only
     /// one of them runs.
     fn excludes(&self, other: &Place) -> bool {
+        self.excludes_within(self.path.len(), other)
+    }
+
+    /// As [`Place::excludes`], by an `if` that at most so many loops are around: whatever iteration of further ones it is.
+    fn excludes_within(&self, loops: usize, other: &Place) -> bool {
         let pairs = self.sides.iter().zip(&other.sides).take_while(|(a, b)| a.number == b.number);
-        pairs.into_iter().any(|(a, b)| a.is_other != b.is_other)
+        pairs.into_iter().any(|(a, b)| a.is_other != b.is_other && a.loops <= loops)
     }
 }
 
@@ -309,6 +322,7 @@ impl<'a> Verifier<'a> {
             part,
             path: self.path.clone(),
             sides: self.sides.clone(),
+            intervals: Vec::new(),
             bind: leaf.bind.clone(),
             block,
             visible: self.visible.as_slice().into(),
