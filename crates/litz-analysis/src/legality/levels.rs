@@ -101,6 +101,7 @@ impl<'a> Verifier<'a> {
             return self.report.check(count.is_some_and(|count| count <= most), "level-width", message);
         }
         let is_alone = self.path.iter().all(|around| around.kind.is_none()) && self.sides.is_empty();
+        let is_alone = is_alone && !self.has_clusters;
         let message =
             format_args!("loop {}: blocks of no cluster are those of a whole point of the grid", axis.var);
         self.report.check(is_alone, "level-order", message);
@@ -229,7 +230,8 @@ impl<'a> Verifier<'a> {
             }
             let uses = self.uses_of_buffer(number);
             let meets = |(at, one): (usize, &Use<'a>)| {
-                uses[at..].iter().find(|other| !self.is_in_turn(one, other)).map(|other| other.place.site())
+                let is_in_turn = |other: &Use<'a>| self.is_in_turn(number, one, other);
+                uses[at..].iter().find(|other| !is_in_turn(other)).map(|other| other.place.site())
             };
             if let Some(site) = uses.iter().enumerate().find_map(meets) {
                 let name = local.buffer().unwrap_or_default();
@@ -242,11 +244,15 @@ impl<'a> Verifier<'a> {
     }
 
     /// Whether two accesses of shared memory touch one element only by the same thread, or threads meet in between: where a loop over a level
-    /// ends.
-    fn is_in_turn(&self, one: &Use<'a>, other: &Use<'a>) -> bool {
+    /// ends. Blocks that loops around its declaration count have each their own.
+    fn is_in_turn(&self, number: usize, one: &Use<'a>, other: &Use<'a>) -> bool {
         let both = one.place.shared_loops(&other.place);
-        let Some(outside) = both.iter().position(|around| level_of(around).is_some()) else { return true };
-        let axes = owners(std::iter::once(both.iter().filter_map(level_of).collect()));
+        let declared = loops_around(number, &one.place);
+        let levels_of_both =
+            both.iter().enumerate().skip(declared).filter(|(_, around)| level_of(around).is_some());
+        let Some((outside, _)) = levels_of_both.clone().next() else { return true };
+        let axes =
+            owners(std::iter::once(levels_of_both.filter_map(|(_, around)| level_of(around)).collect()));
         let levels = |used: &Use| -> Vec<(Team, Axis)> {
             used.place.path[outside..].iter().filter_map(level_of).collect()
         };
@@ -337,13 +343,7 @@ impl<'a> Verifier<'a> {
 
     /// Why an element may be touched by a thread that does not own it, and where.
     fn foreign(&self, number: usize, uses: &[Use<'a>]) -> Option<(String, Option<Site>)> {
-        let loops_of = |place: &Place| {
-            place
-                .visible
-                .iter()
-                .find(|declared| declared.number == number)
-                .map_or(0, |declared| declared.loops)
-        };
+        let loops_of = |place: &Place| loops_around(number, place);
         let levels = |used: &Use| -> Vec<(Team, Axis)> {
             used.place.path[loops_of(&used.place)..].iter().filter_map(level_of).collect()
         };
@@ -423,6 +423,11 @@ impl<'a> Verifier<'a> {
             _ => true,
         }
     }
+}
+
+/// How many of the loops around a place are around the declaration of that number.
+fn loops_around(number: usize, place: &Place) -> usize {
+    place.visible.iter().find(|declared| declared.number == number).map_or(0, |declared| declared.loops)
 }
 
 /// Loops over levels that are alike around accesses, with names of their own, since inner loops of one may be called as another's.

@@ -31,7 +31,7 @@ use crate::inside::longest;
 use litz_ir::diag::Diags;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
-use litz_ir::schedule::{Block, KernelPlan, Leaf, Local, LoopKind, Part, Schedule, Step, Tree};
+use litz_ir::schedule::{Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Schedule, Step, Tree};
 use litz_ir::target::{Gpu, Level, Target};
 use litz_ir::text::schedule::Positions;
 use litz_ir::verify::Report;
@@ -93,6 +93,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         locals: Vec::new(),
         loops_seen: 0,
         leaves_ahead: 0,
+        has_clusters: false,
         leaves_seen: 0,
         bound: Vec::new(),
         branches_seen: 0,
@@ -229,6 +230,8 @@ struct Verifier<'a> {
     loops_seen: usize,
     /// How many leaves there were ahead of the kernel.
     leaves_ahead: usize,
+    /// Blocks of clusters run the kernel.
+    has_clusters: bool,
     /// How many leaves there were so far.
     leaves_seen: usize,
     /// For each of them, whether it gives each axis of its nest a value.
@@ -365,6 +368,7 @@ impl<'a> Verifier<'a> {
         self.has_wrong_loops = self.report.diags.len() > before;
         self.note(Some(Site { step, within: None }));
         self.leaves_ahead = self.leaves_seen;
+        self.has_clusters = plan.locals().iter().any(|local| local.space == LocalSpace::Cluster);
         self.block_of(&plan.body, step);
         self.path.clear();
         self.report.leave(mark);
