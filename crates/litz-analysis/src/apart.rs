@@ -194,23 +194,18 @@ impl Touch<'_> {
         if split.is_empty() {
             return false;
         }
-        let in_digits = |touch: &Touch<'_>| {
+        let split_up = |touch: &Touch<'_>| {
             let mut facts = (*touch.facts).clone();
             split
                 .iter()
                 .flat_map(|var| &var.1)
                 .for_each(|digit| facts.declare_index(digit.var, digit.extent));
             let value = |sym: Sym| split.iter().find(|var| var.0 == sym).map(|var| var.2);
-            // Whole sums would mix digits.
-            let here = |side: &Expr| {
-                let side = side.subst(&value);
-                side.terms().map(|(n, term)| facts.simplify(term) * n).sum::<Expr>() + side.constant()
-            };
-            let sides = touch.sides.iter().map(here).collect();
+            let sides = touch.sides.iter().map(|side| in_digits(*side, &value, &facts)).collect();
             let vars = touch.vars.iter().copied().chain(split.iter().flat_map(|var| &var.1).map(|d| d.var));
             (sides, vars.collect(), facts)
         };
-        let [(sides, vars, facts), (others, other_vars, other_facts)] = [self, other].map(in_digits);
+        let [(sides, vars, facts), (others, other_vars, other_facts)] = [self, other].map(split_up);
         let one = Touch { loops: self.loops, layout: self.layout, sides, facts: Rc::new(facts), vars };
         let two = Touch {
             loops: other.loops,
@@ -405,12 +400,13 @@ pub fn by_digits(sums: &[Expr], axes: &[Axis], facts: &Facts) -> Option<(Vec<Exp
         found.extend(digits);
     }
     let value = |sym: Sym| values.iter().find(|var| var.0 == sym).map(|var| var.1);
-    let in_digits = |sum: &Expr| {
-        let sum = sum.subst(&value);
-        // Whole sums would mix digits.
-        sum.terms().map(|(n, term)| facts.simplify(term) * n).sum::<Expr>() + sum.constant()
-    };
-    (!values.is_empty()).then(|| (sums.iter().map(in_digits).collect(), found))
+    (!values.is_empty()).then(|| (sums.iter().map(|sum| in_digits(*sum, &value, &facts)).collect(), found))
+}
+
+/// A sum in which variables have values that are sums of digits, each term in its simplest form: whole sums would mix digits.
+fn in_digits(sum: Expr, value: &impl Fn(Sym) -> Option<Expr>, facts: &Facts) -> Expr {
+    let sum = sum.subst(value);
+    sum.terms().map(|(n, term)| facts.simplify(term) * n).sum::<Expr>() + sum.constant()
 }
 
 /// The digits of a variable that is at most `last`, the lowest first, and it as their sum. None where one radix does not

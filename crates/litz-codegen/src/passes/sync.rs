@@ -138,14 +138,8 @@ impl Barriers {
                 }
                 Stmt::If { cond, then, other } => {
                     // One barrier serves both bodies, and what is behind them.
-                    let mut found = Vec::new();
-                    let around = Around { threads: Vec::new(), conds: Some(Vec::new()) };
-                    then.iter().chain(&other).for_each(|stmt| self.gather(stmt, &around, &mut found));
-                    if self.conflict(&flow.pending, &found) {
-                        out.push(Stmt::Sync(Sync::Barrier(team)));
-                        flow.pending.clear();
-                        flow.has_barrier = true;
-                    }
+                    let found = self.accesses(then.iter().chain(&other), Vec::new());
+                    out.extend(self.barrier_before(&found, team, &mut flow));
                     let before = std::mem::take(&mut flow.pending);
                     let [then, other] = [then, other].map(|body| {
                         let (body, inner) = self.block(body, team, before.clone());
@@ -166,14 +160,8 @@ impl Barriers {
                 | Stmt::Copy { .. }
                 | Stmt::Prefetch { .. }
                 | Stmt::ArgStore { .. }) => {
-                    let mut found = Vec::new();
-                    let around = Around { threads: Vec::new(), conds: Some(Vec::new()) };
-                    self.gather(&stmt, &around, &mut found);
-                    if self.conflict(&flow.pending, &found) {
-                        out.push(Stmt::Sync(Sync::Barrier(team)));
-                        flow.pending.clear();
-                        flow.has_barrier = true;
-                    }
+                    let found = self.accesses([&stmt], Vec::new());
+                    out.extend(self.barrier_before(&found, team, &mut flow));
                     if let Stmt::Loop(Loop { kind, var, body, .. }) = &mut stmt
                         && let Some(level) = kind.level().filter(|level| level.has_threads())
                     {
@@ -184,8 +172,7 @@ impl Barriers {
                         *body = self.block(inner, level, Vec::new()).0;
                     }
                     if let Stmt::Sync(Sync::Await | Sync::Pass) = stmt {
-                        flow.pending.clear();
-                        flow.has_barrier = true;
+                        flow.meet();
                     }
                     if !flow.has_barrier {
                         flow.head.extend(found.iter().cloned());
@@ -203,16 +190,12 @@ impl Barriers {
 
     /// Puts the turn of an iteration around what meets other iterations.
     fn take_turns(&self, var: Sym, body: &mut Vec<Stmt>) {
-        let around = Around { threads: vec![(Level::Block.into(), var)], conds: Some(Vec::new()) };
-        let accesses: Vec<Vec<Access>> = body
-            .iter()
-            .map(|stmt| {
-                let mut found = Vec::new();
-                self.gather(stmt, &around, &mut found);
-                found.retain(|access| self.between.contains(&access.mem));
-                found
-            })
-            .collect();
+        let accesses = body.iter().map(|stmt| {
+            let mut found = self.accesses([stmt], vec![(Level::Block.into(), var)]);
+            found.retain(|access| self.between.contains(&access.mem));
+            found
+        });
+        let accesses: Vec<Vec<Access>> = accesses.collect();
         let meets = |own: &&Vec<Access>| accesses.iter().any(|other| self.conflict(own, other));
         let first = accesses.iter().position(|own| meets(&own));
         let last = accesses.iter().rposition(|own| meets(&own));
@@ -228,8 +211,7 @@ impl Barriers {
         let (mut body, mut inside) = self.block(std::mem::take(&mut inner.body), team, before);
         if self.conflict(&inside.pending, &inside.head) {
             body.push(Stmt::Sync(Sync::Barrier(team)));
-            inside.pending.clear();
-            inside.has_barrier = true;
+            inside.meet();
         }
         // Where it does not run, what was pending still is.
         let may_skip = inner.extent.as_int().is_none_or(|extent| extent < 1);
@@ -241,7 +223,27 @@ impl Barriers {
         Stmt::Loop(inner)
     }
 
-    /// The accesses of a statement.
+    /// A barrier, where accesses that come next have to wait for pending ones.
+    fn barrier_before(&self, next: &[Access], team: Level, flow: &mut Flow) -> Option<Stmt> {
+        if !self.conflict(&flow.pending, next) {
+            return None;
+        }
+        flow.meet();
+        Some(Stmt::Sync(Sync::Barrier(team)))
+    }
+
+    /// The accesses of statements that nothing but these threads is around.
+    fn accesses<'s>(
+        &self,
+        stmts: impl IntoIterator<Item = &'s Stmt>,
+        threads: Vec<(Team, Sym)>,
+    ) -> Vec<Access> {
+        let (around, mut found) = (Around { threads, conds: Some(Vec::new()) }, Vec::new());
+        stmts.into_iter().for_each(|stmt| self.gather(stmt, &around, &mut found));
+        found
+    }
+
+    /// Adds the accesses of a statement.
     fn gather(&self, stmt: &Stmt, around: &Around, found: &mut Vec<Access>) {
         let is_atomic = matches!(stmt, Stmt::Store { atomic: true, .. });
         let own =
@@ -368,6 +370,12 @@ fn guards(stmt: &Stmt, is_store: bool) -> &[Rel] {
 }
 
 impl Flow {
+    /// All threads are here: what they did before, everybody sees.
+    fn meet(&mut self) {
+        self.pending.clear();
+        self.has_barrier = true;
+    }
+
     /// Adds what happens in a part that may not be all that runs.
     fn join(&mut self, inner: Flow) {
         self.pending.extend(inner.pending);
