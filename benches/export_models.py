@@ -175,6 +175,29 @@ def llama_token_int4() -> Example:
     return Example(quantised(example.module, Int4Linear), kwargs=example.kwargs)
 
 
+def decoder(length: int) -> Example:
+    """One step of `llama` with a cache of fixed length, which the model holds and writes to."""
+    from transformers import GenerationConfig
+    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+
+    module = llama().module.eval().requires_grad_(False)
+    module.config.use_cache, module.config.max_position_embeddings = True, length
+    cache = dict(batch_size=1, max_cache_len=length)
+    module.generation_config = GenerationConfig(use_cache=True, cache_implementation="static", max_length=length, cache_config=cache)
+    inputs = dict(input_ids=torch.tensor([[5]]), cache_position=torch.tensor([3]))
+    return Example(TorchExportableModuleWithStaticCache(module, batch_size=1, max_cache_len=length), kwargs=inputs)
+
+
+@model
+def llama_decode() -> Example:
+    return decoder(4096)
+
+
+@model
+def llama_decode_256() -> Example:
+    return decoder(256)
+
+
 @model
 def t5_encoder() -> Example:
     from transformers import T5Config, T5EncoderModel

@@ -42,11 +42,16 @@ impl Dependences {
     pub fn of(loops: &Loops, regions: &[Span]) -> Dependences {
         let uses = Uses::of(loops);
         let constants = Constants::of(loops, regions, &uses);
+        let effects: Vec<usize> = (0..loops.stmts.len()).filter(|&at| loops.stmts[at].has_effect()).collect();
         let statement = |(at, stmt): (usize, &Stmt)| {
             let (reads, writes) = (uses.reads_of(at).to_vec(), uses.writes_of(at).to_vec());
             let written = reads.iter().flat_map(|&buf| uses.writers(buf));
             let touched = writes.iter().flat_map(|&buf| uses.readers(buf).iter().chain(uses.writers(buf)));
-            let mut after: Vec<usize> = written.chain(touched).copied().filter(|&user| user < at).collect();
+            // Assertions come before what outlives a call is stored, as they do in the program.
+            let outlives = writes.iter().any(|&buf| loops.bufs[buf].kind != BufKind::Temp);
+            let effects = effects.iter().filter(|_| outlives);
+            let mut after: Vec<usize> =
+                written.chain(touched).chain(effects).copied().filter(|&user| user < at).collect();
             after.sort_unstable();
             after.dedup();
             let over = regions.iter().find(|region| region.stmts.contains(&at)).map(|region| region.over.var);

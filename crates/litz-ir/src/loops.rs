@@ -71,7 +71,8 @@ pub struct Loops {
     pub bufs: Table<Buf, BufData>,
     /// What to compute, in order.
     pub stmts: Vec<Stmt>,
-    /// State written back at the end: (input or constant, new contents). Both sides are whole buffers of one layout.
+    /// State written back at the end: (input or constant, new contents). Both sides are whole buffers of one layout. An input or
+    /// constant that is both is stored to by statements; no others are.
     pub updates: Vec<(Buf, Buf)>,
     /// What is returned.
     pub outputs: Vec<Output>,

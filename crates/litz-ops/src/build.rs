@@ -122,17 +122,24 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// When the operator is not known or does not take these arguments.
-    pub fn call(&mut self, op: &str, mut args: Vec<Arg>) -> Result<Value, OpError> {
-        let missing = || OpError::missing(op);
-        let Op { schema, .. } = self.table.op(op).ok_or_else(missing)?;
+    pub fn call(&mut self, op: &str, args: Vec<Arg>) -> Result<Value, OpError> {
+        self.call_all(op, args)?.first().copied().flatten().ok_or_else(|| OpError::missing(op))
+    }
+
+    /// As [`Builder::call`], with all of its results; a list is as many results as it has elements.
+    ///
+    /// # Errors
+    /// As [`Builder::call`].
+    pub fn call_all(&mut self, op: &str, mut args: Vec<Arg>) -> Result<Vec<Option<Value>>, OpError> {
+        let Op { schema, .. } = self.table.op(op).ok_or_else(|| OpError::missing(op))?;
         args.truncate(schema.args.len());
         args.extend(schema.args.iter().skip(args.len()).map(|a| a.default.clone().unwrap_or(Arg::None)));
         let mut node = Node { op: OpName::new(op), args, outputs: Vec::new(), source: self.source.clone() };
-        let ty = infer(&mut self.infer_cx(), &node)?.into_iter().next().flatten().ok_or_else(missing)?;
-        let result = self.value(ty);
-        node.outputs = vec![Some(result)];
+        let types = infer(&mut self.infer_cx(), &node)?;
+        node.outputs = types.into_iter().map(|ty| ty.map(|ty| self.value(ty))).collect();
+        let results = node.outputs.clone();
         self.graph.nodes.push(node);
-        Ok(result)
+        Ok(results)
     }
 
     /// A value that no node defines yet.

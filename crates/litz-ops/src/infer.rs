@@ -9,7 +9,7 @@ use crate::promote::{Promote, promote};
 use crate::table::Table;
 use crate::traits::Op;
 use litz_ir::Dtype;
-use litz_ir::graph::{Node, OpName, TensorType, Type, Value, ValueData};
+use litz_ir::graph::{Arg, Node, OpName, TensorType, Type, Value, ValueData};
 use litz_ir::ids::Table as IdTable;
 use litz_sym::{Expr, Facts, Rel};
 
@@ -55,35 +55,42 @@ fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Type>, OpError> {
             let views = views(cx, &args)?;
             views.into_iter().map(|v| Type::Tensor(v.result_type(dtype, &base.strides))).collect()
         }
-        ResultRule::First => match node.args.first().and_then(|a| a.as_value()) {
-            Some(value) => vec![cx.values[value].ty.clone()],
-            None => return Err(args.invalid("expected a value as first argument")),
+        ResultRule::First => match node.args.first() {
+            Some(&Arg::Value(value)) => vec![cx.values[value].ty.clone()],
+            // What writes to a list returns nothing.
+            Some(Arg::List(_)) => Vec::new(),
+            _ => return Err(args.invalid("expected a value as first argument")),
         },
         ResultRule::Decomposed => decompose::types(cx, &args)?,
     })
 }
 
-/// What an in-place operator computes must fit in the tensor that it writes to: nothing grows it, and its element type
-/// is of no lower family.
+/// What an in-place operator computes must fit in the tensors that it writes to: nothing grows them, and their element types
+/// are of no lower family.
 fn fits_in_place(cx: &mut InferCx<'_>, args: &Args<'_>, twin: &str) -> Result<(), OpError> {
     let Op { schema, .. } = cx.table.op(args.op()).ok_or_else(|| OpError::missing(args.op()))?;
-    let (Some(target), Some(slot)) = (args.node.args.first(), schema.args.first()) else {
+    let (Some(first), Some(slot)) = (args.node.args.first(), schema.args.first()) else {
         return Err(args.invalid("expected a tensor to write to"));
     };
     let node = Node { op: OpName::new(twin), ..args.node.clone() };
     let results = infer(cx, &node)?;
-    let (Some(Some(Type::Tensor(result))), Some(target)) = (results.first(), target.as_value()) else {
+    let mut targets = Vec::new();
+    first.each_value(&mut |value| targets.push(value));
+    let is_one = first.as_value().is_some();
+    if results.is_empty() || if is_one { targets.len() > 1 } else { targets.len() != results.len() } {
         return Err(args.bad(&slot.name, "a tensor"));
-    };
-    layout::same_shape(cx, args, &slot.name, &result.sizes)?;
-    let own = &cx.values[target].ty;
-    match own {
-        Type::Tensor(own) if !can_hold(own.dtype, result.dtype) => {
-            Err(args.invalid(format!("{} does not fit in a tensor of {}", result.dtype, own.dtype)))
-        }
-        Type::Tensor(_) => Ok(()),
-        Type::Int(_) | Type::Float | Type::Bool => Err(args.bad(&slot.name, "a tensor")),
     }
+    for (target, result) in targets.into_iter().zip(results) {
+        let (Some(Type::Tensor(result)), Type::Tensor(own)) = (result, &cx.values[target].ty) else {
+            return Err(args.bad(&slot.name, "a tensor"));
+        };
+        let own = own.clone();
+        layout::same_sizes(cx, args, &format!("argument `{}`", slot.name), &own.sizes, &result.sizes)?;
+        if !can_hold(own.dtype, result.dtype) {
+            return Err(args.invalid(format!("{} does not fit in a tensor of {}", result.dtype, own.dtype)));
+        }
+    }
+    Ok(())
 }
 
 /// Whether PyTorch converts values of the one type to the other unasked: never to a lower family, integers among

@@ -426,8 +426,6 @@ impl<'a> Lower<'a> {
 
     fn node(&mut self, node: &'a Node) -> Result<(), OpError> {
         let name = node.op.as_str();
-        let op = self.table.op(name).ok_or_else(|| OpError::missing(name))?;
-        let (def, args) = (op.def, op.args(node, &self.graph.values));
         self.who =
             node.source.as_ref().map_or_else(|| name.to_owned(), |source| format!("{name} at {source}"));
         let mut values: Vec<Value> = node.outputs.iter().flatten().copied().collect();
@@ -435,6 +433,19 @@ impl<'a> Lower<'a> {
             node.args.iter().for_each(|arg| arg.each_value(&mut |value| values.push(value)));
         }
         self.from = values.into_iter().map(|value| self.graph.values[value].name.clone()).collect();
+        self.apply(node)
+    }
+
+    /// Names the nests of the current node after its first result alone.
+    pub fn name_after_first(&mut self) {
+        self.from.truncate(1);
+    }
+
+    /// Lowers the application of an operator as a part of the current node.
+    pub fn apply(&mut self, node: &Node) -> Result<(), OpError> {
+        let name = node.op.as_str();
+        let op = self.table.op(name).ok_or_else(|| OpError::missing(name))?;
+        let (def, args) = (op.def, op.args(node, &self.graph.values));
         self.require_supported_types(&args)?;
         match def.rule {
             Rule::Op(op) => self.pointwise(&args, def, |p, operands| Ok(p.op(op, operands))),

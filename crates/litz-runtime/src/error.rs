@@ -8,6 +8,11 @@ use crate::limits::LimitExceeded;
 /// Why a call failed. Messages are lower case, "expected X, found Y".
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    /// A call failed after it had begun to store to the program's state in place: the state is neither the old nor the new one.
+    #[error(
+        "an earlier call failed while it changed the program's state, which is lost: load the program again"
+    )]
+    StateLost,
     /// A call with too many or too few inputs.
     #[error("number of inputs: expected {expected}, found {found}")]
     WrongCount {

@@ -26,4 +26,4 @@ pub use error::RunError;
 pub use limits::Limits;
 pub use program::Executable;
 
-pub use tensor::{Tensor, TensorView};
+pub use tensor::{Tensor, TensorView, TensorViewMut};

@@ -12,7 +12,7 @@ mod plan;
 mod prepare;
 pub(crate) mod spare;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use litz_ir::ids::Id;
@@ -25,10 +25,10 @@ use crate::cache::{CacheKey, ObjectCache};
 use crate::device::Device;
 use crate::error::RunError;
 use crate::limits::{Limit, Limits};
-use crate::tensor::{Input, span_bytes};
+use crate::tensor::{Input, TensorView, span_bytes};
 use crate::weights::{self, ConstMemory, ConstType, Weights};
 use bind::Binder;
-use context::{Context, Deadline};
+use context::{Context, Deadline, Lent};
 use memory::Memory;
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
@@ -45,7 +45,8 @@ const MAX_PLANS: usize = 64;
 /// for the next call.
 ///
 /// The new contents of inputs that the program updates are returned as extra outputs, after those of the program, in
-/// the order of its updates: inputs themselves are never written.
+/// the order of its updates. An input itself is written only if it is lent ([`Input::lent`]): its new contents are in its own memory
+/// then, and its extra output is none.
 pub struct Executable {
     prepared: Prepared,
     binder: Binder,
@@ -53,6 +54,8 @@ pub struct Executable {
     memory: Memory,
     /// Held during a call when constants are written.
     state: Option<Mutex<()>>,
+    /// Whether a call failed that had begun to store to constants.
+    is_state_lost: AtomicBool,
     /// The latest at the end.
     plans: Mutex<Vec<Arc<Plan>>>,
     /// Contexts that no call is using.
@@ -149,7 +152,19 @@ impl Executable {
         let state = writes_state.then(Mutex::default);
         let (plans, idle) = (Mutex::default(), Mutex::default());
         let (spare, counters) = (Arc::default(), Counters::default());
-        Ok(Executable { prepared, binder, device, memory, state, plans, idle, spare, counters })
+        let is_state_lost = AtomicBool::new(false);
+        Ok(Executable {
+            prepared,
+            binder,
+            device,
+            memory,
+            state,
+            is_state_lost,
+            plans,
+            idle,
+            spare,
+            counters,
+        })
     }
 
     /// Calls the program. Each tensor that it gives has memory of its own: one that is returned twice is there twice, and
@@ -157,7 +172,7 @@ impl Executable {
     ///
     /// # Errors
     /// Inputs of another number, type or shape than the program takes; sizes outside of the ranges and relations it
-    /// was compiled for; values that are no valid indices; out of memory.
+    /// was compiled for; values that are no valid indices; out of memory; state that an earlier call left half stored.
     pub fn run<T: Input>(&self, inputs: &[T]) -> Result<Vec<Value>, RunError> {
         let mut outputs = Fresh::new(&self.spare);
         self.call(inputs, &mut outputs)?;
@@ -179,6 +194,9 @@ impl Executable {
     /// As [`Executable::run`], into memory that `outputs` provides.
     pub fn call<T: Input>(&self, inputs: &[T], outputs: &mut dyn Outputs) -> Result<(), RunError> {
         let _state = self.state.as_ref().map(lock);
+        if self.is_state_lost.load(Ordering::Relaxed) {
+            return Err(RunError::StateLost);
+        }
         let idle = lock(&self.idle).pop();
         let (params, outputs_count) = (self.binder.params(), self.prepared.outputs.len());
         let pages = self.prepared.guard_pages;
@@ -235,13 +253,22 @@ impl Executable {
             context.use_plan(plan)?;
         }
         for (at, input) in inputs.iter().enumerate() {
-            let is_written = self.prepared.slots[self.prepared.params[at].slot].is_written;
-            context.set_input(at, &input.view(), is_written)?;
+            // Elements that are another input's as well are read there.
+            let is_apart = |view: &TensorView<'_>| {
+                let mut others = inputs.iter().enumerate().filter(|other| other.0 != at);
+                others.all(|(_, other)| !view.overlaps(&other.view()))
+            };
+            let view = input.view();
+            let lent = input.lent().map(|lent| Lent { data: lent.data(), is_apart: is_apart(&view) });
+            context.set_input(at, &view, lent, outputs)?;
         }
         self.counters.calls.fetch_add(1, Ordering::Relaxed);
         context.set_outputs(outputs)?;
-        context.run(deadline)?;
-        context.finish(outputs)
+        let result = context.run(deadline).and_then(|()| context.finish(outputs));
+        if result.is_err() && context.has_changed_state {
+            self.is_state_lost.store(true, Ordering::Relaxed);
+        }
+        result
     }
 
     /// The plan for these values of the size symbols.

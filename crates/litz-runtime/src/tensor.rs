@@ -204,6 +204,22 @@ impl Tensor {
         }
     }
 
+    /// The tensor as a call takes it that may write to it. Bytes that other tensors share are copied first.
+    ///
+    /// # Errors
+    /// Where there is no memory for the copy.
+    pub fn view_mut(&mut self) -> Result<TensorViewMut<'_>, TensorError> {
+        if self.bytes_mut().is_none() {
+            let mut own = AlignedBuf::new(self.bytes().len())?;
+            own.as_mut_slice().copy_from_slice(self.bytes());
+            self.storage = Storage::Owned(Arc::new(own.into()));
+        }
+        let bytes = self.bytes_mut().expect("invariant: nothing shares bytes that were just copied");
+        let data = NonNull::from(bytes).cast();
+        // SAFETY: the tensor is borrowed alone, and has as many bytes as its layout needs.
+        unsafe { TensorViewMut::from_raw(self.dtype, &self.sizes, &self.strides, data) }
+    }
+
     /// Whether elements lie row after row without gaps.
     pub fn is_contiguous(&self) -> bool {
         has_layout(&self.sizes, &self.strides, &contiguous_strides(&self.sizes))
@@ -373,10 +389,85 @@ impl<'a> TensorView<'a> {
     }
 }
 
+impl TensorView<'_> {
+    /// Whether both may have a byte in common.
+    pub(crate) fn overlaps(&self, other: &TensorView<'_>) -> bool {
+        let (start, there) = (self.data.addr(), other.data.addr());
+        self.len > 0 && other.len > 0 && start < there + other.len && there < start + self.len
+    }
+}
+
+/// A tensor that someone else lends to a call to write to: where the program updates the input, its new contents are here when the
+/// call is done, and not among the results. After an error some of them may be.
+pub struct TensorViewMut<'a> {
+    view: TensorView<'a>,
+    /// The same elements, to be written.
+    data: NonNull<u8>,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> TensorViewMut<'a> {
+    /// As [`TensorView::from_slice`].
+    ///
+    /// # Errors
+    /// As [`TensorView::from_slice`].
+    pub fn from_slice<T: Element>(
+        sizes: &'a [usize],
+        strides: &'a [usize],
+        values: &'a mut [T],
+    ) -> Result<TensorViewMut<'a>, TensorError> {
+        let found = size_of_val(values);
+        let data = NonNull::from(values).cast();
+        // SAFETY: the slice is borrowed alone for as long as the view lives, and is compared with what the view reaches below.
+        let lent = unsafe { TensorViewMut::from_raw(T::DTYPE, sizes, strides, data) }?;
+        if lent.view.len > found {
+            return Err(TensorError::Length { expected: lent.view.len, found });
+        }
+        Ok(lent)
+    }
+
+    /// A tensor at `data`, its first element.
+    ///
+    /// # Errors
+    /// As [`TensorView::from_raw`].
+    ///
+    /// # Safety
+    /// All elements can be read and written while the view lives, and nobody else does.
+    pub unsafe fn from_raw(
+        dtype: Dtype,
+        sizes: &'a [usize],
+        strides: &'a [usize],
+        data: NonNull<u8>,
+    ) -> Result<TensorViewMut<'a>, TensorError> {
+        // SAFETY: whoever may write elements may read them.
+        let view = unsafe { TensorView::from_raw(dtype, sizes, strides, data.as_ptr()) }?;
+        Ok(TensorViewMut { view, data, borrow: PhantomData })
+    }
+
+    pub(crate) fn data(&self) -> NonNull<u8> {
+        self.data
+    }
+}
+
 /// What a call takes as an input.
 pub trait Input {
     /// The tensor.
     fn view(&self) -> TensorView<'_>;
+
+    /// The same tensor, if the call may write to it.
+    fn lent(&self) -> Option<&TensorViewMut<'_>> {
+        None
+    }
+}
+
+impl Input for TensorViewMut<'_> {
+    fn view(&self) -> TensorView<'_> {
+        self.view
+    }
+
+    fn lent(&self) -> Option<&TensorViewMut<'_>> {
+        Some(self)
+    }
 }
 
 impl Input for Tensor {
@@ -391,9 +482,13 @@ impl Input for TensorView<'_> {
     }
 }
 
-impl<T: Input> Input for &T {
+impl<T: Input + ?Sized> Input for &T {
     fn view(&self) -> TensorView<'_> {
         (**self).view()
+    }
+
+    fn lent(&self) -> Option<&TensorViewMut<'_>> {
+        (**self).lent()
     }
 }
 

@@ -71,7 +71,7 @@ struct Fuser<'a> {
 
 /// How far ahead of its last producer a statement looks for a kernel to share data with.
 const REACH: usize = 16;
-/// How far ahead a kernel looks for another one to be merged with, in kernels.
+/// How far ahead a kernel looks for another one to be merged with, in kernels; all those of a list count as one.
 const MERGE_REACH: usize = 64;
 /// Bytes of the same buffers that statements must read at least that pass nothing on to each other: with less they have little
 /// to do with each other.
@@ -286,15 +286,34 @@ impl Fuser<'_> {
             true => (b, a),
             false => (a, b),
         };
+        let place = self.places();
         let mut pairs = BTreeSet::new();
         for users in self.cx.deps.users.values() {
             let groups: BTreeSet<usize> = users.iter().map(|&user| self.group_of[user]).collect();
             for &b in groups.iter().filter(|&&b| !self.groups[b].members.is_empty()) {
-                let others = groups.range(b.saturating_sub(MERGE_REACH)..b);
+                let others = groups.range(..b).filter(|&&a| place[b] - place[a] <= MERGE_REACH);
                 pairs.extend(others.map(|&a| in_order(a, b)).filter(is_open));
             }
         }
         pairs
+    }
+
+    /// For each group how many stand before it. Neighbours whose nests have the same names are those of a list of tensors, and stand
+    /// at one place.
+    fn places(&self) -> Vec<usize> {
+        let names = |group: &Group| -> Vec<&String> {
+            let nests = group.stmts().into_iter().flat_map(|stmt| self.cx.loops.stmts[stmt].nests());
+            nests.flat_map(|nest| &nest.from).collect()
+        };
+        let mut places: Vec<usize> = Vec::with_capacity(self.groups.len());
+        let mut before: Vec<&String> = Vec::new();
+        for group in &self.groups {
+            let own = names(group);
+            let is_mate = !own.is_empty() && own == before;
+            places.push(places.last().map_or(0, |&last| if is_mate { last } else { last + 1 }));
+            before = own;
+        }
+        places
     }
 
     /// The members of group `a`, then those of `b`, as one group.

@@ -1,5 +1,8 @@
 //! Puts small kernels that do not depend on each other into one launch, each with iterations of a common grid.
 //!
+//! Kernels of a list of tensors are put together however large they are and whatever the option says: nests that a list made all
+//! have its name.
+//!
 //! Steps are taken in the order in which they are to run. A launch that is open takes in each small kernel that depends on
 //! nothing in it, and runs before the first step that does; of others a few may go ahead of it. So nothing is in memory
 //! much longer than without, and no launches wait for each other in a circle.
@@ -14,12 +17,16 @@ use litz_ir::loops::{Axis, Loops, Stmt};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_ir::target::Cpu;
 use litz_sym::{Expr, Rel, Sym};
+use std::collections::{BTreeSet, HashMap};
 
 /// Steps that go ahead of the first kernel of a launch, at most, though it could run before: what it reads is in memory until then.
 const REACH: usize = 4;
 
 /// Chunks of work that a kernel has to be small, at most; see [`Heuristics::chunk_ops`].
 const MOST_CHUNKS: i64 = 64;
+
+/// Kernels of a list that share a launch, at most: each takes a few parameters of it, and all are compiled together.
+const MOST_OF_LIST: usize = 32;
 
 /// What kernels are put together for.
 pub struct Cx<'a> {
@@ -32,10 +39,12 @@ pub struct Cx<'a> {
 /// Puts items together that are in the order in which they run.
 pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
     // One thread runs one kernel after the other, however they are launched.
-    let most = if cx.target.threads > 1 { cx.heuristics.launch_together } else { 1 };
-    if most < 2 {
+    if cx.target.threads < 2 {
         return items;
     }
+    let most = cx.heuristics.launch_together.max(1);
+    let mut lists: HashMap<BTreeSet<&str>, usize> = HashMap::new();
+    items.iter().for_each(|item| *lists.entry(cx.names(item)).or_default() += 1);
     let (mut order, mut open): (Vec<Item>, Vec<Item>) = (Vec::new(), Vec::new());
     let mut ahead = 0;
     for item in items {
@@ -44,8 +53,13 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
             let mut before = item.stmts.iter().flat_map(after);
             before.any(|stmt| other.stmts.contains(stmt))
         };
-        let is_part = !item.at_load && item.may_share_launch && cx.is_small(&item);
-        if open.iter().any(depends) || is_part && open.len() == most || ahead == REACH {
+        let may_share = !item.at_load && item.may_share_launch;
+        let names = cx.names(&item);
+        let is_listed = may_share && !names.is_empty() && lists[&names] > 1;
+        let is_part = is_listed || may_share && most > 1 && cx.is_small(&item);
+        let is_mate = is_listed && open.first().is_some_and(|first| cx.names(first) == names);
+        let is_full = open.len() >= if is_mate { MOST_OF_LIST } else { most };
+        if open.iter().any(depends) || is_part && is_full || ahead == REACH {
             order.extend(join(cx, std::mem::take(&mut open)));
         }
         match is_part {
@@ -63,11 +77,17 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
     order
 }
 
-impl Cx<'_> {
+impl<'a> Cx<'a> {
     /// Instructions that all points of statements execute.
     fn work(&self, stmts: &[usize]) -> i64 {
         let nests = stmts.iter().flat_map(|&stmt| self.loops.stmts[stmt].nests());
         nests.map(|nest| Estimator::new(self.loops).work(nest)).fold(0, i64::saturating_add)
+    }
+
+    /// Names of the values that statements compute.
+    fn names(&self, item: &Item) -> BTreeSet<&'a str> {
+        let nests = item.stmts.iter().flat_map(|&stmt| self.loops.stmts[stmt].nests());
+        nests.flat_map(|nest| &nest.from).map(String::as_str).collect()
     }
 
     /// Whether a launch takes a good part of the time of a kernel.

@@ -14,11 +14,12 @@ use litz_sym::Expr;
 use crate::elements;
 
 /// Every family, by the name of its file.
-pub const FAMILIES: [&str; 27] = [
+pub const FAMILIES: [&str; 28] = [
     "affine",
     "attention",
     "conv",
     "factory",
+    "foreach",
     "grid",
     "group",
     "index",

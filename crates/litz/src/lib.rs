@@ -38,7 +38,7 @@ pub use litz_codegen::passes::Pass as KernelPass;
 pub use litz_ir::target::{self, Target};
 pub use litz_runtime::program::{Statistics, Value};
 pub use litz_runtime::tensor::Input;
-pub use litz_runtime::{GuardPages, Limits, Tensor, TensorView};
+pub use litz_runtime::{GuardPages, Limits, Tensor, TensorView, TensorViewMut};
 pub use model::{Compiled, Model};
 pub use options::{Options, Verify};
 pub use proved::Unproved;

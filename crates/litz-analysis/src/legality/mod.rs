@@ -538,8 +538,10 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// Statements that touch one buffer, of which at least one writes, run in the order of the program.
+    /// Statements that touch one buffer, of which at least one writes, run in the order of the program. So do those that store
+    /// to what outlives a call, and what has an effect before them, such as an assertion that ends the call.
     fn order(&mut self) {
+        let mut effects: Vec<usize> = Vec::new();
         let mut writers: Vec<Option<usize>> = vec![None; self.loops.bufs.len()];
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); self.loops.bufs.len()];
         for (at, stmt) in self.loops.stmts.iter().enumerate() {
@@ -557,11 +559,14 @@ impl<'a> Verifier<'a> {
                 else {
                     continue;
                 };
-                let earlier = writer.replace(at).into_iter().chain(std::mem::take(readers));
+                let outlives = self.loops.bufs[buf].kind != BufKind::Temp;
+                let effects = effects.iter().copied().filter(|_| outlives);
+                let earlier = writer.replace(at).into_iter().chain(std::mem::take(readers)).chain(effects);
                 for other in earlier.filter(|&other| other != at).collect::<Vec<_>>() {
                     self.ordered(other, at, buf);
                 }
             }
+            effects.extend(stmt.has_effect().then_some(at));
         }
     }
 

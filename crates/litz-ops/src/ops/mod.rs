@@ -10,6 +10,7 @@ pub mod conv;
 pub mod copy;
 mod curve;
 pub mod factory;
+pub mod foreach;
 pub mod grid;
 pub mod group;
 pub mod index;
@@ -52,6 +53,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("attention", attention::OPS),
     ("index", index::OPS),
     ("shape", shape::OPS),
+    ("foreach", foreach::OPS),
     ("resize", resize::OPS),
     ("grid", grid::OPS),
     ("pad", pad::OPS),

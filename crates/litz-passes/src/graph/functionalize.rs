@@ -10,7 +10,7 @@ use litz_ops::build::SliceRange;
 use litz_ops::view::{Along, View};
 use litz_ops::{Builder, Op, OpError, ResultRule, Rule, Table};
 use litz_sym::Expr;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const UNSUPPORTED: &str = "unsupported-operator";
 const HELP: &str = "export with run_decompositions(), which removes in-place operators";
@@ -80,6 +80,8 @@ struct Root {
 impl<'a> Cx<'a> {
     fn node(&mut self, mut node: Node) -> Result<(), OpError> {
         let original: Option<Value> = node.args.first().and_then(Arg::as_value);
+        let mut originals = Vec::new();
+        node.args.first().into_iter().for_each(|first| first.each_value(&mut |value| originals.push(value)));
         let mut args = std::mem::take(&mut node.args);
         let mut failed = None;
         for arg in &mut args {
@@ -96,8 +98,7 @@ impl<'a> Cx<'a> {
         }
         node.args = args;
         if writes(self.build.table, &node) {
-            let target = original.ok_or_else(|| unsupported(&node, "its first argument is no tensor"))?;
-            return self.write(&node, target);
+            return self.write(&node, &originals);
         }
         // What has no entry cannot be lowered either.
         if let Some(base) = original
@@ -155,12 +156,23 @@ impl<'a> Cx<'a> {
         result
     }
 
-    /// Replaces the in-place `node` by its twin and makes the result the new contents of `target`.
-    fn write(&mut self, node: &Node, target: Value) -> Result<(), OpError> {
+    /// Replaces the in-place `node` by its twin and makes its results the new contents of `targets`: the first argument, or the
+    /// tensors of the list that it is.
+    fn write(&mut self, node: &Node, targets: &[Value]) -> Result<(), OpError> {
         match self.op(node)?.def.rule {
             Rule::Inplace(twin) => {
-                let new = self.build.call(twin, node.args.clone())?;
-                self.replace(target, new)?;
+                let new: Vec<Value> =
+                    self.build.call_all(twin, node.args.clone())?.into_iter().flatten().collect();
+                let roots: HashSet<Value> = targets.iter().map(|&target| self.root(target)).collect();
+                if new.len() != targets.len() || new.is_empty() {
+                    return Err(unsupported(node, "its first argument is no tensor"));
+                }
+                if roots.len() != targets.len() {
+                    return Err(unsupported(node, "tensors of the list that it writes to share memory"));
+                }
+                for (&target, new) in targets.iter().zip(new) {
+                    self.replace(target, new)?;
+                }
             }
             // It changes what autograd knows of its argument, not its elements.
             Rule::Drop => {}
@@ -169,7 +181,7 @@ impl<'a> Cx<'a> {
             }
         }
         // The operator's result is its target.
-        if let Some(result) = node.outputs.first().copied().flatten() {
+        if let (Some(result), &[target]) = (node.outputs.first().copied().flatten(), targets) {
             let view = match self.views.get(&target).cloned() {
                 Some(view) => view,
                 None => {
@@ -181,6 +193,11 @@ impl<'a> Cx<'a> {
             self.views.insert(result, view);
         }
         Ok(())
+    }
+
+    /// What a value is a view of, in the end.
+    fn root(&self, value: Value) -> Value {
+        self.views.get(&value).map_or(value, |view| view.root)
     }
 
     /// Makes `new` the contents of `target`, in the element type and layout of its memory.

@@ -6,6 +6,7 @@
 //! where they would happen then.
 
 use super::{Edits, Settings, cse, prologue};
+use litz_analysis::access::{Step, step};
 use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::ScalarOp;
@@ -79,7 +80,9 @@ fn take_in(
         reads += here;
         let fits = reader.body.len() + here * producer.body.len() <= settings.max_body
             && loads(reader) + here * loads(producer) <= settings.max_loads.max(loads(reader));
-        let repeats = hint(reader) > hint(producer) && !(cheap && cost(producer) <= 2);
+        let is_little =
+            cheap && cost(producer) <= 2 || reads_once(reader, buf) && cost(producer) <= settings.cheap;
+        let repeats = hint(reader) > hint(producer) && !is_little;
         let scanned = reader.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. })) && cost(producer) > 2;
         // A window over a padded image reads each element many times, and the image may get a border instead.
         let windowed = !reader.reduced.is_empty()
@@ -122,7 +125,7 @@ fn take_in(
 
 /// The one store of a nest without reductions or scans. A nest without points stores nothing, and reads what has no
 /// elements.
-fn single_store(nest: &Nest) -> Option<(Buf, &[Expr])> {
+pub(super) fn single_store(nest: &Nest) -> Option<(Buf, &[Expr])> {
     if !nest.reduced.is_empty() || nest.axes.iter().any(|axis| axis.extent.is_zero()) {
         return None;
     }
@@ -148,6 +151,16 @@ fn single_store(nest: &Nest) -> Option<(Buf, &[Expr])> {
         }
     }
     found
+}
+
+/// Whether a nest reads each element of a buffer at one of its points at most, and none at the others: what is loaded to compute the
+/// element is loaded no more often than before then.
+fn reads_once(reader: &Nest, buf: Buf) -> bool {
+    let counts = |index: &[Expr], axis: &Axis| index.iter().any(|&at| step(at, axis.var) == Step::Unit);
+    reader.body.iter().all(|inst| {
+        let InstOp::Load { buf: read, index, guard, .. } = &inst.op else { return true };
+        *read != buf || !guard.is_empty() && reader.all_axes().all(|axis| counts(index, axis))
+    })
 }
 
 fn loads(nest: &Nest) -> usize {
@@ -180,7 +193,12 @@ pub fn cost(nest: &Nest) -> u32 {
 }
 
 /// For each dimension of the buffer the axis that is its coordinate, or `None` for dimensions of one element.
-fn axis_of_dims(buf: &BufData, store: &[Expr], nest: &Nest, facts: &Facts) -> Option<Vec<Option<Sym>>> {
+pub(super) fn axis_of_dims(
+    buf: &BufData,
+    store: &[Expr],
+    nest: &Nest,
+    facts: &Facts,
+) -> Option<Vec<Option<Sym>>> {
     let mut axes: Vec<Option<Sym>> = Vec::with_capacity(store.len());
     for (&size, at) in buf.sizes.iter().zip(store) {
         if size.is_one() {
@@ -242,13 +260,13 @@ fn substitute(
 }
 
 /// What is known where the guard holds; if it never does, what is known anywhere.
-fn where_holds<'a>(facts: &'a Facts, guard: &[Rel]) -> Cow<'a, Facts> {
+pub(super) fn where_holds<'a>(facts: &'a Facts, guard: &[Rel]) -> Cow<'a, Facts> {
     let mut known = Cow::Borrowed(facts);
     if guard.iter().all(|&rel| known.to_mut().assume(rel)) { known } else { Cow::Borrowed(facts) }
 }
 
 /// Appends the producer's body at that place; returns the value it would have stored.
-fn splice(
+pub(super) fn splice(
     producer: &Nest,
     place: &HashMap<Sym, Expr>,
     guard: &[Rel],
@@ -313,23 +331,29 @@ fn splice(
 
 /// `value` where the guards hold, `other` elsewhere.
 fn guarded(body: &mut Vec<Inst>, value: Val, guard: &[Rel], other: Scalar, ty: Dtype) -> Val {
-    let mut push = |op, ty| {
-        body.push(Inst { op, ty });
-        Val(body.len() as u32 - 1)
-    };
-    let mut all: Option<Val> = None;
-    for rel in guard {
-        let holds = push(InstOp::Cond(*rel), Dtype::Bool);
-        all = Some(match all {
-            Some(before) => push(InstOp::Op(ScalarOp::And, vec![before, holds]), Dtype::Bool),
+    let Some(cond) = all_hold(body, guard) else { return value };
+    let other = push(body, InstOp::Const(other), ty);
+    push(body, InstOp::Op(ScalarOp::Select, vec![cond, value, other]), ty)
+}
+
+/// The first of two values where all relations hold, else the second.
+pub(super) fn chosen(body: &mut Vec<Inst>, guard: &[Rel], (value, other): (Val, Val), ty: Dtype) -> Val {
+    let Some(cond) = all_hold(body, guard) else { return value };
+    push(body, InstOp::Op(ScalarOp::Select, vec![cond, value, other]), ty)
+}
+
+/// Whether all relations hold; none if there are no relations.
+fn all_hold(body: &mut Vec<Inst>, guard: &[Rel]) -> Option<Val> {
+    guard.iter().fold(None, |all, rel| {
+        let holds = push(body, InstOp::Cond(*rel), Dtype::Bool);
+        Some(match all {
+            Some(before) => push(body, InstOp::Op(ScalarOp::And, vec![before, holds]), Dtype::Bool),
             None => holds,
-        });
-    }
-    match all {
-        Some(cond) => {
-            let other = push(InstOp::Const(other), ty);
-            push(InstOp::Op(ScalarOp::Select, vec![cond, value, other]), ty)
-        }
-        None => value,
-    }
+        })
+    })
+}
+
+fn push(body: &mut Vec<Inst>, op: InstOp, ty: Dtype) -> Val {
+    body.push(Inst { op, ty });
+    Val(body.len() as u32 - 1)
 }

@@ -7,12 +7,13 @@
 //! Whoever stores `a` stores elements of `b` earlier than the copy did. So nobody may touch `b` in between, but for stores of
 //! elements that are known to be others.
 
+use super::ranges::are_apart;
 use super::{Edits, Settings};
 use litz_analysis::Uses;
 use litz_analysis::access::{Step, accesses, step, substitute};
 use litz_analysis::constants::Constants;
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
-use litz_sym::{Expr, Facts, Known, Rel, Sym};
+use litz_sym::{Expr, Sym};
 
 /// Removes such copies; returns how many.
 pub fn run(loops: &mut Loops, _: &Settings) -> usize {
@@ -119,31 +120,8 @@ fn can_store_there(loops: &Loops, uses: &Uses, copy: &Copy, at: usize) -> bool {
 /// the copy's begin, or the other way round.
 fn stores_elsewhere(loops: &Loops, at: usize, (nest, copy): (&Nest, &Copy)) -> bool {
     let Stmt::Nest(other) = &loops.stmts[at] else { return false };
-    let is_before = |a: Option<(Expr, Expr)>, b: Option<(Expr, Expr)>| match (a, b) {
-        (Some((_, last)), Some((first, _))) => loops.facts.known(&Rel::lt(last, first)) == Known::Yes,
-        _ => false,
-    };
     let stores = accesses(other).filter(|access| access.store && access.buf == copy.to);
-    { stores }.all(|store| {
-        let mut pairs = store.index.iter().zip(&copy.index);
-        pairs.any(|(&there, &here)| {
-            let (there, here) = (ends(&loops.facts, other, there), ends(&loops.facts, nest, here));
-            is_before(there, here) || is_before(here, there)
-        })
-    })
-}
-
-/// The least and the greatest value of a coordinate: one that is a constant, or an axis and a constant.
-fn ends(facts: &Facts, nest: &Nest, at: Expr) -> Option<(Expr, Expr)> {
-    let axes: Vec<_> = nest.indices().filter(|index| at.has_sym(index.var)).collect();
-    match axes.as_slice() {
-        [] => Some((at, at)),
-        [axis] if step(at, axis.var) == Step::Unit => {
-            let first = facts.simplify(substitute(at, &[(axis.var, Expr::zero())]));
-            Some((first, facts.simplify(first + axis.extent - 1)))
-        }
-        _ => None,
-    }
+    { stores }.all(|store| are_apart(&loops.facts, (other, store.index), (nest, &copy.index)))
 }
 
 /// Makes a store to the source of a copy one to its target.

@@ -5,17 +5,22 @@ pub mod dead;
 pub mod digits;
 mod edits;
 pub mod fold;
+pub mod in_place;
 pub mod inline;
 pub mod join;
 mod names;
 pub mod online;
 pub mod pack;
 pub mod pad;
+mod positions;
 mod prologue;
+mod ranges;
 pub mod split_reduce;
 pub mod transpose;
 pub mod unite;
+pub mod updates;
 pub mod widen;
+pub mod windows;
 pub mod words;
 
 use edits::Edits;
@@ -71,6 +76,8 @@ pub struct Pass {
 
 /// Every rewrite, in the order they run.
 pub const PASSES: &[Pass] = &[
+    Pass { name: "in_place", run: in_place::run },
+    Pass { name: "windows", run: windows::run },
     Pass { name: "inline", run: inline::run },
     Pass { name: "unite", run: unite::run },
     Pass { name: "words", run: words::run },
@@ -83,5 +90,6 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "transpose", run: transpose::run },
     Pass { name: "online", run: online::run },
     Pass { name: "split_reduce", run: split_reduce::run },
+    Pass { name: "updates", run: updates::run },
     Pass { name: "dead", run: dead::run },
 ];

@@ -1,5 +1,6 @@
 //! Enqueues the commands of a plan at the addresses of one call, and waits where the host needs what they give.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,12 +39,33 @@ pub(super) struct Context {
     own: Vec<Buffer>,
     /// Copies of inputs that come in another layout than kernels expect, or are written.
     gathered: Vec<AlignedBuf>,
+    updated: Vec<Updated>,
+    /// Whether the latest call may have stored to constants.
+    pub(super) has_changed_state: bool,
     /// Inputs, where the device has memory of its own.
     inputs: Vec<Buffer>,
     /// Outputs that are computed in place, where the device has memory of its own.
     results: Vec<Buffer>,
     /// Operands of the latest routine, where the device has memory of its own.
     operands: Vec<AlignedBuf>,
+}
+
+/// Memory of an input that its owner lets a call write to.
+#[derive(Clone, Copy)]
+pub(super) struct Lent {
+    pub(super) data: NonNull<u8>,
+    /// Whether no other input has any of it.
+    pub(super) is_apart: bool,
+}
+
+/// Where the new contents of an input go that a program updates.
+enum Updated {
+    /// They are a result of the call.
+    Result,
+    /// They are one in whose memory the steps work.
+    InResult,
+    /// To the memory that was lent, which has these strides and so many bytes.
+    Back { data: NonNull<u8>, strides: SmallVec<[usize; 6]>, len: usize },
 }
 
 /// Scratch memory of the threads that run a launch.
@@ -119,6 +141,8 @@ impl Context {
             pages,
             own: Vec::new(),
             gathered: (0..params).map(|_| AlignedBuf::default()).collect(),
+            updated: (0..params).map(|_| Updated::Result).collect(),
+            has_changed_state: false,
             inputs: (0..params).map(|_| Buffer::default()).collect(),
             results: (0..outputs).map(|_| Buffer::default()).collect(),
             operands: Vec::new(),
@@ -155,22 +179,46 @@ impl Context {
         &mut self,
         at: usize,
         view: &TensorView<'_>,
-        is_written: bool,
+        lent: Option<Lent>,
+        outputs: &mut dyn Outputs,
     ) -> Result<(), RunError> {
+        self.updated[at] = match lent {
+            Some(Lent { data, .. }) => Updated::Back { data, strides: view.strides.into(), len: view.len },
+            None => Updated::Result,
+        };
         let plan = self.plan.as_ref().expect("invariant: inputs are set after the plan");
         let param = &plan.params[at];
         let shape = &param.shape;
         let is_as_expected =
             param.room <= shape.bytes && has_layout(view.sizes, view.strides, &shape.strides);
         let is_usable = view.len > 0 && is_as_expected && self.pages == GuardPages::Off;
+        let may_store = !param.is_stored || lent.is_some_and(|lent| lent.is_apart);
         match self.space {
-            Space::Host if is_usable && !is_written => {
+            Space::Host if is_usable && may_store => {
                 self.bases[at] = view.data.cast_mut();
                 return Ok(());
             }
             Space::Device if is_usable => {
                 let (data, bytes) = (view.data, shape.bytes);
                 return self.upload(at, data, bytes);
+            }
+            // The steps make the new contents where they are to be returned.
+            Space::Host if lent.is_none() && param.room <= shape.bytes && self.pages == GuardPages::Off => {
+                if let Some(index) = plan.made_in_place(at) {
+                    let memory = outputs.tensor(index, &layout(shape))?;
+                    (self.bases[at], self.updated[at]) = (memory.as_ptr(), Updated::InResult);
+                    let is_there = memory.as_ptr().cast_const() == view.data && is_as_expected;
+                    if view.len > 0 && !is_there {
+                        // SAFETY: a view's elements can be read while it lives; the result's memory is another, or the
+                        // input's own.
+                        let bytes = unsafe { std::slice::from_raw_parts(view.data, view.len) };
+                        // SAFETY: outputs give as much memory as they are asked for, which nothing else overlaps.
+                        let result = unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), shape.bytes) };
+                        let dst = (result, &shape.strides[..]);
+                        copy_strided(shape.dtype.size(), view.sizes, (bytes, view.strides), dst);
+                    }
+                    return Ok(());
+                }
             }
             Space::Host | Space::Device => {}
         }
@@ -226,8 +274,14 @@ impl Context {
     /// Runs the commands of the plan, as long as there is time. All have ended when it returns without an error.
     pub(super) fn run(&mut self, deadline: Option<Deadline>) -> Result<(), RunError> {
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
-        for command in &plan.commands {
+        self.has_changed_state = false;
+        for (at, command) in plan.commands.iter().enumerate() {
             deadline.map_or(Ok(()), Deadline::check)?;
+            if plan.changes_state == Some(at) {
+                // Whatever fails before this leaves the state as it was.
+                self.stream.wait()?;
+                self.has_changed_state = true;
+            }
             match command {
                 Command::Launch { kernel, args, sizes, points, scratch_bytes } => {
                     self.args.clear();
@@ -246,8 +300,8 @@ impl Context {
                         scratch_stride,
                     };
                     // SAFETY: the planner found every memory as large as the kernel's extent; intermediate memory is
-                    // this call's alone, constants are written only under the lock on state, and inputs never. Whoever
-                    // calls waits before any of it goes away, whatever comes of the call.
+                    // this call's alone, constants are written only under the lock on state, and inputs where they are lent
+                    // and no other has their memory. Whoever calls waits before any of it goes away, whatever comes of the call.
                     unsafe { self.stream.launch(&launch) };
                 }
                 Command::Extern { routine, reads, writes, ints, message } => {
@@ -337,14 +391,46 @@ impl Context {
                 Target::Const { to, bytes } => {
                     self.copy(update.from, (self.space, self.address(*to)), *bytes);
                 }
-                Target::Extra(shape) => {
-                    let memory = outputs.tensor(extra, &layout(shape))?;
-                    self.copy(update.from, (Space::Host, memory.as_ptr()), shape.bytes);
+                Target::Input { param, shape } => {
+                    match std::mem::replace(&mut self.updated[*param], Updated::Result) {
+                        Updated::Result => {
+                            let memory = outputs.tensor(extra, &layout(shape))?;
+                            self.copy(update.from, (Space::Host, memory.as_ptr()), shape.bytes);
+                        }
+                        Updated::InResult => {}
+                        Updated::Back { data, strides, len } => {
+                            self.give_back(update.from, shape, (data.as_ptr(), &strides, len))?;
+                            outputs.scalar(extra, None);
+                        }
+                    }
                     extra += 1;
                 }
             }
         }
         self.stream.wait()
+    }
+
+    /// Copies new contents to the memory that was lent: the address, strides and bytes of it. What was stored there is there.
+    fn give_back(
+        &mut self,
+        from: Place,
+        shape: &Shape,
+        (data, strides, len): (*mut u8, &[usize], usize),
+    ) -> Result<(), RunError> {
+        if len == 0 || self.space == Space::Host && self.address(from) == data {
+            return Ok(());
+        }
+        if has_layout(&shape.sizes, strides, &shape.strides) {
+            self.copy(from, (Space::Host, data), shape.bytes);
+            return Ok(());
+        }
+        let mut packed = AlignedBuf::new(shape.bytes)?;
+        self.copy(from, (Space::Host, packed.as_mut_ptr()), shape.bytes);
+        self.stream.wait()?;
+        // SAFETY: whoever lends memory lends all that sizes and strides reach.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(data, len) };
+        copy_strided(shape.dtype.size(), &shape.sizes, (packed.as_slice(), &shape.strides), (bytes, strides));
+        Ok(())
     }
 
     fn address(&self, place: Place) -> *mut u8 {

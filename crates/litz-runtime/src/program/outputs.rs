@@ -49,7 +49,8 @@ pub struct OutputLayout<'a> {
 ///
 /// Memory for a program's own outputs may be asked for before anything ran. Memory for the new contents of updated
 /// inputs, at indices from the number of outputs on, is asked for when all inputs and all outputs have been read and
-/// written: it may be the input's own.
+/// written, or, where the program works in it, before anything ran: it may be the input's own. Of inputs that are lent there are no
+/// new contents elsewhere.
 ///
 /// # Safety
 /// Memory that [`Outputs::tensor`] gives begins at a multiple of [`ALIGNMENT`](crate::arena::ALIGNMENT), can be written until the call returns,

@@ -36,6 +36,8 @@ pub(super) struct Plan {
     pub(super) outputs: Vec<OutputPlan>,
     /// Copies made after all steps and outputs.
     pub(super) updates: Vec<UpdatePlan>,
+    /// The first command that stores to a constant.
+    pub(super) changes_state: Option<usize>,
     /// Memory that `load` keeps: the slot and its bytes, by position among the kept bases.
     pub(super) kept: Vec<(usize, usize)>,
 }
@@ -51,12 +53,23 @@ impl Plan {
         own.fold(self.arena_bytes, usize::saturating_add)
     }
 
+    /// The index of the extra output that an input's new contents are, if steps make them in the input's memory.
+    pub(super) fn made_in_place(&self, param: usize) -> Option<usize> {
+        let own = Place { base: Base::Param(param), offset: 0 };
+        let mut inputs = self.updates.iter().filter_map(|update| match update.to {
+            Target::Input { param, .. } => Some((param, update.from)),
+            Target::Const { .. } => None,
+        });
+        let found = inputs.position(|update| update == (param, own))?;
+        Some(self.outputs.len() + found)
+    }
+
     /// All bytes that a call takes, inputs that it copies because it writes them among them.
     fn call_bytes(&self, prepared: &Prepared) -> u64 {
-        let is_copied = |at: usize| prepared.slots[prepared.params[at].slot].is_written;
+        let is_copied = |at: usize| prepared.slots[prepared.params[at].slot].is_stored;
         let copies = self.params.iter().enumerate().filter(|(at, _)| is_copied(*at)).map(|(_, p)| p.room);
         let extra = self.updates.iter().map(|update| match &update.to {
-            Target::Extra(shape) => shape.bytes,
+            Target::Input { shape, .. } => shape.bytes,
             Target::Const { .. } => 0,
         });
         let scratch = self.scratch_bytes.saturating_mul(prepared.concurrency);
@@ -110,6 +123,8 @@ pub(super) struct ParamPlan {
     pub(super) shape: Shape,
     /// Bytes that kernels take for granted; more than the shape's where it has no elements.
     pub(super) room: usize,
+    /// Whether steps store to it.
+    pub(super) is_stored: bool,
 }
 
 pub(super) enum OutputPlan {
@@ -130,8 +145,8 @@ pub(super) struct UpdatePlan {
 pub(super) enum Target {
     /// A constant of the executable.
     Const { to: Place, bytes: usize },
-    /// The new contents of an input, as an extra output.
-    Extra(Shape),
+    /// The new contents of an input: in its own memory where that was lent, else an extra output.
+    Input { param: usize, shape: Shape },
 }
 
 /// Plans the load steps.
@@ -151,7 +166,8 @@ pub(super) fn plan_call(
     planner.load_views(kept)?;
     for layout in &prepared.params {
         let (shape, (_, room)) = (planner.shape(layout)?, planner.place(layout.slot)?);
-        planner.plan.params.push(ParamPlan { shape, room });
+        let is_stored = prepared.slots[layout.slot].is_stored;
+        planner.plan.params.push(ParamPlan { shape, room, is_stored });
     }
     planner.choose_direct_outputs()?;
     planner.steps(&prepared.steps)?;
@@ -187,6 +203,7 @@ impl<'a> Planner<'a> {
             ints: Vec::new(),
             outputs: Vec::new(),
             updates: Vec::new(),
+            changes_state: None,
             kept: Vec::new(),
         };
         let count = prepared.slots.len();
@@ -243,6 +260,7 @@ impl<'a> Planner<'a> {
                     let ints = self.ints(ints)?;
                     let (reads, writes) = (self.buffers(reads)?, self.buffers(writes)?);
                     let (routine, message) = (*routine, Arc::clone(message));
+                    writes.iter().for_each(|buffer| self.notes_store(buffer.place));
                     self.plan.commands.push(Command::Extern { routine, reads, writes, ints, message });
                 }
                 Step::Free(slot) => {
@@ -314,6 +332,13 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    /// Notes that the next command stores there.
+    fn notes_store(&mut self, place: Place) {
+        if matches!(place.base, Base::Const(_)) {
+            self.plan.changes_state.get_or_insert(self.plan.commands.len());
+        }
+    }
+
     fn launch(&mut self, kernel: usize, args: &[usize], sizes: &[Formula]) -> Result<(), RunError> {
         let facts = &self.prepared.kernels[kernel];
         let sizes = self.ints(sizes)?;
@@ -332,8 +357,10 @@ impl<'a> Planner<'a> {
         let needs = facts.params.iter().map(|(size, extent)| number(extent)?.checked_mul(*size));
         let needs: Vec<_> = needs.collect();
         let start = self.plan.places.len();
-        for (&arg, need) in args.iter().zip(needs) {
+        let mut stored = Vec::new();
+        for ((&arg, need), is_written) in args.iter().zip(needs).zip(&facts.is_written) {
             let (place, room) = self.place(arg)?;
+            stored.extend(is_written.then_some(place));
             if need.is_none_or(|need| need > room) {
                 let (kernel, slot) = (&facts.name, &self.prepared.slots[arg].name);
                 let need = need.map_or("too many".to_string(), |need| need.to_string());
@@ -351,6 +378,7 @@ impl<'a> Planner<'a> {
         self.prepared.limits.check(Limit::Iterations, self.plan.iterations)?;
         self.plan.scratch_bytes = self.plan.scratch_bytes.max(scratch_bytes);
         let args = start..self.plan.places.len();
+        stored.into_iter().for_each(|place| self.notes_store(place));
         self.plan.commands.push(Command::Launch { kernel: facts.id, args, sizes, points, scratch_bytes });
         Ok(())
     }
@@ -449,7 +477,11 @@ impl<'a> Planner<'a> {
                 from = aside;
             }
             let target = match to.base {
-                Base::Param(param) => Target::Extra(self.shape(&self.prepared.params[param])?),
+                Base::Param(param) => {
+                    Target::Input { param, shape: self.shape(&self.prepared.params[param])? }
+                }
+                // Steps stored what is new where it belongs.
+                Base::Const(_) if from == to => continue,
                 Base::Const(_) => Target::Const { to, bytes },
                 Base::Arena | Base::Own(_) | Base::Kept(_) | Base::Output(_) => {
                     let name = &self.prepared.slots[dst].name;

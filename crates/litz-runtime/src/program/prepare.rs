@@ -47,6 +47,8 @@ pub(super) struct Slot {
     pub(super) origin: Origin,
     /// Whether any step or update writes to it or to a view of it.
     pub(super) is_written: bool,
+    /// Whether any step of a call does.
+    pub(super) is_stored: bool,
 }
 
 /// Where a slot's memory comes from.
@@ -99,7 +101,8 @@ pub(super) struct KernelFacts {
     /// What it takes for granted: each size in a range and a multiple, and relations between them.
     pub(super) sizes: Vec<SizeFacts>,
     pub(super) guards: Vec<Guard>,
-    is_written: Vec<bool>,
+    /// For each parameter whether the kernel stores to it.
+    pub(super) is_written: Vec<bool>,
 }
 
 /// What a kernel takes for granted of one of its sizes.
@@ -124,7 +127,7 @@ pub(super) fn prepare(
     for slot in program.slots.values() {
         let extent = cx.formula(slot.extent)?;
         let (name, dtype) = (slot.name.clone(), slot.dtype);
-        slots.push(Slot { name, dtype, extent, origin: Origin::None, is_written: false });
+        slots.push(Slot { name, dtype, extent, origin: Origin::None, is_written: false, is_stored: false });
     }
     let mut prepared = Prepared {
         name: program.name.clone(),
@@ -183,9 +186,14 @@ pub(super) fn prepare(
         .iter()
         .chain(&updated)
         .any(|&slot| bases(&prepared.slots, slot).any(|base| kept.contains(&base)));
-    for slot in [written_at_load, written_by_calls, updated].concat() {
+    let loaded = written_at_load.into_iter().map(|slot| (slot, false));
+    let stored = written_by_calls.into_iter().map(|slot| (slot, true));
+    for (slot, is_stored) in loaded.chain(stored).chain(updated.into_iter().map(|slot| (slot, false))) {
         let within: Vec<usize> = bases(&prepared.slots, slot).collect();
-        within.into_iter().for_each(|base| prepared.slots[base].is_written = true);
+        for base in within {
+            prepared.slots[base].is_written = true;
+            prepared.slots[base].is_stored |= is_stored;
+        }
     }
     Ok(Prepared { kernels: facts, ..prepared })
 }

@@ -8,6 +8,8 @@ use litz::pipeline::Texts;
 use litz::{Error, Runner, Stage, Unproved};
 use litz_ir::loops::{BufKind, Loops};
 use litz_ir::schedule::{Schedule, Step, Tree};
+use litz_passes::loops::in_place::{self, InPlaceNote, NotInPlace};
+use litz_passes::loops::updates;
 use litz_schedule::cost::Estimator;
 use litz_schedule::{FusionNote, NoFuse};
 use std::collections::BTreeMap;
@@ -38,7 +40,12 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         texts
     };
     let Texts {
-        loops: Some(loops), schedule: Some(schedule), notes, unproved, realized: Some(realized), ..
+        graph: Some(graph),
+        loops: Some(loops),
+        schedule: Some(schedule),
+        notes,
+        unproved,
+        realized: Some(realized),
     } = &texts
     else {
         return Err(Error::bug("explain", "a stage gave nothing").into());
@@ -55,6 +62,11 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let memory = memory(loops, schedule, args.all);
     let (steps, fusion) = (steps(loops, schedule, &call), fusion(notes, args.all));
     let counts = format!("{counts}; {}", self::unproved(unproved));
+    let mut lowered = litz_ops::lower(graph).map_err(Error::Invalid)?;
+    let mut copies = in_place::rewrite(&mut lowered);
+    // What is left of the updates was refused by the last passes.
+    copies.extend(updates::rewrite(&mut loops.clone()));
+    let memory = format!("{}{memory}", in_place(&copies, args.all));
     output::print(format_args!("{counts}\n\n{steps}\n{fusion}\n{memory}\n"))?;
     Ok(Exit::Ok)
 }
@@ -172,6 +184,25 @@ fn pair(note: &FusionNote) -> String {
     format!("{} -> {} ({})", note.producer, note.consumer, report::bytes(note.bytes as f64))
 }
 
+/// How many changed copies took the memory of their bases, and why the others did not, with the bytes that these copy; nothing
+/// where there are none.
+fn in_place(notes: &[InPlaceNote], all: bool) -> String {
+    let mut verdicts: BTreeMap<Option<NotInPlace>, Vec<&InPlaceNote>> = BTreeMap::new();
+    notes.iter().for_each(|note| verdicts.entry(note.verdict.err()).or_default().push(note));
+    let considered = notes.len();
+    let line = |(reason, notes): (Option<NotInPlace>, Vec<&InPlaceNote>)| {
+        let names: Vec<String> =
+            notes.iter().map(|note| format!("{} over {}", note.result, note.base)).collect();
+        let bytes = report::bytes(notes.iter().map(|note| note.bytes as f64).sum());
+        let what = match reason {
+            None => "in place".to_owned(),
+            Some(reason) => format!("not in place, {}", reason.slug()),
+        };
+        format!("{what}: {} of {} changed copies, {bytes}: {}\n", names.len(), considered, some(&names, all))
+    };
+    verdicts.into_iter().map(line).collect()
+}
+
 /// Bytes of pools beside those of the buffers they hold, by the sizes that the model was exported with, and what is written
 /// over what.
 fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
@@ -247,6 +278,22 @@ mod tests {
         let schedule = litz_ir::text::schedule::parse(text).unwrap_or_else(|diags| panic!("{}", diags[0]));
         let Step::Kernel(plan) = &schedule.steps[0] else { panic!("expected a kernel") };
         assert_eq!(parts(&plan.body), [vec!["a", "b"], vec!["c"], vec!["d"]]);
+    }
+
+    #[test]
+    fn copies_are_counted_by_what_became_of_them() {
+        let note = |result: &str, verdict| InPlaceNote {
+            result: result.to_owned(),
+            base: "x".to_owned(),
+            bytes: 256,
+            verdict,
+        };
+        let notes =
+            [note("a", Err(NotInPlace::StillRead)), note("b", Ok(())), note("c", Err(NotInPlace::StillRead))];
+        let expected = "in place: 1 of 3 changed copies, 256 B: b over x\n\
+            not in place, still-read: 2 of 3 changed copies, 512 B: a over x, c over x\n";
+        assert_eq!(in_place(&notes, false), expected);
+        assert_eq!(in_place(&[], false), "");
     }
 
     #[test]

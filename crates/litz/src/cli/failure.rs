@@ -125,7 +125,8 @@ fn run_exit(error: &RunError) -> Exit {
         | RunError::AssertionFailed { .. }
         | RunError::Limit(_)
         | RunError::BadIndex { .. } => Exit::Invalid,
-        RunError::MissingWeight { .. }
+        RunError::StateLost
+        | RunError::MissingWeight { .. }
         | RunError::WrongWeight { .. }
         | RunError::UnknownRoutine { .. }
         | RunError::OutOfMemory(_)

@@ -95,8 +95,12 @@ impl Verifier<'_> {
             return self.report.fail("unknown-buffer", format_args!("{place}: {buf} is no buffer"));
         };
         self.written[buf.index()] = true;
-        let message = format_args!("{place}: `{}` is written, but it comes from outside", data.name);
-        self.report.check(data.kind == BufKind::Temp, "writes-input", message);
+        let message = format_args!(
+            "{place}: `{}` is written, but it comes from outside, and no update is by itself",
+            data.name
+        );
+        let is_ours = data.kind == BufKind::Temp || self.loops.updates.contains(&(buf, buf));
+        self.report.check(is_ours, "writes-input", message);
     }
 
     /// Buffers that all stores together cannot fill.

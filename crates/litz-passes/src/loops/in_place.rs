@@ -1,0 +1,377 @@
+//! Lets a changed copy take the memory of what it is a copy of, where nobody reads that any more.
+//!
+//! ```text
+//! nest n0 { %0 = load y[i]  store z[i] = %0 }  nest n1 { .. store z[t] = %1 }  =>  nest n1 { .. store y[t] = %1 }
+//! ```
+//!
+//! This is a renaming: every access of `z` becomes one of the same element of `y`. What is left are buffers with several writers,
+//! whose order all later stages keep anyway; no stage knows that two names share memory. A base may be an input or a constant that is
+//! updated: an update of a buffer by itself says that a call may store to it.
+//!
+//! Updates with copies come first, then copies from the last to the first. A write through a view of a view is a copy of the
+//! whole in which a copy of the part is stored: once the whole is changed in place, the copy of the part is found to go back
+//! where it came from. Updates with other results wait until other nests have taken in what they read ([`super::updates`]).
+
+use super::ranges::are_apart;
+use super::{Settings, inline, positions, updates, windows};
+use litz_analysis::Uses;
+use litz_analysis::access::substitute;
+use litz_analysis::constants::Constants;
+use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Output, Stmt};
+use litz_sym::{Expr, Sym};
+use std::collections::HashSet;
+
+/// A result that could have taken the memory of another buffer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InPlaceNote {
+    /// The result.
+    pub result: String,
+    /// The buffer that it is a changed copy of.
+    pub base: String,
+    /// Bytes of the copy, by hints of sizes.
+    pub bytes: i64,
+    /// Whether it took the base's memory.
+    pub verdict: Result<(), NotInPlace>,
+}
+
+/// Why a result did not take the memory of its base.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum NotInPlace {
+    /// The base is an input or a constant that no update changes.
+    NotUpdated,
+    /// What the base holds is read later.
+    StillRead,
+    /// The base is updated with something else while the result is returned.
+    ResultOutlivesUpdate,
+    /// Another statement stores to the base later.
+    WrittenTwice,
+    /// The nest that computes the base takes in the change.
+    FusesBetter,
+    /// Results have to lie in memory in another way than the base does.
+    OtherLayout,
+    /// The base is computed when the model is loaded, once for all calls.
+    KeptForCalls,
+    /// The nest that computes the result reads other elements of the base than the one that it stores.
+    OtherElements,
+}
+
+impl NotInPlace {
+    /// Its name.
+    pub fn slug(self) -> &'static str {
+        match self {
+            NotInPlace::NotUpdated => "not-updated",
+            NotInPlace::StillRead => "still-read",
+            NotInPlace::ResultOutlivesUpdate => "result-outlives-update",
+            NotInPlace::WrittenTwice => "written-twice",
+            NotInPlace::FusesBetter => "fuses-better",
+            NotInPlace::OtherLayout => "other-layout",
+            NotInPlace::KeptForCalls => "kept-for-calls",
+            NotInPlace::OtherElements => "other-elements",
+        }
+    }
+}
+
+/// Renames buffers; returns how many.
+pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+    rewrite(loops).iter().filter(|note| note.verdict.is_ok()).count()
+}
+
+/// Renames buffers, and says of each that was considered what became of it.
+pub fn rewrite(loops: &mut Loops) -> Vec<InPlaceNote> {
+    let mut renaming = Renaming::of(loops);
+    let mut notes = Vec::new();
+    for update in 0..renaming.loops.updates.len() {
+        let source = renaming.loops.updates[update].1;
+        let first = renaming.uses.writers(source).first().map(|&first| &renaming.loops.stmts[first]);
+        if matches!(first, Some(Stmt::Nest(nest)) if copy(renaming.loops, nest).is_some()) {
+            notes.extend(updates::rename(&mut renaming, update));
+        }
+    }
+    // One result may be a changed copy and the source of an update: it is counted once.
+    let told: HashSet<String> = notes.iter().map(|note: &InPlaceNote| note.result.clone()).collect();
+    let copies = (0..renaming.gone.len()).rev().filter_map(|at| renaming.changed_copy(at));
+    let copies: Vec<InPlaceNote> = copies.collect();
+    notes.extend(copies.into_iter().rev().filter(|note| !told.contains(&note.result)));
+    renaming.finish();
+    positions::check_first(loops);
+    notes
+}
+
+/// Which element of the base each element of the result is.
+pub(super) struct Place {
+    base: Buf,
+    /// For each dimension of the result the symbol that stands for its coordinate; none where it has one element.
+    axes: Vec<Option<Sym>>,
+    /// Coordinates in the base.
+    index: Vec<Expr>,
+}
+
+/// A program of which buffers are renamed.
+pub(super) struct Renaming<'a> {
+    pub(super) loops: &'a mut Loops,
+    pub(super) uses: Uses,
+    pub(super) constants: Constants,
+    /// Statements that nothing is left of.
+    gone: Vec<bool>,
+}
+
+impl<'a> Renaming<'a> {
+    pub(super) fn of(loops: &'a mut Loops) -> Renaming<'a> {
+        let uses = Uses::of(loops);
+        let constants = Constants::of(loops, &[], &uses);
+        Renaming { gone: vec![false; loops.stmts.len()], loops, uses, constants }
+    }
+
+    /// Removes statements that nothing is left of.
+    pub(super) fn finish(self) {
+        let mut gone = self.gone.iter();
+        self.loops.stmts.retain(|_| gone.next() == Some(&false));
+    }
+
+    /// Renames the copy that the statement at a position makes, if others change it.
+    fn changed_copy(&mut self, at: usize) -> Option<InPlaceNote> {
+        let Stmt::Nest(nest) = &self.loops.stmts[at] else { return None };
+        let (result, place) = copy(self.loops, nest)?;
+        if self.gone[at] || self.uses.writers(result) == [at] {
+            return None;
+        }
+        let verdict = self.may_take(at, nest, result, &place);
+        let note = self.note(result, place.base, verdict);
+        if verdict.is_ok() {
+            self.rename(result, &place);
+        }
+        Some(note)
+    }
+
+    pub(super) fn note(&self, result: Buf, base: Buf, verdict: Result<(), NotInPlace>) -> InPlaceNote {
+        let data = &self.loops.bufs[result];
+        let elements = self.loops.facts.hint(data.elements()).unwrap_or(0);
+        InPlaceNote {
+            result: data.name.clone(),
+            base: self.loops.bufs[base].name.clone(),
+            bytes: elements.saturating_mul(data.dtype.size() as i64),
+            verdict,
+        }
+    }
+
+    /// Whether all that touches the copy which `nest` at a position makes may touch the base instead.
+    fn may_take(&self, at: usize, nest: &Nest, result: Buf, place: &Place) -> Result<(), NotInPlace> {
+        let base = place.base;
+        if self.constants.is_buffer(base) {
+            // A constant that is not updated is one of these.
+            let is_given = self.loops.bufs[base].kind != BufKind::Temp;
+            return Err(if is_given { NotInPlace::NotUpdated } else { NotInPlace::KeptForCalls });
+        }
+        let is_first = |users: &[usize]| users.iter().all(|&user| user >= at);
+        if !is_first(self.uses.readers(result)) || !is_first(self.uses.writers(result)) {
+            return Err(NotInPlace::WrittenTwice);
+        }
+        self.is_given_up(base)?;
+        for &reader in self.uses.readers(base).iter().filter(|&&user| user > at) {
+            let is_other = |access: &(Buf, &[Expr])| access.0 == base;
+            if !self.is_elsewhere(reader, (nest, place), &|inst| {
+                !matches!(inst.op, InstOp::Store { combine: None, .. })
+                    && inst.op.element().as_ref().is_some_and(is_other)
+            }) {
+                return Err(NotInPlace::StillRead);
+            }
+        }
+        for &writer in self.uses.writers(base).iter().filter(|&&user| user > at) {
+            let stores = |inst: &Inst| matches!(inst.op, InstOp::Store { buf, .. } if buf == base);
+            if self.is_used_from(result, writer)
+                && !self.goes_back(writer, result, place)
+                && !self.is_elsewhere(writer, (nest, place), &stores)
+            {
+                let is_updated = self.loops.bufs[base].kind != BufKind::Temp;
+                return Err(match is_updated && self.loops.results().any(|buf| buf == result) {
+                    true => NotInPlace::ResultOutlivesUpdate,
+                    false => NotInPlace::WrittenTwice,
+                });
+            }
+        }
+        if !self.is_same_layout(result, place) && self.needs_layout(result) {
+            return Err(NotInPlace::OtherLayout);
+        }
+        if self.fuses_better(at, result, base) { Err(NotInPlace::FusesBetter) } else { Ok(()) }
+    }
+
+    /// Whether the base's contents are nobody's when all statements are done.
+    fn is_given_up(&self, base: Buf) -> Result<(), NotInPlace> {
+        let is_returned = |buf: Buf| {
+            let of =
+                |output: &Output| matches!(output, Output::View { buf: returned, .. } if *returned == buf);
+            self.loops.outputs.iter().any(of)
+        };
+        let is_source = |buf: Buf| self.loops.updates.iter().any(|&(to, from)| from == buf && to != buf);
+        if is_returned(base) || is_source(base) {
+            return Err(NotInPlace::StillRead);
+        }
+        if self.loops.bufs[base].kind == BufKind::Temp {
+            return Ok(());
+        }
+        match self.loops.updates.iter().find(|update| update.0 == base) {
+            None => Err(NotInPlace::NotUpdated),
+            Some(&(_, source)) if source == base => Ok(()),
+            // Who reads an update's source at the end would have to read it before.
+            Some(_) => Err(NotInPlace::StillRead),
+        }
+    }
+
+    /// Whether somebody touches a buffer at a statement or later.
+    fn is_used_from(&self, buf: Buf, at: usize) -> bool {
+        let users = self.uses.readers(buf).iter().chain(self.uses.writers(buf));
+        self.loops.results().any(|result| result == buf) || { users }.any(|&user| user >= at)
+    }
+
+    /// Whether the instructions that `of` picks from a statement touch none of the elements that the copy has.
+    fn is_elsewhere(&self, at: usize, (copy, place): (&Nest, &Place), of: &dyn Fn(&Inst) -> bool) -> bool {
+        let Stmt::Nest(other) = &self.loops.stmts[at] else { return false };
+        let picked = other.body.iter().filter(|inst| of(inst)).filter_map(|inst| inst.op.element());
+        { picked }.all(|(_, index)| are_apart(&self.loops.facts, (other, index), (copy, &place.index)))
+    }
+
+    /// Whether a statement copies elements of the result to where they came from.
+    fn goes_back(&self, at: usize, result: Buf, place: &Place) -> bool {
+        let Stmt::Nest(nest) = &self.loops.stmts[at] else { return false };
+        let [Inst { op: InstOp::Load { buf: from, index: read, guard, .. }, .. }, store] = &nest.body[..]
+        else {
+            return false;
+        };
+        let InstOp::Store { buf: to, index: written, combine: None, .. } = &store.op else { return false };
+        let is_back = *from == result && *to == place.base && guard.is_empty() && nest.reduced.is_empty();
+        is_back && place.of(read, nest, self.loops) == *written
+    }
+
+    /// Whether an element of the result lies as far from the first one as the base's element of its coordinates does.
+    fn is_same_layout(&self, result: Buf, place: &Place) -> bool {
+        let [result, base] = [result, place.base].map(|buf| &self.loops.bufs[buf]);
+        let own: Vec<Expr> = place.axes.iter().map(|axis| axis.map_or(Expr::zero(), Expr::sym)).collect();
+        result.sizes == base.sizes && result.strides == base.strides && own == place.index
+    }
+
+    /// Whether somebody takes the result for the vector that it is in memory.
+    fn needs_layout(&self, result: Buf) -> bool {
+        let users = self.uses.readers(result).iter().chain(self.uses.writers(result));
+        self.loops.results().any(|buf| buf == result) || { users }
+            .any(|&user| !matches!(self.loops.stmts[user], Stmt::Nest(_)))
+    }
+
+    /// Whether one nest can compute the base and all that changes it: then the base is stored nowhere, while in place it
+    /// would have to be there before it is changed.
+    fn fuses_better(&self, at: usize, result: Buf, base: Buf) -> bool {
+        let &[writer] = self.uses.writers(base) else { return false };
+        let Stmt::Nest(producer) = &self.loops.stmts[writer] else { return false };
+        let is_window = |&user: &usize| user == at || windows::of(self.loops, user, result).is_some();
+        self.loops.is_internal(base)
+            && self.uses.readers(base) == [at]
+            && inline::single_store(producer).is_some()
+            && self.uses.writers(result).iter().all(is_window)
+    }
+
+    /// Makes every access of `result` one of the base.
+    pub(super) fn rename(&mut self, result: Buf, place: &Place) {
+        let mut users = [self.uses.readers(result), self.uses.writers(result)].concat();
+        users.sort_unstable();
+        users.dedup();
+        for at in users {
+            let mut stmt = self.loops.stmts[at].clone();
+            match &mut stmt {
+                Stmt::Nest(nest) => place.put(result, nest, self.loops),
+                Stmt::Region(region) => {
+                    region.carry.iter_mut().filter(|buf| **buf == result).for_each(|buf| *buf = place.base);
+                    region.nests.iter_mut().for_each(|nest| place.put(result, nest, self.loops));
+                }
+                Stmt::Extern(call) => {
+                    let bufs = call.reads.iter_mut().chain(&mut call.writes);
+                    bufs.filter(|buf| **buf == result).for_each(|buf| *buf = place.base);
+                }
+            }
+            self.gone[at] = changes_nothing(&stmt);
+            self.uses.update(at, (!self.gone[at]).then_some(&stmt));
+            self.loops.stmts[at] = stmt;
+        }
+        for output in &mut self.loops.outputs {
+            if let Output::View { buf, .. } = output
+                && *buf == result
+            {
+                *buf = place.base;
+            }
+        }
+        self.loops
+            .updates
+            .iter_mut()
+            .filter(|update| update.1 == result)
+            .for_each(|update| update.1 = place.base);
+    }
+}
+
+impl Place {
+    /// The same place in a buffer of the same sizes.
+    pub(super) fn same(base: Buf, sizes: &[Expr]) -> Place {
+        let axis = |dim: usize| (!sizes[dim].is_one()).then(|| Sym::new(&format!("d{dim}")));
+        let axes: Vec<Option<Sym>> = (0..sizes.len()).map(axis).collect();
+        let index = axes.iter().map(|axis| axis.map_or(Expr::zero(), Expr::sym)).collect();
+        Place { base, axes, index }
+    }
+
+    /// Coordinates in the base of the element of the result that has the coordinates `index` in a nest.
+    fn of(&self, index: &[Expr], nest: &Nest, loops: &Loops) -> Vec<Expr> {
+        let values = self.axes.iter().zip(index).filter_map(|(axis, &at)| Some(((*axis)?, at)));
+        let values: Vec<(Sym, Expr)> = values.collect();
+        let facts = nest.facts(&loops.facts);
+        self.index.iter().map(|&at| facts.simplify(substitute(at, &values))).collect()
+    }
+
+    /// Makes the accesses of `result` in a nest accesses of the base.
+    fn put(&self, result: Buf, nest: &mut Nest, loops: &Loops) {
+        for at in 0..nest.body.len() {
+            let place = match nest.body[at].op.element() {
+                Some((buf, index)) if buf == result => self.of(index, nest, loops),
+                _ => continue,
+            };
+            if let InstOp::Load { buf, index, .. } | InstOp::Store { buf, index, .. } = &mut nest.body[at].op
+            {
+                (*buf, *index) = (self.base, place);
+            }
+        }
+    }
+}
+
+/// The buffer that a nest does nothing but copy another one, or a part of one, to, and where each element comes from.
+fn copy(loops: &Loops, nest: &Nest) -> Option<(Buf, Place)> {
+    let [load, store] = &nest.body[..] else { return None };
+    let InstOp::Load { buf: base, index, guard, .. } = &load.op else { return None };
+    let InstOp::Store { buf: result, index: written, .. } = &store.op else { return None };
+    let (source, target) = (&loops.bufs[*base], &loops.bufs[*result]);
+    let is_plain =
+        guard.is_empty() && load.ty == source.dtype && source.dtype == target.dtype && base != result;
+    inline::single_store(nest).filter(|_| is_plain && target.kind == BufKind::Temp)?;
+    let axes = inline::axis_of_dims(target, written, nest, &loops.facts)?;
+    // Axes of one point are left out: their only value is 0.
+    let own = |at: &Expr| {
+        substitute(
+            *at,
+            &nest
+                .axes
+                .iter()
+                .filter(|a| a.extent.is_one())
+                .map(|a| (a.var, Expr::zero()))
+                .collect::<Vec<_>>(),
+        )
+    };
+    let index: Vec<Expr> = index.iter().map(own).collect();
+    let is_known = index
+        .iter()
+        .flat_map(|at| at.syms())
+        .all(|sym| axes.contains(&Some(sym)) || loops.facts.is_symbol_declared(sym));
+    is_known.then_some((*result, Place { base: *base, axes, index }))
+}
+
+/// Whether a statement stores only what is there already.
+fn changes_nothing(stmt: &Stmt) -> bool {
+    let Stmt::Nest(nest) = stmt else { return false };
+    let [load, store] = &nest.body[..] else { return false };
+    let InstOp::Load { guard, .. } = &load.op else { return false };
+    let is_plain = matches!(store.op, InstOp::Store { combine: None, .. });
+    is_plain && guard.is_empty() && load.op.element() == store.op.element()
+}

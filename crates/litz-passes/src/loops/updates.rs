@@ -1,0 +1,77 @@
+//! Stores what an update gives to an input or a constant there at once, where the old contents are not needed any more.
+//!
+//! ```text
+//! nest n0 { %0 = load p[i] .. store q[i] = %2 }  update p = q  =>  nest n0 { %0 = load p[i] .. store p[i] = %2 }  update p = p
+//! ```
+//!
+//! A step of an optimizer reads and writes each parameter once so. The pass comes late: what the nest takes in of others may
+//! read the old contents, too.
+
+use super::in_place::{InPlaceNote, NotInPlace, Place, Renaming};
+use super::{Settings, inline};
+use litz_ir::loops::{Buf, BufKind, Inst, Loops, Nest, Stmt};
+
+/// Makes updates in place; returns how many.
+pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+    rewrite(loops).iter().filter(|note| note.verdict.is_ok()).count()
+}
+
+/// Makes updates in place, and says of each that was not what became of it.
+pub fn rewrite(loops: &mut Loops) -> Vec<InPlaceNote> {
+    let mut renaming = Renaming::of(loops);
+    let notes =
+        (0..renaming.loops.updates.len()).filter_map(|update| rename(&mut renaming, update)).collect();
+    renaming.finish();
+    notes
+}
+
+/// Makes one update in place, if it can be and is not.
+pub(super) fn rename(renaming: &mut Renaming<'_>, update: usize) -> Option<InPlaceNote> {
+    let (target, source) = renaming.loops.updates[update];
+    if target == source || renaming.loops.bufs[source].kind != BufKind::Temp {
+        return None;
+    }
+    let verdict = may_store(renaming, target, source);
+    let note = renaming.note(source, target, verdict);
+    if verdict.is_ok() {
+        let place = Place::same(target, &renaming.loops.bufs[source].sizes);
+        renaming.rename(source, &place);
+    }
+    Some(note)
+}
+
+/// Whether those that store the source of an update may store to its target. The old contents are read before that, or
+/// by the first of them, which stores each element when it is done with it.
+fn may_store(renaming: &Renaming<'_>, target: Buf, source: Buf) -> Result<(), NotInPlace> {
+    let Renaming { loops, uses, constants, .. } = renaming;
+    let Some(&first) = uses.writers(source).first() else { return Err(NotInPlace::KeptForCalls) };
+    if constants.is_buffer(source) {
+        return Err(NotInPlace::KeptForCalls);
+    }
+    if loops.updates.iter().filter(|update| update.1 == source).count() > 1 {
+        return Err(NotInPlace::WrittenTwice);
+    }
+    if uses.readers(source).iter().any(|&reader| reader < first) {
+        return Err(NotInPlace::OtherElements);
+    }
+    if uses.readers(target).iter().any(|&reader| reader > first)
+        || loops.results().any(|result| result == target)
+    {
+        return Err(NotInPlace::StillRead);
+    }
+    let is_ours = match &loops.stmts[first] {
+        Stmt::Nest(nest) => stores_what_it_reads(loops, nest, (target, source)),
+        Stmt::Extern(_) | Stmt::Region(_) => !uses.readers(target).contains(&first),
+    };
+    if is_ours { Ok(()) } else { Err(NotInPlace::OtherElements) }
+}
+
+/// Whether a nest stores each element of `source` once and, of `target`, reads at that point the element of the same place alone.
+fn stores_what_it_reads(loops: &Loops, nest: &Nest, (target, source): (Buf, Buf)) -> bool {
+    let Some((_, written)) = inline::single_store(nest).filter(|(buf, _)| *buf == source) else {
+        return false;
+    };
+    let is_same = |inst: &Inst| inst.op.element().is_none_or(|(buf, at)| buf != target || at == written);
+    inline::axis_of_dims(&loops.bufs[source], written, nest, &loops.facts).is_some()
+        && nest.body.iter().all(is_same)
+}
