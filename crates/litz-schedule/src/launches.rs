@@ -28,6 +28,9 @@ const MOST_CHUNKS: i64 = 64;
 /// Kernels of a list that share a launch, at most: each takes a few parameters of it, and all are compiled together.
 const MOST_OF_LIST: usize = 32;
 
+/// Kernels with one name that are a list, at least. Fewer may be what one operator is lowered to, and save few launches.
+const LEAST_OF_LIST: usize = 8;
+
 /// What kernels are put together for.
 pub struct Cx<'a> {
     pub loops: &'a Loops,
@@ -55,7 +58,7 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
         };
         let may_share = !item.at_load && item.may_share_launch;
         let names = cx.names(&item);
-        let is_listed = may_share && !names.is_empty() && lists[&names] > 1;
+        let is_listed = may_share && !names.is_empty() && lists[&names] >= LEAST_OF_LIST;
         let is_part = is_listed || may_share && most > 1 && cx.is_small(&item);
         let is_mate = is_listed && open.first().is_some_and(|first| cx.names(first) == names);
         let is_full = open.len() >= if is_mate { MOST_OF_LIST } else { most };

@@ -163,7 +163,7 @@ fn reads_once(reader: &Nest, buf: Buf) -> bool {
     })
 }
 
-fn loads(nest: &Nest) -> usize {
+pub(super) fn loads(nest: &Nest) -> usize {
     nest.body.iter().filter(|i| matches!(i.op, InstOp::Load { .. })).count()
 }
 

@@ -100,7 +100,9 @@ fn united(loops: &Loops, at: usize, uses: &Uses, settings: &Settings) -> Option<
     let is_read = uses.readers(buf).iter().any(is_between);
     let is_changed = uses.reads_of(filled).iter().any(|&source| uses.writers(source).iter().any(is_between));
     let has_checks = outer.body.iter().any(|inst| matches!(inst.op, InstOp::Bind { .. }));
-    let fits = outer.body.len() + inner.body.len() + 3 * window.dims.len() <= settings.max_body;
+    // Of many windows each costs a choice at every element: those that come later are stored by themselves.
+    let fits = outer.body.len() + inner.body.len() + 3 * window.dims.len() <= settings.max_body
+        && inline::loads(outer) + inline::loads(inner) <= settings.max_loads;
     if before > 0 || is_read || is_changed || has_checks || !fits || data.kind != BufKind::Temp {
         return None;
     }
