@@ -166,7 +166,7 @@ impl<'a> Renaming<'a> {
         if !is_first(self.uses.readers(result)) || !is_first(self.uses.writers(result)) {
             return Err(NotInPlace::WrittenTwice);
         }
-        self.is_given_up(base)?;
+        self.is_given_up(at, result, place)?;
         for &reader in self.uses.readers(base).iter().filter(|&&user| user > at) {
             let is_other = |access: &(Buf, &[Expr])| access.0 == base;
             if !self.is_elsewhere(reader, (nest, place), &|inst| {
@@ -195,26 +195,35 @@ impl<'a> Renaming<'a> {
         if self.fuses_better(at, result, base) { Err(NotInPlace::FusesBetter) } else { Ok(()) }
     }
 
-    /// Whether the base's contents are nobody's when all statements are done.
-    fn is_given_up(&self, base: Buf) -> Result<(), NotInPlace> {
-        let is_returned = |buf: Buf| {
-            let of =
-                |output: &Output| matches!(output, Output::View { buf: returned, .. } if *returned == buf);
-            self.loops.outputs.iter().any(of)
+    /// Whether what the base holds when all statements are done is nobody's, or does not depend on the result: a later statement
+    /// stores all of it.
+    fn is_given_up(&self, at: usize, result: Buf, place: &Place) -> Result<(), NotInPlace> {
+        let (base, loops) = (place.base, &*self.loops);
+        if loops.bufs[base].kind != BufKind::Temp && !loops.updates.contains(&(base, base)) {
+            let is_updated = loops.updates.iter().any(|update| update.0 == base);
+            return Err(if is_updated { NotInPlace::StillRead } else { NotInPlace::NotUpdated });
+        }
+        let mut later = self.uses.writers(base).iter().filter(|&&writer| writer > at);
+        let is_wanted = loops.results().any(|buf| buf == base);
+        match is_wanted && !later.any(|&writer| self.stores_all(writer, result, place)) {
+            true => Err(NotInPlace::StillRead),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a statement stores all elements of the base that the result could have changed: it copies the result back, which
+    /// stays as it is from then on, or nobody touches the result any more.
+    fn stores_all(&self, at: usize, result: Buf, place: &Place) -> bool {
+        let Stmt::Nest(nest) = &self.loops.stmts[at] else { return false };
+        let covers = |buf: Buf, index: &[Expr]| {
+            inline::axis_of_dims(&self.loops.bufs[buf], index, nest, &self.loops.facts).is_some()
         };
-        let is_source = |buf: Buf| self.loops.updates.iter().any(|&(to, from)| from == buf && to != buf);
-        if is_returned(base) || is_source(base) {
-            return Err(NotInPlace::StillRead);
+        if self.goes_back(at, result, place) {
+            let is_whole = nest.body[0].op.element().is_some_and(|(_, index)| covers(result, index));
+            return is_whole && self.uses.writers(result).iter().all(|&writer| writer < at);
         }
-        if self.loops.bufs[base].kind == BufKind::Temp {
-            return Ok(());
-        }
-        match self.loops.updates.iter().find(|update| update.0 == base) {
-            None => Err(NotInPlace::NotUpdated),
-            Some(&(_, source)) if source == base => Ok(()),
-            // Who reads an update's source at the end would have to read it before.
-            Some(_) => Err(NotInPlace::StillRead),
-        }
+        let stored = inline::single_store(nest).filter(|(buf, _)| *buf == place.base);
+        stored.is_some_and(|(buf, index)| covers(buf, index)) && !self.is_used_from(result, at)
     }
 
     /// Whether somebody touches a buffer at a statement or later.
