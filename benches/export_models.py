@@ -180,12 +180,23 @@ def decoder(length: int) -> Example:
     from transformers import GenerationConfig
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
+    class Decoder(TorchExportableModuleWithStaticCache):
+        def _apply(self, change, recurse=True):
+            # The cache holds the tensors that are the module's buffers: conversions have to reach both.
+            super()._apply(change, recurse)
+            for at, layer in enumerate(self.static_cache.layers):
+                layer.keys, layer.values = getattr(self, f"key_cache_{at}"), getattr(self, f"value_cache_{at}")
+                layer.cumulative_length = getattr(self, f"cumulative_length_{at}")
+            return self
+
     module = llama().module.eval().requires_grad_(False)
     module.config.use_cache, module.config.max_position_embeddings = True, length
     cache = dict(batch_size=1, max_cache_len=length)
-    module.generation_config = GenerationConfig(use_cache=True, cache_implementation="static", max_length=length, cache_config=cache)
+    module.generation_config = GenerationConfig(
+        use_cache=True, cache_implementation="static", max_length=length, cache_config=cache
+    )
     inputs = dict(input_ids=torch.tensor([[5]]), cache_position=torch.tensor([3]))
-    return Example(TorchExportableModuleWithStaticCache(module, batch_size=1, max_cache_len=length), kwargs=inputs)
+    return Example(Decoder(module, batch_size=1, max_cache_len=length), kwargs=inputs)
 
 
 @model
