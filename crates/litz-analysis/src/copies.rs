@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use litz_ir::graph::contiguous_strides;
+use litz_ir::graph::TensorType;
 use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::scalar::Scalar;
 use litz_ir::schedule::{KernelPlan, Local, Schedule, Step};
@@ -74,12 +74,12 @@ pub(crate) fn dimension(at: usize) -> Sym {
 }
 
 fn copy_of(loops: &mut Loops, original: Buf, name: &str) -> Nest {
-    let BufData { dtype, sizes, .. } = loops.bufs[original].clone();
-    let strides = contiguous_strides(&sizes);
+    let BufData { dtype, sizes, device, .. } = loops.bufs[original].clone();
+    let ty = TensorType::contiguous(dtype, sizes.clone()).on(device);
     let axes: Vec<Axis> =
         sizes.iter().enumerate().map(|(at, &extent)| Axis { var: dimension(at), extent }).collect();
     let index: Vec<Expr> = axes.iter().map(|axis| Expr::sym(axis.var)).collect();
-    let copy = loops.bufs.push(BufData { name: name.to_owned(), dtype, sizes, strides, kind: BufKind::Temp });
+    let copy = loops.bufs.push(BufData::new(name, ty, BufKind::Temp));
     let load =
         InstOp::Load { buf: original, index: index.clone(), guard: Vec::new(), other: Scalar::zero(dtype) };
     let store = InstOp::Store { buf: copy, index, value: Val(0), combine: None };

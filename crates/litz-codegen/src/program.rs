@@ -24,7 +24,7 @@ pub fn build(
     for (buf, data) in loops.bufs.iter() {
         if data.kind == BufKind::Input {
             let slot = b.slot(buf);
-            b.program.params.push(Param { slot, ty: b.ty(buf) });
+            b.program.params.push(Param { slot, ty: data.ty() });
         }
     }
     for guard in loops.facts.guards() {
@@ -53,11 +53,8 @@ pub fn build(
     for output in &loops.outputs {
         let output = match output {
             loops::Output::View { buf, sizes, strides, offset } => {
-                let ty = TensorType {
-                    dtype: loops.bufs[*buf].dtype,
-                    sizes: sizes.clone(),
-                    strides: strides.clone(),
-                };
+                let (sizes, strides) = (sizes.clone(), strides.clone());
+                let ty = TensorType { sizes, strides, ..loops.bufs[*buf].ty() };
                 Output::View { slot: b.slot(*buf), ty, offset: *offset }
             }
             loops::Output::Int(e) => Output::Int(*e),
@@ -77,11 +74,6 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn ty(&self, buf: Buf) -> TensorType {
-        let data = &self.loops.bufs[buf];
-        TensorType { dtype: data.dtype, sizes: data.sizes.clone(), strides: data.strides.clone() }
-    }
-
     /// The slot of a buffer, or of the one that it is written over; a constant is declared when it is first asked for.
     fn slot(&mut self, buf: Buf) -> Slot {
         let buf = self.names.owner(buf);
@@ -93,10 +85,11 @@ impl Builder<'_> {
             name: data.name.clone(),
             dtype: data.dtype,
             extent: data.span(),
+            device: data.device,
         });
         self.slots.insert(buf, slot);
         if let BufKind::Const(name) = &data.kind {
-            self.program.consts.push(Const { slot, name: name.clone(), ty: self.ty(buf) });
+            self.program.consts.push(Const { slot, name: name.clone(), ty: data.ty() });
         }
         slot
     }
@@ -109,7 +102,9 @@ impl Builder<'_> {
             let base = match (pool.bytes, self.names.bufs.get(&*pool.name)) {
                 (Some(extent), _) => {
                     let name = pool.name.clone();
-                    self.program.slots.push(SlotData { name, dtype: Dtype::U8, extent })
+                    let mut places = pool.places.iter().filter_map(|(name, _)| self.names.bufs.get(&**name));
+                    let device = places.next().map_or(self.loops.device, |&buf| self.loops.bufs[buf].device);
+                    self.program.slots.push(SlotData { name, dtype: Dtype::U8, extent, device })
                 }
                 (None, Some(&buf)) => {
                     placed.insert(buf);

@@ -23,7 +23,7 @@ pub(crate) struct Cx<'a> {
     unknown_ops: Vec<UnknownOp>,
     unknown_positions: HashMap<String, usize>,
     pub unknown_guards: Vec<ImportError>,
-    /// Where all tensors live.
+    /// Where the first tensor lives.
     pub device: Device,
 }
 
@@ -141,9 +141,6 @@ impl<'a> Cx<'a> {
         let unsupported = |feature| ImportError::UnsupportedType { name: name.to_owned(), feature };
         meta.layout.expect_strided().map_err(unsupported)?;
         let device = meta.device.device().map_err(unsupported)?;
-        if device != self.device {
-            return Err(unsupported(format!("a tensor on {device} in a program on {}", self.device)));
-        }
         let dtype = meta.dtype.dtype().map_err(unsupported)?;
         let sizes = meta.sizes.iter().map(|size| self.size(facts, size)).collect::<Result<Vec<_>, _>>()?;
         let strides =
@@ -159,7 +156,7 @@ impl<'a> Cx<'a> {
                 "`{name}`: expected positive sizes and strides, found {negative}"
             )));
         }
-        Ok(TensorType { dtype, sizes, strides })
+        Ok(TensorType { dtype, sizes, strides, device })
     }
 
     /// Makes guards of clauses.

@@ -125,7 +125,6 @@ const CONTRADICTIONS: &[(&str, &str, &str, &str, &str)] = &[
     ("mlp", MODEL, r#""dtype": 7"#, r#""dtype": "f32""#, "bad-json"),
     ("mlp", MODEL, r#""layout": 7"#, r#""layout": 2"#, "unsupported-type"),
     ("mlp", MODEL, CPU, r#"{"type": "tpu", "index": null}"#, "unsupported-type"),
-    ("mlp", MODEL, CPU, r#"{"type": "cuda", "index": 0}"#, "unsupported-type"),
     ("mlp", MODEL, r#""major": 8"#, r#""major": 7"#, "schema-version"),
     ("mlp", MODEL, r#"{"as_int": 3}"#, r#"{"as_int": -3}"#, "bad-program"),
     // Weights.

@@ -56,6 +56,19 @@ fn graphs_read_back_from_text() {
 }
 
 #[test]
+fn tensors_are_where_the_file_says() {
+    let [here, there] = [r#"{"type": "cpu", "index": null}"#, r#"{"type": "cuda", "index": 1}"#];
+    let input =
+        r#""x": {"dtype": 7, "sizes": [{"as_int": 3}, {"as_int": 8}], "requires_grad": false, "device": "#;
+    let parts = Parts::of("2.15", "mlp");
+    let parts = parts.replace_in_model(&format!("{input}{here}"), &format!("{input}{there}"));
+    let text = parts.import().expect("only the place of a tensor differs").graph.to_string();
+    let expected = import_golden("2.15", "mlp").graph.to_string();
+    assert_eq!(text, expected.replace("%x: f32[3, 8] =", "%x: f32[3, 8] on cuda:1 ="));
+    assert_ne!(text, expected);
+}
+
+#[test]
 fn arguments_are_filled_in() {
     let expected = r#"
 graph @model on cpu {

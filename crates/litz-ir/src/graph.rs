@@ -32,7 +32,8 @@ entity!(
 pub struct Graph {
     /// Name, without the `@`.
     pub name: String,
-    /// Where the tensors live.
+    /// Where tensors live whose text names no other device, and where operators make tensors that neither an argument nor an
+    /// operand places.
     pub device: Device,
     /// Size symbols: ranges, hints and guards.
     pub facts: Facts,
@@ -74,7 +75,9 @@ pub enum Type {
     Bool,
 }
 
-/// Shape and layout of a tensor. Sizes and strides count elements; both have one entry per dimension.
+/// Shape, layout and place of a tensor. Sizes and strides count elements; both have one entry per dimension.
+///
+/// In a text, `f32[s0, 768]` is on the device that the text's first line names, `f32[s0, 768] on cuda:1` is not.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TensorType {
     /// Element type.
@@ -83,6 +86,8 @@ pub struct TensorType {
     pub sizes: Vec<Expr>,
     /// Elements between neighbours along each dimension.
     pub strides: Vec<Expr>,
+    /// Where the elements are.
+    pub device: Device,
 }
 
 /// One application of an operator.
@@ -195,22 +200,30 @@ impl Graph {
         }
     }
 
-    /// Whether an update of a `target` may be a `source`: tensors of one element type, whose sizes are equal for all that
-    /// is known.
+    /// Whether an update of a `target` may be a `source`: tensors of one element type on one device, whose sizes are equal
+    /// for all that is known.
     pub fn may_hold(&self, target: &Type, source: &Type) -> bool {
         let (Type::Tensor(target), Type::Tensor(source)) = (target, source) else { return false };
         let equal = |(&a, &b)| self.facts.known(&Rel::eq(a, b)) != Known::No;
-        target.dtype == source.dtype
+        (target.dtype, target.device) == (source.dtype, source.device)
             && target.rank() == source.rank()
             && target.sizes.iter().zip(&source.sizes).all(equal)
     }
 }
 
 impl TensorType {
-    /// A row-major tensor type.
+    /// A tensor type on the host; [`TensorType::on`] puts it elsewhere.
+    pub fn strided(dtype: Dtype, sizes: Vec<Expr>, strides: Vec<Expr>) -> TensorType {
+        TensorType { dtype, sizes, strides, device: Device::Cpu }
+    }
+    /// A row-major tensor type on the host.
     pub fn contiguous(dtype: Dtype, sizes: Vec<Expr>) -> TensorType {
         let strides = contiguous_strides(&sizes);
-        TensorType { dtype, sizes, strides }
+        TensorType::strided(dtype, sizes, strides)
+    }
+    /// The type of such a tensor on another device.
+    pub fn on(self, device: Device) -> TensorType {
+        TensorType { device, ..self }
     }
     /// Number of dimensions.
     pub fn rank(&self) -> usize {
@@ -323,6 +336,16 @@ impl Arg {
             | Arg::MemoryFormat(_)
             | Arg::Graph(_) => {}
         }
+    }
+}
+
+impl Device {
+    /// Says of things that are used together which two are on different devices, if any are: "`x` is on cpu, `y` on cuda:0".
+    pub fn difference<'a>(used: impl IntoIterator<Item = (&'a str, Device)>) -> Option<String> {
+        let mut used = used.into_iter();
+        let (first, device) = used.next()?;
+        let (other, elsewhere) = used.find(|&(_, other)| other != device)?;
+        Some(format!("`{first}` is on {device}, `{other}` on {elsewhere}"))
     }
 }
 

@@ -39,7 +39,7 @@ mod routine;
 
 use crate::dtype::Dtype;
 use crate::entity;
-use crate::graph::Device;
+use crate::graph::{Device, TensorType};
 use crate::ids::{Id, Table};
 use crate::scalar::{ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -63,7 +63,7 @@ entity!(
 pub struct Loops {
     /// Name, without the `@`.
     pub name: String,
-    /// Where it runs.
+    /// Where buffers are whose text names no other device.
     pub device: Device,
     /// Size symbols: ranges, hints and guards.
     pub facts: Facts,
@@ -78,7 +78,8 @@ pub struct Loops {
     pub outputs: Vec<Output>,
 }
 
-/// An array of elements: accesses name them by one coordinate for each dimension, strides say where they lie in memory.
+/// An array of elements: accesses name them by one coordinate for each dimension, strides say where they lie in the memory
+/// of a device. All buffers that a statement touches are on one device, where it runs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BufData {
     /// Text name, unique.
@@ -89,6 +90,8 @@ pub struct BufData {
     pub sizes: Vec<Expr>,
     /// Elements between neighbours along each dimension.
     pub strides: Vec<Expr>,
+    /// Where its memory is.
+    pub device: Device,
     /// Where its contents come from.
     pub kind: BufKind,
 }
@@ -316,6 +319,11 @@ impl Loops {
         // Coordinates that count one position as digits add up to it: n*floordiv(x, n) + mod(x, n) => x
         if place.is_polynomial() { place } else { nest.facts(&self.facts).simplify(place) }
     }
+    /// Where the instructions of a nest run: on the device of the buffers that they touch.
+    pub fn device_of(&self, body: &[Inst]) -> Device {
+        let touched = body.iter().find_map(|inst| inst.op.element());
+        touched.map_or(self.device, |(buf, _)| self.bufs[buf].device)
+    }
     /// Buffers that are read when all statements are done: what is returned, and what states become.
     pub fn results(&self) -> impl Iterator<Item = Buf> {
         let outputs = self.outputs.iter().filter_map(|output| match output {
@@ -356,6 +364,18 @@ impl Loops {
 }
 
 impl BufData {
+    /// A buffer of a type.
+    pub fn new(name: impl Into<String>, ty: TensorType, kind: BufKind) -> BufData {
+        let TensorType { dtype, sizes, strides, device } = ty;
+        BufData { name: name.into(), dtype, sizes, strides, device, kind }
+    }
+
+    /// Its type.
+    pub fn ty(&self) -> TensorType {
+        let (sizes, strides) = (self.sizes.clone(), self.strides.clone());
+        TensorType { dtype: self.dtype, sizes, strides, device: self.device }
+    }
+
     /// Elements spanned: one more than the largest reachable flat index; 0 when any size is 0.
     pub fn span(&self) -> Expr {
         span(&self.sizes, &self.strides)

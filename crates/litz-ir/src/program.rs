@@ -37,7 +37,7 @@ entity!(
 pub struct Program {
     /// Name, without the `@`.
     pub name: String,
-    /// Where it runs.
+    /// Where memory is whose text names no other device. The runtime is given this one.
     pub device: Device,
     /// Size symbols: ranges, hints and guards. Symbols get values from parameter sizes.
     pub facts: Facts,
@@ -57,7 +57,7 @@ pub struct Program {
     pub outputs: Vec<Output>,
 }
 
-/// Name, type and length of a memory.
+/// Name, type, length and place of a memory.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SlotData {
     /// Text name, unique.
@@ -66,6 +66,8 @@ pub struct SlotData {
     pub dtype: Dtype,
     /// Elements.
     pub extent: Expr,
+    /// Where it is. What a step touches is on one device.
+    pub device: Device,
 }
 
 /// A user input.

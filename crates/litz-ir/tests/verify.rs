@@ -69,6 +69,7 @@ fn graph_rules() {
             ("update-target", "return", "update %h = %h return"),
             ("update-type", "return", "update %x = %h return"),
             ("update-type", "return", "update %x = %i return"),
+            ("update-type", "return", "%host: f32[s0, 768] on cuda:0 = input update %x = %host return"),
             ("duplicate-update", "return", "update %x = %x update %x = %x return"),
         ],
     );
@@ -160,6 +161,9 @@ fn loops_rules() {
             ("undeclared-symbol", "return y", "extern e = sort(x) -> () ints(s1) return y"),
             ("update-target", "return y", "update y = y return y"),
             ("update-type", "return y", "update x = y return y"),
+            ("update-type", "return y", "buf z: f32[s0, 768] on cuda:0 = input update x = z return y"),
+            ("device", "buf x: f32[s0, 768]", "buf x: f32[s0, 768] on cuda:0"),
+            ("device", "return y", "buf z: f32[2] on cuda:0 extern e = sort(x) -> (z) return y"),
             ("duplicate-update", "return y", "update x = x update x = x return y"),
         ],
     );
@@ -384,6 +388,11 @@ fn program_rules() {
             ("view-overflow", "= p0 + 0", "= p0 + -4"),
             ("type-mismatch", "return y: f32", "return y: f64"),
             ("update-target", "free p0", "update y = y"),
+            ("device", "const w: f32[3072, 768]", "const w: f32[3072, 768] on cuda:0"),
+            ("device", "view h: f32[3072*s0]", "view h: f32[3072*s0] on cuda:0"),
+            ("device", "return y: f32[s0, 3072]", "return y: f32[s0, 3072] on cuda:0"),
+            ("device", "free p0", "param z: f32[s0, 768] on cuda:0 update x = z"),
+            ("device", "free p0", "param z: f32[s0, 768] on cuda:0 extern sort(x, z) -> ()"),
             ("duplicate-update", "free p0", "update x = x update x = x"),
         ],
     );

@@ -2,7 +2,7 @@
 
 use crate::error::OpError;
 use litz_ir::Dtype;
-use litz_ir::graph::{Arg, MemoryFormat, Node, TensorType, Type, Value, ValueData};
+use litz_ir::graph::{Arg, Device, MemoryFormat, Node, TensorType, Type, Value, ValueData};
 use litz_ir::ids::Table as IdTable;
 use litz_ir::schema::{BaseType, OpSchema};
 use litz_sym::Expr;
@@ -110,6 +110,15 @@ impl<'a> Args<'a> {
         Err(self.invalid(format!("expected operands of one element type, found {types:?}")))
     }
 
+    /// Every tensor that is given, those in lists included.
+    pub fn all_tensors(&self) -> Vec<Tensor<'a>> {
+        let mut tensors = Vec::new();
+        for arg in &self.node.args {
+            arg.each_value(&mut |value| tensors.extend(self.to_tensor(&Arg::Value(value))));
+        }
+        tensors
+    }
+
     /// A list of tensors.
     pub fn tensors(&self, name: &str) -> Result<Vec<Tensor<'a>>, OpError> {
         let items = self.get(name).as_list().ok_or_else(|| self.bad(name, "a list of tensors"))?;
@@ -214,6 +223,15 @@ impl<'a> Args<'a> {
             Arg::None => Ok(None),
             Arg::Dtype(d) => Ok(Some(*d)),
             _ => Err(self.bad(name, "an element type")),
+        }
+    }
+
+    /// A device, which may be left out.
+    pub fn device(&self, name: &str) -> Result<Option<Device>, OpError> {
+        match self.get(name) {
+            Arg::None => Ok(None),
+            Arg::Device(d) => Ok(Some(*d)),
+            _ => Err(self.bad(name, "a device")),
         }
     }
 

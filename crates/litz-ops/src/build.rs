@@ -155,6 +155,7 @@ impl<'a> Builder<'a> {
 
     /// What type functions take.
     pub fn infer_cx(&mut self) -> InferCx<'_> {
-        InferCx { table: self.table, values: &self.graph.values, facts: &mut self.graph.facts }
+        let Graph { values, facts, device, .. } = &mut *self.graph;
+        InferCx { table: self.table, values, facts, device: *device }
     }
 }

@@ -1,12 +1,14 @@
 //! Replaces operators whose entry is a decomposition by the operators that they are made of.
 
 use crate::args::Args;
-use crate::def::{DecomposeFn, Rule};
+use crate::def::{DecomposeFn, OpDef, Rule};
+use crate::device::device_of;
 use crate::error::OpError;
 use crate::infer::{InferCx, infer};
 use crate::table::Table;
+use crate::traits::Op;
 use litz_ir::Diags;
-use litz_ir::graph::{Arg, Float, Graph, Node, OpName, TensorType, Type, Value, ValueData};
+use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, TensorType, Type, Value, ValueData};
 use litz_ir::ids::{Id, Table as IdTable};
 use litz_ir::schema::{OpSchema, Schemas};
 use litz_sym::Facts;
@@ -29,11 +31,11 @@ pub fn decompose(graph: &mut Graph) -> Result<(), Diags> {
 
 fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
     graph.subgraphs.iter_mut().for_each(|g| decompose_with(table, g, diags));
-    let rule = |node: &Node| match table.def(node.op.as_str()).map(|d| d.rule) {
-        Some(Rule::Decompose(f)) => Some(f),
-        _ => None,
+    let decomposed = |node: &Node| match table.op(node.op.as_str())? {
+        op @ Op { def: OpDef { rule: Rule::Decompose(rewrite), .. }, .. } => Some((op, *rewrite)),
+        Op { .. } => None,
     };
-    if !graph.nodes.iter().any(|n| rule(n).is_some()) {
+    if !graph.nodes.iter().any(|n| decomposed(n).is_some()) {
         return;
     }
     let mut names: HashSet<String> = graph.values.values().map(|v| v.name.clone()).collect();
@@ -42,17 +44,26 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
     let mut left: Vec<Node> = std::mem::take(&mut graph.nodes).into_iter().rev().collect();
     while let Some(mut node) = left.pop() {
         node.args.iter_mut().for_each(|a| a.map_values(&mut |v| replaced.get(&v).copied().unwrap_or(v)));
-        let (Some(rewrite), Some(schema)) = (rule(&node), table.lookup(node.op.as_str())) else {
+        let Some((op, rewrite)) = decomposed(&node) else {
             graph.nodes.push(node);
             continue;
+        };
+        let device = match device_of(table, &op, &op.args(&node, &graph.values), graph.device) {
+            Ok(device) => device,
+            Err(error) => {
+                diags.push(error.at(&node, &graph.values));
+                continue;
+            }
         };
         let (values, facts) = (&mut graph.values, &mut graph.facts);
         let rewriter = Rewriter {
             table,
             values,
             facts,
+            device,
+            default: graph.device,
             names: &mut names,
-            schema,
+            schema: op.schema,
             node: &node,
             nodes: Vec::new(),
             named: 0,
@@ -89,6 +100,8 @@ pub(crate) fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, 
         table: cx.table,
         values: &mut values,
         facts: cx.facts,
+        device: cx.device,
+        default: cx.device,
         names: &mut names,
         schema,
         node: args.node,
@@ -104,6 +117,10 @@ pub struct Rewriter<'a> {
     table: &'a Table,
     values: &'a mut IdTable<Value, ValueData>,
     facts: &'a mut Facts,
+    /// Where the results are, and what is made without operands on the way there.
+    device: Device,
+    /// Where a node without operands makes a tensor that does not say where.
+    default: Device,
     names: &'a mut HashSet<String>,
     schema: &'a OpSchema,
     node: &'a Node,
@@ -128,7 +145,7 @@ impl Rewriter<'_> {
 
     /// What type functions take.
     pub fn infer_cx(&mut self) -> InferCx<'_> {
-        InferCx { table: self.table, values: self.values, facts: self.facts }
+        InferCx { table: self.table, values: self.values, facts: self.facts, device: self.device }
     }
 
     /// Makes the operands agree as `rule` says.
@@ -137,7 +154,8 @@ impl Rewriter<'_> {
         rule: impl FnOnce(&mut InferCx<'_>, &Args<'_>) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let args = Args::new(self.node, self.schema, self.values);
-        rule(&mut InferCx { table: self.table, values: self.values, facts: self.facts }, &args)
+        let (table, device) = (self.table, self.device);
+        rule(&mut InferCx { table, values: self.values, facts: self.facts, device }, &args)
     }
 
     /// Applies an operator with one result. Arguments that are left out have their defaults.
@@ -171,6 +189,13 @@ impl Rewriter<'_> {
         args.extend(defaults);
         let mut node =
             Node { op: OpName::new(op), args, outputs: Vec::new(), source: self.node.source.clone() };
+        // What nothing else places is on the graph's device, unless it says that it belongs to the results.
+        if let Some(at) = schema.position("device").filter(|_| self.device != self.default)
+            && node.args[at] == Arg::None
+            && Args::new(&node, schema, self.values).all_tensors().is_empty()
+        {
+            node.args[at] = Arg::Device(self.device);
+        }
         let types = infer(&mut self.infer_cx(), &node)?;
         node.outputs = types.into_iter().map(|ty| ty.map(|ty| self.fresh(ty))).collect();
         let outputs = node.outputs.clone();

@@ -26,7 +26,8 @@ pub struct OpDef {
     pub traits: OpTraits,
 }
 
-/// Types of results from types of arguments: one for each result, list results flattened.
+/// Types of results from types of arguments: one for each result, list results flattened. They are on any device: where they
+/// belong, [`infer`](crate::infer()) puts them.
 pub type TypesFn = fn(&mut InferCx<'_>, &Args<'_>) -> Result<Vec<Type>, OpError>;
 /// Views of the first tensor argument: one for each result.
 pub type ViewFn = fn(&mut InferCx<'_>, &Args<'_>) -> Result<Vec<View>, OpError>;

@@ -8,7 +8,7 @@ use std::fmt;
 /// Why a node has no result type or no lowering.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpError {
-    /// Stable name of the kind of problem: `unsupported-operator`, `unsupported`, `bad-argument`, `invalid-operator`.
+    /// Stable name of the kind of problem: `unsupported-operator`, `unsupported`, `bad-argument`, `invalid-operator`, `device`.
     pub slug: &'static str,
     /// What is wrong, naming operator and argument.
     pub message: String,
@@ -36,7 +36,7 @@ impl OpError {
     /// As a diagnostic at the user's source line of `node`. Where PyTorch rejects the node too, it has the operands' types: they
     /// are what contradicts the rest.
     pub fn at(self, node: &Node, values: &IdTable<Value, ValueData>) -> Diag {
-        let is_contradiction = matches!(self.slug, "invalid-operator" | "bad-argument");
+        let is_contradiction = matches!(self.slug, "invalid-operator" | "bad-argument" | "device");
         let mut diag = Diag::from(self);
         if let Some(source) = &node.source {
             diag = diag.source(&**source);

@@ -3,13 +3,14 @@
 use crate::args::{Args, Operand};
 use crate::decompose;
 use crate::def::{ResultRule, Rule};
+use crate::device::device_of;
 use crate::error::OpError;
 use crate::layout;
 use crate::promote::{Promote, promote};
 use crate::table::Table;
 use crate::traits::Op;
 use litz_ir::Dtype;
-use litz_ir::graph::{Arg, Node, OpName, TensorType, Type, Value, ValueData};
+use litz_ir::graph::{Arg, Device, Node, OpName, TensorType, Type, Value, ValueData};
 use litz_ir::ids::Table as IdTable;
 use litz_sym::{Expr, Facts, Rel};
 
@@ -21,6 +22,9 @@ pub struct InferCx<'a> {
     pub values: &'a IdTable<Value, ValueData>,
     /// Size symbols; operators add the guards they need.
     pub facts: &'a mut Facts,
+    /// Where results are that neither an argument nor an operand places. What an entry says of a node gets this of that node:
+    /// where its results are.
+    pub device: Device,
 }
 
 /// The types of the node's results, `None` where it gives no value. Guards that this adds name the node's operator and
@@ -43,10 +47,11 @@ fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Type>, OpError> {
     let name = node.op.as_str();
     let op = cx.table.op(name).ok_or_else(|| OpError::missing(name))?;
     let args = op.args(node, cx.values);
+    let cx = &mut cx.at(&op, &args)?;
     if let Rule::Inplace(twin) = op.def.rule {
         fits_in_place(cx, &args, twin)?;
     }
-    Ok(match op.def.result {
+    let mut results = match op.def.result {
         ResultRule::Pointwise(rule) => vec![Type::Tensor(pointwise_type(cx, &args, rule)?)],
         ResultRule::Types(types) => types(cx, &args)?,
         ResultRule::View(views) => {
@@ -55,14 +60,22 @@ fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Type>, OpError> {
             let views = views(cx, &args)?;
             views.into_iter().map(|v| Type::Tensor(v.result_type(dtype, &base.strides))).collect()
         }
+        // Whatever else the operator takes, what it writes to stays where it is.
         ResultRule::First => match node.args.first() {
-            Some(&Arg::Value(value)) => vec![cx.values[value].ty.clone()],
+            Some(&Arg::Value(value)) => return Ok(vec![cx.values[value].ty.clone()]),
             // What writes to a list returns nothing.
             Some(Arg::List(_)) => Vec::new(),
             _ => return Err(args.invalid("expected a value as first argument")),
         },
         ResultRule::Decomposed => decompose::types(cx, &args)?,
-    })
+    };
+    for result in &mut results {
+        match result {
+            Type::Tensor(ty) => ty.device = cx.device,
+            Type::Int(_) | Type::Float | Type::Bool => {}
+        }
+    }
+    Ok(results)
 }
 
 /// What an in-place operator computes must fit in the tensors that it writes to: nothing grows them, and their element types
@@ -113,7 +126,7 @@ fn pointwise_type(cx: &mut InferCx<'_>, args: &Args<'_>, rule: Promote) -> Resul
     let shapes: Vec<&[Expr]> = tensors.iter().map(|t| t.ty.sizes.as_slice()).collect();
     let sizes = layout::broadcast(cx, &shapes, args.op())?;
     let strides = layout::pointwise_strides(cx.facts, &tensors, &sizes);
-    Ok(TensorType { dtype: promoted.result, sizes, strides })
+    Ok(TensorType::strided(promoted.result, sizes, strides))
 }
 
 pub(crate) fn no_common_type(args: &Args<'_>, operands: &[Operand<'_>]) -> OpError {
@@ -128,6 +141,12 @@ pub(crate) fn first_tensor<'a>(args: &Args<'a>) -> Result<&'a TensorType, OpErro
 }
 
 impl InferCx<'_> {
+    /// What an entry gets that is asked about a node.
+    pub(crate) fn at(&mut self, op: &Op<'_>, args: &Args<'_>) -> Result<InferCx<'_>, OpError> {
+        let device = device_of(self.table, op, args, self.device)?;
+        Ok(InferCx { table: self.table, values: self.values, facts: self.facts, device })
+    }
+
     /// Whether a relation holds, when known.
     pub fn known(&self, rel: Rel) -> Option<bool> {
         layout::known(self.facts, rel)

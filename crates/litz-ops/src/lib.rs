@@ -14,6 +14,7 @@
 //!    - all else: `lower(name, types, lower)`: a function for the result types, and one that appends nests;
 //!    - an in-place twin: `inplace("aten.add_.Tensor", "aten.add.Tensor")`.
 //! 3. State what passes should know and the schema does not say: `lower(..).layout(Layout::Reads)`; see `traits.rs`.
+//!    Types say nothing of devices: results are where the operands are, or where an argument `device` says.
 //! 4. Run `crates/litz-ops/schemas.py` with a Python that has PyTorch: it writes `schemas.txt` for the names in the
 //!    tables.
 //! 5. Add cases to `litz-testing/cases/FAMILY.py` and run `bless.py FAMILY` there with a Python that has PyTorch: it
@@ -32,6 +33,7 @@ pub mod body;
 pub mod build;
 pub mod decompose;
 pub mod def;
+mod device;
 pub mod error;
 pub mod infer;
 pub mod layout;
@@ -46,8 +48,9 @@ pub mod view;
 pub use build::Builder;
 pub use decompose::{Rewriter, decompose};
 pub use def::{OpDef, ResultRule, Rule};
+pub use device::check_devices;
 pub use error::OpError;
 pub use infer::{InferCx, infer};
 pub use lower::{check, lower};
 pub use table::{Table, coverage};
-pub use traits::{Layout, Op, Role};
+pub use traits::{Devices, Layout, Op, Role};

@@ -3,6 +3,7 @@
 use crate::args::{Args, Number, Operand, Tensor};
 use crate::body::{Body, Point};
 use crate::def::{OpDef, ResultRule, Rule, is_supported};
+use crate::device::device_of;
 use crate::error::OpError;
 use crate::infer::{InferCx, no_common_type};
 use crate::layout::{is_distinct, is_overlapping, preserved_strides, storage_holds};
@@ -10,7 +11,7 @@ use crate::promote::promote;
 use crate::sizes;
 use crate::table::Table;
 use crate::view::{Access, View};
-use litz_ir::graph::{Arg, Graph, Node, TensorType, Type, Value};
+use litz_ir::graph::{Arg, Device, Graph, Node, TensorType, Type, Value};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
 use litz_ir::schema::Schemas;
@@ -125,6 +126,8 @@ pub struct Lower<'a> {
     /// Names of the values that the current node defines; of those it takes, where it defines none.
     from: Vec<String>,
     inside: Inside,
+    /// Where the current node's results are.
+    device: Device,
     /// The current node's operator, and the user's line where it is known.
     who: String,
 }
@@ -142,6 +145,7 @@ impl<'a> Lower<'a> {
             names: HashSet::new(),
             from: Vec::new(),
             inside: Inside::default(),
+            device: graph.device,
             who: String::new(),
         }
     }
@@ -173,7 +177,7 @@ impl<'a> Lower<'a> {
     pub fn temp(&mut self, role: &str, dtype: Dtype, sizes: &[Expr]) -> Access {
         let base = self.from.first().map_or("", String::as_str);
         let name = format!("{base}_{role}");
-        self.buffer(&name, &TensorType::contiguous(dtype, sizes.to_vec()))
+        self.buffer(&name, &TensorType::contiguous(dtype, sizes.to_vec()).on(self.device))
     }
 
     /// Appends a nest over `sizes`; `build` gets the coordinates, 0 where a size is 1.
@@ -317,8 +321,8 @@ impl<'a> Lower<'a> {
 
     /// The value as a whole contiguous buffer: itself if it is one, else a copy.
     pub fn contiguous(&mut self, access: &Access, role: &str) -> Result<Access, OpError> {
-        let ty = TensorType::contiguous(access.dtype, access.sizes.clone());
         let data = &self.loops.bufs[access.buf];
+        let ty = TensorType::contiguous(access.dtype, access.sizes.clone()).on(data.device);
         if access.is_strided_as(&ty, &self.loops.facts) && data.span() == ty.numel() {
             return Ok(access.clone());
         }
@@ -338,7 +342,8 @@ impl<'a> Lower<'a> {
 
     /// What type functions take.
     pub fn infer_cx(&mut self) -> InferCx<'_> {
-        InferCx { table: self.table, values: &self.graph.values, facts: &mut self.loops.facts }
+        let (table, device) = (self.table, self.device);
+        InferCx { table, values: &self.graph.values, facts: &mut self.loops.facts, device }
     }
 
     /// What an operator of [`Layout::Reads`](crate::Layout::Reads) sees of a tensor: the buffer behind it and the first element's place there. The tensor is
@@ -410,8 +415,7 @@ impl<'a> Lower<'a> {
             count += 1;
             unique = format!("{name}_{count}");
         }
-        let (sizes, strides) = (ty.sizes.clone(), ty.strides.clone());
-        let buf = self.loops.bufs.push(BufData { name: unique, dtype: ty.dtype, sizes, strides, kind });
+        let buf = self.loops.bufs.push(BufData::new(unique, ty.clone(), kind));
         Access::whole(buf, &self.loops.bufs[buf])
     }
 
@@ -447,6 +451,8 @@ impl<'a> Lower<'a> {
         let op = self.table.op(name).ok_or_else(|| OpError::missing(name))?;
         let (def, args) = (op.def, op.args(node, &self.graph.values));
         self.require_supported_types(&args)?;
+        self.device = device_of(self.table, &op, &args, self.graph.device)?;
+        let first = self.loops.stmts.len();
         match def.rule {
             Rule::Op(op) => self.pointwise(&args, def, |p, operands| Ok(p.op(op, operands))),
             Rule::Pointwise(body) => self.pointwise(&args, def, body),
@@ -455,7 +461,8 @@ impl<'a> Lower<'a> {
             Rule::Drop => self.identity(&args),
             Rule::Decompose(_) => Err(args.unsupported("lowering before decomposition")),
             Rule::Inplace(_) => Err(args.unsupported("lowering before functionalisation")),
-        }
+        }?;
+        self.require_one_device(first)
     }
 
     fn require_supported_types(&self, args: &Args<'_>) -> Result<(), OpError> {
@@ -465,6 +472,18 @@ impl<'a> Lower<'a> {
             Some(ty) => Err(args.unsupported(&format!("element type {}", ty.dtype))),
             None => Ok(()),
         }
+    }
+
+    /// Statements from that one on, which a node is lowered to, each run on one device.
+    fn require_one_device(&self, first: usize) -> Result<(), OpError> {
+        for stmt in &self.loops.stmts[first..] {
+            let touched = stmt.reads().into_iter().chain(stmt.writes()).map(|buf| &self.loops.bufs[buf]);
+            if let Some(difference) = Device::difference(touched.map(|buf| (&*buf.name, buf.device))) {
+                let message = format!("{}: {difference}: copies between devices are not supported", self.who);
+                return Err(OpError::new("unsupported", message));
+            }
+        }
+        Ok(())
     }
 
     /// After an error: results that later nodes can use, so that their errors are found too.
@@ -561,7 +580,7 @@ impl<'a> Lower<'a> {
     fn update(&mut self, target: Value, contents: Value) -> Result<(Buf, Buf), OpError> {
         let (to, from) = (self.place_of(target)?, self.place_of(contents)?);
         let data = &self.loops.bufs[to.buf];
-        let ty = TensorType { dtype: data.dtype, sizes: data.sizes.clone(), strides: data.strides.clone() };
+        let ty = data.ty();
         let name = &self.graph.values[target].name;
         if is_overlapping(&self.loops.facts, &ty) {
             // Which of several elements their common memory keeps is nobody's choice.
@@ -621,7 +640,7 @@ impl<'a> Lower<'a> {
         // Elements that share memory in eager get memory of their own here.
         let facts = &self.loops.facts;
         let strides = if is_distinct(facts, ty) { ty.strides.clone() } else { preserved_strides(facts, ty) };
-        let ty = TensorType { dtype: ty.dtype, sizes: ty.sizes.clone(), strides };
+        let ty = TensorType { strides, ..ty.clone() };
         let buf = self.copy(&access, &format!("{name}_out"), &ty)?.buf;
         Ok(Output::View { buf, sizes: ty.sizes, strides: ty.strides, offset: Expr::zero() })
     }

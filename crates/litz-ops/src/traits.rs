@@ -31,6 +31,8 @@ pub struct OpTraits {
     pub identity: Holds,
     /// How it treats the layout of its operands.
     pub layout: Layout,
+    /// Where its operands may be, and where its results are.
+    pub devices: Devices,
     /// Its part in rewrites that are about a kind of operator.
     pub role: Role,
     /// `op(self, src, ..)` that gives `self` with this view of it replaced by `src`.
@@ -65,6 +67,17 @@ pub enum Layout {
     Reads,
 }
 
+/// Where an operator's operands may be, and where its results are unless an argument `device` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Devices {
+    /// All on one device, where the results are, too; tensors without dimensions may be on the CPU nevertheless. Without
+    /// operands, results are on the graph's device.
+    One,
+    /// On any; results are where the argument of that name is. PyTorch has few such operators: those that copy from one
+    /// tensor to another, and those that take indices. Its `FakeTensor` lists them (`multi_device_op_default`).
+    Of(&'static str),
+}
+
 /// An operator's part in rewrites that are about a kind of operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
@@ -86,6 +99,7 @@ impl OpTraits {
         alias: Holds::Implied,
         identity: Holds::Implied,
         layout: Layout::Follows,
+        devices: Devices::One,
         role: Role::Other,
         scatter: None,
     };
@@ -120,6 +134,12 @@ impl OpDef {
     /// How it treats the layout of its operands.
     pub const fn layout(mut self, layout: Layout) -> OpDef {
         self.traits.layout = layout;
+        self
+    }
+
+    /// Where its operands may be, and where its results are.
+    pub const fn devices(mut self, devices: Devices) -> OpDef {
+        self.traits.devices = devices;
         self
     }
 
@@ -205,10 +225,10 @@ impl InferCx<'_> {
     ) -> Result<bool, OpError> {
         let args = op.args(node, self.values);
         match stated {
-            Holds::Implied => implied(self, &args),
+            Holds::Implied => implied(&mut self.at(op, &args)?, &args),
             Holds::Always => Ok(true),
             Holds::Never => Ok(false),
-            Holds::When(condition) => condition(self, &args),
+            Holds::When(condition) => condition(&mut self.at(op, &args)?, &args),
         }
     }
 }

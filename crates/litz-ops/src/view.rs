@@ -122,7 +122,7 @@ impl View {
             };
             (0..self.sizes.len()).map(along).collect()
         });
-        TensorType { dtype, sizes: self.sizes, strides }
+        TensorType::strided(dtype, self.sizes, strides)
     }
 }
 

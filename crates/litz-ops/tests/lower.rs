@@ -296,7 +296,7 @@ fn inferred(text: &str) -> Result<(String, Vec<String>), String> {
     let graph = parse(text);
     let mut facts: Facts = graph.facts.clone();
     let table = Table::new();
-    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut facts };
+    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut facts, device: graph.device };
     let types = infer(&mut cx, graph.nodes.last().expect("a node")).map_err(|e| e.message)?;
     let show = |ty: &Option<Type>| match ty {
         Some(Type::Tensor(t)) => format!("{}{:?}{:?}", t.dtype, t.sizes, t.strides),

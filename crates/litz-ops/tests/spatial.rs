@@ -16,7 +16,8 @@ fn graph(x: &str, w: &str, call: &str) -> Result<Graph, String> {
     let mut graph = text::graph::parse(&source).expect("a graph");
     let table = Table::new();
     let node = graph.nodes[0].clone();
-    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
+    let mut cx =
+        InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
     let types = infer(&mut cx, &node).map_err(|e| e.message)?;
     let outputs = types.into_iter().flatten().enumerate();
     let outputs: Vec<_> = outputs.map(|(i, ty)| graph.value(format!("y{i}"), ty)).collect();

@@ -16,7 +16,8 @@ fn graph(node: &str) -> Graph {
 
 fn is_pure(node: &str) -> bool {
     let (table, mut graph) = (Table::new(), graph(node));
-    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
+    let mut cx =
+        InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
     cx.is_pure(&graph.nodes[0])
 }
 

@@ -542,9 +542,22 @@ fn types_come_from_operators() {
     assert_eq!(run("f32[4, 3]{1, 4}"), Ok((0, right.clone())));
     // Strides are Litz's own, wherever the file says that elements are.
     assert_eq!(run("f32[4, 3]{-3, 100}"), Ok((1, right)));
-    for wrong in ["f32[4, 4]", "f64[4, 3]{1, 4}", "f32[12]", "f32[4000000000000, 3]"] {
+    for wrong in
+        ["f32[4, 4]", "f64[4, 3]{1, 4}", "f32[12]", "f32[4000000000000, 3]", "f32[4, 3]{1, 4} on cuda:0"]
+    {
         let diags = run(wrong).expect_err("it contradicts the operator");
         assert_eq!(diags[0].slug, "bad-program", "{wrong}");
         assert!(diags[0].message.contains("%y: expected f32[4, 3]{1, 4}, found"), "{}", diags[0]);
+    }
+}
+
+#[test]
+fn a_pass_that_puts_operands_on_several_devices_is_found() {
+    let text = "graph @g on cpu { %x: f32[3] = input %y: f32[3] on cuda:0 = input
+        %z: f32[3] = aten.mul.Tensor(%x, %y) at \"model.py:3\" return %z }";
+    for pass in PASSES {
+        let diags = Verifier::default().after(pass, &parse(text));
+        let [diag] = &diags[..] else { panic!("{}: {diags:?}", pass.name) };
+        assert_eq!((diag.slug, diag.source.as_deref()), ("device", Some("model.py:3")), "{diag}");
     }
 }

@@ -123,7 +123,8 @@ impl Case {
         let (op, outputs) = (OpName::new(&self.op), vec![None; self.results.len()]);
         let mut node = Node { op, args: self.args.clone(), outputs, source: None };
         let table = Table::new();
-        let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
+        let mut cx =
+            InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
         let types = infer(&mut cx, &node).map_err(|error| error.message)?;
         if types.len() < self.results.len() {
             return Err(format!("{} results, expected {}", types.len(), self.results.len()));
@@ -186,7 +187,7 @@ fn parse_tensor(text: &str) -> Option<Recorded> {
         words.split_whitespace().map(|word| elements::parse(dtype, word)).collect();
     let tensor = elements::tensor(dtype, &sizes, &strides, &elements?)?;
     let exprs = |numbers: &[usize]| numbers.iter().map(|&n| Expr::int(n as i64)).collect();
-    Some(Recorded { ty: TensorType { dtype, sizes: exprs(&sizes), strides: exprs(&strides) }, tensor })
+    Some(Recorded { ty: TensorType::strided(dtype, exprs(&sizes), exprs(&strides)), tensor })
 }
 
 /// A word and the bracket after it, apart.

@@ -165,7 +165,7 @@ fn graph_of(case: &Case) -> Graph {
     let table = Table::new();
     // Guards are found again by those who compile the graph.
     let mut facts = graph.facts.clone();
-    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut facts };
+    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut facts, device: graph.device };
     let first = case.tensors.first().filter(|_| case.results.is_empty());
     let recorded =
         || case.results.iter().chain(first).map(|result| Type::Tensor(result.ty.clone())).collect();

@@ -212,5 +212,5 @@ fn resized(own: &Tensor, dtype: Dtype, sizes: &[usize], strides: &[usize]) -> Re
     let tensor = elements::tensor(dtype, sizes, strides, &elements)
         .expect("invariant: as many elements as the sizes say, strides without gaps");
     let exprs = |numbers: &[usize]| numbers.iter().map(|&n| Expr::int(n as i64)).collect();
-    Recorded { ty: TensorType { dtype, sizes: exprs(sizes), strides: exprs(strides) }, tensor }
+    Recorded { ty: TensorType::strided(dtype, exprs(sizes), exprs(strides)), tensor }
 }

@@ -22,7 +22,8 @@ fn read(call: &str) -> (Graph, Node) {
 /// Infers, decomposes and lowers the call.
 fn compile((mut graph, mut node): (Graph, Node)) -> Result<(), Diags> {
     let table = Table::new();
-    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
+    let mut cx =
+        InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
     let types = infer(&mut cx, &node).map_err(|error: OpError| vec![error.at(&node, &graph.values)])?;
     let results = types.into_iter().flatten().enumerate();
     node.outputs = results.map(|(i, ty)| Some(graph.value(format!("y{i}"), ty))).collect();
@@ -82,7 +83,8 @@ fn guards(call: &str) -> Vec<(String, String)> {
     ))
     .expect("a graph");
     let table = Table::new();
-    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
+    let mut cx =
+        InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
     infer(&mut cx, &graph.nodes[0]).expect("it may be right");
     graph.facts.guards().iter().map(|guard| (guard.clause.to_string(), guard.who.clone())).collect()
 }

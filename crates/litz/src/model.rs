@@ -11,9 +11,9 @@ use crate::reproducer;
 use crate::runner::{Runner, Stage, Timing};
 use litz_backend::Backend;
 use litz_import::{Archive, Imported, InputKind, Weight};
-use litz_ir::Diags;
-use litz_ir::graph::{TensorType, Type};
+use litz_ir::graph::{self, Graph, TensorType, Type, ValueData};
 use litz_ir::target::Target;
+use litz_ir::{Diag, Diags};
 use litz_runtime::Tensor;
 use litz_runtime::cache::ObjectCache;
 use litz_runtime::pool::ThreadPool;
@@ -94,14 +94,14 @@ impl Model {
     }
 
     /// # Errors
-    /// When the model is for a device, or has guards, that the target does not support.
+    /// When the model has tensors on several devices or on one that is not the target's, or guards that are not supported.
     pub(crate) fn check_supported(&self, target: &Target) -> Result<(), Error> {
         let graph = &self.imported.graph;
-        if !target.holds(graph.device) {
-            return Err(Error::Unsupported(vec![
-                litz_ir::Diag::new("unsupported-device", format!("the model is for {}", graph.device))
-                    .help("export it on the CPU"),
-            ]));
+        if let Some((name, device)) = elsewhere(graph, graph.device, target) {
+            let message =
+                format!("expected all tensors on one {}, found `{name}` on {device}", target.kind());
+            let diag = Diag::new("unsupported-device", message).help("export it on the CPU");
+            return Err(Error::Unsupported(vec![diag]));
         }
         let unknown: Diags = self.imported.unknown_guards.iter().flat_map(|guard| guard.diags()).collect();
         if unknown.is_empty() { Ok(()) } else { Err(Error::Unsupported(unknown)) }
@@ -207,6 +207,20 @@ impl Model {
     pub(crate) fn file(&self) -> Option<&FileIdentity> {
         self.file.as_ref()
     }
+}
+
+/// A tensor of a graph or its subgraphs that is on another device than `device`, or on one that is not of the target, and where.
+fn elsewhere<'a>(
+    graph: &'a Graph,
+    device: graph::Device,
+    target: &Target,
+) -> Option<(&'a str, graph::Device)> {
+    let is_elsewhere = |value: &'a ValueData| match &value.ty {
+        Type::Tensor(ty) if ty.device != device || !target.holds(device) => Some((&*value.name, ty.device)),
+        Type::Tensor(_) | Type::Int(_) | Type::Float | Type::Bool => None,
+    };
+    let own = graph.values.values().find_map(is_elsewhere);
+    own.or_else(|| graph.subgraphs.iter().find_map(|graph| elsewhere(graph, device, target)))
 }
 
 /// Weights of an archive, by name.

@@ -68,7 +68,11 @@ impl Text {
     /// What is wrong with it. A schedule is checked against the loops it belongs to, where they are given.
     pub fn verify(&self, loops: Option<&Loops>) -> Diags {
         match self {
-            Text::Graph(graph) => verify::graph::verify(graph),
+            Text::Graph(graph) => {
+                let mut diags = verify::graph::verify(graph);
+                diags.extend(litz_ops::check_devices(graph));
+                diags
+            }
             Text::Loops(loops) => verify::loops::verify(loops),
             Text::Schedule(schedule, positions) => {
                 loops.map_or(Vec::new(), |loops| legality::verify_text(schedule, positions, loops))

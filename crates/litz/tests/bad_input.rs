@@ -95,13 +95,17 @@ const EDITS: &[(&str, &str, &str, &str, &str, &str)] = &[
     ("mlp", MODEL, r#""p_fc2_bias": {"dtype": 7"#, r#""p_fc2_bias": {"dtype": 8"#, "bad-weight", "fc2.bias"),
     ("mlp", WEIGHTS, r#""fc1.bias": {"path_name": "weight_1", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 7"#,
         r#""fc1.bias": {"path_name": "weight_1", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 5"#, "bad-weight", "fc1.bias"),
+    // Devices.
+    ("mlp", MODEL, r#""x": {"dtype": 7, "sizes": [{"as_int": 3}, {"as_int": 8}], "requires_grad": false, "device": {"type": "cpu", "index": null}"#,
+        r#""x": {"dtype": 7, "sizes": [{"as_int": 3}, {"as_int": 8}], "requires_grad": false, "device": {"type": "cuda", "index": 1}"#, "unsupported-device", "`x` on cuda:1"),
+    ("mlp", MODEL, r#""device": {"type": "cpu", "index": null}"#, r#""device": {"type": "xpu", "index": null}"#, "unsupported-type", "device xpu"),
     // Sizes.
     ("mlp", MODEL, r#""gelu": {"dtype": 7, "sizes": [{"as_int": 3}"#, r#""gelu": {"dtype": 7, "sizes": [{"as_int": -3}"#, "bad-program", "gelu"),
     ("mlp", WEIGHTS, r#"{"as_int": 4}, {"as_int": 8}"#, r#"{"as_int": 4294967296}, {"as_int": 4294967296}"#, "bad-weight", "fc1.weight"),
     ("mlp", WEIGHTS, r#""storage_offset": {"as_int": 0}"#, r#""storage_offset": {"as_int": 999999999999}"#, "bad-weight", "fc1.weight"),
     // Assertions about what the file itself says.
     ("dtypes", MODEL, r#""as_scalar_type": 7}, "kind": 2}"#, r#""as_scalar_type": 8}, "kind": 2}"#, "invalid-operator", "_assert_tensor_metadata"),
-    ("dtypes", MODEL, r#""as_device": {"type": "cpu", "index": null}"#, r#""as_device": {"type": "cuda", "index": 0}"#, "bad-program", "cuda:0"),
+    ("dtypes", MODEL, r#""as_device": {"type": "cpu", "index": null}"#, r#""as_device": {"type": "cuda", "index": 0}"#, "invalid-operator", "cuda:0"),
     ("dtypes", MODEL, r#""name": "dtype", "arg": {"as_scalar_type": 7}"#, r#""name": "stride", "arg": {"as_ints": [77]}"#, "bad-program", "strides"),
     // Symbols.
     ("dynamic", MODEL, r#""max_val": 64"#, r#""max_val": 1"#, "bad-program", "s77"),

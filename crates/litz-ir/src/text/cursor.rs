@@ -442,11 +442,16 @@ impl<'a> Cursor<'a> {
         Ok((sizes, strides))
     }
 
-    /// `f32[s0, 768]{1, s0}`.
-    pub fn tensor_type(&mut self) -> Result<TensorType> {
+    /// `f32[s0, 768]{1, s0}` or `f32[s0, 768] on cuda:1`, in a text whose first line names the device `head`.
+    pub fn tensor_type(&mut self, head: Device) -> Result<TensorType> {
         let dtype = self.dtype()?;
         let (sizes, strides) = self.shape()?;
-        Ok(TensorType { dtype, sizes, strides })
+        Ok(TensorType { dtype, sizes, strides, device: self.on(head)? })
+    }
+
+    /// `on cuda:1`, or nothing, which stands for `head`.
+    pub fn on(&mut self, head: Device) -> Result<Device> {
+        if self.eat("on") { self.device() } else { Ok(head) }
     }
 
     /// `f32[12*s0]`: a flat array.

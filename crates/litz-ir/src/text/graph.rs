@@ -4,11 +4,11 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::diag::Diags;
 use crate::dtype::Dtype;
-use crate::graph::{Arg, Float, Graph, MemoryFormat, Node, OpName, Type, Value};
+use crate::graph::{Arg, Device, Float, Graph, MemoryFormat, Node, OpName, Type, Value};
 use crate::scalar::Scalar;
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
-use crate::text::print::{Indent, Name, Quoted, Sigil, commas, write_facts};
+use crate::text::print::{Indent, Name, Quoted, Sigil, Under, commas, write_facts};
 
 impl Display for Graph {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
@@ -42,7 +42,8 @@ fn write_graph(f: &mut Formatter, graph: &Graph, depth: usize) -> fmt::Result {
 
 /// `%x: f32[s0, 768]`.
 fn typed(graph: &Graph, value: Value) -> impl Display {
-    fmt::from_fn(move |f| write!(f, "{}: {}", InGraph(graph, &value), graph.values[value].ty))
+    let ty = Under(graph.device, &graph.values[value].ty);
+    fmt::from_fn(move |f| write!(f, "{}: {ty}", InGraph(graph, &value)))
 }
 
 /// Something printed with the names of its graph.
@@ -146,7 +147,9 @@ impl Reader {
         if !is_result(cx) {
             return self.node(cx, Vec::new());
         }
-        let results = cx.commas(|cx| if cx.eat("_") { Ok(None) } else { typed_name(cx).map(Some) })?;
+        let head = self.graph.device;
+        let result = |cx: &mut Cursor| if cx.eat("_") { Ok(None) } else { typed_name(cx, head).map(Some) };
+        let results = cx.commas(result)?;
         cx.expect("=")?;
         match &results[..] {
             [Some((name, ty))] if cx.eat("input") => {
@@ -206,14 +209,14 @@ impl Reader {
     }
 }
 
-/// `%x: f32[s0, 768]`.
-fn typed_name(cx: &mut Cursor) -> Result<(String, Type)> {
+/// `%x: f32[s0, 768]`, in a graph whose first line names the device `head`.
+fn typed_name(cx: &mut Cursor, head: Device) -> Result<(String, Type)> {
     let name = cx.value_name()?;
     cx.expect(":")?;
-    Ok((name, value_type(cx)?))
+    Ok((name, value_type(cx, head)?))
 }
 
-fn value_type(cx: &mut Cursor) -> Result<Type> {
+fn value_type(cx: &mut Cursor, head: Device) -> Result<Type> {
     if cx.eat("int") {
         cx.expect("(")?;
         let value = cx.expr()?;
@@ -227,7 +230,7 @@ fn value_type(cx: &mut Cursor) -> Result<Type> {
         cx.take();
         return Ok(Type::Bool);
     }
-    cx.tensor_type().map(Type::Tensor)
+    cx.tensor_type(head).map(Type::Tensor)
 }
 
 /// Words that are arguments of their own; any other word starts an expression.

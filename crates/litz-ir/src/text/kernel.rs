@@ -6,7 +6,6 @@ use litz_sym::{Expr, Sym};
 
 use crate::diag::Diags;
 use crate::dtype::Dtype;
-use crate::graph::TensorType;
 use crate::ids::Id;
 use crate::kernel::{
     Dot, Element, Kernel, LaneReduction, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space,
@@ -437,7 +436,8 @@ impl Reader {
         cx.take();
         let name = cx.name("a memory name")?;
         cx.expect(":")?;
-        let TensorType { dtype, sizes, strides } = cx.tensor_type()?;
+        let dtype = cx.dtype()?;
+        let (sizes, strides) = cx.shape()?;
         let swizzle = if cx.eat("swizzled") {
             let unit = cx.integer()?;
             cx.expect("of")?;

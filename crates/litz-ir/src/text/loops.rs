@@ -6,7 +6,7 @@ use litz_sym::Expr;
 
 use crate::diag::Diags;
 use crate::dtype::Dtype;
-use crate::graph::TensorType;
+use crate::graph::Device;
 use crate::ids::Id;
 use crate::loops::{
     Axis, Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Region, Stmt, Val,
@@ -15,7 +15,7 @@ use crate::scalar::{ReduceOp, ScalarOp};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{
-    Commas, Guards, Indent, Name, Optional, Quoted, Shape, Sigil, commas, write_facts, write_message,
+    Commas, Guards, Indent, Name, On, Optional, Quoted, Shape, Sigil, commas, write_facts, write_message,
 };
 
 const LINE: Indent = Indent(1);
@@ -25,7 +25,7 @@ impl Display for Loops {
         writeln!(f, "loops {} on {} {{", Sigil('@', &self.name), self.device)?;
         write_facts(f, LINE, &self.facts)?;
         for buf in self.bufs.values() {
-            writeln!(f, "{LINE}{buf}")?;
+            write_buf(f, buf, self.device)?;
         }
         for stmt in &self.stmts {
             match stmt {
@@ -43,14 +43,15 @@ impl Display for Loops {
     }
 }
 
-impl Display for BufData {
-    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        write!(f, "buf {}: {}{}", Name(&self.name), self.dtype, Shape(&self.sizes, &self.strides))?;
-        match &self.kind {
-            BufKind::Input => f.write_str(" = input"),
-            BufKind::Const(name) => write!(f, " = const {}", Quoted(name)),
-            BufKind::Temp => Ok(()),
-        }
+/// In a program whose first line names the device `head`.
+fn write_buf(f: &mut Formatter, buf: &BufData, head: Device) -> fmt::Result {
+    let BufData { name, dtype, sizes, strides, device, kind } = buf;
+    let on = On { device: *device, head };
+    write!(f, "{LINE}buf {}: {dtype}{}{on}", Name(name), Shape(sizes, strides))?;
+    match kind {
+        BufKind::Input => f.write_str(" = input\n"),
+        BufKind::Const(name) => writeln!(f, " = const {}", Quoted(name)),
+        BufKind::Temp => f.write_str("\n"),
     }
 }
 
@@ -222,7 +223,7 @@ impl Reader {
             return Ok(());
         }
         if cx.eat("buf") {
-            let data = buf(cx)?;
+            let data = buf(cx, self.loops.device)?;
             self.bufs.define(data.name.clone(), Buf::new(self.loops.bufs.len()));
             self.loops.bufs.push(data);
         } else if cx.eat("nest") {
@@ -400,11 +401,11 @@ fn from(cx: &mut Cursor) -> Result<Vec<String>> {
     if cx.eat("from") { cx.commas(Cursor::value_name) } else { Ok(Vec::new()) }
 }
 
-/// `x: f32[s0, 768] = input`.
-fn buf(cx: &mut Cursor) -> Result<BufData> {
+/// `x: f32[s0, 768] = input`, in a program whose first line names the device `head`.
+fn buf(cx: &mut Cursor, head: Device) -> Result<BufData> {
     let name = cx.name("a buffer name")?;
     cx.expect(":")?;
-    let TensorType { dtype, sizes, strides } = cx.tensor_type()?;
+    let ty = cx.tensor_type(head)?;
     let kind = if !cx.eat("=") {
         BufKind::Temp
     } else if cx.eat("input") {
@@ -413,5 +414,5 @@ fn buf(cx: &mut Cursor) -> Result<BufData> {
         cx.expect("const")?;
         BufKind::Const(cx.string()?)
     };
-    Ok(BufData { name, dtype, sizes, strides, kind })
+    Ok(BufData::new(name, ty, kind))
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use litz_sym::{Expr, Facts, Rel, Sym};
 
-use crate::graph::{Type, contiguous_strides};
+use crate::graph::{Device, Type, contiguous_strides};
 use crate::target::Team;
 use crate::{graph::TensorType, loops::Axis};
 
@@ -176,20 +176,49 @@ impl Display for Shape<'_> {
     }
 }
 
+/// ` on cuda:1` where a device is not the one that a text's first line names.
+pub(crate) struct On {
+    pub device: Device,
+    pub head: Device,
+}
+
+impl Display for On {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        if self.device == self.head { Ok(()) } else { write!(f, " on {}", self.device) }
+    }
+}
+
+/// A type in a text whose first line names the device `head`.
+pub(crate) struct Under<'a, T>(pub Device, pub &'a T);
+
+impl Display for Under<'_, TensorType> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let Under(head, TensorType { dtype, sizes, strides, device }) = *self;
+        write!(f, "{dtype}{}{}", Shape(sizes, strides), On { device: *device, head })
+    }
+}
+
+impl Display for Under<'_, Type> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self.1 {
+            Type::Tensor(tensor) => Under(self.0, tensor).fmt(f),
+            Type::Int(value) => write!(f, "int({value})"),
+            Type::Float => f.write_str("float"),
+            Type::Bool => f.write_str("bool"),
+        }
+    }
+}
+
+/// Outside of a text, where no first line names a device, a type without one is on the host.
 impl Display for TensorType {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        write!(f, "{}{}", self.dtype, Shape(&self.sizes, &self.strides))
+        Under(Device::Cpu, self).fmt(f)
     }
 }
 
 impl Display for Type {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        match self {
-            Type::Tensor(tensor) => tensor.fmt(f),
-            Type::Int(value) => write!(f, "int({value})"),
-            Type::Float => f.write_str("float"),
-            Type::Bool => f.write_str("bool"),
-        }
+        Under(Device::Cpu, self).fmt(f)
     }
 }
 

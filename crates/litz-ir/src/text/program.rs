@@ -5,12 +5,13 @@ use std::fmt::{self, Display, Formatter};
 use litz_sym::Expr;
 
 use crate::diag::Diags;
-use crate::dtype::Dtype;
 use crate::graph::TensorType;
 use crate::loops::span;
 use crate::program::{Const, Output, Param, Program, Slot, SlotData, Step};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
-use crate::text::print::{Indent, Name, Optional, Quoted, Sigil, commas, write_facts, write_message};
+use crate::text::print::{
+    Indent, Name, On, Optional, Quoted, Sigil, Under, commas, write_facts, write_message,
+};
 
 const LINE: Indent = Indent(1);
 
@@ -19,10 +20,11 @@ impl Display for Program {
         writeln!(f, "program {} on {} {{", Sigil('@', &self.name), self.device)?;
         write_facts(f, LINE, &self.facts)?;
         for param in &self.params {
-            writeln!(f, "{LINE}param {}: {}", self.slot(param.slot), param.ty)?;
+            writeln!(f, "{LINE}param {}: {}", self.slot(param.slot), self.under(&param.ty))?;
         }
         for item in &self.consts {
-            writeln!(f, "{LINE}const {}: {} = {}", self.slot(item.slot), item.ty, Quoted(&item.name))?;
+            let ty = self.under(&item.ty);
+            writeln!(f, "{LINE}const {}: {ty} = {}", self.slot(item.slot), Quoted(&item.name))?;
         }
         if !self.load.is_empty() {
             writeln!(f, "{LINE}load {{")?;
@@ -44,10 +46,15 @@ impl Program {
         Name(&self.slots[slot].name)
     }
 
+    fn under<'a>(&self, ty: &'a TensorType) -> Under<'a, TensorType> {
+        Under(self.device, ty)
+    }
+
     /// `h: f32[3072*s0]`: a flat array.
     fn typed(&self, slot: Slot) -> impl Display {
-        let data = &self.slots[slot];
-        fmt::from_fn(move |f| write!(f, "{}: {}[{}]", Name(&data.name), data.dtype, data.extent))
+        let SlotData { name, dtype, extent, device } = &self.slots[slot];
+        let on = On { device: *device, head: self.device };
+        fmt::from_fn(move |f| write!(f, "{}: {dtype}[{extent}]{on}", Name(name)))
     }
 
     fn write_slots(&self, f: &mut Formatter, slots: &[Slot]) -> fmt::Result {
@@ -82,7 +89,7 @@ impl Program {
     fn write_output(&self, f: &mut Formatter, output: &Output) -> fmt::Result {
         match output {
             Output::View { slot, ty, offset } => {
-                write!(f, "{}: {ty}", self.slot(*slot))?;
+                write!(f, "{}: {}", self.slot(*slot), self.under(ty))?;
                 if offset.is_zero() { Ok(()) } else { write!(f, " + {offset}") }
             }
             Output::Int(value) => write!(f, "int({value})"),
@@ -151,8 +158,9 @@ impl Reader {
     fn tensor(&mut self, cx: &mut Cursor) -> Result<(Slot, TensorType)> {
         let name = cx.name("a slot name")?;
         cx.expect(":")?;
-        let ty = cx.tensor_type()?;
-        Ok((self.define(name, ty.dtype, span(&ty.sizes, &ty.strides)), ty))
+        let ty = cx.tensor_type(self.program.device)?;
+        let (dtype, extent, device) = (ty.dtype, span(&ty.sizes, &ty.strides), ty.device);
+        Ok((self.define(SlotData { name, dtype, extent, device }), ty))
     }
 
     /// `p0: u8[12288*s0]`; a slot that is given memory again keeps its identity.
@@ -160,18 +168,17 @@ impl Reader {
         let name = cx.name("a slot name")?;
         cx.expect(":")?;
         let (dtype, extent) = cx.flat_type()?;
-        let same = |&slot: &Slot| {
-            let data = &self.program.slots[slot];
-            (data.dtype, data.extent) == (dtype, extent)
-        };
-        match self.slots.get(&name).filter(same) {
+        let data = SlotData { name, dtype, extent, device: cx.on(self.program.device)? };
+        let same = |&slot: &Slot| self.program.slots[slot] == data;
+        match self.slots.get(&data.name).filter(same) {
             Some(slot) => Ok(slot),
-            None => Ok(self.define(name, dtype, extent)),
+            None => Ok(self.define(data)),
         }
     }
 
-    fn define(&mut self, name: String, dtype: Dtype, extent: Expr) -> Slot {
-        let slot = self.program.slots.push(SlotData { name: name.clone(), dtype, extent });
+    fn define(&mut self, data: SlotData) -> Slot {
+        let name = data.name.clone();
+        let slot = self.program.slots.push(data);
         self.slots.define(name, slot);
         slot
     }
@@ -230,7 +237,7 @@ impl Reader {
         }
         let slot = self.slots.name(cx)?;
         cx.expect(":")?;
-        let ty = cx.tensor_type()?;
+        let ty = cx.tensor_type(self.program.device)?;
         let offset = if cx.eat("+") { cx.expr()? } else { Expr::zero() };
         Ok(Output::View { slot, ty, offset })
     }

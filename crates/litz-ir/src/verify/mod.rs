@@ -18,6 +18,7 @@ use std::hash::Hash;
 use litz_sym::{Clause, Expr, Facts, Rel, Sym};
 
 use crate::diag::{Diag, Diags};
+use crate::graph::Device;
 use crate::text::graph::names_symbol;
 
 /// Problems found so far, and the symbols that expressions may mention.
@@ -127,6 +128,13 @@ impl Report {
         self.expr(extent, &place);
         let is_negative = extent.as_int().is_some_and(|extent| extent < 0);
         self.check(!is_negative, "negative-size", format_args!("{place}: {extent} is no size"));
+    }
+
+    /// Fails where things that are used together are on different devices.
+    pub fn one_device<'a>(&mut self, used: impl IntoIterator<Item = (&'a str, Device)>, place: impl Display) {
+        if let Some(difference) = Device::difference(used) {
+            self.fail("device", format_args!("{place}: {difference}"));
+        }
     }
 
     /// Fails for each target that an earlier update has.

@@ -1,5 +1,7 @@
 //! Reports what is wrong with a program.
 
+use std::fmt::Display;
+
 use litz_sym::{Expr, Rel};
 
 use crate::diag::Diags;
@@ -13,7 +15,7 @@ use crate::verify::Report;
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
 /// `negative-size`, `slot-type`, `unknown-slot`, `use-before-alloc`, `use-after-free`, `double-alloc`, `free-of-param`,
-/// `view-overflow`, `shared-memory`, `type-mismatch`, `update-target`, `duplicate-update`.
+/// `view-overflow`, `shared-memory`, `type-mismatch`, `update-target`, `duplicate-update`, `device`.
 pub fn verify(program: &Program) -> Diags {
     let memory = vec![Memory::None; program.slots.len()];
     let held = vec![None; program.slots.len()];
@@ -165,8 +167,10 @@ impl Verifier<'_> {
         let Some(data) = self.program.slots.get(slot) else {
             return self.report.fail("unknown-slot", format_args!("`{name}` is no slot of the program"));
         };
-        let fits = (data.dtype, data.extent) == (ty.dtype, span(&ty.sizes, &ty.strides));
-        let message = format_args!("`{name}`: {}[{}] does not span {ty}", data.dtype, data.extent);
+        let fits =
+            (data.dtype, data.extent, data.device) == (ty.dtype, span(&ty.sizes, &ty.strides), ty.device);
+        let message =
+            format_args!("`{name}`: {}[{}] on {} does not span {ty}", data.dtype, data.extent, data.device);
         self.report.check(fits, "slot-type", message);
         self.memory[slot.index()] = Memory::Given;
         self.hold(slot, None);
@@ -185,16 +189,19 @@ impl Verifier<'_> {
                 self.report.expr(*offset, format_args!("view `{}`", name(self.program, *slot)));
                 self.place(*slot, Memory::Within(*base));
                 self.hold(*slot, Some((*base, *offset)));
+                self.one_device([slot, base], format_args!("view `{}`", name(self.program, *slot)));
                 self.check_view(step);
             }
             Step::Launch { kernel, args, sizes } => {
                 let place = format!("launch of @{kernel}");
                 args.iter().for_each(|&slot| self.use_slot(slot, &place));
                 sizes.iter().for_each(|&size| self.report.expr(size, &place));
+                self.one_device(args, place);
             }
             Step::Extern { routine, reads, writes, ints, message: _ } => {
                 reads.iter().chain(writes).for_each(|&slot| self.use_slot(slot, routine));
                 ints.iter().for_each(|&value| self.report.expr(value, routine));
+                self.one_device(reads.iter().chain(writes), routine);
             }
             Step::Free { slot } => {
                 self.has_memory(*slot, "free");
@@ -205,6 +212,12 @@ impl Verifier<'_> {
                 self.report.check(was != Memory::Given, "free-of-param", message);
             }
         }
+    }
+
+    /// What a step touches is on one device.
+    fn one_device<'s>(&mut self, slots: impl IntoIterator<Item = &'s Slot>, place: impl Display) {
+        let slots = slots.into_iter().filter_map(|&slot| self.program.slots.get(slot));
+        self.report.one_device(slots.map(|slot| (&*slot.name, slot.device)), place);
     }
 
     fn place(&mut self, slot: Slot, memory: Memory) {
@@ -269,6 +282,7 @@ impl Verifier<'_> {
         let dtype = |slot: Slot| self.program.slots.get(slot).map(|data| data.dtype);
         let (expected, found) = (dtype(target), dtype(source));
         self.report.same_type(expected, found, format_args!("update of `{name}`"));
+        self.one_device(&[target, source], format_args!("update of `{name}`"));
     }
 
     fn output(&mut self, output: &Output) {
@@ -277,12 +291,11 @@ impl Verifier<'_> {
                 self.use_slot(*slot, "return");
                 self.report.shape(&ty.sizes, &ty.strides, "return");
                 self.report.expr(*offset, "return");
-                let found = self.program.slots.get(*slot).map(|data| data.dtype);
-                self.report.same_type(
-                    Some(ty.dtype),
-                    found,
-                    format_args!("return of `{}`", name(self.program, *slot)),
-                );
+                let place = format!("return of `{}`", name(self.program, *slot));
+                let Some(found) = self.program.slots.get(*slot) else { return };
+                self.report.same_type(Some(ty.dtype), Some(found.dtype), &place);
+                let message = format_args!("{place}: expected {}, found {}", ty.device, found.device);
+                self.report.check(ty.device == found.device, "device", message);
             }
             Output::Int(value) => self.report.expr(*value, "return"),
             Output::Literal(_) | Output::Nothing => {}

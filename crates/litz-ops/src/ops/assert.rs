@@ -79,12 +79,15 @@ fn be_in_range(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     Ok(Vec::new())
 }
 
-/// Element type and sizes. All of a graph is on one device, and strides of values that are not returned are Litz's own choice:
-/// the reader of files compares these with what the file says.
+/// Element type, device and sizes. Strides of values that are not returned are Litz's own choice: the reader of files compares
+/// these with what the file says.
 fn agree(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let found = args.tensor("a")?.ty;
     if let Some(expected) = args.dtype("dtype")?.filter(|dtype| *dtype != found.dtype) {
         return Err(args.invalid(format!("expected {expected}, found {}", found.dtype)));
+    }
+    if let Some(expected) = args.device("device")?.filter(|device| *device != found.device) {
+        return Err(args.invalid(format!("expected a tensor on {expected}, found {}", found.device)));
     }
     if args.has("size") {
         let expected = args.ints("size")?;

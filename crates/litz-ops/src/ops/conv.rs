@@ -173,7 +173,7 @@ fn result_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
         sizes.push(count(window, cx, args, size, kernel)?);
     }
     let strides = result_strides(cx, &conv, &sizes);
-    one(TensorType { dtype: x.dtype, sizes, strides })
+    one(TensorType::strided(x.dtype, sizes, strides))
 }
 
 /// Channels last when operand or weight is. PyTorch has no such kernel for f64 in three dimensions, and lays out

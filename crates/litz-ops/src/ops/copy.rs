@@ -6,6 +6,7 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{broadcasts_to, copy_strides, is_channels_last};
 use crate::lower::Lower;
+use crate::traits::Devices::Of;
 use crate::traits::Holds::{Always, When};
 use litz_ir::Dtype;
 use litz_ir::graph::{MemoryFormat, TensorType, Type};
@@ -18,10 +19,13 @@ pub const OPS: &[OpDef] = &[
     lower("aten.to.dtype", moved_type, copy).identity(Always).alias(When(is_operand)),
     lower("aten.to.device", moved_type, copy).identity(Always).alias(When(is_operand)),
     lower("aten.to.dtype_layout", moved_type, copy).identity(Always).alias(When(is_operand)),
-    lower("aten.to.other", moved_type, copy).identity(Always).alias(When(is_operand)),
-    lower("aten.type_as.default", moved_type, copy).identity(Always).alias(When(is_operand)),
+    lower("aten.to.other", moved_type, copy).identity(Always).alias(When(is_operand)).devices(Of("other")),
+    lower("aten.type_as.default", moved_type, copy)
+        .identity(Always)
+        .alias(When(is_operand))
+        .devices(Of("other")),
     lower("prims.convert_element_type.default", copy_type, copy).identity(Always),
-    lower("aten.copy.default", copy_from_type, copy_from),
+    lower("aten.copy.default", copy_from_type, copy_from).devices(Of("self")),
     inplace("aten.copy_.default", "aten.copy.default"),
 ];
 
@@ -29,7 +33,7 @@ pub const OPS: &[OpDef] = &[
 fn copy_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let (x, dtype, format) = asked_for(args)?;
     let strides = copy_strides(cx.facts, x, format);
-    one(TensorType { dtype, sizes: x.sizes.clone(), strides })
+    one(TensorType { dtype, strides, ..x.clone() })
 }
 
 /// As [`copy_type`], of operators that return the operand itself when they have nothing to do.
@@ -37,10 +41,11 @@ fn moved_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
     if is_operand(cx, args)? { one(asked_for(args)?.0.clone()) } else { copy_type(cx, args) }
 }
 
-/// Whether the operand has the element type and layout asked for, and need not be copied.
-fn is_operand(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<bool, OpError> {
+/// Whether the operand has the element type, layout and place asked for, and need not be copied.
+fn is_operand(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<bool, OpError> {
     let (x, dtype, format) = asked_for(args)?;
-    Ok(!args.flag("copy")? && dtype == x.dtype && format.is_none_or(|f| is_in_format(x, f)))
+    let is_there = cx.device == x.device;
+    Ok(!args.flag("copy")? && is_there && dtype == x.dtype && format.is_none_or(|f| is_in_format(x, f)))
 }
 
 /// The operand's type, and the element type and layout of its copy.
@@ -59,14 +64,15 @@ fn is_in_format(ty: &TensorType, format: MemoryFormat) -> bool {
     }
 }
 
-/// A copy where the result differs in element type or layout; a value is never written, so an equal copy is itself.
+/// A copy where the result differs in element type, layout or place; a value is never written, so an equal copy is itself.
 fn copy(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    let x = lw.access(args.tensor("self").or_else(|_| args.tensor("a"))?)?;
+    let operand = args.tensor("self").or_else(|_| args.tensor("a"))?;
+    let x = lw.access(operand)?;
     let Some(ty) = args.result(0) else { return Ok(()) };
     let same_layout = lw.strides(&x).is_some_and(|(strides, _)| {
         (0..x.rank()).all(|d| strides[d] == ty.strides[d] || ty.sizes[d].is_one())
     });
-    if x.dtype == ty.dtype && same_layout {
+    if x.dtype == ty.dtype && operand.ty.device == ty.device && same_layout {
         lw.set_result(args, 0, x);
         return Ok(());
     }

@@ -103,13 +103,13 @@ fn permuted_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpE
         strides[d] = next;
         next = next * sizes[d];
     }
-    one(TensorType { dtype: args.dtype("dtype")?.unwrap_or(Dtype::F32), sizes, strides })
+    one(TensorType::strided(args.dtype("dtype")?.unwrap_or(Dtype::F32), sizes, strides))
 }
 
 fn like_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
     let strides = copy_strides(cx.facts, x, args.memory_format("memory_format")?);
-    one(TensorType { dtype: args.dtype("dtype")?.unwrap_or(x.dtype), sizes: x.sizes.clone(), strides })
+    one(TensorType { dtype: args.dtype("dtype")?.unwrap_or(x.dtype), strides, ..x.clone() })
 }
 
 /// The value is of rank 0.

@@ -11,6 +11,7 @@ use crate::layout::{
     same_sizes,
 };
 use crate::lower::Lower;
+use crate::traits::Devices::Of;
 use crate::traits::Layout;
 use crate::view::Access;
 use litz_ir::graph::{Arg, TensorType, Type, Value};
@@ -21,10 +22,10 @@ use litz_sym::{Expr, Rel};
 /// Entries.
 pub const OPS: &[OpDef] = &[
     lower("aten.embedding.default", embedding_type, embedding),
-    lower("aten.index.Tensor", index_type, index),
-    lower("aten._unsafe_index.Tensor", index_type, index),
-    lower("aten.index_put.default", index_put_type, index_put),
-    lower("aten._unsafe_index_put.default", index_put_type, index_put),
+    lower("aten.index.Tensor", index_type, index).devices(Of("self")),
+    lower("aten._unsafe_index.Tensor", index_type, index).devices(Of("self")),
+    lower("aten.index_put.default", index_put_type, index_put).devices(Of("self")),
+    lower("aten._unsafe_index_put.default", index_put_type, index_put).devices(Of("self")),
     lower("aten.index_select.default", index_select_type, index_select),
     lower("aten.gather.default", gather_type, gather),
     lower("aten.scatter.src", scatter_type, |lw, args| scatter(lw, args, None)),
@@ -32,7 +33,7 @@ pub const OPS: &[OpDef] = &[
     lower("aten.scatter_add.default", scatter_type, |lw, args| scatter(lw, args, Some(ReduceOp::Sum))),
     lower("aten.index_copy.default", index_along_type, |lw, args| index_along(lw, args, None)),
     lower("aten.index_add.default", index_along_type, |lw, args| index_along(lw, args, Some(ReduceOp::Sum))),
-    lower("aten.slice_scatter.default", slice_scatter_type, slice_scatter),
+    lower("aten.slice_scatter.default", slice_scatter_type, slice_scatter).devices(Of("self")),
     lower("aten.select_scatter.default", select_scatter_type, select_scatter),
     lower("aten.diagonal_scatter.default", diagonal_scatter_type, diagonal_scatter),
     lower("aten.as_strided_scatter.default", strided_scatter_type, strided_scatter).layout(Layout::Reads),
@@ -140,7 +141,7 @@ fn index_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
         operands.push(strides);
     }
     let strides = iterated_strides(cx.facts, &operands, &indexing.sizes);
-    one(TensorType { dtype: x.dtype, sizes: indexing.sizes, strides })
+    one(TensorType::strided(x.dtype, indexing.sizes, strides))
 }
 
 /// Coordinates of the indexed operand, from those of the result.

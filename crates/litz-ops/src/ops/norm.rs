@@ -220,7 +220,7 @@ fn group_types(cx: &mut InferCx<'_>, args: &Args<'_>, results: usize) -> Result<
     }
     counts_agree(cx, args, x)?;
     let strides = format_strides(suggested_format(cx.facts, x), &x.sizes);
-    let out = TensorType { dtype: x.dtype, sizes: x.sizes.clone(), strides };
+    let out = TensorType { strides, ..x.clone() };
     let rows = TensorType::contiguous(statistic_dtype(args, x.dtype)?, vec![x.sizes[0], groups]);
     Ok([Type::Tensor(out), Type::Tensor(rows.clone()), Type::Tensor(rows)][..results].to_vec())
 }
@@ -316,7 +316,7 @@ fn batch_types(cx: &mut InferCx<'_>, args: &Args<'_>, results: usize) -> Result<
     let x = args.tensor("input")?.ty;
     channel_vectors(cx, args, x)?;
     let strides = format_strides(suggested_format(cx.facts, x), &x.sizes);
-    let out = TensorType { dtype: x.dtype, sizes: x.sizes.clone(), strides };
+    let out = TensorType { strides, ..x.clone() };
     let channels = if uses_batch_statistics(args)? { x.sizes[1] } else { Expr::zero() };
     let rows = TensorType::contiguous(statistic_dtype(args, x.dtype)?, vec![channels]);
     Ok([Type::Tensor(out), Type::Tensor(rows.clone()), Type::Tensor(rows)][..results].to_vec())

@@ -83,7 +83,7 @@ fn topk_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
         *size = k;
     }
     let strides = contiguous_strides(&sizes);
-    let values = TensorType { dtype: x.dtype, sizes, strides };
+    let values = TensorType::strided(x.dtype, sizes, strides);
     let indices = TensorType { dtype: Dtype::I64, ..values.clone() };
     Ok(vec![Type::Tensor(values), Type::Tensor(indices)])
 }

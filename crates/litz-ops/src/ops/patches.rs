@@ -126,7 +126,7 @@ fn col2im(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 /// A result of other sizes that keeps channels last.
 fn rearranged(cx: &InferCx<'_>, x: &TensorType, sizes: Vec<Expr>) -> Result<Vec<Type>, OpError> {
     let strides = format_strides(suggested_format(cx.facts, x), &sizes);
-    one(TensorType { dtype: x.dtype, sizes, strides })
+    one(TensorType::strided(x.dtype, sizes, strides))
 }
 
 fn unshuffle_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {

@@ -263,7 +263,7 @@ fn types(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize, results: usize) -> 
     let mut sizes = x.sizes[..x.rank() - dims].to_vec();
     sizes.extend(windows(cx, args, dims)?.iter().map(|w| w.count));
     let strides = strides(cx, args, x, &sizes, dims);
-    let ty = |dtype| Type::Tensor(TensorType { dtype, sizes: sizes.clone(), strides: strides.clone() });
+    let ty = |dtype| Type::Tensor(TensorType::strided(dtype, sizes.clone(), strides.clone()));
     Ok([ty(x.dtype), ty(Dtype::I64)][..results].to_vec())
 }
 
@@ -297,16 +297,16 @@ fn with_height_sizes(sizes: &[Expr]) -> Vec<Expr> {
 fn with_height(x: &TensorType) -> TensorType {
     let mut strides = x.strides.clone();
     strides.insert(2, x.sizes[2] * x.strides[2]);
-    TensorType { dtype: x.dtype, sizes: with_height_sizes(&x.sizes), strides }
+    TensorType { sizes: with_height_sizes(&x.sizes), strides, ..x.clone() }
 }
 
 /// A batch of one.
 fn with_batch(x: &TensorType) -> TensorType {
     let (sizes, strides) = (&x.sizes, &x.strides);
     TensorType {
-        dtype: x.dtype,
         sizes: [&[Expr::one()], sizes.as_slice()].concat(),
         strides: [&[sizes[0] * strides[0]], strides.as_slice()].concat(),
+        ..x.clone()
     }
 }
 

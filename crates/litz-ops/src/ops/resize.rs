@@ -162,7 +162,7 @@ fn result_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     let mut sizes = x.sizes[..2].to_vec();
     sizes.extend(axes(cx, args)?.iter().map(|a| a.count));
     let strides = format_strides(suggested_format(cx.facts, x), &sizes);
-    one(TensorType { dtype: x.dtype, sizes, strides })
+    one(TensorType::strided(x.dtype, sizes, strides))
 }
 
 impl Axis {

@@ -79,7 +79,7 @@ fn cat_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     let agree = tensors.iter().all(|t| suggested_format(cx.facts, t.ty) == format);
     let format = if agree { format } else { MemoryFormat::Contiguous };
     let strides = format_strides(format, &sizes);
-    one(TensorType { dtype, sizes, strides })
+    one(TensorType::strided(dtype, sizes, strides))
 }
 
 /// A vector of size 0 goes with operands of any shape.
@@ -218,12 +218,12 @@ fn pad_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError>
     let strides = match pad_mode_of(args)? {
         "circular" => contiguous_strides(&sizes),
         "constant" if pads.iter().all(|p| cuts(cx, p.0) && cuts(cx, p.1)) => {
-            let cut = TensorType { dtype: x.dtype, sizes: sizes.clone(), strides: x.strides.clone() };
+            let cut = TensorType { sizes: sizes.clone(), ..x.clone() };
             preserved_strides(cx.facts, &cut)
         }
         _ => format_strides(suggested_format(cx.facts, x), &sizes),
     };
-    one(TensorType { dtype: x.dtype, sizes, strides })
+    one(TensorType::strided(x.dtype, sizes, strides))
 }
 
 /// Where padding comes from: the argument `mode`, or the operator's name.

@@ -536,7 +536,7 @@ fn as_strided_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, O
         let negative = |_| args.invalid(format!("sizes {sizes:?} and strides {strides:?} are negative"));
         cx.require(Rel::ge(e, 0), args.op()).map_err(negative)?;
     }
-    one(TensorType { dtype, sizes, strides })
+    one(TensorType::strided(dtype, sizes, strides))
 }
 
 fn as_strided(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {

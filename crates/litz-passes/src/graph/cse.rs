@@ -15,7 +15,8 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     let before = graph.nodes.len();
     for mut node in std::mem::take(&mut graph.nodes) {
         node.args.iter_mut().for_each(|a| a.map_values(&mut |v| replaced.get(&v).copied().unwrap_or(v)));
-        let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
+        let mut cx =
+            InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
         if !cx.is_pure(&node) {
             kept.push(node);
             continue;

@@ -15,7 +15,8 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     graph.outputs.iter().for_each(|a| a.each_value(&mut mark));
     live.extend(graph.updates.iter().map(|u| u.1));
     let mut keep = vec![false; graph.nodes.len()];
-    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
+    let mut cx =
+        InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
     for (i, node) in graph.nodes.iter().enumerate().rev() {
         keep[i] = node.outputs.iter().flatten().any(|v| live.contains(v)) || !cx.is_pure(node);
         if keep[i] {

@@ -125,7 +125,7 @@ fn find(graph: &mut Graph, table: &Table) -> HashMap<usize, Fold> {
 fn constants(graph: &mut Graph, table: &Table) -> HashSet<Value> {
     let updated = |v: Value| graph.updates.iter().any(|u| u.0 == v);
     let mut constants: HashSet<Value> = graph.consts.iter().map(|c| c.0).filter(|&v| !updated(v)).collect();
-    let mut cx = InferCx { table, values: &graph.values, facts: &mut graph.facts };
+    let mut cx = InferCx { table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
     for node in &graph.nodes {
         let (mut any, mut all) = (false, true);
         node.args.iter().for_each(|a| {

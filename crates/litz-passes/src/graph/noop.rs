@@ -30,6 +30,6 @@ fn identity(graph: &mut Graph, table: &Table, node: &Node) -> Option<(Value, Val
     let [Some(result)] = node.outputs.as_slice() else { return None };
     let operand = node.args.first()?.as_value()?;
     let same = graph.values[*result].ty == graph.values[operand].ty;
-    let mut cx = InferCx { table, values: &graph.values, facts: &mut graph.facts };
+    let mut cx = InferCx { table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
     (same && cx.is_identity(node)).then_some((*result, operand))
 }

@@ -26,7 +26,8 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
         });
     });
     for node in &graph.nodes {
-        let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut graph.facts };
+        let mut cx =
+            InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
         let types = match infer(&mut cx, node) {
             Ok(types) => types,
             Err(error) => {
@@ -64,9 +65,9 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     Ok(changed)
 }
 
-/// Whether two types may be of one value: element types are equal, and no size is known to differ.
+/// Whether two types may be of one value: element types and devices are equal, and no size is known to differ.
 fn agree(stated: &TensorType, inferred: &TensorType, facts: &Facts) -> bool {
-    stated.dtype == inferred.dtype
+    (stated.dtype, stated.device) == (inferred.dtype, inferred.device)
         && stated.rank() == inferred.rank()
         && stated.sizes.iter().zip(&inferred.sizes).all(|(&a, &b)| facts.known(&Rel::eq(a, b)) != Known::No)
 }

@@ -5,7 +5,7 @@ use super::Pass;
 use litz_ir::graph::{Arg, Graph, Node, TensorType, Type, Value};
 use litz_ir::{Diag, Diags};
 use litz_ops::layout::{is_overlapping, same};
-use litz_ops::{InferCx, Rule, Table, infer};
+use litz_ops::{InferCx, Rule, Table, check_devices, infer};
 use litz_sym::Facts;
 
 /// What is known of a graph, each more than the one before.
@@ -34,9 +34,10 @@ struct Interface {
 impl Verifier {
     /// What is wrong with the graph after `pass`.
     ///
-    /// Slugs: those of [`litz_ir::verify::graph`], `type-disagrees`, `late-write`, `interface-changed`.
+    /// Slugs: those of [`litz_ir::verify::graph`], `device`, `type-disagrees`, `late-write`, `interface-changed`.
     pub fn after(&mut self, pass: &Pass, graph: &Graph) -> Diags {
         let mut diags = litz_ir::verify::graph::verify(graph);
+        diags.extend(check_devices(graph));
         if !diags.is_empty() {
             return diags;
         }
@@ -59,7 +60,7 @@ impl Verifier {
 fn types(graph: &Graph, diags: &mut Diags) {
     let table = Table::new();
     let mut facts = graph.facts.clone();
-    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut facts };
+    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut facts, device: graph.device };
     for node in &graph.nodes {
         match infer(&mut cx, node) {
             Ok(types) => {
@@ -94,7 +95,9 @@ fn agree(facts: &Facts, stored: &Type, inferred: &Type, shares_memory: bool) -> 
         (Type::Tensor(stored), Type::Tensor(inferred)) => {
             let lies_right =
                 lies_equally(facts, stored, inferred) || !shares_memory && !is_overlapping(facts, stored);
-            stored.dtype == inferred.dtype && equal(&stored.sizes, &inferred.sizes) && lies_right
+            (stored.dtype, stored.device) == (inferred.dtype, inferred.device)
+                && equal(&stored.sizes, &inferred.sizes)
+                && lies_right
         }
         (Type::Int(stored), Type::Int(inferred)) => same(facts, *stored, *inferred),
         (Type::Float, Type::Float) | (Type::Bool, Type::Bool) => true,

@@ -1,8 +1,8 @@
 //! Makes names that nothing else in a program has.
 
-use litz_ir::Dtype;
+use litz_ir::graph::TensorType;
 use litz_ir::loops::{Axis, Buf, BufData, BufKind, Loops, Stmt};
-use litz_sym::{Expr, Facts, Sym};
+use litz_sym::{Facts, Sym};
 use std::collections::{HashMap, HashSet};
 
 /// A symbol called like `name` that is no size and no variable of `axes`.
@@ -34,16 +34,8 @@ impl Names {
     }
 
     /// Adds an intermediate buffer called like `name`.
-    pub fn add_buf(
-        &mut self,
-        loops: &mut Loops,
-        name: &str,
-        dtype: Dtype,
-        sizes: Vec<Expr>,
-        strides: Vec<Expr>,
-    ) -> Buf {
-        let name = self.bufs.take(name);
-        loops.bufs.push(BufData { name, dtype, sizes, strides, kind: BufKind::Temp })
+    pub fn add_buf(&mut self, loops: &mut Loops, name: &str, ty: TensorType) -> Buf {
+        loops.bufs.push(BufData::new(self.bufs.take(name), ty, BufKind::Temp))
     }
 }
 

@@ -13,9 +13,9 @@ use super::{Edits, Names, Settings, cse, names};
 use litz_analysis::constants::Constants;
 use litz_analysis::contraction::{Columns, MIN_TERMS, Words};
 use litz_analysis::{Contraction, Uses};
-use litz_ir::graph::contiguous_strides;
+use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::HashMap;
@@ -283,9 +283,9 @@ fn add_panel(loops: &mut Loops, panel: &Panel, names: &mut Names) -> (Buf, Nest)
         axes.iter().for_each(|a| facts.declare_index(a.var, a.extent));
         index.iter_mut().for_each(|at| *at = facts.simplify(at.replace(last.var, value)));
     }
-    let strides = contiguous_strides(&sizes);
-    let from = vec![loops.bufs[panel.source].name.clone()];
-    let buf = names.add_buf(loops, &panel.name, dtype, sizes, strides);
+    let BufData { name, device, .. } = &loops.bufs[panel.source];
+    let (from, ty) = (vec![name.clone()], TensorType::contiguous(dtype, sizes).on(*device));
+    let buf = names.add_buf(loops, &panel.name, ty);
     let name = names.statement(&loops.bufs[buf].name);
     let load = InstOp::Load { buf: panel.source, index: source_index, guard, other: Scalar::zero(dtype) };
     let store = InstOp::Store { buf, index, value: Val(0), combine: None };

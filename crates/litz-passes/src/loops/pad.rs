@@ -149,8 +149,8 @@ fn copied(loops: &mut Loops, buf: Buf, change: &mut Change) -> bool {
         return false;
     }
     let Some(border) = border(loops, buf, &loads, fill) else { return false };
-    let BufData { name, dtype, sizes, strides, .. } = with_border(&loops.bufs[buf], &border, &loops.facts);
-    let to = change.names.add_buf(loops, &format!("{name}_pad"), dtype, sizes, strides);
+    let wide = with_border(&loops.bufs[buf], &border, &loops.facts);
+    let to = change.names.add_buf(loops, &format!("{}_pad", wide.name), wide.ty());
     for load in loads.iter().filter(|l| l.asks == Some(fill)) {
         redirect(loops, load, to, &border, true);
         change.uses.update(load.stmt, Some(&loops.stmts[load.stmt]));

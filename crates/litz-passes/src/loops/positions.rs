@@ -6,7 +6,7 @@
 use super::{Edits, Names};
 use litz_analysis::Uses;
 use litz_ir::Dtype;
-use litz_ir::graph::contiguous_strides;
+use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Extern, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::scalar::Scalar;
@@ -79,9 +79,9 @@ impl Check {
 
     /// The nest that binds the positions, and the call that waits for it.
     fn statements(mut self, loops: &mut Loops, names: &mut Names) -> (Nest, Extern) {
-        let sizes: Vec<Expr> = self.axes.iter().map(|axis| axis.extent).collect();
-        let strides = contiguous_strides(&sizes);
-        let buf = names.add_buf(loops, "positions", Dtype::Bool, sizes, strides);
+        let sizes = self.axes.iter().map(|axis| axis.extent).collect();
+        let ty = TensorType::contiguous(Dtype::Bool, sizes).on(loops.device_of(&self.body));
+        let buf = names.add_buf(loops, "positions", ty);
         let value = Val::new(self.body.len());
         let index = self.axes.iter().map(|axis| Expr::sym(axis.var)).collect();
         self.body.push(Inst { op: InstOp::Const(Scalar::Bool(true)), ty: Dtype::Bool });

@@ -6,7 +6,7 @@
 use super::{Edits, Names, Settings, cse, names};
 use litz_analysis::Contraction;
 use litz_analysis::access::accesses;
-use litz_ir::graph::contiguous_strides;
+use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
@@ -199,7 +199,7 @@ fn split_position(
     let mut choice = tail_nest(nest, division);
     choice.name = names.statement(&format!("{}_block", nest.name));
     let outer = element(&nest.axes);
-    let chosen = add_buf(loops, names, &format!("{}_block", nest.name), Dtype::I64, &nest.axes);
+    let chosen = add_buf(loops, names, nest, "block", Dtype::I64, &nest.axes);
     let value = push(&mut choice.body, load(best, best_at, ty), ty);
     let block = push(&mut choice.body, InstOp::ArgReduce { max, value }, Dtype::I64);
     let store = InstOp::Store { buf: chosen, index: outer.clone(), value: block, combine: None };
@@ -335,14 +335,21 @@ fn partial_buf(
     dtype: Dtype,
 ) -> (Buf, Vec<Expr>) {
     let axes: Vec<Axis> = nest.axes.iter().chain(&division.blocks).copied().collect();
-    (add_buf(loops, names, &format!("{}_{role}", nest.name), dtype, &axes), element(&axes))
+    (add_buf(loops, names, nest, role, dtype, &axes), element(&axes))
 }
 
-/// A buffer with an element for each point of the axes.
-fn add_buf(loops: &mut Loops, names: &mut Names, name: &str, dtype: Dtype, axes: &[Axis]) -> Buf {
-    let sizes: Vec<Expr> = axes.iter().map(|a| a.extent).collect();
-    let strides = contiguous_strides(&sizes);
-    names.add_buf(loops, name, dtype, sizes, strides)
+/// A buffer with an element for each point of the axes, where the nest runs.
+fn add_buf(
+    loops: &mut Loops,
+    names: &mut Names,
+    nest: &Nest,
+    role: &str,
+    dtype: Dtype,
+    axes: &[Axis],
+) -> Buf {
+    let sizes = axes.iter().map(|a| a.extent).collect();
+    let ty = TensorType::contiguous(dtype, sizes).on(loops.device_of(&nest.body));
+    names.add_buf(loops, &format!("{}_{role}", nest.name), ty)
 }
 
 /// The element of such a buffer at a point.

@@ -9,7 +9,7 @@ use litz_analysis::access::{Step, accesses, step};
 use litz_analysis::constants::Constants;
 use litz_analysis::contraction::Words;
 use litz_ir::Scalar;
-use litz_ir::graph::contiguous_strides;
+use litz_ir::graph::TensorType;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_sym::Expr;
 use std::collections::HashMap;
@@ -132,10 +132,9 @@ fn wanted(
 
 /// Adds a buffer for the copy; returns it with the nest that fills it.
 fn add_copy(loops: &mut Loops, copy: &Copy, names: &mut Names) -> (Buf, Nest) {
-    let BufData { name, dtype, .. } = loops.bufs[copy.source].clone();
-    let sizes: Vec<Expr> = copy.axes.iter().map(|a| a.extent).collect();
-    let strides = contiguous_strides(&sizes);
-    let buf = names.add_buf(loops, &format!("{name}_lanes"), dtype, sizes, strides);
+    let BufData { name, dtype, device, .. } = loops.bufs[copy.source].clone();
+    let ty = TensorType::contiguous(dtype, copy.axes.iter().map(|a| a.extent).collect()).on(device);
+    let buf = names.add_buf(loops, &format!("{name}_lanes"), ty);
     let (guard, other) = (Vec::new(), Scalar::zero(dtype));
     let load = InstOp::Load { buf: copy.source, index: copy.index.clone(), guard, other };
     let store = InstOp::Store { buf, index: copy.element(), value: Val(0), combine: None };

@@ -17,7 +17,7 @@
 use super::{Edits, Names, Settings, cse, names};
 use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
-use litz_ir::graph::contiguous_strides;
+use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar, ScalarOp};
@@ -279,9 +279,9 @@ fn add_words(loops: &mut Loops, nest: &Nest, packing: &Packing, names: &mut Name
     }
     let source = source(loops, nest, &of_integer);
     let (axes, index) = (packing.axes(), packing.element());
-    let sizes: Vec<Expr> = axes.iter().map(|axis| axis.extent).collect();
-    let strides = contiguous_strides(&sizes);
-    let buf = names.add_buf(loops, &format!("{source}_words"), packing.word, sizes, strides);
+    let sizes = axes.iter().map(|axis| axis.extent).collect();
+    let ty = TensorType::contiguous(packing.word, sizes).on(loops.device_of(&nest.body));
+    let buf = names.add_buf(loops, &format!("{source}_words"), ty);
     push(&mut body, InstOp::Store { buf, index, value, combine: None }, packing.word);
     let name = names.statement(&loops.bufs[buf].name);
     let mut packed = Nest { name, from: vec![source], axes, reduced: Vec::new(), idle: None, body };
@@ -366,7 +366,6 @@ fn convert_once(
         });
         let axes: Vec<Axis> = axes.collect();
         let element: Vec<Expr> = axes.iter().map(|axis| Expr::sym(axis.var)).collect();
-        let strides = contiguous_strides(&source.sizes);
         let name = format!("{}_{ty}", source.name);
         let other = Scalar::zero(ty);
         let read = InstOp::Load {
@@ -377,7 +376,8 @@ fn convert_once(
         };
         let index = index.clone();
         let loaded_as = nest.body[from.index()].ty;
-        let kept = names.add_buf(loops, &name, ty, source.sizes.clone(), strides);
+        let kept_type = TensorType::contiguous(ty, source.sizes.clone()).on(source.device);
+        let kept = names.add_buf(loops, &name, kept_type);
         let mut body = Vec::new();
         let value = push(&mut body, read, loaded_as);
         let value = push(&mut body, InstOp::Cast(value), ty);

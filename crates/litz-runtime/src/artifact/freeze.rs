@@ -50,7 +50,7 @@ pub fn launched(program: &Program) -> HashSet<&str> {
 fn kept_constant(program: &Program, slot: Slot, bytes: &[u8]) -> Const {
     let data = &program.slots[slot];
     let elements = i64::try_from(bytes.len() / data.dtype.size()).unwrap_or(i64::MAX);
-    let ty = TensorType::contiguous(data.dtype, vec![Expr::int(elements)]);
+    let ty = TensorType::contiguous(data.dtype, vec![Expr::int(elements)]).on(data.device);
     Const { slot, name: data.name.clone(), ty }
 }
 

@@ -232,7 +232,12 @@ impl<'a, 'b> Writer<'a, 'b> {
             Node { op: OpName::new(op), args: all, outputs: Vec::new(), source: None }
         };
         let before = self.graph.facts.clone();
-        let mut cx = InferCx { table: &self.table, values: &self.graph.values, facts: &mut self.graph.facts };
+        let mut cx = InferCx {
+            table: &self.table,
+            values: &self.graph.values,
+            facts: &mut self.graph.facts,
+            device: self.graph.device,
+        };
         let types = infer(&mut cx, &node).ok();
         let fits = |types: &Vec<Option<Type>>| {
             types.iter().flatten().all(|ty| matches!(ty, Type::Tensor(ty) if self.is_small(ty)))

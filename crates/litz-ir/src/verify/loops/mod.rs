@@ -18,7 +18,7 @@ use crate::verify::Report;
 /// `negative-size`, `unknown-buffer`, `unwritten-buffer`, `partial-store`, `writes-input`, `undefined-value`,
 /// `operand-count`, `type-mismatch`, `literal-type`, `out-of-bounds`, `reduce-without-axes`, `mixes-reduction`,
 /// `scan-axis`, `region-axis`, `region-carry`, `region-idle`, `extern-layout`, `index-rank`, `update-target`, `update-type`,
-/// `duplicate-update`.
+/// `duplicate-update`, `device`.
 pub fn verify(loops: &Loops) -> Diags {
     let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
     let points = vec![Points::Some(Expr::zero()); loops.bufs.len()];
@@ -58,6 +58,8 @@ impl Verifier<'_> {
             self.report.shape(&buf.sizes, &buf.strides, format_args!("buffer `{}`", buf.name));
         }
         for stmt in &loops.stmts {
+            let touched = stmt.reads().into_iter().chain(stmt.writes()).filter_map(|buf| loops.bufs.get(buf));
+            self.report.one_device(touched.map(|buf| (&*buf.name, buf.device)), stmt.name());
             match stmt {
                 Stmt::Nest(nest) => {
                     let message = format_args!("{}: idle points of a nest that nothing repeats", nest.name);
@@ -204,10 +206,9 @@ impl Verifier<'_> {
         };
         let message = format_args!("update of `{}`: expected an input or a constant", target.name);
         self.report.check(target.kind != BufKind::Temp, "update-target", message);
-        let layout = |buf: &crate::loops::BufData| (buf.dtype, buf.sizes.clone(), buf.strides.clone());
         let message =
             format_args!("update of `{}`: `{}` has another type or layout", target.name, source.name);
-        self.report.check(layout(target) == layout(source), "update-type", message);
+        self.report.check(target.ty() == source.ty(), "update-type", message);
     }
 
     fn output(&mut self, output: &Output) {

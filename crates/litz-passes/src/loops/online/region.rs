@@ -7,7 +7,7 @@ use litz_analysis::Uses;
 use litz_analysis::access::{Access, accesses};
 use litz_analysis::online::chain::nest;
 use litz_analysis::online::{Chain, Correction, Line, Reduction, Reference, Role, Shift, point_of};
-use litz_ir::graph::contiguous_strides;
+use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Region, Val};
 use litz_ir::{Dtype, Scalar, ScalarOp};
@@ -97,11 +97,10 @@ impl Rewrite<'_> {
             match &member.role {
                 Role::Line(line) => {
                     let data = &loops.bufs[line.buf];
-                    let (name, dtype, mut sizes) =
-                        (format!("{}_block", data.name), data.dtype, data.sizes.clone());
+                    let (name, mut sizes) = (format!("{}_block", data.name), data.sizes.clone());
                     sizes[line.dim] = Expr::int(self.blocks.width);
-                    let strides = contiguous_strides(&sizes);
-                    self.lines.insert(line.buf, names.add_buf(loops, &name, dtype, sizes, strides));
+                    let ty = TensorType::contiguous(data.dtype, sizes).on(data.device);
+                    self.lines.insert(line.buf, names.add_buf(loops, &name, ty));
                 }
                 Role::Reduction(reduction) => {
                     let ty = nest.body[reduction.at].ty;
@@ -109,11 +108,10 @@ impl Rewrite<'_> {
                     let base =
                         stores.first().map_or(&*nest.name, |store| &*loops.bufs[store.buf].name).to_owned();
                     self.rows.extend(stores.iter().map(|store| (store.buf, (at, store.index.to_vec()))));
-                    let sizes: Vec<Expr> = nest.axes.iter().map(|axis| axis.extent).collect();
-                    let strides = contiguous_strides(&sizes);
-                    let mut add = |suffix: &str| {
-                        names.add_buf(loops, &format!("{base}_{suffix}"), ty, sizes.clone(), strides.clone())
-                    };
+                    let sizes = nest.axes.iter().map(|axis| axis.extent).collect();
+                    let ty = TensorType::contiguous(ty, sizes).on(loops.device_of(&nest.body));
+                    let mut add =
+                        |suffix: &str| names.add_buf(loops, &format!("{base}_{suffix}"), ty.clone());
                     self.sums.insert(at, add("so_far"));
                     let changes = changes_of(self.chain, at);
                     if let (Some(kind), false) = (reduction.reference, changes.is_empty()) {
