@@ -42,6 +42,9 @@
 //! }
 //! ```
 //!
+//! A schedule names no device: a kernel runs where the buffers are that its nests touch, which are all on one device, as are
+//! those of a pool.
+//!
 //! Loops run from 0 to their extent, and a leaf runs at each of their iterations. What is past the end of an axis is no point of
 //! its nest. So remainders are a choice that the text shows: a loop that ends early has an extent like `min(16, s0 - 16*io)`,
 //! a tile that is often full has an `if` with a body for full ones and one for the rest, and what may come to such a point

@@ -1,4 +1,4 @@
-//! Puts small kernels that do not depend on each other into one launch, each with iterations of a common grid.
+//! Puts small kernels of one device that do not depend on each other into one launch, each with iterations of a common grid.
 //!
 //! Kernels of a list of tensors are put together however large they are and whatever the option says: nests that a list made all
 //! have its name.
@@ -13,6 +13,7 @@ use crate::reuse::Pair;
 use crate::tree::grain;
 use crate::{Heuristics, Item};
 use litz_analysis::Dependences;
+use litz_ir::graph::Device;
 use litz_ir::loops::{Axis, Loops, Stmt};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_ir::target::Cpu;
@@ -61,7 +62,8 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
         let is_listed = may_share && !names.is_empty() && lists[&names] >= LEAST_OF_LIST;
         let is_part = is_listed || may_share && most > 1 && cx.is_small(&item);
         let is_mate = is_listed && open.first().is_some_and(|first| cx.names(first) == names);
-        let is_full = open.len() >= if is_mate { MOST_OF_LIST } else { most };
+        let is_elsewhere = open.first().is_some_and(|first| cx.device(first) != cx.device(&item));
+        let is_full = is_elsewhere || open.len() >= if is_mate { MOST_OF_LIST } else { most };
         if open.iter().any(depends) || is_part && is_full || ahead == REACH {
             order.extend(join(cx, std::mem::take(&mut open)));
         }
@@ -91,6 +93,12 @@ impl<'a> Cx<'a> {
     fn names(&self, item: &Item) -> BTreeSet<&'a str> {
         let nests = item.stmts.iter().flat_map(|&stmt| self.loops.stmts[stmt].nests());
         nests.flat_map(|nest| &nest.from).map(String::as_str).collect()
+    }
+
+    /// Where a kernel runs.
+    fn device(&self, item: &Item) -> Option<Device> {
+        let mut nests = item.stmts.iter().flat_map(|&stmt| self.loops.stmts[stmt].nests());
+        nests.next().map(|nest| self.loops.device_of(&nest.body))
     }
 
     /// Whether a launch takes a good part of the time of a kernel.

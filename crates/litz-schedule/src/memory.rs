@@ -1,6 +1,7 @@
 //! Gives buffers that cross kernels places in pools, which those share whose lifetimes do not overlap.
 
 use litz_analysis::Dependences;
+use litz_ir::graph::Device;
 use litz_ir::loops::{Buf, BufKind, Loops, Stmt};
 use litz_ir::schedule::{Pool, Step};
 use litz_sym::{Expr, Known, Rel};
@@ -27,19 +28,38 @@ impl Life {
 /// Plans pools. Buffers of constant size are packed by first fit of the largest first; those of run-time size get one
 /// place for each size class. Before they open a pool of their own, buffers take what fits of the memory of buffers that
 /// are returned and not yet written. Results of steps at load get memory of their own. Of `reuses`, in order of steps, the
-/// second buffer is where the first one is.
+/// second buffer is where the first one is. Each device has two pools.
 pub fn pools(loops: &Loops, deps: &Dependences, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Pool> {
+    let lives = lifetimes(loops, steps, reuses);
+    let mut devices: Vec<Device> = Vec::new();
+    for life in &lives {
+        let device = loops.bufs[life.buf].device;
+        if !devices.contains(&device) {
+            devices.push(device);
+        }
+    }
+    let of_device = |(at, device): (usize, Device)| {
+        let is_there = |life: &&Life| loops.bufs[life.buf].device == device;
+        let lives = lives.iter().filter(is_there).copied().collect();
+        pools_of(loops, deps, lives, [2 * at, 2 * at + 1].map(|at| format!("pool{at}")))
+    };
+    devices.into_iter().enumerate().flat_map(of_device).collect()
+}
+
+/// The pools of one device.
+fn pools_of(loops: &Loops, deps: &Dependences, lives: Vec<Life>, names: [String; 2]) -> Vec<Pool> {
     let bytes_of = |life: &Life| {
         let data = &loops.bufs[life.buf];
         data.span() * data.dtype.size() as i64
     };
-    let lives = lifetimes(loops, steps, reuses).into_iter().map(|life| (life, bytes_of(&life)));
+    let lives = lives.into_iter().map(|life| (life, bytes_of(&life)));
     let (hosts, lives): (Vec<_>, Vec<_>) = lives.partition(|(life, _)| deps.escapes[life.buf]);
     let is_fixed = |(_, bytes): &(Life, Expr)| bytes.as_int().is_some();
     let (fixed_hosts, symbolic_hosts) = hosts.into_iter().partition(is_fixed);
     let (fixed, symbolic) = lives.into_iter().partition(is_fixed);
-    let fixed = fixed_pools(loops, numbers(fixed_hosts), numbers(fixed));
-    fixed.into_iter().chain(symbolic_pools(loops, symbolic_hosts, symbolic)).collect()
+    let [fixed_name, symbolic_name] = names;
+    let fixed = fixed_pools(loops, numbers(fixed_hosts), numbers(fixed), &fixed_name);
+    fixed.into_iter().chain(symbolic_pools(loops, symbolic_hosts, symbolic, symbolic_name)).collect()
 }
 
 /// Those that have bytes, with how many.
@@ -96,7 +116,12 @@ fn lifetimes(loops: &Loops, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Life> 
 
 /// First fit, largest first: each buffer takes the lowest offset that is free for all of its life, in the smallest host
 /// that has one, else in a pool.
-fn fixed_pools(loops: &Loops, mut hosts: Vec<(Life, i64)>, mut lives: Vec<(Life, i64)>) -> Vec<Pool> {
+fn fixed_pools(
+    loops: &Loops,
+    mut hosts: Vec<(Life, i64)>,
+    mut lives: Vec<(Life, i64)>,
+    name: &str,
+) -> Vec<Pool> {
     /// A buffer's life, and from where to where it lies.
     type Placed = (Life, i64, i64);
     let first_fit = |placed: &[Placed], life: &Life, bytes: i64| {
@@ -140,12 +165,17 @@ fn fixed_pools(loops: &Loops, mut hosts: Vec<(Life, i64)>, mut lives: Vec<(Life,
     let total = pooled.iter().map(|p| p.2).max().map(Expr::int);
     let hosted =
         hosts.iter().zip(hosted).filter_map(|((host, _), p)| pool(&loops.bufs[host.buf].name, None, p));
-    hosted.chain(pool("pool0", total, pooled)).collect()
+    hosted.chain(pool(name, total, pooled)).collect()
 }
 
 /// Places of run-time size: a buffer takes one that is free and known to be large enough, or opens another where there
 /// is known to be room: in a host, else in a pool.
-fn symbolic_pools(loops: &Loops, hosts: Vec<(Life, Expr)>, mut lives: Vec<(Life, Expr)>) -> Vec<Pool> {
+fn symbolic_pools(
+    loops: &Loops,
+    hosts: Vec<(Life, Expr)>,
+    mut lives: Vec<(Life, Expr)>,
+    name: String,
+) -> Vec<Pool> {
     struct Place {
         offset: Expr,
         bytes: Expr,
@@ -186,7 +216,7 @@ fn symbolic_pools(loops: &Loops, hosts: Vec<(Life, Expr)>, mut lives: Vec<(Life,
     let pool = |region: Region| {
         let (name, bytes) = match region.host {
             Some((host, _)) => (loops.bufs[host.buf].name.clone(), None),
-            None => ("pool1".to_owned(), Some(region.end)),
+            None => (name.clone(), Some(region.end)),
         };
         let place = |place: &Place| {
             let offset = place.offset;

@@ -91,6 +91,11 @@ impl Verifier<'_> {
         }
         for pool in &self.schedule.pools {
             let Some(bytes) = self.pool_bytes(pool, &placed) else { continue };
+            let host = pool.bytes.is_none().then_some(&pool.name);
+            let names = host.into_iter().chain(pool.places.iter().map(|(name, _)| name));
+            let bufs = names.filter_map(|name| self.bufs.get(&**name)).map(|&buf| &self.loops.bufs[buf]);
+            let devices = bufs.map(|data| (&*data.name, data.device));
+            self.report.one_device(devices, format_args!("pool `{}`", pool.name));
             self.report.extent(bytes, format_args!("pool `{}`", pool.name));
             for (name, offset) in &pool.places {
                 let message = format_args!("`{name}` has two places");

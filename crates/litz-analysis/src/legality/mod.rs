@@ -54,7 +54,7 @@ use proofs::Proofs;
 /// `shared-reduction`, `region-order`, `load-order`,
 /// `unwritten-element`, `copied-buffer`, `unknown-buffer`, `local-escapes`, `local-scope`, `wrong-space`, `wrong-layout`, `placed-twice`, `pool-memory`, `pool-overflow`,
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `unordered-scan`,
-/// `block-store`, `block-coverage`, `pool-life`.
+/// `block-store`, `block-coverage`, `pool-life`, `device`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
     problems(schedule, loops).into_iter().map(|problem| problem.diag).collect()
 }
@@ -372,6 +372,11 @@ impl<'a> Verifier<'a> {
         self.block_of(&plan.body, step);
         self.path.clear();
         self.report.leave(mark);
+        let loops = self.loops;
+        let stmts = plan.nests().into_iter().filter_map(|name| self.stmts.get(name));
+        let nests = stmts.flat_map(|&stmt| loops.stmts[stmt].nests());
+        let nests = nests.map(|nest| (&*nest.name, loops.device_of(&nest.body)));
+        self.report.one_device(nests, format_args!("`{}`", plan.name));
     }
 
     /// Trees that run in order.

@@ -2,6 +2,7 @@
 
 use crate::{plans, target};
 use litz_analysis::legality;
+use litz_ir::graph::Device;
 use litz_ir::loops::Loops;
 use litz_ir::target::Target;
 use litz_schedule::{Heuristics, Outcome, Request};
@@ -64,6 +65,18 @@ fn small_kernels_share_launches() {
     assert_eq!(Heuristics::default().launch_together, 1, "it is off");
     let alone: Target = "cpu(isa=avx512, threads=1)".parse().expect("a target");
     assert_eq!(launches(&together(&loops, &alone, 8)).len(), 20, "one thread has nothing to share");
+}
+
+#[test]
+fn launches_are_of_one_device() {
+    let mut loops = relus(6);
+    for (at, stmt) in loops.stmts.iter().enumerate() {
+        for buf in stmt.reads().into_iter().chain(stmt.writes()) {
+            loops.bufs[buf].device = Device::Cuda(u32::from(at >= 4));
+        }
+    }
+    let outcome = together(&loops, &target(), 8);
+    assert_eq!(launches(&outcome).iter().map(Vec::len).collect::<Vec<_>>(), [4, 2], "{}", outcome.schedule);
 }
 
 /// Ten sums and what is multiplied with them. The fifth product's other factor is what `factor` says, of the sum or product before.
