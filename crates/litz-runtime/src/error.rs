@@ -1,6 +1,7 @@
 //! Defines what can go wrong when a program is prepared or run, with the facts in fields.
 
 use litz_ir::Dtype;
+use litz_ir::graph::Device;
 
 use crate::arena::OutOfMemory;
 use crate::limits::LimitExceeded;
@@ -92,6 +93,16 @@ pub enum RunError {
         kernel: String,
         /// What the kernel says of the check.
         check: String,
+    },
+    /// A program with memory on another device than the one it was given.
+    #[error("`{slot}` is on {found}, and the program was given {given} alone")]
+    MissingDevice {
+        /// Name of the memory.
+        slot: String,
+        /// Where the program wants it.
+        found: Device,
+        /// The program's own device.
+        given: Device,
     },
     /// A constant that the weights do not have.
     #[error("missing weight \"{name}\"")]

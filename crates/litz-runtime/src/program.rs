@@ -98,10 +98,12 @@ struct Counters {
 }
 
 impl Executable {
-    /// Takes the constants from `weights` and runs the load steps. `device` has the kernels loaded.
+    /// Takes the constants from `weights` and runs the load steps. `device` has the kernels loaded; it is the one that the
+    /// program's first line names.
     ///
     /// # Errors
-    /// Weights that are missing or of another type or shape; out of memory; a program that does not fit its kernels.
+    /// Weights that are missing or of another type or shape; out of memory; a program that does not fit its kernels, or has
+    /// memory on another device.
     pub fn new(
         program: &Program,
         kernels: &[Kernel],

@@ -80,6 +80,25 @@ fn bias() -> Tensor {
     tensor(&[4], &[10.0, 20.0, 30.0, 40.0])
 }
 
+/// The device that a program is given is the one of its first line; there are no copies to others.
+#[test]
+fn memory_on_a_device_that_the_program_was_not_given_is_refused() {
+    for (line, slot) in [
+        ("param x: f32[4] on cuda:0 alloc y: f32[4] on cuda:1 launch @none(x, y)", "y"),
+        ("param x: f32[4] on cpu", "x"),
+        ("const c: f32[4] on cpu = \"c\"", "c"),
+    ] {
+        let program = |device: &str| format!("program @p on {device} {{ {line} return 1 }}");
+        let error = try_build(&program("cuda:0"), &[], &[]).err().expect(line).to_string();
+        let device = if slot == "y" { "cuda:1" } else { "cpu" };
+        let expected = format!("`{slot}` is on {device}, and the program was given cuda:0 alone");
+        assert_eq!(error, expected, "{line}");
+    }
+    let executable = build("program @p on cuda:0 { param x: f32[2] return x: f32[2] }", &[], &[]);
+    let results = executable.run(&[tensor(&[2], &[1.0, 2.0])]).expect("one device");
+    assert_eq!(floats(&results[0]), [1.0, 2.0]);
+}
+
 #[test]
 fn symbols_get_their_values_from_sizes() {
     let executable = build(ROWS, &[ADD_ROW], &[("bias", bias())]);

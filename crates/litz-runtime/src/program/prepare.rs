@@ -125,6 +125,10 @@ pub(super) fn prepare(
     let loading = Context { position: &|_| None, names: cx.names.clone(), ..cx };
     let mut slots = Vec::new();
     for slot in program.slots.values() {
+        if slot.device != program.device {
+            let (slot, found) = (slot.name.clone(), slot.device);
+            return Err(RunError::MissingDevice { slot, found, given: program.device });
+        }
         let extent = cx.formula(slot.extent)?;
         let (name, dtype) = (slot.name.clone(), slot.dtype);
         slots.push(Slot { name, dtype, extent, origin: Origin::None, is_written: false, is_stored: false });

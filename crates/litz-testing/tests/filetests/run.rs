@@ -197,6 +197,7 @@ fn slug(error: &RunError) -> &'static str {
         RunError::MissingWeight { .. } => "missing-weight",
         RunError::WrongWeight { .. } => "wrong-weight",
         RunError::UnknownRoutine { .. } => "unknown-routine",
+        RunError::MissingDevice { .. } => "missing-device",
         RunError::Limit(_) => "limit",
         RunError::OutOfMemory(_) => "out-of-memory",
         RunError::Bug { .. } | RunError::NoRoom { .. } => "bug",

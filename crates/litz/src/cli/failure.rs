@@ -129,6 +129,7 @@ fn run_exit(error: &RunError) -> Exit {
         | RunError::MissingWeight { .. }
         | RunError::WrongWeight { .. }
         | RunError::UnknownRoutine { .. }
+        | RunError::MissingDevice { .. }
         | RunError::OutOfMemory(_)
         | RunError::Bug { .. }
         | RunError::NoRoom { .. } => Exit::Broken,
