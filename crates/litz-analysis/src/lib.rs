@@ -17,6 +17,7 @@
 //! | [`contraction`] | is a nest a sum of products of two operands, and which axes has each? |
 //! | [`online`] | which reductions can be computed with each other's results so far, and corrected when these change? |
 //! | [`copies`] | what are the copies that a schedule declares? |
+//! | [`footprint`] | how many elements has memory that a schedule declares, and where in it is each? |
 //! | [`legality`] | does a schedule keep all of this? |
 
 #![forbid(unsafe_code)]
@@ -31,6 +32,7 @@ pub mod constants;
 pub mod contraction;
 pub mod copies;
 pub mod dependences;
+pub mod footprint;
 pub mod inside;
 pub mod legality;
 pub mod online;

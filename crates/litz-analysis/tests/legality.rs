@@ -243,11 +243,11 @@ fn problems_are_where_the_text_has_them() {
     let place = |kernel: &str| {
         reversed(kernel).iter().map(|diag| diag.split(" error").next().map(str::to_owned)).collect::<Vec<_>>()
     };
-    let [step, loop_, leaf] = ["2:1:", "3:6:", "4:3:"].map(|place| vec![Some(place.to_owned())]);
+    let [local, loop_, leaf] = ["3:2:", "3:6:", "4:3:"].map(|place| vec![Some(place.to_owned())]);
     let kernel = "kernel k0 {\n for i in 8 {\n  a [i = i] }\n for i in 8 { b [i = i] }\n}";
     assert_eq!(place(kernel), []);
     assert_eq!(place(&format!("{kernel}\nextern c")), vec![Some("7:1:".to_owned())]);
     assert_eq!(place(&kernel.replace("i in 8 {\n", "i in -8 {\n")), loop_);
     assert_eq!(place(&kernel.replace("a [i = i]", "a [i = 2*i] masked")), leaf);
-    assert_eq!(place(&kernel.replace("k0 {\n", "k0 {\n register y ")), step);
+    assert_eq!(place(&kernel.replace("k0 {\n", "k0 {\n register y ")), local);
 }

@@ -12,14 +12,15 @@ use crate::passes::{self, REALIZATION};
 use crate::{Names, misfit};
 use accumulator::Accumulator;
 use litz_analysis::copies::read_of;
+use litz_analysis::footprint::{Footprints, Path, Program, Shape, simplest};
 use litz_analysis::inside::enter;
 use litz_analysis::legality::parts_of;
 use litz_ir::kernel::{Kernel, Mem, MemData, Space, Val, visit};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest};
-use litz_ir::schedule::{KernelPlan, Leaf, Local, LocalSpace, LoopKind, Tree};
+use litz_ir::schedule::{KernelPlan, Leaf, Local, LocalSpace};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype};
-use litz_sym::{Expr, Facts, Rel, Sym};
+use litz_sym::{Expr, Facts, Sym};
 use local::LocalMem;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -32,13 +33,11 @@ pub struct Built {
     pub params: Vec<Buf>,
 }
 
-/// Register arrays larger than this many elements live in scratch memory instead: 32 vectors of 16 lanes, with room
-/// for element types narrower than 32 bits.
-const MAX_REGISTER_ELEMENTS: i64 = 1024;
-
 /// Builds the kernel of `plan`.
 pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Target) -> Result<Built, Diag> {
-    let plan = &simplified(plan, &loops.facts);
+    let plan = &simplest(plan, &loops.facts);
+    let program = Program { loops, nests: &names.nests, bufs: &names.bufs };
+    let footprints = Footprints::new(program, plan);
     let mut b = Builder {
         loops,
         plan,
@@ -52,18 +51,13 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
         params: Vec::new(),
         mem_of: HashMap::new(),
         locals: HashMap::new(),
+        shapes: HashMap::new(),
     };
-    let mut places = Vec::new();
-    visit_in_loops(&plan.body, &mut Path::default(), &mut |tree, path| {
-        if let Tree::Leaf(leaf) = tree {
-            places.push((leaf, path.clone()));
-        }
-    });
     b.kernel.from = plan.nests().into_iter().map(str::to_owned).collect();
     let mut env = Env::new(loops.facts.clone());
     plan.grid.iter().for_each(|axis| env.enter(*axis));
-    b.declare_params(&places)?;
-    b.declare_locals(&places, &env.facts)?;
+    b.declare_params(footprints.leaves())?;
+    b.declare_locals(&footprints)?;
     let mut body = Vec::new();
     // What is known of the variables of a grid without points contradicts itself.
     if !plan.grid.iter().any(|axis| axis.extent.is_zero()) {
@@ -72,59 +66,8 @@ pub fn build(loops: &Loops, names: &Names<'_>, plan: &KernelPlan, target: &Targe
     b.kernel.body = body;
     b.kernel.facts = loops.facts.clone();
     passes::run(&mut b.kernel, REALIZATION, target)?;
-    b.fits(target)?;
     b.finish_facts();
     Ok(Built { kernel: b.kernel, params: b.params })
-}
-
-/// The plan with the extents of its loops in their simplest form, since what is asked of them is whether they are 1, or a
-/// number; and with 0 for the variables of loops of one point, but where values run along them. The parts of a nest may have
-/// other such loops, so that nothing that they share, such as an accumulator, can be told by their variables.
-fn simplified(plan: &KernelPlan, facts: &Facts) -> KernelPlan {
-    let mut plan = plan.clone();
-    plan.grid.iter_mut().for_each(|axis| simplify_extent(axis, facts));
-    plan.body.iter_mut().for_each(|tree| {
-        tree.visit_mut(&mut |tree| {
-            if let Tree::Loop { axis, .. } = tree {
-                simplify_extent(axis, facts);
-            }
-        });
-    });
-    plan.body = without_ones(plan.body);
-    plan
-}
-
-/// Trees without the variables of loops of one point. Those that are written out go.
-fn without_ones(trees: Vec<Tree>) -> Vec<Tree> {
-    let mut kept = Vec::new();
-    for mut tree in trees {
-        if let Tree::Loop { kind, axis, body } = &mut tree
-            && axis.extent.is_one()
-        {
-            body.iter_mut().for_each(|tree| tree.replace(axis.var, Expr::zero()));
-            if matches!(kind, LoopKind::Unroll | LoopKind::Mma) {
-                kept.extend(without_ones(std::mem::take(body)));
-                continue;
-            }
-        }
-        tree.blocks_mut().into_iter().for_each(|block| *block = without_ones(std::mem::take(block)));
-        kept.push(tree);
-    }
-    kept
-}
-
-fn simplify_extent(axis: &mut Axis, facts: &Facts) {
-    if axis.extent.as_int().is_some() {
-        return;
-    }
-    axis.extent = facts.simplify(axis.extent);
-    let is_known = |rel: Rel| facts.known(&rel).is_yes();
-    if axis.extent.as_int().is_none()
-        && is_known(Rel::le(axis.extent, 1))
-        && is_known(Rel::le(1, axis.extent))
-    {
-        axis.extent = Expr::one();
-    }
 }
 
 /// A local buffer where it is declared; without memory where nothing stores to it.
@@ -139,13 +82,13 @@ struct Builder<'a> {
     mem_of: HashMap<Buf, Mem>,
     /// By declaration, told by its address in the plan.
     locals: HashMap<*const Local, Rc<LocalMem>>,
+    /// Those of accumulators, as well.
+    shapes: HashMap<*const Local, Shape>,
 }
 
 /// Where in the tree we are.
 #[derive(Clone)]
 struct Env<'a> {
-    /// Loops around, outermost first, those of the grid among them.
-    path: Vec<Axis>,
     /// Those of the loops around that are over levels of the machine, and run their iterations at once.
     levels: Vec<Axis>,
     /// The accumulators that are declared around, outermost first: those of the reductions and scans of a nest, in the order of
@@ -159,13 +102,12 @@ struct Env<'a> {
 
 impl Env<'_> {
     fn new(facts: Facts) -> Self {
-        Env { path: Vec::new(), levels: Vec::new(), accumulators: Vec::new(), locals: Vec::new(), facts }
+        Env { levels: Vec::new(), accumulators: Vec::new(), locals: Vec::new(), facts }
     }
 
     /// Steps into a loop.
     fn enter(&mut self, axis: Axis) {
         enter(&mut self.facts, axis);
-        self.path.push(axis);
     }
 }
 
@@ -181,7 +123,7 @@ impl<'a> Builder<'a> {
 
     /// Parameters in order of first mention. Writing wins over reading. A buffer that is written over another one here
     /// has its parameter.
-    fn declare_params(&mut self, places: &[(&'a Leaf, Path<'a>)]) -> Result<(), Diag> {
+    fn declare_params(&mut self, places: &[(&Leaf, Path<'_>)]) -> Result<(), Diag> {
         let locals = self.plan.locals();
         let local: HashSet<&str> = locals.into_iter().filter_map(Local::buffer).collect();
         let mut uses = Vec::new();
@@ -235,19 +177,6 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Where memory of `extent` elements for `name` is that a plan wants in `space`: registers hold a few that are known.
-    fn space_of(&self, space: LocalSpace, extent: Expr) -> Space {
-        match space {
-            LocalSpace::Register if extent.as_int().is_some_and(|n| n <= MAX_REGISTER_ELEMENTS) => {
-                Space::Register
-            }
-            LocalSpace::Register | LocalSpace::Scratch => Space::Scratch,
-            LocalSpace::Shared => Space::Shared,
-            LocalSpace::Cluster => Space::Cluster,
-            LocalSpace::Global => Space::Global,
-        }
-    }
-
     /// The local buffer that a declaration holds, if it is one of a buffer.
     fn held(&self, local: &Local) -> Result<Option<Held>, Diag> {
         let Some(name) = local.buffer() else { return Ok(None) };
@@ -274,22 +203,6 @@ impl<'a> Builder<'a> {
             n += 1;
         }
         self.kernel.mems.push(MemData::dense(unique, dtype, sizes, space))
-    }
-
-    /// Refuses kernels whose threads share more memory than the target has for a block.
-    fn fits(&self, target: &Target) -> Result<(), Diag> {
-        // Of what a cluster shares, one block might hold all.
-        let is_near = |data: &&MemData| matches!(data.space, Space::Shared | Space::Cluster);
-        let shared = self.kernel.mems.values().filter(is_near);
-        let bytes: Expr = shared.map(|data| data.span() * data.dtype.size() as i64).sum();
-        let memories = target.memories();
-        let most = memories.iter().find(|memory| memory.name == "shared").map_or(0, |memory| memory.bytes);
-        if self.loops.facts.bounds(bytes).hi > most {
-            return Err(
-                self.error(format!("its threads share {bytes} bytes, of which the target has {most}"))
-            );
-        }
-        Ok(())
     }
 
     fn value(&mut self, ty: Dtype) -> Val {
@@ -321,40 +234,15 @@ fn bound(leaf: &Leaf, axis: Sym) -> Option<Expr> {
     leaf.bind.iter().find(|(s, _)| *s == axis).map(|b| b.1)
 }
 
-/// What is around a tree.
-#[derive(Clone, Default)]
-struct Path<'a> {
-    /// Loops, outermost first.
-    loops: Vec<Axis>,
-    /// What holds there.
-    conds: Vec<Rel>,
-    /// What is declared there, outermost first.
-    locals: Vec<&'a Local>,
-}
-
-/// Calls `f` on every tree below, outer ones first, with what is around it, besides `path`.
-fn visit_in_loops<'a>(trees: &'a [Tree], path: &mut Path<'a>, f: &mut impl FnMut(&'a Tree, &Path<'a>)) {
-    let declared = path.locals.len();
-    for tree in trees {
-        f(tree, path);
-        match tree {
-            Tree::Loop { axis, body, .. } => {
-                path.loops.push(*axis);
-                visit_in_loops(body, path, f);
-                path.loops.pop();
-            }
-            Tree::If { cond, then, other } => {
-                for (cond, body) in [(*cond, then), (cond.negate(), other)] {
-                    path.conds.push(cond);
-                    visit_in_loops(body, path, f);
-                    path.conds.pop();
-                }
-            }
-            Tree::Local(local) => path.locals.push(local),
-            Tree::Leaf(_) => {}
-        }
+/// The space of the kernel that a declaration means.
+fn space_of(space: LocalSpace) -> Space {
+    match space {
+        LocalSpace::Register => Space::Register,
+        LocalSpace::Scratch => Space::Scratch,
+        LocalSpace::Shared => Space::Shared,
+        LocalSpace::Cluster => Space::Cluster,
+        LocalSpace::Global => Space::Global,
     }
-    path.locals.truncate(declared);
 }
 
 /// Calls `f` on every expression a kernel mentions.

@@ -6,7 +6,6 @@
 // What a new variant needs, the compiler lists.
 #![warn(clippy::wildcard_enum_match_arm)]
 
-mod access;
 mod checked;
 mod dedupe;
 mod kernel;

@@ -279,10 +279,6 @@ fn misfits() {
         ("kernel k0 { register accumulator of n0 n0.final [i = 0, j = 0] }", "combines before its init"),
         ("kernel k0 { n0.init [i = 0, j = 0] }", "n0 has no accumulators here"),
         (
-            "kernel k0 { shared accumulator of n0 n0.init [i = 0, j = 0] }",
-            "share 4 bytes, of which the target has 0",
-        ),
-        (
             "kernel k0 { register accumulator of n0 n0.init [i = 0, j = 0] for k in 5 { n0.merge [] } }",
             "merges accumulators before their init",
         ),

@@ -325,6 +325,14 @@ impl Target {
         }
     }
 
+    /// Elements of so many bytes that an array has in registers of one thread, at most.
+    pub fn register_elements(&self, bytes: usize) -> i64 {
+        match self {
+            Target::Cpu(_) => Cpu::REGISTER_ELEMENTS,
+            Target::Gpu(_) => i64::from(Gpu::REGISTERS) / (bytes.div_ceil(4).max(1) as i64),
+        }
+    }
+
     /// Instructions that sum products.
     pub fn instructions(&self) -> &'static [Instruction] {
         match self {
@@ -360,6 +368,9 @@ impl Cpu {
     pub const USUAL_L1_BYTES: i64 = 32 << 10;
     /// Second-level cache of such a CPU.
     pub const USUAL_L2_BYTES: i64 = 1 << 20;
+
+    /// Elements of an array in registers, at most: 32 vectors of 16 lanes, with room for element types narrower than 32 bits.
+    pub const REGISTER_ELEMENTS: i64 = 1024;
 
     /// A CPU of which nothing more is known.
     pub fn new(isa: Isa, threads: u32) -> Cpu {

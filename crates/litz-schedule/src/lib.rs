@@ -27,6 +27,7 @@ mod reuse;
 mod row_block;
 mod rows;
 mod scatter;
+mod spaces;
 mod strategies;
 mod tiles;
 mod tiling;
@@ -41,6 +42,7 @@ use litz_sym::{Facts, Sym};
 use nests::Nests;
 use problem::Problem;
 use reuse::Pair;
+use spaces::Names;
 use std::collections::BTreeSet;
 
 pub use strategies::NoFuse;
@@ -182,7 +184,11 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     let loops = &*flat;
     let deps = Dependences::of(loops, &regions);
     let (groups, notes) = fuse::fuse(loops, &deps, &regions, cpu, request);
-    let items: Vec<Item> = groups.iter().map(|group| plan(loops, &deps, group, cpu, heuristics)).collect();
+    let names = Names::of(loops);
+    let mut items: Vec<Item> =
+        groups.iter().map(|group| plan(loops, &deps, group, cpu, heuristics)).collect();
+    let plans = items.iter_mut().filter_map(|item| item.kernel.as_mut());
+    plans.for_each(|plan| spaces::choose(plan, &names, target));
     let items = launches::together(
         &launches::Cx { loops, deps: &deps, target: cpu, heuristics },
         order::ordered(loops, &deps, items),
@@ -216,6 +222,11 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
 /// initialized, and leaves that may come to points past the end of an axis are masked.
 pub fn finish(plan: &mut KernelPlan, loops: &Loops) {
     finish_with(plan, &Nests::of(loops, 0..loops.stmts.len()), &loops.facts);
+}
+
+/// Moves what registers of the target do not hold to scratch memory, and what is a single element to registers.
+pub fn choose_spaces(plan: &mut KernelPlan, loops: &Loops, target: &Target) {
+    spaces::choose(plan, &Names::of(loops), target);
 }
 
 fn finish_with(plan: &mut KernelPlan, nests: &Nests<'_>, facts: &Facts) {

@@ -288,6 +288,19 @@ impl<'a> Verifier<'a> {
         self.fail_all("shared-reduction", problems);
     }
 
+    /// The loops over levels between the declaration of private memory and what stores to it first: each of their iterations has
+    /// elements of its own.
+    pub(super) fn levels_of_owner(&self, local: &Local, number: usize) -> Vec<Axis> {
+        let uses = match &local.holds {
+            Holds::Buffer(_) | Holds::Copy { .. } => self.uses_of_buffer(number),
+            Holds::Accumulator(nest) => self.uses_of_accumulators(number, nest),
+        };
+        let Some(Use { place, .. }) = uses.into_iter().find(|used| used.how == How::Store) else {
+            return Vec::new();
+        };
+        place.path[loops_around(number, &place)..].iter().filter_map(level_of).map(|level| level.1).collect()
+    }
+
     fn uses_of_buffer(&self, number: usize) -> Vec<Use<'a>> {
         let mut uses = Vec::new();
         for (stmt, places) in self.loops.stmts.iter().zip(&self.placed) {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use litz_sym::{Expr, Rel};
 
 use super::dependences::parts_of;
-use super::problem::Site;
+use super::problem::{Site, Within};
 use super::{Place, Verifier};
 use litz_ir::loops::{Buf, BufKind, Stmt};
 use litz_ir::schedule::{Holds, Part, Pool, Step};
@@ -24,7 +24,7 @@ struct Piece<'a> {
 impl Verifier<'_> {
     /// Local buffers are of the block that they are declared in alone.
     pub(super) fn locals(&mut self) {
-        for &(local, step) in &self.locals.clone() {
+        for (number, &(local, step)) in self.locals.clone().iter().enumerate() {
             let (Holds::Buffer(name) | Holds::Copy { name, .. } | Holds::Accumulator(name)) = &local.holds;
             match local.holds {
                 Holds::Buffer(_) => match self.bufs.get(&**name) {
@@ -46,7 +46,7 @@ impl Verifier<'_> {
                     self.report.check(is_user, "unknown-nest", message);
                 }
             }
-            self.sites.note(&self.report.diags, Some(Site { step, within: None }));
+            self.note(Some(Site { step, within: Some(Within::Local(number)) }));
         }
     }
 

@@ -3,6 +3,7 @@
 mod accumulators;
 mod blocks;
 mod branches;
+mod capacity;
 mod collisions;
 mod coverage;
 mod dependences;
@@ -45,7 +46,8 @@ use proofs::Proofs;
 /// in the iterations of loops that both share it is proved to come first as well, see `dependences.rs`.
 ///
 /// A nest that stores to local buffers alone may compute elements several times, or not at all: then each load of them is proved
-/// to find its element written, see `recomputed.rs`. So are loads of copies.
+/// to find its element written, see `recomputed.rs`. So are loads of copies. What memory of a kernel holds fits where it is, see
+/// `capacity.rs`.
 ///
 /// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
 /// `zero-lanes`, `wrong-lanes`, `no-instruction`, `wrong-level`, `level-order`, `level-width`, `foreign-memory`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
@@ -115,6 +117,7 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
         verifier.dependences(&spans);
         verifier.unwritten_elements();
         verifier.private_memories();
+        verifier.capacities();
     }
     verifier.sites.of(verifier.report.diags)
 }
@@ -402,6 +405,7 @@ impl<'a> Verifier<'a> {
             }
             Tree::Local(local) => {
                 self.declare(local);
+                self.note(Some(Site { step, within: Some(Within::Local(self.locals.len())) }));
                 self.visible.push(Declared { number: self.locals.len(), loops: self.path.len() });
                 return self.locals.push((local, step));
             }

@@ -28,6 +28,8 @@ pub enum Within {
     Loop(usize),
     /// A leaf, by its number among all of the schedule.
     Leaf(usize),
+    /// A declaration of memory, by its number among all of the schedule.
+    Local(usize),
 }
 
 impl Problem {
@@ -37,6 +39,7 @@ impl Problem {
             None => positions.steps.get(site.step),
             Some(Within::Loop(number)) => positions.loops.get(number),
             Some(Within::Leaf(number)) => positions.leaves.get(number),
+            Some(Within::Local(number)) => positions.locals.get(number),
         });
         match position {
             Some(&(line, column)) => self.diag.at(line, column),

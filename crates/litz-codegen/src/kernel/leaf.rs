@@ -2,7 +2,6 @@
 
 use super::accumulator::{Accumulator, store};
 use super::{Builder, Env, Held, bound};
-use crate::access::flatten;
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::copies::read_of;
 use litz_analysis::inside::is_inside;
@@ -356,4 +355,9 @@ fn places(nest: &Nest) -> Vec<bool> {
         }
     }
     wanted
+}
+
+/// Row-major position of coordinates in extents.
+fn flatten(coords: &[Expr], extents: &[Expr]) -> Expr {
+    coords.iter().zip(extents).fold(Expr::zero(), |flat, (&c, &n)| flat * n + c)
 }

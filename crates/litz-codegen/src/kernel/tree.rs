@@ -18,7 +18,7 @@ impl<'a> Builder<'a> {
     ) -> Result<(), Diag> {
         let mut env = env.clone();
         let mut leaves: Vec<&'a Leaf> = Vec::new();
-        for (at, tree) in trees.iter().enumerate() {
+        for tree in trees {
             match tree {
                 Tree::Leaf(leaf) if leaf.part.runs_instructions() => {
                     leaves.push(leaf);
@@ -31,8 +31,8 @@ impl<'a> Builder<'a> {
                 Tree::Leaf(leaf) => self.accumulators(leaf, &env, out)?,
                 Tree::Loop { kind, axis, body } => self.tree_loop(*kind, *axis, body, &env, out)?,
                 Tree::If { cond, then, other } => self.either(*cond, [then, other], &env, out)?,
-                Tree::Local(Local { holds: Holds::Accumulator(nest), space, .. }) => {
-                    let declared = self.declare_accumulators(nest, *space, &trees[at + 1..], &env)?;
+                Tree::Local(local @ Local { holds: Holds::Accumulator(nest), .. }) => {
+                    let declared = self.declare_accumulators(nest, local, &env)?;
                     env.accumulators.push((nest, declared.into()));
                 }
                 // Their memory was made in the beginning.

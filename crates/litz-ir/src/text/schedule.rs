@@ -225,6 +225,8 @@ pub struct Positions {
     pub loops: Vec<(u32, u32)>,
     /// Leaves of all kernels.
     pub leaves: Vec<(u32, u32)>,
+    /// Declarations of memory in all kernels.
+    pub locals: Vec<(u32, u32)>,
 }
 
 /// As [`parse`], with where the parts of the schedule are.
@@ -316,6 +318,7 @@ fn rest_of_block(cx: &mut Cursor, at: &mut Positions) -> Result<Vec<Tree>> {
 
 fn tree(cx: &mut Cursor, at: &mut Positions) -> Result<Tree> {
     if let Some(space) = local_space(cx) {
+        at.locals.push(cx.position());
         cx.take();
         return local(cx, space).map(Tree::Local);
     }

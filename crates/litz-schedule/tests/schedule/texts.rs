@@ -240,9 +240,9 @@ fn row_softmax() {
         r#"
 kernel k0 {
   parallel g0 in s0 grain 7 {
-    scratch m padded 16
+    register m
     scratch e padded 16
-    scratch t padded 16
+    register t
     register accumulator of n0
     n0.init [i = g0]
     vector r0_0 in 100 by 16 copies 4 { n0.update [i = g0, r = r0_0] }

@@ -50,11 +50,12 @@ pub fn schedule(loops: &Loops, choices: &mut Choices<'_>) -> Schedule {
         }
     }
     let mut planner = Planner { loops, choices, names: 0, in_vector: false, no_tiles: Vec::new() };
-    let plans: Vec<KernelPlan> =
+    let mut plans: Vec<KernelPlan> =
         groups.iter().enumerate().map(|(at, group)| planner.kernel(format!("k{at}"), group)).collect();
+    let target = "cpu(isa=avx512, threads=2)".parse().expect("a target");
+    plans.iter_mut().for_each(|plan| litz_schedule::choose_spaces(plan, loops, &target));
     let steps = plans.iter().cloned().map(Step::Kernel).collect();
     let (name, of) = (loops.name.clone(), loops.name.clone());
-    let target = "cpu(isa=avx512, threads=2)".parse().expect("a target");
     let mut schedule = Schedule { name, of, target, steps, reuses: Vec::new(), pools: Vec::new() };
     planner.reuses(&mut schedule);
     schedule.pools = planner.pools(&groups, &plans, &schedule.reuses);

@@ -1,27 +1,27 @@
-//! Computes footprints: which elements of a buffer a part of a kernel touches, and where they are in a local array.
+//! Finds which numbers an expression takes over loops, where these are at regular distances.
 
-use litz_analysis::apart::by_digits;
+use crate::apart::by_digits;
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Known, Rel};
 
 /// Elements at regular distances: `base + sum(n * step)` for n below a count, per step.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Region {
+pub(super) struct Region {
     /// Flat index of the first element.
-    pub base: Expr,
+    pub(super) base: Expr,
     /// Distances, largest first, and counts.
-    pub steps: Vec<(Expr, Expr)>,
+    pub(super) steps: Vec<(Expr, Expr)>,
 }
 
 impl Region {
     /// All of a buffer.
-    pub fn whole(span: Expr) -> Region {
+    pub(super) fn whole(span: Expr) -> Region {
         Region { base: Expr::zero(), steps: vec![(Expr::one(), span)] }
     }
 
     /// What `flat` takes over the points of `inner`. `None` when it is not a sum of multiples of the variables, or when
     /// its parts overlap. A number that is divided counts with its digits.
-    pub fn of(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<Region> {
+    pub(super) fn of(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<Region> {
         match by_digits(&[flat], inner, facts) {
             Some((flat, digits)) => Region::of_sum(flat[0], &digits, facts).map(Region::merged),
             None => Region::of_sum(flat, inner, facts),
@@ -51,7 +51,7 @@ impl Region {
     }
 
     /// The same elements in as few steps as can be: a step that continues the one below it makes a longer one.
-    pub fn merged(self) -> Region {
+    pub(super) fn merged(self) -> Region {
         let mut steps: Vec<(Expr, Expr)> = Vec::new();
         for (step, count) in self.steps.into_iter().rev() {
             match steps.last_mut() {
@@ -71,7 +71,7 @@ impl Region {
     }
 
     /// The smallest region with the steps of both that holds both, when their bases are a known distance apart.
-    pub fn union(&self, other: &Region, facts: &Facts) -> Option<Region> {
+    pub(super) fn union(&self, other: &Region, facts: &Facts) -> Option<Region> {
         let distance = facts.simplify(other.base - self.base).as_int()?;
         let (low, high) = if distance < 0 { (other, self) } else { (self, other) };
         let mut steps = low.steps.clone();
@@ -91,9 +91,4 @@ impl Region {
         let region = Region { base: low.base, steps };
         (rest == 0 && region.is_regular(facts)).then_some(region)
     }
-}
-
-/// Row-major flat index of `coords` in an array of `extents`.
-pub fn flatten(coords: &[Expr], extents: &[Expr]) -> Expr {
-    coords.iter().zip(extents).fold(Expr::zero(), |flat, (&c, &n)| flat * n + c)
 }

@@ -1,0 +1,253 @@
+//! Finds the elements of a buffer that its block touches when it runs once, and where in memory of that many each is.
+
+use super::region::Region;
+use super::{Declared, Footprints};
+use crate::inside::{first_and_count, longest, loops_where};
+use crate::legality::parts_of;
+use litz_ir::loops::{Axis, Buf, InstOp, Nest};
+use litz_ir::schedule::Leaf;
+use litz_sym::{Expr, Facts, Sym};
+use std::cmp::Reverse;
+
+/// The elements of a buffer that one iteration of a scope stores to.
+pub struct Footprint {
+    /// Which elements, outermost dimensions first. Their counts are the dimensions of the memory.
+    extents: Vec<Extent>,
+}
+
+impl Footprint {
+    /// Elements along each dimension of the memory.
+    pub(super) fn counts(&self) -> Vec<Expr> {
+        self.extents.iter().flat_map(|extent| extent.region.steps.iter().map(|step| step.1)).collect()
+    }
+
+    /// Coordinates in the memory of what a leaf of `nest` accesses at `index`, in terms of the nest's axes. `value` puts the values of
+    /// axes in, which loops give that `facts` know.
+    pub fn place(
+        &self,
+        index: &[Expr],
+        nest: &Nest,
+        value: &dyn Fn(Expr) -> Expr,
+        facts: &Facts,
+    ) -> Vec<Expr> {
+        self.extents.iter().flat_map(|extent| extent.place(index, nest, value, facts)).collect()
+    }
+}
+
+impl Footprints<'_> {
+    /// What the stores to a buffer touch where it is declared. None where there are none.
+    pub(super) fn footprint(&self, buf: Buf, declared: &Declared<'_>) -> Result<Option<Footprint>, String> {
+        let stores = self.stores_to(buf, declared)?;
+        // A buffer that no leaf stores to holds nothing to read.
+        Ok((!stores.is_empty()).then(|| Footprint { extents: self.extents(buf, &stores) }))
+    }
+
+    /// The stores to `buf` where it is declared, with the loops around them that are inside of those around the declaration.
+    fn stores_to(&self, buf: Buf, declared: &Declared<'_>) -> Result<Vec<Stored>, String> {
+        let outside = declared.path.loops().count();
+        let mut stores = Vec::new();
+        for (leaf, path) in &self.leaves {
+            let mut own = path.locals.iter().rev().filter(|other| other.buffer() == declared.local.buffer());
+            if !own.next().is_some_and(|innermost| std::ptr::eq(*innermost, declared.local)) {
+                continue;
+            }
+            let nest = self.nest(&leaf.nest)?;
+            for (at, inst) in nest.body.iter().enumerate() {
+                let InstOp::Store { buf: stored, index, .. } = &inst.op else { continue };
+                // Other parts of the nest may run outside of the block.
+                if *stored != buf || !parts_of(nest)[at].contains(&leaf.part) {
+                    continue;
+                }
+                let Some(mut around) = loops_where(path.loops().collect(), path.conds(), &self.facts) else {
+                    continue;
+                };
+                // Room for a loop that ends early is room for all of it: its size is a number.
+                around.iter_mut().for_each(|axis| axis.extent = longest(axis.extent));
+                let mut facts = self.facts.clone();
+                around.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
+                let inside = around.get(outside..).unwrap_or_default();
+                let (bind, inner) = inner_axes(leaf, nest, inside, &facts);
+                inner.iter().for_each(|a| facts.declare_index(a.var, a.extent));
+                let value = |s: Sym| bind.iter().find(|b| b.0 == s).map(|b| b.1);
+                let index = index.iter().map(|at| at.subst(&value)).collect();
+                stores.push(Stored { index, inner, facts });
+            }
+        }
+        Ok(stores)
+    }
+
+    /// The elements that all of `stores` touch. Dimensions along which these have no regular shape are counted together
+    /// with those around them, where that has one; else all of them is kept.
+    fn extents(&self, buf: Buf, stores: &[Stored]) -> Vec<Extent> {
+        let (data, loops, facts) = (&self.program.loops.bufs[buf], &*self.vars, &self.facts);
+        // In the order of memory, so that what is adjacent stays so.
+        let mut dims: Vec<(usize, Expr)> = data.sizes.iter().copied().enumerate().collect();
+        dims.sort_by_key(|dim| Reverse(facts.hint(data.strides[dim.0]).unwrap_or(i64::MAX)));
+        let mut footprint = Vec::new();
+        while let Some(last) = dims.len().checked_sub(1) {
+            let groups = (0..=last).rev().map(|first| Dims(dims[first..].to_vec()));
+            let regular = groups.into_iter().find_map(|dims| Some((regular(&dims, stores, loops)?, dims)));
+            let last = || Dims(vec![dims[last]]);
+            let boxed = || Some((within_box(&last(), stores, loops)?, last()));
+            let (region, group) = regular.or_else(boxed).unwrap_or_else(|| {
+                let group = Dims(dims[joined(&dims, stores)..].to_vec());
+                (Region::whole(group.size()), group)
+            });
+            dims.truncate(dims.len() - group.0.len());
+            footprint.push(Extent { dims: group, region });
+        }
+        footprint.reverse();
+        footprint
+    }
+}
+
+/// The elements of a footprint along neighbouring dimensions of a buffer.
+struct Extent {
+    dims: Dims,
+    region: Region,
+}
+
+/// Dimensions of a buffer that are counted as one, outermost first, with their sizes.
+#[derive(Clone)]
+struct Dims(Vec<(usize, Expr)>);
+
+impl Dims {
+    /// The coordinate along all of them.
+    fn coordinate(&self, index: &[Expr]) -> Expr {
+        self.0.iter().fold(Expr::zero(), |at, &(dim, size)| at * size + index[dim])
+    }
+
+    fn size(&self) -> Expr {
+        self.0.iter().map(|dim| dim.1).product()
+    }
+}
+
+/// A store to a local buffer.
+struct Stored {
+    /// Coordinates, in terms of loops.
+    index: Vec<Expr>,
+    /// Loops that are inside of the scope.
+    inner: Vec<Axis>,
+    /// What is known of all loops.
+    facts: Facts,
+}
+
+impl Extent {
+    /// Coordinates along its dimensions; see [`Footprint::place`].
+    fn place(&self, index: &[Expr], nest: &Nest, value: &dyn Fn(Expr) -> Expr, known: &Facts) -> Vec<Expr> {
+        let Region { base, steps } = &self.region;
+        let Some((_, inner)) = steps.split_last() else { return Vec::new() };
+        let at = self.dims.coordinate(index);
+        // Axes that only run inside keep their names at first: their extents are known better than those of the loops
+        // around them, which may run past the end.
+        let base_syms = base.syms();
+        let mut facts = known.clone();
+        let (mut kept, mut flat) = (Vec::new(), at);
+        for axis in nest.all_axes().filter(|a| at.has_sym(a.var)) {
+            let value = value(Expr::sym(axis.var));
+            if !base_syms.iter().any(|&s| value.has_sym(s)) && value.as_int().is_none() {
+                let name = inner_name(axis.var);
+                facts.declare_index(name, axis.extent);
+                flat = flat.replace(axis.var, Expr::sym(name));
+                kept.push((name, value));
+            }
+        }
+        let of_kept = |s: Sym| kept.iter().find(|k| k.0 == s).map(|k| k.1);
+        let in_loops = |e: Expr| if kept.is_empty() { e } else { known.simplify(e.subst(&of_kept)) };
+        let mut rest = facts.simplify(value(flat) - *base);
+        let mut coordinates = Vec::with_capacity(steps.len());
+        for (at, &(step, _)) in steps.iter().enumerate() {
+            coordinates.push(in_loops(facts.simplify(rest.floordiv(step))));
+            if at < inner.len() {
+                rest = facts.simplify(rest.modulo(step));
+            }
+        }
+        coordinates
+    }
+}
+
+/// The outermost of `dims` whose coordinates are digits of the same numbers as those of the innermost one.
+fn joined(dims: &[(usize, Expr)], stores: &[Stored]) -> usize {
+    let last = dims.len() - 1;
+    let is_joined = |dim: usize| {
+        stores.iter().any(|Stored { index, .. }| {
+            let (inner, outer) = (index[dims[last].0], index[dims[dim].0]);
+            !inner.is_polynomial() && inner.syms().into_iter().any(|sym| outer.has_sym(sym))
+        })
+    };
+    (0..last).find(|&dim| is_joined(dim)).unwrap_or(last)
+}
+
+/// What `stores` touch along dimensions, if that is regular.
+fn regular(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<Region> {
+    let mut region: Option<Region> = None;
+    for Stored { index, inner, facts } in stores {
+        // Of axes without points nothing is touched, and there is no largest index.
+        if inner.iter().any(|axis| axis.extent.is_zero()) {
+            return None;
+        }
+        let coordinate = facts.simplify(dims.coordinate(index));
+        let here = largest(Region::of(coordinate, inner, facts)?, loops, facts)?;
+        region = Some(match region {
+            None => here,
+            Some(region) => region.union(&here, facts)?,
+        });
+    }
+    region
+}
+
+/// The least range of coordinates that `stores` touch along dimensions, if they all have the same first one.
+fn within_box(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<Region> {
+    let mut found: Option<(Expr, Expr)> = None;
+    for Stored { index, inner, facts } in stores {
+        let vars: Vec<Sym> = inner.iter().map(|axis| axis.var).collect();
+        let (first, count) = first_and_count(dims.coordinate(index), &vars, facts)?;
+        let count = Some(facts.largest(count, loops)).filter(|e| !loops.iter().any(|&s| e.has_sym(s)))?;
+        found = Some(match found {
+            None => (first, count),
+            Some((other, most)) if other == first => (first, facts.simplify(most.max(count))),
+            Some(_) => return None,
+        });
+    }
+    found.map(|(base, count)| Region { base, steps: vec![(Expr::one(), count)] })
+}
+
+/// The region with counts that do not depend on where the loops are: the last block of a loop may be shorter than others.
+fn largest(region: Region, loops: &[Sym], facts: &Facts) -> Option<Region> {
+    let count =
+        |count: Expr| Some(facts.largest(count, loops)).filter(|e| !loops.iter().any(|&s| e.has_sym(s)));
+    let steps = region.steps.into_iter().map(|(step, n)| Some((step, count(n)?))).collect::<Option<_>>()?;
+    Some(Region { steps, ..region })
+}
+
+/// The name of an axis while loops that count it are looked through: one that no loop has.
+fn inner_name(axis: Sym) -> Sym {
+    Sym::new(&format!("{axis} inside"))
+}
+
+/// Values of a leaf's axes, and the axes that these run over in the loops `inner`: an axis that only they count takes
+/// each of its values, however far the loops run; one that they count on from a first value is an axis of its own.
+fn inner_axes(leaf: &Leaf, nest: &Nest, inner: &[Axis], facts: &Facts) -> (Vec<(Sym, Expr)>, Vec<Axis>) {
+    let is_inner = |s: Sym| inner.iter().any(|a| a.var == s);
+    let (mut bind, mut axes) = (Vec::new(), Vec::new());
+    for &(axis, value) in &leaf.bind {
+        let is_alone = |s: Sym| leaf.bind.iter().all(|b| b.0 == axis || !b.1.has_sym(s));
+        let syms = value.syms();
+        let counted = syms.iter().copied().any(is_inner) && syms.iter().all(|&s| !is_inner(s) || is_alone(s));
+        let region = counted.then(|| Region::of(value, inner, facts)).flatten().map(Region::merged);
+        let extent = nest.all_axes().find(|a| a.var == axis).map(|a| a.extent);
+        match (region, extent) {
+            (Some(Region { base, steps }), Some(extent)) if matches!(steps[..], [(step, _)] if step.is_one()) =>
+            {
+                let var = inner_name(axis);
+                let extent = if base.is_zero() { extent } else { steps[0].1 };
+                axes.push(Axis { var, extent });
+                bind.push((axis, base + Expr::sym(var)));
+            }
+            _ => bind.push((axis, value)),
+        }
+    }
+    let rest = inner.iter().filter(|a| bind.iter().any(|b| b.1.has_sym(a.var)));
+    axes.extend(rest);
+    (bind, axes)
+}

@@ -1,0 +1,216 @@
+//! Says how many elements memory has that a schedule declares in a kernel, and where in it each is.
+//!
+//! Memory for a buffer keeps what its block touches when it runs once ([`Footprint`]); accumulators have an element for each
+//! point whose sum is under way ([`Shape`]). The scheduler chooses by it what registers are to hold, the verifier of schedules holds it
+//! against the target, and codegen makes memory of it: all of them ask of a plan in its simplest form ([`simplest`]), so that
+//! they have one answer.
+
+mod accumulator;
+mod buffer;
+mod region;
+mod simplest;
+
+pub use accumulator::Shape;
+pub use buffer::Footprint;
+pub use simplest::simplest;
+
+use crate::inside::enter;
+use litz_ir::kernel::Swizzle;
+use litz_ir::loops::{Axis, Buf, Loops, Nest};
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, Tree};
+use litz_sym::{Expr, Facts, Rel, Sym};
+use std::collections::HashMap;
+
+/// What plans name.
+#[derive(Clone, Copy)]
+pub struct Program<'a> {
+    /// The program, with the copies that its schedule declares.
+    pub loops: &'a Loops,
+    /// Its nests, those of regions among them.
+    pub nests: &'a HashMap<&'a str, &'a Nest>,
+    /// Its buffers.
+    pub bufs: &'a HashMap<&'a str, Buf>,
+}
+
+/// Something around a tree.
+#[derive(Clone, Copy, Debug)]
+pub enum Around {
+    /// A loop.
+    Loop(Axis),
+    /// What holds there.
+    Cond(Rel),
+}
+
+/// What is around a tree, besides the grid.
+#[derive(Clone, Default)]
+pub struct Path<'p> {
+    /// Loops and conditions, outermost first.
+    around: Vec<Around>,
+    /// What is declared there, outermost first.
+    pub locals: Vec<&'p Local>,
+}
+
+impl Path<'_> {
+    /// The loops, outermost first.
+    pub fn loops(&self) -> impl Iterator<Item = Axis> {
+        self.around.iter().filter_map(|around| match around {
+            Around::Loop(axis) => Some(*axis),
+            Around::Cond(_) => None,
+        })
+    }
+
+    /// What holds there.
+    fn conds(&self) -> impl Iterator<Item = Rel> {
+        self.around.iter().filter_map(|around| match around {
+            Around::Cond(cond) => Some(*cond),
+            Around::Loop(_) => None,
+        })
+    }
+}
+
+/// A declaration in a plan.
+struct Declared<'p> {
+    local: &'p Local,
+    path: Path<'p>,
+    /// What comes behind it in its block.
+    rest: &'p [Tree],
+}
+
+/// The elements of memory that is declared.
+pub enum Elements {
+    /// Those of a buffer that its block stores to.
+    Buffer(Footprint),
+    /// Those of the accumulators of a nest. Each of its reductions and scans has so many.
+    Accumulators(Shape),
+}
+
+impl Elements {
+    /// The dimensions of the memory, as its layout has them.
+    pub fn sizes(&self, local: &Local) -> Vec<Expr> {
+        let sizes = match self {
+            Elements::Buffer(footprint) => footprint.counts(),
+            Elements::Accumulators(shape) => shape.sizes(),
+        };
+        match (local.layout, local.space) {
+            // Registers have no lines.
+            (Layout::Padded(_), LocalSpace::Register) | (Layout::Dense | Layout::Swizzled(_), _) => sizes,
+            (Layout::Padded(line), _) => padded(sizes, i64::from(line.max(1))),
+        }
+    }
+
+    /// How many there are, without what a layout adds.
+    pub fn extent(&self) -> Expr {
+        match self {
+            Elements::Buffer(footprint) => footprint.counts().into_iter().product(),
+            Elements::Accumulators(shape) => shape.sizes().into_iter().product(),
+        }
+    }
+
+    /// How units of so many bytes change places in its rows, for elements of `bytes`. None where they cannot.
+    pub fn swizzle(&self, unit: u32, bytes: usize) -> Option<Swizzle> {
+        let row = match self {
+            Elements::Buffer(footprint) => footprint.counts().last()?.as_int()?,
+            Elements::Accumulators(_) => return None,
+        };
+        let swizzle =
+            Swizzle { unit: unit / u32::try_from(bytes).ok()?.max(1), row: u32::try_from(row).ok()? };
+        swizzle.units(bytes).map(|_| swizzle)
+    }
+}
+
+/// Extents of an array whose rows take an odd number of lines, if they are no shorter than one.
+fn padded(mut counts: Vec<Expr>, line: i64) -> Vec<Expr> {
+    if let [_, .., row] = counts.as_mut_slice()
+        && row.as_int().is_none_or(|n| n >= line)
+    {
+        *row = (row.ceildiv(line).floordiv(2) * 2 + 1) * line;
+    }
+    counts
+}
+
+/// The declarations and leaves of a plan, with what is around them.
+pub struct Footprints<'p> {
+    program: Program<'p>,
+    plan: &'p KernelPlan,
+    declared: Vec<Declared<'p>>,
+    leaves: Vec<(&'p Leaf, Path<'p>)>,
+    /// The variables of all loops, those of the grid among them.
+    vars: Vec<Sym>,
+    /// What is known of sizes and of the grid.
+    facts: Facts,
+}
+
+impl<'p> Footprints<'p> {
+    /// Those of a plan in its simplest form.
+    pub fn new(program: Program<'p>, plan: &'p KernelPlan) -> Footprints<'p> {
+        let mut facts = program.loops.facts.clone();
+        plan.grid.iter().for_each(|axis| enter(&mut facts, *axis));
+        let vars = plan.grid.iter().map(|axis| axis.var).collect();
+        let (declared, leaves) = (Vec::new(), Vec::new());
+        let mut footprints = Footprints { program, plan, declared, leaves, vars, facts };
+        footprints.gather(&plan.body, &mut Path::default());
+        footprints
+    }
+
+    fn gather(&mut self, trees: &'p [Tree], path: &mut Path<'p>) {
+        let before = path.locals.len();
+        for (at, tree) in trees.iter().enumerate() {
+            match tree {
+                Tree::Loop { axis, body, .. } => {
+                    self.vars.push(axis.var);
+                    path.around.push(Around::Loop(*axis));
+                    self.gather(body, path);
+                    path.around.pop();
+                }
+                Tree::If { cond, then, other } => {
+                    for (cond, body) in [(*cond, then), (cond.negate(), other)] {
+                        path.around.push(Around::Cond(cond));
+                        self.gather(body, path);
+                        path.around.pop();
+                    }
+                }
+                Tree::Local(local) => {
+                    self.declared.push(Declared { local, path: path.clone(), rest: &trees[at + 1..] });
+                    path.locals.push(local);
+                }
+                Tree::Leaf(leaf) => self.leaves.push((leaf, path.clone())),
+            }
+        }
+        path.locals.truncate(before);
+    }
+
+    /// The leaves of the plan, in the order of its text.
+    pub fn leaves(&self) -> &[(&'p Leaf, Path<'p>)] {
+        &self.leaves
+    }
+
+    /// What the plan declares, in the order of its text, which is that of [`KernelPlan::locals`].
+    pub fn locals(&self) -> impl Iterator<Item = &'p Local> {
+        self.declared.iter().map(|declared| declared.local)
+    }
+
+    /// The elements of the declaration of that number. None where nothing stores to it, or never runs.
+    ///
+    /// # Errors
+    /// Where the declaration, or a leaf, names what the program does not have, or nothing initializes accumulators.
+    pub fn elements(&self, number: usize) -> Result<Option<Elements>, String> {
+        let declared = &self.declared[number];
+        match &declared.local.holds {
+            Holds::Buffer(name) | Holds::Copy { name, .. } => {
+                let buf = self.program.bufs.get(&**name).copied();
+                let buf = buf.ok_or_else(|| format!("no buffer {name}"))?;
+                Ok(self.footprint(buf, declared)?.map(Elements::Buffer))
+            }
+            Holds::Accumulator(nest) => Ok(self.shape(nest, declared)?.map(Elements::Accumulators)),
+        }
+    }
+
+    fn nest(&self, name: &str) -> Result<&'p Nest, String> {
+        self.program.nests.get(name).copied().ok_or_else(|| format!("no nest {name}"))
+    }
+}
+
+/// The value a leaf binds `axis` to.
+fn bound(leaf: &Leaf, axis: Sym) -> Option<Expr> {
+    leaf.bind.iter().find(|(own, _)| *own == axis).map(|bind| bind.1)
+}
