@@ -138,8 +138,8 @@ fn is_tile(kind: LoopKind) -> bool {
 fn init_kind(kind: LoopKind) -> LoopKind {
     match kind {
         LoopKind::Mma | LoopKind::Level(_) | LoopKind::Chain | LoopKind::Unroll => kind,
-        LoopKind::Vector { lanes, copies: 1 } => LoopKind::Vector { lanes, copies: 1 },
-        LoopKind::For | LoopKind::Vector { .. } | LoopKind::Pipeline { .. } => LoopKind::For,
+        LoopKind::Vector { lanes, .. } => LoopKind::Vector { lanes, copies: 1 },
+        LoopKind::For | LoopKind::Pipeline { .. } => LoopKind::For,
     }
 }
 

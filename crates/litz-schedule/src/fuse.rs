@@ -4,13 +4,15 @@
 //! before, or a later one that reads the same data over the same points. Of those that take it, by the strategies of their
 //! families, it joins the one with which it saves most bytes of memory traffic, and stands alone where there is none. Since
 //! everything it depends on is in that kernel or before, or in kernels that depend on nothing and move before it, joining never
-//! makes a cycle. A second round merges whole kernels that read the same data, whatever is between them in the program.
+//! makes a cycle. Further rounds merge whole kernels that read the same data, whatever is between them in the program: those that go over
+//! rows with those that add up columns of the same (`sweep.rs`), which statements are kept apart for, then those over the same points.
 //! The result depends on nothing but the program.
 
 use crate::cost::Savings;
 use crate::group::{Group, GroupKind, Member};
 use crate::region;
 use crate::strategies::{Cx, NoFuse, Relation, take};
+use crate::sweep;
 use crate::{FusionNote, ReorderAxes, Request};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Loops, Span};
@@ -36,6 +38,8 @@ pub fn fuse(
         savings: Savings::new(loops, deps),
         refused: HashMap::new(),
         is_apart: loops.stmts.iter().map(|stmt| apart.contains(stmt.name())).collect(),
+        is_held_back: false,
+        has_swept: false,
     };
     let mut s = 0;
     while s < loops.stmts.len() {
@@ -46,6 +50,11 @@ pub fn fuse(
         s = fuser.group_of.len();
     }
     fuser.merge(Relation::Beside);
+    fuser.sweep();
+    fuser.has_swept = true;
+    if fuser.is_held_back {
+        fuser.merge(Relation::Beside);
+    }
     if heuristics.reorder_axes != ReorderAxes::Never {
         fuser.merge(Relation::Aligned);
     }
@@ -67,6 +76,10 @@ struct Fuser<'a> {
     refused: HashMap<(usize, usize), NoFuse>,
     /// For each statement, whether it is to begin a kernel.
     is_apart: Vec<bool>,
+    /// A statement was kept apart from what it depends on, since rows may be gone over once for it.
+    is_held_back: bool,
+    /// Rows that are gone over once have been found.
+    has_swept: bool,
 }
 
 /// How far ahead of its last producer a statement looks for a kernel to share data with.
@@ -98,6 +111,11 @@ impl Fuser<'_> {
         let mut is_placed = false;
         for candidate in candidates {
             if is_placed && candidate.relation != Relation::Behind {
+                continue;
+            }
+            // Whether they share one will be seen when all rows are known.
+            if !is_placed && candidate.relation == Relation::Behind && self.is_swept(candidate.group, s) {
+                self.is_held_back = true;
                 continue;
             }
             let verdict = match candidate {
@@ -227,6 +245,88 @@ impl Fuser<'_> {
         self.cx.deps.stmts[s].at_load && !at_load
     }
 
+    /// Whether statement `s`, which depends on group `g`, is to add up its rows in another way, or the group adds up rows that another
+    /// statement goes over.
+    fn is_swept(&self, g: usize, s: usize) -> bool {
+        let deps = &self.cx.deps.stmts;
+        let group = &self.groups[g];
+        if sweep::adds_up(&self.cx, s) {
+            let bytes = self.savings.of(&group.stmts(), &[s]);
+            if sweep::form(&self.cx, group, &self.cx.alone(s), bytes).is_ok() {
+                return true;
+            }
+        }
+        if !group.members.iter().all(|member| sweep::adds_up(&self.cx, member.stmt)) {
+            return false;
+        }
+        let sums = group.stmts();
+        let read: BTreeSet<_> = sums.iter().flat_map(|&at| &deps[at].reads).collect();
+        let users: BTreeSet<usize> =
+            read.into_iter().flat_map(|&buf| &self.cx.deps.users[buf]).copied().collect();
+        let goes_over = |&at: &usize| {
+            let bytes = self.savings.of(&[at], &sums);
+            let alone = || Some(self.cx.alone(at));
+            let placed = self.group_of.get(at).map(|&of| &self.groups[of]);
+            let rows = placed.map_or_else(alone, |group| (!group.members.is_empty()).then(|| group.clone()));
+            rows.is_some_and(|rows| sweep::form(&self.cx, &rows, group, bytes).is_ok())
+                && !self.depends_on_any(at, &sums)
+        };
+        users.into_iter().filter(|at| !sums.contains(at)).any(|at| goes_over(&at))
+    }
+
+    /// Whether a statement depends on one of others, or on one that does.
+    fn depends_on_any(&self, at: usize, others: &[usize]) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut waiting = vec![at];
+        while let Some(at) = waiting.pop() {
+            if others.contains(&at) {
+                return true;
+            }
+            let before = self.cx.deps.stmts[at].after.iter().copied();
+            waiting.extend(before.filter(|&before| seen.insert(before)));
+        }
+        false
+    }
+
+    /// Puts sums over blocks of rows into the kernels that go over these rows, those first with which most bytes are saved.
+    fn sweep(&mut self) {
+        let mut pairs: BTreeSet<(usize, usize)> = BTreeSet::new();
+        let is_open = |&g: &usize| {
+            let group = &self.groups[g];
+            matches!(group.kind, GroupKind::Loops)
+                && !group.at_load
+                && !group.members.iter().any(|member| self.is_apart[member.stmt])
+        };
+        for users in self.cx.deps.users.values() {
+            let groups: BTreeSet<usize> = users.iter().map(|&user| self.group_of[user]).collect();
+            let open: Vec<usize> = groups.into_iter().filter(is_open).collect();
+            let is_sum = |member: &Member| sweep::adds_up(&self.cx, member.stmt);
+            for &sums in open.iter().filter(|&&g| self.groups[g].members.iter().all(is_sum)) {
+                let rows = open.iter().filter(|&&g| g != sums && g.abs_diff(sums) <= MERGE_REACH);
+                pairs.extend(rows.map(|&rows| (rows, sums)));
+            }
+        }
+        let bytes = |&(rows, sums): &(usize, usize)| {
+            self.savings.of(&self.groups[rows].stmts(), &self.groups[sums].stmts())
+        };
+        let mut pairs: Vec<(i64, usize, usize)> =
+            pairs.iter().map(|pair| (bytes(pair), pair.0, pair.1)).collect();
+        pairs.sort_by_key(|&(bytes, rows, sums)| (Reverse(bytes), rows.abs_diff(sums)));
+        for (bytes, rows, sums) in pairs {
+            let (first, second) = (&self.groups[rows], &self.groups[sums]);
+            let Ok(group) = sweep::form(&self.cx, first, second, bytes) else { continue };
+            if self.has_between(rows, sums) {
+                continue;
+            }
+            let name = |g: &Group| self.cx.loops.stmts[g.members[0].stmt].name().to_owned();
+            let (producer, consumer) = (name(first), name(second));
+            self.notes.push(FusionNote { producer, consumer, verdict: Ok(()), bytes });
+            group.members.iter().for_each(|member| self.group_of[member.stmt] = rows);
+            self.groups[rows] = group;
+            self.groups[sums].members.clear();
+        }
+    }
+
     /// Merges whole kernels of a call, those first with which most bytes are saved. Statements that do not depend on each other
     /// are put `beside` each other.
     fn merge(&mut self, beside: Relation) {
@@ -244,6 +344,10 @@ impl Fuser<'_> {
                 continue;
             }
             let verdict = self.merged(a, b, beside);
+            if verdict.as_ref().is_err_and(|why| *why == NoFuse::Score) {
+                self.is_held_back = true;
+                continue;
+            }
             // Why kernels differ in shape was said when one refused the other's first statement.
             if verdict.is_ok() || beside != Relation::Aligned {
                 let first = |g: usize| self.cx.loops.stmts[self.groups[g].members[0].stmt].name().to_owned();
@@ -323,6 +427,9 @@ impl Fuser<'_> {
             let after = &self.cx.deps.stmts[member.stmt].after;
             let is_behind = joined.members.iter().any(|m| after.contains(&m.stmt));
             let relation = if is_behind { Relation::Behind } else { beside };
+            if is_behind && !self.has_swept && self.is_swept(a, member.stmt) {
+                return Err(NoFuse::Score);
+            }
             joined = take(&self.cx, &joined, member.stmt, relation)?;
         }
         match self.has_between(a, b) {

@@ -1,6 +1,7 @@
 //! Says what groups are: statements that become one kernel, the points that they share, and what they are built around.
 
 use crate::region::RegionStages;
+use crate::sweep::Sweep;
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Sym};
@@ -50,6 +51,8 @@ pub enum GroupKind {
     Contraction(Columns),
     /// Products and what lies between them, one stage after another for a block of rows that all share.
     Rows(Vec<Group>),
+    /// Loops over rows, and sums over the rows of a block, in one pass over these.
+    Sweep(Sweep),
     /// A nest whose stores may meet, alone.
     Scatter,
     /// A region, alone.

@@ -29,6 +29,7 @@ mod rows;
 mod scatter;
 mod spaces;
 mod strategies;
+mod sweep;
 mod tiles;
 mod tiling;
 mod tree;
@@ -261,6 +262,7 @@ fn plan(loops: &Loops, deps: &Dependences, group: &Group, target: &Cpu, heuristi
         }
         GroupKind::Rows(stages) => (rows::plan(loops, group, stages, target, heuristics), None),
         GroupKind::Region(stages) => (region::plan(loops, group, stages, target, heuristics), None),
+        GroupKind::Sweep(of) => (sweep::plan(loops, group, of, target, heuristics), of.row()),
         GroupKind::Scatter => {
             let stmt = group.members[0].stmt;
             let ordered = &deps.stmts[stmt].ordered;
@@ -276,6 +278,7 @@ fn plan(loops: &Loops, deps: &Dependences, group: &Group, target: &Cpu, heuristi
         GroupKind::Extern
         | GroupKind::Contraction(_)
         | GroupKind::Rows(_)
+        | GroupKind::Sweep(_)
         | GroupKind::Region(_)
         | GroupKind::Loops => declare_locals(&mut plan, loops, deps, group, scope),
     }
@@ -283,10 +286,15 @@ fn plan(loops: &Loops, deps: &Dependences, group: &Group, target: &Cpu, heuristi
     let may_share_launch = match group.kind {
         GroupKind::Loops | GroupKind::Contraction(_) | GroupKind::Rows(_) => true,
         // What stores to blocks counts these by its grid, what was not proved is given up, and regions are long.
-        GroupKind::Scatter | GroupKind::InOrder(_) | GroupKind::Region(_) | GroupKind::Extern => false,
+        GroupKind::Scatter
+        | GroupKind::Sweep(_)
+        | GroupKind::InOrder(_)
+        | GroupKind::Region(_)
+        | GroupKind::Extern => false,
     };
-    // A region may read in its next iteration what it writes in this one.
-    let is_in_order = matches!(group.kind, GroupKind::Region(_) | GroupKind::InOrder(_));
+    // A region may read in its next iteration what it writes in this one, and a sum of rows what is written at a row.
+    let is_in_order =
+        matches!(group.kind, GroupKind::Region(_) | GroupKind::InOrder(_) | GroupKind::Sweep(_));
     let overwrites = match at_load || is_in_order {
         true => Vec::new(),
         false => reuse::candidates(loops, deps, &stmts, &plan),

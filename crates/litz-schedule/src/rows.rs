@@ -67,6 +67,7 @@ fn staged(group: &Group) -> Option<(Group, Vec<Group>)> {
         }
         GroupKind::Loops
         | GroupKind::Scatter
+        | GroupKind::Sweep(_)
         | GroupKind::Region(_)
         | GroupKind::InOrder(_)
         | GroupKind::Extern => None,
@@ -111,6 +112,7 @@ pub fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
         }
         GroupKind::Loops
         | GroupKind::Scatter
+        | GroupKind::Sweep(_)
         | GroupKind::Rows(_)
         | GroupKind::Region(_)
         | GroupKind::InOrder(_)
@@ -221,6 +223,7 @@ impl RowGrid {
                 }
                 GroupKind::Loops
                 | GroupKind::Scatter
+                | GroupKind::Sweep(_)
                 | GroupKind::Rows(_)
                 | GroupKind::Region(_)
                 | GroupKind::InOrder(_)

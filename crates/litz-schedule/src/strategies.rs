@@ -267,6 +267,10 @@ fn is_allowed(cx: &Cx<'_>, group: &Group, s: usize) -> Result<(), NoFuse> {
     if cx.deps.stmts[s].is_scatter || group.members.iter().any(|m| cx.deps.stmts[m.stmt].is_scatter) {
         return Err(NoFuse::Scatter);
     }
+    // Sums over blocks of rows are not there before all rows are.
+    if matches!(group.kind, GroupKind::Sweep(_)) {
+        return Err(NoFuse::OtherPoints);
+    }
     if group.members.len() >= MOST_MEMBERS {
         return Err(NoFuse::Members);
     }
@@ -274,7 +278,7 @@ fn is_allowed(cx: &Cx<'_>, group: &Group, s: usize) -> Result<(), NoFuse> {
 }
 
 /// Members of a kernel at most: the time that planning, proving and compiling one takes grows faster than their number.
-const MOST_MEMBERS: usize = 64;
+pub const MOST_MEMBERS: usize = 64;
 
 /// The group with statement `s` behind the members that it depends on.
 fn take_behind(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {

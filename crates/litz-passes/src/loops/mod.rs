@@ -16,6 +16,7 @@ mod positions;
 mod prologue;
 mod ranges;
 pub mod split_reduce;
+mod swept;
 pub mod transpose;
 pub mod unite;
 pub mod updates;

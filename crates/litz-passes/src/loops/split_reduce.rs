@@ -1,8 +1,10 @@
-//! Splits a long reduction with few results in two: partial results of blocks, then one result of the partial ones.
+//! Splits a long reduction in two: partial results of blocks, then one result of the partial ones.
 //!
-//! The blocks are independent points that threads can share. How many there are depends on sizes alone, so results are
-//! the same for any number of threads.
+//! The blocks are independent points. Of reductions with few results threads can share them; sums of the columns of a tensor
+//! that leaves the cache are split for what goes over its rows, which can add up the columns of a block of them on the way. How many
+//! blocks there are depends on sizes alone, so results are the same for any number of threads.
 
+use super::swept::Swept;
 use super::{Edits, Names, Settings, cse, names};
 use litz_analysis::Contraction;
 use litz_analysis::access::accesses;
@@ -24,13 +26,19 @@ const LONG: i64 = 64 * 1024;
 const BLOCK: i64 = 8 * 1024;
 /// Blocks of one reduction, at most.
 const MAX_BLOCKS: i64 = 256;
+/// Rows of a block whose columns are added up on the way: what is stored and loaded of a block's sums is little beside its rows, and
+/// rounding errors of 128 terms added up one by one, and then of the blocks, are less than those of all rows in parts of 32.
+const ROWS: i64 = 128;
+/// Such blocks, at least: twice as many as the scheduler wants, since lengths are rounded up.
+const LEAST_BLOCKS: i64 = 16;
 
 /// Splits reductions; returns how many.
-pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut count = 0;
+    let swept = Swept::new(settings.cache_bytes);
     for at in 0..loops.stmts.len() {
-        if let Some(nests) = split(loops, at, &mut names) {
+        if let Some(nests) = split(loops, at, &swept, &mut names) {
             nests.into_iter().for_each(|nest| edits.insert(at, Stmt::Nest(nest)));
             edits.remove(at);
             count += 1;
@@ -51,10 +59,12 @@ struct Division {
     value: Expr,
     /// Holds for points that exist; `None` when all blocks are full.
     exists: Option<Rel>,
+    /// Blocks are rows that something else goes over.
+    is_of_rows: bool,
 }
 
 /// The nests that replace the reduction at position `at`, when splitting it pays.
-fn split(loops: &mut Loops, at: usize, names: &mut Names) -> Option<Vec<Nest>> {
+fn split(loops: &mut Loops, at: usize, swept: &Swept, names: &mut Names) -> Option<Vec<Nest>> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
     let nest = nest.clone();
     let reduces: Vec<usize> = (0..nest.body.len()).filter(|&i| nest.body[i].op.is_reduction()).collect();
@@ -75,7 +85,7 @@ fn split(loops: &mut Loops, at: usize, names: &mut Names) -> Option<Vec<Nest>> {
     if (0..nest.body.len()).any(runs_at_points) {
         return None;
     }
-    let division = divide(loops, &nest, !positions)?;
+    let division = divide(loops, (at, &nest), !positions, swept)?;
     let bound = nest.body.iter().any(|i| matches!(i.op, InstOp::Bind { .. }));
     if bound && division.exists.is_some() {
         return None;
@@ -88,7 +98,7 @@ fn split(loops: &mut Loops, at: usize, names: &mut Names) -> Option<Vec<Nest>> {
 }
 
 /// Divides the reduced axes into blocks. Axes may be reordered so that those with the largest steps count blocks.
-fn divide(loops: &Loops, nest: &Nest, any_order: bool) -> Option<Division> {
+fn divide(loops: &Loops, (at, nest): (usize, &Nest), any_order: bool, swept: &Swept) -> Option<Division> {
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(1).max(1);
     let product = |axes: &[Axis]| axes.iter().map(|a| hint(a.extent)).fold(1, i64::saturating_mul);
     let (results, reduced) = (product(&nest.axes), product(&nest.reduced));
@@ -97,10 +107,15 @@ fn divide(loops: &Loops, nest: &Nest, any_order: bool) -> Option<Division> {
         true => (results >= STRIP * MANY_STRIPS, reduced.saturating_mul(results.min(STRIP))),
         false => (results >= MANY_RESULTS, reduced),
     };
-    if enough || elements < LONG {
-        return None;
-    }
-    let wanted = (elements / BLOCK).min(MAX_BLOCKS);
+    // Rows that have results of their own are in blocks of their own.
+    let is_row = |axis: &&Axis| step(loops, nest, axis.var) != 1;
+    let rows =
+        nest.axes.iter().filter(is_row).map(|axis| hint(axis.extent)).fold(reduced, i64::saturating_mul);
+    let has_blocks = || reduced >= 2 * ROWS && rows >= LEAST_BLOCKS * ROWS;
+    let for_threads = (!enough && elements >= LONG).then(|| (elements / BLOCK).min(MAX_BLOCKS));
+    let for_rows =
+        (columns && any_order && has_blocks() && swept.is_swept(loops, at, nest)).then_some(reduced / ROWS);
+    let wanted = for_threads.max(for_rows)?;
     let mut axes = nest.reduced.clone();
     if any_order {
         axes.sort_by_key(|a| std::cmp::Reverse(step(loops, nest, a.var)));
@@ -123,7 +138,14 @@ fn divide(loops: &Loops, nest: &Nest, any_order: bool) -> Option<Division> {
         let mut within = vec![Axis { var: inner, extent: Expr::int(length) }];
         within.extend(&axes[i + 1..]);
         let exists = (!full).then(|| Rel::lt(value, axis.extent));
-        return Some(Division { blocks, within, axis: axis.var, value, exists });
+        return Some(Division {
+            blocks,
+            within,
+            axis: axis.var,
+            value,
+            exists,
+            is_of_rows: for_rows.is_some(),
+        });
     }
     None
 }
@@ -159,7 +181,13 @@ fn split_values(
     for &i in reduces {
         let InstOp::Reduce(op, value) = nest.body[i].op else { continue };
         let ty = nest.body[i].ty;
-        let (buf, index) = partial_buf(loops, names, nest, division, "partial", ty);
+        // What a block of rows adds up to is stored as a row.
+        let axes = match division.is_of_rows {
+            true => [&*division.blocks, &*nest.axes].concat(),
+            false => [&*nest.axes, &*division.blocks].concat(),
+        };
+        let buf = add_buf(loops, names, nest, "partial", ty, &axes);
+        let index = element(&axes);
         let value = masked(&mut partial.body, division, value, op, ty);
         let reduced = push(&mut partial.body, InstOp::Reduce(op, value), ty);
         let store = InstOp::Store { buf, index: index.clone(), value: reduced, combine: None };
