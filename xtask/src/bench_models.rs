@@ -13,7 +13,7 @@ use crate::command::{build_litz, command, root, run as run_command};
 use crate::{machine, table, venv};
 
 /// Models of benches/export_models.py that are large enough for their time to mean something.
-const MODELS: [&str; 16] = [
+const MODELS: [&str; 18] = [
     "bert_base",
     "bert_base_8x256",
     "gpt2",
@@ -29,11 +29,21 @@ const MODELS: [&str; 16] = [
     "llama_token",
     "llama_token_int8",
     "llama_token_int4",
+    "llama_decode",
+    "llama_decode_256",
     "unet_diffusion",
 ];
 
 /// Those whose products are in half precision, and those of one row, which wait for memory; the bars are for the others.
-const APART: [&str; 5] = ["bert_bf16", "llama_bf16", "llama_token", "llama_token_int8", "llama_token_int4"];
+const APART: [&str; 7] = [
+    "bert_bf16",
+    "llama_bf16",
+    "llama_token",
+    "llama_token_int8",
+    "llama_token_int4",
+    "llama_decode",
+    "llama_decode_256",
+];
 
 /// Litz is compared with the fastest of some peers, model by model.
 struct Comparison {
