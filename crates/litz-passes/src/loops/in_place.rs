@@ -167,14 +167,13 @@ impl<'a> Renaming<'a> {
             return Err(NotInPlace::WrittenTwice);
         }
         self.is_given_up(at, result, place)?;
-        for &reader in self.uses.readers(base).iter().filter(|&&user| user > at) {
-            let is_other = |access: &(Buf, &[Expr])| access.0 == base;
-            if !self.is_elsewhere(reader, (nest, place), &|inst| {
-                !matches!(inst.op, InstOp::Store { combine: None, .. })
-                    && inst.op.element().as_ref().is_some_and(is_other)
-            }) {
-                return Err(NotInPlace::StillRead);
-            }
+        let loads = |inst: &Inst| {
+            let is_read = !matches!(inst.op, InstOp::Store { combine: None, .. });
+            is_read && inst.op.element().is_some_and(|(buf, _)| buf == base)
+        };
+        let mut later = self.uses.readers(base).iter().filter(|&&reader| reader > at);
+        if !later.all(|&reader| self.is_elsewhere(reader, (nest, place), &loads)) {
+            return Err(NotInPlace::StillRead);
         }
         for &writer in self.uses.writers(base).iter().filter(|&&user| user > at) {
             let stores = |inst: &Inst| matches!(inst.op, InstOp::Store { buf, .. } if buf == base);
@@ -357,18 +356,9 @@ fn copy(loops: &Loops, nest: &Nest) -> Option<(Buf, Place)> {
     inline::single_store(nest).filter(|_| is_plain && target.kind == BufKind::Temp)?;
     let axes = inline::axis_of_dims(target, written, nest, &loops.facts)?;
     // Axes of one point are left out: their only value is 0.
-    let own = |at: &Expr| {
-        substitute(
-            *at,
-            &nest
-                .axes
-                .iter()
-                .filter(|a| a.extent.is_one())
-                .map(|a| (a.var, Expr::zero()))
-                .collect::<Vec<_>>(),
-        )
-    };
-    let index: Vec<Expr> = index.iter().map(own).collect();
+    let single = nest.axes.iter().filter(|axis| axis.extent.is_one());
+    let single: Vec<(Sym, Expr)> = single.map(|axis| (axis.var, Expr::zero())).collect();
+    let index: Vec<Expr> = index.iter().map(|&at| substitute(at, &single)).collect();
     let is_known = index
         .iter()
         .flat_map(|at| at.syms())
