@@ -43,6 +43,7 @@ impl Dependences {
         let uses = Uses::of(loops);
         let constants = Constants::of(loops, regions, &uses);
         let effects: Vec<usize> = (0..loops.stmts.len()).filter(|&at| loops.stmts[at].has_effect()).collect();
+        let late = loops.late_sizes();
         let statement = |(at, stmt): (usize, &Stmt)| {
             let (reads, writes) = (uses.reads_of(at).to_vec(), uses.writes_of(at).to_vec());
             let written = reads.iter().flat_map(|&buf| uses.writers(buf));
@@ -50,8 +51,14 @@ impl Dependences {
             // Assertions come before what outlives a call is stored, as they do in the program.
             let outlives = writes.iter().any(|&buf| loops.bufs[buf].kind != BufKind::Temp);
             let effects = effects.iter().filter(|_| outlives);
-            let mut after: Vec<usize> =
-                written.chain(touched).chain(effects).copied().filter(|&user| user < at).collect();
+            let sizes = late.iter().filter(|(sym, _)| loops.mentions(stmt, *sym)).map(|(_, defined)| defined);
+            let mut after: Vec<usize> = written
+                .chain(touched)
+                .chain(effects)
+                .chain(sizes)
+                .copied()
+                .filter(|&user| user < at)
+                .collect();
             after.sort_unstable();
             after.dedup();
             let over = regions.iter().find(|region| region.stmts.contains(&at)).map(|region| region.over.var);

@@ -3,11 +3,11 @@
 use crate::Names;
 use crate::kernel::Built;
 use litz_ir::graph::TensorType;
-use litz_ir::loops::{self, Buf, BufKind, Loops, Stmt};
+use litz_ir::loops::{self, Buf, BufKind, Callee, Loops, Stmt};
 use litz_ir::program::{Const, Output, Param, Program, Slot, SlotData, Step};
 use litz_ir::schedule::{self, Schedule};
 use litz_ir::{Diag, Diags, Dtype};
-use litz_sym::Expr;
+use litz_sym::{Expr, Sym};
 use std::collections::{HashMap, HashSet};
 
 /// Builds the program. `built` holds the schedule's kernels in order; `serving` says which kernel serves each.
@@ -19,7 +19,8 @@ pub fn build(
     serving: &[String],
 ) -> Result<Program, Diags> {
     let program = Program::new(&loops.name, loops.device);
-    let mut b = Builder { loops, names, program, slots: HashMap::new() };
+    let late = loops.late_sizes().into_iter().map(|(sym, _)| sym).collect();
+    let mut b = Builder { loops, names, program, slots: HashMap::new(), late, waiting: Vec::new() };
     b.program.facts = loops.facts.clone();
     for (buf, data) in loops.bufs.iter() {
         if data.kind == BufKind::Input {
@@ -28,7 +29,8 @@ pub fn build(
         }
     }
     for guard in loops.facts.guards() {
-        b.program.steps.push(Step::Check { clause: guard.clause.clone(), who: guard.who.to_string() });
+        let check = Step::Check { clause: guard.clause.clone(), who: guard.who.to_string() };
+        b.when_known(vec![check]);
     }
     let pools = b.allocate(schedule, built);
     let mut kernels = built.iter().zip(serving);
@@ -43,7 +45,11 @@ pub fn build(
             }
             schedule::Step::Extern { name, .. } => b.call(name)?,
         };
-        if at_load { b.program.load.push(step) } else { b.program.steps.push(step) }
+        let known = if let Step::Size { sym, .. } = step { Some(sym) } else { None };
+        b.steps(at_load).push(step);
+        if let Some(sym) = known {
+            b.is_known(sym);
+        }
     }
     b.program.steps.extend(pools.into_iter().map(|slot| Step::Free { slot }));
     for &(dst, src) in &loops.updates {
@@ -71,6 +77,10 @@ struct Builder<'a> {
     names: &'a Names<'a>,
     program: Program,
     slots: HashMap<Buf, Slot>,
+    /// Size symbols without a value so far.
+    late: Vec<Sym>,
+    /// Steps of a call that wait for such, in order.
+    waiting: Vec<Vec<Step>>,
 }
 
 impl Builder<'_> {
@@ -92,6 +102,22 @@ impl Builder<'_> {
             self.program.consts.push(Const { slot, name: name.clone(), ty: data.ty() });
         }
         slot
+    }
+
+    /// Adds steps to those of a call, or lets them wait for the sizes that they use.
+    fn when_known(&mut self, steps: Vec<Step>) {
+        let mut used = steps.iter().flat_map(|step| self.program.exprs(step));
+        if used.any(|e| self.late.iter().any(|&sym| e.has_sym(sym))) {
+            self.waiting.push(steps);
+        } else {
+            self.program.steps.extend(steps);
+        }
+    }
+
+    /// Adds the steps that waited for a symbol.
+    fn is_known(&mut self, sym: Sym) {
+        self.late.retain(|&late| late != sym);
+        std::mem::take(&mut self.waiting).into_iter().for_each(|steps| self.when_known(steps));
     }
 
     /// Memory for every temporary: inside its pool, or of its own. Returns the pools that end with the call.
@@ -119,7 +145,10 @@ impl Builder<'_> {
                     steps.push(Step::View { slot: self.slot(buf), base, offset: *offset });
                 }
             }
-            self.steps(pool.at_load).extend(steps);
+            match pool.at_load {
+                true => self.program.load.extend(steps),
+                false => self.when_known(steps),
+            }
             if !pool.at_load && pool.bytes.is_some() {
                 pools.push(base);
             }
@@ -135,7 +164,10 @@ impl Builder<'_> {
             for buf in bufs.into_iter().map(|buf| self.names.owner(buf)) {
                 if self.loops.bufs[buf].kind == BufKind::Temp && placed.insert(buf) {
                     let slot = self.slot(buf);
-                    self.steps(step.at_load()).push(Step::Alloc { slot });
+                    match step.at_load() {
+                        true => self.program.load.push(Step::Alloc { slot }),
+                        false => self.when_known(vec![Step::Alloc { slot }]),
+                    }
                 }
             }
         }
@@ -150,9 +182,19 @@ impl Builder<'_> {
         let Some(Stmt::Extern(call)) = self.names.stmts.get(name) else {
             return Err(vec![Diag::new("schedule-misfit", format!("no extern statement {name}"))]);
         };
-        let reads = call.reads.iter().map(|&b| self.slot(b)).collect();
+        let reads: Vec<Slot> = call.reads.iter().map(|&b| self.slot(b)).collect();
         let writes = call.writes.iter().map(|&b| self.slot(b)).collect();
-        let (routine, ints, message) = (call.routine.clone(), call.ints.clone(), call.message.clone());
-        Ok(Step::Extern { routine, reads, writes, ints, message })
+        let (ints, message) = (call.ints.clone(), call.message.clone());
+        Ok(match &call.callee {
+            Callee::Routine(routine) => {
+                Step::Extern { routine: routine.clone(), reads, writes, ints, message }
+            }
+            Callee::Size(sym) => {
+                let Some(&slot) = reads.first() else {
+                    return Err(vec![Diag::new("schedule-misfit", format!("size {sym} reads no buffer"))]);
+                };
+                Step::Size { sym: *sym, slot, message }
+            }
+        })
     }
 }

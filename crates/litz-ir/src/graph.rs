@@ -18,6 +18,7 @@ use crate::dtype::Dtype;
 use crate::entity;
 use crate::ids::Table;
 use litz_sym::{Expr, Facts, Known, Rel};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -211,6 +212,19 @@ impl Graph {
     }
 }
 
+impl Type {
+    /// The tensor as which a value goes to a program and lies in memory: numbers are tensors without dimensions.
+    pub fn stored(&self) -> Cow<'_, TensorType> {
+        let number = |dtype| Cow::Owned(TensorType::contiguous(dtype, Vec::new()));
+        match self {
+            Type::Tensor(ty) => Cow::Borrowed(ty),
+            Type::Int(_) => number(Dtype::I64),
+            Type::Float => number(Dtype::F64),
+            Type::Bool => number(Dtype::Bool),
+        }
+    }
+}
+
 impl TensorType {
     /// A tensor type on the host; [`TensorType::on`] puts it elsewhere.
     pub fn strided(dtype: Dtype, sizes: Vec<Expr>, strides: Vec<Expr>) -> TensorType {
@@ -300,6 +314,24 @@ impl Arg {
     /// A list of integers.
     pub fn ints(items: impl IntoIterator<Item = Expr>) -> Arg {
         Arg::List(items.into_iter().map(Arg::Int).collect())
+    }
+    /// Calls `f` on each integer in this argument, lists included.
+    pub fn each_int(&self, f: &mut impl FnMut(Expr)) {
+        match self {
+            Arg::Int(e) => f(*e),
+            Arg::List(items) => items.iter().for_each(|a| a.each_int(f)),
+            Arg::None
+            | Arg::Value(_)
+            | Arg::Float(_)
+            | Arg::Bool(_)
+            | Arg::Complex(..)
+            | Arg::Str(_)
+            | Arg::Dtype(_)
+            | Arg::Device(_)
+            | Arg::Strided
+            | Arg::MemoryFormat(_)
+            | Arg::Graph(_) => {}
+        }
     }
     /// Calls `f` on each value in this argument, lists included.
     pub fn each_value(&self, f: &mut impl FnMut(Value)) {

@@ -32,6 +32,14 @@
 //! }
 //! ```
 //!
+//! A size that no input tells is a symbol to which a statement gives a value; statements behind it may mention the symbol:
+//!
+//! ```text
+//! extern n1 from %nonzero = nonzero(mask) -> (places, count)
+//! size u0 from %nonzero = count
+//! nest n2 from %nonzero [i in u0] { .. }
+//! ```
+//!
 //! Where a relation of a nest's axes holds that is given as `idle`, as in `nest n [block in 8, i in 512] idle i < 64*block { .. }`,
 //! iterations from that one on change nothing that is read elsewhere: all nests of the region may leave them out.
 
@@ -156,16 +164,16 @@ pub struct Region {
     pub nests: Vec<Nest>,
 }
 
-/// A call of a runtime routine, such as `sort`: its meaning is fixed by its name. One that writes nothing is called for
-/// its effect, such as `assert`, which ends the call of the program where what it reads does not hold.
+/// A call of what is no loops: its callee says of what. One that writes nothing is called for its effect, such as `assert`,
+/// which ends the call of the program where what it reads does not hold.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Extern {
     /// Unique among statements.
     pub name: String,
     /// Graph values it came from.
     pub from: Vec<String>,
-    /// Name of the routine.
-    pub routine: String,
+    /// What is called.
+    pub callee: Callee,
     /// Buffers read: dense, taken as the vectors that they are in memory.
     pub reads: Vec<Buf>,
     /// Buffers written whole: dense, as those read.
@@ -174,6 +182,16 @@ pub struct Extern {
     pub ints: Vec<Expr>,
     /// What a failure is reported as: the message and the source line of an assertion.
     pub message: Option<String>,
+}
+
+/// What an [`Extern`] calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Callee {
+    /// A routine of the runtime, such as `sort`: its meaning is fixed by its name.
+    Routine(String),
+    /// Gives a size symbol its value: the only element of the only buffer that is read, an integer or a truth value (0 or 1).
+    /// A value outside of the symbol's range ends the call. Statements behind it may mention the symbol, others may not.
+    Size(Sym),
 }
 
 /// A loop nest: a body and the axes it runs over.
@@ -332,6 +350,28 @@ impl Loops {
         });
         outputs.chain(self.updates.iter().map(|&(_, source)| source))
     }
+    /// The symbols that statements give values, with the positions of the statements.
+    pub fn late_sizes(&self) -> Vec<(Sym, usize)> {
+        let late = |(at, stmt): (usize, &Stmt)| Some((stmt.defines()?, at));
+        self.stmts.iter().enumerate().filter_map(late).collect()
+    }
+    /// Whether a statement mentions the symbol, itself or in the shape of a buffer that it touches.
+    pub fn mentions(&self, stmt: &Stmt, sym: Sym) -> bool {
+        let in_shape = |buf: Buf| {
+            let data = self.bufs.get(buf);
+            data.is_some_and(|data| data.sizes.iter().chain(&data.strides).any(|e| e.has_sym(sym)))
+        };
+        let in_nest = |nest: &Nest| {
+            nest.all_axes().any(|axis| axis.extent.has_sym(sym))
+                || nest.body.iter().any(|inst| inst.op.exprs().iter().any(|e| e.has_sym(sym)))
+        };
+        let in_own = match stmt {
+            Stmt::Nest(nest) => in_nest(nest),
+            Stmt::Region(region) => region.over.extent.has_sym(sym) || region.nests.iter().any(in_nest),
+            Stmt::Extern(call) => call.ints.iter().any(|e| e.has_sym(sym)),
+        };
+        in_own || stmt.reads().into_iter().chain(stmt.writes()).any(in_shape)
+    }
     /// Whether only statements read and write the buffer.
     pub fn is_internal(&self, buf: Buf) -> bool {
         self.bufs[buf].kind == BufKind::Temp && self.results().all(|result| result != buf)
@@ -417,6 +457,24 @@ impl Stmt {
             Stmt::Nest(n) => &n.name,
             Stmt::Extern(e) => &e.name,
             Stmt::Region(r) => &r.name,
+        }
+    }
+    /// Graph values it came from.
+    pub fn from(&self) -> &[String] {
+        match self {
+            Stmt::Nest(n) => &n.from,
+            Stmt::Extern(e) => &e.from,
+            Stmt::Region(r) => &r.from,
+        }
+    }
+    /// The size symbol that it gives a value.
+    pub fn defines(&self) -> Option<Sym> {
+        match self {
+            Stmt::Nest(_) | Stmt::Region(_) => None,
+            Stmt::Extern(call) => match call.callee {
+                Callee::Routine(_) => None,
+                Callee::Size(sym) => Some(sym),
+            },
         }
     }
     /// Whether it runs for something else than what it writes.

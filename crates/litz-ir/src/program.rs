@@ -24,7 +24,7 @@ use crate::entity;
 use crate::graph::{Device, TensorType};
 use crate::ids::Table;
 use crate::scalar::Scalar;
-use litz_sym::{Clause, Expr, Facts};
+use litz_sym::{Clause, Expr, Facts, Sym};
 
 entity!(
     /// A piece of memory a program names.
@@ -39,7 +39,7 @@ pub struct Program {
     pub name: String,
     /// Where memory is whose text names no other device. The runtime is given this one.
     pub device: Device,
-    /// Size symbols: ranges, hints and guards. Symbols get values from parameter sizes.
+    /// Size symbols: ranges, hints and guards. Symbols get values from parameter sizes, or from steps.
     pub facts: Facts,
     /// Every named memory.
     pub slots: Table<Slot, SlotData>,
@@ -136,6 +136,16 @@ pub enum Step {
         /// What a failure is reported as.
         message: Option<String>,
     },
+    /// Gives a size symbol its value: the integer or truth value that a slot begins with. Fails the call if that is not in the
+    /// symbol's range. Steps behind it may use the symbol.
+    Size {
+        /// The symbol.
+        sym: Sym,
+        /// Memory read.
+        slot: Slot,
+        /// What a failure is reported as.
+        message: Option<String>,
+    },
     /// Ends a slot's memory.
     Free {
         /// The slot.
@@ -177,6 +187,35 @@ impl Program {
             steps: Vec::new(),
             updates: Vec::new(),
             outputs: Vec::new(),
+        }
+    }
+
+    /// What a step says in terms of size symbols, the extents of slots to which it gives memory among that.
+    pub fn exprs(&self, step: &Step) -> Vec<Expr> {
+        let extent = |slot: &Slot| self.slots.get(*slot).map(|data| data.extent);
+        match step {
+            Step::Check { clause, who: _ } => {
+                clause.alternatives().iter().flat_map(|rel| [rel.lhs, rel.rhs]).collect()
+            }
+            Step::Alloc { slot } => extent(slot).into_iter().collect(),
+            Step::View { slot, base: _, offset } => extent(slot).into_iter().chain([*offset]).collect(),
+            Step::Launch { kernel: _, args: _, sizes } => sizes.clone(),
+            Step::Extern { ints, .. } => ints.clone(),
+            Step::Size { .. } | Step::Free { .. } => Vec::new(),
+        }
+    }
+
+    /// What a step is called in messages.
+    pub fn place(&self, step: &Step) -> String {
+        let name = |slot: &Slot| self.slots.get(*slot).map_or("?", |data| &data.name);
+        match step {
+            Step::Check { clause, who: _ } => format!("check {clause}"),
+            Step::Alloc { slot } => format!("alloc `{}`", name(slot)),
+            Step::View { slot, .. } => format!("view `{}`", name(slot)),
+            Step::Launch { kernel, .. } => format!("launch of @{kernel}"),
+            Step::Extern { routine, .. } => format!("call of {routine}"),
+            Step::Size { sym, .. } => format!("size {sym}"),
+            Step::Free { slot } => format!("free of `{}`", name(slot)),
         }
     }
 }

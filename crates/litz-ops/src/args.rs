@@ -44,6 +44,36 @@ pub enum Operand<'a> {
     Tensor(Tensor<'a>),
     /// A Python number.
     Number(Number),
+    /// A Python number that is known at run time only: it lies in memory.
+    Late(Value, Kind),
+}
+
+/// A kind of Python numbers that are known at run time only; integers are symbols.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A truth value.
+    Bool,
+    /// A float.
+    Float,
+}
+
+impl Kind {
+    /// The type that such a number counts as among operands: bool, and the default float.
+    pub fn dtype(self) -> Dtype {
+        match self {
+            Kind::Bool => Dtype::Bool,
+            Kind::Float => Dtype::F32,
+        }
+    }
+
+    /// That of a value.
+    pub fn of(ty: &Type) -> Option<Kind> {
+        match ty {
+            Type::Float => Some(Kind::Float),
+            Type::Bool => Some(Kind::Bool),
+            Type::Tensor(_) | Type::Int(_) => None,
+        }
+    }
 }
 
 /// `Scalar` arguments that are operands of their own: they take part in type promotion and are converted to the
@@ -283,9 +313,10 @@ impl<'a> Args<'a> {
             if !(tensor || scalar) || matches!(arg, Arg::None) {
                 continue;
             }
-            let operand = match self.to_tensor(arg) {
-                Some(t) => Operand::Tensor(t),
-                None => Operand::Number(
+            let operand = match (self.to_tensor(arg), self.to_late(arg)) {
+                (Some(tensor), _) => Operand::Tensor(tensor),
+                (None, Some((value, kind))) => Operand::Late(value, kind),
+                (None, None) => Operand::Number(
                     self.to_number(arg).ok_or_else(|| self.bad(name, "a tensor or a number"))?,
                 ),
             };
@@ -311,6 +342,12 @@ impl<'a> Args<'a> {
         tensor_type(&self.values[value].ty)
     }
 
+    /// The type of the `i`-th result, when something uses it.
+    pub fn stated(&self, i: usize) -> Option<&'a Type> {
+        let value = self.node.outputs.get(i).copied().flatten()?;
+        self.values.get(value).map(|data| &data.ty)
+    }
+
     /// An error: the argument is not what the operator takes.
     pub fn bad(&self, name: &str, expected: &str) -> OpError {
         OpError::new(
@@ -332,6 +369,11 @@ impl<'a> Args<'a> {
     fn to_tensor(self, arg: &Arg) -> Option<Tensor<'a>> {
         let value = arg.as_value()?;
         tensor_type(&self.values.get(value)?.ty).map(|ty| Tensor { value, ty })
+    }
+
+    fn to_late(self, arg: &Arg) -> Option<(Value, Kind)> {
+        let value = arg.as_value()?;
+        Some((value, Kind::of(&self.values.get(value)?.ty)?))
     }
 
     fn to_int(self, arg: &Arg) -> Option<Expr> {

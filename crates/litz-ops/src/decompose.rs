@@ -180,6 +180,27 @@ impl Rewriter<'_> {
         op: &str,
         args: impl IntoIterator<Item = Arg>,
     ) -> Result<Vec<Option<Value>>, OpError> {
+        self.call_as(op, args, Vec::new())
+    }
+
+    /// Applies an operator with one result whose size data decides: `ty` says what the sizes are called.
+    pub fn stated(
+        &mut self,
+        op: &str,
+        args: impl IntoIterator<Item = Arg>,
+        ty: TensorType,
+    ) -> Result<Value, OpError> {
+        let results = self.call_as(op, args, vec![Type::Tensor(ty)])?;
+        results.first().copied().flatten().ok_or_else(|| OpError::missing(op))
+    }
+
+    /// Applies an operator whose results have types that are known already, as far as these are given.
+    fn call_as(
+        &mut self,
+        op: &str,
+        args: impl IntoIterator<Item = Arg>,
+        stated: Vec<Type>,
+    ) -> Result<Vec<Option<Value>>, OpError> {
         if self.nodes.len() >= MAX_NODES {
             return Err(self.args().unsupported(&format!("what takes more than {MAX_NODES} operators")));
         }
@@ -196,8 +217,18 @@ impl Rewriter<'_> {
         {
             node.args[at] = Arg::Device(self.device);
         }
+        node.outputs = stated.into_iter().map(|ty| Some(self.fresh(ty))).collect();
         let types = infer(&mut self.infer_cx(), &node)?;
-        node.outputs = types.into_iter().map(|ty| ty.map(|ty| self.fresh(ty))).collect();
+        for (i, ty) in types.into_iter().enumerate() {
+            match (node.outputs.get(i).copied().flatten(), ty) {
+                (Some(value), Some(ty)) => self.values[value].ty = ty,
+                (Some(_), None) => {}
+                (None, ty) => {
+                    let value = ty.map(|ty| self.fresh(ty));
+                    node.outputs.push(value);
+                }
+            }
+        }
         let outputs = node.outputs.clone();
         self.nodes.push(node);
         Ok(outputs)

@@ -458,7 +458,7 @@ pub fn view_strides(facts: &Facts, ty: &TensorType, sizes: &[Expr]) -> Option<Ve
 pub fn tensors_of<'a>(operands: &[Operand<'a>]) -> Vec<Tensor<'a>> {
     let tensor = |o: &Operand<'a>| match o {
         Operand::Tensor(t) => Some(*t),
-        Operand::Number(_) => None,
+        Operand::Number(_) | Operand::Late(..) => None,
     };
     operands.iter().filter_map(tensor).collect()
 }

@@ -53,4 +53,4 @@ pub use error::OpError;
 pub use infer::{InferCx, infer};
 pub use lower::{check, lower};
 pub use table::{Table, coverage};
-pub use traits::{Devices, Layout, Op, Role};
+pub use traits::{Devices, Layout, Op, Role, defines_sizes};

@@ -11,9 +11,9 @@ use crate::promote::promote;
 use crate::sizes;
 use crate::table::Table;
 use crate::view::{Access, View};
-use litz_ir::graph::{Arg, Device, Graph, Node, TensorType, Type, Value};
+use litz_ir::graph::{Arg, Device, Graph, Node, TensorType, Type, Value, contiguous_strides};
 use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
+use litz_ir::loops::{Buf, BufData, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
 use litz_ir::schema::Schemas;
 use litz_ir::verify::loops::{Access as Unproved, Coordinate, Inside};
 use litz_ir::{Diag, Diags, Dtype, Scalar};
@@ -32,8 +32,10 @@ pub fn lower(graph: &Graph) -> Result<Loops, Diags> {
     }
     let simplified = sizes::simplified(graph);
     let mut lower = Lower::new(&simplified, &table);
-    let mut diags = free_numbers(graph);
-    lower.declare_inputs(graph);
+    let mut diags = Diags::new();
+    if let Err(error) = lower.declare_inputs(graph) {
+        diags.push(error);
+    }
     for node in &simplified.nodes {
         if let Err(error) = lower.node(node) {
             diags.push(error.at(node, &simplified.values));
@@ -42,6 +44,9 @@ pub fn lower(graph: &Graph) -> Result<Loops, Diags> {
     }
     if let Err(error) = lower.finish() {
         diags.push(error);
+    }
+    if diags.is_empty() {
+        diags = unknown_sizes(&lower);
     }
     if diags.is_empty() { Ok(lower.loops) } else { Err(diags) }
 }
@@ -58,26 +63,23 @@ fn check_with(table: &Table, graph: &Graph) -> Diags {
     own.chain(graph.subgraphs.iter().flat_map(|g| check_with(table, g))).collect()
 }
 
-/// Inputs that are numbers which no tensor's size gives, and conditions on such: a program is called with tensors alone.
-fn free_numbers(graph: &Graph) -> Diags {
-    let is_size = |sym| {
-        let sizes = graph.inputs.iter().filter_map(|&v| graph.tensor(v)).flat_map(|ty| &ty.sizes);
-        sizes.into_iter().any(|size| size.has_sym(sym))
-    };
-    let is_free = |ty: &Type| match ty {
-        Type::Tensor(_) => false,
-        Type::Int(e) => e.syms().into_iter().any(|sym| !is_size(sym)),
-        Type::Float | Type::Bool => true,
-    };
-    let inputs = graph.inputs.iter().map(|&v| &graph.values[v]);
-    let diag =
-        |name: &str| Diag::new("unsupported", format!("input %{name}, a number that no tensor's size gives"));
-    let mut diags: Diags = inputs.filter(|data| is_free(&data.ty)).map(|data| diag(&data.name)).collect();
-    for guard in graph.facts.guards() {
-        let exprs = guard.clause.alternatives().iter().flat_map(|rel| [rel.lhs, rel.rhs]);
-        if let Some(sym) = exprs.flat_map(Expr::syms).find(|&sym| !is_size(sym)) {
-            let message = format!("{}: `{}`: no tensor's size gives {sym}", guard.who, guard.clause);
-            diags.push(Diag::new("unsupported", message));
+/// Sizes that are mentioned and that nothing gives a value.
+fn unknown_sizes(lower: &Lower<'_>) -> Diags {
+    let loops = &lower.loops;
+    let mut diags = Diags::new();
+    for sym in loops.facts.symbols().filter(|sym| !lower.given.contains(sym)) {
+        let mut fail = |what: String| {
+            let message = format!("{what}: neither an input nor a computed value gives {sym}");
+            diags.push(Diag::new("undefined-symbol", message));
+        };
+        let guard = loops.facts.guards().iter().find(|guard| {
+            guard.clause.alternatives().iter().any(|rel| rel.lhs.has_sym(sym) || rel.rhs.has_sym(sym))
+        });
+        let stmt = loops.stmts.iter().find(|stmt| loops.mentions(stmt, sym));
+        if let Some(guard) = guard {
+            fail(format!("{}: `{}`", guard.who, guard.clause));
+        } else if let Some(stmt) = stmt {
+            fail(format!("%{}", stmt.from().first().map_or(stmt.name(), String::as_str)));
         }
     }
     diags
@@ -123,6 +125,8 @@ pub struct Lower<'a> {
     /// Where the elements of each value are.
     places: Vec<Option<Access>>,
     names: HashSet<String>,
+    /// Size symbols that inputs or statements give values.
+    given: HashSet<Sym>,
     /// Names of the values that the current node defines; of those it takes, where it defines none.
     from: Vec<String>,
     inside: Inside,
@@ -143,6 +147,7 @@ impl<'a> Lower<'a> {
             loops,
             places,
             names: HashSet::new(),
+            given: HashSet::new(),
             from: Vec::new(),
             inside: Inside::default(),
             device: graph.device,
@@ -288,6 +293,60 @@ impl<'a> Lower<'a> {
         self.call_or_report("assert", &[holds], &[], Vec::new(), Some(message));
     }
 
+    /// Lets a size be what the one element of a buffer of i64 is. A symbol that has no value yet gets it; any other expression
+    /// has to be equal, else the call of the program fails.
+    pub fn size(&mut self, size: Expr, number: &Access) -> Result<(), OpError> {
+        if let Some(sym) = size.as_sym()
+            && self.given.insert(sym)
+        {
+            let (name, message) = (sym.name().to_owned(), Some(self.who.clone()));
+            let (from, callee, reads) = (self.from.clone(), Callee::Size(sym), vec![number.buf]);
+            let (writes, ints) = (Vec::new(), Vec::new());
+            self.loops.stmts.push(Stmt::Extern(Extern { name, from, callee, reads, writes, ints, message }));
+            return Ok(());
+        }
+        let holds = self.temp("agrees", Dtype::Bool, &[]);
+        self.nest(&[], |b, at| {
+            let (found, expected) = (b.load(number, at), b.index(size, Dtype::I64));
+            let equal = b.eq(found, expected);
+            b.store(&holds, at, equal);
+            Ok(())
+        })?;
+        self.check(&holds, format!("{}: expected {size}", self.who));
+        Ok(())
+    }
+
+    /// The places of the elements that are not zero, in row-major order: for each dimension a vector of `count` coordinates.
+    pub fn places(&mut self, of: &Access, count: Expr) -> Result<Vec<Access>, OpError> {
+        let mask = self.temp("mask", Dtype::Bool, &of.sizes);
+        self.nest(&of.sizes, |b, at| {
+            let value = b.read_as(of, at, Dtype::Bool);
+            b.store(&mask, at, value);
+            Ok(())
+        })?;
+        let elements: Expr = of.sizes.iter().copied().product();
+        let found = self.temp("places", Dtype::I64, &[elements]);
+        let number = self.temp("count", Dtype::I64, &[]);
+        self.call("nonzero", &[&mask], &[&found, &number], vec![elements]);
+        self.size(count, &number)?;
+        let required = self.loops.facts.require(Rel::le(count, elements), &self.who);
+        required.map_err(|never| OpError::new("invalid-operator", never.to_string()))?;
+        let digits = contiguous_strides(&of.sizes);
+        let coordinates = |lw: &mut Self, dim: usize| {
+            let to = lw.temp("coordinates", Dtype::I64, &[count]);
+            lw.nest(&[count], |b, at| {
+                let place = b.load(&found, at);
+                let place = b.bind(place, elements);
+                let coordinate = place.floordiv(digits[dim]).modulo(of.sizes[dim]);
+                let coordinate = b.index(coordinate, Dtype::I64);
+                b.store(&to, at, coordinate);
+                Ok(())
+            })?;
+            Ok(to)
+        };
+        (0..of.rank()).map(|dim| coordinates(self, dim)).collect()
+    }
+
     fn call_or_report(
         &mut self,
         routine: &str,
@@ -300,7 +359,7 @@ impl<'a> Lower<'a> {
         self.loops.stmts.push(Stmt::Extern(Extern {
             name: format!("n{}", self.loops.stmts.len()),
             from: self.from.clone(),
-            routine: routine.to_owned(),
+            callee: Callee::Routine(routine.to_owned()),
             reads: bufs(reads),
             writes: bufs(writes),
             ints,
@@ -380,17 +439,39 @@ impl<'a> Lower<'a> {
 
     /// Buffers of inputs have the sizes that `declared` gives them, since calls are checked against these: where a guard
     /// makes a symbol a number, they still bind the symbol.
-    fn declare_inputs(&mut self, declared: &Graph) {
+    ///
+    /// # Errors
+    /// Where a number is expected that another input contradicts.
+    fn declare_inputs(&mut self, declared: &Graph) -> Result<(), Diag> {
+        let facts = &declared.facts;
+        self.given.extend(facts.symbols().filter(|&sym| facts.range_of(sym).single().is_some()));
+        let tensors = declared.inputs.iter().filter_map(|&value| declared.tensor(value));
+        self.given.extend(tensors.flat_map(|ty| &ty.sizes).flat_map(|size| size.syms()));
+        let mut numbers = Vec::new();
         for &value in &self.graph.inputs {
             self.declare(value, BufKind::Input);
             if let (Some(place), Some(ty)) = (&self.places[value.index()], declared.tensor(value)) {
                 let data = &mut self.loops.bufs[place.buf];
                 (data.sizes, data.strides) = (ty.sizes.clone(), ty.strides.clone());
             }
+            // Numbers come as tensors without dimensions.
+            let data = &self.graph.values[value];
+            let mut place = || self.buffer_of(&data.name, &data.ty.stored(), BufKind::Input);
+            match data.ty {
+                Type::Tensor(_) => {}
+                Type::Int(size) => numbers.push((value, size, place())),
+                Type::Float | Type::Bool => self.places[value.index()] = Some(place()),
+            }
+        }
+        for (value, size, access) in numbers {
+            let name = &self.graph.values[value].name;
+            (self.from, self.who) = (vec![name.clone()], format!("input %{name}"));
+            self.size(size, &access)?;
         }
         for (value, name) in &self.graph.consts {
             self.declare(*value, BufKind::Const(name.clone()));
         }
+        Ok(())
     }
 
     fn declare(&mut self, value: Value, kind: BufKind) {
@@ -514,6 +595,7 @@ impl<'a> Lower<'a> {
             Ok(match operand {
                 Operand::Tensor(t) => Source::Element(self.access(*t)?, dtype),
                 Operand::Number(n) => Source::Number(*n, dtype),
+                Operand::Late(value, _) => Source::Element(self.place_of(*value)?, dtype),
             })
         };
         let condition = args.condition()?.map(|t| self.access(t)).transpose()?;

@@ -53,7 +53,7 @@ impl Promote {
     pub(crate) fn operand(self, at: usize, operand: &Operand<'_>, common: Dtype) -> Dtype {
         let is_scalar = match operand {
             Operand::Tensor(t) => t.ty.rank() == 0,
-            Operand::Number(_) => true,
+            Operand::Number(_) | Operand::Late(..) => true,
         };
         let keeps = matches!(self, Promote::Product | Promote::Division) && at == 1 && is_scalar;
         if keeps { common.compute() } else { common }
@@ -66,6 +66,7 @@ pub fn promote(rule: Promote, operands: &[Operand<'_>]) -> Option<Promoted> {
         Promote::First => match operands.first()? {
             Operand::Tensor(t) => t.ty.dtype,
             Operand::Number(n) => n.dtype(),
+            Operand::Late(_, kind) => kind.dtype(),
         },
         Promote::Common
         | Promote::Product
@@ -93,6 +94,7 @@ pub fn result_type(operands: &[Operand<'_>]) -> Option<Dtype> {
             Operand::Tensor(t) if t.ty.rank() > 0 => (&mut dims, t.ty.dtype),
             Operand::Tensor(t) => (&mut zero, t.ty.dtype),
             Operand::Number(n) => (&mut wrapped, n.dtype()),
+            Operand::Late(_, kind) => (&mut wrapped, kind.dtype()),
         };
         *class = Some(match *class {
             Some(found) => promote_types(found, dtype)?,

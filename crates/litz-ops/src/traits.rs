@@ -13,9 +13,10 @@ use crate::args::Args;
 use crate::def::{OpDef, ResultRule, Rule};
 use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
-use litz_ir::graph::{Node, Value, ValueData};
+use litz_ir::graph::{Node, Type, Value, ValueData};
 use litz_ir::ids::Table as IdTable;
 use litz_ir::schema::{Effect, OpSchema, Tag};
+use litz_sym::Sym;
 
 /// What an entry states beyond types and lowering.
 #[derive(Clone, Copy, Debug)]
@@ -231,6 +232,26 @@ impl InferCx<'_> {
             Holds::When(condition) => condition(&mut self.at(op, &args)?, &args),
         }
     }
+}
+
+/// Whether a node gives size symbols values: the types of its results mention such as no operand does.
+pub fn defines_sizes(values: &IdTable<Value, ValueData>, node: &Node) -> bool {
+    let of_type = |ty: &Type| match ty {
+        Type::Tensor(ty) => ty.sizes.iter().flat_map(|size| size.syms()).collect(),
+        Type::Int(size) => size.syms(),
+        Type::Float | Type::Bool => Vec::new(),
+    };
+    let results = node.outputs.iter().flatten().flat_map(|&value| of_type(&values[value].ty));
+    let results: Vec<Sym> = results.collect();
+    if results.is_empty() {
+        return false;
+    }
+    let mut given: Vec<Sym> = Vec::new();
+    for arg in &node.args {
+        arg.each_value(&mut |value| given.extend(of_type(&values[value].ty)));
+        arg.each_int(&mut |size| given.extend(size.syms()));
+    }
+    results.iter().any(|sym| !given.contains(sym))
 }
 
 /// Whether an operator does no work, or is a view that maps each element to itself.

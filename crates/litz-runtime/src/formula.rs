@@ -52,6 +52,20 @@ impl Formula {
         })
     }
 
+    /// How many values it needs, from the first on.
+    pub(crate) fn reach(&self) -> usize {
+        let of_all = |list: &[Formula]| list.iter().map(Formula::reach).max().unwrap_or(0);
+        match self {
+            Formula::Const(_) => 0,
+            Formula::Value(at) => at + 1,
+            Formula::Affine(_, terms) => terms.iter().map(|&(_, at)| at + 1).max().unwrap_or(0),
+            Formula::Sum(list) | Formula::Product(list) => of_all(list),
+            Formula::FloorDiv(pair) | Formula::Mod(pair) | Formula::Min(pair) | Formula::Max(pair) => {
+                of_all(&pair[..])
+            }
+        }
+    }
+
     /// The value; None on overflow, on division by zero, or where a value is missing.
     pub(crate) fn eval(&self, values: &[i64]) -> Option<i64> {
         match self {

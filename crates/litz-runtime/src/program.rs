@@ -37,7 +37,7 @@ use prepare::{Prepared, prepare};
 use spare::Spare;
 
 /// Plans kept for sizes seen lately.
-const MAX_PLANS: usize = 64;
+const MAX_PLANS: usize = 128;
 
 /// A program ready to be called, from several threads at once.
 ///
@@ -128,6 +128,7 @@ impl Executable {
         let binder = Binder::new(program)?;
         let mut prepared = prepare(program, kernels, &*device, &|sym| binder.position(sym))?;
         let has_memory = device.memory().is_some();
+        prepared.known = binder.known();
         prepared.limits = limits.clone();
         prepared.guard_pages = if has_memory { GuardPages::Off } else { *guard_pages };
         let constants = load_constants(program, &prepared, weights)?;
@@ -146,7 +147,7 @@ impl Executable {
             Memory::new(constants, kept, kept_as, pages)?
         };
         if memory.is_empty() {
-            let mut context = Context::new(&device, &memory, 0, 0, pages)?;
+            let mut context = Context::new(&device, &memory, &prepared)?;
             context.use_plan(plan)?;
             context.run(Deadline::of(limits))?;
             memory.keep();
@@ -200,11 +201,9 @@ impl Executable {
             return Err(RunError::StateLost);
         }
         let idle = lock(&self.idle).pop();
-        let (params, outputs_count) = (self.binder.params(), self.prepared.outputs.len());
-        let pages = self.prepared.guard_pages;
         let mut context = match idle {
             Some(context) => context,
-            None => Context::new(&self.device, &self.memory, params, outputs_count, pages)?,
+            None => Context::new(&self.device, &self.memory, &self.prepared)?,
         };
         let result = self.call_in(&mut context, inputs, outputs);
         if result.is_err() {
@@ -249,6 +248,7 @@ impl Executable {
         outputs: &mut dyn Outputs,
     ) -> Result<(), RunError> {
         let deadline = Deadline::of(&self.prepared.limits);
+        context.begin();
         self.binder.bind(inputs, &mut context.values)?;
         if !context.has_plan() {
             let plan = self.plan(&context.values)?;
@@ -265,12 +265,27 @@ impl Executable {
             context.set_input(at, &view, lent, outputs)?;
         }
         self.counters.calls.fetch_add(1, Ordering::Relaxed);
-        context.set_outputs(outputs)?;
-        let result = context.run(deadline).and_then(|()| context.finish(outputs));
+        let result = self.run_steps(context, deadline, outputs);
         if result.is_err() && context.has_changed_state {
             self.is_state_lost.store(true, Ordering::Relaxed);
         }
         result
+    }
+
+    /// Runs the steps in a context that has its inputs, with a new plan each time that a size has become known.
+    fn run_steps(
+        &self,
+        context: &mut Context,
+        deadline: Option<Deadline>,
+        outputs: &mut dyn Outputs,
+    ) -> Result<(), RunError> {
+        context.set_outputs(outputs)?;
+        while !context.run(deadline)? {
+            let plan = self.plan(&context.values)?;
+            context.use_plan(plan)?;
+            context.set_outputs(outputs)?;
+        }
+        context.finish(outputs)
     }
 
     /// The plan for these values of the size symbols.

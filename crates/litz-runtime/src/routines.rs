@@ -1,6 +1,7 @@
 //! Finds code of this runtime by name: routines on whole buffers, and scalar functions that compiled code calls.
 
 mod assert;
+mod nonzero;
 mod sort;
 pub mod special;
 
@@ -35,6 +36,7 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 /// | name | reads | writes | integers |
 /// |---|---|---|---|
 /// | `assert` | bool holds | | |
+/// | `nonzero` | bool mask | i64 places, i64 count | elements |
 /// | `sort` | x | sorted values, i64 positions | outer, length, inner, descending |
 /// | `topk` | x | k values, i64 positions | outer, length, inner, k, largest |
 ///
@@ -42,7 +44,7 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 /// above every number. `topk` gives the largest (smallest) elements in order, of equals the first. `assert` fails where an
 /// element is false; its caller knows the message.
 const ROUTINES: &[(&str, Routine)] =
-    &[("assert", assert::assert), ("sort", sort::sort), ("topk", sort::topk)];
+    &[("assert", assert::assert), ("nonzero", nonzero::nonzero), ("sort", sort::sort), ("topk", sort::topk)];
 
 /// The routine of that name.
 pub fn routine(name: &str) -> Option<Routine> {

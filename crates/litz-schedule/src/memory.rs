@@ -28,25 +28,33 @@ impl Life {
 /// Plans pools. Buffers of constant size are packed by first fit of the largest first; those of run-time size get one
 /// place for each size class. Before they open a pool of their own, buffers take what fits of the memory of buffers that
 /// are returned and not yet written. Results of steps at load get memory of their own. Of `reuses`, in order of steps, the
-/// second buffer is where the first one is. Each device has two pools.
+/// second buffer is where the first one is. Each device has two pools. Buffers that are first used when another size has
+/// become known have pools of their own: no memory is planned before all sizes in it are there.
 pub fn pools(loops: &Loops, deps: &Dependences, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Pool> {
     let lives = lifetimes(loops, steps, reuses);
-    let mut devices: Vec<Device> = Vec::new();
-    for life in &lives {
-        let device = loops.bufs[life.buf].device;
-        if !devices.contains(&device) {
-            devices.push(device);
+    let late: HashSet<&str> =
+        loops.late_sizes().into_iter().map(|(_, defined)| loops.stmts[defined].name()).collect();
+    let mut known = 0;
+    let mut sizes_before: Vec<usize> = Vec::with_capacity(steps.len());
+    for step in steps {
+        sizes_before.push(known);
+        known += usize::from(late.contains(step.name()));
+    }
+    let place = |life: &Life| (loops.bufs[life.buf].device, sizes_before[life.first]);
+    let mut places: Vec<(Device, usize)> = Vec::new();
+    for place in lives.iter().map(place) {
+        if !places.contains(&place) {
+            places.push(place);
         }
     }
-    let of_device = |(at, device): (usize, Device)| {
-        let is_there = |life: &&Life| loops.bufs[life.buf].device == device;
-        let lives = lives.iter().filter(is_there).copied().collect();
+    let of_place = |(at, there): (usize, (Device, usize))| {
+        let lives = lives.iter().filter(|&life| place(life) == there).copied().collect();
         pools_of(loops, deps, lives, [2 * at, 2 * at + 1].map(|at| format!("pool{at}")))
     };
-    devices.into_iter().enumerate().flat_map(of_device).collect()
+    places.into_iter().enumerate().flat_map(of_place).collect()
 }
 
-/// The pools of one device.
+/// The pools of one device for buffers that are first used between two sizes.
 fn pools_of(loops: &Loops, deps: &Dependences, lives: Vec<Life>, names: [String; 2]) -> Vec<Pool> {
     let bytes_of = |life: &Life| {
         let data = &loops.bufs[life.buf];

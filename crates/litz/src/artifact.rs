@@ -200,7 +200,7 @@ mod tests {
     fn inputs(model: &Model) -> Vec<Tensor> {
         let facts = &model.imported.graph.facts;
         let value = |sym| Some(facts.hint_of(sym).unwrap_or(3));
-        let make = |(_, ty): (&str, &litz_ir::graph::TensorType)| {
+        let make = |(_, ty): (&str, std::borrow::Cow<'_, litz_ir::graph::TensorType>)| {
             let sizes: Vec<usize> =
                 ty.sizes.iter().map(|e| e.eval(&value).expect("known") as usize).collect();
             let values: Vec<f32> =

@@ -21,6 +21,7 @@ use litz_runtime::program::{Executable, RunOptions, Statistics, Value};
 use litz_runtime::reference::ReferenceDevice;
 use litz_runtime::tensor::Input;
 use litz_runtime::weights::Weights;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -67,16 +68,14 @@ impl Model {
         Ok(Model { archive, file: None, compilations: AtomicU64::new(0), imported })
     }
 
-    /// Types of the tensors a call takes, with their names, in order.
-    pub fn inputs(&self) -> Vec<(&str, &TensorType)> {
-        let tensor = |v| match &self.imported.graph.values[v].ty {
-            Type::Tensor(ty) => Some(ty),
-            Type::Int(_) | Type::Float | Type::Bool => None,
-        };
+    /// Types of the tensors a call takes, with their names, in order. A number is a tensor without dimensions: of i64, f64 or
+    /// bool.
+    pub fn inputs(&self) -> Vec<(&str, Cow<'_, TensorType>)> {
+        let graph = &self.imported.graph;
         let inputs = self.imported.inputs.iter();
         inputs
             .filter_map(|input| match input.kind {
-                InputKind::Value(v) => Some((input.name.as_str(), tensor(v)?)),
+                InputKind::Value(v) => Some((input.name.as_str(), graph.values[v].ty.stored())),
                 InputKind::Fixed(_) => None,
             })
             .collect()

@@ -76,7 +76,7 @@ fn exported_models_give_what_the_reference_device_gives() {
     for path in files("crates/litz-import/tests/golden/2.15", "pt2") {
         let Ok(model) = Model::open(&path) else { continue };
         let facts = &model.imported.graph.facts;
-        let inputs = model.inputs().into_iter().map(|(_, ty)| input(ty, |sym| facts.hint_of(sym)));
+        let inputs = model.inputs().into_iter().map(|(_, ty)| input(&ty, |sym| facts.hint_of(sym)));
         let Some(inputs) = inputs.collect::<Option<Vec<Tensor>>>() else { continue };
         let run = |compiled: Compiled| compiled.run(&inputs).map(|values| tensors_of(&values));
         let found = match model.compile(&options()) {

@@ -22,6 +22,7 @@ pub use problem::{Problem, Site, Within};
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::rc::Rc;
 
 use litz_sym::{Expr, Rel, Sym};
@@ -577,6 +578,12 @@ impl<'a> Verifier<'a> {
             }
             effects.extend(stmt.has_effect().then_some(at));
         }
+        for (sym, defined) in self.loops.late_sizes() {
+            let loops = self.loops;
+            for (at, _) in loops.stmts.iter().enumerate().filter(|(_, stmt)| loops.mentions(stmt, sym)) {
+                self.comes_first(defined, at, format_args!("gives {sym} its value"));
+            }
+        }
     }
 
     fn ordered(&mut self, first: usize, second: usize, buf: Buf) {
@@ -584,6 +591,12 @@ impl<'a> Verifier<'a> {
         if self.is_proved(buf) && self.loops.stmts[first].writes().contains(&buf) {
             return;
         }
+        let loops = self.loops;
+        self.comes_first(first, second, format_args!("comes first for buffer `{}`", loops.bufs[buf].name));
+    }
+
+    /// Reports where a statement runs before another that has to be done, which is or does what `why` says.
+    fn comes_first(&mut self, first: usize, second: usize, why: impl Display) {
         let is_late = |place: &&Place| {
             let earlier = self.placed[first].iter();
             earlier.into_iter().any(|other| other.at > place.at && !other.excludes(place))
@@ -591,10 +604,7 @@ impl<'a> Verifier<'a> {
         if let Some(early) = self.placed[second].iter().find(is_late) {
             let site = early.site();
             let (first_name, second_name) = (self.loops.stmts[first].name(), self.loops.stmts[second].name());
-            let buf = &self.loops.bufs[buf].name;
-            let message = format_args!(
-                "`{second_name}` runs before `{first_name}`, which comes first for buffer `{buf}`"
-            );
+            let message = format_args!("`{second_name}` runs before `{first_name}`, which {why}");
             self.report.fail("statement-order", message);
             self.sites.note(&self.report.diags, site);
         }

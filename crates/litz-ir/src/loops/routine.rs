@@ -2,16 +2,23 @@
 
 use litz_sym::Expr;
 
-use super::Extern;
+use super::{Callee, Extern};
 
 impl Extern {
     /// How many elements the call touches of each buffer that it reads and then of each that it writes. None for calls
     /// that no routine takes: the runtime refuses these by itself.
     ///
-    /// Integers: `sort` takes outer, length, inner and direction, `topk` outer, length, inner, k and direction; see the
-    /// table of routines in `litz-runtime`.
+    /// What gives a size symbol its value reads one element. Integers: `sort` takes outer, length, inner and direction, `topk`
+    /// outer, length, inner, k and direction, `nonzero` the number of elements; see the table of routines in `litz-runtime`.
     pub fn touched(&self) -> Option<Vec<Expr>> {
-        let (lines, length, kept) = match (&*self.routine, &self.ints[..]) {
+        let Callee::Routine(routine) = &self.callee else {
+            return Some(vec![Expr::one(); self.reads.len()]);
+        };
+        if let ("nonzero", &[elements]) = (&**routine, &self.ints[..]) {
+            let is_call = self.reads.len() == 1 && self.writes.len() == 2;
+            return is_call.then(|| vec![elements, elements, Expr::one()]);
+        }
+        let (lines, length, kept) = match (&**routine, &self.ints[..]) {
             ("sort", &[outer, length, inner, _]) => (outer * inner, length, length),
             ("topk", &[outer, length, inner, k, _]) => (outer * inner, length, k),
             _ => return None,

@@ -9,7 +9,7 @@ use crate::dtype::Dtype;
 use crate::graph::Device;
 use crate::ids::Id;
 use crate::loops::{
-    Axis, Buf, BufData, BufKind, Extern, Inst, InstOp, Loops, Nest, Output, Region, Stmt, Val,
+    Axis, Buf, BufData, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Output, Region, Stmt, Val,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
@@ -95,9 +95,19 @@ fn write_from(f: &mut Formatter, from: &[String]) -> fmt::Result {
 impl Display for InLoops<'_, Extern> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         let InLoops(loops, call) = *self;
+        let routine = match &call.callee {
+            Callee::Routine(routine) => routine,
+            Callee::Size(sym) => {
+                write!(f, "size {sym}")?;
+                write_from(f, &call.from)?;
+                f.write_str(" = ")?;
+                commas(f, &call.reads, |f, buf| InLoops(loops, buf).fmt(f))?;
+                return write_message(f, call.message.as_deref());
+            }
+        };
         write!(f, "extern {}", Name(&call.name))?;
         write_from(f, &call.from)?;
-        write!(f, " = {}(", Name(&call.routine))?;
+        write!(f, " = {}(", Name(routine))?;
         commas(f, &call.reads, |f, buf| InLoops(loops, buf).fmt(f))?;
         f.write_str(") -> (")?;
         commas(f, &call.writes, |f, buf| InLoops(loops, buf).fmt(f))?;
@@ -232,6 +242,9 @@ impl Reader {
         } else if cx.eat("extern") {
             let call = self.call(cx)?;
             self.loops.stmts.push(Stmt::Extern(call));
+        } else if cx.eat("size") {
+            let size = self.size(cx)?;
+            self.loops.stmts.push(Stmt::Extern(size));
         } else if cx.eat("region") {
             let region = self.region(cx)?;
             self.loops.stmts.push(Stmt::Region(region));
@@ -241,7 +254,7 @@ impl Reader {
             let source = self.bufs.name(cx)?;
             self.loops.updates.push((target, source));
         } else {
-            return Err(cx.expected("buf, nest, extern, region, update or return"));
+            return Err(cx.expected("buf, nest, extern, size, region, update or return"));
         }
         Ok(())
     }
@@ -362,13 +375,23 @@ impl Reader {
         let name = cx.name("a statement name")?;
         let from = from(cx)?;
         cx.expect("=")?;
-        let routine = cx.name("a routine")?;
+        let callee = Callee::Routine(cx.name("a routine")?);
         let reads = cx.list("(", ")", |cx| self.bufs.name(cx))?;
         cx.expect("->")?;
         let writes = cx.list("(", ")", |cx| self.bufs.name(cx))?;
         let ints = cx.optional_exprs("ints")?;
         let message = cx.optional_message()?;
-        Ok(Extern { name, from, routine, reads, writes, ints, message })
+        Ok(Extern { name, from, callee, reads, writes, ints, message })
+    }
+
+    /// `u0 from %item = n for "item at model.py:12"`.
+    fn size(&self, cx: &mut Cursor) -> Result<Extern> {
+        let sym = cx.sym()?;
+        let from = from(cx)?;
+        cx.expect("=")?;
+        let reads = vec![self.bufs.name(cx)?];
+        let (name, callee, message) = (sym.name().to_owned(), Callee::Size(sym), cx.optional_message()?);
+        Ok(Extern { name, from, callee, reads, writes: Vec::new(), ints: Vec::new(), message })
     }
 
     fn output(&self, cx: &mut Cursor) -> Result<Output> {

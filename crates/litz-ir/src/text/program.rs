@@ -82,6 +82,11 @@ impl Program {
                 write_message(f, message.as_deref())?;
                 f.write_str("\n")
             }
+            Step::Size { sym, slot, message } => {
+                write!(f, "{indent}size {sym} = {}", self.slot(*slot))?;
+                write_message(f, message.as_deref())?;
+                f.write_str("\n")
+            }
             Step::Free { slot } => writeln!(f, "{indent}free {}", self.slot(*slot)),
         }
     }
@@ -215,6 +220,12 @@ impl Reader {
             let writes = self.slots(cx)?;
             let ints = cx.optional_exprs("ints")?;
             return Ok(Step::Extern { routine, reads, writes, ints, message: cx.optional_message()? });
+        }
+        if cx.eat("size") {
+            let sym = cx.sym()?;
+            cx.expect("=")?;
+            let slot = self.slots.name(cx)?;
+            return Ok(Step::Size { sym, slot, message: cx.optional_message()? });
         }
         if cx.eat("free") {
             return Ok(Step::Free { slot: self.slots.name(cx)? });

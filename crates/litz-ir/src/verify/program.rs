@@ -2,20 +2,22 @@
 
 use std::fmt::Display;
 
-use litz_sym::{Expr, Rel};
+use litz_sym::{Expr, Rel, Sym};
 
 use crate::diag::Diags;
+use crate::dtype::Dtype;
 use crate::ids::Id;
 use crate::kernel::Kernel;
 use crate::loops::span;
-use crate::program::{Output, Program, Slot, Step};
+use crate::program::{Output, Param, Program, Slot, Step};
 use crate::verify::Report;
 
 /// What is wrong with a program, kernels aside.
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
 /// `negative-size`, `slot-type`, `unknown-slot`, `use-before-alloc`, `use-after-free`, `double-alloc`, `free-of-param`,
-/// `view-overflow`, `shared-memory`, `type-mismatch`, `update-target`, `duplicate-update`, `device`.
+/// `view-overflow`, `shared-memory`, `type-mismatch`, `update-target`, `duplicate-update`, `device`, `undefined-size`,
+/// `redefined-size`.
 pub fn verify(program: &Program) -> Diags {
     let memory = vec![Memory::None; program.slots.len()];
     let held = vec![None; program.slots.len()];
@@ -107,6 +109,7 @@ impl Verifier<'_> {
         for param in &program.params {
             self.given(param.slot, &param.ty);
         }
+        self.late_sizes();
         program.steps.iter().for_each(|step| self.step(step));
         self.now = END;
         // What calls use of what was there before them, the next call uses again.
@@ -121,6 +124,33 @@ impl Verifier<'_> {
             self.output(output);
         }
         self.shared_memory();
+    }
+
+    /// Symbols that steps give values: each has one, which comes before all steps that use it. Load steps use none of them.
+    fn late_sizes(&mut self) {
+        let program = self.program;
+        let defined = |step: &Step| if let Step::Size { sym, .. } = step { Some(*sym) } else { None };
+        let mut late: Vec<Sym> = Vec::new();
+        for sym in program.load.iter().chain(&program.steps).filter_map(defined) {
+            if !late.contains(&sym) {
+                late.push(sym);
+            }
+        }
+        for step in program.load.iter().chain(&program.steps) {
+            let used = program.exprs(step);
+            for sym in late.iter().filter(|&&sym| used.iter().any(|e| e.has_sym(sym))) {
+                let message = format!("{}: uses {sym}, which has no value yet", program.place(step));
+                self.report.fail("undefined-size", message);
+            }
+            if let Some(sym) = defined(step) {
+                let before = late.len();
+                late.retain(|&other| other != sym);
+                let of_param = |param: &Param| param.ty.sizes.iter().any(|size| size.has_sym(sym));
+                let is_first = late.len() + 1 == before && !program.params.iter().any(of_param);
+                let message = format_args!("size {sym}: another step, or a parameter, gives it a value");
+                self.report.check(is_first, "redefined-size", message);
+            }
+        }
     }
 
     /// Slots that hold something at the same time lie apart.
@@ -202,6 +232,16 @@ impl Verifier<'_> {
                 reads.iter().chain(writes).for_each(|&slot| self.use_slot(slot, routine));
                 ints.iter().for_each(|&value| self.report.expr(value, routine));
                 self.one_device(reads.iter().chain(writes), routine);
+            }
+            Step::Size { sym, slot, message: _ } => {
+                let place = format!("size {sym}");
+                self.report.expr(Expr::sym(*sym), &place);
+                self.use_slot(*slot, &place);
+                let Some(data) = self.program.slots.get(*slot) else { return };
+                let is_one = (data.dtype.is_int() || data.dtype == Dtype::Bool)
+                    && self.program.facts.known(&Rel::le(1, data.extent)).is_yes();
+                let message = format_args!("{place}: expected `{}` to hold an integer", data.name);
+                self.report.check(is_one, "type-mismatch", message);
             }
             Step::Free { slot } => {
                 self.has_memory(*slot, "free");

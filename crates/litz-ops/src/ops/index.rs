@@ -84,10 +84,37 @@ fn embedding(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 // Advanced indexing: index tensors broadcast together and take the place of the dimensions they index, or the front
-// when those dimensions are not neighbours.
+// when those dimensions are not neighbours. A mask counts as one index tensor for each of its dimensions, which are the places
+// where it holds.
+
+/// What indexes a dimension.
+#[derive(Clone, Copy)]
+enum Index<'a> {
+    /// The positions in a tensor.
+    At(Tensor<'a>),
+    /// The coordinates along a dimension of a mask of the places where it holds, of which there are so many.
+    Of(Tensor<'a>, usize, Expr),
+}
+
+impl Index<'_> {
+    fn sizes(&self) -> Vec<Expr> {
+        match self {
+            Index::At(tensor) => tensor.ty.sizes.clone(),
+            Index::Of(_, _, count) => vec![*count],
+        }
+    }
+
+    fn strides(&self) -> Vec<Expr> {
+        match self {
+            Index::At(tensor) => tensor.ty.strides.clone(),
+            // Eager's `nonzero` gives a matrix whose columns lie one behind the other.
+            Index::Of(..) => vec![Expr::one()],
+        }
+    }
+}
 
 struct Indexing<'a> {
-    indices: Vec<Option<Tensor<'a>>>,
+    indices: Vec<Option<Index<'a>>>,
     /// The broadcast shape of the index tensors.
     shape: Vec<Expr>,
     /// Position of `shape` in the result.
@@ -96,35 +123,82 @@ struct Indexing<'a> {
     sizes: Vec<Expr>,
 }
 
-fn indexing<'a>(cx: &mut InferCx<'_>, args: &Args<'a>, x: &TensorType) -> Result<Indexing<'a>, OpError> {
-    let mut indices = args.opt_tensors("indices")?;
-    if indices.len() > x.rank() {
+/// How `x` is indexed. `sized` gives the sizes of what is indexed, as far as they are known: there the number of places of masks
+/// is found.
+fn indexing<'a>(
+    cx: &mut InferCx<'_>,
+    args: &Args<'a>,
+    x: &TensorType,
+    sized: Option<&TensorType>,
+) -> Result<Indexing<'a>, OpError> {
+    let given = args.opt_tensors("indices")?;
+    let masks = given.iter().flatten().filter(|index| is_mask(index)).map(|index| index.ty.rank());
+    let dims = given.len() + masks.map(|rank| rank.wrapping_sub(1)).fold(0, usize::wrapping_add);
+    if given.iter().flatten().any(|index| is_mask(index) && index.ty.rank() == 0) {
+        return Err(args.unsupported("a mask without dimensions"));
+    }
+    if dims > x.rank() {
         return Err(args.bad("indices", &format!("at most {} indices", x.rank())));
     }
-    for index in indices.iter().flatten() {
-        match index.ty.dtype {
-            Dtype::I64 | Dtype::I32 => {}
-            Dtype::Bool | Dtype::U8 => {
-                return Err(args.unsupported("an index of truth values, whose result size depends on data,"));
+    let has_mask = given.iter().flatten().any(is_mask);
+    let ranks = given.iter().flatten().map(|index| if is_mask(index) { 1 } else { index.ty.rank() });
+    let rank = ranks.max().unwrap_or(0);
+    let mut indexed = Vec::with_capacity(x.rank());
+    for index in &given {
+        let count = index.filter(is_mask).map_or(1, |mask| mask.ty.rank());
+        indexed.extend(std::iter::repeat_n(index.is_some(), count));
+    }
+    indexed.resize(x.rank(), false);
+    let dims: Vec<usize> = (0..x.rank()).filter(|&d| indexed[d]).collect();
+    let adjacent = dims.windows(2).all(|w| w[1] == w[0] + 1);
+    let at = if adjacent { dims.first().copied().unwrap_or(0) } else { 0 };
+    let count = match has_mask {
+        true => {
+            // Sizes are compared from the last one on, as where tensors broadcast.
+            let behind = (at..x.rank()).filter(|&d| !indexed[d]).count();
+            let count = sized.and_then(|ty| ty.sizes.len().checked_sub(behind + 1).map(|d| ty.sizes[d]));
+            let unknown = || args.unsupported("a mask that holds at as many places as nothing tells");
+            count.filter(|count| !count.is_one() || rank == 1).ok_or_else(unknown)?
+        }
+        false => Expr::zero(),
+    };
+    let mut indices: Vec<Option<Index<'a>>> = Vec::with_capacity(x.rank());
+    for index in given {
+        match index {
+            None => indices.push(None),
+            Some(mask) if is_mask(&mask) => {
+                for (d, &size) in mask.ty.sizes.iter().enumerate() {
+                    cx.require(Rel::eq(size, x.sizes[indices.len()]), args.op())?;
+                    indices.push(Some(Index::Of(mask, d, count)));
+                }
             }
-            other => return Err(args.invalid(format!("expected indices, found elements of {other}"))),
+            Some(positions) => {
+                if !POSITIONS.contains(&positions.ty.dtype) {
+                    let found = positions.ty.dtype;
+                    return Err(args.invalid(format!("expected indices, found elements of {found}")));
+                }
+                indices.push(Some(Index::At(positions)));
+            }
         }
     }
     indices.resize(x.rank(), None);
-    let shapes: Vec<&[Expr]> = indices.iter().flatten().map(|t| t.ty.sizes.as_slice()).collect();
+    let shapes: Vec<Vec<Expr>> = indices.iter().flatten().map(Index::sizes).collect();
+    let shapes: Vec<&[Expr]> = shapes.iter().map(Vec::as_slice).collect();
     let shape = broadcast(cx, &shapes, args.op())?;
-    let given: Vec<usize> = (0..x.rank()).filter(|&d| indices[d].is_some()).collect();
-    let adjacent = given.windows(2).all(|w| w[1] == w[0] + 1);
-    let at = if adjacent { given.first().copied().unwrap_or(0) } else { 0 };
     let others = (0..x.rank()).filter(|&d| indices[d].is_none()).map(|d| x.sizes[d]);
     let mut sizes: Vec<Expr> = others.collect();
     sizes.splice(at..at, shape.iter().copied());
     Ok(Indexing { indices, shape, at, sizes })
 }
 
+/// Bytes were truth values before there were any, and still are as indices.
+fn is_mask(index: &Tensor<'_>) -> bool {
+    matches!(index.ty.dtype, Dtype::Bool | Dtype::U8)
+}
+
 fn index_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
-    let indexing = indexing(cx, args, x)?;
+    let indexing = indexing(cx, args, x, args.result(0))?;
     // Eager iterates over the operand, its indexed dimensions with stride 0, and the index tensors.
     let (at, rank) = (indexing.at, indexing.sizes.len());
     let others = (0..x.rank()).filter(|&d| indexing.indices[d].is_none()).map(|d| x.strides[d]);
@@ -133,10 +207,11 @@ fn index_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
     let mut operands = vec![own];
     for index in indexing.indices.iter().flatten() {
         let mut strides = vec![Expr::zero(); rank];
-        let lead = at + indexing.shape.len() - index.ty.rank();
-        for d in 0..index.ty.rank() {
-            let expanded = index.ty.sizes[d].is_one() && !indexing.sizes[lead + d].is_one();
-            strides[lead + d] = if expanded { Expr::zero() } else { index.ty.strides[d] };
+        let (sizes, own) = (index.sizes(), index.strides());
+        let lead = at + indexing.shape.len() - sizes.len();
+        for d in 0..sizes.len() {
+            let expanded = sizes[d].is_one() && !indexing.sizes[lead + d].is_one();
+            strides[lead + d] = if expanded { Expr::zero() } else { own[d] };
         }
         operands.push(strides);
     }
@@ -146,15 +221,26 @@ fn index_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErro
 
 /// Coordinates of the indexed operand, from those of the result.
 fn indexed_coords(
-    lw: &Lower<'_>,
+    lw: &mut Lower<'_>,
     indexing: &Indexing<'_>,
     sizes: &[Expr],
 ) -> Result<impl Fn(&mut Body<'_>, &[Expr]) -> Vec<Expr> + use<>, OpError> {
-    let accesses: Vec<Option<Access>> = indexing
-        .indices
-        .iter()
-        .map(|t| t.map(|t| Ok(lw.access(t)?.broadcast(&indexing.shape))).transpose())
-        .collect::<Result<_, OpError>>()?;
+    let mut accesses: Vec<Option<Access>> = Vec::with_capacity(indexing.indices.len());
+    let mut places: Vec<Access> = Vec::new();
+    for index in &indexing.indices {
+        let access = match *index {
+            None => None,
+            Some(Index::At(tensor)) => Some(lw.access(tensor)?),
+            Some(Index::Of(mask, d, count)) => {
+                if d == 0 {
+                    let mask = lw.access(mask)?;
+                    places = lw.places(&mask, count)?;
+                }
+                Some(places[d].clone())
+            }
+        };
+        accesses.push(access.map(|access| access.broadcast(&indexing.shape)));
+    }
     let (first, count, sizes) = (indexing.at, indexing.shape.len(), sizes.to_vec());
     Ok(move |b: &mut Body<'_>, at: &[Expr]| {
         let place = &at[first..first + count];
@@ -175,7 +261,7 @@ fn indexed_coords(
 
 fn index(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let x = args.tensor("self")?;
-    let indexing = indexing(&mut lw.infer_cx(), args, x.ty)?;
+    let indexing = indexing(&mut lw.infer_cx(), args, x.ty, args.result(0))?;
     let coords = indexed_coords(lw, &indexing, &x.ty.sizes)?;
     let x = lw.access(x)?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
@@ -207,10 +293,13 @@ fn index_put_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, Op
             // The single value is converted, and goes to however many places the mask has.
             let masked = &x.sizes[..mask.ty.rank().min(x.rank())];
             same_sizes(cx, args, "argument `indices`", &mask.ty.sizes, masked)?;
+            let mut sizes = vec![Expr::one()];
+            sizes.extend(&x.sizes[masked.len()..]);
+            broadcasts_to(cx, args, "values", &sizes)?;
         }
         None => {
             args.of_types("values", &[x.dtype])?;
-            let sizes = indexing(cx, args, x)?.sizes;
+            let sizes = indexing(cx, args, x, Some(args.tensor("values")?.ty))?.sizes;
             broadcasts_to(cx, args, "values", &sizes)?;
         }
     }
@@ -223,7 +312,7 @@ fn index_put(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     }
     let x = args.tensor("self")?;
     let combine = args.flag("accumulate")?.then_some(ReduceOp::Sum);
-    let indexing = indexing(&mut lw.infer_cx(), args, x.ty)?;
+    let indexing = indexing(&mut lw.infer_cx(), args, x.ty, Some(args.tensor("values")?.ty))?;
     let coords = indexed_coords(lw, &indexing, &x.ty.sizes)?;
     let values = lw.access(args.tensor("values")?)?.broadcast(&indexing.sizes);
     let Some(out) = copied_self(lw, args)? else { return Ok(()) };
@@ -235,10 +324,14 @@ fn index_put(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     })
 }
 
-/// The mask of `x[mask] = value` with one value and a mask of leading dimensions, which needs no scatter.
+/// The mask of `x[mask] = value` with a value that is the same wherever a mask of leading dimensions holds, which needs no
+/// scatter.
 fn whole_mask<'a>(args: &Args<'a>) -> Result<Option<Tensor<'a>>, OpError> {
     let indices = args.opt_tensors("indices")?;
-    let single = args.tensor("values")?.ty.numel().is_one() && !args.flag("accumulate")?;
+    let (x, values) = (args.tensor("self")?.ty, args.tensor("values")?.ty);
+    let masked = indices.first().copied().flatten().map_or(0, |mask| mask.ty.rank());
+    let apart = values.rank().saturating_sub(x.rank().saturating_sub(masked));
+    let single = values.sizes[..apart].iter().all(|size| size.is_one()) && !args.flag("accumulate")?;
     Ok(match indices[..] {
         [Some(mask)] if mask.ty.dtype == Dtype::Bool && single => Some(mask),
         _ => None,
@@ -251,7 +344,11 @@ fn put_masked(lw: &mut Lower<'_>, args: &Args<'_>, mask: Tensor<'_>) -> Result<(
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
         let (keep, own) = (b.load(&mask, &at[..mask.rank()]), b.load(&x, at));
-        let put = b.load(&value, &vec![Expr::zero(); value.rank()]);
+        let coordinate = |d: usize| match value.sizes[d].is_one() {
+            true => Expr::zero(),
+            false => at[at.len() + d - value.rank()],
+        };
+        let put = b.load(&value, &(0..value.rank()).map(coordinate).collect::<Vec<_>>());
         let put = b.cast(put, x.dtype);
         let v = b.select(keep, put, own);
         b.store(&out, at, v);
@@ -578,7 +675,7 @@ fn index_fill(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
 }
 
 /// A tensor as a vector.
-fn flattened(r: &mut Rewriter<'_>, x: Value) -> Result<Value, OpError> {
+pub(crate) fn flattened(r: &mut Rewriter<'_>, x: Value) -> Result<Value, OpError> {
     r.call("aten.reshape.default", [Arg::Value(x), Arg::ints([Expr::int(-1)])])
 }
 

@@ -9,6 +9,7 @@ pub mod attention;
 pub mod conv;
 pub mod copy;
 mod curve;
+pub mod data;
 pub mod factory;
 pub mod foreach;
 pub mod grid;
@@ -29,6 +30,7 @@ pub mod reduce;
 pub mod resize;
 pub mod rnn;
 pub mod roi;
+pub mod runs;
 pub mod scatter;
 pub mod shape;
 pub mod softmax;
@@ -52,6 +54,8 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("softmax", softmax::OPS),
     ("attention", attention::OPS),
     ("index", index::OPS),
+    ("data", data::OPS),
+    ("runs", runs::OPS),
     ("shape", shape::OPS),
     ("foreach", foreach::OPS),
     ("resize", resize::OPS),

@@ -2,7 +2,7 @@
 
 use litz_ir::Diags;
 use litz_ir::graph::Graph;
-use litz_ops::{InferCx, Table};
+use litz_ops::{InferCx, Table, defines_sizes};
 use std::collections::HashSet;
 
 /// Removes dead nodes; returns how many.
@@ -18,7 +18,12 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     let mut cx =
         InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };
     for (i, node) in graph.nodes.iter().enumerate().rev() {
-        keep[i] = node.outputs.iter().flatten().any(|v| live.contains(v)) || !cx.is_pure(node);
+        // What mentions a size that the node finds need not use its result.
+        let defines = defines_sizes(cx.values, node);
+        keep[i] = defines || node.outputs.iter().flatten().any(|v| live.contains(v)) || !cx.is_pure(node);
+        if defines {
+            live.extend(node.outputs.iter().flatten());
+        }
         if keep[i] {
             let mut mark = |v| {
                 live.insert(v);

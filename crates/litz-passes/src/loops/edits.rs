@@ -45,12 +45,12 @@ impl Edits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litz_ir::loops::Extern;
+    use litz_ir::loops::{Callee, Extern};
 
     fn stmt(name: &str) -> Stmt {
         let (reads, writes, ints) = (Vec::new(), Vec::new(), Vec::new());
-        let (from, routine) = (Vec::new(), "r".into());
-        Stmt::Extern(Extern { name: name.into(), from, routine, reads, writes, ints, message: None })
+        let (from, callee) = (Vec::new(), Callee::Routine("r".into()));
+        Stmt::Extern(Extern { name: name.into(), from, callee, reads, writes, ints, message: None })
     }
 
     #[test]

@@ -63,6 +63,7 @@ fn used_slots(program: &Program) -> Vec<bool> {
             Step::View { base, .. } => mark(&[*base]),
             Step::Launch { args, .. } => mark(args),
             Step::Extern { reads, writes, .. } => [reads, writes].into_iter().for_each(|slots| mark(slots)),
+            Step::Size { slot, .. } => mark(&[*slot]),
             Step::Check { .. } | Step::Alloc { .. } | Step::Free { .. } => {}
         }
     }

@@ -4,6 +4,7 @@ use litz_ir::Dtype;
 use litz_ir::program::Program;
 use litz_sym::{Clause, Expr, Rel, Sym};
 
+use super::prepare::late_sizes;
 use crate::error::RunError;
 use crate::formula::{Formula, Relation};
 use crate::tensor::{Input, TensorView};
@@ -12,6 +13,8 @@ use crate::tensor::{Input, TensorView};
 pub(super) struct Binder {
     params: Vec<Param>,
     symbols: Vec<Sym>,
+    /// Symbols that get values during a call, behind the others.
+    late: Vec<Sym>,
     /// Values of symbols that have but one.
     fixed: Vec<i64>,
     solves: Vec<Solve>,
@@ -84,12 +87,15 @@ impl Binder {
         let mut binder = Binder {
             params: Vec::new(),
             symbols: Vec::new(),
+            late: late_sizes(program),
             fixed: Vec::new(),
             solves: Vec::new(),
             guards: Vec::new(),
         };
         for sym in program.facts.symbols() {
-            if let Some(value) = program.facts.range_of(sym).single() {
+            if let Some(value) = program.facts.range_of(sym).single()
+                && !binder.late.contains(&sym)
+            {
                 binder.symbols.push(sym);
                 binder.fixed.push(value);
             }
@@ -108,7 +114,12 @@ impl Binder {
             params.push(Param { name: program.slots[param.slot].name.clone(), dtype: param.ty.dtype, sizes });
         }
         let mut guards = Vec::new();
-        for fact in program.facts.guards() {
+        // Steps check those on sizes that come later.
+        let is_late = |clause: &Clause| {
+            let exprs = clause.alternatives().iter().flat_map(|rel| [rel.lhs, rel.rhs]);
+            exprs.into_iter().any(|e| binder.late.iter().any(|&sym| e.has_sym(sym)))
+        };
+        for fact in program.facts.guards().iter().filter(|fact| !is_late(&fact.clause)) {
             guards.push(guard(&program.name, &fact.clause, &fact.who, &position)?);
         }
         for solve in &binder.solves {
@@ -123,19 +134,19 @@ impl Binder {
 
     /// Position of a symbol's value; None if the symbol gets none.
     pub(super) fn position(&self, sym: Sym) -> Option<usize> {
-        self.symbols.iter().position(|&known| known == sym)
+        self.symbols.iter().chain(&self.late).position(|&known| known == sym)
     }
 
-    /// Number of inputs.
-    pub(super) fn params(&self) -> usize {
-        self.params.len()
+    /// How many symbols inputs give values.
+    pub(super) fn known(&self) -> usize {
+        self.symbols.len()
     }
 
     /// Adds a solve for one more symbol from a size that `is_wanted`; whether there was one.
     fn find_solve(&mut self, program: &Program, is_wanted: fn(Expr) -> bool) -> bool {
         for (at, param) in program.params.iter().enumerate() {
             for (dim, &size) in param.ty.sizes.iter().enumerate() {
-                let mut unknown = size.syms().into_iter().filter(|&sym| self.position(sym).is_none());
+                let mut unknown = size.syms().into_iter().filter(|sym| !self.symbols.contains(sym));
                 let (Some(sym), None) = (unknown.next(), unknown.next()) else { continue };
                 let Some((coefficient, rest)) = size.linear(sym).filter(|_| is_wanted(size)) else {
                     continue;

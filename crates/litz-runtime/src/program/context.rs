@@ -4,15 +4,18 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use litz_ir::Dtype;
 use smallvec::SmallVec;
 
 use super::memory::Memory;
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{self, Base, Command, OutputPlan, Place, Plan, Shape, Target};
+use super::prepare::{Prepared, SizeFacts};
 use crate::arena::{AlignedBuf, GuardPages, GuardedPieces};
 use crate::device::{Buffer, Copy, Device, Launch, Space, Stream};
 use crate::error::RunError;
 use crate::limits::{Limit, LimitExceeded, Limits};
+use crate::number;
 use crate::routines::{Read, Write};
 use crate::tensor::{TensorView, copy_strided, has_layout};
 
@@ -32,7 +35,7 @@ pub(super) struct Context {
     outputs_from: usize,
     /// Arguments of the launch in progress.
     args: Vec<*mut u8>,
-    arena: Buffer,
+    arenas: Vec<Buffer>,
     scratch: Scratch,
     pages: GuardPages,
     /// Buffers with guard pages.
@@ -40,6 +43,9 @@ pub(super) struct Context {
     /// Copies of inputs that come in another layout than kernels expect, or are written.
     gathered: Vec<AlignedBuf>,
     updated: Vec<Updated>,
+    begun: Begun,
+    /// What holds of late sizes.
+    late: Arc<[SizeFacts]>,
     /// Whether the latest call may have stored to constants.
     pub(super) has_changed_state: bool,
     /// Inputs, where the device has memory of its own.
@@ -48,6 +54,15 @@ pub(super) struct Context {
     results: Vec<Buffer>,
     /// Operands of the latest routine, where the device has memory of its own.
     operands: Vec<AlignedBuf>,
+}
+
+/// How much of its plan a call has run, and asked for, when a size becomes known.
+#[derive(Clone, Copy, Default)]
+struct Begun {
+    commands: usize,
+    arenas: usize,
+    own: usize,
+    outputs: usize,
 }
 
 /// Memory of an input that its owner lets a call write to.
@@ -116,10 +131,10 @@ impl Context {
     pub(super) fn new(
         device: &Arc<dyn Device>,
         memory: &Memory,
-        params: usize,
-        outputs: usize,
-        pages: GuardPages,
+        prepared: &Prepared,
     ) -> Result<Context, RunError> {
+        let (params, outputs) = (prepared.params.len(), prepared.outputs.len());
+        let pages = prepared.guard_pages;
         let mut bases = vec![std::ptr::null_mut(); params];
         bases.extend_from_slice(memory.addresses());
         let outputs_from = bases.len();
@@ -136,12 +151,14 @@ impl Context {
             constants: memory.constants(),
             outputs_from,
             args: Vec::new(),
-            arena: Buffer::default(),
+            arenas: Vec::new(),
             scratch: Scratch::Shared(Buffer::default()),
             pages,
             own: Vec::new(),
             gathered: (0..params).map(|_| AlignedBuf::default()).collect(),
             updated: (0..params).map(|_| Updated::Result).collect(),
+            begun: Begun::default(),
+            late: Arc::clone(&prepared.late),
             has_changed_state: false,
             inputs: (0..params).map(|_| Buffer::default()).collect(),
             results: (0..outputs).map(|_| Buffer::default()).collect(),
@@ -154,10 +171,15 @@ impl Context {
         self.plan.as_ref().is_some_and(|plan| plan.values == self.values)
     }
 
-    /// Takes a plan and makes room for it.
+    /// Takes a plan and makes room for it. Where one more size became known during a call, that is for what comes behind the
+    /// commands that have run: what these use stays as it is.
     pub(super) fn use_plan(&mut self, plan: Arc<Plan>) -> Result<(), RunError> {
         let device = &*self.device;
-        self.arena.grow(device, plan.arena_bytes)?;
+        let (used, own_used) = (self.begun.arenas, self.begun.own);
+        self.arenas.resize_with(plan.arenas.len().max(self.arenas.len()), Buffer::default);
+        for (arena, &bytes) in self.arenas.iter_mut().zip(&plan.arenas).skip(used) {
+            arena.grow(device, bytes)?;
+        }
         let (concurrency, pages) = (device.concurrency(), self.pages);
         match (&mut self.scratch, pages) {
             (Scratch::Shared(buffer), GuardPages::Off) => {
@@ -167,10 +189,18 @@ impl Context {
                 *scratch = Scratch::Guarded(GuardedPieces::new(concurrency, plan.scratch_bytes, pages)?);
             }
         }
-        let own = plan.own.iter().map(|&bytes| Buffer::with_pages(device, bytes, pages));
-        self.own = own.collect::<Result<_, _>>()?;
+        self.own.truncate(own_used);
+        for &bytes in &plan.own[own_used..] {
+            self.own.push(Buffer::with_pages(device, bytes, pages)?);
+        }
         self.plan = Some(plan);
         Ok(())
+    }
+
+    /// Forgets what the call before has begun.
+    pub(super) fn begin(&mut self) {
+        self.begun = Begun::default();
+        self.has_changed_state = false;
     }
 
     /// Binds an input, in the layout that kernels expect. Nothing is changed in the host's memory that a stream may still
@@ -254,28 +284,27 @@ impl Context {
         Ok(())
     }
 
-    /// Asks for the memory of outputs that are computed in place.
+    /// Asks for the memory of outputs that are computed in place, but for those that it has asked for in this call.
     pub(super) fn set_outputs(&mut self, outputs: &mut dyn Outputs) -> Result<(), RunError> {
         let plan = self.plan.as_ref().expect("invariant: outputs are set after the plan");
-        for (at, output) in plan.outputs.iter().enumerate() {
-            if let OutputPlan::Direct(shape) = output {
-                self.bases[self.outputs_from + at] = match self.space {
-                    Space::Host => outputs.tensor(at, &layout(shape))?.as_ptr(),
-                    Space::Device => {
-                        self.results[at].grow(&*self.device, shape.bytes)?;
-                        self.results[at].as_ptr()
-                    }
-                };
-            }
+        for (at, shape) in plan.direct.iter().skip(self.begun.outputs) {
+            self.bases[self.outputs_from + at] = match self.space {
+                Space::Host => outputs.tensor(*at, &layout(shape))?.as_ptr(),
+                Space::Device => {
+                    self.results[*at].grow(&*self.device, shape.bytes)?;
+                    self.results[*at].as_ptr()
+                }
+            };
         }
         Ok(())
     }
 
-    /// Runs the commands of the plan, as long as there is time. All have ended when it returns without an error.
-    pub(super) fn run(&mut self, deadline: Option<Deadline>) -> Result<(), RunError> {
+    /// Runs the commands of the plan that have not run in this call, as long as there is time. All have ended when it returns
+    /// without an error. Where they end with a size, that has become the last of `values`, and the result is false: a plan for
+    /// these values goes on.
+    pub(super) fn run(&mut self, deadline: Option<Deadline>) -> Result<bool, RunError> {
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
-        self.has_changed_state = false;
-        for (at, command) in plan.commands.iter().enumerate() {
+        for (at, command) in plan.commands.iter().enumerate().skip(self.begun.commands) {
             deadline.map_or(Ok(()), Deadline::check)?;
             if plan.changes_state == Some(at) {
                 // Whatever fails before this leaves the state as it was.
@@ -315,13 +344,34 @@ impl Context {
                         .map_err(|error| error.with_message(message))?;
                     self.return_operands(writes, write_at);
                 }
+                Command::Size { from, late, who } => {
+                    let value = self.size(from)?;
+                    self.late[*late].check(value, who)?;
+                    self.values.push(value);
+                    self.begun = Begun {
+                        commands: at + 1,
+                        arenas: plan.arenas.len(),
+                        own: plan.own.len(),
+                        outputs: plan.direct.len(),
+                    };
+                    return Ok(false);
+                }
                 Command::Copy { from, to, bytes } => {
                     self.copy(*from, (self.space, self.address(*to)), *bytes)
                 }
             }
         }
         self.stream.wait()?;
-        Ok(deadline.map_or(Ok(()), Deadline::check)?)
+        deadline.map_or(Ok(()), Deadline::check)?;
+        Ok(true)
+    }
+
+    /// The integer or truth value that a buffer begins with.
+    fn size(&mut self, from: &plan::Buffer) -> Result<i64, RunError> {
+        let operands = self.operands(std::slice::from_ref(from), &[])?;
+        let Read { bytes, dtype } = read(from, operands[0]);
+        let bits = number::cast(dtype, Dtype::I64, number::read(bytes, 0, dtype.size()));
+        Ok((bits as u64).cast_signed())
     }
 
     /// Waits for all that is enqueued, and says where the host finds the operands of a routine: where they are, or copies of
@@ -435,7 +485,7 @@ impl Context {
 
     fn address(&self, place: Place) -> *mut u8 {
         let base = match place.base {
-            Base::Arena => self.arena.as_ptr(),
+            Base::Arena(at) => self.arenas[at].as_ptr(),
             Base::Own(at) => self.own[at].as_ptr(),
             Base::Param(at) => self.bases[at],
             Base::Const(at) => self.bases[self.params + at],

@@ -20,8 +20,9 @@ use crate::tensor::span_bytes;
 pub(super) struct Plan {
     /// Values of the size symbols.
     pub(super) values: Vec<i64>,
-    /// Bytes of memory for intermediate results.
-    pub(super) arena_bytes: usize,
+    /// Bytes of memory for intermediate results: of one arena for what is placed before the first late size is known, and of one
+    /// behind each.
+    pub(super) arenas: Vec<usize>,
     /// Bytes of each buffer that has memory of its own, where buffers have guard pages.
     pub(super) own: Vec<usize>,
     /// Statements that kernels execute, at most.
@@ -30,9 +31,12 @@ pub(super) struct Plan {
     pub(super) scratch_bytes: usize,
     /// Layout in which kernels expect each input.
     pub(super) params: Vec<ParamPlan>,
+    /// Ends with [`Command::Size`] where a value is missing: the rest is planned when it is there, behind the same commands.
     pub(super) commands: Vec<Command>,
     pub(super) places: Vec<Place>,
     pub(super) ints: Vec<i64>,
+    /// Outputs that steps compute in their own memory, in the order in which they are asked for.
+    pub(super) direct: Vec<(usize, Shape)>,
     pub(super) outputs: Vec<OutputPlan>,
     /// Copies made after all steps and outputs.
     pub(super) updates: Vec<UpdatePlan>,
@@ -50,7 +54,7 @@ impl Plan {
             OutputPlan::Scalar(_) => 0,
         };
         let own = self.own.iter().copied().chain(self.outputs.iter().map(bytes));
-        own.fold(self.arena_bytes, usize::saturating_add)
+        own.chain(self.arenas.iter().copied()).fold(0, usize::saturating_add)
     }
 
     /// The index of the extra output that an input's new contents are, if steps make them in the input's memory.
@@ -88,7 +92,7 @@ pub(super) struct Place {
 /// Something of which the address is known during a call only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
-    Arena,
+    Arena(usize),
     Own(usize),
     Param(usize),
     Const(usize),
@@ -100,9 +104,31 @@ pub(super) enum Base {
 pub(super) type Span = std::ops::Range<usize>;
 
 pub(super) enum Command {
-    Launch { kernel: KernelId, args: Span, sizes: Span, points: i64, scratch_bytes: usize },
-    Extern { routine: Routine, reads: Vec<Buffer>, writes: Vec<Buffer>, ints: Span, message: Arc<str> },
-    Copy { from: Place, to: Place, bytes: usize },
+    Launch {
+        kernel: KernelId,
+        args: Span,
+        sizes: Span,
+        points: i64,
+        scratch_bytes: usize,
+    },
+    Extern {
+        routine: Routine,
+        reads: Vec<Buffer>,
+        writes: Vec<Buffer>,
+        ints: Span,
+        message: Arc<str>,
+    },
+    /// Reads the value of the late size at a position.
+    Size {
+        from: Buffer,
+        late: usize,
+        who: Arc<str>,
+    },
+    Copy {
+        from: Place,
+        to: Place,
+        bytes: usize,
+    },
 }
 
 pub(super) struct Buffer {
@@ -170,21 +196,25 @@ pub(super) fn plan_call(
         planner.plan.params.push(ParamPlan { shape, room, is_stored });
     }
     planner.choose_direct_outputs()?;
-    planner.steps(&prepared.steps)?;
-    planner.outputs()?;
-    planner.updates()?;
+    if planner.steps(&prepared.steps)? {
+        planner.outputs()?;
+        planner.updates()?;
+    }
     planner.finish()
 }
 
 struct Planner<'a> {
     prepared: &'a Prepared,
+    /// Values of sizes: those that are known at the current step.
     values: &'a [i64],
+    /// Those, and then those of later steps.
+    all: &'a [i64],
     plan: Plan,
     /// Where each slot lies while it has memory, and how many bytes may be used there.
     places: Vec<Option<(Place, usize)>>,
     /// The output that a slot is computed in.
     direct: Vec<Option<usize>>,
-    /// Arena memory in use, as (offset, bytes), sorted.
+    /// Memory in use of the latest arena, as (offset, bytes), sorted.
     live: Vec<(usize, usize)>,
     is_load: bool,
 }
@@ -193,7 +223,7 @@ impl<'a> Planner<'a> {
     fn new(prepared: &'a Prepared, values: &'a [i64], is_load: bool) -> Result<Planner<'a>, RunError> {
         let plan = Plan {
             values: values.to_vec(),
-            arena_bytes: 0,
+            arenas: vec![0],
             own: Vec::new(),
             iterations: 0,
             scratch_bytes: 0,
@@ -201,6 +231,7 @@ impl<'a> Planner<'a> {
             commands: Vec::new(),
             places: Vec::new(),
             ints: Vec::new(),
+            direct: Vec::new(),
             outputs: Vec::new(),
             updates: Vec::new(),
             changes_state: None,
@@ -208,7 +239,9 @@ impl<'a> Planner<'a> {
         };
         let count = prepared.slots.len();
         let (places, direct) = (vec![None; count], vec![None; count]);
-        let mut planner = Planner { prepared, values, plan, places, direct, live: Vec::new(), is_load };
+        let known = prepared.known.min(values.len());
+        let (all, values) = (values, &values[..known]);
+        let mut planner = Planner { prepared, values, all, plan, places, direct, live: Vec::new(), is_load };
         for (at, slot) in prepared.slots.iter().enumerate() {
             let base = match slot.origin {
                 Origin::Const(constant) => Base::Const(constant),
@@ -239,13 +272,15 @@ impl<'a> Planner<'a> {
                 | Step::Alloc(_)
                 | Step::Launch { .. }
                 | Step::Extern { .. }
+                | Step::Size { .. }
                 | Step::Free(_) => {}
             }
         }
         Ok(())
     }
 
-    fn steps(&mut self, steps: &'a [Step]) -> Result<(), RunError> {
+    /// Plans steps up to the end, or up to the first size whose value is missing: whether it came to the end.
+    fn steps(&mut self, steps: &'a [Step]) -> Result<bool, RunError> {
         for (at, step) in steps.iter().enumerate() {
             match step {
                 Step::Check(guard) => guard.check(self.values)?,
@@ -264,13 +299,39 @@ impl<'a> Planner<'a> {
                     self.plan.commands.push(Command::Extern { routine, reads, writes, ints, message });
                 }
                 Step::Free(slot) => {
-                    if let Some((Place { base: Base::Arena, offset }, _)) = self.places[*slot].take() {
+                    let latest = Base::Arena(self.plan.arenas.len() - 1);
+                    if let Some((Place { base, offset }, _)) = self.places[*slot].take()
+                        && base == latest
+                    {
                         self.live.retain(|&(start, _)| start != offset);
                     }
                 }
+                Step::Size { slot, who } => {
+                    let late = self.values.len() - self.prepared.known;
+                    let (place, bytes) = self.place(*slot)?;
+                    let dtype = self.prepared.slots[*slot].dtype;
+                    if bytes < dtype.size() {
+                        return Err(self.bug(format!("{} holds no size", self.prepared.slots[*slot].name)));
+                    }
+                    let from = Buffer { place, bytes, dtype };
+                    self.plan.commands.push(Command::Size { from, late, who: Arc::clone(who) });
+                    if self.values.len() == self.all.len() {
+                        return Ok(false);
+                    }
+                    self.learn()?;
+                }
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Goes on with the value of one more size. What is placed from here on lies apart from what was placed before: its memory
+    /// is made when that is in use.
+    fn learn(&mut self) -> Result<(), RunError> {
+        self.values = &self.all[..self.values.len() + 1];
+        self.plan.arenas.push(0);
+        self.live.clear();
+        self.choose_direct_outputs()
     }
 
     fn alloc(&mut self, slot: usize, is_freed: bool) -> Result<(), RunError> {
@@ -307,8 +368,9 @@ impl<'a> Planner<'a> {
         }
         let end = offset.checked_add(bytes).ok_or(OutOfMemory { bytes })?;
         self.live.insert(at, (offset, bytes));
-        self.plan.arena_bytes = self.plan.arena_bytes.max(end);
-        Ok(Place { base: Base::Arena, offset })
+        let at = self.plan.arenas.len() - 1;
+        self.plan.arenas[at] = self.plan.arenas[at].max(end);
+        Ok(Place { base: Base::Arena(at), offset })
     }
 
     fn view(&mut self, slot: usize) -> Result<(), RunError> {
@@ -321,7 +383,7 @@ impl<'a> Planner<'a> {
         }
         // What lies in a pool has nothing to do with what else does. Views of constants and inputs show their contents.
         let is_pool = match place.base {
-            Base::Arena | Base::Own(_) | Base::Output(_) => true,
+            Base::Arena(_) | Base::Own(_) | Base::Output(_) => true,
             Base::Kept(_) => self.is_load,
             Base::Param(_) | Base::Const(_) => false,
         };
@@ -400,31 +462,46 @@ impl<'a> Planner<'a> {
         Ok(start..self.plan.ints.len())
     }
 
-    /// Lets steps compute an output in its own memory where that memory holds the output and nothing else.
+    /// Lets steps compute an output in its own memory where that memory holds the output and nothing else, of those whose
+    /// sizes are known and that nothing has been computed in.
     fn choose_direct_outputs(&mut self) -> Result<(), RunError> {
         if self.is_apart() {
             return Ok(());
         }
         for (at, output) in self.prepared.outputs.iter().enumerate() {
             let Output::View { layout, offset } = output else { continue };
-            let (mut slot, mut skipped) = (layout.slot, self.size(offset)?);
+            let sizes = layout.sizes.iter().chain(&layout.strides).chain([offset]);
+            let (mut slot, mut formulas) = (layout.slot, sizes.collect::<Vec<_>>());
+            let mut offsets = vec![offset];
             while let Origin::View { base, offset } = &self.prepared.slots[slot].origin {
-                skipped = skipped.saturating_add(self.size(offset)?);
+                offsets.push(offset);
                 slot = *base;
             }
-            let bytes = self.shape(layout)?.bytes;
+            formulas.extend(offsets.iter().copied().chain([&self.prepared.slots[slot].extent]));
+            let is_chosen = self.plan.direct.iter().any(|(chosen, _)| *chosen == at);
+            if is_chosen || self.places[slot].is_some() || !formulas.into_iter().all(|f| self.is_known(f)) {
+                continue;
+            }
+            let is_at_start = offsets.iter().all(|offset| self.value(offset).is_ok_and(|value| value == 0));
             let is_own =
                 self.prepared.steps.iter().any(|step| matches!(step, Step::Alloc(own) if *own == slot));
+            let shape = self.shape(layout)?;
             if is_own
-                && skipped == 0
-                && bytes > 0
-                && bytes == self.slot_bytes(slot)?
+                && is_at_start
+                && shape.bytes > 0
+                && shape.bytes == self.slot_bytes(slot)?
                 && self.direct[slot].is_none()
             {
                 self.direct[slot] = Some(at);
+                self.plan.direct.push((at, shape));
             }
         }
         Ok(())
+    }
+
+    /// Whether all sizes that a formula mentions have values.
+    fn is_known(&self, formula: &Formula) -> bool {
+        formula.reach() <= self.values.len()
     }
 
     fn outputs(&mut self) -> Result<(), RunError> {
@@ -468,11 +545,12 @@ impl<'a> Planner<'a> {
                 |&(other, _): &(usize, usize)| other != dst && self.base(other) == Some(from.base);
             if self.prepared.updates.iter().any(is_updated) {
                 // Beyond all that steps used: outputs may still lie in memory that was freed.
-                let aside = Place { base: Base::Arena, offset: self.plan.arena_bytes };
+                let at = self.plan.arenas.len() - 1;
+                let aside = Place { base: Base::Arena(at), offset: self.plan.arenas[at] };
                 let end = bytes
                     .checked_next_multiple_of(ALIGNMENT)
                     .and_then(|bytes| bytes.checked_add(aside.offset));
-                self.plan.arena_bytes = end.ok_or(OutOfMemory { bytes })?;
+                self.plan.arenas[at] = end.ok_or(OutOfMemory { bytes })?;
                 self.plan.commands.push(Command::Copy { from, to: aside, bytes });
                 from = aside;
             }
@@ -483,7 +561,7 @@ impl<'a> Planner<'a> {
                 // Steps stored what is new where it belongs.
                 Base::Const(_) if from == to => continue,
                 Base::Const(_) => Target::Const { to, bytes },
-                Base::Arena | Base::Own(_) | Base::Kept(_) | Base::Output(_) => {
+                Base::Arena(_) | Base::Own(_) | Base::Kept(_) | Base::Output(_) => {
                     let name = &self.prepared.slots[dst].name;
                     return Err(self.bug(format!("update of {name}, which is no input or constant")));
                 }

@@ -10,7 +10,7 @@ use litz_ir::kernel::{Kernel, Loop, Space, Stmt};
 use litz_ir::program::{self as ir, Program};
 use litz_ir::scalar::Scalar;
 use litz_ir::verify::kernel::verify;
-use litz_sym::{Clause, Expr, Range, Sym};
+use litz_sym::{Clause, Expr, Facts, Range, Sym};
 
 use super::bind::{Guard, guard, unbound};
 use crate::arena::GuardPages;
@@ -34,6 +34,10 @@ pub(super) struct Prepared {
     pub(super) calls_write_kept: bool,
     pub(super) load: Vec<Step>,
     pub(super) steps: Vec<Step>,
+    /// Sizes to which steps give values, in order: they stand behind those that inputs give.
+    pub(super) late: Arc<[SizeFacts]>,
+    /// How many sizes inputs give.
+    pub(super) known: usize,
     /// (destination, source).
     pub(super) updates: Vec<(usize, usize)>,
     pub(super) outputs: Vec<Output>,
@@ -83,8 +87,23 @@ pub(super) enum Step {
     Check(Guard),
     Alloc(usize),
     View(usize),
-    Launch { kernel: usize, args: Vec<usize>, sizes: Vec<Formula> },
-    Extern { routine: Routine, reads: Vec<usize>, writes: Vec<usize>, ints: Vec<Formula>, message: Arc<str> },
+    Launch {
+        kernel: usize,
+        args: Vec<usize>,
+        sizes: Vec<Formula>,
+    },
+    Extern {
+        routine: Routine,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+        ints: Vec<Formula>,
+        message: Arc<str>,
+    },
+    /// Gives the next late size the value that the slot begins with.
+    Size {
+        slot: usize,
+        who: Arc<str>,
+    },
     Free(usize),
 }
 
@@ -112,6 +131,25 @@ pub(super) struct SizeFacts {
     pub(super) divisor: i64,
 }
 
+impl SizeFacts {
+    fn of(facts: &Facts, name: Sym) -> SizeFacts {
+        SizeFacts { name, range: facts.range_of(name), divisor: facts.divisor_of(name) }
+    }
+
+    /// Fails where a size may not have this value; `who` is whom the message names.
+    pub(super) fn check(&self, value: i64, who: &str) -> Result<(), RunError> {
+        let SizeFacts { name, range, divisor } = self;
+        let who = || if who.is_empty() { format!("the range of {name}") } else { who.to_owned() };
+        let (condition, sides) = match value {
+            _ if value < range.lo => (format!("{name} >= {}", range.lo), [value, range.lo]),
+            _ if value > range.hi => (format!("{name} <= {}", range.hi), [value, range.hi]),
+            _ if value % divisor != 0 => (format!("mod({name}, {divisor}) == 0"), [value % divisor, 0]),
+            _ => return Ok(()),
+        };
+        Err(RunError::CheckFailed { condition, who: who(), sides: vec![sides] })
+    }
+}
+
 /// Resolves a program. `position` says which symbols have values in a call; load steps have none.
 pub(super) fn prepare(
     program: &Program,
@@ -120,6 +158,7 @@ pub(super) fn prepare(
     position: &dyn Fn(Sym) -> Option<usize>,
 ) -> Result<Prepared, RunError> {
     let facts = kernels.iter().map(|kernel| kernel_facts(kernel, device)).collect::<Result<Vec<_>, _>>()?;
+    let late = late_sizes(program).into_iter().map(|sym| SizeFacts::of(&program.facts, sym)).collect();
     let names = kernels.iter().enumerate().map(|(at, kernel)| (kernel.name.as_str(), at)).collect();
     let cx = Context { program, names, kernels: &facts, position };
     let loading = Context { position: &|_| None, names: cx.names.clone(), ..cx };
@@ -137,6 +176,8 @@ pub(super) fn prepare(
         name: program.name.clone(),
         slots,
         params: Vec::new(),
+        known: 0,
+        late,
         load: program.load.iter().map(|step| loading.step(step)).collect::<Result<_, _>>()?,
         steps: program.steps.iter().map(|step| cx.step(step)).collect::<Result<_, _>>()?,
         updates: program.updates.iter().map(|(dst, src)| (dst.index(), src.index())).collect(),
@@ -179,6 +220,7 @@ pub(super) fn prepare(
             ir::Step::Check { .. }
             | ir::Step::Launch { .. }
             | ir::Step::Extern { .. }
+            | ir::Step::Size { .. }
             | ir::Step::Free { .. } => {}
         }
     }
@@ -212,7 +254,7 @@ fn written(steps: &[Step], kernels: &[KernelFacts]) -> Vec<usize> {
                 written.extend(flags.filter(|(_, is_written)| **is_written).map(|(arg, _)| *arg));
             }
             Step::Extern { writes, .. } => written.extend(writes),
-            Step::Check(_) | Step::Alloc(_) | Step::View(_) | Step::Free(_) => {}
+            Step::Check(_) | Step::Alloc(_) | Step::View(_) | Step::Size { .. } | Step::Free(_) => {}
         }
     }
     written
@@ -222,7 +264,12 @@ fn written(steps: &[Step], kernels: &[KernelFacts]) -> Vec<usize> {
 fn allocated(steps: &[Step]) -> HashSet<usize> {
     let slot = |step: &Step| match step {
         Step::Alloc(slot) => Some(*slot),
-        Step::Check(_) | Step::View(_) | Step::Launch { .. } | Step::Extern { .. } | Step::Free(_) => None,
+        Step::Check(_)
+        | Step::View(_)
+        | Step::Launch { .. }
+        | Step::Extern { .. }
+        | Step::Size { .. }
+        | Step::Free(_) => None,
     };
     steps.iter().filter_map(slot).collect()
 }
@@ -260,7 +307,7 @@ fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<KernelFacts, Run
             iterations(&kernel.body, &|extent| formula(first_extent(kernel, extent)))?,
         ])),
         is_written: params().map(|mem| mem.space != Space::Read).collect(),
-        sizes: kernel.sizes.iter().map(|&name| size_facts(kernel, name)).collect(),
+        sizes: kernel.sizes.iter().map(|&name| SizeFacts::of(&kernel.facts, name)).collect(),
         guards: kernel
             .facts
             .guards()
@@ -313,8 +360,10 @@ fn first_extent(kernel: &Kernel, extent: Expr) -> Expr {
     extent.subst(&|sym| (!kernel.sizes.contains(&sym)).then(Expr::zero))
 }
 
-fn size_facts(kernel: &Kernel, name: Sym) -> SizeFacts {
-    SizeFacts { name, range: kernel.facts.range_of(name), divisor: kernel.facts.divisor_of(name) }
+/// The symbols to which steps of calls give values, in order.
+pub(super) fn late_sizes(program: &Program) -> Vec<Sym> {
+    let size = |step: &ir::Step| if let ir::Step::Size { sym, .. } = step { Some(*sym) } else { None };
+    program.steps.iter().filter_map(size).collect()
 }
 
 struct Context<'a> {
@@ -364,6 +413,13 @@ impl Context<'_> {
                 let (reads, writes) = (positions(reads), positions(writes));
                 let message = Arc::from(message.as_deref().unwrap_or_default());
                 Step::Extern { routine, reads, writes, ints: self.formulas(ints)?, message }
+            }
+            ir::Step::Size { sym, slot, message } => {
+                let dtype = self.program.slots[*slot].dtype;
+                if !dtype.is_int() && dtype != Dtype::Bool {
+                    return Err(self.bug(format!("size {sym}: expected an integer, found {dtype}")));
+                }
+                Step::Size { slot: slot.index(), who: Arc::from(message.as_deref().unwrap_or_default()) }
             }
             ir::Step::Free { slot } => Step::Free(slot.index()),
         })

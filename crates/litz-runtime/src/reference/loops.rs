@@ -18,16 +18,16 @@
 mod doubt;
 mod nest;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use litz_ir::Dtype;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, BufKind, Extern, Loops, Nest, Output, Region, Stmt};
+use litz_ir::loops::{Buf, BufData, BufKind, Callee, Extern, Loops, Nest, Output, Region, Stmt};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::arena::AlignedBuf;
 use crate::error::RunError;
-use crate::number::{read, write};
+use crate::number::{cast, read, write};
 use crate::program::Value;
 use crate::routines::{Read, Write, routine};
 use crate::tensor::{Tensor, contiguous_strides};
@@ -59,8 +59,10 @@ pub fn run(
     inputs: &[Tensor],
     weights: &dyn Weights,
 ) -> Result<Results, RunError> {
-    check_sizes(loops, sizes)?;
-    let mut machine = Machine { loops, sizes, memories: Vec::new(), runs: 1, is_lost: false };
+    let late: HashSet<Sym> = loops.late_sizes().into_iter().map(|(sym, _)| sym).collect();
+    check_sizes(loops, sizes, &late, None)?;
+    let sizes = sizes.clone();
+    let mut machine = Machine { loops, sizes, late, memories: Vec::new(), runs: 1, is_lost: false };
     machine.allocate(inputs, weights)?;
     for stmt in &loops.stmts {
         match stmt {
@@ -83,22 +85,35 @@ pub fn run(
     Ok(Results { outputs, updates, doubts })
 }
 
-/// Ranges and guards of size symbols, which calls of compiled programs check, too.
-fn check_sizes(loops: &Loops, sizes: &HashMap<Sym, i64>) -> Result<(), RunError> {
+/// Ranges and guards of size symbols, which calls of compiled programs check, too: of all that have values, or of those that
+/// mention the one that has become known. Symbols in `late` have no values yet.
+fn check_sizes(
+    loops: &Loops,
+    sizes: &HashMap<Sym, i64>,
+    late: &HashSet<Sym>,
+    new: Option<(Sym, &str)>,
+) -> Result<(), RunError> {
     let facts: &Facts = &loops.facts;
-    for sym in facts.symbols() {
+    let is_asked = |sym: Sym| !late.contains(&sym) && new.is_none_or(|(new, _)| new == sym);
+    for sym in facts.symbols().filter(|&sym| is_asked(sym)) {
         let found = *sizes.get(&sym).ok_or_else(|| bug(loops, format!("size symbol {sym} has no value")))?;
         let range = facts.range_of(sym);
         if found < range.lo || found > range.hi {
             return Err(RunError::CheckFailed {
                 condition: format!("{sym} in [{}, {}]", range.lo, range.hi),
-                who: "the range of the symbol".to_owned(),
+                who: new.map_or("the range of the symbol", |(_, who)| who).to_owned(),
                 sides: vec![[found, if found < range.lo { range.lo } else { range.hi }]],
             });
         }
     }
     let value = |e: Expr| size(loops, sizes, e);
     for guard in facts.guards() {
+        let exprs = guard.clause.alternatives().iter().flat_map(|rel| [rel.lhs, rel.rhs]);
+        let syms: Vec<Sym> = exprs.flat_map(Expr::syms).collect();
+        let is_new = new.is_none_or(|(new, _)| syms.contains(&new));
+        if !is_new || syms.iter().any(|sym| late.contains(sym)) {
+            continue;
+        }
         if guard.clause.eval(&|sym| sizes.get(&sym).copied()) != Some(true) {
             let sides = |rel: &Rel| Ok([value(rel.lhs)?, value(rel.rhs)?]);
             return Err(RunError::CheckFailed {
@@ -192,8 +207,10 @@ impl Memory {
 
 struct Machine<'a> {
     loops: &'a Loops,
-    sizes: &'a HashMap<Sym, i64>,
-    /// By buffer.
+    sizes: HashMap<Sym, i64>,
+    /// Size symbols without a value so far.
+    late: HashSet<Sym>,
+    /// By buffer; empty where a size is not known yet.
     memories: Vec<Memory>,
     /// Number of the latest run of a statement.
     runs: u32,
@@ -207,7 +224,7 @@ impl Machine<'_> {
     }
 
     fn size(&self, expr: Expr) -> Result<i64, RunError> {
-        size(self.loops, self.sizes, expr)
+        size(self.loops, &self.sizes, expr)
     }
 
     /// Extents that are counts.
@@ -228,17 +245,11 @@ impl Machine<'_> {
         }
         let mut inputs = inputs.iter();
         for data in loops.bufs.values() {
-            let (sizes, strides) = (self.extents(&data.sizes)?, self.extents(&data.strides)?);
-            let span = if sizes.contains(&0) {
-                Some(0)
-            } else {
-                sizes.iter().zip(&strides).try_fold(1usize, |span, (size, stride)| {
-                    span.checked_add((size - 1).checked_mul(*stride)?)
-                })
-            };
-            let span = span.ok_or_else(|| self.bug(format!("`{}` is larger than memory", data.name)))?;
-            let dims = sizes.iter().copied().zip(strides.iter().copied()).collect();
-            let mut memory = Memory::new(data.dtype, dims, span)?;
+            if !self.is_known(data) {
+                self.memories.push(Memory::new(data.dtype, Vec::new(), 0)?);
+                continue;
+            }
+            let (mut memory, sizes, strides) = self.memory(data)?;
             match &data.kind {
                 BufKind::Temp => {}
                 BufKind::Input => {
@@ -264,8 +275,55 @@ impl Machine<'_> {
         Ok(())
     }
 
+    fn is_known(&self, data: &BufData) -> bool {
+        let mut late = self.late.iter();
+        !late.any(|&sym| data.sizes.iter().chain(&data.strides).any(|e| e.has_sym(sym)))
+    }
+
+    /// Memory for a buffer, with the sizes and strides that it has.
+    fn memory(&self, data: &BufData) -> Result<(Memory, Vec<usize>, Vec<usize>), RunError> {
+        let (sizes, strides) = (self.extents(&data.sizes)?, self.extents(&data.strides)?);
+        let span = if sizes.contains(&0) {
+            Some(0)
+        } else {
+            sizes
+                .iter()
+                .zip(&strides)
+                .try_fold(1usize, |span, (size, stride)| span.checked_add((size - 1).checked_mul(*stride)?))
+        };
+        let span = span.ok_or_else(|| self.bug(format!("`{}` is larger than memory", data.name)))?;
+        let dims = sizes.iter().copied().zip(strides.iter().copied()).collect();
+        Ok((Memory::new(data.dtype, dims, span)?, sizes, strides))
+    }
+
+    /// Gives a size symbol its value, and memory to the buffers that waited for it.
+    fn learn(&mut self, sym: Sym, call: &Extern) -> Result<(), RunError> {
+        let memory = call.reads.first().and_then(|buf| self.memories.get(buf.index()));
+        let memory = memory.filter(|memory| memory.writers.first().is_some_and(|&writer| writer != NOBODY));
+        let Some(memory) = memory else {
+            return Err(self.bug(format!("size {sym}: nothing wrote it")));
+        };
+        let dtype = memory.dtype;
+        let bits = cast(dtype, Dtype::I64, read(memory.bytes.as_slice(), 0, dtype.size()));
+        // What depends on a size that may be another is in doubt altogether.
+        self.is_lost |= memory.doubts[0] > 0.0;
+        let waiting: Vec<usize> =
+            (0..self.memories.len()).filter(|&at| !self.is_known(&self.loops.bufs[Buf::new(at)])).collect();
+        self.sizes.insert(sym, (bits as u64).cast_signed());
+        self.late.remove(&sym);
+        let who = call.message.as_deref().unwrap_or("the range of the symbol");
+        check_sizes(self.loops, &self.sizes, &self.late, Some((sym, who)))?;
+        for at in waiting {
+            let data = &self.loops.bufs[Buf::new(at)];
+            if self.is_known(data) {
+                self.memories[at] = self.memory(data)?.0;
+            }
+        }
+        Ok(())
+    }
+
     fn nest(&mut self, nest: &Nest) -> Result<(), RunError> {
-        let mut walk = Walk::new(self.loops, self.sizes, nest)?;
+        let mut walk = Walk::new(self.loops, &self.sizes, nest)?;
         self.runs += 1;
         walk.run(&mut self.memories, self.runs, None)?;
         self.is_lost |= walk.is_lost;
@@ -280,7 +338,7 @@ impl Machine<'_> {
         for nest in &region.nests[..start] {
             self.nest(nest)?;
         }
-        let walks = region.nests[start..end].iter().map(|nest| Walk::new(self.loops, self.sizes, nest));
+        let walks = region.nests[start..end].iter().map(|nest| Walk::new(self.loops, &self.sizes, nest));
         let mut walks = walks.collect::<Result<Vec<_>, _>>()?;
         for point in 0..self.size(region.over.extent)? {
             for walk in &mut walks {
@@ -293,7 +351,10 @@ impl Machine<'_> {
     }
 
     fn call(&mut self, call: &Extern) -> Result<(), RunError> {
-        let name = &call.routine;
+        let name = match &call.callee {
+            Callee::Routine(name) => name,
+            Callee::Size(sym) => return self.learn(*sym, call),
+        };
         let routine = routine(name).ok_or_else(|| RunError::UnknownRoutine { name: name.clone() })?;
         let ints = call.ints.iter().map(|&e| self.size(e)).collect::<Result<Vec<_>, _>>()?;
         for buf in call.reads.iter().chain(&call.writes) {

@@ -9,6 +9,7 @@ use litz::{Backend, Device, Options, Runner, Stage, Tensor, Text, Value, Verify}
 use litz_codegen::Realized;
 use litz_cpu::CpuBackend;
 use litz_cpu::llvm::CpuTarget;
+use litz_ir::Scalar;
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
@@ -176,7 +177,13 @@ fn same(found: &[Value], expected: &[Tensor]) -> Result<(), String> {
         return Err(format!("expected {} outputs, found {}", expected.len(), found.len()));
     }
     for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-        let found = found.tensor().ok_or_else(|| format!("out.{i}: expected a tensor, found {found:?}"))?;
+        // A number is as good as a tensor without dimensions.
+        let number = match found {
+            Value::Scalar(Scalar::Int(value)) => Tensor::scalar(*value).ok(),
+            Value::Scalar(Scalar::Float(_) | Scalar::Bool(_)) | Value::Tensor(_) | Value::Nothing => None,
+        };
+        let found = found.tensor().or(number.as_ref());
+        let found = found.ok_or_else(|| format!("out.{i}: expected a tensor, found none"))?;
         numbers::compare(found, expected).map_err(|e| format!("out.{i}: {e}"))?;
     }
     Ok(())

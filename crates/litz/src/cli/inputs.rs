@@ -7,9 +7,11 @@ use litz::{Model, Tensor};
 use litz_import::InputKind;
 use litz_ir::Dtype;
 use litz_ir::dtype::Kind;
-use litz_ir::graph::TensorType;
+use litz_ir::graph::{TensorType, Type};
+use litz_ir::program::Step;
 use litz_runtime::artifact::Artifact;
 use litz_sym::{Expr, Facts, Sym};
+use std::borrow::Cow;
 use std::path::Path;
 
 /// A tensor that a call takes.
@@ -17,7 +19,9 @@ pub struct Wanted<'a> {
     /// Position among all of the caller's arguments, flattened.
     position: usize,
     name: &'a str,
-    ty: &'a TensorType,
+    ty: Cow<'a, TensorType>,
+    /// Of an integer, its value in terms of sizes.
+    number: Option<Expr>,
 }
 
 /// What a call of a model takes.
@@ -26,8 +30,9 @@ pub fn of_model(model: &Model) -> Vec<Wanted<'_>> {
     inputs
         .filter_map(|(position, input)| match input.kind {
             InputKind::Value(value) => {
-                let ty = model.imported.graph.tensor(value)?;
-                Some(Wanted { position, name: &input.name, ty })
+                let ty = &model.imported.graph.values[value].ty;
+                let number = if let Type::Int(number) = ty { Some(*number) } else { None };
+                Some(Wanted { position, name: &input.name, ty: ty.stored(), number })
             }
             InputKind::Fixed(_) => None,
         })
@@ -36,8 +41,17 @@ pub fn of_model(model: &Model) -> Vec<Wanted<'_>> {
 
 /// What a call of a saved program takes.
 pub fn of_artifact(artifact: &Artifact) -> Vec<Wanted<'_>> {
-    let params = artifact.program().params.iter().zip(artifact.inputs()).enumerate();
-    params.map(|(position, (param, name))| Wanted { position, name, ty: &param.ty }).collect()
+    let program = artifact.program();
+    let params = program.params.iter().zip(artifact.inputs()).enumerate();
+    params
+        .map(|(position, (param, name))| {
+            let number = program.steps.iter().find_map(|step| match step {
+                Step::Size { sym, slot, .. } if *slot == param.slot => Some(Expr::sym(*sym)),
+                _ => None,
+            });
+            Wanted { position, name, ty: Cow::Borrowed(&param.ty), number }
+        })
+        .collect()
 }
 
 /// Inputs of a model, from a file where one is given, else made up.
@@ -74,7 +88,10 @@ pub fn from_file(wanted: &[Wanted<'_>], named: &Named, path: &Path) -> Result<Ve
 /// distributed; integers are 0 or 1, so that they are valid indices; truth values are true.
 fn synthetic(wanted: &[Wanted<'_>], facts: &Facts) -> Result<Vec<Tensor>, Failure> {
     let mut random = Random(0);
-    let make = |&Wanted { name, ty, .. }: &Wanted<'_>| {
+    let make = |Wanted { name, ty, number, .. }: &Wanted<'_>| {
+        if let Some(value) = number.and_then(|number| number.eval(&|sym| Some(value(facts, sym)))) {
+            return Tensor::scalar(value).map_err(Failure::invalid);
+        }
         let numbers =
             |exprs: &[Expr]| exprs.iter().map(|&expr| size(facts, expr)).collect::<Option<Vec<usize>>>();
         let sizes = numbers(&ty.sizes).ok_or_else(|| {

@@ -5,11 +5,12 @@ mod bounds;
 
 pub use bounds::{Access, Coordinate, Inside};
 
-use litz_sym::{Cmp, Expr, Rel};
+use litz_sym::{Cmp, Expr, Rel, Sym};
 
 use crate::diag::Diags;
+use crate::dtype::Dtype;
 use crate::ids::Id;
-use crate::loops::{Buf, BufKind, Extern, Loops, Nest, Output, Region, Stmt};
+use crate::loops::{Buf, BufKind, Callee, Extern, Loops, Nest, Output, Region, Stmt};
 use crate::verify::Report;
 
 /// What is wrong with a loops program.
@@ -18,7 +19,7 @@ use crate::verify::Report;
 /// `negative-size`, `unknown-buffer`, `unwritten-buffer`, `partial-store`, `writes-input`, `undefined-value`,
 /// `operand-count`, `type-mismatch`, `literal-type`, `out-of-bounds`, `reduce-without-axes`, `mixes-reduction`,
 /// `scan-axis`, `region-axis`, `region-carry`, `region-idle`, `extern-layout`, `index-rank`, `update-target`, `update-type`,
-/// `duplicate-update`, `device`.
+/// `duplicate-update`, `device`, `undefined-size`, `redefined-size`, `size-operand`.
 pub fn verify(loops: &Loops) -> Diags {
     let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
     let points = vec![Points::Some(Expr::zero()); loops.bufs.len()];
@@ -70,6 +71,7 @@ impl Verifier<'_> {
                 Stmt::Region(region) => self.region(region),
             }
         }
+        self.late_sizes();
         self.coverage();
         for &(target, source) in &loops.updates {
             self.update(target, source);
@@ -121,7 +123,48 @@ impl Verifier<'_> {
         }
     }
 
+    /// Symbols that statements give values: each has one, which comes before all that mentions it.
+    fn late_sizes(&mut self) {
+        let loops = self.loops;
+        let late = loops.late_sizes();
+        for (at, &(sym, defined)) in late.iter().enumerate() {
+            let is_of_input = loops
+                .bufs
+                .values()
+                .filter(|data| data.kind == BufKind::Input)
+                .any(|data| data.sizes.iter().chain(&data.strides).any(|size| size.has_sym(sym)));
+            let is_first = !is_of_input && late[..at].iter().all(|&(other, _)| other != sym);
+            let message = format_args!("size {sym}: another statement, or an input, gives it a value");
+            self.report.check(is_first, "redefined-size", message);
+            if !is_first {
+                continue;
+            }
+            for stmt in loops.stmts[..=defined].iter().filter(|stmt| loops.mentions(stmt, sym)) {
+                let message = format!("{}: mentions {sym}, which has no value yet", stmt.name());
+                self.report.fail("undefined-size", message);
+            }
+        }
+    }
+
+    /// What gives a symbol its value reads one integer or truth value.
+    fn size(&mut self, sym: Sym, call: &Extern) {
+        self.report.expr(Expr::sym(sym), &call.name);
+        let one = |buf: &Buf| {
+            let data = self.loops.bufs.get(*buf);
+            data.is_some_and(|data| {
+                (data.dtype.is_int() || data.dtype == Dtype::Bool) && data.span().is_one()
+            })
+        };
+        let is_size = call.reads.len() == 1 && call.reads.iter().all(one);
+        let message = format_args!("size {sym}: expected a buffer of one integer or truth value");
+        self.report.check(is_size && call.writes.is_empty() && call.ints.is_empty(), "size-operand", message);
+    }
+
     fn call(&mut self, call: &Extern) {
+        match call.callee {
+            Callee::Routine(_) => {}
+            Callee::Size(sym) => self.size(sym, call),
+        }
         call.reads.iter().for_each(|&buf| self.read(buf, &call.name));
         for &buf in call.reads.iter().chain(&call.writes) {
             let Some(data) = self.loops.bufs.get(buf) else { continue };

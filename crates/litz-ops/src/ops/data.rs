@@ -1,0 +1,139 @@
+//! Lowers operators whose results have sizes that data decides, and those that make numbers of elements.
+//!
+//! The size of such a result is a symbol that the model's file names: it gets its value when the program runs. So these operators
+//! are never merged or left out: each gives its own symbol a value, and fails the call where that is outside of the range which the
+//! user said the symbol has.
+
+use crate::args::Args;
+use crate::decompose::Rewriter;
+use crate::def::{OpDef, decompose, lower};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::layout::broadcast;
+use crate::lower::Lower;
+use crate::ops::index::flattened;
+use litz_ir::Dtype;
+use litz_ir::graph::{Arg, TensorType, Type, Value};
+use litz_sym::{Expr, Rel};
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    lower("aten.item.default", item_type, item),
+    lower("aten._local_scalar_dense.default", item_type, item),
+    lower("aten.nonzero.default", nonzero_type, nonzero),
+    decompose("aten.nonzero_numpy.default", |r| {
+        let x = r.args().tensor("self")?.value;
+        columns(r, x)
+    }),
+    decompose("aten.where.default", |r| {
+        let x = r.args().tensor("condition")?.value;
+        columns(r, x)
+    }),
+    decompose("aten.argwhere.default", |r| {
+        let x = r.args().tensor("self")?.value;
+        let ty = stated(r, 0)?;
+        Ok(vec![r.stated("aten.nonzero.default", [Arg::Value(x)], ty)?])
+    }),
+    decompose("aten.masked_select.default", masked_select),
+];
+
+/// An element as a number of its kind.
+fn item_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    cx.require(Rel::eq(x.numel(), 1), args.op())?;
+    Ok(vec![match args.stated(0) {
+        Some(Type::Int(size)) if x.dtype.is_int() || x.dtype == Dtype::Bool => Type::Int(*size),
+        Some(Type::Bool) if x.dtype == Dtype::Bool => Type::Bool,
+        None if x.dtype == Dtype::Bool => Type::Bool,
+        None if x.dtype.is_int() => return Err(args.unsupported("an integer that nothing uses")),
+        Some(Type::Float) | None if x.dtype.is_float() => Type::Float,
+        _ => return Err(args.invalid(format!("a number that is no {}", x.dtype))),
+    }])
+}
+
+fn item(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = lw.access(args.tensor("self")?)?;
+    let Some(ty) = args.stated(0) else { return Ok(()) };
+    let dtype = ty.stored().dtype;
+    let number = lw.temp("number", dtype, &[]);
+    lw.nest(&[], |b, _| {
+        let value = b.read_as(&x, &vec![Expr::zero(); x.rank()], dtype);
+        b.store(&number, &[], value);
+        Ok(())
+    })?;
+    match ty {
+        Type::Int(size) => lw.size(*size, &number),
+        Type::Float | Type::Bool | Type::Tensor(_) => {
+            lw.set_result(args, 0, number);
+            Ok(())
+        }
+    }
+}
+
+/// The size of a result along a dimension, as the file has it.
+pub(crate) fn stated_size(args: &Args<'_>, dim: usize) -> Result<Expr, OpError> {
+    let size = args.result(0).and_then(|ty| ty.sizes.get(dim).copied());
+    size.ok_or_else(|| args.unsupported("a result whose size nothing names"))
+}
+
+/// A column for each dimension, behind each other as eager has them.
+fn nonzero_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let count = stated_size(args, 0)?;
+    cx.require(Rel::le(0, count), args.op())?;
+    cx.require(Rel::le(count, x.numel()), args.op())?;
+    let sizes = vec![count, Expr::int(x.rank() as i64)];
+    Ok(vec![Type::Tensor(TensorType::strided(Dtype::I64, sizes, vec![Expr::one(), count]))])
+}
+
+fn nonzero(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = lw.access(args.tensor("self")?)?;
+    let count = stated_size(args, 0)?;
+    let places = lw.places(&x, count)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    for (dim, places) in places.iter().enumerate() {
+        lw.nest(&[count], |b, at| {
+            let coordinate = b.load(places, at);
+            b.store(&out, &[at[0], Expr::int(dim as i64)], coordinate);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The type of the `i`-th result as the file has it.
+fn stated(r: &Rewriter<'_>, i: usize) -> Result<TensorType, OpError> {
+    let ty = r.args().result(i).cloned();
+    ty.ok_or_else(|| r.args().unsupported("a result whose size nothing names"))
+}
+
+/// `nonzero` as one vector for each dimension.
+fn columns(r: &mut Rewriter<'_>, x: Value) -> Result<Vec<Value>, OpError> {
+    let rank = r.ty(x)?.rank();
+    // Any of them tells how many there are.
+    let count = (0..rank).find_map(|i| Some(r.args().result(i)?.sizes[0]));
+    let count = count.ok_or_else(|| r.args().unsupported("results that nothing uses"))?;
+    let sizes = vec![count, Expr::int(rank as i64)];
+    let ty = TensorType::strided(Dtype::I64, sizes, vec![Expr::one(), count]);
+    let all = r.stated("aten.nonzero.default", [Arg::Value(x)], ty)?;
+    let column = |dim: usize| {
+        r.call("aten.select.int", [Arg::Value(all), Arg::Int(Expr::one()), Arg::Int(Expr::int(dim as i64))])
+    };
+    (0..rank).map(column).collect()
+}
+
+/// Elements of the operand where the mask holds, both broadcast.
+fn masked_select(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    r.args().of_types("mask", &[Dtype::Bool])?;
+    let (x, mask) = (r.args().tensor("self")?.value, r.args().tensor("mask")?.value);
+    let ty = stated(r, 0)?;
+    let shapes = [r.ty(x)?.sizes, r.ty(mask)?.sizes];
+    let sizes = broadcast(&mut r.infer_cx(), &[&shapes[0], &shapes[1]], "aten.masked_select.default")?;
+    let expanded = |r: &mut Rewriter<'_>, value| {
+        let wide = r.call("aten.expand.default", [Arg::Value(value), Arg::ints(sizes.clone())])?;
+        flattened(r, wide)
+    };
+    let (x, mask) = (expanded(r, x)?, expanded(r, mask)?);
+    let index = Arg::List(vec![Arg::Value(mask)]);
+    Ok(vec![r.stated("aten.index.Tensor", [Arg::Value(x), index], ty)?])
+}
