@@ -15,6 +15,12 @@ lines = [str(schema) for schema in torch._C._jit_get_all_schemas()]
 
 # Operators of other libraries. Instead of the number of an element type, nothing stands for f32.
 lines += [
+    # Operators that call graphs. Each of their lists of results is a result for each item.
+    "higher_order::cond(Any pred, Any true_fn, Any false_fn, Any[] operands) -> Tensor[]",
+    "higher_order::while_loop(Any cond_fn, Any body_fn, Any[] carried_inputs, Any[] additional_inputs) -> Tensor[]",
+    "higher_order::map_impl(Any f, Any[] xs, Any[] pos_args) -> Tensor[]",
+    "higher_order::scan(Any combine_fn, Any[] init, Any[] xs, Any[] additional_inputs) -> Tensor[]",
+    "higher_order::associative_scan(Any combine_fn, Any[] xs, Any[] additional_inputs) -> Tensor[]",
     "transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor",
     "torchao::dequantize_affine(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType input_dtype, "
     "Scalar? quant_min=None, Scalar? quant_max=None, ScalarType? output_dtype=None) -> Tensor",

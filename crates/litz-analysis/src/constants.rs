@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use litz_ir::ids::Table;
-use litz_ir::loops::{Buf, BufKind, Loops, Nest, Span, Stmt};
+use litz_ir::loops::{Buf, BufKind, Callee, Loops, Nest, Span, Stmt};
 use litz_sym::Expr;
 
 use crate::uses::Uses;
@@ -29,6 +29,7 @@ impl Constants {
         let may_be = |(at, stmt): (usize, &Stmt)| {
             !uses.reads_of(at).is_empty()
                 && !matches!(stmt, Stmt::Region(_))
+                && is_routine(stmt)
                 && !is_repeated(at)
                 && !mentions_sizes(loops, stmt)
                 && uses.writes_of(at).iter().all(is_fixed)
@@ -77,6 +78,17 @@ impl Constants {
     }
 }
 
+/// Whether a call, if the statement is one, is of a routine: sizes get their values, and functions run, in calls of the program.
+fn is_routine(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Nest(_) | Stmt::Region(_) => true,
+        Stmt::Extern(call) => match call.callee {
+            Callee::Routine(_) => true,
+            Callee::Size(_) | Callee::Control(_) => false,
+        },
+    }
+}
+
 /// Whether a statement, apart from the buffers that it touches, depends on sizes that calls give.
 pub(crate) fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {
     let is_size = |e: Expr| e.syms().into_iter().any(|sym| loops.facts.is_symbol_declared(sym));
@@ -86,7 +98,7 @@ pub(crate) fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {
     };
     match stmt {
         Stmt::Nest(_) | Stmt::Region(_) => stmt.nests().iter().any(in_nest),
-        Stmt::Extern(call) => call.ints.iter().any(|&int| is_size(int)),
+        Stmt::Extern(call) => call.exprs().into_iter().any(is_size),
     }
 }
 

@@ -19,7 +19,7 @@ use litz_ir::program::Program;
 use litz_ir::schedule::{Reuse, Schedule, Step};
 use litz_ir::{Diag, Diags};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub use dedupe::dedupe;
 
@@ -55,10 +55,42 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
     if !errors.is_empty() {
         return Err(errors);
     }
-    let (mut kernels, serving, shared) = dedupe::dedupe(built.iter().map(|b| b.kernel.clone()).collect());
+    let (mut kernels, serving, mut shared) = dedupe::dedupe(built.iter().map(|b| b.kernel.clone()).collect());
     kernels.iter_mut().for_each(|kernel| checked::check(kernel, &loops.facts));
-    let program = program::build(loops, &names, schedule, &built, &serving)?;
+    let mut program = program::build(loops, &names, schedule, &built, &serving)?;
+    for (function, schedule) in loops.functions.iter().zip(&schedule.functions) {
+        let mut inner = realize(function, schedule)?;
+        apart(&mut inner, &kernels);
+        program.functions.push(inner.program);
+        kernels.extend(inner.kernels);
+        shared.extend(inner.shared);
+    }
     Ok(Realized { kernels, program, shared })
+}
+
+/// Gives the kernels of a function names that no others have.
+fn apart(inner: &mut Realized, others: &[Kernel]) {
+    let mut taken: HashSet<String> = others.iter().map(|kernel| kernel.name.clone()).collect();
+    let mut renamed = HashMap::new();
+    for kernel in &mut inner.kernels {
+        let mut name = format!("{}_{}", inner.program.name, kernel.name);
+        while !taken.insert(name.clone()) {
+            name.push('_');
+        }
+        renamed.insert(std::mem::replace(&mut kernel.name, name.clone()), name);
+    }
+    rename(&mut inner.program, &renamed);
+}
+
+fn rename(program: &mut Program, renamed: &HashMap<String, String>) {
+    for step in program.load.iter_mut().chain(&mut program.steps) {
+        if let litz_ir::program::Step::Launch { kernel, .. } = step
+            && let Some(name) = renamed.get(kernel)
+        {
+            kernel.clone_from(name);
+        }
+    }
+    program.functions.iter_mut().for_each(|function| rename(function, renamed));
 }
 
 /// What a schedule refers to, by name.

@@ -189,6 +189,7 @@ impl Builder<'_> {
             Callee::Routine(routine) => {
                 Step::Extern { routine: routine.clone(), reads, writes, ints, message }
             }
+            Callee::Control(control) => Step::Control { control: control.clone(), reads, writes },
             Callee::Size(sym) => {
                 let Some(&slot) = reads.first() else {
                     return Err(vec![Diag::new("schedule-misfit", format!("size {sym} reads no buffer"))]);

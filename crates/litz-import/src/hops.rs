@@ -103,7 +103,7 @@ fn control_flow<'a>(
         arg => body.argument(cx, scope, arg),
     };
     let args = node.inputs.iter().map(convert).collect::<Result<Vec<_>, _>>()?;
-    body.push_node(cx, scope, node, &format!("higher_order.{hop}"), args)
+    body.push_node(cx, scope, node, &format!("higher_order.{hop}.default"), args)
 }
 
 /// Converts a subgraph into an item of its own; returns the reference.

@@ -188,6 +188,20 @@ impl Graph {
         }
     }
 
+    /// Does something to each subgraph, those inside first, and then to the graph.
+    pub fn each<E>(&mut self, f: &mut impl FnMut(&mut Graph) -> Result<(), E>) -> Result<(), E> {
+        self.subgraphs.iter_mut().try_for_each(|subgraph| subgraph.each(f))?;
+        f(self)
+    }
+
+    /// Tells subgraphs what is known of symbols around them, so that each can be rewritten by itself.
+    pub fn tell_subgraphs(&mut self) {
+        for subgraph in &mut self.subgraphs {
+            subgraph.facts.include(&self.facts);
+            subgraph.tell_subgraphs();
+        }
+    }
+
     /// Adds a value. The caller keeps names unique.
     pub fn value(&mut self, name: impl Into<String>, ty: Type) -> Value {
         self.values.push(ValueData { name: name.into(), ty })

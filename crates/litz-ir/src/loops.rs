@@ -40,6 +40,8 @@
 //! nest n2 from %nonzero [i in u0] { .. }
 //! ```
 //!
+//! Functions are programs inside of a program, which statements call, choose from or repeat; see [`Control`].
+//!
 //! Where a relation of a nest's axes holds that is given as `idle`, as in `nest n [block in 8, i in 512] idle i < 64*block { .. }`,
 //! iterations from that one on change nothing that is read elsewhere: all nests of the region may leave them out.
 
@@ -75,6 +77,9 @@ pub struct Loops {
     pub device: Device,
     /// Size symbols: ranges, hints and guards.
     pub facts: Facts,
+    /// Programs that statements call. Their inputs and results are buffers of the caller's, they have no constants, and their size
+    /// symbols have values that calls give.
+    pub functions: Vec<Loops>,
     /// Every buffer; those that no statement mentions are dead.
     pub bufs: Table<Buf, BufData>,
     /// What to compute, in order.
@@ -192,6 +197,105 @@ pub enum Callee {
     /// Gives a size symbol its value: the only element of the only buffer that is read, an integer or a truth value (0 or 1).
     /// A value outside of the symbol's range ends the call. Statements behind it may mention the symbol, others may not.
     Size(Sym),
+    /// Functions of the program: calls, branches and loops whose conditions data decides.
+    Control(Control),
+}
+
+/// How functions are called.
+///
+/// What a call reads are its arguments: the buffers that [`Extern::reads`] has for it, one for each input of the function, of its
+/// type. What it writes are [`Extern::writes`]: a buffer for each result of the function, then those arguments that the
+/// function updates.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// `call c0 = @layer(x, w) -> (y)`: the function once.
+    Call(FunctionCall),
+    /// `branch b0 on p then @yes(x) else @no(x, w) -> (y)`: the one where the truth value in `p`, the first buffer that is read,
+    /// holds, else the other. Both write the same.
+    Branch {
+        /// Where it holds.
+        then: FunctionCall,
+        /// Where it does not.
+        other: FunctionCall,
+    },
+    /// `while w0 on p by @cond(i, x) do @body(i, x) -> (i, x)`: as long as the truth value holds that the condition gives, which
+    /// goes to `p`, the first buffer that is written, the body, which gives nothing and updates arguments.
+    While {
+        /// Gives one truth value.
+        cond: FunctionCall,
+        /// What is repeated.
+        body: FunctionCall,
+    },
+}
+
+/// A call of a function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FunctionCall {
+    /// Its name, among those of the program.
+    pub function: String,
+    /// Arguments.
+    pub args: usize,
+    /// Values of the function's size symbols, but for those to which it gives values itself.
+    pub sizes: Vec<(Sym, Expr)>,
+}
+
+impl FunctionCall {
+    /// The value of an expression of the function, in terms of the caller.
+    pub fn outside(&self, inside: Expr) -> Expr {
+        inside.subst(&|sym| self.sizes.iter().find(|(name, _)| *name == sym).map(|(_, value)| *value))
+    }
+}
+
+impl Control {
+    /// The calls that may be made, in order.
+    pub fn calls(&self) -> Vec<&FunctionCall> {
+        match self {
+            Control::Call(call) => vec![call],
+            Control::Branch { then, other } => vec![then, other],
+            Control::While { cond, body } => vec![cond, body],
+        }
+    }
+    /// The calls, to be changed.
+    pub fn calls_mut(&mut self) -> Vec<&mut FunctionCall> {
+        match self {
+            Control::Call(call) => vec![call],
+            Control::Branch { then, other } => vec![then, other],
+            Control::While { cond, body } => vec![cond, body],
+        }
+    }
+    /// What is read before the arguments of the calls, and what is written before what the last call writes.
+    pub fn own(&self) -> (usize, usize) {
+        match self {
+            Control::Call(_) => (0, 0),
+            Control::Branch { .. } => (1, 0),
+            Control::While { .. } => (0, 1),
+        }
+    }
+    /// The calls with their arguments and what they write, of all that is read and written.
+    pub fn operands<'a, T>(
+        &'a self,
+        reads: &'a [T],
+        writes: &'a [T],
+    ) -> Vec<(&'a FunctionCall, &'a [T], &'a [T])> {
+        let (mut at, own) = self.own();
+        let count = self.calls().len();
+        let operands = |(i, call): (usize, &'a FunctionCall)| {
+            let args = reads.get(at..at + call.args).unwrap_or(&[]);
+            at += call.args;
+            // Of a loop, the condition writes the truth value, and the body the rest.
+            let writes = match own {
+                0 => writes,
+                own if i + 1 < count => writes.get(..own).unwrap_or(&[]),
+                own => writes.get(own..).unwrap_or(&[]),
+            };
+            (call, args, writes)
+        };
+        self.calls().into_iter().enumerate().map(operands).collect()
+    }
+    /// How many buffers are read.
+    pub fn reads(&self) -> usize {
+        self.own().0 + self.calls().iter().map(|call| call.args).sum::<usize>()
+    }
 }
 
 /// A loop nest: a body and the axes it runs over.
@@ -312,6 +416,37 @@ pub struct Span {
 }
 
 impl Loops {
+    /// The function of that name.
+    pub fn function(&self, name: &str) -> Option<&Loops> {
+        self.functions.iter().find(|function| function.name == name)
+    }
+    /// Whether the program, apart from what it knows of sizes, mentions the symbol.
+    pub fn uses_symbol(&self, sym: Sym) -> bool {
+        let in_output = |output: &Output| match output {
+            Output::View { sizes, strides, offset, .. } => {
+                sizes.iter().chain(strides).chain([offset]).any(|e| e.has_sym(sym))
+            }
+            Output::Int(e) => e.has_sym(sym),
+            Output::Literal(_) | Output::Nothing => false,
+        };
+        self.bufs.values().any(|data| data.sizes.iter().chain(&data.strides).any(|e| e.has_sym(sym)))
+            || self.stmts.iter().any(|stmt| self.mentions(stmt, sym) || stmt.defines() == Some(sym))
+            || self.outputs.iter().any(in_output)
+    }
+    /// Does something to each function, and then to the program.
+    pub fn each(&mut self, f: &mut impl FnMut(&mut Loops)) {
+        self.functions.iter_mut().for_each(|function| function.each(f));
+        f(self);
+    }
+    /// The buffers that the caller gives, in order.
+    pub fn inputs(&self) -> impl Iterator<Item = Buf> {
+        self.bufs.iter().filter(|(_, data)| data.kind == BufKind::Input).map(|(buf, _)| buf)
+    }
+    /// Symbols to which calls of the program, as a function, give values: those that it declares and no statement defines.
+    pub fn given_sizes(&self) -> Vec<Sym> {
+        let late = self.late_sizes();
+        self.facts.symbols().filter(|sym| late.iter().all(|(late, _)| late != sym)).collect()
+    }
     /// The program with the nests of regions as statements, each once, and where they are.
     pub fn flat(&self) -> (Cow<'_, Loops>, Vec<Span>) {
         if self.stmts.iter().all(|s| !matches!(s, Stmt::Region(_))) {
@@ -368,7 +503,7 @@ impl Loops {
         let in_own = match stmt {
             Stmt::Nest(nest) => in_nest(nest),
             Stmt::Region(region) => region.over.extent.has_sym(sym) || region.nests.iter().any(in_nest),
-            Stmt::Extern(call) => call.ints.iter().any(|e| e.has_sym(sym)),
+            Stmt::Extern(call) => call.exprs().iter().any(|e| e.has_sym(sym)),
         };
         in_own || stmt.reads().into_iter().chain(stmt.writes()).any(in_shape)
     }
@@ -395,6 +530,7 @@ impl Loops {
             name: name.into(),
             device,
             facts: Facts::new(),
+            functions: Vec::new(),
             bufs: Table::new(),
             stmts: Vec::new(),
             updates: Vec::new(),
@@ -471,9 +607,9 @@ impl Stmt {
     pub fn defines(&self) -> Option<Sym> {
         match self {
             Stmt::Nest(_) | Stmt::Region(_) => None,
-            Stmt::Extern(call) => match call.callee {
-                Callee::Routine(_) => None,
-                Callee::Size(sym) => Some(sym),
+            Stmt::Extern(call) => match &call.callee {
+                Callee::Routine(_) | Callee::Control(_) => None,
+                Callee::Size(sym) => Some(*sym),
             },
         }
     }
@@ -509,6 +645,17 @@ impl Stmt {
         }
         bufs.extend(self.nests().iter().flat_map(Nest::writes));
         unique(bufs)
+    }
+}
+
+impl Extern {
+    /// Expressions of sizes that it is given.
+    pub fn exprs(&self) -> Vec<Expr> {
+        let mut exprs = self.ints.clone();
+        if let Callee::Control(control) = &self.callee {
+            exprs.extend(control.calls().iter().flat_map(|call| call.sizes.iter().map(|(_, value)| *value)));
+        }
+        exprs
     }
 }
 

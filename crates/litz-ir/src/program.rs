@@ -23,6 +23,7 @@ use crate::dtype::Dtype;
 use crate::entity;
 use crate::graph::{Device, TensorType};
 use crate::ids::Table;
+use crate::loops::Control;
 use crate::scalar::Scalar;
 use litz_sym::{Clause, Expr, Facts, Sym};
 
@@ -41,6 +42,8 @@ pub struct Program {
     pub device: Device,
     /// Size symbols: ranges, hints and guards. Symbols get values from parameter sizes, or from steps.
     pub facts: Facts,
+    /// Programs that steps call.
+    pub functions: Vec<Program>,
     /// Every named memory.
     pub slots: Table<Slot, SlotData>,
     /// User inputs, in order.
@@ -146,6 +149,16 @@ pub enum Step {
         /// What a failure is reported as.
         message: Option<String>,
     },
+    /// Calls functions: one, one of two, or one as long as another says; see [`Control`]. Memory is as large as that of the
+    /// functions' own parameters and results.
+    Control {
+        /// How, and which.
+        control: Control,
+        /// Memory read.
+        reads: Vec<Slot>,
+        /// Memory written.
+        writes: Vec<Slot>,
+    },
     /// Ends a slot's memory.
     Free {
         /// The slot.
@@ -180,6 +193,7 @@ impl Program {
             name: name.into(),
             device,
             facts: Facts::new(),
+            functions: Vec::new(),
             slots: Table::new(),
             params: Vec::new(),
             consts: Vec::new(),
@@ -188,6 +202,24 @@ impl Program {
             updates: Vec::new(),
             outputs: Vec::new(),
         }
+    }
+
+    /// The function of that name.
+    pub fn function(&self, name: &str) -> Option<&Program> {
+        self.functions.iter().find(|function| function.name == name)
+    }
+
+    /// Symbols to which calls of the program, as a function, give values: those that it declares and no step defines.
+    pub fn given_sizes(&self) -> Vec<Sym> {
+        let is_late = |sym: Sym| {
+            self.steps.iter().any(|step| matches!(step, Step::Size { sym: late, .. } if *late == sym))
+        };
+        self.facts.symbols().filter(|&sym| !is_late(sym)).collect()
+    }
+
+    /// The program and its functions, theirs too.
+    pub fn all(&self) -> Vec<&Program> {
+        std::iter::once(self).chain(self.functions.iter().flat_map(Program::all)).collect()
     }
 
     /// What a step says in terms of size symbols, the extents of slots to which it gives memory among that.
@@ -201,6 +233,9 @@ impl Program {
             Step::View { slot, base: _, offset } => extent(slot).into_iter().chain([*offset]).collect(),
             Step::Launch { kernel: _, args: _, sizes } => sizes.clone(),
             Step::Extern { ints, .. } => ints.clone(),
+            Step::Control { control, .. } => {
+                control.calls().iter().flat_map(|call| call.sizes.iter().map(|(_, value)| *value)).collect()
+            }
             Step::Size { .. } | Step::Free { .. } => Vec::new(),
         }
     }
@@ -214,6 +249,7 @@ impl Program {
             Step::View { slot, .. } => format!("view `{}`", name(slot)),
             Step::Launch { kernel, .. } => format!("launch of @{kernel}"),
             Step::Extern { routine, .. } => format!("call of {routine}"),
+            Step::Control { control, .. } => format!("call of @{}", control.calls()[0].function),
             Step::Size { sym, .. } => format!("size {sym}"),
             Step::Free { slot } => format!("free of `{}`", name(slot)),
         }

@@ -69,6 +69,8 @@ pub struct Schedule {
     pub of: String,
     /// What it was made for.
     pub target: Target,
+    /// Schedules of the program's functions, in their order.
+    pub functions: Vec<Schedule>,
     /// What runs, in order. Those `at load` come first.
     pub steps: Vec<Step>,
     /// Buffers that are written over others.

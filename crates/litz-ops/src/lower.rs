@@ -1,5 +1,7 @@
 //! Lowers a functional graph to loops: one nest for each computed operator, views as index functions.
 
+pub mod function;
+
 use crate::args::{Args, Number, Operand, Tensor};
 use crate::body::{Body, Point};
 use crate::def::{OpDef, ResultRule, Rule, is_supported};

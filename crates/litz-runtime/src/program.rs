@@ -6,6 +6,7 @@
 
 mod bind;
 mod context;
+mod function;
 mod memory;
 mod outputs;
 mod plan;
@@ -29,15 +30,13 @@ use crate::tensor::{Input, TensorView, span_bytes};
 use crate::weights::{self, ConstMemory, ConstType, Weights};
 use bind::Binder;
 use context::{Context, Deadline, Lent};
+use function::{Function, Running, facts_of};
 use memory::Memory;
 use outputs::{Fresh, Reused};
 pub use outputs::{OutputLayout, Outputs, Value};
-use plan::{Plan, plan_call, plan_load};
+use plan::{Plan, plan_load};
 use prepare::{Prepared, prepare};
 use spare::Spare;
-
-/// Plans kept for sizes seen lately.
-const MAX_PLANS: usize = 128;
 
 /// A program ready to be called, from several threads at once.
 ///
@@ -48,7 +47,7 @@ const MAX_PLANS: usize = 128;
 /// the order of its updates. An input itself is written only if it is lent ([`Input::lent`]): its new contents are in its own memory
 /// then, and its extra output is none.
 pub struct Executable {
-    prepared: Prepared,
+    function: Function,
     binder: Binder,
     device: Arc<dyn Device>,
     memory: Memory,
@@ -56,8 +55,6 @@ pub struct Executable {
     state: Option<Mutex<()>>,
     /// Whether a call failed that had begun to store to constants.
     is_state_lost: AtomicBool,
-    /// The latest at the end.
-    plans: Mutex<Vec<Arc<Plan>>>,
     /// Contexts that no call is using.
     idle: Mutex<Vec<Context>>,
     /// Memory of results that callers are done with.
@@ -126,7 +123,8 @@ impl Executable {
     ) -> Result<Executable, RunError> {
         let RunOptions { limits, guard_pages, kept_as } = options;
         let binder = Binder::new(program)?;
-        let mut prepared = prepare(program, kernels, &*device, &|sym| binder.position(sym))?;
+        let facts = facts_of(kernels, &*device)?;
+        let mut prepared = prepare(program, &facts, &*device, &|sym| binder.position(sym))?;
         let has_memory = device.memory().is_some();
         prepared.known = binder.known();
         prepared.limits = limits.clone();
@@ -134,10 +132,13 @@ impl Executable {
         let constants = load_constants(program, &prepared, weights)?;
         let writes_state =
             program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);
-        let plan = Arc::new(plan_load(&prepared)?);
+        let function = Function::new(prepared, program, &facts, &*device)?;
+        let prepared = &function.prepared;
+        let plan = Arc::new(plan_load(prepared)?);
         let kept = plan.kept.iter().map(|&(_, bytes)| bytes as u64);
         let bytes = constants.iter().map(|constant| constant.len() as u64).chain(kept);
         limits.check(Limit::ConstantBytes, bytes.fold(0, u64::saturating_add))?;
+        let counters = Counters::default();
         let (kept, pages) = (plan.kept.clone(), prepared.guard_pages);
         let mut memory = if has_memory {
             Memory::on_device(constants, kept, &*device)?
@@ -147,27 +148,16 @@ impl Executable {
             Memory::new(constants, kept, kept_as, pages)?
         };
         if memory.is_empty() {
-            let mut context = Context::new(&device, &memory, &prepared)?;
+            let mut context = Context::new(&device, memory.bases(), prepared)?;
             context.use_plan(plan)?;
-            context.run(Deadline::of(limits))?;
+            let running = Running { deadline: Deadline::of(limits), counters: &counters };
+            context.run(&function, running)?;
             memory.keep();
         }
         let state = writes_state.then(Mutex::default);
-        let (plans, idle) = (Mutex::default(), Mutex::default());
-        let (spare, counters) = (Arc::default(), Counters::default());
+        let (idle, spare) = (Mutex::default(), Arc::default());
         let is_state_lost = AtomicBool::new(false);
-        Ok(Executable {
-            prepared,
-            binder,
-            device,
-            memory,
-            state,
-            is_state_lost,
-            plans,
-            idle,
-            spare,
-            counters,
-        })
+        Ok(Executable { function, binder, device, memory, state, is_state_lost, idle, spare, counters })
     }
 
     /// Calls the program. Each tensor that it gives has memory of its own: one that is returned twice is there twice, and
@@ -203,7 +193,7 @@ impl Executable {
         let idle = lock(&self.idle).pop();
         let mut context = match idle {
             Some(context) => context,
-            None => Context::new(&self.device, &self.memory, &self.prepared)?,
+            None => Context::new(&self.device, self.memory.bases(), &self.function.prepared)?,
         };
         let result = self.call_in(&mut context, inputs, outputs);
         if result.is_err() {
@@ -247,7 +237,7 @@ impl Executable {
         inputs: &[T],
         outputs: &mut dyn Outputs,
     ) -> Result<(), RunError> {
-        let deadline = Deadline::of(&self.prepared.limits);
+        let deadline = Deadline::of(&self.function.prepared.limits);
         context.begin();
         self.binder.bind(inputs, &mut context.values)?;
         if !context.has_plan() {
@@ -280,7 +270,8 @@ impl Executable {
         outputs: &mut dyn Outputs,
     ) -> Result<(), RunError> {
         context.set_outputs(outputs)?;
-        while !context.run(deadline)? {
+        let running = Running { deadline, counters: &self.counters };
+        while !context.run(&self.function, running)? {
             let plan = self.plan(&context.values)?;
             context.use_plan(plan)?;
             context.set_outputs(outputs)?;
@@ -290,19 +281,9 @@ impl Executable {
 
     /// The plan for these values of the size symbols.
     fn plan(&self, values: &[i64]) -> Result<Arc<Plan>, RunError> {
-        let mut plans = lock(&self.plans);
-        if let Some(at) = plans.iter().position(|plan| plan.values == values) {
-            plans[at..].rotate_left(1);
-        } else {
-            let plan = Arc::new(plan_call(&self.prepared, values, self.memory.kept_slots())?);
-            self.counters.plans.fetch_add(1, Ordering::Relaxed);
-            self.counters.peak_bytes.fetch_max(plan.peak_bytes(), Ordering::Relaxed);
-            if plans.len() == MAX_PLANS {
-                plans.remove(0);
-            }
-            plans.push(plan);
-        }
-        Ok(Arc::clone(plans.last().expect("invariant: the plan was just put there")))
+        let plan = self.function.plan(values, self.memory.kept_slots(), &self.counters)?;
+        self.counters.peak_bytes.fetch_max(plan.peak_bytes(), Ordering::Relaxed);
+        Ok(plan)
     }
 }
 

@@ -168,7 +168,7 @@ pub fn schedule(loops: &Loops, target: &Target, heuristics: &Heuristics) -> Outc
     schedule_as(loops, &Request::new(target, heuristics))
 }
 
-/// As [`schedule`], for a request.
+/// As [`schedule`], for a request. Functions of the program are left to be scheduled one by one.
 pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     // There are no strategies for GPUs yet: every nest runs in order, and what asks for a CPU's numbers decides nothing.
     let least = Cpu::new(Isa::Sse2, 1);
@@ -212,6 +212,7 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
         name: loops.name.clone(),
         of: loops.name.clone(),
         target: *target,
+        functions: Vec::new(),
         steps,
         reuses: reuses.into_iter().map(|(from, to)| Reuse { from: name(from), to: name(to) }).collect(),
         pools,

@@ -137,6 +137,39 @@ impl Facts {
         }
     }
 
+    /// What is known of some symbols alone: guards that mention others are left out, though not what follows for ranges.
+    pub fn only(&self, is_wanted: impl Fn(Sym) -> bool) -> Facts {
+        let mut facts = Facts::new();
+        for sym in self.symbols().filter(|&sym| is_wanted(sym)) {
+            facts.declare(sym, self.range_of(sym), self.hint_of(sym));
+            facts.declare_divisor(sym, self.divisor_of(sym));
+        }
+        for Guard { clause, who } in &self.guards {
+            let mut sides = clause.alternatives().iter().flat_map(|rel| [rel.lhs, rel.rhs]);
+            if sides.all(|side| side.syms().into_iter().all(&is_wanted)) {
+                // What does not contradict more facts does not contradict fewer.
+                let _ = facts.restore(clause.clone(), who);
+            }
+        }
+        facts
+    }
+
+    /// Adds the symbols and guards of others. A symbol that is declared stays as it is.
+    pub fn include(&mut self, others: &Facts) {
+        for sym in others.symbols() {
+            if !self.is_symbol_declared(sym) {
+                self.declare(sym, others.range_of(sym), others.hint_of(sym));
+                self.declare_divisor(sym, others.divisor_of(sym));
+            }
+        }
+        for Guard { clause, who } in &others.guards {
+            if !self.guards.iter().any(|own| own.clause == *clause) {
+                // A contradiction is found by whoever asks for the guard.
+                let _ = self.restore(clause.clone(), who);
+            }
+        }
+    }
+
     /// The declared symbols, in order of first declaration.
     pub fn symbols(&self) -> impl Iterator<Item = Sym> {
         self.symbols.iter().map(|declared| declared.sym)

@@ -195,11 +195,13 @@ fn graph_passes(
 ) -> Result<Graph, Error> {
     let settings = GraphSettings { freeze: options.freeze };
     run.check(Verify::Stages, "import", &graph, verify::graph::verify)?;
+    graph.tell_subgraphs();
     let mut verifier = Verifier::default();
     for (at, pass) in passes.iter().enumerate() {
         size::check_graph(&graph, &options.limits)?;
         run.check_time(&options.limits)?;
-        run.step(pass.name, || (pass.run)(&mut graph, &settings)).map_err(Error::of_diags)?;
+        run.step(pass.name, || graph.each(&mut |graph| (pass.run)(graph, &settings).map(drop)))
+            .map_err(Error::of_diags)?;
         run.check(level(at, passes.len()), pass.name, &graph, |graph| verifier.after(pass, graph))?;
     }
     size::check_graph(&graph, &options.limits)?;
@@ -217,7 +219,11 @@ fn loops_passes(
     run.check(Verify::Stages, "lower", &loops, verify::loops::verify)?;
     for (at, pass) in litz_passes::loops::PASSES.iter().enumerate() {
         run.check_time(&options.limits)?;
-        run.step(pass.name, || (pass.run)(&mut loops, &settings));
+        run.step(pass.name, || {
+            loops.each(&mut |loops| {
+                (pass.run)(loops, &settings);
+            });
+        });
         size::check_loops(&loops, &options.limits)?;
         run.check(level(at, litz_passes::loops::PASSES.len()), pass.name, &loops, verify::loops::verify)?;
     }

@@ -32,7 +32,14 @@ pub fn schedule(
     let plan = |in_order: &BTreeSet<String>| {
         litz_schedule::schedule_as(loops, &Request { in_order, ..Request::new(target, heuristics) })
     };
-    settle(plan, &|schedule| legality::problems(schedule, loops), run)
+    let (mut outcome, mut unproved) = settle(plan, &|schedule| legality::problems(schedule, loops), run)?;
+    for function in &loops.functions {
+        let (inner, inner_unproved) = schedule(function, target, heuristics, run)?;
+        outcome.schedule.functions.push(inner.schedule);
+        outcome.notes.extend(inner.notes);
+        unproved.extend(inner_unproved);
+    }
+    Ok((outcome, unproved))
 }
 
 /// As [`schedule`], given how to plan, with nests in order, and how to prove.

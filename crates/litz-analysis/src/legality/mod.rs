@@ -30,7 +30,7 @@ use litz_sym::{Expr, Rel, Sym};
 use crate::constants::mentions_sizes;
 use crate::copies::with_copies;
 use crate::inside::longest;
-use litz_ir::diag::Diags;
+use litz_ir::diag::{Diag, Diags};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
 use litz_ir::schedule::{Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Schedule, Step, Tree};
@@ -59,15 +59,39 @@ use proofs::Proofs;
 /// `shared-memory`, `reuse-escapes`, `reuse-type`, `reuse-life`, `reuse-points`, `unordered-store`, `unordered-scan`,
 /// `block-store`, `block-coverage`, `pool-life`, `device`.
 pub fn verify(schedule: &Schedule, loops: &Loops) -> Diags {
-    problems(schedule, loops).into_iter().map(|problem| problem.diag).collect()
+    let mut diags: Diags = problems(schedule, loops).into_iter().map(|problem| problem.diag).collect();
+    diags.extend(missing_functions(schedule, loops));
+    diags.extend(functions(schedule, loops).flat_map(|(schedule, loops)| verify(schedule, loops)));
+    diags
+}
+
+/// Schedules of functions, with these.
+fn functions<'a>(
+    schedule: &'a Schedule,
+    loops: &'a Loops,
+) -> impl Iterator<Item = (&'a Schedule, &'a Loops)> {
+    schedule.functions.iter().zip(&loops.functions)
+}
+
+/// Each function has a schedule, in order.
+fn missing_functions(schedule: &Schedule, loops: &Loops) -> Diags {
+    let (expected, found) = (loops.functions.len(), schedule.functions.len());
+    let message = format!("expected schedules of {expected} functions, found {found}");
+    if expected == found { Diags::new() } else { vec![Diag::new("wrong-program", message)] }
 }
 
 /// As [`verify`], with lines and columns of the text that the schedule was read from.
 pub fn verify_text(schedule: &Schedule, positions: &Positions, loops: &Loops) -> Diags {
-    problems(schedule, loops).into_iter().map(|problem| problem.at(positions)).collect()
+    let own = problems(schedule, loops).into_iter().map(|problem| problem.at(positions));
+    let mut diags: Diags = own.collect();
+    diags.extend(missing_functions(schedule, loops));
+    for ((schedule, loops), positions) in functions(schedule, loops).zip(&positions.functions) {
+        diags.extend(verify_text(schedule, positions, loops));
+    }
+    diags
 }
 
-/// As [`verify`], with the places of problems.
+/// As [`verify`], with the places of problems, without those of functions.
 pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
     let (flat, spans) = loops.flat();
     let first_copy = flat.stmts.len();

@@ -11,8 +11,11 @@ impl Extern {
     /// What gives a size symbol its value reads one element. Integers: `sort` takes outer, length, inner and direction, `topk`
     /// outer, length, inner, k and direction, `nonzero` the number of elements; see the table of routines in `litz-runtime`.
     pub fn touched(&self) -> Option<Vec<Expr>> {
-        let Callee::Routine(routine) = &self.callee else {
-            return Some(vec![Expr::one(); self.reads.len()]);
+        let routine = match &self.callee {
+            Callee::Routine(routine) => routine,
+            Callee::Size(_) => return Some(vec![Expr::one(); self.reads.len()]),
+            // Buffers have the types of the functions' own.
+            Callee::Control(_) => return None,
         };
         if let ("nonzero", &[elements]) = (&**routine, &self.ints[..]) {
             let is_call = self.reads.len() == 1 && self.writes.len() == 2;

@@ -9,13 +9,16 @@ use crate::dtype::Dtype;
 use crate::graph::Device;
 use crate::ids::Id;
 use crate::loops::{
-    Axis, Buf, BufData, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Output, Region, Stmt, Val,
+    Axis, Buf, BufData, BufKind, Callee, Control, Extern, Inst, InstOp, Loops, Nest, Output, Region, Stmt,
+    Val,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
+use crate::text::control::{control, word, write_control};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{
     Commas, Guards, Indent, Name, On, Optional, Quoted, Shape, Sigil, commas, write_facts, write_message,
+    write_nested,
 };
 
 const LINE: Indent = Indent(1);
@@ -24,6 +27,7 @@ impl Display for Loops {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         writeln!(f, "loops {} on {} {{", Sigil('@', &self.name), self.device)?;
         write_facts(f, LINE, &self.facts)?;
+        self.functions.iter().try_for_each(|function| write_nested(f, function))?;
         for buf in self.bufs.values() {
             write_buf(f, buf, self.device)?;
         }
@@ -104,6 +108,7 @@ impl Display for InLoops<'_, Extern> {
                 commas(f, &call.reads, |f, buf| InLoops(loops, buf).fmt(f))?;
                 return write_message(f, call.message.as_deref());
             }
+            Callee::Control(control) => return write_statement(f, loops, call, control),
         };
         write!(f, "extern {}", Name(&call.name))?;
         write_from(f, &call.from)?;
@@ -114,6 +119,15 @@ impl Display for InLoops<'_, Extern> {
         write!(f, "){}", Optional("ints", &call.ints))?;
         write_message(f, call.message.as_deref())
     }
+}
+
+/// `branch b0 from %y on p then @yes(x) sizes(s0 = 2*s1) else @no(x) -> (y)`.
+fn write_statement(f: &mut Formatter, loops: &Loops, call: &Extern, control: &Control) -> fmt::Result {
+    write!(f, "{} {}", word(control), Name(&call.name))?;
+    write_from(f, &call.from)?;
+    f.write_str(if matches!(control, Control::Call(_)) { " =" } else { "" })?;
+    let name = |buf: &Buf| Name(&loops.bufs[*buf].name);
+    write_control(f, control, (&call.reads, &call.writes), &name)
 }
 
 impl Display for InLoops<'_, Region> {
@@ -242,6 +256,12 @@ impl Reader {
         } else if cx.eat("extern") {
             let call = self.call(cx)?;
             self.loops.stmts.push(Stmt::Extern(call));
+        } else if cx.is("loops") {
+            let function = cx.nested(loops)?;
+            self.loops.functions.push(function);
+        } else if cx.is("call") || cx.is("branch") || cx.is("while") {
+            let control = self.control(cx)?;
+            self.loops.stmts.push(Stmt::Extern(control));
         } else if cx.eat("size") {
             let size = self.size(cx)?;
             self.loops.stmts.push(Stmt::Extern(size));
@@ -254,7 +274,9 @@ impl Reader {
             let source = self.bufs.name(cx)?;
             self.loops.updates.push((target, source));
         } else {
-            return Err(cx.expected("buf, nest, extern, size, region, update or return"));
+            return Err(
+                cx.expected("buf, nest, extern, size, call, branch, while, region, update, loops or return")
+            );
         }
         Ok(())
     }
@@ -382,6 +404,19 @@ impl Reader {
         let ints = cx.optional_exprs("ints")?;
         let message = cx.optional_message()?;
         Ok(Extern { name, from, callee, reads, writes, ints, message })
+    }
+
+    /// `call c0 = @f(x) -> (y)`, `branch b0 on p then @f(x) else @g(x) -> (y)` or `while w0 on p by @f(x) do @g(x) -> (x)`.
+    fn control(&self, cx: &mut Cursor) -> Result<Extern> {
+        let word = cx.word("call, branch or while")?.to_owned();
+        let name = cx.name("a statement name")?;
+        let from = from(cx)?;
+        if word == "call" {
+            cx.expect("=")?;
+        }
+        let (control, reads, writes) = control(cx, &word, &|cx| self.bufs.name(cx))?;
+        let (callee, ints) = (Callee::Control(control), Vec::new());
+        Ok(Extern { name, from, callee, reads, writes, ints, message: None })
     }
 
     /// `u0 from %item = n for "item at model.py:12"`.

@@ -286,3 +286,8 @@ impl Display for Declaration<'_> {
         }
     }
 }
+
+/// An item within another: its lines, further in.
+pub(crate) fn write_nested(f: &mut Formatter, item: &impl Display) -> fmt::Result {
+    item.to_string().lines().try_for_each(|line| writeln!(f, "{}{line}", Indent(1)))
+}

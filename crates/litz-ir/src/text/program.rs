@@ -8,9 +8,10 @@ use crate::diag::Diags;
 use crate::graph::TensorType;
 use crate::loops::span;
 use crate::program::{Const, Output, Param, Program, Slot, SlotData, Step};
+use crate::text::control::{control, word, write_control};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::print::{
-    Indent, Name, On, Optional, Quoted, Sigil, Under, commas, write_facts, write_message,
+    Indent, Name, On, Optional, Quoted, Sigil, Under, commas, write_facts, write_message, write_nested,
 };
 
 const LINE: Indent = Indent(1);
@@ -19,6 +20,7 @@ impl Display for Program {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         writeln!(f, "program {} on {} {{", Sigil('@', &self.name), self.device)?;
         write_facts(f, LINE, &self.facts)?;
+        self.functions.iter().try_for_each(|function| write_nested(f, function))?;
         for param in &self.params {
             writeln!(f, "{LINE}param {}: {}", self.slot(param.slot), self.under(&param.ty))?;
         }
@@ -82,6 +84,11 @@ impl Program {
                 write_message(f, message.as_deref())?;
                 f.write_str("\n")
             }
+            Step::Control { control, reads, writes } => {
+                write!(f, "{indent}{}", word(control))?;
+                write_control(f, control, (reads, writes), &|slot: &Slot| self.slot(*slot))?;
+                f.write_str("\n")
+            }
             Step::Size { sym, slot, message } => {
                 write!(f, "{indent}size {sym} = {}", self.slot(*slot))?;
                 write_message(f, message.as_deref())?;
@@ -134,7 +141,10 @@ impl Reader {
         if cx.fact(&mut self.program.facts)? {
             return Ok(());
         }
-        if cx.eat("param") {
+        if cx.is("program") {
+            let function = cx.nested(program)?;
+            self.program.functions.push(function);
+        } else if cx.eat("param") {
             let (slot, ty) = self.tensor(cx)?;
             self.program.params.push(Param { slot, ty });
         } else if cx.eat("const") {
@@ -220,6 +230,11 @@ impl Reader {
             let writes = self.slots(cx)?;
             let ints = cx.optional_exprs("ints")?;
             return Ok(Step::Extern { routine, reads, writes, ints, message: cx.optional_message()? });
+        }
+        if cx.is("call") || cx.is("branch") || cx.is("while") {
+            let word = cx.word("call, branch or while")?.to_owned();
+            let (control, reads, writes) = control(cx, &word, &|cx| self.slots.name(cx))?;
+            return Ok(Step::Control { control, reads, writes });
         }
         if cx.eat("size") {
             let sym = cx.sym()?;

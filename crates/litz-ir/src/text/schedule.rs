@@ -11,12 +11,13 @@ use crate::schedule::{
 use crate::target::Level;
 use crate::text::cursor::{Cursor, Result, parse_whole};
 use crate::text::lexer::TokenKind;
-use crate::text::print::{Behind, Commas, Indent, Name, Quoted, Sigil, commas, is_bare};
+use crate::text::print::{Behind, Commas, Indent, Name, Quoted, Sigil, commas, is_bare, write_nested};
 
 impl Display for Schedule {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         let (name, of) = (Sigil('@', &self.name), Sigil('@', &self.of));
         writeln!(f, "schedule {name} of {of} for {} {{", self.target)?;
+        self.functions.iter().try_for_each(|function| write_nested(f, function))?;
         for step in &self.steps {
             match step {
                 Step::Kernel(plan) => write_kernel(f, plan)?,
@@ -227,6 +228,8 @@ pub struct Positions {
     pub leaves: Vec<(u32, u32)>,
     /// Declarations of memory in all kernels.
     pub locals: Vec<(u32, u32)>,
+    /// The same of each function.
+    pub functions: Vec<Positions>,
 }
 
 /// As [`parse`], with where the parts of the schedule are.
@@ -247,11 +250,16 @@ fn schedule(cx: &mut Cursor, at: &mut Positions) -> Result<Schedule> {
     cx.expect("for")?;
     let target = cx.target_before("{")?;
     let (steps, reuses, pools) = (Vec::new(), Vec::new(), Vec::new());
-    let mut schedule = Schedule { name, of, target, steps, reuses, pools };
+    let mut schedule = Schedule { name, of, target, functions: Vec::new(), steps, reuses, pools };
     cx.expect("{")?;
     while !cx.eat("}") {
         let position = cx.position();
-        if cx.eat("kernel") {
+        if cx.is("schedule") {
+            let mut inner = Positions::default();
+            let function = cx.nested(|cx| self::schedule(cx, &mut inner))?;
+            schedule.functions.push(function);
+            at.functions.push(inner);
+        } else if cx.eat("kernel") {
             at.steps.push(position);
             schedule.steps.push(Step::Kernel(kernel(cx, at)?));
         } else if cx.eat("extern") {

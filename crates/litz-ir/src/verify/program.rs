@@ -8,7 +8,7 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::ids::Id;
 use crate::kernel::Kernel;
-use crate::loops::span;
+use crate::loops::{FunctionCall, span};
 use crate::program::{Output, Param, Program, Slot, Step};
 use crate::verify::Report;
 
@@ -17,14 +17,16 @@ use crate::verify::Report;
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
 /// `negative-size`, `slot-type`, `unknown-slot`, `use-before-alloc`, `use-after-free`, `double-alloc`, `free-of-param`,
 /// `view-overflow`, `shared-memory`, `type-mismatch`, `update-target`, `duplicate-update`, `device`, `undefined-size`,
-/// `redefined-size`.
+/// `redefined-size`, `unknown-function`, `function-type`.
 pub fn verify(program: &Program) -> Diags {
     let memory = vec![Memory::None; program.slots.len()];
     let held = vec![None; program.slots.len()];
     let mut verifier =
         Verifier { report: Report::new(&program.facts), program, memory, held, pieces: Vec::new(), now: 0 };
     verifier.run();
-    verifier.report.diags
+    let mut diags = verifier.report.diags;
+    diags.extend(program.functions.iter().flat_map(verify));
+    diags
 }
 
 /// What is wrong with a program's launches of `kernels`.
@@ -48,6 +50,7 @@ pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
             report.same_type(Some(param.dtype), found, format_args!("{place}, `{}`", param.name));
         }
     }
+    report.diags.extend(program.functions.iter().flat_map(|function| verify_launches(function, kernels)));
     report.diags
 }
 
@@ -233,6 +236,16 @@ impl Verifier<'_> {
                 ints.iter().for_each(|&value| self.report.expr(value, routine));
                 self.one_device(reads.iter().chain(writes), routine);
             }
+            Step::Control { control, reads, writes } => {
+                let place = self.program.place(step);
+                reads.iter().chain(writes).for_each(|&slot| self.use_slot(slot, &place));
+                self.one_device(reads.iter().chain(writes), &place);
+                for (call, args, writes) in control.operands(reads, writes) {
+                    self.function_call(call, args, writes, &place);
+                }
+                let message = format_args!("{place}: expected as many arguments as the functions have");
+                self.report.check(control.reads() == reads.len(), "function-type", message);
+            }
             Step::Size { sym, slot, message: _ } => {
                 let place = format!("size {sym}");
                 self.report.expr(Expr::sym(*sym), &place);
@@ -251,6 +264,48 @@ impl Verifier<'_> {
                     format_args!("free of `{}`: the program did not allocate it", name(self.program, *slot));
                 self.report.check(was != Memory::Given, "free-of-param", message);
             }
+        }
+    }
+
+    /// A function is given and gives memory of the types that it says; how much is there is compared when a call is planned.
+    fn function_call(&mut self, call: &FunctionCall, args: &[Slot], writes: &[Slot], place: &str) {
+        call.sizes.iter().for_each(|(_, value)| self.report.expr(*value, place));
+        let Some(function) = self.program.function(&call.function) else {
+            let message = format_args!("{place}: there is no such function");
+            return self.report.fail("unknown-function", message);
+        };
+        for sym in function.given_sizes() {
+            let is_given = call.sizes.iter().filter(|(given, _)| *given == sym).count() == 1;
+            let message = format_args!("{place}: it is given no value for {sym}, or several");
+            self.report.check(is_given, "function-type", message);
+        }
+        let is_updated = |param: &Param| function.updates.iter().any(|(target, _)| *target == param.slot);
+        let updated: Vec<bool> = function.params.iter().map(is_updated).collect();
+        let changed = updated.iter().filter(|&&is_updated| is_updated).count();
+        let fits = args.len() == function.params.len() && writes.len() == function.outputs.len() + changed;
+        let message = format_args!("{place}: expected as many arguments and results as it has");
+        self.report.check(fits, "function-type", message);
+        if !fits {
+            return;
+        }
+        let (results, changed) = writes.split_at(function.outputs.len());
+        let expected = args.iter().zip(&updated).filter(|(_, is_updated)| **is_updated).map(|(arg, _)| *arg);
+        let message = format_args!("{place}: expected what it updates behind its results");
+        self.report.check(expected.eq(changed.iter().copied()), "function-type", message);
+        let dtype = |slot: Slot| self.program.slots.get(slot).map(|data| data.dtype);
+        let expected = function.params.iter().map(|param| Some(param.ty.dtype));
+        let given = function.outputs.iter().map(|output| match output {
+            Output::View { ty, .. } => Some(ty.dtype),
+            Output::Int(_) | Output::Literal(_) | Output::Nothing => None,
+        });
+        let found: Vec<_> = args.iter().chain(results).map(|&slot| dtype(slot)).collect();
+        for (expected, found) in expected.chain(given).zip(found) {
+            self.report.check(
+                expected.is_some(),
+                "function-type",
+                format_args!("{place}: no memory is given"),
+            );
+            self.report.same_type(expected, found, place);
         }
     }
 

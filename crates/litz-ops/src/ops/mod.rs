@@ -6,6 +6,7 @@ pub mod activation;
 pub mod affine;
 pub mod assert;
 pub mod attention;
+pub mod control;
 pub mod conv;
 pub mod copy;
 mod curve;
@@ -54,6 +55,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("softmax", softmax::OPS),
     ("attention", attention::OPS),
     ("index", index::OPS),
+    ("control", control::OPS),
     ("data", data::OPS),
     ("runs", runs::OPS),
     ("shape", shape::OPS),

@@ -39,7 +39,7 @@ pub fn freeze<'a>(program: &Program, constants: &[&'a [u8]], kept: &[(Slot, &'a 
 /// Names of the kernels that a program launches.
 pub fn launched(program: &Program) -> HashSet<&str> {
     let mut names = HashSet::new();
-    for step in program.load.iter().chain(&program.steps) {
+    for step in program.all().into_iter().flat_map(|program| program.load.iter().chain(&program.steps)) {
         if let Step::Launch { kernel, .. } = step {
             names.insert(kernel.as_str());
         }
@@ -63,6 +63,7 @@ fn used_slots(program: &Program) -> Vec<bool> {
             Step::View { base, .. } => mark(&[*base]),
             Step::Launch { args, .. } => mark(args),
             Step::Extern { reads, writes, .. } => [reads, writes].into_iter().for_each(|slots| mark(slots)),
+            Step::Control { reads, writes, .. } => [reads, writes].into_iter().for_each(|slots| mark(slots)),
             Step::Size { slot, .. } => mark(&[*slot]),
             Step::Check { .. } | Step::Alloc { .. } | Step::Free { .. } => {}
         }

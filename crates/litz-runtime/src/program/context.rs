@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use litz_ir::Dtype;
 use smallvec::SmallVec;
 
-use super::memory::Memory;
+use super::function::{Function, Running};
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{self, Base, Command, OutputPlan, Place, Plan, Shape, Target};
 use super::prepare::{Prepared, SizeFacts};
@@ -24,6 +24,8 @@ pub(super) struct Context {
     device: Arc<dyn Device>,
     /// Where launches find memory.
     space: Space,
+    /// Where results go and what is lent lies: with the caller of the program, or of the function.
+    outside: Space,
     stream: Box<dyn Stream>,
     /// Values of the size symbols.
     pub(super) values: Vec<i64>,
@@ -35,7 +37,13 @@ pub(super) struct Context {
     outputs_from: usize,
     /// Arguments of the launch in progress.
     args: Vec<*mut u8>,
-    arenas: Vec<Buffer>,
+    arenas: Arenas,
+    /// Those of functions that were called.
+    children: Vec<Option<Box<Context>>>,
+    /// Bytes in use by those who called.
+    bytes_before: usize,
+    /// Statements that kernels of this call have executed, at most.
+    pub(super) iterations: u64,
     scratch: Scratch,
     pages: GuardPages,
     /// Buffers with guard pages.
@@ -54,6 +62,14 @@ pub(super) struct Context {
     results: Vec<Buffer>,
     /// Operands of the latest routine, where the device has memory of its own.
     operands: Vec<AlignedBuf>,
+}
+
+/// Memory for intermediate results, of a program and then of the functions that it calls: those of which one runs at a time have
+/// the same.
+#[derive(Default)]
+struct Arenas {
+    own: Vec<Buffer>,
+    below: Option<Box<Arenas>>,
 }
 
 /// How much of its plan a call has run, and asked for, when a size becomes known.
@@ -128,30 +144,35 @@ impl Deadline {
 unsafe impl Send for Context {}
 
 impl Context {
+    /// One for a program whose constants, and what load steps keep, begin at these addresses.
     pub(super) fn new(
         device: &Arc<dyn Device>,
-        memory: &Memory,
+        (addresses, constants): (&[*mut u8], usize),
         prepared: &Prepared,
     ) -> Result<Context, RunError> {
         let (params, outputs) = (prepared.params.len(), prepared.outputs.len());
         let pages = prepared.guard_pages;
         let mut bases = vec![std::ptr::null_mut(); params];
-        bases.extend_from_slice(memory.addresses());
+        bases.extend_from_slice(addresses);
         let outputs_from = bases.len();
         bases.resize(outputs_from + outputs, std::ptr::null_mut());
         let space = if device.memory().is_some() { Space::Device } else { Space::Host };
         Ok(Context {
             device: Arc::clone(device),
             space,
+            outside: Space::Host,
             stream: device.stream()?,
             values: Vec::new(),
             plan: None,
             bases,
             params,
-            constants: memory.constants(),
+            constants,
             outputs_from,
             args: Vec::new(),
-            arenas: Vec::new(),
+            arenas: Arenas::default(),
+            children: Vec::new(),
+            bytes_before: 0,
+            iterations: 0,
             scratch: Scratch::Shared(Buffer::default()),
             pages,
             own: Vec::new(),
@@ -176,8 +197,9 @@ impl Context {
     pub(super) fn use_plan(&mut self, plan: Arc<Plan>) -> Result<(), RunError> {
         let device = &*self.device;
         let (used, own_used) = (self.begun.arenas, self.begun.own);
-        self.arenas.resize_with(plan.arenas.len().max(self.arenas.len()), Buffer::default);
-        for (arena, &bytes) in self.arenas.iter_mut().zip(&plan.arenas).skip(used) {
+        let arenas = &mut self.arenas.own;
+        arenas.resize_with(plan.arenas.len().max(arenas.len()), Buffer::default);
+        for (arena, &bytes) in arenas.iter_mut().zip(&plan.arenas).skip(used) {
             arena.grow(device, bytes)?;
         }
         let (concurrency, pages) = (device.concurrency(), self.pages);
@@ -200,6 +222,7 @@ impl Context {
     /// Forgets what the call before has begun.
     pub(super) fn begin(&mut self) {
         self.begun = Begun::default();
+        self.iterations = 0;
         self.has_changed_state = false;
     }
 
@@ -288,9 +311,11 @@ impl Context {
     pub(super) fn set_outputs(&mut self, outputs: &mut dyn Outputs) -> Result<(), RunError> {
         let plan = self.plan.as_ref().expect("invariant: outputs are set after the plan");
         for (at, shape) in plan.direct.iter().skip(self.begun.outputs) {
-            self.bases[self.outputs_from + at] = match self.space {
-                Space::Host => outputs.tensor(*at, &layout(shape))?.as_ptr(),
-                Space::Device => {
+            self.bases[self.outputs_from + at] = match (self.space, self.outside) {
+                (Space::Host, _) | (Space::Device, Space::Device) => {
+                    outputs.tensor(*at, &layout(shape))?.as_ptr()
+                }
+                (Space::Device, Space::Host) => {
                     self.results[*at].grow(&*self.device, shape.bytes)?;
                     self.results[*at].as_ptr()
                 }
@@ -302,8 +327,11 @@ impl Context {
     /// Runs the commands of the plan that have not run in this call, as long as there is time. All have ended when it returns
     /// without an error. Where they end with a size, that has become the last of `values`, and the result is false: a plan for
     /// these values goes on.
-    pub(super) fn run(&mut self, deadline: Option<Deadline>) -> Result<bool, RunError> {
+    pub(super) fn run(&mut self, function: &Function, running: Running<'_>) -> Result<bool, RunError> {
+        let deadline = running.deadline;
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
+        self.iterations = self.iterations.saturating_add(plan.iterations);
+        function.prepared.limits.check(Limit::Iterations, self.iterations)?;
         for (at, command) in plan.commands.iter().enumerate().skip(self.begun.commands) {
             deadline.map_or(Ok(()), Deadline::check)?;
             if plan.changes_state == Some(at) {
@@ -344,8 +372,11 @@ impl Context {
                         .map_err(|error| error.with_message(message))?;
                     self.return_operands(writes, write_at);
                 }
+                Command::Control { control, calls, reads, writes } => {
+                    self.control(function, control, (calls, &plan.ints), (reads, writes), running)?;
+                }
                 Command::Size { from, late, who } => {
-                    let value = self.size(from)?;
+                    let value = self.number(from)?;
                     self.late[*late].check(value, who)?;
                     self.values.push(value);
                     self.begun = Begun {
@@ -367,7 +398,7 @@ impl Context {
     }
 
     /// The integer or truth value that a buffer begins with.
-    fn size(&mut self, from: &plan::Buffer) -> Result<i64, RunError> {
+    pub(super) fn number(&mut self, from: &plan::Buffer) -> Result<i64, RunError> {
         let operands = self.operands(std::slice::from_ref(from), &[])?;
         let Read { bytes, dtype } = read(from, operands[0]);
         let bits = number::cast(dtype, Dtype::I64, number::read(bytes, 0, dtype.size()));
@@ -410,6 +441,61 @@ impl Context {
         }
     }
 
+    /// Waits for all that is enqueued.
+    pub(super) fn wait(&mut self) -> Result<(), RunError> {
+        self.stream.wait()
+    }
+
+    /// The context in which a function is called.
+    pub(super) fn child(&mut self, at: usize, prepared: &Prepared) -> Result<Box<Context>, RunError> {
+        if self.children.len() <= at {
+            self.children.resize_with(at + 1, || None);
+        }
+        match self.children[at].take() {
+            Some(child) => Ok(child),
+            None => {
+                let mut child = Box::new(Context::new(&self.device, (&[], 0), prepared)?);
+                child.outside = child.space;
+                Ok(child)
+            }
+        }
+    }
+
+    /// Gives a child the memory that functions share, until [`Context::take_back`].
+    pub(super) fn lend_arenas(&mut self, child: &mut Context) {
+        let plan = self.plan.as_ref().expect("invariant: who calls has a plan");
+        child.bytes_before = self.bytes_before.saturating_add(plan.memory_bytes());
+        child.arenas = *self.arenas.below.take().unwrap_or_default();
+    }
+
+    /// Takes a child back, and the memory that it has.
+    pub(super) fn take_back(&mut self, at: usize, mut child: Box<Context>) {
+        self.arenas.below = Some(Box::new(std::mem::take(&mut child.arenas)));
+        self.iterations = child.iterations;
+        self.children[at] = Some(child);
+    }
+
+    /// Bytes in use while a child runs by a plan.
+    pub(super) fn bytes_around(&self, child: &Context, plan: &Plan) -> usize {
+        child.bytes_before.saturating_add(plan.memory_bytes())
+    }
+
+    /// Bytes that the steps take for granted of an input.
+    pub(super) fn bytes_of_param(&self, at: usize) -> usize {
+        let plan = self.plan.as_ref().expect("invariant: inputs are set after the plan");
+        plan.params[at].room.max(plan.params[at].shape.bytes)
+    }
+
+    /// Binds an input that lies as the steps expect it, and that they may change.
+    pub(super) fn lend_input(&mut self, at: usize, start: *mut u8) {
+        let plan = self.plan.as_ref().expect("invariant: inputs are set after the plan");
+        let shape = &plan.params[at].shape;
+        let data = NonNull::new(start).unwrap_or(NonNull::dangling());
+        self.updated[at] =
+            Updated::Back { data, strides: SmallVec::from_slice(&shape.strides), len: shape.bytes };
+        self.bases[at] = start;
+    }
+
     /// Waits for what a call that failed has left, so that its memory can be used again.
     pub(super) fn settle(&mut self) {
         // The call has an error already, the first one.
@@ -422,7 +508,7 @@ impl Context {
         for (at, output) in plan.outputs.iter().enumerate() {
             match output {
                 OutputPlan::Direct(shape) => {
-                    if self.space == Space::Device {
+                    if self.space != self.outside {
                         let memory = outputs.tensor(at, &layout(shape))?;
                         let from = Place { base: Base::Output(at), offset: 0 };
                         self.copy(from, (Space::Host, memory.as_ptr()), shape.bytes);
@@ -430,7 +516,7 @@ impl Context {
                 }
                 OutputPlan::Copied { shape, from } => {
                     let memory = outputs.tensor(at, &layout(shape))?;
-                    self.copy(*from, (Space::Host, memory.as_ptr()), shape.bytes);
+                    self.copy(*from, (self.outside, memory.as_ptr()), shape.bytes);
                 }
                 OutputPlan::Scalar(scalar) => outputs.scalar(at, *scalar),
             }
@@ -467,11 +553,11 @@ impl Context {
         shape: &Shape,
         (data, strides, len): (*mut u8, &[usize], usize),
     ) -> Result<(), RunError> {
-        if len == 0 || self.space == Space::Host && self.address(from) == data {
+        if len == 0 || self.space == self.outside && self.address(from) == data {
             return Ok(());
         }
         if has_layout(&shape.sizes, strides, &shape.strides) {
-            self.copy(from, (Space::Host, data), shape.bytes);
+            self.copy(from, (self.outside, data), shape.bytes);
             return Ok(());
         }
         let mut packed = AlignedBuf::new(shape.bytes)?;
@@ -483,9 +569,9 @@ impl Context {
         Ok(())
     }
 
-    fn address(&self, place: Place) -> *mut u8 {
+    pub(super) fn address(&self, place: Place) -> *mut u8 {
         let base = match place.base {
-            Base::Arena(at) => self.arenas[at].as_ptr(),
+            Base::Arena(at) => self.arenas.own[at].as_ptr(),
             Base::Own(at) => self.own[at].as_ptr(),
             Base::Param(at) => self.bases[at],
             Base::Const(at) => self.bases[self.params + at],

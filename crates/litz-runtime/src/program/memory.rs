@@ -73,6 +73,11 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    /// Where constants begin, then what load steps keep, and how many are constants.
+    pub(super) fn bases(&self) -> (&[*mut u8], usize) {
+        (&self.addresses, self.constants)
+    }
+
     /// Makes room for what load steps keep, given as slots and bytes, or finds it in the cache.
     pub(super) fn new(
         mut constants: Vec<ConstMemory>,
@@ -122,16 +127,6 @@ impl Memory {
         let addresses = buffers.iter().map(Buffer::as_ptr).collect();
         let owned = UnsafeCell::new(Owned::Device(buffers));
         Ok(Memory { addresses, constants: constants.len(), kept_slots, owned })
-    }
-
-    /// Where constants begin, then what load steps keep.
-    pub(super) fn addresses(&self) -> &[*mut u8] {
-        &self.addresses
-    }
-
-    /// How many of the addresses are those of constants.
-    pub(super) fn constants(&self) -> usize {
-        self.constants
     }
 
     /// Whether load steps have to run.

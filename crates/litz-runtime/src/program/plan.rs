@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use litz_ir::Dtype;
+use litz_ir::loops::Control;
 use litz_ir::scalar::Scalar;
 
 use super::prepare::{Layout, Origin, Output, Prepared, SizeFacts, Step};
@@ -26,7 +27,7 @@ pub(super) struct Plan {
     /// Bytes of each buffer that has memory of its own, where buffers have guard pages.
     pub(super) own: Vec<usize>,
     /// Statements that kernels execute, at most.
-    iterations: u64,
+    pub(super) iterations: u64,
     /// Bytes of scratch memory of the point that needs most.
     pub(super) scratch_bytes: usize,
     /// Layout in which kernels expect each input.
@@ -47,14 +48,18 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Bytes of intermediate results.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.own.iter().chain(&self.arenas).copied().fold(0, usize::saturating_add)
+    }
+
     /// Bytes of intermediate results and outputs.
     pub(super) fn peak_bytes(&self) -> usize {
         let bytes = |output: &OutputPlan| match output {
             OutputPlan::Direct(shape) | OutputPlan::Copied { shape, .. } => shape.bytes,
             OutputPlan::Scalar(_) => 0,
         };
-        let own = self.own.iter().copied().chain(self.outputs.iter().map(bytes));
-        own.chain(self.arenas.iter().copied()).fold(0, usize::saturating_add)
+        self.outputs.iter().map(bytes).fold(self.memory_bytes(), usize::saturating_add)
     }
 
     /// The index of the extra output that an input's new contents are, if steps make them in the input's memory.
@@ -118,6 +123,13 @@ pub(super) enum Command {
         ints: Span,
         message: Arc<str>,
     },
+    /// Calls functions, in the way that `control` says.
+    Control {
+        control: Control,
+        calls: Vec<CallPlan>,
+        reads: Vec<Buffer>,
+        writes: Vec<Buffer>,
+    },
     /// Reads the value of the late size at a position.
     Size {
         from: Buffer,
@@ -131,6 +143,13 @@ pub(super) enum Command {
     },
 }
 
+/// A function by position, and the values of its sizes.
+pub(super) struct CallPlan {
+    pub(super) function: usize,
+    pub(super) sizes: Span,
+}
+
+#[derive(Clone, Copy)]
 pub(super) struct Buffer {
     pub(super) place: Place,
     pub(super) bytes: usize,
@@ -272,6 +291,7 @@ impl<'a> Planner<'a> {
                 | Step::Alloc(_)
                 | Step::Launch { .. }
                 | Step::Extern { .. }
+                | Step::Control { .. }
                 | Step::Size { .. }
                 | Step::Free(_) => {}
             }
@@ -305,6 +325,16 @@ impl<'a> Planner<'a> {
                     {
                         self.live.retain(|&(start, _)| start != offset);
                     }
+                }
+                Step::Control { control, calls, reads, writes } => {
+                    let mut planned = Vec::with_capacity(calls.len());
+                    for (function, sizes) in calls {
+                        planned.push(CallPlan { function: *function, sizes: self.ints(sizes)? });
+                    }
+                    let (reads, writes) = (self.buffers(reads)?, self.buffers(writes)?);
+                    writes.iter().for_each(|buffer| self.notes_store(buffer.place));
+                    let control = control.clone();
+                    self.plan.commands.push(Command::Control { control, calls: planned, reads, writes });
                 }
                 Step::Size { slot, who } => {
                     let late = self.values.len() - self.prepared.known;

@@ -7,6 +7,7 @@ use litz_ir::Dtype;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::kernel::{Kernel, Loop, Space, Stmt};
+use litz_ir::loops::{Control, FunctionCall};
 use litz_ir::program::{self as ir, Program};
 use litz_ir::scalar::Scalar;
 use litz_ir::verify::kernel::verify;
@@ -25,7 +26,7 @@ pub(super) struct Prepared {
     pub(super) name: String,
     pub(super) slots: Vec<Slot>,
     pub(super) params: Vec<Layout>,
-    pub(super) kernels: Vec<KernelFacts>,
+    pub(super) kernels: Arc<[KernelFacts]>,
     pub(super) limits: Limits,
     pub(super) guard_pages: GuardPages,
     /// Pieces of scratch memory that a launch needs.
@@ -99,6 +100,13 @@ pub(super) enum Step {
         ints: Vec<Formula>,
         message: Arc<str>,
     },
+    Control {
+        control: Control,
+        /// Functions by position, with the values of their sizes, for each call.
+        calls: Vec<(usize, Vec<Formula>)>,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+    },
     /// Gives the next late size the value that the slot begins with.
     Size {
         slot: usize,
@@ -150,17 +158,16 @@ impl SizeFacts {
     }
 }
 
-/// Resolves a program. `position` says which symbols have values in a call; load steps have none.
+/// Resolves a program, but for its functions. `position` says which symbols have values in a call; load steps have none.
 pub(super) fn prepare(
     program: &Program,
-    kernels: &[Kernel],
+    facts: &Arc<[KernelFacts]>,
     device: &dyn Device,
     position: &dyn Fn(Sym) -> Option<usize>,
 ) -> Result<Prepared, RunError> {
-    let facts = kernels.iter().map(|kernel| kernel_facts(kernel, device)).collect::<Result<Vec<_>, _>>()?;
     let late = late_sizes(program).into_iter().map(|sym| SizeFacts::of(&program.facts, sym)).collect();
-    let names = kernels.iter().enumerate().map(|(at, kernel)| (kernel.name.as_str(), at)).collect();
-    let cx = Context { program, names, kernels: &facts, position };
+    let names = facts.iter().enumerate().map(|(at, kernel)| (kernel.name.as_str(), at)).collect();
+    let cx = Context { program, names, kernels: facts, position };
     let loading = Context { position: &|_| None, names: cx.names.clone(), ..cx };
     let mut slots = Vec::new();
     for slot in program.slots.values() {
@@ -182,7 +189,7 @@ pub(super) fn prepare(
         steps: program.steps.iter().map(|step| cx.step(step)).collect::<Result<_, _>>()?,
         updates: program.updates.iter().map(|(dst, src)| (dst.index(), src.index())).collect(),
         outputs: program.outputs.iter().map(|output| cx.output(output)).collect::<Result<_, _>>()?,
-        kernels: Vec::new(),
+        kernels: Arc::clone(facts),
         limits: Limits::default(),
         guard_pages: GuardPages::default(),
         concurrency: device.concurrency(),
@@ -220,12 +227,13 @@ pub(super) fn prepare(
             ir::Step::Check { .. }
             | ir::Step::Launch { .. }
             | ir::Step::Extern { .. }
+            | ir::Step::Control { .. }
             | ir::Step::Size { .. }
             | ir::Step::Free { .. } => {}
         }
     }
-    let written_at_load = written(&prepared.load, &facts);
-    let written_by_calls = written(&prepared.steps, &facts);
+    let written_at_load = written(&prepared.load, facts);
+    let written_by_calls = written(&prepared.steps, facts);
     let updated: Vec<usize> = prepared.updates.iter().map(|&(dst, _)| dst).collect();
     let kept = allocated(&prepared.load);
     prepared.calls_write_kept = written_by_calls
@@ -241,7 +249,7 @@ pub(super) fn prepare(
             prepared.slots[base].is_stored |= is_stored;
         }
     }
-    Ok(Prepared { kernels: facts, ..prepared })
+    Ok(prepared)
 }
 
 /// The slots that steps write.
@@ -253,7 +261,7 @@ fn written(steps: &[Step], kernels: &[KernelFacts]) -> Vec<usize> {
                 let flags = args.iter().zip(&kernels[*kernel].is_written);
                 written.extend(flags.filter(|(_, is_written)| **is_written).map(|(arg, _)| *arg));
             }
-            Step::Extern { writes, .. } => written.extend(writes),
+            Step::Extern { writes, .. } | Step::Control { writes, .. } => written.extend(writes),
             Step::Check(_) | Step::Alloc(_) | Step::View(_) | Step::Size { .. } | Step::Free(_) => {}
         }
     }
@@ -268,6 +276,7 @@ fn allocated(steps: &[Step]) -> HashSet<usize> {
         | Step::View(_)
         | Step::Launch { .. }
         | Step::Extern { .. }
+        | Step::Control { .. }
         | Step::Size { .. }
         | Step::Free(_) => None,
     };
@@ -283,7 +292,7 @@ fn bases(slots: &[Slot], slot: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Verifies a kernel, whoever wrote it, and resolves what launches need to know of it.
-fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<KernelFacts, RunError> {
+pub(super) fn kernel_facts(kernel: &Kernel, device: &dyn Device) -> Result<KernelFacts, RunError> {
     let bug = |what: String| RunError::bug(format!("kernel @{}", kernel.name), what);
     if let Some(diag) = verify(kernel).first() {
         return Err(bug(diag.to_string()));
@@ -414,6 +423,15 @@ impl Context<'_> {
                 let message = Arc::from(message.as_deref().unwrap_or_default());
                 Step::Extern { routine, reads, writes, ints: self.formulas(ints)?, message }
             }
+            ir::Step::Control { control, reads, writes } => {
+                if control.reads() != reads.len() {
+                    return Err(self.bug(format!("{}: other arguments", self.program.place(step))));
+                }
+                let calls = control.calls().into_iter().map(|call| self.function_call(call));
+                let calls = calls.collect::<Result<_, _>>()?;
+                let (reads, writes) = (positions(reads), positions(writes));
+                Step::Control { control: control.clone(), calls, reads, writes }
+            }
             ir::Step::Size { sym, slot, message } => {
                 let dtype = self.program.slots[*slot].dtype;
                 if !dtype.is_int() && dtype != Dtype::Bool {
@@ -423,6 +441,20 @@ impl Context<'_> {
             }
             ir::Step::Free { slot } => Step::Free(slot.index()),
         })
+    }
+
+    /// Which function a call is of, and the values of its sizes in their order.
+    fn function_call(&self, call: &FunctionCall) -> Result<(usize, Vec<Formula>), RunError> {
+        let name = &call.function;
+        let unknown = || self.bug(format!("call of unknown function @{name}"));
+        let functions = &self.program.functions;
+        let at = functions.iter().position(|function| function.name == *name).ok_or_else(unknown)?;
+        let value = |sym: Sym| {
+            let given = call.sizes.iter().find(|(given, _)| *given == sym);
+            let missing = || self.bug(format!("call of @{name}: no value is given for {sym}"));
+            self.formula(given.ok_or_else(missing)?.1)
+        };
+        Ok((at, functions[at].given_sizes().into_iter().map(value).collect::<Result<_, _>>()?))
     }
 
     fn output(&self, output: &ir::Output) -> Result<Output, RunError> {

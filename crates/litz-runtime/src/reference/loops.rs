@@ -22,7 +22,9 @@ use std::collections::{HashMap, HashSet};
 
 use litz_ir::Dtype;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, BufData, BufKind, Callee, Extern, Loops, Nest, Output, Region, Stmt};
+use litz_ir::loops::{
+    Buf, BufData, BufKind, Callee, Control, Extern, FunctionCall, Loops, Nest, Output, Region, Stmt,
+};
 use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::arena::AlignedBuf;
@@ -350,10 +352,67 @@ impl Machine<'_> {
         region.nests[end..].iter().try_for_each(|nest| self.nest(nest))
     }
 
+    /// Calls functions, in the way that `control` says.
+    fn control(&mut self, control: &Control, stmt: &Extern) -> Result<(), RunError> {
+        let operands = control.operands(&stmt.reads, &stmt.writes);
+        let truth = |machine: &Machine<'_>, buf: Option<&Buf>| {
+            let memory = buf.and_then(|buf| machine.memories.get(buf.index()));
+            let first = memory.and_then(|memory| memory.bytes.as_slice().first().copied());
+            first.map(|byte| byte != 0).ok_or_else(|| machine.bug("a truth value is missing"))
+        };
+        match control {
+            Control::Call(_) => self.function(operands[0]),
+            Control::Branch { .. } => {
+                let holds = truth(self, stmt.reads.first())?;
+                self.function(operands[usize::from(!holds)])
+            }
+            Control::While { .. } => loop {
+                self.function(operands[0])?;
+                if !truth(self, stmt.writes.first())? {
+                    return Ok(());
+                }
+                self.function(operands[1])?;
+            },
+        }
+    }
+
+    /// Runs a function on copies of its arguments, and stores what it gives.
+    fn function(&mut self, (call, args, writes): (&FunctionCall, &[Buf], &[Buf])) -> Result<(), RunError> {
+        let loops = self.loops;
+        let missing = || self.bug(format!("there is no function @{}", call.function));
+        let function = loops.function(&call.function).ok_or_else(missing)?;
+        let sizes = call.sizes.iter().map(|&(sym, value)| Ok((sym, self.size(value)?)));
+        let sizes = sizes.collect::<Result<HashMap<Sym, i64>, RunError>>()?;
+        let mut doubts = Vec::new();
+        let whole = |&buf: &Buf, doubts: &mut Vec<Vec<f64>>| {
+            let data = &loops.bufs[buf];
+            self.view(buf, &data.sizes, &data.strides, Expr::zero(), doubts)
+        };
+        let inputs = args.iter().map(|buf| whole(buf, &mut doubts)).collect::<Result<Vec<_>, _>>()?;
+        // What a function makes of what is in doubt is not known.
+        self.is_lost |= doubts.iter().flatten().any(|&doubt| doubt > 0.0);
+        let results = run(function, &sizes, &inputs, &HashMap::<String, Tensor>::new())?;
+        let outputs = results.outputs.iter().map(|output| match output {
+            Value::Tensor(tensor) => Ok(tensor),
+            Value::Scalar(_) | Value::Nothing => Err(self.bug(format!("@{} gives no tensor", call.function))),
+        });
+        let given = outputs.chain(results.updates.iter().map(Ok)).collect::<Result<Vec<_>, _>>()?;
+        if given.len() != writes.len() {
+            return Err(self.bug(format!("@{} gives {} tensors", call.function, given.len())));
+        }
+        let strides = writes.iter().map(|buf| self.extents(&loops.bufs[*buf].strides));
+        let strides = strides.collect::<Result<Vec<_>, _>>()?;
+        for ((buf, tensor), strides) in writes.iter().zip(given).zip(strides) {
+            self.memories[buf.index()].take(tensor, &strides);
+        }
+        Ok(())
+    }
+
     fn call(&mut self, call: &Extern) -> Result<(), RunError> {
         let name = match &call.callee {
             Callee::Routine(name) => name,
             Callee::Size(sym) => return self.learn(*sym, call),
+            Callee::Control(control) => return self.control(control, call),
         };
         let routine = routine(name).ok_or_else(|| RunError::UnknownRoutine { name: name.clone() })?;
         let ints = call.ints.iter().map(|&e| self.size(e)).collect::<Result<Vec<_>, _>>()?;

@@ -9,8 +9,9 @@ use litz_sym::{Cmp, Expr, Rel, Sym};
 
 use crate::diag::Diags;
 use crate::dtype::Dtype;
+use crate::graph::TensorType;
 use crate::ids::Id;
-use crate::loops::{Buf, BufKind, Callee, Extern, Loops, Nest, Output, Region, Stmt};
+use crate::loops::{Buf, BufKind, Callee, Control, Extern, FunctionCall, Loops, Nest, Output, Region, Stmt};
 use crate::verify::Report;
 
 /// What is wrong with a loops program.
@@ -19,14 +20,17 @@ use crate::verify::Report;
 /// `negative-size`, `unknown-buffer`, `unwritten-buffer`, `partial-store`, `writes-input`, `undefined-value`,
 /// `operand-count`, `type-mismatch`, `literal-type`, `out-of-bounds`, `reduce-without-axes`, `mixes-reduction`,
 /// `scan-axis`, `region-axis`, `region-carry`, `region-idle`, `extern-layout`, `index-rank`, `update-target`, `update-type`,
-/// `duplicate-update`, `device`, `undefined-size`, `redefined-size`, `size-operand`.
+/// `duplicate-update`, `device`, `undefined-size`, `redefined-size`, `size-operand`,
+/// `unknown-function`, `function-type`.
 pub fn verify(loops: &Loops) -> Diags {
     let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
     let points = vec![Points::Some(Expr::zero()); loops.bufs.len()];
     let mut verifier =
         Verifier { report: Report::new(&loops.facts), loops, written, points, inside: Inside::default() };
     verifier.run();
-    verifier.report.diags
+    let mut diags = verifier.report.diags;
+    diags.extend(loops.functions.iter().flat_map(verify));
+    diags
 }
 
 /// How many elements of a buffer may have been written, at most.
@@ -160,13 +164,113 @@ impl Verifier<'_> {
         self.report.check(is_size && call.writes.is_empty() && call.ints.is_empty(), "size-operand", message);
     }
 
+    /// Functions are given and give what they say.
+    fn control(&mut self, control: &Control, stmt: &Extern) {
+        let name = &stmt.name;
+        let bool_at = match control {
+            Control::Call(_) => None,
+            Control::Branch { .. } => Some(stmt.reads.first()),
+            Control::While { .. } => Some(stmt.writes.first()),
+        };
+        if let Some(buf) = bool_at {
+            let data = buf.and_then(|&buf| self.loops.bufs.get(buf));
+            let is_one = data.is_some_and(|data| data.dtype == Dtype::Bool && data.span().is_one());
+            let message = format_args!("{name}: expected one truth value to decide");
+            self.report.check(is_one, "function-type", message);
+        }
+        let message = format_args!("{name}: expected as many arguments as the functions have");
+        self.report.check(control.reads() == stmt.reads.len(), "function-type", message);
+        for (call, args, writes) in control.operands(&stmt.reads, &stmt.writes) {
+            self.function_call(call, args, writes, name);
+        }
+    }
+
+    fn function_call(&mut self, call: &FunctionCall, args: &[Buf], writes: &[Buf], name: &str) {
+        call.sizes.iter().for_each(|(_, value)| self.report.expr(*value, name));
+        let Some(function) = self.loops.function(&call.function) else {
+            let message = format_args!("{name}: no function is called @{}", call.function);
+            return self.report.fail("unknown-function", message);
+        };
+        let callee = &call.function;
+        for sym in function.given_sizes() {
+            let is_given = call.sizes.iter().filter(|(given, _)| *given == sym).count() == 1;
+            let message = format_args!("{name}: @{callee} is given no value for {sym}, or several");
+            self.report.check(is_given, "function-type", message);
+        }
+        let has_consts = function.bufs.values().any(|data| matches!(data.kind, BufKind::Const(_)));
+        self.report.check(!has_consts, "function-type", format_args!("{name}: @{callee} has constants"));
+        let inputs: Vec<Buf> = function.inputs().collect();
+        let updated: Vec<usize> = (0..inputs.len())
+            .filter(|&at| function.updates.iter().any(|(target, _)| *target == inputs[at]))
+            .collect();
+        let results = writes.len().checked_sub(updated.len());
+        let fits = args.len() == inputs.len() && results == Some(function.outputs.len());
+        let message = format_args!(
+            "{name}: @{callee} takes {}, gives {} and updates {}",
+            inputs.len(),
+            function.outputs.len(),
+            updated.len()
+        );
+        self.report.check(fits, "function-type", message);
+        if !fits {
+            return;
+        }
+        let (results, changed) = writes.split_at(function.outputs.len());
+        let expected: Vec<Buf> = updated.iter().map(|&at| args[at]).collect();
+        let message = format_args!("{name}: expected what @{callee} updates behind its results");
+        self.report.check(changed == expected, "function-type", message);
+        let is_apart = |&at: &usize| {
+            let others = args.iter().enumerate().filter(|&(other, _)| other != at).map(|(_, buf)| buf);
+            !others.chain(results).any(|buf| *buf == args[at])
+        };
+        let message = format_args!("{name}: what @{callee} updates is something else's, too");
+        self.report.check(updated.iter().all(is_apart), "function-type", message);
+        for (&arg, &input) in args.iter().zip(&inputs) {
+            self.same_type(call, arg, &function.bufs[input].ty(), name);
+        }
+        for (&result, output) in results.iter().zip(&function.outputs) {
+            match output {
+                Output::View { buf, sizes, strides, offset: _ } => {
+                    let (sizes, strides) = (sizes.clone(), strides.clone());
+                    let ty = TensorType { sizes, strides, ..function.bufs[*buf].ty() };
+                    self.same_type(call, result, &ty, name);
+                }
+                Output::Int(_) | Output::Literal(_) | Output::Nothing => {
+                    let message = format_args!("{name}: @{callee} gives what is no buffer");
+                    self.report.fail("function-type", message);
+                }
+            }
+        }
+    }
+
+    /// The buffer has the type that a function says, in terms of the caller's sizes. Strides along one element may be any.
+    fn same_type(&mut self, call: &FunctionCall, buf: Buf, inside: &TensorType, name: &str) {
+        let Some(data) = self.loops.bufs.get(buf) else { return };
+        let facts = &self.loops.facts;
+        let is_equal = |own: Expr, inside: Expr| {
+            let outside = call.outside(inside);
+            own == outside || facts.known(&Rel::eq(own, outside)).is_yes()
+        };
+        let sizes = data.sizes.iter().zip(&inside.sizes);
+        let mut dims = sizes.zip(data.strides.iter().zip(&inside.strides));
+        let fits = (data.dtype, data.device, data.sizes.len())
+            == (inside.dtype, inside.device, inside.sizes.len())
+            && dims.all(|((&own, &size), (&stride, &other))| {
+                is_equal(own, size) && (own.is_one() || is_equal(stride, other))
+            });
+        let message = format_args!("{name}: `{}`: @{} has {inside} there", data.name, call.function);
+        self.report.check(fits, "function-type", message);
+    }
+
     fn call(&mut self, call: &Extern) {
-        match call.callee {
+        match &call.callee {
             Callee::Routine(_) => {}
-            Callee::Size(sym) => self.size(sym, call),
+            Callee::Size(sym) => self.size(*sym, call),
+            Callee::Control(control) => self.control(control, call),
         }
         call.reads.iter().for_each(|&buf| self.read(buf, &call.name));
-        for &buf in call.reads.iter().chain(&call.writes) {
+        let is_control = matches!(call.callee, Callee::Control(_));
+        for &buf in call.reads.iter().chain(&call.writes).filter(|_| !is_control) {
             let Some(data) = self.loops.bufs.get(buf) else { continue };
             let message = format_args!("{}: expected `{}` to be dense", call.name, data.name);
             self.report.check(data.is_dense(), "extern-layout", message);

@@ -1,0 +1,155 @@
+//! Lowers operators that choose among graphs and repeat them, as data decides: each graph becomes a function of the loops.
+//!
+//! What goes over the slices of tensors, such as `scan`, is a loop that counts: it reads a slice of each operand, calls the function
+//! and stores a slice of each result. A loop changes its state in place, so that a row costs what a row has.
+
+use crate::args::Args;
+use crate::def::{OpDef, lower};
+use crate::error::OpError;
+use crate::infer::InferCx;
+use crate::lower::Lower;
+use crate::lower::function::{Gives, Repeat};
+use litz_ir::graph::{Arg, TensorType, Type};
+use litz_ir::loops::Control;
+use litz_ir::{Dtype, Scalar};
+use litz_sym::Expr;
+
+/// Entries.
+pub const OPS: &[OpDef] = &[
+    lower("higher_order.cond.default", stated_types, cond),
+    lower("higher_order.while_loop.default", stated_types, while_loop),
+    lower("higher_order.map_impl.default", stated_types, map),
+    lower("higher_order.scan.default", stated_types, scan),
+    lower("higher_order.associative_scan.default", stated_types, associative_scan),
+];
+
+/// What the file says: lowering compares it with what the graphs give.
+fn stated_types(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let missing = || Type::Tensor(TensorType::contiguous(Dtype::F32, Vec::new()));
+    Ok((0..args.node.outputs.len()).map(|i| args.stated(i).cloned().unwrap_or_else(missing)).collect())
+}
+
+fn graph_name<'a>(args: &Args<'a>, name: &str) -> Result<&'a str, OpError> {
+    match args.get(name) {
+        Arg::Graph(name) => Ok(name),
+        _ => Err(args.bad(name, "a graph")),
+    }
+}
+
+fn list<'a>(args: &Args<'a>, name: &str) -> Result<&'a [Arg], OpError> {
+    args.get(name).as_list().ok_or_else(|| args.bad(name, "a list"))
+}
+
+/// One of two graphs.
+fn cond(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let operands = list(args, "operands")?;
+    let results: Vec<Type> = stated_types(&mut lw.infer_cx(), args)?;
+    let (yes, no) = (graph_name(args, "true_fn")?, graph_name(args, "false_fn")?);
+    let then = lw.function(yes, Gives::Results(&results))?;
+    let other = lw.function(no, Gives::Results(&results))?;
+    let holds = lw.truth(args.get("pred"))?;
+    let mut reads = vec![holds];
+    for call in [&then, &other] {
+        reads.extend(lw.arguments(&call.inputs, operands)?);
+    }
+    let given = lw.buffers_for(&results)?;
+    let writes = given.iter().map(|access| access.buf).collect();
+    lw.control(Control::Branch { then: then.call(), other: other.call() }, reads, writes);
+    lw.give(args, &results, given)
+}
+
+/// A graph as long as another says.
+fn while_loop(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let (carried, others) = (list(args, "carried_inputs")?, list(args, "additional_inputs")?);
+    let truth = [Type::Tensor(TensorType::contiguous(Dtype::Bool, Vec::new()))];
+    let more = lw.function(graph_name(args, "cond_fn")?, Gives::Results(&truth))?;
+    let body = lw.function(graph_name(args, "body_fn")?, Gives::Updates(carried.len()))?;
+    if carried.len() > body.inputs.len().min(more.inputs.len()) {
+        return Err(args.invalid("expected graphs that take what is carried"));
+    }
+    let mut state = Vec::with_capacity(carried.len());
+    for (operand, ty) in carried.iter().zip(&body.inputs) {
+        let from = lw.operand(operand)?;
+        state.push(lw.own_copy(&from, "state", ty)?);
+    }
+    let own = || state.iter().map(|access| access.buf);
+    let mut reads = Vec::new();
+    for call in [&more, &body] {
+        reads.extend(own());
+        reads.extend(lw.arguments(&call.inputs[carried.len()..], others)?);
+    }
+    let holds = lw.temp("more", Dtype::Bool, &[]);
+    let writes = std::iter::once(holds.buf).chain(own()).collect();
+    lw.control(Control::While { cond: more.call(), body: body.call() }, reads, writes);
+    let results = stated_types(&mut lw.infer_cx(), args)?;
+    lw.give(args, &results, state)
+}
+
+/// A graph of each slice.
+fn map(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let name = graph_name(args, "f")?;
+    over_slices(lw, args, name, &[], list(args, "pos_args")?)
+}
+
+/// A graph of what it gave before and each slice.
+fn scan(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let name = graph_name(args, "combine_fn")?;
+    over_slices(lw, args, name, list(args, "init")?, list(args, "additional_inputs")?)
+}
+
+fn over_slices(
+    lw: &mut Lower<'_>,
+    args: &Args<'_>,
+    name: &str,
+    carried: &[Arg],
+    others: &[Arg],
+) -> Result<(), OpError> {
+    let results = stated_types(&mut lw.infer_cx(), args)?;
+    let (states, rows) = results.split_at(carried.len().min(results.len()));
+    let mut given = Vec::new();
+    for (operand, ty) in carried.iter().zip(states) {
+        let from = lw.operand(operand)?;
+        given.push(lw.own_copy(&from, "state", &ty.stored())?);
+    }
+    for ty in rows {
+        let rows = lw.temp_of("rows", &ty.stored());
+        lw.fill(&rows, Scalar::zero(rows.dtype))?;
+        given.push(rows);
+    }
+    let repeat = Repeat { slices: list(args, "xs")?, others, first: 0, rows: rows.len() };
+    lw.repeat(name, &repeat, &given)?;
+    lw.give(args, &results, given)
+}
+
+/// Slices combined one after another: each result holds what is so far.
+fn associative_scan(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let (name, slices) = (graph_name(args, "combine_fn")?, list(args, "xs")?);
+    let results = stated_types(&mut lw.infer_cx(), args)?;
+    let (mut states, mut rows) = (Vec::new(), Vec::new());
+    for (operand, ty) in slices.iter().zip(&results) {
+        let (from, ty) = (lw.operand(operand)?, ty.stored());
+        let Some((&length, sizes)) = ty.sizes.split_first() else {
+            return Err(args.invalid("expected operands with a dimension to go along"));
+        };
+        if lw.infer_cx().known(litz_sym::Rel::le(1, length)) != Some(true) {
+            return Err(args.unsupported("a scan along what may be empty"));
+        }
+        let state = lw.temp("state", ty.dtype, sizes);
+        let given = lw.temp_of("rows", &ty);
+        lw.fill(&given, Scalar::zero(ty.dtype))?;
+        lw.nest(sizes, |b, at| {
+            let first = [&[Expr::zero()], at].concat();
+            let value = b.load(&from, &first);
+            b.store(&state, at, value);
+            b.store(&given, &first, value);
+            Ok(())
+        })?;
+        states.push(state);
+        rows.push(given);
+    }
+    let others = list(args, "additional_inputs")?;
+    let repeat = Repeat { slices, others, first: 1, rows: rows.len() };
+    let all = [states, rows.clone()].concat();
+    lw.repeat(name, &repeat, &all)?;
+    lw.give(args, &results, rows)
+}
