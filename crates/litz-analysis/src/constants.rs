@@ -13,7 +13,7 @@ use crate::uses::Uses;
 /// A statement does if it reads something, nothing but constants, mentions no size, and stores into memory of a size that
 /// is a number: what is kept from one call to the next is allocated before any call. A buffer does if it is a constant that no call updates, or if *all* its
 /// writers do: what a call writes again has to be written whole by that call. So the two go together, and what is left is the
-/// largest set in which they agree. Regions are left out: these run at every call.
+/// largest set in which they agree. Regions and calls of the host are left out: these run at every call.
 #[derive(Clone, Debug)]
 pub struct Constants {
     stmts: Vec<bool>,
@@ -28,6 +28,7 @@ impl Constants {
         let is_fixed = |buf: &Buf| loops.bufs[*buf].sizes.iter().all(|size| size.as_int().is_some());
         let may_be = |(at, stmt): (usize, &Stmt)| {
             !uses.reads_of(at).is_empty()
+                && stmt.host_call().is_none()
                 && !matches!(stmt, Stmt::Region(_))
                 && is_routine(stmt)
                 && !is_repeated(at)
@@ -84,7 +85,7 @@ fn is_routine(stmt: &Stmt) -> bool {
         Stmt::Nest(_) | Stmt::Region(_) => true,
         Stmt::Extern(call) => match call.callee {
             Callee::Routine(_) => true,
-            Callee::Size(_) | Callee::Control(_) => false,
+            Callee::Host(_) | Callee::Size { .. } | Callee::Control(_) => false,
         },
     }
 }

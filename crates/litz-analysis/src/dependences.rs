@@ -42,23 +42,21 @@ impl Dependences {
     pub fn of(loops: &Loops, regions: &[Span]) -> Dependences {
         let uses = Uses::of(loops);
         let constants = Constants::of(loops, regions, &uses);
-        let effects: Vec<usize> = (0..loops.stmts.len()).filter(|&at| loops.stmts[at].has_effect()).collect();
+        let may_fail = |at: &usize| loops.may_fail(&loops.stmts[*at]);
+        let effects: Vec<usize> = (0..loops.stmts.len()).filter(may_fail).collect();
         let late = loops.late_sizes();
         let statement = |(at, stmt): (usize, &Stmt)| {
             let (reads, writes) = (uses.reads_of(at).to_vec(), uses.writes_of(at).to_vec());
             let written = reads.iter().flat_map(|&buf| uses.writers(buf));
             let touched = writes.iter().flat_map(|&buf| uses.readers(buf).iter().chain(uses.writers(buf)));
-            // Assertions come before what outlives a call is stored, as they do in the program.
+            // Assertions, and what the host may fail at, come before what outlives a call is stored, as they do in the program.
             let outlives = writes.iter().any(|&buf| loops.bufs[buf].kind != BufKind::Temp);
-            let effects = effects.iter().filter(|_| outlives);
+            let own = stmt.effect();
+            let is_before = |&&at: &&usize| outlives || own.is_some() && loops.stmts[at].effect() == own;
+            let effects = effects.iter().filter(is_before);
             let sizes = late.iter().filter(|(sym, _)| loops.mentions(stmt, *sym)).map(|(_, defined)| defined);
-            let mut after: Vec<usize> = written
-                .chain(touched)
-                .chain(effects)
-                .chain(sizes)
-                .copied()
-                .filter(|&user| user < at)
-                .collect();
+            let before = written.chain(touched).chain(effects).chain(sizes);
+            let mut after: Vec<usize> = before.copied().filter(|&user| user < at).collect();
             after.sort_unstable();
             after.dedup();
             let over = regions.iter().find(|region| region.stmts.contains(&at)).map(|region| region.over.var);

@@ -2,9 +2,10 @@
 
 use crate::Names;
 use crate::kernel::Built;
+use litz_ir::call::CallArg;
 use litz_ir::graph::TensorType;
-use litz_ir::loops::{self, Buf, BufKind, Callee, Loops, Stmt};
-use litz_ir::program::{Const, Output, Param, Program, Slot, SlotData, Step};
+use litz_ir::loops::{self, Buf, BufKind, Callee, ControlCall, HostCall, Loops, Routine, Stmt};
+use litz_ir::program::{Const, Output, Param, Program, Slot, SlotData, Step, View};
 use litz_ir::schedule::{self, Schedule};
 use litz_ir::{Diag, Diags, Dtype};
 use litz_sym::{Expr, Sym};
@@ -182,20 +183,36 @@ impl Builder<'_> {
         let Some(Stmt::Extern(call)) = self.names.stmts.get(name) else {
             return Err(vec![Diag::new("schedule-misfit", format!("no extern statement {name}"))]);
         };
-        let reads: Vec<Slot> = call.reads.iter().map(|&b| self.slot(b)).collect();
-        let writes = call.writes.iter().map(|&b| self.slot(b)).collect();
-        let (ints, message) = (call.ints.clone(), call.message.clone());
+        let message = call.message.clone();
         Ok(match &call.callee {
-            Callee::Routine(routine) => {
-                Step::Extern { routine: routine.clone(), reads, writes, ints, message }
+            Callee::Routine(Routine { name, reads, writes, ints }) => {
+                let (routine, ints) = (name.clone(), ints.clone());
+                let reads = reads.iter().map(|&b| self.slot(b)).collect();
+                let writes = writes.iter().map(|&b| self.slot(b)).collect();
+                Step::Extern { routine, reads, writes, ints, message }
             }
-            Callee::Control(control) => Step::Control { control: control.clone(), reads, writes },
-            Callee::Size(sym) => {
-                let Some(&slot) = reads.first() else {
-                    return Err(vec![Diag::new("schedule-misfit", format!("size {sym} reads no buffer"))]);
+            Callee::Host(HostCall { op, args, results, effect: _ }) => {
+                let arg = |arg: &CallArg<loops::View>| arg.try_map(&mut |view| Ok(self.view(view)));
+                let args = args.iter().map(arg).collect::<Result<_, Diags>>()?;
+                let mut result = |buf: Buf| {
+                    let ty = self.loops.bufs[buf].ty();
+                    View { slot: self.slot(buf), ty, offset: Expr::zero() }
                 };
-                Step::Size { sym: *sym, slot, message }
+                let results = results.iter().map(|buf| buf.map(&mut result)).collect();
+                Step::Call { op: op.clone(), args, results, message }
+            }
+            Callee::Size { sym, number } => Step::Size { sym: *sym, slot: self.slot(*number), message },
+            Callee::Control(ControlCall { control, reads, writes }) => {
+                let reads = reads.iter().map(|&b| self.slot(b)).collect();
+                let writes = writes.iter().map(|&b| self.slot(b)).collect();
+                Step::Control { control: control.clone(), reads, writes }
             }
         })
+    }
+
+    fn view(&mut self, view: &loops::View) -> View {
+        let (sizes, strides) = (view.sizes.clone(), view.strides.clone());
+        let ty = TensorType { sizes, strides, ..self.loops.bufs[view.buf].ty() };
+        View { slot: self.slot(view.buf), ty, offset: view.offset }
     }
 }

@@ -8,7 +8,7 @@ use crate::schema::{
     SymFloatArgument, SymIntArgument,
 };
 use crate::srepr;
-use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, Type, Value};
+use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, Type, Value};
 use litz_ir::schema::{ArgType, BaseType, Effect, OpSchema, SchemaArg, Schemas};
 use litz_sym::{Clause, Expr, Known, Rel};
 use std::collections::HashMap;
@@ -236,7 +236,13 @@ impl Body {
         for output in &node.outputs {
             outputs.extend(self.define(cx, scope, output)?);
         }
-        self.graph.nodes.push(Node { op: OpName::new(op), args, outputs, source: cx.source(node) });
+        self.graph.nodes.push(Node {
+            op: OpName::new(op),
+            form: Form::Plain,
+            args,
+            outputs,
+            source: cx.source(node),
+        });
         Ok(())
     }
 

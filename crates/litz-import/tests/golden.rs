@@ -190,7 +190,7 @@ graph @model on cpu {
   }
   %n: i64[] = input
   %x: f32[2] = input
-  %getitem: i64[], %getitem_1: f32[2] = higher_order.while_loop(@while_loop_cond_graph_0, @while_loop_body_graph_0, [%n, %x], []) at "make.py:125"
+  %getitem: i64[], %getitem_1: f32[2] = higher_order.while_loop.default(@while_loop_cond_graph_0, @while_loop_body_graph_0, [%n, %x], []) at "make.py:125"
   return %getitem, %getitem_1
 }"#,
     );

@@ -12,11 +12,20 @@
 //! }
 //! ```
 //!
-//! After functionalisation every node is pure: the only effects are the `update`s at the end.
+//! After functionalisation every node is pure: the only effects are the `update`s at the end, and those that declarations of
+//! the host's operators name:
+//!
+//! ```text
+//!   op mylib.foo.default(Tensor x, Tensor(a!) out, int n) -> Tensor contiguous effect log
+//!   %y: f32[4] = mylib.foo.default(%x, %z, 7)
+//!   %y: f32[4], %z2: f32[4] = functional mylib.foo.default(%x, %z, 7)
+//!   %s: f32[4] = host aten.add.Tensor(%y, %z2, 1)
+//! ```
 
 use crate::dtype::Dtype;
 use crate::entity;
 use crate::ids::Table;
+use crate::schema::OpSchema;
 use litz_sym::{Expr, Facts, Known, Rel};
 use std::borrow::Cow;
 use std::fmt;
@@ -38,6 +47,8 @@ pub struct Graph {
     pub device: Device,
     /// Size symbols: ranges, hints and guards.
     pub facts: Facts,
+    /// Operators that the host runs.
+    pub ops: Vec<OpDecl>,
     /// Every value ever made; those that no input, constant or node defines are dead.
     pub values: Table<Value, ValueData>,
     /// User inputs in flattened order.
@@ -96,12 +107,80 @@ pub struct TensorType {
 pub struct Node {
     /// Qualified name with overload: `aten.add.Tensor`.
     pub op: OpName,
+    /// Who runs it, and on what.
+    pub form: Form,
     /// One argument for each of the schema's, in its order, defaults filled in.
     pub args: Vec<Arg>,
-    /// One result for each the operator returns; `None` where nothing uses it or the operator gives none.
+    /// One result for each the operator returns, and in a functional form one more for each tensor that it writes to; `None`
+    /// where nothing uses it or the operator gives none.
     pub outputs: Vec<Option<Value>>,
     /// The user's source line, such as `model.py:12`.
     pub source: Option<Arc<str>>,
+}
+
+/// How a node applies its operator.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum Form {
+    /// As it is: Litz computes it, and the host runs what the graph declares.
+    #[default]
+    Plain,
+    /// `host aten.add.Tensor(..)`: the host runs it, although Litz has the operator.
+    Host,
+    /// `functional mylib.two.default(..)`: the host runs it on copies of the tensors that it writes to. What these hold then
+    /// are results behind the operator's own, in the order of its arguments, one for each tensor of a list.
+    Functional,
+}
+
+/// A declaration of an operator that the host runs: what the table of operators says of our own.
+///
+/// `op mylib.foo.default(Tensor x, Tensor(a!) out, int n) -> Tensor contiguous effect log`
+#[derive(Clone, PartialEq, Debug)]
+pub struct OpDecl {
+    /// Its name, arguments, results and tags.
+    pub schema: OpSchema,
+    /// How its operands have to lie in memory.
+    pub layout: Constraint,
+    /// What it does besides giving results and writing to arguments: calls with one effect keep their order, and none is left
+    /// out.
+    pub effect: Option<String>,
+}
+
+/// How operands of the host's operators have to lie in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Constraint {
+    /// With the strides that their types say: those that they had when the model was traced.
+    #[default]
+    Exact,
+    /// With dimensions in the order that strides of their types give, gaps between elements or not.
+    Order,
+    /// Row major.
+    Contiguous,
+    /// With any strides.
+    Any,
+}
+
+impl Constraint {
+    /// Every constraint.
+    pub const ALL: [Constraint; 4] =
+        [Constraint::Exact, Constraint::Order, Constraint::Contiguous, Constraint::Any];
+
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Constraint::Exact => "exact",
+            Constraint::Order => "order",
+            Constraint::Contiguous => "contiguous",
+            Constraint::Any => "any",
+        }
+    }
+}
+
+impl OpDecl {
+    /// What keeps calls in order and alive: the stated effect, or the operator itself where nothing else can come of a call.
+    pub fn effect(&self) -> Option<&str> {
+        let is_called_for_itself = self.schema.returns.is_empty() && !self.schema.is_mutating();
+        self.effect.as_deref().or(is_called_for_itself.then_some(&*self.schema.name))
+    }
 }
 
 /// An operator's qualified name with overload, cheap to clone.
@@ -178,6 +257,7 @@ impl Graph {
             name: name.into(),
             device,
             facts: Facts::new(),
+            ops: Vec::new(),
             values: Table::new(),
             inputs: Vec::new(),
             consts: Vec::new(),
@@ -200,6 +280,11 @@ impl Graph {
             subgraph.facts.include(&self.facts);
             subgraph.tell_subgraphs();
         }
+    }
+
+    /// What the graph declares of an operator.
+    pub fn declared(&self, op: &str) -> Option<&OpDecl> {
+        self.ops.iter().find(|decl| decl.schema.name == op)
     }
 
     /// Adds a value. The caller keeps names unique.

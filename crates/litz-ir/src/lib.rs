@@ -7,6 +7,7 @@
 // What a new variant needs, the compiler lists.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod call;
 pub mod diag;
 pub mod dtype;
 pub mod graph;

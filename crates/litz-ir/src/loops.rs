@@ -47,6 +47,7 @@
 
 mod routine;
 
+use crate::call::CallArg;
 use crate::dtype::Dtype;
 use crate::entity;
 use crate::graph::{Device, TensorType};
@@ -147,7 +148,7 @@ pub enum Output {
 pub enum Stmt {
     /// A loop nest.
     Nest(Nest),
-    /// A routine of the runtime on whole buffers.
+    /// A call of what is no loop: a routine of the runtime, or an operator of the host.
     Extern(Extern),
     /// Nests that are repeated in order.
     Region(Region),
@@ -169,43 +170,95 @@ pub struct Region {
     pub nests: Vec<Nest>,
 }
 
-/// A call of what is no loops: its callee says of what. One that writes nothing is called for its effect, such as `assert`,
-/// which ends the call of the program where what it reads does not hold.
+/// A call of what is no loop.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Extern {
     /// Unique among statements.
     pub name: String,
     /// Graph values it came from.
     pub from: Vec<String>,
-    /// What is called.
+    /// What is called, with what.
     pub callee: Callee,
+    /// What a failure is reported as: the message and the source line of an assertion, the source line of an operator.
+    pub message: Option<String>,
+}
+
+/// What an extern calls.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Callee {
+    /// A routine of the runtime.
+    Routine(Routine),
+    /// An operator of the host.
+    Host(HostCall),
+    /// `size u0 = n`: gives a size symbol its value. A value outside of the symbol's range ends the call. Statements behind it may
+    /// mention the symbol, others may not.
+    Size {
+        /// The symbol.
+        sym: Sym,
+        /// A buffer of one element, an integer or a truth value (0 or 1).
+        number: Buf,
+    },
+    /// Functions of the program: calls, branches and loops whose conditions data decides.
+    Control(ControlCall),
+}
+
+/// A call of a runtime routine, such as `sort`: its meaning is fixed by its name. One that writes nothing is called for
+/// its effect, such as `assert`, which ends the call of the program where what it reads does not hold.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Routine {
+    /// Name of the routine.
+    pub name: String,
     /// Buffers read: dense, taken as the vectors that they are in memory.
     pub reads: Vec<Buf>,
     /// Buffers written whole: dense, as those read.
     pub writes: Vec<Buf>,
     /// Integer parameters, such as the sizes that a routine needs.
     pub ints: Vec<Expr>,
-    /// What a failure is reported as: the message and the source line of an assertion.
-    pub message: Option<String>,
 }
 
-/// What an [`Extern`] calls.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Callee {
-    /// A routine of the runtime, such as `sort`: its meaning is fixed by its name.
-    Routine(String),
-    /// Gives a size symbol its value: the only element of the only buffer that is read, an integer or a truth value (0 or 1).
-    /// A value outside of the symbol's range ends the call. Statements behind it may mention the symbol, others may not.
-    Size(Sym),
-    /// Functions of the program: calls, branches and loops whose conditions data decides.
-    Control(Control),
+/// A call of an operator of which nothing is known but its declaration.
+///
+/// `extern n1 from %y = host mylib.foo.default(x as [3, 4]{1, 3}, update out as [4], 7) -> (y, _) effect log for "model.py:3"`
+#[derive(Clone, PartialEq, Debug)]
+pub struct HostCall {
+    /// The operator: `mylib.foo.default`.
+    pub op: String,
+    /// One argument for each of its schema's. No memory that is written is another argument's as well.
+    pub args: Vec<CallArg<View>>,
+    /// Buffers that its results are, written whole; none for a result that nobody reads or that it does not give.
+    pub results: Vec<Option<Buf>>,
+    /// Calls with one effect keep their order, and no pass removes one.
+    pub effect: Option<String>,
+}
+
+/// A part of a buffer: elements `offset + sum(index * stride)` of its memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct View {
+    /// Storage.
+    pub buf: Buf,
+    /// Extent of each dimension.
+    pub sizes: Vec<Expr>,
+    /// Elements between neighbours.
+    pub strides: Vec<Expr>,
+    /// First element.
+    pub offset: Expr,
+}
+
+/// A call of functions, with the buffers that they are given.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ControlCall {
+    /// How they are called.
+    pub control: Control,
+    /// Buffers read.
+    pub reads: Vec<Buf>,
+    /// Buffers written.
+    pub writes: Vec<Buf>,
 }
 
 /// How functions are called.
 ///
-/// What a call reads are its arguments: the buffers that [`Extern::reads`] has for it, one for each input of the function, of its
-/// type. What it writes are [`Extern::writes`]: a buffer for each result of the function, then those arguments that the
-/// function updates.
+/// What a call reads are its arguments, one for each input of the function, of its type. What it writes is a buffer for each result
+/// of the function, then those arguments that the function updates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Control {
     /// `call c0 = @layer(x, w) -> (y)`: the function once.
@@ -485,6 +538,21 @@ impl Loops {
         });
         outputs.chain(self.updates.iter().map(|&(_, source)| source))
     }
+    /// Whether a statement may end the call: an assertion, what the host does, and functions with such.
+    pub fn may_fail(&self, stmt: &Stmt) -> bool {
+        let in_functions = |control: &Control| {
+            let functions = control.calls().into_iter().filter_map(|call| self.function(&call.function));
+            functions.into_iter().any(|function| function.stmts.iter().any(|stmt| function.may_fail(stmt)))
+        };
+        match stmt {
+            Stmt::Nest(_) | Stmt::Region(_) => false,
+            Stmt::Extern(call) => match &call.callee {
+                Callee::Routine(routine) => routine.writes.is_empty(),
+                Callee::Host(_) | Callee::Size { .. } => true,
+                Callee::Control(call) => in_functions(&call.control),
+            },
+        }
+    }
     /// The symbols that statements give values, with the positions of the statements.
     pub fn late_sizes(&self) -> Vec<(Sym, usize)> {
         let late = |(at, stmt): (usize, &Stmt)| Some((stmt.defines()?, at));
@@ -517,7 +585,9 @@ impl Loops {
         wanted.extend(self.bufs.iter().filter(|(_, data)| data.kind != BufKind::Temp).map(|(buf, _)| buf));
         let mut live = vec![false; self.stmts.len()];
         for (stmt, live) in self.stmts.iter().zip(&mut live).rev() {
-            *live = stmt.has_effect() || stmt.writes().iter().any(|buf| wanted.contains(buf));
+            *live = stmt.has_effect()
+                || self.may_fail(stmt) && stmt.host_call().is_none()
+                || stmt.writes().iter().any(|buf| wanted.contains(buf));
             if *live {
                 wanted.extend(stmt.reads());
             }
@@ -608,8 +678,8 @@ impl Stmt {
         match self {
             Stmt::Nest(_) | Stmt::Region(_) => None,
             Stmt::Extern(call) => match &call.callee {
-                Callee::Routine(_) | Callee::Control(_) => None,
-                Callee::Size(sym) => Some(*sym),
+                Callee::Routine(_) | Callee::Host(_) | Callee::Control(_) => None,
+                Callee::Size { sym, number: _ } => Some(*sym),
             },
         }
     }
@@ -617,7 +687,23 @@ impl Stmt {
     pub fn has_effect(&self) -> bool {
         match self {
             Stmt::Nest(_) | Stmt::Region(_) => false,
-            Stmt::Extern(call) => call.writes.is_empty(),
+            Stmt::Extern(call) => match &call.callee {
+                Callee::Routine(routine) => routine.writes.is_empty(),
+                Callee::Host(call) => call.effect.is_some(),
+                Callee::Size { .. } => true,
+                Callee::Control(_) => false,
+            },
+        }
+    }
+    /// The effect by which calls of the host have an order.
+    pub fn effect(&self) -> Option<&str> {
+        self.host_call().and_then(|call| call.effect.as_deref())
+    }
+    /// The call of the host that the statement is.
+    pub fn host_call(&self) -> Option<&HostCall> {
+        match self {
+            Stmt::Extern(Extern { callee: Callee::Host(call), .. }) => Some(call),
+            Stmt::Extern(_) | Stmt::Nest(_) | Stmt::Region(_) => None,
         }
     }
     /// The nests it consists of.
@@ -632,7 +718,7 @@ impl Stmt {
     pub fn reads(&self) -> Vec<Buf> {
         let mut bufs = Vec::new();
         if let Stmt::Extern(e) = self {
-            bufs.extend(&e.reads);
+            bufs.extend(e.reads());
         }
         bufs.extend(self.nests().iter().flat_map(Nest::reads));
         unique(bufs)
@@ -641,7 +727,7 @@ impl Stmt {
     pub fn writes(&self) -> Vec<Buf> {
         let mut bufs = Vec::new();
         if let Stmt::Extern(e) = self {
-            bufs.extend(&e.writes);
+            bufs.extend(e.writes());
         }
         bufs.extend(self.nests().iter().flat_map(Nest::writes));
         unique(bufs)
@@ -649,13 +735,68 @@ impl Stmt {
 }
 
 impl Extern {
-    /// Expressions of sizes that it is given.
-    pub fn exprs(&self) -> Vec<Expr> {
-        let mut exprs = self.ints.clone();
-        if let Callee::Control(control) = &self.callee {
-            exprs.extend(control.calls().iter().flat_map(|call| call.sizes.iter().map(|(_, value)| *value)));
+    /// Buffers read, in order of the arguments. What a call of the host's changes, it reads, too.
+    pub fn reads(&self) -> Vec<Buf> {
+        match &self.callee {
+            Callee::Routine(routine) => routine.reads.clone(),
+            Callee::Size { sym: _, number } => vec![*number],
+            Callee::Control(call) => call.reads.clone(),
+            Callee::Host(call) => {
+                let mut bufs = Vec::new();
+                call.args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| bufs.push(view.buf)));
+                bufs
+            }
         }
-        exprs
+    }
+    /// Buffers written: results, then those that a call of the host's changes.
+    pub fn writes(&self) -> Vec<Buf> {
+        match &self.callee {
+            Callee::Routine(routine) => routine.writes.clone(),
+            Callee::Size { .. } => Vec::new(),
+            Callee::Control(call) => call.writes.clone(),
+            Callee::Host(call) => {
+                let mut bufs: Vec<Buf> = call.results.iter().flatten().copied().collect();
+                let mut add = |view: &View, is_written: bool| bufs.extend(is_written.then_some(view.buf));
+                call.args.iter().for_each(|arg| arg.each_tensor(&mut add));
+                bufs
+            }
+        }
+    }
+    /// Calls `f` on each buffer that is mentioned, to be changed.
+    pub fn each_buf_mut(&mut self, mut f: impl FnMut(&mut Buf)) {
+        match &mut self.callee {
+            Callee::Routine(routine) => routine.reads.iter_mut().chain(&mut routine.writes).for_each(f),
+            Callee::Size { sym: _, number } => f(number),
+            Callee::Control(call) => call.reads.iter_mut().chain(&mut call.writes).for_each(f),
+            Callee::Host(call) => {
+                call.args
+                    .iter_mut()
+                    .for_each(|arg| arg.each_tensor_mut(&mut |view: &mut View| f(&mut view.buf)));
+                call.results.iter_mut().flatten().for_each(f);
+            }
+        }
+    }
+    /// Integers and sizes that the call is given.
+    pub fn exprs(&self) -> Vec<Expr> {
+        match &self.callee {
+            Callee::Routine(routine) => routine.ints.clone(),
+            Callee::Size { .. } => Vec::new(),
+            Callee::Control(call) => {
+                let calls = call.control.calls();
+                calls.iter().flat_map(|call| call.sizes.iter().map(|(_, value)| *value)).collect()
+            }
+            Callee::Host(call) => {
+                let mut exprs = Vec::new();
+                for arg in &call.args {
+                    arg.each_int(&mut |value| exprs.push(value));
+                    arg.each_tensor(&mut |view: &View, _| {
+                        exprs.extend(view.sizes.iter().chain(&view.strides).copied());
+                        exprs.push(view.offset);
+                    });
+                }
+                exprs
+            }
+        }
     }
 }
 

@@ -19,6 +19,7 @@
 //! }
 //! ```
 
+use crate::call::CallArg;
 use crate::dtype::Dtype;
 use crate::entity;
 use crate::graph::{Device, TensorType};
@@ -159,11 +160,33 @@ pub enum Step {
         /// Memory written.
         writes: Vec<Slot>,
     },
+    /// Calls an operator of the host: `call mylib.foo.default(x as f32[3, 4]{1, 3}, update out as f32[4], 7) -> (y as f32[4], _)`.
+    Call {
+        /// The operator.
+        op: String,
+        /// One argument for each of its schema's.
+        args: Vec<CallArg<View>>,
+        /// Where results go; none for one that nobody reads or that the operator does not give.
+        results: Vec<Option<View>>,
+        /// The user's source line, for errors.
+        message: Option<String>,
+    },
     /// Ends a slot's memory.
     Free {
         /// The slot.
         slot: Slot,
     },
+}
+
+/// A tensor in a slot.
+#[derive(Clone, PartialEq, Debug)]
+pub struct View {
+    /// Memory.
+    pub slot: Slot,
+    /// Shape and strides.
+    pub ty: TensorType,
+    /// First element.
+    pub offset: Expr,
 }
 
 /// One returned value.
@@ -233,6 +256,17 @@ impl Program {
             Step::View { slot, base: _, offset } => extent(slot).into_iter().chain([*offset]).collect(),
             Step::Launch { kernel: _, args: _, sizes } => sizes.clone(),
             Step::Extern { ints, .. } => ints.clone(),
+            Step::Call { args, results, .. } => {
+                let mut exprs = Vec::new();
+                let mut add = |view: &View| {
+                    exprs.extend(view.ty.sizes.iter().chain(&view.ty.strides).copied());
+                    exprs.push(view.offset);
+                };
+                results.iter().flatten().for_each(&mut add);
+                args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| add(view)));
+                args.iter().for_each(|arg| arg.each_int(&mut |value| exprs.push(value)));
+                exprs
+            }
             Step::Control { control, .. } => {
                 control.calls().iter().flat_map(|call| call.sizes.iter().map(|(_, value)| *value)).collect()
             }
@@ -249,6 +283,7 @@ impl Program {
             Step::View { slot, .. } => format!("view `{}`", name(slot)),
             Step::Launch { kernel, .. } => format!("launch of @{kernel}"),
             Step::Extern { routine, .. } => format!("call of {routine}"),
+            Step::Call { op, .. } => format!("call of {op}"),
             Step::Control { control, .. } => format!("call of @{}", control.calls()[0].function),
             Step::Size { sym, .. } => format!("size {sym}"),
             Step::Free { slot } => format!("free of `{}`", name(slot)),

@@ -7,6 +7,8 @@
 
 use crate::dtype::Dtype;
 use crate::graph::{Arg, Device, Float, MemoryFormat};
+use crate::scalar::Scalar;
+use crate::text::print::commas;
 use litz_sym::Expr;
 use std::fmt;
 
@@ -151,23 +153,35 @@ impl OpSchema {
             None => format!("{namespace}.{op}.default"),
         };
         let close = rest.rfind(") -> ").ok_or_else(|| fail("`) -> `"))?;
-        let (args, returns) = (&rest[..close], rest[close + 5..].trim());
+        OpSchema::of_signature(name, &rest[..close], rest[close + 5..].trim(), tags).map_err(fail)
+    }
+
+    /// Reads arguments and results, the latter in brackets or not, of an operator `mylib.foo.default`.
+    ///
+    /// # Errors
+    /// What was expected where they are not in PyTorch's notation.
+    pub fn of_signature(
+        name: String,
+        args: &str,
+        returns: &str,
+        tags: Vec<Tag>,
+    ) -> Result<OpSchema, &'static str> {
         let args = split_top(args)
             .into_iter()
             .filter(|a| *a != "*")
-            .map(|a| parse_arg(a).ok_or_else(|| fail("`type name=default`")))
+            .map(|a| parse_arg(a).ok_or("`type name=default`"))
             .collect::<Result<_, _>>()?;
         let inner = match returns.strip_prefix('(') {
-            Some(r) => r.strip_suffix(')').ok_or_else(|| fail("`)` after results"))?,
+            Some(r) => r.strip_suffix(')').ok_or("`)` after results")?,
             None => returns,
         };
         let returns = split_top(inner)
             .into_iter()
             .map(|r| {
-                let (ty, alias, _) = parse_type(r).ok_or_else(|| fail("a result type"))?;
+                let (ty, alias, _) = parse_type(r).ok_or("a result type")?;
                 Ok(SchemaReturn { ty, alias })
             })
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<_, &'static str>>()?;
         Ok(OpSchema { name, args, returns, tags })
     }
 
@@ -200,14 +214,100 @@ impl OpSchema {
     }
 }
 
+/// `mylib.foo.default(Tensor x, Tensor(a!) out, int n=1) -> (Tensor, Tensor[])`, without tags. What PyTorch has several names for
+/// is printed by one; names of results and marks of arguments by keyword are left out.
+impl fmt::Display for OpSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", self.name)?;
+        commas(f, &self.args, |f, arg| {
+            write_type(f, arg.ty, arg.alias.as_ref())?;
+            write!(f, " {}", arg.name)?;
+            match &arg.default {
+                Some(default) => {
+                    f.write_str("=")?;
+                    write_default(f, default)
+                }
+                None => Ok(()),
+            }
+        })?;
+        f.write_str(") -> ")?;
+        if let [one] = &self.returns[..] {
+            return write_type(f, one.ty, one.alias.as_ref());
+        }
+        f.write_str("(")?;
+        commas(f, &self.returns, |f, result| write_type(f, result.ty, result.alias.as_ref()))?;
+        f.write_str(")")
+    }
+}
+
+fn write_type(f: &mut fmt::Formatter<'_>, ty: ArgType, alias: Option<&Alias>) -> fmt::Result {
+    f.write_str(match ty.base {
+        BaseType::Tensor => "Tensor",
+        BaseType::Int => "int",
+        BaseType::Float => "float",
+        BaseType::Bool => "bool",
+        BaseType::Scalar => "Scalar",
+        BaseType::Str => "str",
+        BaseType::Dtype => "ScalarType",
+        BaseType::Device => "Device",
+        BaseType::Layout => "Layout",
+        BaseType::MemoryFormat => "MemoryFormat",
+        BaseType::Other => "Any",
+    })?;
+    if let Some(Alias { set, write }) = alias {
+        write!(f, "({set}{})", if *write { "!" } else { "" })?;
+    }
+    if ty.list {
+        f.write_str(if ty.optional_items { "?[]" } else { "[]" })?;
+    }
+    f.write_str(if ty.optional { "?" } else { "" })
+}
+
+/// What no schema has as a default is left out: the declaration does not read back, which its verifier says.
+fn write_default(f: &mut fmt::Formatter<'_>, default: &Arg) -> fmt::Result {
+    match default {
+        Arg::None => f.write_str("None"),
+        Arg::Bool(value) => f.write_str(if *value { "True" } else { "False" }),
+        Arg::Int(value) => write!(f, "{value}"),
+        Arg::Float(value) => write!(f, "{}", Scalar::Float(value.0)),
+        Arg::Str(text) => write!(f, "\"{text}\""),
+        Arg::Dtype(dtype) => match TYPE_CODES.iter().position(|known| known == dtype) {
+            Some(code) => write!(f, "{code}"),
+            None => Ok(()),
+        },
+        Arg::Device(Device::Cpu) => f.write_str("cpu"),
+        Arg::Strided => f.write_str("strided"),
+        Arg::MemoryFormat(MemoryFormat::Contiguous) => f.write_str("contiguous_format"),
+        Arg::List(items) => {
+            f.write_str("[")?;
+            commas(f, items, write_default)?;
+            f.write_str("]")
+        }
+        Arg::MemoryFormat(
+            MemoryFormat::ChannelsLast | MemoryFormat::ChannelsLast3d | MemoryFormat::Preserve,
+        )
+        | Arg::Device(Device::Cuda(_))
+        | Arg::Value(_)
+        | Arg::Complex(..)
+        | Arg::Graph(_) => Ok(()),
+    }
+}
+
 impl Tag {
+    /// Every tag.
+    pub const ALL: [Tag; 2] = [Tag::NondeterministicSeeded, Tag::MaybeAliasingOrMutating];
+
+    /// What PyTorch calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tag::NondeterministicSeeded => "nondeterministic_seeded",
+            Tag::MaybeAliasingOrMutating => "maybe_aliasing_or_mutating",
+        }
+    }
+
     /// The tag that PyTorch calls so.
     pub fn from_name(name: &str) -> Option<Tag> {
-        match name {
-            "nondeterministic_seeded" => Some(Tag::NondeterministicSeeded),
-            "maybe_aliasing_or_mutating" => Some(Tag::MaybeAliasingOrMutating),
-            _ => None,
-        }
+        Tag::ALL.into_iter().find(|tag| tag.name() == name)
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod texts;
 
-use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, TensorType, Type};
+use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, TensorType, Type};
 use litz_ir::{Dtype, text, verify};
 use litz_sym::{Clause, Expr, Range, Rel, Sym};
 use proptest::prelude::*;
@@ -83,6 +83,7 @@ fn any_name_survives() {
         graph.consts.push((value, name.into()));
         graph.nodes.push(Node {
             op: OpName::new(name),
+            form: Form::Plain,
             args: vec![Arg::Str(name.into()), Arg::Graph(name.into()), Arg::Value(value)],
             outputs: vec![None],
             source: Some(name.into()),

@@ -82,6 +82,59 @@ fn graph_rules() {
 }
 
 #[test]
+fn host_rules() {
+    breaks(
+        "graph_host",
+        &[
+            ("duplicate-name", "op mylib.log", "op mylib.foo.default() -> () op mylib.log"),
+            ("undeclared-symbol", "(%y, %z2, s0)", "(%y, %z2, s1)"),
+            ("node-form", "functional mylib.foo", "mylib.foo"),
+            ("node-form", "= mylib.foo.default(%y", "= functional mylib.foo.default(%y"),
+            ("node-form", "host aten.add", "functional aten.add"),
+            ("node-form", "(%x, %z, 7)", "(%x, %z)"),
+            ("node-form", "_ = other", "_, _ = other"),
+        ],
+    );
+    breaks(
+        "loops_host",
+        &[
+            ("unwritten-buffer", "x as [s0, 4]) -> ()", "late as [4]) -> () extern n4 = host f() -> (late)"),
+            ("undeclared-symbol", "s0 + 1,", "s1 + 1,"),
+            ("out-of-bounds", "{2} + 1", "{2} + 2"),
+            ("out-of-bounds", "x as [s0, 4]", "x as [s0, 5]"),
+            ("stride-rank", "x as [s0, 4]", "x as [s0, 4]{4}"),
+            ("written-argument", "x as [4, s0]{1, 4}", "\"update\" as [4]"),
+            ("written-argument", "(y, _)", "(y, y)"),
+            ("writes-input", "log.default(x as", "log.default(update x as"),
+            ("device", "\"odd name\": i64[]", "\"odd name\": i64[] on cuda:0"),
+        ],
+    );
+    breaks(
+        "program_host",
+        &[
+            ("undeclared-symbol", "[7, none", "[s1, none"),
+            ("view-overflow", "f32[2]{2} + 1", "f32[2]{2} + 2"),
+            ("view-overflow", "f32[2]{2} + 1", "f32[2]{2} + -1"),
+            ("type-mismatch", "f32[2]{2} + 1", "i32[2]{2} + 1"),
+            ("stride-rank", "x as f32[4, s0]{1, 4}", "x as f32[4, s0]{1}"),
+            ("written-argument", "x as f32[4, s0]{1, 4}", "out as f32[1]"),
+            ("written-argument", "(y as f32[s0, 4], _)", "(y as f32[s0, 4], y as f32[s0, 4])"),
+            ("device", "(x as f32[4, s0]{1, 4}", "(x as f32[4, s0]{1, 4} on cuda:0"),
+        ],
+    );
+}
+
+#[test]
+fn a_declaration_that_says_what_no_schema_does_is_found() {
+    let mut graph = text::graph::parse(&text("graph_host")).expect("canonical text parses");
+    graph.ops[0].schema.args[2].name = "n, int m".into();
+    assert_eq!(slugs(&verify::graph::verify(&graph)), BTreeSet::from(["declaration"]));
+    let mut graph = text::graph::parse(&text("graph_host")).expect("canonical text parses");
+    graph.ops[0].schema.args[2].default = Some(graph::Arg::Str("\"".into()));
+    assert_eq!(slugs(&verify::graph::verify(&graph)), BTreeSet::from(["declaration"]));
+}
+
+#[test]
 fn graph_rules_on_built_data() {
     let parse = || text::graph::parse(&text("graph_mlp")).expect("canonical text parses");
     let mut graph = parse();

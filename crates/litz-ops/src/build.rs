@@ -5,7 +5,7 @@ use crate::infer::{InferCx, infer};
 use crate::table::Table;
 use crate::traits::Op;
 use litz_ir::Dtype;
-use litz_ir::graph::{Arg, Float, Graph, MemoryFormat, Node, OpName, Type, Value, ValueData};
+use litz_ir::graph::{Arg, Float, Form, Graph, MemoryFormat, Node, OpName, Type, Value, ValueData};
 use litz_sym::Expr;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -134,7 +134,13 @@ impl<'a> Builder<'a> {
         let Op { schema, .. } = self.table.op(op).ok_or_else(|| OpError::missing(op))?;
         args.truncate(schema.args.len());
         args.extend(schema.args.iter().skip(args.len()).map(|a| a.default.clone().unwrap_or(Arg::None)));
-        let mut node = Node { op: OpName::new(op), args, outputs: Vec::new(), source: self.source.clone() };
+        let mut node = Node {
+            op: OpName::new(op),
+            form: Form::Plain,
+            args,
+            outputs: Vec::new(),
+            source: self.source.clone(),
+        };
         let types = infer(&mut self.infer_cx(), &node)?;
         node.outputs = types.into_iter().map(|ty| ty.map(|ty| self.value(ty))).collect();
         let results = node.outputs.clone();

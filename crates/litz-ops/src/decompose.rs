@@ -8,7 +8,7 @@ use crate::infer::{InferCx, infer};
 use crate::table::Table;
 use crate::traits::Op;
 use litz_ir::Diags;
-use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, TensorType, Type, Value, ValueData};
+use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, TensorType, Type, Value, ValueData};
 use litz_ir::ids::{Id, Table as IdTable};
 use litz_ir::schema::{OpSchema, Schemas};
 use litz_sym::Facts;
@@ -23,7 +23,7 @@ const MAX_NODES: usize = 1 << 18;
 /// # Errors
 /// Every node whose arguments its decomposition does not support. The graph is then left half rewritten.
 pub fn decompose(graph: &mut Graph) -> Result<(), Diags> {
-    let table = Table::new();
+    let table = Table::of(graph);
     let mut diags = Diags::new();
     decompose_with(&table, graph, &mut diags);
     if diags.is_empty() { Ok(()) } else { Err(diags) }
@@ -31,7 +31,7 @@ pub fn decompose(graph: &mut Graph) -> Result<(), Diags> {
 
 fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
     graph.subgraphs.iter_mut().for_each(|g| decompose_with(table, g, diags));
-    let decomposed = |node: &Node| match table.op(node.op.as_str())? {
+    let decomposed = |node: &Node| match table.op_of(node)? {
         op @ Op { def: OpDef { rule: Rule::Decompose(rewrite), .. }, .. } => Some((op, *rewrite)),
         Op { .. } => None,
     };
@@ -208,8 +208,13 @@ impl Rewriter<'_> {
         let mut args: Vec<Arg> = args.into_iter().collect();
         let defaults = schema.args.iter().skip(args.len()).map(|a| a.default.clone().unwrap_or(Arg::None));
         args.extend(defaults);
-        let mut node =
-            Node { op: OpName::new(op), args, outputs: Vec::new(), source: self.node.source.clone() };
+        let mut node = Node {
+            op: OpName::new(op),
+            form: Form::Plain,
+            args,
+            outputs: Vec::new(),
+            source: self.node.source.clone(),
+        };
         // What nothing else places is on the graph's device, unless it says that it belongs to the results.
         if let Some(at) = schema.position("device").filter(|_| self.device != self.default)
             && node.args[at] == Arg::None

@@ -12,12 +12,12 @@ use litz_ir::graph::{Device, Graph};
 ///
 /// Slug: `device`. Nodes whose operators have no entry are left out.
 pub fn check_devices(graph: &Graph) -> Diags {
-    check_with(&Table::new(), graph)
+    check_with(&Table::of(graph), graph)
 }
 
 fn check_with(table: &Table, graph: &Graph) -> Diags {
     let own = graph.nodes.iter().filter_map(|node| {
-        let op = table.op(node.op.as_str())?;
+        let op = table.op_of(node)?;
         let error = device_of(table, &op, &op.args(node, &graph.values), graph.device).err()?;
         (error.slug == SLUG).then(|| error.at(node, &graph.values))
     });

@@ -40,11 +40,19 @@ pub fn infer(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Option<Type>>, OpE
         None => node.op.to_string(),
     };
     cx.facts.attribute(known, &who);
-    Ok(types.into_iter().map(Some).collect())
+    Ok(types)
 }
 
-fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Type>, OpError> {
+fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Option<Type>>, OpError> {
     let name = node.op.as_str();
+    if cx.table.hosted(node).is_some() {
+        // Only the host knows more than what the file records.
+        return Ok(node
+            .outputs
+            .iter()
+            .map(|output| output.map(|value| cx.values[value].ty.clone()))
+            .collect());
+    }
     let op = cx.table.op(name).ok_or_else(|| OpError::missing(name))?;
     let args = op.args(node, cx.values);
     let cx = &mut cx.at(&op, &args)?;
@@ -62,7 +70,7 @@ fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Type>, OpError> {
         }
         // Whatever else the operator takes, what it writes to stays where it is.
         ResultRule::First => match node.args.first() {
-            Some(&Arg::Value(value)) => return Ok(vec![cx.values[value].ty.clone()]),
+            Some(&Arg::Value(value)) => return Ok(vec![Some(cx.values[value].ty.clone())]),
             // What writes to a list returns nothing.
             Some(Arg::List(_)) => Vec::new(),
             _ => return Err(args.invalid("expected a value as first argument")),
@@ -75,7 +83,7 @@ fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Type>, OpError> {
             Type::Int(_) | Type::Float | Type::Bool => {}
         }
     }
-    Ok(results)
+    Ok(results.into_iter().map(Some).collect())
 }
 
 /// What an in-place operator computes must fit in the tensors that it writes to: nothing grows them, and their element types

@@ -13,10 +13,11 @@ use crate::promote::promote;
 use crate::sizes;
 use crate::table::Table;
 use crate::view::{Access, View};
-use litz_ir::graph::{Arg, Device, Graph, Node, TensorType, Type, Value, contiguous_strides};
+use litz_ir::graph::{Arg, Device, Form, Graph, Node, TensorType, Type, Value, contiguous_strides};
 use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, BufData, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Output, Stmt, Val};
-use litz_ir::schema::Schemas;
+use litz_ir::loops::{
+    Buf, BufData, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Output, Routine, Stmt, Val,
+};
 use litz_ir::verify::loops::{Access as Unproved, Coordinate, Inside};
 use litz_ir::{Diag, Diags, Dtype, Scalar};
 use litz_sym::{Expr, Rel, Sym};
@@ -27,13 +28,24 @@ use std::collections::HashSet;
 /// # Errors
 /// Every node that is not supported, with its source line.
 pub fn lower(graph: &Graph) -> Result<Loops, Diags> {
-    let table = Table::new();
+    lower_with(graph, &|_| false)
+}
+
+/// Whether the host has an operator.
+pub type Provides<'a> = dyn Fn(&str) -> bool + 'a;
+
+/// As [`lower`]; what is not supported of an operator that the host has as well, such as complex numbers, goes to the host.
+///
+/// # Errors
+/// As [`lower`].
+pub fn lower_with(graph: &Graph, provides: &Provides<'_>) -> Result<Loops, Diags> {
+    let table = Table::of(graph);
     let missing = check_with(&table, graph);
     if !missing.is_empty() {
         return Err(missing);
     }
     let simplified = sizes::simplified(graph);
-    let mut lower = Lower::new(&simplified, &table);
+    let mut lower = Lower::new(&simplified, &table, provides);
     let mut diags = Diags::new();
     if let Err(error) = lower.declare_inputs(graph) {
         diags.push(error);
@@ -55,11 +67,11 @@ pub fn lower(graph: &Graph) -> Result<Loops, Diags> {
 
 /// Every operator of the graph and its subgraphs that has no entry, once for each use.
 pub fn check(graph: &Graph) -> Diags {
-    check_with(&Table::new(), graph)
+    check_with(&Table::of(graph), graph)
 }
 
 fn check_with(table: &Table, graph: &Graph) -> Diags {
-    let missing = |node: &&Node| table.lookup(node.op.as_str()).is_none();
+    let missing = |node: &&Node| table.op_of(node).is_none() && table.hosted(node).is_none();
     let diag = |node: &Node| OpError::missing(node.op.as_str()).at(node, &graph.values);
     let own = graph.nodes.iter().filter(missing).map(diag);
     own.chain(graph.subgraphs.iter().flat_map(|g| check_with(table, g))).collect()
@@ -121,16 +133,18 @@ fn is_exact(from: Dtype, to: Dtype) -> bool {
 
 /// A graph being lowered.
 pub struct Lower<'a> {
-    graph: &'a Graph,
+    pub(crate) graph: &'a Graph,
+    /// What the host has.
+    provides: &'a Provides<'a>,
     table: &'a Table,
-    loops: Loops,
+    pub(crate) loops: Loops,
     /// Where the elements of each value are.
-    places: Vec<Option<Access>>,
+    pub(crate) places: Vec<Option<Access>>,
     names: HashSet<String>,
     /// Size symbols that inputs or statements give values.
     given: HashSet<Sym>,
     /// Names of the values that the current node defines; of those it takes, where it defines none.
-    from: Vec<String>,
+    pub(crate) from: Vec<String>,
     inside: Inside,
     /// Where the current node's results are.
     device: Device,
@@ -139,13 +153,14 @@ pub struct Lower<'a> {
 }
 
 impl<'a> Lower<'a> {
-    fn new(graph: &'a Graph, table: &'a Table) -> Lower<'a> {
+    fn new(graph: &'a Graph, table: &'a Table, provides: &'a Provides<'a>) -> Lower<'a> {
         let mut loops = Loops::new(graph.name.clone(), graph.device);
         loops.facts = graph.facts.clone();
         let places = vec![None; graph.values.len()];
         Lower {
             graph,
             table,
+            provides,
             loops,
             places,
             names: HashSet::new(),
@@ -302,9 +317,8 @@ impl<'a> Lower<'a> {
             && self.given.insert(sym)
         {
             let (name, message) = (sym.name().to_owned(), Some(self.who.clone()));
-            let (from, callee, reads) = (self.from.clone(), Callee::Size(sym), vec![number.buf]);
-            let (writes, ints) = (Vec::new(), Vec::new());
-            self.loops.stmts.push(Stmt::Extern(Extern { name, from, callee, reads, writes, ints, message }));
+            let (from, callee) = (self.from.clone(), Callee::Size { sym, number: number.buf });
+            self.loops.stmts.push(Stmt::Extern(Extern { name, from, callee, message }));
             return Ok(());
         }
         let holds = self.temp("agrees", Dtype::Bool, &[]);
@@ -361,10 +375,12 @@ impl<'a> Lower<'a> {
         self.loops.stmts.push(Stmt::Extern(Extern {
             name: format!("n{}", self.loops.stmts.len()),
             from: self.from.clone(),
-            callee: Callee::Routine(routine.to_owned()),
-            reads: bufs(reads),
-            writes: bufs(writes),
-            ints,
+            callee: Callee::Routine(Routine {
+                name: routine.to_owned(),
+                reads: bufs(reads),
+                writes: bufs(writes),
+                ints,
+            }),
             message,
         }));
     }
@@ -487,7 +503,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn buffer(&mut self, name: &str, ty: &TensorType) -> Access {
+    pub(crate) fn buffer(&mut self, name: &str, ty: &TensorType) -> Access {
         self.buffer_of(name, ty, BufKind::Temp)
     }
 
@@ -520,7 +536,25 @@ impl<'a> Lower<'a> {
             node.args.iter().for_each(|arg| arg.each_value(&mut |value| values.push(value)));
         }
         self.from = values.into_iter().map(|value| self.graph.values[value].name.clone()).collect();
-        self.apply(node)
+        let table = self.table;
+        if let Some(hosted) = table.hosted(node) {
+            return self.host(node, &hosted);
+        }
+        if !(self.provides)(name) {
+            return self.apply(node);
+        }
+        let (stmts, facts) = (self.loops.stmts.len(), self.loops.facts.clone());
+        match self.apply(node) {
+            Err(error) if error.slug == "unsupported" => {
+                self.loops.stmts.truncate(stmts);
+                self.loops.facts = facts;
+                node.outputs.iter().flatten().for_each(|value| self.places[value.index()] = None);
+                let by_host = Node { form: Form::Host, ..node.clone() };
+                let hosted = table.hosted(&by_host).ok_or(error)?;
+                self.host(node, &hosted)
+            }
+            outcome => outcome,
+        }
     }
 
     /// Names the nests of the current node after its first result alone.
@@ -558,7 +592,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Statements from that one on, which a node is lowered to, each run on one device.
-    fn require_one_device(&self, first: usize) -> Result<(), OpError> {
+    pub(crate) fn require_one_device(&self, first: usize) -> Result<(), OpError> {
         for stmt in &self.loops.stmts[first..] {
             let touched = stmt.reads().into_iter().chain(stmt.writes()).map(|buf| &self.loops.bufs[buf]);
             if let Some(difference) = Device::difference(touched.map(|buf| (&*buf.name, buf.device))) {

@@ -1,8 +1,10 @@
 //! Looks up operators: every family's entries with their schemas, by name.
 
 use crate::def::{OpDef, Rule};
+use crate::hosted::Hosted;
 use crate::ops;
 use crate::traits::Op;
+use litz_ir::graph::{Constraint, Form, Graph, Node, OpDecl};
 use litz_ir::schema::{Effect, OpSchema, Schemas};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -11,9 +13,10 @@ use std::sync::{LazyLock, OnceLock};
 /// The schemas of all entries, one a line, as PyTorch prints them; `schemas.py` writes it.
 const SCHEMAS: &str = include_str!("schemas.txt");
 
-/// Every operator by name. Schemas are parsed when first asked for.
+/// Every operator by name, and what a graph declares of the host's. Schemas are parsed when first asked for.
 pub struct Table {
     entries: &'static HashMap<&'static str, Entry>,
+    declared: BTreeMap<String, OpDecl>,
 }
 
 struct Entry {
@@ -36,7 +39,37 @@ static ENTRIES: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
 impl Table {
     /// The table. Takes well under a millisecond the first time, and nothing after that.
     pub fn new() -> Table {
-        Table { entries: &ENTRIES }
+        Table { entries: &ENTRIES, declared: BTreeMap::new() }
+    }
+
+    /// The table, and what a graph and its subgraphs declare.
+    pub fn of(graph: &Graph) -> Table {
+        let mut table = Table::new();
+        table.declare(graph);
+        table
+    }
+
+    fn declare(&mut self, graph: &Graph) {
+        self.declared.extend(graph.ops.iter().map(|op| (op.schema.name.clone(), op.clone())));
+        graph.subgraphs.iter().for_each(|graph| self.declare(graph));
+    }
+
+    /// The operator of a node that Litz computes.
+    pub fn op_of(&self, node: &Node) -> Option<Op<'_>> {
+        if node.form == Form::Plain { self.op(node.op.as_str()) } else { None }
+    }
+
+    /// What is known of the operator of a node that the host runs.
+    pub fn hosted(&self, node: &Node) -> Option<Hosted<'_>> {
+        let name = node.op.as_str();
+        let form = node.form;
+        if let Some(op) = self.op(name) {
+            let effect = None;
+            let hosted = Hosted { schema: op.schema, layout: Constraint::Exact, effect, form };
+            return (form != Form::Plain).then_some(hosted);
+        }
+        let decl = self.declared.get(name)?;
+        Some(Hosted { schema: &decl.schema, layout: decl.layout, effect: decl.effect(), form })
     }
 
     /// The operator `aten.add.Tensor`.
@@ -65,7 +98,9 @@ impl Default for Table {
 
 impl Schemas for Table {
     fn lookup(&self, name: &str) -> Option<&OpSchema> {
-        let entry = self.entries.get(name)?;
+        let Some(entry) = self.entries.get(name) else {
+            return self.declared.get(name).map(|decl| &decl.schema);
+        };
         entry.schema.get_or_init(|| OpSchema::parse(entry.line).ok()).as_ref()
     }
 

@@ -193,6 +193,9 @@ impl InferCx<'_> {
     /// Whether the node's results follow from its arguments, and nothing else comes of it: equal nodes may become one,
     /// and unused ones none.
     pub fn is_pure(&mut self, node: &Node) -> bool {
+        if let Some(hosted) = self.table.hosted(node) {
+            return hosted.is_pure();
+        }
         let Some(op) = self.table.op(node.op.as_str()) else { return false };
         let tagged = op.schema.tags.contains(&Tag::NondeterministicSeeded);
         // A node whose arguments cannot be read counts as random.
@@ -205,6 +208,10 @@ impl InferCx<'_> {
     /// # Errors
     /// When the operator is not known, or the arguments are not what it takes.
     pub fn aliases(&mut self, node: &Node) -> Result<bool, OpError> {
+        // What the host gives has memory of its own.
+        if self.table.hosted(node).is_some() {
+            return Ok(false);
+        }
         let name = node.op.as_str();
         let op = self.table.op(name).ok_or_else(|| OpError::missing(name))?;
         self.holds(&op, op.def.traits.alias, node, |_, _| Ok(op.schema.is_aliasing()))
@@ -212,7 +219,7 @@ impl InferCx<'_> {
 
     /// Whether the node's result is its first argument, provided that their types are equal.
     pub fn is_identity(&mut self, node: &Node) -> bool {
-        let Some(op) = self.table.op(node.op.as_str()) else { return false };
+        let Some(op) = self.table.op_of(node) else { return false };
         self.holds(&op, op.def.traits.identity, node, |cx, args| changes_nothing(cx, op.def, args))
             .unwrap_or(false)
     }

@@ -126,6 +126,22 @@ pub enum RunError {
         /// Name of the routine.
         name: String,
     },
+    /// Operators that a program calls, and the host does not have.
+    #[error("no host has {}", ops.join(", "))]
+    MissingHost {
+        /// Their names.
+        ops: Vec<String>,
+    },
+    /// An operator that the host did not run as it should. Where it may have written to the program's state, that is lost.
+    #[error("operator {op}{}: {why}", at(source_line.as_deref()))]
+    Host {
+        /// The operator.
+        op: String,
+        /// The user's source line, where it is known.
+        source_line: Option<String>,
+        /// What the host says, or what it left out.
+        why: String,
+    },
     /// More than the caller's [`Limits`](crate::Limits) allow.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
@@ -156,6 +172,11 @@ pub enum RunError {
         /// The size of that in bytes.
         room: usize,
     },
+}
+
+/// ` at model.py:3` where a source line is known.
+fn at(source: Option<&str>) -> String {
+    source.map_or_else(String::new, |source| format!(" at {source}"))
 }
 
 /// `3 and 4`, with commas between several pairs.

@@ -8,6 +8,7 @@ pub mod cache;
 pub mod device;
 pub mod error;
 mod formula;
+pub mod host;
 pub mod limits;
 mod mapping;
 mod number;
@@ -23,6 +24,7 @@ pub mod weights;
 
 pub use arena::GuardPages;
 pub use error::RunError;
+pub use host::Host;
 pub use limits::Limits;
 pub use program::Executable;
 

@@ -25,6 +25,7 @@ use crate::arena::GuardPages;
 use crate::cache::{CacheKey, ObjectCache};
 use crate::device::Device;
 use crate::error::RunError;
+use crate::host::{Host, HostCalls, Hosted};
 use crate::limits::{Limit, Limits};
 use crate::tensor::{Input, TensorView, span_bytes};
 use crate::weights::{self, ConstMemory, ConstType, Weights};
@@ -60,6 +61,7 @@ pub struct Executable {
     /// Memory of results that callers are done with.
     spare: Arc<Spare>,
     counters: Counters,
+    hosted: Hosted,
 }
 
 /// How an executable runs, besides what its program says.
@@ -72,10 +74,12 @@ pub struct RunOptions<'a> {
     /// The cache, and a key that stands for program, kernels and weights: what load steps compute is kept there, and where
     /// it is there already, they do not run. Without effect with guard pages, and on a device with memory of its own.
     pub kept_as: Option<(&'a ObjectCache, &'a CacheKey)>,
+    /// Who runs operators that are none of Litz.
+    pub host: Option<Arc<dyn Host>>,
 }
 
 /// What an executable has done so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     /// Calls that had the right inputs.
     pub calls: u64,
@@ -85,6 +89,8 @@ pub struct Statistics {
     pub peak_bytes: usize,
     /// Bytes of what load steps computed, which is kept for all calls: packed weights, mostly.
     pub kept_bytes: u64,
+    /// Operators that the host ran, by name.
+    pub host_calls: Vec<HostCalls>,
 }
 
 #[derive(Default)]
@@ -100,7 +106,7 @@ impl Executable {
     ///
     /// # Errors
     /// Weights that are missing or of another type or shape; out of memory; a program that does not fit its kernels, or has
-    /// memory on another device.
+    /// memory on another device; operators of the host that it does not have.
     pub fn new(
         program: &Program,
         kernels: &[Kernel],
@@ -121,7 +127,7 @@ impl Executable {
         weights: &dyn Weights,
         options: &RunOptions<'_>,
     ) -> Result<Executable, RunError> {
-        let RunOptions { limits, guard_pages, kept_as } = options;
+        let RunOptions { limits, guard_pages, kept_as, host } = options;
         let binder = Binder::new(program)?;
         let facts = facts_of(kernels, &*device)?;
         let mut prepared = prepare(program, &facts, &*device, &|sym| binder.position(sym))?;
@@ -133,6 +139,12 @@ impl Executable {
         let writes_state =
             program.consts.iter().any(|constant| prepared.slots[constant.slot.0 as usize].is_written);
         let function = Function::new(prepared, program, &facts, &*device)?;
+        let hosted = Hosted::new(host.clone());
+        let missing =
+            hosted.missing(function.all().into_iter().flat_map(|function| function.prepared.calls()));
+        if !missing.is_empty() {
+            return Err(RunError::MissingHost { ops: missing });
+        }
         let prepared = &function.prepared;
         let plan = Arc::new(plan_load(prepared)?);
         let kept = plan.kept.iter().map(|&(_, bytes)| bytes as u64);
@@ -150,14 +162,25 @@ impl Executable {
         if memory.is_empty() {
             let mut context = Context::new(&device, memory.bases(), prepared)?;
             context.use_plan(plan)?;
-            let running = Running { deadline: Deadline::of(limits), counters: &counters };
+            let running = Running { deadline: Deadline::of(limits), counters: &counters, hosted: &hosted };
             context.run(&function, running)?;
             memory.keep();
         }
         let state = writes_state.then(Mutex::default);
         let (idle, spare) = (Mutex::default(), Arc::default());
         let is_state_lost = AtomicBool::new(false);
-        Ok(Executable { function, binder, device, memory, state, is_state_lost, idle, spare, counters })
+        Ok(Executable {
+            function,
+            binder,
+            device,
+            memory,
+            state,
+            is_state_lost,
+            idle,
+            spare,
+            counters,
+            hosted,
+        })
     }
 
     /// Calls the program. Each tensor that it gives has memory of its own: one that is returned twice is there twice, and
@@ -211,6 +234,7 @@ impl Executable {
             plans: plans.load(Ordering::Relaxed),
             peak_bytes: peak_bytes.load(Ordering::Relaxed),
             kept_bytes: self.memory.kept_slots().iter().map(|&(_, bytes)| bytes as u64).sum(),
+            host_calls: self.hosted.statistics(),
         }
     }
 
@@ -270,7 +294,7 @@ impl Executable {
         outputs: &mut dyn Outputs,
     ) -> Result<(), RunError> {
         context.set_outputs(outputs)?;
-        let running = Running { deadline, counters: &self.counters };
+        let running = Running { deadline, counters: &self.counters, hosted: &self.hosted };
         while !context.run(&self.function, running)? {
             let plan = self.plan(&context.values)?;
             context.use_plan(plan)?;

@@ -299,14 +299,7 @@ impl Tensor {
 
     /// Position of each element, in logical order.
     fn offsets(&self) -> impl Iterator<Item = usize> {
-        (0..self.numel()).map(|mut left| {
-            let mut offset = 0;
-            for (&size, &stride) in self.sizes.iter().zip(&self.strides).rev() {
-                offset += left % size * stride;
-                left /= size;
-            }
-            offset
-        })
+        places(&self.sizes, &self.strides)
     }
 }
 
@@ -518,6 +511,18 @@ pub(crate) fn span_bytes(dtype: Dtype, sizes: &[usize], strides: &[usize]) -> Op
         dims.try_fold(0usize, |sum, (&size, &stride)| sum.checked_add((size - 1).checked_mul(stride)?))?;
     let bytes = last.checked_add(1)?.checked_mul(dtype.size())?;
     isize::try_from(bytes).ok().map(|_| bytes)
+}
+
+/// Where each element is, counted in elements, in logical order.
+pub(crate) fn places(sizes: &[usize], strides: &[usize]) -> impl Iterator<Item = usize> {
+    (0..sizes.iter().product()).map(move |mut left| {
+        let mut offset = 0;
+        for (&size, &stride) in sizes.iter().zip(strides).rev() {
+            offset += left % size * stride;
+            left /= size;
+        }
+        offset
+    })
 }
 
 /// Whether two layouts put every element at the same place: strides of dimensions of size 1 do not matter.

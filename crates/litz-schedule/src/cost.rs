@@ -329,7 +329,7 @@ impl<'a> Use<'a> {
                 all.stores.extend(of_nest.stores);
                 all
             }),
-            Stmt::Extern(routine) => {
+            Stmt::Extern(call) => {
                 let data = &cx.loops.bufs[buf];
                 let whole = |extent: &Expr| {
                     let points = size(cx.facts, *extent);
@@ -338,7 +338,7 @@ impl<'a> Use<'a> {
                 let elements = size(cx.facts, data.elements());
                 let all = Touched { index: &[], elements, runs: data.sizes.iter().map(whole).collect() };
                 let if_in = |bufs: &[Buf]| bufs.iter().filter(|b| **b == buf).map(|_| all.clone()).collect();
-                Use { loads: if_in(&routine.reads), stores: if_in(&routine.writes) }
+                Use { loads: if_in(&call.reads()), stores: if_in(&call.writes()) }
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use crate::Item;
 use litz_analysis::Dependences;
-use litz_ir::loops::{BufKind, Loops};
+use litz_ir::loops::{BufKind, Loops, Stmt};
 use std::collections::HashMap;
 
 /// What a simulation needs: for each item, which items it waits for and which buffers it makes and uses.
@@ -45,7 +45,8 @@ fn order(loops: &Loops, deps: &Dependences, all: &[Item]) -> Vec<usize> {
 /// The order with each check as soon as what it reads is there: a failure then comes before work that it makes void, and
 /// before failures that it is meant to explain.
 fn checks_first(loops: &Loops, deps: &Dependences, all: &[Item], order: &[usize]) -> Vec<usize> {
-    let is_check = |at: &usize| all[*at].stmts.iter().any(|&stmt| loops.stmts[stmt].has_effect());
+    let asserts = |stmt: &Stmt| stmt.has_effect() && stmt.host_call().is_none();
+    let is_check = |at: &usize| all[*at].stmts.iter().any(|&stmt| asserts(&loops.stmts[stmt]));
     let (mut checks, others): (Vec<usize>, Vec<usize>) = order.iter().partition(|at| is_check(at));
     if checks.is_empty() {
         return others;

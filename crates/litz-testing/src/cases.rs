@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use litz_ir::Dtype;
-use litz_ir::graph::{Arg, Device, Float, Graph, MemoryFormat, Node, OpName, TensorType, Type, Value};
+use litz_ir::graph::{Arg, Device, Float, Form, Graph, MemoryFormat, Node, OpName, TensorType, Type, Value};
 use litz_ops::{InferCx, Table, infer};
 use litz_runtime::Tensor;
 use litz_sym::Expr;
@@ -121,7 +121,7 @@ impl Case {
             graph.inputs.push(value);
         }
         let (op, outputs) = (OpName::new(&self.op), vec![None; self.results.len()]);
-        let mut node = Node { op, args: self.args.clone(), outputs, source: None };
+        let mut node = Node { op, form: Form::Plain, args: self.args.clone(), outputs, source: None };
         let table = Table::new();
         let mut cx =
             InferCx { table: &table, values: &graph.values, facts: &mut graph.facts, device: graph.device };

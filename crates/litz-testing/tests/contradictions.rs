@@ -2,7 +2,7 @@
 
 #![allow(missing_docs, reason = "a test")]
 
-use litz_ir::graph::{Arg, Device, Graph, Node, OpName, Type};
+use litz_ir::graph::{Arg, Device, Form, Graph, Node, OpName, Type};
 use litz_ir::{Diags, text, verify};
 use litz_ops::{InferCx, OpError, Table, decompose, infer, lower};
 use litz_testing::contradictions::{self, ACCEPTED, REFUSED};
@@ -16,7 +16,7 @@ fn read(call: &str) -> (Graph, Node) {
         graph.inputs.push(value);
     }
     let (op, source) = (OpName::new(&case.op), Some("model.py:7".into()));
-    (graph, Node { op, args: case.args, outputs: Vec::new(), source })
+    (graph, Node { op, form: Form::Plain, args: case.args, outputs: Vec::new(), source })
 }
 
 /// Infers, decomposes and lowers the call.

@@ -153,6 +153,7 @@ impl Model {
             limits: options.limits.clone(),
             guard_pages: options.guard_pages,
             kept_as: kept.as_ref().and_then(Kept::memory),
+            host: options.host.clone().map(|host| host.0),
         };
         let (program, kernels) = (&realized.program, &realized.kernels);
         let executable = run

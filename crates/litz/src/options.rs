@@ -5,9 +5,11 @@ use crate::given::GivenSchedule;
 use litz_backend::Factory;
 use litz_ir::target::Target;
 use litz_passes::loops::Settings;
-use litz_runtime::{GuardPages, Limits};
+use litz_runtime::{GuardPages, Host, Limits};
 use litz_schedule::Heuristics;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How to compile and run.
 #[derive(Clone, Debug)]
@@ -46,6 +48,32 @@ pub struct Options {
     pub heuristics: Heuristics,
     /// How the model runs; `None`: as the scheduler decides.
     pub schedule: Option<GivenSchedule>,
+    /// Who is asked for operators that Litz does not have; `None`: nobody.
+    pub host: Option<HostOption>,
+    /// What becomes of operators that the host has and Litz has not.
+    pub fallback: Fallback,
+}
+
+/// A host, to be given to [`Options::host`].
+#[derive(Clone)]
+pub struct HostOption(pub Arc<dyn Host>);
+
+impl fmt::Debug for HostOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a host")
+    }
+}
+
+/// What becomes of operators that the host has and Litz has not.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Fallback {
+    /// They are an error, as without a host.
+    Error,
+    /// The host runs them, and whoever compiles is told, once for each operator.
+    #[default]
+    Warn,
+    /// The host runs them.
+    Quiet,
 }
 
 /// What of the texts between stages is verified.
@@ -78,6 +106,8 @@ impl Default for Options {
             passes: Settings::default(),
             heuristics: Heuristics::default(),
             schedule: None,
+            host: None,
+            fallback: Fallback::default(),
         }
     }
 }

@@ -87,7 +87,8 @@ fn one_compilation_serves_every_batch_size() {
     let error = compiled.run(&[batch(&data["images"], 0, 65)]).expect_err("65 is out of range").to_string();
     assert_eq!(error, "input `input`, dimension 0: expected s31 in [1, 64], found 65");
     // Each size was planned once, the 12 of `whole` among them; what did not fit was no call.
-    let Statistics { calls, plans, peak_bytes, kept_bytes } = compiled.statistics();
+    let Statistics { calls, plans, peak_bytes, kept_bytes, host_calls } = compiled.statistics();
+    assert!(host_calls.is_empty());
     assert_eq!((model.compilations(), calls, plans), (1, 65, 64));
     assert!(kept_bytes > 0, "weights are packed");
     // All that 64 images need, and no copy of it: results, and the largest two neighbouring layers.

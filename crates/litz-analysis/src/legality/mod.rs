@@ -22,7 +22,7 @@ pub use problem::{Problem, Site, Within};
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::fmt::Display;
+use std::fmt;
 use std::rc::Rc;
 
 use litz_sym::{Expr, Rel, Sym};
@@ -573,7 +573,8 @@ impl<'a> Verifier<'a> {
     }
 
     /// Statements that touch one buffer, of which at least one writes, run in the order of the program. So do those that store
-    /// to what outlives a call, and what has an effect before them, such as an assertion that ends the call.
+    /// to what outlives a call, and what may end the call before them, such as an assertion; and calls of the host that have one
+    /// effect.
     fn order(&mut self) {
         let mut effects: Vec<usize> = Vec::new();
         let mut writers: Vec<Option<usize>> = vec![None; self.loops.bufs.len()];
@@ -600,12 +601,18 @@ impl<'a> Verifier<'a> {
                     self.ordered(other, at, buf);
                 }
             }
-            effects.extend(stmt.has_effect().then_some(at));
+            if let Some(effect) = stmt.effect() {
+                let same = effects.iter().filter(|&&other| self.loops.stmts[other].effect() == Some(effect));
+                for &other in same {
+                    self.in_order(other, at, format_args!("comes first of effect `{effect}`"));
+                }
+            }
+            effects.extend(self.loops.may_fail(stmt).then_some(at));
         }
         for (sym, defined) in self.loops.late_sizes() {
             let loops = self.loops;
             for (at, _) in loops.stmts.iter().enumerate().filter(|(_, stmt)| loops.mentions(stmt, sym)) {
-                self.comes_first(defined, at, format_args!("gives {sym} its value"));
+                self.in_order(defined, at, format_args!("gives {sym} its value"));
             }
         }
     }
@@ -615,12 +622,11 @@ impl<'a> Verifier<'a> {
         if self.is_proved(buf) && self.loops.stmts[first].writes().contains(&buf) {
             return;
         }
-        let loops = self.loops;
-        self.comes_first(first, second, format_args!("comes first for buffer `{}`", loops.bufs[buf].name));
+        self.in_order(first, second, format_args!("comes first for buffer `{}`", self.loops.bufs[buf].name));
     }
 
-    /// Reports where a statement runs before another that has to be done, which is or does what `why` says.
-    fn comes_first(&mut self, first: usize, second: usize, why: impl Display) {
+    /// The first statement runs before the second, which has to be done; `why` says what it is or does.
+    fn in_order(&mut self, first: usize, second: usize, why: fmt::Arguments<'_>) {
         let is_late = |place: &&Place| {
             let earlier = self.placed[first].iter();
             earlier.into_iter().any(|other| other.at > place.at && !other.excludes(place))

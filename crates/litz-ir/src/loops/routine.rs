@@ -2,26 +2,20 @@
 
 use litz_sym::Expr;
 
-use super::{Callee, Extern};
+use super::Routine;
 
-impl Extern {
+impl Routine {
     /// How many elements the call touches of each buffer that it reads and then of each that it writes. None for calls
     /// that no routine takes: the runtime refuses these by itself.
     ///
-    /// What gives a size symbol its value reads one element. Integers: `sort` takes outer, length, inner and direction, `topk`
+    /// Integers: `sort` takes outer, length, inner and direction, `topk`
     /// outer, length, inner, k and direction, `nonzero` the number of elements; see the table of routines in `litz-runtime`.
     pub fn touched(&self) -> Option<Vec<Expr>> {
-        let routine = match &self.callee {
-            Callee::Routine(routine) => routine,
-            Callee::Size(_) => return Some(vec![Expr::one(); self.reads.len()]),
-            // Buffers have the types of the functions' own.
-            Callee::Control(_) => return None,
-        };
-        if let ("nonzero", &[elements]) = (&**routine, &self.ints[..]) {
+        if let ("nonzero", &[elements]) = (&*self.name, &self.ints[..]) {
             let is_call = self.reads.len() == 1 && self.writes.len() == 2;
             return is_call.then(|| vec![elements, elements, Expr::one()]);
         }
-        let (lines, length, kept) = match (&**routine, &self.ints[..]) {
+        let (lines, length, kept) = match (&*self.name, &self.ints[..]) {
             ("sort", &[outer, length, inner, _]) => (outer * inner, length, length),
             ("topk", &[outer, length, inner, k, _]) => (outer * inner, length, k),
             _ => return None,

@@ -58,6 +58,11 @@ impl<'a> Cursor<'a> {
         self.tokens.get(self.at + 1).is_some_and(|&token| self.slice(token) == text)
     }
 
+    /// What the token after the next one is.
+    pub fn second_kind(&self) -> TokenKind {
+        self.tokens.get(self.at + 1).map_or(TokenKind::End, |token| token.kind)
+    }
+
     /// Takes the next token, unless it is the end.
     pub fn take(&mut self) -> Token {
         let token = self.peek();
@@ -351,6 +356,39 @@ impl<'a> Cursor<'a> {
         }
         self.expect("else")?;
         Ok((guards, self.scalar()?))
+    }
+
+    /// The text between a bracket that comes next and the one that closes it; both are taken.
+    pub fn bracketed(&mut self) -> Result<&'a str> {
+        if !self.is("(") && !self.is("[") {
+            return Err(self.expected("`(`"));
+        }
+        let open = self.take();
+        let (mut depth, mut end) = (1, open);
+        while depth > 0 {
+            end = self.peek();
+            if end.kind == TokenKind::End {
+                return Err(self.expected("a closing bracket"));
+            }
+            match self.slice(end) {
+                "(" | "[" => depth += 1,
+                ")" | "]" => depth -= 1,
+                _ => {}
+            }
+            self.take();
+        }
+        Ok(&self.text[open.end..end.start])
+    }
+
+    /// The text from a byte offset up to what comes next, without blanks and comments before that.
+    pub fn since(&self, start: usize) -> &'a str {
+        let end = self.tokens[..self.at].last().map_or(start, |last| last.end);
+        &self.text[start..end.max(start)]
+    }
+
+    /// A problem at a token.
+    pub fn error_at(&self, token: Token, message: impl Into<String>) -> Diag {
+        error(self.text, token.start, message)
     }
 
     /// `keyword(expressions)`, or nothing.

@@ -4,8 +4,11 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::diag::Diags;
 use crate::dtype::Dtype;
-use crate::graph::{Arg, Device, Float, Graph, MemoryFormat, Node, OpName, Type, Value};
+use crate::graph::{
+    Arg, Constraint, Device, Float, Form, Graph, MemoryFormat, Node, OpDecl, OpName, Type, Value,
+};
 use crate::scalar::Scalar;
+use crate::schema::{OpSchema, Tag};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
 use crate::text::print::{Indent, Name, Quoted, Sigil, Under, commas, write_facts};
@@ -20,6 +23,9 @@ fn write_graph(f: &mut Formatter, graph: &Graph, depth: usize) -> fmt::Result {
     let (outer, inner) = (Indent(depth), Indent(depth + 1));
     writeln!(f, "{outer}graph {} on {} {{", Sigil('@', &graph.name), graph.device)?;
     write_facts(f, inner, &graph.facts)?;
+    for op in &graph.ops {
+        writeln!(f, "{inner}{op}")?;
+    }
     for subgraph in &graph.subgraphs {
         write_graph(f, subgraph, depth + 1)?;
     }
@@ -38,6 +44,20 @@ fn write_graph(f: &mut Formatter, graph: &Graph, depth: usize) -> fmt::Result {
     write!(f, "{inner}return{}", if graph.outputs.is_empty() { "" } else { " " })?;
     commas(f, &graph.outputs, |f, output| InGraph(graph, output).fmt(f))?;
     writeln!(f, "\n{outer}}}")
+}
+
+/// `op mylib.foo.default(Tensor x) -> Tensor order effect log tag nondeterministic_seeded`.
+impl Display for OpDecl {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        write!(f, "op {}", self.schema)?;
+        if self.layout != Constraint::Exact {
+            write!(f, " {}", self.layout.name())?;
+        }
+        if let Some(effect) = &self.effect {
+            write!(f, " effect {}", Name(effect))?;
+        }
+        self.schema.tags.iter().try_for_each(|tag| write!(f, " tag {}", tag.name()))
+    }
 }
 
 /// `%x: f32[s0, 768]`.
@@ -62,7 +82,13 @@ impl Display for InGraph<'_, Node> {
             Some(value) => typed(graph, value).fmt(f),
             None => f.write_str("_"),
         })?;
-        write!(f, "{}{}(", if node.outputs.is_empty() { "" } else { " = " }, Name(node.op.as_str()))?;
+        let form = match node.form {
+            Form::Plain => "",
+            Form::Host => "host ",
+            Form::Functional => "functional ",
+        };
+        let equals = if node.outputs.is_empty() { "" } else { " = " };
+        write!(f, "{equals}{form}{}(", Name(node.op.as_str()))?;
         commas(f, &node.args, |f, arg| InGraph(graph, arg).fmt(f))?;
         match &node.source {
             Some(source) => write!(f, ") at {}", Quoted(source)),
@@ -104,6 +130,47 @@ pub fn parse(text: &str) -> std::result::Result<Graph, Diags> {
     parse_whole(text, graph)
 }
 
+/// Reads one declaration, without the word `op`: `mylib.foo.default(Tensor x) -> Tensor order effect log`.
+///
+/// # Errors
+/// Where the text is no declaration.
+pub fn parse_declaration(text: &str) -> std::result::Result<OpDecl, Diags> {
+    parse_whole(text, declaration)
+}
+
+fn declaration(cx: &mut Cursor) -> Result<OpDecl> {
+    let start = cx.peek();
+    let name = cx.word("an operator")?.to_owned();
+    let args = cx.bracketed()?;
+    cx.expect("->")?;
+    let from = cx.peek().start;
+    if cx.is("(") {
+        cx.bracketed()?;
+    } else {
+        cx.word("a result type")?;
+        while cx.is("(") || cx.is("[") || cx.is("?") {
+            if !cx.eat("?") {
+                cx.bracketed()?;
+            }
+        }
+    }
+    let returns = cx.since(from);
+    let mut layout = None;
+    let constraint = |cx: &mut Cursor| Constraint::ALL.into_iter().find(|known| cx.eat(known.name()));
+    if let Some(stated) = constraint(cx) {
+        layout = Some(stated);
+    }
+    let effect = if cx.eat("effect") { Some(cx.name("an effect")?) } else { None };
+    let mut tags = Vec::new();
+    while cx.eat("tag") {
+        let name = cx.word("a tag")?;
+        tags.push(Tag::from_name(name).ok_or_else(|| cx.error("syntax", format!("`{name}` is no tag")))?);
+    }
+    let schema = OpSchema::of_signature(name, args, returns, tags)
+        .map_err(|expected| cx.error_at(start, format!("declaration: expected {expected}")))?;
+    Ok(OpDecl { schema, layout: layout.unwrap_or_default(), effect })
+}
+
 /// A graph being read.
 struct Reader {
     graph: Graph,
@@ -124,6 +191,11 @@ fn graph(cx: &mut Cursor) -> Result<Graph> {
 impl Reader {
     fn line(&mut self, cx: &mut Cursor) -> Result<()> {
         if cx.fact(&mut self.graph.facts)? {
+            return Ok(());
+        }
+        if cx.is("op") && !cx.second_is("(") {
+            cx.take();
+            self.graph.ops.push(declaration(cx)?);
             return Ok(());
         }
         if cx.is("graph") {
@@ -173,13 +245,21 @@ impl Reader {
     }
 
     fn node(&mut self, cx: &mut Cursor, results: Vec<Option<(String, Type)>>) -> Result<()> {
+        let form = match cx.peek_text() {
+            "host" if !cx.second_is("(") => Form::Host,
+            "functional" if !cx.second_is("(") => Form::Functional,
+            _ => Form::Plain,
+        };
+        if form != Form::Plain {
+            cx.take();
+        }
         let op = OpName::new(cx.name("an operator")?);
         let args = cx.list("(", ")", |cx| self.arg(cx))?;
         let source = if cx.eat("at") { Some(cx.string()?.into()) } else { None };
         // Results are in scope only after the node, so that it cannot use them itself.
         let mut define = |(name, ty)| self.define(name, ty);
         let outputs = results.into_iter().map(|result| result.map(&mut define)).collect();
-        self.graph.nodes.push(Node { op, args, outputs, source });
+        self.graph.nodes.push(Node { op, form, args, outputs, source });
         Ok(())
     }
 
@@ -233,15 +313,42 @@ fn value_type(cx: &mut Cursor, head: Device) -> Result<Type> {
     cx.tensor_type(head).map(Type::Tensor)
 }
 
+/// What a word that is no name stands for.
+pub(crate) enum Literal {
+    None,
+    Bool(bool),
+    Strided,
+    Device(Device),
+    Complex(Float, Float),
+    MemoryFormat(MemoryFormat),
+    Dtype(Dtype),
+}
+
 /// Words that are arguments of their own; any other word starts an expression.
 fn keyword(cx: &mut Cursor) -> Result<Option<Arg>> {
+    Ok(literal(cx)?.map(|literal| match literal {
+        Literal::None => Arg::None,
+        Literal::Bool(value) => Arg::Bool(value),
+        Literal::Strided => Arg::Strided,
+        Literal::Device(device) => Arg::Device(device),
+        Literal::Complex(re, im) => Arg::Complex(re, im),
+        Literal::MemoryFormat(format) => Arg::MemoryFormat(format),
+        Literal::Dtype(dtype) => Arg::Dtype(dtype),
+    }))
+}
+
+/// As [`keyword`], for arguments of any IR.
+pub(crate) fn literal(cx: &mut Cursor) -> Result<Option<Literal>> {
+    if cx.peek().kind != TokenKind::Word {
+        return Ok(None);
+    }
     let word = cx.peek_text();
-    let arg = match word {
-        "none" => Arg::None,
-        "true" => Arg::Bool(true),
-        "false" => Arg::Bool(false),
-        "strided" => Arg::Strided,
-        "cpu" | "cuda" => return cx.device().map(|device| Some(Arg::Device(device))),
+    let found = match word {
+        "none" => Literal::None,
+        "true" => Literal::Bool(true),
+        "false" => Literal::Bool(false),
+        "strided" => Literal::Strided,
+        "cpu" | "cuda" => return cx.device().map(|device| Some(Literal::Device(device))),
         "complex" => {
             cx.take();
             cx.expect("(")?;
@@ -249,16 +356,16 @@ fn keyword(cx: &mut Cursor) -> Result<Option<Arg>> {
             cx.expect(",")?;
             let im = cx.float()?;
             cx.expect(")")?;
-            return Ok(Some(Arg::Complex(Float(re), Float(im))));
+            return Ok(Some(Literal::Complex(Float(re), Float(im))));
         }
         _ => match (MemoryFormat::from_name(word), Dtype::from_name(word)) {
-            (Some(format), _) => Arg::MemoryFormat(format),
-            (None, Some(dtype)) => Arg::Dtype(dtype),
+            (Some(format), _) => Literal::MemoryFormat(format),
+            (None, Some(dtype)) => Literal::Dtype(dtype),
             (None, None) => return Ok(None),
         },
     };
     cx.take();
-    Ok(Some(arg))
+    Ok(Some(found))
 }
 
 /// Whether a symbol of this name can be read back: an identifier that no text has another meaning for.

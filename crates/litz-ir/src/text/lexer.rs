@@ -36,7 +36,7 @@ pub(crate) struct Token {
 }
 
 const PAIRS: [&str; 5] = ["<=", ">=", "==", "!=", "->"];
-const SINGLES: &[u8] = b"{}[]()<>=:,|+-*.";
+const SINGLES: &[u8] = b"{}[]()<>=:,|+-*.!?";
 
 /// All tokens of `text`; the last one is [`TokenKind::End`].
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, Diag> {

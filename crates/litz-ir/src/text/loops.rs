@@ -9,10 +9,11 @@ use crate::dtype::Dtype;
 use crate::graph::Device;
 use crate::ids::Id;
 use crate::loops::{
-    Axis, Buf, BufData, BufKind, Callee, Control, Extern, Inst, InstOp, Loops, Nest, Output, Region, Stmt,
-    Val,
+    Axis, Buf, BufData, BufKind, Callee, Control, ControlCall, Extern, HostCall, Inst, InstOp, Loops, Nest,
+    Output, Region, Routine, Stmt, Val, View,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
+use crate::text::call;
 use crate::text::control::{control, word, write_control};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
 use crate::text::lexer::TokenKind;
@@ -99,35 +100,49 @@ fn write_from(f: &mut Formatter, from: &[String]) -> fmt::Result {
 impl Display for InLoops<'_, Extern> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         let InLoops(loops, call) = *self;
-        let routine = match &call.callee {
-            Callee::Routine(routine) => routine,
-            Callee::Size(sym) => {
-                write!(f, "size {sym}")?;
-                write_from(f, &call.from)?;
-                f.write_str(" = ")?;
-                commas(f, &call.reads, |f, buf| InLoops(loops, buf).fmt(f))?;
-                return write_message(f, call.message.as_deref());
-            }
-            Callee::Control(control) => return write_statement(f, loops, call, control),
+        let word = match &call.callee {
+            Callee::Routine(_) | Callee::Host(_) => "extern",
+            Callee::Size { .. } => "size",
+            Callee::Control(call) => word(&call.control),
         };
-        write!(f, "extern {}", Name(&call.name))?;
+        write!(f, "{word} {}", Name(&call.name))?;
         write_from(f, &call.from)?;
-        write!(f, " = {}(", Name(routine))?;
-        commas(f, &call.reads, |f, buf| InLoops(loops, buf).fmt(f))?;
-        f.write_str(") -> (")?;
-        commas(f, &call.writes, |f, buf| InLoops(loops, buf).fmt(f))?;
-        write!(f, "){}", Optional("ints", &call.ints))?;
+        match &call.callee {
+            Callee::Routine(routine) => {
+                write!(f, " = {}(", Name(&routine.name))?;
+                commas(f, &routine.reads, |f, buf| InLoops(loops, buf).fmt(f))?;
+                f.write_str(") -> (")?;
+                commas(f, &routine.writes, |f, buf| InLoops(loops, buf).fmt(f))?;
+                write!(f, "){}", Optional("ints", &routine.ints))?;
+            }
+            Callee::Host(call) => InLoops(loops, call).fmt(f)?,
+            Callee::Size { sym: _, number } => write!(f, " = {}", InLoops(loops, number))?,
+            Callee::Control(ControlCall { control, reads, writes }) => {
+                f.write_str(if matches!(control, Control::Call(_)) { " =" } else { "" })?;
+                write_control(f, control, (reads, writes), &|buf: &Buf| Name(&loops.bufs[*buf].name))?;
+            }
+        }
         write_message(f, call.message.as_deref())
     }
 }
 
-/// `branch b0 from %y on p then @yes(x) sizes(s0 = 2*s1) else @no(x) -> (y)`.
-fn write_statement(f: &mut Formatter, loops: &Loops, call: &Extern, control: &Control) -> fmt::Result {
-    write!(f, "{} {}", word(control), Name(&call.name))?;
-    write_from(f, &call.from)?;
-    f.write_str(if matches!(control, Control::Call(_)) { " =" } else { "" })?;
-    let name = |buf: &Buf| Name(&loops.bufs[*buf].name);
-    write_control(f, control, (&call.reads, &call.writes), &name)
+impl Display for InLoops<'_, HostCall> {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        let InLoops(loops, HostCall { op, args, results, effect }) = *self;
+        write!(f, " = host {}(", Name(op))?;
+        let tensor = |f: &mut Formatter, view: &View| {
+            write!(f, "{} as {}", InLoops(loops, &view.buf), Shape(&view.sizes, &view.strides))?;
+            if view.offset.is_zero() { Ok(()) } else { write!(f, " + {}", view.offset) }
+        };
+        commas(f, args, |f, arg| call::write_arg(f, arg, &tensor))?;
+        f.write_str(") -> (")?;
+        commas(f, results, |f, result| match result {
+            Some(buf) => InLoops(loops, buf).fmt(f),
+            None => f.write_str("_"),
+        })?;
+        f.write_str(")")?;
+        effect.as_ref().map_or(Ok(()), |effect| write!(f, " effect {}", Name(effect)))
+    }
 }
 
 impl Display for InLoops<'_, Region> {
@@ -397,13 +412,17 @@ impl Reader {
         let name = cx.name("a statement name")?;
         let from = from(cx)?;
         cx.expect("=")?;
-        let callee = Callee::Routine(cx.name("a routine")?);
-        let reads = cx.list("(", ")", |cx| self.bufs.name(cx))?;
-        cx.expect("->")?;
-        let writes = cx.list("(", ")", |cx| self.bufs.name(cx))?;
-        let ints = cx.optional_exprs("ints")?;
-        let message = cx.optional_message()?;
-        Ok(Extern { name, from, callee, reads, writes, ints, message })
+        let callee = if cx.is("host") && !cx.second_is("(") {
+            cx.take();
+            Callee::Host(self.host_call(cx)?)
+        } else {
+            let name = cx.name("a routine")?;
+            let reads = cx.list("(", ")", |cx| self.bufs.name(cx))?;
+            cx.expect("->")?;
+            let writes = cx.list("(", ")", |cx| self.bufs.name(cx))?;
+            Callee::Routine(Routine { name, reads, writes, ints: cx.optional_exprs("ints")? })
+        };
+        Ok(Extern { name, from, callee, message: cx.optional_message()? })
     }
 
     /// `call c0 = @f(x) -> (y)`, `branch b0 on p then @f(x) else @g(x) -> (y)` or `while w0 on p by @f(x) do @g(x) -> (x)`.
@@ -415,8 +434,8 @@ impl Reader {
             cx.expect("=")?;
         }
         let (control, reads, writes) = control(cx, &word, &|cx| self.bufs.name(cx))?;
-        let (callee, ints) = (Callee::Control(control), Vec::new());
-        Ok(Extern { name, from, callee, reads, writes, ints, message: None })
+        let callee = Callee::Control(ControlCall { control, reads, writes });
+        Ok(Extern { name, from, callee, message: None })
     }
 
     /// `u0 from %item = n for "item at model.py:12"`.
@@ -424,9 +443,27 @@ impl Reader {
         let sym = cx.sym()?;
         let from = from(cx)?;
         cx.expect("=")?;
-        let reads = vec![self.bufs.name(cx)?];
-        let (name, callee, message) = (sym.name().to_owned(), Callee::Size(sym), cx.optional_message()?);
-        Ok(Extern { name, from, callee, reads, writes: Vec::new(), ints: Vec::new(), message })
+        let callee = Callee::Size { sym, number: self.bufs.name(cx)? };
+        Ok(Extern { name: sym.name().to_owned(), from, callee, message: cx.optional_message()? })
+    }
+
+    fn host_call(&self, cx: &mut Cursor) -> Result<HostCall> {
+        let op = cx.name("an operator")?;
+        let args = cx.list("(", ")", |cx| call::arg(cx, &mut |cx| self.view(cx)))?;
+        cx.expect("->")?;
+        let result = |cx: &mut Cursor| if cx.eat("_") { Ok(None) } else { self.bufs.name(cx).map(Some) };
+        let results = cx.list("(", ")", result)?;
+        let effect = if cx.eat("effect") { Some(cx.name("an effect")?) } else { None };
+        Ok(HostCall { op, args, results, effect })
+    }
+
+    /// `x as [3, 4]{1, 3} + 12`.
+    fn view(&self, cx: &mut Cursor) -> Result<View> {
+        let buf = self.bufs.name(cx)?;
+        cx.expect("as")?;
+        let (sizes, strides) = cx.shape()?;
+        let offset = if cx.eat("+") { cx.expr()? } else { Expr::zero() };
+        Ok(View { buf, sizes, strides, offset })
     }
 
     fn output(&self, cx: &mut Cursor) -> Result<Output> {

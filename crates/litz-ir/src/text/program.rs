@@ -7,9 +7,11 @@ use litz_sym::Expr;
 use crate::diag::Diags;
 use crate::graph::TensorType;
 use crate::loops::span;
-use crate::program::{Const, Output, Param, Program, Slot, SlotData, Step};
+use crate::program::{Const, Output, Param, Program, Slot, SlotData, Step, View};
+use crate::text::call;
 use crate::text::control::{control, word, write_control};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
+use crate::text::lexer::TokenKind;
 use crate::text::print::{
     Indent, Name, On, Optional, Quoted, Sigil, Under, commas, write_facts, write_message, write_nested,
 };
@@ -94,8 +96,27 @@ impl Program {
                 write_message(f, message.as_deref())?;
                 f.write_str("\n")
             }
+            Step::Call { op, args, results, message } => {
+                write!(f, "{indent}call {}(", Name(op))?;
+                let tensor = |f: &mut Formatter, view: &View| self.write_view(f, view);
+                commas(f, args, |f, arg| call::write_arg(f, arg, &tensor))?;
+                f.write_str(") -> (")?;
+                commas(f, results, |f, result| match result {
+                    Some(view) => self.write_view(f, view),
+                    None => f.write_str("_"),
+                })?;
+                f.write_str(")")?;
+                write_message(f, message.as_deref())?;
+                f.write_str("\n")
+            }
             Step::Free { slot } => writeln!(f, "{indent}free {}", self.slot(*slot)),
         }
+    }
+
+    /// `x as f32[3, 4]{1, 3} + 12`.
+    fn write_view(&self, f: &mut Formatter, View { slot, ty, offset }: &View) -> fmt::Result {
+        write!(f, "{} as {}", self.slot(*slot), self.under(ty))?;
+        if offset.is_zero() { Ok(()) } else { write!(f, " + {offset}") }
     }
 
     fn write_output(&self, f: &mut Formatter, output: &Output) -> fmt::Result {
@@ -231,7 +252,7 @@ impl Reader {
             let ints = cx.optional_exprs("ints")?;
             return Ok(Step::Extern { routine, reads, writes, ints, message: cx.optional_message()? });
         }
-        if cx.is("call") || cx.is("branch") || cx.is("while") {
+        if cx.is("branch") || cx.is("while") || cx.is("call") && cx.second_kind() == TokenKind::Item {
             let word = cx.word("call, branch or while")?.to_owned();
             let (control, reads, writes) = control(cx, &word, &|cx| self.slots.name(cx))?;
             return Ok(Step::Control { control, reads, writes });
@@ -242,10 +263,26 @@ impl Reader {
             let slot = self.slots.name(cx)?;
             return Ok(Step::Size { sym, slot, message: cx.optional_message()? });
         }
+        if cx.eat("call") {
+            let op = cx.name("an operator")?;
+            let args = cx.list("(", ")", |cx| call::arg(cx, &mut |cx| self.view(cx)))?;
+            cx.expect("->")?;
+            let result = |cx: &mut Cursor| if cx.eat("_") { Ok(None) } else { self.view(cx).map(Some) };
+            let results = cx.list("(", ")", result)?;
+            return Ok(Step::Call { op, args, results, message: cx.optional_message()? });
+        }
         if cx.eat("free") {
             return Ok(Step::Free { slot: self.slots.name(cx)? });
         }
         Err(cx.expected("a step"))
+    }
+
+    fn view(&self, cx: &mut Cursor) -> Result<View> {
+        let slot = self.slots.name(cx)?;
+        cx.expect("as")?;
+        let ty = cx.tensor_type(self.program.device)?;
+        let offset = if cx.eat("+") { cx.expr()? } else { Expr::zero() };
+        Ok(View { slot, ty, offset })
     }
 
     fn output(&self, cx: &mut Cursor) -> Result<Output> {

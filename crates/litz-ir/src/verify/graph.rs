@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 
 use crate::diag::Diags;
-use crate::graph::{Arg, Graph, Node, Type, Value};
+use crate::graph::{Arg, Form, Graph, Node, OpDecl, Type, Value};
 use crate::ids::Id;
+use crate::text::graph::parse_declaration;
 use crate::verify::Report;
 
 /// What is wrong with a graph and its subgraphs.
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
 /// `negative-size`, `undefined-value`, `redefined-value`, `unknown-graph`, `update-target`, `update-type`,
-/// `duplicate-update`.
+/// `duplicate-update`, `declaration`, `node-form`.
 pub fn verify(graph: &Graph) -> Diags {
     verify_within(graph, &mut Vec::new())
 }
@@ -52,6 +53,8 @@ impl Verifier<'_, '_> {
         for guard in graph.facts.guards() {
             self.report.clause(&guard.clause, "guard");
         }
+        self.report.unique(graph.ops.iter().map(|op| &*op.schema.name), "operators");
+        graph.ops.iter().for_each(|op| self.declaration(op));
         self.report.unique(graph.subgraphs.iter().map(|subgraph| &*subgraph.name), "subgraphs");
         for &value in graph.inputs.iter().chain(graph.consts.iter().map(|(value, _)| value)) {
             self.define(value);
@@ -85,8 +88,39 @@ impl Verifier<'_, '_> {
         }
     }
 
+    /// A declaration that would not be read back as it is says what no schema does.
+    fn declaration(&mut self, op: &OpDecl) {
+        let text = op.to_string();
+        let read = text.strip_prefix("op ").and_then(|text| parse_declaration(text).ok());
+        let message = format_args!("`{text}` is no declaration of an operator");
+        self.report.check(read.as_ref() == Some(op), "declaration", message);
+    }
+
+    /// What is declared takes and gives as many values as it says.
+    fn form(&mut self, node: &Node) {
+        let mut scopes = self.outer.iter().copied().chain([self.graph]);
+        let declared = scopes.find_map(|graph| graph.declared(node.op.as_str()));
+        let Some(OpDecl { schema, .. }) = declared else {
+            let message = format_args!("{}: a functional form of what no graph declares", node.op);
+            return self.report.check(node.form != Form::Functional, "node-form", message);
+        };
+        let (expected, found) = (schema.args.len(), node.args.len());
+        let message = format_args!("{}: expected {expected} arguments, found {found}", node.op);
+        self.report.check(expected == found, "node-form", message);
+        let written: usize = schema.written().filter_map(|at| node.args.get(at)).map(tensors).sum();
+        // A list has as many results as the file says.
+        if schema.returns.iter().all(|result| !result.ty.list) {
+            let own = schema.returns.len();
+            let expected = if node.form == Form::Functional { own + written } else { own };
+            let message =
+                format_args!("{}: expected {expected} results, found {}", node.op, node.outputs.len());
+            self.report.check(expected == node.outputs.len(), "node-form", message);
+        }
+    }
+
     fn node(&mut self, node: &Node) {
         let before = self.report.diags.len();
+        self.form(node);
         for arg in &node.args {
             self.arg(arg, node.op.as_str());
         }
@@ -145,6 +179,13 @@ impl Verifier<'_, '_> {
         let message = format_args!("update of %{name}: expected {}, found {}", target.ty, source.ty);
         self.report.check(fits, "update-type", message);
     }
+}
+
+/// How many tensors there are in an argument.
+fn tensors(arg: &Arg) -> usize {
+    let mut count = 0;
+    arg.each_value(&mut |_| count += 1);
+    count
 }
 
 fn name(graph: &Graph, value: Value) -> &str {

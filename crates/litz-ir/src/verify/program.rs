@@ -4,20 +4,21 @@ use std::fmt::Display;
 
 use litz_sym::{Expr, Rel, Sym};
 
+use crate::call::CallArg;
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::ids::Id;
 use crate::kernel::Kernel;
 use crate::loops::{FunctionCall, span};
-use crate::program::{Output, Param, Program, Slot, Step};
+use crate::program::{Output, Param, Program, Slot, Step, View};
 use crate::verify::Report;
 
 /// What is wrong with a program, kernels aside.
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
 /// `negative-size`, `slot-type`, `unknown-slot`, `use-before-alloc`, `use-after-free`, `double-alloc`, `free-of-param`,
-/// `view-overflow`, `shared-memory`, `type-mismatch`, `update-target`, `duplicate-update`, `device`, `undefined-size`,
-/// `redefined-size`, `unknown-function`, `function-type`.
+/// `view-overflow`, `shared-memory`, `written-argument`, `type-mismatch`, `update-target`, `duplicate-update`, `device`,
+/// `undefined-size`, `redefined-size`, `unknown-function`, `function-type`.
 pub fn verify(program: &Program) -> Diags {
     let memory = vec![Memory::None; program.slots.len()];
     let held = vec![None; program.slots.len()];
@@ -256,6 +257,7 @@ impl Verifier<'_> {
                 let message = format_args!("{place}: expected `{}` to hold an integer", data.name);
                 self.report.check(is_one, "type-mismatch", message);
             }
+            Step::Call { op, args, results, message: _ } => self.call(op, args, results),
             Step::Free { slot } => {
                 self.has_memory(*slot, "free");
                 let Some(memory) = self.memory.get_mut(slot.index()) else { return };
@@ -307,6 +309,39 @@ impl Verifier<'_> {
             );
             self.report.same_type(expected, found, place);
         }
+    }
+
+    /// A call of the host: all that it touches has memory, and what it writes is mentioned once.
+    fn call(&mut self, op: &str, args: &[CallArg<View>], results: &[Option<View>]) {
+        let mut touched: Vec<(&View, bool)> = results.iter().flatten().map(|view| (view, true)).collect();
+        for arg in args {
+            arg.each_tensor(&mut |view, is_written| touched.push((view, is_written)));
+            arg.each_int(&mut |value| self.report.expr(value, op));
+        }
+        for &(view, _) in &touched {
+            self.use_slot(view.slot, op);
+            let View { slot, ty, offset } = view;
+            let place = format!("{op}, `{}`", name(self.program, *slot));
+            self.report.shape(&ty.sizes, &ty.strides, &place);
+            self.report.expr(*offset, &place);
+            let Some(found) = self.program.slots.get(*slot) else { continue };
+            self.report.same_type(Some(found.dtype), Some(ty.dtype), &place);
+            let message = format_args!("{place}: expected {}, found {}", found.device, ty.device);
+            self.report.check(ty.device == found.device, "device", message);
+            let end = Rel::le(*offset + span(&ty.sizes, &ty.strides), found.extent);
+            let facts = &self.program.facts;
+            let is_outside = ty.sizes.len() == ty.strides.len()
+                && (facts.known(&end).is_no() || facts.known(&Rel::le(0, *offset)).is_no());
+            self.report.check(!is_outside, "view-overflow", format_args!("{place}: {ty} does not fit"));
+        }
+        for (at, (view, is_written)) in touched.iter().enumerate() {
+            let is_same = |other: &(usize, &(&View, bool))| other.0 != at && other.1.0.slot == view.slot;
+            let message =
+                format_args!("{op}: `{}` is written and mentioned again", name(self.program, view.slot));
+            let is_alone = !touched.iter().enumerate().any(|other| is_same(&other));
+            self.report.check(!is_written || is_alone, "written-argument", message);
+        }
+        self.one_device(touched.iter().map(|(view, _)| &view.slot), op);
     }
 
     /// What a step touches is on one device.

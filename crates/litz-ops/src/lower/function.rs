@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::sizes;
 use crate::view::Access;
 use litz_ir::graph::{Arg, TensorType, Type};
-use litz_ir::loops::{Buf, BufKind, Callee, Control, Extern, FunctionCall, Loops, Output, Stmt};
+use litz_ir::loops::{Buf, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, Loops, Output, Stmt};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Known, Rel, Sym};
 
@@ -63,7 +63,7 @@ impl<'a> Lower<'a> {
             return Err(unsupported("a graph with constants"));
         }
         let simplified = sizes::simplified(graph);
-        let mut inner = Lower::new(&simplified, self.table);
+        let mut inner = Lower::new(&simplified, self.table, self.provides);
         let inherited = inner.loops.facts.guards().len();
         inner.given.clone_from(&self.given);
         inner.declare_inputs(graph).map_err(|diag| OpError::new(diag.slug, diag.message))?;
@@ -289,16 +289,8 @@ impl<'a> Lower<'a> {
     /// Appends a call of functions.
     pub fn control(&mut self, control: Control, reads: Vec<Buf>, writes: Vec<Buf>) {
         let (name, from) = (format!("n{}", self.loops.stmts.len()), self.from.clone());
-        let (callee, ints) = (Callee::Control(control), Vec::new());
-        self.loops.stmts.push(Stmt::Extern(Extern {
-            name,
-            from,
-            callee,
-            reads,
-            writes,
-            ints,
-            message: None,
-        }));
+        let callee = Callee::Control(ControlCall { control, reads, writes });
+        self.loops.stmts.push(Stmt::Extern(Extern { name, from, callee, message: None }));
     }
 
     /// Calls the graph of that name for each slice. It takes what it carries, the slices and the others. `given` is where
@@ -317,7 +309,7 @@ impl<'a> Lower<'a> {
 
         // One time: the step that it is, the results, and the operands.
         let graph = self.graph;
-        let mut once = Lower::new(graph, self.table);
+        let mut once = Lower::new(graph, self.table, self.provides);
         let inherited = once.loops.facts.guards().len();
         once.given.clone_from(&self.given);
         once.who.clone_from(&self.who);
@@ -402,7 +394,7 @@ impl<'a> Lower<'a> {
 
     /// A function that says whether the integer that it is given is below a size.
     fn is_below(&mut self, name: &str, size: Expr) -> Result<Function, OpError> {
-        let mut inner = Lower::new(self.graph, self.table);
+        let mut inner = Lower::new(self.graph, self.table, self.provides);
         let inherited = inner.loops.facts.guards().len();
         inner.given.clone_from(&self.given);
         let step = inner.input("step", TensorType::contiguous(Dtype::I64, Vec::new()));

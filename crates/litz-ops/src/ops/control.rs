@@ -11,16 +11,17 @@ use crate::lower::Lower;
 use crate::lower::function::{Gives, Repeat};
 use litz_ir::graph::{Arg, TensorType, Type};
 use litz_ir::loops::Control;
+use litz_ir::schema::Effect;
 use litz_ir::{Dtype, Scalar};
 use litz_sym::Expr;
 
-/// Entries.
+/// Entries. None is left out or merged: graphs may assert something.
 pub const OPS: &[OpDef] = &[
-    lower("higher_order.cond.default", stated_types, cond),
-    lower("higher_order.while_loop.default", stated_types, while_loop),
-    lower("higher_order.map_impl.default", stated_types, map),
-    lower("higher_order.scan.default", stated_types, scan),
-    lower("higher_order.associative_scan.default", stated_types, associative_scan),
+    lower("higher_order.cond.default", stated_types, cond).effect(Effect::Asserts),
+    lower("higher_order.while_loop.default", stated_types, while_loop).effect(Effect::Asserts),
+    lower("higher_order.map_impl.default", stated_types, map).effect(Effect::Asserts),
+    lower("higher_order.scan.default", stated_types, scan).effect(Effect::Asserts),
+    lower("higher_order.associative_scan.default", stated_types, associative_scan).effect(Effect::Asserts),
 ];
 
 /// What the file says: lowering compares it with what the graphs give.

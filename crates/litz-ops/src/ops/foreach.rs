@@ -7,7 +7,7 @@ use crate::def::{OpDef, inplace, lower};
 use crate::error::OpError;
 use crate::infer::{InferCx, infer};
 use crate::lower::Lower;
-use litz_ir::graph::{Arg, Node, OpName, Type};
+use litz_ir::graph::{Arg, Form, Node, OpName, Type};
 
 /// Makes the table of operators on lists: the operator, the one that writes to its first list if there is one, and the
 /// operator on an element of each list.
@@ -112,6 +112,7 @@ fn nodes(args: &Args<'_>) -> Result<Vec<Node>, OpError> {
     }
     let of = |at: usize| given.iter().map(move |arg| arg.as_list().map_or(arg, |list| &list[at]).clone());
     let node = |at: usize| Node {
+        form: Form::Plain,
         op: OpName::new(twin),
         args: of(at).collect(),
         outputs: vec![args.node.outputs.get(at).copied().flatten()],

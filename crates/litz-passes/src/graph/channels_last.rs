@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Changes layouts; returns how many values changed.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
-    let table = Table::new();
+    let table = Table::of(graph);
     if !graph.nodes.iter().any(|n| image_of(graph, &table, n).is_some()) {
         return Ok(0);
     }
@@ -54,7 +54,7 @@ fn image_of(graph: &Graph, table: &Table, node: &Node) -> Option<Value> {
 
 /// Whether each group of the channels of a convolution has a few results. Where it has one, vectors run along the groups.
 fn has_few_channels(graph: &Graph, table: &Table, node: &Node) -> bool {
-    let Some(op) = table.op(node.op.as_str()) else { return false };
+    let Some(op) = table.op_of(node) else { return false };
     let groups = op.args(node, &graph.values).literal("groups").unwrap_or(1);
     let result = node.outputs.first().copied().flatten().and_then(|value| graph.tensor(value));
     let channels = result.and_then(|ty| ty.sizes.get(1)?.as_int());
@@ -63,15 +63,18 @@ fn has_few_channels(graph: &Graph, table: &Table, node: &Node) -> bool {
 
 /// How the node's operator treats layouts. One that is not known may see them, in a subgraph too.
 fn layout_of(table: &Table, node: &Node) -> Layout {
-    table.op(node.op.as_str()).map_or(Layout::Reads, |op| op.layout())
+    match (table.op_of(node), table.hosted(node)) {
+        (Some(op), _) => op.layout(),
+        (None, Some(hosted)) => hosted.reads(),
+        (None, None) => Layout::Reads,
+    }
 }
 
 /// Elementwise results that convolutions read.
 fn preferred(graph: &Graph, table: &Table, returned: &HashSet<Value>) -> HashSet<Value> {
     let images: HashSet<Value> = graph.nodes.iter().filter_map(|n| image_of(graph, table, n)).collect();
-    let elementwise = |n: &&Node| {
-        matches!(table.def(n.op.as_str()).map(|d| d.rule), Some(Rule::Op(_) | Rule::Pointwise(_)))
-    };
+    let elementwise =
+        |n: &&Node| matches!(table.op_of(n).map(|op| op.def.rule), Some(Rule::Op(_) | Rule::Pointwise(_)));
     let results = graph.nodes.iter().filter(elementwise).flat_map(|n| n.outputs.iter().flatten().copied());
     results.filter(|v| images.contains(v) && !returned.contains(v)).collect()
 }
@@ -149,7 +152,7 @@ impl Cx<'_> {
 
     /// Whether a node's results are views of its operand.
     fn aliases(&mut self, node: &Node) -> bool {
-        let op = self.build.table.op(node.op.as_str());
+        let op = self.build.table.op_of(node);
         let is_view = op.is_some_and(|op| matches!(op.def.rule, Rule::View | Rule::Drop));
         is_view || self.build.infer_cx().aliases(node).unwrap_or(true)
     }

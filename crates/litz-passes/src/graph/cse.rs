@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// Merges equal nodes; returns how many disappeared.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
-    let table = Table::new();
+    let table = Table::of(graph);
     let mut first: HashMap<String, usize> = HashMap::new();
     let mut replaced = HashMap::new();
     let mut kept: Vec<Node> = Vec::with_capacity(graph.nodes.len());
@@ -21,7 +21,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
             kept.push(node);
             continue;
         }
-        let key = format!("{:?}{:?}", node.op, node.args);
+        let key = format!("{:?}{:?}{:?}", node.form, node.op, node.args);
         let ty = |value: &Option<Value>| value.map(|value| &graph.values[value].ty);
         let fits = |at: usize| {
             let mut pairs = node.outputs.iter().zip(&kept[at].outputs);

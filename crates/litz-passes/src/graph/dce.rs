@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 /// Removes dead nodes; returns how many.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
-    let table = Table::new();
+    let table = Table::of(graph);
     let mut live = HashSet::new();
     let mut mark = |v| {
         live.insert(v);

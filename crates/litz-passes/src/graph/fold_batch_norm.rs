@@ -18,7 +18,7 @@ const BIAS: usize = 2;
 
 /// Folds norms into layers, when parameters are frozen; returns how many.
 pub fn run(graph: &mut Graph, settings: &GraphSettings) -> Result<usize, Diags> {
-    let table = Table::new();
+    let table = Table::of(graph);
     if !settings.freeze || !graph.nodes.iter().any(|n| role_of(&table, n) == Role::BatchNorm) {
         return Ok(0);
     }
@@ -47,7 +47,7 @@ pub fn run(graph: &mut Graph, settings: &GraphSettings) -> Result<usize, Diags> 
 }
 
 fn role_of(table: &Table, node: &Node) -> Role {
-    table.op(node.op.as_str()).map_or(Role::Other, |op| op.def.traits.role)
+    table.op_of(node).map_or(Role::Other, |op| op.def.traits.role)
 }
 
 /// A norm and the layer that it follows.
@@ -89,7 +89,7 @@ fn find(graph: &mut Graph, table: &Table) -> HashMap<usize, Fold> {
         let input = own.tensor("input").ok()?;
         let layer = *producer.get(&input.value)?;
         let node = &graph.nodes[layer];
-        let of_layer = table.op(node.op.as_str())?.args(node, &graph.values);
+        let of_layer = table.op_of(node)?.args(node, &graph.values);
         let weight = of_layer.tensor("weight").ok()?;
         let out = graph.tensor(result)?;
         // Channels are the second dimension of batches only.

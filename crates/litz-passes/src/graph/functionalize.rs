@@ -5,7 +5,7 @@
 //! makes a new version of the root; a view that is used afterwards is taken again, of that version.
 
 use litz_ir::Diags;
-use litz_ir::graph::{Arg, Graph, MemoryFormat, Node, Type, Value};
+use litz_ir::graph::{Arg, Form, Graph, MemoryFormat, Node, Type, Value};
 use litz_ops::build::SliceRange;
 use litz_ops::view::{Along, View};
 use litz_ops::{Builder, Op, OpError, ResultRule, Rule, Table};
@@ -17,7 +17,7 @@ const HELP: &str = "export with run_decompositions(), which removes in-place ope
 
 /// Functionalises the graph; returns how many in-place operators it had.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
-    let table = Table::new();
+    let table = Table::of(graph);
     if !graph.nodes.iter().any(|n| writes(&table, n)) {
         return Ok(0);
     }
@@ -42,7 +42,8 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
 }
 
 fn writes(table: &Table, node: &Node) -> bool {
-    table.op(node.op.as_str()).is_some_and(|op| op.schema.is_mutating())
+    table.op_of(node).is_some_and(|op| op.schema.is_mutating())
+        || table.hosted(node).is_some_and(|hosted| hosted.writes())
 }
 
 struct Cx<'a> {
@@ -80,8 +81,7 @@ struct Root {
 impl<'a> Cx<'a> {
     fn node(&mut self, mut node: Node) -> Result<(), OpError> {
         let original: Option<Value> = node.args.first().and_then(Arg::as_value);
-        let mut originals = Vec::new();
-        node.args.first().into_iter().for_each(|first| first.each_value(&mut |value| originals.push(value)));
+        let originals = self.written(&node);
         let mut args = std::mem::take(&mut node.args);
         let mut failed = None;
         for arg in &mut args {
@@ -97,6 +97,9 @@ impl<'a> Cx<'a> {
             return Err(error);
         }
         node.args = args;
+        if self.build.table.hosted(&node).is_some_and(|hosted| hosted.writes()) {
+            return self.host_writes(node, &originals);
+        }
         if writes(self.build.table, &node) {
             return self.write(&node, &originals);
         }
@@ -108,6 +111,39 @@ impl<'a> Cx<'a> {
         }
         self.build.graph.nodes.push(node);
         Ok(())
+    }
+
+    /// The tensors that a node may write to: those of its first argument, or those that its declaration names.
+    fn written(&self, node: &Node) -> Vec<Value> {
+        let mut values = Vec::new();
+        match self.build.table.hosted(node) {
+            Some(hosted) => {
+                hosted.written(node).for_each(|arg| arg.each_value(&mut |value| values.push(value)))
+            }
+            None => {
+                node.args.first().into_iter().for_each(|arg| arg.each_value(&mut |value| values.push(value)))
+            }
+        }
+        values
+    }
+
+    /// Gives the host copies of the `targets` that it writes to, and makes what it leaves in these their new contents.
+    fn host_writes(&mut self, mut node: Node, targets: &[Value]) -> Result<(), OpError> {
+        let roots: HashSet<Value> = targets.iter().map(|&target| self.root(target)).collect();
+        if roots.len() != targets.len() {
+            return Err(unsupported(&node, "tensors that it writes to share memory"));
+        }
+        if self.build.table.hosted(&node).is_some_and(|hosted| hosted.schema.is_aliasing()) {
+            return Err(unsupported(&node, "its results are memory of its arguments"));
+        }
+        node.form = Form::Functional;
+        let contents: Vec<Value> = targets
+            .iter()
+            .map(|&target| self.build.value(self.build.graph.values[target].ty.clone()))
+            .collect();
+        node.outputs.extend(contents.iter().copied().map(Some));
+        self.build.graph.nodes.push(node);
+        targets.iter().zip(contents).try_for_each(|(&target, new)| self.replace(target, new))
     }
 
     fn view(&mut self, node: &Node, base: Value) {
@@ -230,8 +266,7 @@ impl<'a> Cx<'a> {
             return Ok(value);
         }
         let defines = |node: &&Node| node.outputs.contains(&Some(value));
-        let by =
-            self.build.graph.nodes.last().filter(defines).and_then(|n| self.build.table.op(n.op.as_str()));
+        let by = self.build.graph.nodes.last().filter(defines).and_then(|n| self.build.table.op_of(n));
         let computes = by.is_some_and(|op| !matches!(op.def.rule, Rule::View | Rule::Drop));
         let own = if computes { value } else { self.build.copy(value, MemoryFormat::Preserve)? };
         self.build.graph.values[own].ty = ty;
@@ -336,7 +371,7 @@ impl<'a> Cx<'a> {
     }
 
     fn op(&self, node: &Node) -> Result<Op<'a>, OpError> {
-        self.build.table.op(node.op.as_str()).ok_or_else(|| OpError::missing(node.op.as_str()))
+        self.build.table.op_of(node).ok_or_else(|| OpError::missing(node.op.as_str()))
     }
 
     /// Outputs as they are by now, and an update for each input and constant that was written to.

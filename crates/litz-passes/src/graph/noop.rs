@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// Removes identities; returns how many.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
-    let table = Table::new();
+    let table = Table::of(graph);
     let mut replaced: HashMap<Value, Value> = HashMap::new();
     let before = graph.nodes.len();
     for mut node in std::mem::take(&mut graph.nodes) {

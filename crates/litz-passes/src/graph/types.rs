@@ -14,7 +14,7 @@ use std::collections::HashSet;
 /// # Errors
 /// Every value whose stated type contradicts its operator, and every operator that PyTorch would reject.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
-    let table = Table::new();
+    let table = Table::of(graph);
     let mut diags = Diags::new();
     let mut changed = 0;
     // What a program says of values that nothing uses does not matter.
@@ -59,7 +59,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     }
     // What inference has decided, such as an assertion about sizes, has nothing left to do.
     let is_decided = |node: &Node| {
-        node.outputs.is_empty() && matches!(table.def(node.op.as_str()).map(|def| def.rule), Some(Rule::Drop))
+        node.outputs.is_empty() && matches!(table.op_of(node).map(|op| op.def.rule), Some(Rule::Drop))
     };
     graph.nodes.retain(|node| !is_decided(node));
     Ok(changed)

@@ -58,7 +58,7 @@ impl Verifier {
 
 /// Inference gives each result the type that it has.
 fn types(graph: &Graph, diags: &mut Diags) {
-    let table = Table::new();
+    let table = Table::of(graph);
     let mut facts = graph.facts.clone();
     let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut facts, device: graph.device };
     for node in &graph.nodes {
@@ -83,7 +83,10 @@ fn types(graph: &Graph, diags: &mut Diags) {
 
 /// Whether a node's results are read from its operand's memory.
 fn shares_memory(cx: &mut InferCx<'_>, node: &Node) -> bool {
-    let rule = cx.table.def(node.op.as_str()).map(|def| def.rule);
+    if cx.table.hosted(node).is_some() {
+        return false;
+    }
+    let rule = cx.table.op_of(node).map(|op| op.def.rule);
     matches!(rule, Some(Rule::View | Rule::Drop)) || cx.aliases(node).unwrap_or(true)
 }
 
@@ -114,9 +117,11 @@ fn lies_equally(facts: &Facts, a: &TensorType, b: &TensorType) -> bool {
 
 /// No operator writes to its arguments.
 fn late_writes(graph: &Graph, diags: &mut Diags) {
-    let table = Table::new();
+    let table = Table::of(graph);
     for node in &graph.nodes {
-        if table.op(node.op.as_str()).is_some_and(|op| op.schema.is_mutating()) {
+        if table.op_of(node).is_some_and(|op| op.schema.is_mutating())
+            || table.hosted(node).is_some_and(|hosted| hosted.writes())
+        {
             let message = format!("{} writes to its argument after functionalisation", node.op);
             diags.push(at(node, "late-write", message));
         }

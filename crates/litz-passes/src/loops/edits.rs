@@ -45,12 +45,12 @@ impl Edits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litz_ir::loops::{Callee, Extern};
+    use litz_ir::loops::{Callee, Extern, Routine};
 
     fn stmt(name: &str) -> Stmt {
         let (reads, writes, ints) = (Vec::new(), Vec::new(), Vec::new());
-        let (from, callee) = (Vec::new(), Callee::Routine("r".into()));
-        Stmt::Extern(Extern { name: name.into(), from, callee, reads, writes, ints, message: None })
+        let callee = Callee::Routine(Routine { name: "r".into(), reads, writes, ints });
+        Stmt::Extern(Extern { name: name.into(), from: Vec::new(), callee, message: None })
     }
 
     #[test]

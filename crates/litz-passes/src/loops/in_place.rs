@@ -289,10 +289,11 @@ impl<'a> Renaming<'a> {
                     region.carry.iter_mut().filter(|buf| **buf == result).for_each(|buf| *buf = place.base);
                     region.nests.iter_mut().for_each(|nest| place.put(result, nest, self.loops));
                 }
-                Stmt::Extern(call) => {
-                    let bufs = call.reads.iter_mut().chain(&mut call.writes);
-                    bufs.filter(|buf| **buf == result).for_each(|buf| *buf = place.base);
-                }
+                Stmt::Extern(call) => call.each_buf_mut(|buf| {
+                    if *buf == result {
+                        *buf = place.base;
+                    }
+                }),
             }
             self.gone[at] = changes_nothing(&stmt);
             self.uses.update(at, (!self.gone[at]).then_some(&stmt));

@@ -8,7 +8,7 @@ use litz_analysis::Uses;
 use litz_ir::Dtype;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::loops::{Axis, Buf, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Routine, Stmt, Val};
 use litz_ir::scalar::Scalar;
 use litz_sym::Expr;
 
@@ -92,10 +92,12 @@ impl Check {
         let call = Extern {
             name: names.statement("checked"),
             from: Vec::new(),
-            callee: Callee::Routine("assert".to_owned()),
-            reads: vec![buf],
-            writes: Vec::new(),
-            ints: Vec::new(),
+            callee: Callee::Routine(Routine {
+                name: "assert".to_owned(),
+                reads: vec![buf],
+                writes: Vec::new(),
+                ints: Vec::new(),
+            }),
             message: None,
         };
         (nest, call)

@@ -65,6 +65,10 @@ fn used_slots(program: &Program) -> Vec<bool> {
             Step::Extern { reads, writes, .. } => [reads, writes].into_iter().for_each(|slots| mark(slots)),
             Step::Control { reads, writes, .. } => [reads, writes].into_iter().for_each(|slots| mark(slots)),
             Step::Size { slot, .. } => mark(&[*slot]),
+            Step::Call { args, results, .. } => {
+                results.iter().flatten().for_each(|view| mark(&[view.slot]));
+                args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| mark(&[view.slot])));
+            }
             Step::Check { .. } | Step::Alloc { .. } | Step::Free { .. } => {}
         }
     }

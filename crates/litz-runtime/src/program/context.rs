@@ -14,6 +14,7 @@ use super::prepare::{Prepared, SizeFacts};
 use crate::arena::{AlignedBuf, GuardPages, GuardedPieces};
 use crate::device::{Buffer, Copy, Device, Launch, Space, Stream};
 use crate::error::RunError;
+use crate::host::Operand;
 use crate::limits::{Limit, LimitExceeded, Limits};
 use crate::number;
 use crate::routines::{Read, Write};
@@ -328,7 +329,7 @@ impl Context {
     /// without an error. Where they end with a size, that has become the last of `values`, and the result is false: a plan for
     /// these values goes on.
     pub(super) fn run(&mut self, function: &Function, running: Running<'_>) -> Result<bool, RunError> {
-        let deadline = running.deadline;
+        let Running { deadline, hosted, .. } = running;
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
         self.iterations = self.iterations.saturating_add(plan.iterations);
         function.prepared.limits.check(Limit::Iterations, self.iterations)?;
@@ -362,7 +363,7 @@ impl Context {
                     unsafe { self.stream.launch(&launch) };
                 }
                 Command::Extern { routine, reads, writes, ints, message } => {
-                    let operands = self.operands(reads, writes)?;
+                    let operands = self.operands(reads.iter().chain(writes))?;
                     let (read_at, write_at) = operands.split_at(reads.len());
                     let reads: SmallVec<[Read<'_>; 4]> =
                         reads.iter().zip(read_at).map(|(buffer, &at)| read(buffer, at)).collect();
@@ -370,7 +371,22 @@ impl Context {
                         writes.iter().zip(write_at).map(|(buffer, &at)| write(buffer, at)).collect();
                     routine(&reads, &mut written, &plan.ints[ints.clone()])
                         .map_err(|error| error.with_message(message))?;
-                    self.return_operands(writes, write_at);
+                    self.return_operands(writes.iter().zip(write_at.iter().copied()));
+                }
+                Command::Call { call, ints, operands, writes } => {
+                    let addresses = self.operands(operands.iter().map(|(buffer, _)| buffer))?;
+                    let operand = |((buffer, shape), &data): (&(plan::Buffer, Shape), &*mut u8)| Operand {
+                        data,
+                        bytes: buffer.bytes,
+                        dtype: shape.dtype,
+                        sizes: shape.sizes.clone(),
+                        strides: shape.strides.clone(),
+                    };
+                    let given: Vec<Operand> = operands.iter().zip(&addresses).map(operand).collect();
+                    // SAFETY: the planner found the memory as large as sizes and strides reach. All that was enqueued is done, and
+                    // the verifier of programs wants what is written mentioned once, in a slot that lies apart from all others in use.
+                    unsafe { hosted.call(call, &plan.ints[ints.clone()], &given)? };
+                    self.return_operands(writes.iter().map(|&at| (&operands[at].0, addresses[at])));
                 }
                 Command::Control { control, calls, reads, writes } => {
                     self.control(function, control, (calls, &plan.ints), (reads, writes), running)?;
@@ -399,7 +415,7 @@ impl Context {
 
     /// The integer or truth value that a buffer begins with.
     pub(super) fn number(&mut self, from: &plan::Buffer) -> Result<i64, RunError> {
-        let operands = self.operands(std::slice::from_ref(from), &[])?;
+        let operands = self.operands(std::iter::once(from))?;
         let Read { bytes, dtype } = read(from, operands[0]);
         let bits = number::cast(dtype, Dtype::I64, number::read(bytes, 0, dtype.size()));
         Ok((bits as u64).cast_signed())
@@ -407,12 +423,11 @@ impl Context {
 
     /// Waits for all that is enqueued, and says where the host finds the operands of a routine: where they are, or copies of
     /// what the device's memory holds.
-    fn operands(
+    fn operands<'b>(
         &mut self,
-        reads: &[plan::Buffer],
-        writes: &[plan::Buffer],
+        all: impl Iterator<Item = &'b plan::Buffer> + Clone,
     ) -> Result<SmallVec<[*mut u8; 8]>, RunError> {
-        let buffers = || reads.iter().chain(writes);
+        let buffers = || all.clone();
         let addresses = buffers().map(|buffer| self.address(buffer.place)).collect();
         self.stream.wait()?;
         if self.space == Space::Host {
@@ -430,11 +445,11 @@ impl Context {
     }
 
     /// Brings what a routine wrote to where launches find it.
-    fn return_operands(&mut self, writes: &[plan::Buffer], found_at: &[*mut u8]) {
+    fn return_operands<'b>(&mut self, writes: impl Iterator<Item = (&'b plan::Buffer, *mut u8)>) {
         if self.space == Space::Host {
             return;
         }
-        for (buffer, &from) in writes.iter().zip(found_at) {
+        for (buffer, from) in writes {
             let (from, to) = ((Space::Host, from.cast_const()), (Space::Device, self.address(buffer.place)));
             // SAFETY: as above; the copies stay until the next routine, which waits first.
             unsafe { self.stream.copy(Copy { from, to, bytes: buffer.bytes }) };

@@ -17,6 +17,7 @@ use super::prepare::{KernelFacts, Output, Prepared, kernel_facts, late_sizes, pr
 use super::{Counters, lock};
 use crate::device::Device;
 use crate::error::RunError;
+use crate::host::Hosted;
 use crate::limits::Limit;
 
 /// Plans kept for sizes seen lately.
@@ -35,6 +36,7 @@ pub(super) struct Function {
 pub(super) struct Running<'a> {
     pub(super) deadline: Option<Deadline>,
     pub(super) counters: &'a Counters,
+    pub(super) hosted: &'a Hosted,
 }
 
 impl Function {
@@ -64,6 +66,11 @@ impl Function {
         };
         let functions = program.functions.iter().map(function).collect::<Result<_, _>>()?;
         Ok(Function { prepared, functions, plans: Mutex::default() })
+    }
+
+    /// The program and its functions, theirs too.
+    pub(super) fn all(&self) -> Vec<&Function> {
+        std::iter::once(self).chain(self.functions.iter().flat_map(Function::all)).collect()
     }
 
     /// The plan for these values of the size symbols; `kept` is what load steps keep.

@@ -13,6 +13,7 @@ use crate::arena::{ALIGNMENT, GuardPages, OutOfMemory};
 use crate::device::KernelId;
 use crate::error::RunError;
 use crate::formula::Formula;
+use crate::host::Call;
 use crate::limits::Limit;
 use crate::routines::Routine;
 use crate::tensor::span_bytes;
@@ -135,6 +136,13 @@ pub(super) enum Command {
         from: Buffer,
         late: usize,
         who: Arc<str>,
+    },
+    /// A call of the host; which operands it writes.
+    Call {
+        call: Arc<Call>,
+        ints: Span,
+        operands: Vec<(Buffer, Shape)>,
+        writes: Vec<usize>,
     },
     Copy {
         from: Place,
@@ -293,6 +301,7 @@ impl<'a> Planner<'a> {
                 | Step::Extern { .. }
                 | Step::Control { .. }
                 | Step::Size { .. }
+                | Step::Call { .. }
                 | Step::Free(_) => {}
             }
         }
@@ -317,6 +326,14 @@ impl<'a> Planner<'a> {
                     let (routine, message) = (*routine, Arc::clone(message));
                     writes.iter().for_each(|buffer| self.notes_store(buffer.place));
                     self.plan.commands.push(Command::Extern { routine, reads, writes, ints, message });
+                }
+                Step::Call { call, ints, operands, writes } => {
+                    let ints = self.ints(ints)?;
+                    let operands = operands.iter().map(|(layout, offset)| self.operand(layout, offset));
+                    let operands = operands.collect::<Result<Vec<_>, _>>()?;
+                    writes.iter().for_each(|&at| self.notes_store(operands[at].0.place));
+                    let (call, writes) = (Arc::clone(call), writes.clone());
+                    self.plan.commands.push(Command::Call { call, ints, operands, writes });
                 }
                 Step::Free(slot) => {
                     let latest = Base::Arena(self.plan.arenas.len() - 1);
@@ -481,6 +498,19 @@ impl<'a> Planner<'a> {
             Ok(Buffer { place, bytes, dtype: self.prepared.slots[slot].dtype })
         };
         slots.iter().map(buffer).collect()
+    }
+
+    /// A tensor that the host is given, with its memory from the first element to the last.
+    fn operand(&self, layout: &Layout, offset: &Formula) -> Result<(Buffer, Shape), RunError> {
+        let shape = self.shape(layout)?;
+        let (mut place, room) = self.place(layout.slot)?;
+        let offset = self.size(offset)?.saturating_mul(shape.dtype.size());
+        if shape.bytes > 0 && offset.checked_add(shape.bytes).is_none_or(|end| end > room) {
+            let name = self.prepared.slots[layout.slot].name.clone();
+            return Err(self.no_room(name, shape.bytes, offset, layout.slot, room));
+        }
+        place.offset = place.offset.saturating_add(offset);
+        Ok((Buffer { place, bytes: shape.bytes, dtype: shape.dtype }, shape))
     }
 
     fn ints(&mut self, formulas: &[Formula]) -> Result<Span, RunError> {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use litz_ir::Dtype;
+use litz_ir::call::CallArg;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::kernel::{Kernel, Loop, Space, Stmt};
@@ -18,6 +19,7 @@ use crate::arena::GuardPages;
 use crate::device::{Device, KernelId};
 use crate::error::RunError;
 use crate::formula::Formula;
+use crate::host::Call;
 use crate::limits::Limits;
 use crate::routines::{Routine, routine};
 
@@ -42,6 +44,16 @@ pub(super) struct Prepared {
     /// (destination, source).
     pub(super) updates: Vec<(usize, usize)>,
     pub(super) outputs: Vec<Output>,
+}
+
+impl Prepared {
+    /// The calls of the host.
+    pub(super) fn calls(&self) -> impl Iterator<Item = &Call> {
+        fn call(step: &Step) -> Option<&Call> {
+            if let Step::Call { call, .. } = step { Some(call.as_ref()) } else { None }
+        }
+        self.load.iter().chain(&self.steps).filter_map(call)
+    }
 }
 
 /// A named memory.
@@ -111,6 +123,13 @@ pub(super) enum Step {
     Size {
         slot: usize,
         who: Arc<str>,
+    },
+    /// A call of the host: what it is given by position, values of its integers, its tensors, and which of them it writes.
+    Call {
+        call: Arc<Call>,
+        ints: Vec<Formula>,
+        operands: Vec<(Layout, Formula)>,
+        writes: Vec<usize>,
     },
     Free(usize),
 }
@@ -229,6 +248,7 @@ pub(super) fn prepare(
             | ir::Step::Extern { .. }
             | ir::Step::Control { .. }
             | ir::Step::Size { .. }
+            | ir::Step::Call { .. }
             | ir::Step::Free { .. } => {}
         }
     }
@@ -262,6 +282,9 @@ fn written(steps: &[Step], kernels: &[KernelFacts]) -> Vec<usize> {
                 written.extend(flags.filter(|(_, is_written)| **is_written).map(|(arg, _)| *arg));
             }
             Step::Extern { writes, .. } | Step::Control { writes, .. } => written.extend(writes),
+            Step::Call { operands, writes, .. } => {
+                written.extend(writes.iter().map(|&at| operands[at].0.slot));
+            }
             Step::Check(_) | Step::Alloc(_) | Step::View(_) | Step::Size { .. } | Step::Free(_) => {}
         }
     }
@@ -278,6 +301,7 @@ fn allocated(steps: &[Step]) -> HashSet<usize> {
         | Step::Extern { .. }
         | Step::Control { .. }
         | Step::Size { .. }
+        | Step::Call { .. }
         | Step::Free(_) => None,
     };
     steps.iter().filter_map(slot).collect()
@@ -439,6 +463,9 @@ impl Context<'_> {
                 }
                 Step::Size { slot: slot.index(), who: Arc::from(message.as_deref().unwrap_or_default()) }
             }
+            ir::Step::Call { op, args, results, message } => {
+                self.call(op, args, results, message.as_ref())?
+            }
             ir::Step::Free { slot } => Step::Free(slot.index()),
         })
     }
@@ -455,6 +482,31 @@ impl Context<'_> {
             self.formula(given.ok_or_else(missing)?.1)
         };
         Ok((at, functions[at].given_sizes().into_iter().map(value).collect::<Result<_, _>>()?))
+    }
+
+    fn call(
+        &self,
+        op: &str,
+        args: &[CallArg<ir::View>],
+        results: &[Option<ir::View>],
+        message: Option<&String>,
+    ) -> Result<Step, RunError> {
+        let (mut operands, mut writes, mut ints) = (Vec::new(), Vec::new(), Vec::new());
+        let mut add = |view: &ir::View| -> Result<usize, RunError> {
+            operands.push((self.layout(view.slot, &view.ty)?, self.formula(view.offset)?));
+            Ok(operands.len() - 1)
+        };
+        let args = args.iter().map(|arg| arg.try_map(&mut add)).collect::<Result<Vec<_>, _>>()?;
+        let results = results.iter().map(|result| result.as_ref().map(&mut add).transpose());
+        let results = results.collect::<Result<Vec<_>, _>>()?;
+        for arg in &args {
+            arg.each_tensor(&mut |&at, is_written| writes.extend(is_written.then_some(at)));
+            arg.each_int(&mut |value| ints.push(value));
+        }
+        writes.extend(results.iter().flatten());
+        let source = message.cloned();
+        let call = Arc::new(Call { op: op.to_owned(), args, results, source });
+        Ok(Step::Call { call, ints: self.formulas(&ints)?, operands, writes })
     }
 
     fn output(&self, output: &ir::Output) -> Result<Output, RunError> {

@@ -23,16 +23,18 @@ use std::collections::{HashMap, HashSet};
 use litz_ir::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{
-    Buf, BufData, BufKind, Callee, Control, Extern, FunctionCall, Loops, Nest, Output, Region, Stmt,
+    Buf, BufData, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, HostCall, Loops, Nest, Output,
+    Region, Routine, Stmt, View,
 };
 use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::arena::AlignedBuf;
 use crate::error::RunError;
+use crate::host::{Call, Host, Operand, invoke};
 use crate::number::{cast, read, write};
 use crate::program::Value;
 use crate::routines::{Read, Write, routine};
-use crate::tensor::{Tensor, contiguous_strides};
+use crate::tensor::{Tensor, contiguous_strides, places, span_bytes};
 use crate::weights::Weights;
 use doubt::Doubted;
 use nest::Walk;
@@ -61,10 +63,24 @@ pub fn run(
     inputs: &[Tensor],
     weights: &dyn Weights,
 ) -> Result<Results, RunError> {
+    run_with(loops, sizes, inputs, weights, None)
+}
+
+/// As [`run`], of a program that calls operators of a host.
+///
+/// # Errors
+/// As [`run`], and where the host fails or does not have an operator.
+pub fn run_with(
+    loops: &Loops,
+    sizes: &HashMap<Sym, i64>,
+    inputs: &[Tensor],
+    weights: &dyn Weights,
+    host: Option<&dyn Host>,
+) -> Result<Results, RunError> {
     let late: HashSet<Sym> = loops.late_sizes().into_iter().map(|(sym, _)| sym).collect();
     check_sizes(loops, sizes, &late, None)?;
     let sizes = sizes.clone();
-    let mut machine = Machine { loops, sizes, late, memories: Vec::new(), runs: 1, is_lost: false };
+    let mut machine = Machine { loops, sizes, late, memories: Vec::new(), runs: 1, is_lost: false, host };
     machine.allocate(inputs, weights)?;
     for stmt in &loops.stmts {
         match stmt {
@@ -218,6 +234,8 @@ struct Machine<'a> {
     runs: u32,
     /// Whether a position was used that is in doubt.
     is_lost: bool,
+    /// Who runs operators of others.
+    host: Option<&'a dyn Host>,
 }
 
 impl Machine<'_> {
@@ -299,9 +317,9 @@ impl Machine<'_> {
     }
 
     /// Gives a size symbol its value, and memory to the buffers that waited for it.
-    fn learn(&mut self, sym: Sym, call: &Extern) -> Result<(), RunError> {
-        let memory = call.reads.first().and_then(|buf| self.memories.get(buf.index()));
-        let memory = memory.filter(|memory| memory.writers.first().is_some_and(|&writer| writer != NOBODY));
+    fn learn(&mut self, sym: Sym, number: Buf, who: Option<&str>) -> Result<(), RunError> {
+        let memory = Some(&self.memories[number.index()])
+            .filter(|memory| memory.writers.first().is_some_and(|&writer| writer != NOBODY));
         let Some(memory) = memory else {
             return Err(self.bug(format!("size {sym}: nothing wrote it")));
         };
@@ -313,7 +331,7 @@ impl Machine<'_> {
             (0..self.memories.len()).filter(|&at| !self.is_known(&self.loops.bufs[Buf::new(at)])).collect();
         self.sizes.insert(sym, (bits as u64).cast_signed());
         self.late.remove(&sym);
-        let who = call.message.as_deref().unwrap_or("the range of the symbol");
+        let who = who.unwrap_or("the range of the symbol");
         check_sizes(self.loops, &self.sizes, &self.late, Some((sym, who)))?;
         for at in waiting {
             let data = &self.loops.bufs[Buf::new(at)];
@@ -353,8 +371,9 @@ impl Machine<'_> {
     }
 
     /// Calls functions, in the way that `control` says.
-    fn control(&mut self, control: &Control, stmt: &Extern) -> Result<(), RunError> {
-        let operands = control.operands(&stmt.reads, &stmt.writes);
+    fn control(&mut self, call: &ControlCall) -> Result<(), RunError> {
+        let ControlCall { control, reads, writes } = call;
+        let operands = control.operands(reads, writes);
         let truth = |machine: &Machine<'_>, buf: Option<&Buf>| {
             let memory = buf.and_then(|buf| machine.memories.get(buf.index()));
             let first = memory.and_then(|memory| memory.bytes.as_slice().first().copied());
@@ -363,12 +382,12 @@ impl Machine<'_> {
         match control {
             Control::Call(_) => self.function(operands[0]),
             Control::Branch { .. } => {
-                let holds = truth(self, stmt.reads.first())?;
+                let holds = truth(self, reads.first())?;
                 self.function(operands[usize::from(!holds)])
             }
             Control::While { .. } => loop {
                 self.function(operands[0])?;
-                if !truth(self, stmt.writes.first())? {
+                if !truth(self, writes.first())? {
                     return Ok(());
                 }
                 self.function(operands[1])?;
@@ -391,7 +410,7 @@ impl Machine<'_> {
         let inputs = args.iter().map(|buf| whole(buf, &mut doubts)).collect::<Result<Vec<_>, _>>()?;
         // What a function makes of what is in doubt is not known.
         self.is_lost |= doubts.iter().flatten().any(|&doubt| doubt > 0.0);
-        let results = run(function, &sizes, &inputs, &HashMap::<String, Tensor>::new())?;
+        let results = run_with(function, &sizes, &inputs, &HashMap::<String, Tensor>::new(), self.host)?;
         let outputs = results.outputs.iter().map(|output| match output {
             Value::Tensor(tensor) => Ok(tensor),
             Value::Scalar(_) | Value::Nothing => Err(self.bug(format!("@{} gives no tensor", call.function))),
@@ -409,22 +428,100 @@ impl Machine<'_> {
     }
 
     fn call(&mut self, call: &Extern) -> Result<(), RunError> {
-        let name = match &call.callee {
-            Callee::Routine(name) => name,
-            Callee::Size(sym) => return self.learn(*sym, call),
-            Callee::Control(control) => return self.control(control, call),
-        };
-        let routine = routine(name).ok_or_else(|| RunError::UnknownRoutine { name: name.clone() })?;
-        let ints = call.ints.iter().map(|&e| self.size(e)).collect::<Result<Vec<_>, _>>()?;
-        for buf in call.reads.iter().chain(&call.writes) {
+        for buf in call.reads().into_iter().chain(call.writes()) {
             if self.memories.get(buf.index()).is_none() {
                 return Err(self.bug(format!("{}: {buf} is no buffer", call.name)));
             }
         }
+        match &call.callee {
+            Callee::Routine(routine) => self.routine(&call.name, routine, call.message.as_deref()),
+            Callee::Host(host) => self.host_call(&call.name, host, call.message.as_ref()),
+            Callee::Size { sym, number } => self.learn(*sym, *number, call.message.as_deref()),
+            Callee::Control(control) => self.control(control),
+        }
+    }
+
+    /// Calls the host. What it gives is certain where all that it reads is.
+    fn host_call(&mut self, name: &str, call: &HostCall, source: Option<&String>) -> Result<(), RunError> {
+        let Some(host) = self.host else {
+            return Err(RunError::MissingHost { ops: vec![call.op.clone()] });
+        };
+        let (mut operands, mut written, mut doubt, mut ints) = (Vec::new(), Vec::new(), 0.0f64, Vec::new());
+        let mut read = |view: &View| -> Result<usize, RunError> {
+            let operand = self.operand(name, view)?;
+            let memory = &self.memories[view.buf.index()];
+            let size = memory.dtype.size();
+            // SAFETY: the operand was found inside of the buffer.
+            let first = unsafe { operand.data.offset_from(memory.bytes.as_ptr()) }.unsigned_abs() / size;
+            for at in places(&operand.sizes, &operand.strides) {
+                if memory.writers[first + at] == NOBODY {
+                    let buf = &self.loops.bufs[view.buf].name;
+                    return Err(self.bug(format!("{name}: nothing wrote element {} of `{buf}`", first + at)));
+                }
+                doubt = doubt.max(memory.doubts[first + at]);
+            }
+            operands.push(operand);
+            Ok(operands.len() - 1)
+        };
+        let args = call.args.iter().map(|arg| arg.try_map(&mut read)).collect::<Result<Vec<_>, _>>()?;
+        for arg in &call.args {
+            arg.each_int(&mut |value| ints.push(value));
+            arg.each_tensor(&mut |view, is_written| written.extend(is_written.then_some(view.buf)));
+        }
+        let ints = ints.into_iter().map(|value| self.size(value)).collect::<Result<Vec<_>, _>>()?;
+        let mut results = Vec::new();
+        for &buf in &call.results {
+            let Some(buf) = buf else {
+                results.push(None);
+                continue;
+            };
+            let data = &self.loops.bufs[buf];
+            let (sizes, strides) = (data.sizes.clone(), data.strides.clone());
+            operands.push(self.operand(name, &View { buf, sizes, strides, offset: Expr::zero() })?);
+            results.push(Some(operands.len() - 1));
+            written.push(buf);
+        }
+        let call = Call { op: call.op.clone(), args, results, source: source.cloned() };
+        // SAFETY: operands are inside of their buffers, and the verifier wants what is written mentioned once.
+        unsafe { invoke(host, &call, &ints, &operands)? };
+        for buf in written {
+            let memory = &mut self.memories[buf.index()];
+            memory.writers.fill(OUTSIDE);
+            memory.doubts.fill(if doubt == 0.0 { 0.0 } else { f64::INFINITY });
+        }
+        Ok(())
+    }
+
+    /// A part of a buffer as the host gets it.
+    fn operand(&mut self, name: &str, view: &View) -> Result<Operand, RunError> {
+        let number =
+            |value: i64| usize::try_from(value).map_err(|_| self.bug(format!("{name}: {value} is no size")));
+        let numbers = |exprs: &[Expr]| -> Result<Vec<usize>, RunError> {
+            exprs.iter().map(|&e| number(self.size(e)?)).collect()
+        };
+        let (sizes, strides) = (numbers(&view.sizes)?, numbers(&view.strides)?);
+        let offset = number(self.size(view.offset)?)?;
+        let dtype = self.memories[view.buf.index()].dtype;
+        let bytes = span_bytes(dtype, &sizes, &strides);
+        let first = offset.checked_mul(dtype.size());
+        let end = first.zip(bytes).and_then(|(first, bytes)| first.checked_add(bytes));
+        let room = self.memories[view.buf.index()].bytes.len();
+        let (Some(bytes), Some(first), true) = (bytes, first, end.is_some_and(|end| end <= room)) else {
+            let buf = &self.loops.bufs[view.buf].name;
+            return Err(self.bug(format!("{name}: expected a part of `{buf}`, which has {room} bytes")));
+        };
+        let data = self.memories[view.buf.index()].bytes.as_mut_ptr().wrapping_add(first);
+        Ok(Operand { data, bytes, dtype, sizes, strides })
+    }
+
+    fn routine(&mut self, name: &str, call: &Routine, message: Option<&str>) -> Result<(), RunError> {
+        let routine =
+            routine(&call.name).ok_or_else(|| RunError::UnknownRoutine { name: call.name.clone() })?;
+        let ints = call.ints.iter().map(|&e| self.size(e)).collect::<Result<Vec<_>, _>>()?;
         for buf in &call.reads {
             if let Some(at) = self.memories[buf.index()].writers.iter().position(|&writer| writer == NOBODY) {
-                let name = &self.loops.bufs[*buf].name;
-                return Err(self.bug(format!("{}: nothing wrote element {at} of `{name}`", call.name)));
+                let buf = &self.loops.bufs[*buf].name;
+                return Err(self.bug(format!("{name}: nothing wrote element {at} of `{buf}`")));
             }
         }
         // Moved out for the call: what is written is none of what is read.
@@ -448,7 +545,7 @@ impl Machine<'_> {
             .iter_mut()
             .map(|(dtype, bytes)| Write { bytes: bytes.as_mut_slice(), dtype: *dtype })
             .collect();
-        let message = call.message.as_deref().unwrap_or_default();
+        let message = message.unwrap_or_default();
         routine(&reads, &mut writes, &ints).map_err(|error| error.with_message(message))?;
         for (buf, (_, bytes)) in call.writes.iter().zip(written) {
             self.memories[buf.index()].bytes = bytes;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use litz_ir::Dtype;
-use litz_ir::graph::{Arg, Device, Float, Graph, Node, OpName, TensorType, Type, Value};
+use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, TensorType, Type, Value};
 use litz_ir::schema::Schemas;
 use litz_ops::{InferCx, Table, infer};
 use litz_sym::{Expr, Range, Sym};
@@ -229,7 +229,7 @@ impl<'a, 'b> Writer<'a, 'b> {
             for (name, arg) in named {
                 *all.get_mut(schema.position(name)?)? = arg.clone();
             }
-            Node { op: OpName::new(op), args: all, outputs: Vec::new(), source: None }
+            Node { op: OpName::new(op), form: Form::Plain, args: all, outputs: Vec::new(), source: None }
         };
         let before = self.graph.facts.clone();
         let mut cx = InferCx {

@@ -205,6 +205,8 @@ fn slug(error: &RunError) -> &'static str {
         RunError::WrongWeight { .. } => "wrong-weight",
         RunError::UnknownRoutine { .. } => "unknown-routine",
         RunError::MissingDevice { .. } => "missing-device",
+        RunError::MissingHost { .. } => "missing-host",
+        RunError::Host { .. } => "host",
         RunError::Limit(_) => "limit",
         RunError::OutOfMemory(_) => "out-of-memory",
         RunError::Bug { .. } | RunError::NoRoom { .. } => "bug",

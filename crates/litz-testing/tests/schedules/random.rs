@@ -56,7 +56,8 @@ pub fn schedule(loops: &Loops, choices: &mut Choices<'_>) -> Schedule {
     plans.iter_mut().for_each(|plan| litz_schedule::choose_spaces(plan, loops, &target));
     let steps = plans.iter().cloned().map(Step::Kernel).collect();
     let (name, of) = (loops.name.clone(), loops.name.clone());
-    let mut schedule = Schedule { name, of, target, steps, reuses: Vec::new(), pools: Vec::new() };
+    let mut schedule =
+        Schedule { name, of, target, functions: Vec::new(), steps, reuses: Vec::new(), pools: Vec::new() };
     planner.reuses(&mut schedule);
     schedule.pools = planner.pools(&groups, &plans, &schedule.reuses);
     schedule

@@ -125,11 +125,13 @@ fn run_exit(error: &RunError) -> Exit {
         | RunError::AssertionFailed { .. }
         | RunError::Limit(_)
         | RunError::BadIndex { .. } => Exit::Invalid,
+        RunError::MissingHost { .. } => Exit::Unsupported,
         RunError::StateLost
         | RunError::MissingWeight { .. }
         | RunError::WrongWeight { .. }
         | RunError::UnknownRoutine { .. }
         | RunError::MissingDevice { .. }
+        | RunError::Host { .. }
         | RunError::OutOfMemory(_)
         | RunError::Bug { .. }
         | RunError::NoRoom { .. } => Exit::Broken,

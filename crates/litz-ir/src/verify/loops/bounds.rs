@@ -10,7 +10,7 @@ use litz_sym::{Expr, Facts, Range, Rel, Sym};
 
 use super::Verifier;
 use crate::ids::Table;
-use crate::loops::{Axis, Buf, BufData, Extern, InstOp, Nest};
+use crate::loops::{Axis, Buf, BufData, InstOp, Nest, Routine};
 
 impl Verifier<'_> {
     /// Reports loads and stores that are not known to be inside of their buffers. Of symbols that are not declared
@@ -45,8 +45,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Reports a returned view that is not known to be inside of its buffer.
-    pub(super) fn view(&mut self, buf: Buf, sizes: &[Expr], strides: &[Expr], offset: Expr) {
+    /// Reports a view, of a buffer with sizes, strides and the place of the first element, that is not known to be inside of it.
+    pub(super) fn view(&mut self, who: &str, (buf, sizes, strides, offset): (Buf, &[Expr], &[Expr], Expr)) {
         let axis = |(d, &extent): (usize, &Expr)| Axis { var: Sym::new(&format!("%{d}")), extent };
         let axes: Vec<Axis> = sizes.iter().enumerate().map(axis).collect();
         let steps = axes.iter().zip(strides).map(|(axis, &stride)| Expr::sym(axis.var) * stride);
@@ -62,7 +62,7 @@ impl Verifier<'_> {
             && !self.inside.is_in_span(&self.loops.facts, data, place, &axes)
         {
             let message = format_args!(
-                "return: {place} is not known to be an element of `{}`, which has {}",
+                "{who}: {place} is not known to be an element of `{}`, which has {}",
                 data.name,
                 data.span()
             );
@@ -71,13 +71,13 @@ impl Verifier<'_> {
     }
 
     /// Reports buffers that are not known to hold what a routine touches.
-    pub(super) fn touched(&mut self, call: &Extern) {
+    pub(super) fn touched(&mut self, name: &str, call: &Routine) {
         let Some(touched) = call.touched() else { return };
         for (&buf, elements) in call.reads.iter().chain(&call.writes).zip(touched) {
             let Some(data) = self.loops.bufs.get(buf) else { continue };
             if !self.loops.facts.proves(&Rel::le(elements, data.span())) {
                 let message =
-                    format_args!("{}: `{}` is not known to hold {elements} elements", call.name, data.name);
+                    format_args!("{name}: `{}` is not known to hold {elements} elements", data.name);
                 self.report.fail("out-of-bounds", message);
             }
         }

@@ -11,7 +11,10 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::graph::TensorType;
 use crate::ids::Id;
-use crate::loops::{Buf, BufKind, Callee, Control, Extern, FunctionCall, Loops, Nest, Output, Region, Stmt};
+use crate::loops::{
+    Buf, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, HostCall, Loops, Nest, Output, Region,
+    Routine, Stmt,
+};
 use crate::verify::Report;
 
 /// What is wrong with a loops program.
@@ -20,7 +23,7 @@ use crate::verify::Report;
 /// `negative-size`, `unknown-buffer`, `unwritten-buffer`, `partial-store`, `writes-input`, `undefined-value`,
 /// `operand-count`, `type-mismatch`, `literal-type`, `out-of-bounds`, `reduce-without-axes`, `mixes-reduction`,
 /// `scan-axis`, `region-axis`, `region-carry`, `region-idle`, `extern-layout`, `index-rank`, `update-target`, `update-type`,
-/// `duplicate-update`, `device`, `undefined-size`, `redefined-size`, `size-operand`,
+/// `duplicate-update`, `device`, `written-argument`, `undefined-size`, `redefined-size`, `size-operand`,
 /// `unknown-function`, `function-type`.
 pub fn verify(loops: &Loops) -> Diags {
     let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
@@ -151,26 +154,23 @@ impl Verifier<'_> {
     }
 
     /// What gives a symbol its value reads one integer or truth value.
-    fn size(&mut self, sym: Sym, call: &Extern) {
-        self.report.expr(Expr::sym(sym), &call.name);
-        let one = |buf: &Buf| {
-            let data = self.loops.bufs.get(*buf);
-            data.is_some_and(|data| {
+    fn size(&mut self, sym: Sym, number: Buf) {
+        self.report.expr(Expr::sym(sym), format_args!("size {sym}"));
+        let is_size =
+            self.loops.bufs.get(number).is_some_and(|data| {
                 (data.dtype.is_int() || data.dtype == Dtype::Bool) && data.span().is_one()
-            })
-        };
-        let is_size = call.reads.len() == 1 && call.reads.iter().all(one);
+            });
         let message = format_args!("size {sym}: expected a buffer of one integer or truth value");
-        self.report.check(is_size && call.writes.is_empty() && call.ints.is_empty(), "size-operand", message);
+        self.report.check(is_size, "size-operand", message);
     }
 
     /// Functions are given and give what they say.
-    fn control(&mut self, control: &Control, stmt: &Extern) {
-        let name = &stmt.name;
+    fn control(&mut self, name: &str, call: &ControlCall) {
+        let ControlCall { control, reads, writes } = call;
         let bool_at = match control {
             Control::Call(_) => None,
-            Control::Branch { .. } => Some(stmt.reads.first()),
-            Control::While { .. } => Some(stmt.writes.first()),
+            Control::Branch { .. } => Some(reads.first()),
+            Control::While { .. } => Some(writes.first()),
         };
         if let Some(buf) = bool_at {
             let data = buf.and_then(|&buf| self.loops.bufs.get(buf));
@@ -179,10 +179,11 @@ impl Verifier<'_> {
             self.report.check(is_one, "function-type", message);
         }
         let message = format_args!("{name}: expected as many arguments as the functions have");
-        self.report.check(control.reads() == stmt.reads.len(), "function-type", message);
-        for (call, args, writes) in control.operands(&stmt.reads, &stmt.writes) {
+        self.report.check(control.reads() == reads.len(), "function-type", message);
+        for (call, args, writes) in control.operands(reads, writes) {
             self.function_call(call, args, writes, name);
         }
+        writes.iter().for_each(|&buf| self.fill(buf));
     }
 
     fn function_call(&mut self, call: &FunctionCall, args: &[Buf], writes: &[Buf], name: &str) {
@@ -263,28 +264,57 @@ impl Verifier<'_> {
     }
 
     fn call(&mut self, call: &Extern) {
-        match &call.callee {
-            Callee::Routine(_) => {}
-            Callee::Size(sym) => self.size(*sym, call),
-            Callee::Control(control) => self.control(control, call),
-        }
-        call.reads.iter().for_each(|&buf| self.read(buf, &call.name));
-        let is_control = matches!(call.callee, Callee::Control(_));
-        for &buf in call.reads.iter().chain(&call.writes).filter(|_| !is_control) {
-            let Some(data) = self.loops.bufs.get(buf) else { continue };
-            let message = format_args!("{}: expected `{}` to be dense", call.name, data.name);
-            self.report.check(data.is_dense(), "extern-layout", message);
-        }
-        for &buf in &call.writes {
-            if let Some(points) = self.points.get_mut(buf.index()) {
-                *points = Points::All;
-            }
-        }
-        for &value in &call.ints {
+        call.reads().into_iter().for_each(|buf| self.read(buf, &call.name));
+        for value in call.exprs() {
             self.report.expr(value, &call.name);
         }
-        call.writes.iter().for_each(|&buf| self.write(buf, &call.name));
-        self.touched(call);
+        match &call.callee {
+            Callee::Routine(routine) => self.routine(&call.name, routine),
+            Callee::Host(host) => self.host_call(&call.name, host),
+            Callee::Size { sym, number } => self.size(*sym, *number),
+            Callee::Control(control) => self.control(&call.name, control),
+        }
+        call.writes().into_iter().for_each(|buf| self.write(buf, &call.name));
+    }
+
+    fn routine(&mut self, name: &str, routine: &Routine) {
+        for &buf in routine.reads.iter().chain(&routine.writes) {
+            let Some(data) = self.loops.bufs.get(buf) else { continue };
+            let message = format_args!("{name}: expected `{}` to be dense", data.name);
+            self.report.check(data.is_dense(), "extern-layout", message);
+        }
+        routine.writes.iter().for_each(|&buf| self.fill(buf));
+        self.touched(name, routine);
+    }
+
+    /// What the host reads is inside of its buffers, and what it writes is mentioned once.
+    fn host_call(&mut self, name: &str, call: &HostCall) {
+        let mut touched: Vec<(Buf, bool)> = call.results.iter().flatten().map(|&buf| (buf, true)).collect();
+        let mut views = Vec::new();
+        for arg in &call.args {
+            arg.each_tensor(&mut |view, is_written| {
+                touched.push((view.buf, is_written));
+                views.push(view);
+            });
+        }
+        for view in views {
+            self.report.shape(&view.sizes, &view.strides, name);
+            self.view(name, (view.buf, &view.sizes, &view.strides, view.offset));
+        }
+        for (at, &(buf, is_written)) in touched.iter().enumerate() {
+            let is_again = |(other, &(same, _)): (usize, &(Buf, bool))| other != at && same == buf;
+            let message = format!("{name}: `{}` is written and mentioned again", self::name(self.loops, buf));
+            let is_alone = !touched.iter().enumerate().any(is_again);
+            self.report.check(!is_written || is_alone, "written-argument", message);
+        }
+        call.results.iter().flatten().for_each(|&buf| self.fill(buf));
+    }
+
+    /// Notes that all elements of a buffer are written.
+    fn fill(&mut self, buf: Buf) {
+        if let Some(points) = self.points.get_mut(buf.index()) {
+            *points = Points::All;
+        }
     }
 
     /// The nests in order, as they run for the first point of the axis.
@@ -364,7 +394,7 @@ impl Verifier<'_> {
                 self.read(*buf, "return");
                 self.report.shape(sizes, strides, "return");
                 self.report.expr(*offset, "return");
-                self.view(*buf, sizes, strides, *offset);
+                self.view("return", (*buf, sizes, strides, *offset));
             }
             Output::Int(value) => self.report.expr(*value, "return"),
             Output::Literal(_) | Output::Nothing => {}

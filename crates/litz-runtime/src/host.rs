@@ -1,0 +1,542 @@
+//! Calls operators that somebody else computes: the trait [`Host`], and what it is given, in a layout that C knows.
+//!
+//! ```
+//! use litz_runtime::host::{Host, HostArg, HostError, HostResult};
+//! use litz_runtime::Tensor;
+//!
+//! struct Doubles;
+//!
+//! impl Host for Doubles {
+//!     fn declaration(&self, op: &str) -> Option<String> {
+//!         (op == "mylib.double.default").then(|| "mylib.double.default(Tensor x) -> Tensor contiguous".into())
+//!     }
+//!
+//!     fn call(
+//!         &self,
+//!         _op: &str,
+//!         args: &mut [HostArg<'_>],
+//!         results: &mut [HostResult<'_>],
+//!     ) -> Result<(), HostError> {
+//!         let x = args[0].tensor().ok_or("expected a tensor")?.to_tensor()?;
+//!         let values = x.to_vec::<f32>().ok_or("expected f32")?;
+//!         let doubled: Vec<f32> = values.iter().map(|value| 2.0 * value).collect();
+//!         results[0].set(&Tensor::from_slice(x.sizes(), &doubled)?)
+//!     }
+//! }
+//! ```
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use litz_ir::Dtype;
+use litz_ir::call::CallArg;
+use litz_ir::graph::{Device, MemoryFormat};
+
+use crate::error::RunError;
+use crate::tensor::{Tensor, TensorView, copy_strided};
+
+/// Why the host could not do what it was asked for.
+pub type HostError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Somebody who computes operators that Litz does not: a library of kernels, an interpreter of Python.
+///
+/// Calls come one after another from the thread that calls the executable, and from several threads where several call it.
+/// What a call is given is there until it returns, and lies in the host's memory. An error ends the call of the program, and so does a
+/// panic; the executable can be called again.
+pub trait Host: Send + Sync {
+    /// What it says of an operator that it has, such as `mylib.foo.default`: PyTorch's schema, then how operands have to lie and
+    /// the effect of a call where it has one, as in the text of graphs:
+    /// `mylib.foo.default(Tensor x, Tensor(a!) out, int n) -> Tensor contiguous effect log`. None where it does not have it.
+    fn declaration(&self, op: &str) -> Option<String>;
+
+    /// Runs an operator. There is one argument for each of its schema's, and one result for each tensor that it returns, those of
+    /// lists one by one. Each result that is wanted has to be set; what the schema says is written may be written.
+    ///
+    /// # Errors
+    /// Whatever keeps it from doing so.
+    fn call(
+        &self,
+        op: &str,
+        args: &mut [HostArg<'_>],
+        results: &mut [HostResult<'_>],
+    ) -> Result<(), HostError>;
+}
+
+/// An element type, by the number that PyTorch's `c10::ScalarType` has for it.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScalarType(pub u32);
+
+/// A device: kind 0 is the CPU, 1 an NVIDIA GPU.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostDevice {
+    /// What it is.
+    pub kind: u32,
+    /// Which of them.
+    pub index: u32,
+}
+
+/// A tensor: element `[i, j, ..]` is at `data + size of an element * (i*strides[0] + j*strides[1] + ..)`.
+#[repr(C)]
+pub struct HostTensor<'a> {
+    data: *mut u8,
+    /// From the first element to the last.
+    bytes: usize,
+    rank: usize,
+    sizes: *const usize,
+    strides: *const usize,
+    dtype: ScalarType,
+    is_writable: bool,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+/// Text in UTF-8.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct HostStr<'a> {
+    data: *const u8,
+    bytes: usize,
+    borrow: PhantomData<&'a str>,
+}
+
+/// Arguments in a row.
+#[repr(C)]
+pub struct HostList<'a> {
+    items: *mut HostArg<'a>,
+    count: usize,
+}
+
+/// An argument: in C a number that says which, and a union.
+#[repr(C, u32)]
+pub enum HostArg<'a> {
+    /// Nothing given.
+    None,
+    /// A tensor.
+    Tensor(HostTensor<'a>),
+    /// A list, of anything.
+    List(HostList<'a>),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+    /// A complex number.
+    Complex([f64; 2]),
+    /// Text.
+    Str(HostStr<'a>),
+    /// An element type.
+    Dtype(ScalarType),
+    /// A device.
+    Device(HostDevice),
+    /// Strided, the only layout there is.
+    Strided,
+    /// A choice of strides, by the number that PyTorch's `c10::MemoryFormat` has for it.
+    MemoryFormat(u32),
+}
+
+/// A result: memory that is there, and how much of it the host has written.
+#[repr(C)]
+pub struct HostResult<'a> {
+    tensor: HostTensor<'a>,
+    /// Elements that the host says it has written.
+    written: usize,
+    is_wanted: bool,
+}
+
+impl ScalarType {
+    /// The number of a type.
+    pub fn of(dtype: Dtype) -> ScalarType {
+        ScalarType(match dtype {
+            Dtype::U8 => 0,
+            Dtype::I8 => 1,
+            Dtype::I16 => 2,
+            Dtype::I32 => 3,
+            Dtype::I64 => 4,
+            Dtype::F16 => 5,
+            Dtype::F32 => 6,
+            Dtype::F64 => 7,
+            Dtype::C64 => 9,
+            Dtype::C128 => 10,
+            Dtype::Bool => 11,
+            Dtype::BF16 => 15,
+            Dtype::F8E5M2 => 23,
+            Dtype::F8E4M3 => 24,
+            Dtype::U16 => 27,
+            Dtype::U32 => 28,
+            Dtype::U64 => 29,
+        })
+    }
+
+    /// The type of a number; none where Litz has no such type.
+    pub fn dtype(self) -> Option<Dtype> {
+        Dtype::ALL.into_iter().find(|&dtype| ScalarType::of(dtype) == self)
+    }
+}
+
+impl<'a> HostTensor<'a> {
+    /// A tensor of `operand`. Whoever makes it sees to it that the memory is there for `'a`, that nothing else writes it, and
+    /// that nothing else reads it where it is writable.
+    fn new(operand: &'a Operand, is_writable: bool) -> HostTensor<'a> {
+        HostTensor {
+            data: operand.data,
+            bytes: operand.bytes,
+            rank: operand.sizes.len(),
+            sizes: operand.sizes.as_ptr(),
+            strides: operand.strides.as_ptr(),
+            dtype: ScalarType::of(operand.dtype),
+            is_writable,
+            borrow: PhantomData,
+        }
+    }
+
+    /// The address of the first element. Without elements there is none.
+    pub fn data(&self) -> *mut u8 {
+        self.data
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype.dtype().expect("invariant: tensors are made of types that Litz has")
+    }
+
+    /// Extent of each dimension.
+    pub fn sizes(&self) -> &[usize] {
+        // SAFETY: whoever made the tensor has as many sizes as it has dimensions.
+        unsafe { std::slice::from_raw_parts(self.sizes, self.rank) }
+    }
+
+    /// Elements between neighbours along each dimension.
+    pub fn strides(&self) -> &[usize] {
+        // SAFETY: whoever made the tensor has as many strides as it has dimensions.
+        unsafe { std::slice::from_raw_parts(self.strides, self.rank) }
+    }
+
+    /// Whether the operator may write to it.
+    pub fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// The elements where they are.
+    pub fn view(&self) -> TensorView<'_> {
+        // SAFETY: whoever made the tensor has found the memory as large as its sizes and strides reach.
+        let view = unsafe { TensorView::from_raw(self.dtype(), self.sizes(), self.strides(), self.data) };
+        view.expect("invariant: sizes and strides are as many, and their span was found")
+    }
+
+    /// A contiguous copy.
+    ///
+    /// # Errors
+    /// Where there is no memory for it.
+    pub fn to_tensor(&self) -> Result<Tensor, HostError> {
+        let sizes = self.sizes();
+        let mut copy = Tensor::zeros(self.dtype(), sizes, &crate::tensor::contiguous_strides(sizes))?;
+        let strides = copy.strides().to_vec();
+        let bytes = copy.bytes_mut().expect("invariant: nothing shares a fresh tensor");
+        copy_strided(self.dtype().size(), sizes, (self.bytes(), self.strides()), (bytes, &strides));
+        Ok(copy)
+    }
+
+    /// Writes all elements.
+    ///
+    /// # Errors
+    /// Where the operator may not write to it, and where type or sizes are others.
+    pub fn write(&mut self, contents: &Tensor) -> Result<(), HostError> {
+        if !self.is_writable {
+            return Err("the operator's declaration does not say that it writes to this argument".into());
+        }
+        let (dtype, sizes) = (self.dtype(), self.sizes());
+        if (dtype, sizes) != (contents.dtype(), contents.sizes()) {
+            let (found, given) = (contents.dtype(), contents.sizes());
+            return Err(format!("expected {dtype}{sizes:?}, found {found}{given:?}").into());
+        }
+        if self.bytes > 0 {
+            // SAFETY: the memory is as large as this, and nothing else is reading or writing it.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(self.data, self.bytes) };
+            let from = (contents.bytes(), contents.strides());
+            copy_strided(dtype.size(), sizes, from, (bytes, self.strides()));
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.bytes == 0 {
+            return &[];
+        }
+        // SAFETY: the memory is as large as this, and nothing writes it meanwhile but this tensor.
+        unsafe { std::slice::from_raw_parts(self.data, self.bytes) }
+    }
+}
+
+impl<'a> HostStr<'a> {
+    fn new(text: &'a str) -> HostStr<'a> {
+        HostStr { data: text.as_ptr(), bytes: text.len(), borrow: PhantomData }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &'a str {
+        // SAFETY: it was made of a text that lives as long.
+        unsafe { std::str::from_utf8_unchecked(std::slice::from_raw_parts(self.data, self.bytes)) }
+    }
+}
+
+impl<'a> HostList<'a> {
+    /// The arguments.
+    pub fn items(&self) -> &[HostArg<'a>] {
+        // SAFETY: it was made of so many arguments, which live as long.
+        unsafe { std::slice::from_raw_parts(self.items, self.count) }
+    }
+
+    /// The arguments, to be written to.
+    pub fn items_mut(&mut self) -> &mut [HostArg<'a>] {
+        // SAFETY: as above, and nothing else refers to them.
+        unsafe { std::slice::from_raw_parts_mut(self.items, self.count) }
+    }
+}
+
+impl<'a> HostArg<'a> {
+    /// The tensor, when this is one.
+    pub fn tensor(&self) -> Option<&HostTensor<'a>> {
+        if let HostArg::Tensor(tensor) = self { Some(tensor) } else { None }
+    }
+
+    /// The tensor, when this is one, to be written to.
+    pub fn tensor_mut(&mut self) -> Option<&mut HostTensor<'a>> {
+        if let HostArg::Tensor(tensor) = self { Some(tensor) } else { None }
+    }
+
+    /// The integer, when this is one.
+    pub fn int(&self) -> Option<i64> {
+        if let HostArg::Int(value) = self { Some(*value) } else { None }
+    }
+
+    /// The list, when this is one.
+    pub fn list(&self) -> Option<&[HostArg<'a>]> {
+        if let HostArg::List(list) = self { Some(list.items()) } else { None }
+    }
+
+    /// The list, when this is one, to be written to.
+    pub fn list_mut(&mut self) -> Option<&mut [HostArg<'a>]> {
+        if let HostArg::List(list) = self { Some(list.items_mut()) } else { None }
+    }
+
+    /// The text, when this is one.
+    pub fn text(&self) -> Option<&'a str> {
+        if let HostArg::Str(text) = self { Some(text.as_str()) } else { None }
+    }
+}
+
+impl<'a> HostResult<'a> {
+    /// Whether anybody reads it. One that nobody reads may be left out.
+    pub fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
+    /// Where it goes: its type, sizes and strides, and memory for them. Without dimensions where nobody wants it.
+    pub fn tensor(&mut self) -> &mut HostTensor<'a> {
+        &mut self.tensor
+    }
+
+    /// Writes the result.
+    ///
+    /// # Errors
+    /// Where type or sizes are others than the file records.
+    pub fn set(&mut self, contents: &Tensor) -> Result<(), HostError> {
+        if self.is_wanted {
+            self.tensor.write(contents)?;
+            self.written = contents.numel();
+        }
+        Ok(())
+    }
+
+    /// Says how many elements were written by way of [`HostTensor::data`].
+    pub fn note_written(&mut self, elements: usize) {
+        self.written = elements;
+    }
+}
+
+/// A tensor of a call.
+pub(crate) struct Operand {
+    pub(crate) data: *mut u8,
+    /// From the first element to the last.
+    pub(crate) bytes: usize,
+    pub(crate) dtype: Dtype,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) strides: Vec<usize>,
+}
+
+/// A call, of which tensors and integers are given by position.
+pub(crate) struct Call {
+    pub(crate) op: String,
+    pub(crate) args: Vec<CallArg<usize>>,
+    pub(crate) results: Vec<Option<usize>>,
+    /// The user's source line, where it is known.
+    pub(crate) source: Option<String>,
+}
+
+/// The host of an executable, and what it was asked for.
+#[derive(Default)]
+pub(crate) struct Hosted {
+    host: Option<Arc<dyn Host>>,
+    counters: Mutex<BTreeMap<String, Arc<Counter>>>,
+}
+
+#[derive(Default)]
+struct Counter {
+    calls: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+/// How often an operator of the host was called, and how long that took.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostCalls {
+    /// The operator.
+    pub op: String,
+    /// Calls, those that failed among them.
+    pub calls: u64,
+    /// Time that all of them took together.
+    pub time: Duration,
+}
+
+impl Hosted {
+    pub(crate) fn new(host: Option<Arc<dyn Host>>) -> Hosted {
+        Hosted { host, counters: Mutex::default() }
+    }
+
+    /// Which of these operators the host does not have.
+    pub(crate) fn missing<'c>(&self, calls: impl Iterator<Item = &'c Call>) -> Vec<String> {
+        let has = |op: &str| self.host.as_ref().is_some_and(|host| host.declaration(op).is_some());
+        let mut missing: Vec<String> = calls.map(|call| &call.op).filter(|op| !has(op)).cloned().collect();
+        missing.sort();
+        missing.dedup();
+        missing
+    }
+
+    /// Calls the host.
+    ///
+    /// # Safety
+    /// The memory of each operand can be read, and where it is a result or written nothing else reads or writes any of it.
+    pub(crate) unsafe fn call(
+        &self,
+        call: &Call,
+        ints: &[i64],
+        operands: &[Operand],
+    ) -> Result<(), RunError> {
+        let Some(host) = &self.host else {
+            return Err(RunError::MissingHost { ops: vec![call.op.clone()] });
+        };
+        let counter = {
+            let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(counters.entry(call.op.clone()).or_default())
+        };
+        let start = Instant::now();
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { invoke(&**host, call, ints, operands) };
+        counter.calls.fetch_add(1, Ordering::Relaxed);
+        let taken = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        counter.nanoseconds.fetch_add(taken, Ordering::Relaxed);
+        outcome
+    }
+
+    /// What was asked for so far, by operator.
+    pub(crate) fn statistics(&self) -> Vec<HostCalls> {
+        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(op, counter): (&String, &Arc<Counter>)| HostCalls {
+            op: op.clone(),
+            calls: counter.calls.load(Ordering::Relaxed),
+            time: Duration::from_nanos(counter.nanoseconds.load(Ordering::Relaxed)),
+        };
+        counters.iter().map(of).collect()
+    }
+}
+
+/// Calls a host with the operands that a call names, and looks whether it gave what it should.
+///
+/// # Safety
+/// As [`Hosted::call`].
+pub(crate) unsafe fn invoke(
+    host: &dyn Host,
+    call: &Call,
+    ints: &[i64],
+    operands: &[Operand],
+) -> Result<(), RunError> {
+    let fail = |why: String| RunError::Host { op: call.op.clone(), source_line: call.source.clone(), why };
+    let mut lists = Vec::new();
+    let mut ints = ints.iter().copied();
+    let args = call.args.iter().map(|arg| host_arg(arg, operands, &mut ints, &mut lists));
+    let mut args: Vec<HostArg<'_>> = args.collect();
+    let nothing =
+        Operand { data: std::ptr::null_mut(), bytes: 0, dtype: Dtype::U8, sizes: vec![0], strides: vec![1] };
+    let result = |at: &Option<usize>| HostResult {
+        tensor: HostTensor::new(at.map_or(&nothing, |at| &operands[at]), true),
+        written: usize::MAX,
+        is_wanted: at.is_some(),
+    };
+    let mut results: Vec<HostResult<'_>> = call.results.iter().map(result).collect();
+    let outcome = catch_unwind(AssertUnwindSafe(|| host.call(&call.op, &mut args, &mut results)));
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Err(fail(error.to_string())),
+        Err(panic) => return Err(fail(format!("it panicked: {}", message_of(&*panic)))),
+    }
+    for (at, result) in results.iter().enumerate().filter(|(_, result)| result.is_wanted) {
+        let (dtype, sizes) = (result.tensor.dtype(), result.tensor.sizes());
+        let expected: usize = sizes.iter().product();
+        if result.written != expected {
+            let found = match result.written {
+                usize::MAX => "it was not set".to_owned(),
+                written => format!("{written} elements were written"),
+            };
+            return Err(fail(format!("result {at}: expected {dtype}{sizes:?}, {found}")));
+        }
+    }
+    Ok(())
+}
+
+/// What a panic says.
+fn message_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// An argument as the host gets it; `lists` keeps the items of lists.
+fn host_arg<'a>(
+    arg: &'a CallArg<usize>,
+    operands: &'a [Operand],
+    ints: &mut impl Iterator<Item = i64>,
+    lists: &mut Vec<Vec<HostArg<'a>>>,
+) -> HostArg<'a> {
+    match arg {
+        CallArg::None => HostArg::None,
+        CallArg::Tensor(at) => HostArg::Tensor(HostTensor::new(&operands[*at], false)),
+        CallArg::Update(at) => HostArg::Tensor(HostTensor::new(&operands[*at], true)),
+        CallArg::List(items) => {
+            let mut items: Vec<HostArg<'a>> =
+                items.iter().map(|item| host_arg(item, operands, ints, lists)).collect();
+            let list = HostList { items: items.as_mut_ptr(), count: items.len() };
+            lists.push(items);
+            HostArg::List(list)
+        }
+        CallArg::Int(_) => HostArg::Int(ints.next().expect("invariant: one value for each integer")),
+        CallArg::Float(value) => HostArg::Float(value.0),
+        CallArg::Bool(value) => HostArg::Bool(*value),
+        CallArg::Complex(re, im) => HostArg::Complex([re.0, im.0]),
+        CallArg::Str(text) => HostArg::Str(HostStr::new(text)),
+        CallArg::Dtype(dtype) => HostArg::Dtype(ScalarType::of(*dtype)),
+        CallArg::Device(Device::Cpu) => HostArg::Device(HostDevice { kind: 0, index: 0 }),
+        CallArg::Device(Device::Cuda(index)) => HostArg::Device(HostDevice { kind: 1, index: *index }),
+        CallArg::Strided => HostArg::Strided,
+        CallArg::MemoryFormat(format) => HostArg::MemoryFormat(match format {
+            MemoryFormat::Contiguous => 0,
+            MemoryFormat::Preserve => 1,
+            MemoryFormat::ChannelsLast => 2,
+            MemoryFormat::ChannelsLast3d => 3,
+        }),
+    }
+}
