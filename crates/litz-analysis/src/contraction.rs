@@ -144,13 +144,13 @@ impl Contraction {
     }
 
     /// The contraction that a nest is, with columns that are contiguous in the right operand in aligned runs of `width`, or
-    /// groups of whose terms are, as matrix instructions take them. `groups` says how many terms these take for
-    /// each type of both operands, and `suits` which axes may be columns.
+    /// groups of whose terms are, as matrix instructions take them. `group` says how many terms these take of operands of
+    /// a type, and `suits` which axes may be columns.
     pub fn by_operand(
         loops: &Loops,
         nest: &Nest,
         width: u32,
-        groups: &[(Dtype, u32)],
+        group: &dyn Fn(Dtype) -> Option<u32>,
         suits: impl Fn(&Axis) -> bool,
     ) -> Option<Columns> {
         let both = Contraction::of(loops, nest)?;
@@ -164,7 +164,7 @@ impl Contraction {
                     if step_in_runs(place, axis.var, width, &facts) == Step::Unit {
                         return Some((axis, None));
                     }
-                    let grouped = contraction.grouped(loops, nest, axis.var, (width, groups), &facts)?;
+                    let grouped = contraction.grouped(loops, nest, axis.var, (width, group), &facts)?;
                     Some((axis, Some(grouped)))
                 });
             if let Some((column, grouped)) = found {
@@ -187,12 +187,14 @@ impl Contraction {
         loops: &Loops,
         nest: &Nest,
         column: Sym,
-        (width, groups): (u32, &[(Dtype, u32)]),
+        (width, group): (u32, &dyn Fn(Dtype) -> Option<u32>),
         facts: &Facts,
     ) -> Option<Sym> {
         let place = |at: usize| nest.body[at].op.element().map(|(buf, index)| loops.place(nest, buf, index));
         let (a, b) = (place(self.lhs)?, place(self.rhs)?);
-        let &(_, group) = groups.iter().find(|group| self.is_of(loops, nest, group.0))?;
+        let (right, _) = nest.body[self.rhs].op.element()?;
+        let dtype = loops.bufs[right].dtype;
+        let group = group(dtype).filter(|_| self.is_of(loops, nest, dtype))?;
         let (width, group) = (i64::from(width), i64::from(group));
         let [tile, lane, number, element] = ["tile", "lane", "group", "element"].map(Sym::new);
         let mut facts = facts.clone();

@@ -277,6 +277,11 @@ impl Isa {
     }
 }
 
+/// Those for products of a type that take several reduced points at once.
+fn mma_of(all: &'static [Instruction], dtype: Dtype) -> impl Iterator<Item = &'static Instruction> {
+    all.iter().filter(move |instruction| instruction.is_mma() && instruction.dtype == dtype)
+}
+
 impl Target {
     /// The word in front of the text.
     pub fn kind(&self) -> &'static str {
@@ -346,6 +351,36 @@ impl Target {
         self.instructions().iter().find(|instruction| instruction.name == name)
     }
 
+    /// Columns of a product's register tile, which right operands are packed to. `None` where they are staged in the memory of a
+    /// block, in whatever shape the schedule says.
+    pub fn tile_columns(&self) -> Option<u32> {
+        self.cpu().map(Cpu::tile_columns)
+    }
+
+    /// Bytes of the memory that is near to one of the grid and holds most: the cache of a core, what a block shares.
+    pub fn near_bytes(&self) -> i64 {
+        match self {
+            Target::Cpu(cpu) => cpu.l2_bytes,
+            Target::Gpu(gpu) => gpu.shared_bytes,
+        }
+    }
+
+    /// How many neighbouring reduced points the instructions for products of a type take together, if it has any: see
+    /// [`Instruction::group`].
+    pub fn group(&self, dtype: Dtype) -> Option<u32> {
+        mma_of(self.instructions(), dtype).next().map(|instruction| instruction.group)
+    }
+
+    /// Whether an instruction takes several rows of a left operand of that type at once.
+    pub fn takes_rows(&self, dtype: Dtype) -> bool {
+        mma_of(self.instructions(), dtype).any(|instruction| instruction.rows > 1)
+    }
+
+    /// Entries of a table of f32 that an instruction looks up, each lane of a vector one: as many as lanes.
+    pub fn table_entries(&self) -> Option<u32> {
+        self.instruction(LOOKUP_16.name).map(|lookup| lookup.columns)
+    }
+
     /// What it does in a second.
     pub fn rates(&self) -> Rates {
         match self {
@@ -388,15 +423,9 @@ impl Cpu {
         2 * self.lanes()
     }
 
-    /// The types that have matrix instructions, with their groups.
-    pub fn groups(&self) -> Vec<(Dtype, u32)> {
-        let mut groups: Vec<(Dtype, u32)> = Vec::new();
-        for mma in self.isa.mma() {
-            if !groups.iter().any(|g| g.0 == mma.dtype) {
-                groups.push((mma.dtype, mma.group));
-            }
-        }
-        groups
+    /// As [`Target::group`].
+    pub fn group(&self, dtype: Dtype) -> Option<u32> {
+        Target::Cpu(*self).group(dtype)
     }
 
     fn memories(&self) -> [Memory; 2] {
@@ -715,6 +744,11 @@ mod tests {
                 assert_eq!(instruction.depth % instruction.group, 0, "{}", instruction.name);
             }
             assert_eq!(target.instruction("fma").is_none(), isa == Isa::Sse2);
+            let has = |instruction: &&Instruction| target.instructions().contains(instruction);
+            let (dot, tile) = (has(&&DOT_BF16), has(&&TILE_BF16));
+            assert_eq!(target.group(Dtype::BF16), dot.then_some(2), "{}", isa.name());
+            assert_eq!((target.takes_rows(Dtype::BF16), target.group(Dtype::F32)), (tile, None));
+            assert_eq!(target.table_entries(), has(&&LOOKUP_16).then_some(16));
             assert_eq!(
                 [Level::Grid, Level::Lane, Level::Warp].map(|level| target.width(level)),
                 [3, cpu.lanes(), 0]

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{outputs, parse, verify};
+use common::{outputs, parse, run_pass, verify};
 use litz_ir::loops::{Loops, Stmt};
-use litz_passes::loops::{Settings, join};
+use litz_passes::loops::join;
 
 const PRODUCTS: &str = include_str!("../../../filetests/loops/join/products.litz");
 const OVERLAP: &str = include_str!("../../../filetests/loops/join/overlap.litz");
@@ -13,7 +13,7 @@ const OVERLAP: &str = include_str!("../../../filetests/loops/join/overlap.litz")
 #[track_caller]
 fn joined(text: &str, sizes: &[(&str, i64)]) -> (Loops, usize) {
     let mut loops = parse(text);
-    let count = join::run(&mut loops, &Settings::default());
+    let count = run_pass(join::run, &mut loops);
     verify(&loops);
     assert!(outputs(&parse(text), sizes) == outputs(&loops, sizes), "{loops}");
     (loops, count)

@@ -3,18 +3,14 @@
 
 mod common;
 
-use common::{assert_text, outputs, parse, verify};
+use common::{assert_text, outputs, parse, run_as, run_pass, verify};
 use litz_ir::loops::{Loops, Stmt};
-use litz_passes::loops::{PASSES, Pass, Settings, cse, dead, fold, inline, pack};
+use litz_passes::loops::{Cx, Inlining, PASSES, Pass, cse, dead, fold, inline, pack};
 
 /// Runs a pass and compares what the program returns before and after.
-fn run_checked(
-    pass: fn(&mut Loops, &Settings) -> usize,
-    text: &str,
-    sizes: &[(&str, i64)],
-) -> (Loops, usize) {
+fn run_checked(pass: fn(&mut Loops, &Cx<'_>) -> usize, text: &str, sizes: &[(&str, i64)]) -> (Loops, usize) {
     let mut loops = parse(text);
-    let count = pass(&mut loops, &Settings::default());
+    let count = run_pass(pass, &mut loops);
     verify(&loops);
     assert!(outputs(&parse(text), sizes) == outputs(&loops, sizes), "{loops}");
     (loops, count)
@@ -236,8 +232,8 @@ loops @p on cpu {
   return y
 }";
     let mut loops = parse(text);
-    let settings = Settings { cheap: 100, ..Settings::default() };
-    inline::run(&mut loops, &settings);
+    let inlining = Inlining { cheap: 100, ..Inlining::default() };
+    run_as(inline::run, &mut loops, 1 << 20, &inlining);
     verify(&loops);
     assert!(outputs(&parse(text), &[]) == outputs(&loops, &[]), "{loops}");
 }
@@ -799,7 +795,7 @@ loops @p on cpu {
   }
   return y
 }";
-    let clean = |loops: &mut Loops, _: &Settings| {
+    let clean = |loops: &mut Loops, _: &Cx<'_>| {
         if let Some(Stmt::Nest(nest)) = loops.stmts.last_mut() {
             cse::clean(nest);
         }
@@ -859,7 +855,7 @@ loops @p on cpu {
     for s0 in [1, 2] {
         let mut loops = parse(text);
         for Pass { name, run } in PASSES {
-            run(&mut loops, &Settings::default());
+            run_pass(*run, &mut loops);
             verify(&loops);
             assert!(
                 outputs(&parse(text), &[("s0", s0)]) == outputs(&loops, &[("s0", s0)]),

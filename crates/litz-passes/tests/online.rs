@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{outputs, parse, verify};
+use common::{outputs, parse, run_as, verify};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar, ScalarOp};
-use litz_passes::loops::{Settings, online};
+use litz_passes::loops::{Inlining, online};
 
 /// Attention of `rows` by `columns`, with instructions that change the score `%3`, giving `%9`.
 fn attention(rows: &str, columns: &str, mask: &str, outputs: &str) -> String {
@@ -79,9 +79,9 @@ const MASK: &str = "%4: f64 = load keep[i, j] %5: f64 = const 2.0 %6: bool = lt 
 const ROWS: &str = "%4: bool = cond 150 <= j %5: bool = cond 2*floordiv(i, 2) == i %6: bool = and %4, %5
     %7: f64 = const -inf %9: f64 = select %6, %3, %7";
 
-fn rewritten(text: &str, cache_bytes: i64) -> (Loops, usize) {
+fn rewritten(text: &str, near: i64) -> (Loops, usize) {
     let mut loops = parse(text);
-    let count = online::run(&mut loops, &Settings { cache_bytes, ..Settings::default() });
+    let count = run_as(online::run, &mut loops, near, &Inlining::default());
     verify(&loops);
     (loops, count)
 }

@@ -2,13 +2,13 @@
 
 mod common;
 
-use common::{assert_text, buf, outputs, parse, verify};
+use common::{assert_text, buf, outputs, parse, run_pass, verify};
 use litz_ir::loops::{InstOp, Loops, Stmt};
-use litz_passes::loops::{Settings, pad};
+use litz_passes::loops::pad;
 
 fn run(text: &str) -> (Loops, usize) {
     let mut loops = parse(text);
-    let count = pad::run(&mut loops, &Settings::default());
+    let count = run_pass(pad::run, &mut loops);
     verify(&loops);
     (loops, count)
 }

@@ -2,14 +2,14 @@
 
 mod common;
 
-use common::{assert_text, outputs, parse, verify};
+use common::{assert_text, outputs, parse, run_pass, verify};
 use litz_ir::loops::Loops;
-use litz_passes::loops::{Settings, split_reduce};
+use litz_passes::loops::split_reduce;
 
 /// Runs the pass and compares what the program returns before and after.
 fn run_checked(text: &str, sizes: &[(&str, i64)]) -> (Loops, usize) {
     let mut loops = parse(text);
-    let count = split_reduce::run(&mut loops, &Settings::default());
+    let count = run_pass(split_reduce::run, &mut loops);
     verify(&loops);
     assert!(outputs(&parse(text), sizes) == outputs(&loops, sizes), "{loops}");
     (loops, count)

@@ -30,7 +30,7 @@ pub fn tiled_columns(loops: &Loops, nest: &Nest, target: &Cpu) -> Option<Columns
         return None;
     }
     let is_wide = |axis: &Axis| size(&loops.facts, axis.extent) >= MIN_COLUMNS;
-    Contraction::by_operand(loops, nest, target.tile_columns(), &target.groups(), is_wide)
+    Contraction::by_operand(loops, nest, target.tile_columns(), &|dtype| target.group(dtype), is_wide)
 }
 
 /// A product that is to be scheduled.

@@ -9,7 +9,7 @@ use litz_codegen::Realized;
 use litz_ir::graph::Graph;
 use litz_ir::target::{self, Cpu, Isa};
 use litz_ir::verify;
-use litz_passes::loops::Settings;
+use litz_passes::loops::Inlining;
 use litz_runtime::RunError;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
@@ -90,11 +90,10 @@ pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
         };
     }
     if choices.once_in(3) {
-        options.passes = Settings {
+        options.inlining = Inlining {
             cheap: choices.pick(&[4, 0, 100]),
             max_body: choices.pick(&[100, 4, 20]),
             max_loads: choices.pick(&[12, 1, 3]),
-            ..options.passes
         };
         cpu.l2_bytes = choices.pick(&[1 << 20, 1 << 14]);
     }
@@ -234,7 +233,7 @@ pub fn describe(model: &Model, target: &Target) -> String {
     let (info, options) = (&target.info, &target.options);
     text += &format!(
         "// target: {info}, freeze {}\n// {:?}\n// {:?}\n",
-        options.freeze, options.heuristics, options.passes,
+        options.freeze, options.heuristics, options.inlining,
     );
     text + &graph.to_string()
 }

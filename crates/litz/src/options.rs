@@ -4,7 +4,7 @@ use crate::backends::BACKENDS;
 use crate::given::GivenSchedule;
 use litz_backend::Factory;
 use litz_ir::target::Target;
-use litz_passes::loops::Settings;
+use litz_passes::loops::Inlining;
 use litz_runtime::{GuardPages, Host, Limits};
 use litz_schedule::Heuristics;
 use std::fmt;
@@ -42,8 +42,8 @@ pub struct Options {
     /// Unmapped pages next to every buffer that native code gets, so that an access outside of it faults: for tests.
     /// Buffers share no memory then, and what load steps compute is not kept in the cache.
     pub guard_pages: GuardPages,
-    /// Thresholds of rewrites.
-    pub passes: Settings,
+    /// What rewrites take in.
+    pub inlining: Inlining,
     /// Thresholds of the scheduler.
     pub heuristics: Heuristics,
     /// How the model runs; `None`: as the scheduler decides.
@@ -103,7 +103,7 @@ impl Default for Options {
             dump: None,
             limits: Limits::default(),
             guard_pages: GuardPages::Off,
-            passes: Settings::default(),
+            inlining: Inlining::default(),
             heuristics: Heuristics::default(),
             schedule: None,
             host: None,

@@ -13,6 +13,7 @@ use litz_ir::loops::Loops;
 use litz_ir::target::Target;
 use litz_ir::{schedule::Schedule, verify};
 use litz_passes::graph::{GraphSettings, PASSES, Pass, Verifier};
+use litz_passes::loops::Cx;
 use litz_schedule::FusionNote;
 
 /// The texts a compilation went through, as far as it was asked to go.
@@ -215,41 +216,19 @@ fn loops_passes(
     options: &Options,
     run: &mut Runner<'_>,
 ) -> Result<Loops, Error> {
-    let settings = settings(options, target);
+    let cx = Cx { target, inlining: &options.inlining };
     run.check(Verify::Stages, "lower", &loops, verify::loops::verify)?;
     for (at, pass) in litz_passes::loops::PASSES.iter().enumerate() {
         run.check_time(&options.limits)?;
         run.step(pass.name, || {
             loops.each(&mut |loops| {
-                (pass.run)(loops, &settings);
+                (pass.run)(loops, &cx);
             });
         });
         size::check_loops(&loops, &options.limits)?;
         run.check(level(at, litz_passes::loops::PASSES.len()), pass.name, &loops, verify::loops::verify)?;
     }
     Ok(loops)
-}
-
-/// What loops passes go by: the user's thresholds and the target's numbers.
-pub fn settings(options: &Options, target: &Target) -> litz_passes::loops::Settings {
-    let Some(cpu) = target.cpu() else { return options.passes.clone() };
-    let (tile_columns, groups) = (cpu.tile_columns(), cpu.groups());
-    let matrices = cpu
-        .isa
-        .mma()
-        .filter(|instruction| instruction.rows > 1)
-        .map(|instruction| instruction.dtype)
-        .collect();
-    let cache_bytes = cpu.l2_bytes;
-    let table = target.instruction("lookup.f32").map_or(0, |lookup| i64::from(lookup.columns));
-    litz_passes::loops::Settings {
-        tile_columns,
-        groups,
-        matrices,
-        table,
-        cache_bytes,
-        ..options.passes.clone()
-    }
 }
 
 #[cfg(test)]

@@ -36,10 +36,10 @@ const LEAST_OPERATIONS: usize = 2;
 
 /// Makes tables, where the target has an instruction that looks them up.
 fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
-    let Some(lookup) = target.instruction("lookup.f32") else { return Ok(()) };
+    let Some(entries) = target.table_entries() else { return Ok(()) };
     let mut body = std::mem::take(&mut kernel.body);
     let before = kernel.mems.len();
-    block(kernel, &mut body, lookup.columns);
+    block(kernel, &mut body, entries);
     kernel.body = body;
     if kernel.mems.len() > before { (clean::PASS.run)(kernel, target) } else { Ok(()) }
 }

@@ -3,14 +3,14 @@
 //! Of a weight of packed integers with a scale for each group of them, `k` says which group, which byte of it and which
 //! bits of that. As axes of their own, the scale is loaded once for a group, and a byte once for what it holds.
 
-use super::{Settings, cse, names};
+use super::{Cx, cse, names};
 use litz_analysis::Contraction;
 use litz_ir::loops::{Axis, Loops, Nest, Stmt};
 use litz_sym::{Expr, Facts, Kind, Sym};
 use std::collections::BTreeSet;
 
 /// Splits axes; returns how many.
-pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
     let mut count = 0;
     for at in 0..loops.stmts.len() {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };

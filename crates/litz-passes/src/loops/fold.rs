@@ -4,14 +4,14 @@
 //! Positions and masks are made of such values: after their producers were taken in, `select(i < 0, i + n, i)` becomes
 //! `i`, and the gather by it a plain load.
 
-use super::{Settings, cse};
+use super::{Cx, cse};
 use litz_ir::ids::Id;
 use litz_ir::loops::{InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
 /// Folds every nest; returns how many instructions became simpler.
-pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
     let facts = loops.facts.clone();
     let mut count = 0;
     for stmt in &mut loops.stmts {

@@ -13,7 +13,7 @@
 //! where it came from. Updates with other results wait until other nests have taken in what they read ([`super::updates`]).
 
 use super::ranges::are_apart;
-use super::{Settings, inline, positions, updates, windows};
+use super::{Cx, inline, positions, updates, windows};
 use litz_analysis::Uses;
 use litz_analysis::access::substitute;
 use litz_analysis::constants::Constants;
@@ -72,7 +72,7 @@ impl NotInPlace {
 }
 
 /// Renames buffers; returns how many.
-pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
     rewrite(loops).iter().filter(|note| note.verdict.is_ok()).count()
 }
 

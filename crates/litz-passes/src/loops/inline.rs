@@ -5,7 +5,7 @@
 //! alone ([`prologue`]). Nor is a producer taken in whose loads are not known to be inside of their buffers at the places
 //! where they would happen then.
 
-use super::{Edits, Settings, cse, prologue};
+use super::{Cx, Edits, cse, prologue};
 use litz_analysis::access::{Step, step};
 use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
@@ -18,18 +18,18 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Takes producers in; returns how many nests disappeared.
-pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
-    run_on(loops, settings, &|_| true)
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
+    run_on(loops, cx, &|_| true)
 }
 
 /// The same for some statements.
-pub(super) fn run_on(loops: &mut Loops, settings: &Settings, is_producer: &dyn Fn(&Stmt) -> bool) -> usize {
+pub(super) fn run_on(loops: &mut Loops, cx: &Cx<'_>, is_producer: &dyn Fn(&Stmt) -> bool) -> usize {
     let (mut uses, mut edits) = (Uses::of(loops), Edits::default());
     let constants = Constants::of(loops, &[], &uses);
     let mut inside = Inside::default();
     let mut gone = 0;
     for at in 0..loops.stmts.len() {
-        if is_producer(&loops.stmts[at]) && take_in(loops, at, &mut uses, &mut inside, &constants, settings) {
+        if is_producer(&loops.stmts[at]) && take_in(loops, at, &mut uses, &mut inside, &constants, cx) {
             edits.remove(at);
             gone += 1;
         }
@@ -46,7 +46,7 @@ fn take_in(
     uses: &mut Uses,
     inside: &mut Inside,
     constants: &Constants,
-    settings: &Settings,
+    cx: &Cx<'_>,
 ) -> bool {
     let Stmt::Nest(producer) = &loops.stmts[at] else { return false };
     let Some((buf, store)) = single_store(producer) else { return false };
@@ -63,11 +63,11 @@ fn take_in(
     let hint = |n: &Nest| -> i64 {
         n.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64).max(1)).fold(1, i64::saturating_mul)
     };
-    let cheap = cost(producer) <= settings.cheap && loads(producer) <= 1;
+    let cheap = cost(producer) <= cx.inlining.cheap && loads(producer) <= 1;
     let mut reads = 0;
     for &r in &readers {
         let Stmt::Nest(reader) = &loops.stmts[r] else { return false };
-        if prologue::is_wanted(loops, producer, buf, reader, settings) {
+        if prologue::is_wanted(loops, producer, buf, reader, cx) {
             continue;
         }
         // What is computed when the model is loaded would be computed at every call.
@@ -78,10 +78,10 @@ fn take_in(
         let here =
             reader.body.iter().filter(|i| matches!(&i.op, InstOp::Load { buf: b, .. } if *b == buf)).count();
         reads += here;
-        let fits = reader.body.len() + here * producer.body.len() <= settings.max_body
-            && loads(reader) + here * loads(producer) <= settings.max_loads.max(loads(reader));
+        let fits = reader.body.len() + here * producer.body.len() <= cx.inlining.max_body
+            && loads(reader) + here * loads(producer) <= cx.inlining.max_loads.max(loads(reader));
         let is_little =
-            cheap && cost(producer) <= 2 || reads_once(reader, buf) && cost(producer) <= settings.cheap;
+            cheap && cost(producer) <= 2 || reads_once(reader, buf) && cost(producer) <= cx.inlining.cheap;
         let repeats = hint(reader) > hint(producer) && !is_little;
         let scanned = reader.body.iter().any(|i| matches!(i.op, InstOp::Scan { .. })) && cost(producer) > 2;
         // A window over a padded image reads each element many times, and the image may get a border instead.

@@ -8,7 +8,7 @@
 //! elements that are known to be others.
 
 use super::ranges::are_apart;
-use super::{Edits, Settings};
+use super::{Cx, Edits};
 use litz_analysis::Uses;
 use litz_analysis::access::{Step, accesses, step, substitute};
 use litz_analysis::constants::Constants;
@@ -16,7 +16,7 @@ use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_sym::{Expr, Sym};
 
 /// Removes such copies; returns how many.
-pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
     let mut uses = Uses::of(loops);
     // What is computed at load stays there, and is copied at each call.
     let constants = Constants::of(loops, &[], &uses);

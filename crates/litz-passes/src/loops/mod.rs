@@ -25,45 +25,33 @@ pub mod windows;
 pub mod words;
 
 use edits::Edits;
-use litz_ir::Dtype;
 use litz_ir::loops::Loops;
+use litz_ir::target::Target;
 use names::Names;
 
-/// Numbers of the target and thresholds that rewrites of loops go by.
+/// What rewrites of loops go by.
+#[derive(Clone, Copy)]
+pub struct Cx<'a> {
+    /// The machine that the program is compiled for.
+    pub target: &'a Target,
+    /// Which producers are taken in.
+    pub inlining: &'a Inlining,
+}
+
+/// Which producers are taken in.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Settings {
-    /// Columns of a product's register tile: operands are packed to this width.
-    pub tile_columns: u32,
-    /// Element types whose products are summed several at a time, with how many neighbouring reduced elements a matrix
-    /// instruction takes from each column: operands of those types are packed in such groups.
-    pub groups: Vec<(Dtype, u32)>,
-    /// Element types of which instructions take several rows of the left operand at once: operands that hold rounded numbers are
-    /// stored in those types.
-    pub matrices: Vec<Dtype>,
-    /// Entries of a table of f32 that an instruction looks up in the lanes of a vector, and lanes; 0 where there is none.
-    pub table: i64,
+pub struct Inlining {
     /// Cost of a body (see [`inline::cost`]) that is recomputed rather than stored when it has several readers.
     pub cheap: u32,
     /// Instructions a nest may have after taking in its producers.
     pub max_body: usize,
     /// Loads a nest may have after taking in its producers.
     pub max_loads: usize,
-    /// Bytes of the cache of one core.
-    pub cache_bytes: i64,
 }
 
-impl Default for Settings {
+impl Default for Inlining {
     fn default() -> Self {
-        Settings {
-            tile_columns: 32,
-            groups: Vec::new(),
-            matrices: Vec::new(),
-            table: 0,
-            cheap: 4,
-            max_body: 100,
-            max_loads: 12,
-            cache_bytes: 1 << 20,
-        }
+        Inlining { cheap: 4, max_body: 100, max_loads: 12 }
     }
 }
 
@@ -72,7 +60,7 @@ pub struct Pass {
     /// Name: of the file, the flag and the test folder.
     pub name: &'static str,
     /// The rewrite.
-    pub run: fn(&mut Loops, &Settings) -> usize,
+    pub run: fn(&mut Loops, &Cx<'_>) -> usize,
 }
 
 /// Every rewrite, in the order they run.

@@ -14,7 +14,7 @@ mod blocks;
 mod idle;
 mod region;
 
-use super::{Edits, Names, Settings, inline};
+use super::{Cx, Edits, Names, inline};
 use blocks::Blocks;
 use litz_analysis::online::{self, Chain, Role};
 use litz_analysis::{Contraction, Uses};
@@ -44,13 +44,13 @@ const TILE_ROWS: i64 = 16;
 const MIN_BLOCKS: i64 = 8;
 
 /// Rewrites chains; returns how many.
-pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let (mut uses, mut names) = (Uses::of(loops), Names::of(loops));
     let (mut count, mut at) = (0, 0);
     let mut kept: Vec<String> = Vec::new();
     while at < loops.stmts.len() {
         let found = online::find(loops, &uses, at).and_then(|chain| {
-            let width = block_width(loops, &chain, settings).or_else(|| {
+            let width = block_width(loops, &chain, cx).or_else(|| {
                 idle_width(loops, &chain).filter(|&width| is_idle_somewhere(loops, &uses, &chain, width))
             });
             width.map(|width| (chain, width))
@@ -68,7 +68,7 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     }
     // What is computed again need not be stored where sums were the other reason to.
     if !kept.is_empty() {
-        inline::run_on(loops, settings, &|stmt| kept.iter().any(|name| name == stmt.name()));
+        inline::run_on(loops, cx, &|stmt| kept.iter().any(|name| name == stmt.name()));
     }
     count
 }
@@ -160,17 +160,17 @@ impl Work {
 /// rows by 2048 columns took 7.2 ms by blocks, 8.2 by whole rows, 7.7 in separate kernels; of 1024 by 1024, 1.4 ms by whole
 /// rows and 1.9 in separate kernels (Intel Xeon with AVX-512 and 2 MiB of second-level cache, one thread, shortest of 60
 /// calls). Without products it is one row. Scores that are in memory anyway are better weighted in kernels of their own.
-fn block_width(loops: &Loops, chain: &Chain, settings: &Settings) -> Option<i64> {
+fn block_width(loops: &Loops, chain: &Chain, cx: &Cx<'_>) -> Option<i64> {
     let work = Work::of(loops, chain)?;
     let is_apart = work.has_products && work.is_stored;
-    let far = if work.has_lines { settings.cache_bytes / 2 } else { settings.cache_bytes * FAR_CACHES };
+    let far = if work.has_lines { cx.target.near_bytes() / 2 } else { cx.target.near_bytes() * FAR_CACHES };
     if work.rows < MIN_ROWS || work.bytes <= far || is_apart {
         return None;
     }
     let whole = BLOCKS.into_iter().find(|&width| loops.facts.divides(width, chain.columns));
     Some(match work.has_products {
-        true => whole.unwrap_or(i64::from(settings.tile_columns)),
-        false => (settings.cache_bytes / ROW_BLOCK_SHARE).clamp(ROW_BLOCK[0], ROW_BLOCK[1]),
+        true => whole.unwrap_or(i64::from(cx.target.tile_columns()?)),
+        false => (cx.target.near_bytes() / ROW_BLOCK_SHARE).clamp(ROW_BLOCK[0], ROW_BLOCK[1]),
     })
 }
 

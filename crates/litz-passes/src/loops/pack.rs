@@ -9,9 +9,9 @@
 //! Constant operands are packed once, when the model is loaded; others at every call, when enough rows use them and
 //! their columns are not adjacent, or their rows far apart.
 
-use super::{Edits, Names, Settings, cse, names};
+use super::{Cx, Edits, Names, cse, names, words};
 use litz_analysis::constants::Constants;
-use litz_analysis::contraction::{Columns, MIN_TERMS, Words};
+use litz_analysis::contraction::{Columns, MIN_TERMS};
 use litz_analysis::{Contraction, Uses};
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
@@ -27,14 +27,14 @@ const MIN_ROWS: i64 = 16;
 /// columns are adjacent: rows so far apart share few sets of the first-level cache, and none of the pages near by.
 const FAR_ROWS: i64 = 256;
 /// Packs operands; returns how many.
-pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let mut packed: HashMap<Buf, HashMap<Vec<Expr>, Buf>> = HashMap::new();
     let (mut uses, mut edits, mut names) = (Uses::of(loops), Edits::default(), Names::of(loops));
     let constants = Constants::of(loops, &[], &uses);
     let mut count = 0;
     for at in 0..loops.stmts.len() {
-        narrow(loops, at, &mut uses, settings);
-        if let Some((key, panel)) = wanted(loops, at, &constants, settings) {
+        narrow(loops, at, &mut uses, cx);
+        if let Some((key, panel)) = wanted(loops, at, &constants, cx) {
             let buf = *packed.entry(panel.source).or_default().entry(key).or_insert_with(|| {
                 let (buf, nest) = add_panel(loops, &panel, &mut names);
                 let is_constant = constants.is_buffer(panel.source);
@@ -56,13 +56,13 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
 /// operand holds nothing else. Elsewhere products read rounded numbers faster in the type that they compute in: attention of
 /// 12 heads of 128 rows of bf16 took 0.58 ms with multiply-adds of f32, 0.77 ms with dot products of pairs (Intel Xeon
 /// with AVX512_BF16, one thread).
-fn narrow(loops: &mut Loops, at: usize, uses: &mut Uses, settings: &Settings) {
+fn narrow(loops: &mut Loops, at: usize, uses: &mut Uses, cx: &Cx<'_>) {
     let Stmt::Nest(product) = &loops.stmts[at] else { return };
     let Some(Columns { contraction, .. }) = Contraction::by_result(loops, product) else { return };
     let element = |at: usize| product.body[at].op.element().map(|element| element.0);
     let (Some(left), Some(right)) = (element(contraction.lhs), element(contraction.rhs)) else { return };
     let (wide, dtype) = (loops.bufs[left].dtype, loops.bufs[right].dtype);
-    let is_taken = settings.matrices.contains(&dtype);
+    let is_taken = cx.target.takes_rows(dtype);
     let is_ours = loops.is_internal(left) && uses.readers(left) == [at] && left != right;
     let (true, &[writer]) = (is_taken && is_ours && wide != dtype, uses.writers(left)) else { return };
     let Stmt::Nest(source) = &loops.stmts[writer] else { return };
@@ -126,13 +126,9 @@ struct Panel {
 }
 
 /// How the right operand of the statement at a position is to be packed, and what makes two panels of a buffer the same.
-fn wanted(
-    loops: &Loops,
-    at: usize,
-    constants: &Constants,
-    settings: &Settings,
-) -> Option<(Vec<Expr>, Panel)> {
+fn wanted(loops: &Loops, at: usize, constants: &Constants, cx: &Cx<'_>) -> Option<(Vec<Expr>, Panel)> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
+    let tile = cx.target.tile_columns()?;
     let columns = Contraction::by_result(loops, nest)?;
     let Contraction { lhs, rhs, .. } = columns.contraction;
     let hint = |e: Expr| loops.facts.hint(e).unwrap_or(64);
@@ -141,7 +137,7 @@ fn wanted(
     let [place, left_place] = [loops.place(nest, buf, index), loops.place(nest, left, left_index)];
     let has = |a: &&Axis| index.iter().any(|at| at.has_sym(a.var));
     let reduced: i64 = nest.reduced.iter().map(|a| hint(a.extent)).product();
-    if reduced < MIN_TERMS || Words::of(loops, nest, settings.table).is_some() {
+    if reduced < MIN_TERMS || words::is_of_words(loops, nest, cx.target) {
         return None;
     }
     let rows: i64 = nest.axes.iter().filter(|a| !has(a)).map(|a| hint(a.extent)).product();
@@ -152,11 +148,11 @@ fn wanted(
     inner.sort_by_key(|a| {
         std::cmp::Reverse(left_place.linear(a.var).map_or(0, |(c, _)| loops.facts.hint(c).unwrap_or(1 << 20)))
     });
-    let group = group(loops, nest, &columns, inner.last(), settings);
+    let group = group(loops, nest, &columns, inner.last(), cx);
     let is_far = |a: &Axis| place.linear(a.var).is_some_and(|(step, _)| hint(step).abs() >= FAR_ROWS);
     let is_near = unit && group == 1 && !nest.reduced.iter().any(is_far);
     if !constant && (rows < MIN_ROWS || is_near)
-        || group == 1 && is_packed(loops, nest, place, &columns, inner.last(), settings)
+        || group == 1 && is_packed(loops, nest, place, &columns, inner.last(), tile)
     {
         return None;
     }
@@ -164,7 +160,7 @@ fn wanted(
         nest.axes.iter().filter(|a| has(a) && a.var != columns.column.var).copied().collect();
     // A panel of few columns is no wider than the vector that holds them: more of it is in a line of the cache.
     let few = columns.column.extent.as_int().and_then(|n| u32::try_from(n).ok()).filter(|_| group == 1);
-    let width = settings.tile_columns.min(few.map_or(u32::MAX, u32::next_power_of_two)).into();
+    let width = tile.min(few.map_or(u32::MAX, u32::next_power_of_two)).into();
     let mut key = vec![columns.column.extent, Expr::int(outer.len() as i64), Expr::int(group)];
     let numbered = |at: Expr| {
         let at = at.replace(columns.column.var, Expr::named("column"));
@@ -186,9 +182,9 @@ fn is_packed(
     place: Expr,
     columns: &Columns,
     last: Option<&Axis>,
-    settings: &Settings,
+    width: u32,
 ) -> bool {
-    let width = i64::from(settings.tile_columns);
+    let width = i64::from(width);
     let (Some(last), Some(extent)) = (last, columns.column.extent.as_int()) else { return false };
     let (tile, lane) = (Sym::new("tile"), Sym::new("lane"));
     let mut facts = nest.facts(&loops.facts);
@@ -203,15 +199,16 @@ fn is_packed(
 
 /// How many points of the reduced axis `last` a matrix instruction takes together: of products that are exact and of
 /// operands that both have that type, where the left one is contiguous along the axis.
-fn group(loops: &Loops, nest: &Nest, columns: &Columns, last: Option<&Axis>, settings: &Settings) -> i64 {
+fn group(loops: &Loops, nest: &Nest, columns: &Columns, last: Option<&Axis>, cx: &Cx<'_>) -> i64 {
     let operand = |at: usize| nest.body[at].op.element();
     let (Some((left, index)), Some((right, _))) =
         (operand(columns.contraction.lhs), operand(columns.contraction.rhs))
     else {
         return 1;
     };
-    let is_of = |dtype: Dtype| [left, right].iter().all(|&buf| loops.bufs[buf].dtype == dtype);
-    let Some(&(_, group)) = settings.groups.iter().find(|group| is_of(group.0)) else { return 1 };
+    let dtype = loops.bufs[right].dtype;
+    let group = cx.target.group(dtype).filter(|_| loops.bufs[left].dtype == dtype);
+    let Some(group) = group else { return 1 };
     let place = loops.place(nest, left, index);
     let is_contiguous = last.is_some_and(|a| place.linear(a.var).is_some_and(|(step, _)| step.is_one()));
     // Conversions on the way widen: their results and the sum are f32.

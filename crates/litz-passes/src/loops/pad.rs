@@ -4,7 +4,7 @@
 //! a border in memory does: filling it touches only the edges. An image that one nest computes is stored inside a
 //! larger buffer from the start; any other is copied there, when a product reads it often enough to pay for that.
 
-use super::{Edits, Names, Settings, names};
+use super::{Cx, Edits, Names, names};
 use litz_analysis::access::accesses;
 use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
@@ -18,7 +18,7 @@ use litz_sym::{Cmp, Expr, Facts, Known, Rel};
 const MAX_GROWTH: i64 = 4;
 
 /// Gives images borders; returns how many.
-pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
     let mut change = Change { uses: Uses::of(loops), names: Names::of(loops), edits: Edits::default() };
     // Of a constant the copy is made when the model is loaded.
     let constants = Constants::of(loops, &[], &change.uses);

@@ -4,7 +4,7 @@
 //! the product loads them, with the roundings that the producer would have made. A product of one row waits for memory,
 //! and runs faster by what it does not read; what depends on the model alone is kept in fewer bytes.
 
-use super::Settings;
+use super::Cx;
 use super::inline::cost;
 use litz_analysis::Contraction;
 use litz_analysis::access::accesses;
@@ -24,13 +24,7 @@ const MOST_LEFT: u32 = 1;
 const MATRIX_ROWS: i64 = 4;
 
 /// Whether `reader` is a product that reads the result of `producer` as an operand, and better reads what that is made of.
-pub(super) fn is_wanted(
-    loops: &Loops,
-    producer: &Nest,
-    buf: Buf,
-    reader: &Nest,
-    settings: &Settings,
-) -> bool {
+pub(super) fn is_wanted(loops: &Loops, producer: &Nest, buf: Buf, reader: &Nest, cx: &Cx<'_>) -> bool {
     let Some(Columns { contraction, .. }) = Contraction::by_result(loops, reader) else { return false };
     let mut loads = (0..reader.body.len())
         .filter(|&at| matches!(&reader.body[at].op, InstOp::Load { buf: source, .. } if *source == buf));
@@ -43,8 +37,7 @@ pub(super) fn is_wanted(
         _ => return false,
     };
     let dtype = loops.bufs[buf].dtype;
-    let has_matrices = settings.groups.iter().any(|group| group.0 == dtype)
-        && points(loops, contraction.m.iter()) >= MATRIX_ROWS;
+    let has_matrices = cx.target.group(dtype).is_some() && points(loops, contraction.m.iter()) >= MATRIX_ROWS;
     let written = points(loops, producer.all_axes()).saturating_mul(dtype.size() as i64);
     // Of the left operand each element is converted by itself, for every tile of columns again.
     let least = if load == contraction.lhs { 4 } else { 1 };

@@ -5,7 +5,7 @@
 //! blocks there are depends on sizes alone, so results are the same for any number of threads.
 
 use super::swept::Swept;
-use super::{Edits, Names, Settings, cse, names};
+use super::{Cx, Edits, Names, cse, names};
 use litz_analysis::Contraction;
 use litz_analysis::access::accesses;
 use litz_ir::graph::TensorType;
@@ -33,10 +33,10 @@ const ROWS: i64 = 128;
 const LEAST_BLOCKS: i64 = 16;
 
 /// Splits reductions; returns how many.
-pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut count = 0;
-    let swept = Swept::new(settings.cache_bytes);
+    let swept = Swept::new(cx.target.near_bytes());
     for at in 0..loops.stmts.len() {
         if let Some(nests) = split(loops, at, &swept, &mut names) {
             nests.into_iter().for_each(|nest| edits.insert(at, Stmt::Nest(nest)));

@@ -3,11 +3,10 @@
 //!
 //! Depthwise convolutions are the case that matters: their weights come as `[channel, tap]` and are read by channel.
 
-use super::{Edits, Names, Settings};
+use super::{Cx, Edits, Names, words};
 use litz_analysis::Uses;
 use litz_analysis::access::{Step, accesses, step};
 use litz_analysis::constants::Constants;
-use litz_analysis::contraction::Words;
 use litz_ir::Scalar;
 use litz_ir::graph::TensorType;
 use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
@@ -18,7 +17,7 @@ use std::collections::HashMap;
 const MIN_READS: i64 = 4;
 
 /// Lays out constants anew; returns how many.
-pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let constants = Constants::of(loops, &[], &Uses::of(loops));
     let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut made: HashMap<(Buf, Vec<Expr>, Vec<Expr>), Buf> = HashMap::new();
@@ -26,12 +25,12 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
         // What runs once, when the model is loaded, is not worth a copy.
         // Vectors of words run along the sum.
-        let is_left = constants.is_statement(at) || Words::of(loops, nest, settings.table).is_some();
+        let is_left = constants.is_statement(at) || words::is_of_words(loops, nest, cx.target);
         let lanes = if is_left { None } else { lane_axis(loops, nest) };
         for load in 0..nest.body.len() {
             let Some(lane) = lanes else { break };
             let Stmt::Nest(nest) = &loops.stmts[at] else { break };
-            let Some(copy) = wanted(loops, nest, load, lane, &constants, settings) else { continue };
+            let Some(copy) = wanted(loops, nest, load, lane, &constants, cx) else { continue };
             let buf = *made.entry(copy.key()).or_insert_with(|| {
                 let (buf, nest) = add_copy(loops, &copy, &mut names);
                 edits.insert(at, Stmt::Nest(nest));
@@ -90,7 +89,7 @@ fn wanted(
     load: usize,
     lane: Axis,
     constants: &Constants,
-    settings: &Settings,
+    cx: &Cx<'_>,
 ) -> Option<Copy> {
     let InstOp::Load { buf, index, guard, .. } = &nest.body[load].op else { return None };
     if !guard.is_empty() || !constants.is_buffer(*buf) {
@@ -102,7 +101,7 @@ fn wanted(
         return None;
     }
     // Groups of reduced elements are laid out for matrix instructions already.
-    let group = settings.groups.iter().find(|g| g.0 == loops.bufs[*buf].dtype).map(|g| i64::from(g.1));
+    let group = cx.target.group(loops.bufs[*buf].dtype).map(i64::from);
     let at = |a: &Axis, n: i64| place.replace(a.var, Expr::int(n));
     let is_grouped = |a: &Axis| (at(a, 1) - at(a, 0)).is_one();
     if step.as_int() == group && nest.reduced.iter().any(is_grouped) {

@@ -7,7 +7,7 @@
 
 use super::inline::cost;
 use super::prologue::bytes_read;
-use super::{Edits, Settings, cse, inline, names};
+use super::{Cx, Edits, cse, inline, names};
 use litz_analysis::Uses;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
@@ -21,7 +21,7 @@ const MOST_BLOCKS: usize = 8;
 const MOST_COST: u32 = 3;
 
 /// Unites nests, and puts what came of it where it is read; returns how many nests disappeared.
-pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let (uses, mut edits) = (Uses::of(loops), Edits::default());
     let mut gone = 0;
     for buf in loops.bufs.iter().map(|(buf, _)| buf).collect::<Vec<_>>() {
@@ -34,7 +34,7 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     }
     edits.apply(loops);
     if gone > 0 {
-        gone += inline::run(loops, settings);
+        gone += inline::run(loops, cx);
     }
     gone
 }

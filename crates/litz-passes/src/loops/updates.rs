@@ -8,11 +8,11 @@
 //! read the old contents, too.
 
 use super::in_place::{InPlaceNote, NotInPlace, Place, Renaming};
-use super::{Settings, inline};
+use super::{Cx, inline};
 use litz_ir::loops::{Buf, BufKind, Inst, Loops, Nest, Stmt};
 
 /// Makes updates in place; returns how many.
-pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
     rewrite(loops).iter().filter(|note| note.verdict.is_ok()).count()
 }
 

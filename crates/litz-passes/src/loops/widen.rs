@@ -3,14 +3,14 @@
 //! A byte of two integers becomes a vector of 32-bit lanes once, and not once for each of the two: `f32(w & 15)` and `f32(w >>
 //! 4)` become `f32(i32(w) & 15)` and `f32(i32(w) >> 4)`. Shuffles that widen are what such a product has most of.
 
-use super::{Settings, cse};
+use super::{Cx, cse};
 use litz_analysis::Contraction;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, ScalarOp};
 
 /// Widens what products take apart; returns how many numbers are made of wide integers.
-pub fn run(loops: &mut Loops, _: &Settings) -> usize {
+pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
     let mut count = 0;
     for at in 0..loops.stmts.len() {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };

@@ -6,7 +6,7 @@
 //! ```
 
 use super::inline;
-use super::{Edits, Settings, cse};
+use super::{Cx, Edits, cse};
 use litz_analysis::Uses;
 use litz_analysis::access::{Step, step};
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
@@ -14,12 +14,12 @@ use litz_sym::{Expr, Known, Rel, Sym};
 use std::collections::HashMap;
 
 /// Unites such nests; returns how many are gone.
-pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
     let mut uses = Uses::of(loops);
     let mut edits = Edits::default();
     let mut gone = 0;
     for at in 0..loops.stmts.len() {
-        let Some((filled, nest)) = united(loops, at, &uses, settings) else { continue };
+        let Some((filled, nest)) = united(loops, at, &uses, cx) else { continue };
         edits.remove(filled);
         uses.update(filled, None);
         loops.stmts[at] = Stmt::Nest(nest);
@@ -86,7 +86,7 @@ pub fn of(loops: &Loops, at: usize, buf: Buf) -> Option<Window> {
 
 /// The nest that does what the one at a position, which stores to a window, and the one that filled the buffer do, and the
 /// position of that one.
-fn united(loops: &Loops, at: usize, uses: &Uses, settings: &Settings) -> Option<(usize, Nest)> {
+fn united(loops: &Loops, at: usize, uses: &Uses, cx: &Cx<'_>) -> Option<(usize, Nest)> {
     let Stmt::Nest(inner) = &loops.stmts[at] else { return None };
     let (buf, _) = inline::single_store(inner)?;
     let window = of(loops, at, buf)?;
@@ -101,8 +101,8 @@ fn united(loops: &Loops, at: usize, uses: &Uses, settings: &Settings) -> Option<
     let is_changed = uses.reads_of(filled).iter().any(|&source| uses.writers(source).iter().any(is_between));
     let has_checks = outer.body.iter().any(|inst| matches!(inst.op, InstOp::Bind { .. }));
     // Of many windows each costs a choice at every element: those that come later are stored by themselves.
-    let fits = outer.body.len() + inner.body.len() + 3 * window.dims.len() <= settings.max_body
-        && inline::loads(outer) + inline::loads(inner) <= settings.max_loads;
+    let fits = outer.body.len() + inner.body.len() + 3 * window.dims.len() <= cx.inlining.max_body
+        && inline::loads(outer) + inline::loads(inner) <= cx.inlining.max_loads;
     if before > 0 || is_read || is_changed || has_checks || !fits || data.kind != BufKind::Temp {
         return None;
     }

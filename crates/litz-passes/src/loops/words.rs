@@ -14,12 +14,14 @@
 //!
 //! What is converted of constants that have few elements, such as those scales, is converted once as well.
 
-use super::{Edits, Names, Settings, cse, names};
+use super::{Cx, Edits, Names, cse, names};
 use litz_analysis::constants::Constants;
+use litz_analysis::contraction::Words;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::target::Target;
 use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::Expr;
 use std::collections::BTreeMap;
@@ -35,16 +37,16 @@ const WORDS: [(Dtype, i64); 3] = [(Dtype::I32, 8), (Dtype::U16, 4), (Dtype::U8, 
 const CONVERTED_SHARE: i64 = 4;
 
 /// Packs integers; returns for how many products.
-pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
-    if 1 << BITS != settings.table {
+pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
+    let Some(lanes) = cx.target.table_entries().map(i64::from).filter(|&entries| entries == 1 << BITS) else {
         return 0;
-    }
+    };
     let constants = Constants::of(loops, &[], &Uses::of(loops));
     let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut count = 0;
     for at in 0..loops.stmts.len() {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
-        let Some(packing) = Packing::of(loops, nest, settings.table, &constants) else { continue };
+        let Some(packing) = Packing::of(loops, nest, lanes, &constants) else { continue };
         let nest = nest.clone();
         let (words, packed) = add_words(loops, &nest, &packing, &mut names);
         edits.insert(at, Stmt::Nest(packed));
@@ -55,6 +57,11 @@ pub fn run(loops: &mut Loops, settings: &Settings) -> usize {
     }
     edits.apply(loops);
     count
+}
+
+/// Whether a nest is a product with words that the target looks up in tables: vectors run along its sum.
+pub(super) fn is_of_words(loops: &Loops, nest: &Nest, target: &Target) -> bool {
+    target.table_entries().is_some_and(|lanes| Words::of(loops, nest, lanes.into()).is_some())
 }
 
 /// How the integers of a product's right operand are packed.

@@ -4,6 +4,8 @@
 use half::{bf16, f16};
 use litz_ir::Dtype;
 use litz_ir::loops::{BufData, BufKind, Loops};
+use litz_ir::target::{Cpu, Isa, Target};
+use litz_passes::loops::{Cx, Inlining};
 use litz_runtime::Tensor;
 use litz_runtime::program::Value;
 use litz_runtime::reference::loops::run;
@@ -15,6 +17,22 @@ pub fn parse(text: &str) -> Loops {
     let loops = litz_ir::text::loops::parse(text).unwrap_or_else(|d| panic!("{}\nin\n{text}", join(&d)));
     verify(&loops);
     loops
+}
+
+/// What a pass does to a program for a CPU with vectors of 512 bits and `near` bytes of cache a core.
+pub fn run_as(
+    pass: impl Fn(&mut Loops, &Cx<'_>) -> usize,
+    loops: &mut Loops,
+    near: i64,
+    inlining: &Inlining,
+) -> usize {
+    let target = Target::Cpu(Cpu { l2_bytes: near, ..Cpu::new(Isa::Avx512, 2) });
+    pass(loops, &Cx { target: &target, inlining })
+}
+
+/// The same with the usual cache and thresholds.
+pub fn run_pass(pass: impl Fn(&mut Loops, &Cx<'_>) -> usize, loops: &mut Loops) -> usize {
+    run_as(pass, loops, Cpu::USUAL_L2_BYTES, &Inlining::default())
 }
 
 /// Panics unless the verifier accepts the program.

@@ -14,7 +14,7 @@ use litz_ir::loops::{BufKind, Loops, Nest, Stmt};
 use litz_ir::program::Program;
 use litz_ir::target::Target;
 use litz_ir::{Diags, verify};
-use litz_passes::loops::PASSES;
+use litz_passes::loops::{Cx, Inlining, PASSES};
 use litz_runtime::{RunError, Tensor};
 use litz_schedule::Heuristics;
 use litz_sym::{Expr, Sym};
@@ -95,9 +95,9 @@ pub fn loops(loops: &Loops, call: &Call) {
     }
     for target in targets() {
         let mut rewritten = loops.clone();
-        let settings = litz::pipeline::settings(&Options::for_target(target), &target);
+        let cx = Cx { target: &target, inlining: &Inlining::default() };
         for pass in PASSES {
-            (pass.run)(&mut rewritten, &settings);
+            (pass.run)(&mut rewritten, &cx);
             expect_sound(pass.name, &verify::loops::verify(&rewritten));
         }
         let outcome = litz_schedule::schedule(&rewritten, &target, &Heuristics::default());

@@ -220,7 +220,8 @@ fn apply_graph_pass(graph: &mut Graph, name: &str) -> Result<(), String> {
 fn apply_loops_pass(loops: &mut Loops, name: &str, settings: &Settings) -> Result<(), String> {
     let pass = loops::PASSES.iter().find(|pass| pass.name == name);
     let pass = pass.ok_or_else(|| format!("no loops pass `{name}`"))?;
-    (pass.run)(loops, &litz::pipeline::settings(&settings.options, &settings.info));
+    let cx = loops::Cx { target: &settings.info, inlining: &settings.options.inlining };
+    (pass.run)(loops, &cx);
     sound(loops, verify::loops::verify(loops))
 }
 

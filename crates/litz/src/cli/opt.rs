@@ -42,9 +42,8 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
             let pass = loops::PASSES.iter().find(|pass| pass.name == args.pass);
             let pass =
                 pass.ok_or_else(|| unknown(stage, loops::PASSES.iter().map(|pass| pass.name).collect()))?;
-            let target = litz::backend(&options)?;
-            let settings = litz::pipeline::settings(&options, target.target());
-            (pass.run)(text, &settings);
+            let backend = litz::backend(&options)?;
+            (pass.run)(text, &loops::Cx { target: backend.target(), inlining: &options.inlining });
         }
         Text::Kernels(kernels) => {
             let pass = passes::PASSES.iter().find(|pass| pass.name == args.pass);
