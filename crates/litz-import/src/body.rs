@@ -162,7 +162,8 @@ impl Body {
         let schemas = cx.schemas;
         let args = match schemas.lookup(op) {
             Some(schema) => {
-                let mut args = self.fill_arguments(cx, scope, node, schema)?;
+                let given: Vec<&NamedArgument> = node.inputs.iter().collect();
+                let mut args = self.fill_arguments(cx, scope, &given, schema)?;
                 self.count_from_operand(cx, scope, node, schema, &mut args)?;
                 args
             }
@@ -247,16 +248,34 @@ impl Body {
     }
 
     /// One argument for each of the schema's.
-    fn fill_arguments<'a>(
+    pub fn fill_arguments<'a>(
         &mut self,
         cx: &mut Cx<'a>,
         scope: &Scope<'a>,
-        node: &'a schema::Node<'a>,
+        given: &[&'a NamedArgument<'a>],
         schema: &OpSchema,
     ) -> Result<Vec<Arg>, ImportError> {
+        self.fill_given(cx, scope, given, schema, Vec::new())
+    }
+
+    /// As [`Body::fill_arguments`], where some are known by name. Those given without a name are the first ones.
+    pub fn fill_given<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &Scope<'a>,
+        given: &[&'a NamedArgument<'a>],
+        schema: &OpSchema,
+        known: Vec<(&str, Arg)>,
+    ) -> Result<Vec<Arg>, ImportError> {
         let mut args: Vec<Option<Arg>> = schema.args.iter().map(|arg| arg.default.clone()).collect();
-        for NamedArgument { name, arg } in &node.inputs {
-            let position = schema.position(name).ok_or_else(|| {
+        for (name, arg) in known {
+            if let Some(position) = schema.position(name) {
+                args[position] = Some(arg);
+            }
+        }
+        for (at, NamedArgument { name, arg }) in given.iter().enumerate() {
+            let unnamed = Some(at).filter(|&at| name.is_empty() && at < args.len());
+            let position = unnamed.or_else(|| schema.position(name)).ok_or_else(|| {
                 ImportError::program(format!(
                     "{}: expected an argument of its schema, found `{name}`",
                     schema.name
@@ -336,7 +355,7 @@ impl Body {
     }
 
     /// A value named `name`, numbered where an inlined graph took the name.
-    fn fresh(&mut self, name: &str, ty: Type) -> Value {
+    pub fn fresh(&mut self, name: &str, ty: Type) -> Value {
         self.graph.value(self.values.fresh(name), ty)
     }
 

@@ -6,12 +6,12 @@
 use crate::archive::Archive;
 use crate::body::{Body, Scope};
 use crate::cx::{Cx, readable};
+use crate::declared::{Chained, declarations};
 use crate::error::ImportError;
 use crate::guards::{Query, parse_guard};
 use crate::pytree::{self, Path, Step};
 use crate::schema::{
     self, Argument, ConstantValue, ExportedProgram, InputSpec, OutputSpec, SymIntArgument, TensorArgument,
-    TokenSpec,
 };
 use crate::weights::{Table, Weight};
 use litz_ir::graph::{Arg, Float, Graph, TensorType, Type, Value, contiguous_strides};
@@ -93,12 +93,14 @@ pub fn import(archive: &Archive, model: &str, schemas: &dyn Schemas) -> Result<I
             return Err(ImportError::program(format!("`{name}` is both a weight and a constant")));
         }
     }
-    let mut import = Import::new(&program, model, schemas)?;
+    let chained = Chained { schemas, declared: declarations(&program.graph_module.graph, schemas)? };
+    let mut import = Import::new(&program, model, &chained)?;
     let inputs = import.inputs(weights)?;
     import.guards(&inputs)?;
     import.forget_free_strides();
     import.body.nodes(&mut import.cx, &mut import.scope)?;
     let outputs = import.outputs()?;
+    import.body.graph.ops = chained.declared.values().cloned().collect();
     import.cx.refuse_unknown_ops()?;
     Ok(Imported {
         graph: import.body.graph,
@@ -173,7 +175,8 @@ impl<'a> Import<'a> {
                         feature,
                     });
                 }
-                InputSpec::Token(spec) => return Err(unsupported_token(spec)),
+                // What it orders, the effects of declarations order.
+                InputSpec::Token(_) => {}
             }
             let InputSpec::UserInput(user) = spec else { continue };
             if input_name(argument) != input_name(&user.arg) {
@@ -319,6 +322,9 @@ impl<'a> Import<'a> {
         let mut names = self.result_names(specs.iter().filter(is_result).count())?.into_iter();
         let mut outputs = Vec::new();
         for (argument, spec) in self.scope.file.outputs.iter().zip(specs) {
+            if matches!(spec, OutputSpec::Token(_)) {
+                continue;
+            }
             let found = self.body.argument(&mut self.cx, &self.scope, argument)?;
             let (name, kind) = match spec {
                 OutputSpec::UserOutput(_) => (names.next(), OutputKind::Result),
@@ -349,7 +355,7 @@ impl<'a> Import<'a> {
                     self.update(target, &found, &of.user_input_name)?;
                     continue;
                 }
-                OutputSpec::Token(of) => return Err(unsupported_token(of)),
+                OutputSpec::Token(_) => continue,
             };
             self.body.graph.outputs.push(found);
             outputs.push(Output { name: name.expect("invariant: one name for each result"), kind });
@@ -400,11 +406,6 @@ fn input_name(argument: &Argument) -> String {
         Argument::SymInt(SymIntArgument::Name(name)) => name.to_string(),
         _ => "a literal".to_owned(),
     }
-}
-
-fn unsupported_token(token: &TokenSpec) -> ImportError {
-    let feature = "a token that orders side effects".to_owned();
-    ImportError::UnsupportedType { name: token.arg.name.to_string(), feature }
 }
 
 fn fixed_value(value: &ConstantValue) -> Arg {

@@ -3,6 +3,7 @@
 use crate::body::{Body, Scope};
 use crate::cx::Cx;
 use crate::error::ImportError;
+use crate::functionalized;
 use crate::schema::{self, Argument, GraphArgument};
 use litz_ir::graph::Arg;
 
@@ -20,6 +21,9 @@ pub(crate) fn convert<'a>(
     match hop {
         "wrap_with_set_grad_enabled" | "invoke_subgraph" => inline(body, cx, scope, node),
         "wrap_with_autocast" if !enables_autocast(node) => inline(body, cx, scope, node),
+        "auto_functionalized" => functionalized::first(body, cx, scope, node),
+        "auto_functionalized_v2" => functionalized::second(body, cx, scope, node),
+        "with_effects" => functionalized::ordered(body, cx, scope, node),
         _ if CONTROL_FLOW.contains(&hop) => control_flow(body, cx, scope, node, hop),
         _ => {
             cx.report_unknown(&format!("higher_order.{hop}"), node);

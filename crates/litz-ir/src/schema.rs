@@ -6,7 +6,7 @@
 //! `aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor # nondeterministic_seeded`
 
 use crate::dtype::Dtype;
-use crate::graph::{Arg, Device, Float, MemoryFormat};
+use crate::graph::{Arg, Device, Float, MemoryFormat, OpDecl};
 use crate::scalar::Scalar;
 use crate::text::print::commas;
 use litz_sym::Expr;
@@ -434,6 +434,13 @@ pub trait Schemas {
     fn lookup(&self, name: &str) -> Option<&OpSchema>;
     /// What an operator does besides giving results.
     fn effect(&self, name: &str) -> Effect;
+    /// What somebody else declares of an operator that is not known.
+    ///
+    /// # Errors
+    /// What is wrong with the declaration.
+    fn declaration(&self, _name: &str) -> Result<Option<OpDecl>, String> {
+        Ok(None)
+    }
 }
 
 #[cfg(test)]

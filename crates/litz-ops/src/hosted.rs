@@ -22,7 +22,7 @@ pub struct Hosted<'a> {
     /// Its arguments and results.
     pub schema: &'a OpSchema,
     /// How its operands have to lie.
-    pub layout: Constraint,
+    pub constraint: Constraint,
     /// What calls of it have an order by.
     pub effect: Option<&'a str>,
     /// How the node applies it.
@@ -49,8 +49,8 @@ impl<'a> Hosted<'a> {
     }
 
     /// How the operator treats the layout of its operands.
-    pub fn reads(&self) -> Layout {
-        match self.layout {
+    pub fn layout(&self) -> Layout {
+        match self.constraint {
             Constraint::Exact | Constraint::Order => Layout::Reads,
             Constraint::Contiguous | Constraint::Any => Layout::Follows,
         }
@@ -118,7 +118,7 @@ impl Lower<'_> {
             Arg::Value(value) => match &self.graph.values[*value].ty {
                 Type::Int(value) => CallArg::Int(*value),
                 Type::Tensor(ty) => {
-                    let (view, access) = self.host_tensor(*value, ty, hosted.layout, contents.is_some())?;
+                    let (view, access) = self.host_tensor(*value, ty, hosted.constraint, contents.is_some())?;
                     match contents {
                         Some(contents) => {
                             contents.push(access);

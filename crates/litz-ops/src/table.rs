@@ -65,11 +65,11 @@ impl Table {
         let form = node.form;
         if let Some(op) = self.op(name) {
             let effect = None;
-            let hosted = Hosted { schema: op.schema, layout: Constraint::Exact, effect, form };
+            let hosted = Hosted { schema: op.schema, constraint: Constraint::Exact, effect, form };
             return (form != Form::Plain).then_some(hosted);
         }
         let decl = self.declared.get(name)?;
-        Some(Hosted { schema: &decl.schema, layout: decl.layout, effect: decl.effect(), form })
+        Some(Hosted { schema: &decl.schema, constraint: decl.layout, effect: decl.effect(), form })
     }
 
     /// The operator `aten.add.Tensor`.

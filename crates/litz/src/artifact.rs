@@ -137,6 +137,8 @@ fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheK
         ..options.clone()
     };
     let (target, options) = (format!("{} {:?}", backend.key(), backend.target()), format!("{neutral:?}"));
+    let declared: Vec<String> = model.imported.graph.ops.iter().map(ToString::to_string).collect();
+    let options = format!("{options}{declared:?}");
     let compiler = [env!("CARGO_PKG_VERSION"), env!("LITZ_SOURCES")];
     let parts = texts.into_iter().chain([&*target, &*options]).chain(compiler).chain(["program"]);
     Ok(CacheKey::new(&parts.map(str::as_bytes).collect::<Vec<_>>()))

@@ -3,6 +3,7 @@
 use crate::artifact::{Code, Kept};
 use crate::backends::{self, Device};
 use crate::error::Error;
+use crate::host::{self, HostSchemas};
 use crate::identity::FileIdentity;
 use crate::options::Options;
 use crate::pipeline::{self, Texts};
@@ -43,6 +44,14 @@ impl Model {
     /// # Errors
     /// When the file cannot be read, is damaged, or uses operators that are not supported; all of these are listed.
     pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+        Model::open_for(path, &Options::default())
+    }
+
+    /// As [`Model::open`], with the operators that [`Options::host`] has as well.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn open_for(path: impl AsRef<Path>, options: &Options) -> Result<Model, Error> {
         let path = path.as_ref();
         let failed = |source| Error::Io { path: path.to_owned(), source };
         let file = std::fs::File::open(path).map_err(failed)?;
@@ -54,7 +63,7 @@ impl Model {
         // SAFETY: the mapping is only read. That nobody truncates or rewrites a model's file while it is in use is
         // documented as the caller's business, as for any mapped weights.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
-        Ok(Model { file: identity, ..Model::from_bytes(Arc::new(map))? })
+        Ok(Model { file: identity, ..Model::from_bytes_for(Arc::new(map), options)? })
     }
 
     /// Reads the only model of an archive in memory.
@@ -62,9 +71,17 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn from_bytes(bytes: litz_import::Bytes) -> Result<Model, Error> {
+        Model::from_bytes_for(bytes, &Options::default())
+    }
+
+    /// As [`Model::from_bytes`], with the operators that [`Options::host`] has as well.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn from_bytes_for(bytes: litz_import::Bytes, options: &Options) -> Result<Model, Error> {
         let archive = Archive::open(bytes)?;
         let name = archive.only_model()?.to_owned();
-        let imported = litz_import::import(&archive, &name, &litz_ops::Table::new())?;
+        let imported = litz_import::import(&archive, &name, &HostSchemas { table: litz_ops::Table::new(), options })?;
         Ok(Model { archive, file: None, compilations: AtomicU64::new(0), imported })
     }
 
@@ -158,7 +175,8 @@ impl Model {
         let (program, kernels) = (&realized.program, &realized.kernels);
         let executable = run
             .step("weights", || Executable::with_options(program, kernels, device, &weights, &run_options))?;
-        Ok(Compiled { executable, timings: run.timings, texts, profile, code })
+        let warnings = host::warnings(program, options);
+        Ok(Compiled { executable, timings: run.timings, warnings, texts, profile, code })
     }
 
     /// Texts and machine code: those that an earlier process left in the cache, else made.
@@ -245,6 +263,8 @@ pub struct Compiled {
     pub(crate) executable: Executable,
     /// None on the reference device.
     pub(crate) code: Option<Code>,
+    /// Operators that the host runs, one entry for each, unless [`Options::fallback`] is quiet.
+    pub warnings: Diags,
     /// What each stage of the compilation took.
     pub timings: Vec<Timing>,
     /// What the compilation went through; only kernels and program where the cache had them.

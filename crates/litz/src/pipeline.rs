@@ -1,6 +1,7 @@
 //! Runs the whole compiler: a graph becomes loops, a schedule, kernels and a program.
 
 use crate::error::Error;
+use crate::host;
 use crate::options::{Options, Verify};
 use crate::proved::{self, Unproved};
 use crate::runner::{Runner, Stage};
@@ -44,6 +45,7 @@ pub fn compile(
     to: Stage,
     run: &mut Runner<'_>,
 ) -> Result<Texts, Error> {
+    host::check(&graph, options)?;
     let graph = graph_passes(graph, PASSES, options, run)?;
     if to == Stage::Graph {
         return Ok(Texts { graph: Some(graph), ..Texts::default() });
@@ -62,7 +64,7 @@ pub fn compile_graph(graph: Graph, options: &Options, run: &mut Runner<'_>) -> R
 }
 
 fn lower(graph: &Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
-    let loops = run.step("lower", || litz_ops::lower(graph)).map_err(Error::of_diags)?;
+    let loops = run.step("lower", || litz_ops::lower_with(graph, &|op| host::provides(options, op))).map_err(Error::of_diags)?;
     size::check_loops(&loops, &options.limits)?;
     Ok(loops)
 }

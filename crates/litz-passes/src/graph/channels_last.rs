@@ -65,7 +65,7 @@ fn has_few_channels(graph: &Graph, table: &Table, node: &Node) -> bool {
 fn layout_of(table: &Table, node: &Node) -> Layout {
     match (table.op_of(node), table.hosted(node)) {
         (Some(op), _) => op.layout(),
-        (None, Some(hosted)) => hosted.reads(),
+        (None, Some(hosted)) => hosted.layout(),
         (None, None) => Layout::Reads,
     }
 }

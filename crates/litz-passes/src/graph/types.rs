@@ -3,11 +3,11 @@
 //! A file says what types its values have. Indices are computed from types, so they must be what the operators make of
 //! the inputs: element types and sizes that contradict them are an error, and strides are those that Litz infers.
 
-use litz_ir::graph::{Graph, Node, TensorType, Type};
+use litz_ir::graph::{Arg, Form, Graph, MemoryFormat, Node, OpName, TensorType, Type, Value};
 use litz_ir::{Diag, Diags};
-use litz_ops::{InferCx, Rule, Table, infer};
+use litz_ops::{Builder, InferCx, Layout, Rule, Table, infer};
 use litz_sym::{Facts, Known, Rel};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Infers all types; returns how many were other than stated.
 ///
@@ -17,6 +17,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     let table = Table::of(graph);
     let mut diags = Diags::new();
     let mut changed = 0;
+    let mut traced: HashMap<Value, TensorType> = HashMap::new();
     // What a program says of values that nothing uses does not matter.
     let mut used = HashSet::new();
     let args = graph.nodes.iter().flat_map(|n| &n.args).chain(&graph.outputs);
@@ -40,7 +41,10 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
             let data = &mut graph.values[value];
             match &data.ty {
                 Type::Tensor(stated) if !used.contains(&value) || agree(stated, &inferred, &graph.facts) => {
-                    changed += usize::from(*stated != inferred);
+                    if *stated != inferred {
+                        changed += 1;
+                        traced.insert(value, stated.clone());
+                    }
                     data.ty = Type::Tensor(inferred);
                 }
                 stated @ (Type::Tensor(_) | Type::Int(_) | Type::Float | Type::Bool) => {
@@ -57,12 +61,51 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     if !diags.is_empty() {
         return Err(diags);
     }
+    lay_out_for_hosts(graph, &table, &traced);
     // What inference has decided, such as an assertion about sizes, has nothing left to do.
     let is_decided = |node: &Node| {
         node.outputs.is_empty() && matches!(table.op_of(node).map(|op| op.def.rule), Some(Rule::Drop))
     };
     graph.nodes.retain(|node| !is_decided(node));
     Ok(changed)
+}
+
+/// Lets operators of the host that see where elements lie read copies of values that lay otherwise when they were traced.
+fn lay_out_for_hosts(graph: &mut Graph, table: &Table, traced: &HashMap<Value, TensorType>) {
+    let reads = |node: &Node| table.hosted(node).is_some_and(|hosted| hosted.layout() == Layout::Reads);
+    if traced.is_empty() || !graph.nodes.iter().any(reads) {
+        return;
+    }
+    let mut build = Builder::new(table, graph);
+    build.name = "traced".to_owned();
+    for mut node in std::mem::take(&mut build.graph.nodes) {
+        let hosted = table.hosted(&node).filter(|hosted| hosted.layout() == Layout::Reads);
+        for at in 0..if hosted.is_some() { node.args.len() } else { 0 } {
+            // What is written has to stay the value that it is.
+            if hosted.is_some_and(|hosted| hosted.schema.written().any(|written| written == at)) {
+                continue;
+            }
+            build.source = node.source.clone();
+            node.args[at].map_values(&mut |value| match traced.get(&value) {
+                Some(ty) => laid_out(&mut build, value, ty),
+                None => value,
+            });
+        }
+        build.graph.nodes.push(node);
+    }
+}
+
+/// A copy of a value that lies as a type says.
+fn laid_out(build: &mut Builder<'_>, value: Value, ty: &TensorType) -> Value {
+    let copy = build.value(Type::Tensor(ty.clone()));
+    build.graph.nodes.push(Node {
+        op: OpName::new("aten.clone.default"),
+        form: Form::Plain,
+        args: vec![Arg::Value(value), Arg::MemoryFormat(MemoryFormat::Preserve)],
+        outputs: vec![Some(copy)],
+        source: build.source.clone(),
+    });
+    copy
 }
 
 /// Whether two types may be of one value: element types and devices are equal, and no size is known to differ.

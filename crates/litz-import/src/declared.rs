@@ -1,0 +1,70 @@
+//! Asks for the declarations of operators that a program uses and nobody here knows.
+
+use crate::error::ImportError;
+use crate::schema::{Argument, Graph, Node};
+use litz_ir::graph::OpDecl;
+use litz_ir::schema::{Effect, OpSchema, Schemas};
+use std::collections::BTreeMap;
+
+/// Operators that are known, and those that are declared for one program.
+pub(crate) struct Chained<'a> {
+    pub schemas: &'a dyn Schemas,
+    pub declared: BTreeMap<String, OpDecl>,
+}
+
+impl Schemas for Chained<'_> {
+    fn lookup(&self, name: &str) -> Option<&OpSchema> {
+        self.schemas.lookup(name).or_else(|| self.declared.get(name).map(|decl| &decl.schema))
+    }
+
+    fn effect(&self, name: &str) -> Effect {
+        self.schemas.effect(name)
+    }
+}
+
+/// The declarations of a graph's operators, and those of the graphs inside of it.
+pub(crate) fn declarations(
+    graph: &Graph<'_>,
+    schemas: &dyn Schemas,
+) -> Result<BTreeMap<String, OpDecl>, ImportError> {
+    let mut declared: BTreeMap<String, OpDecl> = BTreeMap::new();
+    let mut left: Vec<&Node<'_>> = graph.nodes.iter().collect();
+    while let Some(node) = left.pop() {
+        for name in names(node) {
+            if declared.contains_key(name) || schemas.lookup(name).is_some() {
+                continue;
+            }
+            let found = schemas.declaration(name);
+            let found = found.map_err(|why| ImportError::program(format!("the declaration of {name}: {why}")))?;
+            declared.extend(found.map(|decl| (name.to_owned(), decl)));
+        }
+        // What a file orders by tokens has an effect, whether its declaration says so or not.
+        if &*node.target == "torch.ops.higher_order.with_effects" {
+            for name in names(node) {
+                if let Some(decl) = declared.get_mut(name) {
+                    decl.effect.get_or_insert_with(|| "ordered".to_owned());
+                }
+            }
+        }
+        left.extend(node.inputs.iter().flat_map(|input| match &input.arg {
+            Argument::Graph(inner) => &inner.graph.nodes[..],
+            _ => &[],
+        }));
+    }
+    Ok(declared)
+}
+
+/// The operators that a node applies: its own, and those that it is given.
+fn names<'a>(node: &'a Node<'_>) -> impl Iterator<Item = &'a str> {
+    let given = node.inputs.iter().filter_map(|input| match &input.arg {
+        Argument::Operator(name) => Some(&**name),
+        _ => None,
+    });
+    given.chain([&*node.target]).filter_map(operator_of)
+}
+
+/// `mylib.foo.default` of `torch.ops.mylib.foo.default`; none of higher-order operators.
+pub(crate) fn operator_of(target: &str) -> Option<&str> {
+    let name = target.strip_prefix("torch.ops.").unwrap_or(target);
+    (!name.starts_with("higher_order.")).then_some(name)
+}

@@ -1,0 +1,106 @@
+//! Asks the host for the operators that Litz does not have, and says which ones it runs.
+
+use crate::error::Error;
+use crate::options::{Fallback, Options};
+use litz_ir::graph::{Constraint, Graph, Node, OpDecl};
+use litz_ir::program::{Program, Step};
+use litz_ir::schema::{Effect, OpSchema, Schemas};
+use litz_ir::text::graph::parse_declaration;
+use litz_ir::{Diag, Diags};
+use litz_ops::Table;
+use std::collections::BTreeMap;
+
+/// Operators of the table, and those that the host of some options declares.
+pub(crate) struct HostSchemas<'a> {
+    pub table: Table,
+    pub options: &'a Options,
+}
+
+impl Schemas for HostSchemas<'_> {
+    fn lookup(&self, name: &str) -> Option<&OpSchema> {
+        self.table.lookup(name)
+    }
+
+    fn effect(&self, name: &str) -> Effect {
+        self.table.effect(name)
+    }
+
+    fn declaration(&self, name: &str) -> Result<Option<OpDecl>, String> {
+        declaration(self.options, name).map(|text| read(name, &text)).transpose()
+    }
+}
+
+/// What the host says of an operator, where it may be asked.
+fn declaration(options: &Options, op: &str) -> Option<String> {
+    let host = options.host.as_ref().filter(|_| options.fallback != Fallback::Error)?;
+    host.0.declaration(op)
+}
+
+/// Whether the host may run an operator.
+pub(crate) fn provides(options: &Options, op: &str) -> bool {
+    declaration(options, op).is_some()
+}
+
+/// A declaration as in the text of graphs, or a schema of PyTorch's with tags.
+fn read(op: &str, text: &str) -> Result<OpDecl, String> {
+    let is_schema = text.split('(').next().is_some_and(|name| name.contains("::"));
+    let decl = if is_schema {
+        let schema = OpSchema::parse(text).map_err(|error| error.to_string())?;
+        OpDecl { schema, layout: Constraint::default(), effect: None }
+    } else {
+        parse_declaration(text).map_err(|diags| diags.first().map_or(String::new(), |diag| diag.message.clone()))?
+    };
+    if decl.schema.name == op {
+        return Ok(decl);
+    }
+    Err(format!("it is of {}", decl.schema.name))
+}
+
+/// Refuses nodes that the host would run, where it is not to.
+///
+/// # Errors
+/// Each of them, with its source line.
+pub(crate) fn check(graph: &Graph, options: &Options) -> Result<(), Error> {
+    if options.fallback != Fallback::Error {
+        return Ok(());
+    }
+    let mut diags = Diags::new();
+    refused(&Table::of(graph), graph, &mut diags);
+    if diags.is_empty() { Ok(()) } else { Err(Error::Unsupported(diags)) }
+}
+
+fn refused(table: &Table, graph: &Graph, diags: &mut Diags) {
+    let diag = |node: &Node| {
+        let diag = Diag::new("unsupported-operator", format!("operator {} is run by a host alone", node.op));
+        match &node.source {
+            Some(source) => diag.source(source.to_string()),
+            None => diag,
+        }
+    };
+    diags.extend(graph.nodes.iter().filter(|node| table.hosted(node).is_some()).map(diag));
+    graph.subgraphs.iter().for_each(|graph| refused(table, graph, diags));
+}
+
+/// One warning for each operator that a program calls the host for.
+pub(crate) fn warnings(program: &Program, options: &Options) -> Diags {
+    if options.fallback == Fallback::Quiet {
+        return Diags::new();
+    }
+    let mut calls: BTreeMap<&str, (usize, Option<&String>)> = BTreeMap::new();
+    for step in program.load.iter().chain(&program.steps) {
+        if let Step::Call { op, message, .. } = step {
+            let entry = calls.entry(op).or_default();
+            entry.0 += 1;
+            entry.1 = entry.1.or(message.as_ref());
+        }
+    }
+    let warning = |(op, (count, source)): (&str, (usize, Option<&String>))| {
+        let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+        let diag = Diag::new("host-operator", format!("operator {op} is run by the host ({times})"));
+        match source {
+            Some(source) => diag.source(source.clone()),
+            None => diag,
+        }
+    };
+    calls.into_iter().map(warning).collect()
+}

@@ -1,0 +1,428 @@
+//! Runs graphs with operators of a host: natively, on the reference device, on one with memory of its own, and by the interpreter
+//! of loops.
+
+mod toy_host;
+
+use litz::{Fallback, HostOption, Options, Runner, Stage, Tensor, Value, Verify, pipeline};
+use litz_ir::graph::Graph;
+use litz_ir::loops::{Loops, Stmt};
+use litz_ir::program::{Program, Step};
+use litz_ir::text::graph::parse;
+use litz_runtime::pool::ThreadPool;
+use litz_runtime::program::{Executable, RunOptions};
+use litz_runtime::reference::{self, DistantDevice, ReferenceDevice};
+use litz_runtime::weights::Weights;
+use litz_runtime::{Host, RunError};
+use std::collections::HashMap;
+use std::sync::Arc;
+use toy_host::{Call, Toy};
+
+struct NoWeights;
+
+impl Weights for NoWeights {
+    fn get(&self, _: &str) -> Option<Tensor> {
+        None
+    }
+}
+
+fn graph(body: &str) -> Graph {
+    let text = format!("graph @g on cpu {{\n{body}\n}}");
+    let graph = parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
+    let diags = litz_ir::verify::graph::verify(&graph);
+    assert!(diags.is_empty(), "{}", diags[0]);
+    graph
+}
+
+fn options(toy: &Arc<Toy>) -> Options {
+    Options { host: Some(HostOption(toy.clone())), threads: 2, ..Options::default() }
+}
+
+struct Compiled {
+    loops: Loops,
+    program: Program,
+    /// Natively, on the reference device, on one with memory of its own.
+    executables: Vec<Executable>,
+}
+
+fn compile(body: &str, toy: &Arc<Toy>) -> Compiled {
+    let options = options(toy);
+    let backend = litz::backend(&options).expect("there is a backend");
+    let mut silent = |_: &str| {};
+    let mut runner = Runner::new(Verify::Passes, None, &mut silent);
+    let texts = pipeline::compile(graph(body), &*backend, &options, Stage::Program, &mut runner);
+    let texts = texts.unwrap_or_else(|error| panic!("{error}"));
+    let realized = texts.realized.expect("a program");
+    let objects = litz::compile_kernels(&*backend, &realized.kernels, &options, None).expect("it compiles");
+    let pool = || Arc::new(ThreadPool::unbound(2));
+    let devices: [litz::Device; 3] = [
+        backend.load(&realized.kernels, &objects, &pool).expect("sound code"),
+        Arc::new(ReferenceDevice::new(&realized.kernels).expect("kernels")),
+        Arc::new(DistantDevice::new(&realized.kernels).expect("kernels")),
+    ];
+    let host: Arc<dyn Host> = toy.clone();
+    let run = RunOptions { host: Some(host), ..RunOptions::default() };
+    let executable = |device| {
+        Executable::with_options(&realized.program, &realized.kernels, device, &NoWeights, &run)
+            .unwrap_or_else(|error| panic!("{error}"))
+    };
+    let executables = devices.into_iter().map(executable).collect();
+    Compiled { loops: texts.loops.expect("loops"), program: realized.program, executables }
+}
+
+fn numbers(values: &[Value]) -> Vec<Vec<f64>> {
+    let tensor = |value: &Value| match value {
+        Value::Tensor(tensor) => Some(tensor.to_f64()),
+        Value::Scalar(_) | Value::Nothing => None,
+    };
+    values.iter().filter_map(tensor).collect()
+}
+
+fn tensor(sizes: &[usize], values: &[f32]) -> Tensor {
+    Tensor::from_slice(sizes, values).expect("as many values as elements")
+}
+
+/// What each device gives is what the interpreter gives; so is what the host was asked for. Returns both.
+fn run(body: &str, inputs: &[Tensor]) -> (Vec<Vec<f64>>, Vec<Call>, Compiled) {
+    let toy = Toy::new();
+    let compiled = compile(body, &toy);
+    let results = reference::loops::run_with(&compiled.loops, &HashMap::new(), inputs, &NoWeights, Some(&*toy));
+    let expected = numbers(&results.unwrap_or_else(|error| panic!("{error}")).outputs);
+    let calls = by_operator(toy.take());
+    for executable in &compiled.executables {
+        // The second call finds the memory that the first one left.
+        for _ in 0..2 {
+            let found = executable.run(inputs).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(numbers(&found), expected);
+            assert_eq!(by_operator(toy.take()), calls);
+        }
+    }
+    (expected, calls, compiled)
+}
+
+/// Those of each operator in their order: each operator that the tests here use has an effect of its own, or none.
+fn by_operator(mut calls: Vec<Call>) -> Vec<Call> {
+    calls.sort_by(|one, other| one.op.cmp(&other.op));
+    calls
+}
+
+const X: [f32; 12] = [1.0, -2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0];
+
+fn x() -> Tensor {
+    tensor(&[3, 4], &X)
+}
+
+fn launches(program: &Program) -> usize {
+    program.steps.iter().filter(|step| matches!(step, Step::Launch { .. })).count()
+}
+
+fn copies(loops: &Loops) -> usize {
+    let is_copy = |stmt: &&Stmt| matches!(stmt, Stmt::Nest(nest) if nest.body.len() == 2);
+    loops.stmts.iter().filter(is_copy).count()
+}
+
+#[test]
+fn fo_1_pointwise_kernels_do_not_fuse_across_a_call() {
+    let body = "op mylib.foo.default(Tensor x) -> Tensor
+        %x: f32[3, 4] = input
+        %a: f32[3, 4] = aten.add.Scalar(%x, 1, 1)
+        %f: f32[3, 4] = mylib.foo.default(%a) at \"model.py:3\"
+        %y: f32[3, 4] = aten.relu.default(%f)
+        return %y";
+    let (outputs, calls, compiled) = run(body, &[x()]);
+    assert_eq!(outputs, [X.map(|value| (2.0 * f64::from(value) + 2.0).max(0.0)).to_vec()]);
+    assert_eq!((calls.len(), launches(&compiled.program)), (1, 2));
+    let statistics = compiled.executables[0].statistics();
+    assert_eq!((&*statistics.host_calls[0].op, statistics.host_calls[0].calls), ("mylib.foo.default", 2));
+    assert!(statistics.host_calls[0].time > std::time::Duration::ZERO);
+}
+
+#[test]
+fn fo_2_without_a_host_or_against_it_nothing_runs() {
+    let body = "op mylib.foo.default(Tensor x) -> Tensor
+        %x: f32[4] = input
+        %f: f32[4] = mylib.foo.default(%x) at \"model.py:3\"
+        return %f";
+    let refused = |options: &Options| {
+        let backend = litz::backend(options).expect("there is a backend");
+        let mut silent = |_: &str| {};
+        let mut runner = Runner::new(Verify::Passes, None, &mut silent);
+        pipeline::compile(graph(body), &*backend, options, Stage::Program, &mut runner)
+    };
+    let error = refused(&Options { fallback: Fallback::Error, ..options(&Toy::new()) }).err().expect("refused");
+    let message = error.to_string();
+    assert!(message.contains("mylib.foo.default") && message.contains("model.py:3"), "{message}");
+    let realized = refused(&Options::default()).expect("a program").realized.expect("a program");
+    let device = Arc::new(ReferenceDevice::new(&realized.kernels).expect("kernels"));
+    let error = Executable::new(&realized.program, &realized.kernels, device, &NoWeights).err();
+    assert!(matches!(error, Some(RunError::MissingHost { ops }) if ops == ["mylib.foo.default"]));
+}
+
+/// The host's view of a transposed operand of an operator with that layout, and how many copies were made.
+fn transposed(layout: &str) -> (Vec<usize>, usize) {
+    let body = format!(
+        "op mylib.exact.default(Tensor x) -> Tensor {layout}
+        %x: f32[3, 4] = input
+        %t: f32[4, 3]{{1, 4}} = aten.permute.default(%x, [1, 0])
+        %y: f32[4, 3]{{1, 4}} = mylib.exact.default(%t)
+        return %y"
+    );
+    let (outputs, calls, compiled) = run(&body, &[x()]);
+    let expected: Vec<f64> = (0..12).map(|at| 2.0 * f64::from(X[at % 3 * 4 + at / 3])).collect();
+    assert_eq!(outputs, [expected]);
+    (calls[0].strides[0].clone(), copies(&compiled.loops))
+}
+
+#[test]
+fn fo_3_exact_operands_keep_their_strides() {
+    assert_eq!(transposed("exact"), (vec![1, 4], 0));
+}
+
+#[test]
+fn fo_4_contiguous_operands_are_copied() {
+    assert_eq!(transposed("contiguous"), (vec![3, 1], 1));
+}
+
+#[test]
+fn fo_5_operands_have_the_order_that_they_were_traced_with() {
+    // Inference gives a contiguous result, where the file says that it was channels last.
+    let body = "op mylib.exact.default(Tensor x) -> Tensor order
+        %x: f32[1, 2, 2, 3] = input
+        %r: f32[1, 2, 2, 3]{12, 1, 6, 2} = aten.relu.default(%x)
+        %y: f32[1, 2, 2, 3]{12, 1, 6, 2} = mylib.exact.default(%r)
+        return %y";
+    let values = &X.map(f32::abs);
+    let (outputs, calls, _) = run(body, &[tensor(&[1, 2, 2, 3], values)]);
+    assert_eq!(outputs, [values.map(|value| f64::from(2.0 * value)).to_vec()]);
+    assert_eq!(calls[0].strides[0], [12, 1, 6, 2]);
+    // Gaps are right, as long as the order is.
+    let body = "op mylib.exact.default(Tensor x) -> Tensor order
+        %x: f32[3, 4] = input
+        %r: f32[3, 2]{4, 1} = aten.slice.Tensor(%x, 1, 0, 2, 1)
+        %y: f32[3, 2] = mylib.exact.default(%r)
+        return %y";
+    let (_, calls, compiled) = run(body, &[x()]);
+    assert_eq!((&*calls[0].strides[0], copies(&compiled.loops)), (&[4, 1][..], 0));
+}
+
+#[test]
+fn any_strides_are_taken_where_they_are_asked_for() {
+    assert_eq!(transposed("any"), (vec![1, 4], 0));
+}
+
+#[test]
+fn fo_6_calls_with_an_effect_stay() {
+    let body = "op mylib.log.default(Tensor x) -> () effect log
+        op mylib.foo.default(Tensor x) -> Tensor
+        %x: f32[4] = input
+        mylib.log.default(%x)
+        mylib.log.default(%x)
+        %unused: f32[4] = mylib.foo.default(%x)
+        %a: f32[4] = mylib.foo.default(%x)
+        %b: f32[4] = mylib.foo.default(%x)
+        %y: f32[4] = aten.add.Tensor(%a, %b, 1)
+        return %y";
+    let (outputs, calls, _) = run(body, &[tensor(&[4], &X[..4])]);
+    assert_eq!(outputs, [[4.0, -8.0, 12.0, 16.0]]);
+    let ops: Vec<&str> = calls.iter().map(|call| &*call.op).collect();
+    let count = |op: &str| ops.iter().filter(|other| **other == op).count();
+    // Nothing is known of a call without an effect but its result.
+    assert_eq!((count("mylib.log.default"), count("mylib.foo.default")), (2, 1));
+}
+
+#[test]
+fn an_operator_that_gives_and_writes_nothing_is_its_own_effect() {
+    let body = "op mylib.log.default(Tensor x) -> ()
+        %x: f32[4] = input
+        mylib.log.default(%x)
+        return";
+    assert_eq!(run(body, &[tensor(&[4], &X[..4])]).1.len(), 1);
+}
+
+#[test]
+fn fo_7_calls_of_one_effect_keep_their_order() {
+    let body = "op mylib.a.default(Tensor x) -> () effect a
+        op mylib.b.default(Tensor x) -> () effect b
+        %x: f32[4] = input
+        %one: f32[4] = aten.add.Scalar(%x, 1, 1)
+        %big: f32[] = aten.sum.default(%x)
+        mylib.a.default(%big)
+        mylib.b.default(%one)
+        mylib.a.default(%x)
+        return";
+    let (_, calls, _) = run(body, &[tensor(&[4], &X[..4])]);
+    let of_a: Vec<f64> =
+        calls.iter().filter(|call| call.op == "mylib.a.default").map(|call| call.elements[0][0]).collect();
+    assert_eq!((of_a, calls.len()), (vec![6.0, 1.0], 3));
+}
+
+const TWO: &str = "op mylib.two.default(Tensor(a!) x, Tensor(b!) y) -> ()
+    %x: f32[3, 4] = input";
+
+#[test]
+fn fo_8_what_is_written_is_copied_where_it_is_read_later() {
+    // x's old value is dead, that of y is read later: one copy, of y.
+    let body = format!(
+        "{TWO}
+        op mylib.foo.default(Tensor x) -> Tensor
+        op mylib.half.default(Tensor x) -> Tensor
+        %s: f32[3, 4] = mylib.foo.default(%x)
+        %t: f32[3, 4] = mylib.half.default(%x)
+        %s2: f32[3, 4], %t2: f32[3, 4] = functional mylib.two.default(%s, %t)
+        %y: f32[3, 4] = aten.sub.Tensor(%t2, %t, 1)
+        return %s2, %y"
+    );
+    let (outputs, _, compiled) = run(&body, &[x()]);
+    assert_eq!(outputs[0], X.map(|value| 2.0 * f64::from(value) + 1.0));
+    assert_eq!(outputs[1], X.map(|value| 0.5 * f64::from(value)));
+    assert_eq!(copies(&compiled.loops), 1);
+}
+
+#[test]
+fn fo_8_one_tensor_is_never_given_twice() {
+    let body = format!(
+        "{TWO}
+        %s: f32[3, 4] = aten.mul.Scalar(%x, 2)
+        %s2: f32[3, 4], %t2: f32[3, 4] = functional mylib.two.default(%s, %s)
+        return %s2, %t2"
+    );
+    let (outputs, _, compiled) = run(&body, &[x()]);
+    assert_eq!(outputs[0], X.map(|value| 2.0 * f64::from(value) + 1.0));
+    assert_eq!(outputs[1], X.map(|value| 4.0 * f64::from(value)));
+    assert_eq!(copies(&compiled.loops), 1);
+}
+
+#[test]
+fn fo_8_lists_and_what_is_not_given() {
+    let body = |call: &str| {
+        format!(
+            "op mylib.both.default(Tensor(a!)? x, Tensor(b!)[] ys) -> Tensor
+            %x: f32[3, 4] = input
+            %p: f32[3, 4] = aten.mul.Scalar(%x, 2)
+            %q: f32[3, 4] = aten.add.Scalar(%x, 1, 1)
+            {call}"
+        )
+    };
+    let call = "%r: f32[3, 4], %p2: f32[3, 4], %q2: f32[3, 4] = functional mylib.both.default(none, [%p, %q])
+        return %r, %p2, %q2";
+    let (outputs, calls, compiled) = run(&body(call), &[x()]);
+    assert_eq!(outputs[0], X.map(|value| 6.0 * f64::from(value)));
+    assert_eq!((&outputs[1], &calls[0].others[..]), (&outputs[0], &["none".to_owned()][..]));
+    assert_eq!(outputs[2], X.map(|value| 3.0 * f64::from(value) + 3.0));
+    assert_eq!(copies(&compiled.loops), 0);
+    let call = "%r: f32[3, 4], %p2: f32[3, 4], %q2: f32[3, 4], %p3: f32[3, 4] =
+            functional mylib.both.default(%p, [%q, %p])
+        return %p2, %q2, %p3";
+    let (outputs, _, compiled) = run(&body(call), &[x()]);
+    assert_eq!(outputs[0], X.map(|value| 2.0 * f64::from(value) + 1.0));
+    assert_eq!(outputs[2], X.map(|value| 6.0 * f64::from(value)));
+    assert_eq!(copies(&compiled.loops), 1);
+}
+
+#[test]
+fn writes_of_graphs_that_are_not_functional_are_those_of_the_operator() {
+    let body = format!(
+        "{TWO}
+        %s: f32[3, 4] = aten.mul.Scalar(%x, 2)
+        %t: f32[3, 4] = aten.add.Scalar(%x, 1, 1)
+        %row: f32[4] = aten.select.int(%s, 0, 1)
+        %other: f32[4] = aten.select.int(%t, 0, 0)
+        mylib.two.default(%row, %other)
+        return %s, %t"
+    );
+    let (outputs, _, _) = run(&body, &[x()]);
+    let row = |at: usize, from: usize| (from * 4..from * 4 + 4).contains(&at);
+    let expected = |at: usize, value: f32| 2.0 * f64::from(value) + if row(at, 1) { 1.0 } else { 0.0 };
+    assert_eq!(outputs[0], X.iter().enumerate().map(|(at, &value)| expected(at, value)).collect::<Vec<_>>());
+    let expected = |at: usize, value: f32| (f64::from(value) + 1.0) * if row(at, 0) { 2.0 } else { 1.0 };
+    assert_eq!(outputs[1], X.iter().enumerate().map(|(at, &value)| expected(at, value)).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_input_that_is_written_has_its_new_contents_in_an_output() {
+    let toy = Toy::new();
+    let body = format!("{TWO}\n %t: f32[3, 4] = aten.add.Scalar(%x, 1, 1)\n mylib.two.default(%x, %t)\n return %t");
+    let compiled = compile(&body, &toy);
+    for executable in &compiled.executables {
+        let found = numbers(&executable.run(&[x()]).expect("it runs"));
+        assert_eq!(found[0], X.map(|value| 2.0 * f64::from(value) + 2.0));
+        assert_eq!(found[1], X.map(|value| f64::from(value) + 1.0));
+    }
+}
+
+#[test]
+fn fo_9_lists_and_none_are_results() {
+    let body = "op mylib.many.default(Tensor?[] xs, int n, str mode) -> (Tensor[], Tensor?)
+        %x: f32[3, 4] = input
+        %t: f32[4, 3]{1, 4} = aten.permute.default(%x, [1, 0])
+        %a: f32[4, 3], %b: f32[3, 4], _ = mylib.many.default([%x, none, %t], 7, \"reversed\")
+        return %a, %b";
+    let (outputs, calls, _) = run(body, &[x()]);
+    assert_eq!(outputs[1], X.map(f64::from));
+    assert_eq!(outputs[0], (0..12).map(|at| f64::from(X[at % 3 * 4 + at / 3])).collect::<Vec<_>>());
+    assert_eq!(calls[0].others, ["none", "7", "reversed"]);
+}
+
+#[test]
+fn fo_10_the_host_runs_what_it_is_asked_to() {
+    let body = "%x: f32[3, 4] = input
+        %a: f32[3, 4] = aten.add.Tensor(%x, %x, 1)
+        %b: f32[3, 4] = aten.relu.default(%a)
+        %c: f32[3, 4] = host aten.add.Tensor(%b, %x, 1)
+        %d: f32[3, 4] = aten.add.Tensor(%c, %x, 1)
+        %e: f32[3, 4] = aten.relu.default(%d)
+        return %e";
+    let (outputs, calls, compiled) = run(body, &[x()]);
+    let expected = |value: f64| (2.0 * value).max(0.0) + 2.0 * value;
+    assert_eq!(outputs, [X.map(|value| expected(f64::from(value)).max(0.0)).to_vec()]);
+    assert_eq!((calls.len(), launches(&compiled.program)), (1, 2));
+}
+
+#[test]
+fn fo_12_complex_products_go_to_the_host() {
+    let toy = Toy::new();
+    let body = "%x: c64[2] = input
+        %y: c64[2] = input
+        %z: c64[2] = aten.mul.Tensor(%x, %y)
+        return %z";
+    let compiled = compile(body, &toy);
+    let complex = |parts: [f32; 4]| {
+        let bytes: Vec<u8> = parts.into_iter().flat_map(f32::to_ne_bytes).collect();
+        Tensor::from_bytes(litz_ir::Dtype::C64, &[2], &bytes).expect("two numbers")
+    };
+    let inputs = [complex([1.0, 2.0, 0.0, 1.0]), complex([3.0, -1.0, 0.0, 1.0])];
+    for executable in &compiled.executables {
+        let found = executable.run(&inputs).expect("it runs");
+        assert_eq!(found, [Value::Tensor(complex([5.0, 5.0, -1.0, 0.0]))]);
+    }
+}
+
+#[test]
+fn fo_13_a_host_that_fails_ends_the_call_alone() {
+    for (op, why) in [
+        ("fails", "the library has no licence"),
+        ("panics", "it panicked: the library is not there"),
+        ("short", "expected f32[4], found f32[1]"),
+        ("idle", "result 0: expected f32[4], it was not set"),
+    ] {
+        let toy = Toy::new();
+        let body = format!(
+            "op mylib.{op}.default(Tensor x) -> Tensor
+            %x: f32[4] = input
+            %y: f32[4] = mylib.{op}.default(%x) at \"model.py:3\"
+            return %y"
+        );
+        let compiled = compile(&body, &toy);
+        for executable in &compiled.executables {
+            *toy.failures.lock().expect("nobody panics") = 1;
+            let input = [tensor(&[4], &X[..4])];
+            let error = executable.run(&input).expect_err("the host fails").to_string();
+            assert_eq!(error, format!("operator mylib.{op}.default at model.py:3: {why}"));
+            let again = executable.run(&input);
+            if op == "fails" {
+                assert_eq!(numbers(&again.expect("it runs")), [[1.0, -2.0, 3.0, 4.0]]);
+            } else {
+                assert!(matches!(again, Err(RunError::Host { .. })));
+            }
+        }
+    }
+}
