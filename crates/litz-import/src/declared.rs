@@ -3,7 +3,7 @@
 use crate::error::ImportError;
 use crate::schema::{Argument, Graph, Node};
 use litz_ir::graph::OpDecl;
-use litz_ir::schema::{Effect, OpSchema, Schemas};
+use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
 use std::collections::BTreeMap;
 
 /// Operators that are known, and those that are declared for one program.
@@ -20,6 +20,10 @@ impl Schemas for Chained<'_> {
     fn effect(&self, name: &str) -> Effect {
         self.schemas.effect(name)
     }
+
+    fn written(&self, what: Written) -> &'static str {
+        self.schemas.written(what)
+    }
 }
 
 /// The declarations of a graph's operators, and those of the graphs inside of it.
@@ -35,7 +39,8 @@ pub(crate) fn declarations(
                 continue;
             }
             let found = schemas.declaration(name);
-            let found = found.map_err(|why| ImportError::program(format!("the declaration of {name}: {why}")))?;
+            let found =
+                found.map_err(|why| ImportError::program(format!("the declaration of {name}: {why}")))?;
             declared.extend(found.map(|decl| (name.to_owned(), decl)));
         }
         // What a file orders by tokens has an effect, whether its declaration says so or not.

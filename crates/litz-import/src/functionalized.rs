@@ -9,7 +9,7 @@ use crate::declared::operator_of;
 use crate::error::ImportError;
 use crate::schema::{self, Argument, NamedArgument};
 use litz_ir::graph::{Arg, Form, MemoryFormat, Node, OpName, TensorType, Type, Value};
-use litz_ir::schema::OpSchema;
+use litz_ir::schema::{OpSchema, Written};
 use litz_sym::Expr;
 
 /// Converts `auto_functionalized(op, x=.., ..)`: results are the operator's, then each argument that it writes to.
@@ -71,7 +71,8 @@ pub(crate) fn second<'a>(
         let prefix = format!("_{name}");
         let arg = match find(node, &format!("{prefix}_length")) {
             Some(Argument::Int(length)) => {
-                let items = (0..*length).map(|at| view(body, cx, scope, (node, &bases), &format!("{prefix}_{at}")));
+                let items =
+                    (0..*length).map(|at| view(body, cx, scope, (node, &bases), &format!("{prefix}_{at}")));
                 Arg::List(items.collect::<Result<_, _>>()?)
             }
             Some(_) => Arg::None,
@@ -214,7 +215,7 @@ fn view<'a>(
             return Err(ImportError::UnsupportedType { name: prefix.to_owned(), feature });
         }
         let args = vec![Arg::Value(base), Arg::List(sizes), Arg::List(strides), Arg::Int(offset)];
-        return Ok(Arg::Value(body.compute(cx, node, "aten.as_strided.default", args, view)));
+        return Ok(Arg::Value(body.compute(cx, node, Written::Strided, args, view)));
     }
     if let (Some(Arg::Int(dim)), Some(first), Some(last)) =
         (expr("slice_dim")?, expr("slice_start")?, expr("slice_end")?)
@@ -230,8 +231,9 @@ fn view<'a>(
         }
         let mut view = ty.clone();
         view.sizes[along] = body.graph.facts.simplify(last.min(size) - first.min(size));
-        let args = vec![Arg::Value(base), Arg::Int(dim), Arg::Int(first), Arg::Int(last), Arg::Int(Expr::one())];
-        return Ok(Arg::Value(body.compute(cx, node, "aten.slice.Tensor", args, view)));
+        let args =
+            vec![Arg::Value(base), Arg::Int(dim), Arg::Int(first), Arg::Int(last), Arg::Int(Expr::one())];
+        return Ok(Arg::Value(body.compute(cx, node, Written::Slice, args, view)));
     }
     Ok(Arg::Value(base))
 }
@@ -260,13 +262,14 @@ impl Body {
         &mut self,
         cx: &mut Cx<'a>,
         node: &'a schema::Node<'a>,
-        op: &str,
+        op: Written,
         args: Vec<Arg>,
         ty: TensorType,
     ) -> Value {
         let value = self.fresh("written", Type::Tensor(ty));
         let (outputs, source) = (vec![Some(value)], cx.source(node));
-        self.graph.nodes.push(Node { op: OpName::new(op), form: Form::Plain, args, outputs, source });
+        let op = OpName::new(cx.schemas.written(op));
+        self.graph.nodes.push(Node { op, form: Form::Plain, args, outputs, source });
         value
     }
 
@@ -284,7 +287,7 @@ impl Body {
                 return value;
             };
             let args = vec![Arg::Value(value), Arg::MemoryFormat(MemoryFormat::Preserve)];
-            self.compute(cx, node, "aten.clone.default", args, ty)
+            self.compute(cx, node, Written::Copy, args, ty)
         });
         match failed {
             Some(_) => Err(ImportError::program(format!("{}: expected tensors to write to", node.target))),

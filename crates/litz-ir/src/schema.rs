@@ -428,12 +428,25 @@ fn parse_default(text: &str, ty: ArgType) -> Option<Arg> {
     })
 }
 
+/// An operator that an importer writes where a file says something by other means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// `(self, memory format)`: a copy.
+    Copy,
+    /// `(self, sizes, strides, offset)`: what lies there in the memory of `self`.
+    Strided,
+    /// `(self, dimension, start, end, step)`: a range of one dimension.
+    Slice,
+}
+
 /// Where an importer looks operators up.
 pub trait Schemas {
     /// The schema of `aten.add.Tensor`, or `None` when the operator is not known.
     fn lookup(&self, name: &str) -> Option<&OpSchema>;
     /// What an operator does besides giving results.
     fn effect(&self, name: &str) -> Effect;
+    /// The name of an operator that the importer writes.
+    fn written(&self, what: Written) -> &'static str;
     /// What somebody else declares of an operator that is not known.
     ///
     /// # Errors

@@ -118,7 +118,8 @@ impl Lower<'_> {
             Arg::Value(value) => match &self.graph.values[*value].ty {
                 Type::Int(value) => CallArg::Int(*value),
                 Type::Tensor(ty) => {
-                    let (view, access) = self.host_tensor(*value, ty, hosted.constraint, contents.is_some())?;
+                    let (view, access) =
+                        self.host_tensor(*value, ty, hosted.constraint, contents.is_some())?;
                     match contents {
                         Some(contents) => {
                             contents.push(access);

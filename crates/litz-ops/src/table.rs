@@ -5,7 +5,7 @@ use crate::hosted::Hosted;
 use crate::ops;
 use crate::traits::Op;
 use litz_ir::graph::{Constraint, Form, Graph, Node, OpDecl};
-use litz_ir::schema::{Effect, OpSchema, Schemas};
+use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::{LazyLock, OnceLock};
@@ -106,6 +106,14 @@ impl Schemas for Table {
 
     fn effect(&self, name: &str) -> Effect {
         self.op(name).map_or(Effect::Other, |op| op.effect())
+    }
+
+    fn written(&self, what: Written) -> &'static str {
+        match what {
+            Written::Copy => "aten.clone.default",
+            Written::Strided => "aten.as_strided.default",
+            Written::Slice => "aten.slice.Tensor",
+        }
     }
 }
 

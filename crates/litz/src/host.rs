@@ -4,11 +4,12 @@ use crate::error::Error;
 use crate::options::{Fallback, Options};
 use litz_ir::graph::{Constraint, Graph, Node, OpDecl};
 use litz_ir::program::{Program, Step};
-use litz_ir::schema::{Effect, OpSchema, Schemas};
+use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
 use litz_ir::text::graph::parse_declaration;
 use litz_ir::{Diag, Diags};
 use litz_ops::Table;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Operators of the table, and those that the host of some options declares.
 pub(crate) struct HostSchemas<'a> {
@@ -23,6 +24,10 @@ impl Schemas for HostSchemas<'_> {
 
     fn effect(&self, name: &str) -> Effect {
         self.table.effect(name)
+    }
+
+    fn written(&self, what: Written) -> &'static str {
+        self.table.written(what)
     }
 
     fn declaration(&self, name: &str) -> Result<Option<OpDecl>, String> {
@@ -48,7 +53,8 @@ fn read(op: &str, text: &str) -> Result<OpDecl, String> {
         let schema = OpSchema::parse(text).map_err(|error| error.to_string())?;
         OpDecl { schema, layout: Constraint::default(), effect: None }
     } else {
-        parse_declaration(text).map_err(|diags| diags.first().map_or(String::new(), |diag| diag.message.clone()))?
+        parse_declaration(text)
+            .map_err(|diags| diags.first().map_or(String::new(), |diag| diag.message.clone()))?
     };
     if decl.schema.name == op {
         return Ok(decl);
@@ -81,10 +87,31 @@ fn refused(table: &Table, graph: &Graph, diags: &mut Diags) {
     graph.subgraphs.iter().for_each(|graph| refused(table, graph, diags));
 }
 
+/// A warning: the host runs an operator.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostWarning {
+    /// The operator.
+    pub op: String,
+    /// Its calls in one call of the program.
+    pub count: usize,
+    /// The user's line of the first of them, where it is known.
+    pub source: Option<String>,
+}
+
+impl fmt::Display for HostWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HostWarning { op, count, source } = self;
+        let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
+        write!(f, "warning[host-operator]: operator {op} is run by the host ({times}")?;
+        source.as_ref().map_or(Ok(()), |source| write!(f, ", first at {source}"))?;
+        f.write_str(")")
+    }
+}
+
 /// One warning for each operator that a program calls the host for.
-pub(crate) fn warnings(program: &Program, options: &Options) -> Diags {
+pub(crate) fn warnings(program: &Program, options: &Options) -> Vec<HostWarning> {
     if options.fallback == Fallback::Quiet {
-        return Diags::new();
+        return Vec::new();
     }
     let mut calls: BTreeMap<&str, (usize, Option<&String>)> = BTreeMap::new();
     for step in program.load.iter().chain(&program.steps) {
@@ -94,13 +121,10 @@ pub(crate) fn warnings(program: &Program, options: &Options) -> Diags {
             entry.1 = entry.1.or(message.as_ref());
         }
     }
-    let warning = |(op, (count, source)): (&str, (usize, Option<&String>))| {
-        let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
-        let diag = Diag::new("host-operator", format!("operator {op} is run by the host ({times})"));
-        match source {
-            Some(source) => diag.source(source.clone()),
-            None => diag,
-        }
+    let warning = |(op, (count, source)): (&str, (usize, Option<&String>))| HostWarning {
+        op: op.to_owned(),
+        count,
+        source: source.cloned(),
     };
     calls.into_iter().map(warning).collect()
 }

@@ -3,7 +3,7 @@
 use crate::artifact::{Code, Kept};
 use crate::backends::{self, Device};
 use crate::error::Error;
-use crate::host::{self, HostSchemas};
+use crate::host::{self, HostSchemas, HostWarning};
 use crate::identity::FileIdentity;
 use crate::options::Options;
 use crate::pipeline::{self, Texts};
@@ -81,7 +81,8 @@ impl Model {
     pub fn from_bytes_for(bytes: litz_import::Bytes, options: &Options) -> Result<Model, Error> {
         let archive = Archive::open(bytes)?;
         let name = archive.only_model()?.to_owned();
-        let imported = litz_import::import(&archive, &name, &HostSchemas { table: litz_ops::Table::new(), options })?;
+        let imported =
+            litz_import::import(&archive, &name, &HostSchemas { table: litz_ops::Table::new(), options })?;
         Ok(Model { archive, file: None, compilations: AtomicU64::new(0), imported })
     }
 
@@ -264,7 +265,7 @@ pub struct Compiled {
     /// None on the reference device.
     pub(crate) code: Option<Code>,
     /// Operators that the host runs, one entry for each, unless [`Options::fallback`] is quiet.
-    pub warnings: Diags,
+    pub warnings: Vec<HostWarning>,
     /// What each stage of the compilation took.
     pub timings: Vec<Timing>,
     /// What the compilation went through; only kernels and program where the cache had them.

@@ -64,7 +64,9 @@ pub fn compile_graph(graph: Graph, options: &Options, run: &mut Runner<'_>) -> R
 }
 
 fn lower(graph: &Graph, options: &Options, run: &mut Runner<'_>) -> Result<Loops, Error> {
-    let loops = run.step("lower", || litz_ops::lower_with(graph, &|op| host::provides(options, op))).map_err(Error::of_diags)?;
+    let loops = run
+        .step("lower", || litz_ops::lower_with(graph, &|op| host::provides(options, op)))
+        .map_err(Error::of_diags)?;
     size::check_loops(&loops, &options.limits)?;
     Ok(loops)
 }

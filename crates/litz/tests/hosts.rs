@@ -85,7 +85,8 @@ fn tensor(sizes: &[usize], values: &[f32]) -> Tensor {
 fn run(body: &str, inputs: &[Tensor]) -> (Vec<Vec<f64>>, Vec<Call>, Compiled) {
     let toy = Toy::new();
     let compiled = compile(body, &toy);
-    let results = reference::loops::run_with(&compiled.loops, &HashMap::new(), inputs, &NoWeights, Some(&*toy));
+    let results =
+        reference::loops::run_with(&compiled.loops, &HashMap::new(), inputs, &NoWeights, Some(&*toy));
     let expected = numbers(&results.unwrap_or_else(|error| panic!("{error}")).outputs);
     let calls = by_operator(toy.take());
     for executable in &compiled.executables {
@@ -148,7 +149,8 @@ fn fo_2_without_a_host_or_against_it_nothing_runs() {
         let mut runner = Runner::new(Verify::Passes, None, &mut silent);
         pipeline::compile(graph(body), &*backend, options, Stage::Program, &mut runner)
     };
-    let error = refused(&Options { fallback: Fallback::Error, ..options(&Toy::new()) }).err().expect("refused");
+    let error =
+        refused(&Options { fallback: Fallback::Error, ..options(&Toy::new()) }).err().expect("refused");
     let message = error.to_string();
     assert!(message.contains("mylib.foo.default") && message.contains("model.py:3"), "{message}");
     let realized = refused(&Options::default()).expect("a program").realized.expect("a program");
@@ -340,7 +342,8 @@ fn writes_of_graphs_that_are_not_functional_are_those_of_the_operator() {
 #[test]
 fn an_input_that_is_written_has_its_new_contents_in_an_output() {
     let toy = Toy::new();
-    let body = format!("{TWO}\n %t: f32[3, 4] = aten.add.Scalar(%x, 1, 1)\n mylib.two.default(%x, %t)\n return %t");
+    let body =
+        format!("{TWO}\n %t: f32[3, 4] = aten.add.Scalar(%x, 1, 1)\n mylib.two.default(%x, %t)\n return %t");
     let compiled = compile(&body, &toy);
     for executable in &compiled.executables {
         let found = numbers(&executable.run(&[x()]).expect("it runs"));

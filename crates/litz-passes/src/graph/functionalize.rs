@@ -8,7 +8,7 @@ use litz_ir::Diags;
 use litz_ir::graph::{Arg, Form, Graph, MemoryFormat, Node, Type, Value};
 use litz_ops::build::SliceRange;
 use litz_ops::view::{Along, View};
-use litz_ops::{Builder, Op, OpError, ResultRule, Rule, Table};
+use litz_ops::{Builder, Layout, Op, OpError, ResultRule, Rule, Table};
 use litz_sym::Expr;
 use std::collections::{HashMap, HashSet};
 
@@ -129,9 +129,10 @@ impl<'a> Cx<'a> {
 
     /// Gives the host copies of the `targets` that it writes to, and makes what it leaves in these their new contents.
     fn host_writes(&mut self, mut node: Node, targets: &[Value]) -> Result<(), OpError> {
-        let roots: HashSet<Value> = targets.iter().map(|&target| self.root(target)).collect();
-        if roots.len() != targets.len() {
-            return Err(unsupported(&node, "tensors that it writes to share memory"));
+        for (at, &one) in targets.iter().enumerate() {
+            if targets[..at].iter().any(|&other| self.may_share(one, other)) {
+                return Err(unsupported(&node, "tensors that it writes to share memory"));
+            }
         }
         if self.build.table.hosted(&node).is_some_and(|hosted| hosted.schema.is_aliasing()) {
             return Err(unsupported(&node, "its results are memory of its arguments"));
@@ -229,6 +230,54 @@ impl<'a> Cx<'a> {
             self.views.insert(result, view);
         }
         Ok(())
+    }
+
+    /// Whether two values may have an element in common: of different roots none have, nor have parts of one root that are apart along
+    /// one of its dimensions, or in its memory.
+    fn may_share(&mut self, one: Value, other: Value) -> bool {
+        if self.root(one) != self.root(other) {
+            return false;
+        }
+        let (Some((of_one, one)), Some((of_other, other))) = (self.part(one), self.part(other)) else {
+            return true;
+        };
+        let is_apart = |(a, b): (&(i64, i64), &(i64, i64))| a.1 <= b.0 || b.1 <= a.0;
+        of_one != of_other || !one.iter().zip(&other).any(is_apart)
+    }
+
+    /// From where to where along each dimension of its root a view reaches, or in its memory, where numbers say so.
+    fn part(&mut self, value: Value) -> Option<(Layout, Vec<(i64, i64)>)> {
+        let [step] = &*self.views.get(&value)?.chain else { return None };
+        let step = step.clone();
+        let base = step.node.args.first()?.as_value()?;
+        let (Type::Tensor(own), Some(of_base)) = (&step.ty, self.build.graph.tensor(base).cloned()) else {
+            return None;
+        };
+        let op = self.build.table.op_of(&step.node)?;
+        if op.def.traits.layout == Layout::Reads {
+            let cx = self.build.infer_cx();
+            let offset = op.args(&step.node, cx.values).int("storage_offset").ok()?;
+            let first = cx.simplify(offset).as_int()?;
+            let reach = own.sizes.iter().zip(&own.strides).map(|(&size, &stride)| (size - 1) * stride);
+            let last = first + reach.sum::<Expr>().as_int()?;
+            return Some((Layout::Reads, vec![(first, last + 1)]));
+        }
+        let ResultRule::View(views) = op.def.result else { return None };
+        let mut cx = self.build.infer_cx();
+        let args = op.args(&step.node, cx.values);
+        let view = views(&mut cx, &args).ok()?.into_iter().nth(step.output)?;
+        let along = view.along(&self.build.graph.facts, &of_base.sizes)?;
+        let reach = |(along, size): (&Along, &Expr)| match *along {
+            Along::Whole(_) => Some((0, size.as_int()?)),
+            Along::At(at) => Some((at.as_int()?, at.as_int()? + 1)),
+            Along::Range { dim, start, step } => {
+                let last = start + step * (view.sizes[dim] - 1);
+                let (start, last) = (start.as_int()?, last.as_int()?);
+                Some((start.min(last), start.max(last) + 1))
+            }
+        };
+        let parts = along.iter().zip(&of_base.sizes).map(reach).collect::<Option<_>>()?;
+        Some((Layout::Follows, parts))
     }
 
     /// What a value is a view of, in the end.

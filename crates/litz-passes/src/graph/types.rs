@@ -3,9 +3,9 @@
 //! A file says what types its values have. Indices are computed from types, so they must be what the operators make of
 //! the inputs: element types and sizes that contradict them are an error, and strides are those that Litz infers.
 
-use litz_ir::graph::{Arg, Form, Graph, MemoryFormat, Node, OpName, TensorType, Type, Value};
+use litz_ir::graph::{Graph, MemoryFormat, Node, TensorType, Type, Value};
 use litz_ir::{Diag, Diags};
-use litz_ops::{Builder, InferCx, Layout, Rule, Table, infer};
+use litz_ops::{Builder, InferCx, Layout, OpError, Rule, Table, infer};
 use litz_sym::{Facts, Known, Rel};
 use std::collections::{HashMap, HashSet};
 
@@ -61,7 +61,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     if !diags.is_empty() {
         return Err(diags);
     }
-    lay_out_for_hosts(graph, &table, &traced);
+    lay_out_for_hosts(graph, &table, &traced)?;
     // What inference has decided, such as an assertion about sizes, has nothing left to do.
     let is_decided = |node: &Node| {
         node.outputs.is_empty() && matches!(table.op_of(node).map(|op| op.def.rule), Some(Rule::Drop))
@@ -71,10 +71,14 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
 }
 
 /// Lets operators of the host that see where elements lie read copies of values that lay otherwise when they were traced.
-fn lay_out_for_hosts(graph: &mut Graph, table: &Table, traced: &HashMap<Value, TensorType>) {
+fn lay_out_for_hosts(
+    graph: &mut Graph,
+    table: &Table,
+    traced: &HashMap<Value, TensorType>,
+) -> Result<(), Diags> {
     let reads = |node: &Node| table.hosted(node).is_some_and(|hosted| hosted.layout() == Layout::Reads);
     if traced.is_empty() || !graph.nodes.iter().any(reads) {
-        return;
+        return Ok(());
     }
     let mut build = Builder::new(table, graph);
     build.name = "traced".to_owned();
@@ -86,26 +90,28 @@ fn lay_out_for_hosts(graph: &mut Graph, table: &Table, traced: &HashMap<Value, T
                 continue;
             }
             build.source = node.source.clone();
+            let mut failed = None;
             node.args[at].map_values(&mut |value| match traced.get(&value) {
-                Some(ty) => laid_out(&mut build, value, ty),
+                Some(ty) => laid_out(&mut build, value, ty).unwrap_or_else(|error| {
+                    failed = Some(error);
+                    value
+                }),
                 None => value,
             });
+            if let Some(error) = failed {
+                return Err(vec![error.at(&node, &build.graph.values)]);
+            }
         }
         build.graph.nodes.push(node);
     }
+    Ok(())
 }
 
 /// A copy of a value that lies as a type says.
-fn laid_out(build: &mut Builder<'_>, value: Value, ty: &TensorType) -> Value {
-    let copy = build.value(Type::Tensor(ty.clone()));
-    build.graph.nodes.push(Node {
-        op: OpName::new("aten.clone.default"),
-        form: Form::Plain,
-        args: vec![Arg::Value(value), Arg::MemoryFormat(MemoryFormat::Preserve)],
-        outputs: vec![Some(copy)],
-        source: build.source.clone(),
-    });
-    copy
+fn laid_out(build: &mut Builder<'_>, value: Value, ty: &TensorType) -> Result<Value, OpError> {
+    let copy = build.copy(value, MemoryFormat::Preserve)?;
+    build.graph.values[copy].ty = Type::Tensor(ty.clone());
+    Ok(copy)
 }
 
 /// Whether two types may be of one value: element types and devices are equal, and no size is known to differ.

@@ -71,7 +71,8 @@ impl Host for Toy {
         args: &mut [HostArg<'_>],
         results: &mut [HostResult<'_>],
     ) -> Result<(), HostError> {
-        let mut call = Call { op: op.to_owned(), strides: Vec::new(), elements: Vec::new(), others: Vec::new() };
+        let mut call =
+            Call { op: op.to_owned(), strides: Vec::new(), elements: Vec::new(), others: Vec::new() };
         args.iter().try_for_each(|arg| note(arg, &mut call))?;
         self.calls.lock().expect("no panic while calls are noted").push(call);
         match op {
