@@ -313,19 +313,66 @@ static INTERNER: LazyLock<Interner> = LazyLock::new(|| {
     Interner { names: (0..SHARDS).map(|_| Shard::default()).collect(), nodes, small }
 });
 
-trait Hashed {
-    fn hash(&self) -> u64;
+/// What the process has interned: it stays until the process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interned {
+    /// Distinct expressions, with all inside of others.
+    pub nodes: usize,
+    /// Distinct names.
+    pub names: usize,
+    /// Bytes of both, and of the tables that find them.
+    pub bytes: usize,
 }
 
-impl Hashed for Name {
+/// Counts what is interned at the moment.
+pub fn interned() -> Interned {
+    let (nodes, bytes) = count(&INTERNER.nodes);
+    let (names, bytes_of_names) = count(&INTERNER.names);
+    Interned { nodes, names, bytes: bytes + bytes_of_names }
+}
+
+/// How many things tables hold, and bytes of all.
+fn count<T: Leaked>(shards: &[Shard<T>]) -> (usize, usize) {
+    shards.iter().fold((0, 0), |(count, bytes), shard| {
+        let table = shard.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = table.slots.len() * size_of::<Option<&T>>();
+        (count + table.len, bytes + slots + table.len * size_of::<T>() + table.beside)
+    })
+}
+
+/// What is interned.
+trait Leaked {
+    fn hash(&self) -> u64;
+
+    /// Bytes that it has elsewhere.
+    fn bytes_beside(&self) -> usize;
+}
+
+impl Leaked for Name {
     fn hash(&self) -> u64 {
         self.hash
     }
+
+    fn bytes_beside(&self) -> usize {
+        self.text.len()
+    }
 }
 
-impl Hashed for Node {
+impl Leaked for Node {
     fn hash(&self) -> u64 {
         self.hash
+    }
+
+    fn bytes_beside(&self) -> usize {
+        match self.kind {
+            Kind::Add(list) | Kind::Mul(list) => size_of_val(list),
+            Kind::Int(_)
+            | Kind::Sym(_)
+            | Kind::FloorDiv(..)
+            | Kind::Mod(..)
+            | Kind::Min(..)
+            | Kind::Max(..) => 0,
+        }
     }
 }
 
@@ -333,7 +380,7 @@ struct Shard<T: 'static>(Mutex<Table<T>>);
 
 impl<T: 'static> Default for Shard<T> {
     fn default() -> Self {
-        Shard(Mutex::new(Table { slots: vec![None; 16], len: 0 }))
+        Shard(Mutex::new(Table { slots: vec![None; 16], len: 0, beside: 0 }))
     }
 }
 
@@ -341,9 +388,11 @@ impl<T: 'static> Default for Shard<T> {
 struct Table<T: 'static> {
     slots: Vec<Option<&'static T>>,
     len: usize,
+    /// Bytes that the interned things have elsewhere.
+    beside: usize,
 }
 
-impl<T: Hashed> Shard<T> {
+impl<T: Leaked> Shard<T> {
     /// The interned value with this hash for which `same` holds, else what `make` returns, leaked. `make` must not
     /// intern, because the shard is locked.
     fn intern(&self, hash: u64, same: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &'static T {
@@ -359,6 +408,7 @@ impl<T: Hashed> Shard<T> {
         let made: &'static T = Box::leak(Box::new(make()));
         table.slots[at] = Some(made);
         table.len += 1;
+        table.beside += made.bytes_beside();
         if table.len * 4 > table.slots.len() * 3 {
             table.grow();
         }
@@ -366,7 +416,7 @@ impl<T: Hashed> Shard<T> {
     }
 }
 
-impl<T: Hashed> Table<T> {
+impl<T: Leaked> Table<T> {
     fn grow(&mut self) {
         let capacity = self.slots.len() * 2;
         let old = std::mem::replace(&mut self.slots, vec![None; capacity]);

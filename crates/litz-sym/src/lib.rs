@@ -35,7 +35,7 @@ mod solve;
 mod text;
 
 pub use bounds::Range;
-pub use expr::{Expr, Kind, Sym, Terms};
+pub use expr::{Expr, Interned, Kind, Sym, Terms, interned};
 pub use facts::{Contradiction, Facts, Guard};
 pub use rel::{Clause, Cmp, Known, Rel};
 pub use solve::{checked_product, solve_linear};

@@ -155,6 +155,16 @@ fn attempt(model: &Model, target: &Target, pools: &mut Pools) -> Verdict {
     Verdict::Right(compared)
 }
 
+/// Compiles a model to object code, and forgets it.
+///
+/// # Errors
+/// What a stage refuses.
+pub fn compile(model: &Model, target: &Target) -> Result<(), Error> {
+    let backend = litz::backend(&target.options)?;
+    let realized = devices::realize(model.graph.clone(), &*backend, &target.options)?;
+    litz::compile_kernels(&*backend, &realized.kernels, &target.options, None).map(drop)
+}
+
 /// What an error of a stage says of a model.
 pub(crate) fn judge(error: Error) -> Verdict {
     match error {

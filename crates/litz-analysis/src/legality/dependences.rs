@@ -8,7 +8,7 @@
 //! One kind of shared loop needs no proof: that of a region around nests that the region repeats, since
 //! iteration after iteration is what the region asks for.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use litz_sym::{Expr, Sym};
 
@@ -63,9 +63,9 @@ impl<'a> Verifier<'a> {
     }
 
     /// The accesses of each buffer that a kernel writes, in the order of the program.
-    fn accesses(&self) -> HashMap<Buf, Vec<Access<'a, '_>>> {
+    fn accesses(&self) -> BTreeMap<Buf, Vec<Access<'a, '_>>> {
         let loops = self.loops;
-        let mut accesses: HashMap<Buf, Vec<Access>> = HashMap::new();
+        let mut accesses: BTreeMap<Buf, Vec<Access>> = BTreeMap::new();
         for (stmt, places) in self.placed.iter().enumerate() {
             let Stmt::Nest(nest) = &loops.stmts[stmt] else { continue };
             let runs_in = parts_of(nest);

@@ -3,6 +3,7 @@
 //! ```text
 //! random run SEED FIRST COUNT     try models
 //! random show SEED NUMBER         print a model
+//! random grow SEED FIRST COUNT    compile models and say what they leave in the process
 //! random shrink SEED NUMBER       try a model and, where it is wrong, print a smaller one that is
 //! random export SEED FIRST COUNT PREFIX     write models for run_models.py
 //! random torch SEED FIRST COUNT PREFIX      compare with what it saved
@@ -14,12 +15,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use litz_sym::Interned;
 use litz_testing::devices;
 use litz_testing::models::shrink;
 use litz_testing::torch::{self, Returned};
 use litz_testing::trial::{self, Pools, Verdict};
 
-const USAGE: &str = "usage: random (run SEED FIRST COUNT | show SEED NUMBER | shrink SEED NUMBER |
+const USAGE: &str = "usage: random ((run | grow) SEED FIRST COUNT | show SEED NUMBER | shrink SEED NUMBER |
                export SEED FIRST COUNT PREFIX | torch SEED FIRST COUNT PREFIX)";
 
 fn main() -> ExitCode {
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     let others: Vec<&Path> = words.iter().skip(1 + numbers.len()).map(Path::new).collect();
     let done = match (words.first().map_or("", String::as_str), &numbers[..], &others[..]) {
         ("run", &[seed, first, count], []) => run(seed, first, count, None),
+        ("grow", &[seed, first, count], []) => grow(seed, first, count),
         ("show", &[seed, number], []) => show(seed, number),
         ("shrink", &[seed, number], []) => smaller(seed, number),
         ("export", &[seed, first, count], [prefix]) => {
@@ -48,6 +51,43 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Compiles models to objects, each twice, and prints what the process has interned and has in memory, after the first, after so many
+/// each time, and after the last.
+fn grow(seed: u64, first: u64, count: u64) -> std::io::Result<()> {
+    const EACH: u64 = 50;
+    let isas = devices::isas();
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut out = std::io::stdout();
+    let mut again = 0;
+    for done in 0..count {
+        let (model, target) = trial::numbered(seed, first + done, &isas);
+        // What cannot be compiled leaves something, too.
+        let compile = || drop(trial::compile(&model, &target));
+        compile();
+        let once = litz_sym::interned();
+        compile();
+        let Interned { nodes, names, bytes } = litz_sym::interned();
+        again += nodes + names - once.nodes - once.names;
+        if done == 0 || (done + 1) % EACH == 0 || done + 1 == count {
+            let resident = resident().map_or("?".to_owned(), |bytes| (bytes >> 10).to_string());
+            writeln!(
+                out,
+                "{} models: {nodes} nodes, {names} names, {} KiB interned; {again} made by second compilations; {resident} KiB resident",
+                done + 1,
+                bytes >> 10
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of memory that the process has, where the system says it.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 /// Tries models, against PyTorch's results where they are given.
