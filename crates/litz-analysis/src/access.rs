@@ -101,3 +101,25 @@ pub fn side_exprs(nest: &Nest) -> Vec<Expr> {
     }
     all
 }
+
+/// What a nest copies that does nothing else: the element at `read` of `from`, for each of its points, to `written` of `to`.
+pub struct Copied<'a> {
+    /// The buffer that is read.
+    pub from: Buf,
+    /// Coordinates in it.
+    pub read: &'a [Expr],
+    /// The buffer that is stored to, of the same type; it may be the same one.
+    pub to: Buf,
+    /// Coordinates in it.
+    pub written: &'a [Expr],
+}
+
+/// What a nest copies, if it does nothing else.
+pub fn copied<'a>(loops: &Loops, nest: &'a Nest) -> Option<Copied<'a>> {
+    let [load, store] = &nest.body[..] else { return None };
+    let InstOp::Load { buf: from, index: read, guard, .. } = &load.op else { return None };
+    let InstOp::Store { buf: to, index: written, combine: None, .. } = &store.op else { return None };
+    let is_plain = guard.is_empty() && nest.reduced.is_empty();
+    let is_same = load.ty == loops.bufs[*from].dtype && load.ty == loops.bufs[*to].dtype;
+    (is_plain && is_same).then_some(Copied { from: *from, read, to: *to, written })
+}

@@ -15,7 +15,7 @@
 use super::ranges::are_apart;
 use super::{Cx, inline, positions, updates, windows};
 use litz_analysis::Uses;
-use litz_analysis::access::substitute;
+use litz_analysis::access::{Copied, copied, substitute};
 use litz_analysis::constants::Constants;
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Output, Stmt};
 use litz_sym::{Expr, Sym};
@@ -241,13 +241,8 @@ impl<'a> Renaming<'a> {
     /// Whether a statement copies elements of the result to where they came from.
     fn goes_back(&self, at: usize, result: Buf, place: &Place) -> bool {
         let Stmt::Nest(nest) = &self.loops.stmts[at] else { return false };
-        let [Inst { op: InstOp::Load { buf: from, index: read, guard, .. }, .. }, store] = &nest.body[..]
-        else {
-            return false;
-        };
-        let InstOp::Store { buf: to, index: written, combine: None, .. } = &store.op else { return false };
-        let is_back = *from == result && *to == place.base && guard.is_empty() && nest.reduced.is_empty();
-        is_back && place.of(read, nest, self.loops) == *written
+        let Some(Copied { from, read, to, written }) = copied(self.loops, nest) else { return false };
+        from == result && to == place.base && place.of(read, nest, self.loops) == written
     }
 
     /// Whether an element of the result lies as far from the first one as the base's element of its coordinates does.
@@ -295,7 +290,7 @@ impl<'a> Renaming<'a> {
                     }
                 }),
             }
-            self.gone[at] = changes_nothing(&stmt);
+            self.gone[at] = changes_nothing(self.loops, &stmt);
             self.uses.update(at, (!self.gone[at]).then_some(&stmt));
             self.loops.stmts[at] = stmt;
         }
@@ -348,13 +343,11 @@ impl Place {
 
 /// The buffer that a nest does nothing but copy another one, or a part of one, to, and where each element comes from.
 fn copy(loops: &Loops, nest: &Nest) -> Option<(Buf, Place)> {
-    let [load, store] = &nest.body[..] else { return None };
-    let InstOp::Load { buf: base, index, guard, .. } = &load.op else { return None };
-    let InstOp::Store { buf: result, index: written, .. } = &store.op else { return None };
-    let (source, target) = (&loops.bufs[*base], &loops.bufs[*result]);
-    let is_plain =
-        guard.is_empty() && load.ty == source.dtype && source.dtype == target.dtype && base != result;
-    inline::single_store(nest).filter(|_| is_plain && target.kind == BufKind::Temp)?;
+    let Copied { from: base, read: index, to: result, written } = copied(loops, nest)?;
+    let target = &loops.bufs[result];
+    if base == result || target.kind != BufKind::Temp {
+        return None;
+    }
     let axes = inline::axis_of_dims(target, written, nest, &loops.facts)?;
     // Axes of one point are left out: their only value is 0.
     let single = nest.axes.iter().filter(|axis| axis.extent.is_one());
@@ -364,14 +357,11 @@ fn copy(loops: &Loops, nest: &Nest) -> Option<(Buf, Place)> {
         .iter()
         .flat_map(|at| at.syms())
         .all(|sym| axes.contains(&Some(sym)) || loops.facts.is_symbol_declared(sym));
-    is_known.then_some((*result, Place { base: *base, axes, index }))
+    is_known.then_some((result, Place { base, axes, index }))
 }
 
 /// Whether a statement stores only what is there already.
-fn changes_nothing(stmt: &Stmt) -> bool {
+fn changes_nothing(loops: &Loops, stmt: &Stmt) -> bool {
     let Stmt::Nest(nest) = stmt else { return false };
-    let [load, store] = &nest.body[..] else { return false };
-    let InstOp::Load { guard, .. } = &load.op else { return false };
-    let is_plain = matches!(store.op, InstOp::Store { combine: None, .. });
-    is_plain && guard.is_empty() && load.op.element() == store.op.element()
+    copied(loops, nest).is_some_and(|copied| copied.from == copied.to && copied.read == copied.written)
 }

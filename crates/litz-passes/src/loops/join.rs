@@ -10,7 +10,7 @@
 use super::ranges::are_apart;
 use super::{Cx, Edits};
 use litz_analysis::Uses;
-use litz_analysis::access::{Step, accesses, step, substitute};
+use litz_analysis::access::{Copied, Step, accesses, copied, step, substitute};
 use litz_analysis::constants::Constants;
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_sym::{Expr, Sym};
@@ -55,13 +55,9 @@ struct Copy {
 /// The copy that a statement is, if neighbours stay neighbours: a store along columns is slower than a copy.
 fn copy_of(loops: &Loops, at: usize) -> Option<Copy> {
     let Stmt::Nest(nest) = &loops.stmts[at] else { return None };
-    let [load, store] = nest.body.as_slice() else { return None };
-    let InstOp::Load { buf: from, index: read, guard, .. } = &load.op else { return None };
-    let InstOp::Store { buf: to, index, value, combine: None } = &store.op else { return None };
-    let (source, target) = (&loops.bufs[*from], &loops.bufs[*to]);
-    let is_plain = guard.is_empty() && nest.reduced.is_empty() && nest.body[value.0 as usize] == *load;
-    let is_same = load.ty == source.dtype && source.dtype == target.dtype && from != to;
-    if !is_plain || !is_same || !loops.is_internal(*from) || target.kind != BufKind::Temp {
+    let Copied { from, read, to, written: index } = copied(loops, nest)?;
+    let (source, target) = (&loops.bufs[from], &loops.bufs[to]);
+    if from == to || !loops.is_internal(from) || target.kind != BufKind::Temp {
         return None;
     }
     let mut axes: Vec<Option<Sym>> = Vec::with_capacity(read.len());
@@ -73,10 +69,10 @@ fn copy_of(loops: &Loops, at: usize) -> Option<Copy> {
             _ => return None,
         }
     }
-    let (place, there) = (loops.place(nest, *from, read), loops.place(nest, *to, index));
+    let (place, there) = (loops.place(nest, from, read), loops.place(nest, to, index));
     let keeps = |axis: Sym| step(place, axis) != Step::Unit || step(there, axis) == Step::Unit;
     let is_complete = nest.axes.iter().all(|axis| axes.contains(&Some(axis.var)));
-    let copy = Copy { from: *from, to: *to, axes, index: index.clone() };
+    let copy = Copy { from, to, axes, index: index.to_vec() };
     (is_complete && nest.axes.iter().all(|axis| keeps(axis.var))).then_some(copy)
 }
 
