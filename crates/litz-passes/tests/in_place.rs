@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::parse;
+use common::{parse, run_pass};
+use litz_analysis::Uses;
 use litz_ir::loops::Loops;
 use litz_passes::loops::in_place::{InPlaceNote, NotInPlace, rewrite};
+use litz_passes::loops::{PASSES, in_place, updates};
 
 /// What became of each result: its name, that of its base, and the reason.
 fn verdicts(loops: &mut Loops) -> Vec<(String, String, i64, Result<(), NotInPlace>)> {
@@ -70,4 +72,79 @@ fn nothing_is_considered_where_nothing_is_changed() {
     let file = include_str!("../../../filetests/loops/join/products.litz");
     let mut loops = parse(file.split("\n//|").next().unwrap_or(file));
     assert_eq!(verdicts(&mut loops), []);
+}
+
+/// IP-7 to IP-9: a base of which only a size is asked for is not read, through a view or not.
+#[test]
+fn sizes_of_a_base_are_not_its_elements() {
+    let changed = "  %y: f32[8] = aten.neg.default(%x)
+  %z: f32[8] = aten.index_put.default(%y, [%i], %v, false)\n";
+    let view = "  %u: f32[2, 4] = aten.view.default(%y, [2, 4])\n";
+    for (later, expected) in [
+        ("  %s: int(8) = aten.sym_size.int(%y, 0)\n  return %z, %s".to_owned(), Ok(())),
+        (format!("{view}  %s: int(4) = aten.sym_size.int(%u, 1)\n  return %z, %s"), Ok(())),
+        (
+            format!("{view}  %t: f32[2, 4] = aten.add.Tensor(%u, 1, 1)\n  return %z, %t"),
+            Err(NotInPlace::StillRead),
+        ),
+    ] {
+        let verdicts = verdicts(&mut lowered(&format!("{changed}{later}")));
+        assert_eq!(verdicts, [("z".to_owned(), "y".to_owned(), 32, expected)], "{later}");
+    }
+}
+
+/// Updates that are in place, and others.
+fn updates_of(lines: &str) -> (usize, usize) {
+    let mut loops = lowered(lines);
+    run_pass(in_place::run, &mut loops);
+    run_pass(updates::run, &mut loops);
+    let there = loops.updates.iter().filter(|(to, from)| to == from).count();
+    (there, loops.updates.len() - there)
+}
+
+/// IP-32, IP-33: each result of a list is decided by itself.
+#[test]
+fn results_of_lists_are_stored_where_they_are_wanted() {
+    let sums = "  %p: f32[8] = input\n  %q: f32[8] = input\n  %r: f32[8] = input
+  %a: f32[8], %b: f32[8], %c: f32[8] = aten._foreach_add.List([%p, %q, %r], [%x, %x, %x], 1)
+  update %p = %a\n  update %q = %b\n";
+    assert_eq!(updates_of(&format!("{sums}  update %r = %c\n  return none")), (3, 0));
+    assert_eq!(updates_of(&format!("{sums}  return %c")), (2, 0));
+}
+
+/// IP-47: a pass has a place in the order that those which rename buffers allow.
+#[test]
+fn passes_that_rename_buffers_are_the_first_and_the_last() {
+    let position = |name: &str| PASSES.iter().position(|pass| pass.name == name).expect("listed");
+    assert_eq!(position("in_place"), 0);
+    // Updates are renamed when no statement takes in another one any more; then only what nobody reads is removed.
+    assert_eq!(position("updates"), PASSES.len() - 2);
+    assert_eq!(position("dead"), PASSES.len() - 1);
+}
+
+/// Bytes of the buffers that are stored to when all passes have run.
+fn stored_bytes(lines: &str) -> i64 {
+    let mut loops = lowered(lines);
+    PASSES.iter().for_each(|pass| drop(run_pass(pass.run, &mut loops)));
+    let uses = Uses::of(&loops);
+    let stored = loops.bufs.iter().filter(|(buf, _)| !uses.writers(*buf).is_empty());
+    stored.map(|(_, data)| data.elements().as_int().expect("a number") * data.dtype.size() as i64).sum()
+}
+
+/// IP-19, IP-20: a scatter into a slice that is scattered back stores the result, and the slice at most where it is one of something
+/// else.
+#[test]
+fn slices_that_are_scattered_back_are_not_stored() {
+    let element = "  %o: f32[] = input
+  %s: f32[4] = aten.slice.Tensor(%x, 0, 1, 5, 1)
+  %a: f32[4] = aten.select_scatter.default(%s, %o, 0, 2)
+  %b: f32[8] = aten.slice_scatter.default(%x, %a, 0, 1, 5, 1)
+  return %b";
+    assert_eq!(stored_bytes(element), 32);
+    let other = "  %y: f32[8] = input
+  %s: f32[4] = aten.slice.Tensor(%y, 0, 1, 5, 1)
+  %a: f32[4] = aten.slice_scatter.default(%s, %v, 0, 0, 2, 1)
+  %b: f32[8] = aten.slice_scatter.default(%x, %a, 0, 1, 5, 1)
+  return %b";
+    assert!((32..=48).contains(&stored_bytes(other)), "{}", stored_bytes(other));
 }
