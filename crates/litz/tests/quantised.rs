@@ -85,6 +85,7 @@ fn in_groups(columns: u64, terms: u64, group: u64) -> String {
     )
 }
 
+/// SC-10: what is kept is no more than what the file has.
 #[test]
 fn packed_integers_are_kept_packed() {
     for group in [128, 64, 32, 16] {
@@ -96,6 +97,7 @@ fn packed_integers_are_kept_packed() {
     }
 }
 
+/// SC-9: a byte for each element.
 #[test]
 fn a_weight_that_is_only_converted_is_kept_as_it_is() {
     let converted = "graph @g on cpu {
@@ -123,6 +125,7 @@ fn stored(text: &str) -> Vec<(String, Dtype)> {
     stored.map(|(_, data)| (data.name.clone(), data.dtype)).collect()
 }
 
+/// SC-11: reading fewer bytes is worth a conversion at each tile, reading more is not.
 #[test]
 fn a_product_takes_in_a_conversion_that_widens_and_none_that_narrows() {
     let widened = "graph @g on cpu {
