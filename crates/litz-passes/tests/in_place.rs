@@ -125,7 +125,9 @@ fn passes_that_rename_buffers_are_the_first_and_the_last() {
 /// Bytes of the buffers that are stored to when all passes have run.
 fn stored_bytes(lines: &str) -> i64 {
     let mut loops = lowered(lines);
-    PASSES.iter().for_each(|pass| drop(run_pass(pass.run, &mut loops)));
+    for pass in PASSES {
+        run_pass(pass.run, &mut loops);
+    }
     let uses = Uses::of(&loops);
     let stored = loops.bufs.iter().filter(|(buf, _)| !uses.writers(*buf).is_empty());
     stored.map(|(_, data)| data.elements().as_int().expect("a number") * data.dtype.size() as i64).sum()
