@@ -339,7 +339,8 @@ fn parse_arg(text: &str) -> Option<SchemaArg> {
         Some((name, value)) => (name.trim(), Some(parse_default(value.trim(), ty)?)),
         None => (rest.trim(), None),
     };
-    Some(SchemaArg { name: name.to_owned(), ty, default, alias })
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_name.then(|| SchemaArg { name: name.to_owned(), ty, default, alias })
 }
 
 /// Reads a type; returns it, its alias mark, and what follows.

@@ -173,6 +173,13 @@ impl Lower<'_> {
             let message = format!("{}: %{}, a number that the host decides", node.op, data.name);
             return Err(OpError::new("unsupported", message));
         };
+        let inputs = || self.graph.inputs.iter().filter_map(|&input| self.graph.tensor(input));
+        let is_given = |sym| inputs().any(|ty| ty.sizes.iter().any(|size| size.has_sym(sym)));
+        let mut symbols = ty.sizes.iter().chain(&ty.strides).flat_map(|size| size.syms());
+        if let Some(sym) = symbols.find(|&sym| !is_given(sym)) {
+            let message = format!("{}: %{}, whose size {sym} the host decides", node.op, data.name);
+            return Err(OpError::new("unsupported", message));
+        }
         let facts = &self.loops.facts;
         let strides = if is_distinct(facts, ty) { ty.strides.clone() } else { preserved_strides(facts, ty) };
         let access = self.buffer(&data.name, &TensorType { strides, ..ty.clone() });

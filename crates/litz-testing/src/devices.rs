@@ -11,10 +11,11 @@ use litz_ir::target::{Cpu, Isa, Target};
 use litz_passes::graph::{GraphSettings, PASSES};
 use litz_runtime::RunError;
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::Executable;
+use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::reference::{self, DistantDevice};
 use litz_runtime::weights::Weights;
 
+use crate::any_host::AnyHost;
 use crate::compare::{Expected, expected};
 use crate::models::Call;
 
@@ -36,7 +37,8 @@ pub fn definition(graph: &Graph) -> Result<Loops, Error> {
 /// # Errors
 /// What the call ends with.
 pub fn interpret(loops: &Loops, call: &Call) -> Result<Vec<Expected>, RunError> {
-    let results = reference::loops::run(loops, &call.sizes, &call.inputs, &call.weights)?;
+    let results =
+        reference::loops::run_with(loops, &call.sizes, &call.inputs, &call.weights, Some(&AnyHost))?;
     Ok(expected(loops, results))
 }
 
@@ -101,8 +103,21 @@ pub fn run(
     inputs: &[Tensor],
     weights: &dyn Weights,
 ) -> Result<[Vec<Value>; 2], RunError> {
-    let executable = Executable::new(&realized.program, &realized.kernels, device, weights)?;
+    let executable = executable(realized, device, weights)?;
     Ok([executable.run(inputs)?, executable.run(inputs)?])
+}
+
+/// A program ready to be called, with a host that has all operators.
+///
+/// # Errors
+/// What loading it ends with.
+pub fn executable(
+    realized: &Realized,
+    device: Device,
+    weights: &dyn Weights,
+) -> Result<Executable, RunError> {
+    let options = RunOptions { host: Some(Arc::new(AnyHost)), ..RunOptions::default() };
+    Executable::with_options(&realized.program, &realized.kernels, device, weights, &options)
 }
 
 /// Instruction sets of this kind of machine that it has; those that it lacks are named on standard error.

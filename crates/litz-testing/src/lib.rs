@@ -1,5 +1,6 @@
 //! Holds what tests, fuzz targets and tasks of the repository share: programs to try, and what is right about them.
 
+pub mod any_host;
 pub mod archive;
 pub mod cases;
 pub mod choices;

@@ -12,7 +12,6 @@ use litz_ir::verify;
 use litz_passes::loops::Inlining;
 use litz_runtime::RunError;
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::Executable;
 use litz_schedule::{Heuristics, ReorderAxes};
 
 use crate::choices::{self, Choices};
@@ -185,7 +184,7 @@ pub fn calls(
 ) -> Result<Compared, String> {
     let mut all = Compared::default();
     let Some(first) = calls.first() else { return Ok(all) };
-    let executable = match Executable::new(&realized.program, &realized.kernels, device, &first.weights) {
+    let executable = match devices::executable(realized, device, &first.weights) {
         Ok(executable) => executable,
         // What fails for constants alone fails when they are loaded.
         Err(found) => {

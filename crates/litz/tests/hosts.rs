@@ -366,6 +366,26 @@ fn fo_9_lists_and_none_are_results() {
 }
 
 #[test]
+fn fo_9_numbers_and_sizes_that_the_host_decides_are_refused() {
+    for (returns, result) in [("int", "%n: int(u0)"), ("Tensor", "%n: f32[u0]")] {
+        let body = format!(
+            "sym u0 in [0, 8]
+            op mylib.count.default(Tensor x) -> {returns}
+            %x: f32[4] = input
+            {result} = mylib.count.default(%x) at \"model.py:3\"
+            return %n"
+        );
+        let options = options(&Toy::new());
+        let backend = litz::backend(&options).expect("there is a backend");
+        let mut silent = |_: &str| {};
+        let mut runner = Runner::new(Verify::Passes, None, &mut silent);
+        let compiled = pipeline::compile(graph(&body), &*backend, &options, Stage::Program, &mut runner);
+        let message = compiled.err().expect("refused").to_string();
+        assert!(message.contains("the host decides") && message.contains("model.py:3"), "{message}");
+    }
+}
+
+#[test]
 fn fo_10_the_host_runs_what_it_is_asked_to() {
     let body = "%x: f32[3, 4] = input
         %a: f32[3, 4] = aten.add.Tensor(%x, %x, 1)

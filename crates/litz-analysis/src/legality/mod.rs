@@ -698,6 +698,9 @@ impl<'a> Verifier<'a> {
                 late.extend(stmt.writes());
                 continue;
             }
+            let message =
+                format_args!("`{}` runs at load, but the host is called in every call", stmt.name());
+            self.report.check(stmt.host_call().is_none(), "load-order", message);
             let is_sized = |&buf: &Buf| self.loops.bufs[buf].sizes.iter().any(|size| size.as_int().is_none());
             let is_late = mentions_sizes(self.loops, stmt) || stmt.writes().iter().any(is_sized);
             let message =

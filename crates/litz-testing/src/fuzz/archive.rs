@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use litz_import::{Archive, ImportError, Imported, import};
+use litz_ir::graph::OpDecl;
+use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
+use litz_ir::text::graph::parse_declaration;
 use litz_ir::verify;
 
 use crate::archive;
@@ -42,11 +45,40 @@ pub fn around(bytes: &[u8]) -> Vec<u8> {
     archive::pack(&entries)
 }
 
+/// The table, and declarations of some operators that it does not have.
+struct Declared(litz_ops::Table);
+
+impl Schemas for Declared {
+    fn lookup(&self, name: &str) -> Option<&OpSchema> {
+        self.0.lookup(name)
+    }
+
+    fn effect(&self, name: &str) -> Effect {
+        self.0.effect(name)
+    }
+
+    fn written(&self, what: Written) -> &'static str {
+        self.0.written(what)
+    }
+
+    fn declaration(&self, name: &str) -> Result<Option<OpDecl>, String> {
+        let signature = match name {
+            "mylib.two.default" => "(Tensor(a!) x, Tensor(b!) y) -> ()",
+            "mylib.both.default" => "(Tensor(a!)? x, Tensor(b!)[] ys) -> Tensor",
+            "mylib.log.default" => "(Tensor x) -> () effect log",
+            "mylib.half.default" => "(Tensor x) -> Tensor",
+            _ => return Ok(None),
+        };
+        let read = parse_declaration(&format!("{name}{signature}"));
+        read.map(Some).map_err(|diags| diags.first().map_or(String::new(), ToString::to_string))
+    }
+}
+
 /// What the archive says, verified; nothing for one that is refused with a message.
 pub fn read(bytes: Vec<u8>) -> Option<Imported> {
     let imported = || -> Result<Imported, ImportError> {
         let archive = Archive::open(Arc::new(bytes))?;
-        import(&archive, archive.only_model()?, &litz_ops::Table::new())
+        import(&archive, archive.only_model()?, &Declared(litz_ops::Table::new()))
     };
     match imported() {
         Ok(imported) => {

@@ -18,9 +18,9 @@ pub fn seeds(target: Target) -> Vec<(String, Vec<u8>)> {
     let golden = crates().join("litz-import/tests/golden");
     let texts = crates().join("litz-ir/tests/text");
     match target {
-        Target::Archive => files(&golden, "pt2"),
+        Target::Archive => archives(&golden),
         Target::Program | Target::Run => {
-            files(&golden, "pt2").into_iter().map(|(name, bytes)| (name, program(bytes))).collect()
+            archives(&golden).into_iter().map(|(name, bytes)| (name, program(bytes))).collect()
         }
         Target::Text => {
             let file_tests = crates().with_file_name("filetests");
@@ -86,4 +86,10 @@ fn first_texts(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
     let is_text = |line: &&str| !["//!", "//<", "//>", "//|"].iter().any(|mark| line.starts_with(mark));
     text.lines().filter(is_text).map(|line| format!("{line}\n")).collect::<String>().into_bytes()
+}
+
+/// Archives of every trait of the format, and of operators that a host has.
+fn archives(golden: &Path) -> Vec<(String, Vec<u8>)> {
+    let foreign = files(&crates().join("litz/tests/foreign"), "pt2");
+    files(golden, "pt2").into_iter().chain(foreign).collect()
 }
