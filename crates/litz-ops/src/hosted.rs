@@ -87,6 +87,7 @@ impl Lower<'_> {
             callee: Callee::Host(call),
             message: node.source.as_deref().map(str::to_owned),
         }));
+        self.host_sizes(&node.outputs[..own])?;
         self.require_one_device(first)
     }
 
@@ -165,27 +166,35 @@ impl Lower<'_> {
         Ok((View { buf: access.buf, sizes, strides, offset: Expr::zero() }, access))
     }
 
-    /// The buffer of a result.
+    /// The buffer of a result. A number is a tensor without dimensions; an integer is the value of a size.
     fn host_result(&mut self, node: &Node, output: Option<Value>) -> Result<Option<Buf>, OpError> {
         let Some(value) = output else { return Ok(None) };
         let data = &self.graph.values[value];
-        let Type::Tensor(ty) = &data.ty else {
-            let message = format!("{}: %{}, a number that the host decides", node.op, data.name);
-            return Err(OpError::new("unsupported", message));
-        };
-        let inputs = || self.graph.inputs.iter().filter_map(|&input| self.graph.tensor(input));
-        let is_given = |sym| inputs().any(|ty| ty.sizes.iter().any(|size| size.has_sym(sym)));
+        let ty = data.ty.stored().into_owned();
         let mut symbols = ty.sizes.iter().chain(&ty.strides).flat_map(|size| size.syms());
-        if let Some(sym) = symbols.find(|&sym| !is_given(sym)) {
+        if let Some(sym) = symbols.find(|sym| !self.given.contains(sym)) {
             let message = format!("{}: %{}, whose size {sym} the host decides", node.op, data.name);
             return Err(OpError::new("unsupported", message));
         }
         let facts = &self.loops.facts;
-        let strides = if is_distinct(facts, ty) { ty.strides.clone() } else { preserved_strides(facts, ty) };
-        let access = self.buffer(&data.name, &TensorType { strides, ..ty.clone() });
+        let strides =
+            if is_distinct(facts, &ty) { ty.strides.clone() } else { preserved_strides(facts, &ty) };
+        let access = self.buffer(&data.name, &TensorType { strides, ..ty });
         let buf = access.buf;
         self.places[value.index()] = Some(access);
         Ok(Some(buf))
+    }
+
+    /// Gives sizes the values that integers among the results have.
+    fn host_sizes(&mut self, outputs: &[Option<Value>]) -> Result<(), OpError> {
+        for value in outputs.iter().flatten() {
+            if let (Type::Int(size), Some(number)) =
+                (&self.graph.values[*value].ty, self.places[value.index()].clone())
+            {
+                self.size(*size, &number)?;
+            }
+        }
+        Ok(())
     }
 }
 

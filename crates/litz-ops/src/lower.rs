@@ -142,7 +142,7 @@ pub struct Lower<'a> {
     pub(crate) places: Vec<Option<Access>>,
     names: HashSet<String>,
     /// Size symbols that inputs or statements give values.
-    given: HashSet<Sym>,
+    pub(crate) given: HashSet<Sym>,
     /// Names of the values that the current node defines; of those it takes, where it defines none.
     pub(crate) from: Vec<String>,
     inside: Inside,

@@ -194,7 +194,9 @@ impl InferCx<'_> {
     /// and unused ones none.
     pub fn is_pure(&mut self, node: &Node) -> bool {
         if let Some(hosted) = self.table.hosted(node) {
-            return hosted.is_pure();
+            // A size that the host decides has a value of each call.
+            let is_size = |value: &Value| matches!(self.values[*value].ty, Type::Int(_));
+            return hosted.is_pure() && !node.outputs.iter().flatten().any(is_size);
         }
         let Some(op) = self.table.op(node.op.as_str()) else { return false };
         let tagged = op.schema.tags.contains(&Tag::NondeterministicSeeded);

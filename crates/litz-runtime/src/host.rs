@@ -55,7 +55,7 @@ pub trait Host: Send + Sync {
     fn declaration(&self, op: &str) -> Option<String>;
 
     /// Runs an operator. There is one argument for each of its schema's, and one result for each tensor that it returns, those of
-    /// lists one by one. Each result that is wanted has to be set; what the schema says is written may be written.
+    /// lists one by one; a number is a tensor without dimensions, of i64, f64 or bool. Each result that is wanted has to be set; what the schema says is written may be written.
     ///
     /// # Errors
     /// Whatever keeps it from doing so.

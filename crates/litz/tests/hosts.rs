@@ -366,23 +366,43 @@ fn fo_9_lists_and_none_are_results() {
 }
 
 #[test]
-fn fo_9_numbers_and_sizes_that_the_host_decides_are_refused() {
-    for (returns, result) in [("int", "%n: int(u0)"), ("Tensor", "%n: f32[u0]")] {
-        let body = format!(
-            "sym u0 in [0, 8]
-            op mylib.count.default(Tensor x) -> {returns}
-            %x: f32[4] = input
-            {result} = mylib.count.default(%x) at \"model.py:3\"
-            return %n"
-        );
-        let options = options(&Toy::new());
-        let backend = litz::backend(&options).expect("there is a backend");
-        let mut silent = |_: &str| {};
-        let mut runner = Runner::new(Verify::Passes, None, &mut silent);
-        let compiled = pipeline::compile(graph(&body), &*backend, &options, Stage::Program, &mut runner);
-        let message = compiled.err().expect("refused").to_string();
-        assert!(message.contains("the host decides") && message.contains("model.py:3"), "{message}");
+fn fo_9_an_integer_is_the_value_of_a_size() {
+    let toy = Toy::new();
+    // As many rows as there are positive elements.
+    let compiled = compile(
+        "sym u0 in [0, 12]
+        op mylib.count.default(Tensor x) -> int
+        %x: f32[3, 4] = input
+        %n: int(u0) = mylib.count.default(%x)
+        %y: f32[u0] = aten.full.default([u0], 2.0, f32, strided, cpu, false)
+        %z: f32[u0] = aten.add.Scalar(%y, 1, 1)
+        return %z, %n",
+        &toy,
+    );
+    for executable in &compiled.executables {
+        for positive in [11usize, 0, 3] {
+            let values: Vec<f32> = (0..12).map(|at| if at < positive { 1.0 } else { -1.0 }).collect();
+            let found = executable.run(&[tensor(&[3, 4], &values)]).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(numbers(&found), [vec![3.0; positive]]);
+            assert_eq!(found[1], Value::Scalar(litz_ir::Scalar::Int(positive as i64)));
+        }
     }
+}
+
+#[test]
+fn fo_9_sizes_of_results_that_the_host_decides_are_refused() {
+    let body = "sym u0 in [0, 8]
+        op mylib.count.default(Tensor x) -> Tensor
+        %x: f32[4] = input
+        %n: f32[u0] = mylib.count.default(%x) at \"model.py:3\"
+        return %n";
+    let options = options(&Toy::new());
+    let backend = litz::backend(&options).expect("there is a backend");
+    let mut silent = |_: &str| {};
+    let mut runner = Runner::new(Verify::Passes, None, &mut silent);
+    let compiled = pipeline::compile(graph(body), &*backend, &options, Stage::Program, &mut runner);
+    let message = compiled.err().expect("refused").to_string();
+    assert!(message.contains("the host decides") && message.contains("model.py:3"), "{message}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub struct Call {
 }
 
 /// The operators, with what the host says of each.
-const OPERATORS: [(&str, &str); 15] = [
+const OPERATORS: [(&str, &str); 16] = [
     // Twice its operand.
     ("mylib.foo.default", "mylib.foo.default(Tensor x) -> Tensor"),
     // As it is in a library of PyTorch's.
@@ -32,6 +32,8 @@ const OPERATORS: [(&str, &str); 15] = [
     // The list reversed, and nothing.
     ("mylib.many.default", "mylib.many.default(Tensor?[] xs, int n, str mode) -> (Tensor[], Tensor?)"),
     ("mylib.exact.default", "mylib.exact.default(Tensor x) -> Tensor exact"),
+    // How many elements are positive.
+    ("mylib.count.default", "mylib.count.default(Tensor x) -> int"),
     ("mylib.fails.default", "mylib.fails.default(Tensor x) -> Tensor"),
     ("mylib.panics.default", "mylib.panics.default(Tensor x) -> Tensor"),
     ("mylib.short.default", "mylib.short.default(Tensor x) -> Tensor"),
@@ -106,6 +108,10 @@ impl Host for Toy {
                     return Err("the library has no licence".into());
                 }
                 results[0].set(&tensor(&args[0])?)
+            }
+            "mylib.count.default" => {
+                let count = tensor(&args[0])?.to_f64().into_iter().filter(|&value| value > 0.0).count();
+                results[0].set(&Tensor::scalar(count as i64)?)
             }
             "mylib.panics.default" => panic!("the library is not there"),
             "mylib.short.default" => results[0].set(&Tensor::from_slice(&[1], &[1.0f32])?),
