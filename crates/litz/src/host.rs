@@ -114,7 +114,7 @@ pub(crate) fn warnings(program: &Program, options: &Options) -> Vec<HostWarning>
         return Vec::new();
     }
     let mut calls: BTreeMap<&str, (usize, Option<&String>)> = BTreeMap::new();
-    for step in program.load.iter().chain(&program.steps) {
+    for step in program.all().into_iter().flat_map(|program| program.load.iter().chain(&program.steps)) {
         if let Step::Call { op, message, .. } = step {
             let entry = calls.entry(op).or_default();
             entry.0 += 1;

@@ -405,6 +405,46 @@ fn fo_9_sizes_of_results_that_the_host_decides_are_refused() {
     assert!(message.contains("the host decides") && message.contains("model.py:3"), "{message}");
 }
 
+const BRANCHES: &str = "graph @then on cpu {
+          %a: f32[4] = input
+          CALL
+          return %b
+        }
+        graph @else on cpu {
+          %a: f32[4] = input
+          %b: f32[4] = aten.neg.default(%a)
+          return %b
+        }
+        %p: bool[] = input
+        %x: f32[4] = input
+        %y: f32[4] = higher_order.cond.default(%p, @then, @else, [%x])
+        return %y";
+
+#[test]
+fn branches_call_the_host() {
+    let call = BRANCHES.replace("CALL", "%b: f32[4] = mylib.foo.default(%a)");
+    let body = format!("op mylib.foo.default(Tensor x) -> Tensor\n{call}");
+    for (holds, factor) in [(true, 2.0), (false, -1.0)] {
+        let inputs = [Tensor::scalar(holds).expect("one element"), tensor(&[4], &X[..4])];
+        let (outputs, calls, _) = run(&body, &inputs);
+        assert_eq!(outputs, [X[..4].iter().map(|&value| factor * f64::from(value)).collect::<Vec<_>>()]);
+        assert_eq!(calls.len(), usize::from(holds));
+    }
+}
+
+#[test]
+fn branches_have_no_effects_of_the_host() {
+    let call = BRANCHES.replace("CALL", "mylib.log.default(%a)\n%b: f32[4] = aten.relu.default(%a)");
+    let body = format!("op mylib.log.default(Tensor x) -> () effect log\n{call}");
+    let options = options(&Toy::new());
+    let backend = litz::backend(&options).expect("there is a backend");
+    let mut silent = |_: &str| {};
+    let mut runner = Runner::new(Verify::Passes, None, &mut silent);
+    let compiled = pipeline::compile(graph(&body), &*backend, &options, Stage::Program, &mut runner);
+    let message = compiled.err().expect("refused").to_string();
+    assert!(message.contains("mylib.log.default is not supported"), "{message}");
+}
+
 #[test]
 fn fo_10_the_host_runs_what_it_is_asked_to() {
     let body = "%x: f32[3, 4] = input
