@@ -105,7 +105,7 @@ const FIXED_TWICE: &str = r#"{"constant_input": {"name": "x", "value": {"as_int"
 const CONTRADICTIONS: &[(&str, &str, &str, &str, &str)] = &[
     // Counts.
     ("mlp", MODEL, r#"{"user_output": {"arg": {"as_tensor": {"name": "linear_1"}}}}"#, "", "bad-program"),
-    ("mlp", MODEL, USER_X, r#"{"token": {"arg": {"name": "x"}}}"#, "unsupported-type"),
+    ("mlp", MODEL, USER_X, r#"{"token": {"arg": {"name": "x"}}}"#, "bad-pytree"),
     ("mlp", MODEL, USER_X, FIXED_TWICE, "bad-program"),
     ("mlp", MODEL, r#"\"children_spec\": []}]}, {"#, r#"\"children_spec\": []}]}, 7, {"#, "bad-pytree"),
     ("tree", MODEL, r#"{\"type\": null, \"context\": null, \"children_spec\": []}, "#, "", "bad-pytree"),

@@ -26,8 +26,10 @@ use crate::models::Call;
 /// When the graph uses something unsupported.
 pub fn definition(graph: &Graph) -> Result<Loops, Error> {
     let mut graph = graph.clone();
+    graph.tell_subgraphs();
     for pass in PASSES.iter().filter(|pass| ["types", "functionalize", "decompose"].contains(&pass.name)) {
-        (pass.run)(&mut graph, &GraphSettings { freeze: false }).map_err(Error::of_diags)?;
+        let run = &mut |graph: &mut Graph| (pass.run)(graph, &GraphSettings { freeze: false }).map(drop);
+        graph.each(run).map_err(Error::of_diags)?;
     }
     litz_ops::lower(&graph).map_err(Error::of_diags)
 }

@@ -47,7 +47,6 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "swap-bindings", change: binding::swap_bindings },
     Kind { name: "reverse", change: binding::reverse },
     Kind { name: "change-block", change: binding::change_block },
-    Kind { name: "drop-block", change: binding::drop_block },
     Kind { name: "change-condition", change: branches::change_condition },
     Kind { name: "drop-body", change: branches::drop_body },
     Kind { name: "add-condition", change: branches::add_condition },

@@ -97,6 +97,8 @@ impl Verifier<'_> {
             let devices = bufs.map(|data| (&*data.name, data.device));
             self.report.one_device(devices, format_args!("pool `{}`", pool.name));
             self.report.extent(bytes, format_args!("pool `{}`", pool.name));
+            let message = format_args!("pool `{}` is at load, but its size is known for one call", pool.name);
+            self.report.check(!pool.at_load || bytes.syms().is_empty(), "pool-life", message);
             for (name, offset) in &pool.places {
                 let message = format_args!("`{name}` has two places");
                 let is_first = placed.insert(name);

@@ -295,7 +295,10 @@ fn index_put_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, Op
             same_sizes(cx, args, "argument `indices`", &mask.ty.sizes, masked)?;
             let mut sizes = vec![Expr::one()];
             sizes.extend(&x.sizes[masked.len()..]);
-            broadcasts_to(cx, args, "values", &sizes)?;
+            // PyTorch fills with a single element, of whatever rank.
+            if !args.tensor("values")?.ty.sizes.iter().all(|size| size.is_one()) {
+                broadcasts_to(cx, args, "values", &sizes)?;
+            }
         }
         None => {
             args.of_types("values", &[x.dtype])?;

@@ -185,9 +185,10 @@ pub(super) fn change_block(schedule: &mut Schedule, loops: &Loops, choices: &mut
     let found = pick(choices, &trees(schedule, is_leaf))?;
     let with_block = |tree: &Tree| matches!(tree, Tree::Leaf(leaf) if leaf.block.is_some());
     let found = pick(choices, &trees(schedule, with_block)).unwrap_or(found);
-    let how = choices.below(5);
+    let how = choices.below(6);
     let leaf = leaf_mut(schedule, &found)?;
     match &mut leaf.block {
+        Some(_) if how == 5 => drop_block(schedule, &found, choices)?,
         Some(block) => match how {
             0 => block.width = block.width + 1,
             1 => block.width = block.width * 2,
@@ -221,10 +222,8 @@ pub(super) fn change_block(schedule: &mut Schedule, loops: &Loops, choices: &mut
 }
 
 /// A leaf stores to all of its buffer, or the loop that counts its blocks has one iteration.
-pub(super) fn drop_block(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
-    let with_block = |tree: &Tree| matches!(tree, Tree::Leaf(leaf) if leaf.block.is_some());
-    let found = pick(choices, &trees(schedule, with_block))?;
-    let block = leaf_mut(schedule, &found)?.block.take()?;
+fn drop_block(schedule: &mut Schedule, found: &(Place, usize), choices: &mut Choices<'_>) -> Option<()> {
+    let block = leaf_mut(schedule, found)?.block.take()?;
     let Some(number) = block.number.as_sym().filter(|_| !choices.once_in(3)) else { return Some(()) };
     if let Step::Kernel(plan) = &mut schedule.steps[found.0.0] {
         plan.grid.iter_mut().filter(|axis| axis.var == number).for_each(|axis| axis.extent = Expr::one());

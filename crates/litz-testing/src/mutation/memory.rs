@@ -223,6 +223,7 @@ pub(super) fn add_reuse(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
     }
     let (from, to) = match pick(choices, &pairs) {
         Some(pair) if !choices.once_in(4) => pair,
+        None if !choices.once_in(16) => return None,
         _ => (pick(choices, &temps(loops))?, pick(choices, &temps(loops))?),
     };
     for pool in &mut schedule.pools {
