@@ -26,8 +26,8 @@ pub const OPS: &[OpDef] = &[
 
 /// What the file says: lowering compares it with what the graphs give.
 fn stated_types(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let missing = || Type::Tensor(TensorType::contiguous(Dtype::F32, Vec::new()));
-    Ok((0..args.node.outputs.len()).map(|i| args.stated(i).cloned().unwrap_or_else(missing)).collect())
+    let missing = || args.invalid("expected a name and a type for each result");
+    (0..args.node.outputs.len()).map(|i| args.stated(i).cloned().ok_or_else(missing)).collect()
 }
 
 fn graph_name<'a>(args: &Args<'a>, name: &str) -> Result<&'a str, OpError> {
