@@ -16,6 +16,7 @@ mod backends;
 pub mod check;
 pub mod contract;
 mod error;
+pub mod generate;
 mod given;
 mod host;
 mod identity;

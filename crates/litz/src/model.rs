@@ -99,6 +99,16 @@ impl Model {
             .collect()
     }
 
+    /// A text that was saved beside the model: `extra_files={name: text}` of `torch.export.save`.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn extra(&self, name: &str) -> Result<Option<&str>, Error> {
+        let path = format!("extra/{name}");
+        let text = self.archive.range(&path).map(|_| self.archive.text(&path)).transpose();
+        Ok(text?)
+    }
+
     /// Goes through the stages up to `to`, and returns their texts.
     ///
     /// # Errors

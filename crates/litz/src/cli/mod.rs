@@ -5,6 +5,7 @@ mod check;
 mod compile;
 mod explain;
 mod failure;
+mod generate;
 mod inputs;
 mod inspect;
 mod load;
@@ -40,6 +41,8 @@ enum Command {
     Compile(compile::Args),
     /// Compile a model for many targets, everything verified, and write nothing
     Check(check::Args),
+    /// Go on with a text, token by token
+    Generate(generate::Args),
     /// Compare a model's results with PyTorch's
     Verify(verify::Args),
     /// Time a model
@@ -78,6 +81,7 @@ fn execute(command: &Command) -> Result<Exit, Failure> {
         Command::Run(args) => run::execute(args),
         Command::Compile(args) => compile::execute(args),
         Command::Check(args) => check::execute(args),
+        Command::Generate(args) => generate::execute(args),
         Command::Verify(args) => verify::execute(args),
         Command::Bench(args) => bench::execute(args),
         Command::Inspect(args) => inspect::execute(args),
