@@ -3,6 +3,7 @@
 use litz::generate::{Generator, Sampling, Vocabulary};
 use litz::{Compiled, Model, Options, tensors};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
@@ -79,4 +80,34 @@ fn other_models_are_refused_by_what_they_take() {
     let compiled = model.compile(&options()).expect("it compiles");
     let error = Generator::new(&model, &compiled, &Sampling::default()).err().expect("it takes images");
     assert!(error.to_string().contains("expected a model that takes a token and its position"), "{error}");
+}
+
+#[test]
+fn the_command_prints_the_text_and_names_what_is_wrong() {
+    let litz = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_litz"));
+        command.args(["generate", "text.pt2"]).args(args).env("LITZ_CACHE_DIR", "");
+        command.current_dir(example("")).output().expect("litz starts")
+    };
+    let expected = tensors::read(&example("text.safetensors")).expect("a file");
+    let model = Model::open(example("text.pt2")).expect("a model");
+    let vocabulary = Vocabulary::of(&model).expect("a description").expect("a vocabulary");
+    let text = |name: &str| -> String {
+        numbers(&expected, name).iter().map(|&token| vocabulary.text(token)).collect()
+    };
+    let (prompt, count) = (text("prompt"), numbers(&expected, "likeliest").len().to_string());
+    let output = litz(&["--prompt", &prompt, "--temperature", "0", "--tokens", &count]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{prompt}{}\n", text("likeliest")), "{said}");
+    assert!(said.contains("(1 compilation)"), "{said}");
+
+    for (args, expected) in [
+        (["--prompt", "\u{e9}", "--tokens", "1"], "no token for `\u{e9}`"),
+        (["--prompt", "", "--tokens", "1"], "expected at least one token"),
+        (["--prompt", "a", "--tokens", "257"], "expected at most 256, found 257"),
+    ] {
+        let output = litz(&args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(3) && said.contains(expected), "{args:?}: {said}");
+    }
 }

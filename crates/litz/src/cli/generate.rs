@@ -52,7 +52,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         && wanted > room
     {
         return Err(Failure::invalid(format_args!(
-            "{} tokens of the prompt and {wanted} more: the model can see {context} at once, so that `--tokens` is at most {}",
+            "`--tokens`: the model sees {context} tokens at once, of which the prompt has {}: expected at most {}, found {wanted}",
             prompt.len(),
             room.max(0)
         )));
