@@ -5,6 +5,7 @@ use crate::schema::{self, Argument, ExportedProgram, SymExprHint, SymInt, SymInt
 use crate::source::source_line;
 use crate::srepr;
 use litz_ir::graph::{Device, TensorType};
+use litz_ir::loops::may_be_in_memory;
 use litz_ir::schema::Schemas;
 use litz_ir::text::graph::names_symbol;
 use litz_sym::{Clause, Expr, Facts, Range, Rel, Sym, solve_linear};
@@ -154,6 +155,11 @@ impl<'a> Cx<'a> {
         {
             return Err(ImportError::program(format!(
                 "`{name}`: expected positive sizes and strides, found {negative}"
+            )));
+        }
+        if !may_be_in_memory(&sizes, &strides) {
+            return Err(ImportError::program(format!(
+                "`{name}`: no memory holds sizes {sizes:?} with strides {strides:?}"
             )));
         }
         Ok(TensorType { dtype, sizes, strides, device })

@@ -361,6 +361,16 @@ impl BufData {
     }
 }
 
+/// Elements that no memory holds: processors have addresses of 48 bits.
+const MOST_ELEMENTS: i64 = 1 << 48;
+
+/// Whether a strided shape may be in memory, as far as its sizes and strides are numbers.
+pub fn may_be_in_memory(sizes: &[Expr], strides: &[Expr]) -> bool {
+    let is_small = |expr: Expr| expr.as_int().is_none_or(|value| value <= MOST_ELEMENTS);
+    let is_empty = sizes.iter().any(|size| size.is_zero());
+    is_empty || sizes.iter().chain(strides).copied().all(is_small) && is_small(span(sizes, strides))
+}
+
 /// Elements spanned by a strided shape: one more than its largest flat index, 0 when any size is literally 0, never less
 /// than 0.
 pub fn span(sizes: &[Expr], strides: &[Expr]) -> Expr {

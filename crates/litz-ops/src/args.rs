@@ -108,6 +108,20 @@ impl<'a> Args<'a> {
         !matches!(self.get(name), Arg::None)
     }
 
+    /// Every argument without a default has a value, unless it may be none.
+    ///
+    /// # Errors
+    /// The first one that has none.
+    pub fn given(&self) -> Result<(), OpError> {
+        for (arg, found) in self.schema.args.iter().zip(&self.node.args) {
+            let may_be_none = arg.ty.optional || matches!(arg.default, Some(Arg::None));
+            if matches!(found, Arg::None) && !may_be_none {
+                return Err(self.bad(&arg.name, "a value"));
+            }
+        }
+        Ok(())
+    }
+
     /// A tensor.
     pub fn tensor(&self, name: &str) -> Result<Tensor<'a>, OpError> {
         self.to_tensor(self.get(name)).ok_or_else(|| self.bad(name, "a tensor"))

@@ -55,6 +55,7 @@ fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Option<Type>>, OpEr
     }
     let op = cx.table.op(name).ok_or_else(|| OpError::missing(name))?;
     let args = op.args(node, cx.values);
+    args.given()?;
     let cx = &mut cx.at(&op, &args)?;
     if let Rule::Inplace(twin) = op.def.rule {
         fits_in_place(cx, &args, twin)?;

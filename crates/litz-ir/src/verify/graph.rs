@@ -10,7 +10,7 @@ use crate::verify::Report;
 
 /// What is wrong with a graph and its subgraphs.
 ///
-/// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`,
+/// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`, `too-large`,
 /// `negative-size`, `undefined-value`, `redefined-value`, `unknown-graph`, `update-target`, `update-type`,
 /// `duplicate-update`, `declaration`, `node-form`.
 pub fn verify(graph: &Graph) -> Diags {

@@ -19,6 +19,7 @@ use litz_sym::{Clause, Expr, Facts, Rel, Sym};
 
 use crate::diag::{Diag, Diags};
 use crate::graph::Device;
+use crate::loops::may_be_in_memory;
 use crate::text::graph::names_symbol;
 
 /// Problems found so far, and the symbols that expressions may mention.
@@ -121,6 +122,8 @@ impl Report {
         for &stride in strides {
             self.expr(stride, &place);
         }
+        let message = format_args!("{place}: no memory holds sizes {sizes:?} with strides {strides:?}");
+        self.check(may_be_in_memory(sizes, strides), "too-large", message);
     }
 
     /// A number of elements or iterations.

@@ -278,6 +278,15 @@ impl<'a> Lower<'a> {
             return Err(args.invalid(format!("expected {} results, found {}", given.len(), results.len())));
         }
         for (i, (ty, access)) in results.iter().zip(given).enumerate() {
+            let stated = ty.stored();
+            let is_same = |(&a, &b): (&Expr, &Expr)| self.is_same(a, b);
+            if stated.dtype != access.dtype
+                || stated.rank() != access.rank()
+                || !stated.sizes.iter().zip(&access.sizes).all(is_same)
+            {
+                let found = format!("{}{:?}", access.dtype, access.sizes);
+                return Err(args.invalid(format!("result {i}: expected {stated}, found {found}")));
+            }
             match ty {
                 Type::Int(size) => self.size(*size, &access)?,
                 Type::Tensor(_) | Type::Float | Type::Bool => self.set_result(args, i, access),

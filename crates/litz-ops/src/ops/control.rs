@@ -73,6 +73,13 @@ fn while_loop(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         let from = lw.operand(operand)?;
         state.push(lw.own_copy(&from, "state", ty)?);
     }
+    for (own, (takes, ty)) in more.inputs.iter().zip(&body.inputs).take(carried.len()).enumerate() {
+        if takes != ty {
+            let message =
+                format!("expected graphs that take the same state, found {takes} and {ty} at {own}");
+            return Err(args.invalid(message));
+        }
+    }
     let own = || state.iter().map(|access| access.buf);
     let mut reads = Vec::new();
     for call in [&more, &body] {

@@ -5,6 +5,7 @@
 
 use litz_ir::graph::{Graph, MemoryFormat, Node, TensorType, Type, Value};
 use litz_ir::{Diag, Diags};
+use litz_ops::layout::is_dense;
 use litz_ops::{Builder, InferCx, Layout, OpError, Rule, Table, infer};
 use litz_sym::{Facts, Known, Rel};
 use std::collections::{HashMap, HashSet};
@@ -36,6 +37,12 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
                 continue;
             }
         };
+        if node.outputs.len() > types.len() {
+            let (expected, found) = (types.len(), node.outputs.len());
+            let message = format!("{}: expected at most {expected} results, found {found}", node.op);
+            diags.push(OpError::new("bad-program", message).at(node, &graph.values));
+            continue;
+        }
         for (value, ty) in node.outputs.iter().zip(types) {
             let (Some(value), Some(Type::Tensor(inferred))) = (*value, ty) else { continue };
             let data = &mut graph.values[value];
@@ -109,6 +116,10 @@ fn lay_out_for_hosts(
 
 /// A copy of a value that lies as a type says.
 fn laid_out(build: &mut Builder<'_>, value: Value, ty: &TensorType) -> Result<Value, OpError> {
+    if !is_dense(&build.graph.facts, ty) {
+        let message = format!("%{}: no copy of it is {ty}", build.graph.values[value].name);
+        return Err(OpError::new("bad-program", message));
+    }
     let copy = build.copy(value, MemoryFormat::Preserve)?;
     build.graph.values[copy].ty = Type::Tensor(ty.clone());
     Ok(copy)
