@@ -5,7 +5,7 @@
 
 use crate::archive::Archive;
 use crate::body::{Body, Scope};
-use crate::cx::{Cx, readable};
+use crate::cx::Cx;
 use crate::declared::{Chained, declarations};
 use crate::error::ImportError;
 use crate::guards::{Query, parse_guard};
@@ -13,6 +13,7 @@ use crate::pytree::{self, Path, Step};
 use crate::schema::{
     self, Argument, ConstantValue, ExportedProgram, InputSpec, OutputSpec, SymIntArgument, TensorArgument,
 };
+use crate::srepr;
 use crate::weights::{Table, Weight};
 use litz_ir::graph::{Arg, Float, Graph, TensorType, Type, Value, contiguous_strides};
 use litz_ir::schema::Schemas;
@@ -258,7 +259,7 @@ impl<'a> Import<'a> {
         let paths: Vec<Path> = inputs.iter().map(|(path, _)| path.clone()).collect();
         let resolve = |path: &[Step], query: Query| -> Option<Expr> {
             if let (Query::Symbol, [Step::Name(name)]) = (query, path) {
-                return litz_sym::Sym::is_identifier(name).then(|| Expr::sym(readable(Sym::new(name))));
+                return litz_sym::Sym::is_identifier(name).then(|| Expr::sym(srepr::symbol(name)));
             }
             let InputKind::Value(value) = inputs[pytree::find(&paths, path)?].1.kind else { return None };
             match (&values[value].ty, query) {

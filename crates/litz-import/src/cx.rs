@@ -7,7 +7,6 @@ use crate::srepr;
 use litz_ir::graph::{Device, TensorType};
 use litz_ir::loops::may_be_in_memory;
 use litz_ir::schema::Schemas;
-use litz_ir::text::graph::names_symbol;
 use litz_sym::{Clause, Expr, Facts, Range, Rel, Sym, solve_linear};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,12 +32,6 @@ const MAX_GUARDS: usize = 4096;
 /// Number of source lines kept for each unknown operator.
 const MAX_SOURCES: usize = 3;
 
-/// The symbol itself, or one of a longer name where the texts of Litz have another meaning for its own: PyTorch counts
-/// sizes that data decide, and the sixty-fifth is `u64`.
-pub fn readable(sym: Sym) -> Sym {
-    if names_symbol(sym.name()) { sym } else { Sym::new(&format!("{sym}_")) }
-}
-
 impl<'a> Cx<'a> {
     pub fn new(schemas: &'a dyn Schemas, program: &'a ExportedProgram<'a>) -> Result<Cx<'a>, ImportError> {
         let file = &program.graph_module.graph;
@@ -58,7 +51,7 @@ impl<'a> Cx<'a> {
             if range.is_empty() {
                 return Err(ImportError::program(format!("the range {range} of `{of}` is empty")));
             }
-            cx.ranges.insert(readable(Sym::new(of)), range);
+            cx.ranges.insert(srepr::symbol(of), range);
         }
         cx.collect_hints(file)?;
         Ok(cx)
@@ -92,11 +85,6 @@ impl<'a> Cx<'a> {
             return Ok(expr);
         }
         let expr = srepr::parse_expr(text)?;
-        let expr = if expr.syms().into_iter().all(|sym| readable(sym) == sym) {
-            expr
-        } else {
-            expr.subst(&|sym| Some(Expr::sym(readable(sym))))
-        };
         self.exprs.insert(text, expr);
         Ok(expr)
     }

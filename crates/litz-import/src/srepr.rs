@@ -6,6 +6,7 @@
 use crate::error::ImportError;
 use crate::number::{Problem, Ratio, Value, apply};
 use crate::scan::{Scanner, is_name_part};
+use litz_ir::text::graph::names_symbol;
 use litz_sym::{Clause, Expr, Sym};
 
 /// Deepest nesting; torch's expressions stay below 20.
@@ -30,6 +31,12 @@ pub fn parse_expr(text: &str) -> Result<Expr, ImportError> {
 /// As [`parse_expr`].
 pub fn parse_condition(text: &str) -> Result<Vec<Clause>, ImportError> {
     parse(text).and_then(Value::truth).map_err(|problem| error(text, problem))
+}
+
+/// The symbol that a file calls `name`: one of a longer name where the texts of Litz have another meaning for its own. PyTorch
+/// counts sizes that data decide, and the ninth is `u8`.
+pub fn symbol(name: &str) -> Sym {
+    if names_symbol(name) { Sym::new(name) } else { Sym::new(&format!("{name}_")) }
 }
 
 fn error(text: &str, problem: Problem) -> ImportError {
@@ -111,7 +118,7 @@ impl<'a> Parser<'a> {
         if name.len() > MAX_NAME || !Sym::is_identifier(name) {
             return Err(Problem::Bad("expected a symbol's name".to_owned()));
         }
-        Ok(Expr::named(name))
+        Ok(Expr::sym(symbol(name)))
     }
 
     fn int(&mut self) -> Result<i64, Problem> {
@@ -184,6 +191,18 @@ mod tests {
         assert_eq!(parse_condition("true"), Ok(vec![]));
         assert_eq!(parse_condition(&format!("Or({both}, true)")), Ok(vec![]));
         assert!(parse_condition(S).is_err() && parse_expr("true").is_err());
+    }
+
+    #[test]
+    fn names_that_texts_have_another_meaning_for_are_longer() {
+        let ninth = "Symbol('u8', integer=True)";
+        let expected = Expr::sym(Sym::new("u8_"));
+        assert_eq!(parse_expr(ninth), Ok(expected));
+        assert_eq!(
+            parse_condition(&format!("GreaterThan({ninth}, Integer(1))")),
+            Ok(vec![Rel::ge(expected, 1).into()])
+        );
+        assert_eq!(symbol("u7").name(), "u7");
     }
 
     #[test]
