@@ -332,6 +332,13 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// As [`Lower::size`], of a number that is at most `most`.
+    pub fn count(&mut self, count: Expr, number: &Access, most: Expr) -> Result<(), OpError> {
+        self.size(count, number)?;
+        let required = self.loops.facts.require(Rel::le(count, most), &self.who);
+        required.map_err(|never| OpError::new("invalid-operator", never.to_string()))
+    }
+
     /// The places of the elements that are not zero, in row-major order: for each dimension a vector of `count` coordinates.
     pub fn places(&mut self, of: &Access, count: Expr) -> Result<Vec<Access>, OpError> {
         let mask = self.temp("mask", Dtype::Bool, &of.sizes);
@@ -344,9 +351,7 @@ impl<'a> Lower<'a> {
         let found = self.temp("places", Dtype::I64, &[elements]);
         let number = self.temp("count", Dtype::I64, &[]);
         self.call("nonzero", &[&mask], &[&found, &number], vec![elements]);
-        self.size(count, &number)?;
-        let required = self.loops.facts.require(Rel::le(count, elements), &self.who);
-        required.map_err(|never| OpError::new("invalid-operator", never.to_string()))?;
+        self.count(count, &number, elements)?;
         let digits = contiguous_strides(&of.sizes);
         let coordinates = |lw: &mut Self, dim: usize| {
             let to = lw.temp("coordinates", Dtype::I64, &[count]);

@@ -1,6 +1,7 @@
 //! Finds code of this runtime by name: routines on whole buffers, and scalar functions that compiled code calls.
 
 mod assert;
+mod nms;
 mod nonzero;
 mod sort;
 pub mod special;
@@ -36,6 +37,7 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 /// | name | reads | writes | integers |
 /// |---|---|---|---|
 /// | `assert` | bool holds | | |
+/// | `nms` | boxes, i64 order, f64 threshold | i64 places, i64 count | boxes |
 /// | `nonzero` | bool mask | i64 places, i64 count | elements |
 /// | `sort` | x | sorted values, i64 positions | outer, length, inner, descending |
 /// | `topk` | x | k values, i64 positions | outer, length, inner, k, largest |
@@ -43,8 +45,13 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 /// Buffers have shape `[outer, length, inner]` (`[outer, k, inner]`); the middle dimension is sorted, stably, NaN
 /// above every number. `topk` gives the largest (smallest) elements in order, of equals the first. `assert` fails where an
 /// element is false; its caller knows the message.
-const ROUTINES: &[(&str, Routine)] =
-    &[("assert", assert::assert), ("nonzero", nonzero::nonzero), ("sort", sort::sort), ("topk", sort::topk)];
+const ROUTINES: &[(&str, Routine)] = &[
+    ("assert", assert::assert),
+    ("nms", nms::nms),
+    ("nonzero", nonzero::nonzero),
+    ("sort", sort::sort),
+    ("topk", sort::topk),
+];
 
 /// The routine of that name.
 pub fn routine(name: &str) -> Option<Routine> {

@@ -9,11 +9,15 @@ impl Routine {
     /// that no routine takes: the runtime refuses these by itself.
     ///
     /// Integers: `sort` takes outer, length, inner and direction, `topk`
-    /// outer, length, inner, k and direction, `nonzero` the number of elements; see the table of routines in `litz-runtime`.
+    /// outer, length, inner, k and direction, `nonzero` the number of elements, `nms` that of boxes; see the table of routines in `litz-runtime`.
     pub fn touched(&self) -> Option<Vec<Expr>> {
         if let ("nonzero", &[elements]) = (&*self.name, &self.ints[..]) {
             let is_call = self.reads.len() == 1 && self.writes.len() == 2;
             return is_call.then(|| vec![elements, elements, Expr::one()]);
+        }
+        if let ("nms", &[boxes]) = (&*self.name, &self.ints[..]) {
+            let is_call = self.reads.len() == 3 && self.writes.len() == 2;
+            return is_call.then(|| vec![boxes * 4, boxes, Expr::one(), boxes, Expr::one()]);
         }
         let (lines, length, kept) = match (&*self.name, &self.ints[..]) {
             ("sort", &[outer, length, inner, _]) => (outer * inner, length, length),

@@ -1,4 +1,4 @@
-//! Lowers pooling of regions of images: each region is resampled to one size.
+//! Lowers what detectors do with regions of images: each is resampled to one size, and of those that overlap the best are kept.
 
 use crate::args::Args;
 use crate::body::Body;
@@ -7,14 +7,55 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::not_negative;
 use crate::lower::Lower;
+use crate::ops::data::stated_size;
 use crate::view::Access;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::loops::Val;
-use litz_ir::{Dtype, ReduceOp};
+use litz_ir::{Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
-pub const OPS: &[OpDef] = &[lower("torchvision.roi_align.default", align_type, align)];
+pub const OPS: &[OpDef] = &[
+    lower("torchvision.nms.default", kept_type, keep),
+    lower("torchvision.roi_align.default", align_type, align),
+];
+
+/// Positions of the boxes that are kept. How many, data decides.
+fn kept_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let (boxes, scores) = (args.tensor("dets")?.ty, args.tensor("scores")?.ty);
+    args.of_types("dets", &[Dtype::F32, Dtype::F64])?;
+    args.of_types("scores", &[boxes.dtype])?;
+    let (&[number, four], &[each]) = (&boxes.sizes[..], &scores.sizes[..]) else {
+        return Err(args.invalid("expected two corners and a score for each box"));
+    };
+    cx.require(Rel::eq(four, 4), args.op())?;
+    cx.require(Rel::eq(number, each), args.op())?;
+    let count = stated_size(args, 0)?;
+    cx.require(Rel::le(0, count), args.op())?;
+    cx.require(Rel::le(count, number), args.op())?;
+    one(TensorType::contiguous(Dtype::I64, vec![count]))
+}
+
+/// Boxes by score, of equals the first; then a routine goes through them, as what it drops depends on what it kept.
+fn keep(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let (boxes, scores) = (lw.access(args.tensor("dets")?)?, lw.access(args.tensor("scores")?)?);
+    let (boxes, scores) = (lw.contiguous(&boxes, "boxes")?, lw.contiguous(&scores, "scores")?);
+    let (number, count) = (scores.sizes[0], stated_size(args, 0)?);
+    let (sorted, order) =
+        (lw.temp("sorted", scores.dtype, &[number]), lw.temp("order", Dtype::I64, &[number]));
+    lw.call("sort", &[&scores], &[&sorted, &order], vec![Expr::one(), number, Expr::one(), Expr::one()]);
+    let threshold = lw.temp("threshold", Dtype::F64, &[]);
+    lw.fill(&threshold, Scalar::Float(args.float("iou_threshold")?))?;
+    let (kept, found) = (lw.temp("kept", Dtype::I64, &[number]), lw.temp("count", Dtype::I64, &[]));
+    lw.call("nms", &[&boxes, &order, &threshold], &[&kept, &found], vec![number]);
+    lw.count(count, &found, number)?;
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.nest(&[count], |b, at| {
+        let place = b.load(&kept, at);
+        b.store(&out, at, place);
+        Ok(())
+    })
+}
 
 /// `[region, channel, row, column]`
 fn align_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
