@@ -5,14 +5,16 @@ For each model writes
   OUT/NAME.safetensors   in.I    the inputs, I = position among the flattened (args, kwargs); tensors only
                          out.I   eager outputs, flattened, tensors only
                          ref.I   the same computed in f64 (integers and booleans as they are)
-and for a model with sizes that may vary
+and for a model with sizes that may vary, or whose data decides what it computes
   OUT/NAME@SIZES.safetensors   the same for sizes all over their ranges, both ends included
+  OUT/NAME@OTHER.safetensors   the same for other data
 Weights are random with a fixed seed, except those of `digits` (trained on the spot) and `minilm` (released weights from
 a package of the virtual environment). Nothing else is downloaded. With --kernels, the list of kernels.py instead. Exit status 1 when a model fails.
 """
 
 import argparse
 import copy
+import functools
 import itertools
 import math
 import os
@@ -28,6 +30,9 @@ from typing import Any, Callable
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 warnings.filterwarnings("ignore")
 
+import deciding
+import detectors
+import speech
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -54,6 +59,9 @@ class Example:
     kwargs: dict[str, Any] = field(default_factory=dict)
     dynamic_shapes: Any = None
     random_weights: bool = True
+    # Positional arguments of further calls, by name: where data decides sizes, one call shows little.
+    others: dict[str, tuple] = field(default_factory=dict)
+    export: Callable = torch.export.export
 
 
 MODELS: dict[str, Callable[[], Example]] = {}
@@ -63,6 +71,19 @@ def model(build: Callable[[], Example]) -> Callable[[], Example]:
     """Puts a function that builds an example on the list, under its own name."""
     MODELS[build.__name__] = build
     return build
+
+
+def both_forms(build: Callable[[], Example]) -> Callable[[], Example]:
+    """Puts it on the list twice: in the form that export gives, and as `NAME_core` decomposed to the core operators."""
+
+    def core() -> Example:
+        example = build()
+        export = example.export
+        example.export = lambda *args, **kwargs: export(*args, **kwargs).run_decompositions()
+        return example
+
+    MODELS[f"{build.__name__}_core"] = core
+    return model(build)
 
 
 # ------------------------------------------------------------------------------------------------------- full size
@@ -409,6 +430,74 @@ def unet_diffusion() -> Example:
     return Example(DiffusionUnet(), (torch.randn(2, 3, 16, 16), torch.tensor([3, 7])))
 
 
+# ------------------------------------------------------------------------------------------------------ data decides
+
+
+def pictures(count: int) -> list[torch.Tensor]:
+    """Blots of colour: noise that is smooth, and so different from place to place."""
+    coarse = torch.rand(count, 3, 10, 12)
+    return list(F.interpolate(coarse, size=(80, 96), mode="bicubic").clamp(0, 1))
+
+
+# As transformers exports decoders with caches: else the cache's tensors are taken for constants.
+strict_export = functools.partial(torch.export.export, strict=True)
+
+
+def detector(module: nn.Module, **how) -> Example:
+    first, *others = pictures(4)
+    return Example(module, (first,), others={f"{at}": (picture,) for at, picture in enumerate(others)}, **how)
+
+
+@both_forms
+def ssd() -> Example:
+    """Exported as a draft: torchvision asks whether there is any box, and the draft asserts the example's answer."""
+    return detector(detectors.ssd(), export=torch.export.draft_export)
+
+
+@both_forms
+def retinanet() -> Example:
+    return detector(detectors.retinanet(), export=detectors.without_questions(torch.export.export))
+
+
+@both_forms
+def faster_rcnn() -> Example:
+    return detector(detectors.faster_rcnn(), export=detectors.without_questions(strict_export))
+
+
+@both_forms
+def whisper() -> Example:
+    tokens = torch.randint(3, speech.VOCABULARY, (2, 5))
+    sound = torch.randn(2, speech.MELS, speech.FRAMES)
+    length = Dim("length", min=2, max=speech.LENGTH)
+    return Example(speech.Transcriber(speech.whisper()), (sound, tokens), dynamic_shapes=(None, {1: length}))
+
+
+@both_forms
+def whisper_steps() -> Example:
+    tokens, sound = torch.tensor([[7], [4], [7]]), torch.randn(1, speech.FRAMES // 2, speech.WIDTH)
+    return Example(speech.Steps(speech.whisper()), (tokens, sound, torch.tensor([3])), export=strict_export)
+
+
+@both_forms
+def experts() -> Example:
+    """Of two tokens, most experts get none."""
+    tokens = Dim("tokens", min=2, max=40)
+    return Example(deciding.Experts(8, 6, 2), (torch.randn(9, 8),), dynamic_shapes=({0: tokens},))
+
+
+@both_forms
+def greedy_search() -> Example:
+    """Token 0 ends a text, so that it begins with its end and nothing is repeated."""
+    others = {f"{token}": (torch.tensor([token]),) for token in (0, 3, 4, 6, 9)}
+    return Example(deciding.GreedySearch(11, 8, 12), (torch.tensor([5]),), others=others)
+
+
+@both_forms
+def beam_search() -> Example:
+    others = {f"{token}": (torch.tensor(token),) for token in (0, 1, 10)}
+    return Example(deciding.BeamSearch(11, 8, 3, 9), (torch.tensor(5),), others=others)
+
+
 # ---------------------------------------------------------------------------------------------------------- exporting
 
 
@@ -472,7 +561,8 @@ def build(name: str) -> Example:
 
 def spread(example: Example) -> dict[str, tuple[tuple, dict]]:
     """Calls with other sizes than the example's, by these sizes: the ends of every range, next to one, and the middle."""
-    dims = {dim.__name__: dim for dims in tree_leaves(example.dynamic_shapes, is_leaf=is_sizes) for dim in dims.values()}
+    varying = filter(None, tree_leaves(example.dynamic_shapes, is_leaf=is_sizes))
+    dims = {dim.__name__: dim for dims in varying for dim in dims.values()}
     values = [sorted({d.min, d.min + 1, (d.min + d.max) // 2 | 1, d.max}) for d in dims.values()]
     calls = {}
     for sizes in itertools.product(*values):
@@ -480,12 +570,12 @@ def spread(example: Example) -> dict[str, tuple[tuple, dict]]:
 
         # Elements repeat or are cut off, so that masks stay masks and ids stay ids.
         def resize(dims, tensor):
-            for axis, dim in dims.items():
+            for axis, dim in (dims or {}).items():
                 tensor = tensor.index_select(axis, torch.arange(sized[dim.__name__]) % tensor.shape[axis])
             return tensor
 
         own = example.kwargs or example.args
-        resized = tree_map(resize, example.dynamic_shapes, own, is_leaf=is_sizes)
+        resized = tree_map(resize, example.dynamic_shapes, own, is_leaf=lambda dims: dims is None or is_sizes(dims))
         calls["x".join(map(str, sizes))] = ((), resized) if example.kwargs else (resized, {})
     return calls
 
@@ -503,8 +593,9 @@ def export(name: str, folder: pathlib.Path) -> None:
     calls = {name: call()}
     if example.dynamic_shapes is not None:
         calls = {f"{name}@{sizes}": other for sizes, other in spread(example).items()} | calls
+    calls = {f"{name}@{other}": (args, {}) for other, args in example.others.items()} | calls
     outs = [run(module, *copy.deepcopy(own)) for own in calls.values()]
-    program = torch.export.export(module, *call(), dynamic_shapes=example.dynamic_shapes)
+    program = example.export(module, *call(), dynamic_shapes=example.dynamic_shapes)
     # Written aside, so that a file of the right name is always whole.
     with tempfile.TemporaryDirectory(dir=folder) as aside:
         partial = pathlib.Path(aside, f"{name}.pt2")
