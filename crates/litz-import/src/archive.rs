@@ -53,6 +53,18 @@ impl Archive {
         self.entries.keys().filter_map(|path| path.strip_prefix("models/")?.strip_suffix(".json"))
     }
 
+    /// The model that is called `wanted`; where nothing is wanted, the only one.
+    ///
+    /// # Errors
+    /// When there is none of that name; when there is none or more than one and nothing is wanted.
+    pub fn model(&self, wanted: Option<&str>) -> Result<&str, ImportError> {
+        let Some(wanted) = wanted else { return self.only_model() };
+        self.models().find(|name| *name == wanted).ok_or_else(|| ImportError::UnknownModel {
+            name: wanted.to_owned(),
+            names: self.models().map(str::to_owned).collect(),
+        })
+    }
+
     /// The name of the only model.
     ///
     /// # Errors

@@ -48,6 +48,14 @@ pub enum ImportError {
         /// Their names.
         names: Vec<String>,
     },
+    /// The archive holds no program of that name.
+    #[error("expected one of {}, found `{name}`", names.join(", "))]
+    UnknownModel {
+        /// The name that was asked for.
+        name: String,
+        /// Those that there are.
+        names: Vec<String>,
+    },
     /// Something refers to an entry that is not there.
     #[error("expected entry `{path}`, wanted by {wanted_by}, found none")]
     MissingEntry {
@@ -178,6 +186,7 @@ impl ImportError {
             ImportError::Format { .. } => "bad-format",
             ImportError::NoModel => "no-model",
             ImportError::SeveralModels { .. } => "several-models",
+            ImportError::UnknownModel { .. } => "unknown-model",
             ImportError::MissingEntry { .. } => "missing-entry",
             ImportError::Checksum { .. } => "bad-checksum",
             ImportError::NotUtf8 { .. } => "not-utf8",
@@ -211,7 +220,9 @@ impl ImportError {
                 Some("write the archive on a machine of the same byte order")
             }
             ImportError::NoModel => Some("torch.export.save failed half way; see its error, then save again"),
-            ImportError::SeveralModels { .. } => Some("name one of them"),
+            ImportError::SeveralModels { .. } => {
+                Some("name one of them: `--model NAME`, or `Options::model`")
+            }
             ImportError::SchemaVersion { .. } => Some("write the archive with a torch from 2.9 to 2.15"),
             ImportError::Pickled { .. } => {
                 Some("save `program.run_decompositions()`, which turns tensor subclasses into plain tensors")
@@ -224,6 +235,7 @@ impl ImportError {
             | ImportError::MissingEntry { .. }
             | ImportError::NotUtf8 { .. }
             | ImportError::Json { .. }
+            | ImportError::UnknownModel { .. }
             | ImportError::Expression { .. }
             | ImportError::UnsupportedExpression { .. }
             | ImportError::Pytree { .. }

@@ -114,8 +114,7 @@ impl<'a> Kept<'a> {
 
 /// Everything that the result of a compilation depends on. The bytes of weights are not among it.
 fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheKey, ImportError> {
-    let archive = model.archive();
-    let name = archive.only_model()?;
+    let (archive, name) = (model.archive(), model.name());
     let described = [
         format!("models/{name}.json"),
         format!("data/weights/{name}_weights_config.json"),
@@ -125,6 +124,7 @@ fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheK
     let texts = described.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     // Every option counts but those that say what happens around the compilation.
     let neutral = Options {
+        model: None,
         bind: true,
         verify: Verify::Nothing,
         cache: None,
@@ -140,7 +140,8 @@ fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheK
     let declared: Vec<String> = model.imported.graph.ops.iter().map(ToString::to_string).collect();
     let options = format!("{options}{declared:?}");
     let compiler = [env!("CARGO_PKG_VERSION"), env!("LITZ_SOURCES")];
-    let parts = texts.into_iter().chain([&*target, &*options]).chain(compiler).chain(["program"]);
+    // Models of one archive may be equal but for their weights.
+    let parts = texts.into_iter().chain([name, &*target, &*options]).chain(compiler).chain(["program"]);
     Ok(CacheKey::new(&parts.map(str::as_bytes).collect::<Vec<_>>()))
 }
 

@@ -31,6 +31,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A model read from a file: its graph, and its weights, which stay in the file.
 pub struct Model {
     archive: Archive,
+    /// What the archive calls it.
+    name: String,
     /// Of the file that the archive is mapped from.
     file: Option<FileIdentity>,
     compilations: AtomicU64,
@@ -39,7 +41,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Reads the only model of a `.pt2` archive. Weights are mapped, not copied.
+    /// Reads the only model of a `.pt2` archive; [`Options::model`] names one of several. Weights are mapped, not copied.
     ///
     /// # Errors
     /// When the file cannot be read, is damaged, or uses operators that are not supported; all of these are listed.
@@ -47,7 +49,7 @@ impl Model {
         Model::open_for(path, &Options::default())
     }
 
-    /// As [`Model::open`], with the operators that [`Options::host`] has as well.
+    /// As [`Model::open`]: the model that [`Options::model`] names, with the operators that [`Options::host`] has as well.
     ///
     /// # Errors
     /// As [`Model::open`].
@@ -74,16 +76,16 @@ impl Model {
         Model::from_bytes_for(bytes, &Options::default())
     }
 
-    /// As [`Model::from_bytes`], with the operators that [`Options::host`] has as well.
+    /// As [`Model::from_bytes`]: the model that [`Options::model`] names, with the operators that [`Options::host`] has as well.
     ///
     /// # Errors
     /// As [`Model::open`].
     pub fn from_bytes_for(bytes: litz_import::Bytes, options: &Options) -> Result<Model, Error> {
         let archive = Archive::open(bytes)?;
-        let name = archive.only_model()?.to_owned();
+        let name = archive.model(options.model.as_deref())?.to_owned();
         let imported =
             litz_import::import(&archive, &name, &HostSchemas { table: litz_ops::Table::new(), options })?;
-        Ok(Model { archive, file: None, compilations: AtomicU64::new(0), imported })
+        Ok(Model { archive, name, file: None, compilations: AtomicU64::new(0), imported })
     }
 
     /// Types of the tensors a call takes, with their names, in order. A number is a tensor without dimensions: of i64, f64 or
@@ -225,6 +227,11 @@ impl Model {
     fn program(&self, options: &Options, run: &mut Runner<'_>) -> Result<Texts, Error> {
         self.compilations.fetch_add(1, Ordering::Relaxed);
         self.texts(options, Stage::Program, run)
+    }
+
+    /// What the archive calls it.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The archive.

@@ -14,6 +14,8 @@ use std::sync::Arc;
 /// How to compile and run.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Which model of an archive is read; `None`: the only one.
+    pub model: Option<String>,
     /// Threads that run kernels; the caller's is one of them. At least 1.
     pub threads: usize,
     /// Bind threads to cores where there is one for each core that the process may use; see
@@ -106,6 +108,7 @@ impl Default for Options {
             inlining: Inlining::default(),
             heuristics: Heuristics::default(),
             schedule: None,
+            model: None,
             host: None,
             fallback: Fallback::default(),
         }

@@ -11,6 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 from torch.export import Dim, export
+from torch.export.pt2_archive._package import package_pt2
 
 warnings.filterwarnings("ignore")
 VERSION = ".".join(torch.__version__.split(".")[:2])
@@ -55,6 +56,17 @@ class Specialised(nn.Module):
 
     def forward(self, x):
         return x.sum() + torch.zeros(int(x.shape[0] * 1.5))
+
+
+class Scaled(nn.Module):
+    """Two of them are equal but for their weights."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(4.0) * scale)
+
+    def forward(self, x):
+        return x * self.weight
 
 
 class Views(nn.Module):
@@ -198,6 +210,10 @@ def main():
         program = export(Mlp(), (torch.ones(3, 8),))
     cut_paths(program)
     torch.export.save(program, f"{VERSION}/no_data.pt2")
+    several = {name: export(Scaled(scale), (torch.ones(4),)) for name, scale in [("encode", 1.0), ("decode", 10.0)]}
+    for program in several.values():
+        cut_paths(program)
+    package_pt2(f"{VERSION}/several.pt2", exported_programs=several)
 
 
 if __name__ == "__main__":

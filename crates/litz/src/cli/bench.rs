@@ -23,6 +23,8 @@ use std::time::Instant;
 pub struct Args {
     /// Archive that torch.export.save wrote
     pub model: PathBuf,
+    #[command(flatten)]
+    pub which: load::Which,
     /// Inputs `in.0`, `in.1`, ... in a .safetensors or .npz file [default: made up]
     #[arg(long, value_name = "FILE")]
     pub inputs: Option<PathBuf>,
@@ -54,7 +56,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         return serve::execute(args);
     }
     let options = litz::Options { profile: true, ..args.common.options() };
-    let model = load::open(&args.model)?;
+    let model = load::open(&args.model, &args.which)?;
     let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
     let compiled = load::compile(&model, &options)?;
     let turns = {

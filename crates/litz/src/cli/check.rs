@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     /// Archive that torch.export.save wrote
     model: PathBuf,
+    #[command(flatten)]
+    which: load::Which,
     /// File with one target a line, each after how far to compile for it: `program`, `llvm` or `object`
     #[arg(long, value_name = "FILE")]
     targets: PathBuf,
@@ -26,7 +28,7 @@ pub struct Args {
 /// Compiles for each target and prints what came of it.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let targets = read_targets(&args.targets)?;
-    let model = load::open(&args.model)?;
+    let model = load::open(&args.model, &args.which)?;
     let checked = {
         let progress = Progress::new();
         progress.say("checking");

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     /// Archive that torch.export.save wrote, or a text: `.litz`
     file: PathBuf,
+    #[command(flatten)]
+    which: load::Which,
     /// Stage of the text [default: as its first word says]
     #[arg(long, value_enum, value_name = "STAGE")]
     from: Option<From>,
@@ -102,7 +104,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     if let (None, Some(path)) =
         (args.to, args.output.as_deref().filter(|p| p.extension().is_some_and(|e| e == load::SAVED)))
     {
-        let compiled = load::compile(&load::open(&args.file)?, &options)?;
+        let compiled = load::compile(&load::open(&args.file, &args.which)?, &options)?;
         args.common.print_timings(&compiled.timings);
         compiled.save(path)?;
         return Ok(Exit::Ok);
@@ -126,7 +128,7 @@ fn compile(args: &Args, to: To, options: &Options, run: &mut Runner<'_>) -> Resu
     let backend = litz::backend(options)?;
     let is_text = args.from.is_some() || args.file.extension().is_some_and(|extension| extension == "litz");
     if !is_text {
-        let texts = load::open(&args.file)?.texts(options, to.stage(), run)?;
+        let texts = load::open(&args.file, &args.which)?.texts(options, to.stage(), run)?;
         return finish(texts, to, &*backend, run);
     }
     let text = read_text(&args.file)?;

@@ -20,6 +20,8 @@ use std::path::PathBuf;
 pub struct Args {
     /// Archive that torch.export.save wrote
     model: PathBuf,
+    #[command(flatten)]
+    which: load::Which,
     /// Print every pair that was considered
     #[arg(long)]
     all: bool,
@@ -29,7 +31,7 @@ pub struct Args {
 
 /// Compiles as far as kernels and prints how they came about.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
-    let model = load::open(&args.model)?;
+    let model = load::open(&args.model, &args.which)?;
     let options = args.common.options();
     let texts = {
         let progress = Progress::new();

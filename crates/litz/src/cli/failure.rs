@@ -92,7 +92,6 @@ fn import_exit(error: &ImportError) -> Exit {
         ImportError::Compressed { .. }
         | ImportError::OldFormat { .. }
         | ImportError::Format { .. }
-        | ImportError::SeveralModels { .. }
         | ImportError::SchemaVersion { .. }
         | ImportError::UnsupportedExpression { .. }
         | ImportError::Guard { .. }
@@ -102,6 +101,8 @@ fn import_exit(error: &ImportError) -> Exit {
         ImportError::Zip { .. }
         | ImportError::DuplicateEntry
         | ImportError::NoModel
+        | ImportError::SeveralModels { .. }
+        | ImportError::UnknownModel { .. }
         | ImportError::MissingEntry { .. }
         | ImportError::Checksum { .. }
         | ImportError::NotUtf8 { .. }

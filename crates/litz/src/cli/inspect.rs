@@ -17,6 +17,8 @@ use std::path::PathBuf;
 pub struct Args {
     /// Archive that torch.export.save wrote
     model: PathBuf,
+    #[command(flatten)]
+    which: load::Which,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -26,7 +28,7 @@ pub struct Args {
 
 /// Prints what is known of the model; exits as unsupported if it is.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
-    let model = load::open(&args.model)?;
+    let model = load::open(&args.model, &args.which)?;
     let unsupported = unsupported(&model, args)?;
     if args.json {
         output::print(format_args!("{}\n", to_json(&model, unsupported.as_deref())))?;

@@ -8,11 +8,19 @@ use std::path::Path;
 /// Extension of saved programs.
 pub const SAVED: &str = "litzc";
 
+/// Which model of an archive.
+#[derive(clap::Args)]
+pub struct Which {
+    /// One of several models in an archive, by its name [default: the only one]
+    #[arg(id = "which", long = "model", value_name = "NAME")]
+    name: Option<String>,
+}
+
 /// Reads a model.
-pub fn open(path: &Path) -> Result<Model, Failure> {
+pub fn open(path: &Path, which: &Which) -> Result<Model, Failure> {
     let progress = Progress::new();
     progress.say("reading");
-    Ok(Model::open(path)?)
+    Ok(Model::open_for(path, &Options { model: which.name.clone(), ..Options::default() })?)
 }
 
 /// Compiles a model.

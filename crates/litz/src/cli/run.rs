@@ -16,6 +16,8 @@ use std::path::PathBuf;
 pub struct Args {
     /// Archive that torch.export.save wrote, or a program that `litz compile -o` saved: `.litzc`
     model: PathBuf,
+    #[command(flatten)]
+    which: load::Which,
     /// Inputs `in.0`, `in.1`, ... in a .safetensors or .npz file [default: made up]
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -49,7 +51,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
 }
 
 fn run(args: &Args) -> Result<Vec<Output>, Failure> {
-    let model = load::open(&args.model)?;
+    let model = load::open(&args.model, &args.which)?;
     let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
     let compiled = load::compile(&model, &args.common.options())?;
     args.common.print_timings(&compiled.timings);

@@ -40,7 +40,7 @@ fn answer(
     match line.split_whitespace().collect::<Vec<_>>().as_slice() {
         ["warm", "litz", _] => {
             let start = Instant::now();
-            let model = load::open(&args.model)?;
+            let model = load::open(&args.model, &args.which)?;
             let tensors = inputs::inputs(&model, args.inputs.as_deref())?;
             let compiled = load::compile(&model, &args.common.options())?;
             compiled.run(&tensors)?;

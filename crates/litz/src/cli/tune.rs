@@ -16,6 +16,8 @@ use std::time::Duration;
 pub struct Args {
     /// Archive that torch.export.save wrote
     model: PathBuf,
+    #[command(flatten)]
+    which: load::Which,
     /// Inputs `in.0`, `in.1`, ... in a .safetensors or .npz file [default: made up]
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
@@ -35,7 +37,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     if options.reference {
         return Err(Failure::invalid("the reference device has no speed to tune"));
     }
-    let model = load::open(&args.model)?;
+    let model = load::open(&args.model, &args.which)?;
     let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
     let interrupted = stop.clone();

@@ -15,6 +15,8 @@ use std::path::PathBuf;
 pub struct Args {
     /// Archive that torch.export.save wrote
     model: PathBuf,
+    #[command(flatten)]
+    which: load::Which,
     /// Inputs `in.I`, PyTorch's results `out.I` and, computed in f64, `ref.I`; once for each set of sizes. Where there
     /// are `terms.I` as well, each element is held to the size of its terms; where there is `from.I`, positions of equal
     /// values in it are equal
@@ -40,7 +42,7 @@ struct Compared {
 
 /// Runs the model and compares every output.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
-    let model = load::open(&args.model)?;
+    let model = load::open(&args.model, &args.which)?;
     let options = args.common.options();
     let compiled = load::compile(&model, &options)?;
     args.common.print_timings(&compiled.timings);

@@ -1,0 +1,73 @@
+//! Reads archives with several models; `make.py` of the golden archives writes them.
+
+#![allow(missing_docs, reason = "a test")]
+
+use litz::{Error, Model, Options, Tensor, Value};
+use litz_import::ImportError;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn golden(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    root.join("../litz-import/tests/golden/2.15").join(name).with_extension("pt2")
+}
+
+fn named(model: &str) -> Options {
+    Options { model: Some(model.to_owned()), threads: 1, ..Options::default() }
+}
+
+/// What the model makes of ones.
+fn of_ones(model: &Model, options: &Options) -> Vec<f64> {
+    let compiled = model.compile(options).unwrap_or_else(|error| panic!("{error}"));
+    let ones = Tensor::from_slice(&[4], &[1f32; 4]).expect("4 elements");
+    let outputs = compiled.run(&[ones]).unwrap_or_else(|error| panic!("{error}"));
+    let [Value::Tensor(found)] = &outputs[..] else { panic!("{outputs:?}") };
+    found.to_f64()
+}
+
+/// Both have the same graph and tables of weights of the same types, so that a cache could take the one for the other.
+#[test]
+fn each_of_several_models_has_its_weights() {
+    let folder = std::env::temp_dir().join(format!("litz-archives-{}", std::process::id()));
+    for reads in ["first", "again"] {
+        for (name, scale) in [("encode", 1.0), ("decode", 10.0)] {
+            let asked = named(name);
+            let model = Model::open_for(golden("several"), &asked).expect("it is one of them");
+            assert_eq!(model.name(), name);
+            // The model is chosen where the archive is read: compilations need not name it.
+            let cached =
+                Options { cache: Some(folder.clone()), cache_bytes: 1 << 24, model: None, ..asked.clone() };
+            let expected = [0.0, 1.0, 2.0, 3.0].map(|weight| weight * scale);
+            assert_eq!(of_ones(&model, &cached), expected, "{name} {reads}");
+            assert_eq!(of_ones(&model, &Options { reference: true, ..asked }), expected, "{name} {reads}");
+        }
+    }
+    std::fs::remove_dir_all(folder).expect("the cache is there");
+}
+
+#[test]
+fn one_of_several_models_has_to_be_named() {
+    let several = Model::open(golden("several")).map(|_| ()).expect_err("there are two");
+    assert!(
+        matches!(&several, Error::Import(ImportError::SeveralModels { names }) if *names == ["decode", "encode"])
+    );
+    for file in ["several", "mlp"] {
+        let unknown =
+            Model::open_for(golden(file), &named("other")).map(|_| ()).expect_err("there is no such model");
+        assert!(matches!(&unknown, Error::Import(ImportError::UnknownModel { name, .. }) if name == "other"));
+    }
+    assert!(Model::open_for(golden("mlp"), &named("model")).is_ok());
+}
+
+#[test]
+fn the_command_line_names_one_of_several_models() {
+    let run = |rest: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_litz"));
+        command.args(["inspect", "--json"]).arg(golden("several")).args(rest).env("LITZ_CACHE_DIR", "");
+        let output = command.output().expect("litz starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(run(&["--model", "encode"]), (Some(0), String::new()));
+    let (code, said) = run(&[]);
+    assert!(code == Some(3) && said.contains("decode, encode") && said.contains("--model NAME"), "{said}");
+}
