@@ -28,6 +28,7 @@ mod proved;
 mod reproducer;
 mod runner;
 mod size;
+mod state;
 pub mod tensors;
 mod text;
 pub mod tune;

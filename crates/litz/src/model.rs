@@ -10,6 +10,7 @@ use crate::pipeline::{self, Texts};
 use crate::profile::Profile;
 use crate::reproducer;
 use crate::runner::{Runner, Stage, Timing};
+use crate::state;
 use litz_backend::Backend;
 use litz_import::{Archive, Imported, InputKind, Weight};
 use litz_ir::graph::{self, Graph, TensorType, Type, ValueData};
@@ -119,7 +120,14 @@ impl Model {
         let graph = &self.imported.graph;
         let backend = backends::backend(options)?;
         self.check_supported(backend.target())?;
-        reproducer::catch(graph, options, || pipeline::compile(graph.clone(), &*backend, options, to, run))
+        let texts = reproducer::catch(graph, options, || {
+            pipeline::compile(graph.clone(), &*backend, options, to, run)
+        })?;
+        let shared = texts.graph.as_ref().map(|graph| state::check_shared(graph, &self.imported.weights));
+        if let Some(shared) = shared.filter(|shared| !shared.is_empty()) {
+            return Err(Error::Unsupported(shared));
+        }
+        Ok(texts)
     }
 
     /// # Errors

@@ -1,4 +1,4 @@
-//! Reads archives with several models; `make.py` of the golden archives writes them.
+//! Reads archives with several models, and those whose tensors share memory; `make.py` of the golden archives writes them.
 
 #![allow(missing_docs, reason = "a test")]
 
@@ -70,4 +70,19 @@ fn the_command_line_names_one_of_several_models() {
     assert_eq!(run(&["--model", "encode"]), (Some(0), String::new()));
     let (code, said) = run(&[]);
     assert!(code == Some(3) && said.contains("decode, encode") && said.contains("--model NAME"), "{said}");
+}
+
+#[test]
+fn state_that_shares_memory_with_another_constant_is_refused() {
+    let model = Model::open(golden("shared_state")).expect("it is a model");
+    let options = Options { threads: 1, ..Options::default() };
+    let Err(Error::Unsupported(diags)) = model.compile(&options).map(|_| ()) else {
+        panic!("the second buffer would show the old contents of the first")
+    };
+    assert_eq!(diags[0].slug, "shared-state");
+    assert!(
+        diags[0].message.contains("`count`") && diags[0].message.contains("`table`"),
+        "{}",
+        diags[0].message
+    );
 }

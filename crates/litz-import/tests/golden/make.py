@@ -69,6 +69,19 @@ class Scaled(nn.Module):
         return x * self.weight
 
 
+class SharedState(nn.Module):
+    """Two buffers of one storage: what is written to the one, the other shows."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.arange(4.0))
+        self.register_buffer("table", self.count.view(2, 2))
+
+    def forward(self, x):
+        self.count.add_(x)
+        return self.table * 2
+
+
 class Views(nn.Module):
     """Tied weights, a transposed buffer, a slice with an offset, an expanded buffer, a non-persistent one."""
 
@@ -180,6 +193,7 @@ MODELS = {
     "branch": (Branch(), (x4(),), {}),
     "loop": (Loop(), (torch.tensor(0), torch.ones(2)), {}),
     "unbacked": (Unbacked(), (torch.tensor([1, 0, 3]),), {}),
+    "shared_state": (SharedState(), (torch.ones(4),), {}),
     "parts": (Parts(), (torch.arange(15.0)[5:], torch.empty_strided((4, 3), (6, 1)).fill_(1)), {"dynamic_shapes": (None, {0: Dim.AUTO, 1: Dim.AUTO})}),
     "dtypes": (Dtypes(), (torch.ones(2, 2),), {}),
 }
