@@ -260,6 +260,7 @@ fn fo_7_calls_of_one_effect_keep_their_order() {
 const TWO: &str = "op mylib.two.default(Tensor(a!) x, Tensor(b!) y) -> ()
     %x: f32[3, 4] = input";
 
+/// IP-35.
 #[test]
 fn fo_8_what_is_written_is_copied_where_it_is_read_later() {
     // x's old value is dead, that of y is read later: one copy, of y.
@@ -279,6 +280,7 @@ fn fo_8_what_is_written_is_copied_where_it_is_read_later() {
     assert_eq!(copies(&compiled.loops), 1);
 }
 
+/// IP-36.
 #[test]
 fn fo_8_one_tensor_is_never_given_twice() {
     let body = format!(
@@ -293,6 +295,7 @@ fn fo_8_one_tensor_is_never_given_twice() {
     assert_eq!(copies(&compiled.loops), 1);
 }
 
+/// IP-37.
 #[test]
 fn fo_8_lists_and_what_is_not_given() {
     let body = |call: &str| {
@@ -318,6 +321,53 @@ fn fo_8_lists_and_what_is_not_given() {
     assert_eq!(outputs[0], X.map(|value| 2.0 * f64::from(value) + 1.0));
     assert_eq!(outputs[2], X.map(|value| 6.0 * f64::from(value)));
     assert_eq!(copies(&compiled.loops), 1);
+}
+
+/// The numbers of IP-38: two views of a base are written.
+#[test]
+fn two_parts_of_one_tensor_are_written() {
+    let body = format!(
+        "{TWO}
+        %s: f32[3, 4] = aten.mul.Scalar(%x, 2)
+        %a: f32[1, 4] = aten.slice.Tensor(%s, 0, 0, 1, 1)
+        %b: f32[2, 4] = aten.slice.Tensor(%s, 0, 1, 3, 1)
+        mylib.two.default(%a, %b)
+        return %s"
+    );
+    let (outputs, _, compiled) = run(&body, &[x()]);
+    let expected = X.iter().enumerate().map(|(at, &value)| {
+        let doubled = 2.0 * f64::from(value);
+        if at < 4 { doubled + 1.0 } else { 2.0 * doubled }
+    });
+    assert_eq!(outputs[0], expected.collect::<Vec<_>>());
+    assert!(copies(&compiled.loops) <= 4, "each part goes to the host and back at most: {}", compiled.loops);
+}
+
+/// IP-41: what is written between two other calls of one effect is written where it is, in their order.
+#[test]
+fn writes_with_an_effect_keep_its_order() {
+    let body = "op mylib.log.default(Tensor x) -> () effect log
+        op mylib.two.default(Tensor(a!) x, Tensor(b!) y) -> () effect log
+        %x: f32[3, 4] = input
+        %s: f32[3, 4] = aten.mul.Scalar(%x, 2)
+        %t: f32[3, 4] = aten.add.Scalar(%x, 1, 1)
+        mylib.log.default(%s)
+        mylib.two.default(%s, %t)
+        mylib.log.default(%s)
+        return %s";
+    let toy = Toy::new();
+    let compiled = compile(body, &toy);
+    for executable in &compiled.executables {
+        let found = numbers(&executable.run(&[x()]).expect("it runs"));
+        let expected = X.map(|value| 2.0 * f64::from(value) + 1.0);
+        assert_eq!(found[0], expected);
+        let calls = toy.take();
+        let ops: Vec<&str> = calls.iter().map(|call| &*call.op).collect();
+        assert_eq!(ops, ["mylib.log.default", "mylib.two.default", "mylib.log.default"]);
+        assert_eq!(calls[0].elements[0], X.map(|value| 2.0 * f64::from(value)));
+        assert_eq!(calls[2].elements[0], expected);
+    }
+    assert_eq!(copies(&compiled.loops), 0);
 }
 
 #[test]

@@ -12,6 +12,8 @@ use std::time::Instant;
 pub struct Args {
     /// Archive of one step of a language model: `examples/make_text_model.py` makes one
     model: PathBuf,
+    #[command(flatten)]
+    which: load::Which,
     /// The text to go on with; for a model without a vocabulary, numbers of tokens
     #[arg(long, value_name = "TEXT")]
     prompt: String,
@@ -33,7 +35,7 @@ const TOKENS: i64 = 200;
 
 /// Prints the prompt and what follows it; times go to standard error.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
-    let model = load::open(&args.model)?;
+    let model = load::open(&args.model, &args.which)?;
     let vocabulary = Vocabulary::of(&model)?;
     let prompt = tokens(&args.prompt, vocabulary.as_ref())?;
     let [first, others @ ..] = &prompt[..] else {
