@@ -753,9 +753,18 @@ fn masked_scatter(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let sizes = r.ty(x)?.sizes;
     let flat = flattened(r, mask)?;
     let count = r.call("aten.cumsum.default", [Arg::Value(flat), Arg::Int(Expr::zero())])?;
-    let place = r.call("aten.sub.Scalar", [Arg::Value(count), Arg::Int(Expr::one())])?;
-    let place = r.call("aten.clamp_min.default", [Arg::Value(place), Arg::Int(Expr::zero())])?;
-    let source = flattened(r, source)?;
+    let mut source = flattened(r, source)?;
+    let numel = r.ty(source)?.numel();
+    let place = if r.infer_cx().known(Rel::le(1, numel)) == Some(true) {
+        let place = r.call("aten.sub.Scalar", [Arg::Value(count), Arg::Int(Expr::one())])?;
+        r.call("aten.clamp_min.default", [Arg::Value(place), Arg::Int(Expr::zero())])?
+    } else {
+        // What is not taken has to come from somewhere, even where there is nothing to take: from an element in front.
+        let in_front = Arg::ints([Expr::one(), Expr::zero()]);
+        source =
+            r.call("aten.constant_pad_nd.default", [Arg::Value(source), in_front, Arg::Int(Expr::zero())])?;
+        r.call("aten.mul.Tensor", [Arg::Value(count), Arg::Value(flat)])?
+    };
     let taken = r.call("aten.index.Tensor", [Arg::Value(source), Arg::List(vec![Arg::Value(place)])])?;
     let taken = r.call("aten.reshape.default", [Arg::Value(taken), Arg::ints(sizes)])?;
     Ok(vec![r.apply("aten.where.self", &[mask, taken, x])?])
