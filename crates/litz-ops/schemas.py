@@ -21,6 +21,16 @@ lines += [
     "higher_order::map_impl(Any f, Any[] xs, Any[] pos_args) -> Tensor[]",
     "higher_order::scan(Any combine_fn, Any[] init, Any[] xs, Any[] additional_inputs) -> Tensor[]",
     "higher_order::associative_scan(Any combine_fn, Any[] xs, Any[] additional_inputs) -> Tensor[]",
+    # Functions of Python's numbers.
+    *(f"_operator::{name}(Scalar a, Scalar b) -> Scalar"
+      for name in "add sub mul truediv floordiv mod pow lshift rshift and_ or_ eq ne lt le gt ge".split()),
+    *(f"_operator::{name}(Scalar a) -> Scalar" for name in "neg pos".split()),
+    *(f"math::{name}(Scalar x) -> Scalar" for name in "trunc floor ceil".split()),
+    *(f"torch::{name}(Scalar a) -> Scalar" for name in "sym_not sym_float sym_int".split()),
+    *(f"torch::{name}(Scalar a, Scalar b) -> Scalar" for name in "sym_max sym_min".split()),
+    "torch::sym_ite(Scalar b, Scalar t, Scalar f) -> Scalar",
+    *(f"torch::_sym_{name}(Scalar a) -> Scalar"
+      for name in "sqrt cos cosh sin sinh tan tanh asin acos atan log2".split()),
     "transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor",
     "torchao::dequantize_affine(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType input_dtype, "
     "Scalar? quant_min=None, Scalar? quant_max=None, ScalarType? output_dtype=None) -> Tensor",
@@ -37,15 +47,20 @@ for line in lines:
         line = line.replace("MemoryFormat memory_format=0", "MemoryFormat memory_format=contiguous_format")
         known.setdefault(f"{found[1]}.{found[2]}.{found[3] or 'default'}", line)
 text = "".join(path.read_text() for path in sorted((here / "src/ops").glob("*.rs")))
-names = sorted(set(re.findall(r'"((?:aten|prims|quantized_decomposed|torchao|torchvision|transformers|higher_order)\.\w+\.\w+)"', text)))
-missing = [name for name in names if name not in known]
+names = sorted(set(re.findall(r'"((?:aten|prims|quantized_decomposed|torchao|torchvision|transformers|higher_order)\.\w+\.\w+|(?:_operator|torch|math)\.\w+)"', text)))
+def qualified(name):
+    """Namespace, name and overload."""
+    return name if name.count(".") == 2 else f"{name}.default"
+
+
+missing = [name for name in names if qualified(name) not in known]
 if missing:
     sys.exit(f"no schema for {', '.join(missing)}")
 
 
 def tags(name):
     """The tags of PyTorch's own operators; those of other libraries have none."""
-    namespace, base, overload = name.split(".")
+    namespace, base, overload = qualified(name).split(".")
     if namespace not in ("aten", "prims"):
         return ""
     found = {tag.name for tag in getattr(getattr(getattr(torch.ops, namespace), base), overload).tags}
@@ -53,4 +68,4 @@ def tags(name):
     return " # " + " ".join(kept) if kept else ""
 
 
-(here / "src/schemas.txt").write_text("".join(f"{known[name]}{tags(name)}\n" for name in names))
+(here / "src/schemas.txt").write_text("".join(f"{known[qualified(name)]}{tags(name)}\n" for name in names))

@@ -64,6 +64,7 @@ pub fn build(
                 let ty = TensorType { sizes, strides, ..loops.bufs[*buf].ty() };
                 Output::View { slot: b.slot(*buf), ty, offset: *offset }
             }
+            loops::Output::Number(buf) => Output::Number(b.slot(*buf)),
             loops::Output::Int(e) => Output::Int(*e),
             loops::Output::Literal(s) => Output::Literal(*s),
             loops::Output::Nothing => Output::Nothing,

@@ -7,17 +7,23 @@ use crate::schema::{
     self, Argument, NamedArgument, OptionalTensorArgument, SymBool, SymBoolArgument, SymFloat,
     SymFloatArgument, SymIntArgument,
 };
-use crate::srepr;
 use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, Type, Value};
 use litz_ir::schema::{ArgType, BaseType, Effect, OpSchema, SchemaArg, Schemas};
 use litz_sym::{Clause, Expr, Known, Rel};
 use std::collections::HashMap;
+
+/// What the names of functions of Python's numbers begin with.
+const NUMBER_FUNCTIONS: [&str; 4] = ["_operator.", "math.", "torch.sym_", "torch._sym_"];
+/// Most conditions that one is made of by way of others.
+const MAX_DEPTH: usize = 64;
 
 /// The names of one graph of the file.
 pub(crate) struct Scope<'a> {
     pub file: &'a schema::Graph<'a>,
     /// What each name stands for. Symbolic integers are absent: the file says what expression each is.
     bound: HashMap<&'a str, Arg>,
+    /// Nodes that compute truth values of sizes.
+    skipped: HashMap<&'a str, &'a schema::Node<'a>>,
 }
 
 /// A graph in the making.
@@ -25,6 +31,8 @@ pub(crate) struct Body {
     pub graph: Graph,
     values: Names,
     pub subgraphs: Names,
+    /// Of how many conditions one is being made of another.
+    depth: usize,
 }
 
 /// Names in use, each with the last number appended to make others.
@@ -47,7 +55,7 @@ impl Names {
 
 impl<'a> Scope<'a> {
     pub fn new(file: &'a schema::Graph<'a>) -> Scope<'a> {
-        Scope { file, bound: HashMap::new() }
+        Scope { file, bound: HashMap::new(), skipped: HashMap::new() }
     }
 
     /// What a name stands for.
@@ -67,7 +75,12 @@ impl<'a> Scope<'a> {
 
 impl Body {
     pub fn new(name: &str, device: Device) -> Body {
-        Body { graph: Graph::new(name, device), values: Names::default(), subgraphs: Names::default() }
+        Body {
+            graph: Graph::new(name, device),
+            values: Names::default(),
+            subgraphs: Names::default(),
+            depth: 0,
+        }
     }
 
     /// Converts all nodes.
@@ -85,8 +98,11 @@ impl Body {
         if let Some(hop) = node.target.strip_prefix("torch.ops.higher_order.") {
             return hops::convert(self, cx, scope, node, hop);
         }
-        if is_symbolic(cx.schemas, node) {
+        if is_measure(cx.schemas, node) {
             return Ok(());
+        }
+        if NUMBER_FUNCTIONS.iter().any(|of| node.target.starts_with(of)) {
+            return self.number(cx, scope, node);
         }
         let op = operator_name(node);
         match cx.schemas.effect(op) {
@@ -97,6 +113,69 @@ impl Body {
             }
             Effect::None | Effect::Asserts | Effect::Other => self.operator(cx, scope, node, op),
         }
+    }
+
+    /// A function of Python's numbers. Where the file says what expression of sizes the result is, the node itself is not needed:
+    /// truth values that nothing decides are computed where something uses them.
+    fn number<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &mut Scope<'a>,
+        node: &'a schema::Node<'a>,
+    ) -> Result<(), ImportError> {
+        let [output] = node.outputs.as_slice() else {
+            return Err(ImportError::program(format!("{}: expected one result", node.target)));
+        };
+        let is_known = match output {
+            Argument::Int(_) | Argument::Float(_) | Argument::Bool(_) => true,
+            Argument::SymInt(SymIntArgument::Name(name)) => {
+                let Some(value) = scope.file.sym_int_values.get(name) else {
+                    return Err(ImportError::program(format!("{name}: expected an integer, found none")));
+                };
+                match cx.int(&mut self.graph.facts, value) {
+                    Err(ImportError::UnsupportedExpression { .. }) => {
+                        cx.late_int(&mut self.graph.facts, name, value)?;
+                        false
+                    }
+                    known => known.map(|_| true)?,
+                }
+            }
+            Argument::SymFloat(SymFloatArgument::Name(name)) => {
+                matches!(scope.file.sym_float_values.get(name), Some(SymFloat::Float(_)))
+            }
+            Argument::SymBool(SymBoolArgument::Name(name)) => match scope.file.sym_bool_values.get(name) {
+                Some(SymBool::Bool(_)) => true,
+                Some(SymBool::Expr(expr)) => {
+                    let is_known = cx.condition(&expr.expr_str).is_ok();
+                    if is_known {
+                        scope.skipped.insert(name, node);
+                    }
+                    is_known
+                }
+                None => false,
+            },
+            _ => false,
+        };
+        if is_known {
+            return Ok(());
+        }
+        let args = self.number_arguments(cx, scope, node)?;
+        self.push_node(cx, scope, node, &node.target, args)
+    }
+
+    fn number_arguments<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &Scope<'a>,
+        node: &'a schema::Node<'a>,
+    ) -> Result<Vec<Arg>, ImportError> {
+        let count = cx.schemas.lookup(&node.target).map(|schema| schema.args.len());
+        if count.is_none() {
+            cx.report_unknown(&node.target, node);
+        } else if count != Some(node.inputs.len()) {
+            return Err(ImportError::program(format!("{}: expected other arguments", node.target)));
+        }
+        node.inputs.iter().map(|input| self.argument(cx, scope, &input.arg)).collect()
     }
 
     /// Makes guards of an assert on symbolic sizes. Answers whether it was one.
@@ -124,7 +203,7 @@ impl Body {
         match scope.file.sym_bool_values.get(&**name) {
             Some(SymBool::Bool(true)) => {}
             Some(SymBool::Bool(false)) => cx.require(&mut self.graph.facts, [Rel::eq(0, 1).into()], &who)?,
-            Some(SymBool::Expr(expr)) => match srepr::parse_condition(&expr.expr_str) {
+            Some(SymBool::Expr(expr)) => match cx.condition(&expr.expr_str) {
                 Ok(clauses) => cx.require(&mut self.graph.facts, clauses, &who)?,
                 Err(error) => cx.unknown_guards.push(error),
             },
@@ -466,7 +545,7 @@ impl Body {
 
     fn sym_bool<'a>(
         &mut self,
-        cx: &Cx<'a>,
+        cx: &mut Cx<'a>,
         scope: &Scope<'a>,
         value: &SymBoolArgument,
     ) -> Result<Arg, ImportError> {
@@ -479,14 +558,20 @@ impl Body {
         }
         match scope.file.sym_bool_values.get(&**name) {
             Some(SymBool::Bool(value)) => Ok(Arg::Bool(*value)),
-            Some(SymBool::Expr(expr)) => self.decide(cx, &expr.expr_str),
+            Some(SymBool::Expr(expr)) => self.decide(cx, scope, name, &expr.expr_str),
             None => Err(ImportError::program(format!("expected a truth value, found undefined `{name}`"))),
         }
     }
 
-    /// A condition on sizes that the facts decide.
-    fn decide(&mut self, cx: &Cx, text: &str) -> Result<Arg, ImportError> {
-        let clauses = srepr::parse_condition(text)?;
+    /// A condition on sizes: a literal where the facts decide it, else what a node computes.
+    fn decide<'a>(
+        &mut self,
+        cx: &mut Cx<'a>,
+        scope: &Scope<'a>,
+        name: &str,
+        text: &str,
+    ) -> Result<Arg, ImportError> {
+        let clauses = cx.condition(text)?;
         let rels = clauses.iter().flat_map(Clause::alternatives);
         for sym in rels.flat_map(|rel| [rel.lhs, rel.rhs]).flat_map(Expr::syms) {
             cx.declare(&mut self.graph.facts, sym);
@@ -496,9 +581,23 @@ impl Body {
             return Ok(Arg::Bool(false));
         }
         if known.contains(&Known::Unknown) {
-            let (text, head) =
-                (crate::error::shorten(text), "a condition on sizes as an argument".to_owned());
-            return Err(ImportError::UnsupportedExpression { text, head });
+            let Some(&node) = scope.skipped.get(name).filter(|_| self.depth < MAX_DEPTH) else {
+                let (text, head) =
+                    (crate::error::shorten(text), "a condition on sizes as an argument".to_owned());
+                return Err(ImportError::UnsupportedExpression { text, head });
+            };
+            self.depth += 1;
+            let args = self.number_arguments(cx, scope, node);
+            self.depth -= 1;
+            let value = self.fresh(name, Type::Bool);
+            self.graph.nodes.push(Node {
+                op: OpName::new(&*node.target),
+                form: Form::Plain,
+                args: args?,
+                outputs: vec![Some(value)],
+                source: cx.source(node),
+            });
+            return Ok(Arg::Value(value));
         }
         Ok(Arg::Bool(true))
     }
@@ -509,14 +608,12 @@ fn operator_name<'a>(node: &'a schema::Node) -> &'a str {
     node.target.strip_prefix("torch.ops.").unwrap_or(&node.target)
 }
 
-/// Whether a node computes only integers and truth values from sizes: the file says what expression each is, so the
-/// node itself is not needed.
-fn is_symbolic(schemas: &dyn Schemas, node: &schema::Node) -> bool {
+/// Whether a node measures tensors: the file says what expression each result is, so the node itself is not needed.
+fn is_measure(schemas: &dyn Schemas, node: &schema::Node) -> bool {
     let is_number =
         |output: &Argument| matches!(output, Argument::SymInt(_) | Argument::SymBool(_) | Argument::Int(_));
-    let is_function = ["_operator.", "math.", "torch.sym_"].iter().any(|of| node.target.starts_with(of));
     let is_measure = || schemas.lookup(operator_name(node)).is_some_and(OpSchema::is_measure);
-    (is_function || is_measure()) && !node.outputs.is_empty() && node.outputs.iter().all(is_number)
+    !node.outputs.is_empty() && node.outputs.iter().all(is_number) && is_measure()
 }
 
 /// An integer literal given for a float is that float.

@@ -1,5 +1,6 @@
 //! Holds what all graphs of one program share: symbols, expressions, source lines, and the list of what is not supported.
 
+use crate::body::Names;
 use crate::error::{ImportError, UnknownOp};
 use crate::schema::{self, Argument, ExportedProgram, SymExprHint, SymInt, SymIntArgument, TensorMeta};
 use crate::source::source_line;
@@ -18,6 +19,9 @@ pub(crate) struct Cx<'a> {
     hints: HashMap<Sym, i64>,
     /// Expressions by text: a program repeats few of them thousands of times.
     exprs: HashMap<&'a str, Expr>,
+    /// Integers that only a node gives, as PyTorch writes them, and their symbols.
+    late: Vec<(&'a str, Expr)>,
+    late_names: Names,
     /// Source lines by stack trace.
     sources: HashMap<&'a str, Option<Arc<str>>>,
     unknown_ops: Vec<UnknownOp>,
@@ -29,6 +33,8 @@ pub(crate) struct Cx<'a> {
 
 /// Most guards of a graph; those of real programs number in the hundreds, and each takes time linear in the others.
 const MAX_GUARDS: usize = 4096;
+/// Most integers that only nodes give; each expression behind them is compared with all.
+const MAX_LATE: usize = 256;
 /// Number of source lines kept for each unknown operator.
 const MAX_SOURCES: usize = 3;
 
@@ -40,6 +46,8 @@ impl<'a> Cx<'a> {
             ranges: HashMap::new(),
             hints: HashMap::new(),
             exprs: HashMap::new(),
+            late: Vec::new(),
+            late_names: Names::default(),
             sources: HashMap::new(),
             unknown_ops: Vec::new(),
             unknown_positions: HashMap::new(),
@@ -84,9 +92,36 @@ impl<'a> Cx<'a> {
         if let Some(&expr) = self.exprs.get(text) {
             return Ok(expr);
         }
-        let expr = srepr::parse_expr(text)?;
+        let expr = srepr::parse_expr(text, &self.late)?;
         self.exprs.insert(text, expr);
         Ok(expr)
+    }
+
+    /// A condition of the file: clauses that hold together.
+    pub fn condition(&self, text: &str) -> Result<Vec<Clause>, ImportError> {
+        srepr::parse_condition(text, &self.late)
+    }
+
+    /// An integer that a node called `name` gives. Where its expression has no exact integer meaning, a new symbol stands for it,
+    /// there and in all expressions behind.
+    pub fn late_int(
+        &mut self,
+        facts: &mut Facts,
+        name: &str,
+        value: &'a SymInt<'a>,
+    ) -> Result<Expr, ImportError> {
+        match (self.int(facts, value), value) {
+            (Err(error @ ImportError::UnsupportedExpression { .. }), SymInt::Expr(expr)) => {
+                if self.late.len() >= MAX_LATE || !Sym::is_identifier(name) {
+                    return Err(error);
+                }
+                // Symbols of PyTorch's have no such names.
+                let name = self.late_names.fresh(&format!("{name}_value"));
+                self.late.push((&expr.expr_str, Expr::named(&name)));
+                self.int(facts, value)
+            }
+            (int, _) => int,
+        }
     }
 
     /// An integer of the file; declares its symbols.

@@ -1,7 +1,7 @@
 //! Parses expressions as `sympy.srepr` prints them to [`Expr`] and [`Rel`].
 //!
-//! `Mul(Integer(2), Symbol('s77', positive=True, integer=True))` is `2*s77`. The assumptions of a symbol are ignored:
-//! sympy prints `positive=True` even where the range allows 0.
+//! `Mul(Integer(2), Symbol('s77', positive=True, integer=True))` is `2*s77`. Of the assumptions of a symbol, only
+//! `integer=True` counts, which floats lack: sympy prints `positive=True` even where the range allows 0.
 
 use crate::error::ImportError;
 use crate::number::{Problem, Ratio, Value, apply};
@@ -14,12 +14,15 @@ const MAX_DEPTH: usize = 64;
 /// Longest symbol name.
 const MAX_NAME: usize = 64;
 
+/// Texts of integers that have no exact integer meaning, and the symbols that stand for them.
+pub type Late<'a> = [(&'a str, Expr)];
+
 /// Reads an integer expression.
 ///
 /// # Errors
 /// When `text` is not srepr, is not an integer, or has no exact integer meaning (`FloatPow`, `sin` ...).
-pub fn parse_expr(text: &str) -> Result<Expr, ImportError> {
-    let ratio = parse(text).and_then(|value| value.number()).map_err(|problem| error(text, problem))?;
+pub fn parse_expr(text: &str, late: &Late<'_>) -> Result<Expr, ImportError> {
+    let ratio = parse(text, late).and_then(|value| value.number()).map_err(|problem| error(text, problem))?;
     ratio
         .as_expr()
         .ok_or_else(|| error(text, Problem::Bad("expected an integer, found a fraction".to_owned())))
@@ -29,8 +32,8 @@ pub fn parse_expr(text: &str) -> Result<Expr, ImportError> {
 ///
 /// # Errors
 /// As [`parse_expr`].
-pub fn parse_condition(text: &str) -> Result<Vec<Clause>, ImportError> {
-    parse(text).and_then(Value::truth).map_err(|problem| error(text, problem))
+pub fn parse_condition(text: &str, late: &Late<'_>) -> Result<Vec<Clause>, ImportError> {
+    parse(text, late).and_then(Value::truth).map_err(|problem| error(text, problem))
 }
 
 /// The symbol that a file calls `name`: one of a longer name where the texts of Litz have another meaning for its own. PyTorch
@@ -47,20 +50,26 @@ fn error(text: &str, problem: Problem) -> ImportError {
     }
 }
 
-fn parse(text: &str) -> Result<Value, Problem> {
-    let mut parser = Parser { text: Scanner::new(text) };
+fn parse(text: &str, late: &Late<'_>) -> Result<Value, Problem> {
+    let mut parser = Parser { text: Scanner::new(text), late };
     let value = parser.value(0)?;
     if parser.text.peek().is_none() { Ok(value) } else { Err(parser.text.expected("the end")) }
 }
 
 struct Parser<'a> {
     text: Scanner<'a>,
+    late: &'a Late<'a>,
 }
 
 impl<'a> Parser<'a> {
     fn value(&mut self, depth: usize) -> Result<Value, Problem> {
         if depth > MAX_DEPTH {
             return Err(Problem::Unsupported("an expression of this depth".to_owned()));
+        }
+        for (text, symbol) in self.late {
+            if self.text.accept(text) {
+                return Ok(Value::Number((*symbol).into()));
+            }
         }
         let head = self.word();
         match head {
@@ -71,7 +80,7 @@ impl<'a> Parser<'a> {
         }
         let value = match head {
             "Integer" => Value::Number(Ratio::int(self.int()?)),
-            "Symbol" => Value::Number(self.symbol()?.into()),
+            "Symbol" => return self.symbol(),
             "Float" => Value::Number(Ratio::float(self.float()?)?),
             "Rational" => {
                 let numerator = Value::Number(Ratio::int(self.int()?));
@@ -80,7 +89,7 @@ impl<'a> Parser<'a> {
             }
             _ => return apply(head, &self.operands(depth)?),
         };
-        self.keywords()?;
+        self.assumptions()?;
         Ok(value)
     }
 
@@ -99,26 +108,35 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `, name=value` repeated, and the closing parenthesis.
-    fn keywords(&mut self) -> Result<(), Problem> {
+    /// `, name=value` repeated, and the closing parenthesis. Answers whether `integer=True` is among them.
+    fn assumptions(&mut self) -> Result<bool, Problem> {
+        let mut is_integer = false;
         while self.text.accept(",") {
-            if self.word().is_empty() {
+            let name = self.word();
+            if name.is_empty() {
                 return Err(self.text.expected("a keyword"));
             }
             self.text.token("=")?;
-            if self.word().is_empty() {
+            let value = self.word();
+            if value.is_empty() {
                 return Err(self.text.expected("a keyword's value"));
             }
+            is_integer |= (name, value) == ("integer", "True");
         }
-        self.text.token(")")
+        self.text.token(")")?;
+        Ok(is_integer)
     }
 
-    fn symbol(&mut self) -> Result<Expr, Problem> {
+    fn symbol(&mut self) -> Result<Value, Problem> {
         let name = self.quoted()?;
         if name.len() > MAX_NAME || !Sym::is_identifier(name) {
             return Err(Problem::Bad("expected a symbol's name".to_owned()));
         }
-        Ok(Expr::sym(symbol(name)))
+        if self.assumptions()? {
+            Ok(Value::Number(Expr::sym(symbol(name)).into()))
+        } else {
+            Err(Problem::Unsupported("a float that data decides".to_owned()))
+        }
     }
 
     fn int(&mut self) -> Result<i64, Problem> {
@@ -149,22 +167,22 @@ mod tests {
     use litz_sym::Rel;
 
     fn eval(text: &str, s77: i64) -> Option<i64> {
-        parse_expr(text).expect("parses").eval(&|sym| (sym.name() == "s77").then_some(s77))
+        parse_expr(text, &[]).expect("parses").eval(&|sym| (sym.name() == "s77").then_some(s77))
     }
     fn slug(text: &str) -> &'static str {
-        parse_expr(text).expect_err("does not parse").slug()
+        parse_expr(text, &[]).expect_err("does not parse").slug()
     }
     const S: &str = "Symbol('s77', positive=True, integer=True)";
 
     #[test]
     fn reads_what_torch_writes() {
         let s = Expr::named("s77");
-        assert_eq!(parse_expr(S), Ok(s));
-        assert_eq!(parse_expr(&format!("Mul(Integer(-1), Integer(2), {S})")), Ok(s * -2));
-        assert_eq!(parse_expr(&format!("Add(Pow({S}, Integer(2)), Integer(1))")), Ok(s * s + 1));
-        assert_eq!(parse_expr(&format!("FloorDiv({S}, Integer(2))")), Ok(s.floordiv(2)));
-        assert_eq!(parse_expr(&format!("CeilDiv({S}, Integer(2))")), Ok(s.ceildiv(2)));
-        assert_eq!(parse_expr(&format!("Max(Integer(1), {S}, Symbol('u0', integer=True))")), {
+        assert_eq!(parse_expr(S, &[]), Ok(s));
+        assert_eq!(parse_expr(&format!("Mul(Integer(-1), Integer(2), {S})"), &[]), Ok(s * -2));
+        assert_eq!(parse_expr(&format!("Add(Pow({S}, Integer(2)), Integer(1))"), &[]), Ok(s * s + 1));
+        assert_eq!(parse_expr(&format!("FloorDiv({S}, Integer(2))"), &[]), Ok(s.floordiv(2)));
+        assert_eq!(parse_expr(&format!("CeilDiv({S}, Integer(2))"), &[]), Ok(s.ceildiv(2)));
+        assert_eq!(parse_expr(&format!("Max(Integer(1), {S}, Symbol('u0', integer=True))"), &[]), {
             Ok(s.max(Expr::named("u0")).max(1))
         });
         assert_eq!(eval(&format!("ModularIndexing({S}, Integer(4), Integer(3))"), 23), Some(2));
@@ -174,23 +192,26 @@ mod tests {
     #[test]
     fn reads_conditions() {
         let s = Expr::named("s77");
-        assert_eq!(parse_condition(&format!("LessThan({S}, Integer(9))")), Ok(vec![Rel::le(s, 9).into()]));
-        let both = format!("And(StrictGreaterThan({S}, Integer(2)), Unequality({S}, Integer(5)))");
-        assert_eq!(parse_condition(&both), Ok(vec![Rel::gt(s, 2).into(), Rel::ne(s, 5).into()]));
         assert_eq!(
-            parse_condition(&format!("Not(Equality({S}, Integer(5)))")),
+            parse_condition(&format!("LessThan({S}, Integer(9))"), &[]),
+            Ok(vec![Rel::le(s, 9).into()])
+        );
+        let both = format!("And(StrictGreaterThan({S}, Integer(2)), Unequality({S}, Integer(5)))");
+        assert_eq!(parse_condition(&both, &[]), Ok(vec![Rel::gt(s, 2).into(), Rel::ne(s, 5).into()]));
+        assert_eq!(
+            parse_condition(&format!("Not(Equality({S}, Integer(5)))"), &[]),
             Ok(vec![Rel::ne(s, 5).into()])
         );
         assert_eq!(
-            parse_condition(&format!("Or(Equality({S}, Integer(9)), {both})")),
+            parse_condition(&format!("Or(Equality({S}, Integer(9)), {both})"), &[]),
             Ok(vec![
                 Clause::new([Rel::eq(s, 9), Rel::gt(s, 2)]),
                 Clause::new([Rel::eq(s, 9), Rel::ne(s, 5)])
             ])
         );
-        assert_eq!(parse_condition("true"), Ok(vec![]));
-        assert_eq!(parse_condition(&format!("Or({both}, true)")), Ok(vec![]));
-        assert!(parse_condition(S).is_err() && parse_expr("true").is_err());
+        assert_eq!(parse_condition("true", &[]), Ok(vec![]));
+        assert_eq!(parse_condition(&format!("Or({both}, true)"), &[]), Ok(vec![]));
+        assert!(parse_condition(S, &[]).is_err() && parse_expr("true", &[]).is_err());
     }
 
     #[test]
@@ -231,7 +252,7 @@ mod tests {
         );
         assert_eq!(slug("Float('inf', precision=53)"), "unsupported-expression");
         assert_eq!(slug(&format!("Mul(Rational(1, 2), {S})")), "bad-expression");
-        let error = parse_expr(&format!("FloatPow({S}, Integer(2))")).expect_err("refused").to_string();
+        let error = parse_expr(&format!("FloatPow({S}, Integer(2))"), &[]).expect_err("refused").to_string();
         assert!(error.ends_with("`FloatPow` is not supported"), "{error}");
     }
 
@@ -272,7 +293,7 @@ mod tests {
     fn hostile_expressions_stay_small() {
         let deep = "Add(".repeat(100_000);
         assert_eq!(slug(&deep), "unsupported-expression");
-        let sum = |k: i32| format!("Add(Symbol('a{k}'), Symbol('b{k}'))");
+        let sum = |k: i32| format!("Add(Symbol('a{k}', integer=True), Symbol('b{k}', integer=True))");
         let product = format!("Mul({})", (0..40).map(sum).collect::<Vec<_>>().join(", "));
         assert_eq!(slug(&product), "unsupported-expression");
         let tower = (0..5).fold(S.to_owned(), |base, _| format!("Pow({base}, Integer(16))"));

@@ -139,6 +139,8 @@ pub enum Output {
         /// First element.
         offset: Expr,
     },
+    /// The one element of a buffer without dimensions, as a number.
+    Number(Buf),
     /// An integer output.
     Int(Expr),
     /// A literal output.
@@ -197,7 +199,7 @@ impl Loops {
                 sizes.iter().chain(strides).chain([offset]).any(|e| e.has_sym(sym))
             }
             Output::Int(e) => e.has_sym(sym),
-            Output::Literal(_) | Output::Nothing => false,
+            Output::Number(_) | Output::Literal(_) | Output::Nothing => false,
         };
         self.bufs.values().any(|data| data.sizes.iter().chain(&data.strides).any(|e| e.has_sym(sym)))
             || self.stmts.iter().any(|stmt| self.mentions(stmt, sym) || stmt.defines() == Some(sym))
@@ -250,7 +252,7 @@ impl Loops {
     /// Buffers that are read when all statements are done: what is returned, and what states become.
     pub fn results(&self) -> impl Iterator<Item = Buf> {
         let outputs = self.outputs.iter().filter_map(|output| match output {
-            Output::View { buf, .. } => Some(*buf),
+            Output::View { buf, .. } | Output::Number(buf) => Some(*buf),
             Output::Int(_) | Output::Literal(_) | Output::Nothing => None,
         });
         outputs.chain(self.updates.iter().map(|&(_, source)| source))

@@ -201,6 +201,8 @@ pub enum Output {
         /// First element.
         offset: Expr,
     },
+    /// The first element of a slot, as a number.
+    Number(Slot),
     /// An integer.
     Int(Expr),
     /// A literal.

@@ -252,6 +252,11 @@ impl<'a> Args<'a> {
         self.to_number(self.get(name)).ok_or_else(|| self.bad(name, "a number"))
     }
 
+    /// A number that is known at run time only, and its kind.
+    pub fn late(&self, name: &str) -> Option<(Value, Kind)> {
+        self.to_late(self.get(name))
+    }
+
     /// A string; one that was not given is empty.
     pub fn str(&self, name: &str) -> Result<&'a str, OpError> {
         match self.get(name) {
@@ -323,7 +328,9 @@ impl<'a> Args<'a> {
         for (slot, arg) in self.schema.args.iter().zip(&self.node.args) {
             let name = slot.name.as_str();
             let tensor = slot.ty.base == BaseType::Tensor && !CONDITIONS.contains(&name);
-            let scalar = slot.ty.base == BaseType::Scalar && OPERAND_SCALARS.contains(&name);
+            // What a mask lets in is converted to the type of the other elements; a number that is known is a literal there.
+            let is_let_in = name == "value" && self.has("mask") && self.late(name).is_some();
+            let scalar = slot.ty.base == BaseType::Scalar && (OPERAND_SCALARS.contains(&name) || is_let_in);
             if !(tensor || scalar) || matches!(arg, Arg::None) {
                 continue;
             }
@@ -356,6 +363,11 @@ impl<'a> Args<'a> {
         tensor_type(&self.values[value].ty)
     }
 
+    /// The type of a value.
+    pub fn type_of(&self, value: Value) -> &'a Type {
+        &self.values[value].ty
+    }
+
     /// The type of the `i`-th result, when something uses it.
     pub fn stated(&self, i: usize) -> Option<&'a Type> {
         let value = self.node.outputs.get(i).copied().flatten()?;
@@ -364,6 +376,9 @@ impl<'a> Args<'a> {
 
     /// An error: the argument is not what the operator takes.
     pub fn bad(&self, name: &str, expected: &str) -> OpError {
+        if self.late(name).is_some() {
+            return self.unsupported(&format!("`{name}` that is known at run time only"));
+        }
         OpError::new(
             "bad-argument",
             format!("{}: argument `{name}`: expected {expected}, found {:?}", self.op(), self.get(name)),

@@ -733,7 +733,7 @@ impl<'a> Lower<'a> {
             Arg::Value(value) => match &self.graph.values[*value].ty {
                 Type::Tensor(ty) => self.output_tensor(*value, ty),
                 Type::Int(e) => Ok(Output::Int(*e)),
-                Type::Float | Type::Bool => Err(unsupported()),
+                Type::Float | Type::Bool => self.output_number(*value),
             },
             Arg::List(_)
             | Arg::Complex(..)
@@ -744,6 +744,18 @@ impl<'a> Lower<'a> {
             | Arg::MemoryFormat(_)
             | Arg::Graph(_) => Err(unsupported()),
         }
+    }
+
+    /// The one element of a computed buffer.
+    fn output_number(&mut self, value: Value) -> Result<Output, OpError> {
+        let access = self.place_of(value)?;
+        if self.loops.bufs[access.buf].kind == BufKind::Temp && access.rank() == 0 {
+            return Ok(Output::Number(access.buf));
+        }
+        let name = &self.graph.values[value].name;
+        self.from = vec![name.clone()];
+        let ty = self.graph.values[value].ty.stored();
+        Ok(Output::Number(self.copy(&access, &format!("{name}_out"), &ty)?.buf))
     }
 
     /// A view of a computed buffer with the strides that the type promises; anything else copied to such a buffer.

@@ -126,6 +126,15 @@ const I32: (i128, i128) = (i32::MIN as i128, i32::MAX as i128);
 const I64: (i128, i128) = (i64::MIN as i128, i64::MAX as i128);
 const U64: (i128, i128) = (i64::MIN as i128, u64::MAX as i128);
 
+/// The number that bits of `dtype` stand for, as a literal; complex numbers lose their imaginary part.
+pub(crate) fn scalar(dtype: Dtype, bits: Bits) -> Scalar {
+    match Number::decode(dtype, bits) {
+        Number::Bool(value) => Scalar::Bool(value),
+        Number::Int(value) => Scalar::Int(value as i64),
+        Number::Float(value) | Number::Complex(value, _) => Scalar::Float(value),
+    }
+}
+
 impl From<Scalar> for Number {
     fn from(scalar: Scalar) -> Number {
         match scalar {

@@ -4,7 +4,8 @@
 //! twice the doubt that the interpreter has of the element: what other orders of summation, fused multiply-add and the
 //! errors of mathematical functions can make of it. Elements whose doubt is infinite are *open*: every value is right.
 
-use litz_ir::loops::{BufKind, Loops};
+use litz_ir::loops::{BufKind, Loops, Output};
+use litz_ir::scalar::Scalar;
 use litz_runtime::program::Value;
 use litz_runtime::reference::loops::Results;
 use litz_runtime::{RunError, Tensor};
@@ -30,8 +31,11 @@ pub struct Compared {
 /// What calls of a compiled program return: the outputs, then the new contents of inputs.
 pub fn expected(loops: &Loops, results: Results) -> Vec<Expected> {
     let mut doubts = results.doubts.into_iter();
-    let outputs = results.outputs.into_iter().map(|value| {
-        let doubts = if value.tensor().is_some() { doubts.next().unwrap_or_default() } else { Vec::new() };
+    let outputs = results.outputs.into_iter().zip(&loops.outputs).map(|(value, output)| {
+        let doubts = match output {
+            Output::View { .. } | Output::Number(_) => doubts.next().unwrap_or_default(),
+            Output::Int(_) | Output::Literal(_) | Output::Nothing => Vec::new(),
+        };
         Expected { value, doubts }
     });
     let mut all: Vec<Expected> = outputs.collect();
@@ -62,6 +66,9 @@ pub fn results(found: &[Value], expected: &[Expected]) -> Result<Compared, Strin
                 compared.open += one.open;
             }
             (found, wanted) if found == wanted => {}
+            (Value::Scalar(Scalar::Float(found)), Value::Scalar(Scalar::Float(wanted)))
+                if expected.doubts.iter().any(|doubt| (found - wanted).abs() <= 2.0 * doubt)
+                    || found.is_nan() && wanted.is_nan() => {}
             (found, wanted) => return Err(format!("out.{at}: {found:?}, expected {wanted:?}")),
         }
     }

@@ -81,6 +81,7 @@ impl Display for InLoops<'_, Output> {
                 write!(f, " as {}", Shape(sizes, strides))?;
                 if offset.is_zero() { Ok(()) } else { write!(f, " + {offset}") }
             }
+            Output::Number(buf) => write!(f, "number({})", Name(&self.0.bufs[*buf].name)),
             Output::Int(value) => write!(f, "int({value})"),
             Output::Literal(value) => value.fmt(f),
             Output::Nothing => f.write_str("none"),
@@ -469,6 +470,12 @@ impl Reader {
     fn output(&self, cx: &mut Cursor) -> Result<Output> {
         if cx.eat("none") {
             return Ok(Output::Nothing);
+        }
+        if cx.eat("number") {
+            cx.expect("(")?;
+            let buf = self.bufs.name(cx)?;
+            cx.expect(")")?;
+            return Ok(Output::Number(buf));
         }
         if cx.eat("int") {
             cx.expect("(")?;

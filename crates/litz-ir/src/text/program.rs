@@ -125,6 +125,7 @@ impl Program {
                 write!(f, "{}: {}", self.slot(*slot), self.under(ty))?;
                 if offset.is_zero() { Ok(()) } else { write!(f, " + {offset}") }
             }
+            Output::Number(slot) => write!(f, "number({})", self.slot(*slot)),
             Output::Int(value) => write!(f, "int({value})"),
             Output::Literal(value) => value.fmt(f),
             Output::Nothing => f.write_str("none"),
@@ -288,6 +289,12 @@ impl Reader {
     fn output(&self, cx: &mut Cursor) -> Result<Output> {
         if cx.eat("none") {
             return Ok(Output::Nothing);
+        }
+        if cx.eat("number") {
+            cx.expect("(")?;
+            let slot = self.slots.name(cx)?;
+            cx.expect(")")?;
+            return Ok(Output::Number(slot));
         }
         if cx.eat("int") {
             cx.expect("(")?;

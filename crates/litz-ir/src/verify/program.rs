@@ -298,7 +298,7 @@ impl Verifier<'_> {
         let expected = function.params.iter().map(|param| Some(param.ty.dtype));
         let given = function.outputs.iter().map(|output| match output {
             Output::View { ty, .. } => Some(ty.dtype),
-            Output::Int(_) | Output::Literal(_) | Output::Nothing => None,
+            Output::Number(_) | Output::Int(_) | Output::Literal(_) | Output::Nothing => None,
         });
         let found: Vec<_> = args.iter().chain(results).map(|&slot| dtype(slot)).collect();
         for (expected, found) in expected.chain(given).zip(found) {
@@ -426,6 +426,13 @@ impl Verifier<'_> {
                 self.report.same_type(Some(ty.dtype), Some(found.dtype), &place);
                 let message = format_args!("{place}: expected {}, found {}", ty.device, found.device);
                 self.report.check(ty.device == found.device, "device", message);
+            }
+            Output::Number(slot) => {
+                self.use_slot(*slot, "return");
+                let Some(found) = self.program.slots.get(*slot) else { return };
+                let is_one = self.program.facts.known(&Rel::le(1, found.extent)).is_yes();
+                let message = format_args!("return: expected `{}` to hold a number", found.name);
+                self.report.check(is_one, "number-type", message);
             }
             Output::Int(value) => self.report.expr(*value, "return"),
             Output::Literal(_) | Output::Nothing => {}

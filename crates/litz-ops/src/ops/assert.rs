@@ -18,7 +18,7 @@ use litz_sym::{Expr, Rel};
 pub const OPS: &[OpDef] = &[
     lower("aten._assert_async.default", condition_type, check).effect(Effect::Asserts),
     lower("aten._assert_async.msg", condition_type, check).effect(Effect::Asserts),
-    inferred("aten._assert_scalar.default", hold).effect(Effect::Asserts),
+    lower("aten._assert_scalar.default", hold, check_number).effect(Effect::Asserts),
     inferred("aten._assert_tensor_metadata.default", agree).effect(Effect::States),
     inferred("aten.sym_constrain_range.default", be_in_range).effect(Effect::Asserts),
     inferred("aten.sym_constrain_range_for_size.default", be_in_range).effect(Effect::Asserts),
@@ -53,13 +53,30 @@ fn check(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     Ok(())
 }
 
+/// A number that is known at run time only is not zero; any other was compared before.
+fn check_number(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let Arg::Value(value) = args.get("self") else { return Ok(()) };
+    if !matches!(args.type_of(*value), Type::Float | Type::Bool) {
+        return Ok(());
+    }
+    let number = lw.operand(args.get("self"))?;
+    let holds = lw.temp("holds", Dtype::Bool, &[]);
+    lw.nest(&[], |b, at| {
+        let value = b.read_as(&number, at, Dtype::Bool);
+        b.store(&holds, at, value);
+        Ok(())
+    })?;
+    lw.check(&holds, report(args)?);
+    Ok(())
+}
+
 /// A number that is not zero.
 fn hold(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let is_true = match args.get("self") {
         Arg::Bool(value) => *value,
         Arg::Float(value) => value.0 != 0.0,
         Arg::Value(value) if matches!(cx.values[*value].ty, Type::Float | Type::Bool) => {
-            return Err(args.unsupported("a condition that is a number known only at run time"));
+            return Ok(Vec::new());
         }
         _ => {
             cx.require(Rel::ne(args.int("self")?, 0), &report(args)?)?;

@@ -1,7 +1,7 @@
 //! Lowers copies: conversions of element type and layout, and assertions about them.
 
 use crate::args::Args;
-use crate::def::{OpDef, inplace, lower, one};
+use crate::def::{OpDef, decompose, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{broadcasts_to, copy_strides, is_channels_last};
@@ -9,7 +9,7 @@ use crate::lower::Lower;
 use crate::traits::Devices::Of;
 use crate::traits::Holds::{Always, When};
 use litz_ir::Dtype;
-use litz_ir::graph::{MemoryFormat, TensorType, Type};
+use litz_ir::graph::{Arg, MemoryFormat, Node, TensorType, Type};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -27,7 +27,40 @@ pub const OPS: &[OpDef] = &[
     lower("prims.convert_element_type.default", copy_type, copy).identity(Always),
     lower("aten.copy.default", copy_from_type, copy_from).devices(Of("self")),
     inplace("aten.copy_.default", "aten.copy.default"),
+    copied("aten.alias_copy.default"),
+    copied("aten.as_strided_copy.default"),
+    copied("aten.detach_copy.default"),
+    copied("aten.diagonal_copy.default"),
+    copied("aten.expand_copy.default"),
+    copied("aten.lift_fresh_copy.default"),
+    copied("aten.narrow_copy.default"),
+    copied("aten.permute_copy.default"),
+    copied("aten.select_copy.int"),
+    copied("aten.slice_copy.Tensor"),
+    copied("aten.split_copy.Tensor"),
+    copied("aten.split_with_sizes_copy.default"),
+    copied("aten.squeeze_copy.default"),
+    copied("aten.squeeze_copy.dim"),
+    copied("aten.squeeze_copy.dims"),
+    copied("aten.t_copy.default"),
+    copied("aten.transpose_copy.int"),
+    copied("aten.unbind_copy.int"),
+    copied("aten.unfold_copy.default"),
+    copied("aten.unsqueeze_copy.default"),
+    copied("aten.view_copy.default"),
 ];
+
+/// `aten.select_copy.int`: what `aten.select.int` gives, each result in memory of its own, in row-major order.
+const fn copied(name: &'static str) -> OpDef {
+    decompose(name, |r| {
+        let Node { op, args, .. } = r.args().node;
+        let (view, args) = (op.as_str().replacen("_copy.", ".", 1), args.clone());
+        let views = r.call_all(&view, args)?;
+        let format = Arg::MemoryFormat(MemoryFormat::Contiguous);
+        let copy = |view| r.call("aten.clone.default", [Arg::Value(view), format.clone()]);
+        views.into_iter().flatten().map(copy).collect()
+    })
+}
 
 /// The operand's type with the element type and layout that the arguments ask for.
 fn copy_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {

@@ -6,7 +6,8 @@ use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{copy_strides, not_negative, same_shape};
 use crate::lower::Lower;
-use litz_ir::graph::{TensorType, Type, contiguous_strides};
+use crate::view::Access;
+use litz_ir::graph::{Arg, TensorType, Type, contiguous_strides};
 use litz_ir::{Dtype, ReduceOp, Scalar};
 use litz_sym::{Expr, Rel};
 use std::fmt::Display;
@@ -16,7 +17,7 @@ pub const OPS: &[OpDef] = &[
     lower(
         "aten.full.default",
         |cx, args| sized(cx, args, None),
-        |lw, args| fill(lw, args, args.number("fill_value")?),
+        |lw, args| fill_given(lw, args, "fill_value"),
     ),
     lower("aten.zeros.default", |cx, args| sized(cx, args, None), |lw, args| fill(lw, args, ZERO)),
     lower(
@@ -29,7 +30,7 @@ pub const OPS: &[OpDef] = &[
     lower(
         "aten.new_full.default",
         |cx, args| sized(cx, args, own(args)?),
-        |lw, args| fill(lw, args, args.number("fill_value")?),
+        |lw, args| fill_given(lw, args, "fill_value"),
     ),
     lower("aten.new_zeros.default", |cx, args| sized(cx, args, own(args)?), |lw, args| fill(lw, args, ZERO)),
     lower(
@@ -38,14 +39,14 @@ pub const OPS: &[OpDef] = &[
         |lw, args| fill(lw, args, Number::Int(Expr::one())),
     ),
     lower("aten.new_empty.default", |cx, args| sized(cx, args, own(args)?), |lw, args| fill(lw, args, ZERO)),
-    lower("aten.full_like.default", like_type, |lw, args| fill(lw, args, args.number("fill_value")?)),
+    lower("aten.full_like.default", like_type, |lw, args| fill_given(lw, args, "fill_value")),
     lower("aten.zeros_like.default", like_type, |lw, args| fill(lw, args, ZERO)),
     lower("aten.ones_like.default", like_type, |lw, args| fill(lw, args, Number::Int(Expr::one()))),
     lower("aten.empty_like.default", like_type, |lw, args| fill(lw, args, ZERO)),
-    lower("aten.fill.Scalar", like_type, |lw, args| fill(lw, args, args.number("value")?)),
+    lower("aten.fill.Scalar", like_type, |lw, args| fill_given(lw, args, "value")),
     lower("aten.fill.Tensor", fill_tensor_type, fill_tensor),
     lower("aten.zero.default", like_type, |lw, args| fill(lw, args, ZERO)),
-    lower("aten.scalar_tensor.default", scalar_type, |lw, args| fill(lw, args, args.number("s")?)),
+    lower("aten.scalar_tensor.default", scalar_type, |lw, args| fill_given(lw, args, "s")),
     lower("aten.arange.default", arange_type, arange),
     lower("aten.arange.start", arange_type, arange),
     lower("aten.arange.start_step", arange_type, arange),
@@ -81,7 +82,11 @@ fn own(args: &Args<'_>) -> Result<Option<Dtype>, OpError> {
 
 /// A contiguous tensor of the size asked for; by default of the type of the fill value, or f32.
 fn sized(cx: &mut InferCx<'_>, args: &Args<'_>, default: Option<Dtype>) -> Result<Vec<Type>, OpError> {
-    let of_value = if args.has("fill_value") { Some(args.number("fill_value")?.dtype()) } else { None };
+    let of_value = match args.late("fill_value") {
+        Some((_, kind)) => Some(kind.dtype()),
+        None if args.has("fill_value") => Some(args.number("fill_value")?.dtype()),
+        None => None,
+    };
     let dtype = args.dtype("dtype")?.or(default).or(of_value).unwrap_or(Dtype::F32);
     let sizes = args.ints("size")?;
     not_negative(cx, args, &sizes)?;
@@ -131,11 +136,22 @@ fn fill(lw: &mut Lower<'_>, args: &Args<'_>, value: Number) -> Result<(), OpErro
     })
 }
 
+/// Fills with the number of that name.
+fn fill_given(lw: &mut Lower<'_>, args: &Args<'_>, name: &str) -> Result<(), OpError> {
+    let Some((value, _)) = args.late(name) else { return fill(lw, args, args.number(name)?) };
+    let value = lw.operand(&Arg::Value(value))?;
+    fill_from(lw, args, &value)
+}
+
 fn fill_tensor(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let value = lw.access(args.tensor("value")?)?;
+    fill_from(lw, args, &value)
+}
+
+fn fill_from(lw: &mut Lower<'_>, args: &Args<'_>, value: &Access) -> Result<(), OpError> {
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
-        let v = b.load(&value, &[]);
+        let v = b.load(value, &[]);
         b.store(&out, at, v);
         Ok(())
     })

@@ -20,6 +20,7 @@ pub mod join;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
+mod number;
 pub mod order;
 pub mod pad;
 pub mod patches;
@@ -57,6 +58,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("index", index::OPS),
     ("control", control::OPS),
     ("data", data::OPS),
+    ("number", number::OPS),
     ("runs", runs::OPS),
     ("shape", shape::OPS),
     ("foreach", foreach::OPS),

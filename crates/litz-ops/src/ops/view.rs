@@ -18,7 +18,6 @@ pub const OPS: &[OpDef] = &[
     identity("aten.detach.default"),
     identity("aten.detach_.default"),
     identity("aten.lift_fresh.default"),
-    identity("aten.lift_fresh_copy.default"),
     view("aten.permute.default", |_, args| {
         let ty = first_tensor(args)?;
         permute(args, ty, args.dims("dims", ty.rank())?)

@@ -295,7 +295,7 @@ impl<'a> Renaming<'a> {
             self.loops.stmts[at] = stmt;
         }
         for output in &mut self.loops.outputs {
-            if let Output::View { buf, .. } = output
+            if let Output::View { buf, .. } | Output::Number(buf) = output
                 && *buf == result
             {
                 *buf = place.base;

@@ -74,7 +74,7 @@ fn used_slots(program: &Program) -> Vec<bool> {
     }
     for output in &program.outputs {
         match output {
-            Output::View { slot, .. } => mark(&[*slot]),
+            Output::View { slot, .. } | Output::Number(slot) => mark(&[*slot]),
             Output::Int(_) | Output::Literal(_) | Output::Nothing => {}
         }
     }

@@ -415,10 +415,15 @@ impl Context {
 
     /// The integer or truth value that a buffer begins with.
     pub(super) fn number(&mut self, from: &plan::Buffer) -> Result<i64, RunError> {
+        let (dtype, bits) = self.element(from)?;
+        Ok((number::cast(dtype, Dtype::I64, bits) as u64).cast_signed())
+    }
+
+    /// The element that a buffer begins with.
+    fn element(&mut self, from: &plan::Buffer) -> Result<(Dtype, number::Bits), RunError> {
         let operands = self.operands(std::iter::once(from))?;
         let Read { bytes, dtype } = read(from, operands[0]);
-        let bits = number::cast(dtype, Dtype::I64, number::read(bytes, 0, dtype.size()));
-        Ok((bits as u64).cast_signed())
+        Ok((dtype, number::read(bytes, 0, dtype.size())))
     }
 
     /// Waits for all that is enqueued, and says where the host finds the operands of a routine: where they are, or copies of
@@ -532,6 +537,10 @@ impl Context {
                 OutputPlan::Copied { shape, from } => {
                     let memory = outputs.tensor(at, &layout(shape))?;
                     self.copy(*from, (self.outside, memory.as_ptr()), shape.bytes);
+                }
+                OutputPlan::Number(from) => {
+                    let (dtype, bits) = self.element(from)?;
+                    outputs.scalar(at, Some(number::scalar(dtype, bits)));
                 }
                 OutputPlan::Scalar(scalar) => outputs.scalar(at, *scalar),
             }

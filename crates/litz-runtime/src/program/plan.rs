@@ -58,7 +58,7 @@ impl Plan {
     pub(super) fn peak_bytes(&self) -> usize {
         let bytes = |output: &OutputPlan| match output {
             OutputPlan::Direct(shape) | OutputPlan::Copied { shape, .. } => shape.bytes,
-            OutputPlan::Scalar(_) => 0,
+            OutputPlan::Number(_) | OutputPlan::Scalar(_) => 0,
         };
         self.outputs.iter().map(bytes).fold(self.memory_bytes(), usize::saturating_add)
     }
@@ -187,6 +187,8 @@ pub(super) enum OutputPlan {
         shape: Shape,
         from: Place,
     },
+    /// One element, as a number.
+    Number(Buffer),
     Scalar(Option<Scalar>),
 }
 
@@ -355,12 +357,7 @@ impl<'a> Planner<'a> {
                 }
                 Step::Size { slot, who } => {
                     let late = self.values.len() - self.prepared.known;
-                    let (place, bytes) = self.place(*slot)?;
-                    let dtype = self.prepared.slots[*slot].dtype;
-                    if bytes < dtype.size() {
-                        return Err(self.bug(format!("{} holds no size", self.prepared.slots[*slot].name)));
-                    }
-                    let from = Buffer { place, bytes, dtype };
+                    let from = self.element(*slot)?;
                     self.plan.commands.push(Command::Size { from, late, who: Arc::clone(who) });
                     if self.values.len() == self.all.len() {
                         return Ok(false);
@@ -492,6 +489,15 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    /// A slot that begins with a number.
+    fn element(&self, slot: usize) -> Result<Buffer, RunError> {
+        let ((place, bytes), dtype) = (self.place(slot)?, self.prepared.slots[slot].dtype);
+        if bytes < dtype.size() {
+            return Err(self.bug(format!("{} holds no number", self.prepared.slots[slot].name)));
+        }
+        Ok(Buffer { place, bytes, dtype })
+    }
+
     fn buffers(&self, slots: &[usize]) -> Result<Vec<Buffer>, RunError> {
         let buffer = |&slot: &usize| {
             let (place, bytes) = self.place(slot)?;
@@ -584,6 +590,7 @@ impl<'a> Planner<'a> {
                     let is_direct = from == Place { base: Base::Output(at), offset: 0 };
                     if is_direct { OutputPlan::Direct(shape) } else { OutputPlan::Copied { shape, from } }
                 }
+                Output::Number(slot) => OutputPlan::Number(self.element(*slot)?),
                 Output::Int(formula) => OutputPlan::Scalar(Some(Scalar::Int(self.value(formula)?))),
                 Output::Literal(scalar) => OutputPlan::Scalar(Some(*scalar)),
                 Output::Nothing => OutputPlan::Scalar(None),

@@ -91,6 +91,7 @@ pub(super) struct Layout {
 
 pub(super) enum Output {
     View { layout: Layout, offset: Formula },
+    Number(usize),
     Int(Formula),
     Literal(Scalar),
     Nothing,
@@ -514,6 +515,7 @@ impl Context<'_> {
             ir::Output::View { slot, ty, offset } => {
                 Output::View { layout: self.layout(*slot, ty)?, offset: self.formula(*offset)? }
             }
+            ir::Output::Number(slot) => Output::Number(slot.index()),
             ir::Output::Int(expr) => Output::Int(self.formula(*expr)?),
             ir::Output::Literal(scalar) => Output::Literal(*scalar),
             ir::Output::Nothing => Output::Nothing,

@@ -31,7 +31,7 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 use crate::arena::AlignedBuf;
 use crate::error::RunError;
 use crate::host::{Call, Host, Operand, invoke};
-use crate::number::{cast, read, write};
+use crate::number::{cast, read, scalar, write};
 use crate::program::Value;
 use crate::routines::{Read, Write, routine};
 use crate::tensor::{Tensor, contiguous_strides, places, span_bytes};
@@ -46,8 +46,8 @@ pub struct Results {
     pub outputs: Vec<Value>,
     /// New contents of updated inputs and constants, in the order of [`Loops::updates`]; contiguous.
     pub updates: Vec<Tensor>,
-    /// For each tensor among the outputs, then for each of the updates: how far right values of its elements may be from
-    /// these, row-major; infinite where every value is right.
+    /// For each tensor and each number of a buffer among the outputs, then for each of the updates: how far right values of
+    /// its elements may be from these, row-major; infinite where every value is right.
     pub doubts: Vec<Vec<f64>>,
 }
 
@@ -557,6 +557,11 @@ impl Machine<'_> {
         Ok(match output {
             Output::View { buf, sizes, strides, offset } => {
                 Value::Tensor(self.view(*buf, sizes, strides, *offset, doubts)?)
+            }
+            Output::Number(buf) => {
+                let tensor = self.view(*buf, &[], &[], Expr::zero(), doubts)?;
+                let bits = read(tensor.bytes(), 0, tensor.dtype().size());
+                Value::Scalar(scalar(tensor.dtype(), bits))
             }
             Output::Int(expr) => Value::Scalar(litz_ir::Scalar::Int(self.size(*expr)?)),
             Output::Literal(scalar) => Value::Scalar(*scalar),

@@ -180,7 +180,9 @@ fn same(found: &[Value], expected: &[Tensor]) -> Result<(), String> {
         // A number is as good as a tensor without dimensions.
         let number = match found {
             Value::Scalar(Scalar::Int(value)) => Tensor::scalar(*value).ok(),
-            Value::Scalar(Scalar::Float(_) | Scalar::Bool(_)) | Value::Tensor(_) | Value::Nothing => None,
+            Value::Scalar(Scalar::Float(value)) => Tensor::scalar(*value).ok(),
+            Value::Scalar(Scalar::Bool(value)) => Tensor::scalar(*value).ok(),
+            Value::Tensor(_) | Value::Nothing => None,
         };
         let found = found.tensor().or(number.as_ref());
         let found = found.ok_or_else(|| format!("out.{i}: expected a tensor, found none"))?;

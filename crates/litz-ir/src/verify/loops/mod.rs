@@ -236,7 +236,7 @@ impl Verifier<'_> {
                     let ty = TensorType { sizes, strides, ..function.bufs[*buf].ty() };
                     self.same_type(call, result, &ty, name);
                 }
-                Output::Int(_) | Output::Literal(_) | Output::Nothing => {
+                Output::Number(_) | Output::Int(_) | Output::Literal(_) | Output::Nothing => {
                     let message = format_args!("{name}: @{callee} gives what is no buffer");
                     self.report.fail("function-type", message);
                 }
@@ -395,6 +395,13 @@ impl Verifier<'_> {
                 self.report.shape(sizes, strides, "return");
                 self.report.expr(*offset, "return");
                 self.view("return", (*buf, sizes, strides, *offset));
+            }
+            Output::Number(buf) => {
+                self.read(*buf, "return");
+                let Some(data) = self.loops.bufs.get(*buf) else { return };
+                let message =
+                    format_args!("return of `{}`: expected a number, found {}", data.name, data.ty());
+                self.report.check(data.sizes.is_empty(), "number-type", message);
             }
             Output::Int(value) => self.report.expr(*value, "return"),
             Output::Literal(_) | Output::Nothing => {}
