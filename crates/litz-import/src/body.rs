@@ -374,7 +374,7 @@ impl Body {
         args.into_iter().zip(&schema.args).map(fill).collect()
     }
 
-    /// Makes values for the names in `output`; `None` for what an operator did not return, nothing for literals.
+    /// Makes values for the names in `output`; `None` for what an operator did not return, and for literals.
     pub fn define<'a>(
         &mut self,
         cx: &mut Cx<'a>,
@@ -399,7 +399,8 @@ impl Body {
             }
             Argument::SymFloat(SymFloatArgument::Name(name)) => (name, Type::Float),
             Argument::SymBool(SymBoolArgument::Name(name)) => (name, Type::Bool),
-            _ => return Ok(Vec::new()),
+            // Literals.
+            _ => return Ok(vec![None]),
         };
         let value = self.fresh(name, ty);
         scope.bind(name, Arg::Value(value))?;

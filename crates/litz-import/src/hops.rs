@@ -107,7 +107,8 @@ fn control_flow<'a>(
         arg => body.argument(cx, scope, arg),
     };
     let args = node.inputs.iter().map(convert).collect::<Result<Vec<_>, _>>()?;
-    body.push_node(cx, scope, node, &format!("higher_order.{hop}.default"), args)
+    let name = format!("higher_order.{hop}.default");
+    body.push_node(cx, scope, node, &name, args)
 }
 
 /// Converts a subgraph into an item of its own; returns the reference.

@@ -218,9 +218,9 @@ mod tests {
     fn names_that_texts_have_another_meaning_for_are_longer() {
         let ninth = "Symbol('u8', integer=True)";
         let expected = Expr::sym(Sym::new("u8_"));
-        assert_eq!(parse_expr(ninth), Ok(expected));
+        assert_eq!(parse_expr(ninth, &[]), Ok(expected));
         assert_eq!(
-            parse_condition(&format!("GreaterThan({ninth}, Integer(1))")),
+            parse_condition(&format!("GreaterThan({ninth}, Integer(1))"), &[]),
             Ok(vec![Rel::ge(expected, 1).into()])
         );
         assert_eq!(symbol("u7").name(), "u7");

@@ -374,6 +374,16 @@ impl<'a> Args<'a> {
         self.values.get(value).map(|data| &data.ty)
     }
 
+    /// Requires the node to have no more results than something gives.
+    pub fn at_most(&self, given: usize) -> Result<(), OpError> {
+        match self.node.outputs.len() {
+            stated if stated > given => {
+                Err(self.invalid(format!("expected {given} results, found {stated}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// An error: the argument is not what the operator takes.
     pub fn bad(&self, name: &str, expected: &str) -> OpError {
         if self.late(name).is_some() {

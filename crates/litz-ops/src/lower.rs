@@ -1,6 +1,7 @@
 //! Lowers a functional graph to loops: one nest for each computed operator, views as index functions.
 
 pub mod function;
+pub mod results;
 
 use crate::args::{Args, Number, Operand, Tensor};
 use crate::body::{Body, Point};

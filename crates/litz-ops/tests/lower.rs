@@ -406,7 +406,11 @@ fn every_entry_has_one_schema_that_fits_it() {
     let lines: Vec<&str> = include_str!("../src/schemas.txt").lines().collect();
     let mut names: Vec<String> = lines.iter().map(|l| OpSchema::parse(l).expect("a schema").name).collect();
     names.sort_unstable();
-    assert_eq!(names, table.names(), "run schemas.py");
+    // Functions of Python have no overloads.
+    let base = |name: &str| name.strip_suffix(".default").unwrap_or(name).to_owned();
+    let (listed, entries): (Vec<_>, Vec<_>) =
+        (names.iter().map(|name| base(name)).collect(), table.names().into_iter().map(base).collect());
+    assert_eq!(listed, entries, "run schemas.py");
     for name in table.names() {
         let (def, schema) = (table.def(name).expect("listed"), table.lookup(name).expect("a schema"));
         match def.rule {

@@ -50,6 +50,7 @@ fn check_functional(body: &str, functional: &str) -> Graph {
     let text = |body: &str| format!("graph @g on cpu {{\n{INPUTS}\n{body}\n}}\n");
     let mut graph = parse(&text(body));
     apply(&mut graph, "functionalize");
+    apply(&mut graph, "decompose");
     assert!(values(&graph, &[]) == values(&parse(&text(functional)), &[]), "{graph}");
     graph
 }

@@ -5,7 +5,7 @@ use crate::args::Args;
 use crate::error::OpError;
 use crate::sizes;
 use crate::view::Access;
-use litz_ir::graph::{Arg, TensorType, Type};
+use litz_ir::graph::{Arg, Graph, TensorType, Type, contiguous_strides};
 use litz_ir::loops::{Buf, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, Loops, Output, Stmt};
 use litz_ir::{Dtype, Scalar};
 use litz_sym::{Expr, Known, Rel, Sym};
@@ -20,11 +20,22 @@ pub struct Function {
     sizes: Vec<Sym>,
 }
 
+/// A result of a graph that its caller wants.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Which one it is.
+    pub at: usize,
+    /// Its type for the caller.
+    pub ty: TensorType,
+    /// Whether the graph's own is the first part of that along each dimension.
+    pub is_part: bool,
+}
+
 /// What becomes of a graph's results.
 #[derive(Clone, Copy)]
 pub enum Gives<'a> {
-    /// Results of the function, of these types.
-    Results(&'a [Type]),
+    /// Results of the function; behind them, sizes of these along dimensions.
+    Results(&'a [Wanted], &'a [(usize, usize)]),
     /// New contents of so many first inputs.
     Updates(usize),
 }
@@ -37,8 +48,8 @@ pub struct Repeat<'a> {
     pub others: &'a [Arg],
     /// The first slice that counts.
     pub first: i64,
-    /// How many results there are with a slice for each time.
-    pub rows: usize,
+    /// Which results of the graph are rows, with a slice for each time.
+    pub rows: &'a [usize],
 }
 
 impl Function {
@@ -52,8 +63,7 @@ impl Function {
 impl<'a> Lower<'a> {
     /// The graph of that name as a function.
     pub fn function(&mut self, name: &str, gives: Gives<'_>) -> Result<Function, OpError> {
-        let unknown = || OpError::new("unknown-graph", format!("{}: no graph is called @{name}", self.who));
-        let graph = self.graph.subgraphs.iter().find(|graph| graph.name == name).ok_or_else(unknown)?;
+        let graph = self.subgraph(name)?;
         let unsupported =
             |what: &str| OpError::new("unsupported", format!("@{name}: {what} is not supported"));
         if !graph.updates.is_empty() {
@@ -72,13 +82,20 @@ impl<'a> Lower<'a> {
         }
         inner.from.clear();
         match gives {
-            Gives::Results(types) => {
-                if types.len() != simplified.outputs.len() {
-                    return Err(unsupported("another number of results"));
-                }
-                for (output, ty) in simplified.outputs.iter().zip(types) {
-                    let output = inner.output_as(output, &ty.stored())?;
+            Gives::Results(wanted, sizes) => {
+                let output_of = |wanted: &Wanted| {
+                    simplified.outputs.get(wanted.at).ok_or_else(|| unsupported("another number of results"))
+                };
+                for wanted in wanted {
+                    let output = inner.output_as(output_of(wanted)?, wanted)?;
                     inner.loops.outputs.push(output);
+                }
+                for &(of, dim) in sizes {
+                    let access = inner.operand(output_of(&wanted[of])?)?;
+                    let size =
+                        access.sizes.get(dim).ok_or_else(|| unsupported("a result of another rank"))?;
+                    let number = inner.operand(&Arg::Int(*size))?;
+                    inner.loops.outputs.push(whole_output(&number, Vec::new()));
                 }
             }
             Gives::Updates(count) => {
@@ -94,11 +111,11 @@ impl<'a> Lower<'a> {
             }
         }
         let loops = inner.loops;
-        Ok(self.add_function(name, loops, inherited))
+        self.add_function(name, loops, inherited)
     }
 
     /// Adds a function. Of the first guards, which were there before it was made, those stay that are about its own sizes.
-    fn add_function(&mut self, name: &str, mut loops: Loops, inherited: usize) -> Function {
+    fn add_function(&mut self, name: &str, mut loops: Loops, inherited: usize) -> Result<Function, OpError> {
         let of_guards: Vec<Sym> = loops.facts.guards()[inherited..]
             .iter()
             .flat_map(|guard| guard.clause.alternatives())
@@ -113,8 +130,17 @@ impl<'a> Lower<'a> {
         loops.name = free.unwrap_or_else(|| name.to_owned());
         let inputs = loops.inputs().map(|buf| loops.bufs[buf].ty()).collect();
         let function = Function { name: loops.name.clone(), inputs, sizes: loops.given_sizes() };
+        if let Some(sym) = function.sizes.iter().find(|sym| !self.given.contains(sym)) {
+            let message = format!("{}: @{name} takes the size {sym}, which nothing gives", self.who);
+            return Err(OpError::new("unsupported", message));
+        }
         self.loops.functions.push(loops);
-        function
+        Ok(function)
+    }
+
+    /// Whether an expression has a value here.
+    pub fn is_given(&self, e: Expr) -> bool {
+        e.syms().iter().all(|sym| self.given.contains(sym))
     }
 
     /// A tensor, or a number as a tensor without dimensions.
@@ -220,10 +246,34 @@ impl<'a> Lower<'a> {
     }
 
     /// A result of a function, of the type that its callers expect.
-    fn output_as(&mut self, arg: &Arg, ty: &TensorType) -> Result<Output, OpError> {
-        let buf = self.computed(arg, "out", ty)?;
+    fn output_as(&mut self, arg: &Arg, wanted: &Wanted) -> Result<Output, OpError> {
+        let ty = &wanted.ty;
+        let buf = if wanted.is_part { self.padded(arg, ty)? } else { self.computed(arg, "out", ty)? };
         let (sizes, strides) = (ty.sizes.clone(), ty.strides.clone());
         Ok(Output::View { buf, sizes, strides, offset: Expr::zero() })
+    }
+
+    /// A copy of a value in the first part of a buffer along each dimension, zeros behind.
+    fn padded(&mut self, arg: &Arg, ty: &TensorType) -> Result<Buf, OpError> {
+        let from = self.operand(arg)?;
+        if (from.rank(), from.dtype) != (ty.rank(), ty.dtype) {
+            let message = format!("{}: another type where {ty} is expected is not supported", self.who);
+            return Err(OpError::new("unsupported", message));
+        }
+        let out = self.temp_of("out", ty);
+        self.nest(&ty.sizes, |b, at| {
+            let inside = at.iter().zip(&from.sizes).map(|(&at, &size)| Rel::lt(at, size)).collect();
+            let value = b.load_if(&from, at, inside, Scalar::zero(ty.dtype));
+            b.store(&out, at, value);
+            Ok(())
+        })?;
+        Ok(out.buf)
+    }
+
+    /// The graph of that name.
+    pub fn subgraph(&self, name: &str) -> Result<&'a Graph, OpError> {
+        let unknown = || OpError::new("unknown-graph", format!("{}: no graph is called @{name}", self.who));
+        self.graph.subgraphs.iter().find(|graph| graph.name == name).ok_or_else(unknown)
     }
 
     /// Buffers for a call of a function with these operands.
@@ -256,28 +306,10 @@ impl<'a> Lower<'a> {
         })
     }
 
-    /// Buffers for results of these types.
-    pub fn buffers_for(&mut self, results: &[Type]) -> Result<Vec<Access>, OpError> {
-        let mut given = Vec::with_capacity(results.len());
-        for ty in results {
-            let ty = ty.stored();
-            let known = |size: &Expr| size.syms().iter().all(|sym| self.given.contains(sym));
-            if !ty.sizes.iter().all(known) {
-                let message =
-                    format!("{}: a result of {ty}, whose size a graph decides, is not supported", self.who);
-                return Err(OpError::new("unsupported", message));
-            }
-            given.push(self.temp_of("result", &ty));
-        }
-        Ok(given)
-    }
-
-    /// Gives the node's results their places, and sizes among them their values.
-    pub fn give(&mut self, args: &Args<'_>, results: &[Type], given: Vec<Access>) -> Result<(), OpError> {
-        if results.len() != given.len() {
-            return Err(args.invalid(format!("expected {} results, found {}", given.len(), results.len())));
-        }
-        for (i, (ty, access)) in results.iter().zip(given).enumerate() {
+    /// Gives the node's results from the `first` on, as far as something uses them, their places, and sizes among them their values.
+    pub fn give(&mut self, args: &Args<'_>, first: usize, given: Vec<Access>) -> Result<(), OpError> {
+        for (at, access) in (first..).zip(given) {
+            let Some(ty) = args.stated(at) else { continue };
             let stated = ty.stored();
             let is_same = |(&a, &b): (&Expr, &Expr)| self.is_same(a, b);
             if stated.dtype != access.dtype
@@ -285,11 +317,11 @@ impl<'a> Lower<'a> {
                 || !stated.sizes.iter().zip(&access.sizes).all(is_same)
             {
                 let found = format!("{}{:?}", access.dtype, access.sizes);
-                return Err(args.invalid(format!("result {i}: expected {stated}, found {found}")));
+                return Err(args.invalid(format!("result {at}: expected {stated}, found {found}")));
             }
             match ty {
                 Type::Int(size) => self.size(*size, &access)?,
-                Type::Tensor(_) | Type::Float | Type::Bool => self.set_result(args, i, access),
+                Type::Tensor(_) | Type::Float | Type::Bool => self.set_result(args, at, access),
             }
         }
         Ok(())
@@ -314,7 +346,7 @@ impl<'a> Lower<'a> {
             return Err(invalid("expected as many slices of each operand"));
         }
         let more = self.is_below(&format!("{name}_more"), length)?;
-        let (states, rows) = given.split_at(given.len() - repeat.rows);
+        let (states, rows) = given.split_at(given.len() - repeat.rows.len());
 
         // One time: the step that it is, the results, and the operands.
         let graph = self.graph;
@@ -326,13 +358,18 @@ impl<'a> Lower<'a> {
         let results: Vec<Access> =
             given.iter().map(|access| once.input("result", self.loops.bufs[access.buf].ty())).collect();
         let (own_states, own_rows) = results.split_at(states.len());
-        let row = |access: &Access| TensorType::contiguous(access.dtype, access.sizes[1..].to_vec());
-        let mut types: Vec<Type> =
-            own_states.iter().map(|state| Type::Tensor(once.loops.bufs[state.buf].ty())).collect();
-        if graph_outputs(graph, name) != Some(states.len()) {
-            types.extend(rows.iter().map(|access| Type::Tensor(row(access))));
+        let mut wanted = Vec::new();
+        for (at, state) in own_states.iter().enumerate() {
+            wanted.push(Wanted { at, ty: once.loops.bufs[state.buf].ty(), is_part: false });
         }
-        let called = once.function(name, Gives::Results(&types))?;
+        for (access, &at) in rows.iter().zip(repeat.rows) {
+            let sizes = access.sizes.get(1..).ok_or_else(|| invalid("expected results with rows"))?;
+            if at >= states.len() {
+                let ty = TensorType::contiguous(access.dtype, sizes.to_vec());
+                wanted.push(Wanted { at, ty, is_part: false });
+            }
+        }
+        let called = once.function(name, Gives::Results(&wanted, &[]))?;
         let others_from = states.len() + slices.len();
         if called.inputs.len() != others_from + repeat.others.len() {
             return Err(invalid("expected another number of operands"));
@@ -360,14 +397,12 @@ impl<'a> Lower<'a> {
             taken.push(self.whole(&from, ty)?);
             arguments.push(once.input("other", ty.clone()).buf);
         }
-        let found: Vec<Access> = types.iter().map(|ty| once.temp_of("found", &ty.stored())).collect();
+        let found: Vec<Access> = wanted.iter().map(|wanted| once.temp_of("found", &wanted.ty)).collect();
         let writes = found.iter().map(|access| access.buf).collect();
         once.control(Control::Call(called.call()), arguments, writes);
-        let found_rows = if found.len() == states.len() { &found[..] } else { &found[states.len()..] };
-        if found_rows.len() != own_rows.len() {
-            return Err(invalid("expected another number of results"));
-        }
-        for (to, from) in own_rows.iter().zip(found_rows) {
+        for (to, &row) in own_rows.iter().zip(repeat.rows) {
+            let from = wanted.iter().zip(&found).find(|(wanted, _)| wanted.at == row);
+            let (_, from) = from.ok_or_else(|| invalid("expected another number of results"))?;
             let sizes = from.sizes.clone();
             once.nest(&sizes, |b, at| {
                 let place = b.load(&step, &[]);
@@ -388,7 +423,7 @@ impl<'a> Lower<'a> {
         once.loops.updates.extend(own_states.iter().zip(&found).map(|(state, new)| (state.buf, new.buf)));
         once.loops.updates.extend(own_rows.iter().map(|rows| (rows.buf, rows.buf)));
         let loops = once.loops;
-        let once = self.add_function(&format!("{name}_each"), loops, inherited);
+        let once = self.add_function(&format!("{name}_each"), loops, inherited)?;
 
         let start = self.temp("step", Dtype::I64, &[]);
         self.fill(&start, Scalar::Int(repeat.first))?;
@@ -414,10 +449,9 @@ impl<'a> Lower<'a> {
             b.store(&holds, at, below);
             Ok(())
         })?;
-        let (sizes, strides) = (Vec::new(), Vec::new());
-        inner.loops.outputs.push(Output::View { buf: holds.buf, sizes, strides, offset: Expr::zero() });
+        inner.loops.outputs.push(whole_output(&holds, Vec::new()));
         let loops = inner.loops;
-        Ok(self.add_function(name, loops, inherited))
+        self.add_function(name, loops, inherited)
     }
 
     /// A buffer that the caller of a function gives.
@@ -426,7 +460,8 @@ impl<'a> Lower<'a> {
     }
 }
 
-/// How many results the subgraph of that name has.
-fn graph_outputs(graph: &litz_ir::graph::Graph, name: &str) -> Option<usize> {
-    graph.subgraphs.iter().find(|graph| graph.name == name).map(|graph| graph.outputs.len())
+/// A whole contiguous buffer as a result.
+fn whole_output(access: &Access, sizes: Vec<Expr>) -> Output {
+    let strides = contiguous_strides(&sizes);
+    Output::View { buf: access.buf, sizes, strides, offset: Expr::zero() }
 }

@@ -8,7 +8,9 @@ use crate::def::{OpDef, lower};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::lower::Lower;
-use crate::lower::function::{Gives, Repeat};
+use crate::lower::function::{Gives, Repeat, Wanted};
+use crate::lower::results::Results;
+use crate::view::Access;
 use litz_ir::graph::{Arg, TensorType, Type};
 use litz_ir::loops::Control;
 use litz_ir::schema::Effect;
@@ -24,10 +26,10 @@ pub const OPS: &[OpDef] = &[
     lower("higher_order.associative_scan.default", stated_types, associative_scan).effect(Effect::Asserts),
 ];
 
-/// What the file says: lowering compares it with what the graphs give.
+/// What the file says: lowering compares it with what the graphs give. Any type stands for results that nothing uses.
 fn stated_types(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    let missing = || args.invalid("expected a name and a type for each result");
-    (0..args.node.outputs.len()).map(|i| args.stated(i).cloned().ok_or_else(missing)).collect()
+    let missing = || Type::Tensor(TensorType::contiguous(Dtype::F32, Vec::new()));
+    Ok((0..args.node.outputs.len()).map(|i| args.stated(i).cloned().unwrap_or_else(missing)).collect())
 }
 
 fn graph_name<'a>(args: &Args<'a>, name: &str) -> Result<&'a str, OpError> {
@@ -44,26 +46,28 @@ fn list<'a>(args: &Args<'a>, name: &str) -> Result<&'a [Arg], OpError> {
 /// One of two graphs.
 fn cond(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let operands = list(args, "operands")?;
-    let results: Vec<Type> = stated_types(&mut lw.infer_cx(), args)?;
     let (yes, no) = (graph_name(args, "true_fn")?, graph_name(args, "false_fn")?);
-    let then = lw.function(yes, Gives::Results(&results))?;
-    let other = lw.function(no, Gives::Results(&results))?;
+    let results = Results::new(lw, args, &[lw.subgraph(yes)?, lw.subgraph(no)?])?;
+    let gives = Gives::Results(&results.wanted, &results.sizes);
+    let then = lw.function(yes, gives)?;
+    let other = lw.function(no, gives)?;
     let holds = lw.truth(args.get("pred"))?;
     let mut reads = vec![holds];
     for call in [&then, &other] {
         reads.extend(lw.arguments(&call.inputs, operands)?);
     }
-    let given = lw.buffers_for(&results)?;
-    let writes = given.iter().map(|access| access.buf).collect();
+    let given = results.buffers(lw);
+    let writes = given.0.iter().chain(&given.1).map(|access| access.buf).collect();
     lw.control(Control::Branch { then: then.call(), other: other.call() }, reads, writes);
-    lw.give(args, &results, given)
+    results.give(lw, args, given)
 }
 
 /// A graph as long as another says.
 fn while_loop(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let (carried, others) = (list(args, "carried_inputs")?, list(args, "additional_inputs")?);
-    let truth = [Type::Tensor(TensorType::contiguous(Dtype::Bool, Vec::new()))];
-    let more = lw.function(graph_name(args, "cond_fn")?, Gives::Results(&truth))?;
+    args.at_most(carried.len())?;
+    let truth = Wanted { at: 0, ty: TensorType::contiguous(Dtype::Bool, Vec::new()), is_part: false };
+    let more = lw.function(graph_name(args, "cond_fn")?, Gives::Results(&[truth], &[]))?;
     let body = lw.function(graph_name(args, "body_fn")?, Gives::Updates(carried.len()))?;
     if carried.len() > body.inputs.len().min(more.inputs.len()) {
         return Err(args.invalid("expected graphs that take what is carried"));
@@ -89,8 +93,7 @@ fn while_loop(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let holds = lw.temp("more", Dtype::Bool, &[]);
     let writes = std::iter::once(holds.buf).chain(own()).collect();
     lw.control(Control::While { cond: more.call(), body: body.call() }, reads, writes);
-    let results = stated_types(&mut lw.infer_cx(), args)?;
-    lw.give(args, &results, state)
+    lw.give(args, 0, state)
 }
 
 /// A graph of each slice.
@@ -105,6 +108,17 @@ fn scan(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     over_slices(lw, args, name, list(args, "init")?, list(args, "additional_inputs")?)
 }
 
+/// Copies of what a loop begins with, of the types of its results; of their own where nothing uses these.
+fn states(lw: &mut Lower<'_>, args: &Args<'_>, carried: &[Arg]) -> Result<Vec<Access>, OpError> {
+    let state = |(at, operand): (usize, &Arg)| {
+        let from = lw.operand(operand)?;
+        let own = || TensorType::contiguous(from.dtype, from.sizes.clone());
+        let ty = args.stated(at).map_or_else(own, |ty| ty.stored().into_owned());
+        lw.own_copy(&from, "state", &ty)
+    };
+    carried.iter().enumerate().map(state).collect()
+}
+
 fn over_slices(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
@@ -112,30 +126,39 @@ fn over_slices(
     carried: &[Arg],
     others: &[Arg],
 ) -> Result<(), OpError> {
-    let results = stated_types(&mut lw.infer_cx(), args)?;
-    let (states, rows) = results.split_at(carried.len().min(results.len()));
-    let mut given = Vec::new();
-    for (operand, ty) in carried.iter().zip(states) {
-        let from = lw.operand(operand)?;
-        given.push(lw.own_copy(&from, "state", &ty.stored())?);
-    }
-    for ty in rows {
+    args.at_most(lw.subgraph(name)?.outputs.len())?;
+    let mut given = states(lw, args, carried)?;
+    let rows: Vec<usize> =
+        (carried.len()..lw.subgraph(name)?.outputs.len()).filter(|&at| args.stated(at).is_some()).collect();
+    for ty in rows.iter().filter_map(|&at| args.stated(at)) {
+        if !ty.stored().sizes.iter().all(|&size| lw.is_given(size)) {
+            return Err(
+                args.unsupported(&format!("rows of a result of {}, whose size a graph decides", ty.stored()))
+            );
+        }
         let rows = lw.temp_of("rows", &ty.stored());
         lw.fill(&rows, Scalar::zero(rows.dtype))?;
         given.push(rows);
     }
-    let repeat = Repeat { slices: list(args, "xs")?, others, first: 0, rows: rows.len() };
+    let repeat = Repeat { slices: list(args, "xs")?, others, first: 0, rows: &rows };
     lw.repeat(name, &repeat, &given)?;
-    lw.give(args, &results, given)
+    let of_rows = given.split_off(carried.len());
+    lw.give(args, 0, given)?;
+    for (at, access) in rows.into_iter().zip(of_rows) {
+        lw.give(args, at, vec![access])?;
+    }
+    Ok(())
 }
 
 /// Slices combined one after another: each result holds what is so far.
 fn associative_scan(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let (name, slices) = (graph_name(args, "combine_fn")?, list(args, "xs")?);
-    let results = stated_types(&mut lw.infer_cx(), args)?;
+    args.at_most(slices.len())?;
     let (mut states, mut rows) = (Vec::new(), Vec::new());
-    for (operand, ty) in slices.iter().zip(&results) {
-        let (from, ty) = (lw.operand(operand)?, ty.stored());
+    for (at, operand) in slices.iter().enumerate() {
+        let from = lw.operand(operand)?;
+        let own = || TensorType::contiguous(from.dtype, from.sizes.clone());
+        let ty = args.stated(at).map_or_else(own, |ty| ty.stored().into_owned());
         let Some((&length, sizes)) = ty.sizes.split_first() else {
             return Err(args.invalid("expected operands with a dimension to go along"));
         };
@@ -156,8 +179,9 @@ fn associative_scan(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> 
         rows.push(given);
     }
     let others = list(args, "additional_inputs")?;
-    let repeat = Repeat { slices, others, first: 1, rows: rows.len() };
+    let same: Vec<usize> = (0..rows.len()).collect();
+    let repeat = Repeat { slices, others, first: 1, rows: &same };
     let all = [states, rows.clone()].concat();
     lw.repeat(name, &repeat, &all)?;
-    lw.give(args, &results, rows)
+    lw.give(args, 0, rows)
 }

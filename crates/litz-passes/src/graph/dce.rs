@@ -1,7 +1,7 @@
 //! Removes nodes whose results nobody uses, except those that do more than give results.
 
 use litz_ir::Diags;
-use litz_ir::graph::{Arg, Graph, Node};
+use litz_ir::graph::Graph;
 use litz_ops::{InferCx, Table, defines_sizes};
 use std::collections::HashSet;
 
@@ -34,9 +34,7 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     let before = graph.nodes.len();
     let mut kept = keep.into_iter();
     graph.nodes.retain(|_| kept.next().unwrap_or(true));
-    // Of an operator that calls graphs, the types of all results say what the graphs have to give.
-    let calls_graphs = |node: &Node| node.args.iter().any(|arg| matches!(arg, Arg::Graph(_)));
-    for node in graph.nodes.iter_mut().filter(|node| !calls_graphs(node)) {
+    for node in &mut graph.nodes {
         for output in &mut node.outputs {
             if output.is_some_and(|v| !live.contains(&v)) {
                 *output = None;
