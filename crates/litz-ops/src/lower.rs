@@ -13,6 +13,7 @@ use crate::layout::{is_distinct, is_overlapping, preserved_strides, storage_hold
 use crate::promote::promote;
 use crate::sizes;
 use crate::table::Table;
+use crate::traits::syms_of;
 use crate::view::{Access, View};
 use litz_ir::graph::{Arg, Device, Form, Graph, Node, TensorType, Type, Value, contiguous_strides};
 use litz_ir::ids::Id;
@@ -45,6 +46,10 @@ pub fn lower_with(graph: &Graph, provides: &Provides<'_>) -> Result<Loops, Diags
     if !missing.is_empty() {
         return Err(missing);
     }
+    let undefined = undefined_arguments(graph);
+    if !undefined.is_empty() {
+        return Err(undefined);
+    }
     let simplified = sizes::simplified(graph);
     let mut lower = Lower::new(&simplified, &table, provides);
     let mut diags = Diags::new();
@@ -76,6 +81,27 @@ fn check_with(table: &Table, graph: &Graph) -> Diags {
     let diag = |node: &Node| OpError::missing(node.op.as_str()).at(node, &graph.values);
     let own = graph.nodes.iter().filter(missing).map(diag);
     own.chain(graph.subgraphs.iter().flat_map(|g| check_with(table, g))).collect()
+}
+
+/// Symbols that a node's arguments mention before an input or a result gives them values. Facts may say that such a symbol equals
+/// one that has a value, but a graph that relies on it is one whose types somebody changed.
+fn undefined_arguments(graph: &Graph) -> Diags {
+    let mut given: HashSet<Sym> =
+        graph.facts.symbols().filter(|&sym| graph.facts.range_of(sym).single().is_some()).collect();
+    let inputs = graph.inputs.iter().chain(graph.consts.iter().map(|(value, _)| value));
+    given.extend(inputs.flat_map(|&value| syms_of(&graph.values[value].ty)));
+    let mut diags = Diags::new();
+    for node in &graph.nodes {
+        let mut mentioned = Vec::new();
+        node.args.iter().for_each(|arg| arg.each_int(&mut |size| mentioned.extend(size.syms())));
+        if let Some(sym) = mentioned.into_iter().find(|sym| !given.contains(sym)) {
+            let message = format!("{}: neither an input nor an earlier node gives {sym} a value", node.op);
+            diags.push(OpError::new("undefined-symbol", message).at(node, &graph.values));
+        }
+        let results = node.outputs.iter().flatten();
+        given.extend(results.flat_map(|&value| syms_of(&graph.values[value].ty)));
+    }
+    diags
 }
 
 /// Sizes that are mentioned and that nothing gives a value.

@@ -243,21 +243,25 @@ impl InferCx<'_> {
     }
 }
 
-/// Whether a node gives size symbols values: the types of its results mention such as no operand does.
-pub fn defines_sizes(values: &IdTable<Value, ValueData>, node: &Node) -> bool {
-    let of_type = |ty: &Type| match ty {
+/// The symbols of sizes that a type mentions.
+pub(crate) fn syms_of(ty: &Type) -> Vec<Sym> {
+    match ty {
         Type::Tensor(ty) => ty.sizes.iter().flat_map(|size| size.syms()).collect(),
         Type::Int(size) => size.syms(),
         Type::Float | Type::Bool => Vec::new(),
-    };
-    let results = node.outputs.iter().flatten().flat_map(|&value| of_type(&values[value].ty));
+    }
+}
+
+/// Whether a node gives size symbols values: the types of its results mention such as no operand does.
+pub fn defines_sizes(values: &IdTable<Value, ValueData>, node: &Node) -> bool {
+    let results = node.outputs.iter().flatten().flat_map(|&value| syms_of(&values[value].ty));
     let results: Vec<Sym> = results.collect();
     if results.is_empty() {
         return false;
     }
     let mut given: Vec<Sym> = Vec::new();
     for arg in &node.args {
-        arg.each_value(&mut |value| given.extend(of_type(&values[value].ty)));
+        arg.each_value(&mut |value| given.extend(syms_of(&values[value].ty)));
         arg.each_int(&mut |size| given.extend(size.syms()));
     }
     results.iter().any(|sym| !given.contains(sym))

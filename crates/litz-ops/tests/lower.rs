@@ -453,3 +453,28 @@ fn a_decomposition_keeps_the_names_of_results() {
     let loops = lower(&graph).expect("lowers");
     assert!(loops.stmts.iter().all(|s| matches!(s, Stmt::Nest(n) if n.from == ["d"])));
 }
+
+/// DD-6: a view of a size that nothing gives is refused, also where a guard makes it that of what it views.
+#[test]
+fn a_size_that_a_node_asks_for_has_a_value() {
+    let graph = parse(
+        "graph @g on cpu {
+  sym u1 in [0, 5]
+  sym u2 in [0, 5]
+  guard u1 == u2 for \"aten.view.default\"
+  %x: i64[5] = input
+  %p: i64[u2, 1]{1, u2} = aten.nonzero.default(%x)
+  %v: i64[u1] = aten.view.default(%p, [u1])
+  return %v
+}
+",
+    );
+    let diags = lower(&graph).expect_err("nothing gives u1");
+    let [diag] = diags.as_slice() else { panic!("{diags:?}") };
+    assert_eq!(diag.slug, "undefined-symbol");
+    assert!(
+        diag.message.contains("gives u1 a value") && diag.message.contains("aten.view"),
+        "{}",
+        diag.message
+    );
+}

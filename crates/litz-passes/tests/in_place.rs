@@ -4,7 +4,7 @@ mod common;
 
 use common::{parse, run_pass};
 use litz_analysis::Uses;
-use litz_ir::loops::Loops;
+use litz_ir::loops::{InstOp, Loops, Nest};
 use litz_passes::loops::in_place::{InPlaceNote, NotInPlace, rewrite};
 use litz_passes::loops::{PASSES, in_place, updates};
 
@@ -131,6 +131,58 @@ fn stored_bytes(lines: &str) -> i64 {
     let uses = Uses::of(&loops);
     let stored = loops.bufs.iter().filter(|(buf, _)| !uses.writers(*buf).is_empty());
     stored.map(|(_, data)| data.elements().as_int().expect("a number") * data.dtype.size() as i64).sum()
+}
+
+/// Bytes that all stores of one call write, when all passes have run.
+fn written_bytes(lines: &str) -> i64 {
+    let mut loops = lowered(lines);
+    for pass in PASSES {
+        run_pass(pass.run, &mut loops);
+    }
+    let of_nest = |nest: &Nest| {
+        let points: i64 = nest.axes.iter().map(|axis| axis.extent.as_int().expect("a number")).product();
+        let stores = nest.body.iter().filter(|inst| matches!(inst.op, InstOp::Store { .. }));
+        points * stores.map(|inst| inst.ty.size() as i64).sum::<i64>()
+    };
+    loops.stmts.iter().flat_map(|stmt| stmt.nests()).map(of_nest).sum()
+}
+
+/// IP-44: a row that a call writes into a table of any height costs that row.
+#[test]
+fn a_row_of_a_table_is_all_that_is_written() {
+    for rows in [8192, 65536] {
+        let put = format!(
+            "  %k: f32[{rows}, 64] = const \"k\"\n  %p: i64[1] = input\n  %r: f32[1, 64] = input
+  %n: f32[1, 64] = aten.mul.Tensor(%r, 2)
+  %z: f32[{rows}, 64] = aten.index_put.default(%k, [%p], %n, false)
+  update %k = %z\n  return none"
+        );
+        // A row, and whether its position is inside of the table.
+        assert_eq!(written_bytes(&put), 256 + 1, "{rows}");
+    }
+}
+
+/// IP-45: rows that are computed one from the other and copied into a table cost the table twice: their own memory, and its.
+#[test]
+fn rows_of_a_table_are_written_once() {
+    let mut lines = "  %t: f32[64, 4096] = input
+  %y: f32[64, 4096] = aten.zeros.default([64, 4096], f32, none, cpu, false)
+  %h0: f32[4096] = aten.zeros.default([4096], f32, none, cpu, false)\n"
+        .to_owned();
+    let mut table = "%y".to_owned();
+    for k in 0..64 {
+        let next = k + 1;
+        lines += &format!(
+            "  %t{k}: f32[4096] = aten.select.int(%t, 0, {k})
+  %m{k}: f32[4096] = aten.mul.Tensor(%h{k}, 0.5)
+  %h{next}: f32[4096] = aten.add.Tensor(%m{k}, %t{k}, 1)
+  %y{k}: f32[64, 4096] = aten.select_scatter.default({table}, %h{next}, 0, {k})\n"
+        );
+        table = format!("%y{k}");
+    }
+    let written = written_bytes(&format!("{lines}  return {table}"));
+    let filled = 64 * 4096 * 4;
+    assert!(written <= filled + (2 << 20), "{written}");
 }
 
 /// IP-19, IP-20: a scatter into a slice that is scattered back stores the result, and the slice at most where it is one of something

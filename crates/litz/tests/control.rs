@@ -112,6 +112,46 @@ fn only_the_chosen_graph_is_launched() {
     assert!(counts[0] < counts[1], "{counts:?}");
 }
 
+/// CF-2: what both graphs of a branch use is one constant of the program.
+#[test]
+fn graphs_of_a_branch_share_constants() {
+    let compiled = golden("shared_constant.pt2").compile(&Options::default()).expect("it compiles");
+    let realized = compiled.texts.realized.as_ref().expect("a program");
+    let is_const = |line: &&str| line.trim_start().starts_with("const ");
+    assert_eq!(realized.program.to_string().lines().filter(is_const).count(), 3, "{}", realized.program);
+    for (x, expected) in
+        [(1.0f32, [1.0, 3.0, 5.0, 4.0, 6.0, 8.0]), (-1.0, [-3.0, -5.0, -7.0, -6.0, -8.0, -10.0])]
+    {
+        let x = Tensor::from_slice(&[2, 3], &[x; 6]).expect("lengths match");
+        assert_eq!(to_floats(&compiled.run(&[x]).expect("it runs")[0]), expected);
+    }
+}
+
+/// CF-9: of twelve equal layers, for which the file has one graph, the kernels of one are compiled: those of three layers: the
+/// first, one between others, and the last. Expected values: PyTorch.
+#[test]
+fn equal_layers_share_kernels() {
+    let x: Vec<f32> = (0..128u8).map(|i| f32::from(i) / 100.0).collect();
+    let x = Tensor::from_slice(&[8, 16], &x).expect("lengths match");
+    let cases = [
+        ("three_layers.pt2", [0.326_642, -0.456_273, 0.100_164, -0.222_12]),
+        ("twelve_layers.pt2", [-1.262_874, -0.363_673, 0.601_052, 0.234_181]),
+    ];
+    let mut sizes = Vec::new();
+    for (name, expected) in cases {
+        let compiled = golden(name).compile(&Options::default()).expect("it compiles");
+        let realized = compiled.texts.realized.as_ref().expect("a program");
+        sizes.push((realized.kernels.len(), realized.shared.iter().sum::<usize>()));
+        let found = to_floats(&compiled.run(&[x.clone()]).expect("it runs")[0]);
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-5, "{name}: {found} where {expected} is expected");
+        }
+    }
+    let [three, twelve] = sizes.as_slice() else { panic!("two models") };
+    assert_eq!(three.0, twelve.0, "{sizes:?}");
+    assert!(twelve.1 >= three.1 + 9, "{sizes:?}");
+}
+
 /// CF-5: the graphs of a branch have their temporaries in one memory.
 #[test]
 fn branches_share_memory() {

@@ -37,7 +37,7 @@ impl Schemas for Golden {
 }
 
 /// The torch versions that wrote the golden archives.
-pub const VERSIONS: [&str; 2] = ["2.11", "2.15"];
+pub const VERSIONS: [&str; 3] = ["2.9", "2.11", "2.15"];
 
 pub fn path(version: &str, name: &str) -> PathBuf {
     // Tests of the crates above read the same archives.

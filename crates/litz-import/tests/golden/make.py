@@ -145,6 +145,42 @@ class Branch(nn.Module):
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: torch.cond(x.min() < -1, lambda x: x * 2, lambda x: x - 1, (x,)), (x,))
 
 
+class SharedConstant(nn.Module):
+    """Both graphs of the branch use one parameter, one buffer and one constant of the code."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.arange(6.0).reshape(2, 3))
+        self.register_buffer("b", torch.ones(3))
+
+    def forward(self, x):
+        c = torch.tensor([1.0, 2.0, 3.0])
+        return torch.cond(x.sum() > 0, lambda x: x * self.w + self.b * c, lambda x: x - self.w - self.b - c, (x,))
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 16)
+
+    @torch.compiler.nested_compile_region
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Layers(nn.Module):
+    """Equal layers, of which PyTorch keeps one graph."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(count))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
 class Loop(nn.Module):
     def forward(self, n, x):
         return torch._higher_order_ops.while_loop(lambda n, x: n < 3, lambda n, x: (n + 1, x * 2), (n, x))
@@ -191,6 +227,9 @@ MODELS = {
     "empty": (Empty(), (torch.ones(2, 3),), {}),
     "no_grad": (NoGrad(), (x4(),), {}),
     "branch": (Branch(), (x4(),), {}),
+    "shared_constant": (SharedConstant(), (torch.ones(2, 3),), {}),
+    "three_layers": (Layers(3), (torch.ones(8, 16),), {"strict": True}),
+    "twelve_layers": (Layers(12), (torch.ones(8, 16),), {"strict": True}),
     "loop": (Loop(), (torch.tensor(0), torch.ones(2)), {}),
     "unbacked": (Unbacked(), (torch.tensor([1, 0, 3]),), {}),
     "shared_state": (SharedState(), (torch.ones(4),), {}),

@@ -67,6 +67,34 @@ fn small_kernels_share_launches() {
     assert_eq!(launches(&together(&loops, &alone, 8)).len(), 20, "one thread has nothing to share");
 }
 
+/// SC-15: a kernel whose size data decides shares a launch with what runs behind that as well, and takes as long as its hint says.
+#[test]
+fn a_size_that_data_decides_is_one_of_a_launch() {
+    let of = |hint: &str| {
+        let relu = |name: &str, size: &str, to: &str| {
+            format!(
+                "nest {name} [i in {size}] {{ %0: f32 = load x[i] %1: f32 = const 0.0 %2: f32 = max %0, %1 store {to}[i] = %2 }}"
+            )
+        };
+        crate::loops(&format!(
+            "sym u0 in [0, 5000000]{hint} buf x: f32[5000000] = input buf n: i64[] = input buf a: f32[40] buf b: f32[u0] buf c: f32[50]
+             size u0 = n {} {} {} return a, b, c",
+            relu("na", "40", "a"),
+            relu("nb", "u0", "b"),
+            relu("nc", "50", "c")
+        ))
+    };
+    let together = |hint: &str| {
+        let outcome = together(&of(hint), &target(), 8);
+        let mut sizes: Vec<usize> = launches(&outcome).iter().map(Vec::len).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    assert_eq!(together(""), [3]);
+    assert_eq!(together(" hint 300"), [3]);
+    assert_eq!(together(" hint 5000000"), [1, 2]);
+}
+
 #[test]
 fn launches_are_of_one_device() {
     let mut loops = relus(6);
