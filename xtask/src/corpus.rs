@@ -64,7 +64,7 @@ pub fn models(folder: &Path, only: &[String]) -> anyhow::Result<Vec<String>> {
         let Some(name) = file_name.to_str().and_then(|file_name| file_name.strip_suffix(".pt2")) else {
             continue;
         };
-        let is_whole = folder.join(format!("{name}.safetensors")).exists();
+        let is_whole = folder.join(format!("{}.safetensors", base(name))).exists();
         if is_whole && (only.is_empty() || only.iter().any(|wanted| wanted == name)) {
             names.push(name.to_string());
         }
@@ -76,8 +76,14 @@ pub fn models(folder: &Path, only: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
+/// The model of which this is a form: `NAME.core` is `NAME` decomposed to PyTorch's core operators, with the same data.
+fn base(name: &str) -> &str {
+    name.strip_suffix(".core").unwrap_or(name)
+}
+
 /// `NAME.safetensors`, and `NAME@SIZES.safetensors` for a model with sizes that may vary, sorted.
 pub fn data_files(folder: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let name = base(name);
     let mut files = vec![folder.join(format!("{name}.safetensors"))];
     for entry in fs::read_dir(folder)? {
         let file_name = entry?.file_name();

@@ -142,7 +142,7 @@ fn equal_layers_share_kernels() {
         let compiled = golden(name).compile(&Options::default()).expect("it compiles");
         let realized = compiled.texts.realized.as_ref().expect("a program");
         sizes.push((realized.kernels.len(), realized.shared.iter().sum::<usize>()));
-        let found = to_floats(&compiled.run(&[x.clone()]).expect("it runs")[0]);
+        let found = to_floats(&compiled.run(std::slice::from_ref(&x)).expect("it runs")[0]);
         for (found, expected) in found.iter().zip(expected) {
             assert!((found - expected).abs() < 1e-5, "{name}: {found} where {expected} is expected");
         }

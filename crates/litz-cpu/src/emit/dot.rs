@@ -9,7 +9,7 @@ use litz_ir::{ReduceOp, Scalar};
 
 use super::block::Value;
 use super::index::Access;
-use super::reduce::Term;
+use super::reduce::{Accumulator, Term};
 use super::ty::{Prim, Ty};
 use super::{EmitError, Emitter, Form};
 
@@ -29,7 +29,8 @@ impl Emitter<'_> {
         }
         let term = Term::Dot(self.pair([a, c])?, self.pair([b, d])?);
         let index = self.resolve(position(index));
-        self.combine_term(*mem, index, ReduceOp::Sum, Dtype::F32, &term, None, false)
+        let into = Accumulator { mem: *mem, index, op: ReduceOp::Sum, dtype: Dtype::F32, atomic: false };
+        self.combine_term(into, &term, None)
     }
 
     /// Two elements in each lane, the first in the low half.

@@ -6,7 +6,7 @@ use litz_sym::{Expr, Rel};
 
 use super::block::Value;
 use super::index::{Access, Condition};
-use super::reduce::Term;
+use super::reduce::{Accumulator, Term};
 use super::ty::{Prim, Ty, register_type};
 use super::{EmitError, Emitter, Form, Lanes};
 use crate::llvm::Isa;
@@ -316,7 +316,8 @@ impl Emitter<'_> {
         };
         let (index, dtype) = (self.resolve(index), self.dtype_of(a));
         let term = Term::Product(self.value(a)?, self.value(b)?);
-        self.combine_term(mem, index, ReduceOp::Sum, dtype, &term, condition.as_ref(), false)
+        let into = Accumulator { mem, index, op: ReduceOp::Sum, dtype, atomic: false };
+        self.combine_term(into, &term, condition.as_ref())
     }
 
     /// Stores at a resolved index in lanes where the condition holds.

@@ -19,6 +19,16 @@ pub(super) enum Term {
     Dot(Value, Value),
 }
 
+/// An element that takes in terms: where it is, how, and in which type they are combined.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Accumulator {
+    pub mem: Mem,
+    pub index: Expr,
+    pub op: ReduceOp,
+    pub dtype: Dtype,
+    pub atomic: bool,
+}
+
 /// A value and its position.
 #[derive(Clone, Debug)]
 struct Candidate {
@@ -39,22 +49,19 @@ impl Emitter<'_> {
     ) -> Result<(), EmitError> {
         let dtype = self.dtype_of(value).compute();
         let term = Term::Value(self.value(value)?);
-        self.combine_term(mem, index, op, dtype, &term, condition, atomic)
+        self.combine_term(Accumulator { mem, index, op, dtype, atomic }, &term, condition)
     }
 
-    /// `mem[index] op= term` at a resolved index.
+    /// Combines an element at a resolved index with a term.
     pub(super) fn combine_term(
         &mut self,
-        mem: Mem,
-        index: Expr,
-        op: ReduceOp,
-        dtype: Dtype,
+        into: Accumulator,
         term: &Term,
         condition: Option<&Value>,
-        atomic: bool,
     ) -> Result<(), EmitError> {
+        let Accumulator { mem, index, op, dtype, atomic } = into;
         if self.lanes.is_none() || self.is_private(mem) {
-            return self.combine_one(mem, index, op, dtype, term, condition, atomic);
+            return self.combine_one(into, term, condition);
         }
         match self.access(index) {
             Access::Uniform(index) => {
@@ -65,12 +72,12 @@ impl Emitter<'_> {
                 let value = self.keep_where(condition, &value, &identity);
                 let total =
                     self.across_lanes(&value, &mut |cx, a, b| cx.apply(op.combine(), dtype, &[a, b]))?;
-                self.combine_one(mem, index, op, dtype, &Term::Value(total), None, atomic)
+                self.combine_one(Accumulator { index, ..into }, &Term::Value(total), None)
             }
-            Access::Strided(..) if !atomic => self.combine_one(mem, index, op, dtype, term, condition, false),
+            Access::Strided(..) if !atomic => self.combine_one(into, term, condition),
             Access::Strided(..) | Access::Any(_) => {
                 let value = self.whole(term);
-                self.combine_each_lane(mem, index, op, dtype, &value, condition, atomic)
+                self.combine_each_lane(into, &value, condition)
             }
         }
     }
@@ -132,17 +139,14 @@ impl Emitter<'_> {
     /// Reads, combines and writes back; lanes, if any, have elements of their own.
     fn combine_one(
         &mut self,
-        mem: Mem,
-        index: Expr,
-        op: ReduceOp,
-        dtype: Dtype,
+        into: Accumulator,
         term: &Term,
         condition: Option<&Value>,
-        atomic: bool,
     ) -> Result<(), EmitError> {
+        let Accumulator { mem, index, op, dtype, atomic } = into;
         if atomic && self.mems[mem].form == Form::Memory {
             let value = self.whole(term);
-            return self.when(condition.cloned(), &mut |cx| cx.combine_atomic(mem, index, op, dtype, &value));
+            return self.when(condition.cloned(), &mut |cx| cx.combine_atomic(into, &value));
         }
         let old = self.load_if(mem, index, condition)?;
         let new = self.accumulate(op, dtype, &old, term)?;
@@ -152,15 +156,11 @@ impl Emitter<'_> {
     /// One lane after the other, because two may mean the same element.
     fn combine_each_lane(
         &mut self,
-        mem: Mem,
-        index: Expr,
-        op: ReduceOp,
-        dtype: Dtype,
+        into: Accumulator,
         value: &Value,
         condition: Option<&Value>,
-        atomic: bool,
     ) -> Result<(), EmitError> {
-        let indices = self.vector(index)?;
+        let indices = self.vector(into.index)?;
         let mask = match condition {
             Some(condition) => Some(self.masked_by(condition)),
             None => self.lanes.as_ref().and_then(|lanes| lanes.mask.clone()),
@@ -174,9 +174,8 @@ impl Emitter<'_> {
             let runs = mask.as_ref().map(|mask| self.b.extract(mask, lane));
             self.syms.insert(element, Bound::Scalar(at));
             let term = Term::Value(value);
-            self.when(runs, &mut |cx| {
-                cx.combine_one(mem, Expr::sym(element), op, dtype, &term, None, atomic)
-            })?;
+            let into = Accumulator { index: Expr::sym(element), ..into };
+            self.when(runs, &mut |cx| cx.combine_one(into, &term, None))?;
         }
         self.syms.remove(&element);
         self.lanes = Some(around);
@@ -184,14 +183,8 @@ impl Emitter<'_> {
     }
 
     /// A loop of compare-and-swap on the element's bits.
-    fn combine_atomic(
-        &mut self,
-        mem: Mem,
-        index: Expr,
-        op: ReduceOp,
-        dtype: Dtype,
-        value: &Value,
-    ) -> Result<(), EmitError> {
+    fn combine_atomic(&mut self, into: Accumulator, value: &Value) -> Result<(), EmitError> {
+        let Accumulator { mem, index, op, dtype, .. } = into;
         let stored = self.mems[mem].dtype;
         let prim = self.mems[mem].prim;
         let bits = Ty::scalar(Prim::int(prim.bits()));
@@ -255,7 +248,8 @@ impl Emitter<'_> {
             let mut combine = |cx: &mut Self, a, b| cx.apply(op.combine(), dtype, &[a, b]);
             let all = self.pairwise(copies, &mut combine)?;
             let total = self.across_lanes(&all, &mut combine)?;
-            return self.combine_one(*into, index, op, dtype, &Term::Value(total), None, *atomic);
+            let into = Accumulator { mem: *into, index, op, dtype, atomic: *atomic };
+            return self.combine_one(into, &Term::Value(total), None);
         };
         let max = op == ReduceOp::Max;
         let places = self.copies(reduction, places)?;
