@@ -69,8 +69,25 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     // What is left of the updates was refused by the last passes.
     copies.extend(updates::rewrite(&mut loops.clone()));
     let memory = format!("{}{memory}", in_place(&copies, args.all));
-    output::print(format_args!("{counts}\n\n{steps}\n{fusion}\n{memory}\n"))?;
+    let functions = functions(loops, schedule, "", args.all);
+    output::print(format_args!("{counts}\n\n{steps}\n{fusion}\n{memory}\n{functions}"))?;
     Ok(Exit::Ok)
+}
+
+/// What functions run, those that data chooses and repeats: their steps and memory, for one call of each. One that is inside of another
+/// has the names of both.
+fn functions(loops: &Loops, schedule: &Schedule, around: &str, all: bool) -> String {
+    let mut text = String::new();
+    for (function, own) in loops.functions.iter().zip(&schedule.functions) {
+        let name = format!("{around}@{}", function.name);
+        let (statements, count) = (function.stmts.len(), own.steps.len());
+        let table = steps(function, own, &own.steps.iter().collect::<Vec<_>>());
+        let memory = memory(function, own, all);
+        text +=
+            &format!("\n{name}: {statements} statements in {count} kernels and calls\n\n{table}\n{memory}\n");
+        text += &functions(function, own, &format!("{name} "), all);
+    }
+    text
 }
 
 /// How many kernels were given up because they are not proved, and which.

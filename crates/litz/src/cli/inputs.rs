@@ -1,6 +1,7 @@
 //! Makes the tensors that a model is called with: read from a file, or made up from its description of inputs.
 
 use super::failure::Failure;
+use super::output;
 use half::{bf16, f16};
 use litz::tensors::{self, Named};
 use litz::{Model, Tensor};
@@ -64,18 +65,30 @@ pub fn make(wanted: &[Wanted<'_>], facts: &Facts, file: Option<&Path>) -> Result
     match file {
         Some(path) => {
             let named = tensors::read(path).map_err(|error| Failure::file(path, &error))?;
-            from_file(wanted, &named, path)
+            from_file(wanted, facts, &named, path)
         }
         None => synthetic(wanted, facts),
     }
 }
 
-/// Inputs called `in.0`, `in.1`, ... by position, or by their names in the model.
-pub fn from_file(wanted: &[Wanted<'_>], named: &Named, path: &Path) -> Result<Vec<Tensor>, Failure> {
-    let find = |&Wanted { position, name, .. }: &Wanted<'_>| {
+/// Inputs called `in.0`, `in.1`, ... by position, or by their names in the model. Files of tensors often lack integers: these
+/// are what they were when the model was exported, which a note says.
+pub fn from_file(
+    wanted: &[Wanted<'_>],
+    facts: &Facts,
+    named: &Named,
+    path: &Path,
+) -> Result<Vec<Tensor>, Failure> {
+    let find = |&Wanted { position, name, number, .. }: &Wanted<'_>| {
         let tensor = named.get(&format!("in.{position}")).or_else(|| named.get(name)).cloned();
+        let path = path.display();
+        if tensor.is_none()
+            && let Some(value) = number.and_then(|number| facts.hint(number))
+        {
+            output::note(format_args!("{path} has no `in.{position}`: `{name}` is {value}, as at export\n"));
+            return Tensor::scalar(value).map_err(Failure::invalid);
+        }
         tensor.ok_or_else(|| {
-            let path = path.display();
             Failure::invalid(format_args!(
                 "{path}: expected a tensor `in.{position}` or `{name}`, found none"
             ))

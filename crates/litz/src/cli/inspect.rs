@@ -108,7 +108,8 @@ fn count(graph: &Graph, counts: &mut BTreeMap<String, usize>) {
 /// Number, elements and bytes of the weights.
 fn weights(model: &Model) -> (usize, f64, f64) {
     let weights = model.imported.weights.values();
-    let total = |of: fn(&litz_import::Weight) -> f64| weights.clone().map(of).sum::<f64>();
+    // A sum of no floats is -0.
+    let total = |of: fn(&litz_import::Weight) -> f64| 0.0 + weights.clone().map(of).sum::<f64>();
     (weights.len(), total(|w| w.numel() as f64), total(|w| w.numel() as f64 * w.dtype.size() as f64))
 }
 

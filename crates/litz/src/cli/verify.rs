@@ -50,7 +50,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let mut compared = Vec::new();
     for path in &args.data {
         let data = tensors::read(path).map_err(|error| Failure::file(path, &error))?;
-        let inputs = inputs::from_file(&inputs::of_model(&model), &data, path)?;
+        let inputs = inputs::from_file(&inputs::of_model(&model), &model.imported.graph.facts, &data, path)?;
         let names = model.imported.outputs.iter().map(|output| output.name.as_str());
         let these = compare(&named(names, compiled.run(&inputs)?), &data);
         if these.is_empty() {
