@@ -67,6 +67,7 @@ pub fn build(
             loops::Output::Number(buf) => Output::Number(b.slot(*buf)),
             loops::Output::Int(e) => Output::Int(*e),
             loops::Output::Literal(s) => Output::Literal(*s),
+            loops::Output::Text(text) => Output::Text(text.clone()),
             loops::Output::Nothing => Output::Nothing,
         };
         b.program.outputs.push(output);

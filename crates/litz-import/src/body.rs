@@ -7,6 +7,7 @@ use crate::schema::{
     self, Argument, NamedArgument, OptionalTensorArgument, SymBool, SymBoolArgument, SymFloat,
     SymFloatArgument, SymIntArgument,
 };
+use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, Type, Value};
 use litz_ir::schema::{ArgType, BaseType, Effect, OpSchema, SchemaArg, Schemas};
 use litz_sym::{Clause, Expr, Known, Rel};
@@ -33,6 +34,8 @@ pub(crate) struct Body {
     pub subgraphs: Names,
     /// Of how many conditions one is being made of another.
     depth: usize,
+    /// The narrow type of autocast for CPUs, where nodes were traced under it.
+    pub autocast: Option<Dtype>,
 }
 
 /// Names in use, each with the last number appended to make others.
@@ -80,6 +83,7 @@ impl Body {
             values: Names::default(),
             subgraphs: Names::default(),
             depth: 0,
+            autocast: None,
         }
     }
 
@@ -244,6 +248,9 @@ impl Body {
                 let given: Vec<&NamedArgument> = node.inputs.iter().collect();
                 let mut args = self.fill_arguments(cx, scope, &given, schema)?;
                 self.count_from_operand(cx, scope, node, schema, &mut args)?;
+                if let Some(narrow) = self.autocast {
+                    self.cast(op, narrow, &mut args, cx.source(node))?;
+                }
                 args
             }
             None => {

@@ -5,7 +5,8 @@ use crate::cx::Cx;
 use crate::error::ImportError;
 use crate::functionalized;
 use crate::schema::{self, Argument, GraphArgument};
-use litz_ir::graph::Arg;
+use litz_ir::Dtype;
+use litz_ir::graph::{Arg, Device};
 
 /// Operators that stay, with their bodies as subgraphs.
 const CONTROL_FLOW: [&str; 5] = ["cond", "while_loop", "scan", "map_impl", "associative_scan"];
@@ -20,7 +21,7 @@ pub(crate) fn convert<'a>(
 ) -> Result<(), ImportError> {
     match hop {
         "wrap_with_set_grad_enabled" | "invoke_subgraph" => inline(body, cx, scope, node),
-        "wrap_with_autocast" if !enables_autocast(node) => inline(body, cx, scope, node),
+        "wrap_with_autocast" => under_autocast(body, cx, scope, node),
         "auto_functionalized" => functionalized::first(body, cx, scope, node),
         "auto_functionalized_v2" => functionalized::second(body, cx, scope, node),
         "with_effects" => functionalized::ordered(body, cx, scope, node),
@@ -32,9 +33,44 @@ pub(crate) fn convert<'a>(
     }
 }
 
-/// Arguments of `wrap_with_autocast`: device, dtype, enabled, cache.
-fn enables_autocast(node: &schema::Node) -> bool {
-    !matches!(node.inputs.get(2).map(|input| &input.arg), Some(Argument::Bool(false)))
+/// Converts the nodes of a graph that was traced with other settings of autocast. Arguments: device, dtype, enabled, cache.
+/// Settings for other devices than the program's do nothing to it.
+fn under_autocast<'a>(
+    body: &mut Body,
+    cx: &mut Cx<'a>,
+    scope: &mut Scope<'a>,
+    node: &'a schema::Node<'a>,
+) -> Result<(), ImportError> {
+    let argument = |at: usize| node.inputs.get(at).map(|input| &input.arg);
+    let of = match argument(0) {
+        Some(Argument::String(of)) => &**of,
+        _ => return Err(ImportError::program(format!("{}: expected a device, found none", node.target))),
+    };
+    let around = body.autocast;
+    let is_on = !matches!(argument(2), Some(Argument::Bool(false)));
+    body.autocast = match (of, cx.device) {
+        ("cpu", Device::Cpu) if is_on => match argument(1) {
+            Some(Argument::ScalarType(of)) => match of.dtype() {
+                Ok(narrow @ (Dtype::BF16 | Dtype::F16)) => Some(narrow),
+                _ => {
+                    let (name, feature) =
+                        (node.target.to_string(), "another type than bf16 and f16".to_owned());
+                    return Err(ImportError::UnsupportedType { name, feature });
+                }
+            },
+            // What PyTorch takes for CPUs if the user chooses none.
+            _ => Some(Dtype::BF16),
+        },
+        ("cpu", Device::Cpu) => None,
+        ("cuda", Device::Cuda(_)) if is_on => {
+            cx.report_unknown("higher_order.wrap_with_autocast", node);
+            None
+        }
+        _ => around,
+    };
+    let converted = inline(body, cx, scope, node);
+    body.autocast = around;
+    converted
 }
 
 /// Converts the nodes of the wrapped graph in place. Operands follow the graph.
@@ -115,6 +151,7 @@ fn control_flow<'a>(
 fn subgraph<'a>(body: &mut Body, cx: &mut Cx<'a>, file: &'a GraphArgument<'a>) -> Result<Arg, ImportError> {
     let name = body.subgraphs.fresh(&file.name);
     let mut inner = Body::new(&name, cx.device);
+    inner.autocast = body.autocast;
     let mut scope = Scope::new(&file.graph);
     for input in &file.graph.inputs {
         match inner.define(cx, &mut scope, input)?.as_slice() {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
+mod autocast;
 mod body;
 pub mod convert;
 mod cx;

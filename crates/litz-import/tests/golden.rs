@@ -317,22 +317,31 @@ fn unknown_operators_are_listed_at_once() {
 }
 
 #[test]
-fn autocast_and_python_functions_need_decomposition() {
-    let enabled = Parts::of("2.15", "no_grad").replace_in_model(
-        r#"{"as_scalar_type": 13}, "kind": 1}, {"name": "", "arg": {"as_bool": false}"#,
-        r#"{"as_scalar_type": 13}, "kind": 1}, {"name": "", "arg": {"as_bool": true}"#,
-    );
+fn autocast_to_other_types_is_refused() {
+    let enabled = |code: &str| {
+        Parts::of("2.15", "no_grad").replace_in_model(
+            r#"{"as_scalar_type": 13}, "kind": 1}, {"name": "", "arg": {"as_bool": false}"#,
+            &format!(
+                r#"{{"as_scalar_type": {code}}}, "kind": 1}}, {{"name": "", "arg": {{"as_bool": true}}"#
+            ),
+        )
+    };
+    // The sine inside is on no list.
+    let graph = |parts: &Parts| parts.import().map(|imported| imported.graph.to_string());
+    let off = graph(&Parts::of("2.15", "no_grad")).expect("imports");
+    assert_eq!(graph(&enabled("13")), Ok(off));
+    let error = enabled("5").import().expect_err("integers are no narrow floats");
+    assert_eq!(error.slug(), "unsupported-type", "{error}");
+}
+
+#[test]
+fn python_functions_need_decomposition() {
     let python = Parts::of("2.15", "mlp")
         .replace_in_model("torch.ops.aten.gelu.default", "torch._functorch.predispatch._add_batch_dim");
-    for (parts, name) in [
-        (enabled, "higher_order.wrap_with_autocast"),
-        (python, "torch._functorch.predispatch._add_batch_dim"),
-    ] {
-        let error = parts.import().expect_err("refused");
-        let ImportError::UnknownOps { ops } = &error else { panic!("{error}") };
-        assert_eq!((ops[0].name.as_str(), ops[0].sources.len()), (name, 1));
-        assert!(error.help().expect("has help").contains("run_decompositions"));
-    }
+    let error = python.import().expect_err("refused");
+    let ImportError::UnknownOps { ops } = &error else { panic!("{error}") };
+    assert_eq!((&*ops[0].name, ops[0].sources.len()), ("torch._functorch.predispatch._add_batch_dim", 1));
+    assert!(error.help().expect("has help").contains("run_decompositions"));
 }
 
 #[test]

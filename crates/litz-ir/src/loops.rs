@@ -145,6 +145,8 @@ pub enum Output {
     Int(Expr),
     /// A literal output.
     Literal(Scalar),
+    /// A string.
+    Text(String),
     /// None.
     Nothing,
 }
@@ -199,7 +201,7 @@ impl Loops {
                 sizes.iter().chain(strides).chain([offset]).any(|e| e.has_sym(sym))
             }
             Output::Int(e) => e.has_sym(sym),
-            Output::Number(_) | Output::Literal(_) | Output::Nothing => false,
+            Output::Number(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => false,
         };
         self.bufs.values().any(|data| data.sizes.iter().chain(&data.strides).any(|e| e.has_sym(sym)))
             || self.stmts.iter().any(|stmt| self.mentions(stmt, sym) || stmt.defines() == Some(sym))
@@ -253,7 +255,7 @@ impl Loops {
     pub fn results(&self) -> impl Iterator<Item = Buf> {
         let outputs = self.outputs.iter().filter_map(|output| match output {
             Output::View { buf, .. } | Output::Number(buf) => Some(*buf),
-            Output::Int(_) | Output::Literal(_) | Output::Nothing => None,
+            Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => None,
         });
         outputs.chain(self.updates.iter().map(|&(_, source)| source))
     }

@@ -207,6 +207,8 @@ pub enum Output {
     Int(Expr),
     /// A literal.
     Literal(Scalar),
+    /// A string.
+    Text(String),
     /// None.
     Nothing,
 }

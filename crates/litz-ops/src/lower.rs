@@ -757,6 +757,7 @@ impl<'a> Lower<'a> {
             Arg::Int(e) => Ok(Output::Int(*e)),
             Arg::Float(f) => Ok(Output::Literal(Scalar::Float(f.0))),
             Arg::Bool(b) => Ok(Output::Literal(Scalar::Bool(*b))),
+            Arg::Str(text) => Ok(Output::Text(text.clone())),
             Arg::Value(value) => match &self.graph.values[*value].ty {
                 Type::Tensor(ty) => self.output_tensor(*value, ty),
                 Type::Int(e) => Ok(Output::Int(*e)),
@@ -764,7 +765,6 @@ impl<'a> Lower<'a> {
             },
             Arg::List(_)
             | Arg::Complex(..)
-            | Arg::Str(_)
             | Arg::Dtype(_)
             | Arg::Device(_)
             | Arg::Strided

@@ -35,7 +35,7 @@ fn run_checked(text: &str, sizes: &[(&str, i64)]) -> (Graph, usize) {
     assert!(outputs(&old, sizes) == outputs(&new, sizes), "{after}");
     let layout = |o: &Output| match o {
         Output::View { sizes, strides, .. } => Some((sizes.clone(), strides.clone())),
-        Output::Number(_) | Output::Int(_) | Output::Literal(_) | Output::Nothing => None,
+        Output::Number(_) | Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => None,
     };
     let layouts = |l: &litz_ir::loops::Loops| l.outputs.iter().map(layout).collect::<Vec<_>>();
     assert_eq!(layouts(&old), layouts(&new), "{after}\n{new}");

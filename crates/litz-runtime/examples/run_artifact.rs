@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             match output {
                 Value::Tensor(tensor) => println!("{name}: {tensor:?}"),
                 Value::Scalar(scalar) => println!("{name}: {scalar:?}"),
+                Value::Text(text) => println!("{name}: {text:?}"),
                 Value::Nothing => println!("{name}: none"),
             }
         }

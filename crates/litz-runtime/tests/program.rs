@@ -549,6 +549,8 @@ unsafe impl Outputs for NoMemory {
     }
 
     fn scalar(&mut self, _index: usize, _scalar: Option<Scalar>) {}
+
+    fn text(&mut self, _index: usize, _text: &Arc<str>) {}
 }
 
 /// Memory of an output is asked for ahead of the kernels exactly where they compute it in place.

@@ -34,7 +34,7 @@ pub fn expected(loops: &Loops, results: Results) -> Vec<Expected> {
     let outputs = results.outputs.into_iter().zip(&loops.outputs).map(|(value, output)| {
         let doubts = match output {
             Output::View { .. } | Output::Number(_) => doubts.next().unwrap_or_default(),
-            Output::Int(_) | Output::Literal(_) | Output::Nothing => Vec::new(),
+            Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => Vec::new(),
         };
         Expected { value, doubts }
     });

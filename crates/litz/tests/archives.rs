@@ -4,6 +4,7 @@
 
 use litz::{Error, Model, Options, Tensor, Value};
 use litz_import::ImportError;
+use litz_ir::Dtype;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,6 +24,34 @@ fn of_ones(model: &Model, options: &Options) -> Vec<f64> {
     let outputs = compiled.run(&[ones]).unwrap_or_else(|error| panic!("{error}"));
     let [Value::Tensor(found)] = &outputs[..] else { panic!("{outputs:?}") };
     found.to_f64()
+}
+
+/// Operators of each of autocast's lists, and a part that it is off for. Expected values: PyTorch's, for x = 0, 0.1, .. 1.5.
+#[test]
+fn autocast_converts_operands() {
+    let model = Model::open(golden("autocast")).unwrap_or_else(|error| panic!("{error}"));
+    let compiled = model.compile(&Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let x: Vec<f32> = (0..16u8).map(|at| f32::from(at) / 10.0).collect();
+    let outputs = compiled.run(&[Tensor::from_slice(&[4, 4], &x).expect("16 elements")]).expect("it runs");
+    let narrow = [0.200_195_312_5, 0.542_968_75, 0.886_718_75, 1.226_562_5, 0.542_968_75, 1.796_875];
+    let expected: [(Dtype, &[f64]); 5] = [
+        (Dtype::BF16, &narrow),
+        (Dtype::F32, &narrow),
+        (Dtype::F32, &[0.8, 0.885_714_3, 0.971_428_6, 1.057_142_9, 2.171_428_7, 2.485_714_2]),
+        (
+            Dtype::BF16,
+            &[0.138_671_875, 0.196_289_062_5, 0.277_343_75, 0.388_671_875, 0.016_601_562_5, 0.058_105_468_75],
+        ),
+        (Dtype::F32, &[82_883_160.0]),
+    ];
+    for (at, (found, (dtype, expected))) in outputs.iter().zip(expected).enumerate() {
+        let found = found.tensor().unwrap_or_else(|| panic!("out.{at} is a tensor"));
+        assert_eq!(found.dtype(), dtype, "out.{at}");
+        for (found, expected) in found.to_f64().iter().zip(expected) {
+            assert!((found - expected).abs() <= 1e-6 * expected, "out.{at}: {found}, expected {expected}");
+        }
+    }
+    assert_eq!(outputs[5], Value::Text("bf16".into()));
 }
 
 /// Both have the same graph and tables of weights of the same types, so that a cache could take the one for the other.

@@ -172,7 +172,7 @@ fn called(compiled: &Compiled, inputs: &[Tensor]) -> Result<Vec<String>, Error> 
             let bits: Vec<u64> = tensor.to_f64().into_iter().map(f64::to_bits).collect();
             format!("{:?} {:?} {bits:?}", tensor.dtype(), tensor.sizes())
         }
-        Value::Scalar(_) | Value::Nothing => format!("{value:?}"),
+        Value::Scalar(_) | Value::Text(_) | Value::Nothing => format!("{value:?}"),
     };
     Ok(compiled.run(inputs)?.iter().map(shown).collect())
 }

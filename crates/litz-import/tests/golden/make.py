@@ -140,6 +140,21 @@ class NoGrad(nn.Module):
         return y * z
 
 
+class Autocast(nn.Module):
+    """Operators of each list of autocast for CPUs, and a part that it is off for; the last result is a string."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.arange(16.0).reshape(4, 4) / 7)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = nn.functional.linear(x, self.w)
+            with torch.autocast("cpu", enabled=False):
+                z = x @ self.w
+            return y, torch.cat([y, x]), z, y.softmax(-1), nn.functional.mse_loss(y, y.exp()), "bf16"
+
+
 class Branch(nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: torch.cond(x.min() < -1, lambda x: x * 2, lambda x: x - 1, (x,)), (x,))
@@ -226,6 +241,7 @@ MODELS = {
     "cache_core": (Cache(), (torch.tensor([1, 3]), torch.ones(2, 2)), {}),
     "empty": (Empty(), (torch.ones(2, 3),), {}),
     "no_grad": (NoGrad(), (x4(),), {}),
+    "autocast": (Autocast(), (x4(),), {}),
     "branch": (Branch(), (x4(),), {}),
     "shared_constant": (SharedConstant(), (torch.ones(2, 3),), {}),
     "three_layers": (Layers(3), (torch.ones(8, 16),), {"strict": True}),

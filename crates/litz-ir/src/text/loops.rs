@@ -84,6 +84,7 @@ impl Display for InLoops<'_, Output> {
             Output::Number(buf) => write!(f, "number({})", Name(&self.0.bufs[*buf].name)),
             Output::Int(value) => write!(f, "int({value})"),
             Output::Literal(value) => value.fmt(f),
+            Output::Text(text) => write!(f, "text({})", Quoted(text)),
             Output::Nothing => f.write_str("none"),
         }
     }
@@ -485,6 +486,12 @@ impl Reader {
         }
         if cx.is_literal() {
             return cx.scalar().map(Output::Literal);
+        }
+        if cx.eat("text") {
+            cx.expect("(")?;
+            let text = cx.string()?;
+            cx.expect(")")?;
+            return Ok(Output::Text(text));
         }
         let buf = self.bufs.name(cx)?;
         let (sizes, strides) = if cx.eat("as") {

@@ -9,7 +9,7 @@ use crate::target::Team;
 use crate::{graph::TensorType, loops::Axis};
 
 /// Words that start something wherever a name could stand; names spelled like one are printed in quotes.
-const RESERVED: [&str; 42] = [
+const RESERVED: [&str; 44] = [
     "_",
     "atomic",
     "barrier",
@@ -31,6 +31,7 @@ const RESERVED: [&str; 42] = [
     "mma",
     "nan",
     "none",
+    "number",
     "parallel",
     "partial",
     "pipeline",
@@ -42,6 +43,7 @@ const RESERVED: [&str; 42] = [
     "shared",
     "size",
     "sym",
+    "text",
     "thread",
     "tile",
     "true",

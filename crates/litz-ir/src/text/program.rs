@@ -128,6 +128,7 @@ impl Program {
             Output::Number(slot) => write!(f, "number({})", self.slot(*slot)),
             Output::Int(value) => write!(f, "int({value})"),
             Output::Literal(value) => value.fmt(f),
+            Output::Text(text) => write!(f, "text({})", Quoted(text)),
             Output::Nothing => f.write_str("none"),
         }
     }
@@ -304,6 +305,12 @@ impl Reader {
         }
         if cx.is_literal() {
             return cx.scalar().map(Output::Literal);
+        }
+        if cx.eat("text") {
+            cx.expect("(")?;
+            let text = cx.string()?;
+            cx.expect(")")?;
+            return Ok(Output::Text(text));
         }
         let slot = self.slots.name(cx)?;
         cx.expect(":")?;

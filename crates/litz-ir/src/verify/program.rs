@@ -298,7 +298,9 @@ impl Verifier<'_> {
         let expected = function.params.iter().map(|param| Some(param.ty.dtype));
         let given = function.outputs.iter().map(|output| match output {
             Output::View { ty, .. } => Some(ty.dtype),
-            Output::Number(_) | Output::Int(_) | Output::Literal(_) | Output::Nothing => None,
+            Output::Number(_) | Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => {
+                None
+            }
         });
         let found: Vec<_> = args.iter().chain(results).map(|&slot| dtype(slot)).collect();
         for (expected, found) in expected.chain(given).zip(found) {
@@ -435,7 +437,7 @@ impl Verifier<'_> {
                 self.report.check(is_one, "number-type", message);
             }
             Output::Int(value) => self.report.expr(*value, "return"),
-            Output::Literal(_) | Output::Nothing => {}
+            Output::Literal(_) | Output::Text(_) | Output::Nothing => {}
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::layout::broadcast;
 use crate::lower::Lower;
 use crate::ops::index::flattened;
 use litz_ir::Dtype;
-use litz_ir::graph::{Arg, TensorType, Type, Value};
+use litz_ir::graph::{Arg, TensorType, Type, Value, contiguous_strides};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
@@ -25,6 +25,7 @@ pub const OPS: &[OpDef] = &[
         let x = r.args().tensor("self")?.value;
         columns(r, x)
     }),
+    decompose("aten.nonzero_static.default", nonzero_static),
     decompose("aten.where.default", |r| {
         let x = r.args().tensor("condition")?.value;
         columns(r, x)
@@ -120,6 +121,42 @@ fn columns(r: &mut Rewriter<'_>, x: Value) -> Result<Vec<Value>, OpError> {
         r.call("aten.select.int", [Arg::Value(all), Arg::Int(Expr::one()), Arg::Int(Expr::int(dim as i64))])
     };
     (0..rank).map(column).collect()
+}
+
+/// As many places as the caller asks for: the first ones, then rows of the fill value.
+fn nonzero_static(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let x = r.args().tensor("self")?.value;
+    let (size, fill) = (r.args().int("size")?, r.args().get("fill_value").clone());
+    let ty = r.ty(x)?;
+    let int = |value: Expr| Arg::Int(value);
+    if ty.rank() == 0 {
+        let sizes = Arg::ints([size, Expr::zero()]);
+        return Ok(vec![r.call("aten.zeros.default", [sizes, Arg::Dtype(Dtype::I64)])?]);
+    }
+    let flat = flattened(r, x)?;
+    let holds = r.call("aten.ne.Scalar", [Arg::Value(flat), int(Expr::zero())])?;
+    let before = r.call("aten.cumsum.default", [Arg::Value(holds), int(Expr::zero())])?;
+    let at = r.call("aten.sub.Scalar", [Arg::Value(before), int(Expr::one())])?;
+    let fits = r.call("aten.lt.Scalar", [Arg::Value(at), int(size)])?;
+    let fits = r.apply("aten.logical_and.default", &[fits, holds])?;
+    // What has no row goes to one behind the last.
+    let row = r.call("aten.where.ScalarOther", [Arg::Value(fits), Arg::Value(at), int(size)])?;
+    let rows = [Arg::ints([size + 1]), int(Expr::int(-1)), Arg::Dtype(Dtype::I64)];
+    let none = r.call("aten.full.default", rows)?;
+    let places = r.call("aten.arange.default", [int(ty.numel())])?;
+    let to = [Arg::Value(none), int(Expr::zero()), Arg::Value(row), Arg::Value(places)];
+    let found = r.call("aten.scatter.src", to)?;
+    let part = [Arg::Value(found), int(Expr::zero()), int(Expr::zero()), int(size)];
+    let found = r.call("aten.slice.Tensor", part)?;
+    let is_there = r.call("aten.ge.Scalar", [Arg::Value(found), int(Expr::zero())])?;
+    let column = |(&size, digit): (&Expr, Expr)| {
+        let above = r.call("aten.floor_divide.Scalar", [Arg::Value(found), int(digit)])?;
+        let coordinate = r.call("aten.remainder.Scalar", [Arg::Value(above), int(size.max(Expr::one()))])?;
+        r.call("aten.where.ScalarOther", [Arg::Value(is_there), Arg::Value(coordinate), fill.clone()])
+    };
+    let columns = ty.sizes.iter().zip(contiguous_strides(&ty.sizes)).map(column);
+    let columns = columns.map(|column| column.map(Arg::Value)).collect::<Result<Vec<_>, _>>()?;
+    Ok(vec![r.call("aten.stack.default", [Arg::List(columns), int(Expr::one())])?])
 }
 
 /// Elements of the operand where the mask holds, both broadcast.

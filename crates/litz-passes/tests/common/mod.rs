@@ -72,7 +72,7 @@ pub fn outputs(loops: &Loops, sizes: &[(&str, i64)]) -> Vec<Vec<f64>> {
     let outputs = results.outputs.iter().map(|output| match output {
         Value::Tensor(tensor) => tensor.to_f64(),
         Value::Scalar(scalar) => vec![scalar.as_f64()],
-        Value::Nothing => Vec::new(),
+        Value::Text(_) | Value::Nothing => Vec::new(),
     });
     outputs.chain(results.updates.iter().map(Tensor::to_f64)).collect()
 }

@@ -75,7 +75,7 @@ fn used_slots(program: &Program) -> Vec<bool> {
     for output in &program.outputs {
         match output {
             Output::View { slot, .. } | Output::Number(slot) => mark(&[*slot]),
-            Output::Int(_) | Output::Literal(_) | Output::Nothing => {}
+            Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => {}
         }
     }
     program.updates.iter().for_each(|&(dst, src)| mark(&[dst, src]));

@@ -543,6 +543,7 @@ impl Context {
                     outputs.scalar(at, Some(number::scalar(dtype, bits)));
                 }
                 OutputPlan::Scalar(scalar) => outputs.scalar(at, *scalar),
+                OutputPlan::Text(text) => outputs.text(at, text),
             }
         }
         let mut extra = plan.outputs.len();

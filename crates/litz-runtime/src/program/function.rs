@@ -121,6 +121,7 @@ unsafe impl Outputs for Placed<'_> {
 
     /// Only what becomes of arguments that were lent: nothing.
     fn scalar(&mut self, _: usize, _: Option<Scalar>) {}
+    fn text(&mut self, _: usize, _: &Arc<str>) {}
 }
 
 impl Context {

@@ -18,6 +18,8 @@ pub enum Value {
     Tensor(Tensor),
     /// A number that is no tensor.
     Scalar(Scalar),
+    /// A string that the model holds.
+    Text(Arc<str>),
     /// None.
     Nothing,
 }
@@ -27,7 +29,7 @@ impl Value {
     pub fn tensor(&self) -> Option<&Tensor> {
         match self {
             Value::Tensor(tensor) => Some(tensor),
-            Value::Scalar(_) | Value::Nothing => None,
+            Value::Scalar(_) | Value::Text(_) | Value::Nothing => None,
         }
     }
 }
@@ -62,6 +64,9 @@ pub unsafe trait Outputs {
 
     /// Takes the number at `index`, or the absence of one.
     fn scalar(&mut self, index: usize, scalar: Option<Scalar>);
+
+    /// Takes the string at `index`.
+    fn text(&mut self, index: usize, text: &Arc<str>);
 }
 
 /// Puts results into new tensors, in memory that earlier ones are done with where there is any.
@@ -103,6 +108,10 @@ unsafe impl Outputs for Fresh<'_> {
 
     fn scalar(&mut self, index: usize, scalar: Option<Scalar>) {
         self.put(index, value(scalar));
+    }
+
+    fn text(&mut self, index: usize, text: &Arc<str>) {
+        self.put(index, Value::Text(Arc::clone(text)));
     }
 }
 
@@ -150,5 +159,9 @@ unsafe impl Outputs for Reused<'_> {
 
     fn scalar(&mut self, index: usize, scalar: Option<Scalar>) {
         *self.at(index) = value(scalar);
+    }
+
+    fn text(&mut self, index: usize, text: &Arc<str>) {
+        *self.at(index) = Value::Text(Arc::clone(text));
     }
 }

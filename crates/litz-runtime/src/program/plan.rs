@@ -58,7 +58,7 @@ impl Plan {
     pub(super) fn peak_bytes(&self) -> usize {
         let bytes = |output: &OutputPlan| match output {
             OutputPlan::Direct(shape) | OutputPlan::Copied { shape, .. } => shape.bytes,
-            OutputPlan::Number(_) | OutputPlan::Scalar(_) => 0,
+            OutputPlan::Number(_) | OutputPlan::Scalar(_) | OutputPlan::Text(_) => 0,
         };
         self.outputs.iter().map(bytes).fold(self.memory_bytes(), usize::saturating_add)
     }
@@ -190,6 +190,7 @@ pub(super) enum OutputPlan {
     /// One element, as a number.
     Number(Buffer),
     Scalar(Option<Scalar>),
+    Text(Arc<str>),
 }
 
 pub(super) struct UpdatePlan {
@@ -593,6 +594,7 @@ impl<'a> Planner<'a> {
                 Output::Number(slot) => OutputPlan::Number(self.element(*slot)?),
                 Output::Int(formula) => OutputPlan::Scalar(Some(Scalar::Int(self.value(formula)?))),
                 Output::Literal(scalar) => OutputPlan::Scalar(Some(*scalar)),
+                Output::Text(text) => OutputPlan::Text(Arc::clone(text)),
                 Output::Nothing => OutputPlan::Scalar(None),
             };
             self.plan.outputs.push(plan);

@@ -94,6 +94,7 @@ pub(super) enum Output {
     Number(usize),
     Int(Formula),
     Literal(Scalar),
+    Text(Arc<str>),
     Nothing,
 }
 
@@ -518,6 +519,7 @@ impl Context<'_> {
             ir::Output::Number(slot) => Output::Number(slot.index()),
             ir::Output::Int(expr) => Output::Int(self.formula(*expr)?),
             ir::Output::Literal(scalar) => Output::Literal(*scalar),
+            ir::Output::Text(text) => Output::Text(text.as_str().into()),
             ir::Output::Nothing => Output::Nothing,
         })
     }

@@ -413,7 +413,9 @@ impl Machine<'_> {
         let results = run_with(function, &sizes, &inputs, &HashMap::<String, Tensor>::new(), self.host)?;
         let outputs = results.outputs.iter().map(|output| match output {
             Value::Tensor(tensor) => Ok(tensor),
-            Value::Scalar(_) | Value::Nothing => Err(self.bug(format!("@{} gives no tensor", call.function))),
+            Value::Scalar(_) | Value::Text(_) | Value::Nothing => {
+                Err(self.bug(format!("@{} gives no tensor", call.function)))
+            }
         });
         let given = outputs.chain(results.updates.iter().map(Ok)).collect::<Result<Vec<_>, _>>()?;
         if given.len() != writes.len() {
@@ -565,6 +567,7 @@ impl Machine<'_> {
             }
             Output::Int(expr) => Value::Scalar(litz_ir::Scalar::Int(self.size(*expr)?)),
             Output::Literal(scalar) => Value::Scalar(*scalar),
+            Output::Text(text) => Value::Text(text.as_str().into()),
             Output::Nothing => Value::Nothing,
         })
     }

@@ -182,7 +182,7 @@ fn same(found: &[Value], expected: &[Tensor]) -> Result<(), String> {
             Value::Scalar(Scalar::Int(value)) => Tensor::scalar(*value).ok(),
             Value::Scalar(Scalar::Float(value)) => Tensor::scalar(*value).ok(),
             Value::Scalar(Scalar::Bool(value)) => Tensor::scalar(*value).ok(),
-            Value::Tensor(_) | Value::Nothing => None,
+            Value::Tensor(_) | Value::Text(_) | Value::Nothing => None,
         };
         let found = found.tensor().or(number.as_ref());
         let found = found.ok_or_else(|| format!("out.{i}: expected a tensor, found none"))?;

@@ -146,6 +146,7 @@ pub fn element(dtype: Dtype, value: f64) -> String {
 pub fn scalar(value: &Value) -> String {
     match value {
         Value::Tensor(tensor) => tensor_type(tensor),
+        Value::Text(text) => text.to_string(),
         Value::Nothing => "none".to_owned(),
         Value::Scalar(scalar) => scalar.to_string(),
     }

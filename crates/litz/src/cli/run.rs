@@ -122,7 +122,9 @@ fn to_json(output: &Output) -> serde_json::Value {
                 "first": summary.as_ref().map(|s| s.first.clone()),
             })
         }
-        Value::Scalar(_) | Value::Nothing => json!({ "name": name, "value": report::scalar(value) }),
+        Value::Scalar(_) | Value::Text(_) | Value::Nothing => {
+            json!({ "name": name, "value": report::scalar(value) })
+        }
     }
 }
 

@@ -236,7 +236,11 @@ impl Verifier<'_> {
                     let ty = TensorType { sizes, strides, ..function.bufs[*buf].ty() };
                     self.same_type(call, result, &ty, name);
                 }
-                Output::Number(_) | Output::Int(_) | Output::Literal(_) | Output::Nothing => {
+                Output::Number(_)
+                | Output::Int(_)
+                | Output::Literal(_)
+                | Output::Text(_)
+                | Output::Nothing => {
                     let message = format_args!("{name}: @{callee} gives what is no buffer");
                     self.report.fail("function-type", message);
                 }
@@ -404,7 +408,7 @@ impl Verifier<'_> {
                 self.report.check(data.sizes.is_empty(), "number-type", message);
             }
             Output::Int(value) => self.report.expr(*value, "return"),
-            Output::Literal(_) | Output::Nothing => {}
+            Output::Literal(_) | Output::Text(_) | Output::Nothing => {}
         }
     }
 }
