@@ -41,7 +41,10 @@ pub(crate) fn declarations(
             let found = schemas.declaration(name);
             let found =
                 found.map_err(|why| ImportError::program(format!("the declaration of {name}: {why}")))?;
-            declared.extend(found.map(|decl| (name.to_owned(), decl)));
+            if let Some(decl) = found {
+                declared.extend(twin(&decl, schemas));
+                declared.insert(name.to_owned(), decl);
+            }
         }
         // What a file orders by tokens has an effect, whether its declaration says so or not.
         if &*node.target == "torch.ops.higher_order.with_effects" {
@@ -57,6 +60,14 @@ pub(crate) fn declarations(
         }));
     }
     Ok(declared)
+}
+
+/// The declaration of the operator that does in place what one does, if somebody has it. What is wrong with it is nobody's error: the program
+/// does not name it.
+fn twin(of: &OpDecl, schemas: &dyn Schemas) -> Option<(String, OpDecl)> {
+    let name = of.schema.twin_name()?;
+    let twin = schemas.declaration(&name).ok()??;
+    of.schema.is_twin(&twin.schema).then_some((name, twin))
 }
 
 /// The operators that a node applies: its own, and those that it is given.

@@ -206,6 +206,44 @@ impl OpSchema {
         self.returns.iter().any(|r| r.alias.is_some())
     }
 
+    /// The argument whose memory a result is, if the operator writes to it: of all arguments that one alone is in the result's set.
+    pub fn returned(&self, result: usize) -> Option<usize> {
+        let result = self.returns.get(result)?;
+        let alias = result.alias.as_ref().filter(|alias| alias.write)?;
+        let is_in_set = |arg: &SchemaArg| arg.alias.as_ref().is_some_and(|other| other.set == alias.set);
+        let mut args = self.args.iter().enumerate().filter(|(_, arg)| is_in_set(arg));
+        match (args.next(), args.next()) {
+            (Some((at, arg)), None) if arg.alias.as_ref() == Some(alias) && arg.ty == result.ty => Some(at),
+            _ => None,
+        }
+    }
+
+    /// The name of the operator that would do in place what this one does: `mylib.foo_.default` of `mylib.foo.default`.
+    pub fn twin_name(&self) -> Option<String> {
+        let (base, overload) = self.name.rsplit_once('.')?;
+        Some(format!("{base}_.{overload}"))
+    }
+
+    /// Whether `twin` does in place what this operator does: it takes the same arguments, and its results are the memory of those that it
+    /// writes to. `foo(Tensor x, int n) -> Tensor` has the twin `foo_(Tensor(a!) x, int n) -> Tensor(a!)`.
+    pub fn is_twin(&self, twin: &OpSchema) -> bool {
+        let is_same = |(own, other): (&SchemaArg, &SchemaArg)| {
+            own.alias.is_none()
+                && (&own.name, own.ty, &own.default) == (&other.name, other.ty, &other.default)
+        };
+        let mut returned: Vec<Option<usize>> = (0..twin.returns.len()).map(|at| twin.returned(at)).collect();
+        returned.sort_unstable();
+        self.twin_name().as_deref() == Some(&*twin.name)
+            && self.args.len() == twin.args.len()
+            && self.args.iter().zip(&twin.args).all(is_same)
+            && self.returns.iter().all(|result| result.alias.is_none() && result.ty.base == BaseType::Tensor)
+            && self.returns.iter().map(|result| result.ty).eq(twin.returns.iter().map(|result| result.ty))
+            && returned.into_iter().eq(twin.written().map(Some))
+            && twin.is_mutating()
+            && self.tags.iter().chain(&twin.tags).all(|tag| *tag != Tag::MaybeAliasingOrMutating)
+            && self.tags == twin.tags
+    }
+
     /// Whether the operator measures its operands: all it returns is integers. What depends on elements is a
     /// `Scalar` in PyTorch's schemas.
     pub fn is_measure(&self) -> bool {
@@ -513,6 +551,34 @@ mod tests {
         assert!(!is_measure("aten::_local_scalar_dense(Tensor self) -> Scalar"));
         assert!(!is_measure("aten::size(Tensor self) -> int[]"));
         assert!(!is_measure("aten::sym_constrain_range(Scalar size, *, int? min=None, int? max=None) -> ()"));
+    }
+
+    #[test]
+    fn twins_differ_by_marks_of_writes_alone() {
+        let parse = |text: &str| OpSchema::parse(&format!("m::{text}")).expect("parses");
+        let is_twin = |own: &str, twin: &str| parse(own).is_twin(&parse(twin));
+        assert!(is_twin("f(Tensor x, int n=1) -> Tensor", "f_(Tensor(a!) x, int n=1) -> Tensor(a!)"));
+        assert!(is_twin("f.o(Tensor[] xs) -> Tensor[]", "f_.o(Tensor(a!)[] xs) -> Tensor(a!)[]"));
+        let swapped = "f_(Tensor(a!) x, Tensor(b!) y) -> (Tensor(b!), Tensor(a!))";
+        assert!(is_twin("f(Tensor x, Tensor y) -> (Tensor, Tensor)", swapped));
+        for twin in [
+            "g_(Tensor(a!) x) -> Tensor(a!)",
+            "f_.o(Tensor(a!) x) -> Tensor(a!)",
+            "f_(Tensor(a!) y) -> Tensor(a!)",
+            "f_(Tensor(a!) x, int n=1) -> Tensor(a!)",
+            "f_(Tensor(a!) x) -> ()",
+            "f_(Tensor(a!) x) -> Tensor",
+            "f_(Tensor(a) x) -> Tensor(a)",
+            "f_(Tensor(a!) x) -> Tensor(b!)",
+            "f_(Tensor(a!)? x) -> Tensor(a!)?",
+            "f_(Tensor(a!) x) -> Tensor(a!) # nondeterministic_seeded",
+        ] {
+            assert!(!is_twin("f(Tensor x) -> Tensor", twin), "{twin}");
+        }
+        assert!(!is_twin("f(Tensor x, Tensor y) -> Tensor", "f_(Tensor(a!) x, Tensor(b!) y) -> Tensor(a!)"));
+        let shared = "f_(Tensor(a!) x, Tensor(a!) y) -> Tensor(a!)";
+        assert!(!is_twin("f(Tensor x, Tensor y) -> Tensor", shared));
+        assert!(!is_twin("f(Tensor(a) x) -> Tensor(a)", "f_(Tensor(a!) x) -> Tensor(a!)"));
     }
 
     #[test]

@@ -7,14 +7,16 @@ use crate::args::Tensor;
 use crate::error::OpError;
 use crate::layout::{is_distinct, preserved_strides, same};
 use crate::lower::Lower;
+use crate::table::Table;
 use crate::traits::Layout;
 use crate::view::Access;
 use litz_ir::call::CallArg;
-use litz_ir::graph::{Arg, Constraint, Form, Node, TensorType, Type, Value, contiguous_strides};
+use litz_ir::graph::{Arg, Constraint, Form, Node, OpName, TensorType, Type, Value, contiguous_strides};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, Callee, Extern, HostCall, Stmt, View};
 use litz_ir::schema::{OpSchema, Tag};
 use litz_sym::{Expr, Facts, Rel};
+use std::collections::BTreeMap;
 
 /// What is known of the operator of a node that the host runs.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +59,68 @@ impl<'a> Hosted<'a> {
     }
 }
 
-impl Lower<'_> {
-    /// Appends a call of the host for a node.
+impl<'g> Lower<'g> {
+    /// Appends a call of the host for a node: of the operator that does the same in place, where the host has one.
     pub(crate) fn host(&mut self, node: &Node, hosted: &Hosted<'_>) -> Result<(), OpError> {
+        match self.twin(node, hosted) {
+            Some((node, hosted)) => self.call_of_host(&node, &hosted),
+            None => self.call_of_host(node, hosted),
+        }
+    }
+
+    /// The functional form of the operator that does in place what a node's operator does, with the same results. In it the results
+    /// are what the arguments hold then.
+    fn twin<'h>(&self, node: &Node, hosted: &Hosted<'h>) -> Option<(Node, Hosted<'h>)>
+    where
+        'g: 'h,
+    {
+        let table: &'g Table = self.table;
+        let name = hosted.schema.twin_name().filter(|name| table.op(name).is_none())?;
+        if hosted.form != Form::Plain {
+            return None;
+        }
+        let twin = Node { op: OpName::new(&*name), form: Form::Functional, ..node.clone() };
+        let by_twin: Hosted<'h> = table.hosted(&twin)?;
+        let is_ordered_alike = by_twin.effect.is_none() || by_twin.effect == hosted.effect;
+        if !is_ordered_alike || !hosted.schema.is_twin(by_twin.schema) {
+            return None;
+        }
+        let contents = self.contents(node, by_twin.schema)?;
+        let own = vec![None; node.outputs.len()];
+        let outputs = own.into_iter().chain(contents).collect();
+        Some((Node { outputs, ..twin }, Hosted { effect: hosted.effect, ..by_twin }))
+    }
+
+    /// For each tensor that the twin of a node's operator writes to the node's result that it becomes. None where one has not the
+    /// type of the result.
+    fn contents(&self, node: &Node, twin: &OpSchema) -> Option<Vec<Option<Value>>> {
+        let tensors = |at: usize| {
+            let mut values = Vec::new();
+            node.args[at].each_value(&mut |value| values.push(value));
+            values
+        };
+        let (mut contents, mut results) = (BTreeMap::new(), node.outputs.iter());
+        for at in (0..twin.returns.len()).filter_map(|at| twin.returned(at)) {
+            let mut of_arg = Vec::new();
+            for value in tensors(at) {
+                let &result = results.next()?;
+                let types = (self.graph.tensor(value)?, result.map(|result| self.graph.tensor(result)));
+                if let (given, Some(result)) = types {
+                    let result = result?;
+                    let is_same = |(&a, &b)| same(&self.loops.facts, a, b);
+                    let is_whole = given.rank() == result.rank()
+                        && given.sizes.iter().zip(&result.sizes).all(is_same)
+                        && (given.dtype, given.device) == (result.dtype, result.device);
+                    is_whole.then_some(())?;
+                }
+                of_arg.push(result);
+            }
+            contents.insert(at, of_arg);
+        }
+        results.next().is_none().then(|| contents.into_values().flatten().collect())
+    }
+
+    fn call_of_host(&mut self, node: &Node, hosted: &Hosted<'_>) -> Result<(), OpError> {
         let first = self.loops.stmts.len();
         let writes = hosted.form == Form::Functional;
         let mut contents = Vec::new();

@@ -163,7 +163,7 @@ pub struct Lower<'a> {
     pub(crate) graph: &'a Graph,
     /// What the host has.
     provides: &'a Provides<'a>,
-    table: &'a Table,
+    pub(crate) table: &'a Table,
     pub(crate) loops: Loops,
     /// Where the elements of each value are.
     pub(crate) places: Vec<Option<Access>>,

@@ -3,83 +3,14 @@
 
 mod toy_host;
 
-use litz::{Fallback, HostOption, Options, Runner, Stage, Tensor, Value, Verify, pipeline};
-use litz_ir::graph::Graph;
-use litz_ir::loops::{Loops, Stmt};
-use litz_ir::program::{Program, Step};
-use litz_ir::text::graph::parse;
-use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::{Executable, RunOptions};
-use litz_runtime::reference::{self, DistantDevice, ReferenceDevice};
-use litz_runtime::weights::Weights;
-use litz_runtime::{Host, RunError};
+use litz::{Fallback, Options, Runner, Stage, Tensor, Value, Verify, pipeline};
+use litz_runtime::RunError;
+use litz_runtime::program::Executable;
+use litz_runtime::reference::{self, ReferenceDevice};
 use std::collections::HashMap;
 use std::sync::Arc;
+use toy_host::compiled::{Compiled, NoWeights, compile, copies, graph, launches, numbers, options, tensor};
 use toy_host::{Call, Toy};
-
-struct NoWeights;
-
-impl Weights for NoWeights {
-    fn get(&self, _: &str) -> Option<Tensor> {
-        None
-    }
-}
-
-fn graph(body: &str) -> Graph {
-    let text = format!("graph @g on cpu {{\n{body}\n}}");
-    let graph = parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
-    let diags = litz_ir::verify::graph::verify(&graph);
-    assert!(diags.is_empty(), "{}", diags[0]);
-    graph
-}
-
-fn options(toy: &Arc<Toy>) -> Options {
-    Options { host: Some(HostOption(toy.clone())), threads: 2, ..Options::default() }
-}
-
-struct Compiled {
-    loops: Loops,
-    program: Program,
-    /// Natively, on the reference device, on one with memory of its own.
-    executables: Vec<Executable>,
-}
-
-fn compile(body: &str, toy: &Arc<Toy>) -> Compiled {
-    let options = options(toy);
-    let backend = litz::backend(&options).expect("there is a backend");
-    let mut silent = |_: &str| {};
-    let mut runner = Runner::new(Verify::Passes, None, &mut silent);
-    let texts = pipeline::compile(graph(body), &*backend, &options, Stage::Program, &mut runner);
-    let texts = texts.unwrap_or_else(|error| panic!("{error}"));
-    let realized = texts.realized.expect("a program");
-    let objects = litz::compile_kernels(&*backend, &realized.kernels, &options, None).expect("it compiles");
-    let pool = || Arc::new(ThreadPool::unbound(2));
-    let devices: [litz::Device; 3] = [
-        backend.load(&realized.kernels, &objects, &pool).expect("sound code"),
-        Arc::new(ReferenceDevice::new(&realized.kernels).expect("kernels")),
-        Arc::new(DistantDevice::new(&realized.kernels).expect("kernels")),
-    ];
-    let host: Arc<dyn Host> = toy.clone();
-    let run = RunOptions { host: Some(host), ..RunOptions::default() };
-    let executable = |device| {
-        Executable::with_options(&realized.program, &realized.kernels, device, &NoWeights, &run)
-            .unwrap_or_else(|error| panic!("{error}"))
-    };
-    let executables = devices.into_iter().map(executable).collect();
-    Compiled { loops: texts.loops.expect("loops"), program: realized.program, executables }
-}
-
-fn numbers(values: &[Value]) -> Vec<Vec<f64>> {
-    let tensor = |value: &Value| match value {
-        Value::Tensor(tensor) => Some(tensor.to_f64()),
-        Value::Scalar(_) | Value::Text(_) | Value::Nothing => None,
-    };
-    values.iter().filter_map(tensor).collect()
-}
-
-fn tensor(sizes: &[usize], values: &[f32]) -> Tensor {
-    Tensor::from_slice(sizes, values).expect("as many values as elements")
-}
 
 /// What each device gives is what the interpreter gives; so is what the host was asked for. Returns both.
 fn run(body: &str, inputs: &[Tensor]) -> (Vec<Vec<f64>>, Vec<Call>, Compiled) {
@@ -110,15 +41,6 @@ const X: [f32; 12] = [1.0, -2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 
 
 fn x() -> Tensor {
     tensor(&[3, 4], &X)
-}
-
-fn launches(program: &Program) -> usize {
-    program.steps.iter().filter(|step| matches!(step, Step::Launch { .. })).count()
-}
-
-fn copies(loops: &Loops) -> usize {
-    let is_copy = |stmt: &&Stmt| matches!(stmt, Stmt::Nest(nest) if nest.body.len() == 2);
-    loops.stmts.iter().filter(is_copy).count()
 }
 
 #[test]

@@ -134,9 +134,7 @@ impl<'a> Cx<'a> {
                 return Err(unsupported(&node, "tensors that it writes to share memory"));
             }
         }
-        if self.build.table.hosted(&node).is_some_and(|hosted| hosted.schema.is_aliasing()) {
-            return Err(unsupported(&node, "its results are memory of its arguments"));
-        }
+        let returned = self.returned(&mut node, targets)?;
         node.form = Form::Functional;
         let contents: Vec<Value> = targets
             .iter()
@@ -144,7 +142,46 @@ impl<'a> Cx<'a> {
             .collect();
         node.outputs.extend(contents.iter().copied().map(Some));
         self.build.graph.nodes.push(node);
-        targets.iter().zip(contents).try_for_each(|(&target, new)| self.replace(target, new))
+        targets.iter().zip(contents).try_for_each(|(&target, new)| self.replace(target, new))?;
+        returned.into_iter().for_each(|(result, target)| self.stands_for(result, target));
+        Ok(())
+    }
+
+    /// Takes from a node of the host the results that are memory which it writes to: each with the one of `targets` that it is.
+    fn returned(&self, node: &mut Node, targets: &[Value]) -> Result<Vec<(Value, Value)>, OpError> {
+        let Some(hosted) = self.build.table.hosted(node).filter(|hosted| hosted.schema.is_aliasing()) else {
+            return Ok(Vec::new());
+        };
+        let refused = unsupported(node, "its results are memory of its arguments");
+        let (mut left, mut by_arg) = (targets.iter().copied(), HashMap::new());
+        for at in hosted.schema.written() {
+            let mut count = 0;
+            node.args.get(at).into_iter().for_each(|arg| arg.each_value(&mut |_| count += 1));
+            by_arg.insert(at, left.by_ref().take(count).collect::<Vec<_>>());
+        }
+        let (mut returned, mut results) = (Vec::new(), node.outputs.iter_mut());
+        for (at, result) in hosted.schema.returns.iter().enumerate() {
+            match hosted.schema.returned(at).and_then(|arg| by_arg.get(&arg)) {
+                Some(targets) => returned
+                    .extend(targets.iter().filter_map(|&target| Some((results.next()?.take()?, target)))),
+                None if result.alias.is_none() && !result.ty.list => drop(results.next()),
+                None => return Err(refused),
+            }
+        }
+        Ok(returned)
+    }
+
+    /// Lets a result stand for a value that was written to.
+    fn stands_for(&mut self, result: Value, target: Value) {
+        let view = match self.views.get(&target).cloned() {
+            Some(view) => view,
+            None => {
+                let root = self.roots.get(&target).copied();
+                let root = root.unwrap_or(Root { version: 0, value: target });
+                ViewOf { root: target, chain: Vec::new(), at: (root.version, root.value) }
+            }
+        };
+        self.views.insert(result, view);
     }
 
     fn view(&mut self, node: &Node, base: Value) {
@@ -219,15 +256,7 @@ impl<'a> Cx<'a> {
         }
         // The operator's result is its target.
         if let (Some(result), &[target]) = (node.outputs.first().copied().flatten(), targets) {
-            let view = match self.views.get(&target).cloned() {
-                Some(view) => view,
-                None => {
-                    let root = self.roots.get(&target).copied();
-                    let root = root.unwrap_or(Root { version: 0, value: target });
-                    ViewOf { root: target, chain: Vec::new(), at: (root.version, root.value) }
-                }
-            };
-            self.views.insert(result, view);
+            self.stands_for(result, target);
         }
         Ok(())
     }

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod collectives;
+pub mod compiled;
+
 use litz::{Host, HostArg, HostError, HostResult, Tensor};
 use litz_ir::Dtype;
 use std::sync::{Arc, Mutex};
