@@ -57,7 +57,7 @@ use crate::entity;
 use crate::graph::{Device, TensorType};
 use crate::ids::Table;
 use crate::scalar::Scalar;
-use litz_sym::{Expr, Facts, Sym};
+use litz_sym::{Expr, Facts, Rel, Sym};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -373,6 +373,15 @@ pub fn may_be_in_memory(sizes: &[Expr], strides: &[Expr]) -> bool {
     let is_small = |expr: Expr| expr.as_int().is_none_or(|value| value <= MOST_ELEMENTS);
     let is_empty = sizes.iter().any(|size| size.is_zero());
     is_empty || sizes.iter().chain(strides).copied().all(is_small) && is_small(span(sizes, strides))
+}
+
+/// Whether the memory of a strided shape, from its first element to its last, is known to be apart from that of another one, each with
+/// where it begins in the same memory.
+pub fn is_apart(facts: &Facts, one: (Expr, &[Expr], &[Expr]), other: (Expr, &[Expr], &[Expr])) -> bool {
+    let ends_before = |(start, sizes, strides): (Expr, &[Expr], &[Expr]), next: Expr| {
+        facts.known(&Rel::le(start + span(sizes, strides), next)).is_yes()
+    };
+    ends_before(one, other.0) || ends_before(other, one.0)
 }
 
 /// Elements spanned by a strided shape: one more than its largest flat index, 0 when any size is literally 0, never less

@@ -1,8 +1,8 @@
 //! Defines calls of what is no loop: runtime routines, the host, functions, and sizes that data decides.
 
-use litz_sym::{Expr, Sym};
+use litz_sym::{Expr, Facts, Sym};
 
-use super::Buf;
+use super::{Buf, is_apart};
 use crate::call::CallArg;
 
 /// A call of what is no loop.
@@ -58,7 +58,8 @@ pub struct Routine {
 pub struct HostCall {
     /// The operator: `mylib.foo.default`.
     pub op: String,
-    /// One argument for each of its schema's. No memory that is written is another argument's as well.
+    /// One argument for each of its schema's. No memory that is written is another argument's as well: where two of them are parts of
+    /// one buffer, one is known to end before the other begins.
     pub args: Vec<CallArg<View>>,
     /// Buffers that its results are, written whole; none for a result that nobody reads or that it does not give.
     pub results: Vec<Option<Buf>>,
@@ -127,6 +128,14 @@ pub struct FunctionCall {
     pub sizes: Vec<(Sym, Expr)>,
 }
 
+impl View {
+    /// Whether the memory from its first element to its last is known to be apart from that of another view of the buffer.
+    pub fn is_apart(&self, other: &View, facts: &Facts) -> bool {
+        let own = (self.offset, &self.sizes[..], &self.strides[..]);
+        is_apart(facts, own, (other.offset, &other.sizes, &other.strides))
+    }
+}
+
 impl FunctionCall {
     /// The value of an expression of the function, in terms of the caller.
     pub fn outside(&self, inside: Expr) -> Expr {
@@ -187,7 +196,8 @@ impl Control {
 }
 
 impl Extern {
-    /// Buffers read, in order of the arguments. What a call of the host's changes, it reads, too.
+    /// Buffers read, in order of the arguments. What a call of the host's changes, it reads, too; it may read parts of one buffer,
+    /// which is here once then.
     pub fn reads(&self) -> Vec<Buf> {
         match &self.callee {
             Callee::Routine(routine) => routine.reads.clone(),
@@ -195,12 +205,12 @@ impl Extern {
             Callee::Control(call) => call.reads.clone(),
             Callee::Host(call) => {
                 let mut bufs = Vec::new();
-                call.args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| bufs.push(view.buf)));
+                call.args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| add(&mut bufs, view.buf)));
                 bufs
             }
         }
     }
-    /// Buffers written: results, then those that a call of the host's changes.
+    /// Buffers written: results, then those that a call of the host's changes, each once.
     pub fn writes(&self) -> Vec<Buf> {
         match &self.callee {
             Callee::Routine(routine) => routine.writes.clone(),
@@ -208,8 +218,12 @@ impl Extern {
             Callee::Control(call) => call.writes.clone(),
             Callee::Host(call) => {
                 let mut bufs: Vec<Buf> = call.results.iter().flatten().copied().collect();
-                let mut add = |view: &View, is_written: bool| bufs.extend(is_written.then_some(view.buf));
-                call.args.iter().for_each(|arg| arg.each_tensor(&mut add));
+                let mut change = |view: &View, is_written: bool| {
+                    if is_written {
+                        add(&mut bufs, view.buf);
+                    }
+                };
+                call.args.iter().for_each(|arg| arg.each_tensor(&mut change));
                 bufs
             }
         }
@@ -249,5 +263,11 @@ impl Extern {
                 exprs
             }
         }
+    }
+}
+
+fn add(bufs: &mut Vec<Buf>, buf: Buf) {
+    if !bufs.contains(&buf) {
+        bufs.push(buf);
     }
 }

@@ -9,7 +9,7 @@ use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::ids::Id;
 use crate::kernel::Kernel;
-use crate::loops::{FunctionCall, span};
+use crate::loops::{FunctionCall, is_apart, span};
 use crate::program::{Output, Param, Program, Slot, Step, View};
 use crate::verify::Report;
 
@@ -313,8 +313,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// A call of the host: all that it touches has memory, and what it writes is mentioned once.
-    fn call(&mut self, op: &str, args: &[CallArg<View>], results: &[Option<View>]) {
+    /// A call of the host: all that it touches has memory, and what it writes is apart from all else that it is given.
+    fn call<'v>(&mut self, op: &str, args: &'v [CallArg<View>], results: &'v [Option<View>]) {
         let mut touched: Vec<(&View, bool)> = results.iter().flatten().map(|view| (view, true)).collect();
         for arg in args {
             arg.each_tensor(&mut |view, is_written| touched.push((view, is_written)));
@@ -337,10 +337,13 @@ impl Verifier<'_> {
             self.report.check(!is_outside, "view-overflow", format_args!("{place}: {ty} does not fit"));
         }
         for (at, (view, is_written)) in touched.iter().enumerate() {
-            let is_same = |other: &(usize, &(&View, bool))| other.0 != at && other.1.0.slot == view.slot;
+            let part = |view: &'v View| (view.offset, &view.ty.sizes[..], &view.ty.strides[..]);
+            let is_alone = touched.iter().enumerate().all(|(other, (same, _))| {
+                let is_apart = || is_apart(&self.program.facts, part(view), part(same));
+                other == at || same.slot != view.slot || is_apart()
+            });
             let message =
                 format_args!("{op}: `{}` is written and mentioned again", name(self.program, view.slot));
-            let is_alone = !touched.iter().enumerate().any(|other| is_same(&other));
             self.report.check(!is_written || is_alone, "written-argument", message);
         }
         self.one_device(touched.iter().map(|(view, _)| &view.slot), op);

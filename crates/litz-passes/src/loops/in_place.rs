@@ -17,7 +17,10 @@ use super::{Cx, inline, positions, updates, windows};
 use litz_analysis::Uses;
 use litz_analysis::access::{Copied, copied, substitute};
 use litz_analysis::constants::Constants;
-use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Output, Stmt};
+use litz_ir::graph::contiguous_strides;
+use litz_ir::loops::{
+    Buf, BufData, BufKind, Callee, Extern, HostCall, Inst, InstOp, Loops, Nest, Output, Stmt, View,
+};
 use litz_sym::{Expr, Sym};
 use std::collections::HashSet;
 
@@ -171,14 +174,18 @@ impl<'a> Renaming<'a> {
             let is_read = !matches!(inst.op, InstOp::Store { combine: None, .. });
             is_read && inst.op.element().is_some_and(|(buf, _)| buf == base)
         };
+        let of_host = self.whole_in_base(result, place);
         let mut later = self.uses.readers(base).iter().filter(|&&reader| reader > at);
-        if !later.all(|&reader| self.is_elsewhere(reader, (nest, place), &loads)) {
+        let is_apart =
+            |user: usize| of_host.as_ref().is_some_and(|whole| self.is_apart_for_host(user, whole));
+        if !later.all(|&reader| is_apart(reader) || self.is_elsewhere(reader, (nest, place), &loads)) {
             return Err(NotInPlace::StillRead);
         }
         for &writer in self.uses.writers(base).iter().filter(|&&user| user > at) {
             let stores = |inst: &Inst| matches!(inst.op, InstOp::Store { buf, .. } if buf == base);
             if self.is_used_from(result, writer)
                 && !self.goes_back(writer, result, place)
+                && !is_apart(writer)
                 && !self.is_elsewhere(writer, (nest, place), &stores)
             {
                 let is_updated = self.loops.bufs[base].kind != BufKind::Temp;
@@ -188,7 +195,7 @@ impl<'a> Renaming<'a> {
                 });
             }
         }
-        if !self.is_same_layout(result, place) && self.needs_layout(result) {
+        if !self.is_same_layout(result, place) && self.needs_layout(result, of_host.is_some()) {
             return Err(NotInPlace::OtherLayout);
         }
         if self.fuses_better(at, result, base) { Err(NotInPlace::FusesBetter) } else { Ok(()) }
@@ -252,11 +259,57 @@ impl<'a> Renaming<'a> {
         result.sizes == base.sizes && result.strides == base.strides && own == place.index
     }
 
-    /// Whether somebody takes the result for the vector that it is in memory.
-    fn needs_layout(&self, result: Buf) -> bool {
+    /// Whether somebody takes the result for the vector that it is in memory. To the host its whole can be given as a part of the base,
+    /// if that has the same strides.
+    fn needs_layout(&self, result: Buf, is_part_of_base: bool) -> bool {
+        let data = &self.loops.bufs[result];
+        let is_whole = |view: &View| {
+            view.buf != result || view.offset.is_zero() && is_laid_out_as(&view.sizes, &view.strides, data)
+        };
+        let takes_memory = |&user: &usize| match &self.loops.stmts[user] {
+            Stmt::Nest(_) => false,
+            Stmt::Extern(Extern { callee: Callee::Host(call), .. }) if is_part_of_base => {
+                let is_given = views(call).iter().any(|view| view.buf == result);
+                call.results.contains(&Some(result))
+                    || !is_given
+                    || !views(call).iter().all(|view| is_whole(view))
+            }
+            Stmt::Extern(_) | Stmt::Region(_) => true,
+        };
         let users = self.uses.readers(result).iter().chain(self.uses.writers(result));
-        self.loops.results().any(|buf| buf == result) || { users }
-            .any(|&user| !matches!(self.loops.stmts[user], Stmt::Nest(_)))
+        self.loops.results().any(|buf| buf == result) || { users }.any(takes_memory)
+    }
+
+    /// The part of the base's memory that has the elements of the result, if it has the result's strides.
+    fn whole_in_base(&self, result: Buf, place: &Place) -> Option<View> {
+        let (data, base) = (&self.loops.bufs[result], &self.loops.bufs[place.base]);
+        let mut facts = self.loops.facts.clone();
+        let axes = || place.axes.iter().enumerate().filter_map(|(dim, axis)| Some((dim, (*axis)?)));
+        axes().for_each(|(dim, axis)| facts.declare_index(axis, data.sizes[dim]));
+        let steps = place.index.iter().zip(&base.strides).map(|(&at, &stride)| facts.simplify(at) * stride);
+        let element: Expr = facts.simplify(steps.sum());
+        let origin: Vec<(Sym, Expr)> = axes().map(|(_, axis)| (axis, Expr::zero())).collect();
+        let offset = facts.simplify(substitute(element, &origin));
+        let along: Expr = axes().map(|(dim, axis)| Expr::sym(axis) * data.strides[dim]).sum();
+        // Of a packed base, whose element has the digits of its place as coordinates: a sum of quotients and remainders.
+        let digit = |dim: usize| {
+            let digit = (offset + along).floordiv(base.strides[dim]);
+            let digit = if dim > 0 { digit.modulo(base.sizes[dim]) } else { digit };
+            facts.simplify(digit) == facts.simplify(place.index[dim])
+        };
+        let is_linear = facts.simplify(element - offset - along).is_zero()
+            || base.strides == contiguous_strides(&base.sizes) && (0..base.sizes.len()).all(digit);
+        let (sizes, strides) = (data.sizes.clone(), data.strides.clone());
+        is_linear.then_some(View { buf: place.base, sizes, strides, offset })
+    }
+
+    /// Whether a statement is a call of the host to which all that it is given of a buffer is known to be apart from a part of it.
+    fn is_apart_for_host(&self, at: usize, part: &View) -> bool {
+        let Stmt::Extern(Extern { callee: Callee::Host(call), .. }) = &self.loops.stmts[at] else {
+            return false;
+        };
+        let mut given = views(call).into_iter().filter(|view| view.buf == part.buf);
+        !call.results.contains(&Some(part.buf)) && given.all(|view| view.is_apart(part, &self.loops.facts))
     }
 
     /// Whether one nest can compute the base and all that changes it: then the base is stored nowhere, while in place it
@@ -273,6 +326,7 @@ impl<'a> Renaming<'a> {
 
     /// Makes every access of `result` one of the base.
     pub(super) fn rename(&mut self, result: Buf, place: &Place) {
+        let offset = self.whole_in_base(result, place).map_or(Expr::zero(), |whole| whole.offset);
         let mut users = [self.uses.readers(result), self.uses.writers(result)].concat();
         users.sort_unstable();
         users.dedup();
@@ -284,11 +338,15 @@ impl<'a> Renaming<'a> {
                     region.carry.iter_mut().filter(|buf| **buf == result).for_each(|buf| *buf = place.base);
                     region.nests.iter_mut().for_each(|nest| place.put(result, nest, self.loops));
                 }
-                Stmt::Extern(call) => call.each_buf_mut(|buf| {
-                    if *buf == result {
-                        *buf = place.base;
+                Stmt::Extern(call) => {
+                    if let Callee::Host(call) = &mut call.callee {
+                        let mut shift = |view: &mut View| {
+                            view.offset = if view.buf == result { view.offset + offset } else { view.offset };
+                        };
+                        call.args.iter_mut().for_each(|arg| arg.each_tensor_mut(&mut shift));
                     }
-                }),
+                    call.each_buf_mut(|buf| *buf = if *buf == result { place.base } else { *buf });
+                }
             }
             self.gone[at] = changes_nothing(self.loops, &stmt);
             self.uses.update(at, (!self.gone[at]).then_some(&stmt));
@@ -358,6 +416,19 @@ fn copy(loops: &Loops, nest: &Nest) -> Option<(Buf, Place)> {
         .flat_map(|at| at.syms())
         .all(|sym| axes.contains(&Some(sym)) || loops.facts.is_symbol_declared(sym));
     is_known.then_some((result, Place { base, axes, index }))
+}
+
+/// What a call of the host is given.
+fn views(call: &HostCall) -> Vec<&View> {
+    let mut views = Vec::new();
+    call.args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| views.push(view)));
+    views
+}
+
+/// Whether sizes and strides are those of a buffer, where there is a second element.
+fn is_laid_out_as(sizes: &[Expr], strides: &[Expr], data: &BufData) -> bool {
+    let is_same = |dim: usize| data.sizes[dim].is_one() || strides.get(dim) == Some(&data.strides[dim]);
+    sizes == data.sizes && (0..sizes.len()).all(is_same)
 }
 
 /// Whether a statement stores only what is there already.

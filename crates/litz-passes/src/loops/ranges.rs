@@ -2,7 +2,7 @@
 
 use litz_analysis::access::{Step, step, substitute};
 use litz_ir::loops::Nest;
-use litz_sym::{Expr, Facts, Known, Rel};
+use litz_sym::{Expr, Facts, Known, Range, Rel};
 
 /// Whether two accesses of a buffer never touch one element: along some dimension all coordinates of one are known to be
 /// smaller than those of the other.
@@ -17,7 +17,7 @@ pub fn are_apart(facts: &Facts, one: (&Nest, &[Expr]), other: (&Nest, &[Expr])) 
     })
 }
 
-/// The least and the greatest value of a coordinate: one that is a constant, or an axis and a constant.
+/// The least and the greatest value of a coordinate: one that is a constant, or an axis and a constant. Of others bounds that are numbers.
 fn ends(facts: &Facts, nest: &Nest, at: Expr) -> Option<(Expr, Expr)> {
     let axes: Vec<_> = nest.indices().filter(|index| at.has_sym(index.var)).collect();
     match axes.as_slice() {
@@ -26,6 +26,9 @@ fn ends(facts: &Facts, nest: &Nest, at: Expr) -> Option<(Expr, Expr)> {
             let first = facts.simplify(substitute(at, &[(axis.var, Expr::zero())]));
             Some((first, facts.simplify(first + axis.extent - 1)))
         }
-        _ => None,
+        _ => {
+            let Range { lo, hi } = nest.facts(facts).bounds(at);
+            (lo > i64::MIN && hi < i64::MAX).then(|| (Expr::int(lo), Expr::int(hi)))
+        }
     }
 }

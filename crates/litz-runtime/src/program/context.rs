@@ -384,7 +384,7 @@ impl Context {
                     };
                     let given: Vec<Operand> = operands.iter().zip(&addresses).map(operand).collect();
                     // SAFETY: the planner found the memory as large as sizes and strides reach. All that was enqueued is done, and
-                    // the verifier of programs wants what is written mentioned once, in a slot that lies apart from all others in use.
+                    // the verifier of programs wants what is written apart from the others, in slots that lie apart from all others in use.
                     unsafe { hosted.call(call, &plan.ints[ints.clone()], &given)? };
                     self.return_operands(writes.iter().map(|&at| (&operands[at].0, addresses[at])));
                 }

@@ -449,6 +449,8 @@ impl Machine<'_> {
             return Err(RunError::MissingHost { ops: vec![call.op.clone()] });
         };
         let (mut operands, mut written, mut doubt, mut ints) = (Vec::new(), Vec::new(), 0.0f64, Vec::new());
+        // Of each operand the buffer, and where in it its first element is.
+        let mut firsts: Vec<(Buf, usize)> = Vec::new();
         let mut read = |view: &View| -> Result<usize, RunError> {
             let operand = self.operand(name, view)?;
             let memory = &self.memories[view.buf.index()];
@@ -462,13 +464,19 @@ impl Machine<'_> {
                 }
                 doubt = doubt.max(memory.doubts[first + at]);
             }
+            firsts.push((view.buf, first));
             operands.push(operand);
             Ok(operands.len() - 1)
         };
         let args = call.args.iter().map(|arg| arg.try_map(&mut read)).collect::<Result<Vec<_>, _>>()?;
+        for arg in &args {
+            let mut change = |&at: &usize, is_written: bool| {
+                written.extend(is_written.then(|| (firsts[at].0, firsts[at].1, Some(at))));
+            };
+            arg.each_tensor(&mut change);
+        }
         for arg in &call.args {
             arg.each_int(&mut |value| ints.push(value));
-            arg.each_tensor(&mut |view, is_written| written.extend(is_written.then_some(view.buf)));
         }
         let ints = ints.into_iter().map(|value| self.size(value)).collect::<Result<Vec<_>, _>>()?;
         let mut results = Vec::new();
@@ -481,15 +489,22 @@ impl Machine<'_> {
             let (sizes, strides) = (data.sizes.clone(), data.strides.clone());
             operands.push(self.operand(name, &View { buf, sizes, strides, offset: Expr::zero() })?);
             results.push(Some(operands.len() - 1));
-            written.push(buf);
+            written.push((buf, 0, None));
         }
         let call = Call { op: call.op.clone(), args, results, source: source.cloned() };
-        // SAFETY: operands are inside of their buffers, and the verifier wants what is written mentioned once.
+        // SAFETY: operands are inside of their buffers, and the verifier wants what is written apart from the others.
         unsafe { invoke(host, &call, &ints, &operands)? };
-        for buf in written {
+        let doubt = if doubt == 0.0 { 0.0 } else { f64::INFINITY };
+        for (buf, first, part) in written {
             let memory = &mut self.memories[buf.index()];
-            memory.writers.fill(OUTSIDE);
-            memory.doubts.fill(if doubt == 0.0 { 0.0 } else { f64::INFINITY });
+            let Some(operand) = part.map(|at: usize| &operands[at]) else {
+                memory.writers.fill(OUTSIDE);
+                memory.doubts.fill(doubt);
+                continue;
+            };
+            for at in places(&operand.sizes, &operand.strides) {
+                (memory.writers[first + at], memory.doubts[first + at]) = (OUTSIDE, doubt);
+            }
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::graph::TensorType;
 use crate::ids::Id;
 use crate::loops::{
     Buf, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, HostCall, Loops, Nest, Output, Region,
-    Routine, Stmt,
+    Routine, Stmt, View,
 };
 use crate::verify::Report;
 
@@ -291,24 +291,24 @@ impl Verifier<'_> {
         self.touched(name, routine);
     }
 
-    /// What the host reads is inside of its buffers, and what it writes is mentioned once.
+    /// What the host reads is inside of its buffers, and what it writes is apart from all else that it is given.
     fn host_call(&mut self, name: &str, call: &HostCall) {
-        let mut touched: Vec<(Buf, bool)> = call.results.iter().flatten().map(|&buf| (buf, true)).collect();
-        let mut views = Vec::new();
+        let mut touched: Vec<(Buf, Option<&View>, bool)> =
+            call.results.iter().flatten().map(|&buf| (buf, None, true)).collect();
         for arg in &call.args {
-            arg.each_tensor(&mut |view, is_written| {
-                touched.push((view.buf, is_written));
-                views.push(view);
-            });
+            arg.each_tensor(&mut |view, is_written| touched.push((view.buf, Some(view), is_written)));
         }
-        for view in views {
+        for view in touched.iter().filter_map(|(_, view, _)| *view) {
             self.report.shape(&view.sizes, &view.strides, name);
             self.view(name, (view.buf, &view.sizes, &view.strides, view.offset));
         }
-        for (at, &(buf, is_written)) in touched.iter().enumerate() {
-            let is_again = |(other, &(same, _)): (usize, &(Buf, bool))| other != at && same == buf;
+        let facts = &self.loops.facts;
+        for (at, &(buf, view, is_written)) in touched.iter().enumerate() {
+            let is_alone = touched.iter().enumerate().all(|(other, &(same, part, _))| {
+                let is_apart = || view.zip(part).is_some_and(|(view, part)| view.is_apart(part, facts));
+                other == at || same != buf || is_apart()
+            });
             let message = format!("{name}: `{}` is written and mentioned again", self::name(self.loops, buf));
-            let is_alone = !touched.iter().enumerate().any(is_again);
             self.report.check(!is_written || is_alone, "written-argument", message);
         }
         call.results.iter().flatten().for_each(|&buf| self.fill(buf));
