@@ -1,9 +1,11 @@
 //! Asks for the declarations of operators that a program uses and nobody here knows.
 
 use crate::error::ImportError;
+use crate::functionalized::kernel_of;
 use crate::schema::{Argument, Graph, Node};
 use litz_ir::graph::OpDecl;
 use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Operators that are known, and those that are declared for one program.
@@ -35,21 +37,21 @@ pub(crate) fn declarations(
     let mut left: Vec<&Node<'_>> = graph.nodes.iter().collect();
     while let Some(node) = left.pop() {
         for name in names(node) {
-            if declared.contains_key(name) || schemas.lookup(name).is_some() {
+            if declared.contains_key(&*name) || schemas.lookup(&name).is_some() {
                 continue;
             }
-            let found = schemas.declaration(name);
+            let found = schemas.declaration(&name);
             let found =
                 found.map_err(|why| ImportError::program(format!("the declaration of {name}: {why}")))?;
             if let Some(decl) = found {
                 declared.extend(twin(&decl, schemas));
-                declared.insert(name.to_owned(), decl);
+                declared.insert(name.into_owned(), decl);
             }
         }
         // What a file orders by tokens has an effect, whether its declaration says so or not.
         if &*node.target == "torch.ops.higher_order.with_effects" {
             for name in names(node) {
-                if let Some(decl) = declared.get_mut(name) {
+                if let Some(decl) = declared.get_mut(&*name) {
                     decl.effect.get_or_insert_with(|| "ordered".to_owned());
                 }
             }
@@ -71,12 +73,13 @@ fn twin(of: &OpDecl, schemas: &dyn Schemas) -> Option<(String, OpDecl)> {
 }
 
 /// The operators that a node applies: its own, and those that it is given.
-fn names<'a>(node: &'a Node<'_>) -> impl Iterator<Item = &'a str> {
+fn names<'a>(node: &'a Node<'_>) -> impl Iterator<Item = Cow<'a, str>> {
     let given = node.inputs.iter().filter_map(|input| match &input.arg {
         Argument::Operator(name) => Some(&**name),
         _ => None,
     });
-    given.chain([&*node.target]).filter_map(operator_of)
+    let named = given.chain([&*node.target]).filter_map(operator_of).map(Cow::Borrowed);
+    named.chain(kernel_of(node).map(Cow::Owned))
 }
 
 /// `mylib.foo.default` of `torch.ops.mylib.foo.default`; none of higher-order operators.

@@ -1,4 +1,5 @@
-//! Reads nodes that wrap an operator of others: `auto_functionalized`, of either version, and `with_effects`.
+//! Reads nodes that wrap an operator of others: `auto_functionalized`, of either version, `triton_kernel_wrapper_functional` and
+//! `with_effects`.
 //!
 //! What a wrapper says is written without it: the operator writes to clones of the tensors that it changes, or to views of such
 //! clones, and the names of the wrapper's results stand for the clones. Functionalisation takes it from there.
@@ -11,6 +12,7 @@ use crate::schema::{self, Argument, NamedArgument};
 use litz_ir::graph::{Arg, Form, MemoryFormat, Node, OpName, TensorType, Type, Value};
 use litz_ir::schema::{OpSchema, Written};
 use litz_sym::Expr;
+use std::collections::HashSet;
 
 /// Converts `auto_functionalized(op, x=.., ..)`: results are the operator's, then each argument that it writes to.
 pub(crate) fn first<'a>(
@@ -84,6 +86,78 @@ pub(crate) fn second<'a>(
     let (own, rest) = results(node, schema, 0)?;
     body.apply(cx, scope, (node, op), args, own)?;
     bind(scope, node, rest, &contents)
+}
+
+/// Converts `triton_kernel_wrapper_functional(x=.., .., name=.., grid=.., output_indices=[..], ..)`: what is given by position are the
+/// kernel's arguments, and results are what those hold then that it writes to. The operator's declaration says which of the others it
+/// takes: the compiled kernel's name, its grid, how many warps run it. What the kernel was compiled for is not in the file.
+pub(crate) fn kernel<'a>(
+    body: &mut Body,
+    cx: &mut Cx<'a>,
+    scope: &mut Scope<'a>,
+    node: &'a schema::Node<'a>,
+) -> Result<(), ImportError> {
+    let wrong = |what: String| ImportError::program(format!("{}: {what}", node.target));
+    let op = kernel_of(node).ok_or_else(|| wrong("expected the name of a kernel, found none".to_owned()))?;
+    let Some(schema) = cx.schemas.lookup(&op) else {
+        cx.report_unknown(&op, node);
+        return body.apply(cx, scope, (node, &op), Vec::new(), &node.outputs);
+    };
+    let Some(Argument::Ints(written)) = find(node, "output_indices") else {
+        return Err(wrong("expected the arguments that the kernel writes to".to_owned()));
+    };
+    let name_at = |&at: &i64| Some(&*node.inputs.get(usize::try_from(at).ok()?)?.name);
+    let written: Option<Vec<&str>> = written.iter().map(name_at).collect();
+    let written = written.ok_or_else(|| wrong("expected positions of arguments".to_owned()))?;
+    let declared: Vec<&str> = schema.written().map(|at| &*schema.args[at].name).collect();
+    if declared.len() != written.len() || !declared.iter().all(|name| written.contains(name)) {
+        let (declared, written) = (declared.join(", "), written.join(", "));
+        let why =
+            format!("{op}: its declaration says that it writes to ({declared}), the file says ({written})");
+        return Err(ImportError::program(why));
+    }
+    let first_option = node.inputs.iter().position(|input| &*input.name == "kernel_param_names");
+    let names: &[_] = match first_option.map(|at| &node.inputs[at].arg) {
+        Some(Argument::Strings(names)) => names,
+        _ => &[],
+    };
+    let is_argument = |input: &NamedArgument| names.contains(&input.name);
+    let is_taken = |input: &&NamedArgument| {
+        let is_declared = schema.position(&input.name).is_some() && !AMD_OPTIONS.contains(&&*input.name);
+        is_argument(input) || is_declared
+    };
+    // An option may have the name of an argument, which comes first.
+    let mut seen = HashSet::new();
+    let given = node.inputs.iter().filter(is_taken).filter(|input| seen.insert(&*input.name));
+    let given: Vec<&NamedArgument> = given.collect();
+    let mut args = body.fill_arguments(cx, scope, &given, schema)?;
+    let mut contents = Vec::new();
+    for name in written {
+        if let Some(at) = schema.position(name) {
+            body.clone_values(cx, node, &mut args[at])?;
+            args[at].each_value(&mut |value| contents.push(value));
+        }
+    }
+    body.apply(cx, scope, (node, &op), args, &[])?;
+    bind(scope, node, &node.outputs, &contents)
+}
+
+/// Options that AMD's compiler alone knows: kernels compiled with different ones are one operator, with the same arguments.
+const AMD_OPTIONS: [&str; 3] = ["waves_per_eu", "matrix_instr_nonkdim", "kpack"];
+
+/// The operator that a kernel of Triton is: `triton.add.default` of `add_<hash>`, the name of the compiled one.
+pub(crate) fn kernel_of(node: &schema::Node<'_>) -> Option<String> {
+    if &*node.target != "torch.ops.higher_order.triton_kernel_wrapper_functional" {
+        return None;
+    }
+    // The kernel may have an argument of that name.
+    let mut named = node.inputs.iter().filter(|input| &*input.name == "name");
+    let compiled = named.find_map(|input| match &input.arg {
+        Argument::String(name) => Some(name),
+        _ => None,
+    })?;
+    let kernel = compiled.rsplit_once('_').map_or(&**compiled, |(kernel, _)| kernel);
+    Some(format!("triton.{kernel}.default"))
 }
 
 /// Converts `with_effects(token, op, ..)`: results are the next token, then the operator's. What tokens order, effects of

@@ -24,6 +24,7 @@ pub(crate) fn convert<'a>(
         "wrap_with_autocast" => under_autocast(body, cx, scope, node),
         "auto_functionalized" => functionalized::first(body, cx, scope, node),
         "auto_functionalized_v2" => functionalized::second(body, cx, scope, node),
+        "triton_kernel_wrapper_functional" => functionalized::kernel(body, cx, scope, node),
         "with_effects" => functionalized::ordered(body, cx, scope, node),
         _ if CONTROL_FLOW.contains(&hop) => control_flow(body, cx, scope, node, hop),
         _ => {

@@ -332,6 +332,59 @@ fn writes_with_an_effect_keep_its_order() {
     assert_eq!(copies(&compiled.loops), 0);
 }
 
+/// IP-41: a functional operator with an effect is called in place as well, in the order of its effect.
+#[test]
+fn functional_operators_with_an_effect_keep_its_order() {
+    let body = "op mylib.log.default(Tensor x) -> () effect log
+        op mylib.inc.default(Tensor x) -> Tensor effect log
+        op mylib.inc_.default(Tensor(a!) x) -> Tensor(a!)
+        %x: f32[3, 4] = input
+        %s: f32[3, 4] = aten.mul.Scalar(%x, 2)
+        mylib.log.default(%s)
+        %t: f32[3, 4] = mylib.inc.default(%s)
+        mylib.log.default(%t)
+        %unused: f32[3, 4] = mylib.inc.default(%x)
+        return %t";
+    let toy = Toy::new();
+    let compiled = compile(body, &toy);
+    for executable in &compiled.executables {
+        let found = numbers(&executable.run(&[x()]).expect("it runs"));
+        let (old, new) = (X.map(|value| 2.0 * f64::from(value)), X.map(|value| 2.0 * f64::from(value) + 1.0));
+        assert_eq!(found[0], new);
+        let calls = toy.take();
+        let ops: Vec<&str> = calls.iter().map(|call| &*call.op).collect();
+        let expected = ["mylib.log.default", "mylib.inc_.default", "mylib.log.default", "mylib.inc_.default"];
+        assert_eq!(ops, expected);
+        assert_eq!((&calls[0].elements[0][..], &calls[2].elements[0][..]), (&old[..], &new[..]));
+    }
+    // That of the input, whose result nobody reads.
+    assert_eq!(copies(&compiled.loops), 1);
+}
+
+/// FO-15: no backend can put what follows into the kernel of somebody else: besides the host's, one launch fills the fresh memory, and
+/// one computes what follows.
+#[test]
+fn pointwise_operators_do_not_fuse_into_kernels_of_others() {
+    let kernel = "op triton.add_kernel.default(Tensor x_ptr, Tensor(a!) out_ptr, int n, int[] grid, int num_warps) -> ()
+        %x: f32[3, 4] = input
+        %out: f32[3, 4] = aten.empty.memory_format([3, 4], f32, strided, cpu, false, none)
+        %k: f32[3, 4] = functional triton.add_kernel.default(%x, %out, 12, [1, 1, 1], 4)";
+    let plus = X.map(|value| f64::from(value) + 1.0);
+    let (outputs, calls, compiled) =
+        run(&format!("{kernel}\n%y: f32[3, 4] = aten.relu.default(%k)\nreturn %y"), &[x()]);
+    assert_eq!(outputs, [plus.map(|value| value.max(0.0))]);
+    assert_eq!((calls.len(), launches(&compiled.program), copies(&compiled.loops)), (1, 2, 0));
+    let two = format!(
+        "{kernel}
+        %y: f32[3, 4] = aten.relu.default(%k)
+        %z: f32[3, 4] = aten.mul.Scalar(%k, 2)
+        return %y, %z"
+    );
+    let (outputs, calls, compiled) = run(&two, &[x()]);
+    assert_eq!(outputs, [plus.map(|value| value.max(0.0)), plus.map(|value| 2.0 * value)]);
+    assert_eq!((calls.len(), launches(&compiled.program), copies(&compiled.loops)), (1, 2, 0));
+}
+
 #[test]
 fn writes_of_graphs_that_are_not_functional_are_those_of_the_operator() {
     let body = format!(

@@ -1,20 +1,17 @@
-//! Runs models of files with operators of a host; `foreign/make.py` writes them, and the numbers that PyTorch gives.
+//! Runs models of files with operators of a host; `foreign/make.py` and `make_kernels.py` write them, and the numbers that PyTorch gives.
 
 mod toy_host;
 
-use litz::{Error, Fallback, HostOption, Model, Options, Tensor, Value};
+use litz::{Error, Fallback, Model, Options, Runner, Stage, Tensor, Value, Verify};
 use litz_import::ImportError;
+use litz_ir::loops::Loops;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use toy_host::Toy;
+use toy_host::compiled::{copies, options};
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign").join(name).with_extension("pt2")
-}
-
-fn options(toy: &Arc<Toy>) -> Options {
-    Options { host: Some(HostOption(toy.clone())), threads: 2, ..Options::default() }
 }
 
 fn input() -> Tensor {
@@ -24,7 +21,7 @@ fn input() -> Tensor {
 
 /// What PyTorch gives for a model.
 fn expected(name: &str) -> Vec<f64> {
-    let results = include_str!("foreign/results.txt");
+    let results = [include_str!("foreign/results.txt"), include_str!("foreign/kernels.txt")].concat();
     let line = results.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).expect("a result");
     line.split(' ').map(|value| value.parse().expect("a number")).collect()
 }
@@ -33,13 +30,18 @@ fn expected(name: &str) -> Vec<f64> {
 /// was asked for in each call.
 #[track_caller]
 fn check(name: &str) -> Vec<Vec<String>> {
+    check_files(name, &[name.to_owned(), format!("{name}_raw")])
+}
+
+#[track_caller]
+fn check_files(name: &str, files: &[String]) -> Vec<Vec<String>> {
     let mut asked = Vec::new();
-    for file in [name.to_owned(), format!("{name}_raw")] {
+    for file in files {
         for reference in [false, true] {
             let toy = Toy::new();
             let options = Options { reference, ..options(&toy) };
             let model =
-                Model::open_for(path(&file), &options).unwrap_or_else(|error| panic!("{file}: {error}"));
+                Model::open_for(path(file), &options).unwrap_or_else(|error| panic!("{file}: {error}"));
             let compiled = model.compile(&options).unwrap_or_else(|error| panic!("{file}: {error}"));
             let outputs = compiled.run(&[input()]).unwrap_or_else(|error| panic!("{file}: {error}"));
             let [Value::Tensor(found)] = &outputs[..] else { panic!("{file}: {outputs:?}") };
@@ -101,6 +103,55 @@ fn fo_8_what_operators_write_is_what_later_nodes_read() {
 fn fo_8_views_of_one_base_are_written_where_they_are_apart() {
     check("rows");
     check("slices");
+}
+
+/// What `make_kernels.py` writes comes from `torch.export`, as far as no GPU is needed.
+#[track_caller]
+fn check_kernel(name: &str) -> Vec<Vec<String>> {
+    check_files(name, &[name.to_owned()])
+}
+
+/// The loops of a file.
+fn loops(name: &str) -> Loops {
+    let options = options(&Toy::new());
+    let model = Model::open_for(path(name), &options).unwrap_or_else(|error| panic!("{error}"));
+    let mut silent = |_: &str| {};
+    let texts = model.texts(&options, Stage::Loops, &mut Runner::new(Verify::Passes, None, &mut silent));
+    texts.unwrap_or_else(|error| panic!("{error}")).loops.expect("loops")
+}
+
+/// IP-39: fresh memory that a kernel of Triton writes is given to it, and what is read later is copied.
+#[test]
+fn kernels_of_triton_write_where_nobody_reads_later() {
+    for (name, copied) in [("kernel_fresh", 0), ("kernel_kept", 1)] {
+        for asked in check_kernel(name) {
+            assert_eq!(asked, ["triton.add_kernel.default"]);
+        }
+        assert_eq!(copies(&loops(name)), copied, "{}", loops(name));
+    }
+}
+
+/// FO-2: kernels of Triton that no host has are named.
+#[test]
+fn kernels_of_triton_are_refused_without_a_host() {
+    let Some(Error::Import(ImportError::UnknownOps { ops })) = Model::open(path("kernel_configured")).err()
+    else {
+        panic!("expected a list of operators");
+    };
+    assert_eq!((ops.len(), &*ops[0].name, ops[0].count), (1, "triton.add_kernel.default", 2));
+    assert!(
+        ops[0].sources.iter().all(|source| source.starts_with("make_kernels.py:")),
+        "{:?}",
+        ops[0].sources
+    );
+}
+
+/// FO-14: configurations that differ in options of AMD's compiler alone are one kernel.
+#[test]
+fn options_of_amd_select_no_kernel() {
+    for asked in check_kernel("kernel_configured") {
+        assert_eq!(asked, ["triton.add_kernel.default"; 2]);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use litz::{HostOption, Options, Runner, Stage, Tensor, Value, Verify, pipeline};
 use litz_ir::graph::Graph;
-use litz_ir::loops::{Loops, Stmt};
+use litz_ir::loops::{InstOp, Loops, Stmt};
 use litz_ir::program::{Program, Step};
 use litz_ir::text::graph::parse;
 use litz_runtime::Host;
@@ -83,6 +83,9 @@ pub fn launches(program: &Program) -> usize {
 }
 
 pub fn copies(loops: &Loops) -> usize {
-    let is_copy = |stmt: &&Stmt| matches!(stmt, Stmt::Nest(nest) if nest.body.len() == 2);
+    let is_copy = |stmt: &&Stmt| match stmt {
+        Stmt::Nest(nest) => nest.body.len() == 2 && matches!(nest.body[0].op, InstOp::Load { .. }),
+        Stmt::Region(_) | Stmt::Extern(_) => false,
+    };
     loops.stmts.iter().filter(is_copy).count()
 }

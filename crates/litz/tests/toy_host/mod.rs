@@ -19,7 +19,7 @@ pub struct Call {
 }
 
 /// The operators, with what the host says of each.
-const OPERATORS: [(&str, &str); 16] = [
+const OPERATORS: [(&str, &str); 19] = [
     // Twice its operand.
     ("mylib.foo.default", "mylib.foo.default(Tensor x) -> Tensor"),
     // As it is in a library of PyTorch's.
@@ -41,6 +41,14 @@ const OPERATORS: [(&str, &str); 16] = [
     ("mylib.panics.default", "mylib.panics.default(Tensor x) -> Tensor"),
     ("mylib.short.default", "mylib.short.default(Tensor x) -> Tensor"),
     ("mylib.idle.default", "mylib.idle.default(Tensor x) -> Tensor"),
+    // A kernel of Triton: out is x and 1.
+    (
+        "triton.add_kernel.default",
+        "triton.add_kernel.default(Tensor x_ptr, Tensor(a!) out_ptr, int n, int[] grid, int num_warps) -> ()",
+    ),
+    // One with an order, and what does the same in place.
+    ("mylib.inc.default", "mylib.inc.default(Tensor x) -> Tensor effect log"),
+    ("mylib.inc_.default", "mylib.inc_.default(Tensor(a!) x) -> Tensor(a!)"),
     ("aten.add.Tensor", "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"),
     ("aten.mul.Tensor", "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor"),
 ];
@@ -89,6 +97,15 @@ impl Host for Toy {
             "mylib.two.default" => {
                 change(&mut args[0], |value| value + 1.0)?;
                 change(&mut args[1], |value| 2.0 * value)
+            }
+            "mylib.inc_.default" => change(&mut args[0], |value| value + 1.0),
+            "mylib.inc.default" => results[0].set(&map(&tensor(&args[0])?, |value| value + 1.0)?),
+            "triton.add_kernel.default" => {
+                let x = tensor(&args[0])?;
+                if args[2].int() != i64::try_from(x.numel()).ok() {
+                    return Err("expected as many elements as the tensor has".into());
+                }
+                args[1].tensor_mut().ok_or("expected a tensor")?.write(&map(&x, |value| value + 1.0)?)
             }
             "mylib.both.default" => {
                 if args[0].tensor().is_some() {
