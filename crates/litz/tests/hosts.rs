@@ -43,8 +43,9 @@ fn x() -> Tensor {
     tensor(&[3, 4], &X)
 }
 
+/// FO-1: one call of the host, which is counted, between two kernels.
 #[test]
-fn fo_1_pointwise_kernels_do_not_fuse_across_a_call() {
+fn pointwise_kernels_do_not_fuse_across_a_call() {
     let body = "op mylib.foo.default(Tensor x) -> Tensor
         %x: f32[3, 4] = input
         %a: f32[3, 4] = aten.add.Scalar(%x, 1, 1)
@@ -59,8 +60,9 @@ fn fo_1_pointwise_kernels_do_not_fuse_across_a_call() {
     assert!(statistics.host_calls[0].time > std::time::Duration::ZERO);
 }
 
+/// FO-2: what no host may run is refused with its line.
 #[test]
-fn fo_2_without_a_host_or_against_it_nothing_runs() {
+fn without_a_host_or_against_it_nothing_runs() {
     let body = "op mylib.foo.default(Tensor x) -> Tensor
         %x: f32[4] = input
         %f: f32[4] = mylib.foo.default(%x) at \"model.py:3\"
@@ -96,18 +98,21 @@ fn transposed(layout: &str) -> (Vec<usize>, usize) {
     (calls[0].strides[0].clone(), copies(&compiled.loops))
 }
 
+/// FO-3: the host sees the strides of the traced operand, without a copy.
 #[test]
-fn fo_3_exact_operands_keep_their_strides() {
+fn exact_operands_keep_their_strides() {
     assert_eq!(transposed("exact"), (vec![1, 4], 0));
 }
 
+/// FO-4: the host sees rows, which takes one copy.
 #[test]
-fn fo_4_contiguous_operands_are_copied() {
+fn contiguous_operands_are_copied() {
     assert_eq!(transposed("contiguous"), (vec![3, 1], 1));
 }
 
+/// FO-5: the host sees the order of dimensions of the traced operand.
 #[test]
-fn fo_5_operands_have_the_order_that_they_were_traced_with() {
+fn operands_have_the_order_that_they_were_traced_with() {
     // Inference gives a contiguous result, where the file says that it was channels last.
     let body = "op mylib.exact.default(Tensor x) -> Tensor order
         %x: f32[1, 2, 2, 3] = input
@@ -133,8 +138,9 @@ fn any_strides_are_taken_where_they_are_asked_for() {
     assert_eq!(transposed("any"), (vec![1, 4], 0));
 }
 
+/// FO-6: no pass removes or merges calls with an effect.
 #[test]
-fn fo_6_calls_with_an_effect_stay() {
+fn calls_with_an_effect_stay() {
     let body = "op mylib.log.default(Tensor x) -> () effect log
         op mylib.foo.default(Tensor x) -> Tensor
         %x: f32[4] = input
@@ -162,8 +168,9 @@ fn an_operator_that_gives_and_writes_nothing_is_its_own_effect() {
     assert_eq!(run(body, &[tensor(&[4], &X[..4])]).1.len(), 1);
 }
 
+/// FO-7: calls of one effect keep their order, those of another may come anywhere.
 #[test]
-fn fo_7_calls_of_one_effect_keep_their_order() {
+fn calls_of_one_effect_keep_their_order() {
     let body = "op mylib.a.default(Tensor x) -> () effect a
         op mylib.b.default(Tensor x) -> () effect b
         %x: f32[4] = input
@@ -182,9 +189,9 @@ fn fo_7_calls_of_one_effect_keep_their_order() {
 const TWO: &str = "op mylib.two.default(Tensor(a!) x, Tensor(b!) y) -> ()
     %x: f32[3, 4] = input";
 
-/// IP-35.
+/// FO-8, IP-35: what is read later is copied, and nothing else.
 #[test]
-fn fo_8_what_is_written_is_copied_where_it_is_read_later() {
+fn what_is_written_is_copied_where_it_is_read_later() {
     // x's old value is dead, that of y is read later: one copy, of y.
     let body = format!(
         "{TWO}
@@ -202,9 +209,9 @@ fn fo_8_what_is_written_is_copied_where_it_is_read_later() {
     assert_eq!(copies(&compiled.loops), 1);
 }
 
-/// IP-36.
+/// FO-8, IP-36: one tensor for two arguments takes one copy.
 #[test]
-fn fo_8_one_tensor_is_never_given_twice() {
+fn one_tensor_is_never_given_twice() {
     let body = format!(
         "{TWO}
         %s: f32[3, 4] = aten.mul.Scalar(%x, 2)
@@ -217,9 +224,9 @@ fn fo_8_one_tensor_is_never_given_twice() {
     assert_eq!(copies(&compiled.loops), 1);
 }
 
-/// IP-37.
+/// FO-8, IP-37: lists, and arguments that are not given.
 #[test]
-fn fo_8_lists_and_what_is_not_given() {
+fn lists_and_what_is_not_given() {
     let body = |call: &str| {
         format!(
             "op mylib.both.default(Tensor(a!)? x, Tensor(b!)[] ys) -> Tensor
@@ -417,8 +424,9 @@ fn an_input_that_is_written_has_its_new_contents_in_an_output() {
     }
 }
 
+/// FO-9: lists, and results that are not given.
 #[test]
-fn fo_9_lists_and_none_are_results() {
+fn lists_and_none_are_results() {
     let body = "op mylib.many.default(Tensor?[] xs, int n, str mode) -> (Tensor[], Tensor?)
         %x: f32[3, 4] = input
         %t: f32[4, 3]{1, 4} = aten.permute.default(%x, [1, 0])
@@ -430,8 +438,9 @@ fn fo_9_lists_and_none_are_results() {
     assert_eq!(calls[0].others, ["none", "7", "reversed"]);
 }
 
+/// FO-9: an integer that the host gives is a size of what follows.
 #[test]
-fn fo_9_an_integer_is_the_value_of_a_size() {
+fn an_integer_is_the_value_of_a_size() {
     let toy = Toy::new();
     // As many rows as there are positive elements.
     let compiled = compile(
@@ -454,8 +463,9 @@ fn fo_9_an_integer_is_the_value_of_a_size() {
     }
 }
 
+/// FO-9: a size that only the result has is refused by name.
 #[test]
-fn fo_9_sizes_of_results_that_the_host_decides_are_refused() {
+fn sizes_of_results_that_the_host_decides_are_refused() {
     let body = "sym u0 in [0, 8]
         op mylib.count.default(Tensor x) -> Tensor
         %x: f32[4] = input
@@ -510,8 +520,9 @@ fn branches_have_no_effects_of_the_host() {
     assert!(message.contains("mylib.log.default is not supported"), "{message}");
 }
 
+/// FO-10: one node is a call of the host, its neighbours fuse among themselves.
 #[test]
-fn fo_10_the_host_runs_what_it_is_asked_to() {
+fn the_host_runs_what_it_is_asked_to() {
     let body = "%x: f32[3, 4] = input
         %a: f32[3, 4] = aten.add.Tensor(%x, %x, 1)
         %b: f32[3, 4] = aten.relu.default(%a)
@@ -525,8 +536,9 @@ fn fo_10_the_host_runs_what_it_is_asked_to() {
     assert_eq!((calls.len(), launches(&compiled.program)), (1, 2));
 }
 
+/// FO-12: complex numbers go to the host.
 #[test]
-fn fo_12_complex_products_go_to_the_host() {
+fn complex_products_go_to_the_host() {
     let toy = Toy::new();
     let body = "%x: c64[2] = input
         %y: c64[2] = input
@@ -544,8 +556,9 @@ fn fo_12_complex_products_go_to_the_host() {
     }
 }
 
+/// FO-13: errors, panics and wrong sizes name operator and line, and the executable stays usable.
 #[test]
-fn fo_13_a_host_that_fails_ends_the_call_alone() {
+fn a_host_that_fails_ends_the_call_alone() {
     for (op, why) in [
         ("fails", "the library has no licence"),
         ("panics", "it panicked: the library is not there"),

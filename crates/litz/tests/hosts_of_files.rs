@@ -52,15 +52,17 @@ fn check_files(name: &str, files: &[String]) -> Vec<Vec<String>> {
     asked
 }
 
+/// FO-1: of files.
 #[test]
-fn fo_1_an_operator_of_the_host_is_called() {
+fn an_operator_of_the_host_is_called() {
     for asked in check("foo") {
         assert_eq!(asked, ["mylib.half.default"]);
     }
 }
 
+/// FO-2: of files, by the library and by the command.
 #[test]
-fn fo_2_operators_that_no_host_has_are_listed_with_their_lines() {
+fn operators_that_no_host_has_are_listed_with_their_lines() {
     let unknown = |error: Option<Error>| match error {
         Some(Error::Import(ImportError::UnknownOps { ops })) => ops,
         other => panic!("expected a list of operators, found {other:?}"),
@@ -86,21 +88,24 @@ fn fo_2_operators_that_no_host_has_are_listed_with_their_lines() {
     assert!(message.contains("mylib.missing.default") && message.contains("make.py:"), "{message}");
 }
 
+/// FO-6, FO-7: of files.
 #[test]
-fn fo_6_what_files_order_by_tokens_is_called_in_order() {
+fn what_files_order_by_tokens_is_called_in_order() {
     for asked in check("logged") {
         assert_eq!(asked, ["mylib.log.default"; 2]);
     }
 }
 
+/// FO-8: of files.
 #[test]
-fn fo_8_what_operators_write_is_what_later_nodes_read() {
+fn what_operators_write_is_what_later_nodes_read() {
     check("written");
     check("lists");
 }
 
+/// FO-8, IP-38: of files: parts of one base are written.
 #[test]
-fn fo_8_views_of_one_base_are_written_where_they_are_apart() {
+fn views_of_one_base_are_written_where_they_are_apart() {
     check("rows");
     check("slices");
 }
@@ -154,8 +159,9 @@ fn options_of_amd_select_no_kernel() {
     }
 }
 
+/// FO-11: ten uses of one operator that Litz does not know are one warning, which counts them.
 #[test]
-fn fo_11_an_operator_is_warned_of_once() {
+fn an_operator_is_warned_of_once() {
     let toy = Toy::new();
     let model = Model::open_for(path("many"), &options(&toy)).expect("the host has all operators");
     let compiled = model.compile(&options(&toy)).expect("it compiles");
