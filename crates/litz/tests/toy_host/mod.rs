@@ -19,7 +19,7 @@ pub struct Call {
 }
 
 /// The operators, with what the host says of each.
-const OPERATORS: [(&str, &str); 19] = [
+const OPERATORS: [(&str, &str); 21] = [
     // Twice its operand.
     ("mylib.foo.default", "mylib.foo.default(Tensor x) -> Tensor"),
     // As it is in a library of PyTorch's.
@@ -49,6 +49,9 @@ const OPERATORS: [(&str, &str); 19] = [
     // One with an order, and what does the same in place.
     ("mylib.inc.default", "mylib.inc.default(Tensor x) -> Tensor effect log"),
     ("mylib.inc_.default", "mylib.inc_.default(Tensor(a!) x) -> Tensor(a!)"),
+    // The same without an order.
+    ("mylib.up.default", "mylib.up.default(Tensor x) -> Tensor"),
+    ("mylib.up_.default", "mylib.up_.default(Tensor(a!) x) -> Tensor(a!)"),
     ("aten.add.Tensor", "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"),
     ("aten.mul.Tensor", "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor"),
 ];
@@ -98,8 +101,10 @@ impl Host for Toy {
                 change(&mut args[0], |value| value + 1.0)?;
                 change(&mut args[1], |value| 2.0 * value)
             }
-            "mylib.inc_.default" => change(&mut args[0], |value| value + 1.0),
-            "mylib.inc.default" => results[0].set(&map(&tensor(&args[0])?, |value| value + 1.0)?),
+            "mylib.inc_.default" | "mylib.up_.default" => change(&mut args[0], |value| value + 1.0),
+            "mylib.inc.default" | "mylib.up.default" => {
+                results[0].set(&map(&tensor(&args[0])?, |value| value + 1.0)?)
+            }
             "triton.add_kernel.default" => {
                 let x = tensor(&args[0])?;
                 if args[2].int() != i64::try_from(x.numel()).ok() {

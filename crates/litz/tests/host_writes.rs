@@ -1,0 +1,326 @@
+//! Compares random programs in which the host writes to tensors and to parts of them with what happens in real memory.
+
+mod toy_host;
+
+use litz::{Runner, Stage, Tensor, Verify, pipeline};
+use litz_runtime::reference;
+use std::collections::HashMap;
+use std::fmt::Write;
+use toy_host::Toy;
+use toy_host::compiled::{NoWeights, compile, graph, numbers, options, tensor};
+
+const DECLARED: &str = "op mylib.two.default(Tensor(a!) x, Tensor(b!) y) -> ()
+  op mylib.both.default(Tensor(a!)? x, Tensor(b!)[] ys) -> Tensor
+  op mylib.log.default(Tensor x) -> () effect log
+  op mylib.inc.default(Tensor x) -> Tensor effect log
+  op mylib.inc_.default(Tensor(a!) x) -> Tensor(a!)
+  op mylib.up.default(Tensor x) -> Tensor
+  op mylib.up_.default(Tensor(a!) x) -> Tensor(a!)
+";
+
+/// Numbers that follow from a seed (xorshift).
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, count: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % count
+    }
+}
+
+/// A tensor: where its elements are in a storage.
+#[derive(Clone)]
+struct View {
+    name: String,
+    storage: usize,
+    sizes: Vec<usize>,
+    strides: Vec<usize>,
+    offset: usize,
+}
+
+impl View {
+    fn places(&self) -> Vec<usize> {
+        let mut places = vec![self.offset];
+        for (&size, &stride) in self.sizes.iter().zip(&self.strides) {
+            places = places.iter().flat_map(|at| (0..size).map(move |i| at + i * stride)).collect();
+        }
+        places
+    }
+
+    fn ty(&self) -> String {
+        format!("f32{:?}{{{}}}", self.sizes, format!("{:?}", self.strides).trim_matches(['[', ']']))
+    }
+}
+
+struct Program {
+    text: String,
+    storages: Vec<Vec<f64>>,
+    views: Vec<View>,
+    inputs: usize,
+    written: Vec<bool>,
+    /// Whether a call writes to tensors that share elements.
+    is_refused: bool,
+    calls: Vec<String>,
+}
+
+fn contiguous(sizes: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; sizes.len()];
+    for dim in (1..sizes.len()).rev() {
+        strides[dim - 1] = strides[dim] * sizes[dim];
+    }
+    strides
+}
+
+impl Program {
+    fn random(seed: u64) -> Program {
+        let mut choices = Choices(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut program = Program {
+            text: DECLARED.to_owned(),
+            storages: Vec::new(),
+            views: Vec::new(),
+            inputs: 2,
+            written: Vec::new(),
+            is_refused: false,
+            calls: Vec::new(),
+        };
+        for at in 0..program.inputs {
+            let values = (0..12).map(|value| (value + 3 * at) as f64 - 5.0).collect();
+            let view = program.fresh(vec![3, 4], values);
+            program.line(&format!("%{}: {} = input", view.name, view.ty()));
+        }
+        for _ in 0..4 + choices.below(8) {
+            program.step(&mut choices);
+        }
+        let shown: Vec<View> = program.views.iter().skip(2).cloned().collect();
+        let shown: Vec<View> = shown.into_iter().filter(|_| choices.below(2) == 0).collect();
+        let names: Vec<String> = shown.iter().map(|view| format!("%{}", view.name)).collect();
+        program.line(&format!("return {}", names.join(", ")));
+        program.views = shown;
+        program
+    }
+
+    fn line(&mut self, line: &str) {
+        writeln!(self.text, "  {line}").expect("a string takes all");
+    }
+
+    fn fresh(&mut self, sizes: Vec<usize>, values: Vec<f64>) -> View {
+        self.storages.push(values);
+        self.written.push(false);
+        let strides = contiguous(&sizes);
+        let (name, storage) =
+            (format!("v{}", self.storages.len() + 100 * self.views.len()), self.storages.len() - 1);
+        let view = View { name, storage, sizes, strides, offset: 0 };
+        self.views.push(view.clone());
+        view
+    }
+
+    fn values(&self, view: &View) -> Vec<f64> {
+        view.places().iter().map(|&at| self.storages[view.storage][at]).collect()
+    }
+
+    fn change(&mut self, view: &View, f: impl Fn(f64) -> f64) {
+        self.written[view.storage] = true;
+        for at in view.places() {
+            self.storages[view.storage][at] = f(self.storages[view.storage][at]);
+        }
+    }
+
+    fn pick(&self, choices: &mut Choices) -> View {
+        // Late ones are likelier, so that chains come about.
+        let count = self.views.len();
+        let at = choices.below(count).max(choices.below(count));
+        self.views[at].clone()
+    }
+
+    /// One that shares no element with others, if a few tries find it.
+    fn pick_apart(&self, choices: &mut Choices, others: &[&View]) -> View {
+        let shares = |view: &View| {
+            let places = view.places();
+            let mut same = others.iter().filter(|other| other.storage == view.storage);
+            same.any(|other| other.places().iter().any(|place| places.contains(place)))
+        };
+        let mut picked = self.pick(choices);
+        for _ in 0..8 {
+            if !shares(&picked) {
+                break;
+            }
+            picked = self.pick(choices);
+        }
+        picked
+    }
+
+    /// Notes what is written at once.
+    fn write(&mut self, targets: &[&View]) {
+        for (at, one) in targets.iter().enumerate() {
+            for other in &targets[..at] {
+                let places = other.places();
+                self.is_refused |=
+                    one.storage == other.storage && one.places().iter().any(|place| places.contains(place));
+            }
+        }
+    }
+
+    fn step(&mut self, choices: &mut Choices) {
+        let a = self.pick(choices);
+        match choices.below(12) {
+            // Of others the result lies in the order of the operand.
+            0 | 1 if !a.strides.is_sorted_by(|one, next| one >= next) => {}
+            0 => {
+                let values = self.values(&a).iter().map(|value| value + 2.0).collect();
+                let y = self.fresh(a.sizes.clone(), values);
+                self.line(&format!("%{}: {} = aten.add.Scalar(%{}, 2, 1)", y.name, y.ty(), a.name));
+            }
+            1 => {
+                let like = self
+                    .views
+                    .iter()
+                    .filter(|view| (&view.sizes, &view.strides) == (&a.sizes, &a.strides))
+                    .cloned()
+                    .collect::<Vec<_>>();
+                let b = like[choices.below(like.len())].clone();
+                let values = self.values(&a).iter().zip(self.values(&b)).map(|(a, b)| a - b).collect();
+                let y = self.fresh(a.sizes.clone(), values);
+                let (y_type, y) = (y.ty(), y.name);
+                self.line(&format!("%{y}: {y_type} = aten.sub.Tensor(%{}, %{}, 1)", a.name, b.name));
+            }
+            2..=5 => self.view(choices, &a),
+            6 | 7 => {
+                let b = self.pick_apart(choices, &[&a]);
+                self.line(&format!("mylib.two.default(%{}, %{})", a.name, b.name));
+                self.write(&[&a, &b]);
+                self.change(&a, |value| value + 1.0);
+                self.change(&b, |value| 2.0 * value);
+                self.calls.push("mylib.two.default".to_owned());
+            }
+            8 => {
+                let b = self.pick_apart(choices, &[&a]);
+                let c = self.pick_apart(choices, &[&a, &b]);
+                let has_x = choices.below(2) == 0;
+                self.write(&if has_x { vec![&a, &b, &c] } else { vec![&b, &c] });
+                if has_x {
+                    self.change(&a, |value| value + 1.0);
+                }
+                self.change(&b, |value| 3.0 * value);
+                self.change(&c, |value| 3.0 * value);
+                let y = self.fresh(b.sizes.clone(), self.values(&b));
+                let x = if has_x { format!("%{}", a.name) } else { "none".to_owned() };
+                let list = format!("[%{}, %{}]", b.name, c.name);
+                self.line(&format!("%{}: {} = mylib.both.default({x}, {list})", y.name, y.ty()));
+                self.calls.push("mylib.both.default".to_owned());
+            }
+            9 => {
+                self.line(&format!(
+                    "%unused{}: {} = aten.add_.Scalar(%{}, 1, 1)",
+                    self.text.len(),
+                    a.ty(),
+                    a.name
+                ));
+                self.change(&a, |value| value + 1.0);
+            }
+            10 => {
+                let op = ["inc", "up"][choices.below(2)];
+                let values = self.values(&a).iter().map(|value| value + 1.0).collect();
+                let y = self.fresh(a.sizes.clone(), values);
+                self.line(&format!("%{}: {} = mylib.{op}.default(%{})", y.name, y.ty(), a.name));
+            }
+            _ => {
+                // What it gives is its argument.
+                let mut y = a.clone();
+                y.name = format!("r{}", self.text.len());
+                self.line(&format!("%{}: {} = mylib.up_.default(%{})", y.name, y.ty(), a.name));
+                self.change(&a, |value| value + 1.0);
+                self.views.push(y);
+            }
+        }
+    }
+
+    fn view(&mut self, choices: &mut Choices, a: &View) {
+        let mut y = a.clone();
+        y.name = format!("w{}", self.text.len());
+        if a.sizes.is_empty() {
+            return;
+        }
+        let dim = choices.below(a.sizes.len());
+        let call = match choices.below(4) {
+            0 => {
+                let at = choices.below(a.sizes[dim]);
+                y.offset += at * a.strides[dim];
+                y.sizes.remove(dim);
+                y.strides.remove(dim);
+                format!("aten.select.int(%{}, {dim}, {at})", a.name)
+            }
+            1 | 2 => {
+                let start = choices.below(a.sizes[dim]);
+                let end = start + 1 + choices.below(a.sizes[dim] - start);
+                let step = 1 + choices.below(2);
+                y.offset += start * a.strides[dim];
+                y.sizes[dim] = (end - start).div_ceil(step);
+                y.strides[dim] *= step;
+                format!("aten.slice.Tensor(%{}, {dim}, {start}, {end}, {step})", a.name)
+            }
+            _ => {
+                y.sizes.reverse();
+                y.strides.reverse();
+                let dims: Vec<usize> = (0..a.sizes.len()).rev().collect();
+                format!("aten.permute.default(%{}, {dims:?})", a.name)
+            }
+        };
+        self.line(&format!("%{}: {} = {call}", y.name, y.ty()));
+        self.views.push(y);
+    }
+}
+
+fn input(at: usize) -> Tensor {
+    let values: Vec<f32> = (0..12).map(|value| (value + 3 * at) as f32 - 5.0).collect();
+    tensor(&[3, 4], &values)
+}
+
+/// Whether the program is refused.
+fn is_refused(text: &str) -> Option<String> {
+    let options = options(&Toy::new());
+    let backend = litz::backend(&options).expect("there is a backend");
+    let mut silent = |_: &str| {};
+    let mut runner = Runner::new(Verify::Passes, None, &mut silent);
+    pipeline::compile(graph(text), &*backend, &options, Stage::Graph, &mut runner)
+        .err()
+        .map(|e| e.to_string())
+}
+
+#[test]
+fn random_writes_are_those_of_memory() {
+    let count = std::env::var("LITZ_TEST_SAMPLE").ok().and_then(|count| count.parse().ok()).unwrap_or(300);
+    let (mut ran, mut in_parts) = (0, 0);
+    for seed in 0..count {
+        let program = Program::random(seed);
+        if let Some(why) = is_refused(&program.text) {
+            assert!(why.contains("share memory"), "seed {seed}: {why}\n{}", program.text);
+            continue;
+        }
+        assert!(!program.is_refused, "seed {seed}: elements are written twice\n{}", program.text);
+        let mut expected: Vec<Vec<f64>> = program.views.iter().map(|view| program.values(view)).collect();
+        let outputs = expected.len();
+        let updated = (0..program.inputs).filter(|&at| program.written[at]);
+        expected.extend(updated.map(|at| program.storages[at].clone()));
+        let toy = Toy::new();
+        let compiled = compile(&program.text, &toy);
+        in_parts += u64::from(compiled.loops.to_string().contains("] + "));
+        let inputs: Vec<Tensor> = (0..program.inputs).map(input).collect();
+        for (device, executable) in compiled.executables.iter().enumerate() {
+            for _ in 0..2 {
+                let found = executable.run(&inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                let found = numbers(&found);
+                assert_eq!(found, expected, "seed {seed} on {device}\n{}\n{}", program.text, compiled.loops);
+            }
+        }
+        let loops = &compiled.loops;
+        let found = reference::loops::run_with(loops, &HashMap::new(), &inputs, &NoWeights, Some(&*toy));
+        let found = found.unwrap_or_else(|error| panic!("seed {seed}: {error}\n{loops}"));
+        assert_eq!(numbers(&found.outputs), expected[..outputs], "seed {seed}\n{}\n{loops}", program.text);
+        ran += 1;
+    }
+    assert!(ran * 3 > count, "{ran} of {count} programs ran");
+    assert!(in_parts * 20 > ran, "{in_parts} of {ran} programs give the host parts of buffers");
+    eprintln!("{ran} of {count} ran, {in_parts} in parts");
+}
