@@ -324,3 +324,114 @@ fn random_writes_are_those_of_memory() {
     assert!(in_parts * 20 > ran, "{in_parts} of {ran} programs give the host parts of buffers");
     eprintln!("{ran} of {count} ran, {in_parts} in parts");
 }
+
+/// What each device gives for inputs.
+#[track_caller]
+fn check(body: &str, inputs: &[Tensor], expected: &[Vec<f64>], calls: usize) {
+    let toy = Toy::new();
+    let compiled = compile(body, &toy);
+    for executable in &compiled.executables {
+        for _ in 0..2 {
+            let found = executable.run(inputs).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(numbers(&found), expected, "{}", compiled.loops);
+            assert_eq!(toy.take().len(), calls);
+        }
+    }
+}
+
+#[test]
+fn parts_of_symbolic_sizes_are_written_in_place() {
+    let body = "sym s0 in [1, 64]
+        op mylib.two.default(Tensor(a!) x, Tensor(b!) y) -> ()
+        %x: f32[s0, 4] = input
+        %s: f32[s0, 4] = aten.add.Scalar(%x, 1, 1)
+        %a: f32[1, 4] = aten.slice.Tensor(%s, 0, 0, 1, 1)
+        %b: f32[s0 - 1, 4] = aten.slice.Tensor(%s, 0, 1, 9223372036854775807, 1)
+        mylib.two.default(%a, %b)
+        return %s";
+    let loops = compile(body, &Toy::new()).loops.to_string();
+    assert!(loops.contains("update s as [1, 4], update s as [s0 - 1, 4] + 4"), "{loops}");
+    for rows in [1usize, 2, 7] {
+        let values: Vec<f32> = (0..rows * 4).map(|value| value as f32).collect();
+        let expected = (0..rows * 4).map(|at| {
+            let value = at as f64 + 1.0;
+            if at < 4 { value + 1.0 } else { 2.0 * value }
+        });
+        check(body, &[tensor(&[rows, 4], &values)], &[expected.collect()], 1);
+    }
+}
+
+/// In branches and in bodies of loops the host writes to what is computed there, in place, and to copies of what is around.
+#[test]
+fn branches_and_loops_write_to_what_is_theirs() {
+    let ops = "op mylib.two.default(Tensor(a!) x, Tensor(b!) y) -> ()
+        op mylib.up.default(Tensor x) -> Tensor
+        op mylib.up_.default(Tensor(a!) x) -> Tensor(a!)";
+    let then = "%s: f32[2, 4] = aten.add.Scalar(%a, 1, 1)
+          %p: f32[4] = aten.select.int(%s, 0, 0)
+          %q: f32[4] = aten.select.int(%s, 0, 1)
+          mylib.two.default(%p, %q)
+          %r: f32[2, 4] = mylib.up.default(%s)
+          %t: f32[2, 4] = mylib.up.default(%a)
+          %b: f32[2, 4] = aten.sub.Tensor(%r, %t, 1)";
+    let branch = format!(
+        "{ops}
+        graph @then on cpu {{
+          %a: f32[2, 4] = input
+          {then}
+          return %b
+        }}
+        graph @else on cpu {{
+          %a: f32[2, 4] = input
+          %b: f32[2, 4] = aten.neg.default(%a)
+          return %b
+        }}
+        %p: bool[] = input
+        %x: f32[2, 4] = input
+        %y: f32[2, 4] = higher_order.cond.default(%p, @then, @else, [%x])
+        %z: f32[2, 4] = aten.add.Tensor(%y, %x, 1)
+        return %z"
+    );
+    let values: Vec<f32> = (0..8).map(|value| value as f32).collect();
+    let body = |at: usize| {
+        let value = at as f64;
+        // What `two` leaves and 1, less the value and 1.
+        let written = if at < 4 { value + 2.0 } else { 2.0 * (value + 1.0) };
+        written + 1.0 - (value + 1.0)
+    };
+    let x = || tensor(&[2, 4], &values);
+    let truth = |holds: bool| Tensor::scalar(holds).expect("one element");
+    let expected: Vec<f64> = (0..8).map(|at| body(at) + at as f64).collect();
+    check(&branch, &[truth(true), x()], &[expected], 3);
+    check(&branch, &[truth(false), x()], &[vec![0.0; 8]], 0);
+    let repeated = format!(
+        "{ops}
+        graph @cond on cpu {{
+          %i: i64[] = input
+          %c: f32[2, 4] = input
+          %more: bool[] = aten.lt.Scalar(%i, 3)
+          return %more
+        }}
+        graph @body on cpu {{
+          %i: i64[] = input
+          %c: f32[2, 4] = input
+          %j: i64[] = aten.add.Scalar(%i, 1, 1)
+          %s: f32[2, 4] = mylib.up.default(%c)
+          %p: f32[4] = aten.select.int(%s, 0, 0)
+          %q: f32[4] = aten.select.int(%s, 0, 1)
+          mylib.two.default(%p, %q)
+          return %j, %s
+        }}
+        %n: i64[] = input
+        %x: f32[2, 4] = input
+        %i: i64[], %y: f32[2, 4] = higher_order.while_loop.default(@cond, @body, [%n, %x], [])
+        %z: f32[2, 4] = aten.sub.Tensor(%y, %x, 1)
+        return %z"
+    );
+    let step = |at: usize, value: f64| if at < 4 { value + 2.0 } else { 2.0 * (value + 1.0) };
+    for first in [0i64, 2, 3] {
+        let expected = (0..8).map(|at| (first..3).fold(at as f64, |value, _| step(at, value)) - at as f64);
+        let inputs = [Tensor::scalar(first).expect("one element"), x()];
+        check(&repeated, &inputs, &[expected.collect()], 2 * (3 - first) as usize);
+    }
+}

@@ -9,7 +9,7 @@ use litz_ir::graph::{Arg, Form, Graph, MemoryFormat, Node, Type, Value};
 use litz_ops::build::SliceRange;
 use litz_ops::view::{Along, View};
 use litz_ops::{Builder, Layout, Op, OpError, ResultRule, Rule, Table};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 use std::collections::{HashMap, HashSet};
 
 const UNSUPPORTED: &str = "unsupported-operator";
@@ -270,12 +270,15 @@ impl<'a> Cx<'a> {
         let (Some((of_one, one)), Some((of_other, other))) = (self.part(one), self.part(other)) else {
             return true;
         };
-        let is_apart = |(a, b): (&(i64, i64), &(i64, i64))| a.1 <= b.0 || b.1 <= a.0;
+        let facts = &self.build.graph.facts;
+        let is_before = |end: Expr, start: Expr| facts.known(&Rel::le(end, start)).is_yes();
+        let is_apart = |(a, b): (&(Expr, Expr), &(Expr, Expr))| is_before(a.1, b.0) || is_before(b.1, a.0);
         of_one != of_other || !one.iter().zip(&other).any(is_apart)
     }
 
-    /// From where to where along each dimension of its root a view reaches, or in its memory, where numbers say so.
-    fn part(&mut self, value: Value) -> Option<(Layout, Vec<(i64, i64)>)> {
+    /// From where to where along each dimension of its root a view reaches, or in its memory. Where it has no elements, it may end
+    /// before it begins.
+    fn part(&mut self, value: Value) -> Option<(Layout, Vec<(Expr, Expr)>)> {
         let [step] = &*self.views.get(&value)?.chain else { return None };
         let step = step.clone();
         let base = step.node.args.first()?.as_value()?;
@@ -286,9 +289,9 @@ impl<'a> Cx<'a> {
         if op.def.traits.layout == Layout::Reads {
             let cx = self.build.infer_cx();
             let offset = op.args(&step.node, cx.values).int("storage_offset").ok()?;
-            let first = cx.simplify(offset).as_int()?;
+            let first = cx.simplify(offset);
             let reach = own.sizes.iter().zip(&own.strides).map(|(&size, &stride)| (size - 1) * stride);
-            let last = first + reach.sum::<Expr>().as_int()?;
+            let last = first + reach.sum::<Expr>();
             return Some((Layout::Reads, vec![(first, last + 1)]));
         }
         let ResultRule::View(views) = op.def.result else { return None };
@@ -297,12 +300,12 @@ impl<'a> Cx<'a> {
         let view = views(&mut cx, &args).ok()?.into_iter().nth(step.output)?;
         let along = view.along(&self.build.graph.facts, &of_base.sizes)?;
         let reach = |(along, size): (&Along, &Expr)| match *along {
-            Along::Whole(_) => Some((0, size.as_int()?)),
-            Along::At(at) => Some((at.as_int()?, at.as_int()? + 1)),
+            Along::Whole(_) => Some((Expr::zero(), *size)),
+            Along::At(at) => Some((at, at + 1)),
             Along::Range { dim, start, step } => {
                 let last = start + step * (view.sizes[dim] - 1);
-                let (start, last) = (start.as_int()?, last.as_int()?);
-                Some((start.min(last), start.max(last) + 1))
+                let is_forward = step.as_int()? > 0;
+                Some(if is_forward { (start, last + 1) } else { (last, start + 1) })
             }
         };
         let parts = along.iter().zip(&of_base.sizes).map(reach).collect::<Option<_>>()?;
