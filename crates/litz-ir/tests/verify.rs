@@ -126,11 +126,9 @@ fn host_rules() {
 
 #[test]
 fn the_host_may_write_parts_that_are_apart() {
-    for (name, from, to) in [("program_host", "x as f32[4, s0]{1, 4}", "out as f32[1]")] {
-        let text = text(name);
-        assert!(text.contains(from), "{text}");
-        assert_eq!(problems(&text.replacen(from, to, 1)), [], "{name}");
-    }
+    let (text, from) = (text("program_host"), "x as f32[4, s0]{1, 4}");
+    assert!(text.contains(from), "{text}");
+    assert_eq!(problems(&text.replacen(from, "out as f32[1]", 1)), []);
 }
 
 #[test]
