@@ -69,7 +69,7 @@ pub fn compile<H: Host + 'static>(body: &str, given: &Arc<H>) -> Compiled {
 pub fn numbers(values: &[Value]) -> Vec<Vec<f64>> {
     let tensor = |value: &Value| match value {
         Value::Tensor(tensor) => Some(tensor.to_f64()),
-        Value::Scalar(_) | Value::Nothing => None,
+        Value::Scalar(_) | Value::Text(_) | Value::Nothing => None,
     };
     values.iter().filter_map(tensor).collect()
 }
