@@ -17,11 +17,12 @@ struct Declared {
     declarations: Vec<&'static str>,
 }
 
-const ALL: [&str; 4] = [
+const ALL: [&str; 5] = [
     "mylib.two.default(Tensor(a!) x, Tensor(b!) y) -> ()",
     "mylib.both.default(Tensor(a!)? x, Tensor(b!)[] ys) -> Tensor",
     "mylib.log.default(Tensor x) -> ()",
     "mylib.half.default(Tensor x) -> Tensor",
+    "triton.add_kernel.default(Tensor x_ptr, Tensor(a!) out_ptr, int n, str name, int[] grid, int num_warps=1) -> ()",
 ];
 
 impl Schemas for Declared {
@@ -62,12 +63,12 @@ fn archive(name: &str, change: impl FnOnce(String) -> String) -> Vec<u8> {
 }
 
 fn read(bytes: Vec<u8>) -> Result<Imported, ImportError> {
+    read_with(bytes, ALL.to_vec())
+}
+
+fn read_with(bytes: Vec<u8>, declarations: Vec<&'static str>) -> Result<Imported, ImportError> {
     let archive = Archive::open(Arc::new(bytes))?;
-    let imported = import(
-        &archive,
-        archive.only_model()?,
-        &Declared { table: Table::new(), declarations: ALL.to_vec() },
-    )?;
+    let imported = import(&archive, archive.only_model()?, &Declared { table: Table::new(), declarations })?;
     let diags = litz_ir::verify::graph::verify(&imported.graph);
     assert!(diags.is_empty(), "{}", diags[0]);
     Ok(imported)
@@ -147,6 +148,37 @@ fn what_tokens_order_has_an_effect() {
     assert_eq!((imported.outputs.len(), imported.graph.inputs.len()), (1, 1));
 }
 
+/// FO-14: what the declaration does not name is left out, options of AMD's compiler among that.
+#[test]
+fn kernels_of_triton_are_called_by_name() {
+    let imported = read(archive("kernel_configured", |text| text)).expect("a model");
+    let text = text(&imported);
+    for (call, x, clone) in [(1, "x", "written"), (2, "written", "written_1")] {
+        let hash = "0123456789abcdef".repeat(4);
+        let call = format!(
+            "\ntriton.add_kernel.default(%{x}, %{clone}, 12, \"add_kernel_{hash}{call}\", [1, 1, 1], 4)\n"
+        );
+        assert!(text.contains(&call), "{call}{text}");
+    }
+    assert!(text.contains("return %written_1\n"), "{text}");
+    assert_eq!(text.matches("op triton.add_kernel.default").count(), 1, "{text}");
+}
+
+/// IP-40: the operator that does the same in place is declared as well, if it is one.
+#[test]
+fn twins_are_declared_with_their_operators() {
+    let declared = |twin: &'static str| {
+        let declarations = vec!["mylib.half.default(Tensor x) -> Tensor", twin];
+        text(&read_with(archive("foo", |text| text), declarations).expect("a model"))
+    };
+    assert!(declared("mylib.half_.default(Tensor(a!) x) -> Tensor(a!)").contains("op mylib.half_.default("));
+    for other in
+        ["mylib.half_.default(Tensor(a!) y) -> Tensor(a!)", "mylib.half_.default(Tensor(a!) x -> Tensor"]
+    {
+        assert!(!declared(other).contains("op mylib.half_.default("), "{other}");
+    }
+}
+
 #[test]
 fn damaged_wrappers_are_errors() {
     for (name, from, to) in [
@@ -175,6 +207,37 @@ fn damaged_wrappers_are_errors() {
             r#""name": "_ys_length", "arg": {"as_int": 3}"#,
         ),
         ("logged", r#"{"as_tensor": {"name": "getitem"}}, {"as_none": true}"#, r#"{"as_none": true}"#),
+        // The declaration writes to the second argument.
+        (
+            "kernel_fresh",
+            r#""output_indices", "arg": {"as_ints": [1]}"#,
+            r#""output_indices", "arg": {"as_ints": [0]}"#,
+        ),
+        (
+            "kernel_fresh",
+            r#""output_indices", "arg": {"as_ints": [1]}"#,
+            r#""output_indices", "arg": {"as_ints": [-1]}"#,
+        ),
+        (
+            "kernel_fresh",
+            r#""output_indices", "arg": {"as_ints": [1]}"#,
+            r#""output_indices", "arg": {"as_ints": [99]}"#,
+        ),
+        (
+            "kernel_fresh",
+            r#""output_indices", "arg": {"as_ints": [1]}"#,
+            r#""output_indices", "arg": {"as_ints": []}"#,
+        ),
+        ("kernel_fresh", r#""output_indices""#, r#""other_indices""#),
+        ("kernel_fresh", r#""name": "name""#, r#""name": "title""#),
+        (
+            "kernel_fresh",
+            r#""name": "out_ptr", "arg": {"as_tensor": {"name": "empty_permuted"}}"#,
+            r#""name": "out_ptr", "arg": {"as_int": 3}"#,
+        ),
+        ("kernel_fresh", r#"[{"as_tensors": [{"name": "getitem"}]}]"#, r#"[{"as_tensors": []}]"#),
+        // A kernel takes all arguments that it is given.
+        ("kernel_fresh", r#""name": "n", "arg": {"as_int": 12}"#, r#""name": "m", "arg": {"as_int": 12}"#),
     ] {
         let change = |text: String| {
             assert!(text.contains(from), "{name} has no {from}");
