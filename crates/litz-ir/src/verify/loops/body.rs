@@ -38,7 +38,7 @@ impl Verifier<'_> {
     fn inst(&mut self, body: &mut Body, at: usize) {
         let nest = body.nest;
         let inst = &nest.body[at];
-        let place = Place { nest: &nest.name, at };
+        let place = InstSite { nest: &nest.name, at };
         for val in inst.op.operands() {
             if body.ty(val).is_none() {
                 self.report.fail("undefined-value", format_args!("{place}: {val} is no earlier value"));
@@ -52,7 +52,7 @@ impl Verifier<'_> {
         body.types.push(inst.op.has_result().then_some(inst.ty));
     }
 
-    fn inst_types(&mut self, body: &Body, at: usize, place: Place) {
+    fn inst_types(&mut self, body: &Body, at: usize, place: InstSite) {
         let nest = body.nest;
         let (op, ty) = (&nest.body[at].op, nest.body[at].ty);
         match op {
@@ -93,7 +93,7 @@ impl Verifier<'_> {
     }
 
     /// Where the instruction runs: at each point, or once per outer point.
-    fn inst_scope(&mut self, body: &mut Body, at: usize, place: Place) {
+    fn inst_scope(&mut self, body: &mut Body, at: usize, place: InstSite) {
         let nest = body.nest;
         let op = &nest.body[at].op;
         let operands = op.operands();
@@ -147,14 +147,14 @@ impl Verifier<'_> {
     }
 }
 
-/// Where an instruction is.
+/// Names an instruction in diagnostics by its nest and its position in the body.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct InstSite<'a> {
     nest: &'a str,
     at: usize,
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for InstSite<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, instruction {}", self.nest, self.at)
     }
