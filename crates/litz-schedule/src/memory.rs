@@ -184,7 +184,7 @@ fn symbolic_pools(
     mut lives: Vec<(Life, Expr)>,
     name: String,
 ) -> Vec<Pool> {
-    struct Place {
+    struct PoolBlock {
         offset: Expr,
         bytes: Expr,
         last: usize,
@@ -193,7 +193,7 @@ fn symbolic_pools(
     struct Region {
         /// When it is needed for itself, and its size. None: a pool.
         host: Option<(Life, Expr)>,
-        open: Vec<Place>,
+        open: Vec<PoolBlock>,
         end: Expr,
     }
     let is_le = |a: Expr, b: Expr| loops.facts.known(&Rel::le(a, b)) == Known::Yes;
@@ -210,7 +210,7 @@ fn symbolic_pools(
         if region.host.as_ref().is_some_and(|&(_, room)| !is_le(offset + bytes, room)) {
             return false;
         }
-        region.open.push(Place { offset, bytes, last: life.last, bufs: vec![life.buf] });
+        region.open.push(PoolBlock { offset, bytes, last: life.last, bufs: vec![life.buf] });
         region.end = offset + bytes.ceildiv(ALIGN) * ALIGN;
         true
     };
@@ -226,7 +226,7 @@ fn symbolic_pools(
             Some((host, _)) => (loops.bufs[host.buf].name.clone(), None),
             None => (name.clone(), Some(region.end)),
         };
-        let place = |place: &Place| {
+        let place = |place: &PoolBlock| {
             let offset = place.offset;
             place.bufs.iter().map(|&b| (loops.bufs[b].name.clone(), offset)).collect::<Vec<_>>()
         };

@@ -408,12 +408,12 @@ impl Planner<'_, '_, '_> {
     /// A pool for some of the buffers that kernels hand on: places follow one another, but that a buffer takes that of
     /// one of its own sizes that nothing uses any more.
     fn pools(&mut self, groups: &[Vec<&Nest>], plans: &[KernelPlan], reuses: &[Reuse]) -> Vec<Pool> {
-        struct Place {
+        struct PoolBlock {
             offset: Expr,
             bytes: Expr,
             last: usize,
         }
-        let mut open: Vec<Place> = Vec::new();
+        let mut open: Vec<PoolBlock> = Vec::new();
         let (mut end, mut places) = (Expr::zero(), Vec::new());
         for (buf, data) in self.loops.bufs.iter().filter(|(_, data)| data.kind == BufKind::Temp) {
             let is_local = plans.iter().any(|plan| plan.has_local(&data.name));
@@ -437,7 +437,7 @@ impl Planner<'_, '_, '_> {
                     place.offset
                 }
                 None => {
-                    open.push(Place { offset: end, bytes, last });
+                    open.push(PoolBlock { offset: end, bytes, last });
                     end = end + bytes;
                     end - bytes
                 }
