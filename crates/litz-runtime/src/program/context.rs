@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::function::{Function, Running};
 use super::outputs::{OutputLayout, Outputs};
-use super::plan::{self, Base, Command, OutputPlan, Place, Plan, Shape, Target};
+use super::plan::{self, Address, Base, Command, OutputPlan, Plan, Shape, Target};
 use super::prepare::{Prepared, SizeFacts};
 use crate::arena::{AlignedBuf, GuardPages, GuardedPieces};
 use crate::device::{Buffer, Copy, Device, Launch, Space, Stream};
@@ -530,7 +530,7 @@ impl Context {
                 OutputPlan::Direct(shape) => {
                     if self.space != self.outside {
                         let memory = outputs.tensor(at, &layout(shape))?;
-                        let from = Place { base: Base::Output(at), offset: 0 };
+                        let from = Address { base: Base::Output(at), offset: 0 };
                         self.copy(from, (Space::Host, memory.as_ptr()), shape.bytes);
                     }
                 }
@@ -574,7 +574,7 @@ impl Context {
     /// Copies new contents to the memory that was lent: the address, strides and bytes of it. What was stored there is there.
     fn give_back(
         &mut self,
-        from: Place,
+        from: Address,
         shape: &Shape,
         (data, strides, len): (*mut u8, &[usize], usize),
     ) -> Result<(), RunError> {
@@ -594,7 +594,7 @@ impl Context {
         Ok(())
     }
 
-    pub(super) fn address(&self, place: Place) -> *mut u8 {
+    pub(super) fn address(&self, place: Address) -> *mut u8 {
         let base = match place.base {
             Base::Arena(at) => self.arenas.own[at].as_ptr(),
             Base::Own(at) => self.own[at].as_ptr(),
@@ -606,7 +606,7 @@ impl Context {
         base.wrapping_add(place.offset)
     }
 
-    fn copy(&mut self, from: Place, to: (Space, *mut u8), bytes: usize) {
+    fn copy(&mut self, from: Address, to: (Space, *mut u8), bytes: usize) {
         let from = (self.space, self.address(from).cast_const());
         // SAFETY: the planner found both as large as this.
         unsafe { self.stream.copy(Copy { from, to, bytes }) };

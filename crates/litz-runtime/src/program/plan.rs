@@ -35,7 +35,7 @@ pub(super) struct Plan {
     pub(super) params: Vec<ParamPlan>,
     /// Ends with [`Command::Size`] where a value is missing: the rest is planned when it is there, behind the same commands.
     pub(super) commands: Vec<Command>,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<Address>,
     pub(super) ints: Vec<i64>,
     /// Outputs that steps compute in their own memory, in the order in which they are asked for.
     pub(super) direct: Vec<(usize, Shape)>,
@@ -65,7 +65,7 @@ impl Plan {
 
     /// The index of the extra output that an input's new contents are, if steps make them in the input's memory.
     pub(super) fn made_in_place(&self, param: usize) -> Option<usize> {
-        let own = Place { base: Base::Param(param), offset: 0 };
+        let own = Address { base: Base::Param(param), offset: 0 };
         let mut inputs = self.updates.iter().filter_map(|update| match update.to {
             Target::Input { param, .. } => Some((param, update.from)),
             Target::Const { .. } => None,
@@ -88,9 +88,9 @@ impl Plan {
     }
 }
 
-/// An address: a base, and bytes from there.
+/// An address: a base, and a distance from it in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Address {
     pub(super) base: Base,
     pub(super) offset: usize,
 }
@@ -145,8 +145,8 @@ pub(super) enum Command {
         writes: Vec<usize>,
     },
     Copy {
-        from: Place,
-        to: Place,
+        from: Address,
+        to: Address,
         bytes: usize,
     },
 }
@@ -159,7 +159,7 @@ pub(super) struct CallPlan {
 
 #[derive(Clone, Copy)]
 pub(super) struct Buffer {
-    pub(super) place: Place,
+    pub(super) place: Address,
     pub(super) bytes: usize,
     pub(super) dtype: Dtype,
 }
@@ -185,7 +185,7 @@ pub(super) enum OutputPlan {
     Direct(Shape),
     Copied {
         shape: Shape,
-        from: Place,
+        from: Address,
     },
     /// One element, as a number.
     Number(Buffer),
@@ -194,13 +194,13 @@ pub(super) enum OutputPlan {
 }
 
 pub(super) struct UpdatePlan {
-    pub(super) from: Place,
+    pub(super) from: Address,
     pub(super) to: Target,
 }
 
 pub(super) enum Target {
     /// A constant of the executable.
-    Const { to: Place, bytes: usize },
+    Const { to: Address, bytes: usize },
     /// The new contents of an input: in its own memory where that was lent, else an extra output.
     Input { param: usize, shape: Shape },
 }
@@ -241,7 +241,7 @@ struct Planner<'a> {
     all: &'a [i64],
     plan: Plan,
     /// Where each slot lies while it has memory, and how many bytes may be used there.
-    places: Vec<Option<(Place, usize)>>,
+    places: Vec<Option<(Address, usize)>>,
     /// The output that a slot is computed in.
     direct: Vec<Option<usize>>,
     /// Memory in use of the latest arena, as (offset, bytes), sorted.
@@ -278,7 +278,7 @@ impl<'a> Planner<'a> {
                 Origin::Param(param) if !is_load => Base::Param(param),
                 Origin::Param(_) | Origin::Alloc | Origin::View { .. } | Origin::None => continue,
             };
-            planner.places[at] = Some((Place { base, offset: 0 }, planner.slot_bytes(at)?));
+            planner.places[at] = Some((Address { base, offset: 0 }, planner.slot_bytes(at)?));
         }
         Ok(planner)
     }
@@ -286,7 +286,7 @@ impl<'a> Planner<'a> {
     /// Gives the slots that load steps placed their places.
     fn load_views(&mut self, kept: &[(usize, usize)]) -> Result<(), RunError> {
         for (at, &(slot, bytes)) in kept.iter().enumerate() {
-            self.places[slot] = Some((Place { base: Base::Kept(at), offset: 0 }, bytes));
+            self.places[slot] = Some((Address { base: Base::Kept(at), offset: 0 }, bytes));
         }
         for step in &self.prepared.load {
             match step {
@@ -340,7 +340,7 @@ impl<'a> Planner<'a> {
                 }
                 Step::Free(slot) => {
                     let latest = Base::Arena(self.plan.arenas.len() - 1);
-                    if let Some((Place { base, offset }, _)) = self.places[*slot].take()
+                    if let Some((Address { base, offset }, _)) = self.places[*slot].take()
                         && base == latest
                     {
                         self.live.retain(|&(start, _)| start != offset);
@@ -382,13 +382,13 @@ impl<'a> Planner<'a> {
     fn alloc(&mut self, slot: usize, is_freed: bool) -> Result<(), RunError> {
         let bytes = self.slot_bytes(slot)?;
         let place = if let Some(output) = self.direct[slot] {
-            Place { base: Base::Output(output), offset: 0 }
+            Address { base: Base::Output(output), offset: 0 }
         } else if self.is_load && !is_freed {
             self.plan.kept.push((slot, bytes));
-            Place { base: Base::Kept(self.plan.kept.len() - 1), offset: 0 }
+            Address { base: Base::Kept(self.plan.kept.len() - 1), offset: 0 }
         } else if self.is_apart() {
             self.plan.own.push(bytes);
-            Place { base: Base::Own(self.plan.own.len() - 1), offset: 0 }
+            Address { base: Base::Own(self.plan.own.len() - 1), offset: 0 }
         } else {
             self.reserve(bytes)?
         };
@@ -402,7 +402,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Takes the first gap of the arena that is large enough.
-    fn reserve(&mut self, bytes: usize) -> Result<Place, RunError> {
+    fn reserve(&mut self, bytes: usize) -> Result<Address, RunError> {
         // Even without bytes it has an offset of its own, by which it is freed.
         let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT).ok_or(OutOfMemory { bytes })?;
         let (mut offset, mut at) = (0, 0);
@@ -415,7 +415,7 @@ impl<'a> Planner<'a> {
         self.live.insert(at, (offset, bytes));
         let at = self.plan.arenas.len() - 1;
         self.plan.arenas[at] = self.plan.arenas[at].max(end);
-        Ok(Place { base: Base::Arena(at), offset })
+        Ok(Address { base: Base::Arena(at), offset })
     }
 
     fn view(&mut self, slot: usize) -> Result<(), RunError> {
@@ -435,12 +435,12 @@ impl<'a> Planner<'a> {
         if is_pool && self.is_apart() {
             return self.alloc(slot, false);
         }
-        self.places[slot] = Some((Place { base: place.base, offset: place.offset + offset }, bytes));
+        self.places[slot] = Some((Address { base: place.base, offset: place.offset + offset }, bytes));
         Ok(())
     }
 
     /// Notes that the next command stores there.
-    fn notes_store(&mut self, place: Place) {
+    fn notes_store(&mut self, place: Address) {
         if matches!(place.base, Base::Const(_)) {
             self.plan.changes_state.get_or_insert(self.plan.commands.len());
         }
@@ -588,7 +588,7 @@ impl<'a> Planner<'a> {
                         ));
                     }
                     from.offset = from.offset.saturating_add(offset);
-                    let is_direct = from == Place { base: Base::Output(at), offset: 0 };
+                    let is_direct = from == Address { base: Base::Output(at), offset: 0 };
                     if is_direct { OutputPlan::Direct(shape) } else { OutputPlan::Copied { shape, from } }
                 }
                 Output::Number(slot) => OutputPlan::Number(self.element(*slot)?),
@@ -615,7 +615,7 @@ impl<'a> Planner<'a> {
             if self.prepared.updates.iter().any(is_updated) {
                 // Beyond all that steps used: outputs may still lie in memory that was freed.
                 let at = self.plan.arenas.len() - 1;
-                let aside = Place { base: Base::Arena(at), offset: self.plan.arenas[at] };
+                let aside = Address { base: Base::Arena(at), offset: self.plan.arenas[at] };
                 let end = bytes
                     .checked_next_multiple_of(ALIGNMENT)
                     .and_then(|bytes| bytes.checked_add(aside.offset));
@@ -659,7 +659,7 @@ impl<'a> Planner<'a> {
         Ok(Shape { dtype: layout.dtype, sizes, strides, bytes })
     }
 
-    fn place(&self, slot: usize) -> Result<(Place, usize), RunError> {
+    fn place(&self, slot: usize) -> Result<(Address, usize), RunError> {
         self.places[slot].ok_or_else(|| {
             self.bug(format!("{} has no memory where it is used", self.prepared.slots[slot].name))
         })
