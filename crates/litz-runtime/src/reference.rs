@@ -28,7 +28,7 @@ use crate::number::{Bits, Number, cast, read, write};
 use banks::Banks;
 pub use banks::Rounds;
 pub use distant::DistantDevice;
-use prepare::{Code, Memory, Node, Operand, Place, prepare};
+use prepare::{Code, ElementRef, Memory, Node, Operand, prepare};
 use races::{Touch, Traces};
 use threads::{Seen, Threads, Transfers};
 
@@ -428,7 +428,7 @@ impl Machine<'_, '_> {
     }
 
     /// Where an element is, whose coordinates are in their dimensions.
-    fn position(&mut self, place: &Place) -> Result<i64, Fault> {
+    fn position(&mut self, place: &ElementRef) -> Result<i64, Fault> {
         for (coordinate, size) in &place.coordinates {
             let (index, extent) = (self.index(coordinate)?, self.index(size)?.max(0));
             if !(0..extent).contains(&index) {
@@ -443,7 +443,7 @@ impl Machine<'_, '_> {
             let at = mem.swizzle.map_or(index, |swizzle| swizzle.place(index, bytes));
             if let (Some(Seen::Block), Ok(at)) = (mem.seen, usize::try_from(at)) {
                 let statement = std::ptr::from_ref(place).addr();
-                banks.note(statement, self.state.threads.team(), at * bytes);
+                banks.note(statement, self.state.threads.current(), at * bytes);
             }
         }
         Ok(index)
@@ -455,7 +455,7 @@ impl Machine<'_, '_> {
         Ok(if is_read { cast(place.dtype, Dtype::F32, self.load(place)?) } else { 0 })
     }
 
-    fn load(&mut self, place: &Place) -> Result<Bits, Fault> {
+    fn load(&mut self, place: &ElementRef) -> Result<Bits, Fault> {
         let index = self.position(place)?;
         self.load_at(place.mem, index)
     }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::threads::Team;
+use super::threads::ThreadRange;
 use litz_ir::target::Gpu;
 
 /// Bytes of a word, and banks.
@@ -34,7 +34,7 @@ pub(super) struct Banks {
 
 impl Banks {
     /// A thread accesses an element at a position in bytes. `statement` names what it runs.
-    pub(super) fn note(&mut self, statement: usize, threads: Team, byte: usize) {
+    pub(super) fn note(&mut self, statement: usize, threads: ThreadRange, byte: usize) {
         let Some(thread) = threads.single() else { return };
         let time = self.times.entry((statement, thread)).or_default();
         let together = (statement, thread / Gpu::LANES, *time);

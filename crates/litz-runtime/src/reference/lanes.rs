@@ -2,7 +2,7 @@
 
 use litz_ir::Dtype;
 
-use super::prepare::Place;
+use super::prepare::ElementRef;
 use super::scalar::ScalarFn;
 use super::{Fault, Machine, Touch, is_better};
 use crate::number::{Bits, cast};
@@ -27,9 +27,9 @@ impl Lane {
 
 /// A reduction of lanes, resolved.
 pub(super) struct Lanes {
-    pub(super) into: Place,
+    pub(super) into: ElementRef,
     /// The element of the first lane.
-    pub(super) from: Place,
+    pub(super) from: ElementRef,
     /// Memories of the position of the best value, and of those of the lanes.
     pub(super) positions: Option<[usize; 2]>,
     pub(super) ty: Dtype,

@@ -43,8 +43,8 @@ pub(super) struct Memory {
     pub swizzle: Option<Swizzle>,
 }
 
-/// An element of a memory.
-pub(super) struct Place {
+/// Refers to an element of a memory.
+pub(super) struct ElementRef {
     pub(super) mem: usize,
     /// Where it is, counted in elements.
     pub(super) index: Formula,
@@ -55,7 +55,7 @@ pub(super) struct Place {
 
 /// An element that is multiplied as f32; zero where its guard fails.
 pub(super) struct Operand {
-    pub(super) place: Place,
+    pub(super) place: ElementRef,
     pub(super) guard: Vec<Relation>,
 }
 
@@ -90,14 +90,14 @@ pub(super) enum Node {
     Load {
         val: usize,
         ty: Dtype,
-        place: Place,
+        place: ElementRef,
         guard: Vec<Relation>,
         other: Bits,
     },
     /// The element so many behind `place` as the lowest bits of a value say: those below `count`.
     Lookup {
         val: usize,
-        place: Place,
+        place: ElementRef,
         count: u32,
         by: usize,
     },
@@ -135,7 +135,7 @@ pub(super) enum Node {
         check: u32,
     },
     Store {
-        place: Place,
+        place: ElementRef,
         value: usize,
         ty: Dtype,
         combine: Option<ScalarFn>,
@@ -143,7 +143,7 @@ pub(super) enum Node {
         atomic: bool,
     },
     MulAdd {
-        place: Place,
+        place: ElementRef,
         factors: [usize; 2],
         ty: Dtype,
         function: ScalarFn,
@@ -151,7 +151,7 @@ pub(super) enum Node {
     },
     ArgStore {
         max: bool,
-        best: Place,
+        best: ElementRef,
         at: usize,
         value: usize,
         ty: Dtype,
@@ -160,18 +160,18 @@ pub(super) enum Node {
     Lanes(Lanes),
     /// A sum of f32 and the factors of products that are added to it, one after the other.
     Products {
-        sum: Place,
+        sum: ElementRef,
         terms: Vec<[Operand; 2]>,
         function: ScalarFn,
     },
     /// Sets an f32 to zero.
     Zero {
-        place: Place,
+        place: ElementRef,
     },
     /// Moves the bits of an element, where all of `kept` holds.
     Move {
         from: Operand,
-        to: Place,
+        to: ElementRef,
         kept: Vec<Relation>,
         is_async: bool,
     },
@@ -426,7 +426,7 @@ impl Context<'_> {
             .collect::<Result<_, RunError>>()?;
         let places = product.places(Expr::sym(row), Expr::sym(column), Expr::sym(at), Expr::sym(element));
         let [sum, left, right] = places.map(|place| [place]);
-        let whole = |place: Place| Operand { place, guard: Vec::new() };
+        let whole = |place: ElementRef| Operand { place, guard: Vec::new() };
         let left = whole(self.place(product.left.mem, &left)?);
         let terms = vec![[left, whole(self.place(product.right.mem, &right)?)]];
         let function = self.function(ScalarOp::Fma, Dtype::F32)?;
@@ -442,7 +442,7 @@ impl Context<'_> {
     }
 
     /// An element of f32 that products are added to.
-    fn sum(&self, mem: Mem, index: &[Expr]) -> Result<Place, RunError> {
+    fn sum(&self, mem: Mem, index: &[Expr]) -> Result<ElementRef, RunError> {
         let place = self.written(mem, index)?;
         if place.dtype != Dtype::F32 {
             return Err(self.bug(format!("products are added up as {}", place.dtype)));
@@ -512,7 +512,7 @@ impl Context<'_> {
         function(op, dtype).ok_or_else(|| self.bug(format!("{} has no meaning for {dtype}", op.name())))
     }
 
-    fn place(&self, mem: Mem, index: &[Expr]) -> Result<Place, RunError> {
+    fn place(&self, mem: Mem, index: &[Expr]) -> Result<ElementRef, RunError> {
         let data = self.kernel.mems.get(mem).ok_or_else(|| self.bug(format!("no memory {mem}")))?;
         let rank = data.sizes.len();
         if index.len() != rank || data.strides.len() != rank {
@@ -526,10 +526,10 @@ impl Context<'_> {
             }
         }
         let position = self.formula(data.place(index))?;
-        Ok(Place { mem: mem.0 as usize, index: position, coordinates, dtype: data.dtype })
+        Ok(ElementRef { mem: mem.0 as usize, index: position, coordinates, dtype: data.dtype })
     }
 
-    fn written(&self, mem: Mem, index: &[Expr]) -> Result<Place, RunError> {
+    fn written(&self, mem: Mem, index: &[Expr]) -> Result<ElementRef, RunError> {
         let place = self.place(mem, index)?;
         if self.kernel.mems[mem].space == Space::Read {
             return Err(self.bug(format!("store to {}, which is only read", self.kernel.mems[mem].name)));

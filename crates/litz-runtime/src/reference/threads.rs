@@ -10,9 +10,9 @@ use super::races::Touch;
 use crate::number::Bits;
 use std::collections::VecDeque;
 
-/// Threads that do something, by number: those from the first up to another.
+/// Threads of a block that run a statement, by number: from `first` up to, not including, `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Team {
+pub(super) struct ThreadRange {
     first: u32,
     end: u32,
 }
@@ -23,13 +23,13 @@ const BLOCK: u32 = Gpu::THREADS;
 /// More than any block has.
 const ALL: u32 = u32::MAX;
 
-impl Team {
-    fn contains(self, other: Team) -> bool {
+impl ThreadRange {
+    fn contains(self, other: ThreadRange) -> bool {
         self.first <= other.first && other.end <= self.end
     }
 
-    fn join(self, other: Team) -> Team {
-        Team { first: self.first.min(other.first), end: self.end.max(other.end) }
+    fn join(self, other: ThreadRange) -> ThreadRange {
+        ThreadRange { first: self.first.min(other.first), end: self.end.max(other.end) }
     }
 
     /// Its number, if it is one thread.
@@ -61,7 +61,7 @@ struct Moment {
 /// Who did something last, and when.
 #[derive(Clone, Copy, Debug)]
 struct Trace {
-    team: Team,
+    range: ThreadRange,
     moment: Moment,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Threads {
     elements: Vec<Vec<Element>>,
     seen: Vec<Option<Seen>>,
     /// The loops over levels around, with the threads of the iteration.
-    around: Vec<Team>,
+    around: Vec<ThreadRange>,
     /// Row, column and reduced point that an instruction of the threads around comes to.
     at: [Option<i64>; 3],
     point: u32,
@@ -133,7 +133,7 @@ impl Threads {
 
     /// An iteration of a loop over a level begins.
     pub(super) fn enter(&mut self, level: Level, iteration: i64) {
-        let outer = self.team();
+        let outer = self.current();
         let count = match level {
             Level::Grid => ALL,
             Level::Block => {
@@ -147,7 +147,7 @@ impl Threads {
         };
         let at = u32::try_from(iteration).unwrap_or(ALL);
         let first = outer.first.saturating_add(at.saturating_mul(count));
-        self.around.push(Team { first, end: first.saturating_add(count) });
+        self.around.push(ThreadRange { first, end: first.saturating_add(count) });
     }
 
     /// The iteration ends.
@@ -181,15 +181,15 @@ impl Threads {
 
     /// The threads around, or of those that run an instruction the one that has the sum which is added to, or the element of the left
     /// operand, which lies in registers as sums do.
-    fn owner(&self, touch: Touch) -> Team {
+    fn owner(&self, touch: Touch) -> ThreadRange {
         let [row, column, point] = self.at;
-        match (self.team(), row, if touch == Touch::Read { point } else { column }) {
-            (Team { first, .. }, Some(row), Some(column)) => {
+        match (self.current(), row, if touch == Touch::Read { point } else { column }) {
+            (ThreadRange { first, .. }, Some(row), Some(column)) => {
                 let lane = Gpu::thread_of_sum(row, column);
                 let first = first.saturating_add(u32::try_from(lane).unwrap_or(ALL));
-                Team { first, end: first.saturating_add(1) }
+                ThreadRange { first, end: first.saturating_add(1) }
             }
-            (team, _, _) => team,
+            (range, _, _) => range,
         }
     }
 
@@ -205,8 +205,8 @@ impl Threads {
 
     /// All threads around meet.
     pub(super) fn barrier(&mut self) {
-        let team = self.team();
-        let (list, at) = match (team.part(WARP), team.part(GROUP), team.part(BLOCK)) {
+        let range = self.current();
+        let (list, at) = match (range.part(WARP), range.part(GROUP), range.part(BLOCK)) {
             (Some(warp), _, _) => (&mut self.warps, warp),
             (None, Some(group), _) => (&mut self.groups, group),
             (None, None, Some(block)) => (&mut self.blocks, block),
@@ -222,28 +222,28 @@ impl Threads {
     }
 
     /// The threads around.
-    pub(super) fn team(&self) -> Team {
-        self.around.last().copied().unwrap_or(Team { first: 0, end: ALL })
+    pub(super) fn current(&self) -> ThreadRange {
+        self.around.last().copied().unwrap_or(ThreadRange { first: 0, end: ALL })
     }
 
-    fn now(&self, team: Team) -> Moment {
+    fn now(&self, range: ThreadRange) -> Moment {
         let count =
             |list: &[u32], part: Option<usize>| part.and_then(|at| list.get(at).copied()).unwrap_or(0);
         Moment {
             point: self.point,
             all: self.barriers,
-            block: count(&self.blocks, team.part(BLOCK)),
-            group: count(&self.groups, team.part(GROUP)),
-            warp: count(&self.warps, team.part(WARP)),
+            block: count(&self.blocks, range.part(BLOCK)),
+            group: count(&self.groups, range.part(GROUP)),
+            warp: count(&self.warps, range.part(WARP)),
             turn: if self.block == 0 || self.has_passed { u32::MAX } else { self.turns },
             of: self.block,
         }
     }
 
-    /// Whether a barrier that both were at is between something that was done and what `team` does now, or it was another
+    /// Whether a barrier that both were at is between something that was done and what `range` does now, or it was another
     /// point's, or one thread does both.
-    fn is_before(&self, trace: Trace, team: Team) -> bool {
-        let both = trace.team.join(team);
+    fn is_before(&self, trace: Trace, range: ThreadRange) -> bool {
+        let both = trace.range.join(range);
         let now = self.now(both);
         let is_one = both.end - both.first == 1;
         is_one
@@ -277,11 +277,11 @@ impl Threads {
     }
 
     fn shared(&self, mut element: Element, touch: Touch) -> (bool, Element) {
-        let Team { first, .. } = self.team();
+        let ThreadRange { first, .. } = self.current();
         // What a store combines with, the thread reads that stores.
-        let team = if touch == Touch::Read { self.team() } else { Team { first, end: first + 1 } };
-        let new = Trace { team, moment: self.now(team) };
-        let is_done = |trace: Option<Trace>| trace.is_none_or(|trace| self.is_before(trace, team));
+        let range = if touch == Touch::Read { self.current() } else { ThreadRange { first, end: first + 1 } };
+        let new = Trace { range, moment: self.now(range) };
+        let is_done = |trace: Option<Trace>| trace.is_none_or(|trace| self.is_before(trace, range));
         let Element { read, written, combined } = element;
         let fine = match touch {
             Touch::Read | Touch::Fetch => is_done(written) && is_done(combined),
@@ -290,9 +290,9 @@ impl Threads {
         };
         // Of several that nothing orders, who comes later waits for all.
         let joined = |old: Option<Trace>| match old {
-            Some(old) if !self.is_before(old, team) => {
-                let team = old.team.join(team);
-                Trace { team, moment: self.now(team) }
+            Some(old) if !self.is_before(old, range) => {
+                let range = old.range.join(range);
+                Trace { range, moment: self.now(range) }
             }
             _ => new,
         };
@@ -305,26 +305,28 @@ impl Threads {
     }
 
     fn private(&self, mut element: Element, touch: Touch) -> (bool, Element) {
-        let team = self.owner(touch);
-        let owner = element.written.filter(|trace| trace.moment.point == self.point).map(|trace| trace.team);
+        let range = self.owner(touch);
+        let owner = element.written.filter(|trace| trace.moment.point == self.point).map(|trace| trace.range);
         let fine = match touch {
-            Touch::Read | Touch::Fetch => owner.is_none_or(|owner| owner.contains(team)),
+            Touch::Read | Touch::Fetch => owner.is_none_or(|owner| owner.contains(range)),
             Touch::Write | Touch::Combine => true,
         };
         // What lanes combine, all of the warp have.
-        let team = match (touch, self.around.len().checked_sub(2)) {
-            (Touch::Combine, outer) => outer.map_or(Team { first: 0, end: ALL }, |outer| self.around[outer]),
-            (Touch::Read | Touch::Fetch | Touch::Write, _) => team,
+        let range = match (touch, self.around.len().checked_sub(2)) {
+            (Touch::Combine, outer) => {
+                outer.map_or(ThreadRange { first: 0, end: ALL }, |outer| self.around[outer])
+            }
+            (Touch::Read | Touch::Fetch | Touch::Write, _) => range,
         };
         if matches!(touch, Touch::Write | Touch::Combine) {
-            element.written = Some(Trace { team, moment: self.now(team) });
+            element.written = Some(Trace { range, moment: self.now(range) });
         }
         (fine, element)
     }
 }
 
 /// Threads, by the loops over levels that they are in.
-pub(super) struct Position(Vec<Team>);
+pub(super) struct Position(Vec<ThreadRange>);
 
 /// A copy that goes on in the background.
 pub(super) struct Copy {

@@ -53,7 +53,7 @@ struct Total {
 struct Node {
     ty: Dtype,
     when: When,
-    step: Step,
+    inst: PreparedInst,
 }
 
 /// When an instruction runs, for each outer point.
@@ -69,7 +69,8 @@ enum When {
     After,
 }
 
-enum Step {
+/// An instruction whose operands are positions and whose expressions are formulas.
+enum PreparedInst {
     Load {
         buf: usize,
         dtype: Dtype,
@@ -193,7 +194,7 @@ impl<'a> Walk<'a> {
         while let Some(here) = &mut point {
             self.place(&self.axes.iter().map(|axis| axis.var).collect::<Vec<_>>(), &here.at);
             for (node, total) in self.body.iter().zip(&mut self.totals) {
-                if let Step::Reduce(combination) = &node.step {
+                if let PreparedInst::Reduce(combination) = &node.inst {
                     (total.bits, total.running) = (combination.identity, Running::default());
                 }
                 total.found = None;
@@ -231,12 +232,12 @@ impl<'a> Walk<'a> {
     /// Adds the values of this reduced point to the totals.
     fn combine(&mut self, position: i64) {
         for (node, total) in self.body.iter().zip(&mut self.totals) {
-            match &node.step {
-                Step::Reduce(combination) => {
+            match &node.inst {
+                PreparedInst::Reduce(combination) => {
                     let term = (self.values[combination.value], self.doubts[combination.value]);
                     combination.add(&mut total.bits, &mut total.running, node.ty, term);
                 }
-                Step::ArgReduce { max, from, value } => {
+                PreparedInst::ArgReduce { max, from, value } => {
                     let (bits, doubt) = (self.values[*value], self.doubts[*value]);
                     let Some((at, rivals)) = &mut total.found else {
                         (total.bits, total.found) = (bits, Some((position, Rivals::none(doubt))));
@@ -248,16 +249,16 @@ impl<'a> Walk<'a> {
                         (total.bits, *at) = (bits, position);
                     }
                 }
-                Step::Load { .. }
-                | Step::Const(_)
-                | Step::Index(_)
-                | Step::Cond(_)
-                | Step::Call { .. }
-                | Step::Cast { .. }
-                | Step::Copy { .. }
-                | Step::Bind { .. }
-                | Step::Scan { .. }
-                | Step::Store { .. } => {}
+                PreparedInst::Load { .. }
+                | PreparedInst::Const(_)
+                | PreparedInst::Index(_)
+                | PreparedInst::Cond(_)
+                | PreparedInst::Call { .. }
+                | PreparedInst::Cast { .. }
+                | PreparedInst::Copy { .. }
+                | PreparedInst::Bind { .. }
+                | PreparedInst::Scan { .. }
+                | PreparedInst::Store { .. } => {}
             }
         }
     }
@@ -275,8 +276,8 @@ impl<'a> Walk<'a> {
     fn step(&mut self, at: usize, memories: &mut [Memory], run: u32) -> Result<(), Stop> {
         let node = &self.body[at];
         let doubted = |value: usize| (self.values[value], self.doubts[value]);
-        let (bits, doubt) = match &node.step {
-            Step::Load { buf, dtype, index, guard, other } => {
+        let (bits, doubt) = match &node.inst {
+            PreparedInst::Load { buf, dtype, index, guard, other } => {
                 if all_hold(guard, &self.symbols).ok_or(Stop::NoValue)? {
                     let place = self.place_of(*buf, index, memories)?;
                     let element = memories[*buf].load(place).map_err(|fault| Stop::Element(*buf, fault))?;
@@ -285,24 +286,26 @@ impl<'a> Walk<'a> {
                     (*other, 0.0)
                 }
             }
-            Step::Const(bits) => (*bits, 0.0),
-            Step::Index(index) => (Bits::from(self.index(index)? as u64), 0.0),
-            Step::Cond(relation) => (Bits::from(relation.holds(&self.symbols).ok_or(Stop::NoValue)?), 0.0),
-            Step::Call { op, dtype, function, args: [a, b, c], count } => {
+            PreparedInst::Const(bits) => (*bits, 0.0),
+            PreparedInst::Index(index) => (Bits::from(self.index(index)? as u64), 0.0),
+            PreparedInst::Cond(relation) => {
+                (Bits::from(relation.holds(&self.symbols).ok_or(Stop::NoValue)?), 0.0)
+            }
+            PreparedInst::Call { op, dtype, function, args: [a, b, c], count } => {
                 let bits = function(self.values[*a], self.values[*b], self.values[*c]);
                 let args = [doubted(*a), doubted(*b), doubted(*c)];
                 (bits, doubt::of_operation(*op, *dtype, &args[..*count], (node.ty, bits)))
             }
-            Step::Cast { from, value } => {
+            PreparedInst::Cast { from, value } => {
                 let doubt = doubt::of_cast(*from, node.ty, doubted(*value));
                 (cast(*from, node.ty, self.values[*value]), doubt)
             }
-            Step::Copy { from, value } => {
+            PreparedInst::Copy { from, value } => {
                 let (bits, doubt) = doubted(*value);
                 // What a small error does to bits is another number.
                 (bits, if *from == node.ty || doubt == 0.0 { doubt } else { f64::INFINITY })
             }
-            Step::Bind { sym, value, extent } => {
+            PreparedInst::Bind { sym, value, extent } => {
                 let ((bits, doubt), extent) = (doubted(*value), self.index(extent)?);
                 let mut index = bits as i64;
                 if doubt > 0.0 && extent > 0 {
@@ -315,17 +318,17 @@ impl<'a> Walk<'a> {
                 self.symbols[*sym] = index;
                 (bits, doubt)
             }
-            Step::Reduce(combination) => {
+            PreparedInst::Reduce(combination) => {
                 let total = &self.totals[at];
                 combination.total(total.bits, &total.running, node.ty)
             }
-            Step::ArgReduce { max, from, .. } => {
+            PreparedInst::ArgReduce { max, from, .. } => {
                 let total = &self.totals[at];
                 total.found.as_ref().map_or((0, 0.0), |(position, rivals)| {
                     (Bits::from(*position as u64), rivals.doubt(*max, *from, total.bits))
                 })
             }
-            Step::Scan { combination, axis } => {
+            PreparedInst::Scan { combination, axis } => {
                 let mut others: Vec<i64> = self.axes.iter().map(|axis| self.symbols[axis.var]).collect();
                 others[*axis] = 0;
                 if node.when == When::Inside {
@@ -337,7 +340,7 @@ impl<'a> Walk<'a> {
                 combination.add(total, running, node.ty, term);
                 combination.total(*total, running, node.ty)
             }
-            Step::Store { buf, index, value, combine, is_computed } => {
+            PreparedInst::Store { buf, index, value, combine, is_computed } => {
                 let (place, (bits, doubt)) = (self.place_of(*buf, index, memories)?, doubted(*value));
                 let stop = |fault| Stop::Element(*buf, fault);
                 let memory = &mut memories[*buf];
@@ -485,8 +488,8 @@ impl Context<'_> {
                     return Err(self.bug("a reduced value meets one that varies along a reduced axis"));
                 }
             };
-            let step = self.step(inst, at)?;
-            body.push(Node { ty: inst.ty, when, step });
+            let prepared = self.inst(inst, at)?;
+            body.push(Node { ty: inst.ty, when, inst: prepared });
         }
         let mut is_needed = vec![false; body.len()];
         for at in (0..body.len()).rev() {
@@ -514,7 +517,7 @@ impl Context<'_> {
         operands.chain(binds).collect()
     }
 
-    fn step(&mut self, inst: &Inst, at: usize) -> Result<Step, RunError> {
+    fn inst(&mut self, inst: &Inst, at: usize) -> Result<PreparedInst, RunError> {
         let ty = inst.ty;
         Ok(match &inst.op {
             InstOp::Load { buf, index, guard, other } => {
@@ -522,7 +525,7 @@ impl Context<'_> {
                 if ty != dtype && ty != dtype.compute() {
                     return Err(self.bug(format!("a load of {dtype} gives {ty}")));
                 }
-                Step::Load {
+                PreparedInst::Load {
                     buf: buf.index(),
                     dtype,
                     index: self.formulas(index)?,
@@ -530,14 +533,14 @@ impl Context<'_> {
                     other: Number::from(*other).encode(ty),
                 }
             }
-            InstOp::Const(scalar) => Step::Const(Number::from(*scalar).encode(ty)),
+            InstOp::Const(scalar) => PreparedInst::Const(Number::from(*scalar).encode(ty)),
             InstOp::Index(expr) => {
                 self.expect(Dtype::I64, ty)?;
-                Step::Index(self.formula(*expr)?)
+                PreparedInst::Index(self.formula(*expr)?)
             }
             InstOp::Cond(rel) => {
                 self.expect(Dtype::Bool, ty)?;
-                Step::Cond(self.relation(rel)?)
+                PreparedInst::Cond(self.relation(rel)?)
             }
             InstOp::Op(op, args) => {
                 let types = args.iter().map(|&arg| self.ty(arg, at)).collect::<Result<Vec<_>, _>>()?;
@@ -545,15 +548,15 @@ impl Context<'_> {
                 let mut positions = [0; 3];
                 positions.iter_mut().zip(args).for_each(|(position, arg)| *position = arg.index());
                 let dtype = types[types.len() - 1];
-                Step::Call { op: *op, dtype, function, args: positions, count: args.len() }
+                PreparedInst::Call { op: *op, dtype, function, args: positions, count: args.len() }
             }
-            InstOp::Cast(value) => Step::Cast { from: self.ty(*value, at)?, value: value.index() },
+            InstOp::Cast(value) => PreparedInst::Cast { from: self.ty(*value, at)?, value: value.index() },
             InstOp::Bitcast(value) => {
                 let from = self.ty(*value, at)?;
                 if from.size() != ty.size() {
                     return Err(self.bug(format!("bitcast of {from} to {ty}")));
                 }
-                Step::Copy { from, value: value.index() }
+                PreparedInst::Copy { from, value: value.index() }
             }
             InstOp::Bind { sym, value, extent } => {
                 self.expect(Dtype::I64, self.ty(*value, at)?)?;
@@ -561,11 +564,11 @@ impl Context<'_> {
                 let extent = self.formula(*extent)?;
                 self.computed.push(*sym);
                 self.has_one_place |= bounds.hi <= 1;
-                Step::Bind { sym: self.define(*sym)?, value: value.index(), extent }
+                PreparedInst::Bind { sym: self.define(*sym)?, value: value.index(), extent }
             }
             InstOp::Reduce(op, value) => {
                 self.is_reducing()?;
-                Step::Reduce(self.combination(*op, *value, ty, at)?)
+                PreparedInst::Reduce(self.combination(*op, *value, ty, at)?)
             }
             InstOp::ArgReduce { max, value } => {
                 self.is_reducing()?;
@@ -574,12 +577,12 @@ impl Context<'_> {
                 if from.kind() == Kind::Complex {
                     return Err(self.bug(format!("values of {from} have no order")));
                 }
-                Step::ArgReduce { max: *max, from, value: value.index() }
+                PreparedInst::ArgReduce { max: *max, from, value: value.index() }
             }
             InstOp::Scan { op, value, axis } => {
                 let place = self.nest.axes.iter().position(|outer| outer.var == *axis);
                 let axis = place.ok_or_else(|| self.bug(format!("{axis} is no outer axis")))?;
-                Step::Scan { combination: self.combination(*op, *value, ty, at)?, axis }
+                PreparedInst::Scan { combination: self.combination(*op, *value, ty, at)?, axis }
             }
             InstOp::Store { buf, index, value, combine } => {
                 let dtype = self.buffer(*buf, index)?;
@@ -589,7 +592,7 @@ impl Context<'_> {
                 let combine = combine.transpose()?;
                 let mentions = |sym: Sym| index.iter().any(|at| at.has_sym(sym));
                 let is_computed = self.has_one_place || self.computed.iter().any(|&sym| mentions(sym));
-                Step::Store {
+                PreparedInst::Store {
                     buf: buf.index(),
                     index: self.formulas(index)?,
                     value: value.index(),
