@@ -100,8 +100,8 @@ pub fn rewrite(loops: &mut Loops) -> Vec<InPlaceNote> {
     notes
 }
 
-/// Which element of the base each element of the result is.
-pub(super) struct Place {
+/// Maps each element of the result to the element of the base whose memory it is to take.
+pub(super) struct BaseMap {
     base: Buf,
     /// For each dimension of the result the symbol that stands for its coordinate; none where it has one element.
     axes: Vec<Option<Sym>>,
@@ -158,7 +158,7 @@ impl<'a> Renaming<'a> {
     }
 
     /// Whether all that touches the copy which `nest` at a position makes may touch the base instead.
-    fn may_take(&self, at: usize, nest: &Nest, result: Buf, place: &Place) -> Result<(), NotInPlace> {
+    fn may_take(&self, at: usize, nest: &Nest, result: Buf, place: &BaseMap) -> Result<(), NotInPlace> {
         let base = place.base;
         if self.constants.is_buffer(base) {
             // A constant that is not updated is one of these.
@@ -203,7 +203,7 @@ impl<'a> Renaming<'a> {
 
     /// Whether what the base holds when all statements are done is nobody's, or does not depend on the result: a later statement
     /// stores all of it.
-    fn is_given_up(&self, at: usize, result: Buf, place: &Place) -> Result<(), NotInPlace> {
+    fn is_given_up(&self, at: usize, result: Buf, place: &BaseMap) -> Result<(), NotInPlace> {
         let (base, loops) = (place.base, &*self.loops);
         if loops.bufs[base].kind != BufKind::Temp && !loops.updates.contains(&(base, base)) {
             let is_updated = loops.updates.iter().any(|update| update.0 == base);
@@ -219,7 +219,7 @@ impl<'a> Renaming<'a> {
 
     /// Whether a statement stores all elements of the base that the result could have changed: it copies the result back, which
     /// stays as it is from then on, or nobody touches the result any more.
-    fn stores_all(&self, at: usize, result: Buf, place: &Place) -> bool {
+    fn stores_all(&self, at: usize, result: Buf, place: &BaseMap) -> bool {
         let Stmt::Nest(nest) = &self.loops.stmts[at] else { return false };
         let covers = |buf: Buf, index: &[Expr]| {
             inline::axis_of_dims(&self.loops.bufs[buf], index, nest, &self.loops.facts).is_some()
@@ -239,21 +239,21 @@ impl<'a> Renaming<'a> {
     }
 
     /// Whether the instructions that `of` picks from a statement touch none of the elements that the copy has.
-    fn is_elsewhere(&self, at: usize, (copy, place): (&Nest, &Place), of: &dyn Fn(&Inst) -> bool) -> bool {
+    fn is_elsewhere(&self, at: usize, (copy, place): (&Nest, &BaseMap), of: &dyn Fn(&Inst) -> bool) -> bool {
         let Stmt::Nest(other) = &self.loops.stmts[at] else { return false };
         let picked = other.body.iter().filter(|inst| of(inst)).filter_map(|inst| inst.op.element());
         { picked }.all(|(_, index)| are_apart(&self.loops.facts, (other, index), (copy, &place.index)))
     }
 
     /// Whether a statement copies elements of the result to where they came from.
-    fn goes_back(&self, at: usize, result: Buf, place: &Place) -> bool {
+    fn goes_back(&self, at: usize, result: Buf, place: &BaseMap) -> bool {
         let Stmt::Nest(nest) = &self.loops.stmts[at] else { return false };
         let Some(Copied { from, read, to, written }) = copied(self.loops, nest) else { return false };
         from == result && to == place.base && place.of(read, nest, self.loops) == written
     }
 
     /// Whether an element of the result lies as far from the first one as the base's element of its coordinates does.
-    fn is_same_layout(&self, result: Buf, place: &Place) -> bool {
+    fn is_same_layout(&self, result: Buf, place: &BaseMap) -> bool {
         let [result, base] = [result, place.base].map(|buf| &self.loops.bufs[buf]);
         let own: Vec<Expr> = place.axes.iter().map(|axis| axis.map_or(Expr::zero(), Expr::sym)).collect();
         result.sizes == base.sizes && result.strides == base.strides && own == place.index
@@ -281,7 +281,7 @@ impl<'a> Renaming<'a> {
     }
 
     /// The part of the base's memory that has the elements of the result, if it has the result's strides.
-    fn whole_in_base(&self, result: Buf, place: &Place) -> Option<View> {
+    fn whole_in_base(&self, result: Buf, place: &BaseMap) -> Option<View> {
         let (data, base) = (&self.loops.bufs[result], &self.loops.bufs[place.base]);
         let mut facts = self.loops.facts.clone();
         let axes = || place.axes.iter().enumerate().filter_map(|(dim, axis)| Some((dim, (*axis)?)));
@@ -325,7 +325,7 @@ impl<'a> Renaming<'a> {
     }
 
     /// Makes every access of `result` one of the base.
-    pub(super) fn rename(&mut self, result: Buf, place: &Place) {
+    pub(super) fn rename(&mut self, result: Buf, place: &BaseMap) {
         let offset = self.whole_in_base(result, place).map_or(Expr::zero(), |whole| whole.offset);
         let mut users = [self.uses.readers(result), self.uses.writers(result)].concat();
         users.sort_unstable();
@@ -367,13 +367,13 @@ impl<'a> Renaming<'a> {
     }
 }
 
-impl Place {
+impl BaseMap {
     /// The same place in a buffer of the same sizes.
-    pub(super) fn same(base: Buf, sizes: &[Expr]) -> Place {
+    pub(super) fn same(base: Buf, sizes: &[Expr]) -> BaseMap {
         let axis = |dim: usize| (!sizes[dim].is_one()).then(|| Sym::new(&format!("d{dim}")));
         let axes: Vec<Option<Sym>> = (0..sizes.len()).map(axis).collect();
         let index = axes.iter().map(|axis| axis.map_or(Expr::zero(), Expr::sym)).collect();
-        Place { base, axes, index }
+        BaseMap { base, axes, index }
     }
 
     /// Coordinates in the base of the element of the result that has the coordinates `index` in a nest.
@@ -400,7 +400,7 @@ impl Place {
 }
 
 /// The buffer that a nest does nothing but copy another one, or a part of one, to, and where each element comes from.
-fn copy(loops: &Loops, nest: &Nest) -> Option<(Buf, Place)> {
+fn copy(loops: &Loops, nest: &Nest) -> Option<(Buf, BaseMap)> {
     let Copied { from: base, read: index, to: result, written } = copied(loops, nest)?;
     let target = &loops.bufs[result];
     if base == result || target.kind != BufKind::Temp {
@@ -415,7 +415,7 @@ fn copy(loops: &Loops, nest: &Nest) -> Option<(Buf, Place)> {
         .iter()
         .flat_map(|at| at.syms())
         .all(|sym| axes.contains(&Some(sym)) || loops.facts.is_symbol_declared(sym));
-    is_known.then_some((result, Place { base, axes, index }))
+    is_known.then_some((result, BaseMap { base, axes, index }))
 }
 
 /// What a call of the host is given.

@@ -7,7 +7,7 @@
 //! A step of an optimizer reads and writes each parameter once so. The pass comes late: what the nest takes in of others may
 //! read the old contents, too.
 
-use super::in_place::{InPlaceNote, NotInPlace, Place, Renaming};
+use super::in_place::{BaseMap, InPlaceNote, NotInPlace, Renaming};
 use super::{Cx, inline};
 use litz_ir::loops::{Buf, BufKind, Inst, Loops, Nest, Stmt};
 
@@ -34,7 +34,7 @@ pub(super) fn rename(renaming: &mut Renaming<'_>, update: usize) -> Option<InPla
     let verdict = may_store(renaming, target, source);
     let note = renaming.note(source, target, verdict);
     if verdict.is_ok() {
-        let place = Place::same(target, &renaming.loops.bufs[source].sizes);
+        let place = BaseMap::same(target, &renaming.loops.bufs[source].sizes);
         renaming.rename(source, &place);
     }
     Some(note)
