@@ -57,13 +57,14 @@ struct Cx<'a> {
 struct ViewOf {
     root: Value,
     /// View operators, innermost first; the first argument of each is what came before.
-    chain: Vec<Step>,
+    chain: Vec<ViewOp>,
     /// The value that holds this view of the root's version.
     at: (usize, Value),
 }
 
+/// A view operator on the way from a root to one of its views.
 #[derive(Clone)]
-struct Step {
+struct ViewOp {
     node: Node,
     /// Which of the operator's results.
     output: usize,
@@ -194,7 +195,7 @@ impl<'a> Cx<'a> {
             let Some(value) = *value else { continue };
             let mut chain = chain.clone();
             let ty = self.build.graph.values[value].ty.clone();
-            chain.push(Step { node: node.clone(), output, ty });
+            chain.push(ViewOp { node: node.clone(), output, ty });
             self.views.insert(value, ViewOf { root, chain, at: (version, value) });
         }
     }
@@ -210,8 +211,8 @@ impl<'a> Cx<'a> {
         }
         let chain = view.chain.clone();
         let mut now = root.value;
-        for step in &chain {
-            now = self.again(step, now);
+        for view_op in &chain {
+            now = self.again(view_op, now);
         }
         if let Some(view) = self.views.get_mut(&value) {
             view.at = (root.version, now);
@@ -219,13 +220,13 @@ impl<'a> Cx<'a> {
         Ok(now)
     }
 
-    /// The view `step` of `base`.
-    fn again(&mut self, step: &Step, base: Value) -> Value {
-        let mut node = step.node.clone();
+    /// The view `view_op` of `base`.
+    fn again(&mut self, view_op: &ViewOp, base: Value) -> Value {
+        let mut node = view_op.node.clone();
         node.args[0] = Arg::Value(base);
-        let result = self.build.value(step.ty.clone());
+        let result = self.build.value(view_op.ty.clone());
         node.outputs.iter_mut().for_each(|o| *o = None);
-        node.outputs[step.output] = Some(result);
+        node.outputs[view_op.output] = Some(result);
         self.build.graph.nodes.push(node);
         result
     }
@@ -279,16 +280,16 @@ impl<'a> Cx<'a> {
     /// From where to where along each dimension of its root a view reaches, or in its memory. Where it has no elements, it may end
     /// before it begins.
     fn part(&mut self, value: Value) -> Option<(Layout, Vec<(Expr, Expr)>)> {
-        let [step] = &*self.views.get(&value)?.chain else { return None };
-        let step = step.clone();
-        let base = step.node.args.first()?.as_value()?;
-        let (Type::Tensor(own), Some(of_base)) = (&step.ty, self.build.graph.tensor(base).cloned()) else {
+        let [view_op] = &*self.views.get(&value)?.chain else { return None };
+        let view_op = view_op.clone();
+        let base = view_op.node.args.first()?.as_value()?;
+        let (Type::Tensor(own), Some(of_base)) = (&view_op.ty, self.build.graph.tensor(base).cloned()) else {
             return None;
         };
-        let op = self.build.table.op_of(&step.node)?;
+        let op = self.build.table.op_of(&view_op.node)?;
         if op.def.traits.layout == Layout::Reads {
             let cx = self.build.infer_cx();
-            let offset = op.args(&step.node, cx.values).int("storage_offset").ok()?;
+            let offset = op.args(&view_op.node, cx.values).int("storage_offset").ok()?;
             let first = cx.simplify(offset);
             let reach = own.sizes.iter().zip(&own.strides).map(|(&size, &stride)| (size - 1) * stride);
             let last = first + reach.sum::<Expr>();
@@ -296,8 +297,8 @@ impl<'a> Cx<'a> {
         }
         let ResultRule::View(views) = op.def.result else { return None };
         let mut cx = self.build.infer_cx();
-        let args = op.args(&step.node, cx.values);
-        let view = views(&mut cx, &args).ok()?.into_iter().nth(step.output)?;
+        let args = op.args(&view_op.node, cx.values);
+        let view = views(&mut cx, &args).ok()?.into_iter().nth(view_op.output)?;
         let along = view.along(&self.build.graph.facts, &of_base.sizes)?;
         let reach = |(along, size): (&Along, &Expr)| match *along {
             Along::Whole(_) => Some((Expr::zero(), *size)),
@@ -360,37 +361,39 @@ impl<'a> Cx<'a> {
     }
 
     /// `base` with what `chain` views of it replaced by `new`.
-    fn scatter(&mut self, base: Value, chain: &[Step], new: Value) -> Result<Value, OpError> {
+    fn scatter(&mut self, base: Value, chain: &[ViewOp], new: Value) -> Result<Value, OpError> {
         let Some((last, before)) = chain.split_last() else { return Ok(new) };
-        let inner = before.iter().fold(base, |inner, step| self.again(step, inner));
+        let inner = before.iter().fold(base, |inner, view_op| self.again(view_op, inner));
         let whole = self.written_through(last, inner, new)?;
         let whole = self.laid_out(whole, self.build.graph.values[inner].ty.clone())?;
         self.scatter(base, before, whole)
     }
 
-    /// `inner` with its view `step` replaced by `new`.
-    fn written_through(&mut self, step: &Step, inner: Value, new: Value) -> Result<Value, OpError> {
-        let def = self.op(&step.node)?.def;
+    /// `inner` with its view `view_op` replaced by `new`.
+    fn written_through(&mut self, view_op: &ViewOp, inner: Value, new: Value) -> Result<Value, OpError> {
+        let def = self.op(&view_op.node)?.def;
         if let Some(twin) = def.traits.scatter {
             let operands = [Arg::Value(inner), Arg::Value(new)];
-            return self.build.call(twin, operands.into_iter().chain(step.node.args[1..].to_vec()).collect());
+            return self
+                .build
+                .call(twin, operands.into_iter().chain(view_op.node.args[1..].to_vec()).collect());
         }
         if let ResultRule::View(views) = def.result {
-            let mut node = step.node.clone();
+            let mut node = view_op.node.clone();
             node.args[0] = Arg::Value(inner);
             let op = self.op(&node)?;
             let mut cx = self.build.infer_cx();
             let args = op.args(&node, cx.values);
             let mut views = views(&mut cx, &args)?;
-            if step.output < views.len() {
-                return self.written_along(&node, &views.swap_remove(step.output), inner, new);
+            if view_op.output < views.len() {
+                return self.written_along(&node, &views.swap_remove(view_op.output), inner, new);
             }
         }
         // What returns its operand and is no view returns it whole.
-        if self.build.graph.values[inner].ty == step.ty {
+        if self.build.graph.values[inner].ty == view_op.ty {
             return Ok(new);
         }
-        Err(unsupported(&step.node, "a write through this view has no functional form"))
+        Err(unsupported(&view_op.node, "a write through this view has no functional form"))
     }
 
     /// `inner` with what `view` sees of it replaced by `new`. The view's index function says which elements these are.
