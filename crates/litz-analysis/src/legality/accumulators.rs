@@ -11,7 +11,7 @@
 //! same.
 
 use super::points::is_one;
-use super::{Place, Verifier};
+use super::{Occurrence, Verifier};
 use litz_ir::loops::{InstOp, Nest, Stmt};
 use litz_ir::schedule::Part;
 use litz_sym::{Expr, Facts, Sym};
@@ -27,7 +27,7 @@ pub(super) struct Scope {
 
 impl Verifier<'_> {
     /// The scopes of the accumulators of a statement around a place, outermost first.
-    pub(super) fn scopes(&self, stmt: usize, place: &Place) -> Vec<Scope> {
+    pub(super) fn scopes(&self, stmt: usize, place: &Occurrence) -> Vec<Scope> {
         let name = self.loops.stmts[stmt].name();
         let of_stmt = place
             .visible
@@ -37,7 +37,7 @@ impl Verifier<'_> {
     }
 
     /// The innermost of [`Verifier::scopes`].
-    pub(super) fn scope(&self, stmt: usize, place: &Place) -> Option<Scope> {
+    pub(super) fn scope(&self, stmt: usize, place: &Occurrence) -> Option<Scope> {
         self.scopes(stmt, place).pop()
     }
 
@@ -50,7 +50,7 @@ impl Verifier<'_> {
                 continue;
             }
             let users = self.placed[stmt].iter().filter(|place| place.part.is_along_reduced());
-            let users: Vec<Place> = users.cloned().collect();
+            let users: Vec<Occurrence> = users.cloned().collect();
             for user in &users {
                 self.accumulators_of(stmt, nest, user);
                 self.sites.note(&self.report.diags, user.site());
@@ -60,7 +60,7 @@ impl Verifier<'_> {
     }
 
     /// Reports accumulators of a nest that nothing is combined into.
-    fn accumulators_without_user(&mut self, nest: &Nest, users: &[Place]) {
+    fn accumulators_without_user(&mut self, nest: &Nest, users: &[Occurrence]) {
         let Some(first) = users.first() else { return };
         let declared = self.locals.iter().enumerate();
         let own = declared.filter(|(_, (local, _))| local.accumulates() == Some(&nest.name));
@@ -74,7 +74,7 @@ impl Verifier<'_> {
     }
 
     /// Checks the accumulators that the leaf at `user` combines into.
-    fn accumulators_of(&mut self, stmt: usize, nest: &Nest, user: &Place) {
+    fn accumulators_of(&mut self, stmt: usize, nest: &Nest, user: &Occurrence) {
         let name = &nest.name;
         let scopes = self.scopes(stmt, user);
         if scopes.is_empty() {
@@ -106,7 +106,7 @@ impl Verifier<'_> {
         let found = self.report.diags.len();
         let places = self.accumulating[stmt].iter().chain(&self.placed[stmt]);
         let places = places.filter(|place| !place.excludes(user)).cloned();
-        let places: Vec<(Place, Option<Scope>)> = places
+        let places: Vec<(Occurrence, Option<Scope>)> = places
             .map(|place| (self.scope(stmt, &place), place))
             .map(|(scope, place)| (place, scope))
             .collect();
@@ -129,7 +129,7 @@ impl Verifier<'_> {
         }
         let mut missing = Vec::new();
         for (scope, [first, second]) in expected {
-            let find = |(part, scope): (Part, Scope)| -> Vec<&Place> {
+            let find = |(part, scope): (Part, Scope)| -> Vec<&Occurrence> {
                 let there = places.iter().filter(|(place, in_)| place.part == part && *in_ == Some(scope));
                 there.map(|(place, _)| place).collect()
             };
@@ -153,7 +153,13 @@ impl Verifier<'_> {
     }
 
     /// Checks that one leaf of a nest is done with a point when the other, which touches the same accumulators, comes to it.
-    fn follows(&mut self, nest: &Nest, (one, other): (&Place, &Place), scope: Scope, user: &Place) {
+    fn follows(
+        &mut self,
+        nest: &Nest,
+        (one, other): (&Occurrence, &Occurrence),
+        scope: Scope,
+        user: &Occurrence,
+    ) {
         let [first, second] = [one, other].map(|place| Named(&nest.name, place.part));
         let is_later = one.at < other.at;
         self.report.check(is_later, "statement-order", format_args!("{second} runs before {first}"));
@@ -178,7 +184,7 @@ impl Verifier<'_> {
             self.report.check(ours == theirs, "accumulator-scope", message);
         }
         for axis in nest.kept_apart() {
-            let begin = |place: &Place| {
+            let begin = |place: &Occurrence| {
                 let is_own = |sym: Sym| {
                     place.path.iter().any(|around| around.axis.var == sym)
                         && shared.iter().all(|shared| shared.1 != sym)

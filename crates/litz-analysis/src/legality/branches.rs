@@ -9,7 +9,7 @@
 //! iterations, those of another loop, see `intervals.rs`: several nests can share a grid so, each with a part of it.
 
 use super::intervals::Intervals;
-use super::{Place, Side, Verifier};
+use super::{Occurrence, Side, Verifier};
 use crate::inside::enter;
 use litz_ir::loops::{Axis, Nest, Stmt};
 use litz_sym::{Cmp, Expr, Facts, Rel};
@@ -24,17 +24,17 @@ impl Verifier<'_> {
         for (stmt, of) in loops.stmts.iter().enumerate() {
             let Stmt::Nest(nest) = of else { continue };
             let places = self.placed[stmt].iter().chain(&self.accumulating[stmt]);
-            let mut divided: Vec<Place> = places
+            let mut divided: Vec<Occurrence> = places
                 .filter(|place| !place.sides.is_empty() && place.leaf.is_some_and(|leaf| self.bound[leaf]))
                 .cloned()
                 .collect();
             while let Some(first) = divided.first() {
-                let depth = |place: &Place| self.scopes(stmt, place).len();
-                let is_alike = |other: &Place| {
+                let depth = |place: &Occurrence| self.scopes(stmt, place).len();
+                let is_alike = |other: &Occurrence| {
                     other.part == first.part
                         && (first.part.runs_instructions() || depth(other) == depth(first))
                 };
-                let (group, others): (Vec<Place>, Vec<Place>) =
+                let (group, others): (Vec<Occurrence>, Vec<Occurrence>) =
                     divided.iter().cloned().partition(|place| is_alike(place));
                 let found = self.report.diags.len();
                 self.divided(stmt, nest, &group);
@@ -48,7 +48,7 @@ impl Verifier<'_> {
         }
     }
 
-    fn divided(&mut self, stmt: usize, nest: &Nest, group: &[Place]) {
+    fn divided(&mut self, stmt: usize, nest: &Nest, group: &[Occurrence]) {
         let found = self.report.diags.len();
         let mut narrowed = group.to_vec();
         let intervals = Intervals::leave(&mut narrowed, &self.loops.facts);
@@ -85,7 +85,7 @@ impl Verifier<'_> {
         &mut self,
         stmt: usize,
         nest: &Nest,
-        group: &[Place],
+        group: &[Occurrence],
         intervals: &Intervals,
     ) -> Option<Vec<Axis>> {
         let found = self.report.diags.len();
@@ -108,16 +108,17 @@ impl Verifier<'_> {
 
     /// The loops of a leaf that takes the points of all `places`, which have their outermost `level` bodies of `if`s in
     /// common; or why none is known.
-    fn together(&self, nest: &Nest, places: &[&Place], level: usize) -> Result<Vec<Axis>, String> {
+    fn together(&self, nest: &Nest, places: &[&Occurrence], level: usize) -> Result<Vec<Axis>, String> {
         let Some(side) = places[0].sides.get(level) else {
             return Ok(places[0].path.iter().map(|around| around.axis).collect());
         };
-        let is_same = |place: &&&Place| place.sides.get(level).is_some_and(|own| own.number == side.number);
+        let is_same =
+            |place: &&&Occurrence| place.sides.get(level).is_some_and(|own| own.number == side.number);
         if !places.iter().all(|place| is_same(&place)) {
             return Err("bodies of two conditions run it".to_owned());
         }
         let condition = if side.is_other { side.cond.negate() } else { side.cond };
-        let (other, then): (Vec<&Place>, Vec<&Place>) =
+        let (other, then): (Vec<&Occurrence>, Vec<&Occurrence>) =
             places.iter().partition(|place| place.sides[level].is_other);
         let around = self.around(places[0], level, side);
         let within = |cond: Rel| -> Known {
@@ -178,7 +179,7 @@ impl Verifier<'_> {
     }
 
     /// What is known around the `if` that has `side`, the one at `level` around a place.
-    fn around(&self, place: &Place, level: usize, side: &Side) -> Known {
+    fn around(&self, place: &Occurrence, level: usize, side: &Side) -> Known {
         let mut facts = self.loops.facts.clone();
         let loops = place.path[..side.loops].iter().map(|around| around.axis);
         loops.for_each(|axis| enter(&mut facts, axis));
@@ -187,7 +188,7 @@ impl Verifier<'_> {
 }
 
 /// Whether all that a leaf would take in further loops, besides those that `facts` know, is past the end of an axis.
-fn is_past_end(nest: &Nest, place: &Place, loops: &[Axis], mut facts: Facts) -> bool {
+fn is_past_end(nest: &Nest, place: &Occurrence, loops: &[Axis], mut facts: Facts) -> bool {
     loops.iter().for_each(|axis| facts.declare_index(axis.var, axis.extent));
     nest.all_axes().any(|axis| {
         place.value(axis.var).is_some_and(|value| facts.known(&Rel::le(axis.extent, value)).is_yes())

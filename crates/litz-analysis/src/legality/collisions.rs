@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use litz_sym::{Expr, Facts, Rel, Sym};
 
 use super::points::is_one;
-use super::{Around, Place, Verifier};
+use super::{Around, Occurrence, Verifier};
 use crate::collisions::colliding_axes_of;
 use litz_ir::dtype::Dtype;
 use litz_ir::loops::{Inst, InstOp, Nest, Span, Stmt};
@@ -46,7 +46,7 @@ impl Verifier<'_> {
 }
 
 /// Reports loops along a scanned axis that do not count it up, point by point. (Grid axes are reported with reductions.)
-fn scan_in_order(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place, axis: Sym) {
+fn scan_in_order(report: &mut Report, facts: &Facts, nest: &Nest, place: &Occurrence, axis: Sym) {
     let Some(value) = place.value(axis) else { return };
     let (name, along) = (&nest.name, along(value, place, facts));
     for around in along.iter().filter(|around| around.kind.is_some()) {
@@ -89,7 +89,7 @@ fn stores(nest: &Nest, after: &[bool], part: Part) -> bool {
     }
 }
 
-fn in_order(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place, colliding: &[Sym]) {
+fn in_order(report: &mut Report, facts: &Facts, nest: &Nest, place: &Occurrence, colliding: &[Sym]) {
     let name = &nest.name;
     let mut last = None;
     for (number, &axis) in colliding.iter().enumerate() {
@@ -120,7 +120,7 @@ fn in_order(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place, coll
 }
 
 /// The loops around a place that a value depends on, outermost first.
-fn along<'p>(value: Expr, place: &'p Place, facts: &Facts) -> Vec<&'p Around> {
+fn along<'p>(value: Expr, place: &'p Occurrence, facts: &Facts) -> Vec<&'p Around> {
     let is_along = |around: &&Around| value.has_sym(around.axis.var) && !is_one(facts, around.axis.extent);
     place.path.iter().filter(is_along).collect()
 }

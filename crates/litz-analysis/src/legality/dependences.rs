@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use litz_sym::{Expr, Sym};
 
 use super::intervals::narrowed;
-use super::{Around, Place, Verifier};
+use super::{Around, Occurrence, Verifier};
 use super::{example, proofs};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest, Span, Stmt, Val};
@@ -23,7 +23,7 @@ use litz_ir::schedule::Part;
 struct Access<'a, 'p> {
     stmt: usize,
     nest: &'a Nest,
-    place: &'p Place,
+    place: &'p Occurrence,
     /// Position of the instruction.
     at: usize,
     is_store: bool,

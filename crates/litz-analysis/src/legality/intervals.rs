@@ -4,7 +4,7 @@
 //! `parallel p in 3 { a [i = 16*p + v] }`. This is asked for coverage alone. To other leaves, `p` is what it counts in the
 //! text: those of two bodies never run in the same iteration, which is what dependences between them have to be proved by.
 
-use super::Place;
+use super::Occurrence;
 use litz_ir::loops::Axis;
 use litz_sym::{Cmp, Expr, Facts, Rel, Sym};
 
@@ -15,11 +15,11 @@ pub(super) struct Intervals(Vec<(Sym, Expr)>);
 impl Intervals {
     /// Leaves the conditions out that bound loops around `places`, and that all of these are under, and shortens the loops.
     /// None where there are no such conditions.
-    pub(super) fn leave(places: &mut [Place], facts: &Facts) -> Option<Intervals> {
+    pub(super) fn leave(places: &mut [Occurrence], facts: &Facts) -> Option<Intervals> {
         let mut intervals = Intervals::default();
         let mut level = 0;
         while let Some(&side) = places.first().and_then(|place| place.sides.get(level)) {
-            let is_under = |place: &Place| {
+            let is_under = |place: &Occurrence| {
                 let own = place.sides.get(level);
                 own.is_some_and(|own| (own.number, own.is_other) == (side.number, side.is_other))
             };
@@ -49,7 +49,7 @@ impl Intervals {
     }
 
     /// The loops, as short as their intervals are in one of the `places` that were narrowed, each with its first iteration.
-    pub(super) fn loops(&self, place: &Place) -> Vec<(Axis, Expr)> {
+    pub(super) fn loops(&self, place: &Occurrence) -> Vec<(Axis, Expr)> {
         let first =
             |axis: Axis| self.0.iter().find(|interval| interval.0 == axis.var).map(|found| (axis, found.1));
         place.path.iter().filter_map(|around| first(around.axis)).collect()
@@ -65,7 +65,7 @@ impl Intervals {
 
 /// Two places as they are in the iterations that the conditions around both leave: what is asked of these iterations of loops
 /// that they share may be asked of the loops that have no others.
-pub(super) fn narrowed(one: &Place, other: &Place, facts: &Facts) -> [Place; 2] {
+pub(super) fn narrowed(one: &Occurrence, other: &Occurrence, facts: &Facts) -> [Occurrence; 2] {
     let mut both = [one.clone(), other.clone()];
     // Without such conditions they stay as they are.
     let _intervals = Intervals::leave(&mut both, facts);
@@ -103,7 +103,7 @@ fn interval(cond: Rel, around: &[Axis], loops: &[Axis], facts: &Facts) -> Option
 }
 
 /// Counts a loop around a place from 0 on that ran it from `first` on.
-fn narrow(place: &mut Place, counted: Axis, first: Expr) {
+fn narrow(place: &mut Occurrence, counted: Axis, first: Expr) {
     let shift = |e: Expr| e.subst(&|var| (var == counted.var).then(|| Expr::sym(var) + first));
     for around in &mut place.path {
         let is_counted = around.axis.var == counted.var;

@@ -9,7 +9,7 @@
 
 use super::dependences::parts_of;
 use super::problem::Site;
-use super::{Around, Declared, Place, Verifier};
+use super::{Around, Declared, Occurrence, Verifier};
 use crate::apart::Visit;
 use crate::inside::longest;
 use litz_ir::dtype::Dtype;
@@ -21,7 +21,7 @@ use litz_sym::{Expr, Rel, Sym};
 /// An access of private memory.
 struct Use<'a> {
     nest: &'a Nest,
-    place: Place,
+    place: Occurrence,
     /// The element, in terms of the nest's axes.
     element: Vec<Expr>,
     how: How,
@@ -193,7 +193,7 @@ impl<'a> Verifier<'a> {
 
     /// Reports accesses of private memory that another thread may own, and values that threads combine without a merge.
     pub(super) fn private_memories(&mut self) {
-        let has_levels = |place: &Place| place.path.iter().any(|around| level_of(around).is_some());
+        let has_levels = |place: &Occurrence| place.path.iter().any(|around| level_of(around).is_some());
         if !self.placed.iter().flatten().any(has_levels) {
             return;
         }
@@ -327,7 +327,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// The innermost declaration of a buffer around a place.
-    fn declared_around(&self, place: &Place, buf: Buf) -> Option<Declared> {
+    fn declared_around(&self, place: &Occurrence, buf: Buf) -> Option<Declared> {
         let name = &self.loops.bufs[buf].name;
         let is_it = |declared: &&Declared| self.locals[declared.number].0.buffer() == Some(name);
         place.visible.iter().rev().find(is_it).copied()
@@ -356,7 +356,7 @@ impl<'a> Verifier<'a> {
 
     /// Why an element may be touched by a thread that does not own it, and where.
     fn foreign(&self, number: usize, uses: &[Use<'a>]) -> Option<(String, Option<Site>)> {
-        let loops_of = |place: &Place| loops_around(number, place);
+        let loops_of = |place: &Occurrence| loops_around(number, place);
         let levels = |used: &Use| -> Vec<(Team, Axis)> {
             used.place.path[loops_of(&used.place)..].iter().filter_map(level_of).collect()
         };
@@ -439,7 +439,7 @@ impl<'a> Verifier<'a> {
 }
 
 /// How many of the loops around a place are around the declaration of that number.
-fn loops_around(number: usize, place: &Place) -> usize {
+fn loops_around(number: usize, place: &Occurrence) -> usize {
     place.visible.iter().find(|declared| declared.number == number).map_or(0, |declared| declared.loops)
 }
 
@@ -466,7 +466,7 @@ fn instruction_loops(path: &[Around]) -> Vec<&Around> {
 
 /// A place in `mma` loops as one in loops over the threads that keep what has rows and points along the loop at `across`: the sums of
 /// the instruction its columns, the left operand its reduced points.
-fn by_threads(place: &Place, across: usize) -> Place {
+fn by_threads(place: &Occurrence, across: usize) -> Occurrence {
     let found = instruction_loops(&place.path);
     let [rows, _, _] = found[..] else { return place.clone() };
     let columns = found[across];

@@ -6,7 +6,7 @@ use litz_sym::{Expr, Rel};
 
 use super::dependences::parts_of;
 use super::problem::{Site, Within};
-use super::{Place, Verifier};
+use super::{Occurrence, Verifier};
 use litz_ir::loops::{Buf, BufKind, Stmt};
 use litz_ir::schedule::{Holds, Part, Pool, Step};
 
@@ -62,14 +62,14 @@ impl Verifier<'_> {
         );
         for &user in self.users.get(&buf).into_iter().flatten() {
             let (stmt, places) = (&self.loops.stmts[user], &self.placed[user]);
-            let is_declared = |place: &&Place| {
+            let is_declared = |place: &&Occurrence| {
                 self.locals.iter().any(|(local, step)| *step == place.step && local.buffer() == Some(name))
             };
             let message =
                 format_args!("`{name}` is local to a kernel, but `{}` runs in another", stmt.name());
             self.report.check(places.iter().all(|place| is_declared(&place)), "local-escapes", message);
-            let touches = |place: &&Place| is_declared(place) && touches(stmt, place.part, buf);
-            let is_visible = |place: &Place| {
+            let touches = |place: &&Occurrence| is_declared(place) && touches(stmt, place.part, buf);
+            let is_visible = |place: &Occurrence| {
                 let mut visible = place.visible.iter().map(|declared| self.locals[declared.number].0);
                 visible.any(|local| local.buffer() == Some(name))
             };

@@ -147,10 +147,10 @@ pub fn problems(schedule: &Schedule, loops: &Loops) -> Vec<Problem> {
     verifier.sites.of(verifier.report.diags)
 }
 
-/// One place where (a part of) a statement runs.
+/// One occurrence of a statement, or of a part of one, in the schedule: the same statement may run in several places.
 #[derive(Clone)]
-struct Place {
-    /// Position among all places, in the order of the text.
+struct Occurrence {
+    /// Position among all occurrences, in the order of the text.
     at: usize,
     /// Position of the step.
     step: usize,
@@ -203,7 +203,7 @@ struct Around {
     axis: Axis,
 }
 
-impl Place {
+impl Occurrence {
     fn site(&self) -> Option<Site> {
         Some(Site { step: self.step, within: self.leaf.map(Within::Leaf) })
     }
@@ -219,19 +219,19 @@ impl Place {
     }
 
     /// The loops around both this place and another, outermost first.
-    fn shared_loops(&self, other: &Place) -> &[Around] {
+    fn shared_loops(&self, other: &Occurrence) -> &[Around] {
         let both = self.path.iter().zip(&other.path).take_while(|(a, b)| a.number == b.number);
         &self.path[..both.count()]
     }
 
     /// Whether another place is in the other body of an `if` around this one: in one iteration of the loops around that, only
     /// one of them runs.
-    fn excludes(&self, other: &Place) -> bool {
+    fn excludes(&self, other: &Occurrence) -> bool {
         self.excludes_within(self.path.len(), other)
     }
 
-    /// As [`Place::excludes`], by an `if` that at most so many loops are around: whatever iteration of further ones it is.
-    fn excludes_within(&self, loops: usize, other: &Place) -> bool {
+    /// As [`Occurrence::excludes`], by an `if` that at most so many loops are around: whatever iteration of further ones it is.
+    fn excludes_within(&self, loops: usize, other: &Occurrence) -> bool {
         let pairs = self.sides.iter().zip(&other.sides).take_while(|(a, b)| a.number == b.number);
         pairs.into_iter().any(|(a, b)| a.is_other != b.is_other && a.loops <= loops)
     }
@@ -269,9 +269,9 @@ struct Verifier<'a> {
     /// A loop of the kernel was reported: what its iterations are, nobody knows.
     has_wrong_loops: bool,
     /// Where instructions of each statement of the program run.
-    placed: Vec<Vec<Place>>,
+    placed: Vec<Vec<Occurrence>>,
     /// Where the accumulators of each are initialized and merged.
-    accumulating: Vec<Vec<Place>>,
+    accumulating: Vec<Vec<Occurrence>>,
     count: usize,
     /// The statements that regions repeat.
     repeated: HashSet<usize>,
@@ -346,7 +346,7 @@ impl<'a> Verifier<'a> {
     /// `number` is that of the leaf among all of the schedule.
     fn place(&mut self, stmt: usize, (step, number): (usize, Option<usize>), leaf: &Leaf) {
         let Leaf { part, block, .. } = *leaf;
-        let place = Place {
+        let place = Occurrence {
             at: self.count,
             step,
             leaf: number,
@@ -358,10 +358,10 @@ impl<'a> Verifier<'a> {
             block,
             visible: self.visible.as_slice().into(),
         };
-        let depth = |place: &Place| self.scopes(stmt, place).len();
+        let depth = |place: &Occurrence| self.scopes(stmt, place).len();
         let places = if part.runs_instructions() { &self.placed[stmt] } else { &self.accumulating[stmt] };
         // Accumulators are initialized and merged once in each of their scopes.
-        let is_again = |other: &Place| {
+        let is_again = |other: &Occurrence| {
             other.part == part
                 && (part.runs_instructions() || depth(other) == depth(&place))
                 && !other.excludes(&place)
@@ -568,7 +568,7 @@ impl<'a> Verifier<'a> {
                 "statement-order",
                 format_args!("`{name}.final` runs before its update"),
             );
-            self.sites.note(&self.report.diags, places.last().and_then(Place::site));
+            self.sites.note(&self.report.diags, places.last().and_then(Occurrence::site));
         }
     }
 
@@ -627,7 +627,7 @@ impl<'a> Verifier<'a> {
 
     /// The first statement runs before the second, which has to be done; `why` says what it is or does.
     fn in_order(&mut self, first: usize, second: usize, why: fmt::Arguments<'_>) {
-        let is_late = |place: &&Place| {
+        let is_late = |place: &&Occurrence| {
             let earlier = self.placed[first].iter();
             earlier.into_iter().any(|other| other.at > place.at && !other.excludes(place))
         };
@@ -670,7 +670,7 @@ impl<'a> Verifier<'a> {
         let message = format_args!("the nests of `{}` do not share a loop in order along {over}", span.name);
         self.report.check(is_one, "region-order", message);
         let first = self.placed[span.stmts.clone()].iter().flatten().next();
-        self.sites.note(&self.report.diags, first.and_then(Place::site));
+        self.sites.note(&self.report.diags, first.and_then(Occurrence::site));
     }
 
     /// What runs at load reads constants and what ran at load before, and knows no sizes that calls give.
@@ -685,7 +685,8 @@ impl<'a> Verifier<'a> {
                 self.report.fail("load-order", message);
             }
         }
-        let at_load = |places: &[Place]| places.iter().any(|place| self.schedule.steps[place.step].at_load());
+        let at_load =
+            |places: &[Occurrence]| places.iter().any(|place| self.schedule.steps[place.step].at_load());
         let mut late: HashSet<Buf> = self
             .loops
             .bufs

@@ -6,7 +6,7 @@ use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 
 use super::coverage::{Bound, Coverage};
 use super::intervals::Intervals;
-use super::{Around, Place, Verifier};
+use super::{Around, Occurrence, Verifier};
 use crate::apart::by_digits;
 use crate::inside::{enter, is_inside};
 use litz_ir::loops::{Axis, Nest, Stmt};
@@ -60,7 +60,7 @@ impl Verifier<'_> {
     }
 
     /// How many of the loops around a leaf have accumulators of their own in each iteration, to initialize and to merge.
-    fn loops_around_scope(&self, stmt: usize, place: &Place) -> usize {
+    fn loops_around_scope(&self, stmt: usize, place: &Occurrence) -> usize {
         match place.part {
             Part::Whole | Part::Update | Part::Final => 0,
             Part::Init | Part::Merge => self.scope(stmt, place).map_or(0, |scope| scope.loops),
@@ -69,7 +69,7 @@ impl Verifier<'_> {
 
     /// What the axes of a leaf are, and in which loops, without the digits of the loops around the scope of its accumulators that no
     /// axis depends on: lanes that have the same row have each their own sum of it.
-    fn in_scope(&self, stmt: usize, place: &Place, path: &[Axis]) -> (Vec<(Sym, Expr)>, Vec<Axis>) {
+    fn in_scope(&self, stmt: usize, place: &Occurrence, path: &[Axis]) -> (Vec<(Sym, Expr)>, Vec<Axis>) {
         let around = self.loops_around_scope(stmt, place);
         let values: Vec<Expr> = place.bind.iter().map(|bind| bind.1).collect();
         let Some((values, loops)) = by_digits(&values, &path[..around], &self.loops.facts) else {
@@ -82,7 +82,7 @@ impl Verifier<'_> {
     }
 
     /// Reports loops of `path`, that around a leaf, that no axis depends on.
-    pub(super) fn repeats(&mut self, stmt: usize, nest: &Nest, place: &Place, path: &[Axis]) {
+    pub(super) fn repeats(&mut self, stmt: usize, nest: &Nest, place: &Occurrence, path: &[Axis]) {
         let name = &nest.name;
         let repeats = self.loops_around_scope(stmt, place);
         for axis in &path[repeats..] {
@@ -100,7 +100,7 @@ impl Verifier<'_> {
     }
 
     /// Reports values that may be past the end of their axis, at a leaf of the nest `name` that is not masked.
-    fn insides(&mut self, name: &str, place: &Place, axes: &HashMap<Sym, Expr>) {
+    fn insides(&mut self, name: &str, place: &Occurrence, axes: &HashMap<Sym, Expr>) {
         let Some((value, extent)) = self.outside(place, axes) else { return };
         // How far a loop goes is known better than what is less than a sum.
         let mut own = [place.clone()];
@@ -113,7 +113,7 @@ impl Verifier<'_> {
     }
 
     /// A value at a place that may be past the end of its axis, and how many points that has.
-    fn outside(&mut self, place: &Place, axes: &HashMap<Sym, Expr>) -> Option<(Expr, Expr)> {
+    fn outside(&mut self, place: &Occurrence, axes: &HashMap<Sym, Expr>) -> Option<(Expr, Expr)> {
         let path: Vec<Axis> = place.path.iter().map(|around| around.axis).collect();
         let extent = |axis: Sym| axes.get(&axis).copied();
         let bound = place.bind.iter().filter_map(|&(axis, value)| Some((value, extent(axis)?)));
@@ -245,7 +245,7 @@ pub(super) fn is_one(facts: &Facts, extent: Expr) -> bool {
 }
 
 /// Threads share no running values: no axis of the grid is one that `place` reduces or scans along.
-fn shared_reductions(report: &mut Report, facts: &Facts, nest: &Nest, place: &Place) {
+fn shared_reductions(report: &mut Report, facts: &Facts, nest: &Nest, place: &Occurrence) {
     if place.part == Part::Final {
         return;
     }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_sym::{Expr, Rel, Sym};
 
-use super::Place;
+use super::Occurrence;
 use crate::apart::{Touch, Visit};
 use crate::inside::longest;
 
@@ -16,7 +16,7 @@ use crate::inside::longest;
 #[derive(Clone, Copy)]
 pub(super) struct Access<'a, 'p> {
     pub(super) nest: &'a Nest,
-    pub(super) place: &'p Place,
+    pub(super) place: &'p Occurrence,
     /// Position of the instruction.
     pub(super) at: usize,
 }

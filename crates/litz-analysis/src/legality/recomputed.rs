@@ -13,7 +13,7 @@ use super::accumulators::is_equal;
 use super::coverage::{Bound, Coverage};
 use super::dependences::parts_of;
 use super::proofs;
-use super::{Around, Declared, Place, Side, Verifier};
+use super::{Around, Declared, Occurrence, Side, Verifier};
 use crate::copies::{self, read_of};
 use crate::inside::{enter, first_and_count, is_inside};
 use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Nest, Stmt};
@@ -23,7 +23,7 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 /// A load of an element that a local buffer has to hold.
 struct Read<'a, 'p> {
     nest: &'a Nest,
-    place: &'p Place,
+    place: &'p Occurrence,
     /// Position of the instruction.
     at: usize,
     /// The buffer, or the copy, that it reads.
@@ -123,7 +123,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// The buffer that a leaf of a nest loads from where the nest names `buf`, and the innermost declaration of it if it is local.
-    pub(super) fn held(&self, nest: &Nest, place: &Place, buf: Buf) -> (Buf, Option<Declared>) {
+    pub(super) fn held(&self, nest: &Nest, place: &Occurrence, buf: Buf) -> (Buf, Option<Declared>) {
         let around = place.visible.iter().filter_map(|&declared| {
             let local = self.locals[declared.number].0;
             let of = local.copied().and_then(|of| self.bufs.get(of).copied());
@@ -202,13 +202,13 @@ impl<'a> Verifier<'a> {
         proofs: &mut proofs::Proofs<'a>,
     ) -> Result<(), String> {
         let Stmt::Nest(by) = &self.loops.stmts[writer] else { return Err(String::new()) };
-        let sees = |place: &&Place| {
+        let sees = |place: &&Occurrence| {
             place.visible.iter().any(|declared| declared.number == read.declared.number)
                 && place.at < read.place.at
                 && matches!(place.part, Part::Whole)
                 && !place.excludes(read.place)
         };
-        let leaves: Vec<&Place> = self.placed[writer].iter().filter(sees).collect();
+        let leaves: Vec<&Occurrence> = self.placed[writer].iter().filter(sees).collect();
         let mut known: Vec<Known> = read.place.sides.iter().map(|side| (side.cond, side.loops)).collect();
         if self.is_stored(read, by, &leaves, &mut known, proofs) {
             return Ok(());
@@ -230,24 +230,25 @@ impl<'a> Verifier<'a> {
         &self,
         read: &Read<'a, '_>,
         by: &'a Nest,
-        leaves: &[&Place],
+        leaves: &[&Occurrence],
         known: &mut Vec<Known>,
         proofs: &mut proofs::Proofs<'a>,
     ) -> bool {
         // Conditions in terms of the loops around both mean the same at both.
-        let is_shared = |leaf: &Place, loops: usize| loops <= leaf.shared_loops(read.place).len();
-        let holds = |leaf: &Place, cond: Rel| {
+        let is_shared = |leaf: &Occurrence, loops: usize| loops <= leaf.shared_loops(read.place).len();
+        let holds = |leaf: &Occurrence, cond: Rel| {
             known.iter().any(|&(other, loops)| other == cond && is_shared(leaf, loops))
         };
-        let runs = |leaf: &Place| {
+        let runs = |leaf: &Occurrence| {
             leaf.sides.iter().all(|side| is_shared(leaf, side.loops) && holds(leaf, side.cond))
         };
-        let (running, others): (Vec<&Place>, Vec<&Place>) = leaves.iter().partition(|leaf| runs(leaf));
+        let (running, others): (Vec<&Occurrence>, Vec<&Occurrence>) =
+            leaves.iter().partition(|leaf| runs(leaf));
         if running.iter().any(|leaf| self.stores(read, by, leaf, known, proofs)) {
             return true;
         }
         let mut open = others.iter().flat_map(|leaf| leaf.sides.iter().map(move |side| (leaf, side)));
-        let is_open = |(leaf, side): &(&&Place, &Side)| {
+        let is_open = |(leaf, side): &(&&Occurrence, &Side)| {
             is_shared(leaf, side.loops) && !holds(leaf, side.cond) && !holds(leaf, side.cond.negate())
         };
         let Some((_, &Side { cond, loops, .. })) = open.find(is_open) else { return false };
@@ -267,7 +268,7 @@ impl<'a> Verifier<'a> {
         &self,
         read: &Read<'a, '_>,
         by: &'a Nest,
-        leaf: &Place,
+        leaf: &Occurrence,
         known: &[Known],
         proofs: &mut proofs::Proofs<'a>,
     ) -> bool {
@@ -375,7 +376,7 @@ impl<'a> Verifier<'a> {
 }
 
 /// The points that a leaf takes in the loops `inner`, in terms of those around, of which `facts` know. None where that is no box.
-fn taken(nest: &Nest, leaf: &Place, inner: &[Axis], facts: &Facts) -> Option<Vec<Extent>> {
+fn taken(nest: &Nest, leaf: &Occurrence, inner: &[Axis], facts: &Facts) -> Option<Vec<Extent>> {
     let vars: Vec<Sym> = inner.iter().map(|axis| axis.var).collect();
     let mut inside = facts.clone();
     inner.iter().for_each(|axis| enter(&mut inside, *axis));

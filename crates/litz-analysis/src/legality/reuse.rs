@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use litz_sym::{Expr, Sym};
 
 use super::intervals::narrowed;
-use super::{Place, Verifier, proofs};
+use super::{Occurrence, Verifier, proofs};
 use crate::access::{Access, accesses};
 use crate::collisions::colliding_axes;
 use litz_ir::loops::{Axis, Buf, Nest, Span, Stmt};
@@ -24,7 +24,7 @@ type Problem = (&'static str, String);
 struct Visit<'a, 'p> {
     stmt: usize,
     nest: &'a Nest,
-    place: &'p Place,
+    place: &'p Occurrence,
 }
 
 impl<'a> Verifier<'a> {
