@@ -4,16 +4,16 @@ use litz_ir::loops::{InstOp, Loops, Stmt};
 use litz_ir::schedule::{Block, Leaf, Schedule, Step, Tree};
 use litz_sym::{Expr, Sym};
 
-use super::tree::{Place, each_axis_mut, is_leaf, kernel_mut, list_mut, pick, trees};
+use super::tree::{TreePath, each_axis_mut, is_leaf, kernel_mut, list_mut, pick, trees};
 use crate::choices::Choices;
 
 /// A leaf that binds something.
-fn bound(schedule: &mut Schedule, choices: &mut Choices<'_>) -> Option<(Place, usize)> {
+fn bound(schedule: &mut Schedule, choices: &mut Choices<'_>) -> Option<(TreePath, usize)> {
     let binds = |tree: &Tree| matches!(tree, Tree::Leaf(leaf) if !leaf.bind.is_empty());
     pick(choices, &trees(schedule, binds))
 }
 
-fn leaf_mut<'s>(schedule: &'s mut Schedule, (place, at): &(Place, usize)) -> Option<&'s mut Leaf> {
+fn leaf_mut<'s>(schedule: &'s mut Schedule, (place, at): &(TreePath, usize)) -> Option<&'s mut Leaf> {
     match list_mut(schedule, place)?.get_mut(*at)? {
         Tree::Leaf(leaf) => Some(leaf),
         Tree::Loop { .. } | Tree::If { .. } | Tree::Local(_) => None,
@@ -21,7 +21,7 @@ fn leaf_mut<'s>(schedule: &'s mut Schedule, (place, at): &(Place, usize)) -> Opt
 }
 
 /// Variables of the loops around a leaf and of the grid, with their extents.
-pub(super) fn around(schedule: &mut Schedule, (step, path): &Place) -> Vec<(Sym, Expr)> {
+pub(super) fn around(schedule: &mut Schedule, (step, path): &TreePath) -> Vec<(Sym, Expr)> {
     let Some(plan) = kernel_mut(schedule, *step) else { return Vec::new() };
     let mut vars: Vec<(Sym, Expr)> = plan.grid.iter().map(|axis| (axis.var, axis.extent)).collect();
     let mut list = &mut plan.body;
@@ -40,7 +40,7 @@ pub(super) fn around(schedule: &mut Schedule, (step, path): &Place) -> Vec<(Sym,
 /// Changes one value of a leaf, or that value in all leaves of the kernel that have it.
 fn change(
     schedule: &mut Schedule,
-    leaf: &(Place, usize),
+    leaf: &(TreePath, usize),
     from: Expr,
     to: Expr,
     everywhere: bool,
@@ -62,7 +62,11 @@ fn single(vars: &[(Sym, Expr)]) -> Vec<Sym> {
 }
 
 /// Gives some loop around a leaf one iteration more that counts nothing, for changes that are seen otherwise.
-fn with_single(schedule: &mut Schedule, leaf: &mut (Place, usize), choices: &mut Choices<'_>) -> Option<Sym> {
+fn with_single(
+    schedule: &mut Schedule,
+    leaf: &mut (TreePath, usize),
+    choices: &mut Choices<'_>,
+) -> Option<Sym> {
     let vars = around(schedule, &leaf.0);
     if let Some(var) = pick(choices, &single(&vars)) {
         return Some(var);
@@ -222,7 +226,7 @@ pub(super) fn change_block(schedule: &mut Schedule, loops: &Loops, choices: &mut
 }
 
 /// A leaf stores to all of its buffer, or the loop that counts its blocks has one iteration.
-fn drop_block(schedule: &mut Schedule, found: &(Place, usize), choices: &mut Choices<'_>) -> Option<()> {
+fn drop_block(schedule: &mut Schedule, found: &(TreePath, usize), choices: &mut Choices<'_>) -> Option<()> {
     let block = leaf_mut(schedule, found)?.block.take()?;
     let Some(number) = block.number.as_sym().filter(|_| !choices.once_in(3)) else { return Some(()) };
     if let Step::Kernel(plan) = &mut schedule.steps[found.0.0] {

@@ -4,7 +4,7 @@ use litz_ir::loops::{Axis, Loops, Nest, Stmt};
 use litz_ir::schedule::{Holds, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Schedule, Tree};
 use litz_sym::{Expr, Sym};
 
-use super::tree::{Place, is_leaf, list_mut, pick, trees};
+use super::tree::{TreePath, is_leaf, list_mut, pick, trees};
 use crate::choices::Choices;
 
 pub(super) fn copy_buffer(schedule: &mut Schedule, loops: &Loops, choices: &mut Choices<'_>) -> Option<()> {
@@ -20,7 +20,7 @@ pub(super) fn copy_buffer(schedule: &mut Schedule, loops: &Loops, choices: &mut 
     let data = &flat.bufs[buf];
     // The innermost block that is the likeliest to be large enough comes first.
     let depth = path.len().saturating_sub(choices.below(path.len() + 1));
-    let place: Place = (step, path[..depth].to_vec());
+    let place: TreePath = (step, path[..depth].to_vec());
     let inner = loops_below(list_mut(schedule, &place)?, &path[depth..]);
     let name = format!("{}_copy", data.name);
     let number = trees(schedule, |tree| matches!(tree, Tree::Loop { .. })).len();

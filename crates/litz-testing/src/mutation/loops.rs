@@ -177,7 +177,7 @@ pub(super) fn from_grid(schedule: &mut Schedule, _: &Loops, choices: &mut Choice
 pub(super) fn to_grid(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let is_any = choices.once_in(4);
     let mut found = trees(schedule, is_loop);
-    let is_whole = |(place, at): &(super::tree::Place, usize)| {
+    let is_whole = |(place, at): &(super::tree::TreePath, usize)| {
         let Step::Kernel(plan) = &schedule.steps[place.0] else { return false };
         plan.body.len() == 1 && place.1.is_empty() && *at == 0
     };

@@ -4,7 +4,7 @@ use litz_ir::loops::{Buf, BufKind, Loops, Nest, Stmt};
 use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, Pool, Reuse, Schedule, Tree};
 use litz_sym::Expr;
 
-use super::tree::{Place, kernels, list_mut, lists, pick, trees};
+use super::tree::{TreePath, kernels, list_mut, lists, pick, trees};
 use crate::choices::Choices;
 
 fn is_local(tree: &Tree) -> bool {
@@ -13,7 +13,7 @@ fn is_local(tree: &Tree) -> bool {
 
 /// Declares a memory in some block of a kernel: in the beginning of it, most of the time.
 fn declare(schedule: &mut Schedule, step: usize, local: Local, choices: &mut Choices<'_>) -> Option<()> {
-    let mut places: Vec<Place> = lists(schedule, 0).into_iter().map(|list| list.0).collect();
+    let mut places: Vec<TreePath> = lists(schedule, 0).into_iter().map(|list| list.0).collect();
     places.retain(|place| place.0 == step);
     let list = list_mut(schedule, &pick(choices, &places)?)?;
     let at = if choices.once_in(4) { choices.below(list.len() + 1) } else { 0 };
@@ -21,7 +21,7 @@ fn declare(schedule: &mut Schedule, step: usize, local: Local, choices: &mut Cho
     Some(())
 }
 
-fn local_mut<'s>(schedule: &'s mut Schedule, (place, at): &(Place, usize)) -> Option<&'s mut Local> {
+fn local_mut<'s>(schedule: &'s mut Schedule, (place, at): &(TreePath, usize)) -> Option<&'s mut Local> {
     match list_mut(schedule, place)?.get_mut(*at)? {
         Tree::Local(local) => Some(local),
         Tree::Loop { .. } | Tree::If { .. } | Tree::Leaf(_) => None,

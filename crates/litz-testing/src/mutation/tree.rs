@@ -8,7 +8,7 @@ use crate::choices::Choices;
 
 /// A list of neighbours: the kernel's step, and the positions of the trees around, outermost first, with which of their blocks
 /// it is.
-pub(super) type Place = (usize, Vec<(usize, usize)>);
+pub(super) type TreePath = (usize, Vec<(usize, usize)>);
 
 /// One of the options, if there are any.
 pub(super) fn pick<T: Clone>(choices: &mut Choices<'_>, options: &[T]) -> Option<T> {
@@ -37,8 +37,8 @@ pub(super) fn kernel_mut(schedule: &mut Schedule, step: usize) -> Option<&mut Ke
 }
 
 /// All lists of neighbours that have at least `least` trees.
-pub(super) fn lists(schedule: &Schedule, least: usize) -> Vec<(Place, usize)> {
-    fn walk(list: &[Tree], place: &Place, found: &mut Vec<(Place, usize)>) {
+pub(super) fn lists(schedule: &Schedule, least: usize) -> Vec<(TreePath, usize)> {
+    fn walk(list: &[Tree], place: &TreePath, found: &mut Vec<(TreePath, usize)>) {
         found.push((place.clone(), list.len()));
         for (at, tree) in list.iter().enumerate() {
             for (number, block) in blocks(tree).enumerate() {
@@ -53,7 +53,7 @@ pub(super) fn lists(schedule: &Schedule, least: usize) -> Vec<(Place, usize)> {
 }
 
 /// The list at a place.
-pub(super) fn list_mut<'s>(schedule: &'s mut Schedule, (step, path): &Place) -> Option<&'s mut Vec<Tree>> {
+pub(super) fn list_mut<'s>(schedule: &'s mut Schedule, (step, path): &TreePath) -> Option<&'s mut Vec<Tree>> {
     let mut list = &mut kernel_mut(schedule, *step)?.body;
     for &(at, number) in path {
         list = list.get_mut(at)?.blocks_mut().into_iter().nth(number)?;
@@ -72,8 +72,13 @@ fn blocks(tree: &Tree) -> impl Iterator<Item = &[Tree]> {
 }
 
 /// All trees, as the lists that they are in and their positions there.
-pub(super) fn trees(schedule: &Schedule, wanted: impl Fn(&Tree) -> bool) -> Vec<(Place, usize)> {
-    fn walk(list: &[Tree], place: &Place, wanted: &dyn Fn(&Tree) -> bool, found: &mut Vec<(Place, usize)>) {
+pub(super) fn trees(schedule: &Schedule, wanted: impl Fn(&Tree) -> bool) -> Vec<(TreePath, usize)> {
+    fn walk(
+        list: &[Tree],
+        place: &TreePath,
+        wanted: &dyn Fn(&Tree) -> bool,
+        found: &mut Vec<(TreePath, usize)>,
+    ) {
         for (at, tree) in list.iter().enumerate() {
             if wanted(tree) {
                 found.push((place.clone(), at));
@@ -151,7 +156,7 @@ pub(super) fn fresh(schedule: &mut Schedule) -> Sym {
 }
 
 /// Gives all loops in trees variables of their own.
-fn rename(schedule: &mut Schedule, place: &Place, at: usize) -> Option<()> {
+fn rename(schedule: &mut Schedule, place: &TreePath, at: usize) -> Option<()> {
     let mut vars = Vec::new();
     each_axis_mut(&mut list_mut(schedule, place)?[at..=at], &mut |axis| vars.push(axis.var));
     for var in vars {
@@ -209,7 +214,7 @@ pub(super) fn move_out(schedule: &mut Schedule, _: &Loops, choices: &mut Choices
 
 /// Two loops that follow each other become one, of the first one's kind and extent.
 pub(super) fn fuse(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
-    let mut pairs: Vec<(Place, usize)> = trees(schedule, is_loop);
+    let mut pairs: Vec<(TreePath, usize)> = trees(schedule, is_loop);
     let extent = |tree: Option<&Tree>| match tree {
         Some(Tree::Loop { axis, .. }) => Some(axis.extent),
         _ => None,
