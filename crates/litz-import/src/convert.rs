@@ -9,7 +9,7 @@ use crate::cx::Cx;
 use crate::declared::{Chained, declarations};
 use crate::error::ImportError;
 use crate::guards::{Query, parse_guard};
-use crate::pytree::{self, Path, Step};
+use crate::pytree::{self, KeyEntry, Path};
 use crate::schema::{
     self, Argument, ConstantValue, ExportedProgram, InputSpec, OutputSpec, SymIntArgument, TensorArgument,
 };
@@ -192,8 +192,9 @@ impl<'a> Import<'a> {
     fn name_inputs(&self, kinds: Vec<(String, InputKind)>) -> Result<Vec<(Path, Input)>, ImportError> {
         let module = &self.program.graph_module;
         let Some(call) = module.module_call_graph.iter().find(|call| call.fqn.is_empty()) else {
-            let input =
-                |(name, kind): (String, InputKind)| (vec![Step::Name(name.clone())], Input { name, kind });
+            let input = |(name, kind): (String, InputKind)| {
+                (vec![KeyEntry::Name(name.clone())], Input { name, kind })
+            };
             return Ok(kinds.into_iter().map(input).collect());
         };
         let Some(signature) = &call.signature else {
@@ -257,8 +258,8 @@ impl<'a> Import<'a> {
     fn guards(&mut self, inputs: &[(Path, Input)]) -> Result<(), ImportError> {
         let values = &self.body.graph.values;
         let paths: Vec<Path> = inputs.iter().map(|(path, _)| path.clone()).collect();
-        let resolve = |path: &[Step], query: Query| -> Option<Expr> {
-            if let (Query::Symbol, [Step::Name(name)]) = (query, path) {
+        let resolve = |path: &[KeyEntry], query: Query| -> Option<Expr> {
+            if let (Query::Symbol, [KeyEntry::Name(name)]) = (query, path) {
                 return litz_sym::Sym::is_identifier(name).then(|| Expr::sym(srepr::symbol(name)));
             }
             let InputKind::Value(value) = inputs[pytree::find(&paths, path)?].1.kind else { return None };

@@ -6,7 +6,7 @@
 
 use crate::error::ImportError;
 use crate::number::{Problem, Ratio, Value, apply};
-use crate::pytree::Step;
+use crate::pytree::KeyEntry;
 use crate::scan::{Scanner, is_name_part};
 use litz_sym::{Clause, Expr};
 
@@ -27,7 +27,7 @@ pub enum Query {
 }
 
 /// Answers a query about an input; `None` where there is no such input or dimension.
-pub type Resolve<'a> = &'a dyn Fn(&[Step], Query) -> Option<Expr>;
+pub type Resolve<'a> = &'a dyn Fn(&[KeyEntry], Query) -> Option<Expr>;
 
 /// Reads a guard into clauses that hold together.
 ///
@@ -231,7 +231,7 @@ impl<'a> Parser<'a> {
     fn symbol(&self, name: &str) -> Result<Value, Problem> {
         let expr = match self.text.peek() {
             Some('(') => None,
-            _ => (self.resolve)(&[Step::Name(name.to_owned())], Query::Symbol),
+            _ => (self.resolve)(&[KeyEntry::Name(name.to_owned())], Query::Symbol),
         };
         expr.map(|expr| Value::Number(expr.into())).ok_or_else(|| Problem::Unsupported(format!("`{name}`")))
     }
@@ -248,7 +248,7 @@ impl<'a> Parser<'a> {
                     "size" | "shape" => break Query::Size(self.dimension()?),
                     "stride" => break Query::Stride(self.dimension()?),
                     "" => return Err(self.text.expected("an attribute")),
-                    _ => path.push(Step::Name(name.to_owned())),
+                    _ => path.push(KeyEntry::Name(name.to_owned())),
                 }
             } else {
                 break Query::Value;
@@ -259,16 +259,16 @@ impl<'a> Parser<'a> {
     }
 
     /// A key up to and with the closing bracket.
-    fn key(&mut self) -> Result<Step, Problem> {
-        let step = if self.text.accept("'") {
+    fn key(&mut self) -> Result<KeyEntry, Problem> {
+        let entry = if self.text.accept("'") {
             let name = self.text.take(|c| c != '\'' && c != '\\').to_owned();
             self.text.token("'")?;
-            Step::Name(name)
+            KeyEntry::Name(name)
         } else {
-            Step::Index(self.index()?)
+            KeyEntry::Index(self.index()?)
         };
         self.text.token("]")?;
-        Ok(step)
+        Ok(entry)
     }
 
     /// `()[0]` or `[0]`.
@@ -306,12 +306,12 @@ fn negate(value: Value) -> Result<Value, Problem> {
     apply("Mul", &[Value::Number(Ratio::int(-1)), value])
 }
 
-fn show(path: &[Step], query: Query) -> String {
-    let step = |step: &Step| match step {
-        Step::Name(name) => format!("['{name}']"),
-        Step::Index(index) => format!("[{index}]"),
+fn show(path: &[KeyEntry], query: Query) -> String {
+    let entry = |entry: &KeyEntry| match entry {
+        KeyEntry::Name(name) => format!("['{name}']"),
+        KeyEntry::Index(index) => format!("[{index}]"),
     };
-    let path: String = path.iter().map(step).collect();
+    let path: String = path.iter().map(entry).collect();
     match query {
         Query::Value | Query::Symbol => format!("`L{path}`"),
         Query::Size(dimension) => format!("`L{path}.size()[{dimension}]`"),
@@ -325,10 +325,10 @@ mod tests {
     use litz_sym::Rel;
 
     /// `x` is `[s, 3]`, `d['u']` and `p.x` are `[t]`, `args[0]` is `[t, s]`, `n` is the integer `n`.
-    fn resolve(path: &[Step], query: Query) -> Option<Expr> {
+    fn resolve(path: &[KeyEntry], query: Query) -> Option<Expr> {
         let (s, t) = (Expr::named("s"), Expr::named("t"));
         if query == Query::Symbol {
-            return (path == [Step::Name("s".to_owned())]).then_some(s);
+            return (path == [KeyEntry::Name("s".to_owned())]).then_some(s);
         }
         let sizes = match show(path, Query::Value).as_str() {
             "`L['n']`" if query == Query::Value => return Some(Expr::named("n")),

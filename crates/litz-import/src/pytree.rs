@@ -11,9 +11,9 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// One step towards a leaf: `d.u` is `d`, `u`; `lst[0]` is `lst`, 0.
+/// One key of the path to a leaf, as in PyTorch's key paths: `d.u` is `d`, `u`; `lst[0]` is `lst`, 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum KeyEntry {
     /// An argument, a key or a field.
     Name(String),
     /// A position.
@@ -21,7 +21,7 @@ pub enum Step {
 }
 
 /// Way from the root to a leaf.
-pub type Path = Vec<Step>;
+pub type Path = Vec<KeyEntry>;
 
 /// Field names by the serialized name of a named tuple.
 pub type NamedTuples<'a> = HashMap<Text<'a>, NamedTupleDef<'a>>;
@@ -40,8 +40,8 @@ pub fn input_paths(text: &str, names: &[Text], fields: &NamedTuples) -> Result<V
     let mut paths = Vec::new();
     for (index, arg) in args.children_spec.iter().enumerate() {
         let start = match names.get(index) {
-            Some(name) => vec![Step::Name(name.to_string())],
-            None => vec![Step::Name("args".to_owned()), Step::Index(index)],
+            Some(name) => vec![KeyEntry::Name(name.to_string())],
+            None => vec![KeyEntry::Name("args".to_owned()), KeyEntry::Index(index)],
         };
         arg.push_leaves("inputs", fields, &start, &mut paths)?;
     }
@@ -60,15 +60,15 @@ pub fn output_paths(text: &str, fields: &NamedTuples) -> Result<Vec<Path>, Impor
 }
 
 /// The path as text: `d.u`, `lst[0]`, `d["two words"]`; `root` stands before a leading position, and for no path.
-pub fn show(root: &str, path: &[Step]) -> String {
+pub fn show(root: &str, path: &[KeyEntry]) -> String {
     let mut text = String::new();
-    for step in path {
-        let result = match step {
-            Step::Name(name) if !is_identifier(name) => write!(text, "[{name:?}]"),
-            Step::Name(name) if text.is_empty() => write!(text, "{name}"),
-            Step::Name(name) => write!(text, ".{name}"),
-            Step::Index(index) if text.is_empty() => write!(text, "{root}[{index}]"),
-            Step::Index(index) => write!(text, "[{index}]"),
+    for entry in path {
+        let result = match entry {
+            KeyEntry::Name(name) if !is_identifier(name) => write!(text, "[{name:?}]"),
+            KeyEntry::Name(name) if text.is_empty() => write!(text, "{name}"),
+            KeyEntry::Name(name) => write!(text, ".{name}"),
+            KeyEntry::Index(index) if text.is_empty() => write!(text, "{root}[{index}]"),
+            KeyEntry::Index(index) => write!(text, "[{index}]"),
         };
         result.expect("invariant: writing to a string succeeds");
     }
@@ -83,14 +83,14 @@ fn is_identifier(name: &str) -> bool {
 
 /// Which input Python's `L[...]` means: arguments by name, members of `*args` as `L['args'][0]` for the argument
 /// `args_0`, members of `**kwargs` as `L['kwargs']['k']` for the argument `k`.
-pub fn find(paths: &[Path], wanted: &[Step]) -> Option<usize> {
-    let position = |wanted: &[Step]| paths.iter().position(|path| path == wanted);
+pub fn find(paths: &[Path], wanted: &[KeyEntry]) -> Option<usize> {
+    let position = |wanted: &[KeyEntry]| paths.iter().position(|path| path == wanted);
     position(wanted).or_else(|| match wanted {
-        [Step::Name(name), Step::Index(index), rest @ ..] => {
-            let flat = [&[Step::Name(format!("{name}_{index}"))], rest].concat();
+        [KeyEntry::Name(name), KeyEntry::Index(index), rest @ ..] => {
+            let flat = [&[KeyEntry::Name(format!("{name}_{index}"))], rest].concat();
             position(&flat)
         }
-        [Step::Name(_), Step::Name(_), ..] => position(&wanted[1..]),
+        [KeyEntry::Name(_), KeyEntry::Name(_), ..] => position(&wanted[1..]),
         _ => None,
     })
 }
@@ -122,28 +122,33 @@ impl Spec {
         &self,
         of: &'static str,
         fields: &NamedTuples,
-        path: &[Step],
+        path: &[KeyEntry],
         paths: &mut Vec<Path>,
     ) -> Result<(), ImportError> {
         let Some(kind) = &self.r#type else {
             paths.push(path.to_vec());
             return Ok(());
         };
-        for (step, child) in self.steps(of, kind, fields)?.into_iter().zip(&self.children_spec) {
-            child.push_leaves(of, fields, &[path, &[step]].concat(), paths)?;
+        for (entry, child) in self.entries(of, kind, fields)?.into_iter().zip(&self.children_spec) {
+            child.push_leaves(of, fields, &[path, &[entry]].concat(), paths)?;
         }
         Ok(())
     }
 
-    /// One step for each child.
-    fn steps(&self, of: &'static str, kind: &str, fields: &NamedTuples) -> Result<Vec<Step>, ImportError> {
-        let numbered = || (0..self.children_spec.len()).map(Step::Index).collect::<Vec<_>>();
-        let steps = match kind {
+    /// One entry for each child.
+    fn entries(
+        &self,
+        of: &'static str,
+        kind: &str,
+        fields: &NamedTuples,
+    ) -> Result<Vec<KeyEntry>, ImportError> {
+        let numbered = || (0..self.children_spec.len()).map(KeyEntry::Index).collect::<Vec<_>>();
+        let entries = match kind {
             "builtins.tuple" | "builtins.list" | "collections.deque" => return Ok(numbered()),
             "builtins.dict" | "collections.OrderedDict" | "collections.defaultdict" => self.keys(),
             "collections.namedtuple" => {
                 let def = self.context.as_str().and_then(|name| fields.get(name.trim_matches('"')));
-                def.map(|def| def.field_names.iter().map(|name| Step::Name(name.to_string())).collect())
+                def.map(|def| def.field_names.iter().map(|name| KeyEntry::Name(name.to_string())).collect())
             }
             _ => {
                 return Ok(self
@@ -152,8 +157,8 @@ impl Spec {
                     .unwrap_or_else(numbered));
             }
         };
-        match steps {
-            Some(steps) if steps.len() == self.children_spec.len() => Ok(steps),
+        match entries {
+            Some(entries) if entries.len() == self.children_spec.len() => Ok(entries),
             _ => {
                 let why = format!("expected names of {} children of {kind}", self.children_spec.len());
                 Err(ImportError::Pytree { of, why })
@@ -162,12 +167,12 @@ impl Spec {
     }
 
     /// The context as a list of keys; it is JSON inside a JSON string.
-    fn keys(&self) -> Option<Vec<Step>> {
+    fn keys(&self) -> Option<Vec<KeyEntry>> {
         let parsed = serde_json::from_str::<Value>(self.context.as_str()?).ok()?;
         let list = parsed.as_array().or_else(|| parsed.get("dict_context")?.as_array())?;
         let key = |key: &Value| match key {
-            Value::String(name) => Some(Step::Name(name.clone())),
-            Value::Number(number) => Some(Step::Index(usize::try_from(number.as_u64()?).ok()?)),
+            Value::String(name) => Some(KeyEntry::Name(name.clone())),
+            Value::Number(number) => Some(KeyEntry::Index(usize::try_from(number.as_u64()?).ok()?)),
             _ => None,
         };
         list.iter().map(key).collect()
@@ -228,7 +233,7 @@ mod tests {
         let paths = input_paths(&format!("[1, {root}]"), &names, &fields).expect("reads");
         let shown: Vec<String> = paths.iter().map(|path| show("in", path)).collect();
         assert_eq!(shown, ["a", "p.x", "p.y", "args[2]", "k"]);
-        let name = |name: &str| Step::Name(name.to_owned());
+        let name = |name: &str| KeyEntry::Name(name.to_owned());
         assert_eq!(find(&paths, &[name("p"), name("y")]), Some(2));
         assert_eq!(find(&paths, &[name("kwargs"), name("k")]), Some(4));
         assert_eq!(find(&paths, &[name("q")]), None);
@@ -236,8 +241,8 @@ mod tests {
 
     #[test]
     fn variadic_arguments_are_found() {
-        let path = vec![Step::Name("args_1".to_owned()), Step::Name("u".to_owned())];
-        let wanted = [Step::Name("args".to_owned()), Step::Index(1), Step::Name("u".to_owned())];
+        let path = vec![KeyEntry::Name("args_1".to_owned()), KeyEntry::Name("u".to_owned())];
+        let wanted = [KeyEntry::Name("args".to_owned()), KeyEntry::Index(1), KeyEntry::Name("u".to_owned())];
         assert_eq!(find(&[path], &wanted), Some(0));
     }
 
