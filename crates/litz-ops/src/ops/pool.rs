@@ -109,11 +109,11 @@ struct Windows {
     size: Expr,
     /// Number of windows.
     count: Expr,
-    step: Step,
+    spacing: WindowSpacing,
 }
 
-/// Where windows begin and end.
-enum Step {
+/// How windows are spaced: where each begins and ends.
+enum WindowSpacing {
     /// Every `stride` elements, `kernel` taps `dilation` apart, starting at `-padding`.
     Regular { kernel: Expr, stride: Expr, padding: i64, dilation: i64, may_overhang: bool },
     /// Window `i` of `n` is the part `floor(i * size / n) .. ceil((i + 1) * size / n)`.
@@ -123,61 +123,61 @@ enum Step {
 impl Windows {
     /// Number of taps; of parts, the most that one can have.
     fn taps(&self) -> Expr {
-        match self.step {
-            Step::Regular { kernel, .. } => kernel,
-            Step::Parts => self.size.ceildiv(self.count) + 1,
+        match self.spacing {
+            WindowSpacing::Regular { kernel, .. } => kernel,
+            WindowSpacing::Parts => self.size.ceildiv(self.count) + 1,
         }
     }
 
     /// First element of window `at`; may be negative.
     fn start(&self, at: Expr) -> Expr {
-        match self.step {
-            Step::Regular { stride, padding, .. } => at * stride - padding,
-            Step::Parts => (at * self.size).floordiv(self.count),
+        match self.spacing {
+            WindowSpacing::Regular { stride, padding, .. } => at * stride - padding,
+            WindowSpacing::Parts => (at * self.size).floordiv(self.count),
         }
     }
 
     /// One past the last element of window `at`, padding at the end included.
     fn end(&self, at: Expr) -> Expr {
-        match self.step {
-            Step::Regular { kernel, padding, may_overhang, .. } => {
+        match self.spacing {
+            WindowSpacing::Regular { kernel, padding, may_overhang, .. } => {
                 let end = self.start(at) + kernel;
                 if may_overhang { end.min(self.size + padding) } else { end }
             }
-            Step::Parts => ((at + 1) * self.size).ceildiv(self.count),
+            WindowSpacing::Parts => ((at + 1) * self.size).ceildiv(self.count),
         }
     }
 
     /// The first element of window `at` that is in the operand.
     fn first(&self, at: Expr) -> Expr {
         let start = self.start(at);
-        match self.step {
-            Step::Regular { padding: 0, .. } | Step::Parts => start,
-            Step::Regular { dilation, .. } => start + (-start).ceildiv(dilation).max(0) * dilation,
+        match self.spacing {
+            WindowSpacing::Regular { padding: 0, .. } | WindowSpacing::Parts => start,
+            WindowSpacing::Regular { dilation, .. } => start + (-start).ceildiv(dilation).max(0) * dilation,
         }
     }
 
     /// The element at a tap of window `at`, and what must hold for it to exist.
     fn element(&self, at: Expr, tap: Expr) -> (Expr, Vec<Rel>) {
         let start = self.start(at);
-        match self.step {
-            Step::Regular { padding, dilation, may_overhang, .. } => {
+        match self.spacing {
+            WindowSpacing::Regular { padding, dilation, may_overhang, .. } => {
                 let element = start + tap * dilation;
                 let before = (padding > 0).then(|| Rel::ge(element, 0));
                 let after = (padding > 0 || may_overhang).then(|| Rel::lt(element, self.size));
                 (element, before.into_iter().chain(after).collect())
             }
-            Step::Parts => (start + tap, vec![Rel::lt(start + tap, self.end(at))]),
+            WindowSpacing::Parts => (start + tap, vec![Rel::lt(start + tap, self.end(at))]),
         }
     }
 
     /// Number of elements that count in the mean of window `at`.
     fn elements(&self, at: Expr, include_padding: bool) -> Expr {
-        match self.step {
-            Step::Regular { kernel, padding: 0, may_overhang: false, .. } => kernel,
-            Step::Regular { padding: 0, .. } | Step::Parts => self.end(at) - self.start(at),
-            Step::Regular { .. } if include_padding => self.end(at) - self.start(at),
-            Step::Regular { .. } => self.end(at).min(self.size) - self.start(at).max(0),
+        match self.spacing {
+            WindowSpacing::Regular { kernel, padding: 0, may_overhang: false, .. } => kernel,
+            WindowSpacing::Regular { padding: 0, .. } | WindowSpacing::Parts => self.end(at) - self.start(at),
+            WindowSpacing::Regular { .. } if include_padding => self.end(at) - self.start(at),
+            WindowSpacing::Regular { .. } => self.end(at).min(self.size) - self.start(at).max(0),
         }
     }
 }
@@ -226,8 +226,14 @@ fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Win
             cx.require(Rel::ge(size, reach), args.op()).map_err(outside)?;
         }
         let (kernel, stride) = (Expr::int(kernel[d]), Expr::int(stride[d]));
-        let step = Step::Regular { kernel, stride, padding: padding[d], dilation: dilation[d], may_overhang };
-        windows.push(Windows { size, count: cx.simplify(count), step });
+        let spacing = WindowSpacing::Regular {
+            kernel,
+            stride,
+            padding: padding[d],
+            dilation: dilation[d],
+            may_overhang,
+        };
+        windows.push(Windows { size, count: cx.simplify(count), spacing });
     }
     Ok(windows)
 }
@@ -245,8 +251,8 @@ fn parts(cx: &InferCx<'_>, size: Expr, count: Expr) -> Windows {
     let divides = !count.is_zero() && cx.known(Rel::eq(size.modulo(count), 0)) == Some(true);
     let width = if divides { cx.simplify(size.floordiv(count)) } else { Expr::one() };
     let regular =
-        Step::Regular { kernel: width, stride: width, padding: 0, dilation: 1, may_overhang: false };
-    Windows { size, count, step: if divides || count.is_zero() { regular } else { Step::Parts } }
+        WindowSpacing::Regular { kernel: width, stride: width, padding: 0, dilation: 1, may_overhang: false };
+    Windows { size, count, spacing: if divides || count.is_zero() { regular } else { WindowSpacing::Parts } }
 }
 
 fn operand<'a>(args: &Args<'a>, dims: usize) -> Result<Tensor<'a>, OpError> {
@@ -373,9 +379,9 @@ fn place_of_tap(
     for (d, window) in windows.iter().enumerate().rev() {
         let extent = b.index(extents[d], Dtype::I64);
         let along = if d == 0 { rest } else { b.op(ScalarOp::Rem, &[rest, extent]) };
-        let step = match window.step {
-            Step::Regular { dilation, .. } => row * dilation,
-            Step::Parts => row,
+        let step = match window.spacing {
+            WindowSpacing::Regular { dilation, .. } => row * dilation,
+            WindowSpacing::Parts => row,
         };
         let offset = if step.is_one() {
             along
