@@ -418,8 +418,8 @@ impl<'a> Prover<'a> {
                 continue;
             }
             match self.eliminate(Term { coefficient, atom, rest, grows: sign.lo >= 0 }) {
-                Step::Expr(next) => e = next,
-                Step::Bound(bound) => return bound,
+                Elimination::Expr(next) => e = next,
+                Elimination::Bound(bound) => return bound,
             }
         }
     }
@@ -447,33 +447,33 @@ impl<'a> Prover<'a> {
         }
     }
 
-    fn eliminate(&self, term: Term) -> Step {
+    fn eliminate(&self, term: Term) -> Elimination {
         let Term { coefficient, atom, rest, grows } = term;
         let is_shared =
             self.facts.reach(atom) & (self.facts.reach(rest) | self.facts.reach(coefficient)) != 0;
-        if is_shared && let Some(step) = self.eliminate_symbolically(&term) {
-            return step;
+        if is_shared && let Some(next) = self.eliminate_symbolically(&term) {
+            return next;
         }
         let range = self.bounds(atom);
         let next = match if grows { range.hi } else { range.lo } {
             i64::MIN | i64::MAX => None,
             value => multiply_add_exactly(coefficient, Expr::int(value), rest),
         };
-        next.map_or(Step::Bound(i64::MAX), Step::Expr)
+        next.map_or(Elimination::Bound(i64::MAX), Elimination::Expr)
     }
 
-    /// The step by a bound of the atom that is an expression, where there is one that helps.
-    fn eliminate_symbolically(&self, term: &Term) -> Option<Step> {
+    /// Replaces the term by a bound of its atom that is an expression, where there is one that helps.
+    fn eliminate_symbolically(&self, term: &Term) -> Option<Elimination> {
         let &Term { coefficient, atom, rest, grows } = term;
         match atom.kind() {
             // 0 <= i <= extent - 1
             Kind::Sym(sym) if grows => {
                 let extent = self.facts.extent_of(sym)?;
-                multiply_add_exactly(coefficient, extent - 1, rest).map(Step::Expr)
+                multiply_add_exactly(coefficient, extent - 1, rest).map(Elimination::Expr)
             }
             // mod(x, b) <= b - 1
             Kind::Mod(_, b) if grows && b.as_int().is_none() && self.bounds(b).lo >= 0 => {
-                multiply_add_exactly(coefficient, b - 1, rest).map(Step::Expr)
+                multiply_add_exactly(coefficient, b - 1, rest).map(Elimination::Expr)
             }
             Kind::FloorDiv(x, b) if self.bounds(b).lo >= 0 => {
                 // x - b + 1 <= b*floordiv(x, b) <= x
@@ -483,21 +483,21 @@ impl<'a> Prover<'a> {
                     let by = d / gcd(c, d);
                     let scaled = scales_exactly(rest, by).then(|| rest * by)?;
                     let scaled = multiply_add_exactly(multiple, Expr::int(c / (d / by)), scaled)?;
-                    return Some(Step::Bound(match self.upper(scaled) {
+                    return Some(Elimination::Bound(match self.upper(scaled) {
                         i64::MAX => i64::MAX,
                         bound => floor_divide(bound, by),
                     }));
                 }
                 let (quotient, left) = divide(coefficient, b);
                 let next = left.is_zero().then(|| multiply_add_exactly(quotient, multiple, rest))?;
-                next.map(Step::Expr)
+                next.map(Elimination::Expr)
             }
             // Either operand bounds min from above; from below, the worse of both does. Mirrored for max.
             Kind::Min(a, b) | Kind::Max(a, b) => {
                 let [x, y] = [a, b].map(|operand| multiply_add_exactly(coefficient, operand, rest));
                 let (x, y) = (self.upper(x?), self.upper(y?));
                 let takes_smaller = matches!(atom.kind(), Kind::Min(..)) == grows;
-                Some(Step::Bound(if takes_smaller { x.min(y) } else { x.max(y) }))
+                Some(Elimination::Bound(if takes_smaller { x.min(y) } else { x.max(y) }))
             }
             Kind::Int(_)
             | Kind::Sym(_)
@@ -517,7 +517,8 @@ struct Term {
     grows: bool,
 }
 
-enum Step {
+/// What is left to bound once a term is replaced by a bound of its atom.
+enum Elimination {
     /// Bounded by whatever bounds this expression.
     Expr(Expr),
     /// Bounded by this number.
