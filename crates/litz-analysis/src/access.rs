@@ -35,28 +35,28 @@ pub fn accesses(nest: &Nest) -> impl Iterator<Item = Access<'_>> {
     })
 }
 
-/// How far apart two neighbouring points along `var` are in memory.
+/// How far apart in memory the elements of two neighbouring points along an axis are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// Same element.
-    Same,
-    /// Next element.
+pub enum Stride {
+    /// Both points access the same element.
+    Zero,
+    /// They access neighbouring elements.
     Unit,
-    /// That many elements away.
-    Far(Expr),
-    /// Not a fixed distance.
+    /// The elements are that many elements apart.
+    Elements(Expr),
+    /// The distance is not the same for all points.
     Irregular,
 }
 
-/// The step of `place` along `var`.
-pub fn step(place: Expr, var: Sym) -> Step {
+/// The stride of the position `place`, counted in elements, along `var`.
+pub fn stride(place: Expr, var: Sym) -> Stride {
     if !place.has_sym(var) {
-        return Step::Same;
+        return Stride::Zero;
     }
     match place.linear(var) {
-        Some((c, _)) if c.is_one() => Step::Unit,
-        Some((c, _)) => Step::Far(c),
-        None => Step::Irregular,
+        Some((c, _)) if c.is_one() => Stride::Unit,
+        Some((c, _)) => Stride::Elements(c),
+        None => Stride::Irregular,
     }
 }
 

@@ -9,7 +9,7 @@ use litz_ir::loops::{Axis, Inst, InstOp, Loops, Nest};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Facts, Sym};
 
-use crate::access::{Step, accesses, step};
+use crate::access::{Stride, accesses, stride};
 
 /// Terms of a sum below which a contraction is left to generic loops: a register tile would spend its time starting.
 pub const MIN_TERMS: i64 = 4;
@@ -78,10 +78,10 @@ impl Words {
         let InstOp::Load { buf, index, .. } = &nest.body[contraction.rhs].op else { return None };
         let words = loops.place(nest, *buf, index);
         let is_lane =
-            |axis: &&Axis| axis.extent.as_int() == Some(lanes) && step(words, axis.var) == Step::Unit;
+            |axis: &&Axis| axis.extent.as_int() == Some(lanes) && stride(words, axis.var) == Stride::Unit;
         let is_place = |axis: &&Axis| {
             let is_short = axis.extent.as_int().is_some_and(|extent| extent <= MOST_IN_WORD);
-            is_short && step(words, axis.var) == Step::Same
+            is_short && stride(words, axis.var) == Stride::Zero
         };
         let lane = nest.reduced.iter().copied().find(|axis| is_lane(&axis))?;
         let place = nest.reduced.iter().copied().find(|axis| is_place(&axis))?;
@@ -126,7 +126,7 @@ impl Contraction {
             |at: usize| matches!(&nest.body[at].op, InstOp::Load { guard, .. } if !guard.is_empty());
         let is_unit = |column: &Axis| {
             let mut stores = accesses(nest).filter(|access| access.store);
-            stores.any(|store| step(store.place(loops, nest), column.var) == Step::Unit)
+            stores.any(|store| stride(store.place(loops, nest), column.var) == Stride::Unit)
         };
         // A guarded operand is a padded image: it stays on the left. Of N, the axis with the smallest steps in the result
         // becomes the column.
@@ -161,7 +161,7 @@ impl Contraction {
             let is_guarded = |sym: Sym| guard.iter().any(|rel| rel.lhs.has_sym(sym) || rel.rhs.has_sym(sym));
             let found =
                 contraction.n.iter().filter(|axis| !is_guarded(axis.var) && suits(axis)).find_map(|&axis| {
-                    if step_in_runs(place, axis.var, width, &facts) == Step::Unit {
+                    if stride_in_runs(place, axis.var, width, &facts) == Stride::Unit {
                         return Some((axis, None));
                     }
                     let grouped = contraction.grouped(loops, nest, axis.var, (width, group), &facts)?;
@@ -205,25 +205,26 @@ impl Contraction {
         let b = b.replace(column, Expr::sym(tile) * width + Expr::sym(lane));
         let is_grouped = |axis: Sym| {
             let split = facts.simplify(b.replace(axis, Expr::sym(number) * group + Expr::sym(element)));
-            step(split, element) == Step::Unit && step(split, lane) == Step::Far(Expr::int(group))
+            stride(split, element) == Stride::Unit
+                && stride(split, lane) == Stride::Elements(Expr::int(group))
         };
         let mut contiguous =
-            nest.reduced.iter().map(|axis| axis.var).filter(|&axis| step(a, axis) == Step::Unit);
+            nest.reduced.iter().map(|axis| axis.var).filter(|&axis| stride(a, axis) == Stride::Unit);
         contiguous.find(|&axis| is_grouped(axis))
     }
 }
 
-/// The step of `place` along `var` inside aligned runs of `width`.
-fn step_in_runs(place: Expr, var: Sym, width: u32, facts: &Facts) -> Step {
-    if step(place, var) == Step::Unit {
-        return Step::Unit;
+/// The stride of `place` along `var` inside aligned runs of `width`.
+fn stride_in_runs(place: Expr, var: Sym, width: u32, facts: &Facts) -> Stride {
+    if stride(place, var) == Stride::Unit {
+        return Stride::Unit;
     }
     let (tile, lane) = (Sym::new("tile"), Sym::new("lane"));
     let mut facts = facts.clone();
     facts.declare_index(lane, Expr::int(i64::from(width)));
     facts.declare_index(tile, Expr::int(1 << 40));
     let split = Expr::sym(tile) * i64::from(width) + Expr::sym(lane);
-    step(facts.simplify(place.replace(var, split)), lane)
+    stride(facts.simplify(place.replace(var, split)), lane)
 }
 
 /// Whether an expression of the instruction at position `at` has that symbol.

@@ -1,6 +1,6 @@
 //! Puts axes in the order of memory, and merges neighbours that every access walks as one.
 
-use litz_analysis::access::{Step, step};
+use litz_analysis::access::{Stride, stride};
 use litz_ir::loops::{Axis, Loops, Stmt};
 use litz_sym::{Expr, Facts, Kind, Sym};
 use std::borrow::Cow;
@@ -110,11 +110,11 @@ pub fn order_axes(axes: &mut [Axis], indices: &[Expr], facts: &Facts) {
     let weight = |var: Sym| -> i64 {
         indices
             .iter()
-            .map(|e| match step(*e, var) {
-                Step::Same => 0,
-                Step::Unit => 1,
-                Step::Far(c) => facts.hint(c).unwrap_or(1 << 20).abs(),
-                Step::Irregular => 2,
+            .map(|e| match stride(*e, var) {
+                Stride::Zero => 0,
+                Stride::Unit => 1,
+                Stride::Elements(c) => facts.hint(c).unwrap_or(1 << 20).abs(),
+                Stride::Irregular => 2,
             })
             .fold(0, i64::saturating_add)
     };

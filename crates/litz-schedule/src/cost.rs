@@ -6,7 +6,7 @@
 use crate::group::Group;
 use crate::nest;
 use litz_analysis::Dependences;
-use litz_analysis::access::{Step, accesses, step, substitute};
+use litz_analysis::access::{Stride, accesses, stride, substitute};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Stmt};
 use litz_ir::target::Target;
 use litz_ir::{Dtype, ScalarOp};
@@ -431,7 +431,7 @@ pub fn parallel_points(loops: &Loops, group: &Group) -> i64 {
     }
     let points = |axis: &Axis| {
         let n = size(&loops.facts, axis.extent);
-        let is_contiguous = || stored.iter().all(|&place| step(place, axis.var) == Step::Unit);
+        let is_contiguous = || stored.iter().all(|&place| stride(place, axis.var) == Stride::Unit);
         if has_own_loops && is_contiguous() { (n / COLUMN_STRIP).max(1) } else { n }
     };
     group.outer.iter().map(points).fold(1, i64::saturating_mul)

@@ -6,7 +6,7 @@ use crate::group::Group;
 use crate::tree::cut;
 use crate::{Heuristics, nest};
 use litz_analysis::Contraction;
-use litz_analysis::access::{Access, Step, accesses, step};
+use litz_analysis::access::{Access, Stride, accesses, stride};
 use litz_analysis::contraction::{Columns, MIN_TERMS};
 use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_ir::target::{Cpu, Instruction};
@@ -106,7 +106,7 @@ impl<'a> Problem<'a> {
         };
         let left = loops.place(head, *buf, index);
         let rows = points(facts, &columns.contraction.m);
-        let is_regular = |row: &Axis| matches!(step(left, row.var), Step::Unit | Step::Far(_));
+        let is_regular = |row: &Axis| matches!(stride(left, row.var), Stride::Unit | Stride::Elements(_));
         let has_rows =
             guard.is_empty() && rows >= MIN_MATRIX_ROWS && columns.contraction.m.iter().all(is_regular);
         let is_short = self.terms() <= 2 * self.chain();
@@ -190,12 +190,14 @@ impl<'a> Problem<'a> {
         };
         let place = self.loops.place(self.head, *buf, index);
         let bound = self.group.members[0].bind.iter().filter(|bind| bind.1 == Expr::sym(axis.var));
-        let steps = bound.map(|bind| step(place, bind.0));
+        let strides = bound.map(|bind| stride(place, bind.0));
         let size = self.loops.bufs[*buf].dtype.size() as i64;
-        steps.into_iter().any(|step| match step {
-            Step::Unit => true,
-            Step::Far(distance) => distance.as_int().is_some_and(|n| n.saturating_mul(size).abs() < line),
-            Step::Same | Step::Irregular => false,
+        strides.into_iter().any(|stride| match stride {
+            Stride::Unit => true,
+            Stride::Elements(distance) => {
+                distance.as_int().is_some_and(|n| n.saturating_mul(size).abs() < line)
+            }
+            Stride::Zero | Stride::Irregular => false,
         })
     }
 

@@ -11,7 +11,7 @@ use crate::Heuristics;
 use crate::axes::{Merged, fresh, merge_axes, order_axes};
 use crate::cost::{ceil_div, points, size};
 use crate::tree::{cut, grain};
-use litz_analysis::access::{Access, Step, accesses, side_exprs, step};
+use litz_analysis::access::{Access, Stride, accesses, side_exprs, stride};
 use litz_ir::loops::{Axis, Loops, Nest};
 use litz_ir::schedule::{Block, KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_ir::target::Cpu;
@@ -120,10 +120,10 @@ fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym]) -> Axes {
     let step_of_positions = stored.iter().flat_map(choosing).min_by_key(|&e| length(e));
     let is_row = |axis: &Axis| {
         let Some(positions) = step_of_positions else { return true };
-        stored.iter().all(|index| match step(*index, axis.var) {
-            Step::Same | Step::Irregular => false,
-            Step::Unit => length(positions) > 1,
-            Step::Far(far) => length(far) < length(positions),
+        stored.iter().all(|index| match stride(*index, axis.var) {
+            Stride::Zero | Stride::Irregular => false,
+            Stride::Unit => length(positions) > 1,
+            Stride::Elements(far) => length(far) < length(positions),
         })
     };
     let (turns, free): (Vec<Axis>, Vec<Axis>) =

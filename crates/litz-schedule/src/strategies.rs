@@ -9,7 +9,7 @@ use crate::group::{Group, GroupKind, Member};
 use crate::problem::tiled_columns;
 use crate::{Heuristics, ReorderAxes, nest, rows, scatter};
 use litz_analysis::Dependences;
-use litz_analysis::access::{Step, accesses, step, substitute};
+use litz_analysis::access::{Stride, accesses, stride, substitute};
 use litz_analysis::align::{By, DomainMap, Shared, align_domains};
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Loops, Nest, Stmt};
@@ -411,7 +411,7 @@ fn neighbours_along(cx: &Cx<'_>, group: &Group, member: &Member) -> Option<Sym> 
     let stores = accesses(own).filter(|access| access.store);
     let places: Vec<Expr> =
         stores.map(|access| substitute(access.place(cx.loops, own), &member.bind)).collect();
-    let is_unit = |axis: &&Axis| places.iter().all(|&place| step(place, axis.var) == Step::Unit);
+    let is_unit = |axis: &&Axis| places.iter().all(|&place| stride(place, axis.var) == Stride::Unit);
     group.outer.iter().find(is_unit).map(|axis| axis.var)
 }
 

@@ -12,7 +12,7 @@ use crate::group::{Group, GroupKind, Member};
 use crate::strategies::{Cx, MOST_MEMBERS, NoFuse};
 use crate::tree::{self, grain};
 use crate::{Heuristics, nest};
-use litz_analysis::access::{Access, Step, accesses, bound_places, side_exprs, step, substitute};
+use litz_analysis::access::{Access, Stride, accesses, bound_places, side_exprs, stride, substitute};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_ir::target::Cpu;
@@ -169,7 +169,7 @@ fn reduces_alone(own: &Nest) -> bool {
 fn columns(loops: &Loops, own: &Nest) -> Option<Vec<Sym>> {
     let is_column = |axis: &&Axis| {
         let mut loads = accesses(own).filter(|access| !access.store);
-        loads.any(|load| step(load.place(loops, own), axis.var) == Step::Unit)
+        loads.any(|load| stride(load.place(loops, own), axis.var) == Stride::Unit)
     };
     let columns: Vec<Sym> = own.axes.iter().filter(is_column).map(|axis| axis.var).collect();
     (!columns.is_empty()).then_some(columns)

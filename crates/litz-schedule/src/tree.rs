@@ -9,7 +9,7 @@ use crate::nests::Nests;
 use crate::parts::sum_in_parts;
 use crate::tiles::Tile;
 use crate::{Heuristics, nest};
-use litz_analysis::access::{Step, bound_places, side_exprs, step, substitute};
+use litz_analysis::access::{Stride, bound_places, side_exprs, stride, substitute};
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::inside::enter;
 use litz_ir::ReduceOp;
@@ -211,11 +211,11 @@ impl<'a> Cx<'a> {
     where
         'a: 'b,
     {
-        let gain = |index: &Expr| match step_in_runs(*index, var, run) {
-            Step::Same => 0,
-            Step::Unit => 4,
-            Step::Far(_) => -4,
-            Step::Irregular => -3,
+        let gain = |index: &Expr| match stride_in_runs(*index, var, run) {
+            Stride::Zero => 0,
+            Stride::Unit => 4,
+            Stride::Elements(_) => -4,
+            Stride::Irregular => -3,
         };
         leaves
             .map(|placed| {
@@ -328,7 +328,7 @@ impl<'a> Cx<'a> {
         let is_copy = |placed: &Placed<'_>| {
             let bytes = |buf: Buf| self.loops.bufs[buf].dtype.size() as i64 * length;
             let fills_lane = |i: &Inst| i.op.element().is_some_and(|(buf, _)| bytes(buf) == LANE_BYTES);
-            let is_along = |e: &Expr| step(*e, axis.var) == Step::Unit;
+            let is_along = |e: &Expr| stride(*e, axis.var) == Stride::Unit;
             placed.nest.body.len() == 2
                 && placed.nest.body.iter().all(fills_lane)
                 && placed.indices.iter().all(is_along)
@@ -360,9 +360,11 @@ impl<'a> Cx<'a> {
             return None;
         }
         let indices = runs.iter().flat_map(|r| &r.body).flat_map(|placed| &placed.indices);
-        let far: Vec<Expr> =
-            indices.copied().filter(|e| matches!(step_in_runs(*e, lane.var, run), Step::Far(_))).collect();
-        let crosses = |axis: &Axis| far.iter().any(|e| step_in_runs(*e, axis.var, run) == Step::Unit);
+        let far: Vec<Expr> = indices
+            .copied()
+            .filter(|e| matches!(stride_in_runs(*e, lane.var, run), Stride::Elements(_)))
+            .collect();
+        let crosses = |axis: &Axis| far.iter().any(|e| stride_in_runs(*e, axis.var, run) == Stride::Unit);
         grid.iter().copied().find(|a| self.size(a.extent) >= lanes && fits(a) && crosses(a))
     }
 
@@ -374,8 +376,8 @@ impl<'a> Cx<'a> {
                 bound_places(self.loops, placed.nest, &placed.leaf.bind, &placed.nest.facts(&self.facts));
             accesses.iter().any(|(access, index)| {
                 access.store
-                    && matches!(step(*index, lane.var), Step::Far(_))
-                    && step(*index, across.var) == Step::Unit
+                    && matches!(stride(*index, lane.var), Stride::Elements(_))
+                    && stride(*index, across.var) == Stride::Unit
             })
         })
     }
@@ -590,7 +592,7 @@ fn own_loops(
     }
     loops.sort_by_key(|m| {
         let innermost = m.parts.first().map(|p| p.0);
-        innermost.map_or(0, |s| indices.iter().filter(|e| step(**e, s) == Step::Unit).count())
+        innermost.map_or(0, |s| indices.iter().filter(|e| stride(**e, s) == Stride::Unit).count())
     });
     loops
 }
@@ -633,10 +635,10 @@ pub fn grain(points: i64, work: i64, target: &Cpu, heuristics: &Heuristics) -> u
     worth.max(fair.min(worth * 4)).min(points.max(1)) as u64
 }
 
-/// The step of `index` along `var` where elements are runs of `run` elements.
-fn step_in_runs(index: Expr, var: Sym, run: i64) -> Step {
-    let own = step(index, var);
-    if own == Step::Far(Expr::int(run)) { Step::Unit } else { own }
+/// The stride of `index` along `var` where elements are runs of `run` elements.
+fn stride_in_runs(index: Expr, var: Sym, run: i64) -> Stride {
+    let own = stride(index, var);
+    if own == Stride::Elements(Expr::int(run)) { Stride::Unit } else { own }
 }
 
 /// A run's loops with its leaves, then its tails, under the loops the tails depend on. `innermost` is how the last loop

@@ -6,7 +6,7 @@
 //! where they would happen then.
 
 use super::{Cx, Edits, cse, prologue};
-use litz_analysis::access::{Step, step};
+use litz_analysis::access::{Stride, stride};
 use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
 use litz_ir::ScalarOp;
@@ -156,7 +156,7 @@ pub(super) fn single_store(nest: &Nest) -> Option<(Buf, &[Expr])> {
 /// Whether a nest reads each element of a buffer at one of its points at most, and none at the others: what is loaded to compute the
 /// element is loaded no more often than before then.
 fn reads_once(reader: &Nest, buf: Buf) -> bool {
-    let counts = |index: &[Expr], axis: &Axis| index.iter().any(|&at| step(at, axis.var) == Step::Unit);
+    let counts = |index: &[Expr], axis: &Axis| index.iter().any(|&at| stride(at, axis.var) == Stride::Unit);
     reader.body.iter().all(|inst| {
         let InstOp::Load { buf: read, index, guard, .. } = &inst.op else { return true };
         *read != buf || !guard.is_empty() && reader.all_axes().all(|axis| counts(index, axis))

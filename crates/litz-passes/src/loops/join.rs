@@ -10,7 +10,7 @@
 use super::ranges::are_apart;
 use super::{Cx, Edits};
 use litz_analysis::Uses;
-use litz_analysis::access::{Copied, Step, accesses, copied, step, substitute};
+use litz_analysis::access::{Copied, Stride, accesses, copied, stride, substitute};
 use litz_analysis::constants::Constants;
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_sym::{Expr, Sym};
@@ -70,7 +70,7 @@ fn copy_of(loops: &Loops, at: usize) -> Option<Copy> {
         }
     }
     let (place, there) = (loops.place(nest, from, read), loops.place(nest, to, index));
-    let keeps = |axis: Sym| step(place, axis) != Step::Unit || step(there, axis) == Step::Unit;
+    let keeps = |axis: Sym| stride(place, axis) != Stride::Unit || stride(there, axis) == Stride::Unit;
     let is_complete = nest.axes.iter().all(|axis| axes.contains(&Some(axis.var)));
     let copy = Copy { from, to, axes, index: index.to_vec() };
     (is_complete && nest.axes.iter().all(|axis| keeps(axis.var))).then_some(copy)

@@ -1,6 +1,6 @@
 //! Compares the elements of a buffer that two nests access: coordinate by coordinate, from the first to the last.
 
-use litz_analysis::access::{Step, step, substitute};
+use litz_analysis::access::{Stride, stride, substitute};
 use litz_ir::loops::Nest;
 use litz_sym::{Expr, Facts, Known, Range, Rel};
 
@@ -22,7 +22,7 @@ fn ends(facts: &Facts, nest: &Nest, at: Expr) -> Option<(Expr, Expr)> {
     let axes: Vec<_> = nest.indices().filter(|index| at.has_sym(index.var)).collect();
     match axes.as_slice() {
         [] => Some((at, at)),
-        [axis] if step(at, axis.var) == Step::Unit => {
+        [axis] if stride(at, axis.var) == Stride::Unit => {
             let first = facts.simplify(substitute(at, &[(axis.var, Expr::zero())]));
             Some((first, facts.simplify(first + axis.extent - 1)))
         }

@@ -5,7 +5,7 @@
 
 use super::{Cx, Edits, Names, words};
 use litz_analysis::Uses;
-use litz_analysis::access::{Step, accesses, step};
+use litz_analysis::access::{Stride, accesses, stride};
 use litz_analysis::constants::Constants;
 use litz_ir::Scalar;
 use litz_ir::graph::TensorType;
@@ -54,7 +54,7 @@ fn lane_axis(loops: &Loops, nest: &Nest) -> Option<Axis> {
     }
     let unit = |a: &&Axis| {
         let mut stores = accesses(nest).filter(|access| access.store);
-        stores.all(|store| step(store.place(loops, nest), a.var) == Step::Unit)
+        stores.all(|store| stride(store.place(loops, nest), a.var) == Stride::Unit)
     };
     nest.axes.iter().find(unit).copied()
 }

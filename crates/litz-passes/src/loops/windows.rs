@@ -8,7 +8,7 @@
 use super::inline;
 use super::{Cx, Edits, cse};
 use litz_analysis::Uses;
-use litz_analysis::access::{Step, step};
+use litz_analysis::access::{Stride, stride};
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_sym::{Expr, Known, Rel, Sym};
 use std::collections::HashMap;
@@ -63,10 +63,10 @@ pub fn of(loops: &Loops, at: usize, buf: Buf) -> Option<Window> {
             [] => Dim::At(at),
             [axis] => {
                 left.iter().position(|&var| var == axis.var).map(|found| left.remove(found))?;
-                let by = match step(at, axis.var) {
-                    Step::Unit => 1,
-                    Step::Far(by) => by.as_int().filter(|&by| by > 0)?,
-                    Step::Same | Step::Irregular => return None,
+                let by = match stride(at, axis.var) {
+                    Stride::Unit => 1,
+                    Stride::Elements(by) => by.as_int().filter(|&by| by > 0)?,
+                    Stride::Zero | Stride::Irregular => return None,
                 };
                 let start = loops.facts.simplify(at - Expr::sym(axis.var) * by);
                 let is_whole = by == 1
