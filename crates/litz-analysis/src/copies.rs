@@ -9,14 +9,14 @@ use std::collections::HashSet;
 use litz_ir::graph::TensorType;
 use litz_ir::loops::{Axis, Buf, BufData, BufKind, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::scalar::Scalar;
-use litz_ir::schedule::{KernelPlan, Local, Schedule, Step};
+use litz_ir::schedule::{KernelPlan, Local, Schedule, ScheduleStep};
 use litz_sym::{Expr, Sym};
 
 /// The program with the copies that a schedule declares. One of a buffer that there is not, or under a name that is taken, is left out.
 pub fn with_copies<'l>(loops: Cow<'l, Loops>, schedule: &Schedule) -> Cow<'l, Loops> {
     let plans = schedule.steps.iter().filter_map(|step| match step {
-        Step::Kernel(plan) => Some(plan),
-        Step::Extern { .. } => None,
+        ScheduleStep::Kernel(plan) => Some(plan),
+        ScheduleStep::Extern { .. } => None,
     });
     let declared: Vec<(&str, &str)> = plans.flat_map(KernelPlan::locals).filter_map(copy).collect();
     if declared.is_empty() {

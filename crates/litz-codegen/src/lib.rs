@@ -16,7 +16,7 @@ use litz_analysis::copies::with_copies;
 use litz_ir::kernel::Kernel;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
 use litz_ir::program::Program;
-use litz_ir::schedule::{Reuse, Schedule, Step};
+use litz_ir::schedule::{Reuse, Schedule, ScheduleStep};
 use litz_ir::{Diag, Diags};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -45,7 +45,7 @@ pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
     let mut built = Vec::new();
     let mut errors = Diags::new();
     for step in &schedule.steps {
-        if let Step::Kernel(plan) = step {
+        if let ScheduleStep::Kernel(plan) = step {
             match kernel::build(loops, &names, plan, &schedule.target) {
                 Ok(k) => built.push(k),
                 Err(e) => errors.push(e),
@@ -84,7 +84,7 @@ fn apart(inner: &mut Realized, others: &[Kernel]) {
 
 fn rename(program: &mut Program, renamed: &HashMap<String, String>) {
     for step in program.load.iter_mut().chain(&mut program.steps) {
-        if let litz_ir::program::Step::Launch { kernel, .. } = step
+        if let litz_ir::program::ProgramStep::Launch { kernel, .. } = step
             && let Some(name) = renamed.get(kernel)
         {
             kernel.clone_from(name);

@@ -5,7 +5,7 @@ use crate::kernel::Built;
 use litz_ir::call::CallArg;
 use litz_ir::graph::TensorType;
 use litz_ir::loops::{self, Buf, BufKind, Callee, ControlCall, HostCall, Loops, Routine, Stmt};
-use litz_ir::program::{Const, Output, Param, Program, Slot, SlotData, Step, View};
+use litz_ir::program::{Const, Output, Param, Program, ProgramStep, Slot, SlotData, View};
 use litz_ir::schedule::{self, Schedule};
 use litz_ir::{Diag, Diags, Dtype};
 use litz_sym::{Expr, Sym};
@@ -30,7 +30,7 @@ pub fn build(
         }
     }
     for guard in loops.facts.guards() {
-        let check = Step::Check { clause: guard.clause.clone(), who: guard.who.to_string() };
+        let check = ProgramStep::Check { clause: guard.clause.clone(), who: guard.who.to_string() };
         b.when_known(vec![check]);
     }
     let pools = b.allocate(schedule, built);
@@ -38,21 +38,21 @@ pub fn build(
     for step in &schedule.steps {
         let at_load = step.at_load();
         let step = match step {
-            schedule::Step::Kernel(_) => {
+            schedule::ScheduleStep::Kernel(_) => {
                 let (built, name) = kernels.next().expect("invariant: one kernel for each plan");
                 let args = built.params.iter().map(|&p| b.slot(p)).collect();
                 let sizes = built.kernel.sizes.iter().map(|&s| Expr::sym(s)).collect();
-                Step::Launch { kernel: name.clone(), args, sizes }
+                ProgramStep::Launch { kernel: name.clone(), args, sizes }
             }
-            schedule::Step::Extern { name, .. } => b.call(name)?,
+            schedule::ScheduleStep::Extern { name, .. } => b.call(name)?,
         };
-        let known = if let Step::Size { sym, .. } = step { Some(sym) } else { None };
+        let known = if let ProgramStep::Size { sym, .. } = step { Some(sym) } else { None };
         b.steps(at_load).push(step);
         if let Some(sym) = known {
             b.is_known(sym);
         }
     }
-    b.program.steps.extend(pools.into_iter().map(|slot| Step::Free { slot }));
+    b.program.steps.extend(pools.into_iter().map(|slot| ProgramStep::Free { slot }));
     for &(dst, src) in &loops.updates {
         let pair = (b.slot(dst), b.slot(src));
         b.program.updates.push(pair);
@@ -83,7 +83,7 @@ struct Builder<'a> {
     /// Size symbols without a value so far.
     late: Vec<Sym>,
     /// Steps of a call that wait for such, in order.
-    waiting: Vec<Vec<Step>>,
+    waiting: Vec<Vec<ProgramStep>>,
 }
 
 impl Builder<'_> {
@@ -108,7 +108,7 @@ impl Builder<'_> {
     }
 
     /// Adds steps to those of a call, or lets them wait for the sizes that they use.
-    fn when_known(&mut self, steps: Vec<Step>) {
+    fn when_known(&mut self, steps: Vec<ProgramStep>) {
         let mut used = steps.iter().flat_map(|step| self.program.exprs(step));
         if used.any(|e| self.late.iter().any(|&sym| e.has_sym(sym))) {
             self.waiting.push(steps);
@@ -141,11 +141,11 @@ impl Builder<'_> {
                 }
                 (None, None) => continue,
             };
-            let mut steps = vec![Step::Alloc { slot: base }];
+            let mut steps = vec![ProgramStep::Alloc { slot: base }];
             for (name, offset) in &pool.places {
                 if let Some(&buf) = self.names.bufs.get(name.as_str()) {
                     placed.insert(buf);
-                    steps.push(Step::View { slot: self.slot(buf), base, offset: *offset });
+                    steps.push(ProgramStep::View { slot: self.slot(buf), base, offset: *offset });
                 }
             }
             match pool.at_load {
@@ -159,8 +159,10 @@ impl Builder<'_> {
         let mut kernels = built.iter();
         for step in &schedule.steps {
             let bufs = match step {
-                schedule::Step::Kernel(_) => kernels.next().map(|k| k.params.clone()).unwrap_or_default(),
-                schedule::Step::Extern { name, .. } => {
+                schedule::ScheduleStep::Kernel(_) => {
+                    kernels.next().map(|k| k.params.clone()).unwrap_or_default()
+                }
+                schedule::ScheduleStep::Extern { name, .. } => {
                     self.names.stmts.get(name.as_str()).map(|s| s.writes()).unwrap_or_default()
                 }
             };
@@ -168,8 +170,8 @@ impl Builder<'_> {
                 if self.loops.bufs[buf].kind == BufKind::Temp && placed.insert(buf) {
                     let slot = self.slot(buf);
                     match step.at_load() {
-                        true => self.program.load.push(Step::Alloc { slot }),
-                        false => self.when_known(vec![Step::Alloc { slot }]),
+                        true => self.program.load.push(ProgramStep::Alloc { slot }),
+                        false => self.when_known(vec![ProgramStep::Alloc { slot }]),
                     }
                 }
             }
@@ -177,11 +179,11 @@ impl Builder<'_> {
         pools
     }
 
-    fn steps(&mut self, at_load: bool) -> &mut Vec<Step> {
+    fn steps(&mut self, at_load: bool) -> &mut Vec<ProgramStep> {
         if at_load { &mut self.program.load } else { &mut self.program.steps }
     }
 
-    fn call(&mut self, name: &str) -> Result<Step, Diags> {
+    fn call(&mut self, name: &str) -> Result<ProgramStep, Diags> {
         let Some(Stmt::Extern(call)) = self.names.stmts.get(name) else {
             return Err(vec![Diag::new("schedule-misfit", format!("no extern statement {name}"))]);
         };
@@ -191,7 +193,7 @@ impl Builder<'_> {
                 let (routine, ints) = (name.clone(), ints.clone());
                 let reads = reads.iter().map(|&b| self.slot(b)).collect();
                 let writes = writes.iter().map(|&b| self.slot(b)).collect();
-                Step::Extern { routine, reads, writes, ints, message }
+                ProgramStep::Extern { routine, reads, writes, ints, message }
             }
             Callee::Host(HostCall { op, args, results, effect: _ }) => {
                 let arg = |arg: &CallArg<loops::View>| arg.try_map(&mut |view| Ok(self.view(view)));
@@ -201,13 +203,15 @@ impl Builder<'_> {
                     View { slot: self.slot(buf), ty, offset: Expr::zero() }
                 };
                 let results = results.iter().map(|buf| buf.map(&mut result)).collect();
-                Step::Call { op: op.clone(), args, results, message }
+                ProgramStep::Call { op: op.clone(), args, results, message }
             }
-            Callee::Size { sym, number } => Step::Size { sym: *sym, slot: self.slot(*number), message },
+            Callee::Size { sym, number } => {
+                ProgramStep::Size { sym: *sym, slot: self.slot(*number), message }
+            }
             Callee::Control(ControlCall { control, reads, writes }) => {
                 let reads = reads.iter().map(|&b| self.slot(b)).collect();
                 let writes = writes.iter().map(|&b| self.slot(b)).collect();
-                Step::Control { control: control.clone(), reads, writes }
+                ProgramStep::Control { control: control.clone(), reads, writes }
             }
         })
     }

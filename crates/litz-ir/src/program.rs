@@ -52,9 +52,9 @@ pub struct Program {
     /// Bytes that come with the model.
     pub consts: Vec<Const>,
     /// Run once, when the constants are there.
-    pub load: Vec<Step>,
+    pub load: Vec<ProgramStep>,
     /// Run at every call.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ProgramStep>,
     /// State written back, after all steps: (parameter or constant, source).
     pub updates: Vec<(Slot, Slot)>,
     /// What a call returns.
@@ -94,9 +94,9 @@ pub struct Const {
     pub ty: TensorType,
 }
 
-/// One step.
+/// One step of a program, which the runtime executes.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Step {
+pub enum ProgramStep {
     /// Fails the call unless the clause holds.
     Check {
         /// What must hold.
@@ -239,7 +239,7 @@ impl Program {
     /// Symbols to which calls of the program, as a function, give values: those that it declares and no step defines.
     pub fn given_sizes(&self) -> Vec<Sym> {
         let is_late = |sym: Sym| {
-            self.steps.iter().any(|step| matches!(step, Step::Size { sym: late, .. } if *late == sym))
+            self.steps.iter().any(|step| matches!(step, ProgramStep::Size { sym: late, .. } if *late == sym))
         };
         self.facts.symbols().filter(|&sym| !is_late(sym)).collect()
     }
@@ -250,17 +250,19 @@ impl Program {
     }
 
     /// What a step says in terms of size symbols, the extents of slots to which it gives memory among that.
-    pub fn exprs(&self, step: &Step) -> Vec<Expr> {
+    pub fn exprs(&self, step: &ProgramStep) -> Vec<Expr> {
         let extent = |slot: &Slot| self.slots.get(*slot).map(|data| data.extent);
         match step {
-            Step::Check { clause, who: _ } => {
+            ProgramStep::Check { clause, who: _ } => {
                 clause.alternatives().iter().flat_map(|rel| [rel.lhs, rel.rhs]).collect()
             }
-            Step::Alloc { slot } => extent(slot).into_iter().collect(),
-            Step::View { slot, base: _, offset } => extent(slot).into_iter().chain([*offset]).collect(),
-            Step::Launch { kernel: _, args: _, sizes } => sizes.clone(),
-            Step::Extern { ints, .. } => ints.clone(),
-            Step::Call { args, results, .. } => {
+            ProgramStep::Alloc { slot } => extent(slot).into_iter().collect(),
+            ProgramStep::View { slot, base: _, offset } => {
+                extent(slot).into_iter().chain([*offset]).collect()
+            }
+            ProgramStep::Launch { kernel: _, args: _, sizes } => sizes.clone(),
+            ProgramStep::Extern { ints, .. } => ints.clone(),
+            ProgramStep::Call { args, results, .. } => {
                 let mut exprs = Vec::new();
                 let mut add = |view: &View| {
                     exprs.extend(view.ty.sizes.iter().chain(&view.ty.strides).copied());
@@ -271,26 +273,26 @@ impl Program {
                 args.iter().for_each(|arg| arg.each_int(&mut |value| exprs.push(value)));
                 exprs
             }
-            Step::Control { control, .. } => {
+            ProgramStep::Control { control, .. } => {
                 control.calls().iter().flat_map(|call| call.sizes.iter().map(|(_, value)| *value)).collect()
             }
-            Step::Size { .. } | Step::Free { .. } => Vec::new(),
+            ProgramStep::Size { .. } | ProgramStep::Free { .. } => Vec::new(),
         }
     }
 
     /// What a step is called in messages.
-    pub fn place(&self, step: &Step) -> String {
+    pub fn place(&self, step: &ProgramStep) -> String {
         let name = |slot: &Slot| self.slots.get(*slot).map_or("?", |data| &data.name);
         match step {
-            Step::Check { clause, who: _ } => format!("check {clause}"),
-            Step::Alloc { slot } => format!("alloc `{}`", name(slot)),
-            Step::View { slot, .. } => format!("view `{}`", name(slot)),
-            Step::Launch { kernel, .. } => format!("launch of @{kernel}"),
-            Step::Extern { routine, .. } => format!("call of {routine}"),
-            Step::Call { op, .. } => format!("call of {op}"),
-            Step::Control { control, .. } => format!("call of @{}", control.calls()[0].function),
-            Step::Size { sym, .. } => format!("size {sym}"),
-            Step::Free { slot } => format!("free of `{}`", name(slot)),
+            ProgramStep::Check { clause, who: _ } => format!("check {clause}"),
+            ProgramStep::Alloc { slot } => format!("alloc `{}`", name(slot)),
+            ProgramStep::View { slot, .. } => format!("view `{}`", name(slot)),
+            ProgramStep::Launch { kernel, .. } => format!("launch of @{kernel}"),
+            ProgramStep::Extern { routine, .. } => format!("call of {routine}"),
+            ProgramStep::Call { op, .. } => format!("call of {op}"),
+            ProgramStep::Control { control, .. } => format!("call of @{}", control.calls()[0].function),
+            ProgramStep::Size { sym, .. } => format!("size {sym}"),
+            ProgramStep::Free { slot } => format!("free of `{}`", name(slot)),
         }
     }
 }

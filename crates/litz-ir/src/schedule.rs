@@ -72,16 +72,16 @@ pub struct Schedule {
     /// Schedules of the program's functions, in their order.
     pub functions: Vec<Schedule>,
     /// What runs, in order. Those `at load` come first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScheduleStep>,
     /// Buffers that are written over others.
     pub reuses: Vec<Reuse>,
     /// Memory shared by buffers whose lifetimes do not overlap.
     pub pools: Vec<Pool>,
 }
 
-/// One step.
+/// One step of a schedule: it becomes a launch or a call of the program.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Step {
+pub enum ScheduleStep {
     /// A kernel launch.
     Kernel(KernelPlan),
     /// The extern statement of that name.
@@ -349,19 +349,19 @@ pub struct Pool {
     pub at_load: bool,
 }
 
-impl Step {
+impl ScheduleStep {
     /// Name of the kernel or of the extern statement.
     pub fn name(&self) -> &str {
         match self {
-            Step::Kernel(plan) => &plan.name,
-            Step::Extern { name, .. } => name,
+            ScheduleStep::Kernel(plan) => &plan.name,
+            ScheduleStep::Extern { name, .. } => name,
         }
     }
     /// Whether it runs once, when the model's constants are loaded.
     pub fn at_load(&self) -> bool {
         match self {
-            Step::Kernel(plan) => plan.at_load,
-            Step::Extern { at_load, .. } => *at_load,
+            ScheduleStep::Kernel(plan) => plan.at_load,
+            ScheduleStep::Extern { at_load, .. } => *at_load,
         }
     }
 }

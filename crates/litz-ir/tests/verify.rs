@@ -471,7 +471,7 @@ fn program_rules_on_built_data() {
     };
     assert_eq!(edit(&|program| program.slots[program::Slot(0)].dtype = Dtype::F64), ["slot-type"]);
     assert_eq!(
-        edit(&|program| program.steps.push(program::Step::Free { slot: program::Slot(99) })),
+        edit(&|program| program.steps.push(program::ProgramStep::Free { slot: program::Slot(99) })),
         ["unknown-slot"]
     );
     // Without the allocation, its views and uses have no memory either.

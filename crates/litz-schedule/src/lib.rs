@@ -37,7 +37,9 @@ mod tree;
 use group::{Group, GroupKind};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
-use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, Part, Reuse, Schedule, Step, Tree};
+use litz_ir::schedule::{
+    Holds, KernelPlan, Layout, Local, LocalSpace, Part, Reuse, Schedule, ScheduleStep, Tree,
+};
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_sym::{Facts, Sym};
 use nests::Nests;
@@ -197,10 +199,10 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     let (mut steps, mut planned, mut kernels) = (Vec::new(), Vec::new(), 0);
     for Item { stmts, at_load, kernel, overwrites, .. } in items {
         steps.push(match kernel {
-            None => Step::Extern { name: loops.stmts[stmts[0]].name().to_owned(), at_load },
+            None => ScheduleStep::Extern { name: loops.stmts[stmts[0]].name().to_owned(), at_load },
             Some(plan) => {
                 kernels += 1;
-                Step::Kernel(KernelPlan { name: format!("k{}", kernels - 1), ..plan })
+                ScheduleStep::Kernel(KernelPlan { name: format!("k{}", kernels - 1), ..plan })
             }
         });
         planned.push((stmts, overwrites));

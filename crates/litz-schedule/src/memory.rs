@@ -3,7 +3,7 @@
 use litz_analysis::Dependences;
 use litz_ir::graph::Device;
 use litz_ir::loops::{Buf, BufKind, Loops, Stmt};
-use litz_ir::schedule::{Pool, Step};
+use litz_ir::schedule::{Pool, ScheduleStep};
 use litz_sym::{Expr, Known, Rel};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -30,7 +30,7 @@ impl Life {
 /// are returned and not yet written. Results of steps at load get memory of their own. Of `reuses`, in order of steps, the
 /// second buffer is where the first one is. Each device has two pools. Buffers that are first used when another size has
 /// become known have pools of their own: no memory is planned before all sizes in it are there.
-pub fn pools(loops: &Loops, deps: &Dependences, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Pool> {
+pub fn pools(loops: &Loops, deps: &Dependences, steps: &[ScheduleStep], reuses: &[(Buf, Buf)]) -> Vec<Pool> {
     let lives = lifetimes(loops, steps, reuses);
     let late: HashSet<&str> =
         loops.late_sizes().into_iter().map(|(_, defined)| loops.stmts[defined].name()).collect();
@@ -77,7 +77,7 @@ fn numbers(lives: Vec<(Life, Expr)>) -> Vec<(Life, i64)> {
 
 /// Buffers written and read by the steps of a call, in order of first use. One that another is written over lives as long
 /// as that.
-fn lifetimes(loops: &Loops, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Life> {
+fn lifetimes(loops: &Loops, steps: &[ScheduleStep], reuses: &[(Buf, Buf)]) -> Vec<Life> {
     let mut owner: HashMap<Buf, Buf> = HashMap::new();
     for (from, to) in reuses {
         owner.insert(*to, owner.get(from).copied().unwrap_or(*from));
@@ -89,11 +89,11 @@ fn lifetimes(loops: &Loops, steps: &[Step], reuses: &[(Buf, Buf)]) -> Vec<Life> 
     for (at, step) in steps.iter().enumerate() {
         let mut names: Vec<&str> = Vec::new();
         let locals = match step {
-            Step::Kernel(plan) => {
+            ScheduleStep::Kernel(plan) => {
                 names = plan.nests();
                 plan.locals()
             }
-            Step::Extern { name, .. } => {
+            ScheduleStep::Extern { name, .. } => {
                 names.push(name);
                 Vec::new()
             }

@@ -17,7 +17,7 @@ mod texts;
 
 use litz_analysis::legality;
 use litz_ir::loops::Loops;
-use litz_ir::schedule::{KernelPlan, Step};
+use litz_ir::schedule::{KernelPlan, ScheduleStep};
 use litz_ir::target::Target;
 use litz_ir::{text, verify};
 use litz_schedule::{Heuristics, Outcome};
@@ -51,7 +51,7 @@ fn outcome(body: &str) -> Outcome {
 
 fn plans(outcome: &Outcome) -> impl Iterator<Item = &KernelPlan> {
     outcome.schedule.steps.iter().filter_map(|step| match step {
-        Step::Kernel(plan) => Some(plan),
-        Step::Extern { .. } => None,
+        ScheduleStep::Kernel(plan) => Some(plan),
+        ScheduleStep::Extern { .. } => None,
     })
 }

@@ -4,7 +4,7 @@
 
 use litz_analysis::legality;
 use litz_ir::loops::Stmt;
-use litz_ir::schedule::Step;
+use litz_ir::schedule::ScheduleStep;
 use litz_ir::verify;
 use litz_runtime::program::Executable;
 use litz_runtime::reference::DistantDevice;
@@ -121,7 +121,7 @@ fn check(text: &str, size: i64, nest: Option<&str>) {
     let schedule = litz_schedule::schedule_as(loops, &request).schedule;
     let diags = legality::verify(&schedule, loops);
     assert!(diags.is_empty(), "{}\n{schedule}", diags[0]);
-    let has_grid = |step: &Step| matches!(step, Step::Kernel(plan) if !plan.grid.is_empty());
+    let has_grid = |step: &ScheduleStep| matches!(step, ScheduleStep::Kernel(plan) if !plan.grid.is_empty());
     assert!(nest.is_some() || !schedule.steps.iter().any(has_grid), "{schedule}");
     let realized = litz_codegen::realize(loops, &schedule).unwrap_or_else(|diags| panic!("{}", diags[0]));
     for kernel in &realized.kernels {

@@ -9,7 +9,7 @@ use litz_codegen::Realized;
 use litz_import::ImportError;
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
-use litz_ir::program::{Program, Step};
+use litz_ir::program::{Program, ProgramStep};
 use litz_runtime::artifact::{self, Artifact, Machine, Parts};
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::{GuardPages, Limits};
@@ -156,7 +156,7 @@ fn memory_key(key: &CacheKey, model: &Model) -> Option<CacheKey> {
 }
 
 fn launches(program: &Program, kernel: &Kernel) -> usize {
-    let is_launch = |step: &&Step| matches!(step, Step::Launch { kernel: name, .. } if *name == kernel.name);
+    let is_launch = |step: &&ProgramStep| matches!(step, ProgramStep::Launch { kernel: name, .. } if *name == kernel.name);
     program.load.iter().chain(&program.steps).filter(is_launch).count()
 }
 

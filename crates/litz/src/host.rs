@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::options::{Fallback, Options};
 use litz_ir::graph::{Constraint, Graph, Node, OpDecl};
-use litz_ir::program::{Program, Step};
+use litz_ir::program::{Program, ProgramStep};
 use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
 use litz_ir::text::graph::parse_declaration;
 use litz_ir::{Diag, Diags};
@@ -115,7 +115,7 @@ pub(crate) fn warnings(program: &Program, options: &Options) -> Vec<HostWarning>
     }
     let mut calls: BTreeMap<&str, (usize, Option<&String>)> = BTreeMap::new();
     for step in program.all().into_iter().flat_map(|program| program.load.iter().chain(&program.steps)) {
-        if let Step::Call { op, message, .. } = step {
+        if let ProgramStep::Call { op, message, .. } = step {
             let entry = calls.entry(op).or_default();
             entry.0 += 1;
             entry.1 = entry.1.or(message.as_ref());

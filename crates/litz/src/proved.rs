@@ -5,7 +5,7 @@ use crate::runner::Runner;
 use litz_analysis::legality::{self, Problem};
 use litz_ir::Diag;
 use litz_ir::loops::Loops;
-use litz_ir::schedule::{KernelPlan, Schedule, Step};
+use litz_ir::schedule::{KernelPlan, Schedule, ScheduleStep};
 use litz_ir::target::Target;
 use litz_schedule::{Heuristics, Outcome, Request};
 use std::collections::BTreeSet;
@@ -72,8 +72,8 @@ fn nests_of(schedule: &Schedule, problem: &Problem) -> Vec<String> {
     let steps =
         schedule.steps.iter().enumerate().filter(|(at, _)| problem.site.is_none_or(|site| site.step == *at));
     let kernels = steps.filter_map(|(_, step)| match step {
-        Step::Kernel(plan) => Some(plan),
-        Step::Extern { .. } => None,
+        ScheduleStep::Kernel(plan) => Some(plan),
+        ScheduleStep::Extern { .. } => None,
     });
     kernels.flat_map(KernelPlan::nests).map(str::to_owned).collect()
 }

@@ -16,7 +16,7 @@ use crate::pipeline::Texts;
 use crate::profile::Launches;
 use crate::runner::{Runner, Stage};
 use candidates::Class;
-use litz_ir::schedule::{Schedule, Step};
+use litz_ir::schedule::{Schedule, ScheduleStep};
 use litz_runtime::Tensor;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -265,9 +265,9 @@ fn seconds(turn: &Turn, compiled: &Compiled, class: &Class) -> f64 {
     let (Some(realized), Some(schedule)) = (&compiled.texts.realized, &compiled.texts.schedule) else {
         return f64::NAN;
     };
-    let is_kernel = |step: &Step| match step {
-        Step::Kernel(plan) => !plan.at_load,
-        Step::Extern { .. } => false,
+    let is_kernel = |step: &ScheduleStep| match step {
+        ScheduleStep::Kernel(plan) => !plan.at_load,
+        ScheduleStep::Extern { .. } => false,
     };
     let at_call = schedule.steps.iter().enumerate().filter(|(_, step)| is_kernel(step)).map(|(at, _)| at);
     let launched = at_call.zip(candidates::launched(&realized.program));
@@ -281,8 +281,8 @@ fn seconds(turn: &Turn, compiled: &Compiled, class: &Class) -> f64 {
         time / count as f64
     };
     let is_of_class = |at: &usize| match &schedule.steps[*at] {
-        Step::Kernel(plan) => plan.nests().iter().any(|name| class.runs(name)),
-        Step::Extern { .. } => false,
+        ScheduleStep::Kernel(plan) => plan.nests().iter().any(|name| class.runs(name)),
+        ScheduleStep::Extern { .. } => false,
     };
     launched.filter(|(at, _)| is_of_class(at)).map(|(_, name)| launch(name)).sum()
 }
@@ -418,8 +418,8 @@ mod tests {
         let runs = |compiled: &Compiled, wanted: &[&str]| {
             let schedule = compiled.texts.schedule.as_ref().expect("made");
             let mut plans = schedule.steps.iter().filter_map(|step| match step {
-                Step::Kernel(plan) => Some(plan.nests()),
-                Step::Extern { .. } => None,
+                ScheduleStep::Kernel(plan) => Some(plan.nests()),
+                ScheduleStep::Extern { .. } => None,
             });
             plans.any(|nests| nests == wanted)
         };

@@ -1,7 +1,7 @@
 //! Steps of optimizers over all parameters of a model, as `_foreach_` operators write them: launches, memory and bytes.
 
 use litz::{Options, Runner, Stage, Verify, pipeline};
-use litz_ir::program::Step;
+use litz_ir::program::ProgramStep;
 use litz_ir::text::graph::parse;
 use litz_schedule::cost::Estimator;
 use std::fmt::Write;
@@ -71,21 +71,21 @@ fn cost(text: &str) -> Cost {
     let (loops, schedule) = (texts.loops.expect("loops"), texts.schedule.expect("a schedule"));
     let program = texts.realized.expect("a program").program;
     let bytes = schedule.steps.iter().map(|step| match step {
-        litz_ir::schedule::Step::Kernel(plan) => {
+        litz_ir::schedule::ScheduleStep::Kernel(plan) => {
             let nests: Vec<String> = plan.nests().into_iter().map(str::to_owned).collect();
             Estimator::new(&loops).kernel(&nests).traffic.bytes()
         }
-        litz_ir::schedule::Step::Extern { name, .. } => panic!("a call of {name}"),
+        litz_ir::schedule::ScheduleStep::Extern { name, .. } => panic!("a call of {name}"),
     });
-    let allocated = |step: &Step| match step {
-        Step::Alloc { slot } => {
+    let allocated = |step: &ProgramStep| match step {
+        ProgramStep::Alloc { slot } => {
             let slot = &program.slots[*slot];
             slot.extent.as_int().expect("a number") * slot.dtype.size() as i64
         }
         _ => 0,
     };
     Cost {
-        launches: program.steps.iter().filter(|step| matches!(step, Step::Launch { .. })).count(),
+        launches: program.steps.iter().filter(|step| matches!(step, ProgramStep::Launch { .. })).count(),
         allocated: program.steps.iter().map(allocated).sum(),
         bytes: bytes.sum(),
     }

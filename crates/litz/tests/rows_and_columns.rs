@@ -5,7 +5,7 @@
 use litz::pipeline::{Texts, compile};
 use litz::target::Cpu;
 use litz::{Options, Runner, Stage, Target, Tensor, Text, Verify};
-use litz_ir::schedule::{Schedule, Step};
+use litz_ir::schedule::{Schedule, ScheduleStep};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
 use litz_runtime::reference::ReferenceDevice;
@@ -26,9 +26,9 @@ fn texts(graph: &str, options: &Options) -> Texts {
 }
 
 fn kernels(schedule: &Schedule) -> Vec<Vec<String>> {
-    let nests = |step: &Step| match step {
-        Step::Kernel(plan) => Some(plan.nests().into_iter().map(str::to_owned).collect()),
-        Step::Extern { .. } => None,
+    let nests = |step: &ScheduleStep| match step {
+        ScheduleStep::Kernel(plan) => Some(plan.nests().into_iter().map(str::to_owned).collect()),
+        ScheduleStep::Extern { .. } => None,
     };
     schedule.steps.iter().filter_map(nests).collect()
 }

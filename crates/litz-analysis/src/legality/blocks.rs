@@ -6,7 +6,7 @@ use litz_sym::{Expr, Rel};
 use super::{Around, Verifier};
 use crate::access::accesses;
 use litz_ir::loops::Nest;
-use litz_ir::schedule::{Block, Leaf, LoopKind, Part, Step};
+use litz_ir::schedule::{Block, Leaf, LoopKind, Part, ScheduleStep};
 
 impl Verifier<'_> {
     pub(super) fn block(&mut self, block: Block, leaf: &Leaf, nest: &Nest, step: usize) {
@@ -26,8 +26,8 @@ impl Verifier<'_> {
         self.report.check(!scans, "block-store", message);
         let Some(data) = self.loops.bufs.get(buf) else { return };
         let is_local = match &self.schedule.steps[step] {
-            Step::Kernel(plan) => plan.has_local(&data.name),
-            Step::Extern { .. } => false,
+            ScheduleStep::Kernel(plan) => plan.has_local(&data.name),
+            ScheduleStep::Extern { .. } => false,
         };
         let message =
             format_args!("`{name}`: what it stores to, `{}`, lives inside of the kernel", data.name);

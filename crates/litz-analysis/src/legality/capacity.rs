@@ -11,7 +11,7 @@ use crate::inside::longest;
 use litz_ir::dtype::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{InstOp, Nest, Stmt, Val};
-use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, LoopKind, Part, Step, Tree};
+use litz_ir::schedule::{Holds, KernelPlan, Layout, Local, LocalSpace, LoopKind, Part, ScheduleStep, Tree};
 
 /// Memory of a kernel, and its number among all of the schedule.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ impl Verifier<'_> {
         let program = Program { loops, nests: &nests, bufs: &bufs };
         let mut first = 0;
         for (step, of_step) in schedule.steps.iter().enumerate() {
-            let Step::Kernel(plan) = of_step else { continue };
+            let ScheduleStep::Kernel(plan) = of_step else { continue };
             let locals = plan.locals();
             if locals.iter().any(|local| is_limited(local)) {
                 self.capacities_of(program, plan, (step, first));

@@ -8,7 +8,7 @@ use super::dependences::parts_of;
 use super::problem::{Site, Within};
 use super::{Occurrence, Verifier};
 use litz_ir::loops::{Buf, BufKind, Stmt};
-use litz_ir::schedule::{Holds, Part, Pool, Step};
+use litz_ir::schedule::{Holds, Part, Pool, ScheduleStep};
 
 /// A part of a pool.
 struct Piece<'a> {
@@ -85,7 +85,7 @@ impl Verifier<'_> {
     pub(super) fn placements(&mut self) {
         let mut placed: HashSet<&str> = HashSet::new();
         for step in &self.schedule.steps {
-            if let Step::Kernel(plan) = step {
+            if let ScheduleStep::Kernel(plan) = step {
                 placed.extend(plan.locals().into_iter().filter_map(|local| local.buffer()));
             }
         }

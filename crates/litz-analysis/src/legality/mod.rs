@@ -33,7 +33,9 @@ use crate::inside::longest;
 use litz_ir::diag::{Diag, Diags};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, BufKind, Loops, Span, Stmt};
-use litz_ir::schedule::{Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Schedule, Step, Tree};
+use litz_ir::schedule::{
+    Block, KernelPlan, Leaf, Local, LocalSpace, LoopKind, Part, Schedule, ScheduleStep, Tree,
+};
 use litz_ir::target::{Gpu, Level, Target};
 use litz_ir::text::schedule::Positions;
 use litz_ir::verify::Report;
@@ -288,8 +290,8 @@ impl<'a> Verifier<'a> {
         let message = format_args!("expected a schedule of @{}, found one of @{}", loops.name, schedule.of);
         self.report.check(schedule.of == loops.name, "wrong-program", message);
         let names = schedule.steps.iter().filter_map(|step| match step {
-            Step::Kernel(plan) => Some(&*plan.name),
-            Step::Extern { .. } => None,
+            ScheduleStep::Kernel(plan) => Some(&*plan.name),
+            ScheduleStep::Extern { .. } => None,
         });
         self.report.unique(names, "kernels");
         self.report.unique(schedule.pools.iter().map(|pool| &*pool.name), "pools");
@@ -299,8 +301,8 @@ impl<'a> Verifier<'a> {
             self.report.check(is_loading || !step.at_load(), "load-order", message);
             is_loading &= step.at_load();
             match step {
-                Step::Kernel(plan) => self.kernel(plan, at),
-                Step::Extern { name, .. } => self.call(name, at),
+                ScheduleStep::Kernel(plan) => self.kernel(plan, at),
+                ScheduleStep::Extern { name, .. } => self.call(name, at),
             }
             self.note(Some(Site { step: at, within: None }));
         }
@@ -677,7 +679,7 @@ impl<'a> Verifier<'a> {
     fn load_inputs(&mut self) {
         let is_size = |sym: Sym| self.loops.facts.is_symbol_declared(sym);
         for step in self.schedule.steps.iter().filter(|step| step.at_load()) {
-            if let Step::Kernel(plan) = step
+            if let ScheduleStep::Kernel(plan) = step
                 && plan.syms().into_iter().any(is_size)
             {
                 let message =

@@ -14,7 +14,7 @@ use super::{Occurrence, Verifier, proofs};
 use crate::access::{Access, accesses};
 use crate::collisions::colliding_axes;
 use litz_ir::loops::{Axis, Buf, Nest, Span, Stmt};
-use litz_ir::schedule::{Part, Reuse, Step};
+use litz_ir::schedule::{Part, Reuse, ScheduleStep};
 
 /// A slug and what is wrong.
 type Problem = (&'static str, String);
@@ -80,7 +80,7 @@ impl<'a> Verifier<'a> {
         if steps(from).chain(steps(to)).any(|step| self.schedule.steps[step].at_load()) {
             return Err(("reuse-life", "one of them outlives the call".to_owned()));
         }
-        let is_kernel = |step: &usize| matches!(self.schedule.steps[*step], Step::Kernel(_));
+        let is_kernel = |step: &usize| matches!(self.schedule.steps[*step], ScheduleStep::Kernel(_));
         let last = steps(from).max().filter(is_kernel);
         let handed_on = last.filter(|last| steps(to).min() == Some(*last));
         handed_on.ok_or_else(|| ("reuse-life", "no kernel uses the one last and the other first".to_owned()))

@@ -7,7 +7,7 @@ use litz_sym::Expr;
 use crate::diag::Diags;
 use crate::graph::TensorType;
 use crate::loops::span;
-use crate::program::{Const, Output, Param, Program, Slot, SlotData, Step, View};
+use crate::program::{Const, Output, Param, Program, ProgramStep, Slot, SlotData, View};
 use crate::text::call;
 use crate::text::control::{control, word, write_control};
 use crate::text::cursor::{Cursor, Names, Result, parse_whole};
@@ -65,19 +65,19 @@ impl Program {
         commas(f, slots, |f, &slot| self.slot(slot).fmt(f))
     }
 
-    fn write_step(&self, f: &mut Formatter, step: &Step, indent: Indent) -> fmt::Result {
+    fn write_step(&self, f: &mut Formatter, step: &ProgramStep, indent: Indent) -> fmt::Result {
         match step {
-            Step::Check { clause, who } => writeln!(f, "{indent}check {clause} for {}", Quoted(who)),
-            Step::Alloc { slot } => writeln!(f, "{indent}alloc {}", self.typed(*slot)),
-            Step::View { slot, base, offset } => {
+            ProgramStep::Check { clause, who } => writeln!(f, "{indent}check {clause} for {}", Quoted(who)),
+            ProgramStep::Alloc { slot } => writeln!(f, "{indent}alloc {}", self.typed(*slot)),
+            ProgramStep::View { slot, base, offset } => {
                 writeln!(f, "{indent}view {} = {} + {offset}", self.typed(*slot), self.slot(*base))
             }
-            Step::Launch { kernel, args, sizes } => {
+            ProgramStep::Launch { kernel, args, sizes } => {
                 write!(f, "{indent}launch {}(", Sigil('@', kernel))?;
                 self.write_slots(f, args)?;
                 writeln!(f, "){}", Optional("sizes", sizes))
             }
-            Step::Extern { routine, reads, writes, ints, message } => {
+            ProgramStep::Extern { routine, reads, writes, ints, message } => {
                 write!(f, "{indent}extern {}(", Name(routine))?;
                 self.write_slots(f, reads)?;
                 f.write_str(") -> (")?;
@@ -86,17 +86,17 @@ impl Program {
                 write_message(f, message.as_deref())?;
                 f.write_str("\n")
             }
-            Step::Control { control, reads, writes } => {
+            ProgramStep::Control { control, reads, writes } => {
                 write!(f, "{indent}{}", word(control))?;
                 write_control(f, control, (reads, writes), &|slot: &Slot| self.slot(*slot))?;
                 f.write_str("\n")
             }
-            Step::Size { sym, slot, message } => {
+            ProgramStep::Size { sym, slot, message } => {
                 write!(f, "{indent}size {sym} = {}", self.slot(*slot))?;
                 write_message(f, message.as_deref())?;
                 f.write_str("\n")
             }
-            Step::Call { op, args, results, message } => {
+            ProgramStep::Call { op, args, results, message } => {
                 write!(f, "{indent}call {}(", Name(op))?;
                 let tensor = |f: &mut Formatter, view: &View| self.write_view(f, view);
                 commas(f, args, |f, arg| call::write_arg(f, arg, &tensor))?;
@@ -109,7 +109,7 @@ impl Program {
                 write_message(f, message.as_deref())?;
                 f.write_str("\n")
             }
-            Step::Free { slot } => writeln!(f, "{indent}free {}", self.slot(*slot)),
+            ProgramStep::Free { slot } => writeln!(f, "{indent}free {}", self.slot(*slot)),
         }
     }
 
@@ -225,26 +225,26 @@ impl Reader {
         cx.list("(", ")", |cx| self.slots.name(cx))
     }
 
-    fn step(&mut self, cx: &mut Cursor) -> Result<Step> {
+    fn step(&mut self, cx: &mut Cursor) -> Result<ProgramStep> {
         if cx.eat("check") {
             let clause = cx.clause()?;
             cx.expect("for")?;
-            return Ok(Step::Check { clause, who: cx.string()? });
+            return Ok(ProgramStep::Check { clause, who: cx.string()? });
         }
         if cx.eat("alloc") {
-            return Ok(Step::Alloc { slot: self.flat(cx)? });
+            return Ok(ProgramStep::Alloc { slot: self.flat(cx)? });
         }
         if cx.eat("view") {
             let slot = self.flat(cx)?;
             cx.expect("=")?;
             let base = self.slots.name(cx)?;
             cx.expect("+")?;
-            return Ok(Step::View { slot, base, offset: cx.expr()? });
+            return Ok(ProgramStep::View { slot, base, offset: cx.expr()? });
         }
         if cx.eat("launch") {
             let kernel = cx.item_name()?;
             let args = self.slots(cx)?;
-            return Ok(Step::Launch { kernel, args, sizes: cx.optional_exprs("sizes")? });
+            return Ok(ProgramStep::Launch { kernel, args, sizes: cx.optional_exprs("sizes")? });
         }
         if cx.eat("extern") {
             let routine = cx.name("a routine")?;
@@ -252,18 +252,18 @@ impl Reader {
             cx.expect("->")?;
             let writes = self.slots(cx)?;
             let ints = cx.optional_exprs("ints")?;
-            return Ok(Step::Extern { routine, reads, writes, ints, message: cx.optional_message()? });
+            return Ok(ProgramStep::Extern { routine, reads, writes, ints, message: cx.optional_message()? });
         }
         if cx.is("branch") || cx.is("while") || cx.is("call") && cx.second_kind() == TokenKind::Item {
             let word = cx.word("call, branch or while")?.to_owned();
             let (control, reads, writes) = control(cx, &word, &|cx| self.slots.name(cx))?;
-            return Ok(Step::Control { control, reads, writes });
+            return Ok(ProgramStep::Control { control, reads, writes });
         }
         if cx.eat("size") {
             let sym = cx.sym()?;
             cx.expect("=")?;
             let slot = self.slots.name(cx)?;
-            return Ok(Step::Size { sym, slot, message: cx.optional_message()? });
+            return Ok(ProgramStep::Size { sym, slot, message: cx.optional_message()? });
         }
         if cx.eat("call") {
             let op = cx.name("an operator")?;
@@ -271,10 +271,10 @@ impl Reader {
             cx.expect("->")?;
             let result = |cx: &mut Cursor| if cx.eat("_") { Ok(None) } else { self.view(cx).map(Some) };
             let results = cx.list("(", ")", result)?;
-            return Ok(Step::Call { op, args, results, message: cx.optional_message()? });
+            return Ok(ProgramStep::Call { op, args, results, message: cx.optional_message()? });
         }
         if cx.eat("free") {
-            return Ok(Step::Free { slot: self.slots.name(cx)? });
+            return Ok(ProgramStep::Free { slot: self.slots.name(cx)? });
         }
         Err(cx.expected("a step"))
     }

@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use crate::diag::Diags;
 use crate::loops::Axis;
 use crate::schedule::{
-    Block, Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step,
-    Tree,
+    Block, Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule,
+    ScheduleStep, Tree,
 };
 use crate::target::Level;
 use crate::text::cursor::{Cursor, Result, parse_whole};
@@ -20,8 +20,10 @@ impl Display for Schedule {
         self.functions.iter().try_for_each(|function| write_nested(f, function))?;
         for step in &self.steps {
             match step {
-                Step::Kernel(plan) => write_kernel(f, plan)?,
-                Step::Extern { name, at_load } => writeln!(f, "  extern {}{}", Name(name), when(*at_load))?,
+                ScheduleStep::Kernel(plan) => write_kernel(f, plan)?,
+                ScheduleStep::Extern { name, at_load } => {
+                    writeln!(f, "  extern {}{}", Name(name), when(*at_load))?
+                }
             }
         }
         for Reuse { from, to } in &self.reuses {
@@ -261,11 +263,11 @@ fn schedule(cx: &mut Cursor, at: &mut Positions) -> Result<Schedule> {
             at.functions.push(inner);
         } else if cx.eat("kernel") {
             at.steps.push(position);
-            schedule.steps.push(Step::Kernel(kernel(cx, at)?));
+            schedule.steps.push(ScheduleStep::Kernel(kernel(cx, at)?));
         } else if cx.eat("extern") {
             at.steps.push(position);
             let name = cx.name("a statement name")?;
-            schedule.steps.push(Step::Extern { name, at_load: at_load(cx)? });
+            schedule.steps.push(ScheduleStep::Extern { name, at_load: at_load(cx)? });
         } else if cx.eat("reuse") {
             let from = cx.name("a buffer name")?;
             cx.expect("as")?;

@@ -10,7 +10,7 @@ use crate::dtype::Dtype;
 use crate::ids::Id;
 use crate::kernel::Kernel;
 use crate::loops::{FunctionCall, is_apart, span};
-use crate::program::{Output, Param, Program, Slot, Step, View};
+use crate::program::{Output, Param, Program, ProgramStep, Slot, View};
 use crate::verify::Report;
 
 /// What is wrong with a program, kernels aside.
@@ -36,7 +36,7 @@ pub fn verify(program: &Program) -> Diags {
 pub fn verify_launches(program: &Program, kernels: &[Kernel]) -> Diags {
     let mut report = Report::new(&program.facts);
     for step in program.load.iter().chain(&program.steps) {
-        let Step::Launch { kernel, args, sizes } = step else { continue };
+        let ProgramStep::Launch { kernel, args, sizes } = step else { continue };
         let place = format!("launch of @{kernel}");
         let Some(kernel) = kernels.iter().find(|candidate| candidate.name == *kernel) else {
             report.fail("unknown-kernel", format_args!("{place}: there is no such kernel"));
@@ -133,7 +133,8 @@ impl Verifier<'_> {
     /// Symbols that steps give values: each has one, which comes before all steps that use it. Load steps use none of them.
     fn late_sizes(&mut self) {
         let program = self.program;
-        let defined = |step: &Step| if let Step::Size { sym, .. } = step { Some(*sym) } else { None };
+        let defined =
+            |step: &ProgramStep| if let ProgramStep::Size { sym, .. } = step { Some(*sym) } else { None };
         let mut late: Vec<Sym> = Vec::new();
         for sym in program.load.iter().chain(&program.steps).filter_map(defined) {
             if !late.contains(&sym) {
@@ -210,15 +211,17 @@ impl Verifier<'_> {
         self.hold(slot, None);
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &ProgramStep) {
         self.now += 1;
         match step {
-            Step::Check { clause, who } => self.report.clause(clause, format_args!("check for {who:?}")),
-            Step::Alloc { slot } => {
+            ProgramStep::Check { clause, who } => {
+                self.report.clause(clause, format_args!("check for {who:?}"))
+            }
+            ProgramStep::Alloc { slot } => {
                 self.place(*slot, Memory::Own);
                 self.hold(*slot, None);
             }
-            Step::View { slot, base, offset } => {
+            ProgramStep::View { slot, base, offset } => {
                 self.has_memory(*base, "view");
                 self.report.expr(*offset, format_args!("view `{}`", name(self.program, *slot)));
                 self.place(*slot, Memory::Within(*base));
@@ -226,18 +229,18 @@ impl Verifier<'_> {
                 self.one_device([slot, base], format_args!("view `{}`", name(self.program, *slot)));
                 self.check_view(step);
             }
-            Step::Launch { kernel, args, sizes } => {
+            ProgramStep::Launch { kernel, args, sizes } => {
                 let place = format!("launch of @{kernel}");
                 args.iter().for_each(|&slot| self.use_slot(slot, &place));
                 sizes.iter().for_each(|&size| self.report.expr(size, &place));
                 self.one_device(args, place);
             }
-            Step::Extern { routine, reads, writes, ints, message: _ } => {
+            ProgramStep::Extern { routine, reads, writes, ints, message: _ } => {
                 reads.iter().chain(writes).for_each(|&slot| self.use_slot(slot, routine));
                 ints.iter().for_each(|&value| self.report.expr(value, routine));
                 self.one_device(reads.iter().chain(writes), routine);
             }
-            Step::Control { control, reads, writes } => {
+            ProgramStep::Control { control, reads, writes } => {
                 let place = self.program.place(step);
                 reads.iter().chain(writes).for_each(|&slot| self.use_slot(slot, &place));
                 self.one_device(reads.iter().chain(writes), &place);
@@ -247,7 +250,7 @@ impl Verifier<'_> {
                 let message = format_args!("{place}: expected as many arguments as the functions have");
                 self.report.check(control.reads() == reads.len(), "function-type", message);
             }
-            Step::Size { sym, slot, message: _ } => {
+            ProgramStep::Size { sym, slot, message: _ } => {
                 let place = format!("size {sym}");
                 self.report.expr(Expr::sym(*sym), &place);
                 self.use_slot(*slot, &place);
@@ -257,8 +260,8 @@ impl Verifier<'_> {
                 let message = format_args!("{place}: expected `{}` to hold an integer", data.name);
                 self.report.check(is_one, "type-mismatch", message);
             }
-            Step::Call { op, args, results, message: _ } => self.call(op, args, results),
-            Step::Free { slot } => {
+            ProgramStep::Call { op, args, results, message: _ } => self.call(op, args, results),
+            ProgramStep::Free { slot } => {
                 self.has_memory(*slot, "free");
                 let Some(memory) = self.memory.get_mut(slot.index()) else { return };
                 let was = std::mem::replace(memory, Memory::Freed);
@@ -368,8 +371,8 @@ impl Verifier<'_> {
     }
 
     /// Views that certainly reach past their base.
-    fn check_view(&mut self, step: &Step) {
-        let Step::View { slot, base, offset } = step else { return };
+    fn check_view(&mut self, step: &ProgramStep) {
+        let ProgramStep::View { slot, base, offset } = step else { return };
         let slots = (self.program.slots.get(*slot), self.program.slots.get(*base));
         let (Some(view), Some(base)) = slots else { return };
         let end = *offset + view.extent * view.dtype.size() as i64;

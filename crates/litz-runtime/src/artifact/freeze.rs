@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::program::{Const, Output, Program, Slot, Step};
+use litz_ir::program::{Const, Output, Program, ProgramStep, Slot};
 use litz_sym::Expr;
 
 /// A program whose load steps have been run, and the contents of its constants in order.
@@ -40,7 +40,7 @@ pub fn freeze<'a>(program: &Program, constants: &[&'a [u8]], kept: &[(Slot, &'a 
 pub fn launched(program: &Program) -> HashSet<&str> {
     let mut names = HashSet::new();
     for step in program.all().into_iter().flat_map(|program| program.load.iter().chain(&program.steps)) {
-        if let Step::Launch { kernel, .. } = step {
+        if let ProgramStep::Launch { kernel, .. } = step {
             names.insert(kernel.as_str());
         }
     }
@@ -60,16 +60,20 @@ fn used_slots(program: &Program) -> Vec<bool> {
     let mut mark = |slots: &[Slot]| slots.iter().for_each(|slot| used[slot.index()] = true);
     for step in &program.steps {
         match step {
-            Step::View { base, .. } => mark(&[*base]),
-            Step::Launch { args, .. } => mark(args),
-            Step::Extern { reads, writes, .. } => [reads, writes].into_iter().for_each(|slots| mark(slots)),
-            Step::Control { reads, writes, .. } => [reads, writes].into_iter().for_each(|slots| mark(slots)),
-            Step::Size { slot, .. } => mark(&[*slot]),
-            Step::Call { args, results, .. } => {
+            ProgramStep::View { base, .. } => mark(&[*base]),
+            ProgramStep::Launch { args, .. } => mark(args),
+            ProgramStep::Extern { reads, writes, .. } => {
+                [reads, writes].into_iter().for_each(|slots| mark(slots))
+            }
+            ProgramStep::Control { reads, writes, .. } => {
+                [reads, writes].into_iter().for_each(|slots| mark(slots))
+            }
+            ProgramStep::Size { slot, .. } => mark(&[*slot]),
+            ProgramStep::Call { args, results, .. } => {
                 results.iter().flatten().for_each(|view| mark(&[view.slot]));
                 args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| mark(&[view.slot])));
             }
-            Step::Check { .. } | Step::Alloc { .. } | Step::Free { .. } => {}
+            ProgramStep::Check { .. } | ProgramStep::Alloc { .. } | ProgramStep::Free { .. } => {}
         }
     }
     for output in &program.outputs {
@@ -84,12 +88,12 @@ fn used_slots(program: &Program) -> Vec<bool> {
 
 /// The views that load steps make of constants and of what they keep, as far as calls use them; marks what these lie
 /// in as used.
-fn views(program: &Program, kept: &[(Slot, &[u8])], used: &mut [bool]) -> Vec<Step> {
+fn views(program: &Program, kept: &[(Slot, &[u8])], used: &mut [bool]) -> Vec<ProgramStep> {
     let given = program.consts.iter().map(|constant| constant.slot);
     let mut has_memory: HashSet<Slot> = given.chain(kept.iter().map(|&(slot, _)| slot)).collect();
     let mut views = Vec::new();
     for step in &program.load {
-        if let Step::View { slot, base, .. } = step
+        if let ProgramStep::View { slot, base, .. } = step
             && has_memory.contains(base)
             && !has_memory.contains(slot)
         {

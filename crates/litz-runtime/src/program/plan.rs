@@ -8,7 +8,7 @@ use litz_ir::Dtype;
 use litz_ir::loops::Control;
 use litz_ir::scalar::Scalar;
 
-use super::prepare::{Layout, Origin, Output, Prepared, SizeFacts, Step};
+use super::prepare::{Layout, Origin, Output, Prepared, PreparedStep, SizeFacts};
 use crate::arena::{ALIGNMENT, GuardPages, OutOfMemory};
 use crate::device::KernelId;
 use crate::error::RunError;
@@ -290,7 +290,7 @@ impl<'a> Planner<'a> {
         }
         for step in &self.prepared.load {
             match step {
-                Step::View(slot) => {
+                PreparedStep::View(slot) => {
                     if let Origin::View { base, .. } = self.prepared.slots[*slot].origin
                         && self.places[base].is_some()
                         && self.places[*slot].is_none()
@@ -298,39 +298,40 @@ impl<'a> Planner<'a> {
                         self.view(*slot)?;
                     }
                 }
-                Step::Check(_)
-                | Step::Alloc(_)
-                | Step::Launch { .. }
-                | Step::Extern { .. }
-                | Step::Control { .. }
-                | Step::Size { .. }
-                | Step::Call { .. }
-                | Step::Free(_) => {}
+                PreparedStep::Check(_)
+                | PreparedStep::Alloc(_)
+                | PreparedStep::Launch { .. }
+                | PreparedStep::Extern { .. }
+                | PreparedStep::Control { .. }
+                | PreparedStep::Size { .. }
+                | PreparedStep::Call { .. }
+                | PreparedStep::Free(_) => {}
             }
         }
         Ok(())
     }
 
     /// Plans steps up to the end, or up to the first size whose value is missing: whether it came to the end.
-    fn steps(&mut self, steps: &'a [Step]) -> Result<bool, RunError> {
+    fn steps(&mut self, steps: &'a [PreparedStep]) -> Result<bool, RunError> {
         for (at, step) in steps.iter().enumerate() {
             match step {
-                Step::Check(guard) => guard.check(self.values)?,
-                Step::Alloc(slot) => {
-                    let is_freed =
-                        steps[at..].iter().any(|step| matches!(step, Step::Free(freed) if freed == slot));
+                PreparedStep::Check(guard) => guard.check(self.values)?,
+                PreparedStep::Alloc(slot) => {
+                    let is_freed = steps[at..]
+                        .iter()
+                        .any(|step| matches!(step, PreparedStep::Free(freed) if freed == slot));
                     self.alloc(*slot, is_freed)?;
                 }
-                Step::View(slot) => self.view(*slot)?,
-                Step::Launch { kernel, args, sizes } => self.launch(*kernel, args, sizes)?,
-                Step::Extern { routine, reads, writes, ints, message } => {
+                PreparedStep::View(slot) => self.view(*slot)?,
+                PreparedStep::Launch { kernel, args, sizes } => self.launch(*kernel, args, sizes)?,
+                PreparedStep::Extern { routine, reads, writes, ints, message } => {
                     let ints = self.ints(ints)?;
                     let (reads, writes) = (self.buffers(reads)?, self.buffers(writes)?);
                     let (routine, message) = (*routine, Arc::clone(message));
                     writes.iter().for_each(|buffer| self.notes_store(buffer.place));
                     self.plan.commands.push(Command::Extern { routine, reads, writes, ints, message });
                 }
-                Step::Call { call, ints, operands, writes } => {
+                PreparedStep::Call { call, ints, operands, writes } => {
                     let ints = self.ints(ints)?;
                     let operands = operands.iter().map(|(layout, offset)| self.operand(layout, offset));
                     let operands = operands.collect::<Result<Vec<_>, _>>()?;
@@ -338,7 +339,7 @@ impl<'a> Planner<'a> {
                     let (call, writes) = (Arc::clone(call), writes.clone());
                     self.plan.commands.push(Command::Call { call, ints, operands, writes });
                 }
-                Step::Free(slot) => {
+                PreparedStep::Free(slot) => {
                     let latest = Base::Arena(self.plan.arenas.len() - 1);
                     if let Some((Address { base, offset }, _)) = self.places[*slot].take()
                         && base == latest
@@ -346,7 +347,7 @@ impl<'a> Planner<'a> {
                         self.live.retain(|&(start, _)| start != offset);
                     }
                 }
-                Step::Control { control, calls, reads, writes } => {
+                PreparedStep::Control { control, calls, reads, writes } => {
                     let mut planned = Vec::with_capacity(calls.len());
                     for (function, sizes) in calls {
                         planned.push(CallPlan { function: *function, sizes: self.ints(sizes)? });
@@ -356,7 +357,7 @@ impl<'a> Planner<'a> {
                     let control = control.clone();
                     self.plan.commands.push(Command::Control { control, calls: planned, reads, writes });
                 }
-                Step::Size { slot, who } => {
+                PreparedStep::Size { slot, who } => {
                     let late = self.values.len() - self.prepared.known;
                     let from = self.element(*slot)?;
                     self.plan.commands.push(Command::Size { from, late, who: Arc::clone(who) });
@@ -550,8 +551,11 @@ impl<'a> Planner<'a> {
                 continue;
             }
             let is_at_start = offsets.iter().all(|offset| self.value(offset).is_ok_and(|value| value == 0));
-            let is_own =
-                self.prepared.steps.iter().any(|step| matches!(step, Step::Alloc(own) if *own == slot));
+            let is_own = self
+                .prepared
+                .steps
+                .iter()
+                .any(|step| matches!(step, PreparedStep::Alloc(own) if *own == slot));
             let shape = self.shape(layout)?;
             if is_own
                 && is_at_start

@@ -35,8 +35,8 @@ pub(super) struct Prepared {
     pub(super) concurrency: usize,
     /// Whether a call writes what load steps compute.
     pub(super) calls_write_kept: bool,
-    pub(super) load: Vec<Step>,
-    pub(super) steps: Vec<Step>,
+    pub(super) load: Vec<PreparedStep>,
+    pub(super) steps: Vec<PreparedStep>,
     /// Sizes to which steps give values, in order: they stand behind those that inputs give.
     pub(super) late: Arc<[SizeFacts]>,
     /// How many sizes inputs give.
@@ -49,8 +49,8 @@ pub(super) struct Prepared {
 impl Prepared {
     /// The calls of the host.
     pub(super) fn calls(&self) -> impl Iterator<Item = &Call> {
-        fn call(step: &Step) -> Option<&Call> {
-            if let Step::Call { call, .. } = step { Some(call.as_ref()) } else { None }
+        fn call(step: &PreparedStep) -> Option<&Call> {
+            if let PreparedStep::Call { call, .. } = step { Some(call.as_ref()) } else { None }
         }
         self.load.iter().chain(&self.steps).filter_map(call)
     }
@@ -98,7 +98,8 @@ pub(super) enum Output {
     Nothing,
 }
 
-pub(super) enum Step {
+/// A step of a program whose slots are positions and whose expressions are formulas.
+pub(super) enum PreparedStep {
     Check(Guard),
     Alloc(usize),
     View(usize),
@@ -235,8 +236,8 @@ pub(super) fn prepare(
     }
     for step in program.load.iter().chain(&program.steps) {
         match step {
-            ir::Step::Alloc { slot } => define(&mut prepared.slots, *slot, Origin::Alloc)?,
-            ir::Step::View { slot, base, offset } => {
+            ir::ProgramStep::Alloc { slot } => define(&mut prepared.slots, *slot, Origin::Alloc)?,
+            ir::ProgramStep::View { slot, base, offset } => {
                 if matches!(prepared.slots[base.index()].origin, Origin::None) {
                     return Err(
                         cx.bug(format!("{} has no memory where it is used", program.slots[*base].name))
@@ -245,13 +246,13 @@ pub(super) fn prepare(
                 let origin = Origin::View { base: base.index(), offset: cx.formula(*offset)? };
                 define(&mut prepared.slots, *slot, origin)?;
             }
-            ir::Step::Check { .. }
-            | ir::Step::Launch { .. }
-            | ir::Step::Extern { .. }
-            | ir::Step::Control { .. }
-            | ir::Step::Size { .. }
-            | ir::Step::Call { .. }
-            | ir::Step::Free { .. } => {}
+            ir::ProgramStep::Check { .. }
+            | ir::ProgramStep::Launch { .. }
+            | ir::ProgramStep::Extern { .. }
+            | ir::ProgramStep::Control { .. }
+            | ir::ProgramStep::Size { .. }
+            | ir::ProgramStep::Call { .. }
+            | ir::ProgramStep::Free { .. } => {}
         }
     }
     let written_at_load = written(&prepared.load, facts);
@@ -275,36 +276,42 @@ pub(super) fn prepare(
 }
 
 /// The slots that steps write.
-fn written(steps: &[Step], kernels: &[KernelFacts]) -> Vec<usize> {
+fn written(steps: &[PreparedStep], kernels: &[KernelFacts]) -> Vec<usize> {
     let mut written = Vec::new();
     for step in steps {
         match step {
-            Step::Launch { kernel, args, .. } => {
+            PreparedStep::Launch { kernel, args, .. } => {
                 let flags = args.iter().zip(&kernels[*kernel].is_written);
                 written.extend(flags.filter(|(_, is_written)| **is_written).map(|(arg, _)| *arg));
             }
-            Step::Extern { writes, .. } | Step::Control { writes, .. } => written.extend(writes),
-            Step::Call { operands, writes, .. } => {
+            PreparedStep::Extern { writes, .. } | PreparedStep::Control { writes, .. } => {
+                written.extend(writes)
+            }
+            PreparedStep::Call { operands, writes, .. } => {
                 written.extend(writes.iter().map(|&at| operands[at].0.slot));
             }
-            Step::Check(_) | Step::Alloc(_) | Step::View(_) | Step::Size { .. } | Step::Free(_) => {}
+            PreparedStep::Check(_)
+            | PreparedStep::Alloc(_)
+            | PreparedStep::View(_)
+            | PreparedStep::Size { .. }
+            | PreparedStep::Free(_) => {}
         }
     }
     written
 }
 
 /// The slots that steps give memory of their own.
-fn allocated(steps: &[Step]) -> HashSet<usize> {
-    let slot = |step: &Step| match step {
-        Step::Alloc(slot) => Some(*slot),
-        Step::Check(_)
-        | Step::View(_)
-        | Step::Launch { .. }
-        | Step::Extern { .. }
-        | Step::Control { .. }
-        | Step::Size { .. }
-        | Step::Call { .. }
-        | Step::Free(_) => None,
+fn allocated(steps: &[PreparedStep]) -> HashSet<usize> {
+    let slot = |step: &PreparedStep| match step {
+        PreparedStep::Alloc(slot) => Some(*slot),
+        PreparedStep::Check(_)
+        | PreparedStep::View(_)
+        | PreparedStep::Launch { .. }
+        | PreparedStep::Extern { .. }
+        | PreparedStep::Control { .. }
+        | PreparedStep::Size { .. }
+        | PreparedStep::Call { .. }
+        | PreparedStep::Free(_) => None,
     };
     steps.iter().filter_map(slot).collect()
 }
@@ -397,7 +404,8 @@ fn first_extent(kernel: &Kernel, extent: Expr) -> Expr {
 
 /// The symbols to which steps of calls give values, in order.
 pub(super) fn late_sizes(program: &Program) -> Vec<Sym> {
-    let size = |step: &ir::Step| if let ir::Step::Size { sym, .. } = step { Some(*sym) } else { None };
+    let size =
+        |step: &ir::ProgramStep| if let ir::ProgramStep::Size { sym, .. } = step { Some(*sym) } else { None };
     program.steps.iter().filter_map(size).collect()
 }
 
@@ -426,13 +434,13 @@ impl Context<'_> {
         Ok(Layout { slot: slot.index(), dtype: ty.dtype, sizes, strides })
     }
 
-    fn step(&self, step: &ir::Step) -> Result<Step, RunError> {
+    fn step(&self, step: &ir::ProgramStep) -> Result<PreparedStep, RunError> {
         let positions = |slots: &[ir::Slot]| slots.iter().map(|slot| slot.index()).collect();
         Ok(match step {
-            ir::Step::Check { clause, who } => Step::Check(self.guard(clause, who)?),
-            ir::Step::Alloc { slot } => Step::Alloc(slot.index()),
-            ir::Step::View { slot, .. } => Step::View(slot.index()),
-            ir::Step::Launch { kernel, args, sizes } => {
+            ir::ProgramStep::Check { clause, who } => PreparedStep::Check(self.guard(clause, who)?),
+            ir::ProgramStep::Alloc { slot } => PreparedStep::Alloc(slot.index()),
+            ir::ProgramStep::View { slot, .. } => PreparedStep::View(slot.index()),
+            ir::ProgramStep::Launch { kernel, args, sizes } => {
                 let unknown = || self.bug(format!("launch of unknown kernel @{kernel}"));
                 let at = *self.names.get(kernel.as_str()).ok_or_else(unknown)?;
                 let facts = &self.kernels[at];
@@ -441,34 +449,37 @@ impl Context<'_> {
                     let found = format!("{} and {}", args.len(), sizes.len());
                     return Err(self.bug(format!("launch of @{kernel}: expected {expected}, found {found}")));
                 }
-                Step::Launch { kernel: at, args: positions(args), sizes: self.formulas(sizes)? }
+                PreparedStep::Launch { kernel: at, args: positions(args), sizes: self.formulas(sizes)? }
             }
-            ir::Step::Extern { routine: name, reads, writes, ints, message } => {
+            ir::ProgramStep::Extern { routine: name, reads, writes, ints, message } => {
                 let routine = routine(name).ok_or_else(|| RunError::UnknownRoutine { name: name.clone() })?;
                 let (reads, writes) = (positions(reads), positions(writes));
                 let message = Arc::from(message.as_deref().unwrap_or_default());
-                Step::Extern { routine, reads, writes, ints: self.formulas(ints)?, message }
+                PreparedStep::Extern { routine, reads, writes, ints: self.formulas(ints)?, message }
             }
-            ir::Step::Control { control, reads, writes } => {
+            ir::ProgramStep::Control { control, reads, writes } => {
                 if control.reads() != reads.len() {
                     return Err(self.bug(format!("{}: other arguments", self.program.place(step))));
                 }
                 let calls = control.calls().into_iter().map(|call| self.function_call(call));
                 let calls = calls.collect::<Result<_, _>>()?;
                 let (reads, writes) = (positions(reads), positions(writes));
-                Step::Control { control: control.clone(), calls, reads, writes }
+                PreparedStep::Control { control: control.clone(), calls, reads, writes }
             }
-            ir::Step::Size { sym, slot, message } => {
+            ir::ProgramStep::Size { sym, slot, message } => {
                 let dtype = self.program.slots[*slot].dtype;
                 if !dtype.is_int() && dtype != Dtype::Bool {
                     return Err(self.bug(format!("size {sym}: expected an integer, found {dtype}")));
                 }
-                Step::Size { slot: slot.index(), who: Arc::from(message.as_deref().unwrap_or_default()) }
+                PreparedStep::Size {
+                    slot: slot.index(),
+                    who: Arc::from(message.as_deref().unwrap_or_default()),
+                }
             }
-            ir::Step::Call { op, args, results, message } => {
+            ir::ProgramStep::Call { op, args, results, message } => {
                 self.call(op, args, results, message.as_ref())?
             }
-            ir::Step::Free { slot } => Step::Free(slot.index()),
+            ir::ProgramStep::Free { slot } => PreparedStep::Free(slot.index()),
         })
     }
 
@@ -492,7 +503,7 @@ impl Context<'_> {
         args: &[CallArg<ir::View>],
         results: &[Option<ir::View>],
         message: Option<&String>,
-    ) -> Result<Step, RunError> {
+    ) -> Result<PreparedStep, RunError> {
         let (mut operands, mut writes, mut ints) = (Vec::new(), Vec::new(), Vec::new());
         let mut add = |view: &ir::View| -> Result<usize, RunError> {
             operands.push((self.layout(view.slot, &view.ty)?, self.formula(view.offset)?));
@@ -508,7 +519,7 @@ impl Context<'_> {
         writes.extend(results.iter().flatten());
         let source = message.cloned();
         let call = Arc::new(Call { op: op.to_owned(), args, results, source });
-        Ok(Step::Call { call, ints: self.formulas(&ints)?, operands, writes })
+        Ok(PreparedStep::Call { call, ints: self.formulas(&ints)?, operands, writes })
     }
 
     fn output(&self, output: &ir::Output) -> Result<Output, RunError> {

@@ -2,7 +2,7 @@
 
 use crate::{loops, outcome, target};
 use litz_ir::loops::Loops;
-use litz_ir::schedule::{Pool, Step};
+use litz_ir::schedule::{Pool, ScheduleStep};
 use litz_schedule::Heuristics;
 use litz_sym::Expr;
 use std::fmt::Write;
@@ -38,9 +38,9 @@ fn chain(random: &mut Random, steps: u64, sizes: &[&str]) -> String {
 }
 
 /// First and last step that uses the buffer.
-fn life(loops: &Loops, steps: &[Step], name: &str) -> (usize, usize) {
-    let uses = |step: &Step| {
-        let Step::Extern { name: stmt, .. } = step else { panic!("calls alone") };
+fn life(loops: &Loops, steps: &[ScheduleStep], name: &str) -> (usize, usize) {
+    let uses = |step: &ScheduleStep| {
+        let ScheduleStep::Extern { name: stmt, .. } = step else { panic!("calls alone") };
         let stmt = loops.stmts.iter().find(|s| s.name() == stmt).expect("it is there");
         stmt.reads().iter().chain(&stmt.writes()).any(|&b| loops.bufs[b].name == name)
     };

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use litz::{Model, Options, Runner, Stage, Verify};
 use litz_ir::loops::{BufKind, Loops, Nest, Stmt};
-use litz_ir::schedule::Step;
+use litz_ir::schedule::ScheduleStep;
 use litz_ir::target::Target;
 use litz_ir::{text, verify};
 use litz_sym::{Expr, Sym};
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         let mut written = 0;
         for step in &plans {
-            let Step::Kernel(plan) = step else { continue };
+            let ScheduleStep::Kernel(plan) = step else { continue };
             let Some(alone) = kernels::alone(&loops, plan) else { continue };
             let features = kernels::features(&alone);
             if seen.contains(&features) {
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A model's loops after all passes, and the steps of its schedule.
-fn scheduled(path: &Path) -> Result<(Loops, Vec<Step>), Box<dyn Error>> {
+fn scheduled(path: &Path) -> Result<(Loops, Vec<ScheduleStep>), Box<dyn Error>> {
     let target: Target = "cpu(isa=avx2, threads=2)".parse()?;
     let options = Options { verify: Verify::Nothing, cache: None, ..Options::for_target(target) };
     let mut silent = |_: &str| {};

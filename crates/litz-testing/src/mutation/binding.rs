@@ -1,7 +1,7 @@
 //! Changes what leaves take the axes of their nests for, and which block they store to.
 
 use litz_ir::loops::{InstOp, Loops, Stmt};
-use litz_ir::schedule::{Block, Leaf, Schedule, Step, Tree};
+use litz_ir::schedule::{Block, Leaf, Schedule, ScheduleStep, Tree};
 use litz_sym::{Expr, Sym};
 
 use super::tree::{TreePath, each_axis_mut, is_leaf, kernel_mut, list_mut, pick, trees};
@@ -229,7 +229,7 @@ pub(super) fn change_block(schedule: &mut Schedule, loops: &Loops, choices: &mut
 fn drop_block(schedule: &mut Schedule, found: &(TreePath, usize), choices: &mut Choices<'_>) -> Option<()> {
     let block = leaf_mut(schedule, found)?.block.take()?;
     let Some(number) = block.number.as_sym().filter(|_| !choices.once_in(3)) else { return Some(()) };
-    if let Step::Kernel(plan) = &mut schedule.steps[found.0.0] {
+    if let ScheduleStep::Kernel(plan) = &mut schedule.steps[found.0.0] {
         plan.grid.iter_mut().filter(|axis| axis.var == number).for_each(|axis| axis.extent = Expr::one());
         each_axis_mut(&mut plan.body, &mut |axis| {
             if axis.var == number {

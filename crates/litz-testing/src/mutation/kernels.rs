@@ -1,7 +1,7 @@
 //! Changes which kernel things run in, when kernels run, and in which order.
 
 use litz_ir::loops::{Axis, Loops};
-use litz_ir::schedule::{KernelPlan, LoopKind, Schedule, Step, Tree};
+use litz_ir::schedule::{KernelPlan, LoopKind, Schedule, ScheduleStep, Tree};
 use litz_sym::{Expr, Rel};
 
 use super::tree::{each_axis_mut, fresh, is_leaf, kernel_mut, kernels, list_mut, pick, substitute, trees};
@@ -19,7 +19,7 @@ pub(super) fn merge(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_
     let found = kernels(schedule);
     let next = found.windows(2).filter(|pair| pair[0].0 + 1 == pair[1].0).map(|pair| pair[0].0);
     let at = pick(choices, &next.collect::<Vec<_>>())?;
-    let Step::Kernel(mut second) = schedule.steps.remove(at + 1) else { return None };
+    let ScheduleStep::Kernel(mut second) = schedule.steps.remove(at + 1) else { return None };
     let first = kernel_mut(schedule, at)?;
     let extents = |plan: &KernelPlan| plan.grid.iter().map(|axis| axis.extent).collect::<Vec<_>>();
     if extents(first) == extents(&second) && !choices.once_in(4) {
@@ -45,7 +45,7 @@ pub(super) fn share_grid(schedule: &mut Schedule, _: &Loops, choices: &mut Choic
     let next = found.windows(2).filter(|pair| pair[0].0 + 1 == pair[1].0).map(|pair| pair[0].0);
     let at = pick(choices, &next.collect::<Vec<_>>())?;
     let (var, wrong) = (fresh(schedule), choices.below(8));
-    let Step::Kernel(mut second) = schedule.steps.remove(at + 1) else { return None };
+    let ScheduleStep::Kernel(mut second) = schedule.steps.remove(at + 1) else { return None };
     let first = kernel_mut(schedule, at)?;
     let count = |plan: &KernelPlan| plan.grid.first().map_or(Expr::one(), |axis| axis.extent);
     let counts = [count(first), count(&second)];
@@ -87,11 +87,11 @@ pub(super) fn split(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_
         let (var, name) = (second.grid[at].var, fresh(schedule));
         second.grid[at].var = name;
         substitute(&mut second.body, &|sym| (sym == var).then(|| Expr::sym(name)));
-        schedule.steps.insert(step + 1, Step::Kernel(second.clone()));
-        let Step::Kernel(back) = schedule.steps.remove(step + 1) else { return None };
+        schedule.steps.insert(step + 1, ScheduleStep::Kernel(second.clone()));
+        let ScheduleStep::Kernel(back) = schedule.steps.remove(step + 1) else { return None };
         second = back;
     }
-    schedule.steps.insert(step + 1, Step::Kernel(second));
+    schedule.steps.insert(step + 1, ScheduleStep::Kernel(second));
     Some(())
 }
 
@@ -124,7 +124,7 @@ pub(super) fn move_leaf(schedule: &mut Schedule, _: &Loops, choices: &mut Choice
     }
     let end = if is_later { 0 } else { target.body.len() };
     target.body.insert(end, moved);
-    schedule.steps.retain(|step| !matches!(step, Step::Kernel(plan) if plan.body.is_empty()));
+    schedule.steps.retain(|step| !matches!(step, ScheduleStep::Kernel(plan) if plan.body.is_empty()));
     Some(())
 }
 
@@ -132,8 +132,8 @@ pub(super) fn move_leaf(schedule: &mut Schedule, _: &Loops, choices: &mut Choice
 pub(super) fn at_load(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<'_>) -> Option<()> {
     let at = pick(choices, &(0..schedule.steps.len()).collect::<Vec<_>>())?;
     match &mut schedule.steps[at] {
-        Step::Kernel(plan) => plan.at_load = !plan.at_load,
-        Step::Extern { at_load, .. } => *at_load = !*at_load,
+        ScheduleStep::Kernel(plan) => plan.at_load = !plan.at_load,
+        ScheduleStep::Extern { at_load, .. } => *at_load = !*at_load,
     }
     Some(())
 }

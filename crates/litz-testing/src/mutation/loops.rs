@@ -1,7 +1,7 @@
 //! Changes loops: their extents, kinds and blocks, and whether they are of the grid.
 
 use litz_ir::loops::{Axis, Loops};
-use litz_ir::schedule::{LoopKind, Schedule, Step, Tree};
+use litz_ir::schedule::{LoopKind, Schedule, ScheduleStep, Tree};
 use litz_ir::target::{Level, Team};
 use litz_sym::{Expr, Sym};
 
@@ -178,7 +178,7 @@ pub(super) fn to_grid(schedule: &mut Schedule, _: &Loops, choices: &mut Choices<
     let is_any = choices.once_in(4);
     let mut found = trees(schedule, is_loop);
     let is_whole = |(place, at): &(super::tree::TreePath, usize)| {
-        let Step::Kernel(plan) = &schedule.steps[place.0] else { return false };
+        let ScheduleStep::Kernel(plan) = &schedule.steps[place.0] else { return false };
         plan.body.len() == 1 && place.1.is_empty() && *at == 0
     };
     found.retain(|tree| is_any || is_whole(tree));

@@ -1,7 +1,7 @@
 //! Changes the trees of kernels: what runs where, and in which order; and finds things in trees for all other changes.
 
 use litz_ir::loops::{Axis, Loops};
-use litz_ir::schedule::{KernelPlan, Leaf, Schedule, Step, Tree};
+use litz_ir::schedule::{KernelPlan, Leaf, Schedule, ScheduleStep, Tree};
 use litz_sym::{Expr, Sym};
 
 use crate::choices::Choices;
@@ -22,8 +22,8 @@ pub(super) fn kernels(schedule: &Schedule) -> Vec<(usize, &KernelPlan)> {
     let steps = schedule.steps.iter().enumerate();
     steps
         .filter_map(|(at, step)| match step {
-            Step::Kernel(plan) => Some((at, plan)),
-            Step::Extern { .. } => None,
+            ScheduleStep::Kernel(plan) => Some((at, plan)),
+            ScheduleStep::Extern { .. } => None,
         })
         .collect()
 }
@@ -31,8 +31,8 @@ pub(super) fn kernels(schedule: &Schedule) -> Vec<(usize, &KernelPlan)> {
 /// The kernel of a step.
 pub(super) fn kernel_mut(schedule: &mut Schedule, step: usize) -> Option<&mut KernelPlan> {
     match schedule.steps.get_mut(step)? {
-        Step::Kernel(plan) => Some(plan),
-        Step::Extern { .. } => None,
+        ScheduleStep::Kernel(plan) => Some(plan),
+        ScheduleStep::Extern { .. } => None,
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) fn substitute(trees: &mut [Tree], value: &dyn Fn(Sym) -> Option<Expr>
 pub(super) fn fresh(schedule: &mut Schedule) -> Sym {
     let mut taken: Vec<Sym> = kernels(schedule).iter().flat_map(|k| &k.1.grid).map(|axis| axis.var).collect();
     for step in &mut schedule.steps {
-        if let Step::Kernel(plan) = step {
+        if let ScheduleStep::Kernel(plan) = step {
             each_axis_mut(&mut plan.body, &mut |axis| taken.push(axis.var));
         }
     }
@@ -281,7 +281,7 @@ pub(super) fn drop_leaf(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
         is_kept
     };
     for step in &mut schedule.steps {
-        if let Step::Kernel(plan) = step {
+        if let ScheduleStep::Kernel(plan) = step {
             keep(&mut plan.body, &mut keeps);
         }
     }

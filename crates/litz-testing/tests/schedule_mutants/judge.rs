@@ -3,7 +3,7 @@
 use litz::{Device, Options};
 use litz_analysis::legality;
 use litz_codegen::{Realized, passes};
-use litz_ir::schedule::{Schedule, Step};
+use litz_ir::schedule::{Schedule, ScheduleStep};
 use litz_ir::target::Target;
 use litz_ir::verify;
 use litz_runtime::limits::Limits;
@@ -129,8 +129,8 @@ enum Stop {
 /// itself may be computed again as often as a schedule says.
 fn stopped(schedule: &Schedule, device: &str, why: Stop) -> Failure {
     let may_repeat = schedule.steps.iter().any(|step| match step {
-        Step::Kernel(plan) => plan.locals().iter().any(|local| local.buffer().is_some()),
-        Step::Extern { .. } => false,
+        ScheduleStep::Kernel(plan) => plan.locals().iter().any(|local| local.buffer().is_some()),
+        ScheduleStep::Extern { .. } => false,
     });
     match why {
         Stop::Limit(why) if may_repeat => Failure::Unsupported(why),

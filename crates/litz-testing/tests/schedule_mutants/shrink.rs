@@ -1,6 +1,6 @@
 //! Makes a mutant that fails smaller, as long as it fails: fewer decisions, then plainer loops and less memory.
 
-use litz_ir::schedule::{LoopKind, Schedule, Step, Tree};
+use litz_ir::schedule::{LoopKind, Schedule, ScheduleStep, Tree};
 
 /// The fewest decisions for which `fails` holds, found by leaving parts of them to their first options.
 pub fn bytes(bytes: &[u8], fails: &dyn Fn(&[u8]) -> bool) -> Vec<u8> {
@@ -42,9 +42,9 @@ fn candidates(schedule: &Schedule) -> Vec<Schedule> {
     (0..schedule.pools.len()).for_each(|at| with(&|s| drop(s.pools.remove(at))));
     (0..schedule.reuses.len()).for_each(|at| with(&|s| drop(s.reuses.remove(at))));
     for (step, data) in schedule.steps.iter().enumerate() {
-        let Step::Kernel(plan) = data else { continue };
+        let ScheduleStep::Kernel(plan) = data else { continue };
         let with_plan = |s: &mut Schedule, change: &dyn Fn(&mut litz_ir::schedule::KernelPlan)| {
-            if let Step::Kernel(plan) = &mut s.steps[step] {
+            if let ScheduleStep::Kernel(plan) = &mut s.steps[step] {
                 change(plan);
             }
         };

@@ -4,7 +4,8 @@
 use litz_analysis::legality;
 use litz_ir::loops::{Axis, Buf, BufKind, Inst, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{
-    Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, Step, Tree,
+    Holds, KernelPlan, Layout, Leaf, Local, LocalSpace, LoopKind, Part, Pool, Reuse, Schedule, ScheduleStep,
+    Tree,
 };
 use litz_sym::{Expr, Sym};
 use litz_testing::choices::Choices;
@@ -54,7 +55,7 @@ pub fn schedule(loops: &Loops, choices: &mut Choices<'_>) -> Schedule {
         groups.iter().enumerate().map(|(at, group)| planner.kernel(format!("k{at}"), group)).collect();
     let target = "cpu(isa=avx512, threads=2)".parse().expect("a target");
     plans.iter_mut().for_each(|plan| litz_schedule::choose_spaces(plan, loops, &target));
-    let steps = plans.iter().cloned().map(Step::Kernel).collect();
+    let steps = plans.iter().cloned().map(ScheduleStep::Kernel).collect();
     let (name, of) = (loops.name.clone(), loops.name.clone());
     let mut schedule =
         Schedule { name, of, target, functions: Vec::new(), steps, reuses: Vec::new(), pools: Vec::new() };

@@ -7,7 +7,7 @@ use super::{load, output, progress::Progress};
 use litz::pipeline::Texts;
 use litz::{Error, Runner, Stage, Unproved};
 use litz_ir::loops::{BufKind, Loops};
-use litz_ir::schedule::{Schedule, Step, Tree};
+use litz_ir::schedule::{Schedule, ScheduleStep, Tree};
 use litz_passes::loops::in_place::{self, InPlaceNote, NotInPlace};
 use litz_passes::loops::updates;
 use litz_schedule::cost::Estimator;
@@ -52,7 +52,8 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     else {
         return Err(Error::bug("explain", "a stage gave nothing").into());
     };
-    let (load, call): (Vec<&Step>, Vec<&Step>) = schedule.steps.iter().partition(|s| s.at_load());
+    let (load, call): (Vec<&ScheduleStep>, Vec<&ScheduleStep>) =
+        schedule.steps.iter().partition(|s| s.at_load());
     let counts = format!(
         "{} statements in {} kernels and calls: {} when the model is loaded, {} at every call; {} distinct kernels",
         loops.stmts.len(),
@@ -102,11 +103,11 @@ fn unproved(unproved: &[Unproved]) -> String {
 /// One line for each step: its grid, the bytes that it moves and its operations, by the sizes that the model was exported with,
 /// the time that the target needs for these at least, where its rates are known, and the nests it runs, with a `|` between those
 /// that share a launch alone.
-fn steps(loops: &Loops, schedule: &Schedule, steps: &[&Step]) -> Table {
+fn steps(loops: &Loops, schedule: &Schedule, steps: &[&ScheduleStep]) -> Table {
     let mut table = Table::new(&["step", "parallel", ">bytes", ">flop", ">least ms", "nests"]);
     for step in steps {
         match step {
-            Step::Kernel(plan) => {
+            ScheduleStep::Kernel(plan) => {
                 let grid: Vec<String> = plan.grid.iter().map(|a| a.extent.to_string()).collect();
                 let nests: Vec<String> = plan.nests().into_iter().map(str::to_owned).collect();
                 let parts: Vec<String> = parts(&plan.body).into_iter().map(|nests| nests.join(" ")).collect();
@@ -121,7 +122,7 @@ fn steps(loops: &Loops, schedule: &Schedule, steps: &[&Step]) -> Table {
                     parts.join(" | "),
                 ]);
             }
-            Step::Extern { name, .. } => {
+            ScheduleStep::Extern { name, .. } => {
                 let none = || "-".to_owned();
                 table.row([name.clone(), "call".to_owned(), none(), none(), none(), String::new()]);
             }
@@ -260,8 +261,10 @@ fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
         .steps
         .iter()
         .map(|s| match s {
-            Step::Kernel(plan) => plan.locals().iter().filter(|local| local.buffer().is_some()).count(),
-            Step::Extern { .. } => 0,
+            ScheduleStep::Kernel(plan) => {
+                plan.locals().iter().filter(|local| local.buffer().is_some()).count()
+            }
+            ScheduleStep::Extern { .. } => 0,
         })
         .sum();
     let temps = loops.bufs.values().filter(|b| b.kind == BufKind::Temp).count();
@@ -295,7 +298,7 @@ mod tests {
             }
           }";
         let schedule = litz_ir::text::schedule::parse(text).unwrap_or_else(|diags| panic!("{}", diags[0]));
-        let Step::Kernel(plan) = &schedule.steps[0] else { panic!("expected a kernel") };
+        let ScheduleStep::Kernel(plan) = &schedule.steps[0] else { panic!("expected a kernel") };
         assert_eq!(parts(&plan.body), [vec!["a", "b"], vec!["c"], vec!["d"]]);
     }
 

@@ -9,7 +9,7 @@ use litz_import::InputKind;
 use litz_ir::Dtype;
 use litz_ir::dtype::Kind;
 use litz_ir::graph::{TensorType, Type};
-use litz_ir::program::Step;
+use litz_ir::program::ProgramStep;
 use litz_runtime::artifact::Artifact;
 use litz_sym::{Expr, Facts, Sym};
 use std::borrow::Cow;
@@ -47,7 +47,7 @@ pub fn of_artifact(artifact: &Artifact) -> Vec<Wanted<'_>> {
     params
         .map(|(position, (param, name))| {
             let number = program.steps.iter().find_map(|step| match step {
-                Step::Size { sym, slot, .. } if *slot == param.slot => Some(Expr::sym(*sym)),
+                ProgramStep::Size { sym, slot, .. } if *slot == param.slot => Some(Expr::sym(*sym)),
                 _ => None,
             });
             Wanted { position, name, ty: Cow::Borrowed(&param.ty), number }

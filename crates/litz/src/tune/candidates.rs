@@ -3,7 +3,7 @@
 
 use litz_ir::loops::{Loops, Stmt};
 use litz_ir::program::{self, Program};
-use litz_ir::schedule::{KernelPlan, Schedule, Step};
+use litz_ir::schedule::{KernelPlan, Schedule, ScheduleStep};
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_schedule::cost::Estimator;
 use litz_schedule::{Heuristics, Request};
@@ -72,8 +72,8 @@ pub fn all(
 /// The classes of a schedule's steps at a call, those with the most work first.
 fn classes(loops: &Loops, schedule: &Schedule, program: &Program) -> Vec<Class> {
     let at_call = schedule.steps.iter().enumerate().filter_map(|(at, step)| match step {
-        Step::Kernel(plan) if !plan.at_load => Some((at, plan)),
-        Step::Kernel(_) | Step::Extern { .. } => None,
+        ScheduleStep::Kernel(plan) if !plan.at_load => Some((at, plan)),
+        ScheduleStep::Kernel(_) | ScheduleStep::Extern { .. } => None,
     });
     let mut classes: Vec<(&str, Class)> = Vec::new();
     for ((_, plan), kernel) in at_call.zip(launched(program)) {
@@ -96,7 +96,7 @@ fn classes(loops: &Loops, schedule: &Schedule, program: &Program) -> Vec<Class> 
 /// The kernels that a call launches, one for each step of its schedule that is a kernel, in order.
 pub fn launched(program: &Program) -> impl Iterator<Item = &str> {
     program.steps.iter().filter_map(|step| match step {
-        program::Step::Launch { kernel, .. } => Some(kernel.as_str()),
+        program::ProgramStep::Launch { kernel, .. } => Some(kernel.as_str()),
         _ => None,
     })
 }
@@ -168,10 +168,10 @@ fn candidates(schedule: &Schedule, class: &Class, variants: &[(String, Schedule)
     found
 }
 
-fn kernel(step: &Step) -> Option<&KernelPlan> {
+fn kernel(step: &ScheduleStep) -> Option<&KernelPlan> {
     match step {
-        Step::Kernel(plan) => Some(plan),
-        Step::Extern { .. } => None,
+        ScheduleStep::Kernel(plan) => Some(plan),
+        ScheduleStep::Extern { .. } => None,
     }
 }
 
@@ -192,7 +192,7 @@ pub fn swapped(schedule: &Schedule, class: &Class, candidate: &Candidate) -> Opt
         Change::Apart(other) => other.clone(),
     };
     for step in &mut swapped.steps {
-        if let Step::Kernel(own) = step
+        if let ScheduleStep::Kernel(own) = step
             && !own.at_load
             && let Some(plan) = stand_in(own)
         {

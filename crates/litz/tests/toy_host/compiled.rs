@@ -3,7 +3,7 @@
 use litz::{HostOption, Options, Runner, Stage, Tensor, Value, Verify, pipeline};
 use litz_ir::graph::Graph;
 use litz_ir::loops::{InstOp, Loops, Stmt};
-use litz_ir::program::{Program, Step};
+use litz_ir::program::{Program, ProgramStep};
 use litz_ir::text::graph::parse;
 use litz_runtime::Host;
 use litz_runtime::pool::ThreadPool;
@@ -79,7 +79,7 @@ pub fn tensor(sizes: &[usize], values: &[f32]) -> Tensor {
 }
 
 pub fn launches(program: &Program) -> usize {
-    program.steps.iter().filter(|step| matches!(step, Step::Launch { .. })).count()
+    program.steps.iter().filter(|step| matches!(step, ProgramStep::Launch { .. })).count()
 }
 
 pub fn copies(loops: &Loops) -> usize {
