@@ -1,25 +1,25 @@
-//! Decides on cache blocking: how long a block of the right operand is that stays in the first-level cache while several register tiles of
-//! rows use it.
+//! Decides on cache blocking: how long the K blocks of the right operand are that stay in the first-level cache, and how many M
+//! tiles use each.
 
 use crate::axes::variable;
 use crate::cost::points;
-use crate::parts::{KBlocks, k_blocks};
-use crate::row_block::balanced;
+use crate::k_blocks::{KBlocks, k_blocks};
+use crate::m_tile::balanced;
 use crate::tree::rebind;
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{LoopKind, Tree};
 use litz_ir::target::Cpu;
 use litz_sym::Expr;
 
-/// Tiles of rows that take turns with every K block of the right operand. Their sums are in memory between turns.
+/// M tiles that all use a K block of the right operand before the next one is loaded. Their sums are in memory in between.
 #[derive(Clone, Copy)]
 pub struct Blocks {
-    /// Tiles of rows.
+    /// The M tiles.
     pub rows: Axis,
-    /// Points of a K block of the sum, at most.
+    /// Points of a K block, at most.
     depth: i64,
-    /// Points of a K block that are best.
-    part: i64,
+    /// Points that a K block should have.
+    wanted: i64,
 }
 
 /// What may be a K block of the right operand.
@@ -27,33 +27,33 @@ pub struct Blocks {
 pub struct KBlock {
     /// Bytes that a tile's columns take of it at each point of a sum.
     pub step: i64,
-    /// Points of the sum that should make a K block, if the cache has room.
-    pub part: i64,
+    /// Points that a K block should have, if the cache has room.
+    pub wanted: i64,
     /// Bytes of the first-level cache for a K block, and as many for the accumulators of the tiles.
     pub room: i64,
 }
 
-/// What may take turns.
+/// The M tiles that may share K blocks.
 #[derive(Clone, Copy)]
 pub struct Tiles {
     /// Bytes of a tile's accumulators.
     pub bytes: i64,
-    /// Tiles of rows that could.
+    /// How many there are.
     pub count: i64,
-    /// Points of the grid if none did.
+    /// Points of the grid if none shared any.
     pub grid: i64,
-    /// Tiles that may for every two K blocks of the sum.
-    pub turns: i64,
+    /// Tiles that may share, for every two K blocks of the sum.
+    pub per_two_k_blocks: i64,
 }
 
-/// Tiles that may take turns for every two K blocks. What follows the sums comes in one go for all tiles, and nothing is
-/// computed while it waits for memory: the more K blocks the sum has, the less that matters. ResNet-50's product of 196 rows
-/// with 1024 columns and sums of 256, two K blocks, ran at 93 % of the peak of multiply-adds of an Intel Xeon with four
-/// tiles, at 84 % with 14 and at 87 % with one at a time.
-pub const TURNS: i64 = 4;
+/// M tiles that may share K blocks, for every two K blocks of the sum. What follows the sums comes in one go for all tiles,
+/// and nothing is computed while it waits for memory: the more K blocks the sum has, the less that matters. ResNet-50's
+/// product of 196 rows with 1024 columns and sums of 256, two K blocks, ran at 93 % of the peak of multiply-adds of an
+/// Intel Xeon with four tiles, at 84 % with 14 and at 87 % with one at a time.
+pub const PER_TWO_K_BLOCKS: i64 = 4;
 /// The same where what follows has loops of its own: with four tiles for two K blocks 784 rows by 512 columns ran at 70 %
 /// instead of 79 %.
-pub const TURNS_BEFORE_LOOPS: i64 = 1;
+pub const PER_TWO_K_BLOCKS_BEFORE_LOOPS: i64 = 1;
 
 impl Blocks {
     /// Blocks for a product whose sum runs over the loops `sum`, if it is long. On an Intel Xeon the convolutions of ResNet-50
@@ -62,14 +62,14 @@ impl Blocks {
     /// for 768 columns and sums of 3072.
     pub fn new(loops: &Loops, sum: &[Axis], k_block: KBlock, tiles: Tiles, target: &Cpu) -> Option<Blocks> {
         let depth = (k_block.room / k_block.step.max(1)).max(1);
-        let count = points(&loops.facts, &k_blocks(sum, loops, depth, k_block.part)?.outside);
+        let count = points(&loops.facts, &k_blocks(sum, loops, depth, k_block.wanted)?.outside);
         // Every thread gets two points at least.
         let wanted = 2 * i64::from(target.threads.max(1));
-        let most = (k_block.room / tiles.bytes.max(1)).min(tiles.turns * count / 2);
+        let most = (k_block.room / tiles.bytes.max(1)).min(tiles.per_two_k_blocks * count / 2);
         let shared = (tiles.grid / wanted).min(most).max(1);
         let extent = Expr::int(balanced(tiles.count, shared, true));
         let rows = Axis { var: variable(loops, "im"), extent };
-        (!extent.is_one()).then_some(Blocks { rows, depth, part: k_block.part })
+        (!extent.is_one()).then_some(Blocks { rows, depth, wanted: k_block.wanted })
     }
 
     /// The loops of a sum around what `k_block` makes of `body` and the loops over one K block, for one tile.
@@ -82,15 +82,15 @@ impl Blocks {
     ) -> Vec<Tree> {
         let whole = || KBlocks { outside: Vec::new(), inside: sum.to_vec(), value: None };
         let KBlocks { outside, inside, value } =
-            k_blocks(sum, loops, self.depth, self.part).unwrap_or_else(whole);
+            k_blocks(sum, loops, self.depth, self.wanted).unwrap_or_else(whole);
         if let Some((var, value)) = value {
             body = body.into_iter().map(|tree| rebind(tree, var, value)).collect();
         }
-        nested(self.turns(k_block(body, &inside)), &outside)
+        nested(self.for_each_tile(k_block(body, &inside)), &outside)
     }
 
-    /// What every tile does, one after another.
-    pub fn turns(&self, body: Vec<Tree>) -> Vec<Tree> {
+    /// A loop that runs `body` for one M tile after another.
+    pub fn for_each_tile(&self, body: Vec<Tree>) -> Vec<Tree> {
         nested(body, &[self.rows])
     }
 }

@@ -1,6 +1,6 @@
 //! Says what groups are: statements that become one kernel, the points that they share, and what they are built around.
 
-use crate::region::RegionStages;
+use crate::region::RegionPhases;
 use crate::sweep::Sweep;
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::Axis;
@@ -49,14 +49,14 @@ pub enum GroupKind {
     Loops,
     /// A contraction (a matrix product or convolution), the first member.
     Contraction(Columns),
-    /// Products and what lies between them, one stage after another for a block of rows that all share.
+    /// Products and what lies between them, one phase after another for a block of rows that all share.
     Rows(Vec<Group>),
     /// Loops over rows, and sums over the rows of a block, in one pass over these.
     Sweep(Sweep),
     /// A nest whose stores may meet, alone.
     Scatter,
     /// A region, alone.
-    Region(RegionStages),
+    Region(RegionPhases),
     /// A nest that was in a kernel which is not proved, alone, or a region with one, whose axis this is.
     InOrder(Option<Axis>),
     /// A routine of the runtime, alone.

@@ -14,17 +14,17 @@ pub mod cost;
 mod fuse;
 mod group;
 mod in_order;
+mod k_blocks;
 mod launches;
+mod m_tile;
 mod memory;
 mod nests;
 mod order;
-mod parts;
 mod problem;
 mod product;
 mod region;
 mod remainders;
 mod reuse;
-mod row_block;
 mod rows;
 mod scatter;
 mod spaces;
@@ -263,8 +263,8 @@ fn plan(loops: &Loops, deps: &Dependences, group: &Group, target: &Cpu, heuristi
         GroupKind::Contraction(columns) => {
             product::plan(&Problem::new(loops, group, columns, target, heuristics))
         }
-        GroupKind::Rows(stages) => (rows::plan(loops, group, stages, target, heuristics), None),
-        GroupKind::Region(stages) => (region::plan(loops, group, stages, target, heuristics), None),
+        GroupKind::Rows(phases) => (rows::plan(loops, group, phases, target, heuristics), None),
+        GroupKind::Region(phases) => (region::plan(loops, group, phases, target, heuristics), None),
         GroupKind::Sweep(of) => (sweep::plan(loops, group, of, target, heuristics), of.row()),
         GroupKind::Scatter => {
             let stmt = group.members[0].stmt;

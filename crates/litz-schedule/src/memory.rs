@@ -75,7 +75,7 @@ fn numbers(lives: Vec<(Life, Expr)>) -> Vec<(Life, i64)> {
     lives.into_iter().filter_map(|(life, bytes)| Some((life, bytes.as_int()?))).filter(|l| l.1 > 0).collect()
 }
 
-/// Buffers written and read by the steps of a call, in order of first use. One that another is written over lives as long
+/// Buffers written and read by the steps of a call, in order of first use. One that another reuses in place lives as long
 /// as that.
 fn lifetimes(loops: &Loops, steps: &[ScheduleStep], reuses: &[(Buf, Buf)]) -> Vec<Life> {
     let mut owner: HashMap<Buf, Buf> = HashMap::new();
@@ -190,48 +190,48 @@ fn symbolic_pools(
         last: usize,
         bufs: Vec<Buf>,
     }
-    struct Region {
+    struct Slab {
         /// When it is needed for itself, and its size. None: a pool.
         host: Option<(Life, Expr)>,
         open: Vec<PoolBlock>,
         end: Expr,
     }
     let is_le = |a: Expr, b: Expr| loops.facts.known(&Rel::le(a, b)) == Known::Yes;
-    let take = |region: &mut Region, (life, bytes): (Life, Expr)| {
-        if region.host.as_ref().is_some_and(|(host, _)| life.last >= host.first) {
+    let take = |slab: &mut Slab, (life, bytes): (Life, Expr)| {
+        if slab.host.as_ref().is_some_and(|(host, _)| life.last >= host.first) {
             return false;
         }
-        if let Some(place) = region.open.iter_mut().find(|p| p.last < life.first && is_le(bytes, p.bytes)) {
+        if let Some(place) = slab.open.iter_mut().find(|p| p.last < life.first && is_le(bytes, p.bytes)) {
             place.last = life.last;
             place.bufs.push(life.buf);
             return true;
         }
-        let offset = region.end;
-        if region.host.as_ref().is_some_and(|&(_, room)| !is_le(offset + bytes, room)) {
+        let offset = slab.end;
+        if slab.host.as_ref().is_some_and(|&(_, room)| !is_le(offset + bytes, room)) {
             return false;
         }
-        region.open.push(PoolBlock { offset, bytes, last: life.last, bufs: vec![life.buf] });
-        region.end = offset + bytes.ceildiv(ALIGN) * ALIGN;
+        slab.open.push(PoolBlock { offset, bytes, last: life.last, bufs: vec![life.buf] });
+        slab.end = offset + bytes.ceildiv(ALIGN) * ALIGN;
         true
     };
-    let region = |host| Region { host, open: Vec::new(), end: Expr::zero() };
-    let mut regions: Vec<Region> = hosts.into_iter().map(Some).chain([None]).map(region).collect();
+    let slab = |host| Slab { host, open: Vec::new(), end: Expr::zero() };
+    let mut slabs: Vec<Slab> = hosts.into_iter().map(Some).chain([None]).map(slab).collect();
     lives.sort_by_key(|(life, _)| (life.first, life.buf));
     for life in lives {
-        let is_placed = regions.iter_mut().any(|region| take(region, life));
+        let is_placed = slabs.iter_mut().any(|slab| take(slab, life));
         assert!(is_placed, "invariant: a pool takes all");
     }
-    let pool = |region: Region| {
-        let (name, bytes) = match region.host {
+    let pool = |slab: Slab| {
+        let (name, bytes) = match slab.host {
             Some((host, _)) => (loops.bufs[host.buf].name.clone(), None),
-            None => (name.clone(), Some(region.end)),
+            None => (name.clone(), Some(slab.end)),
         };
         let place = |place: &PoolBlock| {
             let offset = place.offset;
             place.bufs.iter().map(|&b| (loops.bufs[b].name.clone(), offset)).collect::<Vec<_>>()
         };
-        let places: Vec<_> = region.open.iter().flat_map(place).collect();
+        let places: Vec<_> = slab.open.iter().flat_map(place).collect();
         (!places.is_empty()).then_some(Pool { name, bytes, places, at_load: false })
     };
-    regions.into_iter().filter_map(pool).collect()
+    slabs.into_iter().filter_map(pool).collect()
 }

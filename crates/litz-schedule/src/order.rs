@@ -186,7 +186,7 @@ impl Memory<'_> {
         Memory { items, is_made: vec![false; items.bytes.len()], left: items.users.clone(), used: 0, peak: 0 }
     }
 
-    /// Bytes that the item would take and those that it would give back. A buffer written over another takes none.
+    /// Bytes that the item would take and those that it would give back. A buffer that reuses another in place takes none.
     fn change(&self, at: usize) -> (i64, i64) {
         let touches = &self.items.touches[at];
         let bytes = |buf: usize| self.items.bytes[buf];

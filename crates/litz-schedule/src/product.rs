@@ -2,11 +2,11 @@
 
 use crate::blocks::nested;
 use crate::cost::{points, size};
+use crate::k_blocks::{sum_in_k_blocks, sum_of_k_block};
+use crate::m_tile::MTile;
 use crate::nest;
 use crate::nests::Nests;
-use crate::parts::{sum_in_parts, sum_of_k_block};
 use crate::problem::Problem;
-use crate::row_block::RowBlock;
 use crate::tiles::Tile;
 use crate::tiling::Tiling;
 use crate::tree::grain;
@@ -16,10 +16,10 @@ use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Sym};
 
 /// Tiles of so many rows take as long to load the right operand's two vectors, from the second-level cache at best, as to
-/// multiply them: adding up parts costs them nothing.
+/// multiply them: adding up the sums of K blocks costs them nothing.
 const FEW_ROWS: i64 = 4;
-/// Terms below which a part spends its time starting.
-const LEAST_PART: i64 = 16;
+/// Terms below which a K block takes longer to begin than to add up.
+const LEAST_K_BLOCK: i64 = 16;
 
 /// Plans the kernel of a product and its epilogue. Also gives the loop in which its local buffers live, if not for a whole
 /// point of the grid.
@@ -27,19 +27,19 @@ pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
     let facts = &problem.loops.facts;
     let tiling = Tiling::new(problem);
     let grid = tiling.grid(problem);
-    let around: Vec<Axis> = grid.iter().copied().chain(tiling.turns()).collect();
+    let around: Vec<Axis> = grid.iter().copied().chain(tiling.m_tiles()).collect();
     let work = tiling.points(facts) * problem.terms();
     let grain = grain(points(facts, &grid), work, problem.target, problem.heuristics);
     let mut body = tile_trees(problem, &tiling, &around);
-    if let Some(axis) = tiling.in_turn {
+    if let Some(axis) = tiling.m_block {
         body = nested(body, &[axis]);
     }
     let plan = KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body };
-    (plan, tiling.turns().map(|axis| axis.var))
+    (plan, tiling.m_tiles().map(|axis| axis.var))
 }
 
-/// The trees of a product that is one stage of a kernel for a block of rows. `around` are the loops it runs in.
-pub fn stage(problem: &Problem<'_>, rows: RowBlock, around: &[Axis]) -> Vec<Tree> {
+/// The trees of a product that is one phase of a kernel for a block of rows. `around` are the loops it runs in.
+pub fn phase(problem: &Problem<'_>, rows: MTile, around: &[Axis]) -> Vec<Tree> {
     let tiling = Tiling::of_rows(problem, rows);
     let own = tiling.batch.iter().filter(|a| !around.contains(a)).chain(&tiling.grid_column);
     let own: Vec<Axis> = own.copied().collect();
@@ -58,7 +58,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
     let mut body = vec![leaf(head, Part::Update, bind)];
     let mut terms = problem.chain();
     if problem.unit.is_none() && tiling.rows(facts) <= FEW_ROWS && !problem.is_rounded() {
-        terms = terms.min(best_part(problem.terms()));
+        terms = terms.min(best_k_block(problem.terms()));
     }
     if let Some(axis) = problem.in_place {
         body = vec![Tree::Loop { kind: LoopKind::Unroll, axis, body }];
@@ -77,7 +77,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
     if is_matrix {
         body = tiling.loops(body, LoopKind::Mma, LoopKind::Mma);
     }
-    // What tiles add up in turns, and what one does alone before its tail.
+    // Loops over the K blocks that the M tiles of a cache block share, and what each tile does by itself before its final part.
     let (mut apart, mut tile) = (Vec::new(), Vec::new());
     match tiling.blocks {
         Some(blocks) if is_matrix => apart = blocks.around(body, &problem.sum, loops, nested),
@@ -85,7 +85,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
             let k_block = |body, axes: &[Axis]| in_tile(sum_of_k_block(body, axes, loops, terms));
             apart = blocks.around(body, &problem.sum, loops, k_block);
         }
-        None => tile = sum_in_parts(body, &problem.sum, loops, terms),
+        None => tile = sum_in_k_blocks(body, &problem.sum, loops, terms),
     }
     let tail = leaf(head, Part::Final, outer_bind);
     let mut epilogue: Vec<Tree> =
@@ -105,21 +105,21 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
     } else {
         tile.push(tail);
         let mut body = in_tile(tile);
-        // The vectors of a row take turns: what is long is a chain of dependent instructions.
+        // The vectors of a row are interleaved: what takes long is a chain of dependent instructions.
         body.extend(for_each(epilogue, problem.target.tile_columns() / problem.target.lanes()));
         body
     };
     if let Some(blocks) = tiling.blocks {
-        end = blocks.turns(end);
+        end = blocks.for_each_tile(end);
     }
     apart.extend(end);
     apart
 }
 
-/// The length of parts that gives a sum of `terms` the smallest rounding error, with which the number of parts grows as
-/// well as their length.
-fn best_part(terms: i64) -> i64 {
-    terms.isqrt().max(LEAST_PART)
+/// The length of K blocks that gives a sum of `terms` the smallest rounding error: the error grows with the number of blocks
+/// as with their length, so that both are the root of the number of terms.
+fn best_k_block(terms: i64) -> i64 {
+    terms.isqrt().max(LEAST_K_BLOCK)
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Vec<(Sym, Expr)>) -> Tree {

@@ -3,7 +3,7 @@
 
 use crate::axes::variable;
 use crate::group::{Group, GroupKind, Member};
-use crate::rows::{RowGrid, own_axes, product_stage, rows};
+use crate::rows::{RowGrid, own_axes, product_phase, rows};
 use crate::strategies::{Cx, align_members};
 use crate::{Heuristics, nest};
 use litz_analysis::access::substitute;
@@ -13,9 +13,9 @@ use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_ir::target::Cpu;
 use litz_sym::{Cmp, Expr, Rel, Sym};
 
-/// What a region runs, in stages as those of [`GroupKind::Rows`].
+/// What a region runs, in phases as those of [`GroupKind::Rows`].
 #[derive(Clone, Debug)]
-pub struct RegionStages {
+pub struct RegionPhases {
     /// The loop in order.
     pub over: Axis,
     /// Once, before it.
@@ -50,13 +50,13 @@ pub fn form(cx: &Cx<'_>, region: &Span) -> Group {
     };
     let (start, end) = (repeated[0], repeated[repeated.len() - 1] + 1);
     let parts = [at(region.stmts.start, start), at(start, end), at(end, region.stmts.end)];
-    let staged = |with_products| parts.each_ref().map(|part| stages(cx, part, &outer, with_products));
-    let mut all = staged(true);
+    let phases_of = |with_products| parts.each_ref().map(|part| phases(cx, part, &outer, with_products));
+    let mut all = phases_of(true);
     if rows(&outer, &all.concat()).is_empty() {
-        all = staged(false);
+        all = phases_of(false);
     }
     let [before, repeated, after] = all;
-    let kind = GroupKind::Region(RegionStages { over, before, repeated, after });
+    let kind = GroupKind::Region(RegionPhases { over, before, repeated, after });
     let mut members = members;
     members.sort_by_key(|m| m.stmt);
     Group { members, outer, kind, at_load: false }
@@ -121,17 +121,17 @@ fn bind(
     Ok(group.members)
 }
 
-/// The nests of a part as stages: products by themselves, others together.
-fn stages(cx: &Cx<'_>, part: &[&Member], outer: &[Axis], with_products: bool) -> Vec<Group> {
-    let mut stages: Vec<Group> = Vec::new();
+/// The nests of a part as phases: products by themselves, others together.
+fn phases(cx: &Cx<'_>, part: &[&Member], outer: &[Axis], with_products: bool) -> Vec<Group> {
+    let mut phases: Vec<Group> = Vec::new();
     for &member in part {
         let n = nest(cx.loops, member.stmt);
         let product = cx.contractions[member.stmt].as_ref().filter(|_| with_products);
         let product = product.filter(|p| own_axes(n, member).any(|a| a.var == p.column.var));
-        match (product, stages.last_mut()) {
-            (Some(product), _) => stages.push(product_stage(cx, outer, member.clone(), product)),
+        match (product, phases.last_mut()) {
+            (Some(product), _) => phases.push(product_phase(cx, outer, member.clone(), product)),
             (None, Some(last)) if matches!(last.kind, GroupKind::Loops) => last.members.push(member.clone()),
-            (None, _) => stages.push(Group {
+            (None, _) => phases.push(Group {
                 members: vec![member.clone()],
                 outer: outer.to_vec(),
                 kind: GroupKind::Loops,
@@ -139,23 +139,23 @@ fn stages(cx: &Cx<'_>, part: &[&Member], outer: &[Axis], with_products: bool) ->
             }),
         }
     }
-    stages
+    phases
 }
 
 /// Plans the kernel.
 pub fn plan(
     loops: &Loops,
     group: &Group,
-    stages: &RegionStages,
+    phases: &RegionPhases,
     target: &Cpu,
     heuristics: &Heuristics,
 ) -> KernelPlan {
-    let RegionStages { over, before, repeated, after } = stages;
+    let RegionPhases { over, before, repeated, after } = phases;
     let all = [&before[..], repeated, after].concat();
-    let has_products = all.iter().any(|stage| matches!(stage.kind, GroupKind::Contraction(_)));
+    let has_products = all.iter().any(|phase| matches!(phase.kind, GroupKind::Contraction(_)));
     let rows = if has_products { rows(&group.outer, &all) } else { Vec::new() };
     let blocks = RowGrid::new(loops, group, rows, target);
-    let trees = |stages, around: &[Axis]| blocks.trees(loops, stages, around, target, heuristics);
+    let trees = |phases, around: &[Axis]| blocks.trees(loops, phases, around, target, heuristics);
     let mut body = trees(before, &[]);
     let over = Axis { extent: end(loops, group, *over, &blocks), ..*over };
     let iteration = trees(repeated, &[over]);

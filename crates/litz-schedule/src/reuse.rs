@@ -15,7 +15,7 @@ use litz_sym::{Rel, Sym};
 use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 
-/// A buffer that ends, and the one that is written over it.
+/// A buffer that ends, and the one that reuses its memory in place.
 pub type Pair = (Buf, Buf);
 
 /// A leaf in its tree.

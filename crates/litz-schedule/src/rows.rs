@@ -1,14 +1,14 @@
-//! Plans kernels of several stages for a block of rows: a product, what reads its result row by row, another product of that.
+//! Plans kernels of several phases for a block of rows: a product, what reads its result row by row, another product of that.
 //!
 //! The rows of a result that the following statements read stay in the cache of the core that made them. Attention is
-//! the example: scores, their softmax, and the product of that with the values. A stage is a group of its own, either a
-//! product with its epilogue or loops; all stages share the variables of batch and rows, and only these.
+//! the example: scores, their softmax, and the product of that with the values. A phase is a group of its own, either a
+//! product with its epilogue or loops; all phases share the variables of batch and rows, and only these.
 
 use crate::cost::{footprint, points, size, work};
 use crate::group::{Group, GroupKind, Member};
+use crate::m_tile::{MTile, most_rows};
 use crate::problem::{Problem, outer_of};
 use crate::product;
-use crate::row_block::{RowBlock, most_rows};
 use crate::strategies::{Cx, NoFuse, align_members};
 use crate::tree::{self, grain};
 use crate::{Heuristics, nest};
@@ -20,10 +20,10 @@ use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_ir::target::Cpu;
 use litz_sym::Expr;
 
-/// The group with statement `s` as part of its last stage, or as another one.
+/// The group with statement `s` as part of its last phase, or as another one.
 pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     let refused = if cx.contractions[s].is_some() { NoFuse::ProductConsumer } else { NoFuse::NotAnEpilogue };
-    let (mut joined, mut stages) = staged(group).ok_or(refused)?;
+    let (mut joined, mut phases) = in_phases(group).ok_or(refused)?;
     let mut map = DomainMap::default();
     align_members(cx, &joined, s, &joined.outer, &mut map);
     let DomainMap { bind, dropped } = map.clone().drop_unshared(&joined.outer);
@@ -31,12 +31,12 @@ pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
         return Err(refused);
     }
     let member = Member { stmt: s, bind };
-    match (&cx.contractions[s], stages.last_mut()) {
-        (Some(columns), _) => stages.push(product_stage(cx, &joined.outer, member.clone(), columns)),
+    match (&cx.contractions[s], phases.last_mut()) {
+        (Some(columns), _) => phases.push(product_phase(cx, &joined.outer, member.clone(), columns)),
         (None, Some(last)) if matches!(last.kind, GroupKind::Loops) => last.members.push(member.clone()),
         (None, last) => match last.and_then(|last| Some((epilogue(cx, last, s, map)?, last))) {
             Some((epilogue, last)) => last.members.push(epilogue),
-            None => stages.push(Group {
+            None => phases.push(Group {
                 members: vec![member.clone()],
                 outer: joined.outer.clone(),
                 kind: GroupKind::Loops,
@@ -45,25 +45,25 @@ pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
         },
     }
     joined.members.push(member);
-    let rows = rows(&joined.outer, &stages);
+    let rows = rows(&joined.outer, &phases);
     if points(&cx.loops.facts, &rows) < 2 {
         return Err(refused);
     }
-    is_profitable(cx, group, s, &joined, &rows, &stages)?;
-    joined.kind = GroupKind::Rows(stages);
+    is_profitable(cx, group, s, &joined, &rows, &phases)?;
+    joined.kind = GroupKind::Rows(phases);
     Ok(joined)
 }
 
-/// The group narrowed to what its stages share, and these: a product is the first, and shares all axes but its column.
-fn staged(group: &Group) -> Option<(Group, Vec<Group>)> {
+/// The group narrowed to what its phases share, and these: a product is the first, and shares all axes but its column.
+fn in_phases(group: &Group) -> Option<(Group, Vec<Group>)> {
     match &group.kind {
-        GroupKind::Rows(stages) => Some((group.clone(), stages.clone())),
+        GroupKind::Rows(phases) => Some((group.clone(), phases.clone())),
         GroupKind::Contraction(columns) => {
             let column = outer_of(group, columns.column.var)?.var;
-            let mut staged = group.clone();
-            staged.outer.retain(|a| a.var != column);
-            staged.members.iter_mut().for_each(|m| m.bind.retain(|b| !b.1.has_sym(column)));
-            Some((staged, vec![group.clone()]))
+            let mut narrowed = group.clone();
+            narrowed.outer.retain(|a| a.var != column);
+            narrowed.members.iter_mut().for_each(|m| m.bind.retain(|b| !b.1.has_sym(column)));
+            Some((narrowed, vec![group.clone()]))
         }
         GroupKind::Loops
         | GroupKind::Scatter
@@ -74,8 +74,8 @@ fn staged(group: &Group) -> Option<(Group, Vec<Group>)> {
     }
 }
 
-/// A product as a stage, with variables of its own for axes that are not shared.
-pub fn product_stage(cx: &Cx<'_>, shared: &[Axis], member: Member, columns: &Columns) -> Group {
+/// A product as a phase, with variables of its own for axes that are not shared.
+pub fn product_phase(cx: &Cx<'_>, shared: &[Axis], member: Member, columns: &Columns) -> Group {
     let mut outer = shared.to_vec();
     let mut bind = member.bind.clone();
     for axis in own_axes(nest(cx.loops, member.stmt), &member) {
@@ -91,11 +91,11 @@ pub fn own_axes<'a>(nest: &'a Nest, member: &Member) -> impl Iterator<Item = &'a
 }
 
 /// Statement `s` as part of a product's epilogue, if its points are those of the product. `shared` relates it to what
-/// earlier stages store.
-fn epilogue(cx: &Cx<'_>, stage: &Group, s: usize, shared: DomainMap) -> Option<Member> {
+/// earlier phases store.
+fn epilogue(cx: &Cx<'_>, phase: &Group, s: usize, shared: DomainMap) -> Option<Member> {
     let mut map = shared;
-    align_members(cx, stage, s, &stage.outer, &mut map);
-    let DomainMap { bind, dropped } = map.drop_unshared(&stage.outer);
+    align_members(cx, phase, s, &phase.outer, &mut map);
+    let DomainMap { bind, dropped } = map.drop_unshared(&phase.outer);
     let member = Member { stmt: s, bind };
     let consumer = nest(cx.loops, s);
     // A tile takes its points in no order of their own.
@@ -105,10 +105,10 @@ fn epilogue(cx: &Cx<'_>, stage: &Group, s: usize, shared: DomainMap) -> Option<M
 }
 
 /// Shared axes that are rows of every product.
-pub fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
-    let is_row = |axis: &Axis, stage: &Group| match &stage.kind {
+pub fn rows(shared: &[Axis], phases: &[Group]) -> Vec<Axis> {
+    let is_row = |axis: &Axis, phase: &Group| match &phase.kind {
         GroupKind::Contraction(columns) => {
-            columns.contraction.m.iter().any(|m| outer_of(stage, m.var).is_some_and(|o| o.var == axis.var))
+            columns.contraction.m.iter().any(|m| outer_of(phase, m.var).is_some_and(|o| o.var == axis.var))
         }
         GroupKind::Loops
         | GroupKind::Scatter
@@ -118,10 +118,10 @@ pub fn rows(shared: &[Axis], stages: &[Group]) -> Vec<Axis> {
         | GroupKind::InOrder(_)
         | GroupKind::Extern => true,
     };
-    shared.iter().filter(|axis| stages.iter().all(|stage| is_row(axis, stage))).copied().collect()
+    shared.iter().filter(|axis| phases.iter().all(|phase| is_row(axis, phase))).copied().collect()
 }
 
-/// Whether stages in one kernel pay: what a block of rows passes on stays in the cache beside the operand that all blocks
+/// Whether phases in one kernel pay: what a block of rows passes on stays in the cache beside the operand that all blocks
 /// read again, which what all blocks pass on would not, and there are blocks enough for all threads.
 fn is_profitable(
     cx: &Cx<'_>,
@@ -129,12 +129,12 @@ fn is_profitable(
     s: usize,
     joined: &Group,
     rows: &[Axis],
-    stages: &[Group],
+    phases: &[Group],
 ) -> Result<(), NoFuse> {
     let facts = &cx.loops.facts;
     let height = most_rows(cx.target).min(rows.iter().map(|a| size(facts, a.extent)).max().unwrap_or(1));
     let passed = footprint(cx.loops, cx.deps, joined);
-    let operand = stages.iter().map(|stage| operand_bytes(cx.loops, stage, &joined.outer)).max().unwrap_or(0);
+    let operand = phases.iter().map(|phase| operand_bytes(cx.loops, phase, &joined.outer)).max().unwrap_or(0);
     let share = cx.target.l2_bytes / cx.heuristics.local_fraction;
     if passed.saturating_mul(height).saturating_add(operand) > share {
         return Err(NoFuse::Footprint);
@@ -152,36 +152,36 @@ fn is_profitable(
 }
 
 /// Bytes of a product's right operand that one block reads.
-fn operand_bytes(loops: &Loops, stage: &Group, shared: &[Axis]) -> i64 {
-    let GroupKind::Contraction(_) = stage.kind else { return 0 };
-    let own = stage.outer.iter().filter(|a| !shared.contains(a));
-    let head = nest(loops, stage.members[0].stmt);
+fn operand_bytes(loops: &Loops, phase: &Group, shared: &[Axis]) -> i64 {
+    let GroupKind::Contraction(_) = phase.kind else { return 0 };
+    let own = phase.outer.iter().filter(|a| !shared.contains(a));
+    let head = nest(loops, phase.members[0].stmt);
     points(&loops.facts, own.chain(&head.reduced)).saturating_mul(4)
 }
 
-/// Plans the kernel: a grid of blocks, each running the stages in order.
+/// Plans the kernel: a grid of blocks, each running the phases in order.
 pub fn plan(
     loops: &Loops,
     group: &Group,
-    stages: &[Group],
+    phases: &[Group],
     target: &Cpu,
     heuristics: &Heuristics,
 ) -> KernelPlan {
-    let blocks = RowGrid::new(loops, group, rows(&group.outer, stages), target);
-    let body = blocks.trees(loops, stages, &[], target, heuristics);
+    let blocks = RowGrid::new(loops, group, rows(&group.outer, phases), target);
+    let body = blocks.trees(loops, phases, &[], target, heuristics);
     blocks.kernel(loops, group, body, target, heuristics)
 }
 
 /// The grid of a kernel for blocks of rows.
 pub struct RowGrid {
-    block: RowBlock,
+    block: MTile,
     grid: Vec<Axis>,
 }
 
 impl RowGrid {
     /// The grid of blocks of the shared axes `rows`.
     pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &Cpu) -> RowGrid {
-        let block = RowBlock::new(loops, group, rows, target);
+        let block = MTile::new(loops, group, rows, target);
         let is_placed = |o: &Axis| block.value.iter().any(|v| v.0 == o.var);
         let mut grid: Vec<Axis> = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
         grid.extend(&block.grid);
@@ -195,7 +195,7 @@ impl RowGrid {
 
     /// The axes of a block.
     pub fn inside(&self) -> impl Iterator<Item = Axis> {
-        self.block.rows.into_iter().chain(self.block.lines)
+        self.block.rows.into_iter().chain(self.block.outer_rows)
     }
 
     /// The axes of the grid and of a block.
@@ -203,11 +203,11 @@ impl RowGrid {
         self.grid.iter().copied().chain(self.inside())
     }
 
-    /// What the stages do for one block, in loops `around` besides the grid.
+    /// What the phases do for one block, in loops `around` besides the grid.
     pub fn trees(
         &self,
         loops: &Loops,
-        stages: &[Group],
+        phases: &[Group],
         around: &[Axis],
         target: &Cpu,
         heuristics: &Heuristics,
@@ -215,11 +215,11 @@ impl RowGrid {
         let RowGrid { block, grid } = self;
         let around: Vec<Axis> = grid.iter().chain(around).chain(&block.rows).copied().collect();
         let mut body = Vec::new();
-        for stage in stages {
-            match &stage.kind {
+        for phase in phases {
+            match &phase.kind {
                 GroupKind::Contraction(columns) => {
-                    let problem = Problem::new(loops, stage, columns, target, heuristics);
-                    body.extend(product::stage(&problem, block.clone(), grid));
+                    let problem = Problem::new(loops, phase, columns, target, heuristics);
+                    body.extend(product::phase(&problem, block.clone(), grid));
                 }
                 GroupKind::Loops
                 | GroupKind::Scatter
@@ -228,10 +228,10 @@ impl RowGrid {
                 | GroupKind::Region(_)
                 | GroupKind::InOrder(_)
                 | GroupKind::Extern => {
-                    let mut inside = Group { outer: Vec::new(), ..stage.clone() };
+                    let mut inside = Group { outer: Vec::new(), ..phase.clone() };
                     let bound = inside.members.iter_mut().flat_map(|m| &mut m.bind);
                     bound.for_each(|b| b.1 = substitute(b.1, &block.value));
-                    let trees = tree::stage(loops, &inside, &around, target, heuristics);
+                    let trees = tree::phase(loops, &inside, &around, target, heuristics);
                     body.extend(in_rows(trees, block.rows));
                 }
             }

@@ -1,4 +1,4 @@
-//! Plans kernels of scatters: nests of which several points may store to one element, and so take turns.
+//! Plans kernels of scatters: nests of which several points may store to one element, so that these run in order.
 //!
 //! One loop in order walks the points that may meet. What tasks share is what keeps points apart:
 //!
@@ -41,11 +41,11 @@ pub fn plan(
     target: &Cpu,
     heuristics: &Heuristics,
 ) -> KernelPlan {
-    let Axes { batches, turns, rows, step } = axes(loops, nest, ordered);
+    let Axes { batches, in_order, rows, step } = axes(loops, nest, ordered);
     let mut bind: Vec<(Sym, Expr)> =
-        batches.iter().chain(&turns).chain(&rows).flat_map(|m| m.parts.clone()).collect();
+        batches.iter().chain(&in_order).chain(&rows).flat_map(|m| m.parts.clone()).collect();
     let of = |axes: &[Merged]| axes.iter().map(|m| m.axis).collect::<Vec<Axis>>();
-    let (mut grid, mut walked, mut rows) = (of(&batches), of(&turns), of(&rows));
+    let (mut grid, mut walked, mut rows) = (of(&batches), of(&in_order), of(&rows));
     let count = |axes: &[Axis]| points(&loops.facts, axes);
     let work = count(&walked).saturating_mul(count(&rows)).saturating_mul(nest.body.len() as i64);
     let (lanes, threads) = (i64::from(target.lanes()), i64::from(target.threads));
@@ -96,7 +96,7 @@ struct Axes {
     /// Those with longer strides than what data chooses.
     batches: Vec<Merged>,
     /// Those that run in order, in order.
-    turns: Vec<Merged>,
+    in_order: Vec<Merged>,
     /// Those with shorter strides.
     rows: Vec<Merged>,
     /// Elements from one position that data chooses to the next.
@@ -126,7 +126,7 @@ fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym]) -> Axes {
             Stride::Elements(far) => length(far) < length(positions),
         })
     };
-    let (turns, free): (Vec<Axis>, Vec<Axis>) =
+    let (in_order, free): (Vec<Axis>, Vec<Axis>) =
         nest.axes.iter().partition(|axis| ordered.contains(&axis.var));
     let (rows, batches): (Vec<Axis>, Vec<Axis>) = free.into_iter().partition(is_row);
     // Stores decide ties: they count double.
@@ -138,7 +138,7 @@ fn axes(loops: &Loops, nest: &Nest, ordered: &[Sym]) -> Axes {
     let alone = |(i, axis): (usize, &Axis)| Merged::alone(*axis, variable(loops, nest, &format!("o{i}")));
     Axes {
         batches: merged(batches, "g"),
-        turns: turns.iter().enumerate().map(alone).collect(),
+        in_order: in_order.iter().enumerate().map(alone).collect(),
         rows: merged(rows, "r"),
         step: step_of_positions.filter(|step| !step.is_zero()).unwrap_or(Expr::one()),
     }

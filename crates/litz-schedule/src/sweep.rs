@@ -256,7 +256,7 @@ pub fn plan(
     heuristics: &Heuristics,
 ) -> KernelPlan {
     let around = [&*group.outer, &*sweep.over].concat();
-    let mut rows = tree::stage(loops, &sweep.rows, &around, target, heuristics);
+    let mut rows = tree::phase(loops, &sweep.rows, &around, target, heuristics);
     let columns = columns_of(loops, &sweep.sums, &around);
     // Rows that do not exist have no loops to share, but points of sums.
     let shared = if sweep.exists.is_empty() { columns.shared_loop(loops, &sweep.sums, &rows) } else { None };

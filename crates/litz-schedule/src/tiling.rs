@@ -1,11 +1,11 @@
 //! Divides the points of a contraction into register tiles, and these into a grid.
 
 use crate::axes::variable;
-use crate::blocks::{Blocks, KBlock, TURNS, TURNS_BEFORE_LOOPS, Tiles};
+use crate::blocks::{Blocks, KBlock, PER_TWO_K_BLOCKS, PER_TWO_K_BLOCKS_BEFORE_LOOPS, Tiles};
 use crate::cost::{ceil_div, points, size};
 use crate::group::Member;
+use crate::m_tile::{MTile, balanced, most_rows};
 use crate::problem::{Problem, outer_of};
-use crate::row_block::{RowBlock, balanced, most_rows};
 use crate::tiles::in_loops;
 use crate::tree::cut;
 use litz_analysis::access::substitute;
@@ -41,14 +41,14 @@ pub struct Tiling {
     column: Axis,
     /// Rows of a tile; `None` where the left operand has no axis of its own.
     tile_rows: Option<Axis>,
-    /// Lines of a tile, each of so many rows.
-    tile_lines: Option<Axis>,
+    /// Points of a second M axis that a tile spans, each with all of `tile_rows`.
+    tile_outer_rows: Option<Axis>,
     /// Columns of a tile.
     tile_columns: Axis,
-    /// Tiles that take turns with K blocks of the sum.
+    /// M tiles that share the K blocks of the right operand.
     pub blocks: Option<Blocks>,
-    /// Tiles of a block of rows that stays in the second-level cache while the columns pass by.
-    pub in_turn: Option<Axis>,
+    /// The M tiles of an M block, whose left operand stays in the second-level cache while the columns pass by.
+    pub m_block: Option<Axis>,
 }
 
 impl Tiling {
@@ -57,16 +57,16 @@ impl Tiling {
         let &Problem { loops, group, target, .. } = problem;
         let rows = problem.columns.contraction.m.iter().filter_map(|m| outer_of(group, m.var)).collect();
         let Some(unit) = problem.matrix() else {
-            let mut in_turn = None;
-            let mut rows = RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
+            let mut m_block = None;
+            let mut tile = MTile::cut(loops, group, rows, &mut |rows, is_known| {
                 let height = balanced(rows, most_rows(target), is_known);
-                in_turn = tiles_in_turn(problem, rows, height).filter(|_| is_known);
-                (height, in_turn)
+                m_block = tiles_of_m_block(problem, rows, height).filter(|_| is_known);
+                (height, m_block)
             });
-            rows.add_lines(loops, target);
-            let mut tiling = Tiling::of_rows(problem, rows);
-            tiling.in_turn = in_turn;
-            if in_turn.is_none() {
+            tile.add_outer_rows(loops, target);
+            let mut tiling = Tiling::of_rows(problem, tile);
+            tiling.m_block = m_block;
+            if m_block.is_none() {
                 tiling.add_blocks(problem);
             }
             return tiling;
@@ -75,15 +75,15 @@ impl Tiling {
         // Accumulators of a matrix instruction are two by two: each operand loaded is used twice.
         let most = 2 * i64::from(unit.rows);
         let mut blocks = None;
-        let rows = RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
+        let rows = MTile::cut(loops, group, rows, &mut |rows, is_known| {
             // What is left of an unknown number takes part of the instruction.
             let height = if is_known { balanced(rows, most, true) } else { most };
             let count = ceil_div(rows, height);
             let bytes = 4 * height * i64::from(target.tile_columns());
             // The left operand passes through the first-level cache too.
             let step = problem.step_bytes();
-            let k_block = KBlock { step, part: i64::from(i32::MAX), room: target.l1_bytes / 3 };
-            let tiles = Tiles { bytes, count, grid: count * columns, turns: TURNS };
+            let k_block = KBlock { step, wanted: i64::from(i32::MAX), room: target.l1_bytes / 3 };
+            let tiles = Tiles { bytes, count, grid: count * columns, per_two_k_blocks: PER_TWO_K_BLOCKS };
             blocks = match problem.sum[..] {
                 [_] => Blocks::new(loops, &problem.sum, k_block, tiles, target),
                 _ => None,
@@ -93,19 +93,21 @@ impl Tiling {
         Tiling { blocks, ..Tiling::of_rows(problem, rows) }
     }
 
-    /// Lets tiles along one axis of the grid take turns with K blocks of the right operand.
+    /// Lets M tiles along one axis of the grid share K blocks of the right operand.
     fn add_blocks(&mut self, problem: &Problem<'_>) {
         let &Problem { loops, target, .. } = problem;
         let facts = &loops.facts;
-        let turns = if problem.is_inlined() { TURNS } else { TURNS_BEFORE_LOOPS };
-        let k_block = KBlock { step: problem.step_bytes(), part: problem.chain(), room: target.l1_bytes / 2 };
+        let per_two_k_blocks =
+            if problem.is_inlined() { PER_TWO_K_BLOCKS } else { PER_TWO_K_BLOCKS_BEFORE_LOOPS };
+        let k_block =
+            KBlock { step: problem.step_bytes(), wanted: problem.chain(), room: target.l1_bytes / 2 };
         let grid = points(facts, self.batch.iter().chain(&self.grid_rows).chain(&self.grid_column));
         let bytes = 4 * self.points(facts);
         let blocks = |axis: &Axis| {
-            let tiles = Tiles { bytes, count: axis.extent.as_int()?, grid, turns };
+            let tiles = Tiles { bytes, count: axis.extent.as_int()?, grid, per_two_k_blocks };
             Blocks::new(loops, &problem.sum, k_block, tiles, target)
         };
-        // Of axes along which equally many tiles take turns the innermost: they lie closest together.
+        // Of axes along which equally many tiles share K blocks the innermost: they lie closest together.
         let found =
             self.grid_rows.iter().enumerate().filter_map(|(at, axis)| Some((at, *axis, blocks(axis)?)));
         let found = found.max_by_key(|found| found.2.rows.extent.as_int());
@@ -124,16 +126,16 @@ impl Tiling {
         values.for_each(|value| *value = value.replace(axis.var, place));
     }
 
-    /// Tiles that one point of the grid runs one after another.
-    pub fn turns(&self) -> Option<Axis> {
-        self.in_turn.or(self.blocks.map(|blocks| blocks.rows))
+    /// The M tiles that one point of the grid runs one after another.
+    pub fn m_tiles(&self) -> Option<Axis> {
+        self.m_block.or(self.blocks.map(|blocks| blocks.rows))
     }
 
-    /// Tiles as high as the blocks of `rows`.
-    pub fn of_rows(problem: &Problem<'_>, rows: RowBlock) -> Tiling {
+    /// Tiles of the M axes that are cut already.
+    pub fn of_rows(problem: &Problem<'_>, rows: MTile) -> Tiling {
         let &Problem { loops, group, target, .. } = problem;
         let column = problem.column();
-        let RowBlock { mut value, grid: grid_rows, rows: tile_rows, lines: tile_lines } = rows;
+        let MTile { mut value, grid: grid_rows, rows: tile_rows, outer_rows: tile_outer_rows } = rows;
         let width = i64::from(target.tile_columns());
         let (tiles, inside, at) = cut(column, width, variable(loops, "jo"), variable(loops, "ji"));
         let (tile_columns, at, grid_column) = match column.extent.as_int() {
@@ -147,7 +149,7 @@ impl Tiling {
             at != Expr::sym(inside.var) && !whole
         };
         let mut ends = Vec::new();
-        for inside in tile_rows.iter().chain(&tile_lines).chain([&tile_columns]) {
+        for inside in tile_rows.iter().chain(&tile_outer_rows).chain([&tile_columns]) {
             let bound = group.outer.iter().filter_map(|axis| {
                 let value = value.iter().find(|v| v.0 == axis.var)?.1;
                 let is_linear = value.linear(inside.var).is_some_and(|(factor, _)| factor.is_one());
@@ -157,7 +159,7 @@ impl Tiling {
         }
         let is_placed = |o: &Axis| value.iter().any(|v| v.0 == o.var);
         let batch = group.outer.iter().filter(|o| !is_placed(o)).copied().collect();
-        let (blocks, in_turn) = (None, None);
+        let (blocks, m_block) = (None, None);
         Tiling {
             ends,
             value,
@@ -166,16 +168,16 @@ impl Tiling {
             grid_column,
             column,
             tile_rows,
-            tile_lines,
+            tile_outer_rows,
             tile_columns,
             blocks,
-            in_turn,
+            m_block,
         }
     }
 
     /// Rows of a tile.
     pub fn rows(&self, facts: &Facts) -> i64 {
-        points(facts, self.tile_lines.iter().chain(&self.tile_rows))
+        points(facts, self.tile_outer_rows.iter().chain(&self.tile_rows))
     }
 
     /// Lanes of a tile's vectors: no more than its columns fill. Accumulators of fewer lanes than a register has are put
@@ -192,8 +194,8 @@ impl Tiling {
 
     /// Points of a tile.
     pub fn points(&self, facts: &Facts) -> i64 {
-        let turns = self.turns();
-        let rows = self.tile_lines.iter().chain(&self.tile_rows).chain(&turns);
+        let m_tiles = self.m_tiles();
+        let rows = self.tile_outer_rows.iter().chain(&self.tile_rows).chain(&m_tiles);
         points(facts, rows.chain([&self.tile_columns]))
     }
 
@@ -203,7 +205,8 @@ impl Tiling {
         let (facts, target) = (&problem.loops.facts, problem.target);
         let row_tiles = points(facts, &self.grid_rows);
         let column_tiles = points(facts, &self.grid_column);
-        let rows = self.tile_lines.iter().chain(&self.tile_rows).chain(self.blocks.as_ref().map(|b| &b.rows));
+        let rows =
+            self.tile_outer_rows.iter().chain(&self.tile_rows).chain(self.blocks.as_ref().map(|b| &b.rows));
         let left = problem.left_bytes(row_tiles.saturating_mul(points(facts, rows)));
         let right = problem.right_bytes(size(facts, self.column.extent));
         let threads = (i64::from(target.threads) / points(facts, &self.batch).max(1)).max(1);
@@ -223,7 +226,7 @@ impl Tiling {
         // up to 1.4 times as long.
         let (beside, mut grid): (Vec<Axis>, Vec<Axis>) =
             self.batch.iter().partition(|axis| problem.shares_lines(axis, LINE_BYTES));
-        if columns_outside <= rows_outside && self.in_turn.is_none() {
+        if columns_outside <= rows_outside && self.m_block.is_none() {
             grid.extend(self.grid_column);
             grid.extend(&self.grid_rows);
         } else {
@@ -244,7 +247,7 @@ impl Tiling {
     pub fn ending_with(&self, leaves: &[Tree], facts: &Facts) -> Option<Tiling> {
         let mut ending = self.clone();
         let mut has_ends = false;
-        let loops = [&mut ending.tile_rows, &mut ending.tile_lines].into_iter().flatten();
+        let loops = [&mut ending.tile_rows, &mut ending.tile_outer_rows].into_iter().flatten();
         for inside in loops.chain([&mut ending.tile_columns]) {
             for (axis, value) in &self.ends {
                 let is_offset =
@@ -270,7 +273,7 @@ impl Tiling {
 
     /// The axes of a tile, outermost first, and how their loops run.
     pub fn axes(&self, rows: LoopKind, columns: LoopKind) -> Vec<(LoopKind, Axis)> {
-        let around = self.tile_lines.iter().chain(&self.tile_rows).map(|axis| (rows, *axis));
+        let around = self.tile_outer_rows.iter().chain(&self.tile_rows).map(|axis| (rows, *axis));
         around.chain([(columns, self.tile_columns)]).collect()
     }
 }
@@ -278,7 +281,7 @@ impl Tiling {
 /// As many tiles of a known number of rows as fit into half of the second-level cache, if neither operand does: then the left
 /// one would be read from further away for every tile of columns. Products of 2048 rows with sums of 768 ran at about half of
 /// an Intel Xeon's peak that way.
-fn tiles_in_turn(problem: &Problem<'_>, rows: i64, height: i64) -> Option<Axis> {
+fn tiles_of_m_block(problem: &Problem<'_>, rows: i64, height: i64) -> Option<Axis> {
     let &Problem { loops, target, .. } = problem;
     let cache = target.l2_bytes / 2;
     let columns = size(&loops.facts, problem.column().extent);

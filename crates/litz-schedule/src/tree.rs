@@ -5,8 +5,8 @@ mod words;
 use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
 use crate::cost::{ceil_div, points, size};
 use crate::group::{Group, Member};
+use crate::k_blocks::sum_in_k_blocks;
 use crate::nests::Nests;
-use crate::parts::sum_in_parts;
 use crate::tiles::Tile;
 use crate::{Heuristics, nest};
 use litz_analysis::access::{Stride, bound_places, side_exprs, stride, substitute};
@@ -27,8 +27,8 @@ const LANE_BYTES: i64 = 4;
 /// lanes, and 0.40 in vectors of 16 results, whose operands are gathered.
 const SHORT_SHARE: i64 = 2;
 
-/// Squares of vectors that a transposing kernel takes along each axis at a time.
-const TRANSPOSED_SQUARES: i64 = 4;
+/// Tiles, each of as many rows as a vector has lanes, that a transpose block has along each axis.
+const TRANSPOSE_TILES: i64 = 4;
 
 /// Plans the kernel of `group`.
 pub fn plan(loops: &Loops, group: &Group, target: &Cpu, heuristics: &Heuristics) -> KernelPlan {
@@ -36,7 +36,7 @@ pub fn plan(loops: &Loops, group: &Group, target: &Cpu, heuristics: &Heuristics)
 }
 
 /// The trees of a group whose members are bound to loops `around`, and share no points but those.
-pub fn stage(
+pub fn phase(
     loops: &Loops,
     group: &Group,
     around: &[Axis],
@@ -293,7 +293,7 @@ impl<'a> Cx<'a> {
         let ops = runs.iter().map(Run::ops).sum::<i64>().saturating_mul(length);
         let across = self.transposed(axis, length, &grid, &runs);
         let (axis, across) = match across {
-            Some(across) if run.is_none() && self.stores_cross(axis, across, &runs) => (across, Some(axis)),
+            Some(across) if run.is_none() && self.stores_along(axis, across, &runs) => (across, Some(axis)),
             _ => (axis, across),
         };
         let copies = runs.iter().map(|run| self.copies(run)).max().unwrap_or(1);
@@ -302,7 +302,7 @@ impl<'a> Cx<'a> {
             body = vec![Tree::Loop { kind: LoopKind::Unroll, axis, body }];
         }
         if let Some(across) = across {
-            return self.transposing(axis, across, grid, ops, body);
+            return self.transpose_blocks(axis, across, grid, ops, body);
         }
         let vector = LoopKind::Vector { lanes, copies };
         let n = self.size(axis.extent);
@@ -350,7 +350,7 @@ impl<'a> Cx<'a> {
     /// The grid axis along which something is contiguous, in runs of `run` elements, that is far apart along `lane`.
     fn transposed(&self, lane: Axis, run: i64, grid: &[Axis], runs: &[Run<'_>]) -> Option<Axis> {
         let lanes = i64::from(self.target.lanes());
-        // The last square may reach beyond an axis, which leaves only notice of an axis that is theirs.
+        // The last tile may reach beyond an axis, which leaves only notice of an axis that is theirs.
         let fits = |axis: &Axis| {
             let is_own = |value: Expr| !value.has_sym(axis.var) || value == Expr::sym(axis.var);
             let mut bound = runs.iter().flat_map(|r| &r.body).flat_map(|placed| &placed.leaf.bind);
@@ -364,13 +364,14 @@ impl<'a> Cx<'a> {
             .copied()
             .filter(|e| matches!(stride_in_runs(*e, lane.var, run), Stride::Elements(_)))
             .collect();
-        let crosses = |axis: &Axis| far.iter().any(|e| stride_in_runs(*e, axis.var, run) == Stride::Unit);
-        grid.iter().copied().find(|a| self.size(a.extent) >= lanes && fits(a) && crosses(a))
+        let is_contiguous =
+            |axis: &Axis| far.iter().any(|e| stride_in_runs(*e, axis.var, run) == Stride::Unit);
+        grid.iter().copied().find(|a| self.size(a.extent) >= lanes && fits(a) && is_contiguous(a))
     }
 
     /// Whether what is stored is far apart along `lane`, and contiguous along `across`. Loads can be transposed in
     /// registers, so that vectors run along what is stored.
-    fn stores_cross(&self, lane: Axis, across: Axis, runs: &[Run<'_>]) -> bool {
+    fn stores_along(&self, lane: Axis, across: Axis, runs: &[Run<'_>]) -> bool {
         runs.iter().flat_map(|r| &r.body).any(|placed| {
             let accesses =
                 bound_places(self.loops, placed.nest, &placed.leaf.bind, &placed.nest.facts(&self.facts));
@@ -382,8 +383,9 @@ impl<'a> Cx<'a> {
         })
     }
 
-    /// Square blocks of two axes, so that cache lines read across the vectors are used whole while they are there.
-    fn transposing(
+    /// Plans a kernel by transpose blocks: square blocks of two axes, so that cache lines which are read across the vectors are
+    /// used whole while they are in the cache. A block is made of tiles that are transposed in registers.
+    fn transpose_blocks(
         &self,
         lane: Axis,
         across: Axis,
@@ -393,15 +395,15 @@ impl<'a> Cx<'a> {
     ) -> KernelPlan {
         let lanes = self.target.lanes();
         let side = i64::from(lanes);
-        let [row_blocks, row_squares, row] = self.squares(across, ["bu", "su", "u"]);
-        let [lane_blocks, lane_squares, column] = self.squares(lane, ["bv", "sv", "v"]);
-        let value = |[block, square, point]: [Axis; 3]| {
-            Expr::sym(block.var) * (side * TRANSPOSED_SQUARES)
-                + Expr::sym(square.var) * side
+        let [row_blocks, row_tiles, row] = self.transpose_axes(across, ["bu", "su", "u"]);
+        let [lane_blocks, lane_tiles, column] = self.transpose_axes(lane, ["bv", "sv", "v"]);
+        let value = |[block, tile, point]: [Axis; 3]| {
+            Expr::sym(block.var) * (side * TRANSPOSE_TILES)
+                + Expr::sym(tile.var) * side
                 + Expr::sym(point.var)
         };
-        let row_value = value([row_blocks, row_squares, row]);
-        let column_value = value([lane_blocks, lane_squares, column]);
+        let row_value = value([row_blocks, row_tiles, row]);
+        let column_value = value([lane_blocks, lane_tiles, column]);
         let body: Vec<Tree> = body
             .into_iter()
             .map(|t| rebind(rebind(t, across.var, row_value), lane.var, column_value))
@@ -410,31 +412,31 @@ impl<'a> Cx<'a> {
         // registers; a long body would be too much code.
         let vector = LoopKind::Vector { lanes, copies: 1 };
         let is_short = ops <= self.heuristics.inline_epilogue as i64;
-        let square = if is_short && body.iter().all(|t| matches!(t, Tree::Leaf(_))) {
+        let tile = if is_short && body.iter().all(|t| matches!(t, Tree::Leaf(_))) {
             let inner = Tree::Loop { kind: LoopKind::Unroll, axis: row, body };
             Tree::Loop { kind: vector, axis: column, body: vec![inner] }
         } else {
             let inner = Tree::Loop { kind: vector, axis: column, body };
             Tree::Loop { kind: LoopKind::For, axis: row, body: vec![inner] }
         };
-        let squares = Tree::Loop { kind: LoopKind::For, axis: lane_squares, body: vec![square] };
-        let tree = vec![Tree::Loop { kind: LoopKind::For, axis: row_squares, body: vec![squares] }];
+        let tiles = Tree::Loop { kind: LoopKind::For, axis: lane_tiles, body: vec![tile] };
+        let tree = vec![Tree::Loop { kind: LoopKind::For, axis: row_tiles, body: vec![tiles] }];
         grid.retain(|a| a.var != across.var && a.var != lane.var);
         grid.extend([row_blocks, lane_blocks]);
-        let points = side * TRANSPOSED_SQUARES;
+        let points = side * TRANSPOSE_TILES;
         self.kernel(grid, ops.saturating_mul(points * points), tree)
     }
 
-    /// An axis as blocks, the squares of a block, of which the last may have fewer, and the points of a square.
-    fn squares(&self, axis: Axis, names: [&str; 3]) -> [Axis; 3] {
+    /// Cuts an axis into transpose blocks, the tiles of a block, of which the last may have fewer, and the points of a tile.
+    fn transpose_axes(&self, axis: Axis, names: [&str; 3]) -> [Axis; 3] {
         let side = i64::from(self.target.lanes());
-        let [block, square, point] = names.map(|name| self.variable(name));
-        let (blocks, inside, _) = cut(axis, side * TRANSPOSED_SQUARES, block, square);
+        let [block, tile, point] = names.map(|name| self.variable(name));
+        let (blocks, inside, _) = cut(axis, side * TRANSPOSE_TILES, block, tile);
         let left = axis.extent - Expr::sym(block) * inside.extent;
         let mut facts = self.facts.clone();
         facts.declare_index(block, blocks.extent);
-        let squares = facts.simplify(left.ceildiv(side).min(Expr::int(TRANSPOSED_SQUARES)));
-        [blocks, Axis { var: square, extent: squares }, Axis { var: point, extent: Expr::int(side) }]
+        let tiles = facts.simplify(left.ceildiv(side).min(Expr::int(TRANSPOSE_TILES)));
+        [blocks, Axis { var: tile, extent: tiles }, Axis { var: point, extent: Expr::int(side) }]
     }
 
     /// Vectors along the innermost loop of each run; the shared points are the grid.
@@ -511,7 +513,7 @@ impl<'a> Cx<'a> {
             return run_trees(run, LoopKind::For);
         }
         let body = run.body.into_iter().map(Placed::tree).collect();
-        let mut trees = sum_in_parts(body, &run.axes, self.loops, self.heuristics.partial_column);
+        let mut trees = sum_in_k_blocks(body, &run.axes, self.loops, self.heuristics.partial_column);
         trees.extend(run.tails.into_iter().map(Placed::tree));
         trees
     }

@@ -1,4 +1,4 @@
-//! Plans products of one row with words of integers: vectors run along the words, and results take turns at each.
+//! Plans products of one row with words of integers: vectors run along the words, and several results use each.
 
 use super::{Cx, Placed, cut, rebind};
 use crate::axes::Merged;
@@ -7,9 +7,9 @@ use litz_analysis::contraction::Words;
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 
-/// Results that take turns at each vector: the sums of one wait for each other, and loads of the left operand serve all. Of 4096
-/// products of 4096 terms with integers of four bits, two at a time took 0.31 ms on two threads of an Intel Xeon (AVX-512) and one
-/// 0.32; with four the sums need no accumulators beside.
+/// Results that use each vector before the next is loaded: the sums of one wait for each other, and loads of the left
+/// operand serve all. Of 4096 products of 4096 terms with integers of four bits, two at a time took 0.31 ms on two threads
+/// of an Intel Xeon (AVX-512) and one 0.32; with four the sums need no accumulators beside.
 const RESULTS: i64 = 4;
 
 impl Cx<'_> {
@@ -37,22 +37,22 @@ impl Cx<'_> {
         let extent = axis.extent.as_int()?;
         let results = (1..=RESULTS).rfind(|results| extent % results == 0)?;
         let (blocks, result, value) = cut(axis, results, self.variable("b"), self.variable("u"));
-        let in_turn = |kind, axis, body: Vec<Tree>| vec![Tree::Loop { kind, axis, body }];
+        let looped = |kind, axis, body: Vec<Tree>| vec![Tree::Loop { kind, axis, body }];
         let (mut body, mut work) = (Vec::new(), 0i64);
         for run in std::mem::take(&mut self.runs) {
             let ops = run.ops().saturating_mul(points(&self.loops.facts, &run.axes));
             work = work.saturating_add(ops.saturating_mul(results));
             let (leaves, tails) = (run.body, run.tails);
-            let mut trees = in_turn(LoopKind::Unroll, result, leaves.into_iter().map(Placed::tree).collect());
+            let mut trees = looped(LoopKind::Unroll, result, leaves.into_iter().map(Placed::tree).collect());
             if !run.axes.is_empty() {
-                trees = in_turn(LoopKind::Unroll, place, trees);
-                trees = in_turn(LoopKind::Vector { lanes, copies: 1 }, lane, trees);
-                let counted = run.axes.iter().filter(|axis| ![place.var, lane.var].contains(&axis.var));
-                trees = counted.rev().fold(trees, |trees, &axis| in_turn(LoopKind::For, axis, trees));
+                trees = looped(LoopKind::Unroll, place, trees);
+                trees = looped(LoopKind::Vector { lanes, copies: 1 }, lane, trees);
+                let plain = run.axes.iter().filter(|axis| ![place.var, lane.var].contains(&axis.var));
+                trees = plain.rev().fold(trees, |trees, &axis| looped(LoopKind::For, axis, trees));
             }
             body.extend(trees);
             if !tails.is_empty() {
-                body.extend(in_turn(LoopKind::Unroll, result, tails.into_iter().map(Placed::tree).collect()));
+                body.extend(looped(LoopKind::Unroll, result, tails.into_iter().map(Placed::tree).collect()));
             }
         }
         let body = body.into_iter().map(|tree| rebind(tree, axis.var, value)).collect();

@@ -10,45 +10,45 @@ use litz_ir::loops::{Axis, Loops};
 use litz_ir::target::Cpu;
 use litz_sym::{Expr, Sym};
 
-/// How rows are cut into blocks as high as a tile.
+/// How the M axes of a contraction are cut into register tiles.
 #[derive(Clone)]
-pub struct RowBlock {
-    /// Value of each variable of rows at a point of a block.
+pub struct MTile {
+    /// Value of each M axis at a point of a tile.
     pub value: Vec<(Sym, Expr)>,
-    /// Axes that count blocks, and rows that are not cut.
+    /// Axes that count tiles, and M axes that are not cut.
     pub grid: Vec<Axis>,
-    /// Rows of a block.
+    /// Rows of a tile along the M axis that is cut.
     pub rows: Option<Axis>,
-    /// How many such rows of another axis a block has.
-    pub lines: Option<Axis>,
+    /// Points of a second M axis that a tile spans, each with all of `rows`.
+    pub outer_rows: Option<Axis>,
 }
 
-impl RowBlock {
-    /// Rows are merged where every access walks them as one, and the longest is tiled.
-    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &Cpu) -> RowBlock {
-        RowBlock::cut(loops, group, rows, &mut |rows, is_known| {
+impl MTile {
+    /// Merges M axes where every access walks them as one, and cuts the longest.
+    pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &Cpu) -> MTile {
+        MTile::cut(loops, group, rows, &mut |rows, is_known| {
             (balanced(rows, most_rows(target), is_known), None)
         })
     }
 
-    /// `height` gives, for a number of rows and whether it is known, the rows of a tile, and an axis of tiles that are in
-    /// one block.
+    /// Cuts the M axes as `new` does, into tiles of other heights: `height` gives, for a number of rows and whether it is
+    /// known, the rows of a tile, and the axis of the tiles of an M block, if tiles are run in M blocks.
     pub fn cut(
         loops: &Loops,
         group: &Group,
         rows: Vec<Axis>,
         height: &mut dyn FnMut(i64, bool) -> (i64, Option<Axis>),
-    ) -> RowBlock {
+    ) -> MTile {
         let rows = merge_rows(loops, group, rows);
         let rows_of = |m: &Merged| size(&loops.facts, m.axis.extent);
         let tiled = (0..rows.len()).max_by_key(|&i| (rows_of(&rows[i]), i));
-        let mut block = RowBlock { value: Vec::new(), grid: Vec::new(), rows: None, lines: None };
+        let mut tile = MTile { value: Vec::new(), grid: Vec::new(), rows: None, outer_rows: None };
         for (i, m) in rows.iter().enumerate() {
             let at = if Some(i) == tiled {
                 let is_known = m.axis.extent.as_int().is_some();
                 let (height, tiles) = height(rows_of(m), is_known);
                 let inside = Axis { var: variable(loops, "ii"), extent: Expr::int(height) };
-                block.rows = Some(inside);
+                tile.rows = Some(inside);
                 let (taken, place) = match tiles {
                     Some(tiles) => {
                         let place = Expr::sym(tiles.var) * height + Expr::sym(inside.var);
@@ -60,36 +60,38 @@ impl RowBlock {
                     place
                 } else {
                     let (blocks, _, _) = cut(m.axis, taken, variable(loops, "io"), inside.var);
-                    block.grid.push(blocks);
+                    tile.grid.push(blocks);
                     Expr::sym(blocks.var) * taken + place
                 }
             } else {
-                block.grid.push(m.axis);
+                tile.grid.push(m.axis);
                 Expr::sym(m.axis.var)
             };
-            block.value.extend(m.parts.iter().map(|(s, e)| (*s, e.replace(m.axis.var, at))));
+            tile.value.extend(m.parts.iter().map(|(s, e)| (*s, e.replace(m.axis.var, at))));
         }
-        block
+        tile
     }
 
-    /// Takes as many lines of another axis as a tile has room for. The 7x7 images of ResNet-50 have 7 rows in a line: with one
-    /// line at a time, the weights come too slowly for the processor.
-    pub fn add_lines(&mut self, loops: &Loops, target: &Cpu) {
+    /// Lets a tile span as many points of a second M axis as it has room for. The images of ResNet-50's last convolutions have
+    /// 7x7 points: a tile of one line of 7 would load the weights more often than the processor can.
+    pub fn add_outer_rows(&mut self, loops: &Loops, target: &Cpu) {
         let Some(height) = self.rows.and_then(|axis| axis.extent.as_int()) else { return };
         let room = most_rows(target) / height.max(1);
-        let is_line = |a: &Axis| self.value.iter().any(|v| v.1 == Expr::sym(a.var));
-        let Some(at) = self.grid.iter().rposition(is_line) else { return };
-        let Some(lines) = self.grid[at].extent.as_int().filter(|&lines| lines.min(room) > 1) else { return };
+        let is_whole = |a: &Axis| self.value.iter().any(|v| v.1 == Expr::sym(a.var));
+        let Some(at) = self.grid.iter().rposition(is_whole) else { return };
+        let Some(points) = self.grid[at].extent.as_int().filter(|&points| points.min(room) > 1) else {
+            return;
+        };
         let axis = self.grid[at];
-        let count = balanced(lines, room, true);
+        let count = balanced(points, room, true);
         let (blocks, inside, value) = cut(axis, count, variable(loops, "ib"), variable(loops, "il"));
         self.value.iter_mut().for_each(|v| v.1 = v.1.replace(axis.var, value));
-        self.lines = Some(inside);
+        self.outer_rows = Some(inside);
         self.grid[at] = blocks;
     }
 }
 
-/// Row axes in the order of memory, merged where every access of every member walks them as one.
+/// M axes in the order of memory, merged where every access of every member walks them as one.
 fn merge_rows(loops: &Loops, group: &Group, mut rows: Vec<Axis>) -> Vec<Merged> {
     let facts = group.facts(&loops.facts);
     let (mut indices, mut others) = (Vec::new(), Vec::new());

@@ -7,15 +7,16 @@ use litz_ir::loops::{Axis, Loops, Nest, Stmt};
 use litz_ir::schedule::{Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Rel, Sym};
 
-/// The reduced loops around `body`. Long sums are added up from parts: a single loop is cut into K blocks, of several the
-/// innermost that are long enough together make a part, of about `part` terms. `axes` belong to a kernel of `loops`.
-pub fn sum_in_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> Vec<Tree> {
-    cut_into_parts(body, axes, loops, part).0
+/// The reduced loops around `body`. Long sums are added up by K blocks of about `wanted` terms: a single loop is cut into
+/// them, and of several loops the innermost that are long enough together make one. `axes` belong to a kernel of `loops`.
+pub fn sum_in_k_blocks(body: Vec<Tree>, axes: &[Axis], loops: &Loops, wanted: i64) -> Vec<Tree> {
+    cut_into_k_blocks(body, axes, loops, wanted).0
 }
 
-/// The loops around `body` that add up one K block of a sum: a part of the whole where it is too short to be cut into some.
-pub fn sum_of_k_block(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> Vec<Tree> {
-    let (trees, is_cut) = cut_into_parts(body, axes, loops, part);
+/// The loops around `body` that add up one K block of the cache, in shorter K blocks for the sake of rounding. Where it is too
+/// short to be cut, it is one such block itself.
+pub fn sum_of_k_block(body: Vec<Tree>, axes: &[Axis], loops: &Loops, wanted: i64) -> Vec<Tree> {
+    let (trees, is_cut) = cut_into_k_blocks(body, axes, loops, wanted);
     let Some(outermost) = axes.first().filter(|_| !is_cut) else { return trees };
     let whole = Axis { var: variable(loops, &format!("{}p", outermost.var)), extent: Expr::one() };
     let value = Expr::sym(whole.var) * outermost.extent + Expr::sym(outermost.var);
@@ -46,26 +47,25 @@ fn nest_of<'a>(leaf: &Leaf, loops: &'a Loops) -> Option<&'a Nest> {
     loops.stmts.iter().flat_map(Stmt::nests).find(|nest| nest.name == leaf.nest)
 }
 
-/// The loops, and whether they have parts.
-fn cut_into_parts(body: Vec<Tree>, axes: &[Axis], loops: &Loops, part: i64) -> (Vec<Tree>, bool) {
+/// The loops, and whether they are cut into K blocks.
+fn cut_into_k_blocks(body: Vec<Tree>, axes: &[Axis], loops: &Loops, wanted: i64) -> (Vec<Tree>, bool) {
     let mut trees = body;
     let mut length = 1i64;
     let mut is_cut = false;
     for a in axes.iter().rev() {
         let together = length.saturating_mul(size(&loops.facts, a.extent));
-        if is_cut || together <= 2 * part {
-            let is_part = !is_cut && length >= part && together > length;
-            is_cut |= is_part;
+        if is_cut || together <= 2 * wanted {
+            let is_block = !is_cut && length >= wanted && together > length;
+            is_cut |= is_block;
             length = together;
-            trees = vec![match is_part {
+            trees = vec![match is_block {
                 true => merging(*a, trees, loops),
                 false => Tree::Loop { kind: LoopKind::For, axis: *a, body: trees },
             }];
-        } else if length >= part {
+        } else if length >= wanted {
             is_cut = true;
             trees = vec![merging(*a, trees, loops)];
-        } else if let Some(k_block) = k_block_of(&trees, a, loops, part / length) {
-            // K blocks of this loop make the parts.
+        } else if let Some(k_block) = k_block_of(&trees, a, loops, wanted / length) {
             is_cut = true;
             let name = |suffix: &str| variable(loops, &format!("{}{suffix}", a.var));
             let (outside, inside, value) = cut(*a, k_block, name("b"), name("i"));
