@@ -11,7 +11,7 @@ use litz_ir::loops::{Buf, BufKind, Stmt};
 use litz_ir::schedule::{Holds, Part, Pool, ScheduleStep};
 
 /// A part of a pool.
-struct Piece<'a> {
+struct PoolRange<'a> {
     /// The buffer whose place it is.
     name: &'a str,
     /// First byte, and the one behind the last.
@@ -164,11 +164,11 @@ impl Verifier<'_> {
             // One that takes another's memory as well is reported with its reuse.
             let is_own = |name: &str| self.schedule.reuses.iter().all(|reuse| reuse.to != name);
             let places = places.filter(|(name, _)| is_own(name));
-            let mut pieces: Vec<Piece> = places.filter_map(|place| self.piece(place)).collect();
-            pieces.sort_by_key(|piece| piece.life.0);
-            for (at, one) in pieces.iter().enumerate() {
-                let meets = |other: &&Piece| other.life.0 <= one.life.1;
-                for other in pieces[at + 1..].iter().take_while(meets) {
+            let mut ranges: Vec<PoolRange> = places.filter_map(|place| self.pool_range(place)).collect();
+            ranges.sort_by_key(|pool_range| pool_range.life.0);
+            for (at, one) in ranges.iter().enumerate() {
+                let meets = |other: &&PoolRange| other.life.0 <= one.life.1;
+                for other in ranges[at + 1..].iter().take_while(meets) {
                     let is_le = |a, b| self.loops.facts.proves(&Rel::le(a, b));
                     let is_apart = is_le(one.to, other.from) || is_le(other.to, one.from);
                     let message = format_args!(
@@ -182,7 +182,7 @@ impl Verifier<'_> {
     }
 
     /// The bytes that a buffer has in its pool, and from which step to which it, or one that takes its memory, is used.
-    fn piece<'n>(&self, (name, from): (&'n str, Expr)) -> Option<Piece<'n>> {
+    fn pool_range<'n>(&self, (name, from): (&'n str, Expr)) -> Option<PoolRange<'n>> {
         let &buf = self.bufs.get(name)?;
         let data = &self.loops.bufs[buf];
         let to = from + data.span() * data.dtype.size() as i64;
@@ -206,7 +206,7 @@ impl Verifier<'_> {
                 life = Some(life.map_or((step, last), |(a, b)| (a.min(step), b.max(last))));
             }
         }
-        Some(Piece { name, from, to, life: life? })
+        Some(PoolRange { name, from, to, life: life? })
     }
 }
 
