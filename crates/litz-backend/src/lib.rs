@@ -104,7 +104,7 @@ pub struct Request {
     pub threads: usize,
 }
 
-/// What a backend could not do with kernels that verify, or with its own text or code: a mistake of the compiler.
+/// What a backend could not do with kernels that verify, or with its own text or code: an internal compiler error.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{stage}: {message}")]
 pub struct BackendError {

@@ -121,8 +121,8 @@ impl<'a> Builder<'a> {
         nest.copied().ok_or_else(|| self.error(format!("no nest {}", leaf.nest)))
     }
 
-    /// Parameters in order of first mention. Writing wins over reading. A buffer that is written over another one here
-    /// has its parameter.
+    /// Parameters in order of first mention. Writing wins over reading. A buffer that reuses the memory of another
+    /// one here has its parameter.
     fn declare_params(&mut self, places: &[(&Leaf, Path<'_>)]) -> Result<(), Diag> {
         let locals = self.plan.locals();
         let local: HashSet<&str> = locals.into_iter().filter_map(Local::buffer).collect();

@@ -98,7 +98,7 @@ struct Names<'a> {
     stmts: HashMap<&'a str, &'a Stmt>,
     nests: HashMap<&'a str, &'a Nest>,
     bufs: HashMap<&'a str, Buf>,
-    /// For a buffer that is written over another, that one.
+    /// For a buffer that reuses the memory of another in place, that one.
     over: HashMap<Buf, Buf>,
 }
 

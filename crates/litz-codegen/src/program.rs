@@ -87,7 +87,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// The slot of a buffer, or of the one that it is written over; a constant is declared when it is first asked for.
+    /// The slot of a buffer, or of the one whose memory it reuses in place; a constant is declared when it is first asked for.
     fn slot(&mut self, buf: Buf) -> Slot {
         let buf = self.names.owner(buf);
         if let Some(&slot) = self.slots.get(&buf) {

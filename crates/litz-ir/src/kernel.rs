@@ -74,7 +74,7 @@ pub struct Kernel {
     pub grid: Vec<Axis>,
     /// Points one thread takes at a time, at least 1.
     pub grain: u64,
-    /// So many blocks take all points, in turns, instead of a block for each.
+    /// So many blocks run all points, each one after another, instead of a block for each point.
     pub persistent: Option<u32>,
     /// Types of values, by id.
     pub vals: Table<Val, Dtype>,
@@ -145,7 +145,7 @@ pub enum Space {
     Read,
     /// A parameter written (and possibly read).
     Write,
-    /// A parameter written over: it holds one buffer at first and another one in the end, and no element is written
+    /// A parameter reused in place: it holds one buffer at first and another one in the end, and no element is written
     /// before all loads of what was there.
     Update,
     /// Registers of one grid point: constant extent; indices are constant once unrolled loops are.
@@ -321,9 +321,9 @@ pub enum LoopKind {
         lanes: u32,
         /// Groups in flight; 1 for plain loops.
         copies: u32,
-        /// Whether groups in flight run instruction by instruction in turns, rather than one after the other: the body is
+        /// Whether the instructions of groups in flight are interleaved, rather than one group after the other: the body is
         /// straight, and no iteration touches what another one stores.
-        in_turns: bool,
+        interleaved: bool,
         /// A variable for the number of the lane among all that are in flight: in whole rounds of all copies the number of
         /// the iteration modulo `lanes * copies`, in what is left, where the first copy runs alone, modulo `lanes`.
         lane: Option<Sym>,
@@ -360,7 +360,7 @@ pub enum Op {
     },
     /// `load m[index] transposed along u`: as `Load`, where it always happens, of memory that nothing writes. Elements are side by
     /// side along the written-out loop of `u`, which has as many iterations as the vector loop has lanes: all of them load
-    /// a square, whose rows are loaded whole and transposed.
+    /// a transpose block, whose rows are loaded whole and transposed.
     Transposed {
         /// Memory read.
         mem: Mem,
@@ -480,7 +480,7 @@ impl LoopKind {
 
     /// A vector loop of so many lanes, whose groups in flight run one after the other.
     pub fn vector(lanes: u32, copies: u32) -> LoopKind {
-        LoopKind::Vector { lanes, copies, in_turns: false, lane: None }
+        LoopKind::Vector { lanes, copies, interleaved: false, lane: None }
     }
 }
 

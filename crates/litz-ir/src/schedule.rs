@@ -73,7 +73,7 @@ pub struct Schedule {
     pub functions: Vec<Schedule>,
     /// What runs, in order. Those `at load` come first.
     pub steps: Vec<ScheduleStep>,
-    /// Buffers that are written over others.
+    /// Buffers that reuse the memory of others in place.
     pub reuses: Vec<Reuse>,
     /// Memory shared by buffers whose lifetimes do not overlap.
     pub pools: Vec<Pool>,
@@ -104,7 +104,7 @@ pub struct KernelPlan {
     pub grid: Vec<Axis>,
     /// Grid points one thread takes at a time.
     pub grain: u64,
-    /// So many blocks take all points of the grid, in turns, instead of a block for each.
+    /// So many blocks run all points of the grid, each one after another, instead of a block for each point.
     pub persistent: Option<u32>,
     /// What a point of the grid runs.
     pub body: Vec<Tree>,

@@ -1,17 +1,17 @@
-//! Lets the copies of a vector loop's body take turns, instruction by instruction, where no copy can notice.
+//! Interleaves the instructions of the unrolled copies of a vector loop's body, where that changes no result.
 //!
 //! ```text
 //! vector i in n by 16 copies 4 { .. }  =>  vector i in n by 16 copies 4 in turns { .. }
 //! ```
 //!
 //! Copies that follow each other are chains of dependent instructions one after the other, of which a processor holds a few
-//! at a time. In turns, the next instructions of all chains stand side by side.
+//! at a time. Interleaved, the next instructions of all chains stand side by side.
 
 use super::Pass;
 use litz_ir::Diag;
 use litz_ir::kernel::{Kernel, LoopKind, Stmt};
 use litz_ir::target::Target;
-use litz_ir::verify::turns;
+use litz_ir::verify::interleave;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "interleave", run };
@@ -30,9 +30,9 @@ fn block(kernel: &Kernel, stmts: &mut [Stmt]) {
         if let Stmt::Loop(inner) = stmt
             && let LoopKind::Vector { lanes: 2.., copies, .. } = inner.kind
         {
-            let is_free = copies > 1 && turns::obstacle(kernel, inner).is_none();
-            if let LoopKind::Vector { in_turns, .. } = &mut inner.kind {
-                *in_turns = is_free;
+            let is_free = copies > 1 && interleave::obstacle(kernel, inner).is_none();
+            if let LoopKind::Vector { interleaved, .. } = &mut inner.kind {
+                *interleaved = is_free;
             }
             continue;
         }

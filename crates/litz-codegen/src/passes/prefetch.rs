@@ -1,7 +1,7 @@
 //! Fetches large packed operands into the second-level cache before they are used.
 //!
 //! A panel of a packed operand is read front to back by one tile of rows after another. The first of them would wait for
-//! memory, the others find it in the second-level cache. So while tiles take turns with one panel, each fetches its share
+//! memory, the others find it in the second-level cache. So while tiles use one panel one after another, each fetches its share
 //! of the next: with `R` tiles, a tile that is at position `p` of its panel fetches position `p / R` of its share.
 //! Memory is read at an even pace then, slower by `R` than tiles read the cache.
 //!
@@ -229,12 +229,12 @@ impl Placer<'_> {
         let mentions = |around: &&Axis| index.has_sym(around.var);
         let inside = self.around.iter().rev().take_while(mentions).count();
         let outside = &self.around[..self.around.len() - inside];
-        let turns = outside.iter().rev().take_while(|around| !mentions(around)).count();
-        let (outer, turns) = outside.split_at(outside.len() - turns);
+        let sharing = outside.iter().rev().take_while(|around| !mentions(around)).count();
+        let (outer, sharing) = outside.split_at(outside.len() - sharing);
         let (panel, _) = index.linear(outer.last()?.var)?;
         let panel = panel.as_int().filter(|&n| n > 0)?;
         let size = self.kernel.mems[mem].dtype.size() as i64;
-        let count = self.facts.hint(turns.iter().fold(Expr::one(), |n, around| n * around.extent))?;
+        let count = self.facts.hint(sharing.iter().fold(Expr::one(), |n, around| n * around.extent))?;
         if count < 2 || panel.saturating_mul(size) > PANEL {
             return None;
         }
@@ -243,7 +243,8 @@ impl Placer<'_> {
             position = position.linear(around.var)?.1;
         }
         let start = index - position;
-        let turn = turns.iter().fold(Expr::zero(), |n, around| n * around.extent + Expr::sym(around.var));
+        let number_of_tile =
+            sharing.iter().fold(Expr::zero(), |n, around| n * around.extent + Expr::sym(around.var));
         let number = self.number(position);
         // Of the position the largest power of two that all its steps are multiples of: shares may overlap, and lines are
         // fetched again.
@@ -258,7 +259,7 @@ impl Placer<'_> {
         }
         let scaled = steps().map(|(step, term)| term * (step / divisor));
         let scaled = scaled.fold(number.floordiv(divisor), |sum, term| sum + term);
-        let index = start + panel + turn * ((panel + count - 1) / count) + scaled;
+        let index = start + panel + number_of_tile * ((panel + count - 1) / count) + scaled;
         let into_line = self.facts.simplify(number.modulo(divisor * (LINE / size)));
         let guard = if into_line.is_zero() { Vec::new() } else { vec![Rel::eq(into_line, Expr::zero())] };
         Some((index, guard))

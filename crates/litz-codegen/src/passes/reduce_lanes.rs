@@ -180,7 +180,7 @@ impl Reducer<'_> {
 
     /// Gives the lanes of a loop accumulators; what starts them, and what combines them afterwards.
     fn vector_loop(&mut self, inner: &mut Loop) -> Around {
-        let LoopKind::Vector { lanes, copies, in_turns, lane: None } = inner.kind else {
+        let LoopKind::Vector { lanes, copies, interleaved, lane: None } = inner.kind else {
             return Default::default();
         };
         let shared = shared(self.kernel, inner);
@@ -226,7 +226,7 @@ impl Reducer<'_> {
             };
             after.push(written_out(&over, Stmt::Lanes(reduction)));
         }
-        inner.kind = LoopKind::Vector { lanes, copies, in_turns, lane: Some(lane) };
+        inner.kind = LoopKind::Vector { lanes, copies, interleaved, lane: Some(lane) };
         redirect(&mut inner.body, &parts, lane);
         Around { before, after, into, vectors }
     }

@@ -12,7 +12,7 @@ use super::Pass;
 use litz_ir::Diag;
 use litz_ir::kernel::{Kernel, Op, Space, Stmt, position};
 use litz_ir::target::Target;
-use litz_ir::verify::rows::Rows;
+use litz_ir::verify::transpose::TransposeLoops;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "transpose_loads", run };
@@ -20,13 +20,13 @@ pub const PASS: Pass = Pass { name: "transpose_loads", run };
 /// Marks the loads.
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let mut body = std::mem::take(&mut kernel.body);
-    block(kernel, &mut body, Rows::default());
+    block(kernel, &mut body, TransposeLoops::default());
     kernel.body = body;
     Ok(())
 }
 
 /// Marks the loads of a block in loops that `rows` describes.
-fn block(kernel: &Kernel, stmts: &mut [Stmt], mut rows: Rows) {
+fn block(kernel: &Kernel, stmts: &mut [Stmt], mut rows: TransposeLoops) {
     for stmt in stmts {
         match stmt {
             Stmt::Loop(inner) => {

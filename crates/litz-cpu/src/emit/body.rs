@@ -73,11 +73,11 @@ impl Emitter<'_> {
                 self.syms.remove(&inner.var);
                 Ok(())
             }
-            LoopKind::Vector { lanes, copies, in_turns, .. } if lanes > 1 && self.lanes.is_none() => {
+            LoopKind::Vector { lanes, copies, interleaved, .. } if lanes > 1 && self.lanes.is_none() => {
                 if !lanes.is_power_of_two() {
                     return Err(EmitError::unsupported(format!("{lanes} lanes: not a power of two")));
                 }
-                self.vector_loop(inner, extent, [lanes, copies.max(1)], in_turns)
+                self.vector_loop(inner, extent, [lanes, copies.max(1)], interleaved)
             }
             LoopKind::Level(_) | LoopKind::Chain => Err(EmitError::unsupported(format!(
                 "loop {} over level `{}`",

@@ -22,6 +22,7 @@ mod cast;
 mod copy;
 mod dot;
 mod index;
+mod interleave;
 mod math;
 mod matrix;
 mod memory;
@@ -30,7 +31,6 @@ mod register;
 mod scalar;
 mod small;
 mod transpose;
-mod turns;
 mod ty;
 mod vector;
 

@@ -14,7 +14,7 @@ impl Emitter<'_> {
         inner: &Loop,
         extent: Expr,
         [count, copies]: [u32; 2],
-        in_turns: bool,
+        interleaved: bool,
     ) -> Result<(), EmitError> {
         let range = self.facts.bounds(extent);
         if range.hi <= 0 {
@@ -43,7 +43,7 @@ impl Emitter<'_> {
         if self.indexes_registers(inner) {
             self.write_out(inner, &group, extent, copies)?;
         } else {
-            self.run_groups(inner, &group, base, extent, copies, in_turns)?;
+            self.run_groups(inner, &group, base, extent, copies, interleaved)?;
         }
         self.syms.remove(&inner.var);
         Ok(())
@@ -75,7 +75,7 @@ impl Emitter<'_> {
         base: Sym,
         extent: Expr,
         copies: u32,
-        in_turns: bool,
+        interleaved: bool,
     ) -> Result<(), EmitError> {
         let written = body::written(&inner.body);
         let step = i64::from(group.count);
@@ -88,8 +88,8 @@ impl Emitter<'_> {
                     let first = Expr::sym(base) + i64::from(copy) * step;
                     cx.group(inner, Lanes { first, copy, ..group.clone() })
                 };
-                if in_turns {
-                    return cx.in_turns(inner, copies, &mut run);
+                if interleaved {
+                    return cx.interleaved(inner, copies, &mut run);
                 }
                 (0..copies).try_for_each(|copy| run(cx, copy))
             })?;

@@ -177,9 +177,9 @@ impl<'a> Printer<'a> {
                 match kind {
                     LoopKind::Level(team) => write!(f, "{}", Behind(*team))?,
                     LoopKind::For | LoopKind::Unroll | LoopKind::Chain | LoopKind::Mma => {}
-                    LoopKind::Vector { lanes, copies, in_turns, lane } => {
+                    LoopKind::Vector { lanes, copies, interleaved, lane } => {
                         write!(f, "{}", Lanes(*lanes, *copies))?;
-                        f.write_str(if *in_turns { " in turns" } else { "" })?;
+                        f.write_str(if *interleaved { " in turns" } else { "" })?;
                         if let Some(lane) = lane {
                             write!(f, " lane {lane}")?;
                         }
@@ -512,12 +512,12 @@ impl Reader {
             }
             (_, None) => {
                 let (lanes, copies) = cx.lanes()?;
-                let in_turns = cx.eat("in");
-                if in_turns {
+                let interleaved = cx.eat("in");
+                if interleaved {
                     cx.expect("turns")?;
                 }
                 let lane = if cx.eat("lane") { Some(cx.sym()?) } else { None };
-                LoopKind::Vector { lanes, copies, in_turns, lane }
+                LoopKind::Vector { lanes, copies, interleaved, lane }
             }
         };
         Ok(Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: self.block(cx)? }))

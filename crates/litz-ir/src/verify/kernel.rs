@@ -13,8 +13,8 @@ use crate::kernel::{
 };
 use crate::scalar::ReduceOp;
 use crate::target::Level;
-use crate::verify::rows::Rows;
-use crate::verify::{Report, reach, turns};
+use crate::verify::transpose::TransposeLoops;
+use crate::verify::{Report, interleave, reach};
 
 /// What is wrong with a kernel.
 ///
@@ -40,7 +40,7 @@ pub fn verify_form(kernel: &Kernel) -> Diags {
         report.size_symbol(sym, &kernel.facts);
     }
     let vals = vec![State::Undefined; kernel.vals.len()];
-    let (around, rows) = (Vec::new(), Rows::default());
+    let (around, rows) = (Vec::new(), TransposeLoops::default());
     let mut verifier = Verifier { report, kernel, vals, loops: HashMap::new(), around, rows };
     verifier.run();
     verifier.report.diags
@@ -63,7 +63,7 @@ struct Verifier<'a> {
     /// The levels whose loops are around, outermost first.
     around: Vec<Level>,
     /// The same loops, as loads by rows see them.
-    rows: Rows,
+    rows: TransposeLoops,
 }
 
 impl Verifier<'_> {
@@ -231,7 +231,7 @@ impl Verifier<'_> {
             LoopKind::For | LoopKind::Mma => {}
             LoopKind::Chain => {
                 self.level(Level::Block, *var);
-                self.turns(*var, body);
+                self.chain_turns(*var, body);
             }
             LoopKind::Pipeline { buffers } => {
                 let message = format_args!("loop {var}: a pipeline has at least two buffers");
@@ -242,10 +242,10 @@ impl Verifier<'_> {
                 let message = format_args!("loop {var}: expected a constant extent, found {extent}");
                 self.report.check(extent.as_int().is_some(), "symbolic-unroll", message);
             }
-            LoopKind::Vector { lanes, copies, in_turns, .. } => {
+            LoopKind::Vector { lanes, copies, interleaved, .. } => {
                 let message = format_args!("loop {var}: expected at least one lane and one copy");
                 self.report.check(*lanes > 0 && *copies > 0, "zero-lanes", message);
-                if *in_turns && let Some(obstacle) = turns::obstacle(self.kernel, inner) {
+                if *interleaved && let Some(obstacle) = interleave::obstacle(self.kernel, inner) {
                     self.report.fail("no-turns", format_args!("loop {var}: {obstacle}"));
                 }
             }
@@ -278,7 +278,7 @@ impl Verifier<'_> {
     }
 
     /// Checks that each iteration of a chain takes its turn once, whatever it runs.
-    fn turns(&mut self, var: Sym, body: &[Stmt]) {
+    fn chain_turns(&mut self, var: Sym, body: &[Stmt]) {
         let is_turn = |stmt: &Stmt| matches!(stmt, Stmt::Sync(Sync::Await | Sync::Pass));
         let mut count = 0;
         visit(body, &mut |stmt| count += usize::from(is_turn(stmt)));
@@ -407,15 +407,15 @@ impl Verifier<'_> {
         self.report.check(!is_read_only, "store-to-read", format_args!("{place}: it is only read"));
     }
 
-    /// Checks that a place is in a square of memory that nothing writes.
+    /// Checks that an element is in a transpose block of memory that nothing writes.
     fn transposed(&mut self, mem: Mem, index: &[Expr], along: Sym, place: &str) {
         let Some(data) = self.kernel.mems.get(mem) else { return };
-        let is_square = data.space == Space::Read && self.rows.is_square(data.place(index), along);
+        let is_block = data.space == Space::Read && self.rows.is_transpose_block(data.place(index), along);
         let message = format_args!(
             "{place}: all iterations of loop {along} together load no square of `{}`",
             data.name
         );
-        self.report.check(is_square, "no-square", message);
+        self.report.check(is_block, "no-square", message);
     }
 
     fn element(&mut self, mem: Mem, index: &[Expr], place: &str) {

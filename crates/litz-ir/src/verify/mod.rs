@@ -3,12 +3,12 @@
 //! Every rule has a stable slug. Verifiers accept any data without panicking, even ids that belong to no table.
 
 pub mod graph;
+pub mod interleave;
 pub mod kernel;
 pub mod loops;
 pub mod program;
 pub mod reach;
-pub mod rows;
-pub mod turns;
+pub mod transpose;
 mod types;
 
 use std::collections::HashSet;

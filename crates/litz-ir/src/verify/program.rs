@@ -23,7 +23,7 @@ pub fn verify(program: &Program) -> Diags {
     let memory = vec![Memory::None; program.slots.len()];
     let held = vec![None; program.slots.len()];
     let mut verifier =
-        Verifier { report: Report::new(&program.facts), program, memory, held, pieces: Vec::new(), now: 0 };
+        Verifier { report: Report::new(&program.facts), program, memory, held, ranges: Vec::new(), now: 0 };
     verifier.run();
     let mut diags = verifier.report.diags;
     diags.extend(program.functions.iter().flat_map(verify));
@@ -71,7 +71,7 @@ enum Memory {
 }
 
 /// The part of a memory that one slot has.
-struct Piece {
+struct SlotRange {
     slot: Slot,
     /// The slot whose memory it is, and the bytes there.
     root: Slot,
@@ -88,9 +88,9 @@ struct Verifier<'a> {
     report: Report,
     program: &'a Program,
     memory: Vec<Memory>,
-    /// The piece of each slot that has memory.
+    /// The range of each slot that has memory.
     held: Vec<Option<usize>>,
-    pieces: Vec<Piece>,
+    ranges: Vec<SlotRange>,
     /// Number of the step, load steps first.
     now: usize,
 }
@@ -109,7 +109,7 @@ impl Verifier<'_> {
             self.given(item.slot, &item.ty);
         }
         program.load.iter().for_each(|step| self.step(step));
-        let loaded = self.pieces.len();
+        let loaded = self.ranges.len();
         for param in &program.params {
             self.given(param.slot, &param.ty);
         }
@@ -117,7 +117,7 @@ impl Verifier<'_> {
         program.steps.iter().for_each(|step| self.step(step));
         self.now = END;
         // What calls use of what was there before them, the next call uses again.
-        for (_, last) in self.pieces[..loaded].iter_mut().filter_map(|piece| piece.uses.as_mut()) {
+        for (_, last) in self.ranges[..loaded].iter_mut().filter_map(|range| range.uses.as_mut()) {
             *last = if *last > program.load.len() { END } else { *last };
         }
         for &(target, source) in &program.updates {
@@ -161,13 +161,13 @@ impl Verifier<'_> {
     /// Slots that hold something at the same time lie apart.
     fn shared_memory(&mut self) {
         let facts = &self.program.facts;
-        let mut used: Vec<(&Piece, (usize, usize))> =
-            self.pieces.iter().filter_map(|piece| Some((piece, piece.uses?))).collect();
-        used.sort_by_key(|(piece, (first, _))| (piece.root.index(), *first));
+        let mut used: Vec<(&SlotRange, (usize, usize))> =
+            self.ranges.iter().filter_map(|range| Some((range, range.uses?))).collect();
+        used.sort_by_key(|(range, (first, _))| (range.root.index(), *first));
         let mut problems = Vec::new();
         for (at, (one, (_, last))) in used.iter().enumerate() {
             let meets =
-                |(other, (first, _)): &&(&Piece, (usize, usize))| other.root == one.root && first <= last;
+                |(other, (first, _)): &&(&SlotRange, (usize, usize))| other.root == one.root && first <= last;
             for (other, _) in used[at + 1..].iter().take_while(meets) {
                 let is_le = |a, b| facts.proves(&Rel::le(a, b));
                 if !is_le(one.to, other.from) && !is_le(other.to, one.from) {
@@ -188,11 +188,11 @@ impl Verifier<'_> {
         let Some(data) = self.program.slots.get(slot) else { return };
         let base = base.and_then(|(base, offset)| Some((self.held.get(base.index()).copied()??, offset)));
         let (root, from) = base.map_or((slot, Expr::zero()), |(base, offset)| {
-            (self.pieces[base].root, self.pieces[base].from + offset)
+            (self.ranges[base].root, self.ranges[base].from + offset)
         });
         let to = from + data.extent * data.dtype.size() as i64;
-        self.held[slot.index()] = Some(self.pieces.len());
-        self.pieces.push(Piece { slot, root, from, to, uses: None });
+        self.held[slot.index()] = Some(self.ranges.len());
+        self.ranges.push(SlotRange { slot, root, from, to, uses: None });
     }
 
     /// A slot whose contents come from outside.
@@ -385,9 +385,9 @@ impl Verifier<'_> {
 
     fn use_slot(&mut self, slot: Slot, place: &str) {
         self.has_memory(slot, place);
-        if let Some(piece) = self.held.get(slot.index()).copied().flatten() {
-            let first = self.pieces[piece].uses.map_or(self.now, |(first, _)| first);
-            self.pieces[piece].uses = Some((first, self.now));
+        if let Some(range) = self.held.get(slot.index()).copied().flatten() {
+            let first = self.ranges[range].uses.map_or(self.now, |(first, _)| first);
+            self.ranges[range].uses = Some((first, self.now));
         }
     }
 

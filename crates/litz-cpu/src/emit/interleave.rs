@@ -1,8 +1,8 @@
-//! Prints the copies of a vector loop's body, in turns where the loop says so.
+//! Interleaves the instructions of the unrolled copies of a vector loop's body, where the loop says so.
 //!
 //! A chain of dependent instructions, such as a polynomial, waits four cycles at every step. A processor overlaps it
 //! with the next iterations only as far as instructions that wait have room: about 100 in an Intel core, which is three
-//! chains of an error function. Where several copies take turns instruction by instruction, the oldest that wait are
+//! chains of an error function. Where several copies are interleaved, the oldest instructions that wait are
 //! independent of each other; and constants are loaded once for all copies.
 
 use std::collections::HashSet;
@@ -14,8 +14,8 @@ use super::block::Instruction;
 use super::{EmitError, Emitter};
 
 impl Emitter<'_> {
-    /// Emits `copies` of the body of a vector loop, whose instructions run in turns.
-    pub(super) fn in_turns(
+    /// Emits `copies` of the body of a vector loop and interleaves their instructions.
+    pub(super) fn interleaved(
         &mut self,
         inner: &Loop,
         copies: u32,
@@ -28,7 +28,10 @@ impl Emitter<'_> {
         }
         let block = self.b.position().0;
         if starts.iter().any(|start| start.0 != block) {
-            return Err(EmitError::malformed(format!("copies of loop {} branch in turns", inner.var)));
+            return Err(EmitError::malformed(format!(
+                "copies of loop {} branch where they are interleaved",
+                inner.var
+            )));
         }
         let mut strands: Vec<_> = starts.into_iter().rev().map(|start| self.b.take_from(start.1)).collect();
         strands.reverse();
@@ -37,7 +40,7 @@ impl Emitter<'_> {
     }
 }
 
-/// Instructions of all strands, one of each in turn. An instruction waits until its operands are defined: copies share what
+/// Merges strands round robin, an instruction of each at a time. An instruction waits until its operands are defined: copies share what
 /// is the same for all, and it stands in the first.
 fn merge(strands: Vec<Vec<Instruction>>) -> Vec<Instruction> {
     let mut pending: HashSet<Rc<str>> =
@@ -78,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_take_turns() {
+    fn copies_are_interleaved() {
         let texts = merged([&[("%a", &["%x"]), ("store", &["%a"])], &[("%b", &["%y"]), ("store", &["%b"])]]);
         assert_eq!(texts, ["%a of %x", "%b of %y", "store of %a", "store of %b"]);
     }

@@ -1,11 +1,11 @@
-//! Says which loads of a vector loop can be done as rows of squares that are transposed.
+//! Finds the loads of a vector loop that can be done by transpose blocks: rows are loaded whole and transposed in registers.
 
 use crate::kernel::{Loop, LoopKind};
 use litz_sym::{Expr, Sym};
 
-/// The loops around a statement.
+/// The loops around a statement, as far as they decide which elements iterations load together.
 #[derive(Clone, Default)]
-pub struct Rows {
+pub struct TransposeLoops {
     /// Those that are written out, of which every iteration gets to the statement, with their extents.
     written_out: Vec<(Sym, i64)>,
     /// Variable and lanes of the vector loop.
@@ -14,9 +14,9 @@ pub struct Rows {
     varying: Vec<Sym>,
 }
 
-impl Rows {
+impl TransposeLoops {
     /// What is around the statements of a loop.
-    pub fn inside(&self, inner: &Loop) -> Rows {
+    pub fn inside(&self, inner: &Loop) -> TransposeLoops {
         let mut inside = self.clone();
         inside.written_out.retain(|(var, _)| !inner.extent.has_sym(*var));
         match inner.kind {
@@ -38,8 +38,8 @@ impl Rows {
     }
 
     /// What is around statements that a condition chooses: not every iteration gets there.
-    pub fn in_branch(&self) -> Rows {
-        Rows { written_out: Vec::new(), ..self.clone() }
+    pub fn in_branch(&self) -> TransposeLoops {
+        TransposeLoops { written_out: Vec::new(), ..self.clone() }
     }
 
     /// Notes a symbol that a statement binds.
@@ -50,9 +50,9 @@ impl Rows {
     }
 
     /// Whether elements are side by side along a written-out loop of as many iterations as there are lanes, and a distance
-    /// apart from lane to lane that is the same for all. Then rows along the loop, one for each lane, are a square, of which
-    /// all iterations together load every element.
-    pub fn is_square(&self, place: Expr, along: Sym) -> bool {
+    /// apart from lane to lane that is the same for all. Then the rows along the loop, one for each lane, are a transpose block,
+    /// and all iterations together load every element of it.
+    pub fn is_transpose_block(&self, place: Expr, along: Sym) -> bool {
         let Some((var, lanes)) = self.vector else { return false };
         let Some((step, rest)) = place.linear(along) else { return false };
         let Some((stride, rest)) = rest.linear(var) else { return false };
@@ -62,8 +62,8 @@ impl Rows {
         is_whole && step.is_one() && is_apart && !varies(stride) && !varies(rest)
     }
 
-    /// The innermost loop along which a place is in a square.
+    /// The innermost loop along which the element at `place` is in a transpose block.
     pub fn along(&self, place: Expr) -> Option<Sym> {
-        self.written_out.iter().rev().map(|&(var, _)| var).find(|&var| self.is_square(place, var))
+        self.written_out.iter().rev().map(|&(var, _)| var).find(|&var| self.is_transpose_block(place, var))
     }
 }

@@ -1,12 +1,12 @@
-//! Says what keeps the copies of a vector loop's body from running instruction by instruction in turns.
+//! Decides whether the unrolled copies of a vector loop's body may be interleaved, and says what prevents it.
 
 use crate::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt};
 use litz_sym::{Expr, Sym};
 
-/// What stands in the way, if anything does.
+/// Says what prevents copies from being interleaved, if anything does.
 ///
-/// Copies may run in turns where each is one stretch of instructions, without branches and loops, and where no iteration in
-/// flight touches an element that another one stores: whatever an iteration stores is at a place of its own, or of its
+/// Copies may be interleaved where each is one stretch of instructions, without branches and loops, and where no iteration in
+/// flight accesses an element that another one stores: whatever an iteration stores is an element of its own, or of its
 /// lane, and what else is accessed of that memory is out of reach of the loop.
 pub fn obstacle(kernel: &Kernel, inner: &Loop) -> Option<String> {
     let private = kernel.private_registers(inner);
@@ -62,7 +62,7 @@ fn meeting(kernel: &Kernel, inner: &Loop, mem: Mem, index: &[Expr]) -> Option<St
     };
     // Where another access is a constant distance away, an iteration so many later gets there.
     let meets = |other: &[Expr]| {
-        let is_within = |turns: i64| extent.is_none_or(|extent| turns.abs() < extent);
+        let is_within = |iterations: i64| extent.is_none_or(|extent| iterations.abs() < extent);
         let apart = (data.place(other) - place).as_int();
         apart.is_none_or(|apart| apart != 0 && apart % stride == 0 && is_within(apart / stride))
     };
