@@ -155,28 +155,29 @@ impl Touch<'_> {
         if equations.iter().any(|&equation| self.never_holds(equation, other, Effort::Ranges)) {
             return true;
         }
-        // What no equation has on both sides, none tells.
+        // A loop whose variable no equation has on both sides is determined by none.
         let is_in = |var: Sym, &(a, b): &Equation| a.has_sym(var) && b.has_sym(var);
         if left.iter().all(|&var| equations.iter().any(|equation| is_in(var, equation))) {
-            self.tell(around, &mut equations, &mut left, other, Effort::Ranges);
-            self.tell(around, &mut equations, &mut left, other, Effort::Facts);
+            self.remove_determined(around, &mut equations, &mut left, other, Effort::Ranges);
+            self.remove_determined(around, &mut equations, &mut left, other, Effort::Facts);
             if !left.is_empty() {
                 self.recombine(&mut equations, other);
-                self.tell(around, &mut equations, &mut left, other, Effort::Facts);
+                self.remove_determined(around, &mut equations, &mut left, other, Effort::Facts);
             }
             if !left.is_empty() {
                 equations.extend(self.remainders(&equations, other));
-                self.tell(around, &mut equations, &mut left, other, Effort::Facts);
+                self.remove_determined(around, &mut equations, &mut left, other, Effort::Facts);
             }
         }
         left.is_empty()
             || equations.iter().any(|&equation| self.never_holds(equation, other, Effort::Facts))
-            || self.is_apart_in_digits(around, shared, other)
+            || self.is_apart_in_mixed_radix(around, shared, other)
     }
 
-    /// As [`Touch::is_apart_within`], with loops that coordinates have quotients and remainders of as loops of their digits:
+    /// As [`Touch::is_apart_within`], with loops that coordinates have quotients and remainders of as loops of their digits in a
+    /// mixed radix system:
     /// `v in 16` of `floordiv(v, 4)` and `mod(v, 4)` is `4*v1 + v0`, each in 4.
-    fn is_apart_in_digits(&self, around: &[Axis], shared: &[Axis], other: &Touch<'_>) -> bool {
+    fn is_apart_in_mixed_radix(&self, around: &[Axis], shared: &[Axis], other: &Touch<'_>) -> bool {
         let sides = self.sides.iter().chain(&other.sides);
         let mut radices: Vec<(Sym, i64)> = Vec::new();
         sides.for_each(|side| radices_of(*side, &mut radices));
@@ -189,7 +190,7 @@ impl Touch<'_> {
             let radices = of_var.iter().map(|radix| radix.1);
             // The most that any of both may have.
             let last = self.facts.range_of(var).hi.max(other.facts.range_of(var).hi);
-            split.extend(digits(var, radices, last).map(|(digits, sum)| (var, digits, sum)));
+            split.extend(mixed_radix(var, radices, last).map(|(digits, sum)| (var, digits, sum)));
         }
         if split.is_empty() {
             return false;
@@ -201,7 +202,7 @@ impl Touch<'_> {
                 .flat_map(|var| &var.1)
                 .for_each(|digit| facts.declare_index(digit.var, digit.extent));
             let value = |sym: Sym| split.iter().find(|var| var.0 == sym).map(|var| var.2);
-            let sides = touch.sides.iter().map(|side| in_digits(*side, &value, &facts)).collect();
+            let sides = touch.sides.iter().map(|side| substitute_digits(*side, &value, &facts)).collect();
             let vars = touch.vars.iter().copied().chain(split.iter().flat_map(|var| &var.1).map(|d| d.var));
             (sides, vars.collect(), facts)
         };
@@ -225,7 +226,7 @@ impl Touch<'_> {
     }
 
     /// Takes from `left` the variables that are equal where the equations hold.
-    fn tell(
+    fn remove_determined(
         &self,
         around: &[Axis],
         equations: &mut Vec<Equation>,
@@ -233,11 +234,11 @@ impl Touch<'_> {
         other: &Touch<'_>,
         effort: Effort,
     ) {
-        let is_told = |var: Sym, equations: &[Equation]| {
-            equations.iter().any(|&equation| self.tells(around, var, equation, other, effort))
+        let is_determined = |var: Sym, equations: &[Equation]| {
+            equations.iter().any(|&equation| self.determines(around, var, equation, other, effort))
         };
-        while let Some(told) = left.iter().position(|&var| is_told(var, equations)) {
-            let var = left.swap_remove(told);
+        while let Some(at) = left.iter().position(|&var| is_determined(var, equations)) {
+            let var = left.swap_remove(at);
             // What is equal on both sides is in nothing's way without it.
             let without = |&(a, b): &Equation| {
                 let ((step, rest), (other_step, other_rest)) = (a.linear(var)?, b.linear(var)?);
@@ -249,7 +250,14 @@ impl Touch<'_> {
     }
 
     /// Whether both sides are `step*var + rest`, and the rests of both are within the same step.
-    fn tells(&self, around: &[Axis], var: Sym, (a, b): Equation, other: &Touch<'_>, effort: Effort) -> bool {
+    fn determines(
+        &self,
+        around: &[Axis],
+        var: Sym,
+        (a, b): Equation,
+        other: &Touch<'_>,
+        effort: Effort,
+    ) -> bool {
         let (Some((step, rest)), Some((other_step, other_rest))) = (a.linear(var), b.linear(var)) else {
             return false;
         };
@@ -383,9 +391,9 @@ fn radices_of(e: Expr, found: &mut Vec<(Sym, i64)>) {
     }
 }
 
-/// Sums over `axes` with those that they have quotients and remainders of as their digits: `4*floordiv(v, 8) + mod(v, 4)` for `v`
-/// in 32 is `4*v2 + v0`. None where no axis is taken apart.
-pub fn by_digits(sums: &[Expr], axes: &[Axis], facts: &Facts) -> Option<(Vec<Expr>, Vec<Axis>)> {
+/// Sums over `axes`, with those that they have quotients and remainders of in mixed radix notation: `4*floordiv(v, 8) + mod(v, 4)` for `v`
+/// in 32 is `4*v2 + v0`. None where no axis is written so.
+pub fn in_mixed_radix(sums: &[Expr], axes: &[Axis], facts: &Facts) -> Option<(Vec<Expr>, Vec<Axis>)> {
     let mut radices: Vec<(Sym, i64)> = Vec::new();
     sums.iter().for_each(|sum| radices_of(*sum, &mut radices));
     radices.sort_unstable();
@@ -394,24 +402,25 @@ pub fn by_digits(sums: &[Expr], axes: &[Axis], facts: &Facts) -> Option<(Vec<Exp
     for of_var in radices.chunk_by(|a, b| a.0 == b.0) {
         let Some(at) = found.iter().position(|axis| axis.var == of_var[0].0) else { continue };
         let last = found[at].extent.as_int()? - 1;
-        let (digits, value) = digits(found[at].var, of_var.iter().map(|radix| radix.1), last)?;
+        let (digits, value) = mixed_radix(found[at].var, of_var.iter().map(|radix| radix.1), last)?;
         values.push((found.remove(at).var, value));
         digits.iter().for_each(|digit| facts.declare_index(digit.var, digit.extent));
         found.extend(digits);
     }
     let value = |sym: Sym| values.iter().find(|var| var.0 == sym).map(|var| var.1);
-    (!values.is_empty()).then(|| (sums.iter().map(|sum| in_digits(*sum, &value, &facts)).collect(), found))
+    (!values.is_empty())
+        .then(|| (sums.iter().map(|sum| substitute_digits(*sum, &value, &facts)).collect(), found))
 }
 
 /// A sum in which variables have values that are sums of digits, each term in its simplest form: whole sums would mix digits.
-fn in_digits(sum: Expr, value: &impl Fn(Sym) -> Option<Expr>, facts: &Facts) -> Expr {
+fn substitute_digits(sum: Expr, value: &impl Fn(Sym) -> Option<Expr>, facts: &Facts) -> Expr {
     let sum = sum.subst(value);
     sum.terms().map(|(n, term)| facts.simplify(term) * n).sum::<Expr>() + sum.constant()
 }
 
-/// The digits of a variable that is at most `last`, the lowest first, and it as their sum. None where one radix does not
+/// The digits of a variable that is at most `last` in a mixed radix system, the lowest first, and the variable as their sum. None where one radix does not
 /// divide the next.
-fn digits(var: Sym, radices: impl Iterator<Item = i64>, last: i64) -> Option<(Vec<Axis>, Expr)> {
+fn mixed_radix(var: Sym, radices: impl Iterator<Item = i64>, last: i64) -> Option<(Vec<Axis>, Expr)> {
     let (mut axes, mut sum, mut unit) = (Vec::new(), Expr::zero(), 1);
     let mut push = |radix: i64, unit: i64| {
         let axis = Axis { var: Sym::new(&format!("{var} by {unit}")), extent: Expr::int(radix) };
@@ -510,11 +519,11 @@ mod tests {
         assert!(!are_apart(&loops, 1, "0, 8*i + j + 1", "0, 8*i + k"));
         assert!(!are_apart(&loops, 1, "i, j", "2*i, k"));
         assert!(!are_apart(&loops, 1, "i, j", "-i + 3, j"));
-        assert!(!are_apart(&loops, 1, "0, j", "0, j"), "nothing tells the row");
+        assert!(!are_apart(&loops, 1, "0, j", "0, j"), "nothing determines the row");
     }
 
     #[test]
-    fn coordinates_tell_nothing_where_elements_share_places() {
+    fn coordinates_determine_nothing_where_elements_share_places() {
         let loops = [("i", 4), ("j", 8), ("k", 8)];
         assert!(are_apart_in("f32[4, 8]", &loops, 1, "i, j", "i, k"));
         assert!(
@@ -524,19 +533,22 @@ mod tests {
     }
 
     #[test]
-    fn every_shared_loop_is_told() {
+    fn every_shared_loop_is_determined() {
         let loops = [("i", 4), ("j", 8), ("k", 8)];
         assert!(are_apart(&loops, 2, "i, j", "i, j"));
         assert!(are_apart(&loops, 2, "0, 64*j + 8*i + k", "0, 64*j + 8*i"));
         assert!(are_apart(&loops, 2, "k, 8*i + j", "0, 8*i + j"), "a longer step is in nobody's way");
-        assert!(are_apart(&loops, 1, "0, 4*j + i", "0, 4*k + i"), "the remainder by a longer step tells it");
+        assert!(
+            are_apart(&loops, 1, "0, 4*j + i", "0, 4*k + i"),
+            "the remainder by a longer step determines it"
+        );
         assert!(!are_apart(&loops, 1, "0, 3*j + i", "0, 3*k + i"));
         assert!(!are_apart(&loops, 2, "0, 8*i + j", "0, 8*i + k"));
         assert!(!are_apart(&loops, 2, "i, k", "i, j"));
     }
 
     #[test]
-    fn digits_of_a_loop_tell_it() {
+    fn digits_of_a_loop_determine_it() {
         let loops = [("b", 6), ("k", 8), ("v", 16), ("w", 16)];
         let of = |v: &str| format!("floordiv(16*b + {v}, 12), mod(16*b + {v}, 12)");
         assert!(

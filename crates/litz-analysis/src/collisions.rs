@@ -1,15 +1,15 @@
 //! Finds the axes of a nest along which several points may store to one element.
 //!
-//! Points that store to one element take turns, in row-major order of the nest's axes: the last plain store wins, and
-//! combining stores combine in that order. Points that differ along an axis that the index tells apart never meet, so
+//! Points that store to one element run one after another, in row-major order of the nest's axes: the last plain store wins, and
+//! combining stores combine in that order. Points that differ along an axis that the stored address determines never meet, so
 //! that these axes may run in any order and on several threads. The others are the nest's *colliding* axes.
 //!
 //! The place that an index has in memory is read as a sum of digits, `stride * axis`. Where two points have equal places, the differences of their
 //! digits add up to zero, and two rules say that single differences are zero:
 //!
-//! - a stride larger than all lower digits together reach tells its own axis: `64*i + j` with `j < 64` tells `i`;
+//! - a stride larger than all lower digits together reach determines its own axis: `64*i + j` with `j < 64` determines `i`;
 //! - digits that a common factor of all higher strides exceeds add up to zero by themselves: of `64*i + 64*t + j` with
-//!   `j < 64` the axis `j` is told, although `i` and `t` are not.
+//!   `j < 64` the axis `j` is determined, although `i` and `t` are not.
 //!
 //! A symbol that the body binds to a value is a digit of its range, which any two points may share.
 
@@ -25,7 +25,7 @@ const SIZE: i64 = 4096;
 struct Digit {
     /// Not negative.
     stride: Expr,
-    /// `None`: an expression that tells nothing.
+    /// `None`: an expression whose value determines no axis.
     var: Option<Sym>,
     /// What the digit reaches: the stride times one less than the extent.
     reach: Expr,
@@ -69,19 +69,19 @@ fn colliding_in(nest: &Nest, stores: &[(usize, Expr)], facts: &Facts) -> Vec<Sym
     if axes.is_empty() || nest.all_axes().any(|axis| number(axis.extent, facts) == Some(0)) {
         return Vec::new();
     }
-    let told = digits(nest, stores, facts).map_or(Vec::new(), |mut digits| {
+    let determined = mixed_radix_digits(nest, stores, facts).map_or(Vec::new(), |mut digits| {
         // A guess at what is larger: what follows is proved for any order.
         let example = |sym| Some(facts.range_of(sym).hi.min(SIZE));
         digits.sort_by_cached_key(|digit| digit.stride.eval(&example));
-        let mut told = Vec::new();
-        tell(&digits, facts, &mut told);
-        told
+        let mut determined = Vec::new();
+        determine(&digits, facts, &mut determined);
+        determined
     });
-    axes.iter().map(|axis| axis.var).filter(|var| !told.contains(var)).collect()
+    axes.iter().map(|axis| axis.var).filter(|var| !determined.contains(var)).collect()
 }
 
 /// The place of stores whose places differ by sizes alone, as digits; which of them it is, is a digit too.
-fn digits(nest: &Nest, stores: &[(usize, Expr)], facts: &Facts) -> Option<Vec<Digit>> {
+fn mixed_radix_digits(nest: &Nest, stores: &[(usize, Expr)], facts: &Facts) -> Option<Vec<Digit>> {
     let vars: Vec<Axis> = nest.indices().collect();
     let varies = |e: Expr| vars.iter().any(|axis| e.has_sym(axis.var));
     let (_, index) = *stores.first()?;
@@ -118,9 +118,9 @@ fn digits(nest: &Nest, stores: &[(usize, Expr)], facts: &Facts) -> Option<Vec<Di
         let stride = magnitude(stride, facts)?;
         // Of an axis that fits it goes around once at most.
         let is_step = |step: Expr| step.is_one() || step == Expr::int(-1);
-        let is_told = value.linear(axis.var).is_some_and(|(step, _)| is_step(step))
+        let is_determined = value.linear(axis.var).is_some_and(|(step, _)| is_step(step))
             && is_less(axis.extent - 1, count, facts);
-        digits.push(Digit { stride, var: is_told.then_some(axis.var), reach: stride * (count - 1) });
+        digits.push(Digit { stride, var: is_determined.then_some(axis.var), reach: stride * (count - 1) });
     }
     for (factor, other) in rest.terms().filter(|term| varies(term.1)) {
         let range = nest.facts(facts).bounds(other);
@@ -183,19 +183,19 @@ fn is_less(a: Expr, b: Expr, facts: &Facts) -> bool {
 }
 
 /// Adds the variables of which equal sums of `digits` have equal values, lowest digit first.
-fn tell(digits: &[Digit], facts: &Facts, told: &mut Vec<Sym>) {
+fn determine(digits: &[Digit], facts: &Facts, determined: &mut Vec<Sym>) {
     let Some((top, lower)) = digits.split_last() else { return };
     let reach = |digits: &[Digit]| digits.iter().fold(Expr::zero(), |sum, digit| sum + digit.reach);
     if is_less(reach(lower), top.stride, facts) {
-        told.extend(top.var);
-        return tell(lower, facts, told);
+        determined.extend(top.var);
+        return determine(lower, facts, determined);
     }
     for at in 1..digits.len() {
         let (lower, upper) = digits.split_at(at);
         let factor = common_factor(upper, facts);
         if is_less(reach(lower), factor, facts) {
-            tell(lower, facts, told);
-            return tell(upper, facts, told);
+            determine(lower, facts, determined);
+            return determine(upper, facts, determined);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Checks along which axes points of a nest may store to one element: every index of a table, told by hand.
+//! Checks along which axes points of a nest may store to one element: every index of a table, with results found by hand.
 
 use litz_analysis::collisions::colliding_axes;
 use litz_ir::loops::Stmt;
@@ -32,7 +32,7 @@ fn colliding(axes: &str, indices: &[&str]) -> String {
 }
 
 #[test]
-fn an_axis_collides_unless_the_index_tells_it() {
+fn an_axis_collides_unless_the_index_determines_it() {
     for (axes, index, expected) in [
         // All digits have room.
         ("i in 4, j in 8", "8*i + j", ""),
@@ -63,7 +63,7 @@ fn an_axis_collides_unless_the_index_tells_it() {
         ("i in s0, j in s1, k in 3", "3*s1*i + 3*j + k", ""),
         ("i in s0, j in s1", "s1*t + j", "i"),
         ("i in s0, j in s1, k in 2", "64*s1*i + s1*t + j", "k"),
-        // What is no sum tells nothing, and reaches as far as its range.
+        // What is no sum determines nothing, and reaches as far as its range.
         ("i in 4, j in 8", "8*i + mod(j, 3)", "j"),
         ("i in 4, j in 8", "2*i + mod(j, 3)", "i j"),
         ("i in 2, j in 8", "8*mod(i + 5, 6) + j", ""),
@@ -99,9 +99,9 @@ fn stores_to_one_buffer_may_meet_each_other() {
     }
 }
 
-/// Of random small indices, no two points that differ along axes which are told apart store to one element.
+/// Of random small indices, no two points that differ along axes which are determined store to one element.
 #[test]
-fn told_axes_keep_points_apart() {
+fn determined_axes_keep_points_apart() {
     let mut state = 1u64;
     let mut below = |limit: i64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -119,9 +119,9 @@ fn told_axes_keep_points_apart() {
         for one in &points {
             for other in points.iter().filter(|other| element(one) == element(other)) {
                 for (axis, name) in ["i", "j", "k"].iter().enumerate() {
-                    let is_told = !found.split(' ').any(|colliding| colliding == *name);
+                    let is_determined = !found.split(' ').any(|colliding| colliding == *name);
                     let is_same = one[axis] == other[axis];
-                    assert!(is_same || !is_told, "{index} over {extents:?}: {one:?} meets {other:?}");
+                    assert!(is_same || !is_determined, "{index} over {extents:?}: {one:?} meets {other:?}");
                 }
             }
         }

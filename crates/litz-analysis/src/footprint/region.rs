@@ -1,6 +1,6 @@
 //! Finds which numbers an expression takes over loops, where these are at regular distances.
 
-use crate::apart::by_digits;
+use crate::apart::in_mixed_radix;
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Known, Rel};
 
@@ -22,7 +22,7 @@ impl Region {
     /// What `flat` takes over the points of `inner`. `None` when it is not a sum of multiples of the variables, or when
     /// its parts overlap. A number that is divided counts with its digits.
     pub(super) fn of(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<Region> {
-        match by_digits(&[flat], inner, facts) {
+        match in_mixed_radix(&[flat], inner, facts) {
             Some((flat, digits)) => Region::of_sum(flat[0], &digits, facts).map(Region::merged),
             None => Region::of_sum(flat, inner, facts),
         }

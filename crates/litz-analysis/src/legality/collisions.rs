@@ -1,4 +1,4 @@
-//! Checks that points which may store to one element, and those of a scan, take turns in the order of the program.
+//! Checks that points which may store to one element, and those of a scan, run in the order of the program.
 //!
 //! Along the colliding axes of a nest, loops run in order: `for` or `unroll`, never lanes or the grid. Those of an
 //! axis stand outside of those of the next one, and of two loops along one axis the outer takes the longer steps, so

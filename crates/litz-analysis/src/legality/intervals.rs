@@ -29,12 +29,12 @@ impl Intervals {
             let loops: Vec<Axis> = places[0].path.iter().map(|around| around.axis).collect();
             match interval(side.cond, &loops[..side.loops], &loops, facts) {
                 None => level += 1,
-                Some((counted, first)) => {
+                Some((axis, first)) => {
                     places.iter_mut().for_each(|place| {
                         place.sides.remove(level);
-                        narrow(place, counted, first);
+                        narrow(place, axis, first);
                     });
-                    intervals.begin(counted.var, first);
+                    intervals.begin(axis.var, first);
                 }
             }
         }
@@ -76,10 +76,10 @@ pub(super) fn narrowed(one: &Occurrence, other: &Occurrence, facts: &Facts) -> [
 /// The ends have to be the same in all iterations of `loops`, all that are around a leaf, and those of a part of the loop.
 fn interval(cond: Rel, around: &[Axis], loops: &[Axis], facts: &Facts) -> Option<(Axis, Expr)> {
     let difference = cond.lhs - cond.rhs;
-    let counted = around.iter().find(|axis| difference.has_sym(axis.var))?;
-    let (step, rest) = difference.linear(counted.var)?;
+    let axis = around.iter().find(|axis| difference.has_sym(axis.var))?;
+    let (step, rest) = difference.linear(axis.var)?;
     let is_fixed = |e: Expr| !loops.iter().any(|axis| e.has_sym(axis.var));
-    if !is_fixed(rest) || !is_fixed(counted.extent) {
+    if !is_fixed(rest) || !is_fixed(axis.extent) {
         return None;
     }
     let is_up = match step.as_int() {
@@ -91,23 +91,23 @@ fn interval(cond: Rel, around: &[Axis], loops: &[Axis], facts: &Facts) -> Option
     let (first, end) = match (cond.cmp, is_up) {
         (Cmp::Lt, true) => (Expr::zero(), -rest),
         (Cmp::Le, true) => (Expr::zero(), -rest + 1),
-        (Cmp::Lt, false) => (rest + 1, counted.extent),
-        (Cmp::Le, false) => (rest, counted.extent),
+        (Cmp::Lt, false) => (rest + 1, axis.extent),
+        (Cmp::Le, false) => (rest, axis.extent),
         (Cmp::Eq, true) => (-rest, -rest + 1),
         (Cmp::Eq, false) => (rest, rest + 1),
         (Cmp::Ne, _) => return None,
     };
     let is_le = |a: Expr, b: Expr| a == b || facts.known(&Rel::le(a, b)).is_yes();
-    let is_part = is_le(Expr::zero(), first) && is_le(first, end) && is_le(end, counted.extent);
-    is_part.then_some((Axis { var: counted.var, extent: end - first }, first))
+    let is_part = is_le(Expr::zero(), first) && is_le(first, end) && is_le(end, axis.extent);
+    is_part.then_some((Axis { var: axis.var, extent: end - first }, first))
 }
 
 /// Counts a loop around a place from 0 on that ran it from `first` on.
-fn narrow(place: &mut Occurrence, counted: Axis, first: Expr) {
-    let shift = |e: Expr| e.subst(&|var| (var == counted.var).then(|| Expr::sym(var) + first));
+fn narrow(place: &mut Occurrence, axis: Axis, first: Expr) {
+    let shift = |e: Expr| e.subst(&|var| (var == axis.var).then(|| Expr::sym(var) + first));
     for around in &mut place.path {
-        let is_counted = around.axis.var == counted.var;
-        around.axis.extent = if is_counted { counted.extent } else { shift(around.axis.extent) };
+        let is_own = around.axis.var == axis.var;
+        around.axis.extent = if is_own { axis.extent } else { shift(around.axis.extent) };
     }
     for side in &mut place.sides {
         side.cond = Rel { lhs: shift(side.cond.lhs), rhs: shift(side.cond.rhs), ..side.cond };

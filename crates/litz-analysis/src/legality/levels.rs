@@ -230,8 +230,8 @@ impl<'a> Verifier<'a> {
             }
             let uses = self.uses_of_buffer(number);
             let meets = |(at, one): (usize, &Use<'a>)| {
-                let is_in_turn = |other: &Use<'a>| self.is_in_turn(number, one, other);
-                uses[at..].iter().find(|other| !is_in_turn(other)).map(|other| other.place.site())
+                let is_ordered = |other: &Use<'a>| self.is_ordered(number, one, other);
+                uses[at..].iter().find(|other| !is_ordered(other)).map(|other| other.place.site())
             };
             if let Some(site) = uses.iter().enumerate().find_map(meets) {
                 let name = local.buffer().unwrap_or_default();
@@ -245,7 +245,7 @@ impl<'a> Verifier<'a> {
 
     /// Whether two accesses of shared memory touch one element only by the same thread, or threads meet in between: where a loop over a level
     /// ends. Blocks that loops around its declaration count have each their own.
-    fn is_in_turn(&self, number: usize, one: &Use<'a>, other: &Use<'a>) -> bool {
+    fn is_ordered(&self, number: usize, one: &Use<'a>, other: &Use<'a>) -> bool {
         let both = one.place.shared_loops(&other.place);
         let declared = loops_around(number, &one.place);
         let levels_of_both =

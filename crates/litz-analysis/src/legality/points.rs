@@ -7,7 +7,7 @@ use litz_sym::{Expr, Facts, Kind, Rel, Sym};
 use super::coverage::{Bound, Coverage};
 use super::intervals::Intervals;
 use super::{Around, Occurrence, Verifier};
-use crate::apart::by_digits;
+use crate::apart::in_mixed_radix;
 use crate::inside::{enter, is_inside};
 use litz_ir::loops::{Axis, Nest, Stmt};
 use litz_ir::schedule::{Leaf, Part};
@@ -72,7 +72,7 @@ impl Verifier<'_> {
     fn in_scope(&self, stmt: usize, place: &Occurrence, path: &[Axis]) -> (Vec<(Sym, Expr)>, Vec<Axis>) {
         let around = self.loops_around_scope(stmt, place);
         let values: Vec<Expr> = place.bind.iter().map(|bind| bind.1).collect();
-        let Some((values, loops)) = by_digits(&values, &path[..around], &self.loops.facts) else {
+        let Some((values, loops)) = in_mixed_radix(&values, &path[..around], &self.loops.facts) else {
             return (place.bind.clone(), path.to_vec());
         };
         let is_needed =
@@ -149,7 +149,7 @@ impl Verifier<'_> {
     fn with_idle(&self, axis: Axis, path: &[Axis], bind: &[(Sym, Expr)], nest: &Nest) -> Axis {
         let Some(idle) = nest.idle else { return axis };
         let is_counted = |own: &&Axis| bind.contains(&(own.var, Expr::sym(axis.var)));
-        let Some(counted) = nest.axes.iter().find(is_counted) else { return axis };
+        let Some(own_axis) = nest.axes.iter().find(is_counted) else { return axis };
         let mut facts = self.loops.facts.clone();
         let others = path.iter().filter(|around| around.var != axis.var);
         others.for_each(|around| facts.declare_index(around.var, around.extent));
@@ -161,14 +161,14 @@ impl Verifier<'_> {
         }
         // Later iterations are idle where the first is, as the verifier of loops has seen.
         let is_idle = |end: Expr| {
-            let value = |sym: Sym| match sym == counted.var {
+            let value = |sym: Sym| match sym == own_axis.var {
                 true => Some(end),
                 false => bind.iter().find(|bind| bind.0 == sym).map(|bind| bind.1),
             };
             facts.proves(&idle.subst(&value))
         };
-        let are_idle = ends.into_iter().all(|end| end == counted.extent || is_idle(end));
-        if are_idle { Axis { extent: counted.extent, ..axis } } else { axis }
+        let are_idle = ends.into_iter().all(|end| end == own_axis.extent || is_idle(end));
+        if are_idle { Axis { extent: own_axis.extent, ..axis } } else { axis }
     }
 
     /// Reports axes whose points are not known to be each taken once, of a leaf that gives all of them a value in loops `path`.

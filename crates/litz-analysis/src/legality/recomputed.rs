@@ -338,7 +338,7 @@ impl<'a> Verifier<'a> {
                 None => named(axis.var).into_iter().for_each(|own| facts.declare_index(own, axis.extent)),
             }
         }
-        let is_told_by = |e: Expr| by.indices().any(|index| e.has_sym(index.var));
+        let depends_on_axes = |e: Expr| by.indices().any(|index| e.has_sym(index.var));
         let conds = known.iter().map(|known| known.0).chain(guard.iter().map(|rel| here(*rel)));
         if !conds.into_iter().all(|cond| facts.assume(cond)) {
             return true;
@@ -348,14 +348,14 @@ impl<'a> Verifier<'a> {
             // The value of the axis at which that coordinate is stored.
             let axis = open.iter().position(|extent| stored.has_sym(extent.axis));
             let Some(axis) = axis else {
-                let is_there = !is_told_by(stored) && is_equal(&facts, coordinate.subst(&value), stored);
+                let is_there = !depends_on_axes(stored) && is_equal(&facts, coordinate.subst(&value), stored);
                 if is_there { continue } else { return false }
             };
             let Extent { axis, first, count } = open.swap_remove(axis);
             let Some((step, offset)) = stored.linear(*axis).filter(|linear| linear.0.is_one()) else {
                 return false;
             };
-            if step != Expr::one() || is_told_by(offset) {
+            if step != Expr::one() || depends_on_axes(offset) {
                 return false;
             }
             let point = facts.simplify(coordinate.subst(&value) - offset);
@@ -368,7 +368,7 @@ impl<'a> Verifier<'a> {
                 return false;
             }
         }
-        // An axis that no coordinate tells has one point.
+        // An axis that determines no coordinate has one point.
         open.iter().all(|extent| {
             by.axes.iter().any(|own| own.var == extent.axis && own.extent.is_one()) && extent.count.is_one()
         })

@@ -257,7 +257,10 @@ impl Finder<'_> {
         }
         let (buf, store, value) = only_store(nest)?;
         let InstOp::Store { index, .. } = &nest.body[store].op else { return None };
-        if !self.loops.is_internal(buf) || self.uses.writers(buf).len() != 1 || !is_told(nest, index) {
+        if !self.loops.is_internal(buf)
+            || self.uses.writers(buf).len() != 1
+            || !stores_distinct_elements(nest, index)
+        {
             return None;
         }
         let mut columns = nest.axes.iter().filter(|axis| self.are_columns(axis.extent));
@@ -403,7 +406,7 @@ impl Finder<'_> {
         loop {
             let kept = self.kept();
             let readers = self.members.iter().filter(|(at, _)| !kept.contains(at));
-            let loads = readers.flat_map(|(&at, member)| self.lines_read(at, member));
+            let loads = readers.flat_map(|(&at, member)| self.columns_read(at, member));
             let found = loads.collect::<Vec<_>>().into_iter().find_map(|(buf, dim)| {
                 let &[at] = self.uses.writers(buf) else { return None };
                 let is_apart = |reader: &usize| {
@@ -414,7 +417,7 @@ impl Finder<'_> {
                 let nest = nest(self.loops, at).filter(|_| is_ours && !self.members.contains_key(&at))?;
                 let (_, store, _) = only_store(nest)?;
                 let InstOp::Store { index, .. } = &nest.body[store].op else { return None };
-                let column = index[dim].as_sym().filter(|_| is_told(nest, index))?;
+                let column = index[dim].as_sym().filter(|_| stores_distinct_elements(nest, index))?;
                 let is_axis = |axis: &Axis| axis.var == column && self.are_columns(axis.extent);
                 nest.axes
                     .iter()
@@ -427,9 +430,9 @@ impl Finder<'_> {
     }
 
     /// Buffers of which a member reads the element of its column at each of its points, with the dimension of columns.
-    fn lines_read(&self, at: usize, member: &Member) -> Vec<(Buf, usize)> {
+    fn columns_read(&self, at: usize, member: &Member) -> Vec<(Buf, usize)> {
         let Some(nest) = nest(self.loops, at) else { return Vec::new() };
-        let line = |(buf, index): (Buf, &[Expr])| {
+        let column = |(buf, index): (Buf, &[Expr])| {
             let dim = index.iter().position(|&at| at == Expr::sym(member.column))?;
             let has = |axis: &Axis| index.contains(&Expr::sym(axis.var)) || axis.extent.is_one();
             let is_plain = index.iter().all(|at| at.as_sym().is_some() || at.as_int().is_some());
@@ -437,7 +440,7 @@ impl Finder<'_> {
         };
         let is_load =
             |inst: &&litz_ir::loops::Inst| matches!(&inst.op, InstOp::Load { guard, .. } if guard.is_empty());
-        nest.body.iter().filter(is_load).filter_map(|inst| inst.op.element()).filter_map(line).collect()
+        nest.body.iter().filter(is_load).filter_map(|inst| inst.op.element()).filter_map(column).collect()
     }
 
     /// Whether a member reads no other columns of a buffer than its own.
@@ -536,7 +539,7 @@ fn only_store(nest: &Nest) -> Option<(Buf, usize, Val)> {
 }
 
 /// Whether each axis is a coordinate, and each coordinate an axis or constant: points store to different elements.
-fn is_told(nest: &Nest, index: &[Expr]) -> bool {
+fn stores_distinct_elements(nest: &Nest, index: &[Expr]) -> bool {
     let is_axis =
         |at: &Expr| at.as_int().is_some() || nest.axes.iter().any(|axis| Some(axis.var) == at.as_sym());
     let is_once = |axis: &Axis| {

@@ -91,10 +91,10 @@ pub fn rewrite(loops: &mut Loops) -> Vec<InPlaceNote> {
         }
     }
     // One result may be a changed copy and the source of an update: it is counted once.
-    let told: HashSet<String> = notes.iter().map(|note: &InPlaceNote| note.result.clone()).collect();
+    let noted: HashSet<String> = notes.iter().map(|note: &InPlaceNote| note.result.clone()).collect();
     let copies = (0..renaming.gone.len()).rev().filter_map(|at| renaming.changed_copy(at));
     let copies: Vec<InPlaceNote> = copies.collect();
-    notes.extend(copies.into_iter().rev().filter(|note| !told.contains(&note.result)));
+    notes.extend(copies.into_iter().rev().filter(|note| !noted.contains(&note.result)));
     renaming.finish();
     positions::check_first(loops);
     notes
