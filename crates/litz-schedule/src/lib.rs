@@ -73,8 +73,8 @@ pub struct Heuristics {
     /// over the tile, kept in scratch memory. A 28-fold gelu took 18 ms to compile where a loop takes 4.
     pub inline_epilogue: usize,
     /// Terms that a product adds up one after another before it adds the result to the others. Rounding errors of n terms
-    /// in parts of b grow as sqrt(n*b + n*n/b). On an Intel Xeon a product of 128x768x768 takes 1 % longer with 96 than
-    /// with 128, 2 to 3 % with 64, and errs 0.88 and 0.76 times as much. Tiles of few rows have shorter parts.
+    /// in K blocks of b grow as sqrt(n*b + n*n/b). On an Intel Xeon a product of 128x768x768 takes 1 % longer with 96 than
+    /// with 128, 2 to 3 % with 64, and errs 0.88 and 0.76 times as much. Tiles of few rows have shorter blocks.
     pub partial_sum: i64,
     /// The same for products that are rounded to a half type: one after another, so many terms err by less than half of
     /// the unit in which a bf16 result is rounded.

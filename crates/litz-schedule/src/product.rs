@@ -87,7 +87,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
         }
         None => tile = sum_in_k_blocks(body, &problem.sum, loops, terms),
     }
-    let tail = leaf(head, Part::Final, outer_bind);
+    let final_leaf = leaf(head, Part::Final, outer_bind);
     let mut epilogue: Vec<Tree> =
         group.members[1..].iter().map(|m| leaf(nest(loops, m.stmt), Part::Whole, tiling.bind(m))).collect();
     let ending = tiling.ending_with(&epilogue, facts);
@@ -95,15 +95,15 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
         ending.as_ref().unwrap_or(tiling).loops(trees, LoopKind::For, LoopKind::Vector { lanes, copies })
     };
     let mut end = if is_matrix {
-        epilogue.insert(0, tail);
+        epilogue.insert(0, final_leaf);
         tile.extend(for_each(epilogue, 1));
         tile
     } else if problem.is_inlined() && ending.is_none() {
-        tile.push(tail);
+        tile.push(final_leaf);
         tile.extend(epilogue);
         in_tile(tile)
     } else {
-        tile.push(tail);
+        tile.push(final_leaf);
         let mut body = in_tile(tile);
         // The vectors of a row are interleaved: what takes long is a chain of dependent instructions.
         body.extend(for_each(epilogue, problem.target.tile_columns() / problem.target.lanes()));

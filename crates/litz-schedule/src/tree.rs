@@ -79,7 +79,8 @@ struct Run<'a> {
     /// Own loops, outermost first.
     axes: Vec<Axis>,
     body: Vec<Placed<'a>>,
-    tails: Vec<Placed<'a>>,
+    /// Leaves of final parts, which follow the loops over reduced axes.
+    finals: Vec<Placed<'a>>,
     /// Runs in order, along the axis of a scan.
     ordered: bool,
     reduces: bool,
@@ -156,8 +157,8 @@ impl<'a> Cx<'a> {
             // must be the same for all.
             let shares = |run: &Run<'_>| {
                 let extents = run.axes.iter().map(|a| a.extent);
-                let one_tail = n.reduced.is_empty() || !run.reduces || run.reduced == reduced;
-                let is_alike = extents.eq(own.iter().map(|m| m.axis.extent)) && one_tail;
+                let one_final = n.reduced.is_empty() || !run.reduces || run.reduced == reduced;
+                let is_alike = extents.eq(own.iter().map(|m| m.axis.extent)) && one_final;
                 !own.is_empty() && !run.ordered && !is_ordered && is_alike
             };
             let mut number = self.runs.len();
@@ -183,7 +184,7 @@ impl<'a> Cx<'a> {
                 self.runs.push(Run {
                     axes,
                     body: Vec::new(),
-                    tails: Vec::new(),
+                    finals: Vec::new(),
                     ordered: is_ordered,
                     reduces: false,
                     reduced: Vec::new(),
@@ -509,12 +510,12 @@ impl<'a> Cx<'a> {
         let is_sum = |i: &InstOp| !i.is_reduction() || matches!(i, InstOp::Reduce(ReduceOp::Sum, _));
         let reducing = run.body.iter().filter(|p| p.leaf.part == Part::Update);
         let sums_only = reducing.flat_map(|p| &p.nest.body).all(|i| is_sum(&i.op));
-        if run.ordered || !run.reduces || !sums_only || run.axes.iter().any(|a| run.tails_need(a)) {
+        if run.ordered || !run.reduces || !sums_only || run.axes.iter().any(|a| run.finals_need(a)) {
             return run_trees(run, LoopKind::For);
         }
         let body = run.body.into_iter().map(Placed::tree).collect();
         let mut trees = sum_in_k_blocks(body, &run.axes, self.loops, self.heuristics.partial_column);
-        trees.extend(run.tails.into_iter().map(Placed::tree));
+        trees.extend(run.finals.into_iter().map(Placed::tree));
         trees
     }
 
@@ -541,18 +542,18 @@ impl<'a> Run<'a> {
         self.body.push(placed(Part::Update, bind, indices));
         let is_store = |op: &InstOp| matches!(op, InstOp::Store { .. });
         if after_reduce.iter().zip(&nest.body).any(|(after, i)| *after && is_store(&i.op)) {
-            self.tails.push(placed(Part::Final, outer_bind, Vec::new()));
+            self.finals.push(placed(Part::Final, outer_bind, Vec::new()));
         }
     }
 
     /// Instructions of all leaves.
     fn ops(&self) -> i64 {
-        self.body.iter().chain(&self.tails).map(|placed| placed.nest.body.len() as i64).sum()
+        self.body.iter().chain(&self.finals).map(|placed| placed.nest.body.len() as i64).sum()
     }
 
     /// Whether the leaves after the loops run once for every point of this one.
-    fn tails_need(&self, axis: &Axis) -> bool {
-        self.tails.iter().any(|placed| placed.leaf.bind.iter().any(|b| b.1.has_sym(axis.var)))
+    fn finals_need(&self, axis: &Axis) -> bool {
+        self.finals.iter().any(|placed| placed.leaf.bind.iter().any(|b| b.1.has_sym(axis.var)))
     }
 }
 
@@ -643,18 +644,18 @@ fn stride_in_runs(index: Expr, var: Sym, run: i64) -> Stride {
     if own == Stride::Elements(Expr::int(run)) { Stride::Unit } else { own }
 }
 
-/// A run's loops with its leaves, then its tails, under the loops the tails depend on. `innermost` is how the last loop
+/// A run's loops with its leaves, then its finals, under the loops the finals depend on. `innermost` is how the last loop
 /// runs where order is free.
 fn run_trees(run: Run<'_>, innermost: LoopKind) -> Vec<Tree> {
-    // Loops that tails need come first, so that tails sit inside them and outside the reduced ones.
-    let (kept, reduced): (Vec<Axis>, Vec<Axis>) = run.axes.iter().partition(|a| run.tails_need(a));
+    // Loops that finals need come first, so that finals sit inside them and outside the reduced ones.
+    let (kept, reduced): (Vec<Axis>, Vec<Axis>) = run.axes.iter().partition(|a| run.finals_need(a));
     let last = run.axes.last().map(|a| a.var).filter(|_| !run.ordered);
     let kind = |a: &Axis| if Some(a.var) == last { innermost } else { LoopKind::For };
     let wrap = |body, axes: &[Axis]| {
         axes.iter().rev().fold(body, |body, a| vec![Tree::Loop { kind: kind(a), axis: *a, body }])
     };
     let mut body = wrap(run.body.into_iter().map(Placed::tree).collect(), &reduced);
-    body.extend(run.tails.into_iter().map(Placed::tree));
+    body.extend(run.finals.into_iter().map(Placed::tree));
     wrap(body, &kept)
 }
 

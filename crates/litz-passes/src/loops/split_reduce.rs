@@ -27,7 +27,7 @@ const BLOCK: i64 = 8 * 1024;
 /// Blocks of one reduction, at most.
 const MAX_BLOCKS: i64 = 256;
 /// Rows of a block whose columns are added up on the way: what is stored and loaded of a block's sums is little beside its rows, and
-/// rounding errors of 128 terms added up one by one, and then of the blocks, are less than those of all rows in parts of 32.
+/// rounding errors of 128 terms added up one by one, and then of the blocks, are less than those of all rows in accumulation blocks of 32.
 const ROWS: i64 = 128;
 /// Such blocks, at least: twice as many as the scheduler wants, since lengths are rounded up.
 const LEAST_BLOCKS: i64 = 16;
@@ -176,8 +176,8 @@ fn split_values(
     names: &mut Names,
 ) -> Vec<Nest> {
     let mut partial = partial_nest(loops, nest, division, names);
-    let mut tail = tail_nest(nest, division);
-    let mut body = Tail::new(nest);
+    let mut combining = combining_nest(nest, division);
+    let mut body = CombiningBody::new(nest);
     for &i in reduces {
         let InstOp::Reduce(op, value) = nest.body[i].op else { continue };
         let ty = nest.body[i].ty;
@@ -195,10 +195,10 @@ fn split_values(
         let load = push(&mut body.insts, load(buf, index, ty), ty);
         body.define(i, InstOp::Reduce(op, load), ty);
     }
-    tail.body = body.finish();
+    combining.body = body.finish();
     cse::clean(&mut partial);
-    cse::clean(&mut tail);
-    vec![partial, tail]
+    cse::clean(&mut combining);
+    vec![partial, combining]
 }
 
 /// The best value of each block and its position there; which block is best; then the nest with the position that the
@@ -224,7 +224,7 @@ fn split_position(
     cse::clean(&mut partial);
 
     // Which block, as a position along its axes flattened, in a buffer of its own: it becomes an index below.
-    let mut choice = tail_nest(nest, division);
+    let mut choice = combining_nest(nest, division);
     choice.name = names.statement(&format!("{}_block", nest.name));
     let outer = element(&nest.axes);
     let chosen = add_buf(loops, names, nest, "block", Dtype::I64, &nest.axes);
@@ -233,13 +233,13 @@ fn split_position(
     let store = InstOp::Store { buf: chosen, index: outer.clone(), value: block, combine: None };
     push(&mut choice.body, store, Dtype::I64);
 
-    let mut tail = tail_nest(nest, division);
-    tail.reduced.clear();
-    let mut body = Tail::new(nest);
+    let mut combining = combining_nest(nest, division);
+    combining.reduced.clear();
+    let mut body = CombiningBody::new(nest);
     let block = push(&mut body.insts, load(chosen, outer.clone(), Dtype::I64), Dtype::I64);
     let (sym, count) = (names::symbol("block", &loops.facts, nest.all_axes()), extent(&division.blocks));
     push(&mut body.insts, InstOp::Bind { sym, value: block, extent: count }, Dtype::I64);
-    let index = [outer, digits(Expr::sym(sym), &division.blocks)].concat();
+    let index = [outer, point_at(Expr::sym(sym), &division.blocks)].concat();
     let inside = push(&mut body.insts, load(place, index, Dtype::I64), Dtype::I64);
     // Positions count the reduced axes flattened. The axes before the divided one and the blocks of it are outside of
     // a block: its first position follows from its number.
@@ -251,9 +251,9 @@ fn split_position(
     let first = (block.floordiv(blocks_of_axis) * divided + block.modulo(blocks_of_axis) * length) * rest;
     let first = push(&mut body.insts, InstOp::Index(first), Dtype::I64);
     body.define(at, InstOp::Op(ScalarOp::Add, vec![first, inside]), Dtype::I64);
-    tail.body = body.finish();
-    cse::clean(&mut tail);
-    vec![partial, choice, tail]
+    combining.body = body.finish();
+    cse::clean(&mut combining);
+    vec![partial, choice, combining]
 }
 
 /// The nest over outer points and blocks, with what the reductions need: those loads that a short last block cuts off
@@ -304,20 +304,20 @@ fn masked(body: &mut Vec<Inst>, division: &Division, value: Val, op: ReduceOp, t
 }
 
 /// The nest over outer points that reduces blocks, without a body.
-fn tail_nest(nest: &Nest, division: &Division) -> Nest {
+fn combining_nest(nest: &Nest, division: &Division) -> Nest {
     Nest { reduced: division.blocks.clone(), body: Vec::new(), ..nest.clone() }
 }
 
 /// The instructions of a nest that do not run at every reduced point, with its reductions replaced.
-struct Tail<'a> {
+struct CombiningBody<'a> {
     nest: &'a Nest,
     insts: Vec<Inst>,
     defined: Vec<(usize, InstOp, Dtype)>,
 }
 
-impl<'a> Tail<'a> {
-    fn new(nest: &'a Nest) -> Tail<'a> {
-        Tail { nest, insts: Vec::new(), defined: Vec::new() }
+impl<'a> CombiningBody<'a> {
+    fn new(nest: &'a Nest) -> CombiningBody<'a> {
+        CombiningBody { nest, insts: Vec::new(), defined: Vec::new() }
     }
 
     /// What computes the value that instruction `at` computed.
@@ -386,7 +386,7 @@ fn element(axes: &[Axis]) -> Vec<Expr> {
 }
 
 /// The point of the axes at a row-major position.
-fn digits(position: Expr, axes: &[Axis]) -> Vec<Expr> {
+fn point_at(position: Expr, axes: &[Axis]) -> Vec<Expr> {
     let mut digits = Vec::with_capacity(axes.len());
     let mut inner = Expr::one();
     for (i, axis) in axes.iter().enumerate().rev() {

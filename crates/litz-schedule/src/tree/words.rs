@@ -42,7 +42,7 @@ impl Cx<'_> {
         for run in std::mem::take(&mut self.runs) {
             let ops = run.ops().saturating_mul(points(&self.loops.facts, &run.axes));
             work = work.saturating_add(ops.saturating_mul(results));
-            let (leaves, tails) = (run.body, run.tails);
+            let (leaves, finals) = (run.body, run.finals);
             let mut trees = looped(LoopKind::Unroll, result, leaves.into_iter().map(Placed::tree).collect());
             if !run.axes.is_empty() {
                 trees = looped(LoopKind::Unroll, place, trees);
@@ -51,8 +51,8 @@ impl Cx<'_> {
                 trees = plain.rev().fold(trees, |trees, &axis| looped(LoopKind::For, axis, trees));
             }
             body.extend(trees);
-            if !tails.is_empty() {
-                body.extend(looped(LoopKind::Unroll, result, tails.into_iter().map(Placed::tree).collect()));
+            if !finals.is_empty() {
+                body.extend(looped(LoopKind::Unroll, result, finals.into_iter().map(Placed::tree).collect()));
             }
         }
         let body = body.into_iter().map(|tree| rebind(tree, axis.var, value)).collect();

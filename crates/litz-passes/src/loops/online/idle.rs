@@ -68,9 +68,9 @@ fn follow(nests: &[Nest], repeated: &[usize], first: (usize, Rel)) -> Option<BTr
         let idle = { loads }.find_map(|load| {
             let (from, store) =
                 all.keys().find_map(|&from| Some((from, store_of(&nests[from], load.buf)?)))?;
-            let told = |axis: &&Axis| all[&from].lhs.has_sym(axis.var) || all[&from].rhs.has_sym(axis.var);
+            let matters = |axis: &&Axis| all[&from].lhs.has_sym(axis.var) || all[&from].rhs.has_sym(axis.var);
             let own = nests[from].axes.iter().filter(|axis| store.contains(&Expr::sym(axis.var)));
-            let like = Nest { axes: own.filter(told).copied().collect(), ..nests[from].clone() };
+            let like = Nest { axes: own.filter(matters).copied().collect(), ..nests[from].clone() };
             let point = point_of(&like, store, load.index)?;
             let moved =
                 all[&from].subst(&|sym| point.iter().find(|value| value.0 == sym).map(|value| value.1));
