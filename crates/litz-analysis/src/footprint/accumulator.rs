@@ -1,6 +1,6 @@
 //! Finds which points the accumulators of a nest have elements for where they are declared.
 
-use super::region::Region;
+use super::strided::StridedSet;
 use super::{Around, Declared, Footprints, Path, bound};
 use crate::inside::{enter, longest};
 use litz_ir::loops::Axis;
@@ -107,17 +107,17 @@ impl<'p> Footprints<'p> {
             })
         };
         let is_loop = |axis: &Axis| values().filter(|(_, value)| value.has_sym(axis.var)).all(is_same);
-        let (loops, counted): (Vec<Axis>, Vec<Axis>) = spanned.partition(is_loop);
+        let (loops, inside): (Vec<Axis>, Vec<Axis>) = spanned.partition(is_loop);
         let mut digits = Vec::new();
         for axis in nest.kept_apart() {
             let value =
-                bound(init.leaf, axis.var).filter(|value| counted.iter().any(|axis| value.has_sym(axis.var)));
+                bound(init.leaf, axis.var).filter(|value| inside.iter().any(|axis| value.has_sym(axis.var)));
             let Some(value) = value else { continue };
-            let region = Region::of(value, &counted, &facts).unwrap_or(Region::whole(axis.extent));
-            let steps = region.steps.iter().enumerate();
+            let set = StridedSet::of(value, &inside, &facts).unwrap_or(StridedSet::whole(axis.extent));
+            let steps = set.steps.iter().enumerate();
             digits.extend(steps.map(|(at, &(step, count))| Digit {
                 axis: axis.var,
-                first: region.base,
+                first: set.base,
                 step,
                 count,
                 is_outermost: at == 0,

@@ -1,6 +1,6 @@
 //! Finds the elements of a buffer that its block touches when it runs once, and where in memory of that many each is.
 
-use super::region::Region;
+use super::strided::StridedSet;
 use super::{Declared, Footprints};
 use crate::inside::{first_and_count, longest, loops_where};
 use crate::legality::parts_of;
@@ -18,7 +18,7 @@ pub struct Footprint {
 impl Footprint {
     /// Elements along each dimension of the memory.
     pub(super) fn counts(&self) -> Vec<Expr> {
-        self.extents.iter().flat_map(|extent| extent.region.steps.iter().map(|step| step.1)).collect()
+        self.extents.iter().flat_map(|extent| extent.set.steps.iter().map(|step| step.1)).collect()
     }
 
     /// Coordinates in the memory of what a leaf of `nest` accesses at `index`, in terms of the nest's axes. `value` puts the values of
@@ -89,12 +89,12 @@ impl Footprints<'_> {
             let regular = groups.into_iter().find_map(|dims| Some((regular(&dims, stores, loops)?, dims)));
             let last = || Dims(vec![dims[last]]);
             let boxed = || Some((within_box(&last(), stores, loops)?, last()));
-            let (region, group) = regular.or_else(boxed).unwrap_or_else(|| {
+            let (set, group) = regular.or_else(boxed).unwrap_or_else(|| {
                 let group = Dims(dims[joined(&dims, stores)..].to_vec());
-                (Region::whole(group.size()), group)
+                (StridedSet::whole(group.size()), group)
             });
             dims.truncate(dims.len() - group.0.len());
-            footprint.push(Extent { dims: group, region });
+            footprint.push(Extent { dims: group, set });
         }
         footprint.reverse();
         footprint
@@ -104,7 +104,7 @@ impl Footprints<'_> {
 /// The elements of a footprint along neighbouring dimensions of a buffer.
 struct Extent {
     dims: Dims,
-    region: Region,
+    set: StridedSet,
 }
 
 /// Dimensions of a buffer that are counted as one, outermost first, with their sizes.
@@ -135,7 +135,7 @@ struct Stored {
 impl Extent {
     /// Coordinates along its dimensions; see [`Footprint::place`].
     fn place(&self, index: &[Expr], nest: &Nest, value: &dyn Fn(Expr) -> Expr, known: &Facts) -> Vec<Expr> {
-        let Region { base, steps } = &self.region;
+        let StridedSet { base, steps } = &self.set;
         let Some((_, inner)) = steps.split_last() else { return Vec::new() };
         let at = self.dims.coordinate(index);
         // Axes that only run inside keep their names at first: their extents are known better than those of the loops
@@ -179,25 +179,25 @@ fn joined(dims: &[(usize, Expr)], stores: &[Stored]) -> usize {
 }
 
 /// What `stores` touch along dimensions, if that is regular.
-fn regular(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<Region> {
-    let mut region: Option<Region> = None;
+fn regular(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<StridedSet> {
+    let mut set: Option<StridedSet> = None;
     for Stored { index, inner, facts } in stores {
         // Of axes without points nothing is touched, and there is no largest index.
         if inner.iter().any(|axis| axis.extent.is_zero()) {
             return None;
         }
         let coordinate = facts.simplify(dims.coordinate(index));
-        let here = largest(Region::of(coordinate, inner, facts)?, loops, facts)?;
-        region = Some(match region {
+        let here = largest(StridedSet::of(coordinate, inner, facts)?, loops, facts)?;
+        set = Some(match set {
             None => here,
-            Some(region) => region.union(&here, facts)?,
+            Some(set) => set.union(&here, facts)?,
         });
     }
-    region
+    set
 }
 
 /// The least range of coordinates that `stores` touch along dimensions, if they all have the same first one.
-fn within_box(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<Region> {
+fn within_box(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<StridedSet> {
     let mut found: Option<(Expr, Expr)> = None;
     for Stored { index, inner, facts } in stores {
         let vars: Vec<Sym> = inner.iter().map(|axis| axis.var).collect();
@@ -209,15 +209,15 @@ fn within_box(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<Region> {
             Some(_) => return None,
         });
     }
-    found.map(|(base, count)| Region { base, steps: vec![(Expr::one(), count)] })
+    found.map(|(base, count)| StridedSet { base, steps: vec![(Expr::one(), count)] })
 }
 
-/// The region with counts that do not depend on where the loops are: the last block of a loop may be shorter than others.
-fn largest(region: Region, loops: &[Sym], facts: &Facts) -> Option<Region> {
+/// The set with counts that do not depend on where the loops are: the last block of a loop may be shorter than others.
+fn largest(set: StridedSet, loops: &[Sym], facts: &Facts) -> Option<StridedSet> {
     let count =
         |count: Expr| Some(facts.largest(count, loops)).filter(|e| !loops.iter().any(|&s| e.has_sym(s)));
-    let steps = region.steps.into_iter().map(|(step, n)| Some((step, count(n)?))).collect::<Option<_>>()?;
-    Some(Region { steps, ..region })
+    let steps = set.steps.into_iter().map(|(step, n)| Some((step, count(n)?))).collect::<Option<_>>()?;
+    Some(StridedSet { steps, ..set })
 }
 
 /// The name of an axis while loops that count it are looked through: one that no loop has.
@@ -234,10 +234,10 @@ fn inner_axes(leaf: &Leaf, nest: &Nest, inner: &[Axis], facts: &Facts) -> (Vec<(
         let is_alone = |s: Sym| leaf.bind.iter().all(|b| b.0 == axis || !b.1.has_sym(s));
         let syms = value.syms();
         let counted = syms.iter().copied().any(is_inner) && syms.iter().all(|&s| !is_inner(s) || is_alone(s));
-        let region = counted.then(|| Region::of(value, inner, facts)).flatten().map(Region::merged);
+        let set = counted.then(|| StridedSet::of(value, inner, facts)).flatten().map(StridedSet::merged);
         let extent = nest.all_axes().find(|a| a.var == axis).map(|a| a.extent);
-        match (region, extent) {
-            (Some(Region { base, steps }), Some(extent)) if matches!(steps[..], [(step, _)] if step.is_one()) =>
+        match (set, extent) {
+            (Some(StridedSet { base, steps }), Some(extent)) if matches!(steps[..], [(step, _)] if step.is_one()) =>
             {
                 let var = inner_name(axis);
                 let extent = if base.is_zero() { extent } else { steps[0].1 };

@@ -7,8 +7,8 @@
 
 mod accumulator;
 mod buffer;
-mod region;
 mod simplest;
+mod strided;
 
 pub use accumulator::Shape;
 pub use buffer::Footprint;

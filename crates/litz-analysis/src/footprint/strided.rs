@@ -1,34 +1,34 @@
-//! Finds which numbers an expression takes over loops, where these are at regular distances.
+//! Describes the values that an expression takes over loops as a strided set, where they are at regular distances.
 
 use crate::apart::in_mixed_radix;
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Known, Rel};
 
-/// Elements at regular distances: `base + sum(n * step)` for n below a count, per step.
+/// The numbers `base + sum(n * step)`, for each step with `n` from 0 up to its count.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Region {
+pub(super) struct StridedSet {
     /// Flat index of the first element.
     pub(super) base: Expr,
     /// Distances, largest first, and counts.
     pub(super) steps: Vec<(Expr, Expr)>,
 }
 
-impl Region {
+impl StridedSet {
     /// All of a buffer.
-    pub(super) fn whole(span: Expr) -> Region {
-        Region { base: Expr::zero(), steps: vec![(Expr::one(), span)] }
+    pub(super) fn whole(span: Expr) -> StridedSet {
+        StridedSet { base: Expr::zero(), steps: vec![(Expr::one(), span)] }
     }
 
-    /// What `flat` takes over the points of `inner`. `None` when it is not a sum of multiples of the variables, or when
-    /// its parts overlap. A number that is divided counts with its digits.
-    pub(super) fn of(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<Region> {
+    /// The values of `flat` over the points of `inner`. `None` when it is not a sum of multiples of the variables, or when
+    /// steps overlap. A variable of which it has quotients and remainders is taken for its digits.
+    pub(super) fn of(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<StridedSet> {
         match in_mixed_radix(&[flat], inner, facts) {
-            Some((flat, digits)) => Region::of_sum(flat[0], &digits, facts).map(Region::merged),
-            None => Region::of_sum(flat, inner, facts),
+            Some((flat, digits)) => StridedSet::of_sum(flat[0], &digits, facts).map(StridedSet::merged),
+            None => StridedSet::of_sum(flat, inner, facts),
         }
     }
 
-    fn of_sum(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<Region> {
+    fn of_sum(flat: Expr, inner: &[Axis], facts: &Facts) -> Option<StridedSet> {
         let is_inner = |s| inner.iter().any(|a| a.var == s);
         let mut steps: Vec<(Expr, Expr)> = Vec::new();
         for axis in inner.iter().filter(|a| flat.has_sym(a.var)) {
@@ -46,12 +46,12 @@ impl Region {
         // Symbols that nothing declares were computed from data.
         let known = flat.syms().into_iter().all(|s| is_inner(s) || facts.is_symbol_declared(s));
         let base = flat.subst(&|s| is_inner(s).then(Expr::zero));
-        let region = Region { base, steps };
-        (known && region.is_regular(facts)).then_some(region)
+        let set = StridedSet { base, steps };
+        (known && set.is_regular(facts)).then_some(set)
     }
 
     /// The same elements in as few steps as can be: a step that continues the one below it makes a longer one.
-    pub(super) fn merged(self) -> Region {
+    pub(super) fn merged(self) -> StridedSet {
         let mut steps: Vec<(Expr, Expr)> = Vec::new();
         for (step, count) in self.steps.into_iter().rev() {
             match steps.last_mut() {
@@ -60,18 +60,19 @@ impl Region {
             }
         }
         steps.reverse();
-        Region { steps, ..self }
+        StridedSet { steps, ..self }
     }
 
-    /// Steps are positive, and each covers those below it.
+    /// Whether steps are positive, and each is at least as long as all that the next one spans: then every number of the set is
+    /// given by one choice of the `n`, so that these can index memory of their own.
     fn is_regular(&self, facts: &Facts) -> bool {
         let yes = |rel: Rel| facts.known(&rel) == Known::Yes;
         let positive = self.steps.iter().all(|s| yes(Rel::lt(Expr::zero(), s.0)));
         positive && self.steps.windows(2).all(|w| yes(Rel::le(w[1].0 * w[1].1, w[0].0)))
     }
 
-    /// The smallest region with the steps of both that holds both, when their bases are a known distance apart.
-    pub(super) fn union(&self, other: &Region, facts: &Facts) -> Option<Region> {
+    /// The smallest set with the steps of both that holds both, when their bases are a known distance apart.
+    pub(super) fn union(&self, other: &StridedSet, facts: &Facts) -> Option<StridedSet> {
         let distance = facts.simplify(other.base - self.base).as_int()?;
         let (low, high) = if distance < 0 { (other, self) } else { (self, other) };
         let mut steps = low.steps.clone();
@@ -88,7 +89,7 @@ impl Region {
             rest -= whole * step.as_int().unwrap_or(0);
             *count = facts.simplify((*count).max(along + whole));
         }
-        let region = Region { base: low.base, steps };
-        (rest == 0 && region.is_regular(facts)).then_some(region)
+        let set = StridedSet { base: low.base, steps };
+        (rest == 0 && set.is_regular(facts)).then_some(set)
     }
 }
