@@ -26,7 +26,7 @@ impl Placing<'_> {
     fn place_in(&mut self, trees: &mut Vec<Tree>) {
         let mut placed: Vec<Tree> = Vec::with_capacity(trees.len());
         for tree in std::mem::take(trees) {
-            // Of versions for full tiles and the rest, the first has all points.
+            // Where a nest has one version for whole tiles and one for the remainder, the first has loops over all points of a tile.
             let (mut inits, mut started): (Vec<Tree>, Vec<String>) = (Vec::new(), Vec::new());
             for (leaf, below) in updates(&tree) {
                 let starts =
@@ -91,8 +91,8 @@ impl Placing<'_> {
         let init = Leaf { nest, part: Part::Init, bind, masked: leaf.masked, block: None };
         let spans = |axis: &Axis| init.bind.iter().any(|bind| bind.1.has_sym(axis.var));
         let spanned: Vec<(LoopKind, Axis)> = below.iter().filter(|(_, axis)| spans(axis)).copied().collect();
-        // What blocks are added to stays in memory while a block is in the registers, and so do the accumulators of several
-        // points that take turns.
+        // Totals that the sums of blocks are merged into stay in memory while the sums of a block take the registers. So do the
+        // accumulators of points that a loop goes through one after another: registers cannot be indexed at run time.
         let adds_blocks = has_part(tree, &leaf.nest, Part::Merge);
         let is_written_out =
             spanned.iter().all(|(kind, axis)| is_tile(*kind) && axis.extent.as_int().is_some());

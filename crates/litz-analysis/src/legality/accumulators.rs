@@ -81,6 +81,8 @@ impl Verifier<'_> {
             let message = format_args!("`{name}` combines into accumulators that are not declared around it");
             return self.report.fail("missing-accumulator", message);
         }
+        // A merge combines values by the operator alone. It knows no position that belongs to the better of two, and a value of a
+        // scan depends on all points before it, not on those of its block.
         let is_mergeable = scopes.len() < 2
             || !nest
                 .body
@@ -164,6 +166,7 @@ impl Verifier<'_> {
         let is_later = one.at < other.at;
         self.report.check(is_later, "statement-order", format_args!("{second} runs before {first}"));
         let facts = &self.loops.facts;
+        // A loop of one point has no next iteration that could come to a point again.
         let shared: Vec<(usize, Sym)> = one
             .shared_loops(other)
             .iter()
@@ -184,6 +187,7 @@ impl Verifier<'_> {
             self.report.check(ours == theirs, "accumulator-scope", message);
         }
         for axis in nest.kept_apart() {
+            // Loops that both share have one value for both, and stay symbols; a leaf's own loops begin at 0.
             let begin = |place: &Occurrence| {
                 let is_own = |sym: Sym| {
                     place.path.iter().any(|around| around.axis.var == sym)

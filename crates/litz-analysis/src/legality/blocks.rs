@@ -49,6 +49,8 @@ impl Verifier<'_> {
                 format_args!("`{name}`: {number} is no loop of the grid or in order that counts blocks");
             return self.report.fail("block-coverage", message);
         };
+        // Blocks of one width follow each other from the first element on, so that none overlap, and only where the last one ends
+        // is in question. A condition around could leave blocks out.
         let is_fixed = self.path.iter().all(|around| !width.has_sym(around.axis.var));
         let blocks = loop_.axis.extent;
         let is_covered = is_fixed

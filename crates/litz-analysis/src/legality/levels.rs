@@ -366,6 +366,8 @@ impl<'a> Verifier<'a> {
             let found = levels(used);
             let is_alike = |(a, b): (&(Team, Axis), &(Team, Axis))| a.0 == b.0;
             let is_owner = found.len() >= own.len() && own.iter().zip(&found).all(is_alike);
+            // What the threads of a level all have, each thread of a further level within may load; but if it stored, they would
+            // have different values of one element.
             let further = found.get(own.len()..).unwrap_or_default();
             if !is_owner || used.how == How::Store && !further.is_empty() {
                 let names = |levels: &[(Team, Axis)]| match levels {
@@ -478,6 +480,7 @@ fn by_threads(place: &Occurrence, across: usize) -> Occurrence {
     let warps = longest(rows.axis.extent).ceildiv(16);
     let of_warp = if warps.is_one() { Expr::zero() } else { Expr::sym(warp) };
     let [of_row, of_column] = Gpu::sum_of_thread([of_warp, Expr::sym(lane)], place_of.map(Expr::sym));
+    // A thread has two by two sums of every eight columns.
     let sum = [of_row, of_column + Expr::sym(block) * 8];
     let put = |sym: Sym| [row, column].iter().position(|own| *own == sym).map(|at| sum[at]);
     let mut changed = place.clone();

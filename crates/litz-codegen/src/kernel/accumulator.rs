@@ -127,6 +127,7 @@ impl<'a> Builder<'a> {
                 | InstOp::Bind { .. }
                 | InstOp::Store { .. } => continue,
             };
+            // Half types are combined in f32: a sum that is rounded to one after each term loses terms that are small beside it.
             let ty = nest.body[value.0 as usize].ty.compute();
             let mem = self.local(&format!("{}_acc{inst}", nest.name), ty, shape.sizes(), space);
             let at = is_arg
@@ -149,6 +150,7 @@ impl<'a> Builder<'a> {
             return Err(self.error(format!("{} merges accumulators before their init", nest.name)));
         };
         let guards = self.guards(leaf, nest, env)?;
+        // Each declaration has an accumulator for each reduction of the nest, in the order of its body.
         for (block, total) in blocks.iter().zip(&**totals) {
             let InstOp::Reduce(op, _) = nest.body[block.inst].op else {
                 return Err(self.error(format!("{}: positions and scans cannot be merged", nest.name)));

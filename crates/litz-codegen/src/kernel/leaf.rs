@@ -90,12 +90,14 @@ impl<'a> Builder<'a> {
         };
         let mut wanted = needed_in(nest, leaf.part);
         if let Some(block) = leaf.block {
+            // The address decides whether the element is in the block, so what computes it cannot depend on that.
             let place = places(nest);
             self.instructions(&place, &mut run, line)?;
             wanted.iter_mut().zip(&place).for_each(|(wanted, done)| *wanted &= !done);
             let mut inside = Line::default();
             self.instructions(&wanted, &mut run, &mut inside)?;
             let cond = self.in_block(block, &run)?;
+            // Whether the branch overwrites what was stored before is not known behind it.
             line.stored.clear();
             line.stmts.push(Stmt::If { cond, then: inside.stmts, other: Vec::new() });
             return Ok(());
@@ -156,6 +158,8 @@ impl<'a> Builder<'a> {
                 bound(run.leaf, axis.var).is_some_and(|value| **rel == Rel::lt(value, axis.extent))
             })
         };
+        // Points past the end of an outer axis have elements of their own here, of which no store takes the results: whatever is
+        // combined into them is harmless. Points past the end of a reduced axis would be added to sums that count.
         let guard = acc.guard_of(&run.guard);
         match guard.is_empty() {
             true => run.guard.iter().filter(is_reduced).copied().collect(),
@@ -183,6 +187,7 @@ impl<'a> Builder<'a> {
             InstOp::Op(op, args) => {
                 let args = args.iter().map(|a| run.values[a]).collect();
                 let val = self.define(ty, Op::Call(*op, args), line);
+                // These give an operand, up to its sign: what was rounded before stays so.
                 let exact = matches!(
                     op,
                     ScalarOp::Max | ScalarOp::Min | ScalarOp::Neg | ScalarOp::Abs | ScalarOp::Select
@@ -285,6 +290,8 @@ impl<'a> Builder<'a> {
         run: &Run<'a, '_>,
         line: &mut Line,
     ) -> Result<(), Diag> {
+        // Another index may be that of the same element, so a store to a buffer ends what is known of its elements. A value that
+        // is combined, or stored under a guard that may fail, is not what the element holds then.
         line.stored.retain(|(b, _), _| *b != buf);
         if combine.is_none() && run.guard.is_empty() {
             line.stored.insert((buf, run.exprs(index)), value);
@@ -297,6 +304,7 @@ impl<'a> Builder<'a> {
 
     /// Whether others that run at once may combine into the elements that a leaf combines into.
     fn meets_other_points(&self, run: &Run<'a, '_>) -> bool {
+        // Each block of the buffer is that of one iteration of a loop, and no other iteration stores there.
         if run.leaf.block.is_some() {
             return false;
         }

@@ -65,6 +65,7 @@ impl<'a> Builder<'a> {
             if (&there.sizes, &there.strides) == (&data.sizes, &data.strides) {
                 return Ok((mem, run.exprs(index)));
             }
+            // Buffers of different shapes share this parameter, which is flat.
             return Ok((mem, vec![run.expr(self.loops.place(run.nest, buf, index))]));
         }
         Err(self.error(format!("{} is neither a parameter nor local", data.name)))

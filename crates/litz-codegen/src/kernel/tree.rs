@@ -77,7 +77,7 @@ impl<'a> Builder<'a> {
         };
         let mut inner = env.clone();
         inner.enter(axis);
-        // Iterations of a chain take turns where they combine into the same elements.
+        // Iterations of a chain combine into the same elements one after another, between `await turn` and `pass turn`.
         if kind.level().is_some() && kind != LoopKind::Chain {
             inner.levels.push(axis);
         }

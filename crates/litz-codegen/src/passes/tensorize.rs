@@ -237,6 +237,7 @@ impl Tensorizer<'_> {
             return Err(format!("{} loops are not rows, columns and reduced points", units.len()));
         };
         let Products { factors: [a, b], mem, index, dtype } = self.products(body)?;
+        // The instructions load whole tiles by address: registers have none, and a guard would have to hold for each element.
         let is_in_registers = |mem: &Mem| self.kernel.mems[*mem].space == Space::Register;
         if [mem, a.mem, b.mem].iter().any(is_in_registers) || !a.guard.is_empty() || !b.guard.is_empty() {
             return Err("matrices are in memory, and whole".into());
@@ -267,6 +268,7 @@ impl Tensorizer<'_> {
         let facts = facts.to_mut();
         facts.declare_index(group, Expr::int(points / size));
         facts.declare_index(element, Expr::int(size));
+        // The instruction takes `group` reduced points of a column from adjacent elements of the right operand.
         let grouped = right.replace(depth.var, Expr::sym(group) * size + Expr::sym(element));
         let grouped = facts.simplify(grouped).linear(element).filter(|(step, _)| step.is_one());
         let units = [row.var, column.var, depth.var, group];

@@ -38,9 +38,11 @@ impl Shape {
     fn tiles(&self) -> Vec<(i64, i64, i64)> {
         let mut tiles = Vec::new();
         for (i, rows) in parts(self.rows) {
+            // Elements of the operands are bf16, of two bytes, those of accumulators f32, of four.
             tiles.push((4 + i, rows, 2 * self.depth));
             tiles.extend(parts(self.columns).map(|(j, columns)| (2 * i + j, rows, 4 * columns)));
         }
+        // A row of the right operand's tile has the two elements of a group for each column.
         tiles.extend(parts(self.columns).map(|(j, columns)| (6 + j, self.depth / GROUP, 4 * columns)));
         tiles
     }
@@ -113,6 +115,8 @@ impl Emitter<'_> {
         for &(i, j) in &tiles {
             self.start_tile(product, 2 * i + j, product.sum.place(at(i), at(j)))?;
         }
+        // A tile that is loaded of one operand is multiplied with both tiles of the other: four products for four loads, where
+        // one tile of accumulators would need two loads for each product.
         self.sum_tiles(&product.over, &mut |cx| {
             for &i in &rows {
                 cx.load_tile(4 + i, &product.left, product.left.place(at(i), Expr::zero()))?;
@@ -148,6 +152,7 @@ impl Emitter<'_> {
                 cx.store_tile(0, &product.sum, product.sum.place(row, column))
             })
         })?;
+        // Products of whole tiles rely on the division that was set before the first grid point.
         let text = self.division_text();
         self.b.effect(&[], &text);
         Ok(())
@@ -165,6 +170,8 @@ impl Emitter<'_> {
         let text = format!("store {}, ptr {}, align 64", whole.literal(), division.text);
         self.b.effect(&[division], &text);
         let [rows, row_bytes] = [product.rows - row, (product.columns - column) * 4];
+        // Rows of the accumulators (tile 0) and of the left operand (tile 4); bytes of a row of the accumulators and of the right
+        // operand (tile 6). See `Shape::literal` for the bytes.
         for (extent, most, places) in [(rows, SIDE, [48, 52]), (row_bytes, 4 * SIDE, [16, 28])] {
             let extent = self.resolve(extent.min(Expr::int(most)));
             let extent = self.scalar(extent)?;

@@ -64,6 +64,8 @@ impl Emitter<'_> {
             return self.combine_one(into, term, condition);
         }
         match self.access(index) {
+            // All lanes combine with one element: they are combined with each other first, and those that do not run take part
+            // with the identity of the operator.
             Access::Uniform(index) => {
                 let value = self.whole(term);
                 let identity = self.b.constant(register_type(dtype)?, op.identity(dtype));
@@ -74,6 +76,7 @@ impl Emitter<'_> {
                     self.across_lanes(&value, &mut |cx, a, b| cx.apply(op.combine(), dtype, &[a, b]))?;
                 self.combine_one(Accumulator { index, ..into }, &Term::Value(total), None)
             }
+            // Lanes have elements of their own, so that all of them are loaded, combined and stored as one vector.
             Access::Strided(..) if !atomic => self.combine_one(into, term, condition),
             Access::Strided(..) | Access::Any(_) => {
                 let value = self.whole(term);

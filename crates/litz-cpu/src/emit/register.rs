@@ -112,8 +112,10 @@ impl Scan<'_> {
             Some((sym, lanes, is_short)) => {
                 let rest = index - Expr::sym(sym);
                 let step = i64::from(lanes);
+                // A slot holds a vector: an access that straddles two slots would have to take lanes of both.
                 let is_aligned =
                     rest.constant() % step == 0 && rest.terms().all(|(factor, _)| factor % step == 0);
+                // A slot has one width, which the first vector access decides.
                 let fits = is_short && is_aligned && self.is_constant(rest) && (width == 1 || width == lanes);
                 if fits { Form::Slots { width: lanes } } else { Form::Memory }
             }

@@ -62,6 +62,7 @@ impl Emitter<'_> {
         for (number, first) in (0..extent).step_by(group.count as usize).enumerate() {
             let left = extent - first;
             let mask = (left < step).then(|| self.first_lanes(group.count, left));
+            // What is left after the last whole round of all copies belongs to the first copy, as in a loop over groups.
             let copy = if first < whole { number as u32 % copies } else { 0 };
             self.group(inner, Lanes { first: Expr::int(first), copy, mask, ..group.clone() })?;
         }
@@ -94,6 +95,7 @@ impl Emitter<'_> {
                 (0..copies).try_for_each(|copy| run(cx, copy))
             })?;
         }
+        // Whole groups that are no round of all copies run one by one, without a mask.
         let rest = if copies > 1 { extent.modulo(stride) } else { extent };
         let rest = self.facts.simplify(rest.floordiv(step) * step);
         self.count(base, rest, step, &written, &mut |cx| {
