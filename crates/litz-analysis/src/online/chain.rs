@@ -1,4 +1,4 @@
-//! Finds reductions along one axis of which later ones use the results of earlier ones, and could be computed with these.
+//! Finds chains of dependent reductions along one axis that can be computed together, in one pass along it.
 
 use std::collections::BTreeMap;
 
@@ -36,14 +36,14 @@ pub struct Member {
 #[derive(Debug)]
 pub enum Role {
     /// It stores an element for each of them.
-    Line(Line),
+    Pointwise(Pointwise),
     /// It reduces them.
     Reduction(Reduction),
 }
 
-/// A nest with an element for each column, at dimension `dim` of `buf`, stored by instruction `store`.
+/// A pointwise nest: it stores an element for each column, at dimension `dim` of `buf`, by instruction `store`.
 #[derive(Clone, Copy, Debug)]
-pub struct Line {
+pub struct Pointwise {
     /// Where the elements are.
     pub buf: Buf,
     /// The dimension of columns.
@@ -113,14 +113,14 @@ struct Finder<'a> {
     uses: &'a Uses,
     columns: Expr,
     members: BTreeMap<usize, Member>,
-    /// Lines that depend on rows.
-    lines: BTreeMap<Buf, usize>,
+    /// Pointwise nests that depend on reductions, by the buffer that they store to.
+    pointwise: BTreeMap<Buf, usize>,
     rows: BTreeMap<Buf, Row>,
 }
 
 impl Sources for Finder<'_> {
     fn producer(&self, buf: Buf, index: &[Expr]) -> Option<Producer<'_>> {
-        let nest = nest(self.loops, *self.lines.get(&buf)?)?;
+        let nest = nest(self.loops, *self.pointwise.get(&buf)?)?;
         let (value, store) = nest.body.iter().find_map(|inst| {
             if let InstOp::Store { value, index, .. } = &inst.op { Some((*value, index)) } else { None }
         })?;
@@ -140,8 +140,8 @@ pub fn nest(loops: &Loops, at: usize) -> Option<&Nest> {
 pub fn find(loops: &Loops, uses: &Uses, at: usize) -> Option<Chain> {
     let seed = nest(loops, at)?;
     let &[column] = seed.reduced.as_slice() else { return None };
-    let (members, lines, rows) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    let mut finder = Finder { loops, uses, columns: column.extent, members, lines, rows };
+    let (members, pointwise, rows) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let mut finder = Finder { loops, uses, columns: column.extent, members, pointwise, rows };
     let reduction = finder.reduction_of(seed)?;
     reduction.reference?;
     finder.add(at, Member { column: column.var, role: Role::Reduction(reduction) });
@@ -157,7 +157,7 @@ impl Finder<'_> {
         let mut at = seed + 1;
         while at <= self.last_reader() {
             let reads = self.uses.reads_of(at);
-            if reads.iter().any(|buf| self.rows.contains_key(buf) || self.lines.contains_key(buf)) {
+            if reads.iter().any(|buf| self.rows.contains_key(buf) || self.pointwise.contains_key(buf)) {
                 self.add_references(at, seed);
                 if let Some(member) = self.dependent(at) {
                     self.add(at, member);
@@ -183,8 +183,8 @@ impl Finder<'_> {
 
     fn add(&mut self, at: usize, member: Member) {
         match &member.role {
-            Role::Line(line) => {
-                self.lines.insert(line.buf, at);
+            Role::Pointwise(pointwise) => {
+                self.pointwise.insert(pointwise.buf, at);
             }
             Role::Reduction(reduction) => {
                 let Some(nest) = nest(self.loops, at) else { return };
@@ -200,7 +200,7 @@ impl Finder<'_> {
     }
 
     fn last_reader(&self) -> usize {
-        let bufs = self.rows.keys().chain(self.lines.keys());
+        let bufs = self.rows.keys().chain(self.pointwise.keys());
         bufs.filter_map(|&buf| self.uses.readers(buf).last()).copied().max().unwrap_or(0)
     }
 
@@ -283,7 +283,10 @@ impl Finder<'_> {
                 Form::Fixed | Form::Row(_) | Form::Product(_) => return None,
             }
             let is_near = matches!(form, Form::Distance(_)) || !reduction.corrections.is_empty();
-            is_near.then_some(Member { column: column.var, role: Role::Line(Line { buf, dim, store }) })
+            is_near.then_some(Member {
+                column: column.var,
+                role: Role::Pointwise(Pointwise { buf, dim, store }),
+            })
         })
     }
 
@@ -371,16 +374,16 @@ impl Finder<'_> {
         (base == distance.base).then_some((shift, (reduction.op, reference)))
     }
 
-    /// Drops lines that no member reads, and references that no member is corrected by.
+    /// Drops pointwise nests that no member reads, and references that no member is corrected by.
     fn prune(&mut self) {
         loop {
-            let is_read = |line: &Line| {
-                self.uses.readers(line.buf).iter().any(|reader| self.members.contains_key(reader))
+            let is_read = |pointwise: &Pointwise| {
+                self.uses.readers(pointwise.buf).iter().any(|reader| self.members.contains_key(reader))
             };
             let is_used = |at: usize| {
                 let corrections = self.members.values().flat_map(|member| match &member.role {
                     Role::Reduction(reduction) => &reduction.corrections[..],
-                    Role::Line(_) => &[],
+                    Role::Pointwise(_) => &[],
                 });
                 let mut shifts = corrections.flat_map(|correction| match correction {
                     Correction::Exp(_, shift) => std::slice::from_ref(shift),
@@ -389,14 +392,14 @@ impl Finder<'_> {
                 shifts.any(|shift| shift.of == at)
             };
             let unused = self.members.iter().find_map(|(&at, member)| match &member.role {
-                Role::Line(line) => (!is_read(line)).then_some(at),
+                Role::Pointwise(pointwise) => (!is_read(pointwise)).then_some(at),
                 Role::Reduction(reduction) => {
                     (reduction.corrections.is_empty() && !is_used(at)).then_some(at)
                 }
             });
             let Some(at) = unused else { return };
             self.members.remove(&at);
-            self.lines.retain(|_, line| *line != at);
+            self.pointwise.retain(|_, nest| *nest != at);
             self.rows.retain(|_, row| row.stmt != at);
         }
     }
@@ -422,7 +425,7 @@ impl Finder<'_> {
                 nest.axes
                     .iter()
                     .any(is_axis)
-                    .then_some((at, Member { column, role: Role::Line(Line { buf, dim, store }) }))
+                    .then_some((at, Member { column, role: Role::Pointwise(Pointwise { buf, dim, store }) }))
             });
             let Some((at, member)) = found else { return };
             self.members.insert(at, member);
@@ -452,17 +455,17 @@ impl Finder<'_> {
         nest(self.loops, at).is_some_and(|nest| nest.body.iter().all(is_own))
     }
 
-    /// Lines that others read, and what these are computed from.
+    /// Pointwise nests that statements outside of the chain read, and what these are computed from.
     fn kept(&self) -> Vec<usize> {
         let mut kept: Vec<usize> = Vec::new();
         loop {
-            let is_wanted = |line: &Line| {
+            let is_wanted = |pointwise: &Pointwise| {
                 let is_other = |reader: &usize| !self.members.contains_key(reader) || kept.contains(reader);
-                self.uses.readers(line.buf).iter().any(is_other)
+                self.uses.readers(pointwise.buf).iter().any(is_other)
             };
             let next = self.members.iter().find_map(|(&at, member)| match &member.role {
-                Role::Line(line) if !kept.contains(&at) && is_wanted(line) => Some(at),
-                Role::Line(_) | Role::Reduction(_) => None,
+                Role::Pointwise(pointwise) if !kept.contains(&at) && is_wanted(pointwise) => Some(at),
+                Role::Pointwise(_) | Role::Reduction(_) => None,
             });
             match next {
                 Some(at) => kept.push(at),
@@ -477,7 +480,7 @@ impl Finder<'_> {
         kept.sort_unstable();
         let is_corrected = |member: &Member| match &member.role {
             Role::Reduction(reduction) => !reduction.corrections.is_empty(),
-            Role::Line(_) => false,
+            Role::Pointwise(_) => false,
         };
         if !self.members.values().any(is_corrected) {
             return None;

@@ -1,4 +1,4 @@
-//! Finds reductions that need not wait for each other: an algebra of what can be corrected later.
+//! Finds dependent reductions that can run in one pass, as an online softmax does, because partial results can be corrected.
 //!
 //! The maximum of a row has to be known before the sum of exponentials of distances from it, and that before the sum that these
 //! weight. But a sum of exponentials of distances from another number is off by a factor alone, so that all three can
@@ -10,4 +10,4 @@ pub mod chain;
 pub mod forms;
 pub mod terms;
 
-pub use chain::{Chain, Correction, Line, Member, Reduction, Reference, Role, Shift, find, point_of};
+pub use chain::{Chain, Correction, Member, Pointwise, Reduction, Reference, Role, Shift, find, point_of};

@@ -1,4 +1,4 @@
-//! Puts reductions of rows too long to keep into one region, which goes through blocks of their columns.
+//! Fuses chains of reductions over rows that are too long to keep into a sequential loop over blocks of their columns.
 //!
 //! ```text
 //! s = a.b          m = max(s)      e = exp(s - m)      l = sum(e)      y = sum(e*v) / l
@@ -8,7 +8,7 @@
 //! s = a.b   n = max(m, max(s))   c = exp(m - n)   m = n   e = exp(s - n)   l = l*c + sum(e)   o = o*c + sum(e*v)
 //! ```
 //! Which reductions may, and how they are corrected, is for `litz_analysis::online` to say. No more than a block of a row of
-//! `s` and `e` is alive at a time. Rounding is that of sums in parts.
+//! `s` and `e` is alive at a time. Rounding is that of sums by K blocks.
 
 mod blocks;
 mod idle;
@@ -117,8 +117,8 @@ impl Work {
             .keys()
             .filter_map(|&at| Some((at, Contraction::by_result(loops, nest(at)?)?.contraction)))
             .collect();
-        let is_line = |at: usize| matches!(chain.members[&at].role, Role::Line(_));
-        let source = products.iter().find(|product| is_line(product.0));
+        let is_pointwise = |at: usize| matches!(chain.members[&at].role, Role::Pointwise(_));
+        let source = products.iter().find(|product| is_pointwise(product.0));
         let reference =
             *chain.members.iter().find(|(_, member)| matches!(member.role, Role::Reduction(_)))?.0;
         let rows = match source {
@@ -126,11 +126,11 @@ impl Work {
             None => extents(&nest(reference)?.axes),
         };
         let read = |at: usize| nest(at).map_or(Vec::new(), |nest| along(nest, chain.members[&at].column));
-        let lines = chain.members.values().filter_map(|member| match &member.role {
-            Role::Line(line) => Some(line.buf),
+        let pointwise = chain.members.values().filter_map(|member| match &member.role {
+            Role::Pointwise(pointwise) => Some(pointwise.buf),
             Role::Reduction(_) => None,
         });
-        let mut touched: BTreeSet<Buf> = lines.collect();
+        let mut touched: BTreeSet<Buf> = pointwise.collect();
         let has_lines = !touched.is_empty();
         let has_products = !products.is_empty();
         let (tile, operand) = if has_products {

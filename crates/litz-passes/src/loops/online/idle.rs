@@ -1,4 +1,4 @@
-//! Finds iterations of a region that change nothing, as every term is what its reduction begins with, and says where.
+//! Finds the iterations of a region that change nothing, since every term is the identity of its reduction.
 //!
 //! A mask that removes columns past a row's own makes scores `-inf` there. In a block of which it removes all columns, the
 //! maximum stays what it was, exponentials are 0, and so is what they weight, where that is finite. Which condition it is, and

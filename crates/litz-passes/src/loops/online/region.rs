@@ -6,7 +6,7 @@ use super::idle;
 use litz_analysis::Uses;
 use litz_analysis::access::{Access, accesses};
 use litz_analysis::online::chain::nest;
-use litz_analysis::online::{Chain, Correction, Line, Reduction, Reference, Role, Shift, point_of};
+use litz_analysis::online::{Chain, Correction, Pointwise, Reduction, Reference, Role, Shift, point_of};
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Region, Val};
@@ -27,14 +27,16 @@ pub fn region(loops: &mut Loops, uses: &Uses, chain: &Chain, blocks: &Blocks, na
         rows: BTreeMap::new(),
         sums: BTreeMap::new(),
         references: BTreeMap::new(),
-        lines: BTreeMap::new(),
+        pointwise: BTreeMap::new(),
         missing: BTreeMap::new(),
     };
     rewrite.add_bufs(loops, names);
     let mut all = rewrite.first(names);
     for (&at, member) in &chain.members {
         match &member.role {
-            Role::Line(line) => all.extend(rewrite.line(loops, names, at, member.column, *line)),
+            Role::Pointwise(pointwise) => {
+                all.extend(rewrite.pointwise(loops, names, at, member.column, *pointwise))
+            }
             Role::Reduction(reduction) => {
                 all.push(rewrite.reduction(loops, at, member.column, reduction));
                 all.extend(rewrite.changes(names, at, reduction));
@@ -77,8 +79,8 @@ struct Rewrite<'a> {
     /// What each reduction has come to.
     sums: BTreeMap<usize, Buf>,
     references: BTreeMap<usize, Changing>,
-    /// The block of each line.
-    lines: BTreeMap<Buf, Buf>,
+    /// The buffer of one block, for each buffer that a pointwise nest stores to.
+    pointwise: BTreeMap<Buf, Buf>,
     /// What blocks hold for columns that are not there.
     missing: BTreeMap<Buf, Missing>,
 }
@@ -87,7 +89,7 @@ impl Rewrite<'_> {
     fn reductions(&self) -> impl Iterator<Item = (usize, &Reduction)> {
         self.chain.members.iter().filter_map(|(&at, member)| match &member.role {
             Role::Reduction(reduction) => Some((at, reduction)),
-            Role::Line(_) => None,
+            Role::Pointwise(_) => None,
         })
     }
 
@@ -95,12 +97,12 @@ impl Rewrite<'_> {
         for (&at, member) in &self.chain.members {
             let nest = &self.nests[&at];
             match &member.role {
-                Role::Line(line) => {
-                    let data = &loops.bufs[line.buf];
+                Role::Pointwise(pointwise) => {
+                    let data = &loops.bufs[pointwise.buf];
                     let (name, mut sizes) = (format!("{}_block", data.name), data.sizes.clone());
-                    sizes[line.dim] = Expr::int(self.blocks.width);
+                    sizes[pointwise.dim] = Expr::int(self.blocks.width);
                     let ty = TensorType::contiguous(data.dtype, sizes).on(data.device);
-                    self.lines.insert(line.buf, names.add_buf(loops, &name, ty));
+                    self.pointwise.insert(pointwise.buf, names.add_buf(loops, &name, ty));
                 }
                 Role::Reduction(reduction) => {
                     let ty = nest.body[reduction.at].ty;
@@ -179,7 +181,7 @@ impl Rewrite<'_> {
             let read =
                 if let InstOp::Load { buf, index, .. } = &mut inst.op { Some((buf, index)) } else { None };
             match read {
-                Some((buf, _)) if self.lines.contains_key(buf) => *buf = self.lines[buf],
+                Some((buf, _)) if self.pointwise.contains_key(buf) => *buf = self.pointwise[buf],
                 Some((buf, index)) if self.rows.contains_key(buf) => {
                     let (row, store) = &self.rows[buf];
                     if let Some(reference) = self.references.get(row) {
@@ -212,29 +214,36 @@ impl Rewrite<'_> {
         missing(&body.0, &self.missing, &|buf| self.is_near(buf), Some(self.blocks.exists(column)))
     }
 
-    /// The nest of a line for the columns of a block, unless it only copies another.
-    fn line(&mut self, loops: &Loops, names: &mut Names, at: usize, column: Sym, line: Line) -> Option<Nest> {
+    /// A pointwise nest for the columns of a block, unless it only copies another.
+    fn pointwise(
+        &mut self,
+        loops: &Loops,
+        names: &mut Names,
+        at: usize,
+        column: Sym,
+        pointwise: Pointwise,
+    ) -> Option<Nest> {
         let like = &self.nests[&at];
-        let InstOp::Store { value, index, .. } = &like.body[line.store].op else { return None };
-        let ty = like.body[line.store].ty;
-        let (mut body, map) = self.cut(loops, at, column, line.store, 0.0);
+        let InstOp::Store { value, index, .. } = &like.body[pointwise.store].op else { return None };
+        let ty = like.body[pointwise.store].ty;
+        let (mut body, map) = self.cut(loops, at, column, pointwise.store, 0.0);
         let mut value = map[value.index()];
         let mut gone = Missing::Unknown;
         if !self.blocks.is_whole {
             gone = self.missing_of(&body, column)[value.index()];
             if !matches!(gone, Missing::Number(_)) {
-                let neutral = self.neutral(line.buf);
+                let neutral = self.neutral(pointwise.buf);
                 value = body.masked(ty, value, self.blocks.exists(column), Scalar::Float(neutral));
                 gone = Missing::Number(neutral);
             }
         }
-        let block = self.lines[&line.buf];
+        let block = self.pointwise[&pointwise.buf];
         if let InstOp::Load { buf: source, index: at, guard, .. } = &body.0[value.index()].op
             && at == index
             && guard.is_empty()
-            && self.lines.values().any(|line| line == source)
+            && self.pointwise.values().any(|block| block == source)
         {
-            self.lines.insert(line.buf, *source);
+            self.pointwise.insert(pointwise.buf, *source);
             return None;
         }
         self.missing.insert(block, gone);
@@ -249,9 +258,9 @@ impl Rewrite<'_> {
         Some(nest)
     }
 
-    /// What a line holds for missing columns: what an extreme of it does not see, or else 0.
-    fn neutral(&self, line: Buf) -> f64 {
-        let is_operand = |at: usize, value: Val| matches!(self.nests[&at].body[value.index()].op, InstOp::Load { buf, .. } if buf == line);
+    /// What a buffer of a pointwise nest holds for missing columns: what an extreme of it does not see, or else 0.
+    fn neutral(&self, stored: Buf) -> f64 {
+        let is_operand = |at: usize, value: Val| matches!(self.nests[&at].body[value.index()].op, InstOp::Load { buf, .. } if buf == stored);
         let reader = self.reductions().find(|(at, reduction)| is_operand(*at, reduction.value));
         reader.map_or(0.0, |(_, reduction)| reduction.op.identity(Dtype::F64).as_f64())
     }
@@ -462,7 +471,7 @@ fn changes_of(chain: &Chain, at: usize) -> Vec<Change> {
     let mut changes = Vec::new();
     let corrections = chain.members.values().flat_map(|member| match &member.role {
         Role::Reduction(reduction) => &reduction.corrections[..],
-        Role::Line(_) => &[],
+        Role::Pointwise(_) => &[],
     });
     for correction in corrections {
         let wanted: Vec<Change> = match correction {
