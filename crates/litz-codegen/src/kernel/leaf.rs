@@ -1,4 +1,4 @@
-//! Translates leaves of the plan's tree to straight-line statements.
+//! Lowers the leaves of a plan's tree to straight-line statements.
 
 use super::accumulator::{Accumulator, store};
 use super::{Builder, Env, Held, bound};
@@ -51,7 +51,7 @@ impl Run<'_, '_> {
 
 /// Statements of adjacent leaves, in one straight line.
 #[derive(Default)]
-struct Line {
+struct StraightLine {
     stmts: Vec<Stmt>,
     /// Values of elements stored above and not overwritten since, by their coordinates.
     stored: HashMap<(Buf, Vec<Expr>), Val>,
@@ -65,7 +65,7 @@ impl<'a> Builder<'a> {
         env: &Env<'a>,
         out: &mut Vec<Stmt>,
     ) -> Result<(), Diag> {
-        let mut line = Line::default();
+        let mut line = StraightLine::default();
         for &leaf in leaves {
             self.leaf(leaf, env, &mut line)?;
         }
@@ -73,7 +73,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn leaf(&mut self, leaf: &'a Leaf, env: &Env<'a>, line: &mut Line) -> Result<(), Diag> {
+    fn leaf(&mut self, leaf: &'a Leaf, env: &Env<'a>, line: &mut StraightLine) -> Result<(), Diag> {
         let nest = self.nest(leaf)?;
         let guard = self.guards(leaf, nest, env)?;
         let accumulators = self.accumulators_around(nest, env);
@@ -94,7 +94,7 @@ impl<'a> Builder<'a> {
             let place = places(nest);
             self.instructions(&place, &mut run, line)?;
             wanted.iter_mut().zip(&place).for_each(|(wanted, done)| *wanted &= !done);
-            let mut inside = Line::default();
+            let mut inside = StraightLine::default();
             self.instructions(&wanted, &mut run, &mut inside)?;
             let cond = self.in_block(block, &run)?;
             // Whether the branch overwrites what was stored before is not known behind it.
@@ -106,7 +106,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Translates the instructions that are wanted.
-    fn instructions(&mut self, wanted: &[bool], run: &mut Run<'a, '_>, line: &mut Line) -> Result<(), Diag> {
+    fn instructions(
+        &mut self,
+        wanted: &[bool],
+        run: &mut Run<'a, '_>,
+        line: &mut StraightLine,
+    ) -> Result<(), Diag> {
         for i in (0..wanted.len()).filter(|&i| wanted[i]) {
             let value = self.instruction(i, run, line)?;
             run.values.insert(loops::Val(i as u32), value);
@@ -167,14 +172,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn define(&mut self, ty: Dtype, op: Op, line: &mut Line) -> Val {
+    fn define(&mut self, ty: Dtype, op: Op, line: &mut StraightLine) -> Val {
         let val = self.value(ty);
         line.stmts.push(Stmt::Let { val, op });
         val
     }
 
     /// Translates instruction `i`; the value that later ones use in its place.
-    fn instruction(&mut self, i: usize, run: &mut Run<'a, '_>, line: &mut Line) -> Result<Val, Diag> {
+    fn instruction(&mut self, i: usize, run: &mut Run<'a, '_>, line: &mut StraightLine) -> Result<Val, Diag> {
         let inst = &run.nest.body[i];
         let ty = inst.ty.compute();
         let value = match &inst.op {
@@ -267,7 +272,7 @@ impl<'a> Builder<'a> {
         other: Scalar,
         ty: Dtype,
         run: &Run<'a, '_>,
-        line: &mut Line,
+        line: &mut StraightLine,
     ) -> Result<Val, Diag> {
         let (buf, _) = read_of(run.nest, buf, run.locals.iter().cloned());
         if guard.is_empty()
@@ -288,7 +293,7 @@ impl<'a> Builder<'a> {
         value: Val,
         combine: Option<ReduceOp>,
         run: &Run<'a, '_>,
-        line: &mut Line,
+        line: &mut StraightLine,
     ) -> Result<(), Diag> {
         // Another index may be that of the same element, so a store to a buffer ends what is known of its elements. A value that
         // is combined, or stored under a guard that may fail, is not what the element holds then.
@@ -317,7 +322,14 @@ impl<'a> Builder<'a> {
     }
 
     /// Checks an index that was computed from data, under a name that no other leaf gives.
-    fn bind(&mut self, sym: Sym, value: Val, extent: Expr, run: &mut Run<'a, '_>, line: &mut Line) -> Val {
+    fn bind(
+        &mut self,
+        sym: Sym,
+        value: Val,
+        extent: Expr,
+        run: &mut Run<'a, '_>,
+        line: &mut StraightLine,
+    ) -> Val {
         let check = self.kernel.checks.len() as u32;
         let mut fresh = Sym::new(&format!("{sym}_{check}"));
         while self.is_loop_or_size(fresh) {
@@ -342,7 +354,7 @@ impl<'a> Builder<'a> {
     }
 
     /// `value` where the guards hold, 0 elsewhere: points outside of the domain have no index to check.
-    fn guarded_index(&mut self, value: Val, guard: &[Rel], line: &mut Line) -> Val {
+    fn guarded_index(&mut self, value: Val, guard: &[Rel], line: &mut StraightLine) -> Val {
         guard.iter().fold(value, |value, &rel| {
             let holds = self.define(Dtype::Bool, Op::Cond(rel), line);
             let zero = self.define(Dtype::I64, Op::Const(Scalar::Int(0)), line);
