@@ -1,4 +1,4 @@
-//! Lists a nest's loads and stores, and says how fast they move through memory along a variable.
+//! Lists the loads and stores of a nest, and their strides in memory along a variable.
 
 use litz_ir::loops::{Buf, InstOp, Loops, Nest};
 use litz_sym::{Expr, Facts, Sym};

@@ -1,4 +1,4 @@
-//! Says whether two accesses can only touch one place at the same point of the loops around both.
+//! Proves that two accesses touch the same element only in the same iteration of the loops around both.
 
 use crate::inside::{enter, loops_where};
 use litz_ir::loops::{Axis, BufData, InstOp, Loops, Nest};

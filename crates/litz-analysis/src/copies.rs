@@ -1,4 +1,4 @@
-//! Adds to a loops program what a schedule's copies are: a buffer of its own for each, and a nest that copies each element.
+//! Adds the copies that a schedule declares to a loops program: for each a buffer, and a nest that copies every element.
 //!
 //! Both come last, so that all else keeps its place. The nest reads the buffer, or the copy of it that is named; which loads of
 //! other nests take their elements from a copy is for the places of their leaves to say.

@@ -1,4 +1,4 @@
-//! Says whether a value is below the extent of the axis that it is one of, and how far loops go.
+//! Proves that a value which is bound to an axis is below its extent, and bounds the extents of loops.
 
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Kind, Known, Rel, Sym};

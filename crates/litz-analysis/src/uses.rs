@@ -1,4 +1,4 @@
-//! Says who reads and who writes each buffer, and is kept up to date while a pass rewrites statements in place.
+//! Records which statements read and write each buffer, and keeps the record up to date while a pass rewrites statements.
 
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, Loops, Stmt};

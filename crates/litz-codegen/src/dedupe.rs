@@ -1,4 +1,4 @@
-//! Makes equal kernels one: a twelve-layer model compiles its layer once.
+//! Merges equal kernels, so that a model of twelve equal layers compiles the kernels of a layer once.
 
 use litz_ir::kernel::{Kernel, MemData};
 use std::collections::HashMap;

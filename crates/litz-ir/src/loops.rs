@@ -19,10 +19,10 @@
 //!
 //! A nest runs its body once for every point of its axes; axes after `|` are reduced, and instructions that
 //! depend on a `reduce` run once per outer point. Order of points is free but for points that store to one element:
-//! these take turns in row-major order of the axes as written, so that the last plain store wins and combining stores
-//! combine in that order. Statements run in order.
+//! these run in row-major order of the axes as written, so that the last plain store wins and combining stores combine in
+//! that order. Statements run in order.
 //!
-//! A region repeats nests one after another, as long as its axis says; `carry` names the buffers through which an
+//! A region is a sequential loop over nests, one iteration for each point of its axis; `carry` names the buffers through which an
 //! iteration passes something on to the next:
 //!
 //! ```text
@@ -32,7 +32,7 @@
 //! }
 //! ```
 //!
-//! A size that no input tells is a symbol to which a statement gives a value; statements behind it may mention the symbol:
+//! A size that no input determines is a symbol to which a statement gives a value; statements behind it may mention the symbol:
 //!
 //! ```text
 //! extern n1 from %nonzero = nonzero(mask) -> (places, count)
@@ -156,9 +156,9 @@ pub enum Output {
 pub enum Stmt {
     /// A loop nest.
     Nest(Nest),
-    /// A call of what is no loop: a routine of the runtime, or an operator of the host.
+    /// A call of code that is not given as loops: of a runtime routine, or of an operator of the host.
     Extern(Extern),
-    /// Nests that are repeated in order.
+    /// A sequential loop over nests.
     Region(Region),
 }
 
@@ -174,7 +174,7 @@ pub struct Region {
     pub over: Axis,
     /// Buffers that an iteration reads as the one before left them.
     pub carry: Vec<Buf>,
-    /// What runs.
+    /// The nests, in order.
     pub nests: Vec<Nest>,
 }
 

@@ -45,10 +45,10 @@
 //! A schedule names no device: a kernel runs where the buffers are that its nests touch, which are all on one device, as are
 //! those of a pool.
 //!
-//! Loops run from 0 to their extent, and a leaf runs at each of their iterations. What is past the end of an axis is no point of
-//! its nest. So remainders are a choice that the text shows: a loop that ends early has an extent like `min(16, s0 - 16*io)`,
-//! a tile that is often full has an `if` with a body for full ones and one for the rest, and what may come to such a point
-//! nevertheless is `masked` and does nothing there. Each point of a nest is taken once; of the two bodies of an `if` only one runs.
+//! Loops run from 0 to their extent, and a leaf runs at each of their iterations. A value past the end of an axis is no point of
+//! the nest. So remainders are a choice that the text shows: a loop that ends early has an extent like `min(16, s0 - 16*io)`,
+//! a tile that is often full has an `if` with one body for full tiles and one for the remainder, and a leaf that may come to
+//! values past the end is `masked` and does nothing there. Each point of a nest is taken once; of the two bodies of an `if` only one runs.
 //!
 //! The reductions and scans of a nest have accumulators, which are memory of the kernel like its local buffers: declared
 //! in a block of the tree, with one set for each time that the block runs. `n.init` puts the identity into
@@ -67,11 +67,11 @@ pub struct Schedule {
     pub name: String,
     /// The loops program it belongs to.
     pub of: String,
-    /// What it was made for.
+    /// The target that it was made for.
     pub target: Target,
     /// Schedules of the program's functions, in their order.
     pub functions: Vec<Schedule>,
-    /// What runs, in order. Those `at load` come first.
+    /// The kernels and calls in the order in which they run. Those `at load` come first.
     pub steps: Vec<ScheduleStep>,
     /// Buffers that reuse the memory of others in place.
     pub reuses: Vec<Reuse>,
@@ -110,7 +110,7 @@ pub struct KernelPlan {
     pub body: Vec<Tree>,
 }
 
-/// A part of what a kernel runs. Blocks of trees run in order.
+/// A node of the tree of loops that a kernel runs. The trees of a block run in order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Tree {
     /// A loop.
@@ -131,7 +131,7 @@ pub enum Tree {
         /// Runs where it does not.
         other: Vec<Tree>,
     },
-    /// Memory for the rest of the block, that it has anew each time it runs.
+    /// Declares memory for the rest of the block. Each run of the block begins with fresh memory.
     Local(Local),
     /// A nest, or part of one.
     Leaf(Leaf),
@@ -144,39 +144,40 @@ pub enum LoopKind {
     For,
     /// Written out.
     Unroll,
-    /// Lanes of a vector, `copies` vectors in flight.
+    /// By the lanes of a vector, with `copies` vectors in flight.
     Vector {
         /// Elements per vector.
         lanes: u32,
         /// Vectors in flight.
         copies: u32,
     },
-    /// In order, with the copies that it begins with made some iterations ahead, in the background: what these store to is there
-    /// so many times.
+    /// In order, as a software pipeline: the copies that the body begins with are made some iterations ahead, in the background,
+    /// into one of several buffers in rotation.
     Pipeline {
         /// Buffers of each copy, at least 2.
         buffers: u32,
     },
-    /// Parts of the machine, one for each iteration, which run at the same time. What is behind the loop in the text comes when
-    /// all of them are done.
+    /// In parallel, each iteration by one unit of a level of the machine. What follows the loop in the text runs when all iterations are
+    /// done.
     Level(Team),
-    /// Blocks, one for each iteration, which run at the same time as far as they can: what an iteration has of earlier ones it waits for.
+    /// By blocks, one for each iteration, which run at the same time as far as they can: an iteration waits for the results of
+    /// earlier ones that it reads.
     Chain,
-    /// Points that a matrix instruction takes together: a reduced axis of a few points in a vector is a dot product for each
-    /// lane, with rows and columns it is a product of small matrices.
+    /// By an instruction that computes all points at once: for a short reduced axis in a vector a dot product in each lane, for
+    /// rows, columns and a reduced axis a product of small matrices.
     Mma,
 }
 
-/// A nest placed in the tree.
+/// Runs a nest, or a part of one, at each iteration of the loops around.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Leaf {
     /// Nest name.
     pub nest: String,
-    /// What of the nest happens here.
+    /// Which part of the nest runs here.
     pub part: Part,
     /// Value of each axis of the nest, in terms of the loop variables above.
     pub bind: Vec<(Sym, Expr)>,
-    /// Some values may be past the end of their axes. Nothing happens there.
+    /// Whether values may be past the end of their axes. The leaf does nothing there.
     pub masked: bool,
     /// The block of the buffer that it stores to. `None`: all of it.
     pub block: Option<Block>,
@@ -192,20 +193,20 @@ pub struct Block {
     pub width: Expr,
 }
 
-/// What of a nest happens at a leaf.
+/// The part of a nest that a leaf runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Part {
-    /// All instructions of a nest that reduces nothing. If it scans, each point is combined with the accumulators around.
+    /// Runs all instructions of a nest that reduces nothing. If it scans, each point is combined with the accumulators around.
     Whole,
-    /// The accumulators of the innermost scope around become the identities of their operators.
+    /// Sets the accumulators of the innermost scope around to the identities of their operators.
     Init,
-    /// The instructions up to and including the reductions, which combine with the accumulators of the innermost scope
+    /// Runs the instructions up to and including the reductions, which combine with the accumulators of the innermost scope
     /// around.
     Update,
-    /// The accumulators of the innermost scope around are combined with those of the next one out. Rounding errors of a
-    /// long sum that is added up so grow with the number of its blocks and with their length, not with the product.
+    /// Combines the accumulators of the innermost scope around with those of the next scope out. The rounding error of a long
+    /// sum that is added up by blocks grows with the number of blocks plus their length, not with the number of terms.
     Merge,
-    /// The instructions after the reductions, whose results are in the accumulators of the outermost scope; once per
+    /// Runs the instructions after the reductions, whose results are in the accumulators of the outermost scope, once per
     /// outer point.
     Final,
 }
@@ -242,14 +243,14 @@ impl Part {
     }
 }
 
-/// Memory inside a kernel, holding only what the block that it is declared in touches when it runs once.
+/// Memory inside a kernel. It holds only the elements that one run of the block accesses in which it is declared.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Local {
     /// What it holds.
     pub holds: Holds,
-    /// Where.
+    /// The memory space.
     pub space: LocalSpace,
-    /// How its elements lie there.
+    /// How its elements are laid out there.
     pub layout: Layout,
 }
 
@@ -258,7 +259,7 @@ pub struct Local {
 pub enum Holds {
     /// The buffer of that name, which no other kernel touches.
     Buffer(String),
-    /// A copy of a buffer, which what is below it in the block reads in its place. A leaf of its name makes it, whose axes
+    /// A copy of a buffer, which the rest of the block reads in place of the buffer. A leaf of its name makes it, whose axes
     /// `d0`, `d1` and so on are the dimensions of the buffer.
     Copy {
         /// Name of the copy.
@@ -297,7 +298,7 @@ impl Local {
     }
 }
 
-/// How the elements of memory inside a kernel lie.
+/// How the elements of memory inside a kernel are laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Layout {
     /// Row after row.
@@ -326,8 +327,8 @@ pub enum LocalSpace {
     Global,
 }
 
-/// A buffer that takes the memory of another one in the kernel that reads the one last and writes the other first: no
-/// element is written before all that read what was there are done.
+/// A buffer that reuses the memory of another in place, in the kernel that is the last to read the one and the first to write the
+/// other: no element is written before all reads of its old contents are done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reuse {
     /// The buffer that ends. Its memory, and place in a pool, is that of both.

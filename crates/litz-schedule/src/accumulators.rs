@@ -1,8 +1,8 @@
 //! Declares the accumulators of a kernel's reductions and scans, and places the leaves that initialize them.
 //!
-//! What reaches here has leaves for points (`n`, `n.update`, `n.final`), and `n.merge` at the end of the loops whose
-//! iterations are blocks of a sum. Accumulators live in the block that takes their results, and are
-//! initialized right before what combines into them; those of a scan before the outermost loop along its axis.
+//! A plan that comes here has the leaves `n`, `n.update` and `n.final` of each nest, and `n.merge` at the end of each loop over
+//! K blocks. Accumulators are declared in the block of the tree that reads their results, and initialized right before the
+//! first leaf that combines into them; those of a scan before the outermost loop along its axis.
 
 use crate::nests::Nests;
 use litz_ir::loops::Axis;

@@ -1,4 +1,4 @@
-//! Puts axes in the order of memory, and merges neighbours that every access walks as one.
+//! Orders axes by their strides in memory, and merges neighbours that every access walks as one axis.
 
 use litz_analysis::access::{Stride, stride};
 use litz_ir::loops::{Axis, Loops, Stmt};

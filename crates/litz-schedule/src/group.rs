@@ -1,4 +1,4 @@
-//! Says what groups are: statements that become one kernel, the points that they share, and what they are built around.
+//! Defines groups: statements that become one kernel, the axes that they share, and the strategy that plans the kernel.
 
 use crate::region::RegionPhases;
 use crate::sweep::Sweep;

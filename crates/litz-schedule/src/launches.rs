@@ -1,4 +1,4 @@
-//! Puts small kernels of one device that do not depend on each other into one launch, each with iterations of a common grid.
+//! Merges small kernels of one device that do not depend on each other into one launch: each runs in an interval of a common grid.
 //!
 //! Kernels of a list of tensors are put together however large they are and whatever the option says: nests that a list made all
 //! have its name.

@@ -1,4 +1,4 @@
-//! Gives buffers that cross kernels places in pools, which those share whose lifetimes do not overlap.
+//! Assigns offsets in memory pools to buffers that outlive a kernel, so that buffers whose lifetimes do not overlap share memory.
 
 use litz_analysis::Dependences;
 use litz_ir::graph::Device;

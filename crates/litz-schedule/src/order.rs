@@ -1,4 +1,4 @@
-//! Finds the order of groups, of those that their dependencies allow, in which intermediate buffers need the least memory.
+//! Orders groups so that intermediate buffers need little memory at the peak, as far as dependences allow.
 //!
 //! Three orders are tried: the given one, the one that takes at each step the group after which the least memory is in use
 //! (after PyTorch's least-peak-memory-first), and the one that follows the group that became ready last, depth first. The

@@ -1,4 +1,4 @@
-//! Gathers what the kernel of a contraction depends on: the loops of its sum, the instruction that takes them, the operands' bytes.
+//! Gathers what decides on the kernel of a contraction: its reduced loops, the matrix instruction that suits, the bytes of operands.
 
 use crate::axes::{order_axes, variable};
 use crate::cost::{points, size};

@@ -1,5 +1,5 @@
-//! Plans kernels of regions: the points that all nests share become the grid, in blocks of rows where there are products, and a
-//! loop in order runs what is repeated.
+//! Plans kernels of regions, which are sequential loops over nests: the axes that all nests share become the grid, by M tiles where
+//! there are contractions, and a sequential loop runs the nests that the region repeats.
 
 use crate::axes::variable;
 use crate::group::{Group, GroupKind, Member};

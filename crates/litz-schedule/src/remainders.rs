@@ -1,5 +1,5 @@
-//! Decides how loops end whose last iterations are past the end of an axis: they end early, a body of their own runs the
-//! rest, or leaves are masked there.
+//! Decides how a loop whose extent does not divide its axis handles the remainder: the loop ends early, a second body runs the
+//! remainder, or leaves are masked.
 
 use crate::nests::Nests;
 use litz_analysis::inside::{enter, is_inside, undivided};

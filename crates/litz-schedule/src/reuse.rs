@@ -1,6 +1,6 @@
-//! Finds buffers that may take the memory of others in place: of those that the kernel which writes them reads last.
+//! Finds buffers that may reuse in place the memory of a buffer whose last reader is the kernel that writes them.
 //!
-//! A point may write over the element that it reads itself, if no other point reads that. So may a point of a nest that
+//! A point may overwrite the element that it reads itself, if no other point reads that. So may a point of a nest that
 //! runs row by row behind others, if these read nothing of other rows.
 
 use crate::nest;

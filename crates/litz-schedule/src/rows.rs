@@ -1,4 +1,5 @@
-//! Plans kernels of several phases for a block of rows: a product, what reads its result row by row, another product of that.
+//! Plans kernels that run several phases for a block of rows: a contraction, nests that read its result row by row, and a
+//! contraction of their result.
 //!
 //! The rows of a result that the following statements read stay in the cache of the core that made them. Attention is
 //! the example: scores, their softmax, and the product of that with the values. A phase is a group of its own, either a

@@ -1,4 +1,4 @@
-//! Chooses between registers and scratch memory for what a kernel keeps, by how many elements that is.
+//! Chooses between registers and scratch memory for the local buffers and accumulators of a kernel, by their sizes.
 //!
 //! A single element is best kept in a register. Arrays that register tiles want in registers may be larger than these, or of a size that is
 //! known at run time alone: they live in scratch memory.

@@ -1,4 +1,4 @@
-//! Answers, for each family of kernels, whether one takes a further statement, and how they share points then.
+//! Decides, for each family of kernels, whether a statement can be fused into a kernel, and aligns its axes with the kernel's.
 //!
 //! The families are loops (pointwise nests, reductions and scans), contractions, which take what runs at the points of their
 //! tiles, and chains of these for blocks of rows (`rows.rs`). Routines, regions, scatters and nests in order take nothing. Which

@@ -1,5 +1,5 @@
-//! Plans kernels that go over rows once, for what happens at each row and for sums over many: row and column reductions of
-//! one tensor, as the gradients of a normalisation and of its weights are.
+//! Plans kernels that reduce along rows and along columns in one pass over a tensor, as the gradients of a normalisation and of its
+//! weights need.
 //!
 //! The columns of a block of rows are added up where the rows are: a sum has an accumulator for each column, and each row, which
 //! is in the first-level cache then, is added to them behind what else happens at it. Blocks are points of the grid. What

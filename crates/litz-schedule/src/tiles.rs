@@ -1,5 +1,5 @@
-//! Makes register tiles: puts the loops of a tile around the leaves of trees, inside of all other loops, so that all of its
-//! points are in flight together, and gives the last tiles versions of their own.
+//! Puts the loops of a register tile innermost, around the leaves, so that all points of the tile are in flight together, and
+//! writes a second version for the last tile where it is cut off.
 
 use crate::nests::Nests;
 use crate::remainders::peel;

@@ -1,4 +1,4 @@
-//! Plans kernels that are no contractions: pointwise ones, reductions along rows or columns, and mixtures.
+//! Plans kernels without contractions: pointwise kernels, reductions along rows or columns, and fusions of both.
 
 mod words;
 

@@ -1,4 +1,4 @@
-//! Finds which points the accumulators of a nest have elements for where they are declared.
+//! Computes the shape of accumulators: the points of a nest for which they need an element where they are declared.
 
 use super::strided::StridedSet;
 use super::{Around, Declared, Footprints, Path, bound};

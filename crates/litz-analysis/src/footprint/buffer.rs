@@ -1,4 +1,5 @@
-//! Finds the elements of a buffer that its block touches when it runs once, and where in memory of that many each is.
+//! Computes the footprint of a local buffer: the elements that one run of its block stores to, and their coordinates in memory
+//! of that size.
 
 use super::strided::StridedSet;
 use super::{Declared, Footprints};

@@ -1,4 +1,4 @@
-//! Says how many elements memory has that a schedule declares in a kernel, and where in it each is.
+//! Computes the size of each memory that a schedule declares in a kernel, and where in it an element is.
 //!
 //! Memory for a buffer keeps what its block touches when it runs once ([`Footprint`]); accumulators have an element for each
 //! point whose sum is under way ([`Shape`]). The scheduler chooses by it what registers are to hold, the verifier of schedules holds it

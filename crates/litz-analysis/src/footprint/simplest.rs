@@ -1,4 +1,4 @@
-//! Brings a plan into its simplest form: extents of loops are numbers where they can be, and loops of one point have no variables.
+//! Simplifies a plan: extents of loops become numbers where facts allow, and the variables of loops of one point become 0.
 
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};

@@ -1,5 +1,4 @@
-//! Checks that what memory of kernels holds fits where it is: arrays in registers, what threads share in the memory of a block, rows in
-//! a swizzled layout.
+//! Checks that the memory which kernels declare fits: arrays in registers, buffers in shared memory, rows in a swizzled layout.
 
 use std::collections::HashMap;
 

@@ -165,6 +165,8 @@ impl<'a> Coverage<'a> {
         let factors = digits.clone();
         // The digits so far count from 0 to `end`, and to those of `early` whose loops are among them at most.
         let (mut end, mut early): (Expr, Vec<Early>) = (Expr::one(), Vec::new());
+        // The factor of the next digit is the count of all below it: a smaller one would take numbers twice, a larger one leave
+        // numbers out.
         while let Some(at) = digits.iter().position(|&(factor, _)| factor == end) {
             let (factor, axis) = digits.swap_remove(at);
             if !self.varies(axis.extent) {
@@ -187,6 +189,7 @@ impl<'a> Coverage<'a> {
                 }
             }
         }
+        // Numbers from `extent` to `end` are past the end of the axis.
         digits.is_empty() && early.is_empty() && rest.is_zero() && is_le(extent, end)
     }
 

@@ -1,4 +1,4 @@
-//! Takes leaves that conditions leave in an interval of a loop's iterations for leaves of a loop that has no others.
+//! Treats a leaf under a condition that selects an interval of a loop's iterations as a leaf of a loop over that interval.
 //!
 //! In `parallel p in 5 { if p < 2 { .. } else { a [i = 16*(p - 2) + v] } }` what the nest `a` takes is what it takes in
 //! `parallel p in 3 { a [i = 16*p + v] }`. This is asked for coverage alone. To other leaves, `p` is what it counts in the

@@ -1,4 +1,4 @@
-//! Holds the levels of a schedule's loops against its target, and proves that threads keep to their own part of private memory.
+//! Checks loops over levels against the target, and proves that each thread accesses only its own elements of private memory.
 //!
 //! Iterations of a loop over a level run at once, each by threads of its own, and all are done when what is behind the loop begins. What
 //! is outside of such loops every thread computes for itself. Registers and scratch memory are private to threads: declared

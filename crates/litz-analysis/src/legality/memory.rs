@@ -1,4 +1,4 @@
-//! Checks where a schedule puts buffers: local to a kernel, or at a place in a pool.
+//! Checks where a schedule puts buffers: in memory of a kernel, or at an offset of a pool.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Checks the points that parts of nests take in their loops: each of its own once, running values by one thread.
+//! Checks that the loops around a part of a nest take each of its points once, and that one thread keeps each running value.
 
 use std::collections::{HashMap, HashSet};
 

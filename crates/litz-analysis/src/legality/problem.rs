@@ -1,4 +1,4 @@
-//! Says where in a schedule a problem is.
+//! Locates diagnostics in a schedule.
 
 use litz_ir::diag::{Diag, Diags};
 use litz_ir::text::schedule::Positions;

@@ -1,4 +1,4 @@
-//! Remembers what was proved of leaves and accesses, since kernels of equal layers ask the same questions again.
+//! Caches proofs about leaves and accesses, since the kernels of equal layers ask the same questions again.
 //!
 //! A question is all that its answer depends on, besides what the program knows of its symbols. Names of nests and
 //! buffers are no part of it.

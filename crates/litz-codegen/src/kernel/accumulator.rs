@@ -1,4 +1,4 @@
-//! Translates the accumulators of reductions and scans: memory with an element for each point whose sum is under way.
+//! Lowers the accumulators of reductions and scans to memory with an element for each running value.
 
 use super::leaf::Run;
 use super::{Builder, Env, space_of};

@@ -1,4 +1,4 @@
-//! Makes memory for buffers that never leave the kernel, as their declarations say.
+//! Allocates memory for the local buffers that a plan declares.
 
 use super::leaf::Run;
 use super::{Builder, space_of};

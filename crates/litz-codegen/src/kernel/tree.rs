@@ -1,4 +1,4 @@
-//! Translates loops and conditions of the plan's tree to those of the kernel.
+//! Lowers the loops and conditions of a plan's tree to those of the kernel.
 
 use super::{Builder, Env};
 use litz_ir::Diag;

@@ -1,4 +1,4 @@
-//! Copies runs of a few adjacent elements at once, as one wider element: two of bf16 are moved as 32 bits.
+//! Widens copies: a run of a few adjacent elements is moved as one wider element, two of bf16 as 32 bits.
 //!
 //! ```text
 //! unroll q in 2 { %0 = load x[8*j + 2*p + q]; y[2*j + q] = %0 }  =>  copy 2 x[4*j + p] to y[j]

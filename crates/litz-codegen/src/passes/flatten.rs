@@ -1,4 +1,4 @@
-//! Makes all memories of a kernel flat: one dimension of adjacent elements, which coordinates count together.
+//! Flattens the memories of a kernel to one dimension, and linearizes the coordinates of accesses.
 //!
 //! Backends address memory by one index. Here it is put together from the coordinates and the strides, where ranges of loop
 //! variables are known: coordinates that are digits of one position add up to that position again.

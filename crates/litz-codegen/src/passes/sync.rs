@@ -1,12 +1,12 @@
-//! Puts barriers between a store and what another thread accesses of the same memory.
+//! Inserts barriers between a store and an access of the same memory by another thread.
 //!
 //! What follows a loop over a level begins when all its iterations are done, as far as it can notice: a barrier is needed where
 //! one thread's store meets another's access, and nowhere else. So accesses are gathered since the last barrier, and
-//! the next one is put ahead of the first statement that conflicts with them. A loop in which threads take turns has its
-//! end followed by its beginning. An access at the index of a store, by the same thread, needs none: what no two threads store
+//! the next one is put ahead of the first statement that conflicts with them. The end of a sequential loop is
+//! followed by its beginning. An access at the index of a store, by the same thread, needs none: what no two threads store
 //! to belongs to the one that does. It does if it makes that store, too: where all holds that the store asks for.
 //!
-//! Iterations of a chain take turns from the first statement on that meets what another iteration stores, to the last one.
+//! Iterations of a chain run one after another from the first statement that conflicts with another iteration to the last one.
 
 use super::Pass;
 use litz_ir::Diag;
@@ -209,6 +209,7 @@ impl Barriers {
     fn repeated(&self, mut inner: Loop, team: Level, flow: &mut Flow) -> Stmt {
         let before = flow.pending.clone();
         let (mut body, mut inside) = self.block(std::mem::take(&mut inner.body), team, before);
+        // Behind the end of an iteration is the beginning of the next.
         if self.conflict(&inside.pending, &inside.head) {
             body.push(Stmt::Sync(Sync::Barrier(team)));
             inside.meet();
@@ -343,6 +344,8 @@ impl Barriers {
             store.is_store && !store.is_atomic && asked.iter().all(is_met)
         };
         let is_owned = is_owner(&sides[0], &sides[1].1) || is_owner(&sides[1], &sides[0].1);
+        // No two threads store to one element between barriers. So where the index of a store mentions the variables of all
+        // threads, an equal index at the other access is that of the same thread.
         is_owned
             && one.index.iter().zip(&other.index).all(|(&a, b)| a == b.subst(&renamed))
             && one.index.iter().flat_map(|at| at.syms()).all(is_known)

@@ -1,4 +1,4 @@
-//! Puts what lanes make of few bits, and of what they have in common, into tables that an instruction looks up.
+//! Replaces functions of a few bits of each lane, and of values that lanes share, by tables in registers.
 //!
 //! ```text
 //! vector l in 16 by 16 {                   =>  vector l_entry in 16 by 16 {

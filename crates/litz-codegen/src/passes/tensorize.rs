@@ -1,4 +1,4 @@
-//! Puts the points of `mma` loops into instructions of the target.
+//! Replaces `mma` loops by the target's instructions for dot products and products of matrices.
 //!
 //! ```text
 //! mma kk in 2 { %0 = load x[2*k + kk]; %1 = load w[2*j + kk]; acc[j] fma= %0, %1 }

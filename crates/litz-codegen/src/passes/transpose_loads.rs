@@ -1,4 +1,4 @@
-//! Loads what lanes read far apart, but iterations of a written-out loop side by side, as rows that are transposed.
+//! Loads elements that are far apart from lane to lane, but adjacent along an unrolled loop, by rows that are transposed in registers.
 //!
 //! ```text
 //! unroll u in 8 { vector v in n by 8 { %0 = load x[u + 100*v] } }

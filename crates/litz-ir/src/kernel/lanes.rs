@@ -1,4 +1,4 @@
-//! Describes how what lanes have combined, each for itself, is combined with an element.
+//! Defines the statement that reduces the accumulators of all lanes and combines the result with an element.
 
 use litz_sym::Expr;
 

@@ -1,4 +1,4 @@
-//! Describes the statements that are instructions for sums of products: dot products and products of matrices.
+//! Defines the statements that one instruction of a target computes: dot products and products of matrices.
 
 use litz_sym::{Expr, Rel};
 

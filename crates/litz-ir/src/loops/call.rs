@@ -1,18 +1,18 @@
-//! Defines calls of what is no loop: runtime routines, the host, functions, and sizes that data decides.
+//! Defines extern statements: calls of runtime routines, of the host and of functions, and sizes that data decides.
 
 use litz_sym::{Expr, Facts, Sym};
 
 use super::{Buf, is_apart};
 use crate::call::CallArg;
 
-/// A call of what is no loop.
+/// A call of code that is not given as loops.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Extern {
     /// Unique among statements.
     pub name: String,
     /// Graph values it came from.
     pub from: Vec<String>,
-    /// What is called, with what.
+    /// What is called, and its arguments.
     pub callee: Callee,
     /// What a failure is reported as: the message and the source line of an assertion, the source line of an operator.
     pub message: Option<String>,

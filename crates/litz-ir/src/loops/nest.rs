@@ -18,8 +18,8 @@ pub struct Nest {
     pub axes: Vec<Axis>,
     /// Reduced axes.
     pub reduced: Vec<Axis>,
-    /// Points that may be left out, those where this holds, of a nest that a region repeats: with them an iteration changes
-    /// nothing that is read where it does not hold, nor does any later one.
+    /// Where this holds, points of a nest that a region repeats may be left out: there neither this iteration nor a later one
+    /// changes anything that is read where it does not hold.
     pub idle: Option<Rel>,
     /// Instructions in order; [`Val`] is a position here.
     pub body: Vec<Inst>,
@@ -170,7 +170,7 @@ impl Nest {
         self.reduced.iter().any(|reduced| reduced.var == axis)
             || self.scanned().any(|scanned| scanned == axis)
     }
-    /// Axes at each of whose points there is a running value of its own.
+    /// The axes along which each point has a running value of its own.
     pub fn kept_apart(&self) -> impl Iterator<Item = &Axis> {
         self.axes.iter().filter(|axis| !self.scanned().any(|scanned| scanned == axis.var))
     }

@@ -1,4 +1,4 @@
-//! Says which elements of its buffers a call of a runtime routine touches.
+//! Describes which elements of its buffers a call of a runtime routine touches.
 
 use litz_sym::Expr;
 

@@ -1,4 +1,4 @@
-//! Splits reduced axes of products where an operand is made by their digits: `k = 128*group + 2*byte + half`.
+//! Splits a reduced axis of a contraction whose operand is indexed by quotients and remainders of it: `k = 128*group + 2*byte + half`.
 //!
 //! Of a weight of packed integers with a scale for each group of them, `k` says which group, which byte of it and which
 //! bits of that. As axes of their own, the scale is loaded once for a group, and a byte once for what it holds.

@@ -1,4 +1,4 @@
-//! Lets a changed copy take the memory of what it is a copy of, where nobody reads that any more.
+//! Updates a buffer in place instead of a copy of it, where the old contents are not read any more.
 //!
 //! ```text
 //! nest n0 { %0 = load y[i]  store z[i] = %0 }  nest n1 { .. store z[t] = %1 }  =>  nest n1 { .. store y[t] = %1 }

@@ -1,4 +1,4 @@
-//! Stores what is only copied into a larger buffer there from the start: results that a concatenation puts side by side.
+//! Stores results that are only copied into a larger buffer, such as the operands of a concatenation, there from the start.
 //!
 //! ```text
 //! store a[i, j] = %0  ..  nest copy { %0 = load a[i, j]  store b[i, j + 8] = %0 }  =>  store b[i, j + 8] = %0

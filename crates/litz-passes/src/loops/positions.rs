@@ -1,4 +1,5 @@
-//! Checks positions at which statements store to state before any of them does, so that a call with a wrong one leaves the state as it was.
+//! Adds checks of the positions at which statements store to state, ahead of all such stores, so that a call which fails one leaves
+//! the state as it was.
 //!
 //! A nest of its own binds the positions that a nest stores at, and an assertion waits for it: what outlives a call is stored after the
 //! assertions that come before it. Layers that store at the same positions share the check.

@@ -1,4 +1,4 @@
-//! Decides which producers of its operands a product takes in: those that read fewer bytes than they would store.
+//! Decides which producers are inlined into the operands of a contraction: those that read fewer bytes than they store.
 //!
 //! A dequantised weight is the case that matters. Its integers stay as they are in memory, and are widened and scaled where
 //! the product loads them, with the roundings that the producer would have made. A product of one row waits for memory,

@@ -1,4 +1,4 @@
-//! Compares the elements of a buffer that two nests access: coordinate by coordinate, from the first to the last.
+//! Compares the ranges of a buffer that two nests access, by the first and last value of each coordinate.
 
 use litz_analysis::access::{Stride, stride, substitute};
 use litz_ir::loops::Nest;

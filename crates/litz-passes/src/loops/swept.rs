@@ -1,4 +1,4 @@
-//! Says which sums of columns are of rows that another statement goes over, so that one pass over memory could serve both.
+//! Finds sums of columns whose rows another statement reads as well, so that one pass over memory can serve both.
 
 use litz_analysis::access::accesses;
 use litz_analysis::{Contraction, Dependences};

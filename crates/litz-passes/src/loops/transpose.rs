@@ -1,5 +1,5 @@
-//! Lays out constants so that neighbouring results read neighbouring elements: vectors run along the axis whose steps
-//! in the result are smallest, and a constant with long steps along it would be gathered element by element.
+//! Transposes constants so that neighbouring results read neighbouring elements: vectors run along the axis with the smallest
+//! stride in the result, and a constant with a long stride along it would be gathered element by element.
 //!
 //! Depthwise convolutions are the case that matters: their weights come as `[channel, tap]` and are read by channel.
 

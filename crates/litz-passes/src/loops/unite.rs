@@ -1,4 +1,4 @@
-//! Makes one nest of those that unpack a buffer: each stores a block of it, and all read the same elements.
+//! Merges the nests that unpack one buffer: each of them reads the same elements and stores a block of the result.
 //!
 //! Two integers of four bits in each byte are unpacked by two nests, `stack[i, j, 0] = w[i, j] & 15` and `stack[i, j, 1] =
 //! w[i, j] >> 4`. The one nest `stack[i, j, k] = k == 0 ? w[i, j] & 15 : w[i, j] >> 4` can be taken in by what reads

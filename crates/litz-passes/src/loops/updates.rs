@@ -1,4 +1,4 @@
-//! Stores what an update gives to an input or a constant there at once, where the old contents are not needed any more.
+//! Stores the new contents of an input or constant directly to it, where its old contents are not needed any more.
 //!
 //! ```text
 //! nest n0 { %0 = load p[i] .. store q[i] = %2 }  update p = q  =>  nest n0 { %0 = load p[i] .. store p[i] = %2 }  update p = p

@@ -1,4 +1,4 @@
-//! Makes one nest of one that fills a buffer and one that stores to a window of it, so that others can take it in:
+//! Merges a nest that fills a buffer with one that stores to a window of it, so that consumers can inline the result:
 //!
 //! ```text
 //! nest n0 [i in 8] { .. store z[i] = %1 }  nest n1 [j in 3] { .. store z[j + 2] = %2 }
