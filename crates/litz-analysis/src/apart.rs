@@ -33,7 +33,7 @@ pub struct Touch<'a> {
 /// says.
 const MOST_EQUATIONS: usize = 64;
 
-/// What is equal where two accesses touch one element: a side of each.
+/// Two expressions, one of each access, that are equal where both accesses touch the same element.
 type Equation = (Expr, Expr);
 
 impl<'a> Visit<'a> {

@@ -21,7 +21,7 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// Those of a program. `regions` are where nests of regions stand among its statements.
+    /// Finds the constants of a program. `regions` are the spans of statements that are nests of one region.
     pub fn of(loops: &Loops, regions: &[Span], uses: &Uses) -> Constants {
         let updated: HashSet<Buf> = loops.updates.iter().map(|update| update.0).collect();
         let is_repeated = |at: usize| regions.iter().any(|region| region.stmts.contains(&at));

@@ -38,7 +38,7 @@ pub struct Statement {
 }
 
 impl Dependences {
-    /// Those of a program. `regions` are where nests of regions stand among its statements.
+    /// Finds the dependences of a program. `regions` are the spans of statements that are nests of one region.
     pub fn of(loops: &Loops, regions: &[Span]) -> Dependences {
         let uses = Uses::of(loops);
         let constants = Constants::of(loops, regions, &uses);

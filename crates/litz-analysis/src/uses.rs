@@ -12,7 +12,7 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Those of a program.
+    /// Records the uses of all buffers of a program.
     pub fn of(loops: &Loops) -> Uses {
         let none = || vec![Vec::new(); loops.bufs.len()];
         let of = vec![Default::default(); loops.stmts.len()];

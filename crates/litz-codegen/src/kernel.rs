@@ -80,23 +80,23 @@ struct Builder<'a> {
     kernel: Kernel,
     params: Vec<Buf>,
     mem_of: HashMap<Buf, Mem>,
-    /// By declaration, told by its address in the plan.
+    /// Local buffers by their declaration, which its address in the plan identifies.
     locals: HashMap<*const Local, Rc<LocalMem>>,
-    /// Those of accumulators, as well.
+    /// Shapes of accumulators by their declaration.
     shapes: HashMap<*const Local, Shape>,
 }
 
-/// Where in the tree we are.
+/// What is around a tree while it is lowered.
 #[derive(Clone)]
 struct Env<'a> {
-    /// Those of the loops around that are over levels of the machine, and run their iterations at once.
+    /// The loops around over levels of the machine, whose iterations run at the same time.
     levels: Vec<Axis>,
     /// The accumulators that are declared around, outermost first: those of the reductions and scans of a nest, in the order of
     /// its body.
     accumulators: Vec<(&'a str, Rc<[Accumulator]>)>,
     /// The local buffers that are declared around, outermost first.
     locals: Vec<Held>,
-    /// What is known of the variables of the loops.
+    /// Facts about the variables of the loops.
     facts: Facts,
 }
 

@@ -13,7 +13,7 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Those of processors that do not say.
+    /// Sizes to assume for processors that report none.
     pub const USUAL: Caches = Caches { l1_bytes: Cpu::USUAL_L1_BYTES, l2_bytes: Cpu::USUAL_L2_BYTES };
 
     /// Bounds of what is believed; virtual machines may report anything. The largest caches of one core are those of
@@ -21,7 +21,7 @@ impl Caches {
     const LEAST: Caches = Caches { l1_bytes: 16 << 10, l2_bytes: 128 << 10 };
     const MOST: Caches = Caches { l1_bytes: 128 << 10, l2_bytes: 3 << 20 };
 
-    /// Those of this machine's first processor.
+    /// The caches of this machine's first processor.
     pub fn of_machine() -> Caches {
         Caches::of(Path::new("/sys/devices/system/cpu/cpu0"))
     }

@@ -333,12 +333,12 @@ pub enum LoopKind {
         /// Buffers of what is copied.
         buffers: u32,
     },
-    /// Parts of the machine, one for each iteration, which run at the same time. They meet at barriers alone, of which one has to
-    /// be between a store and another thread's access. What is outside of such loops, every thread computes; a store to
-    /// memory other than registers one of them makes.
+    /// In parallel, each iteration by one unit of a level of the machine. Threads are ordered by barriers alone, of which one has to
+    /// be between a store and another thread's access. Statements outside of such loops are run by every thread, but one of them
+    /// makes the stores to memory other than registers.
     Level(Team),
-    /// Blocks, one for each iteration, which run at the same time but for what is between `await turn` and `pass turn`: there they
-    /// come one after the other.
+    /// By blocks, one for each iteration, which run at the same time except between `await turn` and `pass turn`: there they run in
+    /// the order of iterations.
     Chain,
     /// As `For`, iterations that an instruction takes together: a pass makes them a [`Dot`] or a [`MatrixProduct`], or fails.
     Mma,

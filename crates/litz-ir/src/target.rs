@@ -123,8 +123,8 @@ impl Level {
     }
 }
 
-/// Those of a level that run the iterations of a loop: iteration `v` is that of number `from + v`. Loops over different ones are
-/// roles: what they run depends on each other by memory alone.
+/// The units of a level that run the iterations of a loop: iteration `v` is run by unit number `from + v`. Loops over different teams
+/// are roles of specialized threads, which depend on each other through memory alone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Team {
     /// The level.

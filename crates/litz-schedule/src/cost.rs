@@ -34,7 +34,7 @@ pub fn points<'a>(facts: &Facts, axes: impl IntoIterator<Item = &'a Axis>) -> i6
     axes.into_iter().map(|a| size(facts, a.extent)).fold(1, i64::saturating_mul)
 }
 
-/// What it takes to run statements together.
+/// The estimated cost of statements that run in one kernel.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Cost {
     /// Bytes moved from and to memory.
@@ -224,7 +224,7 @@ pub struct Savings<'a> {
 }
 
 impl<'a> Savings<'a> {
-    /// Those of a program whose regions are written out.
+    /// Prepares to estimate savings in a program whose regions are written out.
     pub fn new(loops: &'a Loops, deps: &'a Dependences) -> Savings<'a> {
         let uses = loops.stmts.iter().map(|_| OnceCell::new()).collect();
         Savings { estimator: Estimator::new(loops), deps, uses }

@@ -13,7 +13,7 @@ pub struct Group {
     pub members: Vec<Member>,
     /// Points that all members share, as variables of the group.
     pub outer: Vec<Axis>,
-    /// What it is built around.
+    /// The strategy that plans its kernel.
     pub kind: GroupKind,
     /// Runs once, when the model is loaded.
     pub at_load: bool,
@@ -42,14 +42,14 @@ pub struct Member {
     pub bind: Vec<(Sym, Expr)>,
 }
 
-/// What a group is built around.
+/// The strategy that plans the kernel of a group.
 #[derive(Clone, Debug)]
 pub enum GroupKind {
     /// Loops.
     Loops,
     /// A contraction (a matrix product or convolution), the first member.
     Contraction(Columns),
-    /// Products and what lies between them, one phase after another for a block of rows that all share.
+    /// Contractions and the nests between them, one phase after another for a block of rows that all share.
     Rows(Vec<Group>),
     /// Loops over rows, and sums over the rows of a block, in one pass over these.
     Sweep(Sweep),
@@ -57,7 +57,7 @@ pub enum GroupKind {
     Scatter,
     /// A region, alone.
     Region(RegionPhases),
-    /// A nest that was in a kernel which is not proved, alone, or a region with one, whose axis this is.
+    /// A nest, alone, whose kernel could not be proved legal, or a region with such a nest, whose axis this is.
     InOrder(Option<Axis>),
     /// A routine of the runtime, alone.
     Extern,

@@ -143,7 +143,7 @@ pub struct Outcome {
     pub notes: Vec<FusionNote>,
 }
 
-/// What a schedule is to be made for.
+/// What a schedule is made for, and by which thresholds.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// What it runs on.

@@ -18,7 +18,7 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Those of a program.
+    /// Indexes the nests and buffers of a program by their names.
     pub fn of(loops: &'a Loops) -> Names<'a> {
         let nests = loops.stmts.iter().flat_map(Stmt::nests).map(|nest| (&*nest.name, nest)).collect();
         let bufs = loops.bufs.iter().map(|(buf, data)| (&*data.name, buf)).collect();

@@ -18,13 +18,13 @@ use litz_sym::{Expr, Sym};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
-/// What strategies go by.
+/// The context in which strategies decide.
 pub struct Cx<'a> {
     /// The program, its regions written out.
     pub loops: &'a Loops,
-    /// What depends on what.
+    /// The dependences of its statements.
     pub deps: &'a Dependences,
-    /// What it runs on.
+    /// The target.
     pub target: &'a Cpu,
     /// Thresholds.
     pub heuristics: &'a Heuristics,
@@ -47,7 +47,7 @@ pub enum Relation {
     Aligned,
 }
 
-/// The group with statement `s` as another member, or why it does not take it.
+/// Fuses statement `s` into the group, or says why that is not possible.
 pub fn take(cx: &Cx<'_>, group: &Group, s: usize, relation: Relation) -> Result<Group, NoFuse> {
     is_allowed(cx, group, s)?;
     match relation {
@@ -77,8 +77,7 @@ pub enum NoFuse {
     LessParallel,
     /// What they would share does not fit in the cache.
     Footprint,
-    /// All rows that a product passes on stay in the cache, so that a kernel for blocks of them would only read the
-    /// product's operand more often.
+    /// The whole intermediate fits in the cache: fusing by blocks of rows would only reread the right operand.
     NothingGained,
     /// A product takes no consumer that is neither elementwise nor row by row.
     NotAnEpilogue,

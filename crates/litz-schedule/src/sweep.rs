@@ -39,7 +39,7 @@ impl Sweep {
     }
 }
 
-/// The kernel that runs `sums` while it goes over `rows`, both of which are groups of loops, and saves so many `bytes` of traffic.
+/// Forms the kernel that adds up `sums` while it goes over `rows`, both of which are groups of loops. It saves `bytes` bytes of traffic.
 pub fn form(cx: &Cx<'_>, rows: &Group, sums: &Group, bytes: i64) -> Result<Group, NoFuse> {
     let loops = cx.loops;
     if rows.members.len() + sums.members.len() > MOST_MEMBERS {

@@ -41,12 +41,12 @@ pub enum Around {
     Cond(Rel),
 }
 
-/// What is around a tree, besides the grid.
+/// The loops, conditions and declarations around a tree, besides the grid.
 #[derive(Clone, Default)]
 pub struct Path<'p> {
     /// Loops and conditions, outermost first.
     around: Vec<Around>,
-    /// What is declared there, outermost first.
+    /// Memory that is declared there, outermost first.
     pub locals: Vec<&'p Local>,
 }
 
@@ -78,9 +78,9 @@ struct Declared<'p> {
 
 /// The elements of memory that is declared.
 pub enum Elements {
-    /// Those of a buffer that its block stores to.
+    /// The elements of a buffer that its block stores to.
     Buffer(Footprint),
-    /// Those of the accumulators of a nest. Each of its reductions and scans has so many.
+    /// The elements of one accumulator of a nest, which has one for each of its reductions and scans.
     Accumulators(Shape),
 }
 
@@ -106,7 +106,7 @@ impl Elements {
         }
     }
 
-    /// How units of so many bytes change places in its rows, for elements of `bytes`. None where they cannot.
+    /// The swizzle of its rows by units of `unit` bytes, for elements of `bytes` bytes. None where rows cannot be swizzled so.
     pub fn swizzle(&self, unit: u32, bytes: usize) -> Option<Swizzle> {
         let row = match self {
             Elements::Buffer(footprint) => footprint.counts().last()?.as_int()?,
@@ -136,12 +136,12 @@ pub struct Footprints<'p> {
     leaves: Vec<(&'p Leaf, Path<'p>)>,
     /// The variables of all loops, those of the grid among them.
     vars: Vec<Sym>,
-    /// What is known of sizes and of the grid.
+    /// Facts about sizes and the variables of the grid.
     facts: Facts,
 }
 
 impl<'p> Footprints<'p> {
-    /// Those of a plan in its simplest form.
+    /// Prepares to compute the footprints of a plan, which is in its simplest form.
     pub fn new(program: Program<'p>, plan: &'p KernelPlan) -> Footprints<'p> {
         let mut facts = program.loops.facts.clone();
         plan.grid.iter().for_each(|axis| enter(&mut facts, *axis));

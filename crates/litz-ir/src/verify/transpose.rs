@@ -6,16 +6,16 @@ use litz_sym::{Expr, Sym};
 /// The loops around a statement, as far as they decide which elements iterations load together.
 #[derive(Clone, Default)]
 pub struct TransposeLoops {
-    /// Those that are written out, of which every iteration gets to the statement, with their extents.
+    /// Unrolled loops with their extents, every iteration of which runs the statement.
     written_out: Vec<(Sym, i64)>,
     /// Variable and lanes of the vector loop.
     vector: Option<(Sym, u32)>,
-    /// Symbols that may be another number in each lane.
+    /// Symbols whose values may differ from lane to lane.
     varying: Vec<Sym>,
 }
 
 impl TransposeLoops {
-    /// What is around the statements of a loop.
+    /// The loops around the statements of the loop `inner`.
     pub fn inside(&self, inner: &Loop) -> TransposeLoops {
         let mut inside = self.clone();
         inside.written_out.retain(|(var, _)| !inner.extent.has_sym(*var));
@@ -37,7 +37,7 @@ impl TransposeLoops {
         inside
     }
 
-    /// What is around statements that a condition chooses: not every iteration gets there.
+    /// The loops around statements under a condition, which not every iteration runs.
     pub fn in_branch(&self) -> TransposeLoops {
         TransposeLoops { written_out: Vec::new(), ..self.clone() }
     }

@@ -48,9 +48,9 @@ pub enum NotInPlace {
     ResultOutlivesUpdate,
     /// Another statement stores to the base later.
     WrittenTwice,
-    /// The nest that computes the base takes in the change.
+    /// The nest that computes the base can inline the change.
     FusesBetter,
-    /// Results have to lie in memory in another way than the base does.
+    /// The result needs another layout in memory than the base has.
     OtherLayout,
     /// The base is computed when the model is loaded, once for all calls.
     KeptForCalls,
