@@ -249,7 +249,7 @@ impl Body {
                 let mut args = self.fill_arguments(cx, scope, &given, schema)?;
                 self.count_from_operand(cx, scope, node, schema, &mut args)?;
                 if let Some(narrow) = self.autocast {
-                    self.cast(op, narrow, &mut args, cx.source(node))?;
+                    self.cast(cx, node, narrow, &mut args)?;
                 }
                 args
             }
@@ -612,7 +612,7 @@ impl Body {
 }
 
 /// `aten.add.Tensor` of a node that applies `torch.ops.aten.add.Tensor`.
-fn operator_name<'a>(node: &'a schema::Node) -> &'a str {
+pub(crate) fn operator_name<'a>(node: &'a schema::Node) -> &'a str {
     node.target.strip_prefix("torch.ops.").unwrap_or(&node.target)
 }
 

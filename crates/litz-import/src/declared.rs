@@ -4,7 +4,7 @@ use crate::error::ImportError;
 use crate::functionalized::kernel_of;
 use crate::schema::{Argument, Graph, Node};
 use litz_ir::graph::OpDecl;
-use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
+use litz_ir::schema::{Autocast, Effect, OpSchema, Schemas, Written};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -21,6 +21,10 @@ impl Schemas for Chained<'_> {
 
     fn effect(&self, name: &str) -> Effect {
         self.schemas.effect(name)
+    }
+
+    fn autocast(&self, name: &str) -> Autocast {
+        self.schemas.autocast(name)
     }
 
     fn written(&self, what: Written) -> &'static str {

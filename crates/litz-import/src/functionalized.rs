@@ -332,7 +332,7 @@ impl Body {
     }
 
     /// Adds a node of one result of a type.
-    fn compute<'a>(
+    pub fn compute<'a>(
         &mut self,
         cx: &mut Cx<'a>,
         node: &'a schema::Node<'a>,

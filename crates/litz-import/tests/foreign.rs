@@ -5,7 +5,7 @@ mod common;
 use common::Zip;
 use litz_import::{Archive, ImportError, Imported, import};
 use litz_ir::graph::{Node, OpDecl};
-use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
+use litz_ir::schema::{Autocast, Effect, OpSchema, Schemas, Written};
 use litz_ir::text::graph::parse_declaration;
 use litz_ops::Table;
 use std::path::Path;
@@ -31,6 +31,9 @@ impl Schemas for Declared {
     }
     fn effect(&self, name: &str) -> Effect {
         self.table.effect(name)
+    }
+    fn autocast(&self, name: &str) -> Autocast {
+        self.table.autocast(name)
     }
     fn written(&self, what: Written) -> &'static str {
         self.table.written(what)

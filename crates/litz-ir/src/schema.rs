@@ -47,6 +47,21 @@ pub enum Effect {
     Other,
 }
 
+/// What PyTorch's autocast does to the floating operands of an operator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Autocast {
+    /// They become the narrow type that the user chose.
+    Narrow,
+    /// They become f32.
+    Full,
+    /// They become the widest type among them.
+    Widest,
+    /// Nothing.
+    Leave,
+    /// It calls operators of its own, to which autocast does something that no type tells of.
+    Hidden,
+}
+
 /// One argument.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SchemaArg {
@@ -476,6 +491,8 @@ pub enum Written {
     Strided,
     /// `(self, dimension, start, end, step)`: a range of one dimension.
     Slice,
+    /// `(self, type, not blocking, copy)`: a tensor's elements in another type.
+    Convert,
 }
 
 /// Where an importer looks operators up.
@@ -484,6 +501,8 @@ pub trait Schemas {
     fn lookup(&self, name: &str) -> Option<&OpSchema>;
     /// What an operator does besides giving results.
     fn effect(&self, name: &str) -> Effect;
+    /// What autocast for CPUs does to an operator's operands.
+    fn autocast(&self, name: &str) -> Autocast;
     /// The name of an operator that the importer writes.
     fn written(&self, what: Written) -> &'static str;
     /// What somebody else declares of an operator that is not known.

@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod autocast;
 pub mod body;
 pub mod build;
 pub mod decompose;

@@ -1,11 +1,12 @@
 //! Looks up operators: every family's entries with their schemas, by name.
 
+use crate::autocast;
 use crate::def::{OpDef, Rule};
 use crate::hosted::Hosted;
 use crate::ops;
 use crate::traits::Op;
 use litz_ir::graph::{Constraint, Form, Graph, Node, OpDecl};
-use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
+use litz_ir::schema::{Autocast, Effect, OpSchema, Schemas, Written};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::{LazyLock, OnceLock};
@@ -108,11 +109,16 @@ impl Schemas for Table {
         self.op(name).map_or(Effect::Other, |op| op.effect())
     }
 
+    fn autocast(&self, name: &str) -> Autocast {
+        autocast::of(name)
+    }
+
     fn written(&self, what: Written) -> &'static str {
         match what {
             Written::Copy => "aten.clone.default",
             Written::Strided => "aten.as_strided.default",
             Written::Slice => "aten.slice.Tensor",
+            Written::Convert => "aten.to.dtype",
         }
     }
 }

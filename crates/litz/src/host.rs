@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::options::{Fallback, Options};
 use litz_ir::graph::{Constraint, Graph, Node, OpDecl};
 use litz_ir::program::{Program, ProgramStep};
-use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
+use litz_ir::schema::{Autocast, Effect, OpSchema, Schemas, Written};
 use litz_ir::text::graph::parse_declaration;
 use litz_ir::{Diag, Diags};
 use litz_ops::Table;
@@ -24,6 +24,10 @@ impl Schemas for HostSchemas<'_> {
 
     fn effect(&self, name: &str) -> Effect {
         self.table.effect(name)
+    }
+
+    fn autocast(&self, name: &str) -> Autocast {
+        self.table.autocast(name)
     }
 
     fn written(&self, what: Written) -> &'static str {

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use litz_import::{Archive, ImportError, Imported, import};
-use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
+use litz_ir::schema::{Autocast, Effect, OpSchema, Schemas, Written};
 use litz_ops::Table;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,9 @@ impl Schemas for Golden {
     }
     fn effect(&self, name: &str) -> Effect {
         Table::new().effect(name)
+    }
+    fn autocast(&self, name: &str) -> Autocast {
+        Table::new().autocast(name)
     }
     fn written(&self, what: Written) -> &'static str {
         Table::new().written(what)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use litz_import::{Archive, ImportError, Imported, import};
 use litz_ir::graph::OpDecl;
-use litz_ir::schema::{Effect, OpSchema, Schemas, Written};
+use litz_ir::schema::{Autocast, Effect, OpSchema, Schemas, Written};
 use litz_ir::text::graph::parse_declaration;
 use litz_ir::verify;
 
@@ -55,6 +55,10 @@ impl Schemas for Declared {
 
     fn effect(&self, name: &str) -> Effect {
         self.0.effect(name)
+    }
+
+    fn autocast(&self, name: &str) -> Autocast {
+        self.0.autocast(name)
     }
 
     fn written(&self, what: Written) -> &'static str {
