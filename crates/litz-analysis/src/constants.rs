@@ -29,7 +29,7 @@ impl Constants {
         let may_be = |(at, stmt): (usize, &Stmt)| {
             !uses.reads_of(at).is_empty()
                 && stmt.host_call().is_none()
-                && !matches!(stmt, Stmt::Region(_))
+                && !matches!(stmt, Stmt::Recurrence(_))
                 && is_routine(stmt)
                 && !is_repeated(at)
                 && !mentions_sizes(loops, stmt)
@@ -82,7 +82,7 @@ impl Constants {
 /// Whether a call, if the statement is one, is of a routine: sizes get their values, and functions run, in calls of the program.
 fn is_routine(stmt: &Stmt) -> bool {
     match stmt {
-        Stmt::Nest(_) | Stmt::Region(_) => true,
+        Stmt::Nest(_) | Stmt::Recurrence(_) => true,
         Stmt::Extern(call) => match call.callee {
             Callee::Routine(_) => true,
             Callee::Host(_) | Callee::Size { .. } | Callee::Control(_) => false,
@@ -98,7 +98,7 @@ pub(crate) fn mentions_sizes(loops: &Loops, stmt: &Stmt) -> bool {
             || nest.body.iter().any(|inst| inst.op.exprs().into_iter().any(is_size))
     };
     match stmt {
-        Stmt::Nest(_) | Stmt::Region(_) => stmt.nests().iter().any(in_nest),
+        Stmt::Nest(_) | Stmt::Recurrence(_) => stmt.nests().iter().any(in_nest),
         Stmt::Extern(call) => call.exprs().into_iter().any(is_size),
     }
 }

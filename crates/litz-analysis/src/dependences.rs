@@ -62,7 +62,7 @@ impl Dependences {
             let over = regions.iter().find(|region| region.stmts.contains(&at)).map(|region| region.over.var);
             let (ordered, is_scatter) = match stmt {
                 Stmt::Nest(nest) => order_of(loops, nest, over),
-                Stmt::Extern(_) | Stmt::Region(_) => (Vec::new(), false),
+                Stmt::Extern(_) | Stmt::Recurrence(_) => (Vec::new(), false),
             };
             Statement { reads, writes, after, at_load: constants.is_statement(at), ordered, is_scatter }
         };

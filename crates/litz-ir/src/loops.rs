@@ -158,14 +158,15 @@ pub enum Stmt {
     Nest(Nest),
     /// A call of code that is not given as loops: of a runtime routine, or of an operator of the host.
     Extern(Extern),
-    /// A sequential loop over nests.
-    Region(Region),
+    /// Nests that are repeated in order.
+    Recurrence(Recurrence),
 }
 
-/// A sequential loop over nests. Those that have its axis run for its first point, in order, then for the second, and so
-/// on. Nests before them run once before, nests behind them once after.
+/// A recurrence: a sequential loop over nests with buffers that it carries from one iteration to the next, `region` in texts. Nests
+/// that have its axis run for its first point, in order, then for the second, and so on. Nests before them run once before, nests
+/// behind them once after.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Region {
+pub struct Recurrence {
     /// Unique among statements.
     pub name: String,
     /// Graph values it came from, without the `%`.
@@ -178,7 +179,7 @@ pub struct Region {
     pub nests: Vec<Nest>,
 }
 
-/// A region of a program whose nests are statements of their own.
+/// A recurrence of a program whose nests are statements of their own.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Span {
     /// Its name.
@@ -223,7 +224,7 @@ impl Loops {
     }
     /// The program with the nests of regions as statements, each once, and where they are.
     pub fn flat(&self) -> (Cow<'_, Loops>, Vec<Span>) {
-        if self.stmts.iter().all(|s| !matches!(s, Stmt::Region(_))) {
+        if self.stmts.iter().all(|s| !matches!(s, Stmt::Recurrence(_))) {
             return (Cow::Borrowed(self), Vec::new());
         }
         let (mut stmts, mut spans) = (Vec::new(), Vec::new());
@@ -231,7 +232,7 @@ impl Loops {
             let start = stmts.len();
             match stmt {
                 Stmt::Nest(_) | Stmt::Extern(_) => stmts.push(stmt.clone()),
-                Stmt::Region(region) => {
+                Stmt::Recurrence(region) => {
                     stmts.extend(region.nests.iter().cloned().map(Stmt::Nest));
                     let name = region.name.clone();
                     spans.push(Span { name, over: region.over, stmts: start..stmts.len() });
@@ -266,7 +267,7 @@ impl Loops {
             functions.into_iter().any(|function| function.stmts.iter().any(|stmt| function.may_fail(stmt)))
         };
         match stmt {
-            Stmt::Nest(_) | Stmt::Region(_) => false,
+            Stmt::Nest(_) | Stmt::Recurrence(_) => false,
             Stmt::Extern(call) => match &call.callee {
                 Callee::Routine(routine) => routine.writes.is_empty(),
                 Callee::Host(_) | Callee::Size { .. } => true,
@@ -291,7 +292,7 @@ impl Loops {
         };
         let in_own = match stmt {
             Stmt::Nest(nest) => in_nest(nest),
-            Stmt::Region(region) => region.over.extent.has_sym(sym) || region.nests.iter().any(in_nest),
+            Stmt::Recurrence(region) => region.over.extent.has_sym(sym) || region.nests.iter().any(in_nest),
             Stmt::Extern(call) => call.exprs().iter().any(|e| e.has_sym(sym)),
         };
         in_own || stmt.reads().into_iter().chain(stmt.writes()).any(in_shape)
@@ -402,7 +403,7 @@ impl Stmt {
         match self {
             Stmt::Nest(n) => &n.name,
             Stmt::Extern(e) => &e.name,
-            Stmt::Region(r) => &r.name,
+            Stmt::Recurrence(r) => &r.name,
         }
     }
     /// Graph values it came from.
@@ -410,13 +411,13 @@ impl Stmt {
         match self {
             Stmt::Nest(n) => &n.from,
             Stmt::Extern(e) => &e.from,
-            Stmt::Region(r) => &r.from,
+            Stmt::Recurrence(r) => &r.from,
         }
     }
     /// The size symbol that it gives a value.
     pub fn defines(&self) -> Option<Sym> {
         match self {
-            Stmt::Nest(_) | Stmt::Region(_) => None,
+            Stmt::Nest(_) | Stmt::Recurrence(_) => None,
             Stmt::Extern(call) => match &call.callee {
                 Callee::Routine(_) | Callee::Host(_) | Callee::Control(_) => None,
                 Callee::Size { sym, number: _ } => Some(*sym),
@@ -426,7 +427,7 @@ impl Stmt {
     /// Whether it runs for something else than what it writes.
     pub fn has_effect(&self) -> bool {
         match self {
-            Stmt::Nest(_) | Stmt::Region(_) => false,
+            Stmt::Nest(_) | Stmt::Recurrence(_) => false,
             Stmt::Extern(call) => match &call.callee {
                 Callee::Routine(routine) => routine.writes.is_empty(),
                 Callee::Host(call) => call.effect.is_some(),
@@ -443,7 +444,7 @@ impl Stmt {
     pub fn host_call(&self) -> Option<&HostCall> {
         match self {
             Stmt::Extern(Extern { callee: Callee::Host(call), .. }) => Some(call),
-            Stmt::Extern(_) | Stmt::Nest(_) | Stmt::Region(_) => None,
+            Stmt::Extern(_) | Stmt::Nest(_) | Stmt::Recurrence(_) => None,
         }
     }
     /// The nests it consists of.
@@ -451,7 +452,7 @@ impl Stmt {
         match self {
             Stmt::Nest(n) => std::slice::from_ref(n),
             Stmt::Extern(_) => &[],
-            Stmt::Region(r) => &r.nests,
+            Stmt::Recurrence(r) => &r.nests,
         }
     }
     /// Buffers read, in order of first mention; combining stores read what they write.
@@ -474,7 +475,7 @@ impl Stmt {
     }
 }
 
-impl Region {
+impl Recurrence {
     /// Whether a nest is repeated.
     pub fn repeats(&self, nest: &Nest) -> bool {
         nest.axes.iter().any(|a| a.var == self.over.var)

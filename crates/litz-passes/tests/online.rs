@@ -100,7 +100,7 @@ fn blocks_give_what_rows_give() {
         let text = attention("18", columns, &mask.replace("{columns}", columns), "y");
         let (loops, count) = rewritten(&text, 1024);
         assert_eq!(count, 1, "{text}");
-        assert!(loops.stmts.iter().any(|s| matches!(s, Stmt::Region(_))), "{loops}");
+        assert!(loops.stmts.iter().any(|s| matches!(s, Stmt::Recurrence(_))), "{loops}");
         [1, 31, 32, 200].into_iter().for_each(|t| assert_same(&text, &loops, t));
     }
 }
@@ -343,7 +343,7 @@ fn with_idle_points_left_out(loops: &Loops) -> Loops {
     let mut loops = loops.clone();
     let mut count = 0;
     for stmt in &mut loops.stmts {
-        let Stmt::Region(region) = stmt else { continue };
+        let Stmt::Recurrence(region) = stmt else { continue };
         for nest in &mut region.nests {
             let Some(idle) = nest.idle else { continue };
             let (mut body, mut map): (Vec<Inst>, Vec<Val>) = (Vec::new(), Vec::new());

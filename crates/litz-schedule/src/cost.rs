@@ -112,8 +112,8 @@ impl<'a> Estimator<'a> {
         let touches = |stmt: &Stmt, buf: Buf| stmt.reads().contains(&buf) || stmt.writes().contains(&buf);
         let is_used_outside = |stmt: &Stmt, buf: Buf| match stmt {
             Stmt::Nest(nest) if is_in(nest) => false,
-            Stmt::Region(region) if region.nests.iter().all(is_in) => false,
-            Stmt::Nest(_) | Stmt::Region(_) | Stmt::Extern(_) => touches(stmt, buf),
+            Stmt::Recurrence(region) if region.nests.iter().all(is_in) => false,
+            Stmt::Nest(_) | Stmt::Recurrence(_) | Stmt::Extern(_) => touches(stmt, buf),
         };
         let mut cost = Cost::default();
         for buf in bufs {
@@ -323,7 +323,7 @@ impl<'a> Use<'a> {
     fn of(cx: &Estimator<'a>, stmt: &'a Stmt, buf: Buf) -> Use<'a> {
         match stmt {
             Stmt::Nest(nest) => Use::of_nest(cx, nest, buf),
-            Stmt::Region(region) => region.nests.iter().fold(Use::default(), |mut all, nest| {
+            Stmt::Recurrence(region) => region.nests.iter().fold(Use::default(), |mut all, nest| {
                 let of_nest = Use::of_nest(cx, nest, buf);
                 all.loads.extend(of_nest.loads);
                 all.stores.extend(of_nest.stores);

@@ -1,6 +1,6 @@
 //! Defines groups: statements that become one kernel, the axes that they share, and the strategy that plans the kernel.
 
-use crate::region::RegionPhases;
+use crate::region::RecurrencePhases;
 use crate::sweep::Sweep;
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::Axis;
@@ -55,9 +55,9 @@ pub enum GroupKind {
     Sweep(Sweep),
     /// A nest whose stores may meet, alone.
     Scatter,
-    /// A region, alone.
-    Region(RegionPhases),
-    /// A nest, alone, whose kernel could not be proved legal, or a region with such a nest, whose axis this is.
+    /// A recurrence, alone.
+    Recurrence(RecurrencePhases),
+    /// A nest, alone, whose kernel could not be proved legal, or a recurrence with such a nest, whose axis this is.
     InOrder(Option<Axis>),
     /// A routine of the runtime, alone.
     Extern,

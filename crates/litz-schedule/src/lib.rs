@@ -264,7 +264,7 @@ fn plan(loops: &Loops, deps: &Dependences, group: &Group, target: &Cpu, heuristi
             product::plan(&Problem::new(loops, group, columns, target, heuristics))
         }
         GroupKind::Rows(phases) => (rows::plan(loops, group, phases, target, heuristics), None),
-        GroupKind::Region(phases) => (region::plan(loops, group, phases, target, heuristics), None),
+        GroupKind::Recurrence(phases) => (region::plan(loops, group, phases, target, heuristics), None),
         GroupKind::Sweep(of) => (sweep::plan(loops, group, of, target, heuristics), of.row()),
         GroupKind::Scatter => {
             let stmt = group.members[0].stmt;
@@ -282,7 +282,7 @@ fn plan(loops: &Loops, deps: &Dependences, group: &Group, target: &Cpu, heuristi
         | GroupKind::Contraction(_)
         | GroupKind::Rows(_)
         | GroupKind::Sweep(_)
-        | GroupKind::Region(_)
+        | GroupKind::Recurrence(_)
         | GroupKind::Loops => declare_locals(&mut plan, loops, deps, group, scope),
     }
     finish_with(&mut plan, &Nests::of(loops, group.stmts()), &loops.facts);
@@ -292,12 +292,12 @@ fn plan(loops: &Loops, deps: &Dependences, group: &Group, target: &Cpu, heuristi
         GroupKind::Scatter
         | GroupKind::Sweep(_)
         | GroupKind::InOrder(_)
-        | GroupKind::Region(_)
+        | GroupKind::Recurrence(_)
         | GroupKind::Extern => false,
     };
     // A region may read in its next iteration what it writes in this one, and a sum of rows what is written at a row.
     let is_in_order =
-        matches!(group.kind, GroupKind::Region(_) | GroupKind::InOrder(_) | GroupKind::Sweep(_));
+        matches!(group.kind, GroupKind::Recurrence(_) | GroupKind::InOrder(_) | GroupKind::Sweep(_));
     let overwrites = match at_load || is_in_order {
         true => Vec::new(),
         false => reuse::candidates(loops, deps, &stmts, &plan),
@@ -360,6 +360,8 @@ fn block_of<'t>(trees: &'t mut [Tree], var: Sym, nest: &str) -> Option<&'t mut V
 fn nest(loops: &Loops, stmt: usize) -> &Nest {
     match &loops.stmts[stmt] {
         Stmt::Nest(n) => n,
-        other @ (Stmt::Extern(_) | Stmt::Region(_)) => unreachable!("invariant: {} is no nest", other.name()),
+        other @ (Stmt::Extern(_) | Stmt::Recurrence(_)) => {
+            unreachable!("invariant: {} is no nest", other.name())
+        }
     }
 }

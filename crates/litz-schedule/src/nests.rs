@@ -12,7 +12,7 @@ impl<'a> Nests<'a> {
     pub fn of(loops: &'a Loops, stmts: impl IntoIterator<Item = usize>) -> Nests<'a> {
         let nests = stmts.into_iter().filter_map(|stmt| match &loops.stmts[stmt] {
             Stmt::Nest(nest) => Some((nest.name.as_str(), nest)),
-            Stmt::Extern(_) | Stmt::Region(_) => None,
+            Stmt::Extern(_) | Stmt::Recurrence(_) => None,
         });
         Nests(nests.collect())
     }

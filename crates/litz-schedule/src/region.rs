@@ -15,7 +15,7 @@ use litz_sym::{Cmp, Expr, Rel, Sym};
 
 /// What a region runs, in phases as those of [`GroupKind::Rows`].
 #[derive(Clone, Debug)]
-pub struct RegionPhases {
+pub struct RecurrencePhases {
     /// The loop in order.
     pub over: Axis,
     /// Once, before it.
@@ -56,7 +56,7 @@ pub fn form(cx: &Cx<'_>, region: &Span) -> Group {
         all = phases_of(false);
     }
     let [before, repeated, after] = all;
-    let kind = GroupKind::Region(RegionPhases { over, before, repeated, after });
+    let kind = GroupKind::Recurrence(RecurrencePhases { over, before, repeated, after });
     let mut members = members;
     members.sort_by_key(|m| m.stmt);
     Group { members, outer, kind, at_load: false }
@@ -146,11 +146,11 @@ fn phases(cx: &Cx<'_>, part: &[&Member], outer: &[Axis], with_products: bool) ->
 pub fn plan(
     loops: &Loops,
     group: &Group,
-    phases: &RegionPhases,
+    phases: &RecurrencePhases,
     target: &Cpu,
     heuristics: &Heuristics,
 ) -> KernelPlan {
-    let RegionPhases { over, before, repeated, after } = phases;
+    let RecurrencePhases { over, before, repeated, after } = phases;
     let all = [&before[..], repeated, after].concat();
     let has_products = all.iter().any(|phase| matches!(phase.kind, GroupKind::Contraction(_)));
     let rows = if has_products { rows(&group.outer, &all) } else { Vec::new() };

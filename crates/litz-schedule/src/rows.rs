@@ -69,7 +69,7 @@ fn in_phases(group: &Group) -> Option<(Group, Vec<Group>)> {
         GroupKind::Loops
         | GroupKind::Scatter
         | GroupKind::Sweep(_)
-        | GroupKind::Region(_)
+        | GroupKind::Recurrence(_)
         | GroupKind::InOrder(_)
         | GroupKind::Extern => None,
     }
@@ -115,7 +115,7 @@ pub fn rows(shared: &[Axis], phases: &[Group]) -> Vec<Axis> {
         | GroupKind::Scatter
         | GroupKind::Sweep(_)
         | GroupKind::Rows(_)
-        | GroupKind::Region(_)
+        | GroupKind::Recurrence(_)
         | GroupKind::InOrder(_)
         | GroupKind::Extern => true,
     };
@@ -226,7 +226,7 @@ impl RowGrid {
                 | GroupKind::Scatter
                 | GroupKind::Sweep(_)
                 | GroupKind::Rows(_)
-                | GroupKind::Region(_)
+                | GroupKind::Recurrence(_)
                 | GroupKind::InOrder(_)
                 | GroupKind::Extern => {
                     let mut inside = Group { outer: Vec::new(), ..phase.clone() };

@@ -66,7 +66,7 @@ pub enum NoFuse {
     /// One of them is a routine of the runtime.
     Extern,
     /// One of them is a region, which has its kernel to itself.
-    Region,
+    Recurrence,
     /// One runs when the model is loaded, the other at every call.
     LoadTime,
     /// The kernel runs before another that the consumer depends on.
@@ -108,7 +108,7 @@ impl NoFuse {
     pub fn slug(self) -> &'static str {
         match self {
             NoFuse::Extern => "extern",
-            NoFuse::Region => "region",
+            NoFuse::Recurrence => "region",
             NoFuse::LoadTime => "load-time",
             NoFuse::RunsEarly => "runs-early",
             NoFuse::OtherPoints => "other-points",
@@ -140,7 +140,7 @@ impl NoFuse {
             | NoFuse::SplitAxis
             | NoFuse::OtherShape => true,
             NoFuse::Extern
-            | NoFuse::Region
+            | NoFuse::Recurrence
             | NoFuse::LoadTime
             | NoFuse::RunsEarly
             | NoFuse::OtherPoints
@@ -175,12 +175,12 @@ impl<'a> Cx<'a> {
         let contractions = loops.stmts.iter().zip(&deps.stmts).map(|(stmt, info)| match stmt {
             // A tile takes its points in no order of their own.
             Stmt::Nest(n) if info.ordered.is_empty() => tiled_columns(loops, n, target),
-            Stmt::Nest(_) | Stmt::Extern(_) | Stmt::Region(_) => None,
+            Stmt::Nest(_) | Stmt::Extern(_) | Stmt::Recurrence(_) => None,
         });
         let contractions = contractions.collect();
         let nests = loops.stmts.iter().filter_map(|stmt| match stmt {
             Stmt::Nest(n) => Some(n),
-            Stmt::Extern(_) | Stmt::Region(_) => None,
+            Stmt::Extern(_) | Stmt::Recurrence(_) => None,
         });
         let axes = nests.flat_map(|n| n.all_axes().map(|a| a.var)).collect();
         let in_order = loops.stmts.iter().map(|stmt| in_order.contains(stmt.name())).collect();
@@ -254,8 +254,8 @@ fn is_allowed(cx: &Cx<'_>, group: &Group, s: usize) -> Result<(), NoFuse> {
     if matches!(group.kind, GroupKind::Extern) || matches!(cx.loops.stmts[s], Stmt::Extern(_)) {
         return Err(NoFuse::Extern);
     }
-    if matches!(group.kind, GroupKind::Region(_)) {
-        return Err(NoFuse::Region);
+    if matches!(group.kind, GroupKind::Recurrence(_)) {
+        return Err(NoFuse::Recurrence);
     }
     if matches!(group.kind, GroupKind::InOrder(_)) || cx.in_order[s] {
         return Err(NoFuse::Unproved);

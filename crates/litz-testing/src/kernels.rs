@@ -58,7 +58,7 @@ pub fn alone(loops: &Loops, plan: &KernelPlan) -> Option<Loops> {
     for stmt in &mut alone.stmts {
         let nests: &mut [Nest] = match stmt {
             Stmt::Nest(nest) => std::slice::from_mut(nest),
-            Stmt::Region(region) => {
+            Stmt::Recurrence(region) => {
                 region.carry.iter_mut().for_each(|buf| *buf = at[buf]);
                 &mut region.nests
             }
@@ -103,7 +103,7 @@ pub fn shortened(loops: &Loops) -> Loops {
     for stmt in stmts.iter_mut().rev() {
         match stmt {
             Stmt::Nest(nest) => shorten(nest, None, &facts, &mut read),
-            Stmt::Region(region) => {
+            Stmt::Recurrence(region) => {
                 let over = Axis {
                     extent: region.over.extent.as_int().map_or(region.over.extent, |n| Expr::int(cut(n))),
                     ..region.over
@@ -209,7 +209,7 @@ pub fn features(loops: &Loops) -> String {
             features.insert(name.to_owned());
         }
     };
-    has("region", loops.stmts.iter().any(|stmt| matches!(stmt, Stmt::Region(_))));
+    has("region", loops.stmts.iter().any(|stmt| matches!(stmt, Stmt::Recurrence(_))));
     has("symbolic", loops.facts.symbols().next().is_some());
     has("halves", loops.bufs.values().any(|data| matches!(data.dtype, Dtype::BF16 | Dtype::F16)));
     has("integers", loops.bufs.values().any(|data| data.dtype.is_int()));

@@ -1,4 +1,4 @@
-//! Checks every block of `docs/tour.md` against what the compiler gives for one small model.
+//! Checks every block of `docs/tour.md` and `docs/kernel.md` against what the compiler gives for one small model.
 //!
 //! A block begins with ` ```litz NAME `. `LITZ_BLESS=1 cargo test -p litz --test tour` rewrites the blocks and leaves
 //! the prose around them alone.
@@ -8,6 +8,7 @@ use litz::{Options, Runner, Stage, Text, Verify};
 use litz_ir::text;
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tour.md");
 
@@ -92,4 +93,36 @@ fn fill(page: &str, texts: &BTreeMap<String, String>) -> String {
         assert!(shown.contains(&name.as_str()), "docs/tour.md does not show the {name} text");
     }
     filled
+}
+
+/// Blocks of the page about one kernel leave lines out, which `..` stands for, and the indentation of what is around them.
+#[test]
+fn the_page_about_one_kernel_quotes_what_the_compiler_gives() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/kernel.md"));
+    let page = page.expect("docs/kernel.md can be read");
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = folder.path().join("tour.litz");
+    fs::write(&model, MODEL).expect("it is written");
+    let mut lines = page.lines();
+    let mut quoted = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some(block) = line.strip_prefix("```").filter(|block| *block != "text") else { continue };
+        let stage = block.trim_start_matches("litz ");
+        let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        let mut litz = Command::new(env!("CARGO_BIN_EXE_litz"));
+        litz.arg("compile").arg(&model).args(["--target", "cpu(isa=avx2, threads=4)", "--to", stage]);
+        let ran = litz.output().expect("it runs");
+        assert!(ran.status.success(), "{stage}: {}", String::from_utf8_lossy(&ran.stderr));
+        let text = String::from_utf8(ran.stdout).expect("text");
+        let passages: Vec<&[&str]> = block.split(|line| line.trim_start().starts_with("..")).collect();
+        let mut rest: Vec<&str> = text.lines().map(str::trim).collect();
+        for passage in passages {
+            let wanted: Vec<&str> = passage.iter().map(|line| line.trim()).collect();
+            let at = rest.windows(wanted.len().max(1)).position(|lines| lines.starts_with(&wanted));
+            let at = at.unwrap_or_else(|| panic!("{stage}: not there:\n{}\n\n{text}", wanted.join("\n")));
+            rest.drain(..at + wanted.len());
+        }
+        quoted.push(stage);
+    }
+    assert_eq!(quoted, ["loops", "schedule", "kernel", "llvm", "asm"]);
 }

@@ -26,7 +26,7 @@ use std::collections::HashMap;
 pub struct Program<'a> {
     /// The program, with the copies that its schedule declares.
     pub loops: &'a Loops,
-    /// Its nests, those of regions among them.
+    /// Its nests, those of recurrences among them.
     pub nests: &'a HashMap<&'a str, &'a Nest>,
     /// Its buffers.
     pub bufs: &'a HashMap<&'a str, Buf>,

@@ -191,7 +191,7 @@ impl Verifier<'_> {
         let stmt = self.stmts.get(name).map(|&stmt| &self.loops.stmts[stmt])?;
         match stmt {
             Stmt::Nest(nest) => Some(nest),
-            Stmt::Extern(_) | Stmt::Region(_) => None,
+            Stmt::Extern(_) | Stmt::Recurrence(_) => None,
         }
     }
 }

@@ -134,7 +134,9 @@ impl<'a> Verifier<'a> {
                     is_apart &= self.are_apart((visit, load), (writer, at));
                 }
                 if !is_apart {
-                    return problem(format!("`{name}` may read elements that are written over"));
+                    return problem(format!(
+                        "`{name}` may read elements that have been overwritten in place"
+                    ));
                 }
             }
         }
@@ -155,7 +157,7 @@ impl<'a> Verifier<'a> {
         let visits = |stmt: usize| {
             let nest = match &loops.stmts[stmt] {
                 Stmt::Nest(nest) => Some(nest),
-                Stmt::Region(_) | Stmt::Extern(_) => None,
+                Stmt::Recurrence(_) | Stmt::Extern(_) => None,
             };
             let places = self.placed[stmt].iter().filter(move |place| place.step == step);
             places.filter_map(move |place| nest.map(|nest| Visit { stmt, nest, place }))

@@ -132,7 +132,7 @@ impl Sources for Finder<'_> {
 pub fn nest(loops: &Loops, at: usize) -> Option<&Nest> {
     match &loops.stmts[at] {
         Stmt::Nest(nest) => Some(nest),
-        Stmt::Extern(_) | Stmt::Region(_) => None,
+        Stmt::Extern(_) | Stmt::Recurrence(_) => None,
     }
 }
 

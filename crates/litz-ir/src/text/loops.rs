@@ -10,7 +10,7 @@ use crate::graph::Device;
 use crate::ids::Id;
 use crate::loops::{
     Axis, Buf, BufData, BufKind, Callee, Control, ControlCall, Extern, HostCall, Inst, InstOp, Loops, Nest,
-    Output, Region, Routine, Stmt, Val, View,
+    Output, Recurrence, Routine, Stmt, Val, View,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::text::call;
@@ -36,7 +36,7 @@ impl Display for Loops {
             match stmt {
                 Stmt::Nest(nest) => write_nest(f, self, nest, LINE)?,
                 Stmt::Extern(call) => writeln!(f, "{LINE}{}", InLoops(self, call))?,
-                Stmt::Region(region) => writeln!(f, "{LINE}{}", InLoops(self, region))?,
+                Stmt::Recurrence(region) => writeln!(f, "{LINE}{}", InLoops(self, region))?,
             }
         }
         for (target, source) in &self.updates {
@@ -147,7 +147,7 @@ impl Display for InLoops<'_, HostCall> {
     }
 }
 
-impl Display for InLoops<'_, Region> {
+impl Display for InLoops<'_, Recurrence> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         let InLoops(loops, region) = *self;
         write!(f, "region {}", Name(&region.name))?;
@@ -284,7 +284,7 @@ impl Reader {
             self.loops.stmts.push(Stmt::Extern(size));
         } else if cx.eat("region") {
             let region = self.region(cx)?;
-            self.loops.stmts.push(Stmt::Region(region));
+            self.loops.stmts.push(Stmt::Recurrence(region));
         } else if cx.eat("update") {
             let target = self.bufs.name(cx)?;
             cx.expect("=")?;
@@ -298,7 +298,7 @@ impl Reader {
         Ok(())
     }
 
-    fn region(&self, cx: &mut Cursor) -> Result<Region> {
+    fn region(&self, cx: &mut Cursor) -> Result<Recurrence> {
         let name = cx.name("a region name")?;
         let from = from(cx)?;
         cx.expect("over")?;
@@ -310,7 +310,7 @@ impl Reader {
             cx.expect("nest")?;
             nests.push(self.nest(cx)?);
         }
-        Ok(Region { name, from, over, carry, nests })
+        Ok(Recurrence { name, from, over, carry, nests })
     }
 
     fn nest(&self, cx: &mut Cursor) -> Result<Nest> {

@@ -274,7 +274,7 @@ impl<'a> Renaming<'a> {
                     || !is_given
                     || !views(call).iter().all(|view| is_whole(view))
             }
-            Stmt::Extern(_) | Stmt::Region(_) => true,
+            Stmt::Extern(_) | Stmt::Recurrence(_) => true,
         };
         let users = self.uses.readers(result).iter().chain(self.uses.writers(result));
         self.loops.results().any(|buf| buf == result) || { users }.any(takes_memory)
@@ -334,7 +334,7 @@ impl<'a> Renaming<'a> {
             let mut stmt = self.loops.stmts[at].clone();
             match &mut stmt {
                 Stmt::Nest(nest) => place.put(result, nest, self.loops),
-                Stmt::Region(region) => {
+                Stmt::Recurrence(region) => {
                     region.carry.iter_mut().filter(|buf| **buf == result).for_each(|buf| *buf = place.base);
                     region.nests.iter_mut().for_each(|nest| place.put(result, nest, self.loops));
                 }

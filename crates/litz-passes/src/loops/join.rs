@@ -83,7 +83,7 @@ fn is_stored(loops: &Loops, uses: &Uses, buf: Buf) -> bool {
         Stmt::Nest(nest) => {
             nest.reduces() || copy_of(loops, writer).is_some_and(|copy| uses.readers(copy.from) == [writer])
         }
-        Stmt::Extern(_) | Stmt::Region(_) => true,
+        Stmt::Extern(_) | Stmt::Recurrence(_) => true,
     };
     !loops.is_internal(buf) || uses.writers(buf).iter().all(is_far)
 }
@@ -102,7 +102,7 @@ fn can_store_there(loops: &Loops, uses: &Uses, copy: &Copy, at: usize) -> bool {
             let combines = |inst: &Inst| matches!(inst.op, InstOp::Store { buf, combine: Some(_), .. } if buf == copy.from);
             is_other && !nest.body.iter().any(combines)
         }
-        Stmt::Extern(_) | Stmt::Region(_) => false,
+        Stmt::Extern(_) | Stmt::Recurrence(_) => false,
     };
     let Stmt::Nest(nest) = &loops.stmts[at] else { return false };
     let is_between = |user: &&usize| (first..at).contains(*user);

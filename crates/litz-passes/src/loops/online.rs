@@ -62,7 +62,7 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
         let blocks = Blocks::new(loops, &chain, width);
         let region = region::region(loops, &uses, &chain, &blocks, &mut names);
         kept.extend(chain.kept.iter().map(|&at| loops.stmts[at].name().to_owned()));
-        replace(loops, &chain, Stmt::Region(region));
+        replace(loops, &chain, Stmt::Recurrence(region));
         uses = Uses::of(loops);
         count += 1;
     }

@@ -130,7 +130,7 @@ fn chain_start(loops: &Loops, mut at: usize, uses: &Uses) -> usize {
         let before = |buf: &Buf| uses.writers(*buf).iter().rev().find(|&&writer| writer < at);
         let reduces = match &loops.stmts[at] {
             Stmt::Nest(nest) => !nest.reduced.is_empty(),
-            Stmt::Extern(_) | Stmt::Region(_) => true,
+            Stmt::Extern(_) | Stmt::Recurrence(_) => true,
         };
         match uses.reads_of(at).iter().filter_map(before).max() {
             Some(&before) if !reduces => at = before,
@@ -427,6 +427,8 @@ fn single_store(loops: &Loops, buf: Buf, uses: &Uses) -> Option<(usize, usize)> 
 fn nest(loops: &Loops, at: usize) -> &Nest {
     match &loops.stmts[at] {
         Stmt::Nest(nest) => nest,
-        stmt @ (Stmt::Extern(_) | Stmt::Region(_)) => unreachable!("invariant: {} is no nest", stmt.name()),
+        stmt @ (Stmt::Extern(_) | Stmt::Recurrence(_)) => {
+            unreachable!("invariant: {} is no nest", stmt.name())
+        }
     }
 }

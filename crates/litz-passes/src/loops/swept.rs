@@ -43,7 +43,7 @@ impl Swept {
         }
         let is_product = |user: usize| match &loops.stmts[user] {
             Stmt::Nest(other) => Contraction::by_result(loops, other).is_some(),
-            Stmt::Extern(_) | Stmt::Region(_) => true,
+            Stmt::Extern(_) | Stmt::Recurrence(_) => true,
         };
         // What takes a product's results as they come is in its kernel, which goes over tiles.
         let takes_product = |user: usize| {

@@ -61,7 +61,7 @@ fn may_store(renaming: &Renaming<'_>, target: Buf, source: Buf) -> Result<(), No
     }
     let is_ours = match &loops.stmts[first] {
         Stmt::Nest(nest) => stores_what_it_reads(loops, nest, (target, source)),
-        Stmt::Extern(_) | Stmt::Region(_) => !uses.readers(target).contains(&first),
+        Stmt::Extern(_) | Stmt::Recurrence(_) => !uses.readers(target).contains(&first),
     };
     if is_ours { Ok(()) } else { Err(NotInPlace::OtherElements) }
 }

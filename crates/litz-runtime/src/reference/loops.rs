@@ -24,7 +24,7 @@ use litz_ir::Dtype;
 use litz_ir::ids::Id;
 use litz_ir::loops::{
     Buf, BufData, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, HostCall, Loops, Nest, Output,
-    Region, Routine, Stmt, View,
+    Recurrence, Routine, Stmt, View,
 };
 use litz_sym::{Expr, Facts, Rel, Sym};
 
@@ -86,7 +86,7 @@ pub fn run_with(
         match stmt {
             Stmt::Nest(nest) => machine.nest(nest)?,
             Stmt::Extern(call) => machine.call(call)?,
-            Stmt::Region(region) => machine.region(region)?,
+            Stmt::Recurrence(region) => machine.region(region)?,
         }
     }
     let mut doubts = Vec::new();
@@ -351,7 +351,7 @@ impl Machine<'_> {
     }
 
     /// Nests before those that repeat, these for one point of the axis after another, then the others.
-    fn region(&mut self, region: &Region) -> Result<(), RunError> {
+    fn region(&mut self, region: &Recurrence) -> Result<(), RunError> {
         let repeats = |nest: &Nest| region.repeats(nest);
         let start = region.nests.iter().position(repeats).unwrap_or(region.nests.len());
         let end = region.nests.iter().rposition(repeats).map_or(start, |last| last + 1);

@@ -26,7 +26,7 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          return y",
     ),
     (
-        NoFuse::Region,
+        NoFuse::Recurrence,
         "buf x: f32[4, 64] = input
          buf t: f32[64]
          buf y: f32[64]

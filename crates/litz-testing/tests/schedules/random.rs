@@ -40,7 +40,7 @@ pub fn schedule(loops: &Loops, choices: &mut Choices<'_>) -> Schedule {
         .iter()
         .map(|stmt| match stmt {
             Stmt::Nest(nest) => nest,
-            Stmt::Extern(_) | Stmt::Region(_) => unreachable!("programs are nests: {}", stmt.name()),
+            Stmt::Extern(_) | Stmt::Recurrence(_) => unreachable!("programs are nests: {}", stmt.name()),
         })
         .collect();
     let mut groups: Vec<Vec<&Nest>> = Vec::new();

@@ -251,7 +251,7 @@ fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
             schedule.reuses.iter().map(|reuse| format!("{} over {}", reuse.to, reuse.from)).collect();
         let held: f64 = schedule.reuses.iter().map(|reuse| size(&reuse.to)).sum();
         text += &format!(
-            "{} buffers of {} together are written over others: {}\n",
+            "{} buffers of {} together reuse the memory of others in place: {}\n",
             over.len(),
             report::bytes(held),
             some(&over, all)

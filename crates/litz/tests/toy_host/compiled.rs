@@ -85,7 +85,7 @@ pub fn launches(program: &Program) -> usize {
 pub fn copies(loops: &Loops) -> usize {
     let is_copy = |stmt: &&Stmt| match stmt {
         Stmt::Nest(nest) => nest.body.len() == 2 && matches!(nest.body[0].op, InstOp::Load { .. }),
-        Stmt::Region(_) | Stmt::Extern(_) => false,
+        Stmt::Recurrence(_) | Stmt::Extern(_) => false,
     };
     loops.stmts.iter().filter(is_copy).count()
 }

@@ -12,8 +12,8 @@ use crate::dtype::Dtype;
 use crate::graph::TensorType;
 use crate::ids::Id;
 use crate::loops::{
-    Buf, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, HostCall, Loops, Nest, Output, Region,
-    Routine, Stmt, View,
+    Buf, BufKind, Callee, Control, ControlCall, Extern, FunctionCall, HostCall, Loops, Nest, Output,
+    Recurrence, Routine, Stmt, View,
 };
 use crate::verify::Report;
 
@@ -59,7 +59,7 @@ impl Verifier<'_> {
             self.report.clause(&guard.clause, "guard");
         }
         self.report.unique(loops.bufs.values().map(|buf| &*buf.name), "buffers");
-        let regions = loops.stmts.iter().filter(|stmt| matches!(stmt, Stmt::Region(_)));
+        let regions = loops.stmts.iter().filter(|stmt| matches!(stmt, Stmt::Recurrence(_)));
         let inside = regions.flat_map(Stmt::nests).map(|nest| &*nest.name);
         self.report.unique(loops.stmts.iter().map(Stmt::name).chain(inside), "statements");
         for buf in loops.bufs.values() {
@@ -75,7 +75,7 @@ impl Verifier<'_> {
                     self.nest(nest);
                 }
                 Stmt::Extern(call) => self.call(call),
-                Stmt::Region(region) => self.region(region),
+                Stmt::Recurrence(region) => self.region(region),
             }
         }
         self.late_sizes();
@@ -322,7 +322,7 @@ impl Verifier<'_> {
     }
 
     /// The nests in order, as they run for the first point of the axis.
-    fn region(&mut self, region: &Region) {
+    fn region(&mut self, region: &Recurrence) {
         let name = &region.name;
         let is_repeated: Vec<bool> = region.nests.iter().map(|nest| region.repeats(nest)).collect();
         let changes = is_repeated.windows(2).filter(|pair| pair[0] != pair[1]).count();
@@ -357,7 +357,7 @@ impl Verifier<'_> {
     }
 
     /// Iterations are idle as a whole: each repeated nest says where, or none, and where one is later ones are.
-    fn idle_points(&mut self, region: &Region) {
+    fn idle_points(&mut self, region: &Recurrence) {
         let has_idle = region.nests.iter().any(|nest| nest.idle.is_some());
         for nest in region.nests.iter().filter(|_| has_idle) {
             let message = match region.repeats(nest) {

@@ -9,13 +9,19 @@ use litz_analysis::online::chain::nest;
 use litz_analysis::online::{Chain, Correction, Pointwise, Reduction, Reference, Role, Shift, point_of};
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Region, Val};
+use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Recurrence, Val};
 use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::{Expr, Sym};
 use std::collections::BTreeMap;
 
 /// The region that does what a chain does.
-pub fn region(loops: &mut Loops, uses: &Uses, chain: &Chain, blocks: &Blocks, names: &mut Names) -> Region {
+pub fn region(
+    loops: &mut Loops,
+    uses: &Uses,
+    chain: &Chain,
+    blocks: &Blocks,
+    names: &mut Names,
+) -> Recurrence {
     let nests = chain
         .members
         .keys()
@@ -47,7 +53,7 @@ pub fn region(loops: &mut Loops, uses: &Uses, chain: &Chain, blocks: &Blocks, na
     idle::mark(&mut all, loops, blocks, &|buf| rewrite.is_near(buf));
     let last = rewrite.nests.values().next_back().expect("invariant: a chain has members");
     let (name, from) = (names.statement(&format!("{}_online", last.name)), last.from.clone());
-    Region { name, from, over: blocks.over, carry: rewrite.carried(), nests: all }
+    Recurrence { name, from, over: blocks.over, carry: rewrite.carried(), nests: all }
 }
 
 /// Buffers of a reference that others are corrected by, all with the elements of its nest's sums.
