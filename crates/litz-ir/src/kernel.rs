@@ -443,16 +443,34 @@ impl Kernel {
         })
     }
     /// Registers of which each lane of a vector loop has its own: every iteration writes them before it reads them, at an
-    /// index that is the same in every lane.
+    /// index that is the same in every lane. Where that write has a condition, an iteration that leaves it out reads nothing: iterations
+    /// are independent, and nothing but the loop may access them then.
     pub fn private_registers(&self, inner: &Loop) -> Vec<Mem> {
         let mut is_private: BTreeMap<Mem, bool> = BTreeMap::new();
+        let mut inside: BTreeMap<Mem, usize> = BTreeMap::new();
+        let count = |counts: &mut BTreeMap<Mem, usize>, stmt: &Stmt| {
+            stmt.accesses().for_each(|(mem, _)| *counts.entry(mem).or_default() += 1);
+        };
+        visit(&inner.body, &mut |stmt| count(&mut inside, stmt));
+        let mut everywhere: Option<BTreeMap<Mem, usize>> = None;
+        let mut is_inside = |mem: Mem| {
+            let everywhere = everywhere.get_or_insert_with(|| {
+                let mut all = BTreeMap::new();
+                visit(&self.body, &mut |stmt| count(&mut all, stmt));
+                all
+            });
+            everywhere.get(&mem) == inside.get(&mem)
+        };
         visit(&inner.body, &mut |stmt| {
-            let is_write = matches!(stmt, Stmt::Store { combine: None, guard, .. } if guard.is_empty());
             for (mem, index) in stmt.accesses() {
-                if self.mems.get(mem).is_some_and(|data| data.space == Space::Register) {
-                    let is_same = !index.iter().any(|at| at.has_sym(inner.var));
-                    is_private.entry(mem).or_insert(is_write && is_same);
+                if self.mems.get(mem).is_none_or(|data| data.space != Space::Register) {
+                    continue;
                 }
+                is_private.entry(mem).or_insert_with(|| {
+                    let is_same = !index.iter().any(|at| at.has_sym(inner.var));
+                    let mut is_write = |guard: &[Rel]| guard.is_empty() || is_inside(mem);
+                    is_same && matches!(stmt, Stmt::Store { combine: None, guard, .. } if is_write(guard))
+                });
             }
         });
         is_private.into_iter().filter_map(|(mem, is_private)| is_private.then_some(mem)).collect()

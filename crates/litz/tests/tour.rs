@@ -106,9 +106,12 @@ fn the_page_about_one_kernel_quotes_what_the_compiler_gives() {
     let mut lines = page.lines();
     let mut quoted = Vec::new();
     while let Some(line) = lines.next() {
-        let Some(block) = line.strip_prefix("```").filter(|block| *block != "text") else { continue };
-        let stage = block.trim_start_matches("litz ");
+        let Some(kind) = line.strip_prefix("```") else { continue };
         let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        if kind == "text" {
+            continue;
+        }
+        let stage = kind.trim_start_matches("litz ");
         let mut litz = Command::new(env!("CARGO_BIN_EXE_litz"));
         litz.arg("compile").arg(&model).args(["--target", "cpu(isa=avx2, threads=4)", "--to", stage]);
         let ran = litz.output().expect("it runs");

@@ -188,6 +188,8 @@ struct Lanes {
     may_be_empty: bool,
     /// Registers of which each lane has its own, because each iteration writes them before it reads them.
     private: Vec<Mem>,
+    /// What iterations load, so that they cannot combine with it all at once.
+    loaded: Vec<Mem>,
 }
 
 /// How a piece of memory is held.

@@ -66,6 +66,12 @@ impl Emitter<'_> {
         match self.access(index) {
             // All lanes combine with one element: they are combined with each other first, and those that do not run take part
             // with the identity of the operator.
+            Access::Uniform(_) if self.lanes.as_ref().is_some_and(|lanes| lanes.loaded.contains(&mem)) => {
+                let name = &self.kernel.mems[mem].name;
+                Err(EmitError::unsupported(format!(
+                    "lanes that combine with an element of `{name}` and load it"
+                )))
+            }
             Access::Uniform(index) => {
                 let value = self.whole(term);
                 let identity = self.b.constant(register_type(dtype)?, op.identity(dtype));

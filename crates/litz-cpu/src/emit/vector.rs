@@ -1,7 +1,7 @@
 //! Prints vector loops: whole groups of lanes, several at a time where there are accumulators, and one masked group for
 //! the remainder.
 
-use litz_ir::kernel::{Loop, LoopKind};
+use litz_ir::kernel::{Loop, LoopKind, visit};
 use litz_sym::{Expr, Range, Sym};
 
 use super::block::Value;
@@ -29,6 +29,8 @@ impl Emitter<'_> {
         self.facts.declare_index(base, extent);
         self.facts.declare_index(number, extent.ceildiv(step));
         self.facts.declare(lane, Range::new(0, step - 1), None);
+        let mut loaded = Vec::new();
+        visit(&inner.body, &mut |stmt| loaded.extend(stmt.loaded().map(|(mem, _)| mem)));
         let group = Lanes {
             var: inner.var,
             first: Expr::zero(),
@@ -39,6 +41,7 @@ impl Emitter<'_> {
             mask: None,
             may_be_empty: false,
             private: self.private_registers(inner)?,
+            loaded,
         };
         if self.indexes_registers(inner) {
             self.write_out(inner, &group, extent, copies)?;
