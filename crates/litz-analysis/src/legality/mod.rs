@@ -7,6 +7,7 @@ mod capacity;
 mod collisions;
 mod coverage;
 mod dependences;
+mod divisors;
 mod example;
 mod intervals;
 mod levels;
@@ -52,7 +53,7 @@ use proofs::Proofs;
 /// to find its element written, see `recomputed.rs`. So are loads of copies. What memory of a kernel holds fits where it is, see
 /// `capacity.rs`.
 ///
-/// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-grain`,
+/// Slugs: `wrong-program`, `duplicate-name`, `duplicate-symbol`, `undeclared-symbol`, `negative-size`, `zero-divisor`, `zero-grain`,
 /// `zero-lanes`, `wrong-lanes`, `no-instruction`, `wrong-level`, `level-order`, `level-width`, `foreign-memory`, `symbolic-unroll`, `unknown-nest`, `unknown-statement`, `wrong-part`, `duplicate-leaf`,
 /// `missing-nest`, `missing-part`, `split-nest`, `unknown-axis`, `unbound-axis`, `axis-coverage`, `unmasked-point`, `repeated-leaf`,
 /// `statement-order`, `dependence`, `missing-accumulator`, `accumulator-scope`, `accumulator-point`, `merge-kind`,
@@ -389,6 +390,7 @@ impl<'a> Verifier<'a> {
         let before = self.report.diags.len();
         for axis in &plan.grid {
             self.report.extent(axis.extent, format_args!("`{}`, grid axis {}", plan.name, axis.var));
+            self.divisors(axis.extent, format_args!("`{}`, grid axis {}", plan.name, axis.var));
         }
         let mark = self.report.enter();
         for &axis in &plan.grid {
@@ -441,6 +443,7 @@ impl<'a> Verifier<'a> {
         };
         let before = self.report.diags.len();
         self.report.extent(axis.extent, format_args!("loop {}", axis.var));
+        self.divisors(axis.extent, format_args!("loop {}", axis.var));
         let is_constant = axis.extent.as_int().is_some();
         let (fits, is_wide) = match kind {
             LoopKind::For | LoopKind::Pipeline { .. } | LoopKind::Level(_) | LoopKind::Chain => (true, true),
@@ -474,6 +477,7 @@ impl<'a> Verifier<'a> {
     fn either(&mut self, cond: Rel, bodies: [&'a [Tree]; 2], step: usize) {
         for side in [cond.lhs, cond.rhs] {
             self.report.expr(side, format_args!("condition {cond}"));
+            self.divisors(side, format_args!("condition {cond}"));
         }
         self.note(Some(Site { step, within: None }));
         let number = self.branches_seen;
@@ -520,6 +524,9 @@ impl<'a> Verifier<'a> {
         self.instruction(nest, leaf.part);
         self.place(stmt, (step, Some(number)), leaf);
         self.bound[number] = self.bindings(leaf, nest, stmt);
+        for (axis, value) in &leaf.bind {
+            self.divisors(*value, format_args!("`{name}`, axis {axis}"));
+        }
         if let Some(block) = leaf.block {
             self.block(block, leaf, nest, step);
         }
