@@ -126,7 +126,7 @@ impl Verifier<'_> {
             facts.assume(cond).then_some(facts)
         };
         let bodies = [(then, within(condition)), (other, within(condition.negate()))];
-        let [(then, in_then), (other, in_other)] = bodies;
+        let [(then, mut in_then), (other, mut in_other)] = bodies;
         if then.is_empty() || other.is_empty() {
             let is_then = other.is_empty();
             let some = if is_then { then } else { other };
@@ -167,13 +167,17 @@ impl Verifier<'_> {
             let Some(other) = counterpart else {
                 return Err(format!("one body of condition {condition} alone has a loop {}", axis.var));
             };
-            let Some(extent) = agreed(condition, (axis.extent, &in_then), (other.extent, &in_other)) else {
-                let (var, one, two) = (axis.var, axis.extent, other.extent);
+            let [own, other] = [*axis, *other];
+            let Some(extent) = agreed(condition, (own.extent, &in_then), (other.extent, &in_other)) else {
+                let (var, one, two) = (own.var, own.extent, other.extent);
                 return Err(format!(
                     "loop {var} in {one} or {two} does not go on where condition {condition} ends"
                 ));
             };
             axis.extent = extent;
+            // Loops inside are as long as this one's iterations say.
+            in_then.iter_mut().for_each(|facts| enter(facts, own));
+            in_other.iter_mut().for_each(|facts| enter(facts, other));
         }
         Ok(path)
     }
