@@ -33,10 +33,7 @@ impl Verifier<'_> {
     /// iterations `n` is positive, though no bound says so.
     fn is_positive(&self, value: Expr, facts: &Facts) -> bool {
         let (sizes, whole) = (&self.loops.facts, [value]);
-        let factors = match value.kind() {
-            Kind::Mul(list) => list,
-            _ => &whole,
-        };
+        let factors = if let Kind::Mul(list) = value.kind() { list } else { &whole };
         let is_size = |factor: Expr| factor.syms().into_iter().all(|sym| sizes.is_symbol_declared(sym));
         factors.iter().all(|&factor| {
             facts.known(&Rel::le(1, factor)) == Known::Yes
