@@ -42,16 +42,22 @@ impl Shape {
             if digit.is_outermost { value } else { facts.simplify(value.modulo(digit.count)) }
         });
         // A loop of one point has left its leaves.
-        let is_around = |var: Sym| leaf.bind.iter().any(|bind| bind.1.has_sym(var));
-        let place = |axis: &Axis| if is_around(axis.var) { Expr::sym(axis.var) } else { Expr::zero() };
+        let place = |axis: &Axis| if is_counted(leaf, axis.var) { Expr::sym(axis.var) } else { Expr::zero() };
         self.loops.iter().map(place).chain(along).collect()
     }
 
-    /// What guards an access of an element at a point that exists where `guard` holds: there is one for each point of loops that
-    /// are dimensions, those past the end of an axis among them, but along other axes only for the points that the axis has.
-    pub fn guard_of(&self, guard: &[Rel]) -> Vec<Rel> {
-        if self.digits.is_empty() { Vec::new() } else { guard.to_vec() }
+    /// What guards an access by `leaf` of an element at a point that exists where `guard` holds: there is one for each point of
+    /// loops that are dimensions, those past the end of an axis among them, but along other axes only for the points that the axis
+    /// has; and where a loop has left the leaf, only for the points that the loop has, which may be none.
+    pub fn guard_of(&self, leaf: &Leaf, guard: &[Rel]) -> Vec<Rel> {
+        let has_all = self.digits.is_empty() && self.loops.iter().all(|axis| is_counted(leaf, axis.var));
+        if has_all { Vec::new() } else { guard.to_vec() }
     }
+}
+
+/// Whether coordinates of the leaf's points are counted by a loop.
+fn is_counted(leaf: &Leaf, var: Sym) -> bool {
+    leaf.bind.iter().any(|bind| bind.1.has_sym(var))
 }
 
 impl<'p> Footprints<'p> {
@@ -64,10 +70,8 @@ impl<'p> Footprints<'p> {
         users_in(declared.rest, (name, 0), &mut Vec::new(), &mut users);
         // In one body of an `if` loops may have a single point, and have left their leaves.
         let inits = || users.iter().filter(|user| user.leaf.part == Part::Init);
-        let spanned = |user: &&User| {
-            let is_spanned = |var: Sym| user.leaf.bind.iter().any(|bind| bind.1.has_sym(var));
-            user.loops.iter().filter(|around| is_spanned(around.1.var)).count()
-        };
+        let spanned =
+            |user: &&User| user.loops.iter().filter(|around| is_counted(user.leaf, around.1.var)).count();
         let most = inits().map(|user| spanned(&user)).max();
         let Some(init) = inits().find(|user| Some(spanned(user)) == most) else {
             return Err(format!("{name} combines before its init"));

@@ -32,8 +32,8 @@ impl Accumulator {
     }
 
     /// See [`Shape::guard_of`].
-    pub(super) fn guard_of(&self, guard: &[Rel]) -> Vec<Rel> {
-        self.shape.guard_of(guard)
+    pub(super) fn guard_of(&self, leaf: &Leaf, guard: &[Rel]) -> Vec<Rel> {
+        self.shape.guard_of(leaf, guard)
     }
 }
 
@@ -83,7 +83,7 @@ impl<'a> Builder<'a> {
         for accumulator in &*accumulators {
             let Accumulator { op, mem, at, .. } = *accumulator;
             let index = accumulator.index(leaf, &env.facts);
-            let guard = accumulator.guard_of(&guards);
+            let guard = accumulator.guard_of(leaf, &guards);
             let ty = self.kernel.mems[mem].dtype;
             for (mem, ty, first) in [(Some(mem), ty, op.identity(ty)), (at, Dtype::I64, Scalar::Int(0))] {
                 let Some(mem) = mem else { continue };
@@ -157,10 +157,10 @@ impl<'a> Builder<'a> {
             };
             let val = self.value(self.kernel.mems[block.mem].dtype);
             let from = block.index(leaf, &env.facts);
-            let guard = block.guard_of(&guards);
+            let guard = block.guard_of(leaf, &guards);
             let other = op.identity(self.kernel.mems[block.mem].dtype);
             out.push(Stmt::Let { val, op: Op::Load { mem: block.mem, index: from, guard, other } });
-            let (index, guard) = (total.index(leaf, &env.facts), total.guard_of(&guards));
+            let (index, guard) = (total.index(leaf, &env.facts), total.guard_of(leaf, &guards));
             // Iterations of loops over levels combine at once.
             let atomic = env.levels.len() > total.levels;
             out.push(Stmt::Store { mem: total.mem, index, value: val, combine: Some(op), guard, atomic });

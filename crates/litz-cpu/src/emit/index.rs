@@ -238,13 +238,20 @@ impl Emitter<'_> {
         }
     }
 
+    /// Whether a relation holds, where that is known.
+    fn holds(&self, rel: &Rel) -> Option<Value> {
+        match self.facts.known(rel) {
+            Known::Yes => Some(self.b.int(Prim::I1, 1)),
+            Known::No => Some(self.b.int(Prim::I1, 0)),
+            Known::Unknown => None,
+        }
+    }
+
     /// Whether a relation holds: one truth value, or one a lane where it varies.
     pub(super) fn relation(&mut self, rel: &Rel) -> Result<Value, EmitError> {
         let rel = Rel { cmp: rel.cmp, lhs: self.resolve(rel.lhs), rhs: self.resolve(rel.rhs) };
-        match self.facts.known(&rel) {
-            Known::Yes => return Ok(self.b.int(Prim::I1, 1)),
-            Known::No => return Ok(self.b.int(Prim::I1, 0)),
-            Known::Unknown => {}
+        if let Some(holds) = self.holds(&rel) {
+            return Ok(holds);
         }
         let op = match rel.cmp {
             Cmp::Eq => "icmp eq",
@@ -263,9 +270,15 @@ impl Emitter<'_> {
                 Ok(self.b.compare(op, &a, &b))
             }
             Access::Strided(first, stride) if stride.abs() < 1 << 20 => {
+                let count = self.lane_count();
+                // A group by itself may say what the whole loop does not: that all of its lanes are beyond the last point.
+                let lane = self.lanes.as_ref().map_or(Expr::zero(), |lanes| Expr::sym(lanes.lane));
+                let in_group = Rel { cmp: rel.cmp, lhs: first + lane * stride, rhs: Expr::zero() };
+                if let Some(holds) = self.holds(&in_group) {
+                    return Ok(holds);
+                }
                 // first + stride*lane against 0, in 32 bits: the numbers of all lanes lie close together, so that
                 // a first one far from 0 may be moved nearer.
-                let count = self.lane_count();
                 let reach = (stride.abs() + 1) * i64::from(count);
                 let first = self.scalar(first)?;
                 let (low, high) = (self.b.int(Prim::I64, -reach), self.b.int(Prim::I64, reach));

@@ -30,7 +30,10 @@ impl Emitter<'_> {
         self.facts.declare_index(number, extent.ceildiv(step));
         self.facts.declare(lane, Range::new(0, step - 1), None);
         let mut loaded = Vec::new();
-        visit(&inner.body, &mut |stmt| loaded.extend(stmt.loaded().map(|(mem, _)| mem)));
+        // The only iteration of a loop has nobody to wait for.
+        if range.hi > 1 {
+            visit(&inner.body, &mut |stmt| loaded.extend(stmt.loaded().map(|(mem, _)| mem)));
+        }
         let group = Lanes {
             var: inner.var,
             first: Expr::zero(),
