@@ -70,9 +70,11 @@ impl<'p> Footprints<'p> {
         users_in(declared.rest, (name, 0), &mut Vec::new(), &mut users);
         // In one body of an `if` loops may have a single point, and have left their leaves.
         let inits = || users.iter().filter(|user| user.leaf.part == Part::Init);
-        let spanned =
-            |user: &&User| user.loops.iter().filter(|around| is_counted(user.leaf, around.1.var)).count();
-        let most = inits().map(|user| spanned(&user)).max();
+        let spanned = |user: &User| {
+            let has_points = user.loops.iter().all(|around| !around.1.extent.is_zero());
+            (has_points, user.loops.iter().filter(|around| is_counted(user.leaf, around.1.var)).count())
+        };
+        let most = inits().map(spanned).max();
         let Some(init) = inits().find(|user| Some(spanned(user)) == most) else {
             return Err(format!("{name} combines before its init"));
         };

@@ -21,15 +21,18 @@ pub fn simplest(plan: &KernelPlan, facts: &Facts) -> KernelPlan {
     plan
 }
 
-/// Trees without the variables of loops of one point. Those that are written out go.
+/// Trees without the variables of loops of one point. Those that are written out go, but where trees that follow would come into the
+/// scope of what they declare.
 fn without_ones(trees: Vec<Tree>) -> Vec<Tree> {
     let mut kept = Vec::new();
-    for mut tree in trees {
+    let mut trees = trees.into_iter().peekable();
+    while let Some(mut tree) = trees.next() {
         if let Tree::Loop { kind, axis, body } = &mut tree
             && axis.extent.is_one()
         {
             body.iter_mut().for_each(|tree| tree.replace(axis.var, Expr::zero()));
-            if matches!(kind, LoopKind::Unroll | LoopKind::Mma) {
+            let is_scope = body.iter().any(|tree| matches!(tree, Tree::Local(_)));
+            if matches!(kind, LoopKind::Unroll | LoopKind::Mma) && (!is_scope || trees.peek().is_none()) {
                 kept.extend(without_ones(std::mem::take(body)));
                 continue;
             }

@@ -43,6 +43,7 @@ impl Verifier<'_> {
             if !leaf.masked {
                 self.insides(name, &place, &axes);
             }
+            self.beginnings(name, &place, &axes);
             let found = self.report.diags.len();
             if self.sides.is_empty() {
                 let (bind, path) = self.in_scope(stmt, &place, &path);
@@ -110,6 +111,26 @@ impl Verifier<'_> {
             "`{name}`: {value} may be past the end of an axis of {extent} points, but the leaf is not masked"
         );
         self.report.check(is_inside, "unmasked-point", message);
+    }
+
+    /// Reports values that may be below 0 at a leaf of a nest that may have no points. Elsewhere they are none of those that take each
+    /// point once, but of nothing that is to be taken coverage says nothing, and -1 is inside of an axis without points.
+    fn beginnings(&mut self, name: &str, place: &Occurrence, axes: &HashMap<Sym, Expr>) {
+        if axes.values().all(|&extent| self.loops.facts.bounds(extent).lo >= 1) {
+            return;
+        }
+        let mut facts = self.loops.facts.clone();
+        place.path.iter().for_each(|around| enter(&mut facts, around.axis));
+        // What never runs has no values.
+        let is_empty = |around: &Around| facts.bounds(around.axis.extent).hi <= 0;
+        if place.path.iter().any(is_empty) || !place.sides.iter().all(|side| facts.assume(side.cond)) {
+            return;
+        }
+        for &(axis, value) in &place.bind {
+            let is_known = facts.proves(&Rel::le(0, value));
+            let message = format_args!("`{name}`: {axis} = {value} may be below 0 where there are no points");
+            self.report.check(is_known, "axis-coverage", message);
+        }
     }
 
     /// A value at a place that may be past the end of its axis, and how many points that has.
