@@ -184,15 +184,25 @@ pub(crate) fn write(bytes: &mut [u8], at: usize, size: usize, bits: Bits) {
 struct Minifloat {
     mantissa_bits: u32,
     bias: u32,
-    /// Bits of the f32 from which on finite numbers round to `overflow`.
+    /// Bits of the f32 from which on numbers round to `largest`.
     limit: u32,
-    overflow: u8,
+    /// What is too large: infinity, or the largest number where there is none.
+    largest: u8,
+    has_infinity: bool,
     nan: u8,
 }
 
-/// No infinities: what is too large becomes NaN.
-const E4M3: Minifloat = Minifloat { mantissa_bits: 3, bias: 7, limit: 1087 << 20, overflow: 0x7f, nan: 0x7f };
-const E5M2: Minifloat = Minifloat { mantissa_bits: 2, bias: 15, limit: 143 << 23, overflow: 0x7c, nan: 0x7f };
+/// No infinities: what is above 464, half way to the number that would be next, becomes the largest, as in PyTorch from 2.15 on.
+const E4M3: Minifloat = Minifloat {
+    mantissa_bits: 3,
+    bias: 7,
+    limit: 0x43e8_0001,
+    largest: 0x7e,
+    has_infinity: false,
+    nan: 0x7f,
+};
+const E5M2: Minifloat =
+    Minifloat { mantissa_bits: 2, bias: 15, limit: 143 << 23, largest: 0x7c, has_infinity: true, nan: 0x7f };
 
 impl Minifloat {
     fn decode(&self, bits: u8) -> f64 {
@@ -202,8 +212,8 @@ impl Minifloat {
         let unit = 2f64.powi(exponent.max(1) - self.bias as i32 - self.mantissa_bits as i32);
         let hidden = if exponent == 0 { 0.0 } else { f64::from(1 << self.mantissa_bits) };
         let value = match magnitude {
-            nan if nan > self.overflow || nan == self.nan => f64::NAN,
-            infinity if infinity == self.overflow => f64::INFINITY,
+            nan if nan > self.largest => f64::NAN,
+            infinity if self.has_infinity && infinity == self.largest => f64::INFINITY,
             _ => (hidden + mantissa) * unit,
         };
         if bits < 0x80 { value } else { -value }
@@ -217,7 +227,7 @@ impl Minifloat {
         let rounded = if value.is_nan() {
             self.nan
         } else if magnitude >= self.limit {
-            self.overflow
+            self.largest
         } else if magnitude < (128 - self.bias) << 23 {
             // Below the smallest normal: adding a number whose last place is the smallest subnormal rounds.
             let anchor = (128 - self.bias + dropped) << 23;
@@ -257,8 +267,8 @@ mod tests {
         let e4m3 = [
             (448.0, 0x7e),
             (464.0, 0x7e),
-            (465.0, 0x7f),
-            (f32::INFINITY, 0x7f),
+            (465.0, 0x7e),
+            (f32::NEG_INFINITY, 0xfe),
             (f32::NAN, 0x7f),
             (-1.0, 0xb8),
             (0.001_953_125, 0x01),

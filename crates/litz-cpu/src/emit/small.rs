@@ -34,9 +34,9 @@ pub(super) fn small_format(dtype: Dtype) -> Option<Small> {
         Dtype::F8E5M2 => {
             Small { prim: Prim::I8, mantissa_bits: 2, bias: 15, infinity: Some(0x7c), overflow: 143 << 23 }
         }
-        // 480 would be the next number after 448, were it not NaN.
+        // From above 464 on: half way between 448, the largest, and 480, which would be the next.
         Dtype::F8E4M3 => {
-            Small { prim: Prim::I8, mantissa_bits: 3, bias: 7, infinity: None, overflow: 1087 << 20 }
+            Small { prim: Prim::I8, mantissa_bits: 3, bias: 7, infinity: None, overflow: 0x43e8_0001 }
         }
         Dtype::Bool
         | Dtype::U8
@@ -99,7 +99,8 @@ impl Emitter<'_> {
         self.b.convert("bitcast", &result, Prim::F32)
     }
 
-    /// The bits of the small float nearest to an f32, ties to even; what is too large becomes infinity, or else NaN.
+    /// The bits of the small float nearest to an f32, ties to even; what is too large becomes infinity, or else the
+    /// largest number.
     pub(super) fn encode(&mut self, value: &Value, format: Small) -> Value {
         let bits = self.b.convert("bitcast", value, Prim::I32);
         let shift = format.shift();
@@ -138,7 +139,7 @@ impl Emitter<'_> {
             // The quiet NaN with the first mantissa bit set, as IEEE conversions give.
             Some(infinity) if format.prim == Prim::I16 => (infinity, infinity | infinity >> 1 & 0x200),
             Some(infinity) => (infinity, ones),
-            None => (ones, ones),
+            None => (ones - 1, ones),
         };
         let [infinity, nan] = [infinity, nan].map(|value| self.word(&bits, value));
         let is_too_large = self.b.compare("icmp uge", &magnitude, &overflow);
