@@ -21,6 +21,8 @@ lines += [
     "higher_order::map_impl(Any f, Any[] xs, Any[] pos_args) -> Tensor[]",
     "higher_order::scan(Any combine_fn, Any[] init, Any[] xs, Any[] additional_inputs) -> Tensor[]",
     "higher_order::associative_scan(Any combine_fn, Any[] xs, Any[] additional_inputs) -> Tensor[]",
+    # Random numbers of a seed.
+    *(f"litz::{name}(Tensor seed, int stream, SymInt[] size, *, ScalarType? dtype=None) -> Tensor" for name in "uniform normal".split()),
     # Functions of Python's numbers.
     *(f"_operator::{name}(Scalar a, Scalar b) -> Scalar"
       for name in "add sub mul truediv floordiv mod pow lshift rshift and_ or_ eq ne lt le gt ge".split()),
@@ -47,7 +49,7 @@ for line in lines:
         line = line.replace("MemoryFormat memory_format=0", "MemoryFormat memory_format=contiguous_format")
         known.setdefault(f"{found[1]}.{found[2]}.{found[3] or 'default'}", line)
 text = "".join(path.read_text() for path in sorted((here / "src/ops").glob("*.rs")))
-names = sorted(set(re.findall(r'"((?:aten|prims|quantized_decomposed|torchao|torchvision|transformers|higher_order)\.\w+\.\w+|(?:_operator|torch|math)\.\w+)"', text)))
+names = sorted(set(re.findall(r'"((?:aten|litz|prims|quantized_decomposed|torchao|torchvision|transformers|higher_order)\.\w+\.\w+|(?:_operator|torch|math)\.\w+)"', text)))
 def qualified(name):
     """Namespace, name and overload."""
     return name if name.count(".") == 2 else f"{name}.default"

@@ -64,12 +64,14 @@ impl Table {
     pub fn hosted(&self, node: &Node) -> Option<Hosted<'_>> {
         let name = node.op.as_str();
         let form = node.form;
+        let decl = self.declared.get(name);
         if let Some(op) = self.op(name) {
-            let effect = None;
-            let hosted = Hosted { schema: op.schema, constraint: Constraint::Exact, effect, form };
-            return (form != Form::Plain).then_some(hosted);
+            // A graph may say how the host takes an operator of ours.
+            let (constraint, effect) =
+                decl.map_or((Constraint::Exact, None), |decl| (decl.layout, decl.effect()));
+            return (form != Form::Plain).then_some(Hosted { schema: op.schema, constraint, effect, form });
         }
-        let decl = self.declared.get(name)?;
+        let decl = decl?;
         Some(Hosted { schema: &decl.schema, constraint: decl.layout, effect: decl.effect(), form })
     }
 

@@ -35,3 +35,5 @@ for f in (aten.tril_indices, aten.triu_indices):
     case(f.default, 4, 4, -1)
     case(f.default, 3, 5, 2)
     case(f.default, 5, 2, -3)
+case(aten.empty_strided.default, [0, 3], [1, 2])
+case(aten.new_empty_strided.default, rand(2, dtype=bf16), [0, 3], [1, 2])

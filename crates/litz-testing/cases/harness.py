@@ -60,7 +60,10 @@ def render(value, tensors):
 
 
 def case(op, *args, keep=None, **kwargs):
-    """One call. Results that are tensors are recorded, in order, lists flattened; only the first `keep` when given."""
+    """One call. Results that are tensors are recorded, in order, lists flattened; only the first `keep` when given.
+
+    A result that was not asked for is recorded as a tensor without elements.
+    """
     schema = op._schema
     given = dict(zip([a.name for a in schema.arguments], args), **kwargs)
     base = schema.name.replace("::", ".") + "." + (schema.overload_name or "default")
@@ -76,8 +79,9 @@ def case(op, *args, keep=None, **kwargs):
         out.append(f"arg {text}")
     results = op(*args, **kwargs)
     results = results if isinstance(results, (list, tuple)) else [results]
+    given = [r for r in results if r is not None]
     for r in results[:keep]:
-        tensor("result", r)
+        tensor("result", torch.empty(0, dtype=given[0].dtype) if r is None else r)
     out.append("")
 
 
@@ -88,6 +92,11 @@ def rand(*shape, dtype=torch.float32, lo=-24, hi=25):
 
 def whole(*shape, dtype=torch.int64, lo=-9, hi=10):
     return torch.randint(lo, hi, shape).to(dtype)
+
+
+def like(t):
+    """A gradient of a result, laid out like it."""
+    return torch.empty_like(t).copy_(rand(*t.shape, dtype=t.dtype))
 
 
 def take():

@@ -14,12 +14,17 @@ use litz_sym::Expr;
 use crate::elements;
 
 /// Every family, by the name of its file.
-pub const FAMILIES: [&str; 28] = [
+pub const FAMILIES: [&str; 33] = [
     "affine",
     "attention",
     "conv",
     "factory",
     "foreach",
+    "gradient",
+    "gradient_attention",
+    "gradient_conv",
+    "gradient_norm",
+    "gradient_pool",
     "grid",
     "group",
     "index",

@@ -35,7 +35,7 @@ fn drops(args: &Args<'_>) -> Result<bool, OpError> {
 const IF_DROPPING: Holds = Holds::When(|_, args| drops(args));
 
 /// The output, laid out like the query when eager's fused kernel would run, and the logarithm of each row's sum.
-fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+pub(crate) fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let (q, k, v) = (args.tensor("query")?.ty, args.tensor("key")?.ty, args.tensor("value")?.ty);
     let rank = q.rank();
     if rank < 2 || k.rank() < 2 || v.rank() < 2 {

@@ -147,7 +147,7 @@ fn windows(args: &Args<'_>, kernel: &[Expr], transposed: bool) -> Result<Vec<Win
     Ok((0..n).map(window).collect())
 }
 
-fn result_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+pub(crate) fn result_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let conv = Convolution::new(args)?;
     let (x, weight) = (conv.x.ty, conv.weight.ty);
     let (inputs, outputs) = conv.channels();

@@ -4,7 +4,7 @@ use crate::args::{Args, Number};
 use crate::def::{OpDef, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{copy_strides, not_negative, same_shape};
+use crate::layout::{copy_strides, is_dense, not_negative, same_shape};
 use crate::lower::Lower;
 use crate::view::Access;
 use litz_ir::graph::{Arg, TensorType, Type, contiguous_strides};
@@ -27,6 +27,12 @@ pub const OPS: &[OpDef] = &[
     ),
     lower("aten.empty.memory_format", |cx, args| sized(cx, args, None), |lw, args| fill(lw, args, ZERO)),
     lower("aten.empty_permuted.default", permuted_type, |lw, args| fill(lw, args, ZERO)),
+    lower("aten.empty_strided.default", |cx, args| strided(cx, args, None), |lw, args| fill(lw, args, ZERO)),
+    lower(
+        "aten.new_empty_strided.default",
+        |cx, args| strided(cx, args, own(args)?),
+        |lw, args| fill(lw, args, ZERO),
+    ),
     lower(
         "aten.new_full.default",
         |cx, args| sized(cx, args, own(args)?),
@@ -91,6 +97,22 @@ fn sized(cx: &mut InferCx<'_>, args: &Args<'_>, default: Option<Dtype>) -> Resul
     let sizes = args.ints("size")?;
     not_negative(cx, args, &sizes)?;
     one(TensorType::contiguous(dtype, sizes))
+}
+
+/// A tensor of the size and strides asked for, which leave no gaps.
+fn strided(cx: &mut InferCx<'_>, args: &Args<'_>, default: Option<Dtype>) -> Result<Vec<Type>, OpError> {
+    let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
+    not_negative(cx, args, &sizes)?;
+    if strides.len() != sizes.len() {
+        return Err(args.bad("stride", "one stride for each size"));
+    }
+    let dtype = args.dtype("dtype")?.or(default).unwrap_or(Dtype::F32);
+    let ty = TensorType::strided(dtype, sizes, strides);
+    let is_empty = ty.sizes.iter().any(|size| size.is_zero());
+    if !is_empty && !is_dense(cx.facts, &ty) {
+        return Err(args.unsupported(&format!("memory with gaps or shared elements, {:?}", ty.strides)));
+    }
+    one(ty)
 }
 
 fn permuted_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {

@@ -119,19 +119,23 @@ fn int(i: i64) -> Arg {
 
 /// How a loss is reduced: PyTorch's numbers 0, 1 and 2.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reduction {
+pub(crate) enum Reduction {
     None,
     Mean,
     Sum,
 }
 
 fn reduction(r: &Rewriter<'_>) -> Result<Reduction, OpError> {
-    match r.args().literal("reduction")? {
+    reduction_of(&r.args())
+}
+
+pub(crate) fn reduction_of(args: &Args<'_>) -> Result<Reduction, OpError> {
+    match args.literal("reduction")? {
         0 => Ok(Reduction::None),
         1 => Ok(Reduction::Mean),
         2 => Ok(Reduction::Sum),
         // PyTorch takes any other number for 0.
-        other => Err(r.args().unsupported(&format!("a reduction of {other}"))),
+        other => Err(args.unsupported(&format!("a reduction of {other}"))),
     }
 }
 
@@ -311,12 +315,12 @@ fn cosine_similarity(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 }
 
 /// The dimension of classes: the second, or the only one.
-fn class_dim(rank: usize) -> i64 {
+pub(crate) fn class_dim(rank: usize) -> i64 {
     if rank < 2 { 0 } else { 1 }
 }
 
 /// Targets are as many as there are predictions, weights as many as classes.
-fn targets_fit(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<(), OpError> {
+pub(crate) fn targets_fit(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let x = args.tensor("self")?.ty;
     let dim = class_dim(x.rank()) as usize;
     let Some(&classes) = x.sizes.get(dim) else {
@@ -351,17 +355,17 @@ fn nll_loss(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 }
 
 /// A loss by class, and what it is a mean of.
-struct ClassLoss {
+pub(crate) struct ClassLoss {
     /// The reduced loss.
-    loss: Value,
+    pub(crate) loss: Value,
     /// Targets to be ignored, as a mask.
     ignored: Value,
     /// The weight of each target, 0 of ignored ones.
-    weights: Value,
+    pub(crate) weights: Value,
 }
 
 /// `-logs[target]` times the target's weight, none of targets to be ignored; the mean is one by weight.
-fn negative_log(r: &mut Rewriter<'_>, logs: Value) -> Result<ClassLoss, OpError> {
+pub(crate) fn negative_log(r: &mut Rewriter<'_>, logs: Value) -> Result<ClassLoss, OpError> {
     let (target, ty) = (r.args().tensor("target")?.value, r.ty(logs)?);
     let ignore = r.args().int("ignore_index")?;
     let dim = class_dim(ty.rank());

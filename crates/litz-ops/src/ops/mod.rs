@@ -13,6 +13,16 @@ mod curve;
 pub mod data;
 pub mod factory;
 pub mod foreach;
+pub mod gradient;
+pub mod gradient_attention;
+pub mod gradient_conv;
+pub mod gradient_distance;
+pub mod gradient_index;
+pub mod gradient_loss;
+pub mod gradient_norm;
+pub mod gradient_pad;
+pub mod gradient_pool;
+pub mod gradient_resize;
 pub mod grid;
 pub mod group;
 pub mod index;
@@ -28,6 +38,7 @@ pub mod pointwise;
 pub mod pool;
 pub mod quant;
 pub mod quantised;
+pub mod random;
 pub mod reduce;
 pub mod resize;
 pub mod rnn;
@@ -37,6 +48,7 @@ pub mod scatter;
 pub mod shape;
 pub mod softmax;
 pub mod special;
+mod terms;
 pub mod view;
 mod window;
 
@@ -48,6 +60,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("assert", assert::OPS),
     ("view", view::OPS),
     ("factory", factory::OPS),
+    ("random", random::OPS),
     ("reduce", reduce::OPS),
     ("matmul", matmul::OPS),
     ("conv", conv::OPS),
@@ -77,4 +90,14 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("quant", quant::OPS),
     ("affine", affine::OPS),
     ("quantised", quantised::OPS),
+    ("gradient", gradient::OPS),
+    ("gradient_conv", gradient_conv::OPS),
+    ("gradient_attention", gradient_attention::OPS),
+    ("gradient_norm", gradient_norm::OPS),
+    ("gradient_pool", gradient_pool::OPS),
+    ("gradient_resize", gradient_resize::OPS),
+    ("gradient_pad", gradient_pad::OPS),
+    ("gradient_loss", gradient_loss::OPS),
+    ("gradient_index", gradient_index::OPS),
+    ("gradient_distance", gradient_distance::OPS),
 ];

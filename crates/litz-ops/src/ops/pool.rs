@@ -104,16 +104,16 @@ fn unpool(r: &mut Rewriter<'_>, dims: usize) -> Result<Vec<Value>, OpError> {
 }
 
 /// The windows along one dimension.
-struct Windows {
+pub(crate) struct Windows {
     /// Elements of the operand.
-    size: Expr,
+    pub(crate) size: Expr,
     /// Number of windows.
-    count: Expr,
-    spacing: WindowSpacing,
+    pub(crate) count: Expr,
+    pub(crate) spacing: WindowSpacing,
 }
 
 /// How windows are spaced: where each begins and ends.
-enum WindowSpacing {
+pub(crate) enum WindowSpacing {
     /// Every `stride` elements, `kernel` taps `dilation` apart, starting at `-padding`.
     Regular { kernel: Expr, stride: Expr, padding: i64, dilation: i64, may_overhang: bool },
     /// Window `i` of `n` is the part `floor(i * size / n) .. ceil((i + 1) * size / n)`.
@@ -172,7 +172,7 @@ impl Windows {
     }
 
     /// Number of elements that count in the mean of window `at`.
-    fn elements(&self, at: Expr, include_padding: bool) -> Expr {
+    pub(crate) fn elements(&self, at: Expr, include_padding: bool) -> Expr {
         match self.spacing {
             WindowSpacing::Regular { kernel, padding: 0, may_overhang: false, .. } => kernel,
             WindowSpacing::Regular { padding: 0, .. } | WindowSpacing::Parts => self.end(at) - self.start(at),
@@ -183,7 +183,7 @@ impl Windows {
 }
 
 /// The windows along the last `dims` dimensions.
-fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Windows>, OpError> {
+pub(crate) fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Windows>, OpError> {
     let x = operand(args, dims)?.ty;
     let sizes = &x.sizes[x.rank() - dims..];
     if args.has("output_size") {
@@ -221,7 +221,7 @@ fn windows(cx: &mut InferCx<'_>, args: &Args<'_>, dims: usize) -> Result<Vec<Win
         };
         let outside = |_| args.invalid(format!("a window of {reach} elements does not fit in {size} of {x}"));
         cx.require(Rel::ge(if may_overhang { count } else { room + 1 }, 1), args.op()).map_err(outside)?;
-        if args.op() == "aten.avg_pool3d.default" {
+        if args.op().starts_with("aten.avg_pool3d") {
             // Of all pools, this one does not count the padding.
             cx.require(Rel::ge(size, reach), args.op()).map_err(outside)?;
         }
@@ -247,7 +247,7 @@ fn not_empty(cx: &mut InferCx<'_>, args: &Args<'_>, x: &TensorType, dims: usize)
 }
 
 /// Windows that cut a dimension into parts: regular ones when the sizes divide.
-fn parts(cx: &InferCx<'_>, size: Expr, count: Expr) -> Windows {
+pub(crate) fn parts(cx: &InferCx<'_>, size: Expr, count: Expr) -> Windows {
     let divides = !count.is_zero() && cx.known(Rel::eq(size.modulo(count), 0)) == Some(true);
     let width = if divides { cx.simplify(size.floordiv(count)) } else { Expr::one() };
     let regular =
@@ -255,7 +255,7 @@ fn parts(cx: &InferCx<'_>, size: Expr, count: Expr) -> Windows {
     Windows { size, count, spacing: if divides || count.is_zero() { regular } else { WindowSpacing::Parts } }
 }
 
-fn operand<'a>(args: &Args<'a>, dims: usize) -> Result<Tensor<'a>, OpError> {
+pub(crate) fn operand<'a>(args: &Args<'a>, dims: usize) -> Result<Tensor<'a>, OpError> {
     let x = args.tensor("self")?;
     match x.ty.rank().checked_sub(dims) {
         Some(1 | 2) => Ok(x),

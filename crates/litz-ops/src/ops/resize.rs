@@ -48,7 +48,7 @@ pub const OPS: &[OpDef] = &[
 
 /// Which element is nearest.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pick {
+pub(crate) enum Pick {
     /// The one that the result's first edge falls in.
     Floor,
     /// The one that the result's centre falls in.
@@ -56,17 +56,17 @@ enum Pick {
 }
 
 /// One resized dimension.
-struct Axis {
+pub(crate) struct Axis {
     /// Elements of the operand.
-    size: Expr,
+    pub(crate) size: Expr,
     /// Elements of the result.
-    count: Expr,
+    pub(crate) count: Expr,
     /// How many times larger the result is, where the caller says so.
-    scale: Option<f64>,
+    pub(crate) scale: Option<f64>,
 }
 
 /// An element read, by its coordinate, and its weight.
-type Tap = (Expr, Val);
+pub(crate) type Tap = (Expr, Val);
 
 fn operand<'a>(args: &Args<'a>) -> Result<Tensor<'a>, OpError> {
     let x = args.tensor("self").or_else(|_| args.tensor("input"))?;
@@ -99,7 +99,7 @@ fn axes(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Axis>, OpError> {
 }
 
 /// Scale factors by dimension, from a list or from one argument for each.
-fn scales(args: &Args<'_>, n: usize) -> Result<Vec<Option<f64>>, OpError> {
+pub(crate) fn scales(args: &Args<'_>, n: usize) -> Result<Vec<Option<f64>>, OpError> {
     if !args.has("scale_factors") {
         let names: &[&str] =
             if n == 1 { &["scales"] } else { &["scales_d", "scales_h", "scales_w"][3 - n..] };
@@ -221,7 +221,7 @@ fn nearest(lw: &mut Lower<'_>, args: &Args<'_>, pick: Pick) -> Result<(), OpErro
 
 /// `floor(at * ratio)`, or of `at + 0.5`. Eager multiplies in f32; where that rounds to another element for some
 /// result, the element is computed like this at run time.
-fn nearest_element(b: &mut Body<'_>, axis: &Axis, at: Expr, pick: Pick) -> Expr {
+pub(crate) fn nearest_element(b: &mut Body<'_>, axis: &Axis, at: Expr, pick: Pick) -> Expr {
     // Eager leaves these to integers, whatever the scale.
     if pick == Pick::Floor && axis.count == axis.size {
         return at;
@@ -305,7 +305,7 @@ fn float_operand<'a>(args: &Args<'a>) -> Result<Tensor<'a>, OpError> {
 }
 
 /// The neighbours of the place of result `at` along one dimension.
-fn taps(
+pub(crate) fn taps(
     b: &mut Body<'_>,
     axis: &Axis,
     at: Expr,
