@@ -81,6 +81,27 @@ pub enum OutputKind {
     InputGradient,
 }
 
+impl Imported {
+    /// The program that a graph is by itself: its inputs are the caller's arguments, and its outputs what it returns, `out.0`,
+    /// `out.1` and so on. There is no file that has the bytes of its constants.
+    pub fn of_graph(graph: Graph) -> Imported {
+        let input =
+            |&value: &Value| Input { name: graph.values[value].name.clone(), kind: InputKind::Value(value) };
+        let inputs = graph.inputs.iter().map(input).collect();
+        let output = |at: usize| Output { name: format!("out.{at}"), kind: OutputKind::Result };
+        let outputs = (0..graph.outputs.len()).map(output).collect();
+        Imported {
+            graph,
+            inputs,
+            outputs,
+            weights: BTreeMap::new(),
+            unknown_guards: Vec::new(),
+            torch_version: String::new(),
+            has_inplace_ops: true,
+        }
+    }
+}
+
 /// Imports the program called `model`.
 ///
 /// # Errors

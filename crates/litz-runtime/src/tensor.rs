@@ -342,6 +342,11 @@ pub struct TensorView<'a> {
     borrow: PhantomData<&'a [u8]>,
 }
 
+// SAFETY: it reads as a shared slice of the bytes does.
+unsafe impl Send for TensorView<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for TensorView<'_> {}
+
 impl<'a> TensorView<'a> {
     /// The elements of a slice at `index[0]*strides[0] + index[1]*strides[1] + ...`, where they are.
     ///
@@ -398,6 +403,11 @@ pub struct TensorViewMut<'a> {
     data: NonNull<u8>,
     borrow: PhantomData<&'a mut [u8]>,
 }
+
+// SAFETY: it has the bytes as a slice has them that is borrowed alone.
+unsafe impl Send for TensorViewMut<'_> {}
+// SAFETY: as above; behind a shared reference it reads alone.
+unsafe impl Sync for TensorViewMut<'_> {}
 
 impl<'a> TensorViewMut<'a> {
     /// As [`TensorView::from_slice`].

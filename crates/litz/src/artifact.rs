@@ -13,6 +13,7 @@ use litz_ir::program::{Program, ProgramStep};
 use litz_runtime::artifact::{self, Artifact, Machine, Parts};
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use litz_runtime::{GuardPages, Limits};
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -114,18 +115,24 @@ impl<'a> Kept<'a> {
 
 /// Everything that the result of a compilation depends on. The bytes of weights are not among it.
 fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheKey, ImportError> {
-    let (archive, name) = (model.archive(), model.name());
-    let described = [
-        format!("models/{name}.json"),
-        format!("data/weights/{name}_weights_config.json"),
-        format!("data/constants/{name}_constants_config.json"),
-    ];
-    let text = |path: &String| archive.range(path).map_or(Ok(""), |_| archive.text(path));
-    let texts = described.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    let name = model.name();
+    let texts = match model.archive() {
+        Some(archive) => {
+            let described = [
+                format!("models/{name}.json"),
+                format!("data/weights/{name}_weights_config.json"),
+                format!("data/constants/{name}_constants_config.json"),
+            ];
+            let text = |path: &String| archive.range(path).map_or(Ok(""), |_| archive.text(path));
+            described.iter().map(|path| text(path).map(Cow::Borrowed)).collect::<Result<Vec<_>, _>>()?
+        }
+        None => vec![Cow::Owned(model.imported.graph.to_string())],
+    };
     // Every option counts but those that say what happens around the compilation.
     let neutral = Options {
         model: None,
         bind: true,
+        pool: None,
         verify: Verify::Nothing,
         cache: None,
         cache_bytes: 0,
@@ -141,14 +148,15 @@ fn key(model: &Model, backend: &dyn Backend, options: &Options) -> Result<CacheK
     let options = format!("{options}{declared:?}");
     let compiler = [env!("CARGO_PKG_VERSION"), env!("LITZ_SOURCES")];
     // Models of one archive may be equal but for their weights.
-    let parts = texts.into_iter().chain([name, &*target, &*options]).chain(compiler).chain(["program"]);
+    let texts = texts.iter().map(|text| &**text);
+    let parts = texts.chain([name, &*target, &*options]).chain(compiler).chain(["program"]);
     Ok(CacheKey::new(&parts.map(str::as_bytes).collect::<Vec<_>>()))
 }
 
 /// As [`key`], with what stands for the bytes of weights, which are too many to hash: the identity of the file that they
 /// lie in, and where each entry lies there, with the checksum that the file's directory gives.
 fn memory_key(key: &CacheKey, model: &Model) -> Option<CacheKey> {
-    let (file, archive) = (model.file()?, model.archive());
+    let (file, archive) = (model.file()?, model.archive()?);
     let entries =
         archive.paths().map(|path| format!("{path} {:?} {:?}", archive.range(path), archive.checksum(path)));
     let parts: Vec<String> = [format!("{file:?}")].into_iter().chain(entries).collect();

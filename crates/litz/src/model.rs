@@ -12,33 +12,38 @@ use crate::reproducer;
 use crate::runner::{Runner, Stage, Timing};
 use crate::state;
 use litz_backend::Backend;
-use litz_import::{Archive, Imported, InputKind, Weight};
+use litz_import::{Archive, Imported, InputKind};
 use litz_ir::graph::{self, Graph, TensorType, Type, ValueData};
 use litz_ir::target::Target;
-use litz_ir::{Diag, Diags};
+use litz_ir::{Diag, Diags, verify};
+use litz_ops::Table;
 use litz_runtime::Tensor;
 use litz_runtime::cache::ObjectCache;
 use litz_runtime::pool::ThreadPool;
-use litz_runtime::program::{Executable, RunOptions, Statistics, Value};
+use litz_runtime::program::{Executable, Outputs, RunOptions, Statistics, Value};
 use litz_runtime::reference::ReferenceDevice;
 use litz_runtime::tensor::Input;
 use litz_runtime::weights::Weights;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
-/// A model read from a file: its graph, and its weights, which stay in the file.
+/// A graph and its weights: read from a file, where the weights stay, or given.
 pub struct Model {
-    archive: Archive,
-    /// What the archive calls it.
-    name: String,
-    /// Of the file that the archive is mapped from.
-    file: Option<FileIdentity>,
+    source: Source,
     compilations: AtomicU64,
     /// The program as imported.
     pub imported: Imported,
+}
+
+/// Where the weights of a model are.
+enum Source {
+    /// In an archive, under the name that the archive gives the model; with the identity of the file that it is mapped from.
+    Archive { archive: Archive, name: String, file: Option<FileIdentity> },
+    /// In memory, by name.
+    Memory(HashMap<String, Tensor>),
 }
 
 impl Model {
@@ -66,7 +71,7 @@ impl Model {
         // SAFETY: the mapping is only read. That nobody truncates or rewrites a model's file while it is in use is
         // documented as the caller's business, as for any mapped weights.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
-        Ok(Model { file: identity, ..Model::from_bytes_for(Arc::new(map), options)? })
+        Model::of_archive(Arc::new(map), identity, options)
     }
 
     /// Reads the only model of an archive in memory.
@@ -82,11 +87,33 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn from_bytes_for(bytes: litz_import::Bytes, options: &Options) -> Result<Model, Error> {
+        Model::of_archive(bytes, None, options)
+    }
+
+    fn of_archive(
+        bytes: litz_import::Bytes,
+        file: Option<FileIdentity>,
+        options: &Options,
+    ) -> Result<Model, Error> {
         let archive = Archive::open(bytes)?;
         let name = archive.model(options.model.as_deref())?.to_owned();
-        let imported =
-            litz_import::import(&archive, &name, &HostSchemas { table: litz_ops::Table::new(), options })?;
-        Ok(Model { archive, name, file: None, compilations: AtomicU64::new(0), imported })
+        let imported = litz_import::import(&archive, &name, &HostSchemas { table: Table::new(), options })?;
+        let source = Source::Archive { archive, name, file };
+        Ok(Model { source, compilations: AtomicU64::new(0), imported })
+    }
+
+    /// A model of a graph, and of the tensors that its constants name.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the graph does not verify.
+    pub fn from_graph(graph: Graph, weights: HashMap<String, Tensor>) -> Result<Model, Error> {
+        let mut diags = verify::graph::verify(&graph);
+        diags.extend(litz_ops::check_devices(&graph));
+        if !diags.is_empty() {
+            return Err(Error::Invalid(diags));
+        }
+        let imported = Imported::of_graph(graph);
+        Ok(Model { source: Source::Memory(weights), compilations: AtomicU64::new(0), imported })
     }
 
     /// Types of the tensors a call takes, with their names, in order. A number is a tensor without dimensions: of i64, f64 or
@@ -107,8 +134,9 @@ impl Model {
     /// # Errors
     /// When it is damaged.
     pub fn extra(&self, name: &str) -> Result<Option<&str>, Error> {
+        let Some(archive) = self.archive() else { return Ok(None) };
         let path = format!("extra/{name}");
-        let text = self.archive.range(&path).map(|_| self.archive.text(&path)).transpose();
+        let text = archive.range(&path).map(|_| archive.text(&path)).transpose();
         Ok(text?)
     }
 
@@ -177,7 +205,10 @@ impl Model {
             None => run.step("load", || ReferenceDevice::new(&realized.kernels).map(Arc::new))?,
             Some(code) => {
                 let pool = if options.bind { ThreadPool::new } else { ThreadPool::unbound };
-                let threads = || Arc::new(pool(options.threads));
+                let threads = || match &options.pool {
+                    Some(shared) => Arc::clone(&shared.0),
+                    None => Arc::new(pool(options.threads)),
+                };
                 run.step("load", || backend.load(&realized.kernels, &code.objects, &threads))?
             }
         };
@@ -186,7 +217,6 @@ impl Model {
             Some(profile) => profile.clone(),
             None => device,
         };
-        let weights = ModelWeights { archive: &self.archive, weights: &self.imported.weights };
         let run_options = RunOptions {
             limits: options.limits.clone(),
             guard_pages: options.guard_pages,
@@ -194,8 +224,8 @@ impl Model {
             host: options.host.clone().map(|host| host.0),
         };
         let (program, kernels) = (&realized.program, &realized.kernels);
-        let executable = run
-            .step("weights", || Executable::with_options(program, kernels, device, &weights, &run_options))?;
+        let executable =
+            run.step("weights", || Executable::with_options(program, kernels, device, self, &run_options))?;
         let warnings = host::warnings(program, options);
         Ok(Compiled { executable, timings: run.timings, warnings, texts, profile, code })
     }
@@ -237,20 +267,35 @@ impl Model {
         self.texts(options, Stage::Program, run)
     }
 
-    /// What the archive calls it.
+    /// What the archive calls it, else its graph.
     pub fn name(&self) -> &str {
-        &self.name
+        match &self.source {
+            Source::Archive { name, .. } => name,
+            Source::Memory(_) => &self.imported.graph.name,
+        }
     }
 
-    /// The archive.
-    pub(crate) fn archive(&self) -> &Archive {
-        &self.archive
+    /// The archive that it was read from.
+    pub(crate) fn archive(&self) -> Option<&Archive> {
+        match &self.source {
+            Source::Archive { archive, .. } => Some(archive),
+            Source::Memory(_) => None,
+        }
     }
 
     /// What tells the file from others and from itself after a change; `None` where nothing does.
     pub(crate) fn file(&self) -> Option<&FileIdentity> {
-        self.file.as_ref()
+        match &self.source {
+            Source::Archive { file, .. } => file.as_ref(),
+            Source::Memory(_) => None,
+        }
     }
+}
+
+/// Whether Litz has an operator, such as `aten.add.Tensor`.
+pub fn has_operator(name: &str) -> bool {
+    static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
+    TABLE.op(name).is_some()
 }
 
 /// A tensor of a graph or its subgraphs that is on another device than `device`, or on one that is not of the target, and where.
@@ -267,20 +312,18 @@ fn elsewhere<'a>(
     own.or_else(|| graph.subgraphs.iter().find_map(|graph| elsewhere(graph, device, target)))
 }
 
-/// Weights of an archive, by name.
-struct ModelWeights<'a> {
-    archive: &'a Archive,
-    weights: &'a BTreeMap<String, Weight>,
-}
-
-impl Weights for ModelWeights<'_> {
+impl Weights for Model {
     fn get(&self, name: &str) -> Option<Tensor> {
-        let w = self.weights.get(name)?;
+        let archive = match &self.source {
+            Source::Archive { archive, .. } => archive,
+            Source::Memory(weights) => return weights.get(name).cloned(),
+        };
+        let w = self.imported.weights.get(name)?;
         if w.is_missing {
             return Tensor::zeros(w.dtype, &w.sizes, &w.strides).ok();
         }
         let offset = w.storage.start + w.offset * w.dtype.size();
-        Tensor::from_shared(w.dtype, &w.sizes, &w.strides, self.archive.bytes().clone(), offset).ok()
+        Tensor::from_shared(w.dtype, &w.sizes, &w.strides, archive.bytes().clone(), offset).ok()
     }
 }
 
@@ -307,6 +350,14 @@ impl Compiled {
     /// When an input does not fit, naming it; when memory runs out; when an index computed by the model is out of range.
     pub fn run<T: Input>(&self, inputs: &[T]) -> Result<Vec<Value>, Error> {
         Ok(self.executable.run(inputs)?)
+    }
+
+    /// As [`Compiled::run`], into memory that `outputs` provides.
+    ///
+    /// # Errors
+    /// As [`Compiled::run`].
+    pub fn call<T: Input>(&self, inputs: &[T], outputs: &mut dyn Outputs) -> Result<(), Error> {
+        Ok(self.executable.call(inputs, outputs)?)
     }
 
     /// What calls have done so far: how many there were, for how many sets of sizes, and what memory they took.

@@ -5,6 +5,7 @@ use crate::given::GivenSchedule;
 use litz_backend::Factory;
 use litz_ir::target::Target;
 use litz_passes::loops::Inlining;
+use litz_runtime::pool::ThreadPool;
 use litz_runtime::{GuardPages, Host, Limits};
 use litz_schedule::Heuristics;
 use std::fmt;
@@ -21,6 +22,8 @@ pub struct Options {
     /// Bind threads to cores where there is one for each core that the process may use; see
     /// [`litz_runtime::pool::ThreadPool`]. Not for several processes that take turns on the same cores.
     pub bind: bool,
+    /// Threads that several models share, in the place of `threads` of their own; `None`: each has its own.
+    pub pool: Option<PoolOption>,
     /// What makes code of kernels, of [`crate::BACKENDS`] or of your own.
     pub backend: &'static Factory,
     /// What is compiled for; `None`: this machine, with so many threads.
@@ -54,6 +57,16 @@ pub struct Options {
     pub host: Option<HostOption>,
     /// What becomes of operators that the host has and Litz has not.
     pub fallback: Fallback,
+}
+
+/// Threads, to be given to [`Options::pool`].
+#[derive(Clone)]
+pub struct PoolOption(pub Arc<ThreadPool>);
+
+impl fmt::Debug for PoolOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} threads", self.0.threads())
+    }
 }
 
 /// A host, to be given to [`Options::host`].
@@ -94,6 +107,7 @@ impl Default for Options {
         Options {
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             bind: true,
+            pool: None,
             backend: BACKENDS[0],
             target: None,
             reference: false,
