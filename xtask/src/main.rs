@@ -16,6 +16,7 @@ mod hostile;
 mod machine;
 mod opinfo;
 mod pair;
+mod py_test;
 mod random;
 mod replay;
 mod setup;
@@ -25,6 +26,7 @@ mod test;
 mod tidy;
 mod venv;
 mod verify;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -66,6 +68,10 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Time two builds of Litz against each other
     Pair(pair::Args),
+    /// Build the Python package, as `target/wheels/litz-*.whl`
+    Wheel,
+    /// Install the Python package beside PyTorch and run its tests
+    PyTest(py_test::Args),
     /// Compare the kernels that two builds of Litz make
     Replay(replay::Args),
     /// Check every promise of the project, and record what was found
@@ -100,6 +106,8 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::BenchKernels(args) => bench_kernels::run(&args)?,
         Task::Fuzz(args) => return fuzz::run(&args),
         Task::Pair(args) => return pair::run(&args),
+        Task::Wheel => drop(wheel::build()?),
+        Task::PyTest(args) => py_test::run(&args)?,
         Task::Replay(args) => return replay::run(&args),
         Task::Gate(args) => return gate::run(&args),
     }

@@ -60,7 +60,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "litz",
         ],
     ),
-    ("litz-py", &["litz", "litz-runtime"]),
+    ("litz-py", &["litz-sym", "litz-ir", "litz-runtime", "litz"]),
     ("litz-examples", &["litz"]),
     ("xtask", &[]),
 ];

@@ -1,0 +1,194 @@
+"""Runs models through torch.compile: python benches/compile_models.py OUT --models FILE [NAME ...] [--train] [--shard I/N]
+
+FILE defines REG, models by name with example arguments, as `cargo xtask corpus --export` takes them. Each model is called in evaluation mode by
+eager, by `backend="aot_eager"` and by `backend="litz"`, and its results are held against the numeric contract, with the model in f64 as the
+reference. With --train, models that say how they are trained take three steps of SGD and three of AdamW, and parameters are compared. Writes to
+OUT/NAME.json what became of each; a model that has a file is not run again.
+"""
+
+import argparse
+import copy
+import functools
+import importlib.util
+import json
+import pathlib
+import signal
+import time
+import warnings
+from collections import Counter
+
+warnings.filterwarnings("ignore")
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+import litz.dynamo
+import litz.counters
+from compile_opinfo import Wrong, compare, reason
+
+# Seconds that a model may take.
+TIME_LIMIT = 400
+
+
+def made(registered):
+    """A model in evaluation mode, without parameters that are all zero, which would hide wrong numbers behind them."""
+    torch.manual_seed(0)
+    model = registered[1]()
+    module = model["mod"].eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.numel() and parameter.is_floating_point() and not parameter.any():
+                parameter.normal_(0, 0.02)
+    return module, tuple(model.get("args", ())), model.get("kwargs") or {}, model.get("train")
+
+
+def wide(value):
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def results(module, args, kwargs):
+    torch.manual_seed(1)
+    with torch.no_grad():
+        outs = module(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+    return [leaf for leaf in tree_leaves(outs) if isinstance(leaf, (torch.Tensor, int, float))]
+
+
+def compiled(module, backend):
+    torch._dynamo.reset()
+    return torch.compile(module, backend=backend)
+
+
+def infer(module, args, kwargs) -> dict:
+    """What becomes of one call."""
+    eager = results(copy.deepcopy(module), args, kwargs)
+    try:
+        reference = results(copy.deepcopy(module).double(), *tree_map(wide, (args, kwargs)))
+    except Exception:
+        reference = None
+    try:
+        compare(results(compiled(copy.deepcopy(module), "aot_eager"), args, kwargs), eager, reference, False)
+    except Exception as error:
+        return {"verdict": "excluded", "why": f"aot_eager: {reason(error)}"}
+    litz.counters.reset()
+    start = time.time()
+    try:
+        ours = results(compiled(copy.deepcopy(module), litz.dynamo.backend), args, kwargs)
+        stats = litz.counters.stats()
+        compare(ours, eager, reference, False)
+    except Wrong as error:
+        return {"verdict": "wrong", "why": str(error)}
+    except Exception as error:
+        return {"verdict": "error", "why": reason(error)}
+    return {"verdict": "pass", "seconds": round(time.time() - start, 1), **told(stats)}
+
+
+def told(stats) -> dict:
+    """How many launches and calls of PyTorch a call takes."""
+    calls = sum(calls for calls, _ in stats["fallbacks"].values())
+    return {
+        "launches": stats.get("launches", 0),
+        "fallbacks": {op: calls for op, (calls, _) in stats["fallbacks"].items()},
+        "calls_of_pytorch": calls,
+        "eager_graphs": stats["eager_graphs"],
+    }
+
+
+def loss_of(outs):
+    loss = getattr(outs, "loss", None)
+    if loss is not None:
+        return loss
+    floats = [leaf for leaf in tree_leaves(outs) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    return sum(leaf.float().square().mean() for leaf in floats)
+
+
+def trained(module, backend, optimizer, args, kwargs):
+    """Parameters after three steps."""
+    module = copy.deepcopy(module).train()
+    for part in module.modules():
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
+            part.p = 0.0
+    forward = module if backend is None else compiled(module, backend)
+    optimizer = optimizer(module.parameters())
+    for _ in range(3):
+        torch.manual_seed(1)
+        optimizer.zero_grad()
+        loss_of(forward(*copy.deepcopy(args), **copy.deepcopy(kwargs))).backward()
+        optimizer.step()
+    return [parameter.detach() for parameter in module.parameters()]
+
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
+    # Of a gradient near 0 AdamW takes the sign: a large eps keeps rounding errors small.
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, eps=1e-2),
+}
+
+
+def train(module, args, kwargs, given) -> dict:
+    """What becomes of training with both optimizers."""
+    args, kwargs = tuple(given.get("args", args)), given.get("kwargs", kwargs)
+    found = {}
+    for name, optimizer in OPTIMIZERS.items():
+        try:
+            eager = trained(module, None, optimizer, args, kwargs)
+            wider = trained(copy.deepcopy(module).double(), None, optimizer, *tree_map(wide, (args, kwargs)))
+        except Exception as error:
+            return {"verdict": "excluded", "why": f"eager: {reason(error)}"}
+        litz.counters.reset()
+        try:
+            # The random numbers of eager, for layers that drop whatever their `p` says.
+            backend = functools.partial(litz.dynamo.backend, options={"random": "eager"})
+            ours = trained(module, backend, optimizer, args, kwargs)
+            found[name] = told(litz.counters.stats())
+            compare(ours, eager, wider, False)
+        except Wrong as error:
+            return {"verdict": "wrong", "why": f"{name}: {error}"}
+        except Exception as error:
+            return {"verdict": "error", "why": f"{name}: {reason(error)}"}
+    return {"verdict": "pass", **found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=pathlib.Path, help="folder to write to")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models to run (default: all)")
+    parser.add_argument("--models", type=pathlib.Path, required=True, help="file that defines REG")
+    parser.add_argument("--train", action="store_true", help="train those that say how")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th model, from the I-th on")
+    options = parser.parse_intermixed_args()
+    spec = importlib.util.spec_from_file_location("models", options.models)
+    models = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(models)
+    options.out.mkdir(parents=True, exist_ok=True)
+    first, step = map(int, options.shard.split("/"))
+
+    def stop(*_):
+        raise TimeoutError(f"it takes more than {TIME_LIMIT} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    counts = Counter()
+    for name in (options.names or sorted(models.REG))[first::step]:
+        path = options.out / f"{name}.json"
+        if not path.exists():
+            path.write_text(json.dumps({"verdict": "error", "why": "the process died"}))
+            signal.alarm(TIME_LIMIT)
+            try:
+                module, args, kwargs, given = made(models.REG[name])
+                if options.train:
+                    wanted = given is not None or models.REG[name][2].get("aot")
+                    found = train(module, args, kwargs, given or {}) if wanted else {"verdict": "excluded", "why": "not trained"}
+                else:
+                    found = infer(module, args, kwargs)
+            except Exception as error:
+                found = {"verdict": "excluded", "why": reason(error)}
+            finally:
+                signal.alarm(0)
+            path.write_text(json.dumps(found))
+        found = json.loads(path.read_text())
+        counts[found["verdict"]] += 1
+        print(name, found, flush=True)
+    print(dict(counts))
+
+
+if __name__ == "__main__":
+    main()

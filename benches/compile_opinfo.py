@@ -1,0 +1,275 @@
+"""Runs PyTorch's operator tests through torch.compile: python benches/compile_opinfo.py OUT [NAME ...] [--dtype D] [--grad] [--dynamic]
+
+Each operator of torch.testing._internal.common_methods_invocations.op_db that takes the type gives its three smallest samples of at most
+some hundreds, made with a fixed seed. Each is run by eager, by `backend="aot_eager"` and by `backend="litz"`, fullgraph. Writes to OUT/NAME.json
+what became of each sample:
+  pass      equal to eager's by the numeric contract, with type, sizes and strides; `fallbacks` are operators that PyTorch ran
+  excluded  eager or aot_eager is not right, and why
+  wrong     other numbers, types, sizes or strides
+  error     an exception
+An operator that has a file is not run again. Prints one line for each operator, and a table of counts at the end.
+"""
+
+import argparse
+import copy
+import itertools
+import json
+import pathlib
+import random
+import signal
+import sys
+import types
+import unittest
+import warnings
+from collections import Counter
+
+warnings.filterwarnings("ignore")
+
+import numpy
+import torch
+from export_models import Widen, double
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+import litz.dynamo
+import litz.counters
+
+# PyTorch's tests import this package for the base class of test cases, which nothing here makes an instance of.
+sys.modules.setdefault("expecttest", types.ModuleType("expecttest"))
+sys.modules["expecttest"].TestCase = unittest.TestCase
+
+from torch.testing._internal.common_methods_invocations import op_db
+
+# What these return was never written: type, sizes and strides count.
+UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+
+# Samples looked at, run, and seconds that an operator may take.
+MOST_SAMPLES, RUN_SAMPLES, TIME_LIMIT = 300, 3, 240
+
+# Relative difference allowed where there is no reference in f64: PyTorch's own tolerances.
+TOLERANCES = {torch.float64: 1e-7, torch.complex128: 1e-7, torch.float16: 1e-3, torch.bfloat16: 1.6e-2}
+
+
+class Wrong(Exception):
+    """A result is not eager's."""
+
+
+def sized(sample) -> int:
+    """How many elements a sample's tensors have."""
+    leaves = tree_leaves((sample.input, sample.args, sample.kwargs))
+    return sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+def samples(op, dtype, grad):
+    """The smallest samples that have elements, one without where there is any."""
+    for seed in (torch.manual_seed, numpy.random.seed, random.seed):
+        seed(0)
+    every = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=grad), MOST_SAMPLES))
+    some = sorted((sample for sample in every if sized(sample)), key=sized)
+    return (some or every)[:RUN_SAMPLES]
+
+
+class Call:
+    """An operator with all arguments but the tensors, and its results as a flat list."""
+
+    def __init__(self, op, sample):
+        self.operator = op.get_op()
+        self.leaves, self.structure = tree_flatten(((sample.input, *sample.args), sample.kwargs))
+        self.places = [place for place, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
+        self.inputs = [self.leaves[place] for place in self.places]
+
+    def __call__(self, *inputs):
+        leaves = list(self.leaves)
+        for place, tensor in zip(self.places, inputs, strict=True):
+            leaves[place] = tensor
+        args, kwargs = tree_unflatten(leaves, self.structure)
+        return tree_leaves(self.operator(*args, **kwargs))
+
+    def fresh(self):
+        return [x.detach().clone(memory_format=torch.preserve_format).requires_grad_(x.requires_grad) for x in self.inputs]
+
+
+def run(function, inputs, grad):
+    """Results, and gradients of the floating inputs where these are asked for, in one list."""
+    torch.manual_seed(7)
+    outs = function(*inputs)
+    values = [out.detach() if isinstance(out, torch.Tensor) else out for out in outs]
+    if grad:
+        outs = [out for out in outs if isinstance(out, torch.Tensor) and out.requires_grad]
+        wanted = [x for x in inputs if x.requires_grad]
+        generator = torch.Generator().manual_seed(3)
+        tangents = []
+        for out in outs:
+            real = torch.empty(out.shape, dtype=torch.float64).uniform_(-1, 1, generator=generator)
+            tangents.append(real.to(out.dtype))
+        grads = torch.autograd.grad(outs, wanted, tangents, allow_unused=True) if outs and wanted else []
+        values += [value.detach() if value is not None else None for value in grads]
+    return values
+
+
+def compare(ours, eager, reference, is_random):
+    """Raises `Wrong` where our results are not eager's."""
+    if len(ours) != len(eager):
+        raise Wrong(f"{len(ours)} results, expected {len(eager)}")
+    for position, (mine, theirs) in enumerate(zip(ours, eager)):
+        if not isinstance(theirs, torch.Tensor):
+            if isinstance(theirs, float) and isinstance(mine, float):
+                same = mine == theirs or theirs != theirs and mine != mine or abs(mine - theirs) <= 1e-6 * abs(theirs)
+            else:
+                same = mine == theirs
+            if not same and not is_random:
+                raise Wrong(f"result {position}: {mine}, expected {theirs}")
+            continue
+        if (mine.dtype, mine.shape) != (theirs.dtype, theirs.shape):
+            raise Wrong(f"result {position}: {mine.dtype}{list(mine.shape)}, expected {theirs.dtype}{list(theirs.shape)}")
+        if mine.layout == torch.strided and theirs.layout == torch.strided:
+            for size, a, b in zip(theirs.shape, mine.stride(), theirs.stride()):
+                if size > 1 and a != b and theirs.numel():
+                    raise Wrong(f"result {position}: strides {mine.stride()}, expected {theirs.stride()}")
+        if is_random or not theirs.numel():
+            continue
+        mine, theirs = (x.to_dense() if x.layout != torch.strided else x for x in (mine, theirs))
+        mine, theirs = (x.resolve_conj().resolve_neg() for x in (mine, theirs))
+        if not (theirs.is_floating_point() or theirs.is_complex()):
+            if not torch.equal(mine, theirs):
+                raise Wrong(f"result {position}: {int((mine != theirs).sum())} of {theirs.numel()} elements differ")
+            continue
+        wide = torch.complex128 if theirs.is_complex() else torch.float64
+        a, b = mine.to(wide), theirs.to(wide)
+        finite = b.isfinite()
+        if not torch.equal(a.isfinite(), finite) or not torch.equal(a[~finite].isnan(), b[~finite].isnan()):
+            raise Wrong(f"result {position}: NaN or infinity in other places")
+        a, b = a[finite], b[finite]
+        ref = reference[position] if reference is not None else None
+        tolerance = TOLERANCES.get(theirs.dtype, 2e-5)
+        if ref is not None and ref.shape == theirs.shape:
+            r = ref.to(wide)[finite]
+            unit = torch.finfo(theirs.dtype).eps
+            allowed = 1.5 * (b - r).norm() + unit * r.norm() + 1e-300
+            if (a - r).norm() <= allowed:
+                continue
+        if (a - b).norm() > tolerance * b.norm() + 1e-30:
+            error = ((a - b).norm() / b.norm()).item()
+            raise Wrong(f"result {position}: a relative difference of {error:.2e}")
+
+
+def reference(call, eager, grad):
+    """Results in f64, where they can be had."""
+    try:
+        wide = [double(x.detach()).requires_grad_(x.requires_grad) for x in call.fresh()]
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            if grad:
+                return run(call, wide, grad)
+            with Widen():
+                return run(call, wide, grad)
+        finally:
+            torch.set_default_dtype(before)
+    except Exception:
+        return None
+
+
+def compiled(call, backend, dynamic):
+    torch._dynamo.reset()
+    return torch.compile(lambda *inputs: call(*inputs), backend=backend, fullgraph=True, dynamic=dynamic)
+
+
+def check(op, sample, options) -> dict:
+    """What became of one sample."""
+    call = Call(op, sample)
+    try:
+        eager = run(call, call.fresh(), options.grad)
+        torch.manual_seed(99)
+        is_random = op.name in UNDEFINED
+    except Exception as error:
+        return {"verdict": "excluded", "why": f"eager: {reason(error)}"}
+    wide = reference(call, eager, options.grad)
+    if wide is not None and (len(wide) != len(eager) or not all(isinstance(x, torch.Tensor) for x in wide)):
+        wide = None
+    try:
+        aot = run(compiled(call, "aot_eager", options.dynamic), call.fresh(), options.grad)
+        compare(aot, eager, wide, is_random)
+    except Exception as error:
+        return {"verdict": "excluded", "why": f"aot_eager: {reason(error)}"}
+    litz.counters.reset()
+    try:
+        ours = run(compiled(call, litz.dynamo.backend, options.dynamic), call.fresh(), options.grad)
+        stats = litz.counters.stats()
+        compare(ours, eager, wide, is_random)
+    except Wrong as error:
+        return {"verdict": "wrong", "why": str(error), "fallbacks": sorted(stats["fallbacks"])}
+    except Exception as error:
+        return {"verdict": "error", "why": reason(error)}
+    graphs = [f"graph: {why}" for why in stats["eager_graphs"]]
+    return {"verdict": "pass", "fallbacks": [*sorted(stats["fallbacks"]), *graphs]}
+
+
+def reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:3])}"[:300]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=pathlib.Path, help="folder to write to")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="operators to run (default: all)")
+    parser.add_argument("--dtype", default="float32", help="element type as PyTorch calls it")
+    parser.add_argument("--grad", action="store_true", help="gradients, too")
+    parser.add_argument("--dynamic", action="store_true", help="all sizes are symbolic")
+    parser.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th operator, from the I-th on")
+    options = parser.parse_intermixed_args()
+    options.dynamic = True if options.dynamic else None
+    dtype = getattr(torch, options.dtype)
+    first, step = map(int, options.shard.split("/"))
+    takes = lambda op: dtype in (op.supported_backward_dtypes("cpu") if options.grad else op.supported_dtypes("cpu"))
+    ops = [op for op in op_db if takes(op) and (not options.grad or op.supports_autograd)]
+    if options.names:
+        ops = [op for op in ops if op.formatted_name in options.names or op.name in options.names]
+    options.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    torch._dynamo.config.capture_scalar_outputs = True
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True
+
+    def stop(*_):
+        raise TimeoutError(f"it takes more than {TIME_LIMIT} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    for op in ops[first::step]:
+        path = options.out / f"{op.formatted_name}.json"
+        if path.exists():
+            continue
+        # Stays where the process dies of the operator, so that the next one passes over it.
+        path.write_text(json.dumps([{"verdict": "error", "why": "the process died"}]))
+        signal.alarm(TIME_LIMIT)
+        try:
+            results = [check(op, sample, options) for sample in samples(op, dtype, options.grad)]
+        except Exception as error:
+            results = [{"verdict": "excluded", "why": reason(error)}]
+        finally:
+            signal.alarm(0)
+        path.write_text(json.dumps(results))
+        counts = Counter(result["verdict"] for result in results)
+        whys = {result["why"] for result in results if "why" in result}
+        print(op.formatted_name, dict(counts), *sorted(whys), flush=True)
+    report(options.out)
+
+
+ORDER = ("excluded", "pass", "error", "wrong")
+
+
+def report(folder: pathlib.Path) -> None:
+    """Counts operators: each is as good as the worst of its samples that are not excluded."""
+    verdicts, native = Counter(), 0
+    for path in sorted(folder.glob("*.json")):
+        results = json.loads(path.read_text())
+        worst = max((result["verdict"] for result in results), key=ORDER.index, default="excluded")
+        verdicts[worst] += 1
+        if worst == "pass":
+            native += not any(result.get("fallbacks") for result in results)
+    total = sum(verdicts.values()) - verdicts["excluded"]
+    print(f"{verdicts['pass']}/{total} operators pass, {native} natively, {verdicts['wrong']} wrong, {verdicts['error']} errors, "
+          f"{verdicts['excluded']} excluded")
+
+
+if __name__ == "__main__":
+    main()

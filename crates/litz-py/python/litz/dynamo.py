@@ -1,0 +1,157 @@
+"""The backend of `torch.compile(model, backend="litz")`."""
+
+import functools
+import warnings
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch.utils._python_dispatch import _disable_current_modes
+
+from . import _litz, counters, options as option
+from .errors import LitzError, UnsupportedError
+from .fx import convert
+from .host import Dispatcher
+from .library import Torch
+from .types import operator_name
+
+HOST = Dispatcher()
+
+aten = torch.ops.aten
+
+# Operators, and reasons why PyTorch runs a graph, that there was a warning of.
+_warned = set()
+
+
+def backend(module, example_inputs, *, mode=None, options=None):
+    """Compiles a graph of Dynamo's: its forward and backward graphs become kernels of Litz."""
+    chosen = option.read(mode, options)
+    frozen = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
+    compiler = functools.partial(compile_fx, options=chosen)
+    return aot_autograd(
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        inference_compiler=functools.partial(compiler, frozen=frozen),
+        decompositions=decompositions(chosen.random),
+        partition_fn=_partition,
+        keep_inference_input_mutations=True,
+    )(module, example_inputs)
+
+
+def _partition(*args, **kwargs):
+    """Recomputes in the backward graph what costs less than it takes to keep."""
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    return min_cut_rematerialization_partition(*args, **kwargs, compiler="inductor")
+
+
+def _parameters(module, example_inputs) -> dict:
+    """Parameters and buffers among the inputs, by position."""
+    inputs = module.graph.find_nodes(op="placeholder")
+    is_static = lambda node: node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type") is not None
+    given = enumerate(zip(inputs, example_inputs))
+    return {at: value.detach() for at, (node, value) in given if isinstance(value, torch.Tensor) and is_static(node)}
+
+
+@functools.cache
+def decompositions(random: str) -> dict:
+    """How operators that Litz does not have are made of others: PyTorch's own decompositions to its core operators, and some that its core
+    has as they are.
+    """
+    from torch._decomp import core_aten_decompositions, get_decompositions
+
+    table = {**core_aten_decompositions(), **get_decompositions([getattr(aten, name) for name in BESIDES])}
+    is_overload = lambda op: isinstance(op, torch._ops.OpOverload)
+    is_random = lambda op: torch.Tag.nondeterministic_seeded in op.tags
+    if random == "eager":
+        # Made of others, they would take other numbers from PyTorch's generator.
+        is_needed = lambda op: not is_random(op) and not _litz.has_operator(operator_name(op))
+    else:
+        # Litz has dropout that drops nothing; what drops is made of random numbers.
+        is_needed = lambda op: op is aten.native_dropout.default or not _litz.has_operator(operator_name(op))
+    return {op: made_of for op, made_of in table.items() if is_overload(op) and is_needed(op)}
+
+
+BESIDES = (
+    "_batch_norm_with_update",
+    "_batch_norm_with_update_functional",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional",
+    "batch_norm_backward",
+    "dist",
+    "gcd",
+    "hypot",
+    "lcm",
+    "max_pool2d_with_indices_backward",
+    "native_batch_norm",
+    "native_dropout",
+    "normal_functional",
+    "rrelu_with_noise_backward",
+    "special_ndtri",
+)
+
+
+def compile_fx(module, example_inputs, options, frozen=None):
+    """Compiles a graph of ATen operators to a function of a list of arguments. What Litz cannot say or do, PyTorch runs."""
+    try:
+        # Constants are real tensors, and what depends on them alone is computed at once.
+        with _disable_current_modes():
+            compiled, is_seeded = _compile(module, options, frozen or {})
+    except LitzError as error:
+        if options.fallback == "error":
+            raise
+        reason = str(error).splitlines()[0]
+        return _eager(module, options, reason if isinstance(error, UnsupportedError) else f"a mistake of Litz: {error}")
+
+    def run(args):
+        if is_seeded:
+            args.append(torch.empty((), dtype=torch.int64).random_())
+        try:
+            results = compiled(args)
+        except _litz.CheckError:
+            # Sizes that the graph was not compiled for; nothing has been written so far.
+            counters.TOTALS.eager_calls += 1
+            results = module(*(args[:-1] if is_seeded else args))
+        args.clear()
+        return results
+
+    run._boxed_call = True
+    run.compiled = compiled
+    return run
+
+
+def _compile(module, options, frozen):
+    converted = convert(module, frozen, is_seeded=options.random == "philox")
+    compiled = _litz.compile_graph(
+        converted.text,
+        Torch,
+        constants=converted.constants,
+        taken=converted.taken,
+        returned=converted.returned,
+        options=options.native() | {"host": HOST, "fallback": options.fallback != "error"},
+    )
+    counters.note(compiled)
+    if options.fallback == "warn":
+        for op, count, source in compiled.host_operators:
+            at = f", first at {source}" if source else ""
+            _warn(op, f"litz: PyTorch runs {op} ({count} in this graph{at})")
+    return compiled, converted.is_seeded
+
+
+def _eager(module, options, reason):
+    counters.TOTALS.eager_graphs[reason] += 1
+    if options.fallback == "warn":
+        _warn(reason, f"litz: PyTorch runs a graph, for {reason}")
+
+    def run(args):
+        results = module(*args)
+        args.clear()
+        return results
+
+    run._boxed_call = True
+    return run
+
+
+def _warn(once, message):
+    if once not in _warned:
+        _warned.add(once)
+        warnings.warn(message, stacklevel=2)

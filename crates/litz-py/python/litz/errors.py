@@ -1,0 +1,9 @@
+"""What can go wrong, as exceptions."""
+
+from ._litz import InternalError, InvalidError, LitzError, RunError, UnsupportedError
+
+__all__ = ["InternalError", "InvalidError", "LitzError", "NotConverted", "RunError", "UnsupportedError"]
+
+
+class NotConverted(UnsupportedError):
+    """A graph of PyTorch's has what no text of Litz can say; PyTorch runs such a graph."""

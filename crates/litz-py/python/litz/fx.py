@@ -1,0 +1,540 @@
+"""Writes PyTorch's graphs of ATen operators as texts of Litz."""
+
+import operator
+from dataclasses import dataclass
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import free_symbols
+
+from . import _litz, hops, random
+from .errors import NotConverted
+from .host import Dispatcher
+from .sizes import at_least_one, expression, facts, relation
+from .types import DTYPES, MEMORY_FORMATS, operator_name
+
+
+@dataclass
+class Converted:
+    """A graph as Litz takes it."""
+
+    text: str
+    # Which of the graph's arguments the program takes, in its order.
+    taken: list[int]
+    # Tensors that the graph holds, by the names that the text has for them.
+    constants: dict[str, torch.Tensor]
+    # What each returned value is, as `_litz.compile_graph` takes it.
+    returned: list[tuple]
+    # Whether the program takes a seed behind the graph's arguments.
+    is_seeded: bool
+
+
+def convert(module: torch.fx.GraphModule, frozen: dict | None = None, is_seeded: bool = True) -> Converted:
+    """The text of a graph that AOTAutograd gave. `frozen` are arguments, by position, that are constants. With `is_seeded` random operators are
+    Litz's own, else PyTorch's.
+
+    Raises `NotConverted` where the graph has what no text can say.
+    """
+    return _Writer(module, "main", frozen or {}, is_seeded=is_seeded).write()
+
+
+# What the seed of a call is called.
+SEED = "seed.of.call"
+
+
+def _val(node):
+    return node.meta.get("val")
+
+
+def _shape_env(module):
+    for node in module.graph.nodes:
+        value = _val(node)
+        for leaf in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(leaf, torch.SymInt):
+                return leaf.node.shape_env
+            mode = getattr(leaf, "fake_mode", None)
+            if mode is not None:
+                return mode.shape_env
+    return None
+
+
+class _Named(str):
+    """The name of a value of the text."""
+
+
+class _Writer:
+    """Writes one graph, and by writers of their own those inside of it."""
+
+    def __init__(self, module, name, frozen, outer=None, is_seeded=False):
+        self.module, self.graph_name, self.frozen, self.outer = module, name, frozen, outer
+        # Random operators so far; none where PyTorch runs them.
+        self.streams = 0 if is_seeded else None
+        self.lines, self.subgraphs, self.prefix = [], [], ""
+        self.constants, self.taken = {}, []
+        # Declarations of operators that PyTorch runs, by name, and graphs inside of the graph so far.
+        self.declared, self.counted, self._sized = {}, 0, None
+        # Names of values in the text, where they are not those of the nodes.
+        self.names = {}
+        # Of multiple results: node -> {index: name}.
+        self.parts = {}
+        # Symbols that integers among the inputs give.
+        self.numbers = set()
+        # Values of nodes that are none of the text's.
+        self.places = {}
+        # The storage of each node's tensor, and the first node that has it.
+        self.memory, self.first = {}, {}
+        self.symbols = outer.symbols if outer else set()
+        self.guards = outer.guards if outer else []
+
+    def write(self) -> Converted:
+        graph = self.module.graph
+        for position, node in enumerate(graph.find_nodes(op="placeholder")):
+            self._input(position, node)
+        self._nodes(graph)
+        if self.streams:
+            self.taken.append(len(graph.find_nodes(op="placeholder")))
+            self.lines.insert(0, f"%{SEED}: i64[] = input")
+            # Inputs of the text are in the order of `taken`.
+            self.taken.insert(0, self.taken.pop())
+        returned = self._output(graph.output_node())
+        env = _shape_env(self.module)
+        known = facts(env, self.symbols) if env is not None and self.symbols else []
+        text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
+        return Converted(text, self.taken, self.constants, returned, bool(self.streams))
+
+    def _text(self, head):
+        body = [f"  {line}" for line in [*head, *self.subgraphs, *self.lines]]
+        return "\n".join([f"graph @{self.graph_name} on cpu {{", *body, "}", ""])
+
+    def _nodes(self, graph):
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self._remember(node)
+            elif node.op == "get_attr":
+                self._attribute(node)
+            elif node.op == "call_function":
+                self._call(node)
+                self._remember(node)
+            elif node.op != "output":
+                raise NotConverted(f"a node of kind {node.op}")
+
+    # What operators that take graphs are written with.
+
+    def declare(self, op, is_ordered=False):
+        """Says what PyTorch has under the name of an operator that Litz does not have, or whose calls have an order."""
+        root = self.root()
+        if op not in root.declared and (is_ordered or not _litz.has_operator(op)):
+            declaration = Dispatcher.declaration(op)
+            if declaration is None:
+                raise NotConverted(f"the operator {op}")
+            if is_ordered:
+                declaration = declaration.replace(" tag ", " effect random tag ", 1)
+            root.declared[op] = f"op {declaration}"
+
+    def root(self):
+        """The writer of the whole graph."""
+        return self.outer.root() if self.outer else self
+
+    def line(self, text, node):
+        """Appends a line, with the user's line behind it."""
+        source = _source(node)
+        self.lines.append(text + (f" at {_quoted(source)}" if source else ""))
+
+    def name(self, node) -> str:
+        """The name of a node's value."""
+        return self.names.get(node, self.prefix + node.name)
+
+    @staticmethod
+    def named(name):
+        """A value by its name, as an argument."""
+        return _Named(name)
+
+    @staticmethod
+    def seed() -> str:
+        """The name of the seed of a call."""
+        return SEED
+
+    def stream(self) -> int:
+        """A number for one more random operator."""
+        self.streams += 1
+        return self.streams - 1
+
+    def module_of(self, node):
+        """The graph that a node names."""
+        value = self.module
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        return value
+
+    def subgraph(self, node) -> str:
+        """Writes the graph that a node names, as a graph inside of this one; its name."""
+        root = self.root()
+        root.counted += 1
+        name = f"{node.name}_{root.counted}"
+        writer = _Writer(self.module_of(node), name, {}, self)
+        inputs = writer.module.graph.find_nodes(op="placeholder")
+        for position, of in enumerate(inputs):
+            writer._input(position, of, is_kept=True)
+        writer._nodes(writer.module.graph)
+        outputs = writer.module.graph.output_node().args[0]
+        outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+        writer.lines.append("return " + ", ".join(writer.argument(output) for output in outputs))
+        if writer.constants:
+            raise NotConverted("a constant of a graph inside of the graph")
+        self.subgraphs.append(writer._text([]).rstrip().replace("\n", "\n  "))
+        return name
+
+    def inline(self, module, operands, name) -> list[str]:
+        """Writes the nodes of a graph here, with these values for its inputs; names of its results."""
+        around, self.module, prefix, self.prefix = self.module, module, self.prefix, f"{self.prefix}{name}."
+        for node, operand in operands.items():
+            if isinstance(operand, torch.fx.Node) and operand not in self.places:
+                self.names[node] = self.names.get(operand, prefix + operand.name)
+            else:
+                self.places[node] = self.places.get(operand, operand)
+        self._nodes(module.graph)
+        outputs = [self.name(output) for output in module.graph.output_node().args[0]]
+        self.module, self.prefix = around, prefix
+        return outputs
+
+    # Types.
+
+    def _expr(self, value) -> str:
+        if isinstance(value, torch.SymInt):
+            self.symbols |= free_symbols(value)
+        return expression(value)
+
+    def _stride(self, value) -> str:
+        """A stride as Litz has it: where a tensor has no elements, strides do not matter, and PyTorch counts sizes of 0 as 1."""
+        if isinstance(value, torch.SymInt):
+            self.symbols |= free_symbols(value)
+            value = at_least_one(value.node.expr)
+        return expression(value)
+
+    def type(self, value) -> str:
+        """The text of a value's type."""
+        if isinstance(value, torch.Tensor):
+            if value.layout != torch.strided or value.is_quantized or value.is_mkldnn:
+                raise NotConverted(f"a tensor of layout {value.layout}")
+            if value.device.type != "cpu":
+                raise NotConverted(f"a tensor on {value.device}")
+            dtype = DTYPES.get(value.dtype)
+            if dtype is None:
+                raise NotConverted(f"elements of type {value.dtype}")
+            sizes = ", ".join(self._expr(size) for size in value.shape)
+            strides = ", ".join(self._stride(stride) for stride in value.stride())
+            return f"{dtype}[{sizes}]" + (f"{{{strides}}}" if sizes else "")
+        if isinstance(value, (torch.SymBool, bool)):
+            return "bool"
+        if isinstance(value, (torch.SymInt, int)):
+            return f"int({self._expr(value)})"
+        if isinstance(value, (torch.SymFloat, float)):
+            return "float"
+        raise NotConverted(f"a value of type {type(value).__name__}")
+
+    # Inputs.
+
+    def _input(self, position, node, is_kept=False):
+        value = _val(node)
+        if not node.users and not is_kept:
+            return
+        if position in self.frozen:
+            self.constants[node.name] = self.frozen[position]
+            self.lines.append(f'%{node.name}: {self.type(self.frozen[position])} = const "{node.name}"')
+            return
+        if value is None or isinstance(value, (int, float, bool, str)) and not isinstance(value, torch.Tensor):
+            self.places[node] = value
+            return
+        if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
+            raise NotConverted("an input with a pending conjugation or negation")
+        if isinstance(value, torch.SymInt) and not is_kept:
+            # A size that a tensor has, or another integer, gives its symbols values already.
+            if free_symbols(value) <= self.sized() | self.numbers:
+                return
+            self.numbers |= free_symbols(value)
+        self.taken.append(position)
+        ty = self._loose(value) if isinstance(value, torch.Tensor) else self.type(value)
+        self.lines.append(f"%{node.name}: {ty} = input")
+
+    def _loose(self, value) -> str:
+        """The type of an input. Where no size tells how it lies, it is taken for row-major: the call copies it if it is not."""
+        given = self.root().sized()
+        if all(free_symbols(stride) <= given for stride in value.stride()):
+            return self.type(value)
+        return self.type(value).split("{")[0]
+
+    def sized(self) -> set:
+        """Symbols that are a size of an input by themselves."""
+        if self._sized is None:
+            inputs = [node for node in self.module.graph.find_nodes(op="placeholder") if node.users]
+            sizes = [size for node in inputs if isinstance(_val(node), torch.Tensor) for size in _val(node).shape]
+            symbols = (size.node.expr for size in sizes if isinstance(size, torch.SymInt))
+            self._sized = {symbol for symbol in symbols if symbol.is_Symbol}
+        return self._sized
+
+    def _attribute(self, node):
+        value = self.module
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        if isinstance(value, torch.fx.GraphModule):
+            return
+        if not isinstance(value, torch.Tensor):
+            raise NotConverted(f"a constant of type {type(value).__name__}")
+        value = value.detach()
+        if self.prefix:
+            raise NotConverted("a constant of a graph inside of the graph")
+        self.constants[node.name] = value
+        self.lines.append(f'%{node.name}: {self.type(value)} = const "{node.name}"')
+
+    # Nodes.
+
+    def _call(self, node):
+        target, value = node.target, _val(node)
+        if target is operator.getitem:
+            source, index = node.args
+            self.names[node] = self.parts[source].get(index)
+            return
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            hops.write(self, node)
+            return
+        if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool) and not self._reads_data(node):
+            return
+        if isinstance(value, (torch.SymBool, bool)) and not self._reads_data(node):
+            return
+        if not isinstance(target, torch._ops.OpOverload):
+            if isinstance(value, (torch.SymFloat, float)) and target in _NUMBERS:
+                args = ", ".join(self.argument(arg) for arg in node.args)
+                self.lines.append(f"%{self.name(node)}: float = {_NUMBERS[target]}({args})")
+                return
+            raise NotConverted(f"the operator {getattr(target, '__name__', target)}")
+        op = operator_name(target)
+        # Where random numbers are to be eager's, eager makes them, in its order.
+        is_eager = self.root().streams is None and torch.Tag.nondeterministic_seeded in target.tags
+        self.declare(op, is_eager)
+        if op in ("aten._assert_scalar.default", "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default"):
+            self._condition(node, op)
+            return
+        if op == "aten._assert_tensor_metadata.default":
+            return
+        if self.streams is not None and random.write(self, node, target, value):
+            return
+        args = ", ".join(self.arguments(target._schema, node.args, node.kwargs))
+        results = self.results(node) if target._schema.returns else ""
+        self.line(f"{results}{'host ' if is_eager and _litz.has_operator(op) else ''}{op}({args})", node)
+
+    @staticmethod
+    def _reads_data(node):
+        return isinstance(node.target, torch._ops.OpOverload) and any(
+            isinstance(_val(arg), torch.Tensor) for arg in node.all_input_nodes
+        ) and node.target._schema.name not in ("aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset")
+
+    def _condition(self, node, op):
+        if op != "aten._assert_scalar.default":
+            return
+        condition, message = node.args
+        value = _val(condition) if isinstance(condition, torch.fx.Node) else condition
+        if isinstance(value, torch.SymBool):
+            expr = value.node.expr
+            if expr in (sympy.true, True):
+                return
+            self.symbols |= expr.free_symbols
+            self.guards.append(f"guard {relation(expr)} for {_quoted(str(message))}")
+        elif value is not True:
+            raise NotConverted(f"the condition {value}")
+
+    def results(self, node) -> str:
+        """The left side of a node's line. Results of a tuple that nothing uses have no names."""
+        value = _val(node)
+        if not isinstance(value, (list, tuple)):
+            return f"%{self.name(node)}: {self.type(value)} = "
+        used = {user.args[1] for user in node.users if user.target is operator.getitem}
+        whole = any(user.target is not operator.getitem for user in node.users)
+        self.parts[node], texts = {}, []
+        for index, part in enumerate(value):
+            if part is None or not (whole or index in used):
+                texts.append("_")
+                continue
+            name = f"{self.name(node)}.{index}"
+            self.parts[node][index] = name
+            texts.append(f"%{name}: {self.type(part)}")
+        return ", ".join(texts) + " = " if texts else ""
+
+    def arguments(self, schema, given, keywords):
+        """The texts of an operator's arguments, one for each of its schema's."""
+        for position, argument in enumerate(schema.arguments):
+            if position < len(given) and not argument.kwarg_only:
+                value = given[position]
+            elif argument.name in keywords:
+                value = keywords[argument.name]
+            elif argument.has_default_value():
+                value = argument.default_value
+            else:
+                raise NotConverted(f"{schema.name}: no argument {argument.name}")
+            yield self._typed(argument.type, value, argument.N)
+
+    def _typed(self, ty, value, count=None):
+        kind = ty.kind()
+        if kind == "OptionalType":
+            return "none" if value is None else self._typed(ty.getElementType(), value, count)
+        if kind == "ListType":
+            if not isinstance(value, (list, tuple)):
+                value = [value] * (count or 1)
+            return "[" + ", ".join(self._typed(ty.getElementType(), item) for item in value) + "]"
+        if kind == "FloatType" and isinstance(value, int):
+            value = float(value)
+        if kind == "IntType" and isinstance(value, bool):
+            value = int(value)
+        return self.argument(value)
+
+    def argument(self, value) -> str:
+        """The text of an argument."""
+        if isinstance(value, torch.fx.Node):
+            return self._reference(value)
+        if isinstance(value, _Named):
+            return f"%{value}"
+        if value is None:
+            return "none"
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, (int, torch.SymInt)):
+            return self._expr(value)
+        if isinstance(value, float):
+            return _float(value)
+        if isinstance(value, complex):
+            return f"complex({_float(value.real)}, {_float(value.imag)})"
+        if isinstance(value, str):
+            return _quoted(value)
+        if isinstance(value, (list, tuple)):
+            return "[" + ", ".join(self.argument(item) for item in value) + "]"
+        if isinstance(value, torch.dtype):
+            if value not in DTYPES:
+                raise NotConverted(f"elements of type {value}")
+            return DTYPES[value]
+        if isinstance(value, torch.device):
+            if value.type != "cpu":
+                raise NotConverted(f"the device {value}")
+            return "cpu"
+        if value is torch.strided:
+            return "strided"
+        if isinstance(value, torch.memory_format):
+            return MEMORY_FORMATS[value]
+        raise NotConverted(f"an argument of type {type(value).__name__}")
+
+    def _reference(self, node) -> str:
+        if node in self.places:
+            return self.argument(self.places[node])
+        value = _val(node)
+        if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
+            return self._expr(value)
+        if node in self.parts:
+            return "[" + ", ".join(f"%{name}" for name in self.parts[node].values()) + "]"
+        return f"%{self.name(node)}"
+
+    # Results.
+
+    def _remember(self, node):
+        """Notes which node is the first of those whose tensors share a storage."""
+        value = _val(node)
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            key = value.untyped_storage()._cdata
+            self.memory[node] = key
+            self.first.setdefault(key, node)
+
+    def _output(self, node):
+        results, index = [], {}
+
+        def result(of):
+            name = self._reference(of)
+            if name not in index:
+                index[name] = len(results)
+                results.append(name)
+            return ("result", index[name])
+
+        positions = {node: position for position, node in enumerate(self.module.graph.find_nodes(op="placeholder"))}
+        returned = []
+        for value in node.args[0]:
+            if not isinstance(value, torch.fx.Node):
+                returned.append(("constant", value))
+            elif value in positions:
+                returned.append(("argument", positions[value]))
+            elif isinstance(_val(value), torch.Tensor):
+                returned.append(self._tensor(value, positions, result))
+            elif isinstance(_val(value), (int, torch.SymInt)) and not isinstance(_val(value), bool):
+                text = self._expr(_val(value))
+                if text not in index:
+                    index[text] = len(results)
+                    results.append(text)
+                returned.append(("result", index[text]))
+            else:
+                returned.append(result(value))
+        self.lines.append("return " + ", ".join(results))
+        return returned
+
+    def _tensor(self, node, positions, result):
+        """A returned tensor: one that shares the memory of an argument or of another result is a view of that."""
+        value, base = _val(node), self.first.get(self.memory.get(node))
+        if base is None or base is node:
+            return result(node)
+        origin = _val(base)
+        numbers = [*value.shape, *value.stride(), value.storage_offset(), origin.storage_offset(), *origin.shape]
+        is_known = all(isinstance(number, int) for number in numbers)
+        # What is conjugated or negated when it is read has other elements than the memory that it shares.
+        is_lazy = value.is_conj() or value.is_neg() or origin.is_conj() or origin.is_neg()
+        if not is_known or is_lazy or value.dtype != origin.dtype:
+            return result(node)
+        offset = value.storage_offset() - origin.storage_offset()
+        if base in positions:
+            of = ("argument", positions[base])
+        elif base.op == "get_attr" or offset < 0 or not _is_dense(origin):
+            return result(node)
+        else:
+            of = result(base)
+        return ("view", of, tuple(value.shape), tuple(value.stride()), offset)
+
+
+def _is_dense(value) -> bool:
+    """Whether a tensor has each element of its memory once, so that its own strides are those that Litz gives it."""
+    expected = 1
+    for size, stride in sorted(zip(value.shape, value.stride()), key=lambda dim: (dim[1], dim[0])):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _float(value: float) -> str:
+    if value != value:
+        return "nan"
+    if value in (float("inf"), float("-inf")):
+        return "inf" if value > 0 else "-inf"
+    return repr(value)
+
+
+def _quoted(text: str) -> str:
+    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return '"' + "".join(escapes.get(char, char if char.isprintable() else f"\\u{{{ord(char):x}}}") for char in text) + '"'
+
+
+def _source(node) -> str | None:
+    """The user's line: `model.py:12`."""
+    trace = node.meta.get("stack_trace")
+    if not trace:
+        return None
+    for line in reversed(trace.splitlines()):
+        line = line.strip()
+        if line.startswith("File ") and ", line " in line:
+            path, rest = line[5:].split(", line ", 1)
+            return f"{path.strip(chr(34)).rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
+    return None
+
+
+_NUMBERS = {
+    operator.add: "_operator.add",
+    operator.sub: "_operator.sub",
+    operator.mul: "_operator.mul",
+    operator.truediv: "_operator.truediv",
+    operator.neg: "_operator.neg",
+}

@@ -1,0 +1,126 @@
+"""Writes operators that take graphs, and those that wrap operators which write to their arguments."""
+
+import torch
+
+from .errors import NotConverted
+from .types import operator_name
+
+# Operators that call graphs: how many graphs come first, and where the predicate of a branch is.
+_CONTROL = {"cond": (1, 2), "while_loop": (0, 2), "scan": (0, 1), "map_impl": (0, 1), "associative_scan": (0, 1)}
+
+
+def write(writer, node) -> None:
+    """Appends the lines of a node whose target is a higher-order operator. Raises `NotConverted` for those that Litz does not know."""
+    name = node.target.name() if callable(getattr(node.target, "name", None)) else str(node.target)
+    if name in _CONTROL:
+        _control(writer, node, name)
+    elif name == "invoke_subgraph":
+        _inline(writer, node)
+    elif name in ("auto_functionalized", "auto_functionalized_v2"):
+        _functionalized(writer, node, name)
+    else:
+        raise NotConverted(f"the operator {name}")
+
+
+def _control(writer, node, name):
+    before, graphs = _CONTROL[name]
+    args = []
+    for position, arg in enumerate(node.args):
+        if before <= position < before + graphs:
+            args.append(f"@{writer.subgraph(arg)}")
+        else:
+            args.append(writer.argument(arg))
+    # Trailing arguments, such as the direction of a scan, have gone into the graph.
+    expected = {"cond": 4, "while_loop": 4, "scan": 4, "map_impl": 3, "associative_scan": 3}[name]
+    if len(args) != expected:
+        raise NotConverted(f"{name} with {len(args)} arguments")
+    results = writer.results(node)
+    writer.line(f"{results}higher_order.{name}.default({', '.join(args)})", node)
+
+
+def _inline(writer, node):
+    """The nodes of the graph that is called, in the place of the call."""
+    callee, _, *operands = node.args
+    module = writer.module_of(callee)
+    inputs = module.graph.find_nodes(op="placeholder")
+    outputs = writer.inline(module, dict(zip(inputs, operands, strict=True)), node.name)
+    writer.parts[node] = dict(enumerate(outputs))
+
+
+def _functionalized(writer, node, name):
+    """Clones of what the operator writes to, and the operator on these."""
+    from torch._higher_order_ops.auto_functionalize import get_mutable_args, read_view_information_from_args
+
+    op, kwargs = node.args[0], dict(node.kwargs)
+    if not isinstance(op, torch._ops.OpOverload):
+        raise NotConverted(f"{name} of {op}")
+    written, kinds = get_mutable_args(op)
+    results, copies = [], {}
+
+    def clone(base):
+        copy = f"{node.name}.copy{len(copies)}"
+        copies[copy] = base
+        ty = writer.type(base.meta["val"])
+        writer.line(f"%{copy}: {ty} = aten.clone.default(%{writer.name(base)}, none)", node)
+        return copy
+
+    if name == "auto_functionalized":
+        for arg in written:
+            given = kwargs[arg]
+            if isinstance(given, (list, tuple)):
+                raise NotConverted(f"{op} writes to a list")
+            if given is None:
+                results.append(None)
+                continue
+            copy = clone(given)
+            kwargs[arg] = writer.named(copy)
+            results.append(copy)
+    else:
+        bases = kwargs.pop("_all_bases")
+        views = read_view_information_from_args(written, kinds, kwargs, bases)
+        results = [clone(base) for base in bases]
+        for arg in written:
+            if isinstance(views[arg], list):
+                kwargs[arg] = [_view(writer, node, f"{arg}{at}", view, results) for at, view in enumerate(views[arg])]
+            else:
+                kwargs[arg] = _view(writer, node, arg, views[arg], results)
+    own = node.meta["val"]
+    own = list(own if isinstance(own, (list, tuple)) else [own])[: len(own) - len(results)]
+    names = {}
+    texts = []
+    for at, value in enumerate(own if op._schema.returns else []):
+        names[at] = f"{node.name}.{at}"
+        texts.append(f"%{names[at]}: {writer.type(value)}")
+    equals = ", ".join(texts) + " = " if texts else ""
+    writer.declare(operator_name(op))
+    writer.line(f"{equals}{operator_name(op)}({', '.join(writer.arguments(op._schema, (), kwargs))})", node)
+    for at, result in enumerate(results):
+        if result is not None:
+            names[len(own) + at] = result
+    writer.parts[node] = names
+
+
+def _view(writer, node, arg, view, bases):
+    """What the operator is given of a base: the base, or a part of it."""
+    if view is None:
+        return None
+    base, kind = bases[view.base_index], type(view).__name__
+    if kind in ("NotView", "AliasViewInfo"):
+        return writer.named(base)
+    if kind == "SliceViewInfo" and isinstance(view.end, int) and isinstance(view.start, int):
+        call = f"aten.slice.Tensor(%{base}, {', '.join(writer.argument(x) for x in (view.dim, view.start, view.end, 1))})"
+    elif kind == "AsStridedViewInfo":
+        numbers = ", ".join(writer.argument(x) for x in (list(view.size), list(view.stride), view.storage_offset))
+        call = f"aten.as_strided.default(%{base}, {numbers})"
+    else:
+        raise NotConverted(f"a view of kind {kind}")
+    name, value = f"{node.name}.{arg}", node.kwargs["_all_bases"][view.base_index].meta["val"]
+    if kind == "SliceViewInfo":
+        size, stride = list(value.shape), value.stride()
+        size[view.dim] = view.end - view.start
+    else:
+        size, stride = view.size, view.stride
+    sizes, strides = (", ".join(writer.argument(x) for x in numbers) for numbers in (size, stride))
+    dtype = writer.type(value).split("[")[0]
+    writer.line(f"%{name}: {dtype}[{sizes}]" + (f"{{{strides}}}" if sizes else "") + f" = {call}", node)
+    return writer.named(name)

@@ -1,0 +1,109 @@
+"""Runs operators that Litz does not have by PyTorch's dispatcher."""
+
+import functools
+
+import torch
+
+from .types import NUMBERED_FORMATS, SCALAR_TYPES
+
+# Operators whose results depend on how their operands lie in memory.
+BY_LAYOUT = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "resize_", "view_as_real"}
+
+
+@functools.cache
+def overload(name: str):
+    """The operator that a text calls `namespace.name.overload`; none where PyTorch has none of that name."""
+    parts = name.split(".")
+    if len(parts) < 3:
+        return None
+    namespace, packet, which = ".".join(parts[:-2]), parts[-2], parts[-1]
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), packet), which)
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def _constraint(op) -> str:
+    tags = op.tags
+    for tag, constraint in (
+        ("needs_exact_strides", "exact"),
+        ("needs_contiguous_strides", "contiguous"),
+        ("needs_fixed_stride_order", "order"),
+        ("flexible_layout", "any"),
+    ):
+        if getattr(torch.Tag, tag, None) in tags:
+            return constraint
+    is_plain = op.namespace == "aten" and op._schema.name.split("::")[1] not in BY_LAYOUT
+    return "any" if is_plain else "exact"
+
+
+class Dispatcher:
+    """The host of compiled graphs: `declaration` and `call` are what Litz asks for."""
+
+    def __init__(self):
+        self._calls = {}
+
+    @staticmethod
+    @functools.cache
+    def declaration(name: str):
+        """Schema, layout of operands and tags of an operator, as a text of Litz says them."""
+        op = overload(name)
+        if not isinstance(op, torch._ops.OpOverload):
+            return None
+        schema = str(op._schema)
+        text = f"{name}{schema[schema.index('('):]} {_constraint(op)}"
+        if torch.Tag.nondeterministic_seeded in op.tags:
+            text += " tag nondeterministic_seeded"
+        return text
+
+    def call(self, name: str, args: list, results: list) -> None:
+        """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted."""
+        op, keywords = self._call(name)
+        args = [_object(arg) for arg in args]
+        positional = len(args) - len(keywords)
+        outcome = op(*args[:positional], **dict(zip(keywords, args[positional:])))
+        if not results:
+            # What it writes to is there.
+            return
+        flat = []
+        _flatten(outcome, flat)
+        for result, value in zip(results, flat, strict=True):
+            if result is not None:
+                if isinstance(value, torch.Tensor):
+                    if value.shape != result.shape:
+                        raise RuntimeError(f"{name} gave {tuple(value.shape)}, expected {tuple(result.shape)}")
+                    result.copy_(value)
+                else:
+                    result.fill_(value)
+
+    def _call(self, name):
+        known = self._calls.get(name)
+        if known is None:
+            op = overload(name)
+            known = op, [argument.name for argument in op._schema.arguments if argument.kwarg_only]
+            self._calls[name] = known
+        return known
+
+
+def _object(arg):
+    """An argument as the dispatcher takes it."""
+    if isinstance(arg, list):
+        return [_object(item) for item in arg]
+    if isinstance(arg, tuple):
+        kind, number = arg
+        if kind == "dtype":
+            return SCALAR_TYPES[number]
+        if kind == "device":
+            return torch.device("cpu")
+        if kind == "layout":
+            return torch.strided
+        return NUMBERED_FORMATS[number]
+    return arg
+
+
+def _flatten(outcome, flat):
+    if isinstance(outcome, (list, tuple)):
+        for item in outcome:
+            _flatten(item, flat)
+    else:
+        flat.append(outcome)

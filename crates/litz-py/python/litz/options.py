@@ -1,0 +1,63 @@
+"""Reads the options of `torch.compile(model, backend="litz", options={...})`."""
+
+from dataclasses import dataclass, fields
+
+import torch
+
+from .errors import InvalidError
+
+
+@dataclass
+class Options:
+    """What can be chosen. Each field is an option of its name."""
+
+    # Threads that run kernels; none: as many as PyTorch has (`torch.get_num_threads()`).
+    threads: int | None = None
+    # Parameters are constants: folded and packed once, when the model is compiled for inference. Changes to them are not seen.
+    freeze: bool = False
+    # What becomes of what Litz does not have: "warn" and "quiet" let PyTorch run it, with one warning an operator or without; "error"
+    # raises `litz.UnsupportedError`.
+    fallback: str = "warn"
+    # Who makes random numbers: "philox", Litz by a seed that each call draws from PyTorch's generator, or "eager", PyTorch, the same
+    # numbers as without `torch.compile`, and slower.
+    random: str = "philox"
+    # A folder that the text of every stage is written to.
+    dump: str | None = None
+    # A folder of compiled code that processes share; none: nothing is kept. "default" is that of the command line.
+    cache: str | None = "default"
+    # Run on the interpreter that defines what is right.
+    reference: bool = False
+    # Verify after every pass.
+    verify: bool = False
+
+    def native(self) -> dict:
+        """The options of `_litz`."""
+        options = {"threads": self.threads or torch.get_num_threads(), "freeze": True}
+        options |= {"reference": self.reference, "verify": self.verify}
+        if self.dump is not None:
+            options["dump"] = self.dump
+        if self.cache != "default":
+            options["cache"] = self.cache
+        return options
+
+
+FALLBACKS = ("warn", "quiet", "error")
+RANDOM = ("philox", "eager")
+MODES = {None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"}
+
+
+def read(mode: str | None, options: dict | None) -> Options:
+    """Options of what `torch.compile` passes on. Raises `litz.InvalidError` for what is not known."""
+    if mode not in MODES:
+        known = ", ".join(sorted(mode for mode in MODES if mode))
+        raise InvalidError(f"no such mode: {mode}; there are {known}")
+    names = [field.name for field in fields(Options)]
+    for name in options or {}:
+        if name not in names:
+            raise InvalidError(f"no such option: {name}; there are {', '.join(names)}")
+    read = Options(**(options or {}))
+    if read.fallback not in FALLBACKS:
+        raise InvalidError(f"fallback: expected one of {', '.join(FALLBACKS)}, found {read.fallback!r}")
+    if read.random not in RANDOM:
+        raise InvalidError(f"random: expected one of {', '.join(RANDOM)}, found {read.random!r}")
+    return read

@@ -1,0 +1,97 @@
+"""Prints PyTorch's symbolic sizes as expressions of Litz's texts."""
+
+import sympy
+import torch
+
+from .errors import NotConverted
+
+RELATIONS = {
+    sympy.Eq: "==",
+    sympy.Ne: "!=",
+    sympy.Lt: "<",
+    sympy.Le: "<=",
+    sympy.Gt: ">",
+    sympy.Ge: ">=",
+}
+
+
+def expression(expr) -> str:
+    """The text of an integer expression: a number, a `SymInt` or what is inside of one."""
+    if isinstance(expr, torch.SymInt):
+        expr = expr.node.expr
+    if isinstance(expr, (bool, int)):
+        return str(int(expr))
+    return _text(sympy.sympify(expr))
+
+
+def _text(expr) -> str:
+    if expr.is_Integer:
+        return str(int(expr))
+    if expr.is_Symbol:
+        return expr.name
+    if expr.is_Add:
+        return "(" + " + ".join(_text(term) for term in expr.args) + ")"
+    if expr.is_Mul:
+        if any(not arg.is_integer for arg in expr.args):
+            numerator, denominator = sympy.fraction(expr)
+            if denominator != 1 and denominator.is_Integer:
+                # Torch's integer expressions with a rational factor divide without a rest.
+                return f"floordiv({_text(sympy.expand(numerator))}, {_text(denominator)})"
+        return "*".join(_text(factor) for factor in expr.args)
+    if expr.is_Pow and expr.exp.is_Integer and 0 < int(expr.exp) <= 8:
+        return "*".join([_text(expr.base)] * int(expr.exp))
+    name, args = type(expr).__name__, expr.args
+    if name in ("FloorDiv", "CleanDiv"):
+        return f"floordiv({_text(args[0])}, {_text(args[1])})"
+    if name == "CeilDiv":
+        return f"ceildiv({_text(args[0])}, {_text(args[1])})"
+    if name in ("Mod", "PythonMod"):
+        return f"mod({_text(args[0])}, {_text(args[1])})"
+    if name == "ModularIndexing":
+        return f"mod(floordiv({_text(args[0])}, {_text(args[1])}), {_text(args[2])})"
+    if name in ("Max", "Min"):
+        text = _text(args[0])
+        for arg in args[1:]:
+            text = f"{name.lower()}({text}, {_text(arg)})"
+        return text
+    if name == "Identity":
+        return _text(args[0])
+    raise NotConverted(f"the size {expr}")
+
+
+def at_least_one(expr):
+    """An expression without the bounds of 1 that PyTorch puts to sizes in strides."""
+    is_bound = lambda part: type(part).__name__ == "Max" and sympy.Integer(1) in part.args
+    return sympy.sympify(expr).replace(is_bound, lambda part: part.func(*(arg for arg in part.args if arg != 1)))
+
+
+def relation(expr) -> str:
+    """The text of a relation of two integer expressions."""
+    for cls, sign in RELATIONS.items():
+        if isinstance(expr, cls):
+            return f"{_text(expr.lhs)} {sign} {_text(expr.rhs)}"
+    raise NotConverted(f"the condition {expr}")
+
+
+def facts(shape_env, symbols) -> list[str]:
+    """What is known of size symbols, one line each: ranges, hints, and relations that PyTorch guards."""
+    lines = []
+    hints = getattr(shape_env, "backed_var_to_val", None) or getattr(shape_env, "var_to_val", {})
+    for symbol in sorted(symbols, key=lambda symbol: symbol.name):
+        line = f"sym {symbol.name}"
+        known = shape_env.var_to_range.get(symbol)
+        if known is not None:
+            low = known.lower if known.lower.is_Integer else "-inf"
+            high = known.upper if known.upper.is_Integer and known.upper < 2**62 else "inf"
+            line += f" in [{low}, {high}]"
+        hint = hints.get(symbol)
+        if hint is not None and getattr(hint, "is_Integer", isinstance(hint, int)):
+            line += f" hint {int(hint)}"
+        lines.append(line)
+    for guard in shape_env.guards:
+        if guard.expr.free_symbols and guard.expr.free_symbols <= symbols:
+            try:
+                lines.append(f'guard {relation(guard.expr)} for "PyTorch"')
+            except NotConverted:
+                pass
+    return list(dict.fromkeys(lines))

@@ -1,0 +1,316 @@
+"""Operators of others, made by `torch.library`, run as they do in eager mode: with and without changes, gradients and sizes of their own."""
+
+import itertools
+
+import pytest
+import torch
+from checks import check, compiled, counted, each, same
+from torch import randn
+
+calls = itertools.count()
+
+
+@torch.library.custom_op("litz_tests::double", mutates_args=())
+def double(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(x.detach().numpy() * 2)
+
+
+@double.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+double.register_autograd(lambda context, grad: grad * 2)
+
+
+@torch.library.custom_op("litz_tests::scale", mutates_args=())
+def scale(x: torch.Tensor, factor: float = 1.5, times: int = 1, name: str = "plain") -> torch.Tensor:
+    return x * factor**times if name == "plain" else -x
+
+
+@scale.register_fake
+def _(x, factor=1.5, times=1, name="plain"):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("litz_tests::parts", mutates_args=())
+def parts(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.relu(), x.sum(1)
+
+
+@parts.register_fake
+def _(x):
+    return torch.empty_like(x), x.new_empty(x.shape[0])
+
+
+@torch.library.custom_op("litz_tests::add_to", mutates_args=("x",))
+def add_to(x: torch.Tensor, y: torch.Tensor) -> None:
+    x.add_(y)
+
+
+@torch.library.custom_op("litz_tests::move", mutates_args=("source", "target"))
+def move(source: torch.Tensor, target: torch.Tensor, amount: float) -> torch.Tensor:
+    target.add_(source, alpha=amount)
+    source.mul_(1 - amount)
+    return target.sum(0)
+
+
+@move.register_fake
+def _(source, target, amount):
+    return target.new_empty(target.shape[1:])
+
+
+@torch.library.custom_op("litz_tests::total", mutates_args=())
+def total(xs: list[torch.Tensor], weights: list[float], bias: torch.Tensor | None = None) -> torch.Tensor:
+    result = sum(x * weight for x, weight in zip(xs, weights, strict=True))
+    return result + bias if bias is not None else result
+
+
+@total.register_fake
+def _(xs, weights, bias=None):
+    return torch.empty_like(xs[0])
+
+
+@torch.library.custom_op("litz_tests::unzip", mutates_args=())
+def unzip(x: torch.Tensor, pieces: int) -> list[torch.Tensor]:
+    return [piece.clone() for piece in x.chunk(pieces)]
+
+
+@unzip.register_fake
+def _(x, pieces):
+    return [torch.empty_like(piece) for piece in x.chunk(pieces)]
+
+
+@torch.library.custom_op("litz_tests::positive", mutates_args=())
+def positive(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].clone()
+
+
+@positive.register_fake
+def _(x):
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+@torch.library.custom_op("litz_tests::strides", mutates_args=())
+def strides(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(x.stride())
+
+
+@strides.register_fake
+def _(x):
+    return torch.empty(x.dim(), dtype=torch.int64)
+
+
+@torch.library.custom_op("litz_tests::counting", mutates_args=())
+def counting(x: torch.Tensor) -> torch.Tensor:
+    next(calls)
+    return x + 1
+
+
+@counting.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("litz_tests::failing", mutates_args=())
+def failing(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        raise ValueError("the sum is positive")
+    return x.clone()
+
+
+@failing.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("litz_tests::cube", mutates_args=())
+def cube(x: torch.Tensor) -> torch.Tensor:
+    return x**3
+
+
+@cube.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("litz_tests::cube_backward", mutates_args=())
+def cube_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return grad * 3 * x**2
+
+
+@cube_backward.register_fake
+def _(grad, x):
+    return torch.empty_like(x)
+
+
+def cube_setup(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+
+
+cube.register_autograd(lambda ctx, grad: cube_backward(grad, ctx.saved_tensors[0]), setup_context=cube_setup)
+
+
+@each(
+    alone=lambda x: double(x),
+    between=lambda x: double(x.sin()) + 1,
+    twice=lambda x: double(double(x)) - double(x + 1),
+    with_defaults=lambda x: scale(x),
+    with_numbers=lambda x: scale(x, 0.5, 3),
+    with_keywords=lambda x: scale(x, times=2, name="other"),
+    two_results=lambda x: parts(x * 2),
+    one_of_two_results=lambda x: parts(x)[1] + 1,
+    of_a_list=lambda x: total([x, x + 1, x.cos()], [1.0, 2.0, 0.5]),
+    with_an_optional=lambda x: total([x], [2.0], x[0]) + 1,
+    list_of_results=lambda x: unzip(x + 1, 2),
+    part_of_a_list=lambda x: unzip(x + 1, 4)[2] * 2,
+    of_a_view=lambda x: double(x[1:, ::2]),
+    of_a_transposed=lambda x: double(x.t()) + x.t(),
+    of_a_computed_transposed=lambda x: double((x + 1).t()),
+    strides_of_an_argument=lambda x: strides(x.t()),
+    strides_of_an_intermediate=lambda x: strides((x + 1).t()),
+    strides_of_a_slice=lambda x: strides((x + 1)[:, 1:]),
+    unused=lambda x: (double(x), x + 1)[1],
+    of_a_product=lambda x: double(x @ x.t()).softmax(-1),
+    of_bfloat16=lambda x: scale(x.bfloat16()).float(),
+    of_integers=lambda x: double(torch.arange(6).view(2, 3)) + 1,
+)
+def test_custom_operator(f):
+    check(f, randn(4, 6), reference=False)
+
+
+@each(
+    plain=lambda x: double(x),
+    between=lambda x: double(x.sin()).cos(),
+    cube=lambda x: cube(x),
+    cube_between=lambda x: cube(x.tanh()).sum(1) * 2,
+    both=lambda x: double(cube(x)) + cube(double(x)),
+)
+def test_gradient_of_a_custom_operator(f):
+    check(f, randn(4, 6), gradients=True, reference=False)
+
+
+@each(
+    argument=lambda x, y: add_to(x, y),
+    argument_twice=lambda x, y: (add_to(x, y), add_to(x, x)),
+    row_of_an_argument=lambda x, y: add_to(x[1], y[0]),
+    transposed_argument=lambda x, y: add_to(x.t(), y.t()),
+    both_arguments=lambda x, y: move(x, y, 0.25) + 1,
+    both_in_turn=lambda x, y: (move(x, y, 0.5), move(y, x, 0.5)),
+    argument_is_returned=lambda x, y: (add_to(x, y), x)[1],
+)
+def test_custom_operator_changes_arguments(f):
+    check(f, randn(3, 4), randn(3, 4))
+
+
+def changes_an_intermediate(x, y):
+    z = x * 2
+    add_to(z, y)
+    return z + 1
+
+
+def changes_a_view_of_an_intermediate(x, y):
+    z = x * 2
+    add_to(z[1:], y[1:])
+    return z, z.sum()
+
+
+def changes_and_keeps_the_old(x, y):
+    z = x * 2
+    old = z + 0
+    add_to(z, y)
+    return old, z
+
+
+def changes_two_views(x, y):
+    z = x * 2
+    move(z[0], z[1:], 0.5)
+    return z
+
+
+@each(
+    intermediate=changes_an_intermediate,
+    view=changes_a_view_of_an_intermediate,
+    old=changes_and_keeps_the_old,
+    two_views=changes_two_views,
+)
+def test_custom_operator_changes_intermediates(f):
+    check(f, randn(3, 4), randn(3, 4))
+
+
+def test_custom_operator_of_dynamic_sizes():
+    def f(x):
+        return double(x + 1) * parts(x)[1][:, None]
+
+    fast, counter = counted(f, dynamic=True)
+    for rows in (2, 3, 7):
+        x = randn(rows, 4)
+        same(fast(x), f(x))
+    assert counter.frame_count == 1
+
+
+def test_custom_operator_decides_a_size():
+    def f(x):
+        return positive(x + 1) * 2
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        fast = compiled(f)
+        for shift in (0, 1, -9):
+            x = randn(9) + shift
+            same(fast(x), f(x))
+
+
+def test_custom_operator_runs_once_a_call():
+    fast = compiled(lambda x: counting(x * 2) * 3)
+    fast(torch.ones(2))
+    before = next(calls)
+    same(fast(torch.ones(2)), torch.full((2,), 9.0))
+    assert next(calls) == before + 2
+
+
+def test_an_exception_of_a_custom_operator_is_raised():
+    fast = compiled(lambda x: failing(x) * 2)
+    same(fast(-torch.ones(2)), -torch.full((2,), 2.0))
+    with pytest.raises(ValueError, match="the sum is positive"):
+        fast(torch.ones(2))
+    same(fast(-torch.ones(3)[:2]), -torch.full((2,), 2.0))
+
+
+def test_an_operator_of_a_library():
+    with torch.library._scoped_library("litz_tests_more", "FRAGMENT") as library:
+        library.define("shift(Tensor x, int by, *, bool back=False) -> Tensor")
+        library.impl("shift", lambda x, by, *, back=False: x.roll(-by if back else by), "CPU")
+        torch.library.register_fake("litz_tests_more::shift", lambda x, by, *, back=False: torch.empty_like(x), lib=library)
+        check(lambda x: (torch.ops.litz_tests_more.shift(x + 1, 2), torch.ops.litz_tests_more.shift(x, 1, back=True)), randn(5))
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(context, grad):
+        (x,) = context.saved_tensors
+        return grad * x * 2.5
+
+
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, levels):
+        return (x * levels).round() / levels
+
+    @staticmethod
+    def backward(context, grad):
+        return grad, None
+
+
+@each(
+    square=lambda x: Square.apply(x),
+    square_between=lambda x: Square.apply(x.sin()) + x,
+    straight_through=lambda x: Straight.apply(x, 4) * 2,
+    both=lambda x: Straight.apply(Square.apply(x), 2),
+)
+def test_functions_with_their_own_gradient(f):
+    check(f, randn(3, 4), gradients=True)

@@ -1,0 +1,217 @@
+"""Options of the backend: what is not known is refused, what PyTorch runs is counted, said or refused, as wanted."""
+
+import warnings
+
+import pytest
+import torch
+from checks import BACKEND, each, needs_litz, same
+from torch import nn, randn
+
+pytestmark = needs_litz
+litz = pytest.importorskip("litz") if BACKEND == "litz" else None
+
+
+@torch.library.custom_op("litz_tests::foreign", mutates_args=())
+def foreign(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+@foreign.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("litz_tests::foreign_warned", mutates_args=())
+def foreign_warned(x: torch.Tensor) -> torch.Tensor:
+    return x + 2
+
+
+@foreign_warned.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def litz_compiled(f, **settings):
+    return torch.compile(f, backend="litz", fullgraph=True, **settings)
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(Exception) as raised:
+        litz_compiled(lambda x: x + 1, options={"speed": 11})(randn(3))
+    error = raised.value
+    while error is not None and not isinstance(error, litz.InvalidError):
+        error = error.__cause__ or error.__context__
+    assert isinstance(error, litz.InvalidError)
+    for known in ("speed", "threads", "freeze", "fallback", "random", "dump", "cache", "reference", "verify"):
+        assert known in str(error)
+
+
+@each(
+    fallback=lambda: {"fallback": "maybe"},
+    random=lambda: {"random": "dice"},
+    name=lambda: {"treads": 1},
+)
+def test_wrong_options_are_refused(f):
+    with pytest.raises(Exception, match="fallback|threads|random"):
+        litz_compiled(lambda x: x + 1, options=f())(randn(3))
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(Exception, match="(?i)mode"):
+        litz_compiled(lambda x: x + 1, mode="fastest")(randn(3))
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+def test_modes(mode):
+    x = randn(4, 5)
+    same(litz_compiled(lambda x: x.softmax(-1) * 2, mode=mode)(x), x.softmax(-1) * 2)
+
+
+@each(
+    one_thread=lambda: {"threads": 1},
+    two_threads=lambda: {"threads": 2},
+    reference=lambda: {"reference": True},
+    verify=lambda: {"verify": True},
+    quiet=lambda: {"fallback": "quiet"},
+    warn=lambda: {"fallback": "warn"},
+    strict=lambda: {"fallback": "error"},
+    uncached=lambda: {"cache": None},
+    frozen=lambda: {"freeze": True},
+    random=lambda: {"random": "eager"},
+    all_checks=lambda: {"reference": True, "verify": True, "fallback": "error", "threads": 1},
+)
+def test_options_keep_the_values(f):
+    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 2))
+    x = randn(5, 6)
+    with torch.no_grad():
+        same(litz_compiled(model, options=f())(x), model(x))
+
+
+@each(reference=lambda: {"reference": True}, verify=lambda: {"verify": True, "fallback": "error"})
+def test_options_keep_the_gradients(f):
+    def grads(wrap):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+        wrap(model)(torch.linspace(-1, 1, 12).view(2, 6)).square().sum().backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    same(grads(lambda model: litz_compiled(model, options=f())), grads(lambda model: model))
+
+
+def test_a_foreign_operator_is_refused_if_wanted():
+    fast = litz_compiled(lambda x: foreign(x) * 2, options={"fallback": "error"})
+    with pytest.raises(Exception, match="foreign"):
+        fast(randn(3))
+
+
+def test_a_foreign_operator_is_warned_of_once():
+    with pytest.warns(UserWarning, match="foreign_warned"):
+        litz_compiled(lambda x: foreign_warned(x) * 2)(randn(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(litz_compiled(lambda x: foreign_warned(x) * 3)(torch.zeros(3)), torch.full((3,), 6.0))
+
+
+def test_a_foreign_operator_is_quiet_if_wanted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(litz_compiled(lambda x: foreign(x) * 2, options={"fallback": "quiet"})(torch.zeros(3)), torch.full((3,), 2.0))
+
+
+def test_statistics_count_graphs_and_calls():
+    litz.reset_stats()
+    fast = litz_compiled(lambda x: (x * 2 + 1).sin())
+    for _ in range(3):
+        fast(randn(7))
+    counts = litz.stats()
+    assert counts["graphs"] == 1
+    assert counts["calls"] == 3
+    assert counts["kernels"] >= 1
+    assert counts["launches"] >= 1
+    assert counts["eager_graphs"] == {} and counts["eager_calls"] == 0 and counts["fallbacks"] == {}
+    assert all(seconds >= 0 for seconds in counts["compile_seconds"].values()) and counts["compile_seconds"]
+
+
+def test_statistics_count_both_directions():
+    litz.reset_stats()
+    x = randn(4, requires_grad=True)
+    y = litz_compiled(lambda x: x.sin() * x)(x)
+    y.sum().backward()
+    assert litz.stats()["graphs"] == 2
+    assert litz.stats()["calls"] == 2
+
+
+def test_statistics_name_foreign_operators():
+    litz.reset_stats()
+    fast = litz_compiled(lambda x: foreign(x) * 2)
+    for _ in range(2):
+        fast(randn(3))
+    ((name, (calls, seconds)),) = litz.stats()["fallbacks"].items()
+    assert "foreign" in name and calls == 2 and seconds >= 0
+
+
+def test_statistics_are_forgotten():
+    fast = litz_compiled(lambda x: x * 2)
+    fast(randn(3))
+    litz.reset_stats()
+    counts = litz.stats()
+    assert counts["graphs"] == 0 and counts.get("calls", 0) == 0
+
+
+def test_pointwise_operators_become_one_kernel():
+    litz.reset_stats()
+    litz_compiled(lambda x: ((x * 2 + 1).sin() * x).relu().exp() - x)(randn(100))
+    counts = litz.stats()
+    assert counts["kernels"] == 1 and counts["launches"] == 1
+
+
+def test_texts_are_dumped(tmp_path):
+    litz_compiled(lambda x: x * 2, options={"dump": str(tmp_path)})(randn(3))
+    texts = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("aten.mul" in path.read_text(errors="replace") for path in texts)
+
+
+def test_a_cache_is_shared(tmp_path):
+    def f(x):
+        return (x * 3 + 1).tanh()
+
+    x = randn(9)
+    for _ in range(2):
+        torch._dynamo.reset()
+        same(litz_compiled(f, options={"cache": str(tmp_path)})(x), f(x))
+    assert any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+def test_frozen_parameters_are_constants():
+    model = nn.Linear(4, 3).eval()
+    x = randn(2, 4)
+    with torch.no_grad():
+        fast = litz_compiled(model, options={"freeze": True})
+        same(fast(x), model(x))
+        same(fast(x * 2), model(x * 2))
+
+
+@each(
+    rand=lambda x: torch.rand_like(x) + x,
+    randn=lambda x: torch.randn(3, 5) * x,
+    dropout=lambda x: torch.dropout(x, 0.5, True),
+    several=lambda x: (torch.rand(4), torch.randn(4), torch.randint(9, (4,))),
+)
+def test_random_numbers_of_eager_mode(f):
+    x = randn(3, 5)
+    fast = litz_compiled(f, options={"random": "eager"})
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        found = [fast(x), fast(x)]
+        torch.manual_seed(seed)
+        same(found, [f(x), f(x)])
+
+
+def test_errors_have_one_base():
+    for name in ("InternalError", "InvalidError", "RunError", "UnsupportedError"):
+        assert issubclass(getattr(litz, name), litz.LitzError)
+    assert isinstance(litz.__version__, str)
+
+
+def test_the_backend_is_found_by_its_name():
+    assert "litz" in torch._dynamo.list_backends(exclude_tags=())

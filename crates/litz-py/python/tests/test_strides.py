@@ -1,0 +1,138 @@
+"""Results lie in memory as eager mode's do: strides of results are equal, for channels last and for layouts that are not dense."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from checks import check, compiled, each, same
+from torch import nn, randn
+
+LAYOUTS = {
+    "contiguous": lambda: randn(2, 3, 4, 5),
+    "channels_last": lambda: randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "transposed": lambda: randn(2, 3, 5, 4).transpose(2, 3),
+    "permuted": lambda: randn(5, 3, 2, 4).permute(2, 1, 3, 0),
+    "sliced": lambda: randn(4, 3, 4, 9)[::2, :, :, 1:6],
+    "expanded": lambda: randn(2, 1, 4, 5).expand(2, 3, 4, 5),
+    "padded_rows": lambda: torch.empty_strided((2, 3, 4, 5), (96, 32, 8, 1)).copy_(randn(2, 3, 4, 5)),
+    "one_channel_last": lambda: randn(2, 1, 4, 5).to(memory_format=torch.channels_last).expand(2, 3, 4, 5).clone(),
+}
+
+OPERATIONS = {
+    "unary": lambda x: x.sin(),
+    "binary": lambda x: x + x.flip(0),
+    "with_contiguous": lambda x: x + torch.ones(2, 3, 4, 5),
+    "contiguous_first": lambda x: torch.ones(2, 3, 4, 5) * x,
+    "with_row": lambda x: x * torch.arange(5.0),
+    "comparison": lambda x: x > 0,
+    "conversion": lambda x: x.bfloat16(),
+    "conversion_to_double": lambda x: x.to(torch.float64),
+    "clone": lambda x: x.clone(),
+    "clone_contiguous": lambda x: x.clone(memory_format=torch.contiguous_format),
+    "channels_last": lambda x: x.to(memory_format=torch.channels_last),
+    "contiguous": lambda x: x.contiguous(),
+    "zeros_like": lambda x: torch.zeros_like(x),
+    "empty_like_filled": lambda x: torch.empty_like(x).fill_(2),
+    "full_like_contiguous": lambda x: torch.full_like(x, 3.0, memory_format=torch.contiguous_format),
+    "where": lambda x: torch.where(x > 0, x, 0.0),
+    "sum": lambda x: x.sum(1),
+    "sum_keepdim": lambda x: x.sum((2, 3), keepdim=True),
+    "amax": lambda x: x.amax(0),
+    "softmax": lambda x: x.softmax(1),
+    "cumsum": lambda x: x.cumsum(2),
+    "cat": lambda x: torch.cat([x, x], 1),
+    "stack": lambda x: torch.stack([x, x * 2]),
+    "permuted_result": lambda x: (x + 1).permute(3, 0, 2, 1),
+    "sliced_result": lambda x: (x + 1)[:, :, 1:, ::2],
+    "reshaped": lambda x: (x + 1).reshape(6, 20),
+    "flattened": lambda x: x.flatten(1) * 2,
+    "index_select": lambda x: x.index_select(1, torch.tensor([2, 0])),
+    "flip": lambda x: x.flip(3),
+    "pad": lambda x: F.pad(x, (1, 1)),
+    "max_pool": lambda x: F.max_pool2d(x, 2),
+    "avg_pool": lambda x: F.avg_pool2d(x, 2),
+    "convolution": lambda x: F.conv2d(x, torch.ones(4, 3, 3, 3)),
+    "batch_norm": lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3)),
+    "upsample": lambda x: F.interpolate(x, scale_factor=2),
+    "dropout_of_nothing": lambda x: F.dropout(x, 0.0) + 1,
+    "sort": lambda x: x.sort(1).values,
+    "tril": lambda x: x.tril(),
+    "repeat": lambda x: x.repeat(1, 2, 1, 1),
+    "expanded_result": lambda x: (x[:, :1] + 1).expand(2, 4, 4, 5),
+}
+
+
+@each(**OPERATIONS)
+def test_strides_of_results(f):
+    check(lambda *xs: [f(x) for x in xs], *(make() for make in LAYOUTS.values()), reference=False)
+
+
+@pytest.mark.parametrize("left", LAYOUTS)
+def test_strides_of_sums_of_two_layouts(left):
+    check(lambda x, *ys: [x + y for y in ys], LAYOUTS[left](), *(make() for make in LAYOUTS.values()))
+
+
+@each(
+    transposed_product=lambda x, y: (x @ y).t(),
+    product=lambda x, y: x @ y,
+    product_of_transposed=lambda x, y: y.t() @ x.t(),
+    linear=lambda x, y: F.linear(x, y.t()),
+    outer=lambda x, y: x[:, :1] * y[:1],
+    transposed_sum=lambda x, y: x.t() + y,
+    batched=lambda x, y: torch.bmm(x.unsqueeze(0), y.unsqueeze(0)).transpose(1, 2),
+    einsum=lambda x, y: torch.einsum("ij,jk->ki", x, y),
+    both=lambda x, y: (x.t() * 2, (x * 2).t()),
+)
+def test_strides_of_matrices(f):
+    check(f, randn(4, 4), randn(4, 4))
+
+
+def test_strides_of_gradients():
+    def grads(wrap):
+        torch.manual_seed(1)
+        x = randn(2, 4, 6, 6).to(memory_format=torch.channels_last).requires_grad_()
+        module = nn.Conv2d(4, 3, 3).to(memory_format=torch.channels_last)
+        wrap(module)(x).sum().backward()
+        return x.grad, module.weight.grad, module.bias.grad
+
+    for found, wanted in zip(grads(compiled), grads(lambda module: module), strict=True):
+        same(found, wanted)
+
+
+def test_a_model_in_channels_last():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.MaxPool2d(2)).to(memory_format=torch.channels_last)
+    check(model, randn(2, 3, 8, 8).to(memory_format=torch.channels_last), gradients=True)
+
+
+def test_volumes_in_channels_last():
+    check(lambda x: (x * 2, x.sum(1), F.max_pool3d(x, 2)), randn(2, 3, 4, 4, 4).to(memory_format=torch.channels_last_3d))
+
+
+def test_strides_are_read_in_python():
+    def f(x):
+        return x.contiguous() * 2 if not x.is_contiguous() else x + x.stride(0)
+
+    check(f, randn(3, 4))
+    check(f, randn(4, 3).t())
+
+
+def test_another_layout_after_the_first():
+    fast = compiled(lambda x: x * 2 + 1)
+    for layout in LAYOUTS.values():
+        x = layout()
+        same(fast(x), x * 2 + 1)
+
+
+@pytest.mark.parametrize("shape, stride", [((2, 3), (1, 2)), ((2, 3), (6, 2)), ((3, 2, 2), (2, 1, 6)), ((1, 3), (17, 1)), ((3, 1), (1, 5)), ((), ())])
+def test_empty_strided(shape, stride):
+    def f(x):
+        return torch.empty_strided(shape, stride).fill_(1) + x, torch.empty_strided(shape, stride).copy_(x.expand(shape))
+
+    check(f, randn(()))
+
+
+def test_overlapping_results_of_as_strided():
+    check(lambda x: (x * 2).as_strided((3, 3), (1, 1)), randn(5))
+
+
+def test_resized_and_set_results():
+    check(lambda x: x.new_empty(0).resize_(2, 3).fill_(1) + x, randn(2, 3), reference=False, fullgraph=False)

@@ -1,0 +1,106 @@
+"""Runs exported models on NumPy's arrays, in a process that has no PyTorch."""
+
+import json
+import pathlib
+import sys
+
+import numpy
+import pytest
+
+import litz
+
+ROOT = pathlib.Path(__file__).parents[4]
+DIGITS = ROOT / "examples" / "digits.pt2"
+
+
+def stored(path):
+    """The arrays of a file of safetensors."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    types = {"F32": numpy.float32, "I64": numpy.int64, "U8": numpy.uint8}
+    arrays = {}
+    for name, entry in json.loads(data[8 : 8 + size]).items():
+        if name != "__metadata__":
+            start, end = entry["data_offsets"]
+            flat = numpy.frombuffer(data[8 + size :][start:end], types[entry["dtype"]])
+            arrays[name] = flat.reshape(entry["shape"])
+    return arrays
+
+
+@pytest.fixture(scope="module")
+def model():
+    return litz.compile(DIGITS, options={"threads": 2, "cache": None})
+
+
+@pytest.fixture(scope="module")
+def images():
+    arrays = stored(ROOT / "examples" / "digits.safetensors")
+    return arrays["images"].astype(numpy.float32), arrays["labels"]
+
+
+def test_pytorch_is_not_needed(model):
+    assert "torch" not in sys.modules
+    assert (model.inputs, model.outputs) == (["input"], ["out"])
+
+
+def test_digits_are_read(model, images):
+    pictures, labels = images
+    (scores,) = model(pictures)
+    assert isinstance(scores, numpy.ndarray) and scores.dtype == numpy.float32
+    assert (scores.argmax(1) == labels).all()
+
+
+def test_arrays_are_read_where_they_are_whatever_their_strides(model, images):
+    pictures, _ = images
+    expected = model(pictures)[0]
+    spread = numpy.zeros((*pictures.shape[:3], 16), numpy.float32)
+    spread[..., ::2] = pictures
+    assert numpy.array_equal(model(spread[..., ::2])[0], expected)
+    turned = numpy.ascontiguousarray(pictures.transpose(0, 1, 3, 2)).transpose(0, 1, 3, 2)
+    assert numpy.array_equal(model(turned)[0], expected)
+    frozen = pictures.copy()
+    frozen.flags.writeable = False
+    assert numpy.array_equal(model(input=frozen)[0], expected)
+
+
+def test_each_call_has_results_of_its_own(model, images):
+    pictures, _ = images
+    first = model(pictures)[0]
+    kept = first.copy()
+    second = model(numpy.zeros_like(pictures))[0]
+    assert numpy.array_equal(first, kept) and not numpy.shares_memory(first, second)
+
+
+def test_what_does_not_fit_is_an_error(model, images):
+    pictures, _ = images
+    for wrong in (pictures.astype(numpy.float64), pictures[0], pictures[:, :, :7], numpy.zeros((65, 1, 8, 8), numpy.float32)):
+        with pytest.raises(litz.RunError):
+            model(wrong)
+    with pytest.raises(ValueError, match="backwards"):
+        model(pictures[..., ::-1])
+    with pytest.raises(TypeError, match="expected a tensor or an array, found list"):
+        model([1.0])
+    with pytest.raises(litz.InvalidError, match="input"):
+        model(images=pictures)
+    with pytest.raises(TypeError):
+        model(pictures, pictures)
+    assert model(pictures)[0].shape == (len(pictures), 10)
+
+
+def test_stages_are_texts(model):
+    assert model.text("kernel").startswith("kernel @")
+    assert model.text("program").startswith("program @")
+    names = [name for name, _ in model.timings]
+    assert "schedule" in names and all(seconds >= 0 for _, seconds in model.timings)
+    assert model.statistics()["calls"] > 0
+
+
+def test_files_that_are_none_and_options_that_are_none():
+    with pytest.raises(litz.InvalidError, match="nowhere.pt2"):
+        litz.compile("nowhere.pt2")
+    with pytest.raises(litz.InvalidError):
+        litz.compile(ROOT / "README.md")
+    with pytest.raises(litz.InvalidError, match="no such option: thread"):
+        litz.compile(DIGITS, options={"thread": 2})
+    with pytest.raises(litz.InvalidError, match="found int"):
+        litz.compile(3)

@@ -1,0 +1,445 @@
+//! Makes compiled models callable from Python.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use litz::{Compiled, Model, Stage};
+use litz_ir::graph::{Arg, Graph, Type, Value};
+use litz_ir::program::{Output, Program, ProgramStep};
+use litz_ir::{Dtype, Scalar};
+use litz_runtime::RunError;
+use litz_runtime::program::{OutputLayout, Outputs};
+use litz_sym::Expr;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+use crate::errors::{self, UnsupportedError};
+use crate::host::raised;
+use crate::tensors::{Argument, Exchange, Held, tuple};
+
+/// What the program takes at one place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Param {
+    Tensor { is_lent: bool },
+    Int,
+    Float,
+    Bool,
+}
+
+/// Sizes, strides and type of a result.
+type Layout = (Vec<usize>, Vec<usize>, Dtype);
+
+/// A value that a call returns.
+enum Returned {
+    /// A result of the program.
+    Result(usize),
+    /// An argument, as it is.
+    Argument(usize),
+    /// Nothing, or a number that is known.
+    Constant(Py<PyAny>),
+    /// A tensor that shares the memory of another: its sizes, strides and offset from there, in elements.
+    View { of: Box<Returned>, layout: Py<PyTuple> },
+}
+
+/// A compiled model: called with a list of tensors and numbers, it returns a list.
+#[pyclass(module = "litz", frozen, weakref, name = "Compiled")]
+pub struct CompiledModel {
+    compiled: Compiled,
+    params: Vec<Param>,
+    /// Which of the caller's arguments they are.
+    taken: Vec<usize>,
+    names: Vec<String>,
+    output_names: Vec<String>,
+    output_types: Vec<Option<String>>,
+    returned: Vec<Returned>,
+    /// Sizes and strides of the results that lie otherwise than the graph says; the others lie as it says.
+    restrided: Vec<Option<Layout>>,
+    /// How many results the program has, new contents of inputs not among them.
+    results: usize,
+    /// `empty(sizes, strides, dtype)` and `view(tensor, sizes, strides, offset)` of the library whose tensors are returned.
+    library: Library,
+    exchanges: Mutex<Vec<Exchange>>,
+}
+
+/// Makes tensors of one library.
+pub struct Library {
+    empty: Py<PyAny>,
+    view: Py<PyAny>,
+    dtypes: HashMap<&'static str, Py<PyAny>>,
+}
+
+impl Library {
+    /// By an object with `empty`, `view` and `dtypes`, a dictionary by the names that Litz has for element types.
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Library> {
+        let dtypes = object.getattr("dtypes")?;
+        let mut known = HashMap::new();
+        for dtype in Dtype::ALL {
+            if let Ok(of) = dtypes.get_item(dtype.name()) {
+                known.insert(dtype.name(), of.unbind());
+            }
+        }
+        let (empty, view) = (object.getattr("empty")?.unbind(), object.getattr("view")?.unbind());
+        Ok(Library { empty, view, dtypes: known })
+    }
+
+    fn empty<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Dtype,
+        sizes: &[usize],
+        strides: &[usize],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let of = self.dtypes.get(dtype.name());
+        let of = of.ok_or_else(|| PyTypeError::new_err(format!("the library has no {dtype}")))?;
+        self.empty.bind(py).call1((tuple(py, sizes)?, tuple(py, strides)?, of.bind(py)))
+    }
+}
+
+impl CompiledModel {
+    /// Of a compilation. `taken` says which of the caller's arguments the program takes; none: all. `returned` says what each returned value is: `("result", k)`, `("argument", k)`, `("constant", x)` or
+    /// `("view", that, sizes, strides, offset)`; none: the program's results in order.
+    pub fn new(
+        model: &Model,
+        compiled: Compiled,
+        taken: Option<Vec<usize>>,
+        returned: Option<Vec<Bound<'_, PyTuple>>>,
+        library: Library,
+    ) -> PyResult<CompiledModel> {
+        let graph = &model.imported.graph;
+        let program = compiled.texts.realized.as_ref().map(|realized| &realized.program);
+        let is_updated = |at: usize| {
+            program.is_some_and(|program| {
+                let slot = program.params.get(at).map(|param| param.slot);
+                program.updates.iter().any(|(target, _)| Some(*target) == slot)
+            })
+        };
+        let param = |(at, &value): (usize, &Value)| match graph.values[value].ty {
+            Type::Tensor(_) => Param::Tensor { is_lent: is_updated(at) },
+            Type::Int(_) => Param::Int,
+            Type::Float => Param::Float,
+            Type::Bool => Param::Bool,
+        };
+        let returned = match returned {
+            Some(returned) => returned.iter().map(|what| Returned::of(what)).collect::<PyResult<Vec<_>>>()?,
+            None => (0..graph.outputs.len()).map(Returned::Result).collect(),
+        };
+        let restrided =
+            (0..graph.outputs.len()).map(|at| restrided(graph, program, at)).collect::<PyResult<_>>()?;
+        let ty = |output: &Arg| match output {
+            Arg::Value(value) => Some(graph.values[*value].ty.stored().to_string()),
+            _ => None,
+        };
+        let taken = taken.unwrap_or_else(|| (0..graph.inputs.len()).collect());
+        if taken.len() != graph.inputs.len() {
+            let message =
+                format!("expected {} arguments to be taken, found {}", graph.inputs.len(), taken.len());
+            return Err(PyTypeError::new_err(message));
+        }
+        Ok(CompiledModel {
+            taken,
+            params: graph.inputs.iter().enumerate().map(param).collect(),
+            names: model.inputs().into_iter().map(|(name, _)| name.to_owned()).collect(),
+            output_names: model.imported.outputs.iter().map(|output| output.name.clone()).collect(),
+            output_types: graph.outputs.iter().map(ty).collect(),
+            returned,
+            restrided,
+            results: graph.outputs.len(),
+            library,
+            exchanges: Mutex::default(),
+            compiled,
+        })
+    }
+}
+
+/// How the graph says that a result lies, where the program gives it in another layout.
+///
+/// # Errors
+/// Where sizes that calls decide are in it.
+fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> PyResult<Option<Layout>> {
+    let (Arg::Value(value), Some(Output::View { ty, .. })) =
+        (&graph.outputs[at], program.and_then(|program| program.outputs.get(at)))
+    else {
+        return Ok(None);
+    };
+    let Type::Tensor(stated) = &graph.values[*value].ty else { return Ok(None) };
+    let is_alike = |dim: usize| ty.sizes[dim].is_one() || stated.strides[dim] == ty.strides[dim];
+    if ty.sizes.iter().any(|size| size.is_zero()) || (0..ty.rank()).all(is_alike) {
+        return Ok(None);
+    }
+    let numbers = |exprs: &[Expr]| {
+        let number = |expr: &Expr| expr.as_int().and_then(|number| usize::try_from(number).ok());
+        exprs.iter().map(number).collect::<Option<Vec<_>>>()
+    };
+    match (numbers(&stated.sizes), numbers(&stated.strides)) {
+        (Some(sizes), Some(strides)) => Ok(Some((sizes, strides, stated.dtype))),
+        _ => {
+            let name = &graph.values[*value].name;
+            Err(UnsupportedError::new_err(format!("%{name}: expected {stated}, found {ty}")))
+        }
+    }
+}
+
+impl Returned {
+    fn of(what: &Bound<'_, PyTuple>) -> PyResult<Returned> {
+        let kind: String = what.get_item(0)?.extract()?;
+        let value = what.get_item(1)?;
+        Ok(match &*kind {
+            "result" => Returned::Result(value.extract()?),
+            "argument" => Returned::Argument(value.extract()?),
+            "constant" => Returned::Constant(value.unbind()),
+            "view" => Returned::View {
+                of: Box::new(Returned::of(value.cast::<PyTuple>()?)?),
+                layout: what.get_slice(2, 5).unbind(),
+            },
+            _ => return Err(PyTypeError::new_err(format!("no such result: {kind}"))),
+        })
+    }
+}
+
+/// Collects the results of one call in new tensors of a library.
+struct Collected<'a> {
+    library: &'a Library,
+    exchanges: &'a Mutex<Vec<Exchange>>,
+    values: Vec<Option<Py<PyAny>>>,
+    error: Option<PyErr>,
+}
+
+impl Collected<'_> {
+    fn put(&mut self, index: usize, value: Py<PyAny>) {
+        if self.values.len() <= index {
+            self.values.resize_with(index + 1, || None);
+        }
+        self.values[index] = Some(value);
+    }
+
+    fn place(&mut self, index: usize, layout: &OutputLayout<'_>) -> PyResult<NonNull<u8>> {
+        Python::attach(|py| {
+            let tensor = self.library.empty(py, layout.dtype, layout.sizes, layout.strides)?;
+            let data = {
+                let mut known = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
+                Held::new(&tensor, &mut known)?.data()
+            };
+            self.put(index, tensor.unbind());
+            Ok(NonNull::new(data).unwrap_or(NonNull::<Aligned>::dangling().cast()))
+        })
+    }
+}
+
+/// An address for tensors without elements.
+#[repr(align(64))]
+struct Aligned;
+
+// SAFETY: each result is a tensor of its own, which the library aligns to 64 bytes, and which is held until the call returns.
+unsafe impl Outputs for Collected<'_> {
+    fn tensor(&mut self, index: usize, layout: &OutputLayout<'_>) -> Result<NonNull<u8>, RunError> {
+        self.place(index, layout).map_err(|error| {
+            let why = error.to_string();
+            self.error = Some(error);
+            RunError::Host { op: "the memory of a result".to_owned(), source_line: None, why }
+        })
+    }
+
+    fn scalar(&mut self, index: usize, scalar: Option<Scalar>) {
+        let value = Python::attach(|py| number(py, scalar));
+        match value {
+            Ok(value) => self.put(index, value),
+            Err(error) => self.error = Some(error),
+        }
+    }
+
+    fn text(&mut self, index: usize, text: &Arc<str>) {
+        let value = Python::attach(|py| PyString::new(py, text).into_any().unbind());
+        self.put(index, value);
+    }
+}
+
+/// Launches of kernels at every call.
+fn launches(program: &Program) -> usize {
+    let is_launch = |step: &&ProgramStep| matches!(step, ProgramStep::Launch { .. });
+    program.all().into_iter().map(|program| program.steps.iter().filter(is_launch).count()).sum()
+}
+
+fn number(py: Python<'_>, scalar: Option<Scalar>) -> PyResult<Py<PyAny>> {
+    Ok(match scalar {
+        None => py.None(),
+        Some(Scalar::Bool(value)) => PyBool::new(py, value).to_owned().into_any().unbind(),
+        Some(Scalar::Int(value)) => PyInt::new(py, value).into_any().unbind(),
+        Some(Scalar::Float(value)) => PyFloat::new(py, value).into_any().unbind(),
+    })
+}
+
+/// A number as a tensor without dimensions.
+fn number_bytes(param: Param, object: &Bound<'_, PyAny>) -> PyResult<(Dtype, [u8; 8])> {
+    Ok(match param {
+        Param::Int => (Dtype::I64, object.extract::<i64>()?.to_ne_bytes()),
+        Param::Float => (Dtype::F64, object.extract::<f64>()?.to_ne_bytes()),
+        Param::Bool => (Dtype::Bool, u64::from(object.extract::<bool>()?).to_le_bytes()),
+        Param::Tensor { .. } => return Err(PyTypeError::new_err("expected a tensor")),
+    })
+}
+
+#[pymethods]
+impl CompiledModel {
+    /// Runs the model on a list of tensors and numbers.
+    fn __call__<'py>(&self, py: Python<'py>, args: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyList>> {
+        // Held until the call is over, whatever becomes of the list.
+        let taken =
+            self.taken.iter().map(|&at| args.get_item(at)).collect::<PyResult<Vec<_>>>().map_err(|_| {
+                PyTypeError::new_err(format!(
+                    "expected {} arguments, found {}",
+                    self.params.len(),
+                    args.len()
+                ))
+            })?;
+        let mut held = Vec::with_capacity(self.params.len());
+        let mut numbers = Vec::new();
+        {
+            let mut known = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
+            for (arg, param) in taken.iter().zip(&self.params) {
+                match param {
+                    Param::Tensor { .. } => held.push(Held::new(arg, &mut known)?),
+                    Param::Int | Param::Float | Param::Bool => numbers.push(number_bytes(*param, arg)?),
+                }
+            }
+        }
+        let (mut tensors, mut scalars) = (held.iter(), numbers.iter());
+        let mut inputs = Vec::with_capacity(self.params.len());
+        for param in &self.params {
+            inputs.push(match param {
+                Param::Tensor { is_lent } => {
+                    let held = tensors.next().expect("invariant: one is held for each tensor");
+                    if *is_lent { Argument::Lent(held.view_mut()?) } else { Argument::View(held.view()?) }
+                }
+                Param::Int | Param::Float | Param::Bool => {
+                    let (dtype, bytes) = scalars.next().expect("invariant: there is one for each number");
+                    // SAFETY: the bytes are those of one element, and outlive the call.
+                    let view = unsafe { litz::TensorView::from_raw(*dtype, &[], &[], bytes.as_ptr()) };
+                    Argument::View(view.expect("invariant: one element has no strides"))
+                }
+            });
+        }
+        let mut collected = Collected {
+            library: &self.library,
+            exchanges: &self.exchanges,
+            values: Vec::with_capacity(self.results),
+            error: None,
+        };
+        let outcome = py.detach(|| self.compiled.call(&inputs, &mut collected));
+        if let Some(error) = collected.error {
+            return Err(error);
+        }
+        // Of a program that did not fail, nobody is interested in what an earlier one left.
+        let raised = raised();
+        outcome.map_err(|error| raised.unwrap_or_else(|| errors::raise(&error)))?;
+        let returned = self.returned.iter().map(|what| self.value(py, what, args, &collected.values));
+        PyList::new(py, returned.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Names of what a call takes.
+    #[getter]
+    fn inputs(&self) -> Vec<String> {
+        self.names.clone()
+    }
+
+    /// Names of what a call returns.
+    #[getter]
+    fn outputs(&self) -> Vec<String> {
+        self.output_names.clone()
+    }
+
+    /// Types of the program's results, as the text of graphs has them.
+    #[getter]
+    fn output_types(&self) -> Vec<Option<String>> {
+        self.output_types.clone()
+    }
+
+    /// Seconds that each stage of the compilation took, in order.
+    #[getter]
+    fn timings(&self) -> Vec<(String, f64)> {
+        let timings = self.compiled.timings.iter();
+        timings.map(|timing| (timing.name.clone(), timing.time.as_secs_f64())).collect()
+    }
+
+    /// Operators that the host runs: name, calls in one call of the model, the user's line.
+    #[getter]
+    fn host_operators(&self) -> Vec<(String, usize, Option<String>)> {
+        let warnings = self.compiled.warnings.iter();
+        warnings.map(|warning| (warning.op.clone(), warning.count, warning.source.clone())).collect()
+    }
+
+    /// A stage's text: `graph`, `loops`, `schedule`, `kernel` or `program`. Where the cache had the compilation, only the last two are
+    /// there.
+    fn text(&self, stage: &str) -> PyResult<Option<String>> {
+        let stage = Stage::from_name(stage).ok_or_else(|| PyTypeError::new_err("no such stage"))?;
+        let texts = &self.compiled.texts;
+        Ok(match stage {
+            Stage::Graph => texts.graph.as_ref().map(ToString::to_string),
+            Stage::Loops => texts.loops.as_ref().map(ToString::to_string),
+            Stage::Schedule => texts.schedule.as_ref().map(ToString::to_string),
+            Stage::Kernel => texts
+                .realized
+                .as_ref()
+                .map(|realized| realized.kernels.iter().map(ToString::to_string).collect::<String>()),
+            Stage::Program => texts.realized.as_ref().map(|realized| realized.program.to_string()),
+        })
+    }
+
+    /// What calls have done so far.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let statistics = self.compiled.statistics();
+        let dict = PyDict::new(py);
+        dict.set_item("calls", statistics.calls)?;
+        dict.set_item("plans", statistics.plans)?;
+        dict.set_item("peak_bytes", statistics.peak_bytes)?;
+        dict.set_item("kept_bytes", statistics.kept_bytes)?;
+        let kernels = self.compiled.texts.realized.as_ref();
+        dict.set_item("kernels", kernels.map_or(0, |realized| realized.kernels.len()))?;
+        dict.set_item("launches", kernels.map_or(0, |realized| launches(&realized.program)))?;
+        let calls = PyDict::new(py);
+        for host in statistics.host_calls {
+            calls.set_item(host.op, (host.calls, host.time.as_secs_f64()))?;
+        }
+        dict.set_item("host_calls", calls)?;
+        Ok(dict)
+    }
+
+    /// Writes the program with its machine code to a file, which `litz.load` runs.
+    fn save(&self, path: std::path::PathBuf) -> PyResult<()> {
+        self.compiled.save(path).map_err(|error| errors::raise(&error))
+    }
+}
+
+impl CompiledModel {
+    fn value<'py>(
+        &self,
+        py: Python<'py>,
+        what: &Returned,
+        args: &Bound<'py, PyList>,
+        results: &[Option<Py<PyAny>>],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match what {
+            Returned::Result(at) => match results.get(*at) {
+                Some(Some(value)) => match self.restrided.get(*at) {
+                    Some(Some((sizes, strides, dtype))) => {
+                        let tensor = self.library.empty(py, *dtype, sizes, strides)?;
+                        tensor.call_method1("copy_", (value,))?;
+                        tensor
+                    }
+                    _ => value.bind(py).clone(),
+                },
+                _ => py.None().into_bound(py),
+            },
+            Returned::Argument(at) => args.get_item(*at)?,
+            Returned::Constant(value) => value.bind(py).clone(),
+            Returned::View { of, layout } => {
+                let base = self.value(py, of, args, results)?;
+                let layout = layout.bind(py);
+                let [sizes, strides, offset] =
+                    [layout.get_item(0)?, layout.get_item(1)?, layout.get_item(2)?];
+                self.library.view.bind(py).call1((base, sizes, strides, offset))?
+            }
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! Raises Litz's errors as Python's exceptions.
+
+use litz::Error;
+use pyo3::PyErr;
+use pyo3::create_exception;
+use pyo3::exceptions::PyRuntimeError;
+
+create_exception!(litz, LitzError, PyRuntimeError, "Anything that Litz raises.");
+create_exception!(
+    litz,
+    UnsupportedError,
+    LitzError,
+    "The model uses what Litz does not have; all of it is listed."
+);
+create_exception!(litz, InvalidError, LitzError, "The model, the text or an option is invalid.");
+create_exception!(
+    litz,
+    RunError,
+    LitzError,
+    "A call failed: its arguments do not fit, or an index is out of range."
+);
+create_exception!(
+    litz,
+    CheckError,
+    RunError,
+    "Sizes or values are none that the program is for; nothing has been written."
+);
+create_exception!(litz, InternalError, LitzError, "A mistake of Litz, with a file that shows it.");
+
+/// The exception for an error.
+pub fn raise(error: &Error) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Error::Unsupported(_) | Error::Limit(_) => UnsupportedError::new_err(message),
+        Error::Invalid(_) | Error::Import(_) | Error::Io { .. } | Error::Artifact(_) => {
+            InvalidError::new_err(message)
+        }
+        Error::Run(
+            litz_runtime::RunError::CheckFailed { .. }
+            | litz_runtime::RunError::SizeOutOfRange { .. }
+            | litz_runtime::RunError::WrongSize { .. }
+            | litz_runtime::RunError::WrongRank { .. }
+            | litz_runtime::RunError::WrongDtype { .. },
+        ) => CheckError::new_err(message),
+        Error::Run(_) => RunError::new_err(message),
+        Error::Bug { .. } => InternalError::new_err(message),
+    }
+}

@@ -1,0 +1,134 @@
+//! Gives Python the compiler: the module `litz._litz`, which the package `litz` wraps.
+
+mod compiled;
+mod dlpack;
+mod errors;
+mod host;
+mod options;
+mod tensors;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use litz::{Model, Tensor, Text};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use compiled::{CompiledModel, Library};
+use errors::{CheckError, InternalError, InvalidError, LitzError, RunError, UnsupportedError};
+use tensors::{Exchange, Held};
+
+/// Compiles the text of a graph. `constants` are tensors by the names that the text has for them: they are held, and must not change.
+#[pyfunction]
+#[pyo3(signature = (text, library, *, constants=None, taken=None, returned=None, options=None))]
+fn compile_graph(
+    py: Python<'_>,
+    text: &str,
+    library: &Bound<'_, PyAny>,
+    constants: Option<&Bound<'_, PyDict>>,
+    taken: Option<Vec<usize>>,
+    returned: Option<Vec<Bound<'_, PyTuple>>>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<CompiledModel> {
+    let options = options::options(options)?;
+    let library = Library::of(library)?;
+    let graph = match Text::parse(text).map_err(|error| errors::raise(&error))? {
+        Text::Graph(graph) => graph,
+        Text::Loops(_) | Text::Schedule(..) | Text::Kernels(_) | Text::Program(_) => {
+            return Err(InvalidError::new_err("expected the text of a graph"));
+        }
+    };
+    let mut weights = HashMap::new();
+    for (name, object) in constants.into_iter().flatten() {
+        weights.insert(name.extract()?, held(&object)?);
+    }
+    let made = py.detach(|| {
+        let model = Model::from_graph(graph, weights)?;
+        let compiled = model.compile(&options)?;
+        Ok((model, compiled))
+    });
+    let (model, compiled) = made.map_err(|error| errors::raise(&error))?;
+    CompiledModel::new(&model, compiled, taken, returned, library)
+}
+
+/// Compiles an archive that `torch.export.save` wrote.
+#[pyfunction]
+#[pyo3(signature = (path, library, *, options=None))]
+fn compile_file(
+    py: Python<'_>,
+    path: PathBuf,
+    library: &Bound<'_, PyAny>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<CompiledModel> {
+    let options = options::options(options)?;
+    let library = Library::of(library)?;
+    let made = py.detach(|| {
+        let model = Model::open_for(path, &options)?;
+        let compiled = model.compile(&options)?;
+        Ok((model, compiled))
+    });
+    let (model, compiled) = made.map_err(|error| errors::raise(&error))?;
+    CompiledModel::new(&model, compiled, None, None, library)
+}
+
+/// Whether Litz has an operator, such as `aten.add.Tensor`.
+#[pyfunction]
+fn has_operator(name: &str) -> bool {
+    litz::has_operator(name)
+}
+
+/// Bytes that a Python object owns.
+struct Foreign {
+    bytes: *const u8,
+    len: usize,
+    /// Dropped when the interpreter is free to; never touched otherwise.
+    _owner: Mutex<Py<PyAny>>,
+}
+
+// SAFETY: the bytes are only read, and the object is only dropped, which takes the interpreter's lock.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+impl AsRef<[u8]> for Foreign {
+    fn as_ref(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: the owner keeps so many bytes there.
+        unsafe { std::slice::from_raw_parts(self.bytes, self.len) }
+    }
+}
+
+/// A tensor of Python's as a constant, which holds the object.
+fn held(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    let mut known: Vec<Exchange> = Vec::new();
+    let held = Held::new(object, &mut known)?;
+    let (sizes, strides) = (held.sizes().to_vec(), held.strides().to_vec());
+    let elements = if sizes.contains(&0) {
+        0
+    } else {
+        1 + sizes.iter().zip(&strides).map(|(size, stride)| (size - 1) * stride).sum::<usize>()
+    };
+    let (bytes, len) = (held.data().cast_const(), elements * held.dtype().size());
+    let owner = Foreign { bytes, len, _owner: Mutex::new(object.clone().unbind()) };
+    Tensor::from_shared(held.dtype(), &sizes, &strides, std::sync::Arc::new(owner), 0)
+        .map_err(|error| InvalidError::new_err(error.to_string()))
+}
+
+#[pymodule]
+fn _litz(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add_class::<CompiledModel>()?;
+    module.add_function(wrap_pyfunction!(compile_graph, module)?)?;
+    module.add_function(wrap_pyfunction!(compile_file, module)?)?;
+    module.add_function(wrap_pyfunction!(has_operator, module)?)?;
+    module.add("LitzError", py.get_type::<LitzError>())?;
+    module.add("UnsupportedError", py.get_type::<UnsupportedError>())?;
+    module.add("InvalidError", py.get_type::<InvalidError>())?;
+    module.add("RunError", py.get_type::<RunError>())?;
+    module.add("CheckError", py.get_type::<CheckError>())?;
+    module.add("InternalError", py.get_type::<InternalError>())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,298 @@
+//! Reads tensors of Python's libraries where they are, and shows Python memory of Litz as tensors.
+//!
+//! A tensor is read by the functions that its type provides (`__dlpack_c_exchange_api__`), which takes some tens of
+//! nanoseconds, or by the method `__dlpack__`, which every array library has.
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::slice;
+
+use litz::{TensorView, TensorViewMut};
+use litz_ir::Dtype;
+use litz_runtime::tensor::Input;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyTuple, PyType};
+
+use crate::dlpack::{
+    CPU, DLTensor, DataType, EXCHANGE_CAPSULE, ExchangeApi, Managed, ManagedVersioned, READ_ONLY, Version,
+};
+
+/// The functions of one type of tensors. Types and their tables live as long as the interpreter.
+#[derive(Clone, Copy)]
+pub struct Exchange {
+    of: *mut ffi::PyTypeObject,
+    api: *const ExchangeApi,
+}
+
+// SAFETY: the table is constant, and its functions are called with the interpreter's lock alone.
+unsafe impl Send for Exchange {}
+// SAFETY: as above.
+unsafe impl Sync for Exchange {}
+
+impl Exchange {
+    /// Those that a type provides; none where it provides none of a version that is known.
+    pub fn of(ty: &Bound<'_, PyType>) -> Option<Exchange> {
+        let capsule = ty.getattr("__dlpack_c_exchange_api__").ok()?;
+        let capsule = capsule.cast_into::<PyCapsule>().ok()?;
+        let api: *const ExchangeApi =
+            capsule.pointer_checked(Some(EXCHANGE_CAPSULE)).ok()?.as_ptr().cast_const().cast();
+        // SAFETY: a capsule of that name holds a table that begins with this head.
+        let version = unsafe { (*api).header.version };
+        (version.major == 1).then(|| Exchange { of: ty.as_type_ptr(), api })
+    }
+
+    /// Fills a struct that is valid for as long as the object is.
+    fn tensor(&self, object: &Bound<'_, PyAny>) -> PyResult<DLTensor> {
+        let mut tensor = EMPTY;
+        // SAFETY: the table is of this version, and the object of its type.
+        let filled = unsafe {
+            let fill = (*self.api).tensor_of_object.ok_or_else(missing)?;
+            fill(object.as_ptr().cast(), &mut tensor)
+        };
+        if filled == 0 { Ok(tensor) } else { Err(PyErr::fetch(object.py())) }
+    }
+}
+
+fn missing() -> PyErr {
+    PyTypeError::new_err("the library's table of DLPack functions lacks one")
+}
+
+const EMPTY: DLTensor = DLTensor {
+    data: ptr::null_mut(),
+    device: CPU,
+    rank: 0,
+    dtype: DataType { code: 0, bits: 0, lanes: 0 },
+    shape: ptr::null_mut(),
+    strides: ptr::null_mut(),
+    byte_offset: 0,
+};
+
+/// A tensor of Python's that is held for a call.
+pub struct Held {
+    tensor: DLTensor,
+    dtype: Dtype,
+    /// Strides, where the tensor has none.
+    strides: Option<Box<[i64]>>,
+    /// What keeps the struct alive, beside the object.
+    _capsule: Option<Py<PyAny>>,
+    is_read_only: bool,
+}
+
+// SAFETY: the memory is the object's, which the caller holds for as long; the struct is only read.
+unsafe impl Send for Held {}
+// SAFETY: as above.
+unsafe impl Sync for Held {}
+
+impl Held {
+    /// Holds a tensor. `known` are types whose functions were asked for before.
+    ///
+    /// # Errors
+    /// Where the object is no tensor in the host's memory, or has elements or strides that Litz does not have.
+    pub fn new(object: &Bound<'_, PyAny>, known: &mut Vec<Exchange>) -> PyResult<Held> {
+        let ty = object.get_type();
+        let found = known.iter().find(|exchange| exchange.of == ty.as_type_ptr()).copied();
+        let exchange = found.or_else(|| {
+            let found = Exchange::of(&ty)?;
+            known.push(found);
+            Some(found)
+        });
+        match exchange {
+            Some(exchange) => Held::of(exchange.tensor(object)?, None, false),
+            None => Held::by_protocol(object),
+        }
+    }
+
+    /// By the method that every array library has.
+    fn by_protocol(object: &Bound<'_, PyAny>) -> PyResult<Held> {
+        let method = object.getattr("__dlpack__").map_err(|_| {
+            let name = object.get_type().name().map_or("it".to_owned(), |name| name.to_string());
+            PyTypeError::new_err(format!("expected a tensor or an array, found {name}"))
+        })?;
+        let kwargs = pyo3::types::PyDict::new(object.py());
+        kwargs.set_item("max_version", (1, 0))?;
+        // Libraries of before DLPack 1 do not know the argument.
+        let capsule = method.call((), Some(&kwargs)).or_else(|_| method.call0())?.cast_into::<PyCapsule>()?;
+        let named = |name: &CStr| capsule.pointer_checked(Some(name)).ok();
+        // SAFETY: a capsule of the name holds the struct, which lives as long as the capsule that nobody has consumed.
+        let (tensor, flags) = unsafe {
+            if let Some(managed) = named(c"dltensor_versioned") {
+                let managed = &*managed.as_ptr().cast::<ManagedVersioned>();
+                (managed.tensor, managed.flags)
+            } else if let Some(managed) = named(c"dltensor") {
+                ((*managed.as_ptr().cast::<Managed>()).tensor, 0)
+            } else {
+                return Err(PyTypeError::new_err("expected a capsule of DLPack from __dlpack__"));
+            }
+        };
+        Held::of(tensor, Some(capsule.into_any().unbind()), flags & READ_ONLY != 0)
+    }
+
+    fn of(tensor: DLTensor, capsule: Option<Py<PyAny>>, is_read_only: bool) -> PyResult<Held> {
+        if tensor.device.kind != CPU.kind {
+            return Err(PyValueError::new_err("expected a tensor in the host's memory"));
+        }
+        let dtype = tensor.dtype.dtype().ok_or_else(|| {
+            PyTypeError::new_err(format!("elements of a type that Litz does not have: {:?}", tensor.dtype))
+        })?;
+        let mut held = Held { tensor, dtype, strides: None, _capsule: capsule, is_read_only };
+        if tensor.strides.is_null() && tensor.rank > 0 {
+            let sizes = held.sizes();
+            let mut strides = vec![1i64; sizes.len()];
+            for dim in (1..sizes.len()).rev() {
+                strides[dim - 1] = strides[dim] * (sizes[dim].max(1) as i64);
+            }
+            held.strides = Some(strides.into());
+        }
+        let is_reversed = |(&size, &stride): (&usize, &usize)| size > 1 && (stride as i64) < 0;
+        if held.sizes().iter().zip(held.strides()).any(is_reversed) {
+            return Err(PyValueError::new_err("an axis runs backwards: copy the array first"));
+        }
+        Ok(held)
+    }
+
+    /// Extent of each dimension.
+    pub fn sizes(&self) -> &[usize] {
+        // SAFETY: the struct says so. Sizes are not negative, and as large as addresses.
+        unsafe { dims(self.tensor.shape, self.tensor.rank) }
+    }
+
+    /// Elements between neighbours along each dimension.
+    pub fn strides(&self) -> &[usize] {
+        match &self.strides {
+            // SAFETY: the slice is there.
+            Some(own) => unsafe { dims(own.as_ptr(), self.tensor.rank) },
+            // SAFETY: the struct says so.
+            None => unsafe { dims(self.tensor.strides, self.tensor.rank) },
+        }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// The first element.
+    pub fn data(&self) -> *mut u8 {
+        // SAFETY: the offset is inside of the tensor's memory.
+        unsafe { self.tensor.data.cast::<u8>().add(self.tensor.byte_offset as usize) }
+    }
+
+    /// The elements where they are. Who calls holds the object, and sees to it that nobody writes it meanwhile, as with every
+    /// operator of an array library.
+    pub fn view(&self) -> PyResult<TensorView<'_>> {
+        // SAFETY: the struct describes memory that is there while the object is held.
+        let view = unsafe {
+            TensorView::from_raw(self.dtype, self.sizes(), self.strides(), self.data().cast_const())
+        };
+        view.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// The same, to be written.
+    pub fn view_mut(&self) -> PyResult<TensorViewMut<'_>> {
+        if self.is_read_only {
+            return Err(PyValueError::new_err("the program writes to this tensor, which is read-only"));
+        }
+        let data = ptr::NonNull::new(self.data()).unwrap_or(ptr::NonNull::dangling());
+        // SAFETY: as for `view`; that nobody else reads it meanwhile is the caller's business, too.
+        let view = unsafe { TensorViewMut::from_raw(self.dtype, self.sizes(), self.strides(), data) };
+        view.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+}
+
+/// # Safety
+/// There are so many numbers, none of them negative, or the rank is 0.
+unsafe fn dims<'a>(numbers: *const i64, rank: i32) -> &'a [usize] {
+    match usize::try_from(rank) {
+        // SAFETY: the caller's promise; both types have 64 bits here.
+        Ok(rank) if rank > 0 => unsafe { slice::from_raw_parts(numbers.cast(), rank) },
+        Ok(_) | Err(_) => &[],
+    }
+}
+
+/// An argument of a call.
+pub enum Argument<'a> {
+    /// Is read.
+    View(TensorView<'a>),
+    /// Is written, too.
+    Lent(TensorViewMut<'a>),
+}
+
+impl Input for Argument<'_> {
+    fn view(&self) -> TensorView<'_> {
+        match self {
+            Argument::View(view) => *view,
+            Argument::Lent(lent) => lent.view(),
+        }
+    }
+
+    fn lent(&self) -> Option<&TensorViewMut<'_>> {
+        match self {
+            Argument::View(_) => None,
+            Argument::Lent(lent) => Some(lent),
+        }
+    }
+}
+
+/// A struct with its sizes and strides, for as long as a tensor of Python's refers to memory of Litz.
+#[repr(C)]
+struct Shown {
+    /// First, as the address of the whole is what libraries are given.
+    _managed: ManagedVersioned,
+    _dims: Box<[i64]>,
+}
+
+unsafe extern "C" fn forget_shown(managed: *mut ManagedVersioned) {
+    // SAFETY: `show` gave it away as the first field of what it had boxed; the library calls this once.
+    drop(unsafe { Box::from_raw(managed.cast::<Shown>()) });
+}
+
+static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// A tensor of PyTorch at `data`. Whoever calls sees to it that the memory is there for as long as Python may use the tensor.
+pub fn show<'py>(
+    py: Python<'py>,
+    data: *mut u8,
+    dtype: Dtype,
+    sizes: &[usize],
+    strides: &[usize],
+) -> PyResult<Bound<'py, PyAny>> {
+    let numbers: Box<[i64]> = sizes.iter().chain(strides).map(|&number| number as i64).collect();
+    let at = numbers.as_ptr().cast_mut();
+    let tensor = DLTensor {
+        data: data.cast(),
+        device: CPU,
+        rank: sizes.len() as i32,
+        dtype: DataType::of(dtype),
+        shape: at,
+        // SAFETY: strides are behind sizes.
+        strides: unsafe { at.add(sizes.len()) },
+        byte_offset: 0,
+    };
+    let managed = ManagedVersioned {
+        version: Version { major: 1, minor: 0 },
+        context: ptr::null_mut(),
+        deleter: Some(forget_shown),
+        flags: 0,
+        tensor,
+    };
+    let shown =
+        Box::into_raw(Box::new(Shown { _managed: managed, _dims: numbers })).cast::<ManagedVersioned>();
+    let from_dlpack = FROM_DLPACK.get_or_try_init(py, || -> PyResult<Py<PyAny>> {
+        Ok(py.import("torch")?.getattr("_C")?.getattr("_from_dlpack")?.unbind())
+    })?;
+    // SAFETY: the capsule holds the struct until PyTorch takes it over and renames the capsule; else the struct leaks, never
+    // dangles.
+    let capsule = unsafe {
+        let capsule = ffi::PyCapsule_New(shown.cast::<c_void>(), c"dltensor_versioned".as_ptr(), None);
+        Bound::from_owned_ptr_or_err(py, capsule)?
+    };
+    from_dlpack.bind(py).call1((capsule,))
+}
+
+/// Integers as a tuple.
+pub fn tuple<'py>(py: Python<'py>, numbers: &[usize]) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, numbers)
+}
