@@ -405,7 +405,7 @@ impl CompiledModel {
         Ok(dict)
     }
 
-    /// Writes the program with its machine code to a file, which `litz.load` runs.
+    /// Writes the program with its machine code to a file, which `litz_runtime::artifact::Artifact` runs.
     fn save(&self, path: std::path::PathBuf) -> PyResult<()> {
         self.compiled.save(path).map_err(|error| errors::raise(&error))
     }

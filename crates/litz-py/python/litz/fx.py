@@ -92,10 +92,9 @@ class _Writer:
             self._input(position, node)
         self._nodes(graph)
         if self.streams:
-            self.taken.append(len(graph.find_nodes(op="placeholder")))
+            # Behind the graph's arguments; inputs of the text are in the order of `taken`.
+            self.taken.insert(0, len(graph.find_nodes(op="placeholder")))
             self.lines.insert(0, f"%{SEED}: i64[] = input")
-            # Inputs of the text are in the order of `taken`.
-            self.taken.insert(0, self.taken.pop())
         returned = self._output(graph.output_node())
         env = _shape_env(self.module)
         known = facts(env, self.symbols) if env is not None and self.symbols else []
@@ -159,8 +158,8 @@ class _Writer:
         self.streams += 1
         return self.streams - 1
 
-    def module_of(self, node):
-        """The graph that a node names."""
+    def attribute(self, node):
+        """The graph, or the constant, that a node names."""
         value = self.module
         for part in node.target.split("."):
             value = getattr(value, part)
@@ -171,7 +170,7 @@ class _Writer:
         root = self.root()
         root.counted += 1
         name = f"{node.name}_{root.counted}"
-        writer = _Writer(self.module_of(node), name, {}, self)
+        writer = _Writer(self.attribute(node), name, {}, self)
         inputs = writer.module.graph.find_nodes(op="placeholder")
         for position, of in enumerate(inputs):
             writer._input(position, of, is_kept=True)
@@ -273,9 +272,7 @@ class _Writer:
         return self._sized
 
     def _attribute(self, node):
-        value = self.module
-        for part in node.target.split("."):
-            value = getattr(value, part)
+        value = self.attribute(node)
         if isinstance(value, torch.fx.GraphModule):
             return
         if not isinstance(value, torch.Tensor):
@@ -459,12 +456,6 @@ class _Writer:
                 returned.append(("argument", positions[value]))
             elif isinstance(_val(value), torch.Tensor):
                 returned.append(self._tensor(value, positions, result))
-            elif isinstance(_val(value), (int, torch.SymInt)) and not isinstance(_val(value), bool):
-                text = self._expr(_val(value))
-                if text not in index:
-                    index[text] = len(results)
-                    results.append(text)
-                returned.append(("result", index[text]))
             else:
                 returned.append(result(value))
         self.lines.append("return " + ", ".join(results))

@@ -1,5 +1,7 @@
 """Writes operators that take graphs, and those that wrap operators which write to their arguments."""
 
+import itertools
+
 import torch
 
 from .errors import NotConverted
@@ -41,7 +43,7 @@ def _control(writer, node, name):
 def _inline(writer, node):
     """The nodes of the graph that is called, in the place of the call."""
     callee, _, *operands = node.args
-    module = writer.module_of(callee)
+    module = writer.attribute(callee)
     inputs = module.graph.find_nodes(op="placeholder")
     outputs = writer.inline(module, dict(zip(inputs, operands, strict=True)), node.name)
     writer.parts[node] = dict(enumerate(outputs))
@@ -55,11 +57,10 @@ def _functionalized(writer, node, name):
     if not isinstance(op, torch._ops.OpOverload):
         raise NotConverted(f"{name} of {op}")
     written, kinds = get_mutable_args(op)
-    results, copies = [], {}
+    results, numbers = [], itertools.count()
 
     def clone(base):
-        copy = f"{node.name}.copy{len(copies)}"
-        copies[copy] = base
+        copy = f"{node.name}.copy{next(numbers)}"
         ty = writer.type(base.meta["val"])
         writer.line(f"%{copy}: {ty} = aten.clone.default(%{writer.name(base)}, none)", node)
         return copy

@@ -40,9 +40,6 @@ def _constraint(op) -> str:
 class Dispatcher:
     """The host of compiled graphs: `declaration` and `call` are what Litz asks for."""
 
-    def __init__(self):
-        self._calls = {}
-
     @staticmethod
     @functools.cache
     def declaration(name: str):
@@ -58,7 +55,7 @@ class Dispatcher:
 
     def call(self, name: str, args: list, results: list) -> None:
         """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted."""
-        op, keywords = self._call(name)
+        op, keywords = _called(name)
         args = [_object(arg) for arg in args]
         positional = len(args) - len(keywords)
         outcome = op(*args[:positional], **dict(zip(keywords, args[positional:])))
@@ -76,13 +73,12 @@ class Dispatcher:
                 else:
                     result.fill_(value)
 
-    def _call(self, name):
-        known = self._calls.get(name)
-        if known is None:
-            op = overload(name)
-            known = op, [argument.name for argument in op._schema.arguments if argument.kwarg_only]
-            self._calls[name] = known
-        return known
+
+@functools.cache
+def _called(name):
+    """An operator, and which of its arguments go by name."""
+    op = overload(name)
+    return op, [argument.name for argument in op._schema.arguments if argument.kwarg_only]
 
 
 def _object(arg):
