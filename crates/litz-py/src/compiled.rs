@@ -52,7 +52,6 @@ pub struct CompiledModel {
     taken: Vec<usize>,
     names: Vec<String>,
     output_names: Vec<String>,
-    output_types: Vec<Option<String>>,
     returned: Vec<Returned>,
     /// Sizes and strides of the results that lie otherwise than the graph says; the others lie as it says.
     restrided: Vec<Option<Layout>>,
@@ -127,10 +126,6 @@ impl CompiledModel {
         };
         let restrided =
             (0..graph.outputs.len()).map(|at| restrided(graph, program, at)).collect::<PyResult<_>>()?;
-        let ty = |output: &Arg| match output {
-            Arg::Value(value) => Some(graph.values[*value].ty.stored().to_string()),
-            _ => None,
-        };
         let taken = taken.unwrap_or_else(|| (0..graph.inputs.len()).collect());
         if taken.len() != graph.inputs.len() {
             let message =
@@ -142,7 +137,6 @@ impl CompiledModel {
             params: graph.inputs.iter().enumerate().map(param).collect(),
             names: model.inputs().into_iter().map(|(name, _)| name.to_owned()).collect(),
             output_names: model.imported.outputs.iter().map(|output| output.name.clone()).collect(),
-            output_types: graph.outputs.iter().map(ty).collect(),
             returned,
             restrided,
             results: graph.outputs.len(),
@@ -347,12 +341,6 @@ impl CompiledModel {
     #[getter]
     fn outputs(&self) -> Vec<String> {
         self.output_names.clone()
-    }
-
-    /// Types of the program's results, as the text of graphs has them.
-    #[getter]
-    fn output_types(&self) -> Vec<Option<String>> {
-        self.output_types.clone()
     }
 
     /// Seconds that each stage of the compilation took, in order.
