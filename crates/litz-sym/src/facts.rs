@@ -616,8 +616,19 @@ impl Facts {
             self.declare(sym, Range::ALL, None);
         }
         let declared = &mut self.symbols[self.index[&sym]];
-        declared.range = declared.range.intersect(by);
-        if declared.range.is_empty() { Err(Impossible) } else { Ok(()) }
+        let (before, range) = (declared.range, declared.range.intersect(by));
+        declared.range = range;
+        if range.is_empty() {
+            return Err(Impossible);
+        }
+        let (Some(value), None) = (range.single(), before.single()) else { return Ok(()) };
+        // What was known of the symbol and others is known of the others alone: `8*i + 8 <= n` bounds `n` where `i` is 0.
+        let stated = std::mem::take(&mut self.known.at_most_zero);
+        let (of_symbol, others) = stated.into_iter().partition(|e| e.has_sym(sym));
+        self.known.at_most_zero = others;
+        of_symbol
+            .into_iter()
+            .try_for_each(|e| self.learn_at_most_zero(self.simplify(e.replace(sym, Expr::int(value)))))
     }
 }
 

@@ -272,3 +272,17 @@ fn contradictions_between_guards() {
     assert!(facts.require(rel("x + y > 4"), "test").is_err());
     assert!(facts.require(rel("x + y == 5"), "test").is_err());
 }
+
+/// The full tile of rows whose number is `min(n, 15)`: it is the first one, so that all of its rows are there.
+#[test]
+fn a_symbol_that_has_one_value_is_that_value_in_what_was_known_before() {
+    let mut facts = Facts::new();
+    facts.declare(Sym::new("n"), Range::new(0, 1000), Some(15));
+    facts.declare_index(Sym::new("tile"), read("ceildiv(min(n, 15), 8)"));
+    assert!(facts.assume(rel("8 <= -8*tile + min(n, 15)")));
+    check(
+        &facts,
+        &[("tile == 0", Known::Yes), ("n >= 8", Known::Yes), ("8 <= -8*tile + min(n, 15)", Known::Yes)],
+    );
+    assert_eq!(facts.simplify(read("min(8, min(n, 15))")), read("8"));
+}
