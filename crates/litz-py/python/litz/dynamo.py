@@ -1,6 +1,7 @@
 """The backend of `torch.compile(model, backend="litz")`."""
 
 import functools
+import re
 import warnings
 
 import torch
@@ -95,7 +96,7 @@ def compile_fx(module, example_inputs, options, frozen=None):
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
         with _disable_current_modes():
-            compiled, is_seeded = _compile(module, options, frozen or {})
+            compiled, converted = _compile(module, options, frozen or {})
     except LitzError as error:
         if options.fallback == "error":
             raise
@@ -103,14 +104,16 @@ def compile_fx(module, example_inputs, options, frozen=None):
         return _eager(module, options, reason if isinstance(error, UnsupportedError) else f"a mistake of Litz: {error}")
 
     def run(args):
-        if is_seeded:
+        for position in converted.lazy:
+            args[position] = _resolved(args[position])
+        if converted.is_seeded:
             args.append(torch.empty((), dtype=torch.int64).random_())
         try:
             results = compiled(args)
         except _litz.CheckError:
             # Sizes that the graph was not compiled for; nothing has been written so far.
             counters.TOTALS.eager_calls += 1
-            results = module(*(args[:-1] if is_seeded else args))
+            results = module(*(args[:-1] if converted.is_seeded else args))
         args.clear()
         return results
 
@@ -119,9 +122,39 @@ def compile_fx(module, example_inputs, options, frozen=None):
     return run
 
 
+def _resolved(tensor):
+    """A tensor with the elements and strides of one that is the conjugate, or the opposite, of what is in its memory."""
+    plain = tensor.conj() if tensor.is_conj() else tensor
+    plain = torch._neg_view(plain) if plain.is_neg() else plain
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    memory = plain.as_strided((last + 1 if tensor.numel() else 0,), (1,))
+    memory = memory.conj_physical() if tensor.is_conj() else memory
+    return (-memory if tensor.is_neg() else memory).as_strided(tensor.shape, tensor.stride())
+
+
 def _compile(module, options, frozen):
-    converted = convert(module, frozen, is_seeded=options.random == "philox")
-    compiled = _litz.compile_graph(
+    hosted = set()
+    while True:
+        converted = convert(module, frozen, is_seeded=options.random == "philox", hosted=hosted)
+        try:
+            compiled = _compiled(converted, options)
+            break
+        except LitzError as error:
+            # One call that Litz cannot take, of an operator that it has, is no reason to give up all of the graph.
+            op = _refused(error)
+            if op is None or op in hosted or options.fallback == "error":
+                raise
+            hosted.add(op)
+    counters.note(compiled)
+    if options.fallback == "warn":
+        for op, count, source in compiled.host_operators:
+            at = f", first at {source}" if source else ""
+            _warn(op, f"litz: PyTorch runs {op} ({count} in this graph{at})")
+    return compiled, converted
+
+
+def _compiled(converted, options):
+    return _litz.compile_graph(
         converted.text,
         Torch,
         constants=converted.constants,
@@ -129,12 +162,12 @@ def _compile(module, options, frozen):
         returned=converted.returned,
         options=options.native() | {"host": HOST, "fallback": options.fallback != "error"},
     )
-    counters.note(compiled)
-    if options.fallback == "warn":
-        for op, count, source in compiled.host_operators:
-            at = f", first at {source}" if source else ""
-            _warn(op, f"litz: PyTorch runs {op} ({count} in this graph{at})")
-    return compiled, converted.is_seeded
+
+
+def _refused(error) -> str | None:
+    """The operator that an error begins with, where PyTorch has it."""
+    found = re.match(r"error\[[\w-]+\]: ([\w.]+?\.[\w.]+?\.\w+)(?=[: ])", str(error))
+    return found[1] if found and HOST.declaration(found[1]) else None
 
 
 def _eager(module, options, reason):

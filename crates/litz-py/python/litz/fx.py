@@ -27,15 +27,19 @@ class Converted:
     returned: list[tuple]
     # Whether the program takes a seed behind the graph's arguments.
     is_seeded: bool
+    # Arguments, by position, whose elements are the conjugates, or the opposites, of those in memory.
+    lazy: list[int]
 
 
-def convert(module: torch.fx.GraphModule, frozen: dict | None = None, is_seeded: bool = True) -> Converted:
+def convert(
+    module: torch.fx.GraphModule, frozen: dict | None = None, is_seeded: bool = True, hosted: frozenset | set = frozenset()
+) -> Converted:
     """The text of a graph that AOTAutograd gave. `frozen` are arguments, by position, that are constants. With `is_seeded` random operators are
-    Litz's own, else PyTorch's.
+    Litz's own, else PyTorch's. PyTorch runs those of `hosted`, too.
 
     Raises `NotConverted` where the graph has what no text can say.
     """
-    return _Writer(module, "main", frozen or {}, is_seeded=is_seeded).write()
+    return _Writer(module, "main", frozen or {}, is_seeded=is_seeded, hosted=hosted).write()
 
 
 # What the seed of a call is called.
@@ -65,12 +69,14 @@ class _Named(str):
 class _Writer:
     """Writes one graph, and by writers of their own those inside of it."""
 
-    def __init__(self, module, name, frozen, outer=None, is_seeded=False):
+    def __init__(self, module, name, frozen, outer=None, is_seeded=False, hosted=frozenset()):
         self.module, self.graph_name, self.frozen, self.outer = module, name, frozen, outer
+        # Operators that PyTorch runs although Litz has them.
+        self.hosted = outer.hosted if outer else hosted
         # Random operators so far; none where PyTorch runs them.
         self.streams = 0 if is_seeded else None
         self.lines, self.subgraphs, self.prefix = [], [], ""
-        self.constants, self.taken = {}, []
+        self.constants, self.taken, self.lazy = {}, [], []
         # Declarations of operators that PyTorch runs, by name, and graphs inside of the graph so far.
         self.declared, self.counted, self._sized = {}, 0, None
         # Names of values in the text, where they are not those of the nodes.
@@ -79,6 +85,8 @@ class _Writer:
         self.parts = {}
         # Symbols that integers among the inputs give.
         self.numbers = set()
+        # Nodes that are tokens of `with_effects`.
+        self.tokens = set()
         # Values of nodes that are none of the text's.
         self.places = {}
         # The storage of each node's tensor, and the first node that has it.
@@ -99,7 +107,7 @@ class _Writer:
         env = _shape_env(self.module)
         known = facts(env, self.symbols) if env is not None and self.symbols else []
         text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
-        return Converted(text, self.taken, self.constants, returned, bool(self.streams))
+        return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy)
 
     def _text(self, head):
         body = [f"  {line}" for line in [*head, *self.subgraphs, *self.lines]]
@@ -119,15 +127,16 @@ class _Writer:
 
     # What operators that take graphs are written with.
 
-    def declare(self, op, is_ordered=False):
-        """Says what PyTorch has under the name of an operator that Litz does not have, or whose calls have an order."""
+    def declare(self, op, effect=None):
+        """Says what PyTorch has under the name of an operator that Litz does not have, or whose calls keep their order among those with an effect."""
         root = self.root()
-        if op not in root.declared and (is_ordered or not _litz.has_operator(op)):
+        if op not in root.declared and (effect or not _litz.has_operator(op)):
             declaration = Dispatcher.declaration(op)
             if declaration is None:
                 raise NotConverted(f"the operator {op}")
-            if is_ordered:
-                declaration = declaration.replace(" tag ", " effect random tag ", 1)
+            if effect:
+                said, *tags = declaration.split(" tag ")
+                declaration = " tag ".join([f"{said} effect {effect}", *tags])
             root.declared[op] = f"op {declaration}"
 
     def root(self):
@@ -237,6 +246,9 @@ class _Writer:
         value = _val(node)
         if not node.users and not is_kept:
             return
+        if any(hops.takes_token(user, node) for user in node.users):
+            self.tokens.add(node)
+            return
         if position in self.frozen:
             self.constants[node.name] = self.frozen[position]
             self.lines.append(f'%{node.name}: {self.type(self.frozen[position])} = const "{node.name}"')
@@ -245,7 +257,9 @@ class _Writer:
             self.places[node] = value
             return
         if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
-            raise NotConverted("an input with a pending conjugation or negation")
+            if any(_is_written_or_returned(user, node) for user in node.users):
+                raise NotConverted("an input with a pending conjugation or negation that is written or returned")
+            self.lazy.append(position)
         if isinstance(value, torch.SymInt) and not is_kept:
             # A size that a tensor has, or another integer, gives its symbols values already.
             if free_symbols(value) <= self.sized() | self.numbers:
@@ -289,6 +303,9 @@ class _Writer:
         target, value = node.target, _val(node)
         if target is operator.getitem:
             source, index = node.args
+            if index == 0 and hops.is_ordered(source):
+                self.tokens.add(node)
+                return
             self.names[node] = self.parts[source].get(index)
             return
         if isinstance(target, torch._ops.HigherOrderOperator):
@@ -307,7 +324,7 @@ class _Writer:
         op = operator_name(target)
         # Where random numbers are to be eager's, eager makes them, in its order.
         is_eager = self.root().streams is None and torch.Tag.nondeterministic_seeded in target.tags
-        self.declare(op, is_eager)
+        self.declare(op, "random" if is_eager else None)
         if op in ("aten._assert_scalar.default", "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default"):
             self._condition(node, op)
             return
@@ -317,7 +334,8 @@ class _Writer:
             return
         args = ", ".join(self.arguments(target._schema, node.args, node.kwargs))
         results = self.results(node) if target._schema.returns else ""
-        self.line(f"{results}{'host ' if is_eager and _litz.has_operator(op) else ''}{op}({args})", node)
+        is_hosted = (is_eager or op in self.hosted) and _litz.has_operator(op)
+        self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
 
     @staticmethod
     def _reads_data(node):
@@ -452,6 +470,8 @@ class _Writer:
         for value in node.args[0]:
             if not isinstance(value, torch.fx.Node):
                 returned.append(("constant", value))
+            elif value in self.tokens:
+                returned.append(("constant", None))
             elif value in positions:
                 returned.append(("argument", positions[value]))
             elif isinstance(_val(value), torch.Tensor):
@@ -481,6 +501,14 @@ class _Writer:
         else:
             of = result(base)
         return ("view", of, tuple(value.shape), tuple(value.stride()), offset)
+
+
+def _is_written_or_returned(user, node) -> bool:
+    """Whether a node returns another one, or writes to it."""
+    if user.op == "output":
+        return True
+    schema = getattr(user.target, "_schema", None)
+    return schema is not None and schema.is_mutable and any(arg is node for arg in user.args)
 
 
 def _is_dense(value) -> bool:

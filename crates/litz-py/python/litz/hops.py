@@ -20,8 +20,20 @@ def write(writer, node) -> None:
         _inline(writer, node)
     elif name in ("auto_functionalized", "auto_functionalized_v2"):
         _functionalized(writer, node, name)
+    elif name == "with_effects":
+        _ordered(writer, node)
     else:
         raise NotConverted(f"the operator {name}")
+
+
+def is_ordered(node) -> bool:
+    """Whether a node calls an operator that keeps its order by tokens."""
+    return isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() == "with_effects"
+
+
+def takes_token(node, value) -> bool:
+    """Whether a value is the token of a node."""
+    return is_ordered(node) and node.args[0] is value
 
 
 def _control(writer, node, name):
@@ -47,6 +59,21 @@ def _inline(writer, node):
     inputs = module.graph.find_nodes(op="placeholder")
     outputs = writer.inline(module, dict(zip(inputs, operands, strict=True)), node.name)
     writer.parts[node] = dict(enumerate(outputs))
+
+
+def _ordered(writer, node):
+    """An operator whose calls keep their order. Litz says so by an effect of the operator, PyTorch by tokens, which are None when a graph runs."""
+    _, op, *args = node.args
+    if not isinstance(op, torch._ops.OpOverload):
+        raise NotConverted(f"the effects of {op}")
+    name, (_, *values) = operator_name(op), node.meta["val"]
+    writer.declare(name, "ordered")
+    returned = [value for value in values if value is not None]
+    names = [f"{writer.name(node)}.{at}" for at in range(len(returned))]
+    results = ", ".join(f"%{result}: {writer.type(value)}" for result, value in zip(names, returned))
+    call = f"{name}({', '.join(writer.arguments(op._schema, args, node.kwargs))})"
+    writer.line(f"{results} = {call}" if results else call, node)
+    writer.parts[node] = dict(enumerate(names, 1))
 
 
 def _functionalized(writer, node, name):
