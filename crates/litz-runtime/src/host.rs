@@ -37,6 +37,7 @@ use litz_ir::Dtype;
 use litz_ir::call::CallArg;
 use litz_ir::graph::{Device, MemoryFormat};
 
+use crate::builtin::BuiltIn;
 use crate::error::RunError;
 use crate::tensor::{Tensor, TensorView, copy_strided};
 
@@ -411,7 +412,7 @@ impl Hosted {
 
     /// Which of these operators the host does not have.
     pub(crate) fn missing<'c>(&self, calls: impl Iterator<Item = &'c Call>) -> Vec<String> {
-        let has = |op: &str| self.host.as_ref().is_some_and(|host| host.declaration(op).is_some());
+        let has = |op: &str| of(op, self.host.as_deref()).is_some_and(|host| host.declaration(op).is_some());
         let mut missing: Vec<String> = calls.map(|call| &call.op).filter(|op| !has(op)).cloned().collect();
         missing.sort();
         missing.dedup();
@@ -428,7 +429,7 @@ impl Hosted {
         ints: &[i64],
         operands: &[Operand],
     ) -> Result<(), RunError> {
-        let Some(host) = &self.host else {
+        let Some(host) = of(&call.op, self.host.as_deref()) else {
             return Err(RunError::MissingHost { ops: vec![call.op.clone()] });
         };
         let counter = {
@@ -437,7 +438,7 @@ impl Hosted {
         };
         let start = Instant::now();
         // SAFETY: the caller's promise.
-        let outcome = unsafe { invoke(&**host, call, ints, operands) };
+        let outcome = unsafe { invoke(host, call, ints, operands) };
         counter.calls.fetch_add(1, Ordering::Relaxed);
         let taken = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         counter.nanoseconds.fetch_add(taken, Ordering::Relaxed);
@@ -454,6 +455,11 @@ impl Hosted {
         };
         counters.iter().map(of).collect()
     }
+}
+
+/// Who runs an operator: the runtime, where it has it, else the host that was given.
+pub(crate) fn of<'h>(op: &str, given: Option<&'h dyn Host>) -> Option<&'h dyn Host> {
+    if BuiltIn::has(op) { Some(&BuiltIn) } else { given }
 }
 
 /// Calls a host with the operands that a call names, and looks whether it gave what it should.

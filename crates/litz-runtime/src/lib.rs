@@ -4,6 +4,7 @@ pub mod arena;
 #[cfg(feature = "ndarray")]
 mod array;
 pub mod artifact;
+pub mod builtin;
 pub mod cache;
 pub mod device;
 pub mod error;

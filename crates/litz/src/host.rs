@@ -8,6 +8,8 @@ use litz_ir::schema::{Autocast, Effect, OpSchema, Schemas, Written};
 use litz_ir::text::graph::parse_declaration;
 use litz_ir::{Diag, Diags};
 use litz_ops::Table;
+use litz_runtime::builtin::BuiltIn;
+use litz_runtime::host::Host;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -39,10 +41,10 @@ impl Schemas for HostSchemas<'_> {
     }
 }
 
-/// What the host says of an operator, where it may be asked.
+/// What the runtime says of an operator, or the host, where it may be asked.
 fn declaration(options: &Options, op: &str) -> Option<String> {
-    let host = options.host.as_ref().filter(|_| options.fallback != Fallback::Error)?;
-    host.0.declaration(op)
+    let host = || options.host.as_ref().filter(|_| options.fallback != Fallback::Error);
+    BuiltIn.declaration(op).or_else(|| host()?.0.declaration(op))
 }
 
 /// Whether the host may run an operator.
@@ -87,7 +89,8 @@ fn refused(table: &Table, graph: &Graph, diags: &mut Diags) {
             None => diag,
         }
     };
-    diags.extend(graph.nodes.iter().filter(|node| table.hosted(node).is_some()).map(diag));
+    let is_others = |node: &&Node| table.hosted(node).is_some() && !BuiltIn::has(node.op.as_str());
+    diags.extend(graph.nodes.iter().filter(is_others).map(diag));
     graph.subgraphs.iter().for_each(|graph| refused(table, graph, diags));
 }
 
@@ -119,7 +122,9 @@ pub(crate) fn warnings(program: &Program, options: &Options) -> Vec<HostWarning>
     }
     let mut calls: BTreeMap<&str, (usize, Option<&String>)> = BTreeMap::new();
     for step in program.all().into_iter().flat_map(|program| program.load.iter().chain(&program.steps)) {
-        if let ProgramStep::Call { op, message, .. } = step {
+        if let ProgramStep::Call { op, message, .. } = step
+            && !BuiltIn::has(op)
+        {
             let entry = calls.entry(op).or_default();
             entry.0 += 1;
             entry.1 = entry.1.or(message.as_ref());

@@ -180,3 +180,25 @@ fn an_operator_is_warned_of_once() {
     assert!(model.compile(&quiet).expect("it compiles").warnings.is_empty());
     check("many");
 }
+
+/// The runtime has it: no host is given, none is missing, and nobody is warned.
+#[test]
+fn what_a_model_prints_is_printed_in_order() {
+    for file in ["printed", "printed_raw"] {
+        for device in ["cpu", "reference"] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_litz"));
+            let run = command.arg("run").arg(path(file)).args(["--device", device]).env("LITZ_CACHE_DIR", "");
+            let run = run.output().expect("litz starts");
+            let (told, warned) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+            assert!(run.status.success() && !warned.contains("_print"), "{file}: {warned}");
+            assert!(told.starts_with("first\nthen\n"), "{file}: {told}");
+        }
+        let options = Options { fallback: Fallback::Error, ..Options::default() };
+        let compiled = Model::open(path(file)).and_then(|model| model.compile(&options));
+        let outputs = compiled
+            .and_then(|compiled| Ok(compiled.run(&[input()])?))
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
+        let [Value::Tensor(found)] = &outputs[..] else { panic!("{file}: {outputs:?}") };
+        assert_eq!(found.to_f64(), expected("printed"), "{file}");
+    }
+}

@@ -30,7 +30,7 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 
 use crate::arena::AlignedBuf;
 use crate::error::RunError;
-use crate::host::{Call, Host, Operand, invoke};
+use crate::host::{self, Call, Host, Operand, invoke};
 use crate::number::{cast, read, scalar, write};
 use crate::program::Value;
 use crate::routines::{Read, Write, routine};
@@ -445,7 +445,7 @@ impl Machine<'_> {
 
     /// Calls the host. What it gives is certain where all that it reads is.
     fn host_call(&mut self, name: &str, call: &HostCall, source: Option<&String>) -> Result<(), RunError> {
-        let Some(host) = self.host else {
+        let Some(host) = host::of(&call.op, self.host) else {
             return Err(RunError::MissingHost { ops: vec![call.op.clone()] });
         };
         let (mut operands, mut written, mut doubt, mut ints) = (Vec::new(), Vec::new(), 0.0f64, Vec::new());

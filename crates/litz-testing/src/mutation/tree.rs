@@ -270,8 +270,9 @@ pub(super) fn drop_leaf(schedule: &mut Schedule, loops: &Loops, choices: &mut Ch
         plan.body.iter().for_each(|tree| tree.each_leaf(&mut |leaf| leaves.push(leaf.nest.clone())));
     }
     let unused: Vec<String> = leaves.iter().filter(|leaf| dead.contains(&&***leaf)).cloned().collect();
+    // Few programs have any, and hardly another leaf can be left out.
     let nest = match pick(choices, &unused) {
-        Some(nest) if !choices.once_in(2) => nest,
+        Some(nest) if !choices.once_in(4) => nest,
         _ => pick(choices, &leaves)?,
     };
     let mut which = if choices.once_in(4) { 1 + choices.below(2) } else { 0 };

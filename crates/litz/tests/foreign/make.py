@@ -95,6 +95,14 @@ class Logged(torch.nn.Module):
         return y
 
 
+class Printed(torch.nn.Module):
+    def forward(self, x):
+        torch.ops.aten._print("first")
+        y = x + 1
+        torch.ops.aten._print("then")
+        return y
+
+
 X = torch.arange(12, dtype=torch.float32).reshape(3, 4) - 5
 
 
@@ -112,7 +120,7 @@ def cut_paths(program):
 if __name__ == "__main__":
     folder = os.path.dirname(os.path.abspath(__file__))
     results = []
-    for model in (Foo(), Many(), Unknown(), Written(), Rows(), Slices(), Lists(), Logged()):
+    for model in (Foo(), Many(), Unknown(), Written(), Rows(), Slices(), Lists(), Logged(), Printed()):
         model_name = type(model).__name__.lower()
         for decomposed in (True, False):
             program = torch.export.export(model, (X,))
