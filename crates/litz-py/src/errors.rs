@@ -15,6 +15,12 @@ create_exception!(
 create_exception!(litz, InvalidError, LitzError, "The model, the text or an option is invalid.");
 create_exception!(
     litz,
+    CacheError,
+    InvalidError,
+    "The folder that compilations are kept in is one that others may write to."
+);
+create_exception!(
+    litz,
     RunError,
     LitzError,
     "A call failed: its arguments do not fit, or an index is out of range."
@@ -35,6 +41,7 @@ pub fn raise(error: &Error) -> PyErr {
         Error::Invalid(_) | Error::Import(_) | Error::Io { .. } | Error::Artifact(_) => {
             InvalidError::new_err(message)
         }
+        Error::Cache(_) => CacheError::new_err(message),
         Error::Run(
             litz_runtime::RunError::CheckFailed { .. }
             | litz_runtime::RunError::SizeOutOfRange { .. }

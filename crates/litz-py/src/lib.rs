@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use compiled::{CompiledModel, Library};
-use errors::{CheckError, InternalError, InvalidError, LitzError, RunError, UnsupportedError};
+use errors::{CacheError, CheckError, InternalError, InvalidError, LitzError, RunError, UnsupportedError};
 use tensors::{Exchange, Held};
 
 /// Compiles the text of a graph. `constants` are tensors by the names that the text has for them: they are held, and must not change.
@@ -78,6 +78,15 @@ fn has_operator(name: &str) -> bool {
     litz::has_operator(name)
 }
 
+/// The folder that compilations are kept in, how many files of them there are, and their bytes; none where none is kept.
+#[pyfunction]
+#[pyo3(signature = (*, options=None))]
+fn cache_info(options: Option<&Bound<'_, PyDict>>) -> PyResult<Option<(PathBuf, usize, u64, u64)>> {
+    let options = options::options(options)?;
+    let found = options.cache_info().map_err(|error| errors::raise(&error.into()))?;
+    Ok(options.cache.zip(found).map(|(folder, info)| (folder, info.entries, info.bytes, options.cache_bytes)))
+}
+
 /// Bytes that a Python object owns.
 struct Foreign {
     bytes: *const u8,
@@ -124,9 +133,11 @@ fn _litz(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compile_graph, module)?)?;
     module.add_function(wrap_pyfunction!(compile_file, module)?)?;
     module.add_function(wrap_pyfunction!(has_operator, module)?)?;
+    module.add_function(wrap_pyfunction!(cache_info, module)?)?;
     module.add("LitzError", py.get_type::<LitzError>())?;
     module.add("UnsupportedError", py.get_type::<UnsupportedError>())?;
     module.add("InvalidError", py.get_type::<InvalidError>())?;
+    module.add("CacheError", py.get_type::<CacheError>())?;
     module.add("RunError", py.get_type::<RunError>())?;
     module.add("CheckError", py.get_type::<CheckError>())?;
     module.add("InternalError", py.get_type::<InternalError>())?;

@@ -4,11 +4,15 @@
 //! reader ever sees half of one, whatever is killed and however many processes share the folder. An
 //! entry that is damaged all the same is a miss and is removed. When the folder outgrows its limit,
 //! the entries used longest ago go first; a process that has one of them mapped keeps it.
+//!
+//! Entries are machine code: whoever can write to the folder decides what runs. It is made for its owner alone, and one that
+//! others own, or may write to, is refused.
 
 mod memory;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -49,6 +53,41 @@ const UNFINISHED_EXTENSION: &str = "tmp";
 /// An unfinished file this old has lost its writer.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
+/// Why a folder is not used as a cache.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It cannot be made or looked at.
+    #[error("cannot open the cache {}: {source}", .folder.display())]
+    Io {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else may have put machine code there.
+    #[error(
+        "the cache {} {why}: whoever writes there decides what runs\n  = help: {help}, or name another folder with \
+         LITZ_CACHE_DIR (empty: none)", .folder.display()
+    )]
+    Exposed {
+        /// The folder.
+        folder: PathBuf,
+        /// How.
+        why: String,
+        /// What to do.
+        help: String,
+    },
+}
+
+/// What a cache holds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CacheInfo {
+    /// Compilations, and memory that load steps computed.
+    pub entries: usize,
+    /// Bytes of their files.
+    pub bytes: u64,
+}
+
 impl CacheKey {
     /// Hashes the parts, such as text, target features and compiler version, and where they end.
     pub fn new(parts: &[&[u8]]) -> CacheKey {
@@ -67,11 +106,34 @@ impl CacheKey {
 }
 
 impl ObjectCache {
-    /// Opens the cache in `dir`, which is created if missing. Its entries, headers included, are
+    /// Opens the cache in `dir`, which is created for this user alone if missing. Its entries, headers included, are
     /// kept below about `max_bytes`.
-    pub fn open(dir: PathBuf, max_bytes: u64) -> io::Result<ObjectCache> {
-        fs::create_dir_all(&dir)?;
+    ///
+    /// # Errors
+    /// Where the folder cannot be made, and where others own it or may write to it.
+    pub fn open(dir: PathBuf, max_bytes: u64) -> Result<ObjectCache, OpenError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        let metadata = made.and_then(|()| fs::metadata(&dir));
+        let metadata = metadata.map_err(|source| OpenError::Io { folder: dir.clone(), source })?;
+        // SAFETY: it takes nothing and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        if let Some((why, help)) = exposed(metadata.uid(), metadata.mode(), user, &dir) {
+            return Err(OpenError::Exposed { folder: dir, why, help });
+        }
         Ok(ObjectCache { dir, max_bytes, used: AtomicU64::new(NOT_COUNTED), unfinished: AtomicU64::new(0) })
+    }
+
+    /// What is there.
+    ///
+    /// # Errors
+    /// Where the folder cannot be read.
+    pub fn info(&self) -> io::Result<CacheInfo> {
+        let entries = self.entries()?.into_iter().filter(|(.., is_entry)| *is_entry);
+        let count = |info: CacheInfo, (_, _, len, _)| CacheInfo {
+            entries: info.entries + 1,
+            bytes: info.bytes + len,
+        };
+        Ok(entries.fold(CacheInfo::default(), count))
     }
 
     /// The payload put under `key`, or `None`: not there, damaged, or not readable.
@@ -141,9 +203,8 @@ impl ObjectCache {
         self.dir.join(format!("{}.{extension}", blake3::Hash::from(key.0).to_hex()))
     }
 
-    /// Counts the folder and `len` bytes to come. When that is over the limit, removes the entries used longest ago
-    /// until a tenth of the limit is free, so that not every put has to look at the folder.
-    fn evict(&self, len: u64) -> io::Result<()> {
+    /// When each file of the cache was used last, its path, its length, and whether it is an entry, not unfinished.
+    fn entries(&self) -> io::Result<Vec<(SystemTime, PathBuf, u64, bool)>> {
         let mut entries = Vec::new();
         for found in fs::read_dir(&self.dir)? {
             let found = found?;
@@ -151,18 +212,28 @@ impl ObjectCache {
             // A file that another process removes meanwhile is no longer ours to count.
             let Ok(metadata) = found.metadata() else { continue };
             let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            if has_extension(&path, EXTENSION) || has_extension(&path, MEMORY_EXTENSION) {
-                entries.push((modified, path, metadata.len()));
-            } else if has_extension(&path, UNFINISHED_EXTENSION)
-                && modified.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)
-            {
+            let is_entry = has_extension(&path, EXTENSION) || has_extension(&path, MEMORY_EXTENSION);
+            if is_entry || has_extension(&path, UNFINISHED_EXTENSION) {
+                entries.push((modified, path, metadata.len(), is_entry));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Counts the folder and `len` bytes to come. When that is over the limit, removes the entries used longest ago
+    /// until a tenth of the limit is free, so that not every put has to look at the folder.
+    fn evict(&self, len: u64) -> io::Result<()> {
+        let (mut entries, unfinished): (Vec<_>, Vec<_>) =
+            self.entries()?.into_iter().partition(|(.., is_entry)| *is_entry);
+        for (modified, path, ..) in unfinished {
+            if modified.elapsed().is_ok_and(|age| age > ABANDONED_AFTER) {
                 let _ = fs::remove_file(&path);
             }
         }
-        let mut used = len + entries.iter().map(|(_, _, len)| len).sum::<u64>();
+        let mut used = len + entries.iter().map(|(_, _, len, _)| len).sum::<u64>();
         if used > self.max_bytes {
             entries.sort();
-            for (_, path, len) in entries {
+            for (_, path, len, _) in entries {
                 if used <= self.max_bytes - self.max_bytes / 10 {
                     break;
                 }
@@ -173,6 +244,20 @@ impl ObjectCache {
         self.used.store(used, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// How a folder with this owner and mode lets others write to it, and what to do about that. The administrator may.
+fn exposed(owner: u32, mode: u32, user: u32, dir: &Path) -> Option<(String, String)> {
+    let name = dir.display();
+    if owner != user && owner != 0 {
+        return Some((format!("belongs to user {owner}, and this is user {user}"), "remove it".to_owned()));
+    }
+    (mode & 0o022 != 0).then(|| {
+        (
+            format!("can be written by others (mode {:o})", mode & 0o7777),
+            format!("empty it and `chmod 700 {name}`"),
+        )
+    })
 }
 
 fn write_entry(mut file: File, key: &CacheKey, payload: &[u8]) -> io::Result<()> {
@@ -245,6 +330,43 @@ mod tests {
         }
         assert_eq!(cache.get(&key(1)), None);
         assert_eq!(file_count(&cache), 1);
+    }
+
+    #[test]
+    fn a_folder_is_made_for_its_owner_alone_and_no_other_is_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = Folder::new("exposed");
+        let cache = folder.open(1 << 20);
+        let mode = || fs::metadata(&cache.dir).expect("there").mode() & 0o777;
+        assert_eq!(mode(), 0o700);
+        for (wanted, is_taken) in
+            [(0o755, true), (0o770, false), (0o702, false), (0o1777, false), (0o500, true)]
+        {
+            fs::set_permissions(&cache.dir, fs::Permissions::from_mode(wanted)).expect("it is ours");
+            let opened = ObjectCache::open(cache.dir.clone(), 1 << 20);
+            assert_eq!(opened.is_ok(), is_taken, "{wanted:o}");
+            if let Err(error) = opened {
+                let message = error.to_string();
+                assert!(message.contains("chmod 700") && message.contains("LITZ_CACHE_DIR"), "{message}");
+            }
+        }
+        fs::set_permissions(&cache.dir, fs::Permissions::from_mode(0o700)).expect("it is ours");
+        let dir = Path::new("/cache");
+        assert!(exposed(7, 0o700, 7, dir).is_none() && exposed(0, 0o755, 7, dir).is_none());
+        let (why, _) = exposed(8, 0o700, 7, dir).expect("another user's");
+        assert_eq!(why, "belongs to user 8, and this is user 7");
+    }
+
+    #[test]
+    fn what_is_there_is_counted() {
+        let folder = Folder::new("info");
+        let cache = folder.open(1 << 20);
+        assert_eq!(cache.info().expect("readable"), CacheInfo::default());
+        cache.put(&key(0), b"payload").expect("puts");
+        cache.put(&key(1), b"").expect("puts");
+        fs::write(cache.dir.join("half.tmp"), b"half of").expect("writable");
+        let bytes = (2 * HEADER_LEN + 7) as u64;
+        assert_eq!(cache.info().expect("readable"), CacheInfo { entries: 2, bytes });
     }
 
     #[test]

@@ -196,7 +196,7 @@ fn outcome_of(error: &Error) -> Outcome {
         }
         // Positions that do not exist, and memory that is not there, end a call cleanly.
         Error::Run(RunError::BadIndex { .. } | RunError::OutOfMemory(_)) => Outcome::Ran,
-        Error::Run(_) | Error::Io { .. } | Error::Artifact(_) | Error::Bug { .. } => {
+        Error::Run(_) | Error::Io { .. } | Error::Cache(_) | Error::Artifact(_) | Error::Bug { .. } => {
             Outcome::Finding(message)
         }
     }

@@ -31,6 +31,9 @@ pub enum Error {
     /// Compiling takes more than [`Options::limits`](crate::Options::limits) allow.
     #[error(transparent)]
     Limit(#[from] litz_runtime::limits::LimitExceeded),
+    /// The cache is none that can be trusted.
+    #[error(transparent)]
+    Cache(#[from] litz_runtime::cache::OpenError),
     /// A compiled program cannot be written or read.
     #[error(transparent)]
     Artifact(#[from] litz_runtime::artifact::ArtifactError),

@@ -186,8 +186,7 @@ impl Model {
     /// As [`Model::compile`].
     pub fn compile_with(&self, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Compiled, Error> {
         let mut run = Runner::new(options.verify, options.dump.clone(), progress);
-        let cache =
-            options.cache.as_ref().and_then(|dir| ObjectCache::open(dir.clone(), options.cache_bytes).ok());
+        let cache = options.cache()?;
         let backend = backends::backend(options)?;
         if !options.reference {
             backend.check_machine().map_err(Error::unsupported)?;

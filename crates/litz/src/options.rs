@@ -5,6 +5,7 @@ use crate::given::GivenSchedule;
 use litz_backend::Factory;
 use litz_ir::target::Target;
 use litz_passes::loops::Inlining;
+use litz_runtime::cache::{CacheInfo, ObjectCache, OpenError};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::{GuardPages, Host, Limits};
 use litz_schedule::Heuristics;
@@ -144,6 +145,27 @@ impl Options {
         if let Some(backend) = BACKENDS.iter().find(|backend| backend.name == target.kind()) {
             self.backend = backend;
         }
+    }
+
+    /// The cache that these options name; none where they name none, and where its folder cannot be made.
+    ///
+    /// # Errors
+    /// Where others may write to it.
+    pub(crate) fn cache(&self) -> Result<Option<ObjectCache>, OpenError> {
+        let Some(dir) = &self.cache else { return Ok(None) };
+        match ObjectCache::open(dir.clone(), self.cache_bytes) {
+            Ok(cache) => Ok(Some(cache)),
+            Err(OpenError::Io { .. }) => Ok(None),
+            Err(exposed @ OpenError::Exposed { .. }) => Err(exposed),
+        }
+    }
+
+    /// What is in the cache that these options name; none where there is none.
+    ///
+    /// # Errors
+    /// Where others may write to it.
+    pub fn cache_info(&self) -> Result<Option<CacheInfo>, OpenError> {
+        Ok(self.cache()?.and_then(|cache| cache.info().ok()))
     }
 
     /// The defaults, as changed by the environment: `LITZ_NUM_THREADS` (else `OMP_NUM_THREADS`), `LITZ_CACHE_DIR`

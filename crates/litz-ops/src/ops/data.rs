@@ -92,6 +92,14 @@ fn nonzero(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let count = stated_size(args, 0)?;
     let places = lw.places(&x, count)?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    if places.is_empty() {
+        // A number has no coordinates: there are rows of no elements, all of which a nest without points writes.
+        return lw.nest(&[count, Expr::zero()], |b, at| {
+            let coordinate = b.index(Expr::zero(), Dtype::I64);
+            b.store(&out, at, coordinate);
+            Ok(())
+        });
+    }
     for (dim, places) in places.iter().enumerate() {
         lw.nest(&[count], |b, at| {
             let coordinate = b.load(places, at);

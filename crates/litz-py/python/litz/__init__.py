@@ -4,10 +4,11 @@
 """
 
 from ._litz import __version__
-from .api import Model, compile
-from .errors import InternalError, InvalidError, LitzError, RunError, UnsupportedError
+from .api import Model, cache_info, compile
+from .errors import CacheError, InternalError, InvalidError, LitzError, RunError, UnsupportedError
 
 __all__ = [
+    "CacheError",
     "InternalError",
     "InvalidError",
     "LitzError",
@@ -15,6 +16,7 @@ __all__ = [
     "RunError",
     "UnsupportedError",
     "__version__",
+    "cache_info",
     "compile",
     "reset_stats",
     "stats",

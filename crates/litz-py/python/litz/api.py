@@ -79,6 +79,15 @@ def compile(model, args=(), kwargs=None, *, options=None) -> Model:
         return Model(_litz.compile_file(path, _library(), options=options))
 
 
+def cache_info(options=None) -> dict | None:
+    """Where compilations are kept for other processes, how many files there are, their bytes, and the most that are kept; none where nothing is kept.
+
+    Raises `litz.CacheError` where others may write to the folder, as a compilation would.
+    """
+    found = _litz.cache_info(options=options)
+    return dict(zip(("folder", "entries", "bytes", "limit"), found)) if found else None
+
+
 def _library():
     if "torch" in sys.modules:
         from .library import Torch

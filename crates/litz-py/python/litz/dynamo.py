@@ -9,7 +9,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _litz, counters, options as option
-from .errors import LitzError, UnsupportedError
+from .errors import CacheError, LitzError, UnsupportedError
 from .fx import convert
 from .host import Dispatcher
 from .library import Torch
@@ -98,7 +98,7 @@ def compile_fx(module, example_inputs, options, frozen=None):
         with _disable_current_modes():
             compiled, converted = _compile(module, options, frozen or {})
     except LitzError as error:
-        if options.fallback == "error":
+        if options.fallback == "error" or isinstance(error, CacheError):
             raise
         reason = str(error).splitlines()[0]
         return _eager(module, options, reason if isinstance(error, UnsupportedError) else f"a mistake of Litz: {error}")

@@ -1,8 +1,8 @@
 """What can go wrong, as exceptions."""
 
-from ._litz import InternalError, InvalidError, LitzError, RunError, UnsupportedError
+from ._litz import CacheError, InternalError, InvalidError, LitzError, RunError, UnsupportedError
 
-__all__ = ["InternalError", "InvalidError", "LitzError", "NotConverted", "RunError", "UnsupportedError"]
+__all__ = ["CacheError", "InternalError", "InvalidError", "LitzError", "NotConverted", "RunError", "UnsupportedError"]
 
 
 class NotConverted(UnsupportedError):

@@ -104,3 +104,17 @@ def test_files_that_are_none_and_options_that_are_none():
         litz.compile(DIGITS, options={"thread": 2})
     with pytest.raises(litz.InvalidError, match="found int"):
         litz.compile(3)
+
+
+def test_the_cache_is_its_owners_alone(tmp_path):
+    folder = tmp_path / "cache"
+    options = {"threads": 1, "cache": str(folder)}
+    assert litz.cache_info(options={"cache": None}) is None
+    litz.compile(DIGITS, options=options)
+    info = litz.cache_info(options=options)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert info["entries"] > 0 and info["bytes"] == sum(path.stat().st_size for path in folder.iterdir()) <= info["limit"]
+    folder.chmod(0o770)
+    for call in (litz.compile, lambda _, options: litz.cache_info(options=options)):
+        with pytest.raises(litz.CacheError, match="chmod 700"):
+            call(DIGITS, options=options)
