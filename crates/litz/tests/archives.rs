@@ -102,6 +102,22 @@ fn the_command_line_names_one_of_several_models() {
 }
 
 #[test]
+fn the_command_line_checks_all_models_of_an_archive() {
+    let targets = std::env::temp_dir().join(format!("litz-targets-{}", std::process::id()));
+    std::fs::write(&targets, "program cpu(isa=avx2, threads=2)\nprogram cpu(isa=sse2, threads=1)\n")
+        .expect("writable");
+    let checked = |rest: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_litz"));
+        command.args(["check", "--json"]).arg(golden("several")).arg("--targets").arg(&targets).args(rest);
+        let output = command.env("LITZ_CACHE_DIR", "").output().expect("litz starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).matches("\"target\"").count()
+    };
+    assert_eq!((checked(&[]), checked(&["--model", "encode"])), (4, 2));
+    std::fs::remove_file(&targets).expect("it was there");
+}
+
+#[test]
 fn state_that_shares_memory_with_another_constant_is_refused() {
     let model = Model::open(golden("shared_state")).expect("it is a model");
     let options = Options { threads: 1, ..Options::default() };

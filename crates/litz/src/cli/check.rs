@@ -1,4 +1,4 @@
-//! `litz check`: whether a model compiles for each of many targets, everything verified.
+//! `litz check`: whether a model compiles for each of many targets, everything verified; each model of an archive of several.
 
 use super::failure::{Exit, Failure};
 use super::load;
@@ -28,12 +28,15 @@ pub struct Args {
 /// Compiles for each target and prints what came of it.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let targets = read_targets(&args.targets)?;
-    let model = load::open(&args.model, &args.which)?;
-    let checked = {
+    let models = load::open_all(&args.model, &args.which)?;
+    let mut checked = Vec::new();
+    {
         let progress = Progress::new();
         progress.say("checking");
-        check(&model, &targets)?
-    };
+        for model in &models {
+            checked.extend(check(model, &targets)?);
+        }
+    }
     if args.json {
         let rows: Vec<serde_json::Value> = checked.iter().map(json_row).collect();
         output::print(format_args!("{}\n", json!({ "targets": rows })))?;

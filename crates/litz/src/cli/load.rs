@@ -2,7 +2,8 @@
 
 use super::failure::Failure;
 use super::progress::Progress;
-use litz::{Compiled, Model, Options};
+use litz::{Compiled, Error, Model, Options};
+use litz_import::ImportError;
 use std::path::Path;
 
 /// Extension of saved programs.
@@ -21,6 +22,17 @@ pub fn open(path: &Path, which: &Which) -> Result<Model, Failure> {
     let progress = Progress::new();
     progress.say("reading");
     Ok(Model::open_for(path, &Options { model: which.name.clone(), ..Options::default() })?)
+}
+
+/// Reads the model that is named, or all of an archive.
+pub fn open_all(path: &Path, which: &Which) -> Result<Vec<Model>, Failure> {
+    let open = |model: Option<String>| Model::open_for(path, &Options { model, ..Options::default() });
+    match open(which.name.clone()) {
+        Err(Error::Import(ImportError::SeveralModels { names })) => {
+            Ok(names.into_iter().map(|name| open(Some(name))).collect::<Result<_, _>>()?)
+        }
+        model => Ok(vec![model?]),
+    }
 }
 
 /// Compiles a model.
