@@ -10,6 +10,8 @@ class Totals:
     """What this process has compiled so far."""
 
     graphs: int = 0
+    # That compiling took, from PyTorch's graphs to functions.
+    seconds: float = 0.0
     # Graphs that PyTorch runs as a whole, by the reason.
     eager_graphs: Counter = field(default_factory=Counter)
     # Calls that PyTorch ran, since sizes were others than the graph was compiled for.
@@ -44,6 +46,7 @@ def stats() -> dict:
             fallbacks[op] = (known[0] + calls, known[1] + seconds)
     return {
         "graphs": TOTALS.graphs,
+        "seconds": TOTALS.seconds,
         **sums,
         "compile_seconds": dict(TOTALS.compile_seconds),
         "fallbacks": fallbacks,
@@ -55,6 +58,7 @@ def stats() -> dict:
 def reset() -> None:
     """Forgets what was counted."""
     TOTALS.graphs = TOTALS.eager_calls = 0
+    TOTALS.seconds = 0.0
     TOTALS.eager_graphs.clear()
     TOTALS.compile_seconds.clear()
     _live.clear()

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import time
 import warnings
 
 import torch
@@ -93,6 +94,7 @@ BESIDES = (
 
 def compile_fx(module, example_inputs, options, frozen=None):
     """Compiles a graph of ATen operators to a function of a list of arguments. What Litz cannot say or do, PyTorch runs."""
+    start = time.perf_counter()
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
         with _disable_current_modes():
@@ -102,6 +104,8 @@ def compile_fx(module, example_inputs, options, frozen=None):
             raise
         reason = str(error).splitlines()[0]
         return _eager(module, options, reason if isinstance(error, UnsupportedError) else f"a mistake of Litz: {error}")
+    finally:
+        counters.TOTALS.seconds += time.perf_counter() - start
 
     def run(args):
         for position in converted.lazy:

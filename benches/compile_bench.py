@@ -1,0 +1,161 @@
+"""Times torch.compile with Litz against eager mode and Inductor: python benches/compile_bench.py [NAME ...] [--train] [--rounds N] [--threads T]
+
+NAME is a model of export_models.py. Each system has a process of its own, which compiles the model and then waits for its turns; systems take turns,
+N rounds of some calls each. With --train a call is a training step: forward, the mean of the squares of all results, backward, and a step of SGD.
+Prints for each model and system:
+  first    seconds from torch.compile to the first result, nothing cached
+  backend  those of them that the backend takes, Dynamo and AOTAutograd apart
+  ms       the median of the times of a call, and how often that is in eager mode's
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).parent
+MODELS = ["bert_base", "gpt2", "resnet50", "vit_b_16", "mobilenet_v3_large", "convnext_tiny", "t5_encoder", "llama"]
+SYSTEMS = ["eager", "inductor", "litz"]
+FROZEN = ["inductor_frozen", "litz_frozen"]
+
+# Seconds of calls in a turn.
+TURN = 1.0
+
+
+def loss_of(outs):
+    from torch.utils._pytree import tree_leaves
+
+    floats = [leaf for leaf in tree_leaves(dict(outs) if hasattr(outs, "items") else outs) if hasattr(leaf, "is_floating_point")]
+    return sum(leaf.float().square().mean() for leaf in floats if leaf.is_floating_point())
+
+
+def prepared(system, name, is_training):
+    """What calls the model, and a function of the seconds that its backend has taken to compile."""
+    import torch
+    from export_models import build
+
+    torch.manual_seed(0)
+    example = build(name)
+    module = example.module.train(is_training)
+    seconds = lambda: 0.0
+    if system.startswith("litz"):
+        import litz.dynamo
+
+        options = {"freeze": True} if system == "litz_frozen" else {}
+        backend = lambda graph, inputs: litz.dynamo.backend(graph, inputs, options=options)
+        forward, seconds = torch.compile(module, backend=backend), lambda: litz.stats()["seconds"]
+    elif system.startswith("inductor"):
+        import torch._inductor.config
+
+        torch._inductor.config.freezing = system == "inductor_frozen"
+        from torch._dynamo.utils import calculate_time_spent
+
+        forward, seconds = torch.compile(module), lambda: calculate_time_spent().get("inductor_compile", 0.0)
+    else:
+        forward = module
+    if not is_training:
+
+        def call():
+            with torch.no_grad():
+                return forward(*example.args, **example.kwargs)
+
+        return call, seconds
+    for part in module.modules():
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
+            part.p = 0.0
+    optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=1e-6)
+
+    def step():
+        optimizer.zero_grad()
+        loss_of(forward(*example.args, **example.kwargs)).backward()
+        optimizer.step()
+
+    return step, seconds
+
+
+def serve(system, name, is_training):
+    """Compiles and says how long it took, then answers each line with the times of some calls, in ms."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    call, seconds = prepared(system, name, is_training)
+    start = time.perf_counter()
+    call()
+    first = time.perf_counter() - start
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"first": first, "backend": seconds(), "peak": peak}), file=answers, flush=True)
+    for _ in sys.stdin:
+        times, until = [], time.perf_counter() + TURN
+        while len(times) < 3 or time.perf_counter() < until:
+            start = time.perf_counter()
+            call()
+            times.append(1e3 * (time.perf_counter() - start))
+        # Threads that wait for work by spinning stop.
+        time.sleep(0.3)
+        print(json.dumps(times), file=answers, flush=True)
+
+
+def compared(name, systems, options):
+    """Times of one model, by system."""
+    arguments = [sys.executable, __file__, name, "--threads", str(options.threads)] + (["--train"] if options.train else [])
+    environment = os.environ | {
+        "OMP_NUM_THREADS": str(options.threads),
+        "LITZ_CACHE_DIR": "",
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+    }
+    found, processes = {}, {}
+    for system in systems:
+        child = subprocess.Popen(
+            [*arguments, "--serve", system], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        )
+        line = child.stdout.readline()
+        if not line:
+            print(f"{name} {system}: it fails", flush=True)
+            continue
+        found[system], processes[system] = json.loads(line) | {"ms": []}, child
+    for _ in range(options.rounds):
+        for system, child in processes.items():
+            child.stdin.write("run\n")
+            child.stdin.flush()
+            found[system]["ms"].append(statistics.median(json.loads(child.stdout.readline())))
+    for child in processes.values():
+        child.stdin.close()
+        child.wait()
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=MODELS, metavar="NAME", help="models to time")
+    parser.add_argument("--train", action="store_true", help="training steps")
+    parser.add_argument("--frozen", action="store_true", help="with weights as constants, too")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--serve", metavar="SYSTEM", help=argparse.SUPPRESS)
+    options = parser.parse_intermixed_args()
+    if options.serve:
+        import torch
+
+        torch.set_num_threads(options.threads)
+        return serve(options.serve, options.names[0], options.train)
+    systems = SYSTEMS + (FROZEN if options.frozen else [])
+    print(f"{'model':20} {'system':16} {'first s':>8} {'backend s':>9} {'peak MiB':>9} {'ms':>9}  of eager")
+    for name in options.names:
+        found = compared(name, systems, options)
+        for system, of in found.items():
+            ms = statistics.median(of["ms"])
+            pairs = [eager / own for eager, own in zip(found["eager"]["ms"], of["ms"])]
+            print(
+                f"{name:20} {system:16} {of['first']:8.2f} {of['backend']:9.2f} {of['peak'] / 1024:9.0f} {ms:9.2f}  {statistics.median(pairs):.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
