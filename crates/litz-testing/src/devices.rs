@@ -10,6 +10,7 @@ use litz_ir::loops::Loops;
 use litz_ir::target::{Cpu, Isa, Target};
 use litz_passes::graph::{GraphSettings, PASSES};
 use litz_runtime::RunError;
+use litz_runtime::limits::Limits;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::reference::{self, DistantDevice};
@@ -105,11 +106,11 @@ pub fn run(
     inputs: &[Tensor],
     weights: &dyn Weights,
 ) -> Result<[Vec<Value>; 2], RunError> {
-    let executable = executable(realized, device, weights)?;
+    let executable = executable(realized, device, weights, Limits::default())?;
     Ok([executable.run(inputs)?, executable.run(inputs)?])
 }
 
-/// A program ready to be called, with a host that has all operators.
+/// A program ready to be called within limits, with a host that has all operators.
 ///
 /// # Errors
 /// What loading it ends with.
@@ -117,8 +118,9 @@ pub fn executable(
     realized: &Realized,
     device: Device,
     weights: &dyn Weights,
+    limits: Limits,
 ) -> Result<Executable, RunError> {
-    let options = RunOptions { host: Some(Arc::new(AnyHost)), ..RunOptions::default() };
+    let options = RunOptions { host: Some(Arc::new(AnyHost)), limits, ..RunOptions::default() };
     Executable::with_options(&realized.program, &realized.kernels, device, weights, &options)
 }
 

@@ -11,6 +11,7 @@ use litz_ir::target::{self, Cpu, Isa};
 use litz_ir::verify;
 use litz_passes::loops::Inlining;
 use litz_runtime::RunError;
+use litz_runtime::limits::Limits;
 use litz_runtime::pool::ThreadPool;
 use litz_schedule::{Heuristics, ReorderAxes};
 
@@ -184,7 +185,7 @@ pub fn calls(
 ) -> Result<Compared, String> {
     let mut all = Compared::default();
     let Some(first) = calls.first() else { return Ok(all) };
-    let executable = match devices::executable(realized, device, &first.weights) {
+    let executable = match devices::executable(realized, device, &first.weights, Limits::default()) {
         Ok(executable) => executable,
         // What fails for constants alone fails when they are loaded.
         Err(found) => {
