@@ -527,6 +527,48 @@ fn all_passes_together_keep_results() {
     }
 }
 
+#[test]
+fn integers_are_what_operators_give() {
+    let run = |ty: &str| {
+        let text = format!(
+            "graph @g on cpu {{\n  %x: f32[64] = input\n  %s: {ty} = aten.sym_size.int(%x, 0)\n  return %s\n}}\n"
+        );
+        let mut graph = litz_ir::text::graph::parse(&text).expect("parses");
+        litz_passes::graph::types::run(&mut graph)
+    };
+    assert_eq!(run("int(64)"), Ok(0));
+    for wrong in ["int(28)", "float", "bool", "i64[]"] {
+        let diags = run(wrong).expect_err("it contradicts the operator");
+        assert_eq!(diags[0].slug, "bad-program", "{wrong}");
+    }
+}
+
+/// No memory of their own holds elements that share it.
+#[test]
+fn results_of_branches_have_an_element_each() {
+    let run = |strides: &str| {
+        let text = format!(
+            "graph @g on cpu {{
+              graph @yes on cpu {{ %x: f32[4, 4] = input %y: f32[4, 4] = aten.neg.default(%x) return %y }}
+              graph @no on cpu {{ %x: f32[4, 4] = input %y: f32[4, 4] = aten.exp.default(%x) return %y }}
+              %p: bool[] = input
+              %x: f32[4, 4] = input
+              %y: f32[4, 4]{strides} = higher_order.cond.default(%p, @yes, @no, [%x])
+              return %y
+            }}"
+        );
+        let mut graph = litz_ir::text::graph::parse(&text).expect("parses");
+        litz_passes::graph::types::run(&mut graph)
+    };
+    for right in ["{4, 1}", "{1, 4}", "{8, 1}"] {
+        assert!(run(right).is_ok(), "{right}");
+    }
+    for wrong in ["{2, 1}", "{0, 1}", "{4, 0}"] {
+        let diags = run(wrong).expect_err("elements share memory");
+        assert!(diags[0].message.contains("share memory"), "{}", diags[0]);
+    }
+}
+
 /// A file may say anything of its values; indices are computed from what operators give.
 #[test]
 fn types_come_from_operators() {

@@ -7,6 +7,7 @@ use crate::args::Args;
 use crate::def::{OpDef, lower};
 use crate::error::OpError;
 use crate::infer::InferCx;
+use crate::layout::is_overlapping;
 use crate::lower::Lower;
 use crate::lower::function::{Gives, Repeat, Wanted};
 use crate::lower::results::Results;
@@ -27,7 +28,12 @@ pub const OPS: &[OpDef] = &[
 ];
 
 /// What the file says: lowering compares it with what the graphs give. Any type stands for results that nothing uses.
-fn stated_types(_: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+fn stated_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    for (at, ty) in (0..args.node.outputs.len()).filter_map(|at| Some((at, args.stated(at)?.stored()))) {
+        if is_overlapping(cx.facts, &ty) {
+            return Err(args.invalid(format!("result {at}: {ty}, whose elements share memory")));
+        }
+    }
     let missing = || Type::Tensor(TensorType::contiguous(Dtype::F32, Vec::new()));
     Ok((0..args.node.outputs.len()).map(|i| args.stated(i).cloned().unwrap_or_else(missing)).collect())
 }

@@ -44,17 +44,19 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
             continue;
         }
         for (value, ty) in node.outputs.iter().zip(types) {
-            let (Some(value), Some(Type::Tensor(inferred))) = (*value, ty) else { continue };
+            let (Some(value), Some(inferred)) = (*value, ty) else { continue };
             let data = &mut graph.values[value];
             match &data.ty {
-                Type::Tensor(stated) if !used.contains(&value) || agree(stated, &inferred, &graph.facts) => {
+                stated if !used.contains(&value) || agree(stated, &inferred, &graph.facts) => {
                     if *stated != inferred {
                         changed += 1;
-                        traced.insert(value, stated.clone());
+                        if let Type::Tensor(stated) = stated {
+                            traced.insert(value, stated.clone());
+                        }
                     }
-                    data.ty = Type::Tensor(inferred);
+                    data.ty = inferred;
                 }
-                stated @ (Type::Tensor(_) | Type::Int(_) | Type::Float | Type::Bool) => {
+                stated => {
                     let message = format!("%{}: expected {inferred}, found {stated}", data.name);
                     let diag = Diag::new("bad-program", format!("{}: {message}", node.op));
                     diags.push(match &node.source {
@@ -126,8 +128,16 @@ fn laid_out(build: &mut Builder<'_>, value: Value, ty: &TensorType) -> Result<Va
 }
 
 /// Whether two types may be of one value: element types and devices are equal, and no size is known to differ.
-fn agree(stated: &TensorType, inferred: &TensorType, facts: &Facts) -> bool {
-    (stated.dtype, stated.device) == (inferred.dtype, inferred.device)
-        && stated.rank() == inferred.rank()
-        && stated.sizes.iter().zip(&inferred.sizes).all(|(&a, &b)| facts.known(&Rel::eq(a, b)) != Known::No)
+fn agree(stated: &Type, inferred: &Type, facts: &Facts) -> bool {
+    let may_be_equal = |a, b| facts.known(&Rel::eq(a, b)) != Known::No;
+    match (stated, inferred) {
+        (Type::Tensor(stated), Type::Tensor(inferred)) => {
+            (stated.dtype, stated.device) == (inferred.dtype, inferred.device)
+                && stated.rank() == inferred.rank()
+                && stated.sizes.iter().zip(&inferred.sizes).all(|(&a, &b)| may_be_equal(a, b))
+        }
+        (Type::Int(stated), Type::Int(inferred)) => may_be_equal(*stated, *inferred),
+        (Type::Float, Type::Float) | (Type::Bool, Type::Bool) => true,
+        (Type::Tensor(_) | Type::Int(_) | Type::Float | Type::Bool, _) => false,
+    }
 }
