@@ -569,6 +569,30 @@ fn results_of_branches_have_an_element_each() {
     }
 }
 
+/// Of what is written to one place twice, nobody says which stays.
+#[test]
+fn what_is_written_through_strides_has_an_element_each() {
+    let run = |strides: &str| {
+        let text = format!(
+            "graph @g on cpu {{
+              %x: f32[4, 4] = input
+              %y: f32[2, 4] = input
+              %z: f32[4, 4] = aten.as_strided_scatter.default(%x, %y, [2, 4], {strides}, none)
+              return %z
+            }}"
+        );
+        let mut graph = litz_ir::text::graph::parse(&text).expect("parses");
+        litz_passes::graph::types::run(&mut graph)
+    };
+    for right in ["[4, 1]", "[8, 1]", "[1, 2]"] {
+        assert!(run(right).is_ok(), "{right}");
+    }
+    for wrong in ["[0, 1]", "[4, 0]", "[2, 1]", "[1]"] {
+        let diags = run(wrong).expect_err("elements share memory, or have no stride");
+        assert_eq!(diags[0].slug, "invalid-operator", "{wrong}: {}", diags[0]);
+    }
+}
+
 /// A file may say anything of its values; indices are computed from what operators give.
 #[test]
 fn types_come_from_operators() {

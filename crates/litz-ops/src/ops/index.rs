@@ -7,8 +7,8 @@ use crate::def::{OpDef, ViewFn, decompose, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{
-    at_most, broadcast, broadcasts_to, iterated_strides, preserved_strides, same_numel, same_shape,
-    same_sizes,
+    at_most, broadcast, broadcasts_to, is_overlapping, iterated_strides, preserved_strides, same_numel,
+    same_shape, same_sizes,
 };
 use crate::lower::Lower;
 use crate::traits::Devices::Of;
@@ -609,7 +609,16 @@ fn diagonal_scatter(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> 
 }
 
 fn strided_scatter_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
-    same_shape(cx, args, "src", &args.ints("size")?)?;
+    let (sizes, strides) = (args.ints("size")?, args.ints("stride")?);
+    same_shape(cx, args, "src", &sizes)?;
+    if strides.len() != sizes.len() {
+        return Err(args.invalid(format!("expected {} strides, found {}", sizes.len(), strides.len())));
+    }
+    let part = TensorType { sizes, strides, ..args.tensor("src")?.ty.clone() };
+    if is_overlapping(cx.facts, &part) {
+        // Which of several elements their common memory keeps is nobody's choice.
+        return Err(args.invalid(format!("a part {part}, whose elements share memory")));
+    }
     self_type(cx, args)
 }
 
