@@ -128,6 +128,47 @@ impl NoFuse {
             NoFuse::Members => "members",
         }
     }
+
+    /// The reason in a sentence, for reports.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            NoFuse::Extern => "One of them is a routine of the runtime or an operator of the host.",
+            NoFuse::Recurrence => "One of them is a region, which has its kernel to itself.",
+            NoFuse::LoadTime => "One runs when the model is loaded, the other at every call.",
+            NoFuse::RunsEarly => "The kernel runs before another that the consumer depends on.",
+            NoFuse::OtherPoints => {
+                "The consumer reads, at one point, elements that the producer writes at others."
+            }
+            NoFuse::LessParallel => "Together they would have too few points to run on all threads.",
+            NoFuse::Footprint => "What they would share does not fit in the cache.",
+            NoFuse::NothingGained => {
+                "The whole intermediate fits in the cache: fusing by blocks of rows would only read the right operand again."
+            }
+            NoFuse::NotAnEpilogue => {
+                "A product takes no consumer that is neither elementwise nor row by row."
+            }
+            NoFuse::ProductConsumer => {
+                "The consumer is a product, and not one of the rows of a product: it wants its operands in memory."
+            }
+            NoFuse::Scatter => "Stores that combine, or that may meet, may write anywhere.",
+            NoFuse::Unproved => "One of them was in a kernel that is not proved.",
+            NoFuse::OrderOfAxes => {
+                "They read the same data over the same points, with their axes in another order."
+            }
+            NoFuse::OtherSize => "They read the same data, one of them more of it along some axis.",
+            NoFuse::Broadcast => {
+                "They read the same data, one of them several times over along an axis of its own."
+            }
+            NoFuse::SplitAxis => {
+                "They read the same data, one of them with several axes for one of the other's."
+            }
+            NoFuse::OtherShape => "They read the same data over points that differ in another way.",
+            NoFuse::Score => {
+                "They share next to nothing, or another kernel that takes the statement shares more with it."
+            }
+            NoFuse::Members => "The kernel has as many statements as one may have.",
+        }
+    }
 }
 
 impl NoFuse {

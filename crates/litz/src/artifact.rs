@@ -1,17 +1,23 @@
 //! Keeps compilations: in the cache for the next process that compiles the same, or in a file that runs without Litz.
 
+use crate::backends::Device;
 use crate::error::Error;
 use crate::given::GivenSchedule;
+use crate::host;
 use crate::model::{Compiled, Model};
 use crate::options::{Options, Verify};
+use crate::pipeline::Texts;
+use crate::profile::Profile;
 use litz_backend::Backend;
 use litz_codegen::Realized;
 use litz_import::ImportError;
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
 use litz_ir::program::{Program, ProgramStep};
-use litz_runtime::artifact::{self, Artifact, Machine, Parts};
+use litz_runtime::artifact::{self, Artifact, ArtifactError, Machine, Parts};
 use litz_runtime::cache::{CacheKey, ObjectCache};
+use litz_runtime::pool::ThreadPool;
+use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::{GuardPages, Limits};
 use std::borrow::Cow;
 use std::path::Path;
@@ -33,6 +39,11 @@ impl Code {
         let inputs = model.inputs().into_iter().map(|(name, _)| name.to_owned()).collect();
         let outputs = model.imported.outputs.iter().map(|output| output.name.clone()).collect();
         Code { objects, machine, inputs, outputs }
+    }
+
+    /// Names of what the program takes, and of what it returns.
+    pub fn names(&self) -> (&[String], &[String]) {
+        (&self.inputs, &self.outputs)
     }
 
     fn parts<'a>(&'a self, realized: &'a Realized) -> Parts<'a> {
@@ -62,6 +73,50 @@ impl Compiled {
         };
         Ok(artifact::write(path.as_ref(), &code.parts(realized), &self.executable)?)
     }
+
+    /// Reads a file that [`Compiled::save`] wrote, ready to run with the threads, limits and host of these options. Of its texts there
+    /// are kernels and program. The file holds machine code: it is as trusted as any other program.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is damaged, when this machine cannot run its code, when it needs a host that the options do not
+    /// have.
+    pub fn load(path: impl AsRef<Path>, options: &Options) -> Result<Compiled, Error> {
+        let artifact = Artifact::open(path)?;
+        let pool = if options.bind { ThreadPool::new } else { ThreadPool::unbound };
+        let pool = match &options.pool {
+            Some(shared) => Arc::clone(&shared.0),
+            None => Arc::new(pool(options.threads)),
+        };
+        let device = artifact.device(pool)?;
+        let profile = options.profile.then(|| Arc::new(Profile::new(device.clone())));
+        let device = profile.as_ref().map_or(device, |profile| Arc::clone(profile) as Device);
+        let run_options = RunOptions {
+            limits: options.limits.clone(),
+            guard_pages: options.guard_pages,
+            kept_as: None,
+            host: options.host.clone().map(|host| host.0),
+        };
+        let (program, kernels) = (artifact.program(), artifact.kernels());
+        let executable = Executable::with_options(program, kernels, device, &artifact, &run_options)?;
+        let warnings = host::warnings(program, options);
+        let (realized, code) = contents(&artifact)?;
+        let texts = Texts { realized: Some(realized), ..Texts::default() };
+        Ok(Compiled { executable, code: Some(code), warnings, timings: Vec::new(), texts, profile })
+    }
+}
+
+/// What an artifact was made of.
+fn contents(artifact: &Artifact) -> Result<(Realized, Code), ArtifactError> {
+    let objects = artifact.objects()?.into_iter().map(<[u8]>::to_vec).collect();
+    let (program, kernels) = (artifact.program().clone(), artifact.kernels().to_vec());
+    let shared = kernels.iter().map(|kernel| launches(&program, kernel)).collect();
+    let code = Code {
+        objects,
+        machine: artifact.machine().clone(),
+        inputs: artifact.inputs().to_vec(),
+        outputs: artifact.outputs().to_vec(),
+    };
+    Ok((Realized { kernels, program, shared }, code))
 }
 
 /// The places in the cache of one model compiled with one set of options.
@@ -95,16 +150,7 @@ impl<'a> Kept<'a> {
     /// What an earlier compilation gave. Entries that cannot be read are none.
     pub fn find(&self) -> Option<(Realized, Code)> {
         let artifact = Artifact::from_bytes(Arc::new(self.cache.get(&self.key)?)).ok()?;
-        let objects = artifact.objects().ok()?.into_iter().map(<[u8]>::to_vec).collect();
-        let (program, kernels) = (artifact.program().clone(), artifact.kernels().to_vec());
-        let shared = kernels.iter().map(|kernel| launches(&program, kernel)).collect();
-        let code = Code {
-            objects,
-            machine: artifact.machine().clone(),
-            inputs: artifact.inputs().to_vec(),
-            outputs: artifact.outputs().to_vec(),
-        };
-        Some((Realized { kernels, program, shared }, code))
+        contents(&artifact).ok()
     }
 
     /// Keeps what a compilation gave. A full or read-only disk costs the next start its time, nothing else.
@@ -254,6 +300,22 @@ mod tests {
         let names: Vec<&str> = model.inputs().into_iter().map(|(name, _)| name).collect();
         assert_eq!(artifact.inputs(), names);
         assert_eq!(artifact.outputs().len(), direct.len());
+    }
+
+    #[test]
+    fn a_saved_program_can_be_loaded_and_saved_again() {
+        let (folder, model) = (Folder::new("loaded"), digits());
+        let [path, again] = ["digits.litzc", "again.litzc"].map(|name| folder.0.join(name));
+        let compiled = model.compile(&options(None)).expect("compiles");
+        compiled.save(&path).expect("writes");
+        let loaded = Compiled::load(&path, &options(None)).expect("it is sound");
+        let names = (vec!["input".to_owned()], vec!["out".to_owned()]);
+        assert_eq!(loaded.names(), Some((&*names.0, &*names.1)));
+        assert_eq!(run(&loaded, &model), run(&compiled, &model));
+        loaded.save(&again).expect("writes");
+        let again = Compiled::load(&again, &options(None)).expect("it is sound");
+        assert_eq!(run(&again, &model), run(&compiled, &model));
+        assert!(Compiled::load(DIGITS, &options(None)).is_err(), "it is no program");
     }
 
     #[test]

@@ -115,25 +115,42 @@ impl fmt::Display for HostWarning {
     }
 }
 
+/// An operator that the host runs for a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostOperator {
+    /// Its name.
+    pub op: String,
+    /// Its calls in one call of the program.
+    pub count: usize,
+    /// The user's lines of these calls, each once, in order, as far as they are known.
+    pub sources: Vec<String>,
+}
+
+/// Operators that a program calls the host for, in the order of their names.
+pub fn host_operators(program: &Program) -> Vec<HostOperator> {
+    let mut operators: BTreeMap<&str, HostOperator> = BTreeMap::new();
+    for step in program.all().into_iter().flat_map(|program| program.load.iter().chain(&program.steps)) {
+        if let ProgramStep::Call { op, message, .. } = step
+            && !BuiltIn::has(op)
+        {
+            let none = || HostOperator { op: op.clone(), count: 0, sources: Vec::new() };
+            let operator = operators.entry(op).or_insert_with(none);
+            operator.count += 1;
+            operator.sources.extend(message.clone().filter(|source| !operator.sources.contains(source)));
+        }
+    }
+    operators.into_values().collect()
+}
+
 /// One warning for each operator that a program calls the host for.
 pub(crate) fn warnings(program: &Program, options: &Options) -> Vec<HostWarning> {
     if options.fallback == Fallback::Quiet {
         return Vec::new();
     }
-    let mut calls: BTreeMap<&str, (usize, Option<&String>)> = BTreeMap::new();
-    for step in program.all().into_iter().flat_map(|program| program.load.iter().chain(&program.steps)) {
-        if let ProgramStep::Call { op, message, .. } = step
-            && !BuiltIn::has(op)
-        {
-            let entry = calls.entry(op).or_default();
-            entry.0 += 1;
-            entry.1 = entry.1.or(message.as_ref());
-        }
-    }
-    let warning = |(op, (count, source)): (&str, (usize, Option<&String>))| HostWarning {
-        op: op.to_owned(),
+    let warning = |HostOperator { op, count, sources }: HostOperator| HostWarning {
+        op,
         count,
-        source: source.cloned(),
+        source: sources.into_iter().next(),
     };
-    calls.into_iter().map(warning).collect()
+    host_operators(program).into_iter().map(warning).collect()
 }

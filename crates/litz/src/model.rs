@@ -359,6 +359,11 @@ impl Compiled {
         Ok(self.executable.call(inputs, outputs)?)
     }
 
+    /// Names of what a call takes, and of what it returns; none on the reference device.
+    pub fn names(&self) -> Option<(&[String], &[String])> {
+        self.code.as_ref().map(Code::names)
+    }
+
     /// What calls have done so far: how many there were, for how many sets of sizes, and what memory they took.
     pub fn statistics(&self) -> Statistics {
         self.executable.statistics()

@@ -1,22 +1,17 @@
 //! `litz bench` measures how long a model takes to compile and to run, and where the time goes.
 
 use super::failure::{Exit, Failure};
+use super::format::{self, Table};
 use super::options::{Compiling, timing_table};
-use super::peaks::{self, Peaks};
 use super::progress::Progress;
-use super::report::{self, Table};
 use super::{inputs, load, output, serve};
+use litz::measure::{self, KernelTime};
 use litz::pipeline::Texts;
-use litz::profile::Launches;
-use litz::{Compiled, Error, Runner, Stage, Tensor};
+use litz::{Compiled, Error, Runner, Stage};
 use litz_ir::graph::Value;
-use litz_ir::kernel::{self, Kernel};
-use litz_ir::loops::{Loops, Stmt};
-use litz_schedule::cost::{Cost, Estimator};
+use litz_ir::loops::Stmt;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// What to time.
 #[derive(clap::Args)]
@@ -44,12 +39,6 @@ pub struct Args {
     pub common: Compiling,
 }
 
-/// Calls before the first that counts.
-const WARM_UP: usize = 3;
-
-/// Turns that the calls are spread over, with the machine's peaks measured between them.
-const TURNS: usize = 10;
-
 /// Times the model and prints what it found.
 pub fn execute(args: &Args) -> Result<Exit, Failure> {
     if args.serve {
@@ -59,25 +48,12 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let model = load::open(&args.model, &args.which)?;
     let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
     let compiled = load::compile(&model, &options)?;
-    let turns = {
+    let measured = {
         let progress = Progress::new();
         progress.say("timing");
-        times(&compiled, &inputs, WARM_UP)?;
-        let mut meters = peaks::Meters::new(&options)?;
-        let runs = args.runs.max(1);
-        let per_turn = runs.div_ceil(TURNS);
-        let turn = |at: usize| -> Result<Turn, Failure> {
-            let count = per_turn.min(runs - at * per_turn);
-            // The peaks' own data is in the caches.
-            times(&compiled, &inputs, 1)?;
-            compiled.profile.iter().for_each(|profile| drop(profile.take()));
-            let calls = times(&compiled, &inputs, count)?;
-            let launches = compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take());
-            Ok(Turn { calls, launches })
-        };
-        peaks::in_turns(runs.div_ceil(per_turn), || meters.measure(), turn)?
+        measure::measure(&compiled, &inputs, &options, args.runs)?
     };
-    let calls: Vec<f64> = turns.iter().flat_map(|(turn, _)| &turn.calls).copied().collect();
+    let calls = measured.calls();
     // Where the cache had the compilation there are no loops.
     let texts = match compiled.texts.loops {
         Some(_) => Texts::default(),
@@ -86,18 +62,16 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let Some(loops) = compiled.texts.loops.as_ref().or(texts.loops.as_ref()) else {
         return Err(Error::bug("bench", "a stage gave nothing").into());
     };
-    let kernels = rows(&compiled, loops, &turns);
-    let over = |of: fn(&Peaks) -> Option<f64>| {
-        peaks::most(&turns.iter().map(|(_, peaks)| of(peaks)).collect::<Vec<_>>())
-    };
-    let peaks = Peaks { flops: over(|peaks| peaks.flops), bandwidth: over(|peaks| peaks.bandwidth) };
-    let ms = percentiles(&calls);
+    let kernels = rows(&compiled, measured.kernels(&compiled, loops));
+    let peaks = measured.peaks();
+    let ms = measure::percentiles(&calls);
     let statistics = compiled.statistics();
     if args.json {
         let row = |k: &Row| {
             json!({
-                "kernel": k.name, "from": k.from, "ops": k.ops, "launches": k.launches, "ms": k.ms,
-                "bytes": k.bytes, "flops": k.flops, "of_peak": k.of_peak, "of_copy": k.of_copy,
+                "kernel": k.name, "from": k.from, "ops": k.ops, "launches": k.time.launches, "ms": k.time.ms,
+                "bytes": k.time.bytes, "flops": k.time.flops, "of_peak": k.time.of_peak,
+                "of_copy": k.time.of_copy,
             })
         };
         let rows: Vec<serde_json::Value> = kernels.iter().map(row).collect();
@@ -129,13 +103,13 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     ))?;
     output::print(format_args!(
         "{}, {}; results and what is between take {}, what was computed at load {}\n",
-        report::counted(model.compilations(), "compilation"),
-        report::counted(statistics.plans, "plan"),
-        report::bytes(statistics.peak_bytes as f64),
-        report::bytes(statistics.kept_bytes as f64)
+        format::counted(model.compilations(), "compilation"),
+        format::counted(statistics.plans, "plan"),
+        format::bytes(statistics.peak_bytes as f64),
+        format::bytes(statistics.kept_bytes as f64)
     ))?;
     let rate = |peak: Option<f64>, unit: &str| match peak {
-        Some(peak) => format!("{}{unit}", report::count(peak)),
+        Some(peak) => format!("{}{unit}", format::count(peak)),
         None => format!("{unit} not measured"),
     };
     output::print(format_args!(
@@ -153,114 +127,24 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Milliseconds of each of `runs` calls.
-pub fn times(compiled: &Compiled, inputs: &[Tensor], runs: usize) -> Result<Vec<f64>, Failure> {
-    let mut times = Vec::with_capacity(runs);
-    for _ in 0..runs {
-        let start = Instant::now();
-        compiled.run(inputs)?;
-        times.push(1e3 * start.elapsed().as_secs_f64());
-    }
-    Ok(times)
-}
-
-/// Smallest, median, and those that 90 and 99 of 100 do not exceed.
-fn percentiles(times: &[f64]) -> [f64; 4] {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().saturating_sub(1);
-    let at = |percent: usize| sorted.get((last * percent).div_ceil(100)).copied().unwrap_or(f64::NAN);
-    [0, 50, 90, 99].map(at)
-}
-
 /// A kernel's share of a call.
 struct Row {
     name: String,
     from: Vec<String>,
     /// Operators of the graph that it computes; none where the cache had the compilation.
     ops: Vec<String>,
-    /// In one call.
-    launches: f64,
-    /// In one call: the median of the turns.
-    ms: f64,
-    /// Bytes moved in one call.
-    bytes: f64,
-    /// Operations in one call.
-    flops: f64,
-    /// Operations a second of the shortest launch of a turn, since what else the machine does only ever adds time, as a share
-    /// of the peak of f32. `None` where that could not be measured, and for matrix instructions, which have another peak.
-    of_peak: Option<f64>,
-    /// Bytes a second as a share of what a copy moves; more than 1 where the caches have them.
-    of_copy: Option<f64>,
+    time: KernelTime,
 }
 
-/// What was recorded in one turn.
-struct Turn {
-    /// Milliseconds of each call.
-    calls: Vec<f64>,
-    /// By kernel and sizes.
-    launches: BTreeMap<(usize, Vec<i64>), Launches>,
-}
-
-/// Kernels by time in one call, the longest first.
-fn rows(compiled: &Compiled, loops: &Loops, turns: &[(Turn, Peaks)]) -> Vec<Row> {
-    let Some(realized) = &compiled.texts.realized else { return Vec::new() };
-    let mut keys: Vec<&(usize, Vec<i64>)> = turns.iter().flat_map(|(turn, _)| turn.launches.keys()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let mut rows = Vec::new();
-    for key in keys {
-        let (Some(kernel), sizes) = (realized.kernels.get(key.0), &key.1) else { continue };
-        let one = cost(loops, kernel, sizes);
-        let (bytes, flops) = (one.traffic.bytes() as f64, one.all_flops() as f64);
-        let recorded: Vec<(f64, Launches, Peaks)> = turns
-            .iter()
-            .filter_map(|(turn, peaks)| Some((turn.calls.len() as f64, *turn.launches.get(key)?, *peaks)))
-            .collect();
-        let launches = recorded.first().map_or(0.0, |(calls, total, _)| total.count as f64 / calls);
-        let ms: Vec<f64> =
-            recorded.iter().map(|(calls, total, _)| 1e3 * total.time.as_secs_f64() / calls).collect();
-        let of_peak = peaks::share(
-            recorded.iter().map(|(_, total, peaks)| (flops / total.shortest.as_secs_f64(), peaks.flops)),
-        );
-        let of_copy: Vec<Option<f64>> = recorded
-            .iter()
-            .map(|(_, total, peaks)| {
-                Some(bytes * total.count as f64 / total.time.as_secs_f64() / peaks.bandwidth?)
-            })
-            .collect();
-        rows.push(Row {
-            name: kernel.name.clone(),
-            from: kernel.from.clone(),
-            ops: operators(compiled, &kernel.from),
-            launches,
-            ms: percentiles(&ms)[1],
-            bytes: bytes * launches,
-            flops: flops * launches,
-            of_peak: of_peak.filter(|_| !has_matrix(kernel)),
-            of_copy: peaks::most(&of_copy),
-        });
-    }
-    rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
-    rows
-}
-
-/// What a launch of a kernel costs with these values of its size symbols.
-fn cost(loops: &Loops, kernel: &Kernel, sizes: &[i64]) -> Cost {
-    let mut facts = loops.facts.clone();
-    for (&sym, &size) in kernel.sizes.iter().zip(sizes) {
-        facts.declare(sym, facts.range_of(sym), Some(size));
-    }
-    Estimator { loops, facts: &facts }.kernel(&kernel.from)
-}
-
-/// Whether instructions for products of matrices, or dot products, do part of the work.
-fn has_matrix(kernel: &Kernel) -> bool {
-    let mut has_matrix = false;
-    kernel::visit(&kernel.body, &mut |stmt| {
-        has_matrix |= matches!(stmt, kernel::Stmt::Dot(_) | kernel::Stmt::MatrixProduct(_));
-    });
-    has_matrix
+/// What was measured of kernels, with their names.
+fn rows(compiled: &Compiled, times: Vec<KernelTime>) -> Vec<Row> {
+    let kernels = compiled.texts.realized.as_ref().map_or(&[][..], |realized| &realized.kernels);
+    let row = |time: KernelTime| {
+        let kernel = kernels.get(time.kernel)?;
+        let (name, from) = (kernel.name.clone(), kernel.from.clone());
+        Some(Row { name, ops: operators(compiled, &from), from, time })
+    };
+    times.into_iter().filter_map(row).collect()
 }
 
 /// Operators that nests compute, each once.
@@ -282,7 +166,7 @@ fn operators(compiled: &Compiled, nests: &[String]) -> Vec<String> {
 }
 
 fn table(kernels: &[Row], top: usize) -> Table {
-    let total: f64 = kernels.iter().map(|k| k.ms).sum();
+    let total: f64 = kernels.iter().map(|k| k.time.ms).sum();
     let heads = ["kernel", ">launches", ">ms", ">share", ">bytes", ">flop", ">of copy", ">of peak", "from"];
     let mut table = Table::new(&heads);
     let percent =
@@ -290,27 +174,15 @@ fn table(kernels: &[Row], top: usize) -> Table {
     for k in kernels.iter().take(top) {
         table.row([
             k.name.clone(),
-            format!("{:.0}", k.launches),
-            format!("{:.3}", k.ms),
-            percent(Some(k.ms / total.max(f64::MIN_POSITIVE))),
-            report::bytes(k.bytes),
-            report::count(k.flops),
-            percent(k.of_copy),
-            percent(k.of_peak),
+            format!("{:.0}", k.time.launches),
+            format!("{:.3}", k.time.ms),
+            percent(Some(k.time.ms / total.max(f64::MIN_POSITIVE))),
+            format::bytes(k.time.bytes),
+            format::count(k.time.flops),
+            percent(k.time.of_copy),
+            percent(k.time.of_peak),
             k.from.join(" "),
         ]);
     }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_of_the_sorted_times() {
-        let times: Vec<f64> = (1..=101).rev().map(f64::from).collect();
-        assert_eq!(percentiles(&times), [1.0, 51.0, 91.0, 100.0]);
-        assert_eq!(percentiles(&[2.0]), [2.0; 4]);
-    }
 }

@@ -1,10 +1,10 @@
 //! `litz check`: whether a model compiles for each of many targets, everything verified; each model of an archive of several.
 
 use super::failure::{Exit, Failure};
+use super::format::Table;
 use super::load;
 use super::output;
 use super::progress::Progress;
-use super::report::Table;
 use litz::check::{Checked, Reach, check, parse_targets};
 use litz::{Error, Target};
 use serde_json::json;

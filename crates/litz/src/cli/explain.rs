@@ -1,17 +1,17 @@
 //! `litz explain` shows what became one kernel, what did not and why, and where memory goes.
 
 use super::failure::{Exit, Failure};
+use super::format::{self, Table};
 use super::options::Compiling;
-use super::report::{self, Table};
 use super::{load, output, progress::Progress};
+use litz::explain::{self, Step, Verdict};
 use litz::pipeline::Texts;
 use litz::{Error, Runner, Stage, Unproved};
 use litz_ir::loops::{BufKind, Loops};
-use litz_ir::schedule::{Schedule, ScheduleStep, Tree};
+use litz_ir::schedule::{Schedule, ScheduleStep};
 use litz_passes::loops::in_place::{self, InPlaceNote, NotInPlace};
 use litz_passes::loops::updates;
-use litz_schedule::cost::Estimator;
-use litz_schedule::{FusionNote, NoFuse};
+use litz_schedule::FusionNote;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -52,8 +52,8 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     else {
         return Err(Error::bug("explain", "a stage gave nothing").into());
     };
-    let (load, call): (Vec<&ScheduleStep>, Vec<&ScheduleStep>) =
-        schedule.steps.iter().partition(|s| s.at_load());
+    let all_steps = explain::steps(loops, schedule);
+    let (load, call): (Vec<&Step<'_>>, Vec<&Step<'_>>) = all_steps.iter().partition(|step| step.at_load);
     let counts = format!(
         "{} statements in {} kernels and calls: {} when the model is loaded, {} at every call; {} distinct kernels",
         loops.stmts.len(),
@@ -63,7 +63,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         realized.kernels.len()
     );
     let memory = memory(loops, schedule, args.all);
-    let (steps, fusion) = (steps(loops, schedule, &call), fusion(notes, args.all));
+    let (steps, fusion) = (steps(call.iter().copied()), fusion(notes, args.all));
     let counts = format!("{counts}; {}", self::unproved(unproved));
     let mut lowered = litz_ops::lower(graph).map_err(Error::Invalid)?;
     let mut copies = in_place::rewrite(&mut lowered);
@@ -82,7 +82,7 @@ fn functions(loops: &Loops, schedule: &Schedule, around: &str, all: bool) -> Str
     for (function, own) in loops.functions.iter().zip(&schedule.functions) {
         let name = format!("{around}@{}", function.name);
         let (statements, count) = (function.stmts.len(), own.steps.len());
-        let table = steps(function, own, &own.steps.iter().collect::<Vec<_>>());
+        let table = steps(&explain::steps(function, own));
         let memory = memory(function, own, all);
         text +=
             &format!("\n{name}: {statements} statements in {count} kernels and calls\n\n{table}\n{memory}\n");
@@ -103,52 +103,25 @@ fn unproved(unproved: &[Unproved]) -> String {
 /// One line for each step: its grid, the bytes that it moves and its operations, by the sizes that the model was exported with,
 /// the time that the target needs for these at least, where its rates are known, and the nests it runs, with a `|` between those
 /// that share a launch alone.
-fn steps(loops: &Loops, schedule: &Schedule, steps: &[&ScheduleStep]) -> Table {
+fn steps<'a>(steps: impl IntoIterator<Item = &'a Step<'a>>) -> Table {
     let mut table = Table::new(&["step", "parallel", ">bytes", ">flop", ">least ms", "nests"]);
-    for step in steps {
-        match step {
-            ScheduleStep::Kernel(plan) => {
-                let grid: Vec<String> = plan.grid.iter().map(|a| a.extent.to_string()).collect();
-                let nests: Vec<String> = plan.nests().into_iter().map(str::to_owned).collect();
-                let parts: Vec<String> = parts(&plan.body).into_iter().map(|nests| nests.join(" ")).collect();
-                let cost = Estimator::new(loops).kernel(&nests);
-                let time = Some(cost.time(&schedule.target)).filter(|&time| time > 0.0);
-                table.row([
-                    plan.name.clone(),
-                    grid.join(" x "),
-                    report::bytes(cost.traffic.bytes() as f64),
-                    report::count(cost.all_flops() as f64),
-                    time.map_or_else(|| "-".to_owned(), |time| format!("{:.3}", 1e3 * time)),
-                    parts.join(" | "),
-                ]);
-            }
-            ScheduleStep::Extern { name, .. } => {
-                let none = || "-".to_owned();
-                table.row([name.clone(), "call".to_owned(), none(), none(), none(), String::new()]);
-            }
-        }
+    let none = || "-".to_owned();
+    for Step { name, kernel, .. } in steps {
+        let Some(kernel) = kernel else {
+            table.row([(*name).to_owned(), "call".to_owned(), none(), none(), none(), String::new()]);
+            continue;
+        };
+        let parts: Vec<String> = kernel.parts.iter().map(|nests| nests.join(" ")).collect();
+        table.row([
+            (*name).to_owned(),
+            kernel.grid(),
+            format::bytes(kernel.bytes as f64),
+            format::count(kernel.flops as f64),
+            kernel.least.map_or_else(none, |seconds| format!("{:.3}", 1e3 * seconds)),
+            parts.join(" | "),
+        ]);
     }
     table
-}
-
-/// The nests of a kernel, those apart that share its launch and no iteration of its grid: they are in different bodies of an `if`.
-fn parts(trees: &[Tree]) -> Vec<Vec<&str>> {
-    if let [Tree::If { then, other, .. }] = trees {
-        let (first, rest) = (parts(then), parts(other));
-        let is_there = |nest: &&str| rest.iter().flatten().any(|other| other == nest);
-        if !other.is_empty() && !first.iter().flatten().any(is_there) {
-            return [first, rest].concat();
-        }
-    }
-    let mut nests: Vec<&str> = Vec::new();
-    for tree in trees {
-        tree.each_leaf(&mut |leaf| {
-            if !nests.contains(&&*leaf.nest) {
-                nests.push(&leaf.nest);
-            }
-        });
-    }
-    vec![nests]
 }
 
 /// Pairs shown of each kind.
@@ -162,46 +135,35 @@ fn some(pairs: &[String], all: bool) -> String {
 }
 
 /// How many pairs were fused, why the others were not, and the bytes of memory traffic that each kind saves, or would have
-/// saved; those that cost most come first. Pairs are counted one by one: a statement that several kernels refused counts for
-/// each of them, though it could have joined only one.
+/// saved; those that cost most come first.
 fn fusion(notes: &[FusionNote], all: bool) -> String {
     if notes.is_empty() {
         return "no fusion was considered\n".to_owned();
     }
-    let mut sorted: Vec<&FusionNote> = notes.iter().collect();
-    sorted.sort_by_key(|note| std::cmp::Reverse(note.bytes));
-    let mut verdicts: BTreeMap<Option<NoFuse>, Vec<&FusionNote>> = BTreeMap::new();
-    for note in sorted {
-        verdicts.entry(note.verdict.err()).or_default().push(note);
-    }
-    let total = |notes: &[&FusionNote]| notes.iter().map(|note| note.bytes as f64).sum::<f64>();
-    // What was fused has no reason and comes first, as nothing that was refused does.
-    let mut rows: Vec<_> = verdicts.into_iter().collect();
-    rows.sort_by(|a, b| a.0.is_some().cmp(&b.0.is_some()).then(total(&b.1).total_cmp(&total(&a.1))));
+    let verdicts = explain::verdicts(notes);
     let mut table = Table::new(&["verdict", ">pairs", ">bytes", "such as"]);
-    for (reason, notes) in &rows {
-        let verdict = reason.map_or("fused", NoFuse::slug);
-        let pairs: Vec<String> = notes.iter().map(|note| pair(note)).collect();
+    for verdict in &verdicts {
+        let pairs: Vec<String> = verdict.notes.iter().map(|note| pair(note)).collect();
         table.row([
-            verdict.to_owned(),
-            notes.len().to_string(),
-            report::bytes(total(notes)),
+            verdict.name().to_owned(),
+            verdict.notes.len().to_string(),
+            format::bytes(verdict.bytes()),
             some(&pairs, all),
         ]);
     }
     let of = |is_refused: bool| -> f64 {
-        rows.iter().filter(|row| row.0.is_some() == is_refused).map(|row| total(&row.1)).sum()
+        verdicts.iter().filter(|verdict| verdict.reason.is_some() == is_refused).map(Verdict::bytes).sum()
     };
     format!(
         "{table}\nbytes that a call does not store and load for what was fused: {}; would not, for what was refused: {}\n",
-        report::bytes(of(false)),
-        report::bytes(of(true))
+        format::bytes(of(false)),
+        format::bytes(of(true))
     )
 }
 
 /// `a -> b (1.5 KiB)`
 fn pair(note: &FusionNote) -> String {
-    format!("{} -> {} ({})", note.producer, note.consumer, report::bytes(note.bytes as f64))
+    format!("{} -> {} ({})", note.producer, note.consumer, format::bytes(note.bytes as f64))
 }
 
 /// How many changed copies took the memory of their bases, and why the others did not, with the bytes that these copy; nothing
@@ -213,7 +175,7 @@ fn in_place(notes: &[InPlaceNote], all: bool) -> String {
     let line = |(reason, notes): (Option<NotInPlace>, Vec<&InPlaceNote>)| {
         let names: Vec<String> =
             notes.iter().map(|note| format!("{} over {}", note.result, note.base)).collect();
-        let bytes = report::bytes(notes.iter().map(|note| note.bytes as f64).sum());
+        let bytes = format::bytes(notes.iter().map(|note| note.bytes as f64).sum());
         let what = match reason {
             None => "in place".to_owned(),
             Some(reason) => format!("not in place, {}", reason.slug()),
@@ -241,9 +203,9 @@ fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
         text += &format!(
             "memory {}: {} for {} buffers of {} together ({what})\n",
             pool.name,
-            report::bytes(bytes),
+            format::bytes(bytes),
             pool.places.len(),
-            report::bytes(held),
+            format::bytes(held),
         );
     }
     if !schedule.reuses.is_empty() {
@@ -253,7 +215,7 @@ fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
         text += &format!(
             "{} buffers of {} together reuse the memory of others in place: {}\n",
             over.len(),
-            report::bytes(held),
+            format::bytes(held),
             some(&over, all)
         );
     }
@@ -275,31 +237,10 @@ fn memory(loops: &Loops, schedule: &Schedule, all: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use litz_schedule::NoFuse;
 
     fn note(producer: &str, consumer: &str, verdict: Result<(), NoFuse>, bytes: i64) -> FusionNote {
         FusionNote { producer: producer.to_owned(), consumer: consumer.to_owned(), verdict, bytes }
-    }
-
-    #[test]
-    fn what_shares_a_launch_alone_is_told_apart() {
-        let text = "schedule @l of @l for cpu(isa=avx2, threads=2) {
-            kernel k0 {
-              parallel p in 3 {
-                if p < 1 {
-                  for i in 4 { a [i = i] b [i = i] }
-                } else {
-                  if p < 2 {
-                    if 8 <= p { c [i = p] } else { c [i = p] }
-                  } else {
-                    for i in 4 { d [i = i] }
-                  }
-                }
-              }
-            }
-          }";
-        let schedule = litz_ir::text::schedule::parse(text).unwrap_or_else(|diags| panic!("{}", diags[0]));
-        let ScheduleStep::Kernel(plan) = &schedule.steps[0] else { panic!("expected a kernel") };
-        assert_eq!(parts(&plan.body), [vec!["a", "b"], vec!["c"], vec!["d"]]);
     }
 
     #[test]

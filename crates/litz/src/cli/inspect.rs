@@ -1,10 +1,10 @@
 //! `litz inspect` shows what a model takes, returns and is made of.
 
 use super::failure::{self, Exit, Failure};
+use super::format::{self, Table};
 use super::load;
 use super::options::Common;
 use super::output;
-use super::report::{self, Table};
 use litz::{Error, Model, Runner, Stage};
 use litz_import::{InputKind, OutputKind};
 use litz_ir::graph::{Arg, Graph, Type, Value};
@@ -84,7 +84,7 @@ fn outputs(model: &Model) -> Vec<(&str, String)> {
 
 fn type_text(ty: &Type) -> String {
     match ty {
-        Type::Tensor(tensor) => report::graph_type(tensor),
+        Type::Tensor(tensor) => format::graph_type(tensor),
         Type::Int(expr) => format!("int {expr}"),
         Type::Float => "float".to_owned(),
         Type::Bool => "bool".to_owned(),
@@ -135,7 +135,7 @@ fn print(model: &Model) -> Result<(), Failure> {
         output::print(format_args!("  {} ({})\n", guard.clause, guard.who))?;
     }
     let (number, elements, bytes) = weights(model);
-    let (elements, bytes) = (report::count(elements), report::bytes(bytes));
+    let (elements, bytes) = (format::count(elements), format::bytes(bytes));
     output::print(format_args!("\nweights: {number} tensors, {elements} elements, {bytes}\n"))?;
     let mut table = Table::new(&["  operator", ">uses"]);
     operators(graph).into_iter().for_each(|(op, uses)| table.row([format!("  {op}"), uses.to_string()]));

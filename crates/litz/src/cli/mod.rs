@@ -5,6 +5,7 @@ mod check;
 mod compile;
 mod explain;
 mod failure;
+mod format;
 mod generate;
 mod inputs;
 mod inspect;
@@ -12,7 +13,6 @@ mod load;
 mod opt;
 mod options;
 mod output;
-mod peaks;
 mod progress;
 mod repeat;
 mod report;
@@ -51,6 +51,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Show what became one kernel, what did not and why, and where memory goes
     Explain(explain::Args),
+    /// Write a page about a model: what its lines became, what that costs, and why
+    Report(report::Args),
     /// Look for a faster schedule of a model
     Tune(tune::Args),
     /// Run one pass on a text and print the result
@@ -86,6 +88,7 @@ fn execute(command: &Command) -> Result<Exit, Failure> {
         Command::Bench(args) => bench::execute(args),
         Command::Inspect(args) => inspect::execute(args),
         Command::Explain(args) => explain::execute(args),
+        Command::Report(args) => report::execute(args),
         Command::Tune(args) => tune::execute(args),
         Command::Opt(args) => opt::execute(args),
     }

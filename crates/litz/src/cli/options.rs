@@ -1,7 +1,7 @@
 //! Turns the flags that every command takes into options of the compiler.
 
+use super::format::Table;
 use super::output;
-use super::report::Table;
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 use litz::{BACKENDS, GivenSchedule, GuardPages, Options, Target, Timing, Verify};

@@ -2,12 +2,11 @@
 
 use super::failure::{Exit, Failure};
 use super::options::Compiling;
-use super::{inputs, load, output, report};
+use super::{format, inputs, load, output};
+use litz::made_up;
 use litz::tensors::{self, Named};
-use litz::{Error, Options, Value};
+use litz::{Compiled, Error, Value};
 use litz_ir::Dtype;
-use litz_runtime::artifact::Artifact;
-use litz_runtime::program::RunOptions;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -60,16 +59,17 @@ fn run(args: &Args) -> Result<Vec<Output>, Failure> {
 }
 
 fn run_saved(args: &Args) -> Result<Vec<Output>, Failure> {
-    let artifact = Artifact::open(&args.model).map_err(Error::Artifact)?;
-    let wanted = inputs::of_artifact(&artifact);
-    let inputs = inputs::make(&wanted, &artifact.program().facts, args.inputs.as_deref())?;
-    let Options { threads, limits, guard_pages, schedule, .. } = args.common.options();
-    if schedule.is_some() {
+    let options = args.common.options();
+    if options.schedule.is_some() {
         return Err(Failure::invalid("a saved program has a schedule: compile the model with another one"));
     }
-    let options = RunOptions { limits, guard_pages, ..RunOptions::default() };
-    let executable = artifact.executable_with(threads, &options).map_err(Error::Artifact)?;
-    Ok(named(artifact.outputs().iter().map(String::as_str), executable.run(&inputs).map_err(Error::Run)?))
+    let compiled = Compiled::load(&args.model, &options)?;
+    let (Some(realized), Some((names, results))) = (&compiled.texts.realized, compiled.names()) else {
+        return Err(Error::bug("load", "it gave nothing").into());
+    };
+    let program = &realized.program;
+    let inputs = inputs::make(&made_up::of_program(program, names), &program.facts, args.inputs.as_deref())?;
+    Ok(named(results.iter().map(String::as_str), compiled.run(&inputs)?))
 }
 
 /// A returned value.
@@ -95,18 +95,18 @@ pub fn named<'a>(names: impl Iterator<Item = &'a str>, values: Vec<Value>) -> Ve
 
 fn line(output: &Output) -> String {
     let Output { key, name, value } = output;
-    let head = format!("{} {name}: {}", key.as_deref().unwrap_or("value"), report::scalar(value));
-    let Some((tensor, summary)) = value.tensor().and_then(|t| Some((t, report::summary(t)?))) else {
+    let head = format!("{} {name}: {}", key.as_deref().unwrap_or("value"), format::scalar(value));
+    let Some((tensor, summary)) = value.tensor().and_then(|t| Some((t, format::summary(t)?))) else {
         return head;
     };
-    let element = |value: f64| report::element(tensor.dtype(), value);
+    let element = |value: f64| format::element(tensor.dtype(), value);
     let first: Vec<String> = summary.first.iter().map(|&value| element(value)).collect();
     let more = if tensor.numel() > first.len() { ", ..." } else { "" };
     let first = format!("[{}{more}]", first.join(", "));
     if tensor.dtype() == Dtype::Bool {
         return format!("{head}  {first}");
     }
-    let (min, max, mean) = (element(summary.min), element(summary.max), report::number(summary.mean));
+    let (min, max, mean) = (element(summary.min), element(summary.max), format::number(summary.mean));
     format!("{head}  min {min}  max {max}  mean {mean}  {first}")
 }
 
@@ -114,8 +114,8 @@ fn to_json(output: &Output) -> serde_json::Value {
     let Output { key, name, value } = output;
     match value {
         Value::Tensor(tensor) => {
-            let summary = report::summary(tensor);
-            let number = |get: fn(&report::Summary) -> f64| summary.as_ref().map(get);
+            let summary = format::summary(tensor);
+            let number = |get: fn(&format::Summary) -> f64| summary.as_ref().map(get);
             json!({
                 "key": key, "name": name, "dtype": tensor.dtype().name(), "sizes": tensor.sizes(),
                 "min": number(|s| s.min), "max": number(|s| s.max), "mean": number(|s| s.mean),
@@ -123,7 +123,7 @@ fn to_json(output: &Output) -> serde_json::Value {
             })
         }
         Value::Scalar(_) | Value::Text(_) | Value::Nothing => {
-            json!({ "name": name, "value": report::scalar(value) })
+            json!({ "name": name, "value": format::scalar(value) })
         }
     }
 }

@@ -7,9 +7,10 @@
 //! anything else          error TEXT
 //! ```
 
-use super::bench::{Args, times};
+use super::bench::Args;
 use super::failure::{Exit, Failure};
 use super::{inputs, load};
+use litz::measure::times;
 use litz::{Compiled, Tensor};
 use std::io::{BufRead, Write};
 use std::time::Instant;
@@ -51,7 +52,7 @@ fn answer(
             let (Some((compiled, tensors)), Ok(count)) = (warmed, count.parse()) else {
                 return Err(Failure::invalid("expected `warm litz NAME` before `run litz NAME COUNT`"));
             };
-            times(compiled, tensors, count)
+            Ok(times(compiled, tensors, count)?)
         }
         ["memory", "litz", _] => {
             let (compiled, _) = warmed

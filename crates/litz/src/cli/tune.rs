@@ -3,7 +3,7 @@
 use super::failure::{Exit, Failure};
 use super::options::Compiling;
 use super::progress::Progress;
-use super::{inputs, load, output, report};
+use super::{format, inputs, load, output};
 use litz::Error;
 use litz::tune::{Budget, Event, tune};
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         "{:.3} times as fast: kept {} of {}, {} refused\n",
         tuned.gain,
         tuned.kept,
-        report::counted(tuned.tried as u64, "candidate"),
+        format::counted(tuned.tried as u64, "candidate"),
         tuned.refused
     ));
     match &args.output {

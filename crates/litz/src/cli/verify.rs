@@ -1,11 +1,12 @@
 //! `litz verify` checks whether a model's results keep the numeric contract with PyTorch's.
 
 use super::failure::{Exit, Failure};
+use super::format::{self, Table};
 use super::options::Compiling;
-use super::report::{self, Table};
 use super::run::{Output, named};
 use super::{inputs, load, output, repeat};
 use litz::contract::{self, Expected, Verdict};
+use litz::made_up;
 use litz::tensors::{self, Named};
 use serde_json::json;
 use std::path::PathBuf;
@@ -50,7 +51,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let mut compared = Vec::new();
     for path in &args.data {
         let data = tensors::read(path).map_err(|error| Failure::file(path, &error))?;
-        let inputs = inputs::from_file(&inputs::of_model(&model), &model.imported.graph.facts, &data, path)?;
+        let inputs = inputs::from_file(&made_up::of_model(&model), &model.imported.graph.facts, &data, path)?;
         let names = model.imported.outputs.iter().map(|output| output.name.as_str());
         let these = compare(&named(names, compiled.run(&inputs)?), &data);
         if these.is_empty() {
@@ -74,7 +75,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         if args.data.len() > 1 {
             let (compilations, plans) = (model.compilations(), compiled.statistics().plans);
             let (compilations, plans) =
-                (report::counted(compilations, "compilation"), report::counted(plans, "plan"));
+                (format::counted(compilations, "compilation"), format::counted(plans, "plan"));
             output::print(format_args!("{} calls: {compilations}, {plans}\n", args.data.len()))?;
         }
     }
@@ -94,12 +95,12 @@ fn compare(outputs: &[Output], data: &Named) -> Vec<Compared> {
         let Some((output, tensor)) = ours.and_then(|output| Some((output, output.value.tensor()?))) else {
             let broken = Some("expected a tensor, found none".to_owned());
             let verdict = Verdict { error: f64::NAN, eager_error: f64::NAN, largest: f64::NAN, broken };
-            return Compared { key, name: String::new(), ty: report::tensor_type(eager), verdict };
+            return Compared { key, name: String::new(), ty: format::tensor_type(eager), verdict };
         };
         let of = |part: &str| data.get(&format!("{part}.{at}"));
         let expected = Expected { eager, reference: of("ref"), terms: of("terms"), indexed: of("from") };
         let verdict = contract::compare(tensor, expected);
-        Compared { key, name: output.name.clone(), ty: report::tensor_type(tensor), verdict }
+        Compared { key, name: output.name.clone(), ty: format::tensor_type(tensor), verdict }
     };
     positions.map(one).collect()
 }

@@ -3,9 +3,12 @@
 //! A machine's speed drifts, within seconds by half where its clock is shared. A peak counts for a turn only if it is the
 //! same before and after it, and a share of it is given only if that was so in most turns.
 
-use super::failure::Failure;
-use litz::{Backend, Error, Options, Target};
+use crate::backends::{self, Device};
+use crate::error::Error;
+use crate::options::Options;
+use litz_backend::Backend;
 use litz_ir::kernel::Kernel;
+use litz_ir::target::{Level, Target};
 use litz_runtime::device::{Buffer, Launch, Stream};
 use litz_runtime::pool::ThreadPool;
 use std::sync::Arc;
@@ -40,6 +43,9 @@ const TRIES: [usize; 2] = [5, 1];
 
 /// What `turn` gives for each of `turns`, with the peaks during it: `measure` runs before the first, between two, and after
 /// the last.
+///
+/// # Errors
+/// What one of them fails with.
 pub fn in_turns<T, E>(
     turns: usize,
     mut measure: impl FnMut() -> Result<Rates, E>,
@@ -88,12 +94,18 @@ pub struct Meters {
 
 impl Meters {
     /// Compiles both.
-    pub fn new(options: &Options) -> Result<Meters, Failure> {
+    ///
+    /// # Errors
+    /// When the options' target is none that this machine can run the code of.
+    pub fn new(options: &Options) -> Result<Meters, Error> {
         Ok(Meters { flops: Meter::flops(options)?, bandwidth: Meter::bandwidth(options)? })
     }
 
     /// What both reach at this moment.
-    pub fn measure(&mut self) -> Result<Rates, Failure> {
+    ///
+    /// # Errors
+    /// When a launch fails.
+    pub fn measure(&mut self) -> Result<Rates, Error> {
         let [flops, bandwidth] = TRIES;
         // The copy empties the caches; operations come from the first-level cache and do not mind.
         Ok(Rates { bandwidth: self.bandwidth.best(bandwidth)?, flops: self.flops.best(flops)? })
@@ -103,7 +115,7 @@ impl Meters {
 /// A compiled kernel that does nothing but reach a peak.
 struct Meter {
     kernel: Kernel,
-    device: litz::Device,
+    device: Device,
     stream: Box<dyn Stream>,
     memory: Vec<Buffer>,
     /// Operations or bytes of one launch.
@@ -112,8 +124,8 @@ struct Meter {
 
 impl Meter {
     /// Fused multiply-adds of f32 on operands from the first-level cache.
-    fn flops(options: &Options) -> Result<Meter, Failure> {
-        let backend = litz::backend(options)?;
+    fn flops(options: &Options) -> Result<Meter, Error> {
+        let backend = backends::backend(options)?;
         let lanes = lanes(backend.target());
         let (rows, columns, terms, points) = (6, 2 * lanes, 256, 256 * options.threads);
         let product = format!(
@@ -133,9 +145,9 @@ impl Meter {
     }
 
     /// A copy of more than the caches hold.
-    fn bandwidth(options: &Options) -> Result<Meter, Failure> {
+    fn bandwidth(options: &Options) -> Result<Meter, Error> {
         const BLOCK: usize = 1 << 12;
-        let backend = litz::backend(options)?;
+        let backend = backends::backend(options)?;
         let lanes = lanes(backend.target());
         let blocks = 1 << 12;
         let elements = BLOCK * blocks;
@@ -146,10 +158,11 @@ impl Meter {
         Meter::new(&*backend, options, &copy, (8 * elements) as f64)
     }
 
-    fn new(backend: &dyn Backend, options: &Options, text: &str, amount: f64) -> Result<Meter, Failure> {
+    fn new(backend: &dyn Backend, options: &Options, text: &str, amount: f64) -> Result<Meter, Error> {
         let kernels = [litz_ir::text::kernel::parse(text).map_err(Error::Invalid)?];
         let object = backend.emit(&kernels).and_then(|text| backend.assemble(&text)).map_err(Error::from)?;
-        let threads = || Arc::new(ThreadPool::new(options.threads));
+        let pool = if options.bind { ThreadPool::new } else { ThreadPool::unbound };
+        let threads = || Arc::new(pool(options.threads));
         let device = backend.load(&kernels, &[object], &threads).map_err(Error::from)?;
         let [kernel] = kernels;
         let mut memory = Vec::new();
@@ -166,7 +179,7 @@ impl Meter {
     }
 
     /// The highest rate of some launches, a second.
-    fn best(&mut self, tries: usize) -> Result<f64, Failure> {
+    fn best(&mut self, tries: usize) -> Result<f64, Error> {
         let mut shortest = f64::INFINITY;
         for _ in 0..tries {
             let start = Instant::now();
@@ -176,10 +189,10 @@ impl Meter {
         Ok(self.amount / shortest)
     }
 
-    fn run(&mut self) -> Result<(), Failure> {
+    fn run(&mut self) -> Result<(), Error> {
         let args: Vec<*mut u8> = self.memory.iter().map(Buffer::as_ptr).collect();
         let Some(kernel) = self.device.find(&self.kernel.name) else {
-            return Err(Error::bug("load", "the kernel is not there").into());
+            return Err(Error::bug("load", "the kernel is not there"));
         };
         let launch = Launch {
             kernel,
@@ -199,7 +212,7 @@ impl Meter {
 
 /// Lanes of the vectors that the kernels have.
 fn lanes(target: &Target) -> u32 {
-    target.width(litz_ir::target::Level::Lane).max(1)
+    target.width(Level::Lane).max(1)
 }
 
 #[cfg(test)]
