@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use litz::{Compiled, Model, Stage};
+use litz::report::Report;
+use litz::{Compiled, Model, Options, Stage, Tensor, TensorView};
 use litz_ir::graph::{Arg, Graph, Type, Value};
 use litz_ir::program::{Output, Program, ProgramStep};
 use litz_ir::{Dtype, Scalar};
@@ -22,10 +23,20 @@ use crate::tensors::{Argument, Exchange, Held, tuple};
 /// What the program takes at one place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Param {
-    Tensor { is_lent: bool },
+    Tensor {
+        is_lent: bool,
+    },
     Int,
     Float,
     Bool,
+    /// A tensor without dimensions, or a number of its type: programs that were saved do not say which.
+    Either(Dtype),
+}
+
+/// What a call took at one place: a tensor, or a number as the bytes of one element.
+enum Taken {
+    Tensor(Held),
+    Number(Dtype, [u8; 8]),
 }
 
 /// Sizes, strides and type of a result.
@@ -47,6 +58,8 @@ enum Returned {
 #[pyclass(module = "litz", frozen, weakref, name = "Compiled")]
 pub struct CompiledModel {
     compiled: Compiled,
+    /// What it was compiled of and how; none of a program that was saved.
+    made_of: Option<(Model, Options)>,
     params: Vec<Param>,
     /// Which of the caller's arguments they are.
     taken: Vec<usize>,
@@ -100,7 +113,8 @@ impl CompiledModel {
     /// Of a compilation. `taken` says which of the caller's arguments the program takes; none: all. `returned` says what each returned value is: `("result", k)`, `("argument", k)`, `("constant", x)` or
     /// `("view", that, sizes, strides, offset)`; none: the program's results in order.
     pub fn new(
-        model: &Model,
+        model: Model,
+        options: Options,
         compiled: Compiled,
         taken: Option<Vec<usize>>,
         returned: Option<Vec<Bound<'_, PyTuple>>>,
@@ -143,7 +157,107 @@ impl CompiledModel {
             library,
             exchanges: Mutex::default(),
             compiled,
+            made_of: Some((model, options)),
         })
+    }
+
+    /// Of a program that was saved.
+    pub fn loaded(compiled: Compiled, library: Library) -> CompiledModel {
+        let program = compiled.texts.realized.as_ref().map(|realized| &realized.program);
+        let params = program.map_or_else(Vec::new, |program| {
+            let is_updated = |slot| program.updates.iter().any(|(target, _)| *target == slot);
+            let param = |param: &litz_ir::program::Param| match param.ty.rank() {
+                0 if !is_updated(param.slot) => Param::Either(param.ty.dtype),
+                _ => Param::Tensor { is_lent: is_updated(param.slot) },
+            };
+            program.params.iter().map(param).collect()
+        });
+        let results = program.map_or(0, |program| program.outputs.len());
+        let (names, output_names) =
+            compiled.names().map_or_else(Default::default, |(takes, gives)| (takes.to_vec(), gives.to_vec()));
+        CompiledModel {
+            taken: (0..params.len()).collect(),
+            params,
+            names,
+            output_names,
+            returned: (0..results).map(Returned::Result).collect(),
+            // They lie as the program says: there is no graph to say otherwise.
+            restrided: Vec::new(),
+            results,
+            library,
+            exchanges: Mutex::default(),
+            compiled,
+            made_of: None,
+        }
+    }
+
+    /// What the caller's arguments are to the program, each held until the call is over.
+    fn take(&self, args: &Bound<'_, PyList>) -> PyResult<Vec<Taken>> {
+        let mut taken = Vec::with_capacity(self.params.len());
+        let mut known = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
+        for (&at, &param) in self.taken.iter().zip(&self.params) {
+            let missing = |_| {
+                let (expected, found) = (self.params.len(), args.len());
+                PyTypeError::new_err(format!("expected {expected} arguments, found {found}"))
+            };
+            let arg = args.get_item(at).map_err(missing)?;
+            taken.push(match number(param, &arg)? {
+                Some((dtype, bytes)) => Taken::Number(dtype, bytes),
+                None => Taken::Tensor(Held::new(&arg, &mut known)?),
+            });
+        }
+        Ok(taken)
+    }
+
+    /// The page's part about this model. `args`, where there are some, are what the calls that are timed take.
+    ///
+    /// # Errors
+    /// Where it is a saved program, where arguments do not fit, and where it cannot be compiled once more.
+    pub fn report(&self, py: Python<'_>, args: Option<&Bound<'_, PyList>>, calls: usize) -> PyResult<Report> {
+        let Some((model, options)) = &self.made_of else {
+            let message = "a saved program has no graph and no lines to report on: compile the model";
+            return Err(UnsupportedError::new_err(message));
+        };
+        let inputs = args.map(|args| self.inputs_of(args)).transpose()?;
+        let report = py.detach(|| Report::new(model, options, inputs.as_deref(), calls, &mut |_| {}));
+        // What an operator of the host raised is in the error's message.
+        drop(raised());
+        report.map_err(|error| errors::raise(&error))
+    }
+
+    /// The caller's arguments as tensors, which hold the objects.
+    fn inputs_of(&self, args: &Bound<'_, PyList>) -> PyResult<Vec<Tensor>> {
+        let one = |(&at, &param): (&usize, &Param)| {
+            let arg = args.get_item(at)?;
+            let Some((dtype, bytes)) = number(param, &arg)? else { return crate::held(&arg) };
+            let tensor = Tensor::from_bytes(dtype, &[], &bytes[..dtype.size()]);
+            tensor.map_err(|error| errors::InvalidError::new_err(error.to_string()))
+        };
+        self.taken.iter().zip(&self.params).map(one).collect()
+    }
+
+    /// What the model's file, or its graph, calls it.
+    pub fn name(&self) -> &str {
+        match &self.made_of {
+            Some((model, _)) => model.name(),
+            None => self.compiled.texts.realized.as_ref().map_or("", |realized| &realized.program.name),
+        }
+    }
+}
+
+impl Taken {
+    fn argument(&self, param: Param) -> PyResult<Argument<'_>> {
+        match self {
+            Taken::Tensor(held) if matches!(param, Param::Tensor { is_lent: true }) => {
+                Ok(Argument::Lent(held.view_mut()?))
+            }
+            Taken::Tensor(held) => Ok(Argument::View(held.view()?)),
+            Taken::Number(dtype, bytes) => {
+                // SAFETY: the bytes are those of one element, and borrowed for as long as the view is there.
+                let view = unsafe { TensorView::from_raw(*dtype, &[], &[], bytes.as_ptr()) };
+                Ok(Argument::View(view.expect("invariant: one element has no strides")))
+            }
+        }
     }
 }
 
@@ -236,7 +350,7 @@ unsafe impl Outputs for Collected<'_> {
     }
 
     fn scalar(&mut self, index: usize, scalar: Option<Scalar>) {
-        let value = Python::attach(|py| number(py, scalar));
+        let value = Python::attach(|py| self::scalar(py, scalar));
         match value {
             Ok(value) => self.put(index, value),
             Err(error) => self.error = Some(error),
@@ -255,7 +369,7 @@ fn launches(program: &Program) -> usize {
     program.all().into_iter().map(|program| program.steps.iter().filter(is_launch).count()).sum()
 }
 
-fn number(py: Python<'_>, scalar: Option<Scalar>) -> PyResult<Py<PyAny>> {
+fn scalar(py: Python<'_>, scalar: Option<Scalar>) -> PyResult<Py<PyAny>> {
     Ok(match scalar {
         None => py.None(),
         Some(Scalar::Bool(value)) => PyBool::new(py, value).to_owned().into_any().unbind(),
@@ -264,56 +378,35 @@ fn number(py: Python<'_>, scalar: Option<Scalar>) -> PyResult<Py<PyAny>> {
     })
 }
 
-/// A number as a tensor without dimensions.
-fn number_bytes(param: Param, object: &Bound<'_, PyAny>) -> PyResult<(Dtype, [u8; 8])> {
-    Ok(match param {
-        Param::Int => (Dtype::I64, object.extract::<i64>()?.to_ne_bytes()),
-        Param::Float => (Dtype::F64, object.extract::<f64>()?.to_ne_bytes()),
-        Param::Bool => (Dtype::Bool, u64::from(object.extract::<bool>()?).to_le_bytes()),
-        Param::Tensor { .. } => return Err(PyTypeError::new_err("expected a tensor")),
-    })
+/// An argument that is a number, as one element; none where it is a tensor.
+fn number(param: Param, object: &Bound<'_, PyAny>) -> PyResult<Option<(Dtype, [u8; 8])>> {
+    let dtype = match param {
+        Param::Tensor { .. } => return Ok(None),
+        Param::Int => Dtype::I64,
+        Param::Float => Dtype::F64,
+        Param::Bool => Dtype::Bool,
+        // A truth value is an integer of Python's.
+        Param::Either(_) if !(object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>()) => {
+            return Ok(None);
+        }
+        Param::Either(dtype) => dtype,
+    };
+    let bytes = match dtype {
+        Dtype::I64 => object.extract::<i64>()?.to_ne_bytes(),
+        Dtype::F64 => object.extract::<f64>()?.to_ne_bytes(),
+        Dtype::Bool => u64::from(object.extract::<bool>()?).to_le_bytes(),
+        _ => return Err(PyTypeError::new_err(format!("expected a tensor of {dtype}"))),
+    };
+    Ok(Some((dtype, bytes)))
 }
 
 #[pymethods]
 impl CompiledModel {
     /// Runs the model on a list of tensors and numbers.
     fn __call__<'py>(&self, py: Python<'py>, args: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyList>> {
-        // Held until the call is over, whatever becomes of the list.
-        let taken =
-            self.taken.iter().map(|&at| args.get_item(at)).collect::<PyResult<Vec<_>>>().map_err(|_| {
-                PyTypeError::new_err(format!(
-                    "expected {} arguments, found {}",
-                    self.params.len(),
-                    args.len()
-                ))
-            })?;
-        let mut held = Vec::with_capacity(self.params.len());
-        let mut numbers = Vec::new();
-        {
-            let mut known = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
-            for (arg, param) in taken.iter().zip(&self.params) {
-                match param {
-                    Param::Tensor { .. } => held.push(Held::new(arg, &mut known)?),
-                    Param::Int | Param::Float | Param::Bool => numbers.push(number_bytes(*param, arg)?),
-                }
-            }
-        }
-        let (mut tensors, mut scalars) = (held.iter(), numbers.iter());
-        let mut inputs = Vec::with_capacity(self.params.len());
-        for param in &self.params {
-            inputs.push(match param {
-                Param::Tensor { is_lent } => {
-                    let held = tensors.next().expect("invariant: one is held for each tensor");
-                    if *is_lent { Argument::Lent(held.view_mut()?) } else { Argument::View(held.view()?) }
-                }
-                Param::Int | Param::Float | Param::Bool => {
-                    let (dtype, bytes) = scalars.next().expect("invariant: there is one for each number");
-                    // SAFETY: the bytes are those of one element, and outlive the call.
-                    let view = unsafe { litz::TensorView::from_raw(*dtype, &[], &[], bytes.as_ptr()) };
-                    Argument::View(view.expect("invariant: one element has no strides"))
-                }
-            });
-        }
+        let held = self.take(args)?;
+        let arguments = held.iter().zip(&self.params).map(|(held, &param)| held.argument(param));
+        let inputs = arguments.collect::<PyResult<Vec<_>>>()?;
         let mut collected = Collected {
             library: &self.library,
             exchanges: &self.exchanges,
@@ -355,6 +448,20 @@ impl CompiledModel {
     fn host_operators(&self) -> Vec<(String, usize, Option<String>)> {
         let warnings = self.compiled.warnings.iter();
         warnings.map(|warning| (warning.op.clone(), warning.count, warning.source.clone())).collect()
+    }
+
+    /// The same, whatever there are warnings of: name, calls in one call of the model, the user's lines.
+    #[getter]
+    fn fallbacks(&self) -> Vec<(String, usize, Vec<String>)> {
+        let program = self.compiled.texts.realized.as_ref().map(|realized| &realized.program);
+        let operators = program.map_or_else(Vec::new, litz::host_operators);
+        operators.into_iter().map(|operator| (operator.op, operator.count, operator.sources)).collect()
+    }
+
+    /// What the model's file, or its graph, calls it.
+    #[getter(name)]
+    fn get_name(&self) -> String {
+        self.name().to_owned()
     }
 
     /// A stage's text: `graph`, `loops`, `schedule`, `kernel` or `program`. Where the cache had the compilation, only the last two are

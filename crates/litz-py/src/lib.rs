@@ -11,9 +11,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use litz::{Model, Tensor, Text};
+use litz::report::page;
+use litz::{Compiled, Model, Tensor, Text};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use compiled::{CompiledModel, Library};
 use errors::{CacheError, CheckError, InternalError, InvalidError, LitzError, RunError, UnsupportedError};
@@ -49,7 +50,7 @@ fn compile_graph(
         Ok((model, compiled))
     });
     let (model, compiled) = made.map_err(|error| errors::raise(&error))?;
-    CompiledModel::new(&model, compiled, taken, returned, library)
+    CompiledModel::new(model, options, compiled, taken, returned, library)
 }
 
 /// Compiles an archive that `torch.export.save` wrote.
@@ -69,7 +70,43 @@ fn compile_file(
         Ok((model, compiled))
     });
     let (model, compiled) = made.map_err(|error| errors::raise(&error))?;
-    CompiledModel::new(&model, compiled, None, None, library)
+    CompiledModel::new(model, options, compiled, None, None, library)
+}
+
+/// Reads a program that `Compiled.save` wrote.
+#[pyfunction]
+#[pyo3(signature = (path, library, *, options=None))]
+fn load(
+    py: Python<'_>,
+    path: PathBuf,
+    library: &Bound<'_, PyAny>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<CompiledModel> {
+    let options = options::options(options)?;
+    let library = Library::of(library)?;
+    let compiled = py.detach(|| Compiled::load(path, &options)).map_err(|error| errors::raise(&error))?;
+    Ok(CompiledModel::loaded(compiled, library))
+}
+
+/// Writes the page about compiled models, each with a title of its own. Calls take `args`, where there is one model and some are given,
+/// else made-up inputs.
+#[pyfunction]
+#[pyo3(signature = (path, title, models, *, notes=Vec::new(), args=None, calls=20))]
+fn write_report(
+    py: Python<'_>,
+    path: PathBuf,
+    title: &str,
+    models: Vec<(String, PyRef<'_, CompiledModel>)>,
+    notes: Vec<String>,
+    args: Option<&Bound<'_, PyList>>,
+    calls: usize,
+) -> PyResult<()> {
+    let args = args.filter(|_| models.len() == 1);
+    let one = |(title, model): &(String, PyRef<'_, CompiledModel>)| {
+        model.report(py, args, calls).map(|report| report.titled(title))
+    };
+    let reports = models.iter().map(one).collect::<PyResult<Vec<_>>>()?;
+    Ok(std::fs::write(path, page(title, &reports, &notes))?)
 }
 
 /// Whether Litz has an operator, such as `aten.add.Tensor`.
@@ -132,6 +169,8 @@ fn _litz(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CompiledModel>()?;
     module.add_function(wrap_pyfunction!(compile_graph, module)?)?;
     module.add_function(wrap_pyfunction!(compile_file, module)?)?;
+    module.add_function(wrap_pyfunction!(load, module)?)?;
+    module.add_function(wrap_pyfunction!(write_report, module)?)?;
     module.add_function(wrap_pyfunction!(has_operator, module)?)?;
     module.add_function(wrap_pyfunction!(cache_info, module)?)?;
     module.add("LitzError", py.get_type::<LitzError>())?;

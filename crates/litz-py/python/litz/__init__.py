@@ -3,9 +3,15 @@
 `torch.compile(model, backend="litz")` needs no import of this package. `litz.compile` takes exported models, with PyTorch or without it.
 """
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from ._litz import __version__
-from .api import Model, cache_info, compile
+from .api import Model, cache_info, compile, load
 from .errors import CacheError, InternalError, InvalidError, LitzError, RunError, UnsupportedError
+
+if TYPE_CHECKING:
+    from .explanation import Explanation
 
 __all__ = [
     "CacheError",
@@ -18,9 +24,22 @@ __all__ = [
     "__version__",
     "cache_info",
     "compile",
+    "explain",
+    "load",
     "reset_stats",
     "stats",
 ]
+
+
+def explain(fn: Callable, *args: Any, **kwargs: Any) -> "Explanation":
+    """Compiles a function or a module by `torch.compile` with Litz, calls it once with these arguments, and says what became of it: its
+    graphs with their texts, kernels and launches, what PyTorch runs and at which lines, and why there are several graphs.
+
+    `print` shows it in short, `.report("report.html")` writes a page. Dynamo is reset first.
+    """
+    from . import explanation
+
+    return explanation.explain(fn, *args, **kwargs)
 
 
 def stats() -> dict:

@@ -3,9 +3,15 @@
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import _litz
 from .errors import InvalidError
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.nn import Module
 
 
 class Model:
@@ -13,8 +19,9 @@ class Model:
     they are, and return a list of its results.
     """
 
-    def __init__(self, compiled):
+    def __init__(self, compiled: Any, title: str):
         self._compiled = compiled
+        self._title = title
 
     @property
     def inputs(self) -> list[str]:
@@ -31,8 +38,12 @@ class Model:
         """Seconds that each stage of the compilation took, in order."""
         return self._compiled.timings
 
-    def __call__(self, *args, **kwargs) -> list:
+    def __call__(self, *args: Any, **kwargs: Any) -> list:
         """Runs the model. Raises `litz.RunError` where arguments do not fit."""
+        return self._compiled(self._arguments(args, kwargs))
+
+    def _arguments(self, args: Sequence, kwargs: dict[str, Any]) -> list:
+        """Arguments by position and by name, in the order of the model's."""
         names = self.inputs
         if kwargs:
             rest = names[len(args) :]
@@ -43,31 +54,61 @@ class Model:
             args = (*args, *(kwargs[name] for name in rest))
         if len(args) != len(names):
             raise TypeError(f"expected {len(names)} arguments, found {len(args)}")
-        return self._compiled(list(args))
+        return list(args)
 
     def text(self, stage: str) -> str | None:
         """The text of a stage: `graph`, `loops`, `schedule`, `kernel` or `program`; none where the cache had the compilation."""
         return self._compiled.text(stage)
 
-    def statistics(self) -> dict:
+    @property
+    def fallbacks(self) -> list[tuple[str, int, list[str]]]:
+        """Operators that PyTorch runs: each one's name, its calls in one call of the model, and the lines of the model that these are of."""
+        return self._compiled.fallbacks
+
+    def statistics(self) -> dict[str, Any]:
         """What calls have done so far: how many there were, for how many sets of sizes, and what memory they took."""
         return self._compiled.statistics()
 
-    def save(self, path) -> None:
-        """Writes program, machine code and constants to a file that machines of this kind run without a compiler."""
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes program, machine code and constants to a file that machines of this kind run without a compiler: `litz.load` reads it."""
         self._compiled.save(os.fspath(path))
 
+    def report(self, path: str | os.PathLike, /, *args: Any, calls: int = 20, **kwargs: Any) -> None:
+        """Writes one page about the model, a file of HTML: what its lines became, what that costs, and why.
 
-def compile(model, args=(), kwargs=None, *, options=None) -> Model:
+        The model is compiled for it once more, without a cache, and so many calls are timed, with these arguments or, without any, with
+        made-up ones. Raises `litz.UnsupportedError` for a model that `litz.load` read, which has no lines.
+        """
+        given = self._arguments(args, kwargs) if args or kwargs else None
+        _litz.write_report(os.fspath(path), self._title, [(self._title, self._compiled)], args=given, calls=calls)
+
+
+def load(path: str | os.PathLike, *, options: dict[str, Any] | None = None) -> Model:
+    """Reads a program that `Model.save`, or `litz compile -o FILE.litzc`, wrote. Nothing is compiled; of its texts there are `kernel` and `program`.
+
+    The file holds machine code: load only what you would run. `options` are `threads`, `host` and `fallback`.
+    """
+    path = os.fspath(path)
+    return Model(_litz.load(path, _library(), options=options), os.path.basename(path))
+
+
+def compile(
+    model: "str | os.PathLike | ExportedProgram | Module",
+    args: Sequence = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    options: dict[str, Any] | None = None,
+) -> Model:
     """Compiles the archive at a path that `torch.export.save` wrote, an `ExportedProgram`, or a module with example arguments.
 
     `options` are those of the command line by their names, such as `{"threads": 4}`. Results are PyTorch's tensors where the program has
     imported it, else NumPy's arrays.
     """
     if isinstance(model, (str, os.PathLike)):
-        return Model(_litz.compile_file(os.fspath(model), _library(), options=options))
+        path = os.fspath(model)
+        return Model(_litz.compile_file(path, _library(), options=options), os.path.basename(path))
     # Nobody has a module or a program of PyTorch's without it.
-    torch = sys.modules.get("torch")
+    torch, title = sys.modules.get("torch"), type(model).__name__
     if torch and isinstance(model, torch.nn.Module):
         model = torch.export.export(model, tuple(args), kwargs or {})
     if not torch or not isinstance(model, torch.export.ExportedProgram):
@@ -76,10 +117,10 @@ def compile(model, args=(), kwargs=None, *, options=None) -> Model:
         path = os.path.join(folder, "model.pt2")
         torch.export.save(model, path)
         # The compiled model maps the file, which lives on without its name.
-        return Model(_litz.compile_file(path, _library(), options=options))
+        return Model(_litz.compile_file(path, _library(), options=options), title)
 
 
-def cache_info(options=None) -> dict | None:
+def cache_info(options: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """Where compilations are kept for other processes, how many files there are, their bytes, and the most that are kept; none where nothing is kept.
 
     Raises `litz.CacheError` where others may write to the folder, as a compilation would.
@@ -88,7 +129,8 @@ def cache_info(options=None) -> dict | None:
     return dict(zip(("folder", "entries", "bytes", "limit"), found)) if found else None
 
 
-def _library():
+def _library() -> Any:
+    """Who makes results."""
     if "torch" in sys.modules:
         from .library import Torch
 

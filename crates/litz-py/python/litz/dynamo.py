@@ -24,15 +24,17 @@ aten = torch.ops.aten
 _warned = set()
 
 
-def backend(module, example_inputs, *, mode=None, options=None):
-    """Compiles a graph of Dynamo's: its forward and backward graphs become kernels of Litz."""
+def backend(module, example_inputs, *, mode=None, options=None, note=None):
+    """Compiles a graph of Dynamo's: its forward and backward graphs become kernels of Litz. `note(kind, compiled, reason)` is told of each of
+    them: of what Litz made of it, or why PyTorch runs it as a whole.
+    """
     chosen = option.read(mode, options)
     frozen = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
-    compiler = functools.partial(compile_fx, options=chosen)
+    compiler = functools.partial(compile_fx, options=chosen, note=note)
     return aot_autograd(
-        fw_compiler=compiler,
-        bw_compiler=compiler,
-        inference_compiler=functools.partial(compiler, frozen=frozen),
+        fw_compiler=functools.partial(compiler, kind="forward"),
+        bw_compiler=functools.partial(compiler, kind="backward"),
+        inference_compiler=functools.partial(compiler, frozen=frozen, kind="inference"),
         decompositions=decompositions(chosen.random),
         partition_fn=_partition,
         keep_inference_input_mutations=True,
@@ -92,7 +94,7 @@ BESIDES = (
 )
 
 
-def compile_fx(module, example_inputs, options, frozen=None):
+def compile_fx(module, example_inputs, options, frozen=None, kind="inference", note=None):
     """Compiles a graph of ATen operators to a function of a list of arguments. What Litz cannot say or do, PyTorch runs."""
     start = time.perf_counter()
     try:
@@ -102,10 +104,14 @@ def compile_fx(module, example_inputs, options, frozen=None):
     except LitzError as error:
         if options.fallback == "error" or isinstance(error, CacheError):
             raise
-        reason = str(error).splitlines()[0]
-        return _eager(module, options, reason if isinstance(error, UnsupportedError) else f"a mistake of Litz: {error}")
+        reason = str(error).splitlines()[0] if isinstance(error, UnsupportedError) else f"a mistake of Litz: {error}"
+        if note is not None:
+            note(kind, None, reason)
+        return _eager(module, options, reason)
     finally:
         counters.TOTALS.seconds += time.perf_counter() - start
+    if note is not None:
+        note(kind, compiled, None)
 
     def run(args):
         for position in converted.lazy:
