@@ -36,7 +36,7 @@ function ms(value) {
   return value >= 0.1 || value === 0 ? `${value.toFixed(value < 10 ? 3 : 1)} ms` : `${(1000 * value).toFixed(value < 0.001 ? 2 : 1)} us`;
 }
 
-const plural = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
+const plural = (number, what) => `${number} ${what}${number === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
 
 // Rows of a table, a few at first, and a button for more of them.
 function table(heads, rows, draw, { first = 20, more = 200, id = null } = {}) {

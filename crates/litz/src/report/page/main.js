@@ -70,8 +70,8 @@ function start() {
   const choose = el("select", { id: "models", "aria-label": "graph", on: { change: (event) => show(Number(event.target.value)) } },
     data.models.map((model, at) => el("option", { value: at }, `graph ${at + 1} of ${data.models.length}: ${model.title || model.name}`)));
   const sections = { map: "map", steps: "a call", kernels: "kernels", fusion: "fusion", memory: "memory", stages: "compilation", hosts: "host", texts: "texts" };
-  page.append(el("h1", {}, data.title), about, data.notes.map((note) => el("p", { class: "note" }, note)),
-    el("nav", {}, data.models.length > 1 && choose, Object.entries(sections).map(([id, name]) => el("a", { href: `#${id}` }, name))), place);
+  fill(page, {}, [el("h1", {}, data.title), about, data.notes.map((note) => el("p", { class: "note" }, note)),
+    el("nav", {}, data.models.length > 1 && choose, Object.entries(sections).map(([id, name]) => el("a", { href: `#${id}` }, name))), place]);
   if (!data.models.length) return;
   show(0);
   // #kernels=k3 chooses, #text=loops shows a text.

@@ -85,9 +85,9 @@ class Model {
   // What bounds a kernel: `bytes`, `flops`, `neither`, or `unknown`.
   bound(kernel) {
     if (!kernel || kernel.ms === null) return "unknown";
-    if (kernel.of_copy === null && kernel.of_peak === null) return "unknown";
     const [copy, peak] = [kernel.of_copy || 0, kernel.of_peak || 0];
-    if (Math.max(copy, peak) < 0.5) return "neither";
+    // A share that is not known may be the larger one.
+    if (Math.max(copy, peak) < 0.5) return kernel.of_copy === null || kernel.of_peak === null ? "unknown" : "neither";
     return copy >= peak ? "bytes" : "flops";
   }
 }

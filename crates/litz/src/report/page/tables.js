@@ -13,7 +13,7 @@ function drawOverview(app) {
     el("div", { class: "tiles" },
       measured && tile(ms(measured.ms.p50), `a call, the median of ${measured.calls}; 90 of 100 take at most ${ms(measured.ms.p90)}`, "call"),
       measured && tile(ms(measured.kernels_ms), `of it in kernels: ${percent(Math.min(1, measured.kernels_ms / measured.ms.p50))}`, "in-kernels"),
-      tile(calls, `launches of ${plural(model.kernels.length, "kernel")} in a call${inside ? `, and ${inside} in functions that it may call` : ""}`, "launches"),
+      tile(calls, `launches in a call; ${plural(model.kernels.length, "kernel")}, those at load among them${inside ? `, and ${inside} in functions that it may call` : ""}`, "launches"),
       measured && tile(bytes(model.call_bytes), `for results and what is between; ${bytes(model.kept_bytes)} kept from the load`, "bytes"),
       measured && tile(peak.bandwidth === null ? NONE : `${count(peak.bandwidth)}B/s`, peak.bandwidth === null ? "bandwidth: the machine's speed changed too much to measure it" : "that a copy moves on this machine"),
       measured && tile(peak.flops === null ? NONE : `${count(peak.flops)}FLOP/s`, peak.flops === null ? "peak: the machine's speed changed too much to measure it" : "of f32 that this machine computes at most"),
@@ -50,7 +50,7 @@ function drawKernels(app) {
   app.onChoice(() => rows.forEach((drawn, at) => drawn.classList.toggle("chosen", !!app.chosen && app.chosen.kind === "kernels" && app.chosen.at === at)));
   return el("section", { id: "kernels" },
     el("h2", {}, "Kernels"),
-    el("p", {}, "Times are of all launches in one call, bytes what has to be moved from and to memory, both directions; `of copy` sets them against what a copy moves, and exceeds 100 % where caches hold them; `of peak` sets operations against the f32 peak."),
+    el("p", {}, "Times are of all launches in one call, bytes what has to be moved from and to memory, both directions. The column \u201cof copy\u201d sets them against what a copy moves, and exceeds 100 % where caches hold them; \u201cof peak\u201d sets operations against the f32 peak."),
     boundKey(), list);
 }
 
@@ -71,7 +71,7 @@ function drawChosen(app) {
         ["bytes, operations", `${bytes(item.bytes)}, ${count(item.flops)}`], ["takes at least", `${ms(item.least_ms)} on the target`]];
     }
     if (kind === "kernels") {
-      return [["time", `${ms(item.ms)} in ${plural(item.launches, "launch").replace(/launchs$/, "launches")} of a call`], ["bytes, operations", `${bytes(item.bytes)}, ${count(item.flops)}`],
+      return [["time", `${ms(item.ms)} in ${plural(item.launches, "launch")} of a call`], ["bytes, operations", `${bytes(item.bytes)}, ${count(item.flops)}`],
         ["of copy, of peak", `${percent(item.of_copy)}, ${percent(item.of_peak)}: ${BOUNDS[model.bound(item)]}`]];
     }
     return [["time of its kernels", ms(model.msOfSteps(model.stepsOf(kind, at)))]];
