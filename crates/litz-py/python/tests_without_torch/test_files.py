@@ -95,6 +95,25 @@ def test_stages_are_texts(model):
     assert model.statistics()["calls"] > 0
 
 
+def test_a_saved_program_is_loaded(model, images, tmp_path):
+    pictures, _ = images
+    model.save(tmp_path / "digits.litzc")
+    loaded = litz.load(tmp_path / "digits.litzc", options={"threads": 2})
+    assert (loaded.inputs, loaded.outputs) == (model.inputs, model.outputs)
+    assert numpy.array_equal(loaded(pictures)[0], model(pictures)[0])
+    with pytest.raises(litz.InvalidError):
+        litz.load(DIGITS)
+
+
+def test_a_page_is_written(model, images, tmp_path):
+    pictures, _ = images
+    model.report(tmp_path / "report.html", pictures, calls=1)
+    page = (tmp_path / "report.html").read_text()
+    assert page.startswith("<!doctype html>") and "conv.py" in page
+    with pytest.raises(litz.RunError):
+        model.report(tmp_path / "report.html", pictures[0])
+
+
 def test_files_that_are_none_and_options_that_are_none():
     with pytest.raises(litz.InvalidError, match="nowhere.pt2"):
         litz.compile("nowhere.pt2")
