@@ -222,16 +222,9 @@ class _Writer:
     def type(self, value) -> str:
         """The text of a value's type."""
         if isinstance(value, torch.Tensor):
-            if value.layout != torch.strided or value.is_quantized or value.is_mkldnn:
-                raise NotConverted(f"a tensor of layout {value.layout}")
-            if value.device.type != "cpu":
-                raise NotConverted(f"a tensor on {value.device}")
-            dtype = DTYPES.get(value.dtype)
-            if dtype is None:
-                raise NotConverted(f"elements of type {value.dtype}")
-            sizes = ", ".join(self._expr(size) for size in value.shape)
+            sized = self._row_major(value)
             strides = ", ".join(self._stride(stride) for stride in value.stride())
-            return f"{dtype}[{sizes}]" + (f"{{{strides}}}" if sizes else "")
+            return sized + (f"{{{strides}}}" if strides else "")
         if isinstance(value, (torch.SymBool, bool)):
             return "bool"
         if isinstance(value, (torch.SymInt, int)):
@@ -239,6 +232,17 @@ class _Writer:
         if isinstance(value, (torch.SymFloat, float)):
             return "float"
         raise NotConverted(f"a value of type {type(value).__name__}")
+
+    def _row_major(self, value) -> str:
+        """The text of a tensor's type, but for its strides."""
+        if value.layout != torch.strided or value.is_quantized or value.is_mkldnn:
+            raise NotConverted(f"a tensor of layout {value.layout}")
+        if value.device.type != "cpu":
+            raise NotConverted(f"a tensor on {value.device}")
+        dtype = DTYPES.get(value.dtype)
+        if dtype is None:
+            raise NotConverted(f"elements of type {value.dtype}")
+        return f"{dtype}[{', '.join(self._expr(size) for size in value.shape)}]"
 
     # Inputs.
 
@@ -274,7 +278,7 @@ class _Writer:
         given = self.root().sized()
         if all(free_symbols(stride) <= given for stride in value.stride()):
             return self.type(value)
-        return self.type(value).split("{")[0]
+        return self._row_major(value)
 
     def sized(self) -> set:
         """Symbols that are a size of an input by themselves."""

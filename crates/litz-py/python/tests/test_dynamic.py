@@ -3,8 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import compiled, copied, counted, each, same
+from checks import BACKEND, compiled, copied, counted, each, needs_litz, same
 from torch import nn, randn
+
+litz = pytest.importorskip("litz") if BACKEND == "litz" else None
 
 
 def shapes(f, *calls, most=None, gradients=False, **settings):
@@ -216,6 +218,16 @@ def test_strides_of_other_layouts():
         return x * 2 + x.stride(0)
 
     shapes(f, (randn(4, 6),), (randn(6, 5).t(),), (randn(8, 12)[:, :5],), (randn(8, 12)[::2, 1:],), dynamic=True)
+
+
+@needs_litz
+def test_strides_that_no_size_gives():
+    """PyTorch knows of such a stride that it is not the size; the graph has none for it."""
+    litz.reset_stats()
+    base = randn(64, dtype=torch.float64)
+    f = lambda x: 0 / (0 + x.abs())
+    shapes(f, (base[::2],), (base[3:40:3],), (base[:7],), dynamic=True)
+    assert not litz.stats()["eager_graphs"]
 
 
 def test_storage_offsets():
