@@ -219,6 +219,9 @@ def _strides(tensor):
 
 
 def _close(found, wanted, best, tolerance, epsilon, where):
+    if best is not None:
+        # Where eager mode has a NaN and double precision has none, as `gelu` of infinity on some processors, that is right as well.
+        wanted = torch.where(wanted.isnan() & (found == best), best, wanted)
     finite = wanted.isfinite()
     special = [torch.nan_to_num(tensor[~finite], nan=7.0) for tensor in (found, wanted)]
     assert torch.equal(found.isfinite(), finite) and torch.equal(*special), f"{where}: NaNs or infinities differ: {found}, expected {wanted}"
