@@ -78,7 +78,7 @@ impl Kind {
 
 /// `Scalar` arguments that are operands of their own: they take part in type promotion and are converted to the
 /// common type. Every other `Scalar` argument only shapes the function.
-const OPERAND_SCALARS: [&str; 5] = ["self", "other", "exponent", "min", "max"];
+const OPERAND_SCALARS: [&str; 7] = ["self", "other", "exponent", "min", "max", "x", "n"];
 /// The element types of tensors of positions.
 pub const POSITIONS: &[Dtype] = &[Dtype::I64, Dtype::I32];
 /// Tensor arguments that choose: bool, without part in promotion.

@@ -82,6 +82,11 @@ pub const fn pointwise(name: &'static str, promote: Promote, body: PointwiseFn) 
     entry(name, ResultRule::Pointwise(promote), Rule::Pointwise(body))
 }
 
+/// A pointwise operator whose elements a routine of the runtime computes.
+pub const fn elementwise(name: &'static str, promote: Promote, lower: LowerFn) -> OpDef {
+    entry(name, ResultRule::Pointwise(promote), Rule::Lower(lower))
+}
+
 /// A view.
 pub const fn view(name: &'static str, views: ViewFn) -> OpDef {
     entry(name, ResultRule::View(views), Rule::View)

@@ -1,6 +1,6 @@
 //! Infers the types of a node's results by its operator's rule.
 
-use crate::args::{Args, Operand};
+use crate::args::{Args, Operand, Tensor};
 use crate::decompose;
 use crate::def::{ResultRule, Rule};
 use crate::device::device_of;
@@ -143,10 +143,14 @@ pub(crate) fn no_common_type(args: &Args<'_>, operands: &[Operand<'_>]) -> OpErr
     args.invalid(format!("element types {} have no common type", types.join(", ")))
 }
 
+/// The operand that a view is of. Schemas call it `self`, `input` or, in linear algebra, `A`.
+pub(crate) fn first_operand<'a>(args: &Args<'a>) -> Result<Tensor<'a>, OpError> {
+    ["input", "A"].iter().find_map(|name| args.tensor(name).ok()).map_or_else(|| args.tensor("self"), Ok)
+}
+
 /// The type of the first argument that is a tensor: what a view operator views.
 pub(crate) fn first_tensor<'a>(args: &Args<'a>) -> Result<&'a TensorType, OpError> {
-    let operand = args.tensor("self").or_else(|_| args.tensor("input"));
-    operand.map(|t| t.ty)
+    first_operand(args).map(|t| t.ty)
 }
 
 impl InferCx<'_> {

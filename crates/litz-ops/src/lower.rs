@@ -8,7 +8,7 @@ use crate::body::{Body, Point};
 use crate::def::{OpDef, ResultRule, Rule, is_supported};
 use crate::device::device_of;
 use crate::error::OpError;
-use crate::infer::{InferCx, no_common_type};
+use crate::infer::{InferCx, first_operand, no_common_type};
 use crate::layout::{is_distinct, is_overlapping, preserved_strides, storage_holds};
 use crate::promote::promote;
 use crate::sizes;
@@ -692,8 +692,7 @@ impl<'a> Lower<'a> {
         let ResultRule::View(views) = def.result else {
             return Err(args.unsupported("a view rule without a view result"));
         };
-        let operand = args.tensor("self").or_else(|_| args.tensor("input"))?;
-        let base = self.access(operand)?;
+        let base = self.access(first_operand(args)?)?;
         for (i, view) in views(&mut self.infer_cx(), args)?.iter().enumerate() {
             let access = self.view(&base, view);
             self.set_result(args, i, access);

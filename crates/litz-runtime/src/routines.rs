@@ -1,6 +1,9 @@
 //! Finds code of this runtime by name: routines on whole buffers, and scalar functions that compiled code calls.
 
 mod assert;
+mod bessel;
+mod elementwise;
+mod gamma;
 mod nms;
 mod nonzero;
 mod sort;
@@ -44,7 +47,8 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 ///
 /// Buffers have shape `[outer, length, inner]` (`[outer, k, inner]`); the middle dimension is sorted, stably, NaN
 /// above every number. `topk` gives the largest (smallest) elements in order, of equals the first. `assert` fails where an
-/// element is false; its caller knows the message.
+/// element is false; its caller knows the message. `elementwise` lists routines that apply a function to each
+/// element.
 const ROUTINES: &[(&str, Routine)] = &[
     ("assert", assert::assert),
     ("nms", nms::nms),
@@ -55,7 +59,8 @@ const ROUTINES: &[(&str, Routine)] = &[
 
 /// The routine of that name.
 pub fn routine(name: &str) -> Option<Routine> {
-    ROUTINES.iter().find(|(known, _)| *known == name).map(|(_, routine)| *routine)
+    let found = ROUTINES.iter().find(|(known, _)| *known == name).map(|(_, routine)| *routine);
+    found.or_else(|| elementwise::routine(name))
 }
 
 /// Address of a function that compiled code may call: the scalar functions `lz_<op>_<dtype>` and those of the C

@@ -26,3 +26,5 @@ case(aten.einsum.default, "... i d, j d -> ... i j", [rand(2, 3, 4), rand(5, 4)]
 case(aten.einsum.default, "ab,bc,cd->ad", [rand(2, 3), rand(3, 4), rand(4, 5)])
 case(aten.mv.default, rand(2, 3), rand(3))
 case(aten.dot.default, rand(3), rand(3))
+case(aten.linear.default, rand(2, 3, 4), rand(4))
+case(aten.linear.default, rand(3), rand(3), torch.tensor(0.5))

@@ -41,3 +41,5 @@ case(aten.logcumsumexp.default, torch.tensor([[-INF, 1.0, 2.0, -90.0], [100.0, -
 case(aten.logcumsumexp.default, rand(3, 2), 0)
 case(aten.aminmax.default, with_nan)
 case(aten.aminmax.default, whole(3, 4), dim=1, keepdim=True)
+case(aten.searchsorted.Tensor, torch.tensor([3.0, 1.0, 2.0]), rand(4), sorter=torch.tensor([1, 2, 0]))
+case(aten.searchsorted.Tensor, torch.tensor([[3, 1], [1, 2]]), whole(2, 3, lo=0, hi=4), right=True, sorter=torch.tensor([[1, 0], [0, 1]]))

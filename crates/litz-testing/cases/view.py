@@ -54,3 +54,30 @@ case(aten.as_strided.default, rand(12), [2, 3], [1, 4], 2)
 case(aten.movedim.int, x, 0, 2)
 case(aten.movedim.intlist, rand(2, 3, 4, 5), [0, 1], [-1, 0])
 case(aten.alias.default, x)
+
+# Pieces.
+x = rand(5, 4, 3)
+for sections in (1, 2, 3, 7):
+    case(aten.tensor_split.sections, x, sections)
+case(aten.tensor_split.sections, x, 2, -1)
+case(aten.tensor_split.indices, x, [1, 3], 0)
+case(aten.tensor_split.indices, x, [-1, 9], 1)
+case(aten.tensor_split.indices, x, [3, 1])
+case(aten.hsplit.int, x, 2)
+case(aten.hsplit.int, rand(4), 2)
+case(aten.hsplit.array, x, [1])
+case(aten.vsplit.int, x, 5)
+case(aten.vsplit.array, x, [2, 4])
+case(aten.dsplit.int, x, 3)
+case(aten.dsplit.array, x, [0, 2])
+case(aten.unsafe_chunk.default, x, 2)
+case(aten.unsafe_split.Tensor, x, 2, 1)
+case(aten.unsafe_split_with_sizes.default, x, [1, 4])
+for f in (aten.atleast_1d, aten.atleast_2d, aten.atleast_3d):
+    for x in (torch.tensor(1.0), rand(3), rand(2, 3).t(), rand(2, 3, 2)):
+        case(f.default, x)
+
+# Of real numbers.
+for f in (aten.conj, aten.conj_physical, aten.resolve_conj, aten.resolve_neg, aten.real, aten.positive, aten.mH, aten.adjoint, aten.matrix_H):
+    case(f.default, rand(2, 3))
+case(aten.moveaxis.int, rand(2, 3, 4), 0, -1)

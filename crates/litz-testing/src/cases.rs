@@ -14,9 +14,10 @@ use litz_sym::Expr;
 use crate::elements;
 
 /// Every family, by the name of its file.
-pub const FAMILIES: [&str; 33] = [
+pub const FAMILIES: [&str; 35] = [
     "affine",
     "attention",
+    "compose",
     "conv",
     "factory",
     "foreach",
@@ -47,6 +48,7 @@ pub const FAMILIES: [&str; 33] = [
     "scatter",
     "shape",
     "special",
+    "statistic",
     "view",
 ];
 

@@ -4,12 +4,34 @@ use litz_sym::Expr;
 
 use super::Routine;
 
+/// Routines that apply a function to each element of contiguous buffers of f32 or f64: name and number of operands. Each takes
+/// the number of elements.
+pub const ELEMENTWISE: &[(&str, usize)] = &[
+    ("airy_ai", 1),
+    ("bessel_j0", 1),
+    ("bessel_j1", 1),
+    ("bessel_k0", 1),
+    ("bessel_k1", 1),
+    ("bessel_scaled_k0", 1),
+    ("bessel_scaled_k1", 1),
+    ("bessel_y0", 1),
+    ("bessel_y1", 1),
+    ("gammainc", 2),
+    ("gammaincc", 2),
+    ("hermite_h", 2),
+    ("hermite_he", 2),
+    ("laguerre_l", 2),
+    ("legendre_p", 2),
+    ("ndtri", 1),
+    ("zeta", 2),
+];
+
 impl Routine {
     /// How many elements the call touches of each buffer that it reads and then of each that it writes. None for calls
     /// that no routine takes: the runtime refuses these by itself.
     ///
     /// Integers: `sort` takes outer, length, inner and direction, `topk`
-    /// outer, length, inner, k and direction, `nonzero` the number of elements, `nms` that of boxes; see the table of routines in `litz-runtime`.
+    /// outer, length, inner, k and direction, `nonzero` and those of [`ELEMENTWISE`] the number of elements, `nms` that of boxes; see the table of routines in `litz-runtime`.
     pub fn touched(&self) -> Option<Vec<Expr>> {
         if let ("nonzero", &[elements]) = (&*self.name, &self.ints[..]) {
             let is_call = self.reads.len() == 1 && self.writes.len() == 2;
@@ -18,6 +40,10 @@ impl Routine {
         if let ("nms", &[boxes]) = (&*self.name, &self.ints[..]) {
             let is_call = self.reads.len() == 3 && self.writes.len() == 2;
             return is_call.then(|| vec![boxes * 4, boxes, Expr::one(), boxes, Expr::one()]);
+        }
+        if let Some(&(_, operands)) = ELEMENTWISE.iter().find(|(name, _)| *name == self.name) {
+            let is_call = self.reads.len() == operands && self.writes.len() == 1 && self.ints.len() == 1;
+            return is_call.then(|| vec![self.ints[0]; operands + 1]);
         }
         let (lines, length, kept) = match (&*self.name, &self.ints[..]) {
             ("sort", &[outer, length, inner, _]) => (outer * inner, length, length),

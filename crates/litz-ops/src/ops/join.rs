@@ -59,6 +59,8 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.tensordot.default", tensordot),
     decompose("aten.trapz.dx", trapezoids),
     decompose("aten.trapezoid.dx", trapezoids),
+    decompose("aten.trapz.x", trapezoids_between),
+    decompose("aten.trapezoid.x", trapezoids_between),
 ];
 
 fn int(i: i64) -> Arg {
@@ -292,4 +294,34 @@ fn trapezoids(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let both = r.apply("aten.add.Tensor", &[first, second])?;
     let sum = r.call("aten.sum.dim_IntList", [Arg::Value(both), Arg::List(vec![along.clone()])])?;
     Ok(vec![r.call("aten.mul.Scalar", [Arg::Value(sum), Arg::Float(Float(dx / 2.0))])?])
+}
+
+/// The area under a line with corners at `x`: each step times the mean of its ends.
+fn trapezoids_between(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let (y, x) = (r.args().tensor("y")?, r.args().tensor("x")?);
+    let (sizes, own) = (y.ty.sizes.clone(), x.ty.sizes.clone());
+    let (y, mut x) = (y.value, x.value);
+    let dim = wrap_dim(r.args().literal("dim")?, sizes.len()).filter(|&d| d < sizes.len());
+    let at = dim.ok_or_else(|| r.args().bad("dim", "a dimension"))?;
+    if own.len() != 1 && own.len() != sizes.len() {
+        return Err(r.args().unsupported("coordinates of another rank"));
+    }
+    // A vector goes along the dimension.
+    if own.len() == 1 {
+        let mut shape = vec![Expr::one(); sizes.len()];
+        shape[at] = own[0];
+        x = reshape(r, x, shape)?;
+    }
+    let along = int(at as i64);
+    let ends = |r: &mut Rewriter<'_>, x: Value| {
+        let size = r.ty(x)?.sizes[at];
+        let piece = |start: Expr| [Arg::Value(x), along.clone(), Arg::Int(start), Arg::Int(size - 1)];
+        let first = r.call("aten.narrow.default", piece(Expr::zero()))?;
+        Ok((first, r.call("aten.narrow.default", piece(Expr::one()))?))
+    };
+    let ((x0, x1), (y0, y1)) = (ends(r, x)?, ends(r, y)?);
+    let (width, height) = (r.apply("aten.sub.Tensor", &[x1, x0])?, r.apply("aten.add.Tensor", &[y0, y1])?);
+    let areas = r.apply("aten.mul.Tensor", &[width, height])?;
+    let sum = r.call("aten.sum.dim_IntList", [Arg::Value(areas), Arg::List(vec![along])])?;
+    Ok(vec![r.scalar("aten.div.Scalar", sum, 2.0)?])
 }

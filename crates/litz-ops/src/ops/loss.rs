@@ -139,7 +139,8 @@ pub(crate) fn reduction_of(args: &Args<'_>) -> Result<Reduction, OpError> {
     }
 }
 
-fn reduced(r: &mut Rewriter<'_>, loss: Value) -> Result<Vec<Value>, OpError> {
+/// The loss as the argument `reduction` says.
+pub(crate) fn reduced(r: &mut Rewriter<'_>, loss: Value) -> Result<Vec<Value>, OpError> {
     Ok(vec![match reduction(r)? {
         Reduction::None => loss,
         Reduction::Mean => r.apply("aten.mean.default", &[loss])?,
@@ -228,18 +229,27 @@ fn poisson(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 /// The mean over classes `j` but the target's `y` of `max(0, margin - x[y] + x[j])^p`.
 fn multi_margin(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (x, t) = (r.args().tensor("self")?, r.args().tensor("target")?);
-    if x.ty.rank() != 2 {
-        return Err(r.args().unsupported("a prediction that is not a matrix"));
-    }
-    let (x, t, batch, classes, dtype) = (x.value, t.value, x.ty.sizes[0], x.ty.sizes[1], x.ty.dtype);
+    let (dtype, rank) = (x.ty.dtype, x.ty.rank());
+    // A vector is a batch of one, and its target a number or a vector of one.
+    let (batch, classes) = match x.ty.sizes[..] {
+        [] => (Expr::one(), Expr::one()),
+        [classes] => (Expr::one(), classes),
+        [batch, classes] => (batch, classes),
+        _ => return Err(r.args().invalid(format!("expected a vector or a matrix, found {}", x.ty))),
+    };
+    let (x, t, is_number) = (x.value, t.value, t.ty.rank() == 0);
     let (p, margin) = (r.args().literal("p")?, r.args().float("margin")?);
     if !matches!(p, 1 | 2) {
         return Err(r.args().bad("p", "1 or 2"));
     }
     r.require(|cx, args| {
-        vector_of(cx, args, "target", batch)?;
+        if rank == 2 {
+            vector_of(cx, args, "target", batch)?;
+        }
         vector_of(cx, args, "weight", classes)
     })?;
+    let x = r.call("aten.reshape.default", [Arg::Value(x), Arg::ints([batch, classes])])?;
+    let t = r.call("aten.reshape.default", [Arg::Value(t), Arg::ints([batch])])?;
     let column = r.call("aten.unsqueeze.default", [Arg::Value(t), int(1)])?;
     let own = r.call("aten.gather.default", [Arg::Value(x), int(1), Arg::Value(column)])?;
     let lead = r.apply("aten.sub.Tensor", &[x, own])?;
@@ -258,7 +268,10 @@ fn multi_margin(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let z = r.call("aten.masked_fill.Scalar", [Arg::Value(z), Arg::Value(is_own), float(0.0)])?;
     let sum = r.call("aten.sum.dim_IntList", [Arg::Value(z), Arg::ints([Expr::one()])])?;
     let count = r.call("aten.scalar_tensor.default", [Arg::Int(classes), Arg::Dtype(dtype)])?;
-    let loss = r.apply("aten.div.Tensor", &[sum, count])?;
+    let mut loss = r.apply("aten.div.Tensor", &[sum, count])?;
+    if is_number {
+        loss = r.call("aten.squeeze.dim", [Arg::Value(loss), int(0)])?;
+    }
     reduced(r, loss)
 }
 

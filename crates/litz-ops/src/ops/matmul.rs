@@ -191,12 +191,15 @@ fn times_literal(body: &mut Body<'_>, v: Val, by: f64) -> Val {
     body.mul(v, by)
 }
 
-/// `input @ weight.T + bias` over the last dimension.
+/// `input @ weight.T + bias` over the last dimension, which vanishes where the weight is a vector.
 fn linear_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let (x, w) = (args.tensor("input")?.ty, args.tensor("weight")?.ty);
-    let (Some((&inner, lead)), [rows, columns]) = (x.sizes.split_last(), w.sizes.as_slice()) else {
-        return Err(args.unsupported("a weight that is not a matrix"));
+    let (Some((&inner, lead)), [rows @ .., columns]) = (x.sizes.split_last(), w.sizes.as_slice()) else {
+        return Err(args.invalid(format!("expected rows and a matrix or a vector, found {x} and {w}")));
     };
+    if rows.len() > 1 {
+        return Err(args.unsupported("a weight of more than two dimensions"));
+    }
     if x.dtype != w.dtype {
         return Err(
             args.invalid(format!("expected operands of one element type, found {} and {}", x.dtype, w.dtype))
@@ -205,7 +208,7 @@ fn linear_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     let differs =
         |_| args.invalid(format!("cannot multiply {:?} and the transposition of {:?}", x.sizes, w.sizes));
     cx.require(Rel::eq(inner, *columns), args.op()).map_err(differs)?;
-    let sizes: Vec<Expr> = lead.iter().copied().chain([*rows]).collect();
+    let sizes: Vec<Expr> = lead.iter().chain(rows).copied().collect();
     args.of_types("bias", &[x.dtype])?;
     broadcasts_to(cx, args, "bias", &sizes)?;
     one(TensorType::contiguous(x.dtype, sizes))
@@ -218,8 +221,8 @@ fn linear(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let compute = out.dtype.compute();
     lw.nest(&out.sizes, |b, at| {
         let k = b.reduced_axis(x.sizes[x.rank() - 1]);
-        let (lead, column) = at.split_at(at.len() - 1);
-        let (u, v) = (b.read(&x, &[lead, &[k]].concat()), b.read(&w, &[column[0], k]));
+        let (lead, column) = at.split_at(x.rank() - 1);
+        let (u, v) = (b.read(&x, &[lead, &[k]].concat()), b.read(&w, &[column, &[k]].concat()));
         let term = b.mul(u, v);
         let mut sum = b.reduce(ReduceOp::Sum, term);
         if let Some(bias) = &bias {

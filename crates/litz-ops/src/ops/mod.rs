@@ -6,11 +6,14 @@ pub mod activation;
 pub mod affine;
 pub mod assert;
 pub mod attention;
+pub mod chebyshev;
+pub mod compose;
 pub mod control;
 pub mod conv;
 pub mod copy;
 mod curve;
 pub mod data;
+pub mod digits;
 pub mod factory;
 pub mod foreach;
 pub mod gradient;
@@ -28,6 +31,7 @@ pub mod group;
 pub mod index;
 pub mod join;
 pub mod loss;
+pub mod margin;
 pub mod matmul;
 pub mod norm;
 mod number;
@@ -39,16 +43,23 @@ pub mod pool;
 pub mod quant;
 pub mod quantised;
 pub mod random;
+pub mod rare;
 pub mod reduce;
 pub mod resize;
 pub mod rnn;
 pub mod roi;
 pub mod runs;
 pub mod scatter;
+pub mod segment;
 pub mod shape;
+pub mod slope;
 pub mod softmax;
+pub mod spaces;
 pub mod special;
+pub mod split;
+pub mod statistic;
 mod terms;
+pub mod variants;
 pub mod view;
 mod window;
 
@@ -59,6 +70,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("copy", copy::OPS),
     ("assert", assert::OPS),
     ("view", view::OPS),
+    ("split", split::OPS),
     ("factory", factory::OPS),
     ("random", random::OPS),
     ("reduce", reduce::OPS),
@@ -72,6 +84,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("control", control::OPS),
     ("data", data::OPS),
     ("number", number::OPS),
+    ("compose", compose::OPS),
     ("runs", runs::OPS),
     ("shape", shape::OPS),
     ("foreach", foreach::OPS),
@@ -84,9 +97,18 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("scatter", scatter::OPS),
     ("order", order::OPS),
     ("group", group::OPS),
+    ("segment", segment::OPS),
     ("join", join::OPS),
     ("special", special::OPS),
+    ("rare", rare::OPS),
+    ("chebyshev", chebyshev::OPS),
     ("loss", loss::OPS),
+    ("margin", margin::OPS),
+    ("statistic", statistic::OPS),
+    ("slope", slope::OPS),
+    ("spaces", spaces::OPS),
+    ("digits", digits::OPS),
+    ("variants", variants::OPS),
     ("quant", quant::OPS),
     ("affine", affine::OPS),
     ("quantised", quantised::OPS),

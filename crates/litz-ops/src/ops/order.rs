@@ -5,7 +5,7 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
-use crate::layout::{preserved_strides, same_sizes};
+use crate::layout::{preserved_strides, same_shape, same_sizes};
 use crate::lower::Lower;
 use crate::promote::{promote_types, result_type};
 use litz_ir::graph::{Arg, Float, TensorType, Type, Value, contiguous_strides};
@@ -167,7 +167,7 @@ fn ranked(r: &mut Rewriter<'_>, x: Value, dim: Expr, rank: Expr, keep: bool) -> 
     Ok(results)
 }
 
-const CONTIGUOUS: Arg = Arg::MemoryFormat(litz_ir::graph::MemoryFormat::Contiguous);
+pub(crate) const CONTIGUOUS: Arg = Arg::MemoryFormat(litz_ir::graph::MemoryFormat::Contiguous);
 
 /// The lower of the two elements in the middle; where there is a NaN, the first one.
 fn median(r: &mut Rewriter<'_>, x: Value, dim: Expr, keep: bool) -> Result<Vec<Value>, OpError> {
@@ -254,6 +254,8 @@ fn rank_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError
     let x = args.tensor("self")?.ty;
     let name = if args.has("boundaries") { "boundaries" } else { "sorted_sequence" };
     let bounds = args.tensor(name)?.ty;
+    args.of_types("sorter", &[Dtype::I64])?;
+    same_shape(cx, args, "sorter", &bounds.sizes)?;
     if name == "boundaries" && bounds.rank() != 1 {
         return Err(args.invalid(format!("expected a vector of boundaries, found {bounds}")));
     }
@@ -271,9 +273,6 @@ fn rank_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError
 /// How many boundaries come before each element, counted: of equals the first place, or the place after the last
 /// with `right`. NaN comes after all. Boundaries are a vector, or one for each row of elements.
 fn ranks(lw: &mut Lower<'_>, args: &Args<'_>, boundaries: &str) -> Result<(), OpError> {
-    if args.has("sorter") {
-        return Err(args.unsupported("a sorter"));
-    }
     let right = match args.str("side")? {
         "" => args.flag("right")?,
         side => side == "right",
@@ -284,13 +283,19 @@ fn ranks(lw: &mut Lower<'_>, args: &Args<'_>, boundaries: &str) -> Result<(), Op
         .ok_or_else(|| args.invalid("no common element type"))?
         .compute();
     let (x, bounds) = (lw.access(x)?, lw.access(bounds)?);
+    let sorter = args.opt_tensor("sorter")?.map(|sorter| lw.access(sorter)).transpose()?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let Some(&length) = bounds.sizes.last() else { return Err(args.invalid("expected boundaries")) };
     lw.nest(&out.sizes, |b, at| {
         let v = b.read_as(&x, at, common);
         let step = b.reduced_axis(length);
         let lead = if bounds.rank() == 1 { &[] } else { &at[..at.len() - 1] };
-        let bound = b.read_as(&bounds, &[lead, &[step]].concat(), common);
+        let mut place = [lead, &[step]].concat();
+        if let Some(sorter) = &sorter {
+            let sorted = b.load(sorter, &place);
+            place[lead.len()] = b.bind(sorted, length);
+        }
+        let bound = b.read_as(&bounds, &place, common);
         let stays = if right { b.gt(bound, v) } else { b.ge(bound, v) };
         let passed = b.not(stays);
         let passed = b.cast(passed, Dtype::I64);

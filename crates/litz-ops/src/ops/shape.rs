@@ -341,13 +341,21 @@ fn repeat(args: &Args<'_>, x: &TensorType) -> Result<View, OpError> {
 fn interleave(args: &Args<'_>, x: &TensorType) -> Result<View, OpError> {
     let times = args.int("repeats")?;
     if !args.has("dim") {
-        return Err(args.unsupported("repetition of a flattened tensor"));
+        return Ok(View::new(vec![x.numel() * times], unflattened(&x.sizes, dim(0).floordiv(times))));
     }
     let along = args.dim("dim", x.rank())?;
     let mut view = View::identity(&x.sizes);
     view.sizes[along] = view.sizes[along] * times;
     view.coords[along] = dim(along).floordiv(times);
     Ok(view)
+}
+
+/// The coordinates of the element at a position in row-major order.
+fn unflattened(sizes: &[Expr], place: Expr) -> Vec<Expr> {
+    let strides = contiguous_strides(sizes);
+    let coord =
+        |d: usize| if sizes[d].is_one() { Expr::zero() } else { place.floordiv(strides[d]).modulo(sizes[d]) };
+    (0..sizes.len()).map(coord).collect()
 }
 
 fn flip(args: &Args<'_>, x: &TensorType) -> Result<View, OpError> {
@@ -360,10 +368,16 @@ fn flip(args: &Args<'_>, x: &TensorType) -> Result<View, OpError> {
 
 fn roll(args: &Args<'_>, x: &TensorType) -> Result<View, OpError> {
     let (shifts, dims) = (args.ints("shifts")?, args.dims("dims", x.rank())?);
-    if dims.len() != shifts.len() {
-        return Err(args.unsupported("a shift of a flattened tensor"));
-    }
     let mut view = View::identity(&x.sizes);
+    if let ([shift], []) = (shifts.as_slice(), dims.as_slice()) {
+        let places = contiguous_strides(&x.sizes);
+        let place: Expr = (0..x.rank()).map(|d| dim(d) * places[d]).sum();
+        view.coords = unflattened(&x.sizes, (place - *shift).modulo(x.numel()));
+        return Ok(view);
+    }
+    if dims.len() != shifts.len() {
+        return Err(args.bad("dims", "one dimension for each shift"));
+    }
     for (d, shift) in dims.into_iter().zip(shifts) {
         view.coords[d] = (dim(d) - shift).modulo(x.sizes[d]);
     }

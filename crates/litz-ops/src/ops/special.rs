@@ -1,6 +1,6 @@
 //! Lowers elementwise special functions: those made of other functions, and series for the rest.
 
-use crate::body::Point;
+use crate::body::{Body, Point};
 use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose, pointwise};
 use crate::error::OpError;
@@ -8,7 +8,8 @@ use crate::promote::Promote::{Common, Float};
 use litz_ir::graph::{Arg, Value};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ScalarOp};
-use std::f64::consts::PI;
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+use std::ops::DerefMut;
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -51,13 +52,33 @@ pub const OPS: &[OpDef] = &[
         }
         Ok(sum)
     }),
-    pointwise("aten.polygamma.default", Float, |p, v| match p.args.literal("n")? {
-        0 => Ok(p.op(ScalarOp::Digamma, v)),
-        1 => Ok(in_f64(p, v[0], trigamma)),
-        _ => Err(p.args.unsupported("an order above 1")),
+    pointwise("aten.special_i0.default", Float, |p, v| Ok(in_f64(p, v[0], |p, x| bessel_i(p, x, 0, false)))),
+    pointwise("aten.i0.default", Float, |p, v| Ok(in_f64(p, v[0], |p, x| bessel_i(p, x, 0, false)))),
+    pointwise("aten.special_i0e.default", Float, |p, v| Ok(in_f64(p, v[0], |p, x| bessel_i(p, x, 0, true)))),
+    pointwise("aten.special_i1.default", Float, |p, v| Ok(in_f64(p, v[0], |p, x| bessel_i(p, x, 1, false)))),
+    pointwise("aten.special_i1e.default", Float, |p, v| Ok(in_f64(p, v[0], |p, x| bessel_i(p, x, 1, true)))),
+    pointwise("aten.special_modified_bessel_i0.default", Float, |p, v| {
+        Ok(in_f64(p, v[0], |p, x| bessel_i(p, x, 0, false)))
     }),
-    pointwise("aten.special_i0.default", Float, |p, v| Ok(in_f64(p, v[0], bessel_i0))),
-    pointwise("aten.i0.default", Float, |p, v| Ok(in_f64(p, v[0], bessel_i0))),
+    pointwise("aten.special_modified_bessel_i1.default", Float, |p, v| {
+        Ok(in_f64(p, v[0], |p, x| bessel_i(p, x, 1, false)))
+    }),
+    pointwise("aten.special_spherical_bessel_j0.default", Float, |p, v| {
+        Ok(in_f64(p, v[0], spherical_bessel))
+    }),
+    pointwise("aten.special_entr.default", Float, |p, v| {
+        // -x log x; 0 at 0, minus infinity below.
+        let (zero, least, log) = (p.lit(v[0], 0.0), p.lit(v[0], f64::NEG_INFINITY), p.log(v[0]));
+        let (product, none, below) = (p.mul(v[0], log), p.eq(v[0], zero), p.lt(v[0], zero));
+        let entropy = p.neg(product);
+        let entropy = p.select(none, zero, entropy);
+        Ok(p.select(below, least, entropy))
+    }),
+    pointwise("aten.special_xlog1py.default", Float, |p, v| Ok(x_log1p_y(p, v[0], v[1]))),
+    pointwise("aten.special_xlog1py.self_scalar", Float, |p, v| Ok(x_log1p_y(p, v[0], v[1]))),
+    pointwise("aten.special_xlog1py.other_scalar", Float, |p, v| Ok(x_log1p_y(p, v[0], v[1]))),
+    pointwise("aten.special_ndtr.default", Float, |p, v| Ok(in_f64(p, v[0], normal))),
+    pointwise("aten.special_log_ndtr.default", Float, |p, v| Ok(in_f64(p, v[0], log_normal))),
     pointwise("aten.special_erfcx.default", Float, |p, v| Ok(in_f64(p, v[0], scaled_erfc))),
     decompose("aten.float_power.Tensor_Scalar", float_power),
     decompose("aten.float_power.Tensor_Tensor", float_power),
@@ -77,9 +98,11 @@ fn times(p: &mut Point<'_, '_>, x: Val, by: f64) -> Val {
 
 /// `x * 2^exponent` in f64, also where that power is none: in three steps, none of which leaves the range of f64 if
 /// neither `x` nor the result does.
-fn times_power_of_two(p: &mut Point<'_, '_>, x: Val, exponent: Val) -> Val {
+fn times_power_of_two(p: &mut Body<'_>, x: Val, exponent: Val) -> Val {
     // From the smallest number to beyond the largest, and back.
-    let exponent = super::pointwise::between(p, exponent, -2200.0, 2200.0);
+    let (least, most) = (p.lit(exponent, -2200.0), p.lit(exponent, 2200.0));
+    let exponent = p.max(exponent, least);
+    let exponent = p.min(exponent, most);
     let third = p.lit(exponent, 1.0 / 3.0);
     let third = p.mul(exponent, third);
     let third = p.op(ScalarOp::Round, &[third]);
@@ -110,7 +133,18 @@ fn hypotenuse(p: &mut Point<'_, '_>, a: Val, b: Val) -> Val {
 
 /// `x * log(y)`, 0 where x is 0, NaN where y is.
 fn x_log_y(p: &mut Point<'_, '_>, x: Val, y: Val) -> Val {
-    let (zero, log) = (p.lit(x, 0.0), p.log(y));
+    let log = p.log(y);
+    x_times_log(p, x, y, log)
+}
+
+/// `x * log(1 + y)`, 0 where x is 0, NaN where y is.
+fn x_log1p_y(p: &mut Point<'_, '_>, x: Val, y: Val) -> Val {
+    let log = p.log1p(y);
+    x_times_log(p, x, y, log)
+}
+
+fn x_times_log(p: &mut Point<'_, '_>, x: Val, y: Val, log: Val) -> Val {
+    let zero = p.lit(x, 0.0);
     let (product, none, nan) = (p.mul(x, log), p.eq(x, zero), p.ne(y, y));
     let result = p.select(none, zero, product);
     p.select(nan, y, result)
@@ -146,7 +180,11 @@ fn round_decimals(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
 }
 
 /// A function evaluated in double precision, whose series lose a few bits.
-fn in_f64(p: &mut Point<'_, '_>, x: Val, f: impl FnOnce(&mut Point<'_, '_>, Val) -> Val) -> Val {
+pub(crate) fn in_f64<'a, B: DerefMut<Target = Body<'a>>>(
+    p: &mut B,
+    x: Val,
+    f: impl FnOnce(&mut Body<'a>, Val) -> Val,
+) -> Val {
     let dtype = p.ty(x);
     let x = p.cast(x, Dtype::F64);
     let y = f(p, x);
@@ -154,7 +192,7 @@ fn in_f64(p: &mut Point<'_, '_>, x: Val, f: impl FnOnce(&mut Point<'_, '_>, Val)
 }
 
 /// `c0 + t * (c1 + t * (...))`
-fn series(p: &mut Point<'_, '_>, t: Val, coefficients: &[f64]) -> Val {
+fn series(p: &mut Body<'_>, t: Val, coefficients: &[f64]) -> Val {
     let mut sum = p.lit(t, coefficients.last().copied().unwrap_or(0.0));
     for &c in coefficients.iter().rev().skip(1) {
         let (c, product) = (p.lit(t, c), p.mul(sum, t));
@@ -165,7 +203,7 @@ fn series(p: &mut Point<'_, '_>, t: Val, coefficients: &[f64]) -> Val {
 
 /// The second derivative of log gamma: recurrence by 6, then the asymptotic series in Bernoulli numbers; reflection
 /// below a half. Steps and terms are as many as eager has, which leave an error of 4e-10.
-fn trigamma(p: &mut Point<'_, '_>, x: Val) -> Val {
+pub(crate) fn trigamma(p: &mut Body<'_>, x: Val) -> Val {
     let (half, one, pi) = (p.lit(x, 0.5), p.lit(x, 1.0), p.lit(x, PI));
     let (low, mirrored) = (p.lt(x, half), p.sub(one, x));
     let mut y = p.select(low, mirrored, x);
@@ -192,37 +230,104 @@ fn trigamma(p: &mut Point<'_, '_>, x: Val) -> Val {
     p.select(low, reflected, sum)
 }
 
-/// The modified Bessel function of order 0: its power series up to 20, its asymptotic series above.
-fn bessel_i0(p: &mut Point<'_, '_>, x: Val) -> Val {
+/// The modified Bessel function of the first kind of order 0 or 1, times `exp(-|x|)` where it is `scaled`: its power series
+/// up to 20, its asymptotic series above. Errors are a few units in the last place of f64.
+fn bessel_i(p: &mut Body<'_>, x: Val, order: usize, scaled: bool) -> Val {
     const TERMS: usize = 60;
     const TAIL: usize = 24;
-    let (x, limit) = (p.abs(x), p.lit(x, 20.0));
-    // sum of (x^2 / 4)^k / k!^2
+    let (sign, x, limit) = (x, p.abs(x), p.lit(x, 20.0));
+    // (x / 2)^order * sum of (x^2 / 4)^k / (k! (k + order)!)
     let near = p.min(x, limit);
-    let quarter = p.lit(x, 0.25);
+    let (half, quarter) = (p.lit(x, 0.5), p.lit(x, 0.25));
     let square = p.mul(near, near);
     let z = p.mul(square, quarter);
     let mut powers = [1.0; TERMS];
-    (1..TERMS).for_each(|k| powers[k] = powers[k - 1] / (k * k) as f64);
-    let near = series(p, z, &powers);
-    // exp(x) / sqrt(2 pi x) * sum of (1 * 9 * .. * (2 k - 1)^2) / (k! (8 x)^k)
+    (1..TERMS).for_each(|k| powers[k] = powers[k - 1] / (k * (k + order)) as f64);
+    let mut sum = series(p, z, &powers);
+    if order == 1 {
+        let first = p.mul(near, half);
+        sum = p.mul(sum, first);
+    }
+    if scaled {
+        let down = p.neg(near);
+        let e = p.exp(down);
+        sum = p.mul(sum, e);
+    }
+    // exp(x) / sqrt(2 pi x) * sum of ((1 - m) (9 - m) .. ((2 k - 1)^2 - m)) / (k! (8 x)^k), m = (2 order)^2
     let far = p.max(x, limit);
     let one = p.lit(x, 1.0);
     let inverse = p.div(one, far);
     let mut tail = [1.0; TAIL];
-    (1..TAIL).for_each(|k| tail[k] = tail[k - 1] * ((2 * k - 1) * (2 * k - 1)) as f64 / (8 * k) as f64);
-    let sum = series(p, inverse, &tail);
-    let circle = times(p, far, 2.0 * PI);
-    let (e, root) = (p.exp(far), p.sqrt(circle));
-    let scale = p.div(e, root);
-    let far = p.mul(scale, sum);
+    let order_squared = (4 * order * order) as f64;
+    (1..TAIL).for_each(|k| {
+        let odd = (2 * k - 1) as f64;
+        tail[k] = tail[k - 1] * (odd * odd - order_squared) / (8 * k) as f64;
+    });
+    let rest = series(p, inverse, &tail);
+    let circle = p.lit(x, 2.0 * PI);
+    let circle = p.mul(far, circle);
+    let root = p.sqrt(circle);
+    let mut scale = p.div(one, root);
+    if !scaled {
+        let e = p.exp(far);
+        scale = p.div(e, root);
+    }
+    let far = p.mul(scale, rest);
     let is_far = p.gt(x, limit);
+    let mut result = p.select(is_far, far, sum);
+    if order == 1 {
+        // An odd function.
+        result = p.op(ScalarOp::Copysign, &[result, sign]);
+    }
+    let nan = p.ne(x, x);
+    p.select(nan, x, result)
+}
+
+/// `sin(x) / x`, by its series below a half; 0 at infinity.
+fn spherical_bessel(p: &mut Body<'_>, x: Val) -> Val {
+    let (size, half) = (p.abs(x), p.lit(x, 0.5));
+    let square = p.mul(x, x);
+    let near = series(
+        p,
+        square,
+        &[1.0, -1.0 / 6.0, 1.0 / 120.0, -1.0 / 5040.0, 1.0 / 362_880.0, -1.0 / 39_916_800.0],
+    );
+    let (sine, zero, inf) = (p.op(ScalarOp::Sin, &[x]), p.lit(x, 0.0), p.lit(x, f64::INFINITY));
+    let far = p.div(sine, x);
+    let (is_near, infinite) = (p.lt(size, half), p.eq(size, inf));
+    let result = p.select(is_near, near, far);
+    p.select(infinite, zero, result)
+}
+
+/// The normal distribution, `(1 + erf(x / sqrt(2))) / 2`: like eager's, it ends at 0 where that sum does.
+fn normal(p: &mut Body<'_>, x: Val) -> Val {
+    let (scale, half, one) = (p.lit(x, FRAC_1_SQRT_2), p.lit(x, 0.5), p.lit(x, 1.0));
+    let t = p.mul(x, scale);
+    let erf = p.erf(t);
+    let sum = p.add(one, erf);
+    p.mul(sum, half)
+}
+
+/// The logarithm of the normal distribution: `log(erfcx(t) / 2) - t^2` of `t = -x / sqrt(2)` below -1, above as it says.
+fn log_normal(p: &mut Body<'_>, x: Val) -> Val {
+    let (scale, half, limit) = (p.lit(x, FRAC_1_SQRT_2), p.lit(x, 0.5), p.lit(x, -1.0));
+    let t = p.mul(x, scale);
+    let rest = p.op(ScalarOp::Erfc, &[t]);
+    let above = p.mul(rest, half);
+    let above = p.neg(above);
+    let near = p.log1p(above);
+    let down = p.neg(t);
+    let scaled = scaled_erfc(p, down);
+    let scaled = p.mul(scaled, half);
+    let (log, square) = (p.log(scaled), p.mul(t, t));
+    let far = p.sub(log, square);
+    let is_far = p.lt(x, limit);
     p.select(is_far, far, near)
 }
 
 /// `exp(x^2) * erfc(x)`: as it says below 5, above by the continued fraction
 /// `1 / sqrt(pi) / (x + (1/2) / (x + (2/2) / (x + (3/2) / ..)))`.
-fn scaled_erfc(p: &mut Point<'_, '_>, x: Val) -> Val {
+fn scaled_erfc(p: &mut Body<'_>, x: Val) -> Val {
     const LEVELS: usize = 24;
     let limit = p.lit(x, 5.0);
     let near = p.min(x, limit);

@@ -36,17 +36,11 @@ pub const OPS: &[OpDef] = &[
         let ty = first_tensor(args)?;
         permute(args, ty, (0..ty.rank()).rev().collect())
     }),
-    view("aten.mT.default", |_, args| {
-        let ty = first_tensor(args)?;
-        let mut order: Vec<usize> = (0..ty.rank()).collect();
-        let [.., a, b] = order.as_mut_slice() else {
-            return Err(args.invalid(format!("expected at least two dimensions, found {ty}")));
-        };
-        std::mem::swap(a, b);
-        permute(args, ty, order)
-    }),
+    view("aten.mT.default", |_, args| swap_last(args)),
     view("aten.movedim.int", |_, args| movedim(args)),
     view("aten.movedim.intlist", |_, args| movedim(args)),
+    view("aten.moveaxis.int", |_, args| movedim(args)),
+    view("aten.moveaxis.intlist", |_, args| movedim(args)),
     view("aten.view.default", |cx, args| reshape_to(cx, args, args.ints("size")?)),
     view("aten.reshape.default", |cx, args| reshape_to(cx, args, args.ints("shape")?))
         .alias(When(is_viewable)),
@@ -83,13 +77,14 @@ pub const OPS: &[OpDef] = &[
     view("aten.chunk.default", chunk),
     view("aten.unbind.int", unbind),
     view("aten.diagonal.default", diagonal).scatter("aten.diagonal_scatter.default"),
+    view("aten.linalg_diagonal.default", diagonal),
     view("aten.unfold.default", unfold),
     lower("aten.as_strided.default", as_strided_type, as_strided)
         .layout(Layout::Reads)
         .scatter("aten.as_strided_scatter.default"),
 ];
 
-type Views = Result<Vec<View>, OpError>;
+pub(crate) type Views = Result<Vec<View>, OpError>;
 
 fn permute(args: &Args<'_>, ty: &TensorType, order: Vec<usize>) -> Views {
     if order.len() != ty.rank() {
@@ -107,6 +102,17 @@ fn swap(args: &Args<'_>, first: &str, second: &str) -> Views {
     if !order.is_empty() {
         order.swap(a, b);
     }
+    permute(args, ty, order)
+}
+
+/// The last two dimensions swapped.
+pub(crate) fn swap_last(args: &Args<'_>) -> Views {
+    let ty = first_tensor(args)?;
+    let mut order: Vec<usize> = (0..ty.rank()).collect();
+    let [.., a, b] = order.as_mut_slice() else {
+        return Err(args.invalid(format!("expected at least two dimensions, found {ty}")));
+    };
+    std::mem::swap(a, b);
     permute(args, ty, order)
 }
 
@@ -397,7 +403,7 @@ fn select_view(ty: &TensorType, at: usize, index: Expr) -> View {
 }
 
 /// Consecutive pieces of dimension `at`.
-fn pieces(ty: &TensorType, at: usize, lengths: &[Expr]) -> Vec<View> {
+pub(crate) fn pieces(ty: &TensorType, at: usize, lengths: &[Expr]) -> Vec<View> {
     let mut start = Expr::zero();
     let piece = |&len: &Expr| {
         let view = slice_view(ty, at, start, Expr::one(), len);
@@ -408,7 +414,7 @@ fn pieces(ty: &TensorType, at: usize, lengths: &[Expr]) -> Vec<View> {
 }
 
 /// A file of a few bytes can ask for any number of results; no model has this many.
-fn few_enough(args: &Args<'_>, results: i64) -> Result<(), OpError> {
+pub(crate) fn few_enough(args: &Args<'_>, results: i64) -> Result<(), OpError> {
     const MOST: i64 = 1 << 16;
     if results > MOST { Err(args.unsupported(&format!("more than {MOST} results"))) } else { Ok(()) }
 }
@@ -439,13 +445,13 @@ fn split_into(cx: &mut InferCx<'_>, args: &Args<'_>, ty: &TensorType, at: usize,
     Ok(pieces(ty, at, &lengths))
 }
 
-fn split(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+pub(crate) fn split(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
     let at = dim_of(args, "dim", ty)?;
     split_into(cx, args, ty, at, args.int("split_size")?)
 }
 
-fn chunk(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+pub(crate) fn chunk(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
     let at = dim_of(args, "dim", ty)?;
     let chunks = args.literal("chunks")?;
@@ -459,7 +465,7 @@ fn chunk(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     split_into(cx, args, ty, at, ty.sizes[at].ceildiv(chunks))
 }
 
-fn split_with_sizes(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
+pub(crate) fn split_with_sizes(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
     let at = dim_of(args, "dim", ty)?;
     let name = if args.has("split_sizes") { "split_sizes" } else { "split_size" };
@@ -503,16 +509,17 @@ fn unfold(cx: &mut InferCx<'_>, args: &Args<'_>) -> Views {
     let ty = first_tensor(args)?;
     let at = args.dim("dimension", ty.rank())?;
     let (size, step) = (args.int("size")?, args.int("step")?);
-    if ty.rank() == 0 {
-        return Err(args.unsupported("a zero-dimensional tensor"));
-    }
-    let length = ty.sizes[at];
+    let length = ty.sizes.get(at).copied().unwrap_or(Expr::one());
     let outside =
         |_| args.invalid(format!("windows of {size} every {step} do not fit in dimension {at} of {length}"));
     for rel in [Rel::ge(size, 0), Rel::le(size, length), Rel::ge(step, 1)] {
         cx.require(rel, args.op()).map_err(outside)?;
     }
     let mut view = View::identity(&ty.sizes);
+    if ty.rank() == 0 {
+        // A number is its own window.
+        return reshape(cx, ty, vec![size]);
+    }
     view.sizes[at] = cx.simplify((ty.sizes[at] - size).floordiv(step) + 1);
     view.sizes.push(size);
     view.coords[at] = step * dim(at) + dim(ty.rank());

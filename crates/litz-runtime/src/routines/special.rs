@@ -154,7 +154,7 @@ fn derivative_of_lgamma(x: f64) -> f64 {
 }
 
 /// Highest power first.
-fn polynomial(x: f64, coefficients: &[f64]) -> f64 {
+pub(super) fn polynomial(x: f64, coefficients: &[f64]) -> f64 {
     coefficients.iter().fold(0.0, |sum, coefficient| sum * x + coefficient)
 }
 
