@@ -23,6 +23,9 @@ lines += [
     "higher_order::associative_scan(Any combine_fn, Any[] xs, Any[] additional_inputs) -> Tensor[]",
     # Random numbers of a seed.
     *(f"litz::{name}(Tensor seed, int stream, SymInt[] size, *, ScalarType? dtype=None) -> Tensor" for name in "uniform normal".split()),
+    # Factors whose signs are nobody's.
+    "litz::svd(Tensor A) -> (Tensor U, Tensor S, Tensor Vh)",
+    "litz::eigh(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)",
     # Functions of Python's numbers.
     *(f"_operator::{name}(Scalar a, Scalar b) -> Scalar"
       for name in "add sub mul truediv floordiv mod pow lshift rshift and_ or_ eq ne lt le gt ge".split()),

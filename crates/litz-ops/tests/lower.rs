@@ -410,7 +410,11 @@ fn every_entry_has_one_schema_that_fits_it() {
     let base = |name: &str| name.strip_suffix(".default").unwrap_or(name).to_owned();
     let (listed, entries): (Vec<_>, Vec<_>) =
         (names.iter().map(|name| base(name)).collect(), table.names().into_iter().map(base).collect());
-    assert_eq!(listed, entries, "run schemas.py");
+    if cfg!(feature = "linalg") {
+        assert_eq!(listed, entries, "run schemas.py");
+    } else {
+        assert!(entries.iter().all(|entry| listed.contains(entry)), "run schemas.py");
+    }
     for name in table.names() {
         let (def, schema) = (table.def(name).expect("listed"), table.lookup(name).expect("a schema"));
         match def.rule {

@@ -4,6 +4,8 @@ mod assert;
 mod bessel;
 mod elementwise;
 mod gamma;
+#[cfg(feature = "linalg")]
+mod linear;
 mod nms;
 mod nonzero;
 mod sort;
@@ -48,7 +50,7 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 /// Buffers have shape `[outer, length, inner]` (`[outer, k, inner]`); the middle dimension is sorted, stably, NaN
 /// above every number. `topk` gives the largest (smallest) elements in order, of equals the first. `assert` fails where an
 /// element is false; its caller knows the message. `elementwise` lists routines that apply a function to each
-/// element.
+/// element, `linear` those on matrices, which are there with the feature `linalg`.
 const ROUTINES: &[(&str, Routine)] = &[
     ("assert", assert::assert),
     ("nms", nms::nms),
@@ -60,7 +62,10 @@ const ROUTINES: &[(&str, Routine)] = &[
 /// The routine of that name.
 pub fn routine(name: &str) -> Option<Routine> {
     let found = ROUTINES.iter().find(|(known, _)| *known == name).map(|(_, routine)| *routine);
-    found.or_else(|| elementwise::routine(name))
+    let found = found.or_else(|| elementwise::routine(name));
+    #[cfg(feature = "linalg")]
+    let found = found.or_else(|| linear::routine(name));
+    found
 }
 
 /// Address of a function that compiled code may call: the scalar functions `lz_<op>_<dtype>` and those of the C

@@ -14,7 +14,7 @@ use litz_sym::Expr;
 use crate::elements;
 
 /// Every family, by the name of its file.
-pub const FAMILIES: [&str; 35] = [
+pub const FAMILIES: [&str; 36] = [
     "affine",
     "attention",
     "compose",
@@ -31,6 +31,7 @@ pub const FAMILIES: [&str; 35] = [
     "index",
     "join",
     "layout",
+    "linear",
     "loss",
     "matmul",
     "norm",

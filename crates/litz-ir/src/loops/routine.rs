@@ -26,6 +26,20 @@ pub const ELEMENTWISE: &[(&str, usize)] = &[
     ("zeta", 2),
 ];
 
+/// Routines of linear algebra; the runtime says what they take.
+pub const LINEAR: [&str; 10] = [
+    "cholesky",
+    "eigen",
+    "householder",
+    "lu",
+    "lu_solve",
+    "matrix_exp",
+    "permutation",
+    "qr",
+    "svd",
+    "triangular",
+];
+
 impl Routine {
     /// How many elements the call touches of each buffer that it reads and then of each that it writes. None for calls
     /// that no routine takes: the runtime refuses these by itself.
@@ -45,6 +59,9 @@ impl Routine {
             let is_call = self.reads.len() == operands && self.writes.len() == 1 && self.ints.len() == 1;
             return is_call.then(|| vec![self.ints[0]; operands + 1]);
         }
+        if LINEAR.contains(&&*self.name) {
+            return self.touched_of_batch();
+        }
         let (lines, length, kept) = match (&*self.name, &self.ints[..]) {
             ("sort", &[outer, length, inner, _]) => (outer * inner, length, length),
             ("topk", &[outer, length, inner, k, _]) => (outer * inner, length, k),
@@ -52,5 +69,26 @@ impl Routine {
         };
         let is_call = self.reads.len() == 1 && self.writes.len() == 2;
         is_call.then(|| vec![lines * length, lines * kept, lines * kept])
+    }
+
+    /// Of routines of linear algebra, for each matrix of the batch, whose size is the first integer.
+    fn touched_of_batch(&self) -> Option<Vec<Expr>> {
+        let (&batch, sizes) = self.ints.split_first()?;
+        let one = Expr::one();
+        let (reads, writes) = match (&*self.name, sizes) {
+            ("cholesky", &[n]) => (vec![n * n], vec![n * n, one]),
+            ("eigen", &[n]) => (vec![n * n], vec![n, n * n]),
+            ("householder", &[m, k, t, n]) => (vec![m * k, t], vec![m * n]),
+            ("lu", &[m, n]) => (vec![m * n], vec![m * n, m.min(n), one]),
+            ("lu_solve", &[n, k, _]) => (vec![n * n, n, n * k], vec![n * k]),
+            ("matrix_exp", &[n]) => (vec![n * n], vec![n * n]),
+            ("permutation", &[m, k]) => (vec![k], vec![m]),
+            ("qr", &[m, n]) => (vec![m * n], vec![m * n, m.min(n)]),
+            ("svd", &[m, n]) => (vec![m * n], vec![m * m.min(n), m.min(n), n * m.min(n)]),
+            ("triangular", &[n, k, _, _]) => (vec![n * n, n * k], vec![n * k]),
+            _ => return None,
+        };
+        let is_call = self.reads.len() == reads.len() && self.writes.len() == writes.len();
+        is_call.then(|| reads.into_iter().chain(writes).map(|count| batch * count).collect())
     }
 }

@@ -324,7 +324,7 @@ fn bilinear(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
 
 /// Powers of a matrix are written out by squaring: more steps than an exponent of 62 bits takes there are not.
 fn matrix_power(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
-    let (x, n) = (r.args().tensor("self")?, r.args().literal("n")?);
+    let (x, mut n) = (r.args().tensor("self")?, r.args().literal("n")?);
     let (mut square, ty) = (x.value, x.ty.clone());
     let [.., rows, columns] = ty.sizes[..] else {
         return Err(r.args().invalid(format!("expected matrices, found {ty}")));
@@ -334,7 +334,8 @@ fn matrix_power(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
         cx.require(litz_sym::Rel::eq(rows, columns), args.op()).map_err(differs)
     })?;
     if n < 0 {
-        return Err(r.args().unsupported("a negative power"));
+        square = r.apply("aten.linalg_inv.default", &[square])?;
+        n = n.saturating_neg();
     }
     if n == 0 {
         let eye = r.call("aten.eye.default", [Arg::Int(rows), Arg::Dtype(ty.dtype)])?;

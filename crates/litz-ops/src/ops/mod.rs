@@ -30,9 +30,15 @@ pub mod grid;
 pub mod group;
 pub mod index;
 pub mod join;
+#[cfg(feature = "linalg")]
+pub mod linear;
 pub mod loss;
 pub mod margin;
 pub mod matmul;
+#[cfg(feature = "linalg")]
+pub mod matrices;
+#[cfg(feature = "linalg")]
+pub mod matrix_norm;
 pub mod norm;
 mod number;
 pub mod order;
@@ -109,6 +115,12 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("spaces", spaces::OPS),
     ("digits", digits::OPS),
     ("variants", variants::OPS),
+    #[cfg(feature = "linalg")]
+    ("linear", linear::OPS),
+    #[cfg(feature = "linalg")]
+    ("matrices", matrices::OPS),
+    #[cfg(feature = "linalg")]
+    ("matrix_norm", matrix_norm::OPS),
     ("quant", quant::OPS),
     ("affine", affine::OPS),
     ("quantised", quantised::OPS),
