@@ -129,3 +129,14 @@ case(aten.linalg_polar.default, x)
 case(aten.linalg_matrix_sqrth.default, positive(3, 2, dtype=f64))
 case(aten.matrix_exp.default, rand(2, 3, 3, dtype=f64) * 4)
 case(aten.matrix_exp.default, torch.zeros(2, 2))
+
+# Without elements.
+for shape in ((2, 0, 3), (2, 3, 0), (0, 0)):
+    x = torch.empty(*shape)
+    for order in (1, 2, INF):
+        case(aten.linalg_matrix_norm.default, x, order)
+    case(aten.linalg_matrix_norm.default, x, 2, [-2, -1], True)
+    case(aten.linalg_norm.ord_str, x, "nuc", [-2, -1])
+    case(aten.linalg_pinv.atol_rtol_tensor, x)
+    case(aten.linalg_matrix_rank.atol_rtol_tensor, x)
+    case(aten.linalg_cond.default, x)

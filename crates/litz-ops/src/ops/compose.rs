@@ -10,6 +10,7 @@ use crate::ops::terms::{dims_arg, float, int};
 use crate::promote::Promote::{Common, Compare, Float};
 use crate::traits::Holds::When;
 use litz_ir::graph::{Arg, Value};
+use litz_ir::schema::Effect;
 use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::Expr;
 use std::f64::consts::{LN_2, PI};
@@ -153,7 +154,9 @@ pub const OPS: &[OpDef] = &[
             columns.push(Arg::Value(r.reshape(grid, [Expr::int(-1)])?));
         }
         Ok(vec![r.call("aten.stack.default", [Arg::List(columns), int(1)])?])
-    }),
+    })
+    .alias(When(|_, args| Ok(args.tensors("tensors")?.len() == 1)))
+    .effect(Effect::None),
     decompose("aten.atleast_1d.Sequence", |r| each_at_least(r, 1)),
     decompose("aten.atleast_2d.Sequence", |r| each_at_least(r, 2)),
     decompose("aten.atleast_3d.Sequence", |r| each_at_least(r, 3)),

@@ -358,6 +358,11 @@ fn scaled_columns(r: &mut Rewriter<'_>, x: Value, numbers: Value) -> Result<Valu
     r.mul(x, row)
 }
 
+/// Whether matrices are known to have no elements, nor singular values.
+fn is_empty(ty: &TensorType) -> bool {
+    matches!(ty.sizes.as_slice(), [.., rows, columns] if rows.is_zero() || columns.is_zero())
+}
+
 /// Below which singular values count as 0: the larger of an absolute bound, and of one relative to the largest value. Without
 /// either, the latter is the larger size times the distance of 1 from the next number.
 fn bound(r: &mut Rewriter<'_>, ty: &TensorType, values: Value, rcond: Option<f64>) -> Result<Value, OpError> {
@@ -411,6 +416,11 @@ fn bound(r: &mut Rewriter<'_>, ty: &TensorType, values: Value, rcond: Option<f64
 fn pseudoinverse(r: &mut Rewriter<'_>, rcond: Option<f64>) -> Result<Vec<Value>, OpError> {
     let x = r.args().tensor("self")?;
     let (x, ty) = (x.value, x.ty.clone());
+    if is_empty(&ty) {
+        let (mut sizes, rank) = (ty.sizes.clone(), ty.rank());
+        sizes.swap(rank - 2, rank - 1);
+        return Ok(vec![r.filled(sizes, 0.0, ty.dtype)?]);
+    }
     let (left, values, right) = if r.args().flag("hermitian")? {
         let found = r.call_all("litz.eigh.default", [Arg::Value(x)])?;
         let [Some(values), Some(vectors)] = found[..] else {
@@ -435,6 +445,9 @@ fn pseudoinverse(r: &mut Rewriter<'_>, rcond: Option<f64>) -> Result<Vec<Value>,
 fn matrix_rank(r: &mut Rewriter<'_>, name: &str) -> Result<Vec<Value>, OpError> {
     let x = r.args().tensor(name)?;
     let (x, ty) = (x.value, x.ty.clone());
+    if is_empty(&ty) {
+        return Ok(vec![r.filled(batch_of(&ty), 0.0, Dtype::I64)?]);
+    }
     let values = if r.args().flag("hermitian")? {
         let values = r.apply("aten.linalg_eigvalsh.default", &[x])?;
         r.apply("aten.abs.default", &[values])?

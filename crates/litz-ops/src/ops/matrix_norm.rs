@@ -6,6 +6,7 @@ use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::ops::terms::{dims_arg, float, int};
 use litz_ir::graph::{Arg, Value};
+use litz_sym::Expr;
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -104,6 +105,17 @@ fn norm(r: &mut Rewriter<'_>, x: Value, order: Order, dims: [i64; 2], keep: bool
         r.call(op, [Arg::Value(x), dims_arg(&[dim]), Arg::Bool(true)])
     };
     let extreme = |sign: f64| if sign > 0.0 { "aten.amax.default" } else { "aten.amin.default" };
+    // As in eager, the largest of nothing is 0 here.
+    if let Order::Number(order) = order
+        && is_largest_of_none(order, ty.sizes[rows], ty.sizes[columns])
+    {
+        let reduced = |(d, &size): (usize, &Expr)| match d == rows || d == columns {
+            true => keep.then(Expr::one),
+            false => Some(size),
+        };
+        let sizes: Vec<Expr> = ty.sizes.iter().enumerate().filter_map(reduced).collect();
+        return r.filled(sizes, 0.0, ty.dtype);
+    }
     // Dimensions stay until the end.
     let kept = match order {
         Order::Frobenius => {
@@ -140,9 +152,25 @@ fn norm(r: &mut Rewriter<'_>, x: Value, order: Order, dims: [i64; 2], keep: bool
     if keep { Ok(kept) } else { r.call("aten.squeeze.dims", [Arg::Value(kept), both]) }
 }
 
+/// Whether a norm of matrices of these sizes is the largest of no numbers.
+fn is_largest_of_none(order: f64, rows: Expr, columns: Expr) -> bool {
+    match order {
+        1.0 => columns.is_zero(),
+        2.0 => rows.is_zero() || columns.is_zero(),
+        f64::INFINITY => rows.is_zero(),
+        _ => false,
+    }
+}
+
 /// The ratio of singular values, or the norm times that of the inverse; infinite where there is none.
 fn condition(r: &mut Rewriter<'_>, order: Order) -> Result<Vec<Value>, OpError> {
-    let x = r.args().tensor("self")?.value;
+    let x = r.args().tensor("self")?;
+    let (x, ty) = (x.value, x.ty.clone());
+    if let [batch @ .., rows, columns] = ty.sizes.as_slice()
+        && (rows.is_zero() || columns.is_zero())
+    {
+        return Ok(vec![r.filled(batch.iter().copied(), 0.0, ty.dtype)?]);
+    }
     if let Order::Number(p) = order
         && p.abs() == 2.0
     {

@@ -9,6 +9,7 @@ use crate::traits::Holds::Always;
 use crate::view::View;
 use litz_ir::Dtype;
 use litz_ir::graph::TensorType;
+use litz_ir::schema::Effect;
 use litz_sym::{Expr, Rel};
 
 /// Entries.
@@ -36,15 +37,15 @@ pub const OPS: &[OpDef] = &[
         let at = dim_of(args, DEEP)?;
         at_places(cx, args, at)
     }),
-    view("aten.unsafe_chunk.default", chunk).alias(Always),
+    view("aten.unsafe_chunk.default", chunk).alias(Always).effect(Effect::None),
     view("aten.unsafe_split.Tensor", split).alias(Always),
     view("aten.unsafe_split_with_sizes.default", split_with_sizes).alias(Always),
-    view("aten.atleast_1d.default", |cx, args| at_least(cx, args, 1)).alias(Always),
-    view("aten.atleast_2d.default", |cx, args| at_least(cx, args, 2)).alias(Always),
-    view("aten.atleast_3d.default", |cx, args| at_least(cx, args, 3)).alias(Always),
+    view("aten.atleast_1d.default", |cx, args| at_least(cx, args, 1)).alias(Always).effect(Effect::None),
+    view("aten.atleast_2d.default", |cx, args| at_least(cx, args, 2)).alias(Always).effect(Effect::None),
+    view("aten.atleast_3d.default", |cx, args| at_least(cx, args, 3)).alias(Always).effect(Effect::None),
     // What conjugates, of numbers that are their own conjugates.
     view("aten.conj.default", unchanged),
-    view("aten.conj_physical.default", unchanged).alias(Always),
+    view("aten.conj_physical.default", unchanged).alias(Always).effect(Effect::None),
     view("aten.resolve_conj.default", unchanged),
     view("aten.resolve_neg.default", unchanged),
     view("aten.real.default", unchanged),

@@ -19,8 +19,8 @@ pub const OPS: &[OpDef] = &[
         let (p, difference) = (r.args().get("p").clone(), r.sub(a, b)?);
         Ok(vec![r.call("aten.linalg_vector_norm.default", [Arg::Value(difference), p])?])
     }),
-    decompose("aten.pdist.default", |r| pair_distances(r)),
-    decompose("aten._pdist_forward.default", |r| pair_distances(r)),
+    decompose("aten.pdist.default", pair_distances),
+    decompose("aten._pdist_forward.default", pair_distances),
     decompose("aten.renorm.default", |r| {
         let x = r.args().tensor("self")?;
         let (ty, value) = (x.ty.clone(), x.value);

@@ -5,9 +5,10 @@ use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::ops::terms::{float, int};
-use crate::traits::Holds::Always;
+use crate::traits::Holds::{Always, Never};
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Value};
+use litz_ir::schema::Effect;
 use litz_sym::{Expr, Rel};
 
 /// Entries.
@@ -75,7 +76,10 @@ pub const OPS: &[OpDef] = &[
     }),
     decompose("aten.fft_fftshift.default", |r| shifted(r, |size| size.floordiv(2))),
     decompose("aten.fft_ifftshift.default", |r| shifted(r, |size| size.ceildiv(2))),
-    decompose("aten.feature_alpha_dropout.default", unless_training).alias(Always),
+    decompose("aten.feature_alpha_dropout.default", unless_training)
+        .alias(Always)
+        .random(Never)
+        .effect(Effect::None),
     decompose("aten.rrelu.default", |r| {
         if r.args().flag("training")? {
             return Err(r.args().unsupported("training"));
@@ -83,7 +87,8 @@ pub const OPS: &[OpDef] = &[
         let (x, low, high) =
             (r.args().tensor("self")?.value, r.args().float("lower")?, r.args().float("upper")?);
         Ok(vec![r.call("aten.leaky_relu.default", [Arg::Value(x), float((low + high) / 2.0)])?])
-    }),
+    })
+    .random(Never),
     decompose("aten._chunk_cat.default", chunk_cat),
     // Other names.
     renamed("aten.absolute.default"),

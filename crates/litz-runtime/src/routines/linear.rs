@@ -389,6 +389,6 @@ mod tests {
     #[test]
     fn routines_are_those_that_the_compiler_knows() {
         let own: Vec<&str> = ROUTINES.iter().map(|(name, _)| *name).collect();
-        assert_eq!(litz_ir::loops::LINEAR, own);
+        assert_eq!(own, litz_ir::loops::LINEAR);
     }
 }
