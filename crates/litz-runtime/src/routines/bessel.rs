@@ -1,8 +1,9 @@
-//! Computes Bessel and Airy functions in double precision, by the formulas of Cephes as ATen has them.
+//! Computes Bessel and Airy functions in double precision, by the formulas that ATen has.
 //!
 //! Up to 5 (2 for the modified ones) these are rational functions and Chebyshev series, above the amplitudes of the two
-//! phases of an oscillation. Errors are a few units in the last place of the larger of the result and, where a function
-//! oscillates, of its amplitude; the argument of the oscillation is exact to a unit of its own.
+//! phases of an oscillation. They are Cephes's, but for what ATen leaves out: the leading 1 of denominators that Cephes implies.
+//! So results are eager's to a few units in the last place, which are the functions' to as few for the modified ones, and to 1e-5
+//! of the amplitude near 5 for `j0`, `j1`, `y0` and `y1` and near -2 for `airy_ai` (torch 2.15 against mpmath).
 
 mod tables;
 
@@ -191,51 +192,51 @@ pub(super) fn airy_ai(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values of mpmath with 30 digits.
+    /// Values of eager PyTorch in f64.
     #[test]
     fn functions_have_their_values() {
         let values: &[((&str, fn(f64) -> f64), f64, f64)] = &[
-            (("j0", j0), 0.25, 0.9844359292958527),
-            (("j0", j0), 2.5, -0.048383776468198),
-            (("j0", j0), -4.75, -0.25512082749137394),
-            (("j0", j0), 5.25, -0.09308098963931788),
-            (("j0", j0), 100.5, 0.054436573814413594),
+            (("j0", j0), 0.25, 0.9844359292958528),
+            (("j0", j0), 2.5, -0.048383776468256645),
+            (("j0", j0), -4.75, -0.255120834045417),
+            (("j0", j0), 5.25, -0.09308124510790798),
+            (("j0", j0), 100.5, 0.054436573814413754),
             (("j1", j1), 0.25, 0.12402597732272692),
-            (("j1", j1), -2.5, -0.49709410246427405),
-            (("j1", j1), 4.75, -0.2891867986471104),
-            (("j1", j1), 5.25, -0.34501397857943766),
-            (("j1", j1), 100.5, -0.05779112399693202),
-            (("y0", y0), 0.25, -0.9315730249300587),
-            (("y0", y0), 2.5, 0.4980703596152319),
-            (("y0", y0), 4.75, -0.2612325032349756),
-            (("y0", y0), 5.25, -0.33477723515498115),
-            (("y0", y0), 100.5, -0.05806122757035575),
+            (("j1", j1), -2.5, -0.4970941024644698),
+            (("j1", j1), 4.75, -0.2891868011361344),
+            (("j1", j1), 5.25, -0.34501412621579314),
+            (("j1", j1), 100.5, -0.05779112399693236),
+            (("y0", y0), 0.25, -0.9315730249300588),
+            (("y0", y0), 2.5, 0.49807035961592067),
+            (("y0", y0), 4.75, -0.2612325098091049),
+            (("y0", y0), 5.25, -0.3347771705249751),
+            (("y0", y0), 100.5, -0.05806122757035561),
             (("y1", y1), 0.25, -2.7041052293152825),
-            (("y1", y1), 2.5, 0.1459181379667858),
-            (("y1", y1), 4.75, 0.22922559673872217),
-            (("y1", y1), 5.25, 0.061861000898943724),
-            (("y1", y1), 100.5, -0.05472610209468349),
+            (("y1", y1), 2.5, 0.14591813796695813),
+            (("y1", y1), 4.75, 0.22922560168370465),
+            (("y1", y1), 5.25, 0.061860417324009744),
+            (("y1", y1), 100.5, -0.05472610209468314),
             (("k0", k0), 0.25, 1.5415067512483027),
             (("k0", k0), 1.75, 0.1553798123866036),
-            (("k0", k0), 2.25, 0.08404311197465811),
+            (("k0", k0), 2.25, 0.08404311197465812),
             (("k0", k0), 50.5, 2.0581563219943107e-23),
-            (("k1", k1), 0.25, 3.7470259744407115),
-            (("k1", k1), 1.75, 0.19547745347439302),
+            (("k1", k1), 0.25, 3.747025974440712),
+            (("k1", k1), 1.75, 0.195477453474393),
             (("k1", k1), 2.25, 0.10121630256832526),
             (("k1", k1), 50.5, 2.0784351654766325e-23),
-            (("scaled_k0", scaled_k0), 0.25, 1.9793338485985688),
+            (("scaled_k0", scaled_k0), 0.25, 1.9793338485985683),
             (("scaled_k0", scaled_k0), 2.25, 0.7973788452810561),
-            (("scaled_k0", scaled_k0), 1000.5, 0.03961842070640519),
+            (("scaled_k0", scaled_k0), 1000.5, 0.0396184207064052),
             (("scaled_k1", scaled_k1), 0.25, 4.811276588171025),
             (("scaled_k1", scaled_k1), 2.25, 0.960313541101207),
             (("scaled_k1", scaled_k1), 1000.5, 0.03963821507468623),
-            (("airy_ai", airy_ai), -20.5, -0.04462568039701191),
-            (("airy_ai", airy_ai), -2.25, 0.06159865877700528),
-            (("airy_ai", airy_ai), -1.5, 0.4642565777488694),
-            (("airy_ai", airy_ai), 0.5, 0.23169360648083348),
-            (("airy_ai", airy_ai), 1.75, 0.05056988080579487),
-            (("airy_ai", airy_ai), 2.25, 0.023654658557747447),
-            (("airy_ai", airy_ai), 12.5, 2.39682782607805e-14),
+            (("airy_ai", airy_ai), -20.5, -0.044625680397012334),
+            (("airy_ai", airy_ai), -2.25, 0.06159980873926874),
+            (("airy_ai", airy_ai), -1.5, 0.46425657774886947),
+            (("airy_ai", airy_ai), 0.5, 0.23169360648083345),
+            (("airy_ai", airy_ai), 1.75, 0.05056988080579481),
+            (("airy_ai", airy_ai), 2.25, 0.023654658557747444),
+            (("airy_ai", airy_ai), 12.5, 2.3968278260780472e-14),
         ];
         for &((name, function), x, expected) in values {
             let found = function(x);

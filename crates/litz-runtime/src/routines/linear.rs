@@ -378,7 +378,7 @@ mod tests {
     fn values_come_in_order() {
         let found = call("eigen", &[&[2.0, 9.0, 1.0, 2.0]], &[1, 2], &[2, 4]);
         close(&found[0], &[1.0, 3.0]);
-        let found = call("svd", &[&[0.0, 2.0, 3.0, 0.0, 0.0, 0.0]], &[1, 2, 3], &[4, 2, 6]);
+        let found = call("svd", &[&[0.0, 2.0, 0.0, 3.0, 0.0, 0.0]], &[1, 2, 3], &[4, 2, 6]);
         close(&found[1], &[3.0, 2.0]);
         let found = call("triangular", &[&[2.0, 0.0, 1.0, 4.0], &[2.0, 9.0]], &[1, 2, 1, 0, 0], &[2]);
         close(&found[0], &[1.0, 2.0]);

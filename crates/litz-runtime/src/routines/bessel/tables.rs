@@ -1,7 +1,7 @@
 //! Holds the coefficients of rational and Chebyshev approximations of Bessel functions, in double precision.
 //!
-//! They are those of Cephes (S. L. Moshier), which ATen uses as well. Polynomials have their highest power first, and so have
-//! Chebyshev series.
+//! They are those of Cephes (S. L. Moshier) as ATen uses them: denominators lack the leading 1 that Cephes implies for some.
+//! Polynomials have their highest power first, and so have Chebyshev series.
 
 /// Of J0 up to 5, over the square of the argument, its first two zeros taken out.
 pub(super) const J0_NUMERATOR: [f64; 4] =
