@@ -28,7 +28,6 @@ def grouped(q, k, v):
     [
         ("aten.mul.Tensor", lambda x: (x + 1) * (1 + 2j), (randn(4),), {}),
         ("aten.pow.Tensor_Scalar", lambda x, n: (x.abs() + 1) ** n, (randn(4), 3), {"dynamic": True}),
-        ("aten.roll.default", lambda x, n: torch.roll(x + 1, n), (randn(3, 4), 2), {"dynamic": True}),
         (
             "aten._scaled_dot_product_flash_attention_for_cpu.default",
             grouped,
@@ -36,7 +35,7 @@ def grouped(q, k, v):
             {},
         ),
     ],
-    ids=["complex_number", "power_of_a_size", "roll_by_a_size", "attention_of_groups"],
+    ids=["complex_number", "power_of_a_size", "attention_of_groups"],
 )
 def test_one_call_of_an_operator_is_refused(op, f, args, settings):
     assert fallbacks(f, *args, **settings) == {op}
