@@ -14,6 +14,7 @@ pub mod graph;
 pub mod ids;
 pub mod kernel;
 pub mod loops;
+pub mod parallel;
 pub mod program;
 pub mod scalar;
 pub mod schedule;

@@ -37,6 +37,7 @@ mod tree;
 use group::{Group, GroupKind};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
+use litz_ir::parallel::parallel;
 use litz_ir::schedule::{
     Holds, KernelPlan, Layout, Local, LocalSpace, Part, Reuse, Schedule, ScheduleStep, Tree,
 };
@@ -155,13 +156,15 @@ pub struct Request<'a> {
     pub in_order: &'a BTreeSet<String>,
     /// Nests that join no kernel of what comes before them: each begins one.
     pub apart: &'a BTreeSet<String>,
+    /// Threads that plan kernels: what they decide does not depend on their number.
+    pub threads: usize,
 }
 
 impl<'a> Request<'a> {
-    /// A request to do as the scheduler decides.
+    /// A request to do as the scheduler decides, on one thread.
     pub fn new(target: &'a Target, heuristics: &'a Heuristics) -> Request<'a> {
         static NONE: BTreeSet<String> = BTreeSet::new();
-        Request { target, heuristics, in_order: &NONE, apart: &NONE }
+        Request { target, heuristics, in_order: &NONE, apart: &NONE, threads: 1 }
     }
 }
 
@@ -188,8 +191,8 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     let deps = Dependences::of(loops, &regions);
     let (groups, notes) = fuse::fuse(loops, &deps, &regions, cpu, request);
     let names = Names::of(loops);
-    let mut items: Vec<Item> =
-        groups.iter().map(|group| plan(loops, &deps, group, cpu, heuristics)).collect();
+    let mut items =
+        parallel(request.threads, groups.len(), |at| plan(loops, &deps, &groups[at], cpu, heuristics));
     let plans = items.iter_mut().filter_map(|item| item.kernel.as_mut());
     plans.for_each(|plan| spaces::choose(plan, &names, target));
     let items = launches::together(

@@ -4,10 +4,10 @@ use crate::error::Error;
 use crate::options::Options;
 use litz_backend::{Backend, Factory, Request};
 use litz_ir::kernel::Kernel;
+use litz_ir::parallel::parallel;
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Every backend. The first is the one of options that choose none.
 pub static BACKENDS: &[&Factory] = &[&litz_cpu::CPU];
@@ -64,27 +64,6 @@ fn assemble(
         let _ = cache.put(&key, &object);
     }
     Ok(object)
-}
-
-/// What `work` gives for each of `0..count`, which threads take one after another.
-fn parallel<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let results: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
-    let next = AtomicUsize::new(0);
-    let take = || {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(result) = results.get(at) else { return };
-            *result.lock().expect("invariant: no compiling thread panics") = Some(work(at));
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(count) {
-            scope.spawn(take);
-        }
-        take();
-    });
-    let result = |result: Mutex<Option<T>>| result.into_inner().ok().flatten();
-    results.into_iter().map(|r| result(r).expect("invariant: every number was taken")).collect()
 }
 
 #[cfg(test)]

@@ -109,7 +109,8 @@ fn schedule(
     let (schedule, notes, unproved) = match &options.schedule {
         Some(given) => (run.step("prove", || given.prove(loops, target))?, Vec::new(), Vec::new()),
         None => {
-            let (outcome, unproved) = proved::schedule(loops, target, &options.heuristics, run)?;
+            let (outcome, unproved) =
+                proved::schedule(loops, target, (&options.heuristics, options.threads), run)?;
             (outcome.schedule, outcome.notes, unproved)
         }
     };

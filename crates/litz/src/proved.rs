@@ -19,22 +19,24 @@ pub struct Unproved {
     pub why: Diag,
 }
 
-/// Schedules, proves what comes of it, and schedules again without the kernels that are not proved.
+/// Schedules by these heuristics on so many threads, proves what comes of it, and schedules again without the kernels that are not
+/// proved.
 ///
 /// # Errors
 /// [`Error::Bug`] where nests that run one by one and in order are not proved either.
 pub fn schedule(
     loops: &Loops,
     target: &Target,
-    heuristics: &Heuristics,
+    (heuristics, threads): (&Heuristics, usize),
     run: &mut Runner<'_>,
 ) -> Result<(Outcome, Vec<Unproved>), Error> {
     let plan = |in_order: &BTreeSet<String>| {
-        litz_schedule::schedule_as(loops, &Request { in_order, ..Request::new(target, heuristics) })
+        let request = Request { in_order, threads, ..Request::new(target, heuristics) };
+        litz_schedule::schedule_as(loops, &request)
     };
     let (mut outcome, mut unproved) = settle(plan, &|schedule| legality::problems(schedule, loops), run)?;
     for function in &loops.functions {
-        let (inner, inner_unproved) = schedule(function, target, heuristics, run)?;
+        let (inner, inner_unproved) = schedule(function, target, (heuristics, threads), run)?;
         outcome.schedule.functions.push(inner.schedule);
         outcome.notes.extend(inner.notes);
         unproved.extend(inner_unproved);

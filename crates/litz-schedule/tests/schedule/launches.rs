@@ -190,3 +190,16 @@ fn large_kernels_have_their_own_launches() {
     assert_eq!(launches(&together(&crate::loops(&body(100_000)), &target(), 8)).len(), 1);
     assert_eq!(launches(&together(&crate::loops(&body(1_000_000)), &target(), 8)).len(), 2);
 }
+
+#[test]
+fn schedules_do_not_depend_on_the_number_of_threads() {
+    let (loops, target, heuristics) = (relus(40), target(), Heuristics::default());
+    let on = |threads: usize| {
+        let request = Request { threads, ..Request::new(&target, &heuristics) };
+        litz_schedule::schedule_as(&loops, &request).schedule.to_string()
+    };
+    let alone = on(1);
+    for threads in [2, 3, 64] {
+        assert_eq!(on(threads), alone, "{threads} threads");
+    }
+}
