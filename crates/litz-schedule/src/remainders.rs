@@ -184,11 +184,15 @@ fn limit(trees: &[Tree], axis: Axis, nests: &Nests<'_>, facts: &Facts) -> Option
         // What is merged past the end is nothing.
         let mut stops = leaf.part == Part::Merge && !leaf.bind.iter().any(|bind| bind.1.has_sym(axis.var));
         for &(own, value) in &leaf.bind {
-            // Only the innermost variable of a value ends early.
-            if !value.has_sym(axis.var) || below.iter().any(|&var| value.has_sym(var)) {
+            if !value.has_sym(axis.var) {
                 continue;
             }
             let extent = nest.all_axes().find(|axis| axis.var == own)?.extent;
+            let (value, extent) = in_units(value, extent, &below, &facts);
+            // Only the innermost variable of a value ends early.
+            if below.iter().any(|(_, inner)| value.has_sym(inner.var)) {
+                continue;
+            }
             if is_inside(value, extent, &facts) {
                 continue;
             }
@@ -205,13 +209,33 @@ fn limit(trees: &[Tree], axis: Axis, nests: &Nests<'_>, facts: &Facts) -> Option
     common
 }
 
-/// The leaves in loops of a variable, with the variables of the loops between.
-fn leaves_along<'t>(tree: &'t Tree, var: Sym, below: Option<&[Sym]>, leaves: &mut Vec<(&'t Leaf, Vec<Sym>)>) {
+/// What is smaller than what exactly where `value < extent`, counted in the points that an instruction takes at once: an axis of
+/// whole units ends between two of them.
+/// u*x + k < u*n, 0 <= k < u => x < n
+fn in_units(value: Expr, extent: Expr, below: &[(LoopKind, Axis)], facts: &Facts) -> (Expr, Expr) {
+    let of_unit = below.iter().filter(|(kind, inner)| *kind == LoopKind::Mma && value.has_sym(inner.var));
+    of_unit.fold((value, extent), |(value, extent), (_, inner)| {
+        let Some(unit) = inner.extent.as_int().filter(|&unit| unit > 0) else { return (value, extent) };
+        let mut facts = facts.clone();
+        facts.declare_index(inner.var, inner.extent);
+        let whole = facts.simplify(value.floordiv(unit));
+        let is_whole = facts.simplify(extent.modulo(unit)).is_zero() && !whole.has_sym(inner.var);
+        if is_whole { (whole, facts.simplify(extent.floordiv(unit))) } else { (value, extent) }
+    })
+}
+
+/// The leaves in loops of a variable, with the loops between.
+fn leaves_along<'t>(
+    tree: &'t Tree,
+    var: Sym,
+    below: Option<&[(LoopKind, Axis)]>,
+    leaves: &mut Vec<(&'t Leaf, Vec<(LoopKind, Axis)>)>,
+) {
     match tree {
         Tree::Leaf(leaf) => leaves.extend(below.map(|below| (leaf, below.to_vec()))),
-        Tree::Loop { axis, body, .. } => {
+        Tree::Loop { kind, axis, body } => {
             let inside = match below {
-                Some(below) => Some([below, &[axis.var]].concat()),
+                Some(below) => Some([below, &[(*kind, *axis)]].concat()),
                 None => (axis.var == var).then(Vec::new),
             };
             body.iter().for_each(|tree| leaves_along(tree, var, inside.as_deref(), leaves));

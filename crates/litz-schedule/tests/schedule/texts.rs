@@ -1,6 +1,9 @@
 //! Schedules whose text is the point.
 
 use crate::outcome;
+use litz_analysis::legality;
+use litz_ir::target::Target;
+use litz_schedule::{Heuristics, Request};
 
 /// The schedule's text below its first line, unindented by one level.
 #[track_caller]
@@ -464,4 +467,29 @@ fn epilogue_ends_with_its_group() {
     ));
     let text = text.schedule.to_string();
     assert!(text.contains("for ii in min(-9*io + 17, 9) {"), "{text}");
+}
+
+/// An axis that is padded to whole units of an instruction ends between two of them, also where its sum is split into blocks: the
+/// instruction has no mask for the points of one.
+#[test]
+fn units_of_an_instruction_stay_whole() {
+    let loops = crate::loops(
+        "sym s in [3, 64] hint 33
+         buf x: bf16[s, s] = input buf w: bf16[ceildiv(s, 2), 32, 2] = input buf y: bf16[s, 5]
+         nest n0 from %y [i in s, j in 5 | r in 2*ceildiv(s, 2)] {
+           %0: bf16 = load x[i, r] if r < s else 0.0 %1: f32 = cast %0
+           %2: bf16 = load w[floordiv(r, 2), j, mod(r, 2)] %3: f32 = cast %2
+           %4: f32 = mul %1, %3 %5: f32 = reduce.sum %4 %6: bf16 = cast %5
+           store y[i, j] = %6
+         }
+         return y",
+    );
+    let target: Target = "cpu(isa=avx512-bf16, threads=3)".parse().expect("a target");
+    for partial_half in [2, 6, 7, 16, 16384] {
+        let heuristics = Heuristics { partial_half, ..Heuristics::default() };
+        let schedule = litz_schedule::schedule_as(&loops, &Request::new(&target, &heuristics)).schedule;
+        let text = schedule.to_string();
+        assert_eq!(legality::verify(&schedule, &loops), [], "{text}");
+        assert!(text.contains("mma kk in 2 {") && !text.contains("masked"), "{partial_half}: {text}");
+    }
 }
