@@ -468,8 +468,12 @@ impl<'a> Prover<'a> {
         match atom.kind() {
             // 0 <= i <= extent - 1
             Kind::Sym(sym) if grows => {
-                let extent = self.facts.extent_of(sym)?;
-                multiply_add_exactly(coefficient, extent - 1, rest).map(Elimination::Expr)
+                let last = self.facts.extent_of(sym)? - 1;
+                // A condition may bound it by less than its extent does.
+                if self.facts.range_of(sym).hi <= self.bounds(last).lo {
+                    return None;
+                }
+                multiply_add_exactly(coefficient, last, rest).map(Elimination::Expr)
             }
             // mod(x, b) <= b - 1
             Kind::Mod(_, b) if grows && b.as_int().is_none() && self.bounds(b).lo >= 0 => {

@@ -286,3 +286,15 @@ fn a_symbol_that_has_one_value_is_that_value_in_what_was_known_before() {
     );
     assert_eq!(facts.simplify(read("min(8, min(n, 15))")), read("8"));
 }
+
+#[test]
+fn an_index_is_below_what_a_condition_says_where_that_is_less_than_its_extent() {
+    let mut facts = Facts::new();
+    facts.declare(Sym::new("n"), Range::new(2, 64), Some(33));
+    facts.declare_index(Sym::new("p"), read("ceildiv(n, 32) + 2"));
+    facts.declare_index(Sym::new("k"), read("ceildiv(n, 2)"));
+    let last = |added: i64| format!("64*k + 64*p*ceildiv(n, 2) + {added} < 128*ceildiv(n, 2)");
+    check(&facts, &[(&last(0), Known::Unknown)]);
+    assert!(facts.assume(rel("p < 2")));
+    check(&facts, &[(&last(63), Known::Yes), (&last(64), Known::Unknown)]);
+}
