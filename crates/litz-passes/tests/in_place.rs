@@ -67,6 +67,30 @@ fn an_update_that_reads_other_elements_is_copied() {
     assert_eq!(verdict, Err(NotInPlace::OtherElements));
 }
 
+/// A change of one of several copies of an element is none of the others, whether the copies are of a row or of quotients.
+#[test]
+fn repeated_elements_are_copied() {
+    let changed = |copies: &str| {
+        let mut loops = lowered(&format!(
+            "  %p: f32[2] = aten.neg.default(%v)
+{copies}
+  %z: f32[4] = aten.index_put.default(%e, [%i], %v, false)
+  %a: f32[4] = aten.abs.default(%z)
+  return %a",
+        ));
+        verdicts(&mut loops).remove(0).3
+    };
+    let upsampled = "  %c: f32[1, 1, 2] = aten.view.default(%p, [1, 1, 2])
+  %u: f32[1, 1, 4] = aten.upsample_nearest1d.vec(%c, [4], none)
+  %e: f32[4] = aten.view.default(%u, [4])";
+    let expanded = "  %c: f32[2, 1] = aten.view.default(%p, [2, 1])
+  %u: f32[2, 2]{1, 0} = aten.expand.default(%c, [2, 2])
+  %k: f32[2, 2] = aten.clone.default(%u, none)
+  %e: f32[4] = aten.view.default(%k, [4])";
+    assert_eq!(changed(upsampled), Err(NotInPlace::RepeatedElements));
+    assert_eq!(changed(expanded), Err(NotInPlace::RepeatedElements));
+}
+
 #[test]
 fn nothing_is_considered_where_nothing_is_changed() {
     let file = include_str!("../../../filetests/loops/join/products.litz");

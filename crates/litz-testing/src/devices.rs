@@ -68,7 +68,7 @@ pub fn realize_any(
     options: &Options,
 ) -> Result<(Realized, Vec<Unproved>), Error> {
     let mut silent = |_: &str| {};
-    let mut runner = Runner::new(Verify::Stages, None, &mut silent);
+    let mut runner = Runner::new(Verify::Stages, options.dump.clone(), &mut silent);
     let texts = pipeline::compile(graph, backend, options, Stage::Program, &mut runner)?;
     let realized = texts.realized.ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
     Ok((realized, texts.unproved))

@@ -16,6 +16,7 @@ use super::ranges::are_apart;
 use super::{Cx, inline, positions, updates, windows};
 use litz_analysis::Uses;
 use litz_analysis::access::{Copied, copied, substitute};
+use litz_analysis::apart::Visit;
 use litz_analysis::constants::Constants;
 use litz_ir::graph::contiguous_strides;
 use litz_ir::loops::{
@@ -23,6 +24,7 @@ use litz_ir::loops::{
 };
 use litz_sym::{Expr, Sym};
 use std::collections::HashSet;
+use std::iter;
 
 /// A result that could have taken the memory of another buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +58,8 @@ pub enum NotInPlace {
     KeptForCalls,
     /// The nest that computes the result reads other elements of the base than the one that it stores.
     OtherElements,
+    /// Several elements of the result are copies of one of the base.
+    RepeatedElements,
 }
 
 impl NotInPlace {
@@ -70,6 +74,7 @@ impl NotInPlace {
             NotInPlace::OtherLayout => "other-layout",
             NotInPlace::KeptForCalls => "kept-for-calls",
             NotInPlace::OtherElements => "other-elements",
+            NotInPlace::RepeatedElements => "repeated-elements",
         }
     }
 }
@@ -197,6 +202,9 @@ impl<'a> Renaming<'a> {
         }
         if !self.is_same_layout(result, place) && self.needs_layout(result, of_host.is_some()) {
             return Err(NotInPlace::OtherLayout);
+        }
+        if !reads_once(self.loops, nest) {
+            return Err(NotInPlace::RepeatedElements);
         }
         if self.fuses_better(at, result, base) { Err(NotInPlace::FusesBetter) } else { Ok(()) }
     }
@@ -416,6 +424,17 @@ fn copy(loops: &Loops, nest: &Nest) -> Option<(Buf, BaseMap)> {
         .flat_map(|at| at.syms())
         .all(|sym| axes.contains(&Some(sym)) || loops.facts.is_symbol_declared(sym));
     is_known.then_some((result, BaseMap { base, axes, index }))
+}
+
+/// Whether a nest that copies reads no element of the base at two of its points: a change of one of two elements that took the memory
+/// of one would change the other, too.
+fn reads_once(loops: &Loops, nest: &Nest) -> bool {
+    let points: Vec<(Sym, Expr)> = nest.indices().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
+    // Without points there is nothing to read.
+    let Some(visit) = Visit::new(loops, nest, &points, nest.indices(), iter::empty()) else {
+        return true;
+    };
+    visit.touch(0).is_none_or(|read| read.is_apart(&nest.axes, &read))
 }
 
 /// What a call of the host is given.

@@ -3,6 +3,7 @@
 //! ```text
 //! random run SEED FIRST COUNT     try models
 //! random show SEED NUMBER         print a model
+//! random dump SEED NUMBER FOLDER  write the texts of all its stages
 //! random grow SEED FIRST COUNT    compile models and say what they leave in the process
 //! random shrink SEED NUMBER       try a model and, where it is wrong, print a smaller one that is
 //! random export SEED FIRST COUNT PREFIX     write models for run_models.py
@@ -22,7 +23,7 @@ use litz_testing::torch::{self, Returned};
 use litz_testing::trial::{self, Pools, Verdict};
 
 const USAGE: &str = "usage: random ((run | grow) SEED FIRST COUNT | show SEED NUMBER | shrink SEED NUMBER |
-               export SEED FIRST COUNT PREFIX | torch SEED FIRST COUNT PREFIX)";
+               dump SEED NUMBER FOLDER | export SEED FIRST COUNT PREFIX | torch SEED FIRST COUNT PREFIX)";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         ("run", &[seed, first, count], []) => run(seed, first, count, None),
         ("grow", &[seed, first, count], []) => grow(seed, first, count),
         ("show", &[seed, number], []) => show(seed, number),
+        ("dump", &[seed, number], [folder]) => dump(seed, number, folder),
         ("shrink", &[seed, number], []) => smaller(seed, number),
         ("export", &[seed, first, count], [prefix]) => {
             torch::export(seed, first..first + count, prefix, &devices::isas()).map_err(std::io::Error::other)
@@ -122,6 +124,12 @@ fn one_line(text: &str) -> String {
 fn show(seed: u64, number: u64) -> std::io::Result<()> {
     let (model, target) = trial::numbered(seed, number, &devices::isas());
     write!(std::io::stdout(), "{}", trial::describe(&model, &target))
+}
+
+fn dump(seed: u64, number: u64, folder: &Path) -> std::io::Result<()> {
+    let (model, mut target) = trial::numbered(seed, number, &devices::isas());
+    target.options.dump = Some(folder.to_owned());
+    trial::compile(&model, &target).map_err(std::io::Error::other)
 }
 
 fn smaller(seed: u64, number: u64) -> std::io::Result<()> {
