@@ -4,6 +4,7 @@
 use super::strided::StridedSet;
 use super::{Declared, Footprints};
 use crate::inside::{first_and_count, longest, loops_where};
+use crate::legality::divisors::is_defined;
 use crate::legality::parts_of;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
 use litz_ir::schedule::Leaf;
@@ -80,16 +81,17 @@ impl Footprints<'_> {
     /// The elements that all of `stores` touch. Dimensions along which these have no regular shape are counted together
     /// with those around them, where that has one; else all of them is kept.
     fn extents(&self, buf: Buf, stores: &[Stored]) -> Vec<Extent> {
-        let (data, loops, facts) = (&self.program.loops.bufs[buf], &*self.vars, &self.facts);
+        let (data, facts) = (&self.program.loops.bufs[buf], &self.facts);
+        let counts = Counts { loops: &self.vars, sizes: &self.program.loops.facts };
         // In the order of memory, so that what is adjacent stays so.
         let mut dims: Vec<(usize, Expr)> = data.sizes.iter().copied().enumerate().collect();
         dims.sort_by_key(|dim| Reverse(facts.hint(data.strides[dim.0]).unwrap_or(i64::MAX)));
         let mut footprint = Vec::new();
         while let Some(last) = dims.len().checked_sub(1) {
             let groups = (0..=last).rev().map(|first| Dims(dims[first..].to_vec()));
-            let regular = groups.into_iter().find_map(|dims| Some((regular(&dims, stores, loops)?, dims)));
+            let regular = groups.into_iter().find_map(|dims| Some((regular(&dims, stores, &counts)?, dims)));
             let last = || Dims(vec![dims[last]]);
-            let boxed = || Some((within_box(&last(), stores, loops)?, last()));
+            let boxed = || Some((within_box(&last(), stores, &counts)?, last()));
             let (set, group) = regular.or_else(boxed).unwrap_or_else(|| {
                 let group = Dims(dims[joined(&dims, stores)..].to_vec());
                 (StridedSet::whole(group.size()), group)
@@ -180,7 +182,7 @@ fn joined(dims: &[(usize, Expr)], stores: &[Stored]) -> usize {
 }
 
 /// What `stores` touch along dimensions, if that is regular.
-fn regular(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<StridedSet> {
+fn regular(dims: &Dims, stores: &[Stored], counts: &Counts<'_>) -> Option<StridedSet> {
     let mut set: Option<StridedSet> = None;
     for Stored { index, inner, facts } in stores {
         // Of axes without points nothing is touched, and there is no largest index.
@@ -188,7 +190,7 @@ fn regular(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<StridedSet> 
             return None;
         }
         let coordinate = facts.simplify(dims.coordinate(index));
-        let here = largest(StridedSet::of(coordinate, inner, facts)?, loops, facts)?;
+        let here = counts.largest(StridedSet::of(coordinate, inner, facts)?, facts)?;
         set = Some(match set {
             None => here,
             Some(set) => set.union(&here, facts)?,
@@ -198,12 +200,12 @@ fn regular(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<StridedSet> 
 }
 
 /// The least range of coordinates that `stores` touch along dimensions, if they all have the same first one.
-fn within_box(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<StridedSet> {
+fn within_box(dims: &Dims, stores: &[Stored], counts: &Counts<'_>) -> Option<StridedSet> {
     let mut found: Option<(Expr, Expr)> = None;
     for Stored { index, inner, facts } in stores {
         let vars: Vec<Sym> = inner.iter().map(|axis| axis.var).collect();
         let (first, count) = first_and_count(dims.coordinate(index), &vars, facts)?;
-        let count = Some(facts.largest(count, loops)).filter(|e| !loops.iter().any(|&s| e.has_sym(s)))?;
+        let count = counts.most(count, facts)?;
         found = Some(match found {
             None => (first, count),
             Some((other, most)) if other == first => (first, facts.simplify(most.max(count))),
@@ -213,12 +215,29 @@ fn within_box(dims: &Dims, stores: &[Stored], loops: &[Sym]) -> Option<StridedSe
     found.map(|(base, count)| StridedSet { base, steps: vec![(Expr::one(), count)] })
 }
 
-/// The set with counts that do not depend on where the loops are: the last block of a loop may be shorter than others.
-fn largest(set: StridedSet, loops: &[Sym], facts: &Facts) -> Option<StridedSet> {
-    let count =
-        |count: Expr| Some(facts.largest(count, loops)).filter(|e| !loops.iter().any(|&s| e.has_sym(s)));
-    let steps = set.steps.into_iter().map(|(step, n)| Some((step, count(n)?))).collect::<Option<_>>()?;
-    Some(StridedSet { steps, ..set })
+/// What counts of elements are to be: numbers that a call knows before the kernel runs.
+struct Counts<'a> {
+    /// Variables of all loops.
+    loops: &'a [Sym],
+    /// What is known of sizes.
+    sizes: &'a Facts,
+}
+
+impl Counts<'_> {
+    /// A count that no loop has an influence on: the last block of a loop may be shorter than others. None where it is no number for
+    /// some sizes, those of empty buffers, whose loops do not run.
+    fn most(&self, count: Expr, facts: &Facts) -> Option<Expr> {
+        let most = facts.largest(count, self.loops);
+        let is_of_sizes = !self.loops.iter().any(|&var| most.has_sym(var));
+        (is_of_sizes && is_defined(most, self.sizes)).then_some(most)
+    }
+
+    /// The set with such counts.
+    fn largest(&self, set: StridedSet, facts: &Facts) -> Option<StridedSet> {
+        let steps = set.steps.into_iter().map(|(step, count)| Some((step, self.most(count, facts)?)));
+        let steps = steps.collect::<Option<_>>()?;
+        Some(StridedSet { steps, ..set })
+    }
 }
 
 /// The name of an axis while loops that count it are looked through: one that no loop has.

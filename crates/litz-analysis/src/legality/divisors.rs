@@ -62,6 +62,13 @@ impl Verifier<'_> {
     }
 }
 
+/// Whether an expression is a number wherever facts hold: it divides by nothing that may be 0.
+pub(crate) fn is_defined(expr: Expr, facts: &Facts) -> bool {
+    let mut divisors = Vec::new();
+    unknown_divisors(expr, &mut divisors);
+    divisors.into_iter().all(|divisor| facts.known(&Rel::le(1, divisor)) == Known::Yes)
+}
+
 /// All divisors inside of an expression that are not positive constants.
 fn unknown_divisors(expr: Expr, found: &mut Vec<Expr>) {
     if expr.is_polynomial() {

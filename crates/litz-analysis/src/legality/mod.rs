@@ -7,7 +7,7 @@ mod capacity;
 mod collisions;
 mod coverage;
 mod dependences;
-mod divisors;
+pub(crate) mod divisors;
 mod example;
 mod intervals;
 mod levels;
