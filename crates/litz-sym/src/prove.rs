@@ -317,14 +317,17 @@ impl Prover<'_> {
             // floordiv(x, s1) < s0 follows from x < s0*s1.
             Kind::FloorDiv(x, b) => {
                 let multiple = if is_positive { x } else { x - b + 1 };
-                let next = multiple * by + rest * b - b + 1;
+                let next = self.simplify(multiple * by + rest * b - b + 1);
+                // Remainders that were inside of the quotient.
+                let without_remainders = self.with_quotients(next);
                 let end = match (x.kind(), is_positive) {
                     (Kind::Mod(_, m), true) if self.bounds(m).lo >= 0 => self.simplify((m - 1).floordiv(b)),
                     (_, true) => self.corner(atom, &|_| true),
                     (_, false) => -self.corner(-atom, &|_| true),
                 };
                 self.bounds(b).lo >= 0
-                    && (self.proves_at_most_zero(self.simplify(next), steps)
+                    && (self.proves_at_most_zero(next, steps)
+                        || without_remainders != next && self.proves_at_most_zero(without_remainders, steps)
                         || end != atom && self.proves_at_most_zero(rest + end * by, steps)
                         || is_positive && self.follows_from_guarded_quotient((x, b), by, rest, steps))
             }

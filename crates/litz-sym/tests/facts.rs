@@ -298,3 +298,20 @@ fn an_index_is_below_what_a_condition_says_where_that_is_less_than_its_extent() 
     assert!(facts.assume(rel("p < 2")));
     check(&facts, &[(&last(63), Known::Yes), (&last(64), Known::Unknown)]);
 }
+
+#[test]
+fn a_quotient_of_what_conditions_bound() {
+    let mut facts = Facts::new();
+    facts.declare(Sym::new("n"), Range::new(0, 64), Some(33));
+    facts.declare_index(Sym::new("p"), read("3*n + ceildiv(n, 2) + ceildiv(5*n, 8) + 1"));
+    facts.declare_index(Sym::new("v"), read("min(-8*p + 28*n + 8*ceildiv(5*n, 8) + 8, 8)"));
+    assert!(facts.assume(rel("n + ceildiv(5*n, 8) <= p")));
+    assert!(facts.assume(rel("n + ceildiv(5*n, 8) + 1 <= p")));
+    // The quotient's own quotient is a remainder once it is simplified.
+    for (question, is_true) in [
+        ("0 <= floordiv(8*p - 8*n + v - 8*ceildiv(5*n, 8) + 12, 20) - 1", true),
+        ("0 <= floordiv(8*p - 8*n + v - 8*ceildiv(5*n, 8) + 11, 20) - 1", false),
+    ] {
+        assert_eq!(facts.proves(&rel(question)), is_true, "{question}");
+    }
+}

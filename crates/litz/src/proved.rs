@@ -55,6 +55,7 @@ fn settle(
         let outcome = run.step("schedule", || plan(&in_order));
         let problems = run.step("prove", || problems(&outcome.schedule));
         let Some(first) = problems.first() else { return Ok((outcome, unproved)) };
+        run.dump("unproved", &outcome.schedule)?;
         let before = in_order.len();
         for problem in &problems {
             let nests = nests_of(&outcome.schedule, problem);
