@@ -126,6 +126,11 @@ fn float(op: ScalarOp, dtype: Dtype, args: [Interval; 3], result: f64) -> f64 {
         Isnan | Isinf => return 0.0,
         Neg | Abs => return a.doubt,
         Max | Min => {
+            // Of two zeros with different signs it may be either, as processors have it, and of many it depends on the order.
+            let are_zeros = a.value == 0.0 && b.value == 0.0;
+            if is_certain && are_zeros && a.value.is_sign_negative() != b.value.is_sign_negative() {
+                return f64::from_bits(1);
+            }
             if is_certain || result.is_nan() {
                 return 0.0;
             }

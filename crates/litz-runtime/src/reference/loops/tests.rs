@@ -377,6 +377,27 @@ fn what_is_near_is_not_told_apart() {
     assert!(position == 0.0 && less == 0.0);
 }
 
+/// Which of two zeros is the smaller one depends on the order of elements, and so does the sign of what it divides.
+#[test]
+fn signs_of_zeros_that_tie_are_open() {
+    let program = "buf x: f32[2] = input
+        buf y: f32[] buf z: f32[1]
+        nest n [ | i in 2] { %0: f32 = load x[i] %1: f32 = reduce.min %0 store y[] = %1 }
+        nest m [i in 1] { %0: f32 = load y[] %1: f32 = const 1.0 %2: f32 = div %1, %0 store z[i] = %2 }
+        return y, z";
+    let at = |x: [f32; 2]| {
+        let results = try_run(program, &[], &[tensor(&[2], &x)]).expect("it fits");
+        [results.doubts[0][0], results.doubts[1][0]]
+    };
+    for x in [[0.0, -0.0], [-0.0, 0.0]] {
+        let [least, quotient] = at(x);
+        assert!(least > 0.0 && least < f64::from(f32::MIN_POSITIVE) && quotient == f64::INFINITY);
+    }
+    for x in [[0.0, 0.0], [-0.0, -0.0], [-0.0, 1.0]] {
+        assert_eq!(at(x)[1], 0.0, "{x:?}");
+    }
+}
+
 #[test]
 fn positions_in_doubt_leave_nothing_certain() {
     let program = "buf x: f32[2] = input
