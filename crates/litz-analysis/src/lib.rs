@@ -26,6 +26,7 @@
 
 pub mod access;
 pub mod align;
+pub mod alike;
 pub mod apart;
 pub mod collisions;
 pub mod constants;

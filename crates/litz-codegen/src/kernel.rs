@@ -26,6 +26,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// A kernel and the buffers its parameters stand for.
+#[derive(Clone)]
 pub struct Built {
     /// The kernel.
     pub kernel: Kernel,

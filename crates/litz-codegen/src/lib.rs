@@ -6,6 +6,7 @@
 // What a new variant needs, the compiler lists.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+mod alike;
 mod checked;
 mod dedupe;
 mod kernel;
@@ -42,11 +43,11 @@ pub struct Realized {
 pub fn realize(loops: &Loops, schedule: &Schedule) -> Result<Realized, Diags> {
     let loops = &*with_copies(Cow::Borrowed(loops), schedule);
     let names = Names::new(loops, schedule);
-    let mut built = Vec::new();
+    let (mut kernels, mut built) = (alike::Kernels::default(), Vec::new());
     let mut errors = Diags::new();
     for step in &schedule.steps {
         if let ScheduleStep::Kernel(plan) = step {
-            match kernel::build(loops, &names, plan, &schedule.target) {
+            match kernels.build(loops, &names, plan, &schedule.target) {
                 Ok(k) => built.push(k),
                 Err(e) => errors.push(e),
             }

@@ -381,6 +381,20 @@ impl KernelPlan {
         nests
     }
 
+    /// Calls `nest` on every name of a nest in it, and `buf` on every name of a buffer or of a copy of one, to be changed.
+    pub fn each_name_mut(&mut self, nest: &mut dyn FnMut(&mut String), buf: &mut dyn FnMut(&mut String)) {
+        let mut visit = |tree: &mut Tree| match tree {
+            Tree::Leaf(leaf) => nest(&mut leaf.nest),
+            Tree::Local(local) => match &mut local.holds {
+                Holds::Buffer(name) => buf(name),
+                Holds::Copy { name, of } => [name, of].into_iter().for_each(&mut *buf),
+                Holds::Accumulator(name) => nest(name),
+            },
+            Tree::Loop { .. } | Tree::If { .. } => {}
+        };
+        self.body.iter_mut().for_each(|tree| tree.visit_mut(&mut visit));
+    }
+
     /// The symbols that its grid, loops, conditions and leaves mention, in no order, some of them several times.
     pub fn syms(&self) -> Vec<Sym> {
         let mut syms: Vec<Sym> = self.grid.iter().flat_map(|axis| axis.extent.syms()).collect();

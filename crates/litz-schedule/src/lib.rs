@@ -8,6 +8,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 mod accumulators;
+mod alike;
 mod axes;
 mod blocks;
 pub mod cost;
@@ -34,6 +35,7 @@ mod tiles;
 mod tiling;
 mod tree;
 
+use alike::Alike;
 use group::{Group, GroupKind};
 use litz_analysis::Dependences;
 use litz_ir::loops::{Buf, Loops, Nest, Stmt};
@@ -191,10 +193,14 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     let deps = Dependences::of(loops, &regions);
     let (groups, notes) = fuse::fuse(loops, &deps, &regions, cpu, request);
     let names = Names::of(loops);
-    let mut items =
-        parallel(request.threads, groups.len(), |at| plan(loops, &deps, &groups[at], cpu, heuristics));
-    let plans = items.iter_mut().filter_map(|item| item.kernel.as_mut());
-    plans.for_each(|plan| spaces::choose(plan, &names, target));
+    let alike = Alike::of(loops, &deps, &groups);
+    let first = parallel(request.threads, alike.first.len(), |at| {
+        let mut item = plan(loops, &deps, &groups[alike.first[at]], cpu, heuristics);
+        item.kernel.iter_mut().for_each(|plan| spaces::choose(plan, &names, target));
+        item
+    });
+    let item = |at: usize| alike.item(loops, &groups, at, &first[alike.place[at]]);
+    let items = (0..groups.len()).map(item).collect();
     let items = launches::together(
         &launches::Cx { loops, deps: &deps, target: cpu, heuristics },
         order::ordered(loops, &deps, items),
@@ -243,6 +249,7 @@ fn finish_with(plan: &mut KernelPlan, nests: &Nests<'_>, facts: &Facts) {
 }
 
 /// What runs in one step, and how.
+#[derive(Clone)]
 struct Item {
     /// Positions of its statements.
     stmts: Vec<usize>,

@@ -12,10 +12,44 @@ use super::intervals::Intervals;
 use super::{Occurrence, Side, Verifier};
 use crate::inside::enter;
 use litz_ir::loops::{Axis, Nest, Stmt};
-use litz_sym::{Cmp, Expr, Facts, Rel};
+use litz_ir::schedule::Part;
+use litz_sym::{Cmp, Expr, Facts, Rel, Sym};
 
 /// What is known in a body of an `if`. None where it never runs.
 type Known = Option<Facts>;
+
+/// All that the points depend on which leaves in bodies of `if`s take, besides what the program knows of its symbols.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Divided {
+    part: Part,
+    axes: Vec<Axis>,
+    reduced: Vec<Axis>,
+    reduces: bool,
+    scanned: Vec<Sym>,
+    idle: Option<Rel>,
+    places: Vec<Place>,
+}
+
+/// One of these leaves.
+#[derive(PartialEq, Eq, Hash)]
+struct Place {
+    /// Where the `if`s have numbers among their own.
+    sides: Vec<Side>,
+    path: Vec<Axis>,
+    bind: Vec<(Sym, Expr)>,
+    /// The number of its block and the width.
+    block: Option<(Expr, Expr)>,
+    /// Loops around that have accumulators of their own in each iteration.
+    scope: usize,
+}
+
+/// The loops of a leaf that takes the points of several.
+#[derive(Clone)]
+pub(super) struct Together {
+    path: Vec<Axis>,
+    /// Those that run it in an interval of their iterations, as short as that is, with the first one.
+    intervals: Vec<(Axis, Expr)>,
+}
 
 impl Verifier<'_> {
     /// Checks the points that leaves in bodies of `if`s take.
@@ -49,6 +83,51 @@ impl Verifier<'_> {
     }
 
     fn divided(&mut self, stmt: usize, nest: &Nest, group: &[Occurrence]) {
+        let question = self.question(stmt, nest, group);
+        let known = self.proofs.get_mut().divided.get(&question).cloned();
+        let Some(together) = known.or_else(|| self.prove_together(stmt, nest, group)) else { return };
+        // Of each of these leaves is known from here on what is known of all: one that knew more could not be compared.
+        let all = self.placed[stmt].iter_mut().chain(&mut self.accumulating[stmt]);
+        for place in all.filter(|place| group.iter().any(|own| own.at == place.at)) {
+            place.intervals.clone_from(&together.intervals);
+            for around in &mut place.path {
+                let known = together.path.iter().find(|axis| axis.var == around.axis.var);
+                around.axis.extent = known.map_or(around.axis.extent, |axis| axis.extent);
+            }
+        }
+        self.proofs.get_mut().divided.insert(question, together);
+    }
+
+    fn question(&self, stmt: usize, nest: &Nest, group: &[Occurrence]) -> Divided {
+        let mut numbers: Vec<usize> = Vec::new();
+        let mut renumbered = |side: &Side| {
+            let known = numbers.iter().position(|number| *number == side.number);
+            let number = known.unwrap_or(numbers.len());
+            if known.is_none() {
+                numbers.push(side.number);
+            }
+            Side { number, ..*side }
+        };
+        let place = |place: &Occurrence| Place {
+            sides: place.sides.iter().map(&mut renumbered).collect(),
+            path: place.path.iter().map(|around| around.axis).collect(),
+            bind: place.bind.clone(),
+            block: place.block.map(|block| (block.number, block.width)),
+            scope: self.loops_around_scope(stmt, place),
+        };
+        Divided {
+            part: group[0].part,
+            axes: nest.axes.clone(),
+            reduced: nest.reduced.clone(),
+            reduces: nest.reduces(),
+            scanned: nest.scanned().collect(),
+            idle: nest.idle,
+            places: group.iter().map(place).collect(),
+        }
+    }
+
+    /// The loops of a leaf that takes the points of `group`. None where they are not known to be each taken once, which is reported.
+    fn prove_together(&mut self, stmt: usize, nest: &Nest, group: &[Occurrence]) -> Option<Together> {
         let found = self.report.diags.len();
         let mut narrowed = group.to_vec();
         let intervals = Intervals::leave(&mut narrowed, &self.loops.facts);
@@ -67,16 +146,7 @@ impl Verifier<'_> {
                 self.report.diags.extend(diags);
             }
         }
-        let Some(extents) = taken else { return };
-        // Of each of these leaves is known from here on what is known of all: one that knew more could not be compared.
-        let all = self.placed[stmt].iter_mut().chain(&mut self.accumulating[stmt]);
-        for place in all.filter(|place| group.iter().any(|own| own.at == place.at)) {
-            place.intervals.clone_from(&shortened);
-            for around in &mut place.path {
-                let known = extents.iter().find(|axis| axis.var == around.axis.var);
-                around.axis.extent = known.map_or(around.axis.extent, |axis| axis.extent);
-            }
-        }
+        taken.map(|path| Together { path, intervals: shortened })
     }
 
     /// The loops of a leaf that takes each point of a part of a nest once, as `group` do together. None where that is not

@@ -61,7 +61,7 @@ impl Verifier<'_> {
     }
 
     /// How many of the loops around a leaf have accumulators of their own in each iteration, to initialize and to merge.
-    fn loops_around_scope(&self, stmt: usize, place: &Occurrence) -> usize {
+    pub(super) fn loops_around_scope(&self, stmt: usize, place: &Occurrence) -> usize {
         match place.part {
             Part::Whole | Part::Update | Part::Final => 0,
             Part::Init | Part::Merge => self.scope(stmt, place).map_or(0, |scope| scope.loops),

@@ -9,6 +9,7 @@ use litz_ir::loops::{Axis, InstOp, Loops, Nest};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::Occurrence;
+use super::branches::{Divided, Together};
 use crate::apart::{Touch, Visit};
 use crate::inside::longest;
 
@@ -56,6 +57,8 @@ pub(super) struct Proofs<'a> {
     covered: HashSet<Bindings>,
     /// Those that are inside.
     inside: HashSet<Insides>,
+    /// Of leaves in bodies of `if`s, those that together take each point once, and the loops in which they do.
+    pub(super) divided: HashMap<Divided, Together>,
 }
 
 impl<'a> Proofs<'a> {
