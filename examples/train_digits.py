@@ -1,18 +1,20 @@
-"""Trains two small networks on handwritten digits, with eager PyTorch and with Litz, and draws their losses.
+"""Trains two small networks on handwritten digits, in eager PyTorch and with Litz, and draws their losses.
 
-    python examples/train_digits.py [--epochs N] [--plot losses.svg]
+    python examples/train_digits.py [--epochs N] [--plot digits.svg]
 
-The digits are those that scikit-learn ships: 1797 images of 8 x 8 pixels. Both backends start from the same weights and see the same
-batches, so that their curves are equal but for rounding errors, which training lets grow.
+The digits are those that scikit-learn ships: 1797 images of 8 x 8 pixels. Both models start from the same weights and see the same
+batches in turns, so that their losses are equal but for rounding errors, which training lets grow.
 """
 
 import argparse
-import time
 
 import torch
+from side_by_side import plot, train
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
+
+BATCH = 128
 
 
 class Convolutions(nn.Module):
@@ -44,61 +46,49 @@ class Transformer(nn.Module):
         return self.head(self.encoder(self.rows(images.squeeze(1)) + self.places).mean(1))
 
 
-def train(network, backend, images, labels, epochs):
-    """Losses of each step, and seconds from the second epoch on."""
-    torch.manual_seed(0)
-    model = network()
-    forward = torch.compile(model, backend=backend) if backend else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    losses, start = [], time.time()
-    for epoch in range(epochs):
-        if epoch == 1:
-            start = time.time()
-        for batch in torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch)).split(128)[:-1]:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(forward(images[batch]), labels[batch])
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return losses, time.time() - start
-
-
-def plot(curves, path):
-    """Draws curves as an SVG file."""
-    most, steps = max(max(losses) for losses in curves.values()), max(map(len, curves.values()))
-    colors = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"]
-    lines = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 360" font-family="sans-serif" font-size="12">',
-             '<rect width="640" height="360" fill="white"/>',
-             '<path d="M50 20 V320 H620" fill="none" stroke="black"/>',
-             f'<text x="50" y="338">step 0</text><text x="590" y="338">{steps}</text><text x="8" y="28">{most:.1f}</text>']
-    for at, (name, losses) in enumerate(curves.items()):
-        points = " ".join(f"{50 + 570 * step / steps:.1f},{320 - 300 * loss / most:.1f}" for step, loss in enumerate(losses))
-        dashes = ' stroke-dasharray="6 4"' if at % 2 else ""
-        lines.append(f'<polyline points="{points}" fill="none" stroke="{colors[at]}" stroke-width="1.5"{dashes}/>')
-        lines.append(f'<text x="420" y="{40 + 18 * at}" fill="{colors[at]}">{name}</text>')
-    with open(path, "w") as file:
-        file.write("\n".join([*lines, "</svg>", ""]))
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--plot", default="losses.svg", metavar="FILE")
-    options = parser.parse_args()
+def batches(epochs):
+    """Images and labels, in another order in each epoch."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     labels = torch.tensor(digits.target)
-    curves = {}
+    for epoch in range(epochs):
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
+        for batch in order.split(BATCH)[:-1]:
+            yield images[batch], labels[batch]
+
+
+def loss_of(forward, batch):
+    """How badly the digits of a batch are recognised."""
+    images, labels = batch
+    return F.cross_entropy(forward(images), labels)
+
+
+def compare(network, epochs, backend="litz"):
+    """Trains both."""
+    torch.manual_seed(0)
+    model = network()
+    optimizer_of = lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)
+    return train(model, optimizer_of, loss_of, batches(epochs), backend)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--backend", default="litz", help="another backend of torch.compile")
+    parser.add_argument("--plot", default="digits.svg", metavar="FILE")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    curves, agree = {}, True
     for network in (Convolutions, Transformer):
-        for name, backend in (("eager", None), ("litz", "litz")):
-            losses, seconds = train(network, backend, images, labels, options.epochs)
-            curves[f"{network.__name__}, {name}"] = losses
-            print(f"{network.__name__}, {name}: loss {losses[0]:.4f} to {losses[-1]:.4f}, {seconds:.2f} s")
-        ours, theirs = curves[f"{network.__name__}, litz"], curves[f"{network.__name__}, eager"]
-        print(f"{network.__name__}: losses differ by at most {max(abs(a - b) for a, b in zip(ours, theirs)):.1e}")
-    plot(curves, options.plot)
+        comparison = compare(network, options.epochs, options.backend)
+        print(f"{network.__name__}\n{comparison}")
+        agree = agree and comparison.agrees
+        curves |= {f"{network.__name__}, {run.name}": run.losses for run in (comparison.eager, comparison.compiled)}
+    plot(curves, options.plot, "cross entropy of a digit")
     print(f"drawn in {options.plot}")
+    return 0 if agree else 1
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
