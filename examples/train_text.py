@@ -22,9 +22,9 @@ CHARACTERS = "\n" + "".join(map(chr, range(ord(" "), 127)))
 class Block(nn.Module):
     """Causal attention and a feed-forward network, each behind a layer norm and beside a residual."""
 
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, dropout):
         super().__init__()
-        self.heads = heads
+        self.heads, self.dropout = heads, nn.Dropout(dropout)
         self.before_attention, self.before_feed = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
@@ -34,18 +34,18 @@ class Block(nn.Module):
         heads = self.attention(self.before_attention(x)).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = heads.permute(2, 0, 3, 1, 4)
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.mix(seen.transpose(1, 2).reshape(batch, length, width))
-        return x + self.feed(self.before_feed(x))
+        x = x + self.dropout(self.mix(seen.transpose(1, 2).reshape(batch, length, width)))
+        return x + self.dropout(self.feed(self.before_feed(x)))
 
 
 class Transformer(nn.Module):
     """Logits of the next character, at each place of a text."""
 
-    def __init__(self, layers=3, width=64, heads=4):
+    def __init__(self, layers=3, width=64, heads=4, dropout=0.0):
         super().__init__()
         self.characters = nn.Embedding(len(CHARACTERS), width)
         self.places = nn.Parameter(torch.randn(CONTEXT, width) * 0.02)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, len(CHARACTERS))
 
     def forward(self, tokens):
