@@ -207,6 +207,16 @@ def test_random_numbers_of_eager_mode(f):
         same(found, [f(x), f(x)])
 
 
+def test_attention_without_dropout_takes_no_random_numbers():
+    q, k, v = (randn(2, 4, 16, 8, requires_grad=True) for _ in range(3))
+    f = torch.nn.functional.scaled_dot_product_attention
+    fast = litz_compiled(lambda q, k, v: f(q, k, v, is_causal=True), options={"random": "eager", "fallback": "error"})
+    found, wanted = fast(q, k, v), f(q, k, v, is_causal=True)
+    same(found, wanted)
+    for one, other in zip(torch.autograd.grad(found.sum(), (q, k, v)), torch.autograd.grad(wanted.sum(), (q, k, v)), strict=True):
+        same(one, other)
+
+
 def test_errors_have_one_base():
     for name in ("InternalError", "InvalidError", "RunError", "UnsupportedError"):
         assert issubclass(getattr(litz, name), litz.LitzError)
