@@ -62,8 +62,11 @@ def decompositions(random: str) -> dict:
     has as they are.
     """
     from torch._decomp import core_aten_decompositions, get_decompositions
+    from torch._inductor import inductor_prims
 
     table = {**core_aten_decompositions(), **get_decompositions([getattr(aten, name) for name in BESIDES])}
+    # Dynamo makes it of `addcmul_` and `addcdiv_` in optimizers. PyTorch, too, computes it in two steps.
+    table[inductor_prims.fma] = lambda a, b, c: a * b + c
     is_overload = lambda op: isinstance(op, torch._ops.OpOverload)
     is_random = lambda op: torch.Tag.nondeterministic_seeded in op.tags
     if random == "eager":

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from checks import check, compiled, each, same
+from checks import check, compiled, each, needs_litz, same
 from torch import nn, randn
 
 
@@ -72,11 +72,11 @@ OPTIMIZERS = {
 }
 
 
-def steps(name, wrap, count=4):
+def steps(name, wrap, count=4, foreach=True):
     torch.manual_seed(4)
     parameters = [nn.Parameter(randn(3, 4)), nn.Parameter(randn(4)), nn.Parameter(randn(()))]
     make, settings = OPTIMIZERS[name]
-    optimizer = make(parameters, **{"foreach": True, **settings})
+    optimizer = make(parameters, **{"foreach": foreach, **settings})
     step = wrap(optimizer.step)
     for number in range(count):
         for parameter in parameters:
@@ -96,6 +96,16 @@ def test_optimizers(name):
         for key, value in other[index].items():
             if value is not None:
                 torch.testing.assert_close(state[index][key], value, rtol=1e-5, atol=1e-6)
+
+
+@needs_litz
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_need_no_fallback(name, foreach):
+    if foreach and "foreach" in OPTIMIZERS[name][1]:
+        pytest.skip("is one that goes by single tensors")
+    wrap = lambda step: compiled(step, fullgraph=False, options={"fallback": "error"})
+    steps(name, wrap, count=2, foreach=foreach)
 
 
 def test_a_whole_step_of_training():
