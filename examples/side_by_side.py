@@ -1,8 +1,9 @@
 """Trains a model in eager PyTorch and compiled by Litz, in turns, and compares their losses and times. Other examples import this file.
 
-A third model, in eager mode too, has its weights moved by one rounding before every step, up or down by chance. How far its losses go from
-those of the first is what training makes of rounding errors, and the measure for how far Litz's may go: where a ReLU's argument is next to
-zero, or a maximum's arguments are next to each other, one rounding decides which way a gradient goes.
+A third model, in eager mode too, has its weights moved by a few roundings before every step, up or down by chance. How far its losses go from
+those of the first is what training makes of rounding errors, and the measure for how far Litz's may go. It takes more than one rounding,
+since that decides seldom, but then for good, which way a gradient goes: where a ReLU's argument is next to zero, or where two arguments of a
+maximum are next to each other.
 """
 
 import copy
@@ -15,8 +16,11 @@ import torch
 # The first steps compile, and are not among the times.
 WARM_UP = 3
 
-# Losses agree if they differ by at most so many times what roundings of the weights make of them, and FLOOR besides.
-ALLOWED = 10
+# The parts of its size that a weight of the twin is moved by are so many times the distance from 1 to the next number.
+ROUNDINGS = 8
+
+# Losses agree if they differ by at most so many times what these roundings make of them, and FLOOR besides.
+ALLOWED = 2
 FLOOR = 1e-5
 
 
@@ -90,7 +94,7 @@ def train(model, optimizer_of, loss_of, batches, backend="litz", every=0, option
         # Who comes first finds other things in the caches, so both do in turns.
         for run in runs if at % 2 == 0 else reversed(runs):
             run.step(loss_of, batch)
-        move_by_one_rounding(twin, generator)
+        move_by_roundings(twin, generator)
         third.step(loss_of, batch)
         if every and at % every == 0:
             print(f"step {at}: " + ", ".join(f"{run.name} {run.losses[-1]:.4f}" for run in runs), flush=True)
@@ -103,11 +107,12 @@ def name_of(backend) -> str:
 
 
 @torch.no_grad()
-def move_by_one_rounding(model, generator):
-    """Makes each weight of a model the next number up or down, by chance."""
+def move_by_roundings(model, generator):
+    """Makes each weight of a model larger or smaller by `ROUNDINGS`, by chance."""
     for parameter in model.parameters():
         up = torch.rand(parameter.shape, generator=generator) < 0.5
-        parameter.copy_(torch.nextafter(parameter, torch.where(up, torch.inf, -torch.inf)))
+        step = ROUNDINGS * torch.finfo(parameter.dtype).eps
+        parameter.mul_(torch.where(up, 1 + step, 1 - step))
 
 
 def largest(some, others) -> float:

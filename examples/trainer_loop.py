@@ -3,7 +3,7 @@
     python examples/trainer_loop.py [--steps N] [--accumulate N] [--dropout P] [--bf16]
 
 The loop accumulates gradients, clips them, follows a schedule of the learning rate, evaluates between, and saves and loads checkpoints. It
-runs in eager mode; in eager mode with weights that are moved by one rounding before every step, for what training makes of roundings;
+runs in eager mode; in eager mode with weights that are moved by a few roundings before every step, for what training makes of roundings;
 with Litz; and with Litz, where a second trainer goes on from a checkpoint of half-way, which must give the same bits.
 """
 
@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 import torch
-from side_by_side import ALLOWED, FLOOR, largest, move_by_one_rounding
+from side_by_side import ALLOWED, FLOOR, largest, move_by_roundings
 from torch import nn
 from train_text import Transformer, batches, loss_of, text
 
@@ -189,7 +189,7 @@ def compare(arguments, layers=2, width=64, dropout=0.0, backend="litz"):
         return Trainer(copy.deepcopy(model), arguments, train, evaluation, before_step)
 
     eager = trainer(arguments).train()
-    twin = trainer(arguments, lambda model: move_by_one_rounding(model, generator)).train()
+    twin = trainer(arguments, lambda model: move_by_roundings(model, generator)).train()
     whole = trainer(switched)
     compiled = whole.train()
     with tempfile.TemporaryDirectory() as folder:
