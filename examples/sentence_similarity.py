@@ -71,11 +71,12 @@ def compare(model, compiled, batches, calls):
     return difference, seconds.get(model, []), seconds.get(compiled, [])
 
 
-@torch.inference_mode()
 def nearest(f, tokenizer, query, sentences):
     """Sentences and how near they are to the query, by the cosine of the angle between embeddings; the nearest comes first."""
+    # Tensors that inference mode makes are of another kind: for those all would be compiled a second time.
     encoded = tokenizer([query, *sentences], padding=True, return_tensors="pt")
-    found = f(encoded["input_ids"], encoded["attention_mask"])
+    with torch.inference_mode():
+        found = f(encoded["input_ids"], encoded["attention_mask"])
     return sorted(zip((found[1:] @ found[0]).tolist(), sentences), reverse=True)
 
 

@@ -41,11 +41,28 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     )(module, example_inputs)
 
 
-def _partition(*args, **kwargs):
+def _partition(module, *args, **kwargs):
     """Recomputes in the backward graph what costs less than it takes to keep."""
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    return min_cut_rematerialization_partition(*args, **kwargs, compiler="inductor")
+    _keep_random(module.graph)
+    return min_cut_rematerialization_partition(module, *args, **kwargs, compiler="inductor")
+
+
+def _keep_random(graph):
+    """Has random numbers of activation checkpoints kept, or the masks that are all that they are for. PyTorch would make them again by
+    operators that set the state of its generator, of which no text can speak.
+    """
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    for node in graph.nodes:
+        is_random = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+        if not is_random or node.meta.pop("recompute", None) is None:
+            continue
+        value, users = node.meta.get("val"), list(node.users)
+        is_part = not isinstance(value, torch.Tensor) or all(user.meta["val"].dtype is torch.bool for user in users if "val" in user.meta)
+        for kept in users if is_part else [node]:
+            kept.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 def _parameters(module, example_inputs) -> dict:

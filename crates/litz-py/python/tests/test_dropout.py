@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import compiled, each, same
+from checks import compiled, each, needs_litz, same
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -142,6 +142,28 @@ def test_checkpointed_dropout_is_the_same_again():
     y = compiled(lambda x: checkpoint(lambda x: F.dropout(x.exp(), 0.5), x, use_reentrant=False))(x)
     y.sum().backward()
     same(y.detach(), x.grad)
+
+
+@needs_litz
+@each(
+    dropout=lambda x: F.dropout(x.exp(), 0.5),
+    twice=lambda x: F.dropout(F.dropout(x.exp(), 0.3).sin(), 0.2),
+    noise=lambda x: x * torch.randn_like(x).sin(),
+    dropout_in_attention=lambda x: F.scaled_dot_product_attention(*(x.view(2, 2, 10, 25),) * 3, dropout_p=0.3).flatten(),
+    attention=lambda x: F.scaled_dot_product_attention(*(x.view(2, 2, 10, 25),) * 3).flatten(),
+)
+def test_checkpoints_with_random_numbers_are_litz_own(f):
+    x = torch.rand(1000).add(0.5).requires_grad_()
+    checkpointed = lambda x: checkpoint(f, x, use_reentrant=False)
+    compiled(checkpointed, options={"fallback": "error"})(x).sum().backward()
+    torch._dynamo.reset()
+    results = []
+    # With eager's numbers, results and gradients are eager's.
+    for fast in (compiled(checkpointed, options={"random": "eager", "fallback": "quiet"}), f):
+        torch.manual_seed(3)
+        y = fast(x)
+        results.append((y.detach(), torch.autograd.grad(y.sum(), x)[0]))
+    same(*results)
 
 
 @each(

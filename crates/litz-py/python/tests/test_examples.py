@@ -210,7 +210,8 @@ def test_sentences():
     assert [sentence for _, sentence in ranked[:2]] == [module.SENTENCES[8], module.SENTENCES[7]]
     for (cosine, _), (wanted, _) in zip(ranked, module.nearest(model, tokenizer, module.QUERY, module.SENTENCES), strict=True):
         assert cosine == pytest.approx(wanted, abs=1e-6)
-    assert counter.frame_count == 1
+    # Dynamo also gives an empty graph.
+    assert sum(len(graph.graph.nodes) > 0 for graph in counter.graphs) == 1
 
 
 @needs_litz
