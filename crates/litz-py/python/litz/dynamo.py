@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _litz, counters, options as option
 from .errors import CacheError, LitzError, UnsupportedError
-from .fx import convert
+from .fx import convert, drops_nothing
 from .host import Dispatcher
 from .library import Torch
 from .types import operator_name
@@ -57,7 +57,7 @@ def _keep_random(graph):
 
     for node in graph.nodes:
         is_random = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
-        if not is_random or node.meta.pop("recompute", None) is None:
+        if not is_random or drops_nothing(node) or node.meta.pop("recompute", None) is None:
             continue
         value, users = node.meta.get("val"), list(node.users)
         is_part = not isinstance(value, torch.Tensor) or all(user.meta["val"].dtype is torch.bool for user in users if "val" in user.meta)

@@ -327,7 +327,7 @@ class _Writer:
             raise NotConverted(f"the operator {getattr(target, '__name__', target)}")
         op = operator_name(target)
         # Where random numbers are to be eager's, eager makes them, in its order.
-        is_eager = self.root().streams is None and torch.Tag.nondeterministic_seeded in target.tags and not _drops_nothing(node)
+        is_eager = self.root().streams is None and torch.Tag.nondeterministic_seeded in target.tags and not drops_nothing(node)
         self.declare(op, "random" if is_eager else None)
         if op in ("aten._assert_scalar.default", "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default"):
             self._condition(node, op)
@@ -507,7 +507,7 @@ class _Writer:
         return ("view", of, tuple(value.shape), tuple(value.stride()), offset)
 
 
-def _drops_nothing(node) -> bool:
+def drops_nothing(node) -> bool:
     """Whether a node is attention without dropout, which takes no random numbers although its operator can."""
     if node.target is not torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default:
         return False

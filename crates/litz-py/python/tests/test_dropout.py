@@ -166,6 +166,12 @@ def test_checkpoints_with_random_numbers_are_litz_own(f):
     same(*results)
 
 
+def test_checkpoints_compute_attention_again():
+    f = lambda x: F.scaled_dot_product_attention(*(x.sin(),) * 3).cos()
+    y = compiled(lambda x: checkpoint(f, x, use_reentrant=False))(torch.rand(2, 2, 10, 25, requires_grad=True))
+    assert [tensor.shape for tensor in y.grad_fn.saved_tensors] == [(2, 2, 10, 25)]
+
+
 @each(
     dropout=lambda: nn.Dropout(0.5),
     alpha_dropout=lambda: nn.AlphaDropout(0.5),
