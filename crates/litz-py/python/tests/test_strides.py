@@ -98,6 +98,12 @@ def test_strides_of_gradients():
         same(found, wanted)
 
 
+@pytest.mark.parametrize("layout", ["transposed", "permuted", "sliced", "channels_last"])
+@pytest.mark.parametrize("training", [True, False])
+def test_strides_of_a_batch_norm_with_gradients(layout, training):
+    check(nn.BatchNorm2d(3).train(training), LAYOUTS[layout](), gradients=True)
+
+
 def test_a_model_in_channels_last():
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.MaxPool2d(2)).to(memory_format=torch.channels_last)
     check(model, randn(2, 3, 8, 8).to(memory_format=torch.channels_last), gradients=True)
