@@ -47,12 +47,13 @@ def counted(f, *, fullgraph=True, **settings):
     return torch.compile(f, backend=counter, fullgraph=fullgraph, **settings), counter
 
 
-def check(f, *args, calls=2, gradients=False, reference=True, exact=False, strides=True, aliases=True, **settings):
+def check(f, *args, calls=2, gradients=False, reference=True, exact=False, strides=True, aliases=True, made_in=None, **settings):
     """Calls `f`, a function or a module, compiled and in eager mode, each with its own copies of `args`, and compares whatever is seen of it.
 
     That is: results, what became of the arguments, what shares memory with what, and a module's state; with `gradients` also the
     gradients of floating-point arguments and of parameters. With `reference`, errors are measured against a run in double precision;
-    `exact` wants the same bits. Further settings are those of `torch.compile`.
+    `exact` wants the same bits. `made_in` is the type that floating-point values were computed in before they became wider: its tolerance is
+    theirs. Further settings are those of `torch.compile`.
     """
     eager, precise = _twin(f), _twin(f, double=True) if reference else None
     other = _twin(f)
@@ -61,22 +62,22 @@ def check(f, *args, calls=2, gradients=False, reference=True, exact=False, strid
         wanted = _Call(eager, args, gradients)
         found = _Call(fast, args, gradients, state=other)
         best = _Call(precise, args, gradients, double=True) if reference else None
-        same(found.results, wanted.results, best and best.results, "result", exact, strides)
-        same(found.args, wanted.args, best and best.args, "argument", exact, strides)
-        same(found.state, wanted.state, best and best.state, "state", exact, strides)
-        same(found.gradients, wanted.gradients, best and best.gradients, "gradient", exact, strides=False)
+        same(found.results, wanted.results, best and best.results, "result", exact, strides, made_in)
+        same(found.args, wanted.args, best and best.args, "argument", exact, strides, made_in)
+        same(found.state, wanted.state, best and best.state, "state", exact, strides, made_in)
+        same(found.gradients, wanted.gradients, best and best.gradients, "gradient", exact, False, made_in)
         if aliases:
             assert found.aliases() == wanted.aliases(), "other tensors share memory than in eager mode"
 
 
-def same(found, wanted, best=None, where="result", exact=False, strides=True):
+def same(found, wanted, best=None, where="result", exact=False, strides=True, made_in=None):
     """Asserts that two values, or trees of values, are the same; `best` is the second in double precision."""
     found_leaves, found_spec = tree_flatten(found)
     wanted_leaves, wanted_spec = tree_flatten(wanted)
     assert found_spec == wanted_spec, f"{where}: the structure is {found_spec}, expected {wanted_spec}"
     best_leaves = tree_leaves(best) if best is not None else [None] * len(wanted_leaves)
     for index, (one, other, ideal) in enumerate(zip(found_leaves, wanted_leaves, best_leaves, strict=True)):
-        _same_leaf(one, other, ideal, f"{where} {index}", exact, strides)
+        _same_leaf(one, other, ideal, f"{where} {index}", exact, strides, made_in)
 
 
 def copied(args, double=False):
@@ -177,7 +178,7 @@ def _copied_tensor(value, storages, double):
     return torch.nn.Parameter(result) if isinstance(value, torch.nn.Parameter) else result.requires_grad_(value.requires_grad)
 
 
-def _same_leaf(found, wanted, best, where, exact, strides):
+def _same_leaf(found, wanted, best, where, exact, strides, made_in):
     if not isinstance(wanted, torch.Tensor):
         assert type(found) is type(wanted), f"{where}: is a {type(found).__name__}, expected a {type(wanted).__name__}"
         if isinstance(wanted, float) and not exact:
@@ -200,7 +201,8 @@ def _same_leaf(found, wanted, best, where, exact, strides):
         assert torch.allclose(_wide(found), _wide(wanted), rtol=0, atol=0, equal_nan=True), f"{where}: {found}, expected {wanted}"
     else:
         best = None if best is None else _wide(best.detach())
-        _close(_wide(found), _wide(wanted), best, TOLERANCES[_real(wanted).dtype], torch.finfo(wanted.dtype).eps, where)
+        kind = made_in or _real(wanted).dtype
+        _close(_wide(found), _wide(wanted), best, TOLERANCES[kind], torch.finfo(kind).eps, where)
 
 
 def _wide(tensor):

@@ -174,5 +174,7 @@ def test_autocast():
 
 def test_autocast_around_a_compiled_model():
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    # Gradients of f32 are those of products in bf16, of which a processor may round each otherwise: with two products forward, three backward and
+    # the normalization's, ten roundings of at most 2^-8 lie on the longest way, 3.9e-2 together, which bf16's tolerance is.
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        check(model, randn(3, 8), gradients=True, reference=False)
+        check(model, randn(3, 8), gradients=True, reference=False, made_in=torch.bfloat16)
