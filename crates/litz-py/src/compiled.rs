@@ -11,7 +11,7 @@ use litz_ir::program::{Output, Program, ProgramStep};
 use litz_ir::{Dtype, Scalar};
 use litz_runtime::RunError;
 use litz_runtime::program::{OutputLayout, Outputs};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -50,8 +50,11 @@ enum Returned {
     Argument(usize),
     /// Nothing, or a number that is known.
     Constant(Py<PyAny>),
-    /// A tensor that shares the memory of another: its sizes, strides and offset from there, in elements.
-    View { of: Box<Returned>, layout: Py<PyTuple> },
+    /// A tuple of such values.
+    Tuple(Vec<Returned>),
+    /// A tensor that shares the memory of another, and what the library is told of it: sizes, strides and the offset from there, and where
+    /// it has another type that type.
+    View { of: Box<Returned>, layout: Vec<Returned> },
 }
 
 /// A compiled model: called with a list of tensors and numbers, it returns a list.
@@ -110,8 +113,9 @@ impl Library {
 }
 
 impl CompiledModel {
-    /// Of a compilation. `taken` says which of the caller's arguments the program takes; none: all. `returned` says what each returned value is: `("result", k)`, `("argument", k)`, `("constant", x)` or
-    /// `("view", that, sizes, strides, offset)`; none: the program's results in order.
+    /// Of a compilation. `taken` says which of the caller's arguments the program takes; none: all. `returned` says what each returned value is: `("result", k)`, `("argument", k)`, `("constant", x)`,
+    /// `("tuple", (those))` or `("view", that, sizes, strides, offset)`, each of these again such a value, with one more for a view of another type;
+    /// none: the program's results in order.
     pub fn new(
         model: Model,
         options: Options,
@@ -272,7 +276,8 @@ fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> PyResult<Op
         return Ok(None);
     };
     let Type::Tensor(stated) = &graph.values[*value].ty else { return Ok(None) };
-    let is_alike = |dim: usize| ty.sizes[dim].is_one() || stated.strides[dim] == ty.strides[dim];
+    let is_same = |a: Expr, b: Expr| a == b || graph.facts.known(&Rel::eq(a, b)).is_yes();
+    let is_alike = |dim: usize| ty.sizes[dim].is_one() || is_same(stated.strides[dim], ty.strides[dim]);
     if ty.sizes.iter().any(|size| size.is_zero()) || (0..ty.rank()).all(is_alike) {
         return Ok(None);
     }
@@ -297,12 +302,17 @@ impl Returned {
             "result" => Returned::Result(value.extract()?),
             "argument" => Returned::Argument(value.extract()?),
             "constant" => Returned::Constant(value.unbind()),
+            "tuple" => Returned::Tuple(Returned::each(value.cast::<PyTuple>()?)?),
             "view" => Returned::View {
                 of: Box::new(Returned::of(value.cast::<PyTuple>()?)?),
-                layout: what.get_slice(2, 5).unbind(),
+                layout: Returned::each(&what.get_slice(2, what.len()))?,
             },
             _ => return Err(PyTypeError::new_err(format!("no such result: {kind}"))),
         })
+    }
+
+    fn each(those: &Bound<'_, PyTuple>) -> PyResult<Vec<Returned>> {
+        those.iter().map(|what| Returned::of(what.cast::<PyTuple>()?)).collect()
     }
 }
 
@@ -528,12 +538,14 @@ impl CompiledModel {
             },
             Returned::Argument(at) => args.get_item(*at)?,
             Returned::Constant(value) => value.bind(py).clone(),
+            Returned::Tuple(those) => {
+                let values = those.iter().map(|what| self.value(py, what, args, results));
+                PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)?.into_any()
+            }
             Returned::View { of, layout } => {
-                let base = self.value(py, of, args, results)?;
-                let layout = layout.bind(py);
-                let [sizes, strides, offset] =
-                    [layout.get_item(0)?, layout.get_item(1)?, layout.get_item(2)?];
-                self.library.view.bind(py).call1((base, sizes, strides, offset))?
+                let given = [&**of].into_iter().chain(layout);
+                let given = given.map(|what| self.value(py, what, args, results));
+                self.library.view.bind(py).call1(PyTuple::new(py, given.collect::<PyResult<Vec<_>>>()?)?)?
             }
         })
     }

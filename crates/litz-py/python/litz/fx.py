@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import free_symbols
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from . import _litz, hops, random
 from .errors import NotConverted
 from .host import Dispatcher
-from .sizes import at_least_one, expression, facts, relation
+from .sizes import at_least_one, expression, facts, relation, solve
 from .types import DTYPES, MEMORY_FORMATS, operator_name
 
 
@@ -62,6 +62,13 @@ def _shape_env(module):
     return None
 
 
+def _given(module):
+    """Expressions of the symbolic sizes of tensors, and of integers, that a graph takes and uses."""
+    values = [_val(node) for node in module.graph.find_nodes(op="placeholder") if node.users]
+    sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
+    return [[number.node.expr for number in numbers if isinstance(number, torch.SymInt)] for numbers in (sizes, values)]
+
+
 class _Named(str):
     """The name of a value of the text."""
 
@@ -83,7 +90,7 @@ class _Writer:
         self.names = {}
         # Of multiple results: node -> {index: name}.
         self.parts = {}
-        # Symbols that integers among the inputs give.
+        # Integers among the inputs that the program takes.
         self.numbers = set()
         # Nodes that are tokens of `with_effects`.
         self.tokens = set()
@@ -93,6 +100,8 @@ class _Writer:
         self.memory, self.first = {}, {}
         self.symbols = outer.symbols if outer else set()
         self.guards = outer.guards if outer else []
+        # Symbols that no input gives alone, and those that stand for sums of these.
+        self.solved, self.wholes = (outer.solved, outer.wholes) if outer else solve(*_given(module))
 
     def write(self) -> Converted:
         graph = self.module.graph
@@ -105,7 +114,7 @@ class _Writer:
             self.lines.insert(0, f"%{SEED}: i64[] = input")
         returned = self._output(graph.output_node())
         env = _shape_env(self.module)
-        known = facts(env, self.symbols) if env is not None and self.symbols else []
+        known = facts(env, self.symbols, self.solved, self.wholes) if env is not None and self.symbols else []
         text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
         return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy)
 
@@ -207,16 +216,23 @@ class _Writer:
 
     # Types.
 
+    def _in_symbols(self, value):
+        """The expression of a size, or of a condition, in symbols that inputs give."""
+        expr = value.node.expr if isinstance(value, (torch.SymInt, torch.SymBool)) else sympy.sympify(value)
+        return sympy.expand(expr.xreplace(self.solved)) if self.solved and not expr.is_Boolean else expr.xreplace(self.solved)
+
     def _expr(self, value) -> str:
         if isinstance(value, torch.SymInt):
-            self.symbols |= free_symbols(value)
+            value = self._in_symbols(value)
+            self.symbols |= value.free_symbols
         return expression(value)
 
     def _stride(self, value) -> str:
         """A stride as Litz has it: where a tensor has no elements, strides do not matter, and PyTorch counts sizes of 0 as 1."""
         if isinstance(value, torch.SymInt):
-            self.symbols |= free_symbols(value)
-            value = at_least_one(value.node.expr)
+            value = self._in_symbols(value)
+            self.symbols |= value.free_symbols
+            value = at_least_one(value)
         return expression(value)
 
     def type(self, value) -> str:
@@ -266,9 +282,10 @@ class _Writer:
             self.lazy.append(position)
         if isinstance(value, torch.SymInt) and not is_kept:
             # A size that a tensor has, or another integer, gives its symbols values already.
-            if free_symbols(value) <= self.sized() | self.numbers:
+            expr = self._in_symbols(value)
+            if expr in self.numbers or expr.free_symbols <= self.sized() or not expr.is_Symbol and expr.free_symbols <= self.given():
                 return
-            self.numbers |= free_symbols(value)
+            self.numbers.add(expr)
         self.taken.append(position)
         ty = self._loose(value) if isinstance(value, torch.Tensor) else self.type(value)
         self.lines.append(f"%{node.name}: {ty} = input")
@@ -276,18 +293,21 @@ class _Writer:
     def _loose(self, value) -> str:
         """The type of an input. Where no size tells how it lies, it is taken for row-major: the call copies it if it is not."""
         given = self.root().sized()
-        if all(free_symbols(stride) <= given for stride in value.stride()):
+        if all(self._in_symbols(stride).free_symbols <= given for stride in value.stride()):
             return self.type(value)
         return self._row_major(value)
 
     def sized(self) -> set:
         """Symbols that are a size of an input by themselves."""
         if self._sized is None:
-            inputs = [node for node in self.module.graph.find_nodes(op="placeholder") if node.users]
-            sizes = [size for node in inputs if isinstance(_val(node), torch.Tensor) for size in _val(node).shape]
-            symbols = (size.node.expr for size in sizes if isinstance(size, torch.SymInt))
-            self._sized = {symbol for symbol in symbols if symbol.is_Symbol}
+            sizes = (size.xreplace(self.solved) for size in _given(self.module)[0])
+            self._sized = {size for size in sizes if size.is_Symbol}
         return self._sized
+
+    def given(self) -> set:
+        """Symbols that are a size of an input, or an integer that is one, by themselves."""
+        numbers = (number.xreplace(self.solved) for number in _given(self.module)[1])
+        return self.sized() | {number for number in numbers if number.is_Symbol}
 
     def _attribute(self, node):
         value = self.attribute(node)
@@ -353,7 +373,7 @@ class _Writer:
         condition, message = node.args
         value = _val(condition) if isinstance(condition, torch.fx.Node) else condition
         if isinstance(value, torch.SymBool):
-            expr = value.node.expr
+            expr = self._in_symbols(value)
             if expr in (sympy.true, True):
                 return
             self.symbols |= expr.free_symbols
@@ -463,7 +483,7 @@ class _Writer:
         results, index = [], {}
 
         def result(of):
-            name = self._reference(of)
+            name = self.argument(of)
             if name not in index:
                 index[name] = len(results)
                 results.append(name)
@@ -491,20 +511,29 @@ class _Writer:
         if base is None or base is node:
             return result(node)
         origin = _val(base)
-        numbers = [*value.shape, *value.stride(), value.storage_offset(), origin.storage_offset(), *origin.shape]
-        is_known = all(isinstance(number, int) for number in numbers)
         # What is conjugated or negated when it is read has other elements than the memory that it shares.
-        is_lazy = value.is_conj() or value.is_neg() or origin.is_conj() or origin.is_neg()
-        if not is_known or is_lazy or value.dtype != origin.dtype:
+        if value.is_conj() or value.is_neg() or origin.is_conj() or origin.is_neg():
             return result(node)
-        offset = value.storage_offset() - origin.storage_offset()
         if base in positions:
             of = ("argument", positions[base])
-        elif base.op == "get_attr" or offset < 0 or not _is_dense(origin):
+        elif base.op == "get_attr" or not _is_known(origin.storage_offset(), 0) or not _is_dense(origin):
             return result(node)
         else:
             of = result(base)
-        return ("view", of, tuple(value.shape), tuple(value.stride()), offset)
+
+        def number(given):
+            return ("constant", given) if isinstance(given, int) else result(given)
+
+        def numbers(given):
+            if all(isinstance(one, int) for one in given):
+                return ("constant", tuple(given))
+            return ("tuple", tuple(number(one) for one in given))
+
+        layout = (numbers(value.shape), numbers(value.stride()))
+        if value.dtype == origin.dtype:
+            return ("view", of, *layout, number(value.storage_offset() - origin.storage_offset()))
+        offset = value.storage_offset() * value.itemsize - origin.storage_offset() * origin.itemsize
+        return ("view", of, *layout, number(offset), ("constant", value.dtype))
 
 
 def drops_nothing(node) -> bool:
@@ -523,16 +552,22 @@ def _is_written_or_returned(user, node) -> bool:
 
 
 def _is_dense(value) -> bool:
-    """Whether a tensor has each element of its memory once, so that its own strides are those that Litz gives it."""
-    expected = 1
-    for size, stride in sorted(zip(value.shape, value.stride()), key=lambda dim: (dim[1], dim[0])):
-        if size == 0:
-            return True
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
+    """Whether a tensor is known to have each element of its memory once, so that its own strides are those that Litz gives it."""
+    dims, expected = list(zip(value.shape, value.stride())), 1
+    if any(_is_known(size, 0) for size, _ in dims):
+        return True
+    dims = [(size, stride) for size, stride in dims if not _is_known(size, 1)]
+    while dims:
+        inner = next((at for at, (_, stride) in enumerate(dims) if _is_known(stride, expected)), None)
+        if inner is None:
+            return False
+        expected = expected * dims.pop(inner)[0]
     return True
+
+
+def _is_known(number, value) -> bool:
+    """Whether two sizes are known to be the same, without a guard."""
+    return statically_known_true(number == value)
 
 
 def _float(value: float) -> str:

@@ -10,6 +10,13 @@ class Torch:
     """PyTorch's tensors, in memory of its allocator."""
 
     dtypes = {name: dtype for dtype, name in DTYPES.items()}
-    # `empty(sizes, strides, dtype)` and `view(tensor, sizes, strides, offset)`, without the dispatcher.
+    # `empty(sizes, strides, dtype)`, without the dispatcher.
     empty = staticmethod(guards._empty_strided_cpu)
-    view = staticmethod(guards._reinterpret_tensor)
+
+    @staticmethod
+    def view(tensor, sizes, strides, offset, dtype=None):
+        """A tensor that shares the memory of another, `offset` elements behind its first; with a `dtype` one of that type, `offset` bytes behind."""
+        if dtype is None:
+            return guards._reinterpret_tensor(tensor, sizes, strides, offset)
+        start = tensor.storage_offset() * tensor.itemsize + offset
+        return torch.empty(0, dtype=dtype).set_(tensor.untyped_storage(), start // dtype.itemsize, sizes, strides)

@@ -73,25 +73,72 @@ def relation(expr) -> str:
     raise NotConverted(f"the condition {expr}")
 
 
-def facts(shape_env, symbols) -> list[str]:
-    """What is known of size symbols, one line each: ranges, hints, and relations that PyTorch guards."""
-    lines = []
+def solve(sizes, numbers) -> tuple[dict, dict]:
+    """How symbols that no input gives alone follow from what inputs give: `solved`, each as an expression of others, and `wholes`, the symbols
+    made for that, each with what it stands for. `sizes` and `numbers` are expressions, those of tensors and of integers that are inputs.
+
+    A call gives symbols their values by sizes of tensors first, each of one symbol that is not known yet, and then by integers that are a
+    symbol. For a size `s0 + s1` and an integer `s0` this gives `{s1: s1_whole - s0}` and `{s1_whole: s0 + s1}`: the size is a symbol then.
+    """
+    solved, wholes = {}, {}
+    sized = {size for size in sizes if size.is_Symbol}
+    given = sized | {number for number in numbers if number.is_Symbol}
+    for expr, is_size in [*((size, True) for size in sizes), *((number, False) for number in numbers)]:
+        sum = sympy.expand(expr.xreplace(solved))
+        known = sized if is_size else given
+        # Those that nothing gives are replaced before those that integers give.
+        missing = sorted(sum.free_symbols - known, key=lambda symbol: (symbol in given, symbol.name))
+        if is_size and len(missing) == 1:
+            sized |= {*missing}
+            given |= {*missing}
+            continue
+        for symbol in missing:
+            factor = sum.coeff(symbol)
+            rest = sum - factor * symbol
+            if factor in (1, -1) and symbol not in rest.free_symbols:
+                whole = sympy.Symbol(f"{symbol.name}_whole", integer=True)
+                value = factor * (whole - rest)
+                solved = {of: found.xreplace({symbol: value}) for of, found in solved.items()} | {symbol: value}
+                wholes[whole] = expr
+                known.add(whole)
+                given.add(whole)
+                break
+    return solved, wholes
+
+
+def facts(shape_env, symbols, solved, wholes) -> list[str]:
+    """What is known of size symbols, one line each: ranges, hints, and relations that PyTorch guards. `solved` and `wholes` are those of
+    `solve`.
+    """
+    lines, relations = [], []
     hints = getattr(shape_env, "backed_var_to_val", None) or getattr(shape_env, "var_to_val", {})
     for symbol in sorted(symbols, key=lambda symbol: symbol.name):
         line = f"sym {symbol.name}"
-        known = shape_env.var_to_range.get(symbol)
+        whole = wholes.get(symbol)
+        known = shape_env.var_to_range.get(symbol) if whole is None else shape_env.bound_sympy(whole)
         if known is not None:
-            low = known.lower if known.lower.is_Integer else "-inf"
-            high = known.upper if known.upper.is_Integer and known.upper < 2**62 else "inf"
+            low, high = _range(known)
             line += f" in [{low}, {high}]"
-        hint = hints.get(symbol)
+        hint = hints.get(symbol) if whole is None else whole.xreplace(hints)
         if hint is not None and getattr(hint, "is_Integer", isinstance(hint, int)):
             line += f" hint {int(hint)}"
         lines.append(line)
-    for guard in shape_env.guards:
-        if guard.expr.free_symbols and guard.expr.free_symbols <= symbols:
+    for symbol, value in solved.items():
+        if (known := shape_env.var_to_range.get(symbol)) is not None:
+            low, high = _range(known)
+            relations += [sympy.Ge(value, low, evaluate=False)] if low != "-inf" else []
+            relations += [sympy.Le(value, high, evaluate=False)] if high != "inf" else []
+    for expr in [*relations, *(guard.expr.xreplace(solved) for guard in shape_env.guards)]:
+        if expr.free_symbols and expr.free_symbols <= symbols:
             try:
-                lines.append(f'guard {relation(guard.expr)} for "PyTorch"')
+                lines.append(f'guard {relation(expr)} for "PyTorch"')
             except NotConverted:
                 pass
     return list(dict.fromkeys(lines))
+
+
+def _range(known):
+    """Bounds of a symbol, as texts have them."""
+    low = known.lower if known.lower.is_Integer else "-inf"
+    high = known.upper if known.upper.is_Integer and known.upper < 2**62 else "inf"
+    return low, high

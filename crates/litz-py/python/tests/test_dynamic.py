@@ -100,6 +100,39 @@ def test_gradients_for_all_sizes(f):
     shapes(f, args(5), args(9), args(32), gradients=True, dynamic=True, most=2)
 
 
+@needs_litz
+@each(
+    cat=lambda x, y: torch.cat([x, y]) * 2,
+    cat_of_three=lambda x, y: torch.cat([x, y, x]).tanh(),
+    cat_of_a_slice=lambda x, y: torch.cat([x, y[1:]]).exp(),
+    cat_of_cats=lambda x, y: torch.cat([torch.cat([x, y]).sin(), x]),
+    pad=lambda x, y: F.pad(x, (0, 0, 1, y.shape[0])).tanh(),
+)
+def test_gradients_of_sums_of_sizes(f):
+    litz.reset_stats()
+
+    def args(*rows):
+        return [randn(n, 3).requires_grad_() for n in rows]
+
+    def g(x, y):
+        return f(x, y) + y.sum()
+
+    shapes(g, args(5, 4), args(9, 3), args(3, 32), gradients=True, dynamic=True, most=1)
+    assert not litz.stats()["eager_graphs"] and not litz.stats()["eager_calls"]
+
+
+@needs_litz
+def test_sizes_that_a_guard_makes_equal():
+    litz.reset_stats()
+
+    def f(x):
+        return F.group_norm(x, 2).clamp(0, 1)
+
+    shapes(f, (randn(4, 4, 3),), (randn(6, 6, 5),), dynamic=True, most=1)
+    shapes(f, (randn(3, 4, 3).requires_grad_(),), (randn(5, 6, 5).requires_grad_(),), gradients=True, dynamic=True)
+    assert not litz.stats()["eager_graphs"] and not litz.stats()["eager_calls"]
+
+
 @each(
     convolution=lambda x: F.conv2d(x, torch.ones(2, 3, 3, 3), padding=1),
     strided_convolution=lambda x: F.conv2d(x, torch.ones(2, 3, 3, 3), stride=2),

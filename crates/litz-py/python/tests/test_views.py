@@ -1,5 +1,6 @@
 """Views are views: results that alias arguments or each other do so after compilation too."""
 
+import pytest
 import torch
 from checks import check, compiled, each
 from torch import randn
@@ -70,6 +71,21 @@ def test_view_beside_its_base(f):
     check(both, randn(2, 3, 4))
 
 
+# Those whose numbers would be of one size alone.
+SIZED = ("view", "view_infers_a_size", "view_of_more_dimensions", "view_as", "reshape", "reshape_that_copies", "expand", "as_strided", "slice_of_nothing", "tensor_split", "split", "unflatten", "hsplit", "unbind", "expand_as", "broadcast_to")
+
+
+@each(**{name: f for name, f in VIEWS.items() if name not in SIZED})
+def test_view_of_a_size_that_is_not_known(f):
+    def both(x):
+        base = x.exp()
+        return f(x), base, f(base)
+
+    check(both, randn(4, 3, 6), dynamic=True)
+    if f is not VIEWS["expand_keeps_a_size"]:
+        check(both, randn(3, 1, 6).expand(3, 4, 6), dynamic=True)
+
+
 @each(**{name: f for name, f in VIEWS.items() if name not in ("identity", "alias", "detach")})
 def test_view_between_operators(f):
     check(lambda x: f(x.sin()) * 2, randn(2, 3, 4), gradients=True)
@@ -87,6 +103,23 @@ def test_view_between_operators(f):
 )
 def test_view_as_another_type(f):
     check(f, randn(4, 6), reference=False, exact=True)
+
+
+@each(
+    wider=lambda x: x.view(torch.int64),
+    narrower=lambda x: x.view(torch.int16),
+    of_a_slice=lambda x: x[1:, 2:].view(torch.int64),
+    transposed=lambda x: x.view(torch.int32).t(),
+    rows=lambda x: x.view(torch.uint8)[1],
+    and_back=lambda x: x.view(torch.int16)[:, 2:].view(torch.float32),
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_returned_views_as_another_type(f, dynamic):
+    def both(x):
+        base = x.abs()
+        return f(x), base, f(base)
+
+    check(both, randn(4, 6), reference=False, exact=True, dynamic=dynamic)
 
 
 @each(
