@@ -113,6 +113,7 @@ class _Writer:
             self.taken.insert(0, len(graph.find_nodes(op="placeholder")))
             self.lines.insert(0, f"%{SEED}: i64[] = input")
         returned = self._output(graph.output_node())
+        self._missing_numbers()
         env = _shape_env(self.module)
         known = facts(env, self.symbols, self.solved, self.wholes) if env is not None and self.symbols else []
         text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
@@ -296,6 +297,15 @@ class _Writer:
         if all(self._in_symbols(stride).free_symbols <= given for stride in value.stride()):
             return self.type(value)
         return self._row_major(value)
+
+    def _missing_numbers(self):
+        """Takes integers that nothing but the text uses, such as a stride that is no product of sizes and that the view of an argument has."""
+        missing = self.symbols - self.given()
+        for position, node in enumerate(self.module.graph.find_nodes(op="placeholder")):
+            value = _val(node)
+            if isinstance(value, torch.SymInt) and value.node.expr in missing and not node.users:
+                self.taken.insert(0, position)
+                self.lines.insert(0, f"%{node.name}: {self.type(value)} = input")
 
     def sized(self) -> set:
         """Symbols that are a size of an input by themselves."""

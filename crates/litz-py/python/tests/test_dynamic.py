@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import BACKEND, compiled, copied, counted, each, needs_litz, same
+from checks import BACKEND, check, compiled, copied, counted, each, needs_litz, same
 from torch import nn, randn
 
 litz = pytest.importorskip("litz") if BACKEND == "litz" else None
@@ -118,6 +118,17 @@ def test_gradients_of_sums_of_sizes(f):
         return f(x, y) + y.sum()
 
     shapes(g, args(5, 4), args(9, 3), args(3, 32), gradients=True, dynamic=True, most=1)
+    assert not litz.stats()["eager_graphs"] and not litz.stats()["eager_calls"]
+
+
+@needs_litz
+def test_views_with_a_stride_that_is_no_product_of_sizes():
+    litz.reset_stats()
+
+    def f(x):
+        return x[1:], x.index_add(0, torch.tensor([1, 0]), x.narrow(0, 0, 2)), x[:, 1:]
+
+    check(f, randn(6, 3, 4)[::2], dynamic=True)
     assert not litz.stats()["eager_graphs"] and not litz.stats()["eager_calls"]
 
 
