@@ -14,6 +14,7 @@ from .errors import CacheError, LitzError, UnsupportedError
 from .fx import convert, drops_nothing
 from .host import Dispatcher
 from .library import Torch
+from .strides import laid_out
 from .types import operator_name
 
 HOST = Dispatcher()
@@ -92,38 +93,7 @@ def decompositions(random: str) -> dict:
     else:
         # Litz has dropout that drops nothing; what drops is made of random numbers.
         is_needed = lambda op: op is aten.native_dropout.default or not _litz.has_operator(operator_name(op))
-    needed = {op: made_of for op, made_of in table.items() if is_overload(op) and is_needed(op)}
-    return needed | {op: _laid_out(op, given, needed.get(op)) for op, given in BATCH_NORMS.items()}
-
-
-def _laid_out(op, given, made_of):
-    """How an operator of batch normalization is made, with the strides that its kernels give the first result: those of the input's memory
-    format, where tracing has all strides of the input. `given` are positions of operands that lie like the result.
-    """
-    from torch._prims_common import is_contiguous_for_memory_format, suggest_memory_format
-
-    def decomposed(*args, **kwargs):
-        form = suggest_memory_format(args[given[-1]])
-        operands = [args[at] for at in given]
-        if all(operand is None or is_contiguous_for_memory_format(operand, memory_format=form) for operand in operands):
-            return made_of(*args, **kwargs) if made_of else NotImplemented
-        args = list(args)
-        for at, operand in zip(given, operands):
-            args[at] = operand.contiguous(memory_format=form)
-        return op(*args, **kwargs)
-
-    return decomposed
-
-
-# Operators of batch normalization, and which of their operands have the sizes of their first result, the input last.
-BATCH_NORMS = {
-    aten._native_batch_norm_legit.default: (0,),
-    aten._native_batch_norm_legit.no_stats: (0,),
-    aten._native_batch_norm_legit_functional.default: (0,),
-    aten._native_batch_norm_legit_no_training.default: (0,),
-    aten.native_batch_norm.default: (0,),
-    aten.native_batch_norm_backward.default: (0, 1),
-}
+    return laid_out({op: made_of for op, made_of in table.items() if is_overload(op) and is_needed(op)})
 
 
 BESIDES = (

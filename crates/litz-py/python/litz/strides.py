@@ -1,0 +1,71 @@
+"""Lets operators give the strides that eager mode gives, where PyTorch traces them with others.
+
+Each is decomposed into itself on operands that lie so that both are the same; of operands that lie so already it is left as it is. What
+`tests/test_strides.py` lists is compared with eager mode.
+"""
+
+import torch
+from torch._prims_common import is_contiguous_for_memory_format, is_non_overlapping_and_dense_or_false, suggest_memory_format
+
+aten = torch.ops.aten
+
+
+def laid_out(table: dict) -> dict:
+    """A table of decompositions, with those operators among them."""
+    return table | {op: _decomposed(op, rule, table.get(op)) for op, rule in RULES.items()}
+
+
+def _decomposed(op, rule, made_of):
+    def decomposition(*args, **kwargs):
+        result = rule(op, args, kwargs)
+        if result is NotImplemented and made_of is not None:
+            return made_of(*args, **kwargs)
+        return result
+
+    return decomposition
+
+
+def _in_form(*positions, form=None):
+    """Results lie row by row, or as the last one of the operands at these positions if that is in another memory format; tracing has all of its strides."""
+
+    def rule(op, args, kwargs):
+        wanted = form or suggest_memory_format(args[positions[-1]])
+        lies_otherwise = lambda operand: not is_contiguous_for_memory_format(operand, memory_format=wanted)
+        if not any(lies_otherwise(args[at]) for at in positions):
+            return NotImplemented
+        moved = lambda at, arg: arg.contiguous(memory_format=wanted) if at in positions else arg
+        return op(*(moved(at, arg) for at, arg in enumerate(args)), **kwargs)
+
+    return rule
+
+
+def _dense(op, args, kwargs):
+    """The result lies like a clone of the operand; tracing has it row by row where the operand has gaps."""
+    if is_non_overlapping_and_dense_or_false(args[0]):
+        return NotImplemented
+    return op(args[0].clone(), *args[1:], **kwargs)
+
+
+def _roll(op, args, kwargs):
+    """The result keeps the memory format; tracing has it row by row."""
+    x, shifts, *dims = args
+    if not (dims and dims[0]) or suggest_memory_format(x) is torch.contiguous_format:
+        return NotImplemented
+    order = [0, *range(2, x.dim()), 1]
+    rows = x.permute(order)
+    result = op(rows.contiguous(), shifts, [order.index(dim % x.dim()) for dim in dims[0]])
+    return result.permute([order.index(dim) for dim in range(x.dim())])
+
+
+RULES = {
+    aten._native_batch_norm_legit.default: _in_form(0),
+    aten._native_batch_norm_legit.no_stats: _in_form(0),
+    aten._native_batch_norm_legit_functional.default: _in_form(0),
+    aten._native_batch_norm_legit_no_training.default: _in_form(0),
+    aten.native_batch_norm.default: _in_form(0),
+    aten.native_batch_norm_backward.default: _in_form(0, 1),
+    aten.log_sigmoid_forward.default: _in_form(0, form=torch.contiguous_format),
+    aten.index_fill.int_Scalar: _dense,
+    aten.index_fill.int_Tensor: _dense,
+    aten.roll.default: _roll,
+}
