@@ -78,32 +78,44 @@ def solve(sizes, numbers) -> tuple[dict, dict]:
     made for that, each with what it stands for. `sizes` and `numbers` are expressions, those of tensors and of integers that are inputs.
 
     A call gives symbols their values by sizes of tensors first, each of one symbol that is not known yet, and then by integers that are a
-    symbol. For a size `s0 + s1` and an integer `s0` this gives `{s1: s1_whole - s0}` and `{s1_whole: s0 + s1}`: the size is a symbol then.
+    symbol. For a size `s0 + s1` and an integer `s0` this gives `{s1: s1_whole - s0}` and `{s1_whole: s0 + s1}`: the size is a symbol then. So
+    is `s0*s1`, by `{s0*s1: s0_whole}`, where that is a size.
     """
     solved, wholes = {}, {}
     sized = {size for size in sizes if size.is_Symbol}
     given = sized | {number for number in numbers if number.is_Symbol}
     for expr, is_size in [*((size, True) for size in sizes), *((number, False) for number in numbers)]:
+        if expr in solved:
+            continue
         sum = sympy.expand(expr.xreplace(solved))
         known = sized if is_size else given
         # Those that nothing gives are replaced before those that integers give.
         missing = sorted(sum.free_symbols - known, key=lambda symbol: (symbol in given, symbol.name))
-        if is_size and len(missing) == 1:
+        if not missing:
+            continue
+        if is_size and len(missing) == 1 and _factor(sum, missing[0]) is not None:
             sized |= {*missing}
             given |= {*missing}
             continue
-        for symbol in missing:
-            factor = sum.coeff(symbol)
-            rest = sum - factor * symbol
-            if factor in (1, -1) and symbol not in rest.free_symbols:
-                whole = sympy.Symbol(f"{symbol.name}_whole", integer=True)
-                value = factor * (whole - rest)
-                solved = {of: found.xreplace({symbol: value}) for of, found in solved.items()} | {symbol: value}
-                wholes[whole] = expr
-                known.add(whole)
-                given.add(whole)
-                break
+        unit = next((symbol for symbol in missing if _factor(sum, symbol) in (1, -1)), None)
+        whole = sympy.Symbol(f"{missing[0] if unit is None else unit}_whole{len(wholes) or ''}", integer=True)
+        if unit is None:
+            solved = solved | {expr: whole}
+        else:
+            factor = _factor(sum, unit)
+            value = factor * (whole - (sum - factor * unit))
+            solved = {of: found.xreplace({unit: value}) for of, found in solved.items()} | {unit: value}
+        wholes[whole] = expr
+        known.add(whole)
+        given.add(whole)
     return solved, wholes
+
+
+def _factor(sum, symbol):
+    """What a symbol is multiplied by in a sum; none where that, or the rest, has the symbol, too."""
+    factor = sum.coeff(symbol)
+    rest = sympy.expand(sum - factor * symbol)
+    return None if symbol in factor.free_symbols | rest.free_symbols else factor
 
 
 def facts(shape_env, symbols, solved, wholes) -> list[str]:
@@ -123,7 +135,10 @@ def facts(shape_env, symbols, solved, wholes) -> list[str]:
         if hint is not None and getattr(hint, "is_Integer", isinstance(hint, int)):
             line += f" hint {int(hint)}"
         lines.append(line)
+    alone = {symbol: value for symbol, value in solved.items() if symbol.is_Symbol}
     for symbol, value in solved.items():
+        if not symbol.is_Symbol:
+            relations.append(sympy.Eq(value, sympy.expand(symbol.xreplace(alone)), evaluate=False))
         if (known := shape_env.var_to_range.get(symbol)) is not None:
             low, high = _range(known)
             relations += [sympy.Ge(value, low, evaluate=False)] if low != "-inf" else []

@@ -107,6 +107,11 @@ def test_gradients_for_all_sizes(f):
     cat_of_a_slice=lambda x, y: torch.cat([x, y[1:]]).exp(),
     cat_of_cats=lambda x, y: torch.cat([torch.cat([x, y]).sin(), x]),
     pad=lambda x, y: F.pad(x, (0, 0, 1, y.shape[0])).tanh(),
+    product=lambda x, y: x.view(-1).index_copy(0, torch.tensor([1, 0]), y.view(-1)[:2]).sin(),
+    half=lambda x, y: x.exp().chunk(2)[0],
+    rest=lambda x, y: x.exp().chunk(2)[1],
+    every_other=lambda x, y: x[::2].sin() + y.sum(),
+    products_of_sums=lambda x, y: torch.cat([x, y]).view(-1).sin(),
 )
 def test_gradients_of_sums_of_sizes(f):
     litz.reset_stats()
@@ -117,7 +122,7 @@ def test_gradients_of_sums_of_sizes(f):
     def g(x, y):
         return f(x, y) + y.sum()
 
-    shapes(g, args(5, 4), args(9, 3), args(3, 32), gradients=True, dynamic=True, most=1)
+    shapes(g, args(5, 4), args(9, 3), args(7, 32), gradients=True, dynamic=True, most=1)
     assert not litz.stats()["eager_graphs"] and not litz.stats()["eager_calls"]
 
 

@@ -1,6 +1,6 @@
 """Memory stays flat over calls and recompilations, and processes share a folder of compiled code.
 
-LITZ_LONG_LEAKS=1 runs 10,000 calls and 5,000 recompilations.
+LITZ_LONG_LEAKS=1 runs 10,000 calls, 5,000 recompilations by Litz alone and 500 of training with all of `torch.compile`.
 """
 
 import ctypes
@@ -97,7 +97,7 @@ def test_memory_is_flat_over_recompilations(training):
         fast(x, leaf)[0].sum().backward()
 
     # Training goes through Dynamo and AOTAutograd, which take most of the time.
-    run, count = (step_by_dynamo, RECOMPILATIONS * 2 // 5) if training else (step, RECOMPILATIONS)
+    run, count = (step_by_dynamo, max(40, RECOMPILATIONS // 10)) if training else (step, RECOMPILATIONS)
     assert grows_by(run, count) < LIMIT
 
 
