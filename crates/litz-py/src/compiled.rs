@@ -39,8 +39,19 @@ enum Taken {
     Number(Dtype, [u8; 8]),
 }
 
-/// Sizes, strides and type of a result.
-type Layout = (Vec<usize>, Vec<usize>, Dtype);
+/// How a result is to lie that the program gives in another layout.
+struct Layout {
+    dtype: Dtype,
+    order: Order,
+}
+
+/// Strides of a tensor.
+enum Order {
+    /// Sizes and strides that are known.
+    Known(Vec<usize>, Vec<usize>),
+    /// Without gaps, by these dimensions from the innermost outwards; sizes are those of the call.
+    Dense(Vec<usize>),
+}
 
 /// A value that a call returns.
 enum Returned {
@@ -268,7 +279,7 @@ impl Taken {
 /// How the graph says that a result lies, where the program gives it in another layout.
 ///
 /// # Errors
-/// Where sizes that calls decide are in it.
+/// Where sizes that calls decide are in it, and it has gaps.
 fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> PyResult<Option<Layout>> {
     let (Arg::Value(value), Some(Output::View { ty, .. })) =
         (&graph.outputs[at], program.and_then(|program| program.outputs.get(at)))
@@ -285,12 +296,48 @@ fn restrided(graph: &Graph, program: Option<&Program>, at: usize) -> PyResult<Op
         let number = |expr: &Expr| expr.as_int().and_then(|number| usize::try_from(number).ok());
         exprs.iter().map(number).collect::<Option<Vec<_>>>()
     };
-    match (numbers(&stated.sizes), numbers(&stated.strides)) {
-        (Some(sizes), Some(strides)) => Ok(Some((sizes, strides, stated.dtype))),
-        _ => {
+    let known = numbers(&stated.sizes).zip(numbers(&stated.strides));
+    let known = known.map(|(sizes, strides)| Order::Known(sizes, strides));
+    match known.or_else(|| dense(&stated.sizes, &stated.strides, is_same).map(Order::Dense)) {
+        Some(order) => Ok(Some(Layout { dtype: stated.dtype, order })),
+        None => {
             let name = &graph.values[*value].name;
             Err(UnsupportedError::new_err(format!("%{name}: expected {stated}, found {ty}")))
         }
+    }
+}
+
+/// The dimensions of a tensor without gaps from the innermost outwards, those of one element last; None where it is not known to be such.
+fn dense(sizes: &[Expr], strides: &[Expr], is_same: impl Fn(Expr, Expr) -> bool) -> Option<Vec<usize>> {
+    let (ones, mut left): (Vec<usize>, Vec<usize>) = (0..sizes.len()).partition(|&dim| sizes[dim].is_one());
+    let (mut order, mut expected) = (Vec::new(), Expr::one());
+    while !left.is_empty() {
+        let inner = left.iter().position(|&dim| is_same(strides[dim], expected))?;
+        order.push(left.remove(inner));
+        expected = order.last().map_or(expected, |&dim| expected * sizes[dim]);
+    }
+    order.extend(ones);
+    Some(order)
+}
+
+impl Layout {
+    /// A copy of a tensor that lies so.
+    fn copy<'py>(&self, library: &Library, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = value.py();
+        let tensor = match &self.order {
+            Order::Known(sizes, strides) => library.empty(py, self.dtype, sizes, strides)?,
+            Order::Dense(order) => {
+                let sizes: Vec<usize> = value.getattr("shape")?.extract()?;
+                let (mut strides, mut next) = (vec![1; sizes.len()], 1);
+                for &dim in order {
+                    strides[dim] = next;
+                    next *= sizes[dim].max(1);
+                }
+                library.empty(py, self.dtype, &sizes, &strides)?
+            }
+        };
+        tensor.call_method1("copy_", (value,))?;
+        Ok(tensor)
     }
 }
 
@@ -527,11 +574,7 @@ impl CompiledModel {
         Ok(match what {
             Returned::Result(at) => match results.get(*at) {
                 Some(Some(value)) => match self.restrided.get(*at) {
-                    Some(Some((sizes, strides, dtype))) => {
-                        let tensor = self.library.empty(py, *dtype, sizes, strides)?;
-                        tensor.call_method1("copy_", (value,))?;
-                        tensor
-                    }
+                    Some(Some(layout)) => layout.copy(&self.library, value.bind(py))?,
                     _ => value.bind(py).clone(),
                 },
                 _ => py.None().into_bound(py),

@@ -5,6 +5,7 @@ LITZ_LONG_LEAKS=1 runs 10,000 calls, 5,000 recompilations by Litz alone and 500 
 
 import ctypes
 import gc
+import logging
 import os
 import subprocess
 import sys
@@ -19,6 +20,14 @@ CALLS, RECOMPILATIONS = (10_000, 5_000) if os.environ.get("LITZ_LONG_LEAKS") els
 
 # What resident memory may grow by in the second half, in bytes.
 LIMIT = 20 << 20
+
+
+@pytest.fixture(autouse=True)
+def nothing_logged():
+    """Pytest keeps whatever PyTorch logs until a test ends: 100 KiB a compilation."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def resident() -> int:

@@ -3,8 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import check, compiled, each, same
+from checks import BACKEND, check, compiled, each, needs_litz, same
 from torch import nn, randn
+
+litz = pytest.importorskip("litz") if BACKEND == "litz" else None
 
 LAYOUTS = {
     "contiguous": lambda: randn(2, 3, 4, 5),
@@ -69,6 +71,22 @@ OPERATIONS = {
 @each(**OPERATIONS)
 def test_strides_of_results(f):
     check(lambda *xs: [f(x) for x in xs], *(make() for make in LAYOUTS.values()), reference=False)
+
+
+@each(**OPERATIONS)
+def test_strides_of_results_of_sizes_that_are_not_known(f):
+    check(f, LAYOUTS["permuted"](), reference=False, dynamic=True)
+
+
+@needs_litz
+def test_a_result_that_the_program_gives_in_another_layout():
+    litz.reset_stats()
+
+    def f(x):
+        return x.expand(x.shape[0], *x.shape).squeeze(), torch.linalg.vector_norm(x) - 2
+
+    check(f, torch.randn(4, 3, 2).transpose(1, 2), gradients=True, dynamic=True)
+    assert not litz.stats()["eager_graphs"]
 
 
 @pytest.mark.parametrize("left", LAYOUTS)
