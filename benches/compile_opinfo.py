@@ -7,7 +7,8 @@ what became of each sample:
   excluded  eager or aot_eager is not right, and why
   wrong     other numbers, types, sizes or strides
   error     an exception
-An operator that has a file is not run again. Prints one line for each operator, and a table of counts at the end.
+An operator that has a file is not run again. Prints one line for each operator. With --report nothing runs: of all that has run it prints
+what is excluded and why, what does not pass, which operators eager mode ran, and counts; exit status 1 where something is wrong.
 """
 
 import argparse
@@ -217,7 +218,10 @@ def main() -> None:
     parser.add_argument("--grad", action="store_true", help="gradients, too")
     parser.add_argument("--dynamic", action="store_true", help="all sizes are symbolic")
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th operator, from the I-th on")
+    parser.add_argument("--report", action="store_true", help="run nothing, and print what became of all that has run")
     options = parser.parse_intermixed_args()
+    if options.report:
+        sys.exit(report(options.out))
     options.dynamic = True if options.dynamic else None
     dtype = getattr(torch, options.dtype)
     first, step = map(int, options.shard.split("/"))
@@ -251,24 +255,32 @@ def main() -> None:
         counts = Counter(result["verdict"] for result in results)
         whys = {result["why"] for result in results if "why" in result}
         print(op.formatted_name, dict(counts), *sorted(whys), flush=True)
-    report(options.out)
 
 
 ORDER = ("excluded", "pass", "error", "wrong")
 
 
-def report(folder: pathlib.Path) -> None:
-    """Counts operators: each is as good as the worst of its samples that are not excluded."""
-    verdicts, native = Counter(), 0
+def report(folder: pathlib.Path) -> int:
+    """Prints what became of operators: each is as good as the worst of its samples that are not excluded. Gives 1 where one is wrong."""
+    verdicts, fallbacks = {verdict: [] for verdict in ORDER}, Counter()
     for path in sorted(folder.glob("*.json")):
         results = json.loads(path.read_text())
         worst = max((result["verdict"] for result in results), key=ORDER.index, default="excluded")
-        verdicts[worst] += 1
-        if worst == "pass":
-            native += not any(result.get("fallbacks") for result in results)
-    total = sum(verdicts.values()) - verdicts["excluded"]
-    print(f"{verdicts['pass']}/{total} operators pass, {native} natively, {verdicts['wrong']} wrong, {verdicts['error']} errors, "
-          f"{verdicts['excluded']} excluded")
+        whys = sorted({result["why"] for result in results if result["verdict"] == worst and "why" in result})
+        used = sorted({name for result in results for name in result.get("fallbacks", [])})
+        verdicts[worst].append((path.stem, whys, used))
+        fallbacks.update(used if worst == "pass" else [])
+    for verdict in ("excluded", "error", "wrong"):
+        for name, whys, _ in verdicts[verdict]:
+            print(f"{verdict:8} {name}: {'; '.join(whys) or 'it has no samples'}")
+    for name, count in fallbacks.most_common():
+        print(f"fallback {name}: in {count} operators")
+    passed, tried = verdicts["pass"], sum(len(verdicts[verdict]) for verdict in ("pass", "error", "wrong"))
+    native = sum(not used for _, _, used in passed)
+    share = lambda count: f"{count} ({100 * count / max(tried, 1):.1f} %)"
+    print(f"{folder.name}: {tried} operators, {share(len(passed))} pass, {share(native)} natively, {len(verdicts['wrong'])} wrong, "
+          f"{len(verdicts['error'])} errors, {len(verdicts['excluded'])} excluded")
+    return 1 if verdicts["wrong"] else 0
 
 
 if __name__ == "__main__":

@@ -8,11 +8,15 @@ use std::process::{ExitCode, Stdio};
 use anyhow::{Context, bail, ensure};
 
 use crate::command::{build_litz, command, root};
+use crate::py_test::build_in_place;
 use crate::verify::{Case, Checked, Verdict, check_all, counts, first_error, recall, unsupported_table};
 use crate::{table, venv};
 
 const SCRIPT: &str = "benches/export_opinfo.py";
 const FOLDER: &str = "target/opinfo";
+
+const COMPILE_SCRIPT: &str = "benches/compile_opinfo.py";
+const COMPILED: &str = "target/opinfo-compile";
 
 /// Which operators to check.
 #[derive(clap::Args)]
@@ -23,6 +27,12 @@ pub struct Args {
     /// All sizes are symbolic
     #[arg(long)]
     dynamic: bool,
+    /// Run the operators through torch.compile instead of exported files
+    #[arg(long)]
+    compile: bool,
+    /// Gradients, too
+    #[arg(long, requires = "compile")]
+    grad: bool,
     /// Only these operators, separated by commas
     #[arg(long, value_name = "OPS", value_delimiter = ',')]
     only: Vec<String>,
@@ -46,6 +56,7 @@ enum Dtype {
     Bf16,
     F32,
     F64,
+    C64,
 }
 
 impl Dtype {
@@ -62,6 +73,7 @@ impl Dtype {
             Dtype::Bf16 => ("bf16", "bfloat16"),
             Dtype::F32 => ("f32", "float32"),
             Dtype::F64 => ("f64", "float64"),
+            Dtype::C64 => ("c64", "complex64"),
         }
     }
 }
@@ -96,6 +108,9 @@ impl Shard {
 /// crashes.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(args.jobs > 0, "expected at least one job");
+    if args.compile {
+        return compile(args);
+    }
     let (name, python_name) = args.dtype.names();
     let kind = format!("{name}{}", if args.dynamic { "-dynamic" } else { "" });
     let folder = root().join(FOLDER).join(&kind);
@@ -118,6 +133,46 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     print!("{}", report(&kind, &checked, &refusals));
     let is_broken = checked.iter().any(Checked::is_broken);
     Ok(if is_broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs what has not been run yet through torch.compile, and prints the table; exit status 1 where numbers are wrong.
+fn compile(args: &Args) -> anyhow::Result<ExitCode> {
+    let (name, python_name) = args.dtype.names();
+    let kind = [(args.grad, "-grad"), (args.dynamic, "-dynamic")];
+    let kind = kind.iter().filter(|kind| kind.0).fold(name.to_string(), |name, kind| name + kind.1);
+    let folder = root().join(COMPILED).join(kind);
+    let (package, python) = (build_in_place(true)?, venv::ensure()?);
+    let path = std::env::join_paths([package, root().join("benches")])?;
+    let script = |more: &[String]| {
+        let mut script = command(&python);
+        script.arg(COMPILE_SCRIPT).arg(&folder).args(["--dtype", python_name]).args(more);
+        script.env("PYTHONPATH", &path).env("LITZ_CACHE_DIR", "");
+        script
+    };
+    let mut flags = args.only.clone();
+    flags.extend(args.grad.then(|| "--grad".to_string()));
+    flags.extend(args.dynamic.then(|| "--dynamic".to_string()));
+    let run_part = |part: Shard| -> anyhow::Result<()> {
+        loop {
+            let mut script = script(&flags);
+            let status = script.arg(format!("--shard={}/{}", part.first, part.step)).status();
+            let status = status.context("cannot start python")?;
+            // PyTorch may crash. The script has noted where, and goes on behind it.
+            match status.code() {
+                Some(0) => return Ok(()),
+                Some(_) => bail!("{COMPILE_SCRIPT} failed: {status}"),
+                None => {}
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let run_part = &run_part;
+        let parts: Vec<_> =
+            args.shard.split(args.jobs).map(|part| scope.spawn(move || run_part(part))).collect();
+        parts.into_iter().try_for_each(|part| part.join().expect("invariant: a run does not panic"))
+    })?;
+    let status = script(&["--report".to_string()]).status().context("cannot start python")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs the script for each part of the shard at once; returns the names of all its operators.

@@ -1,7 +1,7 @@
 //! Tests the Python package as a user has it: the wheel, installed beside PyTorch; and its part that needs no PyTorch, built in place.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -46,8 +46,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Tests what runs on NumPy's arrays.
 pub fn without_torch() -> anyhow::Result<()> {
-    run_command(cargo().args(["build", "--package", "litz-py"]))?;
-    let package = root().join(BUILT).join("litz");
+    let package = build_in_place(false)?;
+    let python = venv::ensure_arrays()?;
+    run_command(pytest(&python).arg(TESTS_WITHOUT).env("PYTHONPATH", package))
+}
+
+/// Builds the package without a wheel; gives the folder to import it from.
+pub fn build_in_place(is_optimised: bool) -> anyhow::Result<PathBuf> {
+    let profile = if is_optimised { "release" } else { "debug" };
+    run_command(cargo().args(["build", "--package", "litz-py"]).args(is_optimised.then_some("--release")))?;
+    let built = root().join(BUILT).join(profile);
+    let package = built.join("litz");
     fs::create_dir_all(&package).with_context(|| format!("cannot make {}", package.display()))?;
     for entry in fs::read_dir(root().join(PACKAGE))? {
         let path = entry?.path();
@@ -56,10 +65,9 @@ pub fn without_torch() -> anyhow::Result<()> {
             fs::copy(&path, package.join(name))?;
         }
     }
-    fs::copy(root().join("target/debug/lib_litz.so"), package.join("_litz.abi3.so"))
+    fs::copy(root().join("target").join(profile).join("lib_litz.so"), package.join("_litz.abi3.so"))
         .context("cannot copy the extension")?;
-    let python = venv::ensure_arrays()?;
-    run_command(pytest(&python).arg(TESTS_WITHOUT).env("PYTHONPATH", root().join(BUILT)))
+    Ok(built)
 }
 
 /// A run of pytest that leaves nothing behind, and keeps nothing of what it compiles.
