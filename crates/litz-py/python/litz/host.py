@@ -7,7 +7,7 @@ import torch
 from .types import NUMBERED_FORMATS, SCALAR_TYPES
 
 # Operators whose results depend on how their operands lie in memory.
-BY_LAYOUT = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "resize_", "view_as_real"}
+BY_LAYOUT = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "resize_", "view", "view_as_real"}
 
 
 @functools.cache
@@ -57,6 +57,9 @@ class Dispatcher:
         """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted."""
         op, keywords = _called(name)
         args = [_object(arg) for arg in args]
+        if name == "aten.view.dtype" and args[0].shape[-1:] == (1,):
+            # It wants a stride of 1 even of a dimension that has one element, where Litz has none.
+            args[0] = args[0].as_strided(args[0].shape, (*args[0].stride()[:-1], 1))
         positional = len(args) - len(keywords)
         outcome = op(*args[:positional], **dict(zip(keywords, args[positional:])))
         if not results:

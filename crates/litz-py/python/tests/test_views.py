@@ -105,6 +105,10 @@ def test_view_as_another_type(f):
     check(f, randn(4, 6), reference=False, exact=True)
 
 
+def test_view_of_one_element_as_another_type():
+    check(lambda x: x.unsqueeze(-1).view(torch.int16).add_(1), randn(4, 2), reference=False, exact=True)
+
+
 @each(
     wider=lambda x: x.view(torch.int64),
     narrower=lambda x: x.view(torch.int16),
