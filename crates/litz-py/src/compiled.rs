@@ -477,6 +477,12 @@ impl CompiledModel {
         // Of a program that did not fail, nobody is interested in what an earlier one left.
         let raised = raised();
         outcome.map_err(|error| raised.unwrap_or_else(|| errors::raise(&error)))?;
+        // Once for each result: what is returned twice, or beside a view of it, is one memory.
+        for (value, layout) in collected.values.iter_mut().zip(&self.restrided) {
+            if let (Some(value), Some(layout)) = (value, layout) {
+                *value = layout.copy(&self.library, value.bind(py))?.unbind();
+            }
+        }
         let returned = self.returned.iter().map(|what| self.value(py, what, args, &collected.values));
         PyList::new(py, returned.collect::<PyResult<Vec<_>>>()?)
     }
@@ -573,10 +579,7 @@ impl CompiledModel {
     ) -> PyResult<Bound<'py, PyAny>> {
         Ok(match what {
             Returned::Result(at) => match results.get(*at) {
-                Some(Some(value)) => match self.restrided.get(*at) {
-                    Some(Some(layout)) => layout.copy(&self.library, value.bind(py))?,
-                    _ => value.bind(py).clone(),
-                },
+                Some(Some(value)) => value.bind(py).clone(),
                 _ => py.None().into_bound(py),
             },
             Returned::Argument(at) => args.get_item(*at)?,

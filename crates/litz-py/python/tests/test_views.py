@@ -238,3 +238,11 @@ def test_views_that_are_written_out_of_place(f):
 )
 def test_rearrangement(f):
     check(f, randn(4, 6), gradients=True)
+
+
+@each(
+    of_one_result=lambda x: (lambda v: (v, v.real))(x.flip(-2)),
+    beside_a_view=lambda x: (lambda v: (v, v[0], v.t()))(x.flip(-2)),
+)
+def test_results_in_another_layout_share_memory(f):
+    check(f, torch.arange(12.0).view(4, 3).transpose(-1, -2))
