@@ -334,6 +334,10 @@ impl Finder<'_> {
                             sum.corrections.push(is_bounded.then_some(Correction::Exp(*op, shift))?);
                         }
                         Factor::Times(row) | Factor::Over(row) => {
+                            // A sum over no columns is 0, which divided by what these add up to would be NaN.
+                            if !self.loops.facts.known(&Rel::le(1, self.columns)).is_yes() {
+                                return None;
+                            }
                             let is_times = matches!(factor, Factor::Times(_));
                             let op = if is_times { ScalarOp::Mul } else { ScalarOp::Div };
                             let (buf, index) = terms.inst(*row).op.element()?;
