@@ -1,7 +1,7 @@
-//! Compares nests by what they compute: their own names, and those of the buffers that they touch, are nothing of that.
+//! Compares nests by what they compute, whatever they and the buffers that they touch are called.
 //!
-//! The layers of a model are alike. What asks of nests for long, be it how they are best run or what kernel comes of that, asks once
-//! for all that are alike, and puts the names of the others into the answer.
+//! The layers of a model are alike. Planning a kernel and building it take long, so both are done once for all nests that are alike, and
+//! the names of the others are put into the result.
 
 use litz_ir::loops::{Buf, BufData, BufKind, InstOp, Loops, Nest};
 
@@ -27,16 +27,9 @@ impl Meaning {
         let mut numbers = Numbers { nests: Vec::new(), bufs: Vec::new() };
         let mut nameless = |nest: &Nest| {
             numbers.nests.push(nest.name.clone());
-            let Nest { name: _, from: _, axes, reduced, idle, body } = nest;
-            let (axes, reduced) = (axes.clone(), reduced.clone());
-            let mut own = Nest {
-                name: String::new(),
-                from: Vec::new(),
-                axes,
-                reduced,
-                idle: *idle,
-                body: body.clone(),
-            };
+            let mut own = nest.clone();
+            own.name.clear();
+            own.from.clear();
             for inst in &mut own.body {
                 if let InstOp::Load { buf, .. } | InstOp::Store { buf, .. } = &mut inst.op {
                     *buf = Buf(numbers.number_of(*buf));
@@ -46,11 +39,12 @@ impl Meaning {
         };
         let nests = nests.into_iter().map(&mut nameless).collect();
         let data = |buf: &Buf| {
-            let BufData { name: _, dtype, sizes, strides, device, kind } = &loops.bufs[*buf];
-            let kind =
-                if let BufKind::Const(_) = kind { BufKind::Const(String::new()) } else { kind.clone() };
-            let (sizes, strides) = (sizes.clone(), strides.clone());
-            BufData { name: String::new(), dtype: *dtype, sizes, strides, device: *device, kind }
+            let mut own = loops.bufs[*buf].clone();
+            own.name.clear();
+            if let BufKind::Const(parameter) = &mut own.kind {
+                parameter.clear();
+            }
+            own
         };
         (Meaning { nests, bufs: numbers.bufs.iter().map(data).collect() }, numbers)
     }
