@@ -162,7 +162,9 @@ impl Executable {
         if memory.is_empty() {
             let mut context = Context::new(&device, memory.bases(), prepared)?;
             context.use_plan(plan)?;
-            let running = Running { deadline: Deadline::of(limits), counters: &counters, hosted: &hosted };
+            let release = |at: usize| weights.release(&program.consts[at].name);
+            let deadline = Deadline::of(limits);
+            let running = Running { deadline, counters: &counters, hosted: &hosted, release: &release };
             context.run(&function, running)?;
             memory.keep();
         }
@@ -294,7 +296,8 @@ impl Executable {
         outputs: &mut dyn Outputs,
     ) -> Result<(), RunError> {
         context.set_outputs(outputs)?;
-        let running = Running { deadline, counters: &self.counters, hosted: &self.hosted };
+        let (counters, hosted) = (&self.counters, &self.hosted);
+        let running = Running { deadline, counters, hosted, release: &|_| {} };
         while !context.run(&self.function, running)? {
             let plan = self.plan(&context.values)?;
             context.use_plan(plan)?;

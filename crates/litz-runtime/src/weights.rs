@@ -13,6 +13,10 @@ use crate::tensor::{Tensor, copy_strided, has_layout, span_bytes};
 pub trait Weights {
     /// The parameter of that name.
     fn get(&self, name: &str) -> Option<Tensor>;
+
+    /// Takes note that what was computed of the parameter is read from now on, and not itself: pages of a mapped file may
+    /// leave memory, and come back when they are read again.
+    fn release(&self, _name: &str) {}
 }
 
 impl Weights for HashMap<String, Tensor> {
@@ -78,6 +82,7 @@ pub(crate) fn load(
     let mut buffer = AlignedBuf::guarded(bytes, pages)?;
     let src = (tensor.bytes(), tensor.strides());
     copy_strided(ty.dtype.size(), ty.sizes, src, (buffer.as_mut_slice(), ty.strides));
+    weights.release(ty.name);
     Ok(ConstMemory::Owned(buffer))
 }
 

@@ -1,5 +1,6 @@
 //! Checks programs and kernels that are given as text and called with tensors.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, OutputLayout, Outputs, RunOptions, Value};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice};
 use litz_runtime::tensor::Input;
+use litz_runtime::weights::Weights;
 use litz_runtime::{RunError, Tensor, TensorView, TensorViewMut};
 
 fn kernels(texts: &[&str]) -> Vec<Kernel> {
@@ -296,6 +298,59 @@ fn load_steps_run_once_and_keep_their_results() {
         assert_eq!(floats(&outputs[0]), [41.0, 81.0, 121.0, 161.0]);
         assert_eq!(floats(&outputs[1]), [20.0, 40.0]);
     }
+}
+
+/// Weights that note what is released.
+#[derive(Default)]
+struct Released(RefCell<Vec<String>>);
+
+impl Weights for Released {
+    fn get(&self, _name: &str) -> Option<Tensor> {
+        Some(bias())
+    }
+
+    fn release(&self, name: &str) {
+        self.0.borrow_mut().push(name.to_owned());
+    }
+}
+
+#[test]
+fn constants_that_only_load_steps_read_are_released_in_order() {
+    let program = "program @packed on cpu {
+      param x: f32[1, 4]
+      const both: f32[4] = \"both\"
+      const late: f32[4] = \"late\"
+      const early: f32[4] = \"early\"
+      const shown: f32[4] = \"shown\"
+      const seen: f32[4] = \"seen\"
+      const copied: f32[4]{2} = \"copied\"
+      load {
+        view part: f32[4] = late + 0
+        alloc t: f32[4]
+        launch @double(early, t)
+        alloc u: f32[4]
+        launch @double(part, u)
+        alloc v: f32[4]
+        launch @double(both, v)
+        alloc w: f32[4]
+        launch @double(shown, w)
+        view window: f32[4] = seen + 0
+        alloc z: f32[4]
+        launch @double(window, z)
+      }
+      alloc y: f32[4]
+      launch @add_row(x, t, y) sizes(1)
+      launch @add_row(x, both, y) sizes(1)
+      launch @add_row(x, window, y) sizes(1)
+      return y: f32[1, 4], shown: f32[4]
+    }";
+    let program = litz_ir::text::program::parse(program).unwrap_or_else(|diags| panic!("{diags:?}"));
+    let kernels = kernels(&[ADD_ROW, DOUBLE]);
+    let weights = Released::default();
+    let device = Arc::new(ReferenceDevice::new(&kernels).expect("they are sound"));
+    Executable::new(&program, &kernels, device, &weights).expect("it is sound");
+    // The first was copied to another layout; the others were read for the last time in this order.
+    assert_eq!(*weights.0.borrow(), ["copied", "early", "late"]);
 }
 
 #[test]

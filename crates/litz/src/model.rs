@@ -38,10 +38,16 @@ pub struct Model {
     pub imported: Imported,
 }
 
+/// A file in memory, and its identity if it can be told from others.
+struct MappedFile {
+    map: Arc<memmap2::Mmap>,
+    identity: Option<FileIdentity>,
+}
+
 /// Where the weights of a model are.
 enum Source {
-    /// In an archive, under the name that the archive gives the model; with the identity of the file that it is mapped from.
-    Archive { archive: Archive, name: String, file: Option<FileIdentity> },
+    /// In an archive, under the name that the archive gives the model; with the file that it is mapped from.
+    Archive { archive: Archive, name: String, file: Option<MappedFile> },
     /// In memory, by name.
     Memory(HashMap<String, Tensor>),
 }
@@ -70,8 +76,8 @@ impl Model {
         }
         // SAFETY: the mapping is only read. That nobody truncates or rewrites a model's file while it is in use is
         // documented as the caller's business, as for any mapped weights.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
-        Model::of_archive(Arc::new(map), identity, options)
+        let map = Arc::new(unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?);
+        Model::of_archive(map.clone(), Some(MappedFile { map, identity }), options)
     }
 
     /// Reads the only model of an archive in memory.
@@ -92,7 +98,7 @@ impl Model {
 
     fn of_archive(
         bytes: litz_import::Bytes,
-        file: Option<FileIdentity>,
+        file: Option<MappedFile>,
         options: &Options,
     ) -> Result<Model, Error> {
         let archive = Archive::open(bytes)?;
@@ -285,7 +291,7 @@ impl Model {
     /// What tells the file from others and from itself after a change; `None` where nothing does.
     pub(crate) fn file(&self) -> Option<&FileIdentity> {
         match &self.source {
-            Source::Archive { file, .. } => file.as_ref(),
+            Source::Archive { file, .. } => file.as_ref().and_then(|file| file.identity.as_ref()),
             Source::Memory(_) => None,
         }
     }
@@ -323,6 +329,17 @@ impl Weights for Model {
         }
         let offset = w.storage.start + w.offset * w.dtype.size();
         Tensor::from_shared(w.dtype, &w.sizes, &w.strides, archive.bytes().clone(), offset).ok()
+    }
+
+    fn release(&self, name: &str) {
+        let Source::Archive { file: Some(file), .. } = &self.source else { return };
+        let Some(weight) = self.imported.weights.get(name).filter(|weight| !weight.is_missing) else {
+            return;
+        };
+        let (start, len) = (weight.storage.start, weight.storage.len());
+        // SAFETY: the mapping shows a file that this process does not write: pages that leave it are read from there again,
+        // with the same bytes. Where the system refuses, nothing changes.
+        let _ = unsafe { file.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len) };
     }
 }
 

@@ -329,7 +329,7 @@ impl Context {
     /// without an error. Where they end with a size, that has become the last of `values`, and the result is false: a plan for
     /// these values goes on.
     pub(super) fn run(&mut self, function: &Function, running: Running<'_>) -> Result<bool, RunError> {
-        let Running { deadline, hosted, .. } = running;
+        let Running { deadline, hosted, release, .. } = running;
         let plan = Arc::clone(self.plan.as_ref().expect("invariant: a call has a plan"));
         self.iterations = self.iterations.saturating_add(plan.iterations);
         function.prepared.limits.check(Limit::Iterations, self.iterations)?;
@@ -405,6 +405,10 @@ impl Context {
                 }
                 Command::Copy { from, to, bytes } => {
                     self.copy(*from, (self.space, self.address(*to)), *bytes)
+                }
+                Command::Release { constant } => {
+                    self.stream.wait()?;
+                    release(*constant);
                 }
             }
         }

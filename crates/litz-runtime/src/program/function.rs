@@ -37,6 +37,8 @@ pub(super) struct Running<'a> {
     pub(super) deadline: Option<Deadline>,
     pub(super) counters: &'a Counters,
     pub(super) hosted: &'a Hosted,
+    /// Is told of the constants that nothing reads any more.
+    pub(super) release: &'a dyn Fn(usize),
 }
 
 impl Function {

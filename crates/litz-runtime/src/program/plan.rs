@@ -149,6 +149,10 @@ pub(super) enum Command {
         to: Address,
         bytes: usize,
     },
+    /// Says that nothing reads a constant from here on.
+    Release {
+        constant: usize,
+    },
 }
 
 /// A function by position, and the values of its sizes.
@@ -341,9 +345,10 @@ impl<'a> Planner<'a> {
                 }
                 PreparedStep::Free(slot) => {
                     let latest = Base::Arena(self.plan.arenas.len() - 1);
-                    if let Some((Address { base, offset }, _)) = self.places[*slot].take()
-                        && base == latest
-                    {
+                    let place = self.places[*slot].take().map(|(address, _)| address);
+                    if let Some(Address { base: Base::Const(constant), .. }) = place {
+                        self.plan.commands.push(Command::Release { constant });
+                    } else if let Some(Address { offset, .. }) = place.filter(|place| place.base == latest) {
                         self.live.retain(|&(start, _)| start != offset);
                     }
                 }

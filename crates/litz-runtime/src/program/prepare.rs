@@ -137,6 +137,21 @@ pub(super) enum PreparedStep {
     Free(usize),
 }
 
+impl PreparedStep {
+    /// The slots whose memory it uses.
+    fn mentioned(&self) -> Vec<usize> {
+        match self {
+            PreparedStep::Launch { args, .. } => args.clone(),
+            PreparedStep::Extern { reads, writes, .. } | PreparedStep::Control { reads, writes, .. } => {
+                [reads.as_slice(), writes].concat()
+            }
+            PreparedStep::Call { operands, .. } => operands.iter().map(|(layout, _)| layout.slot).collect(),
+            PreparedStep::View(slot) | PreparedStep::Size { slot, .. } => vec![*slot],
+            PreparedStep::Check(_) | PreparedStep::Alloc(_) | PreparedStep::Free(_) => Vec::new(),
+        }
+    }
+}
+
 /// What a launch needs to know of a kernel; formulas are over the kernel's own sizes.
 pub(super) struct KernelFacts {
     pub(super) name: String,
@@ -272,7 +287,35 @@ pub(super) fn prepare(
             prepared.slots[base].is_stored |= is_stored;
         }
     }
+    free_constants(&mut prepared);
     Ok(prepared)
+}
+
+/// Frees each constant behind the last load step that reads it, if calls do not: most weights are packed, one after the
+/// other, and without this a model would take its size twice until all of them are.
+fn free_constants(prepared: &mut Prepared) {
+    let slots = &prepared.slots;
+    let constants = |step: &PreparedStep| {
+        let based = step.mentioned().into_iter().flat_map(|slot| bases(slots, slot));
+        based.filter(|&slot| matches!(slots[slot].origin, Origin::Const(_))).collect::<Vec<_>>()
+    };
+    let outputs = prepared.outputs.iter().filter_map(|output| match output {
+        Output::View { layout, .. } => Some(layout.slot),
+        Output::Number(slot) => Some(*slot),
+        Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => None,
+    });
+    let updates = prepared.updates.iter().flat_map(|&(to, from)| [to, from]);
+    let mut seen: HashSet<usize> = outputs.chain(updates).flat_map(|slot| bases(slots, slot)).collect();
+    seen.extend(prepared.steps.iter().flat_map(constants));
+    // From the end, so that the first step that is met is the last one to read it.
+    let mut load = Vec::with_capacity(prepared.load.len());
+    for step in std::mem::take(&mut prepared.load).into_iter().rev() {
+        let read = constants(&step);
+        load.extend(read.into_iter().filter(|&slot| seen.insert(slot)).map(PreparedStep::Free));
+        load.push(step);
+    }
+    load.reverse();
+    prepared.load = load;
 }
 
 /// The slots that steps write.
