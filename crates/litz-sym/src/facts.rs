@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::bounds::{Prover, Range};
-use crate::build::{floor_divide, gcd};
+use crate::build::{floor_divide, gcd, without_common_factor};
 use crate::expr::{Expr, Kind, Sym};
 use crate::rel::{Clause, Cmp, Known, Rel};
 
@@ -539,6 +539,9 @@ impl Facts {
     /// `min(x, y) >= 1` says that both are, `max(x, y) >= 1` that one is, where the other cannot be; and so on. Of several
     /// of them, whose cases would multiply, the first is replaced that can be but one of its operands.
     fn learn_extremum_at_most_zero(&mut self, e: Expr) -> Result<(), Impossible> {
+        // In the form in which it is asked for: what it says of parts does not say it of the extremum.
+        let e = without_common_factor(e);
+        self.known.at_most_zero.push(e);
         let found = e.terms().filter_map(|(c, monomial)| {
             let (operands, is_both) = match monomial.kind() {
                 Kind::Min(x, y) => ([x, y], c < 0),
@@ -564,7 +567,6 @@ impl Facts {
         divisors.sort_unstable();
         divisors.dedup();
         let cuts: Vec<Expr> = divisors.into_iter().filter_map(|m| self.cut(e, m)).collect();
-        self.known.at_most_zero.push(e);
         cuts.into_iter().try_for_each(|cut| self.learn_at_most_zero(cut))
     }
 

@@ -245,6 +245,15 @@ proptest! {
         }
     }
 
+    /// What both sides of a minimum were taken to be at least, so is the minimum.
+    #[test]
+    fn an_order_that_was_assumed_is_known(of in prop::collection::vec(1i64..10, 2), limit in 2i64..9) {
+        let (mut facts, [s0, k, n]) = (facts(), ["s0", "k", "n"].map(|name| Expr::sym(Sym::new(name))));
+        let rel = Rel::le(k * of[0] + n, s0.min(limit) * of[1]);
+        prop_assert!(facts.assume(rel));
+        prop_assert_eq!(facts.known(&rel), Known::Yes, "{}", rel);
+    }
+
     #[test]
     fn parser_never_panics(
         text in "[-+*(),0-9a-c%_. ]{0,40}|(floordiv|mod|min|max|ceildiv|\\(|\\)|,|-|7|x| |\\*|\\+){0,20}",
