@@ -96,8 +96,8 @@ class _Writer:
         self.tokens = set()
         # Values of nodes that are none of the text's.
         self.places = {}
-        # The storage of each node's tensor, and the first node that has it.
-        self.memory, self.first = {}, {}
+        # The storage of each node's tensor, and the node whose tensor it is a view of, itself or another one.
+        self.memory, self.viewed = {}, {}
         self.symbols = outer.symbols if outer else set()
         self.guards = outer.guards if outer else []
         # Symbols that no input gives alone, and those that stand for sums of these.
@@ -482,12 +482,17 @@ class _Writer:
     # Results.
 
     def _remember(self, node):
-        """Notes which node is the first of those whose tensors share a storage."""
+        """Notes the storage of a node's tensor, and which node it is a view of.
+
+        Arguments that share a storage are no views of each other: those of a later call need not share one.
+        """
         value = _val(node)
-        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
-            key = value.untyped_storage()._cdata
-            self.memory[node] = key
-            self.first.setdefault(key, node)
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return
+        self.memory[node] = value.untyped_storage()._cdata
+        source = node.args[0] if node.target is operator.getitem else node
+        views = (self.viewed[of] for of in source.all_input_nodes if self.memory.get(of) == self.memory[node])
+        self.viewed[node] = next(views, node)
 
     def _output(self, node):
         results, index = [], {}
@@ -517,7 +522,7 @@ class _Writer:
 
     def _tensor(self, node, positions, result):
         """A returned tensor: one that shares the memory of an argument or of another result is a view of that."""
-        value, base = _val(node), self.first.get(self.memory.get(node))
+        value, base = _val(node), self.viewed.get(node)
         if base is None or base is node:
             return result(node)
         origin = _val(base)

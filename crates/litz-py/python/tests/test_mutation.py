@@ -161,6 +161,19 @@ def test_arguments_that_share_memory_after_others_that_do_not():
         same(args, other)
 
 
+def test_views_of_arguments_that_share_memory_at_the_first_call_only():
+    def f(w, x, y):
+        return (w.sin() * y.view(2, 2)[1]).cos(), w * x[1:3]
+
+    fast = compiled(f)
+    base = torch.arange(8.0)
+    for x, y in ((base[:4], base[4:]), (torch.arange(4.0), torch.arange(4.0) + 10)):
+        leaves = [torch.ones(2, requires_grad=True) for _ in range(2)]
+        for g, w in zip((fast, f), leaves):
+            sum(part.sum() for part in g(w, x, y)).backward()
+        same(leaves[0].grad, leaves[1].grad)
+
+
 def test_a_captured_tensor_is_changed():
     state = torch.zeros(3)
 
