@@ -15,8 +15,16 @@ class Torch:
 
     @staticmethod
     def view(tensor, sizes, strides, offset, dtype=None):
-        """A tensor that shares the memory of another, `offset` elements behind its first; with a `dtype` one of that type, `offset` bytes behind."""
+        """A tensor that shares the memory of another, `offset` elements behind its first; with a `dtype` one of that type, `offset` bytes behind.
+
+        PyTorch's views make it, so that both have one version: `backward` refuses saved tensors that were written to. It is detached, as
+        PyTorch allows less with a view that was made without gradients.
+        """
         if dtype is None:
-            return guards._reinterpret_tensor(tensor, sizes, strides, offset)
-        start = tensor.storage_offset() * tensor.itemsize + offset
-        return torch.empty(0, dtype=dtype).set_(tensor.untyped_storage(), start // dtype.itemsize, sizes, strides)
+            offset += tensor.storage_offset()
+        else:
+            offset = (offset + tensor.storage_offset() * tensor.itemsize) // dtype.itemsize
+            # All of the memory as one dimension, but for a rest that is no element of both types.
+            bytes = tensor.untyped_storage().nbytes() // dtype.itemsize * dtype.itemsize
+            tensor = tensor.as_strided((bytes // tensor.itemsize,), (1,), 0).view(dtype)
+        return tensor.as_strided(sizes, strides, offset).detach()

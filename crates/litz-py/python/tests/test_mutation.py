@@ -438,3 +438,26 @@ def test_saved_tensors_are_guarded_against_changes():
     loss = compiled(lambda w, x: (w * x).sin().sum())(w, x)
     loss.backward()
     same(w.grad, (w * x).cos().detach() * x)
+
+
+@each(
+    argument=lambda x, y, run: (run(lambda x, y: x * y, x, y), y),
+    view_of_an_argument=lambda x, y, run: (run(lambda x, y: y.t() @ x, x, y), y),
+    part_of_an_argument=lambda x, y, run: (run(lambda x, y: x[0] * y[0], x, y), y[0]),
+    result=lambda x, y, run: (run(lambda x, y: x.exp(), x, y),) * 2,
+    one_of_two_results=lambda x, y, run: run(lambda x, y: (lambda z: (z.t() @ y, z))(x.exp()), x, y),
+)
+@pytest.mark.parametrize("wrap", [lambda f: f, compiled], ids=["eager", "compiled"])
+def test_saved_tensors_that_were_changed_are_refused(f, wrap):
+    x, y = randn(3, 3, requires_grad=True), randn(3, 3)
+    result, changed = f(x, y, lambda g, *args: wrap(g)(*args))
+    changed.detach().add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+def test_a_view_of_nothing_that_is_returned_is_changed_with_gradient():
+    result, weight = compiled(lambda x: (x + 1).t())(torch.zeros(2, 3)), torch.ones(3, 2, requires_grad=True)
+    result.add_(weight).sum().backward()
+    same(result.detach(), torch.full((2, 3), 2.0).t())
+    same(weight.grad, torch.ones(3, 2))
