@@ -154,7 +154,9 @@ def compile_fx(module, example_inputs, options, frozen=None, kind="inference", n
 
 
 def _resolved(tensor):
-    """A tensor with the elements and strides of one that is the conjugate, or the opposite, of what is in its memory."""
+    """A tensor with the elements and strides of one that may be the conjugate, or the opposite, of what is in its memory."""
+    if not (tensor.is_conj() or tensor.is_neg()):
+        return tensor
     plain = tensor.conj() if tensor.is_conj() else tensor
     plain = torch._neg_view(plain) if plain.is_neg() else plain
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))

@@ -27,7 +27,7 @@ class Converted:
     returned: list[tuple]
     # Whether the program takes a seed behind the graph's arguments.
     is_seeded: bool
-    # Arguments, by position, whose elements are the conjugates, or the opposites, of those in memory.
+    # Arguments, by position, whose elements may be the conjugates, or the opposites, of those in memory.
     lazy: list[int]
 
 
@@ -280,6 +280,9 @@ class _Writer:
         if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
             if any(_is_written_or_returned(user, node) for user in node.users):
                 raise NotConverted("an input with a pending conjugation or negation that is written or returned")
+            self.lazy.append(position)
+        elif isinstance(value, torch.Tensor) and node.target.startswith("tangents"):
+            # Nothing guards what a loss gives `backward`.
             self.lazy.append(position)
         if isinstance(value, torch.SymInt) and not is_kept:
             # A size that a tensor has, or another integer, gives its symbols values already.

@@ -440,3 +440,27 @@ def test_autocast_training():
     found, wanted = run(compiled), run(lambda model: model)
     assert found[0] == wanted[0]
     torch.testing.assert_close(found[1:], wanted[1:], rtol=3e-2, atol=3e-2)
+
+
+@each(
+    conjugate=lambda y: y.backward(torch.tensor([1 + 1j, 2 - 3j]).conj()),
+    of_a_loss=lambda y: (y.conj() * torch.tensor([1 + 1j, 2 - 3j])).imag.sum().backward(),
+    opposite=lambda y: torch.view_as_real(y).backward(torch._neg_view(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))),
+    opposite_of_a_real_one=lambda y: y.real.sum().backward(torch._neg_view(torch.tensor(2.0))),
+)
+def test_gradients_that_are_conjugates_or_opposites_when_they_are_read(f):
+    def run(wrap):
+        x = torch.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+        f(wrap(lambda x: x * x)(x))
+        return x.grad.resolve_conj()
+
+    same(run(compiled), run(lambda f: f))
+
+
+def test_a_gradient_that_is_the_opposite_of_what_is_in_memory():
+    def run(wrap):
+        x = torch.tensor([1.0, 2.0], requires_grad=True)
+        wrap(lambda x: x * x)(x).backward(torch._neg_view(torch.tensor([1.0, 3.0])))
+        return x.grad
+
+    same(run(compiled), run(lambda f: f))
