@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _litz, counters, options as option
 from .errors import CacheError, LitzError, UnsupportedError
-from .fx import convert, drops_nothing
+from .fx import convert, drops_nothing, writes_to
 from .host import Dispatcher
 from .library import Torch
 from .strides import laid_out
@@ -30,12 +30,12 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     them: of what Litz made of it, or why PyTorch runs it as a whole.
     """
     chosen = option.read(mode, options)
-    frozen = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
+    parameters = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
     compiler = functools.partial(compile_fx, options=chosen, note=note)
     return aot_autograd(
         fw_compiler=functools.partial(compiler, kind="forward"),
         bw_compiler=functools.partial(compiler, kind="backward"),
-        inference_compiler=functools.partial(compiler, frozen=frozen, kind="inference"),
+        inference_compiler=functools.partial(compiler, parameters=parameters, kind="inference"),
         decompositions=decompositions(chosen.random),
         partition_fn=_partition,
         keep_inference_input_mutations=True,
@@ -67,11 +67,25 @@ def _keep_random(graph):
 
 
 def _parameters(module, example_inputs) -> dict:
-    """Parameters and buffers among the inputs, by position."""
+    """Parameters and buffers among the inputs of a graph of Dynamo's, by position."""
     inputs = module.graph.find_nodes(op="placeholder")
     is_static = lambda node: node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type") is not None
     given = enumerate(zip(inputs, example_inputs))
     return {at: value.detach() for at, (node, value) in given if isinstance(value, torch.Tensor) and is_static(node)}
+
+
+def _frozen(module, parameters) -> dict:
+    """Those of the parameters that the graph does not write to, by position among the inputs of AOTAutograd's graph. It has inputs of its own, such
+    as tokens of effects, and each says which one of Dynamo's it is.
+    """
+    from torch._functorch._aot_autograd.descriptors import PlainAOTInput
+
+    found = {}
+    for position, node in enumerate(module.graph.find_nodes(op="placeholder")):
+        origin = node.meta.get("desc")
+        if isinstance(origin, PlainAOTInput) and origin.idx in parameters and not any(writes_to(user, node) for user in node.users):
+            found[position] = parameters[origin.idx]
+    return found
 
 
 @functools.cache
@@ -115,13 +129,13 @@ BESIDES = (
 )
 
 
-def compile_fx(module, example_inputs, options, frozen=None, kind="inference", note=None):
+def compile_fx(module, example_inputs, options, parameters=None, kind="inference", note=None):
     """Compiles a graph of ATen operators to a function of a list of arguments. What Litz cannot say or do, PyTorch runs."""
     start = time.perf_counter()
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
         with _disable_current_modes():
-            compiled, converted = _compile(module, options, frozen or {})
+            compiled, converted = _compile(module, options, _frozen(module, parameters or {}))
     except LitzError as error:
         if options.fallback == "error" or isinstance(error, CacheError):
             raise

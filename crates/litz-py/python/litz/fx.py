@@ -278,7 +278,7 @@ class _Writer:
             self.places[node] = value
             return
         if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
-            if any(_is_written_or_returned(user, node) for user in node.users):
+            if any(user.op == "output" or writes_to(user, node) for user in node.users):
                 raise NotConverted("an input with a pending conjugation or negation that is written or returned")
             self.lazy.append(position)
         elif isinstance(value, torch.Tensor) and node.target.startswith("tangents"):
@@ -561,12 +561,13 @@ def drops_nothing(node) -> bool:
     return (node.args[3] if len(node.args) > 3 else node.kwargs.get("dropout_p", 0.0)) == 0
 
 
-def _is_written_or_returned(user, node) -> bool:
-    """Whether a node returns another one, or writes to it."""
-    if user.op == "output":
-        return True
+def writes_to(user, node) -> bool:
+    """Whether a node calls an operator that writes to the value of another one."""
     schema = getattr(user.target, "_schema", None)
-    return schema is not None and schema.is_mutable and any(arg is node for arg in user.args)
+    if schema is None or not schema.is_mutable:
+        return False
+    given = zip(schema.arguments, user.args)
+    return any(value is node and argument.alias_info is not None and argument.alias_info.is_write for argument, value in given)
 
 
 def _is_dense(value) -> bool:

@@ -191,6 +191,28 @@ def test_frozen_parameters_are_constants():
         same(fast(x * 2), model(x * 2))
 
 
+def test_frozen_parameters_behind_other_inputs():
+    model = nn.Linear(4, 3)
+
+    def f(x):
+        torch.ops.aten._print("")
+        return model(x)
+
+    x = randn(2, 4)
+    with torch.no_grad():
+        same(litz_compiled(f, options={"freeze": True})(x), model(x))
+
+
+def test_buffers_that_a_graph_writes_to_are_not_frozen():
+    fast, eager = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+    compiled_norm = litz_compiled(fast, options={"freeze": True})
+    with torch.no_grad():
+        for _ in range(3):
+            x = randn(8, 4)
+            same(compiled_norm(x), eager(x))
+    same(dict(fast.state_dict()), dict(eager.state_dict()))
+
+
 @each(
     rand=lambda x: torch.rand_like(x) + x,
     randn=lambda x: torch.randn(3, 5) * x,
