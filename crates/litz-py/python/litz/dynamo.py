@@ -152,7 +152,7 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
         for position in converted.lazy:
             args[position] = _resolved(args[position])
         if converted.is_seeded:
-            args.append(torch.empty((), dtype=torch.int64).random_())
+            args.append(torch.empty((), dtype=torch.int64, device="cpu").random_())
         try:
             results = compiled(args)
         except _litz.CheckError:

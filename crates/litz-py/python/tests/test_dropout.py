@@ -255,3 +255,10 @@ def test_gumbel_softmax_chooses_one():
     y = compiled(lambda x: F.gumbel_softmax(x, hard=True))(torch.zeros(300, 4))
     same(y.sum(-1), torch.ones(300))
     assert ((y.mean(0) - 0.25).abs() < 0.12).all()
+
+
+def test_seeds_are_made_whatever_the_default_device_is():
+    x = torch.ones(64)
+    with torch.device("meta"):
+        y = compiled(lambda x: F.dropout(x, 0.5))(x)
+    assert set(y.tolist()) == {0.0, 2.0}
