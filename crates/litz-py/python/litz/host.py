@@ -10,9 +10,11 @@ from .types import NUMBERED_FORMATS, SCALAR_TYPES
 BY_LAYOUT = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "resize_", "view", "view_as_real"}
 
 
-@functools.cache
 def overload(name: str):
-    """The operator that a text calls `namespace.name.overload`; none where PyTorch has none of that name."""
+    """The operator that a text calls `namespace.name.overload`; none where PyTorch has none of that name.
+
+    It is looked up anew each time, as programs may define an operator of theirs once more.
+    """
     parts = name.split(".")
     if len(parts) < 3:
         return None
@@ -41,7 +43,6 @@ class Dispatcher:
     """The host of compiled graphs: `declaration` and `call` are what Litz asks for."""
 
     @staticmethod
-    @functools.cache
     def declaration(name: str):
         """Schema, layout of operands and tags of an operator, as a text of Litz says them."""
         op = overload(name)
@@ -55,7 +56,8 @@ class Dispatcher:
 
     def call(self, name: str, args: list, results: list) -> None:
         """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted."""
-        op, keywords = _called(name)
+        op = overload(name)
+        keywords = _keywords(op)
         args = [_object(arg) for arg in args]
         if name == "aten.view.dtype" and args[0].shape[-1:] == (1,):
             # It wants a stride of 1 even of a dimension that has one element, where Litz has none.
@@ -78,10 +80,9 @@ class Dispatcher:
 
 
 @functools.cache
-def _called(name):
-    """An operator, and which of its arguments go by name."""
-    op = overload(name)
-    return op, [argument.name for argument in op._schema.arguments if argument.kwarg_only]
+def _keywords(op):
+    """Which of an operator's arguments go by name."""
+    return [argument.name for argument in op._schema.arguments if argument.kwarg_only]
 
 
 def _object(arg):

@@ -4,8 +4,10 @@ import itertools
 
 import pytest
 import torch
-from checks import check, compiled, counted, each, same
+from checks import check, compiled, counted, each, needs_litz, same
 from torch import randn
+
+import litz
 
 calls = itertools.count()
 
