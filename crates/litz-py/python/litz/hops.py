@@ -7,8 +7,14 @@ import torch
 from .errors import NotConverted
 from .types import operator_name
 
-# Operators that call graphs: how many graphs come first, and where the predicate of a branch is.
-_CONTROL = {"cond": (1, 2), "while_loop": (0, 2), "scan": (0, 1), "map_impl": (0, 1), "associative_scan": (0, 1)}
+# Operators that call graphs: which of their arguments are graphs, and how many arguments there are.
+_CONTROL = {
+    "cond": (range(1, 3), 4),
+    "while_loop": (range(2), 4),
+    "scan": (range(1), 4),
+    "map_impl": (range(1), 3),
+    "associative_scan": (range(1), 3),
+}
 
 
 def write(writer, node) -> None:
@@ -37,17 +43,11 @@ def takes_token(node, value) -> bool:
 
 
 def _control(writer, node, name):
-    before, graphs = _CONTROL[name]
-    args = []
-    for position, arg in enumerate(node.args):
-        if before <= position < before + graphs:
-            args.append(f"@{writer.subgraph(arg)}")
-        else:
-            args.append(writer.argument(arg))
-    # Trailing arguments, such as the direction of a scan, have gone into the graph.
-    expected = {"cond": 4, "while_loop": 4, "scan": 4, "map_impl": 3, "associative_scan": 3}[name]
-    if len(args) != expected:
-        raise NotConverted(f"{name} with {len(args)} arguments")
+    """A branch or a loop, with its graphs as graphs inside of this one."""
+    graphs, expected = _CONTROL[name]
+    if len(node.args) != expected:
+        raise NotConverted(f"{name} with {len(node.args)} arguments")
+    args = [f"@{writer.subgraph(arg)}" if at in graphs else writer.argument(arg) for at, arg in enumerate(node.args)]
     results = writer.results(node)
     writer.line(f"{results}higher_order.{name}.default({', '.join(args)})", node)
 
@@ -84,10 +84,10 @@ def _functionalized(writer, node, name):
     if not isinstance(op, torch._ops.OpOverload):
         raise NotConverted(f"{name} of {op}")
     written, kinds = get_mutable_args(op)
-    results, numbers = [], itertools.count()
+    prefix, results, numbers = writer.name(node), [], itertools.count()
 
     def clone(base):
-        copy = f"{node.name}.copy{next(numbers)}"
+        copy = f"{prefix}.copy{next(numbers)}"
         ty = writer.type(base.meta["val"])
         writer.line(f"%{copy}: {ty} = aten.clone.default(%{writer.name(base)}, none)", node)
         return copy
@@ -109,27 +109,22 @@ def _functionalized(writer, node, name):
         results = [clone(base) for base in bases]
         for arg in written:
             if isinstance(views[arg], list):
-                kwargs[arg] = [_view(writer, node, f"{arg}{at}", view, results) for at, view in enumerate(views[arg])]
+                kwargs[arg] = [_view(writer, node, f"{prefix}.{arg}{at}", view, results) for at, view in enumerate(views[arg])]
             else:
-                kwargs[arg] = _view(writer, node, arg, views[arg], results)
-    own = node.meta["val"]
-    own = list(own if isinstance(own, (list, tuple)) else [own])[: len(own) - len(results)]
-    names = {}
-    texts = []
-    for at, value in enumerate(own if op._schema.returns else []):
-        names[at] = f"{node.name}.{at}"
-        texts.append(f"%{names[at]}: {writer.type(value)}")
-    equals = ", ".join(texts) + " = " if texts else ""
+                kwargs[arg] = _view(writer, node, f"{prefix}.{arg}", views[arg], results)
+    # What the operator returns itself, none where it returns nothing, comes before what it has written.
+    own = node.meta["val"][: len(node.meta["val"]) - len(results)]
+    returned = own if op._schema.returns else ()
+    texts = ", ".join(f"%{prefix}.{at}: {writer.type(value)}" for at, value in enumerate(returned))
     writer.declare(operator_name(op))
-    writer.line(f"{equals}{operator_name(op)}({', '.join(writer.arguments(op._schema, (), kwargs))})", node)
-    for at, result in enumerate(results):
-        if result is not None:
-            names[len(own) + at] = result
-    writer.parts[node] = names
+    call = f"{operator_name(op)}({', '.join(writer.arguments(op._schema, (), kwargs))})"
+    writer.line(f"{texts} = {call}" if texts else call, node)
+    names = {at: f"{prefix}.{at}" for at in range(len(returned))}
+    writer.parts[node] = names | {len(own) + at: copy for at, copy in enumerate(results) if copy is not None}
 
 
-def _view(writer, node, arg, view, bases):
-    """What the operator is given of a base: the base, or a part of it."""
+def _view(writer, node, name, view, bases):
+    """What the operator is given of a base: the base, or a part of it, which is called `name`."""
     if view is None:
         return None
     base, kind = bases[view.base_index], type(view).__name__
@@ -142,7 +137,7 @@ def _view(writer, node, arg, view, bases):
         call = f"aten.as_strided.default(%{base}, {numbers})"
     else:
         raise NotConverted(f"a view of kind {kind}")
-    name, value = f"{node.name}.{arg}", node.kwargs["_all_bases"][view.base_index].meta["val"]
+    value = node.kwargs["_all_bases"][view.base_index].meta["val"]
     if kind == "SliceViewInfo":
         size, stride = list(value.shape), value.stride()
         size[view.dim] = view.end - view.start

@@ -316,3 +316,43 @@ class Straight(torch.autograd.Function):
 )
 def test_functions_with_their_own_gradient(f):
     check(f, randn(3, 4), gradients=True)
+
+
+@needs_litz
+def test_an_operator_that_is_defined_once_more():
+    litz.reset_stats()
+    for value in (1.0, 2.0):
+
+        @torch.library.custom_op("litz_tests::defined_twice", mutates_args=())
+        def shifted(x: torch.Tensor) -> torch.Tensor:
+            return x + value
+
+        shifted.register_fake(torch.empty_like)
+        torch._dynamo.reset()
+        same(compiled(lambda x: shifted(x) * 2)(torch.zeros(3)), torch.full((3,), 2 * value))
+
+    @torch.library.custom_op("litz_tests::defined_twice", mutates_args=())
+    def shifted_by(x: torch.Tensor, value: float) -> torch.Tensor:
+        return x + value
+
+    shifted_by.register_fake(lambda x, value: torch.empty_like(x))
+    torch._dynamo.reset()
+    same(compiled(lambda x: shifted_by(x, 5.0) * 2)(torch.zeros(3)), torch.full((3,), 10.0))
+    assert not litz.stats()["eager_graphs"]
+
+
+@needs_litz
+def test_a_region_that_writes_is_called_twice():
+    @torch.library.custom_op("litz_tests::increment", mutates_args=("x",))
+    def increment(x: torch.Tensor) -> None:
+        x.add_(1)
+
+    @torch.compiler.nested_compile_region
+    def region(x):
+        y = x * 2
+        increment(y)
+        return y + 1
+
+    litz.reset_stats()
+    same(compiled(lambda x: region(region(x)))(torch.zeros(3)), torch.full((3,), 6.0))
+    assert not litz.stats()["eager_graphs"]
