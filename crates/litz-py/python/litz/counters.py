@@ -1,5 +1,6 @@
 """Counts what compiled graphs do."""
 
+import threading
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,25 +22,30 @@ class Totals:
 
 TOTALS = Totals()
 _live = weakref.WeakSet()
+# Threads compile while others read.
+_lock = threading.Lock()
 
 
 def note(compiled) -> None:
     """Counts one graph that was compiled."""
-    TOTALS.graphs += 1
-    for stage, seconds in compiled.timings:
-        TOTALS.compile_seconds[stage] += seconds
-    _live.add(compiled)
+    with _lock:
+        TOTALS.graphs += 1
+        for stage, seconds in compiled.timings:
+            TOTALS.compile_seconds[stage] += seconds
+        _live.add(compiled)
 
 
 def stats() -> dict:
     """Graphs, kernels, launches and calls of all compiled graphs that are alive, compile seconds by stage, and what PyTorch ran: operators
     by name with calls and seconds, and graphs by reason.
     """
-    sums = Counter()
+    sums = dict.fromkeys(("calls", "kernels", "launches", "plans"), 0)
     fallbacks = {}
-    for compiled in _live:
+    with _lock:
+        live = list(_live)
+    for compiled in live:
         one = compiled.statistics()
-        for name in ("calls", "kernels", "launches", "plans"):
+        for name in sums:
             sums[name] += one[name]
         for op, (calls, seconds) in one["host_calls"].items():
             known = fallbacks.get(op, (0, 0.0))
@@ -57,8 +63,9 @@ def stats() -> dict:
 
 def reset() -> None:
     """Forgets what was counted."""
-    TOTALS.graphs = TOTALS.eager_calls = 0
-    TOTALS.seconds = 0.0
-    TOTALS.eager_graphs.clear()
-    TOTALS.compile_seconds.clear()
-    _live.clear()
+    with _lock:
+        TOTALS.graphs = TOTALS.eager_calls = 0
+        TOTALS.seconds = 0.0
+        TOTALS.eager_graphs.clear()
+        TOTALS.compile_seconds.clear()
+        _live.clear()
