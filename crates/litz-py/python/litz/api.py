@@ -43,7 +43,10 @@ class Model:
         return self._compiled(self._arguments(args, kwargs))
 
     def _arguments(self, args: Sequence, kwargs: dict[str, Any]) -> list:
-        """Arguments by position and by name, in the order of the model's."""
+        """Arguments by position and by name, in the order of the model's.
+
+        Raises `InvalidError` for tensors whose elements are the conjugates, or the opposites, of those in memory, which DLPack's functions do not tell.
+        """
         names = self.inputs
         if kwargs:
             rest = names[len(args) :]
@@ -54,6 +57,10 @@ class Model:
             args = (*args, *(kwargs[name] for name in rest))
         if len(args) != len(names):
             raise TypeError(f"expected {len(names)} arguments, found {len(args)}")
+        torch = sys.modules.get("torch")
+        for name, arg in zip(names, args) if torch else ():
+            if isinstance(arg, torch.Tensor) and (arg.is_conj() or arg.is_neg()):
+                raise InvalidError(f"{name} is conjugated or negated when it is read: pass `{name}.resolve_conj().resolve_neg()`")
         return list(args)
 
     def text(self, stage: str) -> str | None:

@@ -261,6 +261,16 @@ def test_calls_are_timed_with_the_arguments_that_are_given(tmp_path):
         model.report(path, randn(2, 3), torch.tensor([1, 7]))
 
 
+def test_arguments_that_are_conjugates_or_opposites_when_they_are_read_are_refused():
+    class Doubled(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    model = litz.compile(Doubled(), (randn(3),))
+    with pytest.raises(litz.InvalidError, match="x is conjugated or negated"):
+        model(torch._neg_view(randn(3)))
+
+
 def test_a_saved_program_is_loaded(tmp_path):
     model = litz.compile(DIGITS)
     path = tmp_path / "digits.litzc"
