@@ -7,6 +7,7 @@ import warnings
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _litz, counters, options as option
@@ -30,6 +31,10 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     them: of what Litz made of it, or why PyTorch runs it as a whole.
     """
     chosen = option.read(mode, options)
+    if any(isinstance(value, FakeTensor) for value in example_inputs):
+        # They have no memory that a kernel could read. Dynamo compiles once more for tensors of another type.
+        counters.TOTALS.eager_graphs["fake tensors"] += 1
+        return module
     parameters = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
     compiler = functools.partial(compile_fx, options=chosen, note=note)
     return aot_autograd(

@@ -12,6 +12,7 @@ import pytest
 import torch
 from checks import check, compiled, each, same
 from torch import randn
+from torch._subclasses import FakeTensorMode
 
 
 @each(
@@ -298,3 +299,13 @@ def test_tensors_of_shared_memory():
     x = randn(10).share_memory_()
     compiled(lambda x: x.add_(1))(x)
     assert x.is_shared()
+
+
+def test_fake_tensors():
+    fast = compiled(lambda x: x.sin() * 2)
+    x = randn(3)
+    same(fast(x), x.sin() * 2)
+    with FakeTensorMode() as mode:
+        result = fast(mode.from_tensor(x))
+    assert result.fake_mode is mode and result.shape == (3,)
+    same(fast(x), x.sin() * 2)
