@@ -478,6 +478,8 @@ class _Writer:
         value = _val(node)
         if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
             return self._expr(value)
+        if isinstance(value, (torch.SymBool, bool)) and node.op == "call_function" and not self._reads_data(node):
+            raise NotConverted(f"the condition {value}")
         if node in self.parts:
             return "[" + ", ".join(f"%{name}" for name in self.parts[node].values()) + "]"
         return f"%{self.name(node)}"

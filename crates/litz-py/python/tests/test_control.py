@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from checks import BACKEND, check, compiled, counted, each, same
+from checks import BACKEND, check, compiled, counted, each, needs_litz, same
 from torch import nn, randn
 from torch._higher_order_ops import associative_scan, scan, while_loop
+
+import litz
 
 
 @each(
@@ -87,6 +89,14 @@ def test_scan(f):
 
 def test_associative_scan():
     check(lambda x: associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic"), randn(6, 3))
+
+
+@needs_litz
+def test_a_loop_over_a_number_is_run_by_eager_mode():
+    litz.reset_stats()
+    check(lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x)), randn(3), calls=1)
+    (reason,) = litz.stats()["eager_graphs"]
+    assert reason.startswith("the condition")
 
 
 def test_map():
