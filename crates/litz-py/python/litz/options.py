@@ -1,5 +1,6 @@
 """Reads the options of `torch.compile(model, backend="litz", options={...})`."""
 
+import os
 from dataclasses import dataclass, fields
 
 import torch
@@ -13,7 +14,7 @@ class Options:
 
     # Threads that run kernels; none: as many as PyTorch has (`torch.get_num_threads()`).
     threads: int | None = None
-    # Parameters are constants: folded and packed once, when the model is compiled for inference. Changes to them are not seen.
+    # Parameters are constants: folded and packed once, when the model is compiled for inference. They must not change from then on.
     freeze: bool = False
     # What becomes of what Litz does not have: "warn" and "quiet" let PyTorch run it, with one warning an operator or without; "error"
     # raises `litz.UnsupportedError`.
@@ -22,9 +23,9 @@ class Options:
     # numbers as without `torch.compile`, and slower.
     random: str = "philox"
     # A folder that the text of every stage is written to.
-    dump: str | None = None
+    dump: str | os.PathLike | None = None
     # A folder of compiled code that processes share; none: nothing is kept. "default" is that of the command line.
-    cache: str | None = "default"
+    cache: str | os.PathLike | None = "default"
     # Run on the interpreter that defines what is right.
     reference: bool = False
     # Verify after every pass.
@@ -41,8 +42,24 @@ class Options:
         return options
 
 
-FALLBACKS = ("warn", "quiet", "error")
-RANDOM = ("philox", "eager")
+def _one_of(*names):
+    return f"one of {', '.join(names)}", lambda value: value in names
+
+
+_TRUTH = "True or False", lambda value: isinstance(value, bool)
+_FOLDER = "a folder or None", lambda value: value is None or isinstance(value, (str, os.PathLike))
+
+# What each option may be, in words and as a predicate.
+VALUES = {
+    "threads": ("a number from 1 or None", lambda value: value is None or type(value) is int and value > 0),
+    "freeze": _TRUTH,
+    "fallback": _one_of("warn", "quiet", "error"),
+    "random": _one_of("philox", "eager"),
+    "dump": _FOLDER,
+    "cache": _FOLDER,
+    "reference": _TRUTH,
+    "verify": _TRUTH,
+}
 MODES = {None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"}
 
 
@@ -56,8 +73,8 @@ def read(mode: str | None, options: dict | None) -> Options:
         if name not in names:
             raise InvalidError(f"no such option: {name}; there are {', '.join(names)}")
     read = Options(**(options or {}))
-    if read.fallback not in FALLBACKS:
-        raise InvalidError(f"fallback: expected one of {', '.join(FALLBACKS)}, found {read.fallback!r}")
-    if read.random not in RANDOM:
-        raise InvalidError(f"random: expected one of {', '.join(RANDOM)}, found {read.random!r}")
+    for name, (expected, is_value) in VALUES.items():
+        value = getattr(read, name)
+        if not is_value(value):
+            raise InvalidError(f"{name}: expected {expected}, found {value!r}")
     return read

@@ -50,9 +50,14 @@ def test_an_unknown_option_is_refused():
     fallback=lambda: {"fallback": "maybe"},
     random=lambda: {"random": "dice"},
     name=lambda: {"treads": 1},
+    no_threads=lambda: {"threads": 0},
+    negative_threads=lambda: {"threads": -1},
+    threads_of_text=lambda: {"threads": "two"},
+    text_for_truth=lambda: {"freeze": "no"},
+    number_for_a_folder=lambda: {"cache": 3},
 )
 def test_wrong_options_are_refused(f):
-    with pytest.raises(Exception, match="fallback|threads|random"):
+    with pytest.raises(Exception, match="InvalidError: (fallback|threads|random|freeze|cache|no such option: treads)"):
         litz_compiled(lambda x: x + 1, options=f())(randn(3))
 
 
