@@ -617,10 +617,9 @@ def _source(node) -> str | None:
     return None
 
 
+_FUNCTIONS = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
+# Functions of Python's numbers, of which a graph computes floats, by the names that texts have for them.
 _NUMBERS = {
-    operator.add: "_operator.add",
-    operator.sub: "_operator.sub",
-    operator.mul: "_operator.mul",
-    operator.truediv: "_operator.truediv",
-    operator.neg: "_operator.neg",
+    **{getattr(operator, name): f"_operator.{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "pos")},
+    **{getattr(torch, name): f"torch.{name}" for name in ("sym_float", "sym_max", "sym_min", *(f"_sym_{of}" for of in _FUNCTIONS))},
 }

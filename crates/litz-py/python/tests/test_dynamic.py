@@ -1,5 +1,7 @@
 """Sizes that are not known when a graph is compiled: dynamic shapes, symbolic integers in and out, and sizes that data decides."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -135,6 +137,25 @@ def test_views_with_a_stride_that_is_no_product_of_sizes():
 
     check(f, randn(6, 3, 4)[::2], dynamic=True)
     assert not litz.stats()["eager_graphs"] and not litz.stats()["eager_calls"]
+
+
+@needs_litz
+@each(
+    root=lambda x: x / x.shape[-1] ** 0.5,
+    square_root=lambda x: x / math.sqrt(x.shape[0]),
+    quotient=lambda x: x * (x.shape[0] / 3),
+    inverse=lambda x: x * (1 / x.shape[0]),
+    float=lambda x: x + float(x.shape[0]),
+    power=lambda x: x * x.shape[0] ** 1.5,
+    power_of_two=lambda x: x * 2.0 ** x.shape[1],
+    functions=lambda x: x * math.sin(x.shape[0]) + math.log2(x.shape[1]),
+    larger=lambda x: x * max(x.shape[0] / 3, x.shape[1] / 2),
+    interpolated=lambda x: F.interpolate(x[None], scale_factor=2.0),
+)
+def test_floats_of_sizes(f):
+    litz.reset_stats()
+    shapes(f, (randn(4, 6),), (randn(9, 5),), dynamic=True, most=1)
+    assert not litz.stats()["eager_graphs"]
 
 
 @needs_litz
