@@ -1,4 +1,4 @@
-"""Writes PyTorch's graphs of ATen operators as texts of Litz."""
+"""Converts PyTorch's graphs of ATen operators to texts of Litz: their inputs, nodes, the graphs inside of them, and what they return."""
 
 import operator
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from . import _litz, hops, random
 from .errors import NotConverted
-from .host import Dispatcher
-from .sizes import at_least_one, expression, facts, relation, solve
-from .types import DTYPES, MEMORY_FORMATS, operator_name
+from .sizes import facts, relation
+from .types import operator_name
+from .writer import SEED, Writer, numbers_given, quoted, reads_data, val
 
 
 @dataclass
@@ -39,69 +39,28 @@ def convert(
 
     Raises `NotConverted` where the graph has what no text can say.
     """
-    return _Writer(module, "main", frozen or {}, is_seeded=is_seeded, hosted=hosted).write()
+    return _Converter(module, "main", frozen or {}, is_seeded=is_seeded, hosted=hosted).write()
 
 
-# What the seed of a call is called.
-SEED = "seed.of.call"
-
-
-def _val(node):
-    return node.meta.get("val")
-
-
-def _shape_env(module):
-    for node in module.graph.nodes:
-        value = _val(node)
-        for leaf in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(leaf, torch.SymInt):
-                return leaf.node.shape_env
-            mode = getattr(leaf, "fake_mode", None)
-            if mode is not None:
-                return mode.shape_env
-    return None
-
-
-def _given(module):
-    """Expressions of the symbolic sizes of tensors, and of integers, that a graph takes and uses."""
-    values = [_val(node) for node in module.graph.find_nodes(op="placeholder") if node.users]
-    sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
-    return [[number.node.expr for number in numbers if isinstance(number, torch.SymInt)] for numbers in (sizes, values)]
-
-
-class _Named(str):
-    """The name of a value of the text."""
-
-
-class _Writer:
-    """Writes one graph, and by writers of their own those inside of it."""
+class _Converter(Writer):
+    """Converts one graph, and by converters of their own those inside of it."""
 
     def __init__(self, module, name, frozen, outer=None, is_seeded=False, hosted=frozenset()):
-        self.module, self.graph_name, self.frozen, self.outer = module, name, frozen, outer
+        super().__init__(module, outer, is_seeded)
+        self.module, self.graph_name, self.frozen = module, name, frozen
         # Operators that PyTorch runs although Litz has them.
         self.hosted = outer.hosted if outer else hosted
-        # Random operators so far; none where PyTorch runs them.
-        self.streams = 0 if is_seeded else None
-        self.lines, self.subgraphs, self.prefix = [], [], ""
+        # Texts of the graphs inside of this one, and how many there are in the whole graph so far.
+        self.subgraphs, self.counted = [], 0
         self.constants, self.taken, self.lazy = {}, [], []
-        # Declarations of operators that PyTorch runs, by name, and graphs inside of the graph so far.
-        self.declared, self.counted, self._sized = {}, 0, None
-        # Names of values in the text, where they are not those of the nodes.
-        self.names = {}
-        # Of multiple results: node -> {index: name}.
-        self.parts = {}
-        # Integers among the inputs that the program takes.
-        self.numbers = set()
+        # Integers among the inputs that the program takes, and symbols that are sizes of inputs.
+        self.numbers, self._sized = set(), None
         # Nodes that are tokens of `with_effects`.
         self.tokens = set()
-        # Values of nodes that are none of the text's.
-        self.places = {}
         # The storage of each node's tensor, and the node whose tensor it is a view of, itself or another one.
         self.memory, self.viewed = {}, {}
-        self.symbols = outer.symbols if outer else set()
+        # Conditions that calls have to hold, as lines.
         self.guards = outer.guards if outer else []
-        # Symbols that no input gives alone, and those that stand for sums of these.
-        self.solved, self.wholes = (outer.solved, outer.wholes) if outer else solve(*_given(module))
 
     def write(self) -> Converted:
         graph = self.module.graph
@@ -135,48 +94,6 @@ class _Writer:
             elif node.op != "output":
                 raise NotConverted(f"a node of kind {node.op}")
 
-    # What operators that take graphs are written with.
-
-    def declare(self, op, effect=None):
-        """Says what PyTorch has under the name of an operator that Litz does not have, or whose calls keep their order among those with an effect."""
-        root = self.root()
-        if op not in root.declared and (effect or not _litz.has_operator(op)):
-            declaration = Dispatcher.declaration(op)
-            if declaration is None:
-                raise NotConverted(f"the operator {op}")
-            if effect:
-                said, *tags = declaration.split(" tag ")
-                declaration = " tag ".join([f"{said} effect {effect}", *tags])
-            root.declared[op] = f"op {declaration}"
-
-    def root(self):
-        """The writer of the whole graph."""
-        return self.outer.root() if self.outer else self
-
-    def line(self, text, node):
-        """Appends a line, with the user's line behind it."""
-        source = _source(node)
-        self.lines.append(text + (f" at {_quoted(source)}" if source else ""))
-
-    def name(self, node) -> str:
-        """The name of a node's value."""
-        return self.names.get(node, self.prefix + node.name)
-
-    @staticmethod
-    def named(name):
-        """A value by its name, as an argument."""
-        return _Named(name)
-
-    @staticmethod
-    def seed() -> str:
-        """The name of the seed of a call."""
-        return SEED
-
-    def stream(self) -> int:
-        """A number for one more random operator."""
-        self.streams += 1
-        return self.streams - 1
-
     def attribute(self, node):
         """The graph, or the constant, that a node names."""
         value = self.module
@@ -189,17 +106,15 @@ class _Writer:
         root = self.root()
         root.counted += 1
         name = f"{node.name}_{root.counted}"
-        writer = _Writer(self.attribute(node), name, {}, self)
-        inputs = writer.module.graph.find_nodes(op="placeholder")
-        for position, of in enumerate(inputs):
-            writer._input(position, of, is_kept=True)
-        writer._nodes(writer.module.graph)
-        outputs = writer.module.graph.output_node().args[0]
+        inner = _Converter(self.attribute(node), name, {}, self)
+        graph = inner.module.graph
+        for position, of in enumerate(graph.find_nodes(op="placeholder")):
+            inner._input(position, of, is_kept=True)
+        inner._nodes(graph)
+        outputs = graph.output_node().args[0]
         outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-        writer.lines.append("return " + ", ".join(writer.argument(output) for output in outputs))
-        if writer.constants:
-            raise NotConverted("a constant of a graph inside of the graph")
-        self.subgraphs.append(writer._text([]).rstrip().replace("\n", "\n  "))
+        inner.lines.append("return " + ", ".join(inner.argument(output) for output in outputs))
+        self.subgraphs.append(inner._text([]).rstrip().replace("\n", "\n  "))
         return name
 
     def inline(self, module, operands, name) -> list[str]:
@@ -215,56 +130,10 @@ class _Writer:
         self.module, self.prefix = around, prefix
         return outputs
 
-    # Types.
-
-    def _in_symbols(self, value):
-        """The expression of a size, or of a condition, in symbols that inputs give."""
-        expr = value.node.expr if isinstance(value, (torch.SymInt, torch.SymBool)) else sympy.sympify(value)
-        return sympy.expand(expr.xreplace(self.solved)) if self.solved and not expr.is_Boolean else expr.xreplace(self.solved)
-
-    def _expr(self, value) -> str:
-        if isinstance(value, torch.SymInt):
-            value = self._in_symbols(value)
-            self.symbols |= value.free_symbols
-        return expression(value)
-
-    def _stride(self, value) -> str:
-        """A stride as Litz has it: where a tensor has no elements, strides do not matter, and PyTorch counts sizes of 0 as 1."""
-        if isinstance(value, torch.SymInt):
-            value = self._in_symbols(value)
-            self.symbols |= value.free_symbols
-            value = at_least_one(value)
-        return expression(value)
-
-    def type(self, value) -> str:
-        """The text of a value's type."""
-        if isinstance(value, torch.Tensor):
-            sized = self._row_major(value)
-            strides = ", ".join(self._stride(stride) for stride in value.stride())
-            return sized + (f"{{{strides}}}" if strides else "")
-        if isinstance(value, (torch.SymBool, bool)):
-            return "bool"
-        if isinstance(value, (torch.SymInt, int)):
-            return f"int({self._expr(value)})"
-        if isinstance(value, (torch.SymFloat, float)):
-            return "float"
-        raise NotConverted(f"a value of type {type(value).__name__}")
-
-    def _row_major(self, value) -> str:
-        """The text of a tensor's type, but for its strides."""
-        if value.layout != torch.strided or value.is_quantized or value.is_mkldnn:
-            raise NotConverted(f"a tensor of layout {value.layout}")
-        if value.device.type != "cpu":
-            raise NotConverted(f"a tensor on {value.device}")
-        dtype = DTYPES.get(value.dtype)
-        if dtype is None:
-            raise NotConverted(f"elements of type {value.dtype}")
-        return f"{dtype}[{', '.join(self._expr(size) for size in value.shape)}]"
-
     # Inputs.
 
     def _input(self, position, node, is_kept=False):
-        value = _val(node)
+        value = val(node)
         if not node.users and not is_kept:
             return
         if any(hops.takes_token(user, node) for user in node.users):
@@ -286,7 +155,7 @@ class _Writer:
             self.lazy.append(position)
         if isinstance(value, torch.SymInt) and not is_kept:
             # A size that a tensor has, or another integer, gives its symbols values already.
-            expr = self._in_symbols(value)
+            expr = self.in_symbols(value)
             if expr in self.numbers or expr.free_symbols <= self.sized() or not expr.is_Symbol and expr.free_symbols <= self.given():
                 return
             self.numbers.add(expr)
@@ -297,15 +166,15 @@ class _Writer:
     def _loose(self, value) -> str:
         """The type of an input. Where no size tells how it lies, it is taken for row-major: the call copies it if it is not."""
         given = self.root().sized()
-        if all(self._in_symbols(stride).free_symbols <= given for stride in value.stride()):
+        if all(self.in_symbols(stride).free_symbols <= given for stride in value.stride()):
             return self.type(value)
-        return self._row_major(value)
+        return self.row_major(value)
 
     def _missing_numbers(self):
         """Takes integers that nothing but the text uses, such as a stride that is no product of sizes and that the view of an argument has."""
         missing = self.symbols - self.given()
         for position, node in enumerate(self.module.graph.find_nodes(op="placeholder")):
-            value = _val(node)
+            value = val(node)
             if isinstance(value, torch.SymInt) and value.node.expr in missing and not node.users:
                 self.taken.insert(0, position)
                 self.lines.insert(0, f"%{node.name}: {self.type(value)} = input")
@@ -313,13 +182,13 @@ class _Writer:
     def sized(self) -> set:
         """Symbols that are a size of an input by themselves."""
         if self._sized is None:
-            sizes = (size.xreplace(self.solved) for size in _given(self.module)[0])
+            sizes = (size.xreplace(self.solved) for size in numbers_given(self.module)[0])
             self._sized = {size for size in sizes if size.is_Symbol}
         return self._sized
 
     def given(self) -> set:
         """Symbols that are a size of an input, or an integer that is one, by themselves."""
-        numbers = (number.xreplace(self.solved) for number in _given(self.module)[1])
+        numbers = (number.xreplace(self.solved) for number in numbers_given(self.module)[1])
         return self.sized() | {number for number in numbers if number.is_Symbol}
 
     def _attribute(self, node):
@@ -337,7 +206,7 @@ class _Writer:
     # Nodes.
 
     def _call(self, node):
-        target, value = node.target, _val(node)
+        target, value = node.target, val(node)
         if target is operator.getitem:
             source, index = node.args
             if index == 0 and hops.is_ordered(source):
@@ -348,9 +217,9 @@ class _Writer:
         if isinstance(target, torch._ops.HigherOrderOperator):
             hops.write(self, node)
             return
-        if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool) and not self._reads_data(node):
+        if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool) and not reads_data(node):
             return
-        if isinstance(value, (torch.SymBool, bool)) and not self._reads_data(node):
+        if isinstance(value, (torch.SymBool, bool)) and not reads_data(node):
             return
         if not isinstance(target, torch._ops.OpOverload):
             if isinstance(value, (torch.SymFloat, float)) and target in _NUMBERS:
@@ -374,115 +243,19 @@ class _Writer:
         is_hosted = (is_eager or op in self.hosted) and _litz.has_operator(op)
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
 
-    @staticmethod
-    def _reads_data(node):
-        return isinstance(node.target, torch._ops.OpOverload) and any(
-            isinstance(_val(arg), torch.Tensor) for arg in node.all_input_nodes
-        ) and node.target._schema.name not in ("aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset")
-
     def _condition(self, node, op):
         if op != "aten._assert_scalar.default":
             return
         condition, message = node.args
-        value = _val(condition) if isinstance(condition, torch.fx.Node) else condition
+        value = val(condition) if isinstance(condition, torch.fx.Node) else condition
         if isinstance(value, torch.SymBool):
-            expr = self._in_symbols(value)
+            expr = self.in_symbols(value)
             if expr in (sympy.true, True):
                 return
             self.symbols |= expr.free_symbols
-            self.guards.append(f"guard {relation(expr)} for {_quoted(str(message))}")
+            self.guards.append(f"guard {relation(expr)} for {quoted(str(message))}")
         elif value is not True:
             raise NotConverted(f"the condition {value}")
-
-    def results(self, node) -> str:
-        """The left side of a node's line. Results of a tuple that nothing uses have no names."""
-        value = _val(node)
-        if not isinstance(value, (list, tuple)):
-            return f"%{self.name(node)}: {self.type(value)} = "
-        used = {user.args[1] for user in node.users if user.target is operator.getitem}
-        whole = any(user.target is not operator.getitem for user in node.users)
-        self.parts[node], texts = {}, []
-        for index, part in enumerate(value):
-            if part is None or not (whole or index in used):
-                texts.append("_")
-                continue
-            name = f"{self.name(node)}.{index}"
-            self.parts[node][index] = name
-            texts.append(f"%{name}: {self.type(part)}")
-        return ", ".join(texts) + " = " if texts else ""
-
-    def arguments(self, schema, given, keywords):
-        """The texts of an operator's arguments, one for each of its schema's."""
-        for position, argument in enumerate(schema.arguments):
-            if position < len(given) and not argument.kwarg_only:
-                value = given[position]
-            elif argument.name in keywords:
-                value = keywords[argument.name]
-            elif argument.has_default_value():
-                value = argument.default_value
-            else:
-                raise NotConverted(f"{schema.name}: no argument {argument.name}")
-            yield self._typed(argument.type, value, argument.N)
-
-    def _typed(self, ty, value, count=None):
-        kind = ty.kind()
-        if kind == "OptionalType":
-            return "none" if value is None else self._typed(ty.getElementType(), value, count)
-        if kind == "ListType":
-            if not isinstance(value, (list, tuple)):
-                value = [value] * (count or 1)
-            return "[" + ", ".join(self._typed(ty.getElementType(), item) for item in value) + "]"
-        if kind == "FloatType" and isinstance(value, int):
-            value = float(value)
-        if kind == "IntType" and isinstance(value, bool):
-            value = int(value)
-        return self.argument(value)
-
-    def argument(self, value) -> str:
-        """The text of an argument."""
-        if isinstance(value, torch.fx.Node):
-            return self._reference(value)
-        if isinstance(value, _Named):
-            return f"%{value}"
-        if value is None:
-            return "none"
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, (int, torch.SymInt)):
-            return self._expr(value)
-        if isinstance(value, float):
-            return _float(value)
-        if isinstance(value, complex):
-            return f"complex({_float(value.real)}, {_float(value.imag)})"
-        if isinstance(value, str):
-            return _quoted(value)
-        if isinstance(value, (list, tuple)):
-            return "[" + ", ".join(self.argument(item) for item in value) + "]"
-        if isinstance(value, torch.dtype):
-            if value not in DTYPES:
-                raise NotConverted(f"elements of type {value}")
-            return DTYPES[value]
-        if isinstance(value, torch.device):
-            if value.type != "cpu":
-                raise NotConverted(f"the device {value}")
-            return "cpu"
-        if value is torch.strided:
-            return "strided"
-        if isinstance(value, torch.memory_format):
-            return MEMORY_FORMATS[value]
-        raise NotConverted(f"an argument of type {type(value).__name__}")
-
-    def _reference(self, node) -> str:
-        if node in self.places:
-            return self.argument(self.places[node])
-        value = _val(node)
-        if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
-            return self._expr(value)
-        if isinstance(value, (torch.SymBool, bool)) and node.op == "call_function" and not self._reads_data(node):
-            raise NotConverted(f"the condition {value}")
-        if node in self.parts:
-            return "[" + ", ".join(f"%{name}" for name in self.parts[node].values()) + "]"
-        return f"%{self.name(node)}"
 
     # Results.
 
@@ -491,7 +264,7 @@ class _Writer:
 
         Arguments that share a storage are no views of each other: those of a later call need not share one.
         """
-        value = _val(node)
+        value = val(node)
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
             return
         self.memory[node] = value.untyped_storage()._cdata
@@ -518,7 +291,7 @@ class _Writer:
                 returned.append(("constant", None))
             elif value in positions:
                 returned.append(("argument", positions[value]))
-            elif isinstance(_val(value), torch.Tensor):
+            elif isinstance(val(value), torch.Tensor):
                 returned.append(self._tensor(value, positions, result))
             else:
                 returned.append(result(value))
@@ -527,10 +300,10 @@ class _Writer:
 
     def _tensor(self, node, positions, result):
         """A returned tensor: one that shares the memory of an argument or of another result is a view of that."""
-        value, base = _val(node), self.viewed.get(node)
+        value, base = val(node), self.viewed.get(node)
         if base is None or base is node:
             return result(node)
-        origin = _val(base)
+        origin = val(base)
         # What is conjugated or negated when it is read has other elements than the memory that it shares.
         if value.is_conj() or value.is_neg() or origin.is_conj() or origin.is_neg():
             return result(node)
@@ -554,6 +327,18 @@ class _Writer:
             return ("view", of, *layout, number(value.storage_offset() - origin.storage_offset()))
         offset = value.storage_offset() * value.itemsize - origin.storage_offset() * origin.itemsize
         return ("view", of, *layout, number(offset), ("constant", value.dtype))
+
+
+def _shape_env(module):
+    for node in module.graph.nodes:
+        value = val(node)
+        for leaf in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(leaf, torch.SymInt):
+                return leaf.node.shape_env
+            mode = getattr(leaf, "fake_mode", None)
+            if mode is not None:
+                return mode.shape_env
+    return None
 
 
 def drops_nothing(node) -> bool:
@@ -589,32 +374,6 @@ def _is_dense(value) -> bool:
 def _is_known(number, value) -> bool:
     """Whether two sizes are known to be the same, without a guard."""
     return statically_known_true(number == value)
-
-
-def _float(value: float) -> str:
-    if value != value:
-        return "nan"
-    if value in (float("inf"), float("-inf")):
-        return "inf" if value > 0 else "-inf"
-    return repr(value)
-
-
-def _quoted(text: str) -> str:
-    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    return '"' + "".join(escapes.get(char, char if char.isprintable() else f"\\u{{{ord(char):x}}}") for char in text) + '"'
-
-
-def _source(node) -> str | None:
-    """The user's line: `model.py:12`."""
-    trace = node.meta.get("stack_trace")
-    if not trace:
-        return None
-    for line in reversed(trace.splitlines()):
-        line = line.strip()
-        if line.startswith("File ") and ", line " in line:
-            path, rest = line[5:].split(", line ", 1)
-            return f"{path.strip(chr(34)).rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
-    return None
 
 
 _FUNCTIONS = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")

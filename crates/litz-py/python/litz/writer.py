@@ -1,0 +1,269 @@
+"""Writes lines of a text of Litz: names, types and arguments, for the values and operators of PyTorch's graphs."""
+
+import operator
+
+import sympy
+import torch
+
+from . import _litz
+from .errors import NotConverted
+from .host import Dispatcher
+from .sizes import at_least_one, expression, solve
+from .types import DTYPES, MEMORY_FORMATS, operator_name
+
+# What the seed of a call is called.
+SEED = "seed.of.call"
+
+
+class Named(str):
+    """The name of a value of the text."""
+
+
+class Writer:
+    """The lines of one graph's text, and what its values are called. `outer` is the writer of the graph that it is inside of."""
+
+    def __init__(self, module, outer=None, is_seeded=False):
+        self.outer = outer
+        self.lines, self.prefix = [], ""
+        # Names of values in the text, where they are not those of the nodes.
+        self.names = {}
+        # Of multiple results: node -> {index: name}.
+        self.parts = {}
+        # Values of nodes that are none of the text's, such as numbers.
+        self.places = {}
+        # Declarations of operators that PyTorch runs, by name.
+        self.declared = {}
+        # How many random operators there are so far; none where PyTorch runs them.
+        self.streams = 0 if is_seeded else None
+        # Symbols of sizes that the text has.
+        self.symbols = outer.symbols if outer else set()
+        # Symbols that no input gives alone, and those that stand for sums of these.
+        self.solved, self.wholes = (outer.solved, outer.wholes) if outer else solve(*numbers_given(module))
+
+    def root(self):
+        """The writer of the whole graph."""
+        return self.outer.root() if self.outer else self
+
+    def line(self, text, node):
+        """Appends a line, with the user's line behind it."""
+        source = _source(node)
+        self.lines.append(text + (f" at {quoted(source)}" if source else ""))
+
+    def declare(self, op, effect=None):
+        """Says what PyTorch has under the name of an operator that Litz does not have, or whose calls keep their order among those with an effect."""
+        root = self.root()
+        if op not in root.declared and (effect or not _litz.has_operator(op)):
+            declaration = Dispatcher.declaration(op)
+            if declaration is None:
+                raise NotConverted(f"the operator {op}")
+            if effect:
+                said, *tags = declaration.split(" tag ")
+                declaration = " tag ".join([f"{said} effect {effect}", *tags])
+            root.declared[op] = f"op {declaration}"
+
+    def name(self, node) -> str:
+        """The name of a node's value."""
+        return self.names.get(node, self.prefix + node.name)
+
+    @staticmethod
+    def named(name):
+        """A value by its name, as an argument."""
+        return Named(name)
+
+    @staticmethod
+    def seed() -> str:
+        """The name of the seed of a call."""
+        return SEED
+
+    def stream(self) -> int:
+        """A number for one more random operator."""
+        self.streams += 1
+        return self.streams - 1
+
+    # Types.
+
+    def in_symbols(self, value):
+        """The expression of a size, or of a condition, in symbols that inputs give."""
+        expr = value.node.expr if isinstance(value, (torch.SymInt, torch.SymBool)) else sympy.sympify(value)
+        return sympy.expand(expr.xreplace(self.solved)) if self.solved and not expr.is_Boolean else expr.xreplace(self.solved)
+
+    def expr(self, value) -> str:
+        """The text of an integer, whose symbols are the text's from then on."""
+        if isinstance(value, torch.SymInt):
+            value = self.in_symbols(value)
+            self.symbols |= value.free_symbols
+        return expression(value)
+
+    def _stride(self, value) -> str:
+        """A stride as Litz has it: where a tensor has no elements, strides do not matter, and PyTorch counts sizes of 0 as 1."""
+        if isinstance(value, torch.SymInt):
+            value = self.in_symbols(value)
+            self.symbols |= value.free_symbols
+            value = at_least_one(value)
+        return expression(value)
+
+    def type(self, value) -> str:
+        """The text of a value's type."""
+        if isinstance(value, torch.Tensor):
+            sized = self.row_major(value)
+            strides = ", ".join(self._stride(stride) for stride in value.stride())
+            return sized + (f"{{{strides}}}" if strides else "")
+        if isinstance(value, (torch.SymBool, bool)):
+            return "bool"
+        if isinstance(value, (torch.SymInt, int)):
+            return f"int({self.expr(value)})"
+        if isinstance(value, (torch.SymFloat, float)):
+            return "float"
+        raise NotConverted(f"a value of type {type(value).__name__}")
+
+    def row_major(self, value) -> str:
+        """The text of a tensor's type, but for its strides."""
+        if value.layout != torch.strided or value.is_quantized or value.is_mkldnn:
+            raise NotConverted(f"a tensor of layout {value.layout}")
+        if value.device.type != "cpu":
+            raise NotConverted(f"a tensor on {value.device}")
+        dtype = DTYPES.get(value.dtype)
+        if dtype is None:
+            raise NotConverted(f"elements of type {value.dtype}")
+        return f"{dtype}[{', '.join(self.expr(size) for size in value.shape)}]"
+
+    # Calls.
+
+    def results(self, node) -> str:
+        """The left side of a node's line. Results of a tuple that nothing uses have no names."""
+        value = val(node)
+        if not isinstance(value, (list, tuple)):
+            return f"%{self.name(node)}: {self.type(value)} = "
+        used = {user.args[1] for user in node.users if user.target is operator.getitem}
+        whole = any(user.target is not operator.getitem for user in node.users)
+        self.parts[node], texts = {}, []
+        for index, part in enumerate(value):
+            if part is None or not (whole or index in used):
+                texts.append("_")
+                continue
+            name = f"{self.name(node)}.{index}"
+            self.parts[node][index] = name
+            texts.append(f"%{name}: {self.type(part)}")
+        return ", ".join(texts) + " = " if texts else ""
+
+    def arguments(self, schema, given, keywords):
+        """The texts of an operator's arguments, one for each of its schema's."""
+        for position, argument in enumerate(schema.arguments):
+            if position < len(given) and not argument.kwarg_only:
+                value = given[position]
+            elif argument.name in keywords:
+                value = keywords[argument.name]
+            elif argument.has_default_value():
+                value = argument.default_value
+            else:
+                raise NotConverted(f"{schema.name}: no argument {argument.name}")
+            yield self._typed(argument.type, value, argument.N)
+
+    def _typed(self, ty, value, count=None):
+        kind = ty.kind()
+        if kind == "OptionalType":
+            return "none" if value is None else self._typed(ty.getElementType(), value, count)
+        if kind == "ListType":
+            if not isinstance(value, (list, tuple)):
+                value = [value] * (count or 1)
+            return "[" + ", ".join(self._typed(ty.getElementType(), item) for item in value) + "]"
+        if kind == "FloatType" and isinstance(value, int):
+            value = float(value)
+        if kind == "IntType" and isinstance(value, bool):
+            value = int(value)
+        return self.argument(value)
+
+    def argument(self, value) -> str:
+        """The text of an argument."""
+        if isinstance(value, torch.fx.Node):
+            return self._reference(value)
+        if isinstance(value, Named):
+            return f"%{value}"
+        if value is None:
+            return "none"
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, (int, torch.SymInt)):
+            return self.expr(value)
+        if isinstance(value, float):
+            return _float(value)
+        if isinstance(value, complex):
+            return f"complex({_float(value.real)}, {_float(value.imag)})"
+        if isinstance(value, str):
+            return quoted(value)
+        if isinstance(value, (list, tuple)):
+            return "[" + ", ".join(self.argument(item) for item in value) + "]"
+        if isinstance(value, torch.dtype):
+            if value not in DTYPES:
+                raise NotConverted(f"elements of type {value}")
+            return DTYPES[value]
+        if isinstance(value, torch.device):
+            if value.type != "cpu":
+                raise NotConverted(f"the device {value}")
+            return "cpu"
+        if value is torch.strided:
+            return "strided"
+        if isinstance(value, torch.memory_format):
+            return MEMORY_FORMATS[value]
+        raise NotConverted(f"an argument of type {type(value).__name__}")
+
+    def _reference(self, node) -> str:
+        if node in self.places:
+            return self.argument(self.places[node])
+        value = val(node)
+        if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
+            return self.expr(value)
+        if isinstance(value, (torch.SymBool, bool)) and node.op == "call_function" and not reads_data(node):
+            raise NotConverted(f"the condition {value}")
+        if node in self.parts:
+            return "[" + ", ".join(f"%{name}" for name in self.parts[node].values()) + "]"
+        return f"%{self.name(node)}"
+
+
+def val(node):
+    """What a node gives: a tensor without elements, a number, or a list of these; none where PyTorch does not say."""
+    return node.meta.get("val")
+
+
+def numbers_given(module):
+    """Expressions of the symbolic sizes of tensors, and of integers, that a graph takes and uses."""
+    values = [val(node) for node in module.graph.find_nodes(op="placeholder") if node.users]
+    sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
+    return [[number.node.expr for number in numbers if isinstance(number, torch.SymInt)] for numbers in (sizes, values)]
+
+
+def reads_data(node) -> bool:
+    """Whether a node computes its value of what is in tensors, and not of their sizes alone."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.name in _OF_SIZES:
+        return False
+    return any(isinstance(val(arg), torch.Tensor) for arg in node.all_input_nodes)
+
+
+_OF_SIZES = ("aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset")
+
+
+def _float(value: float) -> str:
+    if value != value:
+        return "nan"
+    if value in (float("inf"), float("-inf")):
+        return "inf" if value > 0 else "-inf"
+    return repr(value)
+
+
+def quoted(text: str) -> str:
+    """A string as texts have it."""
+    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return '"' + "".join(escapes.get(char, char if char.isprintable() else f"\\u{{{ord(char):x}}}") for char in text) + '"'
+
+
+def _source(node) -> str | None:
+    """The user's line: `model.py:12`."""
+    trace = node.meta.get("stack_trace")
+    if not trace:
+        return None
+    for line in reversed(trace.splitlines()):
+        line = line.strip()
+        if line.startswith("File ") and ", line " in line:
+            path, rest = line[5:].split(", line ", 1)
+            return f"{path.strip(chr(34)).rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
+    return None
