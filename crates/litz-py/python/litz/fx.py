@@ -117,16 +117,19 @@ class _Converter(Writer):
         self.subgraphs.append(inner._text([]).rstrip().replace("\n", "\n  "))
         return name
 
-    def inline(self, module, operands, name) -> list[str]:
-        """Writes the nodes of a graph here, with these values for its inputs; names of its results."""
+    def inline(self, module, operands, name) -> dict[int, str]:
+        """Writes the nodes of a graph here, with these values for its inputs; names of its results by position, but of those that are None."""
         around, self.module, prefix, self.prefix = self.module, module, self.prefix, f"{self.prefix}{name}."
         for node, operand in operands.items():
             if isinstance(operand, torch.fx.Node) and operand not in self.places:
                 self.names[node] = self.names.get(operand, prefix + operand.name)
+                # Of an earlier call of the same graph.
+                self.places.pop(node, None)
             else:
                 self.places[node] = self.places.get(operand, operand)
         self._nodes(module.graph)
-        outputs = [self.name(output) for output in module.graph.output_node().args[0]]
+        outputs = module.graph.output_node().args[0]
+        outputs = {at: self.name(output) for at, output in enumerate(outputs) if output is not None}
         self.module, self.prefix = around, prefix
         return outputs
 
@@ -198,10 +201,11 @@ class _Converter(Writer):
         if not isinstance(value, torch.Tensor):
             raise NotConverted(f"a constant of type {type(value).__name__}")
         value = value.detach()
-        if self.prefix:
+        if self.outer:
             raise NotConverted("a constant of a graph inside of the graph")
-        self.constants[node.name] = value
-        self.lines.append(f'%{node.name}: {self.type(value)} = const "{node.name}"')
+        name = self.name(node)
+        self.constants[name] = value
+        self.lines.append(f'%{name}: {self.type(value)} = const "{name}"')
 
     # Nodes.
 
@@ -287,7 +291,7 @@ class _Converter(Writer):
         for value in node.args[0]:
             if not isinstance(value, torch.fx.Node):
                 returned.append(("constant", value))
-            elif value in self.tokens:
+            elif value in self.tokens or val(value) is None:
                 returned.append(("constant", None))
             elif value in positions:
                 returned.append(("argument", positions[value]))

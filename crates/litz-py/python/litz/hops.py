@@ -57,8 +57,7 @@ def _inline(writer, node):
     callee, _, *operands = node.args
     module = writer.attribute(callee)
     inputs = module.graph.find_nodes(op="placeholder")
-    outputs = writer.inline(module, dict(zip(inputs, operands, strict=True)), node.name)
-    writer.parts[node] = dict(enumerate(outputs))
+    writer.parts[node] = writer.inline(module, dict(zip(inputs, operands, strict=True)), node.name)
 
 
 def _ordered(writer, node):

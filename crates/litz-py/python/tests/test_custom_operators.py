@@ -356,3 +356,28 @@ def test_a_region_that_writes_is_called_twice():
     litz.reset_stats()
     same(compiled(lambda x: region(region(x)))(torch.zeros(3)), torch.full((3,), 6.0))
     assert not litz.stats()["eager_graphs"]
+
+
+@needs_litz
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_a_region_has_an_operand_without_gradient(dtype):
+    @torch.compiler.nested_compile_region
+    def region(x, y):
+        return x.sin() * y
+
+    litz.reset_stats()
+    x, y = randn(3, requires_grad=True), torch.tensor([1, 2, 3], dtype=dtype)
+    wanted = torch.autograd.grad(((x.sin() * y).sin() * y).sum(), x)
+    same(torch.autograd.grad(compiled(lambda x, y: region(region(x, y), y))(x, y).sum(), x), wanted)
+    assert not litz.stats()["eager_graphs"]
+
+
+@needs_litz
+def test_a_region_with_a_constant_is_called_twice():
+    @torch.compiler.nested_compile_region
+    def region(x):
+        return x * torch.tensor([1.0, 2.0, 3.0])
+
+    litz.reset_stats()
+    same(compiled(lambda x: region(region(x)))(torch.ones(3)), torch.tensor([1.0, 4.0, 9.0]))
+    assert not litz.stats()["eager_graphs"]
