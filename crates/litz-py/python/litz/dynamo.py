@@ -11,7 +11,7 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _litz, counters, options as option
-from .errors import CacheError, LitzError, UnsupportedError
+from .errors import CacheError, InternalError, LitzError, UnsupportedError
 from .fx import convert, drops_nothing, writes_to
 from .host import Dispatcher
 from .library import Torch
@@ -187,7 +187,13 @@ def _resolved(tensor):
 def _compile(module, options, frozen):
     hosted = set()
     while True:
-        converted = convert(module, frozen, is_seeded=options.random == "philox", hosted=hosted)
+        try:
+            converted = convert(module, frozen, is_seeded=options.random == "philox", hosted=hosted)
+        except LitzError:
+            raise
+        except Exception as error:
+            # PyTorch runs a graph with which Litz makes a mistake, as where it is the compiler that does.
+            raise InternalError(f"{type(error).__name__}: {error}") from error
         try:
             compiled = _compiled(converted, options)
             break
