@@ -47,6 +47,21 @@ def test_with_fallback_error_it_is_an_error():
         compiled(lambda x: x * (1 + 2j), options={"fallback": "error"})(randn(4))
 
 
+@needs_litz
+def test_a_mistake_in_converting_a_graph_leaves_it_to_eager_mode(monkeypatch):
+    def mistaken(*args, **kwargs):
+        raise KeyError("a name")
+
+    monkeypatch.setattr("litz.dynamo.convert", mistaken)
+    litz.reset_stats()
+    x = randn(4)
+    with pytest.warns(UserWarning, match="a mistake of Litz: KeyError"):
+        same(compiled(lambda x: x.sin() + 1)(x), x.sin() + 1)
+    assert list(litz.stats()["eager_graphs"]) == ["a mistake of Litz: KeyError: 'a name'"]
+    with pytest.raises(Exception, match="KeyError"):
+        compiled(lambda x: x.cos() + 1, options={"fallback": "error"})(x)
+
+
 @each(
     inverse=lambda x: torch.linalg.inv(x) + 1,
     two=lambda x: torch.linalg.inv(x) @ torch.linalg.solve(x, x),
