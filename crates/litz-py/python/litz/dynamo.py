@@ -22,7 +22,7 @@ HOST = Dispatcher()
 
 aten = torch.ops.aten
 
-# Operators, and reasons why PyTorch runs a graph, that there was a warning of.
+# What there was a warning of: operators, and reasons why PyTorch runs a graph.
 _warned = set()
 
 
@@ -56,8 +56,8 @@ def _partition(module, *args, **kwargs):
 
 
 def _keep_random(graph):
-    """Has random numbers of activation checkpoints kept, or the masks that are all that they are for. PyTorch would make them again by
-    operators that set the state of its generator, of which no text can speak.
+    """Has the random numbers of activation checkpoints kept, or their masks, where nothing else uses them. PyTorch would compute them again by
+    operators that set the state of its generator, which Litz does not have.
     """
     from torch.utils.checkpoint import CheckpointPolicy
 
@@ -95,8 +95,8 @@ def _frozen(module, parameters) -> dict:
 
 @functools.cache
 def decompositions(random: str) -> dict:
-    """How operators that Litz does not have are made of others: PyTorch's own decompositions to its core operators, and some that its core
-    has as they are.
+    """Decompositions of operators that Litz does not have: those of PyTorch to its core operators, and those of `BESIDES`, which are core
+    operators themselves.
     """
     from torch._decomp import core_aten_decompositions, get_decompositions
     from torch._inductor import inductor_prims
@@ -135,7 +135,7 @@ BESIDES = (
 
 
 def compile_fx(module, example_inputs, options, parameters=None, kind="inference", note=None):
-    """Compiles a graph of ATen operators to a function of a list of arguments. What Litz cannot say or do, PyTorch runs."""
+    """Compiles a graph of ATen operators to a function of a list of arguments. PyTorch runs a graph that Litz cannot compile."""
     start = time.perf_counter()
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
@@ -173,7 +173,10 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
 
 
 def _resolved(tensor):
-    """A tensor with the elements and strides of one that may be the conjugate, or the opposite, of what is in its memory."""
+    """A tensor with the elements and strides of one that may have a pending conjugation or negation.
+
+    `Tensor.resolve_conj` gives other strides where the tensor has gaps.
+    """
     if not (tensor.is_conj() or tensor.is_neg()):
         return tensor
     plain = tensor.conj() if tensor.is_conj() else tensor

@@ -27,7 +27,7 @@ class Converted:
     returned: list[tuple]
     # Whether the program takes a seed behind the graph's arguments.
     is_seeded: bool
-    # Arguments, by position, whose elements may be the conjugates, or the opposites, of those in memory.
+    # Arguments, by position, that may have a pending conjugation or negation (`Tensor.is_conj`, `Tensor.is_neg`), which calls resolve.
     lazy: list[int]
 
 
@@ -59,10 +59,11 @@ class _Converter(Writer):
         self.tokens = set()
         # The storage of each node's tensor, and the node whose tensor it is a view of, itself or another one.
         self.memory, self.viewed = {}, {}
-        # Conditions that calls have to hold, as lines.
+        # Lines with the conditions that calls have to hold.
         self.guards = outer.guards if outer else []
 
     def write(self) -> Converted:
+        """Converts the whole graph."""
         graph = self.module.graph
         for position, node in enumerate(graph.find_nodes(op="placeholder")):
             self._input(position, node)
@@ -79,6 +80,7 @@ class _Converter(Writer):
         return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy)
 
     def _text(self, head):
+        """The text of this graph, with the lines of `head` first."""
         body = [f"  {line}" for line in [*head, *self.subgraphs, *self.lines]]
         return "\n".join([f"graph @{self.graph_name} on cpu {{", *body, "}", ""])
 
@@ -121,12 +123,12 @@ class _Converter(Writer):
         """Writes the nodes of a graph here, with these values for its inputs; names of its results by position, but of those that are None."""
         around, self.module, prefix, self.prefix = self.module, module, self.prefix, f"{self.prefix}{name}."
         for node, operand in operands.items():
-            if isinstance(operand, torch.fx.Node) and operand not in self.places:
+            if isinstance(operand, torch.fx.Node) and operand not in self.literals:
                 self.names[node] = self.names.get(operand, prefix + operand.name)
                 # Of an earlier call of the same graph.
-                self.places.pop(node, None)
+                self.literals.pop(node, None)
             else:
-                self.places[node] = self.places.get(operand, operand)
+                self.literals[node] = self.literals.get(operand, operand)
         self._nodes(module.graph)
         outputs = module.graph.output_node().args[0]
         outputs = {at: self.name(output) for at, output in enumerate(outputs) if output is not None}
@@ -136,6 +138,7 @@ class _Converter(Writer):
     # Inputs.
 
     def _input(self, position, node, is_kept=False):
+        """Writes an input, unless it is a constant, a token, or nothing uses it. Graphs inside of others keep all of theirs (`is_kept`)."""
         value = val(node)
         if not node.users and not is_kept:
             return
@@ -146,15 +149,15 @@ class _Converter(Writer):
             self.constants[node.name] = self.frozen[position]
             self.lines.append(f'%{node.name}: {self.type(self.frozen[position])} = const "{node.name}"')
             return
-        if value is None or isinstance(value, (int, float, bool, str)) and not isinstance(value, torch.Tensor):
-            self.places[node] = value
+        if value is None or isinstance(value, (int, float, str)):
+            self.literals[node] = value
             return
         if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
             if any(user.op == "output" or writes_to(user, node) for user in node.users):
                 raise NotConverted("an input with a pending conjugation or negation that is written or returned")
             self.lazy.append(position)
         elif isinstance(value, torch.Tensor) and node.target.startswith("tangents"):
-            # Nothing guards what a loss gives `backward`.
+            # Dynamo guards what the forward graph takes. Nothing guards the gradients that `backward` is given.
             self.lazy.append(position)
         if isinstance(value, torch.SymInt) and not is_kept:
             # A size that a tensor has, or another integer, gives its symbols values already.
@@ -163,18 +166,20 @@ class _Converter(Writer):
                 return
             self.numbers.add(expr)
         self.taken.append(position)
-        ty = self._loose(value) if isinstance(value, torch.Tensor) else self.type(value)
+        ty = self._input_type(value) if isinstance(value, torch.Tensor) else self.type(value)
         self.lines.append(f"%{node.name}: {ty} = input")
 
-    def _loose(self, value) -> str:
-        """The type of an input. Where no size tells how it lies, it is taken for row-major: the call copies it if it is not."""
+    def _input_type(self, value) -> str:
+        """The type of a tensor that is an input. It is row-major where its strides have symbols that are no sizes: the call copies it if it is not."""
         given = self.root().sized()
         if all(self.in_symbols(stride).free_symbols <= given for stride in value.stride()):
             return self.type(value)
         return self.row_major(value)
 
     def _missing_numbers(self):
-        """Takes integers that nothing but the text uses, such as a stride that is no product of sizes and that the view of an argument has."""
+        """Takes integers that no node uses and whose symbols the text has, such as a stride of an argument that is no product of sizes and that a
+        view of it has, too.
+        """
         missing = self.symbols - self.given()
         for position, node in enumerate(self.module.graph.find_nodes(op="placeholder")):
             value = val(node)
@@ -195,6 +200,7 @@ class _Converter(Writer):
         return self.sized() | {number for number in numbers if number.is_Symbol}
 
     def _attribute(self, node):
+        """Writes a tensor that the graph holds as a constant."""
         value = self.attribute(node)
         if isinstance(value, torch.fx.GraphModule):
             return
@@ -210,6 +216,7 @@ class _Converter(Writer):
     # Nodes.
 
     def _call(self, node):
+        """Writes a call. Integers and conditions that are computed from sizes have no lines: they are written as expressions where they are used."""
         target, value = node.target, val(node)
         if target is operator.getitem:
             source, index = node.args
@@ -232,14 +239,14 @@ class _Converter(Writer):
                 return
             raise NotConverted(f"the operator {getattr(target, '__name__', target)}")
         op = operator_name(target)
+        if op in _CHECKS:
+            return
+        if op == "aten._assert_scalar.default":
+            self._condition(*node.args)
+            return
         # Where random numbers are to be eager's, eager makes them, in its order.
         is_eager = self.root().streams is None and torch.Tag.nondeterministic_seeded in target.tags and not drops_nothing(node)
         self.declare(op, "random" if is_eager else None)
-        if op in ("aten._assert_scalar.default", "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default"):
-            self._condition(node, op)
-            return
-        if op == "aten._assert_tensor_metadata.default":
-            return
         if self.streams is not None and random.write(self, node, target, value):
             return
         args = ", ".join(self.arguments(target._schema, node.args, node.kwargs))
@@ -247,10 +254,8 @@ class _Converter(Writer):
         is_hosted = (is_eager or op in self.hosted) and _litz.has_operator(op)
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
 
-    def _condition(self, node, op):
-        if op != "aten._assert_scalar.default":
-            return
-        condition, message = node.args
+    def _condition(self, condition, message):
+        """Notes a condition on sizes as one that calls have to hold."""
         value = val(condition) if isinstance(condition, torch.fx.Node) else condition
         if isinstance(value, torch.SymBool):
             expr = self.in_symbols(value)
@@ -277,6 +282,7 @@ class _Converter(Writer):
         self.viewed[node] = next(views, node)
 
     def _output(self, node):
+        """Writes the line with the results of the text; what each value is that the graph returns, for `Converted.returned`."""
         results, index = [], {}
 
         def result(of):
@@ -308,7 +314,7 @@ class _Converter(Writer):
         if base is None or base is node:
             return result(node)
         origin = val(base)
-        # What is conjugated or negated when it is read has other elements than the memory that it shares.
+        # Elements of a tensor with a pending conjugation or negation are not those in its memory.
         if value.is_conj() or value.is_neg() or origin.is_conj() or origin.is_neg():
             return result(node)
         if base in positions:
@@ -334,6 +340,7 @@ class _Converter(Writer):
 
 
 def _shape_env(module):
+    """What PyTorch knows of the symbols of a graph; none where it has none."""
     for node in module.graph.nodes:
         value = val(node)
         for leaf in value if isinstance(value, (list, tuple)) else [value]:
@@ -379,6 +386,13 @@ def _is_known(number, value) -> bool:
     """Whether two sizes are known to be the same, without a guard."""
     return statically_known_true(number == value)
 
+
+# Operators that check what PyTorch has checked when it traced the graph.
+_CHECKS = (
+    "aten._assert_tensor_metadata.default",
+    "aten.sym_constrain_range.default",
+    "aten.sym_constrain_range_for_size.default",
+)
 
 _FUNCTIONS = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
 # Functions of Python's numbers, of which a graph computes floats, by the names that texts have for them.

@@ -43,7 +43,7 @@ def takes_token(node, value) -> bool:
 
 
 def _control(writer, node, name):
-    """A branch or a loop, with its graphs as graphs inside of this one."""
+    """Writes a branch or a loop, with its graphs as graphs inside of this one."""
     graphs, expected = _CONTROL[name]
     if len(node.args) != expected:
         raise NotConverted(f"{name} with {len(node.args)} arguments")
@@ -53,7 +53,7 @@ def _control(writer, node, name):
 
 
 def _inline(writer, node):
-    """The nodes of the graph that is called, in the place of the call."""
+    """Writes the nodes of the graph that is called in the place of the call."""
     callee, _, *operands = node.args
     module = writer.attribute(callee)
     inputs = module.graph.find_nodes(op="placeholder")
@@ -61,7 +61,7 @@ def _inline(writer, node):
 
 
 def _ordered(writer, node):
-    """An operator whose calls keep their order. Litz says so by an effect of the operator, PyTorch by tokens, which are None when a graph runs."""
+    """An operator whose calls keep their order. PyTorch orders them by tokens, which are None when a graph runs, Litz by an effect of the operator."""
     _, op, *args = node.args
     if not isinstance(op, torch._ops.OpOverload):
         raise NotConverted(f"the effects of {op}")
@@ -76,7 +76,7 @@ def _ordered(writer, node):
 
 
 def _functionalized(writer, node, name):
-    """Clones of what the operator writes to, and the operator on these."""
+    """Writes clones of what the operator writes to, and the operator on these."""
     from torch._higher_order_ops.auto_functionalize import get_mutable_args, read_view_information_from_args
 
     op, kwargs = node.args[0], dict(node.kwargs)
@@ -123,7 +123,7 @@ def _functionalized(writer, node, name):
 
 
 def _view(writer, node, name, view, bases):
-    """What the operator is given of a base: the base, or a part of it, which is called `name`."""
+    """Writes the view of a base that the operator is given, under a name, unless it is the base itself."""
     if view is None:
         return None
     base, kind = bases[view.base_index], type(view).__name__

@@ -6,7 +6,7 @@ import torch
 
 from .types import NUMBERED_FORMATS, SCALAR_TYPES
 
-# Operators whose results depend on how their operands lie in memory.
+# Operators whose results depend on the strides of their operands.
 BY_LAYOUT = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "resize_", "view", "view_as_real"}
 
 
@@ -40,7 +40,7 @@ def _constraint(op) -> str:
 
 
 class Dispatcher:
-    """The host of compiled graphs: `declaration` and `call` are what Litz asks for."""
+    """The host of compiled graphs, which `_litz` calls for operators that Litz does not have."""
 
     @staticmethod
     def declaration(name: str):
@@ -60,12 +60,12 @@ class Dispatcher:
         keywords = _keywords(op)
         args = [_object(arg) for arg in args]
         if name == "aten.view.dtype" and args[0].shape[-1:] == (1,):
-            # It wants a stride of 1 even of a dimension that has one element, where Litz has none.
+            # PyTorch wants the last stride to be 1 even where the dimension has one element, and Litz gives such a stride any value.
             args[0] = args[0].as_strided(args[0].shape, (*args[0].stride()[:-1], 1))
         positional = len(args) - len(keywords)
         outcome = op(*args[:positional], **dict(zip(keywords, args[positional:])))
         if not results:
-            # What it writes to is there.
+            # It has written to its arguments.
             return
         flat = []
         _flatten(outcome, flat)

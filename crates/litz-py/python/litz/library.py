@@ -1,6 +1,5 @@
-"""Says how results of compiled models are made: as PyTorch's tensors, or as NumPy's arrays."""
+"""Makes results of compiled models as PyTorch's tensors."""
 
-import torch
 from torch._C._dynamo import guards
 
 from .types import DTYPES
@@ -17,14 +16,14 @@ class Torch:
     def view(tensor, sizes, strides, offset, dtype=None):
         """A tensor that shares the memory of another, `offset` elements behind its first; with a `dtype` one of that type, `offset` bytes behind.
 
-        PyTorch's views make it, so that both have one version: `backward` refuses saved tensors that were written to. It is detached, as
-        PyTorch allows less with a view that was made without gradients.
+        It is a view of PyTorch's, so that both have one version, by which `backward` notices that a saved tensor was written to. It is detached,
+        as PyTorch refuses to write to views that were made in `no_grad` mode, in which graphs run.
         """
         if dtype is None:
             offset += tensor.storage_offset()
         else:
             offset = (offset + tensor.storage_offset() * tensor.itemsize) // dtype.itemsize
             # All of the memory as one dimension, but for a rest that is no element of both types.
-            bytes = tensor.untyped_storage().nbytes() // dtype.itemsize * dtype.itemsize
-            tensor = tensor.as_strided((bytes // tensor.itemsize,), (1,), 0).view(dtype)
+            nbytes = tensor.untyped_storage().nbytes() // dtype.itemsize * dtype.itemsize
+            tensor = tensor.as_strided((nbytes // tensor.itemsize,), (1,), 0).view(dtype)
         return tensor.as_strided(sizes, strides, offset).detach()

@@ -41,7 +41,7 @@ def _numbers(writer, kind, value, dtype) -> str:
 
 
 def _chances(writer, node, value, holds) -> bool:
-    """Ones where a number in [0, 1) is below a chance, and zeros elsewhere."""
+    """Writes a tensor of ones, where a number in [0, 1) is below a chance, and zeros."""
     name, ty = writer.name(node), writer.type(value)
     sizes = ty[ty.index("[") :].split("{")[0]
     writer.line(f"%{name}.number: f32{sizes} = {_numbers(writer, 'uniform', value, torch.float32)}", node)

@@ -1,7 +1,7 @@
-"""Lets operators give the strides that eager mode gives, where PyTorch traces them with others.
+"""Gives results of some operators the strides of eager mode, where PyTorch's tracing says others.
 
-Each is decomposed into itself on operands that lie so that both are the same; of operands that lie so already it is left as it is. What
-`tests/test_strides.py` lists is compared with eager mode.
+Each such operator is decomposed into itself on operands whose memory format is changed, so that tracing and eager mode agree. Where the
+operands have that format already it stays as it is. `tests/test_strides.py` compares them with eager mode.
 """
 
 import torch
@@ -11,7 +11,7 @@ aten = torch.ops.aten
 
 
 def laid_out(table: dict) -> dict:
-    """A table of decompositions, with those operators among them."""
+    """A table of decompositions, to which those of such operators are added."""
     return table | {op: _decomposed(op, rule, table.get(op)) for op, rule in RULES.items()}
 
 
@@ -26,12 +26,12 @@ def _decomposed(op, rule, made_of):
 
 
 def _in_form(*positions, form=None):
-    """Results lie row by row, or as the last one of the operands at these positions if that is in another memory format; tracing has all of its strides."""
+    """Results have the memory format of the last one of the operands at these positions, or `form`. Tracing gives them all of its strides."""
 
     def rule(op, args, kwargs):
         wanted = form or suggest_memory_format(args[positions[-1]])
-        lies_otherwise = lambda operand: not is_contiguous_for_memory_format(operand, memory_format=wanted)
-        if not any(lies_otherwise(args[at]) for at in positions):
+        has_format = lambda operand: is_contiguous_for_memory_format(operand, memory_format=wanted)
+        if all(has_format(args[at]) for at in positions):
             return NotImplemented
         moved = lambda at, arg: arg.contiguous(memory_format=wanted) if at in positions else arg
         return op(*(moved(at, arg) for at, arg in enumerate(args)), **kwargs)
@@ -40,14 +40,14 @@ def _in_form(*positions, form=None):
 
 
 def _dense(op, args, kwargs):
-    """The result lies like a clone of the operand; tracing has it row by row where the operand has gaps."""
+    """The result has the strides of a clone of the operand. Tracing says row-major where the operand has gaps."""
     if is_non_overlapping_and_dense_or_false(args[0]):
         return NotImplemented
     return op(args[0].clone(), *args[1:], **kwargs)
 
 
 def _roll(op, args, kwargs):
-    """The result keeps the memory format; tracing has it row by row."""
+    """The result keeps the memory format. Tracing says row-major."""
     x, shifts, *dims = args
     if not (dims and dims[0]) or suggest_memory_format(x) is torch.contiguous_format:
         return NotImplemented

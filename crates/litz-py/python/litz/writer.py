@@ -9,7 +9,7 @@ from . import _litz
 from .errors import NotConverted
 from .host import Dispatcher
 from .sizes import at_least_one, expression, solve
-from .types import DTYPES, MEMORY_FORMATS, operator_name
+from .types import DTYPES, MEMORY_FORMATS
 
 # What the seed of a call is called.
 SEED = "seed.of.call"
@@ -29,15 +29,15 @@ class Writer:
         self.names = {}
         # Of multiple results: node -> {index: name}.
         self.parts = {}
-        # Values of nodes that are none of the text's, such as numbers.
-        self.places = {}
+        # Nodes that stand for a number, a string or None, which texts have as it is.
+        self.literals = {}
         # Declarations of operators that PyTorch runs, by name.
         self.declared = {}
         # How many random operators there are so far; none where PyTorch runs them.
         self.streams = 0 if is_seeded else None
         # Symbols of sizes that the text has.
         self.symbols = outer.symbols if outer else set()
-        # Symbols that no input gives alone, and those that stand for sums of these.
+        # Symbols that are no size of an input by themselves, as expressions of others, and symbols that stand for such sizes: see `solve`.
         self.solved, self.wholes = (outer.solved, outer.wholes) if outer else solve(*numbers_given(module))
 
     def root(self):
@@ -45,20 +45,21 @@ class Writer:
         return self.outer.root() if self.outer else self
 
     def line(self, text, node):
-        """Appends a line, with the user's line behind it."""
+        """Appends a line, with the line of the user's program that a node comes from."""
         source = _source(node)
         self.lines.append(text + (f" at {quoted(source)}" if source else ""))
 
     def declare(self, op, effect=None):
-        """Says what PyTorch has under the name of an operator that Litz does not have, or whose calls keep their order among those with an effect."""
+        """Declares an operator that Litz does not have, or that has an effect, so that its calls keep their order."""
         root = self.root()
         if op not in root.declared and (effect or not _litz.has_operator(op)):
             declaration = Dispatcher.declaration(op)
             if declaration is None:
                 raise NotConverted(f"the operator {op}")
             if effect:
-                said, *tags = declaration.split(" tag ")
-                declaration = " tag ".join([f"{said} effect {effect}", *tags])
+                # The effect comes before the tags.
+                head, *tags = declaration.split(" tag ")
+                declaration = " tag ".join([f"{head} effect {effect}", *tags])
             root.declared[op] = f"op {declaration}"
 
     def name(self, node) -> str:
@@ -95,7 +96,9 @@ class Writer:
         return expression(value)
 
     def _stride(self, value) -> str:
-        """A stride as Litz has it: where a tensor has no elements, strides do not matter, and PyTorch counts sizes of 0 as 1."""
+        """The text of a stride. PyTorch's strides are products of sizes that count as 1 at least, for tensors without elements. Litz's are plain
+        products, as strides of tensors without elements do not matter.
+        """
         if isinstance(value, torch.SymInt):
             value = self.in_symbols(value)
             self.symbols |= value.free_symbols
@@ -160,6 +163,9 @@ class Writer:
             yield self._typed(argument.type, value, argument.N)
 
     def _typed(self, ty, value, count=None):
+        """The text of an argument of a schema's type, converted as PyTorch's dispatcher does. `count` is the length of a list that may be given as
+        one element.
+        """
         kind = ty.kind()
         if kind == "OptionalType":
             return "none" if value is None else self._typed(ty.getElementType(), value, count)
@@ -174,7 +180,7 @@ class Writer:
         return self.argument(value)
 
     def argument(self, value) -> str:
-        """The text of an argument."""
+        """The text of a node's value, of a number, or of what else an operator takes."""
         if isinstance(value, torch.fx.Node):
             return self._reference(value)
         if isinstance(value, Named):
@@ -208,8 +214,8 @@ class Writer:
         raise NotConverted(f"an argument of type {type(value).__name__}")
 
     def _reference(self, node) -> str:
-        if node in self.places:
-            return self.argument(self.places[node])
+        if node in self.literals:
+            return self.argument(self.literals[node])
         value = val(node)
         if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
             return self.expr(value)
@@ -233,7 +239,7 @@ def numbers_given(module):
 
 
 def reads_data(node) -> bool:
-    """Whether a node computes its value of what is in tensors, and not of their sizes alone."""
+    """Whether a node computes its value from elements of tensors, and not from their sizes alone."""
     if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.name in _OF_SIZES:
         return False
     return any(isinstance(val(arg), torch.Tensor) for arg in node.all_input_nodes)
