@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use litz::report::Report;
+use litz::tune::Tuned;
 use litz::{Compiled, Model, Options, Stage, Tensor, TensorView};
 use litz_ir::graph::{Arg, Graph, Type, Value};
 use litz_ir::program::{Output, Program, ProgramStep};
@@ -18,7 +19,9 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::errors::{self, UnsupportedError};
 use crate::host::raised;
-use crate::tensors::{Argument, Exchange, Held, tuple};
+use crate::options::Chosen;
+use crate::tensors::{Argument, Exchanges, Held, tuple};
+use crate::tuning;
 
 /// What the program takes at one place.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,6 +77,8 @@ pub struct CompiledModel {
     compiled: Compiled,
     /// What it was compiled of and how; none of a program that was saved.
     made_of: Option<(Model, Options)>,
+    /// What looking for a faster schedule gave, or why it could not be done.
+    tuned: Option<Result<Tuned, String>>,
     params: Vec<Param>,
     /// Which of the caller's arguments they are.
     taken: Vec<usize>,
@@ -86,7 +91,7 @@ pub struct CompiledModel {
     results: usize,
     /// `empty(sizes, strides, dtype)` and `view(tensor, sizes, strides, offset)` of the library whose tensors are returned.
     library: Library,
-    exchanges: Mutex<Vec<Exchange>>,
+    exchanges: Exchanges,
 }
 
 /// Makes tensors of one library.
@@ -124,17 +129,21 @@ impl Library {
 }
 
 impl CompiledModel {
-    /// Of a compilation. `taken` says which of the caller's arguments the program takes; none: all. `returned` says what each returned value is: `("result", k)`, `("argument", k)`, `("constant", x)`,
+    /// Compiles a model. `taken` says which of the caller's arguments the program takes; none: all. `returned` says what each returned value is: `("result", k)`, `("argument", k)`, `("constant", x)`,
     /// `("tuple", (those))` or `("view", that, sizes, strides, offset)`, each of these again such a value, with one more for a view of another type;
     /// none: the program's results in order.
+    ///
+    /// # Errors
+    /// As of [`Model::compile`]; where a signal's handler raises meanwhile.
     pub fn new(
+        py: Python<'_>,
         model: Model,
-        options: Options,
-        compiled: Compiled,
+        chosen: Chosen,
         taken: Option<Vec<usize>>,
         returned: Option<Vec<Bound<'_, PyTuple>>>,
         library: Library,
     ) -> PyResult<CompiledModel> {
+        let (compiled, options, tuned) = tuning::compile(py, &model, chosen)?;
         let graph = &model.imported.graph;
         let program = compiled.texts.realized.as_ref().map(|realized| &realized.program);
         let is_updated = |at: usize| {
@@ -170,9 +179,10 @@ impl CompiledModel {
             restrided,
             results: graph.outputs.len(),
             library,
-            exchanges: Mutex::default(),
+            exchanges: Exchanges::default(),
             compiled,
             made_of: Some((model, options)),
+            tuned,
         })
     }
 
@@ -200,16 +210,16 @@ impl CompiledModel {
             restrided: Vec::new(),
             results,
             library,
-            exchanges: Mutex::default(),
+            exchanges: Exchanges::default(),
             compiled,
             made_of: None,
+            tuned: None,
         }
     }
 
     /// What the caller's arguments are to the program, each held until the call is over.
     fn take(&self, args: &Bound<'_, PyList>) -> PyResult<Vec<Taken>> {
         let mut taken = Vec::with_capacity(self.params.len());
-        let mut known = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
         for (&at, &param) in self.taken.iter().zip(&self.params) {
             let missing = |_| {
                 let (expected, found) = (self.params.len(), args.len());
@@ -218,7 +228,7 @@ impl CompiledModel {
             let arg = args.get_item(at).map_err(missing)?;
             taken.push(match number(param, &arg)? {
                 Some((dtype, bytes)) => Taken::Number(dtype, bytes),
-                None => Taken::Tensor(Held::new(&arg, &mut known)?),
+                None => Taken::Tensor(Held::new(&arg, &self.exchanges)?),
             });
         }
         Ok(taken)
@@ -366,7 +376,7 @@ impl Returned {
 /// Collects the results of one call in new tensors of a library.
 struct Collected<'a> {
     library: &'a Library,
-    exchanges: &'a Mutex<Vec<Exchange>>,
+    exchanges: &'a Exchanges,
     values: Vec<Option<Py<PyAny>>>,
     error: Option<PyErr>,
 }
@@ -382,10 +392,7 @@ impl Collected<'_> {
     fn place(&mut self, index: usize, layout: &OutputLayout<'_>) -> PyResult<NonNull<u8>> {
         Python::attach(|py| {
             let tensor = self.library.empty(py, layout.dtype, layout.sizes, layout.strides)?;
-            let data = {
-                let mut known = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
-                Held::new(&tensor, &mut known)?.data()
-            };
+            let data = Held::new(&tensor, self.exchanges)?.data();
             self.put(index, tensor.unbind());
             Ok(NonNull::new(data).unwrap_or(NonNull::<Aligned>::dangling().cast()))
         })
@@ -519,6 +526,16 @@ impl CompiledModel {
         let program = self.compiled.texts.realized.as_ref().map(|realized| &realized.program);
         let operators = program.map_or_else(Vec::new, litz::host_operators);
         operators.into_iter().map(|operator| (operator.op, operator.count, operator.sources)).collect()
+    }
+
+    /// What looking for a faster schedule gave: how many times as fast a call is, candidates that were timed, and kept; or why it could
+    /// not be done.
+    #[getter]
+    fn tuned(&self) -> Option<(f64, usize, usize, Option<String>)> {
+        self.tuned.as_ref().map(|tuned| match tuned {
+            Ok(tuned) => (tuned.gain, tuned.tried, tuned.kept, None),
+            Err(why) => (1.0, 0, 0, Some(why.clone())),
+        })
     }
 
     /// What the model's file, or its graph, calls it.

@@ -6,6 +6,7 @@ mod errors;
 mod host;
 mod options;
 mod tensors;
+mod tuning;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use compiled::{CompiledModel, Library};
 use errors::{CacheError, CheckError, InternalError, InvalidError, LitzError, RunError, UnsupportedError};
-use tensors::{Exchange, Held};
+use options::Chosen;
+use tensors::{Exchanges, Held};
 
 /// Compiles the text of a graph. `constants` are tensors by the names that the text has for them: they are held, and must not change.
 #[pyfunction]
@@ -32,7 +34,7 @@ fn compile_graph(
     returned: Option<Vec<Bound<'_, PyTuple>>>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<CompiledModel> {
-    let options = options::options(options)?;
+    let chosen = Chosen::of(options)?;
     let library = Library::of(library)?;
     let graph = match Text::parse(text).map_err(|error| errors::raise(&error))? {
         Text::Graph(graph) => graph,
@@ -44,13 +46,8 @@ fn compile_graph(
     for (name, object) in constants.into_iter().flatten() {
         weights.insert(name.extract()?, held(&object)?);
     }
-    let made = py.detach(|| {
-        let model = Model::from_graph(graph, weights)?;
-        let compiled = model.compile(&options)?;
-        Ok((model, compiled))
-    });
-    let (model, compiled) = made.map_err(|error| errors::raise(&error))?;
-    CompiledModel::new(model, options, compiled, taken, returned, library)
+    let model = Model::from_graph(graph, weights).map_err(|error| errors::raise(&error))?;
+    CompiledModel::new(py, model, chosen, taken, returned, library)
 }
 
 /// Compiles an archive that `torch.export.save` wrote.
@@ -62,15 +59,11 @@ fn compile_file(
     library: &Bound<'_, PyAny>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<CompiledModel> {
-    let options = options::options(options)?;
+    let chosen = Chosen::of(options)?;
     let library = Library::of(library)?;
-    let made = py.detach(|| {
-        let model = Model::open_for(path, &options)?;
-        let compiled = model.compile(&options)?;
-        Ok((model, compiled))
-    });
-    let (model, compiled) = made.map_err(|error| errors::raise(&error))?;
-    CompiledModel::new(model, options, compiled, None, None, library)
+    let model =
+        py.detach(|| Model::open_for(path, &chosen.options)).map_err(|error| errors::raise(&error))?;
+    CompiledModel::new(py, model, chosen, None, None, library)
 }
 
 /// Reads a program that `Compiled.save` wrote.
@@ -82,7 +75,7 @@ fn load(
     library: &Bound<'_, PyAny>,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<CompiledModel> {
-    let options = options::options(options)?;
+    let Chosen { options, .. } = Chosen::of(options)?;
     let library = Library::of(library)?;
     let compiled = py.detach(|| Compiled::load(path, &options)).map_err(|error| errors::raise(&error))?;
     Ok(CompiledModel::loaded(compiled, library))
@@ -119,7 +112,7 @@ fn has_operator(name: &str) -> bool {
 #[pyfunction]
 #[pyo3(signature = (*, options=None))]
 fn cache_info(options: Option<&Bound<'_, PyDict>>) -> PyResult<Option<(PathBuf, usize, u64, u64)>> {
-    let options = options::options(options)?;
+    let Chosen { options, .. } = Chosen::of(options)?;
     let found = options.cache_info().map_err(|error| errors::raise(&error.into()))?;
     Ok(options.cache.zip(found).map(|(folder, info)| (folder, info.entries, info.bytes, options.cache_bytes)))
 }
@@ -149,8 +142,7 @@ impl AsRef<[u8]> for Foreign {
 
 /// A tensor of Python's as a constant, which holds the object.
 fn held(object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
-    let mut known: Vec<Exchange> = Vec::new();
-    let held = Held::new(object, &mut known)?;
+    let held = Held::new(object, &Exchanges::default())?;
     let (sizes, strides) = (held.sizes().to_vec(), held.strides().to_vec());
     let elements = if sizes.contains(&0) {
         0

@@ -6,6 +6,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::slice;
+use std::sync::{Mutex, PoisonError};
 
 use litz::{TensorView, TensorViewMut};
 use litz_ir::Dtype;
@@ -20,10 +21,9 @@ use crate::dlpack::{
     CPU, DLTensor, DataType, EXCHANGE_CAPSULE, ExchangeApi, Managed, ManagedVersioned, READ_ONLY, Version,
 };
 
-/// The functions of one type of tensors. Types and their tables live as long as the interpreter.
+/// The functions of one type of tensors. Tables live as long as the interpreter.
 #[derive(Clone, Copy)]
-pub struct Exchange {
-    of: *mut ffi::PyTypeObject,
+struct Exchange {
     api: *const ExchangeApi,
 }
 
@@ -34,14 +34,14 @@ unsafe impl Sync for Exchange {}
 
 impl Exchange {
     /// Those that a type provides; none where it provides none of a version that is known.
-    pub fn of(ty: &Bound<'_, PyType>) -> Option<Exchange> {
+    fn of(ty: &Bound<'_, PyType>) -> Option<Exchange> {
         let capsule = ty.getattr("__dlpack_c_exchange_api__").ok()?;
         let capsule = capsule.cast_into::<PyCapsule>().ok()?;
         let api: *const ExchangeApi =
             capsule.pointer_checked(Some(EXCHANGE_CAPSULE)).ok()?.as_ptr().cast_const().cast();
         // SAFETY: a capsule of that name holds a table that begins with this head.
         let version = unsafe { (*api).header.version };
-        (version.major == 1).then(|| Exchange { of: ty.as_type_ptr(), api })
+        (version.major == 1).then_some(Exchange { api })
     }
 
     /// Fills a struct that is valid for as long as the object is.
@@ -53,6 +53,26 @@ impl Exchange {
             fill(object.as_ptr().cast(), &mut tensor)
         };
         if filled == 0 { Ok(tensor) } else { Err(PyErr::fetch(object.py())) }
+    }
+}
+
+/// The functions of types that were asked for before. Types are held, so that no other one comes to lie where one was.
+#[derive(Default)]
+pub struct Exchanges(Mutex<Vec<(Py<PyType>, Exchange)>>);
+
+impl Exchanges {
+    fn of(&self, ty: &Bound<'_, PyType>) -> Option<Exchange> {
+        let known = |types: &Vec<(Py<PyType>, Exchange)>| {
+            types.iter().find(|(known, _)| known.is(ty)).map(|(_, exchange)| *exchange)
+        };
+        // Python, which other threads may run meanwhile, is not called with the lock.
+        let found = known(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        found.or_else(|| {
+            let made = Exchange::of(ty)?;
+            let held = ty.clone().unbind();
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((held, made));
+            Some(made)
+        })
     }
 }
 
@@ -91,15 +111,8 @@ impl Held {
     ///
     /// # Errors
     /// Where the object is no tensor in the host's memory, or has elements or strides that Litz does not have.
-    pub fn new(object: &Bound<'_, PyAny>, known: &mut Vec<Exchange>) -> PyResult<Held> {
-        let ty = object.get_type();
-        let found = known.iter().find(|exchange| exchange.of == ty.as_type_ptr()).copied();
-        let exchange = found.or_else(|| {
-            let found = Exchange::of(&ty)?;
-            known.push(found);
-            Some(found)
-        });
-        match exchange {
+    pub fn new(object: &Bound<'_, PyAny>, known: &Exchanges) -> PyResult<Held> {
+        match known.of(&object.get_type()) {
             Some(exchange) => Held::of(exchange.tensor(object)?, None, false),
             None => Held::by_protocol(object),
         }

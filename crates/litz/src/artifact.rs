@@ -8,6 +8,7 @@ use crate::model::{Compiled, Model};
 use crate::options::{Options, Verify};
 use crate::pipeline::Texts;
 use crate::profile::Profile;
+use crate::tune::Tuned;
 use litz_backend::Backend;
 use litz_codegen::Realized;
 use litz_import::ImportError;
@@ -156,6 +157,20 @@ impl<'a> Kept<'a> {
     /// Keeps what a compilation gave. A full or read-only disk costs the next start its time, nothing else.
     pub fn put(&self, realized: &Realized, code: &Code) {
         let _ = self.cache.put(&self.key, &artifact::to_bytes(&code.parts(realized)));
+    }
+
+    /// What tuning found earlier.
+    pub fn tuned(&self) -> Option<Tuned> {
+        serde_json::from_slice(&self.cache.get(&self.tuned_key())?).ok()
+    }
+
+    /// Keeps what tuning found.
+    pub fn put_tuned(&self, tuned: &Tuned) {
+        let _ = serde_json::to_vec(tuned).map(|bytes| self.cache.put(&self.tuned_key(), &bytes));
+    }
+
+    fn tuned_key(&self) -> CacheKey {
+        self.key.and(&[b"tuned"])
     }
 }
 

@@ -7,17 +7,22 @@
 
 mod candidates;
 
+use crate::artifact::Kept;
 use crate::backends::backend;
 use crate::error::Error;
 use crate::given::GivenSchedule;
+use crate::made_up;
 use crate::model::{Compiled, Model};
 use crate::options::{Options, Verify};
 use crate::pipeline::Texts;
 use crate::profile::Launches;
 use crate::runner::{Runner, Stage};
 use candidates::Class;
+use litz_ir::Diag;
+use litz_ir::graph::Graph;
 use litz_ir::schedule::{Schedule, ScheduleStep};
 use litz_runtime::Tensor;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -63,7 +68,7 @@ pub enum Event<'a> {
 }
 
 /// What came of it.
-#[derive(Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct Tuned {
     /// A schedule's text, for [`Options::schedule`].
     pub schedule: String,
@@ -102,6 +107,44 @@ pub fn tune(
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<Tuned, Error> {
     tune_by(&wall_clock, model, options, inputs, budget, tell)
+}
+
+/// As [`tune`], for calls with made-up inputs of the sizes that the model was exported with. What came of it is kept in the
+/// folder of compiled objects, and read from there the next time, whatever the budget.
+///
+/// # Errors
+/// As [`tune`]; where the model's inputs cannot be made up; where the host has operators in it that do something besides
+/// giving results, which calls for the sake of time would do as well.
+pub fn tune_once(
+    model: &Model,
+    options: &Options,
+    budget: &Budget<'_>,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Tuned, Error> {
+    if let Some(op) = with_effect(&model.imported.graph) {
+        let message =
+            format!("`{op}` does more than give results, and calls that are timed would do it, too");
+        return Err(Error::unsupported(Diag::new("tuning-has-effects", message)));
+    }
+    let cache = options.cache()?;
+    let backend = backend(options)?;
+    let kept = cache.as_ref().and_then(|cache| Kept::new(model, &*backend, options, cache));
+    if let Some(tuned) = kept.as_ref().and_then(Kept::tuned) {
+        return Ok(tuned);
+    }
+    let inputs = made_up::inputs(&made_up::of_model(model), &model.imported.graph.facts)?;
+    let tuned = tune(model, options, &inputs, budget, tell)?;
+    // What was cut short is not what there is to find.
+    if let Some(kept) = kept.filter(|_| !budget.stop.load(Ordering::Relaxed)) {
+        kept.put_tuned(&tuned);
+    }
+    Ok(tuned)
+}
+
+/// An operator of the host that a graph, or a subgraph of it, declares to have an effect.
+fn with_effect(graph: &Graph) -> Option<&str> {
+    let own = graph.ops.iter().find(|op| op.effect().is_some()).map(|op| &*op.schema.name);
+    own.or_else(|| graph.subgraphs.iter().find_map(with_effect))
 }
 
 /// Calls a model so many times, and says how long it took.
@@ -366,6 +409,24 @@ mod tests {
             let verdict = contract::compare(logits, (&data["logits"]).into());
             assert_eq!(verdict.broken, None, "{}: {verdict:?}\n{text}", candidate.variant);
         }
+    }
+
+    #[test]
+    fn what_was_found_is_read_from_the_cache_the_next_time() {
+        let (model, _) = digits();
+        let folder = std::env::temp_dir().join(format!("litz-tuned-{}", std::process::id()));
+        let options = Options { cache: Some(folder.clone()), verify: Verify::Stages, ..options() };
+        let stop = AtomicBool::new(false);
+        let find = |time| {
+            let mut trials = 0;
+            let mut tell = |event: Event<'_>| trials += usize::from(matches!(event, Event::Trying { .. }));
+            let tuned = tune_once(&model, &options, &Budget { time, stop: &stop }, &mut tell);
+            (tuned.expect("it is supported"), trials)
+        };
+        let (found, tried) = find(Duration::from_secs(20));
+        assert!(tried > 0);
+        assert_eq!(find(Duration::from_secs(20)), (found, 0));
+        std::fs::remove_dir_all(folder).expect("there");
     }
 
     #[test]

@@ -3,12 +3,14 @@
 
 mod toy_host;
 
-use litz::{Fallback, Options, Runner, Stage, Tensor, Value, Verify, pipeline};
+use litz::{Fallback, Model, Options, Runner, Stage, Tensor, Value, Verify, pipeline, tune};
 use litz_runtime::RunError;
 use litz_runtime::program::Executable;
 use litz_runtime::reference::{self, ReferenceDevice};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use toy_host::compiled::{Compiled, NoWeights, compile, copies, graph, launches, numbers, options, tensor};
 use toy_host::{Call, Toy};
 
@@ -166,6 +168,21 @@ fn an_operator_that_gives_and_writes_nothing_is_its_own_effect() {
         mylib.log.default(%x)
         return";
     assert_eq!(run(body, &[tensor(&[4], &X[..4])]).1.len(), 1);
+}
+
+#[test]
+fn calls_with_effects_are_not_made_to_be_timed() {
+    let body = "op mylib.log.default(Tensor x) -> ()
+        %x: f32[4] = input
+        mylib.log.default(%x)
+        return";
+    let toy = Toy::new();
+    let model = Model::from_graph(graph(body), HashMap::new()).expect("it is valid");
+    let (stop, time) = (AtomicBool::new(false), Duration::from_secs(5));
+    let tuned = tune::tune_once(&model, &options(&toy), &tune::Budget { time, stop: &stop }, &mut |_| {});
+    let message = tuned.expect_err("it would log what nobody called for").to_string();
+    assert!(message.contains("`mylib.log.default`"), "{message}");
+    assert!(toy.take().is_empty());
 }
 
 /// FO-7: calls of one effect keep their order, those of another may come anywhere.

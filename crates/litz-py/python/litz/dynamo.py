@@ -2,6 +2,7 @@
 
 import functools
 import re
+import sys
 import time
 import warnings
 
@@ -207,11 +208,21 @@ def _compile(module, options, frozen):
                 raise
             hosted.add(op)
     counters.note(compiled)
+    _tell(compiled.tuned)
     if options.fallback == "warn":
         for op, count, source in compiled.host_operators:
             at = f", first at {source}" if source else ""
             _warn(op, f"litz: PyTorch runs {op} ({count} in this graph{at})")
     return compiled, converted
+
+
+def _tell(tuned):
+    """Says on standard error what tuning found."""
+    if tuned is None:
+        return
+    gain, tried, kept, why = tuned
+    found = f"a graph is not tuned: {why}" if why else f"tuned a graph: {gain:.2f} times as fast, by {kept} of {tried} candidates"
+    print(f"litz: {found}", file=sys.stderr)
 
 
 def _compiled(converted, options):

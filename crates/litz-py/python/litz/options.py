@@ -22,6 +22,11 @@ class Options:
     # Who makes random numbers: "philox", Litz by a seed that each call draws from PyTorch's generator, or "eager", PyTorch, the same
     # numbers as without `torch.compile`, and slower.
     random: str = "philox"
+    # Seconds to look for a faster schedule of each graph, at most; `mode="max-autotune"` looks for a minute. What was found is kept in
+    # the cache.
+    tune: float = 0.0
+    # Whose roundings of what lies between operators count: there are only eager's.
+    numerics: str = "eager"
     # A folder that the text of every stage is written to.
     dump: str | os.PathLike | None = None
     # A folder of compiled code that processes share; none: nothing is kept. "default" is that of the command line.
@@ -34,7 +39,7 @@ class Options:
     def native(self) -> dict:
         """The options of `_litz`."""
         options = {"threads": self.threads or torch.get_num_threads(), "freeze": True}
-        options |= {"reference": self.reference, "verify": self.verify}
+        options |= {"reference": self.reference, "verify": self.verify, "tune": self.tune}
         if self.dump is not None:
             options["dump"] = self.dump
         if self.cache != "default":
@@ -55,24 +60,33 @@ VALUES = {
     "freeze": _TRUTH,
     "fallback": _one_of("warn", "quiet", "error"),
     "random": _one_of("philox", "eager"),
+    "tune": ("seconds, from 0", lambda value: type(value) in (int, float) and 0 <= value < float("inf")),
+    "numerics": _one_of("eager"),
     "dump": _FOLDER,
     "cache": _FOLDER,
     "reference": _TRUTH,
     "verify": _TRUTH,
 }
-MODES = {None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"}
+
+# What each mode chooses. Calls have little overhead to reduce: there is no Python in them.
+MODES = {
+    "default": {},
+    "reduce-overhead": {},
+    "max-autotune": {"tune": 60.0},
+    "max-autotune-no-cudagraphs": {"tune": 60.0},
+}
 
 
 def read(mode: str | None, options: dict | None) -> Options:
     """Options of what `torch.compile` passes on. Raises `litz.InvalidError` for what is not known."""
-    if mode not in MODES:
-        known = ", ".join(sorted(mode for mode in MODES if mode))
-        raise InvalidError(f"no such mode: {mode}; there are {known}")
+    chosen = MODES.get(mode or "default")
+    if chosen is None:
+        raise InvalidError(f"no such mode: {mode}; there are {', '.join(MODES)}")
     names = [field.name for field in fields(Options)]
     for name in options or {}:
         if name not in names:
             raise InvalidError(f"no such option: {name}; there are {', '.join(names)}")
-    read = Options(**(options or {}))
+    read = Options(**{**chosen, **(options or {})})
     for name, (expected, is_value) in VALUES.items():
         value = getattr(read, name)
         if not is_value(value):

@@ -42,7 +42,7 @@ def test_an_unknown_option_is_refused():
     while error is not None and not isinstance(error, litz.InvalidError):
         error = error.__cause__ or error.__context__
     assert isinstance(error, litz.InvalidError)
-    for known in ("speed", "threads", "freeze", "fallback", "random", "dump", "cache", "reference", "verify"):
+    for known in ("speed", "tune", "numerics", "threads", "freeze", "fallback", "random", "dump", "cache", "reference", "verify"):
         assert known in str(error)
 
 
@@ -55,9 +55,11 @@ def test_an_unknown_option_is_refused():
     threads_of_text=lambda: {"threads": "two"},
     text_for_truth=lambda: {"freeze": "no"},
     number_for_a_folder=lambda: {"cache": 3},
+    tune=lambda: {"tune": -1.0},
+    numerics=lambda: {"numerics": "fast"},
 )
 def test_wrong_options_are_refused(f):
-    with pytest.raises(Exception, match="InvalidError: (fallback|threads|random|freeze|cache|no such option: treads)"):
+    with pytest.raises(Exception, match="InvalidError: (fallback|threads|random|freeze|cache|tune|numerics|no such option: treads)"):
         litz_compiled(lambda x: x + 1, options=f())(randn(3))
 
 
@@ -66,10 +68,30 @@ def test_an_unknown_mode_is_refused():
         litz_compiled(lambda x: x + 1, mode="fastest")(randn(3))
 
 
-@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_modes(mode):
     x = randn(4, 5)
     same(litz_compiled(lambda x: x.softmax(-1) * 2, mode=mode)(x), x.softmax(-1) * 2)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])
+def test_modes_that_tune(mode):
+    module = nn.Sequential(nn.Linear(5, 3), nn.Softmax(-1))
+    x = randn(4, 5)
+    same(litz_compiled(module, mode=mode)(x), module(x))
+
+
+def test_tuning_says_what_it_found_once(tmp_path, capfd):
+    module = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8), nn.Softmax(-1))
+    x = randn(16, 32)
+    options = {"tune": 5.0, "cache": str(tmp_path)}
+    with torch.no_grad():
+        for _ in range(2):
+            torch._dynamo.reset()
+            same(litz_compiled(module, options=options)(x), module(x))
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith("litz: tuned a graph: ") and first.endswith(" candidates")
+    assert " by 0 of 0 candidates" not in first and first == second
 
 
 @each(

@@ -3,6 +3,8 @@
 import json
 import pathlib
 import sys
+import threading
+import time
 
 import numpy
 import pytest
@@ -137,3 +139,27 @@ def test_the_cache_is_its_owners_alone(tmp_path):
     for call in (litz.compile, lambda _, options: litz.cache_info(options=options)):
         with pytest.raises(litz.CacheError, match="chmod 700"):
             call(DIGITS, options=options)
+
+
+class Slow:
+    """An array whose protocol lets other threads run before it answers."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **kwargs):
+        time.sleep(0.05)
+        return self.array.__dlpack__(**kwargs)
+
+
+def test_threads_do_not_wait_for_each_other_within_the_protocol(model, images):
+    pictures, _ = images
+    (wanted,) = model(pictures)
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(model(Slow(pictures))[0]), daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert len(results) == 3
+    assert all((result == wanted).all() for result in results)
