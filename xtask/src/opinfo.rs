@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
@@ -152,24 +152,10 @@ fn compile(args: &Args) -> anyhow::Result<ExitCode> {
     let mut flags = args.only.clone();
     flags.extend(args.grad.then(|| "--grad".to_string()));
     flags.extend(args.dynamic.then(|| "--dynamic".to_string()));
-    let run_part = |part: Shard| -> anyhow::Result<()> {
-        loop {
-            let mut script = script(&flags);
-            let status = script.arg(format!("--shard={}/{}", part.first, part.step)).status();
-            let status = status.context("cannot start python")?;
-            // PyTorch may crash. The script has noted where, and goes on behind it.
-            match status.code() {
-                Some(0) => return Ok(()),
-                Some(_) => bail!("{COMPILE_SCRIPT} failed: {status}"),
-                None => {}
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let run_part = &run_part;
-        let parts: Vec<_> =
-            args.shard.split(args.jobs).map(|part| scope.spawn(move || run_part(part))).collect();
-        parts.into_iter().try_for_each(|part| part.join().expect("invariant: a run does not panic"))
+    run_parts(COMPILE_SCRIPT, args.shard, args.jobs, &|| {
+        let mut part = script(&flags);
+        part.stdout(Stdio::inherit());
+        part
     })?;
     let status = script(&["--report".to_string()]).status().context("cannot start python")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -178,29 +164,43 @@ fn compile(args: &Args) -> anyhow::Result<ExitCode> {
 /// Runs the script for each part of the shard at once; returns the names of all its operators.
 fn export_all(folder: &Path, args: &[String], shard: Shard, jobs: usize) -> anyhow::Result<Vec<String>> {
     let python = venv::ensure()?;
-    let export_part = |part: Shard| -> anyhow::Result<Vec<String>> {
+    eprintln!("$ {} {SCRIPT} {} {}", python.display(), folder.display(), args.join(" "));
+    run_parts(SCRIPT, shard, jobs, &|| {
+        let mut script = command(&python);
+        script.arg(SCRIPT).arg(folder).args(args).stdout(Stdio::piped());
+        script
+    })
+}
+
+/// Runs a script for each part of a shard at once, and again where PyTorch crashed: the script has noted where, and goes on
+/// behind it. Returns the lines that it printed, where these are not shown.
+fn run_parts(
+    name: &str,
+    shard: Shard,
+    jobs: usize,
+    script: &(dyn Fn() -> Command + Sync),
+) -> anyhow::Result<Vec<String>> {
+    let run_part = |part: Shard| -> anyhow::Result<Vec<String>> {
         loop {
-            let mut script = command(&python);
-            script.arg(SCRIPT).arg(folder).args(args);
-            script.arg(format!("--shard={}/{}", part.first, part.step));
-            let output = script.stderr(Stdio::inherit()).output().context("cannot start python")?;
-            if output.status.success() {
-                let text = String::from_utf8_lossy(&output.stdout).into_owned();
-                return Ok(text.lines().map(str::to_string).collect());
-            }
-            // PyTorch may crash. The script has noted where, and goes on behind it.
-            if output.status.code().is_some() {
-                bail!("{SCRIPT} failed: {}", output.status);
+            let shard = format!("--shard={}/{}", part.first, part.step);
+            let child =
+                script().arg(shard).stderr(Stdio::inherit()).spawn().context("cannot start python")?;
+            let output = child.wait_with_output().context("cannot wait for python")?;
+            match output.status.code() {
+                Some(0) => {
+                    let text = String::from_utf8_lossy(&output.stdout);
+                    return Ok(text.lines().map(str::to_string).collect());
+                }
+                Some(_) => bail!("{name} failed: {}", output.status),
+                None => {}
             }
         }
     };
-    eprintln!("$ {} {SCRIPT} {} {}", python.display(), folder.display(), args.join(" "));
     let parts = std::thread::scope(|scope| {
-        let parts: Vec<_> = shard.split(jobs).map(|part| scope.spawn(move || export_part(part))).collect();
-        parts
-            .into_iter()
-            .map(|part| part.join().expect("invariant: an export does not panic"))
-            .collect::<anyhow::Result<Vec<_>>>()
+        let run_part = &run_part;
+        let parts: Vec<_> = shard.split(jobs).map(|part| scope.spawn(move || run_part(part))).collect();
+        let joined = parts.into_iter().map(|part| part.join().expect("invariant: a run does not panic"));
+        joined.collect::<anyhow::Result<Vec<_>>>()
     })?;
     Ok(parts.into_iter().flatten().collect())
 }

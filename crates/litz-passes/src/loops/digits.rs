@@ -1,11 +1,16 @@
-//! Splits a reduced axis of a contraction whose operand is indexed by quotients and remainders of it: `k = 128*group + 2*byte + half`.
+//! Splits an axis of a contraction whose operand is indexed by quotients and remainders of it: `k = 128*group + 2*byte + half`.
 //!
-//! Of a weight of packed integers with a scale for each group of them, `k` says which group, which byte of it and which
-//! bits of that. As axes of their own, the scale is loaded once for a group, and a byte once for what it holds.
+//! Of a weight of packed integers with a scale for each group of them, the reduced axis `k` says which group, which byte of it
+//! and which bits of that. As axes of their own, the scale is loaded once for a group, and a byte once for what it holds.
+//!
+//! Where heads of attention share keys and values in groups, the axis of heads `h` reads values at `floordiv(h, 3)`: of one new
+//! token each head is a product of one row, and the heads of a group, split off, are the rows of one product.
 
 use super::{Cx, cse, names};
 use litz_analysis::Contraction;
-use litz_ir::loops::{Axis, Loops, Nest, Stmt};
+use litz_analysis::access::{Stride, stride};
+use litz_analysis::contraction::Columns;
+use litz_ir::loops::{Axis, InstOp, Loops, Nest, Stmt};
 use litz_sym::{Expr, Facts, Kind, Sym};
 use std::collections::BTreeSet;
 
@@ -14,30 +19,57 @@ pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
     let mut count = 0;
     for at in 0..loops.stmts.len() {
         let Stmt::Nest(nest) = &loops.stmts[at] else { continue };
-        let Some(product) = Contraction::by_result(loops, nest).filter(|c| !c.contraction.is_plain) else {
-            continue;
+        let Some(columns) = Contraction::by_result(loops, nest) else { continue };
+        let split = match columns.contraction.is_plain {
+            true => into_rows(loops, nest, &columns),
+            false => into_terms(loops, nest, &columns),
         };
-        let (mut split, facts) = (nest.clone(), loops.facts.clone());
-        for axis in nest.reduced.clone() {
-            if let Some(lengths) = lengths(nest, &axis) {
-                split_axis(&mut split, &axis, &lengths, &facts);
-                count += 1;
-            }
-        }
-        let columns = |nest: &Nest| Contraction::by_result(loops, nest).map(|columns| columns.column);
-        if columns(&split) == Some(product.column) {
-            loops.stmts[at] = Stmt::Nest(split);
+        if let Some((nest, axes)) = split {
+            loops.stmts[at] = Stmt::Nest(nest);
+            count += axes;
         }
     }
     count
 }
 
-/// The lengths of an axis and of its parts at which expressions of the nest divide it, the longest first: each is a multiple of
-/// the next.
-fn lengths(nest: &Nest, axis: &Axis) -> Option<Vec<i64>> {
+/// Splits the reduced axes of a product, and says how many.
+fn into_terms(loops: &Loops, nest: &Nest, columns: &Columns) -> Option<(Nest, usize)> {
+    let (mut split, mut count) = (nest.clone(), 0);
+    for axis in &nest.reduced {
+        if let Some(lengths) = lengths(nest.body.iter().flat_map(|inst| inst.op.exprs()), axis) {
+            split_axis(&mut split, axis, &lengths, &loops.facts);
+            count += 1;
+        }
+    }
+    let is_same = Contraction::by_result(loops, &split).is_some_and(|new| new.column == columns.column);
+    (count > 0 && is_same).then_some((split, count))
+}
+
+/// Splits the outer axes of products of one row, so that those that have the right operand in common are one of several. Its
+/// columns lie side by side: what is loaded of them is used for all rows.
+fn into_rows(loops: &Loops, nest: &Nest, columns: &Columns) -> Option<(Nest, usize)> {
+    let Columns { contraction, column, .. } = columns;
+    let InstOp::Load { buf, index, .. } = &nest.body[contraction.rhs].op else { return None };
+    let is_side_by_side = stride(loops.place(nest, *buf, index), column.var) == Stride::Unit;
+    if !contraction.m.is_empty() || !is_side_by_side {
+        return None;
+    }
+    let (mut split, mut count) = (nest.clone(), 0);
+    for axis in nest.axes.iter().filter(|axis| axis.var != column.var) {
+        if let Some(lengths) = lengths(index.iter().copied(), axis) {
+            split_axis(&mut split, axis, &lengths, &loops.facts);
+            count += 1;
+        }
+    }
+    let new = Contraction::by_result(loops, &split)?;
+    (new.column == *column && !new.contraction.m.is_empty()).then_some((split, count))
+}
+
+/// The lengths of an axis and of its parts at which expressions divide it, the longest first: each is a multiple of the next.
+fn lengths(exprs: impl Iterator<Item = Expr>, axis: &Axis) -> Option<Vec<i64>> {
     let extent = axis.extent.as_int()?;
     let mut divisors = BTreeSet::new();
-    for e in nest.body.iter().flat_map(|inst| inst.op.exprs()) {
+    for e in exprs {
         add_divisors(e, axis.var, &mut divisors);
     }
     let mut lengths = vec![extent];
@@ -72,7 +104,6 @@ fn add_divisors(e: Expr, sym: Sym, divisors: &mut BTreeSet<i64>) {
 }
 
 fn split_axis(nest: &mut Nest, axis: &Axis, lengths: &[i64], facts: &Facts) {
-    let at = nest.reduced.iter().position(|a| a.var == axis.var).expect("invariant: the axis is reduced");
     let ends = lengths[1..].iter().chain([&1]);
     let (mut parts, mut value) = (Vec::new(), Expr::zero());
     for (length, end) in lengths.iter().zip(ends) {
@@ -81,7 +112,11 @@ fn split_axis(nest: &mut Nest, axis: &Axis, lengths: &[i64], facts: &Facts) {
         parts.push(Axis { var, extent: Expr::int(length / end) });
         value = value + Expr::sym(var) * *end;
     }
-    nest.reduced.splice(at..=at, parts);
+    for axes in [&mut nest.axes, &mut nest.reduced] {
+        if let Some(at) = axes.iter().position(|own| own.var == axis.var) {
+            axes.splice(at..=at, parts.iter().copied());
+        }
+    }
     let facts = nest.facts(facts);
     for inst in &mut nest.body {
         inst.op.map_exprs(&mut |e| {
