@@ -417,10 +417,23 @@ impl<'a> Lower<'a> {
         }));
     }
 
-    /// Copies a value to a new buffer with the layout of `ty`, converting to its element type.
+    /// Copies a value to a new buffer with the layout of `ty`, converting to its element type. Elements that share memory there, as
+    /// those of an expanded tensor do, have to share it in the value, too, and are stored once.
     pub fn copy(&mut self, from: &Access, name: &str, ty: &TensorType) -> Result<Access, OpError> {
+        let mut stored = ty.clone();
+        let strides = self.strides(from).map(|(strides, _)| strides);
+        for (d, size) in stored.sizes.iter_mut().enumerate() {
+            let is_expanded = strides.as_ref().is_some_and(|strides| strides[d].is_zero());
+            if ty.strides[d].is_zero() && is_expanded {
+                *size = (*size).min(1);
+            }
+        }
+        if is_overlapping(&self.loops.facts, &stored) {
+            let message = format!("{}: a copy to {ty}, whose elements share memory", self.who);
+            return Err(OpError::new("unsupported", message));
+        }
         let to = self.buffer(name, ty);
-        self.nest(&ty.sizes, |b, at| {
+        self.nest(&stored.sizes, |b, at| {
             let v = b.load(from, at);
             b.store(&to, at, v);
             Ok(())
