@@ -1,4 +1,4 @@
-//! Compiles models, after a look for a faster schedule where that was asked for.
+//! Compiles models, and tunes their schedules first where that was asked for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -34,15 +34,10 @@ pub fn run(loops: &mut Loops, _: &Cx<'_>) -> usize {
 
 /// Splits the reduced axes of a product, and says how many.
 fn into_terms(loops: &Loops, nest: &Nest, columns: &Columns) -> Option<(Nest, usize)> {
-    let (mut split, mut count) = (nest.clone(), 0);
-    for axis in &nest.reduced {
-        if let Some(lengths) = lengths(nest.body.iter().flat_map(|inst| inst.op.exprs()), axis) {
-            split_axis(&mut split, axis, &lengths, &loops.facts);
-            count += 1;
-        }
-    }
+    let exprs: Vec<Expr> = nest.body.iter().flat_map(|inst| inst.op.exprs()).collect();
+    let (split, count) = split_axes(loops, nest, nest.reduced.iter(), &exprs)?;
     let is_same = Contraction::by_result(loops, &split).is_some_and(|new| new.column == columns.column);
-    (count > 0 && is_same).then_some((split, count))
+    is_same.then_some((split, count))
 }
 
 /// Splits the outer axes of products of one row, so that those that have the right operand in common are one of several. Its
@@ -54,22 +49,33 @@ fn into_rows(loops: &Loops, nest: &Nest, columns: &Columns) -> Option<(Nest, usi
     if !contraction.m.is_empty() || !is_side_by_side {
         return None;
     }
-    let (mut split, mut count) = (nest.clone(), 0);
-    for axis in nest.axes.iter().filter(|axis| axis.var != column.var) {
-        if let Some(lengths) = lengths(index.iter().copied(), axis) {
-            split_axis(&mut split, axis, &lengths, &loops.facts);
-            count += 1;
-        }
-    }
+    let others = nest.axes.iter().filter(|axis| axis.var != column.var);
+    let (split, count) = split_axes(loops, nest, others, index)?;
     let new = Contraction::by_result(loops, &split)?;
     (new.column == *column && !new.contraction.m.is_empty()).then_some((split, count))
 }
 
+/// The nest with each of the axes split that expressions divide, and how many these are. None where there are none.
+fn split_axes<'a>(
+    loops: &Loops,
+    nest: &Nest,
+    axes: impl Iterator<Item = &'a Axis>,
+    exprs: &[Expr],
+) -> Option<(Nest, usize)> {
+    let divided: Vec<_> = axes.filter_map(|axis| Some((axis, lengths(exprs, axis)?))).collect();
+    if divided.is_empty() {
+        return None;
+    }
+    let mut split = nest.clone();
+    divided.iter().for_each(|(axis, lengths)| split_axis(&mut split, axis, lengths, &loops.facts));
+    Some((split, divided.len()))
+}
+
 /// The lengths of an axis and of its parts at which expressions divide it, the longest first: each is a multiple of the next.
-fn lengths(exprs: impl Iterator<Item = Expr>, axis: &Axis) -> Option<Vec<i64>> {
+fn lengths(exprs: &[Expr], axis: &Axis) -> Option<Vec<i64>> {
     let extent = axis.extent.as_int()?;
     let mut divisors = BTreeSet::new();
-    for e in exprs {
+    for &e in exprs {
         add_divisors(e, axis.var, &mut divisors);
     }
     let mut lengths = vec![extent];
