@@ -10,14 +10,41 @@ use anyhow::{Context, bail, ensure};
 use crate::command::{cargo, command, output, root, run as run_command};
 use crate::table;
 
-/// Targets, and the executions a second below which a run says too little.
-const TARGETS: [(&str, f64); 6] = [
-    ("archive", 500.0),
-    ("program", 500.0),
-    ("simplify", 500.0),
-    ("text", 20.0),
-    ("run", 20.0),
-    ("models", 20.0),
+/// One target.
+struct Target {
+    name: &'static str,
+    /// Executions a second below which a run says too little.
+    least: f64,
+    /// What its bytes are.
+    bytes: Bytes,
+}
+
+/// What the bytes of an input are, which decides what the fuzzer can learn from them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bytes {
+    /// A text or a file that the code under test reads: what it compares with them is worth trying in their place.
+    Read,
+    /// Choices of a generator. The code under test never sees them, and compares other numbers millions of times.
+    Choices,
+}
+
+impl Bytes {
+    /// Where targets are built: one folder for each way of building them, so that none undoes another's work.
+    fn folder(self) -> PathBuf {
+        root().join(match self {
+            Bytes::Read => "fuzz/target",
+            Bytes::Choices => "fuzz/target/choices",
+        })
+    }
+}
+
+const TARGETS: [Target; 6] = [
+    Target { name: "archive", least: 500.0, bytes: Bytes::Read },
+    Target { name: "program", least: 500.0, bytes: Bytes::Read },
+    Target { name: "simplify", least: 500.0, bytes: Bytes::Read },
+    Target { name: "text", least: 20.0, bytes: Bytes::Read },
+    Target { name: "run", least: 20.0, bytes: Bytes::Read },
+    Target { name: "models", least: 20.0, bytes: Bytes::Choices },
 ];
 
 /// Seconds after which one input counts as a hang.
@@ -56,16 +83,15 @@ struct Outcome {
 /// Runs the targets, as many at a time as asked for; exit status 1 where there is a finding, or a target was too slow.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for name in &args.targets {
-        ensure!(TARGETS.iter().any(|(target, _)| target == name), "no such target: {name}");
+        ensure!(TARGETS.iter().any(|target| target.name == name), "no such target: {name}");
     }
     ensure_cargo_fuzz()?;
-    let wanted = TARGETS
-        .iter()
-        .filter(|(name, _)| args.targets.is_empty() || args.targets.iter().any(|wanted| wanted == name));
-    let wanted: Vec<(&'static str, f64)> = wanted.copied().collect();
-    for (name, _) in &wanted {
-        build(name)?;
-        write_seeds(name)?;
+    let is_wanted =
+        |target: &&Target| args.targets.is_empty() || args.targets.iter().any(|name| name == target.name);
+    let wanted: Vec<&'static Target> = TARGETS.iter().filter(is_wanted).collect();
+    for target in &wanted {
+        build(target)?;
+        write_seeds(target.name)?;
     }
     let outcomes = if args.build { Vec::new() } else { run_all(&wanted, args)? };
     let mut rows = Vec::new();
@@ -95,14 +121,14 @@ fn ensure_cargo_fuzz() -> anyhow::Result<()> {
 }
 
 /// What comes of the targets, in their order.
-fn run_all(wanted: &[(&'static str, f64)], args: &Args) -> anyhow::Result<Vec<Outcome>> {
+fn run_all(wanted: &[&'static Target], args: &Args) -> anyhow::Result<Vec<Outcome>> {
     let next = AtomicUsize::new(0);
     let work = || -> anyhow::Result<Vec<(usize, Outcome)>> {
         let mut done = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(name, least)) = wanted.get(at) else { return Ok(done) };
-            done.push((at, fuzz(name, least, args.seconds)?));
+            let Some(target) = wanted.get(at) else { return Ok(done) };
+            done.push((at, fuzz(target, args.seconds)?));
         }
     };
     let mut done = Vec::new();
@@ -119,10 +145,14 @@ fn run_all(wanted: &[(&'static str, f64)], args: &Args) -> anyhow::Result<Vec<Ou
 
 /// Builds one target with coverage and assertions. No sanitizer: nothing below the runtime is unsafe, and native code
 /// does not run here.
-fn build(name: &str) -> anyhow::Result<()> {
+fn build(target: &Target) -> anyhow::Result<()> {
     let mut build = cargo();
     // The flags that libFuzzer needs are those of a nightly compiler.
-    build.args(["fuzz", "build", "--sanitizer", "none", name]).env("RUSTC_BOOTSTRAP", "1");
+    build.args(["fuzz", "build", "--sanitizer", "none", target.name]).env("RUSTC_BOOTSTRAP", "1");
+    if target.bytes == Bytes::Choices {
+        // A third of the time went into comparisons of which none was with a byte of the input.
+        build.args(["--no-trace-compares", "--target-dir"]).arg(target.bytes.folder());
+    }
     run_command(&mut build)
 }
 
@@ -135,16 +165,19 @@ fn corpus(name: &str) -> PathBuf {
     root().join("fuzz/corpus").join(name)
 }
 
-fn fuzz(name: &'static str, least: f64, seconds: u64) -> anyhow::Result<Outcome> {
+fn fuzz(target: &'static Target, seconds: u64) -> anyhow::Result<Outcome> {
+    let &Target { name, least, bytes } = target;
     let artifacts = root().join("fuzz/artifacts").join(name);
     fs::create_dir_all(&artifacts)?;
     let before = files(&artifacts)?;
-    let mut child = command(binary(name)?)
+    let mut child = command(binary(target)?)
         .arg(corpus(name))
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-timeout={INPUT_SECONDS}"))
         .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        // Weights of inputs by how rare their edges are cost more than running them where they pass most of the code.
+        .arg(format!("-entropic={}", u8::from(bytes == Bytes::Read)))
         .arg("-print_final_stats=1")
         .stderr(Stdio::piped())
         .spawn()?;
@@ -170,10 +203,10 @@ fn files(folder: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 /// Where cargo-fuzz leaves the binary of this machine's triple.
-fn binary(name: &str) -> anyhow::Result<PathBuf> {
+fn binary(target: &Target) -> anyhow::Result<PathBuf> {
     let version = output(command("rustc").arg("-vV"))?;
     let Some(host) = version.lines().find_map(|line| line.strip_prefix("host: ")) else {
         bail!("`rustc -vV` does not name its host");
     };
-    Ok(root().join("fuzz/target").join(host).join("release").join(name))
+    Ok(target.bytes.folder().join(host).join("release").join(target.name))
 }

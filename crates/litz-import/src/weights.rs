@@ -141,4 +141,16 @@ impl Weight {
     pub fn numel(&self) -> usize {
         if self.sizes.contains(&0) { 0 } else { self.sizes.iter().fold(1, |n, &size| n.saturating_mul(size)) }
     }
+
+    /// Bytes of the file from the first element to the last; none where there are no elements or no bytes.
+    pub fn bytes(&self) -> Option<Range<usize>> {
+        if self.is_missing || self.sizes.contains(&0) {
+            return None;
+        }
+        let size = self.dtype.size();
+        let last: usize =
+            self.sizes.iter().zip(&self.strides).map(|(size, stride)| (size - 1) * stride).sum();
+        let start = self.storage.start + self.offset * size;
+        Some(start..start + (last + 1) * size)
+    }
 }

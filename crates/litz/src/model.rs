@@ -12,7 +12,7 @@ use crate::reproducer;
 use crate::runner::{Runner, Stage, Timing};
 use crate::state;
 use litz_backend::Backend;
-use litz_import::{Archive, Imported, InputKind};
+use litz_import::{Archive, Imported, InputKind, Weight};
 use litz_ir::graph::{self, Graph, TensorType, Type, ValueData};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Diags, verify};
@@ -333,13 +333,13 @@ impl Weights for Model {
 
     fn release(&self, name: &str) {
         let Source::Archive { file: Some(file), .. } = &self.source else { return };
-        let Some(weight) = self.imported.weights.get(name).filter(|weight| !weight.is_missing) else {
-            return;
-        };
-        let (start, len) = (weight.storage.start, weight.storage.len());
+        // Only the weight's own elements: others of its storage may be in use, or still to be read.
+        let Some(bytes) = self.imported.weights.get(name).and_then(Weight::bytes) else { return };
         // SAFETY: the mapping shows a file that this process does not write: pages that leave it are read from there again,
         // with the same bytes. Where the system refuses, nothing changes.
-        let _ = unsafe { file.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len) };
+        let _ = unsafe {
+            file.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, bytes.start, bytes.len())
+        };
     }
 }
 

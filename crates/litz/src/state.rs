@@ -22,7 +22,7 @@ pub fn check_shared(graph: &Graph, weights: &BTreeMap<String, Weight>) -> Diags 
         .consts
         .iter()
         .filter(|(value, _)| used.contains(value))
-        .filter_map(|(value, name)| Some((*value, name.as_str(), bytes(weights.get(name)?)?)))
+        .filter_map(|(value, name)| Some((*value, name.as_str(), weights.get(name)?.bytes()?)))
         .collect();
     let mut diags = Diags::new();
     for (value, name, place) in &places {
@@ -39,16 +39,4 @@ pub fn check_shared(graph: &Graph, weights: &BTreeMap<String, Weight>) -> Diags 
         }
     }
     diags
-}
-
-/// Bytes of the file from the first element to the last; none where there are no elements or no bytes.
-fn bytes(weight: &Weight) -> Option<Range<usize>> {
-    if weight.is_missing || weight.sizes.contains(&0) {
-        return None;
-    }
-    let size = weight.dtype.size();
-    let last: usize =
-        weight.sizes.iter().zip(&weight.strides).map(|(size, stride)| (size - 1) * stride).sum();
-    let start = weight.storage.start + weight.offset * size;
-    Some(start..start + (last + 1) * size)
 }
