@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Whoever stores `a` stores elements of `b` earlier than the copy did. So nobody may touch `b` in between, but for stores of
-//! elements that are known to be others.
+//! elements that are known to be others, and no size may become known in between that says where in `b` they lie.
 
 use super::ranges::are_apart;
 use super::{Cx, Edits};
@@ -93,6 +93,11 @@ fn can_store_there(loops: &Loops, uses: &Uses, copy: &Copy, at: usize) -> bool {
     let writers = uses.writers(copy.from);
     let Some(&first) = writers.first() else { return false };
     if uses.readers(copy.from) != [at] || writers.iter().any(|&writer| writer > at) {
+        return false;
+    }
+    // Where data decides from which element on the copy stores, that is not known yet where the source is stored.
+    let is_late = |&(sym, defined): &(Sym, usize)| defined >= first && loops.mentions(&loops.stmts[at], sym);
+    if loops.late_sizes().iter().any(is_late) {
         return false;
     }
     let stores_plainly = |&writer: &usize| match &loops.stmts[writer] {
