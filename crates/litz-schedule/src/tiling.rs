@@ -81,7 +81,7 @@ impl Tiling {
             let count = ceil_div(rows, height);
             let bytes = 4 * height * i64::from(target.tile_columns());
             // The left operand passes through the first-level cache too.
-            let step = problem.step_bytes();
+            let step = problem.step_bytes(i64::from(target.tile_columns()));
             let k_block = KBlock { step, wanted: i64::from(i32::MAX), room: target.l1_bytes / 3 };
             let tiles = Tiles { bytes, count, grid: count * columns, per_two_k_blocks: PER_TWO_K_BLOCKS };
             blocks = match problem.sum[..] {
@@ -99,8 +99,9 @@ impl Tiling {
         let facts = &loops.facts;
         let per_two_k_blocks =
             if problem.is_inlined() { PER_TWO_K_BLOCKS } else { PER_TWO_K_BLOCKS_BEFORE_LOOPS };
+        let width = size(facts, self.tile_columns.extent).max(i64::from(target.tile_columns()));
         let k_block =
-            KBlock { step: problem.step_bytes(), wanted: problem.chain(), room: target.l1_bytes / 2 };
+            KBlock { step: problem.step_bytes(width), wanted: problem.chain(), room: target.l1_bytes / 2 };
         let grid = points(facts, self.batch.iter().chain(&self.grid_rows).chain(&self.grid_column));
         let bytes = 4 * self.points(facts);
         let blocks = |axis: &Axis| {
@@ -133,10 +134,11 @@ impl Tiling {
 
     /// Tiles of the M axes that are cut already.
     pub fn of_rows(problem: &Problem<'_>, rows: MTile) -> Tiling {
-        let &Problem { loops, group, target, .. } = problem;
+        let &Problem { loops, group, .. } = problem;
         let column = problem.column();
         let MTile { mut value, grid: grid_rows, rows: tile_rows, outer_rows: tile_outer_rows } = rows;
-        let width = i64::from(target.tile_columns());
+        let height = points(&loops.facts, tile_rows.iter().chain(&tile_outer_rows));
+        let width = problem.width(height, points(&loops.facts, &grid_rows));
         let (tiles, inside, at) = cut(column, width, variable(loops, "jo"), variable(loops, "ji"));
         let (tile_columns, at, grid_column) = match column.extent.as_int() {
             Some(n) if n <= width => (Axis { extent: column.extent, ..inside }, Expr::sym(inside.var), None),
