@@ -26,7 +26,7 @@ pub fn build(
     for (buf, data) in loops.bufs.iter() {
         if data.kind == BufKind::Input {
             let slot = b.slot(buf);
-            b.program.params.push(Param { slot, ty: data.ty() });
+            b.program.params.push(Param { slot, ty: data.ty(), is_donated: loops.is_given_up(buf) });
         }
     }
     for guard in loops.facts.guards() {
@@ -141,7 +141,9 @@ impl Builder<'_> {
                 }
                 (None, None) => continue,
             };
-            let mut steps = vec![ProgramStep::Alloc { slot: base }];
+            let is_given = self.program.params.iter().any(|param| param.slot == base);
+            let alloc = (!is_given).then_some(ProgramStep::Alloc { slot: base });
+            let mut steps: Vec<ProgramStep> = alloc.into_iter().collect();
             for (name, offset) in &pool.places {
                 if let Some(&buf) = self.names.bufs.get(name.as_str()) {
                     placed.insert(buf);

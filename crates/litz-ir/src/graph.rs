@@ -53,6 +53,8 @@ pub struct Graph {
     pub values: Table<Value, ValueData>,
     /// User inputs in flattened order.
     pub inputs: Vec<Value>,
+    /// Inputs that callers give up: what a call leaves in their memory is anything.
+    pub donated: Vec<Value>,
     /// Parameters, buffers and constants: values whose bytes come with the model.
     pub consts: Vec<(Value, String)>,
     /// Operators in a valid order.
@@ -260,6 +262,7 @@ impl Graph {
             ops: Vec::new(),
             values: Table::new(),
             inputs: Vec::new(),
+            donated: Vec::new(),
             consts: Vec::new(),
             nodes: Vec::new(),
             updates: Vec::new(),

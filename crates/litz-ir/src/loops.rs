@@ -88,6 +88,9 @@ pub struct Loops {
     pub functions: Vec<Loops>,
     /// Every buffer; those that no statement mentions are dead.
     pub bufs: Table<Buf, BufData>,
+    /// Inputs that callers give up: what a call leaves in their memory is anything. No statement stores to them, but other buffers
+    /// may be put there.
+    pub donated: Vec<Buf>,
     /// What to compute, in order.
     pub stmts: Vec<Stmt>,
     /// State written back at the end: (input or constant, new contents). Both sides are whole buffers of one layout. An input or
@@ -298,6 +301,13 @@ impl Loops {
         };
         in_own || stmt.reads().into_iter().chain(stmt.writes()).any(in_shape)
     }
+    /// Whether other buffers may have the memory of an input when all that reads it has run: it is donated, and neither state nor a
+    /// result.
+    pub fn is_given_up(&self, buf: Buf) -> bool {
+        let is_kept =
+            || self.results().chain(self.updates.iter().map(|update| update.0)).any(|kept| kept == buf);
+        self.donated.contains(&buf) && self.bufs[buf].kind == BufKind::Input && !is_kept()
+    }
     /// Whether only statements read and write the buffer.
     pub fn is_internal(&self, buf: Buf) -> bool {
         self.bufs[buf].kind == BufKind::Temp && self.results().all(|result| result != buf)
@@ -325,6 +335,7 @@ impl Loops {
             facts: Facts::new(),
             functions: Vec::new(),
             bufs: Table::new(),
+            donated: Vec::new(),
             stmts: Vec::new(),
             updates: Vec::new(),
             outputs: Vec::new(),

@@ -81,6 +81,8 @@ pub struct Param {
     pub slot: Slot,
     /// What the user must pass. Other strides are copied to these.
     pub ty: TensorType,
+    /// Whether the caller gives it up: slots may be placed inside of it, and written.
+    pub is_donated: bool,
 }
 
 /// Bytes that come with the model.

@@ -514,6 +514,9 @@ impl<'a> Lower<'a> {
         for &value in &self.graph.inputs {
             self.declare(value, BufKind::Input);
             if let (Some(place), Some(ty)) = (&self.places[value.index()], declared.tensor(value)) {
+                if self.graph.donated.contains(&value) {
+                    self.loops.donated.push(place.buf);
+                }
                 let data = &mut self.loops.bufs[place.buf];
                 (data.sizes, data.strides) = (ty.sizes.clone(), ty.strides.clone());
             }

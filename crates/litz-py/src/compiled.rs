@@ -26,14 +26,32 @@ use crate::tuning;
 /// What the program takes at one place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Param {
-    Tensor {
-        is_lent: bool,
-    },
+    Tensor(Use),
     Int,
     Float,
     Bool,
     /// A tensor without dimensions, or a number of its type: programs that were saved do not say which.
     Either(Dtype),
+}
+
+/// What the program does with the memory of a tensor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Read,
+    /// It leaves new contents there.
+    Updated,
+    /// It leaves anything there: the caller gives it up.
+    Donated,
+}
+
+impl Use {
+    fn of(program: &Program, param: &litz_ir::program::Param) -> Use {
+        match program.updates.iter().any(|(target, _)| *target == param.slot) {
+            true => Use::Updated,
+            false if param.is_donated => Use::Donated,
+            false => Use::Read,
+        }
+    }
 }
 
 /// What a call took at one place: a tensor, or a number as the bytes of one element.
@@ -146,14 +164,12 @@ impl CompiledModel {
         let (compiled, options, tuned) = tuning::compile(py, &model, chosen)?;
         let graph = &model.imported.graph;
         let program = compiled.texts.realized.as_ref().map(|realized| &realized.program);
-        let is_updated = |at: usize| {
-            program.is_some_and(|program| {
-                let slot = program.params.get(at).map(|param| param.slot);
-                program.updates.iter().any(|(target, _)| Some(*target) == slot)
-            })
+        let use_of = |at: usize| {
+            let found = program.and_then(|program| Some(Use::of(program, program.params.get(at)?)));
+            found.unwrap_or(Use::Read)
         };
         let param = |(at, &value): (usize, &Value)| match graph.values[value].ty {
-            Type::Tensor(_) => Param::Tensor { is_lent: is_updated(at) },
+            Type::Tensor(_) => Param::Tensor(use_of(at)),
             Type::Int(_) => Param::Int,
             Type::Float => Param::Float,
             Type::Bool => Param::Bool,
@@ -190,10 +206,9 @@ impl CompiledModel {
     pub fn loaded(compiled: Compiled, library: Library) -> CompiledModel {
         let program = compiled.texts.realized.as_ref().map(|realized| &realized.program);
         let params = program.map_or_else(Vec::new, |program| {
-            let is_updated = |slot| program.updates.iter().any(|(target, _)| *target == slot);
-            let param = |param: &litz_ir::program::Param| match param.ty.rank() {
-                0 if !is_updated(param.slot) => Param::Either(param.ty.dtype),
-                _ => Param::Tensor { is_lent: is_updated(param.slot) },
+            let param = |param: &litz_ir::program::Param| match (param.ty.rank(), Use::of(program, param)) {
+                (0, Use::Read) => Param::Either(param.ty.dtype),
+                (_, used) => Param::Tensor(used),
             };
             program.params.iter().map(param).collect()
         });
@@ -273,10 +288,15 @@ impl CompiledModel {
 impl Taken {
     fn argument(&self, param: Param) -> PyResult<Argument<'_>> {
         match self {
-            Taken::Tensor(held) if matches!(param, Param::Tensor { is_lent: true }) => {
-                Ok(Argument::Lent(held.view_mut()?))
-            }
-            Taken::Tensor(held) => Ok(Argument::View(held.view()?)),
+            Taken::Tensor(held) => match param {
+                Param::Tensor(Use::Updated) => Ok(Argument::Lent(held.view_mut()?)),
+                Param::Tensor(Use::Donated) if !held.is_read_only() => Ok(Argument::Lent(held.view_mut()?)),
+                Param::Tensor(Use::Donated | Use::Read)
+                | Param::Int
+                | Param::Float
+                | Param::Bool
+                | Param::Either(_) => Ok(Argument::View(held.view()?)),
+            },
             Taken::Number(dtype, bytes) => {
                 // SAFETY: the bytes are those of one element, and borrowed for as long as the view is there.
                 let view = unsafe { TensorView::from_raw(*dtype, &[], &[], bytes.as_ptr()) };
@@ -377,6 +397,9 @@ impl Returned {
 struct Collected<'a> {
     library: &'a Library,
     exchanges: &'a Exchanges,
+    /// The caller's arguments, and which of them the program takes.
+    args: Py<PyList>,
+    taken: &'a [usize],
     values: Vec<Option<Py<PyAny>>>,
     error: Option<PyErr>,
 }
@@ -397,6 +420,24 @@ impl Collected<'_> {
             Ok(NonNull::new(data).unwrap_or(NonNull::<Aligned>::dangling().cast()))
         })
     }
+
+    /// Returns a tensor in the memory of an argument that the caller gave up: the argument itself, or a view of it.
+    fn place_in(
+        &mut self,
+        index: usize,
+        param: usize,
+        offset: usize,
+        layout: &OutputLayout<'_>,
+    ) -> PyResult<()> {
+        Python::attach(|py| {
+            let arg = self.args.bind(py).get_item(self.taken[param])?;
+            let (sizes, strides) = (tuple(py, layout.sizes)?, tuple(py, layout.strides)?);
+            let offset = offset / layout.dtype.size();
+            let view = self.library.view.bind(py).call1((arg, sizes, strides, offset))?;
+            self.put(index, view.unbind());
+            Ok(())
+        })
+    }
 }
 
 /// An address for tensors without elements.
@@ -411,6 +452,11 @@ unsafe impl Outputs for Collected<'_> {
             self.error = Some(error);
             RunError::Host { op: "the memory of a result".to_owned(), source_line: None, why }
         })
+    }
+
+    fn in_input(&mut self, index: usize, param: usize, offset: usize, layout: &OutputLayout<'_>) -> bool {
+        let placed = self.place_in(index, param, offset, layout);
+        placed.map_err(|error| self.error = Some(error)).is_ok()
     }
 
     fn scalar(&mut self, index: usize, scalar: Option<Scalar>) {
@@ -445,7 +491,7 @@ fn scalar(py: Python<'_>, scalar: Option<Scalar>) -> PyResult<Py<PyAny>> {
 /// An argument that is a number, as one element; none where it is a tensor.
 fn number(param: Param, object: &Bound<'_, PyAny>) -> PyResult<Option<(Dtype, [u8; 8])>> {
     let dtype = match param {
-        Param::Tensor { .. } => return Ok(None),
+        Param::Tensor(_) => return Ok(None),
         Param::Int => Dtype::I64,
         Param::Float => Dtype::F64,
         Param::Bool => Dtype::Bool,
@@ -474,6 +520,8 @@ impl CompiledModel {
         let mut collected = Collected {
             library: &self.library,
             exchanges: &self.exchanges,
+            args: args.clone().unbind(),
+            taken: &self.taken,
             values: Vec::with_capacity(self.results),
             error: None,
         };

@@ -203,6 +203,11 @@ impl Held {
         view.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    /// Whether the library forbids to write to it.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
     /// The same, to be written.
     pub fn view_mut(&self) -> PyResult<TensorViewMut<'_>> {
         if self.is_read_only {

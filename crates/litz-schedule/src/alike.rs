@@ -17,8 +17,9 @@ struct Recipe {
     meaning: Meaning,
     shape: Shape,
     at_load: bool,
-    /// Of each buffer, whether only this group touches it, and whether it outlives a call or is made before one.
-    lives: Vec<[bool; 2]>,
+    /// Of each buffer, whether only this group touches it, whether it outlives a call, whether it is made before one, and whether the
+    /// caller gives it up.
+    lives: Vec<[bool; 4]>,
 }
 
 /// How the members of a group share loops.
@@ -99,8 +100,8 @@ fn recipe(loops: &Loops, deps: &Dependences, group: &Group) -> Option<(Recipe, N
     let life = |&buf: &Buf| {
         let users = &deps.users[buf];
         let is_own = !deps.escapes[buf] && users.iter().all(|user| stmts.contains(user));
-        let is_kept = deps.escapes[buf] || users.iter().any(|&user| deps.stmts[user].at_load);
-        [is_own, is_kept]
+        let is_kept = users.iter().any(|&user| deps.stmts[user].at_load);
+        [is_own, deps.escapes[buf], is_kept, loops.is_given_up(buf)]
     };
     let lives = numbers.bufs.iter().map(life).collect();
     Some((Recipe { meaning, shape, at_load: group.at_load, lives }, numbers))

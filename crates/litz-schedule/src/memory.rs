@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 /// Alignment of every place: a cache line and a full vector.
 const ALIGN: i64 = 64;
 
-/// Steps during which a buffer holds something: first write to last use.
+/// Steps during which a buffer holds something: first write to last use. Inputs hold something from the first step on.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     buf: Buf,
@@ -23,13 +23,23 @@ impl Life {
     fn overlaps(&self, other: &Life) -> bool {
         other.first <= self.last && self.first <= other.last
     }
+
+    /// Whether the memory of a host may be another buffer's for as long as that lives: before a result is written, or behind all
+    /// that reads an input.
+    fn is_free(&self, other: &Life, loops: &Loops) -> bool {
+        match loops.bufs[self.buf].kind {
+            BufKind::Input => self.last < other.first,
+            BufKind::Temp | BufKind::Const(_) => other.last < self.first,
+        }
+    }
 }
 
 /// Plans pools. Buffers of constant size are packed by first fit of the largest first; those of run-time size get one
-/// place for each size class. Before they open a pool of their own, buffers take what fits of the memory of buffers that
-/// are returned and not yet written. Results of steps at load get memory of their own. Of `reuses`, in order of steps, the
-/// second buffer is where the first one is. Each device has two pools. Buffers that are first used when another size has
-/// become known have pools of their own: no memory is planned before all sizes in it are there.
+/// place for each size class. Before they open a pool of their own, buffers take what fits of the memory of hosts: buffers that
+/// are returned and not yet written, and inputs that are donated and not read any more. Results of steps at load get memory of
+/// their own. Of `reuses`, in order of steps, the second buffer is where the first one is. Each device has two pools. Buffers that
+/// are first used when another size has become known have pools of their own: no memory is planned before all sizes in it are
+/// there.
 pub fn pools(loops: &Loops, deps: &Dependences, steps: &[ScheduleStep], reuses: &[(Buf, Buf)]) -> Vec<Pool> {
     let lives = lifetimes(loops, steps, reuses);
     let late: HashSet<&str> =
@@ -61,6 +71,7 @@ fn pools_of(loops: &Loops, deps: &Dependences, lives: Vec<Life>, names: [String;
         data.span() * data.dtype.size() as i64
     };
     let lives = lives.into_iter().map(|life| (life, bytes_of(&life)));
+    // Inputs that are not donated, and constants, have no lives here.
     let (hosts, lives): (Vec<_>, Vec<_>) = lives.partition(|(life, _)| deps.escapes[life.buf]);
     let is_fixed = |(_, bytes): &(Life, Expr)| bytes.as_int().is_some();
     let (fixed_hosts, symbolic_hosts) = hosts.into_iter().partition(is_fixed);
@@ -86,6 +97,11 @@ fn lifetimes(loops: &Loops, steps: &[ScheduleStep], reuses: &[(Buf, Buf)]) -> Ve
     let mut lives: Vec<Life> = Vec::new();
     let mut life_of: HashMap<Buf, usize> = HashMap::new();
     let mut kept: HashSet<Buf> = HashSet::new();
+    let results: HashSet<Buf> = loops.results().collect();
+    for &buf in loops.donated.iter().filter(|&&buf| loops.is_given_up(buf) && !steps.is_empty()) {
+        life_of.insert(buf, lives.len());
+        lives.push(Life { buf, first: 0, last: 0 });
+    }
     for (at, step) in steps.iter().enumerate() {
         let mut names: Vec<&str> = Vec::new();
         let locals = match step {
@@ -101,19 +117,22 @@ fn lifetimes(loops: &Loops, steps: &[ScheduleStep], reuses: &[(Buf, Buf)]) -> Ve
         for stmt in names.iter().filter_map(|n| by_name.get(n)) {
             for buf in stmt.writes().into_iter().chain(stmt.reads()) {
                 let data = &loops.bufs[buf];
-                if data.kind != BufKind::Temp || locals.iter().any(|l| l.buffer() == Some(&data.name)) {
+                if locals.iter().any(|l| l.buffer() == Some(&data.name)) {
                     continue;
                 }
-                let buf = owner.get(&buf).copied().unwrap_or(buf);
-                match life_of.get(&buf) {
-                    Some(&i) => lives[i].last = at,
-                    None => {
-                        life_of.insert(buf, lives.len());
-                        lives.push(Life { buf, first: at, last: at });
+                let owner = owner.get(&buf).copied().unwrap_or(buf);
+                // A result in the memory of an input stays there.
+                let last = if owner != buf && results.contains(&buf) { usize::MAX } else { at };
+                match life_of.get(&owner) {
+                    Some(&i) => lives[i].last = lives[i].last.max(last),
+                    None if loops.bufs[owner].kind == BufKind::Temp => {
+                        life_of.insert(owner, lives.len());
+                        lives.push(Life { buf: owner, first: at, last });
                         if step.at_load() {
-                            kept.insert(buf);
+                            kept.insert(owner);
                         }
                     }
+                    None => {}
                 }
             }
         }
@@ -156,7 +175,7 @@ fn fixed_pools(
         let rounded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
         let host = hosts.iter().zip(&mut hosted).find_map(|((host, room), placed)| {
             let offset = first_fit(placed, &life, rounded);
-            (life.last < host.first && offset + bytes <= *room).then_some((placed, offset))
+            (host.is_free(&life, loops) && offset + bytes <= *room).then_some((placed, offset))
         });
         let (placed, offset) = host.unwrap_or_else(|| {
             let offset = first_fit(&pooled, &life, rounded);
@@ -198,7 +217,7 @@ fn symbolic_pools(
     }
     let is_le = |a: Expr, b: Expr| loops.facts.known(&Rel::le(a, b)) == Known::Yes;
     let take = |slab: &mut Slab, (life, bytes): (Life, Expr)| {
-        if slab.host.as_ref().is_some_and(|(host, _)| life.last >= host.first) {
+        if slab.host.as_ref().is_some_and(|(host, _)| !host.is_free(&life, loops)) {
             return false;
         }
         if let Some(place) = slab.open.iter_mut().find(|p| p.last < life.first && is_le(bytes, p.bytes)) {

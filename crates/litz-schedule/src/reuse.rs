@@ -68,23 +68,25 @@ impl<'a> Visit<'a> {
 }
 
 /// Pairs of buffers of which a kernel of the statements `members` may write the second over the first, if the one ends
-/// with it and the other begins with it.
+/// with it and the other begins with it. The first may be a donated input: what is returned may be the second then.
 pub fn candidates(loops: &Loops, deps: &Dependences, members: &[usize], plan: &KernelPlan) -> Vec<Pair> {
     let nests: Vec<&Nest> = members.iter().map(|&stmt| nest(loops, stmt)).collect();
     let mut visits = Vec::new();
     walk(&nests, &plan.body, &mut Path::default(), &mut visits);
     let locals: HashSet<&str> = plan.locals().into_iter().filter_map(|local| local.buffer()).collect();
-    let is_of_call = |buf: Buf| {
-        let is_kept = deps.escapes[buf] || deps.users[buf].iter().any(|&stmt| deps.stmts[stmt].at_load);
+    let is_made_by_call = |buf: Buf| {
+        let is_kept = deps.users[buf].iter().any(|&stmt| deps.stmts[stmt].at_load);
         let is_local = locals.contains(&*loops.bufs[buf].name);
         loops.bufs[buf].kind == BufKind::Temp && !is_kept && !is_local
     };
+    let is_of_call = |buf: Buf| is_made_by_call(buf) && !deps.escapes[buf];
+    let donated: Vec<Buf> = loops.donated.iter().copied().filter(|&buf| loops.is_given_up(buf)).collect();
     let all: Vec<Access> = nests.iter().flat_map(|nest| accesses(nest)).collect();
     let stores_to = |buf: Buf| all.iter().filter(move |access| access.store && access.buf == buf).count();
     let mut read: Vec<Buf> = all.iter().filter(|access| !access.store).map(|access| access.buf).collect();
     read.sort_unstable();
     read.dedup();
-    read.retain(|&buf| is_of_call(buf) && stores_to(buf) == 0);
+    read.retain(|buf| (is_of_call(*buf) || donated.contains(buf)) && stores_to(*buf) == 0);
     let mut pairs = Vec::new();
     for nest in &nests {
         let of_nest =
@@ -93,11 +95,12 @@ pub fn candidates(loops: &Loops, deps: &Dependences, members: &[usize], plan: &K
         let Some(first) = writers.first() else { continue };
         for store in first.accesses.iter().filter(|access| access.store) {
             let to = store.buf;
-            if !is_of_call(to) || stores_to(to) != 1 || !is_own(loops, first, store) {
+            if !is_made_by_call(to) || stores_to(to) != 1 || !is_own(loops, first, store) {
                 continue;
             }
             let type_of = |buf: Buf| (loops.bufs[buf].dtype, loops.bufs[buf].span());
-            for &from in read.iter().filter(|&&from| type_of(from) == type_of(to)) {
+            let suits = |from: Buf| !deps.escapes[to] || donated.contains(&from);
+            for &from in read.iter().filter(|&&from| type_of(from) == type_of(to) && suits(from)) {
                 let mut are_done = true;
                 for &writer in &writers {
                     let is_done = |other| is_done(loops, &plan.grid, from, other, (writer, store));

@@ -110,7 +110,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The size of a pool that has one, or that of the returned buffer whose memory it is.
+    /// The size of a pool that has one, or that of the buffer whose memory it is: one that is returned, or an input that is donated.
     fn pool_bytes(&mut self, pool: &Pool, placed: &HashSet<&str>) -> Option<Expr> {
         if pool.bytes.is_some() {
             return pool.bytes;
@@ -118,11 +118,17 @@ impl Verifier<'_> {
         let loops = self.loops;
         let host = self.bufs.get(&*pool.name).map(|&buf| (buf, &loops.bufs[buf]));
         let host = host.filter(|&(buf, data)| {
-            data.kind == BufKind::Temp
-                && !placed.contains(&*data.name)
-                && loops.results().any(|result| result == buf)
+            let is_returned = || {
+                data.kind == BufKind::Temp
+                    && !placed.contains(&*data.name)
+                    && loops.results().any(|result| result == buf)
+            };
+            is_returned() || loops.is_given_up(buf) && !pool.at_load
         });
-        let message = format_args!("pool `{}` has no size and is no buffer that is returned", pool.name);
+        let message = format_args!(
+            "pool `{}` has no size and is neither a buffer that is returned nor an input that is donated",
+            pool.name
+        );
         self.report.check(host.is_some(), "pool-memory", message);
         host.map(|(_, data)| data.span() * data.dtype.size() as i64)
     }
@@ -206,6 +212,8 @@ impl Verifier<'_> {
                 life = Some(life.map_or((step, last), |(a, b)| (a.min(step), b.max(last))));
             }
         }
+        // An input holds something before any step.
+        let life = life.map(|(first, last)| (if data.kind == BufKind::Input { 0 } else { first }, last));
         Some(PoolRange { name, from, to, life: life? })
     }
 }

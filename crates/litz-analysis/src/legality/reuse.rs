@@ -13,7 +13,7 @@ use super::intervals::narrowed;
 use super::{Occurrence, Verifier, proofs};
 use crate::access::{Access, accesses};
 use crate::collisions::colliding_axes;
-use litz_ir::loops::{Axis, Buf, Nest, Span, Stmt};
+use litz_ir::loops::{Axis, Buf, BufKind, Nest, Span, Stmt};
 use litz_ir::schedule::{Part, Reuse, ScheduleStep};
 
 /// A slug and what is wrong.
@@ -58,7 +58,12 @@ impl<'a> Verifier<'a> {
         let (old, new) = (&self.loops.bufs[from], &self.loops.bufs[to]);
         for (buf, data) in [(from, old), (to, new)] {
             let is_local = self.locals.iter().any(|(local, _)| local.buffer() == Some(&data.name));
-            if !self.loops.is_internal(buf) || is_local {
+            // What is returned may lie where an input was that the caller gave up.
+            let is_ours = match self.loops.is_given_up(from) {
+                true => buf == from || data.kind == BufKind::Temp,
+                false => self.loops.is_internal(buf),
+            };
+            if !is_ours || is_local {
                 let problem = format!("`{}` has no memory among those of a call", data.name);
                 return Err(("reuse-escapes", problem));
             }

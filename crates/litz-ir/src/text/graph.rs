@@ -30,7 +30,8 @@ fn write_graph(f: &mut Formatter, graph: &Graph, depth: usize) -> fmt::Result {
         write_graph(f, subgraph, depth + 1)?;
     }
     for &input in &graph.inputs {
-        writeln!(f, "{inner}{} = input", typed(graph, input))?;
+        let donated = if graph.donated.contains(&input) { " donated" } else { "" };
+        writeln!(f, "{inner}{} = input{donated}", typed(graph, input))?;
     }
     for (value, name) in &graph.consts {
         writeln!(f, "{inner}{} = const {}", typed(graph, *value), Quoted(name))?;
@@ -227,6 +228,9 @@ impl Reader {
             [Some((name, ty))] if cx.eat("input") => {
                 let value = self.define(name.clone(), ty.clone());
                 self.graph.inputs.push(value);
+                if cx.eat("donated") {
+                    self.graph.donated.push(value);
+                }
                 Ok(())
             }
             [Some((name, ty))] if cx.eat("const") => {

@@ -29,8 +29,8 @@ impl Display for Loops {
         writeln!(f, "loops {} on {} {{", Sigil('@', &self.name), self.device)?;
         write_facts(f, LINE, &self.facts)?;
         self.functions.iter().try_for_each(|function| write_nested(f, function))?;
-        for buf in self.bufs.values() {
-            write_buf(f, buf, self.device)?;
+        for (buf, data) in self.bufs.iter() {
+            write_buf(f, data, self.donated.contains(&buf), self.device)?;
         }
         for stmt in &self.stmts {
             match stmt {
@@ -49,11 +49,12 @@ impl Display for Loops {
 }
 
 /// In a program whose first line names the device `head`.
-fn write_buf(f: &mut Formatter, buf: &BufData, head: Device) -> fmt::Result {
+fn write_buf(f: &mut Formatter, buf: &BufData, is_donated: bool, head: Device) -> fmt::Result {
     let BufData { name, dtype, sizes, strides, device, kind } = buf;
     let on = On { device: *device, head };
     write!(f, "{LINE}buf {}: {dtype}{}{on}", Name(name), Shape(sizes, strides))?;
     match kind {
+        BufKind::Input if is_donated => f.write_str(" = input donated\n"),
         BufKind::Input => f.write_str(" = input\n"),
         BufKind::Const(name) => writeln!(f, " = const {}", Quoted(name)),
         BufKind::Temp => f.write_str("\n"),
@@ -265,8 +266,12 @@ impl Reader {
         }
         if cx.eat("buf") {
             let data = buf(cx, self.loops.device)?;
-            self.bufs.define(data.name.clone(), Buf::new(self.loops.bufs.len()));
-            self.loops.bufs.push(data);
+            let (name, is_input) = (data.name.clone(), data.kind == BufKind::Input);
+            let buf = self.loops.bufs.push(data);
+            self.bufs.define(name, buf);
+            if is_input && cx.eat("donated") {
+                self.loops.donated.push(buf);
+            }
         } else if cx.eat("nest") {
             let nest = self.nest(cx)?;
             self.loops.stmts.push(Stmt::Nest(nest));

@@ -24,7 +24,8 @@ impl Display for Program {
         write_facts(f, LINE, &self.facts)?;
         self.functions.iter().try_for_each(|function| write_nested(f, function))?;
         for param in &self.params {
-            writeln!(f, "{LINE}param {}: {}", self.slot(param.slot), self.under(&param.ty))?;
+            let donated = if param.is_donated { " donated" } else { "" };
+            writeln!(f, "{LINE}param {}: {}{donated}", self.slot(param.slot), self.under(&param.ty))?;
         }
         for item in &self.consts {
             let ty = self.under(&item.ty);
@@ -169,7 +170,7 @@ impl Reader {
             self.program.functions.push(function);
         } else if cx.eat("param") {
             let (slot, ty) = self.tensor(cx)?;
-            self.program.params.push(Param { slot, ty });
+            self.program.params.push(Param { slot, ty, is_donated: cx.eat("donated") });
         } else if cx.eat("const") {
             let (slot, ty) = self.tensor(cx)?;
             cx.expect("=")?;

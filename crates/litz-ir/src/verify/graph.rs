@@ -67,6 +67,15 @@ impl Verifier<'_, '_> {
             self.update(target, source, &state);
         }
         self.report.unique_targets(&graph.updates, |value| name(graph, value));
+        for &value in &graph.donated {
+            let is_tensor = graph.inputs.contains(&value) && graph.tensor(value).is_some();
+            let is_state = graph.updates.iter().any(|update| update.0 == value);
+            let message = format_args!(
+                "`%{}` is donated: expected a tensor, an input that is not updated",
+                name(graph, value)
+            );
+            self.report.check(is_tensor && !is_state, "donated", message);
+        }
         for output in &graph.outputs {
             self.arg(output, "return");
         }

@@ -17,6 +17,7 @@ use crate::verify::Report;
 ///
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `stride-rank`, `too-large`,
 /// `negative-size`, `slot-type`, `unknown-slot`, `use-before-alloc`, `use-after-free`, `double-alloc`, `free-of-param`,
+/// `view-of-param`,
 /// `view-overflow`, `shared-memory`, `written-argument`, `type-mismatch`, `update-target`, `duplicate-update`, `device`,
 /// `undefined-size`, `redefined-size`, `unknown-function`, `function-type`.
 pub fn verify(program: &Program) -> Diags {
@@ -223,6 +224,13 @@ impl Verifier<'_> {
             }
             ProgramStep::View { slot, base, offset } => {
                 self.has_memory(*base, "view");
+                let of_base = self.program.params.iter().find(|param| param.slot == *base);
+                let message = format_args!(
+                    "view `{}`: `{}` is the caller's, and not donated",
+                    name(self.program, *slot),
+                    name(self.program, *base)
+                );
+                self.report.check(of_base.is_none_or(|param| param.is_donated), "view-of-param", message);
                 self.report.expr(*offset, format_args!("view `{}`", name(self.program, *slot)));
                 self.place(*slot, Memory::Within(*base));
                 self.hold(*slot, Some((*base, *offset)));

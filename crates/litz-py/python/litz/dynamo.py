@@ -18,6 +18,7 @@ from .host import Dispatcher
 from .library import Torch
 from .strides import laid_out
 from .types import operator_name
+from .writer import val
 
 HOST = Dispatcher()
 
@@ -37,7 +38,7 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
         counters.TOTALS.eager_graphs["fake tensors"] += 1
         return module
     parameters = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
-    compiler = functools.partial(compile_fx, options=chosen, note=note)
+    compiler = functools.partial(compile_fx, options=chosen, note=note, pair=_Pair())
     return aot_autograd(
         fw_compiler=functools.partial(compiler, kind="forward"),
         bw_compiler=functools.partial(compiler, kind="backward"),
@@ -135,13 +136,41 @@ BESIDES = (
 )
 
 
-def compile_fx(module, example_inputs, options, parameters=None, kind="inference", note=None):
+class _Pair:
+    """What a backward graph has to know of its forward graph."""
+
+    # Whether it may return a tensor that it holds as a constant, in the constant's own memory.
+    returns_constants = False
+
+
+def _returns_constants(module) -> bool:
+    """Whether a result of a graph may share memory with a tensor that the graph holds."""
+    storages = lambda values: {value.untyped_storage()._cdata for value in values if isinstance(value, torch.Tensor) and value.layout == torch.strided}
+    constants = [node for node in module.graph.nodes if node.op == "get_attr" and not isinstance(getattr(module, node.target, None), torch.nn.Module)]
+    held = storages(val(node) for node in constants)
+    return len(held) < len(constants) or not held.isdisjoint(storages(val(node) for node in module.graph.output_node().args[0] if isinstance(node, torch.fx.Node)))
+
+
+def _donated() -> frozenset:
+    """The arguments of the backward graph that is being compiled, by position, that are nobody's when a call is over: what the forward graph
+    saved, unless it is an argument or a result as well. AOTAutograd keeps none where `backward` is to keep its graph.
+    """
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    return frozenset(metadata.bw_donated_idxs or ()) if metadata is not None else frozenset()
+
+
+def compile_fx(module, example_inputs, options, parameters=None, kind="inference", note=None, pair=None):
     """Compiles a graph of ATen operators to a function of a list of arguments. PyTorch runs a graph that Litz cannot compile."""
     start = time.perf_counter()
+    pair = pair or _Pair()
+    if kind == "forward":
+        pair.returns_constants = _returns_constants(module)
+    donated = _donated() if kind == "backward" and not pair.returns_constants else frozenset()
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
         with _disable_current_modes():
-            compiled, converted = _compile(module, options, _frozen(module, parameters or {}))
+            compiled, converted = _compile(module, options, _frozen(module, parameters or {}), donated)
     except LitzError as error:
         if options.fallback == "error" or isinstance(error, CacheError):
             raise
@@ -188,11 +217,11 @@ def _resolved(tensor):
     return (-memory if tensor.is_neg() else memory).as_strided(tensor.shape, tensor.stride())
 
 
-def _compile(module, options, frozen):
+def _compile(module, options, frozen, donated):
     hosted = set()
     while True:
         try:
-            converted = convert(module, frozen, is_seeded=options.random == "philox", hosted=hosted)
+            converted = convert(module, frozen, is_seeded=options.random == "philox", hosted=hosted, donated=donated)
         except LitzError:
             raise
         except Exception as error:

@@ -32,22 +32,26 @@ class Converted:
 
 
 def convert(
-    module: torch.fx.GraphModule, frozen: dict | None = None, is_seeded: bool = True, hosted: frozenset | set = frozenset()
+    module: torch.fx.GraphModule,
+    frozen: dict | None = None,
+    is_seeded: bool = True,
+    hosted: frozenset | set = frozenset(),
+    donated: frozenset | set = frozenset(),
 ) -> Converted:
     """The text of a graph that AOTAutograd gave. `frozen` are arguments, by position, that are constants. With `is_seeded` random operators are
-    Litz's own, else PyTorch's. PyTorch runs those of `hosted`, too.
+    Litz's own, else PyTorch's. PyTorch runs those of `hosted`, too. Calls may leave anything in the memory of the arguments `donated`, by position.
 
     Raises `NotConverted` where the graph has what no text can say.
     """
-    return _Converter(module, "main", frozen or {}, is_seeded=is_seeded, hosted=hosted).write()
+    return _Converter(module, "main", frozen or {}, is_seeded=is_seeded, hosted=hosted, donated=donated).write()
 
 
 class _Converter(Writer):
     """Converts one graph, and by converters of their own those inside of it."""
 
-    def __init__(self, module, name, frozen, outer=None, is_seeded=False, hosted=frozenset()):
+    def __init__(self, module, name, frozen, outer=None, is_seeded=False, hosted=frozenset(), donated=frozenset()):
         super().__init__(module, outer, is_seeded)
-        self.module, self.graph_name, self.frozen = module, name, frozen
+        self.module, self.graph_name, self.frozen, self.donated = module, name, frozen, donated
         # Operators that PyTorch runs although Litz has them.
         self.hosted = outer.hosted if outer else hosted
         # Texts of the graphs inside of this one, and how many there are in the whole graph so far.
@@ -167,7 +171,9 @@ class _Converter(Writer):
             self.numbers.add(expr)
         self.taken.append(position)
         ty = self._input_type(value) if isinstance(value, torch.Tensor) else self.type(value)
-        self.lines.append(f"%{node.name}: {ty} = input")
+        # What is written or returned is seen when the call is over.
+        is_seen = any(user.op == "output" or writes_to(user, node) for user in node.users)
+        self.lines.append(f"%{node.name}: {ty} = input{' donated' if position in self.donated and not is_seen else ''}")
 
     def _input_type(self, value) -> str:
         """The type of a tensor that is an input. It is row-major where its strides have symbols that are no sizes: the call copies it if it is not."""

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import check, compiled, each, same
+from checks import check, compiled, each, needs_litz, same
 from torch import nn, randn
 from torch.func import grad, vmap
 from torch.utils.checkpoint import checkpoint
@@ -196,6 +196,48 @@ def test_gradients_accumulate():
         return [parameter.grad for parameter in model.parameters()]
 
     same(run(compiled), run(lambda model: model))
+
+
+@needs_litz
+def test_a_gradient_takes_the_memory_of_a_saved_tensor():
+    """TR-1: of one that is neither an argument nor a result, and where `backward` does not keep the graph."""
+    f = compiled(lambda x: (x * 3).relu().sin())
+    expected = lambda x: torch.autograd.grad((x * 3).relu().sin().sum(), x)[0]
+
+    def run(keeps_graph):
+        x = randn(64, 7, requires_grad=True)
+        y = f(x)
+        saved = {tensor.data_ptr() for tensor in y.grad_fn.saved_tensors}
+        (gradient,) = torch.autograd.grad(y.sum(), x, retain_graph=keeps_graph)
+        same(gradient, expected(x))
+        if keeps_graph:
+            same(torch.autograd.grad(y.sum(), x)[0], expected(x))
+        return gradient.data_ptr() in saved
+
+    assert run(keeps_graph=False)
+    # What is compiled for this keeps what it is given; the first one refuses to run twice.
+    with pytest.raises(RuntimeError, match="donated"):
+        run(keeps_graph=True)
+    torch.compiler.reset()
+    f = compiled(lambda x: (x * 3).relu().sin())
+    assert not run(keeps_graph=True)
+
+
+def test_saved_tensors_that_others_have_stay_as_they_are():
+    """A constant of the graph, a result, a view of an argument, and what hooks keep are not given up with the graph."""
+    scale = torch.tensor([1.0, -2.0, 3.0])
+
+    def f(x):
+        hidden = (x * 2).sigmoid()
+        return hidden, (hidden * torch.tensor([0.5, 2.0, -1.0])).exp() * scale
+
+    g, x = compiled(f), randn(4, 3, requires_grad=True)
+    for _ in range(3):
+        hidden, y = g(x)
+        before = hidden.detach().clone()
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+        same(hidden.detach(), before)
+        same(gradient, torch.autograd.grad(f(x)[1].sum(), x)[0])
 
 
 def test_two_backward_passes_through_one_graph():

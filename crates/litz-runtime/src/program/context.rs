@@ -539,6 +539,11 @@ impl Context {
                     }
                 }
                 OutputPlan::Copied { shape, from } => {
+                    if let Some((param, offset)) = self.lent_place(*from)
+                        && outputs.in_input(at, param, offset, &layout(shape))
+                    {
+                        continue;
+                    }
                     let memory = outputs.tensor(at, &layout(shape))?;
                     self.copy(*from, (self.outside, memory.as_ptr()), shape.bytes);
                 }
@@ -596,6 +601,15 @@ impl Context {
         let bytes = unsafe { std::slice::from_raw_parts_mut(data, len) };
         copy_strided(shape.dtype.size(), &shape.sizes, (packed.as_slice(), &shape.strides), (bytes, strides));
         Ok(())
+    }
+
+    /// The input in whose own memory a place is, lent to the call, and how many bytes behind its first element.
+    fn lent_place(&self, place: Address) -> Option<(usize, usize)> {
+        let Base::Param(param) = place.base else { return None };
+        match &self.updated[param] {
+            Updated::Back { data, .. } if self.bases[param] == data.as_ptr() => Some((param, place.offset)),
+            Updated::Back { .. } | Updated::Result | Updated::InResult => None,
+        }
     }
 
     pub(super) fn address(&self, place: Address) -> *mut u8 {

@@ -62,6 +62,13 @@ pub unsafe trait Outputs {
     /// Memory for the tensor at `index`: `layout.bytes` bytes, any address where that is 0.
     fn tensor(&mut self, index: usize, layout: &OutputLayout<'_>) -> Result<NonNull<u8>, RunError>;
 
+    /// Takes the tensor at `index` where it is: in the memory of the donated input number `param`, which was lent, from byte `offset` on.
+    /// Where it does not (`false`), the tensor is copied to the memory that [`Outputs::tensor`] gives.
+    fn in_input(&mut self, index: usize, param: usize, offset: usize, layout: &OutputLayout<'_>) -> bool {
+        let _ = (index, param, offset, layout);
+        false
+    }
+
     /// Takes the number at `index`, or the absence of one.
     fn scalar(&mut self, index: usize, scalar: Option<Scalar>);
 

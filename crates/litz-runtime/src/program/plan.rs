@@ -432,11 +432,12 @@ impl<'a> Planner<'a> {
             let inner = self.prepared.slots[slot].name.to_string();
             return Err(self.no_room(inner, bytes, offset, *base, room));
         }
-        // What lies in a pool has nothing to do with what else does. Views of constants and inputs show their contents.
+        // What lies in a pool has nothing to do with what else does. Views of constants show their contents.
         let is_pool = match place.base {
             Base::Arena(_) | Base::Own(_) | Base::Output(_) => true,
             Base::Kept(_) => self.is_load,
-            Base::Param(_) | Base::Const(_) => false,
+            Base::Param(param) => self.prepared.donated[param],
+            Base::Const(_) => false,
         };
         if is_pool && self.is_apart() {
             return self.alloc(slot, false);

@@ -28,6 +28,8 @@ pub(super) struct Prepared {
     pub(super) name: String,
     pub(super) slots: Vec<Slot>,
     pub(super) params: Vec<Layout>,
+    /// For each input whether the caller gives it up.
+    pub(super) donated: Vec<bool>,
     pub(super) kernels: Arc<[KernelFacts]>,
     pub(super) limits: Limits,
     pub(super) guard_pages: GuardPages,
@@ -220,6 +222,7 @@ pub(super) fn prepare(
         name: program.name.clone(),
         slots,
         params: Vec::new(),
+        donated: program.params.iter().map(|param| param.is_donated).collect(),
         known: 0,
         late,
         load: program.load.iter().map(|step| loading.step(step)).collect::<Result<_, _>>()?,

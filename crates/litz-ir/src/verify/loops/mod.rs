@@ -84,6 +84,13 @@ impl Verifier<'_> {
             self.update(target, source);
         }
         self.report.unique_targets(&loops.updates, |buf| name(loops, buf));
+        for &buf in &loops.donated {
+            let is_input = loops.bufs.get(buf).is_some_and(|data| data.kind == BufKind::Input);
+            let is_state = loops.updates.iter().any(|update| update.0 == buf);
+            let message =
+                format_args!("`{}` is donated: expected an input that is not updated", name(loops, buf));
+            self.report.check(is_input && !is_state, "donated", message);
+        }
         for output in &loops.outputs {
             self.output(output);
         }
