@@ -10,9 +10,11 @@ use litz_ir::graph::Graph;
 use litz_ir::target::{self, Cpu, Isa};
 use litz_ir::verify;
 use litz_passes::loops::Inlining;
-use litz_runtime::RunError;
 use litz_runtime::limits::Limits;
 use litz_runtime::pool::ThreadPool;
+use litz_runtime::program::Executable;
+use litz_runtime::tensor::{Input, TensorView, TensorViewMut};
+use litz_runtime::{RunError, Tensor};
 use litz_schedule::{Heuristics, ReorderAxes};
 
 use crate::choices::{self, Choices};
@@ -198,9 +200,13 @@ pub fn calls(
     // The second round finds the memory that the first one left; state would be another then.
     let is_state = |slot| realized.program.consts.iter().any(|constant| constant.slot == slot);
     let rounds = if realized.program.updates.iter().any(|update| is_state(update.0)) { 1 } else { 2 };
+    let donated = |at: usize| realized.program.params.get(at).is_some_and(|param| param.is_donated);
     for (at, (call, expected)) in calls.iter().zip(expected).enumerate() {
-        for _ in 0..rounds {
-            let found: Result<Vec<Value>, RunError> = executable.run(&call.inputs);
+        for round in 0..rounds {
+            let found: Result<Vec<Value>, RunError> = match round {
+                0 => executable.run(&call.inputs),
+                _ => run_lent(&executable, &call.inputs, &donated),
+            };
             match (found, expected) {
                 (Ok(found), Ok(expected)) => {
                     let one =
@@ -222,6 +228,42 @@ pub fn calls(
         }
     }
     Ok(all)
+}
+
+/// Runs a program that is lent copies of its donated inputs, in which it may leave anything.
+fn run_lent(
+    executable: &Executable,
+    inputs: &[Tensor],
+    donated: &dyn Fn(usize) -> bool,
+) -> Result<Vec<Value>, RunError> {
+    let mut copies = inputs.to_vec();
+    let views = copies.iter_mut().enumerate().map(|(at, tensor)| match donated(at) {
+        true => tensor.view_mut().map(Given::Lent).expect("invariant: there is memory for a small tensor"),
+        false => Given::View(tensor.view()),
+    });
+    executable.run(&views.collect::<Vec<_>>())
+}
+
+/// An input of a call.
+enum Given<'a> {
+    View(TensorView<'a>),
+    Lent(TensorViewMut<'a>),
+}
+
+impl Input for Given<'_> {
+    fn view(&self) -> TensorView<'_> {
+        match self {
+            Given::View(view) => *view,
+            Given::Lent(lent) => lent.view(),
+        }
+    }
+
+    fn lent(&self) -> Option<&TensorViewMut<'_>> {
+        match self {
+            Given::View(_) => None,
+            Given::Lent(lent) => Some(lent),
+        }
+    }
 }
 
 /// What there is to say of a model: its text, sizes and target.

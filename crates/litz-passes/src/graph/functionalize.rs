@@ -476,6 +476,8 @@ impl<'a> Cx<'a> {
         for value in given {
             if let Some(root) = self.roots.get(&value) {
                 self.build.graph.updates.push((value, root.value));
+                // Who has it written sees what becomes of it.
+                self.build.graph.donated.retain(|&donated| donated != value);
             }
         }
     }

@@ -113,6 +113,7 @@ fn without_dead(mut graph: Graph) -> Graph {
     }
     graph.nodes.retain(|node| is_kept(&needed, node));
     graph.inputs.retain(|value| needed.contains(value));
+    graph.donated.retain(|value| needed.contains(value));
     graph.consts.retain(|(value, _)| needed.contains(value));
     give_sizes(&mut graph);
     graph

@@ -156,6 +156,9 @@ impl<'a, 'b> Writer<'a, 'b> {
             self.graph.consts.push((value, name));
         } else {
             self.graph.inputs.push(value);
+            if self.choices.once_in(4) {
+                self.graph.donated.push(value);
+            }
         }
         self.fills.insert(value.0, fill);
         self.pool.push(value);
