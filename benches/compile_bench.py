@@ -5,6 +5,7 @@ N rounds of some calls each. With --train a call is a training step: forward, th
 Prints for each model and system:
   first    seconds from torch.compile to the first result, nothing cached
   backend  those of them that the backend takes, Dynamo and AOTAutograd apart
+  peak     the most memory that the process had in use during calls that are timed, in MiB, all of its libraries among that
   ms       the median of the times of a call, and how often that is in eager mode's
 """
 
@@ -77,6 +78,14 @@ def prepared(system, name, is_training):
     return step, seconds
 
 
+def peak(is_new=False) -> int:
+    """The most memory that the process has had resident, in KiB, since the last call with `is_new`."""
+    if is_new:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0])
+
+
 def serve(system, name, is_training):
     """Compiles and says how long it took, then answers each line with the times of some calls, in ms."""
     answers = os.fdopen(os.dup(1), "w")
@@ -85,11 +94,9 @@ def serve(system, name, is_training):
     start = time.perf_counter()
     call()
     first = time.perf_counter() - start
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"first": first, "backend": seconds(), "peak": peak}), file=answers, flush=True)
+    print(json.dumps({"first": first, "backend": seconds()}), file=answers, flush=True)
     for _ in sys.stdin:
+        peak(is_new=True)
         times, until = [], time.perf_counter() + TURN
         while len(times) < 3 or time.perf_counter() < until:
             start = time.perf_counter()
@@ -97,7 +104,7 @@ def serve(system, name, is_training):
             times.append(1e3 * (time.perf_counter() - start))
         # Threads that wait for work by spinning stop.
         time.sleep(0.3)
-        print(json.dumps(times), file=answers, flush=True)
+        print(json.dumps({"ms": statistics.median(times), "peak": peak()}), file=answers, flush=True)
 
 
 def compared(name, systems, options):
@@ -118,12 +125,14 @@ def compared(name, systems, options):
         if not line:
             print(f"{name} {system}: it fails", flush=True)
             continue
-        found[system], processes[system] = json.loads(line) | {"ms": []}, child
+        found[system], processes[system] = json.loads(line) | {"ms": [], "peak": 0}, child
     for _ in range(options.rounds):
         for system, child in processes.items():
             child.stdin.write("run\n")
             child.stdin.flush()
-            found[system]["ms"].append(statistics.median(json.loads(child.stdout.readline())))
+            turn, of = json.loads(child.stdout.readline()), found[system]
+            of["ms"].append(turn["ms"])
+            of["peak"] = max(of["peak"], turn["peak"])
     for child in processes.values():
         child.stdin.close()
         child.wait()

@@ -12,6 +12,7 @@ use litz_ir::program::{Output, Program, ProgramStep};
 use litz_ir::{Dtype, Scalar};
 use litz_runtime::RunError;
 use litz_runtime::program::{OutputLayout, Outputs};
+use litz_runtime::tensor::Argument;
 use litz_sym::{Expr, Rel};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -20,7 +21,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use crate::errors::{self, UnsupportedError};
 use crate::host::raised;
 use crate::options::Chosen;
-use crate::tensors::{Argument, Exchanges, Held, tuple};
+use crate::tensors::{Exchanges, Held, tuple};
 use crate::tuning;
 
 /// What the program takes at one place.

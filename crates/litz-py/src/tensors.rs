@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 
 use litz::{TensorView, TensorViewMut};
 use litz_ir::Dtype;
-use litz_runtime::tensor::Input;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -227,30 +226,6 @@ unsafe fn dims<'a>(numbers: *const i64, rank: i32) -> &'a [usize] {
         // SAFETY: the caller's promise; both types have 64 bits here.
         Ok(rank) if rank > 0 => unsafe { slice::from_raw_parts(numbers.cast(), rank) },
         Ok(_) | Err(_) => &[],
-    }
-}
-
-/// An argument of a call.
-pub enum Argument<'a> {
-    /// Is read.
-    View(TensorView<'a>),
-    /// Is written, too.
-    Lent(TensorViewMut<'a>),
-}
-
-impl Input for Argument<'_> {
-    fn view(&self) -> TensorView<'_> {
-        match self {
-            Argument::View(view) => *view,
-            Argument::Lent(lent) => lent.view(),
-        }
-    }
-
-    fn lent(&self) -> Option<&TensorViewMut<'_>> {
-        match self {
-            Argument::View(_) => None,
-            Argument::Lent(lent) => Some(lent),
-        }
     }
 }
 

@@ -485,6 +485,30 @@ impl Input for TensorView<'_> {
     }
 }
 
+/// An input of a call of which others are of another kind.
+pub enum Argument<'a> {
+    /// Is read.
+    View(TensorView<'a>),
+    /// Is written, too.
+    Lent(TensorViewMut<'a>),
+}
+
+impl Input for Argument<'_> {
+    fn view(&self) -> TensorView<'_> {
+        match self {
+            Argument::View(view) => *view,
+            Argument::Lent(lent) => lent.view(),
+        }
+    }
+
+    fn lent(&self) -> Option<&TensorViewMut<'_>> {
+        match self {
+            Argument::View(_) => None,
+            Argument::Lent(lent) => Some(lent),
+        }
+    }
+}
+
 impl<T: Input + ?Sized> Input for &T {
     fn view(&self) -> TensorView<'_> {
         (**self).view()

@@ -13,7 +13,7 @@ use litz_passes::loops::Inlining;
 use litz_runtime::limits::Limits;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::Executable;
-use litz_runtime::tensor::{Input, TensorView, TensorViewMut};
+use litz_runtime::tensor::Argument;
 use litz_runtime::{RunError, Tensor};
 use litz_schedule::{Heuristics, ReorderAxes};
 
@@ -238,32 +238,10 @@ fn run_lent(
 ) -> Result<Vec<Value>, RunError> {
     let mut copies = inputs.to_vec();
     let views = copies.iter_mut().enumerate().map(|(at, tensor)| match donated(at) {
-        true => tensor.view_mut().map(Given::Lent).expect("invariant: there is memory for a small tensor"),
-        false => Given::View(tensor.view()),
+        true => tensor.view_mut().map(Argument::Lent).expect("invariant: there is memory for a small tensor"),
+        false => Argument::View(tensor.view()),
     });
     executable.run(&views.collect::<Vec<_>>())
-}
-
-/// An input of a call.
-enum Given<'a> {
-    View(TensorView<'a>),
-    Lent(TensorViewMut<'a>),
-}
-
-impl Input for Given<'_> {
-    fn view(&self) -> TensorView<'_> {
-        match self {
-            Given::View(view) => *view,
-            Given::Lent(lent) => lent.view(),
-        }
-    }
-
-    fn lent(&self) -> Option<&TensorViewMut<'_>> {
-        match self {
-            Given::View(_) => None,
-            Given::Lent(lent) => Some(lent),
-        }
-    }
 }
 
 /// What there is to say of a model: its text, sizes and target.
