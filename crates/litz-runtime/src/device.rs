@@ -6,6 +6,7 @@
 
 mod at_once;
 mod buffer;
+mod idle;
 mod native;
 
 use std::any::Any;
@@ -16,6 +17,7 @@ use crate::arena::OutOfMemory;
 use crate::error::RunError;
 pub use at_once::{AtOnce, RunsAtOnce};
 pub use buffer::Buffer;
+pub use idle::Idle;
 pub use native::{KernelFn, NativeDevice};
 
 /// A kernel of a device, by position.
@@ -72,6 +74,12 @@ pub trait Device: Send + Sync {
 
     /// Its own memory, in which arguments and scratch memory of launches have to lie. `None` where the host's will do.
     fn memory(&self) -> Option<Arc<dyn DeviceMemory>>;
+
+    /// Where memory for intermediate results goes when a call is over, for the next call of any device that shares it. None where
+    /// programs keep it.
+    fn idle(&self) -> Option<&Idle> {
+        None
+    }
 
     /// A stream on which nothing is enqueued. What different streams do may happen at the same time.
     ///

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use crate::device::Idle;
 use placement::Placement;
 
 /// How long an idle worker looks for work before it sleeps. Waking it takes about 40 us, starting a
@@ -36,6 +37,7 @@ const LOOKS_PER_CLOCK: u32 = 64;
 pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<Worker>,
+    idle: Idle,
 }
 
 struct Worker {
@@ -118,7 +120,12 @@ impl ThreadPool {
             panic: Mutex::new(None),
         });
         let workers = (0..worker_count).map_while(|index| Worker::spawn(index, &shared).ok()).collect();
-        ThreadPool { shared, workers }
+        ThreadPool { shared, workers, idle: Idle::default() }
+    }
+
+    /// Memory of calls that are over, for all programs that run on these threads.
+    pub(crate) fn idle(&self) -> &Idle {
+        &self.idle
     }
 
     /// How many threads may run chunks at once, the caller included.

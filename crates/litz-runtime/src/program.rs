@@ -224,6 +224,7 @@ impl Executable {
         if result.is_err() {
             context.settle();
         }
+        context.give_room();
         lock(&self.idle).push(context);
         result
     }
@@ -266,7 +267,9 @@ impl Executable {
         let deadline = Deadline::of(&self.function.prepared.limits);
         context.begin();
         self.binder.bind(inputs, &mut context.values)?;
-        if !context.has_plan() {
+        if context.has_plan() {
+            context.make_room()?;
+        } else {
             let plan = self.plan(&context.values)?;
             context.use_plan(plan)?;
         }

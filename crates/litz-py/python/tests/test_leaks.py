@@ -82,6 +82,19 @@ def test_memory_is_flat_over_calls(kind):
 
 @needs_statm
 @needs_litz
+def test_graphs_share_the_memory_of_what_is_between():
+    """Ten graphs, each of which needs 32 MiB while it runs, hold no more than a few of them."""
+    x, w = randn(2048, 16), randn(16, 4096)
+    graphs = [compiled(lambda x, w, scale=scale: ((x @ w) * scale).softmax(0).sum(1)) for scale in range(2, 12)]
+    graphs[0](x, w)
+    before = resident()
+    for graph in graphs[1:]:
+        assert graph(x, w).shape == (2048,)
+    assert resident() - before < 96 << 20
+
+
+@needs_statm
+@needs_litz
 @pytest.mark.parametrize("training", [False, True])
 def test_memory_is_flat_over_recompilations(training):
     """Graphs that PyTorch has captured once are compiled by Litz again and again, each time for other constants."""

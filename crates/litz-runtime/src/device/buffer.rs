@@ -75,6 +75,12 @@ impl Buffer {
     }
 }
 
+impl From<AlignedBuf> for Buffer {
+    fn from(buffer: AlignedBuf) -> Buffer {
+        Buffer(Owner::Host(buffer))
+    }
+}
+
 /// A buffer of no bytes.
 impl Default for Buffer {
     fn default() -> Buffer {

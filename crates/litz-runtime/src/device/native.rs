@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use litz_ir::kernel::Kernel;
 
 use super::at_once::{AtOnce, RunsAtOnce};
-use super::{Device, DeviceMemory, KernelId, Launch, Stream};
+use super::{Device, DeviceMemory, Idle, KernelId, Launch, Stream};
 use crate::error::RunError;
 use crate::object::LoadedObject;
 use crate::pool::ThreadPool;
@@ -106,6 +106,10 @@ impl Device for NativeDevice {
 
     fn memory(&self) -> Option<Arc<dyn DeviceMemory>> {
         None
+    }
+
+    fn idle(&self) -> Option<&Idle> {
+        Some(self.code.pool.idle())
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, RunError> {

@@ -11,8 +11,8 @@ use super::function::{Function, Running};
 use super::outputs::{OutputLayout, Outputs};
 use super::plan::{self, Address, Base, Command, OutputPlan, Plan, Shape, Target};
 use super::prepare::{Prepared, SizeFacts};
-use crate::arena::{AlignedBuf, GuardPages, GuardedPieces};
-use crate::device::{Buffer, Copy, Device, Launch, Space, Stream};
+use crate::arena::{AlignedBuf, GuardPages, GuardedPieces, OutOfMemory};
+use crate::device::{Buffer, Copy, Device, Idle, Launch, Space, Stream};
 use crate::error::RunError;
 use crate::host::Operand;
 use crate::limits::{Limit, LimitExceeded, Limits};
@@ -71,6 +71,30 @@ pub(super) struct Context {
 struct Arenas {
     own: Vec<Buffer>,
     below: Option<Box<Arenas>>,
+}
+
+impl Arenas {
+    /// Makes arenas at least as large as a plan says, from number `used` on.
+    fn make_room(&mut self, device: &dyn Device, bytes: &[usize], used: usize) -> Result<(), OutOfMemory> {
+        self.own.resize_with(bytes.len().max(self.own.len()), Buffer::default);
+        for (arena, &bytes) in self.own.iter_mut().zip(bytes).skip(used) {
+            if arena.len() < bytes
+                && let Some(idle) = device.idle().and_then(|idle| idle.take(bytes))
+            {
+                *arena = idle;
+            }
+            arena.grow(device, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, idle: &Idle) {
+        let mut level = Some(self);
+        while let Some(arenas) = level {
+            arenas.own.drain(..).for_each(|buffer| idle.give(buffer));
+            level = arenas.below.as_deref_mut();
+        }
+    }
 }
 
 /// How much of its plan a call has run, and asked for, when a size becomes known.
@@ -196,13 +220,8 @@ impl Context {
     /// Takes a plan and makes room for it. Where one more size became known during a call, that is for what comes behind the
     /// commands that have run: what these use stays as it is.
     pub(super) fn use_plan(&mut self, plan: Arc<Plan>) -> Result<(), RunError> {
-        let device = &*self.device;
-        let (used, own_used) = (self.begun.arenas, self.begun.own);
-        let arenas = &mut self.arenas.own;
-        arenas.resize_with(plan.arenas.len().max(arenas.len()), Buffer::default);
-        for (arena, &bytes) in arenas.iter_mut().zip(&plan.arenas).skip(used) {
-            arena.grow(device, bytes)?;
-        }
+        self.arenas.make_room(&*self.device, &plan.arenas, self.begun.arenas)?;
+        let (device, own_used) = (&*self.device, self.begun.own);
         let (concurrency, pages) = (device.concurrency(), self.pages);
         match (&mut self.scratch, pages) {
             (Scratch::Shared(buffer), GuardPages::Off) => {
@@ -218,6 +237,19 @@ impl Context {
         }
         self.plan = Some(plan);
         Ok(())
+    }
+
+    /// Makes room for the plan at hand, which an earlier call has used: what that worked in may be another's now.
+    pub(super) fn make_room(&mut self) -> Result<(), RunError> {
+        let plan = self.plan.as_ref().expect("invariant: whoever asks for room has a plan");
+        Ok(self.arenas.make_room(&*self.device, &plan.arenas, 0)?)
+    }
+
+    /// Lets other calls have the memory of intermediate results. This one is over.
+    pub(super) fn give_room(&mut self) {
+        if let Some(idle) = self.device.idle() {
+            self.arenas.give(idle);
+        }
     }
 
     /// Forgets what the call before has begun.
