@@ -9,7 +9,7 @@ import warnings
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from . import _litz, counters, options as option
 from .errors import CacheError, InternalError, LitzError, UnsupportedError
@@ -32,12 +32,18 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     them: of what Litz made of it, or why PyTorch runs it as a whole.
     """
     chosen = option.read(mode, options)
-    if any(isinstance(value, FakeTensor) for value in example_inputs):
-        # They have no memory that a kernel could read. Dynamo compiles once more for tensors of another type.
-        counters.TOTALS.eager_graphs["fake tensors"] += 1
+    if _has_fake(example_inputs):
+        # Dynamo compiles once more for tensors of another type.
+        if chosen.fallback == "error":
+            raise UnsupportedError(_FAKE)
+        if note is not None:
+            note("forward", None, _FAKE)
+        _leave(chosen, _FAKE)
         return module
+    # Dynamo does not guard the types of the tensors inside of others.
+    is_wrapped = any(isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value) for value in example_inputs)
     parameters = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
-    compiler = functools.partial(compile_fx, options=chosen, note=note)
+    compiler = functools.partial(compile_fx, options=chosen, note=note, is_wrapped=is_wrapped)
     return aot_autograd(
         fw_compiler=functools.partial(compiler, kind="forward"),
         bw_compiler=functools.partial(compiler, kind="backward"),
@@ -46,6 +52,14 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )(module, example_inputs)
+
+
+# Why PyTorch runs a graph of tensors that have no memory which a kernel could read.
+_FAKE = "fake tensors, which have no data"
+
+
+def _has_fake(values) -> bool:
+    return any(isinstance(value, FakeTensor) for value in values)
 
 
 def _partition(module, *args, **kwargs):
@@ -135,8 +149,10 @@ BESIDES = (
 )
 
 
-def compile_fx(module, example_inputs, options, parameters=None, kind="inference", note=None):
-    """Compiles a graph of ATen operators to a function of a list of arguments. PyTorch runs a graph that Litz cannot compile."""
+def compile_fx(module, example_inputs, options, parameters=None, kind="inference", note=None, is_wrapped=False):
+    """Compiles a graph of ATen operators to a function of a list of arguments. PyTorch runs a graph that Litz cannot compile. With `is_wrapped`
+    arguments are tensors from inside of others, which may be fake in one call and not in the next.
+    """
     start = time.perf_counter()
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
@@ -155,6 +171,8 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
         note(kind, compiled, None)
 
     def run(args):
+        if is_wrapped and _has_fake(args):
+            return left(args)
         for position in converted.lazy:
             args[position] = _resolved(args[position])
         if converted.is_seeded:
@@ -165,6 +183,14 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
             # Sizes that the graph was not compiled for; nothing has been written so far.
             counters.TOTALS.eager_calls += 1
             results = module(*(args[:-1] if converted.is_seeded else args))
+        args.clear()
+        return results
+
+    def left(args):
+        if options.fallback == "error":
+            raise UnsupportedError(_FAKE)
+        counters.TOTALS.eager_calls += 1
+        results = module(*args)
         args.clear()
         return results
 
@@ -242,10 +268,15 @@ def _refused(error) -> str | None:
     return found[1] if found and HOST.declaration(found[1]) else None
 
 
-def _eager(module, options, reason):
+def _leave(options, reason):
+    """Counts, and warns of, a graph that is left to PyTorch as a whole."""
     counters.TOTALS.eager_graphs[reason] += 1
     if options.fallback == "warn":
         _warn(reason, f"litz: PyTorch runs a graph, for {reason}")
+
+
+def _eager(module, options, reason):
+    _leave(options, reason)
 
     def run(args):
         results = module(*args)
