@@ -196,6 +196,7 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
 
     run._boxed_call = True
     run.compiled = compiled
+    counters.note(run, compiled)
     return run
 
 
@@ -233,7 +234,6 @@ def _compile(module, options, frozen):
             if op is None or op in hosted or options.fallback == "error":
                 raise
             hosted.add(op)
-    counters.note(compiled)
     _tell(compiled.tuned)
     if options.fallback == "warn":
         for op, count, source in compiled.host_operators:
