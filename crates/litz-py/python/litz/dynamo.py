@@ -179,7 +179,9 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
             args.append(torch.empty((), dtype=torch.int64, device="cpu").random_())
         try:
             results = compiled(args)
-        except _litz.CheckError:
+        except _litz.CheckError as error:
+            if getattr(error, "is_of_operator", False):
+                raise
             # Sizes that the graph was not compiled for; nothing has been written so far.
             counters.TOTALS.eager_calls += 1
             results = module(*(args[:-1] if converted.is_seeded else args))

@@ -4,6 +4,7 @@ import functools
 
 import torch
 
+from . import _litz
 from .types import NUMBERED_FORMATS, SCALAR_TYPES
 
 # Operators whose results depend on the strides of their operands.
@@ -63,7 +64,12 @@ class Dispatcher:
             # PyTorch wants the last stride to be 1 even where the dimension has one element, and Litz gives such a stride any value.
             args[0] = args[0].as_strided(args[0].shape, (*args[0].stride()[:-1], 1))
         positional = len(args) - len(keywords)
-        outcome = op(*args[:positional], **dict(zip(keywords, args[positional:])))
+        try:
+            outcome = op(*args[:positional], **dict(zip(keywords, args[positional:])))
+        except _litz.CheckError as error:
+            # Of a model that the operator has called, and not of the graph that calls the operator.
+            error.is_of_operator = True
+            raise
         if not results:
             # It has written to its arguments.
             return

@@ -278,6 +278,42 @@ def test_an_exception_of_a_custom_operator_is_raised():
     same(fast(-torch.ones(3)[:2]), -torch.full((2,), 2.0))
 
 
+@needs_litz
+def test_an_exception_of_a_model_that_an_operator_calls_is_raised():
+    class Shifted(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    model, runs = litz.compile(Shifted(), (randn(3),)), []
+
+    @torch.library.custom_op("litz_tests::of_a_model", mutates_args=())
+    def of_a_model(x: torch.Tensor) -> torch.Tensor:
+        runs.append("inner")
+        # The model has other sizes than the graph that calls the operator.
+        return model(x[:3] if x.sum() > 0 else x)[0].repeat(2)
+
+    of_a_model.register_fake(torch.empty_like)
+    inner = compiled(lambda x: of_a_model(x) * 2)
+
+    @torch.library.custom_op("litz_tests::of_a_graph", mutates_args=())
+    def of_a_graph(x: torch.Tensor) -> torch.Tensor:
+        runs.append("outer")
+        return inner(x)
+
+    of_a_graph.register_fake(torch.empty_like)
+    outer = compiled(lambda x: of_a_graph(x) * 3)
+    x = torch.ones(6)
+    same(outer(x), torch.full((6,), 12.0))
+    assert runs == ["outer", "inner"]
+    litz.reset_stats()
+    for fast, wanted in ((inner, ["inner"]), (outer, ["outer", "inner"])):
+        runs.clear()
+        with pytest.raises(litz.RunError, match="dimension 0: expected size 3, found 6"):
+            fast(-x)
+        assert runs == wanted
+    assert litz.stats()["eager_calls"] == 0
+
+
 def test_an_operator_of_a_library():
     with torch.library._scoped_library("litz_tests_more", "FRAGMENT") as library:
         library.define("shift(Tensor x, int by, *, bool back=False) -> Tensor")
