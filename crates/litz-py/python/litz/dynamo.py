@@ -157,7 +157,7 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
         with _disable_current_modes():
-            compiled, converted = _compile(module, options, _frozen(module, parameters or {}))
+            compiled, converted = _compile(module, options, _frozen(module, parameters or {}), kind)
     except LitzError as error:
         if options.fallback == "error" or isinstance(error, CacheError):
             raise
@@ -217,11 +217,12 @@ def _resolved(tensor):
     return (-memory if tensor.is_neg() else memory).as_strided(tensor.shape, tensor.stride())
 
 
-def _compile(module, options, frozen):
+def _compile(module, options, frozen, kind):
     hosted = set()
     while True:
         try:
-            converted = convert(module, frozen, is_seeded=options.random == "philox", hosted=hosted)
+            is_seeded, is_backward = options.random == "philox", kind == "backward"
+            converted = convert(module, frozen, is_seeded=is_seeded, hosted=hosted, is_backward=is_backward)
         except LitzError:
             raise
         except Exception as error:

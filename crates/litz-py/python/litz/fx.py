@@ -32,21 +32,25 @@ class Converted:
 
 
 def convert(
-    module: torch.fx.GraphModule, frozen: dict | None = None, is_seeded: bool = True, hosted: frozenset | set = frozenset()
+    module: torch.fx.GraphModule,
+    frozen: dict | None = None,
+    is_seeded: bool = True,
+    hosted: frozenset | set = frozenset(),
+    is_backward: bool = False,
 ) -> Converted:
     """The text of a graph that AOTAutograd gave. `frozen` are arguments, by position, that are constants. With `is_seeded` random operators are
-    Litz's own, else PyTorch's. PyTorch runs those of `hosted`, too.
+    Litz's own, else PyTorch's. PyTorch runs those of `hosted`, too. `is_backward` is for graphs of derivatives.
 
     Raises `NotConverted` where the graph has what no text can say.
     """
-    return _Converter(module, "main", frozen or {}, is_seeded=is_seeded, hosted=hosted).write()
+    return _Converter(module, "main", frozen or {}, is_seeded=is_seeded, hosted=hosted, is_backward=is_backward).write()
 
 
 class _Converter(Writer):
     """Converts one graph, and by converters of their own those inside of it."""
 
-    def __init__(self, module, name, frozen, outer=None, is_seeded=False, hosted=frozenset()):
-        super().__init__(module, outer, is_seeded)
+    def __init__(self, module, name, frozen, outer=None, is_seeded=False, hosted=frozenset(), is_backward=False):
+        super().__init__(module, outer, is_seeded, is_backward)
         self.module, self.graph_name, self.frozen = module, name, frozen
         # Operators that PyTorch runs although Litz has them.
         self.hosted = outer.hosted if outer else hosted

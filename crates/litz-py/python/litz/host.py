@@ -26,7 +26,7 @@ def overload(name: str):
         return None
 
 
-def _constraint(op) -> str:
+def _constraint(op, is_backward) -> str:
     tags = op.tags
     for tag, constraint in (
         ("needs_exact_strides", "exact"),
@@ -36,21 +36,23 @@ def _constraint(op) -> str:
     ):
         if getattr(torch.Tag, tag, None) in tags:
             return constraint
-    is_plain = op.namespace == "aten" and op._schema.name.split("::")[1] not in BY_LAYOUT
-    return "any" if is_plain else "exact"
+    if op.namespace != "aten" or op._schema.name.split("::")[1] in BY_LAYOUT:
+        return "exact"
+    # Kernels of derivatives may take it for granted that the gradient is contiguous, as eager mode, whose formulas see to it, always has it.
+    return "contiguous" if is_backward and not op._schema.is_mutable else "any"
 
 
 class Dispatcher:
     """The host of compiled graphs, which `_litz` calls for operators that Litz does not have."""
 
     @staticmethod
-    def declaration(name: str):
-        """Schema, layout of operands and tags of an operator, as a text of Litz says them."""
+    def declaration(name: str, is_backward: bool = False):
+        """Schema, layout of operands and tags of an operator, as a text of Litz says them, which for PyTorch's own are contiguous in backward graphs."""
         op = overload(name)
         if not isinstance(op, torch._ops.OpOverload):
             return None
         schema = str(op._schema)
-        text = f"{name}{schema[schema.index('('):]} {_constraint(op)}"
+        text = f"{name}{schema[schema.index('('):]} {_constraint(op, is_backward)}"
         if torch.Tag.nondeterministic_seeded in op.tags:
             text += " tag nondeterministic_seeded"
         return text

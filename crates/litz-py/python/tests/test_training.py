@@ -3,10 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import check, compiled, each, same
+from checks import BACKEND, check, compiled, each, needs_litz, same
 from torch import nn, randn
 from torch.func import grad, vmap
 from torch.utils.checkpoint import checkpoint
+
+if BACKEND == "litz":
+    from litz import dynamo
 
 
 class Perceptron(nn.Module):
@@ -464,3 +467,36 @@ def test_a_gradient_that_is_the_opposite_of_what_is_in_memory():
         return x.grad
 
     same(run(compiled), run(lambda f: f))
+
+
+@torch.library.custom_op("litz_tests::shrunk", mutates_args=())
+def shrunk(x: torch.Tensor) -> torch.Tensor:
+    return x * 0.5
+
+
+shrunk.register_fake(torch.empty_like)
+shrunk.register_autograd(lambda context, gradient: shrunk(gradient.transpose(3, 4)).transpose(3, 4))
+
+
+@needs_litz
+def test_operands_of_unknown_operators_in_backward_graphs(monkeypatch):
+    """TR-2: an operator of PyTorch's that Litz does not have gets contiguous operands in a backward graph, and others the strides of eager mode."""
+    seen = {}
+
+    class Recorder(dynamo.Dispatcher):
+        def call(self, name, args, results):
+            seen.setdefault(name, []).append([arg.stride() for arg in args if isinstance(arg, torch.Tensor)])
+            super().call(name, args, results)
+
+    def run(wrap):
+        torch.manual_seed(0)
+        x, grid = randn(2, 3, 4, 5, 6, requires_grad=True), torch.rand(2, 4, 5, 6, 3)
+        y = wrap(lambda x, grid: shrunk(F.grid_sample(x.transpose(2, 3), grid, align_corners=False)))(x, grid)
+        return y, *torch.autograd.grad(y.square().sum(), x)
+
+    monkeypatch.setattr(dynamo, "HOST", Recorder())
+    same(run(compiled), run(lambda f: f))
+    row_major = lambda *sizes: torch.empty(sizes).stride()
+    assert seen["aten.grid_sampler_3d_backward.default"] == [[row_major(2, 3, 4, 5, 6), row_major(2, 3, 5, 4, 6), row_major(2, 4, 5, 6, 3)]]
+    forward, backward = seen["litz_tests.shrunk.default"]
+    assert forward == [row_major(2, 3, 4, 5, 6)] and backward == [(360, 120, 30, 1, 6)]
