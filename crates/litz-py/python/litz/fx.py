@@ -1,5 +1,6 @@
 """Converts PyTorch's graphs of ATen operators to texts of Litz: their inputs, nodes, the graphs inside of them, and what they return."""
 
+import itertools
 import operator
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from .errors import NotConverted
 from .sizes import facts, relation
 from .types import operator_name
 from .writer import SEED, Writer, numbers_given, quoted, reads_data, val
+
+aten = torch.ops.aten
 
 
 @dataclass
@@ -63,6 +66,8 @@ class _Converter(Writer):
         self.tokens = set()
         # The storage of each node's tensor, and the node whose tensor it is a view of, itself or another one.
         self.memory, self.viewed = {}, {}
+        # Calls of `copy_` that are written as updates of inputs, as soon as that is known: see `_last_writes`.
+        self.updates = {} if outer else None
         # Lines with the conditions that calls have to hold.
         self.guards = outer.guards if outer else []
 
@@ -76,6 +81,8 @@ class _Converter(Writer):
             # Behind the graph's arguments; inputs of the text are in the order of `taken`.
             self.taken.insert(0, len(graph.find_nodes(op="placeholder")))
             self.lines.insert(0, f"%{SEED}: i64[] = input")
+        for node, (written, elements) in (self.updates or {}).items():
+            self.lines.append(f"update {self.argument(written)} = {self.argument(elements)}")
         returned = self._output(graph.output_node())
         self._missing_numbers()
         env = _shape_env(self.module)
@@ -242,6 +249,8 @@ class _Converter(Writer):
                 self.lines.append(f"%{self.name(node)}: float = {_NUMBERS[target]}({args})")
                 return
             raise NotConverted(f"the operator {getattr(target, '__name__', target)}")
+        if target is aten.copy_.default and node in self._last_writes():
+            return
         op = operator_name(target)
         if op in _CHECKS:
             return
@@ -257,6 +266,36 @@ class _Converter(Writer):
         results = self.results(node) if target._schema.returns else ""
         is_hosted = (is_eager or op in self.hosted) and _litz.has_operator(op)
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
+
+    def _last_writes(self) -> dict:
+        """The calls of `copy_` at the end of the graph that do nothing but give inputs their new elements, each with the input and these elements. A
+        text says of them that an input is updated, for which Litz needs no memory but the input's.
+        """
+        if self.updates is None:
+            nodes = [*self.module.graph.nodes][:-1]
+            is_last = lambda node: node.target is aten.copy_.default and all(user.op == "output" for user in node.users)
+            ends = [*itertools.takewhile(is_last, reversed(nodes))][::-1]
+            targets = [node.args[0] for node in ends]
+            plain = {node: node.args[:2] for node in ends if self._is_update(*node.args)}
+            read = {self.viewed.get(node.args[1]) for node in ends if node not in plain}
+            # What is written is not read from then on, and written once. Values of data may fail a check that comes behind a write, and then
+            # PyTorch runs the graph, on inputs as they were.
+            is_plain = not read & {*targets} and len({*targets}) == len(targets)
+            self.updates = plain if is_plain and not any("unbacked_bindings" in node.meta for node in nodes) else {}
+        return self.updates
+
+    def _is_update(self, written, source, non_blocking=False) -> bool:
+        """Whether a call of `copy_` gives an input the elements of a value that the graph has computed, of the same type and sizes."""
+        if written.op != "placeholder" or not isinstance(source, torch.fx.Node) or source.op != "call_function":
+            return False
+        base, to, of = self.viewed.get(source), val(written), val(source)
+        if base is None or base.op != "call_function" or of.is_conj() or of.is_neg() or to.dtype != of.dtype:
+            return False
+        made_by = base.args[0] if base.target is operator.getitem else base
+        if not isinstance(made_by.target, torch._ops.OpOverload):
+            # Such as a copy that an operator has written to: see `hops.py`.
+            return False
+        return to.dim() == of.dim() and all(_is_known(*sizes) for sizes in zip(to.shape, of.shape)) and _is_dense(to)
 
     def _condition(self, condition, message):
         """Notes a condition on sizes as one that calls have to hold."""
@@ -305,6 +344,8 @@ class _Converter(Writer):
                 returned.append(("constant", None))
             elif value in positions:
                 returned.append(("argument", positions[value]))
+            elif value in (self.updates or {}):
+                returned.append(("argument", positions[self.updates[value][0]]))
             elif isinstance(val(value), torch.Tensor):
                 returned.append(self._tensor(value, positions, result))
             else:
