@@ -3,6 +3,7 @@
 import functools
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import _litz
 from .types import NUMBERED_FORMATS, SCALAR_TYPES
@@ -57,34 +58,91 @@ class Dispatcher:
             text += " tag nondeterministic_seeded"
         return text
 
+    def __init__(self):
+        # Operators of others that were called, and whether one of their calls kept what it was given, as an operator does that notes it.
+        self.keeps = {}
+
     def call(self, name: str, args: list, results: list) -> None:
-        """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted."""
+        """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted.
+
+        The memory of `args` is Litz's, and others' from the end of the call on. Operators that keep it get copies, which the first call of an
+        operator finds out.
+        """
         op = overload(name)
-        keywords = _keywords(op)
-        args = [_object(arg) for arg in args]
-        if name == "aten.view.dtype" and args[0].shape[-1:] == (1,):
-            # PyTorch wants the last stride to be 1 even where the dimension has one element, and Litz gives such a stride any value.
-            args[0] = args[0].as_strided(args[0].shape, (*args[0].stride()[:-1], 1))
-        positional = len(args) - len(keywords)
+        given = [_object(arg) for arg in args]
+        # The caller has no use for them.
+        args.clear()
+        is_copied = op.namespace != "aten" and self.keeps.get(name, True)
+        is_own = [is_copied and not _is_written(argument) for argument in op._schema.arguments]
+        given = [_copied(arg) if is_one else arg for arg, is_one in zip(given, is_own)]
+        own, lent = (_storages(arg for arg, is_one in zip(given, is_own) if is_one is kind) for kind in (True, False))
         try:
-            outcome = op(*args[:positional], **dict(zip(keywords, args[positional:])))
-        except _litz.CheckError as error:
-            # Of a model that the operator has called, and not of the graph that calls the operator.
-            error.is_of_operator = True
+            _run(op, name, given, results)
+        except BaseException as error:
+            # The traceback keeps what the operator was given.
+            _forbid(lent, name)
+            if isinstance(error, _litz.CheckError):
+                # Of a model that the operator has called, and not of the graph that calls the operator.
+                error.is_of_operator = True
             raise
-        if not results:
-            # It has written to its arguments.
-            return
-        flat = []
-        _flatten(outcome, flat)
-        for result, value in zip(results, flat, strict=True):
-            if result is not None:
-                if isinstance(value, torch.Tensor):
-                    if value.shape != result.shape:
-                        raise RuntimeError(f"{name} gave {tuple(value.shape)}, expected {tuple(result.shape)}")
-                    result.copy_(value)
-                else:
-                    result.fill_(value)
+        own, lent = ([storage for storage in storages if not storage.expired()] for storages in (own, lent))
+        self.keeps[name] = bool(own or lent) or self.keeps.get(name, False)
+        _forbid(lent, name)
+
+
+def _run(op, name, given, results):
+    """Runs an operator, and empties the list of what it was given."""
+    keywords = _keywords(op)
+    if name == "aten.view.dtype" and given[0].shape[-1:] == (1,):
+        # PyTorch wants the last stride to be 1 even where the dimension has one element, and Litz gives such a stride any value.
+        given[0] = given[0].as_strided(given[0].shape, (*given[0].stride()[:-1], 1))
+    positional = len(given) - len(keywords)
+    outcome = op(*given[:positional], **dict(zip(keywords, given[positional:])))
+    given.clear()
+    if not results:
+        # It has written to its arguments.
+        return
+    flat = []
+    _flatten(outcome, flat)
+    for result, value in zip(results, flat, strict=True):
+        if result is not None:
+            if isinstance(value, torch.Tensor):
+                if value.shape != result.shape:
+                    raise RuntimeError(f"{name} gave {tuple(value.shape)}, expected {tuple(result.shape)}")
+                result.copy_(value)
+            else:
+                result.fill_(value)
+
+
+def _is_written(argument) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _storages(args) -> list:
+    """What the tensors among arguments, and in lists among them, have their elements in, without keeping it."""
+    found = []
+    for arg in args:
+        if isinstance(arg, list):
+            found += _storages(arg)
+        elif isinstance(arg, torch.Tensor):
+            found.append(StorageWeakRef(arg.untyped_storage()))
+    return found
+
+
+def _copied(arg):
+    """An argument with tensors that have memory of their own, and the same strides."""
+    if isinstance(arg, list):
+        return [_copied(item) for item in arg]
+    if not isinstance(arg, torch.Tensor) or not arg.numel():
+        return arg
+    last = sum((size - 1) * stride for size, stride in zip(arg.shape, arg.stride()))
+    return arg.as_strided((last + 1,), (1,)).clone().as_strided(arg.shape, arg.stride())
+
+
+def _forbid(kept, name):
+    """Has PyTorch raise where somebody reads tensors whose memory is gone."""
+    for storage in kept:
+        torch._C._set_storage_data_ptr_access_error_msg(storage.cdata, f"litz: what {name} was given is gone when its call is over: let it keep a clone")
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Operators of others, made by `torch.library`, run as they do in eager mode: with and without changes, gradients and sizes of their own."""
 
+import gc
 import itertools
 
 import pytest
@@ -8,6 +9,7 @@ from checks import check, compiled, counted, each, needs_litz, same
 from torch import randn
 
 import litz
+from litz import dynamo
 
 calls = itertools.count()
 
@@ -312,6 +314,70 @@ def test_an_exception_of_a_model_that_an_operator_calls_is_raised():
             fast(-x)
         assert runs == wanted
     assert litz.stats()["eager_calls"] == 0
+
+
+KEPT, KEEPING = [], {
+    "the_tensor": lambda x: x,
+    "a_view": lambda x: x[1:].t(),
+    "an_array": lambda x: torch.from_numpy(x.numpy()),
+    "a_list": lambda x: [x, x * 2][0],
+}
+
+
+@each(**KEEPING)
+@pytest.mark.parametrize("made", [lambda x: x.sin().cumsum(0), lambda x: x, lambda x: x[:, ::2], lambda x: x[:1].expand(300, -1)])
+def test_an_operator_keeps_what_it_was_given(f, made):
+    """Memory that somebody else has is not used for something else, and does not go."""
+
+    @torch.library.custom_op("litz_tests::keeping", mutates_args=())
+    def keeping(x: torch.Tensor, rest: list[torch.Tensor]) -> torch.Tensor:
+        KEPT.extend([f(x), *rest])
+        return x * 1
+
+    keeping.register_fake(lambda x, rest: torch.empty_like(x))
+    fast = compiled(lambda x: keeping(made(x), [made(x) * 2, x.exp()]).cos().sum())
+    KEPT.clear()
+    for number in range(3):
+        fast(torch.full((300, 200), float(number)))
+    del fast
+    torch._dynamo.reset()
+    gc.collect()
+    others = [torch.full((300, 200), 9.0) for _ in range(8)]
+    for number in range(3):
+        x = torch.full((300, 200), float(number))
+        same(KEPT[3 * number : 3 * number + 3], [f(made(x)), made(x) * 2, x.exp()])
+    assert all((other == 9).all() for other in others)
+
+
+@needs_litz
+def test_what_an_operator_keeps_in_a_later_call_is_not_to_be_read():
+    kept, what = [], []
+
+    @torch.library.custom_op("litz_tests::keeping_later", mutates_args=())
+    def keeping_later(x: torch.Tensor) -> torch.Tensor:
+        if "fail" in what:
+            raise ValueError("as wanted")
+        kept.extend(x[1:] for _ in what)
+        return x * 1
+
+    keeping_later.register_fake(torch.empty_like)
+    fast = compiled(lambda x: keeping_later(x.sin()).cos())
+    x = randn(100)
+    fast(x)
+    what.append("keep")
+    for _ in range(2):
+        same(fast(x), x.sin().cos())
+    # The first of these calls had taken the operator for one that keeps nothing.
+    with pytest.raises(RuntimeError, match="litz_tests.keeping_later.default was given is gone"):
+        kept[0].sum()
+    same(kept[1], x.sin()[1:])
+    dynamo.HOST.keeps["litz_tests.keeping_later.default"] = False
+    what[:] = ["fail"]
+    with pytest.raises(ValueError, match="as wanted") as raised:
+        fast(x)
+    (given,) = [frame.frame.f_locals["x"] for frame in raised.traceback if frame.name == "keeping_later"]
+    with pytest.raises(RuntimeError, match="is gone"):
+        given.sum()
 
 
 def test_an_operator_of_a_library():
