@@ -254,6 +254,8 @@ class _Converter(Writer):
         op = operator_name(target)
         if op in _CHECKS:
             return
+        if torch.Tag.inplace_view in target.tags or op in _OF_INPUTS:
+            raise NotConverted(f"{op}, which changes what an input is, and not its elements")
         if op == "aten._assert_scalar.default":
             self._condition(*node.args)
             return
@@ -431,6 +433,9 @@ def _is_known(number, value) -> bool:
     """Whether two sizes are known to be the same, without a guard."""
     return statically_known_true(number == value)
 
+
+# Operators that give a tensor other memory, beside those with a tag that says so. What a graph is called with is no tensor of the caller's.
+_OF_INPUTS = ("aten.set_data.default", "aten.shallow_copy_data_.default")
 
 # Operators that check what PyTorch has checked when it traced the graph.
 _CHECKS = (

@@ -512,3 +512,38 @@ def test_arguments_that_a_call_has_to_leave_as_they_were():
             fast(x)
         # PyTorch has run the graph once more, up to the assertion.
         same(x, torch.full((4,), -9.0))
+
+
+def given_other_data(x):
+    x.data = x.data * 3
+    return x + 1
+
+
+def given_the_data_of_another(x, y):
+    x.data = y.t()
+    return x.sum(0)
+
+
+def set_to_another(x, y):
+    x.set_(y * 2)
+    return x + 1
+
+
+@each(
+    other_data=lambda x, y: given_other_data(x),
+    the_data_of_another=given_the_data_of_another,
+    set=set_to_another,
+    resized=lambda x, y: x.resize_(2, 2) * y[:2, :2],
+    twice=lambda x, y: (given_other_data(x), given_the_data_of_another(x, y)),
+)
+def test_arguments_get_other_memory(f):
+    def run(wrap):
+        torch.manual_seed(0)
+        fast, seen = wrap(f), []
+        for _ in range(2):
+            x, y = randn(3, 4), randn(4, 3)
+            result = fast(x, y)
+            seen.append((x, y, result, x.stride(), x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()))
+        return seen
+
+    same(run(lambda f: compiled(f, fullgraph=False)), run(lambda f: f))
