@@ -170,8 +170,14 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
     if note is not None:
         note(kind, compiled, None)
 
+    offsets = [*converted.offsets.items()]
+
     def run(args):
         if is_wrapped and _has_fake(args):
+            if options.fallback == "error":
+                raise UnsupportedError(_FAKE)
+            return left(args)
+        if offsets and any(args[position].storage_offset() != offset for position, offset in offsets):
             return left(args)
         for position in converted.lazy:
             args[position] = _resolved(args[position])
@@ -189,8 +195,6 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
         return results
 
     def left(args):
-        if options.fallback == "error":
-            raise UnsupportedError(_FAKE)
         counters.TOTALS.eager_calls += 1
         results = module(*args)
         args.clear()

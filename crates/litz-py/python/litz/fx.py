@@ -32,6 +32,8 @@ class Converted:
     is_seeded: bool
     # Arguments, by position, that may have a pending conjugation or negation (`Tensor.is_conj`, `Tensor.is_neg`), which calls resolve.
     lazy: list[int]
+    # For arguments, by position, where in their storages they have to begin (`Tensor.storage_offset`).
+    offsets: dict[int, int]
 
 
 def convert(
@@ -60,6 +62,8 @@ class _Converter(Writer):
         # Texts of the graphs inside of this one, and how many there are in the whole graph so far.
         self.subgraphs, self.counted = [], 0
         self.constants, self.taken, self.lazy = {}, [], []
+        # For inputs, by position, where in their storages they have to begin.
+        self.offsets = {}
         # Integers among the inputs that the program takes, and symbols that are sizes of inputs.
         self.numbers, self._sized = set(), None
         # Nodes that are tokens of `with_effects`.
@@ -88,7 +92,7 @@ class _Converter(Writer):
         env = _shape_env(self.module)
         known = facts(env, self.symbols, self.solved, self.wholes) if env is not None and self.symbols else []
         text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
-        return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy)
+        return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets)
 
     def _text(self, head):
         """The text of this graph, with the lines of `head` first."""
@@ -264,10 +268,35 @@ class _Converter(Writer):
         self.declare(op, "random" if is_eager else None)
         if self.streams is not None and random.write(self, node, target, value):
             return
-        args = ", ".join(self.arguments(target._schema, node.args, node.kwargs))
+        given = self._in_place(node) if target in _OFFSETS else node.args
+        args = ", ".join(self.arguments(target._schema, given, node.kwargs))
         results = self.results(node) if target._schema.returns else ""
         is_hosted = (is_eager or op in self.hosted) and _litz.has_operator(op)
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
+
+    def _in_place(self, node) -> list:
+        """The arguments of an operator that reads a storage from an offset on. Texts count offsets from the first element of the tensor whose memory
+        it is. Nothing guards where in its storage an input begins, which calls have to look at.
+        """
+        args, at = list(node.args), _OFFSETS[node.target]
+        if at >= len(args) or args[at] is None or "storage_offset" in node.kwargs:
+            if node.kwargs.get("storage_offset") is not None:
+                raise NotConverted(f"{node.target} with an offset by name")
+            return args
+        base = self.viewed[args[0]]
+        while base.target in _SCATTERS:
+            # Their results begin where the operand does, of which tracing says nothing.
+            base = self.viewed[base.args[0]]
+        begin = val(base).storage_offset()
+        args[at] = (val(args[at]) if isinstance(args[at], torch.fx.Node) else args[at]) - begin
+        if not statically_known_true(args[at] >= 0):
+            raise NotConverted("elements before the first of a tensor")
+        if base.op == "placeholder" and isinstance(begin, int):
+            inputs = self.root().module.graph.find_nodes(op="placeholder")
+            if base not in inputs:
+                raise NotConverted("the storage of an input of a graph inside of the graph")
+            self.offsets[inputs.index(base)] = begin
+        return args
 
     def _last_writes(self) -> dict:
         """The calls of `copy_` at the end of the graph that do nothing but give inputs their new elements, each with the input and these elements. A
@@ -433,6 +462,12 @@ def _is_known(number, value) -> bool:
     """Whether two sizes are known to be the same, without a guard."""
     return statically_known_true(number == value)
 
+
+# Operators that read a storage from an offset on, and which of their arguments that is.
+_OFFSETS = {aten.as_strided.default: 3, aten.as_strided_copy.default: 3, aten.as_strided_scatter.default: 4}
+
+# Operators that give a tensor of which a part is another one.
+_SCATTERS = (aten.as_strided_scatter.default, aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default)
 
 # Operators that give a tensor other memory, beside those with a tag that says so. What a graph is called with is no tensor of the caller's.
 _OF_INPUTS = ("aten.set_data.default", "aten.shallow_copy_data_.default")

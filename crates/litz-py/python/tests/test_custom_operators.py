@@ -242,6 +242,19 @@ def test_custom_operator_changes_intermediates(f):
     check(f, randn(3, 4), randn(3, 4))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_custom_operator_changes_a_part_of_an_argument_that_begins_later(dynamic):
+    def f(x):
+        add_to(x.t()[1], torch.ones(x.shape[0]))
+        return x * 1
+
+    fast = compiled(f, dynamic=dynamic)
+    for begin in (1, 4, 0):
+        memory, other = (torch.arange(60.0).view(12, 5) for _ in range(2))
+        same(fast(memory[begin : begin + 6]), f(other[begin : begin + 6]))
+        same(memory, other)
+
+
 def test_custom_operator_of_dynamic_sizes():
     def f(x):
         return double(x + 1) * parts(x)[1][:, None]
