@@ -171,6 +171,7 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
         note(kind, compiled, None)
 
     offsets = [*converted.offsets.items()]
+    HOST.ordered.update(converted.ordered)
 
     def run(args):
         if is_wrapped and _has_fake(args):
@@ -183,10 +184,12 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
             args[position] = _resolved(args[position])
         if converted.is_seeded:
             args.append(torch.empty((), dtype=torch.int64, device="cpu").random_())
+        before = HOST.effects() if converted.ordered else 0
         try:
             results = compiled(args)
         except _litz.CheckError as error:
-            if getattr(error, "is_of_operator", False):
+            # What has effects is not to be run twice.
+            if getattr(error, "is_of_operator", False) or converted.ordered and HOST.effects() != before:
                 raise
             # Sizes that the graph was not compiled for; nothing has been written so far.
             counters.TOTALS.eager_calls += 1

@@ -34,6 +34,8 @@ class Converted:
     lazy: list[int]
     # For arguments, by position, where in their storages they have to begin (`Tensor.storage_offset`).
     offsets: dict[int, int]
+    # Operators of PyTorch's whose calls keep their order, since they have effects.
+    ordered: list[str]
 
 
 def convert(
@@ -92,7 +94,7 @@ class _Converter(Writer):
         env = _shape_env(self.module)
         known = facts(env, self.symbols, self.solved, self.wholes) if env is not None and self.symbols else []
         text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
-        return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets)
+        return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets, [op for op, line in self.declared.items() if " effect ordered" in line])
 
     def _text(self, head):
         """The text of this graph, with the lines of `head` first."""
@@ -268,13 +270,13 @@ class _Converter(Writer):
         self.declare(op, "random" if is_eager else None)
         if self.streams is not None and random.write(self, node, target, value):
             return
-        given = self._in_place(node) if target in _OFFSETS else node.args
+        given = self._from_its_memory(node) if target in _OFFSETS else node.args
         args = ", ".join(self.arguments(target._schema, given, node.kwargs))
         results = self.results(node) if target._schema.returns else ""
         is_hosted = (is_eager or op in self.hosted) and _litz.has_operator(op)
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
 
-    def _in_place(self, node) -> list:
+    def _from_its_memory(self, node) -> list:
         """The arguments of an operator that reads a storage from an offset on. Texts count offsets from the first element of the tensor whose memory
         it is. Nothing guards where in its storage an input begins, which calls have to look at.
         """
@@ -310,9 +312,9 @@ class _Converter(Writer):
             plain = {node: node.args[:2] for node in ends if self._is_update(*node.args)}
             read = {self.viewed.get(node.args[1]) for node in ends if node not in plain}
             # What is written is not read from then on, and written once. Values of data may fail a check that comes behind a write, and then
-            # PyTorch runs the graph, on inputs as they were.
+            # inputs are as they were, for PyTorch to run the graph.
             is_plain = not read & {*targets} and len({*targets}) == len(targets)
-            self.updates = plain if is_plain and not any("unbacked_bindings" in node.meta for node in nodes) else {}
+            self.updates = plain if is_plain and not any("unbacked_bindings" in node.meta or _asserts(node) for node in nodes) else {}
         return self.updates
 
     def _is_update(self, written, source, non_blocking=False) -> bool:
@@ -442,6 +444,11 @@ def writes_to(user, node) -> bool:
         return False
     given = zip(schema.arguments, user.args)
     return any(value is node and argument.alias_info is not None and argument.alias_info.is_write for argument, value in given)
+
+
+def _asserts(node) -> bool:
+    """Whether a node ends the call where elements are not as wanted."""
+    return getattr(node.target, "overloadpacket", None) is aten._assert_async
 
 
 def _is_dense(value) -> bool:

@@ -1,6 +1,7 @@
 """Runs operators that Litz does not have by PyTorch's dispatcher."""
 
 import functools
+import threading
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -61,6 +62,12 @@ class Dispatcher:
     def __init__(self):
         # Operators of others that were called, and whether one of their calls kept what it was given, as an operator does that notes it.
         self.keeps = {}
+        # Operators with effects, and how many calls of these each thread has made.
+        self.ordered, self._made = set(), threading.local()
+
+    def effects(self) -> int:
+        """How many calls of operators with effects this thread has made."""
+        return getattr(self._made, "calls", 0)
 
     def call(self, name: str, args: list, results: list) -> None:
         """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted.
@@ -68,6 +75,8 @@ class Dispatcher:
         The memory of `args` is Litz's, and others' from the end of the call on. Operators that keep it get copies, which the first call of an
         operator finds out.
         """
+        if name in self.ordered:
+            self._made.calls = self.effects() + 1
         op = overload(name)
         given = [_object(arg) for arg in args]
         # The caller has no use for them.

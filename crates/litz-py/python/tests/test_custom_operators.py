@@ -393,6 +393,36 @@ def test_what_an_operator_keeps_in_a_later_call_is_not_to_be_read():
         given.sum()
 
 
+@needs_litz
+def test_effects_before_a_failed_check_happen_once():
+    from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+
+    noted = []
+
+    @torch.library.custom_op("litz_tests::noting", mutates_args=())
+    def noting(x: torch.Tensor) -> None:
+        noted.append(x.sum().item())
+
+    noting.register_fake(lambda x: None)
+    _register_effectful_op(torch.ops.litz_tests.noting.default, _EffectType.ORDERED)
+
+    def f(x, y):
+        noting(x)
+        count = y.sum().long().item()
+        torch._check(count > 0)
+        noting(y)
+        return x * count
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        fast = compiled(f)
+        same(fast(torch.ones(3), torch.ones(2)), torch.full((3,), 2.0))
+        assert noted == [3, 2]
+        noted.clear()
+        with pytest.raises(RuntimeError, match="expected u0 >= 1"):
+            fast(torch.ones(3), -torch.ones(2))
+        assert noted == [3]
+
+
 def test_an_operator_of_a_library():
     with torch.library._scoped_library("litz_tests_more", "FRAGMENT") as library:
         library.define("shift(Tensor x, int by, *, bool back=False) -> Tensor")
