@@ -72,6 +72,8 @@ class _Converter(Writer):
         self.tokens = set()
         # The storage of each node's tensor, and the node whose tensor it is a view of, itself or another one.
         self.memory, self.viewed = {}, {}
+        # For calls of graphs that are written in their place: which operand each result is; and the operands that such results are, by node.
+        self.passed, self.same = {}, {}
         # Calls of `copy_` that are written as updates of inputs, as soon as that is known: see `_last_writes`.
         self.updates = {} if outer else None
         # Lines with the conditions that calls have to hold.
@@ -136,9 +138,11 @@ class _Converter(Writer):
         self.subgraphs.append(inner._text([]).rstrip().replace("\n", "\n  "))
         return name
 
-    def inline(self, module, operands, name) -> dict[int, str]:
-        """Writes the nodes of a graph here, with these values for its inputs; names of its results by position, but of those that are None."""
-        around, self.module, prefix, self.prefix = self.module, module, self.prefix, f"{self.prefix}{name}."
+    def inline(self, module, operands, call) -> dict[int, str]:
+        """Writes the nodes of a graph in the place of a call, with these values for its inputs; names of its results by position, but of those that
+        are None.
+        """
+        around, self.module, prefix, self.prefix = self.module, module, self.prefix, f"{self.prefix}{call.name}."
         for node, operand in operands.items():
             if isinstance(operand, torch.fx.Node) and operand not in self.literals:
                 self.names[node] = self.names.get(operand, prefix + operand.name)
@@ -148,6 +152,7 @@ class _Converter(Writer):
                 self.literals[node] = self.literals.get(operand, operand)
         self._nodes(module.graph)
         outputs = module.graph.output_node().args[0]
+        self.passed[call] = [operands.get(self.same.get(output, output)) for output in outputs]
         outputs = {at: self.name(output) for at, output in enumerate(outputs) if output is not None}
         self.module, self.prefix = around, prefix
         return outputs
@@ -354,6 +359,13 @@ class _Converter(Writer):
             return
         self.memory[node] = value.untyped_storage()._cdata
         source = node.args[0] if node.target is operator.getitem else node
+        if source in self.passed:
+            # Tracing has one result for all calls of a graph, with the memory of the operands of one of them.
+            operand = self.passed[source][node.args[1]]
+            if isinstance(operand, torch.fx.Node):
+                self.same[node] = self.same.get(operand, operand)
+            self.viewed[node] = node
+            return
         views = (self.viewed[of] for of in source.all_input_nodes if self.memory.get(of) == self.memory[node])
         self.viewed[node] = next(views, node)
 
@@ -370,7 +382,7 @@ class _Converter(Writer):
 
         positions = {node: position for position, node in enumerate(self.module.graph.find_nodes(op="placeholder"))}
         returned = []
-        for value in node.args[0]:
+        for value in (self.same.get(value, value) for value in node.args[0]):
             if not isinstance(value, torch.fx.Node):
                 returned.append(("constant", value))
             elif value in self.tokens or val(value) is None:

@@ -57,7 +57,7 @@ def _inline(writer, node):
     callee, _, *operands = node.args
     module = writer.attribute(callee)
     inputs = module.graph.find_nodes(op="placeholder")
-    writer.parts[node] = writer.inline(module, dict(zip(inputs, operands, strict=True)), node.name)
+    writer.parts[node] = writer.inline(module, dict(zip(inputs, operands, strict=True)), node)
 
 
 def _ordered(writer, node):

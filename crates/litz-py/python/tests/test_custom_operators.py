@@ -526,3 +526,27 @@ def test_a_region_with_a_constant_is_called_twice():
     litz.reset_stats()
     same(compiled(lambda x: region(region(x)))(torch.ones(3)), torch.tensor([1.0, 4.0, 9.0]))
     assert not litz.stats()["eager_graphs"]
+
+
+@torch.compiler.nested_compile_region
+def region(x, y):
+    return (x * y).sin(), x.sum()
+
+
+@torch.compiler.nested_compile_region
+def region_of_products(x, y):
+    z = x.t() @ y[1:]
+    return z.sin(), (z.view(-1)[2:] * 2).exp()
+
+
+@each(
+    exchanged=lambda x, y: region(x, y)[0].sum() * region(y, x)[1],
+    in_turn=lambda x, y: region(region(x, y)[0], y)[0].sum() + region(y, x)[1],
+    parts=lambda x, y: region(x[0], y[1])[0].sum() + region(x[1], y[0])[0].prod() + region(y[1], x[0])[1],
+    products=lambda x, y: [*region_of_products(x[:2], y), *region_of_products(y[1:], x), *region_of_products(x[1:] * y[:2], x)],
+)
+def test_operands_of_regions_that_are_called_several_times(f):
+    """What the forward graph keeps of each call is what that call was given."""
+    check(f, randn(3, 3), randn(3, 3), gradients=True, aliases=False)
+    with torch.no_grad():
+        check(f, randn(3, 3), randn(3, 3), aliases=False)
