@@ -32,7 +32,8 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     them: of what Litz made of it, or why PyTorch runs it as a whole.
     """
     chosen = option.read(mode, options)
-    if _has_fake(example_inputs):
+    tracing = torch._guards.TracingContext.try_get()
+    if _has_fake(example_inputs, tracing and tracing.fake_mode):
         # Dynamo compiles once more for tensors of another type.
         if chosen.fallback == "error":
             raise UnsupportedError(_FAKE)
@@ -58,8 +59,11 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
 _FAKE = "fake tensors, which have no data"
 
 
-def _has_fake(values) -> bool:
-    return any(isinstance(value, FakeTensor) for value in values)
+def _has_fake(values, tracing=None) -> bool:
+    """Whether there are fake tensors among some values, but for those of a mode that Dynamo traces with. They stand for real ones where it compiles
+    a graph in parts, as it does for `DistributedDataParallel`.
+    """
+    return any(isinstance(value, FakeTensor) and value.fake_mode is not tracing for value in values)
 
 
 def _partition(module, *args, **kwargs):
@@ -90,8 +94,9 @@ def _parameters(module, example_inputs) -> dict:
     """Parameters and buffers among the inputs of a graph of Dynamo's, by position."""
     inputs = module.graph.find_nodes(op="placeholder")
     is_static = lambda node: node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type") is not None
+    is_real = lambda value: isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
     given = enumerate(zip(inputs, example_inputs))
-    return {at: value.detach() for at, (node, value) in given if isinstance(value, torch.Tensor) and is_static(node)}
+    return {at: value.detach() for at, (node, value) in given if is_real(value) and is_static(node)}
 
 
 def _frozen(module, parameters) -> dict:

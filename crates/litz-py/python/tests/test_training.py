@@ -9,6 +9,7 @@ from torch.func import grad, vmap
 from torch.utils.checkpoint import checkpoint
 
 if BACKEND == "litz":
+    import litz
     from litz import dynamo
 
 
@@ -500,3 +501,47 @@ def test_operands_of_unknown_operators_in_backward_graphs(monkeypatch):
     assert seen["aten.grid_sampler_3d_backward.default"] == [[row_major(2, 3, 4, 5, 6), row_major(2, 3, 5, 4, 6), row_major(2, 4, 5, 6, 3)]]
     forward, backward = seen["litz_tests.shrunk.default"]
     assert forward == [row_major(2, 3, 4, 5, 6)] and backward == [(360, 120, 30, 1, 6)]
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(300, 300) for _ in range(6)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return x
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    """A group of one process."""
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, init_method=f"file://{tmp_path}/store")
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@needs_litz
+@pytest.mark.parametrize("freeze", [False, True])
+def test_a_distributed_model_is_compiled(one_process, freeze):
+    """Dynamo compiles such a model in parts, one for each bucket of gradients, and gives the backend fake tensors for what it will call them with."""
+    model, x = Layers(), randn(2, 300)
+    litz.reset_stats()
+    parallel = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+    fast = compiled(parallel, fullgraph=False, options={"fallback": "error", "freeze": freeze})
+    for _ in range(2):
+        model.zero_grad()
+        found = fast(x)
+        found.sum().backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    statistics = litz.stats()
+    model.zero_grad()
+    wanted = model(x)
+    wanted.sum().backward()
+    same(found, wanted)
+    same(gradients, [parameter.grad for parameter in model.parameters()])
+    assert statistics["graphs"] >= 4 and statistics["calls"] == 2 * statistics["graphs"]
+    assert statistics["eager_graphs"] == {} and statistics["eager_calls"] == 0
+    with torch.no_grad():
+        same(fast(x), wanted.detach())
