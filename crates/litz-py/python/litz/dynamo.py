@@ -9,6 +9,7 @@ import warnings
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensor
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from . import _litz, counters, options as option
@@ -183,6 +184,9 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
             if options.fallback == "error":
                 raise UnsupportedError(_FAKE)
             return left(args)
+        # Dynamo guards neither levels of forward derivatives nor where tensors begin in their storages.
+        if forward_ad._current_level >= 0 and any(map(_is_dual, args)):
+            return left(args)
         if offsets and any(args[position].storage_offset() != offset for position, offset in offsets):
             return left(args)
         for position in converted.lazy:
@@ -212,6 +216,11 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
     run.compiled = compiled
     counters.note(run, compiled)
     return run
+
+
+def _is_dual(value) -> bool:
+    """Whether a value is a tensor with a tangent, of which a graph that has been compiled says nothing."""
+    return isinstance(value, torch.Tensor) and forward_ad.unpack_dual(value).tangent is not None
 
 
 def _resolved(tensor):

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from checks import BACKEND, check, compiled, each, needs_litz, same
 from torch import nn, randn
+from torch.autograd import forward_ad
 from torch.func import grad, vmap
 from torch.utils.checkpoint import checkpoint
 
@@ -545,3 +546,17 @@ def test_a_distributed_model_is_compiled(one_process, freeze):
     assert statistics["eager_graphs"] == {} and statistics["eager_calls"] == 0
     with torch.no_grad():
         same(fast(x), wanted.detach())
+
+
+def test_tangents_are_not_lost():
+    """A function that has been compiled for plain tensors is called with dual ones, and with plain ones beside them."""
+    f = lambda x, y: (x.sin() * y, y.exp())
+    fast = compiled(f)
+    x, y, direction = randn(3), randn(3), randn(3)
+    same(fast(x, y), f(x, y))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, direction)
+        found, wanted = fast(dual, y), f(dual, y)
+        same([forward_ad.unpack_dual(one).tangent for one in found], [forward_ad.unpack_dual(one).tangent for one in wanted])
+        same(fast(x, y), f(x, y))
+    same(fast(x, y), f(x, y))
