@@ -96,7 +96,8 @@ class _Converter(Writer):
         env = _shape_env(self.module)
         known = facts(env, self.symbols, self.solved, self.wholes) if env is not None and self.symbols else []
         text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
-        return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets, [op for op, line in self.declared.items() if " effect ordered" in line])
+        ordered = [op for op, line in self.declared.items() if " effect ordered" in line]
+        return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets, ordered)
 
     def _text(self, head):
         """The text of this graph, with the lines of `head` first."""

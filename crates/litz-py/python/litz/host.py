@@ -49,7 +49,7 @@ class Dispatcher:
 
     @staticmethod
     def declaration(name: str, is_backward: bool = False):
-        """Schema, layout of operands and tags of an operator, as a text of Litz says them, which for PyTorch's own are contiguous in backward graphs."""
+        """Schema, layout of operands and tags of an operator, as a text of Litz says them. Operands of PyTorch's own are contiguous in backward graphs."""
         op = overload(name)
         if not isinstance(op, torch._ops.OpOverload):
             return None
@@ -150,8 +150,9 @@ def _copied(arg):
 
 def _forbid(kept, name):
     """Has PyTorch raise where somebody reads tensors whose memory is gone."""
+    message = f"litz: what {name} was given is gone when its call is over: let it keep a clone"
     for storage in kept:
-        torch._C._set_storage_data_ptr_access_error_msg(storage.cdata, f"litz: what {name} was given is gone when its call is over: let it keep a clone")
+        torch._C._set_storage_data_ptr_access_error_msg(storage.cdata, message)
 
 
 @functools.cache
