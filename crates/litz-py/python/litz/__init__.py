@@ -31,15 +31,26 @@ __all__ = [
 ]
 
 
-def explain(fn: Callable, *args: Any, **kwargs: Any) -> "Explanation":
+def explain(
+    fn: Callable,
+    /,
+    *args: Any,
+    options: dict[str, Any] | None = None,
+    mode: str | None = None,
+    dynamic: bool | None = None,
+    **kwargs: Any,
+) -> "Explanation":
     """Compiles a function or a module by `torch.compile` with Litz, calls it once with these arguments, and says what became of it: its
     graphs with their texts, kernels and launches, what PyTorch runs and at which lines, and why there are several graphs.
+
+    `options`, `mode` and `dynamic` are those of `torch.compile`; `fallback` is "quiet" and `cache` None unless `options` say otherwise. A
+    function that has a parameter of one of these names is called by another one that gives it.
 
     `print` shows it in short, `.report("report.html")` writes a page. Dynamo is reset first.
     """
     from . import explanation
 
-    return explanation.explain(fn, *args, **kwargs)
+    return explanation.explain(fn, args, kwargs, options=options, mode=mode, dynamic=dynamic)
 
 
 def stats() -> dict:

@@ -9,7 +9,8 @@ import warnings
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from . import _litz, counters, options as option
 from .errors import CacheError, InternalError, LitzError, UnsupportedError
@@ -33,12 +34,19 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     them: of what Litz made of it, or why PyTorch runs it as a whole.
     """
     chosen = option.read(mode, options)
-    if any(isinstance(value, FakeTensor) for value in example_inputs):
-        # They have no memory that a kernel could read. Dynamo compiles once more for tensors of another type.
-        counters.TOTALS.eager_graphs["fake tensors"] += 1
+    tracing = torch._guards.TracingContext.try_get()
+    if _has_fake(example_inputs, tracing and tracing.fake_mode):
+        # Dynamo compiles once more for tensors of another type.
+        if chosen.fallback == "error":
+            raise UnsupportedError(_FAKE)
+        if note is not None:
+            note("forward", None, _FAKE)
+        _leave(chosen, _FAKE)
         return module
+    # Dynamo does not guard the types of the tensors inside of others.
+    is_wrapped = any(isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value) for value in example_inputs)
     parameters = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
-    compiler = functools.partial(compile_fx, options=chosen, note=note, pair=_Pair())
+    compiler = functools.partial(compile_fx, options=chosen, note=note, pair=_Pair(), is_wrapped=is_wrapped)
     return aot_autograd(
         fw_compiler=functools.partial(compiler, kind="forward"),
         bw_compiler=functools.partial(compiler, kind="backward"),
@@ -47,6 +55,17 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )(module, example_inputs)
+
+
+# Why PyTorch runs a graph of tensors that have no memory which a kernel could read.
+_FAKE = "fake tensors, which have no data"
+
+
+def _has_fake(values, tracing=None) -> bool:
+    """Whether there are fake tensors among some values, but for those of a mode that Dynamo traces with. They stand for real ones where it compiles
+    a graph in parts, as it does for `DistributedDataParallel`.
+    """
+    return any(isinstance(value, FakeTensor) and value.fake_mode is not tracing for value in values)
 
 
 def _partition(module, *args, **kwargs):
@@ -77,8 +96,9 @@ def _parameters(module, example_inputs) -> dict:
     """Parameters and buffers among the inputs of a graph of Dynamo's, by position."""
     inputs = module.graph.find_nodes(op="placeholder")
     is_static = lambda node: node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type") is not None
+    is_real = lambda value: isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
     given = enumerate(zip(inputs, example_inputs))
-    return {at: value.detach() for at, (node, value) in given if isinstance(value, torch.Tensor) and is_static(node)}
+    return {at: value.detach() for at, (node, value) in given if is_real(value) and is_static(node)}
 
 
 def _frozen(module, parameters) -> dict:
@@ -160,8 +180,10 @@ def _donated() -> frozenset:
     return frozenset(metadata.bw_donated_idxs or ()) if metadata is not None else frozenset()
 
 
-def compile_fx(module, example_inputs, options, parameters=None, kind="inference", note=None, pair=None):
-    """Compiles a graph of ATen operators to a function of a list of arguments. PyTorch runs a graph that Litz cannot compile."""
+def compile_fx(module, example_inputs, options, parameters=None, kind="inference", note=None, pair=None, is_wrapped=False):
+    """Compiles a graph of ATen operators to a function of a list of arguments. PyTorch runs a graph that Litz cannot compile. With `is_wrapped`
+    arguments are tensors from inside of others, which may be fake in one call and not in the next.
+    """
     start = time.perf_counter()
     pair = pair or _Pair()
     if kind == "forward":
@@ -170,7 +192,7 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
         with _disable_current_modes():
-            compiled, converted = _compile(module, options, _frozen(module, parameters or {}), donated)
+            compiled, converted = _compile(module, options, _frozen(module, parameters or {}), kind, donated)
     except LitzError as error:
         if options.fallback == "error" or isinstance(error, CacheError):
             raise
@@ -183,23 +205,51 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
     if note is not None:
         note(kind, compiled, None)
 
+    offsets = [*converted.offsets.items()]
+    HOST.ordered.update(converted.ordered)
+
     def run(args):
+        if is_wrapped and _has_fake(args):
+            if options.fallback == "error":
+                raise UnsupportedError(_FAKE)
+            return left(args)
+        # Dynamo guards neither levels of forward derivatives nor where tensors begin in their storages.
+        if forward_ad._current_level >= 0 and any(map(_is_dual, args)):
+            return left(args)
+        if offsets and any(args[position].storage_offset() != offset for position, offset in offsets):
+            return left(args)
         for position in converted.lazy:
             args[position] = _resolved(args[position])
         if converted.is_seeded:
             args.append(torch.empty((), dtype=torch.int64, device="cpu").random_())
+        before = HOST.effects() if converted.ordered else 0
         try:
             results = compiled(args)
-        except _litz.CheckError:
+        except _litz.CheckError as error:
+            # What has effects is not to be run twice.
+            if getattr(error, "is_of_operator", False) or converted.ordered and HOST.effects() != before:
+                raise
             # Sizes that the graph was not compiled for; nothing has been written so far.
             counters.TOTALS.eager_calls += 1
             results = module(*(args[:-1] if converted.is_seeded else args))
         args.clear()
         return results
 
+    def left(args):
+        counters.TOTALS.eager_calls += 1
+        results = module(*args)
+        args.clear()
+        return results
+
     run._boxed_call = True
     run.compiled = compiled
+    counters.note(run, compiled)
     return run
+
+
+def _is_dual(value) -> bool:
+    """Whether a value is a tensor with a tangent, of which a graph that has been compiled says nothing."""
+    return isinstance(value, torch.Tensor) and forward_ad.unpack_dual(value).tangent is not None
 
 
 def _resolved(tensor):
@@ -217,11 +267,12 @@ def _resolved(tensor):
     return (-memory if tensor.is_neg() else memory).as_strided(tensor.shape, tensor.stride())
 
 
-def _compile(module, options, frozen, donated):
+def _compile(module, options, frozen, kind, donated):
     hosted = set()
     while True:
         try:
-            converted = convert(module, frozen, is_seeded=options.random == "philox", hosted=hosted, donated=donated)
+            is_seeded, is_backward = options.random == "philox", kind == "backward"
+            converted = convert(module, frozen, is_seeded=is_seeded, hosted=hosted, is_backward=is_backward, donated=donated)
         except LitzError:
             raise
         except Exception as error:
@@ -236,7 +287,6 @@ def _compile(module, options, frozen, donated):
             if op is None or op in hosted or options.fallback == "error":
                 raise
             hosted.add(op)
-    counters.note(compiled)
     _tell(compiled.tuned)
     if options.fallback == "warn":
         for op, count, source in compiled.host_operators:
@@ -271,10 +321,15 @@ def _refused(error) -> str | None:
     return found[1] if found and HOST.declaration(found[1]) else None
 
 
-def _eager(module, options, reason):
+def _leave(options, reason):
+    """Counts, and warns of, a graph that is left to PyTorch as a whole."""
     counters.TOTALS.eager_graphs[reason] += 1
     if options.fallback == "warn":
         _warn(reason, f"litz: PyTorch runs a graph, for {reason}")
+
+
+def _eager(module, options, reason):
+    _leave(options, reason)
 
     def run(args):
         results = module(*args)

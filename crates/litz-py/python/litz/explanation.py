@@ -1,14 +1,16 @@
 """Says what became of a function under `torch.compile(.., backend="litz")`: its graphs, what they run, and why there are several."""
 
+import inspect
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from . import _litz, dynamo
+from . import _litz, dynamo, options as option
+from .errors import InvalidError
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,21 @@ class Explanation:
         _litz.write_report(os.fspath(path), self.name, models, notes=notes, calls=calls)
 
 
-def explain(fn: Callable, *args: Any, **kwargs: Any) -> Explanation:
+def explain(
+    fn: Callable, args: Sequence, kwargs: dict[str, Any], *, options: dict | None = None, mode: str | None = None, dynamic: bool | None = None
+) -> Explanation:
     """Compiles a function or a module by `torch.compile` with Litz, calls it once with these arguments, and says what became of it.
 
-    What Dynamo has compiled in this process so far is forgotten (`torch._dynamo.reset`), so that all of the function is compiled.
+    What Dynamo has compiled in this process so far is forgotten (`torch._dynamo.reset`), so that all of the function is compiled. Raises
+    `InvalidError` for wrong options, and where a setting may be meant for the function.
     """
     plain = getattr(fn, "_orig_mod", None) or getattr(fn, "_torchdynamo_orig_callable", None) or fn
+    given = {name for name, value in (("options", options), ("mode", mode), ("dynamic", dynamic)) if value is not None}
+    for name in sorted(given & _parameters(plain)):
+        raise InvalidError(f"the function has a parameter `{name}` of its own: explain one that calls it, such as `lambda x: f(x, {name}=...)`")
+    # What is in a cache has no texts but the last two; what PyTorch runs is said here.
+    options = {"cache": None, "fallback": "quiet", **(options or {})}
+    option.read(mode, options)
     explanation = Explanation(getattr(plain, "__qualname__", None) or type(plain).__qualname__)
 
     def note(kind: str, compiled: Any, reason: str | None) -> None:
@@ -145,18 +156,25 @@ def explain(fn: Callable, *args: Any, **kwargs: Any) -> Explanation:
         why = getattr(module, "compile_subgraph_reason", None)
         if why is not None and why.graph_break:
             explanation.breaks.append(Break(why.reason, _line(why.user_stack)))
-        # What is in a cache has no texts but the last two; what PyTorch runs is said here.
-        return dynamo.backend(module, example_inputs, options={"cache": None, "fallback": "quiet"}, note=note)
+        return dynamo.backend(module, example_inputs, mode=mode, options=options, note=note)
 
     torch._dynamo.reset()
     before = Counter(torch._dynamo.utils.counters["graph_break"])
-    explanation.result = torch.compile(plain, backend=backend)(*args, **kwargs)
+    explanation.result = torch.compile(plain, backend=backend, dynamic=dynamic)(*args, **kwargs)
     # Where a break has no graph before it, there is its reason and no line.
     known = {one.reason for one in explanation.breaks}
     for reason in Counter(torch._dynamo.utils.counters["graph_break"]) - before:
         if reason not in known:
             explanation.breaks.append(Break(reason, None))
     return explanation
+
+
+def _parameters(fn) -> set[str]:
+    """Names of a function's parameters, as far as they are known."""
+    try:
+        return set(inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters)
+    except (TypeError, ValueError):
+        return set()
 
 
 def _line(stack) -> str | None:

@@ -1,5 +1,6 @@
 """Converts PyTorch's graphs of ATen operators to texts of Litz: their inputs, nodes, the graphs inside of them, and what they return."""
 
+import itertools
 import operator
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from .errors import NotConverted
 from .sizes import facts, relation
 from .types import operator_name
 from .writer import SEED, Writer, numbers_given, quoted, reads_data, val
+
+aten = torch.ops.aten
 
 
 @dataclass
@@ -29,6 +32,10 @@ class Converted:
     is_seeded: bool
     # Arguments, by position, that may have a pending conjugation or negation (`Tensor.is_conj`, `Tensor.is_neg`), which calls resolve.
     lazy: list[int]
+    # For arguments, by position, where in their storages they have to begin (`Tensor.storage_offset`).
+    offsets: dict[int, int]
+    # Operators of PyTorch's whose calls keep their order, since they have effects.
+    ordered: list[str]
 
 
 def convert(
@@ -36,33 +43,45 @@ def convert(
     frozen: dict | None = None,
     is_seeded: bool = True,
     hosted: frozenset | set = frozenset(),
+    is_backward: bool = False,
     donated: frozenset | set = frozenset(),
 ) -> Converted:
     """The text of a graph that AOTAutograd gave. `frozen` are arguments, by position, that are constants. With `is_seeded` random operators are
-    Litz's own, else PyTorch's. PyTorch runs those of `hosted`, too. Calls may leave anything in the memory of the arguments `donated`, by position.
+    Litz's own, else PyTorch's. PyTorch runs those of `hosted`, too. `is_backward` is for graphs of derivatives. Calls may leave anything in the
+    memory of the arguments `donated`, by position.
 
     Raises `NotConverted` where the graph has what no text can say.
     """
-    return _Converter(module, "main", frozen or {}, is_seeded=is_seeded, hosted=hosted, donated=donated).write()
+    settings = {"is_seeded": is_seeded, "hosted": hosted, "is_backward": is_backward, "donated": donated}
+    return _Converter(module, "main", frozen or {}, **settings).write()
 
 
 class _Converter(Writer):
     """Converts one graph, and by converters of their own those inside of it."""
 
-    def __init__(self, module, name, frozen, outer=None, is_seeded=False, hosted=frozenset(), donated=frozenset()):
-        super().__init__(module, outer, is_seeded)
-        self.module, self.graph_name, self.frozen, self.donated = module, name, frozen, donated
+    def __init__(self, module, name, frozen, outer=None, is_seeded=False, hosted=frozenset(), is_backward=False, donated=frozenset()):
+        super().__init__(module, outer, is_seeded, is_backward)
+        self.module, self.graph_name, self.frozen = module, name, frozen
+        # As for `_last_writes`: where a check of data fails, PyTorch runs the graph on the same arguments. Graphs inside may have such checks.
+        may_fail = any(_checks_data(node) or isinstance(node.target, torch._ops.HigherOrderOperator) for node in module.graph.nodes)
+        self.donated = frozenset() if may_fail else donated
         # Operators that PyTorch runs although Litz has them.
         self.hosted = outer.hosted if outer else hosted
         # Texts of the graphs inside of this one, and how many there are in the whole graph so far.
         self.subgraphs, self.counted = [], 0
         self.constants, self.taken, self.lazy = {}, [], []
+        # For inputs, by position, where in their storages they have to begin.
+        self.offsets = {}
         # Integers among the inputs that the program takes, and symbols that are sizes of inputs.
         self.numbers, self._sized = set(), None
         # Nodes that are tokens of `with_effects`.
         self.tokens = set()
         # The storage of each node's tensor, and the node whose tensor it is a view of, itself or another one.
         self.memory, self.viewed = {}, {}
+        # For calls of graphs that are written in their place: which operand each result is; and the operands that such results are, by node.
+        self.passed, self.same = {}, {}
+        # Calls of `copy_` that are written as updates of inputs, as soon as that is known: see `_last_writes`.
+        self.updates = {} if outer else None
         # Lines with the conditions that calls have to hold.
         self.guards = outer.guards if outer else []
 
@@ -76,12 +95,15 @@ class _Converter(Writer):
             # Behind the graph's arguments; inputs of the text are in the order of `taken`.
             self.taken.insert(0, len(graph.find_nodes(op="placeholder")))
             self.lines.insert(0, f"%{SEED}: i64[] = input")
+        for node, (written, elements) in (self.updates or {}).items():
+            self.lines.append(f"update {self.argument(written)} = {self.argument(elements)}")
         returned = self._output(graph.output_node())
         self._missing_numbers()
         env = _shape_env(self.module)
         known = facts(env, self.symbols, self.solved, self.wholes) if env is not None and self.symbols else []
         text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
-        return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy)
+        ordered = [op for op, line in self.declared.items() if " effect ordered" in line]
+        return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets, ordered)
 
     def _text(self, head):
         """The text of this graph, with the lines of `head` first."""
@@ -123,9 +145,11 @@ class _Converter(Writer):
         self.subgraphs.append(inner._text([]).rstrip().replace("\n", "\n  "))
         return name
 
-    def inline(self, module, operands, name) -> dict[int, str]:
-        """Writes the nodes of a graph here, with these values for its inputs; names of its results by position, but of those that are None."""
-        around, self.module, prefix, self.prefix = self.module, module, self.prefix, f"{self.prefix}{name}."
+    def inline(self, module, operands, call) -> dict[int, str]:
+        """Writes the nodes of a graph in the place of a call, with these values for its inputs; names of its results by position, but of those that
+        are None.
+        """
+        around, self.module, prefix, self.prefix = self.module, module, self.prefix, f"{self.prefix}{call.name}."
         for node, operand in operands.items():
             if isinstance(operand, torch.fx.Node) and operand not in self.literals:
                 self.names[node] = self.names.get(operand, prefix + operand.name)
@@ -135,6 +159,7 @@ class _Converter(Writer):
                 self.literals[node] = self.literals.get(operand, operand)
         self._nodes(module.graph)
         outputs = module.graph.output_node().args[0]
+        self.passed[call] = [operands.get(self.same.get(output, output)) for output in outputs]
         outputs = {at: self.name(output) for at, output in enumerate(outputs) if output is not None}
         self.module, self.prefix = around, prefix
         return outputs
@@ -244,9 +269,13 @@ class _Converter(Writer):
                 self.lines.append(f"%{self.name(node)}: float = {_NUMBERS[target]}({args})")
                 return
             raise NotConverted(f"the operator {getattr(target, '__name__', target)}")
+        if target is aten.copy_.default and node in self._last_writes():
+            return
         op = operator_name(target)
         if op in _CHECKS:
             return
+        if torch.Tag.inplace_view in target.tags or op in _OF_INPUTS:
+            raise NotConverted(f"{op}, which changes what an input is, and not its elements")
         if op == "aten._assert_scalar.default":
             self._condition(*node.args)
             return
@@ -255,10 +284,65 @@ class _Converter(Writer):
         self.declare(op, "random" if is_eager else None)
         if self.streams is not None and random.write(self, node, target, value):
             return
-        args = ", ".join(self.arguments(target._schema, node.args, node.kwargs))
+        given = self._from_its_memory(node) if target in _OFFSETS else node.args
+        args = ", ".join(self.arguments(target._schema, given, node.kwargs))
         results = self.results(node) if target._schema.returns else ""
         is_hosted = (is_eager or op in self.hosted) and _litz.has_operator(op)
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
+
+    def _from_its_memory(self, node) -> list:
+        """The arguments of an operator that reads a storage from an offset on. Texts count offsets from the first element of the tensor whose memory
+        it is. Nothing guards where in its storage an input begins, which calls have to look at.
+        """
+        args, at = list(node.args), _OFFSETS[node.target]
+        if at >= len(args) or args[at] is None or "storage_offset" in node.kwargs:
+            if node.kwargs.get("storage_offset") is not None:
+                raise NotConverted(f"{node.target} with an offset by name")
+            return args
+        base = self.viewed[args[0]]
+        while base.target in _SCATTERS:
+            # Their results begin where the operand does, of which tracing says nothing.
+            base = self.viewed[base.args[0]]
+        begin = val(base).storage_offset()
+        args[at] = (val(args[at]) if isinstance(args[at], torch.fx.Node) else args[at]) - begin
+        if not statically_known_true(args[at] >= 0):
+            raise NotConverted("elements before the first of a tensor")
+        if base.op == "placeholder" and isinstance(begin, int):
+            inputs = self.root().module.graph.find_nodes(op="placeholder")
+            if base not in inputs:
+                raise NotConverted("the storage of an input of a graph inside of the graph")
+            self.offsets[inputs.index(base)] = begin
+        return args
+
+    def _last_writes(self) -> dict:
+        """The calls of `copy_` at the end of the graph that do nothing but give inputs their new elements, each with the input and these elements. A
+        text says of them that an input is updated, for which Litz needs no memory but the input's.
+        """
+        if self.updates is None:
+            nodes = [*self.module.graph.nodes][:-1]
+            is_last = lambda node: node.target is aten.copy_.default and all(user.op == "output" for user in node.users)
+            ends = [*itertools.takewhile(is_last, reversed(nodes))][::-1]
+            targets = [node.args[0] for node in ends]
+            plain = {node: node.args[:2] for node in ends if self._is_update(*node.args)}
+            read = {self.viewed.get(node.args[1]) for node in ends if node not in plain}
+            # What is written is not read from then on, and written once. Values of data may fail a check that comes behind a write, and then
+            # inputs are as they were, for PyTorch to run the graph.
+            is_plain = not read & {*targets} and len({*targets}) == len(targets)
+            self.updates = plain if is_plain and not any(map(_checks_data, nodes)) else {}
+        return self.updates
+
+    def _is_update(self, written, source, non_blocking=False) -> bool:
+        """Whether a call of `copy_` gives an input the elements of a value that the graph has computed, of the same type and sizes."""
+        if written.op != "placeholder" or not isinstance(source, torch.fx.Node) or source.op != "call_function":
+            return False
+        base, to, of = self.viewed.get(source), val(written), val(source)
+        if base is None or base.op != "call_function" or of.is_conj() or of.is_neg() or to.dtype != of.dtype:
+            return False
+        made_by = base.args[0] if base.target is operator.getitem else base
+        if not isinstance(made_by.target, torch._ops.OpOverload):
+            # Such as a copy that an operator has written to: see `hops.py`.
+            return False
+        return to.dim() == of.dim() and all(_is_known(*sizes) for sizes in zip(to.shape, of.shape)) and _is_dense(to)
 
     def _condition(self, condition, message):
         """Notes a condition on sizes as one that calls have to hold."""
@@ -284,6 +368,13 @@ class _Converter(Writer):
             return
         self.memory[node] = value.untyped_storage()._cdata
         source = node.args[0] if node.target is operator.getitem else node
+        if source in self.passed:
+            # Tracing has one result for all calls of a graph, with the memory of the operands of one of them.
+            operand = self.passed[source][node.args[1]]
+            if isinstance(operand, torch.fx.Node):
+                self.same[node] = self.same.get(operand, operand)
+            self.viewed[node] = node
+            return
         views = (self.viewed[of] for of in source.all_input_nodes if self.memory.get(of) == self.memory[node])
         self.viewed[node] = next(views, node)
 
@@ -300,13 +391,15 @@ class _Converter(Writer):
 
         positions = {node: position for position, node in enumerate(self.module.graph.find_nodes(op="placeholder"))}
         returned = []
-        for value in node.args[0]:
+        for value in (self.same.get(value, value) for value in node.args[0]):
             if not isinstance(value, torch.fx.Node):
                 returned.append(("constant", value))
             elif value in self.tokens or val(value) is None:
                 returned.append(("constant", None))
             elif value in positions:
                 returned.append(("argument", positions[value]))
+            elif value in (self.updates or {}):
+                returned.append(("argument", positions[self.updates[value][0]]))
             elif isinstance(val(value), torch.Tensor):
                 returned.append(self._tensor(value, positions, result))
             else:
@@ -374,6 +467,16 @@ def writes_to(user, node) -> bool:
     return any(value is node and argument.alias_info is not None and argument.alias_info.is_write for argument, value in given)
 
 
+def _checks_data(node) -> bool:
+    """Whether a call of the graph may end at a node, by what tensors hold, when it has computed what comes before."""
+    return "unbacked_bindings" in node.meta or _asserts(node)
+
+
+def _asserts(node) -> bool:
+    """Whether a node ends the call where elements are not as wanted."""
+    return getattr(node.target, "overloadpacket", None) is aten._assert_async
+
+
 def _is_dense(value) -> bool:
     """Whether a tensor is known to have each element of its memory once, so that its own strides are those that Litz gives it."""
     dims, expected = list(zip(value.shape, value.stride())), 1
@@ -392,6 +495,15 @@ def _is_known(number, value) -> bool:
     """Whether two sizes are known to be the same, without a guard."""
     return statically_known_true(number == value)
 
+
+# Operators that read a storage from an offset on, and which of their arguments that is.
+_OFFSETS = {aten.as_strided.default: 3, aten.as_strided_copy.default: 3, aten.as_strided_scatter.default: 4}
+
+# Operators that give a tensor of which a part is another one.
+_SCATTERS = (aten.as_strided_scatter.default, aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default)
+
+# Operators that give a tensor other memory, beside those with a tag that says so. What a graph is called with is no tensor of the caller's.
+_OF_INPUTS = ("aten.set_data.default", "aten.shallow_copy_data_.default")
 
 # Operators that check what PyTorch has checked when it traced the graph.
 _CHECKS = (

@@ -57,7 +57,7 @@ def _inline(writer, node):
     callee, _, *operands = node.args
     module = writer.attribute(callee)
     inputs = module.graph.find_nodes(op="placeholder")
-    writer.parts[node] = writer.inline(module, dict(zip(inputs, operands, strict=True)), node.name)
+    writer.parts[node] = writer.inline(module, dict(zip(inputs, operands, strict=True)), node)
 
 
 def _ordered(writer, node):
@@ -132,7 +132,9 @@ def _view(writer, node, name, view, bases):
     if kind == "SliceViewInfo" and isinstance(view.end, int) and isinstance(view.start, int):
         call = f"aten.slice.Tensor(%{base}, {', '.join(writer.argument(x) for x in (view.dim, view.start, view.end, 1))})"
     elif kind == "AsStridedViewInfo":
-        numbers = ", ".join(writer.argument(x) for x in (list(view.size), list(view.stride), view.storage_offset))
+        # The copy of the base begins where its memory does.
+        offset = view.storage_offset - node.kwargs["_all_bases"][view.base_index].meta["val"].storage_offset()
+        numbers = ", ".join(writer.argument(x) for x in (list(view.size), list(view.stride), offset))
         call = f"aten.as_strided.default(%{base}, {numbers})"
     else:
         raise NotConverted(f"a view of kind {kind}")

@@ -1,9 +1,12 @@
 """Runs operators that Litz does not have by PyTorch's dispatcher."""
 
 import functools
+import threading
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
+from . import _litz
 from .types import NUMBERED_FORMATS, SCALAR_TYPES
 
 # Operators whose results depend on the strides of their operands.
@@ -25,7 +28,7 @@ def overload(name: str):
         return None
 
 
-def _constraint(op) -> str:
+def _constraint(op, is_backward) -> str:
     tags = op.tags
     for tag, constraint in (
         ("needs_exact_strides", "exact"),
@@ -35,48 +38,121 @@ def _constraint(op) -> str:
     ):
         if getattr(torch.Tag, tag, None) in tags:
             return constraint
-    is_plain = op.namespace == "aten" and op._schema.name.split("::")[1] not in BY_LAYOUT
-    return "any" if is_plain else "exact"
+    if op.namespace != "aten" or op._schema.name.split("::")[1] in BY_LAYOUT:
+        return "exact"
+    # Kernels of derivatives may take it for granted that the gradient is contiguous, as eager mode, whose formulas see to it, always has it.
+    return "contiguous" if is_backward and not op._schema.is_mutable else "any"
 
 
 class Dispatcher:
     """The host of compiled graphs, which `_litz` calls for operators that Litz does not have."""
 
     @staticmethod
-    def declaration(name: str):
-        """Schema, layout of operands and tags of an operator, as a text of Litz says them."""
+    def declaration(name: str, is_backward: bool = False):
+        """Schema, layout of operands and tags of an operator, as a text of Litz says them. Operands of PyTorch's own are contiguous in backward graphs."""
         op = overload(name)
         if not isinstance(op, torch._ops.OpOverload):
             return None
         schema = str(op._schema)
-        text = f"{name}{schema[schema.index('('):]} {_constraint(op)}"
+        text = f"{name}{schema[schema.index('('):]} {_constraint(op, is_backward)}"
         if torch.Tag.nondeterministic_seeded in op.tags:
             text += " tag nondeterministic_seeded"
         return text
 
+    def __init__(self):
+        # Operators of others that were called, and whether one of their calls kept what it was given, as an operator does that notes it.
+        self.keeps = {}
+        # Operators with effects, and how many calls of these each thread has made.
+        self.ordered, self._made = set(), threading.local()
+
+    def effects(self) -> int:
+        """How many calls of operators with effects this thread has made."""
+        return getattr(self._made, "calls", 0)
+
     def call(self, name: str, args: list, results: list) -> None:
-        """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted."""
+        """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted.
+
+        The memory of `args` is Litz's, and others' from the end of the call on. Operators that keep it get copies, which the first call of an
+        operator finds out.
+        """
+        if name in self.ordered:
+            self._made.calls = self.effects() + 1
         op = overload(name)
-        keywords = _keywords(op)
-        args = [_object(arg) for arg in args]
-        if name == "aten.view.dtype" and args[0].shape[-1:] == (1,):
-            # PyTorch wants the last stride to be 1 even where the dimension has one element, and Litz gives such a stride any value.
-            args[0] = args[0].as_strided(args[0].shape, (*args[0].stride()[:-1], 1))
-        positional = len(args) - len(keywords)
-        outcome = op(*args[:positional], **dict(zip(keywords, args[positional:])))
-        if not results:
-            # It has written to its arguments.
-            return
-        flat = []
-        _flatten(outcome, flat)
-        for result, value in zip(results, flat, strict=True):
-            if result is not None:
-                if isinstance(value, torch.Tensor):
-                    if value.shape != result.shape:
-                        raise RuntimeError(f"{name} gave {tuple(value.shape)}, expected {tuple(result.shape)}")
-                    result.copy_(value)
-                else:
-                    result.fill_(value)
+        given = [_object(arg) for arg in args]
+        # The caller has no use for them.
+        args.clear()
+        is_copied = op.namespace != "aten" and self.keeps.get(name, True)
+        is_own = [is_copied and not _is_written(argument) for argument in op._schema.arguments]
+        given = [_copied(arg) if is_one else arg for arg, is_one in zip(given, is_own)]
+        own, lent = (_storages(arg for arg, is_one in zip(given, is_own) if is_one is kind) for kind in (True, False))
+        try:
+            _run(op, name, given, results)
+        except BaseException as error:
+            # The traceback keeps what the operator was given.
+            _forbid(lent, name)
+            if isinstance(error, _litz.CheckError):
+                # Of a model that the operator has called, and not of the graph that calls the operator.
+                error.is_of_operator = True
+            raise
+        own, lent = ([storage for storage in storages if not storage.expired()] for storages in (own, lent))
+        self.keeps[name] = bool(own or lent) or self.keeps.get(name, False)
+        _forbid(lent, name)
+
+
+def _run(op, name, given, results):
+    """Runs an operator, and empties the list of what it was given."""
+    keywords = _keywords(op)
+    if name == "aten.view.dtype" and given[0].shape[-1:] == (1,):
+        # PyTorch wants the last stride to be 1 even where the dimension has one element, and Litz gives such a stride any value.
+        given[0] = given[0].as_strided(given[0].shape, (*given[0].stride()[:-1], 1))
+    positional = len(given) - len(keywords)
+    outcome = op(*given[:positional], **dict(zip(keywords, given[positional:])))
+    given.clear()
+    if not results:
+        # It has written to its arguments.
+        return
+    flat = []
+    _flatten(outcome, flat)
+    for result, value in zip(results, flat, strict=True):
+        if result is not None:
+            if isinstance(value, torch.Tensor):
+                if value.shape != result.shape:
+                    raise RuntimeError(f"{name} gave {tuple(value.shape)}, expected {tuple(result.shape)}")
+                result.copy_(value)
+            else:
+                result.fill_(value)
+
+
+def _is_written(argument) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _storages(args) -> list:
+    """What the tensors among arguments, and in lists among them, have their elements in, without keeping it."""
+    found = []
+    for arg in args:
+        if isinstance(arg, list):
+            found += _storages(arg)
+        elif isinstance(arg, torch.Tensor):
+            found.append(StorageWeakRef(arg.untyped_storage()))
+    return found
+
+
+def _copied(arg):
+    """An argument with tensors that have memory of their own, and the same strides."""
+    if isinstance(arg, list):
+        return [_copied(item) for item in arg]
+    if not isinstance(arg, torch.Tensor) or not arg.numel():
+        return arg
+    last = sum((size - 1) * stride for size, stride in zip(arg.shape, arg.stride()))
+    return arg.as_strided((last + 1,), (1,)).clone().as_strided(arg.shape, arg.stride())
+
+
+def _forbid(kept, name):
+    """Has PyTorch raise where somebody reads tensors whose memory is gone."""
+    message = f"litz: what {name} was given is gone when its call is over: let it keep a clone"
+    for storage in kept:
+        torch._C._set_storage_data_ptr_access_error_msg(storage.cdata, message)
 
 
 @functools.cache

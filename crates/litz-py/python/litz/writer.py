@@ -22,8 +22,9 @@ class Named(str):
 class Writer:
     """The lines of one graph's text, and what its values are called. `outer` is the writer of the graph that it is inside of."""
 
-    def __init__(self, module, outer=None, is_seeded=False):
+    def __init__(self, module, outer=None, is_seeded=False, is_backward=False):
         self.outer = outer
+        self.is_backward = outer.is_backward if outer else is_backward
         self.lines, self.prefix = [], ""
         # Names of values in the text, where they are not those of the nodes.
         self.names = {}
@@ -53,7 +54,7 @@ class Writer:
         """Declares an operator that Litz does not have, or that has an effect, so that its calls keep their order."""
         root = self.root()
         if op not in root.declared and (effect or not _litz.has_operator(op)):
-            declaration = Dispatcher.declaration(op)
+            declaration = Dispatcher.declaration(op, self.is_backward)
             if declaration is None:
                 raise NotConverted(f"the operator {op}")
             if effect:

@@ -1,5 +1,6 @@
 """Operators of others, made by `torch.library`, run as they do in eager mode: with and without changes, gradients and sizes of their own."""
 
+import gc
 import itertools
 
 import pytest
@@ -8,6 +9,7 @@ from checks import check, compiled, counted, each, needs_litz, same
 from torch import randn
 
 import litz
+from litz import dynamo
 
 calls = itertools.count()
 
@@ -240,6 +242,19 @@ def test_custom_operator_changes_intermediates(f):
     check(f, randn(3, 4), randn(3, 4))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_custom_operator_changes_a_part_of_an_argument_that_begins_later(dynamic):
+    def f(x):
+        add_to(x.t()[1], torch.ones(x.shape[0]))
+        return x * 1
+
+    fast = compiled(f, dynamic=dynamic)
+    for begin in (1, 4, 0):
+        memory, other = (torch.arange(60.0).view(12, 5) for _ in range(2))
+        same(fast(memory[begin : begin + 6]), f(other[begin : begin + 6]))
+        same(memory, other)
+
+
 def test_custom_operator_of_dynamic_sizes():
     def f(x):
         return double(x + 1) * parts(x)[1][:, None]
@@ -276,6 +291,136 @@ def test_an_exception_of_a_custom_operator_is_raised():
     with pytest.raises(ValueError, match="the sum is positive"):
         fast(torch.ones(2))
     same(fast(-torch.ones(3)[:2]), -torch.full((2,), 2.0))
+
+
+@needs_litz
+def test_an_exception_of_a_model_that_an_operator_calls_is_raised():
+    class Shifted(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    model, runs = litz.compile(Shifted(), (randn(3),)), []
+
+    @torch.library.custom_op("litz_tests::of_a_model", mutates_args=())
+    def of_a_model(x: torch.Tensor) -> torch.Tensor:
+        runs.append("inner")
+        # The model has other sizes than the graph that calls the operator.
+        return model(x[:3] if x.sum() > 0 else x)[0].repeat(2)
+
+    of_a_model.register_fake(torch.empty_like)
+    inner = compiled(lambda x: of_a_model(x) * 2)
+
+    @torch.library.custom_op("litz_tests::of_a_graph", mutates_args=())
+    def of_a_graph(x: torch.Tensor) -> torch.Tensor:
+        runs.append("outer")
+        return inner(x)
+
+    of_a_graph.register_fake(torch.empty_like)
+    outer = compiled(lambda x: of_a_graph(x) * 3)
+    x = torch.ones(6)
+    same(outer(x), torch.full((6,), 12.0))
+    assert runs == ["outer", "inner"]
+    litz.reset_stats()
+    for fast, wanted in ((inner, ["inner"]), (outer, ["outer", "inner"])):
+        runs.clear()
+        with pytest.raises(litz.RunError, match="dimension 0: expected size 3, found 6"):
+            fast(-x)
+        assert runs == wanted
+    assert litz.stats()["eager_calls"] == 0
+
+
+KEPT, KEEPING = [], {
+    "the_tensor": lambda x: x,
+    "a_view": lambda x: x[1:].t(),
+    "an_array": lambda x: torch.from_numpy(x.numpy()),
+    "a_list": lambda x: [x, x * 2][0],
+}
+
+
+@each(**KEEPING)
+@pytest.mark.parametrize("made", [lambda x: x.sin().cumsum(0), lambda x: x, lambda x: x[:, ::2], lambda x: x[:1].expand(300, -1)])
+def test_an_operator_keeps_what_it_was_given(f, made):
+    """Memory that somebody else has is not used for something else, and does not go."""
+
+    @torch.library.custom_op("litz_tests::keeping", mutates_args=())
+    def keeping(x: torch.Tensor, rest: list[torch.Tensor]) -> torch.Tensor:
+        KEPT.extend([f(x), *rest])
+        return x * 1
+
+    keeping.register_fake(lambda x, rest: torch.empty_like(x))
+    fast = compiled(lambda x: keeping(made(x), [made(x) * 2, x.exp()]).cos().sum())
+    KEPT.clear()
+    for number in range(3):
+        fast(torch.full((300, 200), float(number)))
+    del fast
+    torch._dynamo.reset()
+    gc.collect()
+    others = [torch.full((300, 200), 9.0) for _ in range(8)]
+    for number in range(3):
+        x = torch.full((300, 200), float(number))
+        same(KEPT[3 * number : 3 * number + 3], [f(made(x)), made(x) * 2, x.exp()])
+    assert all((other == 9).all() for other in others)
+
+
+@needs_litz
+def test_what_an_operator_keeps_in_a_later_call_is_not_to_be_read():
+    kept, what = [], []
+
+    @torch.library.custom_op("litz_tests::keeping_later", mutates_args=())
+    def keeping_later(x: torch.Tensor) -> torch.Tensor:
+        if "fail" in what:
+            raise ValueError("as wanted")
+        kept.extend(x[1:] for _ in what)
+        return x * 1
+
+    keeping_later.register_fake(torch.empty_like)
+    fast = compiled(lambda x: keeping_later(x.sin()).cos())
+    x = randn(100)
+    fast(x)
+    what.append("keep")
+    for _ in range(2):
+        same(fast(x), x.sin().cos())
+    # The first of these calls had taken the operator for one that keeps nothing.
+    with pytest.raises(RuntimeError, match="litz_tests.keeping_later.default was given is gone"):
+        kept[0].sum()
+    same(kept[1], x.sin()[1:])
+    dynamo.HOST.keeps["litz_tests.keeping_later.default"] = False
+    what[:] = ["fail"]
+    with pytest.raises(ValueError, match="as wanted") as raised:
+        fast(x)
+    (given,) = [frame.frame.f_locals["x"] for frame in raised.traceback if frame.name == "keeping_later"]
+    with pytest.raises(RuntimeError, match="is gone"):
+        given.sum()
+
+
+@needs_litz
+def test_effects_before_a_failed_check_happen_once():
+    from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+
+    noted = []
+
+    @torch.library.custom_op("litz_tests::noting", mutates_args=())
+    def noting(x: torch.Tensor) -> None:
+        noted.append(x.sum().item())
+
+    noting.register_fake(lambda x: None)
+    _register_effectful_op(torch.ops.litz_tests.noting.default, _EffectType.ORDERED)
+
+    def f(x, y):
+        noting(x)
+        count = y.sum().long().item()
+        torch._check(count > 0)
+        noting(y)
+        return x * count
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        fast = compiled(f)
+        same(fast(torch.ones(3), torch.ones(2)), torch.full((3,), 2.0))
+        assert noted == [3, 2]
+        noted.clear()
+        with pytest.raises(RuntimeError, match="expected u0 >= 1"):
+            fast(torch.ones(3), -torch.ones(2))
+        assert noted == [3]
 
 
 def test_an_operator_of_a_library():
@@ -381,3 +526,27 @@ def test_a_region_with_a_constant_is_called_twice():
     litz.reset_stats()
     same(compiled(lambda x: region(region(x)))(torch.ones(3)), torch.tensor([1.0, 4.0, 9.0]))
     assert not litz.stats()["eager_graphs"]
+
+
+@torch.compiler.nested_compile_region
+def region(x, y):
+    return (x * y).sin(), x.sum()
+
+
+@torch.compiler.nested_compile_region
+def region_of_products(x, y):
+    z = x.t() @ y[1:]
+    return z.sin(), (z.view(-1)[2:] * 2).exp()
+
+
+@each(
+    exchanged=lambda x, y: region(x, y)[0].sum() * region(y, x)[1],
+    in_turn=lambda x, y: region(region(x, y)[0], y)[0].sum() + region(y, x)[1],
+    parts=lambda x, y: region(x[0], y[1])[0].sum() + region(x[1], y[0])[0].prod() + region(y[1], x[0])[1],
+    products=lambda x, y: [*region_of_products(x[:2], y), *region_of_products(y[1:], x), *region_of_products(x[1:] * y[:2], x)],
+)
+def test_operands_of_regions_that_are_called_several_times(f):
+    """What the forward graph keeps of each call is what that call was given."""
+    check(f, randn(3, 3), randn(3, 3), gradients=True, aliases=False)
+    with torch.no_grad():
+        check(f, randn(3, 3), randn(3, 3), aliases=False)

@@ -129,6 +129,31 @@ def test_masks_of_both_directions_are_equal(f):
     assert (up - down).item() / 2e-2 == pytest.approx(slope.item(), rel=2e-2, abs=0.2)
 
 
+@needs_litz
+def test_dropout_of_a_million():
+    """TR-3: half of a million is dropped, with one mask in both directions, whatever the number of threads, and another one in another call."""
+    ones, found = torch.ones(10**6), []
+    for threads in (1, 2, 3, 7):
+        torch._dynamo.reset()
+        fast = compiled(lambda x: F.dropout(x, 0.5), options={"threads": threads, "fallback": "error"})
+        torch.manual_seed(3)
+        for _ in range(2):
+            x = ones.clone().requires_grad_()
+            y = fast(x)
+            y.sum().backward()
+            assert abs(y.double().mean().item() - 1) < 0.002
+            assert torch.equal(y.detach(), x.grad) and y.unique().tolist() == [0, 2]
+            found.append(y.detach())
+        torch.manual_seed(3)
+        assert torch.equal(fast(ones.clone().requires_grad_()), found[0])
+        # A call without gradients has a graph of its own, and the same numbers.
+        torch.manual_seed(3)
+        assert torch.equal(fast(ones), found[0])
+    for first, second in zip(found[::2], found[1::2], strict=True):
+        assert torch.equal(first, found[0]) and torch.equal(second, found[1])
+    assert (found[0] != found[1]).double().mean().item() == pytest.approx(0.5, abs=0.003)
+
+
 def test_gradient_of_dropout_is_its_mask():
     x = torch.rand(1000).add(0.5).requires_grad_()
     y = compiled(lambda x: F.dropout(x, 0.25))(x)

@@ -1,9 +1,13 @@
 """Operators on lists of tensors and whole optimizers, compiled, change parameters as in eager mode."""
 
+import re
+
 import pytest
 import torch
-from checks import check, compiled, each, needs_litz, same
+from checks import BACKEND, check, compiled, each, needs_litz, same
 from torch import nn, randn
+
+litz = pytest.importorskip("litz") if BACKEND == "litz" else None
 
 
 @each(
@@ -159,3 +163,56 @@ def test_moving_average_of_weights():
         return dict(average.state_dict())
 
     same(run(compiled), run(lambda f: f))
+
+
+def parameters_of_bert(width):
+    """The 199 parameters of BERT-base, whose width is 768, with rows and columns in proportion to another one."""
+    layer = [(width, width), (width,)] * 4 + [(width,), (width,), (4 * width, width), (4 * width,), (width, 4 * width), (width,), (width,), (width,)]
+    embeddings = [(30522 * width // 768, width), (512, width), (2, width), (width,), (width,)]
+    return [nn.Parameter(randn(sizes)) for sizes in [*embeddings, *layer * 12, (width, width), (width,)]]
+
+
+def bytes_moved(graph):
+    """Bytes that one call of a graph reads and writes: each kernel reads what it loads once, and writes what it stores once."""
+    kernels, moved = {}, 0
+    for text in graph.text("kernel").split("kernel @")[1:]:
+        places = re.findall(r"^  (?:read|write|update) (\S+): (\w)(\d+)\[([^\]]*)\]", text, re.MULTILINE)
+        uses = [(f"load {name}[" in text) + (f"    {name}[" in text or f"\n  {name}[" in text) for name, *_ in places]
+        kernels[text.split()[0]] = sum(times * int(bits) // 8 * int(size) for times, (_, _, bits, size) in zip(uses, places, strict=True))
+    for name in re.findall(r"launch @(\w+)\(", graph.text("program")):
+        moved += kernels[name]
+    return moved
+
+
+@needs_litz
+@pytest.mark.parametrize(("make", "tensors"), [(torch.optim.SGD, 3), (torch.optim.Adam, 7)])
+def test_a_step_reads_and_writes_each_tensor_once(make, tensors):
+    """TR-4: a compiled step takes no memory, copies nothing, and reads and writes what its formula does. Gradient descent has 8 launches at most.
+
+    Adam has two kernels for each parameter, the first of which makes numbers of the count of its steps, a tensor of its own.
+    """
+    parameters = parameters_of_bert(96)
+    assert len(parameters) == 199
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer = make(parameters, lr=1e-3, foreach=True)
+    optimizer.step()
+    (graph,) = litz.explain(optimizer.step, options={"threads": 2, "fallback": "error"}).graphs
+    assert graph.launches <= (8 if make is torch.optim.SGD else 2 * len(parameters))
+    taken = sum(int(size) for size in re.findall(r"alloc \w+: u8\[(\d+)\]", graph.text("program")))
+    assert taken <= (0 if make is torch.optim.SGD else 128)
+    formula = tensors * sum(parameter.numel() * 4 for parameter in parameters)
+    assert formula <= bytes_moved(graph) <= 1.05 * formula
+
+
+@needs_litz
+@each(
+    add=lambda x, y: x.add_(y),
+    twice=lambda x, y: (x.mul_(y), x.add_(1), x.sum()),
+    and_returned=lambda x, y: x.add_(y).exp_(),
+)
+def test_what_is_changed_in_place_takes_no_other_memory(f):
+    x, y = randn(64, 32), randn(64, 32)
+    (graph,) = litz.explain(f, x, y).graphs
+    assert graph.launches == 1 and "alloc pool" not in graph.text("program")
+    check(f, x, y)

@@ -10,9 +10,11 @@ import weakref
 import numpy
 import pytest
 import torch
-from checks import check, compiled, each, same
+from checks import BACKEND, check, compiled, each, needs_litz, same
 from torch import randn
-from torch._subclasses import FakeTensorMode
+from torch._subclasses import FakeTensor, FakeTensorMode
+
+litz = pytest.importorskip("litz") if BACKEND == "litz" else None
 
 
 @each(
@@ -309,3 +311,41 @@ def test_fake_tensors():
         result = fast(mode.from_tensor(x))
     assert result.fake_mode is mode and result.shape == (3,)
     same(fast(x), x.sin() * 2)
+
+
+@needs_litz
+def test_fake_tensors_are_counted_said_and_refused_if_wanted():
+    litz.reset_stats()
+    x = randn(3)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(x)
+        compiled(lambda x: x.sin() * 2, options={"fallback": "quiet"})(fake)
+        with pytest.raises(Exception, match="UnsupportedError: fake tensors, which have no data"):
+            compiled(lambda x: x.sin() * 3, options={"fallback": "error"})(fake)
+        (graph,) = litz.explain(lambda x: x.sin() * 4, fake).graphs
+    assert litz.stats()["eager_graphs"] == {"fake tensors, which have no data": 2} and litz.stats()["graphs"] == 0
+    assert graph.reason == "fake tensors, which have no data" and graph.kernels == 0
+
+
+def test_fake_tensors_inside_of_a_subclass():
+    fast = compiled(lambda x: x.sin() * 2)
+    x = randn(3)
+    with FakeTensorMode() as mode:
+        fake = Scaled(mode.from_tensor(x), 2.0)
+    # The same code is for both: Dynamo does not look at what is inside.
+    for _ in range(2):
+        found = fast(fake)
+        assert isinstance(found.values, FakeTensor) and found.shape == (3,)
+        same(fast(Scaled(x, 2.0)).values, x.sin() * 2)
+
+
+@needs_litz
+def test_fake_tensors_inside_of_a_subclass_are_counted_and_refused_if_wanted():
+    x = randn(3)
+    with FakeTensorMode() as mode:
+        fake = Scaled(mode.from_tensor(x), 2.0)
+    litz.reset_stats()
+    compiled(lambda x: x.sin() * 2)(fake)
+    assert litz.stats()["eager_calls"] == 1 and litz.stats()["calls"] == 0
+    with pytest.raises(litz.UnsupportedError, match="fake tensors"):
+        compiled(lambda x: x.sin() * 3, options={"fallback": "error"})(fake)

@@ -461,3 +461,89 @@ def test_a_view_of_nothing_that_is_returned_is_changed_with_gradient():
     result.add_(weight).sum().backward()
     same(result.detach(), torch.full((2, 3), 2.0).t())
     same(weight.grad, torch.ones(3, 2))
+
+
+def swapped(x, y):
+    other = x.clone()
+    x.copy_(y)
+    y.copy_(other)
+
+
+def rotated(x, y):
+    x.copy_(y), y.copy_(x + y)
+    return x + 1
+
+
+@each(
+    swapped=swapped,
+    rotated=rotated,
+    of_the_other=lambda x, y: (x.copy_(y), y.mul_(2))[0],
+    and_returned=lambda x, y: (x.add_(1), y.copy_(x), x * 2),
+    one_value_for_both=lambda x, y: [z.copy_(x.sin() + y) for z in (x, y)],
+    in_another_order=lambda x, y: (x.copy_((x * y).t()), x.t()),
+    reversed=lambda x, y: x.copy_(x.flip(0) + y.cumsum(0)),
+    a_product=lambda x, y: (x.copy_(x @ y), y.copy_(y @ x)),
+    from_another_type=lambda x, y: (x.copy_((y * 10).long()), y.copy_(x.double())),
+    expanded=lambda x, y: (x.copy_(y.sum()), y.copy_(x[0] * 2)),
+    views=lambda x, y: (x[::2].add_(1), y.t()[1:].mul_(x[:, 1:].t())),
+    kept_for_later=lambda x, y: (x.sub_(y).relu_(), (x * y).sum(), x[0], y),
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_last_elements_of_arguments(f, dynamic):
+    check(f, randn(6, 6), randn(6, 6), dynamic=dynamic)
+    check(f, randn(6, 6), randn(7, 12)[1:, ::2].t(), dynamic=dynamic)
+    check(f, randn(6, 6).t(), randn(6, 6), dynamic=dynamic)
+
+
+def test_arguments_that_a_call_has_to_leave_as_they_were():
+    def f(x):
+        x.add_(1)
+        count = x.sum().long().item()
+        torch._check(count > 0)
+        return x * count
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        fast = compiled(f)
+        x = torch.zeros(4)
+        same(fast(x), torch.full((4,), 4.0))
+        same(x, torch.ones(4))
+        x = torch.full((4,), -9.0)
+        with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+            fast(x)
+        # PyTorch has run the graph once more, up to the assertion.
+        same(x, torch.full((4,), -9.0))
+
+
+def given_other_data(x):
+    x.data = x.data * 3
+    return x + 1
+
+
+def given_the_data_of_another(x, y):
+    x.data = y.t()
+    return x.sum(0)
+
+
+def set_to_another(x, y):
+    x.set_(y * 2)
+    return x + 1
+
+
+@each(
+    other_data=lambda x, y: given_other_data(x),
+    the_data_of_another=given_the_data_of_another,
+    set=set_to_another,
+    resized=lambda x, y: x.resize_(2, 2) * y[:2, :2],
+    twice=lambda x, y: (given_other_data(x), given_the_data_of_another(x, y)),
+)
+def test_arguments_get_other_memory(f):
+    def run(wrap):
+        torch.manual_seed(0)
+        fast, seen = wrap(f), []
+        for _ in range(2):
+            x, y = randn(3, 4), randn(4, 3)
+            result = fast(x, y)
+            seen.append((x, y, result, x.stride(), x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()))
+        return seen
+
+    same(run(lambda f: compiled(f, fullgraph=False)), run(lambda f: f))

@@ -1,6 +1,8 @@
 """Options of the backend: what is not known is refused, what PyTorch runs is counted, said or refused, as wanted."""
 
+import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -175,6 +177,42 @@ def test_statistics_name_foreign_operators():
         fast(randn(3))
     ((name, (calls, seconds)),) = litz.stats()["fallbacks"].items()
     assert "foreign" in name and calls == 2 and seconds >= 0
+
+
+def test_statistics_outlive_their_graphs():
+    litz.reset_stats()
+    totals = []
+    for factor in (2, 3):
+        fast = litz_compiled(lambda x: foreign(x) * factor)
+        for _ in range(factor):
+            fast(randn(3))
+        totals.append(litz.stats())
+        # What Dynamo compiled goes with its code.
+        gone = weakref.ref(fast)
+        del fast
+        torch._dynamo.reset()
+        gc.collect()
+        assert gone() is None
+        totals.append(litz.stats())
+    for before, after in (totals[:2], totals[2:]):
+        assert before == after
+    for name, (first, second) in {"graphs": (1, 2), "calls": (2, 5), "plans": (1, 2)}.items():
+        assert (totals[0][name], totals[2][name]) == (first, second)
+    assert totals[2]["kernels"] == 2 * totals[0]["kernels"] > 0 and totals[2]["launches"] == 2 * totals[0]["launches"] > 0
+    ((_, (calls, _)),) = totals[3]["fallbacks"].items()
+    assert calls == 5
+
+
+def test_statistics_of_graphs_that_were_forgotten_stay_so():
+    fast = litz_compiled(lambda x: x * 2)
+    fast(randn(3))
+    litz.reset_stats()
+    del fast
+    torch._dynamo.reset()
+    gc.collect()
+    assert litz.stats()["calls"] == 0
+    litz_compiled(lambda x: x * 3)(randn(3))
+    assert litz.stats()["calls"] == litz.stats()["graphs"] == 1
 
 
 def test_statistics_are_forgotten():

@@ -13,6 +13,7 @@ from checks import needs_litz
 from torch import nn, randn
 
 import litz
+from litz import dynamo
 
 pytestmark = needs_litz
 
@@ -246,6 +247,44 @@ def test_an_explanation_begins_anew_and_takes_keywords():
         explanation = litz.explain(compiled, x, scale=2.0)
         assert len(explanation.graphs) == 1 and explanation.graphs[0].kind == "inference" and not explanation.breaks
         torch.testing.assert_close(explanation.result, f(x, scale=2.0))
+
+
+def test_an_explanation_takes_what_torch_compile_takes(tmp_path):
+    def f(x):
+        return reported(x).sum(-1)
+
+    x = randn(6, 4)
+    # Sizes are symbols at once, and not only when they change.
+    for dynamic, sizes in ((None, "f32[6, 4]"), (False, "f32[6, 4]"), (True, "f32[s")):
+        (graph,) = litz.explain(f, x, dynamic=dynamic).graphs
+        assert f": {sizes}" in graph.text()
+    with pytest.raises(Exception, match="UnsupportedError(.|\n)*reported"):
+        litz.explain(f, x, options={"fallback": "error"})
+    with pytest.warns(UserWarning, match="PyTorch runs litz_tests.reported"):
+        dynamo._warned.clear()
+        litz.explain(f, x, options={"fallback": "warn"})
+    litz.explain(torch.sin, x, options={"dump": tmp_path}, mode="reduce-overhead")
+    assert any(path.is_file() for path in tmp_path.rglob("*"))
+    with pytest.raises(litz.InvalidError, match="no such option: speed"):
+        litz.explain(f, x, options={"speed": 11})
+    with pytest.raises(litz.InvalidError, match="no such mode: fast"):
+        litz.explain(f, x, mode="fast")
+
+
+def test_settings_that_may_be_meant_for_the_function_are_refused():
+    x = randn(1, 1, 4, 4)
+    with pytest.raises(litz.InvalidError, match="a parameter `mode` of its own"):
+        litz.explain(nn.functional.interpolate, x, scale_factor=2, mode="nearest")
+    explanation = litz.explain(lambda x: nn.functional.interpolate(x, scale_factor=2, mode="nearest"), x)
+    assert explanation.result.shape == (1, 1, 8, 8)
+
+    class Scaled(nn.Module):
+        def forward(self, x, options=None):
+            return x * (options or {"by": 2})["by"]
+
+    with pytest.raises(litz.InvalidError, match="a parameter `options` of its own"):
+        litz.explain(Scaled(), x, options={"by": 3})
+    torch.testing.assert_close(litz.explain(Scaled(), x, {"by": 3}).result, x * 3)
 
 
 def test_calls_are_timed_with_the_arguments_that_are_given(tmp_path):

@@ -165,3 +165,26 @@ def test_overlapping_results_of_as_strided():
 
 def test_resized_and_set_results():
     check(lambda x: x.new_empty(0).resize_(2, 3).fill_(1) + x, randn(2, 3), reference=False, fullgraph=False)
+
+
+@each(
+    behind=lambda x: x.as_strided((2, 3), (3, 1), 6) * 2,
+    before=lambda x: x.as_strided((2,), (1,), 0) * 2,
+    returned=lambda x: x.as_strided((3,), (2,), 5),
+    of_a_view=lambda x: x[2:].as_strided((2,), (1,)) + 0,
+    of_a_view_by_an_offset=lambda x: x[2:].t().as_strided((2,), (1,), 8) + 0,
+    without_an_offset=lambda x: x.as_strided((4,), (3,)) * 1,
+    copied=lambda x: torch.as_strided_copy(x, (2,), (1,), 7),
+    written=lambda x: x.as_strided((2,), (1,), 7).add_(1),
+    written_twice=lambda x: (x.as_strided((2,), (1,), 7).add_(1), x.as_strided((4,), (2,), 5).mul_(x.sum())),
+    written_behind_others=lambda x: (x[1].add_(1), x[:, 2:].mul_(3), x.diagonal().zero_(), x.as_strided((2,), (1,), 12) * 1),
+    of_a_result=lambda x: (x * 2).as_strided((2,), (1,), 7),
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_as_strided_counts_from_where_memory_begins(f, dynamic):
+    fast = compiled(f, dynamic=dynamic)
+    # Nothing guards where arguments begin in their memory.
+    for begin in (4, 0, 2, 4):
+        memory, other = (torch.arange(40.0) for _ in range(2))
+        same(fast(memory[begin : begin + 24].view(4, 6)), f(other[begin : begin + 24].view(4, 6)))
+        same(memory, other)

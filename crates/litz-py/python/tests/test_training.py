@@ -3,10 +3,15 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import check, compiled, each, needs_litz, same
+from checks import BACKEND, check, compiled, each, needs_litz, same
 from torch import nn, randn
+from torch.autograd import forward_ad
 from torch.func import grad, vmap
 from torch.utils.checkpoint import checkpoint
+
+if BACKEND == "litz":
+    import litz
+    from litz import dynamo
 
 
 class Perceptron(nn.Module):
@@ -506,3 +511,94 @@ def test_a_gradient_that_is_the_opposite_of_what_is_in_memory():
         return x.grad
 
     same(run(compiled), run(lambda f: f))
+
+
+@torch.library.custom_op("litz_tests::shrunk", mutates_args=())
+def shrunk(x: torch.Tensor) -> torch.Tensor:
+    return x * 0.5
+
+
+shrunk.register_fake(torch.empty_like)
+shrunk.register_autograd(lambda context, gradient: shrunk(gradient.transpose(3, 4)).transpose(3, 4))
+
+
+@needs_litz
+def test_operands_of_unknown_operators_in_backward_graphs(monkeypatch):
+    """TR-2: an operator of PyTorch's that Litz does not have gets contiguous operands in a backward graph, and others the strides of eager mode."""
+    seen = {}
+
+    class Recorder(dynamo.Dispatcher):
+        def call(self, name, args, results):
+            seen.setdefault(name, []).append([arg.stride() for arg in args if isinstance(arg, torch.Tensor)])
+            super().call(name, args, results)
+
+    def run(wrap):
+        torch.manual_seed(0)
+        x, grid = randn(2, 3, 4, 5, 6, requires_grad=True), torch.rand(2, 4, 5, 6, 3)
+        y = wrap(lambda x, grid: shrunk(F.grid_sample(x.transpose(2, 3), grid, align_corners=False)))(x, grid)
+        return y, *torch.autograd.grad(y.square().sum(), x)
+
+    monkeypatch.setattr(dynamo, "HOST", Recorder())
+    same(run(compiled), run(lambda f: f))
+    row_major = lambda *sizes: torch.empty(sizes).stride()
+    assert seen["aten.grid_sampler_3d_backward.default"] == [[row_major(2, 3, 4, 5, 6), row_major(2, 3, 5, 4, 6), row_major(2, 4, 5, 6, 3)]]
+    forward, backward = seen["litz_tests.shrunk.default"]
+    assert forward == [row_major(2, 3, 4, 5, 6)] and backward == [(360, 120, 30, 1, 6)]
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(300, 300) for _ in range(6)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return x
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    """A group of one process."""
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, init_method=f"file://{tmp_path}/store")
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@needs_litz
+@pytest.mark.parametrize("freeze", [False, True])
+def test_a_distributed_model_is_compiled(one_process, freeze):
+    """Dynamo compiles such a model in parts, one for each bucket of gradients, and gives the backend fake tensors for what it will call them with."""
+    model, x = Layers(), randn(2, 300)
+    litz.reset_stats()
+    parallel = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+    fast = compiled(parallel, fullgraph=False, options={"fallback": "error", "freeze": freeze})
+    for _ in range(2):
+        model.zero_grad()
+        found = fast(x)
+        found.sum().backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    statistics = litz.stats()
+    model.zero_grad()
+    wanted = model(x)
+    wanted.sum().backward()
+    same(found, wanted)
+    same(gradients, [parameter.grad for parameter in model.parameters()])
+    assert statistics["graphs"] >= 4 and statistics["calls"] == 2 * statistics["graphs"]
+    assert statistics["eager_graphs"] == {} and statistics["eager_calls"] == 0
+    with torch.no_grad():
+        same(fast(x), wanted.detach())
+
+
+def test_tangents_are_not_lost():
+    """A function that has been compiled for plain tensors is called with dual ones, and with plain ones beside them."""
+    f = lambda x, y: (x.sin() * y, y.exp())
+    fast = compiled(f)
+    x, y, direction = randn(3), randn(3), randn(3)
+    same(fast(x, y), f(x, y))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, direction)
+        found, wanted = fast(dual, y), f(dual, y)
+        same([forward_ad.unpack_dual(one).tangent for one in found], [forward_ad.unpack_dual(one).tangent for one in wanted])
+        same(fast(x, y), f(x, y))
+    same(fast(x, y), f(x, y))

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from checks import check, compiled, each
+from checks import BACKEND, check, compiled, each, needs_litz
 from torch import randn
+
+litz = pytest.importorskip("litz") if BACKEND == "litz" else None
 
 VIEWS = {
     "identity": lambda x: x,
@@ -170,6 +172,24 @@ def test_several_results(f):
 )
 def test_gradients_of_views(f):
     check(f, randn(4, 5), gradients=True)
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_a_transposed_argument_is_a_view_of_it(needs_gradient):
+    """TR-6: `x.t()` is a view of `x`, of which nothing is copied."""
+    x = torch.randn(3, 4, requires_grad=needs_gradient)
+    y = compiled(lambda x: x.t())(x)
+    assert y._base is x and y.data_ptr() == x.data_ptr() and y.stride() == (1, 4) and y.requires_grad is needs_gradient
+    with torch.no_grad():
+        x.fill_(2)
+    assert torch.equal(y, torch.full((4, 3), 2.0)) and y._version == x._version
+
+
+@needs_litz
+def test_a_transposed_argument_takes_no_kernel():
+    """TR-6, from inside: the graph has no kernel."""
+    (graph,) = litz.explain(lambda x: x.t(), torch.randn(3, 4)).graphs
+    assert graph.reason is None and graph.kernels == graph.launches == 0
 
 
 def test_writing_to_a_result_writes_to_the_argument():
