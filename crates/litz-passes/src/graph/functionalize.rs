@@ -465,6 +465,11 @@ impl<'a> Cx<'a> {
             output.map_values(&mut |v| self.current(v).unwrap_or(v));
         }
         self.build.graph.outputs = outputs;
+        let mut updates = std::mem::take(&mut self.build.graph.updates);
+        for (_, contents) in &mut updates {
+            *contents = self.current(*contents).unwrap_or(*contents);
+        }
+        self.build.graph.updates = updates;
         let given: Vec<Value> = self
             .build
             .graph
