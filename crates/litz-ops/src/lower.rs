@@ -117,10 +117,19 @@ fn unknown_sizes(lower: &Lower<'_>) -> Diags {
             guard.clause.alternatives().iter().any(|rel| rel.lhs.has_sym(sym) || rel.rhs.has_sym(sym))
         });
         let stmt = loops.stmts.iter().find(|stmt| loops.mentions(stmt, sym));
+        let output = loops.outputs.iter().position(|output| match output {
+            Output::View { buf: _, sizes, strides, offset } => {
+                sizes.iter().chain(strides).chain([offset]).any(|e| e.has_sym(sym))
+            }
+            Output::Int(value) => value.has_sym(sym),
+            Output::Number(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => false,
+        });
         if let Some(guard) = guard {
             fail(format!("{}: `{}`", guard.who, guard.clause));
         } else if let Some(stmt) = stmt {
             fail(format!("%{}", stmt.from().first().map_or(stmt.name(), String::as_str)));
+        } else if let Some(at) = output {
+            fail(format!("result {at}"));
         }
     }
     diags
