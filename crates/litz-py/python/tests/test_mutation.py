@@ -530,6 +530,26 @@ def set_to_another(x, y):
 
 
 @each(
+    returned=lambda x: (lambda y: (x.copy_(y), y)[1])(x * 2),
+    twice=lambda x: (lambda y: (x.copy_(y), y, y + 1)[1:])(x * 2),
+    of_a_norm=lambda x: (lambda y: (x.mul_(0.9).add_(y), y)[1])(x.square()),
+)
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_result_that_an_argument_becomes_has_memory_of_its_own(f, gradients):
+    def run(wrap):
+        torch.manual_seed(0)
+        fast, x, scale = wrap(lambda x, scale: (f(x), (x.detach() * scale).sum())), randn(3, 4), randn(4, requires_grad=gradients)
+        results, loss = fast(x, scale)
+        before = torch.clone(x)
+        if gradients:
+            loss.backward()
+        memory = {tensor.untyped_storage().data_ptr() for tensor in (results if isinstance(results, tuple) else (results,))}
+        return before, x, results, loss.detach(), x.untyped_storage().data_ptr() in memory
+
+    same(run(compiled), run(lambda f: f))
+
+
+@each(
     other_data=lambda x, y: given_other_data(x),
     the_data_of_another=given_the_data_of_another,
     set=set_to_another,

@@ -571,7 +571,7 @@ impl Context {
                     }
                 }
                 OutputPlan::Copied { shape, from } => {
-                    if let Some((param, offset)) = self.lent_place(*from)
+                    if let Some((param, offset)) = self.donated_place(&plan, *from)
                         && outputs.in_input(at, param, offset, &layout(shape))
                     {
                         continue;
@@ -635,9 +635,13 @@ impl Context {
         Ok(())
     }
 
-    /// The input in whose own memory a place is, lent to the call, and how many bytes behind its first element.
-    fn lent_place(&self, place: Address) -> Option<(usize, usize)> {
+    /// The donated input in whose own memory a place is, lent to the call, and how many bytes behind its first element. What an input
+    /// is updated with stays the caller's: a result that is equal to it has memory of its own.
+    fn donated_place(&self, plan: &Plan, place: Address) -> Option<(usize, usize)> {
         let Base::Param(param) = place.base else { return None };
+        if !plan.params[param].is_donated {
+            return None;
+        }
         match &self.updated[param] {
             Updated::Back { data, .. } if self.bases[param] == data.as_ptr() => Some((param, place.offset)),
             Updated::Back { .. } | Updated::Result | Updated::InResult => None,

@@ -182,6 +182,8 @@ pub(super) struct ParamPlan {
     pub(super) room: usize,
     /// Whether steps store to it.
     pub(super) is_stored: bool,
+    /// Whether the caller gives it up: a result may stay there.
+    pub(super) is_donated: bool,
 }
 
 pub(super) enum OutputPlan {
@@ -224,10 +226,10 @@ pub(super) fn plan_call(
 ) -> Result<Plan, RunError> {
     let mut planner = Planner::new(prepared, values, false)?;
     planner.load_views(kept)?;
-    for layout in &prepared.params {
+    for (layout, &is_donated) in prepared.params.iter().zip(&prepared.donated) {
         let (shape, (_, room)) = (planner.shape(layout)?, planner.place(layout.slot)?);
         let is_stored = prepared.slots[layout.slot].is_stored;
-        planner.plan.params.push(ParamPlan { shape, room, is_stored });
+        planner.plan.params.push(ParamPlan { shape, room, is_stored, is_donated });
     }
     planner.choose_direct_outputs()?;
     if planner.steps(&prepared.steps)? {
