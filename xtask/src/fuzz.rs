@@ -24,7 +24,7 @@ struct Target {
 enum Bytes {
     /// A text or a file that the code under test reads: what it compares with them is worth trying in their place.
     Read,
-    /// Choices of a generator. The code under test never sees them, and compares other numbers millions of times.
+    /// Choices of a generator. The code under test is given what the generator made of them, and compares other numbers.
     Choices,
 }
 

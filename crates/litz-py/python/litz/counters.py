@@ -97,4 +97,3 @@ def reset() -> None:
         TOTALS.compile_seconds.clear()
         _live.clear()
         _gone.clear()
-        _gone.clear()

@@ -165,10 +165,14 @@ class _Pair:
 
 def _returns_constants(module) -> bool:
     """Whether a result of a graph may share memory with a tensor that the graph holds."""
-    storages = lambda values: {value.untyped_storage()._cdata for value in values if isinstance(value, torch.Tensor) and value.layout == torch.strided}
-    constants = [node for node in module.graph.nodes if node.op == "get_attr" and not isinstance(getattr(module, node.target, None), torch.nn.Module)]
-    held = storages(val(node) for node in constants)
-    return len(held) < len(constants) or not held.isdisjoint(storages(val(node) for node in module.graph.output_node().args[0] if isinstance(node, torch.fx.Node)))
+    def storages(nodes):
+        values = (val(node) for node in nodes if isinstance(node, torch.fx.Node))
+        return {value.untyped_storage()._cdata for value in values if isinstance(value, torch.Tensor) and value.layout == torch.strided}
+
+    attributes = module.graph.find_nodes(op="get_attr")
+    constants = [node for node in attributes if not isinstance(getattr(module, node.target, None), torch.nn.Module)]
+    held = storages(constants)
+    return len(held) < len(constants) or not held.isdisjoint(storages(module.graph.output_node().args[0]))
 
 
 def _donated() -> frozenset:

@@ -1,7 +1,8 @@
 //! Keeps the memory of calls that are over for the next ones, whatever programs these are of.
 //!
-//! The forward and the backward graph of a model, or the graphs between which Python runs, are never called at the same time:
-//! with memory of its own for each of them a process would hold the sum of what they need instead of the most.
+//! A thread calls the forward and the backward graph of a model, or the graphs between which Python runs, one after the other: with
+//! memory of its own for each of them a process would hold the sum of what they need instead of the most. Calls of several threads
+//! at a time have different buffers.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -48,5 +49,20 @@ mod tests {
         [256, 64, 1024, 0].into_iter().for_each(|bytes| idle.give(buffer(bytes)));
         let taken = [100, 100, 4096, 1].map(|bytes| idle.take(bytes).map(|buffer| buffer.len()));
         assert_eq!(taken, [Some(256), Some(1024), Some(64), None]);
+    }
+
+    #[test]
+    fn there_are_no_more_buffers_than_were_used_at_a_time() {
+        let idle = Idle::default();
+        for round in 1..100 {
+            // Two calls at a time, which need more from round to round, and less in between.
+            let used = [64 * round, 6400 / round].map(|bytes| {
+                let taken = idle.take(bytes).filter(|taken| taken.len() >= bytes);
+                taken.unwrap_or_else(|| buffer(bytes))
+            });
+            assert_ne!(used[0].as_ptr(), used[1].as_ptr());
+            used.into_iter().for_each(|buffer| idle.give(buffer));
+            assert_eq!(idle.buffers.lock().expect("no panic").len(), 2);
+        }
     }
 }
