@@ -42,6 +42,7 @@ pub fn raise(error: &Error) -> PyErr {
             InvalidError::new_err(message)
         }
         Error::Cache(_) => CacheError::new_err(message),
+        Error::Stopped => LitzError::new_err(message),
         Error::Run(
             litz_runtime::RunError::CheckFailed { .. }
             | litz_runtime::RunError::SizeOutOfRange { .. }

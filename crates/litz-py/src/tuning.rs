@@ -1,7 +1,11 @@
 //! Compiles models, and tunes their schedules first where that was asked for.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
+use litz::progress::Progress;
 use litz::tune::{Budget, Tuned, tune_once};
 use litz::{Compiled, Error, GivenSchedule, Model, Options};
 use pyo3::prelude::*;
@@ -10,7 +14,10 @@ use crate::errors;
 use crate::host::raised;
 use crate::options::Chosen;
 
-/// Compiles a model, and says how, and what tuning gave or why it could not be done. Ctrl-C ends tuning, with what the handler raises.
+/// How often a compilation is interrupted to hear signals.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Compiles a model, and says how, and what tuning gave or why it could not be done. Ctrl-C ends either, with what the handler raises.
 ///
 /// # Errors
 /// As of [`Model::compile`]; what the handler of a signal raises.
@@ -39,6 +46,38 @@ pub fn compile(
     if let Some(Ok(tuned)) = &tuned {
         options.schedule = Some(GivenSchedule { name: "tuned".to_owned(), text: tuned.schedule.clone() });
     }
-    let compiled = py.detach(|| model.compile(&options));
+    let compiled = py.detach(|| attended(model, &options))?;
     Ok((compiled.map_err(|error| errors::raise(&error))?, options, tuned))
+}
+
+/// Compiles on another thread, while this one hears signals; shows what it does where that takes over a second.
+///
+/// # Errors
+/// What the handler of a signal raises.
+fn attended(model: &Model, options: &Options) -> PyResult<Result<Compiled, Error>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let options = Options { stop: Some(Arc::clone(&stop)), ..options.clone() };
+    let progress = Progress::start();
+    let (compiled, interrupted) = std::thread::scope(|scope| {
+        let (done, ended) = mpsc::channel::<()>();
+        let (options, progress) = (&options, &progress);
+        let compiling = scope.spawn(move || {
+            // Dropped at the end, however that comes.
+            let _done = done;
+            model.compile_with(options, &mut |step| progress.say(step))
+        });
+        let mut interrupted = None;
+        while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            if interrupted.is_none() {
+                interrupted = Python::attach(|py| py.check_signals()).err();
+                stop.store(interrupted.is_some(), Ordering::Relaxed);
+            }
+        }
+        (compiling.join(), interrupted)
+    });
+    match (interrupted, compiled) {
+        (Some(error), _) => Err(error),
+        (None, Ok(compiled)) => Ok(compiled),
+        (None, Err(panic)) => std::panic::resume_unwind(panic),
+    }
 }

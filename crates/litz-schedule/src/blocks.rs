@@ -1,7 +1,5 @@
-//! Decides on cache blocking: how long the K blocks of the right operand are that stay in the first-level cache, and how many M
-//! tiles use each.
+//! Decides on cache blocking: how long the K blocks of the right operand are that stay in a cache, and how many tiles use each.
 
-use crate::axes::variable;
 use crate::cost::points;
 use crate::k_blocks::{KBlocks, k_blocks};
 use crate::m_tile::balanced;
@@ -9,13 +7,13 @@ use crate::tree::rebind;
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{LoopKind, Tree};
 use litz_ir::target::Cpu;
-use litz_sym::Expr;
+use litz_sym::{Expr, Sym};
 
-/// M tiles that all use a K block of the right operand before the next one is loaded. Their sums are in memory in between.
+/// Tiles that all use a K block of the right operand before the next one is loaded. Their sums are in memory in between.
 #[derive(Clone, Copy)]
 pub struct Blocks {
-    /// The M tiles.
-    pub rows: Axis,
+    /// The tiles: M tiles, which use all of it, or N tiles, which use parts of the same lines.
+    pub tiles: Axis,
     /// Points of a K block, at most.
     depth: i64,
     /// Points that a K block should have.
@@ -25,17 +23,19 @@ pub struct Blocks {
 /// What may be a K block of the right operand.
 #[derive(Clone, Copy)]
 pub struct KBlock {
-    /// Bytes that a tile's columns take of it at each point of a sum.
+    /// Bytes that the columns of the tiles take of it at each point of a sum.
     pub step: i64,
     /// Points that a K block should have, if the cache has room.
     pub wanted: i64,
-    /// Bytes of the first-level cache for a K block, and as many for the accumulators of the tiles.
+    /// Bytes of a cache for a K block, and as many for the accumulators of the tiles.
     pub room: i64,
 }
 
-/// The M tiles that may share K blocks.
+/// The tiles that may share K blocks.
 #[derive(Clone, Copy)]
 pub struct Tiles {
+    /// The variable that counts them.
+    pub var: Sym,
     /// Bytes of a tile's accumulators.
     pub bytes: i64,
     /// How many there are.
@@ -68,8 +68,8 @@ impl Blocks {
         let most = (k_block.room / tiles.bytes.max(1)).min(tiles.per_two_k_blocks * count / 2);
         let shared = (tiles.grid / wanted).min(most).max(1);
         let extent = Expr::int(balanced(tiles.count, shared, true));
-        let rows = Axis { var: variable(loops, "im"), extent };
-        (!extent.is_one()).then_some(Blocks { rows, depth, wanted: k_block.wanted })
+        let tiles = Axis { var: tiles.var, extent };
+        (!extent.is_one()).then_some(Blocks { tiles, depth, wanted: k_block.wanted })
     }
 
     /// The loops of a sum around what `k_block` makes of `body` and the loops over one K block, for one tile.
@@ -89,9 +89,9 @@ impl Blocks {
         nested(self.for_each_tile(k_block(body, &inside)), &outside)
     }
 
-    /// A loop that runs `body` for one M tile after another.
+    /// A loop that runs `body` for one tile after another.
     pub fn for_each_tile(&self, body: Vec<Tree>) -> Vec<Tree> {
-        nested(body, &[self.rows])
+        nested(body, &[self.tiles])
     }
 }
 

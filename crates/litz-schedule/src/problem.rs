@@ -30,6 +30,13 @@ const CHAINS: i64 = 8;
 /// Points of the grid that a thread has at least, if tiles become wider than two vectors.
 const POINTS_PER_THREAD: i64 = 2;
 
+/// Tiles of so many rows take as long to load the right operand's two vectors, from the second-level cache at best, as to
+/// multiply them: adding up the sums of K blocks costs them nothing.
+const FEW_ROWS: i64 = 4;
+
+/// Terms below which a K block takes longer to begin than to add up.
+const LEAST_K_BLOCK: i64 = 16;
+
 /// The contraction that a nest is, if it is one that register tiles suit.
 pub fn tiled_columns(loops: &Loops, nest: &Nest, target: &Cpu) -> Option<Columns> {
     if points(&loops.facts, &nest.reduced) < MIN_TERMS {
@@ -150,6 +157,15 @@ impl<'a> Problem<'a> {
         if self.is_rounded() { self.heuristics.partial_half } else { self.heuristics.partial_sum }
     }
 
+    /// The same for a tile of so many rows. The rounding error of a sum grows with the number of K blocks as with their length:
+    /// where K blocks cost nothing, both are the root of the number of terms.
+    pub fn chain_in(&self, rows: i64) -> i64 {
+        match self.unit.is_none() && rows <= FEW_ROWS && !self.is_rounded() {
+            true => self.chain().min(self.terms().isqrt().max(LEAST_K_BLOCK)),
+            false => self.chain(),
+        }
+    }
+
     /// Whether the results are rounded to a half type.
     pub fn is_rounded(&self) -> bool {
         let is_half = |a: Access| {
@@ -183,18 +199,23 @@ impl<'a> Problem<'a> {
         columns.saturating_mul(self.terms()).saturating_mul(self.operand(self.columns.contraction.rhs).0)
     }
 
+    /// Whether the columns of the right operand lie side by side, all of them.
+    pub fn is_beside(&self) -> bool {
+        let right = accesses(self.head).find(|access| access.at == self.columns.contraction.rhs);
+        right.is_some_and(|right| {
+            stride(right.place(self.loops, self.head), self.columns.column.var) == Stride::Unit
+        })
+    }
+
     /// Columns of a tile of `rows`, of which there are `tiles` along the rows: more than [`Cpu::tile_columns`] where few rows would
     /// leave the multiply-adds waiting for each other and take the right operand line by line, from a distance each time. The
     /// products of three rows of probabilities with 4096 rows of 64 values took 3.6 instead of 5.4 ms of twelve layers on two
     /// threads of an AMD EPYC (AVX2) with four vectors instead of two. Packed operands keep the width that they have.
     pub fn width(&self, rows: i64, tiles: i64) -> i64 {
-        let &Problem { loops, group, target, head, .. } = self;
+        let &Problem { loops, group, target, .. } = self;
         let (least, lanes) = (i64::from(target.tile_columns()), i64::from(target.lanes()));
         let column = self.column();
-        let right = accesses(head).find(|access| access.at == self.columns.contraction.rhs);
-        let is_beside = right
-            .is_some_and(|right| stride(right.place(loops, head), self.columns.column.var) == Stride::Unit);
-        let Some(columns) = column.extent.as_int().filter(|_| is_beside && self.unit.is_none()) else {
+        let Some(columns) = column.extent.as_int().filter(|_| self.is_beside() && self.unit.is_none()) else {
             return least;
         };
         let is_other = |axis: &&Axis| {

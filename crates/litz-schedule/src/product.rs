@@ -15,19 +15,13 @@ use litz_ir::loops::{Axis, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Sym};
 
-/// Tiles of so many rows take as long to load the right operand's two vectors, from the second-level cache at best, as to
-/// multiply them: adding up the sums of K blocks costs them nothing.
-const FEW_ROWS: i64 = 4;
-/// Terms below which a K block takes longer to begin than to add up.
-const LEAST_K_BLOCK: i64 = 16;
-
 /// Plans the kernel of a product and its epilogue. Also gives the loop in which its local buffers live, if not for a whole
 /// point of the grid.
 pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
     let facts = &problem.loops.facts;
     let tiling = Tiling::new(problem);
     let grid = tiling.grid(problem);
-    let around: Vec<Axis> = grid.iter().copied().chain(tiling.m_tiles()).collect();
+    let around: Vec<Axis> = grid.iter().copied().chain(tiling.tiles()).collect();
     let work = tiling.points(facts) * problem.terms();
     let grain = grain(points(facts, &grid), work, problem.target, problem.heuristics);
     let mut body = tile_trees(problem, &tiling, &around);
@@ -35,7 +29,7 @@ pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
         body = nested(body, &[axis]);
     }
     let plan = KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body };
-    (plan, tiling.m_tiles().map(|axis| axis.var))
+    (plan, tiling.tiles().map(|axis| axis.var))
 }
 
 /// The trees of a product that is one phase of a kernel for a block of rows. `around` are the loops it runs in.
@@ -56,10 +50,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
     let outer_bind = tiling.bind(&group.members[0]);
     let bind = outer_bind.iter().chain(&problem.bind).copied().collect();
     let mut body = vec![leaf(head, Part::Update, bind)];
-    let mut terms = problem.chain();
-    if problem.unit.is_none() && tiling.rows(facts) <= FEW_ROWS && !problem.is_rounded() {
-        terms = terms.min(best_k_block(problem.terms()));
-    }
+    let mut terms = problem.chain_in(tiling.rows(facts));
     if let Some(axis) = problem.in_place {
         body = vec![Tree::Loop { kind: LoopKind::Unroll, axis, body }];
         terms = (terms / size(facts, axis.extent)).max(1);
@@ -77,7 +68,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
     if is_matrix {
         body = tiling.loops(body, LoopKind::Mma, LoopKind::Mma);
     }
-    // Loops over the K blocks that the M tiles of a cache block share, and what each tile does by itself before its final part.
+    // Loops over the K blocks that the tiles of a cache block share, and what each tile does by itself before its final part.
     let (mut apart, mut tile) = (Vec::new(), Vec::new());
     match tiling.blocks {
         Some(blocks) if is_matrix => apart = blocks.around(body, &problem.sum, loops, nested),
@@ -114,12 +105,6 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
     }
     apart.extend(end);
     apart
-}
-
-/// The length of K blocks that gives a sum of `terms` the smallest rounding error: the error grows with the number of blocks
-/// as with their length, so that both are the root of the number of terms.
-fn best_k_block(terms: i64) -> i64 {
-    terms.isqrt().max(LEAST_K_BLOCK)
 }
 
 fn leaf(nest: &Nest, part: Part, bind: Vec<(Sym, Expr)>) -> Tree {

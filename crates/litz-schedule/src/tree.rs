@@ -1,5 +1,6 @@
 //! Plans kernels without contractions: pointwise kernels, reductions along rows or columns, and fusions of both.
 
+mod shared;
 mod words;
 
 use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
@@ -445,14 +446,20 @@ impl<'a> Cx<'a> {
         if let Some(plan) = self.words() {
             return plan;
         }
-        let mut body = Vec::new();
-        let mut work = 0i64;
-        for run in std::mem::take(&mut self.runs) {
-            work = work.saturating_add(run.ops().saturating_mul(points(&self.loops.facts, &run.axes)));
-            let vector = LoopKind::Vector { lanes: self.target.lanes(), copies: self.copies(&run) };
-            body.extend(run_trees(run, vector));
-        }
-        self.kernel(self.grid(), work, body)
+        let runs = std::mem::take(&mut self.runs);
+        let work = runs.iter().map(|run| run.ops().saturating_mul(points(&self.loops.facts, &run.axes)));
+        let work = work.fold(0, i64::saturating_add);
+        let (body, count) = match self.shared_rows(&runs) {
+            Some(rows) => (self.row_tiles(&rows, runs), rows.count()),
+            None => (runs.into_iter().flat_map(|run| self.row_trees(run)).collect(), 1),
+        };
+        self.kernel(self.grid(), work.saturating_mul(count), body)
+    }
+
+    /// The loops of a run for one shared point.
+    fn row_trees(&self, run: Run<'_>) -> Vec<Tree> {
+        let vector = LoopKind::Vector { lanes: self.target.lanes(), copies: self.copies(&run) };
+        run_trees(run, vector)
     }
 
     /// Vectors in flight along the innermost loop of a run.

@@ -196,9 +196,12 @@ fn outcome_of(error: &Error) -> Outcome {
         }
         // Positions that do not exist, and memory that is not there, end a call cleanly.
         Error::Run(RunError::BadIndex { .. } | RunError::OutOfMemory(_)) => Outcome::Ran,
-        Error::Run(_) | Error::Io { .. } | Error::Cache(_) | Error::Artifact(_) | Error::Bug { .. } => {
-            Outcome::Finding(message)
-        }
+        Error::Run(_)
+        | Error::Io { .. }
+        | Error::Cache(_)
+        | Error::Artifact(_)
+        | Error::Stopped
+        | Error::Bug { .. } => Outcome::Finding(message),
     }
 }
 

@@ -35,14 +35,19 @@ pub fn compile_kernels(
     cache: Option<&ObjectCache>,
 ) -> Result<Vec<Vec<u8>>, Error> {
     let groups: Vec<&[Kernel]> = kernels.chunks(backend.kernels_per_text().max(1)).collect();
-    let texts = parallel(options.threads, groups.len(), |at| backend.emit(groups[at]));
-    let texts = texts.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let texts = parallel(options.threads, groups.len(), |at| {
+        options.check_stop()?;
+        Ok(backend.emit(groups[at])?)
+    });
+    let texts = texts.into_iter().collect::<Result<Vec<_>, Error>>()?;
     // The longest first: none of them is begun when the other threads are done.
     let mut order: Vec<usize> = (0..texts.len()).collect();
     order.sort_by_key(|&at| Reverse(texts[at].len()));
     let key = format!("{:?} {}", options.backend, backend.key());
-    let objects =
-        parallel(options.threads, order.len(), |at| assemble(backend, &key, &texts[order[at]], cache));
+    let objects = parallel(options.threads, order.len(), |at| {
+        options.check_stop()?;
+        assemble(backend, &key, &texts[order[at]], cache)
+    });
     let mut objects: Vec<_> = order.iter().zip(objects).collect();
     objects.sort_by_key(|&(&at, _)| at);
     objects.into_iter().map(|(_, object)| object).collect()

@@ -34,6 +34,9 @@ pub enum Error {
     /// The cache is none that can be trusted.
     #[error(transparent)]
     Cache(#[from] litz_runtime::cache::OpenError),
+    /// [`Options::stop`](crate::Options::stop) was set while it was compiled.
+    #[error("compiling was stopped")]
+    Stopped,
     /// A compiled program cannot be written or read.
     #[error(transparent)]
     Artifact(#[from] litz_runtime::artifact::ArtifactError),

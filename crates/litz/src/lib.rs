@@ -28,6 +28,7 @@ mod options;
 pub mod peaks;
 pub mod pipeline;
 pub mod profile;
+pub mod progress;
 mod proved;
 pub mod report;
 mod reproducer;

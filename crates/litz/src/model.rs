@@ -249,7 +249,7 @@ impl Model {
         }
         let texts = self.program(options, run)?;
         let realized = texts.realized.as_ref().ok_or_else(|| Error::bug("realize", "it gave nothing"))?;
-        run.check_time(&options.limits)?;
+        run.may_go_on(options)?;
         let objects = reproducer::catch(&self.imported.graph, options, || {
             run.step("kernels", || backends::compile_kernels(backend, &realized.kernels, options, cache))
         })?;

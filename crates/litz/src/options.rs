@@ -12,6 +12,7 @@ use litz_schedule::Heuristics;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How to compile and run.
 #[derive(Clone, Debug)]
@@ -58,6 +59,8 @@ pub struct Options {
     pub host: Option<HostOption>,
     /// What becomes of operators that the host has and Litz has not.
     pub fallback: Fallback,
+    /// Ends a compilation where it is once this is set, with [`Error::Stopped`](crate::Error::Stopped); `None`: nothing does.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 /// Threads, to be given to [`Options::pool`].
@@ -126,11 +129,21 @@ impl Default for Options {
             model: None,
             host: None,
             fallback: Fallback::default(),
+            stop: None,
         }
     }
 }
 
 impl Options {
+    /// # Errors
+    /// [`Error::Stopped`](crate::Error::Stopped), where somebody has set [`Options::stop`].
+    pub(crate) fn check_stop(&self) -> Result<(), crate::Error> {
+        match self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            true => Err(crate::Error::Stopped),
+            false => Ok(()),
+        }
+    }
+
     /// The defaults, for a target, its backend and as many threads as it has.
     pub fn for_target(target: Target) -> Options {
         let mut options = Options::default();

@@ -86,7 +86,7 @@ pub fn compile_loops(
     if to == Stage::Loops {
         return Ok(Texts { loops: Some(loops), ..Texts::default() });
     }
-    run.check_time(&options.limits)?;
+    run.may_go_on(options)?;
     let (schedule, notes, unproved) = schedule(&loops, backend.target(), options, run)?;
     let realized = match to {
         Stage::Kernel | Stage::Program => Some(apply(&loops, &schedule, backend, options, run)?),
@@ -95,7 +95,7 @@ pub fn compile_loops(
     if let Some(realized) = &realized {
         size::check_kernels(realized, &options.limits)?;
     }
-    run.check_time(&options.limits)?;
+    run.may_go_on(options)?;
     Ok(Texts { loops: Some(loops), schedule: Some(schedule), notes, unproved, realized, ..Texts::default() })
 }
 
@@ -205,7 +205,7 @@ fn graph_passes(
     let mut verifier = Verifier::default();
     for (at, pass) in passes.iter().enumerate() {
         size::check_graph(&graph, &options.limits)?;
-        run.check_time(&options.limits)?;
+        run.may_go_on(options)?;
         run.step(pass.name, || graph.each(&mut |graph| (pass.run)(graph, &settings).map(drop)))
             .map_err(Error::of_diags)?;
         run.check(level(at, passes.len()), pass.name, &graph, |graph| verifier.after(pass, graph))?;
@@ -224,7 +224,7 @@ fn loops_passes(
     let cx = Cx { target, inlining: &options.inlining };
     run.check(Verify::Stages, "lower", &loops, verify::loops::verify)?;
     for (at, pass) in litz_passes::loops::PASSES.iter().enumerate() {
-        run.check_time(&options.limits)?;
+        run.may_go_on(options)?;
         run.step(pass.name, || {
             loops.each(&mut |loops| {
                 (pass.run)(loops, &cx);

@@ -1,9 +1,9 @@
 //! Watches every stage: timing, verification, dumps, progress.
 
 use crate::error::Error;
-use crate::options::Verify;
+use crate::options::{Options, Verify};
 use litz_ir::Diags;
-use litz_runtime::limits::{Limit, Limits};
+use litz_runtime::limits::Limit;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -81,15 +81,16 @@ impl<'a> Runner<'a> {
         result
     }
 
-    /// Fails where all steps together have taken longer than allowed.
+    /// Fails where all steps together have taken longer than allowed, and where compiling is to stop.
     ///
     /// # Errors
-    /// [`Error::Limit`].
-    pub fn check_time(&self, limits: &Limits) -> Result<(), Error> {
+    /// [`Error::Limit`], [`Error::Stopped`].
+    pub fn may_go_on(&self, options: &Options) -> Result<(), Error> {
+        options.check_stop()?;
         let taken: Duration = self.timings.iter().map(|timing| timing.time).sum();
         // A limit in whole milliseconds is exceeded by what is longer, however little.
         let milliseconds = u64::try_from(taken.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-        Ok(limits.check(Limit::CompileTime, milliseconds)?)
+        Ok(options.limits.check(Limit::CompileTime, milliseconds)?)
     }
 
     /// Notes what it took to verify what a step gave, all that it gave together.

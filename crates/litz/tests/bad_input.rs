@@ -47,7 +47,7 @@ fn slug(error: &Error) -> &'static str {
         Error::Run(RunError::OutOfMemory(_)) => "out-of-memory",
         Error::Io { .. } => "io",
         Error::Limit(_) => "limit",
-        Error::Run(_) | Error::Cache(_) | Error::Artifact(_) | Error::Bug { .. } => "other",
+        Error::Run(_) | Error::Cache(_) | Error::Artifact(_) | Error::Stopped | Error::Bug { .. } => "other",
     }
 }
 

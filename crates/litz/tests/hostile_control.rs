@@ -161,7 +161,7 @@ fn is_refusal(error: &Error) -> bool {
     match error {
         Error::Import(_) | Error::Unsupported(_) | Error::Invalid(_) | Error::Limit(_) => true,
         Error::Run(error) => !matches!(error, RunError::Bug { .. } | RunError::MissingDevice { .. }),
-        Error::Io { .. } | Error::Cache(_) | Error::Artifact(_) | Error::Bug { .. } => false,
+        Error::Io { .. } | Error::Cache(_) | Error::Artifact(_) | Error::Stopped | Error::Bug { .. } => false,
     }
 }
 

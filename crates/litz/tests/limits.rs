@@ -4,6 +4,8 @@ use litz::{Error, Limits, Model, Options, Runner, Stage, Tensor, Verify, pipelin
 use litz_ir::text::graph::parse;
 use litz_runtime::RunError;
 use litz_runtime::limits::{Limit, LimitExceeded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
@@ -52,6 +54,29 @@ fn a_limit_counts_what_is_there() {
     };
     let asked = exceeded(Limits { statements: 9, ..Limits::default() });
     assert_eq!(asked, 10, "the graph that was exported has ten nodes");
+}
+
+/// Of steps that follow one another at once the last may run: so many, of a compilation that has some fifty.
+const LATE: usize = 12;
+
+#[test]
+fn a_compilation_stops_soon_after_it_is_told_to() {
+    let model = Model::open(DIGITS).expect("it is a model");
+    for step in ["decompose", "lower", "inline", "schedule", "kernels"] {
+        let stop = Arc::new(AtomicBool::new(false));
+        let options =
+            Options { threads: 1, bind: false, stop: Some(Arc::clone(&stop)), ..Options::default() };
+        let mut after = Vec::new();
+        let found = model.compile_with(&options, &mut |name| {
+            if name == step {
+                stop.store(true, Ordering::Relaxed);
+            } else if stop.load(Ordering::Relaxed) {
+                after.push(name.to_owned());
+            }
+        });
+        assert!(matches!(found, Err(Error::Stopped)), "{step}: {:?}", found.map(|_| "compiled"));
+        assert!(after.len() <= LATE && !after.iter().any(|name| name == "load"), "{step}: {after:?}");
+    }
 }
 
 /// Sizes that no list has room for are found while types are inferred, not by running out of memory.

@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import litz
 import pytest
 import torch
 from checks import compiled, same
@@ -217,3 +218,35 @@ def test_an_exception_in_one_thread_is_its_own():
     same(results[0], x[1:2] * 2)
     assert results[1] is None
     same(results[2], x[4:] * 2)
+
+
+def test_an_interrupt_ends_a_compilation(tmp_path):
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(16 + i, 17 + i) for i in range(40))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x).softmax(-1)
+            return x
+
+    path, whole, ended = tmp_path / "layers.pt2", {"cache": str(tmp_path / "whole")}, {"cache": str(tmp_path / "ended")}
+    torch.export.save(torch.export.export(Layers(), (randn(3, 16),)), path)
+    begin = time.perf_counter()
+    litz.compile(str(path), options=whole)
+    seconds = time.perf_counter() - begin
+
+    def interrupt():
+        time.sleep(seconds / 4)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        litz.compile(str(path), options=ended)
+    thread.join()
+    # What a compilation makes is kept when it is done.
+    assert litz.cache_info(ended)["entries"] < litz.cache_info(whole)["entries"]
+    [found] = litz.compile(str(path), options=ended)(randn(3, 16))
+    assert found.shape == (3, 56)

@@ -3,10 +3,10 @@
 use super::failure::{Exit, Failure};
 use super::format::{self, Table};
 use super::options::{Compiling, timing_table};
-use super::progress::Progress;
 use super::{inputs, load, output, serve};
 use litz::measure::{self, KernelTime};
 use litz::pipeline::Texts;
+use litz::progress::Progress;
 use litz::{Compiled, Error, Runner, Stage};
 use litz_ir::graph::Value;
 use litz_ir::loops::Stmt;
@@ -49,7 +49,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
     let compiled = load::compile(&model, &options)?;
     let measured = {
-        let progress = Progress::new();
+        let progress = Progress::start();
         progress.say("timing");
         measure::measure(&compiled, &inputs, &options, args.runs)?
     };

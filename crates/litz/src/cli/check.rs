@@ -4,8 +4,8 @@ use super::failure::{Exit, Failure};
 use super::format::Table;
 use super::load;
 use super::output;
-use super::progress::Progress;
 use litz::check::{Checked, Reach, check, parse_targets};
+use litz::progress::Progress;
 use litz::{Error, Target};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let models = load::open_all(&args.model, &args.which)?;
     let mut checked = Vec::new();
     {
-        let progress = Progress::new();
+        let progress = Progress::start();
         progress.say("checking");
         for model in &models {
             checked.extend(check(model, &targets)?);

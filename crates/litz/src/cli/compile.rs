@@ -4,9 +4,9 @@ use super::failure::{Exit, Failure};
 use super::load;
 use super::options::Compiling;
 use super::output;
-use super::progress::Progress;
 use clap::ValueEnum;
 use litz::pipeline::{self, Texts};
+use litz::progress::Progress;
 use litz::{Backend, Error, Options, Runner, Stage, Text};
 use litz_ir::Diag;
 use litz_ir::kernel::Kernel;
@@ -110,7 +110,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     let bytes = {
-        let progress = Progress::new();
+        let progress = Progress::start();
         let mut say = |step: &str| progress.say(step);
         let mut run = Runner::new(options.verify, options.dump.clone(), &mut say);
         let bytes = compile(args, to, &options, &mut run);

@@ -3,9 +3,10 @@
 use super::failure::{Exit, Failure};
 use super::format::{self, Table};
 use super::options::Compiling;
-use super::{load, output, progress::Progress};
+use super::{load, output};
 use litz::explain::{self, Step, Verdict};
 use litz::pipeline::Texts;
+use litz::progress::Progress;
 use litz::{Error, Runner, Stage, Unproved};
 use litz_ir::loops::{BufKind, Loops};
 use litz_ir::schedule::{Schedule, ScheduleStep};
@@ -34,7 +35,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let model = load::open(&args.model, &args.which)?;
     let options = args.common.options();
     let texts = {
-        let progress = Progress::new();
+        let progress = Progress::start();
         let mut say = |step: &str| progress.say(step);
         let mut run = Runner::new(options.verify, options.dump.clone(), &mut say);
         let texts = model.texts(&options, Stage::Program, &mut run)?;

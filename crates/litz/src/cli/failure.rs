@@ -79,7 +79,7 @@ impl From<Error> for Failure {
             }
             Error::Import(import) => Failure::diags(import_exit(import), &import.diags()),
             Error::Invalid(diags) => Failure::diags(Exit::Invalid, diags),
-            Error::Io { .. } | Error::Cache(_) | Error::Artifact(_) | Error::Limit(_) => {
+            Error::Io { .. } | Error::Cache(_) | Error::Artifact(_) | Error::Limit(_) | Error::Stopped => {
                 Failure::invalid(&error)
             }
             Error::Run(run) => Failure { exit: run_exit(run), text: format!("error: {error}") },

@@ -1,7 +1,7 @@
 //! Loads and compiles models with a spinner beside both.
 
 use super::failure::Failure;
-use super::progress::Progress;
+use litz::progress::Progress;
 use litz::{Compiled, Error, Model, Options};
 use litz_import::ImportError;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub struct Which {
 
 /// Reads a model.
 pub fn open(path: &Path, which: &Which) -> Result<Model, Failure> {
-    let progress = Progress::new();
+    let progress = Progress::start();
     progress.say("reading");
     Ok(Model::open_for(path, &Options { model: which.name.clone(), ..Options::default() })?)
 }
@@ -37,6 +37,6 @@ pub fn open_all(path: &Path, which: &Which) -> Result<Vec<Model>, Failure> {
 
 /// Compiles a model.
 pub fn compile(model: &Model, options: &Options) -> Result<Compiled, Failure> {
-    let progress = Progress::new();
+    let progress = Progress::start();
     Ok(model.compile_with(options, &mut |step| progress.say(step))?)
 }

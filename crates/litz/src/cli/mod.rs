@@ -13,7 +13,6 @@ mod load;
 mod opt;
 mod options;
 mod output;
-mod progress;
 mod repeat;
 mod report;
 mod run;

@@ -2,8 +2,8 @@
 
 use super::failure::{Exit, Failure};
 use super::options::Compiling;
-use super::progress::Progress;
 use super::{inputs, load};
+use litz::progress::Progress;
 use litz::report::{self, Report};
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     let model = load::open(&args.model, &args.which)?;
     let given = args.inputs.as_deref().map(|file| inputs::inputs(&model, Some(file))).transpose()?;
     let report = {
-        let progress = Progress::new();
+        let progress = Progress::start();
         let mut say = |step: &str| progress.say(step);
         Report::new(&model, &options, given.as_deref(), args.runs, &mut say)?
     };

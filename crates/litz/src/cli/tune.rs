@@ -2,9 +2,9 @@
 
 use super::failure::{Exit, Failure};
 use super::options::Compiling;
-use super::progress::Progress;
 use super::{format, inputs, load, output};
 use litz::Error;
+use litz::progress::Progress;
 use litz::tune::{Budget, Event, tune};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     });
     handler.map_err(|error| Failure::invalid(format_args!("cannot watch for Ctrl-C: {error}")))?;
     let tuned = {
-        let progress = Progress::new();
+        let progress = Progress::start();
         let mut tell = |event: Event<'_>| match event {
             Event::Trying { kernel, variant } => progress.say(&format!("{kernel}: {variant}")),
             Event::Refused { kernel, variant, error } => {

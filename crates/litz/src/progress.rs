@@ -17,7 +17,7 @@ pub struct Progress {
 
 impl Progress {
     /// Starts waiting for a second to pass.
-    pub fn new() -> Progress {
+    pub fn start() -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         let (done, ended) = mpsc::channel::<()>();
         let shown = bar.clone();
