@@ -50,7 +50,7 @@ mod nest;
 mod routine;
 
 pub use call::{Callee, Control, ControlCall, Extern, FunctionCall, HostCall, Routine, View};
-pub use nest::{Axis, Inst, InstOp, Nest};
+pub use nest::{Axis, BindOf, Inst, InstOp, Nest};
 pub use routine::{ELEMENTWISE, LINEAR};
 
 use crate::dtype::Dtype;

@@ -2,7 +2,8 @@
 
 use crate::args::{Args, Number};
 use crate::view::Access;
-use litz_ir::loops::{Axis, Inst, InstOp, Nest, Val};
+use litz_ir::dtype::Kind;
+use litz_ir::loops::{Axis, BindOf, Inst, InstOp, Nest, Val};
 use litz_ir::scalar::Signature;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -265,9 +266,29 @@ impl<'a> Body<'a> {
 
     /// A value usable in indices: checked to be at least 0 and below `extent` at run time.
     pub fn bind(&mut self, value: Val, extent: Expr) -> Expr {
+        self.bind_as(BindOf::Index, value, extent)
+    }
+
+    /// Checks at run time that an integer that others are divided by is not zero.
+    pub fn check_divisor(&mut self, divisor: Val) {
+        let is_known = match &self.insts[divisor.0 as usize].op {
+            InstOp::Const(number) => number.as_f64() != 0.0,
+            &InstOp::Index(e) => self.scoped().known(&Rel::ne(e, Expr::zero())).is_yes(),
+            _ => false,
+        };
+        if !is_known {
+            let zero = self.lit(divisor, 0.0);
+            let is_zero = self.eq(divisor, zero);
+            self.bind_as(BindOf::Divisor, is_zero, Expr::one());
+        }
+    }
+
+    fn bind_as(&mut self, of: BindOf, value: Val, extent: Expr) -> Expr {
         let value = self.cast(value, Dtype::I64);
         let same = |inst: &Inst| match inst.op {
-            InstOp::Bind { sym, value: v, extent: e } if v == value && e == extent => Some(Expr::sym(sym)),
+            InstOp::Bind { sym, value: v, extent: e, of: o } if (v, e, o) == (value, extent, of) => {
+                Some(Expr::sym(sym))
+            }
             _ => None,
         };
         if let Some(found) = self.insts.iter().find_map(same) {
@@ -279,7 +300,7 @@ impl<'a> Body<'a> {
         if let Some(scoped) = &mut self.scoped {
             scoped.declare_index(sym, extent);
         }
-        self.push(InstOp::Bind { sym, value, extent }, Dtype::I64);
+        self.push(InstOp::Bind { sym, value, extent, of }, Dtype::I64);
         Expr::sym(sym)
     }
 
@@ -393,6 +414,23 @@ impl<'p, 'a> Point<'p, 'a> {
         common: Dtype,
     ) -> Self {
         Point { body, args, condition, dtype: common.compute(), common }
+    }
+
+    /// As [`Body::op`]; integers are not divided by zero.
+    pub fn op(&mut self, op: ScalarOp, args: &[Val]) -> Val {
+        let divides = matches!(op, ScalarOp::Div | ScalarOp::FloorDiv | ScalarOp::Mod | ScalarOp::Rem);
+        if let [_, divisor] = *args
+            && divides
+            && self.ty(divisor).kind() == Kind::Int
+        {
+            self.body.check_divisor(divisor);
+        }
+        self.body.op(op, args)
+    }
+
+    /// As [`Body::div`]; integers are not divided by zero.
+    pub fn div(&mut self, a: Val, b: Val) -> Val {
+        self.op(ScalarOp::Div, &[a, b])
     }
 
     /// The value that the operands' common type has of a number, where eager's kernels round it.

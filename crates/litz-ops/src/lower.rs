@@ -18,7 +18,7 @@ use crate::view::{Access, View};
 use litz_ir::graph::{Arg, Device, Form, Graph, Node, TensorType, Type, Value, contiguous_strides};
 use litz_ir::ids::Id;
 use litz_ir::loops::{
-    Buf, BufData, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Output, Routine, Stmt, Val,
+    BindOf, Buf, BufData, BufKind, Callee, Extern, Inst, InstOp, Loops, Nest, Output, Routine, Stmt, Val,
 };
 use litz_ir::verify::loops::{Access as Unproved, Coordinate, Inside};
 use litz_ir::{Diag, Diags, Dtype, Scalar};
@@ -145,7 +145,10 @@ fn check_index(nest: &mut Nest, at: usize, coordinates: &[Coordinate]) {
         };
         index[dim] = Expr::sym(sym);
         let value = Val::new(at + checks.len());
-        checks.extend([InstOp::Index(coordinate), InstOp::Bind { sym, value, extent: size }]);
+        checks.extend([
+            InstOp::Index(coordinate),
+            InstOp::Bind { sym, value, extent: size, of: BindOf::Index },
+        ]);
     }
     let moved = checks.len() as u32;
     for inst in &mut nest.body[at..] {

@@ -294,9 +294,15 @@ impl<'a> Prover<'a> {
         if self.bounds(e).hi <= 0 || self.is_at_most_zero_times_divisor(e) {
             return true;
         }
-        // guard <= 0 and e - guard <= 0 add up to e <= 0
+        // guard <= 0 and e - n*guard <= 0, for n > 0, add up to e <= 0. Guards have no common factor: of tiles of six rows
+        // 6*i + 66*o <= 122 is known as i + 11*o <= 20.
         let related = |guard: Expr| guard.mask() & e.mask() != 0;
-        self.facts.at_most_zero().iter().any(|&guard| related(guard) && self.bounds(e - guard).hi <= 0)
+        let follows = |guard: Expr| {
+            let times = times_in(e, guard).filter(|&n| n > 1);
+            let rest = times.and_then(|n| multiply_add_exactly(guard, Expr::int(-n), e));
+            self.bounds(e - guard).hi <= 0 || rest.is_some_and(|rest| self.bounds(rest).hi <= 0)
+        };
+        self.facts.at_most_zero().iter().any(|&guard| related(guard) && follows(guard))
     }
 
     /// For `e == c*floordiv(x, b) + rest` with a symbolic b > 0: `e <= 0` where `b*e <= b - 1`, which no longer needs
@@ -527,4 +533,11 @@ enum Elimination {
     Expr(Expr),
     /// Bounded by this number.
     Bound(i64),
+}
+
+/// How often the first term of a guard is in an expression, if in whole numbers.
+fn times_in(e: Expr, guard: Expr) -> Option<i64> {
+    let (one, first) = guard.terms().next()?;
+    let (all, _) = e.terms().find(|&(_, monomial)| monomial == first)?;
+    all.checked_rem(one)?.eq(&0).then(|| all.checked_div(one)).flatten()
 }

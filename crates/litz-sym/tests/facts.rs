@@ -236,6 +236,26 @@ fn guards_prove_relations() {
 }
 
 #[test]
+fn multiples_of_guards_prove_relations() {
+    let mut facts = facts();
+    // As x + 11*y <= 20, which is all that it says of whole numbers.
+    facts.require(rel("6 <= 128 - 6*x - 66*y"), "test").expect("possible");
+    facts.declare(Sym::new("of_six"), Range { lo: 0, hi: 5 }, None);
+    use Known::{Unknown, Yes};
+    check(
+        &facts,
+        &[
+            ("of_six + 6*x + 66*y < 128", Yes),
+            ("of_six + 6*x + 66*y < 126", Yes),
+            ("of_six + 6*x + 66*y < 125", Unknown),
+            ("2*of_six + 12*x + 132*y < 256", Yes),
+            ("of_six + 7*x + 77*y < 128", Unknown),
+            ("of_six + 6*x + 67*y < 128", Unknown),
+        ],
+    );
+}
+
+#[test]
 fn equalities_eliminate_the_later_symbol() {
     let mut facts = facts();
     facts.require(rel("s0 == 2*s1"), "test").expect("possible");

@@ -66,3 +66,18 @@ fn schedules_do_not_depend_on_seeds_and_threads() {
         assert_eq!(schedule(threads), first);
     }
 }
+
+#[test]
+fn the_text_of_a_graph_can_be_timed() {
+    let file = "filetests/run/product/shared_lines.litz";
+    let done = litz(&format!("bench {file} --runs 1 --threads 1"), Stdio::piped(), Stdio::piped());
+    let out = String::from_utf8_lossy(&done.stdout);
+    assert!(
+        done.status.success() && out.contains("1 calls on 1 threads"),
+        "{out}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let done = litz("bench filetests/README.litz", Stdio::piped(), Stdio::piped());
+    let error = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success() && error.contains("cannot read filetests/README.litz"), "{error}");
+}

@@ -7,7 +7,7 @@ use litz_analysis::copies::read_of;
 use litz_analysis::inside::is_inside;
 use litz_analysis::legality::{need, needed_in};
 use litz_ir::kernel::{Op, Stmt, Val};
-use litz_ir::loops::{self, Axis, Buf, InstOp, Nest};
+use litz_ir::loops::{self, Axis, BindOf, Buf, InstOp, Nest};
 use litz_ir::schedule::{Block, Leaf, Part, Tree};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -215,7 +215,9 @@ impl<'a> Builder<'a> {
                 }
                 self.define(ty, Op::Bitcast(run.values[v]), line)
             }
-            InstOp::Bind { sym, value, extent } => self.bind(*sym, run.values[value], *extent, run, line),
+            InstOp::Bind { sym, value, extent, of } => {
+                self.bind((*sym, *of), run.values[value], *extent, run, line)
+            }
             InstOp::Reduce(op, v) => {
                 let acc = self.accumulator(run, i)?;
                 let index = acc.index(run.leaf, run.facts);
@@ -324,7 +326,7 @@ impl<'a> Builder<'a> {
     /// Checks an index that was computed from data, under a name that no other leaf gives.
     fn bind(
         &mut self,
-        sym: Sym,
+        (sym, of): (Sym, BindOf),
         value: Val,
         extent: Expr,
         run: &mut Run<'a, '_>,
@@ -335,7 +337,7 @@ impl<'a> Builder<'a> {
         while self.is_loop_or_size(fresh) {
             fresh = Sym::new(&format!("{fresh}_"));
         }
-        self.kernel.checks.push(format!("index of {} is out of range", run.nest.from.join(", ")));
+        self.kernel.checks.push(of.failure(&run.nest.from));
         run.renamed.insert(sym, Expr::sym(fresh));
         let extent = run.expr(extent);
         let value = self.guarded_index(value, &run.guard, line);

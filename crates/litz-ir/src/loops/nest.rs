@@ -71,7 +71,8 @@ pub enum InstOp {
     /// Reinterpretation of the bits as the instruction's type, of equal size.
     Bitcast(Val),
     /// `bind t = %v in n`: checks 0 <= %v < n at run time (a failure is an error of the call) and lets index
-    /// expressions of later instructions use the symbol `t` for it.
+    /// expressions of later instructions use the symbol `t` for it. `bind t = %v in 1 for divisor` checks that %v, whether a
+    /// divisor is zero, does not hold.
     Bind {
         /// Symbol defined.
         sym: Sym,
@@ -79,6 +80,8 @@ pub enum InstOp {
         value: Val,
         /// Exclusive upper bound.
         extent: Expr,
+        /// What the number is, for the error.
+        of: BindOf,
     },
     /// Combines the values over all points of the reduced axes.
     Reduce(ReduceOp, Val),
@@ -111,6 +114,25 @@ pub enum InstOp {
         /// How to combine with what is there.
         combine: Option<ReduceOp>,
     },
+}
+
+/// What is checked to be in its range.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BindOf {
+    /// An index.
+    Index,
+    /// Whether an integer that others are divided by is zero.
+    Divisor,
+}
+
+impl BindOf {
+    /// What to say where it is not in its range, in a nest of these operators.
+    pub fn failure(self, from: &[String]) -> String {
+        match self {
+            BindOf::Index => format!("index of {} is out of range", from.join(", ")),
+            BindOf::Divisor => format!("{} divides by zero", from.join(", ")),
+        }
+    }
 }
 
 impl Nest {

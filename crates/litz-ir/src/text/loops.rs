@@ -9,8 +9,8 @@ use crate::dtype::Dtype;
 use crate::graph::Device;
 use crate::ids::Id;
 use crate::loops::{
-    Axis, Buf, BufData, BufKind, Callee, Control, ControlCall, Extern, HostCall, Inst, InstOp, Loops, Nest,
-    Output, Recurrence, Routine, Stmt, Val, View,
+    Axis, BindOf, Buf, BufData, BufKind, Callee, Control, ControlCall, Extern, HostCall, Inst, InstOp, Loops,
+    Nest, Output, Recurrence, Routine, Stmt, Val, View,
 };
 use crate::scalar::{ReduceOp, ScalarOp};
 use crate::text::call;
@@ -212,7 +212,13 @@ fn write_inst(f: &mut Formatter, loops: &Loops, at: usize, inst: &Inst) -> fmt::
         InstOp::Op(op, args) => write!(f, "{} {}", op.name(), Commas::<Val>(args)),
         InstOp::Cast(value) => write!(f, "cast {value}"),
         InstOp::Bitcast(value) => write!(f, "bitcast {value}"),
-        InstOp::Bind { sym, value, extent } => write!(f, "bind {sym} = {value} in {extent}"),
+        InstOp::Bind { sym, value, extent, of } => {
+            write!(f, "bind {sym} = {value} in {extent}")?;
+            match of {
+                BindOf::Index => Ok(()),
+                BindOf::Divisor => f.write_str(" for divisor"),
+            }
+        }
         InstOp::Reduce(op, value) => write!(f, "reduce.{} {value}", op.name()),
         InstOp::ArgReduce { max, value } => {
             write!(f, "reduce.{} {value}", if *max { "argmax" } else { "argmin" })
@@ -342,7 +348,12 @@ impl Reader {
             cx.expect("=")?;
             let value = vals.value(cx)?;
             cx.expect("in")?;
-            return Ok(Inst { op: InstOp::Bind { sym, value, extent: cx.expr()? }, ty: Dtype::I64 });
+            let extent = cx.expr()?;
+            let of = match cx.eat("for") {
+                true => cx.expect("divisor").map(|()| BindOf::Divisor)?,
+                false => BindOf::Index,
+            };
+            return Ok(Inst { op: InstOp::Bind { sym, value, extent, of }, ty: Dtype::I64 });
         }
         if cx.peek().kind == TokenKind::Value {
             let name = cx.value_name()?;

@@ -62,7 +62,7 @@ fn fold(nest: &mut Nest, facts: &Facts) -> usize {
             Fact::Holds(rel) => Some(InstOp::Cond(rel)),
             Fact::Nothing => None,
         };
-        if let InstOp::Bind { sym, value, extent } = &inst.op {
+        if let InstOp::Bind { sym, value, extent, .. } = &inst.op {
             if let Fact::Int(e) = known[value.index()]
                 && in_range(e, *extent, &facts)
             {

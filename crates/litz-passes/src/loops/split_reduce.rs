@@ -10,7 +10,7 @@ use litz_analysis::Contraction;
 use litz_analysis::access::accesses;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
+use litz_ir::loops::{Axis, BindOf, Buf, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
@@ -238,7 +238,7 @@ fn split_position(
     let mut body = CombiningBody::new(nest);
     let block = push(&mut body.insts, load(chosen, outer.clone(), Dtype::I64), Dtype::I64);
     let (sym, count) = (names::symbol("block", &loops.facts, nest.all_axes()), extent(&division.blocks));
-    push(&mut body.insts, InstOp::Bind { sym, value: block, extent: count }, Dtype::I64);
+    push(&mut body.insts, InstOp::Bind { sym, value: block, extent: count, of: BindOf::Index }, Dtype::I64);
     let index = [outer, point_at(Expr::sym(sym), &division.blocks)].concat();
     let inside = push(&mut body.insts, load(place, index, Dtype::I64), Dtype::I64);
     // Positions count the reduced axes flattened. The axes before the divided one and the blocks of it are outside of

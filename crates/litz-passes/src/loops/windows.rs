@@ -116,7 +116,8 @@ fn united(loops: &Loops, at: usize, uses: &Uses, cx: &Cx<'_>) -> Option<(usize, 
             Dim::Range { axis, start, step, count } => {
                 let along = here - start;
                 guard.push(Rel::le(0, along));
-                guard.push(Rel::lt(along, count * step));
+                // Up to the last element, not to the end of its step, which may be past the end of what is read.
+                guard.push(Rel::lt(along, (count - 1) * step + 1));
                 if step > 1 {
                     guard.push(Rel::eq(along.modulo(step), 0));
                 }

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import check, each
+from checks import check, compiled, each
 from torch import randn
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -383,3 +383,15 @@ def test_many_arguments():
 
 def test_many_results():
     check(lambda x: [x * number for number in range(30)], randn(6))
+
+
+@pytest.mark.parametrize("f", [torch.floor_divide, torch.remainder, torch.fmod, lambda x, y: torch.div(x, y, rounding_mode="trunc")])
+def test_integers_are_not_divided_by_zero(f):
+    x, y = torch.arange(-20, 20, dtype=torch.int32), torch.arange(1, 41)
+    check(f, x, y)
+    y[33] = 0
+    for run in (f, compiled(f)):
+        with pytest.raises(RuntimeError, match="(?i)zero"):
+            run(x, y)
+    check(f, x.double(), y)
+    check(lambda x, y: x // y.shape[0] % 3, x, y)

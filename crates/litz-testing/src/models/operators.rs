@@ -1,7 +1,7 @@
 //! Chooses calls of operators: one function for each kind, which looks for operands that fit or makes them.
 
-use litz_ir::Dtype;
 use litz_ir::graph::{Arg, TensorType, Value};
+use litz_ir::{Dtype, dtype};
 use litz_sym::Expr;
 
 use super::Fill;
@@ -170,7 +170,7 @@ fn binary(w: &mut Writer<'_, '_>) -> Option<()> {
     let op = aten(w.choices.pick(BINARY));
     let (mut a, mut b) = if w.choices.once_in(3) { (b, a) } else { (a, b) };
     if divides(&op) {
-        (a, b) = (modest(w, a)?, modest(w, b)?);
+        (a, b) = (modest(w, a)?, divisor(w, b)?);
     }
     let named = if op.contains("add.") || op.contains("sub.") {
         vec![("alpha", int(w.choices.pick(&[1, 2, -1, 1])))]
@@ -193,6 +193,14 @@ fn modest(w: &mut Writer<'_, '_>, value: Value) -> Option<Value> {
     }
     let named = [("dtype", Arg::Dtype(Dtype::F16))];
     Some(call!(w, "aten._to_copy.default", vec![tensor(value)], &named)?[0])
+}
+
+/// As `modest`, and odd where it is an integer, but for a few: a call ends where an integer is divided by zero, and nothing is compared.
+fn divisor(w: &mut Writer<'_, '_>, value: Value) -> Option<Value> {
+    if w.ty(value).dtype.kind() != dtype::Kind::Int || w.choices.once_in(16) {
+        return modest(w, value);
+    }
+    one!(w, "aten.bitwise_or.Scalar", vec![tensor(value), int(1)])
 }
 
 fn aten(name: &str) -> String {

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// What to time.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Archive that torch.export.save wrote
+    /// Archive that torch.export.save wrote, or the text of a graph without constants: `.litz`
     pub model: PathBuf,
     #[command(flatten)]
     pub which: load::Which,

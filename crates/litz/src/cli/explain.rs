@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// What to explain.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Archive that torch.export.save wrote
+    /// Archive that torch.export.save wrote, or the text of a graph without constants: `.litz`
     model: PathBuf,
     #[command(flatten)]
     which: load::Which,

@@ -4,6 +4,8 @@ use super::failure::Failure;
 use litz::progress::Progress;
 use litz::{Compiled, Error, Model, Options};
 use litz_import::ImportError;
+use litz_ir::text::graph::parse;
+use std::collections::HashMap;
 use std::path::Path;
 
 /// Extension of saved programs.
@@ -17,10 +19,15 @@ pub struct Which {
     name: Option<String>,
 }
 
-/// Reads a model.
+/// Reads a model, or the text of a graph without constants.
 pub fn open(path: &Path, which: &Which) -> Result<Model, Failure> {
     let progress = Progress::start();
     progress.say("reading");
+    if path.extension().is_some_and(|extension| extension == "litz") {
+        let source = std::fs::read_to_string(path);
+        let source = source.map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        return Ok(Model::from_graph(parse(&source).map_err(Error::Invalid)?, HashMap::new())?);
+    }
     Ok(Model::open_for(path, &Options { model: which.name.clone(), ..Options::default() })?)
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// What to report on.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Archive that torch.export.save wrote
+    /// Archive that torch.export.save wrote, or the text of a graph without constants: `.litz`
     model: PathBuf,
     #[command(flatten)]
     which: load::Which,

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// What to tune, and for how long.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Archive that torch.export.save wrote
+    /// Archive that torch.export.save wrote, or the text of a graph without constants: `.litz`
     model: PathBuf,
     #[command(flatten)]
     which: load::Which,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use litz_ir::dtype::Kind;
 use litz_ir::ids::Id;
-use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest, Val};
+use litz_ir::loops::{Axis, BindOf, Buf, Inst, InstOp, Loops, Nest, Val};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::{Expr, Rel, Sym};
 
@@ -100,6 +100,7 @@ enum PreparedInst {
         sym: usize,
         value: usize,
         extent: Formula,
+        of: BindOf,
     },
     Reduce(Combination),
     ArgReduce {
@@ -134,7 +135,7 @@ enum Stop {
     /// At an element of a buffer.
     Element(usize, Fault),
     /// A failed bind.
-    Bind,
+    Bind(BindOf),
     /// An index expression overflows or divides by zero.
     NoValue,
     NegativeExtent(i64),
@@ -305,7 +306,7 @@ impl<'a> Walk<'a> {
                 // What a small error does to bits is another number.
                 (bits, if *from == node.ty || doubt == 0.0 { doubt } else { f64::INFINITY })
             }
-            PreparedInst::Bind { sym, value, extent } => {
+            PreparedInst::Bind { sym, value, extent, of } => {
                 let ((bits, doubt), extent) = (doubted(*value), self.index(extent)?);
                 let mut index = bits as i64;
                 if doubt > 0.0 && extent > 0 {
@@ -313,7 +314,7 @@ impl<'a> Walk<'a> {
                     index = index.clamp(0, extent - 1);
                 }
                 if index < 0 || index >= extent {
-                    return Err(Stop::Bind);
+                    return Err(Stop::Bind(*of));
                 }
                 self.symbols[*sym] = index;
                 (bits, doubt)
@@ -383,8 +384,8 @@ impl<'a> Walk<'a> {
             format!(" (at {})", point.collect::<Vec<_>>().join(", "))
         };
         let what = match stop {
-            Stop::Bind => {
-                let check = format!("index of {} is out of range", self.nest.from.join(", "));
+            Stop::Bind(of) => {
+                let check = of.failure(&self.nest.from);
                 return RunError::BadIndex { kernel: name.clone(), check };
             }
             Stop::Element(buf, fault) => fault.of(&self.loops.bufs[Buf(buf as u32)].name) + &at(),
@@ -558,13 +559,13 @@ impl Context<'_> {
                 }
                 PreparedInst::Copy { from, value: value.index() }
             }
-            InstOp::Bind { sym, value, extent } => {
+            InstOp::Bind { sym, value, extent, of } => {
                 self.expect(Dtype::I64, self.ty(*value, at)?)?;
                 let bounds = self.loops.facts.bounds(*extent);
                 let extent = self.formula(*extent)?;
                 self.computed.push(*sym);
                 self.has_one_place |= bounds.hi <= 1;
-                PreparedInst::Bind { sym: self.define(*sym)?, value: value.index(), extent }
+                PreparedInst::Bind { sym: self.define(*sym)?, value: value.index(), extent, of: *of }
             }
             InstOp::Reduce(op, value) => {
                 self.is_reducing()?;
