@@ -2,8 +2,8 @@
 //!
 //! Where heads of attention share keys in groups of three, the scores of head `h` read keys at `floordiv(h, 3)`. A point of
 //! the grid computes the three heads of a group: a key is loaded once for them, and the keys come from memory once, not
-//! from a cache twice more. Of LLaMA with 12 heads, 4 of keys and 4096 positions, scores and their softmax took 3.2 instead
-//! of 6.2 ms of twelve layers on two threads of an AMD EPYC (AVX2, both beside other work).
+//! from a cache twice more. Of LLaMA with 12 heads, 4 of keys and 4096 positions, scores and their softmax took 2.1 instead
+//! of 3.5 ms of twelve layers on two threads of an AMD EPYC (AVX2).
 
 use super::{Cx, Run, cut, rebind};
 use crate::cost::points;
