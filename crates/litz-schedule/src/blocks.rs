@@ -1,6 +1,6 @@
 //! Decides on cache blocking: how long the K blocks of the right operand are that stay in a cache, and how many tiles use each.
 
-use crate::cost::points;
+use crate::cost::{POINTS_PER_THREAD, points};
 use crate::k_blocks::{KBlocks, k_blocks};
 use crate::m_tile::balanced;
 use crate::tree::rebind;
@@ -63,8 +63,7 @@ impl Blocks {
     pub fn new(loops: &Loops, sum: &[Axis], k_block: KBlock, tiles: Tiles, target: &Cpu) -> Option<Blocks> {
         let depth = (k_block.room / k_block.step.max(1)).max(1);
         let count = points(&loops.facts, &k_blocks(sum, loops, depth, k_block.wanted)?.outside);
-        // Every thread gets two points at least.
-        let wanted = 2 * i64::from(target.threads.max(1));
+        let wanted = POINTS_PER_THREAD * i64::from(target.threads.max(1));
         let most = (k_block.room / tiles.bytes.max(1)).min(tiles.per_two_k_blocks * count / 2);
         let shared = (tiles.grid / wanted).min(most).max(1);
         let extent = Expr::int(balanced(tiles.count, shared, true));

@@ -443,6 +443,9 @@ pub fn work(loops: &Loops, group: &Group) -> i64 {
     group.members.iter().map(|m| estimator.work(nest(loops, m.stmt))).fold(0, i64::saturating_add)
 }
 
+/// Points of the grid that every thread gets at least, where some are made one.
+pub const POINTS_PER_THREAD: i64 = 2;
+
 /// Bytes that members pass to each other at one shared point.
 pub fn footprint(loops: &Loops, deps: &Dependences, group: &Group) -> i64 {
     let mut bytes = 0i64;

@@ -1,7 +1,7 @@
 //! Gathers what decides on the kernel of a contraction: its reduced loops, the matrix instruction that suits, the bytes of operands.
 
 use crate::axes::{order_axes, variable};
-use crate::cost::{points, size};
+use crate::cost::{POINTS_PER_THREAD, points, size};
 use crate::group::Group;
 use crate::tree::cut;
 use crate::{Heuristics, nest};
@@ -26,9 +26,6 @@ const MIN_COLUMNS: i64 = 2;
 
 /// Multiply-adds that a core has in flight: two begin at a time, and take four steps.
 const CHAINS: i64 = 8;
-
-/// Points of the grid that a thread has at least, if tiles become wider than two vectors.
-const POINTS_PER_THREAD: i64 = 2;
 
 /// Tiles of so many rows take as long to load the right operand's two vectors, from the second-level cache at best, as to
 /// multiply them: adding up the sums of K blocks costs them nothing.

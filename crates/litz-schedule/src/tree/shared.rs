@@ -6,7 +6,7 @@
 //! of 3.5 ms of twelve layers on two threads of an AMD EPYC (AVX2).
 
 use super::{Cx, Run, cut, rebind};
-use crate::cost::points;
+use crate::cost::{POINTS_PER_THREAD, points};
 use crate::nests::Nests;
 use crate::tiles::Tile;
 use litz_analysis::access::accesses;
@@ -15,9 +15,6 @@ use litz_ir::loops::{Axis, Buf};
 use litz_ir::schedule::{LoopKind, Tree};
 use litz_sym::{Expr, Facts};
 use std::collections::BTreeSet;
-
-/// Points of the grid that a thread has at least where some are taken together.
-const POINTS_PER_THREAD: i64 = 2;
 
 /// An axis of the grid whose points are taken together.
 pub(super) struct Rows {
