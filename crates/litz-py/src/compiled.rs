@@ -11,6 +11,7 @@ use litz_ir::graph::{Arg, Graph, Type, Value};
 use litz_ir::program::{Output, Program, ProgramStep};
 use litz_ir::{Dtype, Scalar};
 use litz_runtime::RunError;
+use litz_runtime::mapping::advise_huge_pages;
 use litz_runtime::program::{OutputLayout, Outputs};
 use litz_runtime::tensor::Argument;
 use litz_sym::{Expr, Rel};
@@ -418,7 +419,10 @@ impl Collected<'_> {
             let tensor = self.library.empty(py, layout.dtype, layout.sizes, layout.strides)?;
             let data = Held::new(&tensor, self.exchanges)?.data();
             self.put(index, tensor.unbind());
-            Ok(NonNull::new(data).unwrap_or(NonNull::<Aligned>::dangling().cast()))
+            let Some(data) = NonNull::new(data) else { return Ok(NonNull::<Aligned>::dangling().cast()) };
+            // SAFETY: the library allocated these bytes for the tensor, which is held.
+            unsafe { advise_huge_pages(data, layout.bytes) };
+            Ok(data)
         })
     }
 

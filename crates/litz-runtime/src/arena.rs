@@ -4,12 +4,10 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::mapping::{Mapping, Protection, page_size};
+use crate::mapping::{HUGE_PAGE, Mapping, Protection, page_size};
 
 /// Alignment of every buffer in bytes: one cache line, one 512-bit vector.
 pub const ALIGNMENT: usize = 64;
-
-const HUGE_PAGE: usize = 2 << 20;
 
 /// Buffers from this size on are mapped in huge pages. First touch of 128 MB took 46.8 ms in pages of
 /// 4 KiB and 10.4 ms in huge ones (Zen 4, Linux in `madvise` mode).

@@ -11,7 +11,7 @@ pub mod error;
 mod formula;
 pub mod host;
 pub mod limits;
-mod mapping;
+pub mod mapping;
 mod number;
 pub mod object;
 pub mod pool;

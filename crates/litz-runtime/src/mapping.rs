@@ -6,6 +6,9 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
 
+/// Bytes of a huge page.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+
 /// Anonymous private pages, zeroed, or the shared pages of a file.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -90,8 +93,7 @@ impl Mapping {
 
     /// Asks for huge pages. Only a hint: where the system has none, nothing changes.
     pub(crate) fn advise_huge_pages(&mut self) {
-        // SAFETY: advice about our own pages does not change their content.
-        unsafe { libc::madvise(self.start.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
+        advise(self.start, self.len);
     }
 }
 
@@ -100,6 +102,26 @@ impl Drop for Mapping {
         // SAFETY: the mapping is ours, and borrows of it have ended.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
+}
+
+/// Asks for huge pages where `len` bytes from `start` hold whole ones, so that memory that is written for the first time costs
+/// a fault for each of those and not one for each 4 KiB. Only a hint: what is stored there stays as it is.
+///
+/// # Safety
+/// The bytes are memory of this process that stays mapped during the call.
+pub unsafe fn advise_huge_pages(start: NonNull<u8>, len: usize) {
+    let skip = start.align_offset(HUGE_PAGE);
+    let whole = len.saturating_sub(skip) / HUGE_PAGE * HUGE_PAGE;
+    if whole > 0 {
+        // SAFETY: `skip + whole` bytes are inside the memory that the caller vouches for.
+        advise(unsafe { start.add(skip) }, whole);
+    }
+}
+
+/// Advice for whole pages changes neither what they hold nor who may use them.
+fn advise(start: NonNull<u8>, len: usize) {
+    // SAFETY: the system refuses addresses that are not mapped, and changes no content.
+    unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
 }
 
 /// Size of a memory page in bytes.

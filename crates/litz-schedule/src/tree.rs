@@ -28,6 +28,18 @@ const LANE_BYTES: i64 = 4;
 /// lanes, and 0.40 in vectors of 16 results, whose operands are gathered.
 const SHORT_SHARE: i64 = 2;
 
+/// Loops over short axes inside of vectors are written out: for at most so many points, and instructions.
+const SHORT_POINTS: i64 = 16;
+const SHORT_OPS: i64 = 128;
+
+/// Steps of so many bytes are far: neither do they stay in a few pages of memory, nor do prefetchers follow lines.
+const FAR_BYTES: i64 = 1024;
+
+/// Points of a far axis that go by for each of a near one: lines are read on in as many places. Copies of the weights of a
+/// language model, of 187, 288 and 144 MiB, whose pieces of 64 bytes were read 3 to 12 KiB apart, took 23, 28 and 13 ms, and in
+/// blocks of 16 such pieces 9, 20 and 10 ms (two cores of an AMD Zen 3; 64 pieces are too many places at a time).
+const FAR_POINTS: i64 = 16;
+
 /// Tiles, each of as many rows as a vector has lanes, that a transpose block has along each axis.
 const TRANSPOSE_TILES: i64 = 4;
 
@@ -146,7 +158,7 @@ impl<'a> Cx<'a> {
             let outer: Vec<(Sym, Expr)> =
                 member.bind.iter().map(|(a, e)| (*a, facts.simplify(substitute(*e, &outer_bind)))).collect();
             let colliding = colliding_axes(self.loops, n);
-            let own = own_loops(self.loops, n, (member, &outer), &colliding, &facts);
+            let own = own_loops(self.loops, n, (member, &outer), &colliding, self.target.lanes(), &facts);
             let collides = own.iter().flat_map(|m| &m.parts).any(|part| colliding.contains(&part.0));
             let is_ordered = collides || n.scanned().next().is_some();
             let after = n.after_reduce();
@@ -271,11 +283,10 @@ impl<'a> Cx<'a> {
 
     /// Whether the innermost loops of all runs are too short for vectors, and the axis is not.
     fn fills_vectors_better(&self, axis: Axis) -> bool {
-        let lanes = i64::from(self.target.lanes());
-        let is_short = |run: &Run<'_>| {
-            run.axes.last().is_none_or(|inner| self.size(inner.extent).saturating_mul(SHORT_SHARE) <= lanes)
-        };
-        self.size(axis.extent) >= lanes && self.runs.iter().all(is_short)
+        let lanes = self.target.lanes();
+        let is_short =
+            |run: &Run<'_>| run.axes.last().is_none_or(|inner| is_short(*inner, lanes, &self.loops.facts));
+        self.size(axis.extent) >= i64::from(lanes) && self.runs.iter().all(is_short)
     }
 
     /// The shared axes that are left, as a grid.
@@ -285,22 +296,23 @@ impl<'a> Cx<'a> {
 
     /// Everything is a function of the shared point: vectors along axis `v`.
     fn pointwise(&mut self, v: usize) -> KernelPlan {
-        let run = self.copied_run(v);
-        let v = run.map_or(v, |(_, v)| v);
+        let (inner, v) = self.copied_run(v).or_else(|| self.short_axes(v)).unwrap_or_else(|| (Vec::new(), v));
         let axis = self.outer.remove(v).axis;
-        let grid = self.grid();
+        self.outer.retain(|m| inner.iter().all(|a| a.var != m.axis.var));
+        let mut grid = self.grid();
         let lanes = self.target.lanes();
         let runs = std::mem::take(&mut self.runs);
-        let length = run.map_or(1, |(run, _)| self.size(run.extent));
+        let length = points(&self.loops.facts, &inner);
         let ops = runs.iter().map(Run::ops).sum::<i64>().saturating_mul(length);
         let across = self.transposed(axis, length, &grid, &runs);
         let (axis, across) = match across {
-            Some(across) if run.is_none() && self.stores_along(axis, across, &runs) => (across, Some(axis)),
+            Some(across) if self.suits_more(across, axis, inner.is_empty(), &runs) => (across, Some(axis)),
             _ => (axis, across),
         };
         let copies = runs.iter().map(|run| self.copies(run)).max().unwrap_or(1);
+        let far = self.far_axis(&grid, axis, length, &runs);
         let mut body = leaves(runs);
-        if let Some((axis, _)) = run {
+        for &axis in inner.iter().rev() {
             body = vec![Tree::Loop { kind: LoopKind::Unroll, axis, body }];
         }
         if let Some(across) = across {
@@ -310,8 +322,12 @@ impl<'a> Cx<'a> {
         let n = self.size(axis.extent);
         let is_small = n.saturating_mul(ops) <= self.heuristics.chunk_ops;
         if !grid.is_empty() || is_small {
-            let tree = vec![Tree::Loop { kind: vector, axis, body }];
-            return self.kernel(grid, ops.saturating_mul(n), tree);
+            let mut tree = vec![Tree::Loop { kind: vector, axis, body }];
+            let mut points = n;
+            if let Some((near, far)) = far {
+                (tree, points) = self.far_block(&mut grid, near, far, tree, points);
+            }
+            return self.kernel(grid, ops.saturating_mul(points), tree);
         }
         // One long axis: blocks of it, in whole vectors.
         let per_thread = (n / i64::from(self.target.threads.max(1))).max(1);
@@ -322,9 +338,9 @@ impl<'a> Cx<'a> {
         self.kernel(vec![blocks], ops.saturating_mul(block), tree)
     }
 
-    /// Removes the shared axis `v` if all that happens is that the few elements along it are copied: as many as fill a lane.
-    /// Vectors run along another axis then, which is given.
-    fn copied_run(&mut self, v: usize) -> Option<(Axis, usize)> {
+    /// The shared axis `v` if all that happens is that the few elements along it are copied: as many as fill a lane. Vectors
+    /// run along the other axis that is given, over these loops.
+    fn copied_run(&self, v: usize) -> Option<(Vec<Axis>, usize)> {
         let axis = self.outer[v].axis;
         let length = axis.extent.as_int()?;
         let is_copy = |placed: &Placed<'_>| {
@@ -339,14 +355,107 @@ impl<'a> Cx<'a> {
         if length < 2 || !placed.all(is_copy) {
             return None;
         }
-        let lanes = i64::from(self.target.lanes());
-        let others =
-            self.outer.iter().enumerate().filter(|(i, m)| *i != v && self.size(m.axis.extent) >= lanes);
-        let scored =
-            others.map(|(i, m)| (self.score(m.axis.var, length, self.runs.iter().flat_map(|r| &r.body)), i));
-        let (_, best) = scored.max()?;
-        self.outer.remove(v);
-        Some((axis, if best > v { best - 1 } else { best }))
+        let is_long = |m: &Merged| self.size(m.axis.extent) >= i64::from(self.target.lanes());
+        let best = self.best_axis(|i, m| (i != v && is_long(m)).then_some(length))?;
+        Some((vec![axis], best))
+    }
+
+    /// Short axes along which something is contiguous, in pieces that lie next to each other along the longer axis that is
+    /// given. Vectors along that go over loops of the short ones, so that elements of the same cache lines are used together.
+    /// The axis is `v`, unless that is a short one and something is contiguous along a longer one.
+    fn short_axes(&self, v: usize) -> Option<(Vec<Axis>, usize)> {
+        let is_short = |m: &Merged| is_short(m.axis, self.target.lanes(), &self.loops.facts);
+        let indices = || self.runs.iter().flat_map(|r| &r.body).flat_map(|placed| &placed.indices);
+        let step = |index: &Expr, m: &Merged| match stride(*index, m.axis.var) {
+            Stride::Unit => Some(1),
+            Stride::Elements(n) => n.as_int(),
+            Stride::Zero | Stride::Irregular => None,
+        };
+        let ops = self.runs.iter().map(Run::ops).sum::<i64>().max(1);
+        let most = SHORT_POINTS.min(SHORT_OPS / ops);
+        let pieces = |along: &Merged| {
+            indices().find_map(|index| {
+                let length = step(index, along).filter(|n| (2..=most).contains(n))?;
+                let is_inside = |m: &&Merged| is_short(m) && step(index, m).is_some_and(|n| n < length);
+                let axes = self.outer.iter().filter(is_inside).map(|m| m.axis);
+                let axes: Vec<Axis> = axes.filter(|a| !a.extent.is_one()).collect();
+                let extents: Option<i64> = axes.iter().map(|a| a.extent.as_int()).product();
+                (extents == Some(length)).then_some(axes)
+            })
+        };
+        if !is_short(&self.outer[v]) {
+            return Some((pieces(&self.outer[v])?, v));
+        }
+        let is_contiguous = |m: &Merged| indices().any(|e| stride(*e, m.axis.var) == Stride::Unit);
+        if !self.outer.iter().any(|m| !is_short(m) && is_contiguous(m)) {
+            return None;
+        }
+        let length = |m: &Merged| Some(points(&self.loops.facts, &pieces(m)?));
+        let along = self.best_axis(|_, m| if is_short(m) { None } else { length(m) })?;
+        Some((pieces(&self.outer[along])?, along))
+    }
+
+    /// The shared axis which suits vectors best, of those for which `run` says how many elements are moved together.
+    fn best_axis(&self, run: impl Fn(usize, &Merged) -> Option<i64>) -> Option<usize> {
+        let scored = self.outer.iter().enumerate().filter_map(|(i, m)| {
+            let leaves = self.runs.iter().flat_map(|r| &r.body);
+            Some((self.score(m.axis.var, run(i, m)?, leaves), i))
+        });
+        scored.max().map(|(_, i)| i)
+    }
+
+    /// The axes of a grid, an outer and an inner one, of which something that is short along the vectors' axis is in the other
+    /// order in memory: each point of the inner one is far away.
+    fn far_axis(&self, grid: &[Axis], vector: Axis, run: i64, runs: &[Run<'_>]) -> Option<(usize, usize)> {
+        let far_step = FAR_BYTES / LANE_BYTES;
+        let is_piece = |index: Expr| match stride_in_runs(index, vector.var, run) {
+            Stride::Unit => self.size(vector.extent).saturating_mul(run) < far_step,
+            Stride::Zero | Stride::Elements(_) | Stride::Irregular => true,
+        };
+        let step = |index: Expr, axis: Axis| match stride(index, axis.var) {
+            Stride::Unit => 1,
+            Stride::Elements(elements) => self.size(elements),
+            Stride::Zero | Stride::Irregular => 0,
+        };
+        let placed = runs.iter().flat_map(|r| &r.body);
+        let pieces: Vec<Expr> =
+            placed.flat_map(|placed| &placed.indices).copied().filter(|e| is_piece(*e)).collect();
+        let is_crossed = |near: Axis, far: Axis| {
+            pieces.iter().any(|e| step(*e, far) >= far_step && (1..step(*e, far)).contains(&step(*e, near)))
+        };
+        let is_long = |axis: Axis| self.size(axis.extent) >= i64::from(self.target.lanes());
+        (1..grid.len()).rev().filter(|&far| is_long(grid[far])).find_map(|far| {
+            let near = (0..far).find(|&near| is_crossed(grid[near], grid[far]))?;
+            Some((near, far))
+        })
+    }
+
+    /// Takes the axes from `far` on out of a grid, all but blocks of the first one, which go around the axis `near`: lines are
+    /// read on in [`FAR_POINTS`] places through all points of that. Gives the loops around `body`, and points of all of them.
+    fn far_block(
+        &self,
+        grid: &mut Vec<Axis>,
+        near: usize,
+        far: usize,
+        mut body: Vec<Tree>,
+        points: i64,
+    ) -> (Vec<Tree>, i64) {
+        let mut inner = grid.split_off(far);
+        let whole = inner[0];
+        let (blocks, mut inside, value) = cut(whole, FAR_POINTS, self.variable("bw"), self.variable("w"));
+        let mut facts = self.facts.clone();
+        facts.declare_index(blocks.var, blocks.extent);
+        inside.extent =
+            facts.simplify((whole.extent - Expr::sym(blocks.var) * FAR_POINTS).min(inside.extent));
+        body = body.into_iter().map(|t| rebind(t, whole.var, value)).collect();
+        inner[0] = inside;
+        grid.insert(near, blocks);
+        let points = points.saturating_mul(crate::cost::points(&facts, &inner));
+        let tree = inner
+            .into_iter()
+            .rev()
+            .fold(body, |body, axis| vec![Tree::Loop { kind: LoopKind::For, axis, body }]);
+        (tree, points)
     }
 
     /// The grid axis along which something is contiguous, in runs of `run` elements, that is far apart along `lane`.
@@ -371,10 +480,14 @@ impl<'a> Cx<'a> {
         grid.iter().copied().find(|a| self.size(a.extent) >= lanes && fits(a) && is_contiguous(a))
     }
 
-    /// Whether what is stored is far apart along `lane`, and contiguous along `across`. Loads can be transposed in
-    /// registers, so that vectors run along what is stored.
-    fn stores_along(&self, lane: Axis, across: Axis, runs: &[Run<'_>]) -> bool {
-        runs.iter().flat_map(|r| &r.body).any(|placed| {
+    /// Whether vectors of a transpose block run along `across` and not along `lane`. Loads of rows `are_transposed` in registers,
+    /// so that vectors run along what is stored; where runs of elements are moved, along what more is contiguous along.
+    fn suits_more(&self, across: Axis, lane: Axis, are_transposed: bool, runs: &[Run<'_>]) -> bool {
+        let placed = || runs.iter().flat_map(|r| &r.body);
+        if !are_transposed {
+            return self.score(across.var, 1, placed()) > self.score(lane.var, 1, placed());
+        }
+        placed().any(|placed| {
             let accesses =
                 bound_places(self.loops, placed.nest, &placed.leaf.bind, &placed.nest.facts(&self.facts));
             accesses.iter().any(|(access, index)| {
@@ -570,7 +683,13 @@ impl Placed<'_> {
     }
 }
 
-/// Loops of a member's own, outermost first: the one with unit steps goes innermost, whether it is reduced or not.
+/// Whether vectors along an axis would have most of their lanes idle.
+fn is_short(axis: Axis, lanes: u32, facts: &Facts) -> bool {
+    size(facts, axis.extent).saturating_mul(SHORT_SHARE) <= i64::from(lanes)
+}
+
+/// Loops of a member's own, outermost first: the one with unit steps goes innermost, whether it is reduced or not; one that
+/// is too short for vectors only where no other suits them.
 /// `outer` gives the values of the axes that the shared points determine.
 /// Of those along which points may store to one element, `colliding`, the order is that of the nest.
 fn own_loops(
@@ -578,6 +697,7 @@ fn own_loops(
     n: &Nest,
     (member, outer): (&Member, &[(Sym, Expr)]),
     colliding: &[Sym],
+    lanes: u32,
     facts: &Facts,
 ) -> Vec<Merged> {
     let indices: Vec<Expr> = bound_places(loops, n, outer, facts).into_iter().map(|b| b.1).collect();
@@ -600,10 +720,15 @@ fn own_loops(
             loops.extend(merge_axes(&axes, &indices, &others, &name));
         }
     }
-    loops.sort_by_key(|m| {
+    let count = |m: &Merged, is: fn(&Stride) -> bool| {
         let innermost = m.parts.first().map(|p| p.0);
-        innermost.map_or(0, |s| indices.iter().filter(|e| stride(**e, s) == Stride::Unit).count())
-    });
+        innermost.map_or(0, |s| indices.iter().filter(|e| is(&stride(**e, s))).count())
+    };
+    let near = |m: &Merged| count(m, |s| *s == Stride::Unit);
+    let far = |m: &Merged| count(m, |s| matches!(s, Stride::Elements(_)));
+    let is_short = |m: &Merged| is_short(m.axis, lanes, facts);
+    let has_long = !is_scan && loops.iter().any(|m| !is_short(m) && near(m) >= far(m));
+    loops.sort_by_key(|m| (!(has_long && is_short(m)), near(m)));
     loops
 }
 

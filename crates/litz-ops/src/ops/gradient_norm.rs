@@ -84,6 +84,18 @@ impl Norm {
         r.mul(rest, self.rstd)
     }
 
+    /// What [`Norm::of_input`] is where `count` elements share each statistic and the weight: the two sums are the gradients
+    /// of weight and bias then, so that one pass over memory gives all four.
+    fn of_channels(&self, r: &mut Rewriter<'_>, count: Expr) -> Result<Value, OpError> {
+        let (shift, slope) = (self.of_bias(r, &self.dims)?, self.of_weight(r, &self.dims)?);
+        let (shift, slope) = (divided_by(r, shift, count)?, divided_by(r, slope, count)?);
+        let along = r.mul(self.normalized, slope)?;
+        let rest = r.sub(self.grad, shift)?;
+        let rest = r.sub(rest, along)?;
+        let scale = r.mul_opt(self.rstd, self.weight)?;
+        r.mul(rest, scale)
+    }
+
     /// The sum of `grad * normalized` over dimensions.
     fn of_weight(&self, r: &mut Rewriter<'_>, dims: &[usize]) -> Result<Value, OpError> {
         let products = r.mul(self.grad, self.normalized)?;
@@ -227,6 +239,11 @@ fn channel_dims(ty: &TensorType) -> (Vec<usize>, Vec<Expr>) {
     (dims, sizes)
 }
 
+/// How many elements dimensions hold.
+fn elements(ty: &TensorType, dims: &[usize]) -> Expr {
+    dims.iter().map(|&d| ty.sizes[d]).product()
+}
+
 /// Parameters and statistics have one element for each channel, as far as they are given and have elements.
 fn channel_vectors(cx: &mut InferCx<'_>, args: &Args<'_>, names: &[&str]) -> Result<(), OpError> {
     let x = args.tensor("input")?.ty;
@@ -264,7 +281,7 @@ fn batch_norm_backward(r: &mut Rewriter<'_>, train: bool, inverse: &str) -> Resu
     let weight = weight.map(|weight| r.reshape(weight, shape.iter().copied())).transpose()?;
     let norm = Norm::new(r, [grad, x, mean, rstd], weight, dims.clone())?;
     let for_input = match for_input {
-        true if train => Some(norm.of_input(r)?),
+        true if train => Some(norm.of_channels(r, elements(&ty, &dims))?),
         true => {
             let scale = r.mul_opt(norm.rstd, norm.weight)?;
             Some(r.mul(norm.grad, scale)?)
@@ -343,8 +360,7 @@ fn batch_norm_training(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
         let kept = r.reshape(kept, [channels])?;
         results.push(r.convert(kept, statistic)?);
     }
-    let count: Expr = dims.iter().map(|&d| ty.sizes[d]).product();
-    let unbiased = without_bias(r, var, count)?;
+    let unbiased = without_bias(r, var, elements(&ty, &dims))?;
     for (name, own) in [("running_mean", mean), ("running_var", unbiased)] {
         let running = r.args().tensor(name)?;
         let (running, dtype) = (running.value, running.ty.dtype);
@@ -364,10 +380,22 @@ fn without_bias(r: &mut Rewriter<'_>, var: Value, count: Expr) -> Result<Value, 
         return r.scalar("aten.mul.Scalar", var, count as f64 / (count - 1) as f64);
     }
     let dtype = r.ty(var)?.dtype;
-    let number = |r: &mut Rewriter<'_>, e: Expr| {
-        r.call("aten.scalar_tensor.default", [Arg::Int(e), Arg::Dtype(dtype)])
-    };
-    let (all, fewer) = (number(r, count)?, number(r, count - 1)?);
+    let (all, fewer) = (number(r, count, dtype)?, number(r, count - 1, dtype)?);
     let ratio = r.div(all, fewer)?;
     r.mul(var, ratio)
+}
+
+/// `x / count`
+fn divided_by(r: &mut Rewriter<'_>, x: Value, count: Expr) -> Result<Value, OpError> {
+    if let Some(count) = count.as_int() {
+        return r.scalar("aten.div.Scalar", x, count as f64);
+    }
+    let dtype = r.ty(x)?.dtype;
+    let count = number(r, count, dtype)?;
+    r.div(x, count)
+}
+
+/// A tensor without dimensions.
+fn number(r: &mut Rewriter<'_>, e: Expr, dtype: Dtype) -> Result<Value, OpError> {
+    r.call("aten.scalar_tensor.default", [Arg::Int(e), Arg::Dtype(dtype)])
 }

@@ -63,7 +63,7 @@ fn take_in(
     let hint = |n: &Nest| -> i64 {
         n.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64).max(1)).fold(1, i64::saturating_mul)
     };
-    let cheap = cost(producer) <= cx.inlining.cheap && loads(producer) <= 1;
+    let cheap = cost(producer) <= cx.inlining.cheap && full_loads(producer) <= 1;
     let mut reads = 0;
     for &r in &readers {
         let Stmt::Nest(reader) = &loops.stmts[r] else { return false };
@@ -165,6 +165,16 @@ fn reads_once(reader: &Nest, buf: Buf) -> bool {
 
 pub(super) fn loads(nest: &Nest) -> usize {
     nest.body.iter().filter(|i| matches!(i.op, InstOp::Load { .. })).count()
+}
+
+/// Loads of as many elements as a nest has points. Of other operands, as the mean of each channel, few elements are read, and
+/// again and again.
+fn full_loads(nest: &Nest) -> usize {
+    let depends_on_all = |index: &[Expr]| {
+        nest.axes.iter().all(|axis| axis.extent.is_one() || index.iter().any(|e| e.has_sym(axis.var)))
+    };
+    let is_full = |i: &&Inst| matches!(&i.op, InstOp::Load { index, .. } if depends_on_all(index));
+    nest.body.iter().filter(is_full).count()
 }
 
 /// Rough cost of a body in additions. Transcendental functions were measured at 3 to 12 times a load and store of a

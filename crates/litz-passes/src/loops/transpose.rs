@@ -1,7 +1,8 @@
-//! Transposes constants so that neighbouring results read neighbouring elements: vectors run along the axis with the smallest
-//! stride in the result, and a constant with a long stride along it would be gathered element by element.
+//! Transposes what is read many times so that neighbouring results read neighbouring elements: vectors run along the axis with
+//! the smallest stride in the result, and what has a long stride along it would be gathered element by element.
 //!
-//! Depthwise convolutions are the case that matters: their weights come as `[channel, tap]` and are read by channel.
+//! Depthwise convolutions are the case that matters: their weights come as `[channel, tap]` and are read by channel. Constants
+//! are laid out once, when the model is loaded, other operands at each call.
 
 use super::{Cx, Edits, Names, words};
 use litz_analysis::Uses;
@@ -13,12 +14,14 @@ use litz_ir::loops::{Axis, Buf, BufData, Inst, InstOp, Loops, Nest, Stmt, Val};
 use litz_sym::Expr;
 use std::collections::HashMap;
 
-/// Times an element must be read before copying the constant in another layout pays.
+/// Times an element must be read before a copy in another layout pays: one of a constant, and one at each call.
 const MIN_READS: i64 = 4;
+const MIN_READS_OF_CALL: i64 = 64;
 
-/// Lays out constants anew; returns how many.
+/// Lays out operands anew; returns how many.
 pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
-    let constants = Constants::of(loops, &[], &Uses::of(loops));
+    let uses = Uses::of(loops);
+    let constants = Constants::of(loops, &[], &uses);
     let (mut edits, mut names) = (Edits::default(), Names::of(loops));
     let mut made: HashMap<(Buf, Vec<Expr>, Vec<Expr>), Buf> = HashMap::new();
     for at in 0..loops.stmts.len() {
@@ -31,6 +34,10 @@ pub fn run(loops: &mut Loops, cx: &Cx<'_>) -> usize {
             let Some(lane) = lanes else { break };
             let Stmt::Nest(nest) = &loops.stmts[at] else { break };
             let Some(copy) = wanted(loops, nest, load, lane, &constants, cx) else { continue };
+            // A later reader takes the same copy.
+            if uses.writers(copy.source).iter().any(|&writer| writer >= at) {
+                continue;
+            }
             let buf = *made.entry(copy.key()).or_insert_with(|| {
                 let (buf, nest) = add_copy(loops, &copy, &mut names);
                 edits.insert(at, Stmt::Nest(nest));
@@ -59,7 +66,7 @@ fn lane_axis(loops: &Loops, nest: &Nest) -> Option<Axis> {
     nest.axes.iter().find(unit).copied()
 }
 
-/// A constant in another layout.
+/// What is read, in another layout.
 struct Copy {
     source: Buf,
     index: Vec<Expr>,
@@ -92,7 +99,7 @@ fn wanted(
     cx: &Cx<'_>,
 ) -> Option<Copy> {
     let InstOp::Load { buf, index, guard, .. } = &nest.body[load].op else { return None };
-    if !guard.is_empty() || !constants.is_buffer(*buf) {
+    if !guard.is_empty() {
         return None;
     }
     let place = loops.place(nest, *buf, index);
@@ -122,7 +129,8 @@ fn wanted(
     }
     let points: i64 =
         nest.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64)).fold(1, i64::saturating_mul);
-    (known && points >= elements.saturating_mul(MIN_READS)).then_some(Copy {
+    let reads = if constants.is_buffer(*buf) { MIN_READS } else { MIN_READS_OF_CALL };
+    (known && points >= elements.saturating_mul(reads)).then_some(Copy {
         source: *buf,
         index: index.clone(),
         axes,

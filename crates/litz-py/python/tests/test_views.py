@@ -266,3 +266,23 @@ def test_rearrangement(f):
 )
 def test_results_in_another_layout_share_memory(f):
     check(f, torch.arange(12.0).view(4, 3).transpose(-1, -2))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize(
+    "sizes, order",
+    [
+        ((70, 300), (1, 0)),
+        ((33, 40, 270), (1, 0, 2)),
+        ((200, 12, 16), (1, 0, 2)),
+        ((41, 300, 3, 3), (2, 3, 0, 1)),
+        ((41, 3, 3, 300), (0, 3, 1, 2)),
+        ((41, 4, 4, 300), (3, 0, 1, 2)),
+        ((3, 35, 37), (1, 2, 0)),
+    ],
+)
+def test_copies_in_another_order(sizes, order, dtype, dynamic):
+    """Tiles and blocks of copies whose sides lie differently, with rests, and where an axis is short."""
+    x = torch.randint(-100, 100, sizes).to(dtype)
+    check(lambda x: (x.permute(order).contiguous(), x.permute(order)[..., :3] * 2), x, exact=True, dynamic=dynamic)
