@@ -30,6 +30,8 @@ struct Shape {
     members: Vec<(usize, Vec<(Sym, Expr)>)>,
     columns: Option<Columns>,
     phases: Vec<Shape>,
+    /// Whether the first of the nests packs an operand.
+    is_packed: bool,
 }
 
 /// Which group stands for each group, and the numbers that lead from the names of the one to those of the other.
@@ -126,6 +128,7 @@ fn shape(group: &Group, stmts: &[usize]) -> Option<Shape> {
         outer: group.outer.clone(),
         members: group.members.iter().map(place).collect::<Option<_>>()?,
         columns,
+        is_packed: group.packed.is_some(),
         phases: phases.iter().map(|phase| shape(phase, stmts)).collect::<Option<_>>()?,
     })
 }

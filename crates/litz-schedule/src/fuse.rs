@@ -10,6 +10,7 @@
 
 use crate::cost::Savings;
 use crate::group::{Group, GroupKind, Member};
+use crate::panel;
 use crate::region;
 use crate::strategies::{Cx, NoFuse, Relation, take};
 use crate::sweep;
@@ -58,6 +59,7 @@ pub fn fuse(
     if heuristics.reorder_axes != ReorderAxes::Never {
         fuser.merge(Relation::Aligned);
     }
+    fuser.pack();
     let order = fuser.order();
     let mut groups: Vec<Option<Group>> = fuser.groups.into_iter().map(Some).collect();
     (order.into_iter().filter_map(|g| groups[g].take()).collect(), fuser.notes)
@@ -146,6 +148,7 @@ impl Fuser<'_> {
                 outer: Vec::new(),
                 kind: GroupKind::InOrder(Some(region.over)),
                 at_load: false,
+                packed: None,
             },
             false => region::form(&self.cx, region),
         };
@@ -236,8 +239,9 @@ impl Fuser<'_> {
 
     /// Whether a group can run before any other that runs when it does: a load, or a call.
     fn is_free(&self, g: usize) -> bool {
-        let after = self.groups[g].members.iter().flat_map(|m| &self.cx.deps.stmts[m.stmt].after);
-        { after }.all(|&p| self.group_of[p] == g || self.has_run(p, self.groups[g].at_load))
+        let stmts = self.groups[g].stmts();
+        let mut after = stmts.iter().flat_map(|&stmt| &self.cx.deps.stmts[stmt].after);
+        after.all(|&p| self.group_of[p] == g || self.has_run(p, self.groups[g].at_load))
     }
 
     /// Whether a statement has run when a load, or a call, begins.
@@ -324,6 +328,29 @@ impl Fuser<'_> {
             group.members.iter().for_each(|member| self.group_of[member.stmt] = rows);
             self.groups[rows] = group;
             self.groups[sums].members.clear();
+        }
+    }
+
+    /// Puts what packs the right operand of a product into its kernel.
+    fn pack(&mut self) {
+        for g in 0..self.groups.len() {
+            let GroupKind::Contraction(_) = &self.groups[g].kind else { continue };
+            let Some(head) = self.groups[g].members.first().map(|member| member.stmt) else { continue };
+            let before: BTreeSet<usize> = self.before(g).filter(|&p| p != g).collect();
+            let found = before.into_iter().find_map(|p| {
+                let joined = panel::join(&self.cx, &self.groups[p], &self.groups[g])?;
+                (!self.has_between(p, g)).then_some((p, joined))
+            });
+            let Some((p, joined)) = found else { continue };
+            let name = |stmt: usize| self.cx.loops.stmts[stmt].name();
+            let (producer, consumer) = (name(self.groups[p].members[0].stmt), name(head));
+            let bytes = self.savings.of(&self.groups[p].stmts(), &self.groups[g].stmts());
+            self.notes.retain(|note| note.producer != producer || note.consumer != consumer);
+            let (producer, consumer) = (producer.to_owned(), consumer.to_owned());
+            self.notes.push(FusionNote { producer, consumer, verdict: Ok(()), bytes });
+            joined.packed.iter().for_each(|&stmt| self.group_of[stmt] = g);
+            self.groups[g] = joined;
+            self.groups[p].members.clear();
         }
     }
 
@@ -456,8 +483,8 @@ impl Fuser<'_> {
 
     /// Groups with something that members of `g` depend on, `g` perhaps among them.
     fn before(&self, g: usize) -> impl Iterator<Item = usize> {
-        let after = self.groups[g].members.iter().flat_map(|member| &self.cx.deps.stmts[member.stmt].after);
-        after.map(|&p| self.group_of[p])
+        let stmts = self.groups[g].stmts().into_iter();
+        stmts.flat_map(|stmt| &self.cx.deps.stmts[stmt].after).map(|&p| self.group_of[p])
     }
 
     /// The groups in an order in which they can run: those of the load, then those of a call, each as they were formed, but for

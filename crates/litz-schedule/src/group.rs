@@ -17,12 +17,14 @@ pub struct Group {
     pub kind: GroupKind,
     /// Runs once, when the model is loaded.
     pub at_load: bool,
+    /// The statement that packs the right operand of the contraction, panel by panel.
+    pub packed: Option<usize>,
 }
 
 impl Group {
     /// Positions of its statements.
     pub fn stmts(&self) -> Vec<usize> {
-        self.members.iter().map(|member| member.stmt).collect()
+        self.packed.into_iter().chain(self.members.iter().map(|member| member.stmt)).collect()
     }
 
     /// `facts` with the shared axes declared as indices.

@@ -21,6 +21,7 @@ mod m_tile;
 mod memory;
 mod nests;
 mod order;
+mod panel;
 mod problem;
 mod product;
 mod region;

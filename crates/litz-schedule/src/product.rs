@@ -6,6 +6,7 @@ use crate::k_blocks::{sum_in_k_blocks, sum_of_k_block};
 use crate::m_tile::MTile;
 use crate::nest;
 use crate::nests::Nests;
+use crate::panel::Panel;
 use crate::problem::Problem;
 use crate::tiles::Tile;
 use crate::tiling::Tiling;
@@ -20,14 +21,21 @@ use litz_sym::{Expr, Sym};
 pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
     let facts = &problem.loops.facts;
     let tiling = Tiling::new(problem);
-    let grid = tiling.grid(problem);
+    let mut grid = tiling.grid(problem);
     let around: Vec<Axis> = grid.iter().copied().chain(tiling.tiles()).collect();
-    let work = tiling.points(facts) * problem.terms();
-    let grain = grain(points(facts, &grid), work, problem.target, problem.heuristics);
+    let mut work = tiling.points(facts) * problem.terms();
     let mut body = tile_trees(problem, &tiling, &around);
     if let Some(axis) = tiling.m_block {
         body = nested(body, &[axis]);
     }
+    if let (Some(panel), Some(column)) = (Panel::of(problem, &tiling), tiling.grid_column) {
+        let rows: Vec<Axis> = grid.iter().filter(|axis| tiling.grid_rows().contains(axis)).copied().collect();
+        grid.retain(|axis| !rows.contains(axis));
+        work = work.saturating_mul(points(facts, &rows));
+        let packing = panel.trees(problem, column);
+        body = packing.into_iter().chain(nested(body, &rows)).collect();
+    }
+    let grain = grain(points(facts, &grid), work, problem.target, problem.heuristics);
     let plan = KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body };
     (plan, tiling.tiles().map(|axis| axis.var))
 }

@@ -59,7 +59,7 @@ pub fn form(cx: &Cx<'_>, region: &Span) -> Group {
     let kind = GroupKind::Recurrence(RecurrencePhases { over, before, repeated, after });
     let mut members = members;
     members.sort_by_key(|m| m.stmt);
-    Group { members, outer, kind, at_load: false }
+    Group { members, outer, kind, at_load: false, packed: None }
 }
 
 fn has_axis(nest: &Nest, over: Axis) -> bool {
@@ -78,7 +78,8 @@ fn bind(
     outer: Vec<Axis>,
     over: (Axis, Axis),
 ) -> Result<Vec<Member>, Vec<Axis>> {
-    let mut group = Group { members: Vec::new(), outer, kind: GroupKind::Loops, at_load: false };
+    let mut group =
+        Group { members: Vec::new(), outer, kind: GroupKind::Loops, at_load: false, packed: None };
     let narrowed = |group: &Group, dropped: &[Sym]| {
         group.outer.iter().filter(|a| !dropped.contains(&a.var)).copied().collect()
     };
@@ -136,6 +137,7 @@ fn phases(cx: &Cx<'_>, part: &[&Member], outer: &[Axis], with_products: bool) ->
                 outer: outer.to_vec(),
                 kind: GroupKind::Loops,
                 at_load: false,
+                packed: None,
             }),
         }
     }

@@ -42,6 +42,7 @@ pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
                 outer: joined.outer.clone(),
                 kind: GroupKind::Loops,
                 at_load: group.at_load,
+                packed: None,
             }),
         },
     }
@@ -57,6 +58,9 @@ pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
 
 /// The group narrowed to what its phases share, and these: a product is the first, and shares all axes but its column.
 fn in_phases(group: &Group) -> Option<(Group, Vec<Group>)> {
+    if group.packed.is_some() {
+        return None;
+    }
     match &group.kind {
         GroupKind::Rows(phases) => Some((group.clone(), phases.clone())),
         GroupKind::Contraction(columns) => {
@@ -83,7 +87,7 @@ pub fn product_phase(cx: &Cx<'_>, shared: &[Axis], member: Member, columns: &Col
         bind.push(cx.share(axis, &mut outer));
     }
     let members = vec![Member { bind, ..member }];
-    Group { members, outer, kind: GroupKind::Contraction(columns.clone()), at_load: false }
+    Group { members, outer, kind: GroupKind::Contraction(columns.clone()), at_load: false, packed: None }
 }
 
 /// Outer axes of a nest that the shared points do not determine.

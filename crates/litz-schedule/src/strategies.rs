@@ -238,16 +238,22 @@ impl<'a> Cx<'a> {
         let at_load = self.deps.stmts[s].at_load;
         let Stmt::Nest(n) = &self.loops.stmts[s] else {
             let members = vec![Member { stmt: s, bind: Vec::new() }];
-            return Group { members, outer: Vec::new(), kind: GroupKind::Extern, at_load };
+            return Group { members, outer: Vec::new(), kind: GroupKind::Extern, at_load, packed: None };
         };
         let info = &self.deps.stmts[s];
         if self.in_order[s] {
             let members = vec![Member { stmt: s, bind: Vec::new() }];
-            return Group { members, outer: Vec::new(), kind: GroupKind::InOrder(None), at_load };
+            return Group {
+                members,
+                outer: Vec::new(),
+                kind: GroupKind::InOrder(None),
+                at_load,
+                packed: None,
+            };
         }
         if info.is_scatter && !info.ordered.is_empty() && scatter::is_plain(n) {
             let members = vec![Member { stmt: s, bind: Vec::new() }];
-            return Group { members, outer: Vec::new(), kind: GroupKind::Scatter, at_load };
+            return Group { members, outer: Vec::new(), kind: GroupKind::Scatter, at_load, packed: None };
         }
         // Axes whose points must be taken in order are the nest's own.
         let (mut bind, mut outer) = (Vec::new(), Vec::new());
@@ -255,7 +261,7 @@ impl<'a> Cx<'a> {
             bind.push(self.share(axis, &mut outer));
         }
         let kind = self.contractions[s].clone().map_or(GroupKind::Loops, GroupKind::Contraction);
-        Group { members: vec![Member { stmt: s, bind }], outer, kind, at_load }
+        Group { members: vec![Member { stmt: s, bind }], outer, kind, at_load, packed: None }
     }
 
     /// Whether `together` points at once are too few for all threads in the kernel of a group and statement `s`, where one

@@ -113,10 +113,11 @@ pub fn form(cx: &Cx<'_>, rows: &Group, sums: &Group, bytes: i64) -> Result<Group
         outer: outer.iter().chain(&over).copied().collect(),
         kind: GroupKind::Loops,
         at_load: rows.at_load,
+        packed: None,
     };
     is_profitable(cx, &outer, &by_row, &adding)?;
     let sweep = Sweep { over, rows: Box::new(at_row), sums: adding, exists };
-    Ok(Group { members, outer, kind: GroupKind::Sweep(sweep), at_load: rows.at_load })
+    Ok(Group { members, outer, kind: GroupKind::Sweep(sweep), at_load: rows.at_load, packed: None })
 }
 
 /// Blocks of a kernel, at least: enough for the threads that the bandwidth of a memory feeds. The number of threads has no say, since sums

@@ -163,6 +163,16 @@ impl Tiling {
         (!is_one).then_some(groups)
     }
 
+    /// Axes of the grid along which are rows.
+    pub fn grid_rows(&self) -> &[Axis] {
+        &self.grid_rows
+    }
+
+    /// Axes of the points of a tile.
+    pub fn tile_axes(&self) -> impl Iterator<Item = Axis> {
+        self.tile_outer_rows.iter().chain(&self.tile_rows).chain([&self.tile_columns]).copied()
+    }
+
     /// The tiles that one point of the grid runs one after another.
     pub fn tiles(&self) -> Option<Axis> {
         self.m_block.or(self.blocks.map(|blocks| blocks.tiles))

@@ -4,6 +4,7 @@ mod shared;
 mod words;
 
 use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
+use crate::blocks::nested;
 use crate::cost::{ceil_div, points, size};
 use crate::group::{Group, Member};
 use crate::k_blocks::sum_in_k_blocks;
@@ -57,6 +58,18 @@ pub fn phase(
     heuristics: &Heuristics,
 ) -> Vec<Tree> {
     plan_in(loops, group, around, target, heuristics).body
+}
+
+/// The trees of a group in loops `around`, those over the points that its members share among them.
+pub fn whole(
+    loops: &Loops,
+    group: &Group,
+    around: &[Axis],
+    target: &Cpu,
+    heuristics: &Heuristics,
+) -> Vec<Tree> {
+    let KernelPlan { grid, body, .. } = plan_in(loops, group, around, target, heuristics);
+    nested(body, &grid)
 }
 
 fn plan_in(

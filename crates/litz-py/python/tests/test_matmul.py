@@ -178,3 +178,11 @@ def test_autocast_around_a_compiled_model():
     # the normalization's, ten roundings of at most 2^-8 lie on the longest way, 3.9e-2 together, which bf16's tolerance is.
     with torch.autocast("cpu", dtype=torch.bfloat16):
         check(model, randn(3, 8), gradients=True, reference=False, made_in=torch.bfloat16)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("rows, terms, columns", [(5, 40, 70), (128, 300, 512), (97, 129, 1000), (256, 64, 130), (257, 64, 130)])
+def test_weights_that_are_packed_at_each_call(rows, terms, columns, dynamic):
+    """Weights of either order, with rests along all axes, and one that another product reads as well."""
+    x, w, v = randn(rows, terms), randn(columns, terms), randn(terms, columns)
+    check(lambda x, w, v: ((x @ w.T).relu() + x @ v, (x * 2) @ w.T), x, w, v, gradients=True, dynamic=dynamic)

@@ -1,0 +1,132 @@
+//! Packs the right operand of a product panel by panel, in the kernel of the product.
+//!
+//! Weights that are parameters of a call are packed at each call. A product of few rows uses a packed element few times, so that
+//! it costs as much to write all of the panels to memory and to read them again as to multiply. In one kernel a thread packs the
+//! columns of a tile, which stay in its second-level cache, and multiplies all rows with them.
+
+use crate::axes::fresh;
+use crate::cost::{points, size};
+use crate::group::{Group, GroupKind, Member};
+use crate::nest;
+use crate::problem::Problem;
+use crate::strategies::Cx;
+use crate::tiling::Tiling;
+use crate::tree;
+use litz_analysis::access::{accesses, substitute};
+use litz_analysis::inside::enter;
+use litz_ir::loops::{Axis, Buf, InstOp, Nest};
+use litz_ir::schedule::{Holds, Layout, Local, LocalSpace, Tree};
+use litz_sym::{Expr, Sym};
+
+/// Rows from which on a product has enough to do with a panel for packing it to be cheap wherever it is written: the left operand
+/// of more is read again for every panel.
+const MOST_ROWS: i64 = 256;
+
+/// Panels for each thread at least: they are the points of the grid.
+const PANELS_PER_THREAD: i64 = 4;
+
+/// The group of a product with the one statement of `packing`, if that packs its right operand and nothing else reads it.
+pub fn join(cx: &Cx<'_>, packing: &Group, product: &Group) -> Option<Group> {
+    let &Cx { loops, deps, target, heuristics, .. } = cx;
+    let (GroupKind::Contraction(columns), [head, ..]) = (&product.kind, &*product.members) else {
+        return None;
+    };
+    let [Member { stmt: pack, .. }] = packing.members[..] else { return None };
+    let [buf] = deps.stmts[pack].writes[..] else { return None };
+    let is_loops = matches!(packing.kind, GroupKind::Loops) && product.packed.is_none();
+    let is_at_call = !packing.at_load && !product.at_load;
+    let is_own = !deps.escapes[buf] && deps.users[buf].iter().all(|user| [pack, head.stmt].contains(user));
+    if !is_loops || !is_at_call || !is_own {
+        return None;
+    }
+    let joined = Group { packed: Some(pack), ..product.clone() };
+    let problem = Problem::new(loops, &joined, columns, target, heuristics);
+    let is_plain = problem.unit.is_none() && problem.in_place.is_none();
+    let rows = points(&loops.facts, &columns.contraction.m);
+    if !is_plain || right(&problem) != Some(buf) || rows > MOST_ROWS {
+        return None;
+    }
+    let tiling = Tiling::new(&problem);
+    let column = tiling.grid_column.filter(|_| tiling.batch.is_empty())?;
+    let panel = Panel::of(&problem, &tiling)?;
+    let bytes = points(&loops.facts, &panel.axes).saturating_mul(loops.bufs[buf].dtype.size() as i64);
+    let fits = bytes <= target.l2_bytes / heuristics.local_fraction;
+    let is_parallel = size(&loops.facts, column.extent) >= PANELS_PER_THREAD * i64::from(target.threads);
+    (fits && is_parallel).then_some(joined)
+}
+
+/// The buffer that a product reads as its right operand, and in no other way.
+fn right(problem: &Problem<'_>) -> Option<Buf> {
+    let at = problem.columns.contraction.rhs;
+    let loads = |buf: Buf| accesses(problem.head).filter(|access| access.buf == buf).count();
+    let InstOp::Load { buf, guard, .. } = &problem.head.body[at].op else { return None };
+    (guard.is_empty() && loads(*buf) == 1).then_some(*buf)
+}
+
+/// What of the right operand the tiles of one point of the grid read.
+pub struct Panel<'a> {
+    nest: &'a Nest,
+    stmt: usize,
+    /// Values of the axes that the point determines.
+    bind: Vec<(Sym, Expr)>,
+    /// The other axes.
+    axes: Vec<Axis>,
+}
+
+impl<'a> Panel<'a> {
+    /// The panel of a product that packs its operand. None where an index says more than which panel, or which element of it.
+    pub fn of(problem: &Problem<'a>, tiling: &Tiling) -> Option<Panel<'a>> {
+        let &Problem { loops, group, head, .. } = problem;
+        let (stmt, column) = (group.packed?, tiling.grid_column?);
+        let pack = nest(loops, stmt);
+        let (mut bind, mut axes) = (Vec::new(), pack.axes.clone());
+        let store = accesses(pack).find(|access| access.store)?;
+        let InstOp::Load { index, .. } = &head.body[problem.columns.contraction.rhs].op else { return None };
+        let values: Vec<(Sym, Expr)> =
+            tiling.bind(&group.members[0]).into_iter().chain(problem.bind.iter().copied()).collect();
+        let mut facts = loops.facts.clone();
+        let around = tiling.grid(problem).into_iter().chain(tiling.tiles());
+        around.for_each(|axis| enter(&mut facts, axis));
+        tiling.tile_axes().for_each(|axis| enter(&mut facts, axis));
+        if !pack.reduced.is_empty() || store.index.len() != index.len() {
+            return None;
+        }
+        for (own, read) in store.index.iter().zip(index) {
+            let read = facts.simplify(substitute(*read, &values));
+            if !read.has_sym(column.var) {
+                continue;
+            }
+            let at = axes.iter().position(|axis| Some(axis.var) == own.as_sym())?;
+            if read != Expr::sym(column.var) {
+                return None;
+            }
+            bind.push((axes.remove(at).var, read));
+        }
+        (!bind.is_empty()).then_some(Panel { nest: pack, stmt, bind, axes })
+    }
+
+    /// The memory of a panel, and the loops that fill it.
+    pub fn trees(&self, problem: &Problem<'_>, column: Axis) -> Vec<Tree> {
+        let &Problem { loops, target, heuristics, .. } = problem;
+        let (mut bind, mut outer) = (self.bind.clone(), Vec::new());
+        for axis in &self.axes {
+            let is_taken = |s: Sym| {
+                self.nest.all_axes().any(|a| a.var == s)
+                    || loops.facts.is_symbol_declared(s)
+                    || outer.iter().any(|o: &Axis| o.var == s)
+            };
+            let var = fresh("p", is_taken);
+            outer.push(Axis { var, extent: axis.extent });
+            bind.push((axis.var, Expr::sym(var)));
+        }
+        let members = vec![Member { stmt: self.stmt, bind }];
+        let packing = Group { members, outer, kind: GroupKind::Loops, at_load: false, packed: None };
+        let buf = accesses(self.nest).find(|access| access.store).map(|access| access.buf);
+        let memory = buf.map(|buf| {
+            let holds = Holds::Buffer(loops.bufs[buf].name.clone());
+            Tree::Local(Local { holds, space: LocalSpace::Scratch, layout: Layout::Padded(crate::LINE) })
+        });
+        let loops_of = tree::whole(loops, &packing, &[column], target, heuristics);
+        memory.into_iter().chain(loops_of).collect()
+    }
+}
