@@ -186,3 +186,8 @@ def test_weights_that_are_packed_at_each_call(rows, terms, columns, dynamic):
     """Weights of either order, with rests along all axes, and one that another product reads as well."""
     x, w, v = randn(rows, terms), randn(columns, terms), randn(terms, columns)
     check(lambda x, w, v: ((x @ w.T).relu() + x @ v, (x * 2) @ w.T), x, w, v, gradients=True, dynamic=dynamic)
+
+
+def test_vdot_conjugates():
+    x, y = randn(5, dtype=torch.complex64), randn(5, dtype=torch.complex64)
+    check(lambda x, y: (torch.vdot(x, y), torch.vdot(x.real, y.imag)), x, y, reference=False)
