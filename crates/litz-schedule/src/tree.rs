@@ -464,11 +464,7 @@ impl<'a> Cx<'a> {
         inner[0] = inside;
         grid.insert(near, blocks);
         let points = points.saturating_mul(crate::cost::points(&facts, &inner));
-        let tree = inner
-            .into_iter()
-            .rev()
-            .fold(body, |body, axis| vec![Tree::Loop { kind: LoopKind::For, axis, body }]);
-        (tree, points)
+        (nested(body, &inner), points)
     }
 
     /// The grid axis along which something is contiguous, in runs of `run` elements, that is far apart along `lane`.
