@@ -1,7 +1,7 @@
 //! Replaces operators whose entry is a decomposition by the operators that they are made of.
 
 use crate::args::Args;
-use crate::def::{DecomposeFn, OpDef, Rule};
+use crate::def::{DecomposeFn, OpDef, Rule, is_supported};
 use crate::device::device_of;
 use crate::error::OpError;
 use crate::infer::{InferCx, infer};
@@ -20,6 +20,9 @@ const MAX_NODES: usize = 1 << 18;
 
 /// Replaces every node whose operator has a decomposition, in subgraphs too. Results keep their names and types.
 ///
+/// Nodes with tensors of a type without arithmetic stay: lowering gives them to the host, or says which type it was. Their
+/// decompositions are those of real numbers, which conjugate nothing.
+///
 /// # Errors
 /// Every node whose arguments its decomposition does not support. The graph is then left half rewritten.
 pub fn decompose(graph: &mut Graph) -> Result<(), Diags> {
@@ -31,11 +34,13 @@ pub fn decompose(graph: &mut Graph) -> Result<(), Diags> {
 
 fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
     graph.subgraphs.iter_mut().for_each(|g| decompose_with(table, g, diags));
-    let decomposed = |node: &Node| match table.op_of(node)? {
-        op @ Op { def: OpDef { rule: Rule::Decompose(rewrite), .. }, .. } => Some((op, *rewrite)),
+    let decomposed = |node: &Node, values: &IdTable<Value, ValueData>| match table.op_of(node)? {
+        op @ Op { def: OpDef { rule: Rule::Decompose(rewrite), .. }, .. } => {
+            has_arithmetic(node, values).then_some((op, *rewrite))
+        }
         Op { .. } => None,
     };
-    if !graph.nodes.iter().any(|n| decomposed(n).is_some()) {
+    if !graph.nodes.iter().any(|n| decomposed(n, &graph.values).is_some()) {
         return;
     }
     let mut names: HashSet<String> = graph.values.values().map(|v| v.name.clone()).collect();
@@ -44,7 +49,7 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
     let mut left: Vec<Node> = std::mem::take(&mut graph.nodes).into_iter().rev().collect();
     while let Some(mut node) = left.pop() {
         node.args.iter_mut().for_each(|a| a.map_values(&mut |v| replaced.get(&v).copied().unwrap_or(v)));
-        let Some((op, rewrite)) = decomposed(&node) else {
+        let Some((op, rewrite)) = decomposed(&node, &graph.values) else {
             graph.nodes.push(node);
             continue;
         };
@@ -85,6 +90,16 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
     let current = |v: &mut Value| *v = replaced.get(v).copied().unwrap_or(*v);
     graph.updates.iter_mut().for_each(|(_, contents)| current(contents));
     graph.outputs.iter_mut().for_each(|a| a.map_values(&mut |v| replaced.get(&v).copied().unwrap_or(v)));
+}
+
+/// Whether there is arithmetic on the types of all of a node's tensors.
+fn has_arithmetic(node: &Node, values: &IdTable<Value, ValueData>) -> bool {
+    let mut used: Vec<Value> = node.outputs.iter().flatten().copied().collect();
+    node.args.iter().for_each(|arg| arg.each_value(&mut |value| used.push(value)));
+    used.iter().all(|&value| match &values[value].ty {
+        Type::Tensor(ty) => is_supported(ty.dtype),
+        Type::Int(_) | Type::Float | Type::Bool => true,
+    })
 }
 
 /// The types of a decomposed operator's results: its decomposition is made and thrown away.

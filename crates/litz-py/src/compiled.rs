@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use litz::report::Report;
 use litz::tune::Tuned;
@@ -11,7 +12,7 @@ use litz_ir::graph::{Arg, Graph, Type, Value};
 use litz_ir::program::{Output, Program, ProgramStep};
 use litz_ir::{Dtype, Scalar};
 use litz_runtime::RunError;
-use litz_runtime::mapping::advise_huge_pages;
+use litz_runtime::mapping::{advise_huge_pages, return_freed_pages};
 use litz_runtime::program::{OutputLayout, Outputs};
 use litz_runtime::tensor::Argument;
 use litz_sym::{Expr, Rel};
@@ -24,6 +25,9 @@ use crate::host::raised;
 use crate::options::Chosen;
 use crate::tensors::{Exchanges, Held, tuple};
 use crate::tuning;
+
+/// Whether something was compiled since the heap's free pages were last given back.
+static HAS_COMPILED: AtomicBool = AtomicBool::new(false);
 
 /// What the program takes at one place.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,6 +116,8 @@ pub struct CompiledModel {
     /// `empty(sizes, strides, dtype)` and `view(tensor, sizes, strides, offset)` of the library whose tensors are returned.
     library: Library,
     exchanges: Exchanges,
+    /// Whether there was a call since something was compiled.
+    is_called: AtomicBool,
 }
 
 /// Makes tensors of one library.
@@ -164,6 +170,7 @@ impl CompiledModel {
         library: Library,
     ) -> PyResult<CompiledModel> {
         let (compiled, options, tuned) = tuning::compile(py, &model, chosen)?;
+        HAS_COMPILED.store(true, Ordering::Relaxed);
         let graph = &model.imported.graph;
         let program = compiled.texts.realized.as_ref().map(|realized| &realized.program);
         let use_of = |at: usize| {
@@ -198,6 +205,7 @@ impl CompiledModel {
             results: graph.outputs.len(),
             library,
             exchanges: Exchanges::default(),
+            is_called: AtomicBool::new(false),
             compiled,
             made_of: Some((model, options)),
             tuned,
@@ -228,9 +236,21 @@ impl CompiledModel {
             results,
             library,
             exchanges: Exchanges::default(),
+            is_called: AtomicBool::new(false),
             compiled,
             made_of: None,
             tuned: None,
+        }
+    }
+
+    /// Gives back what compiling took of the heap, tens of MiB and more, with a model's second call: what traced the model and asked for
+    /// its graphs to be compiled has let go of them by then, and the pages would be part of every later call's peak.
+    fn settle(&self) {
+        if HAS_COMPILED.load(Ordering::Relaxed)
+            && self.is_called.swap(true, Ordering::Relaxed)
+            && HAS_COMPILED.swap(false, Ordering::Relaxed)
+        {
+            return_freed_pages();
         }
     }
 
@@ -530,7 +550,10 @@ impl CompiledModel {
             values: Vec::with_capacity(self.results),
             error: None,
         };
-        let outcome = py.detach(|| self.compiled.call(&inputs, &mut collected));
+        let outcome = py.detach(|| {
+            self.settle();
+            self.compiled.call(&inputs, &mut collected)
+        });
         if let Some(error) = collected.error {
             return Err(error);
         }

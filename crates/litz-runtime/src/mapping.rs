@@ -118,6 +118,16 @@ pub unsafe fn advise_huge_pages(start: NonNull<u8>, len: usize) {
     }
 }
 
+/// Gives the system back the pages that the heap keeps although nothing on them is in use. Where the C library is not GNU's, which
+/// alone keeps as many, nothing happens.
+pub fn return_freed_pages() {
+    // SAFETY: the C library synchronises it with allocations of all threads, and what is allocated stays.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Advice for whole pages changes neither what they hold nor who may use them.
 fn advise(start: NonNull<u8>, len: usize) {
     // SAFETY: the system refuses addresses that are not mapped, and changes no content.

@@ -8,6 +8,7 @@ use crate::profile::Launches;
 use litz_ir::kernel::{self, Kernel};
 use litz_ir::loops::{Loops, Stmt};
 use litz_runtime::Tensor;
+use litz_runtime::program::Value;
 use litz_schedule::cost::{Cost, Estimator};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -60,31 +61,37 @@ pub fn measure(
     options: &Options,
     calls: usize,
 ) -> Result<Measured, Error> {
-    times(compiled, inputs, WARM_UP)?;
+    let mut results = Vec::new();
+    times(compiled, inputs, &mut results, WARM_UP)?;
     let mut meters = Meters::new(options)?;
     let calls = calls.max(1);
     let per_turn = calls.div_ceil(TURNS);
-    let turn = |at: usize| -> Result<Turn, Error> {
+    let mut turn = |at: usize| -> Result<Turn, Error> {
         let count = per_turn.min(calls - at * per_turn);
         // The peaks' own data is in the caches.
-        times(compiled, inputs, 1)?;
+        times(compiled, inputs, &mut results, 1)?;
         compiled.profile.iter().for_each(|profile| drop(profile.take()));
-        let calls = times(compiled, inputs, count)?;
+        let calls = times(compiled, inputs, &mut results, count)?;
         let launches = compiled.profile.as_ref().map_or(BTreeMap::new(), |profile| profile.take());
         Ok(Turn { calls, launches })
     };
     Ok(Measured { turns: peaks::in_turns(calls.div_ceil(per_turn), || meters.measure(), turn)? })
 }
 
-/// Milliseconds of each of `runs` calls.
+/// Milliseconds of each of `runs` calls, which write to the memory of `results` where it fits.
 ///
 /// # Errors
 /// When a call fails.
-pub fn times(compiled: &Compiled, inputs: &[Tensor], runs: usize) -> Result<Vec<f64>, Error> {
+pub fn times(
+    compiled: &Compiled,
+    inputs: &[Tensor],
+    results: &mut Vec<Value>,
+    runs: usize,
+) -> Result<Vec<f64>, Error> {
     let mut times = Vec::with_capacity(runs);
     for _ in 0..runs {
         let start = Instant::now();
-        compiled.run(inputs)?;
+        compiled.executable.run_into(inputs, results)?;
         times.push(1e3 * start.elapsed().as_secs_f64());
     }
     Ok(times)

@@ -3,7 +3,7 @@
 
 use crate::args::wrap_dim;
 use crate::decompose::Rewriter;
-use crate::def::{OpDef, decompose, is_supported};
+use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::layout::{broadcast, not_negative};
 use litz_ir::Dtype;
@@ -48,13 +48,7 @@ pub const OPS: &[OpDef] = &[
         Ok(vec![r.apply("aten.mul.Tensor", &[own, gate])?])
     }),
     decompose("aten.vdot.default", |r| {
-        let args = r.args();
-        let (a, b) = (args.tensor("self")?, args.tensor("other")?);
-        // It conjugates complex ones.
-        if !is_supported(a.ty.dtype) {
-            return Err(args.unsupported(&format!("element type {}", a.ty.dtype)));
-        }
-        let (a, b) = (a.value, b.value);
+        let (a, b) = (r.args().tensor("self")?.value, r.args().tensor("other")?.value);
         Ok(vec![r.apply("aten.dot.default", &[a, b])?])
     }),
     decompose("aten.one_hot.default", one_hot),

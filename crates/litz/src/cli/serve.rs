@@ -52,7 +52,7 @@ fn answer(
             let (Some((compiled, tensors)), Ok(count)) = (warmed, count.parse()) else {
                 return Err(Failure::invalid("expected `warm litz NAME` before `run litz NAME COUNT`"));
             };
-            Ok(times(compiled, tensors, count)?)
+            Ok(times(compiled, tensors, &mut Vec::new(), count)?)
         }
         ["memory", "litz", _] => {
             let (compiled, _) = warmed
