@@ -71,21 +71,28 @@ impl Blocks {
         (!extent.is_one()).then_some(Blocks { tiles, depth, wanted: k_block.wanted })
     }
 
-    /// The loops of a sum around what `k_block` makes of `body` and the loops over one K block, for one tile.
+    /// The loops of a sum around what `k_block` makes of `body` and the loops over one K block, for one tile. What the tiles of a K
+    /// block share is computed by `first`.
     pub fn around(
         &self,
         mut body: Vec<Tree>,
+        mut first: Vec<Tree>,
         sum: &[Axis],
         loops: &Loops,
         k_block: impl Fn(Vec<Tree>, &[Axis]) -> Vec<Tree>,
     ) -> Vec<Tree> {
-        let whole = || KBlocks { outside: Vec::new(), inside: sum.to_vec(), value: None };
-        let KBlocks { outside, inside, value } =
-            k_blocks(sum, loops, self.depth, self.wanted).unwrap_or_else(whole);
+        let KBlocks { outside, inside, value } = self.k_blocks(sum, loops);
         if let Some((var, value)) = value {
             body = body.into_iter().map(|tree| rebind(tree, var, value)).collect();
         }
-        nested(self.for_each_tile(k_block(body, &inside)), &outside)
+        first.extend(self.for_each_tile(k_block(body, &inside)));
+        nested(first, &outside)
+    }
+
+    /// The loops of a sum, cut into its K blocks.
+    pub fn k_blocks(&self, sum: &[Axis], loops: &Loops) -> KBlocks {
+        let whole = || KBlocks { outside: Vec::new(), inside: sum.to_vec(), value: None };
+        k_blocks(sum, loops, self.depth, self.wanted).unwrap_or_else(whole)
     }
 
     /// A loop that runs `body` for one tile after another.

@@ -2,10 +2,12 @@
 
 use crate::axes::variable;
 use crate::cost::size;
+use crate::m_tile::balanced;
 use crate::tree::{cut, rebind};
 use litz_ir::loops::{Axis, Loops, Nest, Stmt};
 use litz_ir::schedule::{Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Rel, Sym};
+use std::ops::RangeInclusive;
 
 /// The reduced loops around `body`. Long sums are added up by K blocks of about `wanted` terms: a single loop is cut into
 /// them, and of several loops the innermost that are long enough together make one. `axes` belong to a kernel of `loops`.
@@ -90,10 +92,14 @@ pub struct KBlocks {
     pub value: Option<(Sym, Expr)>,
 }
 
-/// Cuts a sum into K blocks of equal length, as close to `wanted` points as can be: `most` at most, and more than half of either.
-/// Nothing where that is all of it, or where the extents do not divide so. `axes` belong to a kernel of `loops`.
+/// Cuts a sum into K blocks of about `wanted` points: `most` at most, and more than half of either. They have equal lengths where an
+/// extent has a divisor near that, else the last one is shorter. Nothing where a K block is all of the sum, or where that says no
+/// more of the outermost loop than that it is long. `axes` are the loops of a product's sum, which end where its axes do, in a kernel
+/// of `loops`.
 pub fn k_blocks(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<KBlocks> {
     let mut length = 1i64;
+    // The lengths that sums which are cut for the sake of rounding alone have, too.
+    let most = most.min(wanted.saturating_add(wanted / 3));
     let short = most.min(wanted) / 2;
     for (at, axis) in axes.iter().enumerate().rev() {
         let extent = axis.extent.as_int()?;
@@ -103,9 +109,9 @@ pub fn k_blocks(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<
         }
         let mut cut_up =
             KBlocks { outside: axes[..=at].to_vec(), inside: axes[at + 1..].to_vec(), value: None };
-        let divisors = (2..=most / length).filter(|d| extent % d == 0 && length * d > short);
-        // Of two that are as close the longer one.
-        if let Some(k_block) = divisors.rev().min_by_key(|d| (length * d - wanted).abs()) {
+        let near = most.min(wanted) / length;
+        let divisor = divisor_near(extent, wanted / length, short / length + 1..=most / length);
+        if let Some(k_block) = divisor.or_else(|| (length <= short).then(|| balanced(extent, near, true))) {
             let name = |suffix: &str| variable(loops, &format!("{}{suffix}", axis.var));
             let (count, points, value) = cut(*axis, k_block, name("b"), name("i"));
             cut_up.outside[at] = count;
@@ -121,14 +127,20 @@ pub fn k_blocks(axes: &[Axis], loops: &Loops, most: i64, wanted: i64) -> Option<
 /// How long to cut the K blocks of a loop: about `wanted`, of equal length where the extent has a divisor near it, else with
 /// the last one cut short, where it may be.
 fn k_block_of(body: &[Tree], axis: &Axis, loops: &Loops, wanted: i64) -> Option<i64> {
-    let even = |most: i64| {
-        let extent = axis.extent.as_int()?;
-        let divisors = (wanted / 4 + 1..=most).filter(|d| extent % d == 0);
-        divisors.rev().min_by_key(|d| (d - wanted).abs())
+    let even = |lengths| divisor_near(axis.extent.as_int()?, wanted, lengths);
+    let uneven = || match axis.extent.as_int() {
+        Some(extent) => balanced(extent, wanted, true),
+        None => wanted,
     };
-    even(wanted + wanted / 3)
-        .or_else(|| may_be_cut_short(body, axis, loops).then_some(wanted))
-        .or_else(|| even(2 * wanted))
+    even(wanted / 2 + 1..=wanted + wanted / 3)
+        .or_else(|| may_be_cut_short(body, axis, loops).then(uneven))
+        .or_else(|| even(wanted / 4 + 1..=2 * wanted))
+}
+
+/// The divisor of an extent that is closest to what is wanted, of those of some size; of two that are as close the larger one.
+fn divisor_near(extent: i64, wanted: i64, sizes: RangeInclusive<i64>) -> Option<i64> {
+    let divisors = sizes.filter(|d| *d > 1 && extent % d == 0);
+    divisors.rev().min_by_key(|d| (d - wanted).abs())
 }
 
 /// Whether what lies past the end of a loop lies past the end of the axes that leaves bind to it: nothing runs there then.

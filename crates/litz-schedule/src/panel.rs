@@ -48,11 +48,9 @@ pub fn join(cx: &Cx<'_>, packing: &Group, product: &Group) -> Option<Group> {
     }
     let tiling = Tiling::new(&problem);
     let column = tiling.grid_column.filter(|_| tiling.batch.is_empty())?;
-    let panel = Panel::of(&problem, &tiling)?;
-    let bytes = points(&loops.facts, &panel.axes).saturating_mul(loops.bufs[buf].dtype.size() as i64);
-    let fits = bytes <= target.l2_bytes / heuristics.local_fraction;
+    Panel::of(&problem, &tiling)?;
     let is_parallel = size(&loops.facts, column.extent) >= PANELS_PER_THREAD * i64::from(target.threads);
-    (fits && is_parallel).then_some(joined)
+    is_parallel.then_some(joined)
 }
 
 /// The buffer that a product reads as its right operand, and in no other way.
@@ -71,15 +69,18 @@ pub struct Panel<'a> {
     bind: Vec<(Sym, Expr)>,
     /// The other axes.
     axes: Vec<Axis>,
+    /// The loops that count K blocks, where it is what one of these reads; none where it is all of the sum.
+    pub k_blocks: Vec<Axis>,
 }
 
 impl<'a> Panel<'a> {
-    /// The panel of a product that packs its operand. None where an index says more than which panel, or which element of it.
+    /// The panel of a product that packs its operand: all of it where that stays in the cache, else what a K block has of it. None
+    /// where neither can be, or where an index says more than which panel, or which element of it.
     pub fn of(problem: &Problem<'a>, tiling: &Tiling) -> Option<Panel<'a>> {
         let &Problem { loops, group, head, .. } = problem;
         let (stmt, column) = (group.packed?, tiling.grid_column?);
         let pack = nest(loops, stmt);
-        let (mut bind, mut axes) = (Vec::new(), pack.axes.clone());
+        let (mut bind, mut axes, mut along_sum) = (Vec::new(), pack.axes.clone(), None);
         let store = accesses(pack).find(|access| access.store)?;
         let InstOp::Load { index, .. } = &head.body[problem.columns.contraction.rhs].op else { return None };
         let values: Vec<(Sym, Expr)> =
@@ -93,6 +94,11 @@ impl<'a> Panel<'a> {
         }
         for (own, read) in store.index.iter().zip(index) {
             let read = facts.simplify(substitute(*read, &values));
+            if let [sum] = problem.sum[..]
+                && read == Expr::sym(sum.var)
+            {
+                along_sum = own.as_sym();
+            }
             if !read.has_sym(column.var) {
                 continue;
             }
@@ -102,11 +108,32 @@ impl<'a> Panel<'a> {
             }
             bind.push((axes.remove(at).var, read));
         }
-        (!bind.is_empty()).then_some(Panel { nest: pack, stmt, bind, axes })
+        if bind.is_empty() {
+            return None;
+        }
+        let element = loops.bufs[store.buf].dtype.size() as i64;
+        let bytes = points(&loops.facts, &axes).saturating_mul(element);
+        let whole = Panel { nest: pack, stmt, bind, axes, k_blocks: Vec::new() };
+        if bytes <= problem.target.l2_bytes / problem.heuristics.local_fraction {
+            return Some(whole);
+        }
+        whole.of_k_block(problem, tiling, along_sum?)
     }
 
-    /// The memory of a panel, and the loops that fill it.
-    pub fn trees(&self, problem: &Problem<'_>, column: Axis) -> Vec<Tree> {
+    /// What a K block reads of it, if all rows share that; `along` is the axis of the sum.
+    fn of_k_block(mut self, problem: &Problem<'a>, tiling: &Tiling, along: Sym) -> Option<Panel<'a>> {
+        let &Problem { loops, ref sum, .. } = problem;
+        let k_blocks = tiling.blocks.filter(|_| tiling.grid_rows().is_empty())?.k_blocks(sum, loops);
+        let (_, value) = k_blocks.value?;
+        let (at, inside) = (self.axes.iter().position(|axis| axis.var == along)?, *k_blocks.inside.first()?);
+        self.axes[at] = inside;
+        self.bind.push((along, value));
+        self.k_blocks = k_blocks.outside;
+        Some(self)
+    }
+
+    /// The memory of a panel, and the loops that fill it. `around` are those around it.
+    pub fn trees(&self, problem: &Problem<'_>, around: &[Axis]) -> Vec<Tree> {
         let &Problem { loops, target, heuristics, .. } = problem;
         let (mut bind, mut outer) = (self.bind.clone(), Vec::new());
         for axis in &self.axes {
@@ -117,7 +144,10 @@ impl<'a> Panel<'a> {
             };
             let var = fresh("p", is_taken);
             outer.push(Axis { var, extent: axis.extent });
-            bind.push((axis.var, Expr::sym(var)));
+            bind.iter_mut().for_each(|(_, value)| *value = value.replace(axis.var, Expr::sym(var)));
+            if self.nest.axes.iter().any(|own| own.var == axis.var) {
+                bind.push((axis.var, Expr::sym(var)));
+            }
         }
         let members = vec![Member { stmt: self.stmt, bind }];
         let packing = Group { members, outer, kind: GroupKind::Loops, at_load: false, packed: None };
@@ -126,7 +156,7 @@ impl<'a> Panel<'a> {
             let holds = Holds::Buffer(loops.bufs[buf].name.clone());
             Tree::Local(Local { holds, space: LocalSpace::Scratch, layout: Layout::Padded(crate::LINE) })
         });
-        let loops_of = tree::whole(loops, &packing, &[column], target, heuristics);
+        let loops_of = tree::whole(loops, &packing, around, target, heuristics);
         memory.into_iter().chain(loops_of).collect()
     }
 }

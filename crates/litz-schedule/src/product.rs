@@ -24,15 +24,21 @@ pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
     let mut grid = tiling.grid(problem);
     let around: Vec<Axis> = grid.iter().copied().chain(tiling.tiles()).collect();
     let mut work = tiling.points(facts) * problem.terms();
-    let mut body = tile_trees(problem, &tiling, &around);
+    let panel = Panel::of(problem, &tiling).zip(tiling.grid_column);
+    let packing = |panel: &Panel<'_>, column| panel.trees(problem, &[&[column], &*panel.k_blocks].concat());
+    let (whole, of_k_block) = match panel {
+        Some((panel, column)) if panel.k_blocks.is_empty() => (Some(packing(&panel, column)), Vec::new()),
+        Some((panel, column)) => (None, packing(&panel, column)),
+        None => (None, Vec::new()),
+    };
+    let mut body = tile_trees(problem, &tiling, &around, of_k_block);
     if let Some(axis) = tiling.m_block {
         body = nested(body, &[axis]);
     }
-    if let (Some(panel), Some(column)) = (Panel::of(problem, &tiling), tiling.grid_column) {
+    if let Some(packing) = whole {
         let rows: Vec<Axis> = grid.iter().filter(|axis| tiling.grid_rows().contains(axis)).copied().collect();
         grid.retain(|axis| !rows.contains(axis));
         work = work.saturating_mul(points(facts, &rows));
-        let packing = panel.trees(problem, column);
         body = packing.into_iter().chain(nested(body, &rows)).collect();
     }
     let grain = grain(points(facts, &grid), work, problem.target, problem.heuristics);
@@ -45,12 +51,12 @@ pub fn phase(problem: &Problem<'_>, rows: MTile, around: &[Axis]) -> Vec<Tree> {
     let tiling = Tiling::of_rows(problem, rows);
     let own = tiling.batch.iter().filter(|a| !around.contains(a)).chain(&tiling.grid_column);
     let own: Vec<Axis> = own.copied().collect();
-    let trees = tile_trees(problem, &tiling, &[around, &own].concat());
+    let trees = tile_trees(problem, &tiling, &[around, &own].concat(), Vec::new());
     nested(trees, &own)
 }
 
-/// What runs for one tile in the loops `around`: its sums, and what follows them.
-fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tree> {
+/// What runs for one tile in the loops `around`: its sums, and what follows them. `packing` computes what the tiles of a K block share.
+fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis], packing: Vec<Tree>) -> Vec<Tree> {
     let &Problem { loops, group, head, .. } = problem;
     let mut facts = loops.facts.clone();
     around.iter().for_each(|axis| enter(&mut facts, *axis));
@@ -79,10 +85,10 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis]) -> Vec<Tr
     // Loops over the K blocks that the tiles of a cache block share, and what each tile does by itself before its final part.
     let (mut apart, mut tile) = (Vec::new(), Vec::new());
     match tiling.blocks {
-        Some(blocks) if is_matrix => apart = blocks.around(body, &problem.sum, loops, nested),
+        Some(blocks) if is_matrix => apart = blocks.around(body, packing, &problem.sum, loops, nested),
         Some(blocks) => {
             let k_block = |body, axes: &[Axis]| in_tile(sum_of_k_block(body, axes, loops, terms));
-            apart = blocks.around(body, &problem.sum, loops, k_block);
+            apart = blocks.around(body, packing, &problem.sum, loops, k_block);
         }
         None => tile = sum_in_k_blocks(body, &problem.sum, loops, terms),
     }

@@ -1,5 +1,6 @@
 //! Runs the rewrites of loops programs in their order.
 
+pub mod accumulate;
 pub mod cse;
 pub mod dead;
 pub mod digits;
@@ -66,6 +67,7 @@ pub struct Pass {
 /// Every rewrite, in the order they run.
 pub const PASSES: &[Pass] = &[
     Pass { name: "in_place", run: in_place::run },
+    Pass { name: "accumulate", run: accumulate::run },
     Pass { name: "windows", run: windows::run },
     Pass { name: "inline", run: inline::run },
     Pass { name: "unite", run: unite::run },

@@ -602,3 +602,15 @@ def test_tangents_are_not_lost():
         same([forward_ad.unpack_dual(one).tangent for one in found], [forward_ad.unpack_dual(one).tangent for one in wanted])
         same(fast(x, y), f(x, y))
     same(fast(x, y), f(x, y))
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_table_that_is_the_last_weight_as_well(padding, dtype):
+    words = torch.tensor([[3, 1, 3, 2], [0, 3, 8, 8]])
+    table, weight = randn(9, 16, dtype=dtype, requires_grad=True), randn(16, 16, dtype=dtype, requires_grad=True)
+
+    def f(words, table, weight):
+        return F.linear(torch.tanh(F.embedding(words, table, padding) @ weight), table)
+
+    check(f, words, table, weight, gradients=True)
