@@ -14,6 +14,9 @@ use litz_sym::{Expr, Sym};
 pub struct Blocks {
     /// The tiles: M tiles, which use all of it, or N tiles, which use parts of the same lines.
     pub tiles: Axis,
+    /// Where these are M tiles, the N tiles which they are run for one after another in each K block, so that the K block of the left
+    /// operand stays in the second-level cache.
+    pub columns: Option<Axis>,
     /// Points of a K block, at most.
     depth: i64,
     /// Points that a K block should have.
@@ -68,7 +71,7 @@ impl Blocks {
         let shared = (tiles.grid / wanted).min(most).max(1);
         let extent = Expr::int(balanced(tiles.count, shared, true));
         let tiles = Axis { var: tiles.var, extent };
-        (!extent.is_one()).then_some(Blocks { tiles, depth, wanted: k_block.wanted })
+        (!extent.is_one()).then_some(Blocks { tiles, columns: None, depth, wanted: k_block.wanted })
     }
 
     /// The loops of a sum around what `k_block` makes of `body` and the loops over one K block, for one tile. What the tiles of a K
@@ -85,8 +88,8 @@ impl Blocks {
         if let Some((var, value)) = value {
             body = body.into_iter().map(|tree| rebind(tree, var, value)).collect();
         }
-        first.extend(self.for_each_tile(k_block(body, &inside)));
-        nested(first, &outside)
+        first.extend(nested(k_block(body, &inside), &[self.tiles]));
+        nested(nested(first, self.columns.as_slice()), &outside)
     }
 
     /// The loops of a sum, cut into its K blocks.
@@ -97,7 +100,7 @@ impl Blocks {
 
     /// A loop that runs `body` for one tile after another.
     pub fn for_each_tile(&self, body: Vec<Tree>) -> Vec<Tree> {
-        nested(body, &[self.tiles])
+        nested(nested(body, &[self.tiles]), self.columns.as_slice())
     }
 }
 

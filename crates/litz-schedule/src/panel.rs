@@ -10,7 +10,7 @@ use crate::group::{Group, GroupKind, Member};
 use crate::nest;
 use crate::problem::Problem;
 use crate::strategies::Cx;
-use crate::tiling::Tiling;
+use crate::tiling::{PANELS_PER_THREAD, Tiling};
 use crate::tree;
 use litz_analysis::access::{accesses, substitute};
 use litz_analysis::inside::enter;
@@ -21,9 +21,6 @@ use litz_sym::{Expr, Sym};
 /// Rows from which on a product has enough to do with a panel for packing it to be cheap wherever it is written: the left operand
 /// of more is read again for every panel.
 const MOST_ROWS: i64 = 256;
-
-/// Panels for each thread at least: they are the points of the grid.
-const PANELS_PER_THREAD: i64 = 4;
 
 /// The group of a product with the one statement of `packing`, if that packs its right operand and nothing else reads it.
 pub fn join(cx: &Cx<'_>, packing: &Group, product: &Group) -> Option<Group> {
@@ -103,7 +100,7 @@ impl<'a> Panel<'a> {
                 continue;
             }
             let at = axes.iter().position(|axis| Some(axis.var) == own.as_sym())?;
-            if read != Expr::sym(column.var) {
+            if Some(read) != tiling.column_tile {
                 return None;
             }
             bind.push((axes.remove(at).var, read));

@@ -25,7 +25,11 @@ pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
     let around: Vec<Axis> = grid.iter().copied().chain(tiling.tiles()).collect();
     let mut work = tiling.points(facts) * problem.terms();
     let panel = Panel::of(problem, &tiling).zip(tiling.grid_column);
-    let packing = |panel: &Panel<'_>, column| panel.trees(problem, &[&[column], &*panel.k_blocks].concat());
+    let packing = |panel: &Panel<'_>, column| {
+        let columns = tiling.blocks.and_then(|blocks| blocks.columns);
+        let around = [&[column], &*panel.k_blocks, columns.as_slice()].concat();
+        panel.trees(problem, &around)
+    };
     let (whole, of_k_block) = match panel {
         Some((panel, column)) if panel.k_blocks.is_empty() => (Some(packing(&panel, column)), Vec::new()),
         Some((panel, column)) => (None, packing(&panel, column)),
@@ -43,7 +47,7 @@ pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
     }
     let grain = grain(points(facts, &grid), work, problem.target, problem.heuristics);
     let plan = KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body };
-    (plan, tiling.tiles().map(|axis| axis.var))
+    (plan, tiling.tiles().last().map(|axis| axis.var))
 }
 
 /// The trees of a product that is one phase of a kernel for a block of rows. `around` are the loops it runs in.

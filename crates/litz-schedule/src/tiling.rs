@@ -21,6 +21,9 @@ const LEFT_COST: i64 = 4;
 /// Lanes of the narrowest vectors: registers have at least 16 bytes.
 const LEAST_LANES: u32 = 4;
 
+/// Points of the grid for each thread at least, where each of them packs what it reads of the right operand.
+pub const PANELS_PER_THREAD: i64 = 4;
+
 /// Bytes of a line of a cache.
 const LINE_BYTES: i64 = 64;
 
@@ -37,6 +40,8 @@ pub struct Tiling {
     grid_rows: Vec<Axis>,
     /// The grid axis of columns, unless one tile has them all.
     pub grid_column: Option<Axis>,
+    /// Which tile of columns it is at a point of a tile, if there are several.
+    pub column_tile: Option<Expr>,
     /// All columns.
     column: Axis,
     /// Rows of a tile; `None` where the left operand has no axis of its own.
@@ -114,15 +119,41 @@ impl Tiling {
         let found = self.grid_rows.iter().enumerate();
         let found = found.filter_map(|(at, axis)| Some((at, *axis, blocks(axis, "im", of_tile)?)));
         if let Some((at, axis, blocks)) = found.max_by_key(|found| found.2.tiles.extent.as_int()) {
-            let groups = self.share(problem, axis, "ig", blocks);
+            let groups = self.take_turns(problem, axis, "ig", blocks.tiles);
             self.grid_rows.splice(at..=at, groups);
+            self.blocks = Some(blocks);
+            self.share_left(problem);
             return;
         }
         let shared = self.grid_column.zip(self.k_block_of_lines(problem));
         if let Some((axis, blocks)) =
             shared.and_then(|(axis, lines)| Some((axis, blocks(&axis, "jm", lines)?)))
         {
-            self.grid_column = self.share(problem, axis, "jg", blocks);
+            self.grid_column = self.take_turns(problem, axis, "jg", blocks.tiles);
+            self.blocks = Some(blocks);
+        }
+    }
+
+    /// Lets N tiles share K blocks of the left operand, where one K block of the right one is packed after another and all rows use it:
+    /// the left operand would be read from further away for every N tile.
+    fn share_left(&mut self, problem: &Problem<'_>) {
+        let &Problem { loops, target, heuristics, .. } = problem;
+        let (facts, Some(column)) = (&loops.facts, self.grid_column) else { return };
+        let cache = target.l2_bytes / heuristics.local_fraction;
+        let rows = points(facts, &problem.columns.contraction.m);
+        let is_packed = problem.group.packed.is_some() && self.grid_rows.is_empty();
+        let is_long = problem.right_bytes(size(facts, self.tile_columns.extent)) > cache;
+        if !is_packed || !is_long || problem.left_bytes(rows) <= cache {
+            return;
+        }
+        let count = size(facts, column.extent);
+        // Accumulators come back from the second-level cache for each K block.
+        let fitting = target.l2_bytes / (4 * 4 * self.points(facts)).max(1);
+        let most = fitting.min(count / (PANELS_PER_THREAD * i64::from(target.threads.max(1))));
+        if let Some(extent) = (2..=most).rev().find(|extent| count % extent == 0) {
+            let tiles = Axis { var: variable(loops, "jm"), extent: Expr::int(extent) };
+            self.grid_column = self.take_turns(problem, column, "jg", tiles);
+            self.blocks.iter_mut().for_each(|blocks| blocks.columns = Some(tiles));
         }
     }
 
@@ -149,17 +180,17 @@ impl Tiling {
         })
     }
 
-    /// Lets groups of tiles along an axis of the grid share K blocks, and gives the axis of the groups, if there are several.
-    fn share(&mut self, problem: &Problem<'_>, axis: Axis, name: &str, blocks: Blocks) -> Option<Axis> {
+    /// Lets a point of the grid run a group of tiles along one of its axes one after another, and gives the axis of the groups, if there
+    /// are several.
+    fn take_turns(&mut self, problem: &Problem<'_>, axis: Axis, name: &str, tiles: Axis) -> Option<Axis> {
         let loops = problem.loops;
         let (groups, _, place) =
-            cut(axis, size(&loops.facts, blocks.tiles.extent), variable(loops, name), blocks.tiles.var);
+            cut(axis, size(&loops.facts, tiles.extent), variable(loops, name), tiles.var);
         let is_one = groups.extent.is_one();
-        let place = if is_one { Expr::sym(blocks.tiles.var) } else { place };
-        let values =
-            self.value.iter_mut().map(|v| &mut v.1).chain(self.ends.iter_mut().map(|end| &mut end.1));
+        let place = if is_one { Expr::sym(tiles.var) } else { place };
+        let values = self.value.iter_mut().map(|v| &mut v.1);
+        let values = values.chain(self.ends.iter_mut().map(|end| &mut end.1)).chain(&mut self.column_tile);
         values.for_each(|value| *value = value.replace(axis.var, place));
-        self.blocks = Some(blocks);
         (!is_one).then_some(groups)
     }
 
@@ -173,9 +204,10 @@ impl Tiling {
         self.tile_outer_rows.iter().chain(&self.tile_rows).chain([&self.tile_columns]).copied()
     }
 
-    /// The tiles that one point of the grid runs one after another.
-    pub fn tiles(&self) -> Option<Axis> {
-        self.m_block.or(self.blocks.map(|blocks| blocks.tiles))
+    /// Loops over the tiles that one point of the grid runs one after another, outermost first.
+    pub fn tiles(&self) -> impl Iterator<Item = Axis> {
+        let blocks = self.blocks.iter().flat_map(|blocks| blocks.columns.into_iter().chain([blocks.tiles]));
+        self.m_block.into_iter().chain(blocks)
     }
 
     /// Tiles of the M axes that are cut already.
@@ -190,6 +222,7 @@ impl Tiling {
             Some(n) if n <= width => (Axis { extent: column.extent, ..inside }, Expr::sym(inside.var), None),
             _ => (inside, at, Some(tiles)),
         };
+        let column_tile = grid_column.map(|axis: Axis| Expr::sym(axis.var));
         value.push((column.var, at));
         let is_cut = |axis: &Axis, at: Expr, inside: Axis| {
             let whole =
@@ -214,6 +247,7 @@ impl Tiling {
             batch,
             grid_rows,
             grid_column,
+            column_tile,
             column,
             tile_rows,
             tile_outer_rows,
@@ -242,9 +276,8 @@ impl Tiling {
 
     /// Points of the tiles of a point of the grid.
     pub fn points(&self, facts: &Facts) -> i64 {
-        let tiles = self.tiles();
-        let rows = self.tile_outer_rows.iter().chain(&self.tile_rows).chain(&tiles);
-        points(facts, rows.chain([&self.tile_columns]))
+        let tiles: Vec<Axis> = self.tiles().chain(self.tile_axes()).collect();
+        points(facts, &tiles)
     }
 
     /// The grid, in the order in which one thread reads least: its outermost points are divided among the threads, and each of
