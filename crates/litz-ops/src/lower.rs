@@ -444,6 +444,10 @@ impl<'a> Lower<'a> {
             let message = format!("{}: a copy to {ty}, whose elements share memory", self.who);
             return Err(OpError::new("unsupported", message));
         }
+        if !is_supported(ty.dtype) {
+            let message = format!("%{name}: a copy of element type {}", ty.dtype);
+            return Err(OpError::new("unsupported", message));
+        }
         let to = self.buffer(name, ty);
         self.nest(&stored.sizes, |b, at| {
             let v = b.load(from, at);

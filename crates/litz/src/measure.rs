@@ -66,7 +66,7 @@ pub fn measure(
     let mut meters = Meters::new(options)?;
     let calls = calls.max(1);
     let per_turn = calls.div_ceil(TURNS);
-    let mut turn = |at: usize| -> Result<Turn, Error> {
+    let turn = |at: usize| -> Result<Turn, Error> {
         let count = per_turn.min(calls - at * per_turn);
         // The peaks' own data is in the caches.
         times(compiled, inputs, &mut results, 1)?;
