@@ -13,7 +13,7 @@ use super::{Cx, Edits, cse, inline};
 use litz_analysis::{Dependences, Uses};
 use litz_ir::ids::Id;
 use litz_ir::loops::{Buf, BufKind, Inst, InstOp, Loops, Stmt, Val};
-use litz_ir::{ReduceOp, Scalar, ScalarOp};
+use litz_ir::{ReduceOp, ScalarOp};
 use std::cell::OnceCell;
 
 /// Rewrites sums; returns how many.
@@ -53,9 +53,9 @@ impl Accumulated {
     fn ending_at(loops: &Loops, end: usize, uses: &Uses) -> Option<Accumulated> {
         let Stmt::Nest(nest) = &loops.stmts[end] else { return None };
         let (result, index) = inline::single_store(nest)?;
-        let stored = nest.body.iter().find_map(|inst| match &inst.op {
-            InstOp::Store { value, .. } => Some(*value),
-            _ => None,
+        let stored = nest.body.iter().find_map(|inst| {
+            let InstOp::Store { value, .. } = &inst.op else { return None };
+            Some(*value)
         })?;
         let (&InstOp::Op(ScalarOp::Add, ref terms), dtype) =
             (&nest.body[stored.index()].op, nest.body[stored.index()].ty)
@@ -63,9 +63,9 @@ impl Accumulated {
             return None;
         };
         let &[one, other] = &terms[..] else { return None };
-        let of_zeros = |val: Val| match &nest.body[val.index()].op {
-            InstOp::Load { buf, index: at, guard, .. } if guard.is_empty() && at == index => Some(*buf),
-            _ => None,
+        let of_zeros = |val: Val| {
+            let InstOp::Load { buf, index: at, guard, .. } = &nest.body[val.index()].op else { return None };
+            (guard.is_empty() && at == index).then_some(*buf)
         };
         let candidates = [(one, other), (other, one)];
         candidates.into_iter().find_map(|(val, term)| {
@@ -140,11 +140,12 @@ fn fills(loops: &Loops, at: usize, buf: Buf) -> bool {
         return false;
     };
     let is_whole = inline::axis_of_dims(&loops.bufs[buf], index, nest, &loops.facts).is_some();
-    let is_zero = |inst: &Inst| match &inst.op {
-        InstOp::Const(Scalar::Float(value)) => *value == 0.0,
-        InstOp::Const(Scalar::Int(value)) => *value == 0,
-        InstOp::Store { .. } => true,
-        _ => false,
+    let is_zero = |inst: &Inst| {
+        if let InstOp::Const(value) = &inst.op {
+            value.as_f64() == 0.0
+        } else {
+            matches!(inst.op, InstOp::Store { .. })
+        }
     };
     is_whole && nest.body.iter().all(is_zero)
 }
@@ -152,8 +153,11 @@ fn fills(loops: &Loops, at: usize, buf: Buf) -> bool {
 /// Whether a statement is a nest that does nothing to a buffer but add to its elements.
 fn adds_to(stmt: &Stmt, buf: Buf) -> bool {
     let Stmt::Nest(nest) = stmt else { return false };
-    nest.body.iter().all(|inst| match &inst.op {
-        InstOp::Store { buf: stored, combine, .. } => *stored == buf && *combine == Some(ReduceOp::Sum),
-        op => op.element().is_none_or(|(read, _)| read != buf),
+    nest.body.iter().all(|inst| {
+        if let InstOp::Store { buf: stored, combine, .. } = &inst.op {
+            *stored == buf && *combine == Some(ReduceOp::Sum)
+        } else {
+            inst.op.element().is_none_or(|(read, _)| read != buf)
+        }
     })
 }
