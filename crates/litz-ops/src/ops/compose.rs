@@ -248,6 +248,14 @@ fn added(r: &mut Rewriter<'_>, product: Value) -> Result<Value, OpError> {
         Arg::Float(f) => f.0 == number,
         _ => false,
     };
+    let is_unknown = match &beta {
+        Arg::Int(i) => i.as_int().is_none(),
+        Arg::Value(_) => true,
+        _ => false,
+    };
+    if is_unknown {
+        return Err(r.args().unsupported("a `beta` that only calls give, which may be 0"));
+    }
     let sizes = r.ty(product)?.sizes;
     let scaled =
         if is(&alpha, 1.0) { product } else { r.call("aten.mul.Scalar", [Arg::Value(product), alpha])? };
