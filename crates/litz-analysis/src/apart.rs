@@ -268,8 +268,10 @@ impl Touch<'_> {
         let is_known =
             |sym: Sym| self.loops.facts.is_symbol_declared(sym) || around.iter().any(|axis| axis.var == sym);
         let is_size = |e: Expr| e.syms().into_iter().all(is_known);
-        let terms = rest.terms().filter(|term| is_size(term.1)).map(|(n, term)| term * n);
-        let offset = terms.sum::<Expr>() + rest.constant();
+        let offset = |rest: Expr| {
+            let terms = rest.terms().filter(|term| is_size(term.1)).map(|(n, term)| term * n);
+            terms.sum::<Expr>() + rest.constant()
+        };
         let is_within = |first: Expr| {
             let is_below = |rest: Expr, facts: &Facts| match effort {
                 Effort::Ranges => is_less(rest, step, facts) && range(rest, facts).lo >= 0,
@@ -279,9 +281,16 @@ impl Touch<'_> {
             };
             is_below(rest - first, &self.facts) && is_below(other_rest - first, &other.facts)
         };
-        let whole =
-            if offset.is_zero() { offset } else { step * self.loops.facts.simplify(offset.floordiv(step)) };
-        is_within(whole) || whole != offset && is_within(offset)
+        // A guard may say of one side alone what its offset is worth: `k - 1` is 0 where it is all that is loaded.
+        let (own, others) = (offset(rest), offset(other_rest));
+        let is_within_from = |offset: Expr| {
+            let whole = match offset.is_zero() {
+                true => offset,
+                false => step * self.loops.facts.simplify(offset.floordiv(step)),
+            };
+            is_within(whole) || whole != offset && is_within(offset)
+        };
+        is_within_from(own) || own != others && is_within_from(others)
     }
 
     /// Adds equations of numbers to those of their digits: where two axes of a nest are the quotient and the remainder of one
@@ -520,6 +529,25 @@ mod tests {
         assert!(!are_apart(&loops, 1, "i, j", "2*i, k"));
         assert!(!are_apart(&loops, 1, "i, j", "-i + 3, j"));
         assert!(!are_apart(&loops, 1, "0, j", "0, j"), "nothing determines the row");
+    }
+
+    #[test]
+    fn a_guard_says_what_the_offset_of_one_side_is_worth_in_either_order() {
+        let text = "loops @l on cpu { buf x: f32[2, 8] = input
+            nest n [g in 2, i in 8, j in 8, k in 3] { %0: f32 = load x[g, i]
+            %1: f32 = load x[0, 8*g + j + k - 1] if 0 <= k - 1, k - 1 < 1 else 0.0
+            %2: f32 = load x[0, 8*g + j + k - 1] if 0 <= k - 1, k - 1 < 2 else 0.0 } return }";
+        let program =
+            litz_ir::text::loops::parse(text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
+        let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
+        let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
+        let around = nest.axes.iter().copied();
+        let visit = Visit::new(&program, nest, &bind, around, std::iter::empty()).expect("there are points");
+        let [plain, one, two] = [0, 1, 2].map(|at| visit.touch(at).expect("the guard may hold"));
+        let shared = &nest.axes[..1];
+        assert!(plain.is_apart(shared, &one) && one.is_apart(shared, &plain));
+        assert!(!plain.is_apart(shared, &two), "8*0 + 7 + 2 - 1 is 8*1 + 0");
+        assert!(!two.is_apart(shared, &plain));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Replaces operators whose entry is a decomposition by the operators that they are made of.
 
 use crate::args::Args;
-use crate::def::{DecomposeFn, OpDef, Rule, is_supported};
+use crate::def::{DecomposeFn, OpDef, Rule, unsupported_type};
 use crate::device::device_of;
 use crate::error::OpError;
 use crate::infer::{InferCx, infer};
@@ -36,7 +36,7 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
     graph.subgraphs.iter_mut().for_each(|g| decompose_with(table, g, diags));
     let decomposed = |node: &Node, values: &IdTable<Value, ValueData>| match table.op_of(node)? {
         op @ Op { def: OpDef { rule: Rule::Decompose(rewrite), .. }, .. } => {
-            has_arithmetic(node, values).then_some((op, *rewrite))
+            unsupported_type(node, values).is_none().then_some((op, *rewrite))
         }
         Op { .. } => None,
     };
@@ -90,16 +90,6 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
     let current = |v: &mut Value| *v = replaced.get(v).copied().unwrap_or(*v);
     graph.updates.iter_mut().for_each(|(_, contents)| current(contents));
     graph.outputs.iter_mut().for_each(|a| a.map_values(&mut |v| replaced.get(&v).copied().unwrap_or(v)));
-}
-
-/// Whether there is arithmetic on the types of all of a node's tensors.
-fn has_arithmetic(node: &Node, values: &IdTable<Value, ValueData>) -> bool {
-    let mut used: Vec<Value> = node.outputs.iter().flatten().copied().collect();
-    node.args.iter().for_each(|arg| arg.each_value(&mut |value| used.push(value)));
-    used.iter().all(|&value| match &values[value].ty {
-        Type::Tensor(ty) => is_supported(ty.dtype),
-        Type::Int(_) | Type::Float | Type::Bool => true,
-    })
 }
 
 /// The types of a decomposed operator's results: its decomposition is made and thrown away.

@@ -9,7 +9,8 @@ use crate::lower::Lower;
 use crate::promote::Promote;
 use crate::traits::OpTraits;
 use crate::view::View;
-use litz_ir::graph::{Type, Value};
+use litz_ir::graph::{Node, Type, Value, ValueData};
+use litz_ir::ids::Table as IdTable;
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ScalarOp};
 
@@ -130,4 +131,15 @@ pub fn one(ty: litz_ir::graph::TensorType) -> Result<Vec<Type>, OpError> {
 /// Whether arithmetic on the type is implemented.
 pub fn is_supported(dtype: Dtype) -> bool {
     !matches!(dtype, Dtype::C64 | Dtype::C128)
+}
+
+/// The first of the element types of a node's tensors that there is no arithmetic on.
+pub(crate) fn unsupported_type(node: &Node, values: &IdTable<Value, ValueData>) -> Option<Dtype> {
+    let mut used: Vec<Value> = node.outputs.iter().flatten().copied().collect();
+    node.args.iter().for_each(|arg| arg.each_value(&mut |value| used.push(value)));
+    let types = used.iter().filter_map(|&value| match &values[value].ty {
+        Type::Tensor(ty) => Some(ty.dtype),
+        Type::Int(_) | Type::Float | Type::Bool => None,
+    });
+    types.into_iter().find(|dtype| !is_supported(*dtype))
 }

@@ -5,7 +5,7 @@ pub mod results;
 
 use crate::args::{Args, Number, Operand, Tensor};
 use crate::body::{Body, Point};
-use crate::def::{OpDef, ResultRule, Rule, is_supported};
+use crate::def::{OpDef, ResultRule, Rule, is_supported, unsupported_type};
 use crate::device::device_of;
 use crate::error::OpError;
 use crate::infer::{InferCx, first_operand, no_common_type};
@@ -631,7 +631,9 @@ impl<'a> Lower<'a> {
         let name = node.op.as_str();
         let op = self.table.op(name).ok_or_else(|| OpError::missing(name))?;
         let (def, args) = (op.def, op.args(node, &self.graph.values));
-        self.require_supported_types(&args)?;
+        if let Some(dtype) = unsupported_type(node, &self.graph.values) {
+            return Err(args.unsupported(&format!("element type {dtype}")));
+        }
         self.device = device_of(self.table, &op, &args, self.graph.device)?;
         let first = self.loops.stmts.len();
         match def.rule {
@@ -644,15 +646,6 @@ impl<'a> Lower<'a> {
             Rule::Inplace(_) => Err(args.unsupported("lowering before functionalisation")),
         }?;
         self.require_one_device(first)
-    }
-
-    fn require_supported_types(&self, args: &Args<'_>) -> Result<(), OpError> {
-        let mut values: Vec<Value> = args.node.outputs.iter().flatten().copied().collect();
-        args.node.args.iter().for_each(|a| a.each_value(&mut |v| values.push(v)));
-        match values.iter().filter_map(|&v| self.graph.tensor(v)).find(|ty| !is_supported(ty.dtype)) {
-            Some(ty) => Err(args.unsupported(&format!("element type {}", ty.dtype))),
-            None => Ok(()),
-        }
     }
 
     /// Statements from that one on, which a node is lowered to, each run on one device.

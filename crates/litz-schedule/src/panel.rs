@@ -153,7 +153,7 @@ impl<'a> Panel<'a> {
             let holds = Holds::Buffer(loops.bufs[buf].name.clone());
             Tree::Local(Local { holds, space: LocalSpace::Scratch, layout: Layout::Padded(crate::LINE) })
         });
-        let loops_of = tree::whole(loops, &packing, around, target, heuristics);
+        let loops_of = tree::phase(loops, &packing, around, target, heuristics);
         memory.into_iter().chain(loops_of).collect()
     }
 }

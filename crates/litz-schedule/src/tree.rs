@@ -13,7 +13,7 @@ use crate::tiles::Tile;
 use crate::{Heuristics, nest};
 use litz_analysis::access::{Stride, bound_places, side_exprs, stride, substitute};
 use litz_analysis::collisions::colliding_axes;
-use litz_analysis::inside::enter;
+use litz_analysis::inside::{enter, undivided};
 use litz_ir::ReduceOp;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
@@ -49,19 +49,8 @@ pub fn plan(loops: &Loops, group: &Group, target: &Cpu, heuristics: &Heuristics)
     plan_in(loops, group, &[], target, heuristics)
 }
 
-/// The trees of a group whose members are bound to loops `around`, and share no points but those.
-pub fn phase(
-    loops: &Loops,
-    group: &Group,
-    around: &[Axis],
-    target: &Cpu,
-    heuristics: &Heuristics,
-) -> Vec<Tree> {
-    plan_in(loops, group, around, target, heuristics).body
-}
-
 /// The trees of a group in loops `around`, those over the points that its members share among them.
-pub fn whole(
+pub fn phase(
     loops: &Loops,
     group: &Group,
     around: &[Axis],
@@ -278,6 +267,7 @@ impl<'a> Cx<'a> {
             .map(|(i, m)| (self.score(m.axis.var, 1, self.runs.iter().flat_map(|r| &r.body)), i))
             .max();
         let has_inner = self.runs.iter().any(|r| !r.axes.is_empty());
+        let best_outer = best_outer.filter(|&(_, v)| !has_inner || self.ends_leaves(self.outer[v].axis));
         let best_inner: i64 = self
             .runs
             .iter()
@@ -292,6 +282,22 @@ impl<'a> Cx<'a> {
             Some((0.., v)) if self.fills_vectors_better(self.outer[v].axis) => self.columns(v),
             _ => self.rows(),
         }
+    }
+
+    /// Whether each leaf ends where the axis does, so that masks of leaves end its last strip where that is as long as calls
+    /// say. A leaf may count rows of other axes by it, too: its next row is no point past its end.
+    fn ends_leaves(&self, axis: Axis) -> bool {
+        let ends = |placed: &Placed<'_>| {
+            let is_end = |&(own, value): &(Sym, Expr)| {
+                let Some(end) = placed.nest.all_axes().find(|axis| axis.var == own) else { return false };
+                let (value, end) = undivided(value, end.extent, &self.facts);
+                let counted = value.linear(axis.var).filter(|(factor, _)| factor.is_one());
+                counted.is_some_and(|(_, rest)| end - rest == axis.extent)
+            };
+            placed.leaf.bind.iter().any(is_end)
+        };
+        axis.extent.as_int().is_some()
+            || self.runs.iter().flat_map(|run| run.body.iter().chain(&run.finals)).all(ends)
     }
 
     /// Whether the innermost loops of all runs are too short for vectors, and the axis is not.

@@ -32,13 +32,13 @@ impl Verifier<'_> {
     /// Whether each factor of a value is known to be positive, or nothing would run if it was not: in a loop of `n*n - 256*p`
     /// iterations `n` is positive, though no bound says so.
     fn is_positive(&self, value: Expr, facts: &Facts) -> bool {
-        let (sizes, whole) = (&self.loops.facts, [value]);
-        let factors = if let Kind::Mul(list) = value.kind() { list } else { &whole };
+        let sizes = &self.loops.facts;
         let is_size = |factor: Expr| factor.syms().into_iter().all(|sym| sizes.is_symbol_declared(sym));
-        factors.iter().all(|&factor| {
+        let is_known = |factor: Expr| {
             facts.known(&Rel::le(1, factor)) == Known::Yes
                 || is_size(factor) && self.facts_where(Some(Rel::le(factor, 0))).is_none()
-        })
+        };
+        is_known(value) || factors(value).into_iter().all(is_known)
     }
 
     /// What is known in the loops and the bodies of `if`s around, in a case of what sizes are. None where nothing ever runs.
@@ -60,6 +60,25 @@ impl Verifier<'_> {
         }
         Some(facts)
     }
+}
+
+/// Factors of a value: those of a product, and of a sum the symbols that all of its terms have, and what is left.
+/// m*n - m*max(n - 3, 0) => m, n - max(n - 3, 0)
+fn factors(value: Expr) -> Vec<Expr> {
+    if let Kind::Mul(list) = value.kind() {
+        return list.to_vec();
+    }
+    let (mut found, mut left) = (Vec::new(), value);
+    for sym in value.syms() {
+        if let Some((factor, rest)) = left.linear(sym)
+            && rest.is_zero()
+        {
+            found.push(Expr::sym(sym));
+            left = factor;
+        }
+    }
+    found.push(left);
+    found
 }
 
 /// Whether an expression is a number wherever facts hold: it divides by nothing that may be 0.

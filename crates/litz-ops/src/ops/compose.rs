@@ -243,27 +243,16 @@ fn outer(r: &mut Rewriter<'_>, a: &str, b: &str) -> Result<Value, OpError> {
 fn added(r: &mut Rewriter<'_>, product: Value) -> Result<Value, OpError> {
     let x = r.args().tensor("self")?.value;
     let (alpha, beta) = (r.args().get("alpha").clone(), r.args().get("beta").clone());
-    let is = |arg: &Arg, number: f64| match arg {
-        Arg::Int(i) => i.as_int() == Some(number as i64),
-        Arg::Float(f) => f.0 == number,
-        _ => false,
-    };
-    let is_unknown = match &beta {
-        Arg::Int(i) => i.as_int().is_none(),
-        Arg::Value(_) => true,
-        _ => false,
-    };
-    if is_unknown {
-        return Err(r.args().unsupported("a `beta` that only calls give, which may be 0"));
-    }
+    // What calls alone give may be 0.
+    let (factor, share) = (r.args().float("alpha")?, r.args().float("beta")?);
     let sizes = r.ty(product)?.sizes;
     let scaled =
-        if is(&alpha, 1.0) { product } else { r.call("aten.mul.Scalar", [Arg::Value(product), alpha])? };
+        if factor == 1.0 { product } else { r.call("aten.mul.Scalar", [Arg::Value(product), alpha])? };
     let x = r.call("aten.expand.default", [Arg::Value(x), Arg::ints(sizes)])?;
-    if is(&beta, 0.0) {
+    if share == 0.0 {
         return r.apply("aten.clone.default", &[scaled]);
     }
-    let x = if is(&beta, 1.0) { x } else { r.call("aten.mul.Scalar", [Arg::Value(x), beta])? };
+    let x = if share == 1.0 { x } else { r.call("aten.mul.Scalar", [Arg::Value(x), beta])? };
     r.add(x, scaled)
 }
 

@@ -503,3 +503,16 @@ def test_a_growing_cache():
         wanted, second = f(wanted, key, query)
         same((found, first), (wanted, second))
     assert counter.frame_count <= 2
+
+
+@each(
+    addbmm=lambda bias, x, y, beta, alpha: torch.addbmm(bias, x, y, beta=beta, alpha=alpha),
+    baddbmm=lambda bias, x, y, beta, alpha: torch.baddbmm(bias, x, y, beta=beta, alpha=alpha),
+    addmm=lambda bias, x, y, beta, alpha: torch.addmm(bias, x[0], y[0], beta=beta, alpha=alpha),
+    addmv=lambda bias, x, y, beta, alpha: torch.addmv(bias[:, 0], x[0], y[0, :, 0], beta=beta, alpha=alpha),
+    addr=lambda bias, x, y, beta, alpha: torch.addr(bias, x[0, :, 0], y[0, 0], beta=beta, alpha=alpha),
+)
+def test_factors_that_calls_give(f):
+    """A beta of 0 leaves the bias out, and what is no number in it; which beta is 0 is known when it is called alone."""
+    nothing, x, y = torch.full((3, 4), torch.nan), randn(2, 3, 5), randn(2, 5, 4)
+    shapes(f, *((nothing if beta == 0 else randn(3, 4), x, y, beta, alpha) for beta, alpha in ((3, 2), (0, 3), (2, 1), (1, 2))), dynamic=True)
