@@ -3,7 +3,9 @@
 //!
 //! Loops go by the strides of values, so the pass changes types and little else. It makes the results of convolutions,
 //! and the elementwise values that they read, channels last; types downstream follow by inference. Convolutions read
-//! copies of images that come in another layout. What the caller sees keeps its layout.
+//! copies of images that come in another layout. What the caller sees keeps its layout: a convolution whose result is returned, as
+//! that of each is for a backward graph, stores it twice, and all that is no convolution reads the copy. Statistics of planes would
+//! read all images once for each channel.
 
 use litz_ir::Diags;
 use litz_ir::graph::{Arg, Graph, MemoryFormat, Node, TensorType, Type, Value};
@@ -127,7 +129,39 @@ impl Cx<'_> {
         if reads_moved && self.aliases(&node) {
             self.moved.extend(node.outputs.iter().flatten());
         }
+        let convolved = image.and_then(|_| self.returned_image(&mut node));
         self.build.graph.nodes.push(node);
+        match convolved {
+            Some((image, value)) => self.lay_out_as_before(image, value),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the result of a convolution that is returned a value of its own, and says which. The returned one is to be a copy, which
+    /// all that is no convolution reads.
+    fn returned_image(&mut self, node: &mut Node) -> Option<(Value, Value)> {
+        let value = node.outputs[0].filter(|value| self.returned.contains(value))?;
+        let original = self.original.remove(&value)?;
+        let ty = std::mem::replace(&mut self.build.graph.values[value].ty, original);
+        self.moved.remove(&value);
+        self.build.name = format!("{}_image", self.build.graph.values[value].name);
+        let image = self.build.value(ty);
+        node.outputs[0] = Some(image);
+        Some((image, value))
+    }
+
+    /// Makes `value` the copy of an image in planes, which convolutions read as it is.
+    fn lay_out_as_before(&mut self, image: Value, value: Value) -> Result<(), OpError> {
+        let graph = &mut *self.build.graph;
+        let planes = graph.values[value].ty.clone();
+        if let Type::Tensor(ty) = &graph.values[image].ty {
+            self.copies.insert((value, ty.clone()), image);
+        }
+        let copy = self.build.copy(image, MemoryFormat::Preserve)?;
+        let graph = &mut *self.build.graph;
+        graph.values[copy].ty = planes;
+        let made = graph.nodes.last_mut().filter(|node| node.outputs == [Some(copy)]);
+        made.expect("invariant: a copy is the last node").outputs = vec![Some(value)];
         Ok(())
     }
 
