@@ -493,6 +493,18 @@ mod tests {
     use super::*;
     use litz_ir::loops::Stmt;
 
+    fn parsed(text: &str) -> Loops {
+        litz_ir::text::loops::parse(text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]))
+    }
+
+    /// The first nest of a program, in loops over its axes.
+    fn visited(program: &Loops) -> (&Nest, Visit<'_>) {
+        let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
+        let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
+        let visit = Visit::new(program, nest, &bind, nest.axes.iter().copied(), std::iter::empty());
+        (nest, visit.expect("there are points"))
+    }
+
     /// Whether two accesses of a buffer `x: f32[64, 512]` are apart in the first `shared` of these loops.
     fn are_apart(loops: &[(&str, i64)], shared: usize, one: &str, other: &str) -> bool {
         are_apart_in("f32[64, 512]", loops, shared, one, other)
@@ -505,12 +517,8 @@ mod tests {
             nest n [{}] {{ %0: f32 = load x[{one}] %1: f32 = load x[{other}] }} return }}",
             axes.join(", ")
         );
-        let program =
-            litz_ir::text::loops::parse(&text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
-        let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
-        let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
-        let around = nest.axes.iter().copied();
-        let visit = Visit::new(&program, nest, &bind, around, std::iter::empty()).expect("there are points");
+        let program = parsed(&text);
+        let (nest, visit) = visited(&program);
         let [one, other] = [0, 1].map(|at| visit.touch(at).expect("there is no guard"));
         one.is_apart(&nest.axes[..shared], &other)
     }
@@ -537,12 +545,8 @@ mod tests {
             nest n [g in 2, i in 8, j in 8, k in 3] { %0: f32 = load x[g, i]
             %1: f32 = load x[0, 8*g + j + k - 1] if 0 <= k - 1, k - 1 < 1 else 0.0
             %2: f32 = load x[0, 8*g + j + k - 1] if 0 <= k - 1, k - 1 < 2 else 0.0 } return }";
-        let program =
-            litz_ir::text::loops::parse(text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
-        let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
-        let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
-        let around = nest.axes.iter().copied();
-        let visit = Visit::new(&program, nest, &bind, around, std::iter::empty()).expect("there are points");
+        let program = parsed(text);
+        let (nest, visit) = visited(&program);
         let [plain, one, two] = [0, 1, 2].map(|at| visit.touch(at).expect("the guard may hold"));
         let shared = &nest.axes[..1];
         assert!(plain.is_apart(shared, &one) && one.is_apart(shared, &plain));
@@ -599,12 +603,8 @@ mod tests {
         let text = "loops @l on cpu { sym s58 in [0, 16] sym s48 in [2, 64] buf x: f32[s58, 4, s48, s48] = input
             nest n [g0 in 4*s58, g1 in s48, r in s48, q in s48] { %0: f32 = load x[floordiv(g0, 4), mod(g0, 4), g1, r]
             %1: f32 = load x[floordiv(g0, 4), mod(g0, 4), g1, q] } return }";
-        let program =
-            litz_ir::text::loops::parse(text).unwrap_or_else(|diags| panic!("{}\n{text}", diags[0]));
-        let Stmt::Nest(nest) = &program.stmts[0] else { panic!("expected a nest") };
-        let bind: Vec<(Sym, Expr)> = nest.axes.iter().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
-        let around = nest.axes.iter().copied();
-        let visit = Visit::new(&program, nest, &bind, around, std::iter::empty()).expect("there are points");
+        let program = parsed(text);
+        let (nest, visit) = visited(&program);
         let [one, other] = [0, 1].map(|at| visit.touch(at).expect("there is no guard"));
         assert!(one.is_apart(&nest.axes[..2], &other));
     }
