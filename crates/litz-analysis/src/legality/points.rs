@@ -119,18 +119,25 @@ impl Verifier<'_> {
         if axes.values().all(|&extent| self.loops.facts.bounds(extent).lo >= 1) {
             return;
         }
+        let Some((axis, value)) = self.below(place) else { return };
+        // Where a loop begins is known better than what is more than a sum.
+        let mut own = [place.clone()];
+        let is_known =
+            Intervals::leave(&mut own, &self.loops.facts).is_some_and(|_| self.below(&own[0]).is_none());
+        let message = format_args!("`{name}`: {axis} = {value} may be below 0 where there are no points");
+        self.report.check(is_known, "axis-coverage", message);
+    }
+
+    /// An axis whose value at a place may be below 0, and the value.
+    fn below(&self, place: &Occurrence) -> Option<(Sym, Expr)> {
         let mut facts = self.loops.facts.clone();
         place.path.iter().for_each(|around| enter(&mut facts, around.axis));
         // What never runs has no values.
         let is_empty = |around: &Around| facts.bounds(around.axis.extent).hi <= 0;
         if place.path.iter().any(is_empty) || !place.sides.iter().all(|side| facts.assume(side.cond)) {
-            return;
+            return None;
         }
-        for &(axis, value) in &place.bind {
-            let is_known = facts.proves(&Rel::le(0, value));
-            let message = format_args!("`{name}`: {axis} = {value} may be below 0 where there are no points");
-            self.report.check(is_known, "axis-coverage", message);
-        }
+        place.bind.iter().find(|bind| !facts.proves(&Rel::le(0, bind.1))).copied()
     }
 
     /// A value at a place that may be past the end of its axis, and how many points that has.
