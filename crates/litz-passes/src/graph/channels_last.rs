@@ -93,13 +93,23 @@ struct Cx<'a> {
     copies: HashMap<(Value, TensorType), Value>,
 }
 
+/// Which of the values that moved a node reads as they lay before.
+#[derive(Clone, Copy, PartialEq)]
+enum Moved {
+    All,
+    Returned,
+}
+
 impl Cx<'_> {
     fn node(&mut self, mut node: Node) -> Result<(), OpError> {
         let image = image_of(self.build.graph, self.build.table, &node);
         if let Some(image) = image {
             node.args[0] = Arg::Value(self.channels_last(image)?);
         } else if layout_of(self.build.table, &node) == Layout::Reads {
-            self.restore(&mut node)?;
+            self.restore(&mut node, Moved::All)?;
+        } else {
+            // What is returned has a copy.
+            self.restore(&mut node, Moved::Returned)?;
         }
         let (mut affected, mut reads_moved) = (image.is_some(), false);
         node.args.iter().for_each(|a| {
@@ -121,7 +131,7 @@ impl Cx<'_> {
                 }
                 // What is not known to work with other layouts gets those it was traced with.
                 Err(_) => {
-                    self.restore(&mut node)?;
+                    self.restore(&mut node, Moved::All)?;
                     reads_moved = false;
                 }
             }
@@ -129,39 +139,7 @@ impl Cx<'_> {
         if reads_moved && self.aliases(&node) {
             self.moved.extend(node.outputs.iter().flatten());
         }
-        let convolved = image.and_then(|_| self.returned_image(&mut node));
         self.build.graph.nodes.push(node);
-        match convolved {
-            Some((image, value)) => self.lay_out_as_before(image, value),
-            None => Ok(()),
-        }
-    }
-
-    /// Gives the result of a convolution that is returned a value of its own, and says which. The returned one is to be a copy, which
-    /// all that is no convolution reads.
-    fn returned_image(&mut self, node: &mut Node) -> Option<(Value, Value)> {
-        let value = node.outputs[0].filter(|value| self.returned.contains(value))?;
-        let original = self.original.remove(&value)?;
-        let ty = std::mem::replace(&mut self.build.graph.values[value].ty, original);
-        self.moved.remove(&value);
-        self.build.name = format!("{}_image", self.build.graph.values[value].name);
-        let image = self.build.value(ty);
-        node.outputs[0] = Some(image);
-        Some((image, value))
-    }
-
-    /// Makes `value` the copy of an image in planes, which convolutions read as it is.
-    fn lay_out_as_before(&mut self, image: Value, value: Value) -> Result<(), OpError> {
-        let graph = &mut *self.build.graph;
-        let planes = graph.values[value].ty.clone();
-        if let Type::Tensor(ty) = &graph.values[image].ty {
-            self.copies.insert((value, ty.clone()), image);
-        }
-        let copy = self.build.copy(image, MemoryFormat::Preserve)?;
-        let graph = &mut *self.build.graph;
-        graph.values[copy].ty = planes;
-        let made = graph.nodes.last_mut().filter(|node| node.outputs == [Some(copy)]);
-        made.expect("invariant: a copy is the last node").outputs = vec![Some(value)];
         Ok(())
     }
 
@@ -192,11 +170,11 @@ impl Cx<'_> {
     }
 
     /// Makes the node read values as they lay before.
-    fn restore(&mut self, node: &mut Node) -> Result<(), OpError> {
+    fn restore(&mut self, node: &mut Node, which: Moved) -> Result<(), OpError> {
         let mut values = Vec::new();
         node.args.iter().for_each(|a| a.each_value(&mut |v| values.push(v)));
         for value in values {
-            if self.moved.contains(&value) {
+            if self.moved.contains(&value) && (which == Moved::All || self.returned.contains(&value)) {
                 let copy = self.original_layout(value)?;
                 node.args.iter_mut().for_each(|a| a.map_values(&mut |v| if v == value { copy } else { v }));
             }
@@ -220,7 +198,7 @@ impl Cx<'_> {
         if let Some(&view) = self.copies.get(&(value, ty.clone())) {
             return Ok(view);
         }
-        self.restore(&mut node)?;
+        self.restore(&mut node, Moved::All)?;
         self.build.name = format!("{}_copy", self.build.graph.values[value].name);
         let view = self.build.value(Type::Tensor(ty.clone()));
         for output in &mut node.outputs {
