@@ -1,10 +1,12 @@
-"""Times torch.compile with Litz against eager mode and Inductor: python benches/compile_bench.py [NAME ...] [--train] [--rounds N] [--threads T]
+"""Times torch.compile with Litz against eager mode and Inductor: python benches/compile_bench.py [NAME ...] [--train] [--cached] [--rounds N] [--threads T]
 
 NAME is a model of export_models.py. Each system has a process of its own, which compiles the model and then waits for its turns; systems take turns,
 N rounds of some calls each. With --train a call is a training step: forward, the mean of the squares of all results, backward, and a step of SGD.
 Prints for each model and system:
-  first    seconds from torch.compile to the first result, nothing cached
-  backend  those of them that the backend takes, Dynamo and AOTAutograd apart
+  first    seconds from torch.compile to the first result, nothing cached; with --cached, a process before has filled the caches
+  Dynamo   those of them that Dynamo takes
+  AOT      those that AOTAutograd takes
+  backend  those that the backend takes
   peak     the most memory that the process had in use during calls that are timed, in MiB, all of its libraries among that
   ms       the median of the times of a call, and how often that is in eager mode's
 """
@@ -16,6 +18,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).parent
@@ -78,6 +81,15 @@ def prepared(system, name, is_training):
     return step, seconds
 
 
+def shares(backend) -> dict:
+    """Seconds of compiling, by who takes them. Dynamo calls AOTAutograd, which calls the backend; backward graphs come later, from AOTAutograd."""
+    from torch._dynamo.utils import calculate_time_spent
+
+    spent = calculate_time_spent()
+    dynamo = spent.get("entire_frame_compile", 0.0) - spent.get("backend_compile", 0.0)
+    return {"dynamo": dynamo, "aot": spent["total_wall_time"] - dynamo - backend, "backend": backend}
+
+
 def peak(is_new=False) -> int:
     """The most memory that the process has had resident, in KiB, since the last call with `is_new`."""
     if is_new:
@@ -94,7 +106,7 @@ def serve(system, name, is_training):
     start = time.perf_counter()
     call()
     first = time.perf_counter() - start
-    print(json.dumps({"first": first, "backend": seconds()}), file=answers, flush=True)
+    print(json.dumps({"first": first} | shares(seconds())), file=answers, flush=True)
     for _ in sys.stdin:
         peak(is_new=True)
         times, until = [], time.perf_counter() + TURN
@@ -110,17 +122,22 @@ def serve(system, name, is_training):
 def compared(name, systems, options):
     """Times of one model, by system."""
     arguments = [sys.executable, __file__, name, "--threads", str(options.threads)] + (["--train"] if options.train else [])
-    environment = os.environ | {
-        "OMP_NUM_THREADS": str(options.threads),
-        "LITZ_CACHE_DIR": "",
-        "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
-        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
-    }
+    kept = tempfile.TemporaryDirectory() if options.cached else None
+    caches = (
+        {"LITZ_CACHE_DIR": f"{kept.name}/litz", "TORCHINDUCTOR_CACHE_DIR": f"{kept.name}/inductor"}
+        if kept
+        else {"LITZ_CACHE_DIR": "", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    )
+    python_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"OMP_NUM_THREADS": str(options.threads), "PYTHONPATH": python_path} | caches
+    started = lambda system: subprocess.Popen(
+        [*arguments, "--serve", system], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
     found, processes = {}, {}
     for system in systems:
-        child = subprocess.Popen(
-            [*arguments, "--serve", system], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-        )
+        if kept:
+            started(system).communicate()
+        child = started(system)
         line = child.stdout.readline()
         if not line:
             print(f"{name} {system}: it fails", flush=True)
@@ -136,6 +153,8 @@ def compared(name, systems, options):
     for child in processes.values():
         child.stdin.close()
         child.wait()
+    if kept:
+        kept.cleanup()
     return found
 
 
@@ -144,6 +163,7 @@ def main():
     parser.add_argument("names", nargs="*", default=MODELS, metavar="NAME", help="models to time")
     parser.add_argument("--train", action="store_true", help="training steps")
     parser.add_argument("--frozen", action="store_true", help="with weights as constants, too")
+    parser.add_argument("--cached", action="store_true", help="compile what caches have")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--serve", metavar="SYSTEM", help=argparse.SUPPRESS)
@@ -154,14 +174,14 @@ def main():
         torch.set_num_threads(options.threads)
         return serve(options.serve, options.names[0], options.train)
     systems = SYSTEMS + (FROZEN if options.frozen else [])
-    print(f"{'model':20} {'system':16} {'first s':>8} {'backend s':>9} {'peak MiB':>9} {'ms':>9}  of eager")
+    print(f"{'model':20} {'system':16} {'first s':>8} {'Dynamo s':>8} {'AOT s':>8} {'backend s':>9} {'peak MiB':>9} {'ms':>9}  of eager")
     for name in options.names:
         found = compared(name, systems, options)
         for system, of in found.items():
             ms = statistics.median(of["ms"])
             pairs = [eager / own for eager, own in zip(found["eager"]["ms"], of["ms"])]
             print(
-                f"{name:20} {system:16} {of['first']:8.2f} {of['backend']:9.2f} {of['peak'] / 1024:9.0f} {ms:9.2f}  {statistics.median(pairs):.2f}",
+                f"{name:20} {system:16} {of['first']:8.2f} {of['dynamo']:8.2f} {of['aot']:8.2f} {of['backend']:9.2f} {of['peak'] / 1024:9.0f} {ms:9.2f}  {statistics.median(pairs):.2f}",
                 flush=True,
             )
 

@@ -4,6 +4,7 @@ mod compiled;
 mod dlpack;
 mod errors;
 mod host;
+mod openmp;
 mod options;
 mod tensors;
 mod tuning;

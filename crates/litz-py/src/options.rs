@@ -12,6 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::errors::InvalidError;
 use crate::host::PythonHost;
+use crate::openmp::OpenMp;
 
 /// One pool of threads for each number of them, which all compiled models share.
 static POOLS: Mutex<BTreeMap<usize, Arc<ThreadPool>>> = Mutex::new(BTreeMap::new());
@@ -76,6 +77,10 @@ impl Chosen {
 
 /// The threads that all models share which run on so many.
 fn pool(threads: usize) -> Arc<ThreadPool> {
+    let made = || match OpenMp::of(threads) {
+        Some(runtime) => ThreadPool::lent(threads, Box::new(runtime)),
+        None => ThreadPool::unbound(threads),
+    };
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-    Arc::clone(pools.entry(threads).or_insert_with(|| Arc::new(ThreadPool::unbound(threads))))
+    Arc::clone(pools.entry(threads).or_insert_with(|| Arc::new(made())))
 }

@@ -10,6 +10,9 @@
 //!
 //! A pool does one job at a time. A call while it is busy, be it from inside a chunk or from another
 //! thread, runs its chunks in the calling thread.
+//!
+//! A process may have other threads for parallel loops already, which spin, too, between theirs: on the cores that workers would
+//! need. A pool of a [`Team`] has no workers, and runs its jobs on those.
 
 mod placement;
 
@@ -36,8 +39,21 @@ const LOOKS_PER_CLOCK: u32 = 64;
 /// Threads that run the chunks of one job at a time.
 pub struct ThreadPool {
     shared: Arc<Shared>,
-    workers: Vec<Worker>,
+    crew: Crew,
     idle: Idle,
+}
+
+/// Who runs chunks beside the caller.
+enum Crew {
+    Workers(Vec<Worker>),
+    Team(Box<dyn Team>),
+}
+
+/// Threads of somebody else's that run parallel loops, such as those of an OpenMP runtime.
+pub trait Team: Send + Sync {
+    /// Calls a function at once on each of several threads, at most so many, with numbers from 0, of which 0 is the calling thread's.
+    /// Returns when all of them have ended. The function does not panic.
+    fn run(&self, threads: usize, f: &(dyn Fn(usize) + Sync));
 }
 
 struct Worker {
@@ -105,22 +121,16 @@ impl ThreadPool {
         ThreadPool::placed(threads, None)
     }
 
+    /// A pool that has no threads of its own: a team lends it so many at each job.
+    pub fn lent(threads: usize, team: Box<dyn Team>) -> ThreadPool {
+        let shared = Arc::new(Shared::new(threads.max(1), None));
+        ThreadPool { shared, crew: Crew::Team(team), idle: Idle::default() }
+    }
+
     fn placed(threads: usize, placement: Option<Placement>) -> ThreadPool {
-        let worker_count = threads.saturating_sub(1);
-        let shared = Arc::new(Shared {
-            shares: (0..=worker_count).map(|_| Share(AtomicU64::new(0))).collect(),
-            jobs: Counter(AtomicUsize::new(0)),
-            unfinished: Counter(AtomicUsize::new(0)),
-            job: UnsafeCell::new(None),
-            busy: AtomicBool::new(false),
-            asleep: (0..worker_count).map(|_| AtomicBool::new(false)).collect(),
-            sleepers: AtomicUsize::new(0),
-            closing: AtomicBool::new(false),
-            placement,
-            panic: Mutex::new(None),
-        });
-        let workers = (0..worker_count).map_while(|index| Worker::spawn(index, &shared).ok()).collect();
-        ThreadPool { shared, workers, idle: Idle::default() }
+        let shared = Arc::new(Shared::new(threads.max(1), placement));
+        let workers = (1..threads).map_while(|thread| Worker::spawn(thread - 1, &shared).ok()).collect();
+        ThreadPool { shared, crew: Crew::Workers(workers), idle: Idle::default() }
     }
 
     /// Memory of calls that are over, for all programs that run on these threads.
@@ -130,7 +140,10 @@ impl ThreadPool {
 
     /// How many threads may run chunks at once, the caller included.
     pub fn threads(&self) -> usize {
-        self.workers.len() + 1
+        match &self.crew {
+            Crew::Workers(workers) => workers.len() + 1,
+            Crew::Team(_) => self.shared.shares.len(),
+        }
     }
 
     /// Calls `f` once for each chunk in `0..chunks`, in parallel and in no particular order, and
@@ -141,30 +154,25 @@ impl ThreadPool {
             self.run(most, f);
             return self.run(chunks - most, &|chunk| f(most + chunk));
         }
-        if chunks <= 1 || self.workers.is_empty() || self.shared.busy.swap(true, Ordering::Acquire) {
+        if chunks <= 1 || self.threads() == 1 || self.shared.busy.swap(true, Ordering::Acquire) {
             return (0..chunks).for_each(f);
         }
         if let Some(placement) = &self.shared.placement {
             placement.make_way();
         }
         self.shared.start(chunks, f);
-        self.wake(chunks - 1);
-        self.shared.run_chunks(0);
+        match &self.crew {
+            Crew::Workers(workers) => {
+                self.shared.wake(workers, chunks - 1);
+                self.shared.run_chunks(0);
+            }
+            Crew::Team(team) => team.run(self.threads(), &|thread| self.shared.run_chunks(thread)),
+        }
         let panic = self.shared.finish();
         self.shared.busy.store(false, Ordering::Release);
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
-    }
-
-    /// Wakes up to `wanted` workers that sleep.
-    fn wake(&self, wanted: usize) {
-        if self.shared.sleepers.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let sleeping = self.shared.asleep.iter().zip(&self.workers);
-        let woken = sleeping.filter(|(asleep, _)| asleep.swap(false, Ordering::SeqCst));
-        woken.take(wanted).for_each(|(_, worker)| worker.thread.unpark());
     }
 }
 
@@ -179,8 +187,9 @@ impl Worker {
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
+        let Crew::Workers(workers) = &mut self.crew else { return };
         self.shared.closing.store(true, Ordering::SeqCst);
-        for worker in &mut self.workers {
+        for worker in workers {
             worker.thread.unpark();
             if let Some(handle) = worker.handle.take() {
                 // A worker catches the panics of chunks and has no others.
@@ -197,6 +206,31 @@ impl fmt::Debug for ThreadPool {
 }
 
 impl Shared {
+    fn new(threads: usize, placement: Option<Placement>) -> Shared {
+        Shared {
+            shares: (0..threads).map(|_| Share(AtomicU64::new(0))).collect(),
+            jobs: Counter(AtomicUsize::new(0)),
+            unfinished: Counter(AtomicUsize::new(0)),
+            job: UnsafeCell::new(None),
+            busy: AtomicBool::new(false),
+            asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
+            sleepers: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+            placement,
+            panic: Mutex::new(None),
+        }
+    }
+
+    /// Wakes up to `wanted` workers that sleep.
+    fn wake(&self, workers: &[Worker], wanted: usize) {
+        if self.sleepers.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let sleeping = self.asleep.iter().zip(workers);
+        let woken = sleeping.filter(|(asleep, _)| asleep.swap(false, Ordering::SeqCst));
+        woken.take(wanted).for_each(|(_, worker)| worker.thread.unpark());
+    }
+
     /// Publishes a job. The caller holds `busy`.
     fn start(&self, chunks: usize, f: Job<'_>) {
         // SAFETY: only the lifetime changes. A chunk must be claimed to reach the function, and
@@ -215,7 +249,7 @@ impl Shared {
 
     /// Runs chunks as thread `own` until all are claimed.
     fn run_chunks(&self, own: usize) {
-        let (behind, from) = self.shares.split_at(own);
+        let (behind, from) = self.shares.split_at(own.min(self.shares.len()));
         let mut done = 0;
         for (at, share) in from.iter().chain(behind).enumerate() {
             let end = if at == 0 { End::Front } else { End::Back };
@@ -324,10 +358,32 @@ mod tests {
         counts.into_iter().map(AtomicUsize::into_inner).collect()
     }
 
+    /// Threads that are made for each job, fewer than were asked for where there are `most`.
+    struct Scoped {
+        most: usize,
+    }
+
+    impl Team for Scoped {
+        fn run(&self, threads: usize, f: &(dyn Fn(usize) + Sync)) {
+            thread::scope(|scope| {
+                (1..threads.min(self.most)).for_each(|at| {
+                    scope.spawn(move || f(at));
+                });
+                f(0);
+            });
+        }
+    }
+
+    fn lent(threads: usize, most: usize) -> ThreadPool {
+        ThreadPool::lent(threads, Box::new(Scoped { most }))
+    }
+
     #[test]
     fn every_chunk_runs_once() {
         for threads in [0, 1, 2, 3, 8] {
-            for pool in [ThreadPool::new(threads), ThreadPool::unbound(threads)] {
+            let pools =
+                [ThreadPool::new(threads), ThreadPool::unbound(threads), lent(threads, 8), lent(threads, 2)];
+            for pool in pools {
                 assert_eq!(pool.threads(), threads.max(1));
                 for chunks in [0, 1, 2, 3, 7, 64, 1000] {
                     assert_eq!(counts(&pool, chunks), vec![1; chunks], "{threads} threads, {chunks} chunks");
@@ -374,53 +430,62 @@ mod tests {
 
     #[test]
     fn each_thread_begins_with_its_own_share() {
-        let pool = ThreadPool::new(2);
-        let first = Mutex::new(Vec::new());
-        let barrier = std::sync::Barrier::new(2);
-        pool.run(10, &|chunk| {
-            let mut first = first.lock().expect("no panic");
-            if first.iter().all(|&(thread, _)| thread != thread::current().id()) {
-                first.push((thread::current().id(), chunk));
-                drop(first);
-                barrier.wait();
-            }
-        });
-        let mut first: Vec<usize> = first.into_inner().expect("no panic").into_iter().map(|f| f.1).collect();
-        first.sort_unstable();
-        assert_eq!(first, [0, 5]);
+        for pool in [ThreadPool::new(2), lent(2, 2)] {
+            let first = Mutex::new(Vec::new());
+            let barrier = std::sync::Barrier::new(2);
+            pool.run(10, &|chunk| {
+                let mut first = first.lock().expect("no panic");
+                if first.iter().all(|&(thread, _)| thread != thread::current().id()) {
+                    first.push((thread::current().id(), chunk));
+                    drop(first);
+                    barrier.wait();
+                }
+            });
+            let mut first: Vec<usize> =
+                first.into_inner().expect("no panic").into_iter().map(|f| f.1).collect();
+            first.sort_unstable();
+            assert_eq!(first, [0, 5]);
+        }
     }
 
     #[test]
     fn nested_calls_run_inline() {
-        let pool = ThreadPool::new(3);
-        let count = AtomicUsize::new(0);
-        pool.run(8, &|_| {
-            let outer = thread::current().id();
+        for pool in [ThreadPool::new(3), lent(3, 3)] {
+            let count = AtomicUsize::new(0);
             pool.run(8, &|_| {
-                assert_eq!(thread::current().id(), outer);
-                count.fetch_add(1, Ordering::Relaxed);
+                let outer = thread::current().id();
+                pool.run(8, &|_| {
+                    assert_eq!(thread::current().id(), outer);
+                    count.fetch_add(1, Ordering::Relaxed);
+                });
             });
-        });
-        assert_eq!(count.into_inner(), 64);
+            assert_eq!(count.into_inner(), 64);
+        }
     }
 
     #[test]
     fn concurrent_callers_do_not_disturb_each_other() {
-        let pool = ThreadPool::new(3);
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for chunks in 0..2000 {
-                        assert_eq!(counts(&pool, chunks % 9), vec![1; chunks % 9]);
-                    }
-                });
-            }
-        });
+        for (pool, jobs) in [(ThreadPool::new(3), 2000), (lent(3, 3), 100)] {
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for chunks in 0..jobs {
+                            assert_eq!(counts(&pool, chunks % 9), vec![1; chunks % 9]);
+                        }
+                    });
+                }
+            });
+        }
     }
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
-        let pool = ThreadPool::new(3);
+        for pool in [ThreadPool::new(3), lent(3, 3)] {
+            a_panic_reaches_the_caller(&pool);
+        }
+    }
+
+    fn a_panic_reaches_the_caller(pool: &ThreadPool) {
         for _ in 0..50 {
             let ran = AtomicUsize::new(0);
             let result = catch_unwind(AssertUnwindSafe(|| {
@@ -435,6 +500,6 @@ mod tests {
             assert_eq!(panic.downcast_ref::<&str>(), Some(&"chunk 11"));
             assert_eq!(ran.into_inner(), 16);
         }
-        assert_eq!(counts(&pool, 16), vec![1; 16]);
+        assert_eq!(counts(pool, 16), vec![1; 16]);
     }
 }

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -154,6 +156,14 @@ def test_a_child_calls_a_large_function():
     same(fast(x), wanted)
 
 
+def test_a_child_calls_a_large_function_without_its_parents_threads():
+    fast = compiled(lambda x: (x * 2 + 1).sin() / x.exp())
+    x = torch.linspace(0, 1, 100000).view(100, 1000)
+    # Operators of PyTorch that run on several threads wait for ever in a child.
+    wanted = fast(x).numpy().tobytes()
+    in_child(lambda: fast(x).numpy().tobytes() == wanted)
+
+
 def test_a_child_compiles():
     compiled(lambda x: x + 1)(randn(3))
 
@@ -170,6 +180,30 @@ def threads():
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+ON_THREADS = """
+import pathlib
+import litz.dynamo
+import torch
+
+torch.set_num_threads(3)
+x = torch.linspace(-1, 1, 3_000_000).view(3000, 1000)
+wanted = x.softmax(-1) * 2
+threads = lambda: {thread.name: (thread / "comm").read_text() for thread in pathlib.Path("/proc/self/task").iterdir()}
+before = threads()
+found = torch.compile(lambda x: x.softmax(-1) * 2, backend=litz.dynamo.backend, options=%s)(x)
+torch.testing.assert_close(found, wanted)
+print(sum(name.startswith("litz-") for thread, name in threads().items() if thread not in before))
+"""
+
+
+# Threads that wait for work keep others from their cores: Litz has none of its own where PyTorch has as many.
+@pytest.mark.parametrize("options, workers", [({}, 0), ({"threads": 2}, 1)])
+def test_kernels_run_on_the_threads_of_eager_mode(options, workers):
+    program = [sys.executable, "-c", ON_THREADS % options]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, env=os.environ | {"LITZ_CACHE_DIR": "", "OMP_NUM_THREADS": "1"})
+    assert (done.stdout, done.returncode) == (f"{workers}\n", 0), done.stderr
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 8])
