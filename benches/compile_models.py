@@ -131,9 +131,12 @@ def train(module, args, kwargs, given) -> dict:
     for name, optimizer in OPTIMIZERS.items():
         try:
             eager = trained(module, None, optimizer, args, kwargs)
-            wider = trained(copy.deepcopy(module).double(), None, optimizer, *tree_map(wide, (args, kwargs)))
         except Exception as error:
             return {"verdict": "excluded", "why": f"eager: {reason(error)}"}
+        try:
+            wider = trained(copy.deepcopy(module).double(), None, optimizer, *tree_map(wide, (args, kwargs)))
+        except Exception:
+            wider = None
         litz.counters.reset()
         try:
             # The random numbers of eager, for layers that drop whatever their `p` says.

@@ -12,7 +12,7 @@ if BACKEND == "litz":
     from programs import Line, Program
     from random_programs import Failure
 
-COUNTS = {"fixed": 120, "gradients": 40, "dynamic": 20, "dynamic gradients": 10}
+COUNTS = {"fixed": 320, "gradients": 110, "dynamic": 50, "dynamic gradients": 20}
 
 
 @needs_litz
