@@ -418,7 +418,7 @@ class _Converter(Writer):
             return result(node)
         if base in positions:
             of = ("argument", positions[base])
-        elif base.op == "get_attr" or not _is_known(origin.storage_offset(), 0) or not _is_dense(origin):
+        elif base.op == "get_attr" or not _is_known(origin.storage_offset(), 0):
             return result(node)
         else:
             of = result(base)

@@ -8,8 +8,8 @@ with what, what became of the inputs, and gradients. A program of which `backend
 that fails is made as small as it gets, and is printed as a file of Python with the graphs' texts.
 
 How far a floating-point value may be from eager's follows from its terms: where no operator so far has rounded, not at all in what discrete operators see
-of it; else by the tolerance of its type, and by what the program makes of a rounding of each value in between, which is measured by rounding them
-otherwise. What is at most one and a half times as far from a run in double precision as eager's is right, too. Discrete operators, such as
+of it; else by the tolerance of its type, and by what the program makes of a rounding of each value, and of each gradient, in between, which is
+measured by rounding them otherwise. What is at most one and a half times as far from a run in double precision as eager's is right, too. Discrete operators, such as
 comparisons, are given exact values alone.
 """
 
@@ -63,8 +63,8 @@ def namespace(program):
     return env
 
 
-def call(function, make, sizes, with_grad):
-    """Calls a function with inputs that are made for it."""
+def call(function, make, sizes, with_grad, generator=None):
+    """Calls a function with inputs that are made for it; with `generator`, gradients are rounded otherwise on their way."""
     inputs = make(*sizes)
     # Storages are numbered: those of inputs first, then those of results as they appear.
     known = {}
@@ -84,8 +84,10 @@ def call(function, make, sizes, with_grad):
         roots = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]
         if not roots:
             raise Excluded("no gradient")
-        generator = torch.Generator().manual_seed(5)
-        cotangents = [(torch.randint(-4, 5, x.shape, generator=generator) / 4).to(x.dtype) for x in roots]
+        numbers = torch.Generator().manual_seed(5)
+        cotangents = [(torch.randint(-4, 5, x.shape, generator=numbers) / 4).to(x.dtype) for x in roots]
+        if generator is not None:
+            _jiggle_gradients(roots, generator)
         torch.autograd.backward(roots, cotangents)
         gradients = [x.grad for x in inputs]
     whole = [torch.empty(0, dtype=x.dtype).set_(x.untyped_storage()) for x in (x.detach() for x in inputs)]
@@ -94,12 +96,29 @@ def call(function, make, sizes, with_grad):
 
 def roundings(program, sizes):
     """The program in eager mode with other roundings, several times: of what operators that round are given, and of what they give."""
-    return [call(_rounded(program, seed), namespace(program)["make"], sizes, bool(program.needs_grad)) for seed in range(ROUNDINGS)]
+    generators = [torch.Generator().manual_seed(seed) for seed in range(ROUNDINGS)]
+    make = namespace(program)["make"]
+    return [call(_rounded(program, generator), make, sizes, bool(program.needs_grad), generator) for generator in generators]
 
 
-def _rounded(program, seed):
-    generator = torch.Generator().manual_seed(seed)
+def _jiggle_gradients(roots, generator):
+    """Has each gradient that a step of backward gives moved by a rounding of its type, or of what the step was given."""
 
+    def jiggled(gradients, given):
+        types = [x.dtype for x in given if x is not None and x.is_floating_point()]
+        return tuple(x if x is None or not x.is_floating_point() else _jiggled(x, False, generator, types) for x in gradients)
+
+    seen, steps = set(), [root.grad_fn for root in roots]
+    while steps:
+        step = steps.pop()
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        steps += [of for of, _ in step.next_functions]
+        step.register_hook(jiggled)
+
+
+def _rounded(program, generator):
     def function(*inputs):
         env = {"torch": torch, "F": torch.nn.functional} | dict(zip(program.inputs, inputs))
         for line in program.lines:
@@ -117,10 +136,11 @@ def _rounded(program, seed):
     return function
 
 
-def _jiggled(value, writes, generator):
-    """A value, each element less or more by a unit in its last place or as it is."""
+def _jiggled(value, writes, generator, types=()):
+    """A value, each element less or more by a unit in its last place, or in that of the roughest of some types, or as it is."""
     plain = value.detach()
-    by = torch.finfo(value.dtype).eps * torch.randint(-1, 2, value.shape, generator=generator)
+    eps = max(torch.finfo(dtype).eps for dtype in (value.dtype, *types))
+    by = eps * torch.randint(-1, 2, value.shape, generator=generator)
     change = (plain.double() * by).to(value.dtype).nan_to_num(0.0, 0.0, 0.0)
     if writes:
         plain.add_(change)

@@ -167,6 +167,17 @@ def test_resized_and_set_results():
     check(lambda x: x.new_empty(0).resize_(2, 3).fill_(1) + x, randn(2, 3), reference=False, fullgraph=False)
 
 
+def test_a_part_of_what_lies_with_gaps_begins_where_it_is():
+    def part(x):
+        return x.select_scatter(x.select(0, 1), 0, 0).diagonal(1)
+
+    x = randn(8, 4)[::2]
+    found, wanted = compiled(part)(x), part(x)
+    same(found, wanted)
+    assert (found.stride(), found.storage_offset()) == (wanted.stride(), wanted.storage_offset()) == ((9,), 1)
+
+
+
 @each(
     behind=lambda x: x.as_strided((2, 3), (3, 1), 6) * 2,
     before=lambda x: x.as_strided((2,), (1,), 0) * 2,
