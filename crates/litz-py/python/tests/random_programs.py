@@ -79,6 +79,10 @@ def call(function, make, sizes, with_grad, generator=None):
         start = result.untyped_storage().data_ptr()
         place = known.setdefault(start, len(known))
         memory.append((place, result.data_ptr() - start) if result.numel() else None)
+    places = Counter(place[0] for place in memory if place)
+    # Where a result begins in memory that nothing else has is nobody's concern: scatters keep the offset of what they copy.
+    is_shared = lambda place: places[place] > 1 or place < len({x.untyped_storage().data_ptr() for x in inputs})
+    memory = [place and (place[0], place[1] if is_shared(place[0]) else 0) for place in memory]
     gradients = []
     if with_grad:
         roots = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]

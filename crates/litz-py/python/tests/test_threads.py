@@ -254,7 +254,15 @@ def test_an_exception_in_one_thread_is_its_own():
     same(results[2], x[4:] * 2)
 
 
-def test_an_interrupt_ends_a_compilation(tmp_path):
+@pytest.fixture
+def interruptible():
+    # A shell has programs that it starts in the background ignore interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_ends_a_compilation(tmp_path, interruptible):
     class Layers(nn.Module):
         def __init__(self):
             super().__init__()
