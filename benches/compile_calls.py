@@ -11,6 +11,7 @@ import argparse
 import os
 import statistics
 import time
+from unittest import mock
 
 # Seconds of calls in a turn.
 TURN = 0.5
@@ -30,23 +31,17 @@ def overhead(rounds):
     import litz.dynamo
     import torch
 
-    graphs = []
+    graphs, compile_fx = [], litz.dynamo.compile_fx
 
-    def backend(module, inputs, **options):
-        def kept(*args, **kwargs):
-            graphs.append(compile_fx(*args, **kwargs))
-            return graphs[-1]
-
-        compile_fx, litz.dynamo.compile_fx = litz.dynamo.compile_fx, kept
-        try:
-            return litz.dynamo.backend(module, inputs, **options)
-        finally:
-            litz.dynamo.compile_fx = compile_fx
+    def kept(*args, **kwargs):
+        graphs.append(compile_fx(*args, **kwargs))
+        return graphs[-1]
 
     tensors = [torch.randn(4) for _ in range(10)]
-    fast = torch.compile(lambda *args: sum(args), backend=backend)
+    fast = torch.compile(lambda *args: sum(args), backend=litz.dynamo.backend)
     with torch.no_grad():
-        fast(*tensors)
+        with mock.patch.object(litz.dynamo, "compile_fx", kept):
+            fast(*tensors)
         (graph,) = graphs
         graph_times, times = zip(*[(timed(lambda: graph(list(tensors))), timed(lambda: fast(*tensors))) for _ in range(rounds)])
     print(f"overhead    {1e6 * statistics.median(graph_times):10.2f} us of a graph {1e6 * statistics.median(times):10.2f} us with guards and wrapper")
