@@ -46,6 +46,16 @@ def _dense(op, args, kwargs):
     return op(args[0].clone(), *args[1:], **kwargs)
 
 
+def _spread(op, args, kwargs):
+    """An operand without dimensions has no say in the result's strides. Tracing says row-major."""
+    one, other = args
+    # With another type it would have a say in the result's type.
+    if one.dtype != other.dtype or (one.dim() == 0) == (other.dim() == 0):
+        return NotImplemented
+    spread = lambda number, like: aten.copy.default(torch.empty_like(like), number)
+    return op(one, spread(other, one), **kwargs) if one.dim() else op(spread(one, other), other, **kwargs)
+
+
 def _roll(op, args, kwargs):
     """The result keeps the memory format. Tracing says row-major."""
     x, shifts, *dims = args
@@ -68,4 +78,8 @@ RULES = {
     aten.index_fill.int_Scalar: _dense,
     aten.index_fill.int_Tensor: _dense,
     aten.roll.default: _roll,
+    aten.copysign.Tensor: _spread,
+    aten.heaviside.default: _spread,
+    aten.logaddexp.default: _spread,
+    aten.logaddexp2.default: _spread,
 }

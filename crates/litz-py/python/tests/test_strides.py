@@ -167,6 +167,18 @@ def test_resized_and_set_results():
     check(lambda x: x.new_empty(0).resize_(2, 3).fill_(1) + x, randn(2, 3), reference=False, fullgraph=False)
 
 
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("name", ["atan2", "copysign", "heaviside", "logaddexp", "logaddexp2", "maximum", "nextafter", "remainder"])
+def test_an_operand_without_dimensions(name, is_first):
+    def apply(x, number):
+        return getattr(torch, name)(*((number, x) if is_first else (x, number)))
+
+    args = randn(5, 4).t(), randn(())
+    found, wanted = compiled(apply)(*args), apply(*args)
+    same(found, wanted)
+    assert found.stride() == wanted.stride() == (1, 4)
+
+
 def test_a_part_of_what_lies_with_gaps_begins_where_it_is():
     def part(x):
         return x.select_scatter(x.select(0, 1), 0, 0).diagonal(1)
