@@ -461,7 +461,8 @@ impl<'a> Lower<'a> {
     pub fn contiguous(&mut self, access: &Access, role: &str) -> Result<Access, OpError> {
         let data = &self.loops.bufs[access.buf];
         let ty = TensorType::contiguous(access.dtype, access.sizes.clone()).on(data.device);
-        if access.is_strided_as(&ty, &self.loops.facts) && data.span() == ty.numel() {
+        // Elements of an expanded buffer that are apart may fill its memory, but a routine takes all that it has.
+        if access.is_strided_as(&ty, &self.loops.facts) && data.span() == ty.numel() && data.is_dense() {
             return Ok(access.clone());
         }
         let base = self.from.first().map_or("", String::as_str);
