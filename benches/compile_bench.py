@@ -119,13 +119,12 @@ def serve(system, name, is_training):
         print(json.dumps({"ms": statistics.median(times), "peak": peak()}), file=answers, flush=True)
 
 
-def compared(name, systems, options):
-    """Times of one model, by system."""
+def compared(name, systems, options, folder):
+    """Times of one model, by system. Where caches are asked for, they are in a folder."""
     arguments = [sys.executable, __file__, name, "--threads", str(options.threads)] + (["--train"] if options.train else [])
-    kept = tempfile.TemporaryDirectory() if options.cached else None
     caches = (
-        {"LITZ_CACHE_DIR": f"{kept.name}/litz", "TORCHINDUCTOR_CACHE_DIR": f"{kept.name}/inductor"}
-        if kept
+        {"LITZ_CACHE_DIR": f"{folder}/litz", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        if options.cached
         else {"LITZ_CACHE_DIR": "", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
     )
     python_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
@@ -135,7 +134,7 @@ def compared(name, systems, options):
     )
     found, processes = {}, {}
     for system in systems:
-        if kept:
+        if options.cached and system != "eager":
             started(system).communicate()
         child = started(system)
         line = child.stdout.readline()
@@ -153,8 +152,6 @@ def compared(name, systems, options):
     for child in processes.values():
         child.stdin.close()
         child.wait()
-    if kept:
-        kept.cleanup()
     return found
 
 
@@ -176,7 +173,8 @@ def main():
     systems = SYSTEMS + (FROZEN if options.frozen else [])
     print(f"{'model':20} {'system':16} {'first s':>8} {'Dynamo s':>8} {'AOT s':>8} {'backend s':>9} {'peak MiB':>9} {'ms':>9}  of eager")
     for name in options.names:
-        found = compared(name, systems, options)
+        with tempfile.TemporaryDirectory() as folder:
+            found = compared(name, systems, options, folder)
         for system, of in found.items():
             ms = statistics.median(of["ms"])
             pairs = [eager / own for eager, own in zip(found["eager"]["ms"], of["ms"])]

@@ -1,7 +1,7 @@
 //! Runs kernels on the threads of the OpenMP runtime that PyTorch runs its operators on.
 //!
 //! After an operator those threads spin for about a millisecond, waiting for the next one. A worker of Litz's own that a kernel wakes
-//! meanwhile has no core to itself, and the kernel waits for it: where operators and graphs took turns, calls took up to 2.4 times
+//! meanwhile has no core to itself, and the kernel waits for it: where operators and graphs took turns, calls took up to 2.5 times
 //! as long as apart (two cores of an AMD EPYC, products of 64 x 64).
 
 use std::ffi::{CStr, c_int, c_uint, c_void};

@@ -70,6 +70,7 @@ def call(function, make, sizes, with_grad, generator=None):
     known = {}
     for tensor in inputs:
         known.setdefault(tensor.untyped_storage().data_ptr(), len(known))
+    given = len(known)
     results = function(*inputs)
     memory = []
     for result in results:
@@ -81,7 +82,7 @@ def call(function, make, sizes, with_grad, generator=None):
         memory.append((place, result.data_ptr() - start) if result.numel() else None)
     places = Counter(place[0] for place in memory if place)
     # Where a result begins in memory that nothing else has is nobody's concern: scatters keep the offset of what they copy.
-    is_shared = lambda place: places[place] > 1 or place < len({x.untyped_storage().data_ptr() for x in inputs})
+    is_shared = lambda place: places[place] > 1 or place < given
     memory = [place and (place[0], place[1] if is_shared(place[0]) else 0) for place in memory]
     gradients = []
     if with_grad:
