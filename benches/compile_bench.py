@@ -3,7 +3,8 @@
 NAME is a model of export_models.py. Each system has a process of its own, which compiles the model and then waits for its turns; systems take turns,
 N rounds of some calls each. With --train a call is a training step: forward, the mean of the squares of all results, backward, and a step of SGD.
 Prints for each model and system:
-  first    seconds from torch.compile to the first result, nothing cached; with --cached, a process before has filled the caches
+  first    seconds from torch.compile, which imports the backend, to the first result, nothing cached; with --cached, a process before has
+           filled the caches
   Dynamo   those of them that Dynamo takes
   AOT      those that AOTAutograd takes
   backend  those that the backend takes
@@ -38,20 +39,19 @@ def loss_of(outs):
 
 
 def prepared(system, name, is_training):
-    """What calls the model, and a function of the seconds that its backend has taken to compile."""
+    """What calls the model, a function of the seconds that its backend has taken to compile, and when `torch.compile` was called."""
     import torch
     from export_models import build
 
     torch.manual_seed(0)
     example = build(name)
     module = example.module.train(is_training)
-    seconds = lambda: 0.0
+    seconds, start = lambda: 0.0, time.perf_counter()
     if system.startswith("litz"):
         import litz.dynamo
 
         options = {"freeze": True} if system == "litz_frozen" else {}
-        backend = lambda graph, inputs: litz.dynamo.backend(graph, inputs, options=options)
-        forward, seconds = torch.compile(module, backend=backend), lambda: litz.stats()["seconds"]
+        forward, seconds = torch.compile(module, backend=litz.dynamo.backend, options=options), lambda: litz.stats()["seconds"]
     elif system.startswith("inductor"):
         import torch._inductor.config
 
@@ -67,7 +67,7 @@ def prepared(system, name, is_training):
             with torch.no_grad():
                 return forward(*example.args, **example.kwargs)
 
-        return call, seconds
+        return call, seconds, start
     for part in module.modules():
         if isinstance(part, torch.nn.modules.dropout._DropoutNd):
             part.p = 0.0
@@ -78,7 +78,7 @@ def prepared(system, name, is_training):
         loss_of(forward(*example.args, **example.kwargs)).backward()
         optimizer.step()
 
-    return step, seconds
+    return step, seconds, start
 
 
 def shares(backend) -> dict:
@@ -102,8 +102,7 @@ def serve(system, name, is_training):
     """Compiles and says how long it took, then answers each line with the times of some calls, in ms."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    call, seconds = prepared(system, name, is_training)
-    start = time.perf_counter()
+    call, seconds, start = prepared(system, name, is_training)
     call()
     first = time.perf_counter() - start
     print(json.dumps({"first": first} | shares(seconds())), file=answers, flush=True)

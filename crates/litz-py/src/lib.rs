@@ -23,9 +23,11 @@ use errors::{CacheError, CheckError, InternalError, InvalidError, LitzError, Run
 use options::Chosen;
 use tensors::{Exchanges, Held};
 
-/// Compiles the text of a graph. `constants` are tensors by the names that the text has for them: they are held, and must not change.
+/// Compiles the text of a graph. `constants` are tensors by the names that the text has for them: they are held, and must not change. Without
+/// `donates`, calls leave the memory of all arguments as it is, those among it that the text says are donated.
 #[pyfunction]
-#[pyo3(signature = (text, library, *, constants=None, taken=None, returned=None, options=None))]
+#[pyo3(signature = (text, library, *, constants=None, taken=None, returned=None, options=None, donates=true))]
+#[expect(clippy::too_many_arguments, reason = "they have names where it is called")]
 fn compile_graph(
     py: Python<'_>,
     text: &str,
@@ -34,15 +36,19 @@ fn compile_graph(
     taken: Option<Vec<usize>>,
     returned: Option<Vec<Bound<'_, PyTuple>>>,
     options: Option<&Bound<'_, PyDict>>,
+    donates: bool,
 ) -> PyResult<CompiledModel> {
     let chosen = Chosen::of(options)?;
     let library = Library::of(library)?;
-    let graph = match Text::parse(text).map_err(|error| errors::raise(&error))? {
+    let mut graph = match Text::parse(text).map_err(|error| errors::raise(&error))? {
         Text::Graph(graph) => graph,
         Text::Loops(_) | Text::Schedule(..) | Text::Kernels(_) | Text::Program(_) => {
             return Err(InvalidError::new_err("expected the text of a graph"));
         }
     };
+    if !donates {
+        graph.donated.clear();
+    }
     let mut weights = HashMap::new();
     for (name, object) in constants.into_iter().flatten() {
         weights.insert(name.extract()?, held(&object)?);
@@ -109,6 +115,13 @@ fn has_operator(name: &str) -> bool {
     litz::has_operator(name)
 }
 
+/// The folder that compilations are kept in; none where none is kept.
+#[pyfunction]
+#[pyo3(signature = (*, options=None))]
+fn cache_folder(options: Option<&Bound<'_, PyDict>>) -> PyResult<Option<PathBuf>> {
+    Ok(Chosen::of(options)?.options.cache)
+}
+
 /// The folder that compilations are kept in, how many files of them there are, and their bytes; none where none is kept.
 #[pyfunction]
 #[pyo3(signature = (*, options=None))]
@@ -165,6 +178,7 @@ fn _litz(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(load, module)?)?;
     module.add_function(wrap_pyfunction!(write_report, module)?)?;
     module.add_function(wrap_pyfunction!(has_operator, module)?)?;
+    module.add_function(wrap_pyfunction!(cache_folder, module)?)?;
     module.add_function(wrap_pyfunction!(cache_info, module)?)?;
     module.add("LitzError", py.get_type::<LitzError>())?;
     module.add("UnsupportedError", py.get_type::<UnsupportedError>())?;

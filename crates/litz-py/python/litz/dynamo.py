@@ -1,32 +1,26 @@
 """The backend of `torch.compile(model, backend="litz")`."""
 
+import collections.abc
+import contextlib
 import functools
 import re
 import sys
 import time
-import warnings
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensor
-from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
-from . import _litz, counters, options as option
+from . import _litz, caching, counters, host, options as option
 from .errors import CacheError, InternalError, LitzError, UnsupportedError
+from .function import FAKE, Function, Left, compiled_of, has_fake, warn
 from .fx import convert, drops_nothing, writes_to
-from .host import Dispatcher
-from .library import Torch
 from .strides import laid_out
 from .types import operator_name
 from .writer import val
 
-HOST = Dispatcher()
-
 aten = torch.ops.aten
-
-# What there was a warning of: operators, and reasons why PyTorch runs a graph.
-_warned = set()
 
 
 def backend(module, example_inputs, *, mode=None, options=None, note=None):
@@ -35,37 +29,32 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     """
     chosen = option.read(mode, options)
     tracing = torch._guards.TracingContext.try_get()
-    if _has_fake(example_inputs, tracing and tracing.fake_mode):
+    if has_fake(example_inputs, tracing and tracing.fake_mode):
         # Dynamo compiles once more for tensors of another type.
         if chosen.fallback == "error":
-            raise UnsupportedError(_FAKE)
+            raise UnsupportedError(FAKE)
         if note is not None:
-            note("forward", None, _FAKE)
-        _leave(chosen, _FAKE)
+            note("forward", None, FAKE)
+        _leave(chosen, FAKE)
         return module
     # Dynamo does not guard the types of the tensors inside of others.
     is_wrapped = any(isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value) for value in example_inputs)
     parameters = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
     compiler = functools.partial(compile_fx, options=chosen, note=note, pair=_Pair(), is_wrapped=is_wrapped)
-    return aot_autograd(
-        fw_compiler=functools.partial(compiler, kind="forward"),
-        bw_compiler=functools.partial(compiler, kind="backward"),
-        inference_compiler=functools.partial(compiler, parameters=parameters, kind="inference"),
-        decompositions=decompositions(chosen.random),
-        partition_fn=_partition,
-        keep_inference_input_mutations=True,
-    )(module, example_inputs)
-
-
-# Why PyTorch runs a graph of tensors that have no memory which a kernel could read.
-_FAKE = "fake tensors, which have no data"
-
-
-def _has_fake(values, tracing=None) -> bool:
-    """Whether there are fake tensors among some values, but for those of a mode that Dynamo traces with. They stand for real ones where it compiles
-    a graph in parts, as it does for `DistributedDataParallel`.
-    """
-    return any(isinstance(value, FakeTensor) and value.fake_mode is not tracing for value in values)
+    compilers = {
+        "fw_compiler": functools.partial(compiler, kind="forward"),
+        "bw_compiler": functools.partial(compiler, kind="backward"),
+        "inference_compiler": functools.partial(compiler, parameters=parameters, kind="inference"),
+    }
+    # A graph with frozen parameters is of this process, and what is noted is what compiling it shows.
+    is_kept = not (parameters or is_wrapped or note) and caching.can_keep(module, chosen)
+    with caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers) as compilers:
+        return aot_autograd(
+            **compilers,
+            decompositions=Decompositions(chosen.random),
+            partition_fn=_partition,
+            keep_inference_input_mutations=True,
+        )(module, example_inputs)
 
 
 def _partition(module, *args, **kwargs):
@@ -113,6 +102,22 @@ def _frozen(module, parameters) -> dict:
         if isinstance(origin, PlainAOTInput) and origin.idx in parameters and not any(writes_to(user, node) for user in node.users):
             found[position] = parameters[origin.idx]
     return found
+
+
+class Decompositions(collections.abc.Mapping):
+    """The table of `decompositions`, which is made when somebody looks into it: nobody does where AOTAutograd has kept the graphs."""
+
+    def __init__(self, random: str):
+        self._random = random
+
+    def __getitem__(self, op):
+        return decompositions(self._random)[op]
+
+    def __iter__(self):
+        return iter(decompositions(self._random))
+
+    def __len__(self):
+        return len(decompositions(self._random))
 
 
 @functools.cache
@@ -177,11 +182,15 @@ def _returns_constants(module) -> bool:
 
 def _donated() -> frozenset:
     """The arguments of the backward graph that is being compiled, by position, that are nobody's when a call is over: what the forward graph
-    saved, unless it is an argument or a result as well. AOTAutograd keeps none where `backward` is to keep its graph.
+    saved, unless it is an argument or a result as well. AOTAutograd does not learn that they are written to, as each call finds out whether it
+    may: AOTAutograd would refuse calls that keep what was saved.
     """
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
-    return frozenset(metadata.bw_donated_idxs or ()) if metadata is not None else frozenset()
+    if metadata is None:
+        return frozenset()
+    donated, metadata.bw_donated_idxs = frozenset(metadata.bw_donated_idxs or ()), []
+    return donated
 
 
 def compile_fx(module, example_inputs, options, parameters=None, kind="inference", note=None, pair=None, is_wrapped=False):
@@ -192,83 +201,36 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
     pair = pair or _Pair()
     if kind == "forward":
         pair.returns_constants = _returns_constants(module)
-    donated = _donated() if kind == "backward" and not pair.returns_constants else frozenset()
+    donated = _donated() if kind == "backward" else frozenset()
+    if pair.returns_constants:
+        donated = frozenset()
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
         with _disable_current_modes():
             compiled, converted = _compile(module, options, _frozen(module, parameters or {}), kind, donated)
     except LitzError as error:
         if options.fallback == "error" or isinstance(error, CacheError):
+            if kind == "backward":
+                # It may be compiled together with its forward graph, and never be called.
+                return Left(_raising(error))
             raise
         reason = str(error).splitlines()[0] if isinstance(error, UnsupportedError) else f"a mistake of Litz: {error}"
         if note is not None:
             note(kind, None, reason)
-        return _eager(module, options, reason)
+        _leave(options, reason)
+        return Left(module)
     finally:
         counters.TOTALS.seconds += time.perf_counter() - start
     if note is not None:
         note(kind, compiled, None)
+    return Function(module, converted, compiled, options, is_wrapped)
 
-    offsets = [*converted.offsets.items()]
-    HOST.ordered.update(converted.ordered)
 
-    def run(args):
-        if is_wrapped and _has_fake(args):
-            if options.fallback == "error":
-                raise UnsupportedError(_FAKE)
-            return left(args)
-        # Dynamo guards neither levels of forward derivatives nor where tensors begin in their storages.
-        if forward_ad._current_level >= 0 and any(map(_is_dual, args)):
-            return left(args)
-        if offsets and any(args[position].storage_offset() != offset for position, offset in offsets):
-            return left(args)
-        for position in converted.lazy:
-            args[position] = _resolved(args[position])
-        if converted.is_seeded:
-            args.append(torch.empty((), dtype=torch.int64, device="cpu").random_())
-        before = HOST.effects() if converted.ordered else 0
-        try:
-            results = compiled(args)
-        except _litz.CheckError as error:
-            # What has effects is not to be run twice.
-            if getattr(error, "is_of_operator", False) or converted.ordered and HOST.effects() != before:
-                raise
-            # Sizes that the graph was not compiled for; nothing has been written so far.
-            counters.TOTALS.eager_calls += 1
-            results = module(*(args[:-1] if converted.is_seeded else args))
-        args.clear()
-        return results
+def _raising(error):
+    def run(*args):
+        raise error
 
-    def left(args):
-        counters.TOTALS.eager_calls += 1
-        results = module(*args)
-        args.clear()
-        return results
-
-    run._boxed_call = True
-    run.compiled = compiled
-    counters.note(run, compiled)
     return run
-
-
-def _is_dual(value) -> bool:
-    """Whether a value is a tensor with a tangent, of which a graph that has been compiled says nothing."""
-    return isinstance(value, torch.Tensor) and forward_ad.unpack_dual(value).tangent is not None
-
-
-def _resolved(tensor):
-    """A tensor with the elements and strides of one that may have a pending conjugation or negation.
-
-    `Tensor.resolve_conj` gives other strides where the tensor has gaps.
-    """
-    if not (tensor.is_conj() or tensor.is_neg()):
-        return tensor
-    plain = tensor.conj() if tensor.is_conj() else tensor
-    plain = torch._neg_view(plain) if plain.is_neg() else plain
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    memory = plain.as_strided((last + 1 if tensor.numel() else 0,), (1,))
-    memory = memory.conj_physical() if tensor.is_conj() else memory
-    return (-memory if tensor.is_neg() else memory).as_strided(tensor.shape, tensor.stride())
 
 
 def _compile(module, options, frozen, kind, donated):
@@ -283,7 +245,7 @@ def _compile(module, options, frozen, kind, donated):
             # PyTorch runs a graph with which Litz makes a mistake, as where it is the compiler that does.
             raise InternalError(f"{type(error).__name__}: {error}") from error
         try:
-            compiled = _compiled(converted, options)
+            compiled = compiled_of(converted, options)
             break
         except LitzError as error:
             # One call that Litz cannot take, of an operator that it has, is no reason to give up all of the graph.
@@ -292,10 +254,6 @@ def _compile(module, options, frozen, kind, donated):
                 raise
             hosted.add(op)
     _tell(compiled.tuned)
-    if options.fallback == "warn":
-        for op, count, source in compiled.host_operators:
-            at = f", first at {source}" if source else ""
-            _warn(op, f"litz: PyTorch runs {op} ({count} in this graph{at})")
     return compiled, converted
 
 
@@ -308,43 +266,14 @@ def _tell(tuned):
     print(f"litz: {found}", file=sys.stderr)
 
 
-def _compiled(converted, options):
-    return _litz.compile_graph(
-        converted.text,
-        Torch,
-        constants=converted.constants,
-        taken=converted.taken,
-        returned=converted.returned,
-        options=options.native() | {"host": HOST, "fallback": options.fallback != "error"},
-    )
-
-
 def _refused(error) -> str | None:
     """The operator that an error begins with, where PyTorch has it."""
     found = re.match(r"error\[[\w-]+\]: ([\w.]+?\.[\w.]+?\.\w+)(?=[: ])", str(error))
-    return found[1] if found and HOST.declaration(found[1]) else None
+    return found[1] if found and host.HOST.declaration(found[1]) else None
 
 
 def _leave(options, reason):
     """Counts, and warns of, a graph that is left to PyTorch as a whole."""
     counters.TOTALS.eager_graphs[reason] += 1
     if options.fallback == "warn":
-        _warn(reason, f"litz: PyTorch runs a graph, for {reason}")
-
-
-def _eager(module, options, reason):
-    _leave(options, reason)
-
-    def run(args):
-        results = module(*args)
-        args.clear()
-        return results
-
-    run._boxed_call = True
-    return run
-
-
-def _warn(once, message):
-    if once not in _warned:
-        _warned.add(once)
-        warnings.warn(message, stacklevel=2)
+        warn(reason, f"litz: PyTorch runs a graph, for {reason}")

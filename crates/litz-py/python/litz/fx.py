@@ -36,6 +36,8 @@ class Converted:
     offsets: dict[int, int]
     # Operators of PyTorch's whose calls keep their order, since they have effects.
     ordered: list[str]
+    # Whether calls write over arguments that the caller gives up.
+    donates: bool
 
 
 def convert(
@@ -64,7 +66,7 @@ class _Converter(Writer):
         self.module, self.graph_name, self.frozen = module, name, frozen
         # As for `_last_writes`: where a check of data fails, PyTorch runs the graph on the same arguments. Graphs inside may have such checks.
         may_fail = any(_checks_data(node) or isinstance(node.target, torch._ops.HigherOrderOperator) for node in module.graph.nodes)
-        self.donated = frozenset() if may_fail else donated
+        self.donated, self.donates = frozenset() if may_fail else donated, False
         # Operators that PyTorch runs although Litz has them.
         self.hosted = outer.hosted if outer else hosted
         # Texts of the graphs inside of this one, and how many there are in the whole graph so far.
@@ -103,7 +105,9 @@ class _Converter(Writer):
         known = facts(env, self.symbols, self.solved, self.wholes) if env is not None and self.symbols else []
         text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
         ordered = [op for op, line in self.declared.items() if " effect ordered" in line]
-        return Converted(text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets, ordered)
+        return Converted(
+            text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets, ordered, self.donates
+        )
 
     def _text(self, head):
         """The text of this graph, with the lines of `head` first."""
@@ -198,7 +202,9 @@ class _Converter(Writer):
         ty = self._input_type(value) if isinstance(value, torch.Tensor) else self.type(value)
         # What is written or returned is seen when the call is over.
         is_seen = any(user.op == "output" or writes_to(user, node) for user in node.users)
-        self.lines.append(f"%{node.name}: {ty} = input{' donated' if position in self.donated and not is_seen else ''}")
+        is_donated = position in self.donated and not is_seen
+        self.donates |= is_donated
+        self.lines.append(f"%{node.name}: {ty} = input{' donated' if is_donated else ''}")
 
     def _input_type(self, value) -> str:
         """The type of a tensor that is an input. It is row-major where its strides have symbols that are no sizes: the call copies it if it is not."""

@@ -99,6 +99,10 @@ class Dispatcher:
         _forbid(lent, name)
 
 
+# The host of all graphs of this process.
+HOST = Dispatcher()
+
+
 def _run(op, name, given, results):
     """Runs an operator, and empties the list of what it was given."""
     keywords = _keywords(op)

@@ -9,7 +9,7 @@ from checks import check, compiled, counted, each, needs_litz, same
 from torch import randn
 
 import litz
-from litz import dynamo
+from litz import host
 
 calls = itertools.count()
 
@@ -384,7 +384,7 @@ def test_what_an_operator_keeps_in_a_later_call_is_not_to_be_read():
     with pytest.raises(RuntimeError, match="litz_tests.keeping_later.default was given is gone"):
         kept[0].sum()
     same(kept[1], x.sin()[1:])
-    dynamo.HOST.keeps["litz_tests.keeping_later.default"] = False
+    host.HOST.keeps["litz_tests.keeping_later.default"] = False
     what[:] = ["fail"]
     with pytest.raises(ValueError, match="as wanted") as raised:
         fast(x)

@@ -113,7 +113,7 @@ def litz_runs_it_all(monkeypatch):
     """Makes errors of the warnings that PyTorch runs an operator or a graph; asserts that Litz has compiled graphs, and that they fit all calls."""
     import litz.dynamo
 
-    monkeypatch.setattr(litz.dynamo, "_warned", set())
+    monkeypatch.setattr(litz.function, "_warned", set())
     litz.reset_stats()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "litz: ")

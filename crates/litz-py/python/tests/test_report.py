@@ -13,7 +13,7 @@ from checks import needs_litz
 from torch import nn, randn
 
 import litz
-from litz import dynamo
+from litz import function
 
 pytestmark = needs_litz
 
@@ -261,7 +261,7 @@ def test_an_explanation_takes_what_torch_compile_takes(tmp_path):
     with pytest.raises(Exception, match="UnsupportedError(.|\n)*reported"):
         litz.explain(f, x, options={"fallback": "error"})
     with pytest.warns(UserWarning, match="PyTorch runs litz_tests.reported"):
-        dynamo._warned.clear()
+        function._warned.clear()
         litz.explain(f, x, options={"fallback": "warn"})
     litz.explain(torch.sin, x, options={"dump": tmp_path}, mode="reduce-overhead")
     assert any(path.is_file() for path in tmp_path.rglob("*"))

@@ -1,0 +1,69 @@
+"""Keeps what AOTAutograd made of a model for other processes, in AOTAutograd's own cache."""
+
+import contextlib
+import functools
+import hashlib
+import pathlib
+
+import torch
+from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+from torch._inductor.output_code import OutputCode
+
+from . import _litz
+from .options import Options
+
+# Namespaces of operators that PyTorch defines. Those of others may be another time what they are not now, by the same name.
+_OWN = ("aten", "prims", "prim", "higher_order")
+
+# What the way of keeping both graphs of a model asks of AOTAutograd: entries that hold them, which are made when both have been compiled.
+_SETTINGS = {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True}
+
+
+def can_keep(module: torch.fx.GraphModule, options: Options) -> bool:
+    """Whether a graph of Dynamo's may be kept: a later process that finds it has to find what it would have compiled."""
+    config = torch._functorch.config
+    if not all(hasattr(config, name) for name in (*_SETTINGS, "enable_autograd_cache")) or not hasattr(torch.compiler.config, "cache_key_tag"):
+        # An older PyTorch.
+        return False
+    return _litz.cache_folder(options=options.native()) is not None and _is_of_pytorch(module)
+
+
+def _is_of_pytorch(module) -> bool:
+    """Whether nothing is in a graph but operators and functions of PyTorch's. AOTAutograd's key knows neither the elements of tensors that a graph
+    holds nor the code of others' operators.
+    """
+    for one in module.modules():
+        if [*one.parameters(recurse=False), *one.buffers(recurse=False)]:
+            return False
+        for node in one.graph.nodes if isinstance(one, torch.fx.GraphModule) else ():
+            namespace = getattr(node.target, "namespace", None) or getattr(getattr(node.target, "default", None), "namespace", "aten")
+            if isinstance(node.target, (torch._ops.OperatorBase, torch._ops.OpOverloadPacket)) and namespace not in _OWN:
+                return False
+            if node.op == "get_attr" and isinstance(_attribute(one, node.target), torch.Tensor):
+                return False
+    return True
+
+
+def _attribute(module, path):
+    return functools.reduce(lambda value, part: getattr(value, part, None), path.split("."), module)
+
+
+@contextlib.contextmanager
+def kept(compilers: dict, options: Options):
+    """The compilers as AOTAutograd takes those whose functions it keeps. What others keep of the same graph is not ours."""
+    torch_config = torch.compiler.config
+    tag = f"{torch_config.cache_key_tag} litz {_build()} {options}"
+    with torch._functorch.config.patch(_SETTINGS), torch_config.patch(cache_key_tag=tag):
+        yield {name: SerializableAOTDispatchCompiler(OutputCode, compiler) for name, compiler in compilers.items()}
+
+
+@functools.cache
+def _build() -> str:
+    """What tells this build of Litz from others: they may make something else of the same graph."""
+    digest = hashlib.sha256()
+    for path in sorted(pathlib.Path(__file__).parent.iterdir()):
+        if path.suffix == ".py":
+            digest.update(path.read_bytes())
+    extension = pathlib.Path(_litz.__file__).stat()
+    digest.update(f"{_litz.__version__} {extension.st_size} {extension.st_mtime_ns}".encode())
+    return digest.hexdigest()
