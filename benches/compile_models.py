@@ -89,10 +89,10 @@ def infer(module, args, kwargs) -> dict:
 
 def told(stats) -> dict:
     """How many launches and calls of PyTorch a call takes."""
-    calls = sum(calls for calls, _ in stats["fallbacks"].values())
+    calls = sum(calls for calls, *_ in stats["fallbacks"].values())
     return {
         "launches": stats.get("launches", 0),
-        "fallbacks": {op: calls for op, (calls, _) in stats["fallbacks"].items()},
+        "fallbacks": {op: calls for op, (calls, *_) in stats["fallbacks"].items()},
         "calls_of_pytorch": calls,
         "eager_graphs": stats["eager_graphs"],
     }

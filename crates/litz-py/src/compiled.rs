@@ -645,12 +645,14 @@ impl CompiledModel {
         dict.set_item("plans", statistics.plans)?;
         dict.set_item("peak_bytes", statistics.peak_bytes)?;
         dict.set_item("kept_bytes", statistics.kept_bytes)?;
+        let is_from_cache = self.made_of.is_some() && self.compiled.is_from_cache();
+        dict.set_item("cache_hits", u64::from(is_from_cache))?;
         let kernels = self.compiled.texts.realized.as_ref();
         dict.set_item("kernels", kernels.map_or(0, |realized| realized.kernels.len()))?;
         dict.set_item("launches", kernels.map_or(0, |realized| launches(&realized.program)))?;
         let calls = PyDict::new(py);
         for host in statistics.host_calls {
-            calls.set_item(host.op, (host.calls, host.time.as_secs_f64()))?;
+            calls.set_item(host.op, (host.calls, host.time.as_secs_f64(), host.bytes))?;
         }
         dict.set_item("host_calls", calls)?;
         Ok(dict)

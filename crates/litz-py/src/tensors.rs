@@ -123,6 +123,12 @@ impl Held {
             let name = object.get_type().name().map_or("it".to_owned(), |name| name.to_string());
             PyTypeError::new_err(format!("expected a tensor or an array, found {name}"))
         })?;
+        // Before PyTorch 2.10 its tensors refuse where they need gradients, and detached ones are the same memory.
+        let needs_gradient = object.getattr("requires_grad").and_then(|needed| needed.is_truthy());
+        let method = match needs_gradient {
+            Ok(true) => object.call_method0("detach")?.getattr("__dlpack__")?,
+            _ => method,
+        };
         let kwargs = pyo3::types::PyDict::new(object.py());
         kwargs.set_item("max_version", (1, 0))?;
         // Libraries of before DLPack 1 do not know the argument.

@@ -392,9 +392,10 @@ pub(crate) struct Hosted {
 struct Counter {
     calls: AtomicU64,
     nanoseconds: AtomicU64,
+    bytes: AtomicU64,
 }
 
-/// How often an operator of the host was called, and how long that took.
+/// How often an operator of the host was called, and what that took.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostCalls {
     /// The operator.
@@ -403,6 +404,8 @@ pub struct HostCalls {
     pub calls: u64,
     /// Time that all of them took together.
     pub time: Duration,
+    /// Bytes of all operands and results of all of them, each from its first element to its last.
+    pub bytes: u64,
 }
 
 impl Hosted {
@@ -442,6 +445,8 @@ impl Hosted {
         counter.calls.fetch_add(1, Ordering::Relaxed);
         let taken = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         counter.nanoseconds.fetch_add(taken, Ordering::Relaxed);
+        let bytes = operands.iter().map(|operand| operand.bytes as u64).sum();
+        counter.bytes.fetch_add(bytes, Ordering::Relaxed);
         outcome
     }
 
@@ -452,6 +457,7 @@ impl Hosted {
             op: op.clone(),
             calls: counter.calls.load(Ordering::Relaxed),
             time: Duration::from_nanos(counter.nanoseconds.load(Ordering::Relaxed)),
+            bytes: counter.bytes.load(Ordering::Relaxed),
         };
         counters.iter().map(of).collect()
     }

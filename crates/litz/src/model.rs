@@ -359,6 +359,11 @@ pub struct Compiled {
 }
 
 impl Compiled {
+    /// Whether the cache had its program and machine code.
+    pub fn is_from_cache(&self) -> bool {
+        self.texts.graph.is_none() && self.texts.realized.is_some()
+    }
+
     /// Runs the model on the caller's tensors, in order: [`Tensor`]s, or [`litz_runtime::TensorView`]s of slices and
     /// `ndarray` arrays, which are read where they are.
     ///

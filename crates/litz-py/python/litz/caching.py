@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import pathlib
+from collections.abc import Sequence
 
 import torch
 from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
@@ -19,13 +20,19 @@ _OWN = ("aten", "prims", "prim", "higher_order")
 _SETTINGS = {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True}
 
 
-def can_keep(module: torch.fx.GraphModule, options: Options) -> bool:
+def can_keep(module: torch.fx.GraphModule, example_inputs: Sequence, options: Options) -> bool:
     """Whether a graph of Dynamo's may be kept: a later process that finds it has to find what it would have compiled."""
     config = torch._functorch.config
     if not all(hasattr(config, name) for name in (*_SETTINGS, "enable_autograd_cache")) or not hasattr(torch.compiler.config, "cache_key_tag"):
         # An older PyTorch.
         return False
-    return _litz.cache_folder(options=options.native()) is not None and _is_of_pytorch(module)
+    return _litz.cache_folder(options=options.native()) is not None and _is_of_pytorch(module) and not _share_memory(example_inputs)
+
+
+def _share_memory(values) -> bool:
+    """Whether tensors share memory, of which AOTAutograd's key knows nothing, and what it makes of a graph depends on it."""
+    storages = [value.untyped_storage()._cdata for value in values if isinstance(value, torch.Tensor) and value.layout == torch.strided]
+    return len({*storages}) < len(storages)
 
 
 def _is_of_pytorch(module) -> bool:

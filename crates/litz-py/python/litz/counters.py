@@ -45,8 +45,8 @@ def note(run, compiled) -> None:
 
 
 def stats() -> dict:
-    """Graphs, kernels, launches and calls of all compiled graphs, compile seconds by stage, and what PyTorch ran: operators by name with calls
-    and seconds, and graphs by reason.
+    """Graphs, kernels, launches and calls of all compiled graphs, compile seconds by stage, and what PyTorch ran: operators by name with calls,
+    seconds and bytes of operands and results, and graphs by reason.
     """
     with _lock:
         held = {number: compiled for number, of in _live.items() if (compiled := of()) is not None}
@@ -66,7 +66,7 @@ def stats() -> dict:
         }
 
 
-_SUMMED = ("calls", "kernels", "launches", "plans")
+_SUMMED = ("cache_hits", "calls", "kernels", "launches", "plans")
 
 
 def _settle():
@@ -82,9 +82,8 @@ def _add(sums, one):
     for name in _SUMMED:
         sums[name] = sums.get(name, 0) + one[name]
     fallbacks = dict(sums.get("fallbacks", {}))
-    for op, (calls, seconds) in one["host_calls"].items():
-        known = fallbacks.get(op, (0, 0.0))
-        fallbacks[op] = (known[0] + calls, known[1] + seconds)
+    for op, numbers in one["host_calls"].items():
+        fallbacks[op] = tuple(map(sum, zip(numbers, fallbacks.get(op, (0, 0.0, 0)))))
     sums["fallbacks"] = fallbacks
 
 

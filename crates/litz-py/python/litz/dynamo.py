@@ -4,7 +4,6 @@ import collections.abc
 import contextlib
 import functools
 import re
-import sys
 import time
 
 import torch
@@ -47,7 +46,7 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
         "inference_compiler": functools.partial(compiler, parameters=parameters, kind="inference"),
     }
     # A graph with frozen parameters is of this process, and what is noted is what compiling it shows.
-    is_kept = not (parameters or is_wrapped or note) and caching.can_keep(module, chosen)
+    is_kept = not (parameters or is_wrapped or note) and caching.can_keep(module, example_inputs, chosen)
     with caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers) as compilers:
         return aot_autograd(
             **compilers,
@@ -253,17 +252,7 @@ def _compile(module, options, frozen, kind, donated):
             if op is None or op in hosted or options.fallback == "error":
                 raise
             hosted.add(op)
-    _tell(compiled.tuned)
     return compiled, converted
-
-
-def _tell(tuned):
-    """Says on standard error what tuning found."""
-    if tuned is None:
-        return
-    gain, tried, kept, why = tuned
-    found = f"a graph is not tuned: {why}" if why else f"tuned a graph: {gain:.2f} times as fast, by {kept} of {tried} candidates"
-    print(f"litz: {found}", file=sys.stderr)
 
 
 def _refused(error) -> str | None:

@@ -1,6 +1,8 @@
 """Compiled graphs as AOTAutograd calls them. They can be pickled, so that AOTAutograd keeps what it made of a model for other processes."""
 
+import io
 import pickle
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -146,8 +148,6 @@ class _Code(pickle.Pickler):
 
     @staticmethod
     def of(module: torch.fx.GraphModule) -> bytes:
-        import io
-
         stream = io.BytesIO()
         _Code(stream).dump(module)
         return stream.getvalue()
@@ -167,7 +167,9 @@ def _bypass() -> type[Exception]:
 
 
 def compiled_of(converted: Converted, options: Options, donates: bool = True) -> Any:
-    """What Litz makes of a graph. Without `donates`, calls leave all arguments as they are. Warns, once an operator, of what PyTorch runs."""
+    """What Litz makes of a graph. Without `donates`, calls leave all arguments as they are. Says what tuning found, and warns, once an operator, of
+    what PyTorch runs.
+    """
     compiled = _litz.compile_graph(
         converted.text,
         Torch,
@@ -177,11 +179,21 @@ def compiled_of(converted: Converted, options: Options, donates: bool = True) ->
         options=options.native() | {"host": host.HOST, "fallback": options.fallback != "error"},
         donates=donates,
     )
+    _tell(compiled.tuned)
     if options.fallback == "warn":
         for op, count, source in compiled.host_operators:
             at = f", first at {source}" if source else ""
             warn(op, f"litz: PyTorch runs {op} ({count} in this graph{at})")
     return compiled
+
+
+def _tell(tuned):
+    """Says on standard error what tuning found."""
+    if tuned is None:
+        return
+    gain, tried, kept, why = tuned
+    found = f"a graph is not tuned: {why}" if why else f"tuned a graph: {gain:.2f} times as fast, by {kept} of {tried} candidates"
+    print(f"litz: {found}", file=sys.stderr)
 
 
 def warn(once: str, message: str) -> None:

@@ -10,7 +10,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from . import _litz, hops, random
 from .errors import NotConverted
-from .sizes import facts, relation
+from .sizes import facts, is_dense, is_known, relation
 from .types import operator_name
 from .writer import SEED, Writer, numbers_given, quoted, reads_data, val
 
@@ -348,7 +348,7 @@ class _Converter(Writer):
         if not isinstance(made_by.target, torch._ops.OpOverload):
             # Such as a copy that an operator has written to: see `hops.py`.
             return False
-        return to.dim() == of.dim() and all(_is_known(*sizes) for sizes in zip(to.shape, of.shape)) and _is_dense(to)
+        return to.dim() == of.dim() and all(is_known(*sizes) for sizes in zip(to.shape, of.shape)) and is_dense(to)
 
     def _condition(self, condition, message):
         """Notes a condition on sizes as one that calls have to hold."""
@@ -424,7 +424,7 @@ class _Converter(Writer):
             return result(node)
         if base in positions:
             of = ("argument", positions[base])
-        elif base.op == "get_attr" or not _is_known(origin.storage_offset(), 0):
+        elif base.op == "get_attr" or not is_known(origin.storage_offset(), 0):
             return result(node)
         else:
             of = result(base)
@@ -481,25 +481,6 @@ def _checks_data(node) -> bool:
 def _asserts(node) -> bool:
     """Whether a node ends the call where elements are not as wanted."""
     return getattr(node.target, "overloadpacket", None) is aten._assert_async
-
-
-def _is_dense(value) -> bool:
-    """Whether a tensor is known to have each element of its memory once, so that its own strides are those that Litz gives it."""
-    dims, expected = list(zip(value.shape, value.stride())), 1
-    if any(_is_known(size, 0) for size, _ in dims):
-        return True
-    dims = [(size, stride) for size, stride in dims if not _is_known(size, 1)]
-    while dims:
-        inner = next((at for at, (_, stride) in enumerate(dims) if _is_known(stride, expected)), None)
-        if inner is None:
-            return False
-        expected = expected * dims.pop(inner)[0]
-    return True
-
-
-def _is_known(number, value) -> bool:
-    """Whether two sizes are known to be the same, without a guard."""
-    return statically_known_true(number == value)
 
 
 # Operators that read a storage from an offset on, and which of their arguments that is.

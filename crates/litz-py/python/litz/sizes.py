@@ -1,7 +1,8 @@
-"""Prints PyTorch's symbolic sizes as expressions of Litz's texts."""
+"""Prints PyTorch's symbolic sizes as expressions of Litz's texts, and says what is known of them."""
 
 import sympy
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .errors import NotConverted
 
@@ -157,3 +158,22 @@ def _range(known):
     low = known.lower if known.lower.is_Integer else "-inf"
     high = known.upper if known.upper.is_Integer and known.upper < 2**62 else "inf"
     return low, high
+
+
+def is_dense(value) -> bool:
+    """Whether a tensor is known to have each element of its memory once, so that its own strides are those that Litz gives it."""
+    dims, expected = list(zip(value.shape, value.stride())), 1
+    if any(is_known(size, 0) for size, _ in dims):
+        return True
+    dims = [(size, stride) for size, stride in dims if not is_known(size, 1)]
+    while dims:
+        inner = next((at for at, (_, stride) in enumerate(dims) if is_known(stride, expected)), None)
+        if inner is None:
+            return False
+        expected = expected * dims.pop(inner)[0]
+    return True
+
+
+def is_known(number, value) -> bool:
+    """Whether two sizes are known to be the same, without a guard."""
+    return statically_known_true(number == value)

@@ -5,7 +5,9 @@ operands have that format already it stays as it is. `tests/test_strides.py` com
 """
 
 import torch
-from torch._prims_common import is_contiguous_for_memory_format, is_non_overlapping_and_dense_or_false, suggest_memory_format
+from torch._prims_common import is_contiguous_for_memory_format, suggest_memory_format
+
+from .sizes import is_dense
 
 aten = torch.ops.aten
 
@@ -41,7 +43,7 @@ def _in_form(*positions, form=None):
 
 def _dense(op, args, kwargs):
     """The result has the strides of a clone of the operand. Tracing says row-major where the operand has gaps."""
-    if is_non_overlapping_and_dense_or_false(args[0]):
+    if args[0].layout != torch.strided or is_dense(args[0]):
         return NotImplemented
     return op(args[0].clone(), *args[1:], **kwargs)
 

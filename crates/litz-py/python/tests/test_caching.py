@@ -201,6 +201,14 @@ with torch.no_grad():
     "no cache": """
 close(*both(lambda x: x * float(sys.argv[1]), lambda: [torch.ones(3)], options={"cache": None}))
 """,
+    "arguments that share memory": """
+def f(x, y):
+    x.mul_(2)
+    return y + x
+
+shift = int(sys.argv[1])
+close(*both(f, lambda: (memory := torch.arange(8.0), [memory[:4], memory[shift : shift + 4]])[1]))
+""",
     "graphs that PyTorch runs": """
 close(*both(lambda x: x.to_sparse().to_dense() * 2, lambda: [torch.eye(3)]))
 """,

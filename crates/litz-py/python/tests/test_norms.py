@@ -50,7 +50,7 @@ def test_normalisation_of_each_float(f, dtype):
     residual=lambda x, w: x + F.layer_norm(x.sin() + x, (8,), w),
     twice=lambda x, w: F.layer_norm(F.layer_norm(x, (8,), w).relu(), (8,)),
     then_product=lambda x, w: F.layer_norm(x, (8,)) @ w.view(8, 1),
-    of_product=lambda x, w: F.layer_norm(x @ (w[:, None] * w), (8,)),
+    of_product=lambda x, w: F.layer_norm(x @ (w[:, None] * w).cos(), (8,)),
     then_softmax=lambda x, w: F.rms_norm(x, (8,), w).softmax(-1),
     modulated=lambda x, w: F.layer_norm(x, (8,)) * (1 + x.mean(1, keepdim=True)) + w,
     of_transposed=lambda x, w: F.layer_norm(x.transpose(0, 1), (8,), w),

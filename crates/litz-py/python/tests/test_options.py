@@ -175,8 +175,19 @@ def test_statistics_name_foreign_operators():
     fast = litz_compiled(lambda x: foreign(x) * 2)
     for _ in range(2):
         fast(randn(3))
-    ((name, (calls, seconds)),) = litz.stats()["fallbacks"].items()
+    ((name, (calls, seconds, bytes)),) = litz.stats()["fallbacks"].items()
     assert "foreign" in name and calls == 2 and seconds >= 0
+    # Three floats are read, and three written.
+    assert bytes == 2 * 2 * 12
+
+
+def test_statistics_count_what_the_cache_had(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    litz.reset_stats()
+    for hits in (0, 1):
+        litz_compiled(lambda x: x.cos() * 2, options={"cache": tmp_path / "litz"})(randn(3))
+        assert litz.stats()["cache_hits"] == hits
+        torch._dynamo.reset()
 
 
 def test_statistics_outlive_their_graphs():
@@ -199,7 +210,7 @@ def test_statistics_outlive_their_graphs():
     for name, (first, second) in {"graphs": (1, 2), "calls": (2, 5), "plans": (1, 2)}.items():
         assert (totals[0][name], totals[2][name]) == (first, second)
     assert totals[2]["kernels"] == 2 * totals[0]["kernels"] > 0 and totals[2]["launches"] == 2 * totals[0]["launches"] > 0
-    ((_, (calls, _)),) = totals[3]["fallbacks"].items()
+    ((_, (calls, *_)),) = totals[3]["fallbacks"].items()
     assert calls == 5
 
 
