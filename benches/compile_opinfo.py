@@ -131,8 +131,12 @@ def compare(ours, eager, reference, is_random, twins=()):
         mine, theirs = (x.to_dense() if x.layout != torch.strided else x for x in (mine, theirs))
         mine, theirs = (x.resolve_conj().resolve_neg() for x in (mine, theirs))
         if not (theirs.is_floating_point() or theirs.is_complex()):
-            if not torch.equal(mine, theirs):
-                raise Wrong(f"result {position}: {int((mine != theirs).sum())} of {theirs.numel()} elements differ")
+            # Places of what is nearly equal, such as boxes sorted by scores, are in double precision others than eager's, too.
+            ref = reference[position] if reference is not None else None
+            open_ones = int((theirs != ref).sum()) if ref is not None and ref.shape == theirs.shape else 0
+            differing = int((mine != (ref if open_ones else theirs)).sum())
+            if differing > 1.5 * open_ones:
+                raise Wrong(f"result {position}: {differing} of {theirs.numel()} elements differ")
             continue
         wide = torch.complex128 if theirs.is_complex() else torch.float64
         a, b = mine.to(wide), theirs.to(wide)

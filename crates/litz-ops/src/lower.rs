@@ -537,8 +537,9 @@ impl<'a> Lower<'a> {
                 let data = &mut self.loops.bufs[place.buf];
                 (data.sizes, data.strides) = (ty.sizes.clone(), ty.strides.clone());
             }
-            // Numbers come as tensors without dimensions.
-            let data = &self.graph.values[value];
+            // Numbers come as tensors without dimensions. They give values to the symbols that the declaration has, which facts may have
+            // said otherwise since.
+            let data = &declared.values[value];
             let mut place = || self.buffer_of(&data.name, &data.ty.stored(), BufKind::Input);
             match data.ty {
                 Type::Tensor(_) => {}

@@ -486,8 +486,9 @@ impl<'a> Prover<'a> {
                 multiply_add_exactly(coefficient, b - 1, rest).map(Elimination::Expr)
             }
             Kind::FloorDiv(x, b) if self.bounds(b).lo >= 0 => {
-                // x - b + 1 <= b*floordiv(x, b) <= x
-                let multiple = if grows { x } else { x - b + 1 };
+                // x - b + g <= b*floordiv(x, b) <= x, where g divides x and b: the remainder is a multiple of it, too.
+                let common = b.as_int().map_or(1, |b| gcd(b, self.facts.greatest_divisor(x)));
+                let multiple = if grows { x } else { x - b + common };
                 if let (Some(c), Some(d)) = (coefficient.as_int(), b.as_int().filter(|&d| d > 0)) {
                     // Scaling the whole by d/gcd makes the coefficient divisible: max(e) == floor(max(d*e) / d).
                     let by = d / gcd(c, d);

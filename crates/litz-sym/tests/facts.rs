@@ -75,6 +75,7 @@ fn bounds_by_intervals_and_elimination() {
         ("s0*j - s0*s1 + i", "[-inf, -1]"),
         ("s0 - 64*floordiv(s0, 64)", "[0, 63]"),
         ("64*ceildiv(s0, 64) - s0", "[0, 63]"),
+        ("32*floordiv(s2 + 24, 32) - s2", "[0, 24]"),
         ("floordiv(s0, 2) - s0", "[-512, -1]"),
         ("min(s0, x) - s0", "[-inf, 0]"),
         ("max(s0, x) - s0", "[0, inf]"),

@@ -224,8 +224,8 @@ fn gelu_backward(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
 /// `grad / (x * (1 - x))` from `eps` to `1 - eps`; outside 0, or NaN without an `eps`.
 fn logit_backward(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
     let (grad, x) = (v[0], v[1]);
-    let eps = p.args.opt_float("eps")?;
-    let (lo, hi) = eps.map_or((0.0, 1.0), |eps| (eps, 1.0 - eps));
+    let eps = p.args.opt_float("eps")?.map(|eps| p.rounded(eps));
+    let (lo, hi) = eps.map_or((0.0, 1.0), |eps| (eps, p.rounded(1.0 - eps)));
     let (lo, hi, one) = (p.lit(x, lo), p.lit(x, hi), p.lit(x, 1.0));
     let other = p.lit(x, if eps.is_some() { 0.0 } else { f64::NAN });
     let rest = p.sub(one, x);

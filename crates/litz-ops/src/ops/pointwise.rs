@@ -171,9 +171,11 @@ pub const OPS: &[OpDef] = &[
     pointwise("aten.nan_to_num.default", Common, nan_to_num),
     pointwise("aten.logit.default", Float, |p, v| {
         let x = match p.args.opt_float("eps")? {
-            // The lower limit counts where it is above the upper one.
+            // The limits are numbers of the element type. The lower one counts where it is above the upper one.
             Some(eps) => {
-                let (low, high) = (p.lit(v[0], eps), p.lit(v[0], 1.0 - eps));
+                let low = p.rounded(eps);
+                let high = p.rounded(1.0 - low);
+                let (low, high) = (p.lit(v[0], low), p.lit(v[0], high));
                 let (is_low, cut) = (p.lt(v[0], low), p.min(v[0], high));
                 p.select(is_low, low, cut)
             }

@@ -13,7 +13,7 @@ from torch._inductor.output_code import OutputCode
 from . import _litz
 from .options import Options
 
-# Namespaces of operators that PyTorch defines. Those of others may be another time what they are not now, by the same name.
+# Namespaces of operators that PyTorch defines. What others define by a name may be something else the next time.
 _OWN = ("aten", "prims", "prim", "higher_order")
 
 # What the way of keeping both graphs of a model asks of AOTAutograd: entries that hold them, which are made when both have been compiled.
@@ -43,12 +43,18 @@ def _is_of_pytorch(module) -> bool:
         if [*one.parameters(recurse=False), *one.buffers(recurse=False)]:
             return False
         for node in one.graph.nodes if isinstance(one, torch.fx.GraphModule) else ():
-            namespace = getattr(node.target, "namespace", None) or getattr(getattr(node.target, "default", None), "namespace", "aten")
-            if isinstance(node.target, (torch._ops.OperatorBase, torch._ops.OpOverloadPacket)) and namespace not in _OWN:
+            if _namespace(node.target) not in (None, *_OWN):
                 return False
             if node.op == "get_attr" and isinstance(_attribute(one, node.target), torch.Tensor):
                 return False
     return True
+
+
+def _namespace(target) -> str | None:
+    """Whose an operator is; none where it is no operator but a function of PyTorch's, as AOTAutograd sees to."""
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return target._qualified_op_name.split("::")[0]
+    return target.namespace if isinstance(target, torch._ops.OperatorBase) else None
 
 
 def _attribute(module, path):

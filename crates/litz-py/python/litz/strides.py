@@ -5,9 +5,9 @@ operands have that format already it stays as it is. `tests/test_strides.py` com
 """
 
 import torch
-from torch._prims_common import is_contiguous_for_memory_format, suggest_memory_format
+from torch._prims_common import compute_elementwise_output_strides, is_contiguous_for_memory_format, suggest_memory_format
 
-from .sizes import is_dense
+from .sizes import is_dense, is_known
 
 aten = torch.ops.aten
 
@@ -48,14 +48,22 @@ def _dense(op, args, kwargs):
     return op(args[0].clone(), *args[1:], **kwargs)
 
 
-def _spread(op, args, kwargs):
-    """An operand without dimensions has no say in the result's strides. Tracing says row-major."""
+def _elementwise(op, args, kwargs):
+    """The result has the strides of other operators of two tensors: an operand without dimensions has no say in them, and of two orders it is the
+    first one's. Tracing says row-major, or the other one's.
+    """
     one, other = args
-    # With another type it would have a say in the result's type.
-    if one.dtype != other.dtype or (one.dim() == 0) == (other.dim() == 0):
+    if one.dim() == 0 or other.dim() == 0:
+        # With another type it would have a say in the result's type.
+        if one.dtype != other.dtype or one.dim() == other.dim():
+            return NotImplemented
+        spread = lambda number, like: aten.copy.default(torch.empty_like(like), number)
+        return op(one, spread(other, one), **kwargs) if one.dim() else op(spread(one, other), other, **kwargs)
+    if one.dim() != other.dim() or not all(map(is_known, one.shape, other.shape)) or all(map(is_known, one.stride(), other.stride())):
         return NotImplemented
-    spread = lambda number, like: aten.copy.default(torch.empty_like(like), number)
-    return op(one, spread(other, one), **kwargs) if one.dim() else op(spread(one, other), other, **kwargs)
+    strides = compute_elementwise_output_strides(one, other)
+    laid = lambda operand: aten.copy.default(torch.empty_strided(operand.shape, strides, dtype=operand.dtype, device=operand.device), operand)
+    return op(laid(one), laid(other), **kwargs)
 
 
 def _roll(op, args, kwargs):
@@ -80,8 +88,8 @@ RULES = {
     aten.index_fill.int_Scalar: _dense,
     aten.index_fill.int_Tensor: _dense,
     aten.roll.default: _roll,
-    aten.copysign.Tensor: _spread,
-    aten.heaviside.default: _spread,
-    aten.logaddexp.default: _spread,
-    aten.logaddexp2.default: _spread,
+    aten.copysign.Tensor: _elementwise,
+    aten.heaviside.default: _elementwise,
+    aten.logaddexp.default: _elementwise,
+    aten.logaddexp2.default: _elementwise,
 }

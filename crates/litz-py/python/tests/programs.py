@@ -183,6 +183,8 @@ class Maker:
             source, uses, kind, writes = self._choose()
             is_exact = kind == "exact" and all(self._of(name).is_exact for name in uses)
             is_exact = is_exact or kind == "rounding" and all(self._of(name).is_exact for name in uses) and self._is_exact(source, uses, writes)
+            if writes and not is_exact and self._has_bits_of(uses[0]):
+                raise Refused
             result = eval(source, self.env)
         except (Refused, RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, AssertionError, ZeroDivisionError):
             if any(value.tensor._version != before[value.name] for value in self.values):
@@ -223,6 +225,11 @@ class Maker:
         memory = value.tensor.untyped_storage().data_ptr()
         alike = {other.name for other in self.values if other.tensor.untyped_storage().data_ptr() == memory}
         return " ".join(line.source for line in self.program.lines if line.target in alike)
+
+    def _has_bits_of(self, name) -> bool:
+        """Whether there are integers in the memory of a value, which would show how it was rounded."""
+        memory = self._of(name).tensor.untyped_storage().data_ptr()
+        return any(not value.is_float and value.tensor.untyped_storage().data_ptr() == memory for value in self.values)
 
     def _of(self, name):
         return next(value for value in self.values if value.name == name)
@@ -357,6 +364,9 @@ class Maker:
             # Any bits are a number; those that are NaN need not stay the same NaN.
             raise Refused
         if dtype.is_floating_point and dtype is not x.tensor.dtype:
+            raise Refused
+        if x.tensor.dtype is torch.bool:
+            # Others than 0 and 1 would be written there.
             raise Refused
         return f"{x.name}.view({dtype})", [x.name], "exact"
 

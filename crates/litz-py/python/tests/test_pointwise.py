@@ -226,6 +226,12 @@ def test_conversion(source):
     check(lambda x, y: (x.to(torch.uint8), [y.to(target) for target in targets]), values.to(source), signed.to(source), reference=False, exact=True)
 
 
+@pytest.mark.parametrize("eps", [1e-9, 1e-6, 1e-3])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_limits_are_numbers_of_the_type(dtype, eps):
+    check(lambda x: torch.logit(x, eps), torch.tensor([0.0, 1.0, 0.5, 0.25], dtype=dtype), gradients=True, reference=False)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_rounding_to_narrow_floats(dtype):
     values = torch.cat([randn(200), randn(200) * 1e-6, torch.tensor([65519.0, 65520.0, 448.0, 464.0, 57344.0, math.nan, -0.0, 2**-25, 2**-24 * 1.5])])

@@ -179,6 +179,17 @@ def test_an_operand_without_dimensions(name, is_first):
     assert found.stride() == wanted.stride() == (1, 4)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ["atan2", "copysign", "heaviside", "logaddexp", "logaddexp2", "maximum", "nextafter", "remainder"])
+def test_operands_of_two_orders(name, dynamic):
+    fast, apply = compiled(getattr(torch, name), dynamic=dynamic), getattr(torch, name)
+    x, y = randn(3, 2, 3), randn(3, 2, 3).transpose(0, 2)
+    for args in ((x, y), (y, x), (x.mT, y.mT), (x[:, :1].expand(3, 2, 3), y)):
+        found, wanted = fast(*args), apply(*args)
+        same(found, wanted)
+        assert found.stride() == wanted.stride()
+
+
 def test_a_part_of_what_lies_with_gaps_begins_where_it_is():
     def part(x):
         return x.select_scatter(x.select(0, 1), 0, 0).diagonal(1)
