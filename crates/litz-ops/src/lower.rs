@@ -537,8 +537,8 @@ impl<'a> Lower<'a> {
                 let data = &mut self.loops.bufs[place.buf];
                 (data.sizes, data.strides) = (ty.sizes.clone(), ty.strides.clone());
             }
-            // Numbers come as tensors without dimensions. They give values to the symbols that the declaration has, which facts may have
-            // said otherwise since.
+            // Numbers come as tensors without dimensions. They give values to the symbols of the declaration, of which simplifying by facts
+            // may have left none.
             let data = &declared.values[value];
             let mut place = || self.buffer_of(&data.name, &data.ty.stored(), BufKind::Input);
             match data.ty {

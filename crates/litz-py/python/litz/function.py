@@ -91,6 +91,7 @@ class Function(OutputCode):
         """The compiled graph for calls of `backward` that keep what the forward graph has saved, for another one."""
         if self._keeping is None:
             self._keeping = compiled_of(self.converted, self.options, donates=False)
+            counters.note(self, self._keeping)
         return self._keeping
 
     @property
@@ -101,10 +102,10 @@ class Function(OutputCode):
                 self._module = pickle.loads(pickle.loads(self._kept)["module"])
         return self._module
 
-    # What AOTAutograd's cache asks for.
+    # The rest is what AOTAutograd's cache asks for.
 
     def __getstate__(self) -> dict:
-        """What another process needs, as bytes, with which tensors are not made while the cache looks for an entry, as fake ones it may be."""
+        """What another process needs, as bytes: AOTAutograd reads its entries in modes that would make fake tensors of what is in them."""
         if self._kept is None:
             try:
                 with _disable_current_modes():

@@ -24,10 +24,13 @@ LIMIT = 20 << 20
 
 @pytest.fixture(autouse=True)
 def nothing_logged():
-    """Pytest keeps whatever PyTorch logs until a test ends: 100 KiB a compilation."""
+    """Pytest keeps whatever PyTorch logs until a test ends: 100 KiB a compilation. Nothing disables the traces among that."""
+    traces = logging.getLogger("torch.__trace")
     logging.disable(logging.CRITICAL)
+    traces.propagate, before = False, traces.propagate
     yield
     logging.disable(logging.NOTSET)
+    traces.propagate = before
 
 
 def resident() -> int:
