@@ -24,13 +24,14 @@ LIMIT = 20 << 20
 
 @pytest.fixture(autouse=True)
 def nothing_logged():
-    """Pytest keeps whatever PyTorch logs until a test ends: 100 KiB a compilation. Nothing disables the traces among that."""
+    """Pytest keeps whatever PyTorch logs until a test ends: 100 KiB a compilation. `logging.disable` does not stop PyTorch's traces."""
     traces = logging.getLogger("torch.__trace")
     logging.disable(logging.CRITICAL)
-    traces.propagate, before = False, traces.propagate
+    before = traces.level
+    traces.setLevel(logging.CRITICAL + 1)
     yield
     logging.disable(logging.NOTSET)
-    traces.propagate = before
+    traces.setLevel(before)
 
 
 def resident() -> int:
