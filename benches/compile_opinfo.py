@@ -130,10 +130,11 @@ def compare(ours, eager, reference, is_random, twins=()):
             continue
         mine, theirs = (x.to_dense() if x.layout != torch.strided else x for x in (mine, theirs))
         mine, theirs = (x.resolve_conj().resolve_neg() for x in (mine, theirs))
+        ref = reference[position] if reference is not None else None
+        has_reference = ref is not None and ref.shape == theirs.shape
         if not (theirs.is_floating_point() or theirs.is_complex()):
             # Places of what is nearly equal, such as boxes sorted by scores, are in double precision others than eager's, too.
-            ref = reference[position] if reference is not None else None
-            open_ones = int((theirs != ref).sum()) if ref is not None and ref.shape == theirs.shape else 0
+            open_ones = int((theirs != ref).sum()) if has_reference else 0
             differing = int((mine != (ref if open_ones else theirs)).sum())
             if differing > 1.5 * open_ones:
                 raise Wrong(f"result {position}: {differing} of {theirs.numel()} elements differ")
@@ -144,9 +145,8 @@ def compare(ours, eager, reference, is_random, twins=()):
         if not torch.equal(a.isfinite(), finite) or not torch.equal(a[~finite].isnan(), b[~finite].isnan()):
             raise Wrong(f"result {position}: NaN or infinity in other places")
         a, b = a[finite], b[finite]
-        ref = reference[position] if reference is not None else None
         tolerance = TOLERANCES.get(theirs.dtype, 2e-5)
-        if ref is not None and ref.shape == theirs.shape:
+        if has_reference:
             r = ref.to(wide)[finite]
             unit = torch.finfo(theirs.dtype).eps
             others = (twin[position].to(wide)[finite] for twin in twins)
