@@ -19,6 +19,9 @@ const COLUMN_STRIP: i64 = 64;
 /// What a size counts as of which nothing is known.
 const UNKNOWN_SIZE: i64 = 64;
 
+/// Bytes of a line of the cache.
+pub const LINE_BYTES: i64 = 64;
+
 /// A size for heuristics: at least 1.
 pub fn size(facts: &Facts, e: Expr) -> i64 {
     facts.hint(e).unwrap_or(UNKNOWN_SIZE).max(1)
@@ -32,6 +35,17 @@ pub fn ceil_div(n: i64, part: i64) -> i64 {
 /// Points of several axes together.
 pub fn points<'a>(facts: &Facts, axes: impl IntoIterator<Item = &'a Axis>) -> i64 {
     axes.into_iter().map(|a| size(facts, a.extent)).fold(1, i64::saturating_mul)
+}
+
+/// Whether neighbours at that distance, of elements of `size` bytes, are in one line of the cache as a rule.
+pub fn shares_lines(distance: Stride, size: i64) -> bool {
+    match distance {
+        Stride::Unit => true,
+        Stride::Elements(elements) => {
+            elements.as_int().is_some_and(|n| n.saturating_mul(size).abs() < LINE_BYTES)
+        }
+        Stride::Zero | Stride::Irregular => false,
+    }
 }
 
 /// The estimated cost of statements that run in one kernel.

@@ -1,7 +1,7 @@
 //! Gathers what decides on the kernel of a contraction: its reduced loops, the matrix instruction that suits, the bytes of operands.
 
 use crate::axes::{order_axes, variable};
-use crate::cost::{POINTS_PER_THREAD, points, size};
+use crate::cost::{POINTS_PER_THREAD, points, shares_lines, size};
 use crate::group::Group;
 use crate::tree::cut;
 use crate::{Heuristics, nest};
@@ -243,21 +243,14 @@ impl<'a> Problem<'a> {
     }
 
     /// Whether neighbours along an axis of the group read elements of the left operand that are within a line of the cache.
-    pub fn shares_lines(&self, axis: &Axis, line: i64) -> bool {
+    pub fn shares_lines(&self, axis: &Axis) -> bool {
         let InstOp::Load { buf, index, .. } = &self.head.body[self.columns.contraction.lhs].op else {
             return false;
         };
         let place = self.loops.place(self.head, *buf, index);
-        let bound = self.group.members[0].bind.iter().filter(|bind| bind.1 == Expr::sym(axis.var));
-        let strides = bound.map(|bind| stride(place, bind.0));
         let size = self.loops.bufs[*buf].dtype.size() as i64;
-        strides.into_iter().any(|stride| match stride {
-            Stride::Unit => true,
-            Stride::Elements(distance) => {
-                distance.as_int().is_some_and(|n| n.saturating_mul(size).abs() < line)
-            }
-            Stride::Zero | Stride::Irregular => false,
-        })
+        let mut bound = self.group.members[0].bind.iter().filter(|bind| bind.1 == Expr::sym(axis.var));
+        bound.any(|bind| shares_lines(stride(place, bind.0), size))
     }
 
     /// Bytes of an element of an operand, and of its whole buffer.

@@ -24,9 +24,6 @@ const LEAST_LANES: u32 = 4;
 /// Points of the grid for each thread at least, where each of them packs what it reads of the right operand.
 pub const PANELS_PER_THREAD: i64 = 4;
 
-/// Bytes of a line of a cache.
-const LINE_BYTES: i64 = 64;
-
 /// How a product's points are cut into tiles.
 #[derive(Clone)]
 pub struct Tiling {
@@ -304,7 +301,7 @@ impl Tiling {
         // convolution of 56x56 points outermost, one thread of an Intel Xeon read each line of the image four times, and took
         // up to 1.4 times as long.
         let (beside, mut grid): (Vec<Axis>, Vec<Axis>) =
-            self.batch.iter().partition(|axis| problem.shares_lines(axis, LINE_BYTES));
+            self.batch.iter().partition(|axis| problem.shares_lines(axis));
         if columns_outside <= rows_outside && self.m_block.is_none() {
             grid.extend(self.grid_column);
             grid.extend(&self.grid_rows);

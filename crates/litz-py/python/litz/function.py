@@ -1,6 +1,8 @@
 """Compiled graphs as AOTAutograd calls them. They can be pickled, so that AOTAutograd keeps what it made of a model for other processes."""
 
 import io
+import itertools
+import os
 import pickle
 import sys
 import time
@@ -171,13 +173,16 @@ def compiled_of(converted: Converted, options: Options, donates: bool = True) ->
     """What Litz makes of a graph. Without `donates`, calls leave all arguments as they are. Says what tuning found, and warns, once an operator, of
     what PyTorch runs.
     """
+    native = options.native() | {"host": host.HOST, "fallback": options.fallback != "error"}
+    if options.dump is not None:
+        native["dump"] = _folder_of_its_own(options.dump)
     compiled = _litz.compile_graph(
         converted.text,
         Torch,
         constants=converted.constants,
         taken=converted.taken,
         returned=converted.returned,
-        options=options.native() | {"host": host.HOST, "fallback": options.fallback != "error"},
+        options=native,
         donates=donates,
     )
     _tell(compiled.tuned)
@@ -186,6 +191,17 @@ def compiled_of(converted: Converted, options: Options, donates: bool = True) ->
             at = f", first at {source}" if source else ""
             warn(op, f"litz: PyTorch runs {op} ({count} in this graph{at})")
     return compiled
+
+
+def _folder_of_its_own(folder: str | os.PathLike) -> str:
+    """A new folder in another one for the texts of a graph: of one model there are forward and backward graphs, and those of other sizes."""
+    for number in itertools.count():
+        own = os.path.join(folder, f"graph{number}")
+        try:
+            os.makedirs(own)
+        except FileExistsError:
+            continue
+        return own
 
 
 def _tell(tuned):

@@ -242,9 +242,14 @@ def test_pointwise_operators_become_one_kernel():
 
 
 def test_texts_are_dumped(tmp_path):
-    litz_compiled(lambda x: x * 2, options={"dump": str(tmp_path)})(randn(3))
-    texts = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert any("aten.mul" in path.read_text(errors="replace") for path in texts)
+    x = randn(3).requires_grad_()
+    f = litz_compiled(lambda x: (x.sin() * 2).sum(), options={"dump": str(tmp_path / "texts")})
+    f(x).backward()
+    f(randn(3))
+    first = lambda number: (tmp_path / "texts" / f"graph{number}" / "00.import.litz").read_text()
+    # Those of the forward graph, the backward graph, and the graph without gradients.
+    assert "aten.sin" in first(0) and "aten.cos" in first(1) and "aten.sin" in first(2)
+    assert len(list((tmp_path / "texts").iterdir())) == 3
 
 
 def test_a_cache_is_shared(tmp_path):

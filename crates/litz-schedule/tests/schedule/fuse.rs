@@ -88,6 +88,16 @@ const REFUSALS: &[(NoFuse, &str)] = &[
          nest c from %y [i in 8 | j in 1048576] { %0: f32 = load h[i, j] %1: f32 = reduce.sum %0 store y[i] = %1 }
          return y",
     ),
+    // Each row would write one of the sixteen elements in each of 1024 lines.
+    (
+        NoFuse::SplitLines,
+        "buf x: f32[512, 1024] = input
+         buf s: f32[512]
+         buf y: f32[512, 1024]{1, 512}
+         nest p from %s [i in 512 | j in 1024] { %0: f32 = load x[i, j] %1: f32 = reduce.sum %0 store s[i] = %1 }
+         nest c from %y [i in 512, j in 1024] { %0: f32 = load x[i, j] %1: f32 = load s[i] %2: f32 = sub %0, %1 store y[i, j] = %2 }
+         return y",
+    ),
     // `p` and `t` share a kernel, which needs `f` before it, whose result is returned and so stored in any case.
     (
         NoFuse::RunsEarly,
