@@ -433,10 +433,7 @@ impl<'a> Union<'a> {
 /// Shared points that can run at once. An axis that vectors run along counts in strips: where members have loops of
 /// their own, a shared axis along which all of them store neighbouring elements.
 pub fn parallel_points(loops: &Loops, group: &Group) -> i64 {
-    let has_own_loops = group
-        .members
-        .iter()
-        .any(|m| nest(loops, m.stmt).all_axes().any(|a| !m.bind.iter().any(|b| b.0 == a.var)));
+    let has_own_loops = group.members.iter().any(|m| nest(loops, m.stmt).all_axes().any(|a| m.is_own(a)));
     let mut stored: Vec<Expr> = Vec::new();
     for member in group.members.iter().filter(|_| has_own_loops) {
         let own = nest(loops, member.stmt);

@@ -44,6 +44,13 @@ pub struct Member {
     pub bind: Vec<(Sym, Expr)>,
 }
 
+impl Member {
+    /// Whether an axis of its nest is its own: the shared points do not determine it.
+    pub fn is_own(&self, axis: &Axis) -> bool {
+        !self.bind.iter().any(|bound| bound.0 == axis.var)
+    }
+}
+
 /// The strategy that plans the kernel of a group.
 #[derive(Clone, Debug)]
 pub enum GroupKind {

@@ -92,7 +92,7 @@ pub fn product_phase(cx: &Cx<'_>, shared: &[Axis], member: Member, columns: &Col
 
 /// Outer axes of a nest that the shared points do not determine.
 pub fn own_axes<'a>(nest: &'a Nest, member: &Member) -> impl Iterator<Item = &'a Axis> {
-    nest.axes.iter().filter(|a| !member.bind.iter().any(|b| b.0 == a.var))
+    nest.axes.iter().filter(|axis| member.is_own(axis))
 }
 
 /// Statement `s` as part of a product's epilogue, if its points are those of the product. `shared` relates it to what

@@ -381,8 +381,7 @@ fn splits_lines(cx: &Cx<'_>, group: &Group) -> bool {
         let own = nest(cx.loops, member.stmt);
         accesses(own).any(|access| {
             let place = access.place(cx.loops, own);
-            let is_own = |axis: &&Axis| !member.bind.iter().any(|bound| bound.0 == axis.var);
-            own.all_axes().filter(is_own).any(|axis| stride(place, axis.var) == Stride::Unit)
+            own.all_axes().any(|axis| member.is_own(axis) && stride(place, axis.var) == Stride::Unit)
         })
     };
     let is_split = |member: &Member| {
@@ -420,7 +419,8 @@ fn join(cx: &Cx<'_>, group: &Group, s: usize, map: DomainMap) -> Result<Group, N
     if bind.iter().any(|(a, _)| cx.is_ordered(s, *a)) {
         return Err(NoFuse::OtherPoints);
     }
-    let has_own = consumer.all_axes().any(|a| !bind.iter().any(|b| b.0 == a.var));
+    let member = Member { stmt: s, bind };
+    let has_own = consumer.all_axes().any(|axis| member.is_own(axis));
     if matches!(group.kind, GroupKind::Contraction(_)) && (has_own || !dropped.is_empty()) {
         return Err(NoFuse::NotAnEpilogue);
     }
@@ -429,7 +429,7 @@ fn join(cx: &Cx<'_>, group: &Group, s: usize, map: DomainMap) -> Result<Group, N
     for member in &mut joined.members {
         member.bind.retain(|(_, e)| !dropped.iter().any(|d| e.has_sym(*d)));
     }
-    joined.members.push(Member { stmt: s, bind });
+    joined.members.push(member);
     Ok(joined)
 }
 
@@ -476,17 +476,15 @@ fn take_aligned(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
         }
     }
     let differs = || difference(nest(cx.loops, group.members[group.members.len() - 1].stmt), n);
-    let has_own = |nest: &Nest, bind: &[(Sym, Expr)]| {
-        nest.all_axes().any(|axis| !bind.iter().any(|bound| bound.0 == axis.var))
-    };
-    let is_row = group.members.iter().any(|m| has_own(nest(cx.loops, m.stmt), &m.bind));
+    let has_own = |member: &Member| nest(cx.loops, member.stmt).all_axes().any(|axis| member.is_own(axis));
+    let is_row = group.members.iter().any(has_own);
     let joined = join(cx, group, s, map)?;
     let member = &joined.members[joined.members.len() - 1];
     let is_same = joined.outer.len() == group.outer.len() && !group.outer.is_empty();
     let along = |member: &Member| neighbours_along(cx, &joined, member);
     let keeps_neighbours = joined.members.iter().all(|other| along(other) == along(member));
     let is_wanted = keeps_neighbours || cx.heuristics.reorder_axes == ReorderAxes::Always;
-    match is_same && is_wanted && (is_row || !has_own(n, &member.bind)) {
+    match is_same && is_wanted && (is_row || !has_own(member)) {
         true => Ok(joined),
         false => Err(differs()),
     }

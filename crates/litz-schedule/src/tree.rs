@@ -718,8 +718,7 @@ fn own_loops(
     let indices: Vec<Expr> = bound_places(loops, n, outer, facts).into_iter().map(|b| b.1).collect();
     let others = side_exprs(n);
     let is_scan = n.scanned().next().is_some();
-    let own: Vec<Axis> =
-        n.axes.iter().filter(|a| !member.bind.iter().any(|b| b.0 == a.var)).copied().collect();
+    let own: Vec<Axis> = n.axes.iter().filter(|axis| member.is_own(axis)).copied().collect();
     // Points whose stores may meet keep their order.
     if own.iter().chain(&n.reduced).any(|a| colliding.contains(&a.var)) {
         let name = |i: usize| Sym::new(&format!("i{i}"));
