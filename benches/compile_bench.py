@@ -1,7 +1,8 @@
-"""Times torch.compile with Litz against eager mode and Inductor: python benches/compile_bench.py [NAME ...] [--train] [--cached] [--rounds N] [--threads T]
+"""Times torch.compile with Litz against eager mode and Inductor: python benches/compile_bench.py [NAME ...] [--train] [--cached] [--rounds N] [--turn S] [--threads T]
 
 NAME is a model of export_models.py. Each system has a process of its own, which compiles the model and then waits for its turns; systems take turns,
-N rounds of some calls each. With --train a call is a training step: forward, the mean of the squares of all results, backward, and a step of SGD.
+N rounds of some calls each. Where the speed of cores changes by the second, many short turns compare better than a few long ones: --turn 0.3 --rounds 15.
+With --train a call is a training step: forward, the mean of the squares of all results, backward, and a step of SGD.
 Prints for each model and system:
   first    seconds from torch.compile, which imports the backend, to the first result, nothing cached; with --cached, a process before has
            filled the caches
@@ -26,9 +27,6 @@ HERE = pathlib.Path(__file__).parent
 MODELS = ["bert_base", "gpt2", "resnet50", "vit_b_16", "mobilenet_v3_large", "convnext_tiny", "t5_encoder", "llama"]
 SYSTEMS = ["eager", "inductor", "litz"]
 FROZEN = ["inductor_frozen", "litz_frozen"]
-
-# Seconds of calls in a turn.
-TURN = 1.0
 
 
 def loss_of(outs):
@@ -98,7 +96,7 @@ def peak(is_new=False) -> int:
     return int(status.split("VmHWM:")[1].split()[0])
 
 
-def serve(system, name, is_training):
+def serve(system, name, is_training, turn):
     """Compiles and says how long it took, then answers each line with the times of some calls, in ms."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -108,19 +106,20 @@ def serve(system, name, is_training):
     print(json.dumps({"first": first} | shares(seconds())), file=answers, flush=True)
     for _ in sys.stdin:
         peak(is_new=True)
-        times, until = [], time.perf_counter() + TURN
+        times, until = [], time.perf_counter() + turn
         while len(times) < 3 or time.perf_counter() < until:
             start = time.perf_counter()
             call()
             times.append(1e3 * (time.perf_counter() - start))
         # Threads that wait for work by spinning stop.
-        time.sleep(0.3)
+        time.sleep(min(0.3, turn))
         print(json.dumps({"ms": statistics.median(times), "peak": peak()}), file=answers, flush=True)
 
 
 def compared(name, systems, options, folder):
     """Times of one model, by system. Where caches are asked for, they are in a folder."""
-    arguments = [sys.executable, __file__, name, "--threads", str(options.threads)] + (["--train"] if options.train else [])
+    arguments = [sys.executable, __file__, name, "--threads", str(options.threads), "--turn", str(options.turn)]
+    arguments += ["--train"] if options.train else []
     caches = (
         {"LITZ_CACHE_DIR": f"{folder}/litz", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
         if options.cached
@@ -161,6 +160,7 @@ def main():
     parser.add_argument("--frozen", action="store_true", help="with weights as constants, too")
     parser.add_argument("--cached", action="store_true", help="compile what caches have")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turn", type=float, default=1.0, metavar="SECONDS", help="what calls of a turn take together")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--serve", metavar="SYSTEM", help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args()
@@ -168,7 +168,7 @@ def main():
         import torch
 
         torch.set_num_threads(options.threads)
-        return serve(options.serve, options.names[0], options.train)
+        return serve(options.serve, options.names[0], options.train, options.turn)
     systems = SYSTEMS + (FROZEN if options.frozen else [])
     print(f"{'model':20} {'system':16} {'first s':>8} {'Dynamo s':>8} {'AOT s':>8} {'backend s':>9} {'peak MiB':>9} {'ms':>9}  of eager")
     for name in options.names:

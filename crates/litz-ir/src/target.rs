@@ -423,6 +423,13 @@ impl Cpu {
         2 * self.lanes()
     }
 
+    /// Rows of a product's register tile at most: accumulators, the right operand's vectors and one broadcast of the left share the
+    /// registers.
+    pub fn tile_rows(&self) -> i64 {
+        let vectors = i64::from(self.tile_columns() / self.lanes());
+        ((i64::from(self.isa.vector_registers()) - vectors - 2) / vectors).max(1)
+    }
+
     /// As [`Target::group`].
     pub fn group(&self, dtype: Dtype) -> Option<u32> {
         Target::Cpu(*self).group(dtype)

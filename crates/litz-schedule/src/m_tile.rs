@@ -27,7 +27,7 @@ impl MTile {
     /// Merges M axes where every access walks them as one, and cuts the longest.
     pub fn new(loops: &Loops, group: &Group, rows: Vec<Axis>, target: &Cpu) -> MTile {
         MTile::cut(loops, group, rows, &mut |rows, is_known| {
-            (balanced(rows, most_rows(target), is_known), None)
+            (balanced(rows, target.tile_rows(), is_known), None)
         })
     }
 
@@ -76,7 +76,7 @@ impl MTile {
     /// 7x7 points: a tile of one line of 7 would load the weights more often than the processor can.
     pub fn add_outer_rows(&mut self, loops: &Loops, target: &Cpu) {
         let Some(height) = self.rows.and_then(|axis| axis.extent.as_int()) else { return };
-        let room = most_rows(target) / height.max(1);
+        let room = target.tile_rows() / height.max(1);
         let is_whole = |a: &Axis| self.value.iter().any(|v| v.1 == Expr::sym(a.var));
         let Some(at) = self.grid.iter().rposition(is_whole) else { return };
         let Some(points) = self.grid[at].extent.as_int().filter(|&points| points.min(room) > 1) else {
@@ -102,12 +102,6 @@ fn merge_rows(loops: &Loops, group: &Group, mut rows: Vec<Axis>) -> Vec<Merged> 
     }
     order_axes(&mut rows, &indices, &facts);
     merge_axes(&rows, &indices, &others, &|i| variable(loops, &format!("m{i}")))
-}
-
-/// Rows of a tile at most: accumulators, the right operand's vectors and one broadcast of the left share the registers.
-pub fn most_rows(target: &Cpu) -> i64 {
-    let vectors = i64::from(target.tile_columns() / target.lanes());
-    ((i64::from(target.isa.vector_registers()) - vectors - 2) / vectors).max(1)
 }
 
 /// Rows of a tile: as many as fit, spread evenly over the tiles a known number of rows needs; fewer when the number is

@@ -7,7 +7,7 @@
 
 use crate::cost::{footprint, points, size, work};
 use crate::group::{Group, GroupKind, Member};
-use crate::m_tile::{MTile, most_rows};
+use crate::m_tile::MTile;
 use crate::problem::{Problem, outer_of};
 use crate::product;
 use crate::strategies::{Cx, NoFuse, align_members};
@@ -137,7 +137,7 @@ fn is_profitable(
     phases: &[Group],
 ) -> Result<(), NoFuse> {
     let facts = &cx.loops.facts;
-    let height = most_rows(cx.target).min(rows.iter().map(|a| size(facts, a.extent)).max().unwrap_or(1));
+    let height = cx.target.tile_rows().min(rows.iter().map(|a| size(facts, a.extent)).max().unwrap_or(1));
     let passed = footprint(cx.loops, cx.deps, joined);
     let operand = phases.iter().map(|phase| operand_bytes(cx.loops, phase, &joined.outer)).max().unwrap_or(0);
     let share = cx.target.l2_bytes / cx.heuristics.local_fraction;

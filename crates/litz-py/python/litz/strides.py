@@ -6,6 +6,7 @@ operands have that format already it stays as it is. `tests/test_strides.py` com
 
 import torch
 from torch._prims_common import compute_elementwise_output_strides, is_contiguous_for_memory_format, suggest_memory_format
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from .sizes import is_dense, is_known
 
@@ -66,6 +67,20 @@ def _elementwise(op, args, kwargs):
     return op(laid(one), laid(other), **kwargs)
 
 
+def _padded(op, args, kwargs):
+    """Where nothing is added the result has the strides of a clone of what is left. Tracing says so of numbers alone, so that symbols need a
+    guard, but where the memory format says as much.
+    """
+    x, pad = args[:2]
+    is_same = is_contiguous_for_memory_format(x, memory_format=suggest_memory_format(x))
+    if is_same or all(isinstance(p, int) for p in pad) or not all(guard_or_false(p <= 0) for p in pad):
+        return NotImplemented
+    for at, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
+        dim = x.dim() - 1 - at
+        x = x.narrow(dim, -before, x.shape[dim] + before + after)
+    return x.clone()
+
+
 def _roll(op, args, kwargs):
     """The result keeps the memory format. Tracing says row-major."""
     x, shifts, *dims = args
@@ -87,6 +102,7 @@ RULES = {
     aten.log_sigmoid_forward.default: _in_form(0, form=torch.contiguous_format),
     aten.index_fill.int_Scalar: _dense,
     aten.index_fill.int_Tensor: _dense,
+    aten.constant_pad_nd.default: _padded,
     aten.roll.default: _roll,
     aten.copysign.Tensor: _elementwise,
     aten.heaviside.default: _elementwise,

@@ -89,6 +89,13 @@ def test_a_result_that_the_program_gives_in_another_layout():
     assert not litz.stats()["eager_graphs"]
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (3, 5)])
+def test_padding_by_what_is_missing(shape):
+    check(lambda x: F.pad(x * 2, (0, -x.shape[-1] % 4)), randn(*shape[::-1]).t(), dynamic=True)
+    check(lambda x: F.pad(x * 2, (0, -x.shape[-1] % 4)), randn(*shape), dynamic=True)
+    check(lambda x: F.pad(x, (-(x.shape[-1] // 4), 0, 0, -x.shape[0] // 4)), randn(2, *shape[::-1])[1].t(), dynamic=True)
+
+
 @pytest.mark.parametrize("left", LAYOUTS)
 def test_strides_of_sums_of_two_layouts(left):
     check(lambda x, *ys: [x + y for y in ys], LAYOUTS[left](), *(make() for make in LAYOUTS.values()))
