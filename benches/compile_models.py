@@ -3,8 +3,9 @@
 FILE defines REG, models by name with example arguments, as `cargo xtask corpus --export` takes them. Each model is called in evaluation mode by
 eager, by `backend="aot_eager"` and by `backend="litz"`, and its results are held against the numeric contract, with the model in f64 as the
 reference. With --train, models that say how they are trained take three steps of SGD and three of AdamW, and parameters are compared; where they
-differ, they are held against those of eager's twins, whose weights were a rounding away at the beginning. Writes to OUT/NAME.json what became of
-each; a model that has a file is not run again.
+differ, they are held against those of eager's twins, whose weights were a rounding away at the beginning, and so are those of Litz's own twins: of
+what roundings move far, one run tells nothing, and each parameter has to be as close as eager's in more than half of the runs. Writes to OUT/NAME.json what became
+of each; a model that has a file is not run again.
 """
 
 import argparse
@@ -29,10 +30,11 @@ import litz.counters
 from compile_opinfo import Wrong, compare, reason
 
 # Seconds that a model may take.
-TIME_LIMIT = 600
+TIME_LIMIT = 1800
 
-# Runs of eager mode that say how far roundings get in three steps.
-TWINS = 4
+# Further runs of eager mode, and of Litz, that say how far roundings get in three steps: a few, and where these leave doubts as many more as
+# find what happens in one of ten. A rounding decides on which side of a kink an activation is.
+TWINS = (4, 24)
 
 
 def made(registered):
@@ -135,6 +137,35 @@ def moved(module, seed):
     return module
 
 
+def agreeing(runs, eager, wider, twins) -> int:
+    """In how many runs each parameter is as close to double precision as eager's, if that is more than half of them."""
+    fewest = len(runs)
+    for position in range(len(eager)):
+        only, failures = lambda run: [run[position]], []
+        for run in runs:
+            try:
+                compare(only(run), only(eager), wider and only(wider), False, [only(twin) for twin in twins])
+            except Wrong as error:
+                failures.append(Wrong(f"parameter {position}: {error}"))
+        if 2 * len(failures) >= len(runs):
+            raise failures[0]
+        fewest = min(fewest, len(runs) - len(failures))
+    return fewest
+
+
+def by_twins(ours, eager, wider, twin_of_eager, twin_of_ours) -> str:
+    """Holds our results against those of eager's twins; says how many of our runs agree at least."""
+    twins, runs = [], [ours]
+    for count in TWINS:
+        twins += [twin_of_eager(seed) for seed in range(len(twins), count)]
+        runs += [twin_of_ours(seed) for seed in range(len(runs) - 1, count)]
+        try:
+            return f"by twins: {agreeing(runs, eager, wider, twins)} of {len(runs)} runs"
+        except Wrong as error:
+            wrong = error
+    raise wrong
+
+
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
     # Of a gradient near 0 AdamW takes the sign: a large eps keeps rounding errors small.
@@ -164,9 +195,8 @@ def train(module, args, kwargs, given) -> dict:
             with contextlib.suppress(Wrong):
                 compare(ours, eager, wider, False)
                 continue
-            twins = [trained(moved(module, seed), None, optimizer, args, kwargs) for seed in range(TWINS)]
-            compare(ours, eager, wider, False, twins)
-            found[name]["judged"] = "by twins"
+            twin = lambda seed, backend: trained(moved(module, seed), backend, optimizer, args, kwargs)
+            found[name]["judged"] = by_twins(ours, eager, wider, lambda seed: twin(seed, None), lambda seed: twin(seed, backend))
         except Wrong as error:
             return {"verdict": "wrong", "why": f"{name}: {error}"}
         except Exception as error:
