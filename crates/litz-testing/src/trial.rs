@@ -71,7 +71,8 @@ pub fn numbered(seed: u64, at: u64, isas: &[Isa]) -> (Model, Target) {
 pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
     let isa = choices.pick(isas);
     let mut cpu = Cpu::new(isa, 1 + choices.below(7) as u32);
-    cpu.l1_bytes = choices.pick(&[32, 48, 16, 128]) << 10;
+    // In a cache without sets the rows of all products are apart.
+    cpu.l1_bytes = choices.pick(&[32, 48, 16, 128, 2]) << 10;
     cpu.l2_bytes = choices.pick(&[1024, 2048, 256, 512, 4096]) << 10;
     let mut options = Options { bind: false, freeze: !choices.once_in(4), ..Options::default() };
     if choices.once_in(2) {
