@@ -69,11 +69,12 @@ def _elementwise(op, args, kwargs):
 
 def _padded(op, args, kwargs):
     """Where nothing is added the result has the strides of a clone of what is left. Tracing says so of numbers alone, so that symbols need a
-    guard, but where the memory format says as much.
+    guard, but where the memory format says as much. PyTorch 2.9 takes `-size % 4 <= 0` for true, and `-size % 4 == 0` for what it is.
     """
     x, pad = args[:2]
     is_same = is_contiguous_for_memory_format(x, memory_format=suggest_memory_format(x))
-    if is_same or all(isinstance(p, int) for p in pad) or not all(guard_or_false(p <= 0) for p in pad):
+    adds_nothing = lambda p: p <= 0 if isinstance(p, int) else guard_or_false(p == 0) or guard_or_false(p < 0)
+    if is_same or all(isinstance(p, int) for p in pad) or not all(map(adds_nothing, pad)):
         return NotImplemented
     for at, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
         dim = x.dim() - 1 - at

@@ -96,6 +96,14 @@ def test_padding_by_what_is_missing(shape):
     check(lambda x: F.pad(x, (-(x.shape[-1] // 4), 0, 0, -x.shape[0] // 4)), randn(2, *shape[::-1])[1].t(), dynamic=True)
 
 
+def test_padding_by_what_one_size_after_another_lacks():
+    f = lambda x: F.pad(x * 2, (0, -x.shape[-1] % 4))
+    fast = compiled(f, dynamic=True)
+    for size in (4, 5, 8, 7, 12):
+        x = randn(size, 3).t()
+        same(fast(x), f(x))
+
+
 @pytest.mark.parametrize("left", LAYOUTS)
 def test_strides_of_sums_of_two_layouts(left):
     check(lambda x, *ys: [x + y for y in ys], LAYOUTS[left](), *(make() for make in LAYOUTS.values()))
