@@ -42,7 +42,7 @@ enum Task {
     Demo,
     /// Run every check that needs neither PyTorch nor a GPU
     Test,
-    /// Check crate directions, file sizes, file headers and names of operators
+    /// Check crate directions, file sizes, file headers, names of operators, links, and titles of commits and records
     Tidy,
     /// Rewrite the expected blocks of the file tests
     Bless(bless::Args),

@@ -1,8 +1,10 @@
-//! Checks the repository's own rules: crate directions, file sizes, file headers, names of operators.
+//! Checks the repository's own rules: crate directions, file sizes, file headers, names of operators, links of pages, titles.
 
+mod links;
 mod operators;
+mod titles;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -73,17 +75,25 @@ pub fn run() -> anyhow::Result<()> {
     let mut problems = workspace_problems(&root())?;
     let listed =
         output(command("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]))?;
+    let (mut files, mut pages) = (BTreeSet::new(), BTreeMap::new());
     for name in listed.split_terminator('\0') {
         let path = root().join(name);
         // What is deleted and not yet committed is still listed.
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
         problems.extend(size_problem(name, metadata.len()));
+        files.insert(name.to_string());
+        let read = || fs::read_to_string(&path).with_context(|| format!("cannot read {name}"));
         if metadata.is_file() && name.ends_with(".rs") {
-            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
+            let text = read()?;
             problems.extend(rust_file_problems(name, &text));
             problems.extend(operators::problems(name, &text));
+        } else if metadata.is_file() && name.ends_with(".md") {
+            pages.insert(name.to_string(), read()?);
         }
     }
+    problems.extend(links::problems(&files, &pages));
+    problems.extend(titles::records(&pages));
+    problems.extend(titles::commits()?);
     if problems.is_empty() {
         return Ok(());
     }
