@@ -130,6 +130,8 @@ def decompositions(random: str) -> dict:
     table = {**core_aten_decompositions(), **get_decompositions([getattr(aten, name) for name in BESIDES])}
     # Dynamo makes it of `addcmul_` and `addcdiv_` in optimizers. PyTorch, too, computes it in two steps.
     table[inductor_prims.fma] = lambda a, b, c: a * b + c
+    # A clone that PyTorch makes when somebody writes; memory that is Litz's cannot be shared until then.
+    table[aten._lazy_clone.default] = torch.clone
     is_overload = lambda op: isinstance(op, torch._ops.OpOverload)
     is_random = lambda op: torch.Tag.nondeterministic_seeded in op.tags
     if random == "eager":

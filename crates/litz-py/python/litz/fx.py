@@ -489,8 +489,14 @@ _OFFSETS = {aten.as_strided.default: 3, aten.as_strided_copy.default: 3, aten.as
 # Operators that give a tensor of which a part is another one.
 _SCATTERS = (aten.as_strided_scatter.default, aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default)
 
-# Operators that give a tensor other memory, beside those with a tag that says so. What a graph is called with is no tensor of the caller's.
-_OF_INPUTS = ("aten.set_data.default", "aten.shallow_copy_data_.default")
+# Operators that give a tensor other memory, beside those with a tag that says so. What a graph is called with is no tensor of the caller's, and
+# what a graph computes lies in memory whose size is fixed.
+_OF_INPUTS = (
+    "aten._resize_output_.default",
+    "aten.set_data.default",
+    "aten.shallow_copy_data_.default",
+    "inductor.resize_storage_bytes_.default",
+)
 
 # Operators that check what PyTorch has checked when it traced the graph.
 _CHECKS = (

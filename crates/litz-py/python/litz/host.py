@@ -110,15 +110,22 @@ def _run(op, name, given, results):
         # PyTorch wants the last stride to be 1 even where the dimension has one element, and Litz gives such a stride any value.
         given[0] = given[0].as_strided(given[0].shape, (*given[0].stride()[:-1], 1))
     positional = len(given) - len(keywords)
+    written = [tensor for argument, arg in zip(op._schema.arguments, given) if _is_written(argument) for tensor in _tensors(arg)]
+    before = [_place(tensor) for tensor in written]
     outcome = op(*given[:positional], **dict(zip(keywords, given[positional:])))
+    if [_place(tensor) for tensor in written] != before:
+        raise RuntimeError(f"{name} gave an argument other memory, sizes or strides, which others have no way to see")
     given.clear()
+    written.clear()
     if not results:
         # It has written to its arguments.
         return
     flat = []
     _flatten(outcome, flat)
-    for result, value in zip(results, flat, strict=True):
+    for at, (result, value) in enumerate(zip(results, flat, strict=True)):
         if result is not None:
+            if value is None:
+                raise RuntimeError(f"{name} gave no tensor for result {at}, which the graph reads")
             if isinstance(value, torch.Tensor):
                 if value.shape != result.shape:
                     raise RuntimeError(f"{name} gave {tuple(value.shape)}, expected {tuple(result.shape)}")
@@ -133,13 +140,19 @@ def _is_written(argument) -> bool:
 
 def _storages(args) -> list:
     """What the tensors among arguments, and in lists among them, have their elements in, without keeping it."""
-    found = []
-    for arg in args:
-        if isinstance(arg, list):
-            found += _storages(arg)
-        elif isinstance(arg, torch.Tensor):
-            found.append(StorageWeakRef(arg.untyped_storage()))
-    return found
+    return [StorageWeakRef(tensor.untyped_storage()) for arg in args for tensor in _tensors(arg)]
+
+
+def _tensors(arg) -> list:
+    """The tensors that an argument is, or that are in the list that it is."""
+    if isinstance(arg, list):
+        return [tensor for item in arg for tensor in _tensors(item)]
+    return [arg] if isinstance(arg, torch.Tensor) else []
+
+
+def _place(tensor) -> tuple:
+    """Where a tensor has its elements."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _copied(arg):
