@@ -1,9 +1,8 @@
-"""Writes operators that take graphs, and those that wrap operators which write to their arguments."""
-
-import itertools
+"""Writes operators that take graphs, and those that wrap others."""
 
 import torch
 
+from . import writes
 from .errors import NotConverted
 from .types import operator_name
 
@@ -25,7 +24,7 @@ def write(writer, node) -> None:
     elif name == "invoke_subgraph":
         _inline(writer, node)
     elif name in ("auto_functionalized", "auto_functionalized_v2"):
-        _functionalized(writer, node, name)
+        writes.write(writer, node, name)
     elif name == "with_effects":
         _ordered(writer, node)
     else:
@@ -73,78 +72,3 @@ def _ordered(writer, node):
     call = f"{name}({', '.join(writer.arguments(op._schema, args, node.kwargs))})"
     writer.line(f"{results} = {call}" if results else call, node)
     writer.parts[node] = dict(enumerate(names, 1))
-
-
-def _functionalized(writer, node, name):
-    """Writes clones of what the operator writes to, and the operator on these."""
-    from torch._higher_order_ops.auto_functionalize import get_mutable_args, read_view_information_from_args
-
-    op, kwargs = node.args[0], dict(node.kwargs)
-    if not isinstance(op, torch._ops.OpOverload):
-        raise NotConverted(f"{name} of {op}")
-    written, kinds = get_mutable_args(op)
-    prefix, results, numbers = writer.name(node), [], itertools.count()
-
-    def clone(base):
-        copy = f"{prefix}.copy{next(numbers)}"
-        ty = writer.type(base.meta["val"])
-        writer.line(f"%{copy}: {ty} = aten.clone.default(%{writer.name(base)}, none)", node)
-        return copy
-
-    if name == "auto_functionalized":
-        for arg in written:
-            given = kwargs[arg]
-            if isinstance(given, (list, tuple)):
-                raise NotConverted(f"{op} writes to a list")
-            if given is None:
-                results.append(None)
-                continue
-            copy = clone(given)
-            kwargs[arg] = writer.named(copy)
-            results.append(copy)
-    else:
-        bases = kwargs.pop("_all_bases")
-        views = read_view_information_from_args(written, kinds, kwargs, bases)
-        results = [clone(base) for base in bases]
-        for arg in written:
-            if isinstance(views[arg], list):
-                kwargs[arg] = [_view(writer, node, f"{prefix}.{arg}{at}", view, results) for at, view in enumerate(views[arg])]
-            else:
-                kwargs[arg] = _view(writer, node, f"{prefix}.{arg}", views[arg], results)
-    # What the operator returns itself, none where it returns nothing, comes before what it has written.
-    own = node.meta["val"][: len(node.meta["val"]) - len(results)]
-    returned = own if op._schema.returns else ()
-    texts = ", ".join(f"%{prefix}.{at}: {writer.type(value)}" for at, value in enumerate(returned))
-    writer.declare(operator_name(op))
-    call = f"{operator_name(op)}({', '.join(writer.arguments(op._schema, (), kwargs))})"
-    writer.line(f"{texts} = {call}" if texts else call, node)
-    names = {at: f"{prefix}.{at}" for at in range(len(returned))}
-    writer.parts[node] = names | {len(own) + at: copy for at, copy in enumerate(results) if copy is not None}
-
-
-def _view(writer, node, name, view, bases):
-    """Writes the view of a base that the operator is given, under a name, unless it is the base itself."""
-    if view is None:
-        return None
-    base, kind = bases[view.base_index], type(view).__name__
-    if kind in ("NotView", "AliasViewInfo"):
-        return writer.named(base)
-    if kind == "SliceViewInfo" and isinstance(view.end, int) and isinstance(view.start, int):
-        call = f"aten.slice.Tensor(%{base}, {', '.join(writer.argument(x) for x in (view.dim, view.start, view.end, 1))})"
-    elif kind == "AsStridedViewInfo":
-        # The copy of the base begins where its memory does.
-        offset = view.storage_offset - node.kwargs["_all_bases"][view.base_index].meta["val"].storage_offset()
-        numbers = ", ".join(writer.argument(x) for x in (list(view.size), list(view.stride), offset))
-        call = f"aten.as_strided.default(%{base}, {numbers})"
-    else:
-        raise NotConverted(f"a view of kind {kind}")
-    value = node.kwargs["_all_bases"][view.base_index].meta["val"]
-    if kind == "SliceViewInfo":
-        size, stride = list(value.shape), value.stride()
-        size[view.dim] = view.end - view.start
-    else:
-        size, stride = view.size, view.stride
-    sizes, strides = (", ".join(writer.argument(x) for x in numbers) for numbers in (size, stride))
-    dtype = writer.type(value).split("[")[0]
-    writer.line(f"%{name}: {dtype}[{sizes}]" + (f"{{{strides}}}" if sizes else "") + f" = {call}", node)
-    return writer.named(name)
