@@ -1,5 +1,6 @@
 """Compiled graphs as AOTAutograd calls them. They can be pickled, so that AOTAutograd keeps what it made of a model for other processes."""
 
+import contextlib
 import io
 import itertools
 import os
@@ -21,6 +22,7 @@ from .errors import UnsupportedError
 from .fx import Converted
 from .library import Torch
 from .options import Options
+from .writer import Given
 
 # What there was a warning of: operators, and reasons why PyTorch runs a graph.
 _warned = set()
@@ -70,7 +72,8 @@ class Function(OutputCode):
             args.append(torch.empty((), dtype=torch.int64, device="cpu").random_())
         before = host.HOST.effects() if converted.ordered else 0
         try:
-            results = compiled(args)
+            with self._shown(args) if converted.objects else contextlib.nullcontext():
+                results = compiled(args)
         except _litz.CheckError as error:
             # What has effects is not to be run twice.
             if getattr(error, "is_of_operator", False) or converted.ordered and host.HOST.effects() != before:
@@ -81,6 +84,11 @@ class Function(OutputCode):
             return self._left(args)
         args.clear()
         return results
+
+    def _shown(self, args):
+        """Lets operators of PyTorch's see the objects that they are to be given."""
+        objects = self.converted.objects.items()
+        return host.HOST.showing({name: args[of.position] if isinstance(of, Given) else of for name, of in objects})
 
     def _left(self, args):
         """Has PyTorch run the graph in a call that it was not compiled for."""

@@ -12,7 +12,7 @@ from . import _litz, hops, random
 from .errors import NotConverted
 from .sizes import facts, is_dense, is_known, relation
 from .types import operator_name
-from .writer import SEED, Writer, numbers_given, quoted, reads_data, val
+from .writer import SEED, Given, Writer, is_object, numbers_given, quoted, reads_data, val
 
 aten = torch.ops.aten
 
@@ -38,6 +38,8 @@ class Converted:
     ordered: list[str]
     # Whether calls write over arguments that the caller gives up.
     donates: bool
+    # What operators of PyTorch's take that is no value of Litz, by the names that the text has for it: objects, or which argument is one.
+    objects: dict[str, object]
 
 
 def convert(
@@ -106,7 +108,7 @@ class _Converter(Writer):
         text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
         ordered = [op for op, line in self.declared.items() if " effect ordered" in line]
         return Converted(
-            text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets, ordered, self.donates
+            text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets, ordered, self.donates, self.objects
         )
 
     def _text(self, head):
@@ -185,6 +187,12 @@ class _Converter(Writer):
         if value is None or isinstance(value, (int, float, str)):
             self.literals[node] = value
             return
+        if is_object(value):
+            if is_kept:
+                raise NotConverted("an object that a graph inside of the graph is given")
+            self.literals[node] = given = Given(position)
+            self.objects[given.name] = given
+            return
         if isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg()):
             if any(user.op == "output" or writes_to(user, node) for user in node.users):
                 raise NotConverted("an input with a pending conjugation or negation that is written or returned")
@@ -240,6 +248,9 @@ class _Converter(Writer):
         """Writes a tensor that the graph holds as a constant."""
         value = self.attribute(node)
         if isinstance(value, torch.fx.GraphModule):
+            return
+        if is_object(value):
+            self.literals[node] = value
             return
         if not isinstance(value, torch.Tensor):
             raise NotConverted(f"a constant of type {type(value).__name__}")

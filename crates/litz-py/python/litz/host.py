@@ -1,5 +1,6 @@
 """Runs operators that Litz does not have by PyTorch's dispatcher."""
 
+import contextlib
 import functools
 import threading
 
@@ -69,6 +70,16 @@ class Dispatcher:
         """How many calls of operators with effects this thread has made."""
         return getattr(self._made, "calls", 0)
 
+    @contextlib.contextmanager
+    def showing(self, objects: dict):
+        """Has the operators that this thread runs find objects by their names."""
+        outer = getattr(self._made, "objects", {})
+        self._made.objects = objects
+        try:
+            yield
+        finally:
+            self._made.objects = outer
+
     def call(self, name: str, args: list, results: list) -> None:
         """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted.
 
@@ -79,6 +90,8 @@ class Dispatcher:
             self._made.calls = self.effects() + 1
         op = overload(name)
         given = [_object(arg) for arg in args]
+        for at in _objects(op):
+            given[at] = self._found(given[at])
         # The caller has no use for them.
         args.clear()
         is_copied = op.namespace != "aten" and self.keeps.get(name, True)
@@ -97,6 +110,13 @@ class Dispatcher:
         own, lent = ([storage for storage in storages if not storage.expired()] for storages in (own, lent))
         self.keeps[name] = bool(own or lent) or self.keeps.get(name, False)
         _forbid(lent, name)
+
+
+    def _found(self, arg):
+        """An argument with objects in the place of their names."""
+        if isinstance(arg, list):
+            return [self._found(item) for item in arg]
+        return self._made.objects[arg] if isinstance(arg, str) else arg
 
 
 # The host of all graphs of this process.
@@ -176,6 +196,19 @@ def _forbid(kept, name):
 def _keywords(op):
     """Which of an operator's arguments go by name."""
     return [argument.name for argument in op._schema.arguments if argument.kwarg_only]
+
+
+@functools.cache
+def _objects(op):
+    """Which of an operator's arguments are objects of some class, by position: texts have names of these."""
+    of_class = []
+    for at, argument in enumerate(op._schema.arguments):
+        ty = argument.type
+        while ty.kind() in ("OptionalType", "ListType"):
+            ty = ty.getElementType()
+        if ty.kind() in ("PyObjectType", "ClassType", "GeneratorType", "AnyType", "AnyClassType"):
+            of_class.append(at)
+    return of_class
 
 
 def _object(arg):

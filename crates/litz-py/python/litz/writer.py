@@ -1,6 +1,7 @@
 """Writes lines of a text of Litz: names, types and arguments, for the values and operators of PyTorch's graphs."""
 
 import operator
+from dataclasses import dataclass
 
 import sympy
 import torch
@@ -19,6 +20,18 @@ class Named(str):
     """The name of a value of the text."""
 
 
+@dataclass(frozen=True)
+class Given:
+    """An object that calls give: of the argument at a position of the whole graph."""
+
+    position: int
+
+    @property
+    def name(self) -> str:
+        """What texts have in its place. The host knows it by that."""
+        return f"argument {self.position}"
+
+
 class Writer:
     """The lines of one graph's text, and what its values are called. `outer` is the writer of the graph that it is inside of."""
 
@@ -34,6 +47,8 @@ class Writer:
         self.literals = {}
         # Declarations of operators that PyTorch runs, by name.
         self.declared = {}
+        # Objects that operators are given, by the names that the text has for them.
+        self.objects = {}
         # How many random operators there are so far; none where PyTorch runs them.
         self.streams = 0 if is_seeded else None
         # Symbols of sizes that the text has.
@@ -212,6 +227,12 @@ class Writer:
             return "strided"
         if isinstance(value, torch.memory_format):
             return MEMORY_FORMATS[value]
+        if isinstance(value, Given):
+            return quoted(value.name)
+        if is_object(value):
+            name = f"object {len(self.root().objects)}"
+            self.root().objects[name] = value
+            return quoted(name)
         raise NotConverted(f"an argument of type {type(value).__name__}")
 
     def _reference(self, node) -> str:
@@ -225,6 +246,25 @@ class Writer:
         if node in self.parts:
             return "[" + ", ".join(f"%{name}" for name in self.parts[node].values()) + "]"
         return f"%{self.name(node)}"
+
+
+def is_object(value) -> bool:
+    """Whether a value is an object that operators take as it is: of a registered class, of one of TorchScript, or a generator."""
+    from torch._library.fake_class_registry import FakeScriptObject
+
+    if isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return False
+    return isinstance(value, (FakeScriptObject, torch.ScriptObject, torch.Generator)) or _is_registered(type(value))
+
+
+def _is_registered(of_type) -> bool:
+    """Whether objects of a type may be arguments of operators. Versions of PyTorch have other names for that, and early ones none."""
+    try:
+        from torch._library import opaque_object
+    except ImportError:
+        return False
+    is_registered = getattr(opaque_object, "is_custom_class", None) or getattr(opaque_object, "is_opaque_type", None)
+    return is_registered is not None and is_registered(of_type)
 
 
 def val(node):
