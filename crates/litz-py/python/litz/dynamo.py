@@ -50,7 +50,7 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     with caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers) as compilers:
         return aot_autograd(
             **compilers,
-            decompositions=Decompositions(chosen.random),
+            decompositions=Decompositions(chosen.random, chosen.hosted()),
             partition_fn=_partition,
             keep_inference_input_mutations=True,
         )(module, example_inputs)
@@ -106,23 +106,23 @@ def _frozen(module, parameters) -> dict:
 class Decompositions(collections.abc.Mapping):
     """The table of `decompositions`, which is made when somebody looks into it: nobody does where AOTAutograd has kept the graphs."""
 
-    def __init__(self, random: str):
-        self._random = random
+    def __init__(self, random: str, whole: frozenset):
+        self._settings = random, whole
 
     def __getitem__(self, op):
-        return decompositions(self._random)[op]
+        return decompositions(*self._settings)[op]
 
     def __iter__(self):
-        return iter(decompositions(self._random))
+        return iter(decompositions(*self._settings))
 
     def __len__(self):
-        return len(decompositions(self._random))
+        return len(decompositions(*self._settings))
 
 
 @functools.cache
-def decompositions(random: str) -> dict:
+def decompositions(random: str, whole: frozenset = frozenset()) -> dict:
     """Decompositions of operators that Litz does not have: those of PyTorch to its core operators, and those of `BESIDES`, which are core
-    operators themselves.
+    operators themselves. Those of `whole`, by name, stay as they are.
     """
     from torch._decomp import core_aten_decompositions, get_decompositions
     from torch._inductor import inductor_prims
@@ -140,7 +140,8 @@ def decompositions(random: str) -> dict:
     else:
         # Litz has dropout that drops nothing; what drops is made of random numbers.
         is_needed = lambda op: op is aten.native_dropout.default or not _litz.has_operator(operator_name(op))
-    return laid_out({op: made_of for op, made_of in table.items() if is_overload(op) and is_needed(op)})
+    is_taken = lambda op: is_overload(op) and is_needed(op) and operator_name(op) not in whole
+    return laid_out({op: made_of for op, made_of in table.items() if is_taken(op)})
 
 
 BESIDES = (
@@ -235,7 +236,7 @@ def _raising(error):
 
 
 def _compile(module, options, frozen, kind, donated):
-    hosted = set()
+    hosted = {*options.hosted()}
     while True:
         try:
             is_seeded, is_backward = options.random == "philox", kind == "backward"

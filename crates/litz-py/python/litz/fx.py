@@ -304,7 +304,7 @@ class _Converter(Writer):
         given = self._from_its_memory(node) if target in _OFFSETS else node.args
         args = ", ".join(self.arguments(target._schema, given, node.kwargs))
         results = self.results(node) if target._schema.returns else ""
-        is_hosted = (is_eager or op in self.hosted) and _litz.has_operator(op)
+        is_hosted = (is_eager or op in self.hosted or _is_flagged(node)) and _litz.has_operator(op)
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
 
     def _from_its_memory(self, node) -> list:
@@ -473,6 +473,13 @@ def drops_nothing(node) -> bool:
     if node.target is not torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default:
         return False
     return (node.args[3] if len(node.args) > 3 else node.kwargs.get("dropout_p", 0.0)) == 0
+
+
+def _is_flagged(node) -> bool:
+    """Whether the user wants PyTorch to run a node, by `torch.fx.traceback.annotate({"litz": "eager"})`. Views are of memory, wherever they run."""
+    if node.meta.get("custom", {}).get("litz") != "eager":
+        return False
+    return all(result.alias_info is None for result in node.target._schema.returns)
 
 
 def writes_to(user, node) -> bool:

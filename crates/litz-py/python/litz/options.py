@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 import torch
 
 from .errors import InvalidError
+from .types import overloads
 
 
 @dataclass
@@ -19,6 +20,8 @@ class Options:
     # What becomes of what Litz does not have: "warn" and "quiet" let PyTorch run it, with one warning an operator or without; "error"
     # raises `litz.UnsupportedError`.
     fallback: str = "warn"
+    # Operators that PyTorch runs although Litz has them, by name: "aten.addmm" or "aten.addmm.default", or as PyTorch's own objects.
+    eager: tuple = ()
     # Who makes random numbers: "philox", Litz by a seed that each call draws from PyTorch's generator, or "eager", PyTorch, the same
     # numbers as without `torch.compile`, and slower.
     random: str = "philox"
@@ -36,6 +39,10 @@ class Options:
     # Verify after every pass.
     verify: bool = False
 
+    def hosted(self) -> frozenset:
+        """Names of the operators that PyTorch is to run."""
+        return frozenset(name for operator in self.eager for name in overloads(operator))
+
     def native(self) -> dict:
         """The options of `_litz`."""
         options = {"threads": self.threads or torch.get_num_threads(), "freeze": True}
@@ -51,6 +58,11 @@ def _one_of(*names):
     return f"one of {', '.join(names)}", lambda value: value in names
 
 
+def _operators(value) -> bool:
+    """Whether a value is a list of operators that PyTorch has."""
+    return isinstance(value, (list, tuple)) and all(overloads(operator) for operator in value)
+
+
 _TRUTH = "True or False", lambda value: isinstance(value, bool)
 _FOLDER = "a folder or None", lambda value: value is None or isinstance(value, (str, os.PathLike))
 
@@ -59,6 +71,7 @@ VALUES = {
     "threads": ("a number from 1 or None", lambda value: value is None or type(value) is int and value > 0),
     "freeze": _TRUTH,
     "fallback": _one_of("warn", "quiet", "error"),
+    "eager": ("a list of operators", _operators),
     "random": _one_of("philox", "eager"),
     "tune": ("seconds, from 0", lambda value: type(value) in (int, float) and 0 <= value < float("inf")),
     "numerics": _one_of("eager"),

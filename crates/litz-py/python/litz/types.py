@@ -56,3 +56,19 @@ def operator_name(op) -> str:
     """The name that texts have for an operator."""
     name = op.name().replace("::", ".")
     return name + ".default" if op._overloadname == "default" else name
+
+
+def overloads(operator) -> list:
+    """Names of the operators that are meant by one of PyTorch's objects, or by a name with or without an overload. None where PyTorch has none."""
+    if isinstance(operator, str):
+        names, operator = operator.replace("::", ".").split("."), torch.ops
+        if len(names) not in (2, 3):
+            return []
+        try:
+            for name in names:
+                operator = getattr(operator, name)
+        except (AttributeError, RuntimeError):
+            return []
+    if isinstance(operator, torch._ops.OpOverloadPacket):
+        return [operator_name(getattr(operator, name)) for name in operator.overloads()]
+    return [operator_name(operator)] if isinstance(operator, torch._ops.OpOverload) else []
