@@ -124,7 +124,8 @@ def facts(shape_env, symbols, solved, wholes) -> list[str]:
     `solve`.
     """
     lines, relations = [], []
-    hints = getattr(shape_env, "backed_var_to_val", None) or getattr(shape_env, "var_to_val", {})
+    # What it is called in an older PyTorch warns in a newer one.
+    hints = shape_env.backed_var_to_val if hasattr(shape_env, "backed_var_to_val") else shape_env.var_to_val
     for symbol in sorted(symbols, key=lambda symbol: symbol.name):
         line = f"sym {symbol.name}"
         whole = wholes.get(symbol)

@@ -1,12 +1,15 @@
 """Sizes that are not known when a graph is compiled: dynamic shapes, symbolic integers in and out, and sizes that data decides."""
 
 import math
+import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
 from checks import BACKEND, check, compiled, copied, counted, each, needs_litz, same
 from torch import nn, randn
+
+import litz
 
 litz = pytest.importorskip("litz") if BACKEND == "litz" else None
 
@@ -516,3 +519,13 @@ def test_factors_that_calls_give(f):
     """A beta of 0 leaves the bias out, and what is no number in it; which beta is 0 is known when it is called alone."""
     nothing, x, y = torch.full((3, 4), torch.nan), randn(2, 3, 5), randn(2, 5, 4)
     shapes(f, *((nothing if beta == 0 else randn(3, 4), x, y, beta, alpha) for beta, alpha in ((3, 2), (0, 3), (2, 1), (1, 2))), dynamic=True)
+
+
+@needs_litz
+@each(data=lambda x: x.nonzero() * 2, sizes=lambda x: x[1:] * x.shape[0])
+def test_nothing_deprecated_is_asked_for(f):
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        litz.reset_stats()
+        check(f, randn(5), dynamic=True)
+        assert not litz.stats()["eager_graphs"]
