@@ -11,13 +11,13 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
-from . import _litz, caching, counters, host, options as option
+from . import _litz, caching, counters, effects, host, options as option
 from .errors import CacheError, InternalError, LitzError, UnsupportedError
 from .function import FAKE, Function, Left, compiled_of, has_fake, warn
-from .fx import convert, drops_nothing, writes_to
+from .fx import convert, writes_to
+from .partition import Pair
 from .strides import laid_out
 from .types import operator_name
-from .writer import val
 
 aten = torch.ops.aten
 
@@ -30,16 +30,16 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     tracing = torch._guards.TracingContext.try_get()
     if has_fake(example_inputs, tracing and tracing.fake_mode):
         # Dynamo compiles once more for tensors of another type.
-        if chosen.fallback == "error":
-            raise UnsupportedError(FAKE)
-        if note is not None:
-            note("forward", None, FAKE)
-        _leave(chosen, FAKE)
-        return module
+        return _left_to_pytorch(module, chosen, FAKE, note)
+    inside = effects.in_control_flow(module)
+    if inside is not None:
+        # AOTAutograd cannot trace it.
+        return _left_to_pytorch(module, chosen, inside, note)
     # Dynamo does not guard the types of the tensors inside of others.
     is_wrapped = any(isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value) for value in example_inputs)
     parameters = _parameters(module, example_inputs) if chosen.freeze and not torch.is_grad_enabled() else {}
-    compiler = functools.partial(compile_fx, options=chosen, note=note, pair=_Pair(), is_wrapped=is_wrapped)
+    pair = Pair()
+    compiler = functools.partial(compile_fx, options=chosen, note=note, pair=pair, is_wrapped=is_wrapped)
     compilers = {
         "fw_compiler": functools.partial(compiler, kind="forward"),
         "bw_compiler": functools.partial(compiler, kind="backward"),
@@ -47,37 +47,25 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     }
     # A graph with frozen parameters is of this process, and what is noted is what compiling it shows.
     is_kept = not (parameters or is_wrapped or note) and caching.can_keep(module, example_inputs, chosen)
-    with caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers) as compilers:
+    keeping = caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers)
+    # Tokens of effects are no arguments and no results of graphs: what AOTAutograd counts does not always count them, and what it keeps never does.
+    with torch._functorch.config.patch(unlift_effect_tokens=True), keeping as compilers:
         return aot_autograd(
             **compilers,
             decompositions=Decompositions(chosen.random, chosen.hosted()),
-            partition_fn=_partition,
+            partition_fn=pair.partition,
             keep_inference_input_mutations=True,
         )(module, example_inputs)
 
 
-def _partition(module, *args, **kwargs):
-    """Recomputes in the backward graph what costs less than it takes to keep."""
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-
-    _keep_random(module.graph)
-    return min_cut_rematerialization_partition(module, *args, **kwargs, compiler="inductor")
-
-
-def _keep_random(graph):
-    """Has the random numbers of activation checkpoints kept, or their masks, where nothing else uses them. PyTorch would compute them again by
-    operators that set the state of its generator, which Litz does not have.
-    """
-    from torch.utils.checkpoint import CheckpointPolicy
-
-    for node in graph.nodes:
-        is_random = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
-        if not is_random or drops_nothing(node) or node.meta.pop("recompute", None) is None:
-            continue
-        value, users = node.meta.get("val"), list(node.users)
-        is_part = not isinstance(value, torch.Tensor) or all(user.meta["val"].dtype is torch.bool for user in users if "val" in user.meta)
-        for kept in users if is_part else [node]:
-            kept.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+def _left_to_pytorch(module, options, reason, note):
+    """A graph of Dynamo's that PyTorch runs, which is never traced further."""
+    if options.fallback == "error":
+        raise UnsupportedError(reason)
+    if note is not None:
+        note("forward", None, reason)
+    _leave(options, reason)
+    return module
 
 
 def _parameters(module, example_inputs) -> dict:
@@ -90,8 +78,8 @@ def _parameters(module, example_inputs) -> dict:
 
 
 def _frozen(module, parameters) -> dict:
-    """Those of the parameters that the graph does not write to, by position among the inputs of AOTAutograd's graph. It has inputs of its own, such
-    as tokens of effects, and each says which one of Dynamo's it is.
+    """Those of the parameters that the graph does not write to, by position among the inputs of AOTAutograd's graph. It may have inputs of its own, and
+    each says which one of Dynamo's it is.
     """
     from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 
@@ -163,49 +151,12 @@ BESIDES = (
 )
 
 
-class _Pair:
-    """What a backward graph has to know of its forward graph."""
-
-    # Whether it may return a tensor that it holds as a constant, in the constant's own memory.
-    returns_constants = False
-
-
-def _returns_constants(module) -> bool:
-    """Whether a result of a graph may share memory with a tensor that the graph holds."""
-    def storages(nodes):
-        values = (val(node) for node in nodes if isinstance(node, torch.fx.Node))
-        return {value.untyped_storage()._cdata for value in values if isinstance(value, torch.Tensor) and value.layout == torch.strided}
-
-    attributes = module.graph.find_nodes(op="get_attr")
-    constants = [node for node in attributes if not isinstance(getattr(module, node.target, None), torch.nn.Module)]
-    held = storages(constants)
-    return len(held) < len(constants) or not held.isdisjoint(storages(module.graph.output_node().args[0]))
-
-
-def _donated() -> frozenset:
-    """The arguments of the backward graph that is being compiled, by position, that are nobody's when a call is over: what the forward graph
-    saved, unless it is an argument or a result as well. AOTAutograd does not learn that they are written to, as each call finds out whether it
-    may: AOTAutograd would refuse calls that keep what was saved.
-    """
-    context = torch._guards.TracingContext.try_get()
-    metadata = context.fw_metadata if context is not None else None
-    if metadata is None:
-        return frozenset()
-    donated, metadata.bw_donated_idxs = frozenset(metadata.bw_donated_idxs or ()), []
-    return donated
-
-
 def compile_fx(module, example_inputs, options, parameters=None, kind="inference", note=None, pair=None, is_wrapped=False):
     """Compiles a graph of ATen operators to a function of a list of arguments. PyTorch runs a graph that Litz cannot compile. With `is_wrapped`
     arguments are tensors from inside of others, which may be fake in one call and not in the next.
     """
     start = time.perf_counter()
-    pair = pair or _Pair()
-    if kind == "forward":
-        pair.returns_constants = _returns_constants(module)
-    donated = _donated() if kind == "backward" else frozenset()
-    if pair.returns_constants:
-        donated = frozenset()
+    donated = pair.donated() if kind == "backward" else frozenset()
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
         with _disable_current_modes():
@@ -223,6 +174,8 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
         return Left(module)
     finally:
         counters.TOTALS.seconds += time.perf_counter() - start
+    if kind == "forward":
+        pair.returns(module, converted)
     if note is not None:
         note(kind, compiled, None)
     return Function(module, converted, compiled, options, is_wrapped)

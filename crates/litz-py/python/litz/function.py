@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _litz, counters, host
-from .errors import UnsupportedError
+from .errors import InternalError, UnsupportedError
 from .fx import Converted
 from .library import Torch
 from .options import Options
@@ -54,6 +54,9 @@ class Function(OutputCode):
         counters.note(self, compiled)
 
     def __call__(self, args: list) -> list:
+        if len(args) != self.converted.arguments:
+            # Positions would mean something else than what was compiled.
+            raise InternalError(f"AOTAutograd calls a graph of {self.converted.arguments} arguments with {len(args)}")
         if self.is_wrapped and has_fake(args):
             if self.options.fallback == "error":
                 raise UnsupportedError(FAKE)

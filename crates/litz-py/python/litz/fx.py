@@ -40,6 +40,8 @@ class Converted:
     donates: bool
     # What operators of PyTorch's take that is no value of Litz, by the names that the text has for it: objects, or which argument is one.
     objects: dict[str, object]
+    # How many arguments the graph has.
+    arguments: int
 
 
 def convert(
@@ -52,7 +54,7 @@ def convert(
 ) -> Converted:
     """The text of a graph that AOTAutograd gave. `frozen` are arguments, by position, that are constants. With `is_seeded` random operators are
     Litz's own, else PyTorch's. PyTorch runs those of `hosted`, too. `is_backward` is for graphs of derivatives. Calls may leave anything in the
-    memory of the arguments `donated`, by position.
+    memory of the arguments `donated`, by name.
 
     Raises `NotConverted` where the graph has what no text can say.
     """
@@ -78,7 +80,7 @@ class _Converter(Writer):
         self.offsets = {}
         # Integers among the inputs that the program takes, and symbols that are sizes of inputs.
         self.numbers, self._sized = set(), None
-        # Nodes that are tokens of `with_effects`.
+        # Nodes that are tokens of `with_effects`, which texts do not have.
         self.tokens = set()
         # The storage of each node's tensor, and the node whose tensor it is a view of, itself or another one.
         self.memory, self.viewed = {}, {}
@@ -92,12 +94,13 @@ class _Converter(Writer):
     def write(self) -> Converted:
         """Converts the whole graph."""
         graph = self.module.graph
-        for position, node in enumerate(graph.find_nodes(op="placeholder")):
+        inputs = graph.find_nodes(op="placeholder")
+        for position, node in enumerate(inputs):
             self._input(position, node)
         self._nodes(graph)
         if self.streams:
             # Behind the graph's arguments; inputs of the text are in the order of `taken`.
-            self.taken.insert(0, len(graph.find_nodes(op="placeholder")))
+            self.taken.insert(0, len(inputs))
             self.lines.insert(0, f"%{SEED}: i64[] = input")
         for node, (written, elements) in (self.updates or {}).items():
             self.lines.append(f"update {self.argument(written)} = {self.argument(elements)}")
@@ -108,7 +111,17 @@ class _Converter(Writer):
         text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
         ordered = [op for op, line in self.declared.items() if " effect ordered" in line]
         return Converted(
-            text, self.taken, self.constants, returned, bool(self.streams), self.lazy, self.offsets, ordered, self.donates, self.objects
+            text,
+            self.taken,
+            self.constants,
+            returned,
+            bool(self.streams),
+            self.lazy,
+            self.offsets,
+            ordered,
+            self.donates,
+            self.objects,
+            len(inputs),
         )
 
     def _text(self, head):
@@ -151,9 +164,9 @@ class _Converter(Writer):
         self.subgraphs.append(inner._text([]).rstrip().replace("\n", "\n  "))
         return name
 
-    def inline(self, module, operands, call) -> dict[int, str]:
+    def inline(self, module, operands, call, first=0) -> dict[int, str]:
         """Writes the nodes of a graph in the place of a call, with these values for its inputs; names of its results by position, but of those that
-        are None.
+        are None. The graph's results are the call's from the position `first` on.
         """
         around, self.module, prefix, self.prefix = self.module, module, self.prefix, f"{self.prefix}{call.name}."
         for node, operand in operands.items():
@@ -165,21 +178,20 @@ class _Converter(Writer):
                 self.literals[node] = self.literals.get(operand, operand)
         self._nodes(module.graph)
         outputs = module.graph.output_node().args[0]
-        self.passed[call] = [operands.get(self.same.get(output, output)) for output in outputs]
-        outputs = {at: self.name(output) for at, output in enumerate(outputs) if output is not None}
+        self.passed[call] = {at: operands.get(self.same.get(output, output)) for at, output in enumerate(outputs, first)}
+        outputs = {at: self.name(output) for at, output in enumerate(outputs, first) if output is not None}
         self.module, self.prefix = around, prefix
         return outputs
 
     # Inputs.
 
     def _input(self, position, node, is_kept=False):
-        """Writes an input, unless it is a constant, a token, or nothing uses it. Graphs inside of others keep all of theirs (`is_kept`)."""
+        """Writes an input, unless it is a constant, or nothing uses it. Graphs inside of others keep all of theirs (`is_kept`)."""
         value = val(node)
         if not node.users and not is_kept:
             return
         if any(hops.takes_token(user, node) for user in node.users):
-            self.tokens.add(node)
-            return
+            raise NotConverted("a token of effects among the arguments of a graph")
         if position in self.frozen:
             self.constants[node.name] = self.frozen[position]
             self.lines.append(f'%{node.name}: {self.type(self.frozen[position])} = const "{node.name}"')
@@ -210,7 +222,7 @@ class _Converter(Writer):
         ty = self._input_type(value) if isinstance(value, torch.Tensor) else self.type(value)
         # What is written or returned is seen when the call is over.
         is_seen = any(user.op == "output" or writes_to(user, node) for user in node.users)
-        is_donated = position in self.donated and not is_seen
+        is_donated = node.name in self.donated and not is_seen
         self.donates |= is_donated
         self.lines.append(f"%{node.name}: {ty} = input{' donated' if is_donated else ''}")
 
@@ -271,7 +283,9 @@ class _Converter(Writer):
             if index == 0 and hops.is_ordered(source):
                 self.tokens.add(node)
                 return
-            self.names[node] = self.parts[source].get(index)
+            part = self.parts[source].get(index)
+            # A list among several results has parts of its own.
+            (self.parts if isinstance(part, dict) else self.names)[node] = part
             return
         if isinstance(target, torch._ops.HigherOrderOperator):
             hops.write(self, node)
@@ -289,7 +303,10 @@ class _Converter(Writer):
         if target is aten.copy_.default and node in self._last_writes():
             return
         op = operator_name(target)
-        if op in _CHECKS:
+        if op == "prims._make_token.default":
+            self.tokens.add(node)
+            return
+        if op in _OF_TRACING:
             return
         if torch.Tag.inplace_view in target.tags or op in _OF_INPUTS:
             raise NotConverted(f"{op}, which changes what an input is, and not its elements")
@@ -387,7 +404,7 @@ class _Converter(Writer):
         source = node.args[0] if node.target is operator.getitem else node
         if source in self.passed:
             # Tracing has one result for all calls of a graph, with the memory of the operands of one of them.
-            operand = self.passed[source][node.args[1]]
+            operand = self.passed[source].get(node.args[1])
             if isinstance(operand, torch.fx.Node):
                 self.same[node] = self.same.get(operand, operand)
             self.viewed[node] = node
@@ -516,8 +533,9 @@ _OF_INPUTS = (
     "inductor.resize_storage_bytes_.default",
 )
 
-# Operators that check what PyTorch has checked when it traced the graph.
-_CHECKS = (
+# Operators that do nothing when a graph runs: they check what PyTorch has checked when it traced the graph, or end the order of effects.
+_OF_TRACING = (
+    "prims._sink_tokens.default",
     "aten._assert_tensor_metadata.default",
     "aten.sym_constrain_range.default",
     "aten.sym_constrain_range_for_size.default",

@@ -7,7 +7,7 @@ from .errors import NotConverted
 from .types import operator_name
 
 # Operators that call graphs: which of their arguments are graphs, and how many arguments there are.
-_CONTROL = {
+CONTROL = {
     "cond": (range(1, 3), 4),
     "while_loop": (range(2), 4),
     "scan": (range(1), 4),
@@ -19,10 +19,10 @@ _CONTROL = {
 def write(writer, node) -> None:
     """Appends the lines of a node whose target is a higher-order operator. Raises `NotConverted` for those that Litz does not know."""
     name = node.target.name() if callable(getattr(node.target, "name", None)) else str(node.target)
-    if name in _CONTROL:
+    if name in CONTROL:
         _control(writer, node, name)
     elif name == "invoke_subgraph":
-        _inline(writer, node)
+        _inline(writer, node, node.args)
     elif name in ("auto_functionalized", "auto_functionalized_v2"):
         writes.write(writer, node, name)
     elif name == "with_effects":
@@ -43,7 +43,7 @@ def takes_token(node, value) -> bool:
 
 def _control(writer, node, name):
     """Writes a branch or a loop, with its graphs as graphs inside of this one."""
-    graphs, expected = _CONTROL[name]
+    graphs, expected = CONTROL[name]
     if len(node.args) != expected:
         raise NotConverted(f"{name} with {len(node.args)} arguments")
     args = [f"@{writer.subgraph(arg)}" if at in graphs else writer.argument(arg) for at, arg in enumerate(node.args)]
@@ -51,24 +51,35 @@ def _control(writer, node, name):
     writer.line(f"{results}higher_order.{name}.default({', '.join(args)})", node)
 
 
-def _inline(writer, node):
-    """Writes the nodes of the graph that is called in the place of the call."""
-    callee, _, *operands = node.args
+def _inline(writer, node, args, first=0):
+    """Writes the nodes of the graph that is called in the place of the call. Its results are the node's from the position `first` on."""
+    callee, _, *operands = args
     module = writer.attribute(callee)
     inputs = module.graph.find_nodes(op="placeholder")
-    writer.parts[node] = writer.inline(module, dict(zip(inputs, operands, strict=True)), node)
+    writer.parts[node] = writer.inline(module, dict(zip(inputs, operands, strict=True)), node, first)
 
 
 def _ordered(writer, node):
-    """An operator whose calls keep their order. PyTorch orders them by tokens, which are None when a graph runs, Litz by an effect of the operator."""
+    """An operator whose calls keep their order, or a graph that has such operators. PyTorch orders them by tokens, Litz by an effect of the operator."""
     _, op, *args = node.args
+    if op is torch.ops.higher_order.invoke_subgraph:
+        _inline(writer, node, args, first=1)
+        return
     if not isinstance(op, torch._ops.OpOverload):
         raise NotConverted(f"the effects of {op}")
     name, (_, *values) = operator_name(op), node.meta["val"]
     writer.declare(name, "ordered")
-    returned = [value for value in values if value is not None]
-    names = [f"{writer.name(node)}.{at}" for at in range(len(returned))]
-    results = ", ".join(f"%{result}: {writer.type(value)}" for result, value in zip(names, returned))
+    prefix, results, parts = writer.name(node), [], {}
+
+    def named(value, at):
+        results.append(f"%{prefix}.{at}: {writer.type(value)}")
+        return f"{prefix}.{at}"
+
+    for at, value in enumerate(values, 1):
+        if isinstance(value, (list, tuple)):
+            parts[at] = {index: named(item, f"{at}.{index}") for index, item in enumerate(value)}
+        elif value is not None:
+            parts[at] = named(value, at)
     call = f"{name}({', '.join(writer.arguments(op._schema, args, node.kwargs))})"
-    writer.line(f"{results} = {call}" if results else call, node)
-    writer.parts[node] = dict(enumerate(names, 1))
+    writer.line(f"{', '.join(results)} = {call}" if results else call, node)
+    writer.parts[node] = parts
