@@ -28,14 +28,15 @@ lines += [
     "litz::eigh(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)",
     # Functions of Python's numbers.
     *(f"_operator::{name}(Scalar a, Scalar b) -> Scalar"
-      for name in "add sub mul truediv floordiv mod pow lshift rshift and_ or_ eq ne lt le gt ge".split()),
-    *(f"_operator::{name}(Scalar a) -> Scalar" for name in "neg pos".split()),
+      for name in "add sub mul truediv floordiv mod pow lshift rshift and_ or_ xor eq ne lt le gt ge".split()),
+    *(f"_operator::{name}(Scalar a) -> Scalar" for name in "neg pos abs".split()),
     *(f"math::{name}(Scalar x) -> Scalar" for name in "trunc floor ceil".split()),
+    "builtins::round(Scalar number, Scalar? ndigits=None) -> Scalar",
     *(f"torch::{name}(Scalar a) -> Scalar" for name in "sym_not sym_float sym_int".split()),
     *(f"torch::{name}(Scalar a, Scalar b) -> Scalar" for name in "sym_max sym_min".split()),
     "torch::sym_ite(Scalar b, Scalar t, Scalar f) -> Scalar",
     *(f"torch::_sym_{name}(Scalar a) -> Scalar"
-      for name in "sqrt cos cosh sin sinh tan tanh asin acos atan log2".split()),
+      for name in "sqrt cos cosh sin sinh tan tanh asin acos atan asinh exp log log2".split()),
     "transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor",
     "torchao::dequantize_affine(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType input_dtype, "
     "Scalar? quant_min=None, Scalar? quant_max=None, ScalarType? output_dtype=None) -> Tensor",
@@ -52,7 +53,7 @@ for line in lines:
         line = line.replace("MemoryFormat memory_format=0", "MemoryFormat memory_format=contiguous_format")
         known.setdefault(f"{found[1]}.{found[2]}.{found[3] or 'default'}", line)
 text = "".join(path.read_text() for path in sorted((here / "src/ops").glob("*.rs")))
-names = sorted(set(re.findall(r'"((?:aten|litz|prims|quantized_decomposed|torchao|torchvision|transformers|higher_order)\.\w+\.\w+|(?:_operator|torch|math)\.\w+)"', text)))
+names = sorted(set(re.findall(r'"((?:aten|litz|prims|quantized_decomposed|torchao|torchvision|transformers|higher_order)\.\w+\.\w+|(?:_operator|torch|math|builtins)\.\w+)"', text)))
 def qualified(name):
     """Namespace, name and overload."""
     return name if name.count(".") == 2 else f"{name}.default"

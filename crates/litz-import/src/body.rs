@@ -14,7 +14,7 @@ use litz_sym::{Clause, Expr, Known, Rel};
 use std::collections::HashMap;
 
 /// What the names of functions of Python's numbers begin with.
-const NUMBER_FUNCTIONS: [&str; 4] = ["_operator.", "math.", "torch.sym_", "torch._sym_"];
+const NUMBER_FUNCTIONS: [&str; 5] = ["_operator.", "builtins.", "math.", "torch.sym_", "torch._sym_"];
 /// Most conditions that one is made of by way of others.
 const MAX_DEPTH: usize = 64;
 
@@ -173,13 +173,20 @@ impl Body {
         scope: &Scope<'a>,
         node: &'a schema::Node<'a>,
     ) -> Result<Vec<Arg>, ImportError> {
-        let count = cx.schemas.lookup(&node.target).map(|schema| schema.args.len());
-        if count.is_none() {
+        let mut args = Vec::new();
+        for input in &node.inputs {
+            args.push(self.argument(cx, scope, &input.arg)?);
+        }
+        let Some(schema) = cx.schemas.lookup(&node.target) else {
             cx.report_unknown(&node.target, node);
-        } else if count != Some(node.inputs.len()) {
+            return Ok(args);
+        };
+        let left = schema.args.get(args.len()..).unwrap_or_default();
+        if args.len() > schema.args.len() || left.iter().any(|arg| !arg.ty.optional) {
             return Err(ImportError::program(format!("{}: expected other arguments", node.target)));
         }
-        node.inputs.iter().map(|input| self.argument(cx, scope, &input.arg)).collect()
+        args.extend(left.iter().map(|_| Arg::None));
+        Ok(args)
     }
 
     /// Makes guards of an assert on symbolic sizes. Answers whether it was one.

@@ -216,6 +216,10 @@ pub(crate) fn apply(head: &str, args: &[Value]) -> Result<Value, Problem> {
         "CeilToInt" | "ceiling" => one(head, args)?.ceil().into(),
         "TruncToInt" | "TruncToFloat" => one(head, args)?.trunc().into(),
         "ToFloat" | "Identity" => one(head, args)?,
+        "Abs" => {
+            let Ratio { numerator, denominator } = one(head, args)?;
+            Ratio { numerator: numerator.max(numerator * -1), denominator }
+        }
         "Equality" | "Eq" => return compare(Rel::eq),
         "Unequality" | "Ne" => return compare(Rel::ne),
         "StrictLessThan" => return compare(Rel::lt),

@@ -187,6 +187,8 @@ mod tests {
         });
         assert_eq!(eval(&format!("ModularIndexing({S}, Integer(4), Integer(3))"), 23), Some(2));
         assert_eq!(eval(&format!("PythonMod(Mul(Integer(-1), {S}), Integer(3))"), 4), Some(2));
+        let size = format!("Abs(Add(Integer(3), Mul(Integer(-2), {S})))");
+        assert_eq!((eval(&size, 1), eval(&size, 4)), (Some(1), Some(5)));
     }
 
     #[test]

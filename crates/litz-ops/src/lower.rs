@@ -665,8 +665,17 @@ impl<'a> Lower<'a> {
     /// After an error: results that later nodes can use, so that their errors are found too.
     fn stand_in(&mut self, node: &Node) {
         for &value in node.outputs.iter().flatten() {
-            if self.places[value.index()].is_none() {
-                self.declare(value, BufKind::Temp);
+            if self.places[value.index()].is_some() {
+                continue;
+            }
+            let data = &self.graph.values[value];
+            match data.ty {
+                Type::Tensor(_) => self.declare(value, BufKind::Temp),
+                Type::Int(size) => self.given.extend(size.syms()),
+                Type::Float | Type::Bool => {
+                    let place = self.buffer_of(&data.name, &data.ty.stored(), BufKind::Temp);
+                    self.places[value.index()] = Some(place);
+                }
             }
         }
     }

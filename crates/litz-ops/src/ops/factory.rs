@@ -195,8 +195,11 @@ fn arange_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpErr
     let len = match (start, end, step) {
         (Number::Int(start), Number::Int(end), Number::Int(step)) => {
             cx.require(Rel::ne(step, 0), args.op())?;
-            let ascends = cx.known(Rel::gt(step, 0)) == Some(true);
-            let (distance, step) = if ascends { (end - start, step) } else { (start - end, -step) };
+            let (distance, step) = match cx.known(Rel::gt(step, 0)) {
+                Some(true) => (end - start, step),
+                Some(false) => (start - end, -step),
+                None => return Err(args.unsupported("a step of which nothing says whether it is positive")),
+            };
             cx.require(Rel::ge(distance, 0), args.op()).map_err(|_| backwards(&start, &end))?;
             distance.ceildiv(step)
         }

@@ -199,6 +199,11 @@ fn is_mask(index: &Tensor<'_>) -> bool {
 fn index_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let x = args.tensor("self")?.ty;
     let indexing = indexing(cx, args, x, args.result(0))?;
+    for index in indexing.indices.iter().flatten() {
+        if let Index::Of(mask, 0, count) = index {
+            cx.require(Rel::le(*count, mask.ty.numel()), args.op())?;
+        }
+    }
     // Eager iterates over the operand, its indexed dimensions with stride 0, and the index tensors.
     let (at, rank) = (indexing.at, indexing.sizes.len());
     let others = (0..x.rank()).filter(|&d| indexing.indices[d].is_none()).map(|d| x.strides[d]);

@@ -22,6 +22,7 @@ pub const OPS: &[OpDef] = &[
     arithmetic("_operator.mul", |lw, args| same(lw, args, ScalarOp::Mul)),
     arithmetic("_operator.neg", |lw, args| same(lw, args, ScalarOp::Neg)),
     arithmetic("_operator.pos", |lw, args| compute(lw, args, Kind::Int, |_, x| x[0])),
+    arithmetic("_operator.abs", |lw, args| same(lw, args, ScalarOp::Abs)),
     arithmetic("_operator.floordiv", |lw, args| quotient(lw, args, Kind::Int, ScalarOp::FloorDiv)),
     arithmetic("_operator.mod", |lw, args| quotient(lw, args, Kind::Int, ScalarOp::Mod)),
     arithmetic("_operator.pow", power),
@@ -30,6 +31,7 @@ pub const OPS: &[OpDef] = &[
     arithmetic("_operator.rshift", |lw, args| shift(lw, args, ScalarOp::Shr)),
     common("_operator.and_", |lw, args| chosen(lw, args, ScalarOp::And)),
     common("_operator.or_", |lw, args| chosen(lw, args, ScalarOp::Or)),
+    common("_operator.xor", |lw, args| chosen(lw, args, ScalarOp::Xor)),
     truth("_operator.eq", |lw, args| same(lw, args, ScalarOp::Eq)),
     truth("_operator.ne", |lw, args| same(lw, args, ScalarOp::Ne)),
     truth("_operator.lt", |lw, args| same(lw, args, ScalarOp::Lt)),
@@ -56,11 +58,19 @@ pub const OPS: &[OpDef] = &[
     floats("torch._sym_asin", |lw, args| of_float(lw, args, ScalarOp::Asin)),
     floats("torch._sym_acos", |lw, args| of_float(lw, args, ScalarOp::Acos)),
     floats("torch._sym_atan", |lw, args| of_float(lw, args, ScalarOp::Atan)),
+    floats("torch._sym_asinh", |lw, args| of_float(lw, args, ScalarOp::Asinh)),
+    floats("torch._sym_exp", |lw, args| of_float(lw, args, ScalarOp::Exp)),
+    floats("torch._sym_log", |lw, args| of_float(lw, args, ScalarOp::Log)),
     floats("torch._sym_log2", |lw, args| of_float(lw, args, ScalarOp::Log2)),
     integer("torch.sym_int", |lw, args| rounded(lw, args, ScalarOp::Trunc)),
     integer("math.trunc", |lw, args| rounded(lw, args, ScalarOp::Trunc)),
     integer("math.floor", |lw, args| rounded(lw, args, ScalarOp::Floor)),
     integer("math.ceil", |lw, args| rounded(lw, args, ScalarOp::Ceil)),
+    lower(
+        "builtins.round",
+        |_, args| result(args, if args.has("ndigits") { Kind::Float } else { Kind::Int }),
+        round,
+    ),
 ];
 
 /// Kinds of numbers; of two, the later one is what Python computes with.
@@ -131,9 +141,10 @@ fn dtype_of(kind: Kind) -> Dtype {
     }
 }
 
-/// Where the operands are.
+/// Where the operands that are given are.
 fn operands(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<Vec<Access>, OpError> {
-    args.node.args.iter().map(|arg| lw.operand(arg)).collect()
+    let given = args.node.args.iter().filter(|arg| !matches!(arg, Arg::None));
+    given.map(|arg| lw.operand(arg)).collect()
 }
 
 /// A number made of the operands, which are read as a type.
@@ -198,7 +209,7 @@ fn same(lw: &mut Lower<'_>, args: &Args<'_>, op: ScalarOp) -> Result<(), OpError
     compute(lw, args, Kind::Int, |b, x| b.op(op, x))
 }
 
-/// `&` and `|`: of truth values one, of integers their bits.
+/// `&`, `|` and `^`: of truth values one, of integers their bits.
 fn chosen(lw: &mut Lower<'_>, args: &Args<'_>, op: ScalarOp) -> Result<(), OpError> {
     if kind_of(args)? == Kind::Float {
         return Err(args.invalid("expected integers or truth values"));
@@ -294,6 +305,51 @@ fn rounded(lw: &mut Lower<'_>, args: &Args<'_>, op: ScalarOp) -> Result<(), OpEr
     })?;
     let whole = number(lw, &[rounded], Dtype::I64, |_, x| x[0], Dtype::I64)?;
     give(lw, args, whole)
+}
+
+/// The nearest integer, the even one of two, or the nearest number of so many decimal digits behind the point.
+fn round(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    if !args.has("ndigits") {
+        return rounded(lw, args, ScalarOp::Round);
+    }
+    let digits = args.int("ndigits")?.as_int().and_then(|digits| u8::try_from(digits).ok());
+    // Larger powers of ten are no floats.
+    let Some(digits) = digits.filter(|&digits| digits <= 22) else {
+        return Err(args.unsupported("a number of digits that is negative, above 22, or computed"));
+    };
+    let scale = 10f64.powi(i32::from(digits));
+    let number_arg = lw.operand(args.get("number"))?;
+    // Of the product with the power, `high` is rounded and `low` what that leaves. Python decides by the exact product, which is what
+    // both are together, and gives the float that is nearest to the decimal number, as a division of two exact floats does.
+    let value = number(
+        lw,
+        &[number_arg],
+        Dtype::F64,
+        |b, x| {
+            let (scale, half) = (b.lit(x[0], scale), b.lit(x[0], 0.5));
+            let high = b.op(ScalarOp::Mul, &[x[0], scale]);
+            let negated = b.op(ScalarOp::Neg, &[high]);
+            let low = b.op(ScalarOp::Fma, &[x[0], scale, negated]);
+            let whole = b.op(ScalarOp::Floor, &[high]);
+            let rest = b.sub(high, whole);
+            let (is_half, nearest) = (b.eq(rest, half), b.op(ScalarOp::Round, &[high]));
+            let (zero, one) = (b.lit(x[0], 0.0), b.lit(x[0], 1.0));
+            let (is_above, is_below) = (b.op(ScalarOp::Gt, &[low, zero]), b.lt(low, zero));
+            let next = b.add(whole, one);
+            let (up, down) = (b.and(is_half, is_above), b.and(is_half, is_below));
+            let chosen = b.select(down, whole, nearest);
+            let chosen = b.select(up, next, chosen);
+            let quotient = b.op(ScalarOp::Div, &[chosen, scale]);
+            // Zeros keep the sign.
+            b.op(ScalarOp::Copysign, &[quotient, x[0]])
+        },
+        Dtype::F64,
+    )?;
+    require(lw, args, std::slice::from_ref(&value), "too large for so many digits", |b, x| {
+        let (size, end) = (b.op(ScalarOp::Abs, &[x[0]]), b.lit(x[0], 2f64.powi(51) / scale));
+        b.lt(size, end)
+    })?;
+    give(lw, args, value)
 }
 
 /// The second operand where the first holds, else the third.

@@ -276,6 +276,15 @@ fn divide_rounding(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
 /// A power with the exponents that eager takes apart: 0.5, 2, 3, -0.5, -1, -2.
 fn power(p: &mut Point<'_, '_>, v: &[Val]) -> Result<Val, OpError> {
     let x = v[0];
+    let late = p.args.late("exponent").is_some() || p.args.opt_float("exponent").is_err();
+    if late && p.dtype.is_float() {
+        // PyTorch looks at what the exponent is when it runs: where it is a half, roots of infinities and zeros have the sign of these.
+        let (half, other) = (p.lit(v[1], 0.5), p.lit(v[1], -0.5));
+        let (is_root, is_inverse) = (p.eq(v[1], half), p.eq(v[1], other));
+        let (root, inverse, power) = (p.sqrt(x), p.op(ScalarOp::Rsqrt, &[x]), p.op(ScalarOp::Pow, v));
+        let chosen = p.select(is_inverse, inverse, power);
+        return Ok(p.select(is_root, root, chosen));
+    }
     let exponent = p.args.opt_float("exponent")?.unwrap_or(f64::NAN);
     if !p.dtype.is_float() {
         if exponent < 0.0 {
