@@ -15,6 +15,7 @@ use std::sync::Mutex;
 
 use litz::report::page;
 use litz::{Compiled, Model, Tensor, Text};
+use litz_import::srepr;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
@@ -115,6 +116,18 @@ fn has_operator(name: &str) -> bool {
     litz::has_operator(name)
 }
 
+/// The text of an integer expression of sympy's, which is given as `srepr` prints it; none where it has no exact integer meaning.
+#[pyfunction]
+fn expression(text: &str) -> Option<String> {
+    Some(srepr::parse_expr(text, &[]).ok()?.to_string())
+}
+
+/// As `expression`, of a condition: texts of clauses that hold together.
+#[pyfunction]
+fn condition(text: &str) -> Option<Vec<String>> {
+    Some(srepr::parse_condition(text, &[]).ok()?.iter().map(ToString::to_string).collect())
+}
+
 /// The folder that compilations are kept in; none where none is kept.
 #[pyfunction]
 #[pyo3(signature = (*, options=None))]
@@ -178,6 +191,8 @@ fn _litz(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(load, module)?)?;
     module.add_function(wrap_pyfunction!(write_report, module)?)?;
     module.add_function(wrap_pyfunction!(has_operator, module)?)?;
+    module.add_function(wrap_pyfunction!(expression, module)?)?;
+    module.add_function(wrap_pyfunction!(condition, module)?)?;
     module.add_function(wrap_pyfunction!(cache_folder, module)?)?;
     module.add_function(wrap_pyfunction!(cache_info, module)?)?;
     module.add("LitzError", py.get_type::<LitzError>())?;

@@ -10,7 +10,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from . import _litz, hops, random
 from .errors import NotConverted
-from .sizes import facts, is_dense, is_known, relation
+from .sizes import facts, is_dense, is_known
+from .symbols import SYMBOLIC
 from .types import operator_name
 from .writer import SEED, Given, Writer, is_object, numbers_given, quoted, reads_data, val
 
@@ -76,8 +77,8 @@ class _Converter(Writer):
         # Texts of the graphs inside of this one, and how many there are in the whole graph so far.
         self.subgraphs, self.counted = [], 0
         self.constants, self.taken, self.lazy = {}, [], []
-        # For inputs, by position, where in their storages they have to begin.
-        self.offsets = {}
+        # For inputs, by position, where in their storages they have to begin; and inputs that calls copy where they are not row-major.
+        self.offsets, self.copied = {}, set()
         # Integers among the inputs that the program takes, and symbols that are sizes of inputs.
         self.numbers, self._sized = set(), None
         # Nodes that are tokens of `with_effects`, which texts do not have.
@@ -88,8 +89,6 @@ class _Converter(Writer):
         self.passed, self.same = {}, {}
         # Calls of `copy_` that are written as updates of inputs, as soon as that is known: see `_last_writes`.
         self.updates = {} if outer else None
-        # Lines with the conditions that calls have to hold.
-        self.guards = outer.guards if outer else []
 
     def write(self) -> Converted:
         """Converts the whole graph."""
@@ -106,9 +105,7 @@ class _Converter(Writer):
             self.lines.append(f"update {self.argument(written)} = {self.argument(elements)}")
         returned = self._output(graph.output_node())
         self._missing_numbers()
-        env = _shape_env(self.module)
-        known = facts(env, self.symbols, self.solved, self.wholes) if env is not None and self.symbols else []
-        text = self._text([*known, *dict.fromkeys(self.guards), *self.declared.values()])
+        text = self._text(self.declared.values())
         ordered = [op for op, line in self.declared.items() if " effect ordered" in line]
         return Converted(
             text,
@@ -125,8 +122,10 @@ class _Converter(Writer):
         )
 
     def _text(self, head):
-        """The text of this graph, with the lines of `head` first."""
-        body = [f"  {line}" for line in [*head, *self.subgraphs, *self.lines]]
+        """The text of this graph, with what is known of its symbols and the lines of `head` first."""
+        env = _shape_env(self.root().module)
+        known = facts(env, self.symbols) if env is not None and self.symbols.used else []
+        body = [f"  {line}" for line in [*known, *head, *self.subgraphs, *self.lines]]
         return "\n".join([f"graph @{self.graph_name} on cpu {{", *body, "}", ""])
 
     def _nodes(self, graph):
@@ -176,7 +175,10 @@ class _Converter(Writer):
                 self.literals.pop(node, None)
             else:
                 self.literals[node] = self.literals.get(operand, operand)
+        values = [val(operand) if isinstance(operand, torch.fx.Node) else operand for operand in operands.values()]
+        renamed, self.symbols.renamed = self.symbols.renamed, self.symbols.inside(module.graph, values, val(call))
         self._nodes(module.graph)
+        self.symbols.renamed = renamed
         outputs = module.graph.output_node().args[0]
         self.passed[call] = {at: operands.get(self.same.get(output, output)) for at, output in enumerate(outputs, first)}
         outputs = {at: self.name(output) for at, output in enumerate(outputs, first) if output is not None}
@@ -198,7 +200,8 @@ class _Converter(Writer):
             return
         if value is None or isinstance(value, (int, float, str)):
             self.literals[node] = value
-            return
+            if not is_kept or value is None or isinstance(value, str):
+                return
         if is_object(value):
             if is_kept:
                 raise NotConverted("an object that a graph inside of the graph is given")
@@ -214,30 +217,31 @@ class _Converter(Writer):
             self.lazy.append(position)
         if isinstance(value, torch.SymInt) and not is_kept:
             # A size that a tensor has, or another integer, gives its symbols values already.
-            expr = self.in_symbols(value)
+            expr = self.symbols.expr(value)
             if expr in self.numbers or expr.free_symbols <= self.sized() or not expr.is_Symbol and expr.free_symbols <= self.given():
                 return
             self.numbers.add(expr)
         self.taken.append(position)
-        ty = self._input_type(value) if isinstance(value, torch.Tensor) else self.type(value)
+        ty = self._input_type(node, value) if isinstance(value, torch.Tensor) else self.type(value)
         # What is written or returned is seen when the call is over.
         is_seen = any(user.op == "output" or writes_to(user, node) for user in node.users)
         is_donated = node.name in self.donated and not is_seen
         self.donates |= is_donated
+        self._give(self.name(node), value)
         self.lines.append(f"%{node.name}: {ty} = input{' donated' if is_donated else ''}")
 
-    def _input_type(self, value) -> str:
+    def _input_type(self, node, value) -> str:
         """The type of a tensor that is an input. It is row-major where its strides have symbols that are no sizes: the call copies it if it is not."""
-        given = self.root().sized()
-        if all(self.in_symbols(stride).free_symbols <= given for stride in value.stride()):
+        if self.symbols.mentioned(list(value.stride())) <= self.root().sized():
             return self.type(value)
+        self.copied.add(node)
         return self.row_major(value)
 
     def _missing_numbers(self):
         """Takes integers that no node uses and whose symbols the text has, such as a stride of an argument that is no product of sizes and that a
         view of it has, too.
         """
-        missing = self.symbols - self.given()
+        missing = self.symbols.used - self.given()
         for position, node in enumerate(self.module.graph.find_nodes(op="placeholder")):
             value = val(node)
             if isinstance(value, torch.SymInt) and value.node.expr in missing and not node.users:
@@ -247,13 +251,13 @@ class _Converter(Writer):
     def sized(self) -> set:
         """Symbols that are a size of an input by themselves."""
         if self._sized is None:
-            sizes = (size.xreplace(self.solved) for size in numbers_given(self.module)[0])
+            sizes = (size.xreplace(self.symbols.solved) for size in numbers_given(self.module)[0])
             self._sized = {size for size in sizes if size.is_Symbol}
         return self._sized
 
     def given(self) -> set:
         """Symbols that are a size of an input, or an integer that is one, by themselves."""
-        numbers = (number.xreplace(self.solved) for number in numbers_given(self.module)[1])
+        numbers = (number.xreplace(self.symbols.solved) for number in numbers_given(self.module)[1])
         return self.sized() | {number for number in numbers if number.is_Symbol}
 
     def _attribute(self, node):
@@ -286,19 +290,21 @@ class _Converter(Writer):
             part = self.parts[source].get(index)
             # A list among several results has parts of its own.
             (self.parts if isinstance(part, dict) else self.names)[node] = part
+            if not isinstance(part, dict) and (source not in self.passed or part in self.held):
+                self._give(part, value)
             return
         if isinstance(target, torch._ops.HigherOrderOperator):
             hops.write(self, node)
+            self._give(self.name(node), value)
             return
-        if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool) and not reads_data(node):
+        if isinstance(value, (int, float)):
             return
-        if isinstance(value, (torch.SymBool, bool)) and not reads_data(node):
+        if isinstance(value, SYMBOLIC) and not reads_data(node):
+            name = self.name(node)
+            if self.symbols.computes(node, name, lambda: [self.argument(arg) for arg in node.args]):
+                self._give(name, value)
             return
         if not isinstance(target, torch._ops.OpOverload):
-            if isinstance(value, (torch.SymFloat, float)) and target in _NUMBERS:
-                args = ", ".join(self.argument(arg) for arg in node.args)
-                self.lines.append(f"%{self.name(node)}: float = {_NUMBERS[target]}({args})")
-                return
             raise NotConverted(f"the operator {getattr(target, '__name__', target)}")
         if target is aten.copy_.default and node in self._last_writes():
             return
@@ -323,12 +329,21 @@ class _Converter(Writer):
         results = self.results(node) if target._schema.returns else ""
         is_hosted = (is_eager or op in self.hosted or _is_flagged(node)) and _litz.has_operator(op)
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
+        self._give(self.name(node), value)
+
+    def _give(self, name, value):
+        """Notes that a value has been written, under a name."""
+        if isinstance(value, (torch.SymFloat, torch.SymBool)):
+            self.held.add(name)
+        self.symbols.give(name, value)
 
     def _from_its_memory(self, node) -> list:
         """The arguments of an operator that reads a storage from an offset on. Texts count offsets from the first element of the tensor whose memory
         it is. Nothing guards where in its storage an input begins, which calls have to look at.
         """
         args, at = list(node.args), _OFFSETS[node.target]
+        if self.viewed[args[0]] in self.copied:
+            raise NotConverted("the memory of an input whose strides no size gives")
         if at >= len(args) or args[at] is None or "storage_offset" in node.kwargs:
             if node.kwargs.get("storage_offset") is not None:
                 raise NotConverted(f"{node.target} with an offset by name")
@@ -382,11 +397,9 @@ class _Converter(Writer):
         """Notes a condition on sizes as one that calls have to hold."""
         value = val(condition) if isinstance(condition, torch.fx.Node) else condition
         if isinstance(value, torch.SymBool):
-            expr = self.in_symbols(value)
-            if expr in (sympy.true, True):
-                return
-            self.symbols |= expr.free_symbols
-            self.guards.append(f"guard {relation(expr)} for {quoted(str(message))}")
+            expr = self.symbols.expr(value)
+            if expr is not sympy.true:
+                self.symbols.require(expr, quoted(str(message)))
         elif value is not True:
             raise NotConverted(f"the condition {value}")
 
@@ -540,10 +553,3 @@ _OF_TRACING = (
     "aten.sym_constrain_range.default",
     "aten.sym_constrain_range_for_size.default",
 )
-
-_FUNCTIONS = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
-# Functions of Python's numbers, of which a graph computes floats, by the names that texts have for them.
-_NUMBERS = {
-    **{getattr(operator, name): f"_operator.{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "pos")},
-    **{getattr(torch, name): f"torch.{name}" for name in ("sym_float", "sym_max", "sym_min", *(f"_sym_{of}" for of in _FUNCTIONS))},
-}

@@ -1,77 +1,14 @@
-"""Prints PyTorch's symbolic sizes as expressions of Litz's texts, and says what is known of them."""
+"""Solves for the symbols of PyTorch's sizes by what inputs give, and says what is known of them."""
 
 import sympy
-import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from .errors import NotConverted
-
-RELATIONS = {
-    sympy.Eq: "==",
-    sympy.Ne: "!=",
-    sympy.Lt: "<",
-    sympy.Le: "<=",
-    sympy.Gt: ">",
-    sympy.Ge: ">=",
-}
-
-
-def expression(expr) -> str:
-    """The text of an integer expression: a number, a `SymInt` or what is inside of one."""
-    if isinstance(expr, torch.SymInt):
-        expr = expr.node.expr
-    if isinstance(expr, (bool, int)):
-        return str(int(expr))
-    return _text(sympy.sympify(expr))
-
-
-def _text(expr) -> str:
-    if expr.is_Integer:
-        return str(int(expr))
-    if expr.is_Symbol:
-        return expr.name
-    if expr.is_Add:
-        return "(" + " + ".join(_text(term) for term in expr.args) + ")"
-    if expr.is_Mul:
-        if any(not arg.is_integer for arg in expr.args):
-            numerator, denominator = sympy.fraction(expr)
-            if denominator != 1 and denominator.is_Integer:
-                # Torch's integer expressions with a rational factor divide without a rest.
-                return f"floordiv({_text(sympy.expand(numerator))}, {_text(denominator)})"
-        return "*".join(_text(factor) for factor in expr.args)
-    if expr.is_Pow and expr.exp.is_Integer and 0 < int(expr.exp) <= 8:
-        return "*".join([_text(expr.base)] * int(expr.exp))
-    name, args = type(expr).__name__, expr.args
-    if name in ("FloorDiv", "CleanDiv"):
-        return f"floordiv({_text(args[0])}, {_text(args[1])})"
-    if name == "CeilDiv":
-        return f"ceildiv({_text(args[0])}, {_text(args[1])})"
-    if name in ("Mod", "PythonMod"):
-        return f"mod({_text(args[0])}, {_text(args[1])})"
-    if name == "ModularIndexing":
-        return f"mod(floordiv({_text(args[0])}, {_text(args[1])}), {_text(args[2])})"
-    if name in ("Max", "Min"):
-        text = _text(args[0])
-        for arg in args[1:]:
-            text = f"{name.lower()}({text}, {_text(arg)})"
-        return text
-    if name == "Identity":
-        return _text(args[0])
-    raise NotConverted(f"the size {expr}")
-
+from .symbols import expression
 
 def at_least_one(expr):
     """An expression without the bounds of 1 that PyTorch puts to sizes in strides."""
     is_bound = lambda part: type(part).__name__ == "Max" and sympy.Integer(1) in part.args
     return sympy.sympify(expr).replace(is_bound, lambda part: part.func(*(arg for arg in part.args if arg != 1)))
-
-
-def relation(expr) -> str:
-    """The text of a relation of two integer expressions."""
-    for cls, sign in RELATIONS.items():
-        if isinstance(expr, cls):
-            return f"{_text(expr.lhs)} {sign} {_text(expr.rhs)}"
-    raise NotConverted(f"the condition {expr}")
 
 
 def solve(sizes, numbers) -> tuple[dict, dict]:
@@ -80,13 +17,19 @@ def solve(sizes, numbers) -> tuple[dict, dict]:
 
     A call gives symbols their values by sizes of tensors first, each of one symbol that is not known yet, and then by integers that are a
     symbol. For a size `s0 + s1` and an integer `s0` this gives `{s1: s1_whole - s0}` and `{s1_whole: s0 + s1}`: the size is a symbol then. So
-    is `s0*s1`, by `{s0*s1: s0_whole}`, where that is a size.
+    is `s0*s1`, by `{s0*s1: s0_whole}`, where that is a size, and a size that texts have no expression for.
     """
     solved, wholes = {}, {}
     sized = {size for size in sizes if size.is_Symbol}
     given = sized | {number for number in numbers if number.is_Symbol}
     for expr, is_size in [*((size, True) for size in sizes), *((number, False) for number in numbers)]:
         if expr in solved:
+            continue
+        if is_size and expression(expr) is None:
+            whole = sympy.Symbol(f"size_whole{len(wholes) or ''}", integer=True)
+            solved, wholes[whole] = solved | {expr: whole}, expr
+            sized.add(whole)
+            given.add(whole)
             continue
         sum = sympy.expand(expr.xreplace(solved))
         known = sized if is_size else given
@@ -119,39 +62,38 @@ def _factor(sum, symbol):
     return None if symbol in factor.free_symbols | rest.free_symbols else factor
 
 
-def facts(shape_env, symbols, solved, wholes) -> list[str]:
-    """What is known of size symbols, one line each: ranges, hints, and relations that PyTorch guards. `solved` and `wholes` are those of
-    `solve`.
-    """
+def facts(shape_env, symbols) -> list[str]:
+    """What is known of the symbols of a text, one line each: ranges, hints, and relations that PyTorch guards."""
     lines, relations = [], []
     # What it is called in an older PyTorch warns in a newer one.
     hints = shape_env.backed_var_to_val if hasattr(shape_env, "backed_var_to_val") else shape_env.var_to_val
-    for symbol in sorted(symbols, key=lambda symbol: symbol.name):
-        line = f"sym {symbol.name}"
-        whole = wholes.get(symbol)
-        known = shape_env.var_to_range.get(symbol) if whole is None else shape_env.bound_sympy(whole)
+    # Symbols that stand for expressions.
+    made = symbols.wholes | {symbol: expr for expr, symbol in symbols.computed.items()}
+    for symbol in sorted(symbols.used, key=lambda symbol: symbol.name):
+        line = f"sym {expression(symbol)}"
+        expr = made.get(symbol)
+        symbol = symbols.origins.get(symbol, symbol)
+        known = shape_env.var_to_range.get(symbol) if expr is None else shape_env.bound_sympy(expr)
         if known is not None:
             low, high = _range(known)
             line += f" in [{low}, {high}]"
-        hint = hints.get(symbol) if whole is None else whole.xreplace(hints)
+        hint = hints.get(symbol) if expr is None else expr.xreplace(hints)
         if hint is not None and getattr(hint, "is_Integer", isinstance(hint, int)):
             line += f" hint {int(hint)}"
         lines.append(line)
-    alone = {symbol: value for symbol, value in solved.items() if symbol.is_Symbol}
-    for symbol, value in solved.items():
-        if not symbol.is_Symbol:
-            relations.append(sympy.Eq(value, sympy.expand(symbol.xreplace(alone)), evaluate=False))
-        if (known := shape_env.var_to_range.get(symbol)) is not None:
-            low, high = _range(known)
-            relations += [sympy.Ge(value, low, evaluate=False)] if low != "-inf" else []
-            relations += [sympy.Le(value, high, evaluate=False)] if high != "inf" else []
-    for expr in [*relations, *(guard.expr.xreplace(solved) for guard in shape_env.guards)]:
-        if expr.free_symbols and expr.free_symbols <= symbols:
-            try:
-                lines.append(f'guard {relation(expr)} for "PyTorch"')
-            except NotConverted:
-                pass
-    return list(dict.fromkeys(lines))
+    if symbols.outer is None:
+        solved = symbols.solved
+        alone = {symbol: value for symbol, value in solved.items() if symbol.is_Symbol}
+        for symbol, value in solved.items():
+            if not symbol.is_Symbol:
+                relations.append(sympy.Eq(value, sympy.expand(symbol.xreplace(alone)), evaluate=False))
+            if (known := shape_env.var_to_range.get(symbol)) is not None:
+                low, high = _range(known)
+                relations += [sympy.Ge(value, low, evaluate=False)] if low != "-inf" else []
+                relations += [sympy.Le(value, high, evaluate=False)] if high != "inf" else []
+        for expr in [*relations, *(guard.expr.xreplace(solved) for guard in shape_env.guards)]:
+            lines += [f'guard {clause} for "PyTorch"' for clause in symbols.known(expr)]
+    return list(dict.fromkeys([*lines, *symbols.guards]))
 
 
 def _range(known):

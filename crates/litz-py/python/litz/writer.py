@@ -3,13 +3,13 @@
 import operator
 from dataclasses import dataclass
 
-import sympy
 import torch
 
 from . import _litz
 from .errors import NotConverted
 from .host import Dispatcher
-from .sizes import at_least_one, expression, solve
+from .sizes import at_least_one, solve
+from .symbols import SYMBOLIC, Symbols
 from .types import DTYPES, MEMORY_FORMATS
 
 # What the seed of a call is called.
@@ -51,10 +51,11 @@ class Writer:
         self.objects = {}
         # How many random operators there are so far; none where PyTorch runs them.
         self.streams = 0 if is_seeded else None
-        # Symbols of sizes that the text has.
-        self.symbols = outer.symbols if outer else set()
-        # Symbols that are no size of an input by themselves, as expressions of others, and symbols that stand for such sizes: see `solve`.
-        self.solved, self.wholes = (outer.solved, outer.wholes) if outer else solve(*numbers_given(module))
+        around = outer.symbols if outer else None
+        solved, wholes = (around.solved, around.wholes) if around else solve(*numbers_given(module))
+        self.symbols = Symbols(self.lines.append, solved, wholes, around)
+        # Names of floats and conditions that are values of the text.
+        self.held = set()
 
     def root(self):
         """The writer of the whole graph."""
@@ -99,27 +100,15 @@ class Writer:
 
     # Types.
 
-    def in_symbols(self, value):
-        """The expression of a size, or of a condition, in symbols that inputs give."""
-        expr = value.node.expr if isinstance(value, (torch.SymInt, torch.SymBool)) else sympy.sympify(value)
-        return sympy.expand(expr.xreplace(self.solved)) if self.solved and not expr.is_Boolean else expr.xreplace(self.solved)
-
     def expr(self, value) -> str:
-        """The text of an integer, whose symbols are the text's from then on."""
-        if isinstance(value, torch.SymInt):
-            value = self.in_symbols(value)
-            self.symbols |= value.free_symbols
-        return expression(value)
+        """The text of an integer."""
+        return self.symbols.integer(self.symbols.expr(value))
 
     def _stride(self, value) -> str:
         """The text of a stride. PyTorch's strides are products of sizes that count as 1 at least, for tensors without elements. Litz's are plain
         products, as strides of tensors without elements do not matter.
         """
-        if isinstance(value, torch.SymInt):
-            value = self.in_symbols(value)
-            self.symbols |= value.free_symbols
-            value = at_least_one(value)
-        return expression(value)
+        return self.symbols.integer(at_least_one(self.symbols.expr(value)))
 
     def type(self, value) -> str:
         """The text of a value's type."""
@@ -207,6 +196,8 @@ class Writer:
             return "true" if value else "false"
         if isinstance(value, (int, torch.SymInt)):
             return self.expr(value)
+        if isinstance(value, SYMBOLIC):
+            return self.symbols.number(self.symbols.expr(value))
         if isinstance(value, float):
             return _float(value)
         if isinstance(value, complex):
@@ -238,14 +229,12 @@ class Writer:
     def _reference(self, node) -> str:
         if node in self.literals:
             return self.argument(self.literals[node])
-        value = val(node)
-        if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
-            return self.expr(value)
-        if isinstance(value, (torch.SymBool, bool)) and node.op == "call_function" and not reads_data(node):
-            raise NotConverted(f"the condition {value}")
+        value, name = val(node), self.name(node)
+        if isinstance(value, (int, float, *SYMBOLIC)) and (name not in self.held or isinstance(value, (int, torch.SymInt))):
+            return self.argument(value)
         if node in self.parts:
             return "[" + ", ".join(f"%{name}" for name in self.parts[node].values()) + "]"
-        return f"%{self.name(node)}"
+        return f"%{name}"
 
 
 def is_object(value) -> bool:
