@@ -5,7 +5,8 @@ eager, by `backend="aot_eager"` and by `backend="litz"`, and its results are hel
 reference. With --train, models that say how they are trained take three steps of SGD and three of AdamW, and parameters are compared; where they
 differ, they are held against those of eager's twins, whose weights were a rounding away at the beginning, and so are those of Litz's own twins: of
 what roundings move far, one run tells nothing, and each parameter has to be as close as eager's in more than half of the runs. Writes to OUT/NAME.json what became
-of each; a model that has a file is not run again.
+of each; a model that has a file is not run again. Exit status 1 where numbers are wrong, or where PyTorch ran a graph as a whole for a reason that
+`crates/litz-py/python/tests/left.py` does not have.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import importlib.util
 import json
 import pathlib
 import signal
+import sys
 import time
 import warnings
 from collections import Counter
@@ -27,7 +29,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import litz.dynamo
 import litz.counters
-from compile_opinfo import Wrong, compare, reason
+from compile_opinfo import Wrong, compare, left, reason
 
 # Seconds that a model may take.
 TIME_LIMIT = 1800
@@ -88,7 +90,12 @@ def infer(module, args, kwargs) -> dict:
         return {"verdict": "wrong", "why": str(error)}
     except Exception as error:
         return {"verdict": "error", "why": reason(error)}
-    return {"verdict": "pass", "seconds": round(time.time() - start, 1), **told(stats)}
+    return {"verdict": verdict(stats), "seconds": round(time.time() - start, 1), **told(stats)}
+
+
+def verdict(*found) -> str:
+    """What becomes of a model whose numbers are right: `left` where PyTorch ran a graph of it as a whole without a reason that is right."""
+    return "left" if any(left.unexpected(stats["eager_graphs"]) for stats in found) else "pass"
 
 
 def told(stats) -> dict:
@@ -201,7 +208,7 @@ def train(module, args, kwargs, given) -> dict:
             return {"verdict": "wrong", "why": f"{name}: {error}"}
         except Exception as error:
             return {"verdict": "error", "why": f"{name}: {reason(error)}"}
-    return {"verdict": "pass", **found}
+    return {"verdict": verdict(*found.values()), **found}
 
 
 def main() -> None:
@@ -244,6 +251,7 @@ def main() -> None:
         counts[found["verdict"]] += 1
         print(name, found, flush=True)
     print(dict(counts))
+    sys.exit(1 if counts["wrong"] or counts["left"] else 0)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,11 @@ some hundreds, made with a fixed seed. Each is run by eager, by `backend="aot_ea
 what became of each sample:
   pass      equal to eager's by the numeric contract, with type, sizes and strides; `fallbacks` are operators that PyTorch ran
   excluded  eager or aot_eager is not right, and why
+  left      PyTorch ran a graph as a whole, for a reason that `crates/litz-py/python/tests/left.py` does not have; mistakes of Litz among them
   wrong     other numbers, types, sizes or strides
   error     an exception
 An operator that has a file is not run again. Prints one line for each operator. With --report nothing runs: of all that has run it prints
-what is excluded and why, what does not pass, which operators eager mode ran, and counts; exit status 1 where something is wrong.
+what is excluded and why, what does not pass, which operators eager mode ran, and counts; exit status 1 where something is wrong or left.
 """
 
 import argparse
@@ -33,6 +34,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 import litz.dynamo
 import litz.counters
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "crates/litz-py/python/tests"))
+import left
 
 # PyTorch's tests import this package for the base class of test cases, which nothing here makes an instance of.
 sys.modules.setdefault("expecttest", types.ModuleType("expecttest"))
@@ -207,6 +211,8 @@ def check(op, sample, options) -> dict:
     except Exception as error:
         return {"verdict": "error", "why": reason(error)}
     graphs = [f"graph: {why}" for why in stats["eager_graphs"]]
+    if unexpected := left.unexpected(stats["eager_graphs"]):
+        return {"verdict": "left", "why": unexpected[0][:300]}
     return {"verdict": "pass", "fallbacks": [*sorted(stats["fallbacks"]), *graphs]}
 
 
@@ -262,11 +268,13 @@ def main() -> None:
         print(op.formatted_name, dict(counts), *sorted(whys), flush=True)
 
 
-ORDER = ("excluded", "pass", "error", "wrong")
+ORDER = ("excluded", "pass", "left", "error", "wrong")
 
 
 def report(folder: pathlib.Path) -> int:
-    """Prints what became of operators: each is as good as the worst of its samples that are not excluded. Gives 1 where one is wrong."""
+    """Prints what became of operators: each is as good as the worst of its samples that are not excluded. Gives 1 where one is wrong or
+    left.
+    """
     verdicts, fallbacks = {verdict: [] for verdict in ORDER}, Counter()
     for path in sorted(folder.glob("*.json")):
         results = json.loads(path.read_text())
@@ -275,17 +283,17 @@ def report(folder: pathlib.Path) -> int:
         used = sorted({name for result in results for name in result.get("fallbacks", [])})
         verdicts[worst].append((path.stem, whys, used))
         fallbacks.update(used if worst == "pass" else [])
-    for verdict in ("excluded", "error", "wrong"):
+    for verdict in ("excluded", "left", "error", "wrong"):
         for name, whys, _ in verdicts[verdict]:
             print(f"{verdict:8} {name}: {'; '.join(whys) or 'it has no samples'}")
     for name, count in fallbacks.most_common():
         print(f"fallback {name}: in {count} operators")
-    passed, tried = verdicts["pass"], sum(len(verdicts[verdict]) for verdict in ("pass", "error", "wrong"))
+    passed, tried = verdicts["pass"], sum(len(verdicts[verdict]) for verdict in ORDER[1:])
     native = sum(not used for _, _, used in passed)
     share = lambda count: f"{count} ({100 * count / max(tried, 1):.1f} %)"
     print(f"{folder.name}: {tried} operators, {share(len(passed))} pass, {share(native)} natively, {len(verdicts['wrong'])} wrong, "
-          f"{len(verdicts['error'])} errors, {len(verdicts['excluded'])} excluded")
-    return 1 if verdicts["wrong"] else 0
+          f"{len(verdicts['left'])} left to PyTorch, {len(verdicts['error'])} errors, {len(verdicts['excluded'])} excluded")
+    return 1 if verdicts["wrong"] or verdicts["left"] else 0
 
 
 if __name__ == "__main__":

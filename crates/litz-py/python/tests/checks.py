@@ -70,6 +70,22 @@ def check(f, *args, calls=2, gradients=False, reference=True, exact=False, strid
             assert found.aliases() == wanted.aliases(), "other tensors share memory than in eager mode"
 
 
+def shapes(f, *calls, most=None, gradients=False, **settings):
+    """Compares `f` with eager mode for each of the calls' arguments; it may be compiled `most` times."""
+    fast, counter = counted(f, **settings)
+    for args in calls:
+        one, other = copied(args), copied(args)
+        found, wanted = fast(*one), f(*other)
+        if gradients:
+            for result, of in ((found, one), (wanted, other)):
+                result.square().sum().backward()
+            same([arg.grad for arg in one], [arg.grad for arg in other])
+        same(found, wanted)
+        same(one, other)
+    if most is not None:
+        assert counter.frame_count <= most, f"compiled {counter.frame_count} times"
+
+
 def same(found, wanted, best=None, where="result", exact=False, strides=True, made_in=None):
     """Asserts that two values, or trees of values, are the same; `best` is the second in double precision."""
     found_leaves, found_spec = tree_flatten(found)

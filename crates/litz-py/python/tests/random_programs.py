@@ -4,7 +4,7 @@
 
 A program is a function of a few tensors: pointwise operators on many types, reductions, views, writes in place to inputs, to views of them and to
 what is between, indexing, norms, products and sorting. Compared are values, types, sizes and strides of the results, which of them share memory
-with what, what became of the inputs, and gradients. A program of which `backend="aot_eager"` is not right in the same sense does not count. One
+with what, what became of the inputs, and gradients; and no graph may be left to PyTorch but for the reasons of `left.py`. A program of which `backend="aot_eager"` is not right in the same sense does not count. One
 that fails is made as small as it gets, and is printed as a file of Python with the graphs' texts.
 
 How far a floating-point value may be from eager's follows from its terms: where no operator so far has rounded, not at all in what discrete operators see
@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 warnings.filterwarnings("ignore")
 
+import left
 import torch
 from checks import TOLERANCES, is_dense
 from programs import Maker
@@ -271,9 +272,8 @@ def _under(backend, program, make, runs, with_grad):
             raise Failure(f"raises {type(error).__name__}", " ".join(lines[:4])[:600]) from None
         compare(found, wanted, others, best)
     stats = litz.stats()
-    for reason in stats["eager_graphs"]:
-        if reason.startswith("a mistake of Litz"):
-            raise Failure("mistake", reason)
+    for reason in left.unexpected(stats["eager_graphs"]):
+        raise Failure("mistake" if reason.startswith("a mistake of Litz") else "left to PyTorch", reason)
     return [*stats["eager_graphs"], *(["the sizes of a call"] if stats["eager_calls"] else [])]
 
 

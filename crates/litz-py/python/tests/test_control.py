@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from checks import BACKEND, check, compiled, counted, each, needs_litz, same
+from checks import BACKEND, check, compiled, counted, each, same, shapes
 from torch import nn, randn
 from torch._higher_order_ops import associative_scan, scan, while_loop
 
@@ -91,12 +91,19 @@ def test_associative_scan():
     check(lambda x: associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic"), randn(6, 3))
 
 
-@needs_litz
-def test_a_loop_over_a_number_is_run_by_eager_mode():
-    litz.reset_stats()
-    check(lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x)), randn(3), calls=1)
-    (reason,) = litz.stats()["eager_graphs"]
-    assert reason.startswith("the condition")
+@each(
+    counted=lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x)),
+    number_as_value=lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * i + 1), (0, x)),
+    number_after=lambda x: (lambda i, y: y * i)(*while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x))),
+    number_and_size=lambda x: while_loop(lambda i, x: i < x.shape[0], lambda i, x: (i + 1, x * 1.5), (0, x)),
+    begins_with_a_size=lambda x: while_loop(lambda i, x: i < 9, lambda i, x: (i + x.shape[0], x * 1.5), (x.shape[0], x)),
+    two_numbers=lambda x: while_loop(lambda i, j, x: i < j, lambda i, j, x: (i + 1, j - 1, x * i + j), (0, 7, x)),
+    index=lambda x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y + x.select(0, i)), (0, x[0].clone())),
+    of_an_element=lambda x: while_loop(lambda i, x: x.max() < 100, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x.abs() + 1)),
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_loop_over_a_number(f, dynamic):
+    shapes(f, (randn(4, 6),), (randn(9, 5),), dynamic=dynamic)
 
 
 def test_map():

@@ -6,28 +6,12 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import BACKEND, check, compiled, copied, counted, each, needs_litz, same
+from checks import BACKEND, check, compiled, counted, each, needs_litz, same, shapes
 from torch import nn, randn
 
 import litz
 
 litz = pytest.importorskip("litz") if BACKEND == "litz" else None
-
-
-def shapes(f, *calls, most=None, gradients=False, **settings):
-    """Compares `f` with eager mode for each of the calls' arguments; it may be compiled `most` times."""
-    fast, counter = counted(f, **settings)
-    for args in calls:
-        one, other = copied(args), copied(args)
-        found, wanted = fast(*one), f(*other)
-        if gradients:
-            for result, of in ((found, one), (wanted, other)):
-                result.square().sum().backward()
-            same([arg.grad for arg in one], [arg.grad for arg in other])
-        same(found, wanted)
-        same(one, other)
-    if most is not None:
-        assert counter.frame_count <= most, f"compiled {counter.frame_count} times"
 
 
 @each(
