@@ -176,7 +176,7 @@ class _Converter(Writer):
             else:
                 self.literals[node] = self.literals.get(operand, operand)
         values = [val(operand) if isinstance(operand, torch.fx.Node) else operand for operand in operands.values()]
-        renamed, self.symbols.renamed = self.symbols.renamed, self.symbols.inside(module.graph, values, val(call))
+        renamed, self.symbols.renamed = self.symbols.renamed, self.symbols.inside(module.graph, values, val(call)[first:])
         self._nodes(module.graph)
         self.symbols.renamed = renamed
         outputs = module.graph.output_node().args[0]

@@ -138,7 +138,7 @@ class Writer:
     # Calls.
 
     def results(self, node) -> str:
-        """The left side of a node's line. Results of a tuple that nothing uses have no names."""
+        """The left side of a node's line. Results of a tuple that nothing uses have no names, unless they give symbols their values."""
         value = val(node)
         if not isinstance(value, (list, tuple)):
             return f"%{self.name(node)}: {self.type(value)} = "
@@ -146,7 +146,8 @@ class Writer:
         whole = any(user.target is not operator.getitem for user in node.users)
         self.parts[node], texts = {}, []
         for index, part in enumerate(value):
-            if part is None or not (whole or index in used):
+            gives = not self.symbols.has(self.symbols.mentioned(part))
+            if part is None or not (whole or gives or index in used):
                 texts.append("_")
                 continue
             name = f"{self.name(node)}.{index}"
