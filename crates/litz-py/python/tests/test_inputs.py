@@ -17,6 +17,7 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 litz = pytest.importorskip("litz") if BACKEND == "litz" else None
 
 
+@pytest.mark.eager_graphs(r"error\[unsupported\]: .* a copy of element type c64")
 @each(
     number=lambda: torch.tensor(2.5),
     one=lambda: randn(1),
@@ -266,6 +267,7 @@ def test_a_nested_tensor():
     same(fast(nested).values(), values.sin() * 2)
 
 
+@pytest.mark.eager_graphs("a tensor on meta")
 def test_meta_tensors():
     found = compiled(lambda x: x * 2, fullgraph=False)(torch.empty(3, 4, device="meta"))
     assert found.device.type == "meta" and found.shape == (3, 4)
@@ -303,6 +305,7 @@ def test_tensors_of_shared_memory():
     assert x.is_shared()
 
 
+@pytest.mark.eager_graphs("fake tensors, which have no data")
 def test_fake_tensors():
     fast = compiled(lambda x: x.sin() * 2)
     x = randn(3)
@@ -314,6 +317,7 @@ def test_fake_tensors():
 
 
 @needs_litz
+@pytest.mark.eager_graphs("fake tensors, which have no data")
 def test_fake_tensors_are_counted_said_and_refused_if_wanted():
     litz.reset_stats()
     x = randn(3)

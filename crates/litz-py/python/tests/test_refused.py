@@ -48,6 +48,7 @@ def test_with_fallback_error_it_is_an_error():
 
 
 @needs_litz
+@pytest.mark.eager_graphs("a mistake of Litz: KeyError: 'a name'")
 def test_a_mistake_in_converting_a_graph_leaves_it_to_eager_mode(monkeypatch):
     def mistaken(*args, **kwargs):
         raise KeyError("a name")
