@@ -190,7 +190,11 @@ impl<'g> Lower<'g> {
                         None => CallArg::Tensor(view),
                     }
                 }
-                Type::Float | Type::Bool => return unsupported("a number that the program computes"),
+                // A number that the program computes is a tensor without dimensions.
+                number @ (Type::Float | Type::Bool) => {
+                    let ty = number.stored().into_owned();
+                    CallArg::Tensor(self.host_tensor(*value, &ty, Constraint::Any, false)?.0)
+                }
             },
             Arg::Graph(_) => return unsupported("a graph"),
         })

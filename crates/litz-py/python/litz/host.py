@@ -89,7 +89,7 @@ class Dispatcher:
         if name in self.ordered:
             self._made.calls = self.effects() + 1
         op = overload(name)
-        given = [_object(arg) for arg in args]
+        given = [_number(arg) if is_number else arg for arg, is_number in zip(map(_object, args), _numbers(op))]
         for at in _objects(op):
             given[at] = self._found(given[at])
         # The caller has no use for them.
@@ -190,6 +190,22 @@ def _forbid(kept, name):
     message = f"litz: what {name} was given is gone when its call is over: let it keep a clone"
     for storage in kept:
         torch._C._set_storage_data_ptr_access_error_msg(storage.cdata, message)
+
+
+@functools.cache
+def _numbers(op) -> list[bool]:
+    """Which of an operator's arguments are numbers, or lists of these."""
+    def of(ty):
+        return of(ty.getElementType()) if ty.kind() in ("OptionalType", "ListType") else ty.kind()
+
+    return [of(argument.type) in ("NumberType", "FloatType", "IntType", "BoolType") for argument in op._schema.arguments]
+
+
+def _number(arg):
+    """A number, which is a tensor without dimensions where the graph has computed it."""
+    if isinstance(arg, list):
+        return [_number(item) for item in arg]
+    return arg.item() if isinstance(arg, torch.Tensor) else arg
 
 
 @functools.cache
