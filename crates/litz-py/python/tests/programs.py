@@ -14,6 +14,13 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 SIZES = ((3, 4, 2), (5, 2, 4), (2, 6, 3), (7, 3, 5))
 FIXED = SIZES[:1] * 2
 
+# Numbers that are made of a size.
+NUMBERS = (
+    "{}", "({} / 3)", "({} > 4)", "({} ** 0.5)", "int({} * 1.3)", "round({} / 2)", "({} & 3)", "({} % 3)", "max({} * 0.4, 1.5)", "(2 << ({} % 3))",
+    "({} // 2 - 1)", "float({})", "(({0} > 3) & ({0} < 7))", "abs(4 - {})",
+)  # fmt: skip
+
+
 @dataclass
 class Line:
     """One statement, `target = source`."""
@@ -265,6 +272,7 @@ class Maker:
             (self._unary, 14), (self._binary, 16), (self._view, 20), (self._reduction, 9), (self._write, 12), (self._index, 8),
             (self._scatter, 5), (self._norm, 5), (self._product, 4), (self._join, 5), (self._where, 4), (self._conversion, 5),
             (self._scan, 3), (self._sort, 4), (self._discrete, 5), (self._factory, 2), (self._view_as, 3), (self._size, 2 if self.is_dynamic else 0),
+            (self._element, 2), (self._control, 1),
         )  # fmt: skip
         (maker,) = self.rng.choices([maker for maker, _ in makers], [weight for _, weight in makers])
         source, uses, kind, *writes = maker()
@@ -290,8 +298,8 @@ class Maker:
         rng, x = self.rng, self._pick()
         if rng.random() < 0.3:
             number = rng.choice(("2", "-1", "0.5", "3", "1.5", "True", "0.25"))
-            if self.is_dynamic and rng.random() < 0.3 and x.tensor.dim():
-                number = f"{x.name}.shape[0]"
+            if self.is_dynamic and rng.random() < 0.4 and x.tensor.dim():
+                number = rng.choice(NUMBERS).format(f"{x.name}.shape[{rng.choice((0, -1))}]")
             sign = rng.choice("+-*/+-*")
             swapped = rng.random() < 0.3 and sign != "/"
             source = f"{number} {sign} {x.name}" if swapped else f"{x.name} {sign} {number}"
@@ -537,6 +545,21 @@ class Maker:
         x = self._pick()
         name = x.name
         return self.rng.choice((f"torch.zeros_like({name})", f"torch.ones_like({name})", f"torch.full_like({name}, 2)", f"{name}.new_zeros(2, 3)", f"{name}.new_ones({name}.shape)", f"torch.arange({name}.numel())", f"torch.zeros({name}.shape)")), [name], "exact"
+
+    def _element(self):
+        """Arithmetic with an element, and with what it compares as."""
+        x, y = self._float(), self._pick(lambda value: value.is_exact and value.tensor.numel() and not value.is_bool)
+        number = f"{y.name}.detach().amax().item()"
+        number = self.rng.choice((number, f"({number} * 2 + 1)", f"({number} > 1)", f"abs({number})", f"max({number}, 2)"))
+        return f"{x.name} {self.rng.choice('+-*')} {number}", [x.name, y.name], "rounding"
+
+    def _control(self):
+        """A branch, by what elements or a size are."""
+        x = self._pick(lambda value: value.is_float and value.is_exact and value.tensor.dim())
+        holds = self.rng.choice(("{0}.sum() > 0", "{0}.shape[0] > 3", "{0}.detach().amax().item() > 1")).format(x.name)
+        inner = "lambda a: torch.cond(a.sum() > 2, lambda b: b * 2, lambda b: b + b.shape[0], (a,))"
+        yes, no = self.rng.choice(("lambda a: a * 2 + a.shape[0]", inner)), "lambda a: a.sin() - 1"
+        return f"torch.cond({holds}, {yes}, {no}, ({x.name},))", [x.name], "approximate"
 
     def _size(self):
         x = self._pick(lambda value: value.tensor.dim() > 0)

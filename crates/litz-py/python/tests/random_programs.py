@@ -3,7 +3,7 @@
     python random_programs.py [--seed S] [--count N] [--dynamic] [--grad] [--seconds T]
 
 A program is a function of a few tensors: pointwise operators on many types, reductions, views, writes in place to inputs, to views of them and to
-what is between, indexing, norms, products and sorting. Compared are values, types, sizes and strides of the results, which of them share memory
+what is between, indexing, norms, products, sorting, numbers of sizes and elements, and branches. Compared are values, types, sizes and strides of the results, which of them share memory
 with what, what became of the inputs, and gradients; and no graph may be left to PyTorch but for the reasons of `left.py`. A program of which `backend="aot_eager"` is not right in the same sense does not count. One
 that fails is made as small as it gets, and is printed as a file of Python with the graphs' texts.
 
@@ -31,6 +31,9 @@ from checks import TOLERANCES, is_dense
 from programs import Maker
 
 import litz.dynamo
+
+# Elements are numbers of graphs.
+torch._dynamo.config.capture_scalar_outputs = True
 
 # How often a program is run with other roundings.
 ROUNDINGS = 4
