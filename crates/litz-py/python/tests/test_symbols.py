@@ -142,6 +142,29 @@ def in_ranges(x, n):
     return torch.ones(size).view(-1, 2) * n[1].item()
 
 
+def quotient_as_size(x, n):
+    size = n[0].item() // n[1].item()
+    torch._check(size >= 0)
+    return x.new_zeros(size)
+
+
+@each(
+    quotient=lambda x, n: x * (n[0].item() / n[1].item()),
+    whole_quotient=lambda x, n: x * (n[0].item() // n[1].item()),
+    remainder=lambda x, n: x * (n[0].item() % n[1].item()),
+    size=quotient_as_size,
+)
+def test_divisions_by_an_element_that_is_zero(f):
+    fast = compiled(f)
+    for divisor in (2, 0, 3):
+        x, n = randn(3), torch.tensor([7, divisor])
+        if divisor:
+            same(fast(x, n), f(x, n))
+        else:
+            with pytest.raises((ZeroDivisionError, RuntimeError)):
+                fast(x, n)
+
+
 @each(
     parts=parts,
     sums_of_parts=lambda x, n: [part.sum(0) * 2 for part in parts(x, n)],
