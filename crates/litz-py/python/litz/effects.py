@@ -8,6 +8,7 @@ import contextlib
 
 import torch
 from torch._higher_order_ops import effects
+from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .hops import CONTROL
@@ -24,7 +25,7 @@ def in_control_flow(module: torch.fx.GraphModule) -> str | None:
             if not isinstance(node.target, torch._ops.HigherOrderOperator) or node.target.name() not in calls_graphs:
                 continue
             try:
-                with torch.no_grad(), _without_symbols(), _Watch():
+                with torch.no_grad(), _tracing(module), _Watch():
                     _run_graphs(one, node)
             except _Found as found:
                 return f"the effects of {found} inside of {node.target.name()}"
@@ -43,11 +44,19 @@ def _run_graphs(module, call):
                 _run(node)
 
 
-def _without_symbols():
-    """Has sizes that operators decide forgotten, as nobody is told of them."""
-    tracing = torch._guards.TracingContext.try_get()
-    shape_env = tracing.fake_mode.shape_env if tracing and tracing.fake_mode else None
-    return shape_env.ignore_fresh_unbacked_symbols() if shape_env is not None else contextlib.nullcontext()
+@contextlib.contextmanager
+def _tracing(module):
+    """Has operators that make tensors make fake ones, of the mode that Dynamo traced with, and sizes that operators decide forgotten, as nobody is
+    told of them.
+    """
+    values = (node.meta.get("example_value") for one in module.modules() if isinstance(one, torch.fx.GraphModule) for node in one.graph.nodes)
+    fake_mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+    if fake_mode is None:
+        yield
+        return
+    shape_env = fake_mode.shape_env
+    with fake_mode, shape_env.ignore_fresh_unbacked_symbols() if shape_env is not None else contextlib.nullcontext():
+        yield
 
 
 def _run(node):

@@ -75,6 +75,7 @@ def inverses(x):
     return torch.linalg.inv(x) * x
 
 
+@pytest.mark.eager_graphs(r"the effects of \S+ inside of ")
 @pytest.mark.parametrize("f", [region, inverses], ids=["of_others", "of_pytorch"])
 def test_regions(f):
     litz.reset_stats()
@@ -111,6 +112,7 @@ def region_in_a_branch(x):
     return torch.cond(x.sum() > 0, region, lambda x: x.sin(), (x,)), x.exp()
 
 
+@pytest.mark.eager_graphs(r"the effects of \S+ inside of ")
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 @each(
     condition=condition,
