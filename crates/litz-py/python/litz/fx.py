@@ -235,7 +235,17 @@ class _Converter(Writer):
         if self.symbols.mentioned(list(value.stride())) <= self.root().sized():
             return self.type(value)
         self.copied.add(node)
+        self._note_rows(value)
         return self.row_major(value)
+
+    def _note_rows(self, value):
+        """Notes what symbols are in types that are strides of an input which calls copy to rows without gaps, and of views of it."""
+        step = sympy.Integer(1)
+        for size, stride in reversed([*zip(map(self.symbols.expr, value.shape), map(self.symbols.expr, value.stride()))]):
+            if stride.is_Symbol and stride not in self.root().sized():
+                # Inputs of other sizes may have the same stride: types of views say of both what is true of one.
+                self.rows[stride] = step if self.rows.get(stride, step) == step else stride
+            step = step * size
 
     def _missing_numbers(self):
         """Takes integers that no node uses and whose symbols the text has, such as a stride of an argument that is no product of sizes and that a
@@ -355,7 +365,7 @@ class _Converter(Writer):
         begin = val(base).storage_offset()
         args[at] = (val(args[at]) if isinstance(args[at], torch.fx.Node) else args[at]) - begin
         if not statically_known_true(args[at] >= 0):
-            raise NotConverted("elements before the first of a tensor")
+            self.symbols.require(self.symbols.expr(args[at] >= 0), quoted("elements before the first of a tensor"))
         if base.op == "placeholder" and isinstance(begin, int):
             inputs = self.root().module.graph.find_nodes(op="placeholder")
             if base not in inputs:

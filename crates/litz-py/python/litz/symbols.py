@@ -144,6 +144,8 @@ class Symbols:
 
     def require(self, expr, message):
         """Has calls fail, with a message in quotes, where a condition does not hold."""
+        if expr is sympy.false:
+            raise NotConverted(f"a condition that never holds: {message}")
         clauses = self._clauses(expr) if expr not in self.values else None
         if clauses is None:
             self._line(f"aten._assert_scalar.default({self.number(expr)}, {message})")

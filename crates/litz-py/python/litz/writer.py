@@ -56,6 +56,8 @@ class Writer:
         self.symbols = Symbols(self.lines.append, solved, wholes, around)
         # Names of floats and conditions that are values of the text.
         self.held = set()
+        # What symbols are in types, that are strides of an input which calls copy.
+        self.rows = outer.rows if outer else {}
 
     def root(self):
         """The writer of the whole graph."""
@@ -108,7 +110,7 @@ class Writer:
         """The text of a stride. PyTorch's strides are products of sizes that count as 1 at least, for tensors without elements. Litz's are plain
         products, as strides of tensors without elements do not matter.
         """
-        return self.symbols.integer(at_least_one(self.symbols.expr(value)))
+        return self.symbols.integer(at_least_one(self.symbols.expr(value)).xreplace(self.rows))
 
     def type(self, value) -> str:
         """The text of a value's type."""

@@ -60,6 +60,7 @@ def emptied_and_filled(x):
     return y + 1
 
 
+@pytest.mark.eager_graphs(r"\S+, which changes what an input is, and not its elements")
 @needs_litz
 @each(intermediate=resized, argument=resized_argument, filled=emptied_and_filled)
 def test_a_graph_that_resizes_memory_is_left_to_pytorch(f):

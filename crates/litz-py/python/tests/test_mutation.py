@@ -549,6 +549,7 @@ def test_a_result_that_an_argument_becomes_has_memory_of_its_own(f, gradients):
     same(run(compiled), run(lambda f: f))
 
 
+@pytest.mark.eager_graphs(r"\S+, which changes what an input is, and not its elements")
 @each(
     other_data=lambda x, y: given_other_data(x),
     the_data_of_another=given_the_data_of_another,
