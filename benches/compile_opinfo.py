@@ -1,4 +1,4 @@
-"""Runs PyTorch's operator tests through torch.compile: python benches/compile_opinfo.py OUT [NAME ...] [--dtype D] [--grad] [--dynamic]
+"""Runs PyTorch's operator tests through torch.compile: python benches/compile_opinfo.py OUT [NAME ...] [--dtype D] [--grad] [--dynamic] [--errors]
 
 Each operator of torch.testing._internal.common_methods_invocations.op_db that takes the type gives its three smallest samples of at most
 some hundreds, made with a fixed seed. Each is run by eager, by `backend="aot_eager"` and by `backend="litz"`, fullgraph. Writes to OUT/NAME.json
@@ -8,6 +8,9 @@ what became of each sample:
   left      PyTorch ran a graph as a whole, for a reason that `crates/litz-py/python/tests/left.py` does not have; mistakes of Litz among them
   wrong     other numbers, types, sizes or strides
   error     an exception
+With --errors the samples are those that PyTorch says are wrong calls, of any type: pass is that an exception is raised where eager raises one,
+wrong that none is.
+
 An operator that has a file is not run again. Prints one line for each operator. With --report nothing runs: of all that has run it prints
 what is excluded and why, what does not pass, which operators eager mode ran, and counts; exit status 1 where something is wrong or left.
 """
@@ -216,6 +219,28 @@ def check(op, sample, options) -> dict:
     return {"verdict": "pass", "fallbacks": [*sorted(stats["fallbacks"]), *graphs]}
 
 
+def check_error(op, sample, options) -> dict:
+    """What became of a sample that is a wrong call. Its tensors are not copied: what they share may be what is wrong."""
+    try:
+        call = Call(op, sample)
+        run(call, call.inputs, False)
+    except Exception as error:
+        expected = error
+    else:
+        return {"verdict": "excluded", "why": "eager raises nothing"}
+    litz.counters.reset()
+    try:
+        run(compiled(call, litz.dynamo.backend, options.dynamic), call.inputs, False)
+    except Exception:
+        return {"verdict": "pass", "fallbacks": sorted(litz.counters.stats()["fallbacks"])}
+    try:
+        run(compiled(call, "aot_eager", options.dynamic), call.inputs, False)
+        others = "aot_eager raises nothing, too"
+    except Exception as error:
+        others = "aot_eager raises"
+    return {"verdict": "wrong", "why": f"no error where eager has {reason(expected)}; {others}"}
+
+
 def reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:3])}"[:300]
@@ -228,6 +253,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", help="element type as PyTorch calls it")
     parser.add_argument("--grad", action="store_true", help="gradients, too")
     parser.add_argument("--dynamic", action="store_true", help="all sizes are symbolic")
+    parser.add_argument("--errors", action="store_true", help="wrong calls instead of right ones: each has to raise where eager does")
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th operator, from the I-th on")
     parser.add_argument("--report", action="store_true", help="run nothing, and print what became of all that has run")
     options = parser.parse_intermixed_args()
@@ -237,7 +263,10 @@ def main() -> None:
     dtype = getattr(torch, options.dtype)
     first, step = map(int, options.shard.split("/"))
     takes = lambda op: dtype in (op.supported_backward_dtypes("cpu") if options.grad else op.supported_dtypes("cpu"))
-    ops = [op for op in op_db if takes(op) and (not options.grad or op.supports_autograd)]
+    if options.errors:
+        ops = [op for op in op_db if op.error_inputs_func is not None]
+    else:
+        ops = [op for op in op_db if takes(op) and (not options.grad or op.supports_autograd)]
     if options.names:
         ops = [op for op in ops if op.formatted_name in options.names or op.name in options.names]
     options.out.mkdir(parents=True, exist_ok=True)
@@ -257,7 +286,10 @@ def main() -> None:
         path.write_text(json.dumps([{"verdict": "error", "why": "the process died"}]))
         signal.alarm(TIME_LIMIT)
         try:
-            results = [check(op, sample, options) for sample in samples(op, dtype, options.grad)]
+            if options.errors:
+                results = [check_error(op, error.sample_input, options) for error in op.error_inputs("cpu")]
+            else:
+                results = [check(op, sample, options) for sample in samples(op, dtype, options.grad)]
         except Exception as error:
             results = [{"verdict": "excluded", "why": reason(error)}]
         finally:
@@ -275,9 +307,10 @@ def report(folder: pathlib.Path) -> int:
     """Prints what became of operators: each is as good as the worst of its samples that are not excluded. Gives 1 where one is wrong or
     left.
     """
-    verdicts, fallbacks = {verdict: [] for verdict in ORDER}, Counter()
+    verdicts, fallbacks, counts = {verdict: [] for verdict in ORDER}, Counter(), Counter()
     for path in sorted(folder.glob("*.json")):
         results = json.loads(path.read_text())
+        counts.update(result["verdict"] for result in results)
         worst = max((result["verdict"] for result in results), key=ORDER.index, default="excluded")
         whys = sorted({result["why"] for result in results if result["verdict"] == worst and "why" in result})
         used = sorted({name for result in results for name in result.get("fallbacks", [])})
@@ -293,6 +326,7 @@ def report(folder: pathlib.Path) -> int:
     share = lambda count: f"{count} ({100 * count / max(tried, 1):.1f} %)"
     print(f"{folder.name}: {tried} operators, {share(len(passed))} pass, {share(native)} natively, {len(verdicts['wrong'])} wrong, "
           f"{len(verdicts['left'])} left to PyTorch, {len(verdicts['error'])} errors, {len(verdicts['excluded'])} excluded")
+    print("samples: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in ORDER))
     return 1 if verdicts["wrong"] or verdicts["left"] else 0
 
 

@@ -11,7 +11,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
-from . import _litz, caching, counters, effects, host, options as option
+from . import _litz, caching, counters, effects, host, options as option, refusals, whole
 from .errors import CacheError, InternalError, LitzError, UnsupportedError
 from .function import FAKE, Function, Left, compiled_of, has_fake, warn
 from .fx import convert, writes_to
@@ -49,7 +49,7 @@ def backend(module, example_inputs, *, mode=None, options=None, note=None):
     is_kept = not (parameters or is_wrapped or note) and caching.can_keep(module, example_inputs, chosen)
     keeping = caching.kept(compilers, chosen) if is_kept else contextlib.nullcontext(compilers)
     # Tokens of effects are no arguments and no results of graphs: what AOTAutograd counts does not always count them, and what it keeps never does.
-    with torch._functorch.config.patch(unlift_effect_tokens=True), keeping as compilers:
+    with torch._functorch.config.patch(unlift_effect_tokens=True), keeping as compilers, whole.resizing():
         return aot_autograd(
             **compilers,
             decompositions=Decompositions(chosen.random, chosen.hosted()),
@@ -129,7 +129,8 @@ def decompositions(random: str, whole: frozenset = frozenset()) -> dict:
         # Litz has dropout that drops nothing; what drops is made of random numbers.
         is_needed = lambda op: op is aten.native_dropout.default or not _litz.has_operator(operator_name(op))
     is_taken = lambda op: is_overload(op) and is_needed(op) and operator_name(op) not in whole
-    return laid_out({op: made_of for op, made_of in table.items() if is_taken(op)})
+    needed = laid_out({op: made_of for op, made_of in table.items() if is_taken(op)})
+    return {op: refusals.refusing(op, made_of) for op, made_of in needed.items()}
 
 
 BESIDES = (

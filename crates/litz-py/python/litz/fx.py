@@ -8,7 +8,7 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import _litz, hops, random
+from . import _litz, hops, random, refusals
 from .errors import NotConverted
 from .sizes import facts, is_dense, is_known
 from .symbols import SYMBOLIC
@@ -332,12 +332,13 @@ class _Converter(Writer):
         # Where random numbers are to be eager's, eager makes them, in its order.
         is_eager = self.root().streams is None and torch.Tag.nondeterministic_seeded in target.tags and not drops_nothing(node)
         self.declare(op, "random" if is_eager else None)
-        if self.streams is not None and random.write(self, node, target, value):
+        is_refused = refusals.is_refused(target, node.args, node.kwargs)
+        if self.streams is not None and not is_refused and random.write(self, node, target, value):
             return
         given = self._from_its_memory(node) if target in _OFFSETS else node.args
         args = ", ".join(self.arguments(target._schema, given, node.kwargs))
         results = self.results(node) if target._schema.returns else ""
-        is_hosted = (is_eager or op in self.hosted or _is_flagged(node)) and _litz.has_operator(op)
+        is_hosted = (is_eager or is_refused or op in self.hosted or _is_flagged(node)) and _litz.has_operator(op)
         self.line(f"{results}{'host ' if is_hosted else ''}{op}({args})", node)
         self._give(self.name(node), value)
 

@@ -1,0 +1,40 @@
+"""Keeps operators whole that PyTorch's tracing takes apart by itself, before a table of decompositions is asked."""
+
+import contextlib
+import functools
+
+import torch
+from torch._C import DispatchKey
+
+from . import _litz
+from .types import operator_name
+
+@contextlib.contextmanager
+def resizing():
+    """Lets tracing meet PyTorch's operators of resizing, and not what they are made of, which has other positions than they have: it goes by a scale
+    where sizes stay, and they copy. Litz has kernels for them, and PyTorch runs what these do not take, such as 8-bit images.
+    """
+    taken = []
+    try:
+        for op in _resizing():
+            for key in _KEYS & op.py_kernels.keys():
+                taken.append((op, key, op.py_kernels.pop(key)))
+            op._dispatch_cache.clear()
+        yield
+    finally:
+        for op, key, kernel in taken:
+            op.py_kernels[key] = kernel
+            op._dispatch_cache.clear()
+
+
+_KEYS = {DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd}
+
+
+@functools.cache
+def _resizing():
+    """Overloads of operators of resizing that Litz has."""
+    from torch._decomp import decomposition_table
+
+    names = {op.overloadpacket for op in decomposition_table if isinstance(op, torch._ops.OpOverload) and "upsample_" in op.name()}
+    overloads = [getattr(name, overload) for name in names for overload in name.overloads()]
+    return [op for op in overloads if _litz.has_operator(operator_name(op))]
