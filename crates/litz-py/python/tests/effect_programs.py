@@ -172,4 +172,7 @@ def main():
 
 
 if __name__ == "__main__":
+    import untouched
+
+    untouched.install()
     main()

@@ -19,7 +19,9 @@ import torch.nn.functional as F
 from torch._dynamo.utils import counters
 
 import litz.dynamo
+import untouched
 
+untouched.install()
 torch.manual_seed(0)
 
 
@@ -76,6 +78,7 @@ def run(program, folder, *args) -> dict[str, Found]:
         "LITZ_CACHE_DIR": f"{folder}/litz",
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
         "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     done = subprocess.run([sys.executable, "-c", HEAD + program, *args], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
