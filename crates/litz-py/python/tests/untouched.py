@@ -29,9 +29,12 @@ def install() -> None:
 
 def _noted(forward, backward, metadata):
     """Notes at the inputs of a backward graph that AOTAutograd gives them up, which Litz has it forget."""
-    donated = _donated(forward, backward, metadata)
-    for at in donated:
-        _inputs(backward)[at].meta["is_given"] = True
+    donated, outputs = _donated(forward, backward, metadata), forward.graph.output_node().args[0]
+    arguments = {node.name for node in _inputs(forward)}
+    for node in (_inputs(backward)[at] for at in donated):
+        # What AOTAutograd counts may be wrong: what is saved alone is no argument, and returned once.
+        if node.name not in arguments and [getattr(output, "name", None) for output in outputs].count(node.name) == 1:
+            node.meta["is_given"] = True
     return donated
 
 
