@@ -61,8 +61,8 @@ pub fn graph_type(ty: &TensorType) -> String {
 /// 1536 => `1.5 KiB`.
 pub fn bytes(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
+    let (mut value, mut unit) = (unsigned_zero(bytes), 0);
+    while value.abs() >= 1024.0 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }
@@ -72,12 +72,17 @@ pub fn bytes(bytes: f64) -> String {
 /// 1500000 => `1.50M`.
 pub fn count(count: f64) -> String {
     const UNITS: [&str; 5] = ["", "k", "M", "G", "T"];
-    let (mut value, mut unit) = (count, 0);
-    while value >= 1000.0 && unit + 1 < UNITS.len() {
+    let (mut value, mut unit) = (unsigned_zero(count), 0);
+    while value.abs() >= 1000.0 && unit + 1 < UNITS.len() {
         value /= 1000.0;
         unit += 1;
     }
     if unit == 0 { format!("{value}") } else { format!("{value:.2}{}", UNITS[unit]) }
+}
+
+/// -0 => 0: the sum of no numbers is -0.
+fn unsigned_zero(value: f64) -> f64 {
+    value + 0.0
 }
 
 /// Four digits, in the shorter of the usual and the scientific form.
@@ -168,6 +173,9 @@ mod tests {
     fn numbers_keep_their_digits() {
         assert_eq!([1536.0, 10.0, 1048576.0].map(bytes), ["1.5 KiB", "10 B", "1.0 MiB"]);
         assert_eq!([1.5e6, 12.0].map(count), ["1.50M", "12"]);
+        assert_eq!([-1536.0, -10.0].map(bytes), ["-1.5 KiB", "-10 B"]);
+        let nothing = || std::iter::empty::<f64>().sum();
+        assert_eq!([bytes(nothing()), count(nothing())], ["0 B", "0"]);
         assert_eq!(
             [0.0, 2.0, 0.12345678, 1.5e-9, f64::NAN].map(number),
             ["0", "2", "0.1235", "1.500e-9", "NaN"]
