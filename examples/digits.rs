@@ -1,6 +1,6 @@
 //! Reads handwritten digits that the model was not trained on: each image as text, the answer, and PyTorch's.
 //!
-//! `cargo run --release --bin digits`, or `cargo xtask demo`, which also installs what the build needs.
+//! `cargo run --release -p litz-examples --bin digits`, or `cargo xtask demo`, which also installs what the build needs.
 
 use litz::{Model, Options, Tensor, tensors};
 use std::path::Path;

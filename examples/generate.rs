@@ -1,6 +1,6 @@
 //! Goes on with a text in the words of Python's documentation, which the model was trained on, and says how fast.
 //!
-//! `cargo run --release --bin generate`, or with a text of your own behind `--`.
+//! `cargo run --release -p litz-examples --bin generate`, or with a text of your own behind `--`.
 
 use litz::generate::{Generator, Sampling, Vocabulary};
 use litz::{Model, Options};
