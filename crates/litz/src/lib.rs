@@ -33,6 +33,7 @@ mod proved;
 pub mod report;
 mod reproducer;
 mod runner;
+pub mod settings;
 mod size;
 mod state;
 pub mod tensors;

@@ -39,6 +39,9 @@ pub struct Common {
     /// What compiling and running may take, such as call_bytes=1000000; see `litz_runtime::Limits`
     #[arg(long, value_name = "NAME=N", value_parser = limit)]
     limit: Vec<(Limit, u64)>,
+    /// A threshold of the scheduler or of the rewrites, such as launch_together=8; docs/command-line.md lists them
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
     /// Unmapped pages next to every buffer, so that native code that leaves one faults: for tests
     #[arg(long, value_enum, value_name = "SIDE")]
     guard_pages: Option<Side>,
@@ -90,6 +93,9 @@ impl Common {
             Some(VerifyIr::Passes) => Verify::Passes,
         };
         self.limit.iter().for_each(|&(limit, allowed)| options.limits.set(limit, allowed));
+        for (name, value) in &self.set {
+            options.set(name, value).expect("invariant: the flag was read by setting it");
+        }
         options.guard_pages = match self.guard_pages {
             None => options.guard_pages,
             Some(Side::Ends) => GuardPages::AtEnds,
@@ -154,6 +160,13 @@ fn limit(text: &str) -> Result<(Limit, u64), String> {
     let limit = Limit::ALL.into_iter().find(|limit| limit.name() == name);
     let limit = limit.ok_or_else(|| format!("expected one of {}, found {name}", names()))?;
     Ok((limit, allowed.parse().map_err(|_| format!("expected a number, found {allowed}"))?))
+}
+
+/// `launch_together=8`.
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Options::default().set(name, value).map_err(|error| error.to_string())?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// What each stage took, and all of them.
