@@ -195,6 +195,8 @@ fn _litz(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(condition, module)?)?;
     module.add_function(wrap_pyfunction!(cache_folder, module)?)?;
     module.add_function(wrap_pyfunction!(cache_info, module)?)?;
+    module.add_function(wrap_pyfunction!(options::settings, module)?)?;
+    module.add_function(wrap_pyfunction!(options::check_setting, module)?)?;
     module.add("LitzError", py.get_type::<LitzError>())?;
     module.add("UnsupportedError", py.get_type::<UnsupportedError>())?;
     module.add("InvalidError", py.get_type::<InvalidError>())?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use litz::settings::{SETTINGS, Setting, SettingError, names};
 use litz::{Fallback, HostOption, Options, PoolOption};
 use litz_runtime::pool::ThreadPool;
 use pyo3::prelude::*;
@@ -16,6 +17,22 @@ use crate::openmp::OpenMp;
 
 /// One pool of threads for each number of them, which all compiled models share.
 static POOLS: Mutex<BTreeMap<usize, Arc<ThreadPool>>> = Mutex::new(BTreeMap::new());
+
+/// Options beside the settings of the scheduler and of the rewrites.
+const NAMES: [&str; 12] = [
+    "threads",
+    "freeze",
+    "dump",
+    "cache",
+    "reference",
+    "profile",
+    "model",
+    "verify",
+    "target",
+    "host",
+    "fallback",
+    "tune",
+];
 
 /// What a dictionary of Python's chooses.
 pub struct Chosen {
@@ -68,11 +85,37 @@ impl Chosen {
                     let time = seconds.map(Duration::try_from_secs_f64).transpose();
                     self.tune = time.map_err(|error| InvalidError::new_err(format!("tune: {error}")))?;
                 }
-                _ => return Err(InvalidError::new_err(format!("no such option: {key}"))),
+                _ => set(options, &key, &value)?,
             }
         }
         Ok(())
     }
+}
+
+/// Sets a threshold of the scheduler or of the rewrites, to what `str` makes of a value.
+fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let value = value.str()?;
+    options.set(name, value.to_str()?).map_err(|error| match error {
+        SettingError::Unknown { .. } => {
+            let names: Vec<&str> = NAMES.into_iter().chain(names()).collect();
+            InvalidError::new_err(format!("no such option: {name}; there are {}", names.join(", ")))
+        }
+        SettingError::Value { .. } => InvalidError::new_err(error.to_string()),
+    })
+}
+
+/// The settings of the scheduler and of the rewrites: for each its name, its default and what it may be, in words.
+#[pyfunction]
+pub fn settings() -> Vec<(&'static str, String, String)> {
+    let defaults = Options::default();
+    let row = |setting: &Setting| (setting.name, setting.value(&defaults), setting.expected());
+    SETTINGS.iter().map(row).collect()
+}
+
+/// Raises `litz.InvalidError` unless the setting may be that.
+#[pyfunction]
+pub fn check_setting(name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    set(&mut Options::default(), name, value)
 }
 
 /// The threads that all models share which run on so many.

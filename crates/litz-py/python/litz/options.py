@@ -1,17 +1,18 @@
 """Reads the options of `torch.compile(model, backend="litz", options={...})`."""
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import torch
 
+from . import _litz
 from .errors import InvalidError
 from .types import overloads
 
 
 @dataclass
 class Options:
-    """What can be chosen. Each field is an option of its name."""
+    """What can be chosen. Each field but the last is an option of its name."""
 
     # Threads that run kernels; none: as many as PyTorch has (`torch.get_num_threads()`).
     threads: int | None = None
@@ -38,6 +39,8 @@ class Options:
     reference: bool = False
     # Verify after every pass.
     verify: bool = False
+    # Thresholds of the scheduler and of the rewrites, each of which is an option of its own name: `_litz.settings` lists them.
+    settings: dict[str, int | str] = field(default_factory=dict)
 
     def hosted(self) -> frozenset:
         """Names of the operators that PyTorch is to run."""
@@ -51,7 +54,7 @@ class Options:
             options["dump"] = self.dump
         if self.cache != "default":
             options["cache"] = self.cache
-        return options
+        return options | self.settings
 
 
 def _one_of(*names):
@@ -95,11 +98,15 @@ def read(mode: str | None, options: dict | None) -> Options:
     chosen = MODES.get(mode or "default")
     if chosen is None:
         raise InvalidError(f"no such mode: {mode}; there are {', '.join(MODES)}")
-    names = [field.name for field in fields(Options)]
-    for name in options or {}:
-        if name not in names:
-            raise InvalidError(f"no such option: {name}; there are {', '.join(names)}")
-    read = Options(**{**chosen, **(options or {})})
+    names = [each.name for each in fields(Options) if each.name != "settings"]
+    own = {name: value for name, value in (options or {}).items() if name in names}
+    settings = {name: value for name, value in (options or {}).items() if name not in names}
+    for name, value in settings.items():
+        there = [setting for setting, _, _ in _litz.settings()]
+        if name not in there:
+            raise InvalidError(f"no such option: {name}; there are {', '.join(names + there)}")
+        _litz.check_setting(name, value)
+    read = Options(**{**chosen, **own}, settings=settings)
     for name, (expected, is_value) in VALUES.items():
         value = getattr(read, name)
         if not is_value(value):

@@ -46,6 +46,53 @@ def test_an_unknown_option_is_refused():
     assert isinstance(error, litz.InvalidError)
     for known in ("speed", "tune", "numerics", "threads", "freeze", "fallback", "random", "dump", "cache", "reference", "verify"):
         assert known in str(error)
+    for setting, _, _ in litz._litz.settings():
+        assert setting in str(error)
+
+
+def test_kernels_that_share_launches():
+    # Each shape makes a kernel of its own.
+    xs = [randn(5 + at) for at in range(20)]
+
+    def relus(*xs):
+        return [x.relu() for x in xs]
+
+    def launches(**options):
+        litz.reset_stats()
+        torch._dynamo.reset()
+        same(litz_compiled(relus, dynamic=False, options=options)(*xs), relus(*xs))
+        stats = litz.stats()
+        assert stats["eager_graphs"] == {} and stats["fallbacks"] == {}
+        return stats["launches"]
+
+    assert launches() == 20
+    assert launches(launch_together=8) == 3
+    assert launches(launch_together="8") == 3
+    assert launches(launch_together=1) == 20
+
+
+def test_every_setting_is_an_option():
+    x, w = randn(40, 70), randn(70, 30)
+
+    def f(x, w):
+        return (x @ w).softmax(-1), x.sum(0)
+
+    for setting, default, _ in litz._litz.settings():
+        torch._dynamo.reset()
+        same(litz_compiled(f, options={setting: default, "fallback": "error"})(x, w), f(x, w))
+
+
+@each(
+    zero=lambda: {"launch_together": 0},
+    fraction=lambda: {"launch_together": 8.0},
+    truth=lambda: {"launch_together": True},
+    nothing=lambda: {"launch_together": None},
+    word=lambda: {"reorder_axes": "sometimes"},
+    all_of_them=lambda: {"settings": {"launch_together": 8}},
+)
+def test_wrong_settings_are_refused(f):
+    with pytest.raises(Exception, match="InvalidError: (launch_together|reorder_axes): expected|InvalidError: no such option: settings"):
+        litz_compiled(lambda x: x + 1, options=f())(randn(3))
 
 
 @each(

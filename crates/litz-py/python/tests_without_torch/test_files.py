@@ -123,8 +123,20 @@ def test_files_that_are_none_and_options_that_are_none():
         litz.compile(ROOT / "README.md")
     with pytest.raises(litz.InvalidError, match="no such option: thread"):
         litz.compile(DIGITS, options={"thread": 2})
+    with pytest.raises(litz.InvalidError, match="no such option: launch; there are threads, .*, launch_together, "):
+        litz.compile(DIGITS, options={"launch": 8})
+    with pytest.raises(litz.InvalidError, match="launch_together: expected a number from 1 to 1024, found `0`"):
+        litz.compile(DIGITS, options={"launch_together": 0})
     with pytest.raises(litz.InvalidError, match="found int"):
         litz.compile(3)
+
+
+def test_a_setting_is_an_option(images):
+    pictures, _ = images
+    (expected,) = litz.compile(DIGITS)(pictures)
+    model = litz.compile(DIGITS, options={"launch_together": 8, "reorder_axes": "never", "chunk_ops": 1})
+    (scores,) = model(pictures)
+    assert numpy.abs(numpy.asarray(scores) - numpy.asarray(expected)).max() < 1e-4
 
 
 def test_the_cache_is_its_owners_alone(tmp_path):
