@@ -1,4 +1,4 @@
-//! Parses expressions as `sympy.srepr` prints them to [`Expr`] and [`Rel`].
+//! Parses expressions as `sympy.srepr` prints them to [`Expr`] and [`litz_sym::Rel`].
 //!
 //! `Mul(Integer(2), Symbol('s77', positive=True, integer=True))` is `2*s77`. Of the assumptions of a symbol, only
 //! `integer=True` counts, which floats lack: sympy prints `positive=True` even where the range allows 0.

@@ -1,7 +1,7 @@
 //! Prints kernels as LLVM IR text for CPUs.
 //!
 //! The text is final: no LLVM pass improves it, so vectors, masks, hoisting and register tiles are spelled out here.
-//! Emission is one walk over the kernel; [`block`] has the idea that makes one walk enough.
+//! Emission is one walk over the kernel; `block.rs` has the idea that makes one walk enough.
 //!
 //! Every kernel becomes one function, which runs a range of grid points:
 //!

@@ -226,7 +226,7 @@ impl<'a> Lower<'a> {
         Ok(self.copy(from, &format!("{base}_{role}"), ty)?.buf)
     }
 
-    /// As [`Lower::own`], as an access.
+    /// As `Lower::own`, as an access.
     pub fn own_copy(&mut self, from: &Access, role: &str, ty: &TensorType) -> Result<Access, OpError> {
         let buf = self.own(from, role, ty)?;
         Ok(Access::whole(buf, &self.loops.bufs[buf]))

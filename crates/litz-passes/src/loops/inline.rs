@@ -2,7 +2,7 @@
 //!
 //! A producer is taken in when doing so computes nothing twice, or when computing it twice is cheaper than reading it
 //! back. Products read their operands once for every tile, and take in what makes their operands of fewer bytes
-//! alone ([`prologue`]). Nor is a producer taken in whose loads are not known to be inside of their buffers at the places
+//! alone (`prologue`). Nor is a producer taken in whose loads are not known to be inside of their buffers at the places
 //! where they would happen then.
 
 use super::{Cx, Edits, cse, prologue};
