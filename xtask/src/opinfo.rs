@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, bail, ensure};
 
 use crate::command::{build_litz, command, root};
-use crate::py_test::build_in_place;
+use crate::py_test::{Build, build_in_place};
 use crate::verify::{Case, Checked, Verdict, check_all, counts, first_error, recall, unsupported_table};
 use crate::{table, venv};
 
@@ -141,7 +141,7 @@ fn compile(args: &Args) -> anyhow::Result<ExitCode> {
     let kind = [(args.grad, "-grad"), (args.dynamic, "-dynamic")];
     let kind = kind.iter().filter(|kind| kind.0).fold(name.to_string(), |name, kind| name + kind.1);
     let folder = root().join(COMPILED).join(kind);
-    let (package, python) = (build_in_place(true)?, venv::ensure()?);
+    let (package, python) = (build_in_place(Build::Release)?, venv::ensure()?);
     let path = std::env::join_paths([package, root().join("benches")])?;
     let script = |more: &[String]| {
         let mut script = command(&python);

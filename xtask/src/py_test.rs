@@ -30,7 +30,7 @@ pub struct Args {
 /// Builds and installs the wheel, and runs every test.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.without_torch {
-        return without_torch();
+        return without_torch(Build::Debug);
     }
     let wheel = wheel::build()?;
     let python = venv::ensure()?;
@@ -44,17 +44,33 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     run_command(pytest(&python).arg(TESTS_WITHOUT))
 }
 
+/// How the extension is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// By itself, and not optimised.
+    Debug,
+    /// As `Debug`, with all of the workspace and its tests. By itself its dependencies have fewer features, and all crates would be
+    /// compiled once more where the tests are there.
+    Workspace,
+    /// By itself, optimised.
+    Release,
+}
+
 /// Tests what runs on NumPy's arrays.
-pub fn without_torch() -> anyhow::Result<()> {
-    let package = build_in_place(false)?;
+pub fn without_torch(build: Build) -> anyhow::Result<()> {
+    let package = build_in_place(build)?;
     let python = venv::ensure_arrays()?;
     run_command(pytest(&python).arg(TESTS_WITHOUT).env("PYTHONPATH", package))
 }
 
 /// Builds the package without a wheel; gives the folder to import it from.
-pub fn build_in_place(is_optimised: bool) -> anyhow::Result<PathBuf> {
-    let profile = if is_optimised { "release" } else { "debug" };
-    run_command(cargo().args(["build", "--package", "litz-py"]).args(is_optimised.then_some("--release")))?;
+pub fn build_in_place(build: Build) -> anyhow::Result<PathBuf> {
+    let (profile, what): (_, &[&str]) = match build {
+        Build::Debug => ("debug", &["--package", "litz-py"]),
+        Build::Workspace => ("debug", &["--workspace", "--all-targets"]),
+        Build::Release => ("release", &["--package", "litz-py", "--release"]),
+    };
+    run_command(cargo().arg("build").args(what))?;
     let built = root().join(BUILT).join(profile);
     let package = built.join("litz");
     fs::create_dir_all(&package).with_context(|| format!("cannot make {}", package.display()))?;

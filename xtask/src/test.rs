@@ -1,13 +1,16 @@
-//! Checks a clean clone: the repository's own rules, every Rust test, and the Python package without PyTorch.
+//! Checks a clean clone: the repository's own rules, form, lints, documentation, every Rust test, and the Python package without PyTorch.
 
 use crate::command::{self, cargo};
 use crate::{py_test, setup, tidy};
 
-/// Stops at the first check that fails.
+/// Stops at the first check that fails; what is known soonest comes first.
 pub fn run() -> anyhow::Result<()> {
     tidy::run()?;
+    command::run(cargo().args(["fmt", "--all", "--check"]))?;
     setup::run()?;
-    // A whole check is a build from nothing: what incremental compilation would write is gigabytes that nobody reads.
-    command::run(cargo().args(["test", "--workspace"]).env("CARGO_INCREMENTAL", "0"))?;
-    py_test::without_torch()
+    // Clippy and rustdoc read what `cargo check` makes of dependencies, which is made once for both.
+    command::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    command::run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    command::run(cargo().args(["test", "--workspace"]))?;
+    py_test::without_torch(py_test::Build::Workspace)
 }
