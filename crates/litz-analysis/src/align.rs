@@ -4,7 +4,7 @@
 use litz_ir::loops::{Axis, Buf, Loops, Nest};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
 
-use crate::access::{accesses, substitute};
+use crate::access::{Access, accesses, substitute};
 
 /// Values of the consumer's axes in terms of shared loops, and loops that cannot be shared.
 #[derive(Clone, Default)]
@@ -59,8 +59,20 @@ impl DomainMap {
 pub enum By {
     /// Its stores, with all accesses of the consumer.
     Stores,
+    /// Its loads, with stores of the consumer, which overwrites what the producer reads.
+    Overwritten,
     /// Its loads, with loads of the consumer, of a buffer that neither stores.
     Loads,
+}
+
+impl By {
+    /// Whether points that are not told apart by the coordinates depend on each other.
+    fn orders(self) -> bool {
+        match self {
+            By::Stores | By::Overwritten => true,
+            By::Loads => false,
+        }
+    }
 }
 
 /// Equates the coordinates of `buf` as the producer accesses it, its axes bound to shared loops, with those at which
@@ -74,16 +86,17 @@ pub fn align_domains(
     map: &mut DomainMap,
 ) {
     let Shared { axes, .. } = shared;
-    let touched: Vec<&[Expr]> = accesses(consumer).filter(|a| a.buf == buf).map(|a| a.index).collect();
+    let is_touched = |a: &Access<'_>| a.buf == buf && (by != By::Overwritten || a.store);
+    let touched: Vec<&[Expr]> = accesses(consumer).filter(is_touched).map(|a| a.index).collect();
     for access in accesses(producer).filter(|a| a.buf == buf && a.store == (by == By::Stores)) {
         let stored: Vec<Expr> = access.index.iter().map(|&at| substitute(at, bound)).collect();
         for touched in &touched {
-            let is_meant = |axis: &&Axis| by == By::Stores || stored.iter().any(|at| at.has_sym(axis.var));
+            let is_meant = |axis: &&Axis| by.orders() || stored.iter().any(|at| at.has_sym(axis.var));
             for axis in axes.iter().filter(is_meant) {
                 let dims: Vec<usize> = (0..stored.len()).filter(|&d| stored[d].has_sym(axis.var)).collect();
                 // Points of a loop that load one element are not told apart by it: only a coordinate that is the loop's
                 // own variable belongs to one point of it.
-                let is_own = |d: usize| by == By::Stores || stored[d] == Expr::sym(axis.var);
+                let is_own = |d: usize| by.orders() || stored[d] == Expr::sym(axis.var);
                 let aligned = match dims.as_slice() {
                     [d] if is_own(*d) => {
                         touched.get(*d).and_then(|touched| equate(stored[*d], *touched, consumer, shared))

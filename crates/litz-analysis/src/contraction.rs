@@ -101,6 +101,11 @@ impl Contraction {
         let (a, b) = (operand(loops, nest, a.index())?, operand(loops, nest, b.index())?);
         let is_plain = a.is_plain && b.is_plain;
         let (a, b) = (a.load, b.load);
+        // A factor that all terms of a sum have in common makes a sum of the others, scaled.
+        let varies = |load: usize| nest.reduced.iter().any(|axis| mentions(nest, load, axis.var));
+        if !varies(a) || !varies(b) {
+            return None;
+        }
         let only = |own: usize, other: usize| -> Vec<Axis> {
             let is_own = |axis: &&Axis| mentions(nest, own, axis.var) && !mentions(nest, other, axis.var);
             nest.axes.iter().filter(is_own).copied().collect()

@@ -5,6 +5,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use litz::explain;
+use litz::pipeline::Texts;
 use litz::report::Report;
 use litz::tune::Tuned;
 use litz::{Compiled, Model, Options, Stage, Tensor, TensorView};
@@ -656,6 +658,12 @@ impl CompiledModel {
         }
         dict.set_item("host_calls", calls)?;
         Ok(dict)
+    }
+
+    /// Bytes that a call moves, by the sizes that the graph was traced with; none of a program from a cache or a file.
+    fn bytes_moved(&self) -> Option<i64> {
+        let Texts { loops, schedule, .. } = &self.compiled.texts;
+        Some(explain::call_bytes(loops.as_ref()?, schedule.as_ref()?))
     }
 
     /// Writes the program with its machine code to a file, which `litz_runtime::artifact::Artifact` runs.

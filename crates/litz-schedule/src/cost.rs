@@ -79,6 +79,20 @@ impl Cost {
         self.flops.iter().map(|of| of.1).fold(0, i64::saturating_add)
     }
 
+    /// Adds what else runs in the kernel, which moves bytes of its own.
+    pub fn add(&mut self, other: &Cost) {
+        self.traffic.reads = self.traffic.reads.saturating_add(other.traffic.reads);
+        self.traffic.writes = self.traffic.writes.saturating_add(other.traffic.writes);
+        other.flops.iter().for_each(|&of| self.add_flops(of));
+    }
+
+    fn add_flops(&mut self, (dtype, count): (Dtype, i64)) {
+        match self.flops.iter_mut().find(|of| of.0 == dtype) {
+            Some(of) => of.1 = of.1.saturating_add(count),
+            None => self.flops.push((dtype, count)),
+        }
+    }
+
     /// Seconds that the target needs at least: for the operations or for the bytes, whichever takes longer, as both happen at
     /// the same time. 0 where the target's rates are not known.
     pub fn time(&self, target: &Target) -> f64 {
@@ -139,12 +153,7 @@ impl<'a> Estimator<'a> {
                 cost.traffic.writes = cost.traffic.writes.saturating_add(traffic.writes);
             }
         }
-        for (dtype, count) in members.iter().map(|nest| self.flops(nest)) {
-            match cost.flops.iter_mut().find(|of| of.0 == dtype) {
-                Some(of) => of.1 = of.1.saturating_add(count),
-                None => cost.flops.push((dtype, count)),
-            }
-        }
+        members.iter().for_each(|nest| cost.add_flops(self.flops(nest)));
         cost
     }
 

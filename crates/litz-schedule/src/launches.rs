@@ -47,21 +47,17 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
         return items;
     }
     let most = cx.heuristics.launch_together.max(1);
-    let mut lists: HashMap<BTreeSet<&str>, usize> = HashMap::new();
-    items.iter().for_each(|item| *lists.entry(cx.names(item)).or_default() += 1);
+    let lists = lists(cx, &items);
     let (mut order, mut open): (Vec<Item>, Vec<Item>) = (Vec::new(), Vec::new());
-    let mut ahead = 0;
-    for item in items {
+    let (mut ahead, mut open_list) = (0, None);
+    for (item, list) in items.into_iter().zip(lists) {
         let after = |stmt: &usize| &cx.deps.stmts[*stmt].after;
         let depends = |other: &Item| {
             let mut before = item.stmts.iter().flat_map(after);
             before.any(|stmt| other.stmts.contains(stmt))
         };
-        let may_share = !item.at_load && item.may_share_launch;
-        let names = cx.names(&item);
-        let is_listed = may_share && !names.is_empty() && lists[&names] >= LEAST_OF_LIST;
-        let is_part = is_listed || may_share && most > 1 && cx.is_small(&item);
-        let is_mate = is_listed && open.first().is_some_and(|first| cx.names(first) == names);
+        let is_part = list.is_some() || may_share(&item) && most > 1 && cx.is_small(&item);
+        let is_mate = list.is_some() && !open.is_empty() && open_list == list;
         let is_elsewhere = open.first().is_some_and(|first| cx.device(first) != cx.device(&item));
         let is_full = is_elsewhere || open.len() >= if is_mate { MOST_OF_LIST } else { most };
         if open.iter().any(depends) || is_part && is_full || ahead == REACH {
@@ -70,6 +66,7 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
         match is_part {
             true => {
                 ahead = 0;
+                open_list = if open.is_empty() { list } else { open_list };
                 open.push(item);
             }
             false => {
@@ -80,6 +77,40 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
     }
     order.extend(join(cx, open));
     order
+}
+
+/// For each item the list that it belongs to, if it does: kernels of which each has the same names, so that they share launches
+/// wherever they are in a row.
+pub fn lists(cx: &Cx<'_>, items: &[Item]) -> Vec<Option<usize>> {
+    let mut known: HashMap<BTreeSet<&str>, (usize, usize)> = HashMap::new();
+    let mut of = |item: &Item| {
+        let names = cx.names(item);
+        if cx.target.threads < 2 || !may_share(item) || names.is_empty() {
+            return None;
+        }
+        let next = known.len();
+        let (list, count) = known.entry(names).or_insert((next, 0));
+        *count += 1;
+        Some(*list)
+    };
+    let lists: Vec<Option<usize>> = items.iter().map(&mut of).collect();
+    let counts: HashMap<usize, usize> = known.into_values().collect();
+    lists.into_iter().map(|list| list.filter(|list| counts[list] >= LEAST_OF_LIST)).collect()
+}
+
+fn may_share(item: &Item) -> bool {
+    !item.at_load && item.may_share_launch
+}
+
+/// Launches that items in this order take which belong to lists: the lengths of rows of mates, in launches.
+pub fn launches_of_lists(lists: impl Iterator<Item = Option<usize>>) -> usize {
+    let (mut launches, mut row, mut last) = (0, 0, None);
+    for list in lists {
+        row = if list.is_some() && list == last && row < MOST_OF_LIST { row + 1 } else { 1 };
+        launches += usize::from(row == 1);
+        last = list;
+    }
+    launches
 }
 
 impl<'a> Cx<'a> {

@@ -202,10 +202,8 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     });
     let item = |at: usize| alike.item(loops, &groups, at, &first[alike.place[at]]);
     let items = (0..groups.len()).map(item).collect();
-    let items = launches::together(
-        &launches::Cx { loops, deps: &deps, target: cpu, heuristics },
-        order::ordered(loops, &deps, items),
-    );
+    let cx = launches::Cx { loops, deps: &deps, target: cpu, heuristics };
+    let items = launches::together(&cx, order::ordered(&cx, items));
     let (mut steps, mut planned, mut kernels) = (Vec::new(), Vec::new(), 0);
     for Item { stmts, at_load, kernel, overwrites, .. } in items {
         steps.push(match kernel {

@@ -2,9 +2,11 @@
 //!
 //! Three orders are tried: the given one, the one that takes at each step the group after which the least memory is in use
 //! (after PyTorch's least-peak-memory-first), and the one that follows the group that became ready last, depth first. The
-//! smallest simulated peak wins; of equals the first.
+//! smallest simulated peak wins; of equals the first. Where there are kernels of lists of tensors, which share launches if they are in
+//! a row, an order that keeps each list together wins if what it saves in launches is worth the memory that it needs more.
 
 use crate::Item;
+use crate::launches::{self, launches_of_lists};
 use litz_analysis::Dependences;
 use litz_ir::loops::{BufKind, Loops, Stmt};
 use std::collections::HashMap;
@@ -22,21 +24,31 @@ struct Items {
     users: Vec<usize>,
     /// For each item, pairs of buffers of which it writes the second over the first, if that ends there.
     over: Vec<Vec<(usize, usize)>>,
+    /// The list of tensors that each item belongs to.
+    lists: Vec<Option<usize>>,
 }
+
+/// Bytes by which the peak may grow for a launch that is saved: what memory moves in the few microseconds that a launch takes.
+const BYTES_OF_LAUNCH: i64 = 16 * 1024;
 
 /// All items in order: those at load as they come, then those of a call in the order that needs least memory. Symbolic
 /// sizes count by their examples; without one, the order stays.
-pub fn ordered(loops: &Loops, deps: &Dependences, all: Vec<Item>) -> Vec<Item> {
-    let order = order(loops, deps, &all);
+pub fn ordered(cx: &launches::Cx<'_>, all: Vec<Item>) -> Vec<Item> {
+    let order = order(cx, &all);
     let mut left: Vec<Option<Item>> = all.into_iter().map(Some).collect();
     order.into_iter().filter_map(|at| left[at].take()).collect()
 }
 
-fn order(loops: &Loops, deps: &Dependences, all: &[Item]) -> Vec<usize> {
+fn order(cx: &launches::Cx<'_>, all: &[Item]) -> Vec<usize> {
+    let launches::Cx { loops, deps, .. } = *cx;
     let (mut order, at_call): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(|&at| all[at].at_load);
     let items: Vec<&Item> = at_call.iter().map(|&at| &all[at]).collect();
     match items_of(loops, deps, &items) {
-        Some(items) => order.extend(best(&items).into_iter().map(|at| at_call[at])),
+        Some(mut items) => {
+            let lists = launches::lists(cx, all);
+            items.lists = at_call.iter().map(|&at| lists[at]).collect();
+            order.extend(best(&items).into_iter().map(|at| at_call[at]));
+        }
         None => order.extend(at_call),
     }
     checks_first(loops, deps, all, &order)
@@ -123,13 +135,23 @@ enum Policy {
     LeastMemory,
     /// The one that became ready last.
     DepthFirst,
+    /// The next of the list that the last one belongs to; then one that belongs to no list, or to one whose others are all ready.
+    Lists,
 }
 
-/// The order of the smallest peak among those tried.
+/// The order of the smallest peak among those tried, or one that keeps lists together.
 fn best(items: &Items) -> Vec<usize> {
     let given = (0..items.after.len()).collect();
     let orders = [given, follow(items, Policy::LeastMemory), follow(items, Policy::DepthFirst)];
-    orders.into_iter().min_by_key(|order: &Vec<usize>| peak(items, order)).unwrap_or_default()
+    let least = orders.into_iter().min_by_key(|order: &Vec<usize>| peak(items, order)).unwrap_or_default();
+    if items.lists.iter().all(Option::is_none) {
+        return least;
+    }
+    let by_lists = follow(items, Policy::Lists);
+    let launches = |order: &[usize]| launches_of_lists(order.iter().map(|&at| items.lists[at]));
+    let saved = launches(&least).saturating_sub(launches(&by_lists)) as i64;
+    let is_worth_it = peak(items, &by_lists) <= peak(items, &least) + saved * BYTES_OF_LAUNCH;
+    if saved > 0 && is_worth_it { by_lists } else { least }
 }
 
 /// Most bytes in use at once, if the items run in this order.
@@ -149,15 +171,44 @@ fn follow(items: &Items, policy: Policy) -> Vec<usize> {
     let mut ready: Vec<(usize, usize)> =
         (0..waits.len()).filter(|&at| waits[at] == 0).map(|at| (0, at)).collect();
     let mut memory = Memory::new(items);
-    let mut order = Vec::new();
-    let rank = |memory: &Memory, &(turn, at): &(usize, usize)| match policy {
+    let mut order: Vec<usize> = Vec::new();
+    // For each list how many of it are not ready.
+    let mut late: HashMap<usize, usize> = HashMap::new();
+    let list_of = |at: usize| items.lists.get(at).copied().flatten();
+    (0..waits.len())
+        .filter(|&at| waits[at] > 0)
+        .filter_map(list_of)
+        .for_each(|list| *late.entry(list).or_default() += 1);
+    let rank = |memory: &Memory,
+                late: &HashMap<usize, usize>,
+                last: Option<usize>,
+                &(turn, at): &(usize, usize)| match policy {
         Policy::LeastMemory => {
             let (made, freed) = memory.change(at);
             ((memory.used + made - memory.peak).max(0), made - freed, items.over[at].len(), at)
         }
         Policy::DepthFirst => (-(turn as i64), 0, 0, at),
+        Policy::Lists => {
+            let list = list_of(at);
+            let is_next = list.is_some() && list == last.and_then(list_of);
+            let is_whole = list.is_none_or(|list| late.get(&list).is_none_or(|&late| late == 0));
+            (
+                if is_next {
+                    0
+                } else if is_whole {
+                    1
+                } else {
+                    2
+                },
+                0,
+                0,
+                at,
+            )
+        }
     };
-    while let Some(chosen) = (0..ready.len()).min_by_key(|&i| rank(&memory, &ready[i])) {
+    while let Some(chosen) =
+        (0..ready.len()).min_by_key(|&i| rank(&memory, &late, order.last().copied(), &ready[i]))
+    {
         let (_, at) = ready.swap_remove(chosen);
         memory.run(at);
         order.push(at);
@@ -165,6 +216,9 @@ fn follow(items: &Items, policy: Policy) -> Vec<usize> {
             waits[next] -= 1;
             if waits[next] == 0 {
                 ready.push((order.len(), next));
+                if let Some(late) = list_of(next).and_then(|list| late.get_mut(&list)) {
+                    *late -= 1;
+                }
             }
         }
     }

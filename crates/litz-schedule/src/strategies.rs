@@ -335,10 +335,9 @@ pub const MOST_MEMBERS: usize = 64;
 
 /// The group with statement `s` behind the members that it depends on.
 fn take_behind(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
-    // What a member reads must not be overwritten at other points.
-    let writes = &cx.deps.stmts[s].writes;
-    let overwrites = |m: &Member| cx.deps.stmts[m.stmt].reads.iter().any(|b| writes.contains(b));
-    if group.members.iter().any(overwrites) {
+    // Phases of rows and tiles of products read what members read at points of other tiles, too.
+    let is_of_loops = matches!(group.kind, GroupKind::Loops) && cx.contractions[s].is_none();
+    if !is_of_loops && overwrites(cx, group, s) {
         return Err(NoFuse::OtherPoints);
     }
     match (&group.kind, &cx.contractions[s]) {
@@ -351,11 +350,23 @@ fn take_behind(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     }
 }
 
+/// Whether statement `s` stores to what a member reads.
+fn overwrites(cx: &Cx<'_>, group: &Group, s: usize) -> bool {
+    let writes = &cx.deps.stmts[s].writes;
+    group.members.iter().any(|m| cx.deps.stmts[m.stmt].reads.iter().any(|buf| writes.contains(buf)))
+}
+
 /// The group with statement `s` at the points that all share, if they are enough and what they pass on fits in the cache.
 fn join_points(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     let mut map = DomainMap::default();
     align_members(cx, group, s, &group.outer, &mut map);
     let joined = join(cx, group, s, map)?;
+    // Where both share no points, all that one reads is read before any of it is overwritten: nothing is gained.
+    let is_many = |axis: &Axis| !axis.extent.is_one();
+    let has_points = nest(cx.loops, s).all_axes().any(is_many);
+    if overwrites(cx, group, s) && has_points && !joined.outer.iter().any(is_many) {
+        return Err(NoFuse::OtherPoints);
+    }
     if cx.is_less_parallel(group, s, &joined, parallel_points(cx.loops, &joined)) {
         return Err(NoFuse::LessParallel);
     }
@@ -398,16 +409,20 @@ fn splits_lines(cx: &Cx<'_>, group: &Group) -> bool {
     group.members.iter().any(is_split) && group.members.iter().any(is_along)
 }
 
-/// Aligns the axes of statement `s` with those along which members of `group` store what it touches, in the loops `outer`.
+/// Aligns the axes of statement `s` with those along which members of `group` store what it touches, and read what it stores, in the
+/// loops `outer`.
 pub fn align_members(cx: &Cx<'_>, group: &Group, s: usize, outer: &[Axis], map: &mut DomainMap) {
     let (consumer, info) = (nest(cx.loops, s), &cx.deps.stmts[s]);
     let facts = consumer.facts(&group.facts(&cx.loops.facts));
     let shared = Shared { loops: cx.loops, axes: outer, facts: &facts };
     for member in &group.members {
-        let writes = &cx.deps.stmts[member.stmt].writes;
-        for &buf in writes.iter().filter(|b| info.reads.contains(b) || info.writes.contains(b)) {
-            let producer = (nest(cx.loops, member.stmt), &*member.bind);
+        let own = &cx.deps.stmts[member.stmt];
+        let producer = (nest(cx.loops, member.stmt), &*member.bind);
+        for &buf in own.writes.iter().filter(|b| info.reads.contains(b) || info.writes.contains(b)) {
             align_domains(shared, producer, (buf, By::Stores), consumer, map);
+        }
+        for &buf in own.reads.iter().filter(|b| info.writes.contains(b)) {
+            align_domains(shared, producer, (buf, By::Overwritten), consumer, map);
         }
     }
 }
@@ -433,7 +448,7 @@ fn join(cx: &Cx<'_>, group: &Group, s: usize, map: DomainMap) -> Result<Group, N
     Ok(joined)
 }
 
-/// The group with statement `s` beside its members: same points, no dependence.
+/// The group with statement `s` beside its members, behind the last one that has the same points: no dependence.
 fn take_beside(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     if cx.contractions[s].is_some() {
         return Err(NoFuse::ProductConsumer);
@@ -442,14 +457,19 @@ fn take_beside(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
         return Err(NoFuse::NotAnEpilogue);
     }
     let n = nest(cx.loops, s);
-    let last = group.members.last().expect("invariant: groups have members");
-    let other = nest(cx.loops, last.stmt);
     let same =
         |a: &[Axis], b: &[Axis]| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.extent == y.extent);
-    if !same(&n.axes, &other.axes) || !same(&n.reduced, &other.reduced) {
-        return Err(difference(other, n));
-    }
-    let value = |theirs: &Axis| last.bind.iter().find(|b| b.0 == theirs.var).map(|b| b.1);
+    let is_alike = |m: &Member| {
+        let other = nest(cx.loops, m.stmt);
+        same(&n.axes, &other.axes) && same(&n.reduced, &other.reduced)
+    };
+    let last = group.members.len() - 1;
+    let Some(at) = group.members.iter().rposition(is_alike) else {
+        return Err(difference(nest(cx.loops, group.members[last].stmt), n));
+    };
+    let mate = &group.members[at];
+    let other = nest(cx.loops, mate.stmt);
+    let value = |theirs: &Axis| mate.bind.iter().find(|b| b.0 == theirs.var).map(|b| b.1);
     let pairs = n.axes.iter().zip(&other.axes);
     let bind: Vec<(Sym, Expr)> =
         pairs.filter_map(|(mine, theirs)| Some((mine.var, value(theirs)?))).collect();
@@ -457,7 +477,11 @@ fn take_beside(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
         return Err(NoFuse::OtherShape);
     }
     let mut joined = group.clone();
-    joined.members.push(Member { stmt: s, bind });
+    joined.members.insert(at + 1, Member { stmt: s, bind });
+    // Those behind the other one may have taken points from both.
+    if at < last && cx.is_less_parallel(group, s, &joined, parallel_points(cx.loops, &joined)) {
+        return Err(NoFuse::LessParallel);
+    }
     Ok(joined)
 }
 

@@ -111,11 +111,12 @@ struct Placed<'a> {
     indices: Vec<Expr>,
 }
 
-/// An element stored by a leaf of the last run.
-struct Stored {
+/// An element that a leaf of the last run stores or loads.
+struct Touched {
     buf: Buf,
     index: Expr,
-    /// Leaves of the same loops may touch the element at that index: it is there by then, and no other is meant.
+    is_store: bool,
+    /// Leaves of the same loops may touch the element at that index: it is there, or read, by then, and no other is meant.
     is_shareable: bool,
 }
 
@@ -153,7 +154,7 @@ impl<'a> Cx<'a> {
     /// Distributes members over runs of shared inner loops.
     fn form_runs(&mut self) {
         let outer_bind: Vec<(Sym, Expr)> = self.outer.iter().flat_map(|m| m.parts.clone()).collect();
-        let mut stored: Vec<Stored> = Vec::new();
+        let mut touched: Vec<Touched> = Vec::new();
         for member in &self.group.members {
             let n = nest(self.loops, member.stmt);
             let mut facts = n.facts(&self.facts);
@@ -187,15 +188,16 @@ impl<'a> Cx<'a> {
                 axes.iter().for_each(|a: &Axis| facts.declare_index(a.var, a.extent));
                 bound = bound_places(self.loops, n, &bind, &facts);
                 let joins = bound.iter().all(|(access, index)| {
-                    let is_there = |s: &Stored| s.is_shareable && s.index == *index && !after[access.at];
-                    stored.iter().all(|s| s.buf != access.buf || is_there(s))
+                    let is_done = |t: &Touched| t.is_shareable && t.index == *index && !after[access.at];
+                    let is_free = |t: &Touched| t.buf != access.buf || !t.is_store && !access.store;
+                    touched.iter().all(|t| is_free(t) || is_done(t))
                 });
                 if joins {
                     break;
                 }
             }
             if number == self.runs.len() {
-                stored.clear();
+                touched.clear();
                 self.runs.push(Run {
                     axes,
                     body: Vec::new(),
@@ -206,12 +208,13 @@ impl<'a> Cx<'a> {
                 });
             }
             let reduces = !n.reduced.is_empty();
-            for (access, index) in bound.iter().filter(|(a, _)| a.store) {
+            for (access, index) in &bound {
                 // An index chosen by data equals no other, whatever their names.
                 let is_chosen =
                     n.body.iter().any(|i| matches!(i.op, InstOp::Bind { sym, .. } if index.has_sym(sym)));
                 let is_shareable = !(is_chosen || reduces && after[access.at]);
-                stored.push(Stored { buf: access.buf, index: *index, is_shareable });
+                let (buf, is_store) = (access.buf, access.store);
+                touched.push(Touched { buf, index: *index, is_store, is_shareable });
             }
             if reduces {
                 self.runs[number].reduced = reduced;

@@ -1,8 +1,8 @@
 //! Collects how kernels came about: what each step of a schedule runs and costs, and why statements do not share one.
 
-use litz_ir::loops::Loops;
+use litz_ir::loops::{Buf, BufKind, Loops, Output};
 use litz_ir::schedule::{KernelPlan, Schedule, ScheduleStep, Tree};
-use litz_schedule::cost::Estimator;
+use litz_schedule::cost::{Cost, Estimator, size};
 use litz_schedule::{FusionNote, NoFuse};
 use std::collections::BTreeMap;
 
@@ -34,11 +34,15 @@ pub struct KernelStep<'a> {
 pub fn steps<'a>(loops: &Loops, schedule: &'a Schedule) -> Vec<Step<'a>> {
     let of = |step: &'a ScheduleStep| match step {
         ScheduleStep::Kernel(plan) => {
-            let nests: Vec<String> = plan.nests().into_iter().map(str::to_owned).collect();
-            let cost = Estimator::new(loops).kernel(&nests);
+            let parts = parts(&plan.body);
+            let mut cost = Cost::default();
+            for nests in &parts {
+                let nests: Vec<String> = nests.iter().map(|&nest| nest.to_owned()).collect();
+                cost.add(&Estimator::new(loops).kernel(&nests));
+            }
             let kernel = KernelStep {
                 plan,
-                parts: parts(&plan.body),
+                parts,
                 bytes: cost.traffic.bytes(),
                 flops: cost.all_flops(),
                 least: Some(cost.time(&schedule.target)).filter(|&time| time > 0.0),
@@ -48,6 +52,47 @@ pub fn steps<'a>(loops: &Loops, schedule: &'a Schedule) -> Vec<Step<'a>> {
         ScheduleStep::Extern { name, at_load } => Step { name, at_load: *at_load, kernel: None },
     };
     schedule.steps.iter().map(of).collect()
+}
+
+/// Bytes that a call moves, by the sizes that the model was exported with: those of its kernels, of what routines take and give, and of
+/// copies at its end, to inputs and constants that no step stores to themselves, and to results that are memory of something else. Functions
+/// count as if each were called once.
+pub fn call_bytes(loops: &Loops, schedule: &Schedule) -> i64 {
+    let bytes_of = |buf: Buf| {
+        let data = &loops.bufs[buf];
+        size(&loops.facts, data.elements()).saturating_mul(data.dtype.size() as i64)
+    };
+    let mut bytes = 0i64;
+    for step in steps(loops, schedule).iter().filter(|step| !step.at_load) {
+        bytes = bytes.saturating_add(match &step.kernel {
+            Some(kernel) => kernel.bytes,
+            None => {
+                let of_call = loops.stmts.iter().filter(|stmt| stmt.name() == step.name);
+                let touched = of_call.flat_map(|stmt| [stmt.reads(), stmt.writes()].concat());
+                touched.map(bytes_of).fold(0, i64::saturating_add)
+            }
+        });
+    }
+    let updated = loops.updates.iter().filter(|update| update.0 != update.1).map(|update| update.1);
+    let mut seen: Vec<Buf> = Vec::new();
+    let mut is_copied = |buf: &Buf| {
+        let is_own = loops.bufs[*buf].kind == BufKind::Temp && !seen.contains(buf);
+        seen.push(*buf);
+        !is_own
+    };
+    let returned: Vec<Buf> = { loops.outputs.iter() }
+        .filter_map(|output| match output {
+            Output::View { buf, .. } => Some(*buf),
+            Output::Number(_) | Output::Int(_) | Output::Literal(_) | Output::Text(_) | Output::Nothing => {
+                None
+            }
+        })
+        .filter(|buf| is_copied(buf))
+        .collect();
+    let copies = updated.chain(returned).map(|buf| bytes_of(buf).saturating_mul(2));
+    let functions = loops.functions.iter().zip(&schedule.functions);
+    let of_functions = functions.map(|(function, own)| call_bytes(function, own));
+    copies.chain(of_functions).fold(bytes, i64::saturating_add)
 }
 
 impl KernelStep<'_> {

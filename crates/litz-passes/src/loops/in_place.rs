@@ -12,11 +12,11 @@
 //! whole in which a copy of the part is stored: once the whole is changed in place, the copy of the part is found to go back
 //! where it came from. Updates with other results wait until other nests have taken in what they read ([`super::updates`]).
 
+use super::overwrites::{changes_nothing, reads_once};
 use super::ranges::are_apart;
 use super::{Cx, inline, positions, updates, windows};
 use litz_analysis::Uses;
 use litz_analysis::access::{Copied, copied, substitute};
-use litz_analysis::apart::Visit;
 use litz_analysis::constants::Constants;
 use litz_ir::graph::contiguous_strides;
 use litz_ir::loops::{
@@ -24,7 +24,6 @@ use litz_ir::loops::{
 };
 use litz_sym::{Expr, Sym};
 use std::collections::HashSet;
-use std::iter;
 
 /// A result that could have taken the memory of another buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -426,17 +425,6 @@ fn copy(loops: &Loops, nest: &Nest) -> Option<(Buf, BaseMap)> {
     is_known.then_some((result, BaseMap { base, axes, index }))
 }
 
-/// Whether a nest that copies reads no element of the base at two of its points: a change of one of two elements that took the memory
-/// of one would change the other, too.
-fn reads_once(loops: &Loops, nest: &Nest) -> bool {
-    let points: Vec<(Sym, Expr)> = nest.indices().map(|axis| (axis.var, Expr::sym(axis.var))).collect();
-    // Without points there is nothing to read.
-    let Some(visit) = Visit::new(loops, nest, &points, nest.indices(), iter::empty()) else {
-        return true;
-    };
-    visit.touch(0).is_none_or(|read| read.is_apart(&nest.axes, &read))
-}
-
 /// What a call of the host is given.
 fn views(call: &HostCall) -> Vec<&View> {
     let mut views = Vec::new();
@@ -448,10 +436,4 @@ fn views(call: &HostCall) -> Vec<&View> {
 fn is_laid_out_as(sizes: &[Expr], strides: &[Expr], data: &BufData) -> bool {
     let is_same = |dim: usize| data.sizes[dim].is_one() || strides.get(dim) == Some(&data.strides[dim]);
     sizes == data.sizes && (0..sizes.len()).all(is_same)
-}
-
-/// Whether a statement stores only what is there already.
-fn changes_nothing(loops: &Loops, stmt: &Stmt) -> bool {
-    let Stmt::Nest(nest) = stmt else { return false };
-    copied(loops, nest).is_some_and(|copied| copied.from == copied.to && copied.read == copied.written)
 }

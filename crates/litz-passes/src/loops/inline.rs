@@ -1,11 +1,12 @@
 //! Puts the body of a pointwise nest where its result is read, so that the result need not be stored.
 //!
 //! A producer is taken in when doing so computes nothing twice, or when computing it twice is cheaper than reading it
-//! back. Products read their operands once for every tile, and take in what makes their operands of fewer bytes
+//! back. A reader that stores to what the producer loads takes it in where each point loads its own element alone: an update of an
+//! input is computed right there. Products read their operands once for every tile, and take in what makes their operands of fewer bytes
 //! alone (`prologue`). Nor is a producer taken in whose loads are not known to be inside of their buffers at the places
 //! where they would happen then.
 
-use super::{Cx, Edits, cse, prologue};
+use super::{Cx, Edits, cse, overwrites, prologue};
 use litz_analysis::access::{Stride, stride};
 use litz_analysis::constants::Constants;
 use litz_analysis::{Contraction, Uses};
@@ -33,6 +34,12 @@ pub(super) fn run_on(loops: &mut Loops, cx: &Cx<'_>, is_producer: &dyn Fn(&Stmt)
             edits.remove(at);
             gone += 1;
         }
+        // All readers of a producer have taken it in: one that stores only what is there already is done by then.
+        if overwrites::changes_nothing(loops, &loops.stmts[at]) {
+            edits.remove(at);
+            uses.update(at, None);
+            gone += 1;
+        }
     }
     edits.apply(loops);
     gone
@@ -55,10 +62,12 @@ fn take_in(
     if !loops.is_internal(buf) || uses.writers(buf) != [at] || readers[0] <= at {
         return false;
     }
-    let is_overwritten = |source: &Buf| uses.writers(*source).iter().any(|s| (at + 1..=last).contains(s));
+    let is_overwritten = |source: &Buf| uses.writers(*source).iter().any(|s| (at + 1..last).contains(s));
     if uses.reads_of(at).iter().any(is_overwritten) {
         return false;
     }
+    let overwrites = |source: &&Buf| uses.writes_of(last).contains(source);
+    let overwritten: Vec<Buf> = uses.reads_of(at).iter().filter(overwrites).copied().collect();
     let Some(axes) = axis_of_dims(&loops.bufs[buf], store, producer, &loops.facts) else { return false };
     let hint = |n: &Nest| -> i64 {
         n.all_axes().map(|a| loops.facts.hint(a.extent).unwrap_or(64).max(1)).fold(1, i64::saturating_mul)
@@ -111,6 +120,9 @@ fn take_in(
             return false;
         }
         if !inside.unproved(&reader, &loops.bufs, &loops.facts).is_empty() {
+            return false;
+        }
+        if r == last && !overwritten.iter().all(|&buf| overwrites::loads_first(loops, &reader, buf)) {
             return false;
         }
         changed.push(reader);

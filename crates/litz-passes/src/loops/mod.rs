@@ -11,6 +11,7 @@ pub mod inline;
 pub mod join;
 mod names;
 pub mod online;
+mod overwrites;
 pub mod pack;
 pub mod pad;
 pub mod pad_rows;

@@ -9,6 +9,7 @@
 
 use super::in_place::{BaseMap, InPlaceNote, NotInPlace, Renaming};
 use super::{Cx, inline};
+use litz_analysis::access::{Copied, copied};
 use litz_ir::loops::{Buf, BufKind, Inst, Loops, Nest, Stmt};
 
 /// Makes updates in place; returns how many.
@@ -51,6 +52,9 @@ fn may_store(renaming: &Renaming<'_>, target: Buf, source: Buf) -> Result<(), No
     if loops.updates.iter().filter(|update| update.1 == source).count() > 1 {
         return Err(NotInPlace::WrittenTwice);
     }
+    if is_kept(renaming, first, (target, source)) {
+        return Ok(());
+    }
     if uses.readers(source).iter().any(|&reader| reader < first) {
         return Err(NotInPlace::OtherElements);
     }
@@ -64,6 +68,17 @@ fn may_store(renaming: &Renaming<'_>, target: Buf, source: Buf) -> Result<(), No
         Stmt::Extern(_) | Stmt::Recurrence(_) => !uses.readers(target).contains(&first),
     };
     if is_ours { Ok(()) } else { Err(NotInPlace::OtherElements) }
+}
+
+/// Whether the source of an update is a copy of its target, made by the statement at a position, and neither is stored to otherwise.
+fn is_kept(Renaming { loops, uses, .. }: &Renaming<'_>, at: usize, (target, source): (Buf, Buf)) -> bool {
+    let Stmt::Nest(nest) = &loops.stmts[at] else { return false };
+    let Some(Copied { from, read, written, .. }) = copied(loops, nest) else { return false };
+    from == target
+        && read == written
+        && inline::axis_of_dims(&loops.bufs[source], written, nest, &loops.facts).is_some()
+        && uses.writers(source) == [at]
+        && uses.writers(target).is_empty()
 }
 
 /// Whether a nest stores each element of `source` once and, of `target`, reads at that point the element of the same place alone.

@@ -57,6 +57,11 @@ class Graph:
         return self._compiled.statistics()["launches"] if self._compiled else 0
 
     @property
+    def bytes(self) -> int:
+        """Bytes that one call moves between kernels and memory, by the sizes that the graph was traced with."""
+        return self._compiled.bytes_moved() or 0 if self._compiled else 0
+
+    @property
     def fallbacks(self) -> list[Fallback]:
         """Operators that PyTorch runs."""
         return [Fallback(*one) for one in self._compiled.fallbacks] if self._compiled else []

@@ -203,3 +203,30 @@ fn schedules_do_not_depend_on_the_number_of_threads() {
         assert_eq!(on(threads), alone, "{threads} threads");
     }
 }
+
+/// Forty counts that are raised and what each of them scales: the order of least memory would have one behind the other, but lists stay
+/// together, in two launches each. Where what is scaled is large and passed on, memory decides.
+#[test]
+fn lists_stay_together() {
+    let of = |count: usize, size: usize| {
+        let (mut bufs, mut nests, mut updates) = (String::new(), String::new(), String::new());
+        for at in 0..40 {
+            bufs += &format!(
+                "buf c{at}: f32[{count}] = input buf x{at}: f32[{size}] = input buf t{at}: f32[{count}] "
+            );
+            nests += &format!(
+                "nest a{at} from %count [i in {count}] {{ %0: f32 = load c{at}[i] %1: f32 = exp %0 store t{at}[i] = %1 }}
+                 nest b{at} from %scaled [i in {size}] {{ %0: f32 = load x{at}[i] %1: f32 = load t{at}[{}] %2: f32 = mul %0, %1
+                 store x{at}[i] = %2 }} ",
+                count - 1
+            );
+            updates += &format!("update x{at} = x{at} ");
+        }
+        crate::loops(&format!("{bufs} {nests} {updates} return"))
+    };
+    let sizes = |loops: &Loops| -> Vec<usize> {
+        launches(&together(loops, &target(), 1)).iter().map(Vec::len).collect()
+    };
+    assert_eq!(sizes(&of(1, 100_000)), [32, 8, 32, 8]);
+    assert_eq!(sizes(&of(100_000, 100_000)), [1; 80]);
+}
