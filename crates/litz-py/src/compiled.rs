@@ -561,7 +561,10 @@ impl CompiledModel {
         }
         // Of a program that did not fail, nobody is interested in what an earlier one left.
         let raised = raised();
-        outcome.map_err(|error| raised.unwrap_or_else(|| errors::raise(&error)))?;
+        outcome.map_err(|error| match raised {
+            Some(raised) => errors::noted(py, raised, &error),
+            None => errors::raise(&error),
+        })?;
         // Once for each result: what is returned twice, or beside a view of it, is one memory.
         for (value, layout) in collected.values.iter_mut().zip(&self.restrided) {
             if let (Some(value), Some(layout)) = (value, layout) {

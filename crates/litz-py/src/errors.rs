@@ -1,9 +1,9 @@
 //! Raises Litz's errors as Python's exceptions.
 
 use litz::Error;
-use pyo3::PyErr;
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
 
 create_exception!(litz, LitzError, PyRuntimeError, "Anything that Litz raises.");
 create_exception!(
@@ -32,6 +32,17 @@ create_exception!(
     "Sizes or values are none that the program is for; nothing has been written."
 );
 create_exception!(litz, InternalError, LitzError, "A mistake of Litz, with a file that shows it.");
+
+/// An exception that an operator of the host has raised, with a note that says which operator it was, and where the user's program
+/// calls it.
+pub fn noted(py: Python<'_>, raised: PyErr, error: &Error) -> PyErr {
+    if let Error::Run(litz_runtime::RunError::Host { op, source_line, .. }) = error {
+        let at = source_line.as_deref().map_or_else(String::new, |line| format!(" at {line}"));
+        // Python 3.10 has no notes.
+        let _ = raised.value(py).call_method1("add_note", (format!("litz: in {op}{at}"),));
+    }
+    raised
+}
 
 /// The exception for an error.
 pub fn raise(error: &Error) -> PyErr {
