@@ -197,15 +197,17 @@ impl Builder<'_> {
                 let writes = writes.iter().map(|&b| self.slot(b)).collect();
                 ProgramStep::Extern { routine, reads, writes, ints, message }
             }
-            Callee::Host(HostCall { op, args, results, effect: _ }) => {
+            Callee::Host(HostCall { op, args, results, sharing, effect: _ }) => {
                 let arg = |arg: &CallArg<loops::View>| arg.try_map(&mut |view| Ok(self.view(view)));
                 let args = args.iter().map(arg).collect::<Result<_, Diags>>()?;
-                let mut result = |buf: Buf| {
+                let mut result = |&buf: &Buf| {
                     let ty = self.loops.bufs[buf].ty();
-                    View { slot: self.slot(buf), ty, offset: Expr::zero() }
+                    Ok(View { slot: self.slot(buf), ty, offset: Expr::zero() })
                 };
-                let results = results.iter().map(|buf| buf.map(&mut result)).collect();
-                ProgramStep::Call { op: op.clone(), args, results, message }
+                let results =
+                    results.iter().map(|to| to.try_map(&mut result)).collect::<Result<_, Diags>>()?;
+                let sharing = sharing.iter().map(|&buf| self.slot(buf)).collect();
+                ProgramStep::Call { op: op.clone(), args, results, sharing, message }
             }
             Callee::Size { sym, number } => {
                 ProgramStep::Size { sym: *sym, slot: self.slot(*number), message }

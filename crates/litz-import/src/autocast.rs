@@ -85,7 +85,8 @@ impl Body {
             | Arg::Device(_)
             | Arg::Strided
             | Arg::MemoryFormat(_)
-            | Arg::Graph(_) => {}
+            | Arg::Graph(_)
+            | Arg::Part(_) => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Defines what calls of the host's operators are given: tensors, numbers, text, and lists of these.
+//! Defines what calls of the host's operators are given, tensors, numbers, text, and lists of these, and what they give.
 //!
 //! Loops and programs share the shape. What a tensor is differs: a view of a buffer there, of a slot here.
 
@@ -35,6 +35,51 @@ pub enum CallArg<T> {
     Strided,
     /// A choice of strides.
     MemoryFormat(MemoryFormat),
+}
+
+/// A result of a call. `T` is where it goes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum CallResult<T> {
+    /// Nobody reads it, or the operator does not give it: `_`.
+    Nothing,
+    /// A tensor, written whole.
+    Whole(T),
+    /// `sizes n of f32`: a tensor whose sizes the operator decides. A vector of 64-bit integers gets a number by which the runtime knows the
+    /// tensor, and its sizes behind that.
+    Sizes(T, Dtype),
+}
+
+/// The operator of the runtime that writes a tensor which an earlier call has given: `litz.take.default(n as [3]) -> (y)`.
+pub const TAKE: &str = "litz.take.default";
+
+impl<T> CallResult<T> {
+    /// What is written.
+    pub fn written(&self) -> Option<&T> {
+        match self {
+            CallResult::Nothing => None,
+            CallResult::Whole(to) | CallResult::Sizes(to, _) => Some(to),
+        }
+    }
+
+    /// As [`CallResult::written`], to be changed.
+    pub fn written_mut(&mut self) -> Option<&mut T> {
+        match self {
+            CallResult::Nothing => None,
+            CallResult::Whole(to) | CallResult::Sizes(to, _) => Some(to),
+        }
+    }
+
+    /// The result with what is written replaced.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn try_map<U, E>(&self, f: &mut impl FnMut(&T) -> Result<U, E>) -> Result<CallResult<U>, E> {
+        Ok(match self {
+            CallResult::Nothing => CallResult::Nothing,
+            CallResult::Whole(to) => CallResult::Whole(f(to)?),
+            CallResult::Sizes(to, dtype) => CallResult::Sizes(f(to)?, *dtype),
+        })
+    }
 }
 
 impl<T> CallArg<T> {

@@ -130,6 +130,9 @@ pub enum Form {
     Host,
     /// `functional mylib.two.default(..)`: the host runs it on copies of the tensors that it writes to. What these hold then
     /// are results behind the operator's own, in the order of its arguments, one for each tensor of a list.
+    ///
+    /// Arguments may be parts of one memory, `functional mylib.two.default(part(0, [5], [1], 0), part(0, [5], [1], 3), [%y])`: the list
+    /// behind the operator's arguments has values of whose copies they are. What these copies hold then are the last results.
     Functional,
 }
 
@@ -218,6 +221,23 @@ pub enum Arg {
     MemoryFormat(MemoryFormat),
     /// A subgraph, by name.
     Graph(String),
+    /// A part of memory that a functional node is given.
+    Part(Part),
+}
+
+/// A tensor that shares memory with others of one call.
+///
+/// `part(0, [2, 4], [4, 1], 12)`
+#[derive(Clone, PartialEq, Debug)]
+pub struct Part {
+    /// Whose memory: a position in the list behind the node's arguments.
+    pub of: usize,
+    /// Extent of each dimension.
+    pub sizes: Vec<Expr>,
+    /// Elements between neighbours.
+    pub strides: Vec<Expr>,
+    /// First element, from that of the value on.
+    pub offset: Expr,
 }
 
 /// A float that compares by bits.
@@ -427,6 +447,7 @@ impl Arg {
         match self {
             Arg::Int(e) => f(*e),
             Arg::List(items) => items.iter().for_each(|a| a.each_int(f)),
+            Arg::Part(part) => part.exprs().for_each(f),
             Arg::None
             | Arg::Value(_)
             | Arg::Float(_)
@@ -446,6 +467,26 @@ impl Arg {
             Arg::Value(v) => f(*v),
             Arg::List(items) => items.iter().for_each(|a| a.each_value(f)),
             Arg::None
+            | Arg::Part(_)
+            | Arg::Int(_)
+            | Arg::Float(_)
+            | Arg::Bool(_)
+            | Arg::Complex(..)
+            | Arg::Str(_)
+            | Arg::Dtype(_)
+            | Arg::Device(_)
+            | Arg::Strided
+            | Arg::MemoryFormat(_)
+            | Arg::Graph(_) => {}
+        }
+    }
+    /// Calls `f` on each part of memory in this argument, lists included.
+    pub fn each_part<'a>(&'a self, f: &mut impl FnMut(&'a Part)) {
+        match self {
+            Arg::Part(part) => f(part),
+            Arg::List(items) => items.iter().for_each(|a| a.each_part(f)),
+            Arg::None
+            | Arg::Value(_)
             | Arg::Int(_)
             | Arg::Float(_)
             | Arg::Bool(_)
@@ -464,6 +505,7 @@ impl Arg {
             Arg::Value(v) => *v = f(*v),
             Arg::List(items) => items.iter_mut().for_each(|a| a.map_values(f)),
             Arg::None
+            | Arg::Part(_)
             | Arg::Int(_)
             | Arg::Float(_)
             | Arg::Bool(_)
@@ -475,6 +517,13 @@ impl Arg {
             | Arg::MemoryFormat(_)
             | Arg::Graph(_) => {}
         }
+    }
+}
+
+impl Part {
+    /// Its sizes, strides and offset.
+    pub fn exprs(&self) -> impl Iterator<Item = Expr> {
+        self.sizes.iter().chain(&self.strides).copied().chain([self.offset])
     }
 }
 

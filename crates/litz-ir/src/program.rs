@@ -19,7 +19,7 @@
 //! }
 //! ```
 
-use crate::call::CallArg;
+use crate::call::{CallArg, CallResult};
 use crate::dtype::Dtype;
 use crate::entity;
 use crate::graph::{Device, TensorType};
@@ -168,8 +168,10 @@ pub enum ProgramStep {
         op: String,
         /// One argument for each of its schema's.
         args: Vec<CallArg<View>>,
-        /// Where results go; none for one that nobody reads or that the operator does not give.
-        results: Vec<Option<View>>,
+        /// Where results go.
+        results: Vec<CallResult<View>>,
+        /// Memory of which arguments may have elements in common.
+        sharing: Vec<Slot>,
         /// The user's source line, for errors.
         message: Option<String>,
     },
@@ -270,7 +272,7 @@ impl Program {
                     exprs.extend(view.ty.sizes.iter().chain(&view.ty.strides).copied());
                     exprs.push(view.offset);
                 };
-                results.iter().flatten().for_each(&mut add);
+                results.iter().filter_map(CallResult::written).for_each(&mut add);
                 args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| add(view)));
                 args.iter().for_each(|arg| arg.each_int(&mut |value| exprs.push(value)));
                 exprs

@@ -342,6 +342,7 @@ fn write_default(f: &mut fmt::Formatter<'_>, default: &Arg) -> fmt::Result {
         | Arg::Device(Device::Cuda(_))
         | Arg::Value(_)
         | Arg::Complex(..)
+        | Arg::Part(_)
         | Arg::Graph(_) => Ok(()),
     }
 }

@@ -125,6 +125,41 @@ fn host_rules() {
 }
 
 #[test]
+fn rules_of_what_the_host_shares_and_decides() {
+    breaks(
+        "graph_parts",
+        &[
+            ("node-form", "part(0, [4], [1], 0)", "part(2, [4], [1], 0)"),
+            ("node-form", "part(0, [4], [1], 0)", "%z"),
+            ("node-form", ", [%x, %z])", ")"),
+            ("node-form", "[%x, %z])", "[%x, 7])"),
+            ("node-form", "functional mylib", "mylib"),
+            ("undeclared-symbol", "4*s0 - 4", "4*s1 - 4"),
+            ("stride-rank", "part(0, [4], [1], 0)", "part(0, [4], [1, 1], 0)"),
+        ],
+    );
+    breaks(
+        "loops_shared",
+        &[
+            ("written-argument", " sharing y", ""),
+            ("written-argument", "-> () sharing y", "-> (y) sharing y"),
+            ("shared-argument", "sharing y", "sharing y, z"),
+            ("out-of-bounds", "[2, 4] + 4", "[2, 4] + 9"),
+            ("size-operand", "of f32, _)", "of f32, sizes odd of f32)"),
+            ("undefined-size", "(y as [16])", "(y as [16], u0)"),
+        ],
+    );
+    breaks(
+        "program_shared",
+        &[
+            ("written-argument", " sharing y", ""),
+            ("size-operand", "sizes as i64[2] of f32", "y as f32[2] of f32"),
+            ("view-overflow", "f32[2, 4] + 4", "f32[2, 4] + 9"),
+        ],
+    );
+}
+
+#[test]
 fn the_host_may_write_parts_that_are_apart() {
     let (text, from) = (text("program_host"), "x as f32[4, s0]{1, 4}");
     assert!(text.contains(from), "{text}");

@@ -10,13 +10,16 @@ use crate::lower::Lower;
 use crate::table::Table;
 use crate::traits::Layout;
 use crate::view::Access;
-use litz_ir::call::CallArg;
-use litz_ir::graph::{Arg, Constraint, Form, Node, OpName, TensorType, Type, Value, contiguous_strides};
+use litz_ir::Dtype;
+use litz_ir::call::{CallArg, CallResult, TAKE};
+use litz_ir::graph::{
+    Arg, Constraint, Form, Graph, Node, OpName, Part, TensorType, Type, Value, contiguous_strides,
+};
 use litz_ir::ids::Id;
-use litz_ir::loops::{Buf, Callee, Extern, HostCall, Stmt, View};
+use litz_ir::loops::{Buf, Callee, Extern, HostCall, Stmt, View, span};
 use litz_ir::schema::{OpSchema, Tag};
 use litz_sym::{Expr, Facts, Rel};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// What is known of the operator of a node that the host runs.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +60,24 @@ impl<'a> Hosted<'a> {
             Constraint::Contiguous | Constraint::Any => Layout::Follows,
         }
     }
+}
+
+/// Values of a graph that calls of the host get copies of, and of copies of which, to write to.
+pub(crate) fn written(graph: &Graph, table: &Table) -> HashSet<Value> {
+    let mut written = HashSet::new();
+    for node in graph.nodes.iter().rev() {
+        if let Some(hosted) = table.hosted(node).filter(|hosted| hosted.form == Form::Functional) {
+            let memory = node.args.get(hosted.schema.args.len());
+            for arg in hosted.written(node).chain(memory) {
+                arg.each_value(&mut |value| _ = written.insert(value));
+            }
+        } else if node.op.as_str() == "aten.clone.default"
+            && node.outputs.iter().flatten().any(|output| written.contains(output))
+        {
+            written.extend(node.args.first().and_then(Arg::as_value));
+        }
+    }
+    written
 }
 
 impl<'g> Lower<'g> {
@@ -124,32 +145,81 @@ impl<'g> Lower<'g> {
         let first = self.loops.stmts.len();
         let writes = hosted.form == Form::Functional;
         let mut contents = Vec::new();
+        let (own_args, memory) = node.args.split_at(node.args.len().min(hosted.schema.args.len()));
+        let memory = self.host_memory(node, memory)?;
         let mut args = Vec::new();
-        for (at, arg) in node.args.iter().enumerate() {
+        for (at, arg) in own_args.iter().enumerate() {
             let alias = hosted.schema.args.get(at).and_then(|arg| arg.alias.as_ref());
             let is_written = writes && alias.is_some_and(|alias| alias.write);
-            args.push(self.host_arg(node, arg, hosted, is_written.then_some(&mut contents))?);
+            args.push(self.host_arg(node, arg, hosted, &memory, is_written.then_some(&mut contents))?);
         }
+        let sharing = self.sharing(&args, &memory);
+        contents.extend(memory);
         let own = node.outputs.len().checked_sub(contents.len()).ok_or_else(|| {
             OpError::new("bad-argument", format!("{}: expected a result for each tensor written", node.op))
         })?;
         let results = node.outputs[..own].iter().map(|&output| self.host_result(node, output));
         let results = results.collect::<Result<Vec<_>, _>>()?;
+        let decided: Vec<(Value, Buf)> = node.outputs[..own]
+            .iter()
+            .zip(&results)
+            .filter_map(|(output, result)| match result {
+                CallResult::Sizes(numbers, _) => Some(((*output)?, *numbers)),
+                CallResult::Nothing | CallResult::Whole(_) => None,
+            })
+            .collect();
         for (&output, access) in node.outputs[own..].iter().zip(contents) {
             if let Some(value) = output {
                 self.places[value.index()] = Some(access);
             }
         }
-        let call =
-            HostCall { op: node.op.to_string(), args, results, effect: hosted.effect.map(str::to_owned) };
+        let (op, effect) = (node.op.to_string(), hosted.effect.map(str::to_owned));
+        self.push_call(node, HostCall { op, args, results, sharing, effect });
+        self.host_sizes(&node.outputs[..own])?;
+        decided.into_iter().try_for_each(|(value, numbers)| self.decided(node, value, numbers))?;
+        self.require_one_device(first)
+    }
+
+    fn push_call(&mut self, node: &Node, call: HostCall) {
         self.loops.stmts.push(Stmt::Extern(Extern {
             name: format!("n{}", self.loops.stmts.len()),
             from: self.from.clone(),
             callee: Callee::Host(call),
             message: node.source.as_deref().map(str::to_owned),
         }));
-        self.host_sizes(&node.outputs[..own])?;
-        self.require_one_device(first)
+    }
+
+    /// Copies of the values whose memory a functional node is given parts of, with the strides of their types, which parts count in.
+    fn host_memory(&mut self, node: &Node, list: &[Arg]) -> Result<Vec<Access>, OpError> {
+        let mut values = Vec::new();
+        list.iter().for_each(|arg| arg.each_value(&mut |value| values.push(value)));
+        let mut memory = Vec::new();
+        for value in values {
+            let ty = self.graph.tensor(value).cloned();
+            let ty = ty.filter(|ty| is_distinct(&self.loops.facts, ty)).ok_or_else(|| {
+                OpError::new("unsupported", format!("{}: parts of memory whose elements coincide", node.op))
+            })?;
+            let access = self.access(Tensor { value, ty: &ty })?;
+            let name = format!("{}_for_host", self.graph.values[value].name);
+            memory.push(self.copy(&access, &name, &ty)?);
+        }
+        Ok(memory)
+    }
+
+    /// Buffers of which arguments are parts that are not known to be apart, where one of them is written.
+    fn sharing(&self, args: &[CallArg<View>], memory: &[Access]) -> Vec<Buf> {
+        let mut parts = Vec::new();
+        args.iter().for_each(|arg| arg.each_tensor(&mut |view, is_written| parts.push((view, is_written))));
+        let facts = &self.loops.facts;
+        let may_meet = |buf: Buf| {
+            let parts: Vec<_> = parts.iter().filter(|(view, _)| view.buf == buf).collect();
+            parts.iter().enumerate().any(|(at, (one, is_written))| {
+                parts[..at]
+                    .iter()
+                    .any(|(other, is_other)| (*is_written || *is_other) && !one.is_apart(other, facts))
+            })
+        };
+        memory.iter().map(|access| access.buf).filter(|&buf| may_meet(buf)).collect()
     }
 
     /// An argument as the host gets it. What is written is a copy, which `contents` lists.
@@ -158,6 +228,7 @@ impl<'g> Lower<'g> {
         node: &Node,
         arg: &Arg,
         hosted: &Hosted<'_>,
+        memory: &[Access],
         mut contents: Option<&mut Vec<Access>>,
     ) -> Result<CallArg<View>, OpError> {
         let unsupported =
@@ -174,7 +245,7 @@ impl<'g> Lower<'g> {
             Arg::Strided => CallArg::Strided,
             Arg::MemoryFormat(format) => CallArg::MemoryFormat(*format),
             Arg::List(items) => {
-                let item = |item: &Arg| self.host_arg(node, item, hosted, contents.as_deref_mut());
+                let item = |item: &Arg| self.host_arg(node, item, hosted, memory, contents.as_deref_mut());
                 CallArg::List(items.iter().map(item).collect::<Result<_, _>>()?)
             }
             Arg::Value(value) => match &self.graph.values[*value].ty {
@@ -197,6 +268,18 @@ impl<'g> Lower<'g> {
                 }
             },
             Arg::Graph(_) => return unsupported("a graph"),
+            Arg::Part(Part { of, sizes, strides, offset }) => {
+                let Some(memory) = memory.get(*of) else { return unsupported("a part of no tensor") };
+                let (sizes, strides, offset) = (sizes.clone(), strides.clone(), *offset);
+                // Of a part of symbolic sizes it is a condition of calls that it is there, as eager mode has it.
+                let (end, room) = (offset + span(&sizes, &strides), self.loops.bufs[memory.buf].span());
+                for inside in [Rel::le(0, offset), Rel::le(end, room)] {
+                    let required = self.loops.facts.require(inside, node.op.as_str());
+                    required.map_err(|never| OpError::new("invalid-operator", never.to_string()))?;
+                }
+                let view = View { buf: memory.buf, sizes, strides, offset };
+                if contents.is_some() { CallArg::Update(view) } else { CallArg::Tensor(view) }
+            }
         })
     }
 
@@ -231,14 +314,31 @@ impl<'g> Lower<'g> {
         Ok((View { buf: access.buf, sizes, strides, offset: Expr::zero() }, access))
     }
 
-    /// The buffer of a result. A number is a tensor without dimensions; an integer is the value of a size.
-    fn host_result(&mut self, node: &Node, output: Option<Value>) -> Result<Option<Buf>, OpError> {
-        let Some(value) = output else { return Ok(None) };
+    /// Where a result goes. A number is a tensor without dimensions; an integer is the value of a size. Of a tensor whose sizes nothing has given
+    /// so far the sizes come first.
+    fn host_result(&mut self, node: &Node, output: Option<Value>) -> Result<CallResult<Buf>, OpError> {
+        let Some(value) = output else { return Ok(CallResult::Nothing) };
+        if let Some(ty) = self.graph.tensor(value).cloned()
+            && ty.sizes.iter().any(|size| self.is_decided(*size))
+        {
+            let name = format!("{}_sizes", self.graph.values[value].name);
+            let numbers = self.temp(&name, Dtype::I64, &[Expr::int(ty.rank() as i64 + 1)]);
+            return Ok(CallResult::Sizes(numbers.buf, ty.dtype));
+        }
+        self.host_buffer(node, value).map(CallResult::Whole)
+    }
+
+    /// Whether nothing has given a size a value so far.
+    fn is_decided(&self, size: Expr) -> bool {
+        size.syms().iter().any(|sym| !self.given.contains(sym))
+    }
+
+    /// The buffer of a result whose sizes are known.
+    fn host_buffer(&mut self, node: &Node, value: Value) -> Result<Buf, OpError> {
         let data = &self.graph.values[value];
         let ty = data.ty.stored().into_owned();
-        let mut symbols = ty.sizes.iter().chain(&ty.strides).flat_map(|size| size.syms());
-        if let Some(sym) = symbols.find(|sym| !self.given.contains(sym)) {
-            let message = format!("{}: %{}, whose size {sym} the host decides", node.op, data.name);
+        if let Some(size) = ty.sizes.iter().chain(&ty.strides).find(|size| self.is_decided(**size)) {
+            let message = format!("{}: %{}, whose size {size} the host decides", node.op, data.name);
             return Err(OpError::new("unsupported", message));
         }
         let facts = &self.loops.facts;
@@ -247,7 +347,41 @@ impl<'g> Lower<'g> {
         let access = self.buffer(&data.name, &TensorType { strides, ..ty });
         let buf = access.buf;
         self.places[value.index()] = Some(access);
-        Ok(Some(buf))
+        Ok(buf)
+    }
+
+    /// Gives symbols the sizes that a result has, which `numbers` has behind the number of the result, compares those that are known, and takes the
+    /// result.
+    fn decided(&mut self, node: &Node, value: Value, numbers: Buf) -> Result<(), OpError> {
+        let sizes = self.graph.tensor(value).map(|ty| ty.sizes.clone()).unwrap_or_default();
+        let (vector, rank) = (Access::whole(numbers, &self.loops.bufs[numbers]), sizes.len());
+        // Sizes that are a symbol give it its value before others mention it.
+        let (alone, others): (Vec<usize>, Vec<usize>) = (0..rank).partition(|&d| sizes[d].as_sym().is_some());
+        for d in alone.into_iter().chain(others) {
+            if sizes[d].as_sym().is_none() && self.is_decided(sizes[d]) {
+                continue;
+            }
+            let number = self.temp("decided", Dtype::I64, &[]);
+            self.nest(&[], |b, at| {
+                let found = b.load(&vector, &[Expr::int(d as i64 + 1)]);
+                b.store(&number, at, found);
+                Ok(())
+            })?;
+            self.size(sizes[d], &number)?;
+        }
+        let buf = self.host_buffer(node, value)?;
+        let whole = View {
+            buf: numbers,
+            sizes: vec![Expr::int(rank as i64 + 1)],
+            strides: vec![Expr::one()],
+            offset: Expr::zero(),
+        };
+        let (args, results) = (vec![CallArg::Tensor(whole)], vec![CallResult::Whole(buf)]);
+        self.push_call(
+            node,
+            HostCall { op: TAKE.to_owned(), args, results, sharing: Vec::new(), effect: None },
+        );
+        Ok(())
     }
 
     /// Gives sizes the values that integers among the results have.

@@ -182,6 +182,8 @@ pub struct Lower<'a> {
     names: HashSet<String>,
     /// Size symbols that inputs or statements give values.
     pub(crate) given: HashSet<Sym>,
+    /// Values that the host is given copies of to write to.
+    written_by_host: HashSet<Value>,
     /// Names of the values that the current node defines; of those it takes, where it defines none.
     pub(crate) from: Vec<String>,
     inside: Inside,
@@ -204,6 +206,7 @@ impl<'a> Lower<'a> {
             places,
             names: HashSet::new(),
             given: HashSet::new(),
+            written_by_host: crate::hosted::written(graph, table),
             from: Vec::new(),
             inside: Inside::default(),
             device: graph.device,
@@ -225,6 +228,11 @@ impl<'a> Lower<'a> {
         let access = self.buffer(&self.graph.values[value].name, ty);
         self.places[value.index()] = Some(access.clone());
         Some(access)
+    }
+
+    /// Whether the host is given a copy of a value to write to.
+    pub(crate) fn is_written_by_host(&self, value: Value) -> bool {
+        self.written_by_host.contains(&value)
     }
 
     /// Says where the elements of the `i`-th result are.
@@ -804,7 +812,8 @@ impl<'a> Lower<'a> {
             | Arg::Device(_)
             | Arg::Strided
             | Arg::MemoryFormat(_)
-            | Arg::Graph(_) => Err(unsupported()),
+            | Arg::Graph(_)
+            | Arg::Part(_) => Err(unsupported()),
         }
     }
 

@@ -3,7 +3,7 @@
 //! A guard may make a size a number: with `s0 == 5`, `ceildiv(s0, 5)` is 1. Rules and later stages ask whether a size is
 //! 1, and by then every one of them is told the same.
 
-use litz_ir::graph::{Arg, Graph, Type, Value};
+use litz_ir::graph::{Arg, Graph, Part, Type, Value};
 use litz_sym::{Expr, Facts, Sym};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -71,6 +71,9 @@ fn simplify_arg(arg: &mut Arg, facts: &Facts) {
     match arg {
         Arg::Int(e) => simplify(e, facts),
         Arg::List(list) => list.iter_mut().for_each(|arg| simplify_arg(arg, facts)),
+        Arg::Part(Part { of: _, sizes, strides, offset }) => {
+            sizes.iter_mut().chain(strides).chain([offset]).for_each(|e| simplify(e, facts));
+        }
         Arg::None
         | Arg::Value(_)
         | Arg::Float(_)

@@ -73,6 +73,12 @@ impl View {
         View::new(sizes.to_vec(), (0..sizes.len()).map(dim).collect())
     }
 
+    /// The operand's coordinates of the first element.
+    pub fn first(&self) -> Vec<Expr> {
+        let origin = vec![Expr::zero(); self.sizes.len()];
+        self.coords.iter().map(|&coord| place(coord, &origin)).collect()
+    }
+
     /// Whether each element of an operand of these sizes is where it was.
     pub fn is_identity(&self, facts: &Facts, operand: &[Expr]) -> bool {
         let stays = |d: usize| {

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use litz_ir::call::TAKE;
+
 use crate::host::{Host, HostArg, HostError, HostResult};
 
 /// The host of operators that the runtime has. Those of a given host come after them.
@@ -9,11 +11,14 @@ use crate::host::{Host, HostArg, HostError, HostResult};
 /// | operator | does |
 /// |---|---|
 /// | `aten._print.default` | prints its text, and the end of a line, on standard output |
+/// | `litz.take.default` | gives the tensor of which an earlier call has given the sizes: see `kept.rs`, which does it |
 pub struct BuiltIn;
 
 /// Each operator with its declaration.
-const DECLARATIONS: &[(&str, &str)] =
-    &[("aten._print.default", "aten._print.default(str s) -> () effect print")];
+const DECLARATIONS: &[(&str, &str)] = &[
+    ("aten._print.default", "aten._print.default(str s) -> () effect print"),
+    (TAKE, "litz.take.default(Tensor sizes) -> Tensor"),
+];
 
 impl BuiltIn {
     /// Whether the runtime has an operator.

@@ -34,11 +34,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use litz_ir::Dtype;
-use litz_ir::call::CallArg;
+use litz_ir::call::{CallArg, CallResult, TAKE};
 use litz_ir::graph::{Device, MemoryFormat};
 
 use crate::builtin::BuiltIn;
 use crate::error::RunError;
+use crate::kept::Kept;
 use crate::tensor::{Tensor, TensorView, copy_strided};
 
 /// Why the host could not do what it was asked for.
@@ -94,6 +95,7 @@ pub struct HostTensor<'a> {
     strides: *const usize,
     dtype: ScalarType,
     is_writable: bool,
+    is_shared: bool,
     borrow: PhantomData<&'a mut [u8]>,
 }
 
@@ -142,14 +144,22 @@ pub enum HostArg<'a> {
     MemoryFormat(u32),
 }
 
-/// A result: memory that is there, and how much of it the host has written.
+/// A result: memory that is there, and how much of it the host has written. Where the operator decides its sizes, there is memory when it
+/// has: see [`HostResult::allocate`].
 #[repr(C)]
 pub struct HostResult<'a> {
     tensor: HostTensor<'a>,
     /// Elements that the host says it has written.
     written: usize,
     is_wanted: bool,
+    /// The type of elements where the operator decides sizes, else [`GIVEN`]. `tensor` is a vector then, for a number and the sizes.
+    decided: ScalarType,
+    /// What the host gave where it decides sizes: a pointer.
+    kept: Option<Box<Tensor>>,
 }
+
+/// The type of elements of results whose sizes are given.
+const GIVEN: ScalarType = ScalarType(u32::MAX);
 
 impl ScalarType {
     /// The number of a type.
@@ -183,7 +193,7 @@ impl ScalarType {
 
 impl<'a> HostTensor<'a> {
     /// A tensor of `operand`. Whoever makes it sees to it that the memory is there for `'a`, that nothing else writes it, and
-    /// that nothing else reads it where it is writable.
+    /// that nothing else reads it where it is writable, but for others of the call that are shared.
     fn new(operand: &'a Operand, is_writable: bool) -> HostTensor<'a> {
         HostTensor {
             data: operand.data,
@@ -193,6 +203,7 @@ impl<'a> HostTensor<'a> {
             strides: operand.strides.as_ptr(),
             dtype: ScalarType::of(operand.dtype),
             is_writable,
+            is_shared: operand.is_shared,
             borrow: PhantomData,
         }
     }
@@ -224,11 +235,20 @@ impl<'a> HostTensor<'a> {
         self.is_writable
     }
 
-    /// The elements where they are.
-    pub fn view(&self) -> TensorView<'_> {
+    /// Whether it may have elements in common with other tensors of the call, of which one is written. What is written to one of them is
+    /// seen in the others.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// The elements where they are. None where the tensor is shared, as they may change then while somebody has the view.
+    pub fn view(&self) -> Option<TensorView<'_>> {
+        if self.is_shared {
+            return None;
+        }
         // SAFETY: whoever made the tensor has found the memory as large as its sizes and strides reach.
         let view = unsafe { TensorView::from_raw(self.dtype(), self.sizes(), self.strides(), self.data) };
-        view.expect("invariant: sizes and strides are as many, and their span was found")
+        Some(view.expect("invariant: sizes and strides are as many, and their span was found"))
     }
 
     /// A contiguous copy.
@@ -258,7 +278,8 @@ impl<'a> HostTensor<'a> {
             return Err(format!("expected {dtype}{sizes:?}, found {found}{given:?}").into());
         }
         if self.bytes > 0 {
-            // SAFETY: the memory is as large as this, and nothing else is reading or writing it.
+            // SAFETY: the memory is as large as this, and nothing else is reading or writing it: of shared tensors there are no
+            // references, and what reads another one of them is over when it returns.
             let bytes = unsafe { std::slice::from_raw_parts_mut(self.data, self.bytes) };
             let from = (contents.bytes(), contents.strides());
             copy_strided(dtype.size(), sizes, from, (bytes, self.strides()));
@@ -270,7 +291,8 @@ impl<'a> HostTensor<'a> {
         if self.bytes == 0 {
             return &[];
         }
-        // SAFETY: the memory is as large as this, and nothing writes it meanwhile but this tensor.
+        // SAFETY: the memory is as large as this, and nothing writes it meanwhile but this tensor, or one that shares it, which it does
+        // in a call of its own.
         unsafe { std::slice::from_raw_parts(self.data, self.bytes) }
     }
 }
@@ -339,7 +361,13 @@ impl<'a> HostResult<'a> {
         self.is_wanted
     }
 
-    /// Where it goes: its type, sizes and strides, and memory for them. Without dimensions where nobody wants it.
+    /// The type of the elements, where the operator decides the sizes.
+    pub fn decides(&self) -> Option<Dtype> {
+        if self.decided == GIVEN { None } else { self.decided.dtype() }
+    }
+
+    /// Where it goes: its type, sizes and strides, and memory for them. Without dimensions where nobody wants it. It says nothing of a result
+    /// whose sizes the operator decides.
     pub fn tensor(&mut self) -> &mut HostTensor<'a> {
         &mut self.tensor
     }
@@ -349,11 +377,39 @@ impl<'a> HostResult<'a> {
     /// # Errors
     /// Where type or sizes are others than the file records.
     pub fn set(&mut self, contents: &Tensor) -> Result<(), HostError> {
-        if self.is_wanted {
-            self.tensor.write(contents)?;
-            self.written = contents.numel();
+        if !self.is_wanted {
+            return Ok(());
         }
+        if let Some(dtype) = self.decides() {
+            if contents.dtype() != dtype {
+                return Err(format!("expected {dtype}, found {}", contents.dtype()).into());
+            }
+            let target = self.allocate(contents.sizes())?;
+            let bytes = target.bytes_mut().expect("invariant: nothing shares a fresh tensor");
+            let strides = crate::tensor::contiguous_strides(contents.sizes());
+            let from = (contents.bytes(), contents.strides());
+            copy_strided(dtype.size(), contents.sizes(), from, (bytes, &strides));
+            return Ok(());
+        }
+        self.tensor.write(contents)?;
+        self.written = contents.numel();
         Ok(())
+    }
+
+    /// Memory, row by row, of a result whose sizes the operator decides, which the host writes. It has as many dimensions as the file records.
+    ///
+    /// # Errors
+    /// Where the sizes of this result are given, where there is another number of them, and where there is no memory.
+    pub fn allocate(&mut self, sizes: &[usize]) -> Result<&mut Tensor, HostError> {
+        let dtype = self.decides().ok_or("the sizes of this result are given")?;
+        let rank = self.tensor.sizes().iter().product::<usize>() - 1;
+        if sizes.len() != rank {
+            return Err(format!("expected {rank} dimensions, found {}", sizes.len()).into());
+        }
+        let strides = crate::tensor::contiguous_strides(sizes);
+        let tensor = Tensor::zeros(dtype, sizes, &strides)?;
+        self.written = rank + 1;
+        Ok(self.kept.insert(Box::new(tensor)))
     }
 
     /// Says how many elements were written by way of [`HostTensor::data`].
@@ -370,13 +426,15 @@ pub(crate) struct Operand {
     pub(crate) dtype: Dtype,
     pub(crate) sizes: Vec<usize>,
     pub(crate) strides: Vec<usize>,
+    /// Whether another operand of the call may have elements in common with it, and one of the two is written.
+    pub(crate) is_shared: bool,
 }
 
 /// A call, of which tensors and integers are given by position.
 pub(crate) struct Call {
     pub(crate) op: String,
     pub(crate) args: Vec<CallArg<usize>>,
-    pub(crate) results: Vec<Option<usize>>,
+    pub(crate) results: Vec<CallResult<usize>>,
     /// The user's source line, where it is known.
     pub(crate) source: Option<String>,
 }
@@ -425,12 +483,14 @@ impl Hosted {
     /// Calls the host.
     ///
     /// # Safety
-    /// The memory of each operand can be read, and where it is a result or written nothing else reads or writes any of it.
+    /// The memory of each operand can be read, and where it is a result or written nothing else reads or writes any of it, but for operands
+    /// that are shared.
     pub(crate) unsafe fn call(
         &self,
         call: &Call,
         ints: &[i64],
         operands: &[Operand],
+        kept: &mut Kept,
     ) -> Result<(), RunError> {
         let Some(host) = of(&call.op, self.host.as_deref()) else {
             return Err(RunError::MissingHost { ops: vec![call.op.clone()] });
@@ -441,7 +501,7 @@ impl Hosted {
         };
         let start = Instant::now();
         // SAFETY: the caller's promise.
-        let outcome = unsafe { invoke(host, call, ints, operands) };
+        let outcome = unsafe { invoke(host, call, ints, operands, kept) };
         counter.calls.fetch_add(1, Ordering::Relaxed);
         let taken = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         counter.nanoseconds.fetch_add(taken, Ordering::Relaxed);
@@ -477,18 +537,36 @@ pub(crate) unsafe fn invoke(
     call: &Call,
     ints: &[i64],
     operands: &[Operand],
+    kept: &mut Kept,
 ) -> Result<(), RunError> {
+    if let (TAKE, &[CallArg::Tensor(from)], &[CallResult::Whole(to)]) =
+        (&*call.op, &call.args[..], &call.results[..])
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { kept.take(&operands[from], &operands[to]) };
+    }
     let fail = |why: String| RunError::Host { op: call.op.clone(), source_line: call.source.clone(), why };
     let mut lists = Vec::new();
     let mut ints = ints.iter().copied();
     let args = call.args.iter().map(|arg| host_arg(arg, operands, &mut ints, &mut lists));
     let mut args: Vec<HostArg<'_>> = args.collect();
-    let nothing =
-        Operand { data: std::ptr::null_mut(), bytes: 0, dtype: Dtype::U8, sizes: vec![0], strides: vec![1] };
-    let result = |at: &Option<usize>| HostResult {
-        tensor: HostTensor::new(at.map_or(&nothing, |at| &operands[at]), true),
+    let nothing = Operand {
+        data: std::ptr::null_mut(),
+        bytes: 0,
+        dtype: Dtype::U8,
+        sizes: vec![0],
+        strides: vec![1],
+        is_shared: false,
+    };
+    let result = |to: &CallResult<usize>| HostResult {
+        tensor: HostTensor::new(to.written().map_or(&nothing, |&at| &operands[at]), true),
         written: usize::MAX,
-        is_wanted: at.is_some(),
+        is_wanted: to.written().is_some(),
+        decided: match to {
+            CallResult::Sizes(_, dtype) => ScalarType::of(*dtype),
+            CallResult::Nothing | CallResult::Whole(_) => GIVEN,
+        },
+        kept: None,
     };
     let mut results: Vec<HostResult<'_>> = call.results.iter().map(result).collect();
     let outcome = catch_unwind(AssertUnwindSafe(|| host.call(&call.op, &mut args, &mut results)));
@@ -507,6 +585,15 @@ pub(crate) unsafe fn invoke(
             };
             return Err(fail(format!("result {at}: expected {dtype}{sizes:?}, {found}")));
         }
+    }
+    for (at, result) in results.iter_mut().enumerate().filter(|(_, result)| result.decided != GIVEN) {
+        let tensor = result.kept.take().ok_or_else(|| fail(format!("result {at}: it was not set")))?;
+        let sizes: Vec<i64> = tensor.sizes().iter().map(|&size| size as i64).collect();
+        let number = kept.keep(*tensor) as i64;
+        let numbers: Vec<i64> = std::iter::once(number).chain(sizes).collect();
+        let numbers =
+            Tensor::from_slice(&[numbers.len()], &numbers).map_err(|error| fail(error.to_string()))?;
+        result.tensor.write(&numbers).map_err(|error| fail(error.to_string()))?;
     }
     Ok(())
 }

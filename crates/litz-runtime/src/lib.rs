@@ -10,6 +10,7 @@ pub mod device;
 pub mod error;
 mod formula;
 pub mod host;
+mod kept;
 pub mod limits;
 pub mod mapping;
 mod number;

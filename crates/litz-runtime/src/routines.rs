@@ -3,6 +3,7 @@
 mod assert;
 mod bessel;
 mod elementwise;
+mod fresh;
 mod gamma;
 #[cfg(feature = "linalg")]
 mod linear;
@@ -42,6 +43,7 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 /// | name | reads | writes | integers |
 /// |---|---|---|---|
 /// | `assert` | bool holds | | |
+/// | `fresh` | | x, with anything in it | |
 /// | `nms` | boxes, i64 order, f64 threshold | i64 places, i64 count | boxes |
 /// | `nonzero` | bool mask | i64 places, i64 count | elements |
 /// | `sort` | x | sorted values, i64 positions | outer, length, inner, descending |
@@ -53,6 +55,7 @@ pub type Routine = fn(&[Read<'_>], &mut [Write<'_>], &[i64]) -> Result<(), RunEr
 /// element, `linear` those on matrices, which are there with the feature `linalg`.
 const ROUTINES: &[(&str, Routine)] = &[
     ("assert", assert::assert),
+    ("fresh", fresh::fresh),
     ("nms", nms::nms),
     ("nonzero", nonzero::nonzero),
     ("sort", sort::sort),

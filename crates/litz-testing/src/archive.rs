@@ -148,7 +148,7 @@ fn argument(graph: &Graph, arg: &Arg) -> Result<Json, String> {
             MemoryFormat::Preserve => 4,
         } }),
         Arg::List(items) => list(graph, items)?,
-        Arg::Complex(..) | Arg::Graph(_) => return Err(format!("an argument {arg:?}")),
+        Arg::Complex(..) | Arg::Graph(_) | Arg::Part(_) => return Err(format!("an argument {arg:?}")),
     })
 }
 

@@ -177,6 +177,7 @@ fn spelt(arg: &Arg) -> String {
         Arg::Device(device) => device.to_string(),
         Arg::MemoryFormat(format) => format!("format:{}", format.name()),
         Arg::Graph(graph) => format!("graph:{graph:?}"),
+        Arg::Part(part) => format!("{part:?}"),
     }
 }
 

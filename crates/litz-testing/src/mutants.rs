@@ -176,7 +176,8 @@ fn for_integers(args: &mut [Arg], f: &mut impl FnMut(&mut i64)) {
             | Arg::Device(_)
             | Arg::Strided
             | Arg::MemoryFormat(_)
-            | Arg::Graph(_) => {}
+            | Arg::Graph(_)
+            | Arg::Part(_) => {}
         }
     }
 }

@@ -2,12 +2,12 @@
 
 mod toy_host;
 
-use litz::{Runner, Stage, Tensor, Verify, pipeline};
+use litz::Tensor;
 use litz_runtime::reference;
 use std::collections::HashMap;
 use std::fmt::Write;
 use toy_host::Toy;
-use toy_host::compiled::{NoWeights, compile, graph, numbers, options, tensor};
+use toy_host::compiled::{NoWeights, compile, numbers, tensor};
 
 const DECLARED: &str = "op mylib.two.default(Tensor(a!) x, Tensor(b!) y) -> ()
   op mylib.both.default(Tensor(a!)? x, Tensor(b!)[] ys) -> Tensor
@@ -60,8 +60,6 @@ struct Program {
     views: Vec<View>,
     inputs: usize,
     written: Vec<bool>,
-    /// Whether a call writes to tensors that share elements.
-    is_refused: bool,
     calls: Vec<String>,
 }
 
@@ -82,7 +80,6 @@ impl Program {
             views: Vec::new(),
             inputs: 2,
             written: Vec::new(),
-            is_refused: false,
             calls: Vec::new(),
         };
         for at in 0..program.inputs {
@@ -134,34 +131,6 @@ impl Program {
         self.views[at].clone()
     }
 
-    /// One that shares no element with others, if a few tries find it.
-    fn pick_apart(&self, choices: &mut Choices, others: &[&View]) -> View {
-        let shares = |view: &View| {
-            let places = view.places();
-            let mut same = others.iter().filter(|other| other.storage == view.storage);
-            same.any(|other| other.places().iter().any(|place| places.contains(place)))
-        };
-        let mut picked = self.pick(choices);
-        for _ in 0..8 {
-            if !shares(&picked) {
-                break;
-            }
-            picked = self.pick(choices);
-        }
-        picked
-    }
-
-    /// Notes what is written at once.
-    fn write(&mut self, targets: &[&View]) {
-        for (at, one) in targets.iter().enumerate() {
-            for other in &targets[..at] {
-                let places = other.places();
-                self.is_refused |=
-                    one.storage == other.storage && one.places().iter().any(|place| places.contains(place));
-            }
-        }
-    }
-
     fn step(&mut self, choices: &mut Choices) {
         let a = self.pick(choices);
         match choices.below(12) {
@@ -187,18 +156,15 @@ impl Program {
             }
             2..=5 => self.view(choices, &a),
             6 | 7 => {
-                let b = self.pick_apart(choices, &[&a]);
+                let b = self.pick(choices);
                 self.line(&format!("mylib.two.default(%{}, %{})", a.name, b.name));
-                self.write(&[&a, &b]);
                 self.change(&a, |value| value + 1.0);
                 self.change(&b, |value| 2.0 * value);
                 self.calls.push("mylib.two.default".to_owned());
             }
             8 => {
-                let b = self.pick_apart(choices, &[&a]);
-                let c = self.pick_apart(choices, &[&a, &b]);
+                let (b, c) = (self.pick(choices), self.pick(choices));
                 let has_x = choices.below(2) == 0;
-                self.write(&if has_x { vec![&a, &b, &c] } else { vec![&b, &c] });
                 if has_x {
                     self.change(&a, |value| value + 1.0);
                 }
@@ -277,35 +243,21 @@ fn input(at: usize) -> Tensor {
     tensor(&[3, 4], &values)
 }
 
-/// Whether the program is refused.
-fn is_refused(text: &str) -> Option<String> {
-    let options = options(&Toy::new());
-    let backend = litz::backend(&options).expect("there is a backend");
-    let mut silent = |_: &str| {};
-    let mut runner = Runner::new(Verify::Passes, None, &mut silent);
-    pipeline::compile(graph(text), &*backend, &options, Stage::Graph, &mut runner)
-        .err()
-        .map(|e| e.to_string())
-}
-
 #[test]
 fn random_writes_are_those_of_memory() {
     let count = std::env::var("LITZ_TEST_SAMPLE").ok().and_then(|count| count.parse().ok()).unwrap_or(300);
-    let (mut ran, mut in_parts) = (0, 0);
+    let (mut in_parts, mut sharing) = (0, 0);
     for seed in 0..count {
         let program = Program::random(seed);
-        if let Some(why) = is_refused(&program.text) {
-            assert!(why.contains("share memory"), "seed {seed}: {why}\n{}", program.text);
-            continue;
-        }
-        assert!(!program.is_refused, "seed {seed}: elements are written twice\n{}", program.text);
         let mut expected: Vec<Vec<f64>> = program.views.iter().map(|view| program.values(view)).collect();
         let outputs = expected.len();
         let updated = (0..program.inputs).filter(|&at| program.written[at]);
         expected.extend(updated.map(|at| program.storages[at].clone()));
         let toy = Toy::new();
         let compiled = compile(&program.text, &toy);
-        in_parts += u64::from(compiled.loops.to_string().contains("] + "));
+        let text = compiled.loops.to_string();
+        in_parts += u64::from(text.contains("] + "));
+        sharing += u64::from(text.contains(") sharing "));
         let inputs: Vec<Tensor> = (0..program.inputs).map(input).collect();
         for (device, executable) in compiled.executables.iter().enumerate() {
             for _ in 0..2 {
@@ -318,11 +270,9 @@ fn random_writes_are_those_of_memory() {
         let found = reference::loops::run_with(loops, &HashMap::new(), &inputs, &NoWeights, Some(&*toy));
         let found = found.unwrap_or_else(|error| panic!("seed {seed}: {error}\n{loops}"));
         assert_eq!(numbers(&found.outputs), expected[..outputs], "seed {seed}\n{}\n{loops}", program.text);
-        ran += 1;
     }
-    assert!(ran * 3 > count, "{ran} of {count} programs ran");
-    assert!(in_parts * 20 > ran, "{in_parts} of {ran} programs give the host parts of buffers");
-    eprintln!("{ran} of {count} ran, {in_parts} in parts");
+    assert!(in_parts * 20 > count, "{in_parts} of {count} programs give the host parts of buffers");
+    assert!(sharing * 20 > count, "{sharing} of {count} programs give the host tensors that share elements");
 }
 
 /// What each device gives for inputs.

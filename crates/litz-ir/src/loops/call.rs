@@ -3,7 +3,7 @@
 use litz_sym::{Expr, Facts, Sym};
 
 use super::{Buf, is_apart};
-use crate::call::CallArg;
+use crate::call::{CallArg, CallResult};
 
 /// A call of code that is not given as loops.
 #[derive(Clone, PartialEq, Debug)]
@@ -54,15 +54,20 @@ pub struct Routine {
 /// A call of an operator of which nothing is known but its declaration.
 ///
 /// `extern n1 from %y = host mylib.foo.default(x as [3, 4]{1, 3}, update out as [4], 7) -> (y, _) effect log for "model.py:3"`
+///
+/// Where the operator decides the sizes of a result, `-> (sizes n of f32)`, the runtime keeps the result until a call of [`TAKE`](crate::call::TAKE) copies it to
+/// a buffer of these sizes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostCall {
     /// The operator: `mylib.foo.default`.
     pub op: String,
-    /// One argument for each of its schema's. No memory that is written is another argument's as well: where two of them are parts of
-    /// one buffer, one is known to end before the other begins.
+    /// One argument for each of its schema's. No memory that is written is another argument's as well, unless it is of `sharing`: where
+    /// two of them are parts of one buffer, one is known to end before the other begins.
     pub args: Vec<CallArg<View>>,
     /// Buffers that its results are, written whole; none for a result that nobody reads or that it does not give.
-    pub results: Vec<Option<Buf>>,
+    pub results: Vec<CallResult<Buf>>,
+    /// Buffers of which arguments may have elements in common, `sharing y`: the operator sees what it writes to one of them in the others.
+    pub sharing: Vec<Buf>,
     /// Calls with one effect keep their order, and no pass removes one.
     pub effect: Option<String>,
 }
@@ -217,7 +222,8 @@ impl Extern {
             Callee::Size { .. } => Vec::new(),
             Callee::Control(call) => call.writes.clone(),
             Callee::Host(call) => {
-                let mut bufs: Vec<Buf> = call.results.iter().flatten().copied().collect();
+                let mut bufs: Vec<Buf> =
+                    call.results.iter().filter_map(CallResult::written).copied().collect();
                 let mut change = |view: &View, is_written: bool| {
                     if is_written {
                         add(&mut bufs, view.buf);
@@ -238,7 +244,8 @@ impl Extern {
                 call.args
                     .iter_mut()
                     .for_each(|arg| arg.each_tensor_mut(&mut |view: &mut View| f(&mut view.buf)));
-                call.results.iter_mut().flatten().for_each(f);
+                let results = call.results.iter_mut().filter_map(CallResult::written_mut);
+                results.chain(&mut call.sharing).for_each(f);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::call::CallArg;
+use crate::call::{CallArg, CallResult};
 use crate::graph::Float;
 use crate::scalar::Scalar;
 use crate::text::cursor::{Cursor, Result};
@@ -38,6 +38,55 @@ pub(crate) fn write_arg<T>(
         CallArg::Strided => f.write_str("strided"),
         CallArg::MemoryFormat(format) => f.write_str(format.name()),
     }
+}
+
+/// Prints results, and what arguments share; `result` prints where a result goes, `shared` what is shared.
+pub(crate) fn write_results<T, S>(
+    f: &mut Formatter,
+    results: &[CallResult<T>],
+    sharing: &[S],
+    result: &impl Fn(&mut Formatter, &T) -> fmt::Result,
+    shared: &impl Fn(&mut Formatter, &S) -> fmt::Result,
+) -> fmt::Result {
+    f.write_str("(")?;
+    commas(f, results, |f, item| match item {
+        CallResult::Nothing => f.write_str("_"),
+        CallResult::Whole(to) => result(f, to),
+        CallResult::Sizes(to, dtype) => {
+            f.write_str("sizes ")?;
+            result(f, to)?;
+            write!(f, " of {dtype}")
+        }
+    })?;
+    f.write_str(")")?;
+    if sharing.is_empty() {
+        return Ok(());
+    }
+    f.write_str(" sharing ")?;
+    commas(f, sharing, |f, item| shared(f, item))
+}
+
+/// Reads results, and what arguments share, as [`write_results`] prints them.
+pub(crate) fn results<T, S>(
+    cx: &mut Cursor,
+    result: &mut impl FnMut(&mut Cursor) -> Result<T>,
+    shared: &mut impl FnMut(&mut Cursor) -> Result<S>,
+) -> Result<(Vec<CallResult<T>>, Vec<S>)> {
+    let is_name = |kind: TokenKind| matches!(kind, TokenKind::Word | TokenKind::Str);
+    let results = cx.list("(", ")", |cx| {
+        if cx.eat("_") {
+            return Ok(CallResult::Nothing);
+        }
+        if !(cx.is("sizes") && is_name(cx.second_kind()) && !cx.second_is("as")) {
+            return result(cx).map(CallResult::Whole);
+        }
+        cx.take();
+        let to = result(cx)?;
+        cx.expect("of")?;
+        Ok(CallResult::Sizes(to, cx.dtype()?))
+    })?;
+    let sharing = if cx.eat("sharing") { cx.commas(shared)? } else { Vec::new() };
+    Ok((results, sharing))
 }
 
 /// Reads an argument; `tensor` reads what a tensor is: a name with `as` behind it, and more.

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::graph::{
-    Arg, Constraint, Device, Float, Form, Graph, MemoryFormat, Node, OpDecl, OpName, Type, Value,
+    Arg, Constraint, Device, Float, Form, Graph, MemoryFormat, Node, OpDecl, OpName, Part, Type, Value,
 };
 use crate::scalar::Scalar;
 use crate::schema::{OpSchema, Tag};
@@ -119,6 +119,13 @@ impl Display for InGraph<'_, Arg> {
             Arg::Strided => f.write_str("strided"),
             Arg::MemoryFormat(format) => f.write_str(format.name()),
             Arg::Graph(name) => Sigil('@', name).fmt(f),
+            Arg::Part(Part { of, sizes, strides, offset }) => {
+                write!(f, "part({of}, [")?;
+                commas(f, sizes, |f, size| size.fmt(f))?;
+                f.write_str("], [")?;
+                commas(f, strides, |f, stride| stride.fmt(f))?;
+                write!(f, "], {offset})")
+            }
         }
     }
 }
@@ -273,6 +280,9 @@ impl Reader {
             TokenKind::Item => return cx.item_name().map(Arg::Graph),
             TokenKind::Str => return cx.string().map(Arg::Str),
             TokenKind::Word => {
+                if cx.is("part") && cx.second_is("(") {
+                    return part(cx).map(Arg::Part);
+                }
                 if let Some(arg) = keyword(cx)? {
                     return Ok(arg);
                 }
@@ -291,6 +301,21 @@ impl Reader {
             None => Ok(Arg::Int(value)),
         }
     }
+}
+
+/// `part(0, [2, 4], [4, 1], 12)`
+fn part(cx: &mut Cursor) -> Result<Part> {
+    cx.expect("part")?;
+    cx.expect("(")?;
+    let of = cx.integer()?;
+    cx.expect(",")?;
+    let sizes = cx.list("[", "]", Cursor::expr)?;
+    cx.expect(",")?;
+    let strides = cx.list("[", "]", Cursor::expr)?;
+    cx.expect(",")?;
+    let offset = cx.expr()?;
+    cx.expect(")")?;
+    Ok(Part { of, sizes, strides, offset })
 }
 
 /// `%x: f32[s0, 768]`, in a graph whose first line names the device `head`.

@@ -131,19 +131,16 @@ impl Display for InLoops<'_, Extern> {
 
 impl Display for InLoops<'_, HostCall> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        let InLoops(loops, HostCall { op, args, results, effect }) = *self;
+        let InLoops(loops, HostCall { op, args, results, sharing, effect }) = *self;
         write!(f, " = host {}(", Name(op))?;
         let tensor = |f: &mut Formatter, view: &View| {
             write!(f, "{} as {}", InLoops(loops, &view.buf), Shape(&view.sizes, &view.strides))?;
             if view.offset.is_zero() { Ok(()) } else { write!(f, " + {}", view.offset) }
         };
         commas(f, args, |f, arg| call::write_arg(f, arg, &tensor))?;
-        f.write_str(") -> (")?;
-        commas(f, results, |f, result| match result {
-            Some(buf) => InLoops(loops, buf).fmt(f),
-            None => f.write_str("_"),
-        })?;
-        f.write_str(")")?;
+        f.write_str(") -> ")?;
+        let buffer = |f: &mut Formatter, buf: &Buf| InLoops(loops, buf).fmt(f);
+        call::write_results(f, results, sharing, &buffer, &buffer)?;
         effect.as_ref().map_or(Ok(()), |effect| write!(f, " effect {}", Name(effect)))
     }
 }
@@ -469,10 +466,11 @@ impl Reader {
         let op = cx.name("an operator")?;
         let args = cx.list("(", ")", |cx| call::arg(cx, &mut |cx| self.view(cx)))?;
         cx.expect("->")?;
-        let result = |cx: &mut Cursor| if cx.eat("_") { Ok(None) } else { self.bufs.name(cx).map(Some) };
-        let results = cx.list("(", ")", result)?;
+        let (mut result, mut shared) =
+            (|cx: &mut Cursor| self.bufs.name(cx), |cx: &mut Cursor| self.bufs.name(cx));
+        let (results, sharing) = call::results(cx, &mut result, &mut shared)?;
         let effect = if cx.eat("effect") { Some(cx.name("an effect")?) } else { None };
-        Ok(HostCall { op, args, results, effect })
+        Ok(HostCall { op, args, results, sharing, effect })
     }
 
     /// `x as [3, 4]{1, 3} + 12`.

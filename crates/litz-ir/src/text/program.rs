@@ -97,16 +97,13 @@ impl Program {
                 write_message(f, message.as_deref())?;
                 f.write_str("\n")
             }
-            ProgramStep::Call { op, args, results, message } => {
+            ProgramStep::Call { op, args, results, sharing, message } => {
                 write!(f, "{indent}call {}(", Name(op))?;
                 let tensor = |f: &mut Formatter, view: &View| self.write_view(f, view);
                 commas(f, args, |f, arg| call::write_arg(f, arg, &tensor))?;
-                f.write_str(") -> (")?;
-                commas(f, results, |f, result| match result {
-                    Some(view) => self.write_view(f, view),
-                    None => f.write_str("_"),
-                })?;
-                f.write_str(")")?;
+                f.write_str(") -> ")?;
+                let shared = |f: &mut Formatter, slot: &Slot| self.slot(*slot).fmt(f);
+                call::write_results(f, results, sharing, &tensor, &shared)?;
                 write_message(f, message.as_deref())?;
                 f.write_str("\n")
             }
@@ -270,9 +267,10 @@ impl Reader {
             let op = cx.name("an operator")?;
             let args = cx.list("(", ")", |cx| call::arg(cx, &mut |cx| self.view(cx)))?;
             cx.expect("->")?;
-            let result = |cx: &mut Cursor| if cx.eat("_") { Ok(None) } else { self.view(cx).map(Some) };
-            let results = cx.list("(", ")", result)?;
-            return Ok(ProgramStep::Call { op, args, results, message: cx.optional_message()? });
+            let (mut result, mut shared) =
+                (|cx: &mut Cursor| self.view(cx), |cx: &mut Cursor| self.slots.name(cx));
+            let (results, sharing) = call::results(cx, &mut result, &mut shared)?;
+            return Ok(ProgramStep::Call { op, args, results, sharing, message: cx.optional_message()? });
         }
         if cx.eat("free") {
             return Ok(ProgramStep::Free { slot: self.slots.name(cx)? });

@@ -113,10 +113,14 @@ impl Verifier<'_, '_> {
             let message = format_args!("{}: a functional form of what no graph declares", node.op);
             return self.report.check(node.form != Form::Functional, "node-form", message);
         };
-        let (expected, found) = (schema.args.len(), node.args.len());
+        // Behind the operator's arguments may be what parts are parts of.
+        let memory = node.args.get(schema.args.len()).filter(|_| node.form == Form::Functional);
+        let (expected, found) = (schema.args.len(), node.args.len() - usize::from(memory.is_some()));
         let message = format_args!("{}: expected {expected} arguments, found {found}", node.op);
         self.report.check(expected == found, "node-form", message);
-        let written: usize = schema.written().filter_map(|at| node.args.get(at)).map(tensors).sum();
+        self.parts(node, memory);
+        let written: usize =
+            schema.written().filter_map(|at| node.args.get(at)).chain(memory).map(tensors).sum();
         // A list has as many results as the file says.
         if schema.returns.iter().all(|result| !result.ty.list) {
             let own = schema.returns.len();
@@ -125,6 +129,22 @@ impl Verifier<'_, '_> {
                 format_args!("{}: expected {expected} results, found {}", node.op, node.outputs.len());
             self.report.check(expected == node.outputs.len(), "node-form", message);
         }
+    }
+
+    /// Parts are of what the node has memory of, which are tensors.
+    fn parts(&mut self, node: &Node, memory: Option<&Arg>) {
+        let given: &[Arg] = if let Some(Arg::List(given)) = memory { given } else { &[] };
+        let is_tensor = |arg: &Arg| arg.as_value().is_some_and(|value| self.graph.tensor(value).is_some());
+        let mut fits = memory.is_none_or(|arg| matches!(arg, Arg::List(_))) && given.iter().all(is_tensor);
+        let mut parts = Vec::new();
+        node.args.iter().for_each(|arg| arg.each_part(&mut |part| parts.push(part)));
+        for part in parts {
+            fits &= part.of < given.len();
+            self.report.shape(&part.sizes, &part.strides, node.op.as_str());
+            self.report.expr(part.offset, node.op.as_str());
+        }
+        let message = format_args!("{}: expected parts of the tensors listed behind its arguments", node.op);
+        self.report.check(fits, "node-form", message);
     }
 
     fn node(&mut self, node: &Node) {
@@ -157,6 +177,7 @@ impl Verifier<'_, '_> {
                 );
             }
             Arg::None
+            | Arg::Part(_)
             | Arg::Float(_)
             | Arg::Bool(_)
             | Arg::Complex(..)

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use litz_sym::{Expr, Rel, Sym};
 
-use crate::call::CallArg;
+use crate::call::{CallArg, CallResult};
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::ids::Id;
@@ -268,7 +268,9 @@ impl Verifier<'_> {
                 let message = format_args!("{place}: expected `{}` to hold an integer", data.name);
                 self.report.check(is_one, "type-mismatch", message);
             }
-            ProgramStep::Call { op, args, results, message: _ } => self.call(op, args, results),
+            ProgramStep::Call { op, args, results, sharing, message: _ } => {
+                self.call(op, args, results, sharing);
+            }
             ProgramStep::Free { slot } => {
                 self.has_memory(*slot, "free");
                 let Some(memory) = self.memory.get_mut(slot.index()) else { return };
@@ -324,9 +326,18 @@ impl Verifier<'_> {
         }
     }
 
-    /// A call of the host: all that it touches has memory, and what it writes is apart from all else that it is given.
-    fn call<'v>(&mut self, op: &str, args: &'v [CallArg<View>], results: &'v [Option<View>]) {
-        let mut touched: Vec<(&View, bool)> = results.iter().flatten().map(|view| (view, true)).collect();
+    /// A call of the host: all that it touches has memory, and what it writes is apart from all else that it is given, but for arguments in
+    /// memory that they share.
+    fn call<'v>(
+        &mut self,
+        op: &str,
+        args: &'v [CallArg<View>],
+        results: &'v [CallResult<View>],
+        sharing: &[Slot],
+    ) {
+        let mut touched: Vec<(&View, bool)> =
+            results.iter().filter_map(CallResult::written).map(|view| (view, true)).collect();
+        let given = touched.len();
         for arg in args {
             arg.each_tensor(&mut |view, is_written| touched.push((view, is_written)));
             arg.each_int(&mut |value| self.report.expr(value, op));
@@ -351,11 +362,25 @@ impl Verifier<'_> {
             let part = |view: &'v View| (view.offset, &view.ty.sizes[..], &view.ty.strides[..]);
             let is_alone = touched.iter().enumerate().all(|(other, (same, _))| {
                 let is_apart = || is_apart(&self.program.facts, part(view), part(same));
-                other == at || same.slot != view.slot || is_apart()
+                let is_shared = || at.min(other) >= given && sharing.contains(&view.slot);
+                other == at || same.slot != view.slot || is_apart() || is_shared()
             });
             let message =
                 format_args!("{op}: `{}` is written and mentioned again", name(self.program, view.slot));
             self.report.check(!is_written || is_alone, "written-argument", message);
+        }
+        for view in results.iter().filter_map(|result| match result {
+            CallResult::Sizes(view, _) => Some(view),
+            CallResult::Nothing | CallResult::Whole(_) => None,
+        }) {
+            let is_vector = view.ty.dtype == Dtype::I64
+                && matches!((&view.ty.sizes[..], &view.ty.strides[..]), ([size], [stride])
+                    if stride.is_one() && size.as_int().is_some_and(|size| size >= 1));
+            let message = format_args!(
+                "{op}: expected a vector of 64-bit integers for sizes, `{}` is none",
+                name(self.program, view.slot)
+            );
+            self.report.check(is_vector, "size-operand", message);
         }
         self.one_device(touched.iter().map(|(view, _)| &view.slot), op);
     }

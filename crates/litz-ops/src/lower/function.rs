@@ -177,7 +177,8 @@ impl<'a> Lower<'a> {
             | Arg::Device(_)
             | Arg::Strided
             | Arg::MemoryFormat(_)
-            | Arg::Graph(_) => {
+            | Arg::Graph(_)
+            | Arg::Part(_) => {
                 let message = format!("{}: expected a tensor or a number, found {arg:?}", self.who);
                 return Err(OpError::new("bad-argument", message));
             }

@@ -25,14 +25,10 @@ pub const OPS: &[OpDef] = &[
         |cx, args| sized(cx, args, None),
         |lw, args| fill(lw, args, Number::Int(Expr::one())),
     ),
-    lower("aten.empty.memory_format", |cx, args| sized(cx, args, None), |lw, args| fill(lw, args, ZERO)),
-    lower("aten.empty_permuted.default", permuted_type, |lw, args| fill(lw, args, ZERO)),
-    lower("aten.empty_strided.default", |cx, args| strided(cx, args, None), |lw, args| fill(lw, args, ZERO)),
-    lower(
-        "aten.new_empty_strided.default",
-        |cx, args| strided(cx, args, own(args)?),
-        |lw, args| fill(lw, args, ZERO),
-    ),
+    lower("aten.empty.memory_format", |cx, args| sized(cx, args, None), unfilled),
+    lower("aten.empty_permuted.default", permuted_type, unfilled),
+    lower("aten.empty_strided.default", |cx, args| strided(cx, args, None), unfilled),
+    lower("aten.new_empty_strided.default", |cx, args| strided(cx, args, own(args)?), unfilled),
     lower(
         "aten.new_full.default",
         |cx, args| sized(cx, args, own(args)?),
@@ -44,11 +40,11 @@ pub const OPS: &[OpDef] = &[
         |cx, args| sized(cx, args, own(args)?),
         |lw, args| fill(lw, args, Number::Int(Expr::one())),
     ),
-    lower("aten.new_empty.default", |cx, args| sized(cx, args, own(args)?), |lw, args| fill(lw, args, ZERO)),
+    lower("aten.new_empty.default", |cx, args| sized(cx, args, own(args)?), unfilled),
     lower("aten.full_like.default", like_type, |lw, args| fill_given(lw, args, "fill_value")),
     lower("aten.zeros_like.default", like_type, |lw, args| fill(lw, args, ZERO)),
     lower("aten.ones_like.default", like_type, |lw, args| fill(lw, args, Number::Int(Expr::one()))),
-    lower("aten.empty_like.default", like_type, |lw, args| fill(lw, args, ZERO)),
+    lower("aten.empty_like.default", like_type, unfilled),
     lower("aten.fill.Scalar", like_type, |lw, args| fill_given(lw, args, "value")),
     lower("aten.fill.Tensor", fill_tensor_type, fill_tensor),
     lower("aten.zero.default", like_type, |lw, args| fill(lw, args, ZERO)),
@@ -156,6 +152,18 @@ fn fill(lw: &mut Lower<'_>, args: &Args<'_>, value: Number) -> Result<(), OpErro
         b.store(&out, at, v);
         Ok(())
     })
+}
+
+/// Memory that holds anything, for which zeros are as good as others: they cost nothing in kernels, which take them for constants. What an
+/// operator of the host writes to is not filled.
+fn unfilled(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let value = args.node.outputs.first().copied().flatten();
+    if !value.is_some_and(|value| lw.is_written_by_host(value)) {
+        return fill(lw, args, ZERO);
+    }
+    let Some(out) = lw.result(args, 0) else { return Ok(()) };
+    lw.call("fresh", &[], &[&out], Vec::new());
+    Ok(())
 }
 
 /// Fills with the number of that name.

@@ -67,9 +67,17 @@ fn has_few_channels(graph: &Graph, table: &Table, node: &Node) -> bool {
 fn layout_of(table: &Table, node: &Node) -> Layout {
     match (table.op_of(node), table.hosted(node)) {
         (Some(op), _) => op.layout(),
+        // Parts are of memory as it lies.
+        (None, Some(_)) if node.args.iter().any(has_part) => Layout::Reads,
         (None, Some(hosted)) => hosted.layout(),
         (None, None) => Layout::Reads,
     }
+}
+
+fn has_part(arg: &Arg) -> bool {
+    let mut count = 0;
+    arg.each_part(&mut |_| count += 1);
+    count > 0
 }
 
 /// Elementwise results that convolutions read.

@@ -5,11 +5,12 @@
 //! makes a new version of the root; a view that is used afterwards is taken again, of that version.
 
 use litz_ir::Diags;
-use litz_ir::graph::{Arg, Form, Graph, MemoryFormat, Node, Type, Value};
+use litz_ir::graph::{Arg, Constraint, Form, Graph, MemoryFormat, Node, Part, Type, Value};
 use litz_ops::build::SliceRange;
+use litz_ops::layout::is_distinct;
 use litz_ops::view::{Along, View};
 use litz_ops::{Builder, Layout, Op, OpError, ResultRule, Rule, Table};
-use litz_sym::{Expr, Rel};
+use litz_sym::Expr;
 use std::collections::{HashMap, HashSet};
 
 const UNSUPPORTED: &str = "unsupported-operator";
@@ -81,6 +82,9 @@ struct Root {
 
 impl<'a> Cx<'a> {
     fn node(&mut self, mut node: Node) -> Result<(), OpError> {
+        if self.build.table.hosted(&node).is_some_and(|hosted| hosted.writes()) {
+            return self.host_writes(node);
+        }
         let original: Option<Value> = node.args.first().and_then(Arg::as_value);
         let originals = self.written(&node);
         let mut args = std::mem::take(&mut node.args);
@@ -98,9 +102,6 @@ impl<'a> Cx<'a> {
             return Err(error);
         }
         node.args = args;
-        if self.build.table.hosted(&node).is_some_and(|hosted| hosted.writes()) {
-            return self.host_writes(node, &originals);
-        }
         if writes(self.build.table, &node) {
             return self.write(&node, &originals);
         }
@@ -128,24 +129,98 @@ impl<'a> Cx<'a> {
         values
     }
 
-    /// Gives the host copies of the `targets` that it writes to, and makes what it leaves in these their new contents.
-    fn host_writes(&mut self, mut node: Node, targets: &[Value]) -> Result<(), OpError> {
-        for (at, &one) in targets.iter().enumerate() {
-            if targets[..at].iter().any(|&other| self.may_share(one, other)) {
-                return Err(unsupported(&node, "tensors that it writes to share memory"));
-            }
-        }
-        let returned = self.returned(&mut node, targets)?;
+    /// Gives the host copies of what it writes to, and makes what it leaves in these the new contents. A tensor that shares memory with one that
+    /// is written is a part of the same copy, as the host sees in each what it writes to the other.
+    fn host_writes(&mut self, mut node: Node) -> Result<(), OpError> {
+        let targets = self.written(&node);
+        let memory = self.shared(&node, &targets)?;
+        let returned = self.returned(&mut node, &targets)?;
+        let args = node.args.iter().map(|arg| self.given(arg, &memory)).collect::<Result<_, _>>()?;
+        node.args = args;
         node.form = Form::Functional;
-        let contents: Vec<Value> = targets
+        if !memory.is_empty() {
+            let values = memory.iter().map(|&root| self.current(root).map(Arg::Value));
+            node.args.push(Arg::List(values.collect::<Result<_, _>>()?));
+        }
+        let whole = targets.iter().copied().filter(|&target| !memory.contains(&self.root(target)));
+        let changed: Vec<Value> = whole.chain(memory.iter().copied()).collect();
+        let contents: Vec<Value> = changed
             .iter()
             .map(|&target| self.build.value(self.build.graph.values[target].ty.clone()))
             .collect();
         node.outputs.extend(contents.iter().copied().map(Some));
         self.build.graph.nodes.push(node);
-        targets.iter().zip(contents).try_for_each(|(&target, new)| self.replace(target, new))?;
+        changed.iter().zip(contents).try_for_each(|(&target, new)| self.replace(target, new))?;
         returned.into_iter().for_each(|(result, target)| self.stands_for(result, target));
         Ok(())
+    }
+
+    /// Roots of which the host gets parts: of those that it writes to those of which it gets several tensors, or a view.
+    fn shared(&mut self, node: &Node, targets: &[Value]) -> Result<Vec<Value>, OpError> {
+        let mut given = Vec::new();
+        node.args.iter().for_each(|arg| arg.each_value(&mut |value| given.push(value)));
+        let mut roots = Vec::new();
+        for &target in targets {
+            let root = self.root(target);
+            let views: Vec<Value> = given.iter().copied().filter(|&value| self.root(value) == root).collect();
+            if roots.contains(&root) || views == [root] {
+                continue;
+            }
+            let layout = self.build.table.hosted(node).map(|hosted| hosted.constraint);
+            let facts = &self.build.graph.facts;
+            let has_places = self.build.graph.tensor(root).is_some_and(|ty| is_distinct(facts, ty));
+            match has_places && views.iter().all(|&view| self.place(view).is_some()) {
+                // What it wants to lie row by row is a copy, which is put where it came from.
+                true if views.len() > 1 || layout != Some(Constraint::Contiguous) => roots.push(root),
+                _ if views.len() == 1 => {}
+                _ => return Err(unsupported(node, "tensors that share memory, of which it writes one")),
+            }
+        }
+        Ok(roots)
+    }
+
+    /// An argument as the host gets it: parts of these roots, and what others hold by now.
+    fn given(&mut self, arg: &Arg, memory: &[Value]) -> Result<Arg, OpError> {
+        if let Arg::List(items) = arg {
+            let items = items.iter().map(|item| self.given(item, memory));
+            return Ok(Arg::List(items.collect::<Result<_, _>>()?));
+        }
+        let Some(value) = arg.as_value() else { return Ok(arg.clone()) };
+        let root = self.root(value);
+        let Some(of) = memory.iter().position(|&other| other == root) else {
+            return Ok(Arg::Value(self.current(value)?));
+        };
+        let (sizes, strides, offset) =
+            self.place(value).expect("invariant: parts have places in their roots");
+        Ok(Arg::Part(Part { of, sizes, strides, offset }))
+    }
+
+    /// Sizes and strides of a value, and where in the memory of its root it begins.
+    fn place(&mut self, value: Value) -> Option<(Vec<Expr>, Vec<Expr>, Expr)> {
+        let (root, chain) = match self.views.get(&value) {
+            Some(view) => (view.root, view.chain.clone()),
+            None => (value, Vec::new()),
+        };
+        let (mut ty, mut offset) = (self.build.graph.tensor(root)?.clone(), Expr::zero());
+        for ViewOp { node, output, ty: own } in &chain {
+            let Type::Tensor(own) = own else { return None };
+            let op = self.build.table.op_of(node).filter(|_| own.dtype == ty.dtype)?;
+            let mut cx = self.build.infer_cx();
+            let args = op.args(node, cx.values);
+            if op.def.traits.layout == Layout::Reads {
+                // It counts from where the root begins.
+                offset = args.int("storage_offset").unwrap_or(offset);
+            } else if let ResultRule::View(views) = op.def.result {
+                let view = views(&mut cx, &args).ok()?.into_iter().nth(*output)?;
+                let along: Expr =
+                    view.first().iter().zip(&ty.strides).map(|(&at, &stride)| at * stride).sum();
+                offset = offset + along;
+            } else if !matches!(op.def.rule, Rule::Drop) {
+                return None;
+            }
+            ty = own.clone();
+        }
+        Some((ty.sizes, ty.strides, self.build.graph.facts.simplify(offset)))
     }
 
     /// Takes from a node of the host the results that are memory which it writes to: each with the one of `targets` that it is.
@@ -260,57 +335,6 @@ impl<'a> Cx<'a> {
             self.stands_for(result, target);
         }
         Ok(())
-    }
-
-    /// Whether two values may have an element in common: of different roots none have, nor have parts of one root that are apart along
-    /// one of its dimensions, or in its memory.
-    fn may_share(&mut self, one: Value, other: Value) -> bool {
-        if self.root(one) != self.root(other) {
-            return false;
-        }
-        let (Some((of_one, one)), Some((of_other, other))) = (self.part(one), self.part(other)) else {
-            return true;
-        };
-        let facts = &self.build.graph.facts;
-        let is_before = |end: Expr, start: Expr| facts.known(&Rel::le(end, start)).is_yes();
-        let is_apart = |(a, b): (&(Expr, Expr), &(Expr, Expr))| is_before(a.1, b.0) || is_before(b.1, a.0);
-        of_one != of_other || !one.iter().zip(&other).any(is_apart)
-    }
-
-    /// From where to where along each dimension of its root a view reaches, or in its memory. Where it has no elements, it may end
-    /// before it begins.
-    fn part(&mut self, value: Value) -> Option<(Layout, Vec<(Expr, Expr)>)> {
-        let [view_op] = &*self.views.get(&value)?.chain else { return None };
-        let view_op = view_op.clone();
-        let base = view_op.node.args.first()?.as_value()?;
-        let (Type::Tensor(own), Some(of_base)) = (&view_op.ty, self.build.graph.tensor(base).cloned()) else {
-            return None;
-        };
-        let op = self.build.table.op_of(&view_op.node)?;
-        if op.def.traits.layout == Layout::Reads {
-            let cx = self.build.infer_cx();
-            let offset = op.args(&view_op.node, cx.values).int("storage_offset").ok()?;
-            let first = cx.simplify(offset);
-            let reach = own.sizes.iter().zip(&own.strides).map(|(&size, &stride)| (size - 1) * stride);
-            let last = first + reach.sum::<Expr>();
-            return Some((Layout::Reads, vec![(first, last + 1)]));
-        }
-        let ResultRule::View(views) = op.def.result else { return None };
-        let mut cx = self.build.infer_cx();
-        let args = op.args(&view_op.node, cx.values);
-        let view = views(&mut cx, &args).ok()?.into_iter().nth(view_op.output)?;
-        let along = view.along(&self.build.graph.facts, &of_base.sizes)?;
-        let reach = |(along, size): (&Along, &Expr)| match *along {
-            Along::Whole(_) => Some((Expr::zero(), *size)),
-            Along::At(at) => Some((at, at + 1)),
-            Along::Range { dim, start, step } => {
-                let last = start + step * (view.sizes[dim] - 1);
-                let is_forward = step.as_int()? > 0;
-                Some(if is_forward { (start, last + 1) } else { (last, start + 1) })
-            }
-        };
-        let parts = along.iter().zip(&of_base.sizes).map(reach).collect::<Option<_>>()?;
-        Some((Layout::Follows, parts))
     }
 
     /// What a value is a view of, in the end.

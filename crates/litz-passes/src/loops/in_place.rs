@@ -277,9 +277,7 @@ impl<'a> Renaming<'a> {
             Stmt::Nest(_) => false,
             Stmt::Extern(Extern { callee: Callee::Host(call), .. }) if is_part_of_base => {
                 let is_given = views(call).iter().any(|view| view.buf == result);
-                call.results.contains(&Some(result))
-                    || !is_given
-                    || !views(call).iter().all(|view| is_whole(view))
+                gives(call, result) || !is_given || !views(call).iter().all(|view| is_whole(view))
             }
             Stmt::Extern(_) | Stmt::Recurrence(_) => true,
         };
@@ -316,7 +314,7 @@ impl<'a> Renaming<'a> {
             return false;
         };
         let mut given = views(call).into_iter().filter(|view| view.buf == part.buf);
-        !call.results.contains(&Some(part.buf)) && given.all(|view| view.is_apart(part, &self.loops.facts))
+        !gives(call, part.buf) && given.all(|view| view.is_apart(part, &self.loops.facts))
     }
 
     /// Whether one nest can compute the base and all that changes it: then the base is stored nowhere, while in place it
@@ -430,6 +428,11 @@ fn views(call: &HostCall) -> Vec<&View> {
     let mut views = Vec::new();
     call.args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| views.push(view)));
     views
+}
+
+/// Whether a buffer is a result of a call of the host.
+fn gives(call: &HostCall, buf: Buf) -> bool {
+    call.results.iter().any(|result| result.written() == Some(&buf))
 }
 
 /// Whether sizes and strides are those of a buffer, where there is a second element.

@@ -80,8 +80,9 @@ class Dispatcher:
         finally:
             self._made.objects = outer
 
-    def call(self, name: str, args: list, results: list) -> None:
-        """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted.
+    def call(self, name: str, args: list, results: list) -> list:
+        """Runs an operator on `args`, one for each of its schema's, and copies what it gives into those of `results` that are wanted. Tensors whose
+        sizes the operator decides are returned.
 
         The memory of `args` is Litz's, and others' from the end of the call on. Operators that keep it get copies, which the first call of an
         operator finds out.
@@ -95,11 +96,15 @@ class Dispatcher:
         # The caller has no use for them.
         args.clear()
         is_copied = op.namespace != "aten" and self.keeps.get(name, True)
-        is_own = [is_copied and not _is_written(argument) for argument in op._schema.arguments]
+        # What is written is to be seen by others in the same memory.
+        written = [arg for argument, arg in zip(op._schema.arguments, given) if _is_written(argument)]
+        shared = {tensor.untyped_storage()._cdata for tensor in _tensors(written)}
+        is_own = [is_copied and all(tensor.untyped_storage()._cdata not in shared for tensor in _tensors(arg)) for arg in given]
+        del written
         given = [_copied(arg) if is_one else arg for arg, is_one in zip(given, is_own)]
         own, lent = (_storages(arg for arg, is_one in zip(given, is_own) if is_one is kind) for kind in (True, False))
         try:
-            _run(op, name, given, results)
+            decided = _run(op, name, given, results)
         except BaseException as error:
             # The traceback keeps what the operator was given.
             _forbid(lent, name)
@@ -110,6 +115,14 @@ class Dispatcher:
         own, lent = ([storage for storage in storages if not storage.expired()] for storages in (own, lent))
         self.keeps[name] = bool(own or lent) or self.keeps.get(name, False)
         _forbid(lent, name)
+        return decided
+
+
+    def _found(self, arg):
+        """An argument with objects in the place of their names."""
+        if isinstance(arg, list):
+            return [self._found(item) for item in arg]
+        return self._made.objects[arg] if isinstance(arg, str) else arg
 
 
     def _found(self, arg):
@@ -123,8 +136,8 @@ class Dispatcher:
 HOST = Dispatcher()
 
 
-def _run(op, name, given, results):
-    """Runs an operator, and empties the list of what it was given."""
+def _run(op, name, given, results) -> list:
+    """Runs an operator, and empties the list of what it was given. Results whose sizes the operator decides."""
     keywords = _keywords(op)
     if name == "aten.view.dtype" and given[0].shape[-1:] == (1,):
         # PyTorch wants the last stride to be 1 even where the dimension has one element, and Litz gives such a stride any value.
@@ -139,19 +152,25 @@ def _run(op, name, given, results):
     written.clear()
     if not results:
         # It has written to its arguments.
-        return
-    flat = []
+        return []
+    flat, decided = [], []
     _flatten(outcome, flat)
     for at, (result, value) in enumerate(zip(results, flat, strict=True)):
         if result is not None:
             if value is None:
                 raise RuntimeError(f"{name} gave no tensor for result {at}, which the graph reads")
-            if isinstance(value, torch.Tensor):
+            if isinstance(result, tuple):
+                _, number = result
+                if value.dtype != SCALAR_TYPES[number]:
+                    raise RuntimeError(f"{name} gave {value.dtype}, expected {SCALAR_TYPES[number]}")
+                decided.append(value.detach())
+            elif isinstance(value, torch.Tensor):
                 if value.shape != result.shape:
                     raise RuntimeError(f"{name} gave {tuple(value.shape)}, expected {tuple(result.shape)}")
                 result.copy_(value)
             else:
                 result.fill_(value)
+    return decided
 
 
 def _is_written(argument) -> bool:

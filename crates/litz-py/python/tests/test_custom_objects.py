@@ -50,7 +50,7 @@ times_fixed.register_fake(lambda x, factor: torch.empty_like(x))
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def forgotten():
     litz.reset_stats()
 
 

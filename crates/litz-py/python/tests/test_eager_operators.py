@@ -10,7 +10,7 @@ import litz
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def forgotten():
     litz.reset_stats()
 
 

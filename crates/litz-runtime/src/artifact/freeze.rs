@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use litz_ir::call::CallResult;
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::program::{Const, Output, Program, ProgramStep, Slot};
@@ -70,7 +71,7 @@ fn used_slots(program: &Program) -> Vec<bool> {
             }
             ProgramStep::Size { slot, .. } => mark(&[*slot]),
             ProgramStep::Call { args, results, .. } => {
-                results.iter().flatten().for_each(|view| mark(&[view.slot]));
+                results.iter().filter_map(CallResult::written).for_each(|view| mark(&[view.slot]));
                 args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| mark(&[view.slot])));
             }
             ProgramStep::Check { .. } | ProgramStep::Alloc { .. } | ProgramStep::Free { .. } => {}

@@ -9,12 +9,13 @@ use smallvec::SmallVec;
 
 use super::function::{Function, Running};
 use super::outputs::{OutputLayout, Outputs};
-use super::plan::{self, Address, Base, Command, OutputPlan, Plan, Shape, Target};
+use super::plan::{self, Address, Base, Command, HostOperand, OutputPlan, Plan, Shape, Target};
 use super::prepare::{Prepared, SizeFacts};
 use crate::arena::{AlignedBuf, GuardPages, GuardedPieces, OutOfMemory};
 use crate::device::{Buffer, Copy, Device, Idle, Launch, Space, Stream};
 use crate::error::RunError;
 use crate::host::Operand;
+use crate::kept::Kept;
 use crate::limits::{Limit, LimitExceeded, Limits};
 use crate::number;
 use crate::routines::{Read, Write};
@@ -63,6 +64,8 @@ pub(super) struct Context {
     results: Vec<Buffer>,
     /// Operands of the latest routine, where the device has memory of its own.
     operands: Vec<AlignedBuf>,
+    /// Results of the host that the call has no memory for yet.
+    kept: Kept,
 }
 
 /// Memory for intermediate results, of a program and then of the functions that it calls: those of which one runs at a time have
@@ -209,6 +212,7 @@ impl Context {
             inputs: (0..params).map(|_| Buffer::default()).collect(),
             results: (0..outputs).map(|_| Buffer::default()).collect(),
             operands: Vec::new(),
+            kept: Kept::default(),
         })
     }
 
@@ -255,6 +259,7 @@ impl Context {
     /// Forgets what the call before has begun.
     pub(super) fn begin(&mut self) {
         self.begun = Begun::default();
+        self.kept.clear();
         self.iterations = 0;
         self.has_changed_state = false;
     }
@@ -405,20 +410,22 @@ impl Context {
                         .map_err(|error| error.with_message(message))?;
                     self.return_operands(writes.iter().zip(write_at.iter().copied()));
                 }
-                Command::Call { call, ints, operands, writes } => {
-                    let addresses = self.operands(operands.iter().map(|(buffer, _)| buffer))?;
-                    let operand = |((buffer, shape), &data): (&(plan::Buffer, Shape), &*mut u8)| Operand {
-                        data,
-                        bytes: buffer.bytes,
+                Command::Call { call, ints, buffers, operands, writes } => {
+                    let addresses = self.operands(buffers.iter())?;
+                    let operand = |HostOperand { buffer, skip, shape, is_shared }: &HostOperand| Operand {
+                        data: addresses[*buffer].wrapping_add(*skip),
+                        bytes: shape.bytes,
                         dtype: shape.dtype,
                         sizes: shape.sizes.clone(),
                         strides: shape.strides.clone(),
+                        is_shared: *is_shared,
                     };
-                    let given: Vec<Operand> = operands.iter().zip(&addresses).map(operand).collect();
+                    let given: Vec<Operand> = operands.iter().map(operand).collect();
                     // SAFETY: the planner found the memory as large as sizes and strides reach. All that was enqueued is done, and
-                    // the verifier of programs wants what is written apart from the others, in slots that lie apart from all others in use.
-                    unsafe { hosted.call(call, &plan.ints[ints.clone()], &given)? };
-                    self.return_operands(writes.iter().map(|&at| (&operands[at].0, addresses[at])));
+                    // the verifier of programs wants what is written apart from the others, unless it is shared, in slots that lie apart
+                    // from all others in use.
+                    unsafe { hosted.call(call, &plan.ints[ints.clone()], &given, &mut self.kept)? };
+                    self.return_operands(writes.iter().map(|&at| (&buffers[at], addresses[at])));
                 }
                 Command::Control { control, calls, reads, writes } => {
                     self.control(function, control, (calls, &plan.ints), (reads, writes), running)?;

@@ -109,6 +109,16 @@ pub(super) enum Base {
 /// Part of a list.
 pub(super) type Span = std::ops::Range<usize>;
 
+/// A tensor that a call of the host is given.
+pub(super) struct HostOperand {
+    /// Which of the call's buffers it is in.
+    pub(super) buffer: usize,
+    /// Bytes of the buffer before its first element.
+    pub(super) skip: usize,
+    pub(super) shape: Shape,
+    pub(super) is_shared: bool,
+}
+
 pub(super) enum Command {
     Launch {
         kernel: KernelId,
@@ -137,11 +147,13 @@ pub(super) enum Command {
         late: usize,
         who: Arc<str>,
     },
-    /// A call of the host; which operands it writes.
+    /// A call of the host: its tensors with the buffer that each is in, and where in that it begins; and buffers that it writes. Tensors that
+    /// may have elements in common are in one buffer.
     Call {
         call: Arc<Call>,
         ints: Span,
-        operands: Vec<(Buffer, Shape)>,
+        buffers: Vec<Buffer>,
+        operands: Vec<HostOperand>,
         writes: Vec<usize>,
     },
     Copy {
@@ -337,13 +349,29 @@ impl<'a> Planner<'a> {
                     writes.iter().for_each(|buffer| self.notes_store(buffer.place));
                     self.plan.commands.push(Command::Extern { routine, reads, writes, ints, message });
                 }
-                PreparedStep::Call { call, ints, operands, writes } => {
+                PreparedStep::Call { call, ints, operands, writes, sharing } => {
                     let ints = self.ints(ints)?;
-                    let operands = operands.iter().map(|(layout, offset)| self.operand(layout, offset));
-                    let operands = operands.collect::<Result<Vec<_>, _>>()?;
-                    writes.iter().for_each(|&at| self.notes_store(operands[at].0.place));
-                    let (call, writes) = (Arc::clone(call), writes.clone());
-                    self.plan.commands.push(Command::Call { call, ints, operands, writes });
+                    let (mut buffers, mut given) =
+                        (self.buffers(sharing)?, Vec::with_capacity(operands.len()));
+                    for (at, (layout, offset)) in operands.iter().enumerate() {
+                        let (buffer, shape) = self.operand(layout, offset)?;
+                        // Results have memory of their own.
+                        let is_argument = call.results.iter().all(|result| result.written() != Some(&at));
+                        let shared = sharing.iter().position(|slot| is_argument && *slot == layout.slot);
+                        let skip =
+                            shared.map_or(0, |whole| buffer.place.offset - buffers[whole].place.offset);
+                        let buffer = shared.unwrap_or_else(|| {
+                            buffers.push(buffer);
+                            buffers.len() - 1
+                        });
+                        given.push(HostOperand { buffer, skip, shape, is_shared: shared.is_some() });
+                    }
+                    let mut writes: Vec<usize> = writes.iter().map(|&at| given[at].buffer).collect();
+                    writes.sort_unstable();
+                    writes.dedup();
+                    writes.iter().for_each(|&at| self.notes_store(buffers[at].place));
+                    let (call, operands) = (Arc::clone(call), given);
+                    self.plan.commands.push(Command::Call { call, ints, buffers, operands, writes });
                 }
                 PreparedStep::Free(slot) => {
                     let latest = Base::Arena(self.plan.arenas.len() - 1);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use litz_ir::Dtype;
-use litz_ir::call::CallArg;
+use litz_ir::call::{CallArg, CallResult};
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
 use litz_ir::kernel::{Kernel, Loop, Space, Stmt};
@@ -129,12 +129,14 @@ pub(super) enum PreparedStep {
         slot: usize,
         who: Arc<str>,
     },
-    /// A call of the host: what it is given by position, values of its integers, its tensors, and which of them it writes.
+    /// A call of the host: what it is given by position, values of its integers, its tensors, which of them it writes, and slots of which
+    /// several of them may have the same elements.
     Call {
         call: Arc<Call>,
         ints: Vec<Formula>,
         operands: Vec<(Layout, Formula)>,
         writes: Vec<usize>,
+        sharing: Vec<usize>,
     },
     Free(usize),
 }
@@ -522,8 +524,9 @@ impl Context<'_> {
                     who: Arc::from(message.as_deref().unwrap_or_default()),
                 }
             }
-            ir::ProgramStep::Call { op, args, results, message } => {
-                self.call(op, args, results, message.as_ref())?
+            ir::ProgramStep::Call { op, args, results, sharing, message } => {
+                let sharing = sharing.iter().map(|slot| slot.index()).collect();
+                self.call(op, args, results, sharing, message.as_ref())?
             }
             ir::ProgramStep::Free { slot } => PreparedStep::Free(slot.index()),
         })
@@ -547,7 +550,8 @@ impl Context<'_> {
         &self,
         op: &str,
         args: &[CallArg<ir::View>],
-        results: &[Option<ir::View>],
+        results: &[CallResult<ir::View>],
+        sharing: Vec<usize>,
         message: Option<&String>,
     ) -> Result<PreparedStep, RunError> {
         let (mut operands, mut writes, mut ints) = (Vec::new(), Vec::new(), Vec::new());
@@ -556,16 +560,16 @@ impl Context<'_> {
             Ok(operands.len() - 1)
         };
         let args = args.iter().map(|arg| arg.try_map(&mut add)).collect::<Result<Vec<_>, _>>()?;
-        let results = results.iter().map(|result| result.as_ref().map(&mut add).transpose());
+        let results = results.iter().map(|result| result.try_map(&mut add));
         let results = results.collect::<Result<Vec<_>, _>>()?;
         for arg in &args {
             arg.each_tensor(&mut |&at, is_written| writes.extend(is_written.then_some(at)));
             arg.each_int(&mut |value| ints.push(value));
         }
-        writes.extend(results.iter().flatten());
+        writes.extend(results.iter().filter_map(CallResult::written));
         let source = message.cloned();
         let call = Arc::new(Call { op: op.to_owned(), args, results, source });
-        Ok(PreparedStep::Call { call, ints: self.formulas(&ints)?, operands, writes })
+        Ok(PreparedStep::Call { call, ints: self.formulas(&ints)?, operands, writes, sharing })
     }
 
     fn output(&self, output: &ir::Output) -> Result<Output, RunError> {

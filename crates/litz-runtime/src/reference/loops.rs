@@ -31,6 +31,7 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 use crate::arena::AlignedBuf;
 use crate::error::RunError;
 use crate::host::{self, Call, Host, Operand, invoke};
+use crate::kept::Kept;
 use crate::number::{cast, read, scalar, write};
 use crate::program::Value;
 use crate::routines::{Read, Write, routine};
@@ -80,7 +81,8 @@ pub fn run_with(
     let late: HashSet<Sym> = loops.late_sizes().into_iter().map(|(sym, _)| sym).collect();
     check_sizes(loops, sizes, &late, None)?;
     let sizes = sizes.clone();
-    let mut machine = Machine { loops, sizes, late, memories: Vec::new(), runs: 1, is_lost: false, host };
+    let (memories, kept) = (Vec::new(), Kept::default());
+    let mut machine = Machine { loops, sizes, late, memories, runs: 1, is_lost: false, host, kept };
     machine.allocate(inputs, weights)?;
     for stmt in &loops.stmts {
         match stmt {
@@ -223,6 +225,9 @@ impl Memory {
     }
 }
 
+/// What bytes hold that nobody has written.
+const ANYTHING: u8 = 0xa5;
+
 struct Machine<'a> {
     loops: &'a Loops,
     sizes: HashMap<Sym, i64>,
@@ -236,6 +241,8 @@ struct Machine<'a> {
     is_lost: bool,
     /// Who runs operators of others.
     host: Option<&'a dyn Host>,
+    /// Results of these that the program has no memory for yet.
+    kept: Kept,
 }
 
 impl Machine<'_> {
@@ -465,7 +472,7 @@ impl Machine<'_> {
                 doubt = doubt.max(memory.doubts[first + at]);
             }
             firsts.push((view.buf, first));
-            operands.push(operand);
+            operands.push(Operand { is_shared: call.sharing.contains(&view.buf), ..operand });
             Ok(operands.len() - 1)
         };
         let args = call.args.iter().map(|arg| arg.try_map(&mut read)).collect::<Result<Vec<_>, _>>()?;
@@ -480,20 +487,18 @@ impl Machine<'_> {
         }
         let ints = ints.into_iter().map(|value| self.size(value)).collect::<Result<Vec<_>, _>>()?;
         let mut results = Vec::new();
-        for &buf in &call.results {
-            let Some(buf) = buf else {
-                results.push(None);
-                continue;
-            };
-            let data = &self.loops.bufs[buf];
-            let (sizes, strides) = (data.sizes.clone(), data.strides.clone());
-            operands.push(self.operand(name, &View { buf, sizes, strides, offset: Expr::zero() })?);
-            results.push(Some(operands.len() - 1));
-            written.push((buf, 0, None));
+        for result in &call.results {
+            results.push(result.try_map(&mut |&buf| {
+                let data = &self.loops.bufs[buf];
+                let (sizes, strides) = (data.sizes.clone(), data.strides.clone());
+                operands.push(self.operand(name, &View { buf, sizes, strides, offset: Expr::zero() })?);
+                written.push((buf, 0, None));
+                Ok::<_, RunError>(operands.len() - 1)
+            })?);
         }
         let call = Call { op: call.op.clone(), args, results, source: source.cloned() };
-        // SAFETY: operands are inside of their buffers, and the verifier wants what is written apart from the others.
-        unsafe { invoke(host, &call, &ints, &operands)? };
+        // SAFETY: operands are inside of their buffers, and the verifier wants what is written apart from the others, unless it is shared.
+        unsafe { invoke(host, &call, &ints, &operands, &mut self.kept)? };
         let doubt = if doubt == 0.0 { 0.0 } else { f64::INFINITY };
         for (buf, first, part) in written {
             let memory = &mut self.memories[buf.index()];
@@ -528,7 +533,7 @@ impl Machine<'_> {
             return Err(self.bug(format!("{name}: expected a part of `{buf}`, which has {room} bytes")));
         };
         let data = self.memories[view.buf.index()].bytes.as_mut_ptr().wrapping_add(first);
-        Ok(Operand { data, bytes, dtype, sizes, strides })
+        Ok(Operand { data, bytes, dtype, sizes, strides, is_shared: false })
     }
 
     fn routine(&mut self, name: &str, call: &Routine, message: Option<&str>) -> Result<(), RunError> {
@@ -551,7 +556,10 @@ impl Machine<'_> {
             // Elements in order move no further than the elements do, but others may come first.
             let is_certain = doubt == 0.0 || memory.dtype.is_float();
             memory.doubts.fill(if is_certain { doubt } else { f64::INFINITY });
-            written.push((memory.dtype, std::mem::take(&mut memory.bytes)));
+            let mut bytes = std::mem::take(&mut memory.bytes);
+            // What a routine leaves as it is may be anything.
+            bytes.as_mut_slice().fill(ANYTHING);
+            written.push((memory.dtype, bytes));
         }
         let reads = call.reads.iter().map(|buf| {
             let memory = &self.memories[buf.index()];

@@ -131,6 +131,7 @@ fn argument(model: &Model, arg: &Arg) -> String {
         }
         .to_owned(),
         Arg::Graph(name) => name.clone(),
+        Arg::Part(part) => format!("{part:?}"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Says what a call allocates, and what lies in it from which step to which, by the sizes that the model was exported with.
 
+use litz_ir::call::CallResult;
 use litz_ir::program::{Output, Program, ProgramStep, Slot};
 use litz_sym::Expr;
 use serde_json::{Value, json};
@@ -137,7 +138,8 @@ fn touched(step: &ProgramStep) -> Vec<Slot> {
         }
         ProgramStep::Size { slot, .. } => vec![*slot],
         ProgramStep::Call { args, results, .. } => {
-            let mut slots: Vec<Slot> = results.iter().flatten().map(|view| view.slot).collect();
+            let mut slots: Vec<Slot> =
+                results.iter().filter_map(CallResult::written).map(|view| view.slot).collect();
             args.iter().for_each(|arg| arg.each_tensor(&mut |view, _| slots.push(view.slot)));
             slots
         }

@@ -19,7 +19,7 @@ pub struct Call {
 }
 
 /// The operators, with what the host says of each.
-const OPERATORS: [(&str, &str); 21] = [
+const OPERATORS: [(&str, &str); 24] = [
     // Twice its operand.
     ("mylib.foo.default", "mylib.foo.default(Tensor x) -> Tensor"),
     // As it is in a library of PyTorch's.
@@ -35,6 +35,11 @@ const OPERATORS: [(&str, &str); 21] = [
     // The list reversed, and nothing.
     ("mylib.many.default", "mylib.many.default(Tensor?[] xs, int n, str mode) -> (Tensor[], Tensor?)"),
     ("mylib.exact.default", "mylib.exact.default(Tensor x) -> Tensor exact"),
+    // The elements that are positive, one for each, and the rows whose first element is, with their numbers.
+    ("mylib.keep.default", "mylib.keep.default(Tensor x) -> Tensor"),
+    ("mylib.rows.default", "mylib.rows.default(Tensor x) -> (Tensor, Tensor)"),
+    // As the first, but not what was asked for: "nothing", a "type", a "rank".
+    ("mylib.wrong.default", "mylib.wrong.default(Tensor x, str how) -> Tensor"),
     // How many elements are positive.
     ("mylib.count.default", "mylib.count.default(Tensor x) -> int"),
     ("mylib.fails.default", "mylib.fails.default(Tensor x) -> Tensor"),
@@ -138,6 +143,23 @@ impl Host for Toy {
                 let count = tensor(&args[0])?.to_f64().into_iter().filter(|&value| value > 0.0).count();
                 results[0].set(&Tensor::scalar(count as i64)?)
             }
+            "mylib.keep.default" => results[0].set(&kept(&tensor(&args[0])?)?),
+            "mylib.rows.default" => {
+                let x = tensor(&args[0])?;
+                let width = x.sizes()[1];
+                let values = x.to_f64();
+                let rows = values.chunks(width).enumerate().filter(|(_, row)| row[0] > 0.0);
+                let (numbers, rows): (Vec<i64>, Vec<&[f64]>) = rows.map(|(at, row)| (at as i64, row)).unzip();
+                let rows: Vec<f32> = rows.concat().into_iter().map(|value| value as f32).collect();
+                results[0].set(&Tensor::from_slice(&[numbers.len(), width], &rows)?)?;
+                results[1].set(&Tensor::from_slice(&[numbers.len()], &numbers)?)
+            }
+            "mylib.wrong.default" => match args[1].text() {
+                Some("nothing") => Ok(()),
+                Some("type") => results[0].set(&Tensor::from_slice(&[1], &[1i64])?),
+                Some("rank") => results[0].set(&Tensor::from_slice(&[1, 1], &[1.0f32])?),
+                _ => results[0].set(&kept(&tensor(&args[0])?)?),
+            },
             "mylib.panics.default" => panic!("the library is not there"),
             "mylib.short.default" => results[0].set(&Tensor::from_slice(&[1], &[1.0f32])?),
             "mylib.idle.default" => Ok(()),
@@ -157,6 +179,13 @@ impl Host for Toy {
 
 fn tensor(arg: &HostArg<'_>) -> Result<Tensor, HostError> {
     arg.tensor().ok_or("expected a tensor")?.to_tensor()
+}
+
+/// The elements that are positive.
+fn kept(x: &Tensor) -> Result<Tensor, HostError> {
+    let values: Vec<f32> =
+        x.to_f64().into_iter().filter(|&value| value > 0.0).map(|value| value as f32).collect();
+    Ok(Tensor::from_slice(&[values.len()], &values)?)
 }
 
 fn map(x: &Tensor, f: impl Fn(f64) -> f64) -> Result<Tensor, HostError> {

@@ -7,6 +7,7 @@ pub use bounds::{Access, Coordinate, Inside};
 
 use litz_sym::{Cmp, Expr, Rel, Sym};
 
+use crate::call::CallResult;
 use crate::diag::Diags;
 use crate::dtype::Dtype;
 use crate::graph::TensorType;
@@ -23,7 +24,7 @@ use crate::verify::Report;
 /// `negative-size`, `unknown-buffer`, `unwritten-buffer`, `partial-store`, `writes-input`, `undefined-value`,
 /// `operand-count`, `type-mismatch`, `literal-type`, `out-of-bounds`, `reduce-without-axes`, `mixes-reduction`,
 /// `scan-axis`, `region-axis`, `region-carry`, `region-idle`, `extern-layout`, `index-rank`, `update-target`, `update-type`,
-/// `duplicate-update`, `device`, `written-argument`, `undefined-size`, `redefined-size`, `size-operand`,
+/// `duplicate-update`, `device`, `written-argument`, `shared-argument`, `undefined-size`, `redefined-size`, `size-operand`,
 /// `unknown-function`, `function-type`.
 pub fn verify(loops: &Loops) -> Diags {
     let written = loops.bufs.values().map(|buf| buf.kind != BufKind::Temp).collect();
@@ -301,7 +302,7 @@ impl Verifier<'_> {
     /// What the host reads is inside of its buffers, and what it writes is apart from all else that it is given.
     fn host_call(&mut self, name: &str, call: &HostCall) {
         let mut touched: Vec<(Buf, Option<&View>, bool)> =
-            call.results.iter().flatten().map(|&buf| (buf, None, true)).collect();
+            call.results.iter().filter_map(CallResult::written).map(|&buf| (buf, None, true)).collect();
         for arg in &call.args {
             arg.each_tensor(&mut |view, is_written| touched.push((view.buf, Some(view), is_written)));
         }
@@ -310,15 +311,38 @@ impl Verifier<'_> {
             self.view(name, (view.buf, &view.sizes, &view.strides, view.offset));
         }
         let facts = &self.loops.facts;
+        let is_shared = |buf: Buf, view: Option<&View>| view.is_some() && call.sharing.contains(&buf);
         for (at, &(buf, view, is_written)) in touched.iter().enumerate() {
             let is_alone = touched.iter().enumerate().all(|(other, &(same, part, _))| {
                 let is_apart = || view.zip(part).is_some_and(|(view, part)| view.is_apart(part, facts));
-                other == at || same != buf || is_apart()
+                let is_shared = || is_shared(buf, view) && is_shared(buf, part);
+                other == at || same != buf || is_apart() || is_shared()
             });
             let message = format!("{name}: `{}` is written and mentioned again", self::name(self.loops, buf));
             self.report.check(!is_written || is_alone, "written-argument", message);
         }
-        call.results.iter().flatten().for_each(|&buf| self.fill(buf));
+        for &buf in &call.sharing {
+            let is_given = touched.iter().any(|&(other, view, _)| other == buf && view.is_some());
+            let message = format!(
+                "{name}: no argument is a part of `{}`, which it shares",
+                self::name(self.loops, buf)
+            );
+            self.report.check(is_given, "shared-argument", message);
+        }
+        for result in &call.results {
+            let (CallResult::Whole(buf) | CallResult::Sizes(buf, _)) = result else { continue };
+            self.fill(*buf);
+            let Some(data) = self.loops.bufs.get(*buf) else { continue };
+            let is_vector = data.dtype == Dtype::I64
+                && data.sizes.len() == 1
+                && data.is_dense()
+                && data.elements().as_int().is_some_and(|elements| elements >= 1);
+            let message = format_args!(
+                "{name}: expected a vector of 64-bit integers for sizes, `{}` is none",
+                data.name
+            );
+            self.report.check(is_vector || matches!(result, CallResult::Whole(_)), "size-operand", message);
+        }
     }
 
     /// Notes that all elements of a buffer are written.
