@@ -153,7 +153,7 @@ fn rules_of_what_the_host_shares_and_decides() {
         "program_shared",
         &[
             ("written-argument", " sharing y", ""),
-            ("size-operand", "sizes as i64[2] of f32", "y as f32[2] of f32"),
+            ("size-operand", "sizes as i64[2] of f32", "sizes as i64[1, 2] of f32"),
             ("view-overflow", "f32[2, 4] + 4", "f32[2, 4] + 9"),
         ],
     );
