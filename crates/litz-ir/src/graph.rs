@@ -181,12 +181,25 @@ impl Constraint {
 }
 
 impl OpDecl {
-    /// What keeps calls in order and alive: the stated effect, or the operator itself where nothing else can come of a call.
+    /// What keeps calls in order and alive: the stated effect; the exchange with other processes where an operator names a group of
+    /// them; or the operator itself where nothing else can come of a call.
+    ///
+    /// Processes wait for each other in collectives, so that two of them which call the same ones in different orders wait forever, or take
+    /// the one's elements for the other's. The order of a program's steps goes by sizes, of which each process may have others: that
+    /// of collectives must not.
     pub fn effect(&self) -> Option<&str> {
         let is_called_for_itself = self.schema.returns.is_empty() && !self.schema.is_mutating();
-        self.effect.as_deref().or(is_called_for_itself.then_some(&*self.schema.name))
+        let is_collective = self.schema.args.iter().any(|arg| arg.name == GROUP);
+        let implied = is_collective.then_some(COLLECTIVE);
+        self.effect.as_deref().or(implied).or(is_called_for_itself.then_some(&*self.schema.name))
     }
 }
+
+/// What an operator's argument is called that names a group of processes, in PyTorch's schemas.
+const GROUP: &str = "group_name";
+
+/// The effect of operators that exchange with other processes.
+const COLLECTIVE: &str = "collective";
 
 /// An operator's qualified name with overload, cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

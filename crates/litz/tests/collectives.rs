@@ -3,6 +3,7 @@
 mod toy_host;
 
 use litz::Tensor;
+use litz_ir::program::Program;
 use litz_runtime::reference;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -203,4 +204,39 @@ fn results_of_writes_are_the_memory_that_was_written() {
         }
         vec![all[3..].to_vec(), all]
     });
+}
+
+/// Ranks whose batches differ call collectives in one order: that of the graph, though memory would be saved by another one for some sizes.
+#[test]
+fn sizes_do_not_change_the_order_of_collectives() {
+    let reductions = |program: &Program| -> Vec<String> {
+        let text = program.to_string();
+        let calls = text.lines().filter(|line| line.contains("all_reduce"));
+        calls.map(|line| line.split('"').nth(1).expect("how to reduce").to_owned()).collect()
+    };
+    for hint in [16, 4096, 1_000_000, 2_000_000, 16_000_000] {
+        for (first, second) in [("x", "y"), ("y", "x")] {
+            let input = |name: &str| match name {
+                "x" => "%x: f32[1048576] = input",
+                _ => "%y: f32[s0] = input",
+            };
+            let body = format!(
+                "sym s0 in [2, 16777216] hint {hint}
+                {DECLARED}
+                {}
+                {}
+                %n: f32[1048576] = aten.neg.default(%x)
+                %r1: f32[1048576] = _c10d_functional.all_reduce.default(%n, \"sum\", \"0\")
+                %m: f32[s0] = aten.exp.default(%y)
+                %r2: f32[s0] = _c10d_functional.all_reduce.default(%m, \"max\", \"0\")
+                %s: f32[] = aten.sum.default(%r2, none)
+                %z: f32[1048576] = aten.mul.Tensor(%r1, %s)
+                return %z",
+                input(first),
+                input(second)
+            );
+            let compiled = compile(&body, &World::of(1, true)[0]);
+            assert_eq!(reductions(&compiled.program), ["sum", "max"], "{hint}");
+        }
+    }
 }

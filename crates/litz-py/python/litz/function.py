@@ -17,7 +17,7 @@ from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _litz, counters, host
+from . import _litz, collectives, counters, host
 from .errors import InternalError, UnsupportedError
 from .fx import Converted
 from .library import Torch
@@ -50,6 +50,8 @@ class Function(OutputCode):
         # One that leaves all arguments as they are, once a call is to.
         self._keeping = None
         self._offsets = [*self.converted.offsets.items()]
+        # Until the first call, which compares them with those of other processes.
+        self._exchanges = self.converted.exchanges
         host.HOST.ordered.update(self.converted.ordered)
         counters.note(self, compiled)
 
@@ -71,6 +73,11 @@ class Function(OutputCode):
             compiled = self._that_keeps()
         for position in converted.lazy:
             args[position] = _resolved(args[position])
+        for position in converted.awaited:
+            collectives.finish(args[position])
+        if self._exchanges:
+            collectives.ORDERS.check(self._exchanges)
+            self._exchanges = None
         if converted.is_seeded:
             args.append(torch.empty((), dtype=torch.int64, device="cpu").random_())
         before = host.HOST.effects() if converted.ordered else 0

@@ -8,8 +8,9 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import _litz, hops, random, refusals
+from . import _litz, collectives, hops, random, refusals
 from .errors import NotConverted
+from .host import overload
 from .sizes import facts, is_dense, is_known
 from .symbols import SYMBOLIC
 from .types import operator_name
@@ -43,6 +44,10 @@ class Converted:
     objects: dict[str, object]
     # How many arguments the graph has.
     arguments: int
+    # Arguments, by position, that another process may still be writing to: the graph waits for them.
+    awaited: list[int]
+    # Calls of operators that exchange with other processes, in their order, each with its group.
+    exchanges: list[tuple[str, str]]
 
 
 def convert(
@@ -79,6 +84,8 @@ class _Converter(Writer):
         self.constants, self.taken, self.lazy = {}, [], []
         # For inputs, by position, where in their storages they have to begin; and inputs that calls copy where they are not row-major.
         self.offsets, self.copied = {}, set()
+        # Inputs, by position, that the graph waits for, and its collectives with their groups.
+        self.awaited, self.exchanges = [], outer.exchanges if outer else []
         # Integers among the inputs that the program takes, and symbols that are sizes of inputs.
         self.numbers, self._sized = set(), None
         # Nodes that are tokens of `with_effects`, which texts do not have.
@@ -106,7 +113,8 @@ class _Converter(Writer):
         returned = self._output(graph.output_node())
         self._missing_numbers()
         text = self._text(self.declared.values())
-        ordered = [op for op, line in self.declared.items() if " effect ordered" in line]
+        is_ordered = lambda op, line: " effect ordered" in line or collectives.is_collective(overload(op))
+        ordered = [op for op, line in self.declared.items() if is_ordered(op, line)]
         return Converted(
             text,
             self.taken,
@@ -119,6 +127,8 @@ class _Converter(Writer):
             self.donates,
             self.objects,
             len(inputs),
+            self.awaited,
+            self.exchanges,
         )
 
     def _text(self, head):
@@ -318,12 +328,19 @@ class _Converter(Writer):
             raise NotConverted(f"the operator {getattr(target, '__name__', target)}")
         if target is aten.copy_.default and node in self._last_writes():
             return
+        if collectives.is_wait(target):
+            self._wait(node)
+            return
         op = operator_name(target)
         if op == "prims._make_token.default":
             self.tokens.add(node)
             return
         if op in _OF_TRACING:
             return
+        if collectives.is_point_to_point(target):
+            raise NotConverted(f"{op}, which is not over before the other process has called its part")
+        if collectives.is_collective(target) and (exchange := collectives.group_and_call(target, node.args, node.kwargs)):
+            self.exchanges.append(exchange)
         if torch.Tag.inplace_view in target.tags or op in _OF_INPUTS:
             raise NotConverted(f"{op}, which changes what an input is, and not its elements")
         if op == "aten._assert_scalar.default":
@@ -347,6 +364,24 @@ class _Converter(Writer):
         if isinstance(value, (torch.SymFloat, torch.SymBool)):
             self.held.add(name)
         self.symbols.give(name, value)
+
+    def _wait(self, node):
+        """Takes what a node waits for in the node's place. Operators are over when they return; of arguments the call has to see to it."""
+        of = node.args[0]
+        operands = of if isinstance(of, (list, tuple)) else [of]
+        for operand in operands:
+            base = self.viewed.get(operand, operand)
+            if base.op == "placeholder":
+                inputs = self.root().module.graph.find_nodes(op="placeholder")
+                if base not in inputs:
+                    raise NotConverted("waiting for an argument of a graph inside of the graph")
+                self.awaited.append(inputs.index(base))
+        if isinstance(of, (list, tuple)):
+            self.parts[node] = {at: self.name(operand) for at, operand in enumerate(operands)}
+            self.passed[node] = operands
+        else:
+            self.names[node] = self.name(of)
+            self.same[node] = self.same.get(of, of)
 
     def _from_its_memory(self, node) -> list:
         """The arguments of an operator that reads a storage from an offset on. Texts count offsets from the first element of the tensor whose memory

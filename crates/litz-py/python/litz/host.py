@@ -7,7 +7,7 @@ import threading
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from . import _litz
+from . import _litz, collectives
 from .types import NUMBERED_FORMATS, SCALAR_TYPES
 
 # Operators whose results depend on the strides of their operands.
@@ -95,7 +95,9 @@ class Dispatcher:
             given[at] = self._found(given[at])
         # The caller has no use for them.
         args.clear()
-        is_copied = op.namespace != "aten" and self.keeps.get(name, True)
+        # Nobody has what a collective was given when it is over.
+        is_collective = collectives.is_collective(op)
+        is_copied = op.namespace != "aten" and not is_collective and self.keeps.get(name, True)
         # What is written is to be seen by others in the same memory.
         written = [arg for argument, arg in zip(op._schema.arguments, given) if _is_written(argument)]
         shared = {tensor.untyped_storage()._cdata for tensor in _tensors(written)}
@@ -112,24 +114,18 @@ class Dispatcher:
                 # Of a model that the operator has called, and not of the graph that calls the operator.
                 error.is_of_operator = True
             raise
+        if is_collective:
+            return decided
         own, lent = ([storage for storage in storages if not storage.expired()] for storages in (own, lent))
         self.keeps[name] = bool(own or lent) or self.keeps.get(name, False)
         _forbid(lent, name)
         return decided
 
-
     def _found(self, arg):
-        """An argument with objects in the place of their names."""
+        """An argument with objects in the place of their names. Other strings are what they are, such as the name of a group of processes."""
         if isinstance(arg, list):
             return [self._found(item) for item in arg]
-        return self._made.objects[arg] if isinstance(arg, str) else arg
-
-
-    def _found(self, arg):
-        """An argument with objects in the place of their names."""
-        if isinstance(arg, list):
-            return [self._found(item) for item in arg]
-        return self._made.objects[arg] if isinstance(arg, str) else arg
+        return getattr(self._made, "objects", {}).get(arg, arg) if isinstance(arg, str) else arg
 
 
 # The host of all graphs of this process.
@@ -146,6 +142,9 @@ def _run(op, name, given, results) -> list:
     written = [tensor for argument, arg in zip(op._schema.arguments, given) if _is_written(argument) for tensor in _tensors(arg)]
     before = [_place(tensor) for tensor in written]
     outcome = op(*given[:positional], **dict(zip(keywords, given[positional:])))
+    if op.namespace != "aten":
+        # What it has begun is over before anybody reads it, or takes the memory of its operands for other things.
+        collectives.finish(outcome)
     if [_place(tensor) for tensor in written] != before:
         raise RuntimeError(f"{name} gave an argument other memory, sizes or strides, which others have no way to see")
     given.clear()

@@ -80,6 +80,15 @@ class Writer:
                 head, *tags = declaration.split(" tag ")
                 declaration = " tag ".join([f"{head} effect {effect}", *tags])
             root.declared[op] = f"op {declaration}"
+            self._declare_twin(op)
+
+    def _declare_twin(self, op):
+        """Declares the operator that does in place what one does, where PyTorch has it. Litz compares both, and calls it on memory of its own."""
+        packet, overload = op.rsplit(".", 1)
+        twin = f"{packet}_.{overload}"
+        root = self.root()
+        if twin not in root.declared and not _litz.has_operator(twin) and (declaration := Dispatcher.declaration(twin, self.is_backward)):
+            root.declared[twin] = f"op {declaration}"
 
     def name(self, node) -> str:
         """The name of a node's value."""
