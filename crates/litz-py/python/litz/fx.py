@@ -13,7 +13,7 @@ from .errors import NotConverted
 from .host import overload
 from .sizes import facts, is_dense, is_known
 from .symbols import SYMBOLIC
-from .types import operator_name
+from .types import DTYPES, operator_name
 from .writer import SEED, Given, Writer, is_object, numbers_given, quoted, reads_data, val
 
 aten = torch.ops.aten
@@ -291,11 +291,22 @@ class _Converter(Writer):
         if not isinstance(value, torch.Tensor):
             raise NotConverted(f"a constant of type {type(value).__name__}")
         value = value.detach()
+        if self._is_number(node, value):
+            # Passes see its value, such as the score of what attention masks out.
+            number = self.argument(value.item())
+            self.lines.append(f"%{self.name(node)}: {self.type(value)} = aten.full.default([], {number}, {DTYPES[value.dtype]}, none, none, none)")
+            return
         if self.outer:
             raise NotConverted("a constant of a graph inside of the graph")
         name = self.name(node)
         self.constants[name] = value
         self.lines.append(f'%{name}: {self.type(value)} = const "{name}"')
+
+    @staticmethod
+    def _is_number(node, value) -> bool:
+        """Whether a constant is nothing but a number: it has no dimensions, and each use copies it."""
+        is_copied = all(user.target is aten.lift_fresh_copy.default for user in node.users)
+        return is_copied and value.dim() == 0 and value.dtype in DTYPES and not value.is_complex()
 
     # Nodes.
 
