@@ -11,7 +11,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
-from . import _litz, caching, counters, effects, host, options as option, refusals, whole
+from . import _litz, caching, counters, effects, flex, host, options as option, refusals, whole
 from .errors import CacheError, InternalError, LitzError, UnsupportedError
 from .function import FAKE, Function, Left, compiled_of, has_fake, warn
 from .fx import convert, writes_to
@@ -160,6 +160,7 @@ def compile_fx(module, example_inputs, options, parameters=None, kind="inference
     donated = pair.donated() if kind == "backward" else frozenset()
     try:
         # Constants are real tensors, and what depends on them alone is computed at once.
+        flex.write_out(module, decompositions(options.random))
         with _disable_current_modes():
             compiled, converted = _compile(module, options, _frozen(module, parameters or {}), kind, donated)
     except LitzError as error:

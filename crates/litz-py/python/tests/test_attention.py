@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import check, compiled, each, same
+from checks import check, compiled, each, needs_litz, same
 from torch import nn, randn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 sdpa = F.scaled_dot_product_attention
 
@@ -235,3 +236,60 @@ def test_decoding_with_a_cache():
 
 def test_dropout_of_zero_is_none():
     check(lambda q, k, v: sdpa(q, k, v, dropout_p=0.0), *qkv(), gradients=True)
+
+
+SLOPES = torch.tensor([0.5, 0.25, 0.125])
+DOCUMENTS = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2])
+
+
+def masked(rule, length=9):
+    return create_block_mask(rule, None, None, length, length, device="cpu")
+
+
+CAUSAL = masked(lambda batch, head, query, key: query >= key)
+WINDOW = masked(lambda batch, head, query, key: (query - key).abs() < 3)
+OF_ONE_DOCUMENT = masked(lambda batch, head, query, key: DOCUMENTS[query] == DOCUMENTS[key])
+# Some queries see nothing, and get zeros.
+LATE = masked(lambda batch, head, query, key: (query > 4) & (key < query))
+
+
+@needs_litz
+@each(
+    plain=lambda q, k, v: flex_attention(q, k, v),
+    scaled=lambda q, k, v: flex_attention(q, k, v, scale=0.3),
+    by_distance=lambda q, k, v: flex_attention(q, k, v, score_mod=lambda score, batch, head, query, key: score - (query - key).abs() * 0.25),
+    by_head=lambda q, k, v: flex_attention(q, k, v, score_mod=lambda score, batch, head, query, key: score + SLOPES[head] * (key - query)),
+    capped=lambda q, k, v: flex_attention(q, k, v, score_mod=lambda score, batch, head, query, key: 4 * (score / 4).tanh()),
+    causal=lambda q, k, v: flex_attention(q, k, v, block_mask=CAUSAL),
+    window=lambda q, k, v: flex_attention(q, k, v, block_mask=WINDOW),
+    of_one_document=lambda q, k, v: flex_attention(q, k, v, block_mask=OF_ONE_DOCUMENT),
+    late=lambda q, k, v: flex_attention(q, k, v, block_mask=LATE),
+    score_and_mask=lambda q, k, v: flex_attention(q, k, v, score_mod=lambda score, batch, head, query, key: score * 0.5 + query, block_mask=CAUSAL),
+    with_sums=lambda q, k, v: flex_attention(q, k, v, return_lse=True),
+    in_an_expression=lambda q, k, v: flex_attention(q * 2, k.cos(), v).transpose(1, 2).flatten(2) + 1,
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_flexible_attention(f, dtype):
+    """Scores and masks of the user's are part of the kernels: PyTorch runs none of it."""
+    import litz
+
+    litz.reset_stats()
+    # The reference in double precision is that of eager mode, whose products of the half type are rounded.
+    check(f, *qkv(9, dtype=dtype), reference=False)
+    stats = litz.stats()
+    assert stats["eager_graphs"] == {} and stats["fallbacks"] == {} and stats["kernels"] > 0
+
+
+@needs_litz
+@pytest.mark.parametrize("groups", [1, 3])
+def test_flexible_attention_of_groups(groups):
+    q, k, v = randn(2, 6, 9, 8), randn(2, 6 // groups, 9, 8), randn(2, 6 // groups, 9, 8)
+    check(lambda q, k, v: flex_attention(q, k, v, block_mask=CAUSAL, enable_gqa=True), q, k, v)
+
+
+def test_numbers_that_are_tensors_are_part_of_kernels():
+    def f(x):
+        small, least, flag = torch.tensor(0.1), torch.tensor(-math.inf), torch.tensor(True)
+        return torch.where(x > 0, x * small, least), x.double() + small, flag & (x > 0), x.long() + torch.tensor(2**40)
+
+    check(f, randn(5), exact=True)
