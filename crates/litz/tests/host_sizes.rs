@@ -127,7 +127,13 @@ fn what_is_not_as_the_graph_says_ends_the_call_alone() {
         let many = [vector(&[1.0, 1.0, 2.0, 0.0])];
         for _ in 0..2 {
             let error = executable.run(&many).expect_err("the size is out of its range");
-            assert!(matches!(error, RunError::SizeOutOfRange { .. }), "{error}");
+            assert!(matches!(error, RunError::CheckFailed { .. }), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("expected u0 <= 2 (asked for by mylib.wrong.default at model.py:3)"),
+                "{error}"
+            );
             let found = executable.run(&few()).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(numbers(&found), [[1.0, 2.0]]);
         }

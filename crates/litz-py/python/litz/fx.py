@@ -389,7 +389,7 @@ class _Converter(Writer):
                 self.awaited.append(inputs.index(base))
         if isinstance(of, (list, tuple)):
             self.parts[node] = {at: self.name(operand) for at, operand in enumerate(operands)}
-            self.passed[node] = operands
+            self.passed[node] = dict(enumerate(operands))
         else:
             self.names[node] = self.name(of)
             self.same[node] = self.same.get(of, of)
