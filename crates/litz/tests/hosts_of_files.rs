@@ -108,9 +108,9 @@ fn what_operators_write_is_what_later_nodes_read() {
 fn views_of_one_base_are_written_where_they_are_apart() {
     check("rows");
     check("slices");
-    // The memory of columns lies between that of others: one part goes to the host by a copy, and back.
-    for (name, copied) in [("rows", 0), ("rows_raw", 0), ("slices", 2), ("slices_raw", 2)] {
-        assert_eq!(copies(&loops(name)), copied, "{name}: {}", loops(name));
+    // The memory of columns lies between that of others, which the host is told.
+    for name in ["rows", "rows_raw", "slices", "slices_raw"] {
+        assert_eq!(copies(&loops(name)), 0, "{name}: {}", loops(name));
     }
 }
 

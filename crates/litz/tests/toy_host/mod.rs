@@ -216,7 +216,10 @@ fn note(arg: &HostArg<'_>, call: &mut Call) -> Result<(), HostError> {
         HostArg::Tensor(tensor) => {
             call.strides.push(tensor.strides().to_vec());
             let is_complex = matches!(tensor.dtype(), Dtype::C64 | Dtype::C128);
-            call.elements.push(if is_complex { Vec::new() } else { tensor.to_tensor()?.to_f64() });
+            // What a kernel of Triton's fills may hold anything before.
+            let is_filled = call.op.starts_with("triton.") && tensor.is_writable();
+            let is_noted = !is_complex && !is_filled;
+            call.elements.push(if is_noted { tensor.to_tensor()?.to_f64() } else { Vec::new() });
         }
         HostArg::List(list) => list.items().iter().try_for_each(|item| note(item, call))?,
         HostArg::None => call.others.push("none".into()),
