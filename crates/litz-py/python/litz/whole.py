@@ -9,6 +9,7 @@ from torch._C import DispatchKey
 from . import _litz
 from .types import operator_name
 
+
 @contextlib.contextmanager
 def resizing():
     """Lets tracing meet PyTorch's operators of resizing, and not what they are made of, which has other positions than they have: it goes by a scale
@@ -19,6 +20,8 @@ def resizing():
         for op in _resizing():
             for key in _KEYS & op.py_kernels.keys():
                 taken.append((op, key, op.py_kernels.pop(key)))
+                if op._overloadname == "vec":
+                    op.py_kernels[key] = _of_sizes(op)
             op._dispatch_cache.clear()
         yield
     finally:
@@ -38,3 +41,20 @@ def _resizing():
     names = {op.overloadpacket for op in decomposition_table if isinstance(op, torch._ops.OpOverload) and "upsample_" in op.name()}
     overloads = [getattr(name, overload) for name in names for overload in name.overloads()]
     return [op for op in overloads if _litz.has_operator(operator_name(op))]
+
+
+def _of_sizes(op):
+    """An operator that is given sizes or scales of the result, by the one that is given both, as PyTorch's own kernel of it does, which takes no
+    sizes that are symbols.
+    """
+    from torch._decomp.decompositions import get_scale_value, upsample_compute_output_size
+
+    names, resize = [argument.name for argument in op._schema.arguments], op.overloadpacket.default
+
+    def kernel(*args, **kwargs):
+        given = dict(zip(names, args)) | kwargs
+        image, size, scales = given.pop("input"), given.pop("output_size"), given.pop("scale_factors")
+        size = upsample_compute_output_size(image.size(), size, scales)
+        return resize(image, size, *given.values(), *(get_scale_value(scales, at) for at in range(len(size))))
+
+    return kernel
