@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from . import _litz, collectives, hops, random, refusals
 from .errors import NotConverted
 from .host import overload
-from .sizes import facts, is_dense, is_known
+from .sizes import at_least_one, facts, is_dense, is_known
 from .symbols import SYMBOLIC
 from .types import DTYPES, operator_name
 from .writer import SEED, Given, Writer, is_object, numbers_given, quoted, reads_data, val
@@ -493,6 +493,28 @@ class _Converter(Writer):
                 results.append(name)
             return ("result", index[name])
 
+        spread = set()
+
+        def number(given):
+            return ("constant", given) if isinstance(given, int) else result(given)
+
+        def numbers(given):
+            if all(isinstance(one, int) for one in given):
+                return ("constant", tuple(given))
+            return ("tuple", tuple(number(one) for one in given))
+
+        def tensor(of):
+            """A result with the strides that it has in the graph, which the call gives it where a text cannot say them."""
+            value = val(of)
+            if not self._has_gaps(value):
+                return result(of)
+            if of in spread:
+                raise NotConverted("results that share memory which has gaps of sizes that are symbols")
+            spread.add(of)
+            rows = self.named(f"{self.name(of)}.rows")
+            self.lines.append(f"%{rows}: {self.row_major(value)} = aten.clone.default({self.argument(of)}, contiguous)")
+            return ("view", result(rows), numbers(value.shape), numbers(value.stride()), ("constant", None))
+
         positions = {node: position for position, node in enumerate(self.module.graph.find_nodes(op="placeholder"))}
         returned = []
         for value in (self.same.get(value, value) for value in node.args[0]):
@@ -505,13 +527,27 @@ class _Converter(Writer):
             elif value in (self.updates or {}):
                 returned.append(("argument", positions[self.updates[value][0]]))
             elif isinstance(val(value), torch.Tensor):
-                returned.append(self._tensor(value, positions, result))
+                returned.append(self._tensor(value, positions, tensor, numbers, number))
             else:
                 returned.append(result(value))
         self.lines.append("return " + ", ".join(results))
         return returned
 
-    def _tensor(self, node, positions, result):
+    def _has_gaps(self, value) -> bool:
+        """Whether a tensor whose sizes or strides are symbols is not known to fill its memory."""
+        if all(isinstance(one, int) for one in (*value.shape, *value.stride())) or is_dense(value):
+            return False
+        dims = [(self.symbols.expr(size), at_least_one(self.symbols.expr(stride))) for size, stride in zip(value.shape, value.stride())]
+        expected = sympy.Integer(1)
+        while dims:
+            inner = next((at for at, (size, stride) in enumerate(dims) if size == 1 or sympy.expand(stride - expected) == 0), None)
+            if inner is None:
+                # A dimension that repeats its elements has no memory to write to.
+                return all(stride != 0 for _, stride in dims)
+            expected *= dims.pop(inner)[0]
+        return False
+
+    def _tensor(self, node, positions, result, numbers, number):
         """A returned tensor: one that shares the memory of an argument or of another result is a view of that."""
         value, base = val(node), self.viewed.get(node)
         if base is None or base is node:
@@ -526,14 +562,6 @@ class _Converter(Writer):
             return result(node)
         else:
             of = result(base)
-
-        def number(given):
-            return ("constant", given) if isinstance(given, int) else result(given)
-
-        def numbers(given):
-            if all(isinstance(one, int) for one in given):
-                return ("constant", tuple(given))
-            return ("tuple", tuple(number(one) for one in given))
 
         layout = (numbers(value.shape), numbers(value.stride()))
         if value.dtype == origin.dtype:

@@ -15,10 +15,13 @@ class Torch:
     @staticmethod
     def view(tensor, sizes, strides, offset, dtype=None):
         """A tensor that shares the memory of another, `offset` elements behind its first; with a `dtype` one of that type, `offset` bytes behind.
+        Without an offset it is a tensor of its own with the elements of the other one.
 
         It is a view of PyTorch's, so that both have one version, by which `backward` notices that a saved tensor was written to. It is detached,
         as PyTorch refuses to write to views that were made in `no_grad` mode, in which graphs run.
         """
+        if offset is None:
+            return Torch.empty(sizes, strides, tensor.dtype).copy_(tensor)
         if dtype is None:
             offset += tensor.storage_offset()
         else:
