@@ -9,6 +9,7 @@ use crate::infer::InferCx;
 use crate::layout::{broadcast, broadcasts_to, preserved_strides};
 use crate::lower::Lower;
 use crate::ops::reduce::{kept_sizes, pinned, reduce_into};
+use crate::ops::softmax::{EmptyRow, largest, total};
 use crate::traits::Holds;
 use crate::view::Access;
 use litz_ir::graph::{TensorType, Type};
@@ -159,11 +160,11 @@ fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let last = [sizes.len() - 1];
     let kept = kept_sizes(&sizes, &last);
     // A row that the mask removes whole has a maximum of -inf and a sum of 0; its result is 0, as eager's.
-    let may_be_empty = mask.is_some();
+    let empty = if mask.is_some() { EmptyRow::Zero } else { EmptyRow::Nan };
     let max = lw.temp("max", compute, &kept);
     reduce_into(lw, &scores, &last, &max, compute, |b, v| {
         let m = b.reduce(ReduceOp::Max, v);
-        if may_be_empty { replaced(b, m, f64::NEG_INFINITY, 0.0) } else { m }
+        largest(b, m, empty)
     })?;
     let exps = lw.temp("exp", compute, &sizes);
     lw.nest(&sizes, |b, at| {
@@ -176,7 +177,7 @@ fn attention(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let sum = lw.temp("sum", compute, &kept);
     reduce_into(lw, &exps, &last, &sum, compute, |b, v| {
         let sum = b.reduce(ReduceOp::Sum, v);
-        if may_be_empty { replaced(b, sum, 0.0, 1.0) } else { sum }
+        total(b, sum, empty)
     })?;
     if let Some(logs) = lw.result(args, 1) {
         lw.nest(&logs.sizes, |b, at| {
@@ -245,11 +246,4 @@ fn masked(b: &mut Body<'_>, score: Val, mask: Option<&Access>, at: &[Expr]) -> V
 fn above_diagonal_removed(b: &mut Body<'_>, score: Val, inner: &[Expr]) -> Val {
     let (keep, removed) = (b.cond(Rel::le(inner[1], inner[0])), b.lit(score, f64::NEG_INFINITY));
     b.select(keep, score, removed)
-}
-
-/// `to` where the value is `from`.
-fn replaced(b: &mut Body<'_>, v: Val, from: f64, to: f64) -> Val {
-    let (from, to) = (b.lit(v, from), b.lit(v, to));
-    let matches = b.eq(v, from);
-    b.select(matches, to, v)
 }

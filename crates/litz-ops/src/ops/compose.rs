@@ -42,7 +42,6 @@ pub const OPS: &[OpDef] = &[
     }),
     pointwise("aten.remainder.Scalar_Tensor", Common, |p, v| Ok(p.op(ScalarOp::Mod, v))),
     decompose("aten.isclose.default", is_close),
-    decompose("aten._safe_softmax.default", safe_softmax),
     // Products.
     decompose("aten.outer.default", |r| {
         let product = outer(r, "self", "vec2")?;
@@ -216,16 +215,6 @@ fn is_close(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let near = r.apply("aten.le.Tensor", &[distance, allowed])?;
     let near = r.apply("aten.logical_and.default", &[near, finite])?;
     Ok(vec![r.apply("aten.logical_or.default", &[close, near])?])
-}
-
-/// A softmax that gives 0 where every element is minus infinity.
-fn safe_softmax(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
-    let (x, dim) = (r.args().tensor("self")?.value, r.args().get("dim").clone());
-    let dtype = r.args().get("dtype").clone();
-    let softmax = r.call("aten.softmax.int", [Arg::Value(x), dim.clone(), dtype])?;
-    let masked = r.scalar("aten.eq.Scalar", x, f64::NEG_INFINITY)?;
-    let all = r.call("aten.all.dim", [Arg::Value(masked), dim, Arg::Bool(true)])?;
-    Ok(vec![r.call("aten.masked_fill.Scalar", [Arg::Value(softmax), Arg::Value(all), float(0.0)])?])
 }
 
 /// `a[i] * b[j]` of two vectors.
