@@ -13,7 +13,7 @@ use crate::layout::{format_strides, suggested_format};
 use crate::lower::Lower;
 use crate::ops::curve::{Curve, cubic_far, cubic_near, curve_weights, reach};
 use crate::view::Access;
-use litz_ir::graph::{Arg, TensorType, Type};
+use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel};
@@ -22,10 +22,10 @@ use litz_sym::{Expr, Rel};
 pub const OPS: &[OpDef] = &[
     lower("aten.upsample_nearest1d.default", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
     lower("aten.upsample_nearest1d.vec", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
-    lower("aten.upsample_nearest2d.default", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
-    lower("aten.upsample_nearest2d.vec", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
-    lower("aten.upsample_nearest3d.default", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
-    lower("aten.upsample_nearest3d.vec", result_type, |lw, args| nearest(lw, args, Pick::Floor)),
+    lower("aten.upsample_nearest2d.default", result_type, |lw, args| nearest(lw, args, Pick::Kept)),
+    lower("aten.upsample_nearest2d.vec", result_type, |lw, args| nearest(lw, args, Pick::Kept)),
+    lower("aten.upsample_nearest3d.default", result_type, nearest_of_volumes),
+    lower("aten.upsample_nearest3d.vec", result_type, nearest_of_volumes),
     lower("aten._upsample_nearest_exact1d.default", result_type, |lw, args| nearest(lw, args, Pick::Centre)),
     lower("aten._upsample_nearest_exact1d.vec", result_type, |lw, args| nearest(lw, args, Pick::Centre)),
     lower("aten._upsample_nearest_exact2d.default", result_type, |lw, args| nearest(lw, args, Pick::Centre)),
@@ -51,6 +51,8 @@ pub const OPS: &[OpDef] = &[
 pub(crate) enum Pick {
     /// The one that the result's first edge falls in.
     Floor,
+    /// The same; but sizes that stay, or double, are left to integers, whatever the scale is.
+    Kept,
     /// The one that the result's centre falls in.
     Centre,
 }
@@ -181,6 +183,21 @@ impl Axis {
         }
     }
 
+    /// Finds out whether the result is one of `factors` as large as the operand, where eager mode leaves a given scale out of account.
+    ///
+    /// # Errors
+    /// Where only sizes at run time tell.
+    pub(crate) fn decides(&self, cx: &InferCx<'_>, args: &Args<'_>, factors: &[i64]) -> Result<(), OpError> {
+        let is_open = |&factor: &i64| {
+            self.count != self.size * factor
+                && cx.known(Rel::eq(self.count, self.size * factor)) != Some(false)
+        };
+        if self.scale.is_some() && factors.iter().any(is_open) {
+            return Err(args.unsupported("a scale that counts for some sizes known only at run time"));
+        }
+        Ok(())
+    }
+
     /// The place of result `at` as a fraction; negative before the centre of the first element.
     fn place(&self, at: Expr, align_corners: bool) -> (Expr, Expr) {
         if align_corners {
@@ -204,9 +221,18 @@ fn reduced(n: Expr, m: Expr) -> (Expr, Expr) {
 
 // Nearest element.
 
+/// Eager mode's kernel for channels that are adjacent differs from its kernel for others in the scales that it goes by.
+fn nearest_of_volumes(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let format = suggested_format(lw.infer_cx().facts, operand(args)?.ty);
+    nearest(lw, args, if format == MemoryFormat::ChannelsLast3d { Pick::Kept } else { Pick::Floor })
+}
+
 fn nearest(lw: &mut Lower<'_>, args: &Args<'_>, pick: Pick) -> Result<(), OpError> {
     let x = lw.access(operand(args)?)?;
     let axes = axes(&mut lw.infer_cx(), args)?;
+    if pick == Pick::Kept {
+        axes.iter().try_for_each(|axis| axis.decides(&lw.infer_cx(), args, &[1, 2]))?;
+    }
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
         let mut coords = at[..2].to_vec();
@@ -223,15 +249,15 @@ fn nearest(lw: &mut Lower<'_>, args: &Args<'_>, pick: Pick) -> Result<(), OpErro
 /// result, the element is computed like this at run time.
 pub(crate) fn nearest_element(b: &mut Body<'_>, axis: &Axis, at: Expr, pick: Pick) -> Expr {
     // Eager leaves these to integers, whatever the scale.
-    if pick == Pick::Floor && axis.count == axis.size {
+    if pick == Pick::Kept && axis.count == axis.size {
         return at;
     }
-    if pick == Pick::Floor && axis.count == axis.size * 2 {
+    if pick == Pick::Kept && axis.count == axis.size * 2 {
         return at.floordiv(2);
     }
     let (num, den) = axis.ratio();
     let exact = match pick {
-        Pick::Floor => (at * num).floordiv(den),
+        Pick::Floor | Pick::Kept => (at * num).floordiv(den),
         Pick::Centre => ((at * 2 + 1) * num).floordiv(den * 2),
     };
     if axis.is_exact(num, den, pick) {
@@ -268,7 +294,7 @@ impl Axis {
             (None, ..) => num as f32 / den as f32,
         };
         let agrees = |i: i64| match pick {
-            Pick::Floor => (i as f32 * ratio).floor() as i64 == (i * num).div_euclid(den),
+            Pick::Floor | Pick::Kept => (i as f32 * ratio).floor() as i64 == (i * num).div_euclid(den),
             Pick::Centre => {
                 ((i as f32 + 0.5) * ratio).floor() as i64 == ((2 * i + 1) * num).div_euclid(2 * den)
             }
@@ -286,6 +312,9 @@ fn blend(lw: &mut Lower<'_>, args: &Args<'_>, curve: Curve) -> Result<(), OpErro
     let x = lw.access(float_operand(args)?)?;
     let axes = axes(&mut lw.infer_cx(), args)?;
     let align_corners = args.flag("align_corners")?;
+    if curve == Curve::Linear && !align_corners {
+        axes.iter().try_for_each(|axis| axis.decides(&lw.infer_cx(), args, &[1]))?;
+    }
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     lw.nest(&out.sizes, |b, at| {
         let taps: Vec<Vec<Tap>> = axes

@@ -15,7 +15,7 @@ def resizing():
     """Lets tracing meet PyTorch's operators of resizing, and not what they are made of, which has other positions than they have: it goes by a scale
     where sizes stay, and they copy. Litz has kernels for them, and PyTorch runs what these do not take, such as 8-bit images.
     """
-    taken = []
+    taken, given = [], []
     try:
         for op in _resizing():
             for key in _KEYS & op.py_kernels.keys():
@@ -23,8 +23,16 @@ def resizing():
                 if op._overloadname == "vec":
                     op.py_kernels[key] = _of_sizes(op)
             op._dispatch_cache.clear()
+        for op in _derivatives():
+            if DispatchKey.Meta not in op.py_kernels:
+                given.append(op)
+                op.py_kernels[DispatchKey.Meta] = _of_image
+                op._dispatch_cache.clear()
         yield
     finally:
+        for op in given:
+            del op.py_kernels[DispatchKey.Meta]
+            op._dispatch_cache.clear()
         for op, key, kernel in taken:
             op.py_kernels[key] = kernel
             op._dispatch_cache.clear()
@@ -41,6 +49,18 @@ def _resizing():
     names = {op.overloadpacket for op in decomposition_table if isinstance(op, torch._ops.OpOverload) and "upsample_" in op.name()}
     overloads = [getattr(name, overload) for name in names for overload in name.overloads()]
     return [op for op in overloads if _litz.has_operator(operator_name(op))]
+
+
+@functools.cache
+def _derivatives():
+    """Derivatives of operators of resizing."""
+    packets = {getattr(torch.ops.aten, f"{op._schema.name.split('::')[1]}_backward", None) for op in _resizing()}
+    return [packet.default for packet in packets if packet is not None]
+
+
+def _of_image(gradient, output_size, input_size, *rest, **keywords):
+    """What a derivative gives, for tracing: PyTorch's own, of some operators, takes no sizes that are symbols."""
+    return gradient.new_empty(input_size)
 
 
 def _of_sizes(op):

@@ -27,7 +27,7 @@ def test_a_scale_that_leaves_a_size_as_it_is_copies(mode):
     pixels = torch.arange(2.0).reshape([1, 1] + [1] * (MODES[mode] - 3) + [2])
     # Cubic curves go by the scale in eager mode, too.
     check(lambda x: F.interpolate(x, scale_factor=1.3, mode=mode), pixels, exact=mode != "bicubic", reference=False)
-    check(lambda x: F.interpolate(x, scale_factor=1.3, mode=mode), image(mode, 2), gradients=mode != "bicubic")
+    check(lambda x: F.interpolate(x, scale_factor=1.3, mode=mode), image(mode, 2), gradients=True)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
@@ -51,3 +51,22 @@ def test_symbolic_sizes_are_compiled_once(mode):
         assert torch.allclose(f(x), F.interpolate(x, scale_factor=2.0, mode=mode), atol=1e-5)
     after = litz.stats()
     assert after["eager_graphs"] == before["eager_graphs"] and after["fallbacks"] == before["fallbacks"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("format", ["rows", "channels"])
+@pytest.mark.parametrize(
+    "mode, dims",
+    [("nearest", 1), ("linear", 1), ("nearest", 2), ("bilinear", 2), ("bicubic", 2), ("nearest", 3), ("trilinear", 3), ("nearest-exact", 1), ("nearest-exact", 3)],
+)
+def test_scales_that_leave_sizes_as_they_are_count_as_in_eager(mode, dims, format, dynamic):
+    """Eager mode's kernels differ in whether a scale counts where it changes no size, or doubles it, and so do their derivatives."""
+    last = {2: torch.channels_last, 3: torch.channels_last_3d}.get(dims)
+    if format == "channels" and last is None:
+        return
+    for scale in (1.3, 2.3):
+        f = lambda x: F.interpolate(x, scale_factor=scale, mode=mode)
+        for sizes in ((3, 3, 3), (3, 7, 4)):
+            x = torch.randn(1, 4, *sizes[:dims])
+            x = x.to(memory_format=last) if format == "channels" else x
+            check(f, x, gradients=True, reference=False, dynamic=dynamic)
