@@ -493,7 +493,7 @@ class _Converter(Writer):
                 results.append(name)
             return ("result", index[name])
 
-        spread = set()
+        spread = {}
 
         def number(given):
             return ("constant", given) if isinstance(given, int) else result(given)
@@ -508,12 +508,11 @@ class _Converter(Writer):
             value = val(of)
             if not self._has_gaps(value):
                 return result(of)
-            if of in spread:
-                raise NotConverted("results that share memory which has gaps of sizes that are symbols")
-            spread.add(of)
-            rows = self.named(f"{self.name(of)}.rows")
-            self.lines.append(f"%{rows}: {self.row_major(value)} = aten.clone.default({self.argument(of)}, contiguous)")
-            return ("view", result(rows), numbers(value.shape), numbers(value.stride()), ("constant", None))
+            if of not in spread:
+                rows = self.named(f"{self.name(of)}.rows")
+                self.lines.append(f"%{rows}: {self.row_major(value)} = aten.clone.default({self.argument(of)}, contiguous)")
+                spread[of] = ("view", result(rows), numbers(value.shape), numbers(value.stride()), ("constant", None))
+            return spread[of]
 
         positions = {node: position for position, node in enumerate(self.module.graph.find_nodes(op="placeholder"))}
         returned = []

@@ -15,13 +15,16 @@ class Torch:
     @staticmethod
     def view(tensor, sizes, strides, offset, dtype=None):
         """A tensor that shares the memory of another, `offset` elements behind its first; with a `dtype` one of that type, `offset` bytes behind.
-        Without an offset it is a tensor of its own with the elements of the other one.
+        Without an offset the other one, which nobody has seen yet, is given memory with these strides.
 
         It is a view of PyTorch's, so that both have one version, by which `backward` notices that a saved tensor was written to. It is detached,
         as PyTorch refuses to write to views that were made in `no_grad` mode, in which graphs run.
         """
         if offset is None:
-            return Torch.empty(sizes, strides, tensor.dtype).copy_(tensor)
+            if any(size > 1 and own != stride for size, own, stride in zip(sizes, tensor.stride(), strides)):
+                # The tensor itself, of which others may be views.
+                tensor.set_(Torch.empty(sizes, strides, tensor.dtype).copy_(tensor))
+            return tensor.as_strided(sizes, strides).detach()
         if dtype is None:
             offset += tensor.storage_offset()
         else:
