@@ -23,6 +23,9 @@ lines += [
     "higher_order::associative_scan(Any combine_fn, Any[] xs, Any[] additional_inputs) -> Tensor[]",
     # Random numbers of a seed.
     *(f"litz::{name}(Tensor seed, int stream, SymInt[] size, *, ScalarType? dtype=None) -> Tensor" for name in "uniform normal".split()),
+    "litz::integers(Tensor seed, int stream, SymInt low, SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+    # Its operand, whose elements are checked.
+    "litz::within(Tensor self, float low, float high) -> Tensor",
     # Factors whose signs are nobody's.
     "litz::svd(Tensor A) -> (Tensor U, Tensor S, Tensor Vh)",
     "litz::eigh(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)",

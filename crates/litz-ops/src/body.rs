@@ -283,6 +283,12 @@ impl<'a> Body<'a> {
         }
     }
 
+    /// Checks at run time that an element is one that the operator takes.
+    pub fn check_value(&mut self, holds: Val) {
+        let fails = self.not(holds);
+        self.bind_as(BindOf::Value, fails, Expr::one());
+    }
+
     fn bind_as(&mut self, of: BindOf, value: Val, extent: Expr) -> Expr {
         let value = self.cast(value, Dtype::I64);
         let same = |inst: &Inst| match inst.op {

@@ -72,7 +72,7 @@ pub enum InstOp {
     Bitcast(Val),
     /// `bind t = %v in n`: checks 0 <= %v < n at run time (a failure is an error of the call) and lets index
     /// expressions of later instructions use the symbol `t` for it. `bind t = %v in 1 for divisor` checks that %v, whether a
-    /// divisor is zero, does not hold.
+    /// divisor is zero, does not hold, and `for value` the same of whether an element is not what the operator takes.
     Bind {
         /// Symbol defined.
         sym: Sym,
@@ -123,6 +123,8 @@ pub enum BindOf {
     Index,
     /// Whether an integer that others are divided by is zero.
     Divisor,
+    /// Whether an element is none of those that the operator takes.
+    Value,
 }
 
 impl BindOf {
@@ -131,6 +133,7 @@ impl BindOf {
         match self {
             BindOf::Index => format!("index of {} is out of range", from.join(", ")),
             BindOf::Divisor => format!("{} divides by zero", from.join(", ")),
+            BindOf::Value => format!("an element is outside of the range that {} takes", from.join(", ")),
         }
     }
 }

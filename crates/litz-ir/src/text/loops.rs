@@ -214,6 +214,7 @@ fn write_inst(f: &mut Formatter, loops: &Loops, at: usize, inst: &Inst) -> fmt::
             match of {
                 BindOf::Index => Ok(()),
                 BindOf::Divisor => f.write_str(" for divisor"),
+                BindOf::Value => f.write_str(" for value"),
             }
         }
         InstOp::Reduce(op, value) => write!(f, "reduce.{} {value}", op.name()),
@@ -347,6 +348,7 @@ impl Reader {
             cx.expect("in")?;
             let extent = cx.expr()?;
             let of = match cx.eat("for") {
+                true if cx.eat("value") => BindOf::Value,
                 true => cx.expect("divisor").map(|()| BindOf::Divisor)?,
                 false => BindOf::Index,
             };

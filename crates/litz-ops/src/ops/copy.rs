@@ -1,6 +1,7 @@
 //! Lowers copies: conversions of element type and layout, and assertions about them.
 
 use crate::args::Args;
+use crate::body::Body;
 use crate::def::{OpDef, decompose, inplace, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
@@ -8,8 +9,11 @@ use crate::layout::{broadcasts_to, copy_strides, is_channels_last};
 use crate::lower::Lower;
 use crate::traits::Devices::Of;
 use crate::traits::Holds::{Always, When};
-use litz_ir::Dtype;
+use crate::view::Access;
 use litz_ir::graph::{Arg, MemoryFormat, Node, TensorType, Type};
+use litz_ir::loops::Val;
+use litz_ir::{Dtype, Scalar, ScalarOp};
+use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
@@ -25,6 +29,7 @@ pub const OPS: &[OpDef] = &[
         .alias(When(is_operand))
         .devices(Of("other")),
     lower("prims.convert_element_type.default", copy_type, copy).identity(Always),
+    lower("aten.view.dtype", reread_type, reread).alias(When(|_, _| Ok(true))),
     lower("aten.copy.default", copy_from_type, copy_from).devices(Of("self")),
     inplace("aten.copy_.default", "aten.copy.default"),
     copied("aten.alias_copy.default"),
@@ -133,4 +138,108 @@ fn copy_from(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         b.store(&out, at, v);
         Ok(())
     })
+}
+
+/// The operand's memory as elements of another type: several for each, or one of several, along the last dimension.
+fn reread_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let x = args.tensor("self")?.ty;
+    let dtype = args.dtype("dtype")?.ok_or_else(|| args.bad("dtype", "an element type"))?;
+    let (from, to) = (x.dtype.size() as i64, dtype.size() as i64);
+    let (mut sizes, mut strides) = (x.sizes.clone(), x.strides.clone());
+    if from != to {
+        let (Some(last), Some(stride)) = (sizes.last_mut(), strides.last()) else {
+            return Err(args.invalid("elements of another size need a dimension"));
+        };
+        let apart = |_| args.invalid(format!("neighbours of {x} do not lie side by side"));
+        cx.require(Rel::eq(*stride, 1), args.op()).map_err(apart)?;
+        if from > to {
+            *last = *last * (from / to);
+        } else {
+            let parts = to / from;
+            let uneven = |_| args.invalid(format!("{parts} elements of {x} each do not come out even"));
+            for &whole in [*last].iter().chain(&strides[..strides.len() - 1]) {
+                cx.require(Rel::eq(whole.modulo(parts), 0), args.op()).map_err(uneven)?;
+            }
+            *last = last.floordiv(parts);
+        }
+        let outer = strides.len() - 1;
+        for stride in &mut strides[..outer] {
+            *stride = if from > to { *stride * (from / to) } else { stride.floordiv(to / from) };
+        }
+    }
+    one(TensorType { dtype, sizes, strides, ..x.clone() })
+}
+
+/// Reads the bits of elements as those of others, the lowest first.
+fn reread(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    let x = lw.access(args.tensor("self")?)?;
+    let Some(ty) = args.result(0) else { return Ok(()) };
+    let (dtype, sizes) = (ty.dtype, ty.sizes.clone());
+    if x.dtype == dtype {
+        lw.set_result(args, 0, x);
+        return Ok(());
+    }
+    if let Some(half) = [x.dtype, dtype].into_iter().find(|dtype| dtype.compute() != *dtype) {
+        return Err(args.unsupported(&format!("the bits of {half}, which registers do not have")));
+    }
+    let out = lw.temp("bits", dtype, &sizes);
+    let (from, to) = (x.dtype.size() as i64, dtype.size() as i64);
+    lw.nest(&sizes, |b, at| {
+        let (outer, last) = at.split_at(at.len() - usize::from(from != to));
+        let place = |part: Expr| [outer, &[part]].concat();
+        let bits = match last {
+            [] => bits_at(b, &x, at),
+            &[last] if from > to => {
+                let parts = from / to;
+                let whole = bits_at(b, &x, &place(last.floordiv(parts)));
+                let by = b.index(last.modulo(parts) * (8 * to), word(from));
+                let part = b.op(ScalarOp::Shr, &[whole, by]);
+                b.cast(part, word(to))
+            }
+            _ => {
+                let mut whole = b.literal(Scalar::Int(0), word(to));
+                for part in 0..to / from {
+                    let bits = bits_at(b, &x, &place(last[0] * (to / from) + part));
+                    let bits = b.cast(bits, word(to));
+                    let by = b.literal(Scalar::Int(8 * from * part), word(to));
+                    let bits = b.op(ScalarOp::Shl, &[bits, by]);
+                    whole = b.op(ScalarOp::Or, &[whole, bits]);
+                }
+                whole
+            }
+        };
+        let v = of_bits(b, bits, dtype);
+        b.store(&out, at, v);
+        Ok(())
+    })?;
+    lw.set_result(args, 0, out);
+    Ok(())
+}
+
+/// The unsigned integer of as many bytes.
+fn word(size: i64) -> Dtype {
+    match size {
+        1 => Dtype::U8,
+        2 => Dtype::U16,
+        4 => Dtype::U32,
+        _ => Dtype::U64,
+    }
+}
+
+/// The bits of an element.
+fn bits_at(b: &mut Body<'_>, x: &Access, at: &[Expr]) -> Val {
+    let v = b.load(x, at);
+    match x.dtype {
+        Dtype::Bool => b.cast(v, Dtype::U8),
+        _ => b.bitcast(v, word(x.dtype.size() as i64)),
+    }
+}
+
+/// Bits as a value of a type. Any bit makes a truth value, of which there are two.
+fn of_bits(b: &mut Body<'_>, bits: Val, dtype: Dtype) -> Val {
+    if dtype == Dtype::Bool {
+        let zero = b.literal(Scalar::Int(0), Dtype::U8);
+        return b.ne(bits, zero);
+    }
+    b.bitcast(bits, dtype)
 }

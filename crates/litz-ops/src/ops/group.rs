@@ -198,6 +198,12 @@ fn embedding_bag(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         Ok(())
     })?;
     lw.nest(&out.sizes, |b, at| {
+        // PyTorch looks at the last offset alone; what follows from the others is in range, or is found where it is used. The check
+        // is in the nest that no pass removes: sums need no sizes.
+        let last = b.read_as(&offsets, &[offsets.sizes[0] - 1], Dtype::I64);
+        let count = b.index(count, Dtype::I64);
+        let ends = b.le(last, count);
+        b.check_value(ends);
         let (sum, size) = (b.read(&sums, at), b.read(&sizes, &at[..1]));
         let (zero, one) = (b.lit(sum, 0.0), b.lit(sum, 1.0));
         let v = match mode {

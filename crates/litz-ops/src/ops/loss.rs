@@ -165,9 +165,12 @@ fn weighted(r: &mut Rewriter<'_>, loss: Value) -> Result<Value, OpError> {
     }
 }
 
-/// `-(t * max(log(x), -100) + (1 - t) * max(log(1 - x), -100))`
+/// `-(t * max(log(x), -100) + (1 - t) * max(log(1 - x), -100))` of elements from 0 to 1.
 fn binary_cross_entropy(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let (x, t) = (r.args().tensor("self")?.value, r.args().tensor("target")?.value);
+    let within =
+        |r: &mut Rewriter<'_>, x| r.call("litz.within.default", [Arg::Value(x), float(0.0), float(1.0)]);
+    let (x, t) = (within(r, x)?, within(r, t)?);
     let down = r.apply("aten.neg.default", &[x])?;
     let (yes, no) = (r.apply("aten.log.default", &[x])?, r.apply("aten.log1p.default", &[down])?);
     let yes = r.scalar("aten.clamp_min.default", yes, -100.0)?;

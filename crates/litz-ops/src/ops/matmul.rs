@@ -2,14 +2,15 @@
 
 use crate::args::Args;
 use crate::body::Body;
-use crate::def::{OpDef, lower, one};
+use crate::decompose::Rewriter;
+use crate::def::{OpDef, decompose, lower, one};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{broadcast, broadcasts_to};
 use crate::lower::Lower;
 use crate::traits::Role;
 use crate::view::Access;
-use litz_ir::graph::{TensorType, Type};
+use litz_ir::graph::{TensorType, Type, Value};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, ReduceOp};
 use litz_sym::{Expr, Rel};
@@ -21,6 +22,8 @@ pub const OPS: &[OpDef] = &[
         |cx, args| ranked_type(cx, args, ("self", 2), ("mat2", 2)),
         |lw, args| matmul(lw, args, "self", "mat2"),
     ),
+    lower("aten._int_mm.default", wide_type, |lw, args| matmul(lw, args, "self", "mat2")),
+    decompose("aten._scaled_mm.default", scaled),
     lower(
         "aten.bmm.default",
         |cx, args| ranked_type(cx, args, ("self", 3), ("mat2", 3)),
@@ -110,6 +113,42 @@ fn ranked_type(
         cx.require(Rel::eq(a[0], b[0]), args.op()).map_err(differs)?;
     }
     matmul_type(cx, args, left, right)
+}
+
+/// The type of a product of bytes, which adds up in 32 bits.
+fn wide_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    args.of_types("self", &[Dtype::I8])?;
+    let mut types = ranked_type(cx, args, ("self", 2), ("mat2", 2))?;
+    if let [Type::Tensor(product)] = types.as_mut_slice() {
+        product.dtype = Dtype::I32;
+    }
+    Ok(types)
+}
+
+/// `(self * scale_a) @ (mat2 * scale_b) + bias` in f32, of 8-bit floats with one scale for each operand.
+fn scaled(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let is_whole = |name: &str| r.args().tensor(name).is_ok_and(|scale| scale.ty.numel().is_one());
+    if r.args().has("scale_result") || !is_whole("scale_a") || !is_whole("scale_b") {
+        return Err(r.args().unsupported("scales of rows, columns or results"));
+    }
+    let float8 = [Dtype::F8E4M3, Dtype::F8E5M2];
+    r.args().of_types("self", &float8)?;
+    r.args().of_types("mat2", &float8)?;
+    let dtype = r.args().dtype("out_dtype")?.unwrap_or(r.args().tensor("self")?.ty.dtype);
+    let bias = r.args().opt_tensor("bias")?.map(|bias| bias.value);
+    let operand = |r: &mut Rewriter<'_>, name: &str, scale: &str| {
+        let (x, scale) = (r.args().tensor(name)?.value, r.args().tensor(scale)?.value);
+        let x = r.convert(x, Dtype::F32)?;
+        let scale = r.reshape(scale, [])?;
+        r.mul(x, scale)
+    };
+    let (a, b) = (operand(r, "self", "scale_a")?, operand(r, "mat2", "scale_b")?);
+    let mut product = r.apply("aten.mm.default", &[a, b])?;
+    if let Some(bias) = bias {
+        let bias = r.convert(bias, Dtype::F32)?;
+        product = r.apply("aten.add.Tensor", &[product, bias])?;
+    }
+    Ok(vec![r.convert(product, dtype)?])
 }
 
 /// The product's type; what is added to it broadcasts to its sizes.

@@ -9,7 +9,7 @@ use crate::layout::{preserved_strides, same_shape, same_sizes};
 use crate::lower::Lower;
 use crate::promote::{promote_types, result_type};
 use litz_ir::graph::{Arg, Float, TensorType, Type, Value, contiguous_strides};
-use litz_ir::{Dtype, ReduceOp};
+use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
@@ -270,8 +270,9 @@ fn rank_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError
     one(TensorType::contiguous(dtype, x.sizes.clone()))
 }
 
-/// How many boundaries come before each element, counted: of equals the first place, or the place after the last
-/// with `right`. NaN comes after all. Boundaries are a vector, or one for each row of elements.
+/// Where each element belongs among boundaries: before equal ones, or with `right` behind them. It is found by halving, step by step as
+/// eager mode does, so that boundaries that are not sorted and NaN among them give eager's places. Boundaries are a vector, or one for
+/// each row of elements.
 fn ranks(lw: &mut Lower<'_>, args: &Args<'_>, boundaries: &str) -> Result<(), OpError> {
     let right = match args.str("side")? {
         "" => args.flag("right")?,
@@ -286,21 +287,40 @@ fn ranks(lw: &mut Lower<'_>, args: &Args<'_>, boundaries: &str) -> Result<(), Op
     let sorter = args.opt_tensor("sorter")?.map(|sorter| lw.access(sorter)).transpose()?;
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let Some(&length) = bounds.sizes.last() else { return Err(args.invalid("expected boundaries")) };
+    let range = lw.loops.facts.bounds(length);
+    // Each step halves what is left, and rounds down.
+    let steps = i64::BITS - range.hi.max(0).leading_zeros();
+    // Where there may be no boundaries the first one is not read.
+    let extent = if range.lo >= 1 { length } else { length.max(1) };
     lw.nest(&out.sizes, |b, at| {
         let v = b.read_as(&x, at, common);
-        let step = b.reduced_axis(length);
         let lead = if bounds.rank() == 1 { &[] } else { &at[..at.len() - 1] };
-        let mut place = [lead, &[step]].concat();
-        if let Some(sorter) = &sorter {
-            let sorted = b.load(sorter, &place);
-            place[lead.len()] = b.bind(sorted, length);
+        let (mut low, mut high) = (b.index(Expr::zero(), Dtype::I64), b.index(length, Dtype::I64));
+        let [zero, one] = [0, 1].map(|number| b.literal(Scalar::Int(number), Dtype::I64));
+        for _ in 0..steps {
+            let is_open = b.lt(low, high);
+            let rest = b.sub(high, low);
+            let half = b.op(ScalarOp::Shr, &[rest, one]);
+            let middle = b.add(low, half);
+            let read = b.select(is_open, middle, zero);
+            let mut step = b.bind(read, extent);
+            if let Some(sorter) = &sorter {
+                let sorted =
+                    b.load_if(sorter, &[lead, &[step]].concat(), vec![Rel::lt(step, length)], Scalar::Int(0));
+                step = b.bind(sorted, extent);
+            }
+            let bound =
+                b.load_if(&bounds, &[lead, &[step]].concat(), vec![Rel::lt(step, length)], Scalar::Int(0));
+            let bound = b.cast(bound, common);
+            let stays = if right { b.gt(bound, v) } else { b.ge(bound, v) };
+            let passed = b.not(stays);
+            let passes = b.and(is_open, passed);
+            let stays = b.and(is_open, stays);
+            let next = b.add(middle, one);
+            low = b.select(passes, next, low);
+            high = b.select(stays, middle, high);
         }
-        let bound = b.read_as(&bounds, &place, common);
-        let stays = if right { b.gt(bound, v) } else { b.ge(bound, v) };
-        let passed = b.not(stays);
-        let passed = b.cast(passed, Dtype::I64);
-        let count = b.reduce(ReduceOp::Sum, passed);
-        b.store(&out, at, count);
+        b.store(&out, at, low);
         Ok(())
     })
 }

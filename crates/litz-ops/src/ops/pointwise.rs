@@ -11,6 +11,16 @@ use litz_sym::Expr;
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
+    // The operand, whose elements have to be from `low` to `high`: a NaN is not.
+    pointwise("litz.within.default", Common, |p, v| {
+        let (low, high) = (p.args.float("low")?, p.args.float("high")?);
+        let (low, high) = (p.lit(v[0], low), p.lit(v[0], high));
+        let (above, below) = (p.ge(v[0], low), p.le(v[0], high));
+        let inside = p.and(above, below);
+        p.check_value(inside);
+        Ok(v[0])
+    }),
+    op("prims.div.default", Common, ScalarOp::Div),
     // Arithmetic.
     pointwise("aten.add.Tensor", Common, |p, v| scaled(p, v, plus)),
     pointwise("aten.add.Scalar", Common, |p, v| scaled(p, v, plus)),

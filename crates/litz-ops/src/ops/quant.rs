@@ -157,6 +157,13 @@ fn by_channel(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     lw.nest(&out.sizes, |b, at| {
         let channel = &at[axis..=axis];
         let v = b.read(&x, at);
+        if zero.dtype == Dtype::I32 {
+            let level = b.load(&zero, channel);
+            let (least, most) = (b.lit(level, range.0), b.lit(level, range.1));
+            let (above, below) = (b.ge(level, least), b.le(level, most));
+            let is_level = b.and(above, below);
+            b.check_value(is_level);
+        }
         let (scale, zero) = (b.read_as(&scale, channel, compute), b.read_as(&zero, channel, compute));
         let v = quantised(b, v, scale, zero, range);
         b.store(&out, at, v);

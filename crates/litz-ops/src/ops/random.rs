@@ -14,12 +14,16 @@ use crate::lower::Lower;
 use litz_ir::graph::{TensorType, Type, contiguous_strides};
 use litz_ir::loops::Val;
 use litz_ir::{Dtype, Scalar, ScalarOp};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[
     lower("litz.uniform.default", types, |lw, args| fill(lw, args, uniform)),
     lower("litz.normal.default", types, |lw, args| fill(lw, args, normal)),
+    lower("litz.integers.default", integer_types, |lw, args| {
+        let (low, high) = (args.int("low")?, args.int("high")?);
+        fill(lw, args, |b, dtype, words| integer(b, dtype, words, low, high))
+    }),
 ];
 
 /// Factors of the two products of a round.
@@ -30,6 +34,41 @@ const ROUNDS: usize = 10;
 const LOW: i64 = 0xFFFF_FFFF;
 
 fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let dtype = args.dtype("dtype")?.unwrap_or(Dtype::F32);
+    if !matches!(dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64) {
+        return Err(args.unsupported(&format!("random numbers of type {dtype}")));
+    }
+    filled_type(cx, args, dtype)
+}
+
+/// The type holds every integer from `low` on and below `high`, of which there is one at least.
+fn integer_types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
+    let dtype = args.dtype("dtype")?.unwrap_or(Dtype::I64);
+    let (low, high) = (args.int("low")?, args.int("high")?);
+    let (least, most) = match dtype {
+        Dtype::Bool => (0, 1),
+        Dtype::U8 => (0, i64::from(u8::MAX)),
+        Dtype::I8 => (i64::from(i8::MIN), i64::from(i8::MAX)),
+        Dtype::I16 => (i64::from(i16::MIN), i64::from(i16::MAX)),
+        Dtype::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        Dtype::I64 => (i64::MIN, i64::MAX),
+        // Up to here floats have all integers.
+        Dtype::BF16 => (-(1 << 8), 1 << 8),
+        Dtype::F16 => (-(1 << 11), 1 << 11),
+        Dtype::F32 => (-(1 << 24), 1 << 24),
+        Dtype::F64 => (-(1 << 53), 1 << 53),
+        _ => return Err(args.unsupported(&format!("random integers of type {dtype}"))),
+    };
+    let outside = |_| args.invalid(format!("no integers from {low} to below {high} of type {dtype}"));
+    cx.require(Rel::lt(low, high), args.op()).map_err(outside)?;
+    if least > i64::MIN {
+        cx.require(Rel::ge(low, least), args.op()).map_err(outside)?;
+        cx.require(Rel::le(high, most + 1), args.op()).map_err(outside)?;
+    }
+    filled_type(cx, args, dtype)
+}
+
+fn filled_type(cx: &mut InferCx<'_>, args: &Args<'_>, dtype: Dtype) -> Result<Vec<Type>, OpError> {
     let seed = args.tensor("seed")?.ty;
     if seed.dtype != Dtype::I64 || seed.rank() != 0 {
         return Err(args.bad("seed", "one number of type i64"));
@@ -37,10 +76,6 @@ fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
     let stream = args.literal("stream")?;
     if !(0..=LOW).contains(&stream) {
         return Err(args.bad("stream", "a number of 32 bits"));
-    }
-    let dtype = args.dtype("dtype")?.unwrap_or(Dtype::F32);
-    if !matches!(dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64) {
-        return Err(args.unsupported(&format!("random numbers of type {dtype}")));
     }
     let sizes = args.ints("size")?;
     not_negative(cx, args, &sizes)?;
@@ -51,7 +86,7 @@ fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
 fn fill(
     lw: &mut Lower<'_>,
     args: &Args<'_>,
-    number: fn(&mut Body<'_>, Dtype, &[Val; 4]) -> Val,
+    number: impl FnOnce(&mut Body<'_>, Dtype, &[Val; 4]) -> Val,
 ) -> Result<(), OpError> {
     let (seed, stream) = (lw.access(args.tensor("seed")?)?, args.literal("stream")?);
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
@@ -109,6 +144,21 @@ fn uniform(b: &mut Body<'_>, dtype: Dtype, words: &[Val; 4]) -> Val {
     };
     let compute = dtype.compute();
     let value = fraction(b, compute, digits, [words[0], words[1]], 0);
+    b.cast(value, dtype)
+}
+
+/// An integer from `low` on and below `high`: 64 random bits, taken modulo the number of integers. One is as likely as another but for their
+/// number in 2^64.
+fn integer(b: &mut Body<'_>, dtype: Dtype, words: &[Val; 4], low: Expr, high: Expr) -> Val {
+    let half = b.literal(Scalar::Int(32), Dtype::U64);
+    let upper = b.op(ScalarOp::Shl, &[words[0], half]);
+    let bits = b.op(ScalarOp::Or, &[upper, words[1]]);
+    // Wraps around where there are more than 2^63.
+    let (low, high) = (b.index(low, Dtype::U64), b.index(high, Dtype::U64));
+    let count = b.sub(high, low);
+    let rest = b.op(ScalarOp::Rem, &[bits, count]);
+    let value = b.add(low, rest);
+    let value = b.cast(value, Dtype::I64);
     b.cast(value, dtype)
 }
 

@@ -9,7 +9,7 @@ use crate::lower::Lower;
 use crate::view::Access;
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::{Dtype, ReduceOp};
-use litz_sym::Expr;
+use litz_sym::{Expr, Rel};
 
 /// Entries.
 pub const OPS: &[OpDef] = &[lower("aten.segment_reduce.default", segments_type, segments)];
@@ -52,6 +52,7 @@ fn ends(lw: &mut Lower<'_>, args: &Args<'_>, count: Expr) -> Result<[Access; 2],
     let mut sizes = given.sizes.clone();
     sizes[last] = count;
     let (starts, stops) = (lw.temp("starts", Dtype::I64, &sizes), lw.temp("stops", Dtype::I64, &sizes));
+    let (whole, is_unchecked) = (args.tensor("data")?.ty.sizes[last], args.flag("unsafe")?);
     lw.nest(&sizes, |b, at| {
         let own = b.read_as(&given, at, Dtype::I64);
         let (start, stop) = if by_offsets {
@@ -60,6 +61,15 @@ fn ends(lw: &mut Lower<'_>, args: &Args<'_>, count: Expr) -> Result<[Access; 2],
             (own, b.read_as(&given, &next, Dtype::I64))
         } else {
             let stop = b.scan(ReduceOp::Sum, own, at[last]);
+            if !is_unchecked {
+                // None is negative, and together they have as many elements as there are.
+                let (zero, whole) = (b.lit(own, 0.0), b.index(whole, Dtype::I64));
+                let (counts, ends) = (b.ge(own, zero), b.eq(stop, whole));
+                let goes_on = b.cond(Rel::lt(at[last] + 1, count));
+                let ends = b.or(goes_on, ends);
+                let holds = b.and(counts, ends);
+                b.check_value(holds);
+            }
             (b.sub(stop, own), stop)
         };
         b.store(&starts, at, start);

@@ -260,7 +260,7 @@ fn nan_median(r: &mut Rewriter<'_>, x: Value, at: usize, keep: bool) -> Result<V
     picked(r, &sorted, at, middle, keep)
 }
 
-/// The smallest of the most frequent elements.
+/// The smallest of the most frequent elements, where it is for the last time. Each NaN counts as an element of its own, and they come last.
 fn mode(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let x = r.args().tensor("self")?;
     let (value, rank, keep) = (x.value, x.ty.rank(), r.args().flag("keepdim")?);
@@ -277,8 +277,14 @@ fn mode(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let others = r.call("aten.unsqueeze.default", [Arg::Value(sorted[0]), int(at as i64)])?;
     let equal = r.apply("aten.eq.Tensor", &[own, others])?;
     let counts = r.call("aten.sum.dim_IntList", [Arg::Value(equal), dims_arg(&[at + 1])])?;
-    let best = r.call("aten.argmax.default", [Arg::Value(counts), int(at as i64), Arg::Bool(true)])?;
-    picked(r, &sorted, at, best, keep)
+    let counts = r.call("aten.clamp_min.default", [Arg::Value(counts), int(1)])?;
+    let best = r.call_all("aten.max.dim", [Arg::Value(counts), int(at as i64), Arg::Bool(true)])?;
+    let [Some(count), Some(first)] = best[..] else {
+        return Err(r.args().invalid("no most frequent element"));
+    };
+    let behind = r.apply("aten.add.Tensor", &[first, count])?;
+    let last = r.call("aten.sub.Scalar", [Arg::Value(behind), int(1)])?;
+    picked(r, &sorted, at, last, keep)
 }
 
 /// Elements of sorted lines, or between two, at fractions `q` of their length; of numbers alone where NaN is ignored, else NaN

@@ -126,8 +126,9 @@ def decompositions(random: str, whole: frozenset = frozenset()) -> dict:
         # Made of others, they would take other numbers from PyTorch's generator.
         is_needed = lambda op: not is_random(op) and not _litz.has_operator(operator_name(op))
     else:
-        # Litz has dropout that drops nothing; what drops is made of random numbers.
-        is_needed = lambda op: op is aten.native_dropout.default or not _litz.has_operator(operator_name(op))
+        # Litz has dropout that drops nothing; what drops is made of random numbers. `random.py` writes the operator that takes chances.
+        is_dropped = lambda op: op is aten.native_dropout.default
+        is_needed = lambda op: is_dropped(op) or op is not aten.bernoulli.default and not _litz.has_operator(operator_name(op))
     is_taken = lambda op: is_overload(op) and is_needed(op) and operator_name(op) not in whole
     needed = laid_out({op: made_of for op, made_of in table.items() if is_taken(op)})
     return {op: refusals.refusing(op, made_of) for op, made_of in needed.items()}

@@ -2,6 +2,8 @@
 
 import torch
 
+from .types import DTYPES
+
 aten = torch.ops.aten
 
 
@@ -19,19 +21,46 @@ def write(writer, node, target, value) -> bool:
         kind = "normal" if "randn" in target.name() else "uniform"
         writer.line(f"%{writer.name(node)}: {writer.type(value)} = {_numbers(writer, kind, value, value.dtype)}", node)
         return True
+    if target in _INTEGERS:
+        return _integers(writer, node, *_INTEGERS[target](*args))
     if target is aten.bernoulli.p:
         chance = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
         return _chances(writer, node, value, f"aten.lt.Scalar(%{{}}, {float(chance)!r})")
-    if target is aten.bernoulli.default and _dtype(args[0]) is torch.float32:
-        return _chances(writer, node, value, f"aten.lt.Tensor(%{{}}, {writer.argument(args[0])})")
+    if target is aten.bernoulli.default and value.dtype in _FLOATS:
+        chances = f"{writer.name(node)}.chances"
+        writer.line(f"%{chances}: {writer.type(args[0].meta['val'])} = litz.within.default({writer.argument(args[0])}, 0.0, 1.0)", node)
+        return _chances(writer, node, value, f"aten.lt.Tensor(%{{}}, %{chances})")
     return False
 
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def _dtype(node):
-    return node.meta["val"].dtype
+# What random integers are from, and below.
+_INTEGERS = {
+    aten.randint.default: lambda high, size: (0, high),
+    aten.randint.low: lambda low, high, size: (low, high),
+    aten.randint_like.default: lambda like, high: (0, high),
+    aten.randint_like.low_dtype: lambda like, low, high: (low, high),
+}
+
+
+def _integers(writer, node, low, high) -> bool:
+    """Writes a tensor of random integers."""
+    value = node.meta["val"]
+    if value.dtype not in DTYPES or value.dtype.is_complex or not _has(value.dtype, low, high):
+        return False
+    given = [f"%{writer.seed()}", *map(writer.argument, (writer.stream(), low, high, list(value.shape), value.dtype))]
+    writer.line(f"%{writer.name(node)}: {writer.type(value)} = litz.integers.default({', '.join(given)})", node)
+    return True
+
+
+def _has(dtype, low, high) -> bool:
+    """Whether a type has integers from one number to below another. Eager mode refuses others, and does so as it runs the call."""
+    if dtype.is_floating_point or not all(isinstance(number, int) for number in (low, high)):
+        return True
+    least, most = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    return least <= low < high <= most + 1
 
 
 def _numbers(writer, kind, value, dtype) -> str:

@@ -23,6 +23,13 @@ def long(*values):
 
 # What tensors hold.
 VALUES = {
+    "bce input": (lambda x, y: F.binary_cross_entropy(x, y), BAD_CHANCE, FINE),
+    "bce target": (lambda x, y: F.binary_cross_entropy(x, y), FINE, BAD_CHANCE),
+    "bce nan": (lambda x, y: F.binary_cross_entropy(x, y), NAN, FINE),
+    "bce weight": (lambda x, y, w: F.binary_cross_entropy(x, y, w, reduction="none"), BAD_CHANCE, FINE, FINE),
+    "bernoulli": (torch.bernoulli, BAD_CHANCE),
+    "bernoulli nan": (torch.bernoulli, NAN),
+    "bernoulli f64": (torch.bernoulli, BAD_CHANCE.double()),
     "nll": (lambda x, y: F.nll_loss(x, y), ROWS, long(0, 1, 3, 0)),
     "nll negative": (lambda x, y: F.nll_loss(x, y), ROWS, long(0, 1, -1, 0)),
     "nll2d": (lambda x, y: F.nll_loss(x, y), IMAGE, torch.full((1, 4, 4), 2)),
@@ -36,6 +43,9 @@ VALUES = {
     "embedding negative": (lambda x, i: F.embedding(i, x), ROWS, long(0, -1)),
     "embedding bag": (lambda x, i, o: F.embedding_bag(i, x, o), ROWS, long(0, 4, 1), long(0, 2)),
     "embedding bag first": (lambda x, i, o: F.embedding_bag(i, x, o), ROWS, long(0, 3, 1), long(1, 2)),
+    "embedding bag last": (lambda x, i, o: F.embedding_bag(i, x, o), ROWS, long(0, 3, 1), long(0, 4)),
+    "embedding bag sum": (lambda x, i, o: F.embedding_bag(i, x, o, mode="sum"), ROWS, long(0, 3, 1), long(0, 4)),
+    "embedding bag max": (lambda x, i, o: F.embedding_bag(i, x, o, mode="max"), ROWS, long(0, 3, 1), long(0, 4)),
     "embedding bag max first": (lambda x, i, o: F.embedding_bag(i, x, o, mode="max"), ROWS, long(0, 3, 1), long(2, 2)),
     "index select": (lambda x, i: x.index_select(0, i), ROWS, long(0, 4)),
     "index select negative": (lambda x, i: x.index_select(0, i), ROWS, long(0, -1)),
@@ -66,6 +76,11 @@ VALUES = {
     "truncated division": (lambda x, y: torch.div(x, y, rounding_mode="trunc"), INTS, INTS),
     "division fmod": (lambda x, y: torch.fmod(x, y), INTS, INTS),
     "fraction tensor": (lambda x, q: torch.quantile(x, q), FINE, torch.tensor([0.5, 1.5])),
+    "segments": (lambda x, n: torch.segment_reduce(x, "sum", lengths=n), FINE, long(2, 2)),
+    "segments negative": (lambda x, n: torch.segment_reduce(x, "sum", lengths=n), FINE, long(-1, 4)),
+    "fake quantize": (
+        lambda x, s, z: torch.fake_quantize_per_channel_affine(x, s, z, 1, 0, 255), ROWS, torch.ones(3), long(0, 300, 2).int(),
+    ),
     "cholesky": (torch.linalg.cholesky, -torch.eye(3)),
     "inverse": (torch.linalg.inv, torch.zeros(3, 3)),
     "solve": (torch.linalg.solve, torch.zeros(3, 3), torch.ones(3, 1)),
