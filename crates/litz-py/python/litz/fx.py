@@ -480,7 +480,7 @@ class _Converter(Writer):
             self.viewed[node] = node
             return
         views = (self.viewed[of] for of in source.all_input_nodes if self.memory.get(of) == self.memory[node])
-        self.viewed[node] = next(views, node)
+        self.viewed[node] = next(views, None) or self.viewed.get(_operand_of_view(source), node)
 
     def _output(self, node):
         """Writes the line with the results of the text; what each value is that the graph returns, for `Converted.returned`."""
@@ -603,6 +603,16 @@ def writes_to(user, node) -> bool:
         return False
     given = zip(schema.arguments, user.args)
     return any(value is node and argument.alias_info is not None and argument.alias_info.is_write for argument, value in given)
+
+
+def _operand_of_view(node):
+    """What a node is a view of, as its operator's schema says; none where it is no view. A pass of PyTorch's gives values that it computes in another
+    way storages of their own, and leaves views of them as they were.
+    """
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or len(schema.returns) != 1 or schema.is_mutable or schema.returns[0].alias_info is None:
+        return None
+    return node.args[0] if schema.arguments[0].alias_info is not None and isinstance(node.args[0], torch.fx.Node) else None
 
 
 def _checks_data(node) -> bool:

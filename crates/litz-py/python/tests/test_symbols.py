@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import compiled, each, same, shapes
+from checks import check, compiled, each, same, shapes
 from torch import cond, randn
 from torch._higher_order_ops import map as map_rows
 from torch._higher_order_ops import scan, while_loop
@@ -306,3 +306,12 @@ def test_jagged_rows(f, dynamic):
     for lengths in ((2, 3), (4, 1, 2), (1, 5)):
         x = torch.nested.nested_tensor([randn(length, 3) for length in lengths], layout=torch.jagged)
         same(fast(x), f(x))
+
+
+@each(
+    unfolded=lambda x: (y := x * abs(x.detach().amax().item())) is not None and [y, y.unfold(0, 2, 1)],
+    flat=lambda x: (y := x * max(x.detach().amax().item(), 2)) is not None and [y, y.flatten(), y.flatten()[1:]],
+    split=lambda x: (y := x - abs(x.amin().item())) is not None and [y.unbind(-1)[0], y],
+)
+def test_views_of_products_with_elements_share_memory(f):
+    check(f, randn(4, 3))
