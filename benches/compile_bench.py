@@ -1,8 +1,9 @@
-"""Times torch.compile with Litz against eager mode and Inductor: python benches/compile_bench.py [NAME ...] [--train] [--cached] [--rounds N] [--turn S] [--threads T]
+"""Times torch.compile with Litz against eager mode and Inductor: python benches/compile_bench.py [NAME ...] [--train] [--optimizer sgd|adamw] [--cached] [--rounds N] [--turn S] [--threads T]
 
 NAME is a model of export_models.py. Each system has a process of its own, which compiles the model and then waits for its turns; systems take turns,
 N rounds of some calls each. Where the speed of cores changes by the second, many short turns compare better than a few long ones: --turn 0.3 --rounds 15.
-With --train a call is a training step: forward, the mean of the squares of all results, backward, and a step of SGD.
+With --train a call is a training step: forward, the mean of the squares of all results, backward, and a step of SGD. With --optimizer adamw it
+is a step of AdamW, a compiled one with Litz and Inductor; eager_fused is eager mode with PyTorch's own fused AdamW.
 Prints for each model and system:
   first    seconds from torch.compile, which imports the backend, to the first result, nothing cached; with --cached, a process before has
            filled the caches
@@ -14,6 +15,7 @@ Prints for each model and system:
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -36,7 +38,21 @@ def loss_of(outs):
     return sum(leaf.float().square().mean() for leaf in floats if leaf.is_floating_point())
 
 
-def prepared(system, name, is_training):
+def stepping(system, kind, parameters, compile):
+    """What takes a step of an optimizer, as the system has it best."""
+    import torch
+
+    if kind == "sgd":
+        optimizer = torch.optim.SGD(parameters, lr=1e-6)
+        return optimizer, optimizer.step
+    if compile is None:
+        optimizer = torch.optim.AdamW(parameters, lr=1e-6, fused=system == "eager_fused" or None)
+        return optimizer, optimizer.step
+    optimizer = torch.optim.AdamW(parameters, lr=1e-6, foreach=True)
+    return optimizer, compile(lambda: optimizer.step())
+
+
+def prepared(system, name, is_training, kind):
     """What calls the model, a function of the seconds that its backend has taken to compile, and when `torch.compile` was called."""
     import torch
     from export_models import build
@@ -49,16 +65,18 @@ def prepared(system, name, is_training):
         import litz.dynamo
 
         options = {"freeze": True} if system == "litz_frozen" else {}
-        forward, seconds = torch.compile(module, backend=litz.dynamo.backend, options=options), lambda: litz.stats()["seconds"]
+        compile = functools.partial(torch.compile, backend=litz.dynamo.backend, options=options)
+        forward, seconds = compile(module), lambda: litz.stats()["seconds"]
     elif system.startswith("inductor"):
         import torch._inductor.config
 
         torch._inductor.config.freezing = system == "inductor_frozen"
         from torch._dynamo.utils import calculate_time_spent
 
-        forward, seconds = torch.compile(module), lambda: calculate_time_spent().get("inductor_compile", 0.0)
+        compile = torch.compile
+        forward, seconds = compile(module), lambda: calculate_time_spent().get("inductor_compile", 0.0)
     else:
-        forward = module
+        forward, compile = module, None
     if not is_training:
 
         def call():
@@ -69,12 +87,12 @@ def prepared(system, name, is_training):
     for part in module.modules():
         if isinstance(part, torch.nn.modules.dropout._DropoutNd):
             part.p = 0.0
-    optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=1e-6)
+    optimizer, update = stepping(system, kind, [p for p in module.parameters() if p.requires_grad], compile)
 
     def step():
         optimizer.zero_grad()
         loss_of(forward(*example.args, **example.kwargs)).backward()
-        optimizer.step()
+        update()
 
     return step, seconds, start
 
@@ -96,30 +114,30 @@ def peak(is_new=False) -> int:
     return int(status.split("VmHWM:")[1].split()[0])
 
 
-def serve(system, name, is_training, turn):
+def serve(system, name, options):
     """Compiles and says how long it took, then answers each line with the times of some calls, in ms."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    call, seconds, start = prepared(system, name, is_training)
+    call, seconds, start = prepared(system, name, options.train, options.optimizer)
     call()
     first = time.perf_counter() - start
     print(json.dumps({"first": first} | shares(seconds())), file=answers, flush=True)
     for _ in sys.stdin:
         peak(is_new=True)
-        times, until = [], time.perf_counter() + turn
+        times, until = [], time.perf_counter() + options.turn
         while len(times) < 3 or time.perf_counter() < until:
             start = time.perf_counter()
             call()
             times.append(1e3 * (time.perf_counter() - start))
         # Threads that wait for work by spinning stop.
-        time.sleep(min(0.3, turn))
+        time.sleep(min(0.3, options.turn))
         print(json.dumps({"ms": statistics.median(times), "peak": peak()}), file=answers, flush=True)
 
 
 def compared(name, systems, options, folder):
     """Times of one model, by system. Where caches are asked for, they are in a folder."""
     arguments = [sys.executable, __file__, name, "--threads", str(options.threads), "--turn", str(options.turn)]
-    arguments += ["--train"] if options.train else []
+    arguments += ["--optimizer", options.optimizer] + (["--train"] if options.train else [])
     caches = (
         {"LITZ_CACHE_DIR": f"{folder}/litz", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
         if options.cached
@@ -157,6 +175,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=MODELS, metavar="NAME", help="models to time")
     parser.add_argument("--train", action="store_true", help="training steps")
+    parser.add_argument("--optimizer", choices=["sgd", "adamw"], default="sgd", help="what a training step steps")
     parser.add_argument("--frozen", action="store_true", help="with weights as constants, too")
     parser.add_argument("--cached", action="store_true", help="compile what caches have")
     parser.add_argument("--rounds", type=int, default=5)
@@ -168,8 +187,8 @@ def main():
         import torch
 
         torch.set_num_threads(options.threads)
-        return serve(options.serve, options.names[0], options.train, options.turn)
-    systems = SYSTEMS + (FROZEN if options.frozen else [])
+        return serve(options.serve, options.names[0], options)
+    systems = SYSTEMS + (FROZEN if options.frozen else []) + (["eager_fused"] if options.optimizer == "adamw" else [])
     print(f"{'model':20} {'system':16} {'first s':>8} {'Dynamo s':>8} {'AOT s':>8} {'backend s':>9} {'peak MiB':>9} {'ms':>9}  of eager")
     for name in options.names:
         with tempfile.TemporaryDirectory() as folder:
