@@ -4,7 +4,7 @@
 //! do not prove, guards may, which the kernel then names and each launch checks. What neither proves is checked while the
 //! kernel runs, as indices that come from data are: a failure ends the call.
 
-use litz_ir::kernel::{Kernel, Mem, Op, Space, Stmt, Val};
+use litz_ir::kernel::{Act, Kernel, Mem, Op, Space, Stmt, Val};
 use litz_ir::verify::reach::{Escape, escapes};
 use litz_ir::{Dtype, Scalar, ScalarOp};
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -50,20 +50,15 @@ impl Checker<'_> {
                 *block = self.block(std::mem::take(block));
             }
             match &mut stmt {
-                Stmt::Let { op: Op::Load { mem, index, guard, .. }, .. }
-                | Stmt::Store { mem, index, guard, .. }
-                | Stmt::MulAdd { mem, index, guard, .. } => self.check(*mem, index, guard, &mut out),
-                Stmt::ArgStore { best, index, .. } => self.check(*best, index, &mut Vec::new(), &mut out),
-                Stmt::Loop(_)
-                | Stmt::If { .. }
-                | Stmt::Let { .. }
-                | Stmt::Bind { .. }
-                | Stmt::Lanes(_)
-                | Stmt::Sync(_)
-                | Stmt::Dot(_)
-                | Stmt::MatrixProduct(_)
-                | Stmt::Copy { .. }
-                | Stmt::Prefetch { .. } => {}
+                Stmt::Act(
+                    Act::Let { op: Op::Load { mem, index, guard, .. }, .. }
+                    | Act::Store { mem, index, guard, .. }
+                    | Act::MulAdd { mem, index, guard, .. },
+                ) => self.check(*mem, index, guard, &mut out),
+                Stmt::Act(Act::ArgStore { best, index, .. }) => {
+                    self.check(*best, index, &mut Vec::new(), &mut out)
+                }
+                Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => {}
             }
             out.push(stmt);
         }
@@ -116,13 +111,13 @@ impl Checker<'_> {
             guard.push(Rel::lt(Expr::sym(sym), extent));
         }
         let extent = if may_be_empty { extent.max(Expr::one()) } else { extent };
-        out.push(Stmt::Bind { sym, value, extent, check: check as u32 });
+        out.push(Stmt::Act(Act::Bind { sym, value, extent, check: check as u32 }));
         Expr::sym(sym)
     }
 
     fn define(&mut self, ty: Dtype, op: Op, out: &mut Vec<Stmt>) -> Val {
         let val = self.kernel.vals.push(ty);
-        out.push(Stmt::Let { val, op });
+        out.push(Stmt::Act(Act::Let { val, op }));
         val
     }
 }

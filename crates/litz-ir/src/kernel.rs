@@ -28,21 +28,24 @@
 //! An access names one coordinate for each dimension of its memory. Backends take flat memories, of one dimension
 //! whose elements are adjacent; any kernel has an equal one of that form.
 
+mod act;
 mod lanes;
 mod product;
+mod stmt;
 
 use crate::dtype::Dtype;
 use crate::entity;
 use crate::graph::contiguous_strides;
 use crate::ids::Table;
 use crate::loops::{self, Axis};
-use crate::scalar::{ReduceOp, Scalar, ScalarOp};
-use crate::target::{Level, Team};
+use crate::target::Level;
 use litz_sym::{Expr, Facts, Rel, Sym};
 use std::collections::BTreeMap;
 
+pub use act::{Act, Op, Part, PartMut, Sync, Touch};
 pub use lanes::LaneReduction;
 pub use product::{Dot, Element, Matrix, MatrixProduct};
+pub use stmt::{Loop, LoopKind, Stmt, visit, visit_mut};
 
 entity!(
     /// Memory a kernel can touch: a parameter or a local.
@@ -160,241 +163,48 @@ pub enum Space {
     Global,
 }
 
-/// A statement.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Stmt {
-    /// A loop.
-    Loop(Loop),
-    /// `if` with both branches.
-    If {
-        /// All must hold.
-        cond: Vec<Rel>,
-        /// Taken when they do.
-        then: Vec<Stmt>,
-        /// Taken when not.
-        other: Vec<Stmt>,
-    },
-    /// `%v: ty = op`.
-    Let {
-        /// Value defined.
-        val: Val,
-        /// How.
-        op: Op,
-    },
-    /// `bind t = %v in n, check 0`: see [`crate::loops::InstOp::Bind`]; `check` indexes [`Kernel::checks`].
-    Bind {
-        /// Symbol defined.
-        sym: Sym,
-        /// An i64 value.
-        value: Val,
-        /// Exclusive upper bound.
-        extent: Expr,
-        /// Message index.
-        check: u32,
-    },
-    /// `m[index] = %v`, or combining `m[index] sum= %v`, where all `guard`s hold.
-    Store {
-        /// Memory written.
-        mem: Mem,
-        /// Coordinates of the element.
-        index: Vec<Expr>,
-        /// Value, of the memory's type (loads and stores of half types convert: the value is of compute type).
-        value: Val,
-        /// How to combine with what is there.
-        combine: Option<ReduceOp>,
-        /// All must hold for the store to happen.
-        guard: Vec<Rel>,
-        /// True when other grid points may combine into the same element at once.
-        atomic: bool,
-    },
-    /// `m[index] fma= %a, %b`, where all `guard`s hold: adds the product of two floats of the memory's type to what is
-    /// there, and rounds once. The sums of one element are added in any order, as those of a combining store.
-    MulAdd {
-        /// Memory written.
-        mem: Mem,
-        /// Coordinates of the element.
-        index: Vec<Expr>,
-        /// What is multiplied.
-        factors: [Val; 2],
-        /// All must hold for the store to happen.
-        guard: Vec<Rel>,
-    },
-    /// What lanes have combined, combined.
-    Lanes(LaneReduction),
-    /// A dot product.
-    Dot(Dot),
-    /// A product of matrices.
-    MatrixProduct(MatrixProduct),
-    /// `copy 2 x[i] if i < 7 to y[j]`: moves so many adjacent elements as they are, bit by bit. Indices count such runs in flat
-    /// memory: the first element moved is `x[2*i]`.
-    Copy {
-        /// Elements moved.
-        count: u32,
-        /// The run that is read.
-        from: Element,
-        /// The loop along whose rows runs are loaded and transposed, as [`Op::Transposed`] loads elements.
-        along: Option<Sym>,
-        /// The run that is written, where its guards hold.
-        to: Element,
-        /// It goes on in the background, and is done when a [`Sync::Wait`] of the same thread says so. Until then nobody
-        /// touches what is written.
-        is_async: bool,
-    },
-    /// Orders what threads do.
-    Sync(Sync),
-    /// `prefetch m[index]` or `prefetch m[index] ahead 2048`, where all `guard`s hold: a hint that what is near the element,
-    /// or so many elements after it, is read soon. It changes no result, and there need not be such an element. In a vector
-    /// loop the first of the lanes that run at once speaks for all, and where several iterations of written-out loops mean
-    /// the same element, the first of them.
-    Prefetch {
-        /// Memory that is read soon.
-        mem: Mem,
-        /// Coordinates.
-        index: Vec<Expr>,
-        /// Elements from there on, apart from the coordinates: those may be of an access, whose address serves both.
-        ahead: u32,
-        /// All must hold for the hint to be given.
-        guard: Vec<Rel>,
-    },
-    /// `best[index], at[index] argmax= %v, position`: keeps the first largest (smallest) value and its position;
-    /// NaN beats every number.
-    ArgStore {
-        /// True for argmax.
-        max: bool,
-        /// Best value so far.
-        best: Mem,
-        /// Position of the best value so far, i64.
-        at: Mem,
-        /// Coordinates of the element of both.
-        index: Vec<Expr>,
-        /// Candidate.
-        value: Val,
-        /// Its position.
-        position: Expr,
-    },
-}
+impl Space {
+    /// Every space.
+    pub const ALL: [Space; 8] = [
+        Space::Read,
+        Space::Write,
+        Space::Update,
+        Space::Register,
+        Space::Scratch,
+        Space::Shared,
+        Space::Cluster,
+        Space::Global,
+    ];
 
-/// How threads wait for each other, or for their copies.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Sync {
-    /// `barrier warp`: all threads of one of these that is around have come here, and see what the others have stored before, ahead of
-    /// what is behind it. `barrier grid` is for all threads of a grid point: of several blocks that no cluster holds together
-    /// the last one that comes there goes on alone.
-    Barrier(Level),
-    /// `commit`: the copies in the background that were started since the last one are a group, even if there are none.
-    Commit,
-    /// `wait 2`: all groups but so many of the newest are done, as far as the thread that started them can see.
-    Wait {
-        /// Groups that may still be under way.
-        newest: u32,
-    },
-    /// `await turn`: all threads of a block see what the blocks of earlier iterations of the chain around have stored before they
-    /// passed the turn on.
-    Await,
-    /// `pass turn`: the next iteration's turn comes, when all threads of the block are here.
-    Pass,
-}
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Space::Read => "read",
+            Space::Write => "write",
+            Space::Update => "update",
+            Space::Register => "register",
+            Space::Scratch => "scratch",
+            Space::Shared => "shared",
+            Space::Cluster => "cluster",
+            Space::Global => "global",
+        }
+    }
 
-/// A loop: `var` takes 0, 1, ... `extent - 1`.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Loop {
-    /// How it runs.
-    pub kind: LoopKind,
-    /// Index variable.
-    pub var: Sym,
-    /// Number of iterations.
-    pub extent: Expr,
-    /// Body.
-    pub body: Vec<Stmt>,
-}
+    /// Whether a thread sees there what another one of its grid point has stored.
+    pub fn is_shared(self) -> bool {
+        match self {
+            Space::Write | Space::Update | Space::Shared | Space::Cluster | Space::Global => true,
+            Space::Read | Space::Register | Space::Scratch => false,
+        }
+    }
 
-/// How a loop runs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum LoopKind {
-    /// One iteration after another.
-    For,
-    /// As `For`, written out; constant extent.
-    Unroll,
-    /// `lanes` iterations at once, the last ones masked; `copies` groups with accumulators of their own.
-    Vector {
-        /// Iterations at once.
-        lanes: u32,
-        /// Groups in flight; 1 for plain loops.
-        copies: u32,
-        /// Whether the instructions of groups in flight are interleaved, rather than one group after the other: the body is
-        /// straight, and no iteration touches what another one stores.
-        interleaved: bool,
-        /// A variable for the number of the lane among all that are in flight: in whole rounds of all copies the number of
-        /// the iteration modulo `lanes * copies`, in what is left, where the first copy runs alone, modulo `lanes`.
-        lane: Option<Sym>,
-    },
-    /// As `For`, with the copies that it begins with made some iterations ahead: a pass makes them so, or fails.
-    Pipeline {
-        /// Buffers of what is copied.
-        buffers: u32,
-    },
-    /// In parallel, each iteration by one unit of a level of the machine. Threads are ordered by barriers alone, of which one has to
-    /// be between a store and another thread's access. Statements outside of such loops are run by every thread, but one of them
-    /// makes the stores to memory other than registers.
-    Level(Team),
-    /// By blocks, one for each iteration, which run at the same time except between `await turn` and `pass turn`: there they run in
-    /// the order of iterations.
-    Chain,
-    /// As `For`, iterations that an instruction takes together: a pass makes them a [`Dot`] or a [`MatrixProduct`], or fails.
-    Mma,
-}
-
-/// What a `let` computes. Same meaning as the instruction of that name in [`crate::loops::InstOp`].
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Op {
-    /// Element of memory, or `other` where a guard fails. Half types are widened to f32 by the load.
-    Load {
-        /// Memory read.
-        mem: Mem,
-        /// Coordinates of the element.
-        index: Vec<Expr>,
-        /// All must hold for the load to happen.
-        guard: Vec<Rel>,
-        /// Result where a guard fails.
-        other: Scalar,
-    },
-    /// `load m[index] transposed along u`: as `Load`, where it always happens, of memory that nothing writes. Elements are side by
-    /// side along the written-out loop of `u`, which has as many iterations as the vector loop has lanes: all of them load
-    /// a transpose block, whose rows are loaded whole and transposed.
-    Transposed {
-        /// Memory read.
-        mem: Mem,
-        /// Coordinates of the element.
-        index: Vec<Expr>,
-        /// Variable of the loop along the rows.
-        along: Sym,
-    },
-    /// `lookup m[first] of 16 by %v`: of so many elements of a register array, a power of two, the one that the lowest bits of an
-    /// i32 count from the first of them.
-    Lookup {
-        /// Memory read.
-        mem: Mem,
-        /// Coordinates of the first element.
-        first: Vec<Expr>,
-        /// Elements to choose from.
-        count: u32,
-        /// Which one.
-        by: Val,
-    },
-    /// A literal.
-    Const(Scalar),
-    /// The value of an index expression, as i64.
-    Index(Expr),
-    /// Whether a relation holds.
-    Cond(Rel),
-    /// An operation on values.
-    Call(ScalarOp, Vec<Val>),
-    /// Conversion to the value's type.
-    Cast(Val),
-    /// Rounding of an f32 to the precision of a half type and back, where an intermediate must be rounded.
-    Round(Dtype, Val),
-    /// Reinterpretation of bits.
-    Bitcast(Val),
+    /// Whether memory there belongs to the kernel rather than to its caller.
+    pub fn is_local(self) -> bool {
+        match self {
+            Space::Read | Space::Write | Space::Update => false,
+            Space::Register | Space::Scratch | Space::Shared | Space::Cluster | Space::Global => true,
+        }
+    }
 }
 
 impl Kernel {
@@ -469,36 +279,11 @@ impl Kernel {
                 is_private.entry(mem).or_insert_with(|| {
                     let is_same = !index.iter().any(|at| at.has_sym(inner.var));
                     let mut is_write = |guard: &[Rel]| guard.is_empty() || is_inside(mem);
-                    is_same && matches!(stmt, Stmt::Store { combine: None, guard, .. } if is_write(guard))
+                    is_same && matches!(stmt, Stmt::Act(Act::Store { combine: None, guard, .. }) if is_write(guard))
                 });
             }
         });
         is_private.into_iter().filter_map(|(mem, is_private)| is_private.then_some(mem)).collect()
-    }
-}
-
-impl LoopKind {
-    /// Those that run its iterations, if it is over a level.
-    pub fn team(self) -> Option<Team> {
-        match self {
-            LoopKind::Level(team) => Some(team),
-            LoopKind::Chain => Some(Level::Block.into()),
-            LoopKind::For
-            | LoopKind::Unroll
-            | LoopKind::Vector { .. }
-            | LoopKind::Pipeline { .. }
-            | LoopKind::Mma => None,
-        }
-    }
-
-    /// The level that it is over, if there is one.
-    pub fn level(self) -> Option<Level> {
-        self.team().map(|team| team.level)
-    }
-
-    /// A vector loop of so many lanes, whose groups in flight run one after the other.
-    pub fn vector(lanes: u32, copies: u32) -> LoopKind {
-        LoopKind::Vector { lanes, copies, interleaved: false, lane: None }
     }
 }
 
@@ -543,318 +328,4 @@ impl MemData {
 /// When there is no coordinate.
 pub fn position(index: &[Expr]) -> Expr {
     index[0]
-}
-
-/// Calls `f` for every statement, outer ones first.
-pub fn visit<'k>(stmts: &'k [Stmt], f: &mut impl FnMut(&'k Stmt)) {
-    for stmt in stmts {
-        f(stmt);
-        for block in stmt.blocks() {
-            visit(block, f);
-        }
-    }
-}
-
-/// Calls `f` for every statement, to be changed, inner ones first.
-pub fn visit_mut(stmts: &mut [Stmt], f: &mut impl FnMut(&mut Stmt)) {
-    for stmt in stmts {
-        for block in stmt.blocks_mut() {
-            visit_mut(block, f);
-        }
-        f(stmt);
-    }
-}
-
-impl Stmt {
-    /// The blocks of statements in it, in order.
-    pub fn blocks(&self) -> [&[Stmt]; 2] {
-        match self {
-            Stmt::Loop(inner) => [&inner.body, &[]],
-            Stmt::If { then, other, .. } => [then, other],
-            Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Store { .. }
-            | Stmt::MulAdd { .. }
-            | Stmt::Sync(_)
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Copy { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::Lanes(_)
-            | Stmt::ArgStore { .. } => [&[], &[]],
-        }
-    }
-
-    /// The blocks of statements in it, to be changed.
-    pub fn blocks_mut(&mut self) -> Vec<&mut Vec<Stmt>> {
-        match self {
-            Stmt::Loop(inner) => vec![&mut inner.body],
-            Stmt::If { then, other, .. } => vec![then, other],
-            Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Store { .. }
-            | Stmt::MulAdd { .. }
-            | Stmt::Sync(_)
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Copy { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::Lanes(_)
-            | Stmt::ArgStore { .. } => Vec::new(),
-        }
-    }
-
-    /// Values it uses itself; statements in it use others.
-    pub fn values(&self) -> &[Val] {
-        match self {
-            Stmt::Let { op, .. } => op.operands(),
-            Stmt::Bind { value, .. } | Stmt::Store { value, .. } | Stmt::ArgStore { value, .. } => {
-                std::slice::from_ref(value)
-            }
-            Stmt::MulAdd { factors, .. } => factors,
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Lanes(_)
-            | Stmt::Copy { .. }
-            | Stmt::Sync(_)
-            | Stmt::Prefetch { .. } => &[],
-        }
-    }
-
-    /// Values it uses itself, to be changed.
-    pub fn values_mut(&mut self) -> &mut [Val] {
-        match self {
-            Stmt::Let { op, .. } => op.operands_mut(),
-            Stmt::Bind { value, .. } | Stmt::Store { value, .. } | Stmt::ArgStore { value, .. } => {
-                std::slice::from_mut(value)
-            }
-            Stmt::MulAdd { factors, .. } => factors,
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Lanes(_)
-            | Stmt::Copy { .. }
-            | Stmt::Sync(_)
-            | Stmt::Prefetch { .. } => &mut [],
-        }
-    }
-
-    /// The memories that it loads from, with the coordinates; of a matrix, of lanes and of a table those of the first element. What it
-    /// combines with is not among them.
-    pub fn loaded(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
-        let mut loaded: Vec<(Mem, &[Expr])> = Vec::new();
-        match self {
-            Stmt::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. }
-            | Stmt::Let { op: Op::Lookup { mem, first: index, .. }, .. } => {
-                loaded.push((*mem, index));
-            }
-            Stmt::Copy { from, .. } => loaded.push((from.mem, &from.index)),
-            Stmt::Dot(dot) => loaded.extend(dot.terms.iter().flatten().map(|f| (f.mem, &f.index[..]))),
-            Stmt::MatrixProduct(product) => {
-                let operands = [&product.left, &product.right];
-                loaded.extend(operands.map(|m| (m.mem, std::slice::from_ref(&m.first))));
-            }
-            Stmt::Lanes(LaneReduction { from, positions, first, .. }) => {
-                let positions = positions.map(|[_, from]| from);
-                loaded.extend([Some(*from), positions].into_iter().flatten().map(|mem| (mem, &first[..])));
-            }
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Store { .. }
-            | Stmt::MulAdd { .. }
-            | Stmt::Sync(_)
-            | Stmt::Prefetch { .. }
-            | Stmt::ArgStore { .. } => {}
-        }
-        loaded.into_iter()
-    }
-
-    /// The memories that it stores to, with the coordinates; of a matrix those of the first element.
-    pub fn stored(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
-        let stored = match self {
-            Stmt::Store { mem, index, .. }
-            | Stmt::MulAdd { mem, index, .. }
-            | Stmt::Dot(Dot { mem, index, .. })
-            | Stmt::Copy { to: Element { mem, index, .. }, .. } => [Some((*mem, &index[..])), None],
-            Stmt::MatrixProduct(MatrixProduct { sum, .. }) => {
-                [Some((sum.mem, std::slice::from_ref(&sum.first))), None]
-            }
-            Stmt::ArgStore { best, at, index, .. } => [Some((*best, &index[..])), Some((*at, &index[..]))],
-            Stmt::Lanes(LaneReduction { into, positions, index, .. }) => {
-                [Some((*into, &index[..])), positions.map(|[into, _]| (into, &index[..]))]
-            }
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Sync(_)
-            | Stmt::Prefetch { .. } => [None, None],
-        };
-        stored.into_iter().flatten()
-    }
-
-    /// The memories that it accesses, with the coordinates.
-    pub fn accesses(&self) -> impl Iterator<Item = (Mem, &[Expr])> {
-        self.loaded().chain(self.stored())
-    }
-
-    /// Calls `f` with each memory that it accesses and the coordinates there, to be changed; those of a matrix are of its first element.
-    pub fn each_access_mut(&mut self, f: &mut impl FnMut(Mem, &mut [Expr])) {
-        match self {
-            Stmt::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. }
-            | Stmt::Let { op: Op::Lookup { mem, first: index, .. }, .. }
-            | Stmt::Store { mem, index, .. }
-            | Stmt::MulAdd { mem, index, .. }
-            | Stmt::Prefetch { mem, index, .. } => f(*mem, index),
-            Stmt::Lanes(LaneReduction { into, from, index, first, .. }) => {
-                f(*into, index);
-                f(*from, first);
-            }
-            Stmt::Dot(dot) => {
-                f(dot.mem, &mut dot.index);
-                dot.terms.iter_mut().flatten().for_each(|factor| f(factor.mem, &mut factor.index));
-            }
-            Stmt::MatrixProduct(product) => {
-                let matrices = product.matrices_mut().into_iter();
-                matrices.for_each(|m| f(m.mem, std::slice::from_mut(&mut m.first)));
-            }
-            Stmt::Copy { from, to, .. } => {
-                [from, to].into_iter().for_each(|element| f(element.mem, &mut element.index));
-            }
-            Stmt::ArgStore { best, at, index, .. } => {
-                debug_assert!(best != at, "invariant: values and positions are in memories of their own");
-                f(*best, index);
-            }
-            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Sync(_) => {}
-        }
-    }
-
-    /// Replaces variable `var` by `value` in every expression that it mentions itself.
-    pub fn replace(&mut self, var: Sym, value: Expr) {
-        let put = |e: &mut Expr| *e = e.replace(var, value);
-        let put_rels = |rels: &mut [Rel]| {
-            for rel in rels {
-                put(&mut rel.lhs);
-                put(&mut rel.rhs);
-            }
-        };
-        self.each_access_mut(&mut |_, index| index.iter_mut().for_each(put));
-        match self {
-            Stmt::Loop(inner) => put(&mut inner.extent),
-            Stmt::If { cond, .. } => put_rels(cond),
-            Stmt::Let { op, .. } => match op {
-                Op::Load { guard, .. } => put_rels(guard),
-                Op::Index(value) => put(value),
-                Op::Cond(rel) => put_rels(std::slice::from_mut(rel)),
-                Op::Transposed { .. }
-                | Op::Lookup { .. }
-                | Op::Const(_)
-                | Op::Call(..)
-                | Op::Cast(_)
-                | Op::Round(..)
-                | Op::Bitcast(_) => {}
-            },
-            Stmt::Bind { extent, .. } => put(extent),
-            Stmt::Store { guard, .. } | Stmt::MulAdd { guard, .. } | Stmt::Prefetch { guard, .. } => {
-                put_rels(guard);
-            }
-            Stmt::Dot(dot) => dot.terms.iter_mut().flatten().for_each(|factor| put_rels(&mut factor.guard)),
-            Stmt::Copy { from, to, .. } => [from, to].into_iter().for_each(|e| put_rels(&mut e.guard)),
-            Stmt::MatrixProduct(product) => {
-                product.matrices_mut().into_iter().for_each(|matrix| put(&mut matrix.step));
-                product.over.iter_mut().for_each(|axis| put(&mut axis.extent));
-                [&mut product.rows, &mut product.columns].into_iter().for_each(put);
-            }
-            Stmt::ArgStore { position, .. } => put(position),
-            Stmt::Lanes(_) | Stmt::Sync(_) => {}
-        }
-    }
-
-    /// The memories that it mentions, to be changed.
-    pub fn mems_mut(&mut self) -> impl Iterator<Item = &mut Mem> {
-        let mut mems: Vec<&mut Mem> = Vec::new();
-        match self {
-            Stmt::Let {
-                op: Op::Load { mem, .. } | Op::Transposed { mem, .. } | Op::Lookup { mem, .. },
-                ..
-            }
-            | Stmt::Store { mem, .. }
-            | Stmt::MulAdd { mem, .. }
-            | Stmt::Prefetch { mem, .. } => mems.push(mem),
-            Stmt::Dot(dot) => {
-                mems.push(&mut dot.mem);
-                mems.extend(dot.terms.iter_mut().flatten().map(|factor| &mut factor.mem));
-            }
-            Stmt::MatrixProduct(product) => mems.extend(product.matrices_mut().map(|m| &mut m.mem)),
-            Stmt::Copy { from, to, .. } => mems.extend([&mut from.mem, &mut to.mem]),
-            Stmt::ArgStore { best, at, .. } => mems.extend([best, at]),
-            Stmt::Lanes(LaneReduction { into, from, positions, .. }) => {
-                mems.extend([into, from].into_iter().chain(positions.iter_mut().flatten()));
-            }
-            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Sync(_) => {}
-        }
-        mems.into_iter()
-    }
-
-    /// Expressions that it mentions itself, both sides of relations included.
-    pub fn exprs(&self) -> Vec<Expr> {
-        let sides = |rels: &[Rel]| -> Vec<Expr> { rels.iter().flat_map(|rel| [rel.lhs, rel.rhs]).collect() };
-        let element = |element: &Element| [&element.index[..], &sides(&element.guard)].concat();
-        match self {
-            Stmt::Loop(inner) => vec![inner.extent],
-            Stmt::Sync(_) => Vec::new(),
-            Stmt::If { cond, .. } => sides(cond),
-            Stmt::Let { op, .. } => match op {
-                Op::Load { index, guard, .. } => [&index[..], &sides(guard)].concat(),
-                Op::Transposed { index, .. } | Op::Lookup { first: index, .. } => index.clone(),
-                Op::Index(value) => vec![*value],
-                Op::Cond(rel) => vec![rel.lhs, rel.rhs],
-                Op::Const(_) | Op::Call(..) | Op::Cast(_) | Op::Round(..) | Op::Bitcast(_) => Vec::new(),
-            },
-            Stmt::Bind { extent, .. } => vec![*extent],
-            Stmt::Store { index, guard, .. }
-            | Stmt::MulAdd { index, guard, .. }
-            | Stmt::Prefetch { index, guard, .. } => [&index[..], &sides(guard)].concat(),
-            Stmt::Dot(dot) => {
-                let read = dot.terms.iter().flatten().flat_map(element);
-                dot.index.iter().copied().chain(read).collect()
-            }
-            Stmt::Copy { from, to, .. } => [element(from), element(to)].concat(),
-            Stmt::MatrixProduct(product) => {
-                let places = product.matrices().into_iter().flat_map(|matrix| [matrix.first, matrix.step]);
-                let extents = product.over.iter().map(|axis| axis.extent);
-                places.chain([product.rows, product.columns]).chain(extents).collect()
-            }
-            Stmt::ArgStore { index, position, .. } => [&index[..], &[*position]].concat(),
-            Stmt::Lanes(LaneReduction { index, first, .. }) => [&index[..], first].concat(),
-        }
-    }
-}
-
-impl Op {
-    /// Values used, to be changed.
-    pub fn operands_mut(&mut self) -> &mut [Val] {
-        match self {
-            Op::Load { .. } | Op::Transposed { .. } | Op::Const(_) | Op::Index(_) | Op::Cond(_) => &mut [],
-            Op::Call(_, args) => args,
-            Op::Lookup { by: v, .. } | Op::Cast(v) | Op::Round(_, v) | Op::Bitcast(v) => {
-                std::slice::from_mut(v)
-            }
-        }
-    }
-    /// Values used.
-    pub fn operands(&self) -> &[Val] {
-        match self {
-            Op::Load { .. } | Op::Transposed { .. } | Op::Const(_) | Op::Index(_) | Op::Cond(_) => &[],
-            Op::Call(_, args) => args,
-            Op::Lookup { by: v, .. } | Op::Cast(v) | Op::Round(_, v) | Op::Bitcast(v) => {
-                std::slice::from_ref(v)
-            }
-        }
-    }
 }

@@ -444,16 +444,20 @@ fn kernel_rules_on_built_data() {
     assert_eq!(edit(&|kernel| kernel.params = 4), ["param-space"]);
     assert_eq!(edit(&|kernel| kernel.params = 2), ["param-space"]);
     assert_eq!(
-        edit(&|kernel| kernel.body.push(kernel::Stmt::Let { val: kernel::Val(0), op: load(0) })),
+        edit(&|kernel| kernel
+            .body
+            .push(kernel::Stmt::Act(kernel::Act::Let { val: kernel::Val(0), op: load(0) }))),
         ["redefined-value"]
     );
     assert_eq!(
-        edit(&|kernel| kernel.body.push(kernel::Stmt::Let { val: kernel::Val(99), op: load(0) })),
+        edit(&|kernel| kernel
+            .body
+            .push(kernel::Stmt::Act(kernel::Act::Let { val: kernel::Val(99), op: load(0) }))),
         ["undefined-value"]
     );
     let missing = |kernel: &mut kernel::Kernel| {
         let val = kernel.vals.push(Dtype::F32);
-        kernel.body.push(kernel::Stmt::Let { val, op: load(99) });
+        kernel.body.push(kernel::Stmt::Act(kernel::Act::Let { val, op: load(99) }));
     };
     assert_eq!(edit(&missing), ["unknown-memory"]);
 }

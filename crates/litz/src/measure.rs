@@ -187,7 +187,10 @@ fn containing<'a>(loops: &'a Loops, nests: &[String]) -> Option<&'a Loops> {
 fn has_matrix(kernel: &Kernel) -> bool {
     let mut has_matrix = false;
     kernel::visit(&kernel.body, &mut |stmt| {
-        has_matrix |= matches!(stmt, kernel::Stmt::Dot(_) | kernel::Stmt::MatrixProduct(_));
+        has_matrix |= matches!(
+            stmt,
+            kernel::Stmt::Act(kernel::Act::Dot(_)) | kernel::Stmt::Act(kernel::Act::MatrixProduct(_))
+        );
     });
     has_matrix
 }

@@ -57,17 +57,7 @@ fn written_out(stmts: &[Stmt]) -> u64 {
             written_out(body).saturating_mul(copies)
         }
         Stmt::If { then, other, .. } => written_out(then).saturating_add(written_out(other)),
-        Stmt::Let { .. }
-        | Stmt::Bind { .. }
-        | Stmt::Store { .. }
-        | Stmt::MulAdd { .. }
-        | Stmt::Sync(_)
-        | Stmt::Dot(_)
-        | Stmt::MatrixProduct(_)
-        | Stmt::Copy { .. }
-        | Stmt::Prefetch { .. }
-        | Stmt::Lanes(_)
-        | Stmt::ArgStore { .. } => 1,
+        Stmt::Act(_) => 1,
     };
     stmts.iter().map(inside).fold(0, u64::saturating_add)
 }

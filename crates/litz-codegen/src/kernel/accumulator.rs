@@ -3,7 +3,7 @@
 use super::leaf::Run;
 use super::{Builder, Env, space_of};
 use litz_analysis::footprint::Shape;
-use litz_ir::kernel::{Mem, Op, Space, Stmt, Val};
+use litz_ir::kernel::{Act, Mem, Op, Space, Stmt, Val};
 use litz_ir::loops::{InstOp, Nest};
 use litz_ir::schedule::{Leaf, Local, Part};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar};
@@ -88,7 +88,7 @@ impl<'a> Builder<'a> {
             for (mem, ty, first) in [(Some(mem), ty, op.identity(ty)), (at, Dtype::I64, Scalar::Int(0))] {
                 let Some(mem) = mem else { continue };
                 let val = self.value(ty);
-                out.push(Stmt::Let { val, op: Op::Const(first) });
+                out.push(Stmt::Act(Act::Let { val, op: Op::Const(first) }));
                 out.push(store(mem, index.clone(), val, None, guard.clone()));
             }
         }
@@ -159,11 +159,18 @@ impl<'a> Builder<'a> {
             let from = block.index(leaf, &env.facts);
             let guard = block.guard_of(leaf, &guards);
             let other = op.identity(self.kernel.mems[block.mem].dtype);
-            out.push(Stmt::Let { val, op: Op::Load { mem: block.mem, index: from, guard, other } });
+            out.push(Stmt::Act(Act::Let { val, op: Op::Load { mem: block.mem, index: from, guard, other } }));
             let (index, guard) = (total.index(leaf, &env.facts), total.guard_of(leaf, &guards));
             // Iterations of loops over levels combine at once.
             let atomic = env.levels.len() > total.levels;
-            out.push(Stmt::Store { mem: total.mem, index, value: val, combine: Some(op), guard, atomic });
+            out.push(Stmt::Act(Act::Store {
+                mem: total.mem,
+                index,
+                value: val,
+                combine: Some(op),
+                guard,
+                atomic,
+            }));
         }
         Ok(())
     }
@@ -177,5 +184,5 @@ pub(super) fn store(
     combine: Option<ReduceOp>,
     guard: Vec<Rel>,
 ) -> Stmt {
-    Stmt::Store { mem, index, value, combine, guard, atomic: false }
+    Stmt::Act(Act::Store { mem, index, value, combine, guard, atomic: false })
 }

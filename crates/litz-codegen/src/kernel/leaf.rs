@@ -6,7 +6,7 @@ use litz_analysis::collisions::colliding_axes;
 use litz_analysis::copies::read_of;
 use litz_analysis::inside::is_inside;
 use litz_analysis::legality::{need, needed_in};
-use litz_ir::kernel::{Op, Stmt, Val};
+use litz_ir::kernel::{Act, Op, Stmt, Val};
 use litz_ir::loops::{self, Axis, BindOf, Buf, InstOp, Nest};
 use litz_ir::schedule::{Block, Leaf, Part, Tree};
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
@@ -174,7 +174,7 @@ impl<'a> Builder<'a> {
 
     fn define(&mut self, ty: Dtype, op: Op, line: &mut StraightLine) -> Val {
         let val = self.value(ty);
-        line.stmts.push(Stmt::Let { val, op });
+        line.stmts.push(Stmt::Act(Act::Let { val, op }));
         val
     }
 
@@ -242,7 +242,8 @@ impl<'a> Builder<'a> {
                 let extents: Vec<Expr> = run.nest.reduced.iter().map(|a| a.extent).collect();
                 let value = run.values[value];
                 let position = run.facts.simplify(flatten(&coords, &extents));
-                let combine = Stmt::ArgStore { max: *max, best: acc.mem, at, index, value, position };
+                let combine =
+                    Stmt::Act(Act::ArgStore { max: *max, best: acc.mem, at, index, value, position });
                 let cond = self.combined_where(&acc, run);
                 line.stmts.push(match cond.is_empty() {
                     true => combine,
@@ -305,7 +306,14 @@ impl<'a> Builder<'a> {
         }
         let atomic = combine.is_some() && self.meets_other_points(run);
         let (mem, index) = self.element(buf, index, run)?;
-        line.stmts.push(Stmt::Store { mem, index, value, combine, guard: run.guard.clone(), atomic });
+        line.stmts.push(Stmt::Act(Act::Store {
+            mem,
+            index,
+            value,
+            combine,
+            guard: run.guard.clone(),
+            atomic,
+        }));
         Ok(())
     }
 
@@ -341,7 +349,7 @@ impl<'a> Builder<'a> {
         run.renamed.insert(sym, Expr::sym(fresh));
         let extent = run.expr(extent);
         let value = self.guarded_index(value, &run.guard, line);
-        line.stmts.push(Stmt::Bind { sym: fresh, value, extent, check });
+        line.stmts.push(Stmt::Act(Act::Bind { sym: fresh, value, extent, check }));
         value
     }
 

@@ -4,7 +4,8 @@ use super::Pass;
 use litz_ir::Diag;
 use litz_ir::ids::{Id, Table};
 use litz_ir::kernel::{
-    Dot, Element, Kernel, LaneReduction, Matrix, MatrixProduct, Mem, Space, Stmt, Val, visit, visit_mut,
+    Act, Dot, Element, Kernel, LaneReduction, Matrix, MatrixProduct, Mem, PartMut, Space, Stmt, Val, visit,
+    visit_mut,
 };
 use litz_ir::target::Target;
 
@@ -49,24 +50,13 @@ impl Uses {
         visit(stmts, &mut |stmt| {
             stmt.loaded().for_each(|(mem, _)| self.loaded[mem.index()] = true);
             match stmt {
-                Stmt::ArgStore { best, at, .. } => self.pairs.push((*best, *at)),
-                Stmt::Lanes(LaneReduction { into, positions: Some([at, _]), .. }) => {
+                Stmt::Act(Act::ArgStore { best, at, .. }) => self.pairs.push((*best, *at)),
+                Stmt::Act(Act::Lanes(LaneReduction { into, positions: Some([at, _]), .. })) => {
                     self.pairs.push((*into, *at));
                 }
-                Stmt::Loop(_)
-                | Stmt::If { .. }
-                | Stmt::Let { .. }
-                | Stmt::Bind { .. }
-                | Stmt::Store { .. }
-                | Stmt::MulAdd { .. }
-                | Stmt::Sync(_)
-                | Stmt::Lanes(_)
-                | Stmt::Dot(_)
-                | Stmt::MatrixProduct(_)
-                | Stmt::Copy { .. }
-                | Stmt::Prefetch { .. } => {}
+                Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => {}
             }
-            stmt.values().iter().for_each(|value| self.used[value.index()] = true);
+            stmt.each_value(&mut |value| self.used[value.index()] = true);
         });
     }
 }
@@ -81,18 +71,20 @@ fn sweep(stmts: &mut Vec<Stmt>, dead_mem: &dyn Fn(Mem) -> bool, used: &[bool]) -
     stmts.retain(|stmt| match stmt {
         Stmt::Loop(l) => !l.body.is_empty(),
         Stmt::If { then, other, .. } => !(then.is_empty() && other.is_empty()),
-        Stmt::Let { val, .. } => used[val.index()],
-        Stmt::Bind { .. } | Stmt::Sync(_) => true,
-        Stmt::Store { mem, .. }
-        | Stmt::MulAdd { mem, .. }
-        | Stmt::Dot(Dot { mem, .. })
-        | Stmt::MatrixProduct(MatrixProduct { sum: Matrix { mem, .. }, .. })
-        | Stmt::Copy { to: Element { mem, .. }, .. }
-        | Stmt::Prefetch { mem, .. } => !dead_mem(*mem),
-        Stmt::Lanes(LaneReduction { into, positions, .. }) => {
+        Stmt::Act(Act::Let { val, .. }) => used[val.index()],
+        Stmt::Act(Act::Bind { .. } | Act::Sync(_)) => true,
+        Stmt::Act(
+            Act::Store { mem, .. }
+            | Act::MulAdd { mem, .. }
+            | Act::Dot(Dot { mem, .. })
+            | Act::MatrixProduct(MatrixProduct { sum: Matrix { mem, .. }, .. })
+            | Act::Copy { to: Element { mem, .. }, .. }
+            | Act::Prefetch { mem, .. },
+        ) => !dead_mem(*mem),
+        Stmt::Act(Act::Lanes(LaneReduction { into, positions, .. })) => {
             !dead_mem(positions.map_or(*into, |[at, _]| at))
         }
-        Stmt::ArgStore { at, .. } => !dead_mem(*at),
+        Stmt::Act(Act::ArgStore { at, .. }) => !dead_mem(*at),
     });
     removed || stmts.len() != before
 }
@@ -116,15 +108,20 @@ fn drop_unused_locals(kernel: &mut Kernel) {
     let mut vals = Table::new();
     let mut new_val = vec![Val(0); old.len()];
     visit(&kernel.body, &mut |stmt| {
-        if let Stmt::Let { val, .. } = stmt {
+        if let Stmt::Act(Act::Let { val, .. }) = stmt {
             new_val[val.index()] = vals.push(old[*val]);
         }
     });
     kernel.vals = vals;
     visit_mut(&mut kernel.body, &mut |stmt| {
-        stmt.mems_mut().for_each(|mem| *mem = new_mem[mem.index()]);
-        stmt.values_mut().iter_mut().for_each(|value| *value = new_val[value.index()]);
-        if let Stmt::Let { val, .. } = stmt {
+        stmt.each_part_mut(&mut |part| match part {
+            PartMut::Access { mem, beside, .. } => {
+                [Some(mem), beside].into_iter().flatten().for_each(|mem| *mem = new_mem[mem.index()]);
+            }
+            PartMut::Val(value) => *value = new_val[value.index()],
+            PartMut::Expr(_) | PartMut::Rel(_) => {}
+        });
+        if let Stmt::Act(Act::Let { val, .. }) = stmt {
             *val = new_val[val.index()];
         }
     });

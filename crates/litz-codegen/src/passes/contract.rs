@@ -8,7 +8,7 @@
 //! sums, and sums in memory of another type than the product's, are rounded between the two operations.
 
 use super::Pass;
-use litz_ir::kernel::{Kernel, Op, Stmt, Val, visit, visit_mut};
+use litz_ir::kernel::{Act, Kernel, Op, Stmt, Val, visit, visit_mut};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype, ReduceOp, ScalarOp};
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ fn run(kernel: &mut Kernel, target: &Target) -> Result<(), Diag> {
 fn products(kernel: &Kernel) -> HashMap<Val, [Val; 2]> {
     let mut products = HashMap::new();
     visit(&kernel.body, &mut |stmt| {
-        if let Stmt::Let { val, op: Op::Call(ScalarOp::Mul, factors) } = stmt
+        if let Stmt::Act(Act::Let { val, op: Op::Call(ScalarOp::Mul, factors) }) = stmt
             && let [a, b] = factors[..]
             && matches!(kernel.vals[*val], Dtype::F32 | Dtype::F64)
         {
@@ -44,27 +44,13 @@ fn products(kernel: &Kernel) -> HashMap<Val, [Val; 2]> {
     });
     visit(&kernel.body, &mut |stmt| {
         let is_sum = match stmt {
-            Stmt::Store { mem, value, combine: Some(ReduceOp::Sum), atomic: false, .. } => {
+            Stmt::Act(Act::Store { mem, value, combine: Some(ReduceOp::Sum), atomic: false, .. }) => {
                 kernel.mems[*mem].dtype == kernel.vals[*value]
             }
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Store { .. }
-            | Stmt::MulAdd { .. }
-            | Stmt::Sync(_)
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Copy { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::Lanes(_)
-            | Stmt::ArgStore { .. } => false,
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => false,
         };
         if !is_sum {
-            for val in stmt.values() {
-                products.remove(val);
-            }
+            stmt.each_value(&mut |val| _ = products.remove(&val));
         }
     });
     products
@@ -72,13 +58,13 @@ fn products(kernel: &Kernel) -> HashMap<Val, [Val; 2]> {
 
 /// Contracts what a block says itself.
 fn contract(stmts: &mut Vec<Stmt>, products: &HashMap<Val, [Val; 2]>) {
-    stmts.retain(|stmt| !matches!(stmt, Stmt::Let { val, .. } if products.contains_key(val)));
+    stmts.retain(|stmt| !matches!(stmt, Stmt::Act(Act::Let { val, .. }) if products.contains_key(val)));
     for stmt in stmts {
-        if let Stmt::Store { mem, index, value, guard, .. } = stmt
+        if let Stmt::Act(Act::Store { mem, index, value, guard, .. }) = stmt
             && let Some(&factors) = products.get(value)
         {
             let (index, guard) = (std::mem::take(index), std::mem::take(guard));
-            *stmt = Stmt::MulAdd { mem: *mem, index, factors, guard };
+            *stmt = Stmt::Act(Act::MulAdd { mem: *mem, index, factors, guard });
         }
     }
 }

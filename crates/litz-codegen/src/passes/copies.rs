@@ -5,7 +5,7 @@
 //! ```
 
 use super::Pass;
-use litz_ir::kernel::{Element, Kernel, Loop, LoopKind, Op, Space, Stmt, position};
+use litz_ir::kernel::{Act, Element, Kernel, Loop, LoopKind, Op, Space, Stmt, position};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Scalar};
 use litz_sym::{Expr, Facts, Rel};
@@ -49,8 +49,15 @@ impl Copier<'_> {
     /// A loop that is written out as one copy, if it moves a run of elements.
     fn copy(&self, inner: &Loop) -> Option<Stmt> {
         let [
-            Stmt::Let { val, op: Op::Load { mem: from, index: source, guard, other } },
-            Stmt::Store { mem: to, index: target, value, combine: None, guard: kept, atomic: false },
+            Stmt::Act(Act::Let { val, op: Op::Load { mem: from, index: source, guard, other } }),
+            Stmt::Act(Act::Store {
+                mem: to,
+                index: target,
+                value,
+                combine: None,
+                guard: kept,
+                atomic: false,
+            }),
         ] = &inner.body[..]
         else {
             return None;
@@ -72,7 +79,7 @@ impl Copier<'_> {
             Some(Element { mem, index, guard: guard.to_vec() })
         };
         let (from, to) = (run(*from, source, guard)?, run(*to, target, kept)?);
-        Some(Stmt::Copy { count, from, along: None, to, is_async: false })
+        Some(Stmt::Act(Act::Copy { count, from, along: None, to, is_async: false }))
     }
 
     /// The number of the run of `count` elements that the loop walks, if it walks one from its start.

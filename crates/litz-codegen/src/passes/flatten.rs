@@ -5,7 +5,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Kernel, LoopKind, MemData, Op, Stmt};
+use litz_ir::kernel::{Act, Kernel, LoopKind, MemData, Op, Stmt};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Facts};
 use std::collections::HashMap;
@@ -56,32 +56,33 @@ impl Flattener<'_> {
                     self.block(then, &facts);
                     self.block(other, &facts);
                 }
-                Stmt::Bind { sym, extent, .. } => facts.to_mut().declare_index(*sym, *extent),
+                Stmt::Act(Act::Bind { sym, extent, .. }) => facts.to_mut().declare_index(*sym, *extent),
                 // A table is flat.
-                Stmt::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. }
-                | Stmt::Store { mem, index, .. }
-                | Stmt::MulAdd { mem, index, .. }
-                | Stmt::Prefetch { mem, index, .. } => {
+                Stmt::Act(
+                    Act::Let { op: Op::Load { mem, index, .. } | Op::Transposed { mem, index, .. }, .. }
+                    | Act::Store { mem, index, .. }
+                    | Act::MulAdd { mem, index, .. }
+                    | Act::Prefetch { mem, index, .. },
+                ) => {
                     let data = &self.kernel.mems[*mem];
                     self.index(data, index, &facts);
                 }
-                Stmt::Dot(dot) => {
+                Stmt::Act(Act::Dot(dot)) => {
                     self.index(&self.kernel.mems[dot.mem], &mut dot.index, &facts);
                     for factor in dot.terms.iter_mut().flatten() {
                         self.index(&self.kernel.mems[factor.mem], &mut factor.index, &facts);
                     }
                 }
-                Stmt::Lanes(reduction) => {
+                Stmt::Act(Act::Lanes(reduction)) => {
                     self.index(&self.kernel.mems[reduction.into], &mut reduction.index, &facts);
                     self.index(&self.kernel.mems[reduction.from], &mut reduction.first, &facts);
                 }
-                // Their memories are flat.
-                Stmt::MatrixProduct(_) | Stmt::Copy { .. } | Stmt::Sync(_) => {}
-                Stmt::ArgStore { best, index, .. } => {
+                Stmt::Act(Act::ArgStore { best, index, .. }) => {
                     let data = &self.kernel.mems[*best];
                     self.index(data, index, &facts);
                 }
-                Stmt::Let { .. } => {}
+                // Memories of the others are flat.
+                Stmt::Act(_) => {}
             }
         }
         self.places = around;

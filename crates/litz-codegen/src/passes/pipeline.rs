@@ -13,7 +13,9 @@
 
 use super::Pass;
 use litz_ir::ids::Id;
-use litz_ir::kernel::{Element, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Sync, Val, visit, visit_mut};
+use litz_ir::kernel::{
+    Act, Element, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Sync, Val, visit, visit_mut,
+};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Scalar};
 use litz_sym::{Expr, Rel, Sym};
@@ -114,12 +116,12 @@ fn pipelined(
         let is_one = Rel::lt(Expr::sym(first), extent);
         start = vec![Stmt::If { cond: vec![is_one], then: start, other: Vec::new() }];
     }
-    start.push(Stmt::Sync(Sync::Commit));
+    start.push(Stmt::Act(Act::Sync(Sync::Commit)));
     let start = Loop { kind: LoopKind::For, var: first, extent: Expr::int(distance), body: start };
     let next = Expr::sym(var) + distance;
-    let mut steady = vec![Stmt::Sync(Sync::Wait { newest: buffers - 2 })];
+    let mut steady = vec![Stmt::Act(Act::Sync(Sync::Wait { newest: buffers - 2 }))];
     steady.push(Stmt::If { cond: vec![Rel::lt(next, extent)], then: of(&ahead, next), other: Vec::new() });
-    steady.push(Stmt::Sync(Sync::Commit));
+    steady.push(Stmt::Act(Act::Sync(Sync::Commit)));
     steady.extend(of(&rest, Expr::sym(var)));
     Ok([Stmt::Loop(start), Stmt::Loop(Loop { kind: LoopKind::For, var, extent, body: steady })])
 }
@@ -142,17 +144,7 @@ impl Copier<'_> {
             Stmt::If { cond, then, other } => {
                 Some(Stmt::If { cond: cond.clone(), then: self.block(then)?, other: self.block(other)? })
             }
-            Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Store { .. }
-            | Stmt::MulAdd { .. }
-            | Stmt::Sync(_)
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Copy { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::Lanes(_)
-            | Stmt::ArgStore { .. } => None,
+            Stmt::Act(_) => None,
         }
     }
 
@@ -160,7 +152,7 @@ impl Copier<'_> {
         let mut out = Vec::new();
         for stmt in stmts {
             match stmt {
-                Stmt::Let { val, op: Op::Load { mem, index, guard, other } } => {
+                Stmt::Act(Act::Let { val, op: Op::Load { mem, index, guard, other } }) => {
                     let is_zero = guard.is_empty() || *other == Scalar::zero(self.kernel.vals[*val]);
                     if self.stored[mem.index()] || !is_zero {
                         return None;
@@ -168,7 +160,7 @@ impl Copier<'_> {
                     let element = Element { mem: *mem, index: index.clone(), guard: guard.clone() };
                     self.loads.insert(*val, element);
                 }
-                Stmt::Store { mem, index, value, combine: None, guard, atomic: false } => {
+                Stmt::Act(Act::Store { mem, index, value, combine: None, guard, atomic: false }) => {
                     let from = self.loads.get(value)?.clone();
                     let [source, target] = [from.mem, *mem].map(|mem| &self.kernel.mems[mem]);
                     if target.space != Space::Shared || !self.own[mem.index()] || source.dtype != target.dtype
@@ -176,21 +168,9 @@ impl Copier<'_> {
                         return None;
                     }
                     let to = Element { mem: *mem, index: index.clone(), guard: guard.clone() };
-                    out.push(Stmt::Copy { count: 1, from, along: None, to, is_async: true });
+                    out.push(Stmt::Act(Act::Copy { count: 1, from, along: None, to, is_async: true }));
                 }
-                Stmt::Loop(_)
-                | Stmt::If { .. }
-                | Stmt::Let { .. }
-                | Stmt::Bind { .. }
-                | Stmt::Store { .. }
-                | Stmt::MulAdd { .. }
-                | Stmt::Sync(_)
-                | Stmt::Lanes(_)
-                | Stmt::Dot(_)
-                | Stmt::MatrixProduct(_)
-                | Stmt::Copy { .. }
-                | Stmt::Prefetch { .. }
-                | Stmt::ArgStore { .. } => out.push(self.stmt(stmt)?),
+                Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => out.push(self.stmt(stmt)?),
             }
         }
         Some(out)

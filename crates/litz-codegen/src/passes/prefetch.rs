@@ -12,7 +12,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Val, position, visit};
+use litz_ir::kernel::{Act, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Val, position, visit};
 use litz_ir::loops::Axis;
 use litz_ir::target::Target;
 use litz_sym::{Expr, Facts, Rel, Sym};
@@ -42,7 +42,7 @@ const LINE: i64 = 64;
 /// Places the statements, in kernels that have none.
 fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let mut has_some = false;
-    visit(&kernel.body, &mut |stmt| has_some |= matches!(stmt, Stmt::Prefetch { .. }));
+    visit(&kernel.body, &mut |stmt| has_some |= matches!(stmt, Stmt::Act(Act::Prefetch { .. })));
     let operands = operands(kernel);
     if has_some || operands.is_empty() {
         return Ok(());
@@ -62,21 +62,12 @@ fn operands(kernel: &Kernel) -> BTreeMap<Mem, bool> {
     let mut factors: HashSet<Val> = HashSet::new();
     let mut made_of: HashMap<Val, Vec<Val>> = HashMap::new();
     visit(&kernel.body, &mut |stmt| match stmt {
-        Stmt::MulAdd { factors: both, .. } => factors.extend(both),
-        Stmt::Let { val, .. } => {
-            made_of.insert(*val, stmt.values().to_vec());
+        Stmt::Act(Act::MulAdd { factors: both, .. }) => factors.extend(both),
+        Stmt::Act(Act::Let { val, .. }) => {
+            let parts = made_of.entry(*val).or_default();
+            stmt.each_value(&mut |part| parts.push(part));
         }
-        Stmt::Loop(_)
-        | Stmt::If { .. }
-        | Stmt::Bind { .. }
-        | Stmt::Store { .. }
-        | Stmt::Sync(_)
-        | Stmt::Dot(_)
-        | Stmt::MatrixProduct(_)
-        | Stmt::Copy { .. }
-        | Stmt::Prefetch { .. }
-        | Stmt::Lanes(_)
-        | Stmt::ArgStore { .. } => {}
+        Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => {}
     });
     let (mut parts, mut next) = (HashSet::new(), factors.iter().copied().collect::<Vec<Val>>());
     while let Some(val) = next.pop() {
@@ -93,7 +84,7 @@ fn operands(kernel: &Kernel) -> BTreeMap<Mem, bool> {
     };
     let mut mems = BTreeMap::new();
     visit(&kernel.body, &mut |stmt| {
-        if let Stmt::Let { val, op: Op::Load { mem, .. } } = stmt {
+        if let Stmt::Act(Act::Let { val, op: Op::Load { mem, .. } }) = stmt {
             if factors.contains(val) && is_large(*mem, FETCHED_FROM) {
                 mems.insert(*mem, false);
             } else if parts.contains(val) && is_large(*mem, MADE_FETCHED_FROM) {
@@ -123,18 +114,7 @@ impl Placer<'_> {
         for mut stmt in std::mem::take(stmts) {
             match &mut stmt {
                 Stmt::Loop(inner) => self.enter(inner, lane),
-                Stmt::If { .. }
-                | Stmt::Let { .. }
-                | Stmt::Bind { .. }
-                | Stmt::Store { .. }
-                | Stmt::MulAdd { .. }
-                | Stmt::Sync(_)
-                | Stmt::Dot(_)
-                | Stmt::MatrixProduct(_)
-                | Stmt::Copy { .. }
-                | Stmt::Prefetch { .. }
-                | Stmt::Lanes(_)
-                | Stmt::ArgStore { .. } => {
+                Stmt::If { .. } | Stmt::Act(_) => {
                     stmt.blocks_mut().into_iter().for_each(|block| self.block(block, lane));
                 }
             }
@@ -194,7 +174,7 @@ impl Placer<'_> {
 
     /// What is fetched when a load happens, of one element for each lane, side by side.
     fn fetched(&self, stmt: &Stmt, lane: Sym) -> Option<Stmt> {
-        let Stmt::Let { op: Op::Load { mem, index, guard, .. }, .. } = stmt else { return None };
+        let Stmt::Act(Act::Let { op: Op::Load { mem, index, guard, .. }, .. }) = stmt else { return None };
         let index = position(index).subst(&|sym| self.single.contains(&sym).then(Expr::zero));
         let is_whole = guard.is_empty() && index.linear(lane)?.0.is_one();
         let is_made = *self.operands.get(mem)?;
@@ -203,14 +183,14 @@ impl Placer<'_> {
         }
         let mem = *mem;
         Some(match self.next_panel(mem, index) {
-            Some((index, guard)) => Stmt::Prefetch { mem, index: vec![index], ahead: 0, guard },
+            Some((index, guard)) => Stmt::Act(Act::Prefetch { mem, index: vec![index], ahead: 0, guard }),
             None => {
                 let size = self.kernel.mems[mem].dtype.size();
                 // Vectors of narrow elements are in the line of the first of them.
                 let number = self.number(index).modulo(LINE / size as i64);
                 let is_first = Rel::eq(self.facts.simplify(number), Expr::zero());
                 let guard = if is_made { vec![is_first] } else { Vec::new() };
-                Stmt::Prefetch { mem, index: vec![index], ahead: AHEAD / size as u32, guard }
+                Stmt::Act(Act::Prefetch { mem, index: vec![index], ahead: AHEAD / size as u32, guard })
             }
         })
     }

@@ -14,7 +14,9 @@
 //! combined each time.
 
 use super::Pass;
-use litz_ir::kernel::{Dot, Kernel, LaneReduction, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, visit};
+use litz_ir::kernel::{
+    Act, Dot, Kernel, LaneReduction, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, visit,
+};
 use litz_ir::loops::Axis;
 use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype, ReduceOp};
@@ -54,18 +56,9 @@ fn defined(stmt: &Stmt) -> Vec<Sym> {
     match stmt {
         Stmt::Loop(Loop { kind: LoopKind::Vector { lane: Some(lane), .. }, var, .. }) => vec![*var, *lane],
         Stmt::Loop(inner) => vec![inner.var],
-        Stmt::Bind { sym, .. } => vec![*sym],
-        Stmt::MatrixProduct(product) => product.over.iter().map(|axis| axis.var).collect(),
-        Stmt::If { .. }
-        | Stmt::Let { .. }
-        | Stmt::Store { .. }
-        | Stmt::MulAdd { .. }
-        | Stmt::Sync(_)
-        | Stmt::Lanes(_)
-        | Stmt::Dot(_)
-        | Stmt::Copy { .. }
-        | Stmt::Prefetch { .. }
-        | Stmt::ArgStore { .. } => Vec::new(),
+        Stmt::Act(Act::Bind { sym, .. }) => vec![*sym],
+        Stmt::Act(Act::MatrixProduct(product)) => product.over.iter().map(|axis| axis.var).collect(),
+        Stmt::If { .. } | Stmt::Act(_) => Vec::new(),
     }
 }
 
@@ -204,10 +197,16 @@ impl Reducer<'_> {
             for (mem, op, dtype) in starts {
                 let Some(mem) = mem else { continue };
                 let val = self.kernel.vals.push(dtype);
-                let start = Stmt::Let { val, op: Op::Const(op.identity(dtype)) };
+                let start = Stmt::Act(Act::Let { val, op: Op::Const(op.identity(dtype)) });
                 let index = vec![part.first + Expr::sym(lane)];
-                let store =
-                    Stmt::Store { mem, index, value: val, combine: None, guard: Vec::new(), atomic: false };
+                let store = Stmt::Act(Act::Store {
+                    mem,
+                    index,
+                    value: val,
+                    combine: None,
+                    guard: Vec::new(),
+                    atomic: false,
+                });
                 let (kind, extent) = (LoopKind::vector(lanes, 1), Expr::int(in_flight));
                 let all = Stmt::Loop(Loop { kind, var: lane, extent, body: vec![start, store] });
                 before.push(written_out(&part.shared.over, all));
@@ -224,7 +223,7 @@ impl Reducer<'_> {
                 copies,
                 atomic,
             };
-            after.push(written_out(&over, Stmt::Lanes(reduction)));
+            after.push(written_out(&over, Stmt::Act(Act::Lanes(reduction))));
         }
         inner.kind = LoopKind::Vector { lanes, copies, interleaved, lane: Some(lane) };
         redirect(&mut inner.body, &parts, lane);
@@ -317,26 +316,20 @@ impl Search<'_> {
     /// The element that a statement combines with, if it is that of all lanes.
     fn shared(&self, stmt: &Stmt) -> Option<Shared> {
         let (into, at, index, op, dtype, is_atomic) = match stmt {
-            Stmt::Store { mem, index, value, combine, atomic, .. } => {
+            Stmt::Act(Act::Store { mem, index, value, combine, atomic, .. }) => {
                 (*mem, None, index, (*combine)?, self.kernel.vals[*value], *atomic)
             }
-            Stmt::MulAdd { mem, index, factors: [a, _], .. } => {
+            Stmt::Act(Act::MulAdd { mem, index, factors: [a, _], .. }) => {
                 (*mem, None, index, ReduceOp::Sum, self.kernel.vals[*a], false)
             }
-            Stmt::Dot(Dot { mem, index, .. }) => (*mem, None, index, ReduceOp::Sum, Dtype::F32, false),
-            Stmt::ArgStore { max, best, at, index, value, .. } => {
+            Stmt::Act(Act::Dot(Dot { mem, index, .. })) => {
+                (*mem, None, index, ReduceOp::Sum, Dtype::F32, false)
+            }
+            Stmt::Act(Act::ArgStore { max, best, at, index, value, .. }) => {
                 let op = if *max { ReduceOp::Max } else { ReduceOp::Min };
                 (*best, Some(*at), index, op, self.kernel.vals[*value], false)
             }
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Sync(_)
-            | Stmt::Lanes(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Copy { .. }
-            | Stmt::Prefetch { .. } => return None,
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => return None,
         };
         let mentions = |sym: Sym| index.iter().any(|e| e.has_sym(sym));
         if self.varying.iter().any(|&sym| mentions(sym)) {
@@ -355,30 +348,22 @@ fn redirect(stmts: &mut [Stmt], parts: &[Parts], lane: Sym) {
             Some((part, vec![part.first + Expr::sym(lane)]))
         };
         match stmt {
-            Stmt::Store { mem, index, atomic, .. } => {
+            Stmt::Act(Act::Store { mem, index, atomic, .. }) => {
                 if let Some((part, own)) = part_of(*mem, index) {
                     (*mem, *index, *atomic) = (part.mem, own, false);
                 }
             }
-            Stmt::MulAdd { mem, index, .. } | Stmt::Dot(Dot { mem, index, .. }) => {
+            Stmt::Act(Act::MulAdd { mem, index, .. } | Act::Dot(Dot { mem, index, .. })) => {
                 if let Some((part, own)) = part_of(*mem, index) {
                     (*mem, *index) = (part.mem, own);
                 }
             }
-            Stmt::ArgStore { best, at, index, .. } => {
+            Stmt::Act(Act::ArgStore { best, at, index, .. }) => {
                 if let Some((part, own)) = part_of(*best, index) {
                     (*best, *at, *index) = (part.mem, part.at.unwrap_or(*at), own);
                 }
             }
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Sync(_)
-            | Stmt::Lanes(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Copy { .. }
-            | Stmt::Prefetch { .. } => {}
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => {}
         }
         stmt.blocks_mut().into_iter().for_each(|block| redirect(block, parts, lane));
     }

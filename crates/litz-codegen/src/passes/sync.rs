@@ -10,7 +10,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Sync, visit};
+use litz_ir::kernel::{Act, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Sync, visit};
 use litz_ir::target::{Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashSet;
@@ -43,7 +43,8 @@ fn has_levels(stmts: &[Stmt]) -> bool {
 
 /// Barriers are derived anew, so that the pass changes nothing when it runs again.
 fn without_barriers(mut stmts: Vec<Stmt>) -> Vec<Stmt> {
-    let is_derived = |stmt: &Stmt| matches!(stmt, Stmt::Sync(Sync::Barrier(_) | Sync::Await | Sync::Pass));
+    let is_derived =
+        |stmt: &Stmt| matches!(stmt, Stmt::Act(Act::Sync(Sync::Barrier(_) | Sync::Await | Sync::Pass)));
     stmts.retain(|stmt| !is_derived(stmt));
     for block in stmts.iter_mut().flat_map(Stmt::blocks_mut) {
         *block = without_barriers(std::mem::take(block));
@@ -107,7 +108,7 @@ struct Flow {
 fn written_behind(stmts: &[Stmt]) -> Vec<Mem> {
     let mut found = Vec::new();
     visit(stmts, &mut |stmt| {
-        if let Stmt::Copy { to, is_async: true, .. } = stmt
+        if let Stmt::Act(Act::Copy { to, is_async: true, .. }) = stmt
             && !found.contains(&to.mem)
         {
             found.push(to.mem);
@@ -148,18 +149,7 @@ impl Barriers {
                     });
                     out.push(Stmt::If { cond, then, other });
                 }
-                mut stmt @ (Stmt::Loop(_)
-                | Stmt::Let { .. }
-                | Stmt::Bind { .. }
-                | Stmt::Store { .. }
-                | Stmt::MulAdd { .. }
-                | Stmt::Sync(_)
-                | Stmt::Lanes(_)
-                | Stmt::Dot(_)
-                | Stmt::MatrixProduct(_)
-                | Stmt::Copy { .. }
-                | Stmt::Prefetch { .. }
-                | Stmt::ArgStore { .. }) => {
+                mut stmt @ (Stmt::Loop(_) | Stmt::Act(_)) => {
                     let found = self.accesses([&stmt], Vec::new());
                     out.extend(self.barrier_before(&found, team, &mut flow));
                     if let Stmt::Loop(Loop { kind, var, body, .. }) = &mut stmt
@@ -171,14 +161,14 @@ impl Barriers {
                         }
                         *body = self.block(inner, level, Vec::new()).0;
                     }
-                    if let Stmt::Sync(Sync::Await | Sync::Pass) = stmt {
+                    if let Stmt::Act(Act::Sync(Sync::Await | Sync::Pass)) = stmt {
                         flow.meet();
                     }
                     if !flow.has_barrier {
                         flow.head.extend(found.iter().cloned());
                     }
                     flow.pending.extend(found.into_iter().filter(|access| !access.is_behind));
-                    if let Stmt::Sync(Sync::Wait { .. }) = stmt {
+                    if let Stmt::Act(Act::Sync(Sync::Wait { .. })) = stmt {
                         flow.pending.extend(self.behind.iter().map(|&mem| Access::of_unknown(mem)));
                     }
                     out.push(stmt);
@@ -200,8 +190,8 @@ impl Barriers {
         let first = accesses.iter().position(|own| meets(&own));
         let last = accesses.iter().rposition(|own| meets(&own));
         if let (Some(first), Some(last)) = (first, last) {
-            body.insert(last + 1, Stmt::Sync(Sync::Pass));
-            body.insert(first, Stmt::Sync(Sync::Await));
+            body.insert(last + 1, Stmt::Act(Act::Sync(Sync::Pass)));
+            body.insert(first, Stmt::Act(Act::Sync(Sync::Await)));
         }
     }
 
@@ -211,7 +201,7 @@ impl Barriers {
         let (mut body, mut inside) = self.block(std::mem::take(&mut inner.body), team, before);
         // Behind the end of an iteration is the beginning of the next.
         if self.conflict(&inside.pending, &inside.head) {
-            body.push(Stmt::Sync(Sync::Barrier(team)));
+            body.push(Stmt::Act(Act::Sync(Sync::Barrier(team))));
             inside.meet();
         }
         // Where it does not run, what was pending still is.
@@ -230,7 +220,7 @@ impl Barriers {
             return None;
         }
         flow.meet();
-        Some(Stmt::Sync(Sync::Barrier(team)))
+        Some(Stmt::Act(Act::Sync(Sync::Barrier(team))))
     }
 
     /// The accesses of statements that nothing but these threads is around.
@@ -246,12 +236,12 @@ impl Barriers {
 
     /// Adds the accesses of a statement.
     fn gather(&self, stmt: &Stmt, around: &Around, found: &mut Vec<Access>) {
-        let is_atomic = matches!(stmt, Stmt::Store { atomic: true, .. });
+        let is_atomic = matches!(stmt, Stmt::Act(Act::Store { atomic: true, .. }));
         let own =
             stmt.loaded().map(|access| (access, false)).chain(stmt.stored().map(|access| (access, true)));
         for ((mem, index), is_store) in own.filter(|((mem, _), _)| self.shared.contains(mem)) {
             let Around { threads, conds } = around.clone().where_all(guards(stmt, is_store));
-            let is_behind = is_store && matches!(stmt, Stmt::Copy { is_async: true, .. });
+            let is_behind = is_store && matches!(stmt, Stmt::Act(Act::Copy { is_async: true, .. }));
             let is_all_stores = is_store && threads.is_empty();
             found.push(Access {
                 mem,
@@ -286,17 +276,7 @@ impl Barriers {
                 };
                 gather(other, &elsewhere, found);
             }
-            Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Store { .. }
-            | Stmt::MulAdd { .. }
-            | Stmt::Sync(_)
-            | Stmt::Lanes(_)
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Copy { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::ArgStore { .. } => {}
+            Stmt::Act(_) => {}
         }
     }
 
@@ -364,10 +344,10 @@ impl Around {
 /// What has to hold for the loads of a statement to happen, or its stores.
 fn guards(stmt: &Stmt, is_store: bool) -> &[Rel] {
     match (stmt, is_store) {
-        (Stmt::Let { op: Op::Load { guard, .. }, .. }, false)
-        | (Stmt::Store { guard, .. } | Stmt::MulAdd { guard, .. }, true) => guard,
-        (Stmt::Copy { from, .. }, false) => &from.guard,
-        (Stmt::Copy { to, .. }, true) => &to.guard,
+        (Stmt::Act(Act::Let { op: Op::Load { guard, .. }, .. }), false)
+        | (Stmt::Act(Act::Store { guard, .. } | Act::MulAdd { guard, .. }), true) => guard,
+        (Stmt::Act(Act::Copy { from, .. }), false) => &from.guard,
+        (Stmt::Act(Act::Copy { to, .. }), true) => &to.guard,
         _ => &[],
     }
 }

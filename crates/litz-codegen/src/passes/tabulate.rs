@@ -18,7 +18,9 @@
 
 use super::{Pass, clean};
 use litz_ir::ids::Id;
-use litz_ir::kernel::{Kernel, Loop, LoopKind, MemData, Op, Space, Stmt, Val, visit, visit_mut};
+use litz_ir::kernel::{
+    Act, Kernel, Loop, LoopKind, MemData, Op, Part, PartMut, Space, Stmt, Val, visit, visit_mut,
+};
 use litz_ir::loops::Axis;
 use litz_ir::target::Target;
 use litz_ir::{Diag, Dtype, Scalar, ScalarOp};
@@ -73,7 +75,7 @@ fn tables(kernel: &mut Kernel, inner: &mut Loop, lanes: u32) -> Vec<Stmt> {
     define(&inner.body, &mut Vec::new(), &mut values);
     let mut factors = BTreeSet::new();
     visit(&inner.body, &mut |stmt| {
-        if let Stmt::MulAdd { factors: both, .. } = stmt {
+        if let Stmt::Act(Act::MulAdd { factors: both, .. }) = stmt {
             factors.extend(both);
         }
     });
@@ -84,7 +86,7 @@ fn tables(kernel: &mut Kernel, inner: &mut Loop, lanes: u32) -> Vec<Stmt> {
         let (mem, by) = (Id::new(kernel.mems.len() - 1), table.by);
         let first = vec![table.number() * i64::from(lanes)];
         visit_mut(&mut inner.body, &mut |stmt| {
-            if let Stmt::Let { val, op } = stmt
+            if let Stmt::Act(Act::Let { val, op }) = stmt
                 && *val == factor
             {
                 *op = Op::Lookup { mem, first: first.clone(), count: lanes, by };
@@ -98,7 +100,7 @@ fn tables(kernel: &mut Kernel, inner: &mut Loop, lanes: u32) -> Vec<Stmt> {
 fn define(stmts: &[Stmt], around: &mut Vec<(LoopKind, Axis)>, values: &mut BTreeMap<Val, Defined>) {
     for stmt in stmts {
         match stmt {
-            Stmt::Let { val, op } => {
+            Stmt::Act(Act::Let { val, op }) => {
                 values.insert(*val, Defined { op: op.clone(), around: around.clone() });
             }
             Stmt::Loop(inner) => {
@@ -106,17 +108,7 @@ fn define(stmts: &[Stmt], around: &mut Vec<(LoopKind, Axis)>, values: &mut BTree
                 define(&inner.body, around, values);
                 around.pop();
             }
-            Stmt::If { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Store { .. }
-            | Stmt::MulAdd { .. }
-            | Stmt::Sync(_)
-            | Stmt::Lanes(_)
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Copy { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::ArgStore { .. } => {}
+            Stmt::If { .. } | Stmt::Act(_) => {}
         }
     }
 }
@@ -198,7 +190,7 @@ impl Table {
         let mut body = Vec::new();
         let mut define = |kernel: &mut Kernel, ty, op| {
             let val = kernel.vals.push(ty);
-            body.push(Stmt::Let { val, op });
+            body.push(Stmt::Act(Act::Let { val, op }));
             val
         };
         let number = define(kernel, Dtype::I64, Op::Index(Expr::sym(entry)));
@@ -207,12 +199,22 @@ impl Table {
         for &val in &self.made_of {
             let mut op = values[&val].op.clone();
             // What is made outside of the loop is there before it.
-            let copy = |val: Val| copies.get(&val).copied().unwrap_or(val);
-            op.operands_mut().iter_mut().for_each(|operand| *operand = copy(*operand));
+            op.each_part_mut(&mut |part| {
+                if let PartMut::Val(operand) = part {
+                    *operand = copies.get(operand).copied().unwrap_or(*operand);
+                }
+            });
             copies.insert(val, define(kernel, kernel.vals[val], op));
         }
         let (index, value) = (vec![self.number() * lanes + Expr::sym(entry)], copies[&self.value]);
-        body.push(Stmt::Store { mem, index, value, combine: None, guard: Vec::new(), atomic: false });
+        body.push(Stmt::Act(Act::Store {
+            mem,
+            index,
+            value,
+            combine: None,
+            guard: Vec::new(),
+            atomic: false,
+        }));
         let all = Loop { kind: LoopKind::vector(self.lanes, 1), var: entry, extent: Expr::int(lanes), body };
         self.over.iter().rev().fold(Stmt::Loop(all), |stmt, axis| {
             Stmt::Loop(Loop { kind: LoopKind::Unroll, var: axis.var, extent: axis.extent, body: vec![stmt] })
@@ -225,7 +227,12 @@ fn parts(values: &BTreeMap<Val, Defined>, value: Val, left_out: Option<Val>) -> 
     let (mut parts, mut next) = (BTreeSet::new(), vec![value]);
     while let Some(val) = next.pop() {
         if Some(val) != left_out && parts.insert(val) {
-            next.extend(values.get(&val).into_iter().flat_map(|defined| defined.op.operands()));
+            let Some(Defined { op, .. }) = values.get(&val) else { continue };
+            op.each_part(&mut |part| {
+                if let Part::Val(&operand) = part {
+                    next.push(operand);
+                }
+            });
         }
     }
     parts.into_iter().filter(|val| values.contains_key(val)).collect()
@@ -234,7 +241,7 @@ fn parts(values: &BTreeMap<Val, Defined>, value: Val, left_out: Option<Val>) -> 
 /// Symbols that an operation mentions itself.
 fn syms(values: &BTreeMap<Val, Defined>, val: Val) -> BTreeSet<Sym> {
     let Some(Defined { op, .. }) = values.get(&val) else { return BTreeSet::new() };
-    let stmt = Stmt::Let { val, op: op.clone() };
+    let stmt = Stmt::Act(Act::Let { val, op: op.clone() });
     stmt.exprs().iter().flat_map(|e| e.syms()).collect()
 }
 

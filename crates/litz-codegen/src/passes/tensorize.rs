@@ -13,7 +13,8 @@
 
 use super::Pass;
 use litz_ir::kernel::{
-    Dot, Element, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, Op, Space, Stmt, Val, position, visit,
+    Act, Dot, Element, Kernel, Loop, LoopKind, Matrix, MatrixProduct, Mem, Op, Space, Stmt, Val, position,
+    visit,
 };
 use litz_ir::loops::Axis;
 use litz_ir::target::{Instruction, Level, Target};
@@ -62,7 +63,7 @@ impl Tensorizer<'_> {
                 && self.starts(fill, &product)
             {
                 rest.next();
-                out.push(Stmt::MatrixProduct(MatrixProduct { is_from_zero: true, ..product }));
+                out.push(Stmt::Act(Act::MatrixProduct(MatrixProduct { is_from_zero: true, ..product })));
                 continue;
             }
             out.push(match fill {
@@ -82,14 +83,14 @@ impl Tensorizer<'_> {
             return Ok(stmt);
         };
         match (inner.kind, product) {
-            (_, Ok(product)) => return Ok(Stmt::MatrixProduct(product)),
+            (_, Ok(product)) => return Ok(Stmt::Act(Act::MatrixProduct(product))),
             (LoopKind::Mma, Err(misfit)) => {
                 let dot = if starts_mma(&inner.body) { Err(misfit) } else { self.dot(inner) };
                 let refused = |misfit| {
                     let place = format!("kernel @{}: loop {}", self.kernel.name, inner.var);
                     Diag::new("no-instruction", format!("{place}: {misfit}"))
                 };
-                return dot.map(Stmt::Dot).map_err(refused);
+                return dot.map(|dot| Stmt::Act(Act::Dot(dot))).map_err(refused);
             }
             (
                 LoopKind::For
@@ -142,9 +143,15 @@ impl Tensorizer<'_> {
     /// The products that a body adds up, if it does nothing else.
     fn products(&self, body: &[Stmt]) -> Result<Products, Misfit> {
         let [
-            Stmt::Let { val: a, op: Op::Load { mem: x, index: at_x, guard: guard_x, other: other_x } },
-            Stmt::Let { val: b, op: Op::Load { mem: y, index: at_y, guard: guard_y, other: other_y } },
-            Stmt::MulAdd { mem, index, factors, guard },
+            Stmt::Act(Act::Let {
+                val: a,
+                op: Op::Load { mem: x, index: at_x, guard: guard_x, other: other_x },
+            }),
+            Stmt::Act(Act::Let {
+                val: b,
+                op: Op::Load { mem: y, index: at_y, guard: guard_y, other: other_y },
+            }),
+            Stmt::Act(Act::MulAdd { mem, index, factors, guard }),
         ] = body
         else {
             return Err("its body is not two loads and the sum of their products".into());
@@ -326,7 +333,10 @@ impl Fill {
             extents.push(Axis { var: *var, extent: *extent });
             body = inner;
         }
-        let is_fill = matches!(body, [Stmt::Let { op: Op::Const(_), .. }, Stmt::Store { combine: None, .. }]);
+        let is_fill = matches!(
+            body,
+            [Stmt::Act(Act::Let { op: Op::Const(_), .. }), Stmt::Act(Act::Store { combine: None, .. })]
+        );
         (is_fill && !extents.is_empty()).then(|| Fill { extents, body: body.to_vec() })
     }
 
@@ -334,8 +344,8 @@ impl Fill {
     fn zeroed(&self) -> Option<(Mem, Expr)> {
         match &self.body[..] {
             [
-                Stmt::Let { val, op: Op::Const(Scalar::Float(zero)) },
-                Stmt::Store { mem, index, value, guard, .. },
+                Stmt::Act(Act::Let { val, op: Op::Const(Scalar::Float(zero)) }),
+                Stmt::Act(Act::Store { mem, index, value, guard, .. }),
             ] if zero.to_bits() == 0 && val == value && guard.is_empty() => Some((*mem, position(index))),
             _ => None,
         }

@@ -10,7 +10,7 @@
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Kernel, Op, Space, Stmt, position};
+use litz_ir::kernel::{Act, Kernel, Op, Space, Stmt, position};
 use litz_ir::target::Target;
 use litz_ir::verify::transpose::TransposeLoops;
 
@@ -37,8 +37,8 @@ fn block(kernel: &Kernel, stmts: &mut [Stmt], mut rows: TransposeLoops) {
                 block(kernel, then, rows.in_branch());
                 block(kernel, other, rows.in_branch());
             }
-            Stmt::Bind { sym, .. } => rows.bind(*sym),
-            Stmt::Let { op, .. } => {
+            Stmt::Act(Act::Bind { sym, .. }) => rows.bind(*sym),
+            Stmt::Act(Act::Let { op, .. }) => {
                 if let Op::Load { mem, index, guard, .. } = op
                     && guard.is_empty()
                     && kernel.mems[*mem].space == Space::Read
@@ -47,18 +47,11 @@ fn block(kernel: &Kernel, stmts: &mut [Stmt], mut rows: TransposeLoops) {
                     *op = Op::Transposed { mem: *mem, index: std::mem::take(index), along };
                 }
             }
-            Stmt::Copy { from, along, .. } => {
+            Stmt::Act(Act::Copy { from, along, .. }) => {
                 let is_read = from.guard.is_empty() && kernel.mems[from.mem].space == Space::Read;
                 *along = if is_read { rows.along(position(&from.index)) } else { None };
             }
-            Stmt::Store { .. }
-            | Stmt::MulAdd { .. }
-            | Stmt::Sync(_)
-            | Stmt::Lanes(_)
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Prefetch { .. }
-            | Stmt::ArgStore { .. } => {}
+            Stmt::Act(_) => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Prints statements: loops, branches, definitions and binds.
 
 use litz_ir::Dtype;
-use litz_ir::kernel::{Loop, LoopKind, Mem, Op, Stmt, Val, position, visit};
+use litz_ir::kernel::{Act, Loop, LoopKind, Mem, Op, Stmt, Val, position, visit};
 use litz_sym::{Expr, Rel, Sym};
 
 use super::block::{ScopeKind, Value};
@@ -26,28 +26,32 @@ impl Emitter<'_> {
         match stmt {
             Stmt::Loop(inner) => self.run_loop(inner),
             Stmt::If { cond, then, other } => self.branch(cond, then, other),
-            Stmt::Let { val, op } => {
+            Stmt::Act(Act::Let { val, op }) => {
                 let value = self.define(*val, op)?;
                 self.vals[val.0 as usize] = Some(value);
                 Ok(())
             }
-            Stmt::Bind { sym, value, extent, check } => self.bind(*sym, *value, *extent, *check),
-            Stmt::Store { mem, index, value, combine, guard, atomic } => {
+            Stmt::Act(Act::Bind { sym, value, extent, check }) => self.bind(*sym, *value, *extent, *check),
+            Stmt::Act(Act::Store { mem, index, value, combine, guard, atomic }) => {
                 self.store(*mem, position(index), *value, *combine, guard, *atomic)
             }
-            Stmt::MulAdd { mem, index, factors, guard } => {
+            Stmt::Act(Act::MulAdd { mem, index, factors, guard }) => {
                 self.multiply_add(*mem, position(index), *factors, guard)
             }
-            Stmt::Sync(_) => Err(EmitError::unsupported("threads of a grid point that wait")),
-            Stmt::Lanes(reduction) => self.lanes(reduction),
-            Stmt::Dot(dot) => self.dot(dot),
-            Stmt::MatrixProduct(product) => self.matrix_product(product),
-            Stmt::Copy { count, from, along, to, is_async: false } => self.copy_run(*count, from, *along, to),
-            Stmt::Copy { is_async: true, .. } => Err(EmitError::unsupported("copies in the background")),
-            Stmt::Prefetch { mem, index, ahead, guard } => {
+            Stmt::Act(Act::Sync(_)) => Err(EmitError::unsupported("threads of a grid point that wait")),
+            Stmt::Act(Act::Lanes(reduction)) => self.lanes(reduction),
+            Stmt::Act(Act::Dot(dot)) => self.dot(dot),
+            Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product),
+            Stmt::Act(Act::Copy { count, from, along, to, is_async: false }) => {
+                self.copy_run(*count, from, *along, to)
+            }
+            Stmt::Act(Act::Copy { is_async: true, .. }) => {
+                Err(EmitError::unsupported("copies in the background"))
+            }
+            Stmt::Act(Act::Prefetch { mem, index, ahead, guard }) => {
                 self.prefetch(*mem, position(index), *ahead, guard)
             }
-            Stmt::ArgStore { max, best, at, index, value, position: at_point } => {
+            Stmt::Act(Act::ArgStore { max, best, at, index, value, position: at_point }) => {
                 self.arg_store(*max, [*best, *at], position(index), *value, *at_point)
             }
         }

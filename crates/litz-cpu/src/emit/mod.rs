@@ -41,7 +41,7 @@ use std::rc::Rc;
 
 use litz_ir::Dtype;
 use litz_ir::ids::Table;
-use litz_ir::kernel::{Kernel, Mem, Space, Stmt, Val, visit};
+use litz_ir::kernel::{Kernel, Mem, Part, Space, Stmt, Val, visit};
 use litz_sym::{Expr, Facts, Sym};
 
 use crate::llvm::CpuTarget;
@@ -102,26 +102,13 @@ fn check_ranks(kernel: &Kernel) -> Result<(), EmitError> {
     }
     let mut misfit = None;
     visit(&kernel.body, &mut |stmt| {
-        let hinted = match stmt {
-            Stmt::Prefetch { mem, index, .. } => Some((*mem, &index[..])),
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Let { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Store { .. }
-            | Stmt::MulAdd { .. }
-            | Stmt::Sync(_)
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Copy { .. }
-            | Stmt::Lanes(_)
-            | Stmt::ArgStore { .. } => None,
-        };
-        for (mem, index) in stmt.accesses().chain(hinted) {
-            if kernel.mems.get(mem).is_none() || index.len() != 1 {
+        stmt.each_part(&mut |part| {
+            if let Part::Access { mem, index, .. } = part
+                && (kernel.mems.get(*mem).is_none() || index.len() != 1)
+            {
                 misfit = Some(format!("{} coordinates for {mem}", index.len()));
             }
-        }
+        });
     });
     misfit.map_or(Ok(()), |what| Err(EmitError::malformed(what)))
 }

@@ -60,17 +60,7 @@ impl Scan<'_> {
                     self.body(then);
                     self.body(other);
                 }
-                Stmt::Let { .. }
-                | Stmt::Bind { .. }
-                | Stmt::Store { .. }
-                | Stmt::MulAdd { .. }
-                | Stmt::Sync(_)
-                | Stmt::Dot(_)
-                | Stmt::MatrixProduct(_)
-                | Stmt::Copy { .. }
-                | Stmt::Prefetch { .. }
-                | Stmt::Lanes(_)
-                | Stmt::ArgStore { .. } => {
+                Stmt::Act(_) => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, position(index)));
                 }
             }

@@ -5,7 +5,7 @@ use litz_codegen::passes;
 use litz_cpu::CpuBackend;
 use litz_cpu::emit::emit_module;
 use litz_cpu::llvm::{CpuTarget, Isa, compile};
-use litz_ir::kernel::{Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
+use litz_ir::kernel::{Act, Kernel, Loop, LoopKind, Mem, MemData, Op, Space, Stmt, Val};
 use litz_ir::loops::Axis;
 use litz_ir::{Diag, Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_runtime::object::LoadedObject;
@@ -107,7 +107,7 @@ impl Build {
 
     pub fn define(&mut self, dtype: Dtype, op: Op) -> Val {
         let val = self.kernel.vals.push(dtype);
-        self.push(Stmt::Let { val, op });
+        self.push(Stmt::Act(Act::Let { val, op }));
         val
     }
 
@@ -140,19 +140,26 @@ impl Build {
 
     pub fn store_if(&mut self, mem: Mem, index: &str, value: Val, guard: &[&str]) {
         let guard = guard.iter().map(|text| rel(text)).collect();
-        self.push(Stmt::Store { mem, index: vec![e(index)], value, combine: None, guard, atomic: false });
+        self.push(Stmt::Act(Act::Store {
+            mem,
+            index: vec![e(index)],
+            value,
+            combine: None,
+            guard,
+            atomic: false,
+        }));
     }
 
     pub fn combine(&mut self, mem: Mem, index: &str, op: ReduceOp, value: Val) {
         let combine = Some(op);
-        self.push(Stmt::Store {
+        self.push(Stmt::Act(Act::Store {
             mem,
             index: vec![e(index)],
             value,
             combine,
             guard: Vec::new(),
             atomic: false,
-        });
+        }));
     }
 
     pub fn finish(mut self) -> Kernel {

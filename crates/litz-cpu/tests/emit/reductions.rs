@@ -1,7 +1,7 @@
 //! Reductions: every operation, argument reductions, rows, scatters, atomics.
 
 use litz_cpu::llvm::CpuTarget;
-use litz_ir::kernel::{Kernel, Op, Stmt};
+use litz_ir::kernel::{Act, Kernel, Op, Stmt};
 use litz_ir::{Dtype, ReduceOp, Scalar, ScalarOp};
 use litz_runtime::reference::{self, MemView};
 
@@ -192,7 +192,14 @@ fn arg_rows(max: bool, shape: [u32; 2], through_memory: bool) -> Compiled {
     k.store(place, index, zero);
     k.vector("j", "s0", shape, |k| {
         let value = k.load(x, "s0*i + j");
-        k.push(Stmt::ArgStore { max, best, at: place, index: vec![e(index)], value, position: e("j") });
+        k.push(Stmt::Act(Act::ArgStore {
+            max,
+            best,
+            at: place,
+            index: vec![e(index)],
+            value,
+            position: e("j"),
+        }));
     });
     if !through_memory {
         let (value, position) = (k.load(best, index), k.load(place, index));
@@ -380,7 +387,14 @@ fn argument_reductions_of_columns() {
         k.store(at, "0", zero);
         k.each("i", "6", |k| {
             let value = k.load(x, "s0*i + j");
-            k.push(Stmt::ArgStore { max: true, best, at, index: vec![e("0")], value, position: e("i") });
+            k.push(Stmt::Act(Act::ArgStore {
+                max: true,
+                best,
+                at,
+                index: vec![e("0")],
+                value,
+                position: e("i"),
+            }));
         });
         let all = k.load(at, "0");
         k.store(y, "j", all);
@@ -411,14 +425,14 @@ fn accumulates_into_memory() {
     k.each("i", "s0", |k| {
         k.vector("j", "s0", [8, 2], |k| {
             let value = k.load(x, "s0*i + j");
-            k.push(Stmt::Store {
+            k.push(Stmt::Act(Act::Store {
                 mem: y,
                 index: vec![e("0")],
                 value,
                 combine: Some(ReduceOp::Sum),
                 guard: vec![rel("j <= i")],
                 atomic: false,
-            });
+            }));
         });
     });
     let kernel = Compiled::new(k.finish());
@@ -444,17 +458,22 @@ fn scatters_with_conflicts() {
             k.kernel.checks.push("index out of range".into());
             k.vector("j", "s0", [16, 1], |k| {
                 let at = k.load(index, "j");
-                k.push(Stmt::Bind { sym: litz_sym::Sym::new("t"), value: at, extent: e("5"), check: 0 });
+                k.push(Stmt::Act(Act::Bind {
+                    sym: litz_sym::Sym::new("t"),
+                    value: at,
+                    extent: e("5"),
+                    check: 0,
+                }));
                 let value = k.load(x, "j");
                 let combine = Some(ReduceOp::Sum);
-                k.push(Stmt::Store {
+                k.push(Stmt::Act(Act::Store {
                     mem: y,
                     index: vec![e("t")],
                     value,
                     combine,
                     guard: Vec::new(),
                     atomic,
-                });
+                }));
             });
             let kernel = Compiled::new(k.finish());
             for n in [0usize, 5, 16, 100] {
@@ -488,7 +507,12 @@ fn binds_are_checked() {
         k.kernel.checks.extend(["first".to_string(), "second".to_string()]);
         k.vector("j", "s0", [lanes, 1], |k| {
             let at = k.load(index, "j");
-            k.push(Stmt::Bind { sym: litz_sym::Sym::new("t"), value: at, extent: e("10"), check: 1 });
+            k.push(Stmt::Act(Act::Bind {
+                sym: litz_sym::Sym::new("t"),
+                value: at,
+                extent: e("10"),
+                check: 1,
+            }));
             let value = k.load(table, "5*t + 3");
             k.store(y, "j", value);
         });
@@ -521,7 +545,7 @@ fn checked_loads_stay_behind_the_check() {
     k.kernel.checks.push("out of range".into());
     k.each("i", "4", |k| {
         let at = k.load(index, "0");
-        k.push(Stmt::Bind { sym: litz_sym::Sym::new("t"), value: at, extent: e("10"), check: 0 });
+        k.push(Stmt::Act(Act::Bind { sym: litz_sym::Sym::new("t"), value: at, extent: e("10"), check: 0 }));
         let value = k.load(table, "t");
         k.store(y, "i", value);
     });

@@ -2,7 +2,7 @@
 
 use litz_cpu::emit::emit;
 use litz_cpu::llvm::{CpuTarget, assembly};
-use litz_ir::kernel::{Kernel, Stmt};
+use litz_ir::kernel::{Act, Kernel, Stmt};
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
 use litz_sym::Sym;
 
@@ -157,7 +157,7 @@ fn binds_store_their_number() {
     let index = k.read("index", Dtype::I64, "1");
     let at = k.load(index, "0");
     k.kernel.checks.push("out of range".into());
-    k.push(Stmt::Bind { sym: Sym::new("t"), value: at, extent: e("10"), check: 6 });
+    k.push(Stmt::Act(Act::Bind { sym: Sym::new("t"), value: at, extent: e("10"), check: 6 }));
     let ir = emit(&k.finish(), &CpuTarget::aarch64()).expect("emits").text;
     assert_eq!(count(&ir, "store atomic i64 7, ptr %status"), 1, "{ir}");
 }

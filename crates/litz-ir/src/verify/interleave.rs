@@ -1,6 +1,6 @@
 //! Decides whether the unrolled copies of a vector loop's body may be interleaved, and says what prevents it.
 
-use crate::kernel::{Kernel, Loop, LoopKind, Mem, Space, Stmt};
+use crate::kernel::{Act, Kernel, Loop, LoopKind, Mem, Space, Stmt};
 use litz_sym::{Expr, Sym};
 
 /// Says what prevents copies from being interleaved, if anything does.
@@ -12,17 +12,10 @@ pub fn obstacle(kernel: &Kernel, inner: &Loop) -> Option<String> {
     let private = kernel.private_registers(inner);
     for stmt in &inner.body {
         let is_straight = match stmt {
-            Stmt::Let { .. } | Stmt::MulAdd { .. } | Stmt::ArgStore { .. } => true,
-            Stmt::Store { atomic, .. } => !atomic,
-            Stmt::Prefetch { guard, .. } => guard.is_empty(),
-            Stmt::Loop(_)
-            | Stmt::If { .. }
-            | Stmt::Bind { .. }
-            | Stmt::Sync(_)
-            | Stmt::Lanes(_)
-            | Stmt::Dot(_)
-            | Stmt::MatrixProduct(_)
-            | Stmt::Copy { .. } => false,
+            Stmt::Act(Act::Let { .. } | Act::MulAdd { .. } | Act::ArgStore { .. }) => true,
+            Stmt::Act(Act::Store { atomic, .. }) => !atomic,
+            Stmt::Act(Act::Prefetch { guard, .. }) => guard.is_empty(),
+            Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => false,
         };
         if !is_straight {
             return Some("there is more in it than loads, operations and stores".to_string());

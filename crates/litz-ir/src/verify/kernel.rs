@@ -8,7 +8,7 @@ use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{
-    Dot, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt, Sync, Val,
+    Act, Dot, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt, Sync, Val,
     visit,
 };
 use crate::scalar::ReduceOp;
@@ -115,7 +115,7 @@ impl Verifier<'_> {
             self.stmt(stmt);
         }
         for stmt in body {
-            if let Stmt::Let { val, .. } = stmt
+            if let Stmt::Act(Act::Let { val, .. }) = stmt
                 && let Some(state) = self.vals.get_mut(val.index())
             {
                 *state = State::OutOfScope;
@@ -136,8 +136,8 @@ impl Verifier<'_> {
                 }
                 self.rows = around;
             }
-            Stmt::Let { val, op } => self.define(*val, op),
-            Stmt::Bind { sym, value, extent, check } => {
+            Stmt::Act(Act::Let { val, op }) => self.define(*val, op),
+            Stmt::Act(Act::Bind { sym, value, extent, check }) => {
                 let ty = self.use_val(*value, "bind");
                 self.report.same_type(Some(Dtype::I64), ty, format_args!("bind {sym}"));
                 self.report.expr(*extent, format_args!("bind {sym}"));
@@ -150,7 +150,7 @@ impl Verifier<'_> {
                     format_args!("bind {sym}: there is no check {check}"),
                 );
             }
-            Stmt::Store { mem, index, value, combine, guard, atomic } => {
+            Stmt::Act(Act::Store { mem, index, value, combine, guard, atomic }) => {
                 let place = format!("store to `{}`", self.mem_name(*mem));
                 self.stored(*mem, index, *value, &place);
                 self.rels(guard, &place);
@@ -161,7 +161,7 @@ impl Verifier<'_> {
                 let is_seen = mem.index() < self.kernel.params || !self.around.is_empty();
                 self.report.check(!atomic || (combine.is_some() && is_seen), "atomic-store", message);
             }
-            Stmt::MulAdd { mem, index, factors, guard } => {
+            Stmt::Act(Act::MulAdd { mem, index, factors, guard }) => {
                 let place = format!("store to `{}`", self.mem_name(*mem));
                 self.writable(*mem, index, &place);
                 self.rels(guard, &place);
@@ -174,13 +174,13 @@ impl Verifier<'_> {
                 let is_float = expected.is_none_or(|ty| ty.kind() == Kind::Float);
                 self.report.check(is_float, "type-mismatch", message);
             }
-            Stmt::Lanes(lanes) => self.lanes(lanes),
-            Stmt::Sync(Sync::Commit | Sync::Wait { .. }) => {}
-            Stmt::Sync(Sync::Await | Sync::Pass) => {
+            Stmt::Act(Act::Lanes(lanes)) => self.lanes(lanes),
+            Stmt::Act(Act::Sync(Sync::Commit | Sync::Wait { .. })) => {}
+            Stmt::Act(Act::Sync(Sync::Await | Sync::Pass)) => {
                 let is_in_chain = self.loops.values().any(|kind| *kind == LoopKind::Chain);
                 self.report.check(is_in_chain, "wrong-turn", "turns are taken in a chain");
             }
-            Stmt::Sync(Sync::Barrier(level)) => {
+            Stmt::Act(Act::Sync(Sync::Barrier(level))) => {
                 let around = self.around.last().copied().unwrap_or(self.kernel.top());
                 let message = format_args!(
                     "barrier {}: threads of a {} come here one by one",
@@ -189,9 +189,9 @@ impl Verifier<'_> {
                 );
                 self.report.check(*level == around && level.has_threads(), "divergent-barrier", message);
             }
-            Stmt::Dot(dot) => self.dot(dot),
-            Stmt::MatrixProduct(product) => self.matrix_product(product),
-            Stmt::Copy { count, from, along, to, .. } => {
+            Stmt::Act(Act::Dot(dot)) => self.dot(dot),
+            Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product),
+            Stmt::Act(Act::Copy { count, from, along, to, .. }) => {
                 let place = format!("copy to `{}`", self.mem_name(to.mem));
                 self.report.check(*count > 0, "empty-copy", format_args!("{place}: it moves nothing"));
                 self.element(from.mem, &from.index, &place);
@@ -208,12 +208,12 @@ impl Verifier<'_> {
                     self.flat(element.mem, &place);
                 }
             }
-            Stmt::Prefetch { mem, index, ahead: _, guard } => {
+            Stmt::Act(Act::Prefetch { mem, index, ahead: _, guard }) => {
                 let place = format!("prefetch of `{}`", self.mem_name(*mem));
                 self.element(*mem, index, &place);
                 self.rels(guard, &place);
             }
-            Stmt::ArgStore { best, at, index, value, position, .. } => {
+            Stmt::Act(Act::ArgStore { best, at, index, value, position, .. }) => {
                 let place = format!("store to `{}`", self.mem_name(*best));
                 self.stored(*best, index, *value, &place);
                 self.writable(*at, index, &place);
@@ -279,11 +279,12 @@ impl Verifier<'_> {
 
     /// Checks that each iteration of a chain takes its turn once, whatever it runs.
     fn chain_turns(&mut self, var: Sym, body: &[Stmt]) {
-        let is_turn = |stmt: &Stmt| matches!(stmt, Stmt::Sync(Sync::Await | Sync::Pass));
+        let is_turn = |stmt: &Stmt| matches!(stmt, Stmt::Act(Act::Sync(Sync::Await | Sync::Pass)));
         let mut count = 0;
         visit(body, &mut |stmt| count += usize::from(is_turn(stmt)));
         let own: Vec<&Stmt> = body.iter().filter(|stmt| is_turn(stmt)).collect();
-        let is_once = matches!(own[..], [] | [Stmt::Sync(Sync::Await), Stmt::Sync(Sync::Pass)]);
+        let is_once =
+            matches!(own[..], [] | [Stmt::Act(Act::Sync(Sync::Await)), Stmt::Act(Act::Sync(Sync::Pass))]);
         let message = format_args!("loop {var}: expected one turn in each iteration, awaited and passed on");
         self.report.check(is_once && count == own.len(), "wrong-turn", message);
     }

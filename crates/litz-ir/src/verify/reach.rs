@@ -12,7 +12,7 @@ use std::fmt;
 
 use litz_sym::{Expr, Facts, Kind, Range, Rel, Sym};
 
-use crate::kernel::{Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, Op, Stmt};
+use crate::kernel::{Act, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, Op, Stmt};
 use crate::loops::Axis;
 
 /// An access that is not known to stay inside of its memory.
@@ -119,15 +119,17 @@ impl Walk<'_> {
                     let not = if let [rel] = cond[..] { vec![rel.negate()] } else { Vec::new() };
                     self.conditional(not, other);
                 }
-                Stmt::Let { op: Op::Load { guard, .. }, .. }
-                | Stmt::Store { guard, .. }
-                | Stmt::MulAdd { guard, .. } => {
+                Stmt::Act(
+                    Act::Let { op: Op::Load { guard, .. }, .. }
+                    | Act::Store { guard, .. }
+                    | Act::MulAdd { guard, .. },
+                ) => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, index, guard));
                 }
-                Stmt::Let { op: Op::Transposed { .. }, .. } | Stmt::ArgStore { .. } => {
+                Stmt::Act(Act::Let { op: Op::Transposed { .. }, .. } | Act::ArgStore { .. }) => {
                     stmt.accesses().for_each(|(mem, index)| self.access(mem, index, &[]));
                 }
-                Stmt::Let { op: Op::Lookup { mem, first, count, .. }, .. } => {
+                Stmt::Act(Act::Let { op: Op::Lookup { mem, first, count, .. }, .. }) => {
                     let entry = Axis { var: Sym::new("lookup.entry"), extent: Expr::int(i64::from(*count)) };
                     self.enter_axis(entry);
                     let mut reached = first.clone();
@@ -137,13 +139,13 @@ impl Walk<'_> {
                     self.access(*mem, &reached, &[]);
                     self.scopes.pop();
                 }
-                Stmt::Dot(dot) => {
+                Stmt::Act(Act::Dot(dot)) => {
                     let factors = dot.terms.iter().flatten();
                     factors.for_each(|factor| self.access(factor.mem, &factor.index, &factor.guard));
                     self.access(dot.mem, &dot.index, &[]);
                 }
-                Stmt::MatrixProduct(product) => self.matrix_product(product),
-                Stmt::Lanes(LaneReduction { first, lanes, copies, .. }) => {
+                Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product),
+                Stmt::Act(Act::Lanes(LaneReduction { first, lanes, copies, .. })) => {
                     stmt.stored().for_each(|(mem, index)| self.access(mem, index, &[]));
                     let lane = Axis { var: Sym::new("lanes.lane"), extent: in_flight(*lanes, *copies) };
                     self.enter_axis(lane);
@@ -154,7 +156,7 @@ impl Walk<'_> {
                     stmt.loaded().for_each(|(mem, _)| self.access(mem, &reached, &[]));
                     self.scopes.pop();
                 }
-                Stmt::Copy { count, from, to, .. } => {
+                Stmt::Act(Act::Copy { count, from, to, .. }) => {
                     let count = Expr::int(i64::from(*count));
                     let element = Axis { var: Sym::new("copy.element"), extent: count };
                     self.enter_axis(element);
@@ -164,9 +166,11 @@ impl Walk<'_> {
                     }
                     self.scopes.pop();
                 }
+                Stmt::Act(Act::Bind { sym, extent, .. }) => {
+                    self.enter_axis(Axis { var: *sym, extent: *extent });
+                }
                 // A prefetch may be outside.
-                Stmt::Let { .. } | Stmt::Sync(_) | Stmt::Prefetch { .. } => {}
-                Stmt::Bind { sym, extent, .. } => self.enter_axis(Axis { var: *sym, extent: *extent }),
+                Stmt::Act(Act::Let { .. } | Act::Sync(_) | Act::Prefetch { .. }) => {}
             }
         }
         self.scopes.truncate(depth);

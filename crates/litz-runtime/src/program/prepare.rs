@@ -7,7 +7,7 @@ use litz_ir::Dtype;
 use litz_ir::call::{CallArg, CallResult};
 use litz_ir::graph::TensorType;
 use litz_ir::ids::Id;
-use litz_ir::kernel::{Kernel, Loop, Space, Stmt};
+use litz_ir::kernel::{Act, Kernel, Loop, Space, Stmt};
 use litz_ir::loops::{Control, FunctionCall};
 use litz_ir::program::{self as ir, Program};
 use litz_ir::scalar::Scalar;
@@ -423,11 +423,11 @@ fn iterations(
                 loops.push(iterations(then, formula)?);
                 loops.push(iterations(other, formula)?);
             }
-            Stmt::Let { .. } | Stmt::Bind { .. } | Stmt::Store { .. } | Stmt::ArgStore { .. } => alone += 1,
-            Stmt::Copy { .. } => alone += 2,
-            Stmt::Lanes(reduction) => alone += i64::from(reduction.lanes) * i64::from(reduction.copies),
-            Stmt::Dot(dot) => alone += 2 * dot.terms.len() as i64,
-            Stmt::MatrixProduct(product) => {
+            Stmt::Act(Act::Lanes(reduction)) => {
+                alone += i64::from(reduction.lanes) * i64::from(reduction.copies)
+            }
+            Stmt::Act(Act::Dot(dot)) => alone += 2 * dot.terms.len() as i64,
+            Stmt::Act(Act::MatrixProduct(product)) => {
                 let extents = [product.rows, product.columns].into_iter();
                 let extents = extents.chain(product.over.iter().map(|axis| axis.extent));
                 let mut points = vec![Formula::Const(2 * i64::from(product.depth))];
@@ -436,9 +436,10 @@ fn iterations(
                 }
                 loops.push(Formula::Product(points.into()));
             }
-            Stmt::Sync(_) | Stmt::Prefetch { .. } => {}
-            // A product and a sum.
-            Stmt::MulAdd { .. } => alone += 2,
+            Stmt::Act(Act::Sync(_) | Act::Prefetch { .. }) => {}
+            // A load and a store, or a product and a sum.
+            Stmt::Act(Act::Copy { .. } | Act::MulAdd { .. }) => alone += 2,
+            Stmt::Act(_) => alone += 1,
         }
     }
     loops.push(Formula::Const(alone));

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use litz_ir::kernel::{
-    Dot, Element, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Swizzle, Sync, Val,
+    Act, Dot, Element, Kernel, LaneReduction, LoopKind, MatrixProduct, Mem, Op, Space, Stmt, Swizzle, Sync,
+    Val,
 };
 use litz_ir::target::Team;
 use litz_ir::{Dtype, ReduceOp, ScalarOp};
@@ -286,9 +287,9 @@ impl Context<'_> {
             Stmt::If { cond, then, other } => {
                 Node::If { cond: self.relations(cond)?, then: self.block(then)?, other: self.block(other)? }
             }
-            Stmt::Sync(sync) => Node::Sync(*sync),
-            Stmt::Let { val, op } => self.op(*val, op)?,
-            Stmt::Bind { sym, value, extent, check } => {
+            Stmt::Act(Act::Sync(sync)) => Node::Sync(*sync),
+            Stmt::Act(Act::Let { val, op }) => self.op(*val, op)?,
+            Stmt::Act(Act::Bind { sym, value, extent, check }) => {
                 self.expect_type(*value, Dtype::I64)?;
                 if self.kernel.checks.get(*check as usize).is_none() {
                     return Err(self.bug(format!("bind of {sym} has no message {check}")));
@@ -296,7 +297,7 @@ impl Context<'_> {
                 let extent = self.formula(*extent)?;
                 Node::Bind { sym: self.define(*sym), value: self.value(*value)?, extent, check: *check }
             }
-            Stmt::Store { mem, index, value, combine, guard, atomic } => {
+            Stmt::Act(Act::Store { mem, index, value, combine, guard, atomic }) => {
                 let ty = self.ty(*value)?;
                 let combine = combine.map(|reduce| self.function(reduce.combine(), ty)).transpose()?;
                 let guard = self.relations(guard)?;
@@ -309,7 +310,7 @@ impl Context<'_> {
                     atomic: *atomic,
                 }
             }
-            Stmt::MulAdd { mem, index, factors: [a, b], guard } => {
+            Stmt::Act(Act::MulAdd { mem, index, factors: [a, b], guard }) => {
                 let ty = self.ty(*a)?;
                 self.expect_type(*b, ty)?;
                 Node::MulAdd {
@@ -320,7 +321,7 @@ impl Context<'_> {
                     guard: self.relations(guard)?,
                 }
             }
-            Stmt::ArgStore { max, best, at, index, value, position } => {
+            Stmt::Act(Act::ArgStore { max, best, at, index, value, position }) => {
                 let ty = self.ty(*value)?;
                 if ty.kind() == litz_ir::dtype::Kind::Complex {
                     return Err(self.bug(format!("arg store compares values of {ty}")));
@@ -333,8 +334,8 @@ impl Context<'_> {
                 let (value, position) = (self.value(*value)?, self.formula(*position)?);
                 Node::ArgStore { max: *max, best, at: at.mem, value, ty, position }
             }
-            Stmt::Lanes(reduction) => Node::Lanes(self.lanes(reduction)?),
-            Stmt::Dot(Dot { by: _, mem, index, terms }) => Node::Products {
+            Stmt::Act(Act::Lanes(reduction)) => Node::Lanes(self.lanes(reduction)?),
+            Stmt::Act(Act::Dot(Dot { by: _, mem, index, terms })) => Node::Products {
                 sum: self.sum(*mem, index)?,
                 terms: terms.iter().map(|[a, b]| Ok([self.operand(a)?, self.operand(b)?])).collect::<Result<
                     _,
@@ -343,8 +344,8 @@ impl Context<'_> {
                 )?,
                 function: self.function(ScalarOp::Fma, Dtype::F32)?,
             },
-            Stmt::MatrixProduct(product) => self.matrix_product(product)?,
-            Stmt::Copy { count, from, along: _, to, is_async } => {
+            Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product)?,
+            Stmt::Act(Act::Copy { count, from, along: _, to, is_async }) => {
                 let count = Expr::int(i64::from(*count));
                 let (element, extent) = (Sym::new("copy.element"), self.formula(count)?);
                 let var = self.define(element);
@@ -364,7 +365,7 @@ impl Context<'_> {
                     body: vec![Node::Move { from, to, kept, is_async: *is_async }],
                 }
             }
-            Stmt::Prefetch { mem, index, ahead: _, guard } => {
+            Stmt::Act(Act::Prefetch { mem, index, ahead: _, guard }) => {
                 Node::Prefetch { index: self.place(*mem, index)?.index, guard: self.relations(guard)? }
             }
         })

@@ -1,0 +1,479 @@
+//! Parses kernels.
+
+use litz_sym::{Expr, Sym};
+
+use crate::diag::Diags;
+use crate::dtype::Dtype;
+use crate::kernel::{
+    Act, Dot, Element, Kernel, LaneReduction, Loop, LoopKind, Matrix, MatrixProduct, Mem, MemData, Op, Space,
+    Stmt, Swizzle, Sync, Val,
+};
+use crate::scalar::{ReduceOp, ScalarOp};
+use crate::target::{Instruction, Level};
+use crate::text::cursor::{Cursor, Names, Result, parse_whole};
+use crate::text::lexer::TokenKind;
+use crate::text::print::Commas;
+
+/// Reads one kernel.
+///
+/// # Errors
+/// Where the text is no kernel, or names memory or a value that no earlier line defines.
+pub fn parse(text: &str) -> std::result::Result<Kernel, Diags> {
+    parse_whole(text, kernel)
+}
+
+/// The level whose loops start with that word.
+fn level(keyword: &str) -> Option<Level> {
+    Level::LOOPS.into_iter().find(|level| level.name() == keyword)
+}
+
+/// `barrier warp`.
+fn barrier(cx: &mut Cursor) -> Result<Stmt> {
+    cx.take();
+    let levels = [Level::Grid].into_iter().chain(Level::LOOPS);
+    let found = levels.into_iter().find(|level| cx.is(level.name()));
+    let level = found.ok_or_else(|| cx.expected("grid, block, warpgroup or warp"))?;
+    cx.take();
+    Ok(Stmt::Act(Act::Sync(Sync::Barrier(level))))
+}
+
+/// A kernel being read.
+struct Reader {
+    kernel: Kernel,
+    mems: Names<Mem>,
+    vals: Names<Val>,
+}
+
+fn kernel(cx: &mut Cursor) -> Result<Kernel> {
+    cx.expect("kernel")?;
+    let mut kernel = Kernel::new(cx.item_name()?);
+    if cx.eat("from") {
+        kernel.from = cx.commas(|cx| cx.name("a nest name"))?;
+    }
+    let mems = Names::new("memory", "undefined-memory");
+    let mut reader = Reader { kernel, mems, vals: Names::new("a value", "undefined-value") };
+    cx.expect("{")?;
+    while reader.header(cx)? {}
+    reader.kernel.body = reader.rest_of_block(cx)?;
+    Ok(reader.kernel)
+}
+
+impl Reader {
+    /// A line ahead of the body, if one comes next.
+    fn header(&mut self, cx: &mut Cursor) -> Result<bool> {
+        let kernel = &mut self.kernel;
+        if cx.fact(&mut kernel.facts)? {
+            return Ok(true);
+        }
+        if cx.eat("size") {
+            let sym = cx.declaration(&mut kernel.facts)?;
+            kernel.sizes.push(sym);
+            return Ok(true);
+        }
+        if cx.eat("grid") {
+            (kernel.grid, kernel.grain, kernel.persistent) = cx.grid()?;
+            return Ok(true);
+        }
+        if cx.is("check") {
+            return self.check(cx).map(|()| true);
+        }
+        match Space::ALL.into_iter().find(|space| cx.is(space.name())) {
+            Some(space) => self.mem(cx, space).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// `check 0 = "message"`.
+    fn check(&mut self, cx: &mut Cursor) -> Result<()> {
+        cx.take();
+        if !cx.is(&self.kernel.checks.len().to_string()) {
+            return Err(
+                cx.expected(&format!("`{}`, since checks are numbered in order", self.kernel.checks.len()))
+            );
+        }
+        cx.take();
+        cx.expect("=")?;
+        self.kernel.checks.push(cx.string()?);
+        Ok(())
+    }
+
+    fn mem(&mut self, cx: &mut Cursor, space: Space) -> Result<()> {
+        if !space.is_local() && self.kernel.mems.len() > self.kernel.params {
+            return Err(cx.error("syntax", "expected parameters ahead of locals"));
+        }
+        cx.take();
+        let name = cx.name("a memory name")?;
+        cx.expect(":")?;
+        let dtype = cx.dtype()?;
+        let (sizes, strides) = cx.shape()?;
+        let swizzle = if cx.eat("swizzled") {
+            let unit = cx.integer()?;
+            cx.expect("of")?;
+            Some(Swizzle { unit, row: cx.integer()? })
+        } else {
+            None
+        };
+        let data = MemData { name: name.clone(), dtype, sizes, strides, space, swizzle };
+        let mem = self.kernel.mems.push(data);
+        self.mems.define(name, mem);
+        self.kernel.params += usize::from(!space.is_local());
+        Ok(())
+    }
+
+    /// Statements within braces.
+    fn block(&mut self, cx: &mut Cursor) -> Result<Vec<Stmt>> {
+        cx.expect("{")?;
+        cx.nested(|cx| self.rest_of_block(cx))
+    }
+
+    fn rest_of_block(&mut self, cx: &mut Cursor) -> Result<Vec<Stmt>> {
+        let mut body = Vec::new();
+        while !cx.eat("}") {
+            body.push(self.stmt(cx)?);
+        }
+        Ok(body)
+    }
+
+    fn stmt(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        if cx.peek().kind == TokenKind::Value {
+            return self.definition(cx);
+        }
+        let keyword = cx.peek_text();
+        match keyword {
+            "for" | "unroll" | "vector" | "pipeline" | "chain" | "mma" => self.loop_(cx, keyword),
+            _ if level(keyword).is_some() => self.loop_(cx, keyword),
+            "barrier" => barrier(cx),
+            "if" => self.if_(cx),
+            "bind" => self.bind(cx),
+            // A memory of that name is followed by an index.
+            "copy" if cx.second_is_number() || cx.second_is("async") => self.copy(cx),
+            "commit" => {
+                cx.take();
+                Ok(Stmt::Act(Act::Sync(Sync::Commit)))
+            }
+            "wait" => {
+                cx.take();
+                Ok(Stmt::Act(Act::Sync(Sync::Wait { newest: cx.integer()? })))
+            }
+            "await" | "pass" if cx.second_is("turn") => {
+                cx.take();
+                cx.take();
+                Ok(Stmt::Act(Act::Sync(if keyword == "await" { Sync::Await } else { Sync::Pass })))
+            }
+            "prefetch" => self.prefetch(cx),
+            _ => self.store(cx),
+        }
+    }
+
+    fn loop_(&mut self, cx: &mut Cursor, keyword: &str) -> Result<Stmt> {
+        cx.take();
+        let axis = cx.axis()?;
+        let kind = match (keyword, level(keyword)) {
+            (_, Some(level)) => LoopKind::Level(cx.team(level)?),
+            ("for", None) => LoopKind::For,
+            ("unroll", None) => LoopKind::Unroll,
+            ("chain", None) => LoopKind::Chain,
+            ("mma", None) => LoopKind::Mma,
+            ("pipeline", None) => {
+                cx.expect("by")?;
+                LoopKind::Pipeline { buffers: cx.integer()? }
+            }
+            (_, None) => {
+                let (lanes, copies) = cx.lanes()?;
+                let interleaved = cx.eat("in");
+                if interleaved {
+                    cx.expect("turns")?;
+                }
+                let lane = if cx.eat("lane") { Some(cx.sym()?) } else { None };
+                LoopKind::Vector { lanes, copies, interleaved, lane }
+            }
+        };
+        Ok(Stmt::Loop(Loop { kind, var: axis.var, extent: axis.extent, body: self.block(cx)? }))
+    }
+
+    fn if_(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        cx.take();
+        let cond = if cx.eat("true") { Vec::new() } else { cx.commas(Cursor::rel)? };
+        let then = self.block(cx)?;
+        let other = if cx.eat("else") { self.block(cx)? } else { Vec::new() };
+        Ok(Stmt::If { cond, then, other })
+    }
+
+    /// `bind t = %3 in n, check 0`.
+    fn bind(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        cx.take();
+        let sym = cx.sym()?;
+        cx.expect("=")?;
+        let value = self.vals.value(cx)?;
+        cx.expect("in")?;
+        let extent = cx.expr()?;
+        cx.expect(",")?;
+        cx.expect("check")?;
+        Ok(Stmt::Act(Act::Bind { sym, value, extent, check: cx.integer()? }))
+    }
+
+    /// `copy 2 x[i] if i < 7 to y[j]`.
+    fn copy(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        cx.take();
+        let is_async = cx.eat("async");
+        let count = cx.integer()?;
+        let from = self.guarded(cx)?;
+        let along = Reader::along(cx)?;
+        cx.expect("to")?;
+        Ok(Stmt::Act(Act::Copy { count, from, along, to: self.guarded(cx)?, is_async }))
+    }
+
+    /// `transposed along u`, or nothing.
+    fn along(cx: &mut Cursor) -> Result<Option<Sym>> {
+        if !cx.eat("transposed") {
+            return Ok(None);
+        }
+        cx.expect("along")?;
+        cx.sym().map(Some)
+    }
+
+    /// `prefetch m[index] ahead 2048 if guards`.
+    fn prefetch(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        cx.take();
+        let (mem, index) = self.element(cx)?;
+        let ahead = if cx.eat("ahead") { cx.integer()? } else { 0 };
+        Ok(Stmt::Act(Act::Prefetch { mem, index, ahead, guard: cx.guards()? }))
+    }
+
+    /// `%3: f32 = op`.
+    fn definition(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        let name = cx.value_name()?;
+        cx.expect(":")?;
+        let ty = cx.dtype()?;
+        cx.expect("=")?;
+        let op = self.op(cx, ty)?;
+        let val = self.kernel.vals.push(ty);
+        self.vals.define(name, val);
+        Ok(Stmt::Act(Act::Let { val, op }))
+    }
+
+    fn op(&self, cx: &mut Cursor, ty: Dtype) -> Result<Op> {
+        if cx.eat("load") {
+            let (mem, index) = self.element(cx)?;
+            if let Some(along) = Reader::along(cx)? {
+                return Ok(Op::Transposed { mem, index, along });
+            }
+            let (guard, other) = cx.guarded(ty)?;
+            return Ok(Op::Load { mem, index, guard, other });
+        }
+        if cx.eat("lookup") {
+            let (mem, first) = self.element(cx)?;
+            cx.expect("of")?;
+            let count = cx.integer()?;
+            cx.expect("by")?;
+            return Ok(Op::Lookup { mem, first, count, by: self.vals.value(cx)? });
+        }
+        if cx.eat("const") {
+            return cx.scalar().map(Op::Const);
+        }
+        if cx.eat("index") {
+            return cx.expr().map(Op::Index);
+        }
+        if cx.eat("cond") {
+            return cx.rel().map(Op::Cond);
+        }
+        if cx.eat("cast") {
+            return self.vals.value(cx).map(Op::Cast);
+        }
+        if cx.eat("bitcast") {
+            return self.vals.value(cx).map(Op::Bitcast);
+        }
+        let word = cx.peek_text();
+        if let Some(dtype) = word.strip_prefix("round.").and_then(Dtype::from_name) {
+            cx.take();
+            return Ok(Op::Round(dtype, self.vals.value(cx)?));
+        }
+        let op = ScalarOp::from_name(word).ok_or_else(|| cx.expected("an operation"))?;
+        cx.take();
+        Ok(Op::Call(op, cx.commas(|cx| self.vals.value(cx))?))
+    }
+
+    /// `x[i, k]`.
+    fn element(&self, cx: &mut Cursor) -> Result<(Mem, Vec<Expr>)> {
+        Ok((self.mems.name(cx)?, cx.list("[", "]", Cursor::expr)?))
+    }
+
+    /// `x[i]`, or `x[i step 32]` with the distance between the rows of a matrix.
+    fn place(&self, cx: &mut Cursor) -> Result<(Mem, Vec<Expr>, Option<Expr>)> {
+        let mem = self.mems.name(cx)?;
+        cx.expect("[")?;
+        let mut index = Vec::new();
+        if !cx.is("]") {
+            index = cx.commas(Cursor::expr)?;
+        }
+        let step = if index.len() == 1 && cx.eat("step") { Some(cx.expr()?) } else { None };
+        cx.expect("]")?;
+        Ok((mem, index, step))
+    }
+
+    /// The instruction whose name comes next, and the `=` after it.
+    fn instruction(cx: &mut Cursor) -> Result<Option<&'static Instruction>> {
+        let instruction = Instruction::mma(cx.peek_text());
+        if instruction.is_some() {
+            cx.take();
+            cx.expect("=")?;
+        }
+        Ok(instruction)
+    }
+
+    /// The products that a dot product adds up: `x[i] by w[j] and x[i + 1] if i < 7 by w[j + 1]`.
+    fn terms(&self, cx: &mut Cursor) -> Result<Vec<[Element; 2]>> {
+        let mut terms = Vec::new();
+        while terms.is_empty() || cx.eat("and") {
+            let left = self.guarded(cx)?;
+            cx.expect("by")?;
+            terms.push([left, self.guarded(cx)?]);
+        }
+        Ok(terms)
+    }
+
+    /// `x[i + 1] if i < 7`.
+    fn guarded(&self, cx: &mut Cursor) -> Result<Element> {
+        let (mem, index) = self.element(cx)?;
+        Ok(Element { mem, index, guard: cx.guards()? })
+    }
+
+    /// The rest of `acc[i step 32] amx.tdpbf16ps= x[j step 768] by w[k step 64] in 13, 32, 32 over k in 8 from zero`.
+    fn matrix_product(&self, cx: &mut Cursor, mem: Mem, first: Expr, step: Expr) -> Result<Stmt> {
+        let Some(by) = Reader::instruction(cx)? else {
+            return Err(cx.expected("an instruction for products of matrices"));
+        };
+        let matrix = |cx: &mut Cursor| -> Result<Matrix> {
+            match self.place(cx)? {
+                (mem, index, Some(step)) => Ok(Matrix { mem, first: index[0], step }),
+                (_, _, None) => Err(cx.error("syntax", "expected a matrix, as `x[i step 32]`")),
+            }
+        };
+        let sum = Matrix { mem, first, step };
+        let left = matrix(cx)?;
+        cx.expect("by")?;
+        let right = matrix(cx)?;
+        cx.expect("in")?;
+        let rows = cx.expr()?;
+        cx.expect(",")?;
+        let columns = cx.expr()?;
+        cx.expect(",")?;
+        let depth = cx.integer()?;
+        let over = if cx.eat("over") { cx.commas(Cursor::axis)? } else { Vec::new() };
+        let is_from_zero = cx.eat("from");
+        if is_from_zero {
+            cx.expect("zero")?;
+        }
+        Ok(Stmt::Act(Act::MatrixProduct(MatrixProduct {
+            by,
+            sum,
+            left,
+            right,
+            rows,
+            columns,
+            depth,
+            over,
+            is_from_zero,
+        })))
+    }
+
+    /// `x[index] sum= %v if guards`, a [`Act::MulAdd`], [`Act::Dot`], [`Act::MatrixProduct`], [`Act::ArgStore`] or
+    /// [`Act::Lanes`].
+    fn store(&mut self, cx: &mut Cursor) -> Result<Stmt> {
+        let atomic = cx.eat("atomic");
+        let (mem, index, step) = self.place(cx)?;
+        if !atomic && let Some(step) = step {
+            return self.matrix_product(cx, mem, index[0], step);
+        }
+        if step.is_some() {
+            return Err(cx.error("syntax", "expected an element, found a matrix"));
+        }
+        if !atomic && let Some(by) = Reader::instruction(cx)? {
+            return Ok(Stmt::Act(Act::Dot(Dot { by, mem, index, terms: self.terms(cx)? })));
+        }
+        if !atomic && cx.eat(",") {
+            return self.arg_store(cx, mem, index);
+        }
+        if !atomic && cx.eat("fma") {
+            cx.expect("=")?;
+            let a = self.vals.value(cx)?;
+            cx.expect(",")?;
+            let factors = [a, self.vals.value(cx)?];
+            return Ok(Stmt::Act(Act::MulAdd { mem, index, factors, guard: cx.guards()? }));
+        }
+        let combine = ReduceOp::from_name(cx.peek_text());
+        if combine.is_some() {
+            cx.take();
+        }
+        cx.expect("=")?;
+        if let Some(op) = combine
+            && cx.eat("lanes")
+        {
+            let (from, first) = self.lanes_of(cx)?;
+            let (lanes, copies) = cx.lanes()?;
+            let (into, positions) = (mem, None);
+            return Ok(Stmt::Act(Act::Lanes(LaneReduction {
+                op,
+                into,
+                from,
+                positions,
+                index,
+                first,
+                lanes,
+                copies,
+                atomic,
+            })));
+        }
+        let value = self.vals.value(cx)?;
+        Ok(Stmt::Act(Act::Store { mem, index, value, combine, guard: cx.guards()?, atomic }))
+    }
+
+    /// `of part[0]`.
+    fn lanes_of(&self, cx: &mut Cursor) -> Result<(Mem, Vec<Expr>)> {
+        cx.expect("of")?;
+        self.element(cx)
+    }
+
+    /// Memory that is accessed at the coordinates of another one.
+    fn beside(&self, cx: &mut Cursor, index: &[Expr]) -> Result<Mem> {
+        let (at, same) = self.element(cx)?;
+        if same != index {
+            let (index, same) = (Commas(index), Commas(&same));
+            return Err(cx.error("syntax", format!("expected index [{index}] for both, found [{same}]")));
+        }
+        Ok(at)
+    }
+
+    /// The rest of `best[index], at[index] argmax= %v, position` or `.. argmax= lanes of parts[0], places[0] by 16`.
+    fn arg_store(&mut self, cx: &mut Cursor, best: Mem, index: Vec<Expr>) -> Result<Stmt> {
+        let at = self.beside(cx, &index)?;
+        let max = cx.is("argmax");
+        if !max && !cx.is("argmin") {
+            return Err(cx.expected("`argmax=` or `argmin=`"));
+        }
+        cx.take();
+        cx.expect("=")?;
+        if cx.eat("lanes") {
+            let (from, first) = self.lanes_of(cx)?;
+            cx.expect(",")?;
+            let positions = Some([at, self.beside(cx, &first)?]);
+            let (lanes, copies) = cx.lanes()?;
+            let op = if max { ReduceOp::Max } else { ReduceOp::Min };
+            let (into, atomic) = (best, false);
+            return Ok(Stmt::Act(Act::Lanes(LaneReduction {
+                op,
+                into,
+                from,
+                positions,
+                index,
+                first,
+                lanes,
+                copies,
+                atomic,
+            })));
+        }
+        let value = self.vals.value(cx)?;
+        cx.expect(",")?;
+        Ok(Stmt::Act(Act::ArgStore { max, best, at, index, value, position: cx.expr()? }))
+    }
+}
