@@ -141,6 +141,17 @@ impl Swizzle {
     }
 }
 
+/// The blocks of threads that run one grid point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blocks {
+    /// One.
+    One,
+    /// Those of a cluster, which run at the same time and may meet.
+    Cluster,
+    /// Several of which one may be done before another begins: they meet once, where the last one goes on.
+    Many,
+}
+
 /// Where memory lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Space {
@@ -225,14 +236,19 @@ impl Kernel {
             checks: Vec::new(),
         }
     }
-    /// What runs a grid point: a block, unless loops say which block of several does what.
-    pub fn top(&self) -> Level {
+    /// The blocks that run a grid point: one, unless loops say which block of several does what.
+    pub fn blocks(&self) -> Blocks {
         let mut has_blocks = false;
         visit(&self.body, &mut |stmt| {
             let is_over_blocks = |inner: &Loop| inner.kind.level() == Some(Level::Block);
             has_blocks |= matches!(stmt, Stmt::Loop(inner) if is_over_blocks(inner));
         });
-        if has_blocks { Level::Grid } else { Level::Block }
+        let is_cluster = || self.mems.values().any(|data| data.space == Space::Cluster);
+        match has_blocks {
+            false => Blocks::One,
+            true if is_cluster() => Blocks::Cluster,
+            true => Blocks::Many,
+        }
     }
     /// Number of grid points.
     pub fn points(&self) -> Expr {

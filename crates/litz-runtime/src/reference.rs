@@ -268,7 +268,7 @@ impl Machine<'_, '_> {
 
     fn sync(&mut self, sync: Sync) -> Result<(), Fault> {
         match sync {
-            Sync::Barrier(_) => self.state.threads.barrier(),
+            Sync::Barrier(_) | Sync::Cluster | Sync::Elect => self.state.threads.barrier(),
             Sync::Await => self.state.threads.await_turn(),
             Sync::Pass => self.state.threads.pass_turn(),
             Sync::Commit => self.state.transfers.commit(),

@@ -6,11 +6,13 @@
 //! followed by its beginning. An access at the index of a store, by the same thread, needs none: what no two threads store
 //! to belongs to the one that does. It does if it makes that store, too: where all holds that the store asks for.
 //!
+//! Several blocks of a grid point meet as a cluster does, or once, where the last one is elected: see [`Blocks`].
+//!
 //! Iterations of a chain run one after another from the first statement that conflicts with another iteration to the last one.
 
 use super::Pass;
 use litz_ir::Diag;
-use litz_ir::kernel::{Act, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Sync, visit};
+use litz_ir::kernel::{Act, Blocks, Kernel, Loop, LoopKind, Mem, Op, Space, Stmt, Sync, visit};
 use litz_ir::target::{Level, Target, Team};
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::HashSet;
@@ -28,7 +30,11 @@ fn run(kernel: &mut Kernel, _: &Target) -> Result<(), Diag> {
     let is_blocks_own = |mem: &Mem| kernel.mems[*mem].space == Space::Shared;
     let between = shared.iter().copied().filter(|mem| !is_blocks_own(mem)).collect();
     let barriers = Barriers { shared, between, fixed, behind: written_behind(&kernel.body) };
-    let top = kernel.top();
+    let top = match kernel.blocks() {
+        Blocks::One => Sync::Barrier(Level::Block),
+        Blocks::Cluster => Sync::Cluster,
+        Blocks::Many => Sync::Elect,
+    };
     let body = std::mem::take(&mut kernel.body);
     kernel.body = barriers.block(without_barriers(body), top, Vec::new()).0;
     Ok(())
@@ -43,9 +49,10 @@ fn has_levels(stmts: &[Stmt]) -> bool {
 
 /// Barriers are derived anew, so that the pass changes nothing when it runs again.
 fn without_barriers(mut stmts: Vec<Stmt>) -> Vec<Stmt> {
-    let is_derived =
-        |stmt: &Stmt| matches!(stmt, Stmt::Act(Act::Sync(Sync::Barrier(_) | Sync::Await | Sync::Pass)));
-    stmts.retain(|stmt| !is_derived(stmt));
+    stmts.retain(|stmt| match stmt {
+        Stmt::Act(Act::Sync(sync)) => matches!(sync, Sync::Commit | Sync::Wait { .. }),
+        Stmt::Loop(_) | Stmt::If { .. } | Stmt::Act(_) => true,
+    });
     for block in stmts.iter_mut().flat_map(Stmt::blocks_mut) {
         *block = without_barriers(std::mem::take(block));
     }
@@ -128,22 +135,30 @@ struct Barriers {
 }
 
 impl Barriers {
-    /// The statements of a block that all threads of a `team` run, with barriers, given the accesses that are pending ahead of it.
-    fn block(&self, stmts: Vec<Stmt>, team: Level, pending: Vec<Access>) -> (Vec<Stmt>, Flow) {
+    /// The statements of a block, with what lets all threads that run it meet, given the accesses that are pending ahead of it.
+    fn block(&self, stmts: Vec<Stmt>, mut meeting: Sync, pending: Vec<Access>) -> (Vec<Stmt>, Flow) {
         let (mut out, mut flow) = (Vec::new(), Flow { pending, ..Flow::default() });
         for stmt in stmts {
+            if meeting == Sync::Elect {
+                // Once, so not in a loop. Behind it is one block.
+                let elect = self.meeting_before(&self.accesses([&stmt], Vec::new()), meeting, &mut flow);
+                if elect.is_some() {
+                    out.extend(elect);
+                    meeting = Sync::Barrier(Level::Block);
+                }
+            }
             match stmt {
                 Stmt::Loop(inner) if inner.kind.level().is_none() => {
-                    let stmt = self.repeated(inner, team, &mut flow);
+                    let stmt = self.repeated(inner, meeting, &mut flow);
                     out.push(stmt);
                 }
                 Stmt::If { cond, then, other } => {
                     // One barrier serves both bodies, and what is behind them.
                     let found = self.accesses(then.iter().chain(&other), Vec::new());
-                    out.extend(self.barrier_before(&found, team, &mut flow));
+                    out.extend(self.meeting_before(&found, meeting, &mut flow));
                     let before = std::mem::take(&mut flow.pending);
                     let [then, other] = [then, other].map(|body| {
-                        let (body, inner) = self.block(body, team, before.clone());
+                        let (body, inner) = self.block(body, meeting, before.clone());
                         flow.join(inner);
                         body
                     });
@@ -151,7 +166,7 @@ impl Barriers {
                 }
                 mut stmt @ (Stmt::Loop(_) | Stmt::Act(_)) => {
                     let found = self.accesses([&stmt], Vec::new());
-                    out.extend(self.barrier_before(&found, team, &mut flow));
+                    out.extend(self.meeting_before(&found, meeting, &mut flow));
                     if let Stmt::Loop(Loop { kind, var, body, .. }) = &mut stmt
                         && let Some(level) = kind.level().filter(|level| level.has_threads())
                     {
@@ -159,7 +174,7 @@ impl Barriers {
                         if *kind == LoopKind::Chain {
                             self.take_turns(*var, &mut inner);
                         }
-                        *body = self.block(inner, level, Vec::new()).0;
+                        *body = self.block(inner, Sync::Barrier(level), Vec::new()).0;
                     }
                     if let Stmt::Act(Act::Sync(Sync::Await | Sync::Pass)) = stmt {
                         flow.meet();
@@ -195,13 +210,13 @@ impl Barriers {
         }
     }
 
-    /// A loop that all threads of a team run together.
-    fn repeated(&self, mut inner: Loop, team: Level, flow: &mut Flow) -> Stmt {
+    /// A loop that all threads run together.
+    fn repeated(&self, mut inner: Loop, meeting: Sync, flow: &mut Flow) -> Stmt {
         let before = flow.pending.clone();
-        let (mut body, mut inside) = self.block(std::mem::take(&mut inner.body), team, before);
+        let (mut body, mut inside) = self.block(std::mem::take(&mut inner.body), meeting, before);
         // Behind the end of an iteration is the beginning of the next.
         if self.conflict(&inside.pending, &inside.head) {
-            body.push(Stmt::Act(Act::Sync(Sync::Barrier(team))));
+            body.push(Stmt::Act(Act::Sync(meeting)));
             inside.meet();
         }
         // Where it does not run, what was pending still is.
@@ -214,13 +229,13 @@ impl Barriers {
         Stmt::Loop(inner)
     }
 
-    /// A barrier, where accesses that come next have to wait for pending ones.
-    fn barrier_before(&self, next: &[Access], team: Level, flow: &mut Flow) -> Option<Stmt> {
+    /// A meeting, where accesses that come next have to wait for pending ones.
+    fn meeting_before(&self, next: &[Access], meeting: Sync, flow: &mut Flow) -> Option<Stmt> {
         if !self.conflict(&flow.pending, next) {
             return None;
         }
         flow.meet();
-        Some(Stmt::Act(Act::Sync(Sync::Barrier(team))))
+        Some(Stmt::Act(Act::Sync(meeting)))
     }
 
     /// The accesses of statements that nothing but these threads is around.

@@ -119,9 +119,13 @@ pub enum Act {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Sync {
     /// `barrier warp`: all threads of one of these that is around have come here, and see what the others have stored before, ahead of
-    /// what is behind it. `barrier grid` is for all threads of a grid point: of several blocks that no cluster holds together
-    /// the last one that comes there goes on alone.
+    /// what is behind it.
     Barrier(Level),
+    /// `barrier cluster`: as that of a block, for all blocks of a grid point, which are a cluster and run at the same time.
+    Cluster,
+    /// `elect last`: the blocks of a grid point come here one after another. The last one sees what all have stored, and goes on alone; the
+    /// others are done.
+    Elect,
     /// `commit`: the copies in the background that were started since the last one are a group, even if there are none.
     Commit,
     /// `wait 2`: all groups but so many of the newest are done, as far as the thread that started them can see.
@@ -307,7 +311,7 @@ macro_rules! each_part {
                     $f($Part::access(touch, mem, index, guard));
                 }
             }
-            Act::Sync(Sync::Barrier(_) | Sync::Commit | Sync::Wait { .. } | Sync::Await | Sync::Pass) => {}
+            Act::Sync(_) => {}
             Act::Prefetch { mem, index, guard, .. } => $f($Part::access(Touch::Hint, mem, index, guard)),
             Act::ArgStore { best, at, index, value, position, .. } => {
                 $f($Part::always(Touch::Store, best, Some(at), index));

@@ -8,8 +8,8 @@ use crate::diag::Diags;
 use crate::dtype::{Dtype, Kind};
 use crate::ids::Id;
 use crate::kernel::{
-    Act, Dot, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt, Sync, Val,
-    visit,
+    Act, Blocks, Dot, Kernel, LaneReduction, Loop, LoopKind, MatrixProduct, Mem, MemData, Op, Space, Stmt,
+    Sync, Val, visit,
 };
 use crate::scalar::ReduceOp;
 use crate::target::Level;
@@ -33,7 +33,7 @@ pub fn verify(kernel: &Kernel) -> Diags {
 /// Slugs: `symbol-name`, `empty-range`, `duplicate-symbol`, `undeclared-symbol`, `duplicate-name`, `negative-size`,
 /// `stride-rank`, `too-large`, `index-rank`, `param-space`, `symbolic-register`, `register-index`, `symbolic-unroll`, `zero-lanes`, `no-turns`, `no-square`, `zero-grain`,
 /// `unknown-memory`, `undefined-value`, `redefined-value`, `operand-count`, `type-mismatch`, `literal-type`,
-/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-turn`, `wrong-layout`, `unknown-check`, `instruction-shape`, `flat-memory`, `empty-copy`.
+/// `store-to-read`, `atomic-store`, `level-order`, `divergent-barrier`, `wrong-election`, `wrong-turn`, `wrong-layout`, `unknown-check`, `instruction-shape`, `flat-memory`, `empty-copy`.
 pub fn verify_form(kernel: &Kernel) -> Diags {
     let mut report = Report::default();
     for &sym in &kernel.sizes {
@@ -41,7 +41,8 @@ pub fn verify_form(kernel: &Kernel) -> Diags {
     }
     let vals = vec![State::Undefined; kernel.vals.len()];
     let (around, rows) = (Vec::new(), TransposeLoops::default());
-    let mut verifier = Verifier { report, kernel, vals, loops: HashMap::new(), around, rows };
+    let top = if kernel.blocks() == Blocks::One { Level::Block } else { Level::Grid };
+    let mut verifier = Verifier { report, kernel, vals, loops: HashMap::new(), around, top, rows };
     verifier.run();
     verifier.report.diags
 }
@@ -62,6 +63,8 @@ struct Verifier<'a> {
     loops: HashMap<Sym, LoopKind>,
     /// The levels whose loops are around, outermost first.
     around: Vec<Level>,
+    /// What runs statements that no loop over a level is around: all blocks of a grid point, or one.
+    top: Level,
     /// The same loops, as loads by rows see them.
     rows: TransposeLoops,
 }
@@ -181,13 +184,26 @@ impl Verifier<'_> {
                 self.report.check(is_in_chain, "wrong-turn", "turns are taken in a chain");
             }
             Stmt::Act(Act::Sync(Sync::Barrier(level))) => {
-                let around = self.around.last().copied().unwrap_or(self.kernel.top());
+                let around = self.around.last().copied().unwrap_or(self.top);
                 let message = format_args!(
                     "barrier {}: threads of a {} come here one by one",
                     level.name(),
                     around.name()
                 );
                 self.report.check(*level == around && level.has_threads(), "divergent-barrier", message);
+            }
+            Stmt::Act(Act::Sync(Sync::Cluster)) => {
+                let is_between = self.around.is_empty() && self.kernel.blocks() == Blocks::Cluster;
+                let message = format_args!("barrier cluster: what comes here is not the blocks of a cluster");
+                self.report.check(is_between, "divergent-barrier", message);
+            }
+            Stmt::Act(Act::Sync(Sync::Elect)) => {
+                let is_between = self.top == Level::Grid && self.kernel.blocks() == Blocks::Many;
+                let is_own = self.kernel.body.iter().any(|own| std::ptr::eq(own, stmt));
+                let message =
+                    format_args!("elect last: expected once, behind loops over blocks that are no cluster");
+                self.report.check(is_between && is_own, "wrong-election", message);
+                self.top = Level::Block;
             }
             Stmt::Act(Act::Dot(dot)) => self.dot(dot),
             Stmt::Act(Act::MatrixProduct(product)) => self.matrix_product(product),
@@ -272,7 +288,7 @@ impl Verifier<'_> {
 
     /// Checks that a level is one that the level around has.
     fn level(&mut self, level: Level, var: Sym) {
-        let around = self.around.last().copied().unwrap_or(Level::Grid);
+        let around = self.around.last().copied().unwrap_or(self.top);
         let message = format_args!("loop {var}: a {} has no {} of its own", around.name(), level.name());
         self.report.check(level.is_within(around), "level-order", message);
     }

@@ -30,9 +30,11 @@ fn level(keyword: &str) -> Option<Level> {
 /// `barrier warp`.
 fn barrier(cx: &mut Cursor) -> Result<Stmt> {
     cx.take();
-    let levels = [Level::Grid].into_iter().chain(Level::LOOPS);
-    let found = levels.into_iter().find(|level| cx.is(level.name()));
-    let level = found.ok_or_else(|| cx.expected("grid, block, warpgroup or warp"))?;
+    if cx.eat("cluster") {
+        return Ok(Stmt::Act(Act::Sync(Sync::Cluster)));
+    }
+    let found = Level::LOOPS.into_iter().find(|level| cx.is(level.name()));
+    let level = found.ok_or_else(|| cx.expected("cluster, block, warpgroup or warp"))?;
     cx.take();
     Ok(Stmt::Act(Act::Sync(Sync::Barrier(level))))
 }
@@ -159,6 +161,11 @@ impl Reader {
                 cx.take();
                 cx.take();
                 Ok(Stmt::Act(Act::Sync(if keyword == "await" { Sync::Await } else { Sync::Pass })))
+            }
+            "elect" if cx.second_is("last") => {
+                cx.take();
+                cx.take();
+                Ok(Stmt::Act(Act::Sync(Sync::Elect)))
             }
             "prefetch" => self.prefetch(cx),
             _ => self.store(cx),

@@ -48,6 +48,8 @@ impl Display for Sync {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         match self {
             Sync::Barrier(level) => write!(f, "barrier {}", level.name()),
+            Sync::Cluster => f.write_str("barrier cluster"),
+            Sync::Elect => f.write_str("elect last"),
             Sync::Commit => f.write_str("commit"),
             Sync::Wait { newest } => write!(f, "wait {newest}"),
             Sync::Await => f.write_str("await turn"),
