@@ -8,7 +8,8 @@ use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Axis, Buf, Loops, Nest};
 use litz_sym::{Expr, Sym};
 
-use crate::group::{Group, GroupKind, Member};
+use crate::draft::{Draft, Recipe as OfFamily};
+use crate::group::{Group, Member};
 use crate::{Item, nest};
 
 /// All that the plan of a group depends on, with numbers for names.
@@ -45,14 +46,14 @@ pub struct Alike {
 
 impl Alike {
     /// Compares groups.
-    pub fn of(loops: &Loops, deps: &Dependences, groups: &[Group]) -> Alike {
+    pub fn of(loops: &Loops, deps: &Dependences, drafts: &[Draft]) -> Alike {
         let mut known: HashMap<(Vec<Axis>, usize), Vec<(Recipe, usize)>> = HashMap::new();
         let mut alike = Alike { first: Vec::new(), place: Vec::new(), numbers: Vec::new() };
-        for (at, group) in groups.iter().enumerate() {
-            let (place, numbers) = match recipe(loops, deps, group) {
+        for (at, draft) in drafts.iter().enumerate() {
+            let (place, numbers) = match recipe(loops, deps, draft) {
                 None => (None, None),
                 Some((recipe, numbers)) => {
-                    let known = known.entry((group.outer.clone(), recipe.meaning.size())).or_default();
+                    let known = known.entry((draft.group.outer.clone(), recipe.meaning.size())).or_default();
                     let place = known.iter().find(|known| known.0 == recipe).map(|known| known.1);
                     if place.is_none() {
                         known.push((recipe, alike.first.len()));
@@ -70,7 +71,7 @@ impl Alike {
     }
 
     /// What runs a group, made of what runs the one that stands for it.
-    pub fn item(&self, loops: &Loops, groups: &[Group], at: usize, item: &Item) -> Item {
+    pub fn item(&self, loops: &Loops, drafts: &[Draft], at: usize, item: &Item) -> Item {
         let first = self.first[self.place[at]];
         let (Some(from), Some(to)) = (&self.numbers[first], &self.numbers[at]) else { return item.clone() };
         if first == at {
@@ -89,14 +90,14 @@ impl Alike {
             );
         }
         let overwrites = item.overwrites.iter().map(|&(from, to)| (buf(from), buf(to))).collect();
-        Item { stmts: groups[at].stmts(), kernel, overwrites, ..*item }
+        Item { stmts: drafts[at].stmts(), kernel, overwrites, ..*item }
     }
 }
 
 /// The recipe of a group of nests. None for what strategies plan of which a program has few.
-fn recipe(loops: &Loops, deps: &Dependences, group: &Group) -> Option<(Recipe, Numbers)> {
-    let stmts = group.stmts();
-    let shape = shape(group, &stmts)?;
+fn recipe(loops: &Loops, deps: &Dependences, draft: &Draft) -> Option<(Recipe, Numbers)> {
+    let stmts = draft.stmts();
+    let shape = shape_of(draft, &stmts)?;
     let nests: Vec<&Nest> = stmts.iter().map(|&stmt| nest(loops, stmt)).collect();
     let (meaning, numbers) = Meaning::of(loops, nests);
     let life = |&buf: &Buf| {
@@ -106,20 +107,19 @@ fn recipe(loops: &Loops, deps: &Dependences, group: &Group) -> Option<(Recipe, N
         [is_own, deps.escapes[buf], is_kept, loops.is_given_up(buf)]
     };
     let lives = numbers.bufs.iter().map(life).collect();
-    Some((Recipe { meaning, shape, at_load: group.at_load, lives }, numbers))
+    Some((Recipe { meaning, shape, at_load: draft.at_load, lives }, numbers))
 }
 
-fn shape(group: &Group, stmts: &[usize]) -> Option<Shape> {
-    let (columns, phases) = match &group.kind {
-        GroupKind::Loops => (None, &[][..]),
-        GroupKind::Contraction(columns) => (Some(columns.clone()), &[][..]),
-        GroupKind::Rows(phases) => (None, &phases[..]),
-        GroupKind::Sweep(_)
-        | GroupKind::Scatter
-        | GroupKind::Recurrence(_)
-        | GroupKind::InOrder(_)
-        | GroupKind::Extern => return None,
-    };
+fn shape_of(draft: &Draft, stmts: &[usize]) -> Option<Shape> {
+    let OfFamily { columns, phases } = draft.family.recipe()?;
+    let mut shape = shape(&draft.group, columns, stmts)?;
+    let phases = phases.iter().map(|phase| self::shape(&phase.group, phase.columns.as_ref(), stmts));
+    shape.phases = phases.collect::<Option<_>>()?;
+    shape.is_packed = draft.family.packing().is_some();
+    Some(shape)
+}
+
+fn shape(group: &Group, columns: Option<&Columns>, stmts: &[usize]) -> Option<Shape> {
     let place = |member: &Member| {
         let at = stmts.iter().position(|stmt| *stmt == member.stmt)?;
         Some((at, member.bind.clone()))
@@ -127,8 +127,8 @@ fn shape(group: &Group, stmts: &[usize]) -> Option<Shape> {
     Some(Shape {
         outer: group.outer.clone(),
         members: group.members.iter().map(place).collect::<Option<_>>()?,
-        columns,
-        is_packed: group.packed.is_some(),
-        phases: phases.iter().map(|phase| shape(phase, stmts)).collect::<Option<_>>()?,
+        columns: columns.cloned(),
+        is_packed: false,
+        phases: Vec::new(),
     })
 }

@@ -8,31 +8,25 @@
 //! rows with those that add up columns of the same (`sweep.rs`), which statements are kept apart for, then those over the same points.
 //! The result depends on nothing but the program.
 
+use crate::FusionNote;
+use crate::context::Cx;
 use crate::cost::Savings;
-use crate::group::{Group, GroupKind, Member};
-use crate::panel;
-use crate::region;
-use crate::strategies::{Cx, NoFuse, Relation, take};
-use crate::sweep;
-use crate::{FusionNote, ReorderAxes, Request};
-use litz_analysis::Dependences;
-use litz_ir::loops::{Loops, Span};
-use litz_ir::target::Cpu;
+use crate::draft::{Draft, Relation};
+use crate::group::{Group, Member};
+use crate::heuristics::ReorderAxes;
+use crate::in_order::InOrder;
+use crate::no_fuse::NoFuse;
+use crate::routine::Routine;
+use litz_ir::loops::{Span, Stmt};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-/// Forms groups; also says what was considered.
-pub fn fuse(
-    loops: &Loops,
-    deps: &Dependences,
-    regions: &[Span],
-    target: &Cpu,
-    request: &Request<'_>,
-) -> (Vec<Group>, Vec<FusionNote>) {
-    let Request { heuristics, in_order, apart, .. } = *request;
+/// Forms the drafts of kernels; also says what was considered. Nests that are `apart` begin one each.
+pub fn fuse(cx: &Cx<'_>, regions: &[Span], apart: &BTreeSet<String>) -> (Vec<Draft>, Vec<FusionNote>) {
+    let &Cx { loops, deps, heuristics, .. } = cx;
     let mut fuser = Fuser {
-        cx: Cx::new(loops, deps, target, heuristics, in_order),
-        groups: Vec::new(),
+        cx,
+        drafts: Vec::new(),
         group_of: Vec::new(),
         is_early: Vec::new(),
         notes: Vec::new(),
@@ -61,14 +55,14 @@ pub fn fuse(
     }
     fuser.pack();
     let order = fuser.order();
-    let mut groups: Vec<Option<Group>> = fuser.groups.into_iter().map(Some).collect();
-    (order.into_iter().filter_map(|g| groups[g].take()).collect(), fuser.notes)
+    let mut drafts: Vec<Option<Draft>> = fuser.drafts.into_iter().map(Some).collect();
+    (order.into_iter().filter_map(|g| drafts[g].take()).collect(), fuser.notes)
 }
 
 struct Fuser<'a> {
-    cx: Cx<'a>,
-    groups: Vec<Group>,
-    /// For each statement placed, its group.
+    cx: &'a Cx<'a>,
+    drafts: Vec<Draft>,
+    /// For each statement placed, its draft.
     group_of: Vec<usize>,
     /// For each group, whether an earlier one depends on it: it takes in only what depends on nothing else.
     is_early: Vec<bool>,
@@ -136,28 +130,37 @@ impl Fuser<'_> {
             }
         }
         if !is_placed {
-            let group = self.cx.alone(s);
-            self.push(group, [s]);
+            self.push(self.alone(s), [s]);
+        }
+    }
+
+    /// The kernel of a statement by itself.
+    fn alone(&self, s: usize) -> Draft {
+        let at_load = self.cx.deps.stmts[s].at_load;
+        match &self.cx.loops.stmts[s] {
+            Stmt::Extern(_) => Draft::new(Group::of(s), at_load, Routine),
+            Stmt::Nest(_) if self.cx.in_order[s] => Draft::new(Group::of(s), at_load, InOrder(None)),
+            Stmt::Nest(_) => self.cx.machine.alone(self.cx, s),
+            Stmt::Recurrence(region) => {
+                unreachable!("invariant: region {} is written out", region.name)
+            }
         }
     }
 
     fn place_region(&mut self, region: &Span) {
-        let group = match region.stmts.clone().any(|stmt| self.cx.in_order[stmt]) {
-            true => Group {
-                members: region.stmts.clone().map(|stmt| Member { stmt, bind: Vec::new() }).collect(),
-                outer: Vec::new(),
-                kind: GroupKind::InOrder(Some(region.over)),
-                at_load: false,
-                packed: None,
-            },
-            false => region::form(&self.cx, region),
+        let draft = match region.stmts.clone().any(|stmt| self.cx.in_order[stmt]) {
+            true => {
+                let members = region.stmts.clone().map(|stmt| Member { stmt, bind: Vec::new() }).collect();
+                Draft::new(Group { members, outer: Vec::new() }, false, InOrder(Some(region.over)))
+            }
+            false => self.cx.machine.region(self.cx, region),
         };
-        self.push(group, region.stmts.clone());
+        self.push(draft, region.stmts.clone());
     }
 
-    fn push(&mut self, group: Group, stmts: impl IntoIterator<Item = usize>) {
-        self.group_of.extend(stmts.into_iter().map(|_| self.groups.len()));
-        self.groups.push(group);
+    fn push(&mut self, draft: Draft, stmts: impl IntoIterator<Item = usize>) {
+        self.group_of.extend(stmts.into_iter().map(|_| self.drafts.len()));
+        self.drafts.push(draft);
         self.is_early.push(false);
     }
 
@@ -176,7 +179,7 @@ impl Fuser<'_> {
         }
         let last = bound.or(behind.last().copied()).or_else(|| with(&|_| true).last().copied());
         behind.extend(last);
-        let from = behind.last().map_or(0, |g| g + 1).max(self.groups.len().saturating_sub(REACH));
+        let from = behind.last().map_or(0, |g| g + 1).max(self.drafts.len().saturating_sub(REACH));
         let mut beside = BTreeSet::new();
         for &buf in &info.reads {
             let users = self.cx.deps.users[buf].iter().take_while(|user| **user < s);
@@ -184,7 +187,7 @@ impl Fuser<'_> {
             beside.extend(users.filter(reads).map(|&user| self.group_of[user]).filter(|&g| g >= from));
         }
         let candidate = |(group, relation): (usize, Relation)| {
-            let members = self.groups[group].stmts();
+            let members = self.drafts[group].stmts();
             let bytes = self.savings.of(&members, &[s]);
             let overlap = match relation {
                 Relation::Behind => i64::MAX,
@@ -199,18 +202,18 @@ impl Fuser<'_> {
     }
 
     /// Group `g` with statement `s`, or why not.
-    fn taken(&self, g: usize, s: usize, relation: Relation) -> Result<Group, NoFuse> {
-        let group = &self.groups[g];
+    fn taken(&self, g: usize, s: usize, relation: Relation) -> Result<Draft, NoFuse> {
+        let group = &self.drafts[g];
         let depends_on_other = |p: &usize| self.group_of[*p] != g && !self.has_run(*p, group.at_load);
         match self.is_early[g] && self.cx.deps.stmts[s].after.iter().any(depends_on_other) {
             true => Err(NoFuse::RunsEarly),
-            false => take(&self.cx, group, s, relation),
+            false => group.take(self.cx, s, relation),
         }
     }
 
     /// Puts statement `s` into group `g`, which becomes `joined`.
-    fn put(&mut self, g: usize, s: usize, joined: Group) {
-        self.groups[g] = joined;
+    fn put(&mut self, g: usize, s: usize, joined: Draft) {
+        self.drafts[g] = joined;
         self.group_of.push(g);
         for &p in &self.cx.deps.stmts[s].after {
             self.is_early[self.group_of[p]] |= self.group_of[p] > g;
@@ -220,7 +223,7 @@ impl Fuser<'_> {
     /// Records what was decided about statement `s` and a group, by the last member that it depends on, or the first.
     fn note(&mut self, candidate: &Candidate, s: usize, verdict: Result<(), NoFuse>) {
         let Candidate { group, relation, bytes, .. } = *candidate;
-        let members = &self.groups[group].members;
+        let members = &self.drafts[group].group.members;
         let producer = match relation {
             Relation::Behind => {
                 self.cx.deps.stmts[s].after.iter().copied().rfind(|&p| self.group_of[p] == group)
@@ -228,7 +231,7 @@ impl Fuser<'_> {
             Relation::Beside | Relation::Aligned => None,
         };
         let producer = producer.unwrap_or(members[0].stmt);
-        let is_at_call = !self.groups[group].at_load && !self.cx.deps.stmts[s].at_load;
+        let is_at_call = !self.drafts[group].at_load && !self.cx.deps.stmts[s].at_load;
         self.notes.push(FusionNote {
             producer: self.cx.loops.stmts[producer].name().to_owned(),
             consumer: self.cx.loops.stmts[s].name().to_owned(),
@@ -239,9 +242,9 @@ impl Fuser<'_> {
 
     /// Whether a group can run before any other that runs when it does: a load, or a call.
     fn is_free(&self, g: usize) -> bool {
-        let stmts = self.groups[g].stmts();
+        let stmts = self.drafts[g].stmts();
         let mut after = stmts.iter().flat_map(|&stmt| &self.cx.deps.stmts[stmt].after);
-        after.all(|&p| self.group_of[p] == g || self.has_run(p, self.groups[g].at_load))
+        after.all(|&p| self.group_of[p] == g || self.has_run(p, self.drafts[g].at_load))
     }
 
     /// Whether a statement has run when a load, or a call, begins.
@@ -249,18 +252,22 @@ impl Fuser<'_> {
         self.cx.deps.stmts[s].at_load && !at_load
     }
 
+    fn adds_up(&self, s: usize) -> bool {
+        self.cx.machine.adds_up(self.cx, s)
+    }
+
     /// Whether statement `s`, which depends on group `g`, is to add up its rows in another way, or the group adds up rows that another
     /// statement goes over.
     fn is_swept(&self, g: usize, s: usize) -> bool {
         let deps = &self.cx.deps.stmts;
-        let group = &self.groups[g];
-        if sweep::adds_up(&self.cx, s) {
+        let group = &self.drafts[g];
+        if self.adds_up(s) {
             let bytes = self.savings.of(&group.stmts(), &[s]);
-            if sweep::form(&self.cx, group, &self.cx.alone(s), bytes).is_ok() {
+            if self.cx.machine.sweep(self.cx, group, &self.alone(s), bytes).is_ok() {
                 return true;
             }
         }
-        if !group.members.iter().all(|member| sweep::adds_up(&self.cx, member.stmt)) {
+        if !group.group.members.iter().all(|member| self.adds_up(member.stmt)) {
             return false;
         }
         let sums = group.stmts();
@@ -269,10 +276,11 @@ impl Fuser<'_> {
             read.into_iter().flat_map(|&buf| &self.cx.deps.users[buf]).copied().collect();
         let goes_over = |&at: &usize| {
             let bytes = self.savings.of(&[at], &sums);
-            let alone = || Some(self.cx.alone(at));
-            let placed = self.group_of.get(at).map(|&of| &self.groups[of]);
-            let rows = placed.map_or_else(alone, |group| (!group.members.is_empty()).then(|| group.clone()));
-            rows.is_some_and(|rows| sweep::form(&self.cx, &rows, group, bytes).is_ok())
+            let alone = || Some(self.alone(at));
+            let placed = self.group_of.get(at).map(|&of| &self.drafts[of]);
+            let rows =
+                placed.map_or_else(alone, |group| (!group.group.members.is_empty()).then(|| group.clone()));
+            rows.is_some_and(|rows| self.cx.machine.sweep(self.cx, &rows, group, bytes).is_ok())
                 && !self.depends_on_any(at, &sums)
         };
         users.into_iter().filter(|at| !sums.contains(at)).any(|at| goes_over(&at))
@@ -296,61 +304,62 @@ impl Fuser<'_> {
     fn sweep(&mut self) {
         let mut pairs: BTreeSet<(usize, usize)> = BTreeSet::new();
         let is_open = |&g: &usize| {
-            let group = &self.groups[g];
-            matches!(group.kind, GroupKind::Loops)
+            let group = &self.drafts[g];
+            group.family.is_dissolvable()
                 && !group.at_load
-                && !group.members.iter().any(|member| self.is_apart[member.stmt])
+                && !group.group.members.iter().any(|member| self.is_apart[member.stmt])
         };
         for users in self.cx.deps.users.values() {
             let groups: BTreeSet<usize> = users.iter().map(|&user| self.group_of[user]).collect();
             let open: Vec<usize> = groups.into_iter().filter(is_open).collect();
-            let is_sum = |member: &Member| sweep::adds_up(&self.cx, member.stmt);
-            for &sums in open.iter().filter(|&&g| self.groups[g].members.iter().all(is_sum)) {
+            let is_sum = |member: &Member| self.adds_up(member.stmt);
+            for &sums in open.iter().filter(|&&g| self.drafts[g].group.members.iter().all(is_sum)) {
                 let rows = open.iter().filter(|&&g| g != sums && g.abs_diff(sums) <= MERGE_REACH);
                 pairs.extend(rows.map(|&rows| (rows, sums)));
             }
         }
         let bytes = |&(rows, sums): &(usize, usize)| {
-            self.savings.of(&self.groups[rows].stmts(), &self.groups[sums].stmts())
+            self.savings.of(&self.drafts[rows].stmts(), &self.drafts[sums].stmts())
         };
         let mut pairs: Vec<(i64, usize, usize)> =
             pairs.iter().map(|pair| (bytes(pair), pair.0, pair.1)).collect();
         pairs.sort_by_key(|&(bytes, rows, sums)| (Reverse(bytes), rows.abs_diff(sums)));
         for (bytes, rows, sums) in pairs {
-            let (first, second) = (&self.groups[rows], &self.groups[sums]);
-            let Ok(group) = sweep::form(&self.cx, first, second, bytes) else { continue };
+            let (first, second) = (&self.drafts[rows], &self.drafts[sums]);
+            let Ok(group) = self.cx.machine.sweep(self.cx, first, second, bytes) else { continue };
             if self.has_between(rows, sums) {
                 continue;
             }
-            let name = |g: &Group| self.cx.loops.stmts[g.members[0].stmt].name().to_owned();
+            let name = |g: &Draft| self.cx.loops.stmts[g.group.members[0].stmt].name().to_owned();
             let (producer, consumer) = (name(first), name(second));
             self.notes.push(FusionNote { producer, consumer, verdict: Ok(()), bytes });
-            group.members.iter().for_each(|member| self.group_of[member.stmt] = rows);
-            self.groups[rows] = group;
-            self.groups[sums].members.clear();
+            group.group.members.iter().for_each(|member| self.group_of[member.stmt] = rows);
+            self.drafts[rows] = group;
+            self.drafts[sums].group.members.clear();
         }
     }
 
     /// Puts what packs the right operand of a product into its kernel.
     fn pack(&mut self) {
-        for g in 0..self.groups.len() {
-            let GroupKind::Contraction(_) = &self.groups[g].kind else { continue };
-            let Some(head) = self.groups[g].members.first().map(|member| member.stmt) else { continue };
+        for g in 0..self.drafts.len() {
+            let wants_packing = self.drafts[g].family.wants_packing();
+            let head = self.drafts[g].group.members.first().map(|member| member.stmt);
+            let Some(head) = head.filter(|_| wants_packing) else { continue };
             let before: BTreeSet<usize> = self.before(g).filter(|&p| p != g).collect();
             let found = before.into_iter().find_map(|p| {
-                let joined = panel::join(&self.cx, &self.groups[p], &self.groups[g])?;
+                let joined = self.cx.machine.pack(self.cx, &self.drafts[p], &self.drafts[g])?;
                 (!self.has_between(p, g)).then_some((p, joined))
             });
             let Some((p, joined)) = found else { continue };
             let name = |stmt: usize| self.cx.loops.stmts[stmt].name();
-            let (producer, consumer) = (name(self.groups[p].members[0].stmt), name(head));
-            let bytes = self.savings.of(&self.groups[p].stmts(), &self.groups[g].stmts());
+            let (producer, consumer) = (name(self.drafts[p].group.members[0].stmt), name(head));
+            let bytes = self.savings.of(&self.drafts[p].stmts(), &self.drafts[g].stmts());
             self.notes.retain(|note| note.producer != producer || note.consumer != consumer);
             let (producer, consumer) = (producer.to_owned(), consumer.to_owned());
             self.notes.push(FusionNote { producer, consumer, verdict: Ok(()), bytes });
-            joined.packed.iter().for_each(|&stmt| self.group_of[stmt] = g);
-            self.groups[g] = joined;
-            self.groups[p].members.clear();
+            joined.family.packing().into_iter().for_each(|stmt| self.group_of[stmt] = g);
+            self.drafts[g] = joined;
+            self.drafts[p].group.members.clear();
         }
     }
 
@@ -359,7 +368,7 @@ impl Fuser<'_> {
     fn merge(&mut self, beside: Relation) {
         let mut pairs: Vec<(i64, usize, usize)> = Vec::new();
         for (a, b) in self.pairs(beside) {
-            let bytes = self.savings.of(&self.groups[a].stmts(), &self.groups[b].stmts());
+            let bytes = self.savings.of(&self.drafts[a].stmts(), &self.drafts[b].stmts());
             if bytes >= LEAST_SHARED {
                 pairs.push((bytes, a, b));
             }
@@ -367,7 +376,7 @@ impl Fuser<'_> {
         pairs.sort_by_key(|&(bytes, a, b)| (Reverse(bytes), a.abs_diff(b)));
         for (bytes, a, b) in pairs {
             // One of them may be part of another by then.
-            if self.groups[a].members.is_empty() || self.groups[b].members.is_empty() {
+            if self.drafts[a].is_empty() || self.drafts[b].is_empty() {
                 continue;
             }
             let verdict = self.merged(a, b, beside);
@@ -377,7 +386,8 @@ impl Fuser<'_> {
             }
             // Why kernels differ in shape was said when one refused the other's first statement.
             if verdict.is_ok() || beside != Relation::Aligned {
-                let first = |g: usize| self.cx.loops.stmts[self.groups[g].members[0].stmt].name().to_owned();
+                let first =
+                    |g: usize| self.cx.loops.stmts[self.drafts[g].group.members[0].stmt].name().to_owned();
                 self.notes.push(FusionNote {
                     producer: first(a),
                     consumer: first(b),
@@ -387,11 +397,11 @@ impl Fuser<'_> {
             }
             match verdict {
                 Ok(group) => {
-                    group.members.iter().for_each(|member| self.group_of[member.stmt] = a);
-                    self.groups[a] = group;
-                    self.groups[b].members.clear();
+                    group.group.members.iter().for_each(|member| self.group_of[member.stmt] = a);
+                    self.drafts[a] = group;
+                    self.drafts[b].group.members.clear();
                 }
-                Err(why) => drop(self.refused.insert((a, self.groups[b].members[0].stmt), why)),
+                Err(why) => drop(self.refused.insert((a, self.drafts[b].group.members[0].stmt), why)),
             }
         }
     }
@@ -399,18 +409,15 @@ impl Fuser<'_> {
     /// Kernels of a call that share a buffer, in the order in which they run, of which the first did not refuse the first
     /// statement of the second for a reason that still holds.
     fn pairs(&self, beside: Relation) -> BTreeSet<(usize, usize)> {
-        let takes = |kind: &GroupKind| {
-            matches!(kind, GroupKind::Loops | GroupKind::Contraction(_) | GroupKind::Rows(_))
-        };
         let is_worth_it = |refused: Option<&NoFuse>| match beside {
             Relation::Aligned => refused.is_some_and(|why| why.is_of_shape()),
             Relation::Beside | Relation::Behind => refused.is_none(),
         };
         let is_open = |&(a, b): &(usize, usize)| {
-            let (first, second) = (&self.groups[a], &self.groups[b]);
-            let head = second.members[0].stmt;
+            let (first, second) = (&self.drafts[a], &self.drafts[b]);
+            let head = second.group.members[0].stmt;
             let is_at_call = !first.at_load && !second.at_load && !self.is_apart[head];
-            let suits = takes(&first.kind) && matches!(second.kind, GroupKind::Loops);
+            let suits = first.family.closed().is_none() && second.family.is_dissolvable();
             is_at_call && suits && is_worth_it(self.refused.get(&(a, head)))
         };
         let in_order = |a: usize, b: usize| match self.is_early[b] && self.before(a).any(|g| g == b) {
@@ -421,7 +428,7 @@ impl Fuser<'_> {
         let mut pairs = BTreeSet::new();
         for users in self.cx.deps.users.values() {
             let groups: BTreeSet<usize> = users.iter().map(|&user| self.group_of[user]).collect();
-            for &b in groups.iter().filter(|&&b| !self.groups[b].members.is_empty()) {
+            for &b in groups.iter().filter(|&&b| !self.drafts[b].is_empty()) {
                 let others = groups.range(..b).filter(|&&a| place[b] - place[a] <= MERGE_REACH);
                 pairs.extend(others.map(|&a| in_order(a, b)).filter(is_open));
             }
@@ -432,13 +439,13 @@ impl Fuser<'_> {
     /// For each group how many stand before it. Neighbours whose nests have the same names are those of a list of tensors, and stand
     /// at one place.
     fn places(&self) -> Vec<usize> {
-        let names = |group: &Group| -> Vec<&String> {
+        let names = |group: &Draft| -> Vec<&String> {
             let nests = group.stmts().into_iter().flat_map(|stmt| self.cx.loops.stmts[stmt].nests());
             nests.flat_map(|nest| &nest.from).collect()
         };
-        let mut places: Vec<usize> = Vec::with_capacity(self.groups.len());
+        let mut places: Vec<usize> = Vec::with_capacity(self.drafts.len());
         let mut before: Vec<&String> = Vec::new();
-        for group in &self.groups {
+        for group in &self.drafts {
             let own = names(group);
             let is_mate = !own.is_empty() && own == before;
             places.push(places.last().map_or(0, |&last| if is_mate { last } else { last + 1 }));
@@ -448,16 +455,16 @@ impl Fuser<'_> {
     }
 
     /// The members of group `a`, then those of `b`, as one group.
-    fn merged(&self, a: usize, b: usize, beside: Relation) -> Result<Group, NoFuse> {
-        let mut joined = self.groups[a].clone();
-        for member in &self.groups[b].members {
+    fn merged(&self, a: usize, b: usize, beside: Relation) -> Result<Draft, NoFuse> {
+        let mut joined = self.drafts[a].clone();
+        for member in &self.drafts[b].group.members {
             let after = &self.cx.deps.stmts[member.stmt].after;
-            let is_behind = joined.members.iter().any(|m| after.contains(&m.stmt));
+            let is_behind = joined.group.members.iter().any(|m| after.contains(&m.stmt));
             let relation = if is_behind { Relation::Behind } else { beside };
             if is_behind && !self.has_swept && self.is_swept(a, member.stmt) {
                 return Err(NoFuse::Score);
             }
-            joined = take(&self.cx, &joined, member.stmt, relation)?;
+            joined = joined.take(self.cx, member.stmt, relation)?;
         }
         match self.has_between(a, b) {
             true => Err(NoFuse::RunsEarly),
@@ -467,7 +474,7 @@ impl Fuser<'_> {
 
     /// Whether group `a` depends on `b`, or `b` on another one that depends on `a`.
     fn has_between(&self, a: usize, b: usize) -> bool {
-        let mut seen = vec![false; self.groups.len()];
+        let mut seen = vec![false; self.drafts.len()];
         let others = self.before(b).filter(|&g| g != a && g != b);
         let mut waiting: Vec<usize> = others.chain(self.before(a).filter(|&g| g != a)).collect();
         while let Some(g) = waiting.pop() {
@@ -483,7 +490,7 @@ impl Fuser<'_> {
 
     /// Groups with something that members of `g` depend on, `g` perhaps among them.
     fn before(&self, g: usize) -> impl Iterator<Item = usize> {
-        let stmts = self.groups[g].stmts().into_iter();
+        let stmts = self.drafts[g].stmts().into_iter();
         stmts.flat_map(|stmt| &self.cx.deps.stmts[stmt].after).map(|&p| self.group_of[p])
     }
 
@@ -491,8 +498,8 @@ impl Fuser<'_> {
     /// those that others need before.
     fn order(&self) -> Vec<usize> {
         let (load, call): (Vec<usize>, Vec<usize>) =
-            (0..self.groups.len()).partition(|&g| self.groups[g].at_load);
-        let (mut order, mut is_placed) = (Vec::new(), vec![false; self.groups.len()]);
+            (0..self.drafts.len()).partition(|&g| self.drafts[g].at_load);
+        let (mut order, mut is_placed) = (Vec::new(), vec![false; self.drafts.len()]);
         for root in load.into_iter().chain(call) {
             let mut path = vec![root];
             while let Some(&g) = path.last() {
@@ -508,7 +515,7 @@ impl Fuser<'_> {
                 }
             }
         }
-        order.retain(|&g| !self.groups[g].members.is_empty());
+        order.retain(|&g| !self.drafts[g].is_empty());
         order
     }
 }

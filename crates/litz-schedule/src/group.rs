@@ -1,30 +1,27 @@
-//! Defines groups: statements that become one kernel, the axes that they share, and the strategy that plans the kernel.
+//! Defines groups: statements that share loops, and the axes that they share.
 
-use crate::region::RecurrencePhases;
-use crate::sweep::Sweep;
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::Axis;
 use litz_sym::{Expr, Facts, Sym};
 
-/// Statements that become one kernel.
-#[derive(Clone, Debug)]
+/// Statements that share loops.
+#[derive(Clone, Default, Debug)]
 pub struct Group {
     /// Members in order.
     pub members: Vec<Member>,
     /// Points that all members share, as variables of the group.
     pub outer: Vec<Axis>,
-    /// The strategy that plans its kernel.
-    pub kind: GroupKind,
-    /// Runs once, when the model is loaded.
-    pub at_load: bool,
-    /// The statement that packs the right operand of the contraction, panel by panel.
-    pub packed: Option<usize>,
 }
 
 impl Group {
+    /// One statement, which shares no points.
+    pub fn of(stmt: usize) -> Group {
+        Group { members: vec![Member { stmt, bind: Vec::new() }], outer: Vec::new() }
+    }
+
     /// Positions of its statements.
     pub fn stmts(&self) -> Vec<usize> {
-        self.packed.into_iter().chain(self.members.iter().map(|member| member.stmt)).collect()
+        self.members.iter().map(|member| member.stmt).collect()
     }
 
     /// `facts` with the shared axes declared as indices.
@@ -51,23 +48,11 @@ impl Member {
     }
 }
 
-/// The strategy that plans the kernel of a group.
+/// What a kernel does at each of its points, one after another: a product with what follows at the points of its tiles, or loops.
 #[derive(Clone, Debug)]
-pub enum GroupKind {
-    /// Loops.
-    Loops,
-    /// A contraction (a matrix product or convolution), the first member.
-    Contraction(Columns),
-    /// Contractions and the nests between them, one phase after another for a block of rows that all share.
-    Rows(Vec<Group>),
-    /// Loops over rows, and sums over the rows of a block, in one pass over these.
-    Sweep(Sweep),
-    /// A nest whose stores may meet, alone.
-    Scatter,
-    /// A recurrence, alone.
-    Recurrence(RecurrencePhases),
-    /// A nest, alone, whose kernel could not be proved legal, or a recurrence with such a nest, whose axis this is.
-    InOrder(Option<Axis>),
-    /// A routine of the runtime, alone.
-    Extern,
+pub struct Phase {
+    /// The statements. Where it is a product, the first is.
+    pub group: Group,
+    /// Of a product which load is which operand, and the axis that vectors run along.
+    pub columns: Option<Columns>,
 }

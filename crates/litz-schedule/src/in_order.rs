@@ -4,13 +4,36 @@
 //! is what is left where no other plan is proved.
 
 use crate::axes::variable;
+use crate::context::Cx;
+use crate::draft::{Family, Planned, Traits};
+use crate::group::Group;
 use crate::nest;
+use crate::no_fuse::NoFuse;
 use litz_ir::loops::{Axis, Loops, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Sym};
 
+/// A nest alone, or the nests of a region, which this is the axis of.
+#[derive(Debug)]
+pub struct InOrder(pub Option<Axis>);
+
+impl Family for InOrder {
+    fn traits(&self) -> Traits {
+        // Memory for all that a region passes on is not that of a thread.
+        Traits { passes_on: false, shares_launch: false, overwrites: false }
+    }
+
+    fn closed(&self) -> Option<NoFuse> {
+        Some(NoFuse::Unproved)
+    }
+
+    fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
+        Some(plan(cx.loops, &group.stmts(), self.0).into())
+    }
+}
+
 /// Plans the kernel of a nest, or of those of a region, which `over` is the axis of.
-pub fn plan(loops: &Loops, stmts: &[usize], over: Option<Axis>) -> KernelPlan {
+fn plan(loops: &Loops, stmts: &[usize], over: Option<Axis>) -> KernelPlan {
     let is_repeated = |stmt: &usize| {
         over.is_some_and(|over| nest(loops, *stmt).axes.iter().any(|axis| axis.var == over.var))
     };

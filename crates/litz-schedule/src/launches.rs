@@ -7,16 +7,15 @@
 //! nothing in it, and runs before the first step that does; of others a few may go ahead of it. So nothing is in memory
 //! much longer than without, and no launches wait for each other in a circle.
 
+use crate::Item;
 use crate::axes::fresh;
+use crate::context::Cx;
 use crate::cost::{Estimator, points};
+use crate::cut::grain;
 use crate::reuse::Pair;
-use crate::tree::grain;
-use crate::{Heuristics, Item};
-use litz_analysis::Dependences;
 use litz_ir::graph::Device;
 use litz_ir::loops::{Axis, Loops, Stmt};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
-use litz_ir::target::Cpu;
 use litz_sym::{Expr, Rel, Sym};
 use std::collections::{BTreeSet, HashMap};
 
@@ -32,18 +31,10 @@ const MOST_OF_LIST: usize = 32;
 /// Kernels with one name that are a list, at least. Fewer may be what one operator is lowered to, and save few launches.
 const LEAST_OF_LIST: usize = 8;
 
-/// What kernels are put together for.
-pub struct Cx<'a> {
-    pub loops: &'a Loops,
-    pub deps: &'a Dependences,
-    pub target: &'a Cpu,
-    pub heuristics: &'a Heuristics,
-}
-
 /// Puts items together that are in the order in which they run.
 pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
     // One thread runs one kernel after the other, however they are launched.
-    if cx.target.threads < 2 {
+    if cx.target.threads() < 2 {
         return items;
     }
     let most = cx.heuristics.launch_together.max(1);
@@ -85,7 +76,7 @@ pub fn lists(cx: &Cx<'_>, items: &[Item]) -> Vec<Option<usize>> {
     let mut known: HashMap<BTreeSet<&str>, (usize, usize)> = HashMap::new();
     let mut of = |item: &Item| {
         let names = cx.names(item);
-        if cx.target.threads < 2 || !may_share(item) || names.is_empty() {
+        if cx.target.threads() < 2 || !may_share(item) || names.is_empty() {
             return None;
         }
         let next = known.len();
@@ -172,7 +163,7 @@ fn in_parts(cx: &Cx<'_>, plans: &[KernelPlan], work: i64) -> KernelPlan {
     let body = parts.into_iter().rev().fold(last, either);
     let grid = vec![Axis { var, extent: end }];
     let count = points(&loops.facts, &grid);
-    let grain = grain(count, work / count, cx.target, cx.heuristics);
+    let grain = grain(count, work / count, cx.target.threads(), cx.heuristics);
     KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }
 }
 

@@ -6,6 +6,7 @@
 //! a row, an order that keeps each list together wins if what it saves in launches is worth the memory that it needs more.
 
 use crate::Item;
+use crate::context::Cx;
 use crate::launches::{self, launches_of_lists};
 use litz_analysis::Dependences;
 use litz_ir::loops::{BufKind, Loops, Stmt};
@@ -33,14 +34,14 @@ const BYTES_OF_LAUNCH: i64 = 16 * 1024;
 
 /// All items in order: those at load as they come, then those of a call in the order that needs least memory. Symbolic
 /// sizes count by their examples; without one, the order stays.
-pub fn ordered(cx: &launches::Cx<'_>, all: Vec<Item>) -> Vec<Item> {
+pub fn ordered(cx: &Cx<'_>, all: Vec<Item>) -> Vec<Item> {
     let order = order(cx, &all);
     let mut left: Vec<Option<Item>> = all.into_iter().map(Some).collect();
     order.into_iter().filter_map(|at| left[at].take()).collect()
 }
 
-fn order(cx: &launches::Cx<'_>, all: &[Item]) -> Vec<usize> {
-    let launches::Cx { loops, deps, .. } = *cx;
+fn order(cx: &Cx<'_>, all: &[Item]) -> Vec<usize> {
+    let &Cx { loops, deps, .. } = cx;
     let (mut order, at_call): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(|&at| all[at].at_load);
     let items: Vec<&Item> = at_call.iter().map(|&at| &all[at]).collect();
     match items_of(loops, deps, &items) {

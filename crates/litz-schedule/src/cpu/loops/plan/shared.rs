@@ -7,8 +7,8 @@
 
 use super::{Cx, Run, cut, rebind};
 use crate::cost::{POINTS_PER_THREAD, points};
+use crate::cpu::tiles::Tile;
 use crate::nests::Nests;
-use crate::tiles::Tile;
 use litz_analysis::access::accesses;
 use litz_analysis::inside::enter;
 use litz_ir::loops::{Axis, Buf};

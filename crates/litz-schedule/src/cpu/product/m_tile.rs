@@ -1,10 +1,10 @@
 //! Splits the M axes of a contraction into blocks of the register tile's height.
 
 use crate::axes::{Merged, merge_axes, order_axes, variable};
-use crate::cost::{ceil_div, size};
+use crate::cost::size;
+use crate::cut::{balanced, cut};
 use crate::group::Group;
 use crate::nest;
-use crate::tree::cut;
 use litz_analysis::access::{bound_places, side_exprs, substitute};
 use litz_ir::loops::{Axis, Loops};
 use litz_ir::target::Cpu;
@@ -102,11 +102,4 @@ fn merge_rows(loops: &Loops, group: &Group, mut rows: Vec<Axis>) -> Vec<Merged> 
     }
     order_axes(&mut rows, &indices, &facts);
     merge_axes(&rows, &indices, &others, &|i| variable(loops, &format!("m{i}")))
-}
-
-/// Rows of a tile: as many as fit, spread evenly over the tiles a known number of rows needs; fewer when the number is
-/// only known at run time, where the rows that remain run one by one.
-pub fn balanced(rows: i64, most: i64, known: bool) -> i64 {
-    let most = if known { most } else { most.min(8) };
-    ceil_div(rows, ceil_div(rows, most).max(1))
 }

@@ -1,11 +1,10 @@
 //! Decides on cache blocking: how long the K blocks of the right operand are that stay in a cache, and how many tiles use each.
 
 use crate::cost::{POINTS_PER_THREAD, points};
-use crate::k_blocks::{KBlocks, k_blocks};
-use crate::m_tile::balanced;
-use crate::tree::rebind;
+use crate::cpu::k_blocks::{KBlocks, k_blocks};
+use crate::cut::{balanced, nested, rebind};
 use litz_ir::loops::{Axis, Loops};
-use litz_ir::schedule::{LoopKind, Tree};
+use litz_ir::schedule::Tree;
 use litz_ir::target::Cpu;
 use litz_sym::{Expr, Sym};
 
@@ -102,10 +101,4 @@ impl Blocks {
     pub fn for_each_tile(&self, body: Vec<Tree>) -> Vec<Tree> {
         nested(nested(body, &[self.tiles]), self.columns.as_slice())
     }
-}
-
-/// Plain loops around `body`, outermost first.
-pub fn nested(body: Vec<Tree>, axes: &[Axis]) -> Vec<Tree> {
-    let wrap = |body, axis: &Axis| vec![Tree::Loop { kind: LoopKind::For, axis: *axis, body }];
-    axes.iter().rev().fold(body, wrap)
 }

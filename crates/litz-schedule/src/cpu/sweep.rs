@@ -7,11 +7,14 @@
 //! alone, results are the same for any number of threads.
 
 use crate::axes::{Merged, fresh, merge_axes, order_axes};
+use crate::context::Cx;
 use crate::cost::{footprint, points, work};
-use crate::group::{Group, GroupKind, Member};
-use crate::strategies::{Cx, MOST_MEMBERS, NoFuse};
-use crate::tree::{self, grain};
-use crate::{Heuristics, nest};
+use crate::cpu::{cpu, loops};
+use crate::cut::grain;
+use crate::draft::{Draft, Family, MOST_MEMBERS, Planned, Traits};
+use crate::group::{Group, Member};
+use crate::nest;
+use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Access, Stride, accesses, bound_places, side_exprs, stride, substitute};
 use litz_ir::loops::{Axis, Buf, InstOp, Loops, Nest, Stmt};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
@@ -20,39 +23,49 @@ use litz_sym::{Expr, Facts, Rel, Sym};
 use std::cmp::Reverse;
 
 /// Rows, and sums over the rows of a block.
-#[derive(Clone, Debug)]
-pub struct Sweep {
+#[derive(Debug)]
+struct Sweep {
     /// The rows of a block, outermost first.
     over: Vec<Axis>,
     /// What happens at each row, in terms of the shared axes and of those rows. It shares no other points.
-    rows: Box<Group>,
+    rows: Group,
     /// What adds up rows: nests of alike axes.
     sums: Vec<Member>,
     /// What holds for rows that exist, where the last block has fewer.
     exists: Vec<Rel>,
 }
 
-impl Sweep {
-    /// The variable of the loop whose iterations are rows.
-    pub fn row(&self) -> Option<Sym> {
-        self.over.last().map(|axis| axis.var)
+impl Family for Sweep {
+    fn traits(&self) -> Traits {
+        // What stores to blocks counts these by its grid, and a sum of rows may read what is written at a row.
+        Traits { passes_on: true, shares_launch: false, overwrites: false }
+    }
+
+    fn closed(&self) -> Option<NoFuse> {
+        // Sums over blocks of rows are not there before all rows are.
+        Some(NoFuse::OtherPoints)
+    }
+
+    fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
+        Some(Planned { kernel: plan(cx, group, self), scope: self.over.last().map(|axis| axis.var) })
     }
 }
 
 /// Forms the kernel that adds up `sums` while it goes over `rows`, both of which are groups of loops. It saves `bytes` bytes of traffic.
-pub fn form(cx: &Cx<'_>, rows: &Group, sums: &Group, bytes: i64) -> Result<Group, NoFuse> {
-    let loops = cx.loops;
-    if rows.members.len() + sums.members.len() > MOST_MEMBERS {
+pub fn form(cx: &Cx<'_>, rows: &Draft, sums: &Draft, bytes: i64) -> Result<Draft, NoFuse> {
+    let (loops, at_load) = (cx.loops, rows.at_load);
+    if rows.group.members.len() + sums.group.members.len() > MOST_MEMBERS {
         return Err(NoFuse::Members);
     }
     // What stays in the cache may be read twice.
-    if bytes <= cx.target.l2_bytes {
+    if bytes <= cpu(cx).l2_bytes {
         return Err(NoFuse::NothingGained);
     }
-    let is_plain = |group: &Group| matches!(group.kind, GroupKind::Loops) && !group.members.is_empty();
+    let is_plain = |draft: &Draft| draft.family::<loops::Loops>().is_some() && !draft.is_empty();
     if !is_plain(rows) || !is_plain(sums) || rows.at_load != sums.at_load {
         return Err(NoFuse::OtherShape);
     }
+    let (rows, sums) = (&rows.group, &sums.group);
     let first = nest(loops, sums.members[0].stmt);
     let columns = columns(loops, first).ok_or(NoFuse::OtherShape)?;
     let is_sum = |m: &Member| {
@@ -108,16 +121,10 @@ pub fn form(cx: &Cx<'_>, rows: &Group, sums: &Group, bytes: i64) -> Result<Group
     };
     let adding: Vec<Member> = sums.members.iter().map(bound).collect();
     let members: Vec<Member> = at_row.members.iter().chain(&adding).cloned().collect();
-    let by_row = Group {
-        members: members.clone(),
-        outer: outer.iter().chain(&over).copied().collect(),
-        kind: GroupKind::Loops,
-        at_load: rows.at_load,
-        packed: None,
-    };
+    let by_row = Group { members: members.clone(), outer: outer.iter().chain(&over).copied().collect() };
     is_profitable(cx, &outer, &by_row, &adding)?;
-    let sweep = Sweep { over, rows: Box::new(at_row), sums: adding, exists };
-    Ok(Group { members, outer, kind: GroupKind::Sweep(sweep), at_load: rows.at_load, packed: None })
+    let sweep = Sweep { over, rows: at_row, sums: adding, exists };
+    Ok(Draft::new(Group { members, outer }, at_load, sweep))
 }
 
 /// Blocks of a kernel, at least: enough for the threads that the bandwidth of a memory feeds. The number of threads has no say, since sums
@@ -136,7 +143,7 @@ fn is_profitable(cx: &Cx<'_>, outer: &[Axis], by_row: &Group, sums: &[Member]) -
         points(facts, own.axes.iter().filter(|axis| is_free(&member, axis))).saturating_mul(8)
     });
     let held = accumulators.fold(0, i64::saturating_add).saturating_add(footprint(cx.loops, cx.deps, by_row));
-    match held > cx.target.l2_bytes / cx.heuristics.local_fraction {
+    match held > cpu(cx).l2_bytes / cx.heuristics.local_fraction {
         true => Err(NoFuse::Footprint),
         false => Ok(()),
     }
@@ -249,22 +256,18 @@ fn digits_end(value: Expr, own: &Nest) -> Option<Expr> {
 }
 
 /// Plans the kernel.
-pub fn plan(
-    loops: &Loops,
-    group: &Group,
-    sweep: &Sweep,
-    target: &Cpu,
-    heuristics: &Heuristics,
-) -> KernelPlan {
+fn plan(cx: &Cx<'_>, group: &Group, sweep: &Sweep) -> KernelPlan {
+    let (&Cx { loops: program, heuristics, .. }, target) = (cx, cpu(cx));
     let around = [&*group.outer, &*sweep.over].concat();
-    let mut rows = tree::phase(loops, &sweep.rows, &around, target, heuristics);
-    let columns = columns_of(loops, &sweep.sums, &around);
-    // Rows that do not exist have no loops to share, but points of sums.
-    let shared = if sweep.exists.is_empty() { columns.shared_loop(loops, &sweep.sums, &rows) } else { None };
+    let mut rows = loops::phase(program, &sweep.rows, &around, target, heuristics);
+    let columns = columns_of(program, &sweep.sums, &around);
+    // Rows that do not exist have no program to share, but points of sums.
+    let shared =
+        if sweep.exists.is_empty() { columns.shared_loop(program, &sweep.sums, &rows) } else { None };
     let mut body = match shared {
         Some(at) => {
             if let Tree::Loop { axis, body, .. } = &mut rows[at] {
-                let leaves = columns.leaves(loops, &sweep.sums, Part::Update);
+                let leaves = columns.leaves(program, &sweep.sums, Part::Update);
                 body.extend(leaves.into_iter().map(|leaf| columns.along(leaf, axis.var)));
             }
             rows
@@ -273,15 +276,15 @@ pub fn plan(
             let exists = sweep.exists.iter();
             let mut body = exists.fold(rows, |then, &cond| vec![Tree::If { cond, then, other: Vec::new() }]);
             let copies = heuristics.reduction_copies;
-            body.push(columns.of(loops, &sweep.sums, Part::Update, copies, target));
+            body.push(columns.of(program, &sweep.sums, Part::Update, copies, target));
             body
         }
     };
     let in_loop = |body, axis: &Axis| vec![Tree::Loop { kind: LoopKind::For, axis: *axis, body }];
     body = sweep.over.iter().rev().fold(body, in_loop);
-    body.push(columns.of(loops, &sweep.sums, Part::Final, 1, target));
-    let count = points(&loops.facts, &group.outer);
-    let grain = grain(count, work(loops, group) / count.max(1), target, heuristics);
+    body.push(columns.of(program, &sweep.sums, Part::Final, 1, target));
+    let count = points(&program.facts, &group.outer);
+    let grain = grain(count, work(program, group) / count.max(1), target.threads, heuristics);
     let grid = group.outer.clone();
     KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }
 }

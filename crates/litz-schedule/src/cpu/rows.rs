@@ -5,26 +5,61 @@
 //! the example: scores, their softmax, and the product of that with the values. A phase is a group of its own, either a
 //! product with its epilogue or loops; all phases share the variables of batch and rows, and only these.
 
+use crate::context::Cx;
 use crate::cost::{footprint, points, size, work};
-use crate::group::{Group, GroupKind, Member};
-use crate::m_tile::MTile;
-use crate::problem::{Problem, outer_of};
-use crate::product;
-use crate::strategies::{Cx, NoFuse, align_members};
-use crate::tree::{self, grain};
-use crate::{Heuristics, nest};
+use crate::cpu::join::{align_members, is_less_parallel, overwrites, own_axes};
+use crate::cpu::product::{self, MTile, Problem, outer_of};
+use crate::cpu::{cpu, loops};
+use crate::cut::grain;
+use crate::draft::{Draft, Family, Planned, Recipe, Relation, Traits};
+use crate::group::{Group, Member, Phase};
+use crate::heuristics::Heuristics;
+use crate::nest;
+use crate::no_fuse::NoFuse;
 use litz_analysis::access::substitute;
 use litz_analysis::align::DomainMap;
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::{Axis, Loops, Nest};
+use litz_ir::loops::{Axis, Loops};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
 use litz_ir::target::Cpu;
 use litz_sym::Expr;
 
-/// The group with statement `s` as part of its last phase, or as another one.
-pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
-    let refused = if cx.contractions[s].is_some() { NoFuse::ProductConsumer } else { NoFuse::NotAnEpilogue };
-    let (mut joined, mut phases) = in_phases(group).ok_or(refused)?;
+/// Contractions and the nests between them, one phase after another for a block of rows that all share.
+#[derive(Debug)]
+pub struct Rows(Vec<Phase>);
+
+impl Family for Rows {
+    fn traits(&self) -> Traits {
+        Traits { passes_on: true, shares_launch: true, overwrites: true }
+    }
+
+    fn take(&self, cx: &Cx<'_>, draft: &Draft, s: usize, relation: Relation) -> Result<Draft, NoFuse> {
+        match relation {
+            Relation::Beside | Relation::Aligned => Err(refusal(cx, s)),
+            // Phases read what members read at points of other tiles, too.
+            Relation::Behind if overwrites(cx, &draft.group, s) => Err(NoFuse::OtherPoints),
+            Relation::Behind => join(cx, draft, (draft.group.clone(), self.0.clone()), s),
+        }
+    }
+
+    fn recipe(&self) -> Option<Recipe<'_>> {
+        Some(Recipe { columns: None, phases: &self.0 })
+    }
+
+    fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
+        Some(plan(cx, group, &self.0).into())
+    }
+}
+
+/// Why a product takes a statement neither at the points of its tiles nor as another phase.
+pub fn refusal(cx: &Cx<'_>, s: usize) -> NoFuse {
+    if cx.contractions[s].is_some() { NoFuse::ProductConsumer } else { NoFuse::NotAnEpilogue }
+}
+
+/// The draft with statement `s` as part of its last phase, or as another one. `start` is what its phases share, and these.
+pub fn join(cx: &Cx<'_>, draft: &Draft, start: (Group, Vec<Phase>), s: usize) -> Result<Draft, NoFuse> {
+    let refused = refusal(cx, s);
+    let (mut joined, mut phases) = start;
     let mut map = DomainMap::default();
     align_members(cx, &joined, s, &joined.outer, &mut map);
     let DomainMap { bind, dropped } = map.clone().drop_unshared(&joined.outer);
@@ -34,16 +69,13 @@ pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     let member = Member { stmt: s, bind };
     match (&cx.contractions[s], phases.last_mut()) {
         (Some(columns), _) => phases.push(product_phase(cx, &joined.outer, member.clone(), columns)),
-        (None, Some(last)) if matches!(last.kind, GroupKind::Loops) => last.members.push(member.clone()),
-        (None, last) => match last.and_then(|last| Some((epilogue(cx, last, s, map)?, last))) {
-            Some((epilogue, last)) => last.members.push(epilogue),
-            None => phases.push(Group {
-                members: vec![member.clone()],
-                outer: joined.outer.clone(),
-                kind: GroupKind::Loops,
-                at_load: group.at_load,
-                packed: None,
-            }),
+        (None, Some(last)) if last.columns.is_none() => last.group.members.push(member.clone()),
+        (None, last) => match last.and_then(|last| Some((epilogue(cx, &last.group, s, map)?, last))) {
+            Some((epilogue, last)) => last.group.members.push(epilogue),
+            None => {
+                let group = Group { members: vec![member.clone()], outer: joined.outer.clone() };
+                phases.push(Phase { group, columns: None });
+            }
         },
     }
     joined.members.push(member);
@@ -51,48 +83,28 @@ pub fn join(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     if points(&cx.loops.facts, &rows) < 2 {
         return Err(refused);
     }
-    is_profitable(cx, group, s, &joined, &rows, &phases)?;
-    joined.kind = GroupKind::Rows(phases);
-    Ok(joined)
+    is_profitable(cx, &draft.group, s, &joined, &rows, &phases)?;
+    Ok(Draft::new(joined, draft.at_load, Rows(phases)))
 }
 
-/// The group narrowed to what its phases share, and these: a product is the first, and shares all axes but its column.
-fn in_phases(group: &Group) -> Option<(Group, Vec<Group>)> {
-    if group.packed.is_some() {
-        return None;
-    }
-    match &group.kind {
-        GroupKind::Rows(phases) => Some((group.clone(), phases.clone())),
-        GroupKind::Contraction(columns) => {
-            let column = outer_of(group, columns.column.var)?.var;
-            let mut narrowed = group.clone();
-            narrowed.outer.retain(|a| a.var != column);
-            narrowed.members.iter_mut().for_each(|m| m.bind.retain(|b| !b.1.has_sym(column)));
-            Some((narrowed, vec![group.clone()]))
-        }
-        GroupKind::Loops
-        | GroupKind::Scatter
-        | GroupKind::Sweep(_)
-        | GroupKind::Recurrence(_)
-        | GroupKind::InOrder(_)
-        | GroupKind::Extern => None,
-    }
+/// What the phases of a kernel share whose first one is a product, all axes but its column; and that phase.
+pub fn first_phase(group: &Group, columns: &Columns) -> Option<(Group, Vec<Phase>)> {
+    let column = outer_of(group, columns.column.var)?.var;
+    let mut narrowed = group.clone();
+    narrowed.outer.retain(|a| a.var != column);
+    narrowed.members.iter_mut().for_each(|m| m.bind.retain(|b| !b.1.has_sym(column)));
+    Some((narrowed, vec![Phase { group: group.clone(), columns: Some(columns.clone()) }]))
 }
 
 /// A product as a phase, with variables of its own for axes that are not shared.
-pub fn product_phase(cx: &Cx<'_>, shared: &[Axis], member: Member, columns: &Columns) -> Group {
+pub fn product_phase(cx: &Cx<'_>, shared: &[Axis], member: Member, columns: &Columns) -> Phase {
     let mut outer = shared.to_vec();
     let mut bind = member.bind.clone();
     for axis in own_axes(nest(cx.loops, member.stmt), &member) {
         bind.push(cx.share(axis, &mut outer));
     }
     let members = vec![Member { bind, ..member }];
-    Group { members, outer, kind: GroupKind::Contraction(columns.clone()), at_load: false, packed: None }
-}
-
-/// Outer axes of a nest that the shared points do not determine.
-pub fn own_axes<'a>(nest: &'a Nest, member: &Member) -> impl Iterator<Item = &'a Axis> {
-    nest.axes.iter().filter(|axis| member.is_own(axis))
+    Phase { group: Group { members, outer }, columns: Some(columns.clone()) }
 }
 
 /// Statement `s` as part of a product's epilogue, if its points are those of the product. `shared` relates it to what
@@ -110,18 +122,13 @@ fn epilogue(cx: &Cx<'_>, phase: &Group, s: usize, shared: DomainMap) -> Option<M
 }
 
 /// Shared axes that are rows of every product.
-pub fn rows(shared: &[Axis], phases: &[Group]) -> Vec<Axis> {
-    let is_row = |axis: &Axis, phase: &Group| match &phase.kind {
-        GroupKind::Contraction(columns) => {
-            columns.contraction.m.iter().any(|m| outer_of(phase, m.var).is_some_and(|o| o.var == axis.var))
+pub fn rows(shared: &[Axis], phases: &[Phase]) -> Vec<Axis> {
+    let is_row = |axis: &Axis, phase: &Phase| match &phase.columns {
+        Some(columns) => {
+            let mut rows = columns.contraction.m.iter();
+            rows.any(|m| outer_of(&phase.group, m.var).is_some_and(|o| o.var == axis.var))
         }
-        GroupKind::Loops
-        | GroupKind::Scatter
-        | GroupKind::Sweep(_)
-        | GroupKind::Rows(_)
-        | GroupKind::Recurrence(_)
-        | GroupKind::InOrder(_)
-        | GroupKind::Extern => true,
+        None => true,
     };
     shared.iter().filter(|axis| phases.iter().all(|phase| is_row(axis, phase))).copied().collect()
 }
@@ -134,47 +141,44 @@ fn is_profitable(
     s: usize,
     joined: &Group,
     rows: &[Axis],
-    phases: &[Group],
+    phases: &[Phase],
 ) -> Result<(), NoFuse> {
     let facts = &cx.loops.facts;
-    let height = cx.target.tile_rows().min(rows.iter().map(|a| size(facts, a.extent)).max().unwrap_or(1));
+    let height = cpu(cx).tile_rows().min(rows.iter().map(|a| size(facts, a.extent)).max().unwrap_or(1));
     let passed = footprint(cx.loops, cx.deps, joined);
     let operand = phases.iter().map(|phase| operand_bytes(cx.loops, phase, &joined.outer)).max().unwrap_or(0);
-    let share = cx.target.l2_bytes / cx.heuristics.local_fraction;
+    let share = cpu(cx).l2_bytes / cx.heuristics.local_fraction;
     if passed.saturating_mul(height).saturating_add(operand) > share {
         return Err(NoFuse::Footprint);
     }
     // In half of it: the products' operands are there, too. Attention of 12 heads, 128 rows and scores of 768 KiB takes as long
     // either way with a cache of 2 MiB.
     let all = passed.saturating_mul(points(facts, &joined.outer));
-    if all <= share / 2 && operand > cx.target.l1_bytes / cx.heuristics.local_fraction {
+    if all <= share / 2 && operand > cpu(cx).l1_bytes / cx.heuristics.local_fraction {
         return Err(NoFuse::NothingGained);
     }
-    match cx.is_less_parallel(group, s, joined, points(facts, &joined.outer) / height) {
+    match is_less_parallel(cx, group, s, joined, points(facts, &joined.outer) / height) {
         true => Err(NoFuse::LessParallel),
         false => Ok(()),
     }
 }
 
 /// Bytes of a product's right operand that one block reads.
-fn operand_bytes(loops: &Loops, phase: &Group, shared: &[Axis]) -> i64 {
-    let GroupKind::Contraction(_) = phase.kind else { return 0 };
-    let own = phase.outer.iter().filter(|a| !shared.contains(a));
-    let head = nest(loops, phase.members[0].stmt);
+fn operand_bytes(loops: &Loops, Phase { group, columns }: &Phase, shared: &[Axis]) -> i64 {
+    if columns.is_none() {
+        return 0;
+    }
+    let own = group.outer.iter().filter(|a| !shared.contains(a));
+    let head = nest(loops, group.members[0].stmt);
     points(&loops.facts, own.chain(&head.reduced)).saturating_mul(4)
 }
 
 /// Plans the kernel: a grid of blocks, each running the phases in order.
-pub fn plan(
-    loops: &Loops,
-    group: &Group,
-    phases: &[Group],
-    target: &Cpu,
-    heuristics: &Heuristics,
-) -> KernelPlan {
-    let blocks = RowGrid::new(loops, group, rows(&group.outer, phases), target);
-    let body = blocks.trees(loops, phases, &[], target, heuristics);
-    blocks.kernel(loops, group, body, target, heuristics)
+fn plan(cx: &Cx<'_>, group: &Group, phases: &[Phase]) -> KernelPlan {
+    let &Cx { loops, heuristics, .. } = cx;
+    let blocks = RowGrid::new(loops, group, rows(&group.outer, phases), cpu(cx));
+    let body = blocks.trees(loops, phases, &[], cpu(cx), heuristics);
+    blocks.kernel(loops, group, body, cpu(cx), heuristics)
 }
 
 /// The grid of a kernel for blocks of rows.
@@ -211,8 +215,8 @@ impl RowGrid {
     /// What the phases do for one block, in loops `around` besides the grid.
     pub fn trees(
         &self,
-        loops: &Loops,
-        phases: &[Group],
+        program: &Loops,
+        phases: &[Phase],
         around: &[Axis],
         target: &Cpu,
         heuristics: &Heuristics,
@@ -220,23 +224,17 @@ impl RowGrid {
         let RowGrid { block, grid } = self;
         let around: Vec<Axis> = grid.iter().chain(around).chain(&block.rows).copied().collect();
         let mut body = Vec::new();
-        for phase in phases {
-            match &phase.kind {
-                GroupKind::Contraction(columns) => {
-                    let problem = Problem::new(loops, phase, columns, target, heuristics);
+        for Phase { group, columns } in phases {
+            match columns {
+                Some(columns) => {
+                    let problem = Problem::new(program, group, (columns, None), target, heuristics);
                     body.extend(product::phase(&problem, block.clone(), grid));
                 }
-                GroupKind::Loops
-                | GroupKind::Scatter
-                | GroupKind::Sweep(_)
-                | GroupKind::Rows(_)
-                | GroupKind::Recurrence(_)
-                | GroupKind::InOrder(_)
-                | GroupKind::Extern => {
-                    let mut inside = Group { outer: Vec::new(), ..phase.clone() };
+                None => {
+                    let mut inside = Group { outer: Vec::new(), ..group.clone() };
                     let bound = inside.members.iter_mut().flat_map(|m| &mut m.bind);
                     bound.for_each(|b| b.1 = substitute(b.1, &block.value));
-                    let trees = tree::phase(loops, &inside, &around, target, heuristics);
+                    let trees = loops::phase(program, &inside, &around, target, heuristics);
                     body.extend(in_rows(trees, block.rows));
                 }
             }
@@ -254,7 +252,7 @@ impl RowGrid {
         heuristics: &Heuristics,
     ) -> KernelPlan {
         let all = points(&loops.facts, &self.grid);
-        let grain = grain(all, work(loops, group) / all.max(1), target, heuristics);
+        let grain = grain(all, work(loops, group) / all.max(1), target.threads, heuristics);
         KernelPlan { name: String::new(), at_load: false, grid: self.grid, grain, persistent: None, body }
     }
 }

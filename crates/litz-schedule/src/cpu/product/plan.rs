@@ -1,24 +1,23 @@
 //! Plans kernels of contractions: matrix products and convolutions by register tiles.
 
-use crate::blocks::nested;
 use crate::cost::{points, size};
-use crate::k_blocks::{sum_in_k_blocks, sum_of_k_block};
-use crate::m_tile::MTile;
+use crate::cpu::k_blocks::{sum_in_k_blocks, sum_of_k_block};
+use crate::cpu::product::m_tile::MTile;
+use crate::cpu::product::panel::Panel;
+use crate::cpu::product::problem::Problem;
+use crate::cpu::product::tiling::Tiling;
+use crate::cpu::tiles::Tile;
+use crate::cut::{grain, nested};
+use crate::draft::Planned;
 use crate::nest;
 use crate::nests::Nests;
-use crate::panel::Panel;
-use crate::problem::Problem;
-use crate::tiles::Tile;
-use crate::tiling::Tiling;
-use crate::tree::grain;
 use litz_analysis::inside::enter;
 use litz_ir::loops::{Axis, Nest};
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Sym};
 
-/// Plans the kernel of a product and its epilogue. Also gives the loop in which its local buffers live, if not for a whole
-/// point of the grid.
-pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
+/// Plans the kernel of a product and its epilogue.
+pub fn plan(problem: &Problem<'_>) -> Planned {
     let facts = &problem.loops.facts;
     let tiling = Tiling::new(problem);
     let mut grid = tiling.grid(problem);
@@ -45,9 +44,9 @@ pub fn plan(problem: &Problem<'_>) -> (KernelPlan, Option<Sym>) {
         work = work.saturating_mul(points(facts, &rows));
         body = packing.into_iter().chain(nested(body, &rows)).collect();
     }
-    let grain = grain(points(facts, &grid), work, problem.target, problem.heuristics);
-    let plan = KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body };
-    (plan, tiling.tiles().last().map(|axis| axis.var))
+    let grain = grain(points(facts, &grid), work, problem.target.threads, problem.heuristics);
+    let kernel = KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body };
+    Planned { kernel, scope: tiling.tiles().last().map(|axis| axis.var) }
 }
 
 /// The trees of a product that is one phase of a kernel for a block of rows. `around` are the loops it runs in.
@@ -79,7 +78,7 @@ fn tile_trees(problem: &Problem<'_>, tiling: &Tiling, around: &[Axis], packing: 
     }
     let lanes = tiling.lanes(problem);
     let is_matrix = problem.matrix().is_some();
-    let nests = Nests::of(loops, group.stmts());
+    let nests = Nests::of(loops, problem.packed.into_iter().chain(group.stmts()));
     let axes = tiling.axes(LoopKind::Unroll, LoopKind::Vector { lanes, copies: 1 });
     let tile_of = Tile { loops, nests: &nests, facts, around, axes: &axes, end: None };
     let in_tile = |trees: Vec<Tree>| tile_of.of(trees);

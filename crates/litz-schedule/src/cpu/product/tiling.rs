@@ -1,13 +1,13 @@
 //! Divides the points of a contraction into register tiles, and these into a grid.
 
 use crate::axes::variable;
-use crate::blocks::{Blocks, KBlock, PER_TWO_K_BLOCKS, PER_TWO_K_BLOCKS_BEFORE_LOOPS, Tiles};
 use crate::cost::{ceil_div, points, size};
+use crate::cpu::product::blocks::{Blocks, KBlock, PER_TWO_K_BLOCKS, PER_TWO_K_BLOCKS_BEFORE_LOOPS, Tiles};
+use crate::cpu::product::m_tile::MTile;
+use crate::cpu::product::problem::{Problem, outer_of};
+use crate::cpu::tiles::in_loops;
+use crate::cut::{balanced, cut};
 use crate::group::Member;
-use crate::m_tile::{MTile, balanced};
-use crate::problem::{Problem, outer_of};
-use crate::tiles::in_loops;
-use crate::tree::cut;
 use litz_analysis::access::substitute;
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{LoopKind, Tree};
@@ -142,7 +142,7 @@ impl Tiling {
         let (facts, Some(column)) = (&loops.facts, self.grid_column) else { return };
         let cache = target.l2_bytes / heuristics.local_fraction;
         let rows = points(facts, &problem.columns.contraction.m);
-        let is_packed = problem.group.packed.is_some() && self.grid_rows.is_empty();
+        let is_packed = problem.packed.is_some() && self.grid_rows.is_empty();
         let is_long = problem.right_bytes(size(facts, self.tile_columns.extent)) > cache;
         if !is_packed || !is_long || problem.left_bytes(rows) <= cache {
             return;

@@ -7,10 +7,15 @@
 //! - *blocks* of the destination, where there are too few of either: each task walks all points, and stores those that
 //!   lie in its block. The order of points is that of one task, whatever the number of blocks.
 
-use crate::Heuristics;
 use crate::axes::{Merged, fresh, merge_axes, order_axes};
+use crate::context::Cx;
 use crate::cost::{ceil_div, points, size};
-use crate::tree::{cut, grain};
+use crate::cpu::cpu;
+use crate::cut::{cut, grain};
+use crate::draft::{Family, Planned, Traits};
+use crate::group::Group;
+use crate::heuristics::Heuristics;
+use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Access, Stride, accesses, side_exprs, stride};
 use litz_ir::loops::{Axis, Loops, Nest};
 use litz_ir::schedule::{Block, KernelPlan, Leaf, LoopKind, Part, Tree};
@@ -28,19 +33,34 @@ const STRIP: i64 = 1024;
 /// Points of a loop that is written out rather than counted, at most.
 const WRITTEN_OUT: i64 = 4;
 
+/// A nest whose stores may meet, alone.
+#[derive(Debug)]
+pub struct Scatter;
+
+impl Family for Scatter {
+    fn traits(&self) -> Traits {
+        // Alone in its kernel, it passes nothing on there; blocks are counted by the grid.
+        Traits { passes_on: false, shares_launch: false, overwrites: true }
+    }
+
+    fn closed(&self) -> Option<NoFuse> {
+        Some(NoFuse::Scatter)
+    }
+
+    fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
+        let stmt = group.members[0].stmt;
+        let ordered = &cx.deps.stmts[stmt].ordered;
+        Some(plan(cx.loops, crate::nest(cx.loops, stmt), ordered, cpu(cx), cx.heuristics).into())
+    }
+}
+
 /// Whether the nest is a scatter of the kind planned here: without reductions and scans.
 pub fn is_plain(nest: &Nest) -> bool {
     nest.reduced.is_empty() && !nest.accumulates()
 }
 
 /// Plans the kernel of a scatter whose axes `ordered` must run in order.
-pub fn plan(
-    loops: &Loops,
-    nest: &Nest,
-    ordered: &[Sym],
-    target: &Cpu,
-    heuristics: &Heuristics,
-) -> KernelPlan {
+fn plan(loops: &Loops, nest: &Nest, ordered: &[Sym], target: &Cpu, heuristics: &Heuristics) -> KernelPlan {
     let Axes { batches, in_order, rows, step } = axes(loops, nest, ordered);
     let mut bind: Vec<(Sym, Expr)> =
         batches.iter().chain(&in_order).chain(&rows).flat_map(|m| m.parts.clone()).collect();
@@ -87,7 +107,7 @@ pub fn plan(
     for &axis in walked.iter().rev() {
         body = vec![Tree::Loop { kind: LoopKind::For, axis, body }];
     }
-    let grain = if is_shared { grain(count(&grid), work, target, heuristics) } else { 1 };
+    let grain = if is_shared { grain(count(&grid), work, target.threads, heuristics) } else { 1 };
     KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }
 }
 

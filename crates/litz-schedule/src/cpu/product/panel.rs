@@ -6,12 +6,11 @@
 
 use crate::axes::fresh;
 use crate::cost::{points, size};
-use crate::group::{Group, GroupKind, Member};
+use crate::cpu::loops::phase;
+use crate::cpu::product::problem::Problem;
+use crate::cpu::product::tiling::{PANELS_PER_THREAD, Tiling};
+use crate::group::{Group, Member};
 use crate::nest;
-use crate::problem::Problem;
-use crate::strategies::Cx;
-use crate::tiling::{PANELS_PER_THREAD, Tiling};
-use crate::tree;
 use litz_analysis::access::{accesses, substitute};
 use litz_analysis::inside::enter;
 use litz_ir::loops::{Axis, Buf, InstOp, Nest};
@@ -22,32 +21,19 @@ use litz_sym::{Expr, Sym};
 /// of more is read again for every panel.
 const MOST_ROWS: i64 = 256;
 
-/// The group of a product with the one statement of `packing`, if that packs its right operand and nothing else reads it.
-pub fn join(cx: &Cx<'_>, packing: &Group, product: &Group) -> Option<Group> {
-    let &Cx { loops, deps, target, heuristics, .. } = cx;
-    let (GroupKind::Contraction(columns), [head, ..]) = (&product.kind, &*product.members) else {
-        return None;
-    };
-    let [Member { stmt: pack, .. }] = packing.members[..] else { return None };
-    let [buf] = deps.stmts[pack].writes[..] else { return None };
-    let is_loops = matches!(packing.kind, GroupKind::Loops) && product.packed.is_none();
-    let is_at_call = !packing.at_load && !product.at_load;
-    let is_own = !deps.escapes[buf] && deps.users[buf].iter().all(|user| [pack, head.stmt].contains(user));
-    if !is_loops || !is_at_call || !is_own {
-        return None;
-    }
-    let joined = Group { packed: Some(pack), ..product.clone() };
-    let problem = Problem::new(loops, &joined, columns, target, heuristics);
+/// Whether the kernel of a product packs its right operand by its statement `packed`, which stores to `buf`.
+pub fn is_worth_it(problem: &Problem<'_>, buf: Buf) -> bool {
+    let facts = &problem.loops.facts;
     let is_plain = problem.unit.is_none() && problem.in_place.is_none();
-    let rows = points(&loops.facts, &columns.contraction.m);
-    if !is_plain || right(&problem) != Some(buf) || rows > MOST_ROWS {
-        return None;
+    let rows = points(facts, &problem.columns.contraction.m);
+    if !is_plain || right(problem) != Some(buf) || rows > MOST_ROWS {
+        return false;
     }
-    let tiling = Tiling::new(&problem);
-    let column = tiling.grid_column.filter(|_| tiling.batch.is_empty())?;
-    Panel::of(&problem, &tiling)?;
-    let is_parallel = size(&loops.facts, column.extent) >= PANELS_PER_THREAD * i64::from(target.threads);
-    is_parallel.then_some(joined)
+    let tiling = Tiling::new(problem);
+    let column = tiling.grid_column.filter(|_| tiling.batch.is_empty());
+    let is_parallel =
+        |column: Axis| size(facts, column.extent) >= PANELS_PER_THREAD * i64::from(problem.target.threads);
+    column.is_some_and(|column| Panel::of(problem, &tiling).is_some() && is_parallel(column))
 }
 
 /// The buffer that a product reads as its right operand, and in no other way.
@@ -75,7 +61,7 @@ impl<'a> Panel<'a> {
     /// where neither can be, or where an index says more than which panel, or which element of it.
     pub fn of(problem: &Problem<'a>, tiling: &Tiling) -> Option<Panel<'a>> {
         let &Problem { loops, group, head, .. } = problem;
-        let (stmt, column) = (group.packed?, tiling.grid_column?);
+        let (stmt, column) = (problem.packed?, tiling.grid_column?);
         let pack = nest(loops, stmt);
         let (mut bind, mut axes, mut along_sum) = (Vec::new(), pack.axes.clone(), None);
         let store = accesses(pack).find(|access| access.store)?;
@@ -147,13 +133,13 @@ impl<'a> Panel<'a> {
             }
         }
         let members = vec![Member { stmt: self.stmt, bind }];
-        let packing = Group { members, outer, kind: GroupKind::Loops, at_load: false, packed: None };
+        let packing = Group { members, outer };
         let buf = accesses(self.nest).find(|access| access.store).map(|access| access.buf);
         let memory = buf.map(|buf| {
             let holds = Holds::Buffer(loops.bufs[buf].name.clone());
             Tree::Local(Local { holds, space: LocalSpace::Scratch, layout: Layout::Padded(crate::LINE) })
         });
-        let loops_of = tree::phase(loops, &packing, around, target, heuristics);
+        let loops_of = phase(loops, &packing, around, target, heuristics);
         memory.into_iter().chain(loops_of).collect()
     }
 }

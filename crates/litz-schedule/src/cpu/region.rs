@@ -2,32 +2,50 @@
 //! there are contractions, and a sequential loop runs the nests that the region repeats.
 
 use crate::axes::variable;
-use crate::group::{Group, GroupKind, Member};
-use crate::rows::{RowGrid, own_axes, product_phase, rows};
-use crate::strategies::{Cx, align_members};
-use crate::{Heuristics, nest};
+use crate::context::Cx;
+use crate::cpu::cpu;
+use crate::cpu::join::{align_members, own_axes};
+use crate::cpu::rows::{RowGrid, product_phase, rows};
+use crate::draft::{Draft, Family, Planned, Traits};
+use crate::group::{Group, Member, Phase};
+use crate::nest;
+use crate::no_fuse::NoFuse;
 use litz_analysis::access::substitute;
 use litz_analysis::align::DomainMap;
 use litz_ir::loops::{Axis, Loops, Nest, Span};
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
-use litz_ir::target::Cpu;
 use litz_sym::{Cmp, Expr, Rel, Sym};
 
-/// What a region runs, in phases as those of [`GroupKind::Rows`].
-#[derive(Clone, Debug)]
-pub struct RecurrencePhases {
+/// A region, in phases as those of rows.
+#[derive(Debug)]
+struct Region {
     /// The loop in order.
-    pub over: Axis,
+    over: Axis,
     /// Once, before it.
-    pub before: Vec<Group>,
+    before: Vec<Phase>,
     /// In it.
-    pub repeated: Vec<Group>,
+    repeated: Vec<Phase>,
     /// Once, after it.
-    pub after: Vec<Group>,
+    after: Vec<Phase>,
 }
 
-/// The group of a region.
-pub fn form(cx: &Cx<'_>, region: &Span) -> Group {
+impl Family for Region {
+    fn traits(&self) -> Traits {
+        // Regions are long, and may read in their next iteration what they write in this one.
+        Traits { passes_on: true, shares_launch: false, overwrites: false }
+    }
+
+    fn closed(&self) -> Option<NoFuse> {
+        Some(NoFuse::Recurrence)
+    }
+
+    fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
+        Some(plan(cx, group, self).into())
+    }
+}
+
+/// The kernel of a region.
+pub fn form(cx: &Cx<'_>, region: &Span) -> Draft {
     let over = Axis { var: variable(cx.loops, region.over.var.name()), extent: region.over.extent };
     let is_repeated = |s: &usize| has_axis(nest(cx.loops, *s), region.over);
     let (repeated, once): (Vec<usize>, Vec<usize>) = region.stmts.clone().partition(is_repeated);
@@ -56,10 +74,9 @@ pub fn form(cx: &Cx<'_>, region: &Span) -> Group {
         all = phases_of(false);
     }
     let [before, repeated, after] = all;
-    let kind = GroupKind::Recurrence(RecurrencePhases { over, before, repeated, after });
     let mut members = members;
     members.sort_by_key(|m| m.stmt);
-    Group { members, outer, kind, at_load: false, packed: None }
+    Draft::new(Group { members, outer }, false, Region { over, before, repeated, after })
 }
 
 fn has_axis(nest: &Nest, over: Axis) -> bool {
@@ -78,8 +95,7 @@ fn bind(
     outer: Vec<Axis>,
     over: (Axis, Axis),
 ) -> Result<Vec<Member>, Vec<Axis>> {
-    let mut group =
-        Group { members: Vec::new(), outer, kind: GroupKind::Loops, at_load: false, packed: None };
+    let mut group = Group { members: Vec::new(), outer };
     let narrowed = |group: &Group, dropped: &[Sym]| {
         group.outer.iter().filter(|a| !dropped.contains(&a.var)).copied().collect()
     };
@@ -123,38 +139,30 @@ fn bind(
 }
 
 /// The nests of a part as phases: products by themselves, others together.
-fn phases(cx: &Cx<'_>, part: &[&Member], outer: &[Axis], with_products: bool) -> Vec<Group> {
-    let mut phases: Vec<Group> = Vec::new();
+fn phases(cx: &Cx<'_>, part: &[&Member], outer: &[Axis], with_products: bool) -> Vec<Phase> {
+    let mut phases: Vec<Phase> = Vec::new();
     for &member in part {
         let n = nest(cx.loops, member.stmt);
         let product = cx.contractions[member.stmt].as_ref().filter(|_| with_products);
         let product = product.filter(|p| own_axes(n, member).any(|a| a.var == p.column.var));
         match (product, phases.last_mut()) {
             (Some(product), _) => phases.push(product_phase(cx, outer, member.clone(), product)),
-            (None, Some(last)) if matches!(last.kind, GroupKind::Loops) => last.members.push(member.clone()),
-            (None, _) => phases.push(Group {
-                members: vec![member.clone()],
-                outer: outer.to_vec(),
-                kind: GroupKind::Loops,
-                at_load: false,
-                packed: None,
-            }),
+            (None, Some(last)) if last.columns.is_none() => last.group.members.push(member.clone()),
+            (None, _) => {
+                let group = Group { members: vec![member.clone()], outer: outer.to_vec() };
+                phases.push(Phase { group, columns: None });
+            }
         }
     }
     phases
 }
 
 /// Plans the kernel.
-pub fn plan(
-    loops: &Loops,
-    group: &Group,
-    phases: &RecurrencePhases,
-    target: &Cpu,
-    heuristics: &Heuristics,
-) -> KernelPlan {
-    let RecurrencePhases { over, before, repeated, after } = phases;
+fn plan(cx: &Cx<'_>, group: &Group, region: &Region) -> KernelPlan {
+    let (&Cx { loops, heuristics, .. }, target) = (cx, cpu(cx));
+    let Region { over, before, repeated, after } = region;
     let all = [&before[..], repeated, after].concat();
-    let has_products = all.iter().any(|phase| matches!(phase.kind, GroupKind::Contraction(_)));
+    let has_products = all.iter().any(|phase| phase.columns.is_some());
     let rows = if has_products { rows(&group.outer, &all) } else { Vec::new() };
     let blocks = RowGrid::new(loops, group, rows, target);
     let trees = |phases, around: &[Axis]| blocks.trees(loops, phases, around, target, heuristics);

@@ -2,9 +2,10 @@
 
 use crate::axes::{order_axes, variable};
 use crate::cost::{POINTS_PER_THREAD, points, shares_lines, size};
+use crate::cut::cut;
 use crate::group::Group;
-use crate::tree::cut;
-use crate::{Heuristics, nest};
+use crate::heuristics::Heuristics;
+use crate::nest;
 use litz_analysis::Contraction;
 use litz_analysis::access::{Access, Stride, accesses, stride};
 use litz_analysis::contraction::{Columns, MIN_TERMS};
@@ -51,6 +52,8 @@ pub struct Problem<'a> {
     pub group: &'a Group,
     /// Which load is which operand, and the axis that vectors run along.
     pub columns: &'a Columns,
+    /// The statement that packs the right operand, panel by panel.
+    pub packed: Option<usize>,
     /// What it runs on.
     pub target: &'a Cpu,
     /// Thresholds.
@@ -74,15 +77,27 @@ impl<'a> Problem<'a> {
     pub fn new(
         loops: &'a Loops,
         group: &'a Group,
-        columns: &'a Columns,
+        (columns, packed): (&'a Columns, Option<usize>),
         target: &'a Cpu,
         heuristics: &'a Heuristics,
     ) -> Problem<'a> {
         let head = nest(loops, group.members[0].stmt);
         let (sum, together, bind) = (Vec::new(), None, Vec::new());
         let (unit, in_place) = (None, None);
-        let mut problem =
-            Problem { loops, group, columns, target, heuristics, head, unit, sum, together, in_place, bind };
+        let mut problem = Problem {
+            loops,
+            group,
+            columns,
+            packed,
+            target,
+            heuristics,
+            head,
+            unit,
+            sum,
+            together,
+            in_place,
+            bind,
+        };
         let instruction = problem.instruction();
         problem.unit = instruction.map(|(unit, _)| unit);
         let mut axes = head.reduced.clone();

@@ -2,8 +2,7 @@
 
 use crate::axes::variable;
 use crate::cost::size;
-use crate::m_tile::balanced;
-use crate::tree::{cut, rebind};
+use crate::cut::{balanced, cut, rebind};
 use litz_ir::loops::{Axis, Loops, Nest, Stmt};
 use litz_ir::schedule::{Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Rel, Sym};

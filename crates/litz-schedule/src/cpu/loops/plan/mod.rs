@@ -4,13 +4,14 @@ mod shared;
 mod words;
 
 use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
-use crate::blocks::nested;
 use crate::cost::{ceil_div, points, size};
+use crate::cpu::k_blocks::sum_in_k_blocks;
+use crate::cpu::tiles::Tile;
+use crate::cut::{cut, grain, nested, rebind};
 use crate::group::{Group, Member};
-use crate::k_blocks::sum_in_k_blocks;
+use crate::heuristics::Heuristics;
+use crate::nest;
 use crate::nests::Nests;
-use crate::tiles::Tile;
-use crate::{Heuristics, nest};
 use litz_analysis::access::{Stride, bound_places, side_exprs, stride, substitute};
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::inside::{enter, undivided};
@@ -659,7 +660,7 @@ impl<'a> Cx<'a> {
 
     /// A kernel whose grid points each do `work` operations.
     fn kernel(&self, grid: Vec<Axis>, work: i64, body: Vec<Tree>) -> KernelPlan {
-        let grain = grain(points(&self.loops.facts, &grid), work, self.target, self.heuristics);
+        let grain = grain(points(&self.loops.facts, &grid), work, self.target.threads, self.heuristics);
         KernelPlan { name: String::new(), at_load: false, grid, grain, persistent: None, body }
     }
 }
@@ -769,22 +770,8 @@ fn leaves(runs: Vec<Run<'_>>) -> Vec<Tree> {
     runs.into_iter().flat_map(|run| run.body).map(Placed::tree).collect()
 }
 
-/// Blocks of `width` points of an axis: the loop over blocks, that inside, and the axis in terms of both.
-pub fn cut(axis: Axis, width: i64, outer: Sym, inner: Sym) -> (Axis, Axis, Expr) {
-    let blocks = Axis { var: outer, extent: axis.extent.ceildiv(width) };
-    let inside = Axis { var: inner, extent: Expr::int(width) };
-    (blocks, inside, Expr::sym(outer) * width + Expr::sym(inner))
-}
-
 fn round_up(n: i64, to: i64) -> i64 {
     ceil_div(n, to) * to
-}
-
-/// Grid points one thread takes at a time: enough to be worth waking for, few enough to share out evenly.
-pub fn grain(points: i64, work: i64, target: &Cpu, heuristics: &Heuristics) -> u64 {
-    let worth = (heuristics.chunk_ops / work.max(1)).max(1);
-    let fair = (points / (4 * i64::from(target.threads.max(1)))).max(1);
-    worth.max(fair.min(worth * 4)).min(points.max(1)) as u64
 }
 
 /// The stride of `index` along `var` where elements are runs of `run` elements.
@@ -806,10 +793,4 @@ fn run_trees(run: Run<'_>, innermost: LoopKind) -> Vec<Tree> {
     let mut body = wrap(run.body.into_iter().map(Placed::tree).collect(), &reduced);
     body.extend(run.finals.into_iter().map(Placed::tree));
     wrap(body, &kept)
-}
-
-/// The tree with `value` for the variable `var`.
-pub fn rebind(mut tree: Tree, var: Sym, value: Expr) -> Tree {
-    tree.replace(var, value);
-    tree
 }

@@ -1,0 +1,75 @@
+//! Defines what all decide by: the program, its dependences, the target and the thresholds.
+
+use std::collections::{BTreeSet, HashSet};
+
+use litz_analysis::Dependences;
+use litz_analysis::contraction::Columns;
+use litz_analysis::dependences::Statement;
+use litz_ir::loops::{Axis, Loops, Stmt};
+use litz_ir::target::Target;
+use litz_sym::{Expr, Sym};
+
+use crate::draft::Machine;
+use crate::heuristics::Heuristics;
+
+/// The context in which families decide.
+pub struct Cx<'a> {
+    /// The program, its regions written out.
+    pub loops: &'a Loops,
+    /// The dependences of its statements.
+    pub deps: &'a Dependences,
+    /// The target.
+    pub target: &'a Target,
+    /// Thresholds.
+    pub heuristics: &'a Heuristics,
+    /// The families of kernels of the target.
+    pub machine: &'a (dyn Machine + Sync),
+    /// For each statement, the contraction that it is, if a family plans it as one.
+    pub contractions: Vec<Option<Columns>>,
+    /// For each statement, whether it gets a kernel of its own that needs no proof.
+    pub in_order: Vec<bool>,
+    /// Axes of all nests: the variables of groups have other names.
+    axes: HashSet<Sym>,
+}
+
+impl<'a> Cx<'a> {
+    /// That of a program; the nests `in_order` are to run one by one.
+    pub fn new(
+        loops: &'a Loops,
+        deps: &'a Dependences,
+        (target, machine): (&'a Target, &'a (dyn Machine + Sync)),
+        heuristics: &'a Heuristics,
+        in_order: &BTreeSet<String>,
+    ) -> Cx<'a> {
+        let nests = || loops.stmts.iter().flat_map(Stmt::nests);
+        let axes = nests().flat_map(|n| n.all_axes().map(|a| a.var)).collect();
+        let in_order = loops.stmts.iter().map(|stmt| in_order.contains(stmt.name())).collect();
+        let contractions = Vec::new();
+        let mut cx = Cx { loops, deps, target, heuristics, machine, contractions, in_order, axes };
+        let contraction = |(stmt, info): (&Stmt, &Statement)| match stmt {
+            // A tile takes its points in no order of their own.
+            Stmt::Nest(n) if info.ordered.is_empty() => machine.contraction(&cx, n),
+            Stmt::Nest(_) | Stmt::Extern(_) | Stmt::Recurrence(_) => None,
+        };
+        cx.contractions = loops.stmts.iter().zip(&deps.stmts).map(contraction).collect();
+        cx
+    }
+
+    /// Whether points of statement `s` along the axis depend on each other.
+    pub fn is_ordered(&self, s: usize, axis: Sym) -> bool {
+        self.deps.stmts[s].ordered.contains(&axis)
+    }
+
+    /// Adds a variable to those of a group, and binds an axis of a nest to it.
+    pub fn share(&self, axis: &Axis, outer: &mut Vec<Axis>) -> (Sym, Expr) {
+        let is_taken = |s: Sym| {
+            self.axes.contains(&s)
+                || self.loops.facts.is_symbol_declared(s)
+                || outer.iter().any(|o| o.var == s)
+        };
+        let names = (0..).map(|i| Sym::new(&format!("o{i}")));
+        let var = { names }.find(|&s| !is_taken(s)).expect("invariant: finitely many names are taken");
+        outer.push(Axis { var, extent: axis.extent });
+        (axis.var, Expr::sym(var))
+    }
+}
