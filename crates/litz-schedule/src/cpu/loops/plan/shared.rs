@@ -5,9 +5,10 @@
 //! from a cache twice more. Of LLaMA with 12 heads, 4 of keys and 4096 positions, scores and their softmax took 2.1 instead
 //! of 3.5 ms of twelve layers on two threads of an AMD EPYC (AVX2).
 
-use super::{Cx, Run, cut, rebind};
+use super::{Cx, Run};
 use crate::cost::{POINTS_PER_THREAD, points};
 use crate::cpu::tiles::Tile;
+use crate::cut::{cut, rebind};
 use crate::nests::Nests;
 use litz_analysis::access::accesses;
 use litz_analysis::inside::enter;

@@ -1,8 +1,9 @@
 //! Plans products of one row with words of integers: vectors run along the words, and several results use each.
 
-use super::{Cx, Placed, cut, rebind};
+use super::{Cx, Placed};
 use crate::axes::Merged;
 use crate::cost::points;
+use crate::cut::{cut, rebind};
 use litz_analysis::contraction::Words;
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{KernelPlan, LoopKind, Tree};
