@@ -26,6 +26,9 @@ lines += [
     "litz::integers(Tensor seed, int stream, SymInt low, SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
     # Its operand, whose elements are checked.
     "litz::within(Tensor self, float low, float high) -> Tensor",
+    # The norm of training, with new running statistics.
+    "litz::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool use_input_stats, "
+    "float momentum, float eps) -> (Tensor, Tensor running_mean_out, Tensor running_var_out)",
     # Factors whose signs are nobody's.
     "litz::svd(Tensor A) -> (Tensor U, Tensor S, Tensor Vh)",
     "litz::eigh(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)",

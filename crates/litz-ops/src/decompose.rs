@@ -140,6 +140,11 @@ impl Rewriter<'_> {
         Args::new(self.node, self.schema, self.values)
     }
 
+    /// The schema of the node's operator.
+    pub fn schema(&self) -> &OpSchema {
+        self.schema
+    }
+
     /// The type of a tensor.
     pub fn ty(&self, value: Value) -> Result<TensorType, OpError> {
         match &self.values[value].ty {

@@ -52,6 +52,8 @@ pub enum ResultRule {
     First,
     /// That of the values it decomposes into.
     Decomposed,
+    /// Those of the functional twin.
+    Twin,
 }
 
 /// How an operator is computed.
@@ -67,7 +69,8 @@ pub enum Rule {
     Decompose(DecomposeFn),
     /// The storage of the first tensor argument through another index function; see [`ResultRule::View`].
     View,
-    /// Writes to its first argument what the functional twin returns; functionalisation replaces it.
+    /// Writes to its first argument what the functional twin returns, or is from then on the view of it that the twin is;
+    /// functionalisation replaces it.
     Inplace(&'static str),
     /// The result is the first argument, or known from types alone: symbolic sizes, what must be true of them.
     Drop,
@@ -106,6 +109,11 @@ pub const fn decompose(name: &'static str, rewrite: DecomposeFn) -> OpDef {
 /// An in-place operator: `inplace("aten.add_.Tensor", "aten.add.Tensor")`.
 pub const fn inplace(name: &'static str, twin: &'static str) -> OpDef {
     entry(name, ResultRule::First, Rule::Inplace(twin))
+}
+
+/// A view that takes the place of its operand: `inplace_view("aten.t_.default", "aten.t.default")`.
+pub const fn inplace_view(name: &'static str, twin: &'static str) -> OpDef {
+    entry(name, ResultRule::Twin, Rule::Inplace(twin))
 }
 
 /// An operator whose result is its first argument.

@@ -58,6 +58,9 @@ fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Option<Type>>, OpEr
     args.given()?;
     let cx = &mut cx.at(&op, &args)?;
     if let Rule::Inplace(twin) = op.def.rule {
+        if let ResultRule::Twin = op.def.result {
+            return types_of(cx, &Node { op: OpName::new(twin), ..node.clone() });
+        }
         fits_in_place(cx, &args, twin)?;
     }
     let mut results = match op.def.result {
@@ -77,6 +80,7 @@ fn types_of(cx: &mut InferCx<'_>, node: &Node) -> Result<Vec<Option<Type>>, OpEr
             _ => return Err(args.invalid("expected a value as first argument")),
         },
         ResultRule::Decomposed => decompose::types(cx, &args)?,
+        ResultRule::Twin => return Err(OpError::missing(args.op())),
     };
     for result in &mut results {
         match result {

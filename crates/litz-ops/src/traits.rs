@@ -38,6 +38,19 @@ pub struct OpTraits {
     pub role: Role,
     /// `op(self, src, ..)` that gives `self` with this view of it replaced by `src`.
     pub scatter: Option<&'static str>,
+    /// What it writes to besides giving results. `None`: its first argument, if the schema says that it writes.
+    pub updates: Option<Updates>,
+}
+
+/// New contents of arguments, which another operator returns behind the results.
+#[derive(Clone, Copy, Debug)]
+pub struct Updates {
+    /// The operator: it takes the first of the arguments, and returns the new contents last.
+    pub twin: &'static str,
+    /// The arguments written to, in the order of the new contents.
+    pub args: &'static [&'static str],
+    /// Which nodes write.
+    pub when: Holds,
 }
 
 /// Whether something holds of an operator's nodes.
@@ -103,6 +116,7 @@ impl OpTraits {
         devices: Devices::One,
         role: Role::Other,
         scatter: None,
+        updates: None,
     };
 }
 
@@ -147,6 +161,12 @@ impl OpDef {
     /// Its part in rewrites.
     pub const fn role(mut self, role: Role) -> OpDef {
         self.traits.role = role;
+        self
+    }
+
+    /// What it writes to besides giving results.
+    pub const fn updates(mut self, updates: Updates) -> OpDef {
+        self.traits.updates = Some(updates);
         self
     }
 
@@ -217,6 +237,21 @@ impl InferCx<'_> {
         let name = node.op.as_str();
         let op = self.table.op(name).ok_or_else(|| OpError::missing(name))?;
         self.holds(&op, op.def.traits.alias, node, |_, _| Ok(op.schema.is_aliasing()))
+    }
+
+    /// What the node writes to besides giving results, if it does.
+    pub fn updates(&mut self, node: &Node) -> Option<Updates> {
+        let op = self.table.op_of(node)?;
+        let updates = op.def.traits.updates?;
+        let writes = self.holds(&op, updates.when, node, |_, _| Ok(op.schema.is_mutating())).unwrap_or(true);
+        writes.then_some(updates)
+    }
+
+    /// Whether the node writes to an argument.
+    pub fn writes(&mut self, node: &Node) -> bool {
+        self.table.hosted(node).is_some_and(|hosted| hosted.writes())
+            || self.table.op_of(node).is_some_and(|op| op.schema.is_mutating())
+            || self.updates(node).is_some()
     }
 
     /// Whether the node's result is its first argument, provided that their types are equal.

@@ -2,7 +2,7 @@
 //! contradicts a schema.
 
 use litz_ir::graph::Graph;
-use litz_ir::schema::{Effect, Schemas, Tag};
+use litz_ir::schema::{Effect, OpSchema, Schemas, Tag};
 use litz_ops::traits::Holds;
 use litz_ops::{InferCx, Layout, Role, Rule, Table};
 
@@ -61,9 +61,24 @@ fn tags_and_schemas_imply_what_entries_do_not_state() {
         }
         if op.schema.is_mutating() {
             assert_eq!(op.effect(), Effect::Other, "{name} writes to its arguments");
-            assert_eq!(op.schema.written().collect::<Vec<_>>(), [0], "{name} writes to its first argument");
-            let is_written = matches!(op.def.rule, Rule::Inplace(_) | Rule::Drop);
-            assert!(is_written, "{name}: functionalisation knows no value that it writes");
+            let written: Vec<usize> = op.schema.written().collect();
+            let is_written = matches!(op.def.rule, Rule::Inplace(_) | Rule::Drop) && written == [0];
+            let is_stated = traits.updates.is_some_and(|updates| {
+                updates.args.iter().filter_map(|arg| op.schema.position(arg)).eq(written.iter().copied())
+            });
+            assert!(is_written || is_stated, "{name}: functionalisation knows no value that it writes");
+        }
+        if let Some(updates) = traits.updates {
+            let twin =
+                table.lookup(updates.twin).unwrap_or_else(|| panic!("{name}: no entry {}", updates.twin));
+            assert!(twin.returns.len() >= op.schema.returns.len() + updates.args.len(), "{name}");
+            let arguments =
+                |s: &OpSchema| s.args.iter().map(|a| (a.name.clone(), a.ty.base)).collect::<Vec<_>>();
+            assert!(
+                arguments(op.schema).starts_with(&arguments(twin)),
+                "{name}: the twin takes the first arguments"
+            );
+            assert!(updates.args.iter().all(|arg| op.schema.position(arg).is_some()), "{name}");
         }
         if op.schema.returns.is_empty() && !op.schema.is_mutating() {
             assert!(traits.effect.is_some(), "{name} has no results: what is it for?");

@@ -243,6 +243,31 @@ fn overlapping_views_cannot_be_written_through() {
     }
 }
 
+/// What an operator gave other sizes has those of its result from then on.
+#[test]
+fn what_changed_its_sizes_is_used_no_more() {
+    let body = "  %copy: f32[3, 4] = aten.clone.default(%x, none)
+  %turned: f32[4, 3]{1, 4} = aten.t_.default(%copy)
+  %a: f32[3, 4] = aten.neg.default(%copy)
+  return %a, %turned";
+    let mut graph = parse(&format!("graph @g on cpu {{\n{INPUTS}\n{body}\n}}\n"));
+    let pass = PASSES.iter().find(|p| p.name == "functionalize").expect("listed");
+    let diags = (pass.run)(&mut graph, &GraphSettings::default()).expect_err("%copy is used");
+    assert!(diags[0].to_string().contains("%copy is used after aten.t_.default"), "{}", diags[0]);
+}
+
+/// A statistic that is written twice at once has no new contents that would be right.
+#[test]
+fn statistics_have_memory_of_their_own() {
+    let body = "  %s: f32[4] = aten.select.int(%x, 0, 0)
+  %a: f32[3, 4] = aten.batch_norm.default(%y, none, none, %s, %s, true, 0.1, 0.001, false)
+  return %a";
+    let mut graph = parse(&format!("graph @g on cpu {{\n{INPUTS}\n{body}\n}}\n"));
+    let pass = PASSES.iter().find(|p| p.name == "functionalize").expect("listed");
+    let diags = (pass.run)(&mut graph, &GraphSettings::default()).expect_err("both are %s");
+    assert!(diags[0].to_string().contains("share memory"), "{}", diags[0]);
+}
+
 /// What is copied is apart: writes to it leave the original, and the original's leave it.
 #[test]
 fn copies_are_no_views() {

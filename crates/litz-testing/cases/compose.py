@@ -155,3 +155,12 @@ case(aten.multilabel_margin_loss.default, rand(3), torch.tensor([1, -1, 0]))
 case(aten.multi_margin_loss.default, rand(4), torch.tensor([2]), reduction=0)
 case(aten.multi_margin_loss.default, torch.tensor(0.5), torch.tensor(0))
 case(aten.multilabel_margin_loss.default, torch.tensor(0.5), torch.tensor(0))
+
+# Sums of truth values and of small integers are as wide as any.
+for x in (rand(3, 4) > 0.5, whole(3, 4).to(torch.int8)):
+    case(aten.sum_to_size.default, x, [1, 4])
+    case(aten.sum_to_size.default, x, [4])
+    case(aten.sum_to_size.default, x, [3, 4])
+for x in (rand(3) > 2, rand(3) < 2, rand(0) > 0, rand(2, 3) > 0.5):
+    case(aten._is_all_true.default, x)
+    case(aten._is_any_true.default, x)

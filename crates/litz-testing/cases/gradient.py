@@ -119,3 +119,7 @@ for p in (0.0, 1.0, 1.5, 2.0, 3.0, INF):
     case(aten._cdist_backward.default, rand(2, 3, 5), a, b, p, aten._cdist_forward.default(a, b, p, None))
 case(aten.cdist.default, rand(3, 4), rand(2, 4))
 case(aten.cdist.default, rand(3, 4, dtype=f64), rand(2, 4, dtype=f64), 1.0)
+
+# Gradients that are integers become floating numbers.
+for g in (whole(2, 3), whole(2, 3).to(torch.uint8), rand(2, 3) > 0.5, rand(2, 3, dtype=f16)):
+    case(aten.native_dropout_backward.default, g, torch.tensor([[True], [False]]).expand(2, 3), 1.25)

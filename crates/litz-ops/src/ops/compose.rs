@@ -410,7 +410,9 @@ fn sum_to_size(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     if summed.is_empty() {
         return Ok(vec![r.apply("aten.alias.default", &[sum])?]);
     }
-    let args = [Arg::Value(sum), dims_arg(&summed), Arg::Bool(true), Arg::Dtype(ty.dtype)];
+    // Integers and truth values add up as any sum of them does.
+    let dtype = if ty.dtype.is_float() { ty.dtype } else { Dtype::I64 };
+    let args = [Arg::Value(sum), dims_arg(&summed), Arg::Bool(true), Arg::Dtype(dtype)];
     sum = r.call("aten.sum.dim_IntList", args)?;
     if lead > 0 {
         sum = r.reshape(sum, sizes)?;

@@ -10,7 +10,7 @@ use crate::infer::InferCx;
 use crate::layout::{broadcasts_to, preserved_strides, same_shape};
 use crate::lower::Lower;
 use crate::ops::terms::int;
-use crate::promote::Promote::Common;
+use crate::promote::Promote::{Common, Float};
 use crate::traits::Holds;
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Type, Value};
@@ -135,7 +135,7 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.glu_backward.default", glu_backward),
     decompose("aten._softmax_backward_data.default", |r| softmax_backward(r, Softmax::Shares)),
     decompose("aten._log_softmax_backward_data.default", |r| softmax_backward(r, Softmax::Logarithms)),
-    pointwise("aten.native_dropout_backward.default", Common, |p, v| {
+    pointwise("aten.native_dropout_backward.default", Float, |p, v| {
         let scale = p.rounded(p.args.float("scale")?);
         let kept = p.condition.ok_or_else(|| p.args.bad("mask", "a mask"))?;
         let (scale, zero) = (p.lit(v[0], scale), p.lit(v[0], 0.0));

@@ -6,45 +6,66 @@ use crate::def::{OpDef, decompose};
 use crate::error::OpError;
 use crate::infer::InferCx;
 use crate::layout::{same_shape, same_sizes, suggested_format, vector_of};
+use crate::ops::norm::{IN_TRAINING, RUNNING};
 use crate::ops::reduce::kept_sizes;
 use crate::ops::terms::{dims_arg, int};
+use crate::traits::{Holds, Updates};
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, MemoryFormat, TensorType, Value};
 use litz_sym::{Expr, Rel};
 
 /// Entries.
-pub const OPS: &[OpDef] = &[
-    decompose("aten.native_layer_norm_backward.default", layer_norm_backward),
-    decompose("aten.native_group_norm_backward.default", group_norm_backward),
-    decompose("aten.native_batch_norm_backward.default", |r| {
-        let train = r.args().flag("train")?;
-        batch_norm_backward(r, train, "save_invstd")
-    }),
-    decompose("aten.batch_norm_backward.default", |r| {
-        let train = r.args().flag("update")?;
-        batch_norm_backward(r, train, "save_var")
-    }),
-    decompose("aten.native_batch_norm.default", batch_norm_in_place),
-    decompose("aten._native_batch_norm_legit_functional.default", |r| {
-        if r.args().flag("training")? {
-            return batch_norm_training(r);
-        }
-        let mut results = batch_norm_evaluation(r)?;
-        results.extend([r.args().tensor("running_mean")?.value, r.args().tensor("running_var")?.value]);
-        Ok(results)
-    }),
-    decompose("aten._batch_norm_with_update_functional.default", |r| {
-        let mut results = batch_norm_training(r)?;
-        let reserve = r.nothing(Dtype::U8)?;
-        results.insert(3, reserve);
-        Ok(results)
-    }),
-    decompose("aten._batch_norm_no_update.default", |r| {
-        let mut results = batch_norm_evaluation(r)?;
-        results.push(r.nothing(Dtype::U8)?);
-        Ok(results)
-    }),
-];
+pub const OPS: &[OpDef] =
+    &[
+        decompose("aten.native_layer_norm_backward.default", layer_norm_backward),
+        decompose("aten.native_group_norm_backward.default", group_norm_backward),
+        decompose("aten.native_batch_norm_backward.default", |r| {
+            let train = r.args().flag("train")?;
+            batch_norm_backward(r, train, "save_invstd")
+        }),
+        decompose("aten.batch_norm_backward.default", |r| {
+            let train = r.args().flag("update")?;
+            batch_norm_backward(r, train, "save_var")
+        }),
+        decompose("aten.native_batch_norm.default", |r| match r.args().flag("training")? {
+            true if r.args().has("running_mean") => first_results(r, IN_TRAINING.twin),
+            true => {
+                let names = ["input", "weight", "bias", "training", "momentum", "eps"];
+                let args = names.map(|name| r.args().get(name).clone());
+                results(r, "aten._native_batch_norm_legit.no_stats", args)
+            }
+            false => batch_norm_evaluation(r),
+        })
+        .updates(IN_TRAINING),
+        // What writes has its twin's results, but for the new contents.
+        decompose("aten._native_batch_norm_legit.default", |r| first_results(r, IN_TRAINING.twin))
+            .updates(Updates { when: Holds::Always, ..IN_TRAINING }),
+        decompose("aten._batch_norm_with_update.default", |r| first_results(r, WITH_RESERVE))
+            .updates(Updates { twin: WITH_RESERVE, args: RUNNING, when: Holds::Always }),
+        decompose("litz.instance_norm.default", instance_norm_training),
+        decompose("aten._native_batch_norm_legit_functional.default", |r| {
+            if r.args().flag("training")? {
+                return batch_norm_training(r);
+            }
+            let mut results = batch_norm_evaluation(r)?;
+            results.extend([r.args().tensor("running_mean")?.value, r.args().tensor("running_var")?.value]);
+            Ok(results)
+        }),
+        decompose("aten._batch_norm_with_update_functional.default", |r| {
+            let mut results = batch_norm_training(r)?;
+            let reserve = r.nothing(Dtype::U8)?;
+            results.insert(3, reserve);
+            Ok(results)
+        }),
+        decompose("aten._batch_norm_no_update.default", |r| {
+            let mut results = batch_norm_evaluation(r)?;
+            results.push(r.nothing(Dtype::U8)?);
+            Ok(results)
+        }),
+    ];
+
+/// What returns new running statistics, and room that another kernel would keep something in.
+const WITH_RESERVE: &str = "aten._batch_norm_with_update_functional.default";
 
 /// A norm and the gradient of its result, all in the compute type, statistics and weight so that they broadcast.
 struct Norm {
@@ -292,19 +313,6 @@ fn batch_norm_backward(r: &mut Rewriter<'_>, train: bool, inverse: &str) -> Resu
     gradients(r, &norm, for_input, (&[ty.sizes[1]], &dims), dtype)
 }
 
-/// What updates running statistics in place when it trains with some.
-fn batch_norm_in_place(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
-    if !r.args().flag("training")? {
-        return batch_norm_evaluation(r);
-    }
-    if r.args().has("running_mean") || r.args().has("running_var") {
-        return Err(r.args().unsupported("training that updates running statistics in place"));
-    }
-    let args =
-        ["input", "weight", "bias", "training", "momentum", "eps"].map(|name| r.args().get(name).clone());
-    results(r, "aten._native_batch_norm_legit.no_stats", args)
-}
-
 /// The norm with known statistics.
 fn batch_norm_evaluation(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     let names = ["input", "weight", "bias", "running_mean", "running_var", "momentum", "eps"];
@@ -319,6 +327,41 @@ fn results(
 ) -> Result<Vec<Value>, OpError> {
     let results = r.call_all(op, args)?;
     results.into_iter().map(|result| result.ok_or_else(|| OpError::missing(op))).collect()
+}
+
+/// As many of an operator's results as the node has, of the same arguments.
+fn first_results(r: &mut Rewriter<'_>, op: &str) -> Result<Vec<Value>, OpError> {
+    let (args, count) = (r.args().node.args.clone(), r.schema().returns.len());
+    let mut results = results(r, op, args)?;
+    results.truncate(count);
+    Ok(results)
+}
+
+/// The norm of each image by itself: images stand among the channels of one, whose statistics are the mean of theirs.
+fn instance_norm_training(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
+    let x = r.args().tensor("input")?;
+    let (x, ty) = (x.value, x.ty.clone());
+    let &[images, channels, ref rest @ ..] = ty.sizes.as_slice() else {
+        return Err(r.args().invalid(format!("expected images with channels, found {ty}")));
+    };
+    r.require(|cx, args| channel_vectors(cx, args, &["weight", "bias", "running_mean", "running_var"]))?;
+    let mut args = vec![Arg::Value(r.reshape(x, [&[Expr::one(), images * channels], rest].concat())?)];
+    for name in ["weight", "bias", "running_mean", "running_var"] {
+        let param = r.args().opt_tensor(name)?.map(|param| param.value);
+        let copies =
+            param.map(|param| r.call("aten.repeat.default", [Arg::Value(param), Arg::ints([images])]));
+        args.push(copies.transpose()?.map_or(Arg::None, Arg::Value));
+    }
+    args.extend([Arg::Bool(true), r.args().get("momentum").clone(), r.args().get("eps").clone()]);
+    let [out, _, _, mean, var] = results(r, IN_TRAINING.twin, args)?[..] else {
+        return Err(OpError::missing(IN_TRAINING.twin));
+    };
+    let mut results = vec![r.reshape(out, ty.sizes)?];
+    for running in [mean, var] {
+        let each = r.reshape(running, [images, channels])?;
+        results.push(r.call("aten.mean.dim", [Arg::Value(each), dims_arg(&[0])])?);
+    }
+    Ok(results)
 }
 
 /// The norm with the statistics of its operand, these, and running ones moved towards them by the momentum; the variance

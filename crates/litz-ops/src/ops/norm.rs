@@ -9,8 +9,8 @@ use crate::lower::Lower;
 use crate::ops::reduce::{
     count, divide_by_count, kept_sizes, mean_into, pinned, reduce_into, reduced_coords,
 };
-use crate::traits::Holds::{self, Always, Never};
-use crate::traits::Role;
+use crate::traits::Holds::{self, Always, Never, When};
+use crate::traits::{Role, Updates};
 use crate::view::{Access, View, dim};
 use litz_ir::graph::{TensorType, Type};
 use litz_ir::schema::Effect;
@@ -24,11 +24,18 @@ pub const OPS: &[OpDef] = &[
     lower("aten.rms_norm.default", |cx, args| layer_types(cx, args, 1), rms_norm),
     lower("aten.group_norm.default", |cx, args| group_types(cx, args, 1), group_norm),
     lower("aten.native_group_norm.default", |cx, args| group_types(cx, args, 3), group_norm),
-    lower("aten.instance_norm.default", |cx, args| batch_types(cx, args, 1), instance_norm),
+    lower("aten.instance_norm.default", |cx, args| batch_types(cx, args, 1), instance_norm).updates(
+        Updates {
+            twin: "litz.instance_norm.default",
+            args: RUNNING,
+            when: When(|_, args| Ok(args.flag("use_input_stats")? && args.has("running_mean"))),
+        },
+    ),
     lower("aten.batch_norm.default", |cx, args| batch_types(cx, args, 1), batch_norm)
         .effect(Effect::None)
         .alias(Never)
-        .role(Role::BatchNorm),
+        .role(Role::BatchNorm)
+        .updates(IN_TRAINING),
     lower(
         "aten._native_batch_norm_legit_no_training.default",
         |cx, args| batch_types(cx, args, 3),
@@ -51,6 +58,16 @@ pub const OPS: &[OpDef] = &[
         .effect(Effect::None),
     inplace("aten.dropout_.default", "aten.dropout.default"),
 ];
+
+/// The statistics that a norm moves towards those of its operand in training.
+pub(crate) const RUNNING: &[&str] = &["running_mean", "running_var"];
+
+/// What batch normalisation writes to, if it trains and keeps statistics.
+pub(crate) const IN_TRAINING: Updates = Updates {
+    twin: "aten._native_batch_norm_legit_functional.default",
+    args: RUNNING,
+    when: When(|_, args| Ok(args.flag("training")? && args.has("running_mean"))),
+};
 
 /// Scale and shift of a norm, each indexed by some of the coordinates.
 struct Affine {
@@ -333,9 +350,6 @@ fn batch_norm(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         (opt_access(lw, args.opt_tensor("weight")?)?, opt_access(lw, args.opt_tensor("bias")?)?);
     if !uses_batch_statistics(args)? {
         return batch_norm_running(lw, args, &x, weight, bias, eps);
-    }
-    if args.has("running_mean") {
-        return Err(args.unsupported("training that updates running statistics"));
     }
     let dims: Vec<usize> = (0..x.rank()).filter(|&d| d != 1).collect();
     let affine = Affine { weight, bias, coords: |at, _| vec![at[1]] };

@@ -90,6 +90,8 @@ pub const OPS: &[OpDef] = &[
     })
     .random(Never),
     decompose("aten._chunk_cat.default", chunk_cat),
+    decompose("aten._is_all_true.default", |r| truths(r, "aten.all.default")),
+    decompose("aten._is_any_true.default", |r| truths(r, "aten.any.default")),
     // Other names.
     renamed("aten.absolute.default"),
     renamed("aten.arccos.default"),
@@ -181,6 +183,13 @@ const NAMES: &[(&str, &str)] = &[
     ("subtract", "sub"),
     ("true_divide", "div"),
 ];
+
+/// What an operator says of truth values.
+fn truths(r: &mut Rewriter<'_>, op: &str) -> Result<Vec<Value>, OpError> {
+    r.args().of_types("self", &[Dtype::Bool])?;
+    let x = r.args().tensor("self")?.value;
+    Ok(vec![r.apply(op, &[x])?])
+}
 
 /// `aten.multiply.Tensor`: what `aten.mul.Tensor` is.
 const fn renamed(name: &'static str) -> OpDef {

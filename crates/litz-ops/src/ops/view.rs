@@ -1,7 +1,7 @@
 //! Composes views: operators whose result is their operand's storage, read through another index function.
 
 use crate::args::Args;
-use crate::def::{OpDef, identity, lower, one, view};
+use crate::def::{OpDef, identity, inplace_view, lower, one, view};
 use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
 use crate::layout::{not_negative, same, view_strides};
@@ -65,6 +65,14 @@ pub const OPS: &[OpDef] = &[
         squeeze(args, &args.dims("dim", rank)?)
     }),
     view("aten.unsqueeze.default", |_, args| unsqueeze(args)),
+    inplace_view("aten.t_.default", "aten.t.default"),
+    inplace_view("aten.transpose_.default", "aten.transpose.int"),
+    inplace_view("aten.swapaxes_.default", "aten.swapaxes.default"),
+    inplace_view("aten.swapdims_.default", "aten.swapdims.default"),
+    inplace_view("aten.squeeze_.default", "aten.squeeze.default"),
+    inplace_view("aten.squeeze_.dim", "aten.squeeze.dim"),
+    inplace_view("aten.squeeze_.dims", "aten.squeeze.dims"),
+    inplace_view("aten.unsqueeze_.default", "aten.unsqueeze.default"),
     view("aten.expand.default", |cx, args| expand(cx, args, args.ints("size")?)),
     view("aten.broadcast_to.default", |cx, args| expand(cx, args, args.ints("size")?)),
     view("aten.expand_as.default", |cx, args| expand(cx, args, args.tensor("other")?.ty.sizes.clone())),

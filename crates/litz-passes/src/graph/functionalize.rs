@@ -5,9 +5,10 @@
 //! makes a new version of the root; a view that is used afterwards is taken again, of that version.
 
 use litz_ir::Diags;
-use litz_ir::graph::{Arg, Constraint, Form, Graph, MemoryFormat, Node, Part, Type, Value};
+use litz_ir::graph::{Arg, Constraint, Form, Graph, MemoryFormat, Node, OpName, Part, Type, Value};
 use litz_ops::build::SliceRange;
 use litz_ops::layout::is_distinct;
+use litz_ops::traits::Updates;
 use litz_ops::view::{Along, View};
 use litz_ops::{Builder, Layout, Op, OpError, ResultRule, Rule, Table};
 use litz_sym::Expr;
@@ -19,16 +20,19 @@ const HELP: &str = "export with run_decompositions(), which removes in-place ope
 /// Functionalises the graph; returns how many in-place operators it had.
 pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     let table = Table::of(graph);
-    if !graph.nodes.iter().any(|n| writes(&table, n)) {
+    let mut build = Builder::new(&table, graph);
+    let nodes = std::mem::take(&mut build.graph.nodes);
+    let writes: Vec<bool> = nodes.iter().map(|node| build.infer_cx().writes(node)).collect();
+    let count = writes.iter().filter(|&&writes| writes).count();
+    if count == 0 {
+        graph.nodes = nodes;
         return Ok(0);
     }
-    let mut cx = Cx { build: Builder::new(&table, graph), views: HashMap::new(), roots: HashMap::new() };
+    let mut cx = Cx { build, views: HashMap::new(), roots: HashMap::new(), replaced: HashMap::new() };
     cx.build.name = "fn".to_owned();
     let mut diags = Diags::new();
-    let mut count = 0;
-    for node in std::mem::take(&mut cx.build.graph.nodes) {
+    for node in nodes {
         cx.build.source = node.source.clone();
-        count += usize::from(writes(&table, &node));
         if let Err(error) = cx.node(node.clone()) {
             let is_unsupported = error.slug == UNSUPPORTED;
             let diag = error.at(&node, &cx.build.graph.values);
@@ -42,15 +46,12 @@ pub fn run(graph: &mut Graph) -> Result<usize, Diags> {
     Ok(count)
 }
 
-fn writes(table: &Table, node: &Node) -> bool {
-    table.op_of(node).is_some_and(|op| op.schema.is_mutating())
-        || table.hosted(node).is_some_and(|hosted| hosted.writes())
-}
-
 struct Cx<'a> {
     build: Builder<'a>,
     views: HashMap<Value, ViewOf>,
     roots: HashMap<Value, Root>,
+    /// Values whose sizes and strides an operator changed, which its result has from then on, and the operator's name.
+    replaced: HashMap<Value, OpName>,
 }
 
 /// How a value views its root.
@@ -102,7 +103,12 @@ impl<'a> Cx<'a> {
             return Err(error);
         }
         node.args = args;
-        if writes(self.build.table, &node) {
+        if let Some(view) = self.viewed_in_place(&node) {
+            if let Some(base) = original {
+                self.replaced.insert(base, node.op.clone());
+            }
+            node.op = OpName::new(view);
+        } else if self.build.infer_cx().writes(&node) {
             return self.write(&node, &originals);
         }
         // What has no entry cannot be lowered either.
@@ -115,16 +121,25 @@ impl<'a> Cx<'a> {
         Ok(())
     }
 
-    /// The tensors that a node may write to: those of its first argument, or those that its declaration names.
-    fn written(&self, node: &Node) -> Vec<Value> {
+    /// The view that a node takes in place of its first argument.
+    fn viewed_in_place(&self, node: &Node) -> Option<&'static str> {
+        let table = self.build.table;
+        let Rule::Inplace(twin) = table.op_of(node)?.def.rule else { return None };
+        table.def(twin).filter(|twin| matches!(twin.rule, Rule::View)).map(|_| twin)
+    }
+
+    /// The tensors that a node may write to: those of its first argument, or those that its entry or its declaration names.
+    fn written(&mut self, node: &Node) -> Vec<Value> {
         let mut values = Vec::new();
-        match self.build.table.hosted(node) {
-            Some(hosted) => {
-                hosted.written(node).for_each(|arg| arg.each_value(&mut |value| values.push(value)))
-            }
-            None => {
-                node.args.first().into_iter().for_each(|arg| arg.each_value(&mut |value| values.push(value)))
-            }
+        let add = |arg: &Arg| arg.each_value(&mut |value| values.push(value));
+        if let Some(hosted) = self.build.table.hosted(node) {
+            hosted.written(node).for_each(add);
+        } else if let Some(updates) = self.build.infer_cx().updates(node) {
+            let schema = self.build.table.op_of(node).map(|op| op.schema);
+            let positions = updates.args.iter().filter_map(|name| schema?.position(name));
+            positions.filter_map(|at| node.args.get(at)).for_each(add);
+        } else {
+            node.args.first().into_iter().for_each(add);
         }
         values
     }
@@ -277,6 +292,12 @@ impl<'a> Cx<'a> {
 
     /// The value that holds what `value` stands for by now.
     fn current(&mut self, value: Value) -> Result<Value, OpError> {
+        if let Some(op) = self.replaced.get(&value) {
+            return Err(OpError::new(
+                UNSUPPORTED,
+                format!("%{} is used after {op} changed its sizes", self.build.graph.values[value].name),
+            ));
+        }
         let Some(view) = self.views.get(&value) else {
             return Ok(self.roots.get(&value).map_or(value, |r| r.value));
         };
@@ -306,20 +327,47 @@ impl<'a> Cx<'a> {
         result
     }
 
+    /// Replaces a node that writes besides giving results by its twin, whose last results are the new contents of `targets`.
+    fn update(&mut self, node: &Node, updates: Updates, targets: &[Value]) -> Result<(), OpError> {
+        let results = self.build.call_all(updates.twin, node.args.clone())?;
+        let contents = results.len().checked_sub(targets.len()).map(|at| results[at..].to_vec());
+        let contents = contents.filter(|_| targets.len() == updates.args.len());
+        let contents =
+            contents.ok_or_else(|| unsupported(node, "one of the arguments that it writes to is none"))?;
+        self.have_own_memory(node, targets)?;
+        if let Some(twin) = self.build.graph.nodes.last_mut() {
+            let own = node.outputs.iter().zip(&mut twin.outputs).filter(|(own, _)| own.is_some());
+            own.for_each(|(own, result)| *result = *own);
+        }
+        targets.iter().zip(contents).try_for_each(|(&target, new)| match new {
+            Some(new) => self.replace(target, new),
+            None => Err(unsupported(node, "its twin gives no new contents")),
+        })
+    }
+
+    /// What a node writes to must not share memory.
+    fn have_own_memory(&self, node: &Node, targets: &[Value]) -> Result<(), OpError> {
+        let roots: HashSet<Value> = targets.iter().map(|&target| self.root(target)).collect();
+        match roots.len() == targets.len() {
+            true => Ok(()),
+            false => Err(unsupported(node, "tensors that it writes to share memory")),
+        }
+    }
+
     /// Replaces the in-place `node` by its twin and makes its results the new contents of `targets`: the first argument, or the
     /// tensors of the list that it is.
     fn write(&mut self, node: &Node, targets: &[Value]) -> Result<(), OpError> {
+        if let Some(updates) = self.build.infer_cx().updates(node) {
+            return self.update(node, updates, targets);
+        }
         match self.op(node)?.def.rule {
             Rule::Inplace(twin) => {
                 let new: Vec<Value> =
                     self.build.call_all(twin, node.args.clone())?.into_iter().flatten().collect();
-                let roots: HashSet<Value> = targets.iter().map(|&target| self.root(target)).collect();
                 if new.len() != targets.len() || new.is_empty() {
                     return Err(unsupported(node, "its first argument is no tensor"));
                 }
-                if roots.len() != targets.len() {
-                    return Err(unsupported(node, "tensors of the list that it writes to share memory"));
-                }
+                self.have_own_memory(node, targets)?;
                 for (&target, new) in targets.iter().zip(new) {
                     self.replace(target, new)?;
                 }

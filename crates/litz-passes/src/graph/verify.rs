@@ -117,11 +117,10 @@ fn lies_equally(facts: &Facts, a: &TensorType, b: &TensorType) -> bool {
 
 /// No operator writes to its arguments.
 fn late_writes(graph: &Graph, diags: &mut Diags) {
-    let table = Table::of(graph);
+    let (table, mut facts) = (Table::of(graph), graph.facts.clone());
+    let mut cx = InferCx { table: &table, values: &graph.values, facts: &mut facts, device: graph.device };
     for node in &graph.nodes {
-        if table.op_of(node).is_some_and(|op| op.schema.is_mutating())
-            || table.hosted(node).is_some_and(|hosted| hosted.writes())
-        {
+        if cx.writes(node) {
             let message = format!("{} writes to its argument after functionalisation", node.op);
             diags.push(at(node, "late-write", message));
         }
