@@ -13,7 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{command, output, root};
+use crate::command::{command, root};
 use crate::{machine, table};
 
 /// What to check.
@@ -76,9 +76,6 @@ const CHECKS: [Check; 18] = [
     check("pair", "pair {old}", "pair {old} --rounds 5 --only bert_base,resnet50,gpt2,softmax_4096x1024"),
 ];
 
-/// What stands behind a commit that the working tree differs from.
-const CHANGED: &str = "+changes";
-
 /// What a check found.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 struct Record {
@@ -97,7 +94,7 @@ struct Record {
 impl Record {
     /// Whether it says that the check passes at this commit, and not with changes to it that nobody knows.
     fn stands_for(&self, commit: &str) -> bool {
-        self.passed && self.commit == commit && !commit.ends_with(CHANGED)
+        self.passed && self.commit == commit && !commit.ends_with(machine::CHANGED)
     }
 }
 
@@ -108,7 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let folder = root().join("target/gate").join(if args.short { "short" } else { "full" });
     fs::create_dir_all(&folder)?;
-    let (commit, machine) = (commit()?, machine::name()?);
+    let (commit, machine) = (machine::commit()?, machine::name()?);
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let seed = args.seed.unwrap_or_else(now);
     let (mut rows, mut has_failed) = (Vec::new(), false);
@@ -188,13 +185,6 @@ fn row(name: &str, record: Option<&Record>) -> Vec<String> {
         record.machine.clone(),
         record.figure.clone(),
     ]
-}
-
-/// The commit, marked where the working tree differs from it: such a record stands for no commit.
-pub fn commit() -> anyhow::Result<String> {
-    let commit = output(command("git").args(["rev-parse", "--short=10", "HEAD"]))?;
-    let changes = output(command("git").args(["status", "--porcelain", "--untracked-files=no"]))?;
-    Ok(format!("{}{}", commit.trim(), if changes.is_empty() { "" } else { CHANGED }))
 }
 
 #[cfg(test)]

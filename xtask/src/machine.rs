@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::command::{command, output};
-use crate::{gate, venv};
+use crate::venv;
 
 /// Packages whose versions stand beside measurements.
 const PACKAGES: [&str; 5] = ["torch", "onnxruntime", "onnx", "onnxscript", "numpy"];
@@ -34,7 +34,7 @@ pub fn describe(threads: usize) -> anyhow::Result<String> {
         caches(Path::new("/sys/devices/system/cpu/cpu0/cache")),
         instruction_sets(&cpu),
         gigabytes(&memory).map_or("unknown".to_string(), |gigabytes| format!("{gigabytes:.1} GiB")),
-        gate::commit()?,
+        commit()?,
         versions.trim(),
     ))
 }
@@ -77,6 +77,16 @@ fn caches(folder: &Path) -> String {
     found.sort();
     let found: Vec<String> = found.into_iter().map(|(_, text)| text).collect();
     if found.is_empty() { "unknown".to_string() } else { found.join(", ") }
+}
+
+/// What stands behind a commit that the working tree differs from.
+pub const CHANGED: &str = "+changes";
+
+/// The commit, marked where the working tree differs from it: such a record stands for no commit.
+pub fn commit() -> anyhow::Result<String> {
+    let commit = output(command("git").args(["rev-parse", "--short=10", "HEAD"]))?;
+    let changes = output(command("git").args(["status", "--porcelain", "--untracked-files=no"]))?;
+    Ok(format!("{}{}", commit.trim(), if changes.is_empty() { "" } else { CHANGED }))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Checks the repository's own rules: crate directions, file sizes, file headers, names of operators, links of pages, titles.
+//! Checks the repository's own rules: crate directions, circles of modules, file sizes, file headers, names of operators, links of pages, titles.
 
+mod circles;
 mod links;
 mod operators;
 mod titles;
@@ -75,7 +76,7 @@ pub fn run() -> anyhow::Result<()> {
     let mut problems = workspace_problems(&root())?;
     let listed =
         output(command("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]))?;
-    let (mut files, mut pages) = (BTreeSet::new(), BTreeMap::new());
+    let (mut files, mut pages, mut sources) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
     for name in listed.split_terminator('\0') {
         let path = root().join(name);
         // What is deleted and not yet committed is still listed.
@@ -87,10 +88,12 @@ pub fn run() -> anyhow::Result<()> {
             let text = read()?;
             problems.extend(rust_file_problems(name, &text));
             problems.extend(operators::problems(name, &text));
+            sources.insert(name.to_string(), text);
         } else if metadata.is_file() && name.ends_with(".md") {
             pages.insert(name.to_string(), read()?);
         }
     }
+    problems.extend(circles::problems(&sources));
     problems.extend(links::problems(&files, &pages));
     problems.extend(titles::records(&pages));
     problems.extend(titles::commits()?);

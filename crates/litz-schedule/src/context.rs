@@ -4,12 +4,10 @@ use std::collections::{BTreeSet, HashSet};
 
 use litz_analysis::Dependences;
 use litz_analysis::contraction::Columns;
-use litz_analysis::dependences::Statement;
-use litz_ir::loops::{Axis, Loops, Stmt};
+use litz_ir::loops::{Axis, Loops, Nest, Stmt};
 use litz_ir::target::Target;
 use litz_sym::{Expr, Sym};
 
-use crate::draft::Machine;
 use crate::heuristics::Heuristics;
 
 /// The context in which families decide.
@@ -22,8 +20,6 @@ pub struct Cx<'a> {
     pub target: &'a Target,
     /// Thresholds.
     pub heuristics: &'a Heuristics,
-    /// The families of kernels of the target.
-    pub machine: &'a (dyn Machine + Sync),
     /// For each statement, the contraction that it is, if a family plans it as one.
     pub contractions: Vec<Option<Columns>>,
     /// For each statement, whether it gets a kernel of its own that needs no proof.
@@ -33,26 +29,29 @@ pub struct Cx<'a> {
 }
 
 impl<'a> Cx<'a> {
-    /// That of a program; the nests `in_order` are to run one by one.
+    /// That of a program; the nests `in_order` are to run one by one. No statement is a contraction yet.
     pub fn new(
         loops: &'a Loops,
         deps: &'a Dependences,
-        (target, machine): (&'a Target, &'a (dyn Machine + Sync)),
+        target: &'a Target,
         heuristics: &'a Heuristics,
         in_order: &BTreeSet<String>,
     ) -> Cx<'a> {
-        let nests = || loops.stmts.iter().flat_map(Stmt::nests);
-        let axes = nests().flat_map(|n| n.all_axes().map(|a| a.var)).collect();
+        let nests = loops.stmts.iter().flat_map(Stmt::nests);
+        let axes = nests.flat_map(|n| n.all_axes().map(|a| a.var)).collect();
         let in_order = loops.stmts.iter().map(|stmt| in_order.contains(stmt.name())).collect();
-        let contractions = Vec::new();
-        let mut cx = Cx { loops, deps, target, heuristics, machine, contractions, in_order, axes };
-        let contraction = |(stmt, info): (&Stmt, &Statement)| match stmt {
+        let contractions = vec![None; loops.stmts.len()];
+        Cx { loops, deps, target, heuristics, contractions, in_order, axes }
+    }
+
+    /// Looks for contractions among the nests.
+    pub fn find_contractions(&mut self, contraction: impl Fn(&Cx<'a>, &Nest) -> Option<Columns>) {
+        let found = self.loops.stmts.iter().zip(&self.deps.stmts).map(|(stmt, info)| match stmt {
             // A tile takes its points in no order of their own.
-            Stmt::Nest(n) if info.ordered.is_empty() => machine.contraction(&cx, n),
+            Stmt::Nest(n) if info.ordered.is_empty() => contraction(self, n),
             Stmt::Nest(_) | Stmt::Extern(_) | Stmt::Recurrence(_) => None,
-        };
-        cx.contractions = loops.stmts.iter().zip(&deps.stmts).map(contraction).collect();
-        cx
+        });
+        self.contractions = found.collect();
     }
 
     /// Whether points of statement `s` along the axis depend on each other.

@@ -11,7 +11,7 @@
 use crate::FusionNote;
 use crate::context::Cx;
 use crate::cost::Savings;
-use crate::draft::{Draft, Relation};
+use crate::draft::{Draft, Machine, Relation};
 use crate::group::{Group, Member};
 use crate::heuristics::ReorderAxes;
 use crate::in_order::InOrder;
@@ -22,10 +22,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 /// Forms the drafts of kernels; also says what was considered. Nests that are `apart` begin one each.
-pub fn fuse(cx: &Cx<'_>, regions: &[Span], apart: &BTreeSet<String>) -> (Vec<Draft>, Vec<FusionNote>) {
+pub fn fuse(
+    cx: &Cx<'_>,
+    machine: &dyn Machine,
+    regions: &[Span],
+    apart: &BTreeSet<String>,
+) -> (Vec<Draft>, Vec<FusionNote>) {
     let &Cx { loops, deps, heuristics, .. } = cx;
     let mut fuser = Fuser {
         cx,
+        machine,
         drafts: Vec::new(),
         group_of: Vec::new(),
         is_early: Vec::new(),
@@ -61,6 +67,7 @@ pub fn fuse(cx: &Cx<'_>, regions: &[Span], apart: &BTreeSet<String>) -> (Vec<Dra
 
 struct Fuser<'a> {
     cx: &'a Cx<'a>,
+    machine: &'a dyn Machine,
     drafts: Vec<Draft>,
     /// For each statement placed, its draft.
     group_of: Vec<usize>,
@@ -140,7 +147,7 @@ impl Fuser<'_> {
         match &self.cx.loops.stmts[s] {
             Stmt::Extern(_) => Draft::new(Group::of(s), at_load, Routine),
             Stmt::Nest(_) if self.cx.in_order[s] => Draft::new(Group::of(s), at_load, InOrder(None)),
-            Stmt::Nest(_) => self.cx.machine.alone(self.cx, s),
+            Stmt::Nest(_) => self.machine.alone(self.cx, s),
             Stmt::Recurrence(region) => {
                 unreachable!("invariant: region {} is written out", region.name)
             }
@@ -153,7 +160,7 @@ impl Fuser<'_> {
                 let members = region.stmts.clone().map(|stmt| Member { stmt, bind: Vec::new() }).collect();
                 Draft::new(Group { members, outer: Vec::new() }, false, InOrder(Some(region.over)))
             }
-            false => self.cx.machine.region(self.cx, region),
+            false => self.machine.region(self.cx, region),
         };
         self.push(draft, region.stmts.clone());
     }
@@ -253,7 +260,7 @@ impl Fuser<'_> {
     }
 
     fn adds_up(&self, s: usize) -> bool {
-        self.cx.machine.adds_up(self.cx, s)
+        self.machine.adds_up(self.cx, s)
     }
 
     /// Whether statement `s`, which depends on group `g`, is to add up its rows in another way, or the group adds up rows that another
@@ -263,7 +270,7 @@ impl Fuser<'_> {
         let group = &self.drafts[g];
         if self.adds_up(s) {
             let bytes = self.savings.of(&group.stmts(), &[s]);
-            if self.cx.machine.sweep(self.cx, group, &self.alone(s), bytes).is_ok() {
+            if self.machine.sweep(self.cx, group, &self.alone(s), bytes).is_ok() {
                 return true;
             }
         }
@@ -280,7 +287,7 @@ impl Fuser<'_> {
             let placed = self.group_of.get(at).map(|&of| &self.drafts[of]);
             let rows =
                 placed.map_or_else(alone, |group| (!group.group.members.is_empty()).then(|| group.clone()));
-            rows.is_some_and(|rows| self.cx.machine.sweep(self.cx, &rows, group, bytes).is_ok())
+            rows.is_some_and(|rows| self.machine.sweep(self.cx, &rows, group, bytes).is_ok())
                 && !self.depends_on_any(at, &sums)
         };
         users.into_iter().filter(|at| !sums.contains(at)).any(|at| goes_over(&at))
@@ -326,7 +333,7 @@ impl Fuser<'_> {
         pairs.sort_by_key(|&(bytes, rows, sums)| (Reverse(bytes), rows.abs_diff(sums)));
         for (bytes, rows, sums) in pairs {
             let (first, second) = (&self.drafts[rows], &self.drafts[sums]);
-            let Ok(group) = self.cx.machine.sweep(self.cx, first, second, bytes) else { continue };
+            let Ok(group) = self.machine.sweep(self.cx, first, second, bytes) else { continue };
             if self.has_between(rows, sums) {
                 continue;
             }
@@ -347,7 +354,7 @@ impl Fuser<'_> {
             let Some(head) = head.filter(|_| wants_packing) else { continue };
             let before: BTreeSet<usize> = self.before(g).filter(|&p| p != g).collect();
             let found = before.into_iter().find_map(|p| {
-                let joined = self.cx.machine.pack(self.cx, &self.drafts[p], &self.drafts[g])?;
+                let joined = self.machine.pack(self.cx, &self.drafts[p], &self.drafts[g])?;
                 (!self.has_between(p, g)).then_some((p, joined))
             });
             let Some((p, joined)) = found else { continue };

@@ -107,7 +107,7 @@ pub fn schedule(loops: &Loops, target: &Target, heuristics: &Heuristics) -> Outc
 /// As [`schedule`], for a request. Functions of the program are left to be scheduled one by one.
 pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     let Request { target, heuristics, in_order, apart, threads } = *request;
-    let machine: &(dyn Machine + Sync) = match target {
+    let machine: &dyn Machine = match target {
         Target::Cpu(_) => &cpu::Cpus,
         Target::Gpu(_) => &gpu::Gpus,
     };
@@ -116,8 +116,9 @@ pub fn schedule_as(loops: &Loops, request: &Request<'_>) -> Outcome {
     regions.iter_mut().for_each(|region| axes::simplify(&mut region.over, &loops.facts));
     let loops = &*flat;
     let deps = Dependences::of(loops, &regions);
-    let cx = Cx::new(loops, &deps, (target, machine), heuristics, in_order);
-    let (drafts, notes) = fuse::fuse(&cx, &regions, apart);
+    let mut cx = Cx::new(loops, &deps, target, heuristics, in_order);
+    cx.find_contractions(|cx, nest| machine.contraction(cx, nest));
+    let (drafts, notes) = fuse::fuse(&cx, machine, &regions, apart);
     let names = Names::of(loops);
     let alike = Alike::of(loops, &deps, &drafts);
     let first = parallel(threads, alike.first.len(), |at| {

@@ -1,6 +1,5 @@
 //! Lowers the accumulators of reductions and scans to memory with an element for each running value.
 
-use super::leaf::Run;
 use super::{Builder, Env, space_of};
 use litz_analysis::footprint::Shape;
 use litz_ir::kernel::{Act, Mem, Op, Space, Stmt, Val};
@@ -14,7 +13,7 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub(super) struct Accumulator {
     /// Position of the reduction in the nest's body.
-    inst: usize,
+    pub(super) inst: usize,
     /// What values are combined by, and positions chosen by.
     op: ReduceOp,
     pub(super) mem: Mem,
@@ -38,12 +37,6 @@ impl Accumulator {
 }
 
 impl<'a> Builder<'a> {
-    /// The accumulator of the reduction at position `inst` of the nest that `run` is a leaf of.
-    pub(super) fn accumulator(&self, run: &Run<'a, '_>, inst: usize) -> Result<Accumulator, Diag> {
-        let found = run.accumulators.iter().find(|accumulator| accumulator.inst == inst);
-        found.cloned().ok_or_else(|| self.error(format!("{} combines before its init", run.nest.name)))
-    }
-
     /// The accumulators of `nest` that are declared innermost around.
     pub(super) fn accumulators_around(&self, nest: &Nest, env: &Env<'a>) -> Rc<[Accumulator]> {
         let mut around = env.accumulators.iter().rev().filter(|(name, _)| *name == nest.name);

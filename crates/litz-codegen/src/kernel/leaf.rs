@@ -58,6 +58,12 @@ struct StraightLine {
 }
 
 impl<'a> Builder<'a> {
+    /// The accumulator of the reduction at position `inst` of the nest that `run` is a leaf of.
+    fn accumulator(&self, run: &Run<'a, '_>, inst: usize) -> Result<Accumulator, Diag> {
+        let found = run.accumulators.iter().find(|accumulator| accumulator.inst == inst);
+        found.cloned().ok_or_else(|| self.error(format!("{} combines before its init", run.nest.name)))
+    }
+
     /// Translates adjacent leaves as one straight line.
     pub(super) fn leaves(
         &mut self,

@@ -6,6 +6,7 @@
 //! alone (`prologue`). Nor is a producer taken in whose loads are not known to be inside of their buffers at the places
 //! where they would happen then.
 
+use super::cost::cost;
 use super::{Cx, Edits, cse, overwrites, prologue};
 use litz_analysis::access::{Stride, stride};
 use litz_analysis::constants::Constants;
@@ -187,31 +188,6 @@ fn full_loads(nest: &Nest) -> usize {
     };
     let is_full = |i: &&Inst| matches!(&i.op, InstOp::Load { index, .. } if depends_on_all(index));
     nest.body.iter().filter(is_full).count()
-}
-
-/// Rough cost of a body in additions. Transcendental functions were measured at 3 to 12 times a load and store of a
-/// vector; divisions and roots at about 8 additions.
-pub fn cost(nest: &Nest) -> u32 {
-    nest.body
-        .iter()
-        .map(|i| match &i.op {
-            InstOp::Op(ScalarOp::Div | ScalarOp::Sqrt | ScalarOp::Rsqrt, _) => 8,
-            InstOp::Op(op, _) if op.is_function() => 16,
-            InstOp::Op(ScalarOp::FloorDiv | ScalarOp::Mod | ScalarOp::Rem | ScalarOp::Nextafter, _) => 16,
-            InstOp::Op(..) => 1,
-            InstOp::Cast(_)
-            | InstOp::Bitcast(_)
-            | InstOp::Cond(_)
-            | InstOp::Index(_)
-            | InstOp::Bind { .. } => 1,
-            InstOp::Load { .. }
-            | InstOp::Const(_)
-            | InstOp::Reduce(..)
-            | InstOp::ArgReduce { .. }
-            | InstOp::Scan { .. }
-            | InstOp::Store { .. } => 0,
-        })
-        .sum()
 }
 
 /// For each dimension of the buffer the axis that is its coordinate, or `None` for dimensions of one element.

@@ -5,7 +5,7 @@
 //! and runs faster by what it does not read; what depends on the model alone is kept in fewer bytes.
 
 use super::Cx;
-use super::inline::cost;
+use super::cost::cost;
 use litz_analysis::Contraction;
 use litz_analysis::access::accesses;
 use litz_analysis::contraction::Columns;

@@ -5,7 +5,7 @@
 //! the numbers, which then need not be stored. Nests that read as many bytes as they store stay apart: what they read
 //! would be read again for each block.
 
-use super::inline::cost;
+use super::cost::cost;
 use super::prologue::bytes_read;
 use super::{Cx, Edits, cse, inline, names};
 use litz_analysis::Uses;

@@ -1,9 +1,11 @@
 //! `litz bench` measures how long a model takes to compile and to run, and where the time goes.
 
+mod serve;
+
 use super::failure::{Exit, Failure};
 use super::format::{self, Table};
 use super::options::{Compiling, timing_table};
-use super::{inputs, load, output, serve};
+use super::{inputs, load, output};
 use litz::measure::{self, KernelTime};
 use litz::pipeline::Texts;
 use litz::progress::Progress;

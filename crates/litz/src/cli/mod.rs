@@ -16,7 +16,6 @@ mod output;
 mod repeat;
 mod report;
 mod run;
-mod serve;
 mod tune;
 mod verify;
 

@@ -7,9 +7,9 @@
 //! anything else          error TEXT
 //! ```
 
-use super::bench::Args;
-use super::failure::{Exit, Failure};
-use super::{inputs, load};
+use super::Args;
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::{inputs, load};
 use litz::measure::times;
 use litz::{Compiled, Tensor};
 use std::io::{BufRead, Write};
