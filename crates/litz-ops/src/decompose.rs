@@ -1,17 +1,18 @@
 //! Replaces operators whose entry is a decomposition by the operators that they are made of.
 
 use crate::args::Args;
-use crate::def::{DecomposeFn, OpDef, Rule, unsupported_type};
+use crate::def::{OpDef, Rule, unsupported_type};
 use crate::device::device_of;
 use crate::error::OpError;
 use crate::infer::{InferCx, infer};
+use crate::seed::Seed;
 use crate::table::Table;
 use crate::traits::Op;
-use litz_ir::Diags;
 use litz_ir::graph::{Arg, Device, Float, Form, Graph, Node, OpName, TensorType, Type, Value, ValueData};
 use litz_ir::ids::{Id, Table as IdTable};
 use litz_ir::schema::{OpSchema, Schemas};
-use litz_sym::Facts;
+use litz_ir::{Diags, Dtype};
+use litz_sym::{Expr, Facts};
 use std::collections::{HashMap, HashSet};
 
 /// Most operators that one is written with. A recurrent layer takes about ten for each step; files can ask for any number
@@ -60,19 +61,8 @@ fn decompose_with(table: &Table, graph: &mut Graph, diags: &mut Diags) {
                 continue;
             }
         };
-        let (values, facts) = (&mut graph.values, &mut graph.facts);
-        let rewriter = Rewriter {
-            table,
-            values,
-            facts,
-            device,
-            default: graph.device,
-            names: &mut names,
-            schema: op.schema,
-            node: &node,
-            nodes: Vec::new(),
-            named: 0,
-        };
+        let of = (&mut graph.values, &mut graph.facts);
+        let rewriter = Rewriter::new(table, of, (device, graph.device), &mut names, (op.schema, &node), None);
         match rewriter.run(rewrite) {
             Ok((nodes, moved)) => {
                 replaced.extend(moved);
@@ -101,18 +91,9 @@ pub(crate) fn types(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, 
         return Err(OpError::missing(name));
     };
     let (mut values, mut names) = (cx.values.clone(), HashSet::new());
-    let mut rewriter = Rewriter {
-        table: cx.table,
-        values: &mut values,
-        facts: cx.facts,
-        device: cx.device,
-        default: cx.device,
-        names: &mut names,
-        schema,
-        node: args.node,
-        nodes: Vec::new(),
-        named: 0,
-    };
+    let of = (&mut values, &mut *cx.facts);
+    let mut rewriter =
+        Rewriter::new(cx.table, of, (cx.device, cx.device), &mut names, (schema, args.node), None);
     let results = rewrite(&mut rewriter)?;
     Ok(results.into_iter().map(|v| values[v].ty.clone()).collect())
 }
@@ -132,9 +113,65 @@ pub struct Rewriter<'a> {
     nodes: Vec<Node>,
     /// The last number that was appended to the name of the node's first result.
     named: usize,
+    /// What random numbers are made of, where there is a seed.
+    seed: Option<&'a mut Seed>,
+}
+
+impl<'a> Rewriter<'a> {
+    /// A rewriter of a node with its schema, in a graph of these values and facts; with the device of the node's results, and of what nothing
+    /// places.
+    pub(crate) fn new(
+        table: &'a Table,
+        (values, facts): (&'a mut IdTable<Value, ValueData>, &'a mut Facts),
+        (device, default): (Device, Device),
+        names: &'a mut HashSet<String>,
+        (schema, node): (&'a OpSchema, &'a Node),
+        seed: Option<&'a mut Seed>,
+    ) -> Rewriter<'a> {
+        Rewriter {
+            table,
+            values,
+            facts,
+            device,
+            default,
+            names,
+            schema,
+            node,
+            nodes: Vec::new(),
+            named: 0,
+            seed,
+        }
+    }
 }
 
 impl Rewriter<'_> {
+    /// Random numbers of a kind, `uniform` ones in [0, 1) or `normal` ones, of a stream that nothing else has.
+    pub(crate) fn random(&mut self, kind: &str, sizes: Vec<Expr>, dtype: Dtype) -> Result<Value, OpError> {
+        let [seed, stream] = self.stream()?;
+        self.call(&format!("litz.{kind}.default"), [seed, stream, Arg::ints(sizes), Arg::Dtype(dtype)])
+    }
+
+    /// Random integers from `low` on and below `high`, of a stream that nothing else has.
+    pub(crate) fn random_integers(
+        &mut self,
+        low: Expr,
+        high: Expr,
+        sizes: Vec<Expr>,
+        dtype: Dtype,
+    ) -> Result<Value, OpError> {
+        let [seed, stream] = self.stream()?;
+        let args = [seed, stream, Arg::Int(low), Arg::Int(high), Arg::ints(sizes), Arg::Dtype(dtype)];
+        self.call("litz.integers.default", args)
+    }
+
+    fn stream(&mut self) -> Result<[Arg; 2], OpError> {
+        let Some(seed) = &mut self.seed else {
+            return Err(self.args().unsupported("a random number without a seed"));
+        };
+        seed.next += 1;
+        Ok([Arg::Value(seed.value), Arg::Int(Expr::int(seed.next - 1))])
+    }
+
     /// The node's arguments.
     pub fn args(&self) -> Args<'_> {
         Args::new(self.node, self.schema, self.values)
@@ -264,7 +301,10 @@ impl Rewriter<'_> {
 
     /// The new nodes, and results that are other values from here on. A result that one of the new nodes defines is
     /// defined as the old value, and keeps its name.
-    fn run(mut self, rewrite: DecomposeFn) -> Result<(Vec<Node>, Vec<(Value, Value)>), OpError> {
+    pub(crate) fn run(
+        mut self,
+        rewrite: impl FnOnce(&mut Self) -> Result<Vec<Value>, OpError>,
+    ) -> Result<(Vec<Node>, Vec<(Value, Value)>), OpError> {
         let before = self.values.len();
         let results = rewrite(&mut self)?;
         let (mut renamed, mut moved) = (HashMap::new(), Vec::new());

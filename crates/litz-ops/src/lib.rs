@@ -42,6 +42,7 @@ pub mod layout;
 pub mod lower;
 mod ops;
 pub mod promote;
+pub mod seed;
 mod sizes;
 pub mod table;
 pub mod traits;

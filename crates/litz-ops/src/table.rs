@@ -80,9 +80,20 @@ impl Table {
         Some(Op { def: self.def(name)?, schema: self.lookup(name)? })
     }
 
-    /// The entry of `aten.add.Tensor`.
+    /// The entry of `aten.add.Tensor`. A graph that declares an operator which needs a seed leaves it to the host.
     pub fn def(&self, name: &str) -> Option<&'static OpDef> {
-        self.entries.get(name).map(|e| e.def)
+        let def = self.entries.get(name)?.def;
+        let is_left = self.declared.contains_key(name) && self.needs_seed(name);
+        (!is_left).then_some(def)
+    }
+
+    /// Whether there is nothing to compute an operator, or what it does in place, with where it has no seed.
+    pub fn needs_seed(&self, name: &str) -> bool {
+        let Some(entry) = self.entries.get(name) else { return false };
+        match entry.def.rule {
+            Rule::Inplace(twin) => self.needs_seed(twin),
+            _ => entry.def.traits.needs_seed(),
+        }
     }
 
     /// The names of all operators, sorted.

@@ -10,7 +10,7 @@
 //! results or writes to an argument, is never merged with its equal nor removed; nor is one without an entry.
 
 use crate::args::Args;
-use crate::def::{OpDef, ResultRule, Rule};
+use crate::def::{DecomposeFn, OpDef, ResultRule, Rule};
 use crate::error::OpError;
 use crate::infer::{InferCx, first_tensor};
 use litz_ir::graph::{Node, Type, Value, ValueData};
@@ -40,6 +40,8 @@ pub struct OpTraits {
     pub scatter: Option<&'static str>,
     /// What it writes to besides giving results. `None`: its first argument, if the schema says that it writes.
     pub updates: Option<Updates>,
+    /// How it is written where there is a seed for its random numbers.
+    pub seeded: Option<DecomposeFn>,
 }
 
 /// New contents of arguments, which another operator returns behind the results.
@@ -106,6 +108,11 @@ pub enum Role {
 }
 
 impl OpTraits {
+    /// Whether the operator is random, whatever its arguments are, and made of a seed alone.
+    pub(crate) fn needs_seed(&self) -> bool {
+        self.seeded.is_some() && matches!(self.random, Holds::Implied)
+    }
+
     /// Nothing stated.
     pub const IMPLIED: OpTraits = OpTraits {
         random: Holds::Implied,
@@ -117,6 +124,7 @@ impl OpTraits {
         role: Role::Other,
         scatter: None,
         updates: None,
+        seeded: None,
     };
 }
 
@@ -161,6 +169,12 @@ impl OpDef {
     /// Its part in rewrites.
     pub const fn role(mut self, role: Role) -> OpDef {
         self.traits.role = role;
+        self
+    }
+
+    /// How it is written where there is a seed for its random numbers.
+    pub const fn seeded(mut self, seeded: DecomposeFn) -> OpDef {
+        self.traits.seeded = Some(seeded);
         self
     }
 
@@ -219,10 +233,14 @@ impl InferCx<'_> {
             return hosted.is_pure() && !node.outputs.iter().flatten().any(is_size);
         }
         let Some(op) = self.table.op(node.op.as_str()) else { return false };
+        op.effect() == Effect::None && !self.is_random(node)
+    }
+
+    /// Whether the node's results may differ from those of an equal one. A node whose arguments cannot be read counts as random.
+    pub fn is_random(&mut self, node: &Node) -> bool {
+        let Some(op) = self.table.op_of(node) else { return false };
         let tagged = op.schema.tags.contains(&Tag::NondeterministicSeeded);
-        // A node whose arguments cannot be read counts as random.
-        let is_random = self.holds(&op, op.def.traits.random, node, |_, _| Ok(tagged)).unwrap_or(true);
-        op.effect() == Effect::None && !is_random
+        self.holds(&op, op.def.traits.random, node, |_, _| Ok(tagged)).unwrap_or(true)
     }
 
     /// Whether the node's results are memory of its first argument.

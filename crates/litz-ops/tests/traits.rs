@@ -92,6 +92,36 @@ fn tags_and_schemas_imply_what_entries_do_not_state() {
     assert_eq!(table.effect("aten.no_such.default"), Effect::Other);
 }
 
+/// Random operators become those of one seed, each of a stream of its own; what is not random stays as it is.
+#[test]
+fn random_operators_share_a_seed() {
+    let text = "graph @g on cpu {
+  %x: f32[2, 3] = input
+  %a: f32[2, 3] = aten.rand_like.default(%x, none, none, none, none, none)
+  %b: f32[2, 3] = aten.dropout.default(%a, 0.5, false)
+  %c: f32[2, 3] = aten.normal_.default(%x, 1.0, 2.0, none)
+  return %b, %c
+}
+";
+    let mut graph = litz_ir::text::graph::parse(text).expect("it parses");
+    let seed = litz_ops::seed::seeded(&mut graph).expect("all are supported").expect("some are random");
+    assert_eq!(graph.inputs.last(), Some(&seed));
+    let diags = litz_ir::verify::graph::verify(&graph);
+    assert!(diags.is_empty(), "{diags:?}\n{graph}");
+    let text = graph.to_string();
+    for line in [
+        "%litz.seed: i64[] = input",
+        "%a: f32[2, 3] = litz.uniform.default(%litz.seed, 0, [2, 3], f32)",
+        "%b: f32[2, 3] = aten.dropout.default(%a, 0.5, false)",
+        "= litz.normal.default(%litz.seed, 1, [2, 3], f32)",
+        "%c: f32[2, 3] = aten.copy_.default(%x, ",
+    ] {
+        assert!(text.contains(line), "expected {line} in\n{text}");
+    }
+    let mut fixed = litz_ir::text::graph::parse(&text).expect("it parses");
+    assert_eq!(litz_ops::seed::seeded(&mut fixed).expect("nothing is random"), None);
+}
+
 #[test]
 fn scatters_take_what_their_views_take() {
     let table = Table::new();

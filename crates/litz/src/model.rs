@@ -12,17 +12,17 @@ use crate::reproducer;
 use crate::runner::{Runner, Stage, Timing};
 use crate::state;
 use litz_backend::Backend;
-use litz_import::{Archive, Imported, InputKind, Weight};
+use litz_import::{Archive, Imported, Input, InputKind, Weight};
 use litz_ir::graph::{self, Graph, TensorType, Type, ValueData};
 use litz_ir::target::Target;
 use litz_ir::{Diag, Diags, verify};
-use litz_ops::Table;
+use litz_ops::{Table, seed};
 use litz_runtime::Tensor;
 use litz_runtime::cache::ObjectCache;
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, Outputs, RunOptions, Statistics, Value};
 use litz_runtime::reference::ReferenceDevice;
-use litz_runtime::tensor::Input;
+use litz_runtime::tensor::Input as Given;
 use litz_runtime::weights::Weights;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -103,7 +103,11 @@ impl Model {
     ) -> Result<Model, Error> {
         let archive = Archive::open(bytes)?;
         let name = archive.model(options.model.as_deref())?.to_owned();
-        let imported = litz_import::import(&archive, &name, &HostSchemas { table: Table::new(), options })?;
+        let mut imported =
+            litz_import::import(&archive, &name, &HostSchemas { table: Table::new(), options })?;
+        if let Some(value) = seed::seeded(&mut imported.graph).map_err(Error::of_diags)? {
+            imported.inputs.push(Input { name: seed::NAME.to_owned(), kind: InputKind::Value(value) });
+        }
         let source = Source::Archive { archive, name, file };
         Ok(Model { source, compilations: AtomicU64::new(0), imported })
     }
@@ -297,10 +301,10 @@ impl Model {
     }
 }
 
-/// Whether Litz has an operator, such as `aten.add.Tensor`.
+/// Whether Litz has an operator, such as `aten.add.Tensor`, for graphs without a seed.
 pub fn has_operator(name: &str) -> bool {
     static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
-    TABLE.op(name).is_some()
+    TABLE.op(name).is_some() && !TABLE.needs_seed(name)
 }
 
 /// A tensor of a graph or its subgraphs that is on another device than `device`, or on one that is not of the target, and where.
@@ -369,7 +373,7 @@ impl Compiled {
     ///
     /// # Errors
     /// When an input does not fit, naming it; when memory runs out; when an index computed by the model is out of range.
-    pub fn run<T: Input>(&self, inputs: &[T]) -> Result<Vec<Value>, Error> {
+    pub fn run<T: Given>(&self, inputs: &[T]) -> Result<Vec<Value>, Error> {
         Ok(self.executable.run(inputs)?)
     }
 
@@ -377,7 +381,7 @@ impl Compiled {
     ///
     /// # Errors
     /// As [`Compiled::run`].
-    pub fn call<T: Input>(&self, inputs: &[T], outputs: &mut dyn Outputs) -> Result<(), Error> {
+    pub fn call<T: Given>(&self, inputs: &[T], outputs: &mut dyn Outputs) -> Result<(), Error> {
         Ok(self.executable.call(inputs, outputs)?)
     }
 

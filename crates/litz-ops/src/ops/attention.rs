@@ -24,7 +24,8 @@ pub const OPS: &[OpDef] = &[
         |cx, args| Ok(types(cx, args)?[..1].to_vec()),
         attention,
     )
-    .random(IF_DROPPING),
+    .random(IF_DROPPING)
+    .seeded(crate::ops::seeded::attention),
     lower("aten._scaled_dot_product_flash_attention_for_cpu.default", types, attention).random(IF_DROPPING),
 ];
 

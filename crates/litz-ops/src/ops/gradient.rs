@@ -142,7 +142,9 @@ pub const OPS: &[OpDef] = &[
         let factor = p.select(kept, scale, zero);
         Ok(p.mul(v[0], factor))
     }),
-    decompose("aten.native_dropout.default", native_dropout).random(Holds::When(|_, args| drops(args))),
+    decompose("aten.native_dropout.default", native_dropout)
+        .random(Holds::When(|_, args| drops(args)))
+        .seeded(crate::ops::seeded::native_dropout),
 ];
 
 fn sigmoid(p: &mut Point<'_, '_>, x: Val) -> Val {
@@ -386,7 +388,7 @@ fn drops(args: &Args<'_>) -> Result<bool, OpError> {
 /// Without dropping, the operand and a mask that keeps all.
 fn native_dropout(r: &mut Rewriter<'_>) -> Result<Vec<Value>, OpError> {
     if drops(&r.args())? {
-        return Err(r.args().unsupported("training"));
+        return Err(r.args().unsupported("training without a seed"));
     }
     let x = r.args().tensor("input")?.value;
     let copy = r.call("aten.clone.default", [Arg::Value(x)])?;

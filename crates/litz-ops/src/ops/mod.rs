@@ -56,7 +56,8 @@ pub mod rnn;
 pub mod roi;
 pub mod runs;
 pub mod scatter;
-pub mod segment;
+pub mod seeded;
+mod segment;
 pub mod shape;
 pub mod slope;
 pub mod softmax;
@@ -79,6 +80,7 @@ pub const FAMILIES: &[(&str, &[OpDef])] = &[
     ("split", split::OPS),
     ("factory", factory::OPS),
     ("random", random::OPS),
+    ("seeded", seeded::OPS),
     ("reduce", reduce::OPS),
     ("matmul", matmul::OPS),
     ("conv", conv::OPS),

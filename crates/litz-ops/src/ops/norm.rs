@@ -9,6 +9,7 @@ use crate::lower::Lower;
 use crate::ops::reduce::{
     count, divide_by_count, kept_sizes, mean_into, pinned, reduce_into, reduced_coords,
 };
+use crate::ops::seeded::{self, Dropped};
 use crate::traits::Holds::{self, Always, Never, When};
 use crate::traits::{Role, Updates};
 use crate::view::{Access, View, dim};
@@ -46,14 +47,17 @@ pub const OPS: &[OpDef] = &[
     lower("aten._weight_norm.default", weight_norm_type, weight_norm),
     lower("aten.dropout.default", dropout_type, dropout)
         .random(IF_DROPPING)
+        .seeded(|r| seeded::dropout(r, Dropped::Elements))
         .alias(Always)
         .effect(Effect::None),
     lower("aten.feature_dropout.default", dropout_type, dropout)
         .random(IF_DROPPING)
+        .seeded(|r| seeded::dropout(r, Dropped::Channels))
         .alias(Always)
         .effect(Effect::None),
     lower("aten.alpha_dropout.default", dropout_type, dropout)
         .random(IF_DROPPING)
+        .seeded(|r| seeded::alpha_dropout(r, Dropped::Elements))
         .alias(Always)
         .effect(Effect::None),
     inplace("aten.dropout_.default", "aten.dropout.default"),
@@ -489,7 +493,7 @@ const IF_DROPPING: Holds = Holds::When(|_, args| drops(args));
 
 fn dropout(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     if drops(args)? {
-        return Err(args.unsupported("training"));
+        return Err(args.unsupported("training without a seed"));
     }
     let access = lw.access(args.tensor("input")?)?;
     lw.set_result(args, 0, access);

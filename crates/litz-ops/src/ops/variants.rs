@@ -4,8 +4,9 @@ use crate::args::wrap_dim;
 use crate::decompose::Rewriter;
 use crate::def::{OpDef, decompose};
 use crate::error::OpError;
+use crate::ops::seeded::{self, Dropped};
 use crate::ops::terms::{float, int};
-use crate::traits::Holds::{Always, Never};
+use crate::traits::Holds::{Always, When};
 use litz_ir::Dtype;
 use litz_ir::graph::{Arg, Value};
 use litz_ir::schema::Effect;
@@ -78,17 +79,19 @@ pub const OPS: &[OpDef] = &[
     decompose("aten.fft_ifftshift.default", |r| shifted(r, |size| size.ceildiv(2))),
     decompose("aten.feature_alpha_dropout.default", unless_training)
         .alias(Always)
-        .random(Never)
+        .random(When(|_, args| Ok(args.flag("train")? && args.float("p")? != 0.0)))
+        .seeded(|r| seeded::alpha_dropout(r, Dropped::Channels))
         .effect(Effect::None),
     decompose("aten.rrelu.default", |r| {
         if r.args().flag("training")? {
-            return Err(r.args().unsupported("training"));
+            return Err(r.args().unsupported("training without a seed"));
         }
         let (x, low, high) =
             (r.args().tensor("self")?.value, r.args().float("lower")?, r.args().float("upper")?);
         Ok(vec![r.call("aten.leaky_relu.default", [Arg::Value(x), float((low + high) / 2.0)])?])
     })
-    .random(Never),
+    .random(When(|_, args| args.flag("training")))
+    .seeded(seeded::leaky),
     decompose("aten._chunk_cat.default", chunk_cat),
     decompose("aten._is_all_true.default", |r| truths(r, "aten.all.default")),
     decompose("aten._is_any_true.default", |r| truths(r, "aten.any.default")),

@@ -1,6 +1,7 @@
 """Compiles and runs exported models, with PyTorch or without it."""
 
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,14 +15,19 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
+# What the last input of a model that makes random numbers is called.
+_SEED = "litz.seed"
+
+
 class Model:
     """A compiled model. Calls take its arguments by position or by name, as tensors of any library that speaks DLPack, which are read where
     they are, and return a list of its results.
     """
 
-    def __init__(self, compiled: Any, title: str):
+    def __init__(self, compiled: Any, title: str, library: Any):
         self._compiled = compiled
         self._title = title
+        self._library = library
 
     @property
     def inputs(self) -> list[str]:
@@ -39,7 +45,11 @@ class Model:
         return self._compiled.timings
 
     def __call__(self, *args: Any, **kwargs: Any) -> list:
-        """Runs the model. Raises `litz.RunError` where arguments do not fit."""
+        """Runs the model. Raises `litz.RunError` where arguments do not fit.
+
+        A model that makes random numbers makes those of the integer `seed`, the same ones for the same seed; without one, of a seed that the
+        system draws.
+        """
         return self._compiled(self._arguments(args, kwargs))
 
     def _arguments(self, args: Sequence, kwargs: dict[str, Any]) -> list:
@@ -48,6 +58,11 @@ class Model:
         Raises `InvalidError` for tensors whose elements are the conjugates, or the opposites, of those in memory, which DLPack's functions do not tell.
         """
         names = self.inputs
+        seed = []
+        if names[-1:] == [_SEED] and len(args) < len(names):
+            names = names[:-1]
+            drawn = kwargs.pop("seed", None) if "seed" not in names else None
+            seed = [self._library.number(secrets.randbits(63) if drawn is None else int(drawn))]
         if kwargs:
             rest = names[len(args) :]
             unknown = [name for name in kwargs if name not in rest]
@@ -61,7 +76,7 @@ class Model:
         for name, arg in zip(names, args) if torch else ():
             if isinstance(arg, torch.Tensor) and (arg.is_conj() or arg.is_neg()):
                 raise InvalidError(f"{name} is conjugated or negated when it is read: pass `{name}.resolve_conj().resolve_neg()`")
-        return list(args)
+        return [*args, *seed]
 
     def text(self, stage: str) -> str | None:
         """The text of a stage: `graph`, `loops`, `schedule`, `kernel` or `program`; none where the cache had the compilation."""
@@ -96,7 +111,8 @@ def load(path: str | os.PathLike, *, options: dict[str, Any] | None = None) -> M
     The file holds machine code: load only what you would run. `options` are `threads`, `host` and `fallback`.
     """
     path = os.fspath(path)
-    return Model(_litz.load(path, _library(), options=options), os.path.basename(path))
+    library = _library()
+    return Model(_litz.load(path, library, options=options), os.path.basename(path), library)
 
 
 def compile(
@@ -111,9 +127,10 @@ def compile(
     `options` are those of the command line by their names, such as `{"threads": 4}`. Results are PyTorch's tensors where the program has
     imported it, else NumPy's arrays.
     """
+    library = _library()
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
-        return Model(_litz.compile_file(path, _library(), options=options), os.path.basename(path))
+        return Model(_litz.compile_file(path, library, options=options), os.path.basename(path), library)
     # Nobody has a module or a program of PyTorch's without it.
     torch, title = sys.modules.get("torch"), type(model).__name__
     if torch and isinstance(model, torch.nn.Module):
@@ -124,7 +141,7 @@ def compile(
         path = os.path.join(folder, "model.pt2")
         torch.export.save(model, path)
         # The compiled model maps the file, which lives on without its name.
-        return Model(_litz.compile_file(path, _library(), options=options), title)
+        return Model(_litz.compile_file(path, library, options=options), title, library)
 
 
 def cache_info(options: dict[str, Any] | None = None) -> dict[str, Any] | None:

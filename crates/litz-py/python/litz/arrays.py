@@ -34,6 +34,11 @@ class NumPy:
     empty = staticmethod(_empty)
 
     @staticmethod
+    def number(value):
+        """An array of one integer, without dimensions."""
+        return numpy.array(value, numpy.int64)
+
+    @staticmethod
     def view(array, sizes, strides, offset):
         """A view of an array's memory."""
         size = array.itemsize

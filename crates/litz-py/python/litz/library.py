@@ -1,5 +1,6 @@
 """Makes results of compiled models as PyTorch's tensors."""
 
+import torch
 from torch._C._dynamo import guards
 
 from .types import DTYPES
@@ -11,6 +12,11 @@ class Torch:
     dtypes = {name: dtype for dtype, name in DTYPES.items()}
     # `empty(sizes, strides, dtype)`, without the dispatcher.
     empty = staticmethod(guards._empty_strided_cpu)
+
+    @staticmethod
+    def number(value):
+        """A tensor of one integer, without dimensions."""
+        return torch.tensor(value)
 
     @staticmethod
     def view(tensor, sizes, strides, offset, dtype=None):

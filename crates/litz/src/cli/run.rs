@@ -20,6 +20,9 @@ pub struct Args {
     /// Inputs `in.0`, `in.1`, ... in a .safetensors or .npz file [default: made up]
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
+    /// Which random numbers a model makes that makes some: the same seed makes the same ones [default: the system draws one]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    seed: Option<i64>,
     /// Write outputs `out.0`, `out.1`, ... to this .safetensors file
     #[arg(long, value_name = "FILE")]
     outputs: Option<PathBuf>,
@@ -51,7 +54,8 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
 
 fn run(args: &Args) -> Result<Vec<Output>, Failure> {
     let model = load::open(&args.model, &args.which)?;
-    let inputs = inputs::inputs(&model, args.inputs.as_deref())?;
+    let mut inputs = inputs::inputs(&model, args.inputs.as_deref())?;
+    inputs::give_seed(&made_up::of_model(&model), &mut inputs, args.seed)?;
     let compiled = load::compile(&model, &args.common.options())?;
     args.common.print_timings(&compiled.timings);
     let names = model.imported.outputs.iter().map(|output| output.name.as_str());
@@ -68,7 +72,9 @@ fn run_saved(args: &Args) -> Result<Vec<Output>, Failure> {
         return Err(Error::bug("load", "it gave nothing").into());
     };
     let program = &realized.program;
-    let inputs = inputs::make(&made_up::of_program(program, names), &program.facts, args.inputs.as_deref())?;
+    let wanted = made_up::of_program(program, names);
+    let mut inputs = inputs::make(&wanted, &program.facts, args.inputs.as_deref())?;
+    inputs::give_seed(&wanted, &mut inputs, args.seed)?;
     Ok(named(results.iter().map(String::as_str), compiled.run(&inputs)?))
 }
 
