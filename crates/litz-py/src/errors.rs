@@ -1,6 +1,7 @@
 //! Raises Litz's errors as Python's exceptions.
 
 use litz::Error;
+use litz_import::ImportError;
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -48,7 +49,13 @@ pub fn noted(py: Python<'_>, raised: PyErr, error: &Error) -> PyErr {
 pub fn raise(error: &Error) -> PyErr {
     let message = error.to_string();
     match error {
-        Error::Unsupported(_) | Error::Limit(_) => UnsupportedError::new_err(message),
+        Error::Unsupported(_)
+        | Error::Limit(_)
+        | Error::Import(
+            ImportError::UnknownOps { .. }
+            | ImportError::UnsupportedType { .. }
+            | ImportError::UnsupportedExpression { .. },
+        ) => UnsupportedError::new_err(message),
         Error::Invalid(_) | Error::Import(_) | Error::Io { .. } | Error::Artifact(_) => {
             InvalidError::new_err(message)
         }

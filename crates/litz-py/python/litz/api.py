@@ -124,6 +124,9 @@ def compile(
 ) -> Model:
     """Compiles the archive at a path that `torch.export.save` wrote, an `ExportedProgram`, or a module with example arguments.
 
+    Operators of a program or module that Litz does not have PyTorch runs, which `Model.fallbacks` lists; with the option `fallback` false, and in
+    archives, they raise `litz.UnsupportedError`, which names each and its line.
+
     `options` are those of the command line by their names, such as `{"threads": 4}`. Results are PyTorch's tensors where the program has
     imported it, else NumPy's arrays.
     """
@@ -137,6 +140,9 @@ def compile(
         model = torch.export.export(model, tuple(args), kwargs or {})
     if not torch or not isinstance(model, torch.export.ExportedProgram):
         raise InvalidError(f"expected a path, an ExportedProgram or a module, found {type(model).__name__}")
+    from .host import HOST
+
+    options = {"host": HOST, **(options or {})}
     with tempfile.TemporaryDirectory(prefix="litz-") as folder:
         path = os.path.join(folder, "model.pt2")
         torch.export.save(model, path)
