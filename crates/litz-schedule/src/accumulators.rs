@@ -70,8 +70,12 @@ impl Placing<'_> {
         let begins = if nest.reduces() {
             // In the block that takes the results, which is that of a loop that merges for blocks of a sum.
             let merging = self.path.iter().filter(|around| around.contains(&leaf.nest)).count();
-            let takes = if begun == 0 { Part::Final } else { Part::Merge };
-            begun <= merging && !has_part(tree, &leaf.nest, takes)
+            let takes = match begun {
+                0 => has_part(tree, &leaf.nest, Part::Final),
+                // Loops within it may merge blocks of their own.
+                _ => merged_in(std::slice::from_ref(tree)).contains(&leaf.nest),
+            };
+            begun <= merging && !takes
         } else {
             let is_along =
                 |var: Sym| leaf.bind.iter().any(|(axis, e)| nest.is_running(*axis) && e.has_sym(var));

@@ -21,12 +21,13 @@ pub fn sum_of_k_block(body: Vec<Tree>, axes: &[Axis], loops: &Loops, wanted: i64
     let Some(outermost) = axes.first().filter(|_| !is_cut) else { return trees };
     let whole = Axis { var: variable(loops, &format!("{}p", outermost.var)), extent: Expr::one() };
     let value = Expr::sym(whole.var) * outermost.extent + Expr::sym(outermost.var);
-    let body = trees.into_iter().map(|t| rebind(t, outermost.var, value)).collect();
-    vec![merging(whole, body, loops)]
+    let mut body: Vec<Tree> = trees.into_iter().map(|t| rebind(t, outermost.var, value)).collect();
+    body.extend(merges(&body, loops));
+    vec![Tree::Loop { kind: LoopKind::For, axis: whole, body }]
 }
 
-/// A loop whose iterations are blocks of the sums in `body`, each merged into the whole at its end.
-fn merging(axis: Axis, mut body: Vec<Tree>, loops: &Loops) -> Tree {
+/// What merges the sums in the body of a loop, whose iterations are blocks of them, into the whole.
+fn merges(body: &[Tree], loops: &Loops) -> Vec<Tree> {
     let mut merges = Vec::new();
     let merge = |leaf: &Leaf| {
         let nest = nest_of(leaf, loops).filter(|_| leaf.part == Part::Update)?;
@@ -40,43 +41,48 @@ fn merging(axis: Axis, mut body: Vec<Tree>, loops: &Loops) -> Tree {
         }))
     };
     body.iter().for_each(|tree| tree.each_leaf(&mut |leaf| merges.extend(merge(leaf))));
-    body.extend(merges);
-    Tree::Loop { kind: LoopKind::For, axis, body }
+    merges
 }
 
 fn nest_of<'a>(leaf: &Leaf, loops: &'a Loops) -> Option<&'a Nest> {
     loops.stmts.iter().flat_map(Stmt::nests).find(|nest| nest.name == leaf.nest)
 }
 
+/// Sums of K blocks that are added up one after another; where there are more, these are blocks as well. Rounding errors of n terms in
+/// K blocks of b, added up in blocks of c, grow as the root of `n*b + n*c + n*n/(b*c)`, where without the latter they grow as that of `n*b + n*n/b`:
+/// a gradient of the weights of a grouped convolution over 100,352 places erred by 7 roundings of its largest element.
+const BLOCKS_IN_ORDER: i64 = 64;
+
 /// The loops, and whether they are cut into K blocks.
 fn cut_into_k_blocks(body: Vec<Tree>, axes: &[Axis], loops: &Loops, wanted: i64) -> (Vec<Tree>, bool) {
     let mut trees = body;
-    let mut length = 1i64;
-    let mut is_cut = false;
-    for a in axes.iter().rev() {
-        let together = length.saturating_mul(size(&loops.facts, a.extent));
-        if is_cut || together <= 2 * wanted {
-            let is_block = !is_cut && length >= wanted && together > length;
-            is_cut |= is_block;
-            length = together;
-            trees = vec![match is_block {
-                true => merging(*a, trees, loops),
-                false => Tree::Loop { kind: LoopKind::For, axis: *a, body: trees },
-            }];
-        } else if length >= wanted {
-            is_cut = true;
-            trees = vec![merging(*a, trees, loops)];
-        } else if let Some(k_block) = k_block_of(&trees, a, loops, wanted / length) {
-            is_cut = true;
-            let name = |suffix: &str| variable(loops, &format!("{}{suffix}", a.var));
-            let (outside, inside, value) = cut(*a, k_block, name("b"), name("i"));
-            let body = trees.into_iter().map(|t| rebind(t, a.var, value)).collect();
-            let inside = Tree::Loop { kind: LoopKind::For, axis: inside, body };
-            trees = vec![merging(outside, vec![inside], loops)];
-        } else {
-            length = together;
-            trees = vec![Tree::Loop { kind: LoopKind::For, axis: *a, body: trees }];
+    // What is added up one after another in `trees`: terms, or the sums of blocks.
+    let (mut length, mut wanted) = (1i64, wanted);
+    let (mut is_block, mut is_cut) = (false, false);
+    let mut rest = axes.to_vec();
+    while let Some(axis) = rest.pop() {
+        let extent = size(&loops.facts, axis.extent);
+        if length >= wanted && extent > 1 {
+            (is_block, is_cut) = (true, true);
+            (length, wanted) = (1, BLOCKS_IN_ORDER);
         }
+        let is_short = length.saturating_mul(extent) <= 2 * wanted;
+        let k_block = if is_short { None } else { k_block_of(&trees, &axis, loops, wanted / length) };
+        if std::mem::take(&mut is_block) {
+            trees.extend(merges(&trees, loops));
+        }
+        let Some(k_block) = k_block else {
+            trees = vec![Tree::Loop { kind: LoopKind::For, axis, body: trees }];
+            length = length.saturating_mul(extent);
+            continue;
+        };
+        let name = |suffix: &str| variable(loops, &format!("{}{suffix}", axis.var));
+        let (outside, inside, value) = cut(axis, k_block, name("b"), name("i"));
+        let body = trees.into_iter().map(|t| rebind(t, axis.var, value)).collect();
+        trees = vec![Tree::Loop { kind: LoopKind::For, axis: inside, body }];
+        rest.push(outside);
+        (is_block, is_cut) = (true, true);
+        (length, wanted) = (1, BLOCKS_IN_ORDER);
     }
     (trees, is_cut)
 }
