@@ -38,12 +38,14 @@ enum Outside {
     Reflection,
 }
 
-/// The arguments that are the same for all dimensions.
+/// The arguments that are the same for all dimensions, and how many these are: eager mode has a kernel of vectors for two, and one of scalars for three,
+/// which part ways where a coordinate is NaN, infinite, or far outside.
 #[derive(Clone, Copy)]
 struct Sampling {
     mode: Mode,
     outside: Outside,
     align_corners: bool,
+    dims: usize,
 }
 
 /// An element to read along one dimension, whether it exists, and its weight; none means 1.
@@ -67,7 +69,7 @@ fn sampling(args: &Args<'_>, dims: usize) -> Result<Sampling, OpError> {
         2 => Outside::Reflection,
         other => return Err(args.unsupported(&format!("`padding_mode` {other}"))),
     };
-    Ok(Sampling { mode, outside, align_corners: args.flag("align_corners")? })
+    Ok(Sampling { mode, outside, align_corners: args.flag("align_corners")?, dims })
 }
 
 fn sample_type(cx: &mut InferCx<'_>, args: &Args<'_>) -> Result<Vec<Type>, OpError> {
@@ -104,7 +106,7 @@ fn sample(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
             let place = b.read(&grid, &place);
             taps.push(sampling.taps(b, place, x.sizes[2 + d]));
         }
-        let v = weighted_sum(b, &x, &at[..2], &taps);
+        let v = sampling.weighted_sum(b, &x, &at[..2], &taps);
         b.store(&out, at, v);
         Ok(())
     })
@@ -159,10 +161,18 @@ impl Sampling {
             Outside::Border => place,
             Outside::Reflection => self.reflected(b, place, size),
         };
+        // NaN is the first element in two dimensions, and the last one in three.
         let dtype = b.ty(place);
         let (zero, last) = (b.lit(place, 0.0), b.index(size - 1, dtype));
-        let place = b.max(place, zero);
-        b.min(place, last)
+        let place = if self.dims == 2 {
+            let is_above = b.gt(place, zero);
+            b.select(is_above, place, zero)
+        } else {
+            let is_below = b.lt(place, zero);
+            b.select(is_below, zero, place)
+        };
+        let is_below = b.lt(place, last);
+        b.select(is_below, place, last)
     }
 
     /// Mirrored at the image's first and last element, or at their outer edges, as often as it takes.
@@ -172,17 +182,58 @@ impl Sampling {
         if span.is_zero() {
             return b.lit(place, 0.0);
         }
-        let (low, span) = (b.lit(place, low), b.index(span, dtype));
+        let low = b.lit(place, low);
         let distance = b.sub(place, low);
         let distance = b.abs(distance);
-        let extra = b.op(ScalarOp::Rem, &[distance, span]);
-        let flips = b.div(distance, span);
-        let flips = b.floor(flips);
-        let (two, zero, rest) = (b.lit(place, 2.0), b.lit(place, 0.0), b.sub(span, extra));
-        let odd = b.op(ScalarOp::Rem, &[flips, two]);
-        let even = b.eq(odd, zero);
-        let distance = b.select(even, extra, rest);
+        let distance = if self.dims == 2 {
+            // Within there and back, of which the nearer is right.
+            let twice = b.index(span * 2, dtype);
+            let turns = b.div(distance, twice);
+            let turns = b.op(ScalarOp::Trunc, &[turns]);
+            let turned = b.mul(turns, twice);
+            let there = b.sub(distance, turned);
+            let back = b.sub(twice, there);
+            b.min(there, back)
+        } else {
+            let span = b.index(span, dtype);
+            let extra = b.op(ScalarOp::Rem, &[distance, span]);
+            let flips = b.div(distance, span);
+            let flips = b.floor(flips);
+            // More flips than an `i32` holds are an even number to eager mode.
+            let flips = b.cast(flips, Dtype::I32);
+            let (two, zero, rest) = (b.lit(flips, 2.0), b.lit(flips, 0.0), b.sub(span, extra));
+            let odd = b.op(ScalarOp::Rem, &[flips, two]);
+            let even = b.eq(odd, zero);
+            b.select(even, extra, rest)
+        };
         b.add(distance, low)
+    }
+
+    /// The sum over all combinations of taps, one of each dimension; the last dimension is summed first.
+    fn weighted_sum(self, b: &mut Body<'_>, x: &Access, coords: &[Expr], taps: &[Vec<Tap>]) -> Val {
+        let Some((along, rest)) = taps.split_first() else { return b.read(x, coords) };
+        let zero = b.literal(litz_ir::Scalar::Float(0.0), x.dtype.compute());
+        let weighted = |b: &mut Body<'_>, v: Val, weight: Option<Val>| match weight {
+            Some(weight) => b.mul(v, weight),
+            None => v,
+        };
+        let mut sum = None;
+        for tap in along {
+            let v = self.weighted_sum(b, x, &[coords, &[tap.coord]].concat(), rest);
+            // A weight of NaN counts in two dimensions also where there is no element, and in three only where there is one.
+            let v = if self.dims == 2 {
+                let v = b.select(tap.exists, v, zero);
+                weighted(b, v, tap.weight)
+            } else {
+                let v = weighted(b, v, tap.weight);
+                b.select(tap.exists, v, zero)
+            };
+            sum = Some(match sum {
+                Some(sum) => b.add(sum, v),
+                None => v,
+            });
+        }
+        sum.unwrap_or(zero)
     }
 }
 
@@ -195,25 +246,6 @@ fn tap(b: &mut Body<'_>, element: Val, size: Expr, weight: Option<Val>) -> Tap {
     let element = b.select(exists, element, zero);
     let element = b.cast(element, Dtype::I64);
     Tap { coord: b.bind(element, size), exists, weight }
-}
-
-/// The sum over all combinations of taps, one of each dimension; the last dimension is summed first.
-fn weighted_sum(b: &mut Body<'_>, x: &Access, coords: &[Expr], taps: &[Vec<Tap>]) -> Val {
-    let Some((along, rest)) = taps.split_first() else { return b.read(x, coords) };
-    let zero = b.literal(litz_ir::Scalar::Float(0.0), x.dtype.compute());
-    let mut sum = None;
-    for tap in along {
-        let v = weighted_sum(b, x, &[coords, &[tap.coord]].concat(), rest);
-        let mut v = b.select(tap.exists, v, zero);
-        if let Some(weight) = tap.weight {
-            v = b.mul(v, weight);
-        }
-        sum = Some(match sum {
-            Some(sum) => b.add(sum, v),
-            None => v,
-        });
-    }
-    sum.unwrap_or(zero)
 }
 
 // Affine grids.

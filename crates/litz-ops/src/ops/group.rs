@@ -198,12 +198,15 @@ fn embedding_bag(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         Ok(())
     })?;
     lw.nest(&out.sizes, |b, at| {
-        // PyTorch looks at the last offset alone; what follows from the others is in range, or is found where it is used. The check
-        // is in the nest that no pass removes: sums need no sizes.
-        let last = b.read_as(&offsets, &[offsets.sizes[0] - 1], Dtype::I64);
-        let count = b.index(count, Dtype::I64);
-        let ends = b.le(last, count);
-        b.check_value(ends);
+        // PyTorch looks at the last offset alone, and reads what it finds where another one is outside. The check is in the nest that no
+        // pass removes: sums need no sizes.
+        for offset in [at[0], offsets.sizes[0] - 1] {
+            let offset = b.read_as(&offsets, &[offset], Dtype::I64);
+            let (zero, count) = (b.lit(offset, 0.0), b.index(count, Dtype::I64));
+            let (starts, ends) = (b.ge(offset, zero), b.le(offset, count));
+            let is_inside = b.and(starts, ends);
+            b.check_value(is_inside);
+        }
         let (sum, size) = (b.read(&sums, at), b.read(&sizes, &at[..1]));
         let (zero, one) = (b.lit(sum, 0.0), b.lit(sum, 1.0));
         let v = match mode {
@@ -285,7 +288,14 @@ fn histogram(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
         let v = b.read(&x, at);
         let (low, high) = match &ends {
             Ends::Given(low, high) => (b.lit(v, *low), b.lit(v, *high)),
-            Ends::Found(low, high) => (b.read(low, &[]), b.read(high, &[])),
+            Ends::Found(low, high) => {
+                let (low, high) = (b.read(low, &[]), b.read(high, &[]));
+                let (range, zero) = (b.sub(high, low), b.lit(v, 0.0));
+                let nothing = b.sub(range, range);
+                let is_finite = b.eq(nothing, zero);
+                b.check_value(is_finite);
+                (low, high)
+            }
         };
         // A range of one value reaches one to both sides.
         let (one, zero, flat) = (b.lit(v, 1.0), b.lit(v, 0.0), b.eq(low, high));

@@ -119,15 +119,39 @@ fn levels(args: &Args<'_>) -> Result<(f64, f64), OpError> {
     Ok((least, largest))
 }
 
-/// `(clamp(round(x / scale) + zero) - zero) * scale`, dividing as eager does, by multiplication with the inverse.
+/// `(clamp(round(x / scale) + zero) - zero) * scale`
 fn quantised(b: &mut Body<'_>, x: Val, scale: Val, zero: Val, range: (f64, f64)) -> Val {
-    let (one, low, high) = (b.lit(x, 1.0), b.lit(x, range.0), b.lit(x, range.1));
+    let level = level_at(b, x, scale, zero);
+    let (low, high) = (b.lit(x, range.0), b.lit(x, range.1));
+    // Of what is no number eager makes the least level.
+    let is_above = b.gt(level, low);
+    let level = b.select(is_above, level, low);
+    let level = b.min(level, high);
+    level_value(b, level, scale, zero)
+}
+
+/// The same by channels, where eager makes an integer of the level first: the least one of what none holds.
+fn quantised_by_channel(b: &mut Body<'_>, x: Val, scale: Val, zero: Val, range: (f64, f64)) -> Val {
+    let level = level_at(b, x, scale, zero);
+    let (low, high, end) = (b.lit(x, range.0), b.lit(x, range.1), b.lit(x, 2f64.powi(63)));
+    let (is_above, is_held) = (b.gt(level, low), b.lt(level, end));
+    let is_level = b.and(is_above, is_held);
+    let level = b.select(is_level, level, low);
+    let level = b.min(level, high);
+    level_value(b, level, scale, zero)
+}
+
+/// `round(x / scale) + zero`, dividing as eager does, by multiplication with the inverse.
+fn level_at(b: &mut Body<'_>, x: Val, scale: Val, zero: Val) -> Val {
+    let one = b.lit(x, 1.0);
     let inverse = b.div(one, scale);
     let scaled = b.mul(x, inverse);
     let whole = b.op(ScalarOp::Round, &[scaled]);
-    let level = b.add(whole, zero);
-    let level = b.max(level, low);
-    let level = b.min(level, high);
+    b.add(whole, zero)
+}
+
+/// `(level - zero) * scale`
+fn level_value(b: &mut Body<'_>, level: Val, scale: Val, zero: Val) -> Val {
     let steps = b.sub(level, zero);
     b.mul(steps, scale)
 }
@@ -165,7 +189,7 @@ fn by_channel(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
             b.check_value(is_level);
         }
         let (scale, zero) = (b.read_as(&scale, channel, compute), b.read_as(&zero, channel, compute));
-        let v = quantised(b, v, scale, zero, range);
+        let v = quantised_by_channel(b, v, scale, zero, range);
         b.store(&out, at, v);
         Ok(())
     })

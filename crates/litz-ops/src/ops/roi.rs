@@ -84,7 +84,12 @@ fn align(lw: &mut Lower<'_>, args: &Args<'_>) -> Result<(), OpError> {
     let Some(out) = lw.result(args, 0) else { return Ok(()) };
     let compute = x.dtype.compute();
     lw.nest(&out.sizes, |b, at| {
-        let image = b.read_as(&regions, &[at[0], Expr::zero()], Dtype::I64);
+        // A number just below 0 would be cut off to it.
+        let image = b.read(&regions, &[at[0], Expr::zero()]);
+        let zero = b.lit(image, 0.0);
+        let is_image = b.ge(image, zero);
+        b.check_value(is_image);
+        let image = b.cast(image, Dtype::I64);
         let image = b.bind(image, x.sizes[0]);
         let mut place = Vec::new();
         // Columns 1 and 3 of a region bound its width, 2 and 4 its height.

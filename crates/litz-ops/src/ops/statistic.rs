@@ -387,6 +387,10 @@ fn even_edges(r: &mut Rewriter<'_>, bins: Expr) -> Result<Value, OpError> {
         return r.call("aten.linspace.default", args(float(low), float(high)));
     }
     let (low, high) = (r.apply("aten.min.default", &[value])?, r.apply("aten.max.default", &[value])?);
+    let range = r.sub(high, low)?;
+    let is_finite = r.apply("aten.isfinite.default", &[range])?;
+    let message = format!("{}: the range of the elements is not finite", r.args().op());
+    r.call_all("aten._assert_async.msg", [Arg::Value(is_finite), Arg::Str(message)])?;
     let equal = r.apply("aten.eq.Tensor", &[low, high])?;
     let half = r.call("aten.mul.Scalar", [Arg::Value(equal), float(0.5)])?;
     let half = r.convert(half, dtype)?;

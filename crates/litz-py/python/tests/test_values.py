@@ -1,11 +1,16 @@
 """Values that eager mode gives where several would do: places among unsorted boundaries, modes, bits of other types, random integers."""
 
+import itertools
+
 import pytest
 import torch
+import torch.nn.functional as F
 
 from checks import check, compiled, each, needs_litz
 
-NAN = float("nan")
+NAN, INF = float("nan"), float("inf")
+# Coordinates that no element has: of no size, of any, and beyond what integers of 32 and 64 bits hold.
+STRANGE = [NAN, INF, -INF, 1e10, -1e10, 3e9, -3e9, 1e20, -1e20, 2.0**31, -(2.0**31), 0.0, -0.0, 1.0, -1.0, 1.5, 1e-45]
 TYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64]
 
 
@@ -83,3 +88,44 @@ def test_random_integers_are_in_their_range():
 def test_quotients_of_prims():
     check(lambda x: torch.ops.prims.div(x, x + 1), torch.randn(9), exact=True, reference=False)
     check(lambda x: torch.ops.prims.div(x, torch.full_like(x, 3)), torch.arange(-9, 9), exact=True, reference=False)
+
+
+def strangely(*sizes):
+    """Numbers around those between -1 and 1, every third of which is a strange one."""
+    x = torch.rand(sizes, generator=torch.Generator().manual_seed(5)) * 2.4 - 1.2
+    x.view(-1)[::3] = torch.tensor(list(itertools.islice(itertools.cycle(STRANGE), len(x.view(-1)[::3]))))
+    return x
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_strange_places_in_images(mode, padding, align_corners):
+    sample = lambda x, grid: F.grid_sample(x, grid, mode, padding, align_corners)
+    check(sample, torch.randn(2, 3, 5, 7), strangely(2, 6, 9, 2), reference=False)
+    if mode != "bicubic":
+        check(sample, torch.randn(2, 3, 4, 5, 6), strangely(2, 3, 4, 5, 3), reference=False)
+
+
+@pytest.mark.parametrize("length", [1, 7, 60])
+def test_levels_of_what_is_no_number(length):
+    x = strangely(3, length)
+    check(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255), x, reference=False, exact=True)
+    scale, zero = torch.tensor([0.1, 0.2, NAN]), torch.tensor([1, 2, 3], dtype=torch.int32)
+    check(lambda x, s, z: torch.fake_quantize_per_channel_affine(x, s, z, 0, 0, 255), x, scale, zero, reference=False, exact=True)
+
+
+@each(
+    conv1d=lambda x, w: F.conv1d(x.view(4, 8, -1), w.view(8, 2, -1), groups=4),
+    conv2d=lambda x, w: F.conv2d(x.view(4, 8, 256, -1), w.view(8, 2, 3, -1), groups=4),
+    conv3d=lambda x, w: F.conv3d(x.view(4, 2, 64, 64, -1), w.view(8, 2, 3, 1, -1)),
+    linear=lambda x, w: x.view(-1, 16) @ w.view(16, -1),
+)
+def test_errors_of_long_sums_stay_near_those_of_eager_mode(f):
+    generator = torch.Generator().manual_seed(3)
+    x, w = (torch.randn(size, generator=generator) + 0.2 for size in (4 * 8 * 256 * 128, 48))
+    gradient = lambda f, x, w: torch.autograd.grad((f(x, w := w.requires_grad_()) * 0.5).sum(), w)[0]
+    exact = gradient(f, x.double(), w.double())
+    error = lambda found: (found.detach().double() - exact).square().mean().sqrt()
+    # Without sums of blocks of blocks they are 2 to 7 times as large.
+    assert error(gradient(compiled(f), x, w.clone())) <= 1.5 * error(gradient(f, x, w.clone())) + 1e-7 * exact.abs().max()
