@@ -71,12 +71,19 @@ pub fn together(cx: &Cx<'_>, items: Vec<Item>) -> Vec<Item> {
 }
 
 /// For each item the list that it belongs to, if it does: kernels of which each has the same names, so that they share launches
-/// wherever they are in a row.
+/// wherever they are in a row. Only names count that as many kernels have as a list has at least: others are those of values that operators of
+/// single tensors made, such as the learning rates of an optimizer.
 pub fn lists(cx: &Cx<'_>, items: &[Item]) -> Vec<Option<usize>> {
+    let may_share = |item: &&Item| cx.target.threads() >= 2 && may_share(item);
+    let mut uses: HashMap<&str, usize> = HashMap::new();
+    for name in items.iter().filter(may_share).flat_map(|item| cx.names(item)) {
+        *uses.entry(name).or_default() += 1;
+    }
     let mut known: HashMap<BTreeSet<&str>, (usize, usize)> = HashMap::new();
     let mut of = |item: &Item| {
-        let names = cx.names(item);
-        if cx.target.threads() < 2 || !may_share(item) || names.is_empty() {
+        let mut names = if may_share(&item) { cx.names(item) } else { BTreeSet::new() };
+        names.retain(|name| uses[name] >= LEAST_OF_LIST);
+        if names.is_empty() {
             return None;
         }
         let next = known.len();

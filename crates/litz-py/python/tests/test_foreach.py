@@ -185,11 +185,11 @@ def bytes_moved(graph):
 
 
 @needs_litz
-@pytest.mark.parametrize(("make", "tensors"), [(torch.optim.SGD, 3), (torch.optim.Adam, 7), (torch.optim.AdamW, 7)])
+@pytest.mark.parametrize(("make", "tensors"), [(torch.optim.SGD, 3), (torch.optim.Adagrad, 5), (torch.optim.Adam, 7), (torch.optim.AdamW, 7)])
 def test_a_step_reads_and_writes_each_tensor_once(make, tensors):
     """TR-4, SW-2: a compiled step copies nothing, and reads and writes what its formula does, in 16 launches at most; gradient descent in 8.
 
-    Adam has two kernels for each parameter, the first of which makes numbers of the count of its steps, a tensor of its own: they are all that takes
+    Adam and Adagrad have two kernels for each parameter, the first of which makes numbers of the count of its steps, a tensor of its own: they are all that takes
     memory.
     """
     parameters = parameters_of_bert(96)
