@@ -56,6 +56,9 @@ impl Rates {
     /// Types that machines have different rates for.
     pub const DTYPES: [Dtype; 5] = [Dtype::I8, Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64];
 
+    /// Nothing is known.
+    pub const UNKNOWN: Rates = Rates { bandwidth: 0, flops: [0; Rates::DTYPES.len()] };
+
     /// Operations on a type.
     pub fn flops(&self, dtype: Dtype) -> u64 {
         Rates::DTYPES.iter().position(|d| *d == dtype).map_or(0, |at| self.flops[at])
@@ -389,11 +392,12 @@ impl Target {
         }
     }
 
-    /// Whether it can run a graph whose tensors are on that device.
+    /// Whether it can run a graph whose tensors are on that device. What was exported on a CPU runs on a GPU as well, which its tensors
+    /// are moved to.
     pub fn holds(&self, device: Device) -> bool {
         match (self, device) {
-            (Target::Cpu(_), Device::Cpu) | (Target::Gpu(_), Device::Cuda(_)) => true,
-            (Target::Cpu(_), Device::Cuda(_)) | (Target::Gpu(_), Device::Cpu) => false,
+            (Target::Cpu(_), Device::Cuda(_)) => false,
+            (Target::Cpu(_), Device::Cpu) | (Target::Gpu(_), Device::Cuda(_) | Device::Cpu) => true,
         }
     }
 }

@@ -1,8 +1,12 @@
 //! Defines groups: statements that share loops, and the axes that they share.
 
+use litz_analysis::access::{bound_places, side_exprs, substitute};
 use litz_analysis::contraction::Columns;
-use litz_ir::loops::Axis;
+use litz_ir::loops::{Axis, Loops};
 use litz_sym::{Expr, Facts, Sym};
+
+use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes};
+use crate::nest;
 
 /// Statements that share loops.
 #[derive(Clone, Default, Debug)]
@@ -55,4 +59,40 @@ pub struct Phase {
     pub group: Group,
     /// Of a product which load is which operand, and the axis that vectors run along.
     pub columns: Option<Columns>,
+}
+
+/// The axes that members share, in the order of memory, merged where all that members access walks them as one: at least one.
+/// `facts` are those of the loops around, the group's axes among them; `name` names the merged ones.
+pub fn shared_axes(loops: &Loops, group: &Group, facts: &Facts, name: &dyn Fn(usize) -> Sym) -> Vec<Merged> {
+    let (mut indices, mut others) = (Vec::new(), Vec::new());
+    let mut weighted = Vec::new();
+    for member in &group.members {
+        let n = nest(loops, member.stmt);
+        for (access, index) in bound_places(loops, n, &member.bind, &n.facts(facts)) {
+            indices.push(index);
+            // Stores decide ties: they count double.
+            weighted.extend(std::iter::repeat_n(index, if access.store { 2 } else { 1 }));
+        }
+        others.extend(side_exprs(n).into_iter().map(|e| substitute(e, &member.bind)));
+        // A binding that is no plain sum would become a division of a division.
+        others.extend(member.bind.iter().map(|b| b.1).filter(|e| !is_plain(*e)));
+    }
+    let (ones, mut axes): (Vec<Axis>, Vec<Axis>) = group.outer.iter().partition(|a| a.extent.is_one());
+    order_axes(&mut axes, &weighted, facts);
+    let mut shared = merge_axes(&axes, &indices, &others, name);
+    if shared.is_empty() {
+        let axis = Axis { var: name(0), extent: Expr::one() };
+        shared.push(Merged { axis, parts: Vec::new() });
+    }
+    shared[0].parts.extend(ones.iter().map(|a| (a.var, Expr::zero())));
+    shared
+}
+
+/// A variable that is no size and no axis of a member.
+pub fn beside_axes(loops: &Loops, group: &Group, name: &str) -> Sym {
+    let is_axis = |s: Sym| {
+        let mut nests = group.members.iter().map(|m| nest(loops, m.stmt));
+        nests.any(|n| n.all_axes().any(|a| a.var == s))
+    };
+    fresh(name, |s| is_axis(s) || loops.facts.is_symbol_declared(s))
 }

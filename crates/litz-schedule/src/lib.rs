@@ -20,6 +20,7 @@ mod gpu;
 mod group;
 mod heuristics;
 mod in_order;
+mod join;
 mod launches;
 mod memory;
 mod nests;

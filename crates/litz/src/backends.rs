@@ -1,5 +1,7 @@
 //! Lists the backends, finds the one that options ask for, and compiles kernels through it, in parallel and by the cache.
 
+mod without_code;
+
 use crate::error::Error;
 use crate::options::Options;
 use litz_backend::{Backend, Factory, Request};
@@ -8,6 +10,7 @@ use litz_ir::parallel::parallel;
 use litz_runtime::cache::{CacheKey, ObjectCache};
 use std::cmp::Reverse;
 use std::sync::Arc;
+use without_code::WithoutCode;
 
 /// Every backend. The first is the one of options that choose none.
 pub static BACKENDS: &[&Factory] = &[&litz_cpu::CPU];
@@ -15,13 +18,17 @@ pub static BACKENDS: &[&Factory] = &[&litz_cpu::CPU];
 /// Something that runs kernels.
 pub type Device = Arc<dyn litz_runtime::device::Device>;
 
-/// The backend that options ask for.
+/// The backend that options ask for. For a kind of target that there is none for, one that takes kernels as far as the reference device
+/// and their text.
 ///
 /// # Errors
 /// [`Error::Unsupported`] when it does not make code for the target.
 pub fn backend(options: &Options) -> Result<Arc<dyn Backend>, Error> {
     let request = Request { target: options.target, threads: options.threads };
-    (options.backend.make)(&request).map_err(Error::unsupported)
+    match options.target {
+        Some(target) if target.kind() != options.backend.name => Ok(Arc::new(WithoutCode(target))),
+        Some(_) | None => (options.backend.make)(&request).map_err(Error::unsupported),
+    }
 }
 
 /// Code of the kernels, from the cache where it has them.

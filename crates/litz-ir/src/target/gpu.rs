@@ -66,7 +66,7 @@ impl GpuIsa {
     }
 
     /// Bytes that the threads of one block may share, at most.
-    pub fn usual_shared_bytes(self) -> i64 {
+    pub const fn usual_shared_bytes(self) -> i64 {
         match self {
             GpuIsa::Sm80 => 163 << 10,
             GpuIsa::Sm90 => 227 << 10,
@@ -132,8 +132,8 @@ impl Gpu {
     }
 
     /// A GPU of which nothing more is known.
-    pub fn new(isa: GpuIsa, units: u32) -> Gpu {
-        Gpu { isa, units, shared_bytes: isa.usual_shared_bytes(), rates: Rates::default() }
+    pub const fn new(isa: GpuIsa, units: u32) -> Gpu {
+        Gpu { isa, units, shared_bytes: isa.usual_shared_bytes(), rates: Rates::UNKNOWN }
     }
 
     /// What runs points at the same time, outermost first.

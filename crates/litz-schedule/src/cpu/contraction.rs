@@ -3,9 +3,10 @@
 use crate::context::Cx;
 use crate::cpu::loops::Loops;
 use crate::cpu::product::{self, Problem};
-use crate::cpu::{cpu, join, rows};
+use crate::cpu::{cpu, pays, rows};
 use crate::draft::{Draft, Family, Planned, Recipe, Relation, Traits};
 use crate::group::Group;
+use crate::join;
 use crate::no_fuse::NoFuse;
 use litz_analysis::contraction::Columns;
 
@@ -41,7 +42,7 @@ impl Family for Product {
             // Tiles read what members read at points of other tiles, too.
             Relation::Behind if join::overwrites(cx, &draft.group, s) => Err(NoFuse::OtherPoints),
             Relation::Behind if cx.contractions[s].is_some() => self.in_rows(cx, draft, s),
-            Relation::Behind => match join::join_points(cx, &draft.group, s, true) {
+            Relation::Behind => match pays::join_points(cx, &draft.group, s, true) {
                 Err(NoFuse::NotAnEpilogue) => self.in_rows(cx, draft, s),
                 joined => joined.map(|joined| draft.with(joined)),
             },

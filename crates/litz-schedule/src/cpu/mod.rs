@@ -4,9 +4,9 @@
 //! blocks of rows, sums of rows beside what goes over them, scatters, and regions.
 
 mod contraction;
-mod join;
 mod k_blocks;
 mod loops;
+mod pays;
 mod product;
 mod region;
 mod rows;
@@ -21,6 +21,7 @@ use litz_ir::target::Cpu;
 use crate::context::Cx;
 use crate::draft::{Draft, Machine};
 use crate::group::Group;
+use crate::join::alone;
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use contraction::Product;
@@ -45,7 +46,7 @@ impl Machine for Cpus {
         if info.is_scatter && !info.ordered.is_empty() && scatter::is_plain(nest(cx.loops, s)) {
             return Draft::new(Group::of(s), info.at_load, Scatter);
         }
-        let group = join::alone(cx, s);
+        let group = alone(cx, s);
         match &cx.contractions[s] {
             Some(columns) => Draft::new(group, info.at_load, Product::new(columns.clone())),
             None => Draft::new(group, info.at_load, Loops),

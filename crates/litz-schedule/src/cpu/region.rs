@@ -4,10 +4,10 @@
 use crate::axes::variable;
 use crate::context::Cx;
 use crate::cpu::cpu;
-use crate::cpu::join::{align_members, own_axes};
 use crate::cpu::rows::{RowGrid, product_phase, rows};
 use crate::draft::{Draft, Family, Planned, Traits};
 use crate::group::{Group, Member, Phase};
+use crate::join::{align_members, own_axes};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::substitute;

@@ -7,13 +7,14 @@
 
 use crate::context::Cx;
 use crate::cost::{footprint, points, size, work};
-use crate::cpu::join::{align_members, is_less_parallel, overwrites, own_axes};
+use crate::cpu::pays::is_less_parallel;
 use crate::cpu::product::{self, MTile, Problem, outer_of};
 use crate::cpu::{cpu, loops};
 use crate::cut::grain;
 use crate::draft::{Draft, Family, Planned, Recipe, Relation, Traits};
 use crate::group::{Group, Member, Phase};
 use crate::heuristics::Heuristics;
+use crate::join::{align_members, overwrites, own_axes};
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::substitute;

@@ -10,7 +10,7 @@ use litz_codegen::Realized;
 use litz_cpu::CpuBackend;
 use litz_cpu::llvm::CpuTarget;
 use litz_ir::Scalar;
-use litz_ir::target::{Cpu, Isa, Target};
+use litz_ir::target::{Cpu, Gpu, GpuIsa, Isa, Target};
 use litz_runtime::pool::ThreadPool;
 use litz_runtime::program::{Executable, RunOptions};
 use litz_runtime::reference::{DistantDevice, ReferenceDevice};
@@ -39,6 +39,11 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     check("reference device", &automatic, reference(&automatic)?)?;
     let distant = DistantDevice::new(&automatic.kernels).map_err(|e| e.to_string())?;
     check("distant device", &automatic, Arc::new(distant))?;
+    for target in GPUS {
+        let gpu = litz::backend(&Options::for_target(target)).map_err(|e| e.to_string())?;
+        let automatic = compiled(file, &settings, &*gpu)?;
+        check(&target.to_string(), &automatic, reference(&automatic)?)?;
+    }
     let host = host(&settings)?;
     for backend in natives(&settings.info, &host)? {
         let automatic = compiled(file, &settings, &*backend)?;
@@ -59,6 +64,9 @@ pub fn run(file: &TestFile) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// The GPUs whose automatic schedules the reference device runs.
+const GPUS: [Target; 1] = [Target::Gpu(Gpu::new(GpuIsa::Sm90, 132))];
 
 /// What this machine runs code for: all that it has, and what every machine of its kind has.
 fn natives(info: &Target, host: &Arc<dyn Backend>) -> Result<Vec<Arc<dyn Backend>>, String> {

@@ -221,7 +221,10 @@ fn kernels_to(
     backend: &dyn Backend,
     run: &mut Runner<'_>,
 ) -> Result<Vec<u8>, Failure> {
-    let emit = |run: &mut Runner<'_>| run.step("emit", || backend.emit(kernels)).map_err(Error::from);
+    let emit = |run: &mut Runner<'_>| {
+        backend.check_code().map_err(Error::unsupported)?;
+        run.step("emit", || backend.emit(kernels)).map_err(Error::from)
+    };
     Ok(match to {
         To::Llvm => emit(run)?.into_bytes(),
         To::Asm => {

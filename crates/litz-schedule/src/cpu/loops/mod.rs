@@ -4,10 +4,11 @@ mod plan;
 
 use crate::context::Cx;
 use crate::cost::parallel_points;
-use crate::cpu::{cpu, join};
+use crate::cpu::{cpu, pays};
 use crate::draft::{Draft, Family, Planned, Recipe, Relation, Traits};
 use crate::group::{Group, Member};
 use crate::heuristics::ReorderAxes;
+use crate::join;
 use crate::nest;
 use crate::no_fuse::NoFuse;
 use litz_analysis::access::{Stride, accesses, stride, substitute};
@@ -33,7 +34,7 @@ impl Family for Loops {
             return Err(if is_overwriting { NoFuse::OtherPoints } else { NoFuse::ProductConsumer });
         }
         let joined = match relation {
-            Relation::Behind => join::join_points(cx, group, s, false),
+            Relation::Behind => pays::join_points(cx, group, s, false),
             Relation::Beside => beside(cx, group, s),
             Relation::Aligned => match beside(cx, group, s) {
                 Err(why) if why.is_of_shape() => aligned(cx, group, s),
@@ -81,7 +82,7 @@ fn beside(cx: &Cx<'_>, group: &Group, s: usize) -> Result<Group, NoFuse> {
     let mut joined = group.clone();
     joined.members.insert(at + 1, Member { stmt: s, bind });
     // Those behind the other one may have taken points from both.
-    if at < last && join::is_less_parallel(cx, group, s, &joined, parallel_points(cx.loops, &joined)) {
+    if at < last && pays::is_less_parallel(cx, group, s, &joined, parallel_points(cx.loops, &joined)) {
         return Err(NoFuse::LessParallel);
     }
     Ok(joined)

@@ -8,13 +8,13 @@ mod shared;
 mod transpose;
 mod words;
 
-use crate::axes::{Merged, fresh, is_plain, merge_axes, order_axes, variable};
+use crate::axes::{Merged, variable};
 use crate::cost::{points, size};
 use crate::cut::{grain, nested};
-use crate::group::Group;
+use crate::group::{Group, beside_axes, shared_axes};
 use crate::heuristics::Heuristics;
 use crate::nest;
-use litz_analysis::access::{Stride, bound_places, side_exprs, stride, substitute};
+use litz_analysis::access::{Stride, bound_places, stride, substitute};
 use litz_analysis::collisions::colliding_axes;
 use litz_analysis::inside::undivided;
 use litz_ir::loops::{Axis, Buf, Inst, InstOp, Loops, Nest};
@@ -111,29 +111,8 @@ struct Touched {
 impl<'a> Cx<'a> {
     /// Orders and merges the shared axes by what all members access.
     fn merge_outer(&mut self) {
-        let (mut indices, mut others) = (Vec::new(), Vec::new());
-        let mut weighted = Vec::new();
-        for member in &self.group.members {
-            let n = nest(self.loops, member.stmt);
-            let facts = n.facts(&self.facts);
-            for (access, index) in bound_places(self.loops, n, &member.bind, &facts) {
-                indices.push(index);
-                // Stores decide ties: they count double.
-                weighted.extend(std::iter::repeat_n(index, if access.store { 2 } else { 1 }));
-            }
-            others.extend(side_exprs(n).into_iter().map(|e| substitute(e, &member.bind)));
-            // A binding that is no plain sum would become a division of a division.
-            others.extend(member.bind.iter().map(|b| b.1).filter(|e| !is_plain(*e)));
-        }
-        let (ones, mut axes): (Vec<Axis>, Vec<Axis>) =
-            self.group.outer.iter().partition(|a| a.extent.is_one());
-        order_axes(&mut axes, &weighted, &self.facts);
-        self.outer = merge_axes(&axes, &indices, &others, &|i| self.beside_axes(&format!("g{i}")));
-        if self.outer.is_empty() {
-            let axis = Axis { var: self.beside_axes("g0"), extent: Expr::one() };
-            self.outer.push(Merged { axis, parts: Vec::new() });
-        }
-        self.outer[0].parts.extend(ones.iter().map(|a| (a.var, Expr::zero())));
+        let name = |i: usize| self.beside_axes(&format!("g{i}"));
+        self.outer = shared_axes(self.loops, self.group, &self.facts, &name);
         for m in &self.outer {
             self.facts.declare_index(m.axis.var, m.axis.extent);
         }
@@ -238,11 +217,7 @@ impl<'a> Cx<'a> {
 
     /// A variable that can be told from the members' axes, too.
     fn beside_axes(&self, name: &str) -> Sym {
-        let is_axis = |s: Sym| {
-            let mut nests = self.group.members.iter().map(|m| nest(self.loops, m.stmt));
-            nests.any(|n| n.all_axes().any(|a| a.var == s))
-        };
-        fresh(name, |s| is_axis(s) || self.loops.facts.is_symbol_declared(s))
+        beside_axes(self.loops, self.group, name)
     }
 
     fn size(&self, e: Expr) -> i64 {

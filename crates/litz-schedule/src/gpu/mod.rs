@@ -1,4 +1,8 @@
-//! Lists the families of kernels for GPUs: so far every nest runs its points in order.
+//! Lists the families of kernels for GPUs.
+//!
+//! Threads take points each. Nests whose points depend on each other along every axis, scatters and regions run in order on one thread.
+
+mod threads;
 
 use litz_analysis::contraction::Columns;
 use litz_ir::loops::{Nest, Span};
@@ -7,6 +11,8 @@ use crate::context::Cx;
 use crate::draft::{Draft, Machine};
 use crate::group::{Group, Member};
 use crate::in_order::InOrder;
+use crate::join::alone;
+use threads::Threads;
 
 /// The families for GPUs.
 pub struct Gpus;
@@ -17,7 +23,12 @@ impl Machine for Gpus {
     }
 
     fn alone(&self, cx: &Cx<'_>, s: usize) -> Draft {
-        Draft::new(Group::of(s), cx.deps.stmts[s].at_load, InOrder(None))
+        let info = &cx.deps.stmts[s];
+        let group = alone(cx, s);
+        match group.outer.iter().any(|axis| !axis.extent.is_one()) {
+            true => Draft::new(group, info.at_load, Threads),
+            false => Draft::new(Group::of(s), info.at_load, InOrder(None)),
+        }
     }
 
     fn region(&self, _: &Cx<'_>, region: &Span) -> Draft {

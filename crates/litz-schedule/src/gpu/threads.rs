@@ -1,0 +1,151 @@
+//! Kernels in which each thread takes points of its own, one after another: what nests reduce and scan, a thread does by itself.
+//!
+//! Neighbouring threads take neighbouring elements: the axis along which memory is contiguous goes to the threads of a block, or to the
+//! lanes of warps that take a row each where it is short. It is the plan of what no other family takes.
+
+use crate::context::Cx;
+use crate::cost::{ceil_div, size};
+use crate::draft::{Draft, Family, Planned, Relation, Traits};
+use crate::group::{Group, Member, beside_axes, shared_axes};
+use crate::join::{align_members, join, own_axes};
+use crate::nest;
+use crate::no_fuse::NoFuse;
+use litz_analysis::access::substitute;
+use litz_analysis::align::DomainMap;
+use litz_ir::loops::Axis;
+use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
+use litz_ir::target::{Gpu, Level};
+use litz_sym::{Expr, Sym};
+
+/// Threads of a block along one axis, at most: with 256 there are several blocks for a unit to hide what each waits for.
+const THREADS: i64 = 256;
+
+/// Warps of a block whose lanes go along a short axis.
+const WARPS: i64 = 8;
+
+/// Points of a thread of its own.
+#[derive(Debug)]
+pub struct Threads;
+
+impl Family for Threads {
+    fn traits(&self) -> Traits {
+        Traits { passes_on: true, shares_launch: false, overwrites: true }
+    }
+
+    fn take(&self, cx: &Cx<'_>, draft: &Draft, s: usize, relation: Relation) -> Result<Draft, NoFuse> {
+        let group = &draft.group;
+        if relation != Relation::Behind {
+            return Err(NoFuse::OtherShape);
+        }
+        let mut map = DomainMap::default();
+        align_members(cx, group, s, &group.outer, &mut map);
+        let joined = join(cx, group, s, map, false)?;
+        // Who shares fewer points than it has would leave threads idle.
+        let is_same = joined.outer.len() == group.outer.len();
+        let has_own = |member: &Member| own_axes(nest(cx.loops, member.stmt), member).next().is_some();
+        match is_same && !joined.members.iter().any(has_own) {
+            true => Ok(draft.with(joined)),
+            false => Err(NoFuse::OtherPoints),
+        }
+    }
+
+    fn is_dissolvable(&self) -> bool {
+        true
+    }
+
+    fn plan(&self, cx: &Cx<'_>, group: &Group) -> Option<Planned> {
+        let name = |name: &str| beside_axes(cx.loops, group, name);
+        let shared = shared_axes(cx.loops, group, &group.facts(&cx.loops.facts), &|i| name(&format!("g{i}")));
+        let values: Vec<(Sym, Expr)> = shared.iter().flat_map(|merged| merged.parts.clone()).collect();
+        let mut grid: Vec<Axis> = shared.iter().map(|merged| merged.axis).collect();
+        grid.retain(|axis| !axis.extent.is_one());
+        let mut body: Vec<Tree> =
+            group.members.iter().flat_map(|member| points(cx, member, &values)).collect();
+        let scope = spread(cx, &mut grid, &mut body, &name);
+        let kernel =
+            KernelPlan { name: String::new(), at_load: false, grid, grain: 1, persistent: None, body };
+        Some(Planned { kernel, scope })
+    }
+}
+
+/// Takes the last axes out of a grid and puts loops over threads around `body`, with blocks of these in the grid. Gives the variable
+/// of the innermost loop.
+fn spread(
+    cx: &Cx<'_>,
+    grid: &mut Vec<Axis>,
+    body: &mut Vec<Tree>,
+    name: &dyn Fn(&str) -> Sym,
+) -> Option<Sym> {
+    let lane = grid.pop()?;
+    let points = |axis: Axis| match axis.extent.as_int() {
+        Some(points) => points,
+        // Threads past the end of an axis cost less than blocks of few of them.
+        None => size(&cx.loops.facts, axis.extent).max(THREADS),
+    };
+    let warp = i64::from(Gpu::LANES);
+    let levels = match grid.last().copied() {
+        Some(row) if points(lane) * 2 <= THREADS && points(row) > 1 => {
+            grid.pop();
+            vec![(Level::Warp, row, WARPS.min(points(row))), (Level::Lane, lane, warp)]
+        }
+        Some(_) | None => vec![(Level::Thread, lane, THREADS.min(ceil_div(points(lane), warp) * warp))],
+    };
+    let mut scope = None;
+    for (level, axis, width) in levels.into_iter().rev() {
+        let (block, inside) = (name(&format!("{}_block", axis.var)), name(&format!("{}_in", axis.var)));
+        let is_cut = axis.extent.as_int().is_none_or(|extent| extent > width);
+        let value = match is_cut {
+            true => Expr::sym(block) * width + Expr::sym(inside),
+            false => Expr::sym(inside),
+        };
+        body.iter_mut().for_each(|tree| tree.replace(axis.var, value));
+        let inner = Axis { var: inside, extent: if is_cut { Expr::int(width) } else { axis.extent } };
+        *body =
+            vec![Tree::Loop { kind: LoopKind::Level(level.into()), axis: inner, body: std::mem::take(body) }];
+        if is_cut {
+            grid.push(Axis { var: block, extent: axis.extent.ceildiv(width) });
+        }
+        scope = scope.or(Some(inside));
+    }
+    scope
+}
+
+/// What a thread does of a member at a point that all share: its own axes in order, reduced ones innermost.
+fn points(cx: &Cx<'_>, member: &Member, values: &[(Sym, Expr)]) -> Vec<Tree> {
+    let own = nest(cx.loops, member.stmt);
+    let facts = own.facts(&cx.loops.facts);
+    let mut bind: Vec<(Sym, Expr)> =
+        member.bind.iter().map(|(axis, value)| (*axis, facts.simplify(substitute(*value, values)))).collect();
+    let is_scanned = |axis: &&Axis| own.scanned().any(|scanned| scanned == axis.var);
+    let mut outer: Vec<&Axis> = own_axes(own, member).collect();
+    outer.sort_by_key(is_scanned);
+    let mut number = 0;
+    let mut looped = |axes: &[&Axis], bind: &mut Vec<(Sym, Expr)>| -> Vec<Axis> {
+        let own = |axis: &&Axis| {
+            let var = crate::axes::variable(cx.loops, &format!("p{}_{number}", member.stmt));
+            number += 1;
+            bind.push((axis.var, Expr::sym(var)));
+            Axis { var, extent: axis.extent }
+        };
+        axes.iter().map(own).collect()
+    };
+    let around = looped(&outer, &mut bind);
+    let leaf = |part: Part, bind: &[(Sym, Expr)]| {
+        Tree::Leaf(Leaf { nest: own.name.clone(), part, bind: bind.to_vec(), masked: false, block: None })
+    };
+    let wrapped = |axes: &[Axis], body: Vec<Tree>| {
+        let wrap = |body, &axis: &Axis| vec![Tree::Loop { kind: LoopKind::For, axis, body }];
+        axes.iter().rev().fold(body, wrap)
+    };
+    let of_results = bind.clone();
+    let reduced = looped(&own.reduced.iter().collect::<Vec<_>>(), &mut bind);
+    let body = match own.reduces() {
+        false => wrapped(&reduced, vec![leaf(Part::Whole, &bind)]),
+        true => {
+            let mut body = wrapped(&reduced, vec![leaf(Part::Update, &bind)]);
+            body.push(leaf(Part::Final, &of_results));
+            body
+        }
+    };
+    wrapped(&around, body)
+}
