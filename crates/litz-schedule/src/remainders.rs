@@ -2,7 +2,7 @@
 //! remainder, or leaves are masked.
 
 use crate::nests::Nests;
-use litz_analysis::inside::{enter, is_inside, undivided};
+use litz_analysis::inside::{enter, is_inside, longest, undivided};
 use litz_ir::loops::Axis;
 use litz_ir::schedule::{KernelPlan, Leaf, LoopKind, Part, Tree};
 use litz_sym::{Expr, Facts, Known, Rel, Sym};
@@ -34,10 +34,14 @@ fn end_in(trees: &mut Vec<Tree>, split_up: &mut Vec<Sym>, nests: &Nests<'_>, fac
                 trees.extend(versions);
                 continue;
             }
-            (Tree::Loop { axis, .. }, Some(limit)) => {
+            (Tree::Loop { kind, axis, .. }, Some(limit)) => {
                 let end = facts.simplify(axis.extent.min(limit));
                 let may_be_less = facts.known(&Rel::le(0, end)) != Known::Yes;
-                axis.extent = if may_be_less { end.max(0) } else { end };
+                let end = if may_be_less { end.max(0) } else { end };
+                // A launch has a number of threads that is known ahead: where they may be more than there are points, leaves are masked.
+                if kind.level().is_none() || longest(end).as_int().is_some() {
+                    axis.extent = end;
+                }
             }
             (Tree::Loop { .. } | Tree::If { .. } | Tree::Local(_) | Tree::Leaf(_), _) => {}
         }

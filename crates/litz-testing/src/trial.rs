@@ -7,7 +7,7 @@ use std::sync::Arc;
 use litz::{Device, Error, Options, Value};
 use litz_codegen::Realized;
 use litz_ir::graph::Graph;
-use litz_ir::target::{self, Cpu, Isa};
+use litz_ir::target::{self, Cpu, Gpu, GpuIsa, Isa};
 use litz_ir::verify;
 use litz_passes::loops::Inlining;
 use litz_runtime::limits::Limits;
@@ -67,8 +67,14 @@ pub fn numbered(seed: u64, at: u64, isas: &[Isa]) -> (Model, Target) {
     (model, target(&mut Choices::new(&bytes), isas))
 }
 
-/// A target that this machine can run code for; with no choices left, one thread of the first instruction set.
+/// A target that this machine can run code for, or a GPU, which the reference device stands for; with no choices left, one thread of the
+/// first instruction set.
 pub fn target(choices: &mut Choices<'_>, isas: &[Isa]) -> Target {
+    if choices.once_in(6) {
+        let info = target::Target::Gpu(Gpu::new(choices.pick(&GpuIsa::ALL), choices.pick(&[132, 1, 7])));
+        let freeze = !choices.once_in(4);
+        return Target { info, options: Options { freeze, ..Options::for_target(info) } };
+    }
     let isa = choices.pick(isas);
     let mut cpu = Cpu::new(isa, 1 + choices.below(7) as u32);
     // In a cache without sets the rows of all products are apart.
@@ -144,7 +150,8 @@ fn attempt(model: &Model, target: &Target, pools: &mut Pools) -> Verdict {
     let pool = pools.of(target.options.threads);
     // The reference device first: what it stops would be an access outside of machine code.
     let mut compared = Compared::default();
-    for name in ["reference device", "machine code"] {
+    let devices = ["reference device", "machine code"];
+    for &name in &devices[..if target.info.cpu().is_some() { 2 } else { 1 }] {
         let device = match name {
             "reference device" => devices::on_reference(&realized).map_err(Error::from),
             _ => devices::on_native(&realized, &*backend, &target.options, &pool),
@@ -165,7 +172,10 @@ fn attempt(model: &Model, target: &Target, pools: &mut Pools) -> Verdict {
 pub fn compile(model: &Model, target: &Target) -> Result<(), Error> {
     let backend = litz::backend(&target.options)?;
     let realized = devices::realize(model.graph.clone(), &*backend, &target.options)?;
-    litz::compile_kernels(&*backend, &realized.kernels, &target.options, None).map(drop)
+    match target.info.cpu() {
+        Some(_) => litz::compile_kernels(&*backend, &realized.kernels, &target.options, None).map(drop),
+        None => Ok(()),
+    }
 }
 
 /// What an error of a stage says of a model.

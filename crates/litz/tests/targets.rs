@@ -3,7 +3,7 @@
 #![allow(missing_docs, reason = "a test")]
 
 use litz::check::{Reach, check, parse_targets};
-use litz::target::{Cpu, Isa};
+use litz::target::{Cpu, GpuIsa, Isa};
 use litz::{Error, Model, Target};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,12 @@ fn the_targets_differ_in_all_that_decisions_depend_on() {
     let targets: Vec<(Cpu, Reach)> =
         targets().into_iter().filter_map(|(target, reach)| Some((*target.cpu()?, reach))).collect();
     assert_eq!(targets.len(), 24);
+    let gpu = |target| match target {
+        Target::Gpu(gpu) => Some(gpu.isa),
+        Target::Cpu(_) => None,
+    };
+    let gpus: Vec<GpuIsa> = self::targets().into_iter().filter_map(|(target, _)| gpu(target)).collect();
+    assert_eq!(gpus, GpuIsa::ALL);
     let values = |of: &dyn Fn(&Cpu) -> i64| {
         let mut values: Vec<i64> = targets.iter().map(|(target, _)| of(target)).collect();
         values.sort_unstable();

@@ -222,7 +222,7 @@ fn kernels_to(
     run: &mut Runner<'_>,
 ) -> Result<Vec<u8>, Failure> {
     let emit = |run: &mut Runner<'_>| {
-        backend.check_code().map_err(Error::unsupported)?;
+        backend.check_code().map_err(|diag| Error::Unsupported(vec![diag]))?;
         run.step("emit", || backend.emit(kernels)).map_err(Error::from)
     };
     Ok(match to {

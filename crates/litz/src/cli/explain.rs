@@ -9,7 +9,7 @@ use litz::pipeline::Texts;
 use litz::progress::Progress;
 use litz::{Error, Runner, Stage, Unproved};
 use litz_ir::loops::{BufKind, Loops};
-use litz_ir::schedule::{Schedule, ScheduleStep};
+use litz_ir::schedule::{KernelPlan, Schedule, ScheduleStep, Tree};
 use litz_passes::loops::in_place::{self, InPlaceNote, NotInPlace};
 use litz_passes::loops::updates;
 use litz_schedule::FusionNote;
@@ -65,7 +65,7 @@ pub fn execute(args: &Args) -> Result<Exit, Failure> {
     );
     let memory = memory(loops, schedule, args.all);
     let (steps, fusion) = (steps(call.iter().copied()), fusion(notes, args.all));
-    let counts = format!("{counts}; {}", self::unproved(unproved));
+    let counts = format!("{counts}; {}{}", self::unproved(unproved), on_one_thread(schedule));
     let mut lowered = litz_ops::lower(graph).map_err(Error::Invalid)?;
     let mut copies = in_place::rewrite(&mut lowered);
     // What is left of the updates was refused by the last passes.
@@ -99,6 +99,30 @@ fn unproved(unproved: &[Unproved]) -> String {
         text += &format!("\nnot proved, run one by one: {}: {why}", nests.join(" "));
     }
     text
+}
+
+/// Of a GPU's schedule which kernels have one thread, if any do: each point waits for the one before.
+fn on_one_thread(schedule: &Schedule) -> String {
+    let is_one = |plan: &&KernelPlan| {
+        let mut has_threads = !plan.grid.is_empty();
+        plan.body.iter().for_each(|tree| {
+            tree.visit(&mut |tree| {
+                has_threads |= matches!(tree, Tree::Loop { kind, .. } if kind.level().is_some());
+            });
+        });
+        !has_threads
+    };
+    let plans = schedule.steps.iter().filter_map(|step| match step {
+        ScheduleStep::Kernel(plan) => Some(plan),
+        ScheduleStep::Extern { .. } => None,
+    });
+    let plans: Vec<&KernelPlan> = plans.filter(|_| schedule.target.cpu().is_none()).filter(is_one).collect();
+    if plans.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> =
+        plans.iter().map(|plan| format!("{} ({})", plan.name, plan.nests().join(" "))).collect();
+    format!("; {} on one thread of the GPU: {}", plans.len(), names.join(", "))
 }
 
 /// One line for each step: its grid, the bytes that it moves and its operations, by the sizes that the model was exported with,
